@@ -61,7 +61,7 @@ func apiMethods() map[string]protoreflect.MethodDescriptor {
 	return all
 }
 
-// Every method says who may call it, and docs/access.md says the same.
+// Every method has a right, and docs/access.md shows the same table.
 func TestEveryMethodHasItsRight(t *testing.T) {
 	methods := apiMethods()
 	for procedure := range methods {
@@ -155,15 +155,15 @@ var ways = []struct {
 	{"json", "application/json", protojson.Marshal},
 }
 
-// Every method, by both ways: a caller without a token or with another role is refused, and one with the role is admitted.
-func TestRolesOfEveryMethod(t *testing.T) {
+// For every method, by the loop and by net/http: a caller without a token or with another role is refused, and one with the role is admitted.
+func TestEveryMethodDemandsItsRole(t *testing.T) {
 	g := newGuarded(t)
 	for procedure, m := range apiMethods() {
 		r := rights[procedure]
 		for _, way := range ways {
 			contentType := way.contentType
 			if m.IsStreamingServer() {
-				continue // by TestRolesOfStreams
+				continue // by TestStreamsDemandTheirRole
 			}
 			body, err := way.marshal(requestFor(t, m, "cid"))
 			if err != nil {
@@ -205,8 +205,8 @@ func TestRolesOfEveryMethod(t *testing.T) {
 	}
 }
 
-// A stream is let begin, or not, as a call is, in every protocol.
-func TestRolesOfStreams(t *testing.T) {
+// A stream demands the same role in every protocol.
+func TestStreamsDemandTheirRole(t *testing.T) {
 	g := newGuarded(t)
 	g.as(g.tokens["all"]).publish(follow("ann", "bob"))
 	for name, options := range map[string][]connect.ClientOption{
@@ -247,7 +247,7 @@ func TestRolesOfStreams(t *testing.T) {
 	}
 }
 
-// A stream ends when its token does.
+// A stream ends when its token expires or is removed.
 func TestStreamEndsWithItsToken(t *testing.T) {
 	g := newGuarded(t)
 	g.server.reauthPeriod = time.Millisecond
@@ -264,8 +264,8 @@ func TestStreamEndsWithItsToken(t *testing.T) {
 	wantError(t, watch.Err(), connect.CodeUnauthenticated, "TOKEN_INVALID", "")
 }
 
-// Who is bound to a user: every method, about that user and about another, by both ways.
-func TestBoundToAUser(t *testing.T) {
+// For every method, by the loop and by net/http: a caller who is bound to a user may ask about that user, and not about another.
+func TestBoundCallerReadsOnlyItsUser(t *testing.T) {
 	g := newGuarded(t)
 	for procedure, m := range apiMethods() {
 		r := rights[procedure]
@@ -299,7 +299,7 @@ func TestBoundToAUser(t *testing.T) {
 }
 
 // What a caller who is bound to ann may publish.
-func TestBoundPublish(t *testing.T) {
+func TestBoundCallerPublishesOnlyItsEvents(t *testing.T) {
 	g := newGuarded(t)
 	backfill := follow("ann", "bob")
 	backfill.Source, backfill.Offset, backfill.OccurredAt = "x", 1<<63, timestamppb.New(time.Unix(1e9, 0))
@@ -352,7 +352,7 @@ func TestBoundPublish(t *testing.T) {
 }
 
 // Pages beside the API.
-func TestPagesAskWhoCalls(t *testing.T) {
+func TestPagesDemandRoles(t *testing.T) {
 	g := newGuarded(t)
 	for status := 0; status != http.StatusOK && t.Context().Err() == nil; { // however busy the machine, all stores catch up
 		status, _, _ = g.as("").get("/readyz")
@@ -386,8 +386,8 @@ func TestPagesAskWhoCalls(t *testing.T) {
 	}
 }
 
-// A way into the server that does not authenticate its callers admits none.
-func TestUnauthenticatedWayLetsNobodyIn(t *testing.T) {
+// A code path into the server that forgets to authenticate admits nobody.
+func TestZeroIdentityIsRefused(t *testing.T) {
 	g := newGuarded(t)
 	u, ok := g.server.methods[connectv1.GraphServiceCheckFollowsProcedure].(*unaryMethod[
 		skeinv1.CheckFollowsRequest, skeinv1.CheckFollowsResponse, *skeinv1.CheckFollowsRequest])
@@ -402,8 +402,8 @@ func TestUnauthenticatedWayLetsNobodyIn(t *testing.T) {
 	}
 }
 
-// No token, nor a part of one, is in the log or in an answer, whatever is done with it.
-func TestSecretsStayOut(t *testing.T) {
+// Neither a token nor a part of one is in the log or in an answer, whatever is done with the token.
+func TestTokensAreInNoLogOrAnswer(t *testing.T) {
 	g := newGuarded(t)
 	var said bytes.Buffer
 	good := g.jwts.Token(nil)
@@ -464,7 +464,7 @@ func TestSecretsStayOut(t *testing.T) {
 	}
 }
 
-// A client certificate makes a caller known, over TLS and nothing else.
+// A client certificate identifies a caller, but only over TLS.
 func TestClientCertificates(t *testing.T) {
 	g := guardFiles(t)
 	g.lines["by certificate"] = "web read cert:web"
@@ -503,7 +503,7 @@ func TestClientCertificates(t *testing.T) {
 }
 
 // JSON errors have nothing of the inside.
-func TestErrorsOfAccessAreShort(t *testing.T) {
+func TestAccessErrorsHaveNoDetailsOfTheServer(t *testing.T) {
 	g := newGuarded(t)
 	status, _, body := g.post(connectv1.GraphServiceListBlockedProcedure, "application/json", strings.NewReader(`{"userId":"ann"}`),
 		"Authorization", "Bearer "+g.jwts.Token(map[string]any{"aud": "other"}))
@@ -513,7 +513,7 @@ func TestErrorsOfAccessAreShort(t *testing.T) {
 	}
 }
 
-// No request has a field by which a caller could name a file of the service's machine, or another machine.
+// No request has a field with which a caller could name a file on the machine of the service, or another machine.
 func TestNoRequestNamesAPath(t *testing.T) {
 	fields := 0
 	var look func(m protoreflect.MessageDescriptor, seen map[protoreflect.FullName]bool)

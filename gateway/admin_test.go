@@ -113,7 +113,7 @@ func (n *notebook) Watch(ctx context.Context, id string, f func(*skeinv1.Operati
 	}
 }
 
-func TestOrders(t *testing.T) {
+func TestOperatorsStartOperations(t *testing.T) {
 	var n notebook
 	w := newWorld(t, withOperator(&n), withFeeds)
 	ask(w, w.admin.StartRebuild, &skeinv1.StartRebuildRequest{Projection: "graph", Partitions: []uint32{0, 255}, Share: 0.5})
@@ -134,7 +134,7 @@ func TestOrders(t *testing.T) {
 	}
 }
 
-func TestOrdersThatAreRefused(t *testing.T) {
+func TestRefusedOperationsSayWhy(t *testing.T) {
 	var n notebook
 	w := newWorld(t, withOperator(&n))
 	rebuild := func(req *skeinv1.StartRebuildRequest) error {

@@ -483,7 +483,7 @@ func shown(result string) string {
 }
 
 // Only pages of an allowed origin may call.
-func TestCORS(t *testing.T) {
+func TestOnlyAllowedOriginsMayCall(t *testing.T) {
 	ctx := context.Background()
 	ask := func(w *world, method, origin string) http.Header {
 		req, err := http.NewRequestWithContext(ctx, method, w.url+connectv1.GraphServiceListBlockedProcedure, strings.NewReader(`{"userId":"ann"}`))

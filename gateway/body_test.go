@@ -90,8 +90,8 @@ func answerTo(t testing.TB, w *world, req *http.Request) string {
 	return fmt.Sprint(string(answer), res.Header)
 }
 
-// TestPackedBodies: a packed message is read by every way in which it may come.
-func TestPackedBodies(t *testing.T) {
+// A compressed message is read in every protocol.
+func TestCompressedBodiesAreRead(t *testing.T) {
 	w := newWorld(t)
 	w.caughtUp(w.publish(follow("ann", "bob")))
 	for name, req := range packedWays(t, w, []byte(`{"userId":"bob"}`)) {
@@ -107,8 +107,8 @@ func TestPackedBodies(t *testing.T) {
 	}
 }
 
-// TestDecompressionBombs: what inflates to more than a body may be is refused at that limit, by every way, and no more of it is held.
-func TestDecompressionBombs(t *testing.T) {
+// A body that decompresses to more than a body may have is refused at that limit in every protocol, and no more of it is kept in memory.
+func TestDecompressionBombsAreRefused(t *testing.T) {
 	w := newWorld(t)
 	for name, req := range packedWays(t, w, make([]byte, 32<<20)) {
 		if answer := answerTo(t, w, req); !strings.Contains(answer, "larger than 4 MiB once it is inflated") {
@@ -173,8 +173,8 @@ func (g *guarded) slowly(token string, size int) (refused string) {
 	}
 }
 
-// TestFloodOfBodies: bodies that are on their way hold a bounded number of bytes, of one caller and of all; small requests are
-// answered all the while, and everything is given back.
+// Bodies that are arriving hold a limited number of bytes, per caller and in total. Small requests are answered all the time, and everything is
+// given back in the end.
 func TestFloodOfBodies(t *testing.T) {
 	const size = 200 << 10
 	g := newGuarded(t, func(o *worldOptions) { o.Limits.BodyBytes, o.Limits.RequestBytes = 256<<10, 1<<20 })
@@ -202,7 +202,7 @@ func TestFloodOfBodies(t *testing.T) {
 	}
 }
 
-// TestFloodOfLargeRequests: sixty requests of nearly 4 MiB at once are answered or refused, and never hold more than they may.
+// Sixty requests of nearly 4 MiB at once are answered or refused, and never hold more memory than they may.
 func TestFloodOfLargeRequests(t *testing.T) {
 	w := newWorld(t, func(o *worldOptions) { o.Limits.RequestBytes = 32 << 20 })
 	w.http.Transport.(*http.Transport).MaxConnsPerHost = 0
@@ -254,8 +254,8 @@ func TestFloodOfLargeRequests(t *testing.T) {
 	w.callsOfEachKind()
 }
 
-// TestLargeBodiesOfTheLoop: what the loop reads counts as what net/http reads.
-func TestLargeBodiesOfTheLoop(t *testing.T) {
+// What the loop reads counts like what net/http reads.
+func TestLargeBodiesOfTheLoopCountAsMemory(t *testing.T) {
 	w := newWorld(t, func(o *worldOptions) { o.Limits.BodyBytes, o.Limits.RequestBytes = 64<<10, 256<<10 })
 	b := w.server.budgets.Bytes
 	req := &skeinv1.CheckFollowsRequest{}
@@ -299,8 +299,8 @@ func (w *world) slowReader(contentType, body string) error {
 	}
 }
 
-// TestSlowReaders: who does not take an answer is cut off in time, by HTTP/1.1 and by net/http, and holds nothing after that.
-func TestSlowReaders(t *testing.T) {
+// A client that does not read its answer is cut off in time, by the loop and by net/http, and holds nothing after that.
+func TestSlowReadersAreCutOff(t *testing.T) {
 	t.Parallel()
 	fast := newWorld(t)
 	var evs []*skeinv1.Event

@@ -9,9 +9,8 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// TestCallerLimit: one caller is refused, by every way of calling, and told when to come again; others are not, nor are those who
-// ask for the health of the service.
-func TestCallerLimit(t *testing.T) {
+// One caller is refused in every protocol, and told when to call again. Other callers are not refused, and neither are health checks.
+func TestCallerLimitRefusesOneCallerOnly(t *testing.T) {
 	g := newGuarded(t, func(o *worldOptions) { o.Limits.CallerRate, o.Limits.CallerBurst = 0.001, 2 })
 	check := &skeinv1.CheckFollowsRequest{Pairs: []*skeinv1.FollowPair{userPair("ann", "bob")}}
 	reader := g.as(g.tokens["reader"])
@@ -31,7 +30,7 @@ func TestCallerLimit(t *testing.T) {
 	}
 }
 
-// TestCallerLimitOfStreams: a stream is under way until it ends.
+// A stream counts for its caller until it ends.
 func TestCallerLimitOfStreams(t *testing.T) {
 	g := newGuarded(t, func(o *worldOptions) { o.Limits.CallerInFlight = 1 })
 	all := g.as(g.tokens["all"])

@@ -31,7 +31,7 @@ func (c *cluster) without(t *testing.T, user string) *world {
 	return nil
 }
 
-// TestClusterWatchFeed: a node that does not hold a reader passes on what one says that does.
+// A node that does not hold a reader passes on the stream of a node that does.
 func TestClusterWatchFeed(t *testing.T) {
 	c := newCluster(t, 3)
 	n := c.without(t, "ann")
@@ -46,7 +46,7 @@ func TestClusterWatchFeed(t *testing.T) {
 	}
 }
 
-// TestClusterScanFollowers: likewise, of several messages.
+// A node that does not hold a user passes on all messages of a scan.
 func TestClusterScanFollowers(t *testing.T) {
 	c := newCluster(t, 3)
 	n := c.without(t, "star")
@@ -62,8 +62,8 @@ func TestClusterScanFollowers(t *testing.T) {
 	}
 }
 
-// TestClusterStreamsOfHungNode: where a node takes a stream and does not begin with it, the other one that holds the user answers.
-func TestClusterStreamsOfHungNode(t *testing.T) {
+// If a node accepts a stream and sends nothing, the other node that holds the user answers.
+func TestClusterStreamsAvoidHungNode(t *testing.T) {
 	c := newCluster(t, 3)
 	at, want := c.whole.fans("star", 10)
 	well := *c.alive.Load()
@@ -94,8 +94,8 @@ func TestClusterStreamsOfHungNode(t *testing.T) {
 	}
 }
 
-// TestClusterStreamsOfLostNode: a stream ends when its node, whose connections are open, is no longer alive; another one is answered.
-func TestClusterStreamsOfLostNode(t *testing.T) {
+// A stream ends when its node is no longer alive, although its connection is open. A new stream is answered by another node.
+func TestClusterStreamsEndWithTheirNode(t *testing.T) {
 	c := newCluster(t, 3)
 	n := c.without(t, "ann")
 	all, holders := *c.alive.Load(), c.holders("ann")
@@ -129,7 +129,7 @@ func (c *cluster) holders(user string) (which []int) {
 	return which
 }
 
-// TestClusterFolloweeLimit: any node knows how many a follower follows.
+// Any node knows how many users a follower follows.
 func TestClusterFolloweeLimit(t *testing.T) {
 	c := newCluster(t, 3, func(o *worldOptions) { o.Limits.Followees = 2 })
 	n := c.without(t, "ann")
@@ -155,8 +155,8 @@ func TestClusterRefusesEveryFollowBeyondTheLimit(t *testing.T) {
 	}
 }
 
-// TestClusterNobodyServes: calls about a partition that no node serves fail, with its number; others are answered.
-func TestClusterNobodyServes(t *testing.T) {
+// Calls about a partition that no node serves fail, and the error has its number. Other calls are answered.
+func TestClusterNamesPartitionsThatNobodyServes(t *testing.T) {
 	c := newCluster(t, 3, func(o *worldOptions) { o.Limits.Followees = 1 })
 	n := c.without(t, "ann")
 	at := n.publish(follow("ann", "bob"))
@@ -199,8 +199,8 @@ func TestClusterNobodyServes(t *testing.T) {
 	}
 }
 
-// TestClusterListener: who does not prove to be a node is not answered where nodes are.
-func TestClusterListener(t *testing.T) {
+// The listener for nodes answers nobody who does not prove to be a node.
+func TestClusterListenerRefusesStrangers(t *testing.T) {
 	c := newCluster(t, 2)
 	for _, procedure := range []string{peerv1connect.PeerServiceAskProcedure, connectv1.GraphServiceListFollowingProcedure, "/"} {
 		for _, proof := range []string{"", "Bearer x", "Skein-Node 1 2 3 4 5", "Skein-Node"} {
@@ -221,8 +221,8 @@ func TestClusterListener(t *testing.T) {
 	}
 }
 
-// TestClusterOfOneLags: the only node that holds a user says itself why it cannot answer, as a process that holds everything does.
-func TestClusterOfOneLags(t *testing.T) {
+// If the only node that holds a user cannot answer, the error is its own, as that of a process that holds everything.
+func TestClusterOfOneSaysWhyItLags(t *testing.T) {
 	c := newCluster(t, 1, asleep, func(o *worldOptions) { o.Limits.AtLeastWait = time.Millisecond })
 	at := c.whole.publish(follow("ann", "bob"))
 	_, err := c.nodes[0].graph.ListFollowing(t.Context(), connect.NewRequest(&skeinv1.ListFollowingRequest{UserId: "ann", AtLeast: at}))

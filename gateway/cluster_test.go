@@ -146,8 +146,8 @@ func (c *cluster) compare(t *testing.T, rng *rand.Rand, at string, nodes []*worl
 	}
 }
 
-// TestClusterAnswersAsOneProcess: whichever node is asked, and whichever pages of a session it is asked for, it answers as a process
-// that holds everything, also when a node is gone.
+// Whichever node is asked, and whichever node is asked for the next page, the answer is that of a process that holds everything. This is also
+// true after a node is gone.
 func TestClusterAnswersAsOneProcess(t *testing.T) {
 	c := newCluster(t, 3)
 	rng := rand.New(rand.NewPCG(1, 2))
@@ -162,7 +162,7 @@ func TestClusterAnswersAsOneProcess(t *testing.T) {
 	c.compare(t, rng, at, []*world{c.nodes[0], c.nodes[2]}, 300)
 }
 
-// TestClusterOfNoMoreNodesThanCopies: each node holds everything, and has nobody to ask.
+// With no more nodes than copies, each node holds everything, and has no other node to ask.
 func TestClusterOfNoMoreNodesThanCopies(t *testing.T) {
 	c := newCluster(t, 2)
 	rng := rand.New(rand.NewPCG(3, 4))
@@ -170,8 +170,8 @@ func TestClusterOfNoMoreNodesThanCopies(t *testing.T) {
 	c.compare(t, rng, at, c.nodes, 200)
 }
 
-// TestNodesWithCertificates: nodes with certificates of one authority answer each other, and nobody else.
-func TestNodesWithCertificates(t *testing.T) {
+// Nodes with certificates of one authority answer each other, and nobody else.
+func TestNodesTrustOnlyTheirAuthority(t *testing.T) {
 	ca, stranger := accesstest.NewAuthority(t), accesstest.NewAuthority(t)
 	certified := func(by, trusts *accesstest.Authority) func(*worldOptions) {
 		return func(o *worldOptions) {
@@ -204,7 +204,7 @@ func TestNodesWithCertificates(t *testing.T) {
 	}
 }
 
-// TestEveryReadFindsItsNode demands that other nodes can call every method that reads rows.
+// Other nodes can call every method that reads rows.
 func TestEveryReadFindsItsNode(t *testing.T) {
 	c := newCluster(t, 1)
 	s := c.nodes[0].server

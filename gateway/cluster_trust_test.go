@@ -57,8 +57,7 @@ func (r *relay) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	_, _ = io.Copy(w, res.Body)
 }
 
-// TestBucketWriterReadsNothingFromNodes: whoever can have nodes call an address, as a writer of the bucket can, gets proofs that no node
-// takes, and can answer no call.
+// A writer of the bucket can make nodes call any address. It gets proofs there that no node accepts, and cannot answer any call.
 func TestBucketWriterReadsNothingFromNodes(t *testing.T) {
 	c := newCluster(t, 3)
 	at := c.whole.publish(block("ann", "bob"))
@@ -103,8 +102,7 @@ func TestBucketWriterReadsNothingFromNodes(t *testing.T) {
 	})
 }
 
-// TestUselessAnswersOfNodesAreNotPassedOn: a node that has the keys, and answers with less than it was asked or from before a page token, is
-// passed over.
+// A node that has the keys, but gives incomplete answers, or answers that are older than a page token, is passed over.
 func TestUselessAnswersOfNodesAreNotPassedOn(t *testing.T) {
 	c := newCluster(t, 3)
 	early := c.whole.publish(follow("ann", "bob"))

@@ -89,8 +89,8 @@ func TestCountsAreConcealed(t *testing.T) {
 	see("counters of a board", res.GetCounters()[3], ofItem, false)
 }
 
-// A caller who is bound to ann is not told who blocks her, neither by a relationship nor by the reason for which a pin is not in her feed.
-// What she blocks herself is hers to know.
+// A caller who is bound to ann is not told who blocks her, neither by a relationship nor by the reason why a pin is not in her feed. It is told
+// whom she blocks.
 func TestBlocksByOthersAreConcealed(t *testing.T) {
 	g := newGuarded(t)
 	at := g.as(g.tokens["all"]).publish(
@@ -129,7 +129,7 @@ func TestBlocksByOthersAreConcealed(t *testing.T) {
 	}
 }
 
-// Publish accepts a follow of a user who blocks the follower, and gives no reason: the follow has no effect.
+// Publish accepts a follow of a user who blocks the follower, and gives no reason. The follow has no effect.
 func TestPublishDoesNotTellOfBlocks(t *testing.T) {
 	g := newGuarded(t)
 	g.as(g.tokens["all"]).publish(block("bob", "ann"))

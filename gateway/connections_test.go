@@ -128,8 +128,8 @@ func heldConnections() map[string]string {
 	}
 }
 
-// TestHeldConnections: connections that are held in any way, by many addresses, never keep other clients out.
-func TestHeldConnections(t *testing.T) {
+// Connections that many addresses hold in any way never keep other clients out.
+func TestHeldConnectionsKeepNobodyOut(t *testing.T) {
 	for name, sent := range heldConnections() {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -165,9 +165,9 @@ func TestHeldConnections(t *testing.T) {
 	}
 }
 
-// TestConnectionsOfOneAddress: one address has half of all connections, however many it opens, and closes its own for more; those of
-// others stay as they are. An address of version 6 is a network.
-func TestConnectionsOfOneAddress(t *testing.T) {
+// One address has at most half of all connections, however many it opens. A further connection replaces one of its own, and those of other
+// addresses stay. An IPv6 address counts as its network.
+func TestOneAddressHasHalfOfTheConnections(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCrowd(t, 8, echo{})
 		honest := c.l.DialFrom("10.0.1.1")
@@ -190,8 +190,8 @@ func TestConnectionsOfOneAddress(t *testing.T) {
 	})
 }
 
-// TestOldestConnectionIsClosed: the one that made no call for the longest time makes room.
-func TestOldestConnectionIsClosed(t *testing.T) {
+// TestConnectionWithoutCallsForLongestIsClosed: the one that made no call for the longest time makes room.
+func TestConnectionWithoutCallsForLongestIsClosed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCrowd(t, 4, echo{})
 		var conns []net.Conn
@@ -215,8 +215,8 @@ func TestOldestConnectionIsClosed(t *testing.T) {
 	})
 }
 
-// TestWorkingConnectionsStay: a connection with a call that is worked on is not closed for another; that one is refused.
-func TestWorkingConnectionsStay(t *testing.T) {
+// A connection with a call in work is not closed for a new one. The new one is refused instead.
+func TestBusyConnectionsAreNotClosed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		method := waiting{begun: make(chan struct{}, 10), end: make(chan struct{})}
 		c := newCrowd(t, 2, method)
@@ -247,9 +247,8 @@ func TestWorkingConnectionsStay(t *testing.T) {
 	})
 }
 
-// TestWorkingCallsOfNetHTTP: net/http's connections are no others: by HTTP/1.1 and by HTTP/2 a call that is worked on keeps its
-// connection.
-func TestWorkingCallsOfNetHTTP(t *testing.T) {
+// The same is true for connections of net/http, with HTTP/1.1 and HTTP/2.
+func TestBusyConnectionsOfNetHTTPAreNotClosed(t *testing.T) {
 	for _, way := range []string{"HTTP/1.1", "HTTP/2"} {
 		w := newWorld(t, asleep, func(o *worldOptions) { o.Limits.Connections, o.Limits.AtLeastWait = 1, time.Hour })
 		at := w.publish(follow("ann", "bob"))

@@ -7,7 +7,7 @@ import (
 	connectv1 "github.com/skein-feed/skein/proto/skein/v1/skeinv1connect"
 )
 
-// Without access control the console's own page may call, and no other page may.
+// Without access control, the page of the console may call the server, and no other page may.
 func TestConsoleMayCall(t *testing.T) {
 	with := newWebPage(t, newWorld(t, func(o *worldOptions) { o.Console = true }))
 	without := newWebPage(t, newWorld(t))
@@ -49,8 +49,8 @@ func TestConsoleMayCall(t *testing.T) {
 	}
 }
 
-// The page holds nothing, so it needs no token; the calls that it makes do.
-func TestConsoleNeedsTokens(t *testing.T) {
+// The page contains no data, so it needs no token. The calls that it makes do.
+func TestConsoleIsServedWithoutTokenButCallsNeedOne(t *testing.T) {
 	g := newGuarded(t, func(o *worldOptions) { o.Console = true })
 	if status, _, _ := g.as("").get("/console/"); status != http.StatusOK {
 		t.Errorf("the page: %d", status)

@@ -9,7 +9,7 @@ import (
 	connectv1 "github.com/skein-feed/skein/proto/skein/v1/skeinv1connect"
 )
 
-// What people read when a request is refused says what is wanted. The texts are whole: a reader sees them as they stand here.
+// Error texts say what is valid. The test has them in full, as clients see them.
 func TestErrorTextsSayWhatIsWanted(t *testing.T) {
 	const (
 		publish, watch    = connectv1.EventServicePublishProcedure, connectv1.EventServiceWatchProcedure
@@ -107,8 +107,8 @@ func TestErrorTextsSayWhatIsWanted(t *testing.T) {
 	}
 }
 
-// Whatever a call says that it is, it is answered with words.
-func TestUnknownContentTypes(t *testing.T) {
+// A call with any Content-Type gets an error with a text.
+func TestUnknownContentTypeGetsAnErrorText(t *testing.T) {
 	w := newWorld(t)
 	const (
 		unary  = "Content-Type must be application/json or application/proto, or one of gRPC: application/grpc, application/grpc-web; it is "

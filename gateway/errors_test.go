@@ -73,7 +73,7 @@ func wantError(t testing.TB, err error, code connect.Code, reason, field string)
 	}
 }
 
-func TestErrorsOfPackagesBelow(t *testing.T) {
+func TestErrorsAreMappedToCodes(t *testing.T) {
 	for _, c := range []struct {
 		err    error
 		code   connect.Code
@@ -110,7 +110,7 @@ func TestErrorsOfPackagesBelow(t *testing.T) {
 	}
 }
 
-// What is ours alone is not shown.
+// The client does not see the text of an internal error.
 func TestInternalErrorsAreNotShown(t *testing.T) {
 	err := apierror.Of(errors.New("key 0a0b of user ann")).ConnectError()
 	if got := err.Message(); got != "internal error: the log of the service says more" {
@@ -118,8 +118,8 @@ func TestInternalErrorsAreNotShown(t *testing.T) {
 	}
 }
 
-// Every reason is sent by something, and every kind of follow has a name.
-func TestTablesAreWhole(t *testing.T) {
+// Every reason is sent by some error, and every kind of follow has a name.
+func TestEveryReasonIsUsed(t *testing.T) {
 	for k := graph.None; k <= graph.Excluded; k++ {
 		if (graphservice.FollowKinds[k] == skeinv1.FollowKind_FOLLOW_KIND_NONE) != (k == graph.None) {
 			t.Errorf("kind %d has no name", k)

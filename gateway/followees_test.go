@@ -55,8 +55,8 @@ func TestFolloweeLimit(t *testing.T) {
 	wantError(t, err, connect.CodeInvalidArgument, "SELF_RELATION", "events[1].user_followed.target_user_id")
 }
 
-// TestFolloweeLimitOneByOne: what is remembered of the room that a follower has does not move the limit.
-func TestFolloweeLimitOneByOne(t *testing.T) {
+// The cache of the followee cap does not change the limit for follows that come one by one.
+func TestFolloweeLimitIsExactForSingleFollows(t *testing.T) {
 	w := newWorld(t, func(o *worldOptions) { o.Limits.Followees = 20 })
 	for i := range 22 {
 		_, err := w.events.Publish(t.Context(), connect.NewRequest(&skeinv1.PublishRequest{

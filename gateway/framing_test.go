@@ -91,8 +91,8 @@ func chunks(body string) string { return fmt.Sprintf("%x\r\n%s\r\n0\r\n\r\n", le
 // keeping are the ways to say what becomes of a connection.
 var keeping = []string{"", "Connection: keep-alive\r\n", "Connection: close\r\n"}
 
-// A body whose chunks are none is a mistake of the caller. Nothing behind it is read.
-func TestMalformedChunks(t *testing.T) {
+// Malformed chunks are an error of the caller. Nothing after them is read.
+func TestMalformedChunksAreTheCallersFault(t *testing.T) {
 	s := newSender(t)
 	for contentType, body := range s.bodies {
 		whole := fmt.Sprintf("%x\r\n%s\r\n", len(body), body)
@@ -119,8 +119,8 @@ func TestMalformedChunks(t *testing.T) {
 		"200 OK", `"invalid_argument"`, "malformed chunked encoding")
 }
 
-// A body that ends too early is a mistake of the caller, too, in chunks or not.
-func TestBodyEndsEarly(t *testing.T) {
+// A body that ends too early is an error of the caller, chunked or not.
+func TestTruncatedBodyIsTheCallersFault(t *testing.T) {
 	s := newSender(t)
 	for contentType := range s.bodies {
 		for _, request := range []string{
@@ -137,9 +137,8 @@ func TestBodyEndsEarly(t *testing.T) {
 	}
 }
 
-// A message with two framings ends its connection with its answer, whichever way the connection went so far. Nothing behind it is
-// read.
-func TestLengthAndEncoding(t *testing.T) {
+// A message with two framings closes its connection after the answer, whichever messages came before. Nothing after it is read.
+func TestTwoFramingsCloseTheConnection(t *testing.T) {
 	s := newSender(t)
 	behind := http1test.Request(connectv1.EventServicePublishProcedure, "", string(marshal(t, &skeinv1.PublishRequest{Events: []*skeinv1.Event{follow("eve", "bob")}}))) + http1test.LastRequest
 	for contentType, body := range s.bodies {
@@ -173,7 +172,7 @@ func TestLengthAndEncoding(t *testing.T) {
 	}
 }
 
-// A message in chunks without a length keeps its connection, on which messages with a length come, too.
+// A chunked message without a length keeps its connection open, also between messages with a length.
 func TestChunksKeepTheConnection(t *testing.T) {
 	s := newSender(t)
 	conn := s.dial()
@@ -199,8 +198,8 @@ func TestChunksKeepTheConnection(t *testing.T) {
 	}
 }
 
-// A path is that of a method, or of a page, only if it is spelled so: a proxy that forbids it compares letters.
-func TestEncodedPaths(t *testing.T) {
+// A path is that of a method or page only in one spelling, because a proxy that forbids the path compares characters.
+func TestEncodedPathsAreRefused(t *testing.T) {
 	s := newSender(t)
 	watch, err := proto.Marshal(&skeinv1.WatchRequest{})
 	if err != nil {

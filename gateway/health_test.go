@@ -69,8 +69,8 @@ func (w *world) wantReady(when string, code int, status, state string) {
 	}
 }
 
-// TestHealthOfNode: a node is not ready before other nodes can know what it serves.
-func TestHealthOfNode(t *testing.T) {
+// A node is not ready before other nodes can know what it serves.
+func TestNodeIsNotReadyBeforeOthersKnowIt(t *testing.T) {
 	var known atomic.Bool
 	w := newWorld(t, func(o *worldOptions) {
 		o.Nodes, o.Joined = func() []Node { return nil }, known.Load
@@ -84,8 +84,8 @@ func TestHealthOfNode(t *testing.T) {
 	w.wantHealth("known", map[string]healthv1.HealthCheckResponse_ServingStatus{"": serving, connectv1.GraphServiceName: serving})
 }
 
-// TestNodeIsReadyOnceEveryPartitionIsServed: a balancer that asks /readyz sends no call that fails because no node has the rows. A node that
-// was ready stays so while a part of the cluster is lost, because the calls about the other partitions are answered.
+// A load balancer that polls /readyz sends no calls that fail because no node has the rows. A node that was ready stays ready while a part of
+// the cluster is lost, because calls about the other partitions are answered.
 func TestNodeIsReadyOnceEveryPartitionIsServed(t *testing.T) {
 	var half events.Partitions
 	for p := range events.NumPartitions / 2 {
@@ -126,7 +126,7 @@ func TestNodeIsReadyOnceEveryPartitionIsServed(t *testing.T) {
 	}
 }
 
-// TestHealthzNamesProblems: they do not change the status, because a restart repairs none of them.
+// Problems do not change the status, because a restart repairs none of them.
 func TestHealthzNamesProblems(t *testing.T) {
 	var problems []string
 	w := newWorld(t, func(o *worldOptions) { o.Problems = func() []string { return problems } })
@@ -181,7 +181,7 @@ func TestHealth(t *testing.T) {
 	}
 }
 
-// A watcher of an unknown service gets that state, and stays.
+// A health stream of an unknown service reports that, and stays open.
 func TestHealthWatchOfAnUnknownService(t *testing.T) {
 	w := newWorld(t)
 	ctx, cancel := context.WithCancel(t.Context())

@@ -2,7 +2,7 @@ package access
 
 import "testing"
 
-func TestRoles(t *testing.T) {
+func TestRolesAreParsedAndPrinted(t *testing.T) {
 	for _, text := range []string{"publish", "read", "offline", "admin", "read,admin", "publish,read,offline,admin"} {
 		r, err := ParseRoles(text)
 		if err != nil || r.String() != text {

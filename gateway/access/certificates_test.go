@@ -36,7 +36,7 @@ func shake(t *testing.T, server, client *tls.Config) (serial string, err error) 
 	return conn.ConnectionState().PeerCertificates[0].SerialNumber.String(), err
 }
 
-func TestCertificates(t *testing.T) {
+func TestChangedCertificatesServeNewHandshakes(t *testing.T) {
 	ca, stranger := accesstest.NewAuthority(t), accesstest.NewAuthority(t)
 	dir := t.TempDir()
 	cert, key := ca.Server(dir)
@@ -100,7 +100,7 @@ func move(t *testing.T, from, to string) {
 	}
 }
 
-func TestOpenCertificatesRefuses(t *testing.T) {
+func TestOpenCertificatesRefusesUnusableFiles(t *testing.T) {
 	ca := accesstest.NewAuthority(t)
 	cert, key := ca.Server(t.TempDir())
 	_, otherKey := ca.Server(t.TempDir())

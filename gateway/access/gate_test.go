@@ -42,7 +42,7 @@ func (g *Gate) wants(t *testing.T, name, header string, want Caller, wantErr err
 	}
 }
 
-func TestStaticTokens(t *testing.T) {
+func TestStaticTokensIdentifyTheirCallers(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "tokens")
 	web, ann := Caller{Name: "web", Roles: Read | Publish}, Caller{Name: "ann", Roles: Read, User: "ann"}
 	webToken, webLine, _ := NewToken(web, time.Time{})
@@ -131,7 +131,7 @@ func sign(header, payload string, mac func([]byte) []byte) string {
 	return signed + "." + encode(mac([]byte(signed)))
 }
 
-func TestForgedJWTs(t *testing.T) {
+func TestForgedJWTsAreRefused(t *testing.T) {
 	j, other := accesstest.NewJWTs(t, "one"), accesstest.NewJWTs(t, "one")
 	g := open(t, Options{JWKS: j.File})
 	good := j.Token(nil)
@@ -180,8 +180,8 @@ func TestForgedJWTs(t *testing.T) {
 	}
 }
 
-// Keys change without a refused call: the new one is added, then used, then the old one goes, and with it its tokens, though
-// they were found good before.
+// Keys can be rotated without a refused call: the new key is added, then used, and then the old key is removed. Tokens of the old key are
+// refused from then on, although they were verified before.
 func TestKeysRotate(t *testing.T) {
 	before, after := accesstest.NewJWTs(t, "before"), accesstest.NewJWTs(t, "after")
 	g := open(t, Options{JWKS: before.File})
@@ -209,7 +209,7 @@ func TestKeysRotate(t *testing.T) {
 	asks(later(3), after, nil)
 }
 
-// What is remembered of a token ends with the token.
+// A JWT that was verified once is refused after it has expired.
 func TestRememberedTokenExpires(t *testing.T) {
 	j := accesstest.NewJWTs(t, "one")
 	g := open(t, Options{JWKS: j.File})
@@ -220,7 +220,7 @@ func TestRememberedTokenExpires(t *testing.T) {
 	}
 }
 
-func TestVerifiedIsBounded(t *testing.T) {
+func TestCacheOfVerifiedTokensIsBounded(t *testing.T) {
 	v := newVerifiedTokens(100)
 	now := time.Now()
 	for i := range 1000 {
@@ -266,7 +266,7 @@ func TestClientCertificates(t *testing.T) {
 	}
 }
 
-func TestOpenRefuses(t *testing.T) {
+func TestOpenRefusesIncompleteOptions(t *testing.T) {
 	j := accesstest.NewJWTs(t, "one")
 	for _, o := range []Options{
 		{},

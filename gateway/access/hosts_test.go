@@ -2,7 +2,7 @@ package access
 
 import "testing"
 
-func TestLoopbackHosts(t *testing.T) {
+func TestOnlyLoopbackHostsAreLoopback(t *testing.T) {
 	for _, host := range []string{
 		"localhost", "LocalHost:7411", "localhost.", "127.0.0.1", "127.0.0.1:80", "127.9.9.9", "[::1]", "[::1]:7411", "::1", "[::ffff:127.0.0.1]:1",
 	} {

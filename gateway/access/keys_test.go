@@ -43,7 +43,7 @@ func writeSet(t *testing.T, set ...jose.JSONWebKey) string {
 	return file
 }
 
-func TestLoadKeys(t *testing.T) {
+func TestLoadKeysSkipsKeysForOtherUses(t *testing.T) {
 	edwards, _, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {
 		t.Fatal(err)
@@ -90,7 +90,7 @@ func TestLoadKeys(t *testing.T) {
 	}
 }
 
-func TestLoadKeysRefuses(t *testing.T) {
+func TestLoadKeysRefusesUnsafeKeys(t *testing.T) {
 	private := ecKey(t, elliptic.P256())
 	t.Setenv("GODEBUG", "rsa1024min=0")
 	for _, c := range []struct {

@@ -24,7 +24,7 @@ func write(t *testing.T, file, text string) {
 	}
 }
 
-// A file that changes is loaded again, once; one that does not load leaves what was, and that is said once.
+// A file that changes is loaded again once. If it does not load, the previous value stays, and the error is logged once.
 func TestFilesAreReloaded(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "f")
 	write(t, file, "one")
@@ -86,7 +86,7 @@ func TestFilesAreReloaded(t *testing.T) {
 	want(later(8), "next", 5)
 }
 
-func TestKeptNeedsItsFiles(t *testing.T) {
+func TestReloaderNeedsItsFiles(t *testing.T) {
 	if _, err := newReloader("nothing", slog.New(slog.DiscardHandler), func() (*int, error) { return new(int), nil }, "missing"); err == nil {
 		t.Error("no error for a missing file")
 	}

@@ -13,7 +13,7 @@ import (
 
 const someHash = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad" // of "abc"
 
-func TestLoadTokens(t *testing.T) {
+func TestLoadTokensReadsEveryKindOfLine(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "tokens")
 	write(t, file, `
 # who may do what
@@ -44,8 +44,8 @@ ops admin cert:ops sha256:`+strings.Repeat("11", 32)+`
 	}
 }
 
-// An error names the line, and does not quote a text that may be a misplaced secret.
-func TestLoadTokensRefuses(t *testing.T) {
+// The error names the line, and does not quote a text that may be a misplaced secret.
+func TestLoadTokensNamesTheLineWithoutSecrets(t *testing.T) {
 	const secret = "skein_verysecret"
 	good := "ok read sha256:" + someHash + "\n"
 	for _, c := range []struct{ line, want string }{
@@ -80,7 +80,7 @@ func TestLoadTokensRefuses(t *testing.T) {
 	}
 }
 
-func TestNewToken(t *testing.T) {
+func TestNewTokenIsReadBack(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "tokens")
 	who := Caller{Name: "web", Roles: Read | Offline, User: "ann"}
 	expires := time.Date(2031, 1, 1, 0, 0, 0, 0, time.UTC)

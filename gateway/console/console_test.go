@@ -25,8 +25,8 @@ func get(t *testing.T, h http.Handler, path string, header ...string) *httptest.
 
 var asset = regexp.MustCompile(`(?:src|href)="([^"]+)"`)
 
-// The page and all that it names are served, from its own origin alone.
-func TestPage(t *testing.T) {
+// The page and all files that it names are served from its own origin.
+func TestPageAndItsFilesAreServed(t *testing.T) {
 	h, err := console.New()
 	if err != nil {
 		t.Fatal(err)
@@ -86,7 +86,7 @@ func TestContentSecurityPolicy(t *testing.T) {
 	}
 }
 
-func TestOtherPaths(t *testing.T) {
+func TestUnknownPathsAreNotServed(t *testing.T) {
 	h, err := console.New()
 	if err != nil {
 		t.Fatal(err)
@@ -101,7 +101,7 @@ func TestOtherPaths(t *testing.T) {
 	}
 }
 
-// A problem that the page names has its part in the runbook.
+// The runbook has a section for each problem that the page names.
 func TestProblemsAreInTheRunbook(t *testing.T) {
 	source, err := os.ReadFile("web/src/problems.ts")
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/skein-feed/skein/events"
 )
 
-func TestParseKeyRing(t *testing.T) {
+func TestParseKeyRingAcceptsOnlyWellFormedRings(t *testing.T) {
 	many := make([]string, maxKeys+1)
 	for i := range many {
 		many[i] = fmt.Sprintf("k%d:%s", i, secret(0))
@@ -49,7 +49,7 @@ func TestParseKeyRing(t *testing.T) {
 	}
 }
 
-func TestDefaultKeyRing(t *testing.T) {
+func TestDefaultKeyRingDependsOnTheLog(t *testing.T) {
 	a, again, b := DefaultKeyRing(events.LogID{1}), DefaultKeyRing(events.LogID{1}), DefaultKeyRing(events.LogID{2})
 	token := a.Sign(Token{List: NewListID(1, "u"), Cursor: []byte("m")})
 	if _, err := again.Verify(token, NewListID(1, "u")); err != nil {
@@ -63,8 +63,8 @@ func TestDefaultKeyRing(t *testing.T) {
 	}
 }
 
-// Keys are changed in three steps, at each of which old and new processes serve each other's tokens.
-func TestKeyRotation(t *testing.T) {
+// A key is changed in three steps. At each of them, old and new processes accept each other's tokens.
+func TestKeysRotateWithoutRefusedTokens(t *testing.T) {
 	o, n := "old:"+secret(0), "new:"+secret(1)
 	steps := []KeyRing{ring(t, o), ring(t, o+","+n), ring(t, n+","+o), ring(t, n)}
 	list := NewListID(4, "u")

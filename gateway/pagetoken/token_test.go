@@ -14,8 +14,8 @@ var goldenToken = Token{
 	Cursor:   []byte{0xff, 0xfa, 0x40, 0x0a, 0x12, 0x34, 0x56, 0x78, 0x03, 'b', 'o', 'b', 0x00},
 }
 
-// The format is a promise to sessions that outlive the process: it changes with a new version only.
-func TestTokenGolden(t *testing.T) {
+// The format is a promise to sessions that outlive the process. It may change only together with the version.
+func TestTokenFormatIsStable(t *testing.T) {
 	keys := ring(t, "2026:"+secret(0)+",2025:"+secret(1))
 	const want = "AQQyMDI2UqRSNcIOAxYBAgMEB6wC__pAChI0VngDYm9iANz_C5sWiPc6tbDTldktmf4"
 	if got := keys.Sign(goldenToken); got != want {
@@ -27,7 +27,7 @@ func TestTokenGolden(t *testing.T) {
 	}
 }
 
-func TestTokenDamaged(t *testing.T) {
+func TestDamagedTokensAreRefused(t *testing.T) {
 	keys := ring(t, "a:"+secret(0))
 	token := keys.Sign(goldenToken)
 	raw, err := base64.RawURLEncoding.DecodeString(token)

@@ -11,8 +11,8 @@ import (
 	"github.com/skein-feed/skein/proto/skein/peer/v1/peerv1connect"
 )
 
-// TestRotatedAddressesDoNotGrowMemory gives one member ever new addresses and another one ever new names, as a writer of the bucket could.
-// Only what belongs to present members is kept, and the client of a member that stays is kept throughout.
+// One member gets new addresses and another one new names all the time, as a writer of the bucket could cause. Only what belongs to current
+// members is kept, and the client of a member that stays is kept all the time.
 func TestRotatedAddressesDoNotGrowMemory(t *testing.T) {
 	t.Parallel()
 	steady := Node{Name: "steady", Addr: "127.0.0.1:1", Serves: events.AllPartitions()}

@@ -109,9 +109,9 @@ func forward(t *testing.T, p *Peers) (string, error) {
 	return res.GetAnswers()[0].GetEntries()[0].GetItem(), nil
 }
 
-// TestPassedOver: where a node gives no answer, or has none, the next one that serves the partition is asked; a node that said nothing is
-// asked last from then on, one that answered that it has none is not.
-func TestPassedOver(t *testing.T) {
+// If a node gives no answer, or does not serve the partition, the next node that serves it is asked. A node that gave no answer is then
+// suspected, and one that does not serve the partition is not.
+func TestNextNodeIsAskedWhenOneFails(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name   string
@@ -126,7 +126,7 @@ func TestPassedOver(t *testing.T) {
 			t.Parallel()
 			all := events.AllPartitions()
 			p := peersOf(t, listening(t, "a", all, c.first), listening(t, "b", all, saying("b", 1)))
-			p.hedgeCredit = answersPerHedge - 1 // see TestHedged
+			p.hedgeCredit = answersPerHedge - 1 // see TestSlowNodeIsHedged
 			if got := p.nodesServing(0, nil)[0].Name; got != "a" {
 				t.Fatalf("%s is asked first", got)
 			}
@@ -143,8 +143,8 @@ func TestPassedOver(t *testing.T) {
 	}
 }
 
-// TestHedged: while a node is slow another one is asked as well, and the first answer, or error of the caller, ends the wait for the other.
-func TestHedged(t *testing.T) {
+// While a node is slow, another one is asked in addition. The first answer, or error of the caller, ends the wait for the other node.
+func TestSlowNodeIsHedged(t *testing.T) {
 	bad := &apierror.Failure{Code: connect.CodeInvalidArgument, Text: "bad"}
 	type answer struct {
 		after time.Duration
@@ -195,9 +195,8 @@ func TestHedged(t *testing.T) {
 	}
 }
 
-// TestUntilReached: a node that is slow is waited for, and one that could not be reached asked again for a while, when no other one has
-// answered.
-func TestUntilReached(t *testing.T) {
+// If no other node has answered, a slow node is waited for, and nodes that could not be reached are asked again for a while.
+func TestUnreachableNodesAreRetried(t *testing.T) {
 	gone := errors.New("connection refused")
 	slow := func(ctx context.Context, _ int) error { return wait.For(ctx, 1500*time.Millisecond) }
 	breaks := func(times int) func(context.Context, int) error {
@@ -298,9 +297,9 @@ func (p *paced) call(t *testing.T, procedure string, after time.Duration) time.D
 	return time.Since(began)
 }
 
-// TestHedgeAfterTheUsual: a hedge is sent after twice the time within which a node answers 19 of 20 calls of a method, within bounds. Calls
-// whose hedges answered first count as calls that took longer. In the long run a twentieth of calls has hedges at most.
-func TestHedgeAfterTheUsual(t *testing.T) {
+// A hedge is made after twice the time within which a node answers 19 of 20 calls of a method, within limits. Calls that a hedge has overtaken
+// count as slower ones. In the long run at most a twentieth of the calls has hedges.
+func TestHedgeDelayFollowsTheLatencyOfTheMethod(t *testing.T) {
 	for _, c := range []struct {
 		name        string
 		took        func(*rand.Rand) time.Duration
@@ -342,9 +341,9 @@ func TestHedgeAfterTheUsual(t *testing.T) {
 	}
 }
 
-// TestNodeStandsStill: a node that answered well is asked last after three calls that another one answered first, each soon; then, until it
-// has answered, after one. An answer in between, which is one after more than the usual time, has the count begin anew.
-func TestNodeStandsStill(t *testing.T) { synctest.Test(t, nodeStandsStill) }
+// A node that answered well is suspected after three calls in a row that another node has answered first, each of them soon. After that
+// suspicion, one such call is enough, until the node has answered. An answer in between restarts the count.
+func TestHungNodeIsAskedLast(t *testing.T) { synctest.Test(t, nodeStandsStill) }
 
 func nodeStandsStill(t *testing.T) {
 	p := newPaced(t)
@@ -402,8 +401,8 @@ func nodeStandsStill(t *testing.T) {
 	}
 }
 
-// TestFewNodes: of two nodes that serve a partition one is asked that is asked anyway, unless it did not answer lately.
-func TestFewNodes(t *testing.T) {
+// If two nodes serve a partition, the one that is asked anyway is asked about it, too, unless it is suspected.
+func TestPartitionsShareNodes(t *testing.T) {
 	both, even, odd := events.Partitions{}, events.Partitions{}, events.Partitions{}
 	for p := range uint8(4) {
 		both.Add(p)
@@ -447,8 +446,8 @@ func TestFewNodes(t *testing.T) {
 	}
 }
 
-// TestServing: nodes that serve a partition, each partition with its own first, and those last that were silent lately.
-func TestServing(t *testing.T) { synctest.Test(t, serving) }
+// The nodes that serve a partition begin with the partition's own first node, and end with those that are suspected.
+func TestOrderOfNodesPerPartition(t *testing.T) { synctest.Test(t, serving) }
 
 func serving(t *testing.T) {
 	var even events.Partitions
@@ -487,8 +486,8 @@ func serving(t *testing.T) {
 	}
 }
 
-// TestStreamsBesideCalls: a node with as many streams as calls may be under way answers calls.
-func TestStreamsBesideCalls(t *testing.T) {
+// A node with as many streams as it may have calls under way still answers calls.
+func TestStreamsDoNotBlockCalls(t *testing.T) {
 	const procedure = "/stream"
 	mux := http.NewServeMux()
 	mux.Handle(askProcedure, answering(saying("a", 1)))
@@ -525,8 +524,8 @@ func TestStreamsBesideCalls(t *testing.T) {
 	streams.Wait()
 }
 
-// TestNobody: an error names a partition that no node serves. Where nodes have said why, it is what the last of them said.
-func TestNobody(t *testing.T) {
+// The error names a partition that no node serves. If nodes have given a reason, the error is that of the last of them.
+func TestErrorNamesThePartitionThatNobodyServes(t *testing.T) {
 	_, err := forward(t, peersOf(t))
 	f := apierror.Of(err)
 	if f.Code != connect.CodeUnavailable || f.Reason != skeinv1.Reason_REASON_NOT_HERE || !strings.Contains(f.Text, "partition 0 of 256") {
@@ -539,8 +538,8 @@ func TestNobody(t *testing.T) {
 	}
 }
 
-// TestErrorsStay: what another node would refuse likewise is not asked again, and comes as it was.
-func TestErrorsStay(t *testing.T) {
+// An error that any node would return is returned unchanged, and no other node is asked.
+func TestErrorsOfTheCallerAreNotRetried(t *testing.T) {
 	want := &apierror.Failure{
 		Code: connect.CodeInvalidArgument, Reason: skeinv1.Reason_REASON_INVALID_FIELD, Text: "bad",
 		Fields: []apierror.Violation{{Field: "page_token", Text: "is none", Reason: skeinv1.Reason_REASON_INVALID_FIELD}},
@@ -568,9 +567,9 @@ func (a *asked) noted(name string, answer answerer) answerer {
 	}
 }
 
-// TestRound: a question for all nodes is put to each once, for partitions that together are those that are not here. Those of nodes that
-// do not answer are put to others, each once.
-func TestRound(t *testing.T) {
+// A question for all nodes is put to each of them once, about partitions that together are those that this node does not hold. The partitions
+// of nodes that do not answer are asked of other nodes, each once.
+func TestRemoteBatchAsksEachNodeOnce(t *testing.T) {
 	var here, low, high events.Partitions
 	for i := range events.NumPartitions {
 		switch {
@@ -652,8 +651,8 @@ func TestRound(t *testing.T) {
 	}
 }
 
-// TestBadAnswer: a node that answers other questions than it was asked is passed over.
-func TestBadAnswer(t *testing.T) {
+// A node that answers other questions than it was asked is passed over.
+func TestIncompleteAnswerIsPassedOver(t *testing.T) {
 	all := events.AllPartitions()
 	empty := func(context.Context, *peerv1.AskRequest) (*peerv1.AskResponse, error) {
 		return &peerv1.AskResponse{Newest: position(5).String()}, nil

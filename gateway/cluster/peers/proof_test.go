@@ -37,8 +37,8 @@ func otherKeys(t *testing.T) pagetoken.KeyRing {
 	return keys
 }
 
-// TestProofHoldsForOneCallToOneNode: a proof is refused by another node, for another call, after its time, and from another cluster. Only the
-// node that was called can prove the answer.
+// A proof is refused by another node, for another call, after its time, and in another cluster. Only the node that was called can prove the
+// answer.
 func TestProofHoldsForOneCallToOneNode(t *testing.T) {
 	var answered atomic.Int64
 	addr := serveNode(t, "b", http.HandlerFunc(func(http.ResponseWriter, *http.Request) { answered.Add(1) }))
@@ -93,7 +93,7 @@ func TestProofHoldsForOneCallToOneNode(t *testing.T) {
 	}
 }
 
-// TestClocksOfNodesMayDiffer: a node whose clock differs by an hour is called again by its own time, and by that time from then on.
+// A node whose clock differs by an hour is called again with its own time. From then on it is always called with that time.
 func TestClocksOfNodesMayDiffer(t *testing.T) {
 	for _, offset := range []time.Duration{time.Hour, -time.Hour} {
 		var asked atomic.Int64
@@ -141,8 +141,8 @@ func writeUntilRefused(w http.ResponseWriter, written *atomic.Int64) {
 	}
 }
 
-// TestBadAnswerIsTheFaultOfTheNode: an answer that is not proven, cannot be decoded, is of another log, before the position asked for, packed
-// or too large is never passed on. The next copy is asked, and without one the call is unavailable.
+// An answer that is not proven, cannot be decoded, is of another log, is older than the demanded position, compressed or too large is never
+// passed on. The next node is asked. Without one, the call fails as unavailable.
 func TestBadAnswerIsTheFaultOfTheNode(t *testing.T) {
 	const protoType, jsonType = "application/proto", "application/json"
 	good := mustMarshal(t, &peerv1.AskResponse{
@@ -210,8 +210,8 @@ func TestBadAnswerIsTheFaultOfTheNode(t *testing.T) {
 	}
 }
 
-// TestNoCopyIsLeft: a client whose partition has only nodes with bad answers gets what it gets without a node.
-func TestNoCopyIsLeft(t *testing.T) {
+// If all nodes of a partition give bad answers, the client gets the same error as without any node.
+func TestOnlyBadAnswersAreUnavailable(t *testing.T) {
 	addr := serveNode(t, "a", rawAnswer(http.StatusOK, "application/proto", []byte("garbage")))
 	_, err := forward(t, peersOf(t, Node{Name: "a", Addr: addr, Serves: events.AllPartitions()}))
 	if f := apierror.Of(err); f.Code != connect.CodeUnavailable || f.Reason != skeinv1.Reason_REASON_NOT_HERE || !errors.Is(err, ErrBadAnswer) {
@@ -219,8 +219,8 @@ func TestNoCopyIsLeft(t *testing.T) {
 	}
 }
 
-// TestAnswersCountAsMemory: the answers of nodes count for the call that asks, until it ends. When there is no memory for an answer, the call
-// is refused and no other node is asked.
+// The answers of nodes count as memory of the call that asks, until the call ends. If there is no memory for an answer, the call is refused,
+// and no other node is asked.
 func TestAnswersCountAsMemory(t *testing.T) {
 	long := func(_ context.Context, _ *peerv1.AskRequest) (*peerv1.AskResponse, error) {
 		return &peerv1.AskResponse{Newest: position(1).String(), Answers: []*peerv1.Answer{{Next: make([]byte, 1<<20)}}}, nil
@@ -249,7 +249,7 @@ func TestAnswersCountAsMemory(t *testing.T) {
 	}
 }
 
-// TestMessagesOfStreamsAreBounded: a stream may be longer than any answer, but none of its messages, and each counts until it is done with.
+// A stream may be longer than any answer, but its messages may not, and each message counts as memory until it was processed.
 func TestMessagesOfStreamsAreBounded(t *testing.T) {
 	const procedure = "/stream"
 	const messages, size = 80, 1 << 20

@@ -28,8 +28,8 @@ func (k rowsKeeper) Rows(_ context.Context, _, _ string, _ uint32, _ events.Part
 	return nil
 }
 
-// TestRows: rows arrive as they were sent, and a part that is cut is refused.
-func TestRows(t *testing.T) {
+// Rows arrive as they were sent, and a truncated part is refused.
+func TestRowsArriveAsSent(t *testing.T) {
 	var want [][2]string
 	for i := range 50 {
 		want = append(want, [2]string{fmt.Sprint(i), strings.Repeat("v", i*1000)})

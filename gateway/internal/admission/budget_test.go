@@ -12,7 +12,7 @@ import (
 	"github.com/skein-feed/skein/gateway/internal/apierror"
 )
 
-// TestRefusalsNameTheLimit: a refusal says which limit was exceeded, its value, and which flag sets it.
+// A refusal names the limit that was exceeded, its value, and the flag that sets it.
 func TestRefusalsNameTheLimit(t *testing.T) {
 	b := NewBudget(Class{Name: "plates", Limit: 5, CallerLimit: 3, Flag: "--plates"})
 	mustTake(t, b, "ann", 3)
@@ -51,9 +51,9 @@ func mustTake(t *testing.T, b *Budget, caller string, n int64) {
 	}
 }
 
-// TestWaitEnds: a caller who waits gets a place that is given back, and otherwise an error: at once if too many wait, when the
-// patience of the class ends, or when the call itself ends.
-func TestWaitEnds(t *testing.T) {
+// A caller who waits gets a place that was given back, or an error: at once if the queue is full, when the patience of the class ends, or when
+// the call itself ends.
+func TestWaitEndsWithAPlaceOrAnError(t *testing.T) {
 	errGone := errors.New("the client is gone")
 	isRefusal := func(err error) bool {
 		_, ok := errors.AsType[*apierror.Failure](err)

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// TestLongWaitsRefuseCalls: while waits are above the limit, again and again, more and more is refused, but never all; when they are
-// not, nothing is refused in the end.
+// While waits stay above the limit, a growing share of the calls is refused, but never all of them. When the waits are below the limit again,
+// the share falls to nothing.
 func TestLongWaitsRefuseCalls(t *testing.T) {
 	p := NewProcessors(100 * time.Millisecond)
 	b := NewBudget(Class{Name: "reads", Limit: 1, Processors: p})
@@ -63,8 +63,8 @@ func TestLongWaitsRefuseCalls(t *testing.T) {
 	}
 }
 
-// TestQuantileCountsWhatIsNew: the wait is that of the bucket in which 99 of 100 new counts end.
-func TestQuantileCountsWhatIsNew(t *testing.T) {
+// The quantile is that of the bucket in which 99 of 100 new counts end.
+func TestQuantileIgnoresOldCounts(t *testing.T) {
 	buckets := []float64{math.Inf(-1), 0.001, 0.01, 0.1, math.Inf(1)}
 	for _, c := range []struct {
 		name          string
@@ -86,8 +86,8 @@ func TestQuantileCountsWhatIsNew(t *testing.T) {
 	}
 }
 
-// TestWaitsAreRead: the runtime has the metric, and goroutines that were ready to run appear in it.
-func TestWaitsAreRead(t *testing.T) {
+// The runtime has the metric, and goroutines that were ready to run appear in it.
+func TestRuntimeReportsWaits(t *testing.T) {
 	var r waitReader
 	if r.next(); len(r.before) == 0 {
 		t.Fatalf("the runtime has no histogram %s", schedulerWaits)
@@ -103,7 +103,7 @@ func TestWaitsAreRead(t *testing.T) {
 	}
 }
 
-// TestRunObservesUntilItsContextEnds: waits below the limit lower the refused part to nothing, and the end of the context ends Run.
+// Waits below the limit lower the refused share to nothing, and the end of the context ends Run.
 func TestRunObservesUntilItsContextEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		NewProcessors(-1).Run(t.Context()) // returns at once

@@ -6,8 +6,7 @@ import (
 	"time"
 )
 
-// TestEachCallerHasItsRate: each caller has a burst and a rate of its own, a refused call does not count, and the wait that a
-// refusal names is long enough.
+// Each caller has its own burst and rate, a refused call does not count, and the delay in a refusal is long enough.
 func TestEachCallerHasItsRate(t *testing.T) {
 	if NewCallerRates(0, 1) != nil {
 		t.Error("expected no limit for a rate of 0")
@@ -46,8 +45,8 @@ func TestEachCallerHasItsRate(t *testing.T) {
 	accept("ann")
 }
 
-// TestCallersAreForgotten: only callers who may make a whole burst of calls are forgotten for new ones.
-func TestCallersAreForgotten(t *testing.T) {
+// Only callers who may make a whole burst of calls are dropped for new ones.
+func TestOnlyIdleCallersAreForgotten(t *testing.T) {
 	rates := NewCallerRates(1, 2)
 	rates.maxLimiters = 100
 	now := time.Now()

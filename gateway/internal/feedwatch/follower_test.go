@@ -46,7 +46,7 @@ func woken(evs ...events.Event) map[string]bool {
 }
 
 // Events wake the watchers whose number they may change, and no others.
-func TestEventsWakeWatchers(t *testing.T) {
+func TestEventsWakeOnlyConcernedWatchers(t *testing.T) {
 	none, all := map[string]bool{}, map[string]bool{"ann": true, "ann hiding": true, "dan": true}
 	anns, hiding, dans := map[string]bool{"ann": true, "ann hiding": true}, map[string]bool{"ann hiding": true}, map[string]bool{"dan": true}
 	const year = 365 * 24 * 3600 * 1_000_000
@@ -80,8 +80,8 @@ func TestEventsWakeWatchers(t *testing.T) {
 	}
 }
 
-// An owner whose pins an event adds to the feed is among the owners when the next event is looked at, in the same envelope too.
-func TestOwnersGrow(t *testing.T) {
+// An owner whose pins an event adds to the feed is among the owners when the next event is processed, even within one envelope.
+func TestFollowedOwnersAreWatched(t *testing.T) {
 	for _, related := range []events.Event{
 		{Kind: events.UserFollowed, User: "dan", Peer: "eve"},
 		{Kind: events.BoardFollowed, User: "dan", Peer: "eve"},

@@ -12,8 +12,8 @@ import (
 	"github.com/skein-feed/skein/gateway/internal/http1/http1test"
 )
 
-// TestHead: the head of a plain call is accepted, each part of it that may come first is incomplete, and everything else is not plain.
-func TestHead(t *testing.T) {
+// The head of a plain call is accepted, each proper beginning of it is incomplete, and everything else is not plain.
+func TestOnlyPlainHeadsAreAccepted(t *testing.T) {
 	for _, text := range http1test.PlainRequests {
 		var h Head
 		if got := h.parse([]byte(text)); got != plainHead {

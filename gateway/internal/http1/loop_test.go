@@ -105,9 +105,8 @@ func startLoop(t *testing.T, l net.Listener, s *echoServer) (_ *Loop, stop func(
 	}
 }
 
-// TestConnectionDoesNotBecomeHTTP2: behind a call that the loop has answered a connection does not become one of HTTP/2, as it does not
-// with net/http alone. A proxy that shares the connection among clients would give them the answers of others. Empty lines before a
-// request are no part of it.
+// After a call that the loop has answered, a connection cannot become an HTTP/2 connection, as with net/http alone. Otherwise a proxy that
+// shares the connection among clients would give them each other's answers. Empty lines before a request do not count as a part of it.
 func TestConnectionDoesNotBecomeHTTP2(t *testing.T) {
 	l := http1test.NewPipes()
 	_, stop := startLoop(t, l, &echoServer{})
@@ -128,8 +127,7 @@ func TestConnectionDoesNotBecomeHTTP2(t *testing.T) {
 	}
 }
 
-// TestPipelinedRequestsAreAnsweredInOrder: requests that come one behind the other are answered in order, each once, whether they are cut in
-// two anywhere, or come in single bytes.
+// Pipelined requests are answered in order, each once, whether the input is cut in two anywhere, or arrives in single bytes.
 func TestPipelinedRequestsAreAnsweredInOrder(t *testing.T) {
 	l := http1test.NewPipes()
 	_, stop := startLoop(t, l, &echoServer{})
@@ -167,7 +165,7 @@ func TestPipelinedRequestsAreAnsweredInOrder(t *testing.T) {
 	}
 }
 
-// TestBufferGrowsForLargeRequests: large requests among small ones are answered by the loop, on one connection.
+// The loop answers large requests between small ones on the same connection.
 func TestBufferGrowsForLargeRequests(t *testing.T) {
 	l := http1test.NewPipes()
 	s := &echoServer{}
@@ -200,9 +198,9 @@ func TestBufferGrowsForLargeRequests(t *testing.T) {
 	}
 }
 
-// TestTLS: the loop answers over TLS, too. Connections of HTTP/2 go to net/http before a byte is read, and net/http knows of the TLS of a
-// connection that it gets later.
-func TestTLS(t *testing.T) {
+// The loop also answers over TLS. HTTP/2 connections go to net/http before a byte is read, and net/http knows the TLS state of a connection
+// that it gets later.
+func TestLoopAnswersOverTLS(t *testing.T) {
 	certified := httptest.NewTLSServer(http.NotFoundHandler())
 	defer certified.Close()
 	inner, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")

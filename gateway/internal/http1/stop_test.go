@@ -15,8 +15,8 @@ import (
 	"github.com/skein-feed/skein/gateway/internal/http1/http1test"
 )
 
-// TestSilentConnectionsAreClosed: a connection on which requests come too slowly, or not at all, is closed in time, and so is one whose
-// client does not read its answers.
+// A connection on which requests arrive too slowly, or not at all, is closed in time, and so is a connection whose client does not read its
+// answers.
 func TestSilentConnectionsAreClosed(t *testing.T) {
 	request := http1test.Request(http1test.MethodPath, "", "abc")
 	for name, c := range map[string]struct {
@@ -88,8 +88,8 @@ func (w *waitingMethod) answer(ctx context.Context, body, dst []byte) ([]byte, e
 	}
 }
 
-// TestShutdownAnswersCalls: a shutdown closes connections without a call at once, and those with a call when it is answered. A
-// connection on which nothing has come yet may still bring a call.
+// A shutdown closes connections without a call at once, and connections with a call after the answer. A connection on which nothing has arrived
+// yet may still bring a call.
 func TestShutdownAnswersCalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, method := http1test.NewPipes(), newWaitingMethod()
@@ -156,7 +156,7 @@ func TestShutdownAnswersCalls(t *testing.T) {
 	})
 }
 
-// TestCloseInterruptsCalls: a shutdown that takes too long says so, and Close then interrupts the calls.
+// A shutdown that takes too long returns an error, and Close then interrupts the calls.
 func TestCloseInterruptsCalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, method := http1test.NewPipes(), newWaitingMethod()
@@ -182,7 +182,7 @@ func TestCloseInterruptsCalls(t *testing.T) {
 	})
 }
 
-// TestShutdownWaitsForNewConnections: a connection that was opened just before a shutdown has a little time to bring a call.
+// A connection that was opened just before a shutdown gets a little time to bring a call.
 func TestShutdownWaitsForNewConnections(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := http1test.NewPipes()
@@ -198,7 +198,7 @@ func TestShutdownWaitsForNewConnections(t *testing.T) {
 	})
 }
 
-// TestPanicEndsItsConnectionOnly: a panic of a method closes its connection without an answer, and nothing else.
+// A panic of a method closes its connection without an answer, and affects nothing else.
 func TestPanicEndsItsConnectionOnly(t *testing.T) {
 	for name, value := range map[string]any{"abort": http.ErrAbortHandler, "bug": "a bug"} {
 		t.Run(name, func(t *testing.T) {
@@ -218,8 +218,8 @@ func TestPanicEndsItsConnectionOnly(t *testing.T) {
 	}
 }
 
-// TestListenerFailsForAMoment: a listener that fails for a moment is asked again.
-func TestListenerFailsForAMoment(t *testing.T) {
+// TestTemporaryListenerErrorIsRetried: a listener that fails for a moment is asked again.
+func TestTemporaryListenerErrorIsRetried(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := &failingListener{Pipes: http1test.NewPipes(), times: 5}
 		_, stop := startLoop(t, l, &echoServer{})

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-func TestGrowth(t *testing.T) {
+func TestForecastUsesTheSlowestGrowth(t *testing.T) {
 	const limit, minute = 100_000, time.Minute
 	start := time.Unix(1e9, 0)
 	for name, c := range map[string]struct {

@@ -64,8 +64,8 @@ func limitsOf(shape *messageShape, limit int, into map[string]bool) {
 	}
 }
 
-// TestListsOfRequests: every list of every request has a limit that is not enormous, and none is a map, which would not be counted.
-func TestListsOfRequests(t *testing.T) {
+// Every list of every request has a limit that is not enormous, and none is a map, which would not be counted.
+func TestEveryListHasALimit(t *testing.T) {
 	lists := 0
 	for _, m := range requests(t) {
 		count := 0
@@ -157,8 +157,7 @@ func FuzzListLimits(f *testing.F) {
 	})
 }
 
-// TestListsAreCountedFirst: a body of two million empty items is refused for its length, naming the list, before anything is made
-// of it.
+// A body of two million empty items is refused for its length, with the name of the list, before it is decoded.
 func TestListsAreCountedFirst(t *testing.T) {
 	const items = 2_000_000
 	for _, c := range []struct {
@@ -193,8 +192,8 @@ func TestListsAreCountedFirst(t *testing.T) {
 	}
 }
 
-// TestFewViolationsAreNamed: what is wrong with each of many items is not looked for to the end.
-func TestFewViolationsAreNamed(t *testing.T) {
+// The check of a long list with many invalid items stops as soon as one error has all the violations that it may have.
+func TestChecksStopAtTheLargestError(t *testing.T) {
 	var c Checker
 	c.IDs("ids", make([]string, 10_000))
 	if len(c.Found) != apierror.MaxViolations {

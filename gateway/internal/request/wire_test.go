@@ -33,7 +33,7 @@ func agreeOnDecoding(t *testing.T, data []byte, empty proto.Message) {
 	}
 }
 
-// By hand a message means what it means to the library, whatever is done to its bytes.
+// The hand-written code and the library decode the same message from the same bytes, however the bytes are changed.
 func TestWireAgreesWithTheLibrary(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for _, empty := range wireMessages() {
@@ -64,7 +64,7 @@ func TestWireAgreesWithTheLibrary(t *testing.T) {
 	}
 }
 
-// A field that is added to a message must be added to its encoding by hand: it would be missing in every answer.
+// A field that is added to a message must be added to its hand-written encoder, or it would be missing in every answer.
 func TestWireKnowsAllFields(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for _, empty := range wireMessages() {
@@ -83,7 +83,7 @@ func TestWireKnowsAllFields(t *testing.T) {
 	}
 }
 
-// The requests that the frequent calls get are decoded by hand.
+// The hand-written decoders accept the requests of frequent calls.
 func TestWireDecodesFrequentRequests(t *testing.T) {
 	for _, m := range []proto.Message{
 		&skeinv1.CheckFollowsRequest{Pairs: []*skeinv1.FollowPair{userPair("ann", "bob")}, IncludeTimes: true, AtLeast: "x"},

@@ -9,8 +9,8 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// Errors of the inbox that are no fault of the client are not reported as one.
-func TestErrorsOfTheInbox(t *testing.T) {
+// Errors of the inbox that are not the fault of the client are not reported as an invalid token.
+func TestOnlyTokenErrorsBlameTheToken(t *testing.T) {
 	d := Demand{Field: "page_token", Reason: skeinv1.Reason_REASON_INVALID_PAGE_TOKEN}
 	for err, reason := range map[error]skeinv1.Reason{
 		inbox.ErrPageCursor: skeinv1.Reason_REASON_INVALID_PAGE_TOKEN, inbox.ErrExpired: skeinv1.Reason_REASON_EXPIRED_PAGE_TOKEN,
