@@ -67,18 +67,18 @@ func TestChangedCertificatesServeNewHandshakes(t *testing.T) {
 	next := t.TempDir()
 	newCert, newKey := ca.Server(next)
 	move(t, newCert, cert)
-	c.config.current(later(1))
+	c.config.current(afterChecks(1))
 	if serial, err := shake(t, c.Config(), trusting(good)); err != nil || serial != first {
 		t.Errorf("%s, %v", serial, err)
 	}
 	move(t, newKey, key)
-	c.config.current(later(2))
+	c.config.current(afterChecks(2))
 	if serial, err := shake(t, c.Config(), trusting(good)); err != nil || serial == first {
 		t.Errorf("%s, %v", serial, err)
 	}
 	// An authority that is no longer trusted.
 	move(t, stranger.File, ca.File)
-	c.config.current(later(3))
+	c.config.current(afterChecks(3))
 	if _, err := shake(t, c.Config(), trusting(good)); err == nil {
 		t.Error("a client of the previous authority is let in")
 	}
@@ -105,7 +105,7 @@ func TestOpenCertificatesRefusesUnusableFiles(t *testing.T) {
 	cert, key := ca.Server(t.TempDir())
 	_, otherKey := ca.Server(t.TempDir())
 	junk := filepath.Join(t.TempDir(), "junk")
-	write(t, junk, "geheim")
+	mustWriteFile(t, junk, "geheim")
 	for _, f := range []Files{
 		{},
 		{Cert: cert},

@@ -21,7 +21,7 @@ import (
 	"github.com/skein-feed/skein/gateway/access/accesstest"
 )
 
-func open(t testing.TB, o Options) *Gate {
+func mustOpen(t testing.TB, o Options) *Gate {
 	t.Helper()
 	if o.JWKS != "" && o.Issuer == "" {
 		o.Issuer, o.Audience = accesstest.Issuer, accesstest.Audience
@@ -33,12 +33,12 @@ func open(t testing.TB, o Options) *Gate {
 	return g
 }
 
-// wants demands a caller, or an error.
-func (g *Gate) wants(t *testing.T, name, header string, want Caller, wantErr error) {
+// expect authenticates a call with an Authorization header, and expects a caller or an error.
+func (g *Gate) expect(t *testing.T, name, header string, want Caller, wantErr error) {
 	t.Helper()
 	got, err := g.Authorize(time.Now(), header, nil)
 	if got != want || !errors.Is(err, wantErr) || (err == nil) != (wantErr == nil) {
-		t.Errorf("%s: %+v, %v; want %+v, %v", name, got, err, want, wantErr)
+		t.Errorf("%s: got %+v, %v; expected %+v, %v", name, got, err, want, wantErr)
 	}
 }
 
@@ -48,13 +48,13 @@ func TestStaticTokensIdentifyTheirCallers(t *testing.T) {
 	webToken, webLine, _ := NewToken(web, time.Time{})
 	annToken, annLine, _ := NewToken(ann, time.Now().Add(time.Hour))
 	oldToken, oldLine, _ := NewToken(web, time.Now().Add(-time.Hour))
-	write(t, file, strings.Join([]string{webLine, annLine, oldLine}, "\n"))
-	g := open(t, Options{Tokens: file})
-	g.wants(t, "web", "Bearer "+webToken, web, nil)
-	g.wants(t, "the scheme in small letters", "bearer "+webToken, web, nil)
-	g.wants(t, "ann", "Bearer "+annToken, ann, nil)
-	g.wants(t, "expired", "Bearer "+oldToken, Caller{}, ErrExpired)
-	g.wants(t, "none", "", Caller{}, ErrMissing)
+	mustWriteFile(t, file, strings.Join([]string{webLine, annLine, oldLine}, "\n"))
+	g := mustOpen(t, Options{Tokens: file})
+	g.expect(t, "web", "Bearer "+webToken, web, nil)
+	g.expect(t, "the scheme in small letters", "bearer "+webToken, web, nil)
+	g.expect(t, "ann", "Bearer "+annToken, ann, nil)
+	g.expect(t, "expired", "Bearer "+oldToken, Caller{}, ErrExpired)
+	g.expect(t, "none", "", Caller{}, ErrMissing)
 	for name, header := range map[string]string{
 		"another": "Bearer " + webToken[:len(webToken)-1] + "!", "shorter": "Bearer " + webToken[:20],
 		"longer": "Bearer " + webToken + "x", "scheme alone": "Bearer ", "no scheme": webToken, "another scheme": "Basic " + webToken,
@@ -62,15 +62,15 @@ func TestStaticTokensIdentifyTheirCallers(t *testing.T) {
 		"its hash": "Bearer " + webLine[strings.LastIndex(webLine, ":")+1:], "huge": "Bearer " + strings.Repeat("a", maxTokenBytes+1),
 		"a JWT where there are none": "Bearer a.b.c",
 	} {
-		g.wants(t, name, header, Caller{}, ErrInvalid)
+		g.expect(t, name, header, Caller{}, ErrInvalid)
 	}
-	// A token that is taken out of the file ends; so does every one when the file is empty.
-	write(t, file, annLine)
-	if _, err := g.Authorize(later(1), "Bearer "+webToken, nil); !errors.Is(err, ErrInvalid) {
+	// A token that is removed from the file is no longer valid, and neither is any token when the file is empty.
+	mustWriteFile(t, file, annLine)
+	if _, err := g.Authorize(afterChecks(1), "Bearer "+webToken, nil); !errors.Is(err, ErrInvalid) {
 		t.Error(err)
 	}
-	write(t, file, "")
-	if _, err := g.Authorize(later(2), "Bearer "+annToken, nil); !errors.Is(err, ErrInvalid) {
+	mustWriteFile(t, file, "")
+	if _, err := g.Authorize(afterChecks(2), "Bearer "+annToken, nil); !errors.Is(err, ErrInvalid) {
 		t.Error(err)
 	}
 }
@@ -86,7 +86,7 @@ func TestJWTs(t *testing.T) {
 		accesstest.JWTsOf(t, "two", jose.RS256, rsaKey(t, 2048)),
 		accesstest.JWTsOf(t, "three", jose.EdDSA, edwards),
 	} {
-		g := open(t, Options{JWKS: j.File})
+		g := mustOpen(t, Options{JWKS: j.File})
 		for _, c := range []struct {
 			name   string
 			claims map[string]any
@@ -118,13 +118,13 @@ func TestJWTs(t *testing.T) {
 			{"expiry of another shape", map[string]any{"exp": "never"}, Caller{}, errClaims},
 		} {
 			token := j.Token(c.claims)
-			g.wants(t, c.name, "Bearer "+token, c.want, c.err)
-			g.wants(t, c.name+", again", "Bearer "+token, c.want, c.err) // what was good is remembered now
+			g.expect(t, c.name, "Bearer "+token, c.want, c.err)
+			g.expect(t, c.name+", again", "Bearer "+token, c.want, c.err) // what was good is remembered now
 		}
 	}
 }
 
-// sign makes a JWT as no issuer would.
+// sign makes a JWT as no issuer would make it.
 func sign(header, payload string, mac func([]byte) []byte) string {
 	encode := base64.RawURLEncoding.EncodeToString
 	signed := encode([]byte(header)) + "." + encode([]byte(payload))
@@ -133,9 +133,9 @@ func sign(header, payload string, mac func([]byte) []byte) string {
 
 func TestForgedJWTsAreRefused(t *testing.T) {
 	j, other := accesstest.NewJWTs(t, "one"), accesstest.NewJWTs(t, "one")
-	g := open(t, Options{JWKS: j.File})
+	g := mustOpen(t, Options{JWKS: j.File})
 	good := j.Token(nil)
-	g.wants(t, "good", "Bearer "+good, Caller{Name: "tester", Roles: Read}, nil)
+	g.expect(t, "good", "Bearer "+good, Caller{Name: "tester", Roles: Read}, nil)
 	parts := strings.Split(good, ".")
 	payload, _ := base64.RawURLEncoding.DecodeString(parts[1])
 	more := base64.RawURLEncoding.EncodeToString([]byte(strings.Replace(string(payload), "read", "admin", 1)))
@@ -173,7 +173,7 @@ func TestForgedJWTsAreRefused(t *testing.T) {
 		"five parts":                   "a.b.c.d.e",
 		"text":                         "a.b.c",
 	} {
-		g.wants(t, name, "Bearer "+token, Caller{}, ErrInvalid)
+		g.expect(t, name, "Bearer "+token, Caller{}, ErrInvalid)
 		if _, err := g.Authorize(time.Now(), "Bearer "+token, nil); err != nil && err.Error() != ErrInvalid.Error() {
 			t.Errorf("%s: told more than that it is not valid: %v", name, err)
 		}
@@ -184,7 +184,7 @@ func TestForgedJWTsAreRefused(t *testing.T) {
 // refused from then on, although they were verified before.
 func TestKeysRotate(t *testing.T) {
 	before, after := accesstest.NewJWTs(t, "before"), accesstest.NewJWTs(t, "after")
-	g := open(t, Options{JWKS: before.File})
+	g := mustOpen(t, Options{JWKS: before.File})
 	asks := func(at time.Time, j *accesstest.JWTs, want error) {
 		t.Helper()
 		if _, err := g.Authorize(at, "Bearer "+j.Token(map[string]any{"iat": nil}), nil); !errors.Is(err, want) {
@@ -194,27 +194,27 @@ func TestKeysRotate(t *testing.T) {
 	old := "Bearer " + before.Token(nil)
 	asks(time.Now(), after, ErrInvalid)
 	accesstest.WriteKeys(t, before.File, before, after)
-	asks(later(1), before, nil)
-	asks(later(1), after, nil)
-	if _, err := g.Authorize(later(1), old, nil); err != nil {
+	asks(afterChecks(1), before, nil)
+	asks(afterChecks(1), after, nil)
+	if _, err := g.Authorize(afterChecks(1), old, nil); err != nil {
 		t.Error(err)
 	}
 	accesstest.WriteKeys(t, before.File, after)
-	if _, err := g.Authorize(later(2), old, nil); !errors.Is(err, ErrInvalid) {
+	if _, err := g.Authorize(afterChecks(2), old, nil); !errors.Is(err, ErrInvalid) {
 		t.Errorf("a token outlives its key: %v", err)
 	}
-	asks(later(2), after, nil)
+	asks(afterChecks(2), after, nil)
 	// A file that is broken leaves what there is.
-	write(t, before.File, "{")
-	asks(later(3), after, nil)
+	mustWriteFile(t, before.File, "{")
+	asks(afterChecks(3), after, nil)
 }
 
 // A JWT that was verified once is refused after it has expired.
 func TestRememberedTokenExpires(t *testing.T) {
 	j := accesstest.NewJWTs(t, "one")
-	g := open(t, Options{JWKS: j.File})
+	g := mustOpen(t, Options{JWKS: j.File})
 	header := "Bearer " + j.Token(map[string]any{"exp": time.Now().Add(time.Minute).Unix()})
-	g.wants(t, "fresh", header, Caller{Name: "tester", Roles: Read}, nil)
+	g.expect(t, "fresh", header, Caller{Name: "tester", Roles: Read}, nil)
 	if _, err := g.Authorize(time.Now().Add(2*time.Minute), header, nil); !errors.Is(err, ErrExpired) {
 		t.Error(err)
 	}
@@ -240,8 +240,8 @@ func TestClientCertificates(t *testing.T) {
 	}
 	file := filepath.Join(t.TempDir(), "tokens")
 	secret, line, _ := NewToken(Caller{Name: "ops", Roles: Admin}, time.Time{})
-	write(t, file, "backup offline cert:backup\nold read expires=2020-01-01T00:00:00Z cert:old\n"+line+" cert:ops\n")
-	g := open(t, Options{Tokens: file})
+	mustWriteFile(t, file, "backup offline cert:backup\nold read expires=2020-01-01T00:00:00Z cert:old\n"+line+" cert:ops\n")
+	g := mustOpen(t, Options{Tokens: file})
 	for _, c := range []struct {
 		name, header string
 		cert         *x509.Certificate
@@ -288,7 +288,7 @@ func TestOpenRefusesIncompleteOptions(t *testing.T) {
 // No header makes it panic, and no unsigned header authenticates a caller.
 func FuzzAuthorize(f *testing.F) {
 	j := accesstest.NewJWTs(f, "one")
-	g := open(f, Options{JWKS: j.File})
+	g := mustOpen(f, Options{JWKS: j.File})
 	good := j.Token(nil)
 	want := Caller{Name: "tester", Roles: Read}
 	f.Add("Bearer " + good)
@@ -310,7 +310,7 @@ func BenchmarkAuthorize(b *testing.B) {
 		b.Fatal(err)
 	}
 	j := accesstest.NewJWTs(b, "one")
-	g := open(b, Options{Tokens: file, JWKS: j.File})
+	g := mustOpen(b, Options{Tokens: file, JWKS: j.File})
 	long := "Bearer " + j.Token(map[string]any{"groups": strings.Repeat("x", 600)})
 	for name, header := range map[string]string{"static": "Bearer " + secret, "jwt": "Bearer " + j.Token(nil), "jwt of 1 KB": long} {
 		b.Run(name, func(b *testing.B) {

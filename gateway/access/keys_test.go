@@ -39,7 +39,7 @@ func writeSet(t *testing.T, set ...jose.JSONWebKey) string {
 		t.Fatal(err)
 	}
 	file := filepath.Join(t.TempDir(), "jwks.json")
-	write(t, file, string(data))
+	mustWriteFile(t, file, string(data))
 	return file
 }
 
@@ -110,7 +110,7 @@ func TestLoadKeysRefusesUnsafeKeys(t *testing.T) {
 	}
 	for _, text := range []string{"", "{", "[]", `{"keys":[{"kty":"EC","d":"geheim"}]}`, `{"keys":[3]}`, `{"keys":[{"kty":"new"}]}`} {
 		file := filepath.Join(t.TempDir(), "jwks.json")
-		write(t, file, text)
+		mustWriteFile(t, file, text)
 		if _, err := loadKeys(file); err == nil || strings.Contains(err.Error(), "geheim") {
 			t.Errorf("%s: %v", text, err)
 		}

@@ -15,9 +15,9 @@ import (
 var began = time.Now()
 
 // later is a time at which files are looked at again, whatever was before.
-func later(n int) time.Time { return began.Add(time.Hour + time.Duration(n)*2*checkInterval) }
+func afterChecks(n int) time.Time { return began.Add(time.Hour + time.Duration(n)*2*checkInterval) }
 
-func write(t *testing.T, file, text string) {
+func mustWriteFile(t *testing.T, file, text string) {
 	t.Helper()
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
@@ -27,7 +27,7 @@ func write(t *testing.T, file, text string) {
 // A file that changes is loaded again once. If it does not load, the previous value stays, and the error is logged once.
 func TestFilesAreReloaded(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "f")
-	write(t, file, "one")
+	mustWriteFile(t, file, "one")
 	var log bytes.Buffer
 	loads := 0
 	k, err := newReloader("words", slog.New(slog.NewTextHandler(&log, nil)), func() (*string, error) {
@@ -48,42 +48,42 @@ func TestFilesAreReloaded(t *testing.T) {
 			t.Errorf("%q after %d loads, want %q after %d", got, loads, text, times)
 		}
 	}
-	want(later(1), "one", 1)
-	write(t, file, "longer")
-	want(later(1).Add(checkInterval/2), "one", 1) // it was looked at a moment ago
-	want(later(2), "longer", 2)
+	want(afterChecks(1), "one", 1)
+	mustWriteFile(t, file, "longer")
+	want(afterChecks(1).Add(checkInterval/2), "one", 1) // it was looked at a moment ago
+	want(afterChecks(2), "longer", 2)
 	if text := said(); !strings.Contains(text, "loaded again") {
 		t.Error(text)
 	}
-	write(t, file, "bad")
-	want(later(3), "longer", 3)
+	mustWriteFile(t, file, "bad")
+	want(afterChecks(3), "longer", 3)
 	if text := said(); strings.Count(text, "it is bad") != 1 {
 		t.Error(text)
 	}
-	want(later(4), "longer", 3)
+	want(afterChecks(4), "longer", 3)
 	if err := os.Remove(file); err != nil {
 		t.Fatal(err)
 	}
-	want(later(5), "longer", 3)
+	want(afterChecks(5), "longer", 3)
 	if text := said(); strings.Count(text, "level=ERROR") != 1 {
 		t.Error(text)
 	}
-	want(later(6), "longer", 3)
+	want(afterChecks(6), "longer", 3)
 	if text := said(); text != "" {
 		t.Error(text)
 	}
-	write(t, file, "back")
-	want(later(7), "back", 4)
+	mustWriteFile(t, file, "back")
+	want(afterChecks(7), "back", 4)
 	// Another file in its place, of the same size and time.
 	info, err := os.Stat(file)
 	if err != nil {
 		t.Fatal(err)
 	}
-	write(t, file+".new", "next")
+	mustWriteFile(t, file+".new", "next")
 	if err := errors.Join(os.Chtimes(file+".new", info.ModTime(), info.ModTime()), os.Rename(file+".new", file)); err != nil {
 		t.Fatal(err)
 	}
-	want(later(8), "next", 5)
+	want(afterChecks(8), "next", 5)
 }
 
 func TestReloaderNeedsItsFiles(t *testing.T) {
@@ -91,7 +91,7 @@ func TestReloaderNeedsItsFiles(t *testing.T) {
 		t.Error("no error for a missing file")
 	}
 	big := filepath.Join(t.TempDir(), "big")
-	write(t, big, strings.Repeat("x", maxFileBytes+1))
+	mustWriteFile(t, big, strings.Repeat("x", maxFileBytes+1))
 	if _, err := readFile(big); !errors.Is(err, errFileTooLong) {
 		t.Error(err)
 	}

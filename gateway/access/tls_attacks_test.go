@@ -80,7 +80,7 @@ func TestNoSessionOutlivesItsAuthority(t *testing.T) {
 			t.Fatalf("%s: resumed %v, %v", tls.VersionName(version), resumed, err)
 		}
 		move(t, other.File, ca.File)
-		c.config.current(later(1))
+		c.config.current(afterChecks(1))
 		if resumed, text, err := visit(t, server, client); err == nil && text != "" {
 			t.Errorf("%s: let in, resumed %v", tls.VersionName(version), resumed)
 		}

@@ -15,7 +15,7 @@ const someHash = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015
 
 func TestLoadTokensReadsEveryKindOfLine(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "tokens")
-	write(t, file, `
+	mustWriteFile(t, file, `
 # who may do what
 web read,publish sha256:`+someHash+`
 ann  read  user=ann	expires=2030-01-02T03:04:05Z sha256:`+strings.Repeat("0A", 32)+`
@@ -69,7 +69,7 @@ func TestLoadTokensNamesTheLineWithoutSecrets(t *testing.T) {
 		{strings.Repeat("x", 100_000), "token too long"},
 	} {
 		file := filepath.Join(t.TempDir(), "tokens")
-		write(t, file, good+c.line)
+		mustWriteFile(t, file, good+c.line)
 		_, err := loadTokens(file)
 		if err == nil || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), secret) {
 			t.Errorf("%.60s: %v, want %s", c.line, err, c.want)
@@ -91,7 +91,7 @@ func TestNewTokenIsReadBack(t *testing.T) {
 	if strings.Contains(line, secret) || len(secret) < 40 {
 		t.Error(secret, line)
 	}
-	write(t, file, line+"\n")
+	mustWriteFile(t, file, line+"\n")
 	all, err := loadTokens(file)
 	if err != nil {
 		t.Fatal(err)

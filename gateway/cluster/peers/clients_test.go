@@ -16,7 +16,7 @@ import (
 func TestRotatedAddressesDoNotGrowMemory(t *testing.T) {
 	t.Parallel()
 	steady := Node{Name: "steady", Addr: "127.0.0.1:1", Serves: events.AllPartitions()}
-	p := peersOf(t)
+	p := newTestPeers(t)
 	members := []Node{steady}
 	p.nodes = func() []Node { return members }
 	ask := func(n *Node) any {

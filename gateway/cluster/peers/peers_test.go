@@ -28,21 +28,21 @@ import (
 
 const askProcedure = peerv1connect.PeerServiceAskProcedure
 
-type answerer = func(context.Context, *peerv1.AskRequest) (*peerv1.AskResponse, error)
+type askFunc = func(context.Context, *peerv1.AskRequest) (*peerv1.AskResponse, error)
 
-// listening is a node that answers with a function.
-func listening(t *testing.T, name string, serves events.Partitions, answer answerer) Node {
+// startNode starts a node that answers AskRequests with a function.
+func startNode(t *testing.T, name string, serves events.Partitions, answer askFunc) Node {
 	t.Helper()
-	return Node{Name: name, Addr: serveNode(t, name, answering(answer)), Serves: serves}
+	return Node{Name: name, Addr: serveNode(t, name, newAskHandler(answer)), Serves: serves}
 }
 
-// testLog is the log of all nodes here, and testKeys are their keys.
+// testLog and testKeys are the log and the keys of all nodes in these tests.
 var (
 	testLog  = events.LogID{1}
 	testKeys = pagetoken.DefaultKeyRing(testLog)
 )
 
-// serveNode serves a handler as a node that proves its answers, and returns its address.
+// serveNode starts a node that proves its answers and has the handler h. It returns the address of the node.
 func serveNode(t *testing.T, name string, h http.Handler) (addr string) {
 	t.Helper()
 	srv := httptest.NewUnstartedServer(nil)
@@ -53,7 +53,8 @@ func serveNode(t *testing.T, name string, h http.Handler) (addr string) {
 	return addr
 }
 
-func answering(answer answerer) http.Handler {
+// newAskHandler returns a handler of AskRequests that answers with a function.
+func newAskHandler(answer askFunc) http.Handler {
 	return connect.NewUnaryHandler(askProcedure,
 		func(ctx context.Context, req *connect.Request[peerv1.AskRequest]) (*connect.Response[peerv1.AskResponse], error) {
 			res, err := answer(ctx, req.Msg)
@@ -64,15 +65,15 @@ func answering(answer answerer) http.Handler {
 		})
 }
 
-// position is one of some log.
-func position(seq uint64) events.Position {
+// positionAt returns a position of testLog.
+func positionAt(seq uint64) events.Position {
 	return events.Position{Log: [4]byte{1}, Epoch: 1, Seq: seq}
 }
 
-// saying answers each question with an item that is named after the node.
-func saying(name string, seq uint64) answerer {
+// answerAs answers each question with an item that has the name of the node.
+func answerAs(name string, seq uint64) askFunc {
 	return func(_ context.Context, req *peerv1.AskRequest) (*peerv1.AskResponse, error) {
-		res := &peerv1.AskResponse{Newest: position(seq).String()}
+		res := &peerv1.AskResponse{Newest: positionAt(seq).String()}
 		for range req.GetQuestions() {
 			res.Answers = append(res.Answers, &peerv1.Answer{Entries: []*peerv1.Entry{{Item: name}}})
 		}
@@ -80,16 +81,19 @@ func saying(name string, seq uint64) answerer {
 	}
 }
 
-func hanging(ctx context.Context, _ *peerv1.AskRequest) (*peerv1.AskResponse, error) {
+// hangUntilCanceled does not answer.
+func hangUntilCanceled(ctx context.Context, _ *peerv1.AskRequest) (*peerv1.AskResponse, error) {
 	<-ctx.Done()
 	return nil, ctx.Err()
 }
 
-func refusing(err error) answerer {
+// refuseWith answers with an error.
+func refuseWith(err error) askFunc {
 	return func(context.Context, *peerv1.AskRequest) (*peerv1.AskResponse, error) { return nil, err }
 }
 
-func peersOf(t *testing.T, nodes ...Node) *Peers {
+// newTestPeers returns the Peers of a cluster with the nodes.
+func newTestPeers(t *testing.T, nodes ...Node) *Peers {
 	t.Helper()
 	p := New(Options{
 		Nodes: func() []Node { return nodes }, Keys: testKeys, Log: testLog, Logger: slog.New(slog.DiscardHandler),
@@ -99,7 +103,8 @@ func peersOf(t *testing.T, nodes ...Node) *Peers {
 	return p
 }
 
-func forward(t *testing.T, p *Peers) (string, error) {
+// forwardAsk forwards a question about partition 0, and returns the name of the node that has answered.
+func forwardAsk(t *testing.T, p *Peers) (string, error) {
 	t.Helper()
 	req := &peerv1.AskRequest{Questions: []*peerv1.Question{{}}}
 	res, _, err := Forward[peerv1.AskRequest, peerv1.AskResponse](t.Context(), p, 0, askProcedure, req)
@@ -114,30 +119,30 @@ func forward(t *testing.T, p *Peers) (string, error) {
 func TestNextNodeIsAskedWhenOneFails(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
-		name   string
-		first  answerer
-		silent bool
+		name            string
+		first           askFunc
+		wantIsSuspected bool
 	}{
-		{"hangs", hanging, true},
-		{"not here", refusing(NotHereError()), false},
+		{"hangs", hangUntilCanceled, true},
+		{"not here", refuseWith(NotHereError()), false},
 		{"breaks", func(context.Context, *peerv1.AskRequest) (*peerv1.AskResponse, error) { panic(http.ErrAbortHandler) }, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			all := events.AllPartitions()
-			p := peersOf(t, listening(t, "a", all, c.first), listening(t, "b", all, saying("b", 1)))
-			p.hedgeCredit = answersPerHedge - 1 // see TestSlowNodeIsHedged
+			p := newTestPeers(t, startNode(t, "a", all, c.first), startNode(t, "b", all, answerAs("b", 1)))
+			p.hedgeCredit = answersPerHedge - 1 // not enough for a hedge, so that only the failure of node a counts
 			if got := p.nodesServing(0, nil)[0].Name; got != "a" {
-				t.Fatalf("%s is asked first", got)
+				t.Fatalf("the first node to ask is %s, expected a", got)
 			}
-			if got, err := forward(t, p); err != nil || got != "b" {
-				t.Fatalf("%q, %v", got, err)
+			if got, err := forwardAsk(t, p); err != nil || got != "b" {
+				t.Fatalf("got an answer of %q, %v; expected one of b", got, err)
 			}
 			p.mu.Lock()
-			_, silent := p.suspected["a"]
+			_, isSuspected := p.suspected["a"]
 			p.mu.Unlock()
-			if silent != c.silent {
-				t.Errorf("it is among the silent ones: %v", silent)
+			if isSuspected != c.wantIsSuspected {
+				t.Errorf("node a is suspected: %v, expected %v", isSuspected, c.wantIsSuspected)
 			}
 		})
 	}
@@ -151,14 +156,14 @@ func TestSlowNodeIsHedged(t *testing.T) {
 		err   error
 	}
 	for _, c := range []struct {
-		name   string
-		a, b   answer
-		spare  int // hedges
-		want   string
-		err    error
-		took   time.Duration
-		hedged uint64
-		last   string
+		name       string
+		a, b       answer
+		credit     int // of hedges
+		want       string
+		wantErr    error
+		wantTime   time.Duration
+		wantHedges uint64
+		wantLast   string // the node that is asked last after the call
 	}{
 		{"soon", answer{49 * time.Millisecond, nil}, answer{}, 1, "a", nil, 49 * time.Millisecond, 0, "b"},
 		{"overtaken", answer{never, nil}, answer{time.Millisecond, nil}, 1, "b", nil, 51 * time.Millisecond, 1, "b"},
@@ -171,24 +176,34 @@ func TestSlowNodeIsHedged(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				all := events.AllPartitions()
-				p := peersOf(t, Node{Name: "a", Serves: all}, Node{Name: "b", Serves: all})
-				p.hedgeCredit = c.spare * answersPerHedge
-				got, began := "", time.Now()
+				p := newTestPeers(t, Node{Name: "a", Serves: all}, Node{Name: "b", Serves: all})
+				p.hedgeCredit = c.credit * answersPerHedge
+				got := ""
+				start := time.Now()
 				err := p.Scatter(t.Context(), askProcedure, []uint8{0}, func(ctx context.Context, n *Node, _ []int) (func(), error) {
-					of := c.a
+					answer := c.a
 					if n.Name == "b" {
-						of = c.b
+						answer = c.b
 					}
-					if err := wait.For(ctx, of.after); err != nil {
+					if err := wait.For(ctx, answer.after); err != nil {
 						return nil, err
 					}
-					return func() { got += n.Name }, of.err
+					return func() { got += n.Name }, answer.err
 				})
-				if got != c.want || !errors.Is(err, c.err) || time.Since(began) != c.took || p.Calls.Hedged.Load() != c.hedged {
-					t.Errorf("%q, %v after %v, %d hedged", got, err, time.Since(began), p.Calls.Hedged.Load())
+				if got != c.want || !errors.Is(err, c.wantErr) {
+					t.Errorf("got the answer of %q, %v; expected that of %q, %v", got, err, c.want, c.wantErr)
 				}
-				if last := p.nodesServing(0, nil)[1].Name; last != c.last || p.Calls.Failed.Load() > 0 {
-					t.Errorf("%s is asked last, %d failed", last, p.Calls.Failed.Load())
+				if took := time.Since(start); took != c.wantTime {
+					t.Errorf("the call took %v, expected %v", took, c.wantTime)
+				}
+				if hedges := p.Calls.Hedged.Load(); hedges != c.wantHedges {
+					t.Errorf("%d hedges, expected %d", hedges, c.wantHedges)
+				}
+				if last := p.nodesServing(0, nil)[1].Name; last != c.wantLast {
+					t.Errorf("%s is asked last now, expected %s", last, c.wantLast)
+				}
+				if failed := p.Calls.Failed.Load(); failed > 0 {
+					t.Errorf("%d failed calls were counted, expected none", failed)
 				}
 			})
 		})
@@ -197,22 +212,22 @@ func TestSlowNodeIsHedged(t *testing.T) {
 
 // If no other node has answered, a slow node is waited for, and nodes that could not be reached are asked again for a while.
 func TestUnreachableNodesAreRetried(t *testing.T) {
-	gone := errors.New("connection refused")
+	errRefused := errors.New("connection refused")
 	slow := func(ctx context.Context, _ int) error { return wait.For(ctx, 1500*time.Millisecond) }
 	breaks := func(times int) func(context.Context, int) error {
 		return func(_ context.Context, before int) error {
 			if before < times {
-				return gone
+				return errRefused
 			}
 			return nil
 		}
 	}
 	for _, c := range []struct {
-		name  string
-		a     func(ctx context.Context, before int) error
-		want  string
-		asked int
-		took  time.Duration
+		name      string
+		a         func(ctx context.Context, before int) error // before is the number of earlier calls
+		want      string
+		wantCalls int
+		wantTime  time.Duration
 	}{
 		{"slow, and the other one is gone", slow, "a", 1, 1500 * time.Millisecond},
 		{"a broken connection", breaks(1), "a", 2, 100 * time.Millisecond},
@@ -222,18 +237,22 @@ func TestUnreachableNodesAreRetried(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				all := events.AllPartitions()
-				p := peersOf(t, Node{Name: "a", Serves: all}, Node{Name: "b", Serves: all})
+				p := newTestPeers(t, Node{Name: "a", Serves: all}, Node{Name: "b", Serves: all})
 				p.hedgeCredit = 0
-				got, asked, began := "", 0, time.Now()
+				got, calls := "", 0
+				start := time.Now()
 				err := p.Scatter(t.Context(), askProcedure, []uint8{0}, func(ctx context.Context, n *Node, _ []int) (func(), error) {
 					if n.Name == "b" {
-						return nil, gone
+						return nil, errRefused
 					}
-					asked++
-					return func() { got += n.Name }, c.a(ctx, asked-1)
+					calls++
+					return func() { got += n.Name }, c.a(ctx, calls-1)
 				})
-				if got != c.want || (err != nil) != (c.want == "") || asked != c.asked || time.Since(began) != c.took {
-					t.Errorf("%q, %v after %d calls and %v", got, err, asked, time.Since(began))
+				if got != c.want || (err != nil) != (c.want == "") {
+					t.Errorf("got the answer of %q, %v; expected that of %q", got, err, c.want)
+				}
+				if took := time.Since(start); calls != c.wantCalls || took != c.wantTime {
+					t.Errorf("%d calls of a in %v, expected %d in %v", calls, took, c.wantCalls, c.wantTime)
 				}
 			})
 		})
@@ -267,22 +286,22 @@ func TestFailedCallIsLoggedWithItsCause(t *testing.T) {
 	})
 }
 
-// paced has a node answer calls of a method after some time, which may be never; another one answers in a millisecond.
-type paced struct {
+// hedgedNode is the node a, which answers each call after a time that the test gives. Hedges go to the node b, which answers in a millisecond.
+type hedgedNode struct {
 	*Peers
 	a Node
 }
 
-func newPaced(t *testing.T) *paced {
+func newHedgedNode(t *testing.T) *hedgedNode {
 	all := events.AllPartitions()
 	a := Node{Name: "a", Serves: all}
-	return &paced{peersOf(t, a, Node{Name: "b", Serves: all}), a}
+	return &hedgedNode{newTestPeers(t, a, Node{Name: "b", Serves: all}), a}
 }
 
 const never = time.Hour
 
-// call puts a call to a first, and returns how long it took.
-func (p *paced) call(t *testing.T, procedure string, after time.Duration) time.Duration {
+// call makes a call that node a answers after some time. It returns how long the call took.
+func (p *hedgedNode) call(t *testing.T, procedure string, after time.Duration) time.Duration {
 	t.Helper()
 	s := &scatter{p.Peers, procedure, []uint8{0}, func(ctx context.Context, n *Node, _ []int) (func(), error) {
 		if n.Name == "b" {
@@ -290,11 +309,11 @@ func (p *paced) call(t *testing.T, procedure string, after time.Duration) time.D
 		}
 		return func() {}, wait.For(ctx, after)
 	}}
-	began := time.Now()
+	start := time.Now()
 	if _, err := s.askGroup(t.Context(), &nodeGroup{p.a, []int{0}, true}, nil); err != nil {
 		t.Fatal(err)
 	}
-	return time.Since(began)
+	return time.Since(start)
 }
 
 // A hedge is made after twice the time within which a node answers 19 of 20 calls of a method, within limits. Calls that a hedge has overtaken
@@ -319,7 +338,7 @@ func TestHedgeDelayFollowsTheLatencyOfTheMethod(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				const calls = 3000
-				p, rng := newPaced(t), rand.New(rand.NewPCG(1, 2))
+				p, rng := newHedgedNode(t), rand.New(rand.NewPCG(1, 2))
 				for range calls {
 					p.call(t, "often", c.took(rng))
 				}
@@ -328,13 +347,13 @@ func TestHedgeDelayFollowsTheLatencyOfTheMethod(t *testing.T) {
 					p.call(t, "often", c.took(rng))
 				}
 				if got := p.hedgeDelay("a", "often"); got < c.least || got > c.most {
-					t.Errorf("it is sent after %v", got)
+					t.Errorf("a hedge is made after %v, expected %v to %v", got, c.least, c.most)
 				}
 				if hedged := p.Calls.Hedged.Load() - before; hedged > calls/answersPerHedge {
-					t.Errorf("%d hedges of %d calls", hedged, calls)
+					t.Errorf("%d of %d calls had hedges, expected at most one in %d", hedged, calls, answersPerHedge)
 				}
 				if got := p.hedgeDelay("a", "seldom"); got != maxHedgeDelay {
-					t.Errorf("it is sent after %v for another method", got)
+					t.Errorf("a hedge of another method is made after %v, expected %v", got, maxHedgeDelay)
 				}
 			})
 		})
@@ -343,22 +362,22 @@ func TestHedgeDelayFollowsTheLatencyOfTheMethod(t *testing.T) {
 
 // A node that answered well is suspected after three calls in a row that another node has answered first, each of them soon. After that
 // suspicion, one such call is enough, until the node has answered. An answer in between restarts the count.
-func TestHungNodeIsAskedLast(t *testing.T) { synctest.Test(t, nodeStandsStill) }
+func TestHungNodeIsAskedLast(t *testing.T) { synctest.Test(t, testHungNodeIsAskedLast) }
 
-func nodeStandsStill(t *testing.T) {
-	p := newPaced(t)
+func testHungNodeIsAskedLast(t *testing.T) {
+	p := newHedgedNode(t)
 	for range 500 {
 		p.call(t, askProcedure, time.Millisecond)
 	}
-	soon := p.hedgeDelay("a", askProcedure)
-	if soon != minHedgeDelay {
-		t.Fatalf("it is waited for, %v", soon)
+	delay := p.hedgeDelay("a", askProcedure)
+	if delay != minHedgeDelay {
+		t.Fatalf("a hedge is made after %v, expected %v", delay, minHedgeDelay)
 	}
-	first := func() string { return p.nodesServing(0, nil)[0].Name }
+	firstNode := func() string { return p.nodesServing(0, nil)[0].Name }
 	for range 10 {
 		for range maxOvertaken - 1 {
-			if took := p.call(t, askProcedure, never); took > 3*soon || first() != "a" {
-				t.Fatalf("a call takes %v, %s is asked first", took, first())
+			if took := p.call(t, askProcedure, never); took > 3*delay || firstNode() != "a" {
+				t.Fatalf("a call took %v, expected at most %v; the first node is %s, expected a", took, 3*delay, firstNode())
 			}
 		}
 		p.call(t, askProcedure, time.Millisecond)
@@ -367,43 +386,43 @@ func nodeStandsStill(t *testing.T) {
 		}
 	}
 	for i := range maxOvertaken {
-		if first() != "a" {
-			t.Fatalf("after %d calls: %s is asked first", i, first())
+		if firstNode() != "a" {
+			t.Fatalf("after %d overtaken calls the first node is %s, expected a", i, firstNode())
 		}
 		p.call(t, askProcedure, never)
 	}
-	if first() != "b" {
-		t.Fatal("it is still asked first")
+	if firstNode() != "b" {
+		t.Fatalf("after %d overtaken calls a is still asked first", maxOvertaken)
 	}
-	for range 20 { // under way: 0.1 s
+	for range 20 { // calls that were under way already, 0.1 s of them
 		p.call(t, askProcedure, never)
 	}
-	if after := p.hedgeDelay("a", askProcedure); after > 2*soon {
-		t.Errorf("it is waited for, %v", after)
+	if after := p.hedgeDelay("a", askProcedure); after > 2*delay {
+		t.Errorf("calls of a suspected node raised the hedge delay to %v, expected at most %v", after, 2*delay)
 	}
 	for _, long := range []time.Duration{minSuspicion, 2 * minSuspicion} {
 		time.Sleep(long - time.Second/2) //nolint:forbidigo // the clock is synctest's
-		if first() != "b" {
-			t.Errorf("it is asked first before %v are over", long)
+		if firstNode() != "b" {
+			t.Errorf("a is asked first before its suspicion of %v is over", long)
 		}
 		time.Sleep(time.Second / 2) //nolint:forbidigo // the clock is synctest's
-		if first() != "a" {
-			t.Errorf("it is asked last after %v", long)
+		if firstNode() != "a" {
+			t.Errorf("a is still asked last after its suspicion of %v is over", long)
 		}
 		p.call(t, askProcedure, never)
-		if first() != "b" {
-			t.Errorf("it is asked first after %v", long)
+		if firstNode() != "b" {
+			t.Errorf("a is still asked first after one overtaken call, although it was suspected for %v", long)
 		}
 	}
 	p.call(t, askProcedure, time.Millisecond)
-	if first() != "a" {
-		t.Error("it has answered and is asked last")
+	if firstNode() != "a" {
+		t.Error("a is asked last although it has answered")
 	}
 }
 
 // If two nodes serve a partition, the one that is asked anyway is asked about it, too, unless it is suspected.
 func TestPartitionsShareNodes(t *testing.T) {
-	both, even, odd := events.Partitions{}, events.Partitions{}, events.Partitions{}
+	var both, even, odd events.Partitions
 	for p := range uint8(4) {
 		both.Add(p)
 	}
@@ -411,14 +430,14 @@ func TestPartitionsShareNodes(t *testing.T) {
 	even.Add(2)
 	odd.Add(1)
 	odd.Add(3)
-	p := peersOf(t, Node{Name: "a", Serves: both}, Node{Name: "b", Serves: even}, Node{Name: "c", Serves: odd})
-	asks := func(partitions ...uint8) (names []string) {
+	p := newTestPeers(t, Node{Name: "a", Serves: both}, Node{Name: "b", Serves: even}, Node{Name: "c", Serves: odd})
+	askedNodes := func(partitions ...uint8) (names []string) {
 		s := &scatter{p, askProcedure, partitions, nil}
-		of := make([]int, len(partitions))
-		for i := range of {
-			of[i] = i
+		indexes := make([]int, len(partitions))
+		for i := range indexes {
+			indexes[i] = i
 		}
-		groups, err := s.assignNodes(of, nil, nil)
+		groups, err := s.assignNodes(indexes, nil, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -436,26 +455,26 @@ func TestPartitionsShareNodes(t *testing.T) {
 		{[]uint8{0, 1, 2, 3}, []string{"a"}},
 		{[]uint8{1, 0, 3, 2}, []string{"c", "a"}},
 	} {
-		if got := asks(c.partitions...); !slices.Equal(got, c.want) {
-			t.Errorf("partitions %v: asks %v, want %v", c.partitions, got, c.want)
+		if got := askedNodes(c.partitions...); !slices.Equal(got, c.want) {
+			t.Errorf("nodes asked about partitions %v: got %v, expected %v", c.partitions, got, c.want)
 		}
 	}
 	p.suspect("a")
-	if got := asks(0, 1, 2, 3); !slices.Equal(got, []string{"b", "c"}) {
-		t.Errorf("asks %v while a is suspected", got)
+	if got := askedNodes(0, 1, 2, 3); !slices.Equal(got, []string{"b", "c"}) {
+		t.Errorf("nodes asked while a is suspected: got %v, expected b and c", got)
 	}
 }
 
 // The nodes that serve a partition begin with the partition's own first node, and end with those that are suspected.
-func TestOrderOfNodesPerPartition(t *testing.T) { synctest.Test(t, serving) }
+func TestOrderOfNodesPerPartition(t *testing.T) { synctest.Test(t, testOrderOfNodesPerPartition) }
 
-func serving(t *testing.T) {
+func testOrderOfNodesPerPartition(t *testing.T) {
 	var even events.Partitions
 	for i := range events.NumPartitions / 2 {
 		even.Add(uint8(2 * i))
 	}
 	all := events.AllPartitions()
-	p := peersOf(t, Node{Name: "c", Serves: all}, Node{Name: "a", Serves: all}, Node{Name: "b", Serves: even})
+	p := newTestPeers(t, Node{Name: "c", Serves: all}, Node{Name: "a", Serves: all}, Node{Name: "b", Serves: even})
 	names := func(partition uint8, tried ...string) (names string) {
 		for _, n := range p.nodesServing(partition, tried) {
 			names += n.Name
@@ -466,23 +485,23 @@ func serving(t *testing.T) {
 		{names(0), "abc"}, {names(4), "bca"}, {names(1), "ca"}, {names(0, "a"), "bc"}, {names(1, "a", "c"), ""},
 	} {
 		if c.got != c.want {
-			t.Errorf("%s, not %s", c.got, c.want)
+			t.Errorf("order of nodes: got %s, expected %s", c.got, c.want)
 		}
 	}
 	p.recordResult(t.Context(), "a", errors.New("no answer"))
 	if got := names(0); got != "bca" {
-		t.Errorf("with a silent one: %s", got)
+		t.Errorf("order of nodes with a suspected: got %s, expected bca", got)
 	}
 	p.recordResult(t.Context(), "b", errors.New("no answer"))
 	if got := names(0); got != "cab" {
-		t.Errorf("with two silent ones: %s", got)
+		t.Errorf("order of nodes with a and b suspected: got %s, expected cab", got)
 	}
 	for name, s := range p.suspected {
 		s.until = time.Now().Add(-time.Second)
 		p.suspected[name] = s
 	}
 	if got := names(0); got != "abc" {
-		t.Errorf("later: %s", got)
+		t.Errorf("order of nodes after the suspicions: got %s, expected abc", got)
 	}
 }
 
@@ -490,16 +509,16 @@ func serving(t *testing.T) {
 func TestStreamsDoNotBlockCalls(t *testing.T) {
 	const procedure = "/stream"
 	mux := http.NewServeMux()
-	mux.Handle(askProcedure, answering(saying("a", 1)))
+	mux.Handle(askProcedure, newAskHandler(answerAs("a", 1)))
 	mux.Handle(procedure, connect.NewServerStreamHandler(procedure,
 		func(ctx context.Context, _ *connect.Request[peerv1.AskRequest], out *connect.ServerStream[peerv1.AskResponse]) error {
-			if err := out.Send(&peerv1.AskResponse{Newest: position(1).String()}); err != nil {
+			if err := out.Send(&peerv1.AskResponse{Newest: positionAt(1).String()}); err != nil {
 				return err
 			}
 			<-ctx.Done()
 			return nil
 		}))
-	p := peersOf(t, Node{Name: "a", Addr: serveNode(t, "a", mux), Serves: events.AllPartitions()})
+	p := newTestPeers(t, Node{Name: "a", Addr: serveNode(t, "a", mux), Serves: events.AllPartitions()})
 	ctx, cancel := context.WithCancel(t.Context())
 	begun := make(chan struct{}, maxConnsPerNode)
 	var streams sync.WaitGroup
@@ -517,8 +536,8 @@ func TestStreamsDoNotBlockCalls(t *testing.T) {
 	for range maxConnsPerNode {
 		<-begun
 	}
-	if got, err := forward(t, p); err != nil || got != "a" {
-		t.Errorf("%q, %v", got, err)
+	if got, err := forwardAsk(t, p); err != nil || got != "a" {
+		t.Errorf("a call beside %d streams: got the answer of %q, %v; expected that of a", maxConnsPerNode, got, err)
 	}
 	cancel()
 	streams.Wait()
@@ -526,14 +545,14 @@ func TestStreamsDoNotBlockCalls(t *testing.T) {
 
 // The error names a partition that no node serves. If nodes have given a reason, the error is that of the last of them.
 func TestErrorNamesThePartitionThatNobodyServes(t *testing.T) {
-	_, err := forward(t, peersOf(t))
+	_, err := forwardAsk(t, newTestPeers(t))
 	f := apierror.Of(err)
 	if f.Code != connect.CodeUnavailable || f.Reason != skeinv1.Reason_REASON_NOT_HERE || !strings.Contains(f.Text, "partition 0 of 256") {
 		t.Errorf("%v", err)
 	}
-	gone := listening(t, "gone", events.AllPartitions(), hanging)
+	gone := startNode(t, "gone", events.AllPartitions(), hangUntilCanceled)
 	gone.Addr = "127.0.0.1:1" // nobody listens
-	if _, err = forward(t, peersOf(t, gone)); apierror.Of(err).Reason != skeinv1.Reason_REASON_NOT_HERE || errors.Unwrap(err) == nil {
+	if _, err = forwardAsk(t, newTestPeers(t, gone)); apierror.Of(err).Reason != skeinv1.Reason_REASON_NOT_HERE || errors.Unwrap(err) == nil {
 		t.Errorf("%v", err)
 	}
 }
@@ -545,23 +564,24 @@ func TestErrorsOfTheCallerAreNotRetried(t *testing.T) {
 		Fields: []apierror.Violation{{Field: "page_token", Text: "is none", Reason: skeinv1.Reason_REASON_INVALID_FIELD}},
 	}
 	all := events.AllPartitions()
-	p := peersOf(t, listening(t, "a", all, refusing(want)), listening(t, "b", all, saying("b", 1)))
-	_, err := forward(t, p)
+	p := newTestPeers(t, startNode(t, "a", all, refuseWith(want)), startNode(t, "b", all, answerAs("b", 1)))
+	_, err := forwardAsk(t, p)
 	if f := apierror.Of(err); f.Code != want.Code || f.Reason != want.Reason || f.Text != want.Text || !slices.Equal(f.Fields, want.Fields) {
 		t.Errorf("%+v", f)
 	}
 }
 
-// asked notes of each node the partitions that it is asked about, and how often.
-type asked struct {
-	mu sync.Mutex
-	by map[string][]*peerv1.AskRequest
+// requestLog records the requests that each node has received, by the name of the node.
+type requestLog struct {
+	mu     sync.Mutex
+	byNode map[string][]*peerv1.AskRequest
 }
 
-func (a *asked) noted(name string, answer answerer) answerer {
+// record returns an askFunc that records the requests of a node.
+func (a *requestLog) record(name string, answer askFunc) askFunc {
 	return func(ctx context.Context, req *peerv1.AskRequest) (*peerv1.AskResponse, error) {
 		a.mu.Lock()
-		a.by[name] = append(a.by[name], req)
+		a.byNode[name] = append(a.byNode[name], req)
 		a.mu.Unlock()
 		return answer(ctx, req)
 	}
@@ -570,11 +590,11 @@ func (a *asked) noted(name string, answer answerer) answerer {
 // A question for all nodes is put to each of them once, about partitions that together are those that this node does not hold. The partitions
 // of nodes that do not answer are asked of other nodes, each once.
 func TestRemoteBatchAsksEachNodeOnce(t *testing.T) {
-	var here, low, high events.Partitions
+	var local, low, high events.Partitions
 	for i := range events.NumPartitions {
 		switch {
 		case i < 100:
-			here.Add(uint8(i))
+			local.Add(uint8(i))
 		case i < 180:
 			low.Add(uint8(i))
 		default:
@@ -583,69 +603,70 @@ func TestRemoteBatchAsksEachNodeOnce(t *testing.T) {
 	}
 	for _, c := range []struct {
 		name   string
-		broken answerer
-	}{{"well", nil}, {"not here", refusing(NotHereError())}, {"slow", hanging}} {
+		broken askFunc // how the first two nodes fail; nil if they do not
+	}{{"well", nil}, {"not here", refuseWith(NotHereError())}, {"slow", hangUntilCanceled}} {
 		t.Run(c.name, func(t *testing.T) {
-			broken := c.broken != nil
-			a := asked{by: map[string][]*peerv1.AskRequest{}}
-			low1, high1 := saying("a-low", 7), saying("b-high", 9)
+			isBroken := c.broken != nil
+			a := requestLog{byNode: map[string][]*peerv1.AskRequest{}}
+			low1, high1 := answerAs("a-low", 7), answerAs("b-high", 9)
 			nodes := []Node{}
-			if broken {
+			if isBroken {
 				low1, high1 = c.broken, c.broken
-				nodes = append(nodes, listening(t, "c", events.AllPartitions(), a.noted("c", saying("c", 8))))
+				nodes = append(nodes, startNode(t, "c", events.AllPartitions(), a.record("c", answerAs("c", 8))))
 			}
-			nodes = append(nodes, listening(t, "a-low", low, a.noted("a-low", low1)), listening(t, "b-high", high, a.noted("b-high", high1)))
-			p := peersOf(t, nodes...)
-			if broken {
+			nodes = append(nodes, startNode(t, "a-low", low, a.record("a-low", low1)), startNode(t, "b-high", high, a.record("b-high", high1)))
+			p := newTestPeers(t, nodes...)
+			if isBroken {
 				p.suspected["c"] = suspicion{until: time.Now().Add(time.Hour)} // it is asked after the others, however long the test takes
 			}
-			r := NewRemoteBatch(p, here, position(3))
+			r := NewRemoteBatch(p, local, positionAt(3))
 			if parts, known := r.Candidates("ann", 1, nil, 5); known || len(parts) > 0 || !r.Wanting() {
-				t.Fatalf("%v, %v", parts, known)
+				t.Fatalf("before Fetch: got the parts %v (known: %v), expected a pending question", parts, known)
 			}
 			if _, known := r.Reactions("ann", "", nil, 5); known {
-				t.Fatal("known")
+				t.Fatal("the answer to Reactions is known before Fetch")
 			}
 			if err := r.Fetch(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 			parts, known := r.Candidates("ann", 1, nil, 5)
 			if !known || r.Wanting() {
-				t.Errorf("known %v, wanting %v", known, r.Wanting())
+				t.Errorf("after Fetch: known is %v, expected true; Wanting is %v, expected false", known, r.Wanting())
 			}
 			newest := uint64(9)
-			if broken {
+			if isBroken {
 				newest = 8
 			}
 			if len(parts) != 2 || r.Newest().Seq != newest {
-				t.Errorf("%d parts at %v", len(parts), r.Newest())
+				t.Errorf("got %d parts, the newest at %v; expected 2 parts, the newest at sequence %d", len(parts), r.Newest(), newest)
 			}
-			for name, reqs := range a.by {
-				times := 1
+			for name, reqs := range a.byNode {
+				wantRequests := 1
 				if name == "c" {
-					times = 2 // for each of the others
+					wantRequests = 2 // one instead of each broken node
 				}
-				if len(reqs) != times || len(reqs[0].GetQuestions()) != 2 || reqs[0].GetAtLeast() != position(3).String() {
-					t.Errorf("%s is asked %v", name, reqs)
+				if len(reqs) != wantRequests || len(reqs[0].GetQuestions()) != 2 || reqs[0].GetAtLeast() != positionAt(3).String() {
+					t.Errorf("%s got the requests %v, expected %d with 2 questions at or after %v", name, reqs, wantRequests, positionAt(3))
 				}
 			}
 			var union events.Partitions
 			count := 0
-			for name, reqs := range a.by {
-				if broken && name != "c" {
+			for name, reqs := range a.byNode {
+				if isBroken && name != "c" {
 					continue
 				}
 				for _, req := range reqs {
-					of, err := events.ParsePartitions(req.GetPartitions())
+					partitions, err := events.ParsePartitions(req.GetPartitions())
 					if err != nil {
 						t.Fatal(err)
 					}
-					count += of.Len()
-					union.AddSet(&of)
+					count += partitions.Len()
+					union.AddSet(&partitions)
 				}
 			}
-			if count != events.NumPartitions-here.Len() || union.Len() != count {
-				t.Errorf("%d partitions, %d of them different", count, union.Len())
+			if count != events.NumPartitions-local.Len() || union.Len() != count {
+				t.Errorf("the nodes were asked about %d partitions, %d of them different; expected all %d that are not local, once each",
+					count, union.Len(), events.NumPartitions-local.Len())
 			}
 		})
 	}
@@ -655,15 +676,15 @@ func TestRemoteBatchAsksEachNodeOnce(t *testing.T) {
 func TestIncompleteAnswerIsPassedOver(t *testing.T) {
 	all := events.AllPartitions()
 	empty := func(context.Context, *peerv1.AskRequest) (*peerv1.AskResponse, error) {
-		return &peerv1.AskResponse{Newest: position(5).String()}, nil
+		return &peerv1.AskResponse{Newest: positionAt(5).String()}, nil
 	}
-	p := peersOf(t, listening(t, "a", all, empty), listening(t, "b", all, saying("b", 4)))
-	r := NewRemoteBatch(p, events.Partitions{}, position(3))
+	p := newTestPeers(t, startNode(t, "a", all, empty), startNode(t, "b", all, answerAs("b", 4)))
+	r := NewRemoteBatch(p, events.Partitions{}, positionAt(3))
 	r.Candidates("ann", 1, nil, 5)
 	if err := r.Fetch(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if parts, known := r.Candidates("ann", 1, nil, 5); !known || r.Newest().Seq != 4 {
-		t.Errorf("%v, %v at %v", parts, known, r.Newest())
+		t.Errorf("got %v (known: %v) at %v, expected the answer of b at sequence 4", parts, known, r.Newest())
 	}
 }

@@ -99,11 +99,11 @@ func TestClocksOfNodesMayDiffer(t *testing.T) {
 		var asked atomic.Int64
 		answer := func(ctx context.Context, req *peerv1.AskRequest) (*peerv1.AskResponse, error) {
 			asked.Add(1)
-			return saying("a", 1)(ctx, req)
+			return answerAs("a", 1)(ctx, req)
 		}
-		p := peersOf(t, listening(t, "a", events.AllPartitions(), answer))
+		p := newTestPeers(t, startNode(t, "a", events.AllPartitions(), answer))
 		p.setClockOffset("a", offset) // as if the clock of this process was changed by so much
-		if got, err := forward(t, p); err != nil || got != "a" {
+		if got, err := forwardAsk(t, p); err != nil || got != "a" {
 			t.Errorf("%q, %v", got, err)
 		}
 		if left := p.clockOffset("a").Abs(); left > maxProofAge || asked.Load() != 1 {
@@ -146,7 +146,7 @@ func writeUntilRefused(w http.ResponseWriter, written *atomic.Int64) {
 func TestBadAnswerIsTheFaultOfTheNode(t *testing.T) {
 	const protoType, jsonType = "application/proto", "application/json"
 	good := mustMarshal(t, &peerv1.AskResponse{
-		Newest: position(5).String(), Answers: []*peerv1.Answer{{Entries: []*peerv1.Entry{{Item: "forged"}}}},
+		Newest: positionAt(5).String(), Answers: []*peerv1.Answer{{Entries: []*peerv1.Entry{{Item: "forged"}}}},
 	})
 	invalid := []byte(`{"code":"invalid_argument","message":"forged"}`)
 	otherLog := events.Position{Log: [4]byte{2}, Epoch: 1, Seq: 5}
@@ -172,7 +172,7 @@ func TestBadAnswerIsTheFaultOfTheNode(t *testing.T) {
 		{"an error that is none", true, rawAnswer(http.StatusBadRequest, jsonType, []byte("garbage"))},
 		{"empty", true, rawAnswer(http.StatusOK, protoType, nil)},
 		{"of another log", true, rawAnswer(http.StatusOK, protoType, mustMarshal(t, &peerv1.AskResponse{Newest: otherLog.String()}))},
-		{"before the position asked for", true, rawAnswer(http.StatusOK, protoType, mustMarshal(t, &peerv1.AskResponse{Newest: position(2).String()}))},
+		{"before the position asked for", true, rawAnswer(http.StatusOK, protoType, mustMarshal(t, &peerv1.AskResponse{Newest: positionAt(2).String()}))},
 		{"packed", true, func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("Content-Encoding", "gzip")
 			rawAnswer(http.StatusOK, protoType, good)(w, r)
@@ -189,9 +189,9 @@ func TestBadAnswerIsTheFaultOfTheNode(t *testing.T) {
 			if c.isProven {
 				bad.Addr = serveNode(t, "a", c.answer)
 			}
-			p := peersOf(t, bad, listening(t, "b", events.AllPartitions(), saying("b", 4)))
+			p := newTestPeers(t, bad, startNode(t, "b", events.AllPartitions(), answerAs("b", 4)))
 			p.hedgeCredit = 0 // the next copy is asked for no other reason
-			req := &peerv1.AskRequest{AtLeast: position(3).String(), Questions: []*peerv1.Question{{}}}
+			req := &peerv1.AskRequest{AtLeast: positionAt(3).String(), Questions: []*peerv1.Question{{}}}
 			res, _, err := Forward[peerv1.AskRequest, peerv1.AskResponse](t.Context(), p, 0, askProcedure, req)
 			if err != nil || res.GetAnswers()[0].GetEntries()[0].GetItem() != "b" || p.Calls.Retried.Load() != 1 {
 				t.Errorf("with another copy: %v, %v; %d bad answers, want 1", res, err, p.Calls.Retried.Load())
@@ -213,7 +213,7 @@ func TestBadAnswerIsTheFaultOfTheNode(t *testing.T) {
 // If all nodes of a partition give bad answers, the client gets the same error as without any node.
 func TestOnlyBadAnswersAreUnavailable(t *testing.T) {
 	addr := serveNode(t, "a", rawAnswer(http.StatusOK, "application/proto", []byte("garbage")))
-	_, err := forward(t, peersOf(t, Node{Name: "a", Addr: addr, Serves: events.AllPartitions()}))
+	_, err := forwardAsk(t, newTestPeers(t, Node{Name: "a", Addr: addr, Serves: events.AllPartitions()}))
 	if f := apierror.Of(err); f.Code != connect.CodeUnavailable || f.Reason != skeinv1.Reason_REASON_NOT_HERE || !errors.Is(err, ErrBadAnswer) {
 		t.Errorf("%v: %v", f.Code, err)
 	}
@@ -223,10 +223,10 @@ func TestOnlyBadAnswersAreUnavailable(t *testing.T) {
 // and no other node is asked.
 func TestAnswersCountAsMemory(t *testing.T) {
 	long := func(_ context.Context, _ *peerv1.AskRequest) (*peerv1.AskResponse, error) {
-		return &peerv1.AskResponse{Newest: position(1).String(), Answers: []*peerv1.Answer{{Next: make([]byte, 1<<20)}}}, nil
+		return &peerv1.AskResponse{Newest: positionAt(1).String(), Answers: []*peerv1.Answer{{Next: make([]byte, 1<<20)}}}, nil
 	}
 	all := events.AllPartitions()
-	p := peersOf(t, listening(t, "a", all, long), listening(t, "b", all, long))
+	p := newTestPeers(t, startNode(t, "a", all, long), startNode(t, "b", all, long))
 	p.hedgeCredit = 0
 	p.bytes = admission.NewBudget(admission.Class{Name: "bytes", Limit: 5 << 20, CallerLimit: 5 << 20})
 	ctx, release := p.ChargeAnswers(t.Context(), "ann")
@@ -264,7 +264,7 @@ func TestMessagesOfStreamsAreBounded(t *testing.T) {
 		_, _ = w.Write(binary.BigEndian.AppendUint32([]byte{0}, 1<<30))
 		writeUntilRefused(w, &written)
 	}))
-	p := peersOf(t)
+	p := newTestPeers(t)
 	p.bytes = admission.NewBudget(admission.Class{Name: "bytes", Limit: 64 << 20, CallerLimit: 64 << 20})
 	got := 0
 	_, err := Stream(t.Context(), p, &Node{Name: "a", Addr: addr}, time.Hour, procedure, &peerv1.RowsRequest{}, func(int64) {},
