@@ -6,18 +6,18 @@ func TestRolesAreParsedAndPrinted(t *testing.T) {
 	for _, text := range []string{"publish", "read", "offline", "admin", "read,admin", "publish,read,offline,admin"} {
 		r, err := ParseRoles(text)
 		if err != nil || r.String() != text {
-			t.Errorf("%s: %v, %v", text, r, err)
+			t.Errorf("ParseRoles(%q): got %v, %v; expected roles with the same text", text, r, err)
 		}
 	}
 	for _, text := range []string{"", "reader", "read,", "read, admin", "READ", "all"} {
 		if r, err := ParseRoles(text); err == nil {
-			t.Errorf("%q is taken for %v", text, r)
+			t.Errorf("ParseRoles(%q): got %v, expected an error", text, r)
 		}
 	}
 	if r, _ := ParseRoles("read,read"); r != Read || !r.Any(Read|Admin) || r.Any(Publish|Offline|Admin) {
-		t.Error(r)
+		t.Errorf("ParseRoles of a role that is there twice: got %v, expected %v", r, Read)
 	}
 	if (Caller{}).Roles.Any(AllRoles) {
-		t.Error("nobody has a role")
+		t.Error("the zero caller has a role")
 	}
 }

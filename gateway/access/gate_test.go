@@ -138,7 +138,7 @@ func TestForgedJWTsAreRefused(t *testing.T) {
 	g.expect(t, "good", "Bearer "+good, Caller{Name: "tester", Roles: Read}, nil)
 	parts := strings.Split(good, ".")
 	payload, _ := base64.RawURLEncoding.DecodeString(parts[1])
-	more := base64.RawURLEncoding.EncodeToString([]byte(strings.Replace(string(payload), "read", "admin", 1)))
+	payloadWithAdmin := base64.RawURLEncoding.EncodeToString([]byte(strings.Replace(string(payload), "read", "admin", 1)))
 	public, err := j.Public().MarshalJSON()
 	if err != nil {
 		t.Fatal(err)
@@ -157,7 +157,7 @@ func TestForgedJWTsAreRefused(t *testing.T) {
 	for name, token := range map[string]string{
 		"another key of the same id":   other.Token(nil),
 		"another id":                   accesstest.NewJWTs(t, "two").Token(nil),
-		"more roles":                   parts[0] + "." + more + "." + parts[2],
+		"more roles":                   parts[0] + "." + payloadWithAdmin + "." + parts[2],
 		"no signature":                 parts[0] + "." + parts[1] + ".",
 		"half a signature":             good[:len(good)-40],
 		"alg none":                     sign(`{"alg":"none","kid":"one"}`, string(payload), none),
@@ -175,7 +175,7 @@ func TestForgedJWTsAreRefused(t *testing.T) {
 	} {
 		g.expect(t, name, "Bearer "+token, Caller{}, ErrInvalid)
 		if _, err := g.Authorize(time.Now(), "Bearer "+token, nil); err != nil && err.Error() != ErrInvalid.Error() {
-			t.Errorf("%s: told more than that it is not valid: %v", name, err)
+			t.Errorf("%s: got the error %q, expected no more than %q", name, err, ErrInvalid)
 		}
 	}
 }
@@ -185,28 +185,28 @@ func TestForgedJWTsAreRefused(t *testing.T) {
 func TestKeysRotate(t *testing.T) {
 	before, after := accesstest.NewJWTs(t, "before"), accesstest.NewJWTs(t, "after")
 	g := mustOpen(t, Options{JWKS: before.File})
-	asks := func(at time.Time, j *accesstest.JWTs, want error) {
+	expectNewToken := func(now time.Time, j *accesstest.JWTs, want error) {
 		t.Helper()
-		if _, err := g.Authorize(at, "Bearer "+j.Token(map[string]any{"iat": nil}), nil); !errors.Is(err, want) {
-			t.Errorf("%v, want %v", err, want)
+		if _, err := g.Authorize(now, "Bearer "+j.Token(map[string]any{"iat": nil}), nil); !errors.Is(err, want) {
+			t.Errorf("a new token: got %v, expected %v", err, want)
 		}
 	}
 	old := "Bearer " + before.Token(nil)
-	asks(time.Now(), after, ErrInvalid)
+	expectNewToken(time.Now(), after, ErrInvalid)
 	accesstest.WriteKeys(t, before.File, before, after)
-	asks(afterChecks(1), before, nil)
-	asks(afterChecks(1), after, nil)
+	expectNewToken(afterChecks(1), before, nil)
+	expectNewToken(afterChecks(1), after, nil)
 	if _, err := g.Authorize(afterChecks(1), old, nil); err != nil {
-		t.Error(err)
+		t.Errorf("a token of the old key, while both keys are in the file: %v", err)
 	}
 	accesstest.WriteKeys(t, before.File, after)
 	if _, err := g.Authorize(afterChecks(2), old, nil); !errors.Is(err, ErrInvalid) {
-		t.Errorf("a token outlives its key: %v", err)
+		t.Errorf("a token whose key was removed: got %v, expected %v", err, ErrInvalid)
 	}
-	asks(afterChecks(2), after, nil)
-	// A file that is broken leaves what there is.
+	expectNewToken(afterChecks(2), after, nil)
+	// If the file is invalid, the previous keys stay.
 	mustWriteFile(t, before.File, "{")
-	asks(afterChecks(3), after, nil)
+	expectNewToken(afterChecks(3), after, nil)
 }
 
 // A JWT that was verified once is refused after it has expired.
@@ -216,7 +216,7 @@ func TestRememberedTokenExpires(t *testing.T) {
 	header := "Bearer " + j.Token(map[string]any{"exp": time.Now().Add(time.Minute).Unix()})
 	g.expect(t, "fresh", header, Caller{Name: "tester", Roles: Read}, nil)
 	if _, err := g.Authorize(time.Now().Add(2*time.Minute), header, nil); !errors.Is(err, ErrExpired) {
-		t.Error(err)
+		t.Errorf("two minutes later: got %v, expected %v", err, ErrExpired)
 	}
 }
 
@@ -224,10 +224,10 @@ func TestCacheOfVerifiedTokensIsBounded(t *testing.T) {
 	v := newVerifiedTokens(100)
 	now := time.Now()
 	for i := range 1000 {
-		id := tokenHash(sha256.Sum256(fmt.Append(nil, i)))
-		v.add(&id, token{expires: now.Add(time.Duration(i%2) * time.Hour)}, now)
-		if _, ok := v.find(&id); !ok || len(v.byHash) > 100 {
-			t.Fatalf("%d: %d remembered", i, len(v.byHash))
+		hash := tokenHash(sha256.Sum256(fmt.Append(nil, i)))
+		v.add(&hash, token{expires: now.Add(time.Duration(i%2) * time.Hour)}, now)
+		if _, ok := v.find(&hash); !ok || len(v.byHash) > 100 {
+			t.Fatalf("after %d tokens: %d are cached, expected at most 100 with the last one among them (it is: %v)", i+1, len(v.byHash), ok)
 		}
 	}
 }
@@ -258,11 +258,11 @@ func TestClientCertificates(t *testing.T) {
 	} {
 		got, err := g.Authorize(time.Now(), c.header, c.cert)
 		if got.Name != c.want || !errors.Is(err, c.err) {
-			t.Errorf("%s: %+v, %v", c.name, got, err)
+			t.Errorf("%s: got %+v, %v; expected the caller %q, %v", c.name, got, err, c.want, c.err)
 		}
 	}
 	if _, err := g.Authorize(time.Now().Add(3*time.Hour), "Bearer "+secret, leaf("ops")); !errors.Is(err, errCertificate) {
-		t.Errorf("a certificate that has expired since the handshake: %v", err)
+		t.Errorf("a certificate that has expired since the handshake: got %v, expected %v", err, errCertificate)
 	}
 }
 
@@ -277,7 +277,7 @@ func TestOpenRefusesIncompleteOptions(t *testing.T) {
 		{JWKS: "missing", Issuer: "x", Audience: "x"},
 	} {
 		if _, err := Open(o); err == nil {
-			t.Errorf("%+v", o)
+			t.Errorf("Open accepts %+v, expected an error", o)
 		}
 	}
 	if _, err := os.Stat(j.File); err != nil {
@@ -297,7 +297,7 @@ func FuzzAuthorize(f *testing.F) {
 	f.Fuzz(func(t *testing.T, header string) {
 		// A signature can be written in several ways; what was signed cannot.
 		if caller, err := g.Authorize(time.Now(), header, nil); err == nil && caller != want || err != nil && caller != (Caller{}) {
-			t.Errorf("%q is taken for %+v, %v", header, caller, err)
+			t.Errorf("%q: got %+v, %v; expected %+v or an error", header, caller, err, want)
 		}
 	})
 }

@@ -11,10 +11,10 @@ import (
 	"time"
 )
 
-// began is when the tests did. How long they take does not matter to them.
+// began is when the tests began. Their times are relative to it, so that they do not depend on how long they take.
 var began = time.Now()
 
-// later is a time at which files are looked at again, whatever was before.
+// afterChecks returns a time at which the files are checked again. It is later for a greater n.
 func afterChecks(n int) time.Time { return began.Add(time.Hour + time.Duration(n)*2*checkInterval) }
 
 func mustWriteFile(t *testing.T, file, text string) {
@@ -30,7 +30,7 @@ func TestFilesAreReloaded(t *testing.T) {
 	mustWriteFile(t, file, "one")
 	var log bytes.Buffer
 	loads := 0
-	k, err := newReloader("words", slog.New(slog.NewTextHandler(&log, nil)), func() (*string, error) {
+	r, err := newReloader("words", slog.New(slog.NewTextHandler(&log, nil)), func() (*string, error) {
 		loads++
 		data, err := os.ReadFile(file)
 		if text := string(data); err == nil && text != "bad" {
@@ -41,39 +41,43 @@ func TestFilesAreReloaded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	said := func() string { defer log.Reset(); return log.String() }
-	want := func(at time.Time, text string, times int) {
+	takeLog := func() string { defer log.Reset(); return log.String() }
+	expect := func(now time.Time, wantText string, wantLoads int) {
 		t.Helper()
-		if got := *k.current(at); got != text || loads != times {
-			t.Errorf("%q after %d loads, want %q after %d", got, loads, text, times)
+		if got := *r.current(now); got != wantText || loads != wantLoads {
+			t.Errorf("got %q after %d loads, expected %q after %d", got, loads, wantText, wantLoads)
 		}
 	}
-	want(afterChecks(1), "one", 1)
+
+	expect(afterChecks(1), "one", 1)
 	mustWriteFile(t, file, "longer")
-	want(afterChecks(1).Add(checkInterval/2), "one", 1) // it was looked at a moment ago
-	want(afterChecks(2), "longer", 2)
-	if text := said(); !strings.Contains(text, "loaded again") {
-		t.Error(text)
+	expect(afterChecks(1).Add(checkInterval/2), "one", 1) // the files were checked a moment ago
+	expect(afterChecks(2), "longer", 2)
+	if text := takeLog(); !strings.Contains(text, "loaded again") {
+		t.Errorf("the log does not say that the file was loaded again: %q", text)
 	}
+
+	// A file that does not load.
 	mustWriteFile(t, file, "bad")
-	want(afterChecks(3), "longer", 3)
-	if text := said(); strings.Count(text, "it is bad") != 1 {
-		t.Error(text)
+	expect(afterChecks(3), "longer", 3)
+	if text := takeLog(); strings.Count(text, "it is bad") != 1 {
+		t.Errorf("the log does not have the error once: %q", text)
 	}
-	want(afterChecks(4), "longer", 3)
+	expect(afterChecks(4), "longer", 3)
 	if err := os.Remove(file); err != nil {
 		t.Fatal(err)
 	}
-	want(afterChecks(5), "longer", 3)
-	if text := said(); strings.Count(text, "level=ERROR") != 1 {
-		t.Error(text)
+	expect(afterChecks(5), "longer", 3)
+	if text := takeLog(); strings.Count(text, "level=ERROR") != 1 {
+		t.Errorf("the log does not have one error about the missing file: %q", text)
 	}
-	want(afterChecks(6), "longer", 3)
-	if text := said(); text != "" {
-		t.Error(text)
+	expect(afterChecks(6), "longer", 3)
+	if text := takeLog(); text != "" {
+		t.Errorf("the log repeats the error of the missing file: %q", text)
 	}
 	mustWriteFile(t, file, "back")
-	want(afterChecks(7), "back", 4)
+	expect(afterChecks(7), "back", 4)
+
 	// Another file in its place, of the same size and time.
 	info, err := os.Stat(file)
 	if err != nil {
@@ -83,7 +87,7 @@ func TestFilesAreReloaded(t *testing.T) {
 	if err := errors.Join(os.Chtimes(file+".new", info.ModTime(), info.ModTime()), os.Rename(file+".new", file)); err != nil {
 		t.Fatal(err)
 	}
-	want(afterChecks(8), "next", 5)
+	expect(afterChecks(8), "next", 5)
 }
 
 func TestReloaderNeedsItsFiles(t *testing.T) {
@@ -93,6 +97,6 @@ func TestReloaderNeedsItsFiles(t *testing.T) {
 	big := filepath.Join(t.TempDir(), "big")
 	mustWriteFile(t, big, strings.Repeat("x", maxFileBytes+1))
 	if _, err := readFile(big); !errors.Is(err, errFileTooLong) {
-		t.Error(err)
+		t.Errorf("a file above the limit: got %v, expected %v", err, errFileTooLong)
 	}
 }

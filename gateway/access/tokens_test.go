@@ -40,7 +40,7 @@ ops admin cert:ops sha256:`+strings.Repeat("11", 32)+`
 		byCert: map[string]token{"backup.internal": {caller: Caller{Name: "backup", Roles: Offline}, cert: "backup.internal"}},
 	}
 	if diff := cmp.Diff(want, all, cmp.AllowUnexported(tokens{}, token{})); diff != "" {
-		t.Error(diff)
+		t.Errorf("tokens of the file (-expected +got):\n%s", diff)
 	}
 }
 
@@ -72,7 +72,7 @@ func TestLoadTokensNamesTheLineWithoutSecrets(t *testing.T) {
 		mustWriteFile(t, file, good+c.line)
 		_, err := loadTokens(file)
 		if err == nil || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), secret) {
-			t.Errorf("%.60s: %v, want %s", c.line, err, c.want)
+			t.Errorf("%.60s: got %v, expected an error with %q and without the secret", c.line, err, c.want)
 		}
 	}
 	if _, err := loadTokens("missing"); err == nil {
@@ -82,14 +82,14 @@ func TestLoadTokensNamesTheLineWithoutSecrets(t *testing.T) {
 
 func TestNewTokenIsReadBack(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "tokens")
-	who := Caller{Name: "web", Roles: Read | Offline, User: "ann"}
+	caller := Caller{Name: "web", Roles: Read | Offline, User: "ann"}
 	expires := time.Date(2031, 1, 1, 0, 0, 0, 0, time.UTC)
-	secret, line, err := NewToken(who, expires)
+	secret, line, err := NewToken(caller, expires)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if strings.Contains(line, secret) || len(secret) < 40 {
-		t.Error(secret, line)
+		t.Errorf("the line %q has the secret, or the secret %q is short", line, secret)
 	}
 	mustWriteFile(t, file, line+"\n")
 	all, err := loadTokens(file)
@@ -97,11 +97,11 @@ func TestNewTokenIsReadBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := all.byHash[sha256.Sum256([]byte(secret))]
-	if got.caller != who || !got.expires.Equal(expires) {
-		t.Errorf("%s: %+v", line, got)
+	if got.caller != caller || !got.expires.Equal(expires) {
+		t.Errorf("%s: got %+v, expected %+v until %v", line, got, caller, expires)
 	}
-	if again, _, _ := NewToken(who, time.Time{}); again == secret {
-		t.Error("the same token twice")
+	if again, _, _ := NewToken(caller, time.Time{}); again == secret {
+		t.Error("NewToken returned the same token twice")
 	}
 	for _, bad := range []Caller{
 		{},
@@ -113,12 +113,12 @@ func TestNewTokenIsReadBack(t *testing.T) {
 		{Name: strings.Repeat("n", 300), Roles: Read},
 	} {
 		if _, line, err := NewToken(bad, time.Time{}); err == nil {
-			t.Errorf("%+v: %s", bad, line)
+			t.Errorf("NewToken(%+v): got the line %q, expected an error", bad, line)
 		}
 	}
 }
 
-// Whatever stands in the file, reading it ends, and quotes no hash.
+// Reading a token file ends, whatever is in it, and every token of it has roles.
 func FuzzLoadTokens(f *testing.F) {
 	f.Add("web read,publish user=a expires=2030-01-02T03:04:05Z sha256:" + someHash)
 	f.Add("a read cert:x\n# y\n\nb admin cert:z")
