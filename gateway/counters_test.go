@@ -174,7 +174,7 @@ func trendingOn(owner, id string) *skeinv1.ListTrendingRequest {
 	return &skeinv1.ListTrendingRequest{Scope: &skeinv1.ListTrendingRequest_Board{Board: board(owner, id)}}
 }
 
-// walkHot reads a whole list in pages, each perhaps from another process.
+// walkTrending reads a whole list in pages, each perhaps from another process.
 func walkTrending(t *testing.T, size int32, at string, pages ...lister) (got []string) {
 	t.Helper()
 	token := ""

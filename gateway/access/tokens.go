@@ -15,7 +15,7 @@ import (
 	"github.com/skein-feed/skein/events"
 )
 
-// digest is the SHA-256 of a token. A token has at least 128 random bits, so a plain hash is as secure as the token. Slow hashes are
+// tokenHash is the SHA-256 of a token. A token has at least 128 random bits, so a plain hash is as secure as the token. Slow hashes are
 // for secrets that people choose.
 type tokenHash [sha256.Size]byte
 

@@ -36,7 +36,7 @@ func TestParseKeyRingAcceptsOnlyWellFormedRings(t *testing.T) {
 		r, err := ParseKeyRing(text)
 		if want == 0 {
 			if !errors.Is(err, ErrKeyRing) {
-				t.Errorf("%q: %v", text, err)
+				t.Errorf("%q: got %v, expected %v", text, err, ErrKeyRing)
 			}
 			if err != nil && strings.Contains(err.Error(), secret(0)[:10]) {
 				t.Errorf("%q: the error shows a secret: %v", text, err)
@@ -44,7 +44,7 @@ func TestParseKeyRingAcceptsOnlyWellFormedRings(t *testing.T) {
 			continue
 		}
 		if err != nil || len(r.keys) != want {
-			t.Errorf("%q: %d keys, %v", text, len(r.keys), err)
+			t.Errorf("%q: got %d keys, %v; expected %d keys", text, len(r.keys), err, want)
 		}
 	}
 }
@@ -53,29 +53,29 @@ func TestDefaultKeyRingDependsOnTheLog(t *testing.T) {
 	a, again, b := DefaultKeyRing(events.LogID{1}), DefaultKeyRing(events.LogID{1}), DefaultKeyRing(events.LogID{2})
 	token := a.Sign(Token{List: NewListID(1, "u"), Cursor: []byte("m")})
 	if _, err := again.Verify(token, NewListID(1, "u")); err != nil {
-		t.Errorf("the ring of the same log: %v", err)
+		t.Errorf("a token of the same log: got %v, expected no error", err)
 	}
 	if _, err := b.Verify(token, NewListID(1, "u")); !errors.Is(err, ErrDamaged) {
-		t.Errorf("the ring of another log: %v", err)
+		t.Errorf("a token of another log: got %v, expected %v", err, ErrDamaged)
 	}
 	if !(KeyRing{}).IsZero() || a.IsZero() {
-		t.Error("IsZero")
+		t.Errorf("IsZero is %v for the zero ring and %v for another one, expected true and false", (KeyRing{}).IsZero(), a.IsZero())
 	}
 }
 
 // A key is changed in three steps. At each of them, old and new processes accept each other's tokens.
 func TestKeysRotateWithoutRefusedTokens(t *testing.T) {
-	o, n := "old:"+secret(0), "new:"+secret(1)
-	steps := []KeyRing{ring(t, o), ring(t, o+","+n), ring(t, n+","+o), ring(t, n)}
+	oldKey, newKey := "old:"+secret(0), "new:"+secret(1)
+	steps := []KeyRing{ring(t, oldKey), ring(t, oldKey+","+newKey), ring(t, newKey+","+oldKey), ring(t, newKey)}
 	list := NewListID(4, "u")
 	for i := range steps[:len(steps)-1] {
 		for _, pair := range [][2]KeyRing{{steps[i], steps[i+1]}, {steps[i+1], steps[i]}} {
 			if _, err := pair[1].Verify(pair[0].Sign(Token{List: list}), list); err != nil {
-				t.Errorf("between steps %d and %d: %v", i, i+1, err)
+				t.Errorf("a token between steps %d and %d: got %v, expected no error", i, i+1, err)
 			}
 		}
 	}
 	if _, err := steps[3].Verify(steps[0].Sign(Token{List: list}), list); !errors.Is(err, ErrKey) {
-		t.Errorf("a key that is gone: %v", err)
+		t.Errorf("a token whose key was removed: got %v, expected %v", err, ErrKey)
 	}
 }

@@ -19,11 +19,11 @@ func TestTokenFormatIsStable(t *testing.T) {
 	keys := ring(t, "2026:"+secret(0)+",2025:"+secret(1))
 	const want = "AQQyMDI2UqRSNcIOAxYBAgMEB6wC__pAChI0VngDYm9iANz_C5sWiPc6tbDTldktmf4"
 	if got := keys.Sign(goldenToken); got != want {
-		t.Errorf("token %s, want %s", got, want)
+		t.Errorf("got the token %s, expected %s", got, want)
 	}
 	got, err := keys.Verify(want, goldenToken.List)
 	if err != nil || got.Position != goldenToken.Position || !bytes.Equal(got.Cursor, goldenToken.Cursor) {
-		t.Errorf("%+v %v", got, err)
+		t.Errorf("got %+v, %v; expected %+v", got, err, goldenToken)
 	}
 }
 
@@ -39,25 +39,25 @@ func TestDamagedTokensAreRefused(t *testing.T) {
 			bad := bytes.Clone(raw)
 			bad[i] ^= 1 << bit
 			if _, err := keys.Verify(base64.RawURLEncoding.EncodeToString(bad), goldenToken.List); err == nil {
-				t.Fatalf("bit %d of byte %d does not matter", bit, i)
+				t.Fatalf("a token with another bit %d of byte %d is accepted", bit, i)
 			}
 		}
 		if _, err := keys.Verify(base64.RawURLEncoding.EncodeToString(raw[:i]), goldenToken.List); err == nil {
-			t.Fatalf("cut to %d bytes it is as good", i)
+			t.Fatalf("a token cut to %d bytes is accepted", i)
 		}
 	}
 	for _, text := range []string{
 		"", "x", token + "A", token[1:], token + "=", token + "\n", token[:9] + "\r" + token[9:], "AQ", string(make([]byte, 2000)),
 	} {
 		if _, err := keys.Verify(text, goldenToken.List); err == nil {
-			t.Errorf("%q is taken", text)
+			t.Errorf("%q is accepted, expected an error", text)
 		}
 	}
-	// The last character has spare bits: a token has one spelling only.
+	// The last character has unused bits, but a token has only one valid text.
 	last := token[len(token)-1]
 	for _, c := range []byte("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_") {
 		if _, err := keys.Verify(token[:len(token)-1]+string(c), goldenToken.List); (err == nil) != (c == last) {
-			t.Errorf("ending in %c: %v", c, err)
+			t.Errorf("the token with %c at its end, which is %c: got %v", c, last, err)
 		}
 	}
 }
@@ -73,10 +73,10 @@ func FuzzPageToken(f *testing.F) {
 		if err != nil {
 			return
 		}
-		// Only what the ring signed is taken, so it is what it would sign again, under either key.
+		// Only a token that the ring has signed is accepted. One of the two keys signs it again with the same text.
 		swapped := KeyRing{keys: []ringKey{keys.keys[1], keys.keys[0]}}
 		if keys.Sign(token) != text && swapped.Sign(token) != text {
-			t.Errorf("%q is taken as %+v", text, token)
+			t.Errorf("%q is accepted as %+v, which no key signs with this text", text, token)
 		}
 	})
 }

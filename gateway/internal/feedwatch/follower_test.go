@@ -8,22 +8,22 @@ import (
 	"github.com/skein-feed/skein/events"
 )
 
-// woken returns which watchers are woken by events, each an envelope of its own.
-func woken(evs ...events.Event) map[string]bool {
+// wokenWatchers returns which watchers the events wake. Each event has an envelope of its own.
+func wokenWatchers(evs ...events.Event) map[string]bool {
 	a := New(nil, nil, nil)
 	f := &follower{all: a}
 	watchers := map[string]*Watcher{}
-	for name, of := range map[string]struct {
-		reader string
-		hides  bool
-		owners []string
+	for name, c := range map[string]struct {
+		reader    string
+		hidesSeen bool
+		owners    []string
 	}{
 		"ann": {"ann", false, []string{"bob", "cid"}}, "ann hiding": {"ann", true, []string{"bob", "cid"}}, "dan": {"dan", false, nil},
 	} {
-		w := &Watcher{all: a, reader: of.reader, hidesSeen: of.hides, unreadOnly: !of.hides, wake: make(chan struct{}, 1), follower: f}
-		a.byReader[of.reader] = append(a.byReader[of.reader], w)
+		w := &Watcher{all: a, reader: c.reader, hidesSeen: c.hidesSeen, unreadOnly: !c.hidesSeen, wake: make(chan struct{}, 1), follower: f}
+		a.byReader[c.reader] = append(a.byReader[c.reader], w)
 		_ = w.Follow(func(add func(string) error) error {
-			for _, owner := range of.owners {
+			for _, owner := range c.owners {
 				_ = add(owner)
 			}
 			return nil
@@ -47,8 +47,11 @@ func woken(evs ...events.Event) map[string]bool {
 
 // Events wake the watchers whose number they may change, and no others.
 func TestEventsWakeOnlyConcernedWatchers(t *testing.T) {
-	none, all := map[string]bool{}, map[string]bool{"ann": true, "ann hiding": true, "dan": true}
-	anns, hiding, dans := map[string]bool{"ann": true, "ann hiding": true}, map[string]bool{"ann hiding": true}, map[string]bool{"dan": true}
+	none := map[string]bool{}
+	all := map[string]bool{"ann": true, "ann hiding": true, "dan": true}
+	anns := map[string]bool{"ann": true, "ann hiding": true}
+	hiding := map[string]bool{"ann hiding": true}
+	dans := map[string]bool{"dan": true}
 	const year = 365 * 24 * 3600 * 1_000_000
 	for name, c := range map[string]struct {
 		want map[string]bool
@@ -74,15 +77,17 @@ func TestEventsWakeOnlyConcernedWatchers(t *testing.T) {
 		"the end of an import":              {all, []events.Event{{Kind: events.BackfillClosed}}},
 		"a new month":                       {hiding, []events.Event{{Kind: events.Reacted, User: "eve", Time: year}}},
 	} {
-		if diff := cmp.Diff(c.want, woken(c.evs...)); diff != "" {
-			t.Errorf("%s: %s", name, diff)
-		}
+		t.Run(name, func(t *testing.T) {
+			if diff := cmp.Diff(c.want, wokenWatchers(c.evs...)); diff != "" {
+				t.Errorf("watchers that were woken (-expected +got):\n%s", diff)
+			}
+		})
 	}
 }
 
 // An owner whose pins an event adds to the feed is among the owners when the next event is processed, even within one envelope.
 func TestFollowedOwnersAreWatched(t *testing.T) {
-	for _, related := range []events.Event{
+	for _, relation := range []events.Event{
 		{Kind: events.UserFollowed, User: "dan", Peer: "eve"},
 		{Kind: events.BoardFollowed, User: "dan", Peer: "eve"},
 		{Kind: events.UserUnblocked, User: "dan", Peer: "eve"},
@@ -93,16 +98,16 @@ func TestFollowedOwnersAreWatched(t *testing.T) {
 		w := &Watcher{all: a, reader: "dan", wake: make(chan struct{}, 1), follower: f}
 		a.byReader["dan"] = []*Watcher{w}
 		pin := events.Event{Kind: events.PinCreated, User: "eve"}
-		f.dispatchEnvelopes([]*events.Envelope{{Events: []events.Event{related, related, pin}}})
+		f.dispatchEnvelopes([]*events.Envelope{{Events: []events.Event{relation, relation, pin}}})
 		<-w.Changed()
 		f.dispatchEnvelopes([]*events.Envelope{{Events: []events.Event{pin}}})
 		select {
 		case <-w.Changed():
 		default:
-			t.Errorf("after %v: not woken", related)
+			t.Errorf("after %v: a pin of the owner does not wake the watcher", relation)
 		}
 		if len(w.owners) != 1 {
-			t.Errorf("after %v: %d owners", related, len(w.owners))
+			t.Errorf("after %v twice: the watcher has %d owners, expected 1", relation, len(w.owners))
 		}
 	}
 }

@@ -9,10 +9,10 @@ func TestForecastUsesTheSlowestGrowth(t *testing.T) {
 	const limit, minute = 100_000, time.Minute
 	start := time.Unix(1e9, 0)
 	for name, c := range map[string]struct {
-		// bytes are those of the log so many minutes after the start.
+		// bytes returns the size of the log after so many minutes.
 		bytes func(minutes int) int64
-		until int
-		days  float64 // 0: nothing is forecast
+		until int     // the minute of the forecast
+		days  float64 // 0 means that there is no forecast
 	}{
 		"steady":                   {func(m int) int64 { return int64(10 * m) }, 600, (100_000 - 6000) / 600. / 24},
 		"observed for too short":   {func(m int) int64 { return int64(1000 * m) }, 59, 0},
@@ -33,10 +33,10 @@ func TestForecastUsesTheSlowestGrowth(t *testing.T) {
 			at := start.Add(time.Duration(c.until) * minute)
 			got := g.DaysUntilFull(at, c.bytes(c.until), limit)
 			if (got == nil) != (c.days == 0) || got != nil && (*got/c.days > 1.01 || c.days / *got > 1.01) {
-				t.Errorf("%v, want %v", got, c.days)
+				t.Errorf("got %v, expected %v days within 1 %%, or nil for 0", got, c.days)
 			}
 			if got := g.DaysUntilFull(at, 1<<40, 0); got != nil {
-				t.Errorf("a log without a bound is full in %v days", *got)
+				t.Errorf("a log without a limit: got %v days, expected no forecast", *got)
 			}
 		})
 	}

@@ -15,7 +15,7 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// requests are one of each request of the API.
+// requests returns an empty request of each method of the API.
 func requests(t testing.TB) (all []proto.Message) {
 	t.Helper()
 	for _, service := range services() {
@@ -31,35 +31,34 @@ func requests(t testing.TB) (all []proto.Message) {
 	return all
 }
 
-// itemsOf adds up the items of the lists of a message, by path.
-func itemsOf(m protoreflect.Message, path string, into map[string]int) {
+// countItems adds the number of items of all lists in a message to counts, by the path of the list.
+func countItems(m protoreflect.Message, prefix string, counts map[string]int) {
 	m.Range(func(fd protoreflect.FieldDescriptor, v protoreflect.Value) bool {
-		at := path + string(fd.Name())
+		path := prefix + string(fd.Name())
 		switch {
 		case fd.IsList():
-			into[at] += v.List().Len()
+			counts[path] += v.List().Len()
 			if fd.Message() != nil {
 				for i := range v.List().Len() {
-					itemsOf(v.List().Get(i).Message(), at+".", into)
+					countItems(v.List().Get(i).Message(), path+".", counts)
 				}
 			}
 		case fd.Message() != nil:
-			itemsOf(v.Message(), at+".", into)
+			countItems(v.Message(), path+".", counts)
 		}
 		return true
 	})
 }
 
-// limitsOf collects the lists of a shape by path, and sets their limits.
-func limitsOf(shape *messageShape, limit int, into map[string]bool) {
+// setLimits sets the limit of all lists of a shape.
+func setLimits(shape *messageShape, limit int) {
 	shape.minLimit = 0
 	for _, f := range shape.byName {
 		if f.countIndex >= 0 {
 			f.limit = limit
-			into[f.path] = true
 		}
 		if f.message != nil {
-			limitsOf(f.message, limit, into)
+			setLimits(f.message, limit)
 		}
 	}
 }
@@ -74,7 +73,7 @@ func TestEveryListHasALimit(t *testing.T) {
 		walk = func(shape *messageShape) {
 			for _, f := range shape.byName {
 				if f.countIndex >= 0 && (f.limit < 1 || f.limit > 100_000) {
-					t.Errorf("%T %s: %d", m, f.path, f.limit)
+					t.Errorf("%T: the limit of the list %s is %d, expected 1 to 100 000", m, f.path, f.limit)
 				}
 				if f.message != nil {
 					walk(f.message)
@@ -83,24 +82,24 @@ func TestEveryListHasALimit(t *testing.T) {
 		}
 		walk(shape)
 		lists += count
-		var noMaps func(protoreflect.MessageDescriptor)
-		noMaps = func(d protoreflect.MessageDescriptor) {
+		var expectNoMaps func(protoreflect.MessageDescriptor)
+		expectNoMaps = func(d protoreflect.MessageDescriptor) {
 			for i := range d.Fields().Len() {
 				if fd := d.Fields().Get(i); fd.IsMap() {
 					t.Errorf("%s is a map", fd.FullName())
 				} else if fd.Message() != nil {
-					noMaps(fd.Message())
+					expectNoMaps(fd.Message())
 				}
 			}
 		}
-		noMaps(m.ProtoReflect().Descriptor())
+		expectNoMaps(m.ProtoReflect().Descriptor())
 	}
 	if lists < 10 {
-		t.Errorf("there are %d lists", lists)
+		t.Errorf("the requests have %d lists, expected at least 10", lists)
 	}
 }
 
-// What decodes is refused exactly if a list is too long, and counting it looks at nothing twice.
+// A message that decodes is refused exactly if one of its lists is too long.
 func FuzzListLimits(f *testing.F) {
 	for _, text := range []string{
 		`{"userIds":["a","b","c"]}`, `{"user_ids":["a","b"], "boards":[{},{"ownerId":"x"},{}]}`, ` { "userIds" : [ ] , "boards" : null } `,
@@ -115,8 +114,8 @@ func FuzzListLimits(f *testing.F) {
 		}
 	}
 	for i, m := range requests(f) {
-		one := &skeinv1.PublishRequest{Events: []*skeinv1.Event{follow("a", "b"), served("a", "1", "2", "3")}}
-		data, _ := proto.Marshal(one)
+		publish := &skeinv1.PublishRequest{Events: []*skeinv1.Event{follow("a", "b"), served("a", "1", "2", "3")}}
+		data, _ := proto.Marshal(publish)
 		f.Add(data, uint8(i))
 		f.Add(append(data, data...), uint8(i))
 		numbers, _ := proto.Marshal(&skeinv1.FilterSeenRequest{NumericIds: []uint64{1, 2, 3}})
@@ -127,33 +126,33 @@ func FuzzListLimits(f *testing.F) {
 		all := requests(t)
 		m := all[int(which)%len(all)]
 		const limit = 2
-		check := func(what string, refused *apierror.Failure, decoded error, exactly bool) {
-			if decoded != nil {
+		check := func(encoding string, refusal *apierror.Failure, decodeErr error, isExact bool) {
+			if decodeErr != nil {
 				return
 			}
 			items, tooLong := map[string]int{}, ""
-			itemsOf(m.ProtoReflect(), "", items)
+			countItems(m.ProtoReflect(), "", items)
 			for path, n := range items {
 				if n > limit {
 					tooLong = path
 				}
 			}
-			if tooLong != "" && refused == nil || exactly && tooLong == "" && refused != nil {
-				t.Errorf("%s %T %q: %s is too long, and it is refused as %v", what, m, data, tooLong, refused)
+			if tooLong != "" && refusal == nil || isExact && tooLong == "" && refusal != nil {
+				t.Errorf("%s %T %q: the list that is too long is %q, the refusal is %v", encoding, m, data, tooLong, refusal)
 			}
 		}
-		shape := func() (*messageShape, listCounter) {
+		newCounter := func() (*messageShape, listCounter) {
 			count := 0
 			shape := newMessageShape(m.ProtoReflect().Descriptor(), "", 1, &count)
-			limitsOf(shape, limit, map[string]bool{})
+			setLimits(shape, limit)
 			return shape, listCounter{make([]int, count)}
 		}
-		s, c := shape()
-		// What stands twice in an encoded message is merged, or replaced by the last: counting takes all of it.
-		check("binary", c.countMessage(data, s), proto.Unmarshal(data, m), false)
-		s, c = shape()
-		r := jsonCounter{c, data}
-		check("JSON", r.countObject(s), protojson.Unmarshal(data, m), true)
+		shape, counter := newCounter()
+		// A field that is there twice in the binary encoding is merged, or replaced by the last one, but all of its items are counted.
+		check("binary", counter.countMessage(data, shape), proto.Unmarshal(data, m), false)
+		shape, counter = newCounter()
+		jsonLists := jsonCounter{counter, data}
+		check("JSON", jsonLists.countObject(shape), protojson.Unmarshal(data, m), true)
 	})
 }
 
@@ -179,14 +178,14 @@ func TestListsAreCountedFirst(t *testing.T) {
 		} {
 			var err error
 			if n := testing.AllocsPerRun(1, func() { err = decode() }); n > 60 {
-				t.Errorf("%T %s: %v allocations", c.m, name, n)
+				t.Errorf("%T %s: %v allocations, expected at most 60", c.m, name, n)
 			}
 			f, ok := errors.AsType[*apierror.Failure](err)
 			if !ok || len(f.Fields) != 1 || f.Fields[0].Field != c.want || !strings.Contains(f.Text, "at most") {
-				t.Errorf("%T %s: %v", c.m, name, err)
+				t.Errorf("%T %s: got %v, expected a failure that names only %s and its limit", c.m, name, err, c.want)
 			}
 			if size := proto.Size(c.m); size != 0 {
-				t.Errorf("%T %s: %d bytes were decoded", c.m, name, size)
+				t.Errorf("%T %s: %d bytes were decoded, expected none", c.m, name, size)
 			}
 		}
 	}
@@ -197,9 +196,9 @@ func TestChecksStopAtTheLargestError(t *testing.T) {
 	var c Checker
 	c.IDs("ids", make([]string, 10_000))
 	if len(c.Found) != apierror.MaxViolations {
-		t.Errorf("%d violations", len(c.Found))
+		t.Errorf("got %d violations, expected %d", len(c.Found), apierror.MaxViolations)
 	}
 	if f := apierror.Invalid(c.Found...); !strings.HasPrefix(f.Text, "ids[0]") || !strings.HasSuffix(f.Text, fmt.Sprintf("(and at least %d more)", apierror.MaxViolations-1)) {
-		t.Error(f.Text)
+		t.Errorf("got the text %q, expected the first id and the number of the others", f.Text)
 	}
 }

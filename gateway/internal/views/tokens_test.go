@@ -17,7 +17,7 @@ func TestOnlyTokenErrorsBlameTheToken(t *testing.T) {
 		errors.New("a row that cannot be"): skeinv1.Reason_REASON_UNSPECIFIED,
 	} {
 		if got := apierror.Of(d.TokenError(err)).Reason; got != reason {
-			t.Errorf("%v: %s", err, got)
+			t.Errorf("%v: got the reason %s, expected %s", err, got, reason)
 		}
 	}
 }
