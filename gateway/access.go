@@ -192,7 +192,9 @@ func (s *Server) requireRoles(roles access.Roles, h http.Handler) http.Handler {
 // unauthenticatedError is the error of a call whose credentials are missing or invalid. Its text is that of package access, which never quotes
 // a part of a token.
 func unauthenticatedError(err error) *apierror.Failure {
-	f := &apierror.Failure{Code: connect.CodeUnauthenticated, Reason: skeinv1.Reason_REASON_TOKEN_INVALID, Text: err.Error()}
+	f := &apierror.Failure{
+		Code: connect.CodeUnauthenticated, Reason: skeinv1.Reason_REASON_TOKEN_INVALID, Text: err.Error(),
+	}
 	switch {
 	case errors.Is(err, access.ErrMissing):
 		f.Reason = skeinv1.Reason_REASON_TOKEN_MISSING

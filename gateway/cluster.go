@@ -240,7 +240,8 @@ func routeStreamByHome[Req, Res any, P request.Message[Req]](
 			if !s.holds(home) {
 				return s.errorForPeer(procedure, peers.NotHereError())
 			}
-			return s.errorForPeer(procedure, do(ctx, P(req.Msg), &homeStream[Res]{&rpcStream[Res]{out: out}, s, home}))
+			err := do(ctx, P(req.Msg), &homeStream[Res]{&rpcStream[Res]{out: out}, s, home})
+			return s.errorForPeer(procedure, err)
 		})
 
 	return func(ctx context.Context, req P, out call.Stream[Res]) error {
@@ -248,7 +249,8 @@ func routeStreamByHome[Req, Res any, P request.Message[Req]](
 		if s.canAnswerFor(home) {
 			return do(ctx, req, &homeStream[Res]{out, s, home})
 		}
-		return peers.ForwardStream(ctx, s.cluster.Peers, peers.PartitionOf(home), procedure, (*Req)(req), out.SetLag, out.Send)
+		partition := peers.PartitionOf(home)
+		return peers.ForwardStream(ctx, s.cluster.Peers, partition, procedure, (*Req)(req), out.SetLag, out.Send)
 	}
 }
 

@@ -252,7 +252,8 @@ func New(o Options) (*Server, error) {
 	}
 	// metrics.New reads storeViews.Peers, so it comes after newClusterServer.
 	if s.metrics, err = metrics.New(o.Registry, metrics.Observed{
-		Views: storeViews, Growth: &s.growth, Budgets: &s.budgets, Connections: &s.conns, Life: s.serverCtx, Version: o.Version,
+		Views: storeViews, Growth: &s.growth, Budgets: &s.budgets, Connections: &s.conns,
+		Life: s.serverCtx, Version: o.Version,
 	}); err != nil {
 		return nil, fmt.Errorf("gateway: metrics: %w", err)
 	}

@@ -87,7 +87,9 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	r = r.WithContext(context.WithValue(r.Context(), httpCallKey{}, c)) //nolint:contextcheck // it is that of the request
-	c.body = boundedBody{ReadCloser: r.Body, s: s, memory: &c.memory, left: int64(s.limits.BodyBytes), isHTTP1: r.ProtoMajor == 1}
+	c.body = boundedBody{
+		ReadCloser: r.Body, s: s, memory: &c.memory, left: int64(s.limits.BodyBytes), isHTTP1: r.ProtoMajor == 1,
+	}
 	r.Body = &c.body
 	if f := s.decompressBody(r, &c.memory); f != nil {
 		s.refuseCall(w, r, f)

@@ -134,7 +134,7 @@ func (d *dividedCall[Req, Res, P]) askOtherNodes(ctx context.Context, procedure 
 	}
 
 	// Scatter gives each node a selection of partitions, which refers to remaining.
-	return d.s.cluster.Scatter(ctx, procedure, partitions, func(ctx context.Context, n *Node, selection []int) (keep func(), err error) {
+	ask := func(ctx context.Context, n *Node, selection []int) (keep func(), err error) {
 		indexes := selectAt(remaining, selection)
 		req := d.splitter.selectParts(d.req, indexes)
 		part, lag, err := peers.Call[Req, Res](ctx, d.s.cluster.Peers, n, procedure, (*Req)(req))
@@ -146,7 +146,8 @@ func (d *dividedCall[Req, Res, P]) askOtherNodes(ctx context.Context, procedure 
 			return nil, peers.BadAnswerError(n.Name)
 		}
 		return func() { d.merge(indexes, part, position, lag) }, nil
-	})
+	}
+	return d.s.cluster.Scatter(ctx, procedure, partitions, ask)
 }
 
 // merge copies the answer for some parts into the whole answer.
@@ -282,7 +283,8 @@ func byBatchGetFollowCounts() partSplitter[countsRequest, countsResponse, *count
 		},
 		newAnswer: func(req *countsRequest) *countsResponse {
 			return &countsResponse{
-				Users: make([]*skeinv1.UserFollowCounts, len(req.GetUserIds())), Boards: make([]*skeinv1.BoardFollowCounts, len(req.GetBoards())),
+				Users:  make([]*skeinv1.UserFollowCounts, len(req.GetUserIds())),
+				Boards: make([]*skeinv1.BoardFollowCounts, len(req.GetBoards())),
 			}
 		},
 		mergePart: func(whole *countsResponse, indexes []int, part *countsResponse) {

@@ -100,7 +100,11 @@ func (s *Server) clientEndpoint() *endpoint {
 // loop returns the loop that serves a listener, with netHTTP for what it does not answer itself.
 func (e *endpoint) loop(l net.Listener, netHTTP *http.Server) *http1.Loop {
 	return http1.New(l, http1.Options{
-		OpenSession: e.openSession, NetHTTP: netHTTP, WriteTimeout: e.s.limits.IOTimeout, BodyBytes: e.s.limits.BodyBytes, Logger: e.s.logger,
+		OpenSession:  e.openSession,
+		NetHTTP:      netHTTP,
+		WriteTimeout: e.s.limits.IOTimeout,
+		BodyBytes:    e.s.limits.BodyBytes,
+		Logger:       e.s.logger,
 	})
 }
 

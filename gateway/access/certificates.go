@@ -39,7 +39,9 @@ func OpenCertificates(f Files, logger *slog.Logger) (*Certificates, error) {
 	if f.ClientCA != "" {
 		files = append(files, f.ClientCA)
 	}
-	config, err := newReloader(cmp.Or(f.Name, "certificates"), logger, func() (*tls.Config, error) { return f.load(logger) }, files...)
+	name := cmp.Or(f.Name, "certificates")
+	load := func() (*tls.Config, error) { return f.load(logger) }
+	config, err := newReloader(name, logger, load, files...)
 	if err != nil {
 		return nil, err
 	}

@@ -50,7 +50,8 @@ func Open(o Options) (*Gate, error) {
 		}
 	}
 	if o.JWKS != "" {
-		if g.keys, err = newReloader("keys", o.Logger, func() (*keys, error) { return loadKeys(o.JWKS) }, o.JWKS); err != nil {
+		g.keys, err = newReloader("keys", o.Logger, func() (*keys, error) { return loadKeys(o.JWKS) }, o.JWKS)
+		if err != nil {
 			return nil, fmt.Errorf("the JWKS file: %w", err)
 		}
 	}

@@ -6,7 +6,8 @@ import (
 	"strings"
 	"time"
 
-	josejson "github.com/go-jose/go-jose/v4/json" // unlike encoding/json, it distinguishes the case of names and refuses duplicate names
+	// Unlike encoding/json, this decoder distinguishes the case of names, and refuses duplicate names.
+	josejson "github.com/go-jose/go-jose/v4/json"
 	"github.com/go-jose/go-jose/v4/jwt"
 
 	"github.com/skein-feed/skein/events"

@@ -50,7 +50,11 @@ func loadKeys(name string) (*keys, error) {
 		return nil, fmt.Errorf("%s: no JSON Web Key Set", name)
 	}
 
-	all := &keys{byID: map[string]key{}, onlyKey: map[jose.SignatureAlgorithm]key{}, verified: newVerifiedTokens(maxVerifiedTokens)}
+	all := &keys{
+		byID:     map[string]key{},
+		onlyKey:  map[jose.SignatureAlgorithm]key{},
+		verified: newVerifiedTokens(maxVerifiedTokens),
+	}
 	hasSeveralKeys := map[jose.SignatureAlgorithm]bool{}
 	for i, raw := range set.Keys {
 		var jwk jose.JSONWebKey

@@ -57,7 +57,12 @@ func New() (http.Handler, error) {
 			return fmt.Errorf("console: %s is a file of an unknown kind", name)
 		}
 		hash := sha256.Sum256(body)
-		f := consoleFile{body: body, mediaType: mediaType, cacheControl: "no-cache", etag: `"` + base64.RawURLEncoding.EncodeToString(hash[:12]) + `"`}
+		f := consoleFile{
+			body:         body,
+			mediaType:    mediaType,
+			cacheControl: "no-cache",
+			etag:         `"` + base64.RawURLEncoding.EncodeToString(hash[:12]) + `"`,
+		}
 
 		relativePath := strings.TrimPrefix(name, "dist/")
 		if strings.HasPrefix(relativePath, "assets/") {

@@ -144,8 +144,12 @@ func New(o Options) *Peers {
 	}
 	dialer := &net.Dialer{Timeout: dialTimeout}
 	streamTransport := &http.Transport{
-		DialContext: dialer.DialContext, DialTLSContext: o.Dial, MaxIdleConnsPerHost: maxConnsPerNode, IdleConnTimeout: IdleTimeout,
-		DisableCompression: true, MaxResponseHeaderBytes: maxHeaderBytes,
+		DialContext:            dialer.DialContext,
+		DialTLSContext:         o.Dial,
+		MaxIdleConnsPerHost:    maxConnsPerNode,
+		IdleConnTimeout:        IdleTimeout,
+		DisableCompression:     true,
+		MaxResponseHeaderBytes: maxHeaderBytes,
 	}
 	callTransport := streamTransport.Clone()
 	callTransport.MaxConnsPerHost = maxConnsPerNode
@@ -169,7 +173,8 @@ func New(o Options) *Peers {
 
 // newHTTPClient returns a client that does not follow redirects, because no node sends one.
 func newHTTPClient(t *http.Transport) *http.Client {
-	return &http.Client{Transport: t, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	noRedirect := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	return &http.Client{Transport: t, CheckRedirect: noRedirect}
 }
 
 // Credentials returns the credentials of this node.
@@ -201,7 +206,9 @@ func (p *Peers) nodesServing(partition uint8, tried []string) []Node {
 	// Rotate, so that partitions are spread over the nodes, and then move suspected nodes to the end.
 	first := int(partition) % len(found)
 	found = slices.Concat(found[first:], found[:first])
-	slices.SortStableFunc(found, func(a, b Node) int { return cmp.Compare(p.suspicionRank(a.Name), p.suspicionRank(b.Name)) })
+	slices.SortStableFunc(found, func(a, b Node) int {
+		return cmp.Compare(p.suspicionRank(a.Name), p.suspicionRank(b.Name))
+	})
 	return found
 }
 
@@ -406,10 +413,11 @@ func parseLag(h http.Header) int64 {
 func Forward[Req, Res any](
 	ctx context.Context, p *Peers, partition uint8, procedure string, req *Req,
 ) (res *Res, lag int64, err error) {
-	err = p.Scatter(ctx, procedure, []uint8{partition}, func(ctx context.Context, n *Node, _ []int) (keep func(), err error) {
+	ask := func(ctx context.Context, n *Node, _ []int) (keep func(), err error) {
 		nodeRes, nodeLag, err := Call[Req, Res](ctx, p, n, procedure, req)
 		return func() { res, lag = nodeRes, nodeLag }, err
-	})
+	}
+	err = p.Scatter(ctx, procedure, []uint8{partition}, ask)
 	return res, lag, err
 }
 
@@ -521,7 +529,9 @@ func streamError(ctx context.Context, n *Node, err error) error {
 // endStreamOfSilentNode ends a stream with errSilent if begun is not closed within limit, or if its node is no longer among those that are alive. The
 // connection alone does not reveal that, because a node that hangs keeps its connections open. endStreamOfSilentNode returns when the context of the
 // stream ends.
-func (p *Peers) endStreamOfSilentNode(ctx context.Context, n *Node, limit time.Duration, begun <-chan struct{}, end context.CancelCauseFunc) {
+func (p *Peers) endStreamOfSilentNode(
+	ctx context.Context, n *Node, limit time.Duration, begun <-chan struct{}, end context.CancelCauseFunc,
+) {
 	timer := time.NewTimer(limit)
 	defer timer.Stop()
 	for {

@@ -94,7 +94,7 @@ func (r *RemoteBatch) Fetch(ctx context.Context) error {
 	}
 
 	const procedure = peerv1connect.PeerServiceAskProcedure
-	err := r.peers.Scatter(ctx, procedure, partitions, func(ctx context.Context, n *Node, indexes []int) (keep func(), err error) {
+	ask := func(ctx context.Context, n *Node, indexes []int) (keep func(), err error) {
 		asked := groupByQuestion(all, indexes)
 		res, _, err := Call[peerv1.AskRequest, peerv1.AskResponse](ctx, r.peers, n, procedure, asked.message(r.atLeast))
 		if err != nil {
@@ -105,7 +105,8 @@ func (r *RemoteBatch) Fetch(ctx context.Context) error {
 			return nil, BadAnswerError(n.Name)
 		}
 		return func() { r.recordAnswers(asked, res.GetAnswers(), position) }, nil
-	})
+	}
+	err := r.peers.Scatter(ctx, procedure, partitions, ask)
 	r.batchLimit = min(r.batchLimit*batchLimitGrowth, maxBatchLimit)
 	return err
 }

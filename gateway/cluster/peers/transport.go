@@ -59,7 +59,8 @@ func (c *nodeClient) send(req *http.Request, bodyHash string) (*http.Response, *
 	if req.Body, err = req.GetBody(); err != nil {
 		return nil, nil, err
 	}
-	authorization, proof := c.credentials.SignCall(&c.node, req.URL.Path, bodyHash, time.Now().Add(c.clockOffset(c.node.Name)))
+	nodeTime := time.Now().Add(c.clockOffset(c.node.Name))
+	authorization, proof := c.credentials.SignCall(&c.node, req.URL.Path, bodyHash, nodeTime)
 	req.Header.Set("Authorization", authorization)
 	res, err := c.http.Do(req) //nolint:gosec // the address is that of a node, which must prove itself
 	return res, proof, err

@@ -63,7 +63,8 @@ func (a *Watchers) Enter(reader string, hidesSeen, unreadOnly bool) (*Watcher, e
 		a.follower = f
 	}
 	w := &Watcher{
-		all: a, reader: reader, hidesSeen: hidesSeen, unreadOnly: unreadOnly, wake: make(chan struct{}, 1), follower: a.follower,
+		all: a, reader: reader, hidesSeen: hidesSeen, unreadOnly: unreadOnly,
+		wake: make(chan struct{}, 1), follower: a.follower,
 	}
 	w.follower.watcherCount++
 	a.byReader[reader] = append(a.byReader[reader], w)
@@ -123,7 +124,8 @@ func (w *Watcher) Follow(owners func(add func(owner string) error) error) error 
 	defer w.all.mu.Unlock()
 	hashes = append(hashes, w.owners...)
 	slices.Sort(hashes)
-	w.owners = slices.Clone(slices.Compact(hashes)) // a copy without spare capacity, because there may be thousands of watchers
+	// A copy without spare capacity, because there may be thousands of watchers.
+	w.owners = slices.Clone(slices.Compact(hashes))
 	return err
 }
 
