@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -24,24 +25,25 @@ import (
 	connectv1 "github.com/skein-feed/skein/proto/skein/v1/skeinv1connect"
 )
 
-// cluster is a service of several nodes over one log, and one process that holds everything.
+// cluster has several nodes over one log, and a process over the same log that holds everything.
 type cluster struct {
 	whole *world
 	nodes []*world
-	// alive are the nodes that others find.
+	// alive are the nodes that the nodes consider alive.
 	alive atomic.Pointer[[]Node]
-	// stopPeers ends the listeners of the nodes for each other.
+	// stopPeers has, for each node, a function that stops its listener for other nodes.
 	stopPeers []func()
 }
 
-// smallFeeds has few entries in an inbox and pulls whom more than one follows in a partition, so that feeds need outboxes.
+// smallFeeds makes inboxes short, and makes feeds read the outbox of an owner who has more than one follower in a partition, so that feeds need the
+// outboxes of other nodes.
 func smallFeeds(o *worldOptions) {
 	settings := inbox.DefaultSettings()
 	settings.Keep, settings.Threshold = 20, 1
 	o.inbox = &settings
 }
 
-// newCluster starts so many nodes, each of which holds every partition that is its turn or that of the one before: two replicas.
+// newCluster starts so many nodes. Two of them hold each partition p: the nodes p and p+1, modulo the number of nodes.
 func newCluster(t testing.TB, nodes int, options ...func(*worldOptions)) *cluster {
 	t.Helper()
 	options = append([]func(*worldOptions){withFeeds, withSeen, smallFeeds}, options...)
@@ -66,7 +68,7 @@ func newCluster(t testing.TB, nodes int, options ...func(*worldOptions)) *cluste
 			}
 		})...)
 		if got := n.server.Serves(); got != *held {
-			t.Fatalf("%s serves %s", name, &got)
+			t.Fatalf("%s serves %s, expected %s", name, &got, held)
 		}
 		c.nodes = append(c.nodes, n)
 		c.join(t, name, n, held, l)
@@ -74,35 +76,32 @@ func newCluster(t testing.TB, nodes int, options ...func(*worldOptions)) *cluste
 	return c
 }
 
-// join lets the other nodes find a node, which listens for them.
+// join starts the listener of a node for other nodes, and adds the node to those that are alive.
 func (c *cluster) join(t testing.TB, name string, n *world, held *events.Partitions, l net.Listener) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- n.server.RunPeers(ctx, l) }()
-	stopped := false
-	stop := func() {
-		if cancel(); !stopped {
-			stopped = true
-			if err := <-ended; err != nil {
-				t.Error(err)
-			}
+	stop := sync.OnceFunc(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Errorf("RunPeers of %s: %v", name, err)
 		}
-	}
+	})
 	c.stopPeers = append(c.stopPeers, stop)
 	t.Cleanup(stop)
 	all := append(slices.Clone(*c.alive.Load()), Node{Name: name, Addr: l.Addr().String(), Serves: *held})
 	c.alive.Store(&all)
 }
 
-// router starts a process that holds nothing, and asks these nodes.
+// router starts a process that holds nothing, and asks the given nodes.
 func (c *cluster) router(nodes func() []Node, options ...func(*worldOptions)) *world {
 	return c.whole.replica(append(options, withFeeds, withSeen, func(o *worldOptions) {
 		o.partitions, o.Nodes = &events.Partitions{}, nodes
 	})...)
 }
 
-// answerTo puts a request of any kind.
+// answerTo sends a request of any method, and returns the answer.
 func (w *world) answerTo(req proto.Message) (proto.Message, error) {
 	m := gatewaytest.Method(req)
 	body, err := proto.Marshal(req)
@@ -121,12 +120,12 @@ func (w *world) answerTo(req proto.Message) (proto.Message, error) {
 	return res, proto.Unmarshal(body, res)
 }
 
-// pages reads all pages of a question, each from the node whose turn it is.
+// pages returns all pages of the answer to a request. The nodes answer in turn.
 func pages(req proto.Message, nodes ...*world) ([]proto.Message, error) {
 	return gatewaytest.Pages(req, func(page int, req proto.Message) (proto.Message, error) { return nodes[page%len(nodes)].answerTo(req) })
 }
 
-// compare puts random questions to nodes, each page to the next one, and demands the answers of the process that holds everything.
+// compare sends random requests to the nodes, which answer the pages in turn. It expects the answers of the process that holds everything.
 func (c *cluster) compare(t *testing.T, rng *rand.Rand, at string, nodes []*world, questions int) {
 	t.Helper()
 	for range questions {
@@ -141,7 +140,7 @@ func (c *cluster) compare(t *testing.T, rng *rand.Rand, at string, nodes []*worl
 			t.Fatalf("%T %v at node %d: %v", req, req, turn, err)
 		}
 		if !slices.EqualFunc(got, want, proto.Equal) {
-			t.Fatalf("%T %v at node %d:\n got %v\nwant %v", req, req, turn, got, want)
+			t.Fatalf("%T %v, beginning at node %d:\n     got %v\nexpected %v", req, req, turn, got, want)
 		}
 	}
 }
@@ -173,11 +172,11 @@ func TestClusterOfNoMoreNodesThanCopies(t *testing.T) {
 // Nodes with certificates of one authority answer each other, and nobody else.
 func TestNodesTrustOnlyTheirAuthority(t *testing.T) {
 	ca, stranger := accesstest.NewAuthority(t), accesstest.NewAuthority(t)
-	certified := func(by, trusts *accesstest.Authority) func(*worldOptions) {
+	certified := func(signer, trusted *accesstest.Authority) func(*worldOptions) {
 		return func(o *worldOptions) {
-			cert, key := by.Node(t.TempDir())
+			cert, key := signer.Node(t.TempDir())
 			var err error
-			if o.NodeCertificates, err = access.OpenCertificates(access.Files{Cert: cert, Key: key, ClientCA: trusts.File}, nil); err != nil {
+			if o.NodeCertificates, err = access.OpenCertificates(access.Files{Cert: cert, Key: key, ClientCA: trusted.File}, nil); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -190,16 +189,16 @@ func TestNodesTrustOnlyTheirAuthority(t *testing.T) {
 	alive := func() []Node { return *c.alive.Load() }
 	check := &skeinv1.CheckFollowsRequest{Pairs: []*skeinv1.FollowPair{userPair("ann", "bob")}}
 	if res, err := c.router(alive, certified(ca, ca)).answerTo(check); err != nil {
-		t.Errorf("%v, %v", res, err)
+		t.Errorf("a router with a certificate: got %v, %v; expected an answer", res, err)
 	}
 	for name, option := range map[string]func(*worldOptions){
-		"shows none":                  func(*worldOptions) {},
-		"shows one that is not known": certified(stranger, ca),
-		"does not know those it sees": certified(ca, stranger),
+		"has no certificate":                    func(*worldOptions) {},
+		"has a certificate of a stranger":       certified(stranger, ca),
+		"does not trust the authority of nodes": certified(ca, stranger),
 	} {
 		if res, err := c.router(alive, option).answerTo(check); err == nil ||
 			!strings.Contains(err.Error(), "no node that can be reached serves partition") {
-			t.Errorf("a router that %s: %v, %v", name, res, err)
+			t.Errorf("a router that %s: got %v, %v; expected an error that no node can be reached", name, res, err)
 		}
 	}
 }
@@ -214,10 +213,10 @@ func TestEveryReadFindsItsNode(t *testing.T) {
 			continue
 		}
 		if procedure == connectv1.CounterServiceListReactionsProcedure {
-			continue // any node gathers what the homes of items have
+			continue // any node collects its answer from all nodes
 		}
 		if _, ok := s.cluster.methods[procedure]; !ok {
-			t.Errorf("%s is not mounted by read or the like (mount.go)", procedure)
+			t.Errorf("other nodes cannot call %s: mount it with read or one of its variants (mount.go)", procedure)
 		}
 	}
 }
