@@ -73,11 +73,11 @@ func isReactionWithKind(msg *skeinv1.Event) bool {
 
 // TestReactionsGolden: the bytes of reactions with a kind and a pin stay readable, too.
 func TestReactionsGolden(t *testing.T) {
-	expected, err := hex.DecodeString(golden(t, "envelope-reactions.hex"))
+	expected, err := hex.DecodeString(readGolden(t, "envelope-reactions.hex"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	msgs := slices.DeleteFunc(everyKind(), func(msg *skeinv1.Event) bool { return !isReactionWithKind(msg) })
+	msgs := slices.DeleteFunc(newEventsOfEveryKind(), func(msg *skeinv1.Event) bool { return !isReactionWithKind(msg) })
 	if got := mustEncode(t, msgs...); !bytes.Equal(got, expected) {
 		t.Errorf("EncodeEnvelope gives %x", got)
 	}

@@ -58,9 +58,9 @@ func newEventsOfEveryKind() []*skeinv1.Event {
 	return append(all,
 		&skeinv1.Event{Kind: &skeinv1.Event_PinCreated{PinCreated: &skeinv1.PinCreated{Pin: newPin("bob", "p2")}}},
 		&skeinv1.Event{Kind: &skeinv1.Event_BackfillClosed{BackfillClosed: &skeinv1.BackfillClosed{}}},
-		reacted("ann", "film", "_bookmark", nil), backfilled(reacted("ann", "film", "save", pin("bob", "p1")), 77),
+		reacted("ann", "film", "_bookmark", nil), asBackfill(reacted("ann", "film", "save", newPin("bob", "p1")), 77),
 		&skeinv1.Event{Kind: &skeinv1.Event_Unreacted{Unreacted: &skeinv1.Unreacted{
-			UserId: "ann", ItemId: "film", Kind: "save", Pin: pin("bob", "p1"),
+			UserId: "ann", ItemId: "film", Kind: "save", Pin: newPin("bob", "p1"),
 		}}},
 		&skeinv1.Event{Kind: &skeinv1.Event_ItemScored{ItemScored: &skeinv1.ItemScored{ItemId: "7"}}},
 	)

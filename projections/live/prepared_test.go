@@ -111,7 +111,7 @@ func TestPreparedGenerationReplacesOutdatedOne(t *testing.T) {
 			l := openLive(t, foldOptions(fs, step.fold))
 			wantServing(t, l, step.fold, step.generation, step.previous, envs[:step.envelopes])
 			closeLive(t, l)
-			if got := directories(fs); got != "000001 000002 GENERATIONS" {
+			if got := listDirectories(fs); got != "000001 000002 GENERATIONS" {
 				t.Errorf("files: %s", got)
 			}
 		})
@@ -178,7 +178,7 @@ func TestErasureRemovesPreparedGeneration(t *testing.T) {
 	if err := l.DeletePrevious(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if got := directories(fs); got != "000001" {
+	if got := listDirectories(fs); got != "000001" {
 		t.Errorf("files: %s", got)
 	}
 }

@@ -263,7 +263,7 @@ func TestUnreachableNodesAreRetried(t *testing.T) {
 // minute, with what happened to the connection.
 func TestFailedCallIsLoggedWithItsCause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := peersOf(t, Node{Name: "a", Serves: events.AllPartitions()})
+		p := newTestPeers(t, Node{Name: "a", Serves: events.AllPartitions()})
 		var log strings.Builder
 		p.logger = slog.New(slog.NewTextHandler(&log, nil))
 		call := func() {
