@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/gateway/internal/apierror"
 	"github.com/skein-feed/skein/gateway/internal/call"
 	"github.com/skein-feed/skein/gateway/internal/request"
 	"github.com/skein-feed/skein/gateway/internal/views"
@@ -15,9 +16,12 @@ import (
 // reactionsList is the kind of the lists of a user's reactions in their page tokens.
 const reactionsList = 0xf9
 
-// ValidateListReactions looks at the id of the user. The rule of the proto bounds the kind.
+// ValidateListReactions looks at the id of the user and at the kind.
 func ValidateListReactions(c *request.Checker, req *skeinv1.ListReactionsRequest) {
 	c.ID("user_id", req.GetUserId())
+	if !events.IsReaction(req.GetKind()) {
+		c.Found = append(c.Found, apierror.InvalidField("kind", "must be 1 to 32 bytes of a-z, 0-9 and _; empty means like"))
+	}
 }
 
 // ListReactions returns a page of the items to which a user reacted with a kind.

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/gateway/internal/apierror"
 	"github.com/skein-feed/skein/gateway/internal/call"
 	"github.com/skein-feed/skein/gateway/internal/request"
 	"github.com/skein-feed/skein/gateway/internal/views"
@@ -18,11 +19,15 @@ const maxReactorReads = 8
 // reactorsList is the kind of the lists of those who reacted to an item in their page tokens.
 const reactorsList = 0xf8
 
-// ValidateListReactors looks at the ids. The rule of the proto refuses private kinds.
+// ValidateListReactors looks at the ids and at the kind.
 func ValidateListReactors(c *request.Checker, req *skeinv1.ListReactorsRequest) {
 	c.ID("item_id", req.GetItemId())
 	if req.GetViewerId() != "" {
 		c.ID("viewer_id", req.GetViewerId())
+	}
+	if !events.IsReaction(req.GetKind()) || events.IsPrivateReaction(req.GetKind()) {
+		c.Found = append(c.Found, apierror.InvalidField("kind",
+			"must be 1 to 32 bytes of a-z, 0-9 and _, and not begin with _: private kinds have no list of reactors; empty means like"))
 	}
 }
 

@@ -1097,11 +1097,11 @@ const file_skein_v1_counter_service_proto_rawDesc = "" +
 	"\bposition\x18\x03 \x01(\tR\bposition\"=\n" +
 	"\fTrendingItem\x12\x17\n" +
 	"\aitem_id\x18\x01 \x01(\tR\x06itemId\x12\x14\n" +
-	"\x05score\x18\x02 \x01(\x12R\x05score\"\xdd\x01\n" +
+	"\x05score\x18\x02 \x01(\x12R\x05score\"\xcc\x01\n" +
 	"\x14ListReactionsRequest\x12#\n" +
 	"\auser_id\x18\x01 \x01(\tB\n" +
-	"\xbaH\ar\x05 \x01(\x80\x01R\x06userId\x12,\n" +
-	"\x04kind\x18\x02 \x01(\tB\x18\xbaH\x15r\x132\x11^[a-z0-9_]{0,32}$R\x04kind\x12$\n" +
+	"\xbaH\ar\x05 \x01(\x80\x01R\x06userId\x12\x1b\n" +
+	"\x04kind\x18\x02 \x01(\tB\a\xbaH\x04r\x02( R\x04kind\x12$\n" +
 	"\tpage_size\x18\x03 \x01(\x05B\a\xbaH\x04\x1a\x02(\x00R\bpageSize\x12'\n" +
 	"\n" +
 	"page_token\x18\x04 \x01(\tB\b\xbaH\x05r\x03(\x80\bR\tpageToken\x12#\n" +
@@ -1113,11 +1113,11 @@ const file_skein_v1_counter_service_proto_rawDesc = "" +
 	"\rReactionEntry\x12\x17\n" +
 	"\aitem_id\x18\x01 \x01(\tR\x06itemId\x129\n" +
 	"\n" +
-	"react_time\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\treactTime\"\x8e\x02\n" +
+	"react_time\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\treactTime\"\xf2\x01\n" +
 	"\x13ListReactorsRequest\x12#\n" +
 	"\aitem_id\x18\x01 \x01(\tB\n" +
-	"\xbaH\ar\x05 \x01(\x80\x01R\x06itemId\x127\n" +
-	"\x04kind\x18\x02 \x01(\tB#\xbaH r\x1e2\x1c^([a-z0-9][a-z0-9_]{0,31})?$R\x04kind\x12%\n" +
+	"\xbaH\ar\x05 \x01(\x80\x01R\x06itemId\x12\x1b\n" +
+	"\x04kind\x18\x02 \x01(\tB\a\xbaH\x04r\x02( R\x04kind\x12%\n" +
 	"\tviewer_id\x18\x03 \x01(\tB\b\xbaH\x05r\x03(\x80\x01R\bviewerId\x12$\n" +
 	"\tpage_size\x18\x04 \x01(\x05B\a\xbaH\x04\x1a\x02(\x00R\bpageSize\x12'\n" +
 	"\n" +
