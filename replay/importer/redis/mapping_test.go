@@ -69,6 +69,37 @@ func TestExampleMappingIsDocumented(t *testing.T) {
 	}
 }
 
+// The kind of a reaction may stand in the key. Facts of two kinds are two facts, also in the files of records.
+func TestReactionsHaveTheKindOfTheKey(t *testing.T) {
+	m := mustParse(t, "rules:\n- {means: reactions, key: 'reactions:{kind}:{item}', member: '{user}'}\n")
+	for _, c := range []struct{ key, expected, expectedError string }{
+		{"reactions:save:i1", "save", ""},
+		{"reactions:_bookmark:i1", "_bookmark", ""},
+		{"reactions:like:i1", "", ""},
+		{"reactions:Save:i1", "", "reacted.kind must be 1 to 32 bytes of a-z, 0-9 and _"},
+	} {
+		t.Run(c.key, func(t *testing.T) {
+			var said captured
+			r := m.rule(c.key, &said)
+			got, err := r.read(said, "bob", "", 1000)
+			if c.expectedError != "" {
+				if err == nil || !strings.Contains(err.Error(), c.expectedError) {
+					t.Errorf("expected an error with %q, got %v", c.expectedError, err)
+				}
+				return
+			}
+			expected := fact{kind: events.Reacted, user: "bob", item: "i1", reaction: c.expected, at: timeless}
+			if diff := cmp.Diff(expected, got, cmp.AllowUnexported(fact{})); err != nil || diff != "" {
+				t.Errorf("%v (-expected +got):\n%s", err, diff)
+			}
+			back, err := decodeFact(got.append(nil))
+			if diff := cmp.Diff(expected, back, cmp.AllowUnexported(fact{})); err != nil || diff != "" {
+				t.Errorf("read back: %v (-expected +got):\n%s", err, diff)
+			}
+		})
+	}
+}
+
 func TestMappingErrorsNameRuleAndField(t *testing.T) {
 	for text, want := range map[string]string{
 		"":                        "no rules",
