@@ -194,7 +194,11 @@ func (b *body) decodeEvent(s span, ev *Event) (r *Rejection, decoded bool) {
 	}
 
 	var msg skeinv1.Event
-	if err := (proto.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(b.data[s.from:s.to], &msg); err != nil {
+	err := proto.Unmarshal(b.data[s.from:s.to], &msg)
+	if err == nil {
+		err = replaceFormerKind(&msg)
+	}
+	if err != nil {
 		*ev = Event{}
 		return undecodableEnvelope(), false
 	}

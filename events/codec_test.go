@@ -36,7 +36,9 @@ func TestGoldenEnvelopesDecodeUnchanged(t *testing.T) {
 
 	// The golden file has the kinds and fields that existed when it was written. Later ones do not change it.
 	const kinds = AllKinds & (1<<(BackfillClosed+1) - 1)
-	msgs := slices.DeleteFunc(newEventsOfEveryKind(), func(msg *skeinv1.Event) bool { return !kinds.Has(KindOf(msg)) || isReactionWithKind(msg) })
+	msgs := slices.DeleteFunc(newEventsOfEveryKind(), func(msg *skeinv1.Event) bool {
+		return !kinds.Has(KindOf(msg)) || isReactionWithKind(msg) || msg.GetUserMuted().GetUntil() != nil
+	})
 	if got := mustEncode(t, msgs...); !bytes.Equal(got, want) {
 		t.Errorf("EncodeEnvelope: got %x, want %x", got, want)
 	}

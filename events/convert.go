@@ -40,6 +40,7 @@ func FromLog(msg *skeinv1.Event) (Event, bool) {
 type rawFields struct {
 	occurred *timestamppb.Timestamp // occurred_at
 	read     *timestamppb.Timestamp // the time of a FeedRead
+	until    *timestamppb.Timestamp // the end of a UserMuted
 	// required are the fields that must not be empty.
 	required FieldSet
 }
@@ -93,10 +94,32 @@ func (raw *rawFields) copyFields(m protoreflect.Message, shape *messageShape, ev
 			ev.Reaction = ReactionOf(m.Get(f.descriptor).String())
 		case formScore:
 			ev.Score = m.Get(f.descriptor).Int()
+		case formSetting:
+			if m.Get(f.descriptor).Bool() {
+				ev.Settings |= f.setting
+			}
 		case formTime:
-			raw.read, _ = m.Get(f.descriptor).Message().Interface().(*timestamppb.Timestamp)
+			if m.Has(f.descriptor) {
+				*raw.timeField(f.field), _ = m.Get(f.descriptor).Message().Interface().(*timestamppb.Timestamp)
+			}
 		}
 	}
+}
+
+// timeField returns a pointer to the timestamp of a field of formTime.
+func (raw *rawFields) timeField(f Field) **timestamppb.Timestamp {
+	if f == FieldUntil {
+		return &raw.until
+	}
+	return &raw.read
+}
+
+// timeField returns a pointer to a field of formTime.
+func (ev *Event) timeField(f Field) *Micros {
+	if f == FieldUntil {
+		return &ev.Until
+	}
+	return &ev.Read
 }
 
 // setTimes copies the times of a message, which may be invalid.
@@ -104,8 +127,11 @@ func (ev *Event) setTimes(raw *rawFields) {
 	if ev.Backfill {
 		ev.Time = microsFromTimestamp(raw.occurred.GetSeconds(), raw.occurred.GetNanos())
 	}
-	if ev.Kind.Fields().Has(FieldRead) {
+	if raw.read != nil {
 		ev.Read = microsFromTimestamp(raw.read.GetSeconds(), raw.read.GetNanos())
+	}
+	if raw.until != nil {
+		ev.Until = microsFromTimestamp(raw.until.GetSeconds(), raw.until.GetNanos())
 	}
 }
 
@@ -161,8 +187,14 @@ func (shape *messageShape) fill(m protoreflect.Message, ev *Event) {
 			}
 		case formScore:
 			m.Set(f.descriptor, protoreflect.ValueOfInt64(ev.Score))
+		case formSetting:
+			if ev.Settings.Has(f.setting) {
+				m.Set(f.descriptor, protoreflect.ValueOfBool(true))
+			}
 		case formTime:
-			m.Set(f.descriptor, protoreflect.ValueOfMessage(timestamppb.New(ev.Read.Time()).ProtoReflect()))
+			if at := *ev.timeField(f.field); at != 0 || !f.optional {
+				m.Set(f.descriptor, protoreflect.ValueOfMessage(timestamppb.New(at.Time()).ProtoReflect()))
+			}
 		}
 	}
 }

@@ -12,6 +12,25 @@ type Micros int64
 // Time returns the time as a time.Time in UTC.
 func (m Micros) Time() time.Time { return time.UnixMicro(int64(m)).UTC() }
 
+// FollowSettings is a set of settings of a follow, one bit each.
+type FollowSettings uint8
+
+// The settings of a follow.
+const (
+	// SettingHideRepins leaves the followed user's re-pins out of the follower's feeds.
+	SettingHideRepins FollowSettings = 1 << iota
+	// SettingNotify puts the followed user's new pins into the follower's feed of the bell.
+	SettingNotify
+	// SettingFavorite puts the followed user's pins into the follower's feed of favorites.
+	SettingFavorite
+
+	// AllFollowSettings is the set of all settings.
+	AllFollowSettings = SettingHideRepins | SettingNotify | SettingFavorite
+)
+
+// Has reports whether all of the given settings are in the set.
+func (s FollowSettings) Has(settings FollowSettings) bool { return s&settings == settings }
+
 // Event is one decoded, valid fact, as folds receive it. Which fields are set depends on Kind. All strings of an envelope share one
 // allocation, so clone strings that are kept longer than the envelope.
 type Event struct {
@@ -34,7 +53,7 @@ type Event struct {
 
 	// User is the acting user: the user_id, or the owner of the board or pin. It is empty for ItemScored and BackfillClosed.
 	User string
-	// Peer is the other user: the one who is followed, blocked or muted, whose re-pins are hidden, or who owns the followed board.
+	// Peer is the other user: the one who is followed, blocked or muted, or who owns the followed board.
 	Peer string
 	// Board is the id of a board of Peer for BoardFollowed and BoardUnfollowed, and of a board of User otherwise. The default board has an
 	// empty id.
@@ -58,6 +77,10 @@ type Event struct {
 	Score int64
 	// Read is the time up to which the feed was read, of a FeedRead. It may be after Time.
 	Read Micros
+	// Settings are the settings of a FollowSettingsSet.
+	Settings FollowSettings
+	// Until is when the mute of a UserMuted ends by itself. 0 means that it does not. It may be before Time.
+	Until Micros
 	// Encoded is the [Event.Canonical] encoding. It is set only for a backfilled BoardCreated or PinCreated: of two backfills with the same
 	// time, the one with the larger encoding counts as the later (docs/semantics.md). It follows from the other fields, so the archive
 	// does not store it.

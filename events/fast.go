@@ -143,15 +143,22 @@ func (b *body) decodeFieldsFast(p span, shape *messageShape, ev *Event) (filled 
 		f := &shape.byNumber[tag>>3&maxFieldNumber]
 		from, to := protoscan.Bytes(b.data, tag, at, p.to)
 		if from < 0 {
-			// The only field that is not length-delimited is the score.
-			if tag != f.tag || f.form != formScore {
+			// The only fields that are not length-delimited are the score and the settings.
+			if tag != f.tag || f.form != formScore && f.form != formSetting {
 				return 0, false
 			}
 			var v uint64
 			if v, i = protoscan.Varint(b.data, at, p.to); i < 0 {
 				return 0, false
 			}
-			ev.Score = protowire.DecodeZigZag(v)
+			if f.form == formScore {
+				ev.Score = protowire.DecodeZigZag(v)
+				continue
+			}
+			// Of several occurrences the last one counts.
+			if ev.Settings |= f.setting; v == 0 {
+				ev.Settings &^= f.setting
+			}
 			continue
 		}
 		i = to
@@ -216,8 +223,9 @@ func (b *body) decodeValueFast(v span, end int, f *fieldShape, ev *Event) (fille
 		ev.Items = append(ev.Items, b.text[v.from:v.to])
 		return 1 << FieldItems, true
 	case formTime:
-		ev.Read, ok = b.decodeTimestamp(v)
-		return 1 << FieldRead, ok
+		at, ok := b.decodeTimestamp(v)
+		*ev.timeField(f.field) = at
+		return f.bit, ok && (at != 0 || !f.optional)
 	default:
 		return 0, false
 	}

@@ -32,14 +32,14 @@ const (
 	SeenCleared     Kind = 29
 	ItemScored      Kind = 30
 	BackfillClosed  Kind = 31
-	RepinsHidden    Kind = 32
-	RepinsShown     Kind = 33
 	FeedRead        Kind = 34
 
+	FollowSettingsSet Kind = 35
+
 	firstKind = UserFollowed
-	lastKind  = FeedRead
-	// noKind is the number between firstKind and lastKind that no kind has.
-	noKind = 24
+	lastKind  = FollowSettingsSet
+	// noKinds are the numbers between firstKind and lastKind that no kind has. See formerKinds for 32 and 33.
+	noKinds KindSet = 1<<24 | 1<<formerRepinsHidden | 1<<formerRepinsShown
 )
 
 // String returns the name of the field of the kind in the Event message, such as user_followed.
@@ -76,7 +76,7 @@ func Kinds(kinds ...Kind) KindSet {
 }
 
 // AllKinds is the set of all kinds that this version knows.
-const AllKinds KindSet = (1<<(lastKind+1) - 1) &^ (1<<firstKind - 1) &^ (1 << noKind)
+const AllKinds KindSet = (1<<(lastKind+1) - 1) &^ (1<<firstKind - 1) &^ noKinds
 
 // Has reports whether the kind is in the set.
 func (s KindSet) Has(k Kind) bool { return s>>k&1 == 1 }

@@ -18,7 +18,7 @@ type Topic uint8
 
 // The topics.
 const (
-	// TopicRelations is the relations between users: follows, blocks, mutes, hidden re-pins.
+	// TopicRelations is the relations between users: follows and their settings, blocks, mutes.
 	TopicRelations Topic = iota + 1
 	// TopicContent is the existence of users, boards and pins.
 	TopicContent
@@ -60,10 +60,19 @@ var kindTable = [lastKind + 1]kindInfo{
 	BoardUnfollowed: {topic: TopicRelations, recordName: "board_unfollows", fields: userAndBoard, removes: true},
 	UserBlocked:     {topic: TopicRelations, recordName: "blocks", fields: userAndTarget, removes: true, mutual: true, endsFollow: true},
 	UserUnblocked:   {topic: TopicRelations, fields: userAndTarget, mutual: true},
-	UserMuted:       {topic: TopicRelations, recordName: "mutes", fields: userAndTarget},
-	UserUnmuted:     {topic: TopicRelations, fields: userAndTarget},
-	RepinsHidden:    {topic: TopicRelations, recordName: "hidden_repins", fields: userAndTarget},
-	RepinsShown:     {topic: TopicRelations, fields: userAndTarget},
+	UserMuted: {topic: TopicRelations, recordName: "mutes", fields: []messageField{
+		{number: 1, field: FieldUser},
+		{number: 2, field: FieldPeer},
+		{number: 3, field: FieldUntil, optional: true},
+	}},
+	UserUnmuted: {topic: TopicRelations, fields: userAndTarget},
+	FollowSettingsSet: {topic: TopicRelations, recordName: "follow_settings", fields: []messageField{
+		{number: 1, field: FieldUser},
+		{number: 2, field: FieldPeer},
+		{number: 3, field: FieldSettings, setting: SettingHideRepins, optional: true},
+		{number: 4, field: FieldSettings, setting: SettingNotify, optional: true},
+		{number: 5, field: FieldSettings, setting: SettingFavorite, optional: true},
+	}},
 
 	UserDeleted: {topic: TopicContent, fields: []messageField{{number: 1, field: FieldUser}}},
 	BoardCreated: {topic: TopicContent, recordName: "boards", encoded: true, fields: []messageField{
@@ -131,6 +140,8 @@ type messageField struct {
 	number protowire.Number
 	// field is the field of the event. It is not used if the value is a message.
 	field Field
+	// setting is the bit of [Event.Settings] that the value sets, if field is FieldSettings.
+	setting FollowSettings
 	// message describes the fields of a Board or Pin. It is nil for other values.
 	message []messageField
 	// optional is true if the value may be empty or, if it is a message, missing.
@@ -156,6 +167,8 @@ const (
 	FieldSource
 	FieldScore
 	FieldReaction
+	FieldSettings
+	FieldUntil
 )
 
 // FieldSet is a set of fields. Bit n stands for field n.
@@ -261,6 +274,7 @@ const (
 	formItems
 	formTime
 	formScore
+	formSetting
 	formMessage
 	formReaction
 )
@@ -274,12 +288,14 @@ func formOfField(f Field) valueForm {
 		return formAttributes
 	case FieldItems:
 		return formItems
-	case FieldRead:
+	case FieldRead, FieldUntil:
 		return formTime
 	case FieldScore:
 		return formScore
 	case FieldReaction:
 		return formReaction
+	case FieldSettings:
+		return formSetting
 	default:
 		return formID
 	}
@@ -304,6 +320,8 @@ type fieldShape struct {
 	field    Field
 	bit      FieldSet // the set that contains only the field
 	optional bool
+	// setting is the bit that a formSetting sets.
+	setting FollowSettings
 	// limit is the maximum length of an id in bytes.
 	limit int
 	// message is set for formMessage.
@@ -390,12 +408,13 @@ func newMessageShape(d protoreflect.MessageDescriptor, fields []messageField, pa
 		f.field = described.field
 		f.bit = 1 << described.field
 		f.form = formOfField(described.field)
+		f.setting = described.setting
 		f.limit = MaxIDBytes
 		f.tag = protoscan.TagOf(described.number, protowire.BytesType)
 		switch f.field {
 		case FieldSource:
 			f.limit = MaxSourceBytes
-		case FieldScore:
+		case FieldScore, FieldSettings:
 			f.tag = protoscan.TagOf(described.number, protowire.VarintType)
 		}
 		if !f.optional {

@@ -39,7 +39,7 @@ func TestKindsMatchMessage(t *testing.T) {
 	if n := len(AllKinds.Slice()); n != len(fields) {
 		t.Errorf("kinds: got %d, want %d", n, len(fields))
 	}
-	for _, k := range []Kind{0, firstKind - 1, noKind, lastKind + 1, 63, 64, 255} {
+	for _, k := range []Kind{0, firstKind - 1, 24, formerRepinsHidden, formerRepinsShown, lastKind + 1, 63, 64, 255} {
 		if k.Valid() || k.Backfillable() || AllKinds.Has(k) || k.String() == "" {
 			t.Errorf("kind %d: got valid or without a name, want an invalid kind with a name", k)
 		}
@@ -55,7 +55,7 @@ func TestKindsMatchMessage(t *testing.T) {
 // Exactly these kinds can be backfilled.
 func TestBackfillableKindsArePinned(t *testing.T) {
 	want := strings.Fields(`user_followed user_unfollowed board_followed board_unfollowed board_created
-		pin_created user_blocked user_muted reacted played served repins_hidden`)
+		pin_created user_blocked user_muted reacted played served follow_settings_set`)
 	var got []string
 	for _, k := range AllKinds.Slice() {
 		if k.Backfillable() {
@@ -113,7 +113,8 @@ func TestKindTableCoversTheMessages(t *testing.T) {
 				t.Errorf("%s: got field %d in kindTable, want one of the message up to %d", path, f.number, maxFieldNumber)
 			case f.message != nil:
 				compare(path+"."+string(fd.Name()), fd.Message(), f.message)
-			case fd.IsList() != (f.field == FieldItems) || (fd.Kind() == protoreflect.MessageKind) != (f.field == FieldRead) ||
+			case fd.IsList() != (f.field == FieldItems) || (fd.Kind() == protoreflect.MessageKind) != (f.field == FieldRead || f.field == FieldUntil) ||
+				(fd.Kind() == protoreflect.BoolKind) != (f.field == FieldSettings) ||
 				(fd.Kind() == protoreflect.BytesKind) != (f.field == FieldAttributes) ||
 				(fd.Kind() == protoreflect.Sint64Kind) != (f.field == FieldScore):
 				t.Errorf("%s.%s: got a field of another type in kindTable, want %v", path, fd.Name(), fd.Kind())
@@ -148,6 +149,7 @@ func TestFieldsOfMessagesMeanWhatTheirNamesSay(t *testing.T) {
 		"user_id": "User", "target_user_id": "Peer", "item_id": "Item", "item_ids": "Items", "board_id": "Board", "board.board_id": "Board",
 		"pin.owner_id": "User", "pin.pin_id": "Pin", "repin_of.owner_id": "RepinUser", "repin_of.pin_id": "RepinPin",
 		"title": "Title", "attributes": "Attributes", "score": "Score", "read_time": "Read", "source": "Source", "kind": "Reaction",
+		"hide_repins": "Settings", "notify": "Settings", "favorite": "Settings", "until": "Until",
 	}
 	for k, member := range listKindFields() {
 		hasUserID := member.Message().Fields().ByName("user_id") != nil
@@ -179,6 +181,9 @@ func TestFieldsOfMessagesMeanWhatTheirNamesSay(t *testing.T) {
 				case fd.Kind() == protoreflect.Sint64Kind:
 					m.Set(fd, protoreflect.ValueOfInt64(-7))
 					want[field] = "-7"
+				case fd.Kind() == protoreflect.BoolKind:
+					m.Set(fd, protoreflect.ValueOfBool(true))
+					want[field] = fmt.Sprint(AllFollowSettings)
 				case fd.Message().FullName() == "google.protobuf.Timestamp":
 					m.Set(fd, protoreflect.ValueOfMessage((&timestamppb.Timestamp{Seconds: 3, Nanos: 4000}).ProtoReflect()))
 					want[field] = "3000004"

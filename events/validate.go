@@ -89,8 +89,14 @@ func (f *fieldShape) checkField(ev *Event, raw *rawFields) *Rejection {
 			return newRejection(invalid, f.path, reactionRule)
 		}
 	case formTime:
-		if !isValidTime(raw.read) {
+		at := *raw.timeField(f.field)
+		switch {
+		case at == nil && f.optional:
+		case !isValidTime(at):
 			return newRejection(invalid, f.path, timeRule)
+		case f.optional && microsFromTimestamp(at.GetSeconds(), at.GetNanos()) == 0:
+			// In an event, the time 0 means that there is none.
+			return newRejection(invalid, f.path, "must be at least a microsecond later than 1970-01-01T00:00:00Z, or absent")
 		}
 	}
 	return nil

@@ -39,10 +39,11 @@ func newEventsOfEveryKind() []*skeinv1.Event {
 		{Kind: &skeinv1.Event_SeenCleared{SeenCleared: &skeinv1.SeenCleared{UserId: "ann"}}},
 		{Kind: &skeinv1.Event_ItemScored{ItemScored: &skeinv1.ItemScored{ItemId: "film", Score: -3 << 40}}},
 		{Kind: &skeinv1.Event_BackfillClosed{BackfillClosed: &skeinv1.BackfillClosed{Source: "old-redis"}}},
-		{Kind: &skeinv1.Event_RepinsHidden{RepinsHidden: &skeinv1.RepinsHidden{UserId: "ann", TargetUserId: "bob"}}},
-		{Kind: &skeinv1.Event_RepinsShown{RepinsShown: &skeinv1.RepinsShown{UserId: "ann", TargetUserId: "bob"}}},
 		{Kind: &skeinv1.Event_FeedRead{FeedRead: &skeinv1.FeedRead{
 			UserId: "ann", ReadTime: timestamppb.New(time.Date(2026, 11, 20, 8, 30, 0, 123_456_000, time.UTC)),
+		}}},
+		{Kind: &skeinv1.Event_FollowSettingsSet{FollowSettingsSet: &skeinv1.FollowSettingsSet{
+			UserId: "ann", TargetUserId: "bob", HideRepins: true, Favorite: true,
 		}}},
 	}
 	all := live
@@ -63,6 +64,13 @@ func newEventsOfEveryKind() []*skeinv1.Event {
 			UserId: "ann", ItemId: "film", Kind: "save", Pin: newPin("bob", "p1"),
 		}}},
 		&skeinv1.Event{Kind: &skeinv1.Event_ItemScored{ItemScored: &skeinv1.ItemScored{ItemId: "7"}}},
+		&skeinv1.Event{Kind: &skeinv1.Event_UserMuted{UserMuted: &skeinv1.UserMuted{
+			UserId: "ann", TargetUserId: "bob", Until: timestamppb.New(time.Date(2026, 12, 1, 0, 0, 0, 123_456_000, time.UTC)),
+		}}},
+		&skeinv1.Event{Kind: &skeinv1.Event_FollowSettingsSet{FollowSettingsSet: &skeinv1.FollowSettingsSet{
+			UserId: "ann", TargetUserId: "bob", Notify: true,
+		}}},
+		&skeinv1.Event{Kind: &skeinv1.Event_FollowSettingsSet{FollowSettingsSet: &skeinv1.FollowSettingsSet{UserId: "ann", TargetUserId: "bob"}}},
 	)
 }
 
@@ -221,7 +229,15 @@ func listBadEvents() []badEvent {
 		{&skeinv1.Event{Kind: &skeinv1.Event_FeedRead{FeedRead: &skeinv1.FeedRead{
 			UserId: "a", ReadTime: &timestamppb.Timestamp{Seconds: -1},
 		}}}, invalid, "feed_read.read_time", "1970"},
-		{&skeinv1.Event{Kind: &skeinv1.Event_RepinsHidden{RepinsHidden: &skeinv1.RepinsHidden{UserId: "a", TargetUserId: "a"}}}, self, "repins_hidden.target_user_id", "acting user"},
+		{&skeinv1.Event{Kind: &skeinv1.Event_FollowSettingsSet{
+			FollowSettingsSet: &skeinv1.FollowSettingsSet{UserId: "a", TargetUserId: "a"},
+		}}, self, "follow_settings_set.target_user_id", "acting user"},
+		{&skeinv1.Event{Kind: &skeinv1.Event_UserMuted{UserMuted: &skeinv1.UserMuted{
+			UserId: "a", TargetUserId: "b", Until: &timestamppb.Timestamp{Seconds: 1 << 40},
+		}}}, invalid, "user_muted.until", "1970 to 9999"},
+		{&skeinv1.Event{Kind: &skeinv1.Event_UserMuted{UserMuted: &skeinv1.UserMuted{
+			UserId: "a", TargetUserId: "b", Until: &timestamppb.Timestamp{Nanos: 999},
+		}}}, invalid, "user_muted.until", "later than 1970-01-01T00:00:00Z"},
 	}
 }
 

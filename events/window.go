@@ -44,6 +44,12 @@ func ContentKey(ev *Event) uint64 {
 	if ev.Reaction != "" {
 		h = xxh3.HashStringSeed(ev.Reaction, h+20)
 	}
+	if ev.Settings != 0 {
+		h = xxh3.HashSeed([]byte{byte(ev.Settings)}, h+21)
+	}
+	if ev.Until != 0 {
+		h = xxh3.HashSeed(binary.LittleEndian.AppendUint64(nil, uint64(ev.Until)), h+22)
+	}
 	return max(1, h^contentSalt)
 }
 

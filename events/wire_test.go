@@ -132,6 +132,8 @@ func (s messageSpeller) spellField(f protoreflect.FieldDescriptor, v protoreflec
 		return [][]byte{withTag(protowire.Fixed64Type, protowire.AppendFixed64(nil, v.Uint()))}
 	case protoreflect.Uint32Kind, protoreflect.Uint64Kind:
 		return [][]byte{withTag(protowire.VarintType, s.varint(v.Uint()))}
+	case protoreflect.BoolKind:
+		return [][]byte{one(protowire.VarintType, s.varint(protowire.EncodeBool(v.Bool())))}
 	default:
 		return [][]byte{withTag(protowire.VarintType, s.varint(uint64(v.Int())))}
 	}

@@ -48,7 +48,7 @@ func (s *Server) mountGraph() {
 	read(s, connectv1.GraphServiceBatchGetRelationshipsProcedure, graphservice.ValidateBatchGetRelationships, g.BatchGetRelationships)
 	readParts(s, connectv1.GraphServiceBatchGetFollowCountsProcedure, graphservice.ValidateBatchGetFollowCounts,
 		byBatchGetFollowCounts(), g.BatchGetFollowCounts)
-	read(s, connectv1.GraphServiceListFollowingProcedure, request.ValidateUser, g.ListFollowing)
+	read(s, connectv1.GraphServiceListFollowingProcedure, graphservice.ValidateListFollowing, g.ListFollowing)
 	read(s, connectv1.GraphServiceListFollowersProcedure, request.ValidateUser, g.ListFollowers)
 	read(s, connectv1.GraphServiceListBoardFollowersProcedure, graphservice.ValidateListBoardFollowers, g.ListBoardFollowers)
 	read(s, connectv1.GraphServiceListFollowedBoardsProcedure, request.ValidateUser, g.ListFollowedBoards)

@@ -21,7 +21,7 @@ func TestBatchGetRelationships(t *testing.T) {
 	none, explicit, implicit := skeinv1.FollowKind_FOLLOW_KIND_NONE, skeinv1.FollowKind_FOLLOW_KIND_EXPLICIT,
 		skeinv1.FollowKind_FOLLOW_KIND_IMPLICIT
 	want := []*skeinv1.Relationship{
-		{UserId: "bob", Following: explicit, FollowedBy: implicit, Muting: true, HidingRepins: true},
+		{UserId: "bob", Following: explicit, FollowedBy: implicit, Muting: true, Settings: &skeinv1.FollowSettings{HideRepins: true}},
 		{UserId: "cid", Following: none, FollowedBy: none, Blocking: true},
 		{UserId: "dan", Following: none, FollowedBy: none, BlockedBy: true},
 		{UserId: "eve", Following: implicit, FollowedBy: none},

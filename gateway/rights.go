@@ -48,7 +48,7 @@ var rights = map[string]right{
 	connectv1.GraphServiceFilterFollowedProcedure:        {roles: access.Read, bound: own("viewer_id")},
 	connectv1.GraphServiceBatchGetRelationshipsProcedure: {roles: access.Read, bound: ownRelationships()},
 	connectv1.GraphServiceBatchGetFollowCountsProcedure:  {roles: access.Read, bound: ownCounts()},
-	connectv1.GraphServiceListFollowingProcedure:         {roles: access.Read, bound: everything()},
+	connectv1.GraphServiceListFollowingProcedure:         {roles: access.Read, bound: ownSettings()},
 	connectv1.GraphServiceListFollowersProcedure:         {roles: access.Read, bound: everything()},
 	connectv1.GraphServiceListBoardFollowersProcedure:    {roles: access.Read, bound: noExcluders()},
 	connectv1.GraphServiceListFollowedBoardsProcedure:    {roles: access.Read, bound: everything()},
@@ -117,6 +117,31 @@ func ownCounts() binding {
 		}
 	}
 	return b
+}
+
+// ownSettings permits every list of follows. The settings of follows are the follower's own affair: of the follows of others, U neither gets
+// them nor learns from a list which follows have one.
+func ownSettings() binding {
+	return binding{
+		text: "everything, but of others without `settings`, and not with `only`",
+		other: func(user string, req proto.Message) string {
+			list, _ := req.(*skeinv1.ListFollowingRequest)
+			if list.GetOnly() != skeinv1.FollowSetting_FOLLOW_SETTING_UNSPECIFIED && list.GetUserId() != user {
+				return "only"
+			}
+			return ""
+		},
+		conceal: func(user string, req, res proto.Message) {
+			call, _ := req.(*skeinv1.ListFollowingRequest)
+			list, _ := res.(*skeinv1.ListFollowingResponse)
+			if call.GetUserId() == user {
+				return
+			}
+			for _, e := range list.GetEntries() {
+				e.Settings = nil
+			}
+		},
+	}
 }
 
 // ownPlays admits every request, but conceals how much other users have played. How often an item was played is public.

@@ -102,7 +102,7 @@ func TestWatchFeed(t *testing.T) {
 		{"a re-pin", []*skeinv1.Event{repinned("bob", "8", "8", "cid", "5")}},
 		{"hidden re-pins", []*skeinv1.Event{hideRepins("ann", "bob")}},
 		{"a hidden re-pin", []*skeinv1.Event{repinned("bob", "9", "9", "cid", "5")}},
-		{"shown re-pins", []*skeinv1.Event{showRepins("ann", "bob")}},
+		{"shown re-pins", []*skeinv1.Event{setFollow("ann", "bob", nil)}},
 		{"a block", []*skeinv1.Event{block("cid", "ann")}},
 		{"an unfollow", []*skeinv1.Event{unfollow("ann", "bob")}},
 		{"and back", []*skeinv1.Event{follow("ann", "bob")}},

@@ -413,15 +413,14 @@ func block(user, blocked string) *skeinv1.Event {
 }
 
 func hideRepins(user, of string) *skeinv1.Event {
-	return &skeinv1.Event{Kind: &skeinv1.Event_RepinsHidden{
-		RepinsHidden: &skeinv1.RepinsHidden{UserId: user, TargetUserId: of},
-	}}
+	return setFollow(user, of, &skeinv1.FollowSettings{HideRepins: true})
 }
 
-func showRepins(user, of string) *skeinv1.Event {
-	return &skeinv1.Event{Kind: &skeinv1.Event_RepinsShown{
-		RepinsShown: &skeinv1.RepinsShown{UserId: user, TargetUserId: of},
-	}}
+// setFollow returns the event that sets all settings of a follow.
+func setFollow(user, target string, s *skeinv1.FollowSettings) *skeinv1.Event {
+	return &skeinv1.Event{Kind: &skeinv1.Event_FollowSettingsSet{FollowSettingsSet: &skeinv1.FollowSettingsSet{
+		UserId: user, TargetUserId: target, HideRepins: s.GetHideRepins(), Notify: s.GetNotify(), Favorite: s.GetFavorite(),
+	}}}
 }
 
 func feedRead(user string, at *timestamppb.Timestamp) *skeinv1.Event {

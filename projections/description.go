@@ -19,7 +19,7 @@ type RowForm struct {
 	// Parts lists the parts of the key after the tag, separated by spaces, with the names of the table in keys.go of the
 	// projection:
 	//
-	//	^since, ^created  a time, newest first
+	//	^since, ^created, ^until  a time, newest first
 	//	since             a time, oldest first
 	//	^seq              a sequence, highest first
 	//	hash              16 bytes
@@ -208,7 +208,7 @@ func (d *Description) readKey(form *RowForm) error {
 // readKeyPart reads one part of a key and adds a field for it.
 func (d *Description) readKeyPart(name string, special map[string]func(*Description) error) (err error) {
 	switch name {
-	case "^since", "^created":
+	case "^since", "^created", "^until":
 		b, err := d.Cut(8)
 		if err == nil {
 			d.Time(name[1:], events.Micros(^binary.BigEndian.Uint64(b)))

@@ -100,7 +100,9 @@ func (w soakWorld) event() *skeinv1.Event {
 	case n < 94:
 		return &skeinv1.Event{Kind: &skeinv1.Event_UserUnmuted{UserUnmuted: &skeinv1.UserUnmuted{UserId: a, TargetUserId: b}}}
 	case n < 95 && w.random.IntN(3) == 0:
-		return &skeinv1.Event{Kind: &skeinv1.Event_RepinsHidden{RepinsHidden: &skeinv1.RepinsHidden{UserId: a, TargetUserId: b}}}
+		return &skeinv1.Event{Kind: &skeinv1.Event_FollowSettingsSet{
+			FollowSettingsSet: &skeinv1.FollowSettingsSet{UserId: a, TargetUserId: b, HideRepins: true},
+		}}
 	case n < 95 && w.random.IntN(5) == 0:
 		return &skeinv1.Event{Kind: &skeinv1.Event_UserDeleted{UserDeleted: &skeinv1.UserDeleted{UserId: a}}}
 	}

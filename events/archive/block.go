@@ -22,6 +22,9 @@ const (
 	// number.
 	hasScore events.FieldSet = 1 << events.FieldScore
 	hasRead  events.FieldSet = 1 << events.FieldRead
+	// hasSettings and hasUntil share the column of hasScore, too. For a mute the column holds its end minus the time of the event.
+	hasSettings events.FieldSet = 1 << events.FieldSettings
+	hasUntil    events.FieldSet = 1 << events.FieldUntil
 	// hasSource is set for the kinds that always have a source. Backfilled events of all kinds have one, too: see fieldsByForm.
 	hasSource events.FieldSet = 1 << events.FieldSource
 	// hasReaction is set for reactions and their ends. Their kind and their pin are in columns of their own, which blocks from before do
@@ -43,6 +46,9 @@ const (
 	formBackfill  = 0x20
 	formHasTime   = 0x40 // the time is in a column, because it does not follow from the slot
 	formItemIsPin = 0x80 // the item is the pin
+	// formHasUntil uses the same bit for mutes, which have no pin. Only with it does a mute have a value in a column, because the archives of
+	// earlier versions have mutes without one.
+	formHasUntil = 0x80
 )
 
 // fieldsByForm contains, for each form, the fields for which an event of the form has a value in a column. Forms of unknown kinds have
@@ -52,12 +58,19 @@ const (
 var fieldsByForm = func() (fields [256]events.FieldSet) {
 	for i := range fields {
 		form := uint8(i)
-		fields[form] = kindOfForm(form).Fields()
+		kind, _ := events.ReplaceFormerKind(numberOfForm(form))
+		fields[form] = kind.Fields()
+		if kind != numberOfForm(form) {
+			fields[form] &^= hasSettings // what the event sets follows from the former kind
+		}
 		if form&formItemIsPin != 0 {
 			fields[form] &^= hasItem
 		}
 		if fields[form]&hasReaction != 0 {
 			fields[form] &^= hasRepin
+		}
+		if form&formHasUntil == 0 {
+			fields[form] &^= hasUntil
 		}
 		if form&formBackfill != 0 {
 			fields[form] |= hasSource
@@ -66,8 +79,8 @@ var fieldsByForm = func() (fields [256]events.FieldSet) {
 	return fields
 }()
 
-// kindOfForm returns the kind that the lower bits of a form stand for.
-func kindOfForm(form uint8) events.Kind {
+// numberOfForm returns the kind that the lower bits of a form stand for, which may be a former kind.
+func numberOfForm(form uint8) events.Kind {
 	kind := events.Kind(form & formKindMask)
 	if kind < events.UserFollowed {
 		kind += formKindMask + 1
@@ -233,6 +246,9 @@ func (b *blockBuilder) addEvent(ev *events.Event, timeFromSlot bool) {
 	if ev.Item == ev.Pin && fieldsByForm[form]&(hasPin|hasItem) == hasPin|hasItem {
 		form |= formItemIsPin
 	}
+	if ev.Until != 0 {
+		form |= formHasUntil
+	}
 	b.forms = append(b.forms, uint64(form))
 
 	fields := fieldsByForm[form]
@@ -286,6 +302,12 @@ func (b *blockBuilder) addRareFields(ev *events.Event, fields events.FieldSet) {
 	}
 	if fields&hasScore != 0 {
 		b.score = append(b.score, zigzag(ev.Score))
+	}
+	if fields&hasSettings != 0 {
+		b.score = append(b.score, uint64(ev.Settings))
+	}
+	if fields&hasUntil != 0 {
+		b.score = append(b.score, zigzag(int64(ev.Until-ev.Time)))
 	}
 }
 

@@ -135,7 +135,7 @@ func (b *block) countFields() (t fieldCounts, ok bool) {
 		if n == 0 {
 			continue
 		}
-		if !kindOfForm(uint8(form)).Valid() {
+		if kind, _ := events.ReplaceFormerKind(numberOfForm(uint8(form))); !kind.Valid() {
 			return t, false
 		}
 		f := fieldsByForm[form]
@@ -159,7 +159,7 @@ func (b *block) readFieldColumns(c *columnReader, t fieldCounts, served int) {
 	b.times = readColumn[uint64](c, t.storedTimes, 0)
 	b.offsets = readColumn[uint64](c, t.offsets, 0)
 	b.servedCounts = readColumn[uint32](c, t.with(hasItems), maxColumn)
-	b.score = readColumn[uint64](c, t.with(hasScore)+t.with(hasRead), 0)
+	b.score = readColumn[uint64](c, t.with(hasScore)+t.with(hasRead)+t.with(hasSettings)+t.with(hasUntil), 0)
 
 	// A reference is an index in a dictionary, and must be below its length.
 	refs := func(n int, ids []string) []uint32 { return readColumn[uint32](c, n, uint64(len(ids))) }
@@ -226,7 +226,7 @@ func (b *block) readEvents(n int, base events.Micros) []events.Event {
 		slot += b.skips[b.nextEvent]
 		b.nextEvent++
 
-		ev.Kind = kindOfForm(form)
+		ev.Kind, ev.Settings = events.ReplaceFormerKind(numberOfForm(form))
 		ev.Seq = b.seq
 		ev.Slot = uint16(slot)
 		ev.Time = base + events.Micros(slot)
@@ -313,6 +313,12 @@ func (b *block) readRareFields(ev *events.Event, form uint8, fields events.Field
 	}
 	if fields&hasScore != 0 {
 		ev.Score, b.score = unzigzag(b.score[0]), b.score[1:]
+	}
+	if fields&hasSettings != 0 {
+		ev.Settings, b.score = events.FollowSettings(b.score[0])&events.AllFollowSettings, b.score[1:]
+	}
+	if fields&hasUntil != 0 {
+		ev.Until, b.score = ev.Time+events.Micros(unzigzag(b.score[0])), b.score[1:]
 	}
 	ev.FillDerivedFields()
 }

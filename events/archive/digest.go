@@ -68,6 +68,8 @@ func (d *digest) addRecord(r *record) {
 		if ev.Kind.Fields().Has(events.FieldRead) {
 			d.addNumber(uint64(ev.Read))
 		}
+		d.addNumber(uint64(ev.Settings))
+		d.addNumber(uint64(ev.Until))
 	}
 
 	d.addNumber(uint64(len(r.rejects)))

@@ -6,8 +6,11 @@ import (
 	"flag"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/skein-feed/skein/events"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
@@ -63,6 +66,8 @@ func newEnvelopeOfKinds(kinds events.KindSet) *events.Envelope {
 			ev.Read = start - 1e6
 		case fields&hasScore != 0:
 			ev.Score = -5
+		case fields&hasSettings != 0:
+			ev.Settings = events.SettingHideRepins
 		}
 
 		if backfill {
@@ -134,6 +139,70 @@ func TestGoldenFilesAreStillRead(t *testing.T) {
 					old)
 			}
 		}
+	}
+}
+
+// TestFormerKindsAreReadFromOldArchives: an archive of a version that had repins_hidden and repins_shown, and mutes without an end, is read
+// as follow_settings_set and mutes that do not end.
+func TestFormerKindsAreReadFromOldArchives(t *testing.T) {
+	b := newMemory()
+	files, err := filepath.Glob("testdata/golden/archive-v1-former-kinds/*.hex")
+	if err != nil || len(files) != 3 {
+		t.Fatal(files, err)
+	}
+	for _, file := range files {
+		b.objects[objectPrefix+strings.TrimSuffix(filepath.Base(file), ".hex")] = readHex(t, file)
+	}
+	got, err := readAll(open(t, b), events.Cursor{Log: testLog}, events.AllKinds, 1)
+	if err != nil || len(got) != 1 {
+		t.Fatal(got, err)
+	}
+
+	// The version wrote a live event and a backfill of each kind, but no backfill of repins_shown.
+	type read struct {
+		kind     events.Kind
+		backfill bool
+		settings events.FollowSettings
+		until    events.Micros
+	}
+	expected := []read{
+		{kind: events.UserMuted},
+		{kind: events.UserMuted, backfill: true},
+		{kind: events.FollowSettingsSet, settings: events.SettingHideRepins},
+		{kind: events.FollowSettingsSet, backfill: true, settings: events.SettingHideRepins},
+		{kind: events.FollowSettingsSet},
+	}
+	var seen []read
+	for _, ev := range got[0].Events {
+		if ev.User != "1001" || ev.Peer == "" {
+			t.Errorf("an event has lost its users: %+v", ev)
+		}
+		seen = append(seen, read{ev.Kind, ev.Backfill, ev.Settings, ev.Until})
+	}
+	if !slices.Equal(seen, expected) {
+		t.Errorf("expected %+v, got %+v", expected, seen)
+	}
+}
+
+// TestMutesKeepTheirEnds: the archive keeps when a mute ends, and that another one does not, beside each other.
+func TestMutesKeepTheirEnds(t *testing.T) {
+	env := everyKindOf(events.Kinds(events.UserMuted, events.FollowSettingsSet))
+	for i := range env.Events {
+		ev := &env.Events[i]
+		switch {
+		case ev.Kind == events.FollowSettingsSet:
+			ev.Settings = events.AllFollowSettings
+		case ev.Backfill:
+			ev.Until = ev.Time - 5 // it had ended before it began
+		}
+	}
+	got, err := readAll(open(t, writeArchive(t, env)), events.Cursor{Log: testLog}, events.AllKinds, 1)
+	if err != nil || len(got) != 1 {
+		t.Fatal(got, err)
+	}
+	want := archived([]*events.Envelope{env})
+	if d := cmp.Diff(want[0].Events, got[0].Events); d != "" {
+		t.Errorf("(-expected +got):\n%s", d)
 	}
 }
 

@@ -71,11 +71,13 @@ func (r some) relation(k int, a, b string) *skeinv1.Event {
 	case 2:
 		ev.Kind = &skeinv1.Event_UserUnblocked{UserUnblocked: &skeinv1.UserUnblocked{UserId: a, TargetUserId: b}}
 	case 3:
-		ev.Kind = &skeinv1.Event_UserMuted{UserMuted: &skeinv1.UserMuted{UserId: a, TargetUserId: b}}
-	case 4:
-		ev.Kind = &skeinv1.Event_RepinsHidden{RepinsHidden: &skeinv1.RepinsHidden{UserId: a, TargetUserId: b}}
-	case 5:
-		ev.Kind = &skeinv1.Event_RepinsShown{RepinsShown: &skeinv1.RepinsShown{UserId: a, TargetUserId: b}}
+		// Mutes that end have ended long ago or end much later, so that the time of the test makes no difference.
+		ends := []*timestamppb.Timestamp{nil, nil, {Seconds: 1}, {Seconds: 250_000_000_000}}
+		ev.Kind = &skeinv1.Event_UserMuted{UserMuted: &skeinv1.UserMuted{UserId: a, TargetUserId: b, Until: ends[r.IntN(len(ends))]}}
+	case 4, 5:
+		ev.Kind = &skeinv1.Event_FollowSettingsSet{FollowSettingsSet: &skeinv1.FollowSettingsSet{
+			UserId: a, TargetUserId: b, HideRepins: r.yes(), Notify: r.yes(), Favorite: r.yes(),
+		}}
 	default:
 		ev.Kind = &skeinv1.Event_UserFollowed{UserFollowed: &skeinv1.UserFollowed{UserId: a, TargetUserId: b}}
 	}

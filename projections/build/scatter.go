@@ -233,6 +233,10 @@ func appendEvent(dst []byte, ev *events.Event, logTime events.Micros, last *delt
 			dst = binary.AppendVarint(dst, ev.Score)
 		case events.FieldRead:
 			dst = binary.AppendVarint(dst, int64(ev.Read))
+		case events.FieldSettings:
+			dst = append(dst, byte(ev.Settings))
+		case events.FieldUntil:
+			dst = binary.AppendVarint(dst, int64(ev.Until))
 		default:
 			dst = appendText(dst, *ev.TextField(f))
 		}
@@ -339,6 +343,10 @@ func (c *eventDecoder) readEvent(ev *events.Event, last *deltaBase) {
 			ev.Score = c.readVarint()
 		case events.FieldRead:
 			ev.Read = events.Micros(c.readVarint())
+		case events.FieldSettings:
+			ev.Settings = events.FollowSettings(c.readUvarint()) // less than 128, so it is one byte
+		case events.FieldUntil:
+			ev.Until = events.Micros(c.readVarint())
 		default:
 			*ev.TextField(f) = c.readText()
 		}

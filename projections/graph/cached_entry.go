@@ -20,12 +20,17 @@ const (
 	cachedBlockedBy
 	cachedMuting
 	cachedHidingRepins
+	// cachedTimedMute says that there is a mute that ends by itself. Whether it holds depends on the position of the view, so the row must be
+	// read.
+	cachedTimedMute
+	// cachedMoreSettings says that the follow has other settings than hide_repins, which only the row has.
+	cachedMoreSettings
 )
 
 const (
 	// cacheSinceShift is the number of bits below the time.
-	cacheSinceShift = 7
-	// maxCacheSince is the latest time for which there is room, in the year 6500.
+	cacheSinceShift = 9
+	// maxCacheSince is the latest time for which there is room, in the year 3100.
 	maxCacheSince events.Micros = 1<<(64-cacheSinceShift) - 1
 )
 
@@ -46,8 +51,10 @@ func cacheValueOf(e *edge) (v cacheValue, ok bool) {
 		{e.hasBoards, cachedBoards},
 		{e.block.holds(), cachedBlocking},
 		{e.blockedBy.holds(), cachedBlockedBy},
-		{e.mute.holds(), cachedMuting},
-		{e.hideRepins.holds(), cachedHidingRepins},
+		{e.mute.endlessState().holds, cachedMuting},
+		{e.followSettings().Has(events.SettingHideRepins), cachedHidingRepins},
+		{e.mute.isSet() && e.mute.until() != 0, cachedTimedMute},
+		{e.followSettings()&^events.SettingHideRepins != 0, cachedMoreSettings},
 	} {
 		if flag.isSet {
 			v |= flag.bit

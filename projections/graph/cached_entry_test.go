@@ -9,6 +9,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/projections/querycache"
 )
 
@@ -96,13 +97,19 @@ func TestCacheValueKeepsWhatHolds(t *testing.T) {
 			}
 		}
 		e.hasBoards = rapid.Bool().Draw(t, "boards")
+		e.settings.settings = events.FollowSettings(rapid.ByteMax(byte(events.AllFollowSettings)).Draw(t, "settings"))
+		if e.mute.isSet() && rapid.Bool().Draw(t, "ends") {
+			e.mute.liveUntil, e.mute.backfillUntil = 7, 7
+		}
 		v, ok := cacheValueOf(&e)
 		if f := e.currentFollow(); ok != (f.Since <= maxCacheSince) || ok && v.follow() != f {
 			t.Fatalf("%+v: %+v, %v, want %+v", e, v.follow(), ok, f)
 		}
 		if v.has(cachedBoards) != e.hasBoards || v.has(cachedBlocking) != e.block.holds() ||
-			v.has(cachedBlockedBy) != e.blockedBy.holds() || v.has(cachedMuting) != e.mute.holds() ||
-			v.has(cachedHidingRepins) != e.hideRepins.holds() {
+			v.has(cachedBlockedBy) != e.blockedBy.holds() || v.has(cachedMuting) != e.mute.endlessState().holds ||
+			v.has(cachedTimedMute) != e.mute.hasTimedEnd() ||
+			v.has(cachedHidingRepins) != e.followSettings().Has(events.SettingHideRepins) ||
+			v.has(cachedMoreSettings) != (e.followSettings()&^events.SettingHideRepins != 0) {
 			t.Fatalf("%+v: %b", e, v)
 		}
 	})

@@ -64,6 +64,15 @@ func sameAnswers(v *projections.View, a string, others []string, board string) e
 		if r != r2 || err != nil || err2 != nil {
 			return fmt.Errorf("at %d: %s and %s: %+v, want %+v, %w %w", v.Cursor().Seq, a, b, r, r2, err, err2)
 		}
+		visible, err := cached.Visibility(a, b)
+		visible2, err2 := rows.Visibility(a, b)
+		if visible != visible2 || err != nil || err2 != nil {
+			return fmt.Errorf("at %d: %s sees %s: %+v, want %+v, %w %w", v.Cursor().Seq, a, b, visible, visible2, err, err2)
+		}
+		settings, err := cached.FollowSettings(a, b)
+		if settings != r2.Settings || err != nil {
+			return fmt.Errorf("at %d: settings of %s for %s: %v, want %v, %w", v.Cursor().Seq, a, b, settings, r2.Settings, err)
+		}
 		f, err = cached.BoardFollow(a, b, board)
 		f2, err2 := rows.BoardFollow(a, b, board)
 		if f != f2 || err != nil || err2 != nil {
@@ -101,8 +110,7 @@ func (w *cacheWorld) next(n int) []*events.Envelope {
 	from := len(w.list)
 	kinds := [...]events.Kind{
 		events.UserFollowed, events.UserFollowed, events.UserFollowed, events.UserUnfollowed, events.UserBlocked,
-		events.UserUnblocked, events.UserMuted, events.UserUnmuted, events.BoardFollowed, events.BoardUnfollowed, events.RepinsHidden,
-		events.RepinsShown,
+		events.UserUnblocked, events.UserMuted, events.UserUnmuted, events.BoardFollowed, events.BoardUnfollowed, events.FollowSettingsSet,
 	}
 	for range n {
 		ev := events.Event{Kind: kinds[w.r.IntN(len(kinds))], User: w.pickUser(), Peer: w.pickUser()}
@@ -111,6 +119,11 @@ func (w *cacheWorld) next(n int) []*events.Envelope {
 			ev = events.Event{Kind: events.UserDeleted, User: ev.User}
 		case ev.Kind == events.BoardFollowed || ev.Kind == events.BoardUnfollowed:
 			ev.Board = [...]string{"art", "", "9"}[w.r.IntN(3)]
+		case ev.Kind == events.FollowSettingsSet:
+			ev.Settings = events.FollowSettings(w.r.IntN(int(events.AllFollowSettings) + 1))
+		case ev.Kind == events.UserMuted && w.r.IntN(2) == 0:
+			// Some of these have ended, and others end while the test runs.
+			ev.Until = w.list[len(w.list)-1].Time + events.Micros(w.r.IntN(400)-100)
 		}
 		w.add(ev)
 	}

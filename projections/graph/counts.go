@@ -14,6 +14,8 @@ type UserCounts struct {
 	FollowedBoards               int64
 	ExcludedBoards               int64
 	Blocked, Muted               int64
+	// Favorites and Notifying are the follows with these settings.
+	Favorites, Notifying int64
 }
 
 // BoardCounts are the lengths of a board's lists (I7).

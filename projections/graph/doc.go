@@ -1,5 +1,5 @@
 // Package graph is the projection that knows who follows whom. It folds users, boards, exclusions, blocks, mutes and
-// hidden re-pins, and answers with the times since when they hold, with lists that begin with the newest entry, and with
+// settings of follows, and answers with the times since when they hold, with lists that begin with the newest entry, and with
 // counts.
 //
 // # Words
@@ -24,7 +24,7 @@
 // follows and unfollows, the blocks in both directions, and the same for each board of B. Each end therefore derives what
 // holds on its own, with the same functions, and no fold reads rows of another home (I13). An event is delivered to both
 // homes, and a store that holds one of them updates that end. A block changes the edges in both directions, which is up to
-// four ends. Mutes and hidden re-pins are stored at the out-end only, because they change nothing for B.
+// four ends. Mutes and settings of follows are stored at the out-end only, because they change nothing for B.
 //
 // When a user is deleted, the fold must find all edges from the other end. For each out-end there is a row under the
 // region of B (B part(A) A). A region is a group of rows that are sorted by one user and belong to the homes of others, so

@@ -209,6 +209,9 @@ func (e *edgeEnd) clearBoardFacts() {
 // writeEnd turns the difference between the facts before and after into rows and counts. Relations, the lists that show
 // them and the counts change together here and nowhere else (I7).
 func (t *txn) writeEnd(e *edgeEnd) error {
+	// Any fact about the two users may have ended the settings of the follow.
+	e.after.dropEndedSettings()
+
 	explicitBefore := e.before.explicitState()
 	explicitAfter := e.after.explicitState()
 
@@ -342,19 +345,39 @@ func lengthChange(before, after bool) int64 {
 }
 
 // moveListRow updates the entry of user in a list of another user, owner. The time is part of the key, so a change of the
-// time deletes one row and writes another.
+// time deletes one row and writes another. The settings of a follow are the value of the row.
 func (t *txn) moveListRow(tag projections.Tag, owner, user string, before, after state) {
 	if before == after {
 		return
 	}
-	if before.holds {
+	if before.holds && (!after.holds || before.since != after.since) {
 		t.key = listKey(t.key[:0], tag, owner, before.since, user)
 		t.batch.Delete(t.key)
 	}
 	if after.holds {
 		t.key = listKey(t.key[:0], tag, owner, after.since, user)
-		t.batch.Set(t.key, nil)
+		t.batch.Set(t.key, settingsValue(after.settings))
 	}
+}
+
+// settingsValue returns the value of a list entry with settings. Most entries have none, and then no value.
+func settingsValue(s events.FollowSettings) []byte {
+	if s == 0 {
+		return nil
+	}
+	return []byte{byte(s)}
+}
+
+// decodeSettingsValue reads what settingsValue has written.
+func decodeSettingsValue(value []byte) (events.FollowSettings, error) {
+	if len(value) == 0 {
+		return 0, nil
+	}
+	s := events.FollowSettings(value[0])
+	if len(value) > 1 || s == 0 || s > events.AllFollowSettings {
+		return 0, rowError("settings", value)
+	}
+	return s, nil
 }
 
 // moveBoardListRow updates the entry of a board relation in the list for its kind. appendKey appends the key of the entry.

@@ -83,7 +83,7 @@ type Visibility struct {
 	Explicit bool
 	// Muted: the reader sees no pin of the user.
 	Muted bool
-	// RepinsHidden: the reader sees no re-pins of the user.
+	// RepinsHidden: the reader follows the user or boards of the user, and sees none of the user's re-pins.
 	RepinsHidden bool
 	// Blocked: one of the two blocks the other, so that no follow holds.
 	Blocked bool
@@ -93,7 +93,7 @@ type Visibility struct {
 
 // Visibility returns which pins of a user a reader sees, with at most one point read.
 func (q *Queries) Visibility(reader, user string) (Visibility, error) {
-	if v, ok := q.cachedEdge(reader, user); ok {
+	if v, ok := q.cachedEdge(reader, user); ok && !v.has(cachedTimedMute) {
 		return Visibility{
 			Explicit:     v.has(cachedExplicit),
 			Muted:        v.has(cachedMuting),
@@ -107,8 +107,8 @@ func (q *Queries) Visibility(reader, user string) (Visibility, error) {
 	_, explicit := e.explicitSince()
 	return Visibility{
 		Explicit:     explicit,
-		Muted:        e.mute.holds(),
-		RepinsHidden: e.hideRepins.holds(),
+		Muted:        e.mute.holdsAt(q.now),
+		RepinsHidden: e.followSettings().Has(events.SettingHideRepins),
 		Blocked:      e.isBlocked(),
 		Boards:       e.hasBoards,
 	}, err

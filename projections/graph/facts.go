@@ -2,6 +2,7 @@ package graph
 
 import (
 	"encoding/binary"
+	"math"
 
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/projections"
@@ -39,8 +40,7 @@ func (o factOrder) orElse(other factOrder) factOrder {
 	return other
 }
 
-// toggle holds the facts about something that a user begins and ends: a block, a mute or hidden re-pins. Live and backfilled
-// facts are kept apart, because a backfilled beginning may arrive after live facts and still comes before them in the order.
+// toggle holds the facts about something that a user begins and ends: a block or a mute. Live and backfilled facts are kept apart, because a backfilled beginning may arrive after live facts and still comes before them in the order.
 type toggle struct {
 	// liveBegin is the first live fact that began what holds. It is 0 after a live end.
 	liveBegin factOrder
@@ -89,13 +89,103 @@ func (s *toggle) state() state {
 	if !s.holds() {
 		return state{}
 	}
-	return state{true, s.since()}
+	return state{holds: true, since: s.since()}
 }
 
 // state says whether a follow, block or mute holds, and since when. The zero state does not hold.
 type state struct {
 	holds bool
 	since events.Micros
+	// settings are those of a follow.
+	settings events.FollowSettings
+}
+
+// muteFacts holds the facts about a mute. The latest mute says until when the user is muted. A live mute that comes after the one before it
+// has ended begins a new mute, like the first one after an unmute.
+type muteFacts struct {
+	facts toggle
+	// liveUntil is the end of the latest live mute, and backfillUntil that of facts.backfillBegin. 0 means that there is no end, or no
+	// such mute.
+	liveUntil, backfillUntil events.Micros
+}
+
+// begin records a mute, live or backfilled, that ends at a time. An until of 0 means that it has no end.
+func (m *muteFacts) begin(order factOrder, until events.Micros) {
+	if order < liveBit {
+		// Of two backfills of the same time the one that ends later counts as the later.
+		later := order == m.facts.backfillBegin && m.backfillUntil != 0 && (until == 0 || until > m.backfillUntil)
+		if order > m.facts.backfillBegin || later {
+			m.facts.backfillBegin = order
+			m.backfillUntil = until
+		}
+		return
+	}
+
+	if m.facts.liveBegin != 0 && m.liveUntil != 0 && m.liveUntil <= order.time() {
+		m.facts.liveBegin = 0
+		m.facts.liveEnd = (factOrder(m.liveUntil) + 1) | liveBit
+	}
+	m.facts.begin(order)
+	m.liveUntil = until
+}
+
+// end records an unmute.
+func (m *muteFacts) end(order factOrder, backfillsClosed bool) {
+	m.facts.end(order, backfillsClosed)
+	if m.facts.liveBegin == 0 {
+		m.liveUntil = 0
+	}
+}
+
+// isSet reports whether the latest fact is a mute. The mute may have ended since then.
+func (m *muteFacts) isSet() bool { return m.facts.holds() }
+
+// until returns when the mute ends, if it is set. 0 means that it has no end.
+func (m *muteFacts) until() events.Micros {
+	if m.facts.liveBegin != 0 {
+		return m.liveUntil
+	}
+	return m.backfillUntil
+}
+
+// holdsAt reports whether the mute holds at a log time.
+func (m *muteFacts) holdsAt(now events.Micros) bool {
+	return m.isSet() && (m.until() == 0 || now < m.until())
+}
+
+// since returns the time of the beginning, if the mute is set.
+func (m *muteFacts) since() events.Micros {
+	// A backfilled mute that had ended before the first live one does not say since when the live one holds.
+	live := m.facts.liveBegin
+	if live != 0 && m.backfillUntil != 0 && m.backfillUntil <= live.time() {
+		return live.time()
+	}
+	return m.facts.since()
+}
+
+// endlessState returns the mute as a state if it has no end.
+func (m *muteFacts) endlessState() state {
+	if !m.isSet() || m.until() != 0 {
+		return state{}
+	}
+	return state{holds: true, since: m.since()}
+}
+
+// settingsFact is the latest fact about the settings of a follow. A fact is dropped as soon as an unfollow or a block is later, because no
+// later event can make it count again.
+type settingsFact struct {
+	// order is 0 if there is no fact.
+	order    factOrder
+	settings events.FollowSettings
+}
+
+// isBefore reports whether other counts as the later of two facts. Of two backfills of the same time that is the one with more settings,
+// taken as a number.
+func (s settingsFact) isBefore(other settingsFact) bool {
+	if s.order != other.order {
+		return s.order < other.order
+	}
+	return s.settings < other.settings
 }
 
 // edge holds the facts of user A about user B. In the terms of docs/semantics.md, F is followLive, or else followBackfill; U
@@ -108,9 +198,11 @@ type edge struct {
 	unfollowLive factOrder
 	// followBackfill and unfollowBackfill are the latest of their kind. A block counts as an unfollow.
 	followBackfill, unfollowBackfill factOrder
-	// block and mute are facts of A about B, blockedBy is the block of A by B, and hideRepins says that A hides the re-pins
-	// of B. The in-end has neither mute nor hideRepins.
-	block, mute, blockedBy, hideRepins toggle
+	// block, mute and settings are facts of A about B, and blockedBy is the block of A by B. The in-end has neither mute nor
+	// settings.
+	block, blockedBy toggle
+	mute             muteFacts
+	settings         settingsFact
 	// implicitSince is the earliest of the board follows that hold, as a fact order without liveBit, while A does not follow
 	// B explicitly. 0 means that A does not follow B implicitly.
 	implicitSince factOrder
@@ -169,14 +261,17 @@ func (e *edge) explicitSince() (since events.Micros, ok bool) {
 // explicitState is [edge.explicitSince] as a state.
 func (e *edge) explicitState() state {
 	since, holds := e.explicitSince()
-	return state{holds, since}
+	if !holds {
+		return state{}
+	}
+	return state{true, since, e.settings.settings}
 }
 
 func (e *edge) implicitState() state {
 	if e.implicitSince == 0 {
 		return state{}
 	}
-	return state{true, e.implicitSince.time()}
+	return state{true, e.implicitSince.time(), e.settings.settings}
 }
 
 // lowerImplicit sets implicitSince to the time of a board follow, if that is earlier. It ignores other relations.
@@ -200,9 +295,34 @@ func (e *edge) isFollow() bool {
 // leads to it.
 func (e *edge) isUnlisted() bool { return *e != edge{} && !e.isFollow() }
 
-// hasEffect reports whether anything holds by the edge: a follow, a block, a mute or hidden re-pins.
+// hasEffect reports whether anything holds by the edge, or will hold without another fact about it: a follow, a block, a mute, or settings of
+// a follow that may begin later.
 func (e *edge) hasEffect() bool {
-	return e.isFollow() || e.isBlocked() || e.mute.holds() || e.hideRepins.holds()
+	return e.isFollow() || e.isBlocked() || e.mute.isSet() || e.settings.settings != 0
+}
+
+// dropEndedSettings drops the settings if an unfollow or a block is later.
+func (e *edge) dropEndedSettings() {
+	// They may only be equal if both are backfilled. The removal is then the later one.
+	if e.settings.order <= e.latestUnfollow() {
+		e.settings = settingsFact{}
+	}
+}
+
+// followSettings returns the settings of the follow of B by A. Without a follow there are none.
+func (e *edge) followSettings() events.FollowSettings {
+	if !e.isFollow() {
+		return 0
+	}
+	return e.settings.settings
+}
+
+// settingState returns whether the follow has a setting, and when the settings were set.
+func (e *edge) settingState(setting events.FollowSettings) state {
+	if !e.followSettings().Has(setting) {
+		return state{}
+	}
+	return state{holds: true, since: e.settings.order.time()}
 }
 
 // currentFollow reports how A follows B, and since when.
@@ -296,9 +416,14 @@ func (b *board) created() events.Micros { return b.createdBackfill.orElse(b.crea
 
 const (
 	edgeFlagHasBoards = 1 << 14
-	// edgeFlagHideRepins says that the facts of hideRepins come last, in the same form.
-	edgeFlagHideRepins = 1 << 15
-	edgeFlagBits       = 16
+	// edgeFlagSettings says that the settings follow the orders: a byte with the settings and settingsAreLive, and their order.
+	edgeFlagSettings = 1 << 15
+	// edgeFlagMuteUntil says that the ends of the live and of the backfilled mute come last.
+	edgeFlagMuteUntil = 1 << 16
+	edgeFlagBits      = 17
+
+	// settingsAreLive is the liveBit of the settings, which may be live or backfilled. It is above all settings.
+	settingsAreLive = byte(events.AllFollowSettings) + 1
 )
 
 // orderFields returns the fields in the order in which their bits and values are written.
@@ -306,7 +431,7 @@ func (e *edge) orderFields() [14]*factOrder {
 	return [...]*factOrder{
 		&e.followLive, &e.unfollowLive, &e.followBackfill, &e.unfollowBackfill, &e.implicitSince,
 		&e.block.liveBegin, &e.block.liveEnd, &e.block.backfillBegin,
-		&e.mute.liveBegin, &e.mute.liveEnd, &e.mute.backfillBegin,
+		&e.mute.facts.liveBegin, &e.mute.facts.liveEnd, &e.mute.facts.backfillBegin,
 		&e.blockedBy.liveBegin, &e.blockedBy.liveEnd, &e.blockedBy.backfillBegin,
 	}
 }
@@ -314,30 +439,34 @@ func (e *edge) orderFields() [14]*factOrder {
 // edgeLiveFields has a bit for each field of [edge.orderFields] that holds only live facts.
 const edgeLiveFields = 1<<0 | 1<<1 | 1<<5 | 1<<6 | 1<<8 | 1<<9 | 1<<11 | 1<<12
 
-// orderFields returns the fields in the order in which their bits and values are written.
-func (s *toggle) orderFields() [3]*factOrder {
-	return [...]*factOrder{&s.liveBegin, &s.liveEnd, &s.backfillBegin}
-}
-
-// toggleLiveFields is like [edgeLiveFields], for a toggle.
-const toggleLiveFields = 1<<0 | 1<<1
-
 func (e *edge) appendRow(dst []byte) []byte {
 	var flags uint64
 	if e.hasBoards {
 		flags |= edgeFlagHasBoards
 	}
-	hasHideRepins := e.hideRepins != toggle{}
-	if hasHideRepins {
-		flags |= edgeFlagHideRepins
+	hasSettings := e.settings.order != 0
+	if hasSettings {
+		flags |= edgeFlagSettings
+	}
+	hasMuteUntil := e.mute.liveUntil != 0 || e.mute.backfillUntil != 0
+	if hasMuteUntil {
+		flags |= edgeFlagMuteUntil
 	}
 
 	fields := e.orderFields()
 	dst = appendOrders(dst, flags, fields[:])
 
-	if hasHideRepins {
-		fields := e.hideRepins.orderFields()
-		dst = appendOrders(dst, 0, fields[:])
+	if hasSettings {
+		head := byte(e.settings.settings)
+		if e.settings.order >= liveBit {
+			head |= settingsAreLive
+		}
+		dst = append(dst, head)
+		dst = binary.AppendUvarint(dst, uint64(e.settings.order&^liveBit))
+	}
+	if hasMuteUntil {
+		dst = binary.AppendUvarint(dst, uint64(e.mute.liveUntil))
+		dst = binary.AppendUvarint(dst, uint64(e.mute.backfillUntil))
 	}
 	return dst
 }
@@ -346,12 +475,18 @@ func (e *edge) decodeRow(row []byte) error {
 	fields := e.orderFields()
 	flags, rest, ok := cutOrders(row, edgeFlagBits, edgeLiveFields, fields[:])
 
-	e.hideRepins = toggle{}
-	if ok && flags&edgeFlagHideRepins != 0 {
-		fields := e.hideRepins.orderFields()
-		_, rest, ok = cutOrders(rest, len(fields), toggleLiveFields, fields[:])
-		// Equal facts must be equal bytes (I13), so the flag is not set without facts.
-		ok = ok && e.hideRepins != toggle{}
+	e.settings = settingsFact{}
+	if ok && flags&edgeFlagSettings != 0 {
+		rest, ok = e.settings.cut(rest)
+	}
+
+	e.mute.liveUntil, e.mute.backfillUntil = 0, 0
+	if ok && flags&edgeFlagMuteUntil != 0 {
+		if rest, ok = cutUntil(rest, &e.mute.liveUntil); ok {
+			rest, ok = cutUntil(rest, &e.mute.backfillUntil)
+		}
+		// Equal facts must be equal bytes (I13), so the flag is not set without a time.
+		ok = ok && (e.mute.liveUntil != 0 || e.mute.backfillUntil != 0)
 	}
 
 	if !ok || len(rest) != 0 {
@@ -359,6 +494,34 @@ func (e *edge) decodeRow(row []byte) error {
 	}
 	e.hasBoards = flags&edgeFlagHasBoards != 0
 	return nil
+}
+
+// cut reads the settings from the beginning of the remaining bytes of a row. ok is false for bytes that appendRow cannot have written.
+func (s *settingsFact) cut(row []byte) (rest []byte, ok bool) {
+	if len(row) == 0 || row[0] >= 2*settingsAreLive {
+		return nil, false
+	}
+	order, n := binary.Uvarint(row[1:])
+	if n <= 0 || order == 0 || order >= uint64(liveBit) {
+		return nil, false
+	}
+
+	s.settings = events.FollowSettings(row[0] &^ settingsAreLive)
+	s.order = factOrder(order)
+	if row[0]&settingsAreLive != 0 {
+		s.order |= liveBit
+	}
+	return row[1+n:], true
+}
+
+// cutUntil reads the end of a mute from the beginning of the remaining bytes of a row.
+func cutUntil(row []byte, until *events.Micros) (rest []byte, ok bool) {
+	v, n := binary.Uvarint(row)
+	if n <= 0 || v > math.MaxInt64 {
+		return nil, false
+	}
+	*until = events.Micros(v)
+	return row[n:], true
 }
 
 const (

@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"github.com/skein-feed/skein/events"
 )
 
 // The values on disk do not change. If this test must change, so must Version, and stores are
@@ -22,17 +24,21 @@ func TestRowEncodingIsPinned(t *testing.T) {
 		{"blocked by", (&edge{unfollowLive: at | liveBit, blockedBy: toggle{liveBegin: at | liveBit}}).appendRow(nil), "8210" + "8180f9c0c1c48203" + "8180f9c0c1c48203"},
 		{"block and mute", (&edge{
 			block: toggle{liveBegin: at | liveBit, liveEnd: 2 | liveBit, backfillBegin: 3},
-			mute:  toggle{liveBegin: 4 | liveBit, liveEnd: 5 | liveBit, backfillBegin: 6},
+			mute:  muteFacts{facts: toggle{liveBegin: 4 | liveBit, liveEnd: 5 | liveBit, backfillBegin: 6}},
 		}).appendRow(nil), "e00f" + "8180f9c0c1c48203" + "0203040506"},
-		{"hidden re-pins", (&edge{
-			followLive: 8 | liveBit, hideRepins: toggle{liveBegin: 9 | liveBit, liveEnd: 10 | liveBit, backfillBegin: 11},
-		}).appendRow(nil), "818002" + "08" + "07090a0b"},
+		{"live settings", (&edge{
+			followLive: 8 | liveBit, settings: settingsFact{order: 300 | liveBit, settings: events.AllFollowSettings},
+		}).appendRow(nil), "818002" + "08" + "0fac02"},
+		{"backfilled settings, all off", (&edge{followLive: 8 | liveBit, settings: settingsFact{order: 9}}).appendRow(nil), "818002" + "08" + "0009"},
+		{"mutes with an end", (&edge{
+			mute: muteFacts{facts: toggle{liveBegin: 4 | liveBit, backfillBegin: 6}, liveUntil: 300, backfillUntil: 7},
+		}).appendRow(nil), "808a04" + "0406" + "ac0207"},
 		{"board edge", (&boardEdge{followLive: 1 | liveBit, unfollowLive: 2 | liveBit, followBackfill: 3, unfollowBackfill: 4}).appendRow(nil), "0f01020304"},
 		{"board", (&board{createdLive: 7 | liveBit}).appendRow(nil), "0107"},
 		{"titled board", (&board{createdLive: 7 | liveBit, titleOrder: 7 | liveBit, title: "Cats"}).appendRow(nil), "0d0707" + "0443617473"},
 		{"board titled by a backfill", (&board{createdBackfill: 7, titleOrder: 7, title: "a", titleEventBytes: "\x12\x01a"}).appendRow(nil), "060707" + "0161" + "120161"},
 		{"counts", appendCounts(nil, (&userCountsRow{UserCounts: UserCounts{Following: 1, Boards: 300}}).fields()), "01000000ac02"},
-		{"counts of many", appendCounts(nil, (&userCountsRow{UserCounts: UserCounts{Following: 1}, otherEdges: 300, followingStored: 1}).fields()), "010000000000000000ac0201"},
+		{"counts of many", appendCounts(nil, (&userCountsRow{UserCounts: UserCounts{Following: 1}, otherEdges: 300, followingStored: 1}).fields()), "010000000000000000ac0200000001"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if got := hex.EncodeToString(c.row); got != c.want {
@@ -57,9 +63,11 @@ func TestRowsDecodeToWhatWasEncoded(t *testing.T) {
 			*s = drawOrder(t, edgeLiveFields>>i&1 == 1, "factOrder")
 		}
 		e.hasBoards = rapid.Bool().Draw(t, "boards")
-		for i, s := range e.hideRepins.orderFields() {
-			*s = drawOrder(t, i < 2, "re-pins")
+		if e.settings.order = drawOrder(t, rapid.Bool().Draw(t, "live"), "settings order"); e.settings.order != 0 {
+			e.settings.settings = events.FollowSettings(rapid.ByteMax(byte(events.AllFollowSettings)).Draw(t, "settings"))
 		}
+		e.mute.liveUntil = events.Micros(rapid.Int64Range(0, 1<<51).Draw(t, "live until"))
+		e.mute.backfillUntil = events.Micros(rapid.Int64Range(0, 1<<51).Draw(t, "backfill until"))
 		if err := decodedEdge.decodeRow(e.appendRow(nil)); err != nil || decodedEdge != e {
 			t.Fatalf("edge decodes to %+v, want %+v: %v", decodedEdge, e, err)
 		}

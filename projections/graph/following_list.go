@@ -29,6 +29,9 @@ func (g *Graph) WithShortList(edges int) *Graph {
 // userCountsRow is the row of tagUserCounts: the counts of a user, and what decides whether the list of follows is stored.
 type userCountsRow struct {
 	UserCounts
+	// timedMutes is the number of mutes that end by themselves, those that have ended included. [UserCounts.Muted] as it is stored has none
+	// of them.
+	timedMutes int64
 	// otherEdges is the number of edges that are no follows. With Following and FollowingImplicit, it gives the number of all
 	// edges.
 	otherEdges int64
@@ -49,6 +52,9 @@ const (
 	blockedIndex
 	mutedIndex
 	otherEdgesIndex
+	timedMutesIndex
+	favoritesIndex
+	notifyingIndex
 	userDeltaFields
 )
 
@@ -57,7 +63,8 @@ func (u *userCountsRow) fields() []*int64 {
 	c := &u.UserCounts
 	return []*int64{
 		&c.Following, &c.FollowingImplicit, &c.Followers, &c.FollowersImplicit, &c.Boards,
-		&c.FollowedBoards, &c.ExcludedBoards, &c.Blocked, &c.Muted, &u.otherEdges, &u.followingStored,
+		&c.FollowedBoards, &c.ExcludedBoards, &c.Blocked, &c.Muted, &u.otherEdges,
+		&u.timedMutes, &c.Favorites, &c.Notifying, &u.followingStored,
 	}
 }
 
@@ -121,7 +128,7 @@ func (t *txn) updateFollowerCounts(e *edgeEnd, d userDelta, explicitBefore, expl
 func (t *txn) writeFollowingList(user string) error {
 	list := sortFollowing(t.batch, user)
 	for list.Next() {
-		t.batch.Set(list.Key(), nil)
+		t.batch.Set(list.Key(), list.Value())
 	}
 	return list.Close()
 }
@@ -150,7 +157,7 @@ func (t *txn) deleteFollowingList(user string) error {
 func (q *Queries) followingRows(user string) projections.Iterator {
 	u, err := readUserCounts(q.reader, projections.AppendKey(q.keyBuffer(), tagUserCounts, user))
 	if err != nil {
-		return &sortedKeys{err: err}
+		return &sortedRows{err: err}
 	}
 	if u.followingStored == 1 {
 		prefix := projections.AppendKey(nil, tagFollowing, user)
@@ -160,8 +167,8 @@ func (q *Queries) followingRows(user string) projections.Iterator {
 }
 
 // sortFollowing returns the keys that the rows of tagFollowing of a user would have, in order. It reads all edges of the user.
-func sortFollowing(r projections.Reader, user string) *sortedKeys {
-	var s sortedKeys
+func sortFollowing(r projections.Reader, user string) *sortedRows {
+	s := sortedRows{valueSize: 1}
 
 	// All keys are written to one buffer. Slices of it are taken only when it no longer grows.
 	var buf []byte
@@ -174,36 +181,38 @@ func sortFollowing(r projections.Reader, user string) *sortedKeys {
 		if s.err = e.decodeRow(it.Value()); s.err != nil {
 			break
 		}
-		if since, ok := e.explicitSince(); ok {
+		if follow := e.explicitState(); follow.holds {
 			followee := it.Key()[len(edgePrefix):]
-			buf = appendNewestFirst(append(buf, listPrefix...), since)
-			buf = append(buf, followee...)
+			buf = appendNewestFirst(append(buf, listPrefix...), follow.since)
+			buf = append(append(buf, followee...), byte(follow.settings))
 			ends = append(ends, len(buf))
 		}
 	}
 	s.err = errors.Join(s.err, it.Close())
 
-	s.keys = make([][]byte, len(ends))
+	s.rows = make([][]byte, len(ends))
 	start := 0
 	for i, end := range ends {
-		s.keys[i] = buf[start:end:end]
+		s.rows[i] = buf[start:end:end]
 		start = end
 	}
-	slices.SortFunc(s.keys, bytes.Compare)
+	slices.SortFunc(s.rows, bytes.Compare)
 	return &s
 }
 
-// sortedKeys is an iterator over the keys of rows without values.
-type sortedKeys struct {
-	keys [][]byte
-	// next is the index of the key after the current one.
+// sortedRows is an iterator over rows of a list that were sorted in memory.
+type sortedRows struct {
+	// rows are the keys, each followed by its value of valueSize bytes. No key is the beginning of another, so they are sorted by key.
+	rows      [][]byte
+	valueSize int
+	// next is the index of the row after the current one.
 	next int
 	err  error
 }
 
 // Next is part of [projections.Iterator].
-func (s *sortedKeys) Next() bool {
-	if s.err != nil || s.next >= len(s.keys) {
+func (s *sortedRows) Next() bool {
+	if s.err != nil || s.next >= len(s.rows) {
 		return false
 	}
 	s.next++
@@ -211,7 +220,7 @@ func (s *sortedKeys) Next() bool {
 }
 
 // Error is part of [projections.Iterator].
-func (s *sortedKeys) Error() error {
+func (s *sortedRows) Error() error {
 	if s.err != nil {
 		return fmt.Errorf("read whom a user follows: %w", s.err)
 	}
@@ -219,16 +228,28 @@ func (s *sortedKeys) Error() error {
 }
 
 // SeekGE is part of [projections.Iterator].
-func (s *sortedKeys) SeekGE(key []byte) bool {
-	s.next, _ = slices.BinarySearchFunc(s.keys, key, bytes.Compare)
+func (s *sortedRows) SeekGE(key []byte) bool {
+	s.next, _ = slices.BinarySearchFunc(s.rows, key, func(row, key []byte) int {
+		return bytes.Compare(row[:len(row)-s.valueSize], key)
+	})
 	return s.Next()
 }
 
 // Key is part of [projections.Iterator].
-func (s *sortedKeys) Key() []byte { return s.keys[s.next-1] }
+func (s *sortedRows) Key() []byte {
+	row := s.rows[s.next-1]
+	return row[:len(row)-s.valueSize]
+}
 
 // Value is part of [projections.Iterator].
-func (*sortedKeys) Value() []byte { return nil }
+func (s *sortedRows) Value() []byte {
+	row := s.rows[s.next-1]
+	value := row[len(row)-s.valueSize:]
+	if s.valueSize == 1 && value[0] == 0 {
+		return nil // as settingsValue writes a follow without settings
+	}
+	return value
+}
 
 // Close is part of [projections.Iterator].
-func (s *sortedKeys) Close() error { return s.Error() }
+func (s *sortedRows) Close() error { return s.Error() }

@@ -49,7 +49,8 @@ func (*Graph) Name() string { return "graph" }
 //	2  the list of a user's follows is not stored while it is short
 //	3  an edge is stored at two ends
 //	4  the end of a backfilled block ends follows
-func (*Graph) Version() uint32 { return 4 }
+//	5  a follow has settings, and a mute may end by itself
+func (*Graph) Version() uint32 { return 5 }
 
 // Settings returns the setting that decides which rows exist. It is part of the fingerprint.
 func (g *Graph) Settings() map[string]string {
@@ -61,8 +62,7 @@ func (*Graph) Kinds() []events.Kind {
 	return []events.Kind{
 		events.UserFollowed, events.UserUnfollowed, events.BoardFollowed, events.BoardUnfollowed,
 		events.BoardCreated, events.BoardDeleted, events.PinCreated, events.PinMoved, events.UserBlocked,
-		events.UserUnblocked, events.UserMuted, events.UserUnmuted, events.UserDeleted, events.RepinsHidden,
-		events.RepinsShown,
+		events.UserUnblocked, events.UserMuted, events.UserUnmuted, events.UserDeleted, events.FollowSettingsSet,
 	}
 }
 
@@ -99,8 +99,8 @@ func (g *Graph) Apply(ev events.Event, b *projections.Batch) error {
 		return t.applyBothEnds(ev.Peer, ev.User, (*txn).changeBlock)
 	case events.UserMuted, events.UserUnmuted:
 		return t.applyOneEnd(outEnd, ev.User, ev.Peer, (*txn).changeMute)
-	case events.RepinsHidden, events.RepinsShown:
-		return t.applyOneEnd(outEnd, ev.User, ev.Peer, (*txn).changeHideRepins)
+	case events.FollowSettingsSet:
+		return t.applyOneEnd(outEnd, ev.User, ev.Peer, (*txn).changeSettings)
 	case events.UserDeleted:
 		return t.eraseUser()
 	}

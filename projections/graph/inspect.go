@@ -3,6 +3,7 @@ package graph
 import (
 	"encoding/hex"
 
+	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/projections"
 )
 
@@ -20,8 +21,8 @@ var rowForms = map[projections.Tag]projections.RowForm{
 	tagEdge:              {Name: "edge", Parts: "A B", Value: describeEdge},
 	tagBoardEdge:         {Name: "board-edge", Parts: "A B b", Value: describeBoardEdge},
 	tagRegion:            {Name: "edge-of", Parts: "B part A", Value: describeRegion},
-	tagFollowing:         {Name: "following", Parts: "A ^since B"},
-	tagFollowingImplicit: {Name: "following-implicitly", Parts: "A ^since B"},
+	tagFollowing:         {Name: "following", Parts: "A ^since B", Value: describeSettingsValue},
+	tagFollowingImplicit: {Name: "following-implicitly", Parts: "A ^since B", Value: describeSettingsValue},
 	tagFollowedBoards:    {Name: "followed-board", Parts: "A ^since B b"},
 	tagExcludedBoards:    {Name: "excluded-board", Parts: "A ^since B b"},
 	tagBlocked:           {Name: "blocked", Parts: "A ^since B"},
@@ -41,6 +42,9 @@ var rowForms = map[projections.Tag]projections.RowForm{
 	tagInEdge:            {Name: "in-edge", Parts: "A B", Remote: true, Value: describeEdge},
 	tagInBoardEdge:       {Name: "in-board-edge", Parts: "A B b", Remote: true, Value: describeBoardEdge},
 	tagBoardReverse:      {Name: "board-reverse", Parts: "B b A"},
+	tagTimedMutes:        {Name: "muted-until", Parts: "A ^until B", Value: describeMutedSince},
+	tagFavorites:         {Name: "favorite", Parts: "A ^since B"},
+	tagNotifying:         {Name: "notifying", Parts: "A ^since B"},
 }
 
 // specialParts read the parts of keys that are neither ids nor times.
@@ -85,10 +89,41 @@ func describeEdge(d *projections.Description, row []byte) error {
 	describeFactTime(d, "unfollow-backfill", e.unfollowBackfill)
 	describeFactTime(d, "implicit-since", e.implicitSince)
 	describeToggle(d, "block", &e.block)
-	describeToggle(d, "mute", &e.mute)
+	describeToggle(d, "mute", &e.mute.facts)
+	if e.mute.liveUntil != 0 {
+		d.Time("mute-live-until", e.mute.liveUntil)
+	}
+	if e.mute.backfillUntil != 0 {
+		d.Time("mute-backfill-until", e.mute.backfillUntil)
+	}
 	describeToggle(d, "blocked-by", &e.blockedBy)
-	describeToggle(d, "hide-repins", &e.hideRepins)
+	if e.settings.order != 0 {
+		describeFactTime(d, "settings", e.settings.order)
+		describeSettings(d, e.settings.settings)
+	}
 	d.Flag("boards", e.hasBoards)
+	return nil
+}
+
+// describeSettings adds the settings of a follow that are on.
+func describeSettings(d *projections.Description, s events.FollowSettings) {
+	d.Flag("hide-repins", s.Has(events.SettingHideRepins))
+	d.Flag("notify", s.Has(events.SettingNotify))
+	d.Flag("favorite", s.Has(events.SettingFavorite))
+}
+
+func describeSettingsValue(d *projections.Description, row []byte) error {
+	s, err := decodeSettingsValue(row)
+	describeSettings(d, s)
+	return err
+}
+
+func describeMutedSince(d *projections.Description, row []byte) error {
+	since, rest, err := cutSince(row)
+	if err != nil || len(rest) != 0 {
+		return rowError("timed mute", row)
+	}
+	d.Time("since", since)
 	return nil
 }
 
@@ -127,7 +162,7 @@ func describeBoard(d *projections.Description, row []byte) error {
 func describeUserCounts(d *projections.Description, row []byte) error {
 	var u userCountsRow
 	return describeCounts(d, row, u.fields(), "following", "following-implicit", "followers", "followers-implicit", "boards",
-		"followed-boards", "excluded-boards", "blocked", "muted", "other-edges", "kept")
+		"followed-boards", "excluded-boards", "blocked", "muted", "other-edges", "timed-mutes", "favorites", "notifying", "kept")
 }
 
 func describeBoardCounts(d *projections.Description, row []byte) error {

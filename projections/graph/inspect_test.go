@@ -23,11 +23,11 @@ func TestDescribeRow(t *testing.T) {
 		{
 			projections.AppendKey(nil, tagEdge, "ann", "17"),
 			(&edge{
-				followLive: live, unfollowBackfill: history, block: toggle{liveEnd: live}, mute: toggle{backfillBegin: history},
-				blockedBy: toggle{liveBegin: live}, hideRepins: toggle{liveEnd: live, backfillBegin: history}, hasBoards: true,
+				followLive: live, unfollowBackfill: history, block: toggle{liveEnd: live}, mute: muteFacts{facts: toggle{backfillBegin: history}, backfillUntil: at},
+				blockedBy: toggle{liveBegin: live}, settings: settingsFact{live, events.SettingHideRepins | events.SettingFavorite}, hasBoards: true,
 			}).appendRow(nil), "ann",
-			"edge A=ann B=17 follow-live=AT unfollow-backfill=AT unblock-live=AT mute-backfill=AT blocked-by-live=AT " +
-				"unhide-repins-live=AT hide-repins-backfill=AT boards",
+			"edge A=ann B=17 follow-live=AT unfollow-backfill=AT unblock-live=AT mute-backfill=AT mute-backfill-until=AT " +
+				"blocked-by-live=AT settings=AT hide-repins favorite boards",
 		},
 		{
 			events.AppendID(outEnd.appendBoardEdgePrefix(nil, "ann", "bob"), "bread"), (&boardEdge{unfollowLive: live, followBackfill: history}).appendRow(nil), "ann",
@@ -50,6 +50,10 @@ func TestDescribeRow(t *testing.T) {
 		},
 		{listKey(nil, tagFollowing, "ann", at, "bob"), nil, "ann", "following A=ann since=AT B=bob"},
 		{listKey(nil, tagFollowingImplicit, "ann", at, "bob"), nil, "ann", "following-implicitly A=ann since=AT B=bob"},
+		{listKey(nil, tagFollowing, "ann", at, "bob"), []byte{2}, "ann", "following A=ann since=AT B=bob notify"},
+		{listKey(nil, tagTimedMutes, "ann", at, "bob"), appendNewestFirst(nil, at), "ann", "muted-until A=ann until=AT B=bob since=AT"},
+		{listKey(nil, tagFavorites, "ann", at, "bob"), nil, "ann", "favorite A=ann since=AT B=bob"},
+		{listKey(nil, tagNotifying, "ann", at, "bob"), nil, "ann", "notifying A=ann since=AT B=bob"},
 		{boardListKey(nil, tagFollowedBoards, "ann", at, "bob", "b"), nil, "ann", "followed-board A=ann since=AT B=bob b=b"},
 		{boardListKey(nil, tagExcludedBoards, "ann", at, "bob", "b"), nil, "ann", "excluded-board A=ann since=AT B=bob b=b"},
 		{listKey(nil, tagBlocked, "ann", at, "bob"), nil, "ann", "blocked A=ann since=AT B=bob"},
@@ -118,7 +122,7 @@ func TestDescribeRowRefusesRowInForeignShard(t *testing.T) {
 		case tagUserCounts:
 			value = []byte{1}
 		case tagInEdge:
-			value = (&edge{mute: toggle{liveBegin: liveBit | 1}}).appendRow(nil)
+			value = (&edge{mute: muteFacts{facts: toggle{liveBegin: liveBit | 1}}}).appendRow(nil)
 		}
 		if _, err := projections.Text(DescribeRow(key, value)); err != nil {
 			t.Errorf("%x: %v", key, err)
@@ -137,12 +141,12 @@ func TestDescribeRowRefusesRowInForeignShard(t *testing.T) {
 
 // Every kind of row in keys.go can be described.
 func TestDescribeRowKnowsAllTags(t *testing.T) {
-	for tag := projections.FirstGraphTag; tag <= tagBoardReverse; tag++ {
+	for tag := projections.FirstGraphTag; tag <= tagNotifying; tag++ {
 		if _, ok := rowForms[tag]; !ok {
 			t.Errorf("tag %#x has no form", byte(tag))
 		}
 	}
-	if len(rowForms) != int(tagBoardReverse-projections.FirstGraphTag)+1 {
+	if len(rowForms) != int(tagNotifying-projections.FirstGraphTag)+1 {
 		t.Errorf("%d row forms, want one for each of the tags up to %#x", len(rowForms), tagBoardReverse)
 	}
 }

@@ -21,12 +21,12 @@ import (
 //	0x10  A B              edge           out-end: all facts of A about B, and the blocks of A by B
 //	0x11  A B b            board edge     out-end: the same for board b
 //	0x12  B part(A) A      flags          region of B: one row for each of 0x10, with whether A follows B or only boards of B
-//	0x13  A ^since B       -              users whom A follows explicitly, if A has many edges (following_list.go)
-//	0x14  A ^since B       -              users whom A follows implicitly
+//	0x13  A ^since B       settings       users whom A follows explicitly, if A has many edges (following_list.go)
+//	0x14  A ^since B       settings       users whom A follows implicitly
 //	0x15  A ^since B b     -              boards that A follows
 //	0x16  A ^since B b     -              boards that A excludes
 //	0x17  A ^since B       -              users whom A blocks
-//	0x18  A ^since B       -              users whom A mutes
+//	0x18  A ^since B       -              users whom A mutes without an end
 //	0x19  A                user counts    the lengths of the lists of A, and whether 0x13 is stored
 //	0x1a  B ^since A       -              users who follow B explicitly
 //	0x1b  B ^since A       -              users who follow B implicitly
@@ -39,9 +39,12 @@ import (
 //	0x22  hash(B)          -              B was deleted: no backfill may touch B (16 bytes, keyed)
 //	0x23  hash(B) hash(Bb) deletion       b was deleted, and whether it was created again
 //	0x24  B b part(A) A    flags          region of b: one row for each of 0x11, with whether A follows b
-//	0x25  part(B) A B      edge           in-end: the facts of 0x10 without mutes and hidden re-pins
+//	0x25  part(B) A B      edge           in-end: the facts of 0x10 without mutes and settings
 //	0x26  part(B) A B b    board edge     in-end: the facts of 0x11
 //	0x27  B b A            -              leads to rows of 0x26 that are in neither 0x20 nor 0x21, for the deletion of b
+//	0x28  A ^until B       ^since         users whom A mutes until a time, which may have passed
+//	0x29  A ^set B         -              users whom A follows with the setting favorite, and when A set the settings
+//	0x2a  A ^set B         -              the same for the setting notify
 const (
 	tagEdge projections.Tag = projections.FirstGraphTag + iota
 	tagBoardEdge
@@ -67,6 +70,9 @@ const (
 	tagInEdge
 	tagInBoardEdge
 	tagBoardReverse
+	tagTimedMutes
+	tagFavorites
+	tagNotifying
 )
 
 // Walked returns the tags of rows that are only walked over and never read by their keys. It is part of
@@ -75,7 +81,7 @@ func (*Graph) Walked() []projections.Tag {
 	return []projections.Tag{
 		tagRegion, tagFollowing, tagFollowingImplicit, tagFollowedBoards, tagExcludedBoards, tagBlocked, tagMuted,
 		tagFollowers, tagFollowersImplicit, tagReverse, tagBoards, tagBoardFollowers, tagBoardExcluders, tagBoardRegion,
-		tagBoardReverse,
+		tagBoardReverse, tagTimedMutes, tagFavorites, tagNotifying,
 	}
 }
 
@@ -146,6 +152,9 @@ func boardRegionKey(dst []byte, owner, board, follower string) []byte {
 	return appendRegionHome(projections.AppendKey(dst, tagBoardRegion, owner, board), follower)
 }
 
+// timeSize is the number of bytes of a time in a key.
+const timeSize = 8
+
 // appendNewestFirst appends a time so that later times sort first.
 func appendNewestFirst(dst []byte, since events.Micros) []byte {
 	return binary.BigEndian.AppendUint64(dst, ^uint64(since))
@@ -181,10 +190,10 @@ func storeHashKey(dst []byte, tag projections.Tag, hash [16]byte) []byte {
 
 // cutSince reads the time of a list entry, which comes first, and returns the remaining bytes.
 func cutSince(rest []byte) (events.Micros, []byte, error) {
-	if len(rest) < 8 {
+	if len(rest) < timeSize {
 		return 0, nil, rowError("list key", rest)
 	}
-	return events.Micros(^binary.BigEndian.Uint64(rest)), rest[8:], nil
+	return events.Micros(^binary.BigEndian.Uint64(rest)), rest[timeSize:], nil
 }
 
 // cutListUser reads the user of an entry in a list of users.

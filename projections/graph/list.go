@@ -3,6 +3,7 @@ package graph
 import (
 	"bytes"
 	"context"
+	"slices"
 
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/projections"
@@ -32,6 +33,9 @@ const (
 	Muted                  ListKind = 14
 	// Mutuals has the followers of List.Peer whom List.User follows, in the order of User's follows.
 	Mutuals ListKind = 15
+	// Favorites and Notifying have the follows with these settings, explicit and implicit ones. The settings that were set last come first.
+	Favorites ListKind = 16
+	Notifying ListKind = 17
 )
 
 // List names one list.
@@ -54,6 +58,10 @@ type Entry struct {
 	// Kind is set in lists of follows.
 	Kind  FollowKind
 	Since events.Micros
+	// Settings are the settings of the follow, in lists of follows of List.User.
+	Settings events.FollowSettings
+	// Until is when the mute ends, in the list Muted. 0 means that it has no end.
+	Until events.Micros
 }
 
 // PageCursor says where a list continues after a page: it is the time and the ids of the last entry, as they are in the
@@ -137,7 +145,12 @@ func (q *Queries) listIterators(l List, after PageCursor) []*listIterator {
 	case Blocked:
 		return []*listIterator{ofUser(tagBlocked, None)}
 	case Muted:
-		return []*listIterator{ofUser(tagMuted, None)}
+		prefix := projections.AppendKey(nil, tagMuted, l.User)
+		return []*listIterator{ofUser(tagMuted, None), newListIterator(q.timedMutes(l.User), prefix, None, after)}
+	case Favorites:
+		return []*listIterator{ofUser(tagFavorites, None)}
+	case Notifying:
+		return []*listIterator{ofUser(tagNotifying, None)}
 	}
 	return nil
 }
@@ -176,7 +189,7 @@ func (q *Queries) List(
 			return page, nil, nil
 		}
 		sortKey := it.sortKey()
-		if e, err = l.decodeEntry(it.kind, sortKey); err != nil {
+		if e, err = l.decodeEntry(it.kind, sortKey, it.rows.Value()); err != nil {
 			return nil, nil, err
 		}
 
@@ -209,9 +222,19 @@ func newestIterator(iterators []*listIterator) *listIterator {
 	return newest
 }
 
-// decodeEntry reads an entry from its sort key.
-func (l List) decodeEntry(kind FollowKind, sortKey []byte) (e Entry, err error) {
+// decodeEntry reads an entry from its sort key and the value of its row.
+func (l List) decodeEntry(kind FollowKind, sortKey, value []byte) (e Entry, err error) {
 	e.Kind = kind
+	switch {
+	case l.Kind == Muted && len(value) != 0:
+		e.Until, _, err = cutSince(value)
+	case l.Kind != Muted:
+		e.Settings, err = decodeSettingsValue(value)
+	}
+	if err != nil {
+		return e, err
+	}
+
 	var rest []byte
 	if e.Since, rest, err = cutSince(sortKey); err != nil {
 		return e, err
@@ -241,6 +264,13 @@ func (q *Queries) listFilter(l List) (func(*Entry) (bool, error), error) {
 		return func(e *Entry) (bool, error) {
 			b, err := readBoard(q.reader, q.keyBuffer(), e.User, e.Board)
 			e.Title = b.title
+			return true, err
+		}, nil
+	case Favorites, Notifying:
+		return func(e *Entry) (bool, error) {
+			edge, err := readEdge(q.reader, q.keyBuffer(), outEnd, l.User, e.User)
+			follow := edge.currentFollow()
+			e.Kind, e.Since, e.Settings = follow.Kind, follow.Since, edge.followSettings()
 			return true, err
 		}, nil
 	case Mutuals:
@@ -334,6 +364,27 @@ func (q *Queries) Total(l List) (int64, error) {
 		return c.Blocked, err
 	case Muted:
 		return c.Muted, err
+	case Favorites:
+		return c.Favorites, err
+	case Notifying:
+		return c.Notifying, err
 	}
 	return 0, err
+}
+
+// timedMutes returns the mutes of a user that end by themselves and still hold, as rows of the list Muted: the keys that they would have in
+// tagMuted, and the ends as values.
+func (q *Queries) timedMutes(user string) projections.Iterator {
+	listPrefix := projections.AppendKey(nil, tagMuted, user)
+	s := &sortedRows{valueSize: timeSize}
+	s.err = q.eachTimedMute(user, func(rest, since []byte) error {
+		if len(since) != timeSize {
+			return rowError("timed mute", since)
+		}
+		until, muted := rest[:timeSize], rest[timeSize:]
+		s.rows = append(s.rows, slices.Concat(listPrefix, since, muted, until))
+		return nil
+	})
+	slices.SortFunc(s.rows, bytes.Compare)
+	return s
 }

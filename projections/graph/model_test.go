@@ -193,6 +193,7 @@ func compare(t fataler, s *store.Store, want *model.Graph, held func(string) boo
 	}
 	defer v.Close()
 	q := graph.NewQueries(v)
+	want.At(v.Cursor().LastTime)
 	must := func(err error) {
 		t.Helper()
 		if err != nil {
@@ -246,6 +247,9 @@ func compare(t fataler, s *store.Store, want *model.Graph, held func(string) boo
 			r, err := q.Relationship(a, b)
 			must(err)
 			same(r, relationship(want.Relationship(a, b)), "relationship of %s with %s", a, b)
+			settings, err := q.FollowSettings(a, b)
+			must(err)
+			same(settings, r.Settings, "settings of the follow of %s by %s", b, a)
 			if held(b) {
 				list(graph.List{Kind: graph.Mutuals, User: a, Peer: b}, want.Mutuals(a, b))
 			}
@@ -269,6 +273,18 @@ func compare(t fataler, s *store.Store, want *model.Graph, held func(string) boo
 		list(graph.List{Kind: graph.Boards, User: a}, want.Boards(a))
 		list(graph.List{Kind: graph.Blocked, User: a}, want.Blocked(a))
 		list(graph.List{Kind: graph.Muted, User: a}, want.Muted(a))
+		list(graph.List{Kind: graph.Favorites, User: a}, want.With(a, events.SettingFavorite))
+		list(graph.List{Kind: graph.Notifying, User: a}, want.With(a, events.SettingNotify))
+
+		var firstMuteEnd events.Micros
+		for _, muted := range want.Muted(a) {
+			if muted.Until != 0 && (firstMuteEnd == 0 || muted.Until < firstMuteEnd) {
+				firstMuteEnd = muted.Until
+			}
+		}
+		end, err := q.FirstMuteEnd(a)
+		must(err)
+		same(end, firstMuteEnd, "the first end of a mute of %s", a)
 	}
 	for _, b := range boards {
 		if !held(b.Owner) {
@@ -291,14 +307,15 @@ func follow(f model.Follow) graph.Follow {
 func relationship(r model.Relationship) graph.Relationship {
 	return graph.Relationship{
 		Following: follow(r.Following), FollowedBy: follow(r.FollowedBy),
-		Blocking: r.Blocking, BlockedBy: r.BlockedBy, Muting: r.Muting, HidingRepins: r.HidingRepins,
+		Blocking: r.Blocking, BlockedBy: r.BlockedBy, Muting: r.Muting,
+		MuteUntil: r.MuteUntil, Settings: r.Settings,
 	}
 }
 
 func entries(want []model.Entry) []graph.Entry {
 	var list []graph.Entry
 	for _, e := range want {
-		g := graph.Entry{User: e.User, Board: e.Board, Title: e.Title, Kind: graph.FollowKind(e.Kind), Since: e.Since}
+		g := graph.Entry{User: e.User, Board: e.Board, Title: e.Title, Kind: graph.FollowKind(e.Kind), Since: e.Since, Settings: e.Settings, Until: e.Until}
 		if e.Owner != "" {
 			g.User = e.Owner
 		}

@@ -1,6 +1,9 @@
 package graph
 
-import "github.com/skein-feed/skein/projections"
+import (
+	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/projections"
+)
 
 // The flags in the rows of regions. They spare a fold that walks over a region the read of the edge. Most rows have no flag,
 // and then no value.
@@ -73,6 +76,11 @@ func (t *txn) writeOutEnd(e *edgeEnd, explicitBefore, explicitAfter state) error
 		t.invalidateCache(e.follower)
 	}
 	t.writeEdge(e, tagEdge)
+	t.moveListRow(tagFavorites, e.follower, e.followee,
+		e.before.settingState(events.SettingFavorite), e.after.settingState(events.SettingFavorite))
+	t.moveListRow(tagNotifying, e.follower, e.followee,
+		e.before.settingState(events.SettingNotify), e.after.settingState(events.SettingNotify))
+	t.moveTimedMuteRow(e)
 
 	if !t.outEndsOnly {
 		if err := t.writeOutLists(e, explicitBefore, explicitAfter); err != nil {
@@ -103,9 +111,16 @@ func (t *txn) writeOutLists(e *edgeEnd, explicitBefore, explicitAfter state) err
 		followingIndex:         lengthChange(explicitBefore.holds, explicitAfter.holds),
 		followingImplicitIndex: lengthChange(e.before.implicitSince != 0, e.after.implicitSince != 0),
 		blockedIndex:           t.moveToggleRow(e, tagBlocked, &e.before.block, &e.after.block),
-		mutedIndex:             t.moveToggleRow(e, tagMuted, &e.before.mute, &e.after.mute),
 		otherEdgesIndex:        lengthChange(e.before.isUnlisted(), e.after.isUnlisted()),
 	}
+	mutedBefore, mutedAfter := e.before.mute.endlessState(), e.after.mute.endlessState()
+	t.moveListRow(tagMuted, e.follower, e.followee, mutedBefore, mutedAfter)
+	d[mutedIndex] = lengthChange(mutedBefore.holds, mutedAfter.holds)
+	d[timedMutesIndex] = lengthChange(e.before.mute.hasTimedEnd(), e.after.mute.hasTimedEnd())
+	d[favoritesIndex] = lengthChange(
+		e.before.followSettings().Has(events.SettingFavorite), e.after.followSettings().Has(events.SettingFavorite))
+	d[notifyingIndex] = lengthChange(
+		e.before.followSettings().Has(events.SettingNotify), e.after.followSettings().Has(events.SettingNotify))
 	for i := range e.boardChanges {
 		c := &e.boardChanges[i]
 		d[followedBoardsIndex] += lengthChange(
@@ -116,7 +131,28 @@ func (t *txn) writeOutLists(e *edgeEnd, explicitBefore, explicitAfter state) err
 	return t.updateFollowerCounts(e, d, explicitBefore, explicitAfter)
 }
 
-// moveToggleRow updates the entry of a block or mute in its list and returns by how much the length of the list changes.
+// hasTimedEnd reports whether the mute is set and ends by itself, or has ended.
+func (m *muteFacts) hasTimedEnd() bool { return m.isSet() && m.until() != 0 }
+
+// moveTimedMuteRow updates the entry of a mute that ends by itself. Reads leave the entry out once the mute has ended.
+func (t *txn) moveTimedMuteRow(e *edgeEnd) {
+	before, after := &e.before.mute, &e.after.mute
+	if *before == *after {
+		return
+	}
+
+	if before.hasTimedEnd() {
+		t.key = listKey(t.key[:0], tagTimedMutes, e.follower, before.until(), e.followee)
+		t.batch.Delete(t.key)
+	}
+	if after.hasTimedEnd() {
+		t.key = listKey(t.key[:0], tagTimedMutes, e.follower, after.until(), e.followee)
+		t.value = appendNewestFirst(t.value[:0], after.since())
+		t.batch.Set(t.key, t.value)
+	}
+}
+
+// moveToggleRow updates the entry of a block in its list and returns by how much the length of the list changes.
 func (t *txn) moveToggleRow(e *edgeEnd, tag projections.Tag, before, after *toggle) int64 {
 	stateBefore := before.state()
 	stateAfter := after.state()

@@ -9,9 +9,10 @@ import (
 )
 
 // NewOutEnds returns a graph that folds only out-ends, at the homes of followers. It is for a projection that asks what a reader
-// sees and which readers a post concerns. It has the rows 0x10, 0x11, 0x12, 0x22, 0x23 and 0x24 of the table in keys.go, and
-// no lists, counts or boards. It answers [Queries.Visibility], [Queries.SeesBoard], [Queries.UserFollow], [Queries.EachFollowee]
-// and [Queries.EachFollowedBoard]. A fold walks over its regions to find all readers whom a post concerns.
+// sees and which readers a post concerns. It has the rows 0x10, 0x11, 0x12, 0x22, 0x23, 0x24, 0x28, 0x29 and 0x2a of the table in
+// keys.go, and no other lists, counts or boards. It answers [Queries.Visibility], [Queries.SeesBoard], [Queries.UserFollow],
+// [Queries.EachFollowee], [Queries.EachFollowedBoard], [Queries.EachFolloweeWith] and
+// [Queries.FirstMuteEnd]. A fold walks over its regions to find all readers whom a post concerns.
 func NewOutEnds(cache *querycache.Cache) *Graph {
 	return &Graph{cache: cache, txn: txn{outEndsOnly: true}}
 }
@@ -78,6 +79,35 @@ func (q *Queries) EachFollowee(reader string, do func(user string) error) error 
 		}
 		return do(user)
 	})
+}
+
+// EachFolloweeWith calls do with the users whose follow by a reader has a setting, which is notify or favorite, until do returns an error.
+// The user for whom the reader set the settings last comes first; users of equal time are ordered by id.
+func (q *Queries) EachFolloweeWith(
+	reader string, setting events.FollowSettings, do func(user string) error,
+) (err error) {
+	prefix := projections.AppendKey(nil, settingTag(setting), reader)
+	it := q.reader.Iter(prefix, projections.PrefixEnd(prefix))
+	defer func() { err = errors.Join(err, it.Close()) }()
+
+	for it.Next() {
+		user, err := cutListUser(it.Key()[len(prefix):])
+		if err != nil {
+			return err
+		}
+		if err := do(user); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// settingTag returns the tag of the list of follows with a setting.
+func settingTag(setting events.FollowSettings) projections.Tag {
+	if setting == events.SettingNotify {
+		return tagNotifying
+	}
+	return tagFavorites
 }
 
 // EachFollowedBoardOf calls do with the boards of one owner that a reader follows, until do returns an error.

@@ -37,7 +37,7 @@ func TestOutGraphHasTheOutEndsOfTheWholeGraph(t *testing.T) {
 			}
 			defer v.Close()
 			if p.(*graph.Graph) == outGraph {
-				compareOutEnds(t, v, model.New(history))
+				compareOutEnds(t, v, model.New(history).At(v.Cursor().LastTime))
 			}
 			it := v.Iter(nil, nil)
 			for it.Next() {

@@ -36,12 +36,17 @@ type Follow struct {
 type Relationship struct {
 	Following, FollowedBy       Follow
 	Blocking, BlockedBy, Muting bool
-	HidingRepins                bool
+	// MuteUntil is when the mute ends, if Muting is set. 0 means that it has no end.
+	MuteUntil events.Micros
+	// Settings are those of the viewer's follow.
+	Settings events.FollowSettings
 }
 
 // Queries answers from the rows of one store at one position. It is cheap to make and not safe for concurrent use.
 type Queries struct {
 	reader projections.Reader
+	// now is the log time of the position of reader. It is 0 if reader is a batch.
+	now events.Micros
 	// scratch is the buffer of keyBuffer.
 	scratch []byte
 	// cache has decoded edges of users, and version is the version of the view that reader is. A nil cache is not used.
@@ -63,8 +68,15 @@ type RemoteLookup interface {
 	Followees(user string) (n int64, known bool)
 }
 
-// NewQueries returns the queries over a reader of a graph store.
-func NewQueries(r projections.Reader) *Queries { return &Queries{reader: r} }
+// NewQueries returns the queries over a reader of a graph store. Whether a mute that ends by itself still holds, they decide by the log time
+// of a reader that has a position, as a view has. For a batch, all of these mutes hold.
+func NewQueries(r projections.Reader) *Queries {
+	q := &Queries{reader: r}
+	if positioned, ok := r.(interface{ Cursor() events.Cursor }); ok {
+		q.now = positioned.Cursor().LastTime
+	}
+	return q
+}
 
 // WithRemote makes the queries ask e about homes whose rows the reader does not have. It returns q.
 func (q *Queries) WithRemote(e RemoteLookup) *Queries {
@@ -257,12 +269,14 @@ func (q *Queries) boardRelation(e *edge, end endKind, follower, owner, id string
 // Relationship returns everything that holds between viewer and user, with at most two point reads, both of rows at the home of
 // the viewer.
 func (q *Queries) Relationship(viewer, user string) (r Relationship, err error) {
-	if v, ok := q.cachedEdge(viewer, user); ok {
+	if v, ok := q.cachedEdge(viewer, user); ok && !v.has(cachedTimedMute) && !v.has(cachedMoreSettings) {
 		r.Following = v.follow()
 		r.Blocking = v.has(cachedBlocking)
 		r.BlockedBy = v.has(cachedBlockedBy)
 		r.Muting = v.has(cachedMuting)
-		r.HidingRepins = v.has(cachedHidingRepins)
+		if v.has(cachedHidingRepins) {
+			r.Settings = events.SettingHideRepins
+		}
 	} else {
 		e, err := readEdge(q.reader, q.keyBuffer(), outEnd, viewer, user)
 		if err != nil {
@@ -271,18 +285,73 @@ func (q *Queries) Relationship(viewer, user string) (r Relationship, err error) 
 		r.Following = e.currentFollow()
 		r.Blocking = e.block.holds()
 		r.BlockedBy = e.blockedBy.holds()
-		r.Muting = e.mute.holds()
-		r.HidingRepins = e.hideRepins.holds()
+		if r.Muting = e.mute.holdsAt(q.now); r.Muting {
+			r.MuteUntil = e.mute.until()
+		}
+		r.Settings = e.followSettings()
 	}
 
 	r.FollowedBy, err = q.FollowedBy(viewer, user)
 	return r, err
 }
 
-// UserCounts returns the lengths of a user's lists, with one point read.
+// FollowSettings returns the settings of a follower's follow of a user, with at most one point read.
+func (q *Queries) FollowSettings(follower, user string) (events.FollowSettings, error) {
+	if v, ok := q.cachedEdge(follower, user); ok && !v.has(cachedMoreSettings) {
+		if v.has(cachedHidingRepins) {
+			return events.SettingHideRepins, nil
+		}
+		return 0, nil
+	}
+	e, err := readEdge(q.reader, q.keyBuffer(), outEnd, follower, user)
+	return e.followSettings(), err
+}
+
+// UserCounts returns the lengths of a user's lists, with one point read. If the user has mutes that end by themselves, it also reads a row for
+// each of them that still holds.
 func (q *Queries) UserCounts(user string) (UserCounts, error) {
 	u, err := readUserCounts(q.reader, projections.AppendKey(q.keyBuffer(), tagUserCounts, user))
+	if err != nil || u.timedMutes == 0 {
+		return u.UserCounts, err
+	}
+	err = q.eachTimedMute(user, func([]byte, []byte) error {
+		u.Muted++
+		return nil
+	})
 	return u.UserCounts, err
+}
+
+// FirstMuteEnd returns the earliest time at which one of the mutes of a user that still hold ends by itself, or 0 if none does. It reads a row
+// for each of them.
+func (q *Queries) FirstMuteEnd(user string) (first events.Micros, err error) {
+	err = q.eachTimedMute(user, func(rest, _ []byte) error {
+		first, _, err = cutSince(rest) // the rows come in falling order
+		return err
+	})
+	return first, err
+}
+
+// eachTimedMute calls do with each mute of a user that ends by itself and still holds, the latest end first. do gets the part of the key
+// that follows the user, and the value.
+func (q *Queries) eachTimedMute(user string, do func(rest, value []byte) error) (err error) {
+	prefix := projections.AppendKey(nil, tagTimedMutes, user)
+	it := q.reader.Iter(prefix, projections.PrefixEnd(prefix))
+	defer func() { err = errors.Join(err, it.Close()) }()
+
+	for it.Next() {
+		rest := it.Key()[len(prefix):]
+		until, _, err := cutSince(rest)
+		if err != nil {
+			return err
+		}
+		if until <= q.now {
+			return nil
+		}
+		if err := do(rest, it.Value()); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Followees returns how many users a user follows, explicitly or implicitly.

@@ -14,7 +14,7 @@ func (*Graph) Route(ev *events.Event, partitions *events.Partitions) {
 		partitions.AddHome(ev.User)
 		partitions.AddHome(ev.Peer)
 
-	case events.UserMuted, events.UserUnmuted, events.RepinsHidden, events.RepinsShown:
+	case events.UserMuted, events.UserUnmuted, events.FollowSettingsSet:
 		// These are settings of the user alone. They are not stored at the home of the other user.
 		partitions.AddHome(ev.User)
 

@@ -66,24 +66,27 @@ func (t *txn) changeBlock(e *edgeEnd) error {
 
 // changeMute records that the follower mutes the followee, or ends the mute.
 func (t *txn) changeMute(e *edgeEnd) error {
-	return t.changeToggle(e, &e.after.mute, t.ev.Kind == events.UserMuted)
-}
-
-// changeHideRepins records that the follower hides the re-pins of the followee, or shows them again.
-func (t *txn) changeHideRepins(e *edgeEnd) error {
-	return t.changeToggle(e, &e.after.hideRepins, t.ev.Kind == events.RepinsHidden)
-}
-
-// changeToggle begins or ends a toggle that changes no follow.
-func (t *txn) changeToggle(e *edgeEnd, s *toggle, begins bool) error {
-	if begins {
-		s.begin(t.order)
+	if t.ev.Kind == events.UserMuted {
+		e.after.mute.begin(t.order, t.ev.Until)
 	} else {
-		s.end(t.order, t.batch.BackfillsClosed())
+		e.after.mute.end(t.order, t.batch.BackfillsClosed())
 	}
 
 	if e.after == e.before {
 		return nil
 	}
+	return t.writeEnd(e)
+}
+
+// changeSettings records the settings of a follow. The follow may begin later: history arrives in any order.
+func (t *txn) changeSettings(e *edgeEnd) error {
+	set := settingsFact{order: t.order, settings: t.ev.Settings}
+	if !e.after.settings.isBefore(set) {
+		return nil
+	}
+	if !t.ev.Backfill && e.after.isBlockedLive() {
+		return nil // the end of the block would end the settings, too
+	}
+	e.after.settings = set
 	return t.writeEnd(e)
 }

@@ -3,7 +3,7 @@
 // # What a feed is
 //
 // The feed of a reader A has all living pins on the boards that A follows, newest first. It leaves out the pins of owners whom A mutes or who are
-// separated from A by a block, and the re-pins of owners whose re-pins A hides. A pin reaches the feed in one of two ways: it is pushed to the
+// separated from A by a block, and the re-pins of owners for whom A has set hide_repins. A pin reaches the feed in one of two ways: it is pushed to the
 // inbox of A when it is created, or pulled from an outbox when A reads. Both can happen. The choice only affects cost and never an answer (I8):
 //
 //	pin ──► facts of the pin ──► outbox of its owner, outbox of its board
@@ -17,7 +17,7 @@
 //
 // An inbox has every pin above its floor that A sees, unless a pull row leads to the pin. It may have more: deleted pins, pins of owners whom A no
 // longer follows, pins that an outbox has too. An entry of an inbox or outbox is only a candidate. Whether A sees the pin is decided when A reads,
-// by the pin and the relation to its owner at that position. So a deletion, an unfollow, a mute, hidden re-pins or an excluded board change no
+// by the pin and the relation to its owner at that position. So a deletion, an unfollow, a mute, settings of a follow or an excluded board change no
 // inbox, and take effect on the next page.
 //
 //   - Inboxes are in memory and are made from outboxes. The first page of a reader merges outboxes, and the inbox learns what the page has merged

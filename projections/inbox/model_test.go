@@ -128,9 +128,9 @@ func view(t fataler, s *store.Store) *projections.View {
 // compare asks everything that can be asked of a store.
 func compare(t fataler, s *store.Store, history []events.Event) {
 	t.Helper()
-	want := model.New(history)
 	v := view(t, s)
 	defer v.Close()
+	want := model.New(history).At(v.Cursor().LastTime)
 	q := inbox.CachedQuery(v)
 	same := func(got, want any, format string, args ...any) {
 		t.Helper()

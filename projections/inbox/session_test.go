@@ -57,7 +57,7 @@ func TestSessionsShowEachPinOnce(t *testing.T) {
 			fold(t, s, env)
 			fold(t, replica, env)
 			folded += len(env.Events)
-			now := model.New(history[:folded])
+			now := model.New(history[:folded]).At(env.Cursor.LastTime)
 			if rapid.Bool().Draw(t, "begin") {
 				open = append(open, begin(t, append(now.Users(), "stranger")))
 			}
@@ -69,7 +69,8 @@ func TestSessionsShowEachPinOnce(t *testing.T) {
 				r.step(t, store, now, history[:folded], rapid.IntRange(0, 2).Draw(t, "turn") == 0)
 			}
 		}
-		now := model.New(history)
+		envs := histories.Envelopes(history)
+		now := model.New(history).At(envs[len(envs)-1].Cursor.LastTime)
 		for _, r := range open {
 			for !r.ended {
 				r.step(t, s, now, history, true)

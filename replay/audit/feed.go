@@ -105,7 +105,7 @@ func (a *Audit) definedFeed(ctx context.Context, reader string) ([]feedEntry, er
 		}
 
 		all, err = a.appendOutbox(ctx, all, owner, board, cut, func(p *inbox.Pin) bool {
-			return (!relation.HidingRepins || !p.Repin) && (board != nil || !excluded[[2]string{owner, p.Board}])
+			return (!relation.Settings.Has(events.SettingHideRepins) || !p.Repin) && (board != nil || !excluded[[2]string{owner, p.Board}])
 		})
 		if err != nil {
 			return err

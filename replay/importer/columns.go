@@ -32,10 +32,10 @@ const (
 	BoardUnfollows Kind = "board_unfollows"
 	// Blocks have a user and the user whom it blocks, and may have a time.
 	Blocks Kind = "blocks"
-	// Mutes have a user and the user whom it mutes, and may have a time.
+	// Mutes have a user and the user whom it mutes, and may have the end of the mute and a time.
 	Mutes Kind = "mutes"
-	// HiddenRepins have a user and the user whose re-pins it hides, and may have a time.
-	HiddenRepins Kind = "hidden_repins"
+	// FollowSettings have a follower and the followed user, and may have each setting of the follow and a time.
+	FollowSettings Kind = "follow_settings"
 )
 
 // event returns the kind of the events that records stand for. A record of a board may also stand for an event of another kind.
@@ -62,7 +62,10 @@ const (
 	when
 	blocked
 	muted
-	hidden
+	until
+	hideRepins
+	notify
+	favorite
 	reactionKind
 	pinOwner
 	numRoles
@@ -72,7 +75,7 @@ const (
 // the others must keep their order. Otherwise, an import that continues would have another name, and would send everything again.
 var roleNames = [numRoles]string{
 	"follower", "user", "owner", "pin", "board", "title", "item", "repin_owner", "repin_pin", "attributes",
-	"attributes_base64", "time", "blocked", "muted", "hidden", "kind", "pin_owner",
+	"attributes_base64", "time", "blocked", "muted", "until", "hide_repins", "notify", "favorite", "kind", "pin_owner",
 }
 
 func (r role) String() string { return roleNames[r] }
@@ -130,7 +133,8 @@ var (
 	blockedNames    = []string{"blocked", "blockedid", "blockeduser", "blockeduserid", "blockee", "blockeeid", "target", "targetid"}
 	muterNames      = []string{"user", "userid", "muter", "muterid"}
 	mutedNames      = []string{"muted", "mutedid", "muteduser", "muteduserid", "mutee", "muteeid", "target", "targetid"}
-	hiddenNames     = []string{"hidden", "hiddenid", "hiddenuser", "hiddenuserid", "reposter", "reposterid", "target", "targetid"}
+	untilNames      = []string{"until", "muteduntil", "ends", "endsat", "expires", "expiresat"}
+	hideRepinsNames = []string{"hiderepins", "hidereposts", "hidereblogs", "hideboosts"}
 )
 
 var kinds = map[Kind]kindColumns{
@@ -215,20 +219,21 @@ var kinds = map[Kind]kindColumns{
 		sentence: "%s blocks %s", inSentence: []role{user, blocked},
 	},
 	Mutes: {
-		required: []role{user, muted}, optional: []role{when},
+		required: []role{user, muted}, optional: []role{until, when},
 		names: map[role][]string{
-			user: muterNames, muted: mutedNames, when: slices.Concat(timeNames, []string{"mutedat"}),
+			user: muterNames, muted: mutedNames, until: untilNames, when: slices.Concat(timeNames, []string{"mutedat"}),
 		},
 		fields:   map[role]events.Field{user: events.FieldUser, muted: events.FieldPeer},
 		sentence: "%s mutes %s", inSentence: []role{user, muted},
 	},
-	HiddenRepins: {
-		required: []role{user, hidden}, optional: []role{when},
+	FollowSettings: {
+		required: []role{follower, user}, optional: []role{hideRepins, notify, favorite, when},
 		names: map[role][]string{
-			user: viewerNames, hidden: hiddenNames, when: slices.Concat(timeNames, []string{"hiddenat"}),
+			follower: followerNames, user: userNames, hideRepins: hideRepinsNames, notify: {"notify", "notifications", "bell"},
+			favorite: {"favorite", "favourite", "closefriend"}, when: slices.Concat(timeNames, []string{"setat"}),
 		},
-		fields:   map[role]events.Field{user: events.FieldUser, hidden: events.FieldPeer},
-		sentence: "%s hides the re-pins of %s", inSentence: []role{user, hidden},
+		fields:   map[role]events.Field{follower: events.FieldUser, user: events.FieldPeer},
+		sentence: "%s sets the follow of %s to", inSentence: []role{follower, user},
 	},
 }
 

@@ -47,10 +47,10 @@ type Comparison = comparison.Result
 // ErrNothingToCompare means that a file contains no facts for which the service has an answer.
 var ErrNothingToCompare = errors.New("there is nothing to compare with")
 
-// IsComparable reports whether files of the kind can be compared with the service. The service does not list follows that have ended, nor the
-// users whose re-pins a user hides.
+// IsComparable reports whether files of the kind can be compared with the service. The service does not list follows that have ended, and not
+// settings of follows in the order of an import.
 func (k Kind) IsComparable() bool {
-	return k != Unfollows && k != BoardUnfollows && k != HiddenRepins
+	return k != Unfollows && k != BoardUnfollows && k != FollowSettings
 }
 
 // Compare reads the file of an import again, and compares all its facts with the answers of a running service. For follows and boards, it

@@ -1,5 +1,5 @@
 // Package importer publishes the history of an older system from delimited text files to the log: follows, boards, pins, plays, reactions,
-// unfollows, blocks, mutes and hidden re-pins. It reads a file in several passes over the same bytes:
+// unfollows, blocks, mutes and settings of follows. It reads a file in several passes over the same bytes:
 //
 //	measure   once per delimiter that the file may have: count the fields, times, absent values and quotes of all records
 //	decide    choose the shape of the file from the measurements, or fail with an error that says what is not certain

@@ -146,6 +146,10 @@ func eachRecord(ctx context.Context, o CompareOptions, do func(r *record, at eve
 		if r.err != nil || !o.Kind.isValid(&r) || (o.First && o.Kind.isRepeat(seen, &r)) {
 			continue
 		}
+		// The service does not list a mute that has ended.
+		if end, err := s.timeUnit.parseUntil(r.fields[until]); err != nil || end != 0 && end <= microsOf(o.StartedAt) {
+			continue
+		}
 		if err := do(&r, at); err != nil {
 			return err
 		}
@@ -164,7 +168,7 @@ func (k Kind) isValid(r *record) bool {
 	case Reactions:
 		hasNoPin := r.fields[pinOwner] == "" && r.fields[pin] == ""
 		return id(r, user) && id(r, item) && events.IsReaction(r.fields[reactionKind]) && (hasNoPin || id(r, pinOwner) && id(r, pin))
-	case Unfollows:
+	case Unfollows, FollowSettings:
 		return id(r, follower) && id(r, user) && a != r.fields[user]
 	case BoardUnfollows:
 		return id(r, follower) && id(r, owner) && (r.fields[board] == "" || id(r, board)) && a != r.fields[owner]
@@ -172,8 +176,6 @@ func (k Kind) isValid(r *record) bool {
 		return id(r, user) && id(r, blocked) && r.fields[user] != r.fields[blocked]
 	case Mutes:
 		return id(r, user) && id(r, muted) && r.fields[user] != r.fields[muted]
-	case HiddenRepins:
-		return id(r, user) && id(r, hidden) && r.fields[user] != r.fields[hidden]
 	case Pins:
 		return isValidPin(r)
 	}

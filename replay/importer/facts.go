@@ -77,6 +77,13 @@ func (t *translator) describe(r *record) string {
 	if t.kind == Reactions {
 		fmt.Fprintf(&b, " with %s", events.ReactionName(f[reactionKind]))
 	}
+	if t.kind == FollowSettings {
+		set := evs[0].GetFollowSettingsSet()
+		fmt.Fprintf(&b, " hide_repins %t, notify %t, favorite %t", set.GetHideRepins(), set.GetNotify(), set.GetFavorite())
+	}
+	if end := evs[0].GetUserMuted().GetUntil(); end != nil {
+		fmt.Fprintf(&b, " until %s", end.AsTime().Format(time.RFC3339Nano))
+	}
 	fmt.Fprintf(&b, ", %s", evs[0].GetOccurredAt().AsTime().Format(time.RFC3339Nano))
 	if !t.shape.hasTime() {
 		b.WriteString(", the start of the import")
@@ -100,6 +107,12 @@ func (t *translator) recordEvents(r *record) (evs []*skeinv1.Event, err error) {
 		if ev.Attributes, err = attributesOf(r); err != nil {
 			return nil, err
 		}
+		if ev.Settings, err = parseSettings(r); err != nil {
+			return nil, err
+		}
+		if ev.Until, err = t.shape.timeUnit.parseUntil(f[until]); err != nil {
+			return nil, err
+		}
 		evs = append(evs, ev.Proto())
 	}
 	if t.kind == Boards && f[follower] != "" {
@@ -107,6 +120,25 @@ func (t *translator) recordEvents(r *record) (evs []*skeinv1.Event, err error) {
 		evs = append(evs, follow.Proto())
 	}
 	return evs, nil
+}
+
+// parseSettings reads the settings of a follow. A setting without a value is off.
+func parseSettings(r *record) (settings events.FollowSettings, err error) {
+	for _, column := range []struct {
+		role    role
+		setting events.FollowSettings
+	}{
+		{hideRepins, events.SettingHideRepins}, {notify, events.SettingNotify}, {favorite, events.SettingFavorite},
+	} {
+		switch strings.ToLower(r.fields[column.role]) {
+		case "true", "t", "yes", "y", "1":
+			settings |= column.setting
+		case "false", "f", "no", "n", "0", "":
+		default:
+			return 0, fmt.Errorf("%s must be true, false or empty, not %q", column.role, r.fields[column.role])
+		}
+	}
+	return settings, nil
 }
 
 // attributesOf returns the attributes of a record. It does not check their length.

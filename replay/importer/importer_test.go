@@ -83,7 +83,19 @@ func describeEvent(ev *events.Event) string {
 	case events.Played, events.Reacted:
 		return fmt.Sprintf("%d %v %s %s %s", ev.Offset, ev.Kind, ev.User, ev.Item, at)
 	}
-	return fmt.Sprintf("%d %v %s %s%s %q %s", ev.Offset, ev.Kind, ev.User, ev.Peer, ev.Board, ev.Title, at)
+	text := fmt.Sprintf("%d %v %s %s%s %q %s", ev.Offset, ev.Kind, ev.User, ev.Peer, ev.Board, ev.Title, at)
+	for _, s := range []struct {
+		setting events.FollowSettings
+		name    string
+	}{{events.SettingHideRepins, "hide_repins"}, {events.SettingNotify, "notify"}, {events.SettingFavorite, "favorite"}} {
+		if ev.Settings.Has(s.setting) {
+			text += " " + s.name
+		}
+	}
+	if ev.Until != 0 {
+		text += " until " + ev.Until.Time().Format(time.DateTime)
+	}
+	return text
 }
 
 var start = time.Date(2026, 3, 4, 5, 6, 7, 89, time.UTC)

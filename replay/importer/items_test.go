@@ -75,8 +75,18 @@ func TestItemsOfAFileAreInTheLog(t *testing.T) {
 			[]string{`1 user_muted ann bob "" 2026-03-04 05:06:07`},
 		},
 		{
-			"hidden re-pins", HiddenRepins, "viewer;reposter\nann;bob\n",
-			[]string{`1 repins_hidden ann bob "" 2026-03-04 05:06:07`},
+			"settings of follows", FollowSettings, "follower;user;notify;hide_repins\nann;bob;yes;0\nann;cid;;true\nann;dan;;\n",
+			[]string{
+				`1 follow_settings_set ann bob "" 2026-03-04 05:06:07 notify`,
+				`2 follow_settings_set ann cid "" 2026-03-04 05:06:07 hide_repins`,
+				`3 follow_settings_set ann dan "" 2026-03-04 05:06:07`,
+			},
+		},
+		{
+			"mutes with ends", Mutes, "user,muted,until,time\nann,bob,2030-01-01,2024-01-01\nann,cid,,2024-01-01\n",
+			[]string{
+				`1 user_muted ann bob "" 2024-01-01 00:00:00 until 2030-01-01 00:00:00`, `2 user_muted ann cid "" 2024-01-01 00:00:00`,
+			},
 		},
 		{
 			"likes without times", Reactions, "user_id,item_id\nann,i1\nbob,i2\n",
@@ -135,7 +145,8 @@ func TestRejectNamesFieldAndLimit(t *testing.T) {
 		{BoardUnfollows, "ann,bob,b c,2001-01-01", "board_unfollowed.board.board_id must be 1 to 128 bytes"},
 		{Blocks, "ann,ann,2001-01-01", "user_blocked.target_user_id must not be the acting user"},
 		{Mutes, "ann,b c,2001-01-01", "user_muted.target_user_id must be 1 to 128 bytes"},
-		{HiddenRepins, "ann,ann,2001-01-01", "repins_hidden.target_user_id must not be the acting user"},
+		{FollowSettings, "ann,ann,1,2001-01-01", "follow_settings_set.target_user_id must not be the acting user"},
+		{FollowSettings, "ann,bob,maybe,2001-01-01", `notify must be true, false or empty, not "maybe"`},
 		{Reactions, "a b,i,2001-01-01", "reacted.user_id must be 1 to 128 bytes"},
 		{Reactions, "ann," + long + ",2001-01-01", "reacted.item_id is too long: 129 bytes, at most 128"},
 	} {
@@ -152,8 +163,8 @@ func TestRejectNamesFieldAndLimit(t *testing.T) {
 				header = "user,blocked,time\n"
 			case Mutes:
 				header = "user,muted,time\n"
-			case HiddenRepins:
-				header = "user,hidden,time\n"
+			case FollowSettings:
+				header, good = "follower,user,notify,time\n", "good,o,1,2001-01-01\n"
 			}
 			l := newFakeLog(t)
 			o := options(t, l, header+good+tt.record+"\n"+good)
@@ -186,7 +197,7 @@ func TestFirstImportsEachFactOnce(t *testing.T) {
 		BoardUnfollows: "follower,owner,board\nann,bob,b\nann,bob,\nann,bob,b\nann,cid,b\n",
 		Blocks:         "user,blocked\nann,bob\nann,cid\nann,bob\nbob,cid\n",
 		Mutes:          "user,muted\nann,bob\nann,cid\nann,bob\nbob,cid\n",
-		HiddenRepins:   "user,hidden\nann,bob\nann,cid\nann,bob\nbob,cid\n",
+		FollowSettings: "follower,user\nann,bob\nann,cid\nann,bob\nbob,cid\n",
 	} {
 		l := newFakeLog(t)
 		o := options(t, l, text)

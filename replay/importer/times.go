@@ -82,6 +82,22 @@ func (u TimeUnit) parse(s string, start events.Micros) (at events.Micros, clampe
 	return min(at, start), at > start, nil
 }
 
+// parseUntil parses the end of a mute, which may be in the future. It returns 0 for no text: the mute has no end.
+func (u TimeUnit) parseUntil(s string) (at events.Micros, err error) {
+	switch {
+	case s == "":
+		return 0, nil
+	case isNumber(s) && u != UnitAuto:
+		at, err = u.parseNumber(s)
+	default:
+		at, err = ParseTime(s)
+	}
+	if err != nil {
+		return 0, fmt.Errorf("until %w", err)
+	}
+	return max(at, 1), nil // the first microsecond of all, because 0 means that there is no end
+}
+
 // parseNumber parses a number in this unit, which may have a fraction.
 func (u TimeUnit) parseNumber(s string) (events.Micros, error) {
 	whole, fraction, _ := strings.Cut(s, ".")

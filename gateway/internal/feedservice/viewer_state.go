@@ -263,7 +263,16 @@ func (v *viewerStores) follows(viewer string, keys []*skeinv1.ViewerStateKey, to
 	}
 	for i, key := range keys {
 		if p := key.GetPin(); p != nil {
-			to[i].Following = graphservice.FollowKinds[follows[at[p.GetOwnerId()]].Kind]
+			follow := follows[at[p.GetOwnerId()]]
+			to[i].Following = graphservice.FollowKinds[follow.Kind]
+			if follow.Kind == graph.None {
+				continue
+			}
+			settings, err := v.relations.FollowSettings(viewer, p.GetOwnerId())
+			if err != nil {
+				return err
+			}
+			to[i].FollowSettings = graphservice.FollowSettingsOf(settings)
 		}
 	}
 	return nil

@@ -67,7 +67,7 @@ func TestEventsWakeOnlyConcernedWatchers(t *testing.T) {
 		"a follow by the reader":            {dans, []events.Event{{Kind: events.UserFollowed, User: "dan", Peer: "eve"}}},
 		"a follow of the reader":            {none, []events.Event{{Kind: events.UserFollowed, User: "eve", Peer: "dan"}}},
 		"a mute by the reader":              {dans, []events.Event{{Kind: events.UserMuted, User: "dan", Peer: "eve"}}},
-		"hidden re-pins":                    {dans, []events.Event{{Kind: events.RepinsHidden, User: "dan", Peer: "eve"}}},
+		"settings of a follow":              {dans, []events.Event{{Kind: events.FollowSettingsSet, User: "dan", Peer: "eve"}}},
 		"a block of the reader":             {dans, []events.Event{{Kind: events.UserBlocked, User: "eve", Peer: "dan"}}},
 		"a play of the reader":              {hiding, []events.Event{{Kind: events.Played, User: "ann"}}},
 		"a serve":                           {hiding, []events.Event{{Kind: events.Served, User: "ann"}}},

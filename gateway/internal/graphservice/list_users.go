@@ -3,6 +3,7 @@ package graphservice
 import (
 	"context"
 
+	"github.com/skein-feed/skein/gateway/internal/apierror"
 	"github.com/skein-feed/skein/gateway/internal/call"
 	"github.com/skein-feed/skein/gateway/internal/request"
 	"github.com/skein-feed/skein/projections/graph"
@@ -28,11 +29,25 @@ func byKind(k skeinv1.FollowKind, both, explicit, implicit graph.ListKind) graph
 	return both
 }
 
+// ValidateListFollowing looks at the user, and at options that exclude each other.
+func ValidateListFollowing(c *request.Checker, req *skeinv1.ListFollowingRequest) {
+	c.ID("user_id", req.GetUserId())
+	if req.Kind != nil && req.GetOnly() != skeinv1.FollowSetting_FOLLOW_SETTING_UNSPECIFIED {
+		c.Found = append(c.Found, apierror.InvalidField("kind", "must be absent with only: follows of both kinds have settings"))
+	}
+}
+
 // ListFollowing returns a page of the users whom a user follows.
 func (s *Service) ListFollowing(
 	ctx context.Context, req *skeinv1.ListFollowingRequest, x *call.Info,
 ) (*skeinv1.ListFollowingResponse, error) {
 	kind := byKind(req.GetKind(), graph.Following, graph.FollowingExplicit, graph.FollowingImplicit)
+	switch req.GetOnly() {
+	case skeinv1.FollowSetting_FOLLOW_SETTING_FAVORITE:
+		kind = graph.Favorites
+	case skeinv1.FollowSetting_FOLLOW_SETTING_NOTIFY:
+		kind = graph.Notifying
+	}
 	p, err := s.page(ctx, graph.List{Kind: kind, User: req.GetUserId()}, req, x)
 	if err != nil {
 		return nil, err

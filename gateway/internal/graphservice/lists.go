@@ -3,6 +3,9 @@ package graphservice
 import (
 	"context"
 
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/gateway/internal/call"
 	"github.com/skein-feed/skein/gateway/internal/views"
 	"github.com/skein-feed/skein/gateway/pagetoken"
@@ -75,6 +78,7 @@ func followEntries(entries []graph.Entry) []*skeinv1.FollowEntry {
 	for i, e := range entries {
 		out[i] = &made[i]
 		out[i].UserId, out[i].Kind, out[i].FollowTime = e.User, FollowKinds[e.Kind], times.Of(e.Since)
+		out[i].Settings = FollowSettingsOf(e.Settings)
 	}
 	return out
 }
@@ -89,10 +93,23 @@ func boardEntries(entries []graph.Entry) []*skeinv1.BoardEntry {
 	return out
 }
 
+// FollowSettingsOf returns settings as answers have them: nil if all are off.
+func FollowSettingsOf(s events.FollowSettings) *skeinv1.FollowSettings {
+	if s == 0 {
+		return nil
+	}
+	return &skeinv1.FollowSettings{
+		HideRepins: s.Has(events.SettingHideRepins), Notify: s.Has(events.SettingNotify), Favorite: s.Has(events.SettingFavorite),
+	}
+}
+
 func userEntries(entries []graph.Entry) []*skeinv1.UserEntry {
 	out, times := make([]*skeinv1.UserEntry, len(entries)), call.NewTimes(len(entries))
 	for i, e := range entries {
 		out[i] = &skeinv1.UserEntry{UserId: e.User, Time: times.Of(e.Since)}
+		if e.Until != 0 {
+			out[i].Until = timestamppb.New(e.Until.Time())
+		}
 	}
 	return out
 }

@@ -41,7 +41,11 @@ func (s *Service) BatchGetRelationships(
 			UserId:     user,
 			Following:  FollowKinds[rel.Following.Kind],
 			FollowedBy: FollowKinds[rel.FollowedBy.Kind],
-			Blocking:   rel.Blocking, BlockedBy: rel.BlockedBy, Muting: rel.Muting, HidingRepins: rel.HidingRepins,
+			Blocking:   rel.Blocking, BlockedBy: rel.BlockedBy, Muting: rel.Muting,
+			Settings: FollowSettingsOf(rel.Settings),
+		}
+		if rel.MuteUntil != 0 {
+			res.Relationships[i].MuteUntil = times.Of(rel.MuteUntil)
 		}
 		if rel.Following.Kind != graph.None {
 			res.Relationships[i].FollowTime = times.Of(rel.Following.Since)

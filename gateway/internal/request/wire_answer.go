@@ -45,17 +45,41 @@ func appendFollowList(dst []byte, m followList) ([]byte, bool) {
 		}
 		followTime := e.GetFollowTime()
 		dst = append(dst, tagText1)
-		size := textBytes(e.GetUserId()) + numberBytes(uint64(e.GetKind())) + timeBytes(followTime)
+		settings := e.GetSettings()
+		size := textBytes(e.GetUserId()) + numberBytes(uint64(e.GetKind())) + timeBytes(followTime) + settingsBytes(settings)
 		dst = protowire.AppendVarint(dst, uint64(size))
 		dst = appendText(dst, tagText1, e.GetUserId())
 		dst = appendNumber(dst, tagVarint2, uint64(e.GetKind()))
 		if followTime != nil {
 			dst = appendTime(dst, tagText3, followTime)
 		}
+		if settings != nil {
+			dst = appendSettings(dst, tagText4, settings)
+		}
 	}
 	dst = appendText(dst, tagText2, m.GetNextPageToken())
 	dst = appendNumber(dst, tagVarint3, uint64(m.GetTotalSize()))
 	return appendText(dst, tagText4, m.GetPosition()), true
+}
+
+// appendSettings appends the settings of a follow.
+func appendSettings(dst []byte, tag byte, s *skeinv1.FollowSettings) []byte {
+	dst = append(dst, tag, byte(settingsBytes(s)-2))
+	dst = appendNumber(dst, tagVarint1, protowire.EncodeBool(s.GetHideRepins()))
+	dst = appendNumber(dst, tagVarint2, protowire.EncodeBool(s.GetNotify()))
+	return appendNumber(dst, tagVarint3, protowire.EncodeBool(s.GetFavorite()))
+}
+
+// settingsBytes returns the size of what appendSettings appends, with tag and length.
+func settingsBytes(s *skeinv1.FollowSettings) int {
+	if s == nil {
+		return 0
+	}
+	size := 2
+	for _, on := range []bool{s.GetHideRepins(), s.GetNotify(), s.GetFavorite()} {
+		size += numberBytes(protowire.EncodeBool(on))
+	}
+	return size
 }
 
 // appendPacked appends a packed list of numbers. It appends nothing for an empty list.

@@ -26,8 +26,7 @@ var feedWeights = []weight{
 	{events.UserUnblocked, 3, false},
 	{events.UserMuted, 3, false},
 	{events.UserUnmuted, 2, false},
-	{events.RepinsHidden, 4, false},
-	{events.RepinsShown, 2, false},
+	{events.FollowSettingsSet, 8, false},
 	{events.UserDeleted, 1, false},
 	{events.BackfillClosed, 1, false},
 }

@@ -86,8 +86,16 @@ func (w world) event(d dice) events.Event {
 	}
 	switch ev.Kind {
 	case events.UserFollowed, events.UserUnfollowed, events.UserBlocked, events.UserUnblocked,
-		events.UserMuted, events.UserUnmuted, events.RepinsHidden, events.RepinsShown:
+		events.UserUnmuted:
 		ev.User, ev.Peer = w.two(d)
+	case events.UserMuted:
+		ev.User, ev.Peer = w.two(d)
+		// Most mutes do not end. The others end in history, at once, after some events, or after about half of the history.
+		untils := [...]events.Micros{0, 0, 0, Start - 15, Start + 1, Start + 45, Start + 500, Start + 1_000_030, Start + 3_000_000, 1 << 52}
+		ev.Until = untils[d.roll(len(untils), "until")]
+	case events.FollowSettingsSet:
+		ev.User, ev.Peer = w.two(d)
+		ev.Settings = events.FollowSettings(d.roll(int(events.AllFollowSettings)+1, "settings"))
 	case events.BoardFollowed, events.BoardUnfollowed:
 		ev.User, ev.Peer = w.two(d)
 		ev.Board = w.board(d)

@@ -3,6 +3,7 @@ package model
 import (
 	"bytes"
 	"cmp"
+	"math"
 	"slices"
 
 	"github.com/skein-feed/skein/events"
@@ -68,14 +69,16 @@ func order(log []arrival) facts {
 	return all
 }
 
-// compare puts backfills before live facts, and backfills by (time, removals last, larger encoded bytes last). Live
-// facts stay as they are: in log order.
+// compare puts backfills before live facts, and backfills by (time, removals last, mutes that end later last, more settings last, larger
+// encoded bytes last). Live facts stay as they are: in log order.
 func compare(x, y *fact) int {
 	switch {
 	case x.Backfill && y.Backfill:
 		return cmp.Or(
 			cmp.Compare(x.Time, y.Time),
 			cmp.Compare(removal(x.Kind), removal(y.Kind)),
+			cmp.Compare(endOfMute(x), endOfMute(y)),
+			cmp.Compare(x.Settings, y.Settings),
 			bytes.Compare(x.Encoded, y.Encoded),
 		)
 	case x.Backfill:
@@ -84,6 +87,14 @@ func compare(x, y *fact) int {
 		return 1
 	}
 	return 0
+}
+
+// endOfMute returns when a mute ends by itself. A mute without an end ends after all others.
+func endOfMute(f *fact) events.Micros {
+	if f.Kind == events.UserMuted && f.Until == 0 {
+		return math.MaxInt64
+	}
+	return f.Until
 }
 
 // removal is 1 for the backfillable kinds that end something: unfollows, and blocks, which count as unfollows.

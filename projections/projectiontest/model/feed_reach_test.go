@@ -70,7 +70,7 @@ func noteFeeds(note func(name string, reached bool), g *Graph) {
 		}
 		for _, owner := range g.users {
 			_, muted := g.mutes(reader, owner)
-			_, repins := g.hidesRepins(reader, owner)
+			repins := g.hidesRepins(reader, owner)
 			for _, p := range g.Pins(owner) {
 				kind := g.Board(reader, owner, p.Board).Kind
 				note("hidden by a mute", muted && (kind == Board || kind == Explicit))

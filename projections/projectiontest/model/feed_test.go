@@ -75,7 +75,7 @@ func feedFits(t *rapid.T, g *model.Graph, reader string, heats map[string]int64)
 	for _, owner := range g.Users() {
 		for _, p := range g.Pins(owner) {
 			f, r := g.Board(reader, owner, p.Board), g.Relationship(reader, owner)
-			if (f.Kind == model.Board || f.Kind == model.Explicit) && !r.Muting && (!r.HidingRepins || !p.Repin) {
+			if (f.Kind == model.Board || f.Kind == model.Explicit) && !r.Muting && (!r.Settings.Has(events.SettingHideRepins) || !p.Repin) {
 				want = append(want, p)
 			}
 		}

@@ -13,6 +13,9 @@ type Entry struct {
 	User, Owner, Board, Title string
 	Kind                      Kind
 	Since                     events.Micros
+	// Settings are those of the follow in [Graph.Following] and [Graph.With], and Until is the end of the mute in [Graph.Muted].
+	Settings events.FollowSettings
+	Until    events.Micros
 }
 
 // BoardList chooses among the followers of a board.
@@ -40,7 +43,11 @@ func sorted(list []Entry) []Entry {
 
 // Following lists whom a user follows: explicitly, implicitly, or (None) both.
 func (g *Graph) Following(user string, k Kind) []Entry {
-	return g.listUsers(k, func(other string) Follow { return g.User(user, other) })
+	list := g.listUsers(k, func(other string) Follow { return g.User(user, other) })
+	for i := range list {
+		list[i].Settings = g.settings(user, list[i].User)
+	}
+	return list
 }
 
 // Followers lists who follows a user: explicitly, implicitly, or (None) both.
@@ -124,7 +131,13 @@ func (g *Graph) Boards(user string) []Entry {
 func (g *Graph) Blocked(user string) []Entry { return g.listOthers(user, g.blocks) }
 
 // Muted lists whom a user mutes.
-func (g *Graph) Muted(user string) []Entry { return g.listOthers(user, g.mutes) }
+func (g *Graph) Muted(user string) []Entry {
+	list := g.listOthers(user, g.mutes)
+	for i := range list {
+		list[i].Until = g.muteUntil(user, list[i].User)
+	}
+	return list
+}
 
 func (g *Graph) listOthers(user string, holds func(a, b string) (events.Micros, bool)) []Entry {
 	var list []Entry

@@ -44,6 +44,14 @@ type Graph struct {
 	users     []string
 	boards    []BoardID
 	items     []string
+	// now is the log time at the end of the history.
+	now events.Micros
+}
+
+// At sets the log time of the questions, by which mutes end. Without it, that is the time of the last live event. It returns g.
+func (g *Graph) At(now events.Micros) *Graph {
+	g.now = now
+	return g
 }
 
 // New takes a history in log order. Repeats of event ids within the horizon have been dropped from it before.
@@ -72,6 +80,11 @@ func New(history []events.Event) *Graph {
 		}
 	}
 	g.nameAll(history)
+	for _, ev := range history {
+		if !ev.Backfill {
+			g.now = ev.Time
+		}
+	}
 	return g
 }
 

@@ -99,7 +99,7 @@ func (g *Graph) Feed(reader string, own bool) []Pin {
 		if _, muted := g.mutes(reader, owner); muted || g.barred(reader, owner) {
 			continue
 		}
-		_, repinsHidden := g.hidesRepins(reader, owner)
+		repinsHidden := g.hidesRepins(reader, owner)
 		for _, pin := range g.Pins(owner) {
 			if pin.Repin && repinsHidden {
 				continue
@@ -187,8 +187,7 @@ func (g *Graph) Absence(reader, owner, id string, own bool) (a Absence) {
 		a.NotFollowed = g.User(reader, owner).Kind == None
 		return a
 	}
-	_, hidden := g.hidesRepins(reader, owner)
-	a.RepinsHidden = hidden && pin.Repin
+	a.RepinsHidden = g.hidesRepins(reader, owner) && pin.Repin
 	kind := g.Board(reader, owner, pin.Board).Kind
 	a.NotFollowed, a.Excluded = kind == None, kind == Excluded
 	return a

@@ -1,12 +1,13 @@
 package model
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/skein-feed/skein/events"
 )
 
-// standing is the rule that follows, board follows, blocks, mutes and hidden re-pins have in common: a state holds if it was begun
+// standing is the rule that follows, board follows, blocks and mutes without an end have in common: a state holds if it was begun
 // later than it was ended. A live fact that repeats what holds is not newer, unless one of the renewals lies between the two.
 func standing(begun, ended, renewals facts) (since events.Micros, holds bool) {
 	if begun.last().rank <= ended.last().rank {
@@ -129,16 +130,73 @@ func (g *Graph) blocks(a, b string) (events.Micros, bool) {
 	return standing(own.of(events.UserBlocked), own.of(events.UserUnblocked), nil)
 }
 
-// mutes reports whether and since when a mutes b.
-func (g *Graph) mutes(a, b string) (events.Micros, bool) {
+// mutes reports whether and since when a mutes b: the latest fact is a mute that has not ended.
+func (g *Graph) mutes(a, b string) (since events.Micros, holds bool) {
 	own := g.relations(a, b).by(a)
-	return standing(own.of(events.UserMuted), own.of(events.UserUnmuted), nil)
+	mutes, unmutes := own.of(events.UserMuted), own.of(events.UserUnmuted)
+	last := mutes.last()
+	if last.rank <= unmutes.last().rank || endOfMute(last) <= g.now {
+		return 0, false
+	}
+
+	// It holds since the first live mute after which it was never ended, neither by an unmute nor by itself.
+	live, history := mutes.live(), mutes.backfilled().last()
+	if len(live) == 0 {
+		return history.Time, true
+	}
+	first := live.last()
+	ended := len(unmutes) > 0
+	for _, earlier := range slices.Backward(live.after(unmutes.last().rank)) {
+		if endOfMute(earlier) <= first.Time {
+			ended = true
+			break
+		}
+		first = earlier
+	}
+
+	// If history says so, too, and nothing has ended it since, it holds since then.
+	if !ended && history.rank > 0 && endOfMute(history) > first.Time {
+		return history.Time, true
+	}
+	return first.Time, true
 }
 
-// hidesRepins reports whether and since when a hides the re-pins of b.
-func (g *Graph) hidesRepins(a, b string) (events.Micros, bool) {
-	own := g.relations(a, b).by(a)
-	return standing(own.of(events.RepinsHidden), own.of(events.RepinsShown), nil)
+// muteUntil returns when the mute of b by a ends by itself, and 0 if there is none, or it does not end.
+func (g *Graph) muteUntil(a, b string) events.Micros {
+	if _, muted := g.mutes(a, b); !muted {
+		return 0
+	}
+	return g.relations(a, b).by(a).of(events.UserMuted).last().Until
+}
+
+// settings returns the settings of the follow of b by a: the latest ones, if no unfollow and no block is later, and a follows b.
+func (g *Graph) settings(a, b string) events.FollowSettings {
+	set := g.relations(a, b).by(a).of(events.FollowSettingsSet).last()
+	if set.rank <= g.unfollows(a, b).last().rank || g.User(a, b).Kind == None {
+		return 0
+	}
+	return set.Settings
+}
+
+// hidesRepins reports whether a hides the re-pins of b.
+func (g *Graph) hidesRepins(a, b string) bool {
+	return g.settings(a, b).Has(events.SettingHideRepins)
+}
+
+// With lists the users whom a follows with a setting, as a follows them: the settings that were set last first, equal times by id.
+func (g *Graph) With(a string, setting events.FollowSettings) []Entry {
+	var list []Entry
+	set := map[string]events.Micros{}
+	for _, b := range g.users {
+		if f := g.User(a, b); g.settings(a, b).Has(setting) {
+			set[b] = g.relations(a, b).by(a).of(events.FollowSettingsSet).last().Time
+			list = append(list, Entry{User: b, Kind: f.Kind, Since: f.Since, Settings: g.settings(a, b)})
+		}
+	}
+	slices.SortFunc(list, func(x, y Entry) int {
+		return cmp.Or(cmp.Compare(set[y.User], set[x.User]), events.CompareIDs(x.User, y.User))
+	})
+	return list
 }
 
 // implicit reports whether and since when a follows at least one board of b, whatever else.
@@ -209,7 +267,9 @@ func (g *Graph) Board(follower, owner, board string) Follow {
 type Relationship struct {
 	Following, FollowedBy       Follow
 	Blocking, BlockedBy, Muting bool
-	HidingRepins                bool
+	// MuteUntil is when the mute ends by itself.
+	MuteUntil events.Micros
+	Settings  events.FollowSettings
 }
 
 // Relationship reports everything between a viewer and a user.
@@ -218,6 +278,6 @@ func (g *Graph) Relationship(viewer, user string) Relationship {
 	_, r.Blocking = g.blocks(viewer, user)
 	_, r.BlockedBy = g.blocks(user, viewer)
 	_, r.Muting = g.mutes(viewer, user)
-	_, r.HidingRepins = g.hidesRepins(viewer, user)
+	r.MuteUntil, r.Settings = g.muteUntil(viewer, user), g.settings(viewer, user)
 	return r
 }

@@ -136,11 +136,52 @@ func (s *scenario) happens(line string) error {
 	if ev.Kind == events.Reacted || ev.Kind == events.Unreacted {
 		ev.Reaction = events.ReactionOf(words[4])
 	}
+	if ev.Kind == events.UserMuted && words[4] != "" {
+		// ann mutes bob until 70
+		if ev.Until, err = parseTime(words[5]); err != nil {
+			return err
+		}
+	}
+	if ev.Kind == events.FollowSettingsSet {
+		if ev.Settings, err = parseSettings(words[4]); err != nil {
+			return err
+		}
+	}
 	if ev.Backfill && (ev.Kind == events.BoardCreated || ev.Kind == events.PinCreated) {
 		ev.Encoded = []byte(ev.Title + ev.Item) // enough to tell what is the larger
 	}
 	s.history = append(s.history, ev)
 	return nil
+}
+
+var settingNames = map[string]events.FollowSettings{
+	"hide-repins": events.SettingHideRepins, "notify": events.SettingNotify, "favorite": events.SettingFavorite,
+}
+
+// parseSettings reads settings such as "notify,favorite". A "-" is none.
+func parseSettings(text string) (settings events.FollowSettings, err error) {
+	if text == "-" {
+		return 0, nil
+	}
+	for _, name := range strings.Split(text, ",") {
+		setting, ok := settingNames[name]
+		if !ok {
+			return 0, fmt.Errorf("unknown setting %q", name)
+		}
+		settings |= setting
+	}
+	return settings, nil
+}
+
+// formatSettings is the opposite of parseSettings.
+func formatSettings(settings events.FollowSettings) string {
+	var names []string
+	for _, name := range []string{"hide-repins", "notify", "favorite"} {
+		if settings.Has(settingNames[name]) {
+			names = append(names, name)
+		}
+	}
+	return cmp.Or(strings.Join(names, ","), "-")
 }
 
 func setKind(ev *events.Event, verb, target string) error {
@@ -151,7 +192,7 @@ func setKind(ev *events.Event, verb, target string) error {
 		"pins": events.PinCreated, "moves": events.PinMoved,
 		"blocks": events.UserBlocked, "unblocks": events.UserUnblocked,
 		"mutes": events.UserMuted, "unmutes": events.UserUnmuted,
-		"hides": events.RepinsHidden, "shows": events.RepinsShown,
+		"sets":     events.FollowSettingsSet,
 		"follows/": events.BoardFollowed, "unfollows/": events.BoardUnfollowed, "unpins": events.PinDeleted,
 		"likes": events.Reacted, "unlikes": events.Unreacted, "reacts": events.Reacted, "unreacts": events.Unreacted, "plays": events.Played,
 		"gets": events.Served, "clears": events.SeenCleared, "reads": events.FeedRead,
@@ -241,8 +282,12 @@ func answer(history []events.Event, q []string) (string, error) {
 		return list(g.Mutuals(q[1], last)), nil
 	case "relationship":
 		r := g.Relationship(q[1], last)
-		return fmt.Sprintf("%s, %s, blocking=%t blocked=%t muting=%t hiding=%t",
-			follow(r.Following), follow(r.FollowedBy), r.Blocking, r.BlockedBy, r.Muting, r.HidingRepins), nil
+		return fmt.Sprintf("%s, %s, blocking=%t blocked=%t muting=%t settings=%s",
+			follow(r.Following), follow(r.FollowedBy), r.Blocking, r.BlockedBy, r.Muting, formatSettings(r.Settings)), nil
+	case "favorites":
+		return list(g.With(last, events.SettingFavorite)), nil
+	case "notifying":
+		return list(g.With(last, events.SettingNotify)), nil
 	case "counts":
 		if strings.Contains(last, "/") {
 			return fmt.Sprintf("%+v", g.BoardCounts(owner, board)), nil

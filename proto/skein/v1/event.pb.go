@@ -243,9 +243,8 @@ type Event struct {
 	//	*Event_SeenCleared
 	//	*Event_ItemScored
 	//	*Event_BackfillClosed
-	//	*Event_RepinsHidden
-	//	*Event_RepinsShown
 	//	*Event_FeedRead
+	//	*Event_FollowSettingsSet
 	Kind          isEvent_Kind `protobuf_oneof:"kind"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -505,28 +504,19 @@ func (x *Event) GetBackfillClosed() *BackfillClosed {
 	return nil
 }
 
-func (x *Event) GetRepinsHidden() *RepinsHidden {
-	if x != nil {
-		if x, ok := x.Kind.(*Event_RepinsHidden); ok {
-			return x.RepinsHidden
-		}
-	}
-	return nil
-}
-
-func (x *Event) GetRepinsShown() *RepinsShown {
-	if x != nil {
-		if x, ok := x.Kind.(*Event_RepinsShown); ok {
-			return x.RepinsShown
-		}
-	}
-	return nil
-}
-
 func (x *Event) GetFeedRead() *FeedRead {
 	if x != nil {
 		if x, ok := x.Kind.(*Event_FeedRead); ok {
 			return x.FeedRead
+		}
+	}
+	return nil
+}
+
+func (x *Event) GetFollowSettingsSet() *FollowSettingsSet {
+	if x != nil {
+		if x, ok := x.Kind.(*Event_FollowSettingsSet); ok {
+			return x.FollowSettingsSet
 		}
 	}
 	return nil
@@ -592,7 +582,7 @@ type Event_UserUnblocked struct {
 }
 
 type Event_UserMuted struct {
-	// A user hides another from the own feed, without unfollowing. May be backfilled.
+	// A user hides another from the own feed, without unfollowing, for ever or until a time. May be backfilled.
 	UserMuted *UserMuted `protobuf:"bytes,21,opt,name=user_muted,json=userMuted,proto3,oneof"`
 }
 
@@ -642,20 +632,15 @@ type Event_BackfillClosed struct {
 	BackfillClosed *BackfillClosed `protobuf:"bytes,31,opt,name=backfill_closed,json=backfillClosed,proto3,oneof"`
 }
 
-type Event_RepinsHidden struct {
-	// A user hides the re-pins of another from the own feed, without unfollowing. May be backfilled.
-	RepinsHidden *RepinsHidden `protobuf:"bytes,32,opt,name=repins_hidden,json=repinsHidden,proto3,oneof"`
-}
-
-type Event_RepinsShown struct {
-	// The re-pins of another are no longer hidden.
-	RepinsShown *RepinsShown `protobuf:"bytes,33,opt,name=repins_shown,json=repinsShown,proto3,oneof"`
-}
-
 type Event_FeedRead struct {
 	// A reader has read the feed up to a time. One that is not later than an earlier one changes nothing, so devices may send it late and
 	// again.
 	FeedRead *FeedRead `protobuf:"bytes,34,opt,name=feed_read,json=feedRead,proto3,oneof"`
+}
+
+type Event_FollowSettingsSet struct {
+	// A user sets the settings of the own follow of another user, all three of them. May be backfilled.
+	FollowSettingsSet *FollowSettingsSet `protobuf:"bytes,35,opt,name=follow_settings_set,json=followSettingsSet,proto3,oneof"`
 }
 
 func (*Event_UserFollowed) isEvent_Kind() {}
@@ -700,11 +685,9 @@ func (*Event_ItemScored) isEvent_Kind() {}
 
 func (*Event_BackfillClosed) isEvent_Kind() {}
 
-func (*Event_RepinsHidden) isEvent_Kind() {}
-
-func (*Event_RepinsShown) isEvent_Kind() {}
-
 func (*Event_FeedRead) isEvent_Kind() {}
+
+func (*Event_FollowSettingsSet) isEvent_Kind() {}
 
 // A follow of a user.
 type UserFollowed struct {
@@ -1320,13 +1303,16 @@ func (x *UserUnblocked) GetTargetUserId() string {
 	return ""
 }
 
-// A mute.
+// A mute. Of several mutes of a user the latest one says until when the user is muted.
 type UserMuted struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The user who mutes, the acting user.
 	UserId string `protobuf:"bytes,1,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
 	// The muted user; not user_id.
-	TargetUserId  string `protobuf:"bytes,2,opt,name=target_user_id,json=targetUserId,proto3" json:"target_user_id,omitempty"`
+	TargetUserId string `protobuf:"bytes,2,opt,name=target_user_id,json=targetUserId,proto3" json:"target_user_id,omitempty"`
+	// The end of the mute; absent means that it has none. Later than 1970-01-01T00:00:00Z, to the microsecond. The mute holds while the log
+	// time of an answer's position is before it. So on a log in which nothing happens the mute holds until the next event.
+	Until         *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=until,proto3" json:"until,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1373,6 +1359,13 @@ func (x *UserMuted) GetTargetUserId() string {
 		return x.TargetUserId
 	}
 	return ""
+}
+
+func (x *UserMuted) GetUntil() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Until
+	}
+	return nil
 }
 
 // The end of a mute.
@@ -1430,31 +1423,38 @@ func (x *UserUnmuted) GetTargetUserId() string {
 	return ""
 }
 
-// The hiding of what a user re-pins.
-type RepinsHidden struct {
+// The settings of a follow. The latest ones hold while user_id follows target_user_id or one of its boards, and until an unfollow or a
+// block between the two. A setting that is left out is off. They are private to the follower.
+type FollowSettingsSet struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The user who hides re-pins, the acting user.
+	// The follower, the acting user.
 	UserId string `protobuf:"bytes,1,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
-	// The user whose re-pins are hidden; not user_id.
-	TargetUserId  string `protobuf:"bytes,2,opt,name=target_user_id,json=targetUserId,proto3" json:"target_user_id,omitempty"`
+	// The user who is followed; not user_id.
+	TargetUserId string `protobuf:"bytes,2,opt,name=target_user_id,json=targetUserId,proto3" json:"target_user_id,omitempty"`
+	// Leave the user's re-pins out of the follower's feeds.
+	HideRepins bool `protobuf:"varint,3,opt,name=hide_repins,json=hideRepins,proto3" json:"hide_repins,omitempty"`
+	// Tell the follower of the user's new pins: they are in the feed of the bell, which leaves out re-pins (only NOTIFY).
+	Notify bool `protobuf:"varint,4,opt,name=notify,proto3" json:"notify,omitempty"`
+	// The user's pins are in the feed of favorites (only FAVORITE).
+	Favorite      bool `protobuf:"varint,5,opt,name=favorite,proto3" json:"favorite,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *RepinsHidden) Reset() {
-	*x = RepinsHidden{}
+func (x *FollowSettingsSet) Reset() {
+	*x = FollowSettingsSet{}
 	mi := &file_skein_v1_event_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *RepinsHidden) String() string {
+func (x *FollowSettingsSet) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*RepinsHidden) ProtoMessage() {}
+func (*FollowSettingsSet) ProtoMessage() {}
 
-func (x *RepinsHidden) ProtoReflect() protoreflect.Message {
+func (x *FollowSettingsSet) ProtoReflect() protoreflect.Message {
 	mi := &file_skein_v1_event_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -1466,78 +1466,44 @@ func (x *RepinsHidden) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use RepinsHidden.ProtoReflect.Descriptor instead.
-func (*RepinsHidden) Descriptor() ([]byte, []int) {
+// Deprecated: Use FollowSettingsSet.ProtoReflect.Descriptor instead.
+func (*FollowSettingsSet) Descriptor() ([]byte, []int) {
 	return file_skein_v1_event_proto_rawDescGZIP(), []int{17}
 }
 
-func (x *RepinsHidden) GetUserId() string {
+func (x *FollowSettingsSet) GetUserId() string {
 	if x != nil {
 		return x.UserId
 	}
 	return ""
 }
 
-func (x *RepinsHidden) GetTargetUserId() string {
+func (x *FollowSettingsSet) GetTargetUserId() string {
 	if x != nil {
 		return x.TargetUserId
 	}
 	return ""
 }
 
-// The end of the hiding of what a user re-pins.
-type RepinsShown struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	// The user who hid re-pins, the acting user.
-	UserId string `protobuf:"bytes,1,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
-	// The user whose re-pins were hidden; not user_id.
-	TargetUserId  string `protobuf:"bytes,2,opt,name=target_user_id,json=targetUserId,proto3" json:"target_user_id,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *RepinsShown) Reset() {
-	*x = RepinsShown{}
-	mi := &file_skein_v1_event_proto_msgTypes[18]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *RepinsShown) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*RepinsShown) ProtoMessage() {}
-
-func (x *RepinsShown) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_event_proto_msgTypes[18]
+func (x *FollowSettingsSet) GetHideRepins() bool {
 	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
+		return x.HideRepins
 	}
-	return mi.MessageOf(x)
+	return false
 }
 
-// Deprecated: Use RepinsShown.ProtoReflect.Descriptor instead.
-func (*RepinsShown) Descriptor() ([]byte, []int) {
-	return file_skein_v1_event_proto_rawDescGZIP(), []int{18}
-}
-
-func (x *RepinsShown) GetUserId() string {
+func (x *FollowSettingsSet) GetNotify() bool {
 	if x != nil {
-		return x.UserId
+		return x.Notify
 	}
-	return ""
+	return false
 }
 
-func (x *RepinsShown) GetTargetUserId() string {
+func (x *FollowSettingsSet) GetFavorite() bool {
 	if x != nil {
-		return x.TargetUserId
+		return x.Favorite
 	}
-	return ""
+	return false
 }
 
 // The end of a user.
@@ -1551,7 +1517,7 @@ type UserDeleted struct {
 
 func (x *UserDeleted) Reset() {
 	*x = UserDeleted{}
-	mi := &file_skein_v1_event_proto_msgTypes[19]
+	mi := &file_skein_v1_event_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1563,7 +1529,7 @@ func (x *UserDeleted) String() string {
 func (*UserDeleted) ProtoMessage() {}
 
 func (x *UserDeleted) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_event_proto_msgTypes[19]
+	mi := &file_skein_v1_event_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1576,7 +1542,7 @@ func (x *UserDeleted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UserDeleted.ProtoReflect.Descriptor instead.
 func (*UserDeleted) Descriptor() ([]byte, []int) {
-	return file_skein_v1_event_proto_rawDescGZIP(), []int{19}
+	return file_skein_v1_event_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *UserDeleted) GetUserId() string {
@@ -1600,7 +1566,7 @@ type FeedRead struct {
 
 func (x *FeedRead) Reset() {
 	*x = FeedRead{}
-	mi := &file_skein_v1_event_proto_msgTypes[20]
+	mi := &file_skein_v1_event_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1612,7 +1578,7 @@ func (x *FeedRead) String() string {
 func (*FeedRead) ProtoMessage() {}
 
 func (x *FeedRead) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_event_proto_msgTypes[20]
+	mi := &file_skein_v1_event_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1625,7 +1591,7 @@ func (x *FeedRead) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FeedRead.ProtoReflect.Descriptor instead.
 func (*FeedRead) Descriptor() ([]byte, []int) {
-	return file_skein_v1_event_proto_rawDescGZIP(), []int{20}
+	return file_skein_v1_event_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *FeedRead) GetUserId() string {
@@ -1660,7 +1626,7 @@ type Reacted struct {
 
 func (x *Reacted) Reset() {
 	*x = Reacted{}
-	mi := &file_skein_v1_event_proto_msgTypes[21]
+	mi := &file_skein_v1_event_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1672,7 +1638,7 @@ func (x *Reacted) String() string {
 func (*Reacted) ProtoMessage() {}
 
 func (x *Reacted) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_event_proto_msgTypes[21]
+	mi := &file_skein_v1_event_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1685,7 +1651,7 @@ func (x *Reacted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reacted.ProtoReflect.Descriptor instead.
 func (*Reacted) Descriptor() ([]byte, []int) {
-	return file_skein_v1_event_proto_rawDescGZIP(), []int{21}
+	return file_skein_v1_event_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Reacted) GetUserId() string {
@@ -1733,7 +1699,7 @@ type Unreacted struct {
 
 func (x *Unreacted) Reset() {
 	*x = Unreacted{}
-	mi := &file_skein_v1_event_proto_msgTypes[22]
+	mi := &file_skein_v1_event_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1745,7 +1711,7 @@ func (x *Unreacted) String() string {
 func (*Unreacted) ProtoMessage() {}
 
 func (x *Unreacted) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_event_proto_msgTypes[22]
+	mi := &file_skein_v1_event_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1758,7 +1724,7 @@ func (x *Unreacted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Unreacted.ProtoReflect.Descriptor instead.
 func (*Unreacted) Descriptor() ([]byte, []int) {
-	return file_skein_v1_event_proto_rawDescGZIP(), []int{22}
+	return file_skein_v1_event_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Unreacted) GetUserId() string {
@@ -1802,7 +1768,7 @@ type Played struct {
 
 func (x *Played) Reset() {
 	*x = Played{}
-	mi := &file_skein_v1_event_proto_msgTypes[23]
+	mi := &file_skein_v1_event_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1814,7 +1780,7 @@ func (x *Played) String() string {
 func (*Played) ProtoMessage() {}
 
 func (x *Played) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_event_proto_msgTypes[23]
+	mi := &file_skein_v1_event_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1827,7 +1793,7 @@ func (x *Played) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Played.ProtoReflect.Descriptor instead.
 func (*Played) Descriptor() ([]byte, []int) {
-	return file_skein_v1_event_proto_rawDescGZIP(), []int{23}
+	return file_skein_v1_event_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Played) GetUserId() string {
@@ -1857,7 +1823,7 @@ type Served struct {
 
 func (x *Served) Reset() {
 	*x = Served{}
-	mi := &file_skein_v1_event_proto_msgTypes[24]
+	mi := &file_skein_v1_event_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1869,7 +1835,7 @@ func (x *Served) String() string {
 func (*Served) ProtoMessage() {}
 
 func (x *Served) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_event_proto_msgTypes[24]
+	mi := &file_skein_v1_event_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1882,7 +1848,7 @@ func (x *Served) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Served.ProtoReflect.Descriptor instead.
 func (*Served) Descriptor() ([]byte, []int) {
-	return file_skein_v1_event_proto_rawDescGZIP(), []int{24}
+	return file_skein_v1_event_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Served) GetUserId() string {
@@ -1910,7 +1876,7 @@ type SeenCleared struct {
 
 func (x *SeenCleared) Reset() {
 	*x = SeenCleared{}
-	mi := &file_skein_v1_event_proto_msgTypes[25]
+	mi := &file_skein_v1_event_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1922,7 +1888,7 @@ func (x *SeenCleared) String() string {
 func (*SeenCleared) ProtoMessage() {}
 
 func (x *SeenCleared) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_event_proto_msgTypes[25]
+	mi := &file_skein_v1_event_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1935,7 +1901,7 @@ func (x *SeenCleared) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SeenCleared.ProtoReflect.Descriptor instead.
 func (*SeenCleared) Descriptor() ([]byte, []int) {
-	return file_skein_v1_event_proto_rawDescGZIP(), []int{25}
+	return file_skein_v1_event_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *SeenCleared) GetUserId() string {
@@ -1959,7 +1925,7 @@ type ItemScored struct {
 
 func (x *ItemScored) Reset() {
 	*x = ItemScored{}
-	mi := &file_skein_v1_event_proto_msgTypes[26]
+	mi := &file_skein_v1_event_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1971,7 +1937,7 @@ func (x *ItemScored) String() string {
 func (*ItemScored) ProtoMessage() {}
 
 func (x *ItemScored) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_event_proto_msgTypes[26]
+	mi := &file_skein_v1_event_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1984,7 +1950,7 @@ func (x *ItemScored) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ItemScored.ProtoReflect.Descriptor instead.
 func (*ItemScored) Descriptor() ([]byte, []int) {
-	return file_skein_v1_event_proto_rawDescGZIP(), []int{26}
+	return file_skein_v1_event_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *ItemScored) GetItemId() string {
@@ -2012,7 +1978,7 @@ type BackfillClosed struct {
 
 func (x *BackfillClosed) Reset() {
 	*x = BackfillClosed{}
-	mi := &file_skein_v1_event_proto_msgTypes[27]
+	mi := &file_skein_v1_event_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2024,7 +1990,7 @@ func (x *BackfillClosed) String() string {
 func (*BackfillClosed) ProtoMessage() {}
 
 func (x *BackfillClosed) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_event_proto_msgTypes[27]
+	mi := &file_skein_v1_event_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2037,7 +2003,7 @@ func (x *BackfillClosed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackfillClosed.ProtoReflect.Descriptor instead.
 func (*BackfillClosed) Descriptor() ([]byte, []int) {
-	return file_skein_v1_event_proto_rawDescGZIP(), []int{27}
+	return file_skein_v1_event_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *BackfillClosed) GetSource() string {
@@ -2065,7 +2031,7 @@ const file_skein_v1_event_proto_rawDesc = "" +
 	"EventBatch\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\rR\aversion\x12\x14\n" +
 	"\x05kinds\x18\x02 \x01(\x06R\x05kinds\x124\n" +
-	"\x06events\x18\x03 \x03(\v2\x0f.skein.v1.EventB\v\xbaH\b\x92\x01\x05\b\x01\x10\xe8\aR\x06events\"\xb7\f\n" +
+	"\x06events\x18\x03 \x03(\v2\x0f.skein.v1.EventB\v\xbaH\b\x92\x01\x05\b\x01\x10\xe8\aR\x06events\"\x97\f\n" +
 	"\x05Event\x12\"\n" +
 	"\bevent_id\x18\x01 \x01(\tB\a\xbaH\x04r\x02(@R\aeventId\x12;\n" +
 	"\voccurred_at\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
@@ -2097,11 +2063,10 @@ const file_skein_v1_event_proto_rawDesc = "" +
 	"\fseen_cleared\x18\x1d \x01(\v2\x15.skein.v1.SeenClearedH\x00R\vseenCleared\x127\n" +
 	"\vitem_scored\x18\x1e \x01(\v2\x14.skein.v1.ItemScoredH\x00R\n" +
 	"itemScored\x12C\n" +
-	"\x0fbackfill_closed\x18\x1f \x01(\v2\x18.skein.v1.BackfillClosedH\x00R\x0ebackfillClosed\x12=\n" +
-	"\rrepins_hidden\x18  \x01(\v2\x16.skein.v1.RepinsHiddenH\x00R\frepinsHidden\x12:\n" +
-	"\frepins_shown\x18! \x01(\v2\x15.skein.v1.RepinsShownH\x00R\vrepinsShown\x121\n" +
-	"\tfeed_read\x18\" \x01(\v2\x12.skein.v1.FeedReadH\x00R\bfeedReadB\r\n" +
-	"\x04kind\x12\x05\xbaH\x02\b\x01J\x04\b\x18\x10\x19\"e\n" +
+	"\x0fbackfill_closed\x18\x1f \x01(\v2\x18.skein.v1.BackfillClosedH\x00R\x0ebackfillClosed\x121\n" +
+	"\tfeed_read\x18\" \x01(\v2\x12.skein.v1.FeedReadH\x00R\bfeedRead\x12M\n" +
+	"\x13follow_settings_set\x18# \x01(\v2\x1b.skein.v1.FollowSettingsSetH\x00R\x11followSettingsSetB\r\n" +
+	"\x04kind\x12\x05\xbaH\x02\b\x01J\x04\b\x18\x10\x19J\x04\b \x10!J\x04\b!\x10\"\"e\n" +
 	"\fUserFollowed\x12#\n" +
 	"\auser_id\x18\x01 \x01(\tB\n" +
 	"\xbaH\ar\x05 \x01(\x80\x01R\x06userId\x120\n" +
@@ -2149,27 +2114,27 @@ const file_skein_v1_event_proto_rawDesc = "" +
 	"\auser_id\x18\x01 \x01(\tB\n" +
 	"\xbaH\ar\x05 \x01(\x80\x01R\x06userId\x120\n" +
 	"\x0etarget_user_id\x18\x02 \x01(\tB\n" +
-	"\xbaH\ar\x05 \x01(\x80\x01R\ftargetUserId\"b\n" +
+	"\xbaH\ar\x05 \x01(\x80\x01R\ftargetUserId\"\x94\x01\n" +
 	"\tUserMuted\x12#\n" +
 	"\auser_id\x18\x01 \x01(\tB\n" +
 	"\xbaH\ar\x05 \x01(\x80\x01R\x06userId\x120\n" +
 	"\x0etarget_user_id\x18\x02 \x01(\tB\n" +
-	"\xbaH\ar\x05 \x01(\x80\x01R\ftargetUserId\"d\n" +
+	"\xbaH\ar\x05 \x01(\x80\x01R\ftargetUserId\x120\n" +
+	"\x05until\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x05until\"d\n" +
 	"\vUserUnmuted\x12#\n" +
 	"\auser_id\x18\x01 \x01(\tB\n" +
 	"\xbaH\ar\x05 \x01(\x80\x01R\x06userId\x120\n" +
 	"\x0etarget_user_id\x18\x02 \x01(\tB\n" +
-	"\xbaH\ar\x05 \x01(\x80\x01R\ftargetUserId\"e\n" +
-	"\fRepinsHidden\x12#\n" +
+	"\xbaH\ar\x05 \x01(\x80\x01R\ftargetUserId\"\xbf\x01\n" +
+	"\x11FollowSettingsSet\x12#\n" +
 	"\auser_id\x18\x01 \x01(\tB\n" +
 	"\xbaH\ar\x05 \x01(\x80\x01R\x06userId\x120\n" +
 	"\x0etarget_user_id\x18\x02 \x01(\tB\n" +
-	"\xbaH\ar\x05 \x01(\x80\x01R\ftargetUserId\"d\n" +
-	"\vRepinsShown\x12#\n" +
-	"\auser_id\x18\x01 \x01(\tB\n" +
-	"\xbaH\ar\x05 \x01(\x80\x01R\x06userId\x120\n" +
-	"\x0etarget_user_id\x18\x02 \x01(\tB\n" +
-	"\xbaH\ar\x05 \x01(\x80\x01R\ftargetUserId\"2\n" +
+	"\xbaH\ar\x05 \x01(\x80\x01R\ftargetUserId\x12\x1f\n" +
+	"\vhide_repins\x18\x03 \x01(\bR\n" +
+	"hideRepins\x12\x16\n" +
+	"\x06notify\x18\x04 \x01(\bR\x06notify\x12\x1a\n" +
+	"\bfavorite\x18\x05 \x01(\bR\bfavorite\"2\n" +
 	"\vUserDeleted\x12#\n" +
 	"\auser_id\x18\x01 \x01(\tB\n" +
 	"\xbaH\ar\x05 \x01(\x80\x01R\x06userId\"p\n" +
@@ -2223,7 +2188,7 @@ func file_skein_v1_event_proto_rawDescGZIP() []byte {
 	return file_skein_v1_event_proto_rawDescData
 }
 
-var file_skein_v1_event_proto_msgTypes = make([]protoimpl.MessageInfo, 28)
+var file_skein_v1_event_proto_msgTypes = make([]protoimpl.MessageInfo, 27)
 var file_skein_v1_event_proto_goTypes = []any{
 	(*Board)(nil),                 // 0: skein.v1.Board
 	(*Pin)(nil),                   // 1: skein.v1.Pin
@@ -2242,22 +2207,21 @@ var file_skein_v1_event_proto_goTypes = []any{
 	(*UserUnblocked)(nil),         // 14: skein.v1.UserUnblocked
 	(*UserMuted)(nil),             // 15: skein.v1.UserMuted
 	(*UserUnmuted)(nil),           // 16: skein.v1.UserUnmuted
-	(*RepinsHidden)(nil),          // 17: skein.v1.RepinsHidden
-	(*RepinsShown)(nil),           // 18: skein.v1.RepinsShown
-	(*UserDeleted)(nil),           // 19: skein.v1.UserDeleted
-	(*FeedRead)(nil),              // 20: skein.v1.FeedRead
-	(*Reacted)(nil),               // 21: skein.v1.Reacted
-	(*Unreacted)(nil),             // 22: skein.v1.Unreacted
-	(*Played)(nil),                // 23: skein.v1.Played
-	(*Served)(nil),                // 24: skein.v1.Served
-	(*SeenCleared)(nil),           // 25: skein.v1.SeenCleared
-	(*ItemScored)(nil),            // 26: skein.v1.ItemScored
-	(*BackfillClosed)(nil),        // 27: skein.v1.BackfillClosed
-	(*timestamppb.Timestamp)(nil), // 28: google.protobuf.Timestamp
+	(*FollowSettingsSet)(nil),     // 17: skein.v1.FollowSettingsSet
+	(*UserDeleted)(nil),           // 18: skein.v1.UserDeleted
+	(*FeedRead)(nil),              // 19: skein.v1.FeedRead
+	(*Reacted)(nil),               // 20: skein.v1.Reacted
+	(*Unreacted)(nil),             // 21: skein.v1.Unreacted
+	(*Played)(nil),                // 22: skein.v1.Played
+	(*Served)(nil),                // 23: skein.v1.Served
+	(*SeenCleared)(nil),           // 24: skein.v1.SeenCleared
+	(*ItemScored)(nil),            // 25: skein.v1.ItemScored
+	(*BackfillClosed)(nil),        // 26: skein.v1.BackfillClosed
+	(*timestamppb.Timestamp)(nil), // 27: google.protobuf.Timestamp
 }
 var file_skein_v1_event_proto_depIdxs = []int32{
 	3,  // 0: skein.v1.EventBatch.events:type_name -> skein.v1.Event
-	28, // 1: skein.v1.Event.occurred_at:type_name -> google.protobuf.Timestamp
+	27, // 1: skein.v1.Event.occurred_at:type_name -> google.protobuf.Timestamp
 	4,  // 2: skein.v1.Event.user_followed:type_name -> skein.v1.UserFollowed
 	5,  // 3: skein.v1.Event.user_unfollowed:type_name -> skein.v1.UserUnfollowed
 	6,  // 4: skein.v1.Event.board_followed:type_name -> skein.v1.BoardFollowed
@@ -2271,26 +2235,26 @@ var file_skein_v1_event_proto_depIdxs = []int32{
 	14, // 12: skein.v1.Event.user_unblocked:type_name -> skein.v1.UserUnblocked
 	15, // 13: skein.v1.Event.user_muted:type_name -> skein.v1.UserMuted
 	16, // 14: skein.v1.Event.user_unmuted:type_name -> skein.v1.UserUnmuted
-	19, // 15: skein.v1.Event.user_deleted:type_name -> skein.v1.UserDeleted
-	21, // 16: skein.v1.Event.reacted:type_name -> skein.v1.Reacted
-	22, // 17: skein.v1.Event.unreacted:type_name -> skein.v1.Unreacted
-	23, // 18: skein.v1.Event.played:type_name -> skein.v1.Played
-	24, // 19: skein.v1.Event.served:type_name -> skein.v1.Served
-	25, // 20: skein.v1.Event.seen_cleared:type_name -> skein.v1.SeenCleared
-	26, // 21: skein.v1.Event.item_scored:type_name -> skein.v1.ItemScored
-	27, // 22: skein.v1.Event.backfill_closed:type_name -> skein.v1.BackfillClosed
-	17, // 23: skein.v1.Event.repins_hidden:type_name -> skein.v1.RepinsHidden
-	18, // 24: skein.v1.Event.repins_shown:type_name -> skein.v1.RepinsShown
-	20, // 25: skein.v1.Event.feed_read:type_name -> skein.v1.FeedRead
-	0,  // 26: skein.v1.BoardFollowed.board:type_name -> skein.v1.Board
-	0,  // 27: skein.v1.BoardUnfollowed.board:type_name -> skein.v1.Board
-	0,  // 28: skein.v1.BoardCreated.board:type_name -> skein.v1.Board
-	0,  // 29: skein.v1.BoardDeleted.board:type_name -> skein.v1.Board
-	1,  // 30: skein.v1.PinCreated.pin:type_name -> skein.v1.Pin
-	1,  // 31: skein.v1.PinCreated.repin_of:type_name -> skein.v1.Pin
-	1,  // 32: skein.v1.PinMoved.pin:type_name -> skein.v1.Pin
-	1,  // 33: skein.v1.PinDeleted.pin:type_name -> skein.v1.Pin
-	28, // 34: skein.v1.FeedRead.read_time:type_name -> google.protobuf.Timestamp
+	18, // 15: skein.v1.Event.user_deleted:type_name -> skein.v1.UserDeleted
+	20, // 16: skein.v1.Event.reacted:type_name -> skein.v1.Reacted
+	21, // 17: skein.v1.Event.unreacted:type_name -> skein.v1.Unreacted
+	22, // 18: skein.v1.Event.played:type_name -> skein.v1.Played
+	23, // 19: skein.v1.Event.served:type_name -> skein.v1.Served
+	24, // 20: skein.v1.Event.seen_cleared:type_name -> skein.v1.SeenCleared
+	25, // 21: skein.v1.Event.item_scored:type_name -> skein.v1.ItemScored
+	26, // 22: skein.v1.Event.backfill_closed:type_name -> skein.v1.BackfillClosed
+	19, // 23: skein.v1.Event.feed_read:type_name -> skein.v1.FeedRead
+	17, // 24: skein.v1.Event.follow_settings_set:type_name -> skein.v1.FollowSettingsSet
+	0,  // 25: skein.v1.BoardFollowed.board:type_name -> skein.v1.Board
+	0,  // 26: skein.v1.BoardUnfollowed.board:type_name -> skein.v1.Board
+	0,  // 27: skein.v1.BoardCreated.board:type_name -> skein.v1.Board
+	0,  // 28: skein.v1.BoardDeleted.board:type_name -> skein.v1.Board
+	1,  // 29: skein.v1.PinCreated.pin:type_name -> skein.v1.Pin
+	1,  // 30: skein.v1.PinCreated.repin_of:type_name -> skein.v1.Pin
+	1,  // 31: skein.v1.PinMoved.pin:type_name -> skein.v1.Pin
+	1,  // 32: skein.v1.PinDeleted.pin:type_name -> skein.v1.Pin
+	27, // 33: skein.v1.UserMuted.until:type_name -> google.protobuf.Timestamp
+	27, // 34: skein.v1.FeedRead.read_time:type_name -> google.protobuf.Timestamp
 	1,  // 35: skein.v1.Reacted.pin:type_name -> skein.v1.Pin
 	1,  // 36: skein.v1.Unreacted.pin:type_name -> skein.v1.Pin
 	37, // [37:37] is the sub-list for method output_type
@@ -2327,9 +2291,8 @@ func file_skein_v1_event_proto_init() {
 		(*Event_SeenCleared)(nil),
 		(*Event_ItemScored)(nil),
 		(*Event_BackfillClosed)(nil),
-		(*Event_RepinsHidden)(nil),
-		(*Event_RepinsShown)(nil),
 		(*Event_FeedRead)(nil),
+		(*Event_FollowSettingsSet)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -2337,7 +2300,7 @@ func file_skein_v1_event_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_skein_v1_event_proto_rawDesc), len(file_skein_v1_event_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   28,
+			NumMessages:   27,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

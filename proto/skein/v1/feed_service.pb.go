@@ -164,8 +164,10 @@ const (
 	AbsenceReason_ABSENCE_REASON_NOT_RANKED AbsenceReason = 9
 	// With one_per_item: another pin of the item comes first. Given only if no other reason holds but NOT_RANKED.
 	AbsenceReason_ABSENCE_REASON_ITEM_SHOWN AbsenceReason = 10
-	// The pin is a re-pin, and the reader hides the re-pins of its owner.
+	// The pin is a re-pin, and the reader hides the re-pins of its owner, or the feed has none (only NOTIFY).
 	AbsenceReason_ABSENCE_REASON_REPINS_HIDDEN AbsenceReason = 11
+	// With only: the reader's follow of the owner does not have that setting, or the reader set it later for 500 others.
+	AbsenceReason_ABSENCE_REASON_NOT_SELECTED AbsenceReason = 20
 )
 
 // Enum value maps for AbsenceReason.
@@ -183,6 +185,7 @@ var (
 		9:  "ABSENCE_REASON_NOT_RANKED",
 		10: "ABSENCE_REASON_ITEM_SHOWN",
 		11: "ABSENCE_REASON_REPINS_HIDDEN",
+		20: "ABSENCE_REASON_NOT_SELECTED",
 	}
 	AbsenceReason_value = map[string]int32{
 		"ABSENCE_REASON_UNSPECIFIED":    0,
@@ -197,6 +200,7 @@ var (
 		"ABSENCE_REASON_NOT_RANKED":     9,
 		"ABSENCE_REASON_ITEM_SHOWN":     10,
 		"ABSENCE_REASON_REPINS_HIDDEN":  11,
+		"ABSENCE_REASON_NOT_SELECTED":   20,
 	}
 )
 
@@ -309,7 +313,10 @@ type ReadFeedRequest struct {
 	// A position that the answer must contain; empty means any.
 	AtLeast string `protobuf:"bytes,10,opt,name=at_least,json=atLeast,proto3" json:"at_least,omitempty"`
 	// With hide_seen: look at plays only, not at what was served, as in FilterSeen. All pages of a session have the same.
-	IgnoreServed  bool `protobuf:"varint,11,opt,name=ignore_served,json=ignoreServed,proto3" json:"ignore_served,omitempty"`
+	IgnoreServed bool `protobuf:"varint,11,opt,name=ignore_served,json=ignoreServed,proto3" json:"ignore_served,omitempty"`
+	// Only pins of users whose follow has this setting (follow_settings_set): of the 500 for whom the reader set it last, equal times by id.
+	// NOTIFY is the feed of the bell and leaves out re-pins. All pages of a session have the same.
+	Only          FollowSetting `protobuf:"varint,12,opt,name=only,proto3,enum=skein.v1.FollowSetting" json:"only,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -423,6 +430,13 @@ func (x *ReadFeedRequest) GetIgnoreServed() bool {
 		return x.IgnoreServed
 	}
 	return false
+}
+
+func (x *ReadFeedRequest) GetOnly() FollowSetting {
+	if x != nil {
+		return x.Only
+	}
+	return FollowSetting_FOLLOW_SETTING_UNSPECIFIED
 }
 
 type isReadFeedRequest_Start interface {
@@ -552,7 +566,9 @@ type CountNewerRequest struct {
 	// With hide_seen: what was served does not count as seen.
 	IgnoreServed bool `protobuf:"varint,6,opt,name=ignore_served,json=ignoreServed,proto3" json:"ignore_served,omitempty"`
 	// A position that the answer must contain; empty means any.
-	AtLeast       string `protobuf:"bytes,7,opt,name=at_least,json=atLeast,proto3" json:"at_least,omitempty"`
+	AtLeast string `protobuf:"bytes,7,opt,name=at_least,json=atLeast,proto3" json:"at_least,omitempty"`
+	// Count only pins of users whose follow has this setting, as in ReadFeed: the badge of the bell with NOTIFY.
+	Only          FollowSetting `protobuf:"varint,8,opt,name=only,proto3,enum=skein.v1.FollowSetting" json:"only,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -634,6 +650,13 @@ func (x *CountNewerRequest) GetAtLeast() string {
 		return x.AtLeast
 	}
 	return ""
+}
+
+func (x *CountNewerRequest) GetOnly() FollowSetting {
+	if x != nil {
+		return x.Only
+	}
+	return FollowSetting_FOLLOW_SETTING_UNSPECIFIED
 }
 
 // The answer of CountNewer.
@@ -735,7 +758,9 @@ type WatchFeedRequest struct {
 	// With hide_seen: what was served does not count as seen.
 	IgnoreServed bool `protobuf:"varint,6,opt,name=ignore_served,json=ignoreServed,proto3" json:"ignore_served,omitempty"`
 	// A position that the first message must contain; empty means any.
-	AtLeast       string `protobuf:"bytes,7,opt,name=at_least,json=atLeast,proto3" json:"at_least,omitempty"`
+	AtLeast string `protobuf:"bytes,7,opt,name=at_least,json=atLeast,proto3" json:"at_least,omitempty"`
+	// Count only pins of users whose follow has this setting, as in ReadFeed: the badge of the bell with NOTIFY.
+	Only          FollowSetting `protobuf:"varint,8,opt,name=only,proto3,enum=skein.v1.FollowSetting" json:"only,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -817,6 +842,13 @@ func (x *WatchFeedRequest) GetAtLeast() string {
 		return x.AtLeast
 	}
 	return ""
+}
+
+func (x *WatchFeedRequest) GetOnly() FollowSetting {
+	if x != nil {
+		return x.Only
+	}
+	return FollowSetting_FOLLOW_SETTING_UNSPECIFIED
 }
 
 // One step of WatchFeed: how many entries of the feed are above newer_than or the read marker.
@@ -1654,6 +1686,8 @@ type ViewerState struct {
 	// Of a pin that lives: how the viewer follows its board, as in CheckFollows: EXCLUDED and NONE are boards whose pins the feed leaves
 	// out. NONE for an item, and for the viewer's own pins.
 	FollowingBoard FollowKind `protobuf:"varint,6,opt,name=following_board,json=followingBoard,proto3,enum=skein.v1.FollowKind" json:"following_board,omitempty"`
+	// Of a pin: the settings of the viewer's follow of its owner; absent when all are off.
+	FollowSettings *FollowSettings `protobuf:"bytes,10,opt,name=follow_settings,json=followSettings,proto3" json:"follow_settings,omitempty"`
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
 }
@@ -1730,6 +1764,13 @@ func (x *ViewerState) GetFollowingBoard() FollowKind {
 	return FollowKind_FOLLOW_KIND_NONE
 }
 
+func (x *ViewerState) GetFollowSettings() *FollowSettings {
+	if x != nil {
+		return x.FollowSettings
+	}
+	return nil
+}
+
 // A call of ExplainPin. The options are those of ReadFeed.
 type ExplainPinRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1748,7 +1789,9 @@ type ExplainPinRequest struct {
 	// With hide_seen: what was served does not count as seen.
 	IgnoreServed bool `protobuf:"varint,7,opt,name=ignore_served,json=ignoreServed,proto3" json:"ignore_served,omitempty"`
 	// A position that the answer must contain; empty means any.
-	AtLeast       string `protobuf:"bytes,8,opt,name=at_least,json=atLeast,proto3" json:"at_least,omitempty"`
+	AtLeast string `protobuf:"bytes,8,opt,name=at_least,json=atLeast,proto3" json:"at_least,omitempty"`
+	// The feed has only pins of users whose follow has this setting.
+	Only          FollowSetting `protobuf:"varint,9,opt,name=only,proto3,enum=skein.v1.FollowSetting" json:"only,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1837,6 +1880,13 @@ func (x *ExplainPinRequest) GetAtLeast() string {
 		return x.AtLeast
 	}
 	return ""
+}
+
+func (x *ExplainPinRequest) GetOnly() FollowSetting {
+	if x != nil {
+		return x.Only
+	}
+	return FollowSetting_FOLLOW_SETTING_UNSPECIFIED
 }
 
 // The answer of ExplainPin.
@@ -1953,7 +2003,7 @@ var File_skein_v1_feed_service_proto protoreflect.FileDescriptor
 
 const file_skein_v1_feed_service_proto_rawDesc = "" +
 	"\n" +
-	"\x1bskein/v1/feed_service.proto\x12\bskein.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x14skein/v1/event.proto\x1a\x1cskein/v1/graph_service.proto\"\xa4\x03\n" +
+	"\x1bskein/v1/feed_service.proto\x12\bskein.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x14skein/v1/event.proto\x1a\x1cskein/v1/graph_service.proto\"\xdb\x03\n" +
 	"\x0fReadFeedRequest\x12'\n" +
 	"\treader_id\x18\x01 \x01(\tB\n" +
 	"\xbaH\ar\x05 \x01(\x80\x01R\breaderId\x12$\n" +
@@ -1970,7 +2020,8 @@ const file_skein_v1_feed_service_proto_rawDesc = "" +
 	"onePerItem\x12#\n" +
 	"\bat_least\x18\n" +
 	" \x01(\tB\b\xbaH\x05r\x03(\x80\x02R\aatLeast\x12#\n" +
-	"\rignore_served\x18\v \x01(\bR\fignoreServedB\a\n" +
+	"\rignore_served\x18\v \x01(\bR\fignoreServed\x125\n" +
+	"\x04only\x18\f \x01(\x0e2\x17.skein.v1.FollowSettingB\b\xbaH\x05\x82\x01\x02\x10\x01R\x04onlyB\a\n" +
 	"\x05startJ\x04\b\t\x10\n" +
 	"\"\xa1\x02\n" +
 	"\x10ReadFeedResponse\x12-\n" +
@@ -1979,7 +2030,7 @@ const file_skein_v1_feed_service_proto_rawDesc = "" +
 	"\fnewest_token\x18\x03 \x01(\tR\vnewestToken\x12>\n" +
 	"\fcompleteness\x18\x04 \x01(\x0e2\x1a.skein.v1.FeedCompletenessR\fcompleteness\x12\x1a\n" +
 	"\bposition\x18\x05 \x01(\tR\bposition\x127\n" +
-	"\tread_time\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\breadTime\"\x8f\x02\n" +
+	"\tread_time\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\breadTime\"\xc6\x02\n" +
 	"\x11CountNewerRequest\x12'\n" +
 	"\treader_id\x18\x01 \x01(\tB\n" +
 	"\xbaH\ar\x05 \x01(\x80\x01R\breaderId\x12'\n" +
@@ -1991,13 +2042,14 @@ const file_skein_v1_feed_service_proto_rawDesc = "" +
 	"\fone_per_item\x18\x05 \x01(\bR\n" +
 	"onePerItem\x12#\n" +
 	"\rignore_served\x18\x06 \x01(\bR\fignoreServed\x12#\n" +
-	"\bat_least\x18\a \x01(\tB\b\xbaH\x05r\x03(\x80\x02R\aatLeast\"\xd3\x01\n" +
+	"\bat_least\x18\a \x01(\tB\b\xbaH\x05r\x03(\x80\x02R\aatLeast\x125\n" +
+	"\x04only\x18\b \x01(\x0e2\x17.skein.v1.FollowSettingB\b\xbaH\x05\x82\x01\x02\x10\x01R\x04only\"\xd3\x01\n" +
 	"\x12CountNewerResponse\x12\x14\n" +
 	"\x05count\x18\x01 \x01(\rR\x05count\x12\x12\n" +
 	"\x04more\x18\x02 \x01(\bR\x04more\x12>\n" +
 	"\fcompleteness\x18\x03 \x01(\x0e2\x1a.skein.v1.FeedCompletenessR\fcompleteness\x12\x1a\n" +
 	"\bposition\x18\x04 \x01(\tR\bposition\x127\n" +
-	"\tread_time\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\breadTime\"\x8e\x02\n" +
+	"\tread_time\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\breadTime\"\xc5\x02\n" +
 	"\x10WatchFeedRequest\x12'\n" +
 	"\treader_id\x18\x01 \x01(\tB\n" +
 	"\xbaH\ar\x05 \x01(\x80\x01R\breaderId\x12'\n" +
@@ -2009,7 +2061,8 @@ const file_skein_v1_feed_service_proto_rawDesc = "" +
 	"\fone_per_item\x18\x05 \x01(\bR\n" +
 	"onePerItem\x12#\n" +
 	"\rignore_served\x18\x06 \x01(\bR\fignoreServed\x12#\n" +
-	"\bat_least\x18\a \x01(\tB\b\xbaH\x05r\x03(\x80\x02R\aatLeast\"\xf5\x01\n" +
+	"\bat_least\x18\a \x01(\tB\b\xbaH\x05r\x03(\x80\x02R\aatLeast\x125\n" +
+	"\x04only\x18\b \x01(\x0e2\x17.skein.v1.FollowSettingB\b\xbaH\x05\x82\x01\x02\x10\x01R\x04only\"\xf5\x01\n" +
 	"\x11WatchFeedResponse\x12\x14\n" +
 	"\x05count\x18\x01 \x01(\rR\x05count\x12\x12\n" +
 	"\x04more\x18\x02 \x01(\bR\x04more\x12>\n" +
@@ -2074,14 +2127,16 @@ const file_skein_v1_feed_service_proto_rawDesc = "" +
 	"\bat_least\x18\x05 \x01(\tB\b\xbaH\x05r\x03(\x80\x02R\aatLeast\"h\n" +
 	"\x1bBatchGetViewerStateResponse\x12-\n" +
 	"\x06states\x18\x01 \x03(\v2\x15.skein.v1.ViewerStateR\x06states\x12\x1a\n" +
-	"\bposition\x18\x02 \x01(\tR\bposition\"\xe3\x01\n" +
+	"\bposition\x18\x02 \x01(\tR\bposition\"\xa6\x02\n" +
 	"\vViewerState\x12\x17\n" +
 	"\aitem_id\x18\x01 \x01(\tR\x06itemId\x12\x1c\n" +
 	"\treactions\x18\x02 \x03(\tR\treactions\x12\x12\n" +
 	"\x04seen\x18\x03 \x01(\bR\x04seen\x12\x16\n" +
 	"\x06served\x18\x04 \x01(\bR\x06served\x122\n" +
 	"\tfollowing\x18\x05 \x01(\x0e2\x14.skein.v1.FollowKindR\tfollowing\x12=\n" +
-	"\x0ffollowing_board\x18\x06 \x01(\x0e2\x14.skein.v1.FollowKindR\x0efollowingBoard\"\xc4\x02\n" +
+	"\x0ffollowing_board\x18\x06 \x01(\x0e2\x14.skein.v1.FollowKindR\x0efollowingBoard\x12A\n" +
+	"\x0ffollow_settings\x18\n" +
+	" \x01(\v2\x18.skein.v1.FollowSettingsR\x0efollowSettings\"\xfb\x02\n" +
 	"\x11ExplainPinRequest\x12'\n" +
 	"\treader_id\x18\x01 \x01(\tB\n" +
 	"\xbaH\ar\x05 \x01(\x80\x01R\breaderId\x12'\n" +
@@ -2093,7 +2148,8 @@ const file_skein_v1_feed_service_proto_rawDesc = "" +
 	"\fone_per_item\x18\x06 \x01(\bR\n" +
 	"onePerItem\x12#\n" +
 	"\rignore_served\x18\a \x01(\bR\fignoreServed\x12#\n" +
-	"\bat_least\x18\b \x01(\tB\b\xbaH\x05r\x03(\x80\x02R\aatLeast\"\xbf\x02\n" +
+	"\bat_least\x18\b \x01(\tB\b\xbaH\x05r\x03(\x80\x02R\aatLeast\x125\n" +
+	"\x04only\x18\t \x01(\x0e2\x17.skein.v1.FollowSettingB\b\xbaH\x05\x82\x01\x02\x10\x01R\x04only\"\xbf\x02\n" +
 	"\x12ExplainPinResponse\x12\x17\n" +
 	"\ain_feed\x18\x01 \x01(\bR\x06inFeed\x121\n" +
 	"\areasons\x18\x02 \x03(\x0e2\x17.skein.v1.AbsenceReasonR\areasons\x12$\n" +
@@ -2111,7 +2167,7 @@ const file_skein_v1_feed_service_proto_rawDesc = "" +
 	"\x1dFEED_COMPLETENESS_UNSPECIFIED\x10\x00\x12\x1e\n" +
 	"\x1aFEED_COMPLETENESS_COMPLETE\x10\x01\x12 \n" +
 	"\x1cFEED_COMPLETENESS_REBUILDING\x10\x02\x12&\n" +
-	"\"FEED_COMPLETENESS_SEEN_UNAVAILABLE\x10\x03*\x80\x03\n" +
+	"\"FEED_COMPLETENESS_SEEN_UNAVAILABLE\x10\x03*\xa1\x03\n" +
 	"\rAbsenceReason\x12\x1e\n" +
 	"\x1aABSENCE_REASON_UNSPECIFIED\x10\x00\x12\x1d\n" +
 	"\x19ABSENCE_REASON_NOT_LIVING\x10\x01\x12\x1a\n" +
@@ -2125,7 +2181,8 @@ const file_skein_v1_feed_service_proto_rawDesc = "" +
 	"\x19ABSENCE_REASON_NOT_RANKED\x10\t\x12\x1d\n" +
 	"\x19ABSENCE_REASON_ITEM_SHOWN\x10\n" +
 	"\x12 \n" +
-	"\x1cABSENCE_REASON_REPINS_HIDDEN\x10\v*]\n" +
+	"\x1cABSENCE_REASON_REPINS_HIDDEN\x10\v\x12\x1f\n" +
+	"\x1bABSENCE_REASON_NOT_SELECTED\x10\x14*]\n" +
 	"\vPinDelivery\x12\x1c\n" +
 	"\x18PIN_DELIVERY_UNSPECIFIED\x10\x00\x12\x17\n" +
 	"\x13PIN_DELIVERY_PUSHED\x10\x01\x12\x17\n" +
@@ -2178,56 +2235,63 @@ var file_skein_v1_feed_service_proto_goTypes = []any{
 	(*ViewerState)(nil),                 // 19: skein.v1.ViewerState
 	(*ExplainPinRequest)(nil),           // 20: skein.v1.ExplainPinRequest
 	(*ExplainPinResponse)(nil),          // 21: skein.v1.ExplainPinResponse
-	(*timestamppb.Timestamp)(nil),       // 22: google.protobuf.Timestamp
-	(*Board)(nil),                       // 23: skein.v1.Board
-	(*Pin)(nil),                         // 24: skein.v1.Pin
-	(FollowKind)(0),                     // 25: skein.v1.FollowKind
+	(FollowSetting)(0),                  // 22: skein.v1.FollowSetting
+	(*timestamppb.Timestamp)(nil),       // 23: google.protobuf.Timestamp
+	(*Board)(nil),                       // 24: skein.v1.Board
+	(*Pin)(nil),                         // 25: skein.v1.Pin
+	(FollowKind)(0),                     // 26: skein.v1.FollowKind
+	(*FollowSettings)(nil),              // 27: skein.v1.FollowSettings
 }
 var file_skein_v1_feed_service_proto_depIdxs = []int32{
 	0,  // 0: skein.v1.ReadFeedRequest.order:type_name -> skein.v1.FeedOrder
-	10, // 1: skein.v1.ReadFeedResponse.entries:type_name -> skein.v1.FeedEntry
-	1,  // 2: skein.v1.ReadFeedResponse.completeness:type_name -> skein.v1.FeedCompleteness
-	22, // 3: skein.v1.ReadFeedResponse.read_time:type_name -> google.protobuf.Timestamp
-	1,  // 4: skein.v1.CountNewerResponse.completeness:type_name -> skein.v1.FeedCompleteness
-	22, // 5: skein.v1.CountNewerResponse.read_time:type_name -> google.protobuf.Timestamp
-	1,  // 6: skein.v1.WatchFeedResponse.completeness:type_name -> skein.v1.FeedCompleteness
-	22, // 7: skein.v1.WatchFeedResponse.read_time:type_name -> google.protobuf.Timestamp
-	22, // 8: skein.v1.FeedEntry.create_time:type_name -> google.protobuf.Timestamp
-	23, // 9: skein.v1.ListPinsRequest.board:type_name -> skein.v1.Board
-	10, // 10: skein.v1.ListPinsResponse.entries:type_name -> skein.v1.FeedEntry
-	24, // 11: skein.v1.BatchGetPinsRequest.pins:type_name -> skein.v1.Pin
-	15, // 12: skein.v1.BatchGetPinsResponse.pins:type_name -> skein.v1.PinState
-	22, // 13: skein.v1.PinState.create_time:type_name -> google.protobuf.Timestamp
-	24, // 14: skein.v1.ViewerStateKey.pin:type_name -> skein.v1.Pin
-	16, // 15: skein.v1.BatchGetViewerStateRequest.keys:type_name -> skein.v1.ViewerStateKey
-	19, // 16: skein.v1.BatchGetViewerStateResponse.states:type_name -> skein.v1.ViewerState
-	25, // 17: skein.v1.ViewerState.following:type_name -> skein.v1.FollowKind
-	25, // 18: skein.v1.ViewerState.following_board:type_name -> skein.v1.FollowKind
-	24, // 19: skein.v1.ExplainPinRequest.pin:type_name -> skein.v1.Pin
-	0,  // 20: skein.v1.ExplainPinRequest.order:type_name -> skein.v1.FeedOrder
-	2,  // 21: skein.v1.ExplainPinResponse.reasons:type_name -> skein.v1.AbsenceReason
-	15, // 22: skein.v1.ExplainPinResponse.pin:type_name -> skein.v1.PinState
-	3,  // 23: skein.v1.ExplainPinResponse.delivery:type_name -> skein.v1.PinDelivery
-	1,  // 24: skein.v1.ExplainPinResponse.completeness:type_name -> skein.v1.FeedCompleteness
-	4,  // 25: skein.v1.FeedService.ReadFeed:input_type -> skein.v1.ReadFeedRequest
-	6,  // 26: skein.v1.FeedService.CountNewer:input_type -> skein.v1.CountNewerRequest
-	8,  // 27: skein.v1.FeedService.WatchFeed:input_type -> skein.v1.WatchFeedRequest
-	11, // 28: skein.v1.FeedService.ListPins:input_type -> skein.v1.ListPinsRequest
-	13, // 29: skein.v1.FeedService.BatchGetPins:input_type -> skein.v1.BatchGetPinsRequest
-	17, // 30: skein.v1.FeedService.BatchGetViewerState:input_type -> skein.v1.BatchGetViewerStateRequest
-	20, // 31: skein.v1.FeedService.ExplainPin:input_type -> skein.v1.ExplainPinRequest
-	5,  // 32: skein.v1.FeedService.ReadFeed:output_type -> skein.v1.ReadFeedResponse
-	7,  // 33: skein.v1.FeedService.CountNewer:output_type -> skein.v1.CountNewerResponse
-	9,  // 34: skein.v1.FeedService.WatchFeed:output_type -> skein.v1.WatchFeedResponse
-	12, // 35: skein.v1.FeedService.ListPins:output_type -> skein.v1.ListPinsResponse
-	14, // 36: skein.v1.FeedService.BatchGetPins:output_type -> skein.v1.BatchGetPinsResponse
-	18, // 37: skein.v1.FeedService.BatchGetViewerState:output_type -> skein.v1.BatchGetViewerStateResponse
-	21, // 38: skein.v1.FeedService.ExplainPin:output_type -> skein.v1.ExplainPinResponse
-	32, // [32:39] is the sub-list for method output_type
-	25, // [25:32] is the sub-list for method input_type
-	25, // [25:25] is the sub-list for extension type_name
-	25, // [25:25] is the sub-list for extension extendee
-	0,  // [0:25] is the sub-list for field type_name
+	22, // 1: skein.v1.ReadFeedRequest.only:type_name -> skein.v1.FollowSetting
+	10, // 2: skein.v1.ReadFeedResponse.entries:type_name -> skein.v1.FeedEntry
+	1,  // 3: skein.v1.ReadFeedResponse.completeness:type_name -> skein.v1.FeedCompleteness
+	23, // 4: skein.v1.ReadFeedResponse.read_time:type_name -> google.protobuf.Timestamp
+	22, // 5: skein.v1.CountNewerRequest.only:type_name -> skein.v1.FollowSetting
+	1,  // 6: skein.v1.CountNewerResponse.completeness:type_name -> skein.v1.FeedCompleteness
+	23, // 7: skein.v1.CountNewerResponse.read_time:type_name -> google.protobuf.Timestamp
+	22, // 8: skein.v1.WatchFeedRequest.only:type_name -> skein.v1.FollowSetting
+	1,  // 9: skein.v1.WatchFeedResponse.completeness:type_name -> skein.v1.FeedCompleteness
+	23, // 10: skein.v1.WatchFeedResponse.read_time:type_name -> google.protobuf.Timestamp
+	23, // 11: skein.v1.FeedEntry.create_time:type_name -> google.protobuf.Timestamp
+	24, // 12: skein.v1.ListPinsRequest.board:type_name -> skein.v1.Board
+	10, // 13: skein.v1.ListPinsResponse.entries:type_name -> skein.v1.FeedEntry
+	25, // 14: skein.v1.BatchGetPinsRequest.pins:type_name -> skein.v1.Pin
+	15, // 15: skein.v1.BatchGetPinsResponse.pins:type_name -> skein.v1.PinState
+	23, // 16: skein.v1.PinState.create_time:type_name -> google.protobuf.Timestamp
+	25, // 17: skein.v1.ViewerStateKey.pin:type_name -> skein.v1.Pin
+	16, // 18: skein.v1.BatchGetViewerStateRequest.keys:type_name -> skein.v1.ViewerStateKey
+	19, // 19: skein.v1.BatchGetViewerStateResponse.states:type_name -> skein.v1.ViewerState
+	26, // 20: skein.v1.ViewerState.following:type_name -> skein.v1.FollowKind
+	26, // 21: skein.v1.ViewerState.following_board:type_name -> skein.v1.FollowKind
+	27, // 22: skein.v1.ViewerState.follow_settings:type_name -> skein.v1.FollowSettings
+	25, // 23: skein.v1.ExplainPinRequest.pin:type_name -> skein.v1.Pin
+	0,  // 24: skein.v1.ExplainPinRequest.order:type_name -> skein.v1.FeedOrder
+	22, // 25: skein.v1.ExplainPinRequest.only:type_name -> skein.v1.FollowSetting
+	2,  // 26: skein.v1.ExplainPinResponse.reasons:type_name -> skein.v1.AbsenceReason
+	15, // 27: skein.v1.ExplainPinResponse.pin:type_name -> skein.v1.PinState
+	3,  // 28: skein.v1.ExplainPinResponse.delivery:type_name -> skein.v1.PinDelivery
+	1,  // 29: skein.v1.ExplainPinResponse.completeness:type_name -> skein.v1.FeedCompleteness
+	4,  // 30: skein.v1.FeedService.ReadFeed:input_type -> skein.v1.ReadFeedRequest
+	6,  // 31: skein.v1.FeedService.CountNewer:input_type -> skein.v1.CountNewerRequest
+	8,  // 32: skein.v1.FeedService.WatchFeed:input_type -> skein.v1.WatchFeedRequest
+	11, // 33: skein.v1.FeedService.ListPins:input_type -> skein.v1.ListPinsRequest
+	13, // 34: skein.v1.FeedService.BatchGetPins:input_type -> skein.v1.BatchGetPinsRequest
+	17, // 35: skein.v1.FeedService.BatchGetViewerState:input_type -> skein.v1.BatchGetViewerStateRequest
+	20, // 36: skein.v1.FeedService.ExplainPin:input_type -> skein.v1.ExplainPinRequest
+	5,  // 37: skein.v1.FeedService.ReadFeed:output_type -> skein.v1.ReadFeedResponse
+	7,  // 38: skein.v1.FeedService.CountNewer:output_type -> skein.v1.CountNewerResponse
+	9,  // 39: skein.v1.FeedService.WatchFeed:output_type -> skein.v1.WatchFeedResponse
+	12, // 40: skein.v1.FeedService.ListPins:output_type -> skein.v1.ListPinsResponse
+	14, // 41: skein.v1.FeedService.BatchGetPins:output_type -> skein.v1.BatchGetPinsResponse
+	18, // 42: skein.v1.FeedService.BatchGetViewerState:output_type -> skein.v1.BatchGetViewerStateResponse
+	21, // 43: skein.v1.FeedService.ExplainPin:output_type -> skein.v1.ExplainPinResponse
+	37, // [37:44] is the sub-list for method output_type
+	30, // [30:37] is the sub-list for method input_type
+	30, // [30:30] is the sub-list for extension type_name
+	30, // [30:30] is the sub-list for extension extendee
+	0,  // [0:30] is the sub-list for field type_name
 }
 
 func init() { file_skein_v1_feed_service_proto_init() }

@@ -142,6 +142,59 @@ func (FollowDirection) EnumDescriptor() ([]byte, []int) {
 	return file_skein_v1_graph_service_proto_rawDescGZIP(), []int{1}
 }
 
+// A setting of follows by which feeds and lists are chosen.
+type FollowSetting int32
+
+const (
+	// No choice: all follows.
+	FollowSetting_FOLLOW_SETTING_UNSPECIFIED FollowSetting = 0
+	// Only those with the setting favorite.
+	FollowSetting_FOLLOW_SETTING_FAVORITE FollowSetting = 1
+	// Only those with the setting notify.
+	FollowSetting_FOLLOW_SETTING_NOTIFY FollowSetting = 2
+)
+
+// Enum value maps for FollowSetting.
+var (
+	FollowSetting_name = map[int32]string{
+		0: "FOLLOW_SETTING_UNSPECIFIED",
+		1: "FOLLOW_SETTING_FAVORITE",
+		2: "FOLLOW_SETTING_NOTIFY",
+	}
+	FollowSetting_value = map[string]int32{
+		"FOLLOW_SETTING_UNSPECIFIED": 0,
+		"FOLLOW_SETTING_FAVORITE":    1,
+		"FOLLOW_SETTING_NOTIFY":      2,
+	}
+)
+
+func (x FollowSetting) Enum() *FollowSetting {
+	p := new(FollowSetting)
+	*p = x
+	return p
+}
+
+func (x FollowSetting) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (FollowSetting) Descriptor() protoreflect.EnumDescriptor {
+	return file_skein_v1_graph_service_proto_enumTypes[2].Descriptor()
+}
+
+func (FollowSetting) Type() protoreflect.EnumType {
+	return &file_skein_v1_graph_service_proto_enumTypes[2]
+}
+
+func (x FollowSetting) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use FollowSetting.Descriptor instead.
+func (FollowSetting) EnumDescriptor() ([]byte, []int) {
+	return file_skein_v1_graph_service_proto_rawDescGZIP(), []int{2}
+}
+
 // Which followers of a board.
 type BoardFollowerKind int32
 
@@ -183,11 +236,11 @@ func (x BoardFollowerKind) String() string {
 }
 
 func (BoardFollowerKind) Descriptor() protoreflect.EnumDescriptor {
-	return file_skein_v1_graph_service_proto_enumTypes[2].Descriptor()
+	return file_skein_v1_graph_service_proto_enumTypes[3].Descriptor()
 }
 
 func (BoardFollowerKind) Type() protoreflect.EnumType {
-	return &file_skein_v1_graph_service_proto_enumTypes[2]
+	return &file_skein_v1_graph_service_proto_enumTypes[3]
 }
 
 func (x BoardFollowerKind) Number() protoreflect.EnumNumber {
@@ -196,7 +249,7 @@ func (x BoardFollowerKind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use BoardFollowerKind.Descriptor instead.
 func (BoardFollowerKind) EnumDescriptor() ([]byte, []int) {
-	return file_skein_v1_graph_service_proto_rawDescGZIP(), []int{2}
+	return file_skein_v1_graph_service_proto_rawDescGZIP(), []int{3}
 }
 
 // A question: does the user follow the other user or board?
@@ -725,6 +778,70 @@ func (x *BatchGetRelationshipsResponse) GetPosition() string {
 	return ""
 }
 
+// The settings of a follow, as the follower set them last (follow_settings_set). All are off without a follow.
+type FollowSettings struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The user's re-pins are left out of the follower's feeds.
+	HideRepins bool `protobuf:"varint,1,opt,name=hide_repins,json=hideRepins,proto3" json:"hide_repins,omitempty"`
+	// The user's new pins are in the follower's feed of the bell.
+	Notify bool `protobuf:"varint,2,opt,name=notify,proto3" json:"notify,omitempty"`
+	// The user's pins are in the follower's feed of favorites.
+	Favorite      bool `protobuf:"varint,3,opt,name=favorite,proto3" json:"favorite,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FollowSettings) Reset() {
+	*x = FollowSettings{}
+	mi := &file_skein_v1_graph_service_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FollowSettings) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FollowSettings) ProtoMessage() {}
+
+func (x *FollowSettings) ProtoReflect() protoreflect.Message {
+	mi := &file_skein_v1_graph_service_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FollowSettings.ProtoReflect.Descriptor instead.
+func (*FollowSettings) Descriptor() ([]byte, []int) {
+	return file_skein_v1_graph_service_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *FollowSettings) GetHideRepins() bool {
+	if x != nil {
+		return x.HideRepins
+	}
+	return false
+}
+
+func (x *FollowSettings) GetNotify() bool {
+	if x != nil {
+		return x.Notify
+	}
+	return false
+}
+
+func (x *FollowSettings) GetFavorite() bool {
+	if x != nil {
+		return x.Favorite
+	}
+	return false
+}
+
 // Everything between a viewer and a user.
 type Relationship struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -738,19 +855,21 @@ type Relationship struct {
 	Blocking bool `protobuf:"varint,4,opt,name=blocking,proto3" json:"blocking,omitempty"`
 	// Whether the user blocks the viewer. Always false for a caller that is bound to a user.
 	BlockedBy bool `protobuf:"varint,5,opt,name=blocked_by,json=blockedBy,proto3" json:"blocked_by,omitempty"`
-	// Whether the viewer mutes the user.
+	// Whether the viewer mutes the user. A mute that has ended is none.
 	Muting bool `protobuf:"varint,6,opt,name=muting,proto3" json:"muting,omitempty"`
 	// Since when the viewer follows the user; absent when not at all.
 	FollowTime *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=follow_time,json=followTime,proto3" json:"follow_time,omitempty"`
-	// Whether the viewer hides the re-pins of the user.
-	HidingRepins  bool `protobuf:"varint,8,opt,name=hiding_repins,json=hidingRepins,proto3" json:"hiding_repins,omitempty"`
+	// The settings of the viewer's follow; absent when all are off.
+	Settings *FollowSettings `protobuf:"bytes,9,opt,name=settings,proto3" json:"settings,omitempty"`
+	// When the viewer's mute of the user ends; absent without a mute, and for one that does not end by itself.
+	MuteUntil     *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=mute_until,json=muteUntil,proto3" json:"mute_until,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Relationship) Reset() {
 	*x = Relationship{}
-	mi := &file_skein_v1_graph_service_proto_msgTypes[8]
+	mi := &file_skein_v1_graph_service_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -762,7 +881,7 @@ func (x *Relationship) String() string {
 func (*Relationship) ProtoMessage() {}
 
 func (x *Relationship) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_graph_service_proto_msgTypes[8]
+	mi := &file_skein_v1_graph_service_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -775,7 +894,7 @@ func (x *Relationship) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Relationship.ProtoReflect.Descriptor instead.
 func (*Relationship) Descriptor() ([]byte, []int) {
-	return file_skein_v1_graph_service_proto_rawDescGZIP(), []int{8}
+	return file_skein_v1_graph_service_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Relationship) GetUserId() string {
@@ -827,11 +946,18 @@ func (x *Relationship) GetFollowTime() *timestamppb.Timestamp {
 	return nil
 }
 
-func (x *Relationship) GetHidingRepins() bool {
+func (x *Relationship) GetSettings() *FollowSettings {
 	if x != nil {
-		return x.HidingRepins
+		return x.Settings
 	}
-	return false
+	return nil
+}
+
+func (x *Relationship) GetMuteUntil() *timestamppb.Timestamp {
+	if x != nil {
+		return x.MuteUntil
+	}
+	return nil
 }
 
 // A call of ListFollowing.
@@ -846,14 +972,17 @@ type ListFollowingRequest struct {
 	// The next_page_token of the page before; empty means the first page.
 	PageToken string `protobuf:"bytes,4,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
 	// A position that the answer must contain; empty means any.
-	AtLeast       string `protobuf:"bytes,5,opt,name=at_least,json=atLeast,proto3" json:"at_least,omitempty"`
+	AtLeast string `protobuf:"bytes,5,opt,name=at_least,json=atLeast,proto3" json:"at_least,omitempty"`
+	// Only follows with this setting, the latest setting first: equal times by id. A caller that is bound to a user may ask this of its own
+	// follows only. All pages of a list have the same.
+	Only          FollowSetting `protobuf:"varint,6,opt,name=only,proto3,enum=skein.v1.FollowSetting" json:"only,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ListFollowingRequest) Reset() {
 	*x = ListFollowingRequest{}
-	mi := &file_skein_v1_graph_service_proto_msgTypes[9]
+	mi := &file_skein_v1_graph_service_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -865,7 +994,7 @@ func (x *ListFollowingRequest) String() string {
 func (*ListFollowingRequest) ProtoMessage() {}
 
 func (x *ListFollowingRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_graph_service_proto_msgTypes[9]
+	mi := &file_skein_v1_graph_service_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -878,7 +1007,7 @@ func (x *ListFollowingRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListFollowingRequest.ProtoReflect.Descriptor instead.
 func (*ListFollowingRequest) Descriptor() ([]byte, []int) {
-	return file_skein_v1_graph_service_proto_rawDescGZIP(), []int{9}
+	return file_skein_v1_graph_service_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *ListFollowingRequest) GetUserId() string {
@@ -916,10 +1045,17 @@ func (x *ListFollowingRequest) GetAtLeast() string {
 	return ""
 }
 
+func (x *ListFollowingRequest) GetOnly() FollowSetting {
+	if x != nil {
+		return x.Only
+	}
+	return FollowSetting_FOLLOW_SETTING_UNSPECIFIED
+}
+
 // A page of ListFollowing.
 type ListFollowingResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The followees, newest first.
+	// The followees, newest follow first; with only: newest setting first.
 	Entries []*FollowEntry `protobuf:"bytes,1,rep,name=entries,proto3" json:"entries,omitempty"`
 	// Where the next page begins; empty at the end of the list, and only there.
 	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
@@ -933,7 +1069,7 @@ type ListFollowingResponse struct {
 
 func (x *ListFollowingResponse) Reset() {
 	*x = ListFollowingResponse{}
-	mi := &file_skein_v1_graph_service_proto_msgTypes[10]
+	mi := &file_skein_v1_graph_service_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -945,7 +1081,7 @@ func (x *ListFollowingResponse) String() string {
 func (*ListFollowingResponse) ProtoMessage() {}
 
 func (x *ListFollowingResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_graph_service_proto_msgTypes[10]
+	mi := &file_skein_v1_graph_service_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -958,7 +1094,7 @@ func (x *ListFollowingResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListFollowingResponse.ProtoReflect.Descriptor instead.
 func (*ListFollowingResponse) Descriptor() ([]byte, []int) {
-	return file_skein_v1_graph_service_proto_rawDescGZIP(), []int{10}
+	return file_skein_v1_graph_service_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *ListFollowingResponse) GetEntries() []*FollowEntry {
@@ -997,14 +1133,17 @@ type FollowEntry struct {
 	// EXPLICIT, IMPLICIT, or in board lists BOARD or EXCLUDED.
 	Kind FollowKind `protobuf:"varint,2,opt,name=kind,proto3,enum=skein.v1.FollowKind" json:"kind,omitempty"`
 	// Since when.
-	FollowTime    *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=follow_time,json=followTime,proto3" json:"follow_time,omitempty"`
+	FollowTime *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=follow_time,json=followTime,proto3" json:"follow_time,omitempty"`
+	// In ListFollowing and ListMutuals: the settings of the follow; absent when all are off. They are the follower's own affair: a caller
+	// that is bound to another user never gets them.
+	Settings      *FollowSettings `protobuf:"bytes,4,opt,name=settings,proto3" json:"settings,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *FollowEntry) Reset() {
 	*x = FollowEntry{}
-	mi := &file_skein_v1_graph_service_proto_msgTypes[11]
+	mi := &file_skein_v1_graph_service_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1016,7 +1155,7 @@ func (x *FollowEntry) String() string {
 func (*FollowEntry) ProtoMessage() {}
 
 func (x *FollowEntry) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_graph_service_proto_msgTypes[11]
+	mi := &file_skein_v1_graph_service_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1029,7 +1168,7 @@ func (x *FollowEntry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FollowEntry.ProtoReflect.Descriptor instead.
 func (*FollowEntry) Descriptor() ([]byte, []int) {
-	return file_skein_v1_graph_service_proto_rawDescGZIP(), []int{11}
+	return file_skein_v1_graph_service_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *FollowEntry) GetUserId() string {
@@ -1053,6 +1192,13 @@ func (x *FollowEntry) GetFollowTime() *timestamppb.Timestamp {
 	return nil
 }
 
+func (x *FollowEntry) GetSettings() *FollowSettings {
+	if x != nil {
+		return x.Settings
+	}
+	return nil
+}
+
 // A call of ListFollowers.
 type ListFollowersRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1072,7 +1218,7 @@ type ListFollowersRequest struct {
 
 func (x *ListFollowersRequest) Reset() {
 	*x = ListFollowersRequest{}
-	mi := &file_skein_v1_graph_service_proto_msgTypes[12]
+	mi := &file_skein_v1_graph_service_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1084,7 +1230,7 @@ func (x *ListFollowersRequest) String() string {
 func (*ListFollowersRequest) ProtoMessage() {}
 
 func (x *ListFollowersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_graph_service_proto_msgTypes[12]
+	mi := &file_skein_v1_graph_service_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1097,7 +1243,7 @@ func (x *ListFollowersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListFollowersRequest.ProtoReflect.Descriptor instead.
 func (*ListFollowersRequest) Descriptor() ([]byte, []int) {
-	return file_skein_v1_graph_service_proto_rawDescGZIP(), []int{12}
+	return file_skein_v1_graph_service_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *ListFollowersRequest) GetUserId() string {
@@ -1152,7 +1298,7 @@ type ListFollowersResponse struct {
 
 func (x *ListFollowersResponse) Reset() {
 	*x = ListFollowersResponse{}
-	mi := &file_skein_v1_graph_service_proto_msgTypes[13]
+	mi := &file_skein_v1_graph_service_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1164,7 +1310,7 @@ func (x *ListFollowersResponse) String() string {
 func (*ListFollowersResponse) ProtoMessage() {}
 
 func (x *ListFollowersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_graph_service_proto_msgTypes[13]
+	mi := &file_skein_v1_graph_service_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1177,7 +1323,7 @@ func (x *ListFollowersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListFollowersResponse.ProtoReflect.Descriptor instead.
 func (*ListFollowersResponse) Descriptor() ([]byte, []int) {
-	return file_skein_v1_graph_service_proto_rawDescGZIP(), []int{13}
+	return file_skein_v1_graph_service_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *ListFollowersResponse) GetEntries() []*FollowEntry {
@@ -1227,7 +1373,7 @@ type ListBoardFollowersRequest struct {
 
 func (x *ListBoardFollowersRequest) Reset() {
 	*x = ListBoardFollowersRequest{}
-	mi := &file_skein_v1_graph_service_proto_msgTypes[14]
+	mi := &file_skein_v1_graph_service_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1239,7 +1385,7 @@ func (x *ListBoardFollowersRequest) String() string {
 func (*ListBoardFollowersRequest) ProtoMessage() {}
 
 func (x *ListBoardFollowersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_graph_service_proto_msgTypes[14]
+	mi := &file_skein_v1_graph_service_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1252,7 +1398,7 @@ func (x *ListBoardFollowersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListBoardFollowersRequest.ProtoReflect.Descriptor instead.
 func (*ListBoardFollowersRequest) Descriptor() ([]byte, []int) {
-	return file_skein_v1_graph_service_proto_rawDescGZIP(), []int{14}
+	return file_skein_v1_graph_service_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *ListBoardFollowersRequest) GetBoard() *Board {
@@ -1307,7 +1453,7 @@ type ListBoardFollowersResponse struct {
 
 func (x *ListBoardFollowersResponse) Reset() {
 	*x = ListBoardFollowersResponse{}
-	mi := &file_skein_v1_graph_service_proto_msgTypes[15]
+	mi := &file_skein_v1_graph_service_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1319,7 +1465,7 @@ func (x *ListBoardFollowersResponse) String() string {
 func (*ListBoardFollowersResponse) ProtoMessage() {}
 
 func (x *ListBoardFollowersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_graph_service_proto_msgTypes[15]
+	mi := &file_skein_v1_graph_service_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1332,7 +1478,7 @@ func (x *ListBoardFollowersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListBoardFollowersResponse.ProtoReflect.Descriptor instead.
 func (*ListBoardFollowersResponse) Descriptor() ([]byte, []int) {
-	return file_skein_v1_graph_service_proto_rawDescGZIP(), []int{15}
+	return file_skein_v1_graph_service_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ListBoardFollowersResponse) GetEntries() []*FollowEntry {
@@ -1380,7 +1526,7 @@ type ListFollowedBoardsRequest struct {
 
 func (x *ListFollowedBoardsRequest) Reset() {
 	*x = ListFollowedBoardsRequest{}
-	mi := &file_skein_v1_graph_service_proto_msgTypes[16]
+	mi := &file_skein_v1_graph_service_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1392,7 +1538,7 @@ func (x *ListFollowedBoardsRequest) String() string {
 func (*ListFollowedBoardsRequest) ProtoMessage() {}
 
 func (x *ListFollowedBoardsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_graph_service_proto_msgTypes[16]
+	mi := &file_skein_v1_graph_service_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1405,7 +1551,7 @@ func (x *ListFollowedBoardsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListFollowedBoardsRequest.ProtoReflect.Descriptor instead.
 func (*ListFollowedBoardsRequest) Descriptor() ([]byte, []int) {
-	return file_skein_v1_graph_service_proto_rawDescGZIP(), []int{16}
+	return file_skein_v1_graph_service_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ListFollowedBoardsRequest) GetUserId() string {
@@ -1453,7 +1599,7 @@ type ListFollowedBoardsResponse struct {
 
 func (x *ListFollowedBoardsResponse) Reset() {
 	*x = ListFollowedBoardsResponse{}
-	mi := &file_skein_v1_graph_service_proto_msgTypes[17]
+	mi := &file_skein_v1_graph_service_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1465,7 +1611,7 @@ func (x *ListFollowedBoardsResponse) String() string {
 func (*ListFollowedBoardsResponse) ProtoMessage() {}
 
 func (x *ListFollowedBoardsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_graph_service_proto_msgTypes[17]
+	mi := &file_skein_v1_graph_service_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1478,7 +1624,7 @@ func (x *ListFollowedBoardsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListFollowedBoardsResponse.ProtoReflect.Descriptor instead.
 func (*ListFollowedBoardsResponse) Descriptor() ([]byte, []int) {
-	return file_skein_v1_graph_service_proto_rawDescGZIP(), []int{17}
+	return file_skein_v1_graph_service_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ListFollowedBoardsResponse) GetEntries() []*BoardEntry {
@@ -1524,7 +1670,7 @@ type BoardEntry struct {
 
 func (x *BoardEntry) Reset() {
 	*x = BoardEntry{}
-	mi := &file_skein_v1_graph_service_proto_msgTypes[18]
+	mi := &file_skein_v1_graph_service_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1536,7 +1682,7 @@ func (x *BoardEntry) String() string {
 func (*BoardEntry) ProtoMessage() {}
 
 func (x *BoardEntry) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_graph_service_proto_msgTypes[18]
+	mi := &file_skein_v1_graph_service_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1549,7 +1695,7 @@ func (x *BoardEntry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BoardEntry.ProtoReflect.Descriptor instead.
 func (*BoardEntry) Descriptor() ([]byte, []int) {
-	return file_skein_v1_graph_service_proto_rawDescGZIP(), []int{18}
+	return file_skein_v1_graph_service_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *BoardEntry) GetBoard() *Board {
@@ -1590,7 +1736,7 @@ type ListExcludedBoardsRequest struct {
 
 func (x *ListExcludedBoardsRequest) Reset() {
 	*x = ListExcludedBoardsRequest{}
-	mi := &file_skein_v1_graph_service_proto_msgTypes[19]
+	mi := &file_skein_v1_graph_service_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1602,7 +1748,7 @@ func (x *ListExcludedBoardsRequest) String() string {
 func (*ListExcludedBoardsRequest) ProtoMessage() {}
 
 func (x *ListExcludedBoardsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_graph_service_proto_msgTypes[19]
+	mi := &file_skein_v1_graph_service_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1615,7 +1761,7 @@ func (x *ListExcludedBoardsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListExcludedBoardsRequest.ProtoReflect.Descriptor instead.
 func (*ListExcludedBoardsRequest) Descriptor() ([]byte, []int) {
-	return file_skein_v1_graph_service_proto_rawDescGZIP(), []int{19}
+	return file_skein_v1_graph_service_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ListExcludedBoardsRequest) GetUserId() string {
@@ -1663,7 +1809,7 @@ type ListExcludedBoardsResponse struct {
 
 func (x *ListExcludedBoardsResponse) Reset() {
 	*x = ListExcludedBoardsResponse{}
-	mi := &file_skein_v1_graph_service_proto_msgTypes[20]
+	mi := &file_skein_v1_graph_service_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1675,7 +1821,7 @@ func (x *ListExcludedBoardsResponse) String() string {
 func (*ListExcludedBoardsResponse) ProtoMessage() {}
 
 func (x *ListExcludedBoardsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_graph_service_proto_msgTypes[20]
+	mi := &file_skein_v1_graph_service_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1688,7 +1834,7 @@ func (x *ListExcludedBoardsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListExcludedBoardsResponse.ProtoReflect.Descriptor instead.
 func (*ListExcludedBoardsResponse) Descriptor() ([]byte, []int) {
-	return file_skein_v1_graph_service_proto_rawDescGZIP(), []int{20}
+	return file_skein_v1_graph_service_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ListExcludedBoardsResponse) GetEntries() []*BoardEntry {
@@ -1736,7 +1882,7 @@ type ListBoardsRequest struct {
 
 func (x *ListBoardsRequest) Reset() {
 	*x = ListBoardsRequest{}
-	mi := &file_skein_v1_graph_service_proto_msgTypes[21]
+	mi := &file_skein_v1_graph_service_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1748,7 +1894,7 @@ func (x *ListBoardsRequest) String() string {
 func (*ListBoardsRequest) ProtoMessage() {}
 
 func (x *ListBoardsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_graph_service_proto_msgTypes[21]
+	mi := &file_skein_v1_graph_service_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1761,7 +1907,7 @@ func (x *ListBoardsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListBoardsRequest.ProtoReflect.Descriptor instead.
 func (*ListBoardsRequest) Descriptor() ([]byte, []int) {
-	return file_skein_v1_graph_service_proto_rawDescGZIP(), []int{21}
+	return file_skein_v1_graph_service_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ListBoardsRequest) GetUserId() string {
@@ -1809,7 +1955,7 @@ type ListBoardsResponse struct {
 
 func (x *ListBoardsResponse) Reset() {
 	*x = ListBoardsResponse{}
-	mi := &file_skein_v1_graph_service_proto_msgTypes[22]
+	mi := &file_skein_v1_graph_service_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1821,7 +1967,7 @@ func (x *ListBoardsResponse) String() string {
 func (*ListBoardsResponse) ProtoMessage() {}
 
 func (x *ListBoardsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_graph_service_proto_msgTypes[22]
+	mi := &file_skein_v1_graph_service_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1834,7 +1980,7 @@ func (x *ListBoardsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListBoardsResponse.ProtoReflect.Descriptor instead.
 func (*ListBoardsResponse) Descriptor() ([]byte, []int) {
-	return file_skein_v1_graph_service_proto_rawDescGZIP(), []int{22}
+	return file_skein_v1_graph_service_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ListBoardsResponse) GetEntries() []*BoardEntry {
@@ -1882,7 +2028,7 @@ type ListBlockedRequest struct {
 
 func (x *ListBlockedRequest) Reset() {
 	*x = ListBlockedRequest{}
-	mi := &file_skein_v1_graph_service_proto_msgTypes[23]
+	mi := &file_skein_v1_graph_service_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1894,7 +2040,7 @@ func (x *ListBlockedRequest) String() string {
 func (*ListBlockedRequest) ProtoMessage() {}
 
 func (x *ListBlockedRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_graph_service_proto_msgTypes[23]
+	mi := &file_skein_v1_graph_service_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1907,7 +2053,7 @@ func (x *ListBlockedRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListBlockedRequest.ProtoReflect.Descriptor instead.
 func (*ListBlockedRequest) Descriptor() ([]byte, []int) {
-	return file_skein_v1_graph_service_proto_rawDescGZIP(), []int{23}
+	return file_skein_v1_graph_service_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ListBlockedRequest) GetUserId() string {
@@ -1955,7 +2101,7 @@ type ListBlockedResponse struct {
 
 func (x *ListBlockedResponse) Reset() {
 	*x = ListBlockedResponse{}
-	mi := &file_skein_v1_graph_service_proto_msgTypes[24]
+	mi := &file_skein_v1_graph_service_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1967,7 +2113,7 @@ func (x *ListBlockedResponse) String() string {
 func (*ListBlockedResponse) ProtoMessage() {}
 
 func (x *ListBlockedResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_graph_service_proto_msgTypes[24]
+	mi := &file_skein_v1_graph_service_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1980,7 +2126,7 @@ func (x *ListBlockedResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListBlockedResponse.ProtoReflect.Descriptor instead.
 func (*ListBlockedResponse) Descriptor() ([]byte, []int) {
-	return file_skein_v1_graph_service_proto_rawDescGZIP(), []int{24}
+	return file_skein_v1_graph_service_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *ListBlockedResponse) GetEntries() []*UserEntry {
@@ -2017,14 +2163,16 @@ type UserEntry struct {
 	// The user.
 	UserId string `protobuf:"bytes,1,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
 	// Since when.
-	Time          *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=time,proto3" json:"time,omitempty"`
+	Time *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=time,proto3" json:"time,omitempty"`
+	// When the mute ends; absent for one that does not end by itself, and for a block.
+	Until         *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=until,proto3" json:"until,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *UserEntry) Reset() {
 	*x = UserEntry{}
-	mi := &file_skein_v1_graph_service_proto_msgTypes[25]
+	mi := &file_skein_v1_graph_service_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2036,7 +2184,7 @@ func (x *UserEntry) String() string {
 func (*UserEntry) ProtoMessage() {}
 
 func (x *UserEntry) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_graph_service_proto_msgTypes[25]
+	mi := &file_skein_v1_graph_service_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2049,7 +2197,7 @@ func (x *UserEntry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UserEntry.ProtoReflect.Descriptor instead.
 func (*UserEntry) Descriptor() ([]byte, []int) {
-	return file_skein_v1_graph_service_proto_rawDescGZIP(), []int{25}
+	return file_skein_v1_graph_service_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *UserEntry) GetUserId() string {
@@ -2062,6 +2210,13 @@ func (x *UserEntry) GetUserId() string {
 func (x *UserEntry) GetTime() *timestamppb.Timestamp {
 	if x != nil {
 		return x.Time
+	}
+	return nil
+}
+
+func (x *UserEntry) GetUntil() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Until
 	}
 	return nil
 }
@@ -2083,7 +2238,7 @@ type ListMutedRequest struct {
 
 func (x *ListMutedRequest) Reset() {
 	*x = ListMutedRequest{}
-	mi := &file_skein_v1_graph_service_proto_msgTypes[26]
+	mi := &file_skein_v1_graph_service_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2095,7 +2250,7 @@ func (x *ListMutedRequest) String() string {
 func (*ListMutedRequest) ProtoMessage() {}
 
 func (x *ListMutedRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_graph_service_proto_msgTypes[26]
+	mi := &file_skein_v1_graph_service_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2108,7 +2263,7 @@ func (x *ListMutedRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListMutedRequest.ProtoReflect.Descriptor instead.
 func (*ListMutedRequest) Descriptor() ([]byte, []int) {
-	return file_skein_v1_graph_service_proto_rawDescGZIP(), []int{26}
+	return file_skein_v1_graph_service_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *ListMutedRequest) GetUserId() string {
@@ -2156,7 +2311,7 @@ type ListMutedResponse struct {
 
 func (x *ListMutedResponse) Reset() {
 	*x = ListMutedResponse{}
-	mi := &file_skein_v1_graph_service_proto_msgTypes[27]
+	mi := &file_skein_v1_graph_service_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2168,7 +2323,7 @@ func (x *ListMutedResponse) String() string {
 func (*ListMutedResponse) ProtoMessage() {}
 
 func (x *ListMutedResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_graph_service_proto_msgTypes[27]
+	mi := &file_skein_v1_graph_service_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2181,7 +2336,7 @@ func (x *ListMutedResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListMutedResponse.ProtoReflect.Descriptor instead.
 func (*ListMutedResponse) Descriptor() ([]byte, []int) {
-	return file_skein_v1_graph_service_proto_rawDescGZIP(), []int{27}
+	return file_skein_v1_graph_service_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *ListMutedResponse) GetEntries() []*UserEntry {
@@ -2231,7 +2386,7 @@ type ListMutualsRequest struct {
 
 func (x *ListMutualsRequest) Reset() {
 	*x = ListMutualsRequest{}
-	mi := &file_skein_v1_graph_service_proto_msgTypes[28]
+	mi := &file_skein_v1_graph_service_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2243,7 +2398,7 @@ func (x *ListMutualsRequest) String() string {
 func (*ListMutualsRequest) ProtoMessage() {}
 
 func (x *ListMutualsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_graph_service_proto_msgTypes[28]
+	mi := &file_skein_v1_graph_service_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2256,7 +2411,7 @@ func (x *ListMutualsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListMutualsRequest.ProtoReflect.Descriptor instead.
 func (*ListMutualsRequest) Descriptor() ([]byte, []int) {
-	return file_skein_v1_graph_service_proto_rawDescGZIP(), []int{28}
+	return file_skein_v1_graph_service_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *ListMutualsRequest) GetViewerId() string {
@@ -2309,7 +2464,7 @@ type ListMutualsResponse struct {
 
 func (x *ListMutualsResponse) Reset() {
 	*x = ListMutualsResponse{}
-	mi := &file_skein_v1_graph_service_proto_msgTypes[29]
+	mi := &file_skein_v1_graph_service_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2321,7 +2476,7 @@ func (x *ListMutualsResponse) String() string {
 func (*ListMutualsResponse) ProtoMessage() {}
 
 func (x *ListMutualsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_graph_service_proto_msgTypes[29]
+	mi := &file_skein_v1_graph_service_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2334,7 +2489,7 @@ func (x *ListMutualsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListMutualsResponse.ProtoReflect.Descriptor instead.
 func (*ListMutualsResponse) Descriptor() ([]byte, []int) {
-	return file_skein_v1_graph_service_proto_rawDescGZIP(), []int{29}
+	return file_skein_v1_graph_service_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *ListMutualsResponse) GetEntries() []*FollowEntry {
@@ -2378,7 +2533,7 @@ type ScanFollowersRequest struct {
 
 func (x *ScanFollowersRequest) Reset() {
 	*x = ScanFollowersRequest{}
-	mi := &file_skein_v1_graph_service_proto_msgTypes[30]
+	mi := &file_skein_v1_graph_service_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2390,7 +2545,7 @@ func (x *ScanFollowersRequest) String() string {
 func (*ScanFollowersRequest) ProtoMessage() {}
 
 func (x *ScanFollowersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_graph_service_proto_msgTypes[30]
+	mi := &file_skein_v1_graph_service_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2403,7 +2558,7 @@ func (x *ScanFollowersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ScanFollowersRequest.ProtoReflect.Descriptor instead.
 func (*ScanFollowersRequest) Descriptor() ([]byte, []int) {
-	return file_skein_v1_graph_service_proto_rawDescGZIP(), []int{30}
+	return file_skein_v1_graph_service_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *ScanFollowersRequest) GetTarget() isScanFollowersRequest_Target {
@@ -2478,7 +2633,7 @@ type ScanFollowersResponse struct {
 
 func (x *ScanFollowersResponse) Reset() {
 	*x = ScanFollowersResponse{}
-	mi := &file_skein_v1_graph_service_proto_msgTypes[31]
+	mi := &file_skein_v1_graph_service_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2490,7 +2645,7 @@ func (x *ScanFollowersResponse) String() string {
 func (*ScanFollowersResponse) ProtoMessage() {}
 
 func (x *ScanFollowersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_graph_service_proto_msgTypes[31]
+	mi := &file_skein_v1_graph_service_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2503,7 +2658,7 @@ func (x *ScanFollowersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ScanFollowersResponse.ProtoReflect.Descriptor instead.
 func (*ScanFollowersResponse) Descriptor() ([]byte, []int) {
-	return file_skein_v1_graph_service_proto_rawDescGZIP(), []int{31}
+	return file_skein_v1_graph_service_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *ScanFollowersResponse) GetEntries() []*FollowEntry {
@@ -2542,7 +2697,7 @@ type BatchGetFollowCountsRequest struct {
 
 func (x *BatchGetFollowCountsRequest) Reset() {
 	*x = BatchGetFollowCountsRequest{}
-	mi := &file_skein_v1_graph_service_proto_msgTypes[32]
+	mi := &file_skein_v1_graph_service_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2554,7 +2709,7 @@ func (x *BatchGetFollowCountsRequest) String() string {
 func (*BatchGetFollowCountsRequest) ProtoMessage() {}
 
 func (x *BatchGetFollowCountsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_graph_service_proto_msgTypes[32]
+	mi := &file_skein_v1_graph_service_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2567,7 +2722,7 @@ func (x *BatchGetFollowCountsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BatchGetFollowCountsRequest.ProtoReflect.Descriptor instead.
 func (*BatchGetFollowCountsRequest) Descriptor() ([]byte, []int) {
-	return file_skein_v1_graph_service_proto_rawDescGZIP(), []int{32}
+	return file_skein_v1_graph_service_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *BatchGetFollowCountsRequest) GetUserIds() []string {
@@ -2607,7 +2762,7 @@ type BatchGetFollowCountsResponse struct {
 
 func (x *BatchGetFollowCountsResponse) Reset() {
 	*x = BatchGetFollowCountsResponse{}
-	mi := &file_skein_v1_graph_service_proto_msgTypes[33]
+	mi := &file_skein_v1_graph_service_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2619,7 +2774,7 @@ func (x *BatchGetFollowCountsResponse) String() string {
 func (*BatchGetFollowCountsResponse) ProtoMessage() {}
 
 func (x *BatchGetFollowCountsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_graph_service_proto_msgTypes[33]
+	mi := &file_skein_v1_graph_service_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2632,7 +2787,7 @@ func (x *BatchGetFollowCountsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BatchGetFollowCountsResponse.ProtoReflect.Descriptor instead.
 func (*BatchGetFollowCountsResponse) Descriptor() ([]byte, []int) {
-	return file_skein_v1_graph_service_proto_rawDescGZIP(), []int{33}
+	return file_skein_v1_graph_service_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *BatchGetFollowCountsResponse) GetUsers() []*UserFollowCounts {
@@ -2681,7 +2836,7 @@ type UserFollowCounts struct {
 	ExcludedBoardCount uint32 `protobuf:"varint,10,opt,name=excluded_board_count,json=excludedBoardCount,proto3" json:"excluded_board_count,omitempty"`
 	// Users whom the user blocks.
 	BlockedCount uint32 `protobuf:"varint,11,opt,name=blocked_count,json=blockedCount,proto3" json:"blocked_count,omitempty"`
-	// Users whom the user mutes.
+	// Users whom the user mutes. Mutes that have ended are not counted.
 	MutedCount    uint32 `protobuf:"varint,12,opt,name=muted_count,json=mutedCount,proto3" json:"muted_count,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2689,7 +2844,7 @@ type UserFollowCounts struct {
 
 func (x *UserFollowCounts) Reset() {
 	*x = UserFollowCounts{}
-	mi := &file_skein_v1_graph_service_proto_msgTypes[34]
+	mi := &file_skein_v1_graph_service_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2701,7 +2856,7 @@ func (x *UserFollowCounts) String() string {
 func (*UserFollowCounts) ProtoMessage() {}
 
 func (x *UserFollowCounts) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_graph_service_proto_msgTypes[34]
+	mi := &file_skein_v1_graph_service_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2714,7 +2869,7 @@ func (x *UserFollowCounts) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UserFollowCounts.ProtoReflect.Descriptor instead.
 func (*UserFollowCounts) Descriptor() ([]byte, []int) {
-	return file_skein_v1_graph_service_proto_rawDescGZIP(), []int{34}
+	return file_skein_v1_graph_service_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *UserFollowCounts) GetUserId() string {
@@ -2818,7 +2973,7 @@ type BoardFollowCounts struct {
 
 func (x *BoardFollowCounts) Reset() {
 	*x = BoardFollowCounts{}
-	mi := &file_skein_v1_graph_service_proto_msgTypes[35]
+	mi := &file_skein_v1_graph_service_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2830,7 +2985,7 @@ func (x *BoardFollowCounts) String() string {
 func (*BoardFollowCounts) ProtoMessage() {}
 
 func (x *BoardFollowCounts) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_graph_service_proto_msgTypes[35]
+	mi := &file_skein_v1_graph_service_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2843,7 +2998,7 @@ func (x *BoardFollowCounts) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BoardFollowCounts.ProtoReflect.Descriptor instead.
 func (*BoardFollowCounts) Descriptor() ([]byte, []int) {
-	return file_skein_v1_graph_service_proto_rawDescGZIP(), []int{35}
+	return file_skein_v1_graph_service_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *BoardFollowCounts) GetBoard() *Board {
@@ -2915,7 +3070,12 @@ const file_skein_v1_graph_service_proto_rawDesc = "" +
 	"\bat_least\x18\x03 \x01(\tB\b\xbaH\x05r\x03(\x80\x02R\aatLeast\"y\n" +
 	"\x1dBatchGetRelationshipsResponse\x12<\n" +
 	"\rrelationships\x18\x01 \x03(\v2\x16.skein.v1.RelationshipR\rrelationships\x12\x1a\n" +
-	"\bposition\x18\x02 \x01(\tR\bposition\"\xc7\x02\n" +
+	"\bposition\x18\x02 \x01(\tR\bposition\"e\n" +
+	"\x0eFollowSettings\x12\x1f\n" +
+	"\vhide_repins\x18\x01 \x01(\bR\n" +
+	"hideRepins\x12\x16\n" +
+	"\x06notify\x18\x02 \x01(\bR\x06notify\x12\x1a\n" +
+	"\bfavorite\x18\x03 \x01(\bR\bfavorite\"\x99\x03\n" +
 	"\fRelationship\x12\x17\n" +
 	"\auser_id\x18\x01 \x01(\tR\x06userId\x122\n" +
 	"\tfollowing\x18\x02 \x01(\x0e2\x14.skein.v1.FollowKindR\tfollowing\x125\n" +
@@ -2926,8 +3086,11 @@ const file_skein_v1_graph_service_proto_rawDesc = "" +
 	"blocked_by\x18\x05 \x01(\bR\tblockedBy\x12\x16\n" +
 	"\x06muting\x18\x06 \x01(\bR\x06muting\x12;\n" +
 	"\vfollow_time\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\n" +
-	"followTime\x12#\n" +
-	"\rhiding_repins\x18\b \x01(\bR\fhidingRepins\"\xf3\x01\n" +
+	"followTime\x124\n" +
+	"\bsettings\x18\t \x01(\v2\x18.skein.v1.FollowSettingsR\bsettings\x129\n" +
+	"\n" +
+	"mute_until\x18\n" +
+	" \x01(\v2\x1a.google.protobuf.TimestampR\tmuteUntilJ\x04\b\b\x10\t\"\xaa\x02\n" +
 	"\x14ListFollowingRequest\x12#\n" +
 	"\auser_id\x18\x01 \x01(\tB\n" +
 	"\xbaH\ar\x05 \x01(\x80\x01R\x06userId\x129\n" +
@@ -2936,19 +3099,21 @@ const file_skein_v1_graph_service_proto_rawDesc = "" +
 	"\tpage_size\x18\x03 \x01(\x05B\a\xbaH\x04\x1a\x02(\x00R\bpageSize\x12'\n" +
 	"\n" +
 	"page_token\x18\x04 \x01(\tB\b\xbaH\x05r\x03(\x80\bR\tpageToken\x12#\n" +
-	"\bat_least\x18\x05 \x01(\tB\b\xbaH\x05r\x03(\x80\x02R\aatLeastB\a\n" +
+	"\bat_least\x18\x05 \x01(\tB\b\xbaH\x05r\x03(\x80\x02R\aatLeast\x125\n" +
+	"\x04only\x18\x06 \x01(\x0e2\x17.skein.v1.FollowSettingB\b\xbaH\x05\x82\x01\x02\x10\x01R\x04onlyB\a\n" +
 	"\x05_kind\"\xab\x01\n" +
 	"\x15ListFollowingResponse\x12/\n" +
 	"\aentries\x18\x01 \x03(\v2\x15.skein.v1.FollowEntryR\aentries\x12&\n" +
 	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\x12\x1d\n" +
 	"\n" +
 	"total_size\x18\x03 \x01(\rR\ttotalSize\x12\x1a\n" +
-	"\bposition\x18\x04 \x01(\tR\bposition\"\x8d\x01\n" +
+	"\bposition\x18\x04 \x01(\tR\bposition\"\xc3\x01\n" +
 	"\vFollowEntry\x12\x17\n" +
 	"\auser_id\x18\x01 \x01(\tR\x06userId\x12(\n" +
 	"\x04kind\x18\x02 \x01(\x0e2\x14.skein.v1.FollowKindR\x04kind\x12;\n" +
 	"\vfollow_time\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
-	"followTime\"\xf3\x01\n" +
+	"followTime\x124\n" +
+	"\bsettings\x18\x04 \x01(\v2\x18.skein.v1.FollowSettingsR\bsettings\"\xf3\x01\n" +
 	"\x14ListFollowersRequest\x12#\n" +
 	"\auser_id\x18\x01 \x01(\tB\n" +
 	"\xbaH\ar\x05 \x01(\x80\x01R\x06userId\x129\n" +
@@ -3034,10 +3199,11 @@ const file_skein_v1_graph_service_proto_rawDesc = "" +
 	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\x12\x1d\n" +
 	"\n" +
 	"total_size\x18\x03 \x01(\rR\ttotalSize\x12\x1a\n" +
-	"\bposition\x18\x04 \x01(\tR\bposition\"T\n" +
+	"\bposition\x18\x04 \x01(\tR\bposition\"\x86\x01\n" +
 	"\tUserEntry\x12\x17\n" +
 	"\auser_id\x18\x01 \x01(\tR\x06userId\x12.\n" +
-	"\x04time\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\"\xab\x01\n" +
+	"\x04time\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\x120\n" +
+	"\x05until\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x05until\"\xab\x01\n" +
 	"\x10ListMutedRequest\x12#\n" +
 	"\auser_id\x18\x01 \x01(\tB\n" +
 	"\xbaH\ar\x05 \x01(\x80\x01R\x06userId\x12$\n" +
@@ -3115,7 +3281,11 @@ const file_skein_v1_graph_service_proto_rawDesc = "" +
 	"\x1cFOLLOW_DIRECTION_UNSPECIFIED\x10\x00\x12\x1e\n" +
 	"\x1aFOLLOW_DIRECTION_FOLLOWING\x10\x01\x12 \n" +
 	"\x1cFOLLOW_DIRECTION_FOLLOWED_BY\x10\x02\x12\x1b\n" +
-	"\x17FOLLOW_DIRECTION_MUTUAL\x10\x03*\x9a\x01\n" +
+	"\x17FOLLOW_DIRECTION_MUTUAL\x10\x03*g\n" +
+	"\rFollowSetting\x12\x1e\n" +
+	"\x1aFOLLOW_SETTING_UNSPECIFIED\x10\x00\x12\x1b\n" +
+	"\x17FOLLOW_SETTING_FAVORITE\x10\x01\x12\x19\n" +
+	"\x15FOLLOW_SETTING_NOTIFY\x10\x02*\x9a\x01\n" +
 	"\x11BoardFollowerKind\x12#\n" +
 	"\x1fBOARD_FOLLOWER_KIND_UNSPECIFIED\x10\x00\x12\x1b\n" +
 	"\x17BOARD_FOLLOWER_KIND_ALL\x10\x01\x12 \n" +
@@ -3151,120 +3321,127 @@ func file_skein_v1_graph_service_proto_rawDescGZIP() []byte {
 	return file_skein_v1_graph_service_proto_rawDescData
 }
 
-var file_skein_v1_graph_service_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_skein_v1_graph_service_proto_msgTypes = make([]protoimpl.MessageInfo, 36)
+var file_skein_v1_graph_service_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
+var file_skein_v1_graph_service_proto_msgTypes = make([]protoimpl.MessageInfo, 37)
 var file_skein_v1_graph_service_proto_goTypes = []any{
 	(FollowKind)(0),                       // 0: skein.v1.FollowKind
 	(FollowDirection)(0),                  // 1: skein.v1.FollowDirection
-	(BoardFollowerKind)(0),                // 2: skein.v1.BoardFollowerKind
-	(*FollowPair)(nil),                    // 3: skein.v1.FollowPair
-	(*CheckFollowsRequest)(nil),           // 4: skein.v1.CheckFollowsRequest
-	(*CheckFollowsResponse)(nil),          // 5: skein.v1.CheckFollowsResponse
-	(*FollowTime)(nil),                    // 6: skein.v1.FollowTime
-	(*FilterFollowedRequest)(nil),         // 7: skein.v1.FilterFollowedRequest
-	(*FilterFollowedResponse)(nil),        // 8: skein.v1.FilterFollowedResponse
-	(*BatchGetRelationshipsRequest)(nil),  // 9: skein.v1.BatchGetRelationshipsRequest
-	(*BatchGetRelationshipsResponse)(nil), // 10: skein.v1.BatchGetRelationshipsResponse
-	(*Relationship)(nil),                  // 11: skein.v1.Relationship
-	(*ListFollowingRequest)(nil),          // 12: skein.v1.ListFollowingRequest
-	(*ListFollowingResponse)(nil),         // 13: skein.v1.ListFollowingResponse
-	(*FollowEntry)(nil),                   // 14: skein.v1.FollowEntry
-	(*ListFollowersRequest)(nil),          // 15: skein.v1.ListFollowersRequest
-	(*ListFollowersResponse)(nil),         // 16: skein.v1.ListFollowersResponse
-	(*ListBoardFollowersRequest)(nil),     // 17: skein.v1.ListBoardFollowersRequest
-	(*ListBoardFollowersResponse)(nil),    // 18: skein.v1.ListBoardFollowersResponse
-	(*ListFollowedBoardsRequest)(nil),     // 19: skein.v1.ListFollowedBoardsRequest
-	(*ListFollowedBoardsResponse)(nil),    // 20: skein.v1.ListFollowedBoardsResponse
-	(*BoardEntry)(nil),                    // 21: skein.v1.BoardEntry
-	(*ListExcludedBoardsRequest)(nil),     // 22: skein.v1.ListExcludedBoardsRequest
-	(*ListExcludedBoardsResponse)(nil),    // 23: skein.v1.ListExcludedBoardsResponse
-	(*ListBoardsRequest)(nil),             // 24: skein.v1.ListBoardsRequest
-	(*ListBoardsResponse)(nil),            // 25: skein.v1.ListBoardsResponse
-	(*ListBlockedRequest)(nil),            // 26: skein.v1.ListBlockedRequest
-	(*ListBlockedResponse)(nil),           // 27: skein.v1.ListBlockedResponse
-	(*UserEntry)(nil),                     // 28: skein.v1.UserEntry
-	(*ListMutedRequest)(nil),              // 29: skein.v1.ListMutedRequest
-	(*ListMutedResponse)(nil),             // 30: skein.v1.ListMutedResponse
-	(*ListMutualsRequest)(nil),            // 31: skein.v1.ListMutualsRequest
-	(*ListMutualsResponse)(nil),           // 32: skein.v1.ListMutualsResponse
-	(*ScanFollowersRequest)(nil),          // 33: skein.v1.ScanFollowersRequest
-	(*ScanFollowersResponse)(nil),         // 34: skein.v1.ScanFollowersResponse
-	(*BatchGetFollowCountsRequest)(nil),   // 35: skein.v1.BatchGetFollowCountsRequest
-	(*BatchGetFollowCountsResponse)(nil),  // 36: skein.v1.BatchGetFollowCountsResponse
-	(*UserFollowCounts)(nil),              // 37: skein.v1.UserFollowCounts
-	(*BoardFollowCounts)(nil),             // 38: skein.v1.BoardFollowCounts
-	(*Board)(nil),                         // 39: skein.v1.Board
-	(*timestamppb.Timestamp)(nil),         // 40: google.protobuf.Timestamp
+	(FollowSetting)(0),                    // 2: skein.v1.FollowSetting
+	(BoardFollowerKind)(0),                // 3: skein.v1.BoardFollowerKind
+	(*FollowPair)(nil),                    // 4: skein.v1.FollowPair
+	(*CheckFollowsRequest)(nil),           // 5: skein.v1.CheckFollowsRequest
+	(*CheckFollowsResponse)(nil),          // 6: skein.v1.CheckFollowsResponse
+	(*FollowTime)(nil),                    // 7: skein.v1.FollowTime
+	(*FilterFollowedRequest)(nil),         // 8: skein.v1.FilterFollowedRequest
+	(*FilterFollowedResponse)(nil),        // 9: skein.v1.FilterFollowedResponse
+	(*BatchGetRelationshipsRequest)(nil),  // 10: skein.v1.BatchGetRelationshipsRequest
+	(*BatchGetRelationshipsResponse)(nil), // 11: skein.v1.BatchGetRelationshipsResponse
+	(*FollowSettings)(nil),                // 12: skein.v1.FollowSettings
+	(*Relationship)(nil),                  // 13: skein.v1.Relationship
+	(*ListFollowingRequest)(nil),          // 14: skein.v1.ListFollowingRequest
+	(*ListFollowingResponse)(nil),         // 15: skein.v1.ListFollowingResponse
+	(*FollowEntry)(nil),                   // 16: skein.v1.FollowEntry
+	(*ListFollowersRequest)(nil),          // 17: skein.v1.ListFollowersRequest
+	(*ListFollowersResponse)(nil),         // 18: skein.v1.ListFollowersResponse
+	(*ListBoardFollowersRequest)(nil),     // 19: skein.v1.ListBoardFollowersRequest
+	(*ListBoardFollowersResponse)(nil),    // 20: skein.v1.ListBoardFollowersResponse
+	(*ListFollowedBoardsRequest)(nil),     // 21: skein.v1.ListFollowedBoardsRequest
+	(*ListFollowedBoardsResponse)(nil),    // 22: skein.v1.ListFollowedBoardsResponse
+	(*BoardEntry)(nil),                    // 23: skein.v1.BoardEntry
+	(*ListExcludedBoardsRequest)(nil),     // 24: skein.v1.ListExcludedBoardsRequest
+	(*ListExcludedBoardsResponse)(nil),    // 25: skein.v1.ListExcludedBoardsResponse
+	(*ListBoardsRequest)(nil),             // 26: skein.v1.ListBoardsRequest
+	(*ListBoardsResponse)(nil),            // 27: skein.v1.ListBoardsResponse
+	(*ListBlockedRequest)(nil),            // 28: skein.v1.ListBlockedRequest
+	(*ListBlockedResponse)(nil),           // 29: skein.v1.ListBlockedResponse
+	(*UserEntry)(nil),                     // 30: skein.v1.UserEntry
+	(*ListMutedRequest)(nil),              // 31: skein.v1.ListMutedRequest
+	(*ListMutedResponse)(nil),             // 32: skein.v1.ListMutedResponse
+	(*ListMutualsRequest)(nil),            // 33: skein.v1.ListMutualsRequest
+	(*ListMutualsResponse)(nil),           // 34: skein.v1.ListMutualsResponse
+	(*ScanFollowersRequest)(nil),          // 35: skein.v1.ScanFollowersRequest
+	(*ScanFollowersResponse)(nil),         // 36: skein.v1.ScanFollowersResponse
+	(*BatchGetFollowCountsRequest)(nil),   // 37: skein.v1.BatchGetFollowCountsRequest
+	(*BatchGetFollowCountsResponse)(nil),  // 38: skein.v1.BatchGetFollowCountsResponse
+	(*UserFollowCounts)(nil),              // 39: skein.v1.UserFollowCounts
+	(*BoardFollowCounts)(nil),             // 40: skein.v1.BoardFollowCounts
+	(*Board)(nil),                         // 41: skein.v1.Board
+	(*timestamppb.Timestamp)(nil),         // 42: google.protobuf.Timestamp
 }
 var file_skein_v1_graph_service_proto_depIdxs = []int32{
-	39, // 0: skein.v1.FollowPair.board:type_name -> skein.v1.Board
-	3,  // 1: skein.v1.CheckFollowsRequest.pairs:type_name -> skein.v1.FollowPair
+	41, // 0: skein.v1.FollowPair.board:type_name -> skein.v1.Board
+	4,  // 1: skein.v1.CheckFollowsRequest.pairs:type_name -> skein.v1.FollowPair
 	0,  // 2: skein.v1.CheckFollowsResponse.kinds:type_name -> skein.v1.FollowKind
-	6,  // 3: skein.v1.CheckFollowsResponse.follow_times:type_name -> skein.v1.FollowTime
-	40, // 4: skein.v1.FollowTime.time:type_name -> google.protobuf.Timestamp
-	39, // 5: skein.v1.FilterFollowedRequest.boards:type_name -> skein.v1.Board
+	7,  // 3: skein.v1.CheckFollowsResponse.follow_times:type_name -> skein.v1.FollowTime
+	42, // 4: skein.v1.FollowTime.time:type_name -> google.protobuf.Timestamp
+	41, // 5: skein.v1.FilterFollowedRequest.boards:type_name -> skein.v1.Board
 	1,  // 6: skein.v1.FilterFollowedRequest.direction:type_name -> skein.v1.FollowDirection
-	11, // 7: skein.v1.BatchGetRelationshipsResponse.relationships:type_name -> skein.v1.Relationship
+	13, // 7: skein.v1.BatchGetRelationshipsResponse.relationships:type_name -> skein.v1.Relationship
 	0,  // 8: skein.v1.Relationship.following:type_name -> skein.v1.FollowKind
 	0,  // 9: skein.v1.Relationship.followed_by:type_name -> skein.v1.FollowKind
-	40, // 10: skein.v1.Relationship.follow_time:type_name -> google.protobuf.Timestamp
-	0,  // 11: skein.v1.ListFollowingRequest.kind:type_name -> skein.v1.FollowKind
-	14, // 12: skein.v1.ListFollowingResponse.entries:type_name -> skein.v1.FollowEntry
-	0,  // 13: skein.v1.FollowEntry.kind:type_name -> skein.v1.FollowKind
-	40, // 14: skein.v1.FollowEntry.follow_time:type_name -> google.protobuf.Timestamp
-	0,  // 15: skein.v1.ListFollowersRequest.kind:type_name -> skein.v1.FollowKind
-	14, // 16: skein.v1.ListFollowersResponse.entries:type_name -> skein.v1.FollowEntry
-	39, // 17: skein.v1.ListBoardFollowersRequest.board:type_name -> skein.v1.Board
-	2,  // 18: skein.v1.ListBoardFollowersRequest.kind:type_name -> skein.v1.BoardFollowerKind
-	14, // 19: skein.v1.ListBoardFollowersResponse.entries:type_name -> skein.v1.FollowEntry
-	21, // 20: skein.v1.ListFollowedBoardsResponse.entries:type_name -> skein.v1.BoardEntry
-	39, // 21: skein.v1.BoardEntry.board:type_name -> skein.v1.Board
-	40, // 22: skein.v1.BoardEntry.time:type_name -> google.protobuf.Timestamp
-	21, // 23: skein.v1.ListExcludedBoardsResponse.entries:type_name -> skein.v1.BoardEntry
-	21, // 24: skein.v1.ListBoardsResponse.entries:type_name -> skein.v1.BoardEntry
-	28, // 25: skein.v1.ListBlockedResponse.entries:type_name -> skein.v1.UserEntry
-	40, // 26: skein.v1.UserEntry.time:type_name -> google.protobuf.Timestamp
-	28, // 27: skein.v1.ListMutedResponse.entries:type_name -> skein.v1.UserEntry
-	14, // 28: skein.v1.ListMutualsResponse.entries:type_name -> skein.v1.FollowEntry
-	39, // 29: skein.v1.ScanFollowersRequest.board:type_name -> skein.v1.Board
-	14, // 30: skein.v1.ScanFollowersResponse.entries:type_name -> skein.v1.FollowEntry
-	39, // 31: skein.v1.BatchGetFollowCountsRequest.boards:type_name -> skein.v1.Board
-	37, // 32: skein.v1.BatchGetFollowCountsResponse.users:type_name -> skein.v1.UserFollowCounts
-	38, // 33: skein.v1.BatchGetFollowCountsResponse.boards:type_name -> skein.v1.BoardFollowCounts
-	39, // 34: skein.v1.BoardFollowCounts.board:type_name -> skein.v1.Board
-	4,  // 35: skein.v1.GraphService.CheckFollows:input_type -> skein.v1.CheckFollowsRequest
-	7,  // 36: skein.v1.GraphService.FilterFollowed:input_type -> skein.v1.FilterFollowedRequest
-	9,  // 37: skein.v1.GraphService.BatchGetRelationships:input_type -> skein.v1.BatchGetRelationshipsRequest
-	12, // 38: skein.v1.GraphService.ListFollowing:input_type -> skein.v1.ListFollowingRequest
-	15, // 39: skein.v1.GraphService.ListFollowers:input_type -> skein.v1.ListFollowersRequest
-	17, // 40: skein.v1.GraphService.ListBoardFollowers:input_type -> skein.v1.ListBoardFollowersRequest
-	19, // 41: skein.v1.GraphService.ListFollowedBoards:input_type -> skein.v1.ListFollowedBoardsRequest
-	22, // 42: skein.v1.GraphService.ListExcludedBoards:input_type -> skein.v1.ListExcludedBoardsRequest
-	24, // 43: skein.v1.GraphService.ListBoards:input_type -> skein.v1.ListBoardsRequest
-	26, // 44: skein.v1.GraphService.ListBlocked:input_type -> skein.v1.ListBlockedRequest
-	29, // 45: skein.v1.GraphService.ListMuted:input_type -> skein.v1.ListMutedRequest
-	31, // 46: skein.v1.GraphService.ListMutuals:input_type -> skein.v1.ListMutualsRequest
-	33, // 47: skein.v1.GraphService.ScanFollowers:input_type -> skein.v1.ScanFollowersRequest
-	35, // 48: skein.v1.GraphService.BatchGetFollowCounts:input_type -> skein.v1.BatchGetFollowCountsRequest
-	5,  // 49: skein.v1.GraphService.CheckFollows:output_type -> skein.v1.CheckFollowsResponse
-	8,  // 50: skein.v1.GraphService.FilterFollowed:output_type -> skein.v1.FilterFollowedResponse
-	10, // 51: skein.v1.GraphService.BatchGetRelationships:output_type -> skein.v1.BatchGetRelationshipsResponse
-	13, // 52: skein.v1.GraphService.ListFollowing:output_type -> skein.v1.ListFollowingResponse
-	16, // 53: skein.v1.GraphService.ListFollowers:output_type -> skein.v1.ListFollowersResponse
-	18, // 54: skein.v1.GraphService.ListBoardFollowers:output_type -> skein.v1.ListBoardFollowersResponse
-	20, // 55: skein.v1.GraphService.ListFollowedBoards:output_type -> skein.v1.ListFollowedBoardsResponse
-	23, // 56: skein.v1.GraphService.ListExcludedBoards:output_type -> skein.v1.ListExcludedBoardsResponse
-	25, // 57: skein.v1.GraphService.ListBoards:output_type -> skein.v1.ListBoardsResponse
-	27, // 58: skein.v1.GraphService.ListBlocked:output_type -> skein.v1.ListBlockedResponse
-	30, // 59: skein.v1.GraphService.ListMuted:output_type -> skein.v1.ListMutedResponse
-	32, // 60: skein.v1.GraphService.ListMutuals:output_type -> skein.v1.ListMutualsResponse
-	34, // 61: skein.v1.GraphService.ScanFollowers:output_type -> skein.v1.ScanFollowersResponse
-	36, // 62: skein.v1.GraphService.BatchGetFollowCounts:output_type -> skein.v1.BatchGetFollowCountsResponse
-	49, // [49:63] is the sub-list for method output_type
-	35, // [35:49] is the sub-list for method input_type
-	35, // [35:35] is the sub-list for extension type_name
-	35, // [35:35] is the sub-list for extension extendee
-	0,  // [0:35] is the sub-list for field type_name
+	42, // 10: skein.v1.Relationship.follow_time:type_name -> google.protobuf.Timestamp
+	12, // 11: skein.v1.Relationship.settings:type_name -> skein.v1.FollowSettings
+	42, // 12: skein.v1.Relationship.mute_until:type_name -> google.protobuf.Timestamp
+	0,  // 13: skein.v1.ListFollowingRequest.kind:type_name -> skein.v1.FollowKind
+	2,  // 14: skein.v1.ListFollowingRequest.only:type_name -> skein.v1.FollowSetting
+	16, // 15: skein.v1.ListFollowingResponse.entries:type_name -> skein.v1.FollowEntry
+	0,  // 16: skein.v1.FollowEntry.kind:type_name -> skein.v1.FollowKind
+	42, // 17: skein.v1.FollowEntry.follow_time:type_name -> google.protobuf.Timestamp
+	12, // 18: skein.v1.FollowEntry.settings:type_name -> skein.v1.FollowSettings
+	0,  // 19: skein.v1.ListFollowersRequest.kind:type_name -> skein.v1.FollowKind
+	16, // 20: skein.v1.ListFollowersResponse.entries:type_name -> skein.v1.FollowEntry
+	41, // 21: skein.v1.ListBoardFollowersRequest.board:type_name -> skein.v1.Board
+	3,  // 22: skein.v1.ListBoardFollowersRequest.kind:type_name -> skein.v1.BoardFollowerKind
+	16, // 23: skein.v1.ListBoardFollowersResponse.entries:type_name -> skein.v1.FollowEntry
+	23, // 24: skein.v1.ListFollowedBoardsResponse.entries:type_name -> skein.v1.BoardEntry
+	41, // 25: skein.v1.BoardEntry.board:type_name -> skein.v1.Board
+	42, // 26: skein.v1.BoardEntry.time:type_name -> google.protobuf.Timestamp
+	23, // 27: skein.v1.ListExcludedBoardsResponse.entries:type_name -> skein.v1.BoardEntry
+	23, // 28: skein.v1.ListBoardsResponse.entries:type_name -> skein.v1.BoardEntry
+	30, // 29: skein.v1.ListBlockedResponse.entries:type_name -> skein.v1.UserEntry
+	42, // 30: skein.v1.UserEntry.time:type_name -> google.protobuf.Timestamp
+	42, // 31: skein.v1.UserEntry.until:type_name -> google.protobuf.Timestamp
+	30, // 32: skein.v1.ListMutedResponse.entries:type_name -> skein.v1.UserEntry
+	16, // 33: skein.v1.ListMutualsResponse.entries:type_name -> skein.v1.FollowEntry
+	41, // 34: skein.v1.ScanFollowersRequest.board:type_name -> skein.v1.Board
+	16, // 35: skein.v1.ScanFollowersResponse.entries:type_name -> skein.v1.FollowEntry
+	41, // 36: skein.v1.BatchGetFollowCountsRequest.boards:type_name -> skein.v1.Board
+	39, // 37: skein.v1.BatchGetFollowCountsResponse.users:type_name -> skein.v1.UserFollowCounts
+	40, // 38: skein.v1.BatchGetFollowCountsResponse.boards:type_name -> skein.v1.BoardFollowCounts
+	41, // 39: skein.v1.BoardFollowCounts.board:type_name -> skein.v1.Board
+	5,  // 40: skein.v1.GraphService.CheckFollows:input_type -> skein.v1.CheckFollowsRequest
+	8,  // 41: skein.v1.GraphService.FilterFollowed:input_type -> skein.v1.FilterFollowedRequest
+	10, // 42: skein.v1.GraphService.BatchGetRelationships:input_type -> skein.v1.BatchGetRelationshipsRequest
+	14, // 43: skein.v1.GraphService.ListFollowing:input_type -> skein.v1.ListFollowingRequest
+	17, // 44: skein.v1.GraphService.ListFollowers:input_type -> skein.v1.ListFollowersRequest
+	19, // 45: skein.v1.GraphService.ListBoardFollowers:input_type -> skein.v1.ListBoardFollowersRequest
+	21, // 46: skein.v1.GraphService.ListFollowedBoards:input_type -> skein.v1.ListFollowedBoardsRequest
+	24, // 47: skein.v1.GraphService.ListExcludedBoards:input_type -> skein.v1.ListExcludedBoardsRequest
+	26, // 48: skein.v1.GraphService.ListBoards:input_type -> skein.v1.ListBoardsRequest
+	28, // 49: skein.v1.GraphService.ListBlocked:input_type -> skein.v1.ListBlockedRequest
+	31, // 50: skein.v1.GraphService.ListMuted:input_type -> skein.v1.ListMutedRequest
+	33, // 51: skein.v1.GraphService.ListMutuals:input_type -> skein.v1.ListMutualsRequest
+	35, // 52: skein.v1.GraphService.ScanFollowers:input_type -> skein.v1.ScanFollowersRequest
+	37, // 53: skein.v1.GraphService.BatchGetFollowCounts:input_type -> skein.v1.BatchGetFollowCountsRequest
+	6,  // 54: skein.v1.GraphService.CheckFollows:output_type -> skein.v1.CheckFollowsResponse
+	9,  // 55: skein.v1.GraphService.FilterFollowed:output_type -> skein.v1.FilterFollowedResponse
+	11, // 56: skein.v1.GraphService.BatchGetRelationships:output_type -> skein.v1.BatchGetRelationshipsResponse
+	15, // 57: skein.v1.GraphService.ListFollowing:output_type -> skein.v1.ListFollowingResponse
+	18, // 58: skein.v1.GraphService.ListFollowers:output_type -> skein.v1.ListFollowersResponse
+	20, // 59: skein.v1.GraphService.ListBoardFollowers:output_type -> skein.v1.ListBoardFollowersResponse
+	22, // 60: skein.v1.GraphService.ListFollowedBoards:output_type -> skein.v1.ListFollowedBoardsResponse
+	25, // 61: skein.v1.GraphService.ListExcludedBoards:output_type -> skein.v1.ListExcludedBoardsResponse
+	27, // 62: skein.v1.GraphService.ListBoards:output_type -> skein.v1.ListBoardsResponse
+	29, // 63: skein.v1.GraphService.ListBlocked:output_type -> skein.v1.ListBlockedResponse
+	32, // 64: skein.v1.GraphService.ListMuted:output_type -> skein.v1.ListMutedResponse
+	34, // 65: skein.v1.GraphService.ListMutuals:output_type -> skein.v1.ListMutualsResponse
+	36, // 66: skein.v1.GraphService.ScanFollowers:output_type -> skein.v1.ScanFollowersResponse
+	38, // 67: skein.v1.GraphService.BatchGetFollowCounts:output_type -> skein.v1.BatchGetFollowCountsResponse
+	54, // [54:68] is the sub-list for method output_type
+	40, // [40:54] is the sub-list for method input_type
+	40, // [40:40] is the sub-list for extension type_name
+	40, // [40:40] is the sub-list for extension extendee
+	0,  // [0:40] is the sub-list for field type_name
 }
 
 func init() { file_skein_v1_graph_service_proto_init() }
@@ -3277,9 +3454,9 @@ func file_skein_v1_graph_service_proto_init() {
 		(*FollowPair_TargetUserId)(nil),
 		(*FollowPair_Board)(nil),
 	}
-	file_skein_v1_graph_service_proto_msgTypes[9].OneofWrappers = []any{}
-	file_skein_v1_graph_service_proto_msgTypes[12].OneofWrappers = []any{}
-	file_skein_v1_graph_service_proto_msgTypes[30].OneofWrappers = []any{
+	file_skein_v1_graph_service_proto_msgTypes[10].OneofWrappers = []any{}
+	file_skein_v1_graph_service_proto_msgTypes[13].OneofWrappers = []any{}
+	file_skein_v1_graph_service_proto_msgTypes[31].OneofWrappers = []any{
 		(*ScanFollowersRequest_UserId)(nil),
 		(*ScanFollowersRequest_Board)(nil),
 	}
@@ -3288,8 +3465,8 @@ func file_skein_v1_graph_service_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_skein_v1_graph_service_proto_rawDesc), len(file_skein_v1_graph_service_proto_rawDesc)),
-			NumEnums:      3,
-			NumMessages:   36,
+			NumEnums:      4,
+			NumMessages:   37,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -105,7 +105,7 @@ func (w *World) randomEvent() events.Event {
 		{2, events.UserBlocked},
 		{1, events.UserUnblocked},
 		{2, events.UserMuted},
-		{2, events.RepinsHidden},
+		{3, events.FollowSettingsSet},
 		{4, events.FeedRead},
 		{6, events.Reacted},
 		{2, events.Unreacted},
@@ -161,7 +161,12 @@ func (w *World) setFields(ev *events.Event) {
 	case events.Served:
 		ev.Items = []string{w.randomItem(), w.randomItem()}
 	case events.UserFollowed, events.UserUnfollowed, events.UserBlocked, events.UserUnblocked, events.UserMuted,
-		events.UserUnmuted, events.RepinsHidden:
+		events.UserUnmuted:
 		ev.Peer = peer
+		if ev.Kind == events.UserMuted && w.random.IntN(2) == 0 {
+			ev.Until = w.cursor.LastTime + events.Micros(w.random.IntN(1_000_000_000))
+		}
+	case events.FollowSettingsSet:
+		ev.Peer, ev.Settings = peer, events.FollowSettings(w.random.IntN(int(events.AllFollowSettings)+1))
 	}
 }

@@ -32,7 +32,7 @@ type Cmd struct {
 	BoardUnfollows boardUnfollowsCmd `cmd:"" help:"Import ends of board follows: a follower, an owner and a board a row, perhaps with a time."`
 	Blocks         blocksCmd         `cmd:"" help:"Import blocks: a user and a blocked user a row, perhaps with a time."`
 	Mutes          mutesCmd          `cmd:"" help:"Import mutes: a user and a muted user a row, perhaps with a time."`
-	HiddenRepins   hiddenRepinsCmd   `cmd:"" help:"Import hidden re-pins: a user and the user whose re-pins it hides, perhaps with a time."`
+	FollowSettings followSettingsCmd `cmd:"" help:"Import settings of follows: a follower, a user and the settings that are on a row, perhaps with a time."`
 
 	Redis redisCmd `cmd:"" help:"Import from a live Redis, by a mapping of what its keys mean."`
 }
@@ -161,7 +161,7 @@ type mutesCmd struct {
 
 // Help is shown below the flags.
 func (*mutesCmd) Help() string {
-	return `Columns: user, muted [, time]. ` + importHelp
+	return `Columns: user, muted [, until, time]. ` + importHelp
 }
 
 // Run imports mutes.
@@ -169,18 +169,19 @@ func (c *mutesCmd) Run(ctx context.Context, std *command.Streams) error {
 	return c.run(ctx, std, importer.Mutes)
 }
 
-type hiddenRepinsCmd struct {
+type followSettingsCmd struct {
 	importFlags `embed:""`
 }
 
 // Help is shown below the flags.
-func (*hiddenRepinsCmd) Help() string {
-	return `Columns: user, hidden [, time]. The user no longer sees what the hidden user re-pins. ` + importHelp
+func (*followSettingsCmd) Help() string {
+	return `Columns: follower, user [, hide_repins, notify, favorite, time]. A setting is true, false or empty, and a row sets all
+three. Settings hold until an unfollow or a block that is later. ` + importHelp
 }
 
-// Run imports hidden re-pins.
-func (c *hiddenRepinsCmd) Run(ctx context.Context, std *command.Streams) error {
-	return c.run(ctx, std, importer.HiddenRepins)
+// Run imports settings of follows.
+func (c *followSettingsCmd) Run(ctx context.Context, std *command.Streams) error {
+	return c.run(ctx, std, importer.FollowSettings)
 }
 
 const importHelp = `Columns are found by their names, or given by --columns. Files may be

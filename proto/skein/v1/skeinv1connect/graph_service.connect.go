@@ -97,7 +97,7 @@ type GraphServiceClient interface {
 	ListBoards(context.Context, *connect.Request[v1.ListBoardsRequest]) (*connect.Response[v1.ListBoardsResponse], error)
 	// ListBlocked lists whom a user blocks.
 	ListBlocked(context.Context, *connect.Request[v1.ListBlockedRequest]) (*connect.Response[v1.ListBlockedResponse], error)
-	// ListMuted lists whom a user mutes.
+	// ListMuted lists whom a user mutes. Mutes that have ended are left out.
 	ListMuted(context.Context, *connect.Request[v1.ListMutedRequest]) (*connect.Response[v1.ListMutedResponse], error)
 	// ListMutuals lists the followers of a user whom the viewer follows, in the order in which the viewer
 	// followed them, newest first. It makes at most as many point reads as the viewer has followees.
@@ -330,7 +330,7 @@ type GraphServiceHandler interface {
 	ListBoards(context.Context, *connect.Request[v1.ListBoardsRequest]) (*connect.Response[v1.ListBoardsResponse], error)
 	// ListBlocked lists whom a user blocks.
 	ListBlocked(context.Context, *connect.Request[v1.ListBlockedRequest]) (*connect.Response[v1.ListBlockedResponse], error)
-	// ListMuted lists whom a user mutes.
+	// ListMuted lists whom a user mutes. Mutes that have ended are left out.
 	ListMuted(context.Context, *connect.Request[v1.ListMutedRequest]) (*connect.Response[v1.ListMutedResponse], error)
 	// ListMutuals lists the followers of a user whom the viewer follows, in the order in which the viewer
 	// followed them, newest first. It makes at most as many point reads as the viewer has followees.

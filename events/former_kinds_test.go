@@ -1,0 +1,82 @@
+package events
+
+import (
+	"encoding/hex"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+
+	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
+)
+
+// TestFormerKindsAreReadAsTheirReplacements: an envelope that a version with repins_hidden and repins_shown has written is read as
+// follow_settings_set, live events and backfills.
+func TestFormerKindsAreReadAsTheirReplacements(t *testing.T) {
+	data, err := hex.DecodeString(golden(t, "envelope-former-kinds.hex"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := NewDecoder(Cursor{}).Decode(1, 1_700_000_000_000_000, data)
+	if err != nil || len(got.Rejects) != 0 || got.Kinds != Kinds(FollowSettingsSet) {
+		t.Fatalf("expected three events of %v, got %+v, %v", FollowSettingsSet, got, err)
+	}
+
+	past := time.Date(2019, 5, 17, 8, 30, 0, 123_456_000, time.UTC)
+	expected := []Event{
+		{
+			Kind: FollowSettingsSet, Seq: 1, Time: 1_700_000_000_000_000, ID: "req-21", User: "ann", Peer: "bob",
+			Settings: SettingHideRepins,
+		},
+		{Kind: FollowSettingsSet, Seq: 1, Slot: 1, Time: 1_700_000_000_000_001, ID: "req-22", User: "ann", Peer: "bob"},
+		{
+			Kind: FollowSettingsSet, Backfill: true, Seq: 1, Slot: 2, Time: Micros(past.UnixMicro()), Source: "old-redis", Offset: 22,
+			ID: "old-21", User: "ann", Peer: "bob", Settings: SettingHideRepins,
+		},
+	}
+	if diff := cmp.Diff(expected, got.Events); diff != "" {
+		t.Errorf("events (-expected +got):\n%s", diff)
+	}
+}
+
+// TestFormerKindsAreCheckedLikeOthers: a former event that is malformed is refused, and one that is no message makes the envelope unreadable.
+func TestFormerKindsAreCheckedLikeOthers(t *testing.T) {
+	formerEvent := func(content []byte) []byte {
+		event := protowire.AppendBytes(protowire.AppendTag(nil, protowire.Number(formerRepinsHidden), protowire.BytesType), content)
+		return protowire.AppendBytes(protowire.AppendTag(nil, 3, protowire.BytesType), event)
+	}
+	ofOneself, err := proto.Marshal(&skeinv1.FollowSettingsSet{UserId: "ann", TargetUserId: "ann"})
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	for name, c := range map[string]struct {
+		content []byte
+		reason  skeinv1.Reason
+	}{
+		"of oneself": {ofOneself, skeinv1.Reason_REASON_SELF_RELATION},
+		"empty":      {nil, skeinv1.Reason_REASON_INVALID_FIELD},
+		"no message": {[]byte{0xff}, undecodableEnvelope().Reason},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, err := NewDecoder(Cursor{}).Decode(1, 1_700_000_000_000_000, formerEvent(c.content))
+			if err != nil || len(got.Events) != 0 || len(got.Rejects) != 1 || got.Rejects[0].Rejection.Reason != c.reason {
+				t.Errorf("expected one reject with %v, got %+v, %v", c.reason, got, err)
+			}
+		})
+	}
+}
+
+// TestFormerKindsCannotBePublished: only readers of the log know the former kinds.
+func TestFormerKindsCannotBePublished(t *testing.T) {
+	data := protowire.AppendBytes(protowire.AppendTag(nil, protowire.Number(formerRepinsHidden), protowire.BytesType), nil)
+	msg := &skeinv1.Event{}
+	if err := proto.Unmarshal(data, msg); err != nil {
+		t.Fatal(err)
+	}
+	if r := Validate(msg); r == nil || r.Reason != skeinv1.Reason_REASON_UNKNOWN_KIND {
+		t.Errorf("expected the reason UNKNOWN_KIND, got %v", r)
+	}
+}
