@@ -35,6 +35,10 @@ func (r asking) order() skeinv1.FeedOrder {
 	return []skeinv1.FeedOrder{skeinv1.FeedOrder_FEED_ORDER_NEWEST, skeinv1.FeedOrder_FEED_ORDER_TRENDING}[r.IntN(2)]
 }
 
+func (r asking) only() skeinv1.FollowSetting {
+	return []skeinv1.FollowSetting{0, 0, skeinv1.FollowSetting_FOLLOW_SETTING_FAVORITE, skeinv1.FollowSetting_FOLLOW_SETTING_NOTIFY}[r.IntN(4)]
+}
+
 // Question is a request of any method that reads, but not of streams, about what [Events] are about, at or after a position.
 func Question(rng *rand.Rand, at string) proto.Message {
 	r := asking{some{rng}, at}
@@ -47,7 +51,8 @@ func Question(rng *rand.Rand, at string) proto.Message {
 		return r.ofItems(k)
 	}
 	return &skeinv1.ReadFeedRequest{
-		ReaderId: r.user(), PageSize: r.size(), Order: r.order(), IncludeOwn: r.yes(), HideSeen: r.yes(), OnePerItem: r.yes(), AtLeast: r.at,
+		ReaderId: r.user(), PageSize: r.size(), Order: r.order(), IncludeOwn: r.yes(), HideSeen: r.yes(), OnePerItem: r.yes(), Only: r.only(),
+		AtLeast: r.at,
 	}
 }
 
@@ -70,7 +75,7 @@ func (r asking) ofGraph(k int) proto.Message {
 	case 4:
 		return &skeinv1.BatchGetFollowCountsRequest{UserIds: r.users(), Boards: r.boards(), AtLeast: r.at}
 	case 5:
-		return &skeinv1.ListFollowingRequest{UserId: r.user(), PageSize: r.size(), AtLeast: r.at}
+		return &skeinv1.ListFollowingRequest{UserId: r.user(), PageSize: r.size(), Only: r.only(), AtLeast: r.at}
 	case 6:
 		return &skeinv1.ListFollowersRequest{UserId: r.user(), PageSize: r.size(), AtLeast: r.at}
 	case 7:
@@ -92,14 +97,15 @@ func (r asking) ofFeed(k int) proto.Message {
 	case 12:
 		return &skeinv1.ListMutualsRequest{ViewerId: r.user(), UserId: r.user(), PageSize: r.size(), AtLeast: r.at}
 	case 13:
-		return &skeinv1.CountNewerRequest{ReaderId: r.user(), IncludeOwn: r.yes(), HideSeen: r.yes(), AtLeast: r.at}
+		return &skeinv1.CountNewerRequest{ReaderId: r.user(), IncludeOwn: r.yes(), HideSeen: r.yes(), Only: r.only(), AtLeast: r.at}
 	case 14:
 		return &skeinv1.ListPinsRequest{Target: &skeinv1.ListPinsRequest_OwnerId{OwnerId: r.user()}, PageSize: r.size(), AtLeast: r.at}
 	case 15:
 		return &skeinv1.BatchGetPinsRequest{Pins: r.pins(), AtLeast: r.at}
 	case 16:
 		return &skeinv1.ExplainPinRequest{
-			ReaderId: r.user(), Pin: r.pin(r.user()), Order: r.order(), IncludeOwn: r.yes(), HideSeen: r.yes(), OnePerItem: r.yes(), AtLeast: r.at,
+			ReaderId: r.user(), Pin: r.pin(r.user()), Order: r.order(), IncludeOwn: r.yes(), HideSeen: r.yes(), OnePerItem: r.yes(), Only: r.only(),
+			AtLeast: r.at,
 		}
 	}
 	return nil

@@ -1,6 +1,9 @@
 package inbox
 
 import (
+	"errors"
+
+	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/projections/graph"
 )
 
@@ -9,7 +12,7 @@ import (
 // [Queries.Explain] fills the set in three steps:
 //
 //  1. The pin and the relation of the reader to the owner give every reason that holds among AbsenceNotLiving, AbsenceOwnPin, AbsenceNotFollowed,
-//     AbsenceBoardExcluded, AbsenceOwnerMuted, AbsenceRepinsHidden and AbsenceBlocked.
+//     AbsenceBoardExcluded, AbsenceOwnerMuted, AbsenceRepinsHidden, AbsenceNotSelected and AbsenceBlocked.
 //  2. [Feed.HiddenItems] adds AbsenceItemHidden. It is asked about an item, so it is not asked when the pin does not live and its item is unknown.
 //  3. AbsenceNotRanked and AbsenceItemShown depend on the other pins of the feed. They are looked for only if the first two steps found nothing.
 //
@@ -30,7 +33,7 @@ const (
 	AbsenceBoardExcluded
 	// AbsenceOwnerMuted: the reader mutes the owner.
 	AbsenceOwnerMuted
-	// AbsenceRepinsHidden: the pin is a re-pin, and the reader hides the re-pins of the owner.
+	// AbsenceRepinsHidden: the pin is a re-pin, and the reader hides the re-pins of the owner, or the feed has none ([Feed.Only]).
 	AbsenceRepinsHidden
 	// AbsenceBlocked: the reader blocks the owner, or the owner blocks the reader. A block removes the follows between the two, so AbsenceNotFollowed
 	// is always given with it.
@@ -42,6 +45,8 @@ const (
 	AbsenceNotRanked
 	// AbsenceItemShown: the feed shows one entry per item, and another pin of the item is that entry. It can come with AbsenceNotRanked.
 	AbsenceItemShown
+	// AbsenceNotSelected: the owner is not among those of a feed with [Feed.Only].
+	AbsenceNotSelected
 )
 
 // absenceChecker decides whether a reader may see pins. It reads only the relation of the reader to the owner, so it can be used without
@@ -51,6 +56,8 @@ type absenceChecker struct {
 	feed  *Feed
 	// relations caches the relation of the reader to each owner met so far: a page has many pins of few owners.
 	relations map[string]ownerRelation
+	// selected caches the owners of a feed with [Feed.Only]. It is nil until it is asked for.
+	selected map[string]bool
 }
 
 // ownerRelation is what a reader has decided about an owner.
@@ -68,11 +75,24 @@ func newAbsenceChecker(q *Queries, f *Feed) absenceChecker {
 // reasons returns the reasons for which the reader does not see a living pin of an owner, or an empty set if the reader sees it. If p is
 // nil it returns the reasons that hold for all pins of the owner.
 func (c *absenceChecker) reasons(owner string, p *Pin) (reasons AbsenceReasons, err error) {
+	isRepinOfBell := c.feed.Only == events.SettingNotify && p != nil && p.Repin
 	if owner == c.feed.Reader {
-		if !c.feed.IncludeOwn {
+		switch {
+		case !c.feed.IncludeOwn:
 			reasons = AbsenceOwnPin
+		case isRepinOfBell:
+			reasons = AbsenceRepinsHidden
 		}
 		return reasons, nil
+	}
+	if c.feed.Only != 0 {
+		selected, err := c.selectedOwners()
+		if err != nil {
+			return 0, err
+		}
+		if !selected[owner] {
+			reasons |= AbsenceNotSelected
+		}
 	}
 
 	relation, cached := c.relations[owner]
@@ -87,6 +107,9 @@ func (c *absenceChecker) reasons(owner string, p *Pin) (reasons AbsenceReasons, 
 		reasons |= AbsenceOwnerMuted
 	}
 	if relation.RepinsHidden && p != nil && p.Repin {
+		reasons |= AbsenceRepinsHidden
+	}
+	if isRepinOfBell {
 		reasons |= AbsenceRepinsHidden
 	}
 	if relation.Blocked {
@@ -109,6 +132,30 @@ func (c *absenceChecker) reasons(owner string, p *Pin) (reasons AbsenceReasons, 
 		reasons |= AbsenceNotFollowed
 	}
 	return reasons, nil
+}
+
+// errSelected ends the walk over the owners of a feed with [Feed.Only] when there are enough.
+var errSelected = errors.New("inbox: enough owners are selected")
+
+// selectedOwners returns the owners of a feed with [Feed.Only].
+func (c *absenceChecker) selectedOwners() (map[string]bool, error) {
+	if c.selected != nil {
+		return c.selected, nil
+	}
+
+	selected := map[string]bool{}
+	err := c.graph.EachFolloweeWith(c.feed.Reader, c.feed.Only, func(owner string) error {
+		if len(selected) == MaxSelectedOwners {
+			return errSelected
+		}
+		selected[owner] = true
+		return nil
+	})
+	if err != nil && !errors.Is(err, errSelected) {
+		return nil, err
+	}
+	c.selected = selected
+	return selected, nil
 }
 
 // followsBoardOf reports whether the reader follows the board of a pin. If p is nil it reports whether the reader follows the owner or any

@@ -73,6 +73,10 @@ func (q *Queries) Explain(ctx context.Context, f Feed, owner, id string) (Explan
 		return explanation, err
 	}
 
+	if f.Only != 0 {
+		explanation.Delivery = DeliveryPulled // pages read outboxes only
+		return explanation, nil
+	}
 	explanation.Delivery, err = q.delivery(f.Reader, explanation.Pin)
 	return explanation, err
 }

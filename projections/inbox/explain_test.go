@@ -39,6 +39,7 @@ func absenceOf(m model.Absence) (a inbox.AbsenceReasons) {
 		{m.Excluded, inbox.AbsenceBoardExcluded},
 		{m.Muted, inbox.AbsenceOwnerMuted},
 		{m.RepinsHidden, inbox.AbsenceRepinsHidden},
+		{m.NotSelected, inbox.AbsenceNotSelected},
 		{m.Blocked, inbox.AbsenceBlocked},
 	} {
 		if r.holds {
@@ -76,6 +77,7 @@ func explainAll(t *rapid.T, s *store.Store, history []events.Event) {
 	hides := rapid.Bool().Draw(t, "hides")
 	hidden := func(item string) bool { return hides && item[0]%2 == 1 }
 	f := inbox.Feed{
+		Only:       rapid.SampledFrom([]events.FollowSettings{0, events.SettingNotify, events.SettingFavorite}).Draw(t, "only"),
 		IncludeOwn: rapid.Bool().Draw(t, "own"), OnePerItem: rapid.Bool().Draw(t, "one per item"),
 		HiddenItems: func(items []string) ([]bool, error) {
 			hide := make([]bool, len(items))
@@ -95,7 +97,11 @@ func explainAll(t *rapid.T, s *store.Store, history []events.Event) {
 			if err != nil {
 				t.Fatalf("why %v: %v", name, err)
 			}
-			reasons := absenceOf(want.Absence(f.Reader, name.owner, name.id, f.IncludeOwn))
+			absence := want.Absence(f.Reader, name.owner, name.id, f.IncludeOwn)
+			if f.Only != 0 {
+				absence = want.AbsenceWith(f.Reader, name.owner, name.id, f.IncludeOwn, f.Only)
+			}
+			reasons := absenceOf(absence)
 			if x.Pin != nil && hidden(x.Pin.Item) {
 				reasons |= inbox.AbsenceItemHidden
 			}

@@ -31,6 +31,8 @@ type feedIterator struct {
 	floor []byte
 	// belowFloor is set once the iterator has reached the floor and merges all outboxes.
 	belowFloor bool
+	// learns is set if what is merged is the whole feed below the floor, so that the inbox can learn it.
+	learns bool
 	// mergedKeys are the sort keys that were merged below the floor, from mergedFrom on without a gap, for the inbox to learn. There are
 	// at most as many as an inbox may have. mergedToEnd is set if the feed has no more.
 	mergedKeys  [][]byte
@@ -60,6 +62,9 @@ func (q *Queries) newFeedIterator(f *Feed, from []byte) (*feedIterator, error) {
 }
 
 func (w *feedIterator) start(from []byte) error {
+	if w.feed.Only != 0 {
+		return w.mergeSelected(from)
+	}
 	entries := w.readInbox()
 	if bytes.Compare(from, w.floor) >= 0 {
 		return w.continueBelowFloor(from)
@@ -95,6 +100,7 @@ func (w *feedIterator) mergeStreams(streams []*stream, from []byte) {
 // continueBelowFloor merges all outboxes that the reader follows, from a sort key at or below the floor on.
 func (w *feedIterator) continueBelowFloor(from []byte) error {
 	w.belowFloor = true
+	w.learns = w.queries.cache != nil
 	w.mergedFrom = from
 
 	var streams []*stream
@@ -118,6 +124,40 @@ func (w *feedIterator) continueBelowFloor(from []byte) error {
 	})
 	if err != nil {
 		return err
+	}
+
+	w.outboxesOpened += len(streams)
+	w.mergeStreams(streams, from)
+	return nil
+}
+
+// mergeSelected merges the outboxes of the owners of a feed with [Feed.Only], from a sort key on. The inbox is not used, because it has the pins
+// of all owners, and it learns nothing.
+func (w *feedIterator) mergeSelected(from []byte) error {
+	w.belowFloor = true
+
+	selected, err := w.checker.selectedOwners()
+	if err != nil {
+		return err
+	}
+	var streams []*stream
+	relations := graph.NewQueries(w.queries.state)
+	for owner := range selected {
+		relation, err := relations.Visibility(w.feed.Reader, owner)
+		if err != nil {
+			return err
+		}
+		if relation.Explicit {
+			streams = append(streams, w.queries.outboxStream(&w.keys, owner, nil))
+			continue
+		}
+		err = relations.EachFollowedBoardOf(w.feed.Reader, owner, func(board string) error {
+			streams = append(streams, w.queries.outboxStream(&w.keys, owner, &board))
+			return nil
+		})
+		if err != nil {
+			return err
+		}
 	}
 
 	w.outboxesOpened += len(streams)
@@ -190,7 +230,7 @@ func (w *feedIterator) visiblePin(sortKey []byte) (*Pin, error) {
 
 // recordMerged records a merged sort key, or the end of the merge (nil), for the inbox to learn when the iterator is closed.
 func (w *feedIterator) recordMerged(sortKey []byte) {
-	if !w.belowFloor || w.mergedToEnd || w.queries.cache == nil || len(w.mergedKeys) == w.queries.cache.MaxEntries {
+	if !w.learns || w.mergedToEnd || len(w.mergedKeys) == w.queries.cache.MaxEntries {
 		return
 	}
 	if sortKey == nil {
@@ -202,7 +242,7 @@ func (w *feedIterator) recordMerged(sortKey []byte) {
 
 // close ends the iteration and returns its first error. If there was none, the inbox learns what was merged below the floor.
 func (w *feedIterator) close() error {
-	if err := w.merge.close(); err != nil || !w.belowFloor || w.queries.cache == nil {
+	if err := w.merge.close(); err != nil || !w.learns {
 		return err
 	}
 	if w.queries.isIncomplete() {

@@ -149,6 +149,13 @@ func compare(t fataler, s *store.Store, history []events.Event) {
 				"feed of %s, own %v, one per item", reader, own)
 			same(pages(t, q, inbox.Feed{Reader: reader, IncludeOwn: own, UnreadOnly: true}, 2), pins(model.After(want.Read(reader), feed), nil),
 				"unread of %s, own %v", reader, own)
+			for _, only := range []events.FollowSettings{events.SettingFavorite, events.SettingNotify} {
+				feed := want.FeedWith(reader, own, only)
+				selected := inbox.Feed{Reader: reader, IncludeOwn: own, Only: only}
+				same(pages(t, q, selected, 2), pins(feed, nil), "feed of %s, own %v, only %b", reader, own, only)
+				selected.UnreadOnly = true
+				same(pages(t, q, selected, 2), pins(model.After(want.Read(reader), feed), nil), "unread of %s, own %v, only %b", reader, own, only)
+			}
 			for _, ranked := range []int{3, 1000} {
 				trending := want.TrendingFeed(reader, own, ranked, score)
 				same(pages(t, q, byHeat(inbox.Feed{Reader: reader, IncludeOwn: own}, ranked, v.Cursor(), history), 2), pins(trending, heats),
@@ -231,6 +238,9 @@ func tell(history []events.Event) string {
 		}
 		fmt.Fprintf(&b, " at %d user=%s peer=%s board=%q pin=%s item=%s repin=%s/%s\n", ev.Time-histories.Start, ev.User, ev.Peer,
 			ev.Board, ev.Pin, ev.Item, ev.RepinUser, ev.RepinPin)
+		if ev.Settings != 0 || ev.Until != 0 {
+			fmt.Fprintf(&b, "\tsettings=%b until=%d\n", ev.Settings, ev.Until-histories.Start)
+		}
 	}
 	return b.String()
 }

@@ -40,8 +40,14 @@ func (q *Queries) readNewest(ctx context.Context, f *Feed, after PageCursor, n i
 	if page.ReadMarker, err = readMarker(q.state, f.Reader); err != nil {
 		return Page{}, err
 	}
-	if f.UnreadOnly && page.ReadMarker > 0 {
-		bound = appendNewestFirst(nil, page.ReadMarker)
+	if f.UnreadOnly {
+		marker, err := q.unreadMarker(f)
+		if err != nil {
+			return Page{}, err
+		}
+		if marker > 0 {
+			bound = appendNewestFirst(nil, marker)
+		}
 	}
 
 	var lastSortKey []byte

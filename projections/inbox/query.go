@@ -59,10 +59,13 @@ type Feed struct {
 	IncludeOwn bool
 	// OnePerItem shows only the first pin of each item. Each page must then read again what the earlier pages of the session have read.
 	OnePerItem bool
+	// Only shows only the pins of the [MaxSelectedOwners] owners whose follows had this setting set last, which is notify or favorite. With
+	// notify, the feed of the bell, re-pins are left out. 0 shows the pins of all owners whom the reader follows.
+	Only events.FollowSettings
 	// NewerThan shows only what is newer than the page that returned this cursor as its Top. nil shows everything. NewerThan is valid in the
 	// order Newest only.
 	NewerThan PageCursor
-	// UnreadOnly shows only what is newer than the reader's read marker. It is valid in the order Newest only, and not together with NewerThan.
+	// UnreadOnly shows only what is newer than the marker of the feed ([Queries.unreadMarker]). It is valid in the order Newest only, and not together with NewerThan.
 	UnreadOnly bool
 	// Heat has the scores for the order Trending.
 	Heat Heat
@@ -71,6 +74,9 @@ type Feed struct {
 	// HiddenItems reports for each of the given items whether its pins are to be left out. A nil function, or a nil result, hides nothing.
 	HiddenItems func(items []string) (hide []bool, err error)
 }
+
+// MaxSelectedOwners is how many owners a feed with [Feed.Only] has. It bounds how many outboxes a page merges.
+const MaxSelectedOwners = 500
 
 // Page is a page of a feed.
 type Page struct {
@@ -155,6 +161,11 @@ func (q *Queries) Feed(ctx context.Context, f Feed, after PageCursor, n int) (Pa
 		return q.readTrending(ctx, &f, after, n)
 	}
 	return q.readNewest(ctx, &f, after, n)
+}
+
+// FirstMuteEnd returns the earliest time at which one of the mutes of a reader that still hold ends by itself, or 0 if none does.
+func (q *Queries) FirstMuteEnd(reader string) (events.Micros, error) {
+	return graph.NewQueries(q.state).FirstMuteEnd(reader)
 }
 
 // EachOwner calls do with every owner, other than the reader, whose pins may be in the reader's feed. It may name an owner more than once. It

@@ -16,6 +16,13 @@ func readMarker(r projections.Reader, reader string) (events.Micros, error) {
 	return decodeReadMarker(row)
 }
 
+// unreadMarker returns the time up to which nothing of a feed with [Feed.UnreadOnly] is shown, or 0 if there is none. It is the read marker of the
+// reader. The badge of the bell, a feed with [Feed.Only], will count from a marker of its own once the reader has one: this is the place to
+// choose it.
+func (q *Queries) unreadMarker(f *Feed) (events.Micros, error) {
+	return readMarker(q.state, f.Reader)
+}
+
 func decodeReadMarker(row []byte) (events.Micros, error) {
 	read, n := binary.Uvarint(row)
 	if n != len(row) || read == 0 {

@@ -21,6 +21,7 @@ type counting interface {
 	GetHideSeen() bool
 	GetOnePerItem() bool
 	GetIgnoreServed() bool
+	GetOnly() skeinv1.FollowSetting
 }
 
 // refreshOf is the call of ReadFeed whose page is counted.
@@ -28,6 +29,7 @@ func refreshOf(req counting) *skeinv1.ReadFeedRequest {
 	return &skeinv1.ReadFeedRequest{
 		ReaderId: req.GetReaderId(), PageSize: countedMost, Start: &skeinv1.ReadFeedRequest_NewerThan{NewerThan: req.GetNewerThan()},
 		IncludeOwn: req.GetIncludeOwn(), HideSeen: req.GetHideSeen(), OnePerItem: req.GetOnePerItem(), IgnoreServed: req.GetIgnoreServed(),
+		Only: req.GetOnly(),
 	}
 }
 

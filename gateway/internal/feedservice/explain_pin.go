@@ -17,7 +17,7 @@ import (
 func readOf(req *skeinv1.ExplainPinRequest) *skeinv1.ReadFeedRequest {
 	return &skeinv1.ReadFeedRequest{
 		ReaderId: req.GetReaderId(), Order: req.GetOrder(), IncludeOwn: req.GetIncludeOwn(), HideSeen: req.GetHideSeen(),
-		OnePerItem: req.GetOnePerItem(), IgnoreServed: req.GetIgnoreServed(),
+		OnePerItem: req.GetOnePerItem(), IgnoreServed: req.GetIgnoreServed(), Only: req.GetOnly(),
 	}
 }
 
@@ -118,6 +118,7 @@ var absences = []struct {
 	{inbox.AbsenceNotRanked, skeinv1.AbsenceReason_ABSENCE_REASON_NOT_RANKED},
 	{inbox.AbsenceItemShown, skeinv1.AbsenceReason_ABSENCE_REASON_ITEM_SHOWN},
 	{inbox.AbsenceRepinsHidden, skeinv1.AbsenceReason_ABSENCE_REASON_REPINS_HIDDEN},
+	{inbox.AbsenceNotSelected, skeinv1.AbsenceReason_ABSENCE_REASON_NOT_SELECTED},
 }
 
 var deliveries = map[inbox.Delivery]skeinv1.PinDelivery{

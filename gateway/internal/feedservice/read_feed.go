@@ -8,6 +8,7 @@ import (
 
 	"github.com/skein-feed/skein/gateway/internal/apierror"
 	"github.com/skein-feed/skein/gateway/internal/call"
+	"github.com/skein-feed/skein/gateway/internal/graphservice"
 	"github.com/skein-feed/skein/gateway/internal/request"
 	"github.com/skein-feed/skein/gateway/internal/views"
 	"github.com/skein-feed/skein/gateway/pagetoken"
@@ -38,7 +39,9 @@ func ValidateReadFeed(c *request.Checker, req *skeinv1.ReadFeedRequest) {
 
 // feedOf names the feed that a request is about.
 func feedOf(req *skeinv1.ReadFeedRequest) inbox.Feed {
-	f := inbox.Feed{Reader: req.GetReaderId(), IncludeOwn: req.GetIncludeOwn(), OnePerItem: req.GetOnePerItem()}
+	f := inbox.Feed{
+		Reader: req.GetReaderId(), IncludeOwn: req.GetIncludeOwn(), OnePerItem: req.GetOnePerItem(), Only: graphservice.SettingOf(req.GetOnly()),
+	}
 	if req.GetOrder() == skeinv1.FeedOrder_FEED_ORDER_TRENDING {
 		f.Order = inbox.Trending
 	}
@@ -53,6 +56,8 @@ func FeedListID(kind byte, f inbox.Feed, req *skeinv1.ReadFeedRequest) pagetoken
 			options |= 1 << i
 		}
 	}
+	// The settings are above the other options.
+	options |= byte(f.Only) << 5
 	return pagetoken.NewListID(kind, f.Reader, string([]byte{options}))
 }
 

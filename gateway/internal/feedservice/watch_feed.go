@@ -135,6 +135,11 @@ func (f *feedWatcher) countHere(ctx context.Context, atLeast string, first bool)
 			Count: call.Count(int64(len(page.Pins))), More: page.Next != nil, Completeness: hidden.completeness(r), Position: r.Position,
 			ReadTime: readTime(page), NewestToken: f.s.Keys.Sign(pagetoken.Token{List: newest, Position: r.At, Cursor: page.Top}),
 		}
+		end, err := r.FirstMuteEnd(reader)
+		if err != nil {
+			return err
+		}
+		f.WakeAt(end)
 		if !first {
 			return nil
 		}

@@ -19,5 +19,5 @@
 // the first view contains every event that was processed before the watcher entered. The set of followed users grows only by events that name both
 // users, and the follower adds the new owner before it processes later events. Owners whom the reader no longer follows stay in the set, and only
 // cause needless wake-ups. Seen items leave the window in which they count when a month of the log ends, so a new month wakes all watchers that hide
-// seen items.
+// seen items. A mute may end by itself: a watcher says at which log time the first one of its reader does, and is woken then.
 package feedwatch

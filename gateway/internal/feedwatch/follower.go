@@ -27,6 +27,8 @@ type follower struct {
 	watcherCount int
 	// month is the month of the last envelope that was read.
 	month int
+	// now is the log time up to which watchers were woken. all.mu guards it.
+	now events.Micros
 	// err says why the follower ended. It is set before failed is closed.
 	err error
 	// failed is closed when the follower has ended, and ended when its goroutine is done.
@@ -94,11 +96,19 @@ func (f *follower) dispatchEnvelopes(envs []*events.Envelope) {
 		c.newMonth = true
 	}
 
-	if !c.everything && !c.newMonth && len(c.owners) == 0 {
+	// A mute ends when the log time reaches its end, whatever the event is about.
+	f.now = envs[len(envs)-1].Cursor.LastTime
+	muteEnds := f.all.endsMute(f.now)
+
+	if !c.everything && !c.newMonth && !muteEnds && len(c.owners) == 0 {
 		return
 	}
 	for _, watchers := range f.all.byReader {
 		for _, w := range watchers {
+			if w.muteEnd != 0 && w.muteEnd <= f.now {
+				w.muteEnd = 0
+				w.signal()
+			}
 			if c.everything || c.newMonth && w.hidesSeen || c.containsAny(w.owners) {
 				w.signal()
 			}
@@ -137,6 +147,18 @@ func (a *Watchers) dispatchEvent(ev *events.Event, c *stepChanges) {
 		// The end of an import, or a topic of a later version.
 		c.everything = true
 	}
+}
+
+// endsMute reports whether a mute of the reader of any watcher has ended at a log time. a.mu must be held.
+func (a *Watchers) endsMute(now events.Micros) bool {
+	for _, watchers := range a.byReader {
+		for _, w := range watchers {
+			if w.muteEnd != 0 && w.muteEnd <= now {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // addFollowedOwner wakes the watchers of a reader whose relation to owner has changed, and adds the owner, whom the reader may follow now. a.mu must

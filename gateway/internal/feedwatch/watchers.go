@@ -46,6 +46,9 @@ type Watcher struct {
 	// wake has room for one wake-up. More of them before it is read count as one.
 	wake     chan struct{}
 	follower *follower
+	// muteEnd is the first log time at which a mute of the reader ends by itself and adds pins to the feed; 0 means that none does. Guarded by
+	// all.mu.
+	muteEnd events.Micros
 	// owners has the hash of each owner whose pins may be in the feed, without duplicates. all.mu guards it.
 	owners []uint32
 }
@@ -127,6 +130,18 @@ func (w *Watcher) Follow(owners func(add func(owner string) error) error) error 
 	// A copy without spare capacity, because there may be thousands of watchers.
 	w.owners = slices.Clone(slices.Compact(hashes))
 	return err
+}
+
+// WakeAt has the watcher woken once the log time is at least at, which is 0 for never. A later call replaces the time.
+func (w *Watcher) WakeAt(at events.Micros) {
+	w.all.mu.Lock()
+	defer w.all.mu.Unlock()
+	w.muteEnd = at
+	// The log may have passed the time since the view was opened by which the caller knows it.
+	if at != 0 && at <= w.follower.now {
+		w.muteEnd = 0
+		w.signal()
+	}
 }
 
 // Changed returns a channel that delivers a value after the feed may have changed.

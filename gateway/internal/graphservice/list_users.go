@@ -3,6 +3,7 @@ package graphservice
 import (
 	"context"
 
+	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/gateway/internal/apierror"
 	"github.com/skein-feed/skein/gateway/internal/call"
 	"github.com/skein-feed/skein/gateway/internal/request"
@@ -42,10 +43,10 @@ func (s *Service) ListFollowing(
 	ctx context.Context, req *skeinv1.ListFollowingRequest, x *call.Info,
 ) (*skeinv1.ListFollowingResponse, error) {
 	kind := byKind(req.GetKind(), graph.Following, graph.FollowingExplicit, graph.FollowingImplicit)
-	switch req.GetOnly() {
-	case skeinv1.FollowSetting_FOLLOW_SETTING_FAVORITE:
+	switch SettingOf(req.GetOnly()) {
+	case events.SettingFavorite:
 		kind = graph.Favorites
-	case skeinv1.FollowSetting_FOLLOW_SETTING_NOTIFY:
+	case events.SettingNotify:
 		kind = graph.Notifying
 	}
 	p, err := s.page(ctx, graph.List{Kind: kind, User: req.GetUserId()}, req, x)

@@ -103,6 +103,18 @@ func FollowSettingsOf(s events.FollowSettings) *skeinv1.FollowSettings {
 	}
 }
 
+// SettingOf returns the setting by which a request chooses follows, or 0 if it chooses none.
+func SettingOf(only skeinv1.FollowSetting) events.FollowSettings {
+	switch only {
+	case skeinv1.FollowSetting_FOLLOW_SETTING_FAVORITE:
+		return events.SettingFavorite
+	case skeinv1.FollowSetting_FOLLOW_SETTING_NOTIFY:
+		return events.SettingNotify
+	default:
+		return 0
+	}
+}
+
 func userEntries(entries []graph.Entry) []*skeinv1.UserEntry {
 	out, times := make([]*skeinv1.UserEntry, len(entries)), call.NewTimes(len(entries))
 	for i, e := range entries {

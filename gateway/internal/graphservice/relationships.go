@@ -3,6 +3,8 @@ package graphservice
 import (
 	"context"
 
+	"google.golang.org/protobuf/types/known/timestamppb"
+
 	"github.com/skein-feed/skein/gateway/internal/call"
 	"github.com/skein-feed/skein/gateway/internal/request"
 	"github.com/skein-feed/skein/projections/graph"
@@ -45,7 +47,7 @@ func (s *Service) BatchGetRelationships(
 			Settings: FollowSettingsOf(rel.Settings),
 		}
 		if rel.MuteUntil != 0 {
-			res.Relationships[i].MuteUntil = times.Of(rel.MuteUntil)
+			res.Relationships[i].MuteUntil = timestamppb.New(rel.MuteUntil.Time())
 		}
 		if rel.Following.Kind != graph.None {
 			res.Relationships[i].FollowTime = times.Of(rel.Following.Since)

@@ -112,6 +112,20 @@ func (g *Graph) Feed(reader string, own bool) []Pin {
 	return newest(list)
 }
 
+// selected reports whether an owner is among those of [Graph.FeedWith].
+func (g *Graph) selected(reader, owner string, only events.FollowSettings) bool {
+	list := g.With(reader, only)
+	list = list[:min(len(list), 500)]
+	return slices.ContainsFunc(list, func(e Entry) bool { return e.User == owner })
+}
+
+// FeedWith lists the pins of [Graph.Feed] of the 500 owners whose follows had a setting set last. With notify, it leaves out re-pins.
+func (g *Graph) FeedWith(reader string, own bool, only events.FollowSettings) []Pin {
+	return slices.DeleteFunc(g.Feed(reader, own), func(p Pin) bool {
+		return p.Owner != reader && !g.selected(reader, p.Owner, only) || only == events.SettingNotify && p.Repin
+	})
+}
+
 // Read reports up to when a reader has read the feed: the latest time that was said since the user was last deleted, none of them after the
 // event that said so; 0 means never.
 func (g *Graph) Read(reader string) (at events.Micros) {
@@ -171,7 +185,21 @@ func OnePerItem(list []Pin) []Pin {
 
 // Absence is what keeps a pin out of [Graph.Feed], all that holds. Of a pin that does not live NotFollowed means that the reader follows
 // its owner in no way.
-type Absence struct{ NotLiving, Own, NotFollowed, Excluded, Muted, RepinsHidden, Blocked bool }
+type Absence struct{ NotLiving, Own, NotFollowed, Excluded, Muted, RepinsHidden, Blocked, NotSelected bool }
+
+// AbsenceWith reports what keeps a pin out of [Graph.FeedWith].
+func (g *Graph) AbsenceWith(reader, owner, id string, own bool, only events.FollowSettings) Absence {
+	a := g.Absence(reader, owner, id, own)
+	pin, lives := living(g.owned[owner], id)
+	isRepinOfBell := lives && pin.Repin && only == events.SettingNotify
+	if owner == reader {
+		a.RepinsHidden = own && isRepinOfBell
+		return a
+	}
+	a.NotSelected = !g.selected(reader, owner, only)
+	a.RepinsHidden = a.RepinsHidden || isRepinOfBell
+	return a
+}
 
 // Absence reports what keeps a pin out of the feed of a reader.
 func (g *Graph) Absence(reader, owner, id string, own bool) (a Absence) {
