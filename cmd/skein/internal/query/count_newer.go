@@ -17,6 +17,7 @@ type countFlags struct {
 	HideSeen     bool   `help:"Leave out what the reader has played or was served, as query seen does."`
 	IgnoreServed bool   `help:"With --hide-seen, look at plays only."`
 	OnePerItem   bool   `help:"Each item once."`
+	Only         string `help:"Only pins of users whose follow has a setting, or of all: ${enum}." enum:"all,favorite,notify" default:"all"`
 }
 
 type countNewerCmd struct {
@@ -27,7 +28,7 @@ type countNewerCmd struct {
 func (c *countNewerCmd) Run(ctx context.Context, q *Cmd, std *command.Streams) error {
 	res, err := command.Call(ctx, &q.ClientFlags, q.Client().Feed().CountNewer, &skeinv1.CountNewerRequest{
 		ReaderId: c.Reader, NewerThan: c.NewerThan, IncludeOwn: c.IncludeOwn, HideSeen: c.HideSeen, OnePerItem: c.OnePerItem,
-		IgnoreServed: c.IgnoreServed, AtLeast: q.AtLeast,
+		IgnoreServed: c.IgnoreServed, Only: followSettings[c.Only], AtLeast: q.AtLeast,
 	})
 	if err != nil {
 		return err
@@ -50,7 +51,7 @@ func (c *watchFeedCmd) Run(ctx context.Context, q *Cmd, std *command.Streams) er
 	}
 	req := &skeinv1.WatchFeedRequest{
 		ReaderId: c.Reader, NewerThan: c.NewerThan, IncludeOwn: c.IncludeOwn, HideSeen: c.HideSeen, OnePerItem: c.OnePerItem,
-		IgnoreServed: c.IgnoreServed, AtLeast: q.AtLeast,
+		IgnoreServed: c.IgnoreServed, Only: followSettings[c.Only], AtLeast: q.AtLeast,
 	}
 	numbers := uint64(0)
 	for m, err := range api.WatchFeed(ctx, req, client.StreamOptions{RetryFor: command.ReconnectFor}) {

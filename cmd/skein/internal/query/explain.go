@@ -17,6 +17,7 @@ type explainCmd struct {
 	HideSeen     bool   `help:"The feed leaves out what the reader has played or was served."`
 	IgnoreServed bool   `help:"With --hide-seen, the feed looks at plays only."`
 	OnePerItem   bool   `help:"The feed has each item once."`
+	Only         string `help:"The feed has only pins of users whose follow has a setting, or of all: ${enum}." enum:"all,favorite,notify" default:"all"`
 }
 
 // Run calls ExplainPin.
@@ -27,7 +28,7 @@ func (c *explainCmd) Run(ctx context.Context, q *Cmd, std *command.Streams) erro
 	}
 	res, err := command.Call(ctx, &q.ClientFlags, q.Client().Feed().ExplainPin, &skeinv1.ExplainPinRequest{
 		ReaderId: c.Reader, Pin: pin, Order: feedOrders[c.Order], IncludeOwn: c.IncludeOwn, HideSeen: c.HideSeen,
-		IgnoreServed: c.IgnoreServed, OnePerItem: c.OnePerItem, AtLeast: q.AtLeast,
+		IgnoreServed: c.IgnoreServed, OnePerItem: c.OnePerItem, Only: followSettings[c.Only], AtLeast: q.AtLeast,
 	})
 	if err != nil {
 		return err

@@ -14,6 +14,7 @@ type feedCmd struct {
 	HideSeen     bool   `help:"Leave out what the reader has played or was served, as query seen does."`
 	IgnoreServed bool   `help:"With --hide-seen, look at plays only."`
 	OnePerItem   bool   `help:"Each item once, by the first of its pins."`
+	Only         string `help:"Only pins of users whose follow has a setting, or of all: ${enum}." enum:"all,favorite,notify" default:"all"`
 
 	PageSize  int32  `help:"Entries a page; 0 means 20, at most 200." default:"0"`
 	PageToken string `help:"Begin where an earlier page ended." placeholder:"TOKEN" xor:"start"`
@@ -55,7 +56,7 @@ func (c *feedCmd) request(q *Cmd) func(size int32, token string) *skeinv1.ReadFe
 	return func(size int32, token string) *skeinv1.ReadFeedRequest {
 		req := &skeinv1.ReadFeedRequest{
 			ReaderId: c.Reader, PageSize: size, Order: feedOrders[c.Order], IncludeOwn: c.IncludeOwn, HideSeen: c.HideSeen,
-			IgnoreServed: c.IgnoreServed, OnePerItem: c.OnePerItem, AtLeast: q.AtLeast,
+			IgnoreServed: c.IgnoreServed, OnePerItem: c.OnePerItem, Only: followSettings[c.Only], AtLeast: q.AtLeast,
 		}
 		switch {
 		case token != "":

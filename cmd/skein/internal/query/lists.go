@@ -3,6 +3,7 @@ package query
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	"connectrpc.com/connect"
 
@@ -88,6 +89,34 @@ func followRows(entries []*skeinv1.FollowEntry) [][]string {
 	return rows
 }
 
+// settingRows are followRows with the settings of the follows.
+func settingRows(entries []*skeinv1.FollowEntry) [][]string {
+	rows := followRows(entries)
+	for i, e := range entries {
+		rows[i] = append(rows[i], settingsText(e.GetSettings()))
+	}
+	return rows
+}
+
+// settingsText names the settings of a follow that are on.
+func settingsText(s *skeinv1.FollowSettings) string {
+	var names []string
+	for _, setting := range []struct {
+		on   bool
+		name string
+	}{
+		{s.GetHideRepins(), "hide-repins"}, {s.GetNotify(), "notify"}, {s.GetFavorite(), "favorite"},
+	} {
+		if setting.on {
+			names = append(names, setting.name)
+		}
+	}
+	if len(names) == 0 {
+		return "-"
+	}
+	return strings.Join(names, ",")
+}
+
 func userRows(entries []*skeinv1.UserEntry) [][]string {
 	var rows [][]string
 	for _, e := range entries {
@@ -104,7 +133,16 @@ func (q *Cmd) boardRows(entries []*skeinv1.BoardEntry) [][]string {
 	return rows
 }
 
-var followHeader = []string{"USER", "KIND", "SINCE"}
+var (
+	followHeader  = []string{"USER", "KIND", "SINCE"}
+	settingHeader = []string{"USER", "KIND", "SINCE", "SETTINGS"}
+)
+
+// followSettings are the settings by which feeds and lists can be chosen.
+var followSettings = map[string]skeinv1.FollowSetting{
+	"all": skeinv1.FollowSetting_FOLLOW_SETTING_UNSPECIFIED, "favorite": skeinv1.FollowSetting_FOLLOW_SETTING_FAVORITE,
+	"notify": skeinv1.FollowSetting_FOLLOW_SETTING_NOTIFY,
+}
 
 var followKinds = map[string]*skeinv1.FollowKind{
 	"any": nil, "explicit": skeinv1.FollowKind_FOLLOW_KIND_EXPLICIT.Enum(),
@@ -114,6 +152,7 @@ var followKinds = map[string]*skeinv1.FollowKind{
 type followingCmd struct {
 	User      string `arg:"" help:"Whose followees."`
 	Kind      string `help:"Which: ${enum}." enum:"any,explicit,implicit" default:"any"`
+	Only      string `help:"Only follows with a setting, the one that was set last first, or all: ${enum}." enum:"all,favorite,notify" default:"all"`
 	pageFlags `embed:""`
 }
 
@@ -122,10 +161,10 @@ func (c *followingCmd) Run(ctx context.Context, q *Cmd, std *command.Streams) er
 	return list(ctx, q, std, &c.pageFlags, q.Client().Graph().ListFollowing,
 		func(size int32, token string) *skeinv1.ListFollowingRequest {
 			return &skeinv1.ListFollowingRequest{
-				UserId: c.User, Kind: followKinds[c.Kind], PageSize: size, PageToken: token, AtLeast: q.AtLeast,
+				UserId: c.User, Kind: followKinds[c.Kind], Only: followSettings[c.Only], PageSize: size, PageToken: token, AtLeast: q.AtLeast,
 			}
 		},
-		followHeader, func(res *skeinv1.ListFollowingResponse) [][]string { return followRows(res.GetEntries()) })
+		settingHeader, func(res *skeinv1.ListFollowingResponse) [][]string { return settingRows(res.GetEntries()) })
 }
 
 type followersCmd struct {
@@ -249,8 +288,18 @@ func (c *mutedCmd) Run(ctx context.Context, q *Cmd, std *command.Streams) error 
 		func(size int32, token string) *skeinv1.ListMutedRequest {
 			return &skeinv1.ListMutedRequest{UserId: c.User, PageSize: size, PageToken: token, AtLeast: q.AtLeast}
 		},
-		[]string{"USER", "SINCE"},
-		func(res *skeinv1.ListMutedResponse) [][]string { return userRows(res.GetEntries()) })
+		[]string{"USER", "SINCE", "UNTIL"},
+		func(res *skeinv1.ListMutedResponse) [][]string {
+			rows := userRows(res.GetEntries())
+			for i, e := range res.GetEntries() {
+				until := "-"
+				if e.GetUntil() != nil {
+					until = command.TimeText(e.GetUntil())
+				}
+				rows[i] = append(rows[i], until)
+			}
+			return rows
+		})
 }
 
 type mutualsCmd struct {
@@ -267,7 +316,7 @@ func (c *mutualsCmd) Run(ctx context.Context, q *Cmd, std *command.Streams) erro
 				ViewerId: c.Viewer, UserId: c.User, PageSize: size, PageToken: token, AtLeast: q.AtLeast,
 			}
 		},
-		followHeader, func(res *skeinv1.ListMutualsResponse) [][]string { return followRows(res.GetEntries()) })
+		settingHeader, func(res *skeinv1.ListMutualsResponse) [][]string { return settingRows(res.GetEntries()) })
 }
 
 type scanCmd struct {

@@ -14,7 +14,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file skein/v1/graph_service.proto.
  */
 export const file_skein_v1_graph_service: GenFile = /*@__PURE__*/
-  fileDesc("Chxza2Vpbi92MS9ncmFwaF9zZXJ2aWNlLnByb3RvEghza2Vpbi52MSJjCgpGb2xsb3dQYWlyEg8KB3VzZXJfaWQYASABKAkSGAoOdGFyZ2V0X3VzZXJfaWQYAiABKAlIABIgCgVib2FyZBgDIAEoCzIPLnNrZWluLnYxLkJvYXJkSABCCAoGdGFyZ2V0ImMKE0NoZWNrRm9sbG93c1JlcXVlc3QSIwoFcGFpcnMYASADKAsyFC5za2Vpbi52MS5Gb2xsb3dQYWlyEhUKDWluY2x1ZGVfdGltZXMYAiABKAgSEAoIYXRfbGVhc3QYAyABKAkieQoUQ2hlY2tGb2xsb3dzUmVzcG9uc2USIwoFa2luZHMYASADKA4yFC5za2Vpbi52MS5Gb2xsb3dLaW5kEioKDGZvbGxvd190aW1lcxgCIAMoCzIULnNrZWluLnYxLkZvbGxvd1RpbWUSEAoIcG9zaXRpb24YAyABKAkiNgoKRm9sbG93VGltZRIoCgR0aW1lGAEgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcCKdAQoVRmlsdGVyRm9sbG93ZWRSZXF1ZXN0EhEKCXZpZXdlcl9pZBgBIAEoCRIQCgh1c2VyX2lkcxgCIAMoCRIfCgZib2FyZHMYAyADKAsyDy5za2Vpbi52MS5Cb2FyZBIsCglkaXJlY3Rpb24YBCABKA4yGS5za2Vpbi52MS5Gb2xsb3dEaXJlY3Rpb24SEAoIYXRfbGVhc3QYBSABKAkiOwoWRmlsdGVyRm9sbG93ZWRSZXNwb25zZRIPCgdpbmRleGVzGAEgAygNEhAKCHBvc2l0aW9uGAIgASgJIlUKHEJhdGNoR2V0UmVsYXRpb25zaGlwc1JlcXVlc3QSEQoJdmlld2VyX2lkGAEgASgJEhAKCHVzZXJfaWRzGAIgAygJEhAKCGF0X2xlYXN0GAMgASgJImAKHUJhdGNoR2V0UmVsYXRpb25zaGlwc1Jlc3BvbnNlEi0KDXJlbGF0aW9uc2hpcHMYASADKAsyFi5za2Vpbi52MS5SZWxhdGlvbnNoaXASEAoIcG9zaXRpb24YAiABKAki8QEKDFJlbGF0aW9uc2hpcBIPCgd1c2VyX2lkGAEgASgJEicKCWZvbGxvd2luZxgCIAEoDjIULnNrZWluLnYxLkZvbGxvd0tpbmQSKQoLZm9sbG93ZWRfYnkYAyABKA4yFC5za2Vpbi52MS5Gb2xsb3dLaW5kEhAKCGJsb2NraW5nGAQgASgIEhIKCmJsb2NrZWRfYnkYBSABKAgSDgoGbXV0aW5nGAYgASgIEi8KC2ZvbGxvd190aW1lGAcgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIVCg1oaWRpbmdfcmVwaW5zGAggASgIIpIBChRMaXN0Rm9sbG93aW5nUmVxdWVzdBIPCgd1c2VyX2lkGAEgASgJEicKBGtpbmQYAiABKA4yFC5za2Vpbi52MS5Gb2xsb3dLaW5kSACIAQESEQoJcGFnZV9zaXplGAMgASgFEhIKCnBhZ2VfdG9rZW4YBCABKAkSEAoIYXRfbGVhc3QYBSABKAlCBwoFX2tpbmQifgoVTGlzdEZvbGxvd2luZ1Jlc3BvbnNlEiYKB2VudHJpZXMYASADKAsyFS5za2Vpbi52MS5Gb2xsb3dFbnRyeRIXCg9uZXh0X3BhZ2VfdG9rZW4YAiABKAkSEgoKdG90YWxfc2l6ZRgDIAEoDRIQCghwb3NpdGlvbhgEIAEoCSJzCgtGb2xsb3dFbnRyeRIPCgd1c2VyX2lkGAEgASgJEiIKBGtpbmQYAiABKA4yFC5za2Vpbi52MS5Gb2xsb3dLaW5kEi8KC2ZvbGxvd190aW1lGAMgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcCKSAQoUTGlzdEZvbGxvd2Vyc1JlcXVlc3QSDwoHdXNlcl9pZBgBIAEoCRInCgRraW5kGAIgASgOMhQuc2tlaW4udjEuRm9sbG93S2luZEgAiAEBEhEKCXBhZ2Vfc2l6ZRgDIAEoBRISCgpwYWdlX3Rva2VuGAQgASgJEhAKCGF0X2xlYXN0GAUgASgJQgcKBV9raW5kIn4KFUxpc3RGb2xsb3dlcnNSZXNwb25zZRImCgdlbnRyaWVzGAEgAygLMhUuc2tlaW4udjEuRm9sbG93RW50cnkSFwoPbmV4dF9wYWdlX3Rva2VuGAIgASgJEhIKCnRvdGFsX3NpemUYAyABKA0SEAoIcG9zaXRpb24YBCABKAkinwEKGUxpc3RCb2FyZEZvbGxvd2Vyc1JlcXVlc3QSHgoFYm9hcmQYASABKAsyDy5za2Vpbi52MS5Cb2FyZBIpCgRraW5kGAIgASgOMhsuc2tlaW4udjEuQm9hcmRGb2xsb3dlcktpbmQSEQoJcGFnZV9zaXplGAMgASgFEhIKCnBhZ2VfdG9rZW4YBCABKAkSEAoIYXRfbGVhc3QYBSABKAkigwEKGkxpc3RCb2FyZEZvbGxvd2Vyc1Jlc3BvbnNlEiYKB2VudHJpZXMYASADKAsyFS5za2Vpbi52MS5Gb2xsb3dFbnRyeRIXCg9uZXh0X3BhZ2VfdG9rZW4YAiABKAkSEgoKdG90YWxfc2l6ZRgDIAEoDRIQCghwb3NpdGlvbhgEIAEoCSJlChlMaXN0Rm9sbG93ZWRCb2FyZHNSZXF1ZXN0Eg8KB3VzZXJfaWQYASABKAkSEQoJcGFnZV9zaXplGAIgASgFEhIKCnBhZ2VfdG9rZW4YAyABKAkSEAoIYXRfbGVhc3QYBCABKAkiggEKGkxpc3RGb2xsb3dlZEJvYXJkc1Jlc3BvbnNlEiUKB2VudHJpZXMYASADKAsyFC5za2Vpbi52MS5Cb2FyZEVudHJ5EhcKD25leHRfcGFnZV90b2tlbhgCIAEoCRISCgp0b3RhbF9zaXplGAMgASgNEhAKCHBvc2l0aW9uGAQgASgJImUKCkJvYXJkRW50cnkSHgoFYm9hcmQYASABKAsyDy5za2Vpbi52MS5Cb2FyZBIoCgR0aW1lGAIgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBINCgV0aXRsZRgDIAEoCSJlChlMaXN0RXhjbHVkZWRCb2FyZHNSZXF1ZXN0Eg8KB3VzZXJfaWQYASABKAkSEQoJcGFnZV9zaXplGAIgASgFEhIKCnBhZ2VfdG9rZW4YAyABKAkSEAoIYXRfbGVhc3QYBCABKAkiggEKGkxpc3RFeGNsdWRlZEJvYXJkc1Jlc3BvbnNlEiUKB2VudHJpZXMYASADKAsyFC5za2Vpbi52MS5Cb2FyZEVudHJ5EhcKD25leHRfcGFnZV90b2tlbhgCIAEoCRISCgp0b3RhbF9zaXplGAMgASgNEhAKCHBvc2l0aW9uGAQgASgJIl0KEUxpc3RCb2FyZHNSZXF1ZXN0Eg8KB3VzZXJfaWQYASABKAkSEQoJcGFnZV9zaXplGAIgASgFEhIKCnBhZ2VfdG9rZW4YAyABKAkSEAoIYXRfbGVhc3QYBCABKAkiegoSTGlzdEJvYXJkc1Jlc3BvbnNlEiUKB2VudHJpZXMYASADKAsyFC5za2Vpbi52MS5Cb2FyZEVudHJ5EhcKD25leHRfcGFnZV90b2tlbhgCIAEoCRISCgp0b3RhbF9zaXplGAMgASgNEhAKCHBvc2l0aW9uGAQgASgJIl4KEkxpc3RCbG9ja2VkUmVxdWVzdBIPCgd1c2VyX2lkGAEgASgJEhEKCXBhZ2Vfc2l6ZRgCIAEoBRISCgpwYWdlX3Rva2VuGAMgASgJEhAKCGF0X2xlYXN0GAQgASgJInoKE0xpc3RCbG9ja2VkUmVzcG9uc2USJAoHZW50cmllcxgBIAMoCzITLnNrZWluLnYxLlVzZXJFbnRyeRIXCg9uZXh0X3BhZ2VfdG9rZW4YAiABKAkSEgoKdG90YWxfc2l6ZRgDIAEoDRIQCghwb3NpdGlvbhgEIAEoCSJGCglVc2VyRW50cnkSDwoHdXNlcl9pZBgBIAEoCRIoCgR0aW1lGAIgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcCJcChBMaXN0TXV0ZWRSZXF1ZXN0Eg8KB3VzZXJfaWQYASABKAkSEQoJcGFnZV9zaXplGAIgASgFEhIKCnBhZ2VfdG9rZW4YAyABKAkSEAoIYXRfbGVhc3QYBCABKAkieAoRTGlzdE11dGVkUmVzcG9uc2USJAoHZW50cmllcxgBIAMoCzITLnNrZWluLnYxLlVzZXJFbnRyeRIXCg9uZXh0X3BhZ2VfdG9rZW4YAiABKAkSEgoKdG90YWxfc2l6ZRgDIAEoDRIQCghwb3NpdGlvbhgEIAEoCSJxChJMaXN0TXV0dWFsc1JlcXVlc3QSEQoJdmlld2VyX2lkGAEgASgJEg8KB3VzZXJfaWQYAiABKAkSEQoJcGFnZV9zaXplGAMgASgFEhIKCnBhZ2VfdG9rZW4YBCABKAkSEAoIYXRfbGVhc3QYBSABKAkiaAoTTGlzdE11dHVhbHNSZXNwb25zZRImCgdlbnRyaWVzGAEgAygLMhUuc2tlaW4udjEuRm9sbG93RW50cnkSFwoPbmV4dF9wYWdlX3Rva2VuGAIgASgJEhAKCHBvc2l0aW9uGAMgASgJIn0KFFNjYW5Gb2xsb3dlcnNSZXF1ZXN0EhEKB3VzZXJfaWQYASABKAlIABIgCgVib2FyZBgCIAEoCzIPLnNrZWluLnYxLkJvYXJkSAASFAoMcmVzdW1lX3Rva2VuGAMgASgJEhAKCGF0X2xlYXN0GAQgASgJQggKBnRhcmdldCJnChVTY2FuRm9sbG93ZXJzUmVzcG9uc2USJgoHZW50cmllcxgBIAMoCzIVLnNrZWluLnYxLkZvbGxvd0VudHJ5EhQKDHJlc3VtZV90b2tlbhgCIAEoCRIQCghwb3NpdGlvbhgDIAEoCSJiChtCYXRjaEdldEZvbGxvd0NvdW50c1JlcXVlc3QSEAoIdXNlcl9pZHMYASADKAkSHwoGYm9hcmRzGAIgAygLMg8uc2tlaW4udjEuQm9hcmQSEAoIYXRfbGVhc3QYAyABKAkiiAEKHEJhdGNoR2V0Rm9sbG93Q291bnRzUmVzcG9uc2USKQoFdXNlcnMYASADKAsyGi5za2Vpbi52MS5Vc2VyRm9sbG93Q291bnRzEisKBmJvYXJkcxgCIAMoCzIbLnNrZWluLnYxLkJvYXJkRm9sbG93Q291bnRzEhAKCHBvc2l0aW9uGAMgASgJItcCChBVc2VyRm9sbG93Q291bnRzEg8KB3VzZXJfaWQYASABKAkSFgoOZm9sbG93ZXJfY291bnQYAiABKA0SHwoXZXhwbGljaXRfZm9sbG93ZXJfY291bnQYAyABKA0SHwoXaW1wbGljaXRfZm9sbG93ZXJfY291bnQYBCABKA0SFwoPZm9sbG93aW5nX2NvdW50GAUgASgNEiAKGGV4cGxpY2l0X2ZvbGxvd2luZ19jb3VudBgGIAEoDRIgChhpbXBsaWNpdF9mb2xsb3dpbmdfY291bnQYByABKA0SEwoLYm9hcmRfY291bnQYCCABKA0SHAoUZm9sbG93ZWRfYm9hcmRfY291bnQYCSABKA0SHAoUZXhjbHVkZWRfYm9hcmRfY291bnQYCiABKA0SFQoNYmxvY2tlZF9jb3VudBgLIAEoDRITCgttdXRlZF9jb3VudBgMIAEoDSKEAQoRQm9hcmRGb2xsb3dDb3VudHMSHgoFYm9hcmQYASABKAsyDy5za2Vpbi52MS5Cb2FyZBIWCg5mb2xsb3dlcl9jb3VudBgCIAEoDRIfChdleHBsaWNpdF9mb2xsb3dlcl9jb3VudBgDIAEoDRIWCg5leGNsdWRlcl9jb3VudBgEIAEoDSqHAQoKRm9sbG93S2luZBIUChBGT0xMT1dfS0lORF9OT05FEAASGAoURk9MTE9XX0tJTkRfRVhQTElDSVQQARIYChRGT0xMT1dfS0lORF9JTVBMSUNJVBACEhUKEUZPTExPV19LSU5EX0JPQVJEEAMSGAoURk9MTE9XX0tJTkRfRVhDTFVERUQQBCqSAQoPRm9sbG93RGlyZWN0aW9uEiAKHEZPTExPV19ESVJFQ1RJT05fVU5TUEVDSUZJRUQQABIeChpGT0xMT1dfRElSRUNUSU9OX0ZPTExPV0lORxABEiAKHEZPTExPV19ESVJFQ1RJT05fRk9MTE9XRURfQlkQAhIbChdGT0xMT1dfRElSRUNUSU9OX01VVFVBTBADKpoBChFCb2FyZEZvbGxvd2VyS2luZBIjCh9CT0FSRF9GT0xMT1dFUl9LSU5EX1VOU1BFQ0lGSUVEEAASGwoXQk9BUkRfRk9MTE9XRVJfS0lORF9BTEwQARIgChxCT0FSRF9GT0xMT1dFUl9LSU5EX0VYUExJQ0lUEAISIQodQk9BUkRfRk9MTE9XRVJfS0lORF9FWENMVURFUlMQAzKGCgoMR3JhcGhTZXJ2aWNlElIKDENoZWNrRm9sbG93cxIdLnNrZWluLnYxLkNoZWNrRm9sbG93c1JlcXVlc3QaHi5za2Vpbi52MS5DaGVja0ZvbGxvd3NSZXNwb25zZSIDkAIBElgKDkZpbHRlckZvbGxvd2VkEh8uc2tlaW4udjEuRmlsdGVyRm9sbG93ZWRSZXF1ZXN0GiAuc2tlaW4udjEuRmlsdGVyRm9sbG93ZWRSZXNwb25zZSIDkAIBEm0KFUJhdGNoR2V0UmVsYXRpb25zaGlwcxImLnNrZWluLnYxLkJhdGNoR2V0UmVsYXRpb25zaGlwc1JlcXVlc3QaJy5za2Vpbi52MS5CYXRjaEdldFJlbGF0aW9uc2hpcHNSZXNwb25zZSIDkAIBElUKDUxpc3RGb2xsb3dpbmcSHi5za2Vpbi52MS5MaXN0Rm9sbG93aW5nUmVxdWVzdBofLnNrZWluLnYxLkxpc3RGb2xsb3dpbmdSZXNwb25zZSIDkAIBElUKDUxpc3RGb2xsb3dlcnMSHi5za2Vpbi52MS5MaXN0Rm9sbG93ZXJzUmVxdWVzdBofLnNrZWluLnYxLkxpc3RGb2xsb3dlcnNSZXNwb25zZSIDkAIBEmQKEkxpc3RCb2FyZEZvbGxvd2VycxIjLnNrZWluLnYxLkxpc3RCb2FyZEZvbGxvd2Vyc1JlcXVlc3QaJC5za2Vpbi52MS5MaXN0Qm9hcmRGb2xsb3dlcnNSZXNwb25zZSIDkAIBEmQKEkxpc3RGb2xsb3dlZEJvYXJkcxIjLnNrZWluLnYxLkxpc3RGb2xsb3dlZEJvYXJkc1JlcXVlc3QaJC5za2Vpbi52MS5MaXN0Rm9sbG93ZWRCb2FyZHNSZXNwb25zZSIDkAIBEmQKEkxpc3RFeGNsdWRlZEJvYXJkcxIjLnNrZWluLnYxLkxpc3RFeGNsdWRlZEJvYXJkc1JlcXVlc3QaJC5za2Vpbi52MS5MaXN0RXhjbHVkZWRCb2FyZHNSZXNwb25zZSIDkAIBEkwKCkxpc3RCb2FyZHMSGy5za2Vpbi52MS5MaXN0Qm9hcmRzUmVxdWVzdBocLnNrZWluLnYxLkxpc3RCb2FyZHNSZXNwb25zZSIDkAIBEk8KC0xpc3RCbG9ja2VkEhwuc2tlaW4udjEuTGlzdEJsb2NrZWRSZXF1ZXN0Gh0uc2tlaW4udjEuTGlzdEJsb2NrZWRSZXNwb25zZSIDkAIBEkkKCUxpc3RNdXRlZBIaLnNrZWluLnYxLkxpc3RNdXRlZFJlcXVlc3QaGy5za2Vpbi52MS5MaXN0TXV0ZWRSZXNwb25zZSIDkAIBEk8KC0xpc3RNdXR1YWxzEhwuc2tlaW4udjEuTGlzdE11dHVhbHNSZXF1ZXN0Gh0uc2tlaW4udjEuTGlzdE11dHVhbHNSZXNwb25zZSIDkAIBElIKDVNjYW5Gb2xsb3dlcnMSHi5za2Vpbi52MS5TY2FuRm9sbG93ZXJzUmVxdWVzdBofLnNrZWluLnYxLlNjYW5Gb2xsb3dlcnNSZXNwb25zZTABEmoKFEJhdGNoR2V0Rm9sbG93Q291bnRzEiUuc2tlaW4udjEuQmF0Y2hHZXRGb2xsb3dDb3VudHNSZXF1ZXN0GiYuc2tlaW4udjEuQmF0Y2hHZXRGb2xsb3dDb3VudHNSZXNwb25zZSIDkAIBQjRaMmdpdGh1Yi5jb20vc2tlaW4tZmVlZC9za2Vpbi9wcm90by9za2Vpbi92MTtza2VpbnYxYgZwcm90bzM", [file_google_protobuf_timestamp, file_skein_v1_event]);
+  fileDesc("Chxza2Vpbi92MS9ncmFwaF9zZXJ2aWNlLnByb3RvEghza2Vpbi52MSJjCgpGb2xsb3dQYWlyEg8KB3VzZXJfaWQYASABKAkSGAoOdGFyZ2V0X3VzZXJfaWQYAiABKAlIABIgCgVib2FyZBgDIAEoCzIPLnNrZWluLnYxLkJvYXJkSABCCAoGdGFyZ2V0ImMKE0NoZWNrRm9sbG93c1JlcXVlc3QSIwoFcGFpcnMYASADKAsyFC5za2Vpbi52MS5Gb2xsb3dQYWlyEhUKDWluY2x1ZGVfdGltZXMYAiABKAgSEAoIYXRfbGVhc3QYAyABKAkieQoUQ2hlY2tGb2xsb3dzUmVzcG9uc2USIwoFa2luZHMYASADKA4yFC5za2Vpbi52MS5Gb2xsb3dLaW5kEioKDGZvbGxvd190aW1lcxgCIAMoCzIULnNrZWluLnYxLkZvbGxvd1RpbWUSEAoIcG9zaXRpb24YAyABKAkiNgoKRm9sbG93VGltZRIoCgR0aW1lGAEgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcCKdAQoVRmlsdGVyRm9sbG93ZWRSZXF1ZXN0EhEKCXZpZXdlcl9pZBgBIAEoCRIQCgh1c2VyX2lkcxgCIAMoCRIfCgZib2FyZHMYAyADKAsyDy5za2Vpbi52MS5Cb2FyZBIsCglkaXJlY3Rpb24YBCABKA4yGS5za2Vpbi52MS5Gb2xsb3dEaXJlY3Rpb24SEAoIYXRfbGVhc3QYBSABKAkiOwoWRmlsdGVyRm9sbG93ZWRSZXNwb25zZRIPCgdpbmRleGVzGAEgAygNEhAKCHBvc2l0aW9uGAIgASgJIlUKHEJhdGNoR2V0UmVsYXRpb25zaGlwc1JlcXVlc3QSEQoJdmlld2VyX2lkGAEgASgJEhAKCHVzZXJfaWRzGAIgAygJEhAKCGF0X2xlYXN0GAMgASgJImAKHUJhdGNoR2V0UmVsYXRpb25zaGlwc1Jlc3BvbnNlEi0KDXJlbGF0aW9uc2hpcHMYASADKAsyFi5za2Vpbi52MS5SZWxhdGlvbnNoaXASEAoIcG9zaXRpb24YAiABKAkiRwoORm9sbG93U2V0dGluZ3MSEwoLaGlkZV9yZXBpbnMYASABKAgSDgoGbm90aWZ5GAIgASgIEhAKCGZhdm9yaXRlGAMgASgIIrwCCgxSZWxhdGlvbnNoaXASDwoHdXNlcl9pZBgBIAEoCRInCglmb2xsb3dpbmcYAiABKA4yFC5za2Vpbi52MS5Gb2xsb3dLaW5kEikKC2ZvbGxvd2VkX2J5GAMgASgOMhQuc2tlaW4udjEuRm9sbG93S2luZBIQCghibG9ja2luZxgEIAEoCBISCgpibG9ja2VkX2J5GAUgASgIEg4KBm11dGluZxgGIAEoCBIvCgtmb2xsb3dfdGltZRgHIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASKgoIc2V0dGluZ3MYCSABKAsyGC5za2Vpbi52MS5Gb2xsb3dTZXR0aW5ncxIuCgptdXRlX3VudGlsGAogASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcEoECAgQCSK5AQoUTGlzdEZvbGxvd2luZ1JlcXVlc3QSDwoHdXNlcl9pZBgBIAEoCRInCgRraW5kGAIgASgOMhQuc2tlaW4udjEuRm9sbG93S2luZEgAiAEBEhEKCXBhZ2Vfc2l6ZRgDIAEoBRISCgpwYWdlX3Rva2VuGAQgASgJEhAKCGF0X2xlYXN0GAUgASgJEiUKBG9ubHkYBiABKA4yFy5za2Vpbi52MS5Gb2xsb3dTZXR0aW5nQgcKBV9raW5kIn4KFUxpc3RGb2xsb3dpbmdSZXNwb25zZRImCgdlbnRyaWVzGAEgAygLMhUuc2tlaW4udjEuRm9sbG93RW50cnkSFwoPbmV4dF9wYWdlX3Rva2VuGAIgASgJEhIKCnRvdGFsX3NpemUYAyABKA0SEAoIcG9zaXRpb24YBCABKAkinwEKC0ZvbGxvd0VudHJ5Eg8KB3VzZXJfaWQYASABKAkSIgoEa2luZBgCIAEoDjIULnNrZWluLnYxLkZvbGxvd0tpbmQSLwoLZm9sbG93X3RpbWUYAyABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEioKCHNldHRpbmdzGAQgASgLMhguc2tlaW4udjEuRm9sbG93U2V0dGluZ3MikgEKFExpc3RGb2xsb3dlcnNSZXF1ZXN0Eg8KB3VzZXJfaWQYASABKAkSJwoEa2luZBgCIAEoDjIULnNrZWluLnYxLkZvbGxvd0tpbmRIAIgBARIRCglwYWdlX3NpemUYAyABKAUSEgoKcGFnZV90b2tlbhgEIAEoCRIQCghhdF9sZWFzdBgFIAEoCUIHCgVfa2luZCJ+ChVMaXN0Rm9sbG93ZXJzUmVzcG9uc2USJgoHZW50cmllcxgBIAMoCzIVLnNrZWluLnYxLkZvbGxvd0VudHJ5EhcKD25leHRfcGFnZV90b2tlbhgCIAEoCRISCgp0b3RhbF9zaXplGAMgASgNEhAKCHBvc2l0aW9uGAQgASgJIp8BChlMaXN0Qm9hcmRGb2xsb3dlcnNSZXF1ZXN0Eh4KBWJvYXJkGAEgASgLMg8uc2tlaW4udjEuQm9hcmQSKQoEa2luZBgCIAEoDjIbLnNrZWluLnYxLkJvYXJkRm9sbG93ZXJLaW5kEhEKCXBhZ2Vfc2l6ZRgDIAEoBRISCgpwYWdlX3Rva2VuGAQgASgJEhAKCGF0X2xlYXN0GAUgASgJIoMBChpMaXN0Qm9hcmRGb2xsb3dlcnNSZXNwb25zZRImCgdlbnRyaWVzGAEgAygLMhUuc2tlaW4udjEuRm9sbG93RW50cnkSFwoPbmV4dF9wYWdlX3Rva2VuGAIgASgJEhIKCnRvdGFsX3NpemUYAyABKA0SEAoIcG9zaXRpb24YBCABKAkiZQoZTGlzdEZvbGxvd2VkQm9hcmRzUmVxdWVzdBIPCgd1c2VyX2lkGAEgASgJEhEKCXBhZ2Vfc2l6ZRgCIAEoBRISCgpwYWdlX3Rva2VuGAMgASgJEhAKCGF0X2xlYXN0GAQgASgJIoIBChpMaXN0Rm9sbG93ZWRCb2FyZHNSZXNwb25zZRIlCgdlbnRyaWVzGAEgAygLMhQuc2tlaW4udjEuQm9hcmRFbnRyeRIXCg9uZXh0X3BhZ2VfdG9rZW4YAiABKAkSEgoKdG90YWxfc2l6ZRgDIAEoDRIQCghwb3NpdGlvbhgEIAEoCSJlCgpCb2FyZEVudHJ5Eh4KBWJvYXJkGAEgASgLMg8uc2tlaW4udjEuQm9hcmQSKAoEdGltZRgCIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASDQoFdGl0bGUYAyABKAkiZQoZTGlzdEV4Y2x1ZGVkQm9hcmRzUmVxdWVzdBIPCgd1c2VyX2lkGAEgASgJEhEKCXBhZ2Vfc2l6ZRgCIAEoBRISCgpwYWdlX3Rva2VuGAMgASgJEhAKCGF0X2xlYXN0GAQgASgJIoIBChpMaXN0RXhjbHVkZWRCb2FyZHNSZXNwb25zZRIlCgdlbnRyaWVzGAEgAygLMhQuc2tlaW4udjEuQm9hcmRFbnRyeRIXCg9uZXh0X3BhZ2VfdG9rZW4YAiABKAkSEgoKdG90YWxfc2l6ZRgDIAEoDRIQCghwb3NpdGlvbhgEIAEoCSJdChFMaXN0Qm9hcmRzUmVxdWVzdBIPCgd1c2VyX2lkGAEgASgJEhEKCXBhZ2Vfc2l6ZRgCIAEoBRISCgpwYWdlX3Rva2VuGAMgASgJEhAKCGF0X2xlYXN0GAQgASgJInoKEkxpc3RCb2FyZHNSZXNwb25zZRIlCgdlbnRyaWVzGAEgAygLMhQuc2tlaW4udjEuQm9hcmRFbnRyeRIXCg9uZXh0X3BhZ2VfdG9rZW4YAiABKAkSEgoKdG90YWxfc2l6ZRgDIAEoDRIQCghwb3NpdGlvbhgEIAEoCSJeChJMaXN0QmxvY2tlZFJlcXVlc3QSDwoHdXNlcl9pZBgBIAEoCRIRCglwYWdlX3NpemUYAiABKAUSEgoKcGFnZV90b2tlbhgDIAEoCRIQCghhdF9sZWFzdBgEIAEoCSJ6ChNMaXN0QmxvY2tlZFJlc3BvbnNlEiQKB2VudHJpZXMYASADKAsyEy5za2Vpbi52MS5Vc2VyRW50cnkSFwoPbmV4dF9wYWdlX3Rva2VuGAIgASgJEhIKCnRvdGFsX3NpemUYAyABKA0SEAoIcG9zaXRpb24YBCABKAkicQoJVXNlckVudHJ5Eg8KB3VzZXJfaWQYASABKAkSKAoEdGltZRgCIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASKQoFdW50aWwYAyABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wIlwKEExpc3RNdXRlZFJlcXVlc3QSDwoHdXNlcl9pZBgBIAEoCRIRCglwYWdlX3NpemUYAiABKAUSEgoKcGFnZV90b2tlbhgDIAEoCRIQCghhdF9sZWFzdBgEIAEoCSJ4ChFMaXN0TXV0ZWRSZXNwb25zZRIkCgdlbnRyaWVzGAEgAygLMhMuc2tlaW4udjEuVXNlckVudHJ5EhcKD25leHRfcGFnZV90b2tlbhgCIAEoCRISCgp0b3RhbF9zaXplGAMgASgNEhAKCHBvc2l0aW9uGAQgASgJInEKEkxpc3RNdXR1YWxzUmVxdWVzdBIRCgl2aWV3ZXJfaWQYASABKAkSDwoHdXNlcl9pZBgCIAEoCRIRCglwYWdlX3NpemUYAyABKAUSEgoKcGFnZV90b2tlbhgEIAEoCRIQCghhdF9sZWFzdBgFIAEoCSJoChNMaXN0TXV0dWFsc1Jlc3BvbnNlEiYKB2VudHJpZXMYASADKAsyFS5za2Vpbi52MS5Gb2xsb3dFbnRyeRIXCg9uZXh0X3BhZ2VfdG9rZW4YAiABKAkSEAoIcG9zaXRpb24YAyABKAkifQoUU2NhbkZvbGxvd2Vyc1JlcXVlc3QSEQoHdXNlcl9pZBgBIAEoCUgAEiAKBWJvYXJkGAIgASgLMg8uc2tlaW4udjEuQm9hcmRIABIUCgxyZXN1bWVfdG9rZW4YAyABKAkSEAoIYXRfbGVhc3QYBCABKAlCCAoGdGFyZ2V0ImcKFVNjYW5Gb2xsb3dlcnNSZXNwb25zZRImCgdlbnRyaWVzGAEgAygLMhUuc2tlaW4udjEuRm9sbG93RW50cnkSFAoMcmVzdW1lX3Rva2VuGAIgASgJEhAKCHBvc2l0aW9uGAMgASgJImIKG0JhdGNoR2V0Rm9sbG93Q291bnRzUmVxdWVzdBIQCgh1c2VyX2lkcxgBIAMoCRIfCgZib2FyZHMYAiADKAsyDy5za2Vpbi52MS5Cb2FyZBIQCghhdF9sZWFzdBgDIAEoCSKIAQocQmF0Y2hHZXRGb2xsb3dDb3VudHNSZXNwb25zZRIpCgV1c2VycxgBIAMoCzIaLnNrZWluLnYxLlVzZXJGb2xsb3dDb3VudHMSKwoGYm9hcmRzGAIgAygLMhsuc2tlaW4udjEuQm9hcmRGb2xsb3dDb3VudHMSEAoIcG9zaXRpb24YAyABKAki1wIKEFVzZXJGb2xsb3dDb3VudHMSDwoHdXNlcl9pZBgBIAEoCRIWCg5mb2xsb3dlcl9jb3VudBgCIAEoDRIfChdleHBsaWNpdF9mb2xsb3dlcl9jb3VudBgDIAEoDRIfChdpbXBsaWNpdF9mb2xsb3dlcl9jb3VudBgEIAEoDRIXCg9mb2xsb3dpbmdfY291bnQYBSABKA0SIAoYZXhwbGljaXRfZm9sbG93aW5nX2NvdW50GAYgASgNEiAKGGltcGxpY2l0X2ZvbGxvd2luZ19jb3VudBgHIAEoDRITCgtib2FyZF9jb3VudBgIIAEoDRIcChRmb2xsb3dlZF9ib2FyZF9jb3VudBgJIAEoDRIcChRleGNsdWRlZF9ib2FyZF9jb3VudBgKIAEoDRIVCg1ibG9ja2VkX2NvdW50GAsgASgNEhMKC211dGVkX2NvdW50GAwgASgNIoQBChFCb2FyZEZvbGxvd0NvdW50cxIeCgVib2FyZBgBIAEoCzIPLnNrZWluLnYxLkJvYXJkEhYKDmZvbGxvd2VyX2NvdW50GAIgASgNEh8KF2V4cGxpY2l0X2ZvbGxvd2VyX2NvdW50GAMgASgNEhYKDmV4Y2x1ZGVyX2NvdW50GAQgASgNKocBCgpGb2xsb3dLaW5kEhQKEEZPTExPV19LSU5EX05PTkUQABIYChRGT0xMT1dfS0lORF9FWFBMSUNJVBABEhgKFEZPTExPV19LSU5EX0lNUExJQ0lUEAISFQoRRk9MTE9XX0tJTkRfQk9BUkQQAxIYChRGT0xMT1dfS0lORF9FWENMVURFRBAEKpIBCg9Gb2xsb3dEaXJlY3Rpb24SIAocRk9MTE9XX0RJUkVDVElPTl9VTlNQRUNJRklFRBAAEh4KGkZPTExPV19ESVJFQ1RJT05fRk9MTE9XSU5HEAESIAocRk9MTE9XX0RJUkVDVElPTl9GT0xMT1dFRF9CWRACEhsKF0ZPTExPV19ESVJFQ1RJT05fTVVUVUFMEAMqZwoNRm9sbG93U2V0dGluZxIeChpGT0xMT1dfU0VUVElOR19VTlNQRUNJRklFRBAAEhsKF0ZPTExPV19TRVRUSU5HX0ZBVk9SSVRFEAESGQoVRk9MTE9XX1NFVFRJTkdfTk9USUZZEAIqmgEKEUJvYXJkRm9sbG93ZXJLaW5kEiMKH0JPQVJEX0ZPTExPV0VSX0tJTkRfVU5TUEVDSUZJRUQQABIbChdCT0FSRF9GT0xMT1dFUl9LSU5EX0FMTBABEiAKHEJPQVJEX0ZPTExPV0VSX0tJTkRfRVhQTElDSVQQAhIhCh1CT0FSRF9GT0xMT1dFUl9LSU5EX0VYQ0xVREVSUxADMoYKCgxHcmFwaFNlcnZpY2USUgoMQ2hlY2tGb2xsb3dzEh0uc2tlaW4udjEuQ2hlY2tGb2xsb3dzUmVxdWVzdBoeLnNrZWluLnYxLkNoZWNrRm9sbG93c1Jlc3BvbnNlIgOQAgESWAoORmlsdGVyRm9sbG93ZWQSHy5za2Vpbi52MS5GaWx0ZXJGb2xsb3dlZFJlcXVlc3QaIC5za2Vpbi52MS5GaWx0ZXJGb2xsb3dlZFJlc3BvbnNlIgOQAgESbQoVQmF0Y2hHZXRSZWxhdGlvbnNoaXBzEiYuc2tlaW4udjEuQmF0Y2hHZXRSZWxhdGlvbnNoaXBzUmVxdWVzdBonLnNrZWluLnYxLkJhdGNoR2V0UmVsYXRpb25zaGlwc1Jlc3BvbnNlIgOQAgESVQoNTGlzdEZvbGxvd2luZxIeLnNrZWluLnYxLkxpc3RGb2xsb3dpbmdSZXF1ZXN0Gh8uc2tlaW4udjEuTGlzdEZvbGxvd2luZ1Jlc3BvbnNlIgOQAgESVQoNTGlzdEZvbGxvd2VycxIeLnNrZWluLnYxLkxpc3RGb2xsb3dlcnNSZXF1ZXN0Gh8uc2tlaW4udjEuTGlzdEZvbGxvd2Vyc1Jlc3BvbnNlIgOQAgESZAoSTGlzdEJvYXJkRm9sbG93ZXJzEiMuc2tlaW4udjEuTGlzdEJvYXJkRm9sbG93ZXJzUmVxdWVzdBokLnNrZWluLnYxLkxpc3RCb2FyZEZvbGxvd2Vyc1Jlc3BvbnNlIgOQAgESZAoSTGlzdEZvbGxvd2VkQm9hcmRzEiMuc2tlaW4udjEuTGlzdEZvbGxvd2VkQm9hcmRzUmVxdWVzdBokLnNrZWluLnYxLkxpc3RGb2xsb3dlZEJvYXJkc1Jlc3BvbnNlIgOQAgESZAoSTGlzdEV4Y2x1ZGVkQm9hcmRzEiMuc2tlaW4udjEuTGlzdEV4Y2x1ZGVkQm9hcmRzUmVxdWVzdBokLnNrZWluLnYxLkxpc3RFeGNsdWRlZEJvYXJkc1Jlc3BvbnNlIgOQAgESTAoKTGlzdEJvYXJkcxIbLnNrZWluLnYxLkxpc3RCb2FyZHNSZXF1ZXN0Ghwuc2tlaW4udjEuTGlzdEJvYXJkc1Jlc3BvbnNlIgOQAgESTwoLTGlzdEJsb2NrZWQSHC5za2Vpbi52MS5MaXN0QmxvY2tlZFJlcXVlc3QaHS5za2Vpbi52MS5MaXN0QmxvY2tlZFJlc3BvbnNlIgOQAgESSQoJTGlzdE11dGVkEhouc2tlaW4udjEuTGlzdE11dGVkUmVxdWVzdBobLnNrZWluLnYxLkxpc3RNdXRlZFJlc3BvbnNlIgOQAgESTwoLTGlzdE11dHVhbHMSHC5za2Vpbi52MS5MaXN0TXV0dWFsc1JlcXVlc3QaHS5za2Vpbi52MS5MaXN0TXV0dWFsc1Jlc3BvbnNlIgOQAgESUgoNU2NhbkZvbGxvd2VycxIeLnNrZWluLnYxLlNjYW5Gb2xsb3dlcnNSZXF1ZXN0Gh8uc2tlaW4udjEuU2NhbkZvbGxvd2Vyc1Jlc3BvbnNlMAESagoUQmF0Y2hHZXRGb2xsb3dDb3VudHMSJS5za2Vpbi52MS5CYXRjaEdldEZvbGxvd0NvdW50c1JlcXVlc3QaJi5za2Vpbi52MS5CYXRjaEdldEZvbGxvd0NvdW50c1Jlc3BvbnNlIgOQAgFCNFoyZ2l0aHViLmNvbS9za2Vpbi1mZWVkL3NrZWluL3Byb3RvL3NrZWluL3YxO3NrZWludjFiBnByb3RvMw", [file_google_protobuf_timestamp, file_skein_v1_event]);
 
 /**
  * A question: does the user follow the other user or board?
@@ -292,6 +292,41 @@ export const BatchGetRelationshipsResponseSchema: GenMessage<BatchGetRelationshi
   messageDesc(file_skein_v1_graph_service, 7);
 
 /**
+ * The settings of a follow, as the follower set them last (follow_settings_set). All are off without a follow.
+ *
+ * @generated from message skein.v1.FollowSettings
+ */
+export type FollowSettings = Message<"skein.v1.FollowSettings"> & {
+  /**
+   * The user's re-pins are left out of the follower's feeds.
+   *
+   * @generated from field: bool hide_repins = 1;
+   */
+  hideRepins: boolean;
+
+  /**
+   * The user's new pins are in the follower's feed of the bell.
+   *
+   * @generated from field: bool notify = 2;
+   */
+  notify: boolean;
+
+  /**
+   * The user's pins are in the follower's feed of favorites.
+   *
+   * @generated from field: bool favorite = 3;
+   */
+  favorite: boolean;
+};
+
+/**
+ * Describes the message skein.v1.FollowSettings.
+ * Use `create(FollowSettingsSchema)` to create a new message.
+ */
+export const FollowSettingsSchema: GenMessage<FollowSettings> = /*@__PURE__*/
+  messageDesc(file_skein_v1_graph_service, 8);
+
+/**
  * Everything between a viewer and a user.
  *
  * @generated from message skein.v1.Relationship
@@ -333,7 +368,7 @@ export type Relationship = Message<"skein.v1.Relationship"> & {
   blockedBy: boolean;
 
   /**
-   * Whether the viewer mutes the user.
+   * Whether the viewer mutes the user. A mute that has ended is none.
    *
    * @generated from field: bool muting = 6;
    */
@@ -347,11 +382,18 @@ export type Relationship = Message<"skein.v1.Relationship"> & {
   followTime?: Timestamp | undefined;
 
   /**
-   * Whether the viewer hides the re-pins of the user.
+   * The settings of the viewer's follow; absent when all are off.
    *
-   * @generated from field: bool hiding_repins = 8;
+   * @generated from field: skein.v1.FollowSettings settings = 9;
    */
-  hidingRepins: boolean;
+  settings?: FollowSettings | undefined;
+
+  /**
+   * When the viewer's mute of the user ends; absent without a mute, and for one that does not end by itself.
+   *
+   * @generated from field: google.protobuf.Timestamp mute_until = 10;
+   */
+  muteUntil?: Timestamp | undefined;
 };
 
 /**
@@ -359,7 +401,7 @@ export type Relationship = Message<"skein.v1.Relationship"> & {
  * Use `create(RelationshipSchema)` to create a new message.
  */
 export const RelationshipSchema: GenMessage<Relationship> = /*@__PURE__*/
-  messageDesc(file_skein_v1_graph_service, 8);
+  messageDesc(file_skein_v1_graph_service, 9);
 
 /**
  * A call of ListFollowing.
@@ -401,6 +443,14 @@ export type ListFollowingRequest = Message<"skein.v1.ListFollowingRequest"> & {
    * @generated from field: string at_least = 5;
    */
   atLeast: string;
+
+  /**
+   * Only follows with this setting, the latest setting first: equal times by id. A caller that is bound to a user may ask this of its own
+   * follows only. All pages of a list have the same.
+   *
+   * @generated from field: skein.v1.FollowSetting only = 6;
+   */
+  only: FollowSetting;
 };
 
 /**
@@ -408,7 +458,7 @@ export type ListFollowingRequest = Message<"skein.v1.ListFollowingRequest"> & {
  * Use `create(ListFollowingRequestSchema)` to create a new message.
  */
 export const ListFollowingRequestSchema: GenMessage<ListFollowingRequest> = /*@__PURE__*/
-  messageDesc(file_skein_v1_graph_service, 9);
+  messageDesc(file_skein_v1_graph_service, 10);
 
 /**
  * A page of ListFollowing.
@@ -417,7 +467,7 @@ export const ListFollowingRequestSchema: GenMessage<ListFollowingRequest> = /*@_
  */
 export type ListFollowingResponse = Message<"skein.v1.ListFollowingResponse"> & {
   /**
-   * The followees, newest first.
+   * The followees, newest follow first; with only: newest setting first.
    *
    * @generated from field: repeated skein.v1.FollowEntry entries = 1;
    */
@@ -450,7 +500,7 @@ export type ListFollowingResponse = Message<"skein.v1.ListFollowingResponse"> & 
  * Use `create(ListFollowingResponseSchema)` to create a new message.
  */
 export const ListFollowingResponseSchema: GenMessage<ListFollowingResponse> = /*@__PURE__*/
-  messageDesc(file_skein_v1_graph_service, 10);
+  messageDesc(file_skein_v1_graph_service, 11);
 
 /**
  * One follow of a list.
@@ -478,6 +528,14 @@ export type FollowEntry = Message<"skein.v1.FollowEntry"> & {
    * @generated from field: google.protobuf.Timestamp follow_time = 3;
    */
   followTime?: Timestamp | undefined;
+
+  /**
+   * In ListFollowing and ListMutuals: the settings of the follow; absent when all are off. They are the follower's own affair: a caller
+   * that is bound to another user never gets them.
+   *
+   * @generated from field: skein.v1.FollowSettings settings = 4;
+   */
+  settings?: FollowSettings | undefined;
 };
 
 /**
@@ -485,7 +543,7 @@ export type FollowEntry = Message<"skein.v1.FollowEntry"> & {
  * Use `create(FollowEntrySchema)` to create a new message.
  */
 export const FollowEntrySchema: GenMessage<FollowEntry> = /*@__PURE__*/
-  messageDesc(file_skein_v1_graph_service, 11);
+  messageDesc(file_skein_v1_graph_service, 12);
 
 /**
  * A call of ListFollowers.
@@ -534,7 +592,7 @@ export type ListFollowersRequest = Message<"skein.v1.ListFollowersRequest"> & {
  * Use `create(ListFollowersRequestSchema)` to create a new message.
  */
 export const ListFollowersRequestSchema: GenMessage<ListFollowersRequest> = /*@__PURE__*/
-  messageDesc(file_skein_v1_graph_service, 12);
+  messageDesc(file_skein_v1_graph_service, 13);
 
 /**
  * A page of ListFollowers.
@@ -576,7 +634,7 @@ export type ListFollowersResponse = Message<"skein.v1.ListFollowersResponse"> & 
  * Use `create(ListFollowersResponseSchema)` to create a new message.
  */
 export const ListFollowersResponseSchema: GenMessage<ListFollowersResponse> = /*@__PURE__*/
-  messageDesc(file_skein_v1_graph_service, 13);
+  messageDesc(file_skein_v1_graph_service, 14);
 
 /**
  * A call of ListBoardFollowers.
@@ -625,7 +683,7 @@ export type ListBoardFollowersRequest = Message<"skein.v1.ListBoardFollowersRequ
  * Use `create(ListBoardFollowersRequestSchema)` to create a new message.
  */
 export const ListBoardFollowersRequestSchema: GenMessage<ListBoardFollowersRequest> = /*@__PURE__*/
-  messageDesc(file_skein_v1_graph_service, 14);
+  messageDesc(file_skein_v1_graph_service, 15);
 
 /**
  * A page of ListBoardFollowers.
@@ -667,7 +725,7 @@ export type ListBoardFollowersResponse = Message<"skein.v1.ListBoardFollowersRes
  * Use `create(ListBoardFollowersResponseSchema)` to create a new message.
  */
 export const ListBoardFollowersResponseSchema: GenMessage<ListBoardFollowersResponse> = /*@__PURE__*/
-  messageDesc(file_skein_v1_graph_service, 15);
+  messageDesc(file_skein_v1_graph_service, 16);
 
 /**
  * A call of ListFollowedBoards.
@@ -709,7 +767,7 @@ export type ListFollowedBoardsRequest = Message<"skein.v1.ListFollowedBoardsRequ
  * Use `create(ListFollowedBoardsRequestSchema)` to create a new message.
  */
 export const ListFollowedBoardsRequestSchema: GenMessage<ListFollowedBoardsRequest> = /*@__PURE__*/
-  messageDesc(file_skein_v1_graph_service, 16);
+  messageDesc(file_skein_v1_graph_service, 17);
 
 /**
  * A page of ListFollowedBoards.
@@ -751,7 +809,7 @@ export type ListFollowedBoardsResponse = Message<"skein.v1.ListFollowedBoardsRes
  * Use `create(ListFollowedBoardsResponseSchema)` to create a new message.
  */
 export const ListFollowedBoardsResponseSchema: GenMessage<ListFollowedBoardsResponse> = /*@__PURE__*/
-  messageDesc(file_skein_v1_graph_service, 17);
+  messageDesc(file_skein_v1_graph_service, 18);
 
 /**
  * One board of a list.
@@ -786,7 +844,7 @@ export type BoardEntry = Message<"skein.v1.BoardEntry"> & {
  * Use `create(BoardEntrySchema)` to create a new message.
  */
 export const BoardEntrySchema: GenMessage<BoardEntry> = /*@__PURE__*/
-  messageDesc(file_skein_v1_graph_service, 18);
+  messageDesc(file_skein_v1_graph_service, 19);
 
 /**
  * A call of ListExcludedBoards.
@@ -828,7 +886,7 @@ export type ListExcludedBoardsRequest = Message<"skein.v1.ListExcludedBoardsRequ
  * Use `create(ListExcludedBoardsRequestSchema)` to create a new message.
  */
 export const ListExcludedBoardsRequestSchema: GenMessage<ListExcludedBoardsRequest> = /*@__PURE__*/
-  messageDesc(file_skein_v1_graph_service, 19);
+  messageDesc(file_skein_v1_graph_service, 20);
 
 /**
  * A page of ListExcludedBoards.
@@ -870,7 +928,7 @@ export type ListExcludedBoardsResponse = Message<"skein.v1.ListExcludedBoardsRes
  * Use `create(ListExcludedBoardsResponseSchema)` to create a new message.
  */
 export const ListExcludedBoardsResponseSchema: GenMessage<ListExcludedBoardsResponse> = /*@__PURE__*/
-  messageDesc(file_skein_v1_graph_service, 20);
+  messageDesc(file_skein_v1_graph_service, 21);
 
 /**
  * A call of ListBoards.
@@ -912,7 +970,7 @@ export type ListBoardsRequest = Message<"skein.v1.ListBoardsRequest"> & {
  * Use `create(ListBoardsRequestSchema)` to create a new message.
  */
 export const ListBoardsRequestSchema: GenMessage<ListBoardsRequest> = /*@__PURE__*/
-  messageDesc(file_skein_v1_graph_service, 21);
+  messageDesc(file_skein_v1_graph_service, 22);
 
 /**
  * A page of ListBoards.
@@ -954,7 +1012,7 @@ export type ListBoardsResponse = Message<"skein.v1.ListBoardsResponse"> & {
  * Use `create(ListBoardsResponseSchema)` to create a new message.
  */
 export const ListBoardsResponseSchema: GenMessage<ListBoardsResponse> = /*@__PURE__*/
-  messageDesc(file_skein_v1_graph_service, 22);
+  messageDesc(file_skein_v1_graph_service, 23);
 
 /**
  * A call of ListBlocked.
@@ -996,7 +1054,7 @@ export type ListBlockedRequest = Message<"skein.v1.ListBlockedRequest"> & {
  * Use `create(ListBlockedRequestSchema)` to create a new message.
  */
 export const ListBlockedRequestSchema: GenMessage<ListBlockedRequest> = /*@__PURE__*/
-  messageDesc(file_skein_v1_graph_service, 23);
+  messageDesc(file_skein_v1_graph_service, 24);
 
 /**
  * A page of ListBlocked.
@@ -1038,7 +1096,7 @@ export type ListBlockedResponse = Message<"skein.v1.ListBlockedResponse"> & {
  * Use `create(ListBlockedResponseSchema)` to create a new message.
  */
 export const ListBlockedResponseSchema: GenMessage<ListBlockedResponse> = /*@__PURE__*/
-  messageDesc(file_skein_v1_graph_service, 24);
+  messageDesc(file_skein_v1_graph_service, 25);
 
 /**
  * One user of a list of blocks or mutes.
@@ -1059,6 +1117,13 @@ export type UserEntry = Message<"skein.v1.UserEntry"> & {
    * @generated from field: google.protobuf.Timestamp time = 2;
    */
   time?: Timestamp | undefined;
+
+  /**
+   * When the mute ends; absent for one that does not end by itself, and for a block.
+   *
+   * @generated from field: google.protobuf.Timestamp until = 3;
+   */
+  until?: Timestamp | undefined;
 };
 
 /**
@@ -1066,7 +1131,7 @@ export type UserEntry = Message<"skein.v1.UserEntry"> & {
  * Use `create(UserEntrySchema)` to create a new message.
  */
 export const UserEntrySchema: GenMessage<UserEntry> = /*@__PURE__*/
-  messageDesc(file_skein_v1_graph_service, 25);
+  messageDesc(file_skein_v1_graph_service, 26);
 
 /**
  * A call of ListMuted.
@@ -1108,7 +1173,7 @@ export type ListMutedRequest = Message<"skein.v1.ListMutedRequest"> & {
  * Use `create(ListMutedRequestSchema)` to create a new message.
  */
 export const ListMutedRequestSchema: GenMessage<ListMutedRequest> = /*@__PURE__*/
-  messageDesc(file_skein_v1_graph_service, 26);
+  messageDesc(file_skein_v1_graph_service, 27);
 
 /**
  * A page of ListMuted.
@@ -1150,7 +1215,7 @@ export type ListMutedResponse = Message<"skein.v1.ListMutedResponse"> & {
  * Use `create(ListMutedResponseSchema)` to create a new message.
  */
 export const ListMutedResponseSchema: GenMessage<ListMutedResponse> = /*@__PURE__*/
-  messageDesc(file_skein_v1_graph_service, 27);
+  messageDesc(file_skein_v1_graph_service, 28);
 
 /**
  * A call of ListMutuals.
@@ -1199,7 +1264,7 @@ export type ListMutualsRequest = Message<"skein.v1.ListMutualsRequest"> & {
  * Use `create(ListMutualsRequestSchema)` to create a new message.
  */
 export const ListMutualsRequestSchema: GenMessage<ListMutualsRequest> = /*@__PURE__*/
-  messageDesc(file_skein_v1_graph_service, 28);
+  messageDesc(file_skein_v1_graph_service, 29);
 
 /**
  * A page of ListMutuals.
@@ -1234,7 +1299,7 @@ export type ListMutualsResponse = Message<"skein.v1.ListMutualsResponse"> & {
  * Use `create(ListMutualsResponseSchema)` to create a new message.
  */
 export const ListMutualsResponseSchema: GenMessage<ListMutualsResponse> = /*@__PURE__*/
-  messageDesc(file_skein_v1_graph_service, 29);
+  messageDesc(file_skein_v1_graph_service, 30);
 
 /**
  * A call of ScanFollowers.
@@ -1285,7 +1350,7 @@ export type ScanFollowersRequest = Message<"skein.v1.ScanFollowersRequest"> & {
  * Use `create(ScanFollowersRequestSchema)` to create a new message.
  */
 export const ScanFollowersRequestSchema: GenMessage<ScanFollowersRequest> = /*@__PURE__*/
-  messageDesc(file_skein_v1_graph_service, 30);
+  messageDesc(file_skein_v1_graph_service, 31);
 
 /**
  * A part of a scan.
@@ -1320,7 +1385,7 @@ export type ScanFollowersResponse = Message<"skein.v1.ScanFollowersResponse"> & 
  * Use `create(ScanFollowersResponseSchema)` to create a new message.
  */
 export const ScanFollowersResponseSchema: GenMessage<ScanFollowersResponse> = /*@__PURE__*/
-  messageDesc(file_skein_v1_graph_service, 31);
+  messageDesc(file_skein_v1_graph_service, 32);
 
 /**
  * A call of BatchGetFollowCounts.
@@ -1355,7 +1420,7 @@ export type BatchGetFollowCountsRequest = Message<"skein.v1.BatchGetFollowCounts
  * Use `create(BatchGetFollowCountsRequestSchema)` to create a new message.
  */
 export const BatchGetFollowCountsRequestSchema: GenMessage<BatchGetFollowCountsRequest> = /*@__PURE__*/
-  messageDesc(file_skein_v1_graph_service, 32);
+  messageDesc(file_skein_v1_graph_service, 33);
 
 /**
  * The answer of BatchGetFollowCounts, each part in the order of the request. Every count is the length of the
@@ -1391,7 +1456,7 @@ export type BatchGetFollowCountsResponse = Message<"skein.v1.BatchGetFollowCount
  * Use `create(BatchGetFollowCountsResponseSchema)` to create a new message.
  */
 export const BatchGetFollowCountsResponseSchema: GenMessage<BatchGetFollowCountsResponse> = /*@__PURE__*/
-  messageDesc(file_skein_v1_graph_service, 33);
+  messageDesc(file_skein_v1_graph_service, 34);
 
 /**
  * The counts of a user.
@@ -1477,7 +1542,7 @@ export type UserFollowCounts = Message<"skein.v1.UserFollowCounts"> & {
   blockedCount: number;
 
   /**
-   * Users whom the user mutes.
+   * Users whom the user mutes. Mutes that have ended are not counted.
    *
    * @generated from field: uint32 muted_count = 12;
    */
@@ -1489,7 +1554,7 @@ export type UserFollowCounts = Message<"skein.v1.UserFollowCounts"> & {
  * Use `create(UserFollowCountsSchema)` to create a new message.
  */
 export const UserFollowCountsSchema: GenMessage<UserFollowCounts> = /*@__PURE__*/
-  messageDesc(file_skein_v1_graph_service, 34);
+  messageDesc(file_skein_v1_graph_service, 35);
 
 /**
  * The counts of a board.
@@ -1531,7 +1596,7 @@ export type BoardFollowCounts = Message<"skein.v1.BoardFollowCounts"> & {
  * Use `create(BoardFollowCountsSchema)` to create a new message.
  */
 export const BoardFollowCountsSchema: GenMessage<BoardFollowCounts> = /*@__PURE__*/
-  messageDesc(file_skein_v1_graph_service, 35);
+  messageDesc(file_skein_v1_graph_service, 36);
 
 /**
  * How a user follows another or a board.
@@ -1624,6 +1689,40 @@ export const FollowDirectionSchema: GenEnum<FollowDirection> = /*@__PURE__*/
   enumDesc(file_skein_v1_graph_service, 1);
 
 /**
+ * A setting of follows by which feeds and lists are chosen.
+ *
+ * @generated from enum skein.v1.FollowSetting
+ */
+export enum FollowSetting {
+  /**
+   * No choice: all follows.
+   *
+   * @generated from enum value: FOLLOW_SETTING_UNSPECIFIED = 0;
+   */
+  UNSPECIFIED = 0,
+
+  /**
+   * Only those with the setting favorite.
+   *
+   * @generated from enum value: FOLLOW_SETTING_FAVORITE = 1;
+   */
+  FAVORITE = 1,
+
+  /**
+   * Only those with the setting notify.
+   *
+   * @generated from enum value: FOLLOW_SETTING_NOTIFY = 2;
+   */
+  NOTIFY = 2,
+}
+
+/**
+ * Describes the enum skein.v1.FollowSetting.
+ */
+export const FollowSettingSchema: GenEnum<FollowSetting> = /*@__PURE__*/
+  enumDesc(file_skein_v1_graph_service, 2);
+
+/**
  * Which followers of a board.
  *
  * @generated from enum skein.v1.BoardFollowerKind
@@ -1662,7 +1761,7 @@ export enum BoardFollowerKind {
  * Describes the enum skein.v1.BoardFollowerKind.
  */
 export const BoardFollowerKindSchema: GenEnum<BoardFollowerKind> = /*@__PURE__*/
-  enumDesc(file_skein_v1_graph_service, 2);
+  enumDesc(file_skein_v1_graph_service, 3);
 
 /**
  * Answers who follows whom. Every read may carry at_least, a position that the answering state must contain
@@ -1774,7 +1873,7 @@ export const GraphService: GenService<{
     output: typeof ListBlockedResponseSchema;
   },
   /**
-   * ListMuted lists whom a user mutes.
+   * ListMuted lists whom a user mutes. Mutes that have ended are left out.
    *
    * @generated from rpc skein.v1.GraphService.ListMuted
    */
