@@ -89,17 +89,17 @@ func followRows(entries []*skeinv1.FollowEntry) [][]string {
 	return rows
 }
 
-// settingRows are followRows with the settings of the follows.
+// settingRows are followRows with the settings of the follows that have any.
 func settingRows(entries []*skeinv1.FollowEntry) [][]string {
 	rows := followRows(entries)
 	for i, e := range entries {
-		rows[i] = append(rows[i], settingsText(e.GetSettings()))
+		rows[i] = appendSettings(rows[i], e.GetSettings())
 	}
 	return rows
 }
 
-// settingsText names the settings of a follow that are on.
-func settingsText(s *skeinv1.FollowSettings) string {
+// appendSettings appends the names of the settings of a follow that are on to a row, behind the columns with a title. Most follows have none.
+func appendSettings(row []string, s *skeinv1.FollowSettings) []string {
 	var names []string
 	for _, setting := range []struct {
 		on   bool
@@ -112,9 +112,9 @@ func settingsText(s *skeinv1.FollowSettings) string {
 		}
 	}
 	if len(names) == 0 {
-		return "-"
+		return row
 	}
-	return strings.Join(names, ",")
+	return append(row, strings.Join(names, ","))
 }
 
 func userRows(entries []*skeinv1.UserEntry) [][]string {
@@ -133,10 +133,7 @@ func (q *Cmd) boardRows(entries []*skeinv1.BoardEntry) [][]string {
 	return rows
 }
 
-var (
-	followHeader  = []string{"USER", "KIND", "SINCE"}
-	settingHeader = []string{"USER", "KIND", "SINCE", "SETTINGS"}
-)
+var followHeader = []string{"USER", "KIND", "SINCE"}
 
 // followSettings are the settings by which feeds and lists can be chosen.
 var followSettings = map[string]skeinv1.FollowSetting{
@@ -164,7 +161,7 @@ func (c *followingCmd) Run(ctx context.Context, q *Cmd, std *command.Streams) er
 				UserId: c.User, Kind: followKinds[c.Kind], Only: followSettings[c.Only], PageSize: size, PageToken: token, AtLeast: q.AtLeast,
 			}
 		},
-		settingHeader, func(res *skeinv1.ListFollowingResponse) [][]string { return settingRows(res.GetEntries()) })
+		followHeader, func(res *skeinv1.ListFollowingResponse) [][]string { return settingRows(res.GetEntries()) })
 }
 
 type followersCmd struct {
@@ -288,15 +285,13 @@ func (c *mutedCmd) Run(ctx context.Context, q *Cmd, std *command.Streams) error 
 		func(size int32, token string) *skeinv1.ListMutedRequest {
 			return &skeinv1.ListMutedRequest{UserId: c.User, PageSize: size, PageToken: token, AtLeast: q.AtLeast}
 		},
-		[]string{"USER", "SINCE", "UNTIL"},
+		[]string{"USER", "SINCE"},
 		func(res *skeinv1.ListMutedResponse) [][]string {
 			rows := userRows(res.GetEntries())
 			for i, e := range res.GetEntries() {
-				until := "-"
 				if e.GetUntil() != nil {
-					until = command.TimeText(e.GetUntil())
+					rows[i] = append(rows[i], "until "+command.TimeText(e.GetUntil()))
 				}
-				rows[i] = append(rows[i], until)
 			}
 			return rows
 		})
@@ -316,7 +311,7 @@ func (c *mutualsCmd) Run(ctx context.Context, q *Cmd, std *command.Streams) erro
 				ViewerId: c.Viewer, UserId: c.User, PageSize: size, PageToken: token, AtLeast: q.AtLeast,
 			}
 		},
-		settingHeader, func(res *skeinv1.ListMutualsResponse) [][]string { return settingRows(res.GetEntries()) })
+		followHeader, func(res *skeinv1.ListMutualsResponse) [][]string { return settingRows(res.GetEntries()) })
 }
 
 type scanCmd struct {

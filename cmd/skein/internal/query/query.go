@@ -189,10 +189,12 @@ func (c *relationshipsCmd) Run(ctx context.Context, q *Cmd, std *command.Streams
 		return err
 	}
 	return q.print(std, res, func() error {
-		t := command.NewTable(std.Out, "USER", "FOLLOWING", "FOLLOWED-BY", "BLOCKING", "BLOCKED-BY", "MUTING", "SINCE", "SETTINGS")
+		t := command.NewTable(std.Out, "USER", "FOLLOWING", "FOLLOWED-BY", "BLOCKING", "BLOCKED-BY", "MUTING", "SINCE")
 		for _, r := range res.GetRelationships() {
-			t.Row(r.GetUserId(), command.KindText(r.GetFollowing()), command.KindText(r.GetFollowedBy()), command.YesNo(r.GetBlocking()),
-				command.YesNo(r.GetBlockedBy()), command.YesNo(r.GetMuting()), command.TimeText(r.GetFollowTime()), settingsText(r.GetSettings()))
+			t.Row(appendSettings([]string{
+				r.GetUserId(), command.KindText(r.GetFollowing()), command.KindText(r.GetFollowedBy()), command.YesNo(r.GetBlocking()),
+				command.YesNo(r.GetBlockedBy()), command.YesNo(r.GetMuting()), command.TimeText(r.GetFollowTime()),
+			}, r.GetSettings())...)
 		}
 		return t.Flush()
 	})

@@ -43,7 +43,7 @@ func (c *viewerStateCmd) Run(ctx context.Context, q *Cmd, std *command.Streams) 
 }
 
 func (c *viewerStateCmd) table(std *command.Streams, states []*skeinv1.ViewerState) error {
-	t := command.NewTable(std.Out, "OF", "ITEM", "REACTIONS", "SEEN", "SERVED", "FOLLOWING", "BOARD", "SETTINGS")
+	t := command.NewTable(std.Out, "OF", "ITEM", "REACTIONS", "SEEN", "SERVED", "FOLLOWING", "BOARD")
 	of := append(append([]string(nil), c.Pin...), c.Item...)
 	for i, s := range states {
 		item, following, board := s.GetItemId(), "-", "-"
@@ -54,8 +54,9 @@ func (c *viewerStateCmd) table(std *command.Streams, states []*skeinv1.ViewerSta
 		if i < len(c.Pin) {
 			following, board = command.KindText(s.GetFollowing()), command.KindText(s.GetFollowingBoard())
 		}
-		t.Row(of[i], item, reactions, command.YesNo(s.GetSeen()), command.YesNo(s.GetServed()), following, board,
-			settingsText(s.GetFollowSettings()))
+		t.Row(appendSettings([]string{
+			of[i], item, reactions, command.YesNo(s.GetSeen()), command.YesNo(s.GetServed()), following, board,
+		}, s.GetFollowSettings())...)
 	}
 	return t.Flush()
 }

@@ -1,4 +1,4 @@
-import { type BoardEntry, FollowKind, FollowKindSchema } from "@skein-feed/client";
+import { type BoardEntry, FollowKind, FollowKindSchema, FollowSetting, type FollowSettings } from "@skein-feed/client";
 import type { ComponentChildren } from "preact";
 import { skein } from "../api.js";
 import { date, words } from "../format.js";
@@ -13,8 +13,26 @@ export interface Row {
   at?: Date | undefined;
 }
 
-function followRow(e: { userId: string; kind?: FollowKind; followTime?: Parameters<typeof date>[0]; time?: Parameters<typeof date>[0] }): Row {
-  const kind = e.kind === undefined ? {} : { kind: words(FollowKindSchema, e.kind) };
+/** The settings of a follow that are on, for people. */
+export function settingsText(s: FollowSettings | undefined): string {
+  return [s?.favorite && "favorite", s?.notify && "bell", s?.hideRepins && "no re-pins"].filter(Boolean).join(", ");
+}
+
+interface FollowLike {
+  userId: string;
+  kind?: FollowKind;
+  settings?: FollowSettings | undefined;
+  followTime?: Parameters<typeof date>[0];
+  time?: Parameters<typeof date>[0];
+  until?: Parameters<typeof date>[0];
+}
+
+function followRow(e: FollowLike): Row {
+  const parts = [e.kind === undefined ? "" : words(FollowKindSchema, e.kind), settingsText(e.settings)];
+  const end = date(e.until);
+  if (end) parts.push(`until ${end.toISOString()}`);
+  const text = parts.filter(Boolean).join(", ");
+  const kind = text === "" ? {} : { kind: text };
   return { key: e.userId, what: <User id={e.userId} />, ...kind, at: date(e.followTime ?? e.time) };
 }
 
@@ -81,6 +99,8 @@ export function chosenReaction(): string {
 /** The lists of a user, by name in the address. */
 export const lists: Record<string, List> = {
   following: paged("Following", (r, o) => skein.graph.listFollowing(r, o), followRow, { users: true, kindLabel: "Kind", timeLabel: "Since", empty: (id) => `${id} follows nobody yet. A follow appears here as soon as it is published.` }),
+  favorites: paged("Favorites", (r, o) => skein.graph.listFollowing({ ...r, only: FollowSetting.FAVORITE }, o), followRow, { users: true, kindLabel: "Kind", timeLabel: "Follows since", empty: (id) => `${id} has no favorites. Whom ${id} follows with the setting favorite appears here, the one set last first.` }),
+  bell: paged("Bell", (r, o) => skein.graph.listFollowing({ ...r, only: FollowSetting.NOTIFY }, o), followRow, { users: true, kindLabel: "Kind", timeLabel: "Follows since", empty: (id) => `The bell of ${id} is for nobody. Whom ${id} follows with the setting notify appears here, the one set last first.` }),
   followers: paged("Followers", (r, o) => skein.graph.listFollowers(r, o), followRow, { users: true, kindLabel: "Kind", timeLabel: "Since", empty: (id) => `Nobody follows ${id} yet. A follower appears here as soon as the follow is published.` }),
   boards: paged("Boards", (r, o) => skein.graph.listBoards(r, o), boardRow, { kindLabel: "Kind", timeLabel: "Since", empty: (id) => `${id} has only the default board, which is not listed. A board appears here when it is created, or first mentioned.` }),
   pins: {

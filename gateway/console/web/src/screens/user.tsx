@@ -1,4 +1,4 @@
-import { FollowKind, PublishWait, type Relationship, event } from "@skein-feed/client";
+import { FollowKind, type FollowSettings, PublishWait, type Relationship, event } from "@skein-feed/client";
 import { useState } from "preact/hooks";
 import { skein } from "../api.js";
 import { DemoUserLinks, DemoUsers } from "../examples.js";
@@ -7,7 +7,7 @@ import { useAsked, usePaged } from "../hooks.js";
 import { useLacks } from "../lacks.js";
 import { TableCell, Failed, Field, Form, Lacking, Panel, ReadOn, State, Strip, User, When, confirmed } from "../parts.js";
 import { go, route, to } from "../route.js";
-import { type Row, chosenReaction, lists } from "./lists.js";
+import { type Row, chosenReaction, lists, settingsText } from "./lists.js";
 
 /** One user, or how two see each other. */
 export function UserScreen() {
@@ -93,7 +93,27 @@ function Counts({ id, round }: { id: string; round: number }) {
   );
 }
 
-type Kind = "userFollowed" | "userUnfollowed";
+/** A fact that may be published, in words, and what changes it again. */
+interface Fact {
+  text: string;
+  opposite: string;
+  event: Parameters<typeof skein.publish>[0][number];
+}
+
+const settingNames = { favorite: "favorite", notify: "bell", hideRepins: "no re-pins" };
+type Setting = keyof typeof settingNames;
+
+/** The fact that a setting of a follow is turned on or off, and the others stay. */
+function settingFact(userId: string, targetUserId: string, before: FollowSettings | undefined, setting: Setting): Fact {
+  const { hideRepins = false, notify = false, favorite = false } = before ?? {};
+  const after = { hideRepins, notify, favorite };
+  after[setting] = !after[setting];
+  return {
+    text: `${userId} sets “${settingNames[setting]}” of ${targetUserId} ${after[setting] ? "on" : "off"}`,
+    opposite: "setting",
+    event: event("followSettingsSet", { userId, targetUserId, ...after }),
+  };
+}
 
 /** How two users see each other, and what may be changed about it. */
 function Between(props: { id: string; other: string; round: number; changed: () => void }) {
@@ -111,20 +131,18 @@ function Between(props: { id: string; other: string; round: number; changed: () 
     [id, other, props.round],
   );
   const lacksRole = useLacks("publish");
-  const ask = (kind: Kind, userId: string, targetUserId: string) => {
-    const fact = `${userId} ${kind === "userFollowed" ? "follows" : "unfollows"} ${targetUserId}`;
-    const opposite = kind === "userFollowed" ? "unfollow" : "follow";
+  const ask = (fact: Fact) => {
     confirmed({
-      title: `Publish “${fact}”?`,
-      text: `This is a permanent fact. It is written to the log, where it stays, and changes feeds and counts at once. A later ${opposite} changes the relation again, but removes nothing from the log.`,
+      title: `Publish “${fact.text}”?`,
+      text: `This is a permanent fact. It is written to the log, where it stays, and changes feeds and counts at once. A later ${fact.opposite} changes the relation again, but removes nothing from the log.`,
       verb: "Publish",
-      act: () => void publish(kind, userId, targetUserId),
+      act: () => void publish(fact),
     });
   };
-  const publish = async (kind: Kind, userId: string, targetUserId: string) => {
+  const publish = async (fact: Fact) => {
     setFailed(undefined);
     try {
-      await skein.publish([event(kind, { userId, targetUserId })], { wait: PublishWait.VISIBLE, retryForMs: 0 });
+      await skein.publish([fact.event], { wait: PublishWait.VISIBLE, retryForMs: 0 });
       props.changed();
     } catch (err) {
       setFailed(err);
@@ -148,14 +166,17 @@ interface SideProps {
   from: string;
   target: string;
   of: Relationship;
-  ask: (kind: Kind, from: string, target: string) => void;
+  ask: (fact: Fact) => void;
   disabled: boolean;
 }
 
 function Side(props: SideProps) {
   const { from, target, of: r } = props;
   const follows = r.following !== FollowKind.NONE;
-  const kind: Kind = follows ? "userUnfollowed" : "userFollowed";
+  const users = { userId: from, targetUserId: target };
+  const change: Fact = follows
+    ? { text: `${from} unfollows ${target}`, opposite: "follow", event: event("userUnfollowed", users) }
+    : { text: `${from} follows ${target}`, opposite: "unfollow", event: event("userFollowed", users) };
   return (
     <div class="side-of">
       <h3>
@@ -174,7 +195,20 @@ function Side(props: SideProps) {
       </p>
       {r.muting && (
         <p>
-          <State tone="busy">mutes {target}</State>
+          <State tone="busy">
+            mutes {target}
+            {r.muteUntil && (
+              <>
+                {" "}
+                until <When at={date(r.muteUntil)} />
+              </>
+            )}
+          </State>
+        </p>
+      )}
+      {r.settings && (
+        <p>
+          <State tone="good">{settingsText(r.settings)}</State>
         </p>
       )}
       {r.blocking && (
@@ -183,9 +217,22 @@ function Side(props: SideProps) {
         </p>
       )}
       <p>
-        <button type="button" class={follows ? "secondary" : ""} disabled={props.disabled} onClick={() => props.ask(kind, from, target)}>
-          Publish: {from} {follows ? "unfollows" : "follows"} {target}
+        <button type="button" class={follows ? "secondary" : ""} disabled={props.disabled} onClick={() => props.ask(change)}>
+          Publish: {change.text}
         </button>{" "}
+        {follows &&
+          (Object.keys(settingNames) as Setting[]).map((setting) => (
+            <button
+              key={setting}
+              type="button"
+              class="secondary"
+              aria-label={`Publish: ${settingFact(from, target, r.settings, setting).text}`}
+              disabled={props.disabled}
+              onClick={() => props.ask(settingFact(from, target, r.settings, setting))}
+            >
+              {settingNames[setting]}: {r.settings?.[setting] ? "turn off" : "turn on"}
+            </button>
+          ))}{" "}
         <a href={to("why", { reader: from })}>Feed of {from}</a>
       </p>
     </div>

@@ -4,6 +4,7 @@ import {
   FeedCompleteness,
   type FeedEntry,
   FeedOrder,
+  FollowSetting,
   PinDelivery,
 } from "@skein-feed/client";
 import { useState } from "preact/hooks";
@@ -23,6 +24,7 @@ interface Question {
   owner: string;
   pin: string;
   order: string;
+  only: string;
   options: Record<Flag, boolean>;
 }
 
@@ -30,12 +32,15 @@ function asked(): Question {
   const p = route.value.params;
   const text = (name: string) => p.get(name) ?? "";
   const options = Object.fromEntries(Object.keys(flags).map((f) => [f, p.has(f)])) as Record<Flag, boolean>;
-  return { reader: text("reader"), owner: text("owner"), pin: text("pin"), order: text("order"), options };
+  return { reader: text("reader"), owner: text("owner"), pin: text("pin"), order: text("order"), only: text("only"), options };
 }
 
 function link({ options, ...q }: Question) {
   return { ...q, ...options };
 }
+
+/** The settings of follows by which a feed can be chosen, as the address has them. */
+const settings: Record<string, FollowSetting> = { favorite: FollowSetting.FAVORITE, notify: FollowSetting.NOTIFY };
 
 /** The question as ReadFeed and ExplainPin take it. */
 function request(q: Question) {
@@ -46,6 +51,7 @@ function request(q: Question) {
     hideSeen: q.options.seen,
     onePerItem: q.options.once,
     ignoreServed: q.options.plays,
+    only: settings[q.only] ?? FollowSetting.UNSPECIFIED,
   };
 }
 
@@ -83,7 +89,7 @@ function Introduction() {
 
 function Ask({ of }: { of: Question }) {
   const [q, set] = useState(of);
-  const part = (name: "reader" | "owner" | "pin" | "order") => (value: string) => set({ ...q, [name]: value.trim() });
+  const part = (name: "reader" | "owner" | "pin" | "order" | "only") => (value: string) => set({ ...q, [name]: value.trim() });
   return (
     <Panel title="Why is it in my feed, or not?">
       <Form label="Question" submit={() => go("why", link(q))}>
@@ -91,6 +97,7 @@ function Ask({ of }: { of: Question }) {
         <Field label="Owner of the pin" value={q.owner} set={part("owner")} placeholder="any" />
         <Field label="Pin" value={q.pin} set={part("pin")} placeholder="any" />
         <Choice label="Order" value={q.order} set={part("order")} of={[["", "newest first"], ["heat", "by heat"]]} />
+        <Choice label="Only" value={q.only} set={part("only")} of={[["", "all follows"], ["favorite", "favorites"], ["notify", "the bell"]]} />
         <button>Ask</button>
         <fieldset class="checks">
           <legend class="hidden">Options of the feed</legend>
@@ -187,7 +194,9 @@ const reasons: Record<AbsenceReason, (q: Question) => string> = {
   [AbsenceReason.SERVED]: (q) => `The item is among the last 100 that were served to ${q.reader}, and the feed hides what was seen.`,
   [AbsenceReason.NOT_RANKED]: () => "The pin is not among the newest that are ranked by heat, or came after the position of the scores.",
   [AbsenceReason.ITEM_SHOWN]: () => "Another pin of the same item comes first, and the feed shows each item once.",
-  [AbsenceReason.REPINS_HIDDEN]: (q) => `The pin is a re-pin, and ${q.reader} hides the re-pins of ${q.owner}.`,
+  [AbsenceReason.REPINS_HIDDEN]: (q) => `The pin is a re-pin, and ${q.reader} hides the re-pins of ${q.owner}, or the feed is that of the bell.`,
+  [AbsenceReason.NOT_SELECTED]: (q) =>
+    `The feed has only ${q.only === "notify" ? "whom the bell is for" : "favorites"}, and ${q.owner} is not among the 500 that ${q.reader} set last.`,
 };
 
 const deliveries: Record<PinDelivery, string> = {
