@@ -39,6 +39,8 @@ type fact struct {
 	relationEnded bool
 	// boardEnded: the owner of the board was deleted later, and the board with the owner.
 	boardEnded bool
+	// repinEnded: the owner of the pin that it repeats was deleted later. All deletions are later than history, whenever that arrives.
+	repinEnded bool
 	// emptied: it is a play or serve that a clearing of its user's seen took away, or made void from the start.
 	emptied bool
 }
@@ -59,6 +61,7 @@ func order(log []arrival) facts {
 			Event:         ev.Event,
 			relationEnded: deletedIn(after, ev.User, ev.Peer),
 			boardEnded:    deletedIn(after, board.Owner),
+			repinEnded:    deletedIn(after, ev.RepinUser) || ev.Backfill && deletedIn(log[:i], ev.RepinUser),
 			emptied:       emptied(log, i),
 		})
 	}

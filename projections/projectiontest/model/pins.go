@@ -17,6 +17,8 @@ type Pin struct {
 	Item string
 	// Repin: it names the pin that it repeats.
 	Repin bool
+	// RepinOwner and RepinPin name that pin. They are empty if its owner was deleted later.
+	RepinOwner, RepinPin string
 	// Attributes are those given at its creation.
 	Attributes []byte
 	// Created is when it was created. Moving it does not change that.
@@ -39,7 +41,13 @@ func living(owned facts, id string) (pin Pin, lives bool) {
 		switch {
 		case f.Kind == events.PinCreated && f.Pin == id && !lives:
 			lives = true
-			pin = Pin{f.User, f.Pin, f.Board, f.Item, f.RepinPin != "", f.Attributes, f.Time}
+			pin = Pin{
+				Owner: f.User, ID: f.Pin, Board: f.Board, Item: f.Item, Repin: f.RepinPin != "", Attributes: f.Attributes,
+				Created: f.Time,
+			}
+			if !f.repinEnded {
+				pin.RepinOwner, pin.RepinPin = f.RepinUser, f.RepinPin
+			}
 		case f.Kind == events.PinMoved && f.Pin == id && lives:
 			pin.Board = f.Board
 		case f.Kind == events.PinDeleted && f.Pin == id:
@@ -85,14 +93,16 @@ func newest(list []Pin) []Pin {
 }
 
 // Feed lists the living pins on the boards that the reader follows, less those of owners whom the reader mutes or a block
-// separates from the reader, and less the re-pins of owners whose re-pins the reader hides, newest first. The reader's own pins are in it
-// only with own.
+// separates from the reader, less the re-pins of owners whose re-pins the reader hides, and less the re-pins of users whom the reader does
+// not see ([Graph.hidesOrigin]), newest first. The reader's own pins are in it only with own.
 func (g *Graph) Feed(reader string, own bool) []Pin {
 	var list []Pin
 	for _, owner := range g.users {
 		if owner == reader {
-			if own {
-				list = append(list, g.Pins(owner)...)
+			for _, pin := range g.Pins(owner) {
+				if own && !g.hidesOrigin(reader, pin) {
+					list = append(list, pin)
+				}
 			}
 			continue
 		}
@@ -101,7 +111,7 @@ func (g *Graph) Feed(reader string, own bool) []Pin {
 		}
 		repinsHidden := g.hidesRepins(reader, owner)
 		for _, pin := range g.Pins(owner) {
-			if pin.Repin && repinsHidden {
+			if pin.Repin && repinsHidden || g.hidesOrigin(reader, pin) {
 				continue
 			}
 			if f := g.Board(reader, owner, pin.Board); f.Kind == Board || f.Kind == Explicit {
@@ -125,6 +135,26 @@ func (g *Graph) FeedWith(reader string, own bool, only events.FollowSettings) []
 		return p.Owner != reader && !g.selected(reader, p.Owner, only) || only == events.SettingNotify && p.Repin
 	})
 }
+
+// Origin is what keeps a re-pin out of a feed because of the owner of the pin that it repeats.
+type Origin struct{ Deleted, Muted, Blocked bool }
+
+// origin reports what a reader has against the owner of the pin that a pin repeats. A re-pin of an own pin is like any other pin of its owner.
+func (g *Graph) origin(reader string, pin Pin) (o Origin) {
+	if !pin.Repin || pin.RepinOwner == pin.Owner {
+		return o
+	}
+	if pin.RepinOwner == "" {
+		return Origin{Deleted: true}
+	}
+	_, o.Muted = g.mutes(reader, pin.RepinOwner)
+	o.Blocked = g.barred(reader, pin.RepinOwner)
+	return o
+}
+
+// hidesOrigin reports whether a reader does not see a re-pin because of the owner of the pin that it repeats: that user was deleted, the reader
+// mutes the user, or a block separates the two.
+func (g *Graph) hidesOrigin(reader string, pin Pin) bool { return g.origin(reader, pin) != Origin{} }
 
 // Read reports up to when a reader has read the feed: the latest time that was said since the user was last deleted, none of them after the
 // event that said so; 0 means never.
@@ -185,7 +215,11 @@ func OnePerItem(list []Pin) []Pin {
 
 // Absence is what keeps a pin out of [Graph.Feed], all that holds. Of a pin that does not live NotFollowed means that the reader follows
 // its owner in no way.
-type Absence struct{ NotLiving, Own, NotFollowed, Excluded, Muted, RepinsHidden, Blocked, NotSelected bool }
+type Absence struct {
+	NotLiving, Own, NotFollowed, Excluded, Muted, RepinsHidden, Blocked, NotSelected bool
+	// Origin is about the pin that a re-pin repeats.
+	Origin Origin
+}
 
 // AbsenceWith reports what keeps a pin out of [Graph.FeedWith].
 func (g *Graph) AbsenceWith(reader, owner, id string, own bool, only events.FollowSettings) Absence {
@@ -207,6 +241,9 @@ func (g *Graph) Absence(reader, owner, id string, own bool) (a Absence) {
 	a.NotLiving = !lives
 	if owner == reader {
 		a.Own = !own
+		if own && lives {
+			a.Origin = g.origin(reader, pin)
+		}
 		return a
 	}
 	_, a.Muted = g.mutes(reader, owner)
@@ -216,6 +253,7 @@ func (g *Graph) Absence(reader, owner, id string, own bool) (a Absence) {
 		return a
 	}
 	a.RepinsHidden = g.hidesRepins(reader, owner) && pin.Repin
+	a.Origin = g.origin(reader, pin)
 	kind := g.Board(reader, owner, pin.Board).Kind
 	a.NotFollowed, a.Excluded = kind == None, kind == Excluded
 	return a

@@ -27,7 +27,7 @@ import (
 //	40 ann reacts item save   50 ann unreacts item save     (likes are the kind like)
 //	80 ann gets i,j,k1..k9    90 ann clears                 95 ann reads 80 (the feed up to 80)
 //
-// A time is a number, or a date as 2024-01-31 or 2024-01-31T23:59:59.999999 where months matter. A pin is p unless it is named; it shows the item, else the one of its own id; it re-pins one of cid's, or none. bob/- is
+// A time is a number, or a date as 2024-01-31 or 2024-01-31T23:59:59.999999 where months matter. A pin is p unless it is named; it shows the item, else the one of its own id; it re-pins the pin x of the last user, or none. bob/- is
 // bob's default board. "past 5" before the event makes it a backfill of time 5 from the source "old", with an
 // offset above all before; "past 5 log#3" names source and offset. Every other line is a question about the history so
 // far and, after the colon, its answer; lists are separated by commas, and - is an empty list.
