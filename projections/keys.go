@@ -18,7 +18,7 @@ import (
 //	0x10–0x3f    graph        follows, boards, blocks, mutes, counts; in the store of inbox, too, which embeds them
 //	0x40–0x5f    inbox        pins, outboxes, inboxes
 //	0x60–0x6f    seen         plays by month, serves
-//	0x70–0x8f    counters     pins, plays, likes, what counts them, lists by heat
+//	0x70–0x8f    counters     pins, plays, reactions, what counts them, lists by heat
 const (
 	// StoreShard is the shard of rows that belong to the store as a whole. No user or item has it.
 	StoreShard events.Shard = 0xffff
