@@ -129,6 +129,35 @@ func TestBlocksByOthersAreConcealed(t *testing.T) {
 	}
 }
 
+// A caller who is bound to ann gets one reason for a re-pin of a user whom a block separates from her and for one of a deleted user, and is told
+// of her own mutes.
+func TestBlocksAreConcealedInReasonsOfRepins(t *testing.T) {
+	g := newGuarded(t)
+	at := g.as(g.tokens["all"]).publish(
+		follow("ann", "joe"), repinned("joe", "of-bob", "i", "bob", "p"), repinned("joe", "of-cid", "i", "cid", "p"),
+		repinned("joe", "of-dan", "i", "dan", "p"), block("bob", "ann"), deletedUser("cid"), mute("ann", "dan"),
+	)
+	for name, c := range map[string]struct {
+		token, pin string
+		want       skeinv1.AbsenceReason
+	}{
+		"bound, blocked":   {"ann", "of-bob", repinOfAny},
+		"bound, deleted":   {"ann", "of-cid", repinOfAny},
+		"bound, muted":     {"ann", "of-dan", repinOfMuted},
+		"unbound, blocked": {"reader", "of-bob", repinOfBlock},
+		"unbound, deleted": {"reader", "of-cid", repinOfGone},
+		"unbound, muted":   {"reader", "of-dan", repinOfMuted},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := g.as(g.tokens[c.token])
+			explained := w.explain(&skeinv1.ReadFeedRequest{ReaderId: "ann", AtLeast: at}, "joe", c.pin)
+			if diff := cmp.Diff([]skeinv1.AbsenceReason{c.want}, explained.GetReasons()); diff != "" || explained.GetInFeed() {
+				t.Errorf("in the feed: %v, reasons (-want +got)\n%s", explained.GetInFeed(), diff)
+			}
+		})
+	}
+}
+
 // Publish accepts a follow of a user who blocks the follower, and gives no reason. The follow has no effect.
 func TestPublishDoesNotTellOfBlocks(t *testing.T) {
 	g := newGuarded(t)

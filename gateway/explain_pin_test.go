@@ -28,6 +28,10 @@ const (
 	notRanked     = skeinv1.AbsenceReason_ABSENCE_REASON_NOT_RANKED
 	itemShown     = skeinv1.AbsenceReason_ABSENCE_REASON_ITEM_SHOWN
 	repinsHidden  = skeinv1.AbsenceReason_ABSENCE_REASON_REPINS_HIDDEN
+	repinOfMuted  = skeinv1.AbsenceReason_ABSENCE_REASON_REPIN_OF_MUTED
+	repinOfBlock  = skeinv1.AbsenceReason_ABSENCE_REASON_REPIN_OF_BLOCKED
+	repinOfGone   = skeinv1.AbsenceReason_ABSENCE_REASON_REPIN_OF_DELETED
+	repinOfAny    = skeinv1.AbsenceReason_ABSENCE_REASON_REPIN_OF_UNAVAILABLE
 )
 
 // explain asks why a pin is in the feed that a call of ReadFeed reads, or not.
@@ -49,6 +53,8 @@ func TestExplainPin(t *testing.T) {
 		deletedBoard("bob", "gone"), pinned("bob", "trips", "t"), pinned("dan", "", "d"), pinned("eve", "", "e"), pinned("cid", "", "c"),
 		pinned("ann", "", "a"), pinned("fay", "", "f"), deletedUser("fay"), pinned("bob", "", "x"), pinned("bob", "", "y"),
 		showing("bob", "last", "i"), played("ann", "x"), played("ann", "z"), served("ann", "y", "x", "z"),
+		follow("ann", "joe"), repinned("joe", "of-dan", "d", "dan", "d"), repinned("joe", "of-eve", "e", "eve", "e"),
+		repinned("joe", "of-fay", "f", "fay", "f"), deletedUser("fay"), unfollow("ann", "joe"),
 		played("zoe", "y"),
 	)
 	type reasons []skeinv1.AbsenceReason
@@ -72,6 +78,9 @@ func TestExplainPin(t *testing.T) {
 		{&skeinv1.ReadFeedRequest{}, "dan", "d", reasons{ownerMuted}, 0},
 		{&skeinv1.ReadFeedRequest{}, "eve", "e", reasons{notFollowed, ownerMuted, blockStands}, 0},
 		{&skeinv1.ReadFeedRequest{}, "gil", "r", reasons{repinsHidden}, 0},
+		{&skeinv1.ReadFeedRequest{}, "joe", "of-dan", reasons{notFollowed, repinOfMuted}, 0},
+		{&skeinv1.ReadFeedRequest{}, "joe", "of-eve", reasons{notFollowed, repinOfMuted, repinOfBlock}, 0},
+		{&skeinv1.ReadFeedRequest{}, "joe", "of-fay", reasons{notFollowed, repinOfGone}, 0},
 		{&skeinv1.ReadFeedRequest{HideSeen: true}, "gil", "r", reasons{itemPlayed, itemServed, repinsHidden}, 0},
 		{&skeinv1.ReadFeedRequest{}, "dan", "r", reasons{ownerMuted, repinsHidden}, 0},
 		{&skeinv1.ReadFeedRequest{HideSeen: true}, "bob", "x", reasons{itemPlayed, itemServed}, 0},

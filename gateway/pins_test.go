@@ -51,14 +51,15 @@ func TestBatchGetPins(t *testing.T) {
 	at := w.publish(
 		createBoard("bob", "cats", "Cats"), createBoard("bob", "dogs", "Dogs"), createBoard("bob", "gone", "Gone"),
 		withBytes, pinned("bob", "", "plain"), pinned("bob", "cats", "moved"), showing("bob", "shows", "video"),
-		repinned("cid", "again", "video", "bob", "shows"),
+		repinned("cid", "again", "video", "bob", "shows"), repinned("cid", "of-dan", "dans", "dan", "dans"),
 		pinned("bob", "cats", "ended"), pinned("bob", "gone", "on-gone"), pinned("bob", "gone", "saved"), pinned("dan", "", "dans"),
 		movedTo("bob", "moved", "dogs"), movedTo("bob", "saved", ""), unpinned("bob", "ended"), deletedBoard("bob", "gone"), deletedUser("dan"),
 	)
 	want := []*skeinv1.PinState{
 		{OwnerId: "bob", PinId: "ended"},
 		{OwnerId: "bob", PinId: "bytes", Living: true, BoardId: "cats", ItemId: "bytes", Attributes: []byte("16:9")},
-		{OwnerId: "cid", PinId: "again", Living: true, ItemId: "video"},
+		{OwnerId: "cid", PinId: "again", Living: true, ItemId: "video", RepinOf: pinNamed("bob", "shows")},
+		{OwnerId: "cid", PinId: "of-dan", Living: true, ItemId: "dans", RepinOfDeleted: true},
 		{OwnerId: "nobody", PinId: "plain"},
 		{OwnerId: "bob", PinId: "moved", Living: true, BoardId: "dogs", ItemId: "moved"},
 		{OwnerId: "bob", PinId: "plain", Living: true, ItemId: "plain"},
@@ -85,7 +86,7 @@ func TestBatchGetPins(t *testing.T) {
 			listed[e.GetOwnerId()+"/"+e.GetPinId()] = e
 		}
 	}
-	if len(listed) != 6 {
+	if len(listed) != 7 {
 		t.Errorf("%d pins are listed", len(listed))
 	}
 	for _, p := range got {

@@ -199,9 +199,11 @@ func ownRelationships() binding {
 
 // ownFeedReasons admits questions about the feed of U, but removes the reason BLOCKED, which would not say which of the two users blocks the
 // other. The answer still has a reason, because NOT_FOLLOWED always accompanies BLOCKED. BatchGetRelationships says whom U blocks.
+//
+// Beside REPIN_OF_BLOCKED no other reason need hold, so another one takes its place, and that of REPIN_OF_DELETED so that the two look alike.
 func ownFeedReasons() binding {
 	b := own("reader_id")
-	b.text += "; without the reason BLOCKED"
+	b.text += "; without the reason BLOCKED, and with REPIN_OF_UNAVAILABLE for REPIN_OF_BLOCKED and REPIN_OF_DELETED"
 	b.conceal = func(_ string, _, res proto.Message) {
 		answer, ok := res.(*skeinv1.ExplainPinResponse)
 		if !ok {
@@ -210,6 +212,12 @@ func ownFeedReasons() binding {
 		answer.Reasons = slices.DeleteFunc(answer.GetReasons(), func(reason skeinv1.AbsenceReason) bool {
 			return reason == skeinv1.AbsenceReason_ABSENCE_REASON_BLOCKED
 		})
+		for i, reason := range answer.GetReasons() {
+			switch reason {
+			case skeinv1.AbsenceReason_ABSENCE_REASON_REPIN_OF_BLOCKED, skeinv1.AbsenceReason_ABSENCE_REASON_REPIN_OF_DELETED:
+				answer.Reasons[i] = skeinv1.AbsenceReason_ABSENCE_REASON_REPIN_OF_UNAVAILABLE
+			}
+		}
 	}
 	return b
 }

@@ -59,6 +59,7 @@ func (c *Counters) createPin() error {
 	}
 
 	made := pinstore.CreationOf(ev)
+	made.ForgetRepinOwner(ev.Backfill) // no list by heat depends on the owner
 	switch {
 	case !ev.Backfill:
 		made.Attributes = nil // they only decide the order of backfills

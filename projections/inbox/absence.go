@@ -11,8 +11,9 @@ import (
 //
 // [Queries.Explain] fills the set in three steps:
 //
-//  1. The pin and the relation of the reader to the owner give every reason that holds among AbsenceNotLiving, AbsenceOwnPin, AbsenceNotFollowed,
-//     AbsenceBoardExcluded, AbsenceOwnerMuted, AbsenceRepinsHidden, AbsenceNotSelected and AbsenceBlocked.
+//  1. The pin and the relations of the reader to the owner and, if the pin is a re-pin, to the owner of the pin that it repeats give every reason
+//     that holds among AbsenceNotLiving, AbsenceOwnPin, AbsenceNotFollowed, AbsenceBoardExcluded, AbsenceOwnerMuted, AbsenceRepinsHidden,
+//     AbsenceNotSelected, AbsenceBlocked, AbsenceRepinOfMuted, AbsenceRepinOfBlocked and AbsenceRepinOfDeleted.
 //  2. [Feed.HiddenItems] adds AbsenceItemHidden. It is asked about an item, so it is not asked when the pin does not live and its item is unknown.
 //  3. AbsenceNotRanked and AbsenceItemShown depend on the other pins of the feed. They are looked for only if the first two steps found nothing.
 //
@@ -47,6 +48,12 @@ const (
 	AbsenceItemShown
 	// AbsenceNotSelected: the owner is not among those of a feed with [Feed.Only].
 	AbsenceNotSelected
+	// AbsenceRepinOfMuted: the pin repeats a pin of another user, whom the reader mutes.
+	AbsenceRepinOfMuted
+	// AbsenceRepinOfBlocked: the pin repeats a pin of another user, and the reader blocks that user or is blocked by that user.
+	AbsenceRepinOfBlocked
+	// AbsenceRepinOfDeleted: the pin repeats a pin of a user who was deleted since.
+	AbsenceRepinOfDeleted
 )
 
 // absenceChecker decides whether a reader may see pins. It reads only the relation of the reader to the owner, so it can be used without
@@ -54,7 +61,8 @@ const (
 type absenceChecker struct {
 	graph *graph.Queries
 	feed  *Feed
-	// relations caches the relation of the reader to each owner met so far: a page has many pins of few owners.
+	// relations caches the relation of the reader to each owner met so far, of pins and of the pins that they repeat: a page has many pins of few
+	// owners.
 	relations map[string]ownerRelation
 	// selected caches the owners of a feed with [Feed.Only]. It is nil until it is asked for.
 	selected map[string]bool
@@ -75,14 +83,18 @@ func newAbsenceChecker(q *Queries, f *Feed) absenceChecker {
 // reasons returns the reasons for which the reader does not see a living pin of an owner, or an empty set if the reader sees it. If p is
 // nil it returns the reasons that hold for all pins of the owner.
 func (c *absenceChecker) reasons(owner string, p *Pin) (reasons AbsenceReasons, err error) {
-	isRepinOfBell := c.feed.Only == events.SettingNotify && p != nil && p.Repin
-	if owner == c.feed.Reader {
-		switch {
-		case !c.feed.IncludeOwn:
-			reasons = AbsenceOwnPin
-		case isRepinOfBell:
-			reasons = AbsenceRepinsHidden
+	if owner == c.feed.Reader && !c.feed.IncludeOwn {
+		return AbsenceOwnPin, nil
+	}
+	if p != nil && p.Repin {
+		if reasons, err = c.repinReasons(p); err != nil {
+			return 0, err
 		}
+		if c.feed.Only == events.SettingNotify {
+			reasons |= AbsenceRepinsHidden
+		}
+	}
+	if owner == c.feed.Reader {
 		return reasons, nil
 	}
 	if c.feed.Only != 0 {
@@ -95,21 +107,15 @@ func (c *absenceChecker) reasons(owner string, p *Pin) (reasons AbsenceReasons, 
 		}
 	}
 
-	relation, cached := c.relations[owner]
-	if !cached {
-		if relation.Visibility, err = c.graph.Visibility(c.feed.Reader, owner); err != nil {
-			return 0, err
-		}
-		c.relations[owner] = relation
+	relation, err := c.relationTo(owner)
+	if err != nil {
+		return 0, err
 	}
 
 	if relation.Muted {
 		reasons |= AbsenceOwnerMuted
 	}
 	if relation.RepinsHidden && p != nil && p.Repin {
-		reasons |= AbsenceRepinsHidden
-	}
-	if isRepinOfBell {
 		reasons |= AbsenceRepinsHidden
 	}
 	if relation.Blocked {
@@ -156,6 +162,40 @@ func (c *absenceChecker) selectedOwners() (map[string]bool, error) {
 	}
 	c.selected = selected
 	return selected, nil
+}
+
+// repinReasons returns the reasons for which the reader does not see a re-pin, whoever owns it, because of the owner of the pin that it repeats.
+func (c *absenceChecker) repinReasons(p *Pin) (reasons AbsenceReasons, err error) {
+	switch p.RepinOwner {
+	case "":
+		return AbsenceRepinOfDeleted, nil
+	case p.Owner, c.feed.Reader:
+		return 0, nil // what the reader thinks of the owner of the re-pin is looked at anyway
+	}
+
+	relation, err := c.relationTo(p.RepinOwner)
+	if err != nil {
+		return 0, err
+	}
+	if relation.Muted {
+		reasons |= AbsenceRepinOfMuted
+	}
+	if relation.Blocked {
+		reasons |= AbsenceRepinOfBlocked
+	}
+	return reasons, nil
+}
+
+// relationTo returns what the reader has decided about a user. The rows are at the home of the reader, also those of blocks by the user.
+func (c *absenceChecker) relationTo(user string) (relation ownerRelation, err error) {
+	relation, cached := c.relations[user]
+	if cached {
+		return relation, nil
+	}
+	if relation.Visibility, err = c.graph.Visibility(c.feed.Reader, user); err == nil {
+		c.relations[user] = relation
+	}
+	return relation, err
 }
 
 // followsBoardOf reports whether the reader follows the board of a pin. If p is nil it reports whether the reader follows the owner or any

@@ -1,6 +1,8 @@
 package inbox
 
 import (
+	"slices"
+
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/pinstore"
@@ -14,6 +16,17 @@ func (f *Inbox) eraseUser() error {
 		if err := f.eraseHomeRows(user); err != nil {
 			return err
 		}
+	}
+	// Re-pins by other users stay, without the name of the user, in every partition.
+	err := f.eachRowInSteps(projections.AppendKey(nil, tagRepinOf, user), func(rest []byte) error {
+		owner, id, err := cutRepinOfKey(rest)
+		if err != nil {
+			return err
+		}
+		return f.forgetRepinOwner(owner, id, user)
+	})
+	if err != nil {
+		return err
 	}
 	if err := f.graph.Apply(*f.ev, f.batch); err != nil {
 		return err
@@ -51,6 +64,19 @@ func (f *Inbox) deleteRows(prefix []byte) error {
 	})
 }
 
+// forgetRepinOwner removes the name of a deleted user from the facts of a pin that repeats a pin of that user. Pages then leave the pin out.
+func (f *Inbox) forgetRepinOwner(owner, id, deleted string) error {
+	p, err := f.readPin(owner, id)
+	if err != nil {
+		return err
+	}
+	if !slices.Contains(p.repinOwnersBefore, deleted) {
+		return errRow("re-pin of another user", []byte(id))
+	}
+	p.row.ForgetRepinOwner(deleted)
+	return f.writePin(p)
+}
+
 func (f *Inbox) erasePin(owner, id string) error {
 	p, err := f.readPin(owner, id)
 	if err != nil {
@@ -58,6 +84,7 @@ func (f *Inbox) erasePin(owner, id string) error {
 	}
 	p.row = pinstore.Row{HistoryClosed: true}
 	f.writePossibleBoards(p, pinstore.State{})
+	f.writeRepinOwners(p)
 	if err := f.writeOutboxes(p, pinstore.State{}); err != nil {
 		return err
 	}

@@ -41,6 +41,9 @@ func absenceOf(m model.Absence) (a inbox.AbsenceReasons) {
 		{m.RepinsHidden, inbox.AbsenceRepinsHidden},
 		{m.NotSelected, inbox.AbsenceNotSelected},
 		{m.Blocked, inbox.AbsenceBlocked},
+		{m.Origin.Muted, inbox.AbsenceRepinOfMuted},
+		{m.Origin.Blocked, inbox.AbsenceRepinOfBlocked},
+		{m.Origin.Deleted, inbox.AbsenceRepinOfDeleted},
 	} {
 		if r.holds {
 			a |= r.is

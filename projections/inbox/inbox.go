@@ -91,7 +91,7 @@ func (*Inbox) Name() string { return "inbox" }
 //   - 8: Entries of inboxes are no longer rows.
 //   - 9: No row says what an inbox lacks.
 //   - 10: The rows of the graph are those of its version 4.
-//   - 11: The rows of the graph are those of its version 5.
+//   - 11: The rows of the graph are those of its version 5. A re-pin keeps which pin it repeats.
 func (*Inbox) Version() uint32 { return 11 }
 
 // Config returns the settings.

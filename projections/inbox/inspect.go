@@ -34,6 +34,7 @@ var rowForms = map[projections.Tag]projections.RowForm{
 	tagReadMarker:    {Name: "read", Parts: "A", Value: describeReadMarker},
 	tagPull:          {Name: "pull", Parts: "A B", Rest: describePull},
 	tagPulledOwner:   {Name: "pulled", Parts: "B in", Special: map[string]func(*projections.Description) error{"in": describePartition}},
+	tagRepinOf:       {Name: "re-pin-of", Parts: "C part B p"},
 }
 
 func describeBoard(d *projections.Description, row []byte) error {

@@ -27,6 +27,8 @@ func errRow(what string, row []byte) error { return projections.RowError(what, r
 //	      A B b       -           the same for b, where A does not follow B explicitly
 //	0x49  B part      -           B is pulled by all users of a partition who follow B or boards of B. This is a region: the home of the
 //	                              row is the partition
+//	0x4a  C part(B) B p  -        p, which may live, repeats a pin of C. This is a region of C: the home of the row is B, whose partition is
+//	                              part(B)
 const (
 	tagPin projections.Tag = projections.FirstInboxTag + iota
 	tagOutbox
@@ -38,11 +40,12 @@ const (
 	tagReadMarker
 	tagPull
 	tagPulledOwner
+	tagRepinOf
 )
 
 // Walked returns the tags of rows that are read in sequence, those of the graph included. It is part of [projections.Walked].
 func (f *Inbox) Walked() []projections.Tag {
-	return append(f.graph.Walked(), tagOutbox, tagBoardOutbox, tagPossibleBoard, tagPull)
+	return append(f.graph.Walked(), tagOutbox, tagBoardOutbox, tagPossibleBoard, tagPull, tagRepinOf)
 }
 
 // appendNewestFirst appends a time so that later times sort first.
@@ -56,6 +59,26 @@ func outboxKey(dst []byte, owner string, created events.Micros, pin string) []by
 
 func boardOutboxKey(dst []byte, owner, board string, created events.Micros, pin string) []byte {
 	return events.AppendID(appendNewestFirst(projections.AppendKey(dst, tagBoardOutbox, owner, board), created), pin)
+}
+
+// repinOfKey appends the key of the row by which the deletion of a user finds a pin that repeats a pin of that user.
+func repinOfKey(dst []byte, repinOwner, owner, pin string) []byte {
+	dst = append(projections.AppendKey(dst, tagRepinOf, repinOwner), events.ShardOf(owner).Partition())
+	return events.AppendID(events.AppendID(dst, owner), pin)
+}
+
+// cutRepinOfKey decodes what follows the user in the key of a row that repinOfKey has written.
+func cutRepinOfKey(rest []byte) (owner, pin string, err error) {
+	if len(rest) == 0 {
+		return "", "", errRow("re-pin key", rest)
+	}
+	if owner, rest, err = events.CutID(rest[1:]); err != nil {
+		return "", "", err
+	}
+	if pin, rest, err = events.CutID(rest); err == nil && len(rest) != 0 {
+		err = errRow("re-pin key", rest)
+	}
+	return owner, pin, err
 }
 
 // sortKeyOf returns the sort key of a pin: its place in the order Newest, the same in every feed. A sort key consists of ^time, owner and pin.

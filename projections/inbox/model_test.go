@@ -220,8 +220,8 @@ func pages(t fataler, q *inbox.Queries, f inbox.Feed, n int) (all []inbox.Pin) {
 func pins(want []model.Pin, heats map[string]int64) (list []inbox.Pin) {
 	for _, p := range want {
 		list = append(list, inbox.Pin{
-			Owner: p.Owner, ID: p.ID, Board: p.Board, Item: p.Item, Repin: p.Repin, Attributes: p.Attributes, Created: p.Created,
-			Score: heats[p.Item],
+			Owner: p.Owner, ID: p.ID, Board: p.Board, Item: p.Item, Repin: p.Repin, RepinOwner: p.RepinOwner, RepinPin: p.RepinPin,
+			Attributes: p.Attributes, Created: p.Created, Score: heats[p.Item],
 		})
 	}
 	return list

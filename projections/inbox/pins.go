@@ -17,6 +17,9 @@ type pinUpdate struct {
 	// possibleBoardsBefore are the boards, before the event, on which the pin is not but would be if late history said so. The deletion of
 	// such a board is a fact about the pin, and finds the pin by a row for each board.
 	possibleBoardsBefore []string
+	// repinOwnersBefore are the owners, before the event, of the pins that the pin repeats by any of its facts. The deletion of such an owner
+	// finds the pin by a row for each owner.
+	repinOwnersBefore []string
 }
 
 func (f *Inbox) readPin(owner, id string) (*pinUpdate, error) {
@@ -30,6 +33,7 @@ func (f *Inbox) readPin(owner, id string) (*pinUpdate, error) {
 	}
 	p.stateBefore = p.row.State()
 	p.possibleBoardsBefore = otherPossibleBoards(&p.row, p.stateBefore)
+	p.repinOwnersBefore = p.row.RepinOwners()
 	return p, nil
 }
 
@@ -63,9 +67,17 @@ func otherPossibleBoards(r *pinstore.Row, s pinstore.State) []string {
 
 func (f *Inbox) createPin() error {
 	ev := f.ev
+	repinOwnerErased := false
 	if ev.Backfill {
 		if erased, err := f.graph.IsErased(*ev, f.batch, ev.User); err != nil || erased {
 			return err
+		}
+		if ev.RepinUser != "" {
+			erased, err := f.graph.IsErased(*ev, f.batch, ev.RepinUser)
+			if err != nil {
+				return err
+			}
+			repinOwnerErased = erased
 		}
 	}
 	boardExists, err := f.graph.ApplyPin(*ev, f.batch)
@@ -81,6 +93,9 @@ func (f *Inbox) createPin() error {
 		return err
 	}
 	creation := pinstore.CreationOf(ev)
+	if repinOwnerErased {
+		creation.ForgetRepinOwner(true) // every deletion is later than history
+	}
 
 	if !ev.Backfill {
 		p.row.Add(pinstore.Fact{Kind: pinstore.FactCreated, At: ev.Time, Board: ev.Board, Creation: creation})
@@ -195,6 +210,7 @@ func (f *Inbox) writePin(p *pinUpdate) error {
 		p.row.CloseHistory(after, f.ev.Time)
 	}
 	f.writePossibleBoards(p, after)
+	f.writeRepinOwners(p)
 	if err := f.writeOutboxes(p, after); err != nil {
 		return err
 	}
@@ -222,6 +238,23 @@ func (f *Inbox) writePossibleBoards(p *pinUpdate, after pinstore.State) {
 	for _, board := range boardsAfter {
 		if !slices.Contains(p.possibleBoardsBefore, board) {
 			f.key = projections.AppendKey(f.key[:0], tagPossibleBoard, p.owner, board, p.id)
+			f.batch.Set(f.key, nil)
+		}
+	}
+}
+
+// writeRepinOwners writes the rows by which the deletion of a user finds the pins that repeat a pin of that user.
+func (f *Inbox) writeRepinOwners(p *pinUpdate) {
+	ownersAfter := p.row.RepinOwners()
+	for _, owner := range p.repinOwnersBefore {
+		if !slices.Contains(ownersAfter, owner) {
+			f.key = repinOfKey(f.key[:0], owner, p.owner, p.id)
+			f.batch.Delete(f.key)
+		}
+	}
+	for _, owner := range ownersAfter {
+		if !slices.Contains(p.repinOwnersBefore, owner) {
+			f.key = repinOfKey(f.key[:0], owner, p.owner, p.id)
 			f.batch.Set(f.key, nil)
 		}
 	}

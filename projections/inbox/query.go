@@ -38,8 +38,9 @@ type Pin struct {
 	// Board is the board of the owner that the pin is on.
 	Board string
 	Item  string
-	// Repin is set if the pin repeats another pin.
-	Repin bool
+	// Repin is set if the pin repeats another pin. RepinOwner and RepinPin name that pin. They are empty if its owner was deleted since.
+	Repin                bool
+	RepinOwner, RepinPin string
 	// Attributes are the attributes of the event that created the pin.
 	Attributes []byte
 	Created    events.Micros
@@ -210,10 +211,14 @@ func (q *Queries) livingPin(owner, id string) (*Pin, error) {
 	if s.Creation == nil {
 		return nil, nil //nolint:nilnil // there is none
 	}
-	return &Pin{
-		Owner: owner, ID: id, Board: s.Board, Item: s.Creation.Item, Repin: s.Creation.Repin, Attributes: s.Creation.Attributes,
-		Created: s.Creation.Time,
-	}, nil
+	pin := &Pin{
+		Owner: owner, ID: id, Board: s.Board, Item: s.Creation.Item, Repin: s.Creation.Repin, RepinOwner: s.Creation.RepinOwner,
+		Attributes: s.Creation.Attributes, Created: s.Creation.Time,
+	}
+	if pin.RepinOwner != "" {
+		pin.RepinPin = s.Creation.RepinPin
+	}
+	return pin, nil
 }
 
 // Pins lists at most n living pins of a user or, if board is not nil, of one of the user's boards, newest first. after is the cursor of the

@@ -28,12 +28,14 @@ func (*Inbox) RowsAtHome(ev *events.Event) bool {
 }
 
 // Regions returns the tags of the regions. It is part of [projections.Regional].
-func (f *Inbox) Regions() []projections.Tag { return append(f.graph.Regions(), tagPulledOwner) }
+func (f *Inbox) Regions() []projections.Tag {
+	return append(f.graph.Regions(), tagPulledOwner, tagRepinOf)
+}
 
-// RegionHome returns the partition of a row in a region: a region of the graph, or the rows that say where owners are pulled. It is part of
-// [projections.Regional].
+// RegionHome returns the partition of a row in a region: a region of the graph, the rows that say where owners are pulled, or those that lead
+// to the re-pins of a user's pins. It is part of [projections.Regional].
 func (*Inbox) RegionHome(key []byte) (partition uint8, ok bool) {
-	if projections.Tag(key[2]) != tagPulledOwner {
+	if tag := projections.Tag(key[2]); tag != tagPulledOwner && tag != tagRepinOf {
 		return graph.RegionHome(key)
 	}
 	_, rest, err := events.CutID(key[3:])

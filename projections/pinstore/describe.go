@@ -37,6 +37,9 @@ func (c *Creation) describe(d *projections.Description) {
 	d.Name("b", c.Board)
 	d.Field("i", c.Item)
 	d.Flag("repin", c.Repin)
+	if c.RepinOwner != "" {
+		d.Field("repin-of-user", c.RepinOwner)
+	}
 	if c.RepinPin != "" {
 		d.Field("repin-of", c.RepinPin)
 	}

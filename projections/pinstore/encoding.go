@@ -20,8 +20,16 @@ const (
 	flagCount = 2
 )
 
-// appendTo appends a creation. An item with the same id as the pin, as most have, is left out. A re-pin has a 1, and then the id of the pin that it
-// repeats if that is kept; any other pin has a 0.
+// The first byte of what an encoded creation has about the pin that it repeats.
+const (
+	noRepin = iota
+	// repinOfPin is followed by the id of that pin, which is empty if it is not kept.
+	repinOfPin
+	// repinOfOwner is followed by the owner and the id of that pin.
+	repinOfOwner
+)
+
+// appendTo appends a creation. An item with the same id as the pin, as most have, is left out.
 func (c *Creation) appendTo(dst []byte, pin string) []byte {
 	dst = binary.AppendUvarint(dst, uint64(c.Time))
 	dst = fields.AppendText(dst, c.Board)
@@ -30,10 +38,14 @@ func (c *Creation) appendTo(dst []byte, pin string) []byte {
 		item = ""
 	}
 	dst = fields.AppendText(dst, item)
-	if c.Repin {
-		dst = fields.AppendText(append(dst, 1), c.RepinPin)
-	} else {
-		dst = append(dst, 0)
+	switch {
+	case !c.Repin:
+		dst = append(dst, noRepin)
+	case c.RepinOwner == "":
+		dst = fields.AppendText(append(dst, repinOfPin), c.RepinPin)
+	default:
+		dst = fields.AppendText(append(dst, repinOfOwner), c.RepinOwner)
+		dst = fields.AppendText(dst, c.RepinPin)
 	}
 	return fields.AppendText(dst, string(c.Attributes))
 }
@@ -71,9 +83,12 @@ func readCreation(r *fields.Reader, pin string) *Creation {
 		c.Item = pin
 	}
 	switch r.Uvarint() {
-	case 0:
-	case 1:
+	case noRepin:
+	case repinOfPin:
 		c.Repin, c.RepinPin = true, r.Text()
+	case repinOfOwner:
+		c.Repin, c.RepinOwner, c.RepinPin = true, r.Text(), r.Text()
+		r.Bad = r.Bad || c.RepinOwner == ""
 	default:
 		r.Bad = true
 	}

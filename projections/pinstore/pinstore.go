@@ -26,19 +26,27 @@ type Creation struct {
 	Board, Item string
 	// Repin is set if the event names a pin that the new one repeats.
 	Repin bool
-	// RepinPin is the id of that pin, or empty if it is not kept. It is kept for backfilled creations only, where it decides which of two with
-	// the same time is first. The owner of that pin is not kept: the rows of a user must not name another user.
-	RepinPin   string
-	Attributes []byte
+	// RepinOwner and RepinPin name that pin. RepinOwner is empty if the owner was deleted, or if the projection does not keep it
+	// ([Creation.ForgetRepinOwner]). A projection that keeps it must find the row again when that user is deleted.
+	RepinOwner, RepinPin string
+	Attributes           []byte
 }
 
 // CreationOf returns the content of a pin_created event.
 func CreationOf(ev *events.Event) *Creation {
-	c := &Creation{Time: ev.Time, Board: ev.Board, Item: ev.Item, Repin: ev.RepinPin != "", Attributes: ev.Attributes}
-	if ev.Backfill {
-		c.RepinPin = ev.RepinPin
+	return &Creation{
+		Time: ev.Time, Board: ev.Board, Item: ev.Item, Repin: ev.RepinPin != "", RepinOwner: ev.RepinUser, RepinPin: ev.RepinPin,
+		Attributes: ev.Attributes,
 	}
-	return c
+}
+
+// ForgetRepinOwner removes the name of the pin that the new one repeats. Of a backfilled creation the id of that pin stays, because it decides
+// which of two creations with the same time is first.
+func (c *Creation) ForgetRepinOwner(backfilled bool) {
+	c.RepinOwner = ""
+	if !backfilled {
+		c.RepinPin = ""
+	}
 }
 
 // backfillEvent returns the event of a backfilled creation as far as it is kept, to compare it with others.
@@ -94,6 +102,33 @@ type State struct {
 	// Creation is the creation of the pin, or nil if the pin does not live.
 	Creation *Creation
 	Board    string
+}
+
+// RepinOwners returns the owners of the pins that the creations of the row repeat, each once, in no particular order.
+func (r *Row) RepinOwners() []string {
+	var owners []string
+	add := func(c *Creation) {
+		if c != nil && c.RepinOwner != "" && !slices.Contains(owners, c.RepinOwner) {
+			owners = append(owners, c.RepinOwner)
+		}
+	}
+	add(r.History)
+	for i := range r.Live {
+		add(r.Live[i].Creation)
+	}
+	return owners
+}
+
+// ForgetRepinOwner removes an owner who was deleted from the creations that repeat a pin of that user.
+func (r *Row) ForgetRepinOwner(owner string) {
+	if r.History != nil && r.History.RepinOwner == owner {
+		r.History.ForgetRepinOwner(true)
+	}
+	for i := range r.Live {
+		if c := r.Live[i].Creation; c != nil && c.RepinOwner == owner {
+			c.ForgetRepinOwner(false)
+		}
+	}
 }
 
 // State derives the state of the pin by applying its facts in order.
@@ -178,7 +213,9 @@ func (r *Row) CloseHistory(s State, at events.Micros) {
 		return
 	}
 	made := *s.Creation
-	made.RepinPin = "" // it only serves to compare backfilled creations
+	if made.RepinOwner == "" {
+		made.RepinPin = "" // it only served to compare backfilled creations
+	}
 	r.Live = []Fact{{Kind: FactCreated, At: at, Board: made.Board, Creation: &made}}
 	if s.Board != s.Creation.Board {
 		r.Live = append(r.Live, Fact{Kind: FactMoved, At: at, Board: s.Board})

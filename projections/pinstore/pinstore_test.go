@@ -14,17 +14,17 @@ import (
 func drawRow(t *rapid.T) Row {
 	boards := rapid.SampledFrom([]string{"", "a", "9"})
 	creation := func(at events.Micros) *Creation {
-		return &Creation{
+		c := &Creation{
 			Time: at, Board: boards.Draw(t, "board"), Item: rapid.SampledFrom([]string{"p", "i"}).Draw(t, "item"),
-			Repin: rapid.Bool().Draw(t, "re-pin"),
 		}
+		if c.Repin = rapid.Bool().Draw(t, "re-pin"); c.Repin {
+			c.RepinOwner, c.RepinPin = rapid.SampledFrom([]string{"", "ann", "bob"}).Draw(t, "re-pinned owner"), "q"
+		}
+		return c
 	}
 	var r Row
 	if rapid.Bool().Draw(t, "history") {
 		r.History = creation(1)
-		if r.History.Repin {
-			r.History.RepinPin = "q"
-		}
 	}
 	for i := range rapid.IntRange(0, 8).Draw(t, "facts") {
 		f := Fact{Kind: rapid.SampledFrom([]FactKind{FactCreated, FactMoved, FactBoardDeleted}).Draw(t, "kind"), At: events.Micros(10 + 2*i)}
@@ -74,7 +74,28 @@ func TestClosingHistoryKeepsState(t *testing.T) {
 			t.Fatalf("%+v became %+v", before, r)
 		}
 		if after.Creation != nil && (after.Creation.Item != before.Creation.Item || after.Creation.Time != before.Creation.Time ||
-			after.Creation.Repin != before.Creation.Repin || after.Creation.RepinPin != "") {
+			after.Creation.Repin != before.Creation.Repin || after.Creation.RepinOwner != before.Creation.RepinOwner ||
+			(after.Creation.RepinPin != "") != (after.Creation.RepinOwner != "")) {
+			t.Fatalf("%+v became %+v", before.Creation, after.Creation)
+		}
+	})
+}
+
+// TestForgottenRepinOwnerIsInNoFact: a row without a user who was deleted is the same otherwise, and its encoding does not name the user.
+func TestForgottenRepinOwnerIsInNoFact(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		r := drawRow(t)
+		before := r.State()
+		owners := r.RepinOwners()
+		r.ForgetRepinOwner("bob")
+		if slices.Contains(r.RepinOwners(), "bob") || bytes.Contains(r.Append(nil, "p"), []byte("bob")) {
+			t.Fatalf("bob is still in %+v", r)
+		}
+		if want := slices.DeleteFunc(owners, func(o string) bool { return o == "bob" }); !slices.Equal(r.RepinOwners(), want) {
+			t.Fatalf("the other users are %q, want %q", r.RepinOwners(), want)
+		}
+		after := r.State()
+		if (before.Creation == nil) != (after.Creation == nil) || before.Creation != nil && !after.Creation.Repin && before.Creation.Repin {
 			t.Fatalf("%+v became %+v", before.Creation, after.Creation)
 		}
 	})

@@ -33,7 +33,8 @@ func (p feedEntry) compare(o feedEntry) int {
 }
 
 // checkFeed compares the feed of a reader in inbox with its definition (I8): all pins that exist on the boards that the reader follows by the
-// graph, newest first, without the pins of muted users and without the re-pins of users whose re-pins the reader hides. Pins of users who are
+// graph, newest first, without the pins of muted users without the re-pins of users whose re-pins the reader hides, and without the re-pins of pins of deleted,
+// muted and blocked users. Pins of users who are
 // not held are left out on both sides.
 func (a *Audit) checkFeed(ctx context.Context, reader string) error {
 	want, err := a.definedFeed(ctx, reader)
@@ -92,6 +93,25 @@ func (a *Audit) definedFeed(ctx context.Context, reader string) ([]feedEntry, er
 		return nil, err
 	}
 
+	hiddenOrigins := map[string]bool{}
+	// hidesOrigin reports whether the reader does not see a re-pin because of the owner of the pin that it repeats.
+	hidesOrigin := func(p *inbox.Pin) (bool, error) {
+		switch p.RepinOwner {
+		case "":
+			return p.Repin, nil // of a re-pin: that owner was deleted
+		case p.Owner, reader:
+			return false, nil
+		}
+		hidden, known := hiddenOrigins[p.RepinOwner]
+		if known {
+			return hidden, nil
+		}
+		relation, err := a.graph.Relationship(reader, p.RepinOwner)
+		hidden = relation.Muting || relation.Blocking || relation.BlockedBy
+		hiddenOrigins[p.RepinOwner] = hidden
+		return hidden, err
+	}
+
 	var all []feedEntry
 	var cut events.Micros // pins that are older cannot be among the newest ones
 	// add adds the pins of an owner, or those on one board if board is not nil.
@@ -104,8 +124,12 @@ func (a *Audit) definedFeed(ctx context.Context, reader string) ([]feedEntry, er
 			return err
 		}
 
-		all, err = a.appendOutbox(ctx, all, owner, board, cut, func(p *inbox.Pin) bool {
-			return (!relation.Settings.Has(events.SettingHideRepins) || !p.Repin) && (board != nil || !excluded[[2]string{owner, p.Board}])
+		all, err = a.appendOutbox(ctx, all, owner, board, cut, func(p *inbox.Pin) (bool, error) {
+			if relation.Settings.Has(events.SettingHideRepins) && p.Repin || board == nil && excluded[[2]string{owner, p.Board}] {
+				return false, nil
+			}
+			hidden, err := hidesOrigin(p)
+			return !hidden, err
 		})
 		if err != nil {
 			return err
@@ -150,7 +174,7 @@ const firstOutboxPage = 8
 // appendOutbox appends the newest visible pins of an owner, or of a board if board is not nil, to dst. It stops at pins older than cut.
 // isVisible selects the pins.
 func (a *Audit) appendOutbox(
-	ctx context.Context, dst []feedEntry, owner string, board *string, cut events.Micros, isVisible func(*inbox.Pin) bool,
+	ctx context.Context, dst []feedEntry, owner string, board *string, cut events.Micros, isVisible func(*inbox.Pin) (bool, error),
 ) ([]feedEntry, error) {
 	var after inbox.PageCursor
 	size := pageSize
@@ -169,7 +193,11 @@ func (a *Audit) appendOutbox(
 			if p.Created < cut {
 				return dst, nil
 			}
-			if isVisible(p) {
+			visible, err := isVisible(p)
+			if err != nil {
+				return nil, err
+			}
+			if visible {
 				dst = append(dst, feedEntry{p.Created, p.Owner, p.ID, p.Board})
 				n++
 			}

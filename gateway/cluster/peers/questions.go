@@ -92,14 +92,17 @@ func (r *RemoteBatch) Pin(owner, id string) (*inbox.Pin, bool) {
 // pinFromMessage is the reverse of [PinMessage].
 func pinFromMessage(owner string, p *peerv1.Pin) *inbox.Pin {
 	return &inbox.Pin{
-		Owner: owner, ID: p.GetId(), Board: p.GetBoard(), Item: p.GetItem(), Repin: p.GetRepin(), Attributes: p.GetAttributes(),
-		Created: events.Micros(p.GetCreated()),
+		Owner: owner, ID: p.GetId(), Board: p.GetBoard(), Item: p.GetItem(), Repin: p.GetRepin(), RepinOwner: p.GetRepinOwner(),
+		RepinPin: p.GetRepinPin(), Attributes: p.GetAttributes(), Created: events.Micros(p.GetCreated()),
 	}
 }
 
 // PinMessage returns a pin as nodes send it. The owner is not part of the message.
 func PinMessage(p *inbox.Pin) *peerv1.Pin {
-	return &peerv1.Pin{Id: p.ID, Board: p.Board, Item: p.Item, Repin: p.Repin, Attributes: p.Attributes, Created: int64(p.Created)}
+	return &peerv1.Pin{
+		Id: p.ID, Board: p.Board, Item: p.Item, Repin: p.Repin, RepinOwner: p.RepinOwner, RepinPin: p.RepinPin,
+		Attributes: p.Attributes, Created: int64(p.Created),
+	}
 }
 
 // Outbox is part of [inbox.RemoteLookup]. It also records each pin of the answer as the answer to a question about that pin.

@@ -64,5 +64,17 @@ func fillPinState(to *skeinv1.PinState, name *skeinv1.Pin, p *inbox.Pin, lives b
 	if lives {
 		to.Living, to.BoardId, to.ItemId = true, p.Board, p.Item
 		to.CreateTime, to.Attributes = times.Of(p.Created), p.Attributes
+		to.RepinOf, to.RepinOfDeleted = repinOf(p)
 	}
+}
+
+// repinOf returns the name of the pin that a pin repeats, or nil if it repeats none or if the owner of that pin was deleted since.
+func repinOf(p *inbox.Pin) (original *skeinv1.Pin, deleted bool) {
+	if !p.Repin {
+		return nil, false
+	}
+	if p.RepinOwner == "" {
+		return nil, true
+	}
+	return &skeinv1.Pin{OwnerId: p.RepinOwner, PinId: p.RepinPin}, false
 }

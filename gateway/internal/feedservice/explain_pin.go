@@ -119,6 +119,9 @@ var absences = []struct {
 	{inbox.AbsenceItemShown, skeinv1.AbsenceReason_ABSENCE_REASON_ITEM_SHOWN},
 	{inbox.AbsenceRepinsHidden, skeinv1.AbsenceReason_ABSENCE_REASON_REPINS_HIDDEN},
 	{inbox.AbsenceNotSelected, skeinv1.AbsenceReason_ABSENCE_REASON_NOT_SELECTED},
+	{inbox.AbsenceRepinOfMuted, skeinv1.AbsenceReason_ABSENCE_REASON_REPIN_OF_MUTED},
+	{inbox.AbsenceRepinOfBlocked, skeinv1.AbsenceReason_ABSENCE_REASON_REPIN_OF_BLOCKED},
+	{inbox.AbsenceRepinOfDeleted, skeinv1.AbsenceReason_ABSENCE_REASON_REPIN_OF_DELETED},
 }
 
 var deliveries = map[inbox.Delivery]skeinv1.PinDelivery{

@@ -220,10 +220,11 @@ func splitCursors(b []byte) (above, after inbox.PageCursor, ok bool) {
 
 func feedEntries(pins []inbox.Pin) []*skeinv1.FeedEntry {
 	out, made, times := make([]*skeinv1.FeedEntry, len(pins)), make([]skeinv1.FeedEntry, len(pins)), call.NewTimes(len(pins))
-	for i, p := range pins {
-		e := &made[i]
+	for i := range pins {
+		p, e := &pins[i], &made[i]
 		e.PinId, e.ItemId, e.OwnerId, e.BoardId = p.ID, p.Item, p.Owner, p.Board
 		e.CreateTime, e.Score, e.Attributes = times.Of(p.Created), p.Score, p.Attributes
+		e.RepinOf, e.RepinOfDeleted = repinOf(p)
 		out[i] = e
 	}
 	return out

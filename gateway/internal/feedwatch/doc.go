@@ -6,7 +6,8 @@
 // While there are watchers, one goroutine per process, the follower, reads the same decoded log that the projections fold. It waits until the inbox
 // shows what it has read, and only then looks for the watchers that are concerned. A watcher is woken by events of its reader, by a block of its
 // reader, and by every change of pins or boards of an owner that its reader follows. The watcher keeps 4 bytes for each of these owners, so events
-// of other owners need no query. A woken watcher counts its feed again.
+// of other owners need no query. The deletion of a user wakes every watcher, because re-pins of that user's pins leave the feeds of readers
+// who do not follow the user. A woken watcher counts its feed again.
 //
 // Guarantees:
 //

@@ -137,6 +137,9 @@ func (a *Watchers) dispatchEvent(ev *events.Event, c *stepChanges) {
 			a.addFollowedOwner(ev.Peer, ev.User)
 		}
 	case events.TopicContent:
+		if ev.Kind == events.UserDeleted {
+			c.everything = true // anybody may follow a user who re-pinned the deleted one
+		}
 		for _, w := range a.byReader[ev.User] {
 			w.signal()
 		}

@@ -61,7 +61,7 @@ func TestEventsWakeOnlyConcernedWatchers(t *testing.T) {
 		"a pin that goes":                   {anns, []events.Event{{Kind: events.PinDeleted, User: "cid"}}},
 		"a pin that moves":                  {anns, []events.Event{{Kind: events.PinMoved, User: "cid"}}},
 		"a board that goes":                 {anns, []events.Event{{Kind: events.BoardDeleted, User: "cid"}}},
-		"an owner who goes":                 {anns, []events.Event{{Kind: events.UserDeleted, User: "cid"}}},
+		"an owner who goes":                 {all, []events.Event{{Kind: events.UserDeleted, User: "cid"}}},
 		"an own pin":                        {dans, []events.Event{{Kind: events.PinCreated, User: "dan"}}},
 		"a pin of another owner":            {none, []events.Event{{Kind: events.PinCreated, User: "eve"}}},
 		"a follow by the reader":            {dans, []events.Event{{Kind: events.UserFollowed, User: "dan", Peer: "eve"}}},

@@ -1019,7 +1019,8 @@ type PinCreated struct {
 	BoardId string `protobuf:"bytes,2,opt,name=board_id,json=boardId,proto3" json:"board_id,omitempty"`
 	// The item that the pin shows; empty means an item with the id pin_id. At most 128 bytes.
 	ItemId string `protobuf:"bytes,3,opt,name=item_id,json=itemId,proto3" json:"item_id,omitempty"`
-	// The pin of which this is a re-pin, if any.
+	// The pin of which this is a re-pin, if any. Feeds leave the re-pin out for readers who mute that pin's owner or whom a block separates
+	// from that user, and for all readers once that user is deleted.
 	RepinOf *Pin `protobuf:"bytes,4,opt,name=repin_of,json=repinOf,proto3" json:"repin_of,omitempty"`
 	// Opaque bytes handed back with every feed entry, at most 256.
 	Attributes    []byte `protobuf:"bytes,5,opt,name=attributes,proto3" json:"attributes,omitempty"`

@@ -166,6 +166,16 @@ const (
 	AbsenceReason_ABSENCE_REASON_ITEM_SHOWN AbsenceReason = 10
 	// The pin is a re-pin, and the reader hides the re-pins of its owner, or the feed has none (only NOTIFY).
 	AbsenceReason_ABSENCE_REASON_REPINS_HIDDEN AbsenceReason = 11
+	// The pin repeats a pin of another user, whom the reader mutes.
+	AbsenceReason_ABSENCE_REASON_REPIN_OF_MUTED AbsenceReason = 12
+	// The pin repeats a pin of another user, and the reader blocks that user, or that user blocks the reader. A caller that is bound to a
+	// user gets REPIN_OF_UNAVAILABLE instead.
+	AbsenceReason_ABSENCE_REASON_REPIN_OF_BLOCKED AbsenceReason = 13
+	// The pin repeats a pin of a user who was deleted since. A caller that is bound to a user gets REPIN_OF_UNAVAILABLE instead.
+	AbsenceReason_ABSENCE_REASON_REPIN_OF_DELETED AbsenceReason = 14
+	// For callers that are bound to a user, in place of REPIN_OF_BLOCKED and REPIN_OF_DELETED: the pin repeats a pin that is not available to
+	// the reader.
+	AbsenceReason_ABSENCE_REASON_REPIN_OF_UNAVAILABLE AbsenceReason = 15
 	// With only: the reader's follow of the owner does not have that setting, or the reader set it later for 500 others.
 	AbsenceReason_ABSENCE_REASON_NOT_SELECTED AbsenceReason = 20
 )
@@ -185,22 +195,30 @@ var (
 		9:  "ABSENCE_REASON_NOT_RANKED",
 		10: "ABSENCE_REASON_ITEM_SHOWN",
 		11: "ABSENCE_REASON_REPINS_HIDDEN",
+		12: "ABSENCE_REASON_REPIN_OF_MUTED",
+		13: "ABSENCE_REASON_REPIN_OF_BLOCKED",
+		14: "ABSENCE_REASON_REPIN_OF_DELETED",
+		15: "ABSENCE_REASON_REPIN_OF_UNAVAILABLE",
 		20: "ABSENCE_REASON_NOT_SELECTED",
 	}
 	AbsenceReason_value = map[string]int32{
-		"ABSENCE_REASON_UNSPECIFIED":    0,
-		"ABSENCE_REASON_NOT_LIVING":     1,
-		"ABSENCE_REASON_OWN_PIN":        2,
-		"ABSENCE_REASON_NOT_FOLLOWED":   3,
-		"ABSENCE_REASON_BOARD_EXCLUDED": 4,
-		"ABSENCE_REASON_OWNER_MUTED":    5,
-		"ABSENCE_REASON_BLOCKED":        6,
-		"ABSENCE_REASON_PLAYED":         7,
-		"ABSENCE_REASON_SERVED":         8,
-		"ABSENCE_REASON_NOT_RANKED":     9,
-		"ABSENCE_REASON_ITEM_SHOWN":     10,
-		"ABSENCE_REASON_REPINS_HIDDEN":  11,
-		"ABSENCE_REASON_NOT_SELECTED":   20,
+		"ABSENCE_REASON_UNSPECIFIED":          0,
+		"ABSENCE_REASON_NOT_LIVING":           1,
+		"ABSENCE_REASON_OWN_PIN":              2,
+		"ABSENCE_REASON_NOT_FOLLOWED":         3,
+		"ABSENCE_REASON_BOARD_EXCLUDED":       4,
+		"ABSENCE_REASON_OWNER_MUTED":          5,
+		"ABSENCE_REASON_BLOCKED":              6,
+		"ABSENCE_REASON_PLAYED":               7,
+		"ABSENCE_REASON_SERVED":               8,
+		"ABSENCE_REASON_NOT_RANKED":           9,
+		"ABSENCE_REASON_ITEM_SHOWN":           10,
+		"ABSENCE_REASON_REPINS_HIDDEN":        11,
+		"ABSENCE_REASON_REPIN_OF_MUTED":       12,
+		"ABSENCE_REASON_REPIN_OF_BLOCKED":     13,
+		"ABSENCE_REASON_REPIN_OF_DELETED":     14,
+		"ABSENCE_REASON_REPIN_OF_UNAVAILABLE": 15,
+		"ABSENCE_REASON_NOT_SELECTED":         20,
 	}
 )
 
@@ -959,9 +977,13 @@ type FeedEntry struct {
 	// The heat of the item: binary logarithm in units of 1/65536. In the order TRENDING only, else 0.
 	Score int64 `protobuf:"zigzag64,6,opt,name=score,proto3" json:"score,omitempty"`
 	// The bytes given when the pin was created, at most 256.
-	Attributes    []byte `protobuf:"bytes,7,opt,name=attributes,proto3" json:"attributes,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Attributes []byte `protobuf:"bytes,7,opt,name=attributes,proto3" json:"attributes,omitempty"`
+	// The pin that this one repeats. Absent for a pin that is no re-pin, and for one with repin_of_deleted.
+	RepinOf *Pin `protobuf:"bytes,8,opt,name=repin_of,json=repinOf,proto3" json:"repin_of,omitempty"`
+	// The pin is a re-pin, and the owner of the pin that it repeats was deleted since. Feeds have no such pins.
+	RepinOfDeleted bool `protobuf:"varint,9,opt,name=repin_of_deleted,json=repinOfDeleted,proto3" json:"repin_of_deleted,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *FeedEntry) Reset() {
@@ -1041,6 +1063,20 @@ func (x *FeedEntry) GetAttributes() []byte {
 		return x.Attributes
 	}
 	return nil
+}
+
+func (x *FeedEntry) GetRepinOf() *Pin {
+	if x != nil {
+		return x.RepinOf
+	}
+	return nil
+}
+
+func (x *FeedEntry) GetRepinOfDeleted() bool {
+	if x != nil {
+		return x.RepinOfDeleted
+	}
+	return false
 }
 
 // A call of ListPins.
@@ -1340,7 +1376,7 @@ func (x *BatchGetPinsResponse) GetPosition() string {
 	return ""
 }
 
-// A pin as it is at a position. Which pin it repeats is not part of it: no store keeps that.
+// A pin as it is at a position.
 type PinState struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The user who owns the pin, as the request names it.
@@ -1357,9 +1393,13 @@ type PinState struct {
 	// When the pin began; a move keeps it. Absent unless the pin lives.
 	CreateTime *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=create_time,json=createTime,proto3" json:"create_time,omitempty"`
 	// The bytes given when the pin was created, at most 256.
-	Attributes    []byte `protobuf:"bytes,7,opt,name=attributes,proto3" json:"attributes,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Attributes []byte `protobuf:"bytes,7,opt,name=attributes,proto3" json:"attributes,omitempty"`
+	// The pin that this one repeats, as in FeedEntry.
+	RepinOf *Pin `protobuf:"bytes,8,opt,name=repin_of,json=repinOf,proto3" json:"repin_of,omitempty"`
+	// The owner of the pin that this one repeats was deleted since, as in FeedEntry.
+	RepinOfDeleted bool `protobuf:"varint,9,opt,name=repin_of_deleted,json=repinOfDeleted,proto3" json:"repin_of_deleted,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *PinState) Reset() {
@@ -1439,6 +1479,20 @@ func (x *PinState) GetAttributes() []byte {
 		return x.Attributes
 	}
 	return nil
+}
+
+func (x *PinState) GetRepinOf() *Pin {
+	if x != nil {
+		return x.RepinOf
+	}
+	return nil
+}
+
+func (x *PinState) GetRepinOfDeleted() bool {
+	if x != nil {
+		return x.RepinOfDeleted
+	}
+	return false
 }
 
 // A pin or an item to ask about.
@@ -2069,7 +2123,7 @@ const file_skein_v1_feed_service_proto_rawDesc = "" +
 	"\fcompleteness\x18\x03 \x01(\x0e2\x1a.skein.v1.FeedCompletenessR\fcompleteness\x12\x1a\n" +
 	"\bposition\x18\x04 \x01(\tR\bposition\x12!\n" +
 	"\fnewest_token\x18\x05 \x01(\tR\vnewestToken\x127\n" +
-	"\tread_time\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\breadTime\"\xe4\x01\n" +
+	"\tread_time\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\breadTime\"\xb8\x02\n" +
 	"\tFeedEntry\x12\x15\n" +
 	"\x06pin_id\x18\x01 \x01(\tR\x05pinId\x12\x17\n" +
 	"\aitem_id\x18\x02 \x01(\tR\x06itemId\x12\x19\n" +
@@ -2080,7 +2134,9 @@ const file_skein_v1_feed_service_proto_rawDesc = "" +
 	"\x05score\x18\x06 \x01(\x12R\x05score\x12\x1e\n" +
 	"\n" +
 	"attributes\x18\a \x01(\fR\n" +
-	"attributes\"\xe8\x01\n" +
+	"attributes\x12(\n" +
+	"\brepin_of\x18\b \x01(\v2\r.skein.v1.PinR\arepinOf\x12(\n" +
+	"\x10repin_of_deleted\x18\t \x01(\bR\x0erepinOfDeleted\"\xe8\x01\n" +
 	"\x0fListPinsRequest\x12'\n" +
 	"\bowner_id\x18\x01 \x01(\tB\n" +
 	"\xbaH\ar\x05 \x01(\x80\x01H\x00R\aownerId\x12'\n" +
@@ -2101,7 +2157,7 @@ const file_skein_v1_feed_service_proto_rawDesc = "" +
 	"\bat_least\x18\x02 \x01(\tB\b\xbaH\x05r\x03(\x80\x02R\aatLeast\"Z\n" +
 	"\x14BatchGetPinsResponse\x12&\n" +
 	"\x04pins\x18\x01 \x03(\v2\x12.skein.v1.PinStateR\x04pins\x12\x1a\n" +
-	"\bposition\x18\x02 \x01(\tR\bposition\"\xe5\x01\n" +
+	"\bposition\x18\x02 \x01(\tR\bposition\"\xb9\x02\n" +
 	"\bPinState\x12\x19\n" +
 	"\bowner_id\x18\x01 \x01(\tR\aownerId\x12\x15\n" +
 	"\x06pin_id\x18\x02 \x01(\tR\x05pinId\x12\x16\n" +
@@ -2112,7 +2168,9 @@ const file_skein_v1_feed_service_proto_rawDesc = "" +
 	"createTime\x12\x1e\n" +
 	"\n" +
 	"attributes\x18\a \x01(\fR\n" +
-	"attributes\"k\n" +
+	"attributes\x12(\n" +
+	"\brepin_of\x18\b \x01(\v2\r.skein.v1.PinR\arepinOf\x12(\n" +
+	"\x10repin_of_deleted\x18\t \x01(\bR\x0erepinOfDeleted\"k\n" +
 	"\x0eViewerStateKey\x12!\n" +
 	"\x03pin\x18\x01 \x01(\v2\r.skein.v1.PinH\x00R\x03pin\x12%\n" +
 	"\aitem_id\x18\x02 \x01(\tB\n" +
@@ -2167,7 +2225,7 @@ const file_skein_v1_feed_service_proto_rawDesc = "" +
 	"\x1dFEED_COMPLETENESS_UNSPECIFIED\x10\x00\x12\x1e\n" +
 	"\x1aFEED_COMPLETENESS_COMPLETE\x10\x01\x12 \n" +
 	"\x1cFEED_COMPLETENESS_REBUILDING\x10\x02\x12&\n" +
-	"\"FEED_COMPLETENESS_SEEN_UNAVAILABLE\x10\x03*\xa1\x03\n" +
+	"\"FEED_COMPLETENESS_SEEN_UNAVAILABLE\x10\x03*\xb7\x04\n" +
 	"\rAbsenceReason\x12\x1e\n" +
 	"\x1aABSENCE_REASON_UNSPECIFIED\x10\x00\x12\x1d\n" +
 	"\x19ABSENCE_REASON_NOT_LIVING\x10\x01\x12\x1a\n" +
@@ -2181,7 +2239,11 @@ const file_skein_v1_feed_service_proto_rawDesc = "" +
 	"\x19ABSENCE_REASON_NOT_RANKED\x10\t\x12\x1d\n" +
 	"\x19ABSENCE_REASON_ITEM_SHOWN\x10\n" +
 	"\x12 \n" +
-	"\x1cABSENCE_REASON_REPINS_HIDDEN\x10\v\x12\x1f\n" +
+	"\x1cABSENCE_REASON_REPINS_HIDDEN\x10\v\x12!\n" +
+	"\x1dABSENCE_REASON_REPIN_OF_MUTED\x10\f\x12#\n" +
+	"\x1fABSENCE_REASON_REPIN_OF_BLOCKED\x10\r\x12#\n" +
+	"\x1fABSENCE_REASON_REPIN_OF_DELETED\x10\x0e\x12'\n" +
+	"#ABSENCE_REASON_REPIN_OF_UNAVAILABLE\x10\x0f\x12\x1f\n" +
 	"\x1bABSENCE_REASON_NOT_SELECTED\x10\x14*]\n" +
 	"\vPinDelivery\x12\x1c\n" +
 	"\x18PIN_DELIVERY_UNSPECIFIED\x10\x00\x12\x17\n" +
@@ -2237,8 +2299,8 @@ var file_skein_v1_feed_service_proto_goTypes = []any{
 	(*ExplainPinResponse)(nil),          // 21: skein.v1.ExplainPinResponse
 	(FollowSetting)(0),                  // 22: skein.v1.FollowSetting
 	(*timestamppb.Timestamp)(nil),       // 23: google.protobuf.Timestamp
-	(*Board)(nil),                       // 24: skein.v1.Board
-	(*Pin)(nil),                         // 25: skein.v1.Pin
+	(*Pin)(nil),                         // 24: skein.v1.Pin
+	(*Board)(nil),                       // 25: skein.v1.Board
 	(FollowKind)(0),                     // 26: skein.v1.FollowKind
 	(*FollowSettings)(nil),              // 27: skein.v1.FollowSettings
 }
@@ -2255,43 +2317,45 @@ var file_skein_v1_feed_service_proto_depIdxs = []int32{
 	1,  // 9: skein.v1.WatchFeedResponse.completeness:type_name -> skein.v1.FeedCompleteness
 	23, // 10: skein.v1.WatchFeedResponse.read_time:type_name -> google.protobuf.Timestamp
 	23, // 11: skein.v1.FeedEntry.create_time:type_name -> google.protobuf.Timestamp
-	24, // 12: skein.v1.ListPinsRequest.board:type_name -> skein.v1.Board
-	10, // 13: skein.v1.ListPinsResponse.entries:type_name -> skein.v1.FeedEntry
-	25, // 14: skein.v1.BatchGetPinsRequest.pins:type_name -> skein.v1.Pin
-	15, // 15: skein.v1.BatchGetPinsResponse.pins:type_name -> skein.v1.PinState
-	23, // 16: skein.v1.PinState.create_time:type_name -> google.protobuf.Timestamp
-	25, // 17: skein.v1.ViewerStateKey.pin:type_name -> skein.v1.Pin
-	16, // 18: skein.v1.BatchGetViewerStateRequest.keys:type_name -> skein.v1.ViewerStateKey
-	19, // 19: skein.v1.BatchGetViewerStateResponse.states:type_name -> skein.v1.ViewerState
-	26, // 20: skein.v1.ViewerState.following:type_name -> skein.v1.FollowKind
-	26, // 21: skein.v1.ViewerState.following_board:type_name -> skein.v1.FollowKind
-	27, // 22: skein.v1.ViewerState.follow_settings:type_name -> skein.v1.FollowSettings
-	25, // 23: skein.v1.ExplainPinRequest.pin:type_name -> skein.v1.Pin
-	0,  // 24: skein.v1.ExplainPinRequest.order:type_name -> skein.v1.FeedOrder
-	22, // 25: skein.v1.ExplainPinRequest.only:type_name -> skein.v1.FollowSetting
-	2,  // 26: skein.v1.ExplainPinResponse.reasons:type_name -> skein.v1.AbsenceReason
-	15, // 27: skein.v1.ExplainPinResponse.pin:type_name -> skein.v1.PinState
-	3,  // 28: skein.v1.ExplainPinResponse.delivery:type_name -> skein.v1.PinDelivery
-	1,  // 29: skein.v1.ExplainPinResponse.completeness:type_name -> skein.v1.FeedCompleteness
-	4,  // 30: skein.v1.FeedService.ReadFeed:input_type -> skein.v1.ReadFeedRequest
-	6,  // 31: skein.v1.FeedService.CountNewer:input_type -> skein.v1.CountNewerRequest
-	8,  // 32: skein.v1.FeedService.WatchFeed:input_type -> skein.v1.WatchFeedRequest
-	11, // 33: skein.v1.FeedService.ListPins:input_type -> skein.v1.ListPinsRequest
-	13, // 34: skein.v1.FeedService.BatchGetPins:input_type -> skein.v1.BatchGetPinsRequest
-	17, // 35: skein.v1.FeedService.BatchGetViewerState:input_type -> skein.v1.BatchGetViewerStateRequest
-	20, // 36: skein.v1.FeedService.ExplainPin:input_type -> skein.v1.ExplainPinRequest
-	5,  // 37: skein.v1.FeedService.ReadFeed:output_type -> skein.v1.ReadFeedResponse
-	7,  // 38: skein.v1.FeedService.CountNewer:output_type -> skein.v1.CountNewerResponse
-	9,  // 39: skein.v1.FeedService.WatchFeed:output_type -> skein.v1.WatchFeedResponse
-	12, // 40: skein.v1.FeedService.ListPins:output_type -> skein.v1.ListPinsResponse
-	14, // 41: skein.v1.FeedService.BatchGetPins:output_type -> skein.v1.BatchGetPinsResponse
-	18, // 42: skein.v1.FeedService.BatchGetViewerState:output_type -> skein.v1.BatchGetViewerStateResponse
-	21, // 43: skein.v1.FeedService.ExplainPin:output_type -> skein.v1.ExplainPinResponse
-	37, // [37:44] is the sub-list for method output_type
-	30, // [30:37] is the sub-list for method input_type
-	30, // [30:30] is the sub-list for extension type_name
-	30, // [30:30] is the sub-list for extension extendee
-	0,  // [0:30] is the sub-list for field type_name
+	24, // 12: skein.v1.FeedEntry.repin_of:type_name -> skein.v1.Pin
+	25, // 13: skein.v1.ListPinsRequest.board:type_name -> skein.v1.Board
+	10, // 14: skein.v1.ListPinsResponse.entries:type_name -> skein.v1.FeedEntry
+	24, // 15: skein.v1.BatchGetPinsRequest.pins:type_name -> skein.v1.Pin
+	15, // 16: skein.v1.BatchGetPinsResponse.pins:type_name -> skein.v1.PinState
+	23, // 17: skein.v1.PinState.create_time:type_name -> google.protobuf.Timestamp
+	24, // 18: skein.v1.PinState.repin_of:type_name -> skein.v1.Pin
+	24, // 19: skein.v1.ViewerStateKey.pin:type_name -> skein.v1.Pin
+	16, // 20: skein.v1.BatchGetViewerStateRequest.keys:type_name -> skein.v1.ViewerStateKey
+	19, // 21: skein.v1.BatchGetViewerStateResponse.states:type_name -> skein.v1.ViewerState
+	26, // 22: skein.v1.ViewerState.following:type_name -> skein.v1.FollowKind
+	26, // 23: skein.v1.ViewerState.following_board:type_name -> skein.v1.FollowKind
+	27, // 24: skein.v1.ViewerState.follow_settings:type_name -> skein.v1.FollowSettings
+	24, // 25: skein.v1.ExplainPinRequest.pin:type_name -> skein.v1.Pin
+	0,  // 26: skein.v1.ExplainPinRequest.order:type_name -> skein.v1.FeedOrder
+	22, // 27: skein.v1.ExplainPinRequest.only:type_name -> skein.v1.FollowSetting
+	2,  // 28: skein.v1.ExplainPinResponse.reasons:type_name -> skein.v1.AbsenceReason
+	15, // 29: skein.v1.ExplainPinResponse.pin:type_name -> skein.v1.PinState
+	3,  // 30: skein.v1.ExplainPinResponse.delivery:type_name -> skein.v1.PinDelivery
+	1,  // 31: skein.v1.ExplainPinResponse.completeness:type_name -> skein.v1.FeedCompleteness
+	4,  // 32: skein.v1.FeedService.ReadFeed:input_type -> skein.v1.ReadFeedRequest
+	6,  // 33: skein.v1.FeedService.CountNewer:input_type -> skein.v1.CountNewerRequest
+	8,  // 34: skein.v1.FeedService.WatchFeed:input_type -> skein.v1.WatchFeedRequest
+	11, // 35: skein.v1.FeedService.ListPins:input_type -> skein.v1.ListPinsRequest
+	13, // 36: skein.v1.FeedService.BatchGetPins:input_type -> skein.v1.BatchGetPinsRequest
+	17, // 37: skein.v1.FeedService.BatchGetViewerState:input_type -> skein.v1.BatchGetViewerStateRequest
+	20, // 38: skein.v1.FeedService.ExplainPin:input_type -> skein.v1.ExplainPinRequest
+	5,  // 39: skein.v1.FeedService.ReadFeed:output_type -> skein.v1.ReadFeedResponse
+	7,  // 40: skein.v1.FeedService.CountNewer:output_type -> skein.v1.CountNewerResponse
+	9,  // 41: skein.v1.FeedService.WatchFeed:output_type -> skein.v1.WatchFeedResponse
+	12, // 42: skein.v1.FeedService.ListPins:output_type -> skein.v1.ListPinsResponse
+	14, // 43: skein.v1.FeedService.BatchGetPins:output_type -> skein.v1.BatchGetPinsResponse
+	18, // 44: skein.v1.FeedService.BatchGetViewerState:output_type -> skein.v1.BatchGetViewerStateResponse
+	21, // 45: skein.v1.FeedService.ExplainPin:output_type -> skein.v1.ExplainPinResponse
+	39, // [39:46] is the sub-list for method output_type
+	32, // [32:39] is the sub-list for method input_type
+	32, // [32:32] is the sub-list for extension type_name
+	32, // [32:32] is the sub-list for extension extendee
+	0,  // [0:32] is the sub-list for field type_name
 }
 
 func init() { file_skein_v1_feed_service_proto_init() }

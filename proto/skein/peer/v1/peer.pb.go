@@ -1427,12 +1427,16 @@ type Pin struct {
 	Board string `protobuf:"bytes,2,opt,name=board,proto3" json:"board,omitempty"`
 	// The item.
 	Item string `protobuf:"bytes,3,opt,name=item,proto3" json:"item,omitempty"`
-	// It repeats another pin.
+	// It repeats another pin, of which repin_owner and repin_pin are the owner and the id.
 	Repin bool `protobuf:"varint,4,opt,name=repin,proto3" json:"repin,omitempty"`
 	// What was given when it was created.
 	Attributes []byte `protobuf:"bytes,5,opt,name=attributes,proto3" json:"attributes,omitempty"`
 	// When it was created, in microseconds since 1970.
-	Created       int64 `protobuf:"varint,6,opt,name=created,proto3" json:"created,omitempty"`
+	Created int64 `protobuf:"varint,6,opt,name=created,proto3" json:"created,omitempty"`
+	// The owner of the pin that it repeats; empty if there is none, or if that user was deleted since.
+	RepinOwner string `protobuf:"bytes,7,opt,name=repin_owner,json=repinOwner,proto3" json:"repin_owner,omitempty"`
+	// The id of the pin that it repeats; empty if repin_owner is.
+	RepinPin      string `protobuf:"bytes,8,opt,name=repin_pin,json=repinPin,proto3" json:"repin_pin,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1507,6 +1511,20 @@ func (x *Pin) GetCreated() int64 {
 		return x.Created
 	}
 	return 0
+}
+
+func (x *Pin) GetRepinOwner() string {
+	if x != nil {
+		return x.RepinOwner
+	}
+	return ""
+}
+
+func (x *Pin) GetRepinPin() string {
+	if x != nil {
+		return x.RepinPin
+	}
+	return ""
 }
 
 // Entry is an entry of a list.
@@ -1660,7 +1678,7 @@ const file_skein_peer_v1_peer_proto_rawDesc = "" +
 	"\x06number\x18\x05 \x01(\x03R\x06number\x12.\n" +
 	"\aentries\x18\x06 \x03(\v2\x14.skein.peer.v1.EntryR\aentries\x12\x12\n" +
 	"\x04next\x18\a \x01(\fR\x04next\x12\x14\n" +
-	"\x05kinds\x18\b \x03(\tR\x05kinds\"\x8f\x01\n" +
+	"\x05kinds\x18\b \x03(\tR\x05kinds\"\xcd\x01\n" +
 	"\x03Pin\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x14\n" +
 	"\x05board\x18\x02 \x01(\tR\x05board\x12\x12\n" +
@@ -1669,7 +1687,10 @@ const file_skein_peer_v1_peer_proto_rawDesc = "" +
 	"\n" +
 	"attributes\x18\x05 \x01(\fR\n" +
 	"attributes\x12\x18\n" +
-	"\acreated\x18\x06 \x01(\x03R\acreated\"1\n" +
+	"\acreated\x18\x06 \x01(\x03R\acreated\x12\x1f\n" +
+	"\vrepin_owner\x18\a \x01(\tR\n" +
+	"repinOwner\x12\x1b\n" +
+	"\trepin_pin\x18\b \x01(\tR\brepinPin\"1\n" +
 	"\x05Entry\x12\x12\n" +
 	"\x04item\x18\x01 \x01(\tR\x04item\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\x03R\x05value2\x9b\x02\n" +

@@ -162,6 +162,7 @@ function Entry({ of: e, rank, question: q }: { of: FeedEntry; rank: number; ques
       <TableCell label="Pin" class="id">
         {e.pinId}
         {e.itemId !== e.pinId && <small>shows {e.itemId}</small>}
+        {e.repinOf && <small>re-pin of {e.repinOf.pinId} of {e.repinOf.ownerId}</small>}
       </TableCell>
       <TableCell label="Owner">
         <User id={e.ownerId} />
@@ -197,6 +198,10 @@ const reasons: Record<AbsenceReason, (q: Question) => string> = {
   [AbsenceReason.REPINS_HIDDEN]: (q) => `The pin is a re-pin, and ${q.reader} hides the re-pins of ${q.owner}, or the feed is that of the bell.`,
   [AbsenceReason.NOT_SELECTED]: (q) =>
     `The feed has only ${q.only === "notify" ? "whom the bell is for" : "favorites"}, and ${q.owner} is not among the 500 that ${q.reader} set last.`,
+  [AbsenceReason.REPIN_OF_MUTED]: (q) => `The pin repeats a pin of a user whom ${q.reader} mutes.`,
+  [AbsenceReason.REPIN_OF_BLOCKED]: (q) => `The pin repeats a pin of a user, and a block stands between ${q.reader} and that user.`,
+  [AbsenceReason.REPIN_OF_DELETED]: () => "The pin repeats a pin of a user who was deleted.",
+  [AbsenceReason.REPIN_OF_UNAVAILABLE]: (q) => `The pin repeats a pin that is not available to ${q.reader}.`,
 };
 
 const deliveries: Record<PinDelivery, string> = {
@@ -250,6 +255,14 @@ function Verdict({ of: e, question: q }: { of: ExplainPinResponse; question: Que
           <dd class="id">{pin.boardId || "default"}</dd>
           <dt>Item</dt>
           <dd class="id">{pin.itemId}</dd>
+          {pin.repinOf && (
+            <>
+              <dt>Re-pin of</dt>
+              <dd class="id">
+                {pin.repinOf.pinId} of <User id={pin.repinOf.ownerId} />
+              </dd>
+            </>
+          )}
           <dt>Pinned</dt>
           <dd>
             <When at={date(pin.createTime)} />
