@@ -48,14 +48,16 @@ func (s Shard) Partition() uint8 { return uint8(s >> 5) }
 var (
 	ErrIDEmpty   = errors.New("must not be empty")
 	ErrIDTooLong = errors.New("is too long")
-	ErrIDChars   = errors.New("must be printable UTF-8 without spaces")
+	ErrIDChars   = errors.New("must be " + idRule)
 )
 
-// ValidateID returns an error unless the id is 1 to 128 bytes of printable UTF-8 without spaces.
+// idRule is the rule of [IsIDRune], for errors.
+const idRule = "UTF-8 without white space, control characters and noncharacters"
+
+// ValidateID returns an error unless the id is 1 to 128 bytes of UTF-8 that consists of characters that ids may contain ([IsIDRune]).
 func ValidateID(id string) error { return validateText(id, MaxIDBytes) }
 
 // validateText is ValidateID with another limit.
-
 func validateText(s string, limit int) error {
 	if s == "" {
 		return ErrIDEmpty
@@ -73,7 +75,7 @@ func validateText(s string, limit int) error {
 			continue
 		}
 		r, n := utf8.DecodeRuneInString(s[i:])
-		if (r == utf8.RuneError && n == 1) || !isPrintable(r) {
+		if (r == utf8.RuneError && n == 1) || !IsIDRune(r) {
 			return ErrIDChars
 		}
 		i += n

@@ -148,7 +148,7 @@ func checkText(field, s string, limit int, mayBeEmpty bool) *Rejection {
 }
 
 func textRejection(field string, err error, limit int) *Rejection {
-	message := fmt.Sprintf("must be 1 to %d bytes of printable UTF-8 without spaces", limit)
+	message := fmt.Sprintf("must be 1 to %d bytes of %s", limit, idRule)
 	switch {
 	case errors.Is(err, ErrIDEmpty):
 		message += " and is empty"

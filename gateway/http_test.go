@@ -232,7 +232,7 @@ func TestBadInput(t *testing.T) {
 		"1001 pairs":      {check, `{"pairs":[` + thousandAndOne(`{"userId":"a","targetUserId":"b"}`) + `]}`, "INVALID_FIELD", "pairs has more than 1000 items: must have at most 1000"},
 		"no pairs":        {check, `{}`, "INVALID_FIELD", "pairs has 0 items"},
 		"pair of nobody":  {check, `{"pairs":[{"userId":"a"}]}`, "INVALID_FIELD", "pairs[0].target must be given"},
-		"id with a space": {check, `{"pairs":[{"userId":"a","targetUserId":"b c"}]}`, "INVALID_FIELD", "pairs[0].target_user_id must be printable"},
+		"id with a space": {check, `{"pairs":[{"userId":"a","targetUserId":"b c"}]}`, "INVALID_FIELD", "pairs[0].target_user_id must be UTF-8 without white space"},
 		"id of a NUL":     {check, `{"pairs":[{"userId":"a","board":{"ownerId":"b","boardId":"\u0000"}}]}`, "INVALID_FIELD", "pairs[0].board.board_id"},
 		"foreign token":   {connectv1.GraphServiceListFollowersProcedure, `{"userId":"bob","pageToken":"AQNsb2c"}`, "INVALID_PAGE_TOKEN", "page_token"},
 		"future":          {check, `{"pairs":[{"userId":"a","targetUserId":"b"}],"atLeast":"` + w.log.Position(99).String() + `"}`, "INVALID_POSITION", "at_least is beyond the end of the log"},

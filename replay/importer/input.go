@@ -127,7 +127,7 @@ func hashFile(path string) (string, error) {
 // SourceOf returns a source for an import: the name of its file and the first 8 characters of a hash.
 func SourceOf(path, digest string) string {
 	name := strings.Map(func(r rune) rune {
-		if r == unicode.ReplacementChar || r == ' ' || !unicode.IsPrint(r) {
+		if r == unicode.ReplacementChar || !events.IsIDRune(r) {
 			return '_'
 		}
 		return r

@@ -113,6 +113,32 @@ func TestItemsOfAFileAreInTheLog(t *testing.T) {
 	}
 }
 
+// TestNamesThatPeopleTypeAreImported: ids with joiners, tags and variation selectors come from a file as they are, and its name may have them, too.
+func TestNamesThatPeopleTypeAreImported(t *testing.T) {
+	l := newFakeLog(t)
+	o := options(t, l, "follower,user\nعلی\u200cرضا,നന്\u200dമ\n👩\u200d👩\u200d👧,🏴\U000e0067\U000e0062\U000e0065\U000e006e\U000e0067\U000e007f\n")
+	o.Kind = Follows
+
+	if report := mustRun(t, o); report.Rejected != 0 || report.Events != 2 {
+		t.Errorf("report: %+v", report)
+	}
+	got := map[string]string{}
+	for _, ev := range l.taken {
+		got[ev.User] = ev.Peer
+	}
+	want := map[string]string{
+		"علی\u200cرضا":    "നന്\u200dമ",
+		"👩\u200d👩\u200d👧": "🏴\U000e0067\U000e0062\U000e0065\U000e006e\U000e0067\U000e007f",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("follows (-want +got):\n%s", diff)
+	}
+	if source := SourceOf("/data/دنبال\u200cکننده\u200eها 1.csv", "0123456789abcdef"); source != "دنبال\u200cکننده_ها_1.csv-01234567" ||
+		events.ValidateID(source) != nil {
+		t.Errorf("source %q", source)
+	}
+}
+
 // Every reason names the field and its limit, and the record after the bad one is imported.
 func TestRejectNamesFieldAndLimit(t *testing.T) {
 	long := strings.Repeat("x", 129)
@@ -122,7 +148,7 @@ func TestRejectNamesFieldAndLimit(t *testing.T) {
 		record, reason string
 	}{
 		{Pins, ",p,,,,,,,2001-01-01", "pin_created.pin.owner_id must be 1 to 128 bytes"},
-		{Pins, "ann,,,,,,,,2001-01-01", "pin_created.pin.pin_id must be 1 to 128 bytes of printable UTF-8 without spaces and is empty"},
+		{Pins, "ann,,,,,,,,2001-01-01", "pin_created.pin.pin_id must be 1 to 128 bytes of UTF-8 without white space, control characters and noncharacters and is empty"},
 		{Pins, "ann,p q,,,,,,,2001-01-01", "pin_created.pin.pin_id must be 1 to 128 bytes"},
 		{Pins, "ann,p," + long + ",,,,,,2001-01-01", "pin_created.board_id is too long: 129 bytes, at most 128"},
 		{Pins, "ann,p,,i j,,,,,2001-01-01", "pin_created.item_id must be 1 to 128 bytes"},

@@ -50,8 +50,8 @@ func fieldPath(v *validate.Violation) string {
 	return protovalidate.FieldPathString(v.GetField())
 }
 
-// Checker collects the violations in the ids of a request. The rules of the protos bound only their length. The checker also requires that they
-// are printable and have no spaces, which the keys of the stores rely on.
+// Checker collects the violations in the ids of a request. The rules of the protos bound only their length. The checker also checks their characters
+// ([events.ValidateID]), which the keys of the stores rely on.
 type Checker struct{ Found []apierror.Violation }
 
 // isFull reports whether the checker has as many violations as one error can have, so that a check of a long list may stop.

@@ -5,6 +5,8 @@
 // source: skein/v1/event.proto
 
 // The facts of skein and the envelope in which the log stores them.
+//
+// Ids, event ids and sources are UTF-8 without white space, control characters, bidirectional controls and noncharacters (docs/semantics.md#ids).
 
 package skeinv1
 
@@ -28,10 +30,10 @@ const (
 // A board: a channel, playlist or topic of one user.
 type Board struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The user who owns the board. 1 to 128 bytes of printable UTF-8 without spaces.
+	// The user who owns the board. 1 to 128 bytes.
 	OwnerId string `protobuf:"bytes,1,opt,name=owner_id,json=ownerId,proto3" json:"owner_id,omitempty"`
 	// The board among its owner's boards. Empty names the owner's default board, which always exists;
-	// otherwise 1 to 128 bytes of printable UTF-8 without spaces.
+	// otherwise 1 to 128 bytes.
 	BoardId       string `protobuf:"bytes,2,opt,name=board_id,json=boardId,proto3" json:"board_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -84,9 +86,9 @@ func (x *Board) GetBoardId() string {
 // A pin: a post or upload of one user, on one of the user's boards.
 type Pin struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The user who owns the pin. 1 to 128 bytes of printable UTF-8 without spaces.
+	// The user who owns the pin. 1 to 128 bytes.
 	OwnerId string `protobuf:"bytes,1,opt,name=owner_id,json=ownerId,proto3" json:"owner_id,omitempty"`
-	// The pin among its owner's pins. 1 to 128 bytes of printable UTF-8 without spaces.
+	// The pin among its owner's pins. 1 to 128 bytes.
 	PinId         string `protobuf:"bytes,2,opt,name=pin_id,json=pinId,proto3" json:"pin_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -208,12 +210,12 @@ type Event struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Given by the client to make a retry safe: within 15 minutes of log time, a second event of the same
 	// acting user, kind and event id is dropped; one that says something else than the first is kept among the rejected events,
-	// too (EVENT_ID_REUSED). Of a backfill's occurred_at it may say what it likes. Never take an id for another event. At most 64 bytes of printable UTF-8 without spaces; empty means none.
+	// too (EVENT_ID_REUSED). Of a backfill's occurred_at it may say what it likes. Never take an id for another event. At most 64 bytes; empty means none.
 	EventId string `protobuf:"bytes,1,opt,name=event_id,json=eventId,proto3" json:"event_id,omitempty"`
 	// When the fact happened, for a backfill only, to the microsecond, UTC, not before 1970. A time after the log's
 	// own is cut to the log's.
 	OccurredAt *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=occurred_at,json=occurredAt,proto3" json:"occurred_at,omitempty"`
-	// The import that the backfill belongs to. At most 64 bytes of printable UTF-8 without spaces; empty means live.
+	// The import that the backfill belongs to. At most 64 bytes; empty means live.
 	Source string `protobuf:"bytes,3,opt,name=source,proto3" json:"source,omitempty"`
 	// Place of the fact in its source, from 1, rising per source and kind. What is not above the highest offset
 	// already folded is ignored, so an import may run twice.

@@ -81,6 +81,16 @@ test("a session reads its own writes", async () => {
   }
 });
 
+test("ids are what people type", async () => {
+  const skein = new Skein({ baseUrl: url });
+  const names = ["علی\u200cرضا", "നന്\u200dമ", "👩\u200d👩\u200d👧\u200d👦", "🏴\u{e0067}\u{e0062}\u{e0065}\u{e006e}\u{e0067}\u{e007f}"];
+  await skein.publish(names.map((name) => follow(name, "typed")));
+  const { entries } = await skein.graph.listFollowers({ userId: "typed" });
+  assert.deepEqual(entries.map((e) => e.userId).sort(), names.sort());
+  const refused = await thrown(skein.publish([follow("two words", "typed")]));
+  assert.match(String(refused), /without white space/);
+});
+
 test("a session demands its position of every read, and leaves the request and the demands of the caller alone", async () => {
   const skein = new Skein({ baseUrl: url });
   const { position } = await skein.publish([follow("a", "demand")]);
