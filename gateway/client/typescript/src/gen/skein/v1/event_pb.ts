@@ -3,6 +3,8 @@
 /* eslint-disable */
 
 // The facts of skein and the envelope in which the log stores them.
+//
+// Ids, event ids and sources are UTF-8 without white space, control characters, bidirectional controls and noncharacters (docs/semantics.md#ids).
 
 import type { GenFile, GenMessage } from "@bufbuild/protobuf/codegenv2";
 import { fileDesc, messageDesc } from "@bufbuild/protobuf/codegenv2";
@@ -23,7 +25,7 @@ export const file_skein_v1_event: GenFile = /*@__PURE__*/
  */
 export type Board = Message<"skein.v1.Board"> & {
   /**
-   * The user who owns the board. 1 to 128 bytes of printable UTF-8 without spaces.
+   * The user who owns the board. 1 to 128 bytes.
    *
    * @generated from field: string owner_id = 1;
    */
@@ -31,7 +33,7 @@ export type Board = Message<"skein.v1.Board"> & {
 
   /**
    * The board among its owner's boards. Empty names the owner's default board, which always exists;
-   * otherwise 1 to 128 bytes of printable UTF-8 without spaces.
+   * otherwise 1 to 128 bytes.
    *
    * @generated from field: string board_id = 2;
    */
@@ -52,14 +54,14 @@ export const BoardSchema: GenMessage<Board> = /*@__PURE__*/
  */
 export type Pin = Message<"skein.v1.Pin"> & {
   /**
-   * The user who owns the pin. 1 to 128 bytes of printable UTF-8 without spaces.
+   * The user who owns the pin. 1 to 128 bytes.
    *
    * @generated from field: string owner_id = 1;
    */
   ownerId: string;
 
   /**
-   * The pin among its owner's pins. 1 to 128 bytes of printable UTF-8 without spaces.
+   * The pin among its owner's pins. 1 to 128 bytes.
    *
    * @generated from field: string pin_id = 2;
    */
@@ -120,7 +122,7 @@ export type Event = Message<"skein.v1.Event"> & {
   /**
    * Given by the client to make a retry safe: within 15 minutes of log time, a second event of the same
    * acting user, kind and event id is dropped; one that says something else than the first is kept among the rejected events,
-   * too (EVENT_ID_REUSED). Of a backfill's occurred_at it may say what it likes. Never take an id for another event. At most 64 bytes of printable UTF-8 without spaces; empty means none.
+   * too (EVENT_ID_REUSED). Of a backfill's occurred_at it may say what it likes. Never take an id for another event. At most 64 bytes; empty means none.
    *
    * @generated from field: string event_id = 1;
    */
@@ -135,7 +137,7 @@ export type Event = Message<"skein.v1.Event"> & {
   occurredAt?: Timestamp | undefined;
 
   /**
-   * The import that the backfill belongs to. At most 64 bytes of printable UTF-8 without spaces; empty means live.
+   * The import that the backfill belongs to. At most 64 bytes; empty means live.
    *
    * @generated from field: string source = 3;
    */
@@ -539,7 +541,8 @@ export type PinCreated = Message<"skein.v1.PinCreated"> & {
   itemId: string;
 
   /**
-   * The pin of which this is a re-pin, if any.
+   * The pin of which this is a re-pin, if any. Feeds leave the re-pin out for readers who mute that pin's owner or whom a block separates
+   * from that user, and for all readers once that user is deleted.
    *
    * @generated from field: skein.v1.Pin repin_of = 4;
    */

@@ -8,7 +8,7 @@ import type { Timestamp } from "@bufbuild/protobuf/wkt";
 import { file_google_protobuf_timestamp } from "@bufbuild/protobuf/wkt";
 import type { Board, Pin } from "./event_pb.js";
 import { file_skein_v1_event } from "./event_pb.js";
-import type { FollowKind, FollowSetting, FollowSettings } from "./graph_service_pb.js";
+import type { FollowKind } from "./graph_service_pb.js";
 import { file_skein_v1_graph_service } from "./graph_service_pb.js";
 import type { Message } from "@bufbuild/protobuf";
 
@@ -16,7 +16,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file skein/v1/feed_service.proto.
  */
 export const file_skein_v1_feed_service: GenFile = /*@__PURE__*/
-  fileDesc("Chtza2Vpbi92MS9mZWVkX3NlcnZpY2UucHJvdG8SCHNrZWluLnYxIqQCCg9SZWFkRmVlZFJlcXVlc3QSEQoJcmVhZGVyX2lkGAEgASgJEhEKCXBhZ2Vfc2l6ZRgCIAEoBRIUCgpwYWdlX3Rva2VuGAMgASgJSAASFAoKbmV3ZXJfdGhhbhgEIAEoCUgAEiIKBW9yZGVyGAUgASgOMhMuc2tlaW4udjEuRmVlZE9yZGVyEhMKC2luY2x1ZGVfb3duGAYgASgIEhEKCWhpZGVfc2VlbhgHIAEoCBIUCgxvbmVfcGVyX2l0ZW0YCCABKAgSEAoIYXRfbGVhc3QYCiABKAkSFQoNaWdub3JlX3NlcnZlZBgLIAEoCBIlCgRvbmx5GAwgASgOMhcuc2tlaW4udjEuRm9sbG93U2V0dGluZ0IHCgVzdGFydEoECAkQCiLaAQoQUmVhZEZlZWRSZXNwb25zZRIkCgdlbnRyaWVzGAEgAygLMhMuc2tlaW4udjEuRmVlZEVudHJ5EhcKD25leHRfcGFnZV90b2tlbhgCIAEoCRIUCgxuZXdlc3RfdG9rZW4YAyABKAkSMAoMY29tcGxldGVuZXNzGAQgASgOMhouc2tlaW4udjEuRmVlZENvbXBsZXRlbmVzcxIQCghwb3NpdGlvbhgFIAEoCRItCglyZWFkX3RpbWUYBiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wIsgBChFDb3VudE5ld2VyUmVxdWVzdBIRCglyZWFkZXJfaWQYASABKAkSEgoKbmV3ZXJfdGhhbhgCIAEoCRITCgtpbmNsdWRlX293bhgDIAEoCBIRCgloaWRlX3NlZW4YBCABKAgSFAoMb25lX3Blcl9pdGVtGAUgASgIEhUKDWlnbm9yZV9zZXJ2ZWQYBiABKAgSEAoIYXRfbGVhc3QYByABKAkSJQoEb25seRgIIAEoDjIXLnNrZWluLnYxLkZvbGxvd1NldHRpbmcipAEKEkNvdW50TmV3ZXJSZXNwb25zZRINCgVjb3VudBgBIAEoDRIMCgRtb3JlGAIgASgIEjAKDGNvbXBsZXRlbmVzcxgDIAEoDjIaLnNrZWluLnYxLkZlZWRDb21wbGV0ZW5lc3MSEAoIcG9zaXRpb24YBCABKAkSLQoJcmVhZF90aW1lGAUgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcCLHAQoQV2F0Y2hGZWVkUmVxdWVzdBIRCglyZWFkZXJfaWQYASABKAkSEgoKbmV3ZXJfdGhhbhgCIAEoCRITCgtpbmNsdWRlX293bhgDIAEoCBIRCgloaWRlX3NlZW4YBCABKAgSFAoMb25lX3Blcl9pdGVtGAUgASgIEhUKDWlnbm9yZV9zZXJ2ZWQYBiABKAgSEAoIYXRfbGVhc3QYByABKAkSJQoEb25seRgIIAEoDjIXLnNrZWluLnYxLkZvbGxvd1NldHRpbmciuQEKEVdhdGNoRmVlZFJlc3BvbnNlEg0KBWNvdW50GAEgASgNEgwKBG1vcmUYAiABKAgSMAoMY29tcGxldGVuZXNzGAMgASgOMhouc2tlaW4udjEuRmVlZENvbXBsZXRlbmVzcxIQCghwb3NpdGlvbhgEIAEoCRIUCgxuZXdlc3RfdG9rZW4YBSABKAkSLQoJcmVhZF90aW1lGAYgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcCKkAQoJRmVlZEVudHJ5Eg4KBnBpbl9pZBgBIAEoCRIPCgdpdGVtX2lkGAIgASgJEhAKCG93bmVyX2lkGAMgASgJEhAKCGJvYXJkX2lkGAQgASgJEi8KC2NyZWF0ZV90aW1lGAUgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBINCgVzY29yZRgGIAEoEhISCgphdHRyaWJ1dGVzGAcgASgMIooBCg9MaXN0UGluc1JlcXVlc3QSEgoIb3duZXJfaWQYASABKAlIABIgCgVib2FyZBgCIAEoCzIPLnNrZWluLnYxLkJvYXJkSAASEQoJcGFnZV9zaXplGAMgASgFEhIKCnBhZ2VfdG9rZW4YBCABKAkSEAoIYXRfbGVhc3QYBSABKAlCCAoGdGFyZ2V0IncKEExpc3RQaW5zUmVzcG9uc2USJAoHZW50cmllcxgBIAMoCzITLnNrZWluLnYxLkZlZWRFbnRyeRIXCg9uZXh0X3BhZ2VfdG9rZW4YAiABKAkSEgoKdG90YWxfc2l6ZRgDIAEoDRIQCghwb3NpdGlvbhgEIAEoCSJEChNCYXRjaEdldFBpbnNSZXF1ZXN0EhsKBHBpbnMYASADKAsyDS5za2Vpbi52MS5QaW4SEAoIYXRfbGVhc3QYAiABKAkiSgoUQmF0Y2hHZXRQaW5zUmVzcG9uc2USIAoEcGlucxgBIAMoCzISLnNrZWluLnYxLlBpblN0YXRlEhAKCHBvc2l0aW9uGAIgASgJIqQBCghQaW5TdGF0ZRIQCghvd25lcl9pZBgBIAEoCRIOCgZwaW5faWQYAiABKAkSDgoGbGl2aW5nGAMgASgIEhAKCGJvYXJkX2lkGAQgASgJEg8KB2l0ZW1faWQYBSABKAkSLwoLY3JlYXRlX3RpbWUYBiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEhIKCmF0dHJpYnV0ZXMYByABKAwiSwoOVmlld2VyU3RhdGVLZXkSHAoDcGluGAEgASgLMg0uc2tlaW4udjEuUGluSAASEQoHaXRlbV9pZBgCIAEoCUgAQggKBnRhcmdldCKXAQoaQmF0Y2hHZXRWaWV3ZXJTdGF0ZVJlcXVlc3QSEQoJdmlld2VyX2lkGAEgASgJEiYKBGtleXMYAiADKAsyGC5za2Vpbi52MS5WaWV3ZXJTdGF0ZUtleRIVCg13aW5kb3dfbW9udGhzGAMgASgFEhUKDWlnbm9yZV9zZXJ2ZWQYBCABKAgSEAoIYXRfbGVhc3QYBSABKAkiVgobQmF0Y2hHZXRWaWV3ZXJTdGF0ZVJlc3BvbnNlEiUKBnN0YXRlcxgBIAMoCzIVLnNrZWluLnYxLlZpZXdlclN0YXRlEhAKCHBvc2l0aW9uGAIgASgJItYBCgtWaWV3ZXJTdGF0ZRIPCgdpdGVtX2lkGAEgASgJEg0KBWxpa2VkGAIgASgIEgwKBHNlZW4YAyABKAgSDgoGc2VydmVkGAQgASgIEicKCWZvbGxvd2luZxgFIAEoDjIULnNrZWluLnYxLkZvbGxvd0tpbmQSLQoPZm9sbG93aW5nX2JvYXJkGAYgASgOMhQuc2tlaW4udjEuRm9sbG93S2luZBIxCg9mb2xsb3dfc2V0dGluZ3MYCiABKAsyGC5za2Vpbi52MS5Gb2xsb3dTZXR0aW5ncyJcChBMaXN0TGlrZXNSZXF1ZXN0Eg8KB3VzZXJfaWQYASABKAkSEQoJcGFnZV9zaXplGAIgASgFEhIKCnBhZ2VfdG9rZW4YAyABKAkSEAoIYXRfbGVhc3QYBCABKAkiZAoRTGlzdExpa2VzUmVzcG9uc2USJAoHZW50cmllcxgBIAMoCzITLnNrZWluLnYxLkxpa2VFbnRyeRIXCg9uZXh0X3BhZ2VfdG9rZW4YAiABKAkSEAoIcG9zaXRpb24YAyABKAkiSwoJTGlrZUVudHJ5Eg8KB2l0ZW1faWQYASABKAkSLQoJbGlrZV90aW1lGAIgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcCL0AQoRRXhwbGFpblBpblJlcXVlc3QSEQoJcmVhZGVyX2lkGAEgASgJEhoKA3BpbhgCIAEoCzINLnNrZWluLnYxLlBpbhIiCgVvcmRlchgDIAEoDjITLnNrZWluLnYxLkZlZWRPcmRlchITCgtpbmNsdWRlX293bhgEIAEoCBIRCgloaWRlX3NlZW4YBSABKAgSFAoMb25lX3Blcl9pdGVtGAYgASgIEhUKDWlnbm9yZV9zZXJ2ZWQYByABKAgSEAoIYXRfbGVhc3QYCCABKAkSJQoEb25seRgJIAEoDjIXLnNrZWluLnYxLkZvbGxvd1NldHRpbmci+gEKEkV4cGxhaW5QaW5SZXNwb25zZRIPCgdpbl9mZWVkGAEgASgIEigKB3JlYXNvbnMYAiADKA4yFy5za2Vpbi52MS5BYnNlbmNlUmVhc29uEh8KA3BpbhgDIAEoCzISLnNrZWluLnYxLlBpblN0YXRlEgwKBHJhbmsYBCABKA0SJwoIZGVsaXZlcnkYBSABKA4yFS5za2Vpbi52MS5QaW5EZWxpdmVyeRINCgVzY29yZRgGIAEoEhIwCgxjb21wbGV0ZW5lc3MYByABKA4yGi5za2Vpbi52MS5GZWVkQ29tcGxldGVuZXNzEhAKCHBvc2l0aW9uGAggASgJKlcKCUZlZWRPcmRlchIaChZGRUVEX09SREVSX1VOU1BFQ0lGSUVEEAASFQoRRkVFRF9PUkRFUl9ORVdFU1QQARIXChNGRUVEX09SREVSX1RSRU5ESU5HEAIqnwEKEEZlZWRDb21wbGV0ZW5lc3MSIQodRkVFRF9DT01QTEVURU5FU1NfVU5TUEVDSUZJRUQQABIeChpGRUVEX0NPTVBMRVRFTkVTU19DT01QTEVURRABEiAKHEZFRURfQ09NUExFVEVORVNTX1JFQlVJTERJTkcQAhImCiJGRUVEX0NPTVBMRVRFTkVTU19TRUVOX1VOQVZBSUxBQkxFEAMqoQMKDUFic2VuY2VSZWFzb24SHgoaQUJTRU5DRV9SRUFTT05fVU5TUEVDSUZJRUQQABIdChlBQlNFTkNFX1JFQVNPTl9OT1RfTElWSU5HEAESGgoWQUJTRU5DRV9SRUFTT05fT1dOX1BJThACEh8KG0FCU0VOQ0VfUkVBU09OX05PVF9GT0xMT1dFRBADEiEKHUFCU0VOQ0VfUkVBU09OX0JPQVJEX0VYQ0xVREVEEAQSHgoaQUJTRU5DRV9SRUFTT05fT1dORVJfTVVURUQQBRIaChZBQlNFTkNFX1JFQVNPTl9CTE9DS0VEEAYSGQoVQUJTRU5DRV9SRUFTT05fUExBWUVEEAcSGQoVQUJTRU5DRV9SRUFTT05fU0VSVkVEEAgSHQoZQUJTRU5DRV9SRUFTT05fTk9UX1JBTktFRBAJEh0KGUFCU0VOQ0VfUkVBU09OX0lURU1fU0hPV04QChIgChxBQlNFTkNFX1JFQVNPTl9SRVBJTlNfSElEREVOEAsSHwobQUJTRU5DRV9SRUFTT05fTk9UX1NFTEVDVEVEEBQqXQoLUGluRGVsaXZlcnkSHAoYUElOX0RFTElWRVJZX1VOU1BFQ0lGSUVEEAASFwoTUElOX0RFTElWRVJZX1BVU0hFRBABEhcKE1BJTl9ERUxJVkVSWV9QVUxMRUQQAjKJBQoLRmVlZFNlcnZpY2USRgoIUmVhZEZlZWQSGS5za2Vpbi52MS5SZWFkRmVlZFJlcXVlc3QaGi5za2Vpbi52MS5SZWFkRmVlZFJlc3BvbnNlIgOQAgESTAoKQ291bnROZXdlchIbLnNrZWluLnYxLkNvdW50TmV3ZXJSZXF1ZXN0Ghwuc2tlaW4udjEuQ291bnROZXdlclJlc3BvbnNlIgOQAgESRgoJV2F0Y2hGZWVkEhouc2tlaW4udjEuV2F0Y2hGZWVkUmVxdWVzdBobLnNrZWluLnYxLldhdGNoRmVlZFJlc3BvbnNlMAESRgoITGlzdFBpbnMSGS5za2Vpbi52MS5MaXN0UGluc1JlcXVlc3QaGi5za2Vpbi52MS5MaXN0UGluc1Jlc3BvbnNlIgOQAgESUgoMQmF0Y2hHZXRQaW5zEh0uc2tlaW4udjEuQmF0Y2hHZXRQaW5zUmVxdWVzdBoeLnNrZWluLnYxLkJhdGNoR2V0UGluc1Jlc3BvbnNlIgOQAgESZwoTQmF0Y2hHZXRWaWV3ZXJTdGF0ZRIkLnNrZWluLnYxLkJhdGNoR2V0Vmlld2VyU3RhdGVSZXF1ZXN0GiUuc2tlaW4udjEuQmF0Y2hHZXRWaWV3ZXJTdGF0ZVJlc3BvbnNlIgOQAgESSQoJTGlzdExpa2VzEhouc2tlaW4udjEuTGlzdExpa2VzUmVxdWVzdBobLnNrZWluLnYxLkxpc3RMaWtlc1Jlc3BvbnNlIgOQAgESTAoKRXhwbGFpblBpbhIbLnNrZWluLnYxLkV4cGxhaW5QaW5SZXF1ZXN0Ghwuc2tlaW4udjEuRXhwbGFpblBpblJlc3BvbnNlIgOQAgFCNFoyZ2l0aHViLmNvbS9za2Vpbi1mZWVkL3NrZWluL3Byb3RvL3NrZWluL3YxO3NrZWludjFiBnByb3RvMw", [file_google_protobuf_timestamp, file_skein_v1_event, file_skein_v1_graph_service]);
+  fileDesc("Chtza2Vpbi92MS9mZWVkX3NlcnZpY2UucHJvdG8SCHNrZWluLnYxIv0BCg9SZWFkRmVlZFJlcXVlc3QSEQoJcmVhZGVyX2lkGAEgASgJEhEKCXBhZ2Vfc2l6ZRgCIAEoBRIUCgpwYWdlX3Rva2VuGAMgASgJSAASFAoKbmV3ZXJfdGhhbhgEIAEoCUgAEiIKBW9yZGVyGAUgASgOMhMuc2tlaW4udjEuRmVlZE9yZGVyEhMKC2luY2x1ZGVfb3duGAYgASgIEhEKCWhpZGVfc2VlbhgHIAEoCBIUCgxvbmVfcGVyX2l0ZW0YCCABKAgSEAoIYXRfbGVhc3QYCiABKAkSFQoNaWdub3JlX3NlcnZlZBgLIAEoCEIHCgVzdGFydEoECAkQCiLaAQoQUmVhZEZlZWRSZXNwb25zZRIkCgdlbnRyaWVzGAEgAygLMhMuc2tlaW4udjEuRmVlZEVudHJ5EhcKD25leHRfcGFnZV90b2tlbhgCIAEoCRIUCgxuZXdlc3RfdG9rZW4YAyABKAkSMAoMY29tcGxldGVuZXNzGAQgASgOMhouc2tlaW4udjEuRmVlZENvbXBsZXRlbmVzcxIQCghwb3NpdGlvbhgFIAEoCRItCglyZWFkX3RpbWUYBiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wIqEBChFDb3VudE5ld2VyUmVxdWVzdBIRCglyZWFkZXJfaWQYASABKAkSEgoKbmV3ZXJfdGhhbhgCIAEoCRITCgtpbmNsdWRlX293bhgDIAEoCBIRCgloaWRlX3NlZW4YBCABKAgSFAoMb25lX3Blcl9pdGVtGAUgASgIEhUKDWlnbm9yZV9zZXJ2ZWQYBiABKAgSEAoIYXRfbGVhc3QYByABKAkipAEKEkNvdW50TmV3ZXJSZXNwb25zZRINCgVjb3VudBgBIAEoDRIMCgRtb3JlGAIgASgIEjAKDGNvbXBsZXRlbmVzcxgDIAEoDjIaLnNrZWluLnYxLkZlZWRDb21wbGV0ZW5lc3MSEAoIcG9zaXRpb24YBCABKAkSLQoJcmVhZF90aW1lGAUgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcCKgAQoQV2F0Y2hGZWVkUmVxdWVzdBIRCglyZWFkZXJfaWQYASABKAkSEgoKbmV3ZXJfdGhhbhgCIAEoCRITCgtpbmNsdWRlX293bhgDIAEoCBIRCgloaWRlX3NlZW4YBCABKAgSFAoMb25lX3Blcl9pdGVtGAUgASgIEhUKDWlnbm9yZV9zZXJ2ZWQYBiABKAgSEAoIYXRfbGVhc3QYByABKAkiuQEKEVdhdGNoRmVlZFJlc3BvbnNlEg0KBWNvdW50GAEgASgNEgwKBG1vcmUYAiABKAgSMAoMY29tcGxldGVuZXNzGAMgASgOMhouc2tlaW4udjEuRmVlZENvbXBsZXRlbmVzcxIQCghwb3NpdGlvbhgEIAEoCRIUCgxuZXdlc3RfdG9rZW4YBSABKAkSLQoJcmVhZF90aW1lGAYgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcCLfAQoJRmVlZEVudHJ5Eg4KBnBpbl9pZBgBIAEoCRIPCgdpdGVtX2lkGAIgASgJEhAKCG93bmVyX2lkGAMgASgJEhAKCGJvYXJkX2lkGAQgASgJEi8KC2NyZWF0ZV90aW1lGAUgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBINCgVzY29yZRgGIAEoEhISCgphdHRyaWJ1dGVzGAcgASgMEh8KCHJlcGluX29mGAggASgLMg0uc2tlaW4udjEuUGluEhgKEHJlcGluX29mX2RlbGV0ZWQYCSABKAgiigEKD0xpc3RQaW5zUmVxdWVzdBISCghvd25lcl9pZBgBIAEoCUgAEiAKBWJvYXJkGAIgASgLMg8uc2tlaW4udjEuQm9hcmRIABIRCglwYWdlX3NpemUYAyABKAUSEgoKcGFnZV90b2tlbhgEIAEoCRIQCghhdF9sZWFzdBgFIAEoCUIICgZ0YXJnZXQidwoQTGlzdFBpbnNSZXNwb25zZRIkCgdlbnRyaWVzGAEgAygLMhMuc2tlaW4udjEuRmVlZEVudHJ5EhcKD25leHRfcGFnZV90b2tlbhgCIAEoCRISCgp0b3RhbF9zaXplGAMgASgNEhAKCHBvc2l0aW9uGAQgASgJIkQKE0JhdGNoR2V0UGluc1JlcXVlc3QSGwoEcGlucxgBIAMoCzINLnNrZWluLnYxLlBpbhIQCghhdF9sZWFzdBgCIAEoCSJKChRCYXRjaEdldFBpbnNSZXNwb25zZRIgCgRwaW5zGAEgAygLMhIuc2tlaW4udjEuUGluU3RhdGUSEAoIcG9zaXRpb24YAiABKAki3wEKCFBpblN0YXRlEhAKCG93bmVyX2lkGAEgASgJEg4KBnBpbl9pZBgCIAEoCRIOCgZsaXZpbmcYAyABKAgSEAoIYm9hcmRfaWQYBCABKAkSDwoHaXRlbV9pZBgFIAEoCRIvCgtjcmVhdGVfdGltZRgGIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASEgoKYXR0cmlidXRlcxgHIAEoDBIfCghyZXBpbl9vZhgIIAEoCzINLnNrZWluLnYxLlBpbhIYChByZXBpbl9vZl9kZWxldGVkGAkgASgIIksKDlZpZXdlclN0YXRlS2V5EhwKA3BpbhgBIAEoCzINLnNrZWluLnYxLlBpbkgAEhEKB2l0ZW1faWQYAiABKAlIAEIICgZ0YXJnZXQilwEKGkJhdGNoR2V0Vmlld2VyU3RhdGVSZXF1ZXN0EhEKCXZpZXdlcl9pZBgBIAEoCRImCgRrZXlzGAIgAygLMhguc2tlaW4udjEuVmlld2VyU3RhdGVLZXkSFQoNd2luZG93X21vbnRocxgDIAEoBRIVCg1pZ25vcmVfc2VydmVkGAQgASgIEhAKCGF0X2xlYXN0GAUgASgJIlYKG0JhdGNoR2V0Vmlld2VyU3RhdGVSZXNwb25zZRIlCgZzdGF0ZXMYASADKAsyFS5za2Vpbi52MS5WaWV3ZXJTdGF0ZRIQCghwb3NpdGlvbhgCIAEoCSKjAQoLVmlld2VyU3RhdGUSDwoHaXRlbV9pZBgBIAEoCRINCgVsaWtlZBgCIAEoCBIMCgRzZWVuGAMgASgIEg4KBnNlcnZlZBgEIAEoCBInCglmb2xsb3dpbmcYBSABKA4yFC5za2Vpbi52MS5Gb2xsb3dLaW5kEi0KD2ZvbGxvd2luZ19ib2FyZBgGIAEoDjIULnNrZWluLnYxLkZvbGxvd0tpbmQiXAoQTGlzdExpa2VzUmVxdWVzdBIPCgd1c2VyX2lkGAEgASgJEhEKCXBhZ2Vfc2l6ZRgCIAEoBRISCgpwYWdlX3Rva2VuGAMgASgJEhAKCGF0X2xlYXN0GAQgASgJImQKEUxpc3RMaWtlc1Jlc3BvbnNlEiQKB2VudHJpZXMYASADKAsyEy5za2Vpbi52MS5MaWtlRW50cnkSFwoPbmV4dF9wYWdlX3Rva2VuGAIgASgJEhAKCHBvc2l0aW9uGAMgASgJIksKCUxpa2VFbnRyeRIPCgdpdGVtX2lkGAEgASgJEi0KCWxpa2VfdGltZRgCIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXAizQEKEUV4cGxhaW5QaW5SZXF1ZXN0EhEKCXJlYWRlcl9pZBgBIAEoCRIaCgNwaW4YAiABKAsyDS5za2Vpbi52MS5QaW4SIgoFb3JkZXIYAyABKA4yEy5za2Vpbi52MS5GZWVkT3JkZXISEwoLaW5jbHVkZV9vd24YBCABKAgSEQoJaGlkZV9zZWVuGAUgASgIEhQKDG9uZV9wZXJfaXRlbRgGIAEoCBIVCg1pZ25vcmVfc2VydmVkGAcgASgIEhAKCGF0X2xlYXN0GAggASgJIvoBChJFeHBsYWluUGluUmVzcG9uc2USDwoHaW5fZmVlZBgBIAEoCBIoCgdyZWFzb25zGAIgAygOMhcuc2tlaW4udjEuQWJzZW5jZVJlYXNvbhIfCgNwaW4YAyABKAsyEi5za2Vpbi52MS5QaW5TdGF0ZRIMCgRyYW5rGAQgASgNEicKCGRlbGl2ZXJ5GAUgASgOMhUuc2tlaW4udjEuUGluRGVsaXZlcnkSDQoFc2NvcmUYBiABKBISMAoMY29tcGxldGVuZXNzGAcgASgOMhouc2tlaW4udjEuRmVlZENvbXBsZXRlbmVzcxIQCghwb3NpdGlvbhgIIAEoCSpXCglGZWVkT3JkZXISGgoWRkVFRF9PUkRFUl9VTlNQRUNJRklFRBAAEhUKEUZFRURfT1JERVJfTkVXRVNUEAESFwoTRkVFRF9PUkRFUl9UUkVORElORxACKp8BChBGZWVkQ29tcGxldGVuZXNzEiEKHUZFRURfQ09NUExFVEVORVNTX1VOU1BFQ0lGSUVEEAASHgoaRkVFRF9DT01QTEVURU5FU1NfQ09NUExFVEUQARIgChxGRUVEX0NPTVBMRVRFTkVTU19SRUJVSUxESU5HEAISJgoiRkVFRF9DT01QTEVURU5FU1NfU0VFTl9VTkFWQUlMQUJMRRADKpYECg1BYnNlbmNlUmVhc29uEh4KGkFCU0VOQ0VfUkVBU09OX1VOU1BFQ0lGSUVEEAASHQoZQUJTRU5DRV9SRUFTT05fTk9UX0xJVklORxABEhoKFkFCU0VOQ0VfUkVBU09OX09XTl9QSU4QAhIfChtBQlNFTkNFX1JFQVNPTl9OT1RfRk9MTE9XRUQQAxIhCh1BQlNFTkNFX1JFQVNPTl9CT0FSRF9FWENMVURFRBAEEh4KGkFCU0VOQ0VfUkVBU09OX09XTkVSX01VVEVEEAUSGgoWQUJTRU5DRV9SRUFTT05fQkxPQ0tFRBAGEhkKFUFCU0VOQ0VfUkVBU09OX1BMQVlFRBAHEhkKFUFCU0VOQ0VfUkVBU09OX1NFUlZFRBAIEh0KGUFCU0VOQ0VfUkVBU09OX05PVF9SQU5LRUQQCRIdChlBQlNFTkNFX1JFQVNPTl9JVEVNX1NIT1dOEAoSIAocQUJTRU5DRV9SRUFTT05fUkVQSU5TX0hJRERFThALEiEKHUFCU0VOQ0VfUkVBU09OX1JFUElOX09GX01VVEVEEAwSIwofQUJTRU5DRV9SRUFTT05fUkVQSU5fT0ZfQkxPQ0tFRBANEiMKH0FCU0VOQ0VfUkVBU09OX1JFUElOX09GX0RFTEVURUQQDhInCiNBQlNFTkNFX1JFQVNPTl9SRVBJTl9PRl9VTkFWQUlMQUJMRRAPKl0KC1BpbkRlbGl2ZXJ5EhwKGFBJTl9ERUxJVkVSWV9VTlNQRUNJRklFRBAAEhcKE1BJTl9ERUxJVkVSWV9QVVNIRUQQARIXChNQSU5fREVMSVZFUllfUFVMTEVEEAIyiQUKC0ZlZWRTZXJ2aWNlEkYKCFJlYWRGZWVkEhkuc2tlaW4udjEuUmVhZEZlZWRSZXF1ZXN0Ghouc2tlaW4udjEuUmVhZEZlZWRSZXNwb25zZSIDkAIBEkwKCkNvdW50TmV3ZXISGy5za2Vpbi52MS5Db3VudE5ld2VyUmVxdWVzdBocLnNrZWluLnYxLkNvdW50TmV3ZXJSZXNwb25zZSIDkAIBEkYKCVdhdGNoRmVlZBIaLnNrZWluLnYxLldhdGNoRmVlZFJlcXVlc3QaGy5za2Vpbi52MS5XYXRjaEZlZWRSZXNwb25zZTABEkYKCExpc3RQaW5zEhkuc2tlaW4udjEuTGlzdFBpbnNSZXF1ZXN0Ghouc2tlaW4udjEuTGlzdFBpbnNSZXNwb25zZSIDkAIBElIKDEJhdGNoR2V0UGlucxIdLnNrZWluLnYxLkJhdGNoR2V0UGluc1JlcXVlc3QaHi5za2Vpbi52MS5CYXRjaEdldFBpbnNSZXNwb25zZSIDkAIBEmcKE0JhdGNoR2V0Vmlld2VyU3RhdGUSJC5za2Vpbi52MS5CYXRjaEdldFZpZXdlclN0YXRlUmVxdWVzdBolLnNrZWluLnYxLkJhdGNoR2V0Vmlld2VyU3RhdGVSZXNwb25zZSIDkAIBEkkKCUxpc3RMaWtlcxIaLnNrZWluLnYxLkxpc3RMaWtlc1JlcXVlc3QaGy5za2Vpbi52MS5MaXN0TGlrZXNSZXNwb25zZSIDkAIBEkwKCkV4cGxhaW5QaW4SGy5za2Vpbi52MS5FeHBsYWluUGluUmVxdWVzdBocLnNrZWluLnYxLkV4cGxhaW5QaW5SZXNwb25zZSIDkAIBQjRaMmdpdGh1Yi5jb20vc2tlaW4tZmVlZC9za2Vpbi9wcm90by9za2Vpbi92MTtza2VpbnYxYgZwcm90bzM", [file_google_protobuf_timestamp, file_skein_v1_event, file_skein_v1_graph_service]);
 
 /**
  * A call of ReadFeed.
@@ -106,14 +106,6 @@ export type ReadFeedRequest = Message<"skein.v1.ReadFeedRequest"> & {
    * @generated from field: bool ignore_served = 11;
    */
   ignoreServed: boolean;
-
-  /**
-   * Only pins of users whose follow has this setting (follow_settings_set): of the 500 for whom the reader set it last, equal times by id.
-   * NOTIFY is the feed of the bell and leaves out re-pins. All pages of a session have the same.
-   *
-   * @generated from field: skein.v1.FollowSetting only = 12;
-   */
-  only: FollowSetting;
 };
 
 /**
@@ -234,13 +226,6 @@ export type CountNewerRequest = Message<"skein.v1.CountNewerRequest"> & {
    * @generated from field: string at_least = 7;
    */
   atLeast: string;
-
-  /**
-   * Count only pins of users whose follow has this setting, as in ReadFeed: the badge of the bell with NOTIFY.
-   *
-   * @generated from field: skein.v1.FollowSetting only = 8;
-   */
-  only: FollowSetting;
 };
 
 /**
@@ -354,13 +339,6 @@ export type WatchFeedRequest = Message<"skein.v1.WatchFeedRequest"> & {
    * @generated from field: string at_least = 7;
    */
   atLeast: string;
-
-  /**
-   * Count only pins of users whose follow has this setting, as in ReadFeed: the badge of the bell with NOTIFY.
-   *
-   * @generated from field: skein.v1.FollowSetting only = 8;
-   */
-  only: FollowSetting;
 };
 
 /**
@@ -481,6 +459,20 @@ export type FeedEntry = Message<"skein.v1.FeedEntry"> & {
    * @generated from field: bytes attributes = 7;
    */
   attributes: Uint8Array;
+
+  /**
+   * The pin that this one repeats. Absent for a pin that is no re-pin, and for one with repin_of_deleted.
+   *
+   * @generated from field: skein.v1.Pin repin_of = 8;
+   */
+  repinOf?: Pin | undefined;
+
+  /**
+   * The pin is a re-pin, and the owner of the pin that it repeats was deleted since. Feeds have no such pins.
+   *
+   * @generated from field: bool repin_of_deleted = 9;
+   */
+  repinOfDeleted: boolean;
 };
 
 /**
@@ -647,7 +639,7 @@ export const BatchGetPinsResponseSchema: GenMessage<BatchGetPinsResponse> = /*@_
   messageDesc(file_skein_v1_feed_service, 10);
 
 /**
- * A pin as it is at a position. Which pin it repeats is not part of it: no store keeps that.
+ * A pin as it is at a position.
  *
  * @generated from message skein.v1.PinState
  */
@@ -701,6 +693,20 @@ export type PinState = Message<"skein.v1.PinState"> & {
    * @generated from field: bytes attributes = 7;
    */
   attributes: Uint8Array;
+
+  /**
+   * The pin that this one repeats, as in FeedEntry.
+   *
+   * @generated from field: skein.v1.Pin repin_of = 8;
+   */
+  repinOf?: Pin | undefined;
+
+  /**
+   * The owner of the pin that this one repeats was deleted since, as in FeedEntry.
+   *
+   * @generated from field: bool repin_of_deleted = 9;
+   */
+  repinOfDeleted: boolean;
 };
 
 /**
@@ -877,13 +883,6 @@ export type ViewerState = Message<"skein.v1.ViewerState"> & {
    * @generated from field: skein.v1.FollowKind following_board = 6;
    */
   followingBoard: FollowKind;
-
-  /**
-   * Of a pin: the settings of the viewer's follow of its owner; absent when all are off.
-   *
-   * @generated from field: skein.v1.FollowSettings follow_settings = 10;
-   */
-  followSettings?: FollowSettings | undefined;
 };
 
 /**
@@ -1059,13 +1058,6 @@ export type ExplainPinRequest = Message<"skein.v1.ExplainPinRequest"> & {
    * @generated from field: string at_least = 8;
    */
   atLeast: string;
-
-  /**
-   * The feed has only pins of users whose follow has this setting.
-   *
-   * @generated from field: skein.v1.FollowSetting only = 9;
-   */
-  only: FollowSetting;
 };
 
 /**
@@ -1310,18 +1302,41 @@ export enum AbsenceReason {
   ITEM_SHOWN = 10,
 
   /**
-   * The pin is a re-pin, and the reader hides the re-pins of its owner, or the feed has none (only NOTIFY).
+   * The pin is a re-pin, and the reader hides the re-pins of its owner.
    *
    * @generated from enum value: ABSENCE_REASON_REPINS_HIDDEN = 11;
    */
   REPINS_HIDDEN = 11,
 
   /**
-   * With only: the reader's follow of the owner does not have that setting, or the reader set it later for 500 others.
+   * The pin repeats a pin of another user, whom the reader mutes.
    *
-   * @generated from enum value: ABSENCE_REASON_NOT_SELECTED = 20;
+   * @generated from enum value: ABSENCE_REASON_REPIN_OF_MUTED = 12;
    */
-  NOT_SELECTED = 20,
+  REPIN_OF_MUTED = 12,
+
+  /**
+   * The pin repeats a pin of another user, and the reader blocks that user, or that user blocks the reader. A caller that is bound to a
+   * user gets REPIN_OF_UNAVAILABLE instead.
+   *
+   * @generated from enum value: ABSENCE_REASON_REPIN_OF_BLOCKED = 13;
+   */
+  REPIN_OF_BLOCKED = 13,
+
+  /**
+   * The pin repeats a pin of a user who was deleted since. A caller that is bound to a user gets REPIN_OF_UNAVAILABLE instead.
+   *
+   * @generated from enum value: ABSENCE_REASON_REPIN_OF_DELETED = 14;
+   */
+  REPIN_OF_DELETED = 14,
+
+  /**
+   * For callers that are bound to a user, in place of REPIN_OF_BLOCKED and REPIN_OF_DELETED: the pin repeats a pin that is not available to
+   * the reader.
+   *
+   * @generated from enum value: ABSENCE_REASON_REPIN_OF_UNAVAILABLE = 15;
+   */
+  REPIN_OF_UNAVAILABLE = 15,
 }
 
 /**
@@ -1368,7 +1383,8 @@ export const PinDeliverySchema: GenEnum<PinDelivery> = /*@__PURE__*/
 /**
  * Answers what is new. Reads carry at_least and answers carry the position they were read at, as in
  * GraphService. A feed is all living pins on the boards that the reader follows, less the pins of whom the
- * reader mutes and of whom a block separates from the reader, and less the re-pins of whom the reader hides them. A running session (the pages that follow from one
+ * reader mutes and of whom a block separates from the reader, less the re-pins of whom the reader hides them, and less the re-pins of
+ * pins of these users and of users who were deleted. A running session (the pages that follow from one
  * first page) does not shift while pins, follows and scores change.
  *
  * @generated from service skein.v1.FeedService
