@@ -89,7 +89,11 @@ func (r some) doing(k int, a string) *skeinv1.Event {
 	ev := &skeinv1.Event{}
 	switch board := r.board(a); k {
 	case 8, 9, 10, 11:
-		ev.Kind = &skeinv1.Event_PinCreated{PinCreated: &skeinv1.PinCreated{Pin: r.pin(a), BoardId: board.GetBoardId(), ItemId: r.item()}}
+		created := &skeinv1.PinCreated{Pin: r.pin(a), BoardId: board.GetBoardId(), ItemId: r.item()}
+		if r.IntN(3) == 0 {
+			created.RepinOf = r.pin(r.user())
+		}
+		ev.Kind = &skeinv1.Event_PinCreated{PinCreated: created}
 	case 12:
 		ev.Kind = &skeinv1.Event_PinMoved{PinMoved: &skeinv1.PinMoved{Pin: r.pin(a), BoardId: board.GetBoardId()}}
 	case 13:

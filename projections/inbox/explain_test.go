@@ -142,6 +142,13 @@ func TestExplainGivesEachReason(t *testing.T) {
 	l.add(posts("cid", "hid"), postsOn("cid", "cats", "hid-too"))
 	l.add(posts("bob", "ended"), events.Event{Kind: events.PinDeleted, User: "bob", Pin: "ended"})
 	l.add(posts("gil", "own"), repins("gil", "again"), repins("hal", "again"))
+	repinsOf := func(pin, of string) events.Event {
+		return events.Event{Kind: events.PinCreated, User: "ivy", Pin: pin, Item: pin, RepinUser: of, RepinPin: "p"}
+	}
+	l.add(
+		follows("ann", "ivy"), repinsOf("of-dan", "dan"), repinsOf("of-eve", "eve"), repinsOf("of-jan", "jan"), repinsOf("of-ivy", "ivy"),
+		repinsOf("of-ann", "ann"), events.Event{Kind: events.UserDeleted, User: "jan"},
+	)
 	l.add(
 		events.Event{Kind: events.PinCreated, User: "bob", Pin: "a", Item: "i"}, posts("bob", "b"), postsOn("bob", "trips", "t"),
 		posts("dan", "d"), postsOn("dan", "trips", "t"), posts("eve", "e"), posts("ann", "own"),
@@ -176,6 +183,11 @@ func TestExplainGivesEachReason(t *testing.T) {
 		{f, "gil", "none", inbox.AbsenceNotLiving},
 		{f, "gil", "again", inbox.AbsenceRepinsHidden},
 		{f, "hal", "again", inbox.AbsenceNotFollowed},
+		{f, "ivy", "of-dan", inbox.AbsenceRepinOfMuted},
+		{f, "ivy", "of-eve", inbox.AbsenceRepinOfMuted | inbox.AbsenceRepinOfBlocked},
+		{f, "ivy", "of-jan", inbox.AbsenceRepinOfDeleted},
+		{f, "ivy", "of-ivy", 0},
+		{f, "ivy", "of-ann", 0},
 		{once, "bob", "c", 0},
 		{once, "bob", "a", inbox.AbsenceItemShown},
 		{ranked, "bob", "c", 0},
