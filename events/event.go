@@ -60,7 +60,7 @@ type Event struct {
 	Board string
 	// Pin is the id of a pin of User.
 	Pin string
-	// Item is the item that is played, reacted to, scored, or shown by a pin. The Item of a PinCreated is never empty.
+	// Item is the item that is played, reacted to, hidden, scored, or shown by a pin. The Item of a PinCreated is never empty.
 	Item string
 	// Items are the items of a Served.
 	Items []string

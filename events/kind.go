@@ -33,11 +33,13 @@ const (
 	ItemScored      Kind = 30
 	BackfillClosed  Kind = 31
 	FeedRead        Kind = 34
+	ItemHidden      Kind = 36
+	ItemShown       Kind = 37
 
 	FollowSettingsSet Kind = 35
 
 	firstKind = UserFollowed
-	lastKind  = FollowSettingsSet
+	lastKind  = ItemShown
 	// noKinds are the numbers between firstKind and lastKind that no kind has. See formerKinds for 32 and 33.
 	noKinds KindSet = 1<<24 | 1<<formerRepinsHidden | 1<<formerRepinsShown
 )

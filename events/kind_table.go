@@ -30,6 +30,8 @@ const (
 	TopicMarkers
 	// TopicImports is the ends of imports.
 	TopicImports
+	// TopicHidden is the items that users hide.
+	TopicHidden
 )
 
 // kindInfo describes one kind.
@@ -113,6 +115,9 @@ var kindTable = [lastKind + 1]kindInfo{
 	}},
 
 	BackfillClosed: {topic: TopicImports, fields: []messageField{{number: 1, field: FieldSource, optional: true}}},
+
+	ItemHidden: {topic: TopicHidden, recordName: "hidden_items", fields: userAndItem},
+	ItemShown:  {topic: TopicHidden, fields: userAndItem},
 }
 
 // Fields that the messages of several kinds have.

@@ -55,7 +55,7 @@ func TestKindsMatchMessage(t *testing.T) {
 // Exactly these kinds can be backfilled.
 func TestBackfillableKindsArePinned(t *testing.T) {
 	want := strings.Fields(`user_followed user_unfollowed board_followed board_unfollowed board_created
-		pin_created user_blocked user_muted reacted played served follow_settings_set`)
+		pin_created user_blocked user_muted reacted played served follow_settings_set item_hidden`)
 	var got []string
 	for _, k := range AllKinds.Slice() {
 		if k.Backfillable() {

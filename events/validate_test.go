@@ -45,6 +45,8 @@ func newEventsOfEveryKind() []*skeinv1.Event {
 		{Kind: &skeinv1.Event_FollowSettingsSet{FollowSettingsSet: &skeinv1.FollowSettingsSet{
 			UserId: "ann", TargetUserId: "bob", HideRepins: true, Favorite: true,
 		}}},
+		{Kind: &skeinv1.Event_ItemHidden{ItemHidden: &skeinv1.ItemHidden{UserId: "ann", ItemId: "film"}}},
+		{Kind: &skeinv1.Event_ItemShown{ItemShown: &skeinv1.ItemShown{UserId: "ann", ItemId: "film"}}},
 	}
 	all := live
 	for i, msg := range live {

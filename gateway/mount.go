@@ -90,6 +90,7 @@ func (s *Server) mountSeen() {
 	n := seenservice.New(s.views, s.metrics)
 	readByHand(s, connectv1.SeenServiceFilterSeenProcedure, seenservice.ValidateFilterSeen, n.FilterSeen)
 	read(s, connectv1.SeenServiceListServedProcedure, request.ValidateUser, n.ListServed)
+	read(s, connectv1.SeenServiceListHiddenProcedure, request.ValidateUser, n.ListHidden)
 }
 
 func (s *Server) mountCounters() {

@@ -69,6 +69,7 @@ var rights = map[string]right{
 
 	connectv1.SeenServiceFilterSeenProcedure: {roles: access.Read, bound: own("user_id")},
 	connectv1.SeenServiceListServedProcedure: {roles: access.Read, bound: own("user_id")},
+	connectv1.SeenServiceListHiddenProcedure: {roles: access.Read, bound: own("user_id")},
 
 	connectv1.CounterServiceBatchGetCountersProcedure: {roles: access.Read, bound: ownPlays()},
 	connectv1.CounterServiceListTrendingProcedure:     {roles: access.Read, bound: everything()},

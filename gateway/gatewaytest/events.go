@@ -101,6 +101,14 @@ func (r some) doing(k int, a string) *skeinv1.Event {
 	case 14, 15:
 		ev.Kind = &skeinv1.Event_Reacted{Reacted: &skeinv1.Reacted{UserId: a, ItemId: r.item(), Kind: r.kind(), Pin: r.pin(r.user())}}
 	case 16:
+		switch r.IntN(4) {
+		case 0:
+			ev.Kind = &skeinv1.Event_ItemHidden{ItemHidden: &skeinv1.ItemHidden{UserId: a, ItemId: r.item()}}
+			return ev
+		case 1:
+			ev.Kind = &skeinv1.Event_ItemShown{ItemShown: &skeinv1.ItemShown{UserId: a, ItemId: r.item()}}
+			return ev
+		}
 		ev.Kind = &skeinv1.Event_Played{Played: &skeinv1.Played{UserId: a, ItemId: r.item()}}
 	case 17:
 		ev.Kind = &skeinv1.Event_Served{Served: &skeinv1.Served{UserId: a, ItemIds: []string{r.item(), "other-" + r.item()}}}

@@ -125,6 +125,9 @@ func (r asking) ofItems(k int) proto.Message {
 	case 19:
 		return &skeinv1.FilterSeenRequest{UserId: r.user(), ItemIds: []string{r.item(), r.item(), r.item()}, AtLeast: r.at}
 	case 20:
+		if r.yes() {
+			return &skeinv1.ListHiddenRequest{UserId: r.user(), PageSize: r.size(), AtLeast: r.at}
+		}
 		return &skeinv1.ListServedRequest{UserId: r.user(), AtLeast: r.at}
 	case 21:
 		req := &skeinv1.BatchGetCountersRequest{AtLeast: r.at}

@@ -13,7 +13,7 @@ import (
 //
 //  1. The pin and the relations of the reader to the owner and, if the pin is a re-pin, to the owner of the pin that it repeats give every reason
 //     that holds among AbsenceNotLiving, AbsenceOwnPin, AbsenceNotFollowed, AbsenceBoardExcluded, AbsenceOwnerMuted, AbsenceRepinsHidden,
-//     AbsenceNotSelected, AbsenceBlocked, AbsenceRepinOfMuted, AbsenceRepinOfBlocked and AbsenceRepinOfDeleted.
+//     AbsenceNotSelected, AbsenceBlocked, AbsenceRepinOfMuted, AbsenceRepinOfBlocked, AbsenceRepinOfDeleted and AbsenceHidden.
 //  2. [Feed.HiddenItems] adds AbsenceItemHidden. It is asked about an item, so it is not asked when the pin does not live and its item is unknown.
 //  3. AbsenceNotRanked and AbsenceItemShown depend on the other pins of the feed. They are looked for only if the first two steps found nothing.
 //
@@ -54,13 +54,19 @@ const (
 	AbsenceRepinOfBlocked
 	// AbsenceRepinOfDeleted: the pin repeats a pin of a user who was deleted since.
 	AbsenceRepinOfDeleted
+	// AbsenceHidden: the reader hides the item of the pin.
+	AbsenceHidden
 )
 
 // absenceChecker decides whether a reader may see pins. It reads only the relation of the reader to the owner, so it can be used without
 // the merge of outboxes that a [feedIterator] starts.
 type absenceChecker struct {
 	graph *graph.Queries
+	state State
 	feed  *Feed
+	// hidesItems is whether the reader hides any item. It is read when the first pin is met, which sets hidesKnown.
+	hidesItems, hidesKnown bool
+	key                    []byte
 	// relations caches the relation of the reader to each owner met so far, of pins and of the pins that they repeat: a page has many pins of few
 	// owners.
 	relations map[string]ownerRelation
@@ -77,7 +83,7 @@ type ownerRelation struct {
 
 func newAbsenceChecker(q *Queries, f *Feed) absenceChecker {
 	// 32 owners fill a page of usual length without growing the map.
-	return absenceChecker{graph: q.graph, feed: f, relations: make(map[string]ownerRelation, 32)}
+	return absenceChecker{graph: q.graph, state: q.state, feed: f, relations: make(map[string]ownerRelation, 32)}
 }
 
 // reasons returns the reasons for which the reader does not see a living pin of an owner, or an empty set if the reader sees it. If p is
@@ -92,6 +98,15 @@ func (c *absenceChecker) reasons(owner string, p *Pin) (reasons AbsenceReasons, 
 		}
 		if c.feed.Only == events.SettingNotify {
 			reasons |= AbsenceRepinsHidden
+		}
+	}
+	if p != nil {
+		hidden, err := c.hidesItem(p.Item)
+		if err != nil {
+			return 0, err
+		}
+		if hidden {
+			reasons |= AbsenceHidden
 		}
 	}
 	if owner == c.feed.Reader {
@@ -184,6 +199,21 @@ func (c *absenceChecker) repinReasons(p *Pin) (reasons AbsenceReasons, err error
 		reasons |= AbsenceRepinOfBlocked
 	}
 	return reasons, nil
+}
+
+// hidesItem reports whether the reader hides an item. Most readers hide none, which costs one read for all pins.
+func (c *absenceChecker) hidesItem(item string) (bool, error) {
+	if !c.hidesKnown {
+		n, err := hiddenItems.Len(c.state, c.feed.Reader)
+		if err != nil {
+			return false, err
+		}
+		c.hidesItems, c.hidesKnown = n > 0, true
+	}
+	if !c.hidesItems {
+		return false, nil
+	}
+	return hiddenItems.Has(c.state, &c.key, c.feed.Reader, item)
 }
 
 // relationTo returns what the reader has decided about a user. The rows are at the home of the reader, also those of blocks by the user.

@@ -34,7 +34,7 @@ func (f *Inbox) eraseUser() error {
 	return f.deleteRows(projections.AppendKey(nil, tagPulledOwner, user))
 }
 
-// eraseHomeRows deletes the rows whose home is the user: pins, deletions of boards, and the read marker.
+// eraseHomeRows deletes the rows whose home is the user: pins, deletions of boards, the read marker and hidden items.
 func (f *Inbox) eraseHomeRows(user string) error {
 	err := f.eachRowInSteps(projections.AppendKey(nil, tagPin, user), func(rest []byte) error {
 		id, _, err := events.CutID(rest)
@@ -52,7 +52,7 @@ func (f *Inbox) eraseHomeRows(user string) error {
 	f.dropInbox(events.AppendID(nil, user))
 	f.key = projections.AppendKey(f.key[:0], tagReadMarker, user)
 	f.batch.Delete(f.key)
-	return nil
+	return f.hidden.Erase(user, f.batch)
 }
 
 // deleteRows deletes all rows with a prefix, in steps.

@@ -41,6 +41,7 @@ func absenceOf(m model.Absence) (a inbox.AbsenceReasons) {
 		{m.RepinsHidden, inbox.AbsenceRepinsHidden},
 		{m.NotSelected, inbox.AbsenceNotSelected},
 		{m.Blocked, inbox.AbsenceBlocked},
+		{m.ItemHidden, inbox.AbsenceHidden},
 		{m.Origin.Muted, inbox.AbsenceRepinOfMuted},
 		{m.Origin.Blocked, inbox.AbsenceRepinOfBlocked},
 		{m.Origin.Deleted, inbox.AbsenceRepinOfDeleted},

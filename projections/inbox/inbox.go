@@ -7,6 +7,7 @@ import (
 	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/graph"
 	"github.com/skein-feed/skein/projections/inbox/internal/inboxcache"
+	"github.com/skein-feed/skein/projections/internal/hiddenitems"
 	"github.com/skein-feed/skein/projections/querycache"
 )
 
@@ -37,6 +38,8 @@ type Inbox struct {
 	graph    *graph.Graph
 	// cache bounds what queries keep in memory; nil means that they keep nothing.
 	cache *querycache.Cache
+	// hidden folds the items that readers hide.
+	hidden hiddenitems.Fold
 
 	batch *projections.Batch
 	// ev is the event that is folded. It points to eventCopy, because an allocation for each event would cost more than the copy.
@@ -63,7 +66,7 @@ func New(s Settings) *Inbox { return NewWith(s, nil) }
 
 // NewWith returns the projection with a cache for [CachedQuery], which changes no row; nil means no cache.
 func NewWith(s Settings, cache *querycache.Cache) *Inbox {
-	f := &Inbox{settings: s, graph: graph.NewOutEnds(cache), cache: cache}
+	f := &Inbox{settings: s, graph: graph.NewOutEnds(cache), cache: cache, hidden: hiddenitems.NewFold(hiddenItems)}
 	f.graph.Observe(f.applyRelationChange)
 	return f
 }
@@ -91,7 +94,7 @@ func (*Inbox) Name() string { return "inbox" }
 //   - 8: Entries of inboxes are no longer rows.
 //   - 9: No row says what an inbox lacks.
 //   - 10: The rows of the graph are those of its version 4.
-//   - 11: The rows of the graph are those of its version 5. A re-pin keeps which pin it repeats.
+//   - 11: The rows of the graph are those of its version 5. A re-pin keeps which pin it repeats, and a reader has hidden items.
 func (*Inbox) Version() uint32 { return 11 }
 
 // Config returns the settings.
@@ -102,9 +105,9 @@ func (f *Inbox) Settings() map[string]string {
 	return map[string]string{"threshold": fmt.Sprint(max(f.settings.Threshold, -1))}
 }
 
-// Kinds returns the kinds of events that change pins, read markers and the relations of the embedded graph.
+// Kinds returns the kinds of events that change pins, read markers, hidden items and the relations of the embedded graph.
 func (f *Inbox) Kinds() []events.Kind {
-	return append(f.graph.Kinds(), events.PinDeleted, events.FeedRead)
+	return append(f.graph.Kinds(), events.PinDeleted, events.FeedRead, events.ItemHidden, events.ItemShown)
 }
 
 // Apply folds one event.
@@ -132,8 +135,20 @@ func (f *Inbox) Apply(ev events.Event, b *projections.Batch) error {
 		return f.eraseUser()
 	case events.FeedRead:
 		return f.moveReadMarker()
+	case events.ItemHidden, events.ItemShown:
+		return f.hideOrShowItem()
 	}
 	return f.graph.Apply(ev, b)
+}
+
+// hideOrShowItem folds what a reader hides. An inbox does not change: whether an item is hidden is decided when a page is read.
+func (f *Inbox) hideOrShowItem() error {
+	if f.ev.Backfill {
+		if erased, err := f.graph.IsErased(*f.ev, f.batch, f.ev.User); err != nil || erased {
+			return err
+		}
+	}
+	return f.hidden.Apply(f.ev, f.batch)
 }
 
 // setOrDelete writes a row, or deletes it if the value is empty.

@@ -2,6 +2,7 @@ package inbox
 
 import (
 	"encoding/binary"
+	"maps"
 
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/projections"
@@ -23,7 +24,7 @@ func DescribeRow(key, value []byte) (*projections.Description, error) {
 	return projections.DescribeForm(rowForms, key, value)
 }
 
-var rowForms = map[projections.Tag]projections.RowForm{
+var rowForms = withHiddenItems(map[projections.Tag]projections.RowForm{
 	tagPin:           {Name: "pin", Parts: "B p", Value: pinstore.Describe},
 	tagOutbox:        {Name: "outbox", Parts: "B ^created p", Value: describeBoard},
 	tagBoardOutbox:   {Name: "board-outbox", Parts: "B b ^created p"},
@@ -35,6 +36,12 @@ var rowForms = map[projections.Tag]projections.RowForm{
 	tagPull:          {Name: "pull", Parts: "A B", Rest: describePull},
 	tagPulledOwner:   {Name: "pulled", Parts: "B in", Special: map[string]func(*projections.Description) error{"in": describePartition}},
 	tagRepinOf:       {Name: "re-pin-of", Parts: "C part B p"},
+})
+
+// withHiddenItems adds the rows of package hiddenitems.
+func withHiddenItems(forms map[projections.Tag]projections.RowForm) map[projections.Tag]projections.RowForm {
+	maps.Copy(forms, hiddenItems.Forms())
+	return forms
 }
 
 func describeBoard(d *projections.Description, row []byte) error {

@@ -5,6 +5,7 @@ import (
 
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/projections"
+	"github.com/skein-feed/skein/projections/internal/hiddenitems"
 )
 
 // errRow returns the error for a row that the inbox cannot have written, see [projections.RowError].
@@ -29,6 +30,9 @@ func errRow(what string, row []byte) error { return projections.RowError(what, r
 //	                              row is the partition
 //	0x4a  C part(B) B p  -        p, which may live, repeats a pin of C. This is a region of C: the home of the row is B, whose partition is
 //	                              part(B)
+//	0x4b  A i         fact        whether A hides the item i: see package hiddenitems, also for the next two
+//	0x4c  A ^since i  -           A hides i
+//	0x4d  A           count       how many items A hides
 const (
 	tagPin projections.Tag = projections.FirstInboxTag + iota
 	tagOutbox
@@ -41,11 +45,17 @@ const (
 	tagPull
 	tagPulledOwner
 	tagRepinOf
+	tagItemHiding
+	tagHiddenItem
+	tagHiddenCount
 )
+
+// hiddenItems are the rows of the items that readers hide.
+var hiddenItems = hiddenitems.Tags{Fact: tagItemHiding, List: tagHiddenItem, Count: tagHiddenCount}
 
 // Walked returns the tags of rows that are read in sequence, those of the graph included. It is part of [projections.Walked].
 func (f *Inbox) Walked() []projections.Tag {
-	return append(f.graph.Walked(), tagOutbox, tagBoardOutbox, tagPossibleBoard, tagPull, tagRepinOf)
+	return append(f.graph.Walked(), tagOutbox, tagBoardOutbox, tagPossibleBoard, tagPull, tagRepinOf, tagHiddenItem)
 }
 
 // appendNewestFirst appends a time so that later times sort first.

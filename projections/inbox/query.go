@@ -9,6 +9,7 @@ import (
 	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/graph"
 	"github.com/skein-feed/skein/projections/inbox/internal/inboxcache"
+	"github.com/skein-feed/skein/projections/internal/hiddenitems"
 )
 
 // ErrExpired is returned for a page cursor whose session in the order Trending began longer ago than [SessionLifetime].
@@ -121,6 +122,8 @@ type RemoteLookup interface {
 	Pin(owner, id string) (p *Pin, known bool)
 	// Outbox answers like [Queries.Outbox]. known is false if the answer must be fetched first.
 	Outbox(owner string, board *string, from []byte, n int) (pins []Pin, next []byte, known bool)
+	// Hiding answers like [Queries.Hiding]. known is false if the answer must be fetched first.
+	Hiding(user, item string) (total int64, hides, known bool)
 }
 
 // Query returns the queries over a state of an inbox store.
@@ -281,6 +284,25 @@ func (q *Queries) Outbox(
 		pins = append(pins, *p)
 	}
 	return pins, nil, nil
+}
+
+// MaxHiddenItems is how many items a user may hide. It is checked when events are published.
+const MaxHiddenItems = hiddenitems.Max
+
+// Hiding returns how many items a user hides, and whether a certain item is one of them, with two point reads.
+func (q *Queries) Hiding(user, item string) (total int64, hides bool, err error) {
+	if q.isRemote(user) {
+		total, hides, known := q.remoteLookup.Hiding(user, item)
+		if !known && q.remoteLookup.Full() {
+			return 0, false, projections.ErrElsewhere // enough was recorded for one fetch
+		}
+		return total, hides, nil
+	}
+	if total, err = hiddenItems.Len(q.state, user); err != nil || total == 0 {
+		return 0, false, err
+	}
+	hides, err = hiddenItems.Has(q.state, &q.scratch, user, item)
+	return total, hides, err
 }
 
 // PinCount returns how many pins [Queries.Pins] lists in total.

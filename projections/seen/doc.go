@@ -35,6 +35,11 @@
 // Time is that of the events, and months are those of UTC. A live play belongs to the month in which the log accepted it, a backfilled one to the
 // month in which it happened. A play that no window can reach when it arrives is not kept.
 //
-// When a user is deleted, or clears what was seen, all rows of the user are deleted. A keyed hash of the user stays, to keep out backfills, which
-// all come before that event in the order of facts.
+// When a user is deleted, or clears what was seen, the plays and serves of the user are deleted. A keyed hash of the user stays, to keep out
+// backfills, which all come before that event in the order of facts.
+//
+// # Hidden items
+//
+// An item that a user hides (item_hidden) counts as seen until the user shows it (item_shown), whatever was played or cleared. The rows are those
+// of package hiddenitems: exact, one for each item, with a count. They end with their user only.
 package seen

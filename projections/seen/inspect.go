@@ -1,6 +1,8 @@
 package seen
 
 import (
+	"maps"
+
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/projections"
 )
@@ -13,13 +15,27 @@ func DescribeRow(key, value []byte) (*projections.Description, error) {
 	return projections.DescribeForm(rowForms, key, value)
 }
 
-var rowForms = map[projections.Tag]projections.RowForm{
+var rowForms = withHiddenItems(map[projections.Tag]projections.RowForm{
 	tagPlays:      {Name: "plays", Parts: "A", Dated: true, Value: describeFingerprints},
 	tagSealed:     {Name: "sealed", Parts: "A", Dated: true, Value: describeSealed},
 	tagServed:     {Name: "served", Parts: "A", Value: describeServed},
-	tagClosedUser: {Name: "closed", Parts: "hash"},
+	tagClosedUser: {Name: "closed", Parts: "hash", Value: describeClosedUser},
 	tagPlan:       {Name: "plan", Value: describePlan},
 	tagTick:       {Name: "tick", Value: describeTick},
+})
+
+// withHiddenItems adds the rows of package hiddenitems.
+func withHiddenItems(forms map[projections.Tag]projections.RowForm) map[projections.Tag]projections.RowForm {
+	maps.Copy(forms, hiddenItems.Forms())
+	return forms
+}
+
+func describeClosedUser(d *projections.Description, row []byte) error {
+	if len(row) != 1 || row[0] != closedByClearing && row[0] != closedByDeletion {
+		return projections.RowError("closed user", row)
+	}
+	d.Flag("deleted", row[0] == closedByDeletion)
+	return nil
 }
 
 func describeFingerprints(d *projections.Description, row []byte) error {

@@ -5,6 +5,7 @@ import (
 
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/projections"
+	"github.com/skein-feed/skein/projections/internal/hiddenitems"
 )
 
 // These are the rows, in physical order. In the rows of months, the month (2 bytes) comes before the tag, and the shard of the user after it. So
@@ -14,9 +15,13 @@ import (
 //	0x60  month | shard A   fingerprints    plays of A in the month: all of an open month, late ones of a closed month
 //	0x61  month | shard A   filter    plays of A in a closed month
 //	0x62  shard | A         serves    the last 100 items served to A
-//	0x63  shard | hash      -         no backfill about a user counts any more; a keyed hash replaces the id
+//	0x63  shard | hash      closing   no backfill about a user counts any more; a keyed hash replaces the id. After a seen_cleared,
+//	                                  backfills about hidden items still count
 //	0x64  partition |       plan      the months that have rows in the partition; stored in its first shard
 //	0x65  store |           tick      the last visit of the maintenance
+//	0x66  shard | A i       fact      whether A hides the item i: see package hiddenitems, also for the next two
+//	0x67  shard | A ^since i  -       A hides i
+//	0x68  shard | A         count     how many items A hides
 const (
 	tagPlays projections.Tag = projections.FirstSeenTag + iota
 	tagSealed
@@ -24,7 +29,13 @@ const (
 	tagClosedUser
 	tagPlan
 	tagTick
+	tagItemHiding
+	tagHiddenItem
+	tagHiddenCount
 )
+
+// hiddenItems are the rows of the items that users hide.
+var hiddenItems = hiddenitems.Tags{Fact: tagItemHiding, List: tagHiddenItem, Count: tagHiddenCount}
 
 var datedTags = []projections.Tag{tagPlays, tagSealed}
 

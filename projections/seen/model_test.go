@@ -1,6 +1,7 @@
 package seen_test
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -95,12 +96,24 @@ func compare(t fataler, store *store.Store, s seen.Settings, history []events.Ev
 		if err != nil || !slices.Equal(served, want.Served(user)) {
 			t.Fatalf("at %d: served to %s: %v (%v), want %v after\n%s", v.Cursor().Seq, user, served, err, want.Served(user), tell(history))
 		}
+		hidden := map[string]bool{}
+		var wantHidden []seen.HiddenItem
+		for _, h := range want.Hidden(user) {
+			hidden[h.Item] = true
+			wantHidden = append(wantHidden, seen.HiddenItem{Item: h.Item, Since: h.Since})
+		}
+		if got := hiddenPages(t, q, user); !slices.Equal(got, wantHidden) {
+			t.Fatalf("at %d: %s hides %v, want %v after\n%s", v.Cursor().Seq, user, got, wantHidden, tell(history))
+		}
+		if n, err := q.HiddenCount(user); err != nil || n != int64(len(wantHidden)) {
+			t.Fatalf("at %d: %s hides %d items (%v), want %d (I7)", v.Cursor().Seq, user, n, err, len(wantHidden))
+		}
 		for window := 1; window <= s.Retention+1; window++ {
 			played := want.Played(user, v.Cursor().LastTime, min(window, s.Retention))
 			for _, ignoreServed := range []bool{true, false} {
 				var unseen []string
 				for _, item := range items {
-					if !played[item] && (ignoreServed || !slices.Contains(served, item)) {
+					if !hidden[item] && !played[item] && (ignoreServed || !slices.Contains(served, item)) {
 						unseen = append(unseen, item)
 					}
 				}
@@ -118,6 +131,21 @@ func compare(t fataler, store *store.Store, s seen.Settings, history []events.Ev
 				}
 			}
 		}
+	}
+}
+
+// hiddenPages reads the list of hidden items in pages of two.
+func hiddenPages(t fataler, q *seen.Queries, user string) (all []seen.HiddenItem) {
+	t.Helper()
+	for after := []byte(nil); ; {
+		page, next, err := q.Hidden(context.Background(), user, after, 2)
+		if err != nil {
+			t.Fatalf("hidden items of %s: %v", user, err)
+		}
+		if all = append(all, page...); next == nil {
+			return all
+		}
+		after = next
 	}
 }
 

@@ -1,10 +1,15 @@
 package seen
 
 import (
+	"context"
+	"errors"
+	"slices"
+	"strconv"
 	"sync"
 
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/projections"
+	"github.com/skein-feed/skein/projections/internal/hiddenitems"
 )
 
 // State has the rows of a seen store at one position. A [projections.View] is one.
@@ -30,9 +35,11 @@ type Question struct {
 	Window int
 	// IgnoreServed compares with plays only, and not with the items that were served last.
 	IgnoreServed bool
+	// IgnoreHidden does not take the items that the user hides for seen.
+	IgnoreHidden bool
 }
 
-// Filter appends to unseen the indexes of the items that the user has not seen, in rising order. It also returns how many months of plays it has
+// Filter appends to unseen the indexes of the items that the user has not seen and does not hide, in rising order. It also returns how many months of plays it has
 // read. An item that was seen is never among them (I10). An item that was not seen is missing with a probability of at most
 // [Settings.FalsePositives] for the default window, and of a proportional one for other windows.
 //
@@ -45,7 +52,7 @@ func (q *Queries) Filter(question Question, items []string, unseen []uint32) (ou
 		hash, p.key = itemHash(p.key, item)
 		p.fingerprints[i] = fingerprintOf(hash, p.salt)
 	}
-	return q.filter(question, p, unseen)
+	return q.filter(question, p, unseen, func(i uint32) string { return items[i] })
 }
 
 // FilterNumeric is [Queries.Filter] for items whose ids are decimal numbers: 42 is the item "42".
@@ -55,11 +62,11 @@ func (q *Queries) FilterNumeric(question Question, items []uint64, unseen []uint
 	for i, item := range items {
 		p.fingerprints[i] = fingerprintOf(item, p.salt)
 	}
-	return q.filter(question, p, unseen)
+	return q.filter(question, p, unseen, func(i uint32) string { return strconv.FormatUint(items[i], 10) })
 }
 
-// filter answers a question about the candidates whose fingerprints are in p.
-func (q *Queries) filter(question Question, p *probe, unseen []uint32) (out []uint32, months int, err error) {
+// filter answers a question about the candidates whose fingerprints are in p. item returns a candidate by its index.
+func (q *Queries) filter(question Question, p *probe, unseen []uint32, item func(i uint32) string) (out []uint32, months int, err error) {
 	window := question.Window
 	if window <= 0 {
 		window = q.settings.Window
@@ -81,7 +88,47 @@ func (q *Queries) filter(question Question, p *probe, unseen []uint32) (out []ui
 	}
 
 	p.findUnseen()
+	if !question.IgnoreHidden {
+		if err := q.dropHidden(p, question.User, item); err != nil {
+			return unseen, 0, err
+		}
+	}
 	return append(unseen, p.unseen...), months, nil
+}
+
+// dropHidden removes the candidates that the user hides from those that were not found so far. A user who hides nothing costs one point read.
+func (q *Queries) dropHidden(p *probe, user string, item func(i uint32) string) error {
+	n, err := hiddenItems.Len(q.state, user)
+	if err != nil || n == 0 {
+		return err
+	}
+	p.unseen = slices.DeleteFunc(p.unseen, func(i uint32) bool {
+		hidden, hasErr := hiddenItems.Has(q.state, &p.key, user, item(i))
+		err = errors.Join(err, hasErr)
+		return hidden
+	})
+	return err
+}
+
+// HiddenItem is an item that a user hides, and since when.
+type HiddenItem = hiddenitems.Item
+
+// ErrHiddenCursor is returned for bytes that are not a cursor of [Queries.Hidden].
+var ErrHiddenCursor = hiddenitems.ErrCursor
+
+// Hidden lists at most n items that a user hides, newest first, equal times by id. after is the cursor of the page; nil means the first page. next is
+// the cursor of the next page, or nil on the last one.
+func (q *Queries) Hidden(ctx context.Context, user string, after []byte, n int) (items []HiddenItem, next []byte, err error) {
+	return hiddenItems.Page(ctx, q.state, user, after, n)
+}
+
+// HiddenCount returns how many items a user hides: the length of the list of [Queries.Hidden].
+func (q *Queries) HiddenCount(user string) (int64, error) { return hiddenItems.Len(q.state, user) }
+
+// HidesItem reports whether a user hides an item.
+func (q *Queries) HidesItem(user, item string) (bool, error) {
+	var key []byte
+	return hiddenItems.Has(q.state, &key, user, item)
 }
 
 // addMonth adds the plays of a month to the probe.

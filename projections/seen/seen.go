@@ -6,6 +6,7 @@ import (
 
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/projections"
+	"github.com/skein-feed/skein/projections/internal/hiddenitems"
 )
 
 // Settings are the settings of the fold. They are part of the fingerprint (I4).
@@ -57,6 +58,8 @@ func (s Settings) positionsPerPlay() int {
 type Seen struct {
 	settings  Settings
 	positions int
+	// hidden folds the items that users hide.
+	hidden hiddenitems.Fold
 
 	batch *projections.Batch
 	// maintenance is read again when the batch changes.
@@ -79,18 +82,20 @@ var (
 )
 
 // New returns the projection.
-func New(s Settings) *Seen { return &Seen{settings: s, positions: s.positionsPerPlay()} }
+func New(s Settings) *Seen {
+	return &Seen{settings: s, positions: s.positionsPerPlay(), hidden: hiddenitems.NewFold(hiddenItems)}
+}
 
 // Name returns "seen".
 func (*Seen) Name() string { return "seen" }
 
-// Version is the version of the fold and its rows.
-func (*Seen) Version() uint32 { return 3 }
+// Version is the version of the fold and its rows. Since 4 it has hidden items.
+func (*Seen) Version() uint32 { return 4 }
 
 // Reads reports whether the queries can read a store that was folded with a fingerprint. They can read those of all versions, except where the
 // setting "fingerprints" of versions 1 and 2 made truncated fingerprints of closed months. It is part of [projections.Compatible].
 func (*Seen) Reads(was projections.Fingerprint) bool {
-	return was.Version >= 1 && was.Version <= 3 && was.Settings["fingerprints"] != "true"
+	return was.Version >= 1 && was.Version <= 4 && was.Settings["fingerprints"] != "true"
 }
 
 // Config returns the settings.
@@ -106,9 +111,11 @@ func (f *Seen) Settings() map[string]string {
 	}
 }
 
-// Kinds returns the kinds of events that add plays and serves, or remove those of a user.
+// Kinds returns the kinds of events that add plays and serves, hide items, or remove what is known about a user.
 func (*Seen) Kinds() []events.Kind {
-	return []events.Kind{events.Played, events.Served, events.SeenCleared, events.UserDeleted}
+	return []events.Kind{
+		events.Played, events.Served, events.SeenCleared, events.UserDeleted, events.ItemHidden, events.ItemShown,
+	}
 }
 
 // Dated returns the tags of rows whose keys begin with a month. It is part of [projections.Dated].
@@ -140,7 +147,7 @@ func (f *Seen) Apply(ev events.Event, b *projections.Batch) error {
 	now := ev.Time
 	if ev.Backfill {
 		now = b.LogTime()
-		if closed, err := f.isClosedToBackfills(ev.User); err != nil || closed {
+		if closed, err := f.isClosedToBackfills(&ev); err != nil || closed {
 			return err
 		}
 	}
@@ -150,8 +157,15 @@ func (f *Seen) Apply(ev events.Event, b *projections.Batch) error {
 	case events.Served:
 		f.addServes(&ev)
 		return nil
-	case events.SeenCleared, events.UserDeleted:
-		return f.clearUser(ev.User)
+	case events.SeenCleared:
+		return f.clearUser(ev.User, false)
+	case events.UserDeleted:
+		if err := f.hidden.Erase(ev.User, b); err != nil {
+			return err
+		}
+		return f.clearUser(ev.User, true)
+	case events.ItemHidden, events.ItemShown:
+		return f.hidden.Apply(&ev, b)
 	}
 	return fmt.Errorf("seen: event of kind %s, which it does not read", ev.Kind)
 }
@@ -176,8 +190,17 @@ func (f *Seen) addPlay(ev *events.Event, now events.Micros) error {
 	return nil
 }
 
-// clearUser deletes all rows of a user. Later backfills about the user are ignored, because history comes before every live event.
-func (f *Seen) clearUser(user string) error {
+// The values of the row that keeps out backfills about a user.
+const (
+	// closedByClearing keeps out plays and serves.
+	closedByClearing byte = iota + 1
+	// closedByDeletion keeps out all backfills.
+	closedByDeletion
+)
+
+// clearUser deletes the plays and serves of a user. Later backfills of them are ignored, because history comes before every live event. If the user
+// was deleted, all later backfills about the user are.
+func (f *Seen) clearUser(user string, deleted bool) error {
 	// The plan names the months that may have rows of the user.
 	p, err := f.readPlan(events.ShardOf(user).Partition())
 	if err != nil {
@@ -197,13 +220,34 @@ func (f *Seen) clearUser(user string) error {
 		f.batch.Delete(f.key)
 		return nil
 	}
-	f.batch.Set(f.key, nil)
+	// A user who was deleted before stays closed to all backfills.
+	if before, err := f.readClosing(); err != nil || before == closedByDeletion {
+		return err
+	}
+	f.value = append(f.value[:0], closedByClearing)
+	if deleted {
+		f.value[0] = closedByDeletion
+	}
+	f.batch.Set(f.key, f.value)
 	return nil
 }
 
-// isClosedToBackfills reports whether backfills about a user are ignored.
-func (f *Seen) isClosedToBackfills(user string) (bool, error) {
-	f.key = closedUserKey(f.key[:0], user, f.batch.KeyedHash(user))
-	_, ok, err := f.batch.Get(f.key)
-	return ok, err
+// isClosedToBackfills reports whether a backfill is ignored, because its user was deleted, or, if it is a play or serve, because its user cleared what
+// was seen.
+func (f *Seen) isClosedToBackfills(ev *events.Event) (bool, error) {
+	f.key = closedUserKey(f.key[:0], ev.User, f.batch.KeyedHash(ev.User))
+	closing, err := f.readClosing()
+	return closing == closedByDeletion || closing == closedByClearing && ev.Kind != events.ItemHidden, err
+}
+
+// readClosing returns the value of the row at f.key that keeps out backfills, or 0 if there is no row.
+func (f *Seen) readClosing() (byte, error) {
+	row, ok, err := f.batch.Get(f.key)
+	if err != nil || !ok {
+		return 0, err
+	}
+	if len(row) != 1 {
+		return 0, projections.RowError("closed user", row)
+	}
+	return row[0], nil
 }

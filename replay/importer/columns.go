@@ -36,6 +36,8 @@ const (
 	Mutes Kind = "mutes"
 	// FollowSettings have a follower and the followed user, and may have each setting of the follow and a time.
 	FollowSettings Kind = "follow_settings"
+	// HiddenItems have a user and an item that it hides, and may have a time.
+	HiddenItems Kind = "hidden_items"
 )
 
 // event returns the kind of the events that records stand for. A record of a board may also stand for an event of another kind.
@@ -234,6 +236,14 @@ var kinds = map[Kind]kindColumns{
 		},
 		fields:   map[role]events.Field{follower: events.FieldUser, user: events.FieldPeer},
 		sentence: "%s sets the follow of %s to", inSentence: []role{follower, user},
+	},
+	HiddenItems: {
+		required: []role{user, item}, optional: []role{when}, positions: []role{user, item, when},
+		names: map[role][]string{
+			user: viewerNames, item: itemNames, when: slices.Concat(timeNames, []string{"hiddenat"}),
+		},
+		fields:   map[role]events.Field{user: events.FieldUser, item: events.FieldItem},
+		sentence: "%s hides %s", inSentence: []role{user, item},
 	},
 }
 

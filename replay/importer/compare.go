@@ -48,9 +48,9 @@ type Comparison = comparison.Result
 var ErrNothingToCompare = errors.New("there is nothing to compare with")
 
 // IsComparable reports whether files of the kind can be compared with the service. The service does not list follows that have ended, and not
-// settings of follows in the order of an import.
+// settings of follows in the order of an import. It lists hidden items, but nothing compares them.
 func (k Kind) IsComparable() bool {
-	return k != Unfollows && k != BoardUnfollows && k != FollowSettings
+	return k != Unfollows && k != BoardUnfollows && k != FollowSettings && k != HiddenItems
 }
 
 // Compare reads the file of an import again, and compares all its facts with the answers of a running service. For follows and boards, it

@@ -163,7 +163,7 @@ func (k Kind) isValid(r *record) bool {
 	switch k {
 	case Follows:
 		return id(r, follower) && id(r, user) && a != r.fields[user]
-	case Plays:
+	case Plays, HiddenItems:
 		return id(r, user) && id(r, item)
 	case Reactions:
 		hasNoPin := r.fields[pinOwner] == "" && r.fields[pin] == ""

@@ -80,7 +80,7 @@ func describeEvent(ev *events.Event) string {
 			text += fmt.Sprintf(" of %s/%s", ev.RepinUser, ev.RepinPin)
 		}
 		return fmt.Sprintf("%s %q %s", text, ev.Attributes, at)
-	case events.Played, events.Reacted:
+	case events.Played, events.Reacted, events.ItemHidden:
 		return fmt.Sprintf("%d %v %s %s %s", ev.Offset, ev.Kind, ev.User, ev.Item, at)
 	}
 	text := fmt.Sprintf("%d %v %s %s%s %q %s", ev.Offset, ev.Kind, ev.User, ev.Peer, ev.Board, ev.Title, at)

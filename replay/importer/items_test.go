@@ -89,6 +89,10 @@ func TestItemsOfAFileAreInTheLog(t *testing.T) {
 			},
 		},
 		{
+			"hidden items", HiddenItems, "user,video,hidden_at\nann,i1,2024-01-01\n",
+			[]string{"1 item_hidden ann i1 2024-01-01 00:00:00"},
+		},
+		{
 			"likes without times", Reactions, "user_id,item_id\nann,i1\nbob,i2\n",
 			[]string{"1 reacted ann i1 2026-03-04 05:06:07", "2 reacted bob i2 2026-03-04 05:06:07"},
 		},
@@ -224,6 +228,7 @@ func TestFirstImportsEachFactOnce(t *testing.T) {
 		Blocks:         "user,blocked\nann,bob\nann,cid\nann,bob\nbob,cid\n",
 		Mutes:          "user,muted\nann,bob\nann,cid\nann,bob\nbob,cid\n",
 		FollowSettings: "follower,user\nann,bob\nann,cid\nann,bob\nbob,cid\n",
+		HiddenItems:    "user,item\nann,i\nann,j\nann,i\nbob,j\n",
 	} {
 		l := newFakeLog(t)
 		o := options(t, l, text)

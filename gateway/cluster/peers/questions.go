@@ -42,6 +42,7 @@ const (
 	trendingQuestion
 	followeesQuestion
 	reactorsQuestion
+	hidingQuestion
 )
 
 // message returns the question as it is sent.
@@ -76,6 +77,8 @@ func (q *question) message() *peerv1.Question {
 		m.Of = &peerv1.Question_Trending{Trending: &peerv1.Trending{Owner: q.subject, Seq: q.seq, After: []byte(q.cursor), Size: size}}
 	case followeesQuestion:
 		m.Of = &peerv1.Question_Followees{Followees: &peerv1.Followees{User: q.subject}}
+	case hidingQuestion:
+		m.Of = &peerv1.Question_Hiding{Hiding: &peerv1.Hiding{User: q.subject, Item: q.object}}
 	}
 	return m
 }
@@ -141,6 +144,12 @@ func (r *RemoteBatch) FollowedBy(user, follower string) (graph.Follow, bool) {
 func (r *RemoteBatch) Followees(user string) (n int64, known bool) {
 	a, known := r.lookUp(user, question{kind: followeesQuestion, subject: user})
 	return a.GetNumber(), known
+}
+
+// Hiding is part of [inbox.RemoteLookup].
+func (r *RemoteBatch) Hiding(user, item string) (total int64, hides, known bool) {
+	a, known := r.lookUp(user, question{kind: hidingQuestion, subject: user, object: item})
+	return a.GetNumber(), a.GetYes(), known
 }
 
 // Score is part of [counters.RemoteLookup].

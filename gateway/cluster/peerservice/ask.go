@@ -129,7 +129,7 @@ func (a *askRun) openCounters(ctx context.Context) (err error) {
 // answer answers one question.
 func (a *askRun) answer(ctx context.Context, q *peerv1.Question) (*peerv1.Answer, error) {
 	switch q.GetOf().(type) {
-	case *peerv1.Question_Pin, *peerv1.Question_Outbox:
+	case *peerv1.Question_Pin, *peerv1.Question_Outbox, *peerv1.Question_Hiding:
 		if err := a.openInbox(ctx); err != nil {
 			return nil, err
 		}
@@ -158,7 +158,10 @@ func (a *askRun) answerFromInbox(ctx context.Context, q *peerv1.Question) (*peer
 		}
 		return res, err
 	}
-
+	if h := q.GetHiding(); h != nil {
+		total, hides, err := a.inbox.Hiding(h.GetUser(), h.GetItem())
+		return &peerv1.Answer{Number: total, Yes: hides}, err
+	}
 	o := q.GetOutbox()
 	pins, next, err := a.inbox.Outbox(ctx, o.GetOwner(), o.Board, o.GetFrom(), clampSize(o.GetSize()))
 	for i := range pins {

@@ -75,10 +75,14 @@ func (s *Service) Publish(
 }
 
 // judge finds the events that must be refused, in order: malformed ones, those with the event id of another of the call, follows beyond
-// the followee cap, and backfills that cannot count. repeats are the indexes of backfills that the log has already.
+// the followee cap, hidden items beyond their limit, and backfills that cannot count. repeats are the indexes of backfills that the log has already.
 func (s *Service) judge(ctx context.Context, evs []*skeinv1.Event) (refused []events.Rejection, repeats []int32, err error) {
 	good, refused := events.CheckCall(evs)
 	over, err := s.refuseFollowsOverLimit(ctx, good)
+	if err != nil {
+		return nil, nil, err
+	}
+	beyond, err := s.beyondHiddenLimit(ctx, good)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -86,8 +90,8 @@ func (s *Service) judge(ctx context.Context, evs []*skeinv1.Event) (refused []ev
 	if err != nil {
 		return nil, nil, err
 	}
-	if len(over)+len(void) > 0 {
-		refused = slices.Concat(refused, over, void)
+	if len(over)+len(beyond)+len(void) > 0 {
+		refused = slices.Concat(refused, over, beyond, void)
 		slices.SortFunc(refused, func(a, b events.Rejection) int { return cmp.Compare(a.Index, b.Index) })
 	}
 	for _, r := range refused {
@@ -195,7 +199,7 @@ func (s *Service) awaitVisible(ctx context.Context, pos events.Position) error {
 }
 
 // refusedCall is the error of a call that is not to be taken in part. It is failed_precondition when nothing is wrong
-// with the events but that there are too many follows, and else invalid_argument.
+// with the events but that there are too many follows or hidden items, and else invalid_argument.
 func refusedCall(refused []events.Rejection) error {
 	fields := make([]apierror.Violation, 0, len(refused))
 	code := connect.CodeFailedPrecondition
@@ -206,7 +210,8 @@ func refusedCall(refused []events.Rejection) error {
 			text = strings.TrimPrefix(text, r.Field+" ")
 		}
 		v := apierror.Violation{Field: path, Text: text, Reason: r.Reason}
-		if r.Reason != skeinv1.Reason_REASON_FOLLOWEE_LIMIT && code != connect.CodeInvalidArgument {
+		isLimit := r.Reason == skeinv1.Reason_REASON_FOLLOWEE_LIMIT || r.Reason == skeinv1.Reason_REASON_HIDDEN_ITEM_LIMIT
+		if !isLimit && code != connect.CodeInvalidArgument {
 			// The first of these gives the call its reason.
 			code, fields = connect.CodeInvalidArgument, slices.Insert(fields, 0, v)
 			continue

@@ -9,7 +9,6 @@ import (
 	"github.com/skein-feed/skein/gateway/internal/request"
 	"github.com/skein-feed/skein/gateway/internal/views"
 	"github.com/skein-feed/skein/projections/inbox"
-	"github.com/skein-feed/skein/projections/seen"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
@@ -57,7 +56,7 @@ func (s *Service) ExplainPin(ctx context.Context, req *skeinv1.ExplainPinRequest
 	}
 	var h *hiding
 	if req.GetHideSeen() {
-		h = s.hide(ctx, seen.Question{User: f.Reader, IgnoreServed: req.GetIgnoreServed()}, r.At, 0)
+		h = s.hide(ctx, seenByReader(f.Reader, req.GetIgnoreServed()), r.At, 0)
 		defer h.close()
 		if h.r != nil {
 			f.HiddenItems = h.items
@@ -122,6 +121,7 @@ var absences = []struct {
 	{inbox.AbsenceRepinOfMuted, skeinv1.AbsenceReason_ABSENCE_REASON_REPIN_OF_MUTED},
 	{inbox.AbsenceRepinOfBlocked, skeinv1.AbsenceReason_ABSENCE_REASON_REPIN_OF_BLOCKED},
 	{inbox.AbsenceRepinOfDeleted, skeinv1.AbsenceReason_ABSENCE_REASON_REPIN_OF_DELETED},
+	{inbox.AbsenceHidden, skeinv1.AbsenceReason_ABSENCE_REASON_HIDDEN},
 }
 
 var deliveries = map[inbox.Delivery]skeinv1.PinDelivery{
@@ -132,7 +132,7 @@ var deliveries = map[inbox.Delivery]skeinv1.PinDelivery{
 // reasons says why an item is hidden. One that was not played is hidden for what was served, whether or not the list has it: the filter
 // compares fingerprints.
 func (h *hiding) reasons(item string) (why []skeinv1.AbsenceReason, err error) {
-	plays := seen.Question{User: h.question.User, IgnoreServed: true}
+	plays := seenByReader(h.question.User, true)
 	unplayed, months, err := h.r.Unseen(plays, views.Candidates{Items: []string{item}})
 	if err != nil {
 		return nil, err

@@ -56,6 +56,12 @@ func (s *Service) hide(ctx context.Context, question seen.Question, at events.Po
 	return h
 }
 
+// seenByReader asks what a reader has seen. The items that the reader hides are left to the inbox, which leaves them out of every feed, also while
+// the seen store does not answer.
+func seenByReader(reader string, ignoreServed bool) seen.Question {
+	return seen.Question{User: reader, IgnoreServed: ignoreServed, IgnoreHidden: true}
+}
+
 func (h *hiding) close() {
 	if h.r != nil {
 		h.r.Close()

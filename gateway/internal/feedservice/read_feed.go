@@ -13,7 +13,6 @@ import (
 	"github.com/skein-feed/skein/gateway/internal/views"
 	"github.com/skein-feed/skein/gateway/pagetoken"
 	"github.com/skein-feed/skein/projections/inbox"
-	"github.com/skein-feed/skein/projections/seen"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
@@ -147,8 +146,7 @@ func (s *Service) feedPage(
 		page, err := read()
 		return page, nil, err
 	}
-	question := seen.Question{User: f.Reader, IgnoreServed: req.GetIgnoreServed()}
-	h := s.hide(ctx, question, r.At, start.seen)
+	h := s.hide(ctx, seenByReader(f.Reader, req.GetIgnoreServed()), r.At, start.seen)
 	defer h.close()
 	if h.r != nil {
 		f.HiddenItems = h.items

@@ -219,6 +219,9 @@ func (v *viewerStores) history(req *skeinv1.BatchGetViewerStateRequest, to []ske
 	m.Seen.Count(metrics.ByViewerState, len(items), len(unseen), months)
 	for _, i := range of {
 		to[i].Seen, to[i].Served = true, known[to[i].ItemId]
+		if to[i].Hidden, err = v.seen.HidesItem(req.GetViewerId(), to[i].ItemId); err != nil {
+			return err
+		}
 	}
 	for _, i := range unseen {
 		to[of[i]].Seen = false

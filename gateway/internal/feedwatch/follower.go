@@ -125,6 +125,10 @@ func (a *Watchers) dispatchEvent(ev *events.Event, c *stepChanges) {
 				w.signal()
 			}
 		}
+	case events.TopicHidden:
+		for _, w := range a.byReader[ev.User] {
+			w.signal()
+		}
 	case events.TopicMarkers:
 		for _, w := range a.byReader[ev.User] {
 			if w.unreadOnly {

@@ -72,6 +72,8 @@ func TestEventsWakeOnlyConcernedWatchers(t *testing.T) {
 		"a play of the reader":              {hiding, []events.Event{{Kind: events.Played, User: "ann"}}},
 		"a serve":                           {hiding, []events.Event{{Kind: events.Served, User: "ann"}}},
 		"a play of a reader who hides none": {none, []events.Event{{Kind: events.Played, User: "dan"}}},
+		"a hidden item":                     {anns, []events.Event{{Kind: events.ItemHidden, User: "ann", Item: "i"}}},
+		"an item that is shown again":       {dans, []events.Event{{Kind: events.ItemShown, User: "dan", Item: "i"}}},
 		"a read marker":                     {map[string]bool{"ann": true}, []events.Event{{Kind: events.FeedRead, User: "ann"}}},
 		"a like, a score":                   {none, []events.Event{{Kind: events.Reacted, User: "ann"}, {Kind: events.ItemScored}}},
 		"the end of an import":              {all, []events.Event{{Kind: events.BackfillClosed}}},

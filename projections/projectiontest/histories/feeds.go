@@ -29,6 +29,8 @@ var feedWeights = []weight{
 	{events.FollowSettingsSet, 8, false},
 	{events.UserDeleted, 1, false},
 	{events.BackfillClosed, 1, false},
+	{events.ItemHidden, 5, false},
+	{events.ItemShown, 3, false},
 }
 
 // pinIDs are of every form. Most pins have one of the first.
@@ -80,7 +82,7 @@ func (w world) feedEvent(d dice, ev *events.Event) bool {
 			return true
 		}
 		ev.Item = w.item(d)
-	case events.Played:
+	case events.Played, events.ItemHidden, events.ItemShown:
 		ev.Item = w.item(d)
 	case events.ItemScored:
 		ev.User = ""

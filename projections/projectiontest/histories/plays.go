@@ -22,6 +22,8 @@ var playWeights = []weight{
 	{events.BoardCreated, 2, false},
 	{events.UserDeleted, 1, false},
 	{events.BackfillClosed, 1, false},
+	{events.ItemHidden, 6, false},
+	{events.ItemShown, 4, false},
 }
 
 // playedIDs are of every form. Early ones are drawn more often.
@@ -49,7 +51,7 @@ func (w world) playEvent(d dice, ev *events.Event) bool {
 			ev.User, ev.Item = userIDs[0], playedIDs[0]
 		}
 		w.reaction(d, ev)
-	case events.Played:
+	case events.Played, events.ItemHidden, events.ItemShown:
 		ev.Item = w.played(d)
 	case events.Served:
 		ev.Items = w.served(d)

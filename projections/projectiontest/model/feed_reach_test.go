@@ -30,7 +30,7 @@ func TestHistoriesWithFeedsReachTheHardCases(t *testing.T) {
 		}
 	}
 	for _, name := range []string{
-		"feed", "feed of 20 pins", "own pins", "hidden by a mute", "hidden as a re-pin", "hidden as a re-pin of a deleted user", "hidden as a re-pin of a muted user", "hidden as a re-pin of a blocked user", "read in part", "read, but not as far as before", "read ahead of the log", "read marker ends with its user", "hidden by an exclusion", "by a board follow only",
+		"feed", "feed of 20 pins", "own pins", "hidden by a mute", "hidden as a re-pin", "hidden as a re-pin of a deleted user", "hidden as a re-pin of a muted user", "hidden as a re-pin of a blocked user", "hidden item", "own hidden item", "item hidden by history", "history hides no item that was shown again", "read in part", "read, but not as far as before", "read ahead of the log", "read marker ends with its user", "hidden by an exclusion", "by a board follow only",
 		"pins of one item", "user with 3 explicit followers", "board with 3 followers of its own", "equal times of two owners", "equal times of one owner", "pin of the past", "pin on the default board",
 		"pin moved", "attributes", "pins of a later life of a board", "pin of a deleted user's new life",
 		"pin void", "creation ignored", "move ignored", "re-created", "pin dies with its board", "history dies with its board",
@@ -76,13 +76,22 @@ func noteFeeds(note func(name string, reached bool), g *Graph) {
 				note("hidden by a mute", muted && (kind == Board || kind == Explicit))
 				note("hidden as a re-pin", repins && p.Repin && (kind == Board || kind == Explicit))
 				origin := g.origin(reader, p)
+				_, itemHidden := g.hidesItem(reader, p.Item)
+				note("hidden item", itemHidden && (kind == Board || kind == Explicit))
 				note("hidden as a re-pin of a deleted user", origin.Deleted && (kind == Board || kind == Explicit))
 				note("hidden as a re-pin of a muted user", origin.Muted && (kind == Board || kind == Explicit))
 				note("hidden as a re-pin of a blocked user", origin.Blocked && (kind == Board || kind == Explicit))
 				note("hidden by an exclusion", kind == Excluded)
 			}
 		}
+		for of, facts := range g.hidings {
+			_, hides := g.hidesItem(of.user, of.item)
+			note("item hidden by history", hides && len(facts.live()) == 0)
+			note("history hides no item that was shown again", !hides && len(facts.backfilled()) > 0)
+		}
 		for _, p := range g.Pins(reader) {
+			_, hidden := g.hidesItem(reader, p.Item)
+			note("own hidden item", hidden)
 			note("pin of the past", p.Created < histories.Start)
 			note("pin on the default board", p.Board == "")
 			note("attributes", len(p.Attributes) > 0)

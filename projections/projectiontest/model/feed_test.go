@@ -120,8 +120,12 @@ func feedFits(t *rapid.T, g *model.Graph, reader string, heats map[string]int64)
 	}
 }
 
-// showsOrigin reports whether nothing stands between a reader and the owner of the pin that a pin repeats.
+// showsOrigin reports whether a reader does not hide the item of a pin, and nothing stands between the reader and the owner of the pin that it
+// repeats.
 func showsOrigin(g *model.Graph, reader string, p model.Pin) bool {
+	if slices.ContainsFunc(g.Hidden(reader), func(h model.HiddenItem) bool { return h.Item == p.Item }) {
+		return false
+	}
 	if !p.Repin || p.RepinOwner == p.Owner {
 		return true
 	}

@@ -39,6 +39,7 @@ type Graph struct {
 	owned   map[string]facts  // what a user did with the own pins and boards, in the order of facts
 	// reactions has the facts about each reaction, in the order of facts.
 	reactions map[reaction]facts
+	hidings   map[hiding]facts // hidden items and their ends, in the order of facts
 	watched   map[string]facts // plays and serves of a user, in the order of facts
 	log       []arrival        // all of the history, in log order
 	users     []string
@@ -58,7 +59,7 @@ func (g *Graph) At(now events.Micros) *Graph {
 func New(history []events.Event) *Graph {
 	g := &Graph{
 		between: map[pair]facts{}, about: map[BoardID]facts{}, owned: map[string]facts{}, reactions: map[reaction]facts{},
-		watched: map[string]facts{}, log: arrive(history),
+		watched: map[string]facts{}, hidings: map[hiding]facts{}, log: arrive(history),
 	}
 	for _, f := range order(g.log) {
 		if f.Peer != "" && !f.relationEnded {
@@ -74,6 +75,10 @@ func New(history []events.Event) *Graph {
 		if aboutReactions(f.Kind) && !f.relationEnded {
 			of := reactionOf(&f.Event)
 			g.reactions[of] = append(g.reactions[of], f)
+		}
+		if aboutHiding(f.Kind) && !f.relationEnded {
+			of := hiding{f.User, f.Item}
+			g.hidings[of] = append(g.hidings[of], f)
 		}
 		if aboutSeen(f.Kind) && !f.relationEnded {
 			g.watched[f.User] = append(g.watched[f.User], f)

@@ -93,14 +93,14 @@ func newest(list []Pin) []Pin {
 }
 
 // Feed lists the living pins on the boards that the reader follows, less those of owners whom the reader mutes or a block
-// separates from the reader, less the re-pins of owners whose re-pins the reader hides, and less the re-pins of users whom the reader does
-// not see ([Graph.hidesOrigin]), newest first. The reader's own pins are in it only with own.
+// separates from the reader, less the re-pins of owners whose re-pins the reader hides, and less what the reader does not see whoever owns it
+// ([Graph.leavesOut]), newest first. The reader's own pins are in it only with own.
 func (g *Graph) Feed(reader string, own bool) []Pin {
 	var list []Pin
 	for _, owner := range g.users {
 		if owner == reader {
 			for _, pin := range g.Pins(owner) {
-				if own && !g.hidesOrigin(reader, pin) {
+				if own && !g.leavesOut(reader, pin) {
 					list = append(list, pin)
 				}
 			}
@@ -111,7 +111,7 @@ func (g *Graph) Feed(reader string, own bool) []Pin {
 		}
 		repinsHidden := g.hidesRepins(reader, owner)
 		for _, pin := range g.Pins(owner) {
-			if pin.Repin && repinsHidden || g.hidesOrigin(reader, pin) {
+			if pin.Repin && repinsHidden || g.leavesOut(reader, pin) {
 				continue
 			}
 			if f := g.Board(reader, owner, pin.Board); f.Kind == Board || f.Kind == Explicit {
@@ -152,9 +152,12 @@ func (g *Graph) origin(reader string, pin Pin) (o Origin) {
 	return o
 }
 
-// hidesOrigin reports whether a reader does not see a re-pin because of the owner of the pin that it repeats: that user was deleted, the reader
-// mutes the user, or a block separates the two.
-func (g *Graph) hidesOrigin(reader string, pin Pin) bool { return g.origin(reader, pin) != Origin{} }
+// leavesOut reports whether a reader does not see a pin, whoever owns it: because the reader hides the item, or because the pin is a re-pin and the
+// owner of the pin that it repeats was deleted, is muted by the reader, or is separated from the reader by a block.
+func (g *Graph) leavesOut(reader string, pin Pin) bool {
+	_, hidden := g.hidesItem(reader, pin.Item)
+	return hidden || g.origin(reader, pin) != Origin{}
+}
 
 // Read reports up to when a reader has read the feed: the latest time that was said since the user was last deleted, none of them after the
 // event that said so; 0 means never.
@@ -216,7 +219,7 @@ func OnePerItem(list []Pin) []Pin {
 // Absence is what keeps a pin out of [Graph.Feed], all that holds. Of a pin that does not live NotFollowed means that the reader follows
 // its owner in no way.
 type Absence struct {
-	NotLiving, Own, NotFollowed, Excluded, Muted, RepinsHidden, Blocked, NotSelected bool
+	NotLiving, Own, NotFollowed, Excluded, Muted, RepinsHidden, Blocked, NotSelected, ItemHidden bool
 	// Origin is about the pin that a re-pin repeats.
 	Origin Origin
 }
@@ -243,6 +246,7 @@ func (g *Graph) Absence(reader, owner, id string, own bool) (a Absence) {
 		a.Own = !own
 		if own && lives {
 			a.Origin = g.origin(reader, pin)
+			_, a.ItemHidden = g.hidesItem(reader, pin.Item)
 		}
 		return a
 	}
@@ -254,6 +258,7 @@ func (g *Graph) Absence(reader, owner, id string, own bool) (a Absence) {
 	}
 	a.RepinsHidden = g.hidesRepins(reader, owner) && pin.Repin
 	a.Origin = g.origin(reader, pin)
+	_, a.ItemHidden = g.hidesItem(reader, pin.Item)
 	kind := g.Board(reader, owner, pin.Board).Kind
 	a.NotFollowed, a.Excluded = kind == None, kind == Excluded
 	return a

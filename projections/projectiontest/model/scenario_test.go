@@ -25,6 +25,7 @@ import (
 //	10 bob pins bob/art p item cid    20 bob moves bob/art p    30 bob unpins p
 //	40 ann likes item         50 ann unlikes item           60 ann plays item         70 score item -5
 //	40 ann reacts item save   50 ann unreacts item save     (likes are the kind like)
+//	70 ann hides-item i       80 ann shows-item i
 //	80 ann gets i,j,k1..k9    90 ann clears                 95 ann reads 80 (the feed up to 80)
 //
 // A time is a number, or a date as 2024-01-31 or 2024-01-31T23:59:59.999999 where months matter. A pin is p unless it is named; it shows the item, else the one of its own id; it re-pins the pin x of the last user, or none. bob/- is
@@ -196,6 +197,7 @@ func setKind(ev *events.Event, verb, target string) error {
 		"follows/": events.BoardFollowed, "unfollows/": events.BoardUnfollowed, "unpins": events.PinDeleted,
 		"likes": events.Reacted, "unlikes": events.Unreacted, "reacts": events.Reacted, "unreacts": events.Unreacted, "plays": events.Played,
 		"gets": events.Served, "clears": events.SeenCleared, "reads": events.FeedRead,
+		"hides-item": events.ItemHidden, "shows-item": events.ItemShown,
 	}
 	if isBoard && (verb == "follows" || verb == "unfollows") {
 		verb += "/"
@@ -221,7 +223,7 @@ func setKind(ev *events.Event, verb, target string) error {
 		return err
 	case events.PinDeleted:
 		ev.Pin = target
-	case events.Reacted, events.Unreacted, events.Played:
+	case events.Reacted, events.Unreacted, events.Played, events.ItemHidden, events.ItemShown:
 		ev.Item = target
 	case events.BoardCreated, events.BoardDeleted:
 		if owner != ev.User || ev.Board == "" {

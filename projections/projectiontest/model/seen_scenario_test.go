@@ -67,6 +67,12 @@ func seenAnswer(history []events.Event, q []string) (words string, ok bool, err 
 		}
 		slices.SortFunc(items, events.CompareIDs)
 		return runs(items), true, nil
+	case "hidden":
+		var list []string
+		for _, h := range g.Hidden(last) {
+			list = append(list, fmt.Sprintf("%s %d", h.Item, h.Since))
+		}
+		return cmp.Or(strings.Join(list, ", "), "-"), true, nil
 	case "served":
 		return runs(g.Served(last)), true, nil
 	case "item":

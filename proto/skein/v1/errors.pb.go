@@ -99,6 +99,8 @@ const (
 	Reason_REASON_NOT_HERE Reason = 30
 	// The cluster has no node of this name; the message names those that it has.
 	Reason_REASON_UNKNOWN_NODE Reason = 31
+	// The user hides 100,000 items, as many as one may.
+	Reason_REASON_HIDDEN_ITEM_LIMIT Reason = 32
 )
 
 // Enum value maps for Reason.
@@ -136,6 +138,7 @@ var (
 		29: "REASON_EVENT_ID_REUSED",
 		30: "REASON_NOT_HERE",
 		31: "REASON_UNKNOWN_NODE",
+		32: "REASON_HIDDEN_ITEM_LIMIT",
 	}
 	Reason_value = map[string]int32{
 		"REASON_UNSPECIFIED":            0,
@@ -170,6 +173,7 @@ var (
 		"REASON_EVENT_ID_REUSED":        29,
 		"REASON_NOT_HERE":               30,
 		"REASON_UNKNOWN_NODE":           31,
+		"REASON_HIDDEN_ITEM_LIMIT":      32,
 	}
 )
 
@@ -204,7 +208,7 @@ var File_skein_v1_errors_proto protoreflect.FileDescriptor
 
 const file_skein_v1_errors_proto_rawDesc = "" +
 	"\n" +
-	"\x15skein/v1/errors.proto\x12\bskein.v1*\xe2\x06\n" +
+	"\x15skein/v1/errors.proto\x12\bskein.v1*\x80\a\n" +
 	"\x06Reason\x12\x16\n" +
 	"\x12REASON_UNSPECIFIED\x10\x00\x12\x18\n" +
 	"\x14REASON_INVALID_FIELD\x10\x01\x12\x18\n" +
@@ -238,7 +242,8 @@ const file_skein_v1_errors_proto_rawDesc = "" +
 	"\x0fREASON_LOG_HOLE\x10\x1c\x12\x1a\n" +
 	"\x16REASON_EVENT_ID_REUSED\x10\x1d\x12\x13\n" +
 	"\x0fREASON_NOT_HERE\x10\x1e\x12\x17\n" +
-	"\x13REASON_UNKNOWN_NODE\x10\x1fB4Z2github.com/skein-feed/skein/proto/skein/v1;skeinv1b\x06proto3"
+	"\x13REASON_UNKNOWN_NODE\x10\x1f\x12\x1c\n" +
+	"\x18REASON_HIDDEN_ITEM_LIMIT\x10 B4Z2github.com/skein-feed/skein/proto/skein/v1;skeinv1b\x06proto3"
 
 var (
 	file_skein_v1_errors_proto_rawDescOnce sync.Once

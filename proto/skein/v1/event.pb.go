@@ -247,6 +247,8 @@ type Event struct {
 	//	*Event_BackfillClosed
 	//	*Event_FeedRead
 	//	*Event_FollowSettingsSet
+	//	*Event_ItemHidden
+	//	*Event_ItemShown
 	Kind          isEvent_Kind `protobuf_oneof:"kind"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -524,6 +526,24 @@ func (x *Event) GetFollowSettingsSet() *FollowSettingsSet {
 	return nil
 }
 
+func (x *Event) GetItemHidden() *ItemHidden {
+	if x != nil {
+		if x, ok := x.Kind.(*Event_ItemHidden); ok {
+			return x.ItemHidden
+		}
+	}
+	return nil
+}
+
+func (x *Event) GetItemShown() *ItemShown {
+	if x != nil {
+		if x, ok := x.Kind.(*Event_ItemShown); ok {
+			return x.ItemShown
+		}
+	}
+	return nil
+}
+
 type isEvent_Kind interface {
 	isEvent_Kind()
 }
@@ -645,6 +665,16 @@ type Event_FollowSettingsSet struct {
 	FollowSettingsSet *FollowSettingsSet `protobuf:"bytes,35,opt,name=follow_settings_set,json=followSettingsSet,proto3,oneof"`
 }
 
+type Event_ItemHidden struct {
+	// A user hides an item: feeds, counts of newer pins and watches of this user leave it out, and it counts as seen. May be backfilled.
+	ItemHidden *ItemHidden `protobuf:"bytes,36,opt,name=item_hidden,json=itemHidden,proto3,oneof"`
+}
+
+type Event_ItemShown struct {
+	// A user no longer hides an item.
+	ItemShown *ItemShown `protobuf:"bytes,37,opt,name=item_shown,json=itemShown,proto3,oneof"`
+}
+
 func (*Event_UserFollowed) isEvent_Kind() {}
 
 func (*Event_UserUnfollowed) isEvent_Kind() {}
@@ -690,6 +720,10 @@ func (*Event_BackfillClosed) isEvent_Kind() {}
 func (*Event_FeedRead) isEvent_Kind() {}
 
 func (*Event_FollowSettingsSet) isEvent_Kind() {}
+
+func (*Event_ItemHidden) isEvent_Kind() {}
+
+func (*Event_ItemShown) isEvent_Kind() {}
 
 // A follow of a user.
 type UserFollowed struct {
@@ -1611,6 +1645,116 @@ func (x *FeedRead) GetReadTime() *timestamppb.Timestamp {
 	return nil
 }
 
+// The hiding of an item.
+type ItemHidden struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The user who hides the item, the acting user.
+	UserId string `protobuf:"bytes,1,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
+	// The item. Publish refuses a live event by which the user would hide more than 100,000 items.
+	ItemId        string `protobuf:"bytes,2,opt,name=item_id,json=itemId,proto3" json:"item_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ItemHidden) Reset() {
+	*x = ItemHidden{}
+	mi := &file_skein_v1_event_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ItemHidden) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ItemHidden) ProtoMessage() {}
+
+func (x *ItemHidden) ProtoReflect() protoreflect.Message {
+	mi := &file_skein_v1_event_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ItemHidden.ProtoReflect.Descriptor instead.
+func (*ItemHidden) Descriptor() ([]byte, []int) {
+	return file_skein_v1_event_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *ItemHidden) GetUserId() string {
+	if x != nil {
+		return x.UserId
+	}
+	return ""
+}
+
+func (x *ItemHidden) GetItemId() string {
+	if x != nil {
+		return x.ItemId
+	}
+	return ""
+}
+
+// The end of the hiding of an item.
+type ItemShown struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The user who hid the item, the acting user.
+	UserId string `protobuf:"bytes,1,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
+	// The item.
+	ItemId        string `protobuf:"bytes,2,opt,name=item_id,json=itemId,proto3" json:"item_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ItemShown) Reset() {
+	*x = ItemShown{}
+	mi := &file_skein_v1_event_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ItemShown) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ItemShown) ProtoMessage() {}
+
+func (x *ItemShown) ProtoReflect() protoreflect.Message {
+	mi := &file_skein_v1_event_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ItemShown.ProtoReflect.Descriptor instead.
+func (*ItemShown) Descriptor() ([]byte, []int) {
+	return file_skein_v1_event_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *ItemShown) GetUserId() string {
+	if x != nil {
+		return x.UserId
+	}
+	return ""
+}
+
+func (x *ItemShown) GetItemId() string {
+	if x != nil {
+		return x.ItemId
+	}
+	return ""
+}
+
 // A reaction to an item.
 type Reacted struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1629,7 +1773,7 @@ type Reacted struct {
 
 func (x *Reacted) Reset() {
 	*x = Reacted{}
-	mi := &file_skein_v1_event_proto_msgTypes[20]
+	mi := &file_skein_v1_event_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1641,7 +1785,7 @@ func (x *Reacted) String() string {
 func (*Reacted) ProtoMessage() {}
 
 func (x *Reacted) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_event_proto_msgTypes[20]
+	mi := &file_skein_v1_event_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1654,7 +1798,7 @@ func (x *Reacted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reacted.ProtoReflect.Descriptor instead.
 func (*Reacted) Descriptor() ([]byte, []int) {
-	return file_skein_v1_event_proto_rawDescGZIP(), []int{20}
+	return file_skein_v1_event_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Reacted) GetUserId() string {
@@ -1702,7 +1846,7 @@ type Unreacted struct {
 
 func (x *Unreacted) Reset() {
 	*x = Unreacted{}
-	mi := &file_skein_v1_event_proto_msgTypes[21]
+	mi := &file_skein_v1_event_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1714,7 +1858,7 @@ func (x *Unreacted) String() string {
 func (*Unreacted) ProtoMessage() {}
 
 func (x *Unreacted) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_event_proto_msgTypes[21]
+	mi := &file_skein_v1_event_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1727,7 +1871,7 @@ func (x *Unreacted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Unreacted.ProtoReflect.Descriptor instead.
 func (*Unreacted) Descriptor() ([]byte, []int) {
-	return file_skein_v1_event_proto_rawDescGZIP(), []int{21}
+	return file_skein_v1_event_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Unreacted) GetUserId() string {
@@ -1771,7 +1915,7 @@ type Played struct {
 
 func (x *Played) Reset() {
 	*x = Played{}
-	mi := &file_skein_v1_event_proto_msgTypes[22]
+	mi := &file_skein_v1_event_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1783,7 +1927,7 @@ func (x *Played) String() string {
 func (*Played) ProtoMessage() {}
 
 func (x *Played) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_event_proto_msgTypes[22]
+	mi := &file_skein_v1_event_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1796,7 +1940,7 @@ func (x *Played) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Played.ProtoReflect.Descriptor instead.
 func (*Played) Descriptor() ([]byte, []int) {
-	return file_skein_v1_event_proto_rawDescGZIP(), []int{22}
+	return file_skein_v1_event_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Played) GetUserId() string {
@@ -1826,7 +1970,7 @@ type Served struct {
 
 func (x *Served) Reset() {
 	*x = Served{}
-	mi := &file_skein_v1_event_proto_msgTypes[23]
+	mi := &file_skein_v1_event_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1838,7 +1982,7 @@ func (x *Served) String() string {
 func (*Served) ProtoMessage() {}
 
 func (x *Served) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_event_proto_msgTypes[23]
+	mi := &file_skein_v1_event_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1851,7 +1995,7 @@ func (x *Served) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Served.ProtoReflect.Descriptor instead.
 func (*Served) Descriptor() ([]byte, []int) {
-	return file_skein_v1_event_proto_rawDescGZIP(), []int{23}
+	return file_skein_v1_event_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Served) GetUserId() string {
@@ -1879,7 +2023,7 @@ type SeenCleared struct {
 
 func (x *SeenCleared) Reset() {
 	*x = SeenCleared{}
-	mi := &file_skein_v1_event_proto_msgTypes[24]
+	mi := &file_skein_v1_event_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1891,7 +2035,7 @@ func (x *SeenCleared) String() string {
 func (*SeenCleared) ProtoMessage() {}
 
 func (x *SeenCleared) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_event_proto_msgTypes[24]
+	mi := &file_skein_v1_event_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1904,7 +2048,7 @@ func (x *SeenCleared) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SeenCleared.ProtoReflect.Descriptor instead.
 func (*SeenCleared) Descriptor() ([]byte, []int) {
-	return file_skein_v1_event_proto_rawDescGZIP(), []int{24}
+	return file_skein_v1_event_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *SeenCleared) GetUserId() string {
@@ -1928,7 +2072,7 @@ type ItemScored struct {
 
 func (x *ItemScored) Reset() {
 	*x = ItemScored{}
-	mi := &file_skein_v1_event_proto_msgTypes[25]
+	mi := &file_skein_v1_event_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1940,7 +2084,7 @@ func (x *ItemScored) String() string {
 func (*ItemScored) ProtoMessage() {}
 
 func (x *ItemScored) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_event_proto_msgTypes[25]
+	mi := &file_skein_v1_event_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1953,7 +2097,7 @@ func (x *ItemScored) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ItemScored.ProtoReflect.Descriptor instead.
 func (*ItemScored) Descriptor() ([]byte, []int) {
-	return file_skein_v1_event_proto_rawDescGZIP(), []int{25}
+	return file_skein_v1_event_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *ItemScored) GetItemId() string {
@@ -1981,7 +2125,7 @@ type BackfillClosed struct {
 
 func (x *BackfillClosed) Reset() {
 	*x = BackfillClosed{}
-	mi := &file_skein_v1_event_proto_msgTypes[26]
+	mi := &file_skein_v1_event_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1993,7 +2137,7 @@ func (x *BackfillClosed) String() string {
 func (*BackfillClosed) ProtoMessage() {}
 
 func (x *BackfillClosed) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_event_proto_msgTypes[26]
+	mi := &file_skein_v1_event_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2006,7 +2150,7 @@ func (x *BackfillClosed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackfillClosed.ProtoReflect.Descriptor instead.
 func (*BackfillClosed) Descriptor() ([]byte, []int) {
-	return file_skein_v1_event_proto_rawDescGZIP(), []int{26}
+	return file_skein_v1_event_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *BackfillClosed) GetSource() string {
@@ -2034,7 +2178,7 @@ const file_skein_v1_event_proto_rawDesc = "" +
 	"EventBatch\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\rR\aversion\x12\x14\n" +
 	"\x05kinds\x18\x02 \x01(\x06R\x05kinds\x124\n" +
-	"\x06events\x18\x03 \x03(\v2\x0f.skein.v1.EventB\v\xbaH\b\x92\x01\x05\b\x01\x10\xe8\aR\x06events\"\x97\f\n" +
+	"\x06events\x18\x03 \x03(\v2\x0f.skein.v1.EventB\v\xbaH\b\x92\x01\x05\b\x01\x10\xe8\aR\x06events\"\x86\r\n" +
 	"\x05Event\x12\"\n" +
 	"\bevent_id\x18\x01 \x01(\tB\a\xbaH\x04r\x02(@R\aeventId\x12;\n" +
 	"\voccurred_at\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
@@ -2068,7 +2212,11 @@ const file_skein_v1_event_proto_rawDesc = "" +
 	"itemScored\x12C\n" +
 	"\x0fbackfill_closed\x18\x1f \x01(\v2\x18.skein.v1.BackfillClosedH\x00R\x0ebackfillClosed\x121\n" +
 	"\tfeed_read\x18\" \x01(\v2\x12.skein.v1.FeedReadH\x00R\bfeedRead\x12M\n" +
-	"\x13follow_settings_set\x18# \x01(\v2\x1b.skein.v1.FollowSettingsSetH\x00R\x11followSettingsSetB\r\n" +
+	"\x13follow_settings_set\x18# \x01(\v2\x1b.skein.v1.FollowSettingsSetH\x00R\x11followSettingsSet\x127\n" +
+	"\vitem_hidden\x18$ \x01(\v2\x14.skein.v1.ItemHiddenH\x00R\n" +
+	"itemHidden\x124\n" +
+	"\n" +
+	"item_shown\x18% \x01(\v2\x13.skein.v1.ItemShownH\x00R\titemShownB\r\n" +
 	"\x04kind\x12\x05\xbaH\x02\b\x01J\x04\b\x18\x10\x19J\x04\b \x10!J\x04\b!\x10\"\"e\n" +
 	"\fUserFollowed\x12#\n" +
 	"\auser_id\x18\x01 \x01(\tB\n" +
@@ -2144,7 +2292,18 @@ const file_skein_v1_event_proto_rawDesc = "" +
 	"\bFeedRead\x12#\n" +
 	"\auser_id\x18\x01 \x01(\tB\n" +
 	"\xbaH\ar\x05 \x01(\x80\x01R\x06userId\x12?\n" +
-	"\tread_time\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampB\x06\xbaH\x03\xc8\x01\x01R\breadTime\"\xa2\x01\n" +
+	"\tread_time\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampB\x06\xbaH\x03\xc8\x01\x01R\breadTime\"V\n" +
+	"\n" +
+	"ItemHidden\x12#\n" +
+	"\auser_id\x18\x01 \x01(\tB\n" +
+	"\xbaH\ar\x05 \x01(\x80\x01R\x06userId\x12#\n" +
+	"\aitem_id\x18\x02 \x01(\tB\n" +
+	"\xbaH\ar\x05 \x01(\x80\x01R\x06itemId\"U\n" +
+	"\tItemShown\x12#\n" +
+	"\auser_id\x18\x01 \x01(\tB\n" +
+	"\xbaH\ar\x05 \x01(\x80\x01R\x06userId\x12#\n" +
+	"\aitem_id\x18\x02 \x01(\tB\n" +
+	"\xbaH\ar\x05 \x01(\x80\x01R\x06itemId\"\xa2\x01\n" +
 	"\aReacted\x12#\n" +
 	"\auser_id\x18\x01 \x01(\tB\n" +
 	"\xbaH\ar\x05 \x01(\x80\x01R\x06userId\x12#\n" +
@@ -2191,7 +2350,7 @@ func file_skein_v1_event_proto_rawDescGZIP() []byte {
 	return file_skein_v1_event_proto_rawDescData
 }
 
-var file_skein_v1_event_proto_msgTypes = make([]protoimpl.MessageInfo, 27)
+var file_skein_v1_event_proto_msgTypes = make([]protoimpl.MessageInfo, 29)
 var file_skein_v1_event_proto_goTypes = []any{
 	(*Board)(nil),                 // 0: skein.v1.Board
 	(*Pin)(nil),                   // 1: skein.v1.Pin
@@ -2213,18 +2372,20 @@ var file_skein_v1_event_proto_goTypes = []any{
 	(*FollowSettingsSet)(nil),     // 17: skein.v1.FollowSettingsSet
 	(*UserDeleted)(nil),           // 18: skein.v1.UserDeleted
 	(*FeedRead)(nil),              // 19: skein.v1.FeedRead
-	(*Reacted)(nil),               // 20: skein.v1.Reacted
-	(*Unreacted)(nil),             // 21: skein.v1.Unreacted
-	(*Played)(nil),                // 22: skein.v1.Played
-	(*Served)(nil),                // 23: skein.v1.Served
-	(*SeenCleared)(nil),           // 24: skein.v1.SeenCleared
-	(*ItemScored)(nil),            // 25: skein.v1.ItemScored
-	(*BackfillClosed)(nil),        // 26: skein.v1.BackfillClosed
-	(*timestamppb.Timestamp)(nil), // 27: google.protobuf.Timestamp
+	(*ItemHidden)(nil),            // 20: skein.v1.ItemHidden
+	(*ItemShown)(nil),             // 21: skein.v1.ItemShown
+	(*Reacted)(nil),               // 22: skein.v1.Reacted
+	(*Unreacted)(nil),             // 23: skein.v1.Unreacted
+	(*Played)(nil),                // 24: skein.v1.Played
+	(*Served)(nil),                // 25: skein.v1.Served
+	(*SeenCleared)(nil),           // 26: skein.v1.SeenCleared
+	(*ItemScored)(nil),            // 27: skein.v1.ItemScored
+	(*BackfillClosed)(nil),        // 28: skein.v1.BackfillClosed
+	(*timestamppb.Timestamp)(nil), // 29: google.protobuf.Timestamp
 }
 var file_skein_v1_event_proto_depIdxs = []int32{
 	3,  // 0: skein.v1.EventBatch.events:type_name -> skein.v1.Event
-	27, // 1: skein.v1.Event.occurred_at:type_name -> google.protobuf.Timestamp
+	29, // 1: skein.v1.Event.occurred_at:type_name -> google.protobuf.Timestamp
 	4,  // 2: skein.v1.Event.user_followed:type_name -> skein.v1.UserFollowed
 	5,  // 3: skein.v1.Event.user_unfollowed:type_name -> skein.v1.UserUnfollowed
 	6,  // 4: skein.v1.Event.board_followed:type_name -> skein.v1.BoardFollowed
@@ -2239,32 +2400,34 @@ var file_skein_v1_event_proto_depIdxs = []int32{
 	15, // 13: skein.v1.Event.user_muted:type_name -> skein.v1.UserMuted
 	16, // 14: skein.v1.Event.user_unmuted:type_name -> skein.v1.UserUnmuted
 	18, // 15: skein.v1.Event.user_deleted:type_name -> skein.v1.UserDeleted
-	20, // 16: skein.v1.Event.reacted:type_name -> skein.v1.Reacted
-	21, // 17: skein.v1.Event.unreacted:type_name -> skein.v1.Unreacted
-	22, // 18: skein.v1.Event.played:type_name -> skein.v1.Played
-	23, // 19: skein.v1.Event.served:type_name -> skein.v1.Served
-	24, // 20: skein.v1.Event.seen_cleared:type_name -> skein.v1.SeenCleared
-	25, // 21: skein.v1.Event.item_scored:type_name -> skein.v1.ItemScored
-	26, // 22: skein.v1.Event.backfill_closed:type_name -> skein.v1.BackfillClosed
+	22, // 16: skein.v1.Event.reacted:type_name -> skein.v1.Reacted
+	23, // 17: skein.v1.Event.unreacted:type_name -> skein.v1.Unreacted
+	24, // 18: skein.v1.Event.played:type_name -> skein.v1.Played
+	25, // 19: skein.v1.Event.served:type_name -> skein.v1.Served
+	26, // 20: skein.v1.Event.seen_cleared:type_name -> skein.v1.SeenCleared
+	27, // 21: skein.v1.Event.item_scored:type_name -> skein.v1.ItemScored
+	28, // 22: skein.v1.Event.backfill_closed:type_name -> skein.v1.BackfillClosed
 	19, // 23: skein.v1.Event.feed_read:type_name -> skein.v1.FeedRead
 	17, // 24: skein.v1.Event.follow_settings_set:type_name -> skein.v1.FollowSettingsSet
-	0,  // 25: skein.v1.BoardFollowed.board:type_name -> skein.v1.Board
-	0,  // 26: skein.v1.BoardUnfollowed.board:type_name -> skein.v1.Board
-	0,  // 27: skein.v1.BoardCreated.board:type_name -> skein.v1.Board
-	0,  // 28: skein.v1.BoardDeleted.board:type_name -> skein.v1.Board
-	1,  // 29: skein.v1.PinCreated.pin:type_name -> skein.v1.Pin
-	1,  // 30: skein.v1.PinCreated.repin_of:type_name -> skein.v1.Pin
-	1,  // 31: skein.v1.PinMoved.pin:type_name -> skein.v1.Pin
-	1,  // 32: skein.v1.PinDeleted.pin:type_name -> skein.v1.Pin
-	27, // 33: skein.v1.UserMuted.until:type_name -> google.protobuf.Timestamp
-	27, // 34: skein.v1.FeedRead.read_time:type_name -> google.protobuf.Timestamp
-	1,  // 35: skein.v1.Reacted.pin:type_name -> skein.v1.Pin
-	1,  // 36: skein.v1.Unreacted.pin:type_name -> skein.v1.Pin
-	37, // [37:37] is the sub-list for method output_type
-	37, // [37:37] is the sub-list for method input_type
-	37, // [37:37] is the sub-list for extension type_name
-	37, // [37:37] is the sub-list for extension extendee
-	0,  // [0:37] is the sub-list for field type_name
+	20, // 25: skein.v1.Event.item_hidden:type_name -> skein.v1.ItemHidden
+	21, // 26: skein.v1.Event.item_shown:type_name -> skein.v1.ItemShown
+	0,  // 27: skein.v1.BoardFollowed.board:type_name -> skein.v1.Board
+	0,  // 28: skein.v1.BoardUnfollowed.board:type_name -> skein.v1.Board
+	0,  // 29: skein.v1.BoardCreated.board:type_name -> skein.v1.Board
+	0,  // 30: skein.v1.BoardDeleted.board:type_name -> skein.v1.Board
+	1,  // 31: skein.v1.PinCreated.pin:type_name -> skein.v1.Pin
+	1,  // 32: skein.v1.PinCreated.repin_of:type_name -> skein.v1.Pin
+	1,  // 33: skein.v1.PinMoved.pin:type_name -> skein.v1.Pin
+	1,  // 34: skein.v1.PinDeleted.pin:type_name -> skein.v1.Pin
+	29, // 35: skein.v1.UserMuted.until:type_name -> google.protobuf.Timestamp
+	29, // 36: skein.v1.FeedRead.read_time:type_name -> google.protobuf.Timestamp
+	1,  // 37: skein.v1.Reacted.pin:type_name -> skein.v1.Pin
+	1,  // 38: skein.v1.Unreacted.pin:type_name -> skein.v1.Pin
+	39, // [39:39] is the sub-list for method output_type
+	39, // [39:39] is the sub-list for method input_type
+	39, // [39:39] is the sub-list for extension type_name
+	39, // [39:39] is the sub-list for extension extendee
+	0,  // [0:39] is the sub-list for field type_name
 }
 
 func init() { file_skein_v1_event_proto_init() }
@@ -2296,6 +2459,8 @@ func file_skein_v1_event_proto_init() {
 		(*Event_BackfillClosed)(nil),
 		(*Event_FeedRead)(nil),
 		(*Event_FollowSettingsSet)(nil),
+		(*Event_ItemHidden)(nil),
+		(*Event_ItemShown)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -2303,7 +2468,7 @@ func file_skein_v1_event_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_skein_v1_event_proto_rawDesc), len(file_skein_v1_event_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   27,
+			NumMessages:   29,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

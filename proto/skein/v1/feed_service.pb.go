@@ -178,6 +178,8 @@ const (
 	AbsenceReason_ABSENCE_REASON_REPIN_OF_UNAVAILABLE AbsenceReason = 15
 	// With only: the reader's follow of the owner does not have that setting, or the reader set it later for 500 others.
 	AbsenceReason_ABSENCE_REASON_NOT_SELECTED AbsenceReason = 20
+	// The reader hides the item (item_hidden). Without hide_seen, too.
+	AbsenceReason_ABSENCE_REASON_HIDDEN AbsenceReason = 16
 )
 
 // Enum value maps for AbsenceReason.
@@ -200,6 +202,7 @@ var (
 		14: "ABSENCE_REASON_REPIN_OF_DELETED",
 		15: "ABSENCE_REASON_REPIN_OF_UNAVAILABLE",
 		20: "ABSENCE_REASON_NOT_SELECTED",
+		16: "ABSENCE_REASON_HIDDEN",
 	}
 	AbsenceReason_value = map[string]int32{
 		"ABSENCE_REASON_UNSPECIFIED":          0,
@@ -219,6 +222,7 @@ var (
 		"ABSENCE_REASON_REPIN_OF_DELETED":     14,
 		"ABSENCE_REASON_REPIN_OF_UNAVAILABLE": 15,
 		"ABSENCE_REASON_NOT_SELECTED":         20,
+		"ABSENCE_REASON_HIDDEN":               16,
 	}
 )
 
@@ -1729,7 +1733,7 @@ type ViewerState struct {
 	ItemId string `protobuf:"bytes,1,opt,name=item_id,json=itemId,proto3" json:"item_id,omitempty"`
 	// The kinds with which the viewer reacted to the item, private ones included, by name; the first 16 if there are more.
 	Reactions []string `protobuf:"bytes,2,rep,name=reactions,proto3" json:"reactions,omitempty"`
-	// Whether FilterSeen takes the item for seen: always if it was, and for at most one unseen item in a thousand over
+	// Whether FilterSeen takes the item for seen: always if it was or is hidden, and for at most one unseen item in a thousand over
 	// the default window.
 	Seen bool `protobuf:"varint,3,opt,name=seen,proto3" json:"seen,omitempty"`
 	// Whether the item is among the last 100 that were served to the viewer, as in ListServed. Exact, whatever ignore_served says.
@@ -1742,8 +1746,10 @@ type ViewerState struct {
 	FollowingBoard FollowKind `protobuf:"varint,6,opt,name=following_board,json=followingBoard,proto3,enum=skein.v1.FollowKind" json:"following_board,omitempty"`
 	// Of a pin: the settings of the viewer's follow of its owner; absent when all are off.
 	FollowSettings *FollowSettings `protobuf:"bytes,10,opt,name=follow_settings,json=followSettings,proto3" json:"follow_settings,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// Whether the viewer hides the item, as in ListHidden.
+	Hidden        bool `protobuf:"varint,11,opt,name=hidden,proto3" json:"hidden,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ViewerState) Reset() {
@@ -1823,6 +1829,13 @@ func (x *ViewerState) GetFollowSettings() *FollowSettings {
 		return x.FollowSettings
 	}
 	return nil
+}
+
+func (x *ViewerState) GetHidden() bool {
+	if x != nil {
+		return x.Hidden
+	}
+	return false
 }
 
 // A call of ExplainPin. The options are those of ReadFeed.
@@ -2185,7 +2198,7 @@ const file_skein_v1_feed_service_proto_rawDesc = "" +
 	"\bat_least\x18\x05 \x01(\tB\b\xbaH\x05r\x03(\x80\x02R\aatLeast\"h\n" +
 	"\x1bBatchGetViewerStateResponse\x12-\n" +
 	"\x06states\x18\x01 \x03(\v2\x15.skein.v1.ViewerStateR\x06states\x12\x1a\n" +
-	"\bposition\x18\x02 \x01(\tR\bposition\"\xa6\x02\n" +
+	"\bposition\x18\x02 \x01(\tR\bposition\"\xbe\x02\n" +
 	"\vViewerState\x12\x17\n" +
 	"\aitem_id\x18\x01 \x01(\tR\x06itemId\x12\x1c\n" +
 	"\treactions\x18\x02 \x03(\tR\treactions\x12\x12\n" +
@@ -2194,7 +2207,8 @@ const file_skein_v1_feed_service_proto_rawDesc = "" +
 	"\tfollowing\x18\x05 \x01(\x0e2\x14.skein.v1.FollowKindR\tfollowing\x12=\n" +
 	"\x0ffollowing_board\x18\x06 \x01(\x0e2\x14.skein.v1.FollowKindR\x0efollowingBoard\x12A\n" +
 	"\x0ffollow_settings\x18\n" +
-	" \x01(\v2\x18.skein.v1.FollowSettingsR\x0efollowSettings\"\xfb\x02\n" +
+	" \x01(\v2\x18.skein.v1.FollowSettingsR\x0efollowSettings\x12\x16\n" +
+	"\x06hidden\x18\v \x01(\bR\x06hidden\"\xfb\x02\n" +
 	"\x11ExplainPinRequest\x12'\n" +
 	"\treader_id\x18\x01 \x01(\tB\n" +
 	"\xbaH\ar\x05 \x01(\x80\x01R\breaderId\x12'\n" +
@@ -2225,7 +2239,7 @@ const file_skein_v1_feed_service_proto_rawDesc = "" +
 	"\x1dFEED_COMPLETENESS_UNSPECIFIED\x10\x00\x12\x1e\n" +
 	"\x1aFEED_COMPLETENESS_COMPLETE\x10\x01\x12 \n" +
 	"\x1cFEED_COMPLETENESS_REBUILDING\x10\x02\x12&\n" +
-	"\"FEED_COMPLETENESS_SEEN_UNAVAILABLE\x10\x03*\xb7\x04\n" +
+	"\"FEED_COMPLETENESS_SEEN_UNAVAILABLE\x10\x03*\xd2\x04\n" +
 	"\rAbsenceReason\x12\x1e\n" +
 	"\x1aABSENCE_REASON_UNSPECIFIED\x10\x00\x12\x1d\n" +
 	"\x19ABSENCE_REASON_NOT_LIVING\x10\x01\x12\x1a\n" +
@@ -2244,7 +2258,8 @@ const file_skein_v1_feed_service_proto_rawDesc = "" +
 	"\x1fABSENCE_REASON_REPIN_OF_BLOCKED\x10\r\x12#\n" +
 	"\x1fABSENCE_REASON_REPIN_OF_DELETED\x10\x0e\x12'\n" +
 	"#ABSENCE_REASON_REPIN_OF_UNAVAILABLE\x10\x0f\x12\x1f\n" +
-	"\x1bABSENCE_REASON_NOT_SELECTED\x10\x14*]\n" +
+	"\x1bABSENCE_REASON_NOT_SELECTED\x10\x14\x12\x19\n" +
+	"\x15ABSENCE_REASON_HIDDEN\x10\x10*]\n" +
 	"\vPinDelivery\x12\x1c\n" +
 	"\x18PIN_DELIVERY_UNSPECIFIED\x10\x00\x12\x17\n" +
 	"\x13PIN_DELIVERY_PUSHED\x10\x01\x12\x17\n" +

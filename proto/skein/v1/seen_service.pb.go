@@ -10,6 +10,7 @@ import (
 	_ "buf.build/gen/go/bufbuild/protovalidate/protocolbuffers/go/buf/validate"
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
+	timestamppb "google.golang.org/protobuf/types/known/timestamppb"
 	reflect "reflect"
 	sync "sync"
 	unsafe "unsafe"
@@ -288,11 +289,212 @@ func (x *ListServedResponse) GetPosition() string {
 	return ""
 }
 
+// A call of ListHidden.
+type ListHiddenRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The user. 1 to 128 bytes.
+	UserId string `protobuf:"bytes,1,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
+	// Entries a page: 0 for 50, coerced to at most 1000.
+	PageSize int32 `protobuf:"varint,2,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
+	// The next_page_token of the page before; empty means the first page.
+	PageToken string `protobuf:"bytes,3,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	// A position that the answer must contain; empty means any.
+	AtLeast       string `protobuf:"bytes,4,opt,name=at_least,json=atLeast,proto3" json:"at_least,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListHiddenRequest) Reset() {
+	*x = ListHiddenRequest{}
+	mi := &file_skein_v1_seen_service_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListHiddenRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListHiddenRequest) ProtoMessage() {}
+
+func (x *ListHiddenRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_skein_v1_seen_service_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListHiddenRequest.ProtoReflect.Descriptor instead.
+func (*ListHiddenRequest) Descriptor() ([]byte, []int) {
+	return file_skein_v1_seen_service_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *ListHiddenRequest) GetUserId() string {
+	if x != nil {
+		return x.UserId
+	}
+	return ""
+}
+
+func (x *ListHiddenRequest) GetPageSize() int32 {
+	if x != nil {
+		return x.PageSize
+	}
+	return 0
+}
+
+func (x *ListHiddenRequest) GetPageToken() string {
+	if x != nil {
+		return x.PageToken
+	}
+	return ""
+}
+
+func (x *ListHiddenRequest) GetAtLeast() string {
+	if x != nil {
+		return x.AtLeast
+	}
+	return ""
+}
+
+// A page of ListHidden.
+type ListHiddenResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The hidden items, newest first.
+	Entries []*HiddenEntry `protobuf:"bytes,1,rep,name=entries,proto3" json:"entries,omitempty"`
+	// Where the next page begins; empty at the end of the list, and only there.
+	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
+	// The length of the whole list at this position.
+	TotalSize uint32 `protobuf:"varint,3,opt,name=total_size,json=totalSize,proto3" json:"total_size,omitempty"`
+	// The position that was read.
+	Position      string `protobuf:"bytes,4,opt,name=position,proto3" json:"position,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListHiddenResponse) Reset() {
+	*x = ListHiddenResponse{}
+	mi := &file_skein_v1_seen_service_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListHiddenResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListHiddenResponse) ProtoMessage() {}
+
+func (x *ListHiddenResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_skein_v1_seen_service_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListHiddenResponse.ProtoReflect.Descriptor instead.
+func (*ListHiddenResponse) Descriptor() ([]byte, []int) {
+	return file_skein_v1_seen_service_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *ListHiddenResponse) GetEntries() []*HiddenEntry {
+	if x != nil {
+		return x.Entries
+	}
+	return nil
+}
+
+func (x *ListHiddenResponse) GetNextPageToken() string {
+	if x != nil {
+		return x.NextPageToken
+	}
+	return ""
+}
+
+func (x *ListHiddenResponse) GetTotalSize() uint32 {
+	if x != nil {
+		return x.TotalSize
+	}
+	return 0
+}
+
+func (x *ListHiddenResponse) GetPosition() string {
+	if x != nil {
+		return x.Position
+	}
+	return ""
+}
+
+// One item that a user hides.
+type HiddenEntry struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The item.
+	ItemId string `protobuf:"bytes,1,opt,name=item_id,json=itemId,proto3" json:"item_id,omitempty"`
+	// Since when the user hides it.
+	HideTime      *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=hide_time,json=hideTime,proto3" json:"hide_time,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *HiddenEntry) Reset() {
+	*x = HiddenEntry{}
+	mi := &file_skein_v1_seen_service_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *HiddenEntry) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*HiddenEntry) ProtoMessage() {}
+
+func (x *HiddenEntry) ProtoReflect() protoreflect.Message {
+	mi := &file_skein_v1_seen_service_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use HiddenEntry.ProtoReflect.Descriptor instead.
+func (*HiddenEntry) Descriptor() ([]byte, []int) {
+	return file_skein_v1_seen_service_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *HiddenEntry) GetItemId() string {
+	if x != nil {
+		return x.ItemId
+	}
+	return ""
+}
+
+func (x *HiddenEntry) GetHideTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.HideTime
+	}
+	return nil
+}
+
 var File_skein_v1_seen_service_proto protoreflect.FileDescriptor
 
 const file_skein_v1_seen_service_proto_rawDesc = "" +
 	"\n" +
-	"\x1bskein/v1/seen_service.proto\x12\bskein.v1\x1a\x1bbuf/validate/validate.proto\"\x8b\x03\n" +
+	"\x1bskein/v1/seen_service.proto\x12\bskein.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x8b\x03\n" +
 	"\x11FilterSeenRequest\x12#\n" +
 	"\auser_id\x18\x01 \x01(\tB\n" +
 	"\xbaH\ar\x05 \x01(\x80\x01R\x06userId\x12-\n" +
@@ -314,12 +516,30 @@ const file_skein_v1_seen_service_proto_rawDesc = "" +
 	"\bat_least\x18\x02 \x01(\tB\b\xbaH\x05r\x03(\x80\x02R\aatLeast\"K\n" +
 	"\x12ListServedResponse\x12\x19\n" +
 	"\bitem_ids\x18\x01 \x03(\tR\aitemIds\x12\x1a\n" +
-	"\bposition\x18\x02 \x01(\tR\bposition2\xa9\x01\n" +
+	"\bposition\x18\x02 \x01(\tR\bposition\"\xac\x01\n" +
+	"\x11ListHiddenRequest\x12#\n" +
+	"\auser_id\x18\x01 \x01(\tB\n" +
+	"\xbaH\ar\x05 \x01(\x80\x01R\x06userId\x12$\n" +
+	"\tpage_size\x18\x02 \x01(\x05B\a\xbaH\x04\x1a\x02(\x00R\bpageSize\x12'\n" +
+	"\n" +
+	"page_token\x18\x03 \x01(\tB\b\xbaH\x05r\x03(\x80\bR\tpageToken\x12#\n" +
+	"\bat_least\x18\x04 \x01(\tB\b\xbaH\x05r\x03(\x80\x02R\aatLeast\"\xa8\x01\n" +
+	"\x12ListHiddenResponse\x12/\n" +
+	"\aentries\x18\x01 \x03(\v2\x15.skein.v1.HiddenEntryR\aentries\x12&\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\x12\x1d\n" +
+	"\n" +
+	"total_size\x18\x03 \x01(\rR\ttotalSize\x12\x1a\n" +
+	"\bposition\x18\x04 \x01(\tR\bposition\"_\n" +
+	"\vHiddenEntry\x12\x17\n" +
+	"\aitem_id\x18\x01 \x01(\tR\x06itemId\x127\n" +
+	"\thide_time\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\bhideTime2\xf7\x01\n" +
 	"\vSeenService\x12L\n" +
 	"\n" +
 	"FilterSeen\x12\x1b.skein.v1.FilterSeenRequest\x1a\x1c.skein.v1.FilterSeenResponse\"\x03\x90\x02\x01\x12L\n" +
 	"\n" +
-	"ListServed\x12\x1b.skein.v1.ListServedRequest\x1a\x1c.skein.v1.ListServedResponse\"\x03\x90\x02\x01B4Z2github.com/skein-feed/skein/proto/skein/v1;skeinv1b\x06proto3"
+	"ListServed\x12\x1b.skein.v1.ListServedRequest\x1a\x1c.skein.v1.ListServedResponse\"\x03\x90\x02\x01\x12L\n" +
+	"\n" +
+	"ListHidden\x12\x1b.skein.v1.ListHiddenRequest\x1a\x1c.skein.v1.ListHiddenResponse\"\x03\x90\x02\x01B4Z2github.com/skein-feed/skein/proto/skein/v1;skeinv1b\x06proto3"
 
 var (
 	file_skein_v1_seen_service_proto_rawDescOnce sync.Once
@@ -333,23 +553,31 @@ func file_skein_v1_seen_service_proto_rawDescGZIP() []byte {
 	return file_skein_v1_seen_service_proto_rawDescData
 }
 
-var file_skein_v1_seen_service_proto_msgTypes = make([]protoimpl.MessageInfo, 4)
+var file_skein_v1_seen_service_proto_msgTypes = make([]protoimpl.MessageInfo, 7)
 var file_skein_v1_seen_service_proto_goTypes = []any{
-	(*FilterSeenRequest)(nil),  // 0: skein.v1.FilterSeenRequest
-	(*FilterSeenResponse)(nil), // 1: skein.v1.FilterSeenResponse
-	(*ListServedRequest)(nil),  // 2: skein.v1.ListServedRequest
-	(*ListServedResponse)(nil), // 3: skein.v1.ListServedResponse
+	(*FilterSeenRequest)(nil),     // 0: skein.v1.FilterSeenRequest
+	(*FilterSeenResponse)(nil),    // 1: skein.v1.FilterSeenResponse
+	(*ListServedRequest)(nil),     // 2: skein.v1.ListServedRequest
+	(*ListServedResponse)(nil),    // 3: skein.v1.ListServedResponse
+	(*ListHiddenRequest)(nil),     // 4: skein.v1.ListHiddenRequest
+	(*ListHiddenResponse)(nil),    // 5: skein.v1.ListHiddenResponse
+	(*HiddenEntry)(nil),           // 6: skein.v1.HiddenEntry
+	(*timestamppb.Timestamp)(nil), // 7: google.protobuf.Timestamp
 }
 var file_skein_v1_seen_service_proto_depIdxs = []int32{
-	0, // 0: skein.v1.SeenService.FilterSeen:input_type -> skein.v1.FilterSeenRequest
-	2, // 1: skein.v1.SeenService.ListServed:input_type -> skein.v1.ListServedRequest
-	1, // 2: skein.v1.SeenService.FilterSeen:output_type -> skein.v1.FilterSeenResponse
-	3, // 3: skein.v1.SeenService.ListServed:output_type -> skein.v1.ListServedResponse
-	2, // [2:4] is the sub-list for method output_type
-	0, // [0:2] is the sub-list for method input_type
-	0, // [0:0] is the sub-list for extension type_name
-	0, // [0:0] is the sub-list for extension extendee
-	0, // [0:0] is the sub-list for field type_name
+	6, // 0: skein.v1.ListHiddenResponse.entries:type_name -> skein.v1.HiddenEntry
+	7, // 1: skein.v1.HiddenEntry.hide_time:type_name -> google.protobuf.Timestamp
+	0, // 2: skein.v1.SeenService.FilterSeen:input_type -> skein.v1.FilterSeenRequest
+	2, // 3: skein.v1.SeenService.ListServed:input_type -> skein.v1.ListServedRequest
+	4, // 4: skein.v1.SeenService.ListHidden:input_type -> skein.v1.ListHiddenRequest
+	1, // 5: skein.v1.SeenService.FilterSeen:output_type -> skein.v1.FilterSeenResponse
+	3, // 6: skein.v1.SeenService.ListServed:output_type -> skein.v1.ListServedResponse
+	5, // 7: skein.v1.SeenService.ListHidden:output_type -> skein.v1.ListHiddenResponse
+	5, // [5:8] is the sub-list for method output_type
+	2, // [2:5] is the sub-list for method input_type
+	2, // [2:2] is the sub-list for extension type_name
+	2, // [2:2] is the sub-list for extension extendee
+	0, // [0:2] is the sub-list for field type_name
 }
 
 func init() { file_skein_v1_seen_service_proto_init() }
@@ -363,7 +591,7 @@ func file_skein_v1_seen_service_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_skein_v1_seen_service_proto_rawDesc), len(file_skein_v1_seen_service_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   4,
+			NumMessages:   7,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

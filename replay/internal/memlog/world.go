@@ -113,6 +113,8 @@ func (w *World) randomEvent() events.Event {
 		{8, events.Served},
 		{1, events.SeenCleared},
 		{1, events.ItemScored},
+		{2, events.ItemHidden},
+		{1, events.ItemShown},
 		{1, events.UserDeleted},
 	}
 	sum := 0
@@ -152,7 +154,7 @@ func (w *World) setFields(ev *events.Event) {
 		ev.Board, ev.Pin = w.randomBoard(), w.randomPin()
 	case events.PinDeleted:
 		ev.Pin = w.randomPin()
-	case events.Reacted, events.Unreacted, events.Played:
+	case events.Reacted, events.Unreacted, events.Played, events.ItemHidden, events.ItemShown:
 		ev.Item = w.randomItem()
 	case events.ItemScored:
 		ev.User, ev.Item, ev.Score = "", w.randomItem(), int64(w.random.IntN(1<<30))

@@ -33,6 +33,7 @@ type Cmd struct {
 	Blocks         blocksCmd         `cmd:"" help:"Import blocks: a user and a blocked user a row, perhaps with a time."`
 	Mutes          mutesCmd          `cmd:"" help:"Import mutes: a user and a muted user a row, perhaps with a time."`
 	FollowSettings followSettingsCmd `cmd:"" help:"Import settings of follows: a follower, a user and the settings that are on a row, perhaps with a time."`
+	HiddenItems    hiddenItemsCmd    `cmd:"" help:"Import hidden items: a user and an item that it hides a row, perhaps with a time."`
 
 	Redis redisCmd `cmd:"" help:"Import from a live Redis, by a mapping of what its keys mean."`
 }
@@ -182,6 +183,20 @@ three. Settings hold until an unfollow or a block that is later. ` + importHelp
 // Run imports settings of follows.
 func (c *followSettingsCmd) Run(ctx context.Context, std *command.Streams) error {
 	return c.run(ctx, std, importer.FollowSettings)
+}
+
+type hiddenItemsCmd struct {
+	importFlags `embed:""`
+}
+
+// Help is shown below the flags.
+func (*hiddenItemsCmd) Help() string {
+	return `Columns: user, item [, time]. The user no longer sees the item. ` + importHelp
+}
+
+// Run imports hidden items.
+func (c *hiddenItemsCmd) Run(ctx context.Context, std *command.Streams) error {
+	return c.run(ctx, std, importer.HiddenItems)
 }
 
 const importHelp = `Columns are found by their names, or given by --columns. Files may be

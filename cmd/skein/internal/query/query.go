@@ -42,6 +42,7 @@ type Cmd struct {
 	ViewerState    viewerStateCmd    `cmd:"" help:"A user's state for some pins or items: reactions, seen, followed."`
 	Seen           seenCmd           `cmd:"" help:"Which of some items has a user not seen?"`
 	Served         servedCmd         `cmd:"" help:"The items that were sent to a user last."`
+	HiddenItems    hiddenItemsCmd    `cmd:"" help:"The items that a user hides, newest first."`
 	Counters       countersCmd       `cmd:"" help:"Counts of users, boards and items: pins, followers, plays, reactions, re-pins."`
 	Trending       trendingCmd       `cmd:"" help:"Items by heat: of everybody, of one author or on one board."`
 }

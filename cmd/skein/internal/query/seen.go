@@ -106,3 +106,23 @@ func (c *servedCmd) Run(ctx context.Context, q *Cmd, std *command.Streams) error
 		return nil
 	})
 }
+
+type hiddenItemsCmd struct {
+	User      string `arg:"" help:"Whose hidden items."`
+	pageFlags `embed:""`
+}
+
+// Run calls ListHidden.
+func (c *hiddenItemsCmd) Run(ctx context.Context, q *Cmd, std *command.Streams) error {
+	return list(ctx, q, std, &c.pageFlags, q.Client().Seen().ListHidden,
+		func(size int32, token string) *skeinv1.ListHiddenRequest {
+			return &skeinv1.ListHiddenRequest{UserId: c.User, PageSize: size, PageToken: token, AtLeast: q.AtLeast}
+		},
+		[]string{"ITEM", "SINCE"},
+		func(res *skeinv1.ListHiddenResponse) (rows [][]string) {
+			for _, e := range res.GetEntries() {
+				rows = append(rows, []string{e.GetItemId(), command.TimeText(e.GetHideTime())})
+			}
+			return rows
+		})
+}

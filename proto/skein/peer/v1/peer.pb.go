@@ -435,6 +435,7 @@ type Question struct {
 	//	*Question_Trending
 	//	*Question_Followees
 	//	*Question_Reactors
+	//	*Question_Hiding
 	Of            isQuestion_Of `protobuf_oneof:"of"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -567,6 +568,15 @@ func (x *Question) GetReactors() *Reactors {
 	return nil
 }
 
+func (x *Question) GetHiding() *Hiding {
+	if x != nil {
+		if x, ok := x.Of.(*Question_Hiding); ok {
+			return x.Hiding
+		}
+	}
+	return nil
+}
+
 type isQuestion_Of interface {
 	isQuestion_Of()
 }
@@ -621,6 +631,11 @@ type Question_Reactors struct {
 	Reactors *Reactors `protobuf:"bytes,10,opt,name=reactors,proto3,oneof"`
 }
 
+type Question_Hiding struct {
+	// How many items a user hides, and whether a certain item is one of them.
+	Hiding *Hiding `protobuf:"bytes,11,opt,name=hiding,proto3,oneof"`
+}
+
 func (*Question_Pin) isQuestion_Of() {}
 
 func (*Question_Outbox) isQuestion_Of() {}
@@ -641,6 +656,63 @@ func (*Question_Followees) isQuestion_Of() {}
 
 func (*Question_Reactors) isQuestion_Of() {}
 
+func (*Question_Hiding) isQuestion_Of() {}
+
+// Hiding names a user and an item.
+type Hiding struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The user.
+	User string `protobuf:"bytes,1,opt,name=user,proto3" json:"user,omitempty"`
+	// The item.
+	Item          string `protobuf:"bytes,2,opt,name=item,proto3" json:"item,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Hiding) Reset() {
+	*x = Hiding{}
+	mi := &file_skein_peer_v1_peer_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Hiding) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Hiding) ProtoMessage() {}
+
+func (x *Hiding) ProtoReflect() protoreflect.Message {
+	mi := &file_skein_peer_v1_peer_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Hiding.ProtoReflect.Descriptor instead.
+func (*Hiding) Descriptor() ([]byte, []int) {
+	return file_skein_peer_v1_peer_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *Hiding) GetUser() string {
+	if x != nil {
+		return x.User
+	}
+	return ""
+}
+
+func (x *Hiding) GetItem() string {
+	if x != nil {
+		return x.Item
+	}
+	return ""
+}
+
 // PinName names a pin.
 type PinName struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -654,7 +726,7 @@ type PinName struct {
 
 func (x *PinName) Reset() {
 	*x = PinName{}
-	mi := &file_skein_peer_v1_peer_proto_msgTypes[8]
+	mi := &file_skein_peer_v1_peer_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -666,7 +738,7 @@ func (x *PinName) String() string {
 func (*PinName) ProtoMessage() {}
 
 func (x *PinName) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_peer_v1_peer_proto_msgTypes[8]
+	mi := &file_skein_peer_v1_peer_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -679,7 +751,7 @@ func (x *PinName) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PinName.ProtoReflect.Descriptor instead.
 func (*PinName) Descriptor() ([]byte, []int) {
-	return file_skein_peer_v1_peer_proto_rawDescGZIP(), []int{8}
+	return file_skein_peer_v1_peer_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *PinName) GetOwner() string {
@@ -713,7 +785,7 @@ type Outbox struct {
 
 func (x *Outbox) Reset() {
 	*x = Outbox{}
-	mi := &file_skein_peer_v1_peer_proto_msgTypes[9]
+	mi := &file_skein_peer_v1_peer_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -725,7 +797,7 @@ func (x *Outbox) String() string {
 func (*Outbox) ProtoMessage() {}
 
 func (x *Outbox) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_peer_v1_peer_proto_msgTypes[9]
+	mi := &file_skein_peer_v1_peer_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -738,7 +810,7 @@ func (x *Outbox) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Outbox.ProtoReflect.Descriptor instead.
 func (*Outbox) Descriptor() ([]byte, []int) {
-	return file_skein_peer_v1_peer_proto_rawDescGZIP(), []int{9}
+	return file_skein_peer_v1_peer_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Outbox) GetOwner() string {
@@ -782,7 +854,7 @@ type Board struct {
 
 func (x *Board) Reset() {
 	*x = Board{}
-	mi := &file_skein_peer_v1_peer_proto_msgTypes[10]
+	mi := &file_skein_peer_v1_peer_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -794,7 +866,7 @@ func (x *Board) String() string {
 func (*Board) ProtoMessage() {}
 
 func (x *Board) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_peer_v1_peer_proto_msgTypes[10]
+	mi := &file_skein_peer_v1_peer_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -807,7 +879,7 @@ func (x *Board) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Board.ProtoReflect.Descriptor instead.
 func (*Board) Descriptor() ([]byte, []int) {
-	return file_skein_peer_v1_peer_proto_rawDescGZIP(), []int{10}
+	return file_skein_peer_v1_peer_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Board) GetOwner() string {
@@ -837,7 +909,7 @@ type Follow struct {
 
 func (x *Follow) Reset() {
 	*x = Follow{}
-	mi := &file_skein_peer_v1_peer_proto_msgTypes[11]
+	mi := &file_skein_peer_v1_peer_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -849,7 +921,7 @@ func (x *Follow) String() string {
 func (*Follow) ProtoMessage() {}
 
 func (x *Follow) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_peer_v1_peer_proto_msgTypes[11]
+	mi := &file_skein_peer_v1_peer_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -862,7 +934,7 @@ func (x *Follow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Follow.ProtoReflect.Descriptor instead.
 func (*Follow) Descriptor() ([]byte, []int) {
-	return file_skein_peer_v1_peer_proto_rawDescGZIP(), []int{11}
+	return file_skein_peer_v1_peer_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Follow) GetUser() string {
@@ -892,7 +964,7 @@ type Score struct {
 
 func (x *Score) Reset() {
 	*x = Score{}
-	mi := &file_skein_peer_v1_peer_proto_msgTypes[12]
+	mi := &file_skein_peer_v1_peer_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -904,7 +976,7 @@ func (x *Score) String() string {
 func (*Score) ProtoMessage() {}
 
 func (x *Score) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_peer_v1_peer_proto_msgTypes[12]
+	mi := &file_skein_peer_v1_peer_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -917,7 +989,7 @@ func (x *Score) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Score.ProtoReflect.Descriptor instead.
 func (*Score) Descriptor() ([]byte, []int) {
-	return file_skein_peer_v1_peer_proto_rawDescGZIP(), []int{12}
+	return file_skein_peer_v1_peer_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Score) GetItem() string {
@@ -947,7 +1019,7 @@ type OwnReactions struct {
 
 func (x *OwnReactions) Reset() {
 	*x = OwnReactions{}
-	mi := &file_skein_peer_v1_peer_proto_msgTypes[13]
+	mi := &file_skein_peer_v1_peer_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -959,7 +1031,7 @@ func (x *OwnReactions) String() string {
 func (*OwnReactions) ProtoMessage() {}
 
 func (x *OwnReactions) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_peer_v1_peer_proto_msgTypes[13]
+	mi := &file_skein_peer_v1_peer_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -972,7 +1044,7 @@ func (x *OwnReactions) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OwnReactions.ProtoReflect.Descriptor instead.
 func (*OwnReactions) Descriptor() ([]byte, []int) {
-	return file_skein_peer_v1_peer_proto_rawDescGZIP(), []int{13}
+	return file_skein_peer_v1_peer_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *OwnReactions) GetUser() string {
@@ -1006,7 +1078,7 @@ type Reactions struct {
 
 func (x *Reactions) Reset() {
 	*x = Reactions{}
-	mi := &file_skein_peer_v1_peer_proto_msgTypes[14]
+	mi := &file_skein_peer_v1_peer_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1018,7 +1090,7 @@ func (x *Reactions) String() string {
 func (*Reactions) ProtoMessage() {}
 
 func (x *Reactions) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_peer_v1_peer_proto_msgTypes[14]
+	mi := &file_skein_peer_v1_peer_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1031,7 +1103,7 @@ func (x *Reactions) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reactions.ProtoReflect.Descriptor instead.
 func (*Reactions) Descriptor() ([]byte, []int) {
-	return file_skein_peer_v1_peer_proto_rawDescGZIP(), []int{14}
+	return file_skein_peer_v1_peer_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Reactions) GetUser() string {
@@ -1079,7 +1151,7 @@ type Reactors struct {
 
 func (x *Reactors) Reset() {
 	*x = Reactors{}
-	mi := &file_skein_peer_v1_peer_proto_msgTypes[15]
+	mi := &file_skein_peer_v1_peer_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1091,7 +1163,7 @@ func (x *Reactors) String() string {
 func (*Reactors) ProtoMessage() {}
 
 func (x *Reactors) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_peer_v1_peer_proto_msgTypes[15]
+	mi := &file_skein_peer_v1_peer_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1104,7 +1176,7 @@ func (x *Reactors) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reactors.ProtoReflect.Descriptor instead.
 func (*Reactors) Descriptor() ([]byte, []int) {
-	return file_skein_peer_v1_peer_proto_rawDescGZIP(), []int{15}
+	return file_skein_peer_v1_peer_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Reactors) GetItem() string {
@@ -1152,7 +1224,7 @@ type Trending struct {
 
 func (x *Trending) Reset() {
 	*x = Trending{}
-	mi := &file_skein_peer_v1_peer_proto_msgTypes[16]
+	mi := &file_skein_peer_v1_peer_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1164,7 +1236,7 @@ func (x *Trending) String() string {
 func (*Trending) ProtoMessage() {}
 
 func (x *Trending) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_peer_v1_peer_proto_msgTypes[16]
+	mi := &file_skein_peer_v1_peer_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1177,7 +1249,7 @@ func (x *Trending) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Trending.ProtoReflect.Descriptor instead.
 func (*Trending) Descriptor() ([]byte, []int) {
-	return file_skein_peer_v1_peer_proto_rawDescGZIP(), []int{16}
+	return file_skein_peer_v1_peer_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Trending) GetOwner() string {
@@ -1219,7 +1291,7 @@ type Followees struct {
 
 func (x *Followees) Reset() {
 	*x = Followees{}
-	mi := &file_skein_peer_v1_peer_proto_msgTypes[17]
+	mi := &file_skein_peer_v1_peer_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1231,7 +1303,7 @@ func (x *Followees) String() string {
 func (*Followees) ProtoMessage() {}
 
 func (x *Followees) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_peer_v1_peer_proto_msgTypes[17]
+	mi := &file_skein_peer_v1_peer_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1244,7 +1316,7 @@ func (x *Followees) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Followees.ProtoReflect.Descriptor instead.
 func (*Followees) Descriptor() ([]byte, []int) {
-	return file_skein_peer_v1_peer_proto_rawDescGZIP(), []int{17}
+	return file_skein_peer_v1_peer_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Followees) GetUser() string {
@@ -1267,7 +1339,7 @@ type AskResponse struct {
 
 func (x *AskResponse) Reset() {
 	*x = AskResponse{}
-	mi := &file_skein_peer_v1_peer_proto_msgTypes[18]
+	mi := &file_skein_peer_v1_peer_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1279,7 +1351,7 @@ func (x *AskResponse) String() string {
 func (*AskResponse) ProtoMessage() {}
 
 func (x *AskResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_peer_v1_peer_proto_msgTypes[18]
+	mi := &file_skein_peer_v1_peer_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1292,7 +1364,7 @@ func (x *AskResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AskResponse.ProtoReflect.Descriptor instead.
 func (*AskResponse) Descriptor() ([]byte, []int) {
-	return file_skein_peer_v1_peer_proto_rawDescGZIP(), []int{18}
+	return file_skein_peer_v1_peer_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *AskResponse) GetNewest() string {
@@ -1312,7 +1384,7 @@ func (x *AskResponse) GetAnswers() []*Answer {
 // Answer is the answer to one question. Which fields are set depends on the question.
 type Answer struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Of a board: it exists; of a score: the item has one; of a list: it has more.
+	// Of a board: it exists; of a hiding: it holds; of a score: the item has one; of a list: it has more.
 	Yes bool `protobuf:"varint,1,opt,name=yes,proto3" json:"yes,omitempty"`
 	// Of a pin: itself if it lives; of an outbox: its pins.
 	Pins []*Pin `protobuf:"bytes,2,rep,name=pins,proto3" json:"pins,omitempty"`
@@ -1320,7 +1392,7 @@ type Answer struct {
 	Kind uint32 `protobuf:"varint,3,opt,name=kind,proto3" json:"kind,omitempty"`
 	// Of a follow: since when, in microseconds since 1970.
 	Since int64 `protobuf:"varint,4,opt,name=since,proto3" json:"since,omitempty"`
-	// Of a score: itself; of followees and reactors: how many.
+	// Of a score: itself; of followees, reactors and a hiding: how many.
 	Number int64 `protobuf:"varint,5,opt,name=number,proto3" json:"number,omitempty"`
 	// Of lists: their entries.
 	Entries []*Entry `protobuf:"bytes,6,rep,name=entries,proto3" json:"entries,omitempty"`
@@ -1334,7 +1406,7 @@ type Answer struct {
 
 func (x *Answer) Reset() {
 	*x = Answer{}
-	mi := &file_skein_peer_v1_peer_proto_msgTypes[19]
+	mi := &file_skein_peer_v1_peer_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1346,7 +1418,7 @@ func (x *Answer) String() string {
 func (*Answer) ProtoMessage() {}
 
 func (x *Answer) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_peer_v1_peer_proto_msgTypes[19]
+	mi := &file_skein_peer_v1_peer_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1359,7 +1431,7 @@ func (x *Answer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Answer.ProtoReflect.Descriptor instead.
 func (*Answer) Descriptor() ([]byte, []int) {
-	return file_skein_peer_v1_peer_proto_rawDescGZIP(), []int{19}
+	return file_skein_peer_v1_peer_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Answer) GetYes() bool {
@@ -1443,7 +1515,7 @@ type Pin struct {
 
 func (x *Pin) Reset() {
 	*x = Pin{}
-	mi := &file_skein_peer_v1_peer_proto_msgTypes[20]
+	mi := &file_skein_peer_v1_peer_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1455,7 +1527,7 @@ func (x *Pin) String() string {
 func (*Pin) ProtoMessage() {}
 
 func (x *Pin) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_peer_v1_peer_proto_msgTypes[20]
+	mi := &file_skein_peer_v1_peer_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1468,7 +1540,7 @@ func (x *Pin) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Pin.ProtoReflect.Descriptor instead.
 func (*Pin) Descriptor() ([]byte, []int) {
-	return file_skein_peer_v1_peer_proto_rawDescGZIP(), []int{20}
+	return file_skein_peer_v1_peer_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Pin) GetId() string {
@@ -1540,7 +1612,7 @@ type Entry struct {
 
 func (x *Entry) Reset() {
 	*x = Entry{}
-	mi := &file_skein_peer_v1_peer_proto_msgTypes[21]
+	mi := &file_skein_peer_v1_peer_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1552,7 +1624,7 @@ func (x *Entry) String() string {
 func (*Entry) ProtoMessage() {}
 
 func (x *Entry) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_peer_v1_peer_proto_msgTypes[21]
+	mi := &file_skein_peer_v1_peer_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1565,7 +1637,7 @@ func (x *Entry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Entry.ProtoReflect.Descriptor instead.
 func (*Entry) Descriptor() ([]byte, []int) {
-	return file_skein_peer_v1_peer_proto_rawDescGZIP(), []int{21}
+	return file_skein_peer_v1_peer_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Entry) GetItem() string {
@@ -1615,7 +1687,7 @@ const file_skein_peer_v1_peer_proto_rawDesc = "" +
 	"\tquestions\x18\x02 \x03(\v2\x17.skein.peer.v1.QuestionR\tquestions\x12\x1e\n" +
 	"\n" +
 	"partitions\x18\x03 \x01(\tR\n" +
-	"partitions\"\xa0\x04\n" +
+	"partitions\"\xd1\x04\n" +
 	"\bQuestion\x12*\n" +
 	"\x03pin\x18\x01 \x01(\v2\x16.skein.peer.v1.PinNameH\x00R\x03pin\x12/\n" +
 	"\x06outbox\x18\x02 \x01(\v2\x15.skein.peer.v1.OutboxH\x00R\x06outbox\x12,\n" +
@@ -1627,8 +1699,12 @@ const file_skein_peer_v1_peer_proto_rawDesc = "" +
 	"\btrending\x18\b \x01(\v2\x17.skein.peer.v1.TrendingH\x00R\btrending\x128\n" +
 	"\tfollowees\x18\t \x01(\v2\x18.skein.peer.v1.FolloweesH\x00R\tfollowees\x125\n" +
 	"\breactors\x18\n" +
-	" \x01(\v2\x17.skein.peer.v1.ReactorsH\x00R\breactorsB\x04\n" +
-	"\x02of\"/\n" +
+	" \x01(\v2\x17.skein.peer.v1.ReactorsH\x00R\breactors\x12/\n" +
+	"\x06hiding\x18\v \x01(\v2\x15.skein.peer.v1.HidingH\x00R\x06hidingB\x04\n" +
+	"\x02of\"0\n" +
+	"\x06Hiding\x12\x12\n" +
+	"\x04user\x18\x01 \x01(\tR\x04user\x12\x12\n" +
+	"\x04item\x18\x02 \x01(\tR\x04item\"/\n" +
 	"\aPinName\x12\x14\n" +
 	"\x05owner\x18\x01 \x01(\tR\x05owner\x12\x0e\n" +
 	"\x02id\x18\x02 \x01(\tR\x02id\"k\n" +
@@ -1712,7 +1788,7 @@ func file_skein_peer_v1_peer_proto_rawDescGZIP() []byte {
 	return file_skein_peer_v1_peer_proto_rawDescData
 }
 
-var file_skein_peer_v1_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 22)
+var file_skein_peer_v1_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 23)
 var file_skein_peer_v1_peer_proto_goTypes = []any{
 	(*RowsRequest)(nil),   // 0: skein.peer.v1.RowsRequest
 	(*RowsResponse)(nil),  // 1: skein.peer.v1.RowsResponse
@@ -1722,49 +1798,51 @@ var file_skein_peer_v1_peer_proto_goTypes = []any{
 	(*CleanResponse)(nil), // 5: skein.peer.v1.CleanResponse
 	(*AskRequest)(nil),    // 6: skein.peer.v1.AskRequest
 	(*Question)(nil),      // 7: skein.peer.v1.Question
-	(*PinName)(nil),       // 8: skein.peer.v1.PinName
-	(*Outbox)(nil),        // 9: skein.peer.v1.Outbox
-	(*Board)(nil),         // 10: skein.peer.v1.Board
-	(*Follow)(nil),        // 11: skein.peer.v1.Follow
-	(*Score)(nil),         // 12: skein.peer.v1.Score
-	(*OwnReactions)(nil),  // 13: skein.peer.v1.OwnReactions
-	(*Reactions)(nil),     // 14: skein.peer.v1.Reactions
-	(*Reactors)(nil),      // 15: skein.peer.v1.Reactors
-	(*Trending)(nil),      // 16: skein.peer.v1.Trending
-	(*Followees)(nil),     // 17: skein.peer.v1.Followees
-	(*AskResponse)(nil),   // 18: skein.peer.v1.AskResponse
-	(*Answer)(nil),        // 19: skein.peer.v1.Answer
-	(*Pin)(nil),           // 20: skein.peer.v1.Pin
-	(*Entry)(nil),         // 21: skein.peer.v1.Entry
+	(*Hiding)(nil),        // 8: skein.peer.v1.Hiding
+	(*PinName)(nil),       // 9: skein.peer.v1.PinName
+	(*Outbox)(nil),        // 10: skein.peer.v1.Outbox
+	(*Board)(nil),         // 11: skein.peer.v1.Board
+	(*Follow)(nil),        // 12: skein.peer.v1.Follow
+	(*Score)(nil),         // 13: skein.peer.v1.Score
+	(*OwnReactions)(nil),  // 14: skein.peer.v1.OwnReactions
+	(*Reactions)(nil),     // 15: skein.peer.v1.Reactions
+	(*Reactors)(nil),      // 16: skein.peer.v1.Reactors
+	(*Trending)(nil),      // 17: skein.peer.v1.Trending
+	(*Followees)(nil),     // 18: skein.peer.v1.Followees
+	(*AskResponse)(nil),   // 19: skein.peer.v1.AskResponse
+	(*Answer)(nil),        // 20: skein.peer.v1.Answer
+	(*Pin)(nil),           // 21: skein.peer.v1.Pin
+	(*Entry)(nil),         // 22: skein.peer.v1.Entry
 }
 var file_skein_peer_v1_peer_proto_depIdxs = []int32{
 	7,  // 0: skein.peer.v1.AskRequest.questions:type_name -> skein.peer.v1.Question
-	8,  // 1: skein.peer.v1.Question.pin:type_name -> skein.peer.v1.PinName
-	9,  // 2: skein.peer.v1.Question.outbox:type_name -> skein.peer.v1.Outbox
-	10, // 3: skein.peer.v1.Question.board:type_name -> skein.peer.v1.Board
-	11, // 4: skein.peer.v1.Question.follow:type_name -> skein.peer.v1.Follow
-	12, // 5: skein.peer.v1.Question.score:type_name -> skein.peer.v1.Score
-	13, // 6: skein.peer.v1.Question.own_reactions:type_name -> skein.peer.v1.OwnReactions
-	14, // 7: skein.peer.v1.Question.reactions:type_name -> skein.peer.v1.Reactions
-	16, // 8: skein.peer.v1.Question.trending:type_name -> skein.peer.v1.Trending
-	17, // 9: skein.peer.v1.Question.followees:type_name -> skein.peer.v1.Followees
-	15, // 10: skein.peer.v1.Question.reactors:type_name -> skein.peer.v1.Reactors
-	19, // 11: skein.peer.v1.AskResponse.answers:type_name -> skein.peer.v1.Answer
-	20, // 12: skein.peer.v1.Answer.pins:type_name -> skein.peer.v1.Pin
-	21, // 13: skein.peer.v1.Answer.entries:type_name -> skein.peer.v1.Entry
-	6,  // 14: skein.peer.v1.PeerService.Ask:input_type -> skein.peer.v1.AskRequest
-	2,  // 15: skein.peer.v1.PeerService.Flush:input_type -> skein.peer.v1.FlushRequest
-	4,  // 16: skein.peer.v1.PeerService.Clean:input_type -> skein.peer.v1.CleanRequest
-	0,  // 17: skein.peer.v1.PeerService.Rows:input_type -> skein.peer.v1.RowsRequest
-	18, // 18: skein.peer.v1.PeerService.Ask:output_type -> skein.peer.v1.AskResponse
-	3,  // 19: skein.peer.v1.PeerService.Flush:output_type -> skein.peer.v1.FlushResponse
-	5,  // 20: skein.peer.v1.PeerService.Clean:output_type -> skein.peer.v1.CleanResponse
-	1,  // 21: skein.peer.v1.PeerService.Rows:output_type -> skein.peer.v1.RowsResponse
-	18, // [18:22] is the sub-list for method output_type
-	14, // [14:18] is the sub-list for method input_type
-	14, // [14:14] is the sub-list for extension type_name
-	14, // [14:14] is the sub-list for extension extendee
-	0,  // [0:14] is the sub-list for field type_name
+	9,  // 1: skein.peer.v1.Question.pin:type_name -> skein.peer.v1.PinName
+	10, // 2: skein.peer.v1.Question.outbox:type_name -> skein.peer.v1.Outbox
+	11, // 3: skein.peer.v1.Question.board:type_name -> skein.peer.v1.Board
+	12, // 4: skein.peer.v1.Question.follow:type_name -> skein.peer.v1.Follow
+	13, // 5: skein.peer.v1.Question.score:type_name -> skein.peer.v1.Score
+	14, // 6: skein.peer.v1.Question.own_reactions:type_name -> skein.peer.v1.OwnReactions
+	15, // 7: skein.peer.v1.Question.reactions:type_name -> skein.peer.v1.Reactions
+	17, // 8: skein.peer.v1.Question.trending:type_name -> skein.peer.v1.Trending
+	18, // 9: skein.peer.v1.Question.followees:type_name -> skein.peer.v1.Followees
+	16, // 10: skein.peer.v1.Question.reactors:type_name -> skein.peer.v1.Reactors
+	8,  // 11: skein.peer.v1.Question.hiding:type_name -> skein.peer.v1.Hiding
+	20, // 12: skein.peer.v1.AskResponse.answers:type_name -> skein.peer.v1.Answer
+	21, // 13: skein.peer.v1.Answer.pins:type_name -> skein.peer.v1.Pin
+	22, // 14: skein.peer.v1.Answer.entries:type_name -> skein.peer.v1.Entry
+	6,  // 15: skein.peer.v1.PeerService.Ask:input_type -> skein.peer.v1.AskRequest
+	2,  // 16: skein.peer.v1.PeerService.Flush:input_type -> skein.peer.v1.FlushRequest
+	4,  // 17: skein.peer.v1.PeerService.Clean:input_type -> skein.peer.v1.CleanRequest
+	0,  // 18: skein.peer.v1.PeerService.Rows:input_type -> skein.peer.v1.RowsRequest
+	19, // 19: skein.peer.v1.PeerService.Ask:output_type -> skein.peer.v1.AskResponse
+	3,  // 20: skein.peer.v1.PeerService.Flush:output_type -> skein.peer.v1.FlushResponse
+	5,  // 21: skein.peer.v1.PeerService.Clean:output_type -> skein.peer.v1.CleanResponse
+	1,  // 22: skein.peer.v1.PeerService.Rows:output_type -> skein.peer.v1.RowsResponse
+	19, // [19:23] is the sub-list for method output_type
+	15, // [15:19] is the sub-list for method input_type
+	15, // [15:15] is the sub-list for extension type_name
+	15, // [15:15] is the sub-list for extension extendee
+	0,  // [0:15] is the sub-list for field type_name
 }
 
 func init() { file_skein_peer_v1_peer_proto_init() }
@@ -1783,15 +1861,16 @@ func file_skein_peer_v1_peer_proto_init() {
 		(*Question_Trending)(nil),
 		(*Question_Followees)(nil),
 		(*Question_Reactors)(nil),
+		(*Question_Hiding)(nil),
 	}
-	file_skein_peer_v1_peer_proto_msgTypes[9].OneofWrappers = []any{}
+	file_skein_peer_v1_peer_proto_msgTypes[10].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_skein_peer_v1_peer_proto_rawDesc), len(file_skein_peer_v1_peer_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   22,
+			NumMessages:   23,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

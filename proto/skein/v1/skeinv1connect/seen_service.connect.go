@@ -37,16 +37,20 @@ const (
 	SeenServiceFilterSeenProcedure = "/skein.v1.SeenService/FilterSeen"
 	// SeenServiceListServedProcedure is the fully-qualified name of the SeenService's ListServed RPC.
 	SeenServiceListServedProcedure = "/skein.v1.SeenService/ListServed"
+	// SeenServiceListHiddenProcedure is the fully-qualified name of the SeenService's ListHidden RPC.
+	SeenServiceListHiddenProcedure = "/skein.v1.SeenService/ListHidden"
 )
 
 // SeenServiceClient is a client for the skein.v1.SeenService service.
 type SeenServiceClient interface {
 	// FilterSeen picks from candidate items those that the user has not seen: neither played within the window nor
-	// among the last served. It never lets a seen item through; at most one unseen candidate in a thousand is
+	// among the last served, nor hidden by the user. It never lets a seen item through; at most one unseen candidate in a thousand is
 	// taken for seen over the default window.
 	FilterSeen(context.Context, *connect.Request[v1.FilterSeenRequest]) (*connect.Response[v1.FilterSeenResponse], error)
 	// ListServed lists the items that were sent to the user last.
 	ListServed(context.Context, *connect.Request[v1.ListServedRequest]) (*connect.Response[v1.ListServedResponse], error)
+	// ListHidden lists the items that a user hides, newest first; equal times by id.
+	ListHidden(context.Context, *connect.Request[v1.ListHiddenRequest]) (*connect.Response[v1.ListHiddenResponse], error)
 }
 
 // NewSeenServiceClient constructs a client for the skein.v1.SeenService service. By default, it
@@ -74,6 +78,13 @@ func NewSeenServiceClient(httpClient connect.HTTPClient, baseURL string, opts ..
 			connect.WithIdempotency(connect.IdempotencyNoSideEffects),
 			connect.WithClientOptions(opts...),
 		),
+		listHidden: connect.NewClient[v1.ListHiddenRequest, v1.ListHiddenResponse](
+			httpClient,
+			baseURL+SeenServiceListHiddenProcedure,
+			connect.WithSchema(seenServiceMethods.ByName("ListHidden")),
+			connect.WithIdempotency(connect.IdempotencyNoSideEffects),
+			connect.WithClientOptions(opts...),
+		),
 	}
 }
 
@@ -81,6 +92,7 @@ func NewSeenServiceClient(httpClient connect.HTTPClient, baseURL string, opts ..
 type seenServiceClient struct {
 	filterSeen *connect.Client[v1.FilterSeenRequest, v1.FilterSeenResponse]
 	listServed *connect.Client[v1.ListServedRequest, v1.ListServedResponse]
+	listHidden *connect.Client[v1.ListHiddenRequest, v1.ListHiddenResponse]
 }
 
 // FilterSeen calls skein.v1.SeenService.FilterSeen.
@@ -93,14 +105,21 @@ func (c *seenServiceClient) ListServed(ctx context.Context, req *connect.Request
 	return c.listServed.CallUnary(ctx, req)
 }
 
+// ListHidden calls skein.v1.SeenService.ListHidden.
+func (c *seenServiceClient) ListHidden(ctx context.Context, req *connect.Request[v1.ListHiddenRequest]) (*connect.Response[v1.ListHiddenResponse], error) {
+	return c.listHidden.CallUnary(ctx, req)
+}
+
 // SeenServiceHandler is an implementation of the skein.v1.SeenService service.
 type SeenServiceHandler interface {
 	// FilterSeen picks from candidate items those that the user has not seen: neither played within the window nor
-	// among the last served. It never lets a seen item through; at most one unseen candidate in a thousand is
+	// among the last served, nor hidden by the user. It never lets a seen item through; at most one unseen candidate in a thousand is
 	// taken for seen over the default window.
 	FilterSeen(context.Context, *connect.Request[v1.FilterSeenRequest]) (*connect.Response[v1.FilterSeenResponse], error)
 	// ListServed lists the items that were sent to the user last.
 	ListServed(context.Context, *connect.Request[v1.ListServedRequest]) (*connect.Response[v1.ListServedResponse], error)
+	// ListHidden lists the items that a user hides, newest first; equal times by id.
+	ListHidden(context.Context, *connect.Request[v1.ListHiddenRequest]) (*connect.Response[v1.ListHiddenResponse], error)
 }
 
 // NewSeenServiceHandler builds an HTTP handler from the service implementation. It returns the path
@@ -124,12 +143,21 @@ func NewSeenServiceHandler(svc SeenServiceHandler, opts ...connect.HandlerOption
 		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
 		connect.WithHandlerOptions(opts...),
 	)
+	seenServiceListHiddenHandler := connect.NewUnaryHandler(
+		SeenServiceListHiddenProcedure,
+		svc.ListHidden,
+		connect.WithSchema(seenServiceMethods.ByName("ListHidden")),
+		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
+		connect.WithHandlerOptions(opts...),
+	)
 	return "/skein.v1.SeenService/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case SeenServiceFilterSeenProcedure:
 			seenServiceFilterSeenHandler.ServeHTTP(w, r)
 		case SeenServiceListServedProcedure:
 			seenServiceListServedHandler.ServeHTTP(w, r)
+		case SeenServiceListHiddenProcedure:
+			seenServiceListHiddenHandler.ServeHTTP(w, r)
 		default:
 			http.NotFound(w, r)
 		}
@@ -145,4 +173,8 @@ func (UnimplementedSeenServiceHandler) FilterSeen(context.Context, *connect.Requ
 
 func (UnimplementedSeenServiceHandler) ListServed(context.Context, *connect.Request[v1.ListServedRequest]) (*connect.Response[v1.ListServedResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("skein.v1.SeenService.ListServed is not implemented"))
+}
+
+func (UnimplementedSeenServiceHandler) ListHidden(context.Context, *connect.Request[v1.ListHiddenRequest]) (*connect.Response[v1.ListHiddenResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("skein.v1.SeenService.ListHidden is not implemented"))
 }

@@ -1,0 +1,63 @@
+package seenservice
+
+import (
+	"context"
+	"errors"
+
+	"github.com/skein-feed/skein/gateway/internal/call"
+	"github.com/skein-feed/skein/gateway/internal/views"
+	"github.com/skein-feed/skein/gateway/pagetoken"
+	"github.com/skein-feed/skein/projections/seen"
+	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
+)
+
+// hiddenList is the kind of list in page tokens. It never changes, and no other list has it.
+const hiddenList = 0xf8
+
+// ListHidden returns a page of the items that a user hides.
+func (s *Service) ListHidden(
+	ctx context.Context, req *skeinv1.ListHiddenRequest, x *call.Info,
+) (*skeinv1.ListHiddenResponse, error) {
+	id := pagetoken.NewListID(hiddenList, req.GetUserId())
+	cursor, since, err := s.Resume(req.GetPageToken(), "page_token", id)
+	if err != nil {
+		return nil, err
+	}
+	least, err := views.DemandOf(req.GetAtLeast())
+	if err != nil {
+		return nil, err
+	}
+	r, err := s.OpenSeen(ctx, x, least, since)
+	if err != nil {
+		return nil, err
+	}
+	defer r.Close()
+
+	size := call.PageSize(req.GetPageSize())
+	if err := x.MakeLong(ctx, size); err != nil {
+		return nil, err
+	}
+	items, next, err := r.Hidden(ctx, req.GetUserId(), cursor, size)
+	if errors.Is(err, seen.ErrHiddenCursor) {
+		return nil, since.BadToken(pagetoken.ErrDamaged)
+	}
+	if err != nil {
+		return nil, err
+	}
+	total, err := r.HiddenCount(req.GetUserId())
+	if err != nil {
+		return nil, err
+	}
+
+	times := call.NewTimes(len(items))
+	res := &skeinv1.ListHiddenResponse{
+		Entries: make([]*skeinv1.HiddenEntry, len(items)), TotalSize: call.Count(total), Position: r.Position,
+	}
+	for i, item := range items {
+		res.Entries[i] = &skeinv1.HiddenEntry{ItemId: item.Item, HideTime: times.Of(item.Since)}
+	}
+	if next != nil {
+		res.NextPageToken = s.Keys.Sign(pagetoken.Token{List: id, Position: r.At, Cursor: next})
+	}
+	return res, nil
+}

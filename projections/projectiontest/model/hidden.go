@@ -1,0 +1,39 @@
+package model
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/skein-feed/skein/events"
+)
+
+// hiding names a user and an item.
+type hiding struct{ user, item string }
+
+// aboutHiding reports whether facts of a kind decide which items the acting user hides.
+func aboutHiding(k events.Kind) bool { return k == events.ItemHidden || k == events.ItemShown }
+
+// hidesItem reports whether and since when a user hides an item.
+func (g *Graph) hidesItem(user, item string) (events.Micros, bool) {
+	own := g.hidings[hiding{user, item}]
+	return standing(own.of(events.ItemHidden), own.of(events.ItemShown), nil)
+}
+
+// HiddenItem is an item that a user hides, and since when.
+type HiddenItem struct {
+	Item  string
+	Since events.Micros
+}
+
+// Hidden lists the items that a user hides, newest first, equal times by id.
+func (g *Graph) Hidden(user string) (list []HiddenItem) {
+	for _, item := range g.items {
+		if since, hides := g.hidesItem(user, item); hides {
+			list = append(list, HiddenItem{item, since})
+		}
+	}
+	slices.SortFunc(list, func(x, y HiddenItem) int {
+		return cmp.Or(cmp.Compare(y.Since, x.Since), events.CompareIDs(x.Item, y.Item))
+	})
+	return list
+}
