@@ -34,7 +34,7 @@ func (p feedEntry) compare(o feedEntry) int {
 
 // checkFeed compares the feed of a reader in inbox with its definition (I8): all pins that exist on the boards that the reader follows by the
 // graph, newest first, without the pins of muted users without the re-pins of users whose re-pins the reader hides, and without the re-pins of pins of deleted,
-// muted and blocked users. Pins of users who are
+// muted and blocked users, and without the items that the reader hides. Pins of users who are
 // not held are left out on both sides.
 func (a *Audit) checkFeed(ctx context.Context, reader string) error {
 	want, err := a.definedFeed(ctx, reader)
@@ -127,6 +127,10 @@ func (a *Audit) definedFeed(ctx context.Context, reader string) ([]feedEntry, er
 		all, err = a.appendOutbox(ctx, all, owner, board, cut, func(p *inbox.Pin) (bool, error) {
 			if relation.Settings.Has(events.SettingHideRepins) && p.Repin || board == nil && excluded[[2]string{owner, p.Board}] {
 				return false, nil
+			}
+			// Whether an item is hidden is known to the inbox, which alone of the stores that are compared here has it.
+			if _, hides, err := a.inbox.Hiding(reader, p.Item); err != nil || hides {
+				return false, err
 			}
 			hidden, err := hidesOrigin(p)
 			return !hidden, err
