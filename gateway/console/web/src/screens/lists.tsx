@@ -113,7 +113,11 @@ export const lists: Record<string, List> = {
       const rows = page.entries.map((e) => ({
         key: e.pinId,
         what: <span class="id">{e.pinId}</span>,
-        kind: [e.boardId || "default", e.itemId === e.pinId ? "" : `shows ${e.itemId}`].filter(Boolean).join(", "),
+        kind: [
+          e.boardId || "default",
+          e.itemId === e.pinId ? "" : `shows ${e.itemId}`,
+          e.repinOf ? `re-pin of ${e.repinOf.pinId} of ${e.repinOf.ownerId}` : "",
+        ].filter(Boolean).join(", "),
         at: date(e.createTime),
       }));
       return { entries: rows, next: page.nextPageToken, total: page.totalSize };
@@ -143,6 +147,12 @@ export const lists: Record<string, List> = {
       return { entries: itemIds.map((id) => ({ key: id, what: <span class="id">{id}</span> })), next: "", total: itemIds.length };
     },
   },
+  hidden: paged(
+    "Hidden items",
+    (r, o) => skein.seen.listHidden(r, o),
+    (e) => ({ key: e.itemId, what: <span class="id">{e.itemId}</span>, at: date(e.hideTime) }),
+    { kindLabel: "Kind", timeLabel: "Hidden", empty: (id) => `${id} hides no item. Items appear here that a published event "item_hidden" names; no feed of ${id} shows them.` },
+  ),
   seen: {
     title: "Seen of the feed",
     kindLabel: "Kind",

@@ -201,6 +201,7 @@ const reasons: Record<AbsenceReason, (q: Question) => string> = {
   [AbsenceReason.REPIN_OF_MUTED]: (q) => `The pin repeats a pin of a user whom ${q.reader} mutes.`,
   [AbsenceReason.REPIN_OF_BLOCKED]: (q) => `The pin repeats a pin of a user, and a block stands between ${q.reader} and that user.`,
   [AbsenceReason.REPIN_OF_DELETED]: () => "The pin repeats a pin of a user who was deleted.",
+  [AbsenceReason.HIDDEN]: (q) => `${q.reader} hides the item.`,
   [AbsenceReason.REPIN_OF_UNAVAILABLE]: (q) => `The pin repeats a pin that is not available to ${q.reader}.`,
 };
 

@@ -16,7 +16,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file skein/v1/event.proto.
  */
 export const file_skein_v1_event: GenFile = /*@__PURE__*/
-  fileDesc("ChRza2Vpbi92MS9ldmVudC5wcm90bxIIc2tlaW4udjEiKwoFQm9hcmQSEAoIb3duZXJfaWQYASABKAkSEAoIYm9hcmRfaWQYAiABKAkiJwoDUGluEhAKCG93bmVyX2lkGAEgASgJEg4KBnBpbl9pZBgCIAEoCSJNCgpFdmVudEJhdGNoEg8KB3ZlcnNpb24YASABKA0SDQoFa2luZHMYAiABKAYSHwoGZXZlbnRzGAMgAygLMg8uc2tlaW4udjEuRXZlbnQiqgkKBUV2ZW50EhAKCGV2ZW50X2lkGAEgASgJEi8KC29jY3VycmVkX2F0GAIgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIOCgZzb3VyY2UYAyABKAkSDgoGb2Zmc2V0GAQgASgEEi8KDXVzZXJfZm9sbG93ZWQYCiABKAsyFi5za2Vpbi52MS5Vc2VyRm9sbG93ZWRIABIzCg91c2VyX3VuZm9sbG93ZWQYCyABKAsyGC5za2Vpbi52MS5Vc2VyVW5mb2xsb3dlZEgAEjEKDmJvYXJkX2ZvbGxvd2VkGAwgASgLMhcuc2tlaW4udjEuQm9hcmRGb2xsb3dlZEgAEjUKEGJvYXJkX3VuZm9sbG93ZWQYDSABKAsyGS5za2Vpbi52MS5Cb2FyZFVuZm9sbG93ZWRIABIvCg1ib2FyZF9jcmVhdGVkGA4gASgLMhYuc2tlaW4udjEuQm9hcmRDcmVhdGVkSAASLwoNYm9hcmRfZGVsZXRlZBgPIAEoCzIWLnNrZWluLnYxLkJvYXJkRGVsZXRlZEgAEisKC3Bpbl9jcmVhdGVkGBAgASgLMhQuc2tlaW4udjEuUGluQ3JlYXRlZEgAEicKCXBpbl9tb3ZlZBgRIAEoCzISLnNrZWluLnYxLlBpbk1vdmVkSAASKwoLcGluX2RlbGV0ZWQYEiABKAsyFC5za2Vpbi52MS5QaW5EZWxldGVkSAASLQoMdXNlcl9ibG9ja2VkGBMgASgLMhUuc2tlaW4udjEuVXNlckJsb2NrZWRIABIxCg51c2VyX3VuYmxvY2tlZBgUIAEoCzIXLnNrZWluLnYxLlVzZXJVbmJsb2NrZWRIABIpCgp1c2VyX211dGVkGBUgASgLMhMuc2tlaW4udjEuVXNlck11dGVkSAASLQoMdXNlcl91bm11dGVkGBYgASgLMhUuc2tlaW4udjEuVXNlclVubXV0ZWRIABItCgx1c2VyX2RlbGV0ZWQYFyABKAsyFS5za2Vpbi52MS5Vc2VyRGVsZXRlZEgAEiAKBWxpa2VkGBkgASgLMg8uc2tlaW4udjEuTGlrZWRIABIkCgd1bmxpa2VkGBogASgLMhEuc2tlaW4udjEuVW5saWtlZEgAEiIKBnBsYXllZBgbIAEoCzIQLnNrZWluLnYxLlBsYXllZEgAEiIKBnNlcnZlZBgcIAEoCzIQLnNrZWluLnYxLlNlcnZlZEgAEi0KDHNlZW5fY2xlYXJlZBgdIAEoCzIVLnNrZWluLnYxLlNlZW5DbGVhcmVkSAASKwoLaXRlbV9zY29yZWQYHiABKAsyFC5za2Vpbi52MS5JdGVtU2NvcmVkSAASMwoPYmFja2ZpbGxfY2xvc2VkGB8gASgLMhguc2tlaW4udjEuQmFja2ZpbGxDbG9zZWRIABInCglmZWVkX3JlYWQYIiABKAsyEi5za2Vpbi52MS5GZWVkUmVhZEgAEjoKE2ZvbGxvd19zZXR0aW5nc19zZXQYIyABKAsyGy5za2Vpbi52MS5Gb2xsb3dTZXR0aW5nc1NldEgAQgYKBGtpbmRKBAgYEBlKBAggECFKBAghECIiNwoMVXNlckZvbGxvd2VkEg8KB3VzZXJfaWQYASABKAkSFgoOdGFyZ2V0X3VzZXJfaWQYAiABKAkiOQoOVXNlclVuZm9sbG93ZWQSDwoHdXNlcl9pZBgBIAEoCRIWCg50YXJnZXRfdXNlcl9pZBgCIAEoCSJACg1Cb2FyZEZvbGxvd2VkEg8KB3VzZXJfaWQYASABKAkSHgoFYm9hcmQYAiABKAsyDy5za2Vpbi52MS5Cb2FyZCJCCg9Cb2FyZFVuZm9sbG93ZWQSDwoHdXNlcl9pZBgBIAEoCRIeCgVib2FyZBgCIAEoCzIPLnNrZWluLnYxLkJvYXJkIj0KDEJvYXJkQ3JlYXRlZBIeCgVib2FyZBgBIAEoCzIPLnNrZWluLnYxLkJvYXJkEg0KBXRpdGxlGAIgASgJIi4KDEJvYXJkRGVsZXRlZBIeCgVib2FyZBgBIAEoCzIPLnNrZWluLnYxLkJvYXJkIoABCgpQaW5DcmVhdGVkEhoKA3BpbhgBIAEoCzINLnNrZWluLnYxLlBpbhIQCghib2FyZF9pZBgCIAEoCRIPCgdpdGVtX2lkGAMgASgJEh8KCHJlcGluX29mGAQgASgLMg0uc2tlaW4udjEuUGluEhIKCmF0dHJpYnV0ZXMYBSABKAwiOAoIUGluTW92ZWQSGgoDcGluGAEgASgLMg0uc2tlaW4udjEuUGluEhAKCGJvYXJkX2lkGAIgASgJIigKClBpbkRlbGV0ZWQSGgoDcGluGAEgASgLMg0uc2tlaW4udjEuUGluIjYKC1VzZXJCbG9ja2VkEg8KB3VzZXJfaWQYASABKAkSFgoOdGFyZ2V0X3VzZXJfaWQYAiABKAkiOAoNVXNlclVuYmxvY2tlZBIPCgd1c2VyX2lkGAEgASgJEhYKDnRhcmdldF91c2VyX2lkGAIgASgJIl8KCVVzZXJNdXRlZBIPCgd1c2VyX2lkGAEgASgJEhYKDnRhcmdldF91c2VyX2lkGAIgASgJEikKBXVudGlsGAMgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcCI2CgtVc2VyVW5tdXRlZBIPCgd1c2VyX2lkGAEgASgJEhYKDnRhcmdldF91c2VyX2lkGAIgASgJInMKEUZvbGxvd1NldHRpbmdzU2V0Eg8KB3VzZXJfaWQYASABKAkSFgoOdGFyZ2V0X3VzZXJfaWQYAiABKAkSEwoLaGlkZV9yZXBpbnMYAyABKAgSDgoGbm90aWZ5GAQgASgIEhAKCGZhdm9yaXRlGAUgASgIIh4KC1VzZXJEZWxldGVkEg8KB3VzZXJfaWQYASABKAkiSgoIRmVlZFJlYWQSDwoHdXNlcl9pZBgBIAEoCRItCglyZWFkX3RpbWUYAiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wIikKBUxpa2VkEg8KB3VzZXJfaWQYASABKAkSDwoHaXRlbV9pZBgCIAEoCSIrCgdVbmxpa2VkEg8KB3VzZXJfaWQYASABKAkSDwoHaXRlbV9pZBgCIAEoCSIqCgZQbGF5ZWQSDwoHdXNlcl9pZBgBIAEoCRIPCgdpdGVtX2lkGAIgASgJIisKBlNlcnZlZBIPCgd1c2VyX2lkGAEgASgJEhAKCGl0ZW1faWRzGAIgAygJIh4KC1NlZW5DbGVhcmVkEg8KB3VzZXJfaWQYASABKAkiLAoKSXRlbVNjb3JlZBIPCgdpdGVtX2lkGAEgASgJEg0KBXNjb3JlGAIgASgSIiAKDkJhY2tmaWxsQ2xvc2VkEg4KBnNvdXJjZRgBIAEoCUI0WjJnaXRodWIuY29tL3NrZWluLWZlZWQvc2tlaW4vcHJvdG8vc2tlaW4vdjE7c2tlaW52MWIGcHJvdG8z", [file_google_protobuf_timestamp]);
+  fileDesc("ChRza2Vpbi92MS9ldmVudC5wcm90bxIIc2tlaW4udjEiKwoFQm9hcmQSEAoIb3duZXJfaWQYASABKAkSEAoIYm9hcmRfaWQYAiABKAkiJwoDUGluEhAKCG93bmVyX2lkGAEgASgJEg4KBnBpbl9pZBgCIAEoCSJNCgpFdmVudEJhdGNoEg8KB3ZlcnNpb24YASABKA0SDQoFa2luZHMYAiABKAYSHwoGZXZlbnRzGAMgAygLMg8uc2tlaW4udjEuRXZlbnQimgoKBUV2ZW50EhAKCGV2ZW50X2lkGAEgASgJEi8KC29jY3VycmVkX2F0GAIgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIOCgZzb3VyY2UYAyABKAkSDgoGb2Zmc2V0GAQgASgEEi8KDXVzZXJfZm9sbG93ZWQYCiABKAsyFi5za2Vpbi52MS5Vc2VyRm9sbG93ZWRIABIzCg91c2VyX3VuZm9sbG93ZWQYCyABKAsyGC5za2Vpbi52MS5Vc2VyVW5mb2xsb3dlZEgAEjEKDmJvYXJkX2ZvbGxvd2VkGAwgASgLMhcuc2tlaW4udjEuQm9hcmRGb2xsb3dlZEgAEjUKEGJvYXJkX3VuZm9sbG93ZWQYDSABKAsyGS5za2Vpbi52MS5Cb2FyZFVuZm9sbG93ZWRIABIvCg1ib2FyZF9jcmVhdGVkGA4gASgLMhYuc2tlaW4udjEuQm9hcmRDcmVhdGVkSAASLwoNYm9hcmRfZGVsZXRlZBgPIAEoCzIWLnNrZWluLnYxLkJvYXJkRGVsZXRlZEgAEisKC3Bpbl9jcmVhdGVkGBAgASgLMhQuc2tlaW4udjEuUGluQ3JlYXRlZEgAEicKCXBpbl9tb3ZlZBgRIAEoCzISLnNrZWluLnYxLlBpbk1vdmVkSAASKwoLcGluX2RlbGV0ZWQYEiABKAsyFC5za2Vpbi52MS5QaW5EZWxldGVkSAASLQoMdXNlcl9ibG9ja2VkGBMgASgLMhUuc2tlaW4udjEuVXNlckJsb2NrZWRIABIxCg51c2VyX3VuYmxvY2tlZBgUIAEoCzIXLnNrZWluLnYxLlVzZXJVbmJsb2NrZWRIABIpCgp1c2VyX211dGVkGBUgASgLMhMuc2tlaW4udjEuVXNlck11dGVkSAASLQoMdXNlcl91bm11dGVkGBYgASgLMhUuc2tlaW4udjEuVXNlclVubXV0ZWRIABItCgx1c2VyX2RlbGV0ZWQYFyABKAsyFS5za2Vpbi52MS5Vc2VyRGVsZXRlZEgAEiAKBWxpa2VkGBkgASgLMg8uc2tlaW4udjEuTGlrZWRIABIkCgd1bmxpa2VkGBogASgLMhEuc2tlaW4udjEuVW5saWtlZEgAEiIKBnBsYXllZBgbIAEoCzIQLnNrZWluLnYxLlBsYXllZEgAEiIKBnNlcnZlZBgcIAEoCzIQLnNrZWluLnYxLlNlcnZlZEgAEi0KDHNlZW5fY2xlYXJlZBgdIAEoCzIVLnNrZWluLnYxLlNlZW5DbGVhcmVkSAASKwoLaXRlbV9zY29yZWQYHiABKAsyFC5za2Vpbi52MS5JdGVtU2NvcmVkSAASMwoPYmFja2ZpbGxfY2xvc2VkGB8gASgLMhguc2tlaW4udjEuQmFja2ZpbGxDbG9zZWRIABIvCg1yZXBpbnNfaGlkZGVuGCAgASgLMhYuc2tlaW4udjEuUmVwaW5zSGlkZGVuSAASLQoMcmVwaW5zX3Nob3duGCEgASgLMhUuc2tlaW4udjEuUmVwaW5zU2hvd25IABInCglmZWVkX3JlYWQYIiABKAsyEi5za2Vpbi52MS5GZWVkUmVhZEgAEisKC2l0ZW1faGlkZGVuGCQgASgLMhQuc2tlaW4udjEuSXRlbUhpZGRlbkgAEikKCml0ZW1fc2hvd24YJSABKAsyEy5za2Vpbi52MS5JdGVtU2hvd25IAEIGCgRraW5kSgQIGBAZIjcKDFVzZXJGb2xsb3dlZBIPCgd1c2VyX2lkGAEgASgJEhYKDnRhcmdldF91c2VyX2lkGAIgASgJIjkKDlVzZXJVbmZvbGxvd2VkEg8KB3VzZXJfaWQYASABKAkSFgoOdGFyZ2V0X3VzZXJfaWQYAiABKAkiQAoNQm9hcmRGb2xsb3dlZBIPCgd1c2VyX2lkGAEgASgJEh4KBWJvYXJkGAIgASgLMg8uc2tlaW4udjEuQm9hcmQiQgoPQm9hcmRVbmZvbGxvd2VkEg8KB3VzZXJfaWQYASABKAkSHgoFYm9hcmQYAiABKAsyDy5za2Vpbi52MS5Cb2FyZCI9CgxCb2FyZENyZWF0ZWQSHgoFYm9hcmQYASABKAsyDy5za2Vpbi52MS5Cb2FyZBINCgV0aXRsZRgCIAEoCSIuCgxCb2FyZERlbGV0ZWQSHgoFYm9hcmQYASABKAsyDy5za2Vpbi52MS5Cb2FyZCKAAQoKUGluQ3JlYXRlZBIaCgNwaW4YASABKAsyDS5za2Vpbi52MS5QaW4SEAoIYm9hcmRfaWQYAiABKAkSDwoHaXRlbV9pZBgDIAEoCRIfCghyZXBpbl9vZhgEIAEoCzINLnNrZWluLnYxLlBpbhISCgphdHRyaWJ1dGVzGAUgASgMIjgKCFBpbk1vdmVkEhoKA3BpbhgBIAEoCzINLnNrZWluLnYxLlBpbhIQCghib2FyZF9pZBgCIAEoCSIoCgpQaW5EZWxldGVkEhoKA3BpbhgBIAEoCzINLnNrZWluLnYxLlBpbiI2CgtVc2VyQmxvY2tlZBIPCgd1c2VyX2lkGAEgASgJEhYKDnRhcmdldF91c2VyX2lkGAIgASgJIjgKDVVzZXJVbmJsb2NrZWQSDwoHdXNlcl9pZBgBIAEoCRIWCg50YXJnZXRfdXNlcl9pZBgCIAEoCSI0CglVc2VyTXV0ZWQSDwoHdXNlcl9pZBgBIAEoCRIWCg50YXJnZXRfdXNlcl9pZBgCIAEoCSI2CgtVc2VyVW5tdXRlZBIPCgd1c2VyX2lkGAEgASgJEhYKDnRhcmdldF91c2VyX2lkGAIgASgJIjcKDFJlcGluc0hpZGRlbhIPCgd1c2VyX2lkGAEgASgJEhYKDnRhcmdldF91c2VyX2lkGAIgASgJIjYKC1JlcGluc1Nob3duEg8KB3VzZXJfaWQYASABKAkSFgoOdGFyZ2V0X3VzZXJfaWQYAiABKAkiHgoLVXNlckRlbGV0ZWQSDwoHdXNlcl9pZBgBIAEoCSJKCghGZWVkUmVhZBIPCgd1c2VyX2lkGAEgASgJEi0KCXJlYWRfdGltZRgCIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXAiLgoKSXRlbUhpZGRlbhIPCgd1c2VyX2lkGAEgASgJEg8KB2l0ZW1faWQYAiABKAkiLQoJSXRlbVNob3duEg8KB3VzZXJfaWQYASABKAkSDwoHaXRlbV9pZBgCIAEoCSIpCgVMaWtlZBIPCgd1c2VyX2lkGAEgASgJEg8KB2l0ZW1faWQYAiABKAkiKwoHVW5saWtlZBIPCgd1c2VyX2lkGAEgASgJEg8KB2l0ZW1faWQYAiABKAkiKgoGUGxheWVkEg8KB3VzZXJfaWQYASABKAkSDwoHaXRlbV9pZBgCIAEoCSIrCgZTZXJ2ZWQSDwoHdXNlcl9pZBgBIAEoCRIQCghpdGVtX2lkcxgCIAMoCSIeCgtTZWVuQ2xlYXJlZBIPCgd1c2VyX2lkGAEgASgJIiwKCkl0ZW1TY29yZWQSDwoHaXRlbV9pZBgBIAEoCRINCgVzY29yZRgCIAEoEiIgCg5CYWNrZmlsbENsb3NlZBIOCgZzb3VyY2UYASABKAlCNFoyZ2l0aHViLmNvbS9za2Vpbi1mZWVkL3NrZWluL3Byb3RvL3NrZWluL3YxO3NrZWludjFiBnByb3RvMw", [file_google_protobuf_timestamp]);
 
 /**
  * A board: a channel, playlist or topic of one user.
@@ -246,7 +246,7 @@ export type Event = Message<"skein.v1.Event"> & {
     case: "userUnblocked";
   } | {
     /**
-     * A user hides another from the own feed, without unfollowing, for ever or until a time. May be backfilled.
+     * A user hides another from the own feed, without unfollowing. May be backfilled.
      *
      * @generated from field: skein.v1.UserMuted user_muted = 21;
      */
@@ -327,6 +327,22 @@ export type Event = Message<"skein.v1.Event"> & {
     case: "backfillClosed";
   } | {
     /**
+     * A user hides the re-pins of another from the own feed, without unfollowing. May be backfilled.
+     *
+     * @generated from field: skein.v1.RepinsHidden repins_hidden = 32;
+     */
+    value: RepinsHidden;
+    case: "repinsHidden";
+  } | {
+    /**
+     * The re-pins of another are no longer hidden.
+     *
+     * @generated from field: skein.v1.RepinsShown repins_shown = 33;
+     */
+    value: RepinsShown;
+    case: "repinsShown";
+  } | {
+    /**
      * A reader has read the feed up to a time. One that is not later than an earlier one changes nothing, so devices may send it late and
      * again.
      *
@@ -336,12 +352,20 @@ export type Event = Message<"skein.v1.Event"> & {
     case: "feedRead";
   } | {
     /**
-     * A user sets the settings of the own follow of another user, all three of them. May be backfilled.
+     * A user hides an item: feeds, counts of newer pins and watches of this user leave it out, and it counts as seen. May be backfilled.
      *
-     * @generated from field: skein.v1.FollowSettingsSet follow_settings_set = 35;
+     * @generated from field: skein.v1.ItemHidden item_hidden = 36;
      */
-    value: FollowSettingsSet;
-    case: "followSettingsSet";
+    value: ItemHidden;
+    case: "itemHidden";
+  } | {
+    /**
+     * A user no longer hides an item.
+     *
+     * @generated from field: skein.v1.ItemShown item_shown = 37;
+     */
+    value: ItemShown;
+    case: "itemShown";
   } | { case: undefined; value?: undefined };
 };
 
@@ -669,7 +693,7 @@ export const UserUnblockedSchema: GenMessage<UserUnblocked> = /*@__PURE__*/
   messageDesc(file_skein_v1_event, 14);
 
 /**
- * A mute. Of several mutes of a user the latest one says until when the user is muted.
+ * A mute.
  *
  * @generated from message skein.v1.UserMuted
  */
@@ -687,14 +711,6 @@ export type UserMuted = Message<"skein.v1.UserMuted"> & {
    * @generated from field: string target_user_id = 2;
    */
   targetUserId: string;
-
-  /**
-   * The end of the mute; absent means that it has none. Later than 1970-01-01T00:00:00Z, to the microsecond. The mute holds while the log
-   * time of an answer's position is before it. So on a log in which nothing happens the mute holds until the next event.
-   *
-   * @generated from field: google.protobuf.Timestamp until = 3;
-   */
-  until?: Timestamp | undefined;
 };
 
 /**
@@ -733,54 +749,60 @@ export const UserUnmutedSchema: GenMessage<UserUnmuted> = /*@__PURE__*/
   messageDesc(file_skein_v1_event, 16);
 
 /**
- * The settings of a follow. The latest ones hold while user_id follows target_user_id or one of its boards, and until an unfollow or a
- * block between the two. A setting that is left out is off. They are private to the follower.
+ * The hiding of what a user re-pins.
  *
- * @generated from message skein.v1.FollowSettingsSet
+ * @generated from message skein.v1.RepinsHidden
  */
-export type FollowSettingsSet = Message<"skein.v1.FollowSettingsSet"> & {
+export type RepinsHidden = Message<"skein.v1.RepinsHidden"> & {
   /**
-   * The follower, the acting user.
+   * The user who hides re-pins, the acting user.
    *
    * @generated from field: string user_id = 1;
    */
   userId: string;
 
   /**
-   * The user who is followed; not user_id.
+   * The user whose re-pins are hidden; not user_id.
    *
    * @generated from field: string target_user_id = 2;
    */
   targetUserId: string;
-
-  /**
-   * Leave the user's re-pins out of the follower's feeds.
-   *
-   * @generated from field: bool hide_repins = 3;
-   */
-  hideRepins: boolean;
-
-  /**
-   * Tell the follower of the user's new pins: they are in the feed of the bell, which leaves out re-pins (only NOTIFY).
-   *
-   * @generated from field: bool notify = 4;
-   */
-  notify: boolean;
-
-  /**
-   * The user's pins are in the feed of favorites (only FAVORITE).
-   *
-   * @generated from field: bool favorite = 5;
-   */
-  favorite: boolean;
 };
 
 /**
- * Describes the message skein.v1.FollowSettingsSet.
- * Use `create(FollowSettingsSetSchema)` to create a new message.
+ * Describes the message skein.v1.RepinsHidden.
+ * Use `create(RepinsHiddenSchema)` to create a new message.
  */
-export const FollowSettingsSetSchema: GenMessage<FollowSettingsSet> = /*@__PURE__*/
+export const RepinsHiddenSchema: GenMessage<RepinsHidden> = /*@__PURE__*/
   messageDesc(file_skein_v1_event, 17);
+
+/**
+ * The end of the hiding of what a user re-pins.
+ *
+ * @generated from message skein.v1.RepinsShown
+ */
+export type RepinsShown = Message<"skein.v1.RepinsShown"> & {
+  /**
+   * The user who hid re-pins, the acting user.
+   *
+   * @generated from field: string user_id = 1;
+   */
+  userId: string;
+
+  /**
+   * The user whose re-pins were hidden; not user_id.
+   *
+   * @generated from field: string target_user_id = 2;
+   */
+  targetUserId: string;
+};
+
+/**
+ * Describes the message skein.v1.RepinsShown.
+ * Use `create(RepinsShownSchema)` to create a new message.
+ */
+export const RepinsShownSchema: GenMessage<RepinsShown> = /*@__PURE__*/
+  messageDesc(file_skein_v1_event, 18);
 
 /**
  * The end of a user.
@@ -801,7 +823,7 @@ export type UserDeleted = Message<"skein.v1.UserDeleted"> & {
  * Use `create(UserDeletedSchema)` to create a new message.
  */
 export const UserDeletedSchema: GenMessage<UserDeleted> = /*@__PURE__*/
-  messageDesc(file_skein_v1_event, 18);
+  messageDesc(file_skein_v1_event, 19);
 
 /**
  * The read marker of a reader's feed.
@@ -830,7 +852,63 @@ export type FeedRead = Message<"skein.v1.FeedRead"> & {
  * Use `create(FeedReadSchema)` to create a new message.
  */
 export const FeedReadSchema: GenMessage<FeedRead> = /*@__PURE__*/
-  messageDesc(file_skein_v1_event, 19);
+  messageDesc(file_skein_v1_event, 20);
+
+/**
+ * The hiding of an item.
+ *
+ * @generated from message skein.v1.ItemHidden
+ */
+export type ItemHidden = Message<"skein.v1.ItemHidden"> & {
+  /**
+   * The user who hides the item, the acting user.
+   *
+   * @generated from field: string user_id = 1;
+   */
+  userId: string;
+
+  /**
+   * The item. Publish refuses a live event by which the user would hide more than 100,000 items.
+   *
+   * @generated from field: string item_id = 2;
+   */
+  itemId: string;
+};
+
+/**
+ * Describes the message skein.v1.ItemHidden.
+ * Use `create(ItemHiddenSchema)` to create a new message.
+ */
+export const ItemHiddenSchema: GenMessage<ItemHidden> = /*@__PURE__*/
+  messageDesc(file_skein_v1_event, 21);
+
+/**
+ * The end of the hiding of an item.
+ *
+ * @generated from message skein.v1.ItemShown
+ */
+export type ItemShown = Message<"skein.v1.ItemShown"> & {
+  /**
+   * The user who hid the item, the acting user.
+   *
+   * @generated from field: string user_id = 1;
+   */
+  userId: string;
+
+  /**
+   * The item.
+   *
+   * @generated from field: string item_id = 2;
+   */
+  itemId: string;
+};
+
+/**
+ * Describes the message skein.v1.ItemShown.
+ * Use `create(ItemShownSchema)` to create a new message.
+ */
+export const ItemShownSchema: GenMessage<ItemShown> = /*@__PURE__*/
+  messageDesc(file_skein_v1_event, 22);
 
 /**
  * A like.
@@ -858,7 +936,7 @@ export type Liked = Message<"skein.v1.Liked"> & {
  * Use `create(LikedSchema)` to create a new message.
  */
 export const LikedSchema: GenMessage<Liked> = /*@__PURE__*/
-  messageDesc(file_skein_v1_event, 20);
+  messageDesc(file_skein_v1_event, 23);
 
 /**
  * The end of a like.
@@ -886,7 +964,7 @@ export type Unliked = Message<"skein.v1.Unliked"> & {
  * Use `create(UnlikedSchema)` to create a new message.
  */
 export const UnlikedSchema: GenMessage<Unliked> = /*@__PURE__*/
-  messageDesc(file_skein_v1_event, 21);
+  messageDesc(file_skein_v1_event, 24);
 
 /**
  * A play: the user watched the item.
@@ -914,7 +992,7 @@ export type Played = Message<"skein.v1.Played"> & {
  * Use `create(PlayedSchema)` to create a new message.
  */
 export const PlayedSchema: GenMessage<Played> = /*@__PURE__*/
-  messageDesc(file_skein_v1_event, 22);
+  messageDesc(file_skein_v1_event, 25);
 
 /**
  * A serve: items were sent to the user, perhaps unseen.
@@ -942,7 +1020,7 @@ export type Served = Message<"skein.v1.Served"> & {
  * Use `create(ServedSchema)` to create a new message.
  */
 export const ServedSchema: GenMessage<Served> = /*@__PURE__*/
-  messageDesc(file_skein_v1_event, 23);
+  messageDesc(file_skein_v1_event, 26);
 
 /**
  * The emptying of a user's play and serve history.
@@ -963,7 +1041,7 @@ export type SeenCleared = Message<"skein.v1.SeenCleared"> & {
  * Use `create(SeenClearedSchema)` to create a new message.
  */
 export const SeenClearedSchema: GenMessage<SeenCleared> = /*@__PURE__*/
-  messageDesc(file_skein_v1_event, 24);
+  messageDesc(file_skein_v1_event, 27);
 
 /**
  * A score from the adopter's own ranker.
@@ -992,7 +1070,7 @@ export type ItemScored = Message<"skein.v1.ItemScored"> & {
  * Use `create(ItemScoredSchema)` to create a new message.
  */
 export const ItemScoredSchema: GenMessage<ItemScored> = /*@__PURE__*/
-  messageDesc(file_skein_v1_event, 25);
+  messageDesc(file_skein_v1_event, 28);
 
 /**
  * The end of an import.
@@ -1013,5 +1091,5 @@ export type BackfillClosed = Message<"skein.v1.BackfillClosed"> & {
  * Use `create(BackfillClosedSchema)` to create a new message.
  */
 export const BackfillClosedSchema: GenMessage<BackfillClosed> = /*@__PURE__*/
-  messageDesc(file_skein_v1_event, 26);
+  messageDesc(file_skein_v1_event, 29);
 

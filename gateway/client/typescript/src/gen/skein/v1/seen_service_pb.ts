@@ -4,13 +4,15 @@
 
 import type { GenFile, GenMessage, GenService } from "@bufbuild/protobuf/codegenv2";
 import { fileDesc, messageDesc, serviceDesc } from "@bufbuild/protobuf/codegenv2";
+import type { Timestamp } from "@bufbuild/protobuf/wkt";
+import { file_google_protobuf_timestamp } from "@bufbuild/protobuf/wkt";
 import type { Message } from "@bufbuild/protobuf";
 
 /**
  * Describes the file skein/v1/seen_service.proto.
  */
 export const file_skein_v1_seen_service: GenFile = /*@__PURE__*/
-  fileDesc("Chtza2Vpbi92MS9zZWVuX3NlcnZpY2UucHJvdG8SCHNrZWluLnYxIosBChFGaWx0ZXJTZWVuUmVxdWVzdBIPCgd1c2VyX2lkGAEgASgJEhAKCGl0ZW1faWRzGAIgAygJEhMKC251bWVyaWNfaWRzGAMgAygGEhUKDXdpbmRvd19tb250aHMYBCABKAUSFQoNaWdub3JlX3NlcnZlZBgFIAEoCBIQCghhdF9sZWFzdBgGIAEoCSJTChJGaWx0ZXJTZWVuUmVzcG9uc2USFgoOdW5zZWVuX2luZGV4ZXMYASADKA0SEwoLbW9udGhzX3JlYWQYAiABKAUSEAoIcG9zaXRpb24YAyABKAkiNgoRTGlzdFNlcnZlZFJlcXVlc3QSDwoHdXNlcl9pZBgBIAEoCRIQCghhdF9sZWFzdBgCIAEoCSI4ChJMaXN0U2VydmVkUmVzcG9uc2USEAoIaXRlbV9pZHMYASADKAkSEAoIcG9zaXRpb24YAiABKAkyqQEKC1NlZW5TZXJ2aWNlEkwKCkZpbHRlclNlZW4SGy5za2Vpbi52MS5GaWx0ZXJTZWVuUmVxdWVzdBocLnNrZWluLnYxLkZpbHRlclNlZW5SZXNwb25zZSIDkAIBEkwKCkxpc3RTZXJ2ZWQSGy5za2Vpbi52MS5MaXN0U2VydmVkUmVxdWVzdBocLnNrZWluLnYxLkxpc3RTZXJ2ZWRSZXNwb25zZSIDkAIBQjRaMmdpdGh1Yi5jb20vc2tlaW4tZmVlZC9za2Vpbi9wcm90by9za2Vpbi92MTtza2VpbnYxYgZwcm90bzM");
+  fileDesc("Chtza2Vpbi92MS9zZWVuX3NlcnZpY2UucHJvdG8SCHNrZWluLnYxIosBChFGaWx0ZXJTZWVuUmVxdWVzdBIPCgd1c2VyX2lkGAEgASgJEhAKCGl0ZW1faWRzGAIgAygJEhMKC251bWVyaWNfaWRzGAMgAygGEhUKDXdpbmRvd19tb250aHMYBCABKAUSFQoNaWdub3JlX3NlcnZlZBgFIAEoCBIQCghhdF9sZWFzdBgGIAEoCSJTChJGaWx0ZXJTZWVuUmVzcG9uc2USFgoOdW5zZWVuX2luZGV4ZXMYASADKA0SEwoLbW9udGhzX3JlYWQYAiABKAUSEAoIcG9zaXRpb24YAyABKAkiNgoRTGlzdFNlcnZlZFJlcXVlc3QSDwoHdXNlcl9pZBgBIAEoCRIQCghhdF9sZWFzdBgCIAEoCSI4ChJMaXN0U2VydmVkUmVzcG9uc2USEAoIaXRlbV9pZHMYASADKAkSEAoIcG9zaXRpb24YAiABKAkiXQoRTGlzdEhpZGRlblJlcXVlc3QSDwoHdXNlcl9pZBgBIAEoCRIRCglwYWdlX3NpemUYAiABKAUSEgoKcGFnZV90b2tlbhgDIAEoCRIQCghhdF9sZWFzdBgEIAEoCSJ7ChJMaXN0SGlkZGVuUmVzcG9uc2USJgoHZW50cmllcxgBIAMoCzIVLnNrZWluLnYxLkhpZGRlbkVudHJ5EhcKD25leHRfcGFnZV90b2tlbhgCIAEoCRISCgp0b3RhbF9zaXplGAMgASgNEhAKCHBvc2l0aW9uGAQgASgJIk0KC0hpZGRlbkVudHJ5Eg8KB2l0ZW1faWQYASABKAkSLQoJaGlkZV90aW1lGAIgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcDL3AQoLU2VlblNlcnZpY2USTAoKRmlsdGVyU2VlbhIbLnNrZWluLnYxLkZpbHRlclNlZW5SZXF1ZXN0Ghwuc2tlaW4udjEuRmlsdGVyU2VlblJlc3BvbnNlIgOQAgESTAoKTGlzdFNlcnZlZBIbLnNrZWluLnYxLkxpc3RTZXJ2ZWRSZXF1ZXN0Ghwuc2tlaW4udjEuTGlzdFNlcnZlZFJlc3BvbnNlIgOQAgESTAoKTGlzdEhpZGRlbhIbLnNrZWluLnYxLkxpc3RIaWRkZW5SZXF1ZXN0Ghwuc2tlaW4udjEuTGlzdEhpZGRlblJlc3BvbnNlIgOQAgFCNFoyZ2l0aHViLmNvbS9za2Vpbi1mZWVkL3NrZWluL3Byb3RvL3NrZWluL3YxO3NrZWludjFiBnByb3RvMw", [file_google_protobuf_timestamp]);
 
 /**
  * A call of FilterSeen. At most one of item_ids and numeric_ids is given.
@@ -161,6 +163,118 @@ export const ListServedResponseSchema: GenMessage<ListServedResponse> = /*@__PUR
   messageDesc(file_skein_v1_seen_service, 3);
 
 /**
+ * A call of ListHidden.
+ *
+ * @generated from message skein.v1.ListHiddenRequest
+ */
+export type ListHiddenRequest = Message<"skein.v1.ListHiddenRequest"> & {
+  /**
+   * The user. 1 to 128 bytes.
+   *
+   * @generated from field: string user_id = 1;
+   */
+  userId: string;
+
+  /**
+   * Entries a page: 0 for 50, coerced to at most 1000.
+   *
+   * @generated from field: int32 page_size = 2;
+   */
+  pageSize: number;
+
+  /**
+   * The next_page_token of the page before; empty means the first page.
+   *
+   * @generated from field: string page_token = 3;
+   */
+  pageToken: string;
+
+  /**
+   * A position that the answer must contain; empty means any.
+   *
+   * @generated from field: string at_least = 4;
+   */
+  atLeast: string;
+};
+
+/**
+ * Describes the message skein.v1.ListHiddenRequest.
+ * Use `create(ListHiddenRequestSchema)` to create a new message.
+ */
+export const ListHiddenRequestSchema: GenMessage<ListHiddenRequest> = /*@__PURE__*/
+  messageDesc(file_skein_v1_seen_service, 4);
+
+/**
+ * A page of ListHidden.
+ *
+ * @generated from message skein.v1.ListHiddenResponse
+ */
+export type ListHiddenResponse = Message<"skein.v1.ListHiddenResponse"> & {
+  /**
+   * The hidden items, newest first.
+   *
+   * @generated from field: repeated skein.v1.HiddenEntry entries = 1;
+   */
+  entries: HiddenEntry[];
+
+  /**
+   * Where the next page begins; empty at the end of the list, and only there.
+   *
+   * @generated from field: string next_page_token = 2;
+   */
+  nextPageToken: string;
+
+  /**
+   * The length of the whole list at this position.
+   *
+   * @generated from field: uint32 total_size = 3;
+   */
+  totalSize: number;
+
+  /**
+   * The position that was read.
+   *
+   * @generated from field: string position = 4;
+   */
+  position: string;
+};
+
+/**
+ * Describes the message skein.v1.ListHiddenResponse.
+ * Use `create(ListHiddenResponseSchema)` to create a new message.
+ */
+export const ListHiddenResponseSchema: GenMessage<ListHiddenResponse> = /*@__PURE__*/
+  messageDesc(file_skein_v1_seen_service, 5);
+
+/**
+ * One item that a user hides.
+ *
+ * @generated from message skein.v1.HiddenEntry
+ */
+export type HiddenEntry = Message<"skein.v1.HiddenEntry"> & {
+  /**
+   * The item.
+   *
+   * @generated from field: string item_id = 1;
+   */
+  itemId: string;
+
+  /**
+   * Since when the user hides it.
+   *
+   * @generated from field: google.protobuf.Timestamp hide_time = 2;
+   */
+  hideTime?: Timestamp | undefined;
+};
+
+/**
+ * Describes the message skein.v1.HiddenEntry.
+ * Use `create(HiddenEntrySchema)` to create a new message.
+ */
+export const HiddenEntrySchema: GenMessage<HiddenEntry> = /*@__PURE__*/
+  messageDesc(file_skein_v1_seen_service, 6);
+
+/**
  * Answers what a user has already seen. Reads carry at_least and answers carry the position they were read at, as in
  * GraphService.
  *
@@ -169,7 +283,7 @@ export const ListServedResponseSchema: GenMessage<ListServedResponse> = /*@__PUR
 export const SeenService: GenService<{
   /**
    * FilterSeen picks from candidate items those that the user has not seen: neither played within the window nor
-   * among the last served. It never lets a seen item through; at most one unseen candidate in a thousand is
+   * among the last served, nor hidden by the user. It never lets a seen item through; at most one unseen candidate in a thousand is
    * taken for seen over the default window.
    *
    * @generated from rpc skein.v1.SeenService.FilterSeen
@@ -188,6 +302,16 @@ export const SeenService: GenService<{
     methodKind: "unary";
     input: typeof ListServedRequestSchema;
     output: typeof ListServedResponseSchema;
+  },
+  /**
+   * ListHidden lists the items that a user hides, newest first; equal times by id.
+   *
+   * @generated from rpc skein.v1.SeenService.ListHidden
+   */
+  listHidden: {
+    methodKind: "unary";
+    input: typeof ListHiddenRequestSchema;
+    output: typeof ListHiddenResponseSchema;
   },
 }> = /*@__PURE__*/
   serviceDesc(file_skein_v1_seen_service, 0);
