@@ -173,6 +173,8 @@ test("each reads every list of the API to its end", async () => {
       event("pinCreated", { pin: { ownerId: id, pinId: id } }),
       event("reacted", { userId: "lists", itemId: id }),
       event("reacted", { userId: id, itemId: "shared" }),
+      event("liked", { userId: "lists", itemId: id }),
+      event("itemHidden", { userId: "hides", itemId: id }),
       follow("lists", id),
       follow(id, "lists"),
       follow(id, "shared"),
@@ -200,6 +202,8 @@ test("each reads every list of the API to its end", async () => {
     ListPins: { target: { case: "ownerId", value: "lists" } },
     ListReactions: user,
     ListReactors: { itemId: "shared", viewerId: "lists" },
+    ListLikes: user,
+    ListHidden: { userId: "hides" },
     ListTrending: { scope: { case: "ownerId", value: "lists" } },
     ListOperations: {},
   };
