@@ -15,7 +15,7 @@ import (
 // TestFormerKindsAreReadAsTheirReplacements: an envelope that a version with repins_hidden and repins_shown has written is read as
 // follow_settings_set, live events and backfills.
 func TestFormerKindsAreReadAsTheirReplacements(t *testing.T) {
-	data, err := hex.DecodeString(golden(t, "envelope-former-kinds.hex"))
+	data, err := hex.DecodeString(readGolden(t, "envelope-former-kinds.hex"))
 	if err != nil {
 		t.Fatal(err)
 	}

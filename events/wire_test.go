@@ -133,7 +133,7 @@ func (s messageSpeller) spellField(f protoreflect.FieldDescriptor, v protoreflec
 	case protoreflect.Uint32Kind, protoreflect.Uint64Kind:
 		return [][]byte{withTag(protowire.VarintType, s.varint(v.Uint()))}
 	case protoreflect.BoolKind:
-		return [][]byte{one(protowire.VarintType, s.varint(protowire.EncodeBool(v.Bool())))}
+		return [][]byte{withTag(protowire.VarintType, s.varint(protowire.EncodeBool(v.Bool())))}
 	default:
 		return [][]byte{withTag(protowire.VarintType, s.varint(uint64(v.Int())))}
 	}

@@ -145,7 +145,7 @@ func TestGoldenFilesAreStillRead(t *testing.T) {
 // TestFormerKindsAreReadFromOldArchives: an archive of a version that had repins_hidden and repins_shown, and mutes without an end, is read
 // as follow_settings_set and mutes that do not end.
 func TestFormerKindsAreReadFromOldArchives(t *testing.T) {
-	b := newMemory()
+	b := newMemoryBucket()
 	files, err := filepath.Glob("testdata/golden/archive-v1-former-kinds/*.hex")
 	if err != nil || len(files) != 3 {
 		t.Fatal(files, err)
@@ -153,7 +153,7 @@ func TestFormerKindsAreReadFromOldArchives(t *testing.T) {
 	for _, file := range files {
 		b.objects[objectPrefix+strings.TrimSuffix(filepath.Base(file), ".hex")] = readHex(t, file)
 	}
-	got, err := readAll(open(t, b), events.Cursor{Log: testLog}, events.AllKinds, 1)
+	got, err := readAll(mustOpen(t, b), events.Cursor{Log: testLog}, events.AllKinds, 1)
 	if err != nil || len(got) != 1 {
 		t.Fatal(got, err)
 	}
@@ -186,7 +186,7 @@ func TestFormerKindsAreReadFromOldArchives(t *testing.T) {
 
 // TestMutesKeepTheirEnds: the archive keeps when a mute ends, and that another one does not, beside each other.
 func TestMutesKeepTheirEnds(t *testing.T) {
-	env := everyKindOf(events.Kinds(events.UserMuted, events.FollowSettingsSet))
+	env := newEnvelopeOfKinds(events.Kinds(events.UserMuted, events.FollowSettingsSet))
 	for i := range env.Events {
 		ev := &env.Events[i]
 		switch {
@@ -196,7 +196,7 @@ func TestMutesKeepTheirEnds(t *testing.T) {
 			ev.Until = ev.Time - 5 // it had ended before it began
 		}
 	}
-	got, err := readAll(open(t, writeArchive(t, env)), events.Cursor{Log: testLog}, events.AllKinds, 1)
+	got, err := readAll(mustOpen(t, writeArchive(t, env)), events.Cursor{Log: testLog}, events.AllKinds, 1)
 	if err != nil || len(got) != 1 {
 		t.Fatal(got, err)
 	}

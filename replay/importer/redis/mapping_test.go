@@ -80,8 +80,8 @@ func TestReactionsHaveTheKindOfTheKey(t *testing.T) {
 	} {
 		t.Run(c.key, func(t *testing.T) {
 			var said captured
-			r := m.rule(c.key, &said)
-			got, err := r.read(said, "bob", "", 1000)
+			r := m.findRule(c.key, &said)
+			got, err := r.factOfElement(said, "bob", "", 1000)
 			if c.expectedError != "" {
 				if err == nil || !strings.Contains(err.Error(), c.expectedError) {
 					t.Errorf("expected an error with %q, got %v", c.expectedError, err)
@@ -92,7 +92,7 @@ func TestReactionsHaveTheKindOfTheKey(t *testing.T) {
 			if diff := cmp.Diff(expected, got, cmp.AllowUnexported(fact{})); err != nil || diff != "" {
 				t.Errorf("%v (-expected +got):\n%s", err, diff)
 			}
-			back, err := decodeFact(got.append(nil))
+			back, err := decodeFact(got.appendTo(nil))
 			if diff := cmp.Diff(expected, back, cmp.AllowUnexported(fact{})); err != nil || diff != "" {
 				t.Errorf("read back: %v (-expected +got):\n%s", err, diff)
 			}

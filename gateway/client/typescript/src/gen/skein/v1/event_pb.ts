@@ -16,7 +16,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file skein/v1/event.proto.
  */
 export const file_skein_v1_event: GenFile = /*@__PURE__*/
-  fileDesc("ChRza2Vpbi92MS9ldmVudC5wcm90bxIIc2tlaW4udjEiKwoFQm9hcmQSEAoIb3duZXJfaWQYASABKAkSEAoIYm9hcmRfaWQYAiABKAkiJwoDUGluEhAKCG93bmVyX2lkGAEgASgJEg4KBnBpbl9pZBgCIAEoCSJNCgpFdmVudEJhdGNoEg8KB3ZlcnNpb24YASABKA0SDQoFa2luZHMYAiABKAYSHwoGZXZlbnRzGAMgAygLMg8uc2tlaW4udjEuRXZlbnQimgoKBUV2ZW50EhAKCGV2ZW50X2lkGAEgASgJEi8KC29jY3VycmVkX2F0GAIgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIOCgZzb3VyY2UYAyABKAkSDgoGb2Zmc2V0GAQgASgEEi8KDXVzZXJfZm9sbG93ZWQYCiABKAsyFi5za2Vpbi52MS5Vc2VyRm9sbG93ZWRIABIzCg91c2VyX3VuZm9sbG93ZWQYCyABKAsyGC5za2Vpbi52MS5Vc2VyVW5mb2xsb3dlZEgAEjEKDmJvYXJkX2ZvbGxvd2VkGAwgASgLMhcuc2tlaW4udjEuQm9hcmRGb2xsb3dlZEgAEjUKEGJvYXJkX3VuZm9sbG93ZWQYDSABKAsyGS5za2Vpbi52MS5Cb2FyZFVuZm9sbG93ZWRIABIvCg1ib2FyZF9jcmVhdGVkGA4gASgLMhYuc2tlaW4udjEuQm9hcmRDcmVhdGVkSAASLwoNYm9hcmRfZGVsZXRlZBgPIAEoCzIWLnNrZWluLnYxLkJvYXJkRGVsZXRlZEgAEisKC3Bpbl9jcmVhdGVkGBAgASgLMhQuc2tlaW4udjEuUGluQ3JlYXRlZEgAEicKCXBpbl9tb3ZlZBgRIAEoCzISLnNrZWluLnYxLlBpbk1vdmVkSAASKwoLcGluX2RlbGV0ZWQYEiABKAsyFC5za2Vpbi52MS5QaW5EZWxldGVkSAASLQoMdXNlcl9ibG9ja2VkGBMgASgLMhUuc2tlaW4udjEuVXNlckJsb2NrZWRIABIxCg51c2VyX3VuYmxvY2tlZBgUIAEoCzIXLnNrZWluLnYxLlVzZXJVbmJsb2NrZWRIABIpCgp1c2VyX211dGVkGBUgASgLMhMuc2tlaW4udjEuVXNlck11dGVkSAASLQoMdXNlcl91bm11dGVkGBYgASgLMhUuc2tlaW4udjEuVXNlclVubXV0ZWRIABItCgx1c2VyX2RlbGV0ZWQYFyABKAsyFS5za2Vpbi52MS5Vc2VyRGVsZXRlZEgAEiAKBWxpa2VkGBkgASgLMg8uc2tlaW4udjEuTGlrZWRIABIkCgd1bmxpa2VkGBogASgLMhEuc2tlaW4udjEuVW5saWtlZEgAEiIKBnBsYXllZBgbIAEoCzIQLnNrZWluLnYxLlBsYXllZEgAEiIKBnNlcnZlZBgcIAEoCzIQLnNrZWluLnYxLlNlcnZlZEgAEi0KDHNlZW5fY2xlYXJlZBgdIAEoCzIVLnNrZWluLnYxLlNlZW5DbGVhcmVkSAASKwoLaXRlbV9zY29yZWQYHiABKAsyFC5za2Vpbi52MS5JdGVtU2NvcmVkSAASMwoPYmFja2ZpbGxfY2xvc2VkGB8gASgLMhguc2tlaW4udjEuQmFja2ZpbGxDbG9zZWRIABIvCg1yZXBpbnNfaGlkZGVuGCAgASgLMhYuc2tlaW4udjEuUmVwaW5zSGlkZGVuSAASLQoMcmVwaW5zX3Nob3duGCEgASgLMhUuc2tlaW4udjEuUmVwaW5zU2hvd25IABInCglmZWVkX3JlYWQYIiABKAsyEi5za2Vpbi52MS5GZWVkUmVhZEgAEisKC2l0ZW1faGlkZGVuGCQgASgLMhQuc2tlaW4udjEuSXRlbUhpZGRlbkgAEikKCml0ZW1fc2hvd24YJSABKAsyEy5za2Vpbi52MS5JdGVtU2hvd25IAEIGCgRraW5kSgQIGBAZIjcKDFVzZXJGb2xsb3dlZBIPCgd1c2VyX2lkGAEgASgJEhYKDnRhcmdldF91c2VyX2lkGAIgASgJIjkKDlVzZXJVbmZvbGxvd2VkEg8KB3VzZXJfaWQYASABKAkSFgoOdGFyZ2V0X3VzZXJfaWQYAiABKAkiQAoNQm9hcmRGb2xsb3dlZBIPCgd1c2VyX2lkGAEgASgJEh4KBWJvYXJkGAIgASgLMg8uc2tlaW4udjEuQm9hcmQiQgoPQm9hcmRVbmZvbGxvd2VkEg8KB3VzZXJfaWQYASABKAkSHgoFYm9hcmQYAiABKAsyDy5za2Vpbi52MS5Cb2FyZCI9CgxCb2FyZENyZWF0ZWQSHgoFYm9hcmQYASABKAsyDy5za2Vpbi52MS5Cb2FyZBINCgV0aXRsZRgCIAEoCSIuCgxCb2FyZERlbGV0ZWQSHgoFYm9hcmQYASABKAsyDy5za2Vpbi52MS5Cb2FyZCKAAQoKUGluQ3JlYXRlZBIaCgNwaW4YASABKAsyDS5za2Vpbi52MS5QaW4SEAoIYm9hcmRfaWQYAiABKAkSDwoHaXRlbV9pZBgDIAEoCRIfCghyZXBpbl9vZhgEIAEoCzINLnNrZWluLnYxLlBpbhISCgphdHRyaWJ1dGVzGAUgASgMIjgKCFBpbk1vdmVkEhoKA3BpbhgBIAEoCzINLnNrZWluLnYxLlBpbhIQCghib2FyZF9pZBgCIAEoCSIoCgpQaW5EZWxldGVkEhoKA3BpbhgBIAEoCzINLnNrZWluLnYxLlBpbiI2CgtVc2VyQmxvY2tlZBIPCgd1c2VyX2lkGAEgASgJEhYKDnRhcmdldF91c2VyX2lkGAIgASgJIjgKDVVzZXJVbmJsb2NrZWQSDwoHdXNlcl9pZBgBIAEoCRIWCg50YXJnZXRfdXNlcl9pZBgCIAEoCSI0CglVc2VyTXV0ZWQSDwoHdXNlcl9pZBgBIAEoCRIWCg50YXJnZXRfdXNlcl9pZBgCIAEoCSI2CgtVc2VyVW5tdXRlZBIPCgd1c2VyX2lkGAEgASgJEhYKDnRhcmdldF91c2VyX2lkGAIgASgJIjcKDFJlcGluc0hpZGRlbhIPCgd1c2VyX2lkGAEgASgJEhYKDnRhcmdldF91c2VyX2lkGAIgASgJIjYKC1JlcGluc1Nob3duEg8KB3VzZXJfaWQYASABKAkSFgoOdGFyZ2V0X3VzZXJfaWQYAiABKAkiHgoLVXNlckRlbGV0ZWQSDwoHdXNlcl9pZBgBIAEoCSJKCghGZWVkUmVhZBIPCgd1c2VyX2lkGAEgASgJEi0KCXJlYWRfdGltZRgCIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXAiLgoKSXRlbUhpZGRlbhIPCgd1c2VyX2lkGAEgASgJEg8KB2l0ZW1faWQYAiABKAkiLQoJSXRlbVNob3duEg8KB3VzZXJfaWQYASABKAkSDwoHaXRlbV9pZBgCIAEoCSIpCgVMaWtlZBIPCgd1c2VyX2lkGAEgASgJEg8KB2l0ZW1faWQYAiABKAkiKwoHVW5saWtlZBIPCgd1c2VyX2lkGAEgASgJEg8KB2l0ZW1faWQYAiABKAkiKgoGUGxheWVkEg8KB3VzZXJfaWQYASABKAkSDwoHaXRlbV9pZBgCIAEoCSIrCgZTZXJ2ZWQSDwoHdXNlcl9pZBgBIAEoCRIQCghpdGVtX2lkcxgCIAMoCSIeCgtTZWVuQ2xlYXJlZBIPCgd1c2VyX2lkGAEgASgJIiwKCkl0ZW1TY29yZWQSDwoHaXRlbV9pZBgBIAEoCRINCgVzY29yZRgCIAEoEiIgCg5CYWNrZmlsbENsb3NlZBIOCgZzb3VyY2UYASABKAlCNFoyZ2l0aHViLmNvbS9za2Vpbi1mZWVkL3NrZWluL3Byb3RvL3NrZWluL3YxO3NrZWludjFiBnByb3RvMw", [file_google_protobuf_timestamp]);
+  fileDesc("ChRza2Vpbi92MS9ldmVudC5wcm90bxIIc2tlaW4udjEiKwoFQm9hcmQSEAoIb3duZXJfaWQYASABKAkSEAoIYm9hcmRfaWQYAiABKAkiJwoDUGluEhAKCG93bmVyX2lkGAEgASgJEg4KBnBpbl9pZBgCIAEoCSJNCgpFdmVudEJhdGNoEg8KB3ZlcnNpb24YASABKA0SDQoFa2luZHMYAiABKAYSHwoGZXZlbnRzGAMgAygLMg8uc2tlaW4udjEuRXZlbnQiigoKBUV2ZW50EhAKCGV2ZW50X2lkGAEgASgJEi8KC29jY3VycmVkX2F0GAIgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIOCgZzb3VyY2UYAyABKAkSDgoGb2Zmc2V0GAQgASgEEi8KDXVzZXJfZm9sbG93ZWQYCiABKAsyFi5za2Vpbi52MS5Vc2VyRm9sbG93ZWRIABIzCg91c2VyX3VuZm9sbG93ZWQYCyABKAsyGC5za2Vpbi52MS5Vc2VyVW5mb2xsb3dlZEgAEjEKDmJvYXJkX2ZvbGxvd2VkGAwgASgLMhcuc2tlaW4udjEuQm9hcmRGb2xsb3dlZEgAEjUKEGJvYXJkX3VuZm9sbG93ZWQYDSABKAsyGS5za2Vpbi52MS5Cb2FyZFVuZm9sbG93ZWRIABIvCg1ib2FyZF9jcmVhdGVkGA4gASgLMhYuc2tlaW4udjEuQm9hcmRDcmVhdGVkSAASLwoNYm9hcmRfZGVsZXRlZBgPIAEoCzIWLnNrZWluLnYxLkJvYXJkRGVsZXRlZEgAEisKC3Bpbl9jcmVhdGVkGBAgASgLMhQuc2tlaW4udjEuUGluQ3JlYXRlZEgAEicKCXBpbl9tb3ZlZBgRIAEoCzISLnNrZWluLnYxLlBpbk1vdmVkSAASKwoLcGluX2RlbGV0ZWQYEiABKAsyFC5za2Vpbi52MS5QaW5EZWxldGVkSAASLQoMdXNlcl9ibG9ja2VkGBMgASgLMhUuc2tlaW4udjEuVXNlckJsb2NrZWRIABIxCg51c2VyX3VuYmxvY2tlZBgUIAEoCzIXLnNrZWluLnYxLlVzZXJVbmJsb2NrZWRIABIpCgp1c2VyX211dGVkGBUgASgLMhMuc2tlaW4udjEuVXNlck11dGVkSAASLQoMdXNlcl91bm11dGVkGBYgASgLMhUuc2tlaW4udjEuVXNlclVubXV0ZWRIABItCgx1c2VyX2RlbGV0ZWQYFyABKAsyFS5za2Vpbi52MS5Vc2VyRGVsZXRlZEgAEiQKB3JlYWN0ZWQYGSABKAsyES5za2Vpbi52MS5SZWFjdGVkSAASKAoJdW5yZWFjdGVkGBogASgLMhMuc2tlaW4udjEuVW5yZWFjdGVkSAASIgoGcGxheWVkGBsgASgLMhAuc2tlaW4udjEuUGxheWVkSAASIgoGc2VydmVkGBwgASgLMhAuc2tlaW4udjEuU2VydmVkSAASLQoMc2Vlbl9jbGVhcmVkGB0gASgLMhUuc2tlaW4udjEuU2VlbkNsZWFyZWRIABIrCgtpdGVtX3Njb3JlZBgeIAEoCzIULnNrZWluLnYxLkl0ZW1TY29yZWRIABIzCg9iYWNrZmlsbF9jbG9zZWQYHyABKAsyGC5za2Vpbi52MS5CYWNrZmlsbENsb3NlZEgAEicKCWZlZWRfcmVhZBgiIAEoCzISLnNrZWluLnYxLkZlZWRSZWFkSAASOgoTZm9sbG93X3NldHRpbmdzX3NldBgjIAEoCzIbLnNrZWluLnYxLkZvbGxvd1NldHRpbmdzU2V0SAASKwoLaXRlbV9oaWRkZW4YJCABKAsyFC5za2Vpbi52MS5JdGVtSGlkZGVuSAASKQoKaXRlbV9zaG93bhglIAEoCzITLnNrZWluLnYxLkl0ZW1TaG93bkgAQgYKBGtpbmRKBAgYEBlKBAggECFKBAghECIiNwoMVXNlckZvbGxvd2VkEg8KB3VzZXJfaWQYASABKAkSFgoOdGFyZ2V0X3VzZXJfaWQYAiABKAkiOQoOVXNlclVuZm9sbG93ZWQSDwoHdXNlcl9pZBgBIAEoCRIWCg50YXJnZXRfdXNlcl9pZBgCIAEoCSJACg1Cb2FyZEZvbGxvd2VkEg8KB3VzZXJfaWQYASABKAkSHgoFYm9hcmQYAiABKAsyDy5za2Vpbi52MS5Cb2FyZCJCCg9Cb2FyZFVuZm9sbG93ZWQSDwoHdXNlcl9pZBgBIAEoCRIeCgVib2FyZBgCIAEoCzIPLnNrZWluLnYxLkJvYXJkIj0KDEJvYXJkQ3JlYXRlZBIeCgVib2FyZBgBIAEoCzIPLnNrZWluLnYxLkJvYXJkEg0KBXRpdGxlGAIgASgJIi4KDEJvYXJkRGVsZXRlZBIeCgVib2FyZBgBIAEoCzIPLnNrZWluLnYxLkJvYXJkIoABCgpQaW5DcmVhdGVkEhoKA3BpbhgBIAEoCzINLnNrZWluLnYxLlBpbhIQCghib2FyZF9pZBgCIAEoCRIPCgdpdGVtX2lkGAMgASgJEh8KCHJlcGluX29mGAQgASgLMg0uc2tlaW4udjEuUGluEhIKCmF0dHJpYnV0ZXMYBSABKAwiOAoIUGluTW92ZWQSGgoDcGluGAEgASgLMg0uc2tlaW4udjEuUGluEhAKCGJvYXJkX2lkGAIgASgJIigKClBpbkRlbGV0ZWQSGgoDcGluGAEgASgLMg0uc2tlaW4udjEuUGluIjYKC1VzZXJCbG9ja2VkEg8KB3VzZXJfaWQYASABKAkSFgoOdGFyZ2V0X3VzZXJfaWQYAiABKAkiOAoNVXNlclVuYmxvY2tlZBIPCgd1c2VyX2lkGAEgASgJEhYKDnRhcmdldF91c2VyX2lkGAIgASgJIl8KCVVzZXJNdXRlZBIPCgd1c2VyX2lkGAEgASgJEhYKDnRhcmdldF91c2VyX2lkGAIgASgJEikKBXVudGlsGAMgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcCI2CgtVc2VyVW5tdXRlZBIPCgd1c2VyX2lkGAEgASgJEhYKDnRhcmdldF91c2VyX2lkGAIgASgJInMKEUZvbGxvd1NldHRpbmdzU2V0Eg8KB3VzZXJfaWQYASABKAkSFgoOdGFyZ2V0X3VzZXJfaWQYAiABKAkSEwoLaGlkZV9yZXBpbnMYAyABKAgSDgoGbm90aWZ5GAQgASgIEhAKCGZhdm9yaXRlGAUgASgIIh4KC1VzZXJEZWxldGVkEg8KB3VzZXJfaWQYASABKAkiSgoIRmVlZFJlYWQSDwoHdXNlcl9pZBgBIAEoCRItCglyZWFkX3RpbWUYAiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wIi4KCkl0ZW1IaWRkZW4SDwoHdXNlcl9pZBgBIAEoCRIPCgdpdGVtX2lkGAIgASgJIi0KCUl0ZW1TaG93bhIPCgd1c2VyX2lkGAEgASgJEg8KB2l0ZW1faWQYAiABKAkiVQoHUmVhY3RlZBIPCgd1c2VyX2lkGAEgASgJEg8KB2l0ZW1faWQYAiABKAkSDAoEa2luZBgDIAEoCRIaCgNwaW4YBCABKAsyDS5za2Vpbi52MS5QaW4iVwoJVW5yZWFjdGVkEg8KB3VzZXJfaWQYASABKAkSDwoHaXRlbV9pZBgCIAEoCRIMCgRraW5kGAMgASgJEhoKA3BpbhgEIAEoCzINLnNrZWluLnYxLlBpbiIqCgZQbGF5ZWQSDwoHdXNlcl9pZBgBIAEoCRIPCgdpdGVtX2lkGAIgASgJIisKBlNlcnZlZBIPCgd1c2VyX2lkGAEgASgJEhAKCGl0ZW1faWRzGAIgAygJIh4KC1NlZW5DbGVhcmVkEg8KB3VzZXJfaWQYASABKAkiLAoKSXRlbVNjb3JlZBIPCgdpdGVtX2lkGAEgASgJEg0KBXNjb3JlGAIgASgSIiAKDkJhY2tmaWxsQ2xvc2VkEg4KBnNvdXJjZRgBIAEoCUI0WjJnaXRodWIuY29tL3NrZWluLWZlZWQvc2tlaW4vcHJvdG8vc2tlaW4vdjE7c2tlaW52MWIGcHJvdG8z", [file_google_protobuf_timestamp]);
 
 /**
  * A board: a channel, playlist or topic of one user.
@@ -246,7 +246,7 @@ export type Event = Message<"skein.v1.Event"> & {
     case: "userUnblocked";
   } | {
     /**
-     * A user hides another from the own feed, without unfollowing. May be backfilled.
+     * A user hides another from the own feed, without unfollowing, for ever or until a time. May be backfilled.
      *
      * @generated from field: skein.v1.UserMuted user_muted = 21;
      */
@@ -262,7 +262,7 @@ export type Event = Message<"skein.v1.Event"> & {
     case: "userUnmuted";
   } | {
     /**
-     * A user is gone: every relation, like, board, pin and seen entry of or towards the user ends, and later
+     * A user is gone: every relation, reaction, board, pin and seen entry of or towards the user ends, and later
      * backfills cannot bring them back. A later live fact starts afresh.
      *
      * @generated from field: skein.v1.UserDeleted user_deleted = 23;
@@ -271,20 +271,20 @@ export type Event = Message<"skein.v1.Event"> & {
     case: "userDeleted";
   } | {
     /**
-     * A user likes an item. May be backfilled.
+     * A user reacts to an item, for example with a like or a bookmark. May be backfilled.
      *
-     * @generated from field: skein.v1.Liked liked = 25;
+     * @generated from field: skein.v1.Reacted reacted = 25;
      */
-    value: Liked;
-    case: "liked";
+    value: Reacted;
+    case: "reacted";
   } | {
     /**
-     * A user no longer likes an item.
+     * A reaction ends.
      *
-     * @generated from field: skein.v1.Unliked unliked = 26;
+     * @generated from field: skein.v1.Unreacted unreacted = 26;
      */
-    value: Unliked;
-    case: "unliked";
+    value: Unreacted;
+    case: "unreacted";
   } | {
     /**
      * A user watched an item. May be backfilled.
@@ -327,22 +327,6 @@ export type Event = Message<"skein.v1.Event"> & {
     case: "backfillClosed";
   } | {
     /**
-     * A user hides the re-pins of another from the own feed, without unfollowing. May be backfilled.
-     *
-     * @generated from field: skein.v1.RepinsHidden repins_hidden = 32;
-     */
-    value: RepinsHidden;
-    case: "repinsHidden";
-  } | {
-    /**
-     * The re-pins of another are no longer hidden.
-     *
-     * @generated from field: skein.v1.RepinsShown repins_shown = 33;
-     */
-    value: RepinsShown;
-    case: "repinsShown";
-  } | {
-    /**
      * A reader has read the feed up to a time. One that is not later than an earlier one changes nothing, so devices may send it late and
      * again.
      *
@@ -350,6 +334,14 @@ export type Event = Message<"skein.v1.Event"> & {
      */
     value: FeedRead;
     case: "feedRead";
+  } | {
+    /**
+     * A user sets the settings of the own follow of another user, all three of them. May be backfilled.
+     *
+     * @generated from field: skein.v1.FollowSettingsSet follow_settings_set = 35;
+     */
+    value: FollowSettingsSet;
+    case: "followSettingsSet";
   } | {
     /**
      * A user hides an item: feeds, counts of newer pins and watches of this user leave it out, and it counts as seen. May be backfilled.
@@ -693,7 +685,7 @@ export const UserUnblockedSchema: GenMessage<UserUnblocked> = /*@__PURE__*/
   messageDesc(file_skein_v1_event, 14);
 
 /**
- * A mute.
+ * A mute. Of several mutes of a user the latest one says until when the user is muted.
  *
  * @generated from message skein.v1.UserMuted
  */
@@ -711,6 +703,14 @@ export type UserMuted = Message<"skein.v1.UserMuted"> & {
    * @generated from field: string target_user_id = 2;
    */
   targetUserId: string;
+
+  /**
+   * The end of the mute; absent means that it has none. Later than 1970-01-01T00:00:00Z, to the microsecond. The mute holds while the log
+   * time of an answer's position is before it. So on a log in which nothing happens the mute holds until the next event.
+   *
+   * @generated from field: google.protobuf.Timestamp until = 3;
+   */
+  until?: Timestamp | undefined;
 };
 
 /**
@@ -749,60 +749,54 @@ export const UserUnmutedSchema: GenMessage<UserUnmuted> = /*@__PURE__*/
   messageDesc(file_skein_v1_event, 16);
 
 /**
- * The hiding of what a user re-pins.
+ * The settings of a follow. The latest ones hold while user_id follows target_user_id or one of its boards, and until an unfollow or a
+ * block between the two. A setting that is left out is off. They are private to the follower.
  *
- * @generated from message skein.v1.RepinsHidden
+ * @generated from message skein.v1.FollowSettingsSet
  */
-export type RepinsHidden = Message<"skein.v1.RepinsHidden"> & {
+export type FollowSettingsSet = Message<"skein.v1.FollowSettingsSet"> & {
   /**
-   * The user who hides re-pins, the acting user.
+   * The follower, the acting user.
    *
    * @generated from field: string user_id = 1;
    */
   userId: string;
 
   /**
-   * The user whose re-pins are hidden; not user_id.
+   * The user who is followed; not user_id.
    *
    * @generated from field: string target_user_id = 2;
    */
   targetUserId: string;
+
+  /**
+   * Leave the user's re-pins out of the follower's feeds.
+   *
+   * @generated from field: bool hide_repins = 3;
+   */
+  hideRepins: boolean;
+
+  /**
+   * Tell the follower of the user's new pins: they are in the feed of the bell, which leaves out re-pins (only NOTIFY).
+   *
+   * @generated from field: bool notify = 4;
+   */
+  notify: boolean;
+
+  /**
+   * The user's pins are in the feed of favorites (only FAVORITE).
+   *
+   * @generated from field: bool favorite = 5;
+   */
+  favorite: boolean;
 };
 
 /**
- * Describes the message skein.v1.RepinsHidden.
- * Use `create(RepinsHiddenSchema)` to create a new message.
+ * Describes the message skein.v1.FollowSettingsSet.
+ * Use `create(FollowSettingsSetSchema)` to create a new message.
  */
-export const RepinsHiddenSchema: GenMessage<RepinsHidden> = /*@__PURE__*/
+export const FollowSettingsSetSchema: GenMessage<FollowSettingsSet> = /*@__PURE__*/
   messageDesc(file_skein_v1_event, 17);
-
-/**
- * The end of the hiding of what a user re-pins.
- *
- * @generated from message skein.v1.RepinsShown
- */
-export type RepinsShown = Message<"skein.v1.RepinsShown"> & {
-  /**
-   * The user who hid re-pins, the acting user.
-   *
-   * @generated from field: string user_id = 1;
-   */
-  userId: string;
-
-  /**
-   * The user whose re-pins were hidden; not user_id.
-   *
-   * @generated from field: string target_user_id = 2;
-   */
-  targetUserId: string;
-};
-
-/**
- * Describes the message skein.v1.RepinsShown.
- * Use `create(RepinsShownSchema)` to create a new message.
- */
-export const RepinsShownSchema: GenMessage<RepinsShown> = /*@__PURE__*/
-  messageDesc(file_skein_v1_event, 18);
 
 /**
  * The end of a user.
@@ -823,7 +817,7 @@ export type UserDeleted = Message<"skein.v1.UserDeleted"> & {
  * Use `create(UserDeletedSchema)` to create a new message.
  */
 export const UserDeletedSchema: GenMessage<UserDeleted> = /*@__PURE__*/
-  messageDesc(file_skein_v1_event, 19);
+  messageDesc(file_skein_v1_event, 18);
 
 /**
  * The read marker of a reader's feed.
@@ -852,7 +846,7 @@ export type FeedRead = Message<"skein.v1.FeedRead"> & {
  * Use `create(FeedReadSchema)` to create a new message.
  */
 export const FeedReadSchema: GenMessage<FeedRead> = /*@__PURE__*/
-  messageDesc(file_skein_v1_event, 20);
+  messageDesc(file_skein_v1_event, 19);
 
 /**
  * The hiding of an item.
@@ -880,7 +874,7 @@ export type ItemHidden = Message<"skein.v1.ItemHidden"> & {
  * Use `create(ItemHiddenSchema)` to create a new message.
  */
 export const ItemHiddenSchema: GenMessage<ItemHidden> = /*@__PURE__*/
-  messageDesc(file_skein_v1_event, 21);
+  messageDesc(file_skein_v1_event, 20);
 
 /**
  * The end of the hiding of an item.
@@ -908,16 +902,59 @@ export type ItemShown = Message<"skein.v1.ItemShown"> & {
  * Use `create(ItemShownSchema)` to create a new message.
  */
 export const ItemShownSchema: GenMessage<ItemShown> = /*@__PURE__*/
+  messageDesc(file_skein_v1_event, 21);
+
+/**
+ * A reaction to an item.
+ *
+ * @generated from message skein.v1.Reacted
+ */
+export type Reacted = Message<"skein.v1.Reacted"> & {
+  /**
+   * The user who reacts, the acting user.
+   *
+   * @generated from field: string user_id = 1;
+   */
+  userId: string;
+
+  /**
+   * The item.
+   *
+   * @generated from field: string item_id = 2;
+   */
+  itemId: string;
+
+  /**
+   * The kind of the reaction: 1 to 32 bytes of a-z, 0-9 and _. Empty means "like". A user can react to one item with several kinds. A
+   * kind that begins with _, such as _bookmark, is private: only its user can list it, and it adds to no count and no heat.
+   *
+   * @generated from field: string kind = 3;
+   */
+  kind: string;
+
+  /**
+   * The pin on which the user reacted, if any. The reaction is to the item; the pin only says whom to notify.
+   *
+   * @generated from field: skein.v1.Pin pin = 4;
+   */
+  pin?: Pin | undefined;
+};
+
+/**
+ * Describes the message skein.v1.Reacted.
+ * Use `create(ReactedSchema)` to create a new message.
+ */
+export const ReactedSchema: GenMessage<Reacted> = /*@__PURE__*/
   messageDesc(file_skein_v1_event, 22);
 
 /**
- * A like.
+ * The end of a reaction.
  *
- * @generated from message skein.v1.Liked
+ * @generated from message skein.v1.Unreacted
  */
-export type Liked = Message<"skein.v1.Liked"> & {
+export type Unreacted = Message<"skein.v1.Unreacted"> & {
   /**
-   * The user who likes, the acting user.
+   * The user who reacted, the acting user.
    *
    * @generated from field: string user_id = 1;
    */
@@ -929,42 +966,28 @@ export type Liked = Message<"skein.v1.Liked"> & {
    * @generated from field: string item_id = 2;
    */
   itemId: string;
+
+  /**
+   * The kind of the reaction that ends, as in Reacted. Reactions of other kinds stay.
+   *
+   * @generated from field: string kind = 3;
+   */
+  kind: string;
+
+  /**
+   * The pin that the reaction named, if any. It does not decide which reaction ends.
+   *
+   * @generated from field: skein.v1.Pin pin = 4;
+   */
+  pin?: Pin | undefined;
 };
 
 /**
- * Describes the message skein.v1.Liked.
- * Use `create(LikedSchema)` to create a new message.
+ * Describes the message skein.v1.Unreacted.
+ * Use `create(UnreactedSchema)` to create a new message.
  */
-export const LikedSchema: GenMessage<Liked> = /*@__PURE__*/
+export const UnreactedSchema: GenMessage<Unreacted> = /*@__PURE__*/
   messageDesc(file_skein_v1_event, 23);
-
-/**
- * The end of a like.
- *
- * @generated from message skein.v1.Unliked
- */
-export type Unliked = Message<"skein.v1.Unliked"> & {
-  /**
-   * The user who liked, the acting user.
-   *
-   * @generated from field: string user_id = 1;
-   */
-  userId: string;
-
-  /**
-   * The item.
-   *
-   * @generated from field: string item_id = 2;
-   */
-  itemId: string;
-};
-
-/**
- * Describes the message skein.v1.Unliked.
- * Use `create(UnlikedSchema)` to create a new message.
- */
-export const UnlikedSchema: GenMessage<Unliked> = /*@__PURE__*/
-  messageDesc(file_skein_v1_event, 24);
 
 /**
  * A play: the user watched the item.
@@ -992,7 +1015,7 @@ export type Played = Message<"skein.v1.Played"> & {
  * Use `create(PlayedSchema)` to create a new message.
  */
 export const PlayedSchema: GenMessage<Played> = /*@__PURE__*/
-  messageDesc(file_skein_v1_event, 25);
+  messageDesc(file_skein_v1_event, 24);
 
 /**
  * A serve: items were sent to the user, perhaps unseen.
@@ -1020,7 +1043,7 @@ export type Served = Message<"skein.v1.Served"> & {
  * Use `create(ServedSchema)` to create a new message.
  */
 export const ServedSchema: GenMessage<Served> = /*@__PURE__*/
-  messageDesc(file_skein_v1_event, 26);
+  messageDesc(file_skein_v1_event, 25);
 
 /**
  * The emptying of a user's play and serve history.
@@ -1041,7 +1064,7 @@ export type SeenCleared = Message<"skein.v1.SeenCleared"> & {
  * Use `create(SeenClearedSchema)` to create a new message.
  */
 export const SeenClearedSchema: GenMessage<SeenCleared> = /*@__PURE__*/
-  messageDesc(file_skein_v1_event, 27);
+  messageDesc(file_skein_v1_event, 26);
 
 /**
  * A score from the adopter's own ranker.
@@ -1070,7 +1093,7 @@ export type ItemScored = Message<"skein.v1.ItemScored"> & {
  * Use `create(ItemScoredSchema)` to create a new message.
  */
 export const ItemScoredSchema: GenMessage<ItemScored> = /*@__PURE__*/
-  messageDesc(file_skein_v1_event, 28);
+  messageDesc(file_skein_v1_event, 27);
 
 /**
  * The end of an import.
@@ -1091,5 +1114,5 @@ export type BackfillClosed = Message<"skein.v1.BackfillClosed"> & {
  * Use `create(BackfillClosedSchema)` to create a new message.
  */
 export const BackfillClosedSchema: GenMessage<BackfillClosed> = /*@__PURE__*/
-  messageDesc(file_skein_v1_event, 29);
+  messageDesc(file_skein_v1_event, 28);
 

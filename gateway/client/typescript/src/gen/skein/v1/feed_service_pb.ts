@@ -8,7 +8,7 @@ import type { Timestamp } from "@bufbuild/protobuf/wkt";
 import { file_google_protobuf_timestamp } from "@bufbuild/protobuf/wkt";
 import type { Board, Pin } from "./event_pb.js";
 import { file_skein_v1_event } from "./event_pb.js";
-import type { FollowKind } from "./graph_service_pb.js";
+import type { FollowKind, FollowSetting, FollowSettings } from "./graph_service_pb.js";
 import { file_skein_v1_graph_service } from "./graph_service_pb.js";
 import type { Message } from "@bufbuild/protobuf";
 
@@ -16,7 +16,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file skein/v1/feed_service.proto.
  */
 export const file_skein_v1_feed_service: GenFile = /*@__PURE__*/
-  fileDesc("Chtza2Vpbi92MS9mZWVkX3NlcnZpY2UucHJvdG8SCHNrZWluLnYxIv0BCg9SZWFkRmVlZFJlcXVlc3QSEQoJcmVhZGVyX2lkGAEgASgJEhEKCXBhZ2Vfc2l6ZRgCIAEoBRIUCgpwYWdlX3Rva2VuGAMgASgJSAASFAoKbmV3ZXJfdGhhbhgEIAEoCUgAEiIKBW9yZGVyGAUgASgOMhMuc2tlaW4udjEuRmVlZE9yZGVyEhMKC2luY2x1ZGVfb3duGAYgASgIEhEKCWhpZGVfc2VlbhgHIAEoCBIUCgxvbmVfcGVyX2l0ZW0YCCABKAgSEAoIYXRfbGVhc3QYCiABKAkSFQoNaWdub3JlX3NlcnZlZBgLIAEoCEIHCgVzdGFydEoECAkQCiLaAQoQUmVhZEZlZWRSZXNwb25zZRIkCgdlbnRyaWVzGAEgAygLMhMuc2tlaW4udjEuRmVlZEVudHJ5EhcKD25leHRfcGFnZV90b2tlbhgCIAEoCRIUCgxuZXdlc3RfdG9rZW4YAyABKAkSMAoMY29tcGxldGVuZXNzGAQgASgOMhouc2tlaW4udjEuRmVlZENvbXBsZXRlbmVzcxIQCghwb3NpdGlvbhgFIAEoCRItCglyZWFkX3RpbWUYBiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wIqEBChFDb3VudE5ld2VyUmVxdWVzdBIRCglyZWFkZXJfaWQYASABKAkSEgoKbmV3ZXJfdGhhbhgCIAEoCRITCgtpbmNsdWRlX293bhgDIAEoCBIRCgloaWRlX3NlZW4YBCABKAgSFAoMb25lX3Blcl9pdGVtGAUgASgIEhUKDWlnbm9yZV9zZXJ2ZWQYBiABKAgSEAoIYXRfbGVhc3QYByABKAkipAEKEkNvdW50TmV3ZXJSZXNwb25zZRINCgVjb3VudBgBIAEoDRIMCgRtb3JlGAIgASgIEjAKDGNvbXBsZXRlbmVzcxgDIAEoDjIaLnNrZWluLnYxLkZlZWRDb21wbGV0ZW5lc3MSEAoIcG9zaXRpb24YBCABKAkSLQoJcmVhZF90aW1lGAUgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcCKgAQoQV2F0Y2hGZWVkUmVxdWVzdBIRCglyZWFkZXJfaWQYASABKAkSEgoKbmV3ZXJfdGhhbhgCIAEoCRITCgtpbmNsdWRlX293bhgDIAEoCBIRCgloaWRlX3NlZW4YBCABKAgSFAoMb25lX3Blcl9pdGVtGAUgASgIEhUKDWlnbm9yZV9zZXJ2ZWQYBiABKAgSEAoIYXRfbGVhc3QYByABKAkiuQEKEVdhdGNoRmVlZFJlc3BvbnNlEg0KBWNvdW50GAEgASgNEgwKBG1vcmUYAiABKAgSMAoMY29tcGxldGVuZXNzGAMgASgOMhouc2tlaW4udjEuRmVlZENvbXBsZXRlbmVzcxIQCghwb3NpdGlvbhgEIAEoCRIUCgxuZXdlc3RfdG9rZW4YBSABKAkSLQoJcmVhZF90aW1lGAYgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcCLfAQoJRmVlZEVudHJ5Eg4KBnBpbl9pZBgBIAEoCRIPCgdpdGVtX2lkGAIgASgJEhAKCG93bmVyX2lkGAMgASgJEhAKCGJvYXJkX2lkGAQgASgJEi8KC2NyZWF0ZV90aW1lGAUgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBINCgVzY29yZRgGIAEoEhISCgphdHRyaWJ1dGVzGAcgASgMEh8KCHJlcGluX29mGAggASgLMg0uc2tlaW4udjEuUGluEhgKEHJlcGluX29mX2RlbGV0ZWQYCSABKAgiigEKD0xpc3RQaW5zUmVxdWVzdBISCghvd25lcl9pZBgBIAEoCUgAEiAKBWJvYXJkGAIgASgLMg8uc2tlaW4udjEuQm9hcmRIABIRCglwYWdlX3NpemUYAyABKAUSEgoKcGFnZV90b2tlbhgEIAEoCRIQCghhdF9sZWFzdBgFIAEoCUIICgZ0YXJnZXQidwoQTGlzdFBpbnNSZXNwb25zZRIkCgdlbnRyaWVzGAEgAygLMhMuc2tlaW4udjEuRmVlZEVudHJ5EhcKD25leHRfcGFnZV90b2tlbhgCIAEoCRISCgp0b3RhbF9zaXplGAMgASgNEhAKCHBvc2l0aW9uGAQgASgJIkQKE0JhdGNoR2V0UGluc1JlcXVlc3QSGwoEcGlucxgBIAMoCzINLnNrZWluLnYxLlBpbhIQCghhdF9sZWFzdBgCIAEoCSJKChRCYXRjaEdldFBpbnNSZXNwb25zZRIgCgRwaW5zGAEgAygLMhIuc2tlaW4udjEuUGluU3RhdGUSEAoIcG9zaXRpb24YAiABKAki3wEKCFBpblN0YXRlEhAKCG93bmVyX2lkGAEgASgJEg4KBnBpbl9pZBgCIAEoCRIOCgZsaXZpbmcYAyABKAgSEAoIYm9hcmRfaWQYBCABKAkSDwoHaXRlbV9pZBgFIAEoCRIvCgtjcmVhdGVfdGltZRgGIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASEgoKYXR0cmlidXRlcxgHIAEoDBIfCghyZXBpbl9vZhgIIAEoCzINLnNrZWluLnYxLlBpbhIYChByZXBpbl9vZl9kZWxldGVkGAkgASgIIksKDlZpZXdlclN0YXRlS2V5EhwKA3BpbhgBIAEoCzINLnNrZWluLnYxLlBpbkgAEhEKB2l0ZW1faWQYAiABKAlIAEIICgZ0YXJnZXQilwEKGkJhdGNoR2V0Vmlld2VyU3RhdGVSZXF1ZXN0EhEKCXZpZXdlcl9pZBgBIAEoCRImCgRrZXlzGAIgAygLMhguc2tlaW4udjEuVmlld2VyU3RhdGVLZXkSFQoNd2luZG93X21vbnRocxgDIAEoBRIVCg1pZ25vcmVfc2VydmVkGAQgASgIEhAKCGF0X2xlYXN0GAUgASgJIlYKG0JhdGNoR2V0Vmlld2VyU3RhdGVSZXNwb25zZRIlCgZzdGF0ZXMYASADKAsyFS5za2Vpbi52MS5WaWV3ZXJTdGF0ZRIQCghwb3NpdGlvbhgCIAEoCSKzAQoLVmlld2VyU3RhdGUSDwoHaXRlbV9pZBgBIAEoCRINCgVsaWtlZBgCIAEoCBIMCgRzZWVuGAMgASgIEg4KBnNlcnZlZBgEIAEoCBInCglmb2xsb3dpbmcYBSABKA4yFC5za2Vpbi52MS5Gb2xsb3dLaW5kEi0KD2ZvbGxvd2luZ19ib2FyZBgGIAEoDjIULnNrZWluLnYxLkZvbGxvd0tpbmQSDgoGaGlkZGVuGAcgASgIIlwKEExpc3RMaWtlc1JlcXVlc3QSDwoHdXNlcl9pZBgBIAEoCRIRCglwYWdlX3NpemUYAiABKAUSEgoKcGFnZV90b2tlbhgDIAEoCRIQCghhdF9sZWFzdBgEIAEoCSJkChFMaXN0TGlrZXNSZXNwb25zZRIkCgdlbnRyaWVzGAEgAygLMhMuc2tlaW4udjEuTGlrZUVudHJ5EhcKD25leHRfcGFnZV90b2tlbhgCIAEoCRIQCghwb3NpdGlvbhgDIAEoCSJLCglMaWtlRW50cnkSDwoHaXRlbV9pZBgBIAEoCRItCglsaWtlX3RpbWUYAiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wIs0BChFFeHBsYWluUGluUmVxdWVzdBIRCglyZWFkZXJfaWQYASABKAkSGgoDcGluGAIgASgLMg0uc2tlaW4udjEuUGluEiIKBW9yZGVyGAMgASgOMhMuc2tlaW4udjEuRmVlZE9yZGVyEhMKC2luY2x1ZGVfb3duGAQgASgIEhEKCWhpZGVfc2VlbhgFIAEoCBIUCgxvbmVfcGVyX2l0ZW0YBiABKAgSFQoNaWdub3JlX3NlcnZlZBgHIAEoCBIQCghhdF9sZWFzdBgIIAEoCSL6AQoSRXhwbGFpblBpblJlc3BvbnNlEg8KB2luX2ZlZWQYASABKAgSKAoHcmVhc29ucxgCIAMoDjIXLnNrZWluLnYxLkFic2VuY2VSZWFzb24SHwoDcGluGAMgASgLMhIuc2tlaW4udjEuUGluU3RhdGUSDAoEcmFuaxgEIAEoDRInCghkZWxpdmVyeRgFIAEoDjIVLnNrZWluLnYxLlBpbkRlbGl2ZXJ5Eg0KBXNjb3JlGAYgASgSEjAKDGNvbXBsZXRlbmVzcxgHIAEoDjIaLnNrZWluLnYxLkZlZWRDb21wbGV0ZW5lc3MSEAoIcG9zaXRpb24YCCABKAkqVwoJRmVlZE9yZGVyEhoKFkZFRURfT1JERVJfVU5TUEVDSUZJRUQQABIVChFGRUVEX09SREVSX05FV0VTVBABEhcKE0ZFRURfT1JERVJfVFJFTkRJTkcQAiqfAQoQRmVlZENvbXBsZXRlbmVzcxIhCh1GRUVEX0NPTVBMRVRFTkVTU19VTlNQRUNJRklFRBAAEh4KGkZFRURfQ09NUExFVEVORVNTX0NPTVBMRVRFEAESIAocRkVFRF9DT01QTEVURU5FU1NfUkVCVUlMRElORxACEiYKIkZFRURfQ09NUExFVEVORVNTX1NFRU5fVU5BVkFJTEFCTEUQAyqxBAoNQWJzZW5jZVJlYXNvbhIeChpBQlNFTkNFX1JFQVNPTl9VTlNQRUNJRklFRBAAEh0KGUFCU0VOQ0VfUkVBU09OX05PVF9MSVZJTkcQARIaChZBQlNFTkNFX1JFQVNPTl9PV05fUElOEAISHwobQUJTRU5DRV9SRUFTT05fTk9UX0ZPTExPV0VEEAMSIQodQUJTRU5DRV9SRUFTT05fQk9BUkRfRVhDTFVERUQQBBIeChpBQlNFTkNFX1JFQVNPTl9PV05FUl9NVVRFRBAFEhoKFkFCU0VOQ0VfUkVBU09OX0JMT0NLRUQQBhIZChVBQlNFTkNFX1JFQVNPTl9QTEFZRUQQBxIZChVBQlNFTkNFX1JFQVNPTl9TRVJWRUQQCBIdChlBQlNFTkNFX1JFQVNPTl9OT1RfUkFOS0VEEAkSHQoZQUJTRU5DRV9SRUFTT05fSVRFTV9TSE9XThAKEiAKHEFCU0VOQ0VfUkVBU09OX1JFUElOU19ISURERU4QCxIhCh1BQlNFTkNFX1JFQVNPTl9SRVBJTl9PRl9NVVRFRBAMEiMKH0FCU0VOQ0VfUkVBU09OX1JFUElOX09GX0JMT0NLRUQQDRIjCh9BQlNFTkNFX1JFQVNPTl9SRVBJTl9PRl9ERUxFVEVEEA4SJwojQUJTRU5DRV9SRUFTT05fUkVQSU5fT0ZfVU5BVkFJTEFCTEUQDxIZChVBQlNFTkNFX1JFQVNPTl9ISURERU4QECpdCgtQaW5EZWxpdmVyeRIcChhQSU5fREVMSVZFUllfVU5TUEVDSUZJRUQQABIXChNQSU5fREVMSVZFUllfUFVTSEVEEAESFwoTUElOX0RFTElWRVJZX1BVTExFRBACMokFCgtGZWVkU2VydmljZRJGCghSZWFkRmVlZBIZLnNrZWluLnYxLlJlYWRGZWVkUmVxdWVzdBoaLnNrZWluLnYxLlJlYWRGZWVkUmVzcG9uc2UiA5ACARJMCgpDb3VudE5ld2VyEhsuc2tlaW4udjEuQ291bnROZXdlclJlcXVlc3QaHC5za2Vpbi52MS5Db3VudE5ld2VyUmVzcG9uc2UiA5ACARJGCglXYXRjaEZlZWQSGi5za2Vpbi52MS5XYXRjaEZlZWRSZXF1ZXN0Ghsuc2tlaW4udjEuV2F0Y2hGZWVkUmVzcG9uc2UwARJGCghMaXN0UGlucxIZLnNrZWluLnYxLkxpc3RQaW5zUmVxdWVzdBoaLnNrZWluLnYxLkxpc3RQaW5zUmVzcG9uc2UiA5ACARJSCgxCYXRjaEdldFBpbnMSHS5za2Vpbi52MS5CYXRjaEdldFBpbnNSZXF1ZXN0Gh4uc2tlaW4udjEuQmF0Y2hHZXRQaW5zUmVzcG9uc2UiA5ACARJnChNCYXRjaEdldFZpZXdlclN0YXRlEiQuc2tlaW4udjEuQmF0Y2hHZXRWaWV3ZXJTdGF0ZVJlcXVlc3QaJS5za2Vpbi52MS5CYXRjaEdldFZpZXdlclN0YXRlUmVzcG9uc2UiA5ACARJJCglMaXN0TGlrZXMSGi5za2Vpbi52MS5MaXN0TGlrZXNSZXF1ZXN0Ghsuc2tlaW4udjEuTGlzdExpa2VzUmVzcG9uc2UiA5ACARJMCgpFeHBsYWluUGluEhsuc2tlaW4udjEuRXhwbGFpblBpblJlcXVlc3QaHC5za2Vpbi52MS5FeHBsYWluUGluUmVzcG9uc2UiA5ACAUI0WjJnaXRodWIuY29tL3NrZWluLWZlZWQvc2tlaW4vcHJvdG8vc2tlaW4vdjE7c2tlaW52MWIGcHJvdG8z", [file_google_protobuf_timestamp, file_skein_v1_event, file_skein_v1_graph_service]);
+  fileDesc("Chtza2Vpbi92MS9mZWVkX3NlcnZpY2UucHJvdG8SCHNrZWluLnYxIqQCCg9SZWFkRmVlZFJlcXVlc3QSEQoJcmVhZGVyX2lkGAEgASgJEhEKCXBhZ2Vfc2l6ZRgCIAEoBRIUCgpwYWdlX3Rva2VuGAMgASgJSAASFAoKbmV3ZXJfdGhhbhgEIAEoCUgAEiIKBW9yZGVyGAUgASgOMhMuc2tlaW4udjEuRmVlZE9yZGVyEhMKC2luY2x1ZGVfb3duGAYgASgIEhEKCWhpZGVfc2VlbhgHIAEoCBIUCgxvbmVfcGVyX2l0ZW0YCCABKAgSEAoIYXRfbGVhc3QYCiABKAkSFQoNaWdub3JlX3NlcnZlZBgLIAEoCBIlCgRvbmx5GAwgASgOMhcuc2tlaW4udjEuRm9sbG93U2V0dGluZ0IHCgVzdGFydEoECAkQCiLaAQoQUmVhZEZlZWRSZXNwb25zZRIkCgdlbnRyaWVzGAEgAygLMhMuc2tlaW4udjEuRmVlZEVudHJ5EhcKD25leHRfcGFnZV90b2tlbhgCIAEoCRIUCgxuZXdlc3RfdG9rZW4YAyABKAkSMAoMY29tcGxldGVuZXNzGAQgASgOMhouc2tlaW4udjEuRmVlZENvbXBsZXRlbmVzcxIQCghwb3NpdGlvbhgFIAEoCRItCglyZWFkX3RpbWUYBiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wIsgBChFDb3VudE5ld2VyUmVxdWVzdBIRCglyZWFkZXJfaWQYASABKAkSEgoKbmV3ZXJfdGhhbhgCIAEoCRITCgtpbmNsdWRlX293bhgDIAEoCBIRCgloaWRlX3NlZW4YBCABKAgSFAoMb25lX3Blcl9pdGVtGAUgASgIEhUKDWlnbm9yZV9zZXJ2ZWQYBiABKAgSEAoIYXRfbGVhc3QYByABKAkSJQoEb25seRgIIAEoDjIXLnNrZWluLnYxLkZvbGxvd1NldHRpbmcipAEKEkNvdW50TmV3ZXJSZXNwb25zZRINCgVjb3VudBgBIAEoDRIMCgRtb3JlGAIgASgIEjAKDGNvbXBsZXRlbmVzcxgDIAEoDjIaLnNrZWluLnYxLkZlZWRDb21wbGV0ZW5lc3MSEAoIcG9zaXRpb24YBCABKAkSLQoJcmVhZF90aW1lGAUgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcCLHAQoQV2F0Y2hGZWVkUmVxdWVzdBIRCglyZWFkZXJfaWQYASABKAkSEgoKbmV3ZXJfdGhhbhgCIAEoCRITCgtpbmNsdWRlX293bhgDIAEoCBIRCgloaWRlX3NlZW4YBCABKAgSFAoMb25lX3Blcl9pdGVtGAUgASgIEhUKDWlnbm9yZV9zZXJ2ZWQYBiABKAgSEAoIYXRfbGVhc3QYByABKAkSJQoEb25seRgIIAEoDjIXLnNrZWluLnYxLkZvbGxvd1NldHRpbmciuQEKEVdhdGNoRmVlZFJlc3BvbnNlEg0KBWNvdW50GAEgASgNEgwKBG1vcmUYAiABKAgSMAoMY29tcGxldGVuZXNzGAMgASgOMhouc2tlaW4udjEuRmVlZENvbXBsZXRlbmVzcxIQCghwb3NpdGlvbhgEIAEoCRIUCgxuZXdlc3RfdG9rZW4YBSABKAkSLQoJcmVhZF90aW1lGAYgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcCLfAQoJRmVlZEVudHJ5Eg4KBnBpbl9pZBgBIAEoCRIPCgdpdGVtX2lkGAIgASgJEhAKCG93bmVyX2lkGAMgASgJEhAKCGJvYXJkX2lkGAQgASgJEi8KC2NyZWF0ZV90aW1lGAUgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBINCgVzY29yZRgGIAEoEhISCgphdHRyaWJ1dGVzGAcgASgMEh8KCHJlcGluX29mGAggASgLMg0uc2tlaW4udjEuUGluEhgKEHJlcGluX29mX2RlbGV0ZWQYCSABKAgiigEKD0xpc3RQaW5zUmVxdWVzdBISCghvd25lcl9pZBgBIAEoCUgAEiAKBWJvYXJkGAIgASgLMg8uc2tlaW4udjEuQm9hcmRIABIRCglwYWdlX3NpemUYAyABKAUSEgoKcGFnZV90b2tlbhgEIAEoCRIQCghhdF9sZWFzdBgFIAEoCUIICgZ0YXJnZXQidwoQTGlzdFBpbnNSZXNwb25zZRIkCgdlbnRyaWVzGAEgAygLMhMuc2tlaW4udjEuRmVlZEVudHJ5EhcKD25leHRfcGFnZV90b2tlbhgCIAEoCRISCgp0b3RhbF9zaXplGAMgASgNEhAKCHBvc2l0aW9uGAQgASgJIkQKE0JhdGNoR2V0UGluc1JlcXVlc3QSGwoEcGlucxgBIAMoCzINLnNrZWluLnYxLlBpbhIQCghhdF9sZWFzdBgCIAEoCSJKChRCYXRjaEdldFBpbnNSZXNwb25zZRIgCgRwaW5zGAEgAygLMhIuc2tlaW4udjEuUGluU3RhdGUSEAoIcG9zaXRpb24YAiABKAki3wEKCFBpblN0YXRlEhAKCG93bmVyX2lkGAEgASgJEg4KBnBpbl9pZBgCIAEoCRIOCgZsaXZpbmcYAyABKAgSEAoIYm9hcmRfaWQYBCABKAkSDwoHaXRlbV9pZBgFIAEoCRIvCgtjcmVhdGVfdGltZRgGIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASEgoKYXR0cmlidXRlcxgHIAEoDBIfCghyZXBpbl9vZhgIIAEoCzINLnNrZWluLnYxLlBpbhIYChByZXBpbl9vZl9kZWxldGVkGAkgASgIIksKDlZpZXdlclN0YXRlS2V5EhwKA3BpbhgBIAEoCzINLnNrZWluLnYxLlBpbkgAEhEKB2l0ZW1faWQYAiABKAlIAEIICgZ0YXJnZXQilwEKGkJhdGNoR2V0Vmlld2VyU3RhdGVSZXF1ZXN0EhEKCXZpZXdlcl9pZBgBIAEoCRImCgRrZXlzGAIgAygLMhguc2tlaW4udjEuVmlld2VyU3RhdGVLZXkSFQoNd2luZG93X21vbnRocxgDIAEoBRIVCg1pZ25vcmVfc2VydmVkGAQgASgIEhAKCGF0X2xlYXN0GAUgASgJIlYKG0JhdGNoR2V0Vmlld2VyU3RhdGVSZXNwb25zZRIlCgZzdGF0ZXMYASADKAsyFS5za2Vpbi52MS5WaWV3ZXJTdGF0ZRIQCghwb3NpdGlvbhgCIAEoCSLqAQoLVmlld2VyU3RhdGUSDwoHaXRlbV9pZBgBIAEoCRIRCglyZWFjdGlvbnMYAiADKAkSDAoEc2VlbhgDIAEoCBIOCgZzZXJ2ZWQYBCABKAgSJwoJZm9sbG93aW5nGAUgASgOMhQuc2tlaW4udjEuRm9sbG93S2luZBItCg9mb2xsb3dpbmdfYm9hcmQYBiABKA4yFC5za2Vpbi52MS5Gb2xsb3dLaW5kEjEKD2ZvbGxvd19zZXR0aW5ncxgKIAEoCzIYLnNrZWluLnYxLkZvbGxvd1NldHRpbmdzEg4KBmhpZGRlbhgLIAEoCCL0AQoRRXhwbGFpblBpblJlcXVlc3QSEQoJcmVhZGVyX2lkGAEgASgJEhoKA3BpbhgCIAEoCzINLnNrZWluLnYxLlBpbhIiCgVvcmRlchgDIAEoDjITLnNrZWluLnYxLkZlZWRPcmRlchITCgtpbmNsdWRlX293bhgEIAEoCBIRCgloaWRlX3NlZW4YBSABKAgSFAoMb25lX3Blcl9pdGVtGAYgASgIEhUKDWlnbm9yZV9zZXJ2ZWQYByABKAgSEAoIYXRfbGVhc3QYCCABKAkSJQoEb25seRgJIAEoDjIXLnNrZWluLnYxLkZvbGxvd1NldHRpbmci+gEKEkV4cGxhaW5QaW5SZXNwb25zZRIPCgdpbl9mZWVkGAEgASgIEigKB3JlYXNvbnMYAiADKA4yFy5za2Vpbi52MS5BYnNlbmNlUmVhc29uEh8KA3BpbhgDIAEoCzISLnNrZWluLnYxLlBpblN0YXRlEgwKBHJhbmsYBCABKA0SJwoIZGVsaXZlcnkYBSABKA4yFS5za2Vpbi52MS5QaW5EZWxpdmVyeRINCgVzY29yZRgGIAEoEhIwCgxjb21wbGV0ZW5lc3MYByABKA4yGi5za2Vpbi52MS5GZWVkQ29tcGxldGVuZXNzEhAKCHBvc2l0aW9uGAggASgJKlcKCUZlZWRPcmRlchIaChZGRUVEX09SREVSX1VOU1BFQ0lGSUVEEAASFQoRRkVFRF9PUkRFUl9ORVdFU1QQARIXChNGRUVEX09SREVSX1RSRU5ESU5HEAIqnwEKEEZlZWRDb21wbGV0ZW5lc3MSIQodRkVFRF9DT01QTEVURU5FU1NfVU5TUEVDSUZJRUQQABIeChpGRUVEX0NPTVBMRVRFTkVTU19DT01QTEVURRABEiAKHEZFRURfQ09NUExFVEVORVNTX1JFQlVJTERJTkcQAhImCiJGRUVEX0NPTVBMRVRFTkVTU19TRUVOX1VOQVZBSUxBQkxFEAMq0gQKDUFic2VuY2VSZWFzb24SHgoaQUJTRU5DRV9SRUFTT05fVU5TUEVDSUZJRUQQABIdChlBQlNFTkNFX1JFQVNPTl9OT1RfTElWSU5HEAESGgoWQUJTRU5DRV9SRUFTT05fT1dOX1BJThACEh8KG0FCU0VOQ0VfUkVBU09OX05PVF9GT0xMT1dFRBADEiEKHUFCU0VOQ0VfUkVBU09OX0JPQVJEX0VYQ0xVREVEEAQSHgoaQUJTRU5DRV9SRUFTT05fT1dORVJfTVVURUQQBRIaChZBQlNFTkNFX1JFQVNPTl9CTE9DS0VEEAYSGQoVQUJTRU5DRV9SRUFTT05fUExBWUVEEAcSGQoVQUJTRU5DRV9SRUFTT05fU0VSVkVEEAgSHQoZQUJTRU5DRV9SRUFTT05fTk9UX1JBTktFRBAJEh0KGUFCU0VOQ0VfUkVBU09OX0lURU1fU0hPV04QChIgChxBQlNFTkNFX1JFQVNPTl9SRVBJTlNfSElEREVOEAsSIQodQUJTRU5DRV9SRUFTT05fUkVQSU5fT0ZfTVVURUQQDBIjCh9BQlNFTkNFX1JFQVNPTl9SRVBJTl9PRl9CTE9DS0VEEA0SIwofQUJTRU5DRV9SRUFTT05fUkVQSU5fT0ZfREVMRVRFRBAOEicKI0FCU0VOQ0VfUkVBU09OX1JFUElOX09GX1VOQVZBSUxBQkxFEA8SHwobQUJTRU5DRV9SRUFTT05fTk9UX1NFTEVDVEVEEBQSGQoVQUJTRU5DRV9SRUFTT05fSElEREVOEBAqXQoLUGluRGVsaXZlcnkSHAoYUElOX0RFTElWRVJZX1VOU1BFQ0lGSUVEEAASFwoTUElOX0RFTElWRVJZX1BVU0hFRBABEhcKE1BJTl9ERUxJVkVSWV9QVUxMRUQQAjK+BAoLRmVlZFNlcnZpY2USRgoIUmVhZEZlZWQSGS5za2Vpbi52MS5SZWFkRmVlZFJlcXVlc3QaGi5za2Vpbi52MS5SZWFkRmVlZFJlc3BvbnNlIgOQAgESTAoKQ291bnROZXdlchIbLnNrZWluLnYxLkNvdW50TmV3ZXJSZXF1ZXN0Ghwuc2tlaW4udjEuQ291bnROZXdlclJlc3BvbnNlIgOQAgESRgoJV2F0Y2hGZWVkEhouc2tlaW4udjEuV2F0Y2hGZWVkUmVxdWVzdBobLnNrZWluLnYxLldhdGNoRmVlZFJlc3BvbnNlMAESRgoITGlzdFBpbnMSGS5za2Vpbi52MS5MaXN0UGluc1JlcXVlc3QaGi5za2Vpbi52MS5MaXN0UGluc1Jlc3BvbnNlIgOQAgESUgoMQmF0Y2hHZXRQaW5zEh0uc2tlaW4udjEuQmF0Y2hHZXRQaW5zUmVxdWVzdBoeLnNrZWluLnYxLkJhdGNoR2V0UGluc1Jlc3BvbnNlIgOQAgESZwoTQmF0Y2hHZXRWaWV3ZXJTdGF0ZRIkLnNrZWluLnYxLkJhdGNoR2V0Vmlld2VyU3RhdGVSZXF1ZXN0GiUuc2tlaW4udjEuQmF0Y2hHZXRWaWV3ZXJTdGF0ZVJlc3BvbnNlIgOQAgESTAoKRXhwbGFpblBpbhIbLnNrZWluLnYxLkV4cGxhaW5QaW5SZXF1ZXN0Ghwuc2tlaW4udjEuRXhwbGFpblBpblJlc3BvbnNlIgOQAgFCNFoyZ2l0aHViLmNvbS9za2Vpbi1mZWVkL3NrZWluL3Byb3RvL3NrZWluL3YxO3NrZWludjFiBnByb3RvMw", [file_google_protobuf_timestamp, file_skein_v1_event, file_skein_v1_graph_service]);
 
 /**
  * A call of ReadFeed.
@@ -106,6 +106,14 @@ export type ReadFeedRequest = Message<"skein.v1.ReadFeedRequest"> & {
    * @generated from field: bool ignore_served = 11;
    */
   ignoreServed: boolean;
+
+  /**
+   * Only pins of users whose follow has this setting (follow_settings_set): of the 500 for whom the reader set it last, equal times by id.
+   * NOTIFY is the feed of the bell and leaves out re-pins. All pages of a session have the same.
+   *
+   * @generated from field: skein.v1.FollowSetting only = 12;
+   */
+  only: FollowSetting;
 };
 
 /**
@@ -226,6 +234,13 @@ export type CountNewerRequest = Message<"skein.v1.CountNewerRequest"> & {
    * @generated from field: string at_least = 7;
    */
   atLeast: string;
+
+  /**
+   * Count only pins of users whose follow has this setting, as in ReadFeed: the badge of the bell with NOTIFY.
+   *
+   * @generated from field: skein.v1.FollowSetting only = 8;
+   */
+  only: FollowSetting;
 };
 
 /**
@@ -339,6 +354,13 @@ export type WatchFeedRequest = Message<"skein.v1.WatchFeedRequest"> & {
    * @generated from field: string at_least = 7;
    */
   atLeast: string;
+
+  /**
+   * Count only pins of users whose follow has this setting, as in ReadFeed: the badge of the bell with NOTIFY.
+   *
+   * @generated from field: skein.v1.FollowSetting only = 8;
+   */
+  only: FollowSetting;
 };
 
 /**
@@ -839,19 +861,19 @@ export const BatchGetViewerStateResponseSchema: GenMessage<BatchGetViewerStateRe
  */
 export type ViewerState = Message<"skein.v1.ViewerState"> & {
   /**
-   * The item: that of the key, or the one that the pin shows. Empty for a pin that does not live, of which liked, seen
-   * and served are false.
+   * The item: that of the key, or the one that the pin shows. Empty for a pin that does not live, which has no
+   * reactions and of which seen and served are false.
    *
    * @generated from field: string item_id = 1;
    */
   itemId: string;
 
   /**
-   * Whether the viewer likes the item.
+   * The kinds with which the viewer reacted to the item, private ones included, by name; the first 16 if there are more.
    *
-   * @generated from field: bool liked = 2;
+   * @generated from field: repeated string reactions = 2;
    */
-  liked: boolean;
+  reactions: string[];
 
   /**
    * Whether FilterSeen takes the item for seen: always if it was or is hidden, and for at most one unseen item in a thousand over
@@ -885,9 +907,16 @@ export type ViewerState = Message<"skein.v1.ViewerState"> & {
   followingBoard: FollowKind;
 
   /**
+   * Of a pin: the settings of the viewer's follow of its owner; absent when all are off.
+   *
+   * @generated from field: skein.v1.FollowSettings follow_settings = 10;
+   */
+  followSettings?: FollowSettings | undefined;
+
+  /**
    * Whether the viewer hides the item, as in ListHidden.
    *
-   * @generated from field: bool hidden = 7;
+   * @generated from field: bool hidden = 11;
    */
   hidden: boolean;
 };
@@ -898,111 +927,6 @@ export type ViewerState = Message<"skein.v1.ViewerState"> & {
  */
 export const ViewerStateSchema: GenMessage<ViewerState> = /*@__PURE__*/
   messageDesc(file_skein_v1_feed_service, 15);
-
-/**
- * A call of ListLikes.
- *
- * @generated from message skein.v1.ListLikesRequest
- */
-export type ListLikesRequest = Message<"skein.v1.ListLikesRequest"> & {
-  /**
-   * The user who likes. 1 to 128 bytes.
-   *
-   * @generated from field: string user_id = 1;
-   */
-  userId: string;
-
-  /**
-   * Entries a page: 0 for 50, coerced to at most 1000.
-   *
-   * @generated from field: int32 page_size = 2;
-   */
-  pageSize: number;
-
-  /**
-   * The next_page_token of the page before; empty means the first page.
-   *
-   * @generated from field: string page_token = 3;
-   */
-  pageToken: string;
-
-  /**
-   * A position that the answer must contain; empty means any.
-   *
-   * @generated from field: string at_least = 4;
-   */
-  atLeast: string;
-};
-
-/**
- * Describes the message skein.v1.ListLikesRequest.
- * Use `create(ListLikesRequestSchema)` to create a new message.
- */
-export const ListLikesRequestSchema: GenMessage<ListLikesRequest> = /*@__PURE__*/
-  messageDesc(file_skein_v1_feed_service, 16);
-
-/**
- * A page of ListLikes. How long the whole list is it does not say: each item keeps its own likes, and no row counts those of a user.
- *
- * @generated from message skein.v1.ListLikesResponse
- */
-export type ListLikesResponse = Message<"skein.v1.ListLikesResponse"> & {
-  /**
-   * The likes, newest first.
-   *
-   * @generated from field: repeated skein.v1.LikeEntry entries = 1;
-   */
-  entries: LikeEntry[];
-
-  /**
-   * Where the next page begins; empty at the end of the list, and only there.
-   *
-   * @generated from field: string next_page_token = 2;
-   */
-  nextPageToken: string;
-
-  /**
-   * The position that was read.
-   *
-   * @generated from field: string position = 3;
-   */
-  position: string;
-};
-
-/**
- * Describes the message skein.v1.ListLikesResponse.
- * Use `create(ListLikesResponseSchema)` to create a new message.
- */
-export const ListLikesResponseSchema: GenMessage<ListLikesResponse> = /*@__PURE__*/
-  messageDesc(file_skein_v1_feed_service, 17);
-
-/**
- * One item that a user likes.
- *
- * @generated from message skein.v1.LikeEntry
- */
-export type LikeEntry = Message<"skein.v1.LikeEntry"> & {
-  /**
-   * The item. That no living pin shows it does not matter.
-   *
-   * @generated from field: string item_id = 1;
-   */
-  itemId: string;
-
-  /**
-   * Since when the user likes it: a like that repeats what holds does not change that.
-   *
-   * @generated from field: google.protobuf.Timestamp like_time = 2;
-   */
-  likeTime?: Timestamp | undefined;
-};
-
-/**
- * Describes the message skein.v1.LikeEntry.
- * Use `create(LikeEntrySchema)` to create a new message.
- */
-export const LikeEntrySchema: GenMessage<LikeEntry> = /*@__PURE__*/
-  messageDesc(file_skein_v1_feed_service, 18);
 
 /**
  * A call of ExplainPin. The options are those of ReadFeed.
@@ -1065,6 +989,13 @@ export type ExplainPinRequest = Message<"skein.v1.ExplainPinRequest"> & {
    * @generated from field: string at_least = 8;
    */
   atLeast: string;
+
+  /**
+   * The feed has only pins of users whose follow has this setting.
+   *
+   * @generated from field: skein.v1.FollowSetting only = 9;
+   */
+  only: FollowSetting;
 };
 
 /**
@@ -1072,7 +1003,7 @@ export type ExplainPinRequest = Message<"skein.v1.ExplainPinRequest"> & {
  * Use `create(ExplainPinRequestSchema)` to create a new message.
  */
 export const ExplainPinRequestSchema: GenMessage<ExplainPinRequest> = /*@__PURE__*/
-  messageDesc(file_skein_v1_feed_service, 19);
+  messageDesc(file_skein_v1_feed_service, 16);
 
 /**
  * The answer of ExplainPin.
@@ -1143,7 +1074,7 @@ export type ExplainPinResponse = Message<"skein.v1.ExplainPinResponse"> & {
  * Use `create(ExplainPinResponseSchema)` to create a new message.
  */
 export const ExplainPinResponseSchema: GenMessage<ExplainPinResponse> = /*@__PURE__*/
-  messageDesc(file_skein_v1_feed_service, 20);
+  messageDesc(file_skein_v1_feed_service, 17);
 
 /**
  * The order of a feed.
@@ -1309,7 +1240,7 @@ export enum AbsenceReason {
   ITEM_SHOWN = 10,
 
   /**
-   * The pin is a re-pin, and the reader hides the re-pins of its owner.
+   * The pin is a re-pin, and the reader hides the re-pins of its owner, or the feed has none (only NOTIFY).
    *
    * @generated from enum value: ABSENCE_REASON_REPINS_HIDDEN = 11;
    */
@@ -1344,6 +1275,13 @@ export enum AbsenceReason {
    * @generated from enum value: ABSENCE_REASON_REPIN_OF_UNAVAILABLE = 15;
    */
   REPIN_OF_UNAVAILABLE = 15,
+
+  /**
+   * With only: the reader's follow of the owner does not have that setting, or the reader set it later for 500 others.
+   *
+   * @generated from enum value: ABSENCE_REASON_NOT_SELECTED = 20;
+   */
+  NOT_SELECTED = 20,
 
   /**
    * The reader hides the item (item_hidden). Without hide_seen, too.
@@ -1459,7 +1397,7 @@ export const FeedService: GenService<{
   },
   /**
    * BatchGetViewerState looks up what a viewer has to do with each of some pins or items, as a page shows it beside
-   * them: liked, seen, served, and whether the viewer follows the owner and the board. Several stores answer; a process without
+   * them: the viewer's reactions, seen, served, and whether the viewer follows the owner and the board. Several stores answer; a process without
    * one of inbox, seen and counters answers "unimplemented".
    *
    * @generated from rpc skein.v1.FeedService.BatchGetViewerState
@@ -1468,17 +1406,6 @@ export const FeedService: GenService<{
     methodKind: "unary";
     input: typeof BatchGetViewerStateRequestSchema;
     output: typeof BatchGetViewerStateResponseSchema;
-  },
-  /**
-   * ListLikes lists the items that a user likes, newest first; equal times by id. A process without the counters answers
-   * "unimplemented".
-   *
-   * @generated from rpc skein.v1.FeedService.ListLikes
-   */
-  listLikes: {
-    methodKind: "unary";
-    input: typeof ListLikesRequestSchema;
-    output: typeof ListLikesResponseSchema;
   },
   /**
    * ExplainPin answers why a pin is, or is not, in a reader's feed: the feed that ReadFeed returns with the same options at the same
