@@ -22,6 +22,12 @@ func referenceDecode(data []byte) (evs []Event, rejects map[int]Rejection, slots
 	if err != nil || len(data) > MaxEnvelopeBytes || len(batch.GetEvents()) > MaxEnvelopeEvents || batch.GetVersion() > 1 {
 		return nil, map[int]Rejection{-1: {}}, 0
 	}
+	for _, msg := range batch.GetEvents() {
+		// A former kind whose message cannot be decoded is a field that cannot be decoded, as for the version that knew the kind.
+		if err := replaceFormerKind(msg); err != nil {
+			return nil, map[int]Rejection{-1: {}}, 0
+		}
+	}
 	rejects = map[int]Rejection{}
 	for slot, msg := range batch.GetEvents() {
 		ev, r := FromProto(msg)

@@ -131,6 +131,8 @@ func requestFor(t testing.TB, m protoreflect.MethodDescriptor, user string) prot
 		req.Pairs = []*skeinv1.FollowPair{userPair("ann", "bob"), userPair(user, "bob")}
 	case *skeinv1.BatchGetCountersRequest:
 		req.Keys = []*skeinv1.CounterKey{countsOfItem("i")}
+	case *skeinv1.ListReactorsRequest:
+		req.ItemId = "i"
 	case *skeinv1.BatchGetPinsRequest:
 		req.Pins = []*skeinv1.Pin{pinNamed("bob", "p")}
 	case *skeinv1.ExplainPinRequest:

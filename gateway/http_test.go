@@ -106,7 +106,7 @@ func TestJSON(t *testing.T) {
 		{
 			connectv1.GraphServiceBatchGetRelationshipsProcedure, `{"viewerId":"bob","userIds":["cid"]}`,
 			`{"relationships":[{"userId":"cid","following":"FOLLOW_KIND_NONE","followedBy":"FOLLOW_KIND_NONE",` +
-				`"blocking":false,"blockedBy":false,"muting":false,"hidingRepins":false}],"position":"` + at + `"}`,
+				`"blocking":false,"blockedBy":false,"muting":false}],"position":"` + at + `"}`,
 		},
 		{
 			connectv1.GraphServiceListFollowersProcedure, `{"userId":"nobody"}`,

@@ -120,6 +120,9 @@ func (w *world) publishBlocks() worldOfBlocks {
 	}
 	evs = append(evs, unfollowBoard(b.reader, b.owners[2], "news"), mute(b.reader, b.owners[3]), hideRepins(b.reader, b.owners[4]),
 		follow(b.reader, b.star), unfollow(b.reader, b.star))
+	for _, item := range longIDs("hidden", 40) {
+		evs = append(evs, hidden(b.reader, item))
+	}
 
 	// Two owners have many pins, the others few.
 	w.publishAll(evs)
@@ -374,6 +377,7 @@ func (w *world) questionsOfItems(b worldOfBlocks) []question {
 		questionOf("items", connectv1.SeenServiceFilterSeenProcedure, w.seenClient.FilterSeen,
 			&skeinv1.FilterSeenRequest{UserId: b.reader, ItemIds: append(longIDs("other", 20), b.items...)}),
 		questionOf("user", connectv1.SeenServiceListServedProcedure, w.seenClient.ListServed, &skeinv1.ListServedRequest{UserId: b.reader}),
+		questionOf("user", connectv1.SeenServiceListHiddenProcedure, w.seenClient.ListHidden, &skeinv1.ListHiddenRequest{UserId: b.reader}),
 		questionOf("keys", connectv1.CounterServiceBatchGetCountersProcedure, w.counterClient.BatchGetCounters,
 			&skeinv1.BatchGetCountersRequest{Keys: []*skeinv1.CounterKey{
 				countsOfUser(b.star), countsOfUser(b.reader), countsOfBoard(b.star, "cats"), countsOfItem(b.items[3]), countsOfItem(b.items[30]),

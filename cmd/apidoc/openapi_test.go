@@ -105,7 +105,7 @@ func TestOpenAPIRules(t *testing.T) {
 	if read.Not == nil || len(read.Not.AnyOf) != 1 || !slices.Equal(read.Not.AnyOf[0].Required, []string{"pageToken", "newerThan"}) {
 		t.Errorf("a oneof that may be left out: %+v", read.Not)
 	}
-	if kinds := schemas["Event"].OneOf; len(kinds) != 24 || !slices.Equal(kinds[0].Required, []string{"userFollowed"}) {
+	if kinds := schemas["Event"].OneOf; len(kinds) != 25 || !slices.Equal(kinds[0].Required, []string{"userFollowed"}) {
 		t.Errorf("a oneof that must be set: %+v", kinds)
 	}
 	counters := schemas["Counters"].Properties

@@ -21,6 +21,7 @@ import (
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/events/archive"
 	"github.com/skein-feed/skein/events/bucket"
+	"github.com/skein-feed/skein/events/embedded"
 	"github.com/skein-feed/skein/events/eventlog"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
@@ -379,6 +380,10 @@ func (r *trimRound) run(ctx context.Context, t *testing.T, at killAt) (end, firs
 	go func() { calls <- write(writing, api) }()
 	at.wait(ctx, t, api, data)
 	s.kill()
+	// A killed process leaves its socket, which CopyFS cannot copy.
+	if err := os.Remove(filepath.Join(data, service.LogDir, embedded.SocketFile)); err != nil && !errors.Is(err, os.ErrNotExist) {
+		t.Fatal(err)
+	}
 	was := filepath.Join(r.dir, "was")
 	for _, part := range []string{service.LogDir, "archive"} {
 		err := os.CopyFS(filepath.Join(was, part), os.DirFS(filepath.Join(data, part)))

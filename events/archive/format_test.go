@@ -200,7 +200,7 @@ func TestMutesKeepTheirEnds(t *testing.T) {
 	if err != nil || len(got) != 1 {
 		t.Fatal(got, err)
 	}
-	want := archived([]*events.Envelope{env})
+	want := toArchival([]*events.Envelope{env})
 	if d := cmp.Diff(want[0].Events, got[0].Events); d != "" {
 		t.Errorf("(-expected +got):\n%s", d)
 	}

@@ -12,7 +12,7 @@ import (
 )
 
 // hiddenList is the kind of list in page tokens. It never changes, and no other list has it.
-const hiddenList = 0xf8
+const hiddenList = 0xf7
 
 // ListHidden returns a page of the items that a user hides.
 func (s *Service) ListHidden(

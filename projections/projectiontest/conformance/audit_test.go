@@ -114,6 +114,7 @@ func (s auditedStores) audit(t fataler, users []string, boards [][2]string) {
 			Following: countList(graph.FollowingExplicit, user, ""), FollowingImplicit: countList(graph.FollowingImplicit, user, ""),
 			FollowedBoards: countList(graph.FollowedBoards, user, ""), ExcludedBoards: countList(graph.ExcludedBoards, user, ""),
 			Blocked: countList(graph.Blocked, user, ""), Muted: countList(graph.Muted, user, ""),
+			Favorites: countList(graph.Favorites, user, ""), Notifying: countList(graph.Notifying, user, ""),
 		}
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Fatalf("at %d: counts of %s differ from the lengths of the lists (-want +got):\n%s", at, user, diff)
