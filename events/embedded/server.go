@@ -86,7 +86,7 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 		err = e.startNATS(ctx)
 	}
 	if err == nil && o.Socket {
-		err = e.listen()
+		err = e.listen(ctx)
 	}
 	if err != nil {
 		return nil, errors.Join(err, e.Stop(context.WithoutCancel(ctx)))

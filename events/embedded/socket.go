@@ -1,6 +1,7 @@
 package embedded
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -23,12 +24,12 @@ type socket struct {
 
 // listen opens the socket of the data directory. The lock of the directory is held, so a file that is there belongs to a process that has
 // ended.
-func (e *Server) listen() error {
+func (e *Server) listen(ctx context.Context) error {
 	path := filepath.Join(e.dir, SocketFile)
 	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("embedded: %w", err)
 	}
-	listener, err := net.Listen("unix", path)
+	listener, err := new(net.ListenConfig).Listen(ctx, "unix", path)
 	if err != nil {
 		// The longest path of a socket is about 100 bytes. A data directory with a longer path works without.
 		e.opts.Logger.Info("other processes cannot read the log of this process", "error", err)

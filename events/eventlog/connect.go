@@ -193,7 +193,7 @@ type socketDialer string
 
 // Dial connects to the socket. It is part of nats.CustomDialer.
 func (s socketDialer) Dial(string, string) (net.Conn, error) {
-	return net.DialTimeout("unix", string(s), dialTimeout)
+	return (&net.Dialer{Timeout: dialTimeout}).Dial("unix", string(s))
 }
 
 // dial connects to a server. It retries errors that may pass, until ctx or the connect timeout ends.

@@ -39,7 +39,7 @@ func (l *Log) recordCoveredHole(seq uint64) (bool, error) {
 	return true, nil
 }
 
-// recordCoveredHoles records that the stream lacks the sequences from from to to, as far as the archive has them, and reports whether it has
+// recordCoveredHoles records that the stream lacks the sequences between from and to, as far as the archive has them, and reports whether it has
 // the first one. If the archive does not have it, recordCoveredHoles first reloads the archive, because another process may have written
 // more of it.
 func (l *Log) recordCoveredHoles(ctx context.Context, from, to uint64) (bool, error) {

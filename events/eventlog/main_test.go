@@ -140,7 +140,7 @@ func newFollow(n int) *skeinv1.Event {
 	}}}
 }
 
-// newFollows returns the follows from from to before to.
+// newFollows returns the follows with the numbers from <= n < to.
 func newFollows(from, to int) (evs []*skeinv1.Event) {
 	for n := from; n < to; n++ {
 		evs = append(evs, newFollow(n))

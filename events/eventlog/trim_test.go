@@ -12,7 +12,7 @@ import (
 	"github.com/skein-feed/skein/events"
 )
 
-// publishEvery publishes the follows from from to before to, in one envelope each. It waits for interval before each.
+// publishEvery publishes the follows with the numbers from <= n < to, in one envelope each. It waits for interval before each.
 func publishEvery(t *testing.T, interval time.Duration, l *Log, from, to int) {
 	t.Helper()
 	for n := from; n < to; n++ {

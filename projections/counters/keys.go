@@ -89,15 +89,15 @@ func appendReactionKind(dst []byte, kind string) []byte { return append(append(d
 
 // cutReactionKind reads a kind and returns the bytes that follow it.
 func cutReactionKind(b []byte) (kind string, rest []byte, err error) {
-	end := bytes.IndexByte(b, 0)
-	if end < 0 {
+	name, rest, found := bytes.Cut(b, []byte{0})
+	if !found {
 		return "", nil, projections.RowError("kind of a reaction", b)
 	}
-	kind = string(b[:end])
+	kind = string(name)
 	if !events.IsReaction(kind) || events.ReactionOf(kind) != kind {
 		return "", nil, projections.RowError("kind of a reaction", b)
 	}
-	return kind, b[end+1:], nil
+	return kind, rest, nil
 }
 
 // reactionKey appends the key of the row with the facts about a reaction.

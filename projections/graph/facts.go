@@ -40,7 +40,8 @@ func (o factOrder) orElse(other factOrder) factOrder {
 	return other
 }
 
-// toggle holds the facts about something that a user begins and ends: a block or a mute. Live and backfilled facts are kept apart, because a backfilled beginning may arrive after live facts and still comes before them in the order.
+// toggle holds the facts about something that a user begins and ends: a block or a mute. Live and backfilled facts are kept apart,
+// because a backfilled beginning may arrive after live facts and still comes before them in the order.
 type toggle struct {
 	// liveBegin is the first live fact that began what holds. It is 0 after a live end.
 	liveBegin factOrder

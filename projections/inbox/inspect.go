@@ -24,6 +24,7 @@ func DescribeRow(key, value []byte) (*projections.Description, error) {
 	return projections.DescribeForm(rowForms, key, value)
 }
 
+//nolint:gochecknoglobals // a table that never changes
 var rowForms = withHiddenItems(map[projections.Tag]projections.RowForm{
 	tagPin:           {Name: "pin", Parts: "B p", Value: pinstore.Describe},
 	tagOutbox:        {Name: "outbox", Parts: "B ^created p", Value: describeBoard},

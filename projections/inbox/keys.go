@@ -51,6 +51,8 @@ const (
 )
 
 // hiddenItems are the rows of the items that readers hide.
+//
+//nolint:gochecknoglobals // a table that never changes
 var hiddenItems = hiddenitems.Tags{Fact: tagItemHiding, List: tagHiddenItem, Count: tagHiddenCount}
 
 // Walked returns the tags of rows that are read in sequence, those of the graph included. It is part of [projections.Walked].

@@ -67,7 +67,8 @@ type Feed struct {
 	// NewerThan shows only what is newer than the page that returned this cursor as its Top. nil shows everything. NewerThan is valid in the
 	// order Newest only.
 	NewerThan PageCursor
-	// UnreadOnly shows only what is newer than the marker of the feed ([Queries.unreadMarker]). It is valid in the order Newest only, and not together with NewerThan.
+	// UnreadOnly shows only what is newer than the marker of the feed ([Queries.unreadMarker]).
+	// It is valid in the order Newest only, and not together with NewerThan.
 	UnreadOnly bool
 	// Heat has the scores for the order Trending.
 	Heat Heat

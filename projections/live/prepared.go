@@ -162,8 +162,8 @@ func (l *Live) Replacement() string {
 	if err != nil {
 		return ""
 	}
-	defer previous.Close()
-	if previous.Outdated() != "" {
+	outdated := previous.Outdated()
+	if err := previous.Close(); err != nil || outdated != "" {
 		return ""
 	}
 	return fmt.Sprintf("the previous generation, %d", g.Previous)

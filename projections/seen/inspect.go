@@ -15,6 +15,7 @@ func DescribeRow(key, value []byte) (*projections.Description, error) {
 	return projections.DescribeForm(rowForms, key, value)
 }
 
+//nolint:gochecknoglobals // a table that never changes
 var rowForms = withHiddenItems(map[projections.Tag]projections.RowForm{
 	tagPlays:      {Name: "plays", Parts: "A", Dated: true, Value: describeFingerprints},
 	tagSealed:     {Name: "sealed", Parts: "A", Dated: true, Value: describeSealed},

@@ -35,6 +35,8 @@ const (
 )
 
 // hiddenItems are the rows of the items that users hide.
+//
+//nolint:gochecknoglobals // a table that never changes
 var hiddenItems = hiddenitems.Tags{Fact: tagItemHiding, List: tagHiddenItem, Count: tagHiddenCount}
 
 var datedTags = []projections.Tag{tagPlays, tagSealed}

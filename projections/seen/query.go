@@ -39,7 +39,8 @@ type Question struct {
 	IgnoreHidden bool
 }
 
-// Filter appends to unseen the indexes of the items that the user has not seen and does not hide, in rising order. It also returns how many months of plays it has
+// Filter appends to unseen the indexes of the items that the user has not seen and does not hide, in rising order. It also returns how many
+// months of plays it has
 // read. An item that was seen is never among them (I10). An item that was not seen is missing with a probability of at most
 // [Settings.FalsePositives] for the default window, and of a proportional one for other windows.
 //

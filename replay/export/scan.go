@@ -296,7 +296,7 @@ func (w *feedReader) resolveRange(ctx context.Context) (err error) {
 		}
 	}
 
-	w.progress = w.Range.startProgress(w.after.Seq, w.until.Seq)
+	w.progress = w.startProgress(w.after.Seq, w.until.Seq)
 	return checkRange(w.after, w.until)
 }
 

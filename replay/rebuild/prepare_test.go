@@ -27,7 +27,7 @@ func inboxBefore() projections.Projection {
 func newInboxNow() projections.Projection { return inbox.New(inbox.DefaultSettings()) }
 
 // openOnDisk opens an inbox of some partitions in a directory, and has it follow the log until stop is called.
-func (w *testLog) openOnDisk(dir string, p func() projections.Projection, partitioned bool) (l *live.Live, stop func()) {
+func (w *testLog) openOnDisk(dir string, p func() projections.Projection, partitioned bool) (opened *live.Live, stop func()) {
 	w.t.Helper()
 	l, err := live.Open(live.Options{
 		Options: store.Options{FS: vfs.Default, Dir: dir, Partitioned: partitioned}, New: p, Log: w.log.ID(), Epoch: w.log.Epoch(),

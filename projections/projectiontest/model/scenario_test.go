@@ -164,7 +164,7 @@ func parseSettings(text string) (settings events.FollowSettings, err error) {
 	if text == "-" {
 		return 0, nil
 	}
-	for _, name := range strings.Split(text, ",") {
+	for name := range strings.SplitSeq(text, ",") {
 		setting, ok := settingNames[name]
 		if !ok {
 			return 0, fmt.Errorf("unknown setting %q", name)

@@ -93,7 +93,12 @@ func (f *fact) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%v", f.kind)
 	for _, p := range []struct{ name, value string }{
-		{"user", f.user}, {"peer", f.peer}, {"board", f.board}, {"pin", f.pin}, {"item", f.item}, {"kind", f.reaction},
+		{"user", f.user},
+		{"peer", f.peer},
+		{"board", f.board},
+		{"pin", f.pin},
+		{"item", f.item},
+		{"kind", f.reaction},
 		{"text", f.text},
 	} {
 		if p.value != "" {

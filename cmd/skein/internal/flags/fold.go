@@ -16,7 +16,7 @@ type FoldFlags struct {
 	FeedKeep        int           `help:"Entries of a feed that an inbox keeps in memory, and that are ranked by heat." default:"1000"`
 	HeatHalfLife    time.Duration `help:"Time in which the heat of an item halves." default:"24h"`
 	HeatPerPlay     uint32        `help:"The heat that a play adds to an item." default:"1"`
-	HeatPerReaction string        `help:"The heat that a reaction of each kind adds, such as like=4,save=3. Other kinds add none, nor do private kinds, which begin with _." default:"like=4" placeholder:"KIND=N,…"`
+	HeatPerReaction string        `help:"The heat that a reaction of each kind adds, as like=4,save=3. Others add none." default:"like=4" placeholder:"KIND=N,…"`
 	HeatPerRepin    uint32        `help:"The heat that a re-pin adds." default:"8"`
 
 	SeenWindow         int     `help:"Months for which plays count as seen by default, the current one included." default:"4"`

@@ -177,7 +177,7 @@ func (c *prepareCmd) prepare(
 		}
 		return service.Unguarded(sub, hub), nil
 	}, rebuild.Options{
-		Pace: replay.Pace{Share: c.Share}, Memory: int(c.Memory), LogBytes: uint64(status.GetLog().GetBytes()), Progress: &progress,
+		Pace: replay.Pace{Share: c.Share}, Memory: int(c.Memory), LogBytes: status.GetLog().GetBytes(), Progress: &progress,
 	})
 	stop()
 	if err != nil {
