@@ -173,7 +173,6 @@ test("each reads every list of the API to its end", async () => {
       event("pinCreated", { pin: { ownerId: id, pinId: id } }),
       event("reacted", { userId: "lists", itemId: id }),
       event("reacted", { userId: id, itemId: "shared" }),
-      event("liked", { userId: "lists", itemId: id }),
       event("itemHidden", { userId: "hides", itemId: id }),
       follow("lists", id),
       follow(id, "lists"),
