@@ -189,7 +189,7 @@ func (w *loadWorld) feedMethods(r *rand.Rand) []readMethod {
 				}
 			}),
 		},
-		w.pinStates(r), w.viewerState(r), w.likes(r), w.countNewer(r), w.explainPin(r),
+		w.pinStates(r), w.viewerState(r), w.likes(r), w.reactors(r), w.countNewer(r), w.explainPin(r),
 	}
 }
 
@@ -200,6 +200,20 @@ func (w *loadWorld) likes(r *rand.Rand) readMethod {
 		procedure: skeinv1connect.CounterServiceListReactionsProcedure, answer: new(skeinv1.ListReactionsResponse),
 		requests: requests(r, func(r *rand.Rand) proto.Message {
 			return &skeinv1.ListReactionsRequest{UserId: workload.UserID(uint32(r.IntN(w.watchers))), PageSize: workload.PageSize}
+		}),
+	}
+}
+
+// reactors asks who likes items, popular ones more often than others, for a viewer.
+func (w *loadWorld) reactors(r *rand.Rand) readMethod {
+	return readMethod{
+		id: "reactors", title: "ListReactors, 50", projection: "counters",
+		procedure: skeinv1connect.CounterServiceListReactorsProcedure, answer: new(skeinv1.ListReactorsResponse),
+		requests: requests(r, func(r *rand.Rand) proto.Message {
+			viewer := r.IntN(w.watchers)
+			return &skeinv1.ListReactorsRequest{
+				ItemId: w.watched(viewer, 0), ViewerId: workload.UserID(uint32(viewer)), PageSize: workload.PageSize,
+			}
 		}),
 	}
 }
@@ -277,6 +291,12 @@ func (w *loadWorld) seenMethods(r *rand.Rand) []readMethod {
 		procedure: skeinv1connect.SeenServiceListServedProcedure, answer: new(skeinv1.ListServedResponse),
 		requests: requests(r, func(r *rand.Rand) proto.Message {
 			return &skeinv1.ListServedRequest{UserId: workload.UserID(uint32(r.IntN(w.watchers)))}
+		}),
+	}, {
+		id: "hidden", title: "ListHidden", projection: "seen",
+		procedure: skeinv1connect.SeenServiceListHiddenProcedure, answer: new(skeinv1.ListHiddenResponse),
+		requests: requests(r, func(r *rand.Rand) proto.Message {
+			return &skeinv1.ListHiddenRequest{UserId: workload.UserID(uint32(r.IntN(w.watchers)))}
 		}),
 	}}
 }

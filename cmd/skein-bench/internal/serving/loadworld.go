@@ -186,7 +186,7 @@ func (w *loadWorld) watched(watcher, n int) string {
 	return w.itemID(workload.PowerLaw(r, w.items(), workload.PlaySkew))
 }
 
-// activity are the plays of this month, a like for every tenth, and what was served.
+// activity has the plays of this month, a like for every tenth, what was served, and an item that each watcher hides.
 func (w *loadWorld) activity() iter.Seq[*skeinv1.Event] {
 	return func(yield func(*skeinv1.Event) bool) {
 		for watcher := range w.watchers {
@@ -200,7 +200,9 @@ func (w *loadWorld) activity() iter.Seq[*skeinv1.Event] {
 			for n := range servedItems {
 				served.ItemIds = append(served.ItemIds, w.watched(watcher, watcherPlays+n))
 			}
-			if !yield(&skeinv1.Event{Kind: &skeinv1.Event_Served{Served: served}}) {
+			hidden := &skeinv1.ItemHidden{UserId: workload.UserID(uint32(watcher)), ItemId: w.watched(watcher, watcherPlays)}
+			if !yield(&skeinv1.Event{Kind: &skeinv1.Event_Served{Served: served}}) ||
+				!yield(&skeinv1.Event{Kind: &skeinv1.Event_ItemHidden{ItemHidden: hidden}}) {
 				return
 			}
 		}

@@ -46,7 +46,8 @@ func TestLoadWorld(t *testing.T) {
 	decode(inCalls(w.writes(0, 500), 10))
 	for kind, want := range map[events.Kind]int{
 		events.UserFollowed: 5000 + 100, events.PinCreated: 1000 + 50, events.Served: 1000,
-		events.Played: 1000*watcherPlays + 250, events.Reacted: 1000*watcherPlays/20 + 100,
+		events.ItemHidden: 1000,
+		events.Played:     1000*watcherPlays + 250, events.Reacted: 1000*watcherPlays/20 + 100,
 	} {
 		if kinds[kind] != want {
 			t.Errorf("%v: %d events, want %d", kind, kinds[kind], want)
