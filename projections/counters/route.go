@@ -4,37 +4,40 @@ import (
 	"github.com/skein-feed/skein/events"
 )
 
-// Route adds the partitions whose rows the event may change. Each user and each item has a home, which is one partition. The runtime calls
-// Route only for the kinds that [Counters.Kinds] lists.
+// Route adds to partitions every partition whose rows the event may change. The home of a user or an item is the one partition that has its
+// rows; pins and boards are at the home of their owner. The store calls Route only for the kinds that [Counters.Kinds] lists, so every kind
+// that is listed there has a case here.
 func (*Counters) Route(ev *events.Event, partitions *events.Partitions) {
 	switch ev.Kind {
 	case events.UserDeleted, events.BoardDeleted:
-		// A user's reactions are stored at the homes of the items, which the event does not name. Every partition also records the
-		// deletion, because the homes of items need it to decide which pins and reactions no longer count.
+		// The reactions of a deleted user are at the homes of items that the event does not name. Besides, the home of an item counts the
+		// plays, re-pins and reactions of users from everywhere, and must know which of these users and boards are deleted. So every
+		// partition records every deletion.
 		partitions.AddAll()
 
 	case events.BoardCreated:
-		// The event brings back a board that was deleted before, so the record of that deletion must be updated in every partition.
-		// Whether there is such a record is known only there.
+		// The event may bring back a board that was deleted, and every partition has a record of the deletion, which then changes. Route sees
+		// no rows, so it cannot tell such an event from the creation of a new board.
 		partitions.AddAll()
 
 	case events.PinCreated, events.Played:
-		// The pin is a row at the home of its owner, as is the count of a user's plays. The home of the item records who
-		// named it, and counts its plays and re-pins.
+		// The home of User has the pin, or the number of plays by User. The home of Item has the plays and re-pins of the item, and which
+		// users have pinned it.
 		partitions.AddHome(ev.User)
 		partitions.AddHome(ev.Item)
 
 	case events.PinMoved, events.PinDeleted:
-		// These events do not name the item, so its home cannot get them. It does not need them: pages ask the home of the
-		// owner which items a living pin shows.
+		// The home of the item need not know. It has which users have pinned the item, and lists by heat ask the homes of these users
+		// whether a pin of the item still exists. Re-pins that were deleted still count.
 		partitions.AddHome(ev.User)
 
 	case events.Reacted, events.Unreacted:
-		// All rows of a reaction are at the home of the item, also those of the list of the user's reactions (tagReactedItem). The
-		// user's home stores nothing about them, and the pin on which the user reacted changes nothing here.
+		// All rows of a reaction are at the home of the item, including those of the list of a user's reactions. This list is merged from
+		// all partitions when it is read. The pin on which the user reacted changes no row.
 		partitions.AddHome(ev.Item)
 
 	case events.ItemScored:
+		// The score that the application has set is part of the heat of the item.
 		partitions.AddHome(ev.Item)
 	}
 }

@@ -4,33 +4,34 @@ import (
 	"github.com/skein-feed/skein/events"
 )
 
-// Route adds the partitions whose rows the event may change. Each user has a home, which is one partition. A board is kept at the home of
-// its owner. The runtime calls Route only for the kinds that [Graph.Kinds] lists.
+// Route adds to partitions every partition whose rows the event may change. The home of a user is the one partition that has the user's rows;
+// the rows of a board are at the home of its owner. The store calls Route only for the kinds that [Graph.Kinds] lists, so every kind that is
+// listed there has a case here.
 func (*Graph) Route(ev *events.Event, partitions *events.Partitions) {
 	switch ev.Kind {
 	case events.UserFollowed, events.UserUnfollowed, events.BoardFollowed, events.BoardUnfollowed,
 		events.UserBlocked, events.UserUnblocked:
-		// What one user is to the other is stored twice, once at the home of each. Peer owns the board that is followed.
+		// A follow or a block is stored twice, once at the home of each user. In an event about a board, Peer is the owner of the board.
 		partitions.AddHome(ev.User)
 		partitions.AddHome(ev.Peer)
 
 	case events.UserMuted, events.UserUnmuted, events.FollowSettingsSet:
-		// These are settings of the user alone. They are not stored at the home of the other user.
+		// Only User can read its mutes and the settings of its follows, so they are not stored at the home of Peer.
 		partitions.AddHome(ev.User)
 
 	case events.PinCreated, events.PinMoved:
-		// The user is the owner of the pin and of its board. If the board has never been mentioned before, the event creates it. It never
-		// brings back a deleted board.
+		// User owns the pin and the board on which the pin is afterwards. The event can create this board, but it cannot bring back a
+		// deleted one. So, unlike BoardCreated, it changes no record of a deletion.
 		partitions.AddHome(ev.User)
 
 	case events.UserDeleted, events.BoardDeleted:
-		// The event ends relations of users that it does not name, and their homes can be any partitions. Every partition also records the
-		// deletion, so that it can refuse imported history about the user or board that arrives later.
+		// The event ends relations of users whom it does not name, and the homes of these users can be any partitions. Every partition
+		// also records the deletion, and refuses imported history about the user or board that arrives after it.
 		partitions.AddAll()
 
 	case events.BoardCreated:
-		// The event brings back a board that was deleted before, so the record of that deletion must be updated in every partition.
-		// Whether there is such a record is known only there.
+		// The event may bring back a board that was deleted, and every partition has a record of the deletion, which then changes. Route sees
+		// no rows, so it cannot tell such an event from the creation of a new board.
 		partitions.AddAll()
 	}
 }

@@ -12,18 +12,23 @@ import (
 	"github.com/skein-feed/skein/projections/store"
 )
 
-// A generation can be prepared beside a running service, by a process with another version of the program or with other settings. When the
-// service is started with that version, it finds that it cannot continue the live generation, and continues the prepared one:
+// A process can prepare a generation while a service is running: a newer version of the program, or the same one with other settings. The
+// service does not look at it. A generation continues if its fingerprint is that of the program that opens it: the same version of the fold,
+// the same settings, the same partitions. When a service is started whose live generation does not continue, it uses the prepared one
+// instead if that continues:
 //
-//	NAME/prepared/NAME/000001 ── rename ──► NAME/000008 ── GENERATIONS names it live, and 000007 as the previous one
+//	NAME/prepared/NAME/000001 ── rename ──► NAME/000008 ── GENERATIONS names it live, and 000007 the previous one
 //
-// When the version before is started again, it continues the previous generation in the same way.
+// NAME is there twice because NAME/prepared is a directory of stores of its own. If the program is rolled back later, the live generation does
+// not continue again, but the previous one does, and the two change places.
 
-// Preparation is the place of a generation that is prepared.
+// Preparation is a generation that is being prepared, or was. It knows where the files are and whether they are complete; package rebuild
+// folds the events.
 type Preparation struct {
-	// Options are those of the store, with the directory of all stores. Generation is not used.
+	// Options are the options of a store of the projection in the service, with the directory of the stores of all projections. The service uses
+	// the generation only if Partitions are those of its live generation; see [HeldOnDisk]. The number of the generation is ignored.
 	Options store.Options
-	// Log and Epoch are those of the log that is read.
+	// Log and Epoch identify the log that is read. A log begins a new epoch when a user is erased from it or it is restored.
 	Log   events.LogID
 	Epoch uint32
 }
@@ -44,17 +49,17 @@ func (p *Preparation) fingerprint() string {
 	return projections.FingerprintOfPartitions(p.Options.Projection, p.Options.Partitions).String()
 }
 
-// IsComplete reports whether the generation was prepared completely, by the same fold from the same epoch of the same log. It only lacks
-// what the log got since then.
+// IsComplete reports whether Complete was called for a generation with this fingerprint, from this epoch of this log. The generation then
+// lacks only the envelopes that the log has had since.
 func (p *Preparation) IsComplete() (bool, error) {
 	prepared, found, err := disk.ReadPrepared(p.Options.FS, p.Dir())
-	return found && prepared.Fingerprint == p.fingerprint() && isOf(prepared, p.Log, p.Epoch), err
+	return found && prepared.Fingerprint == p.fingerprint() && isFrom(prepared, p.Log, p.Epoch), err
 }
 
-// Complete records that the generation was prepared completely. Its files must be on disk.
+// Complete writes the file that says that the generation is complete. The caller must have closed the store, which syncs its files.
 func (p *Preparation) Complete() error {
 	fs, o := p.Options.FS, p.StoreOptions()
-	// The new directories must be durable before the file that says that they are complete.
+	// The entries of the new directories must be durable before the file that says that the generation is complete.
 	name := p.Options.Projection.Name()
 	for _, dir := range []string{fs.PathJoin(o.Dir, name), o.Dir, fs.PathJoin(p.Options.Dir, name), p.Options.Dir} {
 		if err := disk.SyncDir(fs, dir); err != nil {
@@ -71,22 +76,20 @@ func (p *Preparation) Remove() error {
 	return p.Options.FS.RemoveAll(p.StoreOptions().Dir)
 }
 
-// isOf reports whether a generation was prepared from an epoch of a log.
-func isOf(p disk.Prepared, log events.LogID, epoch uint32) bool {
+// isFrom reports whether a generation was prepared from an epoch of a log.
+func isFrom(p disk.Prepared, log events.LogID, epoch uint32) bool {
 	return p.Log == hex.EncodeToString(log[:]) && p.Epoch == epoch
 }
 
-// replaceOutdated looks for a generation that this program can continue, in place of the live one, which it cannot: one that was prepared,
-// or the previous one after the program was rolled back. It returns the generation that serves then, which is the live one if there is no
-// other.
+// replaceOutdated makes a generation live that this program can continue, in place of the outdated one: the prepared generation, or else the
+// previous one. It returns the generation that is live afterwards. That is still the outdated one if neither can be continued.
 func (l *Live) replaceOutdated(outdated *serving) (*serving, error) {
 	g := *l.generations.Load()
 	var candidates []uint32
 	prepared, found, err := l.installPrepared(g)
 	if err != nil {
 		l.logger().Error("the prepared generation cannot be used", "error", err)
-	}
-	if found {
+	} else if found {
 		candidates = append(candidates, prepared)
 	}
 	if g.Previous != 0 {
@@ -101,10 +104,17 @@ func (l *Live) replaceOutdated(outdated *serving) (*serving, error) {
 			return nil, err
 		}
 		if s.err == nil {
-			return l.takePlace(outdated, s)
+			return l.swapWithOutdated(outdated, s)
 		}
 		if s.store != nil {
 			if err := s.store.Close(); err != nil {
+				return nil, err
+			}
+		}
+		if number == prepared {
+			// It would be found again by every start, also in place of one that is prepared later.
+			l.logger().Error("the prepared generation cannot be opened, and is removed", "generation", number, "error", s.err)
+			if err := l.opts.FS.RemoveAll(store.GenerationDir(l.locationOptions(), number)); err != nil {
 				return nil, err
 			}
 		}
@@ -112,8 +122,8 @@ func (l *Live) replaceOutdated(outdated *serving) (*serving, error) {
 	return outdated, nil
 }
 
-// takePlace names a generation live, and the outdated one the previous one.
-func (l *Live) takePlace(outdated, s *serving) (*serving, error) {
+// swapWithOutdated names a generation live, and the outdated one the previous one.
+func (l *Live) swapWithOutdated(outdated, s *serving) (*serving, error) {
 	if outdated.store != nil {
 		if err := outdated.store.Close(); err != nil {
 			return nil, err
@@ -124,14 +134,13 @@ func (l *Live) takePlace(outdated, s *serving) (*serving, error) {
 	if err := l.writeGenerations(after); err != nil {
 		return nil, errors.Join(err, s.store.Close())
 	}
-	l.logger().Info("a generation that this program can continue takes the place of the live one", "generation", s.number,
-		"previous", outdated.number)
+	l.logger().Info("the live generation is outdated, and another one is live instead", "generation", s.number, "previous", outdated.number)
 	l.removeStale(after, false)
 	return s, disk.RemovePrepared(l.opts.FS, s.store.Dir())
 }
 
-// isUsable reports whether a directory has a complete generation that was prepared for this program, from this log, for the partitions of the
-// live generation.
+// isUsable reports whether a directory has a complete prepared generation that continues: with the fingerprint of this program for the
+// partitions of the live generation, from the present epoch of this log.
 func (l *Live) isUsable(dir string) bool {
 	p, found, err := disk.ReadPrepared(l.opts.FS, dir)
 	if err != nil {
@@ -140,11 +149,11 @@ func (l *Live) isUsable(dir string) bool {
 	}
 	fingerprint := l.fingerprint
 	fingerprint.Partitions = l.generations.Load().Partitions
-	return found && p.Fingerprint == fingerprint.String() && isOf(p, l.opts.Log, l.opts.Epoch)
+	return found && p.Fingerprint == fingerprint.String() && isFrom(p, l.opts.Log, l.opts.Epoch)
 }
 
-// Replacement describes the generation that the next start continues in place of an outdated one. It is empty if there is none, so that the
-// projection must be rebuilt.
+// Replacement describes the generation that a start, which is not read-only, would make live in place of an outdated one. It is empty if
+// there is none, or if the live generation is not outdated.
 func (l *Live) Replacement() string {
 	if s := l.serving.Load(); s.err == nil || s.state != store.Outdated {
 		return ""
@@ -169,8 +178,9 @@ func (l *Live) Replacement() string {
 	return fmt.Sprintf("the previous generation, %d", g.Previous)
 }
 
-// installPrepared gives a prepared generation its number, if there is one that this program can continue, and returns the number. The
-// generation is not named live yet. If a crash has prevented that after an earlier call, installPrepared finds it under its number.
+// installPrepared moves the prepared generation, if it is usable, to the directory of the next number, and returns that number. The file of
+// generations does not name the number yet. If a crash came between an earlier move and the naming, installPrepared finds the generation
+// under its number.
 func (l *Live) installPrepared(g disk.Generations) (number uint32, found bool, err error) {
 	fs := l.opts.FS
 	numbers := disk.ListGenerations(fs, l.dir)
@@ -184,7 +194,8 @@ func (l *Live) installPrepared(g disk.Generations) (number uint32, found bool, e
 	if !l.isUsable(from) {
 		return 0, false, nil
 	}
-	// Without a file of generations, the highest number is live, and that is to be the outdated one until the prepared one was opened.
+	// While there is no file of generations, the highest number is live, which would be the prepared one after the move. So the file must name
+	// the outdated one first.
 	if len(numbers) > 0 {
 		if err := l.writeGenerations(g); err != nil {
 			return 0, false, err
@@ -198,18 +209,18 @@ func (l *Live) installPrepared(g disk.Generations) (number uint32, found bool, e
 	return number, true, errors.Join(disk.SyncDir(fs, l.dir), fs.RemoveAll(l.preparedOptions().Dir))
 }
 
-// preparedOptions has the directory of what is prepared.
+// preparedOptions returns options that locate the prepared generation, whose number is 1.
 func (l *Live) preparedOptions() store.Options {
 	o := l.locationOptions()
 	o.Dir = o.FS.PathJoin(l.dir, disk.PreparedDir)
 	return o
 }
 
-// removePrepared removes what was prepared for a later start.
+// removePrepared removes the prepared generation.
 func (l *Live) removePrepared() error { return l.opts.FS.RemoveAll(l.preparedOptions().Dir) }
 
-// HeldOnDisk returns the partitions that the live generation of a projection holds, by the file of generations in the directory of all
-// stores; nil means all. It may be called while a service has the stores open.
+// HeldOnDisk returns the partitions that the live generation of a projection holds; nil means all. It reads the file of generations below dir,
+// the directory of all stores, and may be called while a service has the stores open.
 func HeldOnDisk(fs store.FS, dir, projection string) (*events.Partitions, error) {
 	g, _, err := disk.ReadGenerations(fs, fs.PathJoin(dir, projection))
 	if err != nil {

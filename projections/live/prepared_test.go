@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"testing"
 
@@ -145,6 +146,19 @@ func TestPreparedGenerationThatDoesNotFitIsNotUsed(t *testing.T) {
 				t.Fatal(err)
 			}
 		},
+		"damaged": func(t *testing.T, p *live.Preparation, o *live.Options) {
+			names, err := o.FS.List(p.Dir())
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, name := range names {
+				if strings.Contains(strings.ToLower(name), "manifest") {
+					if err := o.FS.Remove(o.FS.PathJoin(p.Dir(), name)); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+		},
 		"removed": func(t *testing.T, p *live.Preparation, _ *live.Options) {
 			if err := p.Remove(); err != nil {
 				t.Fatal(err)
@@ -163,6 +177,9 @@ func TestPreparedGenerationThatDoesNotFitIsNotUsed(t *testing.T) {
 			defer closeLive(t, l)
 			if st := l.Status(); st.State != store.Outdated || st.Generation != 1 {
 				t.Errorf("generation %d is %s, want 1 and %s", st.Generation, st.State, store.Outdated)
+			}
+			if got := listDirectories(fs); strings.Contains(got, "000002") {
+				t.Errorf("files: %s", got)
 			}
 		})
 	}

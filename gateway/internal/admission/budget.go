@@ -80,25 +80,34 @@ func (b *Budget) takeOrRefuse(caller string, n int64) *apierror.Failure {
 			return f
 		}
 	}
-	if b.used.Add(n) > b.Limit {
-		b.used.Add(-n)
-		return b.overloadedError()
-	}
 	if b.CallerLimit == 0 {
-		return nil
+		return b.takeFromAll(n)
 	}
 
+	// The limit of the caller comes first, and the lock is held for both limits. So a call that is refused for its caller never counts in
+	// used, where it would take the room of other callers.
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.byCaller[caller]+n > b.CallerLimit {
-		b.used.Add(-n)
 		return &apierror.Failure{
 			Code: connect.CodeResourceExhausted, Reason: skeinv1.Reason_REASON_CALLER_LIMIT, Retry: apierror.RetrySoon,
 			Text: fmt.Sprintf("one caller may have %d %s at a time%s; nothing was done", b.CallerLimit, b.Name, b.flagText()),
 		}
 	}
+	if f := b.takeFromAll(n); f != nil {
+		return f
+	}
 	b.byCaller[caller] += n
 	b.highest = max(b.highest, b.used.Load())
+	return nil
+}
+
+// takeFromAll takes n from what all callers share, or returns why it refuses.
+func (b *Budget) takeFromAll(n int64) *apierror.Failure {
+	if b.used.Add(n) > b.Limit {
+		b.used.Add(-n)
+		return b.overloadedError()
+	}
 	return nil
 }
 
