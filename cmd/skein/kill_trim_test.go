@@ -21,7 +21,7 @@ import (
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/events/archive"
 	"github.com/skein-feed/skein/events/bucket"
-	"github.com/skein-feed/skein/events/embedded"
+	natsserver "github.com/skein-feed/skein/events/embedded"
 	"github.com/skein-feed/skein/events/eventlog"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
@@ -381,7 +381,7 @@ func (r *trimRound) run(ctx context.Context, t *testing.T, at killAt) (end, firs
 	at.wait(ctx, t, api, data)
 	s.kill()
 	// A killed process leaves its socket, which CopyFS cannot copy.
-	if err := os.Remove(filepath.Join(data, service.LogDir, embedded.SocketFile)); err != nil && !errors.Is(err, os.ErrNotExist) {
+	if err := os.Remove(filepath.Join(data, service.LogDir, natsserver.SocketFile)); err != nil && !errors.Is(err, os.ErrNotExist) {
 		t.Fatal(err)
 	}
 	was := filepath.Join(r.dir, "was")
