@@ -264,10 +264,11 @@ func TestMessagesOfStreamsAreBounded(t *testing.T) {
 		_, _ = w.Write(binary.BigEndian.AppendUint32([]byte{0}, 1<<30))
 		writeUntilRefused(w, &written)
 	}))
-	p := newTestPeers(t)
+	n := Node{Name: "a", Addr: addr}
+	p := newTestPeers(t, n) // a stream of a node that is not alive ends after some time
 	p.bytes = admission.NewBudget(admission.Class{Name: "bytes", Limit: 64 << 20, CallerLimit: 64 << 20})
 	got := 0
-	_, err := Stream(t.Context(), p, &Node{Name: "a", Addr: addr}, time.Hour, procedure, &peerv1.RowsRequest{}, func(int64) {},
+	_, err := Stream(t.Context(), p, &n, time.Hour, procedure, &peerv1.RowsRequest{}, func(int64) {},
 		func(*peerv1.RowsResponse) error {
 			got++
 			if used := p.bytes.Used(); used < size || used > 3*size {
