@@ -228,7 +228,7 @@ func TestAnswersCountAsMemory(t *testing.T) {
 	all := events.AllPartitions()
 	p := newTestPeers(t, startNode(t, "a", all, long), startNode(t, "b", all, long))
 	p.hedgeCredit = 0
-	p.bytes = admission.NewBudget(admission.Class{Name: "bytes", Limit: 5 << 20, CallerLimit: 5 << 20})
+	p.bytes = admission.NewBudget(admission.Class{Name: "bytes", Limit: 5 << 20, CallerLimit: 10 << 20})
 	ctx, release := p.ChargeAnswers(t.Context(), "ann")
 	ask := func() error {
 		_, _, err := Forward[peerv1.AskRequest, peerv1.AskResponse](ctx, p, 0, askProcedure, &peerv1.AskRequest{})
