@@ -61,7 +61,7 @@ func (s *Service) ListReactors(
 	}
 	position := r.Position
 	opened := []*views.StoreView{&r.StoreView}
-	var relations *views.Graph // nil: nobody is left out
+	var relations *views.Graph // nil means that all reactors are listed
 	if req.GetViewerId() != "" {
 		if relations, err = s.openBeside(ctx, x, least, since); err != nil {
 			return nil, err
@@ -112,7 +112,7 @@ func (s *Service) ListReactors(
 	return res, nil
 }
 
-// appendVisible appends the reactors whom no block separates from the viewer, in either direction. relations is nil if nobody is left out.
+// appendVisible appends the reactors whom no block separates from the viewer, in either direction. If relations is nil, it appends all of them.
 func appendVisible(
 	ctx context.Context, visible, reactors []counters.Reactor, relations *views.Graph, viewer string,
 ) ([]counters.Reactor, error) {
