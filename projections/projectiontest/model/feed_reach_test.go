@@ -41,7 +41,11 @@ func TestHistoriesWithFeedsReachTheHardCases(t *testing.T) {
 		"backfilled like of what was unliked", "pins with and without scores",
 	} {
 		t.Logf("%3d of %d: %s", hits[name], seeds, name)
-		if hits[name] < seeds/100 {
+		least := seeds / 50
+		if name == "hidden as a re-pin of a muted user" {
+			least = seeds / 100 // it takes a re-pin, a follow, and a mute that has not ended
+		}
+		if hits[name] < least {
 			t.Errorf("only %d of %d histories reach: %s", hits[name], seeds, name)
 		}
 	}
