@@ -19,8 +19,8 @@ const Horizon = Micros(15 * time.Minute / time.Microsecond)
 var (
 	// ErrRewritten means that the log before the cursor is not the log from which the cursor was taken.
 	ErrRewritten = errors.New("events: the log is not the one that the cursor was taken from")
-	// ErrNotRising means that an envelope was passed twice, or after a later one.
-	ErrNotRising = errors.New("events: sequences do not rise")
+	// ErrSequenceOrder means that an envelope was passed twice, or after a later one.
+	ErrSequenceOrder = errors.New("events: sequences do not rise")
 )
 
 // MaxRejectData is the number of bytes of a malformed event that a [Reject] keeps.
@@ -53,7 +53,7 @@ type warmStart struct {
 	lastTime Micros
 }
 
-// NewDecoder returns a decoder that continues after a cursor. The caller must pass it the envelopes from [Decoder.WarmFrom] on.
+// NewDecoder returns a decoder that continues after a cursor. The caller must pass it the envelopes from [Decoder.WarmUpFrom] on.
 func NewDecoder(from Cursor) *Decoder {
 	d := &Decoder{start: from, reached: from}
 	if from.WarmSeq > 0 && from.WarmSeq <= from.Seq {
@@ -67,9 +67,9 @@ func NewDecoder(from Cursor) *Decoder {
 // Repeats returns the event ids that a later event could repeat, in order of their keys.
 func (d *Decoder) Repeats() []Repeat { return d.window.repeatsSince(d.reached.LastTime - Horizon + 1) }
 
-// WarmFrom returns the sequence of the first envelope that must be passed to the decoder. If there are event ids to remember, that
+// WarmUpFrom returns the sequence of the first envelope that must be passed to the decoder. If there are event ids to remember, that
 // envelope is at or before the cursor; otherwise it is the next one.
-func (d *Decoder) WarmFrom() uint64 {
+func (d *Decoder) WarmUpFrom() uint64 {
 	if d.start.WarmSeq > 0 && d.start.WarmSeq <= d.start.Seq {
 		return d.start.WarmSeq
 	}
@@ -79,8 +79,8 @@ func (d *Decoder) WarmFrom() uint64 {
 // Seq returns the sequence of the last decoded envelope.
 func (d *Decoder) Seq() uint64 { return d.reached.Seq }
 
-// Warming reports whether the decoder has not yet reached the cursor that it was made from.
-func (d *Decoder) Warming() bool { return d.warming }
+// IsWarmingUp reports whether the decoder has not yet reached the cursor that it was made from.
+func (d *Decoder) IsWarmingUp() bool { return d.warming }
 
 // Decode decodes the body of the message with the given sequence and timestamp of the stream. Sequences must rise, but need not be
 // consecutive. The returned envelope does not share memory with data.
@@ -113,11 +113,11 @@ func (d *Decoder) Decode(seq uint64, stamp Micros, data []byte) (*Envelope, erro
 	return env, nil
 }
 
-// checkOrder returns [ErrNotRising] unless the sequence rises. During the warm-up it returns [ErrRewritten] if the first or the last
+// checkOrder returns [ErrSequenceOrder] unless the sequence rises. During the warm-up it returns [ErrRewritten] if the first or the last
 // envelope of the warm-up is missing.
 func (d *Decoder) checkOrder(seq uint64) error {
 	if seq <= d.reached.Seq {
-		return fmt.Errorf("%w: %d after %d", ErrNotRising, seq, d.reached.Seq)
+		return fmt.Errorf("%w: %d after %d", ErrSequenceOrder, seq, d.reached.Seq)
 	}
 	if !d.warming {
 		return nil

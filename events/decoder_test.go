@@ -229,14 +229,14 @@ func TestBackfillKeepsItsTimeUpToLogTime(t *testing.T) {
 // The decoder rejects a sequence that was passed before, or that is lower than one that was. Gaps are allowed.
 func TestDecoderRejectsFallingSequences(t *testing.T) {
 	d := NewDecoder(Cursor{Seq: 10, LastTime: epoch2023})
-	if d.Warming() || d.WarmFrom() != 11 {
-		t.Errorf("new decoder: got warming %v from %d, want false from 11", d.Warming(), d.WarmFrom())
+	if d.IsWarmingUp() || d.WarmUpFrom() != 11 {
+		t.Errorf("new decoder: got warming %v from %d, want false from 11", d.IsWarmingUp(), d.WarmUpFrom())
 	}
 	data := mustEncode(t, newLike("a", "1", ""))
 	for _, c := range []struct {
 		seq  uint64
 		want error
-	}{{10, ErrNotRising}, {12, nil}, {12, ErrNotRising}, {3, ErrNotRising}, {1 << 40, nil}} {
+	}{{10, ErrSequenceOrder}, {12, nil}, {12, ErrSequenceOrder}, {3, ErrSequenceOrder}, {1 << 40, nil}} {
 		env, err := d.Decode(c.seq, 0, data)
 		if !errors.Is(err, c.want) || (err == nil) != (env != nil) {
 			t.Errorf("sequence %d: got %v and error %v, want error %v", c.seq, env, err, c.want)

@@ -34,17 +34,17 @@ func (d *Decoder) MergeRepeats(repeats []Repeat) {
 	d.SeedRepeats(all)
 }
 
-// NewLearner returns a decoder that warms up to a cursor from archived envelopes instead of messages of the stream. Pass
-// it every envelope from [Cursor.WarmSeq] on with [Decoder.LearnEnvelope], and then call [Decoder.FinishLearning].
-func NewLearner(to Cursor) *Decoder {
+// NewWarmUpDecoder returns a decoder that warms up to a cursor from archived envelopes instead of messages of the stream. Pass
+// it every envelope from [Cursor.WarmSeq] on with [Decoder.WarmUpWith], and then call [Decoder.FinishWarmUp].
+func NewWarmUpDecoder(to Cursor) *Decoder {
 	d := NewDecoder(Cursor{Log: to.Log, Epoch: to.Epoch, Seq: to.WarmSeq - 1, LastTime: to.WarmTime})
 	d.warmStarts = append(d.warmStarts, warmStart{to.WarmSeq, to.WarmTime})
 	return d
 }
 
-// LearnEnvelope takes an archived envelope that holds all of its events, as if the decoder had decoded it. The archive does not store
-// event ids; [Decoder.FinishLearning] adds them.
-func (d *Decoder) LearnEnvelope(env *Envelope) {
+// WarmUpWith takes an archived envelope that holds all of its events, as if the decoder had decoded it. The archive does not store
+// event ids; [Decoder.FinishWarmUp] adds them.
+func (d *Decoder) WarmUpWith(env *Envelope) {
 	// Each event has taken one slot: the valid ones, the repeats, and the rejects of single events.
 	slots := len(env.Events) + env.Repeats
 	for i := range env.Rejects {
@@ -64,9 +64,9 @@ func (d *Decoder) LearnEnvelope(env *Envelope) {
 	d.reached.Seq, d.reached.LastTime = env.Seq(), env.Cursor.LastTime
 }
 
-// FinishLearning ends the warm-up of [NewLearner] at the cursor that it was made for, and adds the event ids that were seen up to there. It
+// FinishWarmUp ends the warm-up of [NewWarmUpDecoder] at the cursor that it was made for, and adds the event ids that were seen up to there. It
 // returns [ErrArchiveDamaged] if the archived envelopes did not lead to that cursor.
-func (d *Decoder) FinishLearning(to Cursor, repeats []Repeat) error {
+func (d *Decoder) FinishWarmUp(to Cursor, repeats []Repeat) error {
 	d.reached.Checksum = to.Checksum // the archive has no checksums
 	if now := d.takeCursor(); now != to {
 		return fmt.Errorf("%w: what it has leads to %+v, not to its end, %+v", ErrArchiveDamaged, now, to)

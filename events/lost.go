@@ -35,5 +35,5 @@ func (d *Decoder) DecodeLost(seq uint64) (*Envelope, error) {
 	return env, nil
 }
 
-// PassedLost reports whether [Decoder.DecodeLost] was called.
-func (d *Decoder) PassedLost() bool { return d.passedLost }
+// HasDecodedLost reports whether [Decoder.DecodeLost] was called.
+func (d *Decoder) HasDecodedLost() bool { return d.passedLost }

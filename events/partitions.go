@@ -52,8 +52,8 @@ func (s *Partitions) Without(other *Partitions) (rest Partitions) {
 	return rest
 }
 
-// Meets reports whether the two sets have a partition in common.
-func (s *Partitions) Meets(other *Partitions) bool {
+// Intersects reports whether the two sets have a partition in common.
+func (s *Partitions) Intersects(other *Partitions) bool {
 	for i := range s {
 		if s[i]&other[i] != 0 {
 			return true

@@ -41,7 +41,7 @@ func TestPartitionsSurviveEncoding(t *testing.T) {
 	if want := "98" + strings.Repeat("0", 61) + "1"; some.String() != want {
 		t.Errorf("text: got %s, want %s", &some, want)
 	}
-	if !ann.Has(ShardOf("ann").Partition()) || ann.Len() != 1 || some.Meets(&ann) || !some.Meets(&some) {
+	if !ann.Has(ShardOf("ann").Partition()) || ann.Len() != 1 || some.Intersects(&ann) || !some.Intersects(&some) {
 		t.Errorf("home of ann: got %s, want only her partition, which %s does not have", &ann, &some)
 	}
 	all.AddAll()

@@ -197,15 +197,15 @@ func TestDecoderStartsAnywhere(t *testing.T) {
 		for i := range want {
 			from := want[i].Cursor
 			d := NewDecoder(from)
-			if !d.Warming() || d.WarmFrom() != from.WarmSeq {
-				t.Fatalf("decoder from %+v: got warming %v from %d, want the warm-up of the cursor", from, d.Warming(), d.WarmFrom())
+			if !d.IsWarmingUp() || d.WarmUpFrom() != from.WarmSeq {
+				t.Fatalf("decoder from %+v: got warming %v from %d, want the warm-up of the cursor", from, d.IsWarmingUp(), d.WarmUpFrom())
 			}
 			for j, m := range log {
-				if m.seq < d.WarmFrom() {
+				if m.seq < d.WarmUpFrom() {
 					continue
 				}
-				if d.Warming() != (m.seq <= from.Seq) {
-					t.Fatalf("decoder from %d at %d: got warming %v, want it only before the cursor", from.Seq, m.seq, d.Warming())
+				if d.IsWarmingUp() != (m.seq <= from.Seq) {
+					t.Fatalf("decoder from %d at %d: got warming %v, want it only before the cursor", from.Seq, m.seq, d.IsWarmingUp())
 				}
 				env, err := d.Decode(m.seq, m.stamp, m.data)
 				if err != nil {
@@ -271,7 +271,7 @@ func TestRewrittenLogIsNoticed(t *testing.T) {
 			d := NewDecoder(from)
 			var err error
 			for _, m := range l {
-				if m.seq >= d.WarmFrom() && err == nil {
+				if m.seq >= d.WarmUpFrom() && err == nil {
 					_, err = d.Decode(m.seq, m.stamp, m.data)
 				}
 			}

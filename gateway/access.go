@@ -42,7 +42,7 @@ func (id identity) budgetCaller(s *Server, isOpen bool) string {
 	case id.node != nil:
 		// Each call of a node counts by itself, because many callers may be behind the node.
 		return "call of a node " + id.node.Nonce
-	case s.gate != nil && !isOpen && id.authError == nil:
+	case s.authenticator != nil && !isOpen && id.authError == nil:
 		return "caller " + id.caller.Name
 	case id.conn != nil:
 		return id.conn.Caller
@@ -53,10 +53,10 @@ func (id identity) budgetCaller(s *Server, isOpen bool) string {
 // authenticate identifies the caller of a call. Every code path that accepts calls authenticates before it reads a body. Authorization happens
 // in two places only: [method.checkRole], and then [method.checkSubject].
 func (s *Server) authenticate(authorization string, cert *x509.Certificate) identity {
-	if s.gate == nil {
+	if s.authenticator == nil {
 		return identity{caller: access.Anyone()}
 	}
-	caller, err := s.gate.Authorize(time.Now(), authorization, cert)
+	caller, err := s.authenticator.Authorize(time.Now(), authorization, cert)
 	return identity{caller: caller, authError: err}
 }
 
@@ -88,7 +88,7 @@ func (m *method) checkSubject(ctx context.Context, id identity, req proto.Messag
 			return otherUserError(user, field)
 		}
 	}
-	if m.right.roles == access.Admin && m.s.gate != nil {
+	if m.right.roles == access.Admin && m.s.authenticator != nil {
 		m.s.logger.InfoContext(ctx, "admin call", "method", m.name, "caller", id.caller.Name)
 	}
 	return nil

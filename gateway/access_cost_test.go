@@ -22,7 +22,7 @@ import (
 // accessCase is the caller of a benchmark.
 type accessCase struct {
 	name, token string
-	gate        *access.Gate
+	gate        *access.Authenticator
 }
 
 // accessCases are those with access control off, by a token of the file, by one that is bound to user 17, and by a JWT.
@@ -88,12 +88,12 @@ func BenchmarkAccess(b *testing.B) {
 			request := as.request(b, c.procedure, c.req)
 			call := loopCall(b, w.server, request)
 			b.Run("loop/"+c.name+"/"+as.name, func(b *testing.B) {
-				w.server.gate = as.gate
+				w.server.authenticator = as.gate
 				b.ReportAllocs()
 				call(b.N)
 			})
 			b.Run("http/"+c.name+"/"+as.name, func(b *testing.B) {
-				w.server.gate = as.gate
+				w.server.authenticator = as.gate
 				b.SetParallelism(25)
 				b.RunParallel(func(pb *testing.PB) {
 					if err := drive(w.url, request, pb.Next); err != nil {
@@ -103,7 +103,7 @@ func BenchmarkAccess(b *testing.B) {
 			})
 		}
 	}
-	w.server.gate = nil
+	w.server.authenticator = nil
 }
 
 // BenchmarkAccessP99 is the median and the 99th percentile of a check of one pair over four connections that stay open. The cases
@@ -115,7 +115,7 @@ func BenchmarkAccessP99(b *testing.B) {
 	took := make([][]time.Duration, len(cases))
 	for b.Loop() {
 		for i, c := range cases {
-			w.server.gate = c.gate
+			w.server.authenticator = c.gate
 			request := c.request(b, connectv1.GraphServiceCheckFollowsProcedure,
 				&skeinv1.CheckFollowsRequest{Pairs: []*skeinv1.FollowPair{userPair("17", "100000")}})
 			var mu sync.Mutex
@@ -142,7 +142,7 @@ func BenchmarkAccessP99(b *testing.B) {
 			wg.Wait()
 		}
 	}
-	w.server.gate = nil
+	w.server.authenticator = nil
 	for i, c := range cases {
 		slices.Sort(took[i])
 		b.ReportMetric(float64(took[i][len(took[i])/2])/1e3, c.name+"-p50-µs")

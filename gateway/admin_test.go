@@ -33,9 +33,9 @@ func (n *notebook) Start(_ context.Context, o operator.OperationRequest) (*skein
 	defer n.mu.Unlock()
 	switch o.Kind {
 	case skeinv1.OperationKind_OPERATION_KIND_SNAPSHOT:
-		return nil, &operator.Refusal{Why: operator.ErrOperationAbsent, Text: "TakeSnapshot needs a place for snapshots"}
+		return nil, &operator.Refusal{Cause: operator.ErrKindUnavailable, Text: "TakeSnapshot needs a place for snapshots"}
 	case skeinv1.OperationKind_OPERATION_KIND_ROLLBACK:
-		return nil, fmt.Errorf("wrapped: %w", &operator.Refusal{Why: operator.ErrInTheWay, Text: "7 is in the way", Operation: "7"})
+		return nil, fmt.Errorf("wrapped: %w", &operator.Refusal{Cause: operator.ErrConflict, Text: "7 is in the way", Operation: "7"})
 	}
 	op := &skeinv1.Operation{
 		OperationId: fmt.Sprintf("%03d", len(n.ops)), Kind: o.Kind, Projection: o.Projection,

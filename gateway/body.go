@@ -49,7 +49,7 @@ func (s *Server) answerRefusedError(ctx context.Context, f *apierror.Failure) er
 type boundedBody struct {
 	io.ReadCloser
 	s      *Server
-	memory *admission.Holding
+	memory *admission.Reservation
 	// left is how many bytes may still arrive.
 	left int64
 	// isHTTP1 says that errors of reading are those of HTTP/1.
@@ -111,7 +111,7 @@ const (
 // memory before it is decoded, so its lists can be counted first. Any other body stays as it is.
 //
 // An error of reading is not returned, but kept for the handler, which reads again and reports it in its own protocol.
-func (s *Server) decompressBody(r *http.Request, memory *admission.Holding) *apierror.Failure {
+func (s *Server) decompressBody(r *http.Request, memory *admission.Reservation) *apierror.Failure {
 	if r.Method == http.MethodGet {
 		if q := r.URL.Query(); q.Get("compression") == gzipEncoding {
 			// Connect's handler decompresses the message in the query. The message is short, and cannot become larger than this.
@@ -164,7 +164,7 @@ func (s *Server) decompressBody(r *http.Request, memory *admission.Holding) *api
 var gzipReaders = sync.Pool{New: func() any { return new(gzip.Reader) }} //nolint:gochecknoglobals // memory only
 
 // decompress returns the decompressed data, with prefixSpace unused bytes in front of it. The data counts as memory of the call.
-func (s *Server) decompress(compressed io.Reader, memory *admission.Holding, prefixSpace int) ([]byte, *apierror.Failure) {
+func (s *Server) decompress(compressed io.Reader, memory *admission.Reservation, prefixSpace int) ([]byte, *apierror.Failure) {
 	source := &errorRecordingReader{Reader: compressed}
 	z, _ := gzipReaders.Get().(*gzip.Reader)
 	defer gzipReaders.Put(z)

@@ -116,8 +116,8 @@ func TestDecompressionBombsAreRefused(t *testing.T) {
 		}
 	}
 	b := w.server.budgets.Bytes
-	if most := int64(admission.HeldPerByte * (w.server.limits.BodyBytes + 64<<10)); b.Highest() > most || b.Highest() == 0 {
-		t.Errorf("%d bytes were held at a time, should be at most %d", b.Highest(), most)
+	if most := int64(admission.HeldPerByte * (w.server.limits.BodyBytes + 64<<10)); b.Peak() > most || b.Peak() == 0 {
+		t.Errorf("%d bytes were held at a time, should be at most %d", b.Peak(), most)
 	}
 	for b.Used() > 0 { // an answer that has arrived is released just after
 		runtime.Gosched()
@@ -197,8 +197,8 @@ func TestFloodOfBodies(t *testing.T) {
 		t.Errorf("a third large body: %q", refused)
 	}
 	g.as(g.tokens["all"]).callsOfEachKind()
-	if b.Highest() > 1<<20 {
-		t.Errorf("%d bytes were held at a time", b.Highest())
+	if b.Peak() > 1<<20 {
+		t.Errorf("%d bytes were held at a time", b.Peak())
 	}
 }
 
@@ -248,8 +248,8 @@ func TestFloodOfLargeRequests(t *testing.T) {
 	for b.Used() > 0 { // an answer that has arrived is released just after
 		runtime.Gosched()
 	}
-	if b.Highest() > 32<<20 || b.Highest() == 0 {
-		t.Errorf("%d bytes were held at a time", b.Highest())
+	if b.Peak() > 32<<20 || b.Peak() == 0 {
+		t.Errorf("%d bytes were held at a time", b.Peak())
 	}
 	w.callsOfEachKind()
 }
@@ -263,8 +263,8 @@ func TestLargeBodiesOfTheLoopCountAsMemory(t *testing.T) {
 		req.Pairs = append(req.Pairs, userPair(strings.Repeat("a", 40), strings.Repeat("b", 40)))
 	}
 	ask(w, w.graph.CheckFollows, req)
-	if n := w.server.conns.HandedOver.Load(); n != 0 || b.Highest() < 80_000 {
-		t.Fatalf("%d connections were handed over, and %d bytes held", n, b.Highest())
+	if n := w.server.conns.HandedOver.Load(); n != 0 || b.Peak() < 80_000 {
+		t.Fatalf("%d connections were handed over, and %d bytes held", n, b.Peak())
 	}
 	for b.Used() > 0 { // an answer that has arrived is released just after
 		runtime.Gosched()
@@ -276,7 +276,7 @@ func TestLargeBodiesOfTheLoopCountAsMemory(t *testing.T) {
 	if d := detailsOf(t, err); d.reason != "CALLER_LIMIT" {
 		t.Error(err)
 	}
-	b.Give("127.0.0.1/32", b.CallerLimit)
+	b.Release("127.0.0.1/32", b.CallerLimit)
 	ask(w, w.graph.CheckFollows, req)
 	for b.Used() > 0 {
 		runtime.Gosched()

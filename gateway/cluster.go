@@ -35,15 +35,15 @@ import (
 // Node is a node of the cluster as the others see it.
 type Node = peers.Node
 
-// Keeper gives other nodes access to the stores of a node.
-type Keeper = peerservice.Keeper
+// StoreAccess gives other nodes access to the stores of a node.
+type StoreAccess = peerservice.StoreAccess
 
 // clusterServer has what a server needs only in a cluster.
 type clusterServer struct {
 	*peers.Peers
 	// methods are the handlers that other nodes call, by path.
 	methods map[string]http.Handler
-	keeper  Keeper // may be nil
+	keeper  StoreAccess // may be nil
 	// isAnnounced reports whether the other nodes can know which partitions this one serves. Nil means always.
 	isAnnounced func() bool
 	// certificates are what nodes present to each other. If nil, connections between nodes are not encrypted.
@@ -66,8 +66,8 @@ func newClusterServer(o *Options, bytes *admission.Budget) *clusterServer {
 			Dial: dialTLS, Bytes: bytes, Logger: o.Logger,
 		}),
 		methods:      map[string]http.Handler{},
-		keeper:       o.Keeper,
-		isAnnounced:  o.Joined,
+		keeper:       o.StoreAccess,
+		isAnnounced:  o.IsJoined,
 		certificates: o.NodeCertificates,
 	}
 }
@@ -398,7 +398,7 @@ func (s *Server) mountPeers() {
 	if s.cluster.keeper == nil {
 		return
 	}
-	keeperService := peerservice.KeeperService{Keeper: s.cluster.keeper}
+	keeperService := peerservice.StoreService{Access: s.cluster.keeper}
 	mountNodeMethod(s, peerv1connect.PeerServiceFlushProcedure, keeperService.Flush)
 	mountNodeMethod(s, peerv1connect.PeerServiceCleanProcedure, keeperService.Clean)
 	s.cluster.methods[peerv1connect.PeerServiceRowsProcedure] = connect.NewServerStreamHandler(peerv1connect.PeerServiceRowsProcedure,
@@ -425,7 +425,7 @@ func mountNodeMethod[Req, Res any, P request.Message[Req]](s *Server, procedure 
 		func(ctx context.Context, req P, _ *call.Info) (*Res, error) { return do(ctx, req) })
 }
 
-// FlushNode makes a node fold and flush the log up to a deletion, for an erasure (see [Keeper]). why says what stands in the way on that node.
+// FlushNode makes a node fold and flush the log up to a deletion, for an erasure (see [StoreAccess]). why says what stands in the way on that node.
 // err is not nil only if the node could not be reached.
 func (s *Server) FlushNode(ctx context.Context, n Node, epoch uint32, seq uint64) (done bool, why string, err error) {
 	res, _, err := peers.Call[peerv1.FlushRequest, peerv1.FlushResponse](ctx, s.cluster.Peers, &n,
@@ -433,7 +433,7 @@ func (s *Server) FlushNode(ctx context.Context, n Node, epoch uint32, seq uint64
 	return res.GetDone(), res.GetWhy(), err
 }
 
-// CleanNode asks a node whether its stores were built from the log of an epoch (see [Keeper]). why and err are as those of FlushNode.
+// CleanNode asks a node whether its stores were built from the log of an epoch (see [StoreAccess]). why and err are as those of FlushNode.
 func (s *Server) CleanNode(ctx context.Context, n Node, epoch uint32) (done bool, why string, err error) {
 	res, _, err := peers.Call[peerv1.CleanRequest, peerv1.CleanResponse](ctx, s.cluster.Peers, &n,
 		peerv1connect.PeerServiceCleanProcedure, &peerv1.CleanRequest{Epoch: epoch})
@@ -443,7 +443,7 @@ func (s *Server) CleanNode(ctx context.Context, n Node, epoch uint32) (done bool
 // rowsTimeout is how long RowsOf waits for the first or the next message with rows.
 const rowsTimeout = 30 * time.Second
 
-// RowsOf calls do with the rows of some partitions that another node sends (see [Keeper]). It fails if the node sends nothing for rowsTimeout.
+// RowsOf calls do with the rows of some partitions that another node sends (see [StoreAccess]). It fails if the node sends nothing for rowsTimeout.
 func (s *Server) RowsOf(
 	ctx context.Context, n Node, projection, fold string, epoch uint32, partitions events.Partitions, do func(key, value []byte) error,
 ) error {

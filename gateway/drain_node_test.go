@@ -17,7 +17,7 @@ func TestDrainNode(t *testing.T) {
 	w := newWorld(t, func(o *worldOptions) {
 		o.Drain = func(_ context.Context, name string, on bool) error {
 			if name == "nobody" {
-				return &operator.Refusal{Why: operator.ErrUnknownNode, Text: "only ann"}
+				return &operator.Refusal{Cause: operator.ErrUnknownNode, Text: "only ann"}
 			}
 			drained = append(drained, fmt.Sprint(name, " ", on))
 			return nil

@@ -84,7 +84,7 @@ func TestPositionsOfAnEarlierEpochAreAccepted(t *testing.T) {
 	all := oldLog(t, follow("ann", "bob"), follow("cid", "bob"), follow("dan", "bob"))
 	head := all[1].Cursor
 	logConfig := eventlog.Config{Dir: t.TempDir(), MaxBytes: 1 << 30, Existing: true}
-	if err := eventlog.Restore(t.Context(), logConfig, eventlog.Restored{
+	if err := eventlog.Restore(t.Context(), logConfig, eventlog.RestoredState{
 		ID: head.Log, Epoch: 2, Predecessors: []eventlog.Predecessor{{Epoch: 1, Last: 2}}, Head: head,
 	}); err != nil {
 		t.Fatal(err)

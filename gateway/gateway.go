@@ -33,8 +33,8 @@ import (
 
 // Errors that the process that runs the server returns from the functions in [Options].
 var (
-	// ErrNoRoom means that the disk is too full for more events. [Options.Room] returns it wrapped in an error with figures.
-	ErrNoRoom = apierror.ErrNoRoom
+	// ErrDiskFull means that the disk is too full for more events. [Options.CheckDisk] returns it wrapped in an error with figures.
+	ErrDiskFull = apierror.ErrDiskFull
 	// ErrStopping means that the process is stopping. An operator that returns it starts no more operations.
 	ErrStopping = apierror.ErrStopping
 )
@@ -67,12 +67,12 @@ type Options struct {
 	Nodes func() []Node
 	// NodeName and NodeAddr are the name and the host:port by which other nodes call this one. Both are empty for a router.
 	NodeName, NodeAddr string
-	// Joined reports whether the other nodes can know which partitions this node serves. The node is not ready before. Nil means always.
-	Joined func() bool
+	// IsJoined reports whether the other nodes can know which partitions this node serves. The node is not ready before. Nil means always.
+	IsJoined func() bool
 	// NodeCertificates are the TLS certificates that nodes present to each other. If nil, calls between nodes are not encrypted.
 	NodeCertificates *access.Certificates
-	// Keeper gives other nodes access to the stores of this node. It is nil outside of a cluster.
-	Keeper Keeper
+	// StoreAccess gives other nodes access to the stores of this node. It is nil outside of a cluster.
+	StoreAccess StoreAccess
 	// Report adds to an answer of GetStatus what other parts of the process do: archive, audit, snapshots. It may be nil.
 	Report func(context.Context, *skeinv1.GetStatusResponse)
 	// Problems returns what an operator must repair, each in a few words, such as "the log cannot be archived". /healthz lists the
@@ -81,18 +81,18 @@ type Options struct {
 	// Drain stops assigning partitions to the named node of the cluster, or, if on is false, resumes it. For an unknown node it returns
 	// [operator.ErrUnknownNode]. It is nil outside of a cluster.
 	Drain func(ctx context.Context, name string, on bool) error
-	// Room returns an error that wraps [ErrNoRoom] while no more events may be published, and nil otherwise. Default: always nil.
-	Room func() error
-	// Gate authenticates callers. If it is nil, every caller that reaches the port has all rights.
-	Gate *access.Gate
+	// CheckDisk returns an error that wraps [ErrDiskFull] while no more events may be published, and nil otherwise. Default: always nil.
+	CheckDisk func() error
+	// Authenticator authenticates callers. If it is nil, every caller that reaches the port has all rights.
+	Authenticator *access.Authenticator
 	// Certificates are the TLS certificates of the server. If nil, [Server.Run] serves without TLS.
 	Certificates *access.Certificates
 	// Origins are the web origins whose pages may call from a browser, each as SCHEME://HOST:PORT, or "*" for all. Default: none.
 	Origins []string
-	// Console serves the console at /console/. If Gate is nil, the page of the console may call the server as if its origin were one of
+	// Console serves the console at /console/. If Authenticator is nil, the page of the console may call the server as if its origin were one of
 	// Origins.
 	Console bool
-	// AllowedHosts are host names by which a server without a Gate may be called, in addition to those that mean loopback. "*" allows all.
+	// AllowedHosts are host names by which a server without an Authenticator may be called, in addition to those that mean loopback. "*" allows all.
 	AllowedHosts []string
 	// Keys sign page tokens. Default: [pagetoken.DefaultKeyRing] of the log.
 	Keys pagetoken.KeyRing
@@ -120,8 +120,8 @@ func (o *Options) setDefaults() {
 	if o.Keys.IsZero() {
 		o.Keys = pagetoken.DefaultKeyRing(o.Log.ID())
 	}
-	if o.Room == nil {
-		o.Room = func() error { return nil }
+	if o.CheckDisk == nil {
+		o.CheckDisk = func() error { return nil }
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -133,15 +133,15 @@ func (o *Options) setDefaults() {
 
 // Server serves the API of skein. Its methods may be called concurrently.
 type Server struct {
-	views    *views.Views
-	cluster  *clusterServer // nil outside of a cluster
-	events   *eventservice.Service
-	admin    *adminservice.Service
-	feed     *feedservice.Service // may be nil
-	operator operator.Operator    // may be nil
-	gate     *access.Gate         // may be nil
-	tls      *access.Certificates // may be nil
-	cors     *cors.Cors           // may be nil
+	views         *views.Views
+	cluster       *clusterServer // nil outside of a cluster
+	events        *eventservice.Service
+	admin         *adminservice.Service
+	feed          *feedservice.Service  // may be nil
+	operator      operator.Operator     // may be nil
+	authenticator *access.Authenticator // may be nil
+	tls           *access.Certificates  // may be nil
+	cors          *cors.Cors            // may be nil
 	// hosts are the Host headers that a server without a gate accepts.
 	hosts   access.Hosts
 	console http.Handler // may be nil
@@ -221,7 +221,7 @@ func New(o Options) (*Server, error) {
 	s := &Server{
 		views:         storeViews,
 		operator:      o.Operator,
-		gate:          o.Gate,
+		authenticator: o.Authenticator,
 		tls:           o.Certificates,
 		cors:          corsHandler,
 		hosts:         hosts,
@@ -260,7 +260,7 @@ func New(o Options) (*Server, error) {
 
 	// Mounting a method needs the metrics, the rules and the budgets.
 	s.events = eventservice.New(storeViews, eventservice.Options{
-		Publisher: o.Publisher, Room: o.Room, Metrics: s.metrics, Tracer: o.Tracer,
+		Publisher: o.Publisher, CheckDisk: o.CheckDisk, Metrics: s.metrics, Tracer: o.Tracer,
 		VisibleWait: limits.VisibleWait, Followees: limits.Followees,
 	})
 	s.admin = adminservice.New(storeViews, adminservice.Options{

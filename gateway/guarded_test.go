@@ -106,7 +106,7 @@ func (g *guarded) options(t testing.TB, o *worldOptions) {
 	if o.Certificates, err = access.OpenCertificates(access.Files{Cert: cert, Key: key}, o.Logger); err != nil {
 		t.Fatal(err)
 	}
-	o.Gate, err = access.Open(access.Options{
+	o.Authenticator, err = access.Open(access.Options{
 		Tokens: g.file, JWKS: g.jwts.File, Issuer: accesstest.Issuer, Audience: accesstest.Audience, Logger: o.Logger,
 	})
 	if err != nil {
@@ -129,7 +129,7 @@ type idle struct{}
 
 // Start is part of Operator.
 func (idle) Start(context.Context, operator.OperationRequest) (*skeinv1.Operation, error) {
-	return nil, &operator.Refusal{Why: operator.ErrNotPossible, Text: "there is nothing to do"}
+	return nil, &operator.Refusal{Cause: operator.ErrNotPossible, Text: "there is nothing to do"}
 }
 
 // Get is part of Operator.

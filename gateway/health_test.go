@@ -73,7 +73,7 @@ func (w *world) wantReady(when string, code int, status, state string) {
 func TestNodeIsNotReadyBeforeOthersKnowIt(t *testing.T) {
 	var known atomic.Bool
 	w := newWorld(t, func(o *worldOptions) {
-		o.Nodes, o.Joined = func() []Node { return nil }, known.Load
+		o.Nodes, o.IsJoined = func() []Node { return nil }, known.Load
 	})
 	w.publish(follow("ann", "bob"))
 	w.fold()

@@ -14,7 +14,7 @@ import (
 // checkHost refuses a request that was sent to a host name that is not allowed. Only a server without access control checks it, because a web
 // page whose name resolves to this machine could otherwise call the server ([access.Hosts]). It returns nil if the request is admitted.
 func (s *Server) checkHost(r *http.Request) *apierror.Failure {
-	if s.gate != nil || s.hosts.Allow(r.Host) {
+	if s.authenticator != nil || s.hosts.Allow(r.Host) {
 		return nil
 	}
 	return &apierror.Failure{
@@ -27,7 +27,7 @@ func (s *Server) checkHost(r *http.Request) *apierror.Failure {
 // checkOrigin refuses a request of a web page whose origin is not allowed. Only a server without access control checks it. Allowed are
 // [Options.Origins] and, if the server has a console, its own origin. checkOrigin returns nil if the request is admitted.
 func (s *Server) checkOrigin(r *http.Request) *apierror.Failure {
-	if s.gate != nil {
+	if s.authenticator != nil {
 		return nil
 	}
 	origins := r.Header["Origin"]
@@ -70,7 +70,7 @@ func (s *Server) isConsoleOrigin(origin string, r *http.Request) bool {
 	if r.TLS != nil {
 		scheme = "https://"
 	}
-	return s.console != nil && s.hosts.Known(r.Host) && origin == scheme+r.Host
+	return s.console != nil && s.hosts.IsOwn(r.Host) && origin == scheme+r.Host
 }
 
 // writeForeignRefusal answers a request that checkHost or checkOrigin refuses. Only a call of a method counts in the metrics of methods.

@@ -78,7 +78,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.refuseCall(w, r, f)
 		return
 	}
-	defer requests.Give(c.memory.Caller(), 1)
+	defer requests.Release(c.memory.Caller(), 1)
 	defer c.memory.Release()
 
 	// A body whose announced length is too large is refused unread. A body without a length is counted while it is read.
@@ -126,7 +126,7 @@ type httpCall struct {
 	// isOpen is set if the method needs no authentication.
 	isOpen bool
 	// memory is what the request and its answer hold of the budget of bytes.
-	memory   admission.Holding
+	memory   admission.Reservation
 	deadline answerDeadline
 	body     boundedBody
 }
@@ -141,10 +141,10 @@ func (s *Server) newHTTPCall(w http.ResponseWriter, r *http.Request) *httpCall {
 		deadline: answerDeadline{w, s.limits.IOTimeout},
 	}
 	c.conn = connectionOf(r.Context())
-	if s.gate != nil && c.authError == nil && s.streams[r.URL.Path] {
+	if s.authenticator != nil && c.authError == nil && s.streams[r.URL.Path] {
 		c.reauthenticate = func() identity { return s.authenticate(authorization, cert) }
 	}
-	c.memory = admission.NewHolding(s.budgets.Bytes, c.budgetCaller(s, c.isOpen))
+	c.memory = admission.NewReservation(s.budgets.Bytes, c.budgetCaller(s, c.isOpen))
 	return c
 }
 

@@ -105,13 +105,13 @@ func TestRapidResets(t *testing.T) {
 	}
 	w.publish(follow("ann", "cid"))
 	f.conn.Close()
-	for w.server.budgets.Requests.Used() > before || w.server.budgets.UnderWay() > 0 {
+	for w.server.budgets.Requests.Used() > before || w.server.budgets.InFlight() > 0 {
 		runtime.Gosched()
 	}
 	b := w.server.budgets.Requests
 	// net/http runs 250 of one connection at a time, cancelled or not; two are the publishers'.
-	if b.Highest() > 252 {
-		t.Errorf("%d calls were under way", b.Highest())
+	if b.Peak() > 252 {
+		t.Errorf("%d calls were under way", b.Peak())
 	}
 }
 

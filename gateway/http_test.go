@@ -383,7 +383,7 @@ func TestTooManyCallsAtOnce(t *testing.T) {
 	if err := <-waits; err != nil {
 		t.Error(err)
 	}
-	for w.server.budgets.UnderWay() > 0 {
+	for w.server.budgets.InFlight() > 0 {
 		runtime.Gosched()
 	}
 	if _, err = w.followers("bob", anyKind)(1, "", ""); err != nil {

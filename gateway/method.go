@@ -150,7 +150,7 @@ func (m *method) reserveCall(id identity, now time.Time) error {
 	}
 	if !m.right.open {
 		if f := m.s.reserveForCaller(id.caller.Name, now); f != nil {
-			m.budget.Give("", 1)
+			m.budget.Release("", 1)
 			return f
 		}
 	}
@@ -165,7 +165,7 @@ func (s *Server) reserveForCaller(caller string, now time.Time) *apierror.Failur
 	}
 	f := s.callerRates.Take(caller, now)
 	if f != nil {
-		s.budgets.Callers.Give(caller, 1)
+		s.budgets.Callers.Release(caller, 1)
 	}
 	return f
 }
@@ -173,9 +173,9 @@ func (s *Server) reserveForCaller(caller string, now time.Time) *apierror.Failur
 // releaseCall gives back what reserveCall has taken.
 func (m *method) releaseCall(id identity) {
 	id.conn.End()
-	m.budget.Give("", 1)
+	m.budget.Release("", 1)
 	if !m.right.open {
-		m.s.budgets.Callers.Give(id.caller.Name, 1)
+		m.s.budgets.Callers.Release(id.caller.Name, 1)
 	}
 }
 

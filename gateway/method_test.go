@@ -114,7 +114,7 @@ func TestCallerGoesAway(t *testing.T) { //nolint:tparallel // its parts follow e
 			if err := w.stop(); err != nil {
 				t.Error(err)
 			}
-			for w.server.budgets.UnderWay() > 0 { // net/http does not wait for the end of a stream whose connection is gone
+			for w.server.budgets.InFlight() > 0 { // net/http does not wait for the end of a stream whose connection is gone
 				runtime.Gosched()
 			}
 		})

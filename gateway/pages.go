@@ -84,7 +84,7 @@ func (s *Server) limitPages(h http.Handler) http.Handler {
 			s.refuseCall(w, r, f)
 			return
 		}
-		defer s.budgets.Pages.Give("", 1)
+		defer s.budgets.Pages.Release("", 1)
 		h.ServeHTTP(w, r)
 	})
 }

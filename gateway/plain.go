@@ -91,7 +91,7 @@ func (s *Server) clientEndpoint() *endpoint {
 		return s.authenticate(authorization, certificate)
 	}
 	// Only a server without a gate checks the Host: a page that reaches the server by another host name has no token to send.
-	if s.gate == nil {
+	if s.authenticator == nil {
 		e.allowsHost = s.hosts.Allow
 	}
 	return e
@@ -130,7 +130,7 @@ type session struct {
 	method plainMethod
 	caller identity
 	// memory is what is reserved of the budget of bytes for that call and its answer.
-	memory admission.Holding
+	memory admission.Reservation
 }
 
 // Admit is part of [http1.Session].
@@ -230,7 +230,7 @@ func (c *session) IsDraining() bool { return c.s.draining.Load() }
 // PassToNetHTTP is part of [http1.Session].
 func (c *session) PassToNetHTTP(conn net.Conn) {
 	c.netHTTPConn = conn
-	c.conns.Hand(c.conn, conn)
+	c.conns.PassToNetHTTP(c.conn, conn)
 }
 
 // Close is part of [http1.Session].

@@ -42,7 +42,7 @@ func TestEachCallIsJudgedByItsOwnToken(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := newWorld(t, func(o *worldOptions) { o.Gate = gate })
+	w := newWorld(t, func(o *worldOptions) { o.Authenticator = gate })
 	body := string(marshal(t, &skeinv1.CheckFollowsRequest{Pairs: []*skeinv1.FollowPair{userPair("ann", "bob")}}))
 	call := func(name string) string {
 		header := ""

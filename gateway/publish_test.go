@@ -50,9 +50,9 @@ func TestPublish(t *testing.T) {
 func TestPublishWithoutRoom(t *testing.T) {
 	var none atomic.Bool
 	w := newWorld(t, func(o *worldOptions) {
-		o.Room = func() error {
+		o.CheckDisk = func() error {
 			if none.Load() {
-				return fmt.Errorf("%w: 3 KiB are free", apierror.ErrNoRoom)
+				return fmt.Errorf("%w: 3 KiB are free", apierror.ErrDiskFull)
 			}
 			return nil
 		}

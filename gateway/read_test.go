@@ -128,7 +128,7 @@ func TestAtLeastWaits(t *testing.T) {
 		}
 		answered <- err
 	}()
-	for w.server.budgets.UnderWay() == 0 && len(answered) == 0 {
+	for w.server.budgets.InFlight() == 0 && len(answered) == 0 {
 		runtime.Gosched()
 	}
 	w.fold()

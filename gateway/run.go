@@ -105,7 +105,7 @@ func (s *Server) httpServer(h http.Handler, conns *admission.Connections) *http.
 		},
 		ConnContext: func(ctx context.Context, conn net.Conn) context.Context {
 			ctx = http1.ConnContext(ctx, conn)
-			if known := conns.Known(conn); known != nil {
+			if known := conns.Find(conn); known != nil {
 				ctx = context.WithValue(ctx, connectionKey{}, known)
 			}
 			return ctx

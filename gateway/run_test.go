@@ -238,7 +238,7 @@ func TestDrainDelayEnds(t *testing.T) {
 }
 
 func (w *world) awaitInFlight(n int64) {
-	for w.server.budgets.UnderWay() < n {
+	for w.server.budgets.InFlight() < n {
 		select {
 		case <-w.t.Context().Done():
 			return

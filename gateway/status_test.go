@@ -230,7 +230,7 @@ func TestRejectedEventsThatAreForgotten(t *testing.T) {
 		shown += len(res.GetRejectedEvents())
 		token = res.GetNextPageToken()
 	}
-	if shown != store.KeptRejects {
+	if shown != store.MaxStoredRejects {
 		t.Errorf("%d are shown", shown)
 	}
 }

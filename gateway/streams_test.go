@@ -128,8 +128,8 @@ func TestCallsOfOperators(t *testing.T) {
 	wantError(t, err, connect.CodeResourceExhausted, "OVERLOADED", "")
 	ask(w, w.admin.GetStatus, &skeinv1.GetStatusRequest{})
 	ask(w, w.health.Check, &healthv1.HealthCheckRequest{})
-	w.server.budgets.Reads.Give("", 1)
-	w.server.budgets.Writes.Give("", 1)
+	w.server.budgets.Reads.Release("", 1)
+	w.server.budgets.Writes.Release("", 1)
 	w.callsOfEachKind()
 }
 
@@ -157,7 +157,7 @@ func TestWritesTakeNoPlaceOfReads(t *testing.T) {
 			if f := c.full.Take("", 1); f != nil {
 				t.Fatal(f)
 			}
-			defer c.full.Give("", 1)
+			defer c.full.Release("", 1)
 			before := c.full.Refused()
 			err := c.refused()
 			wantError(t, err, connect.CodeResourceExhausted, "OVERLOADED", "")
@@ -179,7 +179,7 @@ func TestWritesTakeNoPlaceOfReads(t *testing.T) {
 func TestFloodOfExpensiveReads(t *testing.T) {
 	w := newWorld(t, withFeeds, func(o *worldOptions) { o.Limits.ExpensiveReads, o.Limits.InFlight = 1, 16 })
 	b := w.server.budgets.ExpensiveReads
-	b.Patience = time.Millisecond
+	b.MaxWait = time.Millisecond
 	byHeat := func() error {
 		_, err := w.feed.ReadFeed(t.Context(), connect.NewRequest(&skeinv1.ReadFeedRequest{
 			ReaderId: "ann", Order: skeinv1.FeedOrder_FEED_ORDER_TRENDING,
@@ -193,7 +193,7 @@ func TestFloodOfExpensiveReads(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantError(t, byHeat(), connect.CodeResourceExhausted, "OVERLOADED", "")
-	b.Patience = time.Hour
+	b.MaxWait = time.Hour
 	waits := make(chan error, 1)
 	go func() { waits <- byHeat() }()
 	for b.Waiting() < 1 {

@@ -93,7 +93,7 @@ func TestToyMethod(t *testing.T) {
 			if f := reads.Take("", taken); f != nil {
 				t.Fatal(f)
 			}
-			defer reads.Give("", taken)
+			defer reads.Release("", taken)
 			_, err = ask("reader", &skeinv1.ListFollowingRequest{UserId: "ann"})
 			wantError(t, err, connect.CodeResourceExhausted, "OVERLOADED", "")
 		})

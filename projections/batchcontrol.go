@@ -73,5 +73,5 @@ func (c *BatchControl) EndEvent() error {
 	return c.err
 }
 
-// Misuse returns the first misuse of the batch so far.
-func (c *BatchControl) Misuse() error { return c.err }
+// FirstMisuse returns the first misuse of the batch so far.
+func (c *BatchControl) FirstMisuse() error { return c.err }

@@ -29,8 +29,8 @@ type RowForm struct {
 	Parts string
 	// Remote is set if the key begins with the first shard of the partition of its second id (see [AppendPartition]).
 	Remote bool
-	// Dated is set if the key has a month before the tag, counted from January 1970, and the shard after the tag.
-	Dated bool
+	// MonthKeyed is set if the key has a month before the tag, counted from January 1970, and the shard after the tag.
+	MonthKeyed bool
 	// Value adds the fields of the value to the description. nil means that the value is empty.
 	Value func(d *Description, row []byte) error
 	// Special maps the names of parts that only this projection has to functions that read them.
@@ -173,7 +173,7 @@ func describeRow(forms map[Tag]RowForm, key, value []byte) (*Description, error)
 
 // readKey reads the parts of a key that follow the tag, and checks the shard of the key.
 func (d *Description) readKey(form *RowForm) error {
-	if form.Dated {
+	if form.MonthKeyed {
 		month := int(d.Shard)
 		b, err := d.Cut(2)
 		if err != nil {

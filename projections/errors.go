@@ -27,10 +27,10 @@ var (
 	ErrCorrupt = errors.New("projections: corrupt store")
 	// ErrLog means that envelopes do not continue at the position of the store, or are of another log.
 	ErrLog = errors.New("projections: not the log of this store")
-	// ErrPassed means that the store is beyond the requested position.
-	ErrPassed = errors.New("projections: the store is beyond the position")
-	// ErrElsewhere ends a query that needs answers from other nodes. The caller fetches them and runs the query again.
-	ErrElsewhere = errors.New("projections: the query needs answers from elsewhere")
+	// ErrPositionPassed means that the store is beyond the requested position.
+	ErrPositionPassed = errors.New("projections: the store is beyond the position")
+	// ErrUnresolved ends a query that needs answers from other nodes. The caller fetches them and runs the query again.
+	ErrUnresolved = errors.New("projections: the query needs answers from elsewhere")
 	// ErrFormat means that the files of the store have a format that is newer than this program.
 	ErrFormat = errors.New("projections: the store was written by a later release")
 )

@@ -25,7 +25,7 @@ type Fingerprint struct {
 	Runtime uint32 `json:"runtime"`
 	// Kinds are the names of the kinds that the projection reads, in the order of their numbers.
 	Kinds []string `json:"kinds"`
-	// Settings are the settings of a [Configured] projection.
+	// Settings are the settings of a [SettingsProvider] projection.
 	Settings map[string]string `json:"settings,omitempty"`
 	// Partitions is the set that the store holds, in the form of [events.Partitions.String]. Empty means all partitions.
 	Partitions string `json:"partitions,omitempty"`
@@ -36,27 +36,27 @@ func FingerprintOf(p Projection) Fingerprint { return FingerprintOfPartitions(p,
 
 // FingerprintOfPartitions returns the fingerprint that a new store of some partitions of the projection has. nil means all.
 func FingerprintOfPartitions(p Projection, held *events.Partitions) Fingerprint {
-	f := Fingerprint{Name: p.Name(), Version: p.Version(), Runtime: runtimeVersion, Partitions: HeldText(held)}
+	f := Fingerprint{Name: p.Name(), Version: p.Version(), Runtime: runtimeVersion, Partitions: FormatHeld(held)}
 	kinds := slices.Clone(p.Kinds())
 	slices.Sort(kinds)
 	for _, k := range slices.Compact(kinds) {
 		f.Kinds = append(f.Kinds, k.String())
 	}
-	if c, ok := p.(Configured); ok {
+	if c, ok := p.(SettingsProvider); ok {
 		f.Settings = c.Settings()
 	}
 	return f
 }
 
-// HeldText returns the text form of a set of partitions in a fingerprint. It is empty for nil, which means all, and for all.
-func HeldText(held *events.Partitions) string {
+// FormatHeld returns the text form of a set of partitions in a fingerprint. It is empty for nil, which means all, and for all.
+func FormatHeld(held *events.Partitions) string {
 	if held = NilIfAll(held); held == nil {
 		return ""
 	}
 	return held.String()
 }
 
-// ParseHeld parses the text form of [HeldText]. It returns nil for all partitions, and [ErrCorrupt] for text that is malformed.
+// ParseHeld parses the text form of [FormatHeld]. It returns nil for all partitions, and [ErrCorrupt] for text that is malformed.
 func ParseHeld(text string) (*events.Partitions, error) {
 	if text == "" {
 		return nil, nil

@@ -7,11 +7,11 @@ import (
 	"github.com/skein-feed/skein/events"
 )
 
-// Dated is implemented by a projection some of whose keys begin with a month in place of the shard. In these keys the shard
+// MonthKeyed is implemented by a projection some of whose keys begin with a month in place of the shard. In these keys the shard
 // follows the tag.
-type Dated interface {
-	// Dated returns the tags of these rows.
-	Dated() []Tag
+type MonthKeyed interface {
+	// MonthTags returns the tags of these rows.
+	MonthTags() []Tag
 }
 
 // Regional is implemented by a projection that has regions. A region is a set of derived rows that are sorted in the order in
@@ -24,18 +24,18 @@ type Regional interface {
 	RegionHome(key []byte) (partition uint8, ok bool)
 }
 
-// Homed is implemented by a projection that routes some events to every partition only because every store needs them for what
+// HomeRouter is implemented by a projection that routes some events to every partition only because every store needs them for what
 // it keeps in memory.
-type Homed interface {
-	// RowsAtHome reports whether an event changes only rows at the home of its User. A build keeps nothing else in memory, so
+type HomeRouter interface {
+	// ChangesOnlyHome reports whether an event changes only rows at the home of its User. A build keeps nothing else in memory, so
 	// it delivers such an event to that home alone.
-	RowsAtHome(ev *events.Event) bool
+	ChangesOnlyHome(ev *events.Event) bool
 }
 
-// RouteRows adds to the set the partitions whose rows an event may change. For a [Homed] projection these may be fewer than the
+// RouteRows adds to the set the partitions whose rows an event may change. For a [HomeRouter] projection these may be fewer than the
 // partitions of the route.
 func RouteRows(p Projection, ev *events.Event, to *events.Partitions) {
-	if homed, ok := p.(Homed); ok && homed.RowsAtHome(ev) {
+	if homed, ok := p.(HomeRouter); ok && homed.ChangesOnlyHome(ev) {
 		to.AddHome(ev.User)
 		return
 	}
@@ -64,7 +64,7 @@ func PartitionOf(p Projection, key []byte) int {
 	}
 
 	shard := events.Shard(binary.BigEndian.Uint16(key))
-	if dated, ok := p.(Dated); ok && len(key) >= PrefixLen+2 && slices.Contains(dated.Dated(), Tag(key[2])) {
+	if dated, ok := p.(MonthKeyed); ok && len(key) >= PrefixLen+2 && slices.Contains(dated.MonthTags(), Tag(key[2])) {
 		shard = events.Shard(binary.BigEndian.Uint16(key[PrefixLen:]))
 	}
 	if shard >= events.NumShards {
@@ -112,7 +112,7 @@ func (h *Holding) Delivers(ev *events.Event, scratch *events.Partitions) bool {
 
 	// An event that concerns every home also concerns rows of the store as a whole. A store without any partition has such
 	// rows, too.
-	return scratch.Meets(h.Held) || *scratch == events.AllPartitions()
+	return scratch.Intersects(h.Held) || *scratch == events.AllPartitions()
 }
 
 // MayWrite reports whether the fold may write a row: its partition must be held, or it must belong to the store as a whole.

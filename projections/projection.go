@@ -27,31 +27,31 @@ type Projection interface {
 	Apply(ev events.Event, b *Batch) error
 }
 
-// Configured is implemented by a projection whose fold depends on settings.
-type Configured interface {
+// SettingsProvider is implemented by a projection whose fold depends on settings.
+type SettingsProvider interface {
 	// Settings returns the settings by name. They are part of the fingerprint, so a store that was built with other values
 	// is refused at start (I4).
 	Settings() map[string]string
 }
 
-// Clocked is implemented by a projection whose rows also change because log time passes, such as rows that expire.
-type Clocked interface {
+// ClockTicker is implemented by a projection whose rows also change because log time passes, such as rows that expire.
+type ClockTicker interface {
 	// Tick is called before each event that the projection reads, with the log time of that event, even if the event
 	// concerns only partitions that the store does not hold. Tick is as pure as Apply. A build skips calls, so several
 	// calls in a row must have the same effect as the last of them alone.
 	Tick(now events.Micros, b *Batch) error
 }
 
-// Compatible is implemented by a projection whose queries can read rows that earlier versions of its fold wrote. A
+// VersionReader is implemented by a projection whose queries can read rows that earlier versions of its fold wrote. A
 // generation of such a version answers queries from its last position, without folding, until it is rebuilt. A projection
-// that does not implement Compatible answers no query between a raised Version and the end of the rebuild.
-type Compatible interface {
-	// Reads reports whether the queries can read the rows of a store that was built with this fingerprint.
-	Reads(built Fingerprint) bool
+// that does not implement VersionReader answers no query between a raised Version and the end of the rebuild.
+type VersionReader interface {
+	// CanRead reports whether the queries can read the rows of a store that was built with this fingerprint.
+	CanRead(built Fingerprint) bool
 }
 
-// Merging is implemented by a projection that writes with [Batch.Merge].
-type Merging interface {
+// MergerProvider is implemented by a projection that writes with [Batch.Merge].
+type MergerProvider interface {
 	// Merger returns the merger of the projection. The files of the store contain the name of the merger, and Pebble opens
 	// them with no other. The name must therefore change whenever the result of merging changes.
 	Merger() Merger
@@ -83,12 +83,12 @@ func (e *UnreadableRowError) Error() string {
 // Unwrap returns [ErrCorrupt] and the error of the merger.
 func (e *UnreadableRowError) Unwrap() []error { return []error{ErrCorrupt, e.Err} }
 
-// Walked is implemented by a projection that reads the rows of some tags only with iterators, and never with Get, such as
+// IteratedOnly is implemented by a projection that reads the rows of some tags only with iterators, and never with Get, such as
 // the entries of lists. The Bloom filters of tables leave these rows out, which saves 10 bits per row. Get still finds such
 // a row, but more slowly.
-type Walked interface {
-	// Walked returns the tags of these rows.
-	Walked() []Tag
+type IteratedOnly interface {
+	// IteratedTags returns the tags of these rows.
+	IteratedTags() []Tag
 }
 
 // QueryCacher is implemented by a projection whose queries cache in memory what they read from rows.
@@ -145,24 +145,24 @@ type Iterator interface {
 	Close() error
 }
 
-// Elsewhere answers the questions of a query about homes whose partitions the store does not hold. Each projection extends
+// RemoteLookup answers the questions of a query about homes whose partitions the store does not hold. Each projection extends
 // it with the questions that its queries ask. A question is about facts of the projection, never about rows.
 //
-// If an answer is not known yet, Elsewhere records the question, and the query continues as if the answer were no. The
+// If an answer is not known yet, RemoteLookup records the question, and the query continues as if the answer were no. The
 // caller of the query then fetches the answers to all recorded questions from other nodes, at the position of the view or a
 // later one, and runs the query again. The code of a query is therefore the same wherever its rows are, and remote answers
 // are fetched in batches instead of one by one.
-type Elsewhere interface {
+type RemoteLookup interface {
 	// Holds reports whether the store of the query has the rows of a user or item.
 	Holds(home string) bool
-	// Wanting reports whether an answer was missing. The result of the query must then be discarded.
-	Wanting() bool
-	// Full reports whether enough questions for one batch are recorded. The query then ends early with [ErrElsewhere].
+	// Unresolved reports whether an answer was missing. The result of the query must then be discarded.
+	Unresolved() bool
+	// Full reports whether enough questions for one batch are recorded. The query then ends early with [ErrUnresolved].
 	Full() bool
 }
 
-// Forgetful is implemented by a projection that caches the contents of rows from one event to the next.
-type Forgetful interface {
-	// Forget drops this cache, because a repair has changed rows without the fold. It is never called during Apply.
-	Forget()
+// CacheDropper is implemented by a projection that caches the contents of rows from one event to the next.
+type CacheDropper interface {
+	// DropCache drops this cache, because a repair has changed rows without the fold. It is never called during Apply.
+	DropCache()
 }

@@ -8,16 +8,16 @@ import (
 // View reads the rows of a store at one whole position. A View is not safe for concurrent use. It must be closed after its
 // iterators. Until then the store keeps the older rows on disk that the view reads.
 type View struct {
-	position *WholePosition
+	position *Snapshot
 	finder   overlay.Finder
 	scans    overlay.Scans
 }
 
 var _ Reader = (*View)(nil)
 
-// WholePosition is a position at which a store has folded no envelope only in part, together with everything that views at
+// Snapshot is a position at which a store has folded no envelope only in part, together with everything that views at
 // this position show.
-type WholePosition struct {
+type Snapshot struct {
 	// Rows are the rows at the position. Views share the snapshot, which counts its references.
 	Rows *overlay.Snapshot
 	// Cursor is the position.
@@ -38,7 +38,7 @@ type WholePosition struct {
 const maxIdleScans = 4
 
 // Open returns a view of the position. The caller must have acquired Rows before. [View.Close] releases them.
-func (p *WholePosition) Open() *View {
+func (p *Snapshot) Open() *View {
 	return &View{position: p, scans: overlay.Scans{MaxIdle: maxIdleScans}}
 }
 

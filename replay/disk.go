@@ -18,14 +18,14 @@ const DiskPeriod = 256 << 20
 // peakToFinalSize is how much disk a store takes while it is built, as a multiple of its final size.
 const peakToFinalSize = 1.3
 
-// Room returns how many bytes of disk a store takes while it is built, if its final size in bytes is store.
-func Room(store uint64) uint64 {
+// BuildSpace returns how many bytes of disk a store takes while it is built, if its final size in bytes is store.
+func BuildSpace(store uint64) uint64 {
 	return uint64(math.Ceil(float64(store) * peakToFinalSize))
 }
 
-// CheckRoom returns [ErrDisk] if fewer than need bytes are free. something names the operation or its result in the error, as in "a shadow
+// CheckSpace returns [ErrDisk] if fewer than need bytes are free. something names the operation or its result in the error, as in "a shadow
 // of graph".
-func CheckRoom(something string, need, free uint64) error {
+func CheckSpace(something string, need, free uint64) error {
 	if free >= need {
 		return nil
 	}

@@ -13,14 +13,14 @@ func TestDiskErrorsNameBothSizes(t *testing.T) {
 		err  error
 		want string
 	}{
-		{replay.CheckRoom("a shadow of graph", replay.Room(100<<20), 130<<20), ""},
-		{replay.CheckRoom("a shadow of graph", replay.Room(100<<20), 130<<20-1), "not enough disk: for a shadow of graph 130 MiB are needed, 129 MiB are free"},
-		{replay.CheckRoom("x", 20<<30, 9<<30), "not enough disk: for x 20 GiB are needed, 9 GiB are free"},
+		{replay.CheckSpace("a shadow of graph", replay.BuildSpace(100<<20), 130<<20), ""},
+		{replay.CheckSpace("a shadow of graph", replay.BuildSpace(100<<20), 130<<20-1), "not enough disk: for a shadow of graph 130 MiB are needed, 129 MiB are free"},
+		{replay.CheckSpace("x", 20<<30, 9<<30), "not enough disk: for x 20 GiB are needed, 9 GiB are free"},
 		{replay.CheckFree(256<<20, 256<<20), ""},
 		{replay.CheckFree(256<<20, 1025), "not enough disk: 1025 B are left, 256 MiB must stay free"},
 		{replay.CheckFree(1, 0), "not enough disk: 0 B are left, 1 B must stay free"},
 		{replay.CheckFree(0, 0), ""},
-		{replay.CheckRoom("x", math.MaxUint64, math.MaxUint64), ""},
+		{replay.CheckSpace("x", math.MaxUint64, math.MaxUint64), ""},
 	} {
 		switch {
 		case tc.want == "" && tc.err != nil:

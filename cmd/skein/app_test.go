@@ -210,7 +210,7 @@ func TestHistoryLosesToLive(t *testing.T) {
 	for _, i := range order {
 		if _, err := importer.Run(t.Context(), importer.Options{
 			Kind: importer.Follows, Path: files[i],
-			Publishing: importer.Publishing{
+			PublishOptions: importer.PublishOptions{
 				LogID: "log",
 				Publish: func(ctx context.Context, req *skeinv1.PublishRequest) (*skeinv1.PublishResponse, error) {
 					res, err := api.Events().Publish(ctx, connect.NewRequest(req))

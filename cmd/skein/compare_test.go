@@ -71,7 +71,7 @@ func TestComparisonFindsEveryWrongAnswer(t *testing.T) {
 			t.Fatal(err)
 		}
 		report, err := importer.Run(t.Context(), importer.Options{
-			Kind: kind, Path: path, Publishing: importer.Publishing{LogID: "log", Publish: publish},
+			Kind: kind, Path: path, PublishOptions: importer.PublishOptions{LogID: "log", Publish: publish},
 		})
 		if err != nil {
 			t.Fatal(err)

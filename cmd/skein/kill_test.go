@@ -85,7 +85,7 @@ func TestServerKilledDuringImport(t *testing.T) {
 	go func() {
 		report, err := importer.Run(ctx, importer.Options{
 			Kind: importer.Follows, Path: path,
-			Publishing: importer.Publishing{
+			PublishOptions: importer.PublishOptions{
 				LogID: "log",
 				Publish: func(ctx context.Context, req *skeinv1.PublishRequest) (*skeinv1.PublishResponse, error) {
 					select {

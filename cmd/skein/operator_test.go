@@ -49,7 +49,7 @@ func (r *rehearsal) offered(*service.Service) service.OfferedOperations {
 		operation.Rebuild: {Prepare: r.prepare, Resumes: true},
 		operation.Verify:  {Prepare: r.prepare},
 		operation.Rollback: {Prepare: func(operator.OperationRequest) (operation.Func, error) {
-			return nil, &operator.Refusal{Why: operator.ErrNotPossible, Text: "graph has no previous generation"}
+			return nil, &operator.Refusal{Cause: operator.ErrNotPossible, Text: "graph has no previous generation"}
 		}},
 	}
 }

@@ -227,7 +227,7 @@ func (p *publishing) retrying(ctx context.Context, req *skeinv1.PublishRequest) 
 	deadline := time.Now().Add(p.RetryFor)
 	for pause := 50 * time.Millisecond; ; pause = min(2*pause, 2*time.Second) {
 		res, err := command.Call(ctx, &p.ClientFlags, p.api.Events().Publish, req)
-		if err == nil || ctx.Err() != nil || importer.Final(err) || time.Now().Add(pause).After(deadline) {
+		if err == nil || ctx.Err() != nil || importer.IsFinal(err) || time.Now().Add(pause).After(deadline) {
 			return res, err
 		}
 		p.std.Sayf("skein: trying again: %v", err)

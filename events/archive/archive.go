@@ -28,7 +28,7 @@ var (
 // Archive is the archived part of a log, in a bucket. It implements [events.Archive] and is safe for concurrent use.
 //
 // Several processes may share a bucket. Only the one that holds the lease may call the methods that change the archive: Seal, BeginEpoch,
-// ReplaceRepeats, Merge, Drop, Scrub and Sweep. The other processes see the changes after Reload.
+// ReplaceRepeats, Merge, RemoveReplaced, Scrub and Sweep. The other processes see the changes after Reload.
 type Archive struct {
 	bucket bucket.Bucket
 	log    events.LogID

@@ -180,7 +180,7 @@ func benchYear(b *testing.B, perHour int) {
 			merged += done.Bytes
 		}
 
-		if err := a.Drop(context.Background(), 0); err != nil {
+		if err := a.RemoveReplaced(context.Background(), 0); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -20,8 +20,8 @@ const (
 	mergeFactor = 8
 )
 
-// Merged is the result of [Archive.Merge].
-type Merged struct {
+// MergeResult is the result of [Archive.Merge].
+type MergeResult struct {
 	// First and Last are the range of sequences that was merged.
 	First, Last uint64
 	// Replaced is the number of files that the manifest no longer names, Segments the number of files that replaced them.
@@ -33,21 +33,21 @@ type Merged struct {
 // Merge joins neighboring small ranges into one, if there are enough of them. It reads their segments, writes their content again as
 // one segment per class, reads that back, compares it, and replaces the manifest. Readers see no difference: every event keeps its
 // sequence, slot and time. A call does at most one merge. Replaced is 0 if there was nothing to merge, or while [Archive.Scrub] or
-// [Archive.Sweep] runs. The replaced files stay until [Archive.Drop] or Sweep removes them.
+// [Archive.Sweep] runs. The replaced files stay until [Archive.RemoveReplaced] or Sweep removes them.
 //
 // Merge calls throttle, if not nil, repeatedly with the time worked since the last call; throttle may wait, to limit the load. Sealing can
 // continue meanwhile. After an error the archive is unchanged, unless it occurred while the manifest was being replaced: call
 // [Archive.Reload] to find out. Sweep removes files that were written but are not named by the manifest.
-func (a *Archive) Merge(ctx context.Context, throttle func(ctx context.Context, worked time.Duration) error) (Merged, error) {
+func (a *Archive) Merge(ctx context.Context, throttle func(ctx context.Context, worked time.Duration) error) (MergeResult, error) {
 	if !a.rewriteMu.TryLock() {
-		return Merged{}, nil
+		return MergeResult{}, nil
 	}
 	defer a.rewriteMu.Unlock()
 
 	m := a.currentManifest()
 	small := pickRangesToMerge(m.ranges())
 	if len(small) == 0 {
-		return Merged{}, nil
+		return MergeResult{}, nil
 	}
 	g := merger{archive: a, from: small[0].begin, to: small[len(small)-1].end, throttle: throttle}
 	return g.merge(ctx, m)
@@ -135,7 +135,7 @@ type merger struct {
 }
 
 // merge merges the ranges of a manifest.
-func (g *merger) merge(ctx context.Context, m *manifest) (Merged, error) {
+func (g *merger) merge(ctx context.Context, m *manifest) (MergeResult, error) {
 	a := g.archive
 	old := m.segments[g.from:g.to]
 	end := old[len(old)-1]
@@ -145,30 +145,30 @@ func (g *merger) merge(ctx context.Context, m *manifest) (Merged, error) {
 	for c := range Class(numClasses) {
 		w, err := g.readClass(ctx, old, c)
 		if err != nil {
-			return Merged{}, fmt.Errorf("merge sequences %d to %d: %w", old[0].first, end.last, err)
+			return MergeResult{}, fmt.Errorf("merge sequences %d to %d: %w", old[0].first, end.last, err)
 		}
 		if !w.isEmpty() {
 			writers = append(writers, w)
 		}
 	}
 
-	done := Merged{First: old[0].first, Last: end.last, Replaced: len(old), Segments: len(writers)}
+	done := MergeResult{First: old[0].first, Last: end.last, Replaced: len(old), Segments: len(writers)}
 	var written []segment
 	for _, w := range writers {
 		began := time.Now()
 		s, err := a.storeSegment(ctx, w, end.last, end.lastTime)
 		if err != nil {
-			return Merged{}, err
+			return MergeResult{}, err
 		}
 		written = append(written, s)
 		done.Bytes += uint64(s.bytes)
 		if err := g.throttleSince(ctx, began); err != nil {
-			return Merged{}, err
+			return MergeResult{}, err
 		}
 	}
 
 	if err := a.replaceSegments(ctx, old, written); err != nil {
-		return Merged{}, err
+		return MergeResult{}, err
 	}
 	return done, nil
 }
@@ -254,10 +254,10 @@ type replacedFile struct {
 	since time.Time // when the manifest was replaced
 }
 
-// Drop removes the files that this process replaced by merged ones at least grace ago. A reader that still needs one continues in
+// RemoveReplaced removes the files that this process replaced by merged ones at least grace ago. A reader that still needs one continues in
 // the merged file, after it has read the manifest again; the grace period saves most readers from
 // doing so.
-func (a *Archive) Drop(ctx context.Context, grace time.Duration) error {
+func (a *Archive) RemoveReplaced(ctx context.Context, grace time.Duration) error {
 	a.changeMu.Lock()
 	defer a.changeMu.Unlock()
 	for len(a.replaced) > 0 && time.Since(a.replaced[0].since) >= grace {

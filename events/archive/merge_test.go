@@ -18,7 +18,7 @@ import (
 )
 
 // mergeRanges merges the ranges from i to j into one, whatever their size.
-func mergeRanges(t fataler, a *Archive, i, j int) Merged {
+func mergeRanges(t fataler, a *Archive, i, j int) MergeResult {
 	t.Helper()
 	m := a.currentManifest()
 	spans := m.ranges()
@@ -54,7 +54,7 @@ func TestMergeChangesNothingForReaders(t *testing.T) {
 		for range rapid.IntRange(1, 4).Draw(rt, "merges") {
 			drawMerge(rt, a)
 		}
-		if err := a.Drop(t.Context(), 0); err != nil {
+		if err := a.RemoveReplaced(t.Context(), 0); err != nil {
 			rt.Fatal(err)
 		}
 		a = mustOpen(rt, b)
@@ -99,7 +99,7 @@ func TestMergeChangesNothingForReaders(t *testing.T) {
 // mustReadRepeats returns the event ids that the archive remembers at its end.
 func mustReadRepeats(t fataler, a *Archive) []events.Repeat {
 	t.Helper()
-	r, err := a.Remembered(context.Background())
+	r, err := a.ReadRepeats(context.Background())
 	if err := errors.Join(append(r.Damaged, err)...); err != nil {
 		t.Fatal(err)
 	}
@@ -146,7 +146,7 @@ func TestReaderContinuesInMergedFiles(t *testing.T) {
 				begun++
 			}
 			drawMerge(rt, other)
-			if err := other.Drop(t.Context(), 0); err != nil {
+			if err := other.RemoveReplaced(t.Context(), 0); err != nil {
 				rt.Fatal(err)
 			}
 			if len(got) < len(want)-1 {
@@ -193,7 +193,7 @@ func TestInterruptedMergeKeepsContent(t *testing.T) {
 	mergeAll := func(a *Archive) error {
 		for {
 			done, err := a.Merge(ctx, nil)
-			if err = errors.Join(err, a.Drop(ctx, 0)); err != nil || done.Replaced == 0 {
+			if err = errors.Join(err, a.RemoveReplaced(ctx, 0)); err != nil || done.Replaced == 0 {
 				return err
 			}
 		}
@@ -320,7 +320,7 @@ func TestScrubRemovesFilesReplacedByMerge(t *testing.T) {
 	if done := mergeRanges(t, a, 0, 19); done.Replaced != 20 || done.Segments != 2 || len(b.objects) < 22 {
 		t.Fatalf("merge: got %+v and %d objects, want 20 files replaced by 2, and all still there", done, len(b.objects))
 	}
-	if err := a.Drop(t.Context(), time.Hour); err != nil || len(b.objects) < 22 {
+	if err := a.RemoveReplaced(t.Context(), time.Hour); err != nil || len(b.objects) < 22 {
 		t.Fatalf("files within the grace period: got %d objects and error %v, want at least 22", len(b.objects), err)
 	}
 	if _, err := a.Scrub(t.Context(), matchUser("erased-user"), nil, nil); err != nil {
@@ -343,7 +343,7 @@ func TestMergeExcludesScrubAndSweep(t *testing.T) {
 		}
 		return ev, true
 	}, nil, nil)
-	if done != (Scrubbed{}) || err != nil {
+	if done != (ScrubResult{}) || err != nil {
 		t.Fatalf("scrub: got %+v and error %v, want nothing changed", done, err)
 	}
 
@@ -390,7 +390,7 @@ func TestCheckFollowsMerge(t *testing.T) {
 			if calls == 3*segment+1 {
 				mustSeal(t, other, buildSmallSegments(21)[20:]...) //nolint:contextcheck // of the test
 				mergeRanges(t, other, 4, 15)                       //nolint:contextcheck // of the test
-				if err := other.Drop(ctx, 0); err != nil {
+				if err := other.RemoveReplaced(ctx, 0); err != nil {
 					t.Error(err)
 				}
 			}

@@ -8,8 +8,8 @@ import (
 	"github.com/skein-feed/skein/events"
 )
 
-// Remembered contains the event ids that a reader at the end of the archive must know, as far as they can be read.
-type Remembered struct {
+// StoredRepeats contains the event ids that a reader at the end of the archive must know, as far as they can be read.
+type StoredRepeats struct {
 	// End is the end of the archive.
 	End events.Cursor
 	// Repeats are the event ids that can be read, by key.
@@ -21,14 +21,14 @@ type Remembered struct {
 	From, To events.Micros
 }
 
-// Remembered reads the event ids that are stored for a reader at the end of the archive. Damaged files are listed in the result; an error
+// ReadRepeats reads the event ids that are stored for a reader at the end of the archive. Damaged files are listed in the result; an error
 // means that the bucket could not be read.
-func (a *Archive) Remembered(ctx context.Context) (Remembered, error) {
+func (a *Archive) ReadRepeats(ctx context.Context) (StoredRepeats, error) {
 	return a.readRemembered(ctx, a.currentManifest())
 }
 
-// readRemembered implements [Archive.Remembered] for a manifest.
-func (a *Archive) readRemembered(ctx context.Context, m *manifest) (r Remembered, err error) {
+// readRemembered implements [Archive.ReadRepeats] for a manifest.
+func (a *Archive) readRemembered(ctx context.Context, m *manifest) (r StoredRepeats, err error) {
 	r.End = m.end
 	horizon := m.end.LastTime - events.Horizon - 1
 	began := horizon // the ids of the next file occurred after this time

@@ -28,7 +28,7 @@ func TestDamagedRepeatsAreNamedAndReplaced(t *testing.T) {
 	if len(m.recent) != 2 || m.repeats.name == "" || len(want) < 3 {
 		t.Fatalf("archive: got %+v and repeats %v, want two recent files, one of the epoch, and at least 3 repeats", m, want)
 	}
-	if r, err := a.Remembered(t.Context()); err != nil || len(r.Damaged) > 0 || !slices.Equal(r.Repeats, want) || r.From < r.To {
+	if r, err := a.ReadRepeats(t.Context()); err != nil || len(r.Damaged) > 0 || !slices.Equal(r.Repeats, want) || r.From < r.To {
 		t.Errorf("repeats of whole files: got %+v and error %v, want %v", r, err, want)
 	}
 
@@ -42,7 +42,7 @@ func TestDamagedRepeatsAreNamedAndReplaced(t *testing.T) {
 	if err := a.BeginEpoch(t.Context(), 3, a.End()); !errors.Is(err, ErrDamaged) {
 		t.Errorf("begin an epoch with damaged files: got error %v, want %v", err, ErrDamaged)
 	}
-	r, err := a.Remembered(t.Context())
+	r, err := a.ReadRepeats(t.Context())
 	if err != nil || len(r.Damaged) != 2 || r.End != a.End() || r.From != a.End().LastTime-events.Horizon-1 || r.To != a.End().LastTime {
 		t.Errorf("repeats of damaged files: got %+v and error %v, want two damaged files and the range of their times", r, err)
 	}
@@ -56,7 +56,7 @@ func TestDamagedRepeatsAreNamedAndReplaced(t *testing.T) {
 		t.Fatal(err)
 	}
 	a = mustOpen(t, b)
-	if r, err := a.Remembered(t.Context()); err != nil || len(r.Damaged) > 0 || !slices.Equal(r.Repeats, want) {
+	if r, err := a.ReadRepeats(t.Context()); err != nil || len(r.Damaged) > 0 || !slices.Equal(r.Repeats, want) {
 		t.Errorf("replaced repeats: got %+v and error %v, want %v", r, err, want)
 	}
 	if err := a.Check(t.Context(), nil); err != nil {
@@ -86,7 +86,7 @@ func TestDamagedRepeatsBeforeHorizonAreHarmless(t *testing.T) {
 
 	mustSeal(t, a, parts[1])
 	delete(b.objects, a.currentManifest().repeats.name)
-	r, err := a.Remembered(t.Context())
+	r, err := a.ReadRepeats(t.Context())
 	if err != nil || len(r.Damaged) != 1 || r.From < r.To || !slices.Equal(r.Repeats, listLastUses(a.End(), parts[1])) {
 		t.Errorf("repeats: got %+v and error %v, want one damaged file and %v", r, err, listLastUses(a.End(), parts[1]))
 	}

@@ -7,8 +7,8 @@ import (
 	"github.com/skein-feed/skein/events"
 )
 
-// Scrubbed is the result of [Archive.Scrub].
-type Scrubbed struct {
+// ScrubResult is the result of [Archive.Scrub].
+type ScrubResult struct {
 	// Dropped and Changed count events. Rejects counts the rejects that were dropped or changed.
 	Dropped, Changed, Rejects uint64
 	// Segments is the number of segments that were rewritten.
@@ -27,13 +27,13 @@ type Scrubbed struct {
 // manifest does not name may be left in the bucket; [Archive.Sweep] removes them.
 func (a *Archive) Scrub(ctx context.Context, match func(ev *events.Event) (changed *events.Event, keep bool),
 	rejects func(r *events.Reject) (changed *events.Reject, keep bool), progress func(done, total uint64),
-) (Scrubbed, error) {
+) (ScrubResult, error) {
 	a.rewriteMu.Lock()
 	defer a.rewriteMu.Unlock()
 
 	// The files that merges replaced also hold what must be removed. Remove them first, without the usual grace period.
-	if err := a.Drop(ctx, 0); err != nil {
-		return Scrubbed{}, err
+	if err := a.RemoveReplaced(ctx, 0); err != nil {
+		return ScrubResult{}, err
 	}
 	a.changeMu.Lock()
 	defer a.changeMu.Unlock()
@@ -48,12 +48,12 @@ func (a *Archive) Scrub(ctx context.Context, match func(ev *events.Event) (chang
 		seg := &next.segments[i]
 		touched, err := s.hasMatches(ctx, *seg)
 		if err != nil {
-			return Scrubbed{}, err
+			return ScrubResult{}, err
 		}
 		if touched {
 			written, err := s.rewriteSegment(ctx, *seg)
 			if err != nil {
-				return Scrubbed{}, err
+				return ScrubResult{}, err
 			}
 			old = append(old, seg.name)
 			*seg = written
@@ -66,7 +66,7 @@ func (a *Archive) Scrub(ctx context.Context, match func(ev *events.Event) (chang
 
 	// The old segments must stay until the manifest no longer names them: a crash in between must leave an archive that can be read.
 	if err := a.replaceManifest(ctx, previous, next); err != nil {
-		return Scrubbed{}, err
+		return ScrubResult{}, err
 	}
 	for _, name := range old {
 		if err := a.bucket.Delete(ctx, name); err != nil {
@@ -81,11 +81,11 @@ type scrubber struct {
 	archive *Archive
 	match   func(ev *events.Event) (*events.Event, bool)
 	rejects func(r *events.Reject) (*events.Reject, bool)
-	result  Scrubbed
+	result  ScrubResult
 }
 
 // scrubRecord drops or changes the events and rejects of a record, adds their numbers to counts, and reports whether there were any.
-func (s *scrubber) scrubRecord(r *record, counts *Scrubbed) (touched bool) {
+func (s *scrubber) scrubRecord(r *record, counts *ScrubResult) (touched bool) {
 	evs := r.events
 	r.events = nil
 	for i := range evs {
@@ -127,7 +127,7 @@ func (s *scrubber) hasMatches(ctx context.Context, seg segment) (touched bool, e
 	if err != nil {
 		return false, err
 	}
-	var trial Scrubbed
+	var trial ScrubResult
 	err = r.scanBlocks(ctx, 0, func(_ *blockInfo, b *block) error {
 		var rec record
 		for !touched && b.readRecord(&rec) {

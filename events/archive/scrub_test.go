@@ -40,7 +40,7 @@ func TestScrubChangesOnlyMatches(t *testing.T) {
 		oldObjects := len(b.objects)
 
 		want := toArchival(envs)
-		wantDone := Scrubbed{}
+		wantDone := ScrubResult{}
 		for _, env := range want {
 			evs, rejects := env.Events, env.Rejects
 			env.Events, env.Rejects, env.Kinds = nil, nil, 0
@@ -79,7 +79,7 @@ func TestScrubChangesOnlyMatches(t *testing.T) {
 			rt.Errorf("progress: got %v, want all bytes at the end", progress)
 		}
 		wantDone.Segments = got.Segments
-		if got != wantDone || got.Segments > oldObjects || (got.Segments == 0) != (wantDone == Scrubbed{}) {
+		if got != wantDone || got.Segments > oldObjects || (got.Segments == 0) != (wantDone == ScrubResult{}) {
 			rt.Fatalf("result of the scrub: got %+v, want %+v", got, wantDone)
 		}
 		a = mustOpen(rt, b)
@@ -122,7 +122,7 @@ func TestScrubbedIDIsInNoFile(t *testing.T) {
 		changed.Data = nil
 		return &changed, true
 	}, nil)
-	if err != nil || done != (Scrubbed{Dropped: 1, Changed: 1, Rejects: 1, Segments: 2}) {
+	if err != nil || done != (ScrubResult{Dropped: 1, Changed: 1, Rejects: 1, Segments: 2}) {
 		t.Fatalf("result of the scrub: got %+v and error %v, want one dropped, changed and rejected in two segments", done, err)
 	}
 	if bucketContains(t, a, "erased-user") {

@@ -125,8 +125,8 @@ func (w *Writer) Bytes() int {
 	return n
 }
 
-// Sealed is the result of [Writer.Seal].
-type Sealed struct {
+// SealResult is the result of [Writer.Seal].
+type SealResult struct {
 	// First and Last are the range of sequences.
 	First, Last uint64
 	// End is the cursor after the last envelope: the new end of the archive.
@@ -141,14 +141,14 @@ type Sealed struct {
 // they are archived, and durable. An empty writer seals nothing. The writer must not be used afterwards. After an error the archive
 // is unchanged, unless it occurred while the manifest was being replaced: call [Archive.Reload] to find out. It fails with
 // [ErrChanged] if the archive no longer ends where the writer began.
-func (w *Writer) Seal(ctx context.Context) (Sealed, error) {
+func (w *Writer) Seal(ctx context.Context) (SealResult, error) {
 	a := w.archive
 	if w.closed {
-		return Sealed{}, fmt.Errorf("%w: the writer was sealed, or failed", ErrOrder)
+		return SealResult{}, fmt.Errorf("%w: the writer was sealed, or failed", ErrOrder)
 	}
 	w.closed = true
 
-	sealed := Sealed{First: w.from.Seq + 1, Last: w.end.Seq, End: w.end, Envelopes: uint64(w.envelopes)}
+	sealed := SealResult{First: w.from.Seq + 1, Last: w.end.Seq, End: w.end, Envelopes: uint64(w.envelopes)}
 	if w.envelopes == 0 {
 		return sealed, nil
 	}
@@ -157,7 +157,7 @@ func (w *Writer) Seal(ctx context.Context) (Sealed, error) {
 
 	previous := a.currentManifest()
 	if previous.end != w.from {
-		return Sealed{}, fmt.Errorf("%w: it ends at sequence %d, the writer began at %d", ErrChanged, previous.end.Seq, w.from.Seq)
+		return SealResult{}, fmt.Errorf("%w: it ends at sequence %d, the writer began at %d", ErrChanged, previous.end.Seq, w.from.Seq)
 	}
 
 	next := previous.clone()
@@ -168,7 +168,7 @@ func (w *Writer) Seal(ctx context.Context) (Sealed, error) {
 		}
 		written, err := a.storeSegment(ctx, s, w.end.Seq, w.end.LastTime)
 		if err != nil {
-			return Sealed{}, err
+			return SealResult{}, err
 		}
 		next.segments = append(next.segments, written)
 		sealed.Classes[c] = ClassInfo{
@@ -176,14 +176,14 @@ func (w *Writer) Seal(ctx context.Context) (Sealed, error) {
 		}
 	}
 	if err := a.storeRecentRepeats(ctx, w, next); err != nil {
-		return Sealed{}, err
+		return SealResult{}, err
 	}
 
 	next.end = w.end
 	next.epoch = w.end.Epoch
 	next.envelopes += uint64(w.envelopes)
 	if err := a.replaceManifest(ctx, previous, next); err != nil {
-		return Sealed{}, err
+		return SealResult{}, err
 	}
 
 	a.deleteUnnamedRepeats(ctx, previous, next)

@@ -46,7 +46,7 @@ const (
 	indexFile = "index.db"
 )
 
-// repairBlocks repairs the damaged ones among the newest block files of the stream, up to o.Examined bytes of them. It saves a copy of each
+// repairBlocks repairs the damaged ones among the newest block files of the stream, up to o.VerifyBytes bytes of them. It saves a copy of each
 // damaged file beside the data directory first.
 func repairBlocks(o Options, dir string) error {
 	paths, err := filepath.Glob(filepath.Join(dir, "jetstream", "*", "streams", o.Stream, "msgs", "*"+blockSuffix))
@@ -54,7 +54,7 @@ func repairBlocks(o Options, dir string) error {
 		return err
 	}
 	sortBlocks(paths)
-	from, err := firstExamined(paths, o.Examined)
+	from, err := firstExamined(paths, o.VerifyBytes)
 	if err != nil {
 		return err
 	}

@@ -25,8 +25,8 @@ type Options struct {
 	Dir string
 	// Stream is the name of the stream whose files are examined before the server starts.
 	Stream string
-	// Examined is the number of bytes of these files to examine, newest first.
-	Examined int64
+	// VerifyBytes is the number of bytes of these files to examine, newest first.
+	VerifyBytes int64
 	// Socket makes the server listen on a socket in the directory ([SocketFile]).
 	Socket bool
 	// Logger gets the log messages of the server.

@@ -33,7 +33,7 @@ func TestMain(m *testing.M) {
 // mustStart starts a server on a directory until the end of the test.
 func mustStart(t *testing.T, dir string, logger *slog.Logger) *Server {
 	t.Helper()
-	s, err := Start(t.Context(), Options{Dir: dir, Stream: "test", Examined: 1 << 20, Logger: logger})
+	s, err := Start(t.Context(), Options{Dir: dir, Stream: "test", VerifyBytes: 1 << 20, Logger: logger})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -60,7 +60,7 @@
 //
 // A hole ([events.ErrHole]) is a sequence that neither the stream nor the archive has, and that was never trimmed. Every reader stops in
 // front of it (I11, I14), because a fold that skipped the hole would differ from one that had read the lost envelope. A reader also
-// stops if its warm-up would cross a hole, because it could not recognize repeats (I6). [Log.Examine] finds holes before readers do.
+// stops if its warm-up would cross a hole, because it could not recognize repeats (I6). [Log.VerifyUnarchived] finds holes before readers do.
 //
 // A hole closes when its messages come back. Otherwise an operator accepts the hole with [Log.AcceptHole], which records it in the
 // metadata of the stream. Each lost sequence is then an envelope without events and with one [events.Reject], the same for all readers
@@ -73,7 +73,7 @@
 // it, and the last log time that was assigned before H+1.
 //
 //	epoch 1   1 ─────────────── H ┄┄┄┄┄ lost or replaced: cursors, positions and page tokens from here are rejected
-//	epoch 2                     └ H+1 ───────────▶       those up to H are adopted ([Log.Adopt])
+//	epoch 2                     └ H+1 ───────────▶       those up to H are adopted ([Log.AdoptCursor])
 //
 // Times continue after the last one that was assigned (I5). A decoder that begins at H+1 cannot warm up before it, so
 // [events.Archive].Repeats gives it the event ids of the horizon before H (I6). Once a warm-up begins after H+1, the whole horizon is in

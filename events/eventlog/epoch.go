@@ -46,28 +46,28 @@ type logMeta struct {
 	// predecessors are sorted by epoch, and their sequences do not decrease.
 	predecessors []Predecessor
 	// erased is the last erasure, or the zero value if there was none.
-	erased Erased
+	erased Erasure
 	// holes are the holes that an operator has accepted: disjoint and in ascending order.
 	holes []SeqRange
 }
 
-// Erased is the last erasure from a log. The zero value means that there was none.
-type Erased struct {
+// Erasure is the last erasure from a log. The zero value means that there was none.
+type Erasure struct {
 	// Epoch is the epoch that ended with the erasure. Of that epoch and the earlier ones, the log has only what was scrubbed. Seq is
 	// the sequence of the deletion; everything up to it was scrubbed.
 	Epoch uint32
 	Seq   uint64
 }
 
-// Erased returns the last erasure. A restored log knows only that its last epoch was lost, and not how the epochs before ended. For it,
-// Erased returns the epoch before the lost one, with the epoch's last sequence, because that epoch may have ended with an erasure.
-func (l *Log) Erased() Erased { return l.meta().erased }
+// LastErasure returns the last erasure. A restored log knows only that its last epoch was lost, and not how the epochs before ended. For it,
+// LastErasure returns the epoch before the lost one, with the epoch's last sequence, because that epoch may have ended with an erasure.
+func (l *Log) LastErasure() Erasure { return l.meta().erased }
 
 // String returns EPOCH:SEQUENCE, the format of the stream's metadata.
-func (e Erased) String() string { return fmt.Sprintf("%d:%d", e.Epoch, e.Seq) }
+func (e Erasure) String() string { return fmt.Sprintf("%d:%d", e.Epoch, e.Seq) }
 
 // parseErased parses EPOCH:SEQUENCE. The empty string is the zero value.
-func parseErased(text string) (e Erased, err error) {
+func parseErased(text string) (e Erasure, err error) {
 	if text == "" {
 		return e, nil
 	}
@@ -160,10 +160,10 @@ func (m logMeta) otherEpoch(what string, epoch uint32, seq uint64) error {
 		what, epoch, m.epoch)
 }
 
-// Adopt returns the cursor in the form that the present epoch uses. A cursor of an earlier epoch becomes a cursor of the archive, without
-// checksum and warm-up start, if the log still has its sequence. Otherwise Adopt fails with [events.ErrOtherEpoch], and for a cursor of
+// AdoptCursor returns the cursor in the form that the present epoch uses. A cursor of an earlier epoch becomes a cursor of the archive, without
+// checksum and warm-up start, if the log still has its sequence. Otherwise AdoptCursor fails with [events.ErrOtherEpoch], and for a cursor of
 // another log with [events.ErrOtherLog].
-func (l *Log) Adopt(c events.Cursor) (events.Cursor, error) {
+func (l *Log) AdoptCursor(c events.Cursor) (events.Cursor, error) {
 	if c.Log != l.meta().id {
 		return c, fmt.Errorf("%w: the cursor is of log %x, this is %x: connect to the right server or data directory, "+
 			"or start anew with an empty store", events.ErrOtherLog, c.Log, l.meta().id)
@@ -191,8 +191,8 @@ func (m *logMeta) epochStart() events.Cursor {
 	return events.Cursor{Log: m.id, Epoch: m.epoch, Seq: m.first - 1, LastTime: m.lastTime}
 }
 
-// Restored describes a log that continues in a new epoch.
-type Restored struct {
+// RestoredState describes a log that continues in a new epoch.
+type RestoredState struct {
 	// ID is the id of the log.
 	ID events.LogID
 	// Epoch is the new epoch. It is higher than any epoch that the log has had.
@@ -202,21 +202,21 @@ type Restored struct {
 	Predecessors []Predecessor
 	// Head is the cursor after the last envelope of the archive. The next envelope of the log has the next sequence, and later times.
 	Head events.Cursor
-	// Erased is the last erasure. The zero value means that the last erasure is not known.
-	Erased Erased
+	// LastErasure is the last erasure. The zero value means that the last erasure is not known.
+	LastErasure Erasure
 }
 
 // lastErasure returns the last erasure. If it is not known, lastErasure returns the end of the last epoch but one: every epoch except the
 // last, which was lost, may have ended with an erasure.
-func (r Restored) lastErasure() Erased {
-	if n := len(r.Predecessors); r.Erased == (Erased{}) && n > 1 {
-		return Erased{r.Predecessors[n-2].Epoch, r.Predecessors[n-2].Last}
+func (r RestoredState) lastErasure() Erasure {
+	if n := len(r.Predecessors); r.LastErasure == (Erasure{}) && n > 1 {
+		return Erasure{r.Predecessors[n-2].Epoch, r.Predecessors[n-2].Last}
 	}
-	return r.Erased
+	return r.LastErasure
 }
 
 // validate returns an error if no log can continue this way.
-func (r Restored) validate() error {
+func (r RestoredState) validate() error {
 	if err := checkPredecessors(r.Epoch, r.Predecessors); err != nil {
 		return fmt.Errorf("eventlog: restore epoch %d: %w", r.Epoch, err)
 	}
@@ -234,7 +234,7 @@ func (r Restored) validate() error {
 }
 
 // streamMetadata returns the metadata of the stream of the new epoch.
-func (r Restored) streamMetadata() (map[string]string, error) {
+func (r RestoredState) streamMetadata() (map[string]string, error) {
 	list, err := json.Marshal(r.Predecessors)
 	if err != nil {
 		return nil, fmt.Errorf("eventlog: %w", err)
@@ -245,7 +245,7 @@ func (r Restored) streamMetadata() (map[string]string, error) {
 		metaPredecessors: string(list),
 		metaLastTime:     strconv.FormatInt(int64(r.Head.LastTime), 10),
 	}
-	if erased := r.lastErasure(); erased != (Erased{}) {
+	if erased := r.lastErasure(); erased != (Erasure{}) {
 		m[metaErased] = erased.String()
 	}
 	return m, nil
@@ -253,7 +253,7 @@ func (r Restored) streamMetadata() (map[string]string, error) {
 
 // Restore creates the empty stream of a log that continues in a new epoch after its archive. The stream begins at the sequence after the
 // head. If the server already has a stream, Restore leaves it alone and fails with [events.ErrLogExists].
-func Restore(ctx context.Context, cfg Config, r Restored) (err error) {
+func Restore(ctx context.Context, cfg Config, r RestoredState) (err error) {
 	if err := errors.Join(r.validate(), cfg.validate()); err != nil {
 		return err
 	}

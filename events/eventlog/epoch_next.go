@@ -67,7 +67,7 @@ func (l *Log) updateMeta(meta logMeta) error {
 // the old one. Publishers wait meanwhile, and the readers of all processes start again at their cursors.
 //
 // seal must archive everything up to the given sequence, the head of the epoch, and return the cursor at the end of the archive, which
-// must be at that sequence. deleted is the sequence of the deletion up to which the archive was scrubbed; afterwards [Log.Erased]
+// must be at that sequence. deleted is the sequence of the deletion up to which the archive was scrubbed; afterwards [Log.LastErasure]
 // returns it in all processes.
 //
 // NextEpoch returns the last cursor of the epoch that ended. If it returns [ErrEpochNotBegun], with the cause, the log continues as it
@@ -216,12 +216,12 @@ func (l *Log) settledHead(ctx context.Context) (uint64, error) {
 // writeNewEpoch writes the new epoch into the metadata of the stream, which is still paused. end is the last cursor of the old epoch.
 func (l *Log) writeNewEpoch(ctx context.Context, end events.Cursor, deleted uint64) error {
 	old := l.Epoch()
-	next := Restored{
+	next := RestoredState{
 		ID:           l.ID(),
 		Epoch:        old + 1,
 		Predecessors: append(l.Predecessors(), Predecessor{old, end.Seq}),
 		Head:         end,
-		Erased:       Erased{old, deleted},
+		LastErasure:  Erasure{old, deleted},
 	}
 	if err := next.validate(); err != nil {
 		return err

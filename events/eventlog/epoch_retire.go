@@ -9,10 +9,10 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// Retire deletes the stream of a log, with everything that it holds, so that the log can be restored from its archive ([Restore]).
+// DeleteStream deletes the stream of a log, with everything that it holds, so that the log can be restored from its archive ([Restore]).
 // Publishers wait meanwhile. archive must copy everything up to the given sequence, the last one, to the archive. If archive fails, the log
 // stays as it was. A crash leaves a paused log, and the next process that opens it or publishes to it resumes it.
-func (l *Log) Retire(ctx context.Context, archive func(ctx context.Context, last uint64) error) (err error) {
+func (l *Log) DeleteStream(ctx context.Context, archive func(ctx context.Context, last uint64) error) (err error) {
 	if !l.reconfigureMu.TryLock() {
 		return fmt.Errorf("%w: another one is being begun", ErrEpochNotBegun)
 	}

@@ -14,7 +14,7 @@ import (
 )
 
 // restoreLog restores a log into a new directory, from an archive that has all its envelopes.
-func restoreLog(t *testing.T, archive *memoryArchive, r Restored) (*Log, Config) {
+func restoreLog(t *testing.T, archive *memoryArchive, r RestoredState) (*Log, Config) {
 	t.Helper()
 	cfg := Config{Dir: t.TempDir(), Existing: true, Logger: slog.New(slog.DiscardHandler)}
 	if _, err := Open(testContext(t), cfg); !errors.Is(err, events.ErrNoLog) || !strings.Contains(err.Error(), "restore") {
@@ -51,7 +51,7 @@ func TestNewEpochContinuesCursorsTimesAndRepeats(t *testing.T) {
 			}
 			closeLog(t, old)
 			past := &memoryArchive{envs: all[:head:head], archivedLen: head, repeats: repeats}
-			l, cfg := restoreLog(t, past, Restored{
+			l, cfg := restoreLog(t, past, RestoredState{
 				ID: old.ID(), Epoch: 2, Predecessors: []Predecessor{{1, head}}, Head: at,
 			})
 			if l.Epoch() != 2 || l.EpochStart().Seq != head || l.ID() != old.ID() {
@@ -161,7 +161,7 @@ func checkRejectsCursorsBeyond(t *testing.T, l *Log, beyond events.Cursor) {
 	if err := l.CheckPosition(ctx, below.Position()); err != nil {
 		t.Errorf("position of the epoch before: got error %v, want none", err)
 	}
-	if _, err := l.Adopt(beyond); !errors.Is(err, events.ErrOtherEpoch) || !strings.Contains(err.Error(), "rebuild the store") {
+	if _, err := l.AdoptCursor(beyond); !errors.Is(err, events.ErrOtherEpoch) || !strings.Contains(err.Error(), "rebuild the store") {
 		t.Errorf("adopt a cursor beyond: got error %v, want %v with %q", err, events.ErrOtherEpoch, "rebuild the store")
 	}
 	if err := l.CheckCursor(ctx, beyond); !errors.Is(err, events.ErrOtherEpoch) {
@@ -172,7 +172,7 @@ func checkRejectsCursorsBeyond(t *testing.T, l *Log, beyond events.Cursor) {
 	}
 	later := beyond
 	later.Epoch = 9
-	if _, err := l.Adopt(later); !errors.Is(err, events.ErrOtherEpoch) {
+	if _, err := l.AdoptCursor(later); !errors.Is(err, events.ErrOtherEpoch) {
 		t.Errorf("cursor of a later epoch: got error %v, want %v", err, events.ErrOtherEpoch)
 	}
 }
@@ -199,7 +199,7 @@ func TestRepeatIsDroppedAcrossEpochs(t *testing.T) {
 		}
 		closeLog(t, old)
 		past := &memoryArchive{envs: all, archivedLen: 3, repeats: repeats}
-		l, _ := restoreLog(t, past, Restored{ID: old.ID(), Epoch: 2, Predecessors: []Predecessor{{1, 3}}, Head: at})
+		l, _ := restoreLog(t, past, RestoredState{ID: old.ID(), Epoch: 2, Predecessors: []Predecessor{{1, 3}}, Head: at})
 		appendHistory(t, l, []historyStep{
 			{wait: 12 * time.Minute, events: repeated[0].events}, // 12 minutes after a repeat: dropped
 			{wait: time.Second, events: repeated[1].events},      // 24 minutes after the first and only one: kept
@@ -231,14 +231,14 @@ func TestNewEpochNeedsItsArchive(t *testing.T) {
 	cfg := Config{URL: ns.ClientURL()}
 	id := events.LogID{7}
 	head := events.Cursor{Log: id, Epoch: 2, Seq: 100, LastTime: 1 << 60} // far in the future, because the clock was wrong
-	r := Restored{ID: id, Epoch: 3, Predecessors: []Predecessor{{1, 60}, {2, 100}}, Head: head}
-	for name, spoil := range map[string]func(*Restored){
-		"rise":       func(r *Restored) { r.Predecessors = []Predecessor{{2, 60}, {1, 100}} },
-		"not fall":   func(r *Restored) { r.Predecessors = []Predecessor{{1, 160}, {2, 100}} },
-		"below 2":    func(r *Restored) { r.Epoch = 2 },
-		"names them": func(r *Restored) { r.Predecessors = nil },
-		"ends at":    func(r *Restored) { r.Head.Seq++ },
-		"is of log":  func(r *Restored) { r.ID[3]++ },
+	r := RestoredState{ID: id, Epoch: 3, Predecessors: []Predecessor{{1, 60}, {2, 100}}, Head: head}
+	for name, spoil := range map[string]func(*RestoredState){
+		"rise":       func(r *RestoredState) { r.Predecessors = []Predecessor{{2, 60}, {1, 100}} },
+		"not fall":   func(r *RestoredState) { r.Predecessors = []Predecessor{{1, 160}, {2, 100}} },
+		"below 2":    func(r *RestoredState) { r.Epoch = 2 },
+		"names them": func(r *RestoredState) { r.Predecessors = nil },
+		"ends at":    func(r *RestoredState) { r.Head.Seq++ },
+		"is of log":  func(r *RestoredState) { r.ID[3]++ },
 	} {
 		wrong := r
 		if spoil(&wrong); Restore(ctx, cfg, wrong) == nil || !strings.Contains(Restore(ctx, cfg, wrong).Error(), name) {
@@ -254,8 +254,8 @@ func TestNewEpochNeedsItsArchive(t *testing.T) {
 	if err != nil || headNow.First != 101 || headNow.Last != 100 {
 		t.Errorf("new stream: got %d to %d and error %v, want 101 to 100", headNow.First, headNow.Last, err)
 	}
-	if got := l.Erased(); got != (Erased{1, 60}) { // the end of epoch 1 may have been an erasure
-		t.Errorf("last erasure: got %v, want %v", got, Erased{1, 60})
+	if got := l.LastErasure(); got != (Erasure{1, 60}) { // the end of epoch 1 may have been an erasure
+		t.Errorf("last erasure: got %v, want %v", got, Erasure{1, 60})
 	}
 	if err := l.CheckPosition(ctx, head.Position()); err != nil {
 		t.Errorf("position of the head: got error %v, want none", err)

@@ -28,7 +28,7 @@ func wrapUnavailable(err error) error {
 func isTerminal(err error) bool {
 	for _, target := range []error{
 		events.ErrOtherLog, events.ErrOtherEpoch, events.ErrLogShorter, events.ErrRewritten, events.ErrTrimmed, events.ErrNoLog,
-		events.ErrNotRising, events.ErrClosed, events.ErrArchiveDamaged,
+		events.ErrSequenceOrder, events.ErrClosed, events.ErrArchiveDamaged,
 	} {
 		if errors.Is(err, target) {
 			return true

@@ -68,7 +68,7 @@ func (l *Log) newDecoderFromArchive(ctx context.Context, end events.Cursor) (*ev
 	}
 	defer archive.Close()
 
-	d := events.NewLearner(end)
+	d := events.NewWarmUpDecoder(end)
 	for d.Seq() < end.Seq {
 		envs, err := archive.Next(ctx, readBytes)
 		if errors.Is(err, io.EOF) {
@@ -78,7 +78,7 @@ func (l *Log) newDecoderFromArchive(ctx context.Context, end events.Cursor) (*ev
 			return nil, fmt.Errorf("eventlog: read the archive after sequence %d: %w", d.Seq(), err)
 		}
 		for _, env := range envs {
-			d.LearnEnvelope(env)
+			d.WarmUpWith(env)
 		}
 	}
 
@@ -97,5 +97,5 @@ func (l *Log) newDecoderFromArchive(ctx context.Context, end events.Cursor) (*ev
 	if newEnd != end {
 		return nil, fmt.Errorf("%w: the archive went on from sequence %d to %d", errInterrupted, end.Seq, newEnd.Seq)
 	}
-	return d, d.FinishLearning(end, repeats)
+	return d, d.FinishWarmUp(end, repeats)
 }

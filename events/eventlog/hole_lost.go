@@ -315,14 +315,14 @@ func (l *Log) checkMissing(ctx context.Context, r SeqRange) error {
 	return nil
 }
 
-// maxExaminedBytes limits how many bytes of the stream, as the server counts them, [Log.Examine] reads when a process starts. Reading one
+// maxExaminedBytes limits how many bytes of the stream, as the server counts them, [Log.VerifyUnarchived] reads when a process starts. Reading one
 // GiB takes a second or two.
 const maxExaminedBytes = 1 << 30
 
-// Examine reads the part of the stream that is not archived, at most its newest GiB, and returns the number of messages read. The
-// server verifies the checksum of each message that it reads from a file. Examine records the messages that the server does not deliver
+// VerifyUnarchived reads the part of the stream that is not archived, at most its newest GiB, and returns the number of messages read. The
+// server verifies the checksum of each message that it reads from a file. VerifyUnarchived records the messages that the server does not deliver
 // as missing ([Log.Holes]). Readers would find the same holes, but only after their cursors.
-func (l *Log) Examine(ctx context.Context) (read uint64, err error) {
+func (l *Log) VerifyUnarchived(ctx context.Context) (read uint64, err error) {
 	stream, err := l.stream(ctx)
 	if err != nil {
 		return 0, err
@@ -382,7 +382,7 @@ func (l *Log) Examine(ctx context.Context) (read uint64, err error) {
 	return read, errors.Join(ctx.Err(), l.recordMissingBetween(ctx, stream, examined+1, state.LastSeq+1))
 }
 
-// examineFrom returns the first sequence that Examine reads.
+// examineFrom returns the first sequence that VerifyUnarchived reads.
 func (l *Log) examineFrom(state jetstream.StreamState) (uint64, error) {
 	end, err := l.archiveEnd()
 	if err != nil {

@@ -108,7 +108,7 @@ func testFlippedBit(t *testing.T, damaged uint64, at int, killed bool) {
 	if h, err := l.Head(ctx); err != nil || h.Last != head {
 		t.Fatalf("end of the log: got %d and error %v, want %d", h.Last, err, head)
 	}
-	if read, err := l.Examine(ctx); err != nil || read != head-1 {
+	if read, err := l.VerifyUnarchived(ctx); err != nil || read != head-1 {
 		t.Errorf("whole messages: got %d and error %v, want %d", read, err, head-1)
 	}
 	holes, err := l.Holes(ctx)

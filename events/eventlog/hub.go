@@ -93,9 +93,9 @@ func NewHub(l *Log, opt HubOptions) *Hub {
 // Head returns the highest sequence that is known to be in the log.
 func (h *Hub) Head() uint64 { return h.log.lastKnownSeq.Load() }
 
-// Recent returns the envelope with the given sequence if it is in the ring, or else nil. The caller must not change the envelope,
+// CachedEnvelope returns the envelope with the given sequence if it is in the ring, or else nil. The caller must not change the envelope,
 // because others share it.
-func (h *Hub) Recent(seq uint64) *events.Envelope {
+func (h *Hub) CachedEnvelope(seq uint64) *events.Envelope {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.ring.envelope(seq)
@@ -363,9 +363,9 @@ func (h *Hub) SubscribeKinds(from events.Cursor, kinds events.KindSet) (*Subscri
 	return h.subscribe(from, kinds, false)
 }
 
-// subscribe adds a subscriber. A detached subscriber never moves the ring, see [Hub.SubscribeBeside].
+// subscribe adds a subscriber. A detached subscriber never moves the ring, see [Hub.SubscribeDetached].
 func (h *Hub) subscribe(from events.Cursor, kinds events.KindSet, detached bool) (*Subscription, error) {
-	from, err := h.log.Adopt(from)
+	from, err := h.log.AdoptCursor(from)
 	if err != nil {
 		return nil, err
 	}

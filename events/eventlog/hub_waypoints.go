@@ -83,7 +83,7 @@ func (w *waypoints) removeTrimmed(first uint64) {
 //
 // CursorAt may have to read a part of the log. Calls that do so run one at a time. CursorAt fails with [events.ErrPositionAhead] after the
 // end of the log, and with [events.ErrTrimmed] if neither the archive nor the stream has what a reader at the sequence needs, see
-// [Hub.Earliest].
+// [Hub.EarliestSeq].
 func (h *Hub) CursorAt(ctx context.Context, seq uint64) (events.Cursor, error) {
 	if err := h.log.checkNotBeyondEnd(ctx, seq); err != nil {
 		return events.Cursor{}, err
@@ -175,7 +175,7 @@ func (h *Hub) seek(ctx context.Context, from events.Cursor, seq uint64) (events.
 	if from.Seq == seq {
 		return from, h.log.CheckCursor(ctx, from)
 	}
-	s, err := h.SubscribeBeside(from, events.AllKinds)
+	s, err := h.SubscribeDetached(from, events.AllKinds)
 	if err != nil {
 		return events.Cursor{}, err
 	}
@@ -198,8 +198,8 @@ func (h *Hub) seek(ctx context.Context, from events.Cursor, seq uint64) (events.
 	}
 }
 
-// Earliest returns the lowest sequence that [Hub.CursorAt] accepts. It is 0 unless the stream was trimmed and there is no archive.
-func (h *Hub) Earliest(ctx context.Context) (uint64, error) {
+// EarliestSeq returns the lowest sequence that [Hub.CursorAt] accepts. It is 0 unless the stream was trimmed and there is no archive.
+func (h *Hub) EarliestSeq(ctx context.Context) (uint64, error) {
 	end, err := h.log.archiveEnd()
 	if err != nil {
 		return 0, err
@@ -217,8 +217,8 @@ func (h *Hub) Earliest(ctx context.Context) (uint64, error) {
 	return head.Last, nil
 }
 
-// SubscribeBeside is [Hub.SubscribeKinds] for a subscriber that must not slow down others. The subscriber shares the envelopes in the ring,
+// SubscribeDetached is [Hub.SubscribeKinds] for a subscriber that must not slow down others. The subscriber shares the envelopes in the ring,
 // but never moves the ring, and the ring does not read ahead for it while other subscribers use the ring.
-func (h *Hub) SubscribeBeside(from events.Cursor, kinds events.KindSet) (*Subscription, error) {
+func (h *Hub) SubscribeDetached(from events.Cursor, kinds events.KindSet) (*Subscription, error) {
 	return h.subscribe(from, kinds, true)
 }

@@ -51,7 +51,7 @@ func checkReadFromPosition(t *testing.T, h *Hub, all []*events.Envelope, seq uin
 	if err != nil || c.Seq != seq {
 		t.Fatalf("%s: CursorAt(%d): got %+v and error %v, want that sequence", what, seq, c, err)
 	}
-	s, err := h.SubscribeBeside(c, events.AllKinds)
+	s, err := h.SubscribeDetached(c, events.AllKinds)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -72,7 +72,7 @@ func TestCursorAtFailsOutsideTheLog(t *testing.T) {
 		if _, err := h.CursorAt(testContext(t), head+1); !errors.Is(err, events.ErrPositionAhead) {
 			t.Errorf("CursorAt after the head: got error %v, want %v", err, events.ErrPositionAhead)
 		}
-		if seq, err := h.Earliest(testContext(t)); seq != 0 || err != nil {
+		if seq, err := h.EarliestSeq(testContext(t)); seq != 0 || err != nil {
 			t.Errorf("earliest with an archive: got %d and error %v, want 0", seq, err)
 		}
 		readEnvelopes(t, mustSubscribe(t, h, all[34].Cursor), 36) // the hub remembers waypoints there
@@ -93,7 +93,7 @@ func TestCursorAtFailsOutsideTheLog(t *testing.T) {
 		if _, err := h.CursorAt(testContext(t), info.First-1); !errors.Is(err, events.ErrTrimmed) {
 			t.Errorf("CursorAt before the stream: got error %v, want %v", err, events.ErrTrimmed)
 		}
-		earliest, err := h.Earliest(testContext(t))
+		earliest, err := h.EarliestSeq(testContext(t))
 		if err != nil || earliest < info.First || earliest > head {
 			t.Fatalf("earliest: got %d and error %v, want between %d and %d", earliest, err, info.First, head)
 		}
@@ -147,7 +147,7 @@ func TestDetachedSubscriberDoesNotMoveTheRing(t *testing.T) {
 		appendHistory(t, l, drawHistory(12).Example(5))
 		all := readWholeLog(t, l)
 		h, _ := runHub(t, l, HubOptions{})
-		detached, err := h.SubscribeBeside(all[5].Cursor, events.AllKinds)
+		detached, err := h.SubscribeDetached(all[5].Cursor, events.AllKinds)
 		if err != nil {
 			t.Fatal(err)
 		}

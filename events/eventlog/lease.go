@@ -21,17 +21,17 @@ const leaseBucket = "SKEIN_LEASE"
 // MinLease is the shortest ttl of a lease.
 const MinLease = time.Second
 
-// WhileLeased runs a function in at most one of the processes that have the log open. It waits until this process gets the lease with
+// RunWithLease runs a function in at most one of the processes that have the log open. It waits until this process gets the lease with
 // the given name, renews the lease while the function runs, and then releases it.
 //
 // If the lease cannot be renewed, the context of the function ends a third of the ttl before another process may take the lease.
-// WhileLeased then waits for the function and returns [events.ErrLeaseLost]. When the holder dies, another process takes over after one
+// RunWithLease then waits for the function and returns [events.ErrLeaseLost]. When the holder dies, another process takes over after one
 // ttl. The process that creates the first lease sets the ttl of all leases. An embedded log belongs to one process, so there the
 // function runs at once, without a lease.
 //
 //	│◀──────────── ttl ────────────▶│
 //	renewed … trusted until 2/3      others may take it
-func (l *Log) WhileLeased(ctx context.Context, name string, ttl time.Duration, run func(context.Context) error) error {
+func (l *Log) RunWithLease(ctx context.Context, name string, ttl time.Duration, run func(context.Context) error) error {
 	if ttl < MinLease {
 		return fmt.Errorf("eventlog: a lease of %v is too short, at least %v", ttl, MinLease)
 	}
@@ -41,7 +41,7 @@ func (l *Log) WhileLeased(ctx context.Context, name string, ttl time.Duration, r
 	return l.whileLeased(ctx, name, ttl, run)
 }
 
-// whileLeased is WhileLeased for a log that other processes may have open.
+// whileLeased is RunWithLease for a log that other processes may have open.
 func (l *Log) whileLeased(ctx context.Context, name string, ttl time.Duration, run func(context.Context) error) error {
 	le := &lease{log: l, name: name, ttl: ttl, holder: []byte(rand.Text())}
 	if err := le.acquire(ctx); err != nil {

@@ -138,7 +138,7 @@ func TestReleasedLeaseIsFreeAtOnce(t *testing.T) {
 	}
 }
 
-// TestLeaseRejectsShortTTLAndSkipsEmbeddedLog checks the limits of WhileLeased: a ttl that is too short, a context that ends while it waits, and an
+// TestLeaseRejectsShortTTLAndSkipsEmbeddedLog checks the limits of RunWithLease: a ttl that is too short, a context that ends while it waits, and an
 // embedded log, which needs no lease.
 func TestLeaseRejectsShortTTLAndSkipsEmbeddedLog(t *testing.T) {
 	checkLeaks(t)
@@ -146,20 +146,20 @@ func TestLeaseRejectsShortTTLAndSkipsEmbeddedLog(t *testing.T) {
 	l := mustOpenLog(t, Config{URL: ns.ClientURL(), Logger: slog.New(slog.DiscardHandler)})
 	ctx := testContext(t)
 	work := func(context.Context) error { return errWorkDone }
-	if err := l.WhileLeased(ctx, "archive", MinLease, work); !errors.Is(err, errWorkDone) {
+	if err := l.RunWithLease(ctx, "archive", MinLease, work); !errors.Is(err, errWorkDone) {
 		t.Errorf("result of the work: got error %v, want %v", err, errWorkDone)
 	}
-	if err := l.WhileLeased(ctx, "archive", time.Millisecond, nil); err == nil {
+	if err := l.RunWithLease(ctx, "archive", time.Millisecond, nil); err == nil {
 		t.Error("lease of a millisecond: got no error, want one")
 	}
 	stopServer(ns)
 	gone, cancel := context.WithCancel(ctx)
 	cancel()
-	if err := l.WhileLeased(gone, "archive", MinLease, nil); !errors.Is(err, context.Canceled) {
+	if err := l.RunWithLease(gone, "archive", MinLease, nil); !errors.Is(err, context.Canceled) {
 		t.Errorf("wait for a lease with an ended context: got error %v, want %v", err, context.Canceled)
 	}
 	own := mustOpenLog(t, Config{Ephemeral: true})
-	if err := own.WhileLeased(ctx, "archive", MinLease, work); !errors.Is(err, errWorkDone) {
+	if err := own.RunWithLease(ctx, "archive", MinLease, work); !errors.Is(err, errWorkDone) {
 		t.Errorf("lease of an embedded log: got error %v, want %v", err, errWorkDone)
 	}
 }
@@ -181,7 +181,7 @@ func TestLeaseHasOneHolderInCluster(t *testing.T) {
 		l := mustOpenLog(t, Config{URL: url, Logger: quiet})
 		wg.Go(func() {
 			for range rounds {
-				err := l.WhileLeased(ctx, "archive", ttl, func(context.Context) error {
+				err := l.RunWithLease(ctx, "archive", ttl, func(context.Context) error {
 					if working.Add(1) != 1 {
 						t.Error("holders that work at the same time: got two, want one")
 					}

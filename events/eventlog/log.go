@@ -89,7 +89,7 @@ type Log struct {
 	archive events.Archive
 
 	// restoreSpec is set only by [Restore]. It describes the stream to create.
-	restoreSpec *Restored
+	restoreSpec *RestoredState
 	// createSent is true once a request to create the stream was sent. A stream that exists after that may be our own, created
 	// by a request whose answer was lost.
 	createSent bool
@@ -170,7 +170,7 @@ func newLog(cfg Config) *Log {
 func (l *Log) connect(ctx context.Context) (err error) {
 	if l.cfg.URL == "" {
 		l.server, err = embedded.Start(ctx, embedded.Options{
-			Dir: l.cfg.Dir, Stream: StreamName, Examined: maxExaminedBytes,
+			Dir: l.cfg.Dir, Stream: StreamName, VerifyBytes: maxExaminedBytes,
 			Socket: l.cfg.ListenOnSocket, Logger: l.logger,
 		})
 		if err != nil {

@@ -125,7 +125,7 @@ func TestForbiddenWorkIsLoggedAndRetried(t *testing.T) {
 	}
 
 	lease := func(ctx context.Context, l *Log) error {
-		return l.WhileLeased(ctx, "archive", MinLease, func(context.Context) error { return errWorkDone })
+		return l.RunWithLease(ctx, "archive", MinLease, func(context.Context) error { return errWorkDone })
 	}
 	for _, c := range []struct {
 		subject string

@@ -174,7 +174,7 @@ func (r *reader) next(ctx context.Context, maxBytes int) ([]*events.Envelope, er
 
 // atCursor reports whether the next message of the stream is the one after the cursor.
 func (r *reader) atCursor() bool {
-	return r.dec != nil && !r.dec.Warming() && !r.skipping && r.sub != nil
+	return r.dec != nil && !r.dec.IsWarmingUp() && !r.skipping && r.sub != nil
 }
 
 // reloadArchive reloads an archive that seems damaged, and reports whether to read it again. It may seem damaged because another process

@@ -26,7 +26,7 @@ func (r *reader) findStart(ctx context.Context) error {
 		return err
 	}
 
-	r.decodedSeq = r.dec.WarmFrom() - 1
+	r.decodedSeq = r.dec.WarmUpFrom() - 1
 	// cur may differ from the cursor asked for: at a gap it is the end of the archive. If the stream is read from before cur, the
 	// envelopes up to cur are skipped.
 	r.cur = o.cursor
@@ -110,7 +110,7 @@ func (r *reader) readArchive(ctx context.Context, maxBytes int) ([]*events.Envel
 // after them.
 func (r *reader) adoptCursors(envs []*events.Envelope) ([]*events.Envelope, error) {
 	for i, env := range envs {
-		c, err := r.log.Adopt(env.Cursor)
+		c, err := r.log.AdoptCursor(env.Cursor)
 		if err != nil {
 			return nil, fmt.Errorf("%w: envelope %d: %w", events.ErrArchiveDamaged, env.Seq(), err)
 		}
@@ -137,7 +137,7 @@ func (r *reader) skipKnown(env *events.Envelope) (bool, error) {
 		return false, nil
 	case env.Seq() < r.cur.Seq:
 		return true, nil
-	case env.Seq() > r.cur.Seq || !env.Cursor.AgreesWith(r.cur) && !r.dec.PassedLost():
+	case env.Seq() > r.cur.Seq || !env.Cursor.AgreesWith(r.cur) && !r.dec.HasDecodedLost():
 		return false, fmt.Errorf("%w: sequence %d differs: rebuild the store", events.ErrRewritten, r.cur.Seq)
 	}
 

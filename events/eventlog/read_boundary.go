@@ -92,13 +92,13 @@ func (b *boundary) locate(c events.Cursor) (origin, error) {
 			"ends at %d: bring the archive back, or restore the log", events.ErrTrimmed, b.first, c.Seq, b.end.Seq)
 	}
 	return origin{}, fmt.Errorf("%w: it begins at sequence %d, a reader at %d needs %d, and the archive ends at %d: rebuild "+
-		"the store, from the archive and the log", events.ErrTrimmed, b.first, c.Seq, events.NewDecoder(c).WarmFrom(), b.end.Seq)
+		"the store, from the archive and the log", events.ErrTrimmed, b.first, c.Seq, events.NewDecoder(c).WarmUpFrom(), b.end.Seq)
 }
 
 // originInStream returns the origin of a reader that reads only the stream. ok reports whether the stream has all that the reader needs.
 func (b *boundary) originInStream(c events.Cursor) (o origin, ok bool) {
 	o = origin{part: inStream, cursor: c, decoderStart: c}
-	warmUpStart := events.NewDecoder(c).WarmFrom()
+	warmUpStart := events.NewDecoder(c).WarmUpFrom()
 	switch {
 	case c.Seq+1 == b.meta.first: // the start of the epoch
 		o.decoderStart = b.meta.epochStart()
@@ -144,7 +144,7 @@ func (l *Log) locate(ctx context.Context, c events.Cursor) (origin, error) {
 // locateOnce makes one attempt to locate a cursor. It fails with [errCoveredHole] if it has found, and recorded, a gap of the stream that
 // the archive covers. The caller then tries again.
 func (l *Log) locateOnce(ctx context.Context, c events.Cursor) (origin, error) {
-	c, err := l.Adopt(c)
+	c, err := l.AdoptCursor(c)
 	if err != nil {
 		return origin{}, err
 	}
@@ -245,7 +245,7 @@ func (l *Log) archiveEnd() (events.Cursor, error) {
 	if end.Seq == 0 {
 		return l.Start(), nil
 	}
-	end, err := l.Adopt(end)
+	end, err := l.AdoptCursor(end)
 	if err != nil {
 		return end, fmt.Errorf("eventlog: the end of the archive: %w", err)
 	}

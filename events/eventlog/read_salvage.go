@@ -23,7 +23,7 @@ type SalvageReport struct {
 	Envelopes, Events uint64
 	// Lost are the sequences, up to the last one that the stream knows of, that could not be read or are gone.
 	Lost []SeqRange
-	// Head is the cursor after the last envelope that was passed on, for [Restored]. If there was none, it is the cursor after which
+	// Head is the cursor after the last envelope that was passed on, for [RestoredState]. If there was none, it is the cursor after which
 	// the salvage began.
 	Head events.Cursor
 	// Repeats are the event ids that must be remembered at the head, as far as they could be read.
@@ -158,7 +158,7 @@ func archivalCursor(c events.Cursor, seq uint64, lastTime events.Micros) events.
 // start adopts the cursor, opens the stream, and makes a decoder that begins where the warm-up of the cursor begins.
 func (s *salvager) start(ctx context.Context, after events.Cursor) error {
 	var err error
-	if s.after, err = s.log.Adopt(after); err != nil {
+	if s.after, err = s.log.AdoptCursor(after); err != nil {
 		return err
 	}
 	if s.stream, err = s.log.stream(ctx); err != nil {
@@ -168,7 +168,7 @@ func (s *salvager) start(ctx context.Context, after events.Cursor) error {
 	// The decoder does not get the checksum and the warm-up start of the cursor, because it would fail if a part of the warm-up were
 	// missing.
 	decoderStart := archivalCursor(s.after, s.after.Seq, s.after.LastTime)
-	if events.NewDecoder(s.after).Warming() {
+	if events.NewDecoder(s.after).IsWarmingUp() {
 		decoderStart = archivalCursor(s.after, s.after.WarmSeq-1, s.after.WarmTime)
 	}
 	s.dec = events.NewDecoder(decoderStart)

@@ -132,7 +132,7 @@ func (l *Log) RepeatsAt(ctx context.Context, c events.Cursor) ([]events.Repeat, 
 	if err != nil {
 		return nil, err
 	}
-	if !dec.Warming() {
+	if !dec.IsWarmingUp() {
 		return dec.Repeats(), nil
 	}
 
@@ -143,7 +143,7 @@ func (l *Log) RepeatsAt(ctx context.Context, c events.Cursor) ([]events.Repeat, 
 	}
 	// The loop reads one message at a time and ends with the warm-up. reader.next would also wait for the message after it, which may
 	// never arrive.
-	for r.archive == nil && r.dec.Warming() {
+	for r.archive == nil && r.dec.IsWarmingUp() {
 		if r.pullMessagesLeft <= 0 || r.pullBytesLeft <= 0 {
 			if err := r.pull(); err != nil {
 				return nil, err

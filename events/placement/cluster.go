@@ -232,8 +232,8 @@ func (c *Cluster) Members() []Member {
 	return slices.Clone(c.state.alive)
 }
 
-// Silent returns the members that have a key but are not alive, sorted by name, with the values of their last renewal.
-func (c *Cluster) Silent() []Member {
+// SilentNodes returns the members that have a key but are not alive, sorted by name, with the values of their last renewal.
+func (c *Cluster) SilentNodes() []Member {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return slices.DeleteFunc(c.state.membersWithKey(), func(m Member) bool {

@@ -43,7 +43,7 @@ func TestAllProcessesKnowTheSameTable(t *testing.T) {
 			}
 		}
 
-		if m := w.member(t, "a"); m.Addr != "a:7411" || m.Zone != "zone-a" || m.Weight != 1 || time.Since(m.Seen) > DefaultRenewEvery {
+		if m := w.member(t, "a"); m.Addr != "a:7411" || m.Zone != "zone-a" || m.Weight != 1 || time.Since(m.LastSeen) > DefaultRenewEvery {
 			t.Errorf("member a: got %+v, want its address, zone, weight 1 and a recent renewal", m)
 		}
 	})
@@ -99,7 +99,7 @@ func TestSilentNodeIsReplaced(t *testing.T) {
 		if after := time.Since(stopped); after < DefaultExpireAfter-DefaultRenewEvery || after > DefaultExpireAfter+DefaultRenewEvery {
 			t.Errorf("time until the silent node expired: got %v, want about %v", after, DefaultExpireAfter)
 		}
-		if silent := w.Silent(); len(silent) != 1 || silent[0].Name != "c" || silent[0].Addr != "c:7411" || time.Since(silent[0].Seen) < DefaultExpireAfter {
+		if silent := w.SilentNodes(); len(silent) != 1 || silent[0].Name != "c" || silent[0].Addr != "c:7411" || time.Since(silent[0].LastSeen) < DefaultExpireAfter {
 			t.Errorf("silent nodes: got %+v, want c", silent)
 		}
 		if w.Table().Revision != before.Revision {
@@ -109,7 +109,7 @@ func TestSilentNodeIsReplaced(t *testing.T) {
 		if after := time.Since(stopped); after < DefaultReplaceAfter || after > DefaultReplaceAfter+5*DefaultRenewEvery {
 			t.Errorf("time until the silent node was replaced: got %v, want about %v", after, DefaultReplaceAfter)
 		}
-		if silent := w.Silent(); len(silent) != 0 {
+		if silent := w.SilentNodes(); len(silent) != 0 {
 			t.Errorf("silent nodes after the replacement: got %+v, want none", silent)
 		}
 		if got := openProcess(t, ns, nil).memberNames(); !slices.Equal(got, []string{"a", "b"}) {
@@ -386,7 +386,7 @@ func TestUnreachableBucketChangesNothing(t *testing.T) {
 		default:
 		}
 
-		if got := w.member(t, "a").Seen; time.Since(got) > 2*DefaultRenewEvery {
+		if got := w.member(t, "a").LastSeen; time.Since(got) > 2*DefaultRenewEvery {
 			t.Errorf("last renewal of a: got %v ago, want at most %v", time.Since(got), 2*DefaultRenewEvery)
 		}
 
@@ -482,8 +482,8 @@ func TestLostAnswersAreFoundByTheWatch(t *testing.T) {
 		}
 
 		advance(DefaultReplaceAfter)
-		if m := w.member(t, "a"); time.Since(m.Seen) > DefaultRenewEvery {
-			t.Errorf("last renewal of a: got %v ago, want at most %v", time.Since(m.Seen), DefaultRenewEvery)
+		if m := w.member(t, "a"); time.Since(m.LastSeen) > DefaultRenewEvery {
+			t.Errorf("last renewal of a: got %v ago, want at most %v", time.Since(m.LastSeen), DefaultRenewEvery)
 		}
 		a.stop()
 		entry, err := a.kv.Get(t.Context(), nodePrefix+"a")

@@ -160,7 +160,7 @@ func (s *state) applyToNodeKey(e entry, name string, now time.Time) error {
 	if err != nil {
 		return err
 	}
-	v.Seen = now
+	v.LastSeen = now
 	if before == nil || before.Zone != v.Zone || before.Weight != v.Weight {
 		s.lastPlacementChange = s.writeClock
 	}
@@ -181,7 +181,7 @@ func (s *state) updateAlive() bool {
 	}
 
 	same := slices.EqualFunc(s.alive, alive, func(a, b Member) bool {
-		a.Position, a.Seen, a.State, a.Change = b.Position, b.Seen, b.State, b.Change
+		a.Position, a.LastSeen, a.State, a.Change = b.Position, b.LastSeen, b.State, b.Change
 		return a == b
 	})
 	s.alive = alive

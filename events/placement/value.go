@@ -32,8 +32,8 @@ type Member struct {
 	Position string `json:"position,omitempty"`
 	// Draining means that an operator has stopped the assignment of partitions to this node. See [Cluster.Drain].
 	Draining bool `json:"draining,omitempty"`
-	// Seen is the time, by the clock of this process, when it received the last renewal.
-	Seen time.Time `json:"-"`
+	// LastSeen is the time, by the clock of this process, when it received the last renewal.
+	LastSeen time.Time `json:"-"`
 }
 
 // Table says which nodes should hold each partition.

@@ -26,7 +26,7 @@ func checkGolden(t *testing.T, name string, got []byte) {
 // The value of a member has the golden format and is decoded unchanged, except for the time at which it was seen.
 func TestMemberValueFormat(t *testing.T) {
 	want := memberValue{V: 1, Instance: "RUN", Member: Member{
-		Name: "node-1", Addr: "10.0.0.1:7411", Zone: "a", Weight: 2, Position: "1-17", Seen: time.Now(),
+		Name: "node-1", Addr: "10.0.0.1:7411", Zone: "a", Weight: 2, Position: "1-17", LastSeen: time.Now(),
 	}}
 	for p := range uint8(10) {
 		want.Serves.Add(7 * p)
@@ -36,7 +36,7 @@ func TestMemberValueFormat(t *testing.T) {
 		t.Fatal(err)
 	}
 	checkGolden(t, "member.json", data)
-	want.Seen = time.Time{}
+	want.LastSeen = time.Time{}
 	if got, err := decodeMember("node.node-1", data); err != nil || got != want {
 		t.Errorf("decoded member: got %+v and error %v, want %+v", got, err, want)
 	}

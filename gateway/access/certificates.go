@@ -74,7 +74,7 @@ func (c *Certificates) Dial(ctx context.Context, network, addr string) (net.Conn
 	return d.DialContext(ctx, network, addr)
 }
 
-// Stale reports, under the name of the certificates, whether the files have changed and could not be loaded. See [Gate.Stale].
+// Stale reports, under the name of the certificates, whether the files have changed and could not be loaded. See [Authenticator.Stale].
 func (c *Certificates) Stale(now time.Time) map[string]bool {
 	c.config.current(now)
 	return map[string]bool{c.config.name: c.config.stale.Load()}

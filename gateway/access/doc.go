@@ -5,7 +5,7 @@
 //	┌──────────────────┐           calls arrive; if a file does not load,
 //	│ cert, key, CA    │──▶ Certificates ──▶ handshake ─┐  the previous value stays
 //	│ token file       │──▶ tokens   ┐                  │
-//	│ JWKS file        │──▶ keys     ┤ Gate             ▼
+//	│ JWKS file        │──▶ keys     ┤ Authenticator    ▼
 //	└──────────────────┘             │        verified client certificate
 //	                                 ▼                  │
 //	Authorization: Bearer … ──▶ Authorize ◀─────────────┘
@@ -16,7 +16,7 @@
 //	                                 ▼
 //	                     Caller{Name, Roles, User}, or an error
 //
-// A service without a Gate cannot distinguish callers. It answers only to those [Hosts] that no web page can have as its own host.
+// A service without an Authenticator cannot distinguish callers. It answers only to those [Hosts] that no web page can have as its own host.
 //
 // # Invariants
 //

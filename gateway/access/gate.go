@@ -23,15 +23,15 @@ type Options struct {
 	Logger *slog.Logger
 }
 
-// Gate authenticates callers. Its methods may be called concurrently.
-type Gate struct {
+// Authenticator authenticates callers. Its methods may be called concurrently.
+type Authenticator struct {
 	tokens *reloader[tokens] // may be nil
 	keys   *reloader[keys]   // may be nil
 	issuer issuer
 }
 
 // Open loads the files. They are loaded again when they change.
-func Open(o Options) (*Gate, error) {
+func Open(o Options) (*Authenticator, error) {
 	if o.Tokens == "" && o.JWKS == "" {
 		return nil, errors.New("access: neither a token file nor keys for JWTs")
 	}
@@ -41,7 +41,7 @@ func Open(o Options) (*Gate, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	g := &Gate{issuer: issuer{o.Issuer, o.Audience}}
+	g := &Authenticator{issuer: issuer{o.Issuer, o.Audience}}
 	var err error
 	if o.Tokens != "" {
 		g.tokens, err = newReloader("tokens", o.Logger, func() (*tokens, error) { return loadTokens(o.Tokens) }, o.Tokens)
@@ -59,7 +59,7 @@ func Open(o Options) (*Gate, error) {
 }
 
 // Stale reports for each kind of file, by name, whether it has changed and could not be loaded, so that its previous content is still in use.
-func (g *Gate) Stale(now time.Time) map[string]bool {
+func (g *Authenticator) Stale(now time.Time) map[string]bool {
 	stale := map[string]bool{}
 	if g.tokens != nil {
 		g.tokens.current(now)
@@ -75,7 +75,7 @@ func (g *Gate) Stale(now time.Time) map[string]bool {
 // Authorize authenticates a caller by its Authorization header (empty if it has none) and its verified client certificate (nil if it has none). If
 // there is a token, only the token counts: a certificate does not make up for an invalid token. The error is or wraps [ErrMissing], [ErrInvalid]
 // or [ErrExpired], and its text may be sent to the client.
-func (g *Gate) Authorize(now time.Time, authorization string, cert *x509.Certificate) (Caller, error) {
+func (g *Authenticator) Authorize(now time.Time, authorization string, cert *x509.Certificate) (Caller, error) {
 	if authorization == "" {
 		return g.authorizeCertificate(now, cert)
 	}
@@ -120,7 +120,7 @@ func (t *token) authorize(now time.Time, cert *x509.Certificate) (Caller, error)
 }
 
 // authorizeCertificate returns the caller of a call without a token.
-func (g *Gate) authorizeCertificate(now time.Time, cert *x509.Certificate) (Caller, error) {
+func (g *Authenticator) authorizeCertificate(now time.Time, cert *x509.Certificate) (Caller, error) {
 	if g.tokens == nil || cert == nil {
 		return Caller{}, ErrMissing
 	}

@@ -21,7 +21,7 @@ import (
 	"github.com/skein-feed/skein/gateway/access/accesstest"
 )
 
-func mustOpen(t testing.TB, o Options) *Gate {
+func mustOpen(t testing.TB, o Options) *Authenticator {
 	t.Helper()
 	if o.JWKS != "" && o.Issuer == "" {
 		o.Issuer, o.Audience = accesstest.Issuer, accesstest.Audience
@@ -34,7 +34,7 @@ func mustOpen(t testing.TB, o Options) *Gate {
 }
 
 // expect authenticates a call with an Authorization header, and expects a caller or an error.
-func (g *Gate) expect(t *testing.T, name, header string, want Caller, wantErr error) {
+func (g *Authenticator) expect(t *testing.T, name, header string, want Caller, wantErr error) {
 	t.Helper()
 	got, err := g.Authorize(time.Now(), header, nil)
 	if got != want || !errors.Is(err, wantErr) || (err == nil) != (wantErr == nil) {

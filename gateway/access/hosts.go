@@ -33,11 +33,11 @@ func NewHosts(allowed []string) (Hosts, error) {
 
 // Allow reports whether a service without access control answers requests with this Host header.
 func (h Hosts) Allow(host string) bool {
-	return h.any || h.Known(host)
+	return h.any || h.IsOwn(host)
 }
 
-// Known reports whether a Host means loopback, or is one that --allowed-hosts lists by name. No web page can have such a host as its own.
-func (h Hosts) Known(host string) bool { return IsLoopbackHost(host) || h.named[hostName(host)] }
+// IsOwn reports whether a Host means loopback, or is one that --allowed-hosts lists by name. No web page can have such a host as its own.
+func (h Hosts) IsOwn(host string) bool { return IsLoopbackHost(host) || h.named[hostName(host)] }
 
 // IsLoopbackHost reports whether the Host of a request, with or without a port, means loopback without a DNS lookup: localhost, 127.0.0.0/8 or ::1.
 func IsLoopbackHost(host string) bool {

@@ -5,7 +5,7 @@ import (
 	"fmt"
 )
 
-// Errors of [Gate.Authorize]. The texts are for clients: they say what to do, and quote nothing of what was sent. Only a caller whose token has a
+// Errors of [Authenticator.Authorize]. The texts are for clients: they say what to do, and quote nothing of what was sent. Only a caller whose token has a
 // valid signature learns what is wrong inside the token.
 var (
 	// ErrMissing means that the call has neither a token nor a certificate that the token file names.

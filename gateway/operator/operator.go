@@ -44,10 +44,10 @@ type OperationRequest struct {
 var (
 	// ErrUnknownOperation means that there is no operation with the id.
 	ErrUnknownOperation = errors.New("gateway: there is no such operation")
-	// ErrOperationAbsent means that this process cannot run operations of the kind.
-	ErrOperationAbsent = errors.New("gateway: there is no such work")
-	// ErrInTheWay means that another operation must end first.
-	ErrInTheWay = errors.New("gateway: another operation is in the way")
+	// ErrKindUnavailable means that this process cannot run operations of the kind.
+	ErrKindUnavailable = errors.New("gateway: there is no such work")
+	// ErrConflict means that another operation must end first.
+	ErrConflict = errors.New("gateway: another operation is in the way")
 	// ErrNotPossible means that the state of the service does not allow the operation.
 	ErrNotPossible = errors.New("gateway: not possible as things are")
 	// ErrUnknownNode means that the cluster has no node with the name.
@@ -56,8 +56,8 @@ var (
 
 // Refusal is the error with which an [Operator] refuses a request.
 type Refusal struct {
-	// Why is ErrOperationAbsent, ErrInTheWay, ErrNotPossible or ErrUnknownNode.
-	Why error
+	// Cause is ErrKindUnavailable, ErrConflict, ErrNotPossible or ErrUnknownNode.
+	Cause error
 	// Text tells people why, and what they can do.
 	Text string
 	// Operation is the id of the operation that is in the way. It is empty for other reasons.
@@ -68,4 +68,4 @@ type Refusal struct {
 func (r *Refusal) Error() string { return r.Text }
 
 // Unwrap returns Why.
-func (r *Refusal) Unwrap() error { return r.Why }
+func (r *Refusal) Unwrap() error { return r.Cause }

@@ -92,7 +92,7 @@ func BenchmarkPartitions(b *testing.B) {
 				if err := addFollows(builder, n, &held); err != nil {
 					b.Fatal(err)
 				}
-				ends += builder.Scattered()
+				ends += builder.ScatteredEvents()
 				busy, began := cpu(), time.Now()
 				if err := builder.Finish(b.Context()); err != nil {
 					b.Fatal(err)
@@ -180,14 +180,14 @@ func benchmarkBuild(b *testing.B, of func() projections.Projection, envs []*even
 
 // estimateFinish estimates the processor time of Finish from a sample of the events so far, which are the given share of all events.
 func estimateFinish(b *testing.B, builder *build.Builder, part float64) time.Duration {
-	s, busy := builder.Sample(builder.Scattered()/16), cpu()
+	s, busy := builder.Sample(builder.ScatteredEvents()/16), cpu()
 	if err := s.Fold(); err != nil {
 		b.Fatal(err)
 	}
 	if err := s.Merge(b.Context()); err != nil {
 		b.Fatal(err)
 	}
-	return time.Duration(float64(cpu()-busy) / part * float64(builder.Scattered()) / float64(s.Events))
+	return time.Duration(float64(cpu()-busy) / part * float64(builder.ScatteredEvents()) / float64(s.Events))
 }
 
 func cpu() time.Duration {

@@ -34,12 +34,12 @@ type Options struct {
 	Workers int
 	// Temporary is set for a store that is read once and then removed. Its tables are compressed less, to save time.
 	Temporary bool
-	// Around is called for every partition, from several goroutines. It must call fold once, and may wait before and after that. Its error ends the
-	// build. If Around is nil, the build calls fold itself.
-	Around func(ctx context.Context, fold func() error) error
-	// Folded is called, from several goroutines, with the number of events folded since its last call. It may be nil.
-	Folded func(events uint64)
-	// Merging is called for every few thousand rows of the merge, as Around is for every partition. all is the number of rows of the whole merge.
+	// AroundFold is called for every partition, from several goroutines. It must call fold once, and may wait before and after that. Its error ends the
+	// build. If AroundFold is nil, the build calls fold itself.
+	AroundFold func(ctx context.Context, fold func() error) error
+	// OnFolded is called, from several goroutines, with the number of events folded since its last call. It may be nil.
+	OnFolded func(events uint64)
+	// Merging is called for every few thousand rows of the merge, as AroundFold is for every partition. all is the number of rows of the whole merge.
 	// Merging must call merge, which returns how many rows it has merged. It may be nil.
 	Merging func(ctx context.Context, all int64, merge func() (rows int64, err error)) error
 }
@@ -90,11 +90,11 @@ func newBuilder(o Options) *Builder {
 	// GOMAXPROCS may be greater than the number of cores, and folds that share a core evict each other's data from its cache.
 	o.Workers = cmp.Or(o.Workers, min(runtime.GOMAXPROCS(0), runtime.NumCPU()))
 
-	if o.Around == nil {
-		o.Around = func(_ context.Context, fold func() error) error { return fold() }
+	if o.AroundFold == nil {
+		o.AroundFold = func(_ context.Context, fold func() error) error { return fold() }
 	}
-	if o.Folded == nil {
-		o.Folded = func(uint64) {}
+	if o.OnFolded == nil {
+		o.OnFolded = func(uint64) {}
 	}
 	if o.Merging == nil {
 		o.Merging = func(_ context.Context, _ int64, merge func() (int64, error)) error {
@@ -142,8 +142,8 @@ func (b *Builder) Cursor() events.Cursor { return b.sequencer.Cursor() }
 // rows of some 100 bytes each, including the entry in the hash table.
 const memoryPerEventByte = 14
 
-// Scattered returns the number of events to fold. An event that is delivered to several partitions counts once for each.
-func (b *Builder) Scattered() (events int64) {
+// ScatteredEvents returns the number of events to fold. An event that is delivered to several partitions counts once for each.
+func (b *Builder) ScatteredEvents() (events int64) {
 	_ = b.scatter.waitEncoded() // Finish will return the error, too
 	for i := range b.scatter.parts {
 		events += b.scatter.parts[i].eventCount
@@ -242,7 +242,7 @@ func (b *Builder) foldRange(ctx context.Context, from, to, maxRunBytes int) (nam
 		if !b.partitions.Has(uint8(p)) {
 			continue
 		}
-		err := b.options.Around(ctx, func() error { return b.foldPartition(&m, uint8(p), t, rest) })
+		err := b.options.AroundFold(ctx, func() error { return b.foldPartition(&m, uint8(p), t, rest) })
 		if err != nil {
 			return nil, nil, errors.Join(fmt.Errorf("partition %d: %w", p, err), t.close())
 		}
@@ -279,11 +279,11 @@ func (b *Builder) foldPartition(m *store.MemoryFold, partition uint8, t *tableWr
 		err := b.scatter.eachEvent(partition, func(ev *events.Event, logTime events.Micros) error {
 			n++
 			if n%reportEvery == 0 {
-				b.options.Folded(reportEvery)
+				b.options.OnFolded(reportEvery)
 			}
 			return m.Fold(ev, logTime)
 		})
-		b.options.Folded(n % reportEvery)
+		b.options.OnFolded(n % reportEvery)
 		return err
 	})
 }

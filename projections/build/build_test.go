@@ -114,7 +114,7 @@ func TestEventsOfOtherPartitionsAreDropped(t *testing.T) {
 		if err := b.Add(newMonthsLog()); err != nil {
 			t.Fatal(err)
 		}
-		if n := b.Scattered(); n != test.want {
+		if n := b.ScatteredEvents(); n != test.want {
 			t.Errorf("partitions %v: got %d scattered events, want %d", test.held, n, test.want)
 		}
 		if err := errors.Join(b.Finish(t.Context()), b.Close()); err != nil {
@@ -144,7 +144,7 @@ func TestBuildFoldsPinsAtHomeOnly(t *testing.T) {
 		if err := b.Add([]*events.Envelope{env}); err != nil {
 			t.Fatal(err)
 		}
-		if n := b.Scattered(); n != int64(c.Seq) {
+		if n := b.ScatteredEvents(); n != int64(c.Seq) {
 			t.Errorf("after %d events: got %d scattered events, want one per event", c.Seq, n)
 		}
 		c.Seq++

@@ -115,5 +115,5 @@ func (b *Builder) lastLogTime() events.Micros {
 	if b.handover != nil {
 		return b.handover.Ticked
 	}
-	return b.sequencer.Ticked()
+	return b.sequencer.LastTick()
 }

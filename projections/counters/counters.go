@@ -54,10 +54,10 @@ type Counters struct {
 }
 
 var (
-	_ projections.Projection = (*Counters)(nil)
-	_ projections.Configured = (*Counters)(nil)
-	_ projections.Regional   = (*Counters)(nil)
-	_ projections.Walked     = (*Counters)(nil)
+	_ projections.Projection       = (*Counters)(nil)
+	_ projections.SettingsProvider = (*Counters)(nil)
+	_ projections.Regional         = (*Counters)(nil)
+	_ projections.IteratedOnly     = (*Counters)(nil)
 )
 
 // New returns the projection.

@@ -28,7 +28,7 @@ type others struct {
 }
 
 func (o *others) Holds(home string) bool { return o.here.Has(events.ShardOf(home).Partition()) }
-func (*others) Wanting() bool            { return false }
+func (*others) Unresolved() bool         { return false }
 func (*others) Full() bool               { return false }
 
 // of returns a state that holds the home.

@@ -61,9 +61,9 @@ const (
 	tagReactionCount
 )
 
-// Walked returns the tags of rows that are only walked over and never read by their keys. It is part of
-// [projections.Walked].
-func (*Counters) Walked() []projections.Tag {
+// IteratedTags returns the tags of rows that are only walked over and never read by their keys. It is part of
+// [projections.IteratedOnly].
+func (*Counters) IteratedTags() []projections.Tag {
 	return []projections.Tag{
 		tagPossibleBoard, tagShownItem, tagItemLists, tagNamedItem, tagGlobalList, tagOwnerList, tagEndedVersion,
 		tagReactedItem, tagReactor,

@@ -23,10 +23,10 @@ type Queries struct {
 }
 
 // RemoteLookup answers for homes whose rows are not in the state that is queried. known is false for an answer that must be
-// fetched first; the query then continues with the zero value, and its result does not count (see [projections.Elsewhere]).
+// fetched first; the query then continues with the zero value, and its result does not count (see [projections.RemoteLookup]).
 // Lists of a user's or owner's items are at the homes of the items, so each of the other nodes has a part of them.
 type RemoteLookup interface {
-	projections.Elsewhere
+	projections.RemoteLookup
 	// Score returns the score of an item as of a position.
 	Score(item string, seq uint64) (score int64, scored, known bool)
 	// OwnReactions is [Queries.OwnReactions].

@@ -15,11 +15,11 @@ type Graph struct {
 }
 
 var (
-	_ projections.Projection  = (*Graph)(nil)
-	_ projections.Configured  = (*Graph)(nil)
-	_ projections.QueryCacher = (*Graph)(nil)
-	_ projections.Walked      = (*Graph)(nil)
-	_ projections.Regional    = (*Graph)(nil)
+	_ projections.Projection       = (*Graph)(nil)
+	_ projections.SettingsProvider = (*Graph)(nil)
+	_ projections.QueryCacher      = (*Graph)(nil)
+	_ projections.IteratedOnly     = (*Graph)(nil)
+	_ projections.Regional         = (*Graph)(nil)
 )
 
 // New returns the projection without a query cache.

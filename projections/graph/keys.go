@@ -75,9 +75,9 @@ const (
 	tagNotifying
 )
 
-// Walked returns the tags of rows that are only walked over and never read by their keys. It is part of
-// [projections.Walked].
-func (*Graph) Walked() []projections.Tag {
+// IteratedTags returns the tags of rows that are only walked over and never read by their keys. It is part of
+// [projections.IteratedOnly].
+func (*Graph) IteratedTags() []projections.Tag {
 	return []projections.Tag{
 		tagRegion, tagFollowing, tagFollowingImplicit, tagFollowedBoards, tagExcludedBoards, tagBlocked, tagMuted,
 		tagFollowers, tagFollowersImplicit, tagReverse, tagBoards, tagBoardFollowers, tagBoardExcluders, tagBoardRegion,

@@ -198,7 +198,7 @@ func (q *Queries) List(
 			return nil, nil, err
 		}
 		if q.remote != nil && q.remote.Full() {
-			return nil, nil, projections.ErrElsewhere
+			return nil, nil, projections.ErrUnresolved
 		}
 		if ok {
 			if len(page) == n {

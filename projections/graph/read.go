@@ -57,9 +57,9 @@ type Queries struct {
 }
 
 // RemoteLookup answers for homes whose rows are not in the state that is queried. known is false for an answer that must be
-// fetched first; the query then continues with the zero value, and its result does not count (see [projections.Elsewhere]).
+// fetched first; the query then continues with the zero value, and its result does not count (see [projections.RemoteLookup]).
 type RemoteLookup interface {
-	projections.Elsewhere
+	projections.RemoteLookup
 	// Board reports whether a board exists.
 	Board(owner, id string) (exists, known bool)
 	// FollowedBy is [Queries.FollowedBy].

@@ -54,11 +54,11 @@ type Inbox struct {
 }
 
 var (
-	_ projections.Projection  = (*Inbox)(nil)
-	_ projections.Configured  = (*Inbox)(nil)
-	_ projections.Walked      = (*Inbox)(nil)
-	_ projections.QueryCacher = (*Inbox)(nil)
-	_ projections.Regional    = (*Inbox)(nil)
+	_ projections.Projection       = (*Inbox)(nil)
+	_ projections.SettingsProvider = (*Inbox)(nil)
+	_ projections.IteratedOnly     = (*Inbox)(nil)
+	_ projections.QueryCacher      = (*Inbox)(nil)
+	_ projections.Regional         = (*Inbox)(nil)
 )
 
 // New returns the projection without a cache for queries.

@@ -55,9 +55,9 @@ const (
 //nolint:gochecknoglobals // a table that never changes
 var hiddenItems = hiddenitems.Tags{Fact: tagItemHiding, List: tagHiddenItem, Count: tagHiddenCount}
 
-// Walked returns the tags of rows that are read in sequence, those of the graph included. It is part of [projections.Walked].
-func (f *Inbox) Walked() []projections.Tag {
-	return append(f.graph.Walked(), tagOutbox, tagBoardOutbox, tagPossibleBoard, tagPull, tagRepinOf, tagHiddenItem)
+// IteratedTags returns the tags of rows that are read in sequence, those of the graph included. It is part of [projections.IteratedOnly].
+func (f *Inbox) IteratedTags() []projections.Tag {
+	return append(f.graph.IteratedTags(), tagOutbox, tagBoardOutbox, tagPossibleBoard, tagPull, tagRepinOf, tagHiddenItem)
 }
 
 // appendNewestFirst appends a time so that later times sort first.

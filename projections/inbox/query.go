@@ -118,7 +118,7 @@ type Queries struct {
 // RemoteLookup answers what queries ask about owners whose rows are not in their state. An answer that is not known is recorded. The query then
 // goes on without it, its result is discarded, and the caller runs it again once the answer was fetched from another node.
 type RemoteLookup interface {
-	projections.Elsewhere
+	projections.RemoteLookup
 	// Pin returns a pin, or nil if it does not live. known is false if the answer must be fetched first.
 	Pin(owner, id string) (p *Pin, known bool)
 	// Outbox answers like [Queries.Outbox]. known is false if the answer must be fetched first.
@@ -153,7 +153,7 @@ func (q *Queries) isRemote(owner string) bool {
 
 // isIncomplete reports that an answer of another node was missing so far. The result of the query will then be discarded.
 func (q *Queries) isIncomplete() bool {
-	return q.remoteLookup != nil && q.remoteLookup.Wanting()
+	return q.remoteLookup != nil && q.remoteLookup.Unresolved()
 }
 
 // Feed returns a page of at most n pins. after is the cursor of the page; nil means the first page. A page has at least one pin unless the
@@ -197,7 +197,7 @@ func (q *Queries) livingPin(owner, id string) (*Pin, error) {
 	if q.isRemote(owner) {
 		p, known := q.remoteLookup.Pin(owner, id)
 		if !known && q.remoteLookup.Full() {
-			return nil, projections.ErrElsewhere // enough was recorded for one fetch
+			return nil, projections.ErrUnresolved // enough was recorded for one fetch
 		}
 		return p, nil
 	}
@@ -295,7 +295,7 @@ func (q *Queries) Hiding(user, item string) (total int64, hides bool, err error)
 	if q.isRemote(user) {
 		total, hides, known := q.remoteLookup.Hiding(user, item)
 		if !known && q.remoteLookup.Full() {
-			return 0, false, projections.ErrElsewhere // enough was recorded for one fetch
+			return 0, false, projections.ErrUnresolved // enough was recorded for one fetch
 		}
 		return total, hides, nil
 	}

@@ -21,9 +21,9 @@ func (f *Inbox) Route(ev *events.Event, to *events.Partitions) {
 	}
 }
 
-// RowsAtHome reports whether an event writes rows only at the home of its user. In other partitions a new or moved pin changes only
-// inboxes, which are in memory. It is part of [projections.Homed].
-func (*Inbox) RowsAtHome(ev *events.Event) bool {
+// ChangesOnlyHome reports whether an event writes rows only at the home of its user. In other partitions a new or moved pin changes only
+// inboxes, which are in memory. It is part of [projections.HomeRouter].
+func (*Inbox) ChangesOnlyHome(ev *events.Event) bool {
 	return ev.Kind == events.PinCreated || ev.Kind == events.PinMoved
 }
 

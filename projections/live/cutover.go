@@ -278,7 +278,7 @@ func (l *Live) CutOver(ctx context.Context, next *store.Store) (pause time.Durat
 
 	l.retire(old, next) //nolint:contextcheck // its goroutine ends with Close, and the fold with Run
 	if notify := l.opts.Listener.CutOver; notify != nil {
-		notify(store.CutOverInfo{From: old.number, To: next.Generation(), Seq: next.Visible(), Pause: pause})
+		notify(store.CutOverInfo{From: old.number, To: next.Generation(), Seq: next.VisibleSeq(), Pause: pause})
 	}
 	return pause, nil
 }
@@ -306,7 +306,7 @@ func (s *serving) visibleSeq() uint64 {
 	if s.store == nil {
 		return 0
 	}
-	return s.store.Visible()
+	return s.store.VisibleSeq()
 }
 
 // catchUp waits until the next generation shows everything that the old one shows, and has on disk everything that the old one has on
@@ -320,8 +320,8 @@ func (l *Live) catchUp(ctx context.Context, old *serving, next *store.Store, nex
 
 	for {
 		seq := old.visibleSeq()
-		if nextFold == nil && !next.Shows(seq) {
-			return fmt.Errorf("%w: at %d, not at %d", ErrBehind, next.Visible(), seq)
+		if nextFold == nil && !next.IsVisible(seq) {
+			return fmt.Errorf("%w: at %d, not at %d", ErrBehind, next.VisibleSeq(), seq)
 		}
 		if err := next.WaitFor(ctx, seq); err != nil {
 			return err

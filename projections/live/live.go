@@ -149,7 +149,7 @@ func Open(o Options) (*Live, error) {
 		// Nothing says which generation is live, so none is opened. A rebuild can replace the file.
 		g = disk.Generations{}
 		if o.Partitioned {
-			g.Partitions = projections.HeldText(&events.Partitions{})
+			g.Partitions = projections.FormatHeld(&events.Partitions{})
 		}
 		l.generations.Store(&g)
 		l.unreadableFile = true
@@ -424,7 +424,7 @@ func (l *Live) WaitFor(ctx context.Context, seq uint64) error {
 	return l.withServing(func(s *serving) error {
 		if s.err != nil {
 			// This generation is not folded, but it may have seq already.
-			if s.store != nil && s.store.Shows(seq) {
+			if s.store != nil && s.store.IsVisible(seq) {
 				return nil
 			}
 			return s.err
@@ -475,11 +475,11 @@ func (l *Live) Cursor() events.Cursor {
 	if s.store == nil {
 		return events.Cursor{}
 	}
-	return s.store.ShownCursor()
+	return s.store.VisibleCursor()
 }
 
 // Rejects returns kept rejects, see [store.Store.Rejects].
-func (l *Live) Rejects(after uint64, n int) (rejects []store.KeptReject, total uint64, err error) {
+func (l *Live) Rejects(after uint64, n int) (rejects []store.StoredReject, total uint64, err error) {
 	err = l.withStore(func(s *store.Store) (err error) {
 		rejects, total, err = s.Rejects(after, n)
 		return err

@@ -26,7 +26,7 @@ import (
 // folds the events.
 type Preparation struct {
 	// Options are the options of a store of the projection in the service, with the directory of the stores of all projections. The service uses
-	// the generation only if Partitions are those of its live generation; see [HeldOnDisk]. The number of the generation is ignored.
+	// the generation only if Partitions are those of its live generation; see [PartitionsOnDisk]. The number of the generation is ignored.
 	Options store.Options
 	// Log and Epoch identify the log that is read. A log begins a new epoch when a user is erased from it or it is restored.
 	Log   events.LogID
@@ -219,9 +219,9 @@ func (l *Live) preparedOptions() store.Options {
 // removePrepared removes the prepared generation.
 func (l *Live) removePrepared() error { return l.opts.FS.RemoveAll(l.preparedOptions().Dir) }
 
-// HeldOnDisk returns the partitions that the live generation of a projection holds; nil means all. It reads the file of generations below dir,
+// PartitionsOnDisk returns the partitions that the live generation of a projection holds; nil means all. It reads the file of generations below dir,
 // the directory of all stores, and may be called while a service has the stores open.
-func HeldOnDisk(fs store.FS, dir, projection string) (*events.Partitions, error) {
+func PartitionsOnDisk(fs store.FS, dir, projection string) (*events.Partitions, error) {
 	g, _, err := disk.ReadGenerations(fs, fs.PathJoin(dir, projection))
 	if err != nil {
 		return nil, err

@@ -17,8 +17,8 @@ func DescribeRow(key, value []byte) (*projections.Description, error) {
 
 //nolint:gochecknoglobals // a table that never changes
 var rowForms = withHiddenItems(map[projections.Tag]projections.RowForm{
-	tagPlays:      {Name: "plays", Parts: "A", Dated: true, Value: describeFingerprints},
-	tagSealed:     {Name: "sealed", Parts: "A", Dated: true, Value: describeSealed},
+	tagPlays:      {Name: "plays", Parts: "A", MonthKeyed: true, Value: describeFingerprints},
+	tagSealed:     {Name: "sealed", Parts: "A", MonthKeyed: true, Value: describeSealed},
 	tagServed:     {Name: "served", Parts: "A", Value: describeServed},
 	tagClosedUser: {Name: "closed", Parts: "hash", Value: describeClosedUser},
 	tagPlan:       {Name: "plan", Value: describePlan},

@@ -72,13 +72,13 @@ type Seen struct {
 }
 
 var (
-	_ projections.Projection = (*Seen)(nil)
-	_ projections.Configured = (*Seen)(nil)
-	_ projections.Merging    = (*Seen)(nil)
-	_ projections.Forgetful  = (*Seen)(nil)
-	_ projections.Dated      = (*Seen)(nil)
-	_ projections.Clocked    = (*Seen)(nil)
-	_ projections.Compatible = (*Seen)(nil)
+	_ projections.Projection       = (*Seen)(nil)
+	_ projections.SettingsProvider = (*Seen)(nil)
+	_ projections.MergerProvider   = (*Seen)(nil)
+	_ projections.CacheDropper     = (*Seen)(nil)
+	_ projections.MonthKeyed       = (*Seen)(nil)
+	_ projections.ClockTicker      = (*Seen)(nil)
+	_ projections.VersionReader    = (*Seen)(nil)
 )
 
 // New returns the projection.
@@ -92,9 +92,9 @@ func (*Seen) Name() string { return "seen" }
 // Version is the version of the fold and its rows. Since 4 it has hidden items.
 func (*Seen) Version() uint32 { return 4 }
 
-// Reads reports whether the queries can read a store that was folded with a fingerprint. They can read those of all versions, except where the
-// setting "fingerprints" of versions 1 and 2 made truncated fingerprints of closed months. It is part of [projections.Compatible].
-func (*Seen) Reads(was projections.Fingerprint) bool {
+// CanRead reports whether the queries can read a store that was folded with a fingerprint. They can read those of all versions, except where the
+// setting "fingerprints" of versions 1 and 2 made truncated fingerprints of closed months. It is part of [projections.VersionReader].
+func (*Seen) CanRead(was projections.Fingerprint) bool {
 	return was.Version >= 1 && was.Version <= 4 && was.Settings["fingerprints"] != "true"
 }
 
@@ -118,8 +118,8 @@ func (*Seen) Kinds() []events.Kind {
 	}
 }
 
-// Dated returns the tags of rows whose keys begin with a month. It is part of [projections.Dated].
-func (*Seen) Dated() []projections.Tag { return datedTags }
+// MonthTags returns the tags of rows whose keys begin with a month. It is part of [projections.MonthKeyed].
+func (*Seen) MonthTags() []projections.Tag { return datedTags }
 
 // Merger returns how to merge rows that are written without being read. Of sets of fingerprints it takes the union, and of serves the newest.
 // Both are semilattices: neither order nor repetition matters.
@@ -138,8 +138,8 @@ func (*Seen) Merger() projections.Merger {
 	}
 }
 
-// Forget drops the cached rows of the maintenance, because a repair has changed rows. It is part of [projections.Forgetful].
-func (f *Seen) Forget() { f.maintenance = maintenanceCache{} }
+// DropCache drops the cached rows of the maintenance, because a repair has changed rows. It is part of [projections.CacheDropper].
+func (f *Seen) DropCache() { f.maintenance = maintenanceCache{} }
 
 // Apply folds one event. A live play or serve is one blind write.
 func (f *Seen) Apply(ev events.Event, b *projections.Batch) error {

@@ -20,7 +20,7 @@ const (
 	tagBackfill    projections.Tag = 0x03 // kind (1 byte), source → highest offset that was folded, 8 bytes
 	tagClosed      projections.Tag = 0x04 // source, or nothing for all sources → nothing
 	tagRejectCount projections.Tag = 0x05 // → number of rejected events so far, 8 bytes
-	tagReject      projections.Tag = 0x06 // index in the ring (2 bytes) → reject, see KeptReject.encode
+	tagReject      projections.Tag = 0x06 // index in the ring (2 bytes) → reject, see StoredReject.encode
 )
 
 var (

@@ -32,7 +32,7 @@ func TestCheckpointSurvivesEncoding(t *testing.T) {
 }
 
 func TestDamagedRejectRowIsReported(t *testing.T) {
-	r := KeptReject{7, events.Reject{Seq: 1 << 40, Slot: -1, Data: []byte("data")}}
+	r := StoredReject{7, events.Reject{Seq: 1 << 40, Slot: -1, Data: []byte("data")}}
 	r.Rejection = events.Rejection{Index: -1, Reason: 3, Field: "f", Message: "why"}
 	b := r.encode()
 	for n := range b {

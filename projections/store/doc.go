@@ -37,7 +37,7 @@
 // # What the store adds to a fold
 //
 // The store ignores a backfilled event whose offset is not higher than all offsets of its source and kind before, so an import may safely
-// run twice. The highest offsets are rows (I6, backfill.go). The store counts malformed events and keeps the last [KeptRejects] of them (I11,
+// run twice. The highest offsets are rows (I6, backfill.go). The store counts malformed events and keeps the last [MaxStoredRejects] of them (I11,
 // rejects.go). An error of Apply or of the disk is not the fault of an event. It stops this store and no other, and [Store.Status] returns
 // the reason.
 //

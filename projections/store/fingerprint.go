@@ -44,7 +44,7 @@ func (s *Store) checkFingerprint() error {
 		// Settings decide what is folded, but not how rows are read.
 		readable := s.fingerprint
 		readable.Settings = built.Settings
-		if c, ok := s.opts.Projection.(projections.Compatible); ok && c.Reads(built) {
+		if c, ok := s.opts.Projection.(projections.VersionReader); ok && c.CanRead(built) {
 			readable.Version = built.Version
 			readable.Kinds = built.Kinds
 		}
@@ -66,7 +66,7 @@ func (s *Store) adoptPartitions(text string) error {
 		if err != nil {
 			return err
 		}
-		s.holding.Held, s.fingerprint.Partitions = held, projections.HeldText(held)
+		s.holding.Held, s.fingerprint.Partitions = held, projections.FormatHeld(held)
 		return nil
 	}
 	if s.opts.Partitions == nil && text != "" {
@@ -76,7 +76,7 @@ func (s *Store) adoptPartitions(text string) error {
 }
 
 // PartialError returns an error that wraps [projections.ErrPartial], for a store in dir that holds only some partitions. text is the
-// set in the form of [projections.HeldText].
+// set in the form of [projections.FormatHeld].
 func PartialError(dir, text string) error {
 	held, err := projections.ParseHeld(text)
 	if err != nil {

@@ -243,7 +243,7 @@ func (f *fold) applyEvent(ev *events.Event) (err error) {
 		}
 	}()
 
-	if clocked, ok := f.store.opts.Projection.(projections.Clocked); ok {
+	if clocked, ok := f.store.opts.Projection.(projections.ClockTicker); ok {
 		if err = clocked.Tick(f.logTime(ev), &f.batch.Batch); err != nil {
 			return err
 		}

@@ -90,8 +90,8 @@ func newFormatError(found string, newest pebble.FormatMajorVersion) error {
 		"go on with that release, or remove the store and have it built again from the log", projections.ErrFormat, found, newest)
 }
 
-// Finalized is the result of [FinalizeFormat] for one generation.
-type Finalized struct {
+// FormatChange is the result of [FinalizeFormat] for one generation.
+type FormatChange struct {
 	Name       string `json:"projection"`
 	Generation uint32 `json:"generation"`
 	// From and To are the formats before and after. They are equal if there was nothing to do.
@@ -102,7 +102,7 @@ type Finalized struct {
 // FinalizeFormat moves the stores of the projections to newestFormat, all their generations. No process may have any of them
 // open. With dryRun it only returns what it would do. A call that was interrupted or has failed may be repeated: stores that were moved stay
 // moved.
-func FinalizeFormat(fs FS, dir string, list []projections.Projection, dryRun bool) (done []Finalized, err error) {
+func FinalizeFormat(fs FS, dir string, list []projections.Projection, dryRun bool) (done []FormatChange, err error) {
 	if fs == nil {
 		fs = vfs.Default
 	}
@@ -121,7 +121,7 @@ func FinalizeFormat(fs FS, dir string, list []projections.Projection, dryRun boo
 			if err != nil {
 				return nil, fmt.Errorf("the store of %s in %s: %w", p.Name(), storeDir, err)
 			}
-			done = append(done, Finalized{Name: p.Name(), Generation: n, From: uint32(from), To: uint32(newestFormat)})
+			done = append(done, FormatChange{Name: p.Name(), Generation: n, From: uint32(from), To: uint32(newestFormat)})
 			if dryRun {
 				continue
 			}
@@ -142,7 +142,7 @@ func FinalizeFormat(fs FS, dir string, list []projections.Projection, dryRun boo
 			return done[:i], fmt.Errorf("move the store of %s to format %d: %w", done[i].Name, newestFormat, err)
 		}
 	}
-	return slices.SortedFunc(slices.Values(done), func(a, b Finalized) int {
+	return slices.SortedFunc(slices.Values(done), func(a, b FormatChange) int {
 		return cmp.Or(strings.Compare(a.Name, b.Name), cmp.Compare(a.Generation, b.Generation))
 	}), nil
 }

@@ -27,14 +27,14 @@ func (s *Store) Damaged() bool {
 	return errors.Is(err, projections.ErrCorrupt) || pebble.IsCorruptionError(err)
 }
 
-// Visible returns the sequence of the last envelope that views show completely, or 0 if there is none.
-func (s *Store) Visible() uint64 { return s.state.Visible() }
+// VisibleSeq returns the sequence of the last envelope that views show completely, or 0 if there is none.
+func (s *Store) VisibleSeq() uint64 { return s.state.Visible() }
 
-// Shows reports whether new views show everything up to a sequence.
-func (s *Store) Shows(seq uint64) bool { return s.state.IsVisible(seq) }
+// IsVisible reports whether new views show everything up to a sequence.
+func (s *Store) IsVisible(seq uint64) bool { return s.state.IsVisible(seq) }
 
-// ShownCursor returns the position of new views. Once the store is closed, it returns the position of the fold.
-func (s *Store) ShownCursor() events.Cursor {
+// VisibleCursor returns the position of new views. Once the store is closed, it returns the position of the fold.
+func (s *Store) VisibleCursor() events.Cursor {
 	if p := s.current.Load(); p != nil {
 		return p.Cursor
 	}

@@ -12,7 +12,7 @@ import (
 
 func TestRuntimeRowsAreDescribed(t *testing.T) {
 	cursor := events.Cursor{Log: events.LogID{1}, Epoch: 2, Seq: 7, LastTime: 1_700_000_000_000_001}
-	reject := KeptReject{Number: 3, Reject: events.Reject{
+	reject := StoredReject{Number: 3, Reject: events.Reject{
 		Seq: 5, Slot: -1, Rejection: events.Rejection{Message: "is no envelope"},
 	}}
 	for _, tt := range []struct {

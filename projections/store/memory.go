@@ -85,10 +85,10 @@ func (m *MemoryFold) Fold(ev *events.Event, logTime events.Micros) error {
 	return f.commitBatch(progress{})
 }
 
-// Tick tells a [projections.Clocked] projection the log time of an event that is delivered to other partitions only. It must be
+// Tick tells a [projections.ClockTicker] projection the log time of an event that is delivered to other partitions only. It must be
 // called for the last such event at least, because the rows may depend on how much log time has passed.
 func (m *MemoryFold) Tick(now events.Micros) error {
-	clocked, ok := m.store.opts.Projection.(projections.Clocked)
+	clocked, ok := m.store.opts.Projection.(projections.ClockTicker)
 	if !ok {
 		return nil
 	}
@@ -96,7 +96,7 @@ func (m *MemoryFold) Tick(now events.Micros) error {
 	if err := clocked.Tick(now, &b.Batch); err != nil {
 		return err
 	}
-	return b.Misuse()
+	return b.FirstMisuse()
 }
 
 // Rows returns an iterator over all rows of the fold.
@@ -149,8 +149,8 @@ func (s *Sequencer) Fold(envs []*events.Envelope) error {
 // Cursor returns the position after the last envelope.
 func (s *Sequencer) Cursor() events.Cursor { return s.store.fold.cursor }
 
-// Ticked returns the log time of the last event that the projection reads, or 0 if there was none.
-func (s *Sequencer) Ticked() events.Micros { return s.lastLogTime }
+// LastTick returns the log time of the last event that the projection reads, or 0 if there was none.
+func (s *Sequencer) LastTick() events.Micros { return s.lastLogTime }
 
 // Rows returns an iterator over the rows of the store as a whole. The rows of the runtime, including the position, are among them.
 func (s *Sequencer) Rows() projections.Iterator {

@@ -214,10 +214,10 @@ func (r *copyResizer) regionTags() []projections.Tag {
 	return nil
 }
 
-// datedTags returns the tags of the rows whose keys begin with a month (see [projections.Dated]).
+// datedTags returns the tags of the rows whose keys begin with a month (see [projections.MonthKeyed]).
 func (r *copyResizer) datedTags() []projections.Tag {
-	if dated, ok := r.projection.(projections.Dated); ok {
-		return dated.Dated()
+	if dated, ok := r.projection.(projections.MonthKeyed); ok {
+		return dated.MonthTags()
 	}
 	return nil
 }

@@ -11,27 +11,27 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// KeptRejects is the number of malformed events that a store keeps for inspection. A new one replaces the oldest (I11).
-const KeptRejects = 1024
+// MaxStoredRejects is the number of malformed events that a store keeps for inspection. A new one replaces the oldest (I11).
+const MaxStoredRejects = 1024
 
-// KeptReject is a malformed event that the fold has skipped and the store has kept.
-type KeptReject struct {
+// StoredReject is a malformed event that the fold has skipped and the store has kept.
+type StoredReject struct {
 	// Number is the number of the reject in the log, from 1.
 	Number uint64
 	events.Reject
 }
 
-// rejectKey returns the key of the row of a reject. The rows are a ring: numbers that differ by KeptRejects share a row.
+// rejectKey returns the key of the row of a reject. The rows are a ring: numbers that differ by MaxStoredRejects share a row.
 func rejectKey(number uint64) []byte {
 	key := projections.AppendPrefix(nil, projections.StoreShard, tagReject)
-	return binary.BigEndian.AppendUint16(key, uint16((number-1)%KeptRejects))
+	return binary.BigEndian.AppendUint16(key, uint16((number-1)%MaxStoredRejects))
 }
 
 const rejectVersion = 1
 
 // encode returns the row of a kept reject: version, number, sequence, slot, reason, and then field, message and data, each after its
 // length. All numbers are varints except the version, which is one byte.
-func (r KeptReject) encode() []byte {
+func (r StoredReject) encode() []byte {
 	dst := []byte{rejectVersion}
 	dst = binary.AppendUvarint(dst, r.Number)
 	dst = binary.AppendUvarint(dst, r.Seq)
@@ -88,8 +88,8 @@ func (d *rejectDecoder) text() string {
 	return s
 }
 
-// parseReject decodes what [KeptReject.encode] wrote. It fails with [projections.ErrCorrupt].
-func parseReject(row []byte) (r KeptReject, err error) {
+// parseReject decodes what [StoredReject.encode] wrote. It fails with [projections.ErrCorrupt].
+func parseReject(row []byte) (r StoredReject, err error) {
 	if len(row) == 0 || row[0] != rejectVersion {
 		return r, errRejectRow
 	}
@@ -117,14 +117,14 @@ func (f *fold) writeRejects(rejects []events.Reject) {
 	}
 	for _, r := range rejects {
 		f.rejects++
-		f.batch.SetRow(rejectKey(f.rejects), KeptReject{f.rejects, r}.encode())
+		f.batch.SetRow(rejectKey(f.rejects), StoredReject{f.rejects, r}.encode())
 	}
 	f.batch.SetRow(rejectCountKey, binary.BigEndian.AppendUint64(nil, f.rejects))
 }
 
 // eraseRejects removes from all kept rejects what identifies a user who was deleted (I12).
 func (f *fold) eraseRejects(user string) error {
-	oldest := f.rejects - min(f.rejects, KeptRejects) + 1
+	oldest := f.rejects - min(f.rejects, MaxStoredRejects) + 1
 	for number := oldest; number <= f.rejects; number++ {
 		key := rejectKey(number)
 		value, ok, err := f.batch.Get(key)
@@ -161,7 +161,7 @@ func loadRejects(rows projections.Reader) (uint64, error) {
 
 // Rejects returns up to n kept rejects whose numbers are greater than after, in order. total is the number of rejects so far, including
 // those that are no longer kept.
-func (s *Store) Rejects(after uint64, n int) (rejects []KeptReject, total uint64, err error) {
+func (s *Store) Rejects(after uint64, n int) (rejects []StoredReject, total uint64, err error) {
 	v, err := s.View()
 	if err != nil {
 		return nil, 0, err
@@ -171,8 +171,8 @@ func (s *Store) Rejects(after uint64, n int) (rejects []KeptReject, total uint64
 	if total, err = loadRejects(v); err != nil {
 		return nil, 0, err
 	}
-	if total > KeptRejects {
-		after = max(after, total-KeptRejects)
+	if total > MaxStoredRejects {
+		after = max(after, total-MaxStoredRejects)
 	}
 
 	for after < total && len(rejects) < n {
@@ -188,21 +188,21 @@ func (s *Store) Rejects(after uint64, n int) (rejects []KeptReject, total uint64
 
 // readReject reads the row of a reject that must be kept. It fails with [projections.ErrCorrupt] if the row is missing or is that of
 // another reject.
-func readReject(rows projections.Reader, number uint64) (KeptReject, error) {
+func readReject(rows projections.Reader, number uint64) (StoredReject, error) {
 	value, ok, err := rows.Get(rejectKey(number))
 	if err != nil {
-		return KeptReject{}, err
+		return StoredReject{}, err
 	}
 	if !ok {
-		return KeptReject{}, fmt.Errorf("%w: reject %d is missing", projections.ErrCorrupt, number)
+		return StoredReject{}, fmt.Errorf("%w: reject %d is missing", projections.ErrCorrupt, number)
 	}
 
 	reject, err := parseReject(value)
 	if err != nil {
-		return KeptReject{}, err
+		return StoredReject{}, err
 	}
 	if reject.Number != number {
-		return KeptReject{}, fmt.Errorf("%w: reject %d stands in place of %d", projections.ErrCorrupt, reject.Number, number)
+		return StoredReject{}, fmt.Errorf("%w: reject %d stands in place of %d", projections.ErrCorrupt, reject.Number, number)
 	}
 	return reject, nil
 }

@@ -19,13 +19,13 @@ func newReject(seq uint64, slot int) events.Reject {
 }
 
 func TestLastRejectsAreKept(t *testing.T) {
-	const n = store.KeptRejects + 100
+	const n = store.MaxStoredRejects + 100
 	envs := storetest.Envelopes(make([][]events.Event, n)...)
 	for i, env := range envs {
 		env.Rejects = []events.Reject{newReject(env.Seq(), i%5-1)}
 	}
 	s := storetest.OpenTally(t, store.Options{})
-	list := func(after uint64, n int) ([]store.KeptReject, uint64) {
+	list := func(after uint64, n int) ([]store.StoredReject, uint64) {
 		t.Helper()
 		kept, total, err := s.Rejects(after, n)
 		if err != nil {
@@ -40,7 +40,7 @@ func TestLastRejectsAreKept(t *testing.T) {
 		t.Fatal(err)
 	}
 	kept, total := list(1, 10)
-	want := []store.KeptReject{{Number: 2, Reject: newReject(2, 0)}, {Number: 3, Reject: newReject(3, 1)}}
+	want := []store.StoredReject{{Number: 2, Reject: newReject(2, 0)}, {Number: 3, Reject: newReject(3, 1)}}
 	if diff := cmp.Diff(want, kept); diff != "" || total != 3 {
 		t.Fatalf("got %d rejects in total, want 3; kept (-want +got):\n%s", total, diff)
 	}
@@ -49,13 +49,13 @@ func TestLastRejectsAreKept(t *testing.T) {
 	}
 	// The first ones are no longer kept.
 	kept, total = list(0, 2)
-	want = []store.KeptReject{{Number: 101, Reject: newReject(101, 99)}, {Number: 102, Reject: newReject(102, 0)}}
+	want = []store.StoredReject{{Number: 101, Reject: newReject(101, 99)}, {Number: 102, Reject: newReject(102, 0)}}
 	want[0].Slot, want[0].Rejection.Index = -1, -1
 	if diff := cmp.Diff(want, kept); diff != "" || total != n {
 		t.Fatalf("got %d rejects in total, want %d; kept (-want +got):\n%s", total, n, diff)
 	}
-	if kept, _ := list(0, 1<<30); len(kept) != store.KeptRejects || kept[len(kept)-1].Number != n {
-		t.Errorf("got %d kept rejects, want %d, the last with number %d", len(kept), store.KeptRejects, n)
+	if kept, _ := list(0, 1<<30); len(kept) != store.MaxStoredRejects || kept[len(kept)-1].Number != n {
+		t.Errorf("got %d kept rejects, want %d, the last with number %d", len(kept), store.MaxStoredRejects, n)
 	}
 	for _, after := range []uint64{n, n + 1, 1<<64 - 1} {
 		if kept, _ := list(after, 5); len(kept) != 0 {

@@ -126,8 +126,8 @@ func (f *fold) commitRepair(m *Repair) error {
 
 	// Rows in memory may be outdated now: those of the overlay, of the projection, of queries, and of the store itself.
 	f.batch.Rows().DatabaseChanged()
-	if forgetful, ok := s.opts.Projection.(projections.Forgetful); ok {
-		forgetful.Forget()
+	if forgetful, ok := s.opts.Projection.(projections.CacheDropper); ok {
+		forgetful.DropCache()
 	}
 	if s.queryCache != nil {
 		s.queryCache.Repaired(s.version + 1)

@@ -140,7 +140,7 @@ type Store struct {
 	queryCache projections.QueryCache
 
 	// current is the position that new views show. It is nil before the first whole position and after Close.
-	current   atomic.Pointer[projections.WholePosition]
+	current   atomic.Pointer[projections.Snapshot]
 	snapshots overlay.Snapshots
 
 	viewWaiters viewWaiters

@@ -115,7 +115,7 @@ func CreateStore(ctx context.Context, fs FS, dir string, p projections.Projectio
 
 // mergerOf returns the merger of a projection, or nil if it has none.
 func mergerOf(p projections.Projection) *projections.Merger {
-	if m, ok := p.(projections.Merging); ok {
+	if m, ok := p.(projections.MergerProvider); ok {
 		merger := m.Merger()
 		return &merger
 	}
@@ -147,8 +147,8 @@ func pebbleMerger(m *projections.Merger) *pebble.Merger {
 // tableFilter returns the Bloom filter of the tables of a projection.
 func tableFilter(p projections.Projection) pebble.FilterPolicy {
 	var excluded []byte
-	if walked, ok := p.(projections.Walked); ok {
-		for _, tag := range walked.Walked() {
+	if walked, ok := p.(projections.IteratedOnly); ok {
+		for _, tag := range walked.IteratedTags() {
 			excluded = append(excluded, byte(tag))
 		}
 	}

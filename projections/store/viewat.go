@@ -16,7 +16,7 @@ import (
 // therefore be compared at one position while all of them fold. If the log has no envelope with this sequence, the view shows
 // the last envelope before it.
 //
-// It fails with [projections.ErrPassed] if the store is beyond the sequence, with [projections.ErrStopped] if the projection has
+// It fails with [projections.ErrPositionPassed] if the store is beyond the sequence, with [projections.ErrStopped] if the projection has
 // stopped before it, and with the error of the context.
 func (s *Store) ViewAt(ctx context.Context, seq uint64) (*projections.View, error) {
 	// The channel and the registration come before the first look, so that nothing that happens after it is missed.
@@ -48,7 +48,7 @@ func (s *Store) ViewAt(ctx context.Context, seq uint64) (*projections.View, erro
 }
 
 // currentViewAt returns a view if the store shows exactly this sequence now. It returns nil and no error if the store is not there
-// yet, and [projections.ErrPassed] if it is beyond.
+// yet, and [projections.ErrPositionPassed] if it is beyond.
 func (s *Store) currentViewAt(seq uint64) (*projections.View, error) {
 	v, err := s.View()
 	switch {
@@ -59,7 +59,7 @@ func (s *Store) currentViewAt(seq uint64) (*projections.View, error) {
 	case v.Cursor().Seq == seq:
 		return v, nil
 	case v.Cursor().Seq > seq:
-		err = fmt.Errorf("%w: %d, it is at %d", projections.ErrPassed, seq, v.Cursor().Seq)
+		err = fmt.Errorf("%w: %d, it is at %d", projections.ErrPositionPassed, seq, v.Cursor().Seq)
 	}
 	return nil, errors.Join(err, v.Close())
 }
@@ -146,10 +146,10 @@ func (f *fold) publishForWaiters(next uint64) error {
 			waiting = append(waiting, v)
 			continue
 		case v.seq < f.cursor.Seq:
-			v.err = fmt.Errorf("%w: %d, it is at %d", projections.ErrPassed, v.seq, f.cursor.Seq)
+			v.err = fmt.Errorf("%w: %d, it is at %d", projections.ErrPositionPassed, v.seq, f.cursor.Seq)
 		default:
 			if v.view, v.err = f.store.View(); errors.Is(v.err, projections.ErrNotReady) {
-				v.err = fmt.Errorf("%w: %d, the next event is folded in part", projections.ErrPassed, v.seq)
+				v.err = fmt.Errorf("%w: %d, the next event is folded in part", projections.ErrPositionPassed, v.seq)
 			}
 		}
 		close(v.done)

@@ -77,7 +77,7 @@ func TestViewAtOfPresentPositionDoesNotWait(t *testing.T) {
 	if err := v.Close(); err != nil {
 		t.Error(err)
 	}
-	if _, err := s.ViewAt(t.Context(), 9); !errors.Is(err, projections.ErrPassed) {
+	if _, err := s.ViewAt(t.Context(), 9); !errors.Is(err, projections.ErrPositionPassed) {
 		t.Error(err)
 	}
 }

@@ -12,7 +12,7 @@ var errOpenViews = errors.New("store: the store cannot be closed: views of it ar
 // position shares the snapshot of the last one. Store.folding is held.
 func (s *Store) publish(newRows bool) {
 	last := s.current.Load()
-	next := &projections.WholePosition{
+	next := &projections.Snapshot{
 		Cursor:     s.fold.cursor,
 		Rejects:    s.fold.rejects,
 		QueryCache: s.queryCache,

@@ -35,7 +35,7 @@ type Options struct {
 	// Logger receives messages for people; nil discards them.
 	Logger *slog.Logger
 	// Sealed is called for each sealed segment; it may be nil.
-	Sealed func(archive.Sealed)
+	Sealed func(archive.SealResult)
 }
 
 func (o *Options) setDefaults() {
@@ -74,7 +74,7 @@ const (
 // Archiver archives and trims a log while it runs. Its methods may be called concurrently.
 type Archiver struct {
 	opts Options
-	// requests passes the calls of Now to the goroutine of Run.
+	// requests passes the calls of ArchiveNow to the goroutine of Run.
 	requests chan request
 
 	// mu guards the fields below.
@@ -157,9 +157,9 @@ func (a *Archiver) hasSealFailed() bool {
 	return a.sealFailed
 }
 
-// Now archives everything up to the sequence seq, without waiting for a segment to be full, and trims. It returns [ErrNotRunning] if this
+// ArchiveNow archives everything up to the sequence seq, without waiting for a segment to be full, and trims. It returns [ErrNotRunning] if this
 // process does not archive.
-func (a *Archiver) Now(ctx context.Context, seq uint64) error {
+func (a *Archiver) ArchiveNow(ctx context.Context, seq uint64) error {
 	if !a.Status().Running {
 		return ErrNotRunning
 	}
@@ -210,7 +210,7 @@ func (a *Archiver) Run(ctx context.Context) error {
 	}
 }
 
-// waitRejecting waits for the duration d, and rejects calls of Now in the meantime. It returns false if ctx ends.
+// waitRejecting waits for the duration d, and rejects calls of ArchiveNow in the meantime. It returns false if ctx ends.
 func (a *Archiver) waitRejecting(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

@@ -158,7 +158,7 @@ func inBubble(t *testing.T, test func(t *testing.T)) {
 	a, stop := w.startArchiver(Options{})
 	w.publish(60, 0)
 	w.readEvents(60)
-	for a.Now(t.Context(), 60) != nil { // until the archiver runs
+	for a.ArchiveNow(t.Context(), 60) != nil { // until the archiver runs
 		runtime.Gosched()
 	}
 	if err := stop(); err != nil {
@@ -175,10 +175,10 @@ func TestOldEnvelopesAreArchivedAndTrimmed(t *testing.T) {
 		dir := t.TempDir()
 		w := openLog(t, dir, nil)
 
-		var sealed []archive.Sealed
+		var sealed []archive.SealResult
 		o := Options{
 			SegmentAge: 12 * time.Minute, Retention: 30 * time.Minute,
-			Sealed: func(s archive.Sealed) { sealed = append(sealed, s) },
+			Sealed: func(s archive.SealResult) { sealed = append(sealed, s) },
 		}
 		a, stop := w.startArchiver(o)
 		w.publish(13, 5*time.Minute)
@@ -188,7 +188,7 @@ func TestOldEnvelopesAreArchivedAndTrimmed(t *testing.T) {
 			t.Errorf("got %d segments, expected 4 that end at sequence 12, the first from 1 to 3: %+v", len(sealed), sealed)
 		}
 
-		if err := a.Now(t.Context(), 13); err != nil {
+		if err := a.ArchiveNow(t.Context(), 13); err != nil {
 			t.Fatal(err)
 		}
 		if end := w.archive.End().Seq; end != 13 {
@@ -207,7 +207,7 @@ func TestOldEnvelopesAreArchivedAndTrimmed(t *testing.T) {
 		if err := stop(); err != nil {
 			t.Error(err)
 		}
-		if err := a.Now(t.Context(), 13); !errors.Is(err, ErrNotRunning) {
+		if err := a.ArchiveNow(t.Context(), 13); !errors.Is(err, ErrNotRunning) {
 			t.Errorf("after the archiver ended, Now returned %v, expected ErrNotRunning", err)
 		}
 		w.stop()
@@ -261,7 +261,7 @@ func TestTrimKeepsWhatStoresStillRead(t *testing.T) {
 		} {
 			a, stop := w.startArchiver(Options{Retention: c.retention, Cursors: func() []events.Cursor { return c.cursors }})
 			synctest.Wait()
-			if err := a.Now(t.Context(), 60); err != nil {
+			if err := a.ArchiveNow(t.Context(), 60); err != nil {
 				t.Fatal(err)
 			}
 
@@ -378,7 +378,7 @@ func TestArchiveOfAnotherLogIsRefused(t *testing.T) {
 		w := openLog(t, dir, nil)
 		a, stop := w.startArchiver(Options{})
 		w.publish(3, time.Second)
-		if err := a.Now(t.Context(), 3); err != nil {
+		if err := a.ArchiveNow(t.Context(), 3); err != nil {
 			t.Fatal(err)
 		}
 		if err := stop(); err != nil {

@@ -10,8 +10,8 @@ import (
 	"github.com/skein-feed/skein/events/eventlog"
 )
 
-// Examined says what is known of a stream and its archive.
-type Examined struct {
+// StreamCheck says what is known of a stream and its archive.
+type StreamCheck struct {
 	// Wrong says why the log cannot continue with the stream; nil means that it can.
 	Wrong error
 	// Epoch is the epoch of the stream, and Last the highest sequence that it knows of. Both are 0 if the stream cannot be opened or does not
@@ -22,12 +22,12 @@ type Examined struct {
 	Lost []eventlog.SeqRange
 }
 
-// Examine reads what a stream has after the end of its archive, and reports whether the log can continue with the two. If the stream is
-// embedded, no other process may have it open; otherwise Examine returns [events.ErrLocked].
+// CheckStream reads what a stream has after the end of its archive, and reports whether the log can continue with the two. If the stream is
+// embedded, no other process may have it open; otherwise CheckStream returns [events.ErrLocked].
 //
 // Wrong is an [ErrSuperseded] if the archive has continued without the stream, an [ErrArchiveBehind] if the stream has continued without the
 // archive, an [events.ErrOtherLog] if they do not belong together, and an [events.ErrNoLog] if there is no stream.
-func Examine(ctx context.Context, b bucket.Bucket, cfg eventlog.Config) (x Examined, err error) {
+func CheckStream(ctx context.Context, b bucket.Bucket, cfg eventlog.Config) (x StreamCheck, err error) {
 	a, err := openArchive(ctx, b)
 	if err != nil {
 		return x, err

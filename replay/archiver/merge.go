@@ -39,7 +39,7 @@ func (a *Archiver) mergeInBackground(ctx context.Context) {
 func (a *Archiver) mergeAll(ctx context.Context) error {
 	for {
 		done, err := a.opts.Archive.Merge(ctx, a.opts.Pace.Rest)
-		err = errors.Join(err, a.opts.Archive.Drop(ctx, keepMergedFor))
+		err = errors.Join(err, a.opts.Archive.RemoveReplaced(ctx, keepMergedFor))
 		if err != nil || done.Replaced == 0 {
 			return err
 		}

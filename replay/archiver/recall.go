@@ -13,8 +13,8 @@ import (
 	"github.com/skein-feed/skein/events/eventlog"
 )
 
-// Recalled describes how damaged files of event ids in the archive were replaced (I6).
-type Recalled struct {
+// RecoveredIDs describes how damaged files of event ids in the archive were replaced (I6).
+type RecoveredIDs struct {
 	// Damaged has one error for each damaged file, which names the file.
 	Damaged []error
 	// Whole reports whether all event ids in them that still count were found elsewhere, so that no event can be accepted twice.
@@ -24,9 +24,9 @@ type Recalled struct {
 	From, To events.Micros
 }
 
-// Heal replaces damaged files of event ids in the archive by the ids that the stream has and that other files have. It returns nil if no file
-// is damaged. It changes nothing else. The log must be one in which [Examine] finds nothing wrong, and no other process may archive it.
-func Heal(ctx context.Context, b bucket.Bucket, cfg eventlog.Config) (r *Recalled, err error) {
+// RecoverIDs replaces damaged files of event ids in the archive by the ids that the stream has and that other files have. It returns nil if no file
+// is damaged. It changes nothing else. The log must be one in which [CheckStream] finds nothing wrong, and no other process may archive it.
+func RecoverIDs(ctx context.Context, b bucket.Bucket, cfg eventlog.Config) (r *RecoveredIDs, err error) {
 	a, err := openArchive(ctx, b)
 	if err != nil {
 		return nil, err
@@ -40,13 +40,13 @@ func Heal(ctx context.Context, b bucket.Bucket, cfg eventlog.Config) (r *Recalle
 }
 
 // replaceDamagedRepeats replaces damaged files of event ids. log is the stream; nil means that there is none.
-func replaceDamagedRepeats(ctx context.Context, a *archive.Archive, log *eventlog.Log) (*Recalled, error) {
-	known, err := a.Remembered(ctx)
+func replaceDamagedRepeats(ctx context.Context, a *archive.Archive, log *eventlog.Log) (*RecoveredIDs, error) {
+	known, err := a.ReadRepeats(ctx)
 	if err != nil || len(known.Damaged) == 0 {
 		return nil, err
 	}
 
-	r := &Recalled{Damaged: known.Damaged, Whole: known.From >= known.To}
+	r := &RecoveredIDs{Damaged: known.Damaged, Whole: known.From >= known.To}
 	repeats := known.Repeats
 	if log != nil {
 		read, whole, err := log.SalvageRepeats(ctx, known.End)
@@ -63,7 +63,7 @@ func replaceDamagedRepeats(ctx context.Context, a *archive.Archive, log *eventlo
 }
 
 // String tells people which events might be accepted twice.
-func (r *Recalled) String() string {
+func (r *RecoveredIDs) String() string {
 	var b strings.Builder
 	for _, err := range r.Damaged {
 		fmt.Fprintf(&b, "Event ids: %v.\n", err)

@@ -110,16 +110,16 @@ func TestHealReplacesDamagedEventIDs(t *testing.T) {
 	w.stop()
 
 	o := w.restoreOptions(nil)
-	if healed, err := Heal(t.Context(), o.Bucket, o.Stream); healed != nil || err != nil {
+	if healed, err := RecoverIDs(t.Context(), o.Bucket, o.Stream); healed != nil || err != nil {
 		t.Errorf("without damage, Heal returned %+v and %v, expected nothing", healed, err)
 	}
 
 	before := w.archive.End()
 	w.damageEventIDFiles()
-	if x, err := Examine(t.Context(), o.Bucket, o.Stream); err != nil || x.Wrong != nil {
+	if x, err := CheckStream(t.Context(), o.Bucket, o.Stream); err != nil || x.Wrong != nil {
 		t.Errorf("with damaged files of event ids, Examine returned %+v and %v, expected an undamaged log", x, err)
 	}
-	healed, err := Heal(t.Context(), o.Bucket, o.Stream)
+	healed, err := RecoverIDs(t.Context(), o.Bucket, o.Stream)
 	if err != nil || healed == nil || !healed.Whole || !strings.Contains(healed.String(), "nothing is taken twice") {
 		t.Fatalf("got %+v and %v, expected complete event ids", healed, err)
 	}
@@ -133,7 +133,7 @@ func TestHealReplacesDamagedEventIDs(t *testing.T) {
 		t.Error(err)
 	}
 	want, err := w.log.RepeatsAt(t.Context(), before)
-	if kept, kerr := w.archive.Remembered(t.Context()); err != nil || kerr != nil || !slices.Equal(kept.Repeats, want) {
+	if kept, kerr := w.archive.ReadRepeats(t.Context()); err != nil || kerr != nil || !slices.Equal(kept.Repeats, want) {
 		t.Errorf("got the event ids %v and %v, expected %v (%v)", kept, kerr, want, err)
 	}
 	if w.log.Epoch() != 1 || w.log.EpochStart() != (events.Cursor{Log: w.log.ID(), Epoch: 1}) {

@@ -33,7 +33,7 @@ func (r *Restored) replaceStream(ctx context.Context, a *archive.Archive, cfg ev
 	if log.ID() != a.End().Log {
 		err = fmt.Errorf("%w: the stream is of log %x", events.ErrOtherLog, log.ID())
 	} else {
-		err = log.Retire(ctx, func(ctx context.Context, last uint64) error { return r.archiveRest(ctx, a, log, last) })
+		err = log.DeleteStream(ctx, func(ctx context.Context, last uint64) error { return r.archiveRest(ctx, a, log, last) })
 	}
 	return errors.Join(err, log.Close(context.WithoutCancel(ctx)))
 }

@@ -22,10 +22,10 @@ type RestoreOptions struct {
 	// Replace means that there is a damaged stream. What can be read of it is archived, and then the stream is deleted, with all that cannot
 	// be read.
 	Replace bool
-	// MakeRoom moves away what is at the place of the new stream. It is called when the archive is known to be undamaged, before anything is
+	// FreeSpace moves away what is at the place of the new stream. It is called when the archive is known to be undamaged, before anything is
 	// changed. nil means that nothing is in the way.
-	MakeRoom func() error
-	// Damaged is what is left of the old stream after MakeRoom. As much as possible is read of it. nil means that nothing is left.
+	FreeSpace func() error
+	// Damaged is what is left of the old stream after FreeSpace. As much as possible is read of it. nil means that nothing is left.
 	Damaged *eventlog.Config
 	// Stores are the positions of stores, by name. Restore reports what will happen to them.
 	Stores map[string]events.Cursor
@@ -43,7 +43,7 @@ type Restored struct {
 	Salvaged   *eventlog.SalvageReport
 	Unreadable error
 	// Repeats says what became of damaged files of event ids in the archive; nil means that none were damaged.
-	Repeats *Recalled
+	Repeats *RecoveredIDs
 	// Stores says what happens to the stores, sorted by name.
 	Stores []StoreOutcome
 }
@@ -105,8 +105,8 @@ func Restore(ctx context.Context, o RestoreOptions) (r Restored, err error) {
 		return r, fmt.Errorf("nothing is restored from %s: %w", o.Bucket, err)
 	}
 
-	if o.MakeRoom != nil {
-		if err := o.MakeRoom(); err != nil {
+	if o.FreeSpace != nil {
+		if err := o.FreeSpace(); err != nil {
 			return r, err
 		}
 	}
@@ -129,7 +129,7 @@ func Restore(ctx context.Context, o RestoreOptions) (r Restored, err error) {
 	}
 	r.Epoch = a.Epoch()
 	r.Head = a.End()
-	err = eventlog.Restore(ctx, o.Stream, eventlog.Restored{
+	err = eventlog.Restore(ctx, o.Stream, eventlog.RestoredState{
 		ID: r.Log, Epoch: r.Epoch, Predecessors: a.Predecessors(), Head: r.Head,
 	})
 	if err != nil {
@@ -226,7 +226,7 @@ func (r *Restored) archiveDamaged(ctx context.Context, a *archive.Archive, damag
 
 // archiveRemaining archives what a damaged stream has after the end of the archive.
 func archiveRemaining(ctx context.Context, a *archive.Archive, log *eventlog.Log) (report eventlog.SalvageReport, err error) {
-	known, err := a.Remembered(ctx)
+	known, err := a.ReadRepeats(ctx)
 	if err != nil {
 		return report, err
 	}

@@ -153,7 +153,7 @@ func TestRestoreRefusesDamagedArchive(t *testing.T) {
 		}
 		o := w.restoreOptions(nil)
 		madeRoom := false
-		o.MakeRoom = func() error {
+		o.FreeSpace = func() error {
 			madeRoom = true
 			return nil
 		}
@@ -390,7 +390,7 @@ func TestRestoreReportsWhatADamagedStreamLost(t *testing.T) {
 				t.Fatal(err)
 			}
 
-			x, err := Examine(t.Context(), o.Bucket, *o.Damaged)
+			x, err := CheckStream(t.Context(), o.Bucket, *o.Damaged)
 			if err != nil || x.Wrong == nil {
 				t.Errorf("examine: got %+v, %v, expected that something is wrong", x, err)
 			}
@@ -597,14 +597,14 @@ func TestRefusedRestoreChangesNothing(t *testing.T) {
 		t.Errorf("nothing is archived: %v", err)
 	}
 	w.archiveUpTo(3)
-	if _, err := Examine(t.Context(), empty.Bucket, eventlog.Config{Dir: w.logDir()}); !errors.Is(err, events.ErrLocked) {
+	if _, err := CheckStream(t.Context(), empty.Bucket, eventlog.Config{Dir: w.logDir()}); !errors.Is(err, events.ErrLocked) {
 		t.Errorf("examined while it is open: %v", err)
 	}
 	w.stop()
 	if _, err := Restore(t.Context(), w.restoreOptions(nil)); !errors.Is(err, events.ErrLogExists) {
 		t.Errorf("over a stream: %v", err)
 	}
-	x, err := Examine(t.Context(), empty.Bucket, eventlog.Config{Dir: w.logDir()})
+	x, err := CheckStream(t.Context(), empty.Bucket, eventlog.Config{Dir: w.logDir()})
 	if err != nil || x.Wrong != nil || x.Last != 3 {
 		t.Errorf("examined: %+v, %v", x, err)
 	}
@@ -617,10 +617,10 @@ func TestRefusedRestoreChangesNothing(t *testing.T) {
 	if _, err := Restore(t.Context(), o); !errors.Is(err, events.ErrOtherLog) {
 		t.Errorf("from another stream: %v", err)
 	}
-	if x, err := Examine(t.Context(), o.Bucket, *o.Damaged); err != nil || !errors.Is(x.Wrong, events.ErrOtherLog) {
+	if x, err := CheckStream(t.Context(), o.Bucket, *o.Damaged); err != nil || !errors.Is(x.Wrong, events.ErrOtherLog) {
 		t.Errorf("examined: %+v, %v", x, err)
 	}
-	if x, err := Examine(t.Context(), o.Bucket, eventlog.Config{Dir: filepath.Join(t.TempDir(), "none")}); err != nil || !errors.Is(x.Wrong, events.ErrNoLog) {
+	if x, err := CheckStream(t.Context(), o.Bucket, eventlog.Config{Dir: filepath.Join(t.TempDir(), "none")}); err != nil || !errors.Is(x.Wrong, events.ErrNoLog) {
 		t.Errorf("examined: %+v, %v", x, err)
 	}
 	a, err := openArchive(t.Context(), o.Bucket)

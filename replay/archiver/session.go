@@ -19,7 +19,7 @@ func (a *Archiver) archiveWithLease(ctx context.Context) error {
 	followed := make(chan error, 1)
 	go func() { followed <- a.reloadManifest(followCtx) }()
 
-	err := a.opts.Log.WhileLeased(ctx, leaseName, a.opts.LeaseTTL, func(ctx context.Context) error {
+	err := a.opts.Log.RunWithLease(ctx, leaseName, a.opts.LeaseTTL, func(ctx context.Context) error {
 		stopFollowing()
 		if err := <-followed; err != nil {
 			return err
@@ -34,7 +34,7 @@ func (a *Archiver) archiveWithLease(ctx context.Context) error {
 // leaseName is the name of the lease that the archiving process holds.
 const leaseName = "archive"
 
-// reloadManifest reloads the manifest from time to time, and rejects calls of Now, until ctx ends.
+// reloadManifest reloads the manifest from time to time, and rejects calls of ArchiveNow, until ctx ends.
 func (a *Archiver) reloadManifest(ctx context.Context) error {
 	for a.waitRejecting(ctx, lookInterval) {
 		err := a.opts.Archive.Reload(ctx)
@@ -87,7 +87,7 @@ type session struct {
 	// unsealedBytes is how many bytes of the stream the writer holds, and unsealedSince when the first of them was read.
 	unsealedBytes int64
 	unsealedSince time.Time
-	// pendingRequests are the calls of Now that have not been answered yet.
+	// pendingRequests are the calls of ArchiveNow that have not been answered yet.
 	pendingRequests []request
 	lastTrim        time.Time
 }
@@ -173,7 +173,7 @@ func (s *session) nextEnvelopes(ctx context.Context) ([]*events.Envelope, error)
 	readCtx, cancel := context.WithTimeout(ctx, max(wait, time.Millisecond))
 	defer cancel()
 
-	// Read in a goroutine, so that calls of Now are received in the meantime.
+	// Read in a goroutine, so that calls of ArchiveNow are received in the meantime.
 	type readResult struct {
 		envs []*events.Envelope
 		err  error
@@ -237,7 +237,7 @@ func (s *session) addAndSeal(ctx context.Context, envs []*events.Envelope) error
 	return nil
 }
 
-// seal seals what the writer holds, trims, and answers the calls of Now that have waited for it.
+// seal seals what the writer holds, trims, and answers the calls of ArchiveNow that have waited for it.
 func (s *session) seal(ctx context.Context) error {
 	if s.writer.Len() > 0 {
 		sealed, err := s.writer.Seal(ctx)

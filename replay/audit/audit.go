@@ -55,14 +55,14 @@ type Limits struct {
 	List int
 	// Feed is how many entries of a feed are compared, beginning with the newest.
 	Feed int
-	// Turns spreads the expensive checks over this many audits: those of feeds, and of the other sides of list entries. Turn, which is less
-	// than Turns, selects the users that this audit includes. If Turns is 0, it includes all.
-	Turn, Turns uint64
+	// FeedTurns spreads the expensive checks over this many audits: those of feeds, and of the other sides of list entries. FeedTurn, which is less
+	// than FeedTurns, selects the users that this audit includes. If FeedTurns is 0, it includes all.
+	FeedTurn, FeedTurns uint64
 }
 
 // isTurnOf reports whether this audit includes the expensive checks of a user.
 func (l Limits) isTurnOf(user string) bool {
-	return l.Turns == 0 || xxh3.HashString(user)%l.Turns == l.Turn
+	return l.FeedTurns == 0 || xxh3.HashString(user)%l.FeedTurns == l.FeedTurn
 }
 
 // Audit compares the three stores at one common position at a time. Only one goroutine may use it. Close must be called.
@@ -110,7 +110,7 @@ func Open(ctx context.Context, graphs, inboxes, counts Viewer, limits Limits) (*
 
 // openViews opens views at the next common position.
 func (a *Audit) openViews(ctx context.Context) (err error) {
-	if a.views, err = Common(ctx, a.stores...); err != nil {
+	if a.views, err = CommonViews(ctx, a.stores...); err != nil {
 		return fmt.Errorf("audit: %w", err)
 	}
 

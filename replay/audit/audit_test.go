@@ -216,7 +216,7 @@ func TestWrongRowIsFoundByItsCheck(t *testing.T) {
 
 			var turns []audit.Finding
 			for turn := range uint64(3) {
-				turns = append(turns, f.audit(audit.Limits{Turn: turn, Turns: 3}, "ann", "bob", "cid", "dan", "eve", "film")...)
+				turns = append(turns, f.audit(audit.Limits{FeedTurn: turn, FeedTurns: 3}, "ann", "bob", "cid", "dan", "eve", "film")...)
 			}
 
 			for name, found := range map[string][]audit.Finding{
@@ -244,7 +244,7 @@ func TestEveryTurnComparesFollowers(t *testing.T) {
 			f := newTestStores(t, envs)
 			f.damage(graphStore, func(db *pebble.DB) error { return changeRow(t, db, "graph", row, "drop") })
 			for turn := range uint64(3) {
-				found := f.audit(audit.Limits{Turn: turn, Turns: 3}, "bob")
+				found := f.audit(audit.Limits{FeedTurn: turn, FeedTurns: 3}, "bob")
 				if !slices.ContainsFunc(found, func(f audit.Finding) bool { return f.Check == "mirror" && f.Entity.String() == "user bob" }) {
 					t.Errorf("turn %d: expected a finding of mirror about user bob, got %v", turn, found)
 				}

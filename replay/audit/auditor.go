@@ -92,7 +92,7 @@ type Auditor struct {
 	repairs chan repairRequest
 	// written wakes up the auditing goroutine during the pause between two rounds when an entity is queued.
 	written chan struct{}
-	// firstTurn is the [Limits].Turn of the first round. It is random, so that a process that is often restarted does not always check the
+	// firstTurn is the [Limits].FeedTurn of the first round. It is random, so that a process that is often restarted does not always check the
 	// same users.
 	firstTurn uint64
 	// unrestedWork is the time worked since the last rest. Only the auditing goroutine uses it.
@@ -144,7 +144,7 @@ func NewAuditor(c Config) *Auditor {
 		queued:      map[Entity]struct{}{},
 		unexplained: map[Entity]struct{}{},
 		repairStore: verify.Repair,
-		firstTurn:   rand.Uint64N(Turns),
+		firstTurn:   rand.Uint64N(FeedTurns),
 		// Audits and shadows run at the same time, each with half of the share.
 		pace: replay.Pace{Share: min(c.Share, 1) / 2},
 		status: Status{

@@ -84,7 +84,7 @@ func BenchmarkRound(b *testing.B) {
 	b.Run("audit", func(b *testing.B) {
 		busy := processorTime()
 		for b.Loop() {
-			a, err := audit.Open(b.Context(), stores[graphStore], stores[inboxStore], stores[countersStore], audit.Limits{Feed: 200, Turn: 3, Turns: audit.Turns})
+			a, err := audit.Open(b.Context(), stores[graphStore], stores[inboxStore], stores[countersStore], audit.Limits{Feed: 200, FeedTurn: 3, FeedTurns: audit.FeedTurns})
 			if err != nil {
 				b.Fatal(err)
 			}

@@ -15,18 +15,18 @@ type Viewer interface {
 }
 
 const (
-	// meetTimeout is how long Common waits for the stores to reach a position. After that, it assumes that the log has no events up to it.
+	// meetTimeout is how long CommonViews waits for the stores to reach a position. After that, it assumes that the log has no events up to it.
 	meetTimeout = 200 * time.Millisecond
 	// maxLead is how far ahead, in envelopes, the position at which the stores are to meet may be.
 	maxLead = 1 << 16
 )
 
-// Common returns views of several stores at one common position. The caller must close them.
+// CommonViews returns views of several stores at one common position. The caller must close them.
 //
 // It asks every store for a view at the position of the store that is furthest. While the stores fold, a store may pass that position before
-// it is asked. Then Common tries a position further ahead, about twice as far each time. If the log does not reach that position within
-// meetTimeout, Common tries the present position again.
-func Common(ctx context.Context, stores ...Viewer) ([]*projections.View, error) {
+// it is asked. Then CommonViews tries a position further ahead, about twice as far each time. If the log does not reach that position within
+// meetTimeout, CommonViews tries the present position again.
+func CommonViews(ctx context.Context, stores ...Viewer) ([]*projections.View, error) {
 	for lead := uint64(0); ; {
 		seq := uint64(0)
 		// Find the position of the store that is furthest.
@@ -49,7 +49,7 @@ func Common(ctx context.Context, stores ...Viewer) ([]*projections.View, error) 
 			return views, nil
 		case ctx.Err() != nil:
 			return nil, ctx.Err()
-		case errors.Is(err, projections.ErrPassed):
+		case errors.Is(err, projections.ErrPositionPassed):
 			lead = min(2*lead+8, maxLead)
 		case errors.Is(err, context.DeadlineExceeded):
 			lead = 0

@@ -36,7 +36,7 @@ func TestFailedReadIsNoFinding(t *testing.T) {
 
 	check := func() ([]audit.Finding, error) {
 		// It is the turn of no user, so the other side of each follow is not looked up.
-		limits := audit.Limits{Turns: 1 << 62}
+		limits := audit.Limits{FeedTurns: 1 << 62}
 		a, err := audit.Open(t.Context(), stores[graphStore], stores[inboxStore], stores[countersStore], limits)
 		if err != nil {
 			t.Fatal(err)

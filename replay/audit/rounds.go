@@ -140,17 +140,17 @@ func (a *Auditor) roundLimits() Limits {
 	return Limits{Feed: a.cfg.Limits.Feed}
 }
 
-// Turns is the number of rounds in which the feeds of all users and the other sides of all list entries are read once. Without turns, they
+// FeedTurns is the number of rounds in which the feeds of all users and the other sides of all list entries are read once. Without turns, they
 // would take four fifths of each round (BenchmarkRound).
-const Turns = 16
+const FeedTurns = 16
 
 // nextRoundLimits returns the limits of the current round, with its turn.
 func (a *Auditor) nextRoundLimits() Limits {
 	l := a.roundLimits()
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	l.Turn = (a.firstTurn + a.status.Rounds) % Turns
-	l.Turns = Turns
+	l.FeedTurn = (a.firstTurn + a.status.Rounds) % FeedTurns
+	l.FeedTurns = FeedTurns
 	return l
 }
 

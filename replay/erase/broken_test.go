@@ -113,11 +113,11 @@ type failingArchiver struct {
 	*failureSchedule
 }
 
-func (a failingArchiver) Now(ctx context.Context, seq uint64) error {
+func (a failingArchiver) ArchiveNow(ctx context.Context, seq uint64) error {
 	if err := a.failIfDue("archive"); err != nil {
 		return err
 	}
-	return errors.Join(a.Archiver.Now(ctx, seq), a.failIfDue("archived"))
+	return errors.Join(a.Archiver.ArchiveNow(ctx, seq), a.failIfDue("archived"))
 }
 
 // failingLogHandler fails when the log reports that it is in a new epoch. The messages of the previous epoch are not destroyed yet then.
@@ -188,7 +188,7 @@ func mustErase(t *testing.T, s *testService) {
 	}
 
 	// After a fault, the archiver pauses for some time.
-	for errors.Is(s.o.Archiver.Now(t.Context(), 0), archiver.ErrNotRunning) {
+	for errors.Is(s.o.Archiver.ArchiveNow(t.Context(), 0), archiver.ErrNotRunning) {
 		runtime.Gosched()
 	}
 
@@ -332,7 +332,7 @@ func TestErasureRemovesLeftoverFiles(t *testing.T) {
 // archiverFunc is an Archiver that calls a function.
 type archiverFunc func(ctx context.Context, seq uint64) error
 
-func (f archiverFunc) Now(ctx context.Context, seq uint64) error { return f(ctx, seq) }
+func (f archiverFunc) ArchiveNow(ctx context.Context, seq uint64) error { return f(ctx, seq) }
 
 // Before the log is scrubbed, the deletion is on disk. A crash after that cannot take a store back to before the deletion, which the store would not
 // find in the scrubbed log any more.

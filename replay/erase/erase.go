@@ -25,8 +25,8 @@ import (
 
 // Archiver archives the log on request.
 type Archiver interface {
-	// Now archives the log up to the sequence seq. It returns when that is done.
-	Now(ctx context.Context, seq uint64) error
+	// ArchiveNow archives the log up to the sequence seq. It returns when that is done.
+	ArchiveNow(ctx context.Context, seq uint64) error
 }
 
 // Options are the parts of a running service that an erasure needs. The archiver must run in this process, because it holds the lease of the
@@ -42,7 +42,7 @@ type Options struct {
 	Rebuild   rebuild.Options
 	// Keeper takes a new snapshot into Bucket, from which all older ones are removed. If Keeper is nil, they are only removed. If Bucket is
 	// nil, there are no snapshots.
-	Keeper *snapshot.Keeper
+	Keeper *snapshot.Scheduler
 	Bucket bucket.Bucket
 	// Buckets are the buckets of the archive and of the snapshots. Files that a crash has left half written are removed from them.
 	Buckets []bucket.Bucket
@@ -58,7 +58,7 @@ type Report struct {
 	// Deleted is the position of the user_deleted event. Later events with the same id belong to a new user and were not changed.
 	Deleted events.Position
 	// Scrubbed counts what was changed in the archive.
-	Scrubbed archive.Scrubbed
+	Scrubbed archive.ScrubResult
 	// Epoch is the new epoch of the log, and Head is the last sequence of the previous one. Pause is for how long nobody could publish.
 	Epoch uint32
 	Head  uint64
@@ -245,7 +245,7 @@ func (o *Options) deleteAndArchive(ctx context.Context, user string, r *Report) 
 	if r.Deleted, slot, err = o.deleteUser(ctx, user); err != nil {
 		return slot, fmt.Errorf("delete the user: %w", err)
 	}
-	if err := o.Archiver.Now(ctx, r.Deleted.Seq); err != nil {
+	if err := o.Archiver.ArchiveNow(ctx, r.Deleted.Seq); err != nil {
 		return slot, fmt.Errorf("archive the log: %w", err)
 	}
 	if o.Part != nil {
@@ -294,7 +294,7 @@ func (o *Options) deleteUser(ctx context.Context, user string) (at events.Positi
 func (o *Options) beginEpoch(ctx context.Context, r *Report) error {
 	began := time.Now()
 	end, err := o.Log.NextEpoch(ctx, r.Deleted.Seq, func(ctx context.Context, head uint64) (events.Cursor, error) {
-		err := o.Archiver.Now(ctx, head)
+		err := o.Archiver.ArchiveNow(ctx, head)
 		return o.Archive.End(), err
 	})
 	r.Pause = time.Since(began)
@@ -305,7 +305,7 @@ func (o *Options) beginEpoch(ctx context.Context, r *Report) error {
 	r.Head = end.Seq
 
 	// Archive the beginning of the new epoch. The archiver then drops what it has kept in memory of the old one.
-	return o.Archiver.Now(ctx, end.Seq)
+	return o.Archiver.ArchiveNow(ctx, end.Seq)
 }
 
 // rebuildOwnStores rebuilds the stores of this process.

@@ -127,7 +127,7 @@ func startFailingService(t *testing.T, dir string, d *failureSchedule) *testServ
 		}
 	}
 	for {
-		if err := arch.Now(t.Context(), 0); !errors.Is(err, archiver.ErrNotRunning) {
+		if err := arch.ArchiveNow(t.Context(), 0); !errors.Is(err, archiver.ErrNotRunning) {
 			must(err)
 			return s
 		}
@@ -239,7 +239,7 @@ func TestErasedIDIsInNoFile(t *testing.T) {
 		if r.Epoch != uint32(epoch)+1 || s.o.Archive.Epoch() != r.Epoch || r.Scrubbed.Changed == 0 || r.Pause <= 0 {
 			t.Errorf("got the report %+v, expected epoch %d, scrubbed events and a pause", r, epoch+1)
 		}
-		if got := s.o.Log.Erased(); got != (eventlog.Erased{Epoch: uint32(epoch), Seq: r.Deleted.Seq}) {
+		if got := s.o.Log.LastErasure(); got != (eventlog.Erasure{Epoch: uint32(epoch), Seq: r.Deleted.Seq}) {
 			t.Errorf("got %v as the last erasure in the log, expected epoch %d and sequence %d", got, epoch, r.Deleted.Seq)
 		}
 		for i, rows := range s.waitForRows(r.Head) {
@@ -249,7 +249,7 @@ func TestErasedIDIsInNoFile(t *testing.T) {
 		// The service continues.
 		last := s.publish(w.Envelopes(20), map[string]string{"user1": "other1", "user2": "other2", "user3": "other3"})
 		s.waitForRows(last)
-		if err := s.o.Archiver.Now(t.Context(), last); err != nil {
+		if err := s.o.Archiver.ArchiveNow(t.Context(), last); err != nil {
 			t.Error(err)
 		}
 	}

@@ -65,7 +65,7 @@ type Part struct {
 // marker says which erasures the stores in a data directory have gone through. It is stored in a file of that directory.
 type marker struct {
 	Version int `json:"version"`
-	snapshot.Erased
+	snapshot.ErasureState
 }
 
 // markerVersion is the version of the format of the file.
@@ -114,14 +114,14 @@ func readMarker(path string) (m marker, found bool, err error) {
 
 // mustRebuild reports whether a user was erased from the log after the stores were built, so that their files may contain the user.
 func (m marker) mustRebuild(log *eventlog.Log) bool {
-	erased := log.Erased()
+	erased := log.LastErasure()
 	return erased.Epoch > 0 && m.Epoch <= erased.Epoch
 }
 
 // hasMissed reports whether the stores must be rebuilt and have not even folded the deletion of the user before it was scrubbed. Their rows
 // are wrong then.
 func (m marker) hasMissed(log *eventlog.Log) bool {
-	return m.mustRebuild(log) && m.Flushed < log.Erased().Seq
+	return m.mustRebuild(log) && m.Flushed < log.LastErasure().Seq
 }
 
 // Stale reports whether the stores in a folder of the data directory dir must be removed, by [Forget], before they are opened. That is so if a
@@ -165,7 +165,7 @@ func (p *Part) Look() (due bool, err error) {
 
 	// No erasure concerns these stores, so they contain nothing that was scrubbed from the epochs before the present one.
 	if p.marker.Epoch < epoch {
-		return false, p.setMarkerLocked(snapshot.Erased{Epoch: epoch, Flushed: p.marker.Flushed})
+		return false, p.setMarkerLocked(snapshot.ErasureState{Epoch: epoch, Flushed: p.marker.Flushed})
 	}
 	return false, nil
 }
@@ -204,7 +204,7 @@ func (p *Part) checkMissedLocked() error {
 }
 
 // setMarkerLocked writes the marker to the file, and then sets it. p.mu is held.
-func (p *Part) setMarkerLocked(e snapshot.Erased) error {
+func (p *Part) setMarkerLocked(e snapshot.ErasureState) error {
 	m := marker{markerVersion, e}
 	err := writeMarker(p.path, m)
 	if err == nil {
@@ -295,7 +295,7 @@ func flushStores(ctx context.Context, stores []*live.Live, seq uint64) error {
 func (p *Part) recordFlushed(seq uint64) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.setMarkerLocked(snapshot.Erased{Epoch: p.marker.Epoch, Flushed: max(seq, p.marker.Flushed)})
+	return p.setMarkerLocked(snapshot.ErasureState{Epoch: p.marker.Epoch, Flushed: max(seq, p.marker.Flushed)})
 }
 
 // recordRebuilt records that the stores were built from the log of an epoch, or are empty.
@@ -303,7 +303,7 @@ func (p *Part) recordRebuilt(epoch uint32) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.lastError = nil
-	return p.setMarkerLocked(snapshot.Erased{Epoch: max(epoch, p.marker.Epoch), Flushed: p.marker.Flushed})
+	return p.setMarkerLocked(snapshot.ErasureState{Epoch: max(epoch, p.marker.Epoch), Flushed: p.marker.Flushed})
 }
 
 // Clean reports whether all stores were built from the log of this epoch or of a later one. If not, it makes sure that they are rebuilt soon;

@@ -211,7 +211,7 @@ func TestNothingIsScrubbedWithoutANode(t *testing.T) {
 		}
 	}
 
-	if err := s.o.Archiver.Now(t.Context(), last); err != nil {
+	if err := s.o.Archiver.ArchiveNow(t.Context(), last); err != nil {
 		t.Fatal(err)
 	}
 

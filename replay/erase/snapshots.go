@@ -19,7 +19,7 @@ var errRebuildPending = fmt.Errorf("%w: a user was erased, and the stores are bu
 
 // Erased returns what the manifest of a snapshot that is taken now must say. It fails while the stores must be rebuilt. It also fails if the log
 // does not answer, because a process without a connection does not learn of erasures.
-func (p *Part) Erased(ctx context.Context) (*snapshot.Erased, error) {
+func (p *Part) Erased(ctx context.Context) (*snapshot.ErasureState, error) {
 	// Head updates the epoch of the log.
 	if _, err := p.Log.Head(ctx); err != nil {
 		return nil, err
@@ -34,25 +34,25 @@ func (p *Part) Erased(ctx context.Context) (*snapshot.Erased, error) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return new(p.marker.Erased), nil
+	return new(p.marker.ErasureState), nil
 }
 
 // Restored updates the marker of the data directory dir when a store from a snapshot is about to appear in a folder of it. of is what the
 // manifest of the snapshot says. Afterwards, the marker holds for this store as well as for those that were there.
-func Restored(dir, folder string, of *snapshot.Erased) error {
+func Restored(dir, folder string, of *snapshot.ErasureState) error {
 	path := filepath.Join(dir, markerName)
 	m, found, err := readMarker(path)
 	if err != nil {
 		return err
 	}
-	var none snapshot.Erased
+	var none snapshot.ErasureState
 
 	switch {
 	case !found && of == nil:
 		return nil // nothing is known of any store
 	case of == nil:
 		// Nothing is known of the restored store.
-		m.Erased = none
+		m.ErasureState = none
 	case found:
 		// Of two stores, what holds for both is what holds for the older one.
 		m.Epoch, m.Flushed = min(m.Epoch, of.Epoch), min(m.Flushed, of.Flushed)
@@ -62,7 +62,7 @@ func Restored(dir, folder string, of *snapshot.Erased) error {
 			// Nothing is known of the stores that are there, so nothing must be claimed.
 			return err
 		}
-		m.Erased = *of
+		m.ErasureState = *of
 	}
 	m.Version = markerVersion
 	return writeMarker(path, m)
@@ -70,8 +70,8 @@ func Restored(dir, folder string, of *snapshot.Erased) error {
 
 // isFromBefore returns a function that reports whether a snapshot may contain what was scrubbed from the epochs before this one, because the
 // stores of which it was taken may contain it.
-func isFromBefore(epoch uint32) func(snapshot.Listed) bool {
-	return func(l snapshot.Listed) bool {
+func isFromBefore(epoch uint32) func(snapshot.ListedSnapshot) bool {
+	return func(l snapshot.ListedSnapshot) bool {
 		return l.Manifest == nil || l.Manifest.Erased == nil || l.Manifest.Erased.Epoch < epoch
 	}
 }
@@ -80,9 +80,9 @@ func isFromBefore(epoch uint32) func(snapshot.Listed) bool {
 // was taken by hand stays until an operator removes it by its name. removeSnapshots returns the names of the removed snapshots, each with
 // the prefix of, and the names of those that stay although they may contain the user.
 func removeSnapshots(
-	ctx context.Context, b bucket.Bucket, of string, mayHaveUser func(snapshot.Listed) bool,
+	ctx context.Context, b bucket.Bucket, of string, mayHaveUser func(snapshot.ListedSnapshot) bool,
 ) (removed, staying []string, err error) {
-	done, err := snapshot.RemoveIf(ctx, b, func(l snapshot.Listed) bool {
+	done, err := snapshot.RemoveIf(ctx, b, func(l snapshot.ListedSnapshot) bool {
 		if !mayHaveUser(l) {
 			return false
 		}
@@ -134,7 +134,7 @@ func (o *Options) replaceOwnSnapshots(ctx context.Context, r *Report, p *replay.
 	}
 
 	var staying []string
-	r.Snapshots, staying, err = removeSnapshots(ctx, o.Bucket, "", func(l snapshot.Listed) bool {
+	r.Snapshots, staying, err = removeSnapshots(ctx, o.Bucket, "", func(l snapshot.ListedSnapshot) bool {
 		return l.Snapshot != newName
 	})
 	if len(staying) > 0 {

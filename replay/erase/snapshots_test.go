@@ -43,7 +43,7 @@ func (s *testService) bucketOfNode(shared bucket.Bucket, name string) bucket.Buc
 }
 
 // newKeeper returns a keeper of the snapshots of a node.
-func (p *otherNode) newKeeper(b bucket.Bucket) *snapshot.Keeper {
+func (p *otherNode) newKeeper(b bucket.Bucket) *snapshot.Scheduler {
 	p.Snapshots = b
 	of := testService{t: p.s.t, o: Options{Stores: p.Stores}}
 	return snapshot.New(snapshot.Options{
@@ -52,7 +52,7 @@ func (p *otherNode) newKeeper(b bucket.Bucket) *snapshot.Keeper {
 }
 
 // takeScheduled takes a scheduled snapshot, and returns its name.
-func (s *testService) takeScheduled(k *snapshot.Keeper) (name string) {
+func (s *testService) takeScheduled(k *snapshot.Scheduler) (name string) {
 	s.t.Helper()
 	r, err := k.TakeNow(s.t.Context(), nil)
 	if err != nil {
@@ -191,7 +191,7 @@ func TestSnapshotsTakenByHandStayAfterErasure(t *testing.T) {
 	gone.waitForRows(last)
 
 	ofGone := gone.newKeeper(s.bucketOfNode(shared, "gone"))
-	for _, k := range []*snapshot.Keeper{s.o.Keeper, ofGone} {
+	for _, k := range []*snapshot.Scheduler{s.o.Keeper, ofGone} {
 		s.takeScheduled(k)
 		if _, err := k.Take(t.Context(), "before-upgrade", nil, nil); err != nil {
 			t.Fatal(err)
@@ -299,18 +299,20 @@ func TestSnapshotOfOldStoresDoesNotOutliveErasure(t *testing.T) {
 // The marker of a data directory must hold for all stores in it. So it records the least of what was erased from each restored store, and it is not
 // written beside a store that was there before.
 func TestMarkerHoldsForAllRestoredStores(t *testing.T) {
-	of := func(epoch uint32, seq uint64) *snapshot.Erased { return &snapshot.Erased{Epoch: epoch, Flushed: seq} }
+	of := func(epoch uint32, seq uint64) *snapshot.ErasureState {
+		return &snapshot.ErasureState{Epoch: epoch, Flushed: seq}
+	}
 	for name, c := range map[string]struct {
 		store bool
-		notes []*snapshot.Erased
-		want  *snapshot.Erased
+		notes []*snapshot.ErasureState
+		want  *snapshot.ErasureState
 	}{
-		"one store":               {notes: []*snapshot.Erased{of(2, 5)}, want: of(2, 5)},
-		"lesser of two":           {notes: []*snapshot.Erased{of(2, 5), of(1, 7)}, want: of(1, 5)},
-		"not a node":              {notes: []*snapshot.Erased{nil}},
-		"not a node after a node": {notes: []*snapshot.Erased{of(2, 5), nil, of(2, 5)}, want: of(0, 0)},
-		"beside an older store":   {store: true, notes: []*snapshot.Erased{of(2, 5)}},
-		"node after not a node":   {store: true, notes: []*snapshot.Erased{nil, of(2, 5)}},
+		"one store":               {notes: []*snapshot.ErasureState{of(2, 5)}, want: of(2, 5)},
+		"lesser of two":           {notes: []*snapshot.ErasureState{of(2, 5), of(1, 7)}, want: of(1, 5)},
+		"not a node":              {notes: []*snapshot.ErasureState{nil}},
+		"not a node after a node": {notes: []*snapshot.ErasureState{of(2, 5), nil, of(2, 5)}, want: of(0, 0)},
+		"beside an older store":   {store: true, notes: []*snapshot.ErasureState{of(2, 5)}},
+		"node after not a node":   {store: true, notes: []*snapshot.ErasureState{nil, of(2, 5)}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
@@ -327,7 +329,7 @@ func TestMarkerHoldsForAllRestoredStores(t *testing.T) {
 			}
 
 			m, found, err := readMarker(filepath.Join(dir, markerName))
-			if err != nil || found != (c.want != nil) || found && m.Erased != *c.want {
+			if err != nil || found != (c.want != nil) || found && m.ErasureState != *c.want {
 				t.Errorf("got the marker %+v, %v and %v, expected %+v", m, found, err, c.want)
 			}
 		})

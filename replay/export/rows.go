@@ -138,7 +138,7 @@ func (o *RowsOptions) check() error {
 // bounds returns the range of keys that contains the selected rows.
 func (o *RowsOptions) bounds() (lower, upper []byte) {
 	// Rows of months and regions are not sorted by the shard of their partition.
-	_, isDated := o.Projection.(projections.Dated)
+	_, isDated := o.Projection.(projections.MonthKeyed)
 	_, hasRegions := o.Projection.(projections.Regional)
 	if isDated || hasRegions || o.Partition == AllPartitions {
 		return nil, nil

@@ -131,7 +131,7 @@ func FromLog(log *eventlog.Log, hub *eventlog.Hub, r Range) ScanFunc {
 		if err != nil {
 			return err
 		}
-		sub, err := hub.SubscribeBeside(cursor, r.Kinds)
+		sub, err := hub.SubscribeDetached(cursor, r.Kinds)
 		if err != nil {
 			return err
 		}
@@ -179,7 +179,7 @@ func (r *Range) resolve(ctx context.Context, log *eventlog.Log, hub *eventlog.Hu
 	}
 
 	if strings.EqualFold(r.After, Earliest) {
-		seq, err := hub.Earliest(ctx)
+		seq, err := hub.EarliestSeq(ctx)
 		if err != nil {
 			return after, until, err
 		}

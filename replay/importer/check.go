@@ -32,11 +32,11 @@ func check(ctx context.Context, o Options, s *shape, start time.Time) (*Report, 
 			report.Clamped++
 		}
 		switch {
-		case r.Bad != nil:
+		case r.RejectedBy != nil:
 			report.Rejected++
-			report.Reasons.Add(r.Bad.Error(), r.Number, r.Line)
+			report.Reasons.Add(r.RejectedBy.Error(), r.Number, r.Line)
 			if o.DryRun && len(report.SampleRejects) < sampleSize {
-				report.SampleRejects = append(report.SampleRejects, Reject{Record: r.Number, Reason: r.Bad.Error(), Line: r.Line})
+				report.SampleRejects = append(report.SampleRejects, Reject{Record: r.Number, Reason: r.RejectedBy.Error(), Line: r.Line})
 			}
 			return nil
 		case r.Repeat:
@@ -124,10 +124,10 @@ func writeRejects(ctx context.Context, o Options, s *shape, start time.Time) err
 		return fmt.Errorf("cannot keep rejects (--rejects places them): %w", err)
 	}
 	err = eachChecked(ctx, o, s, start, func(r *Record) error {
-		if r.Bad == nil {
+		if r.RejectedBy == nil {
 			return nil
 		}
-		return rejects.write([]Reject{{Record: r.Number, Reason: r.Bad.Error(), Line: r.Line}})
+		return rejects.write([]Reject{{Record: r.Number, Reason: r.RejectedBy.Error(), Line: r.Line}})
 	})
 	return errors.Join(err, rejects.sync(), rejects.close())
 }

@@ -49,12 +49,12 @@ func (f *fileRecords) Next() (Record, error) {
 	}
 	evs, clamped, bad := f.translate(&record)
 	return Record{
-		Number:  record.number,
-		Events:  evs,
-		Bad:     bad,
-		Clamped: clamped,
-		Line:    strings.Clone(record.line[:min(len(record.line), maxKeptLine)]),
-		Repeat:  bad == nil && f.first && f.kind.isRepeat(f.seen, &record),
+		Number:     record.number,
+		Events:     evs,
+		RejectedBy: bad,
+		Clamped:    clamped,
+		Line:       strings.Clone(record.line[:min(len(record.line), maxKeptLine)]),
+		Repeat:     bad == nil && f.first && f.kind.isRepeat(f.seen, &record),
 	}, nil
 }
 

@@ -37,7 +37,7 @@ type Options struct {
 	Restart bool
 	// DryRun reads the whole file, but publishes and writes nothing.
 	DryRun bool
-	Publishing
+	PublishOptions
 
 	// sourceOfContent is set if Source is made of the content of the file.
 	sourceOfContent bool
@@ -337,8 +337,8 @@ func (c *call) addRecord(r *Record, size int) {
 		c.totals.Clamped++
 	}
 	switch {
-	case r.Bad != nil:
-		c.rejects = append(c.rejects, Reject{r.Number, r.Bad.Error(), r.Line})
+	case r.RejectedBy != nil:
+		c.rejects = append(c.rejects, Reject{r.Number, r.RejectedBy.Error(), r.Line})
 		c.totals.Rejected++
 	case r.Repeat:
 		c.totals.Skipped++

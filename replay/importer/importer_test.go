@@ -106,7 +106,7 @@ func options(t *testing.T, l *fakeLog, text string) Options {
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	return Options{Kind: Follows, Path: path, Publishing: Publishing{LogID: "log", Publish: l.publish, Now: func() time.Time { return start }}}
+	return Options{Kind: Follows, Path: path, PublishOptions: PublishOptions{LogID: "log", Publish: l.publish, Now: func() time.Time { return start }}}
 }
 
 // mustAllow parses how many records may be rejected.

@@ -14,8 +14,8 @@ import (
 // PublishFunc calls Publish once.
 type PublishFunc func(context.Context, *skeinv1.PublishRequest) (*skeinv1.PublishResponse, error)
 
-// Final reports whether the same call would fail again.
-func Final(err error) bool {
+// IsFinal reports whether the same call would fail again.
+func IsFinal(err error) bool {
 	return retry.IsFinal(err)
 }
 
@@ -35,7 +35,7 @@ func (o *Options) publishRetrying(
 			return res, nil
 		case ctx.Err() != nil:
 			return nil, context.Cause(ctx)
-		case Final(err):
+		case IsFinal(err):
 			return nil, err
 		case time.Now().Add(pause).After(deadline):
 			return nil, fmt.Errorf("gave up after trying for %v: %w", o.Patience, err)

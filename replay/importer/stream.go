@@ -20,8 +20,8 @@ type Record struct {
 	Number uint64
 	// Events are the facts of the record. They are valid, each of a different kind, and have source, offset and time.
 	Events []*skeinv1.Event
-	// Bad says why the record is rejected; nil means that it is not.
-	Bad error
+	// RejectedBy says why the record is rejected; nil means that it is not.
+	RejectedBy error
 	// Repeat is set if an earlier record had the same fact, so that this record is skipped.
 	Repeat bool
 	// Clamped is set if the time of the record was in the future and was replaced.
@@ -38,8 +38,8 @@ type Records interface {
 	Progress() replay.PhaseProgress
 }
 
-// Publishing says to which log an import publishes, and how. All kinds of imports have these options.
-type Publishing struct {
+// PublishOptions says to which log an import publishes, and how. All kinds of imports have these options.
+type PublishOptions struct {
 	// LogID identifies the log. An import into another log does not continue an old state.
 	LogID string
 	// Publish calls Publish once. The importer never makes two calls at the same time.
@@ -61,7 +61,7 @@ type Publishing struct {
 }
 
 // SetDefaults sets the defaults of fields that are not set.
-func (p *Publishing) SetDefaults() {
+func (p *PublishOptions) SetDefaults() {
 	setDefault(&p.Patience, DefaultPatience)
 	setDefault(&p.CallTimeout, defaultCallTimeout)
 	if p.Observe == nil {

@@ -263,8 +263,8 @@ func (m *Manager) RemoveTexts() error {
 	return errors.Join(errs...)
 }
 
-// UnderWay returns the operations that have not ended, the oldest first.
-func (m *Manager) UnderWay() (found []Info) {
+// InFlight returns the operations that have not ended, the oldest first.
+func (m *Manager) InFlight() (found []Info) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, id := range m.ids {

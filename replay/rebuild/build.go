@@ -23,9 +23,9 @@ func (r *rebuildState) buildStore(
 	ctx context.Context, subscribe SubscribeFunc, dir string, partitions events.Partitions,
 	until func(seq uint64) (last uint64, err error),
 ) (err error) {
-	if r.opts.Turn != nil {
-		r.opts.Turn.Lock()
-		defer r.opts.Turn.Unlock()
+	if r.opts.WaitTurn != nil {
+		r.opts.WaitTurn.Lock()
+		defer r.opts.WaitTurn.Unlock()
 	}
 
 	kinds := neededKinds(r.live.Projection())

@@ -16,8 +16,8 @@ const (
 	maxRetryDelay = time.Hour
 )
 
-// Keeper watches a projection and rebuilds it when it cannot follow the log any more, because it is damaged or outdated.
-type Keeper struct {
+// Supervisor watches a projection and rebuilds it when it cannot follow the log any more, because it is damaged or outdated.
+type Supervisor struct {
 	Live *live.Live
 	// Heal rebuilds a projection that is damaged: its files cannot be opened or read, or rows in them cannot be decoded.
 	Heal bool
@@ -30,13 +30,13 @@ type Keeper struct {
 }
 
 // needsRebuild reports whether a projection with this status is to be rebuilt.
-func (k *Keeper) needsRebuild(st store.Status) bool {
+func (k *Supervisor) needsRebuild(st store.Status) bool {
 	return k.Heal && st.Damaged || k.Adopt && st.State == store.Outdated
 }
 
 // Run watches the projection until the context ends and then returns nil. It retries a rebuild that fails with growing pauses: if a bug has
 // damaged the rows, a rebuild may well damage them again.
-func (k *Keeper) Run(ctx context.Context) error {
+func (k *Supervisor) Run(ctx context.Context) error {
 	logger := k.Logger
 	if logger == nil {
 		logger = slog.New(slog.DiscardHandler)

@@ -41,7 +41,7 @@ func TestKeeperRebuildsOutdatedProjection(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error)
 	var why error
-	k := rebuild.Keeper{Live: l, Adopt: true, Rebuild: func(ctx context.Context, cause error) error {
+	k := rebuild.Supervisor{Live: l, Adopt: true, Rebuild: func(ctx context.Context, cause error) error {
 		why = cause
 		_, err := rebuild.Rebuild(ctx, l, w.subscribeKinds, rebuild.Options{})
 		return err

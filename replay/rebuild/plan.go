@@ -29,8 +29,8 @@ type Step struct {
 	// Name is the name of the projection. Generation is the one that serves now.
 	Name       string
 	Generation uint32
-	// Why says in words what is wrong with that generation.
-	Why string
+	// Reason says in words what is wrong with that generation.
+	Reason string
 	// Answers reports whether that generation answers queries until the rebuild is done, from the position at which it has stopped.
 	Answers bool
 	// Envelopes is the number of envelopes that the rebuild must read. Time is about how long that takes.
@@ -70,7 +70,7 @@ func Plan(lives []*live.Live, log Log) (steps []Step, err error) {
 			Free:       free,
 		}
 		if st.Error != nil {
-			s.Why = st.Error.Error()
+			s.Reason = st.Error.Error()
 		}
 		steps = append(steps, s)
 	}
@@ -81,7 +81,7 @@ func Plan(lives []*live.Live, log Log) (steps []Step, err error) {
 func (s Step) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s generation %d: %s: to be rebuilt from %d envelopes in about %v, %s of disk",
-		s.Name, s.Generation, s.Why, s.Envelopes, s.Time, events.FormatSize(s.Need))
+		s.Name, s.Generation, s.Reason, s.Envelopes, s.Time, events.FormatSize(s.Need))
 	if s.Need > s.Free {
 		fmt.Fprintf(&b, ", of which only %s are free", events.FormatSize(s.Free))
 	}

@@ -38,7 +38,7 @@ type Target struct {
 // The service does not use it. The next start of a service for which the live generation is outdated and this one is not continues it; see
 // [live.Preparation].
 //
-// Calling Prepare again folds only what the log got since then. An interrupted build begins again. Of the options, Turn, Sources, Paused and
+// Calling Prepare again folds only what the log got since then. An interrupted build begins again. Of the options, WaitTurn, Sources, Paused and
 // Worker are not used. The report is for people.
 func Prepare(ctx context.Context, target Target, subscribe SubscribeFunc, o Options) (report string, err error) {
 	name := target.New().Name()

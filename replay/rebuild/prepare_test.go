@@ -71,7 +71,7 @@ func TestPreparedGenerationHasTheRowsOfTheLog(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			held, err := live.HeldOnDisk(vfs.Default, dir, "inbox")
+			held, err := live.PartitionsOnDisk(vfs.Default, dir, "inbox")
 			if err != nil {
 				t.Fatal(err)
 			}

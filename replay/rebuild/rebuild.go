@@ -55,9 +55,9 @@ type Options struct {
 	LogBytes uint64
 	// LogSize returns the size of that part of the log that a fold of these kinds reads; nil means unknown.
 	LogSize func(context.Context, events.KindSet) replay.LogSize
-	// Turn is locked while partitions are built from the log, so that of several projections that are resized at the same time only one
+	// WaitTurn is locked while partitions are built from the log, so that of several projections that are resized at the same time only one
 	// uses Memory; nil means that no other is resized.
-	Turn sync.Locker
+	WaitTurn sync.Locker
 	// Sources returns the nodes that may have the rows of partitions that [Resize] adds; nil means that there are none.
 	Sources func() []Source
 	// Progress is updated as the rebuild proceeds; it may be nil.
@@ -261,7 +261,7 @@ func checkDisk(serving *live.Live, held events.Partitions, o Options) error {
 	if err != nil {
 		return fmt.Errorf("free disk: %w", err)
 	}
-	return replay.CheckRoom("a rebuild of "+serving.Name(), need+o.Margin, free)
+	return replay.CheckSpace("a rebuild of "+serving.Name(), need+o.Margin, free)
 }
 
 // estimateDisk returns how many bytes of disk a generation of these partitions takes while it is built, and how many are free.
@@ -271,7 +271,7 @@ func estimateDisk(serving *live.Live, partitions events.Partitions, logBytes uin
 	n := uint64(partitions.Len())
 
 	// Assume that the partitions are as large as those of the generation that serves.
-	need = replay.Room(size * n / max(1, uint64(present.Len())))
+	need = replay.BuildSpace(size * n / max(1, uint64(present.Len())))
 
 	st := serving.Status()
 	if st.Cursor.Seq == 0 || st.State == store.Failed || present.Len() == 0 {

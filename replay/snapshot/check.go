@@ -14,8 +14,8 @@ import (
 	"github.com/skein-feed/skein/replay"
 )
 
-// Checked is the result of [Check].
-type Checked struct {
+// CheckReport is the result of [Check].
+type CheckReport struct {
 	// Files and Bytes are the number and the total size of the files that were read.
 	Files int
 	Bytes int64
@@ -28,7 +28,7 @@ type Checked struct {
 }
 
 // String describes the result to people.
-func (c Checked) String() string {
+func (c CheckReport) String() string {
 	text := fmt.Sprintf("read %d files, %d bytes: %d damaged objects, %d snapshots cannot be restored", c.Files, c.Bytes,
 		len(c.Damaged), len(c.Broken))
 	if c.Removed {
@@ -40,7 +40,7 @@ func (c Checked) String() string {
 // Check reads all files in a bucket and compares them with their checksums. A damaged file breaks every snapshot that contains it, even later
 // ones, because a file that is in the bucket is not uploaded again. If remove is true, Check removes files that were damaged in two readings.
 // The next snapshot of a store that has such a file then uploads it again. Manifests are never removed.
-func Check(ctx context.Context, b bucket.Bucket, remove bool, pace replay.Pace, p *replay.Progress) (c Checked, err error) {
+func Check(ctx context.Context, b bucket.Bucket, remove bool, pace replay.Pace, p *replay.Progress) (c CheckReport, err error) {
 	run := func(ctx context.Context) error {
 		c, err = checkClaimed(ctx, b, remove, pace, p)
 		return err
@@ -53,7 +53,7 @@ func Check(ctx context.Context, b bucket.Bucket, remove bool, pace replay.Pace, 
 }
 
 // checkClaimed does the work of Check. If remove is true, the caller holds the claim.
-func checkClaimed(ctx context.Context, b bucket.Bucket, remove bool, pace replay.Pace, p *replay.Progress) (c Checked, err error) {
+func checkClaimed(ctx context.Context, b bucket.Bucket, remove bool, pace replay.Pace, p *replay.Progress) (c CheckReport, err error) {
 	list, err := List(ctx, b)
 	if err != nil {
 		return c, err

@@ -34,7 +34,7 @@ func TestNextSnapshotRepairsDamageThatCheckFound(t *testing.T) {
 	}
 
 	// Damage a file that does not change while the store is open. Whether a table changes depends on compactions.
-	two := list[slices.IndexFunc(list, func(l snapshot.Listed) bool { return l.Snapshot == "two" })].Manifest
+	two := list[slices.IndexFunc(list, func(l snapshot.ListedSnapshot) bool { return l.Snapshot == "two" })].Manifest
 	i := slices.IndexFunc(two.Files, func(f snapshot.File) bool { return strings.HasPrefix(f.Name, "OPTIONS") })
 	name := "snapshot-files/" + two.Files[i].SHA256
 	bad := []byte(string(b.objects[name].data))

@@ -35,12 +35,12 @@ type claim struct {
 	ended  chan struct{}
 }
 
-// claimRetryDelay is the pause between two attempts of [WhenFree].
+// claimRetryDelay is the pause between two attempts of [RetryWhileBusy].
 const claimRetryDelay = time.Second
 
-// WhenFree calls work, and repeats the call as long as it returns [ErrBusy] because another snapshot is taken or removed, in any process. If
+// RetryWhileBusy calls work, and repeats the call as long as it returns [ErrBusy] because another snapshot is taken or removed, in any process. If
 // a process has crashed and left its claim, that takes until the claim expires.
-func WhenFree(ctx context.Context, work func() error) error {
+func RetryWhileBusy(ctx context.Context, work func() error) error {
 	for {
 		err := work()
 		if !errors.Is(err, ErrBusy) {

@@ -20,9 +20,9 @@ type DrillOptions struct {
 	Tail func(context.Context, *store.Store) error
 }
 
-// Drilled describes a drill.
-type Drilled struct {
-	Restored
+// DrillReport describes a drill.
+type DrillReport struct {
+	RestoreReport
 
 	// Rows is the number of rows in the store. All of them were read, in the time Read.
 	Rows uint64
@@ -33,7 +33,7 @@ type Drilled struct {
 }
 
 // String describes the result to people.
-func (d Drilled) String() string {
+func (d DrillReport) String() string {
 	bytes := d.Manifest.Bytes()
 	text := fmt.Sprintf("%s from snapshot %s at sequence %d: downloaded and checked %d bytes in %s (%.1f MB/s), opened in %s, "+
 		"read %d rows in %s", d.Manifest.Projection, d.Manifest.Snapshot, d.Manifest.Cursor.Seq, bytes, roundDuration(d.Download),
@@ -54,7 +54,7 @@ func roundDuration(d time.Duration) time.Duration {
 
 // Drill proves that a snapshot can be restored. It restores the snapshot into the scratch directory, reads every row, and folds the rest of the
 // log if there is one. In the end it removes everything.
-func Drill(ctx context.Context, o DrillOptions) (done Drilled, err error) {
+func Drill(ctx context.Context, o DrillOptions) (done DrillReport, err error) {
 	if o.FS == nil {
 		o.FS = vfs.Default
 	}
@@ -65,7 +65,7 @@ func Drill(ctx context.Context, o DrillOptions) (done Drilled, err error) {
 	}
 	defer func() { err = errors.Join(err, o.FS.RemoveAll(o.Dir)) }()
 
-	done.Restored, err = Restore(ctx, o.RestoreOptions)
+	done.RestoreReport, err = Restore(ctx, o.RestoreOptions)
 	if err != nil {
 		return done, err
 	}
@@ -92,7 +92,7 @@ func Drill(ctx context.Context, o DrillOptions) (done Drilled, err error) {
 }
 
 // readAllRows reads all rows, so that the storage engine verifies the checksum of every block.
-func (d *Drilled) readAllRows(ctx context.Context, o *DrillOptions) (err error) {
+func (d *DrillReport) readAllRows(ctx context.Context, o *DrillOptions) (err error) {
 	began := time.Now()
 	store, err := store.Open(store.Options{
 		FS: o.FS, Dir: o.Dir, Projection: o.Projection, Partitioned: true, ReadOnly: true,

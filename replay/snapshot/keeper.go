@@ -20,7 +20,7 @@ import (
 // DefaultEvery is the default time between two scheduled snapshots.
 const DefaultEvery = time.Hour
 
-// Options say which snapshots a [Keeper] takes, and how many of them it keeps.
+// Options say which snapshots a [Scheduler] takes, and how many of them it keeps.
 type Options struct {
 	Bucket bucket.Bucket
 	// Stores returns the live stores of the process, one per projection.
@@ -38,15 +38,15 @@ type Options struct {
 	Whole func(ctx context.Context) error
 	// Erased returns what the manifests say about erasures. It is called before the stores are copied; if it fails, no snapshot is taken. nil
 	// means that the process is not a node of a cluster.
-	Erased func(ctx context.Context) (*Erased, error)
+	Erased func(ctx context.Context) (*ErasureState, error)
 	// Pace limits how fast files are hashed and read.
 	Pace replay.Pace
 	// Logger receives messages for people; nil discards them.
 	Logger *slog.Logger
 }
 
-// Keeper takes snapshots of the stores of a process, on request and on a schedule, one snapshot at a time.
-type Keeper struct {
+// Scheduler takes snapshots of the stores of a process, on request and on a schedule, one snapshot at a time.
+type Scheduler struct {
 	opts Options
 	sums checksumCache
 	// takeMu is held while a snapshot is taken.
@@ -72,8 +72,8 @@ type Stats struct {
 	Error error
 }
 
-// New returns a Keeper. It takes scheduled snapshots only while Run runs.
-func New(o Options) *Keeper {
+// New returns a Scheduler. It takes scheduled snapshots only while Run runs.
+func New(o Options) *Scheduler {
 	if o.FS == nil {
 		o.FS = vfs.Default
 	}
@@ -83,11 +83,11 @@ func New(o Options) *Keeper {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	return &Keeper{opts: o}
+	return &Scheduler{opts: o}
 }
 
 // Stats returns the counts since New.
-func (k *Keeper) Stats() Stats {
+func (k *Scheduler) Stats() Stats {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.stats
@@ -95,9 +95,9 @@ func (k *Keeper) Stats() Stats {
 
 // Report describes a snapshot that was taken, of one or more stores.
 type Report struct {
-	Name  string
-	Taken []Taken
-	Took  time.Duration
+	Name     string
+	Taken    []ProjectionReport
+	Duration time.Duration
 }
 
 // Bytes returns the size of the snapshot, and how many bytes were uploaded because the bucket did not have them.
@@ -119,13 +119,13 @@ func (r Report) String() string {
 	if len(parts) == 0 {
 		parts = []string{"nothing is folded yet"}
 	}
-	return fmt.Sprintf("snapshot %s in %s: %s", r.Name, roundDuration(r.Took), strings.Join(parts, "; "))
+	return fmt.Sprintf("snapshot %s in %s: %s", r.Name, roundDuration(r.Duration), strings.Join(parts, "; "))
 }
 
 // Take takes a snapshot of the stores of the projections in of; if of is empty, of all stores. An empty name is replaced by one made of the
 // present time. Take waits while another snapshot is taken or removed, by this process or by another one that uses the same bucket.
-func (k *Keeper) Take(ctx context.Context, name string, of []string, p *replay.Progress) (r Report, err error) {
-	err = WhenFree(ctx, func() (err error) {
+func (k *Scheduler) Take(ctx context.Context, name string, of []string, p *replay.Progress) (r Report, err error) {
+	err = RetryWhileBusy(ctx, func() (err error) {
 		r, err = k.take(ctx, name, of, p, false)
 		return err
 	})
@@ -133,8 +133,8 @@ func (k *Keeper) Take(ctx context.Context, name string, of []string, p *replay.P
 }
 
 // TakeNow takes a snapshot of all stores like Take, but as a scheduled snapshot, which pruning may remove.
-func (k *Keeper) TakeNow(ctx context.Context, p *replay.Progress) (r Report, err error) {
-	err = WhenFree(ctx, func() (err error) {
+func (k *Scheduler) TakeNow(ctx context.Context, p *replay.Progress) (r Report, err error) {
+	err = RetryWhileBusy(ctx, func() (err error) {
 		r, err = k.take(ctx, "", nil, p, true)
 		return err
 	})
@@ -142,7 +142,7 @@ func (k *Keeper) TakeNow(ctx context.Context, p *replay.Progress) (r Report, err
 }
 
 // take takes a snapshot, or returns [ErrBusy]. If it is scheduled, take also prunes.
-func (k *Keeper) take(ctx context.Context, name string, of []string, p *replay.Progress, scheduled bool) (r Report, err error) {
+func (k *Scheduler) take(ctx context.Context, name string, of []string, p *replay.Progress, scheduled bool) (r Report, err error) {
 	if !k.takeMu.TryLock() {
 		return r, fmt.Errorf("%w in this process", ErrBusy)
 	}
@@ -154,7 +154,7 @@ func (k *Keeper) take(ctx context.Context, name string, of []string, p *replay.P
 		r.Name = began.UTC().Format("20060102t150405.000z")
 	}
 	defer func() {
-		r.Took = time.Since(began)
+		r.Duration = time.Since(began)
 		k.recordOutcome(ctx, r, began, err)
 	}()
 
@@ -209,7 +209,7 @@ func (k *Keeper) take(ctx context.Context, name string, of []string, p *replay.P
 }
 
 // selectStores returns the stores of the named projections, each once; no names mean all.
-func (k *Keeper) selectStores(of []string) ([]Store, error) {
+func (k *Scheduler) selectStores(of []string) ([]Store, error) {
 	all := k.opts.Stores()
 	if len(of) == 0 {
 		return all, nil
@@ -229,7 +229,7 @@ func (k *Keeper) selectStores(of []string) ([]Store, error) {
 
 // recordOutcome updates the stats after a snapshot that began at the time began. A snapshot that could not begin because of another one, or
 // that was interrupted, does not count as failed.
-func (k *Keeper) recordOutcome(ctx context.Context, r Report, began time.Time, err error) {
+func (k *Scheduler) recordOutcome(ctx context.Context, r Report, began time.Time, err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	all, uploaded := r.Bytes()
@@ -238,7 +238,7 @@ func (k *Keeper) recordOutcome(ctx context.Context, r Report, began time.Time, e
 	case err == nil:
 		k.stats.Taken++
 		k.stats.Last = began
-		k.stats.Took = r.Took
+		k.stats.Took = r.Duration
 		k.stats.Bytes = all
 		k.stats.Error = nil
 	case ctx.Err() == nil && !errors.Is(err, ErrBusy):
@@ -249,7 +249,7 @@ func (k *Keeper) recordOutcome(ctx context.Context, r Report, began time.Time, e
 
 // Run takes snapshots of all stores on the schedule until ctx ends and then returns nil. A snapshot is due when the latest scheduled one in
 // the bucket, by whichever process, is older than Every. If a snapshot fails, Run logs the error and tries again after Every.
-func (k *Keeper) Run(ctx context.Context) error {
+func (k *Scheduler) Run(ctx context.Context) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
@@ -263,7 +263,7 @@ func (k *Keeper) Run(ctx context.Context) error {
 }
 
 // takeIfDue takes a snapshot if one is due. It returns the time until it must be called again.
-func (k *Keeper) takeIfDue(ctx context.Context) time.Duration {
+func (k *Scheduler) takeIfDue(ctx context.Context) time.Duration {
 	last, err := k.lastScheduled(ctx)
 	if err != nil {
 		k.recordOutcome(ctx, Report{}, time.Time{}, err)
@@ -287,12 +287,12 @@ func (k *Keeper) takeIfDue(ctx context.Context) time.Duration {
 		return k.opts.Every
 	}
 	_, uploaded := r.Bytes()
-	k.opts.Logger.Info("snapshot taken", "name", r.Name, "took", r.Took, "uploaded", uploaded)
+	k.opts.Logger.Info("snapshot taken", "name", r.Name, "took", r.Duration, "uploaded", uploaded)
 	return max(k.opts.Every-time.Since(began), 0)
 }
 
 // logFailure logs that a scheduled snapshot failed, unless ctx has ended.
-func (k *Keeper) logFailure(ctx context.Context, err error) {
+func (k *Scheduler) logFailure(ctx context.Context, err error) {
 	if ctx.Err() == nil {
 		k.opts.Logger.Error("no snapshot could be taken",
 			"target", k.opts.Bucket.String(), "again_in", k.opts.Every, "error", err)
@@ -300,7 +300,7 @@ func (k *Keeper) logFailure(ctx context.Context, err error) {
 }
 
 // lastScheduled returns when the latest scheduled snapshot was taken; zero means never.
-func (k *Keeper) lastScheduled(ctx context.Context) (time.Time, error) {
+func (k *Scheduler) lastScheduled(ctx context.Context) (time.Time, error) {
 	list, err := List(ctx, k.opts.Bucket)
 	if err != nil {
 		return time.Time{}, fmt.Errorf("look for the last snapshot: %w", err)

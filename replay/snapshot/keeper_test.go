@@ -25,7 +25,7 @@ func snapshotNames(t *testing.T, b *memoryBucket) (names []string) {
 }
 
 // runKeeper runs a keeper until the returned function is called.
-func runKeeper(t *testing.T, k *snapshot.Keeper) (stop func()) {
+func runKeeper(t *testing.T, k *snapshot.Scheduler) (stop func()) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- k.Run(ctx) }()

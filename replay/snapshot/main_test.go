@@ -162,7 +162,7 @@ func (m *memoryBucket) objectNames(prefix string) (names []string) {
 type testProcess struct {
 	fs     store.FS
 	stores []*store.Store
-	keeper *snapshot.Keeper
+	keeper *snapshot.Scheduler
 }
 
 // newTestProcess opens empty stores of projections, which are closed with the test. Small memtables lead to many tables.

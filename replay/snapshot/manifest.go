@@ -75,13 +75,13 @@ type Manifest struct {
 	Fingerprint projections.Fingerprint `json:"fingerprint"`
 	Format      store.FileFormat        `json:"store_format"`
 	// Erased says which erasures the stores of the node have gone through. nil means that the process was not a node of a cluster.
-	Erased *Erased `json:"erased,omitempty"`
+	Erased *ErasureState `json:"erased,omitempty"`
 	// Files are the files of the store, sorted by name.
 	Files []File `json:"files"`
 }
 
-// Erased says which erasures of users the stores of a node have gone through. See package erase.
-type Erased struct {
+// ErasureState says which erasures of users the stores of a node have gone through. See package erase.
+type ErasureState struct {
 	// Epoch means that no file of the stores contains anything that was scrubbed from the epochs before this one.
 	Epoch uint32 `json:"epoch"`
 	// Flushed means that the stores have folded all deletions up to this sequence from the log as it was before the deleted users were erased.
@@ -259,8 +259,8 @@ func readManifest(ctx context.Context, b bucket.Bucket, object string) (m *Manif
 	return m, nil
 }
 
-// Listed is the snapshot of one projection, as [List] returns it.
-type Listed struct {
+// ListedSnapshot is the snapshot of one projection, as [List] returns it.
+type ListedSnapshot struct {
 	Snapshot, Projection string
 	// Manifest is nil if it cannot be read. Err says why.
 	Manifest *Manifest
@@ -270,19 +270,19 @@ type Listed struct {
 }
 
 // List returns the snapshots of all projections, sorted by time with the latest last. It includes snapshots whose manifests cannot be read.
-func List(ctx context.Context, b bucket.Bucket) ([]Listed, error) {
+func List(ctx context.Context, b bucket.Bucket) ([]ListedSnapshot, error) {
 	objects, err := b.List(ctx, manifestPrefix)
 	if err != nil {
 		return nil, err
 	}
-	var list []Listed
+	var list []ListedSnapshot
 	for _, o := range objects {
 		snapshot, projection, ok := parseManifestName(o.Name)
 		if !ok {
 			continue
 		}
 
-		l := Listed{Snapshot: snapshot, Projection: projection, Time: o.Time}
+		l := ListedSnapshot{Snapshot: snapshot, Projection: projection, Time: o.Time}
 		l.Manifest, l.Err = readManifest(ctx, b, o.Name)
 		switch {
 		case errors.Is(l.Err, ErrNone):

@@ -19,7 +19,7 @@ import (
 )
 
 // keeperOf returns a keeper of the snapshots of a store.
-func keeperOf(s *store.Store, fs store.FS, b bucket.Bucket, erased func(context.Context) (*snapshot.Erased, error)) *snapshot.Keeper {
+func keeperOf(s *store.Store, fs store.FS, b bucket.Bucket, erased func(context.Context) (*snapshot.ErasureState, error)) *snapshot.Scheduler {
 	return snapshot.New(snapshot.Options{
 		Bucket: b, FS: fs, Scratch: "snapshots", Stores: func() []snapshot.Store { return []snapshot.Store{s} }, Erased: erased,
 	})
@@ -45,8 +45,8 @@ func TestSnapshotOfSomePartitions(t *testing.T) {
 			defer conformance.Close(t, s)
 			conformance.Fold(t, s, envs[:200])
 
-			want := &snapshot.Erased{Epoch: 3, Flushed: 7}
-			if _, err := keeperOf(s, fs, b, func(context.Context) (*snapshot.Erased, error) { return want, nil }).
+			want := &snapshot.ErasureState{Epoch: 3, Flushed: 7}
+			if _, err := keeperOf(s, fs, b, func(context.Context) (*snapshot.ErasureState, error) { return want, nil }).
 				Take(t.Context(), "one", nil, nil); err != nil {
 				t.Fatal(err)
 			}
@@ -115,7 +115,7 @@ func TestRemovalWaitsForSnapshotInProgress(t *testing.T) {
 	})
 
 	busy := 0
-	k := keeperOf(n.stores[0], n.fs, b, func(ctx context.Context) (*snapshot.Erased, error) {
+	k := keeperOf(n.stores[0], n.fs, b, func(ctx context.Context) (*snapshot.ErasureState, error) {
 		if busy++; busy == 1 {
 			return nil, snapshot.ErrBusy // the keeper tries again
 		}
@@ -124,12 +124,12 @@ func TestRemovalWaitsForSnapshotInProgress(t *testing.T) {
 			<-began
 		}
 		go func() {
-			_, err := snapshot.RemoveIf(context.WithoutCancel(ctx), b, func(l snapshot.Listed) bool { return l.Manifest.Erased.Epoch < 2 })
+			_, err := snapshot.RemoveIf(context.WithoutCancel(ctx), b, func(l snapshot.ListedSnapshot) bool { return l.Manifest.Erased.Epoch < 2 })
 			removed <- err
 		}()
 		<-began
 
-		return &snapshot.Erased{Epoch: 1}, nil
+		return &snapshot.ErasureState{Epoch: 1}, nil
 	})
 
 	if _, err := k.TakeNow(t.Context(), nil); err != nil {

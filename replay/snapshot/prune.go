@@ -10,8 +10,8 @@ import (
 	"github.com/skein-feed/skein/events/bucket"
 )
 
-// Pruned says what [Prune], [Remove] or [RemoveIf] has removed.
-type Pruned struct {
+// PruneReport says what [Prune], [Remove] or [RemoveIf] has removed.
+type PruneReport struct {
 	// Snapshots are the removed snapshots, as SNAPSHOT/PROJECTION.
 	Snapshots []string
 	// Files is the number of files that were removed because no manifest names them. Bytes is their total size.
@@ -22,7 +22,7 @@ type Pruned struct {
 }
 
 // String describes the result to people.
-func (p Pruned) String() string {
+func (p PruneReport) String() string {
 	text := fmt.Sprintf("removed %d snapshots and %d files, %d bytes", len(p.Snapshots), p.Files, p.Bytes)
 	if len(p.Unreadable) > 0 {
 		text += fmt.Sprintf("; no files, since these cannot be read and may name them: %v", p.Unreadable)
@@ -32,7 +32,7 @@ func (p Pruned) String() string {
 
 // Prune keeps the latest keep scheduled snapshots of each projection and removes the others, and files that no snapshot names. If keep is 0,
 // it keeps all snapshots. Snapshots that were taken on request are removed only by their names.
-func Prune(ctx context.Context, b bucket.Bucket, keep int) (done Pruned, err error) {
+func Prune(ctx context.Context, b bucket.Bucket, keep int) (done PruneReport, err error) {
 	err = withClaim(ctx, b, "prune", func(ctx context.Context) error {
 		done, err = pruneClaimed(ctx, b, keep)
 		return err
@@ -42,7 +42,7 @@ func Prune(ctx context.Context, b bucket.Bucket, keep int) (done Pruned, err err
 
 // Remove removes the snapshots with these names, even damaged ones, and the files that no other snapshot names. If there is no snapshot of one
 // of the names, Remove returns [ErrNone] and removes nothing.
-func Remove(ctx context.Context, b bucket.Bucket, names ...string) (done Pruned, err error) {
+func Remove(ctx context.Context, b bucket.Bucket, names ...string) (done PruneReport, err error) {
 	err = withClaim(ctx, b, "remove", func(ctx context.Context) error {
 		objects, err := b.List(ctx, manifestPrefix)
 		if err != nil {
@@ -68,9 +68,9 @@ func Remove(ctx context.Context, b bucket.Bucket, names ...string) (done Pruned,
 }
 
 // RemoveIf removes the snapshots for which gone returns true, and the files that no other snapshot names. It waits for snapshots that are
-// being taken ([WhenFree]), and asks gone about them, too.
-func RemoveIf(ctx context.Context, b bucket.Bucket, gone func(Listed) bool) (done Pruned, err error) {
-	err = WhenFree(ctx, func() error {
+// being taken ([RetryWhileBusy]), and asks gone about them, too.
+func RemoveIf(ctx context.Context, b bucket.Bucket, gone func(ListedSnapshot) bool) (done PruneReport, err error) {
+	err = RetryWhileBusy(ctx, func() error {
 		return withClaim(ctx, b, "remove", func(ctx context.Context) error {
 			list, err := List(ctx, b)
 			if err != nil {
@@ -90,16 +90,16 @@ func RemoveIf(ctx context.Context, b bucket.Bucket, gone func(Listed) bool) (don
 }
 
 // pruneClaimed does the work of Prune. The caller holds the claim.
-func pruneClaimed(ctx context.Context, b bucket.Bucket, keep int) (Pruned, error) {
+func pruneClaimed(ctx context.Context, b bucket.Bucket, keep int) (PruneReport, error) {
 	list, err := List(ctx, b)
 	if err != nil {
-		return Pruned{}, err
+		return PruneReport{}, err
 	}
 	return removeWithFiles(ctx, b, surplusManifests(list, keep))
 }
 
 // surplusManifests returns the manifests of the scheduled snapshots that are not among the latest keep of their projection, oldest first.
-func surplusManifests(list []Listed, keep int) (gone []string) {
+func surplusManifests(list []ListedSnapshot, keep int) (gone []string) {
 	newer := map[string]int{} // the number of scheduled snapshots per projection, so far
 	for _, l := range slices.Backward(list) {
 		if l.Err != nil || !l.Manifest.Scheduled {
@@ -116,7 +116,7 @@ func surplusManifests(list []Listed, keep int) (gone []string) {
 
 // removeWithFiles removes manifests, and then the files that no other manifest names. In the opposite order, a crash would leave manifests
 // whose files are missing.
-func removeWithFiles(ctx context.Context, b bucket.Bucket, manifests []string) (done Pruned, err error) {
+func removeWithFiles(ctx context.Context, b bucket.Bucket, manifests []string) (done PruneReport, err error) {
 	for _, object := range manifests {
 		if err := b.Delete(ctx, object); err != nil {
 			return done, err
@@ -163,8 +163,8 @@ func removeWithFiles(ctx context.Context, b bucket.Bucket, manifests []string) (
 }
 
 // sortByTime sorts snapshots from the oldest to the latest.
-func sortByTime(list []Listed) {
-	slices.SortStableFunc(list, func(a, b Listed) int {
+func sortByTime(list []ListedSnapshot) {
+	slices.SortStableFunc(list, func(a, b ListedSnapshot) int {
 		return cmp.Or(a.Time.Compare(b.Time), cmp.Compare(a.Snapshot, b.Snapshot), cmp.Compare(a.Projection, b.Projection))
 	})
 }

@@ -47,8 +47,8 @@ type RestoreOptions struct {
 	AnySettings bool
 }
 
-// Restored describes a store that was restored.
-type Restored struct {
+// RestoreReport describes a store that was restored.
+type RestoreReport struct {
 	Manifest *Manifest
 	// Dir is the directory of the store.
 	Dir string
@@ -75,51 +75,51 @@ var generationPattern = regexp.MustCompile(`^[0-9]{6,}$`)
 
 // Restore restores a store from a snapshot. It returns [ErrStore] if the directory has a store already. The store appears completely or not at
 // all: after an error, the target is as it was before. When the store is opened, it folds the log from the position of the snapshot on.
-func Restore(ctx context.Context, o RestoreOptions) (_ Restored, err error) {
+func Restore(ctx context.Context, o RestoreOptions) (_ RestoreReport, err error) {
 	if o.FS == nil {
 		o.FS = vfs.Default
 	}
 	home := o.FS.PathJoin(o.Dir, o.Projection.Name())
 	if err := o.checkVacant(home); err != nil {
-		return Restored{}, err
+		return RestoreReport{}, err
 	}
 	m, err := o.findUsable(ctx)
 	if err != nil {
-		return Restored{}, err
+		return RestoreReport{}, err
 	}
 
 	// If the restore fails, these directories stay: they are empty.
 	if err := makeSyncedDir(o.FS, home); err != nil {
-		return Restored{}, err
+		return RestoreReport{}, err
 	}
 	if err := o.checkDisk(home, m); err != nil {
-		return Restored{}, err
+		return RestoreReport{}, err
 	}
 
 	scratch := o.FS.PathJoin(home, restoringDir)
 	if err := o.FS.RemoveAll(scratch); err != nil {
-		return Restored{}, err
+		return RestoreReport{}, err
 	}
 	defer func() { err = errors.Join(err, o.FS.RemoveAll(scratch)) }()
 
 	done, err := o.downloadAll(ctx, m, scratch)
 	if err != nil {
-		return Restored{}, err
+		return RestoreReport{}, err
 	}
 	from := done.Dir
 	done.Dir = o.FS.PathJoin(home, firstGeneration)
 
 	// A service may have been started, and have made a store, during the download.
 	if err := o.checkVacant(home); err != nil {
-		return Restored{}, err
+		return RestoreReport{}, err
 	}
 	if o.Place != nil {
 		if err := o.Place(m); err != nil {
-			return Restored{}, err
+			return RestoreReport{}, err
 		}
 	}
 	if err := o.FS.Rename(from, done.Dir); err != nil {
-		return Restored{}, err
+		return RestoreReport{}, err
 	}
 	return done, store.SyncDir(o.FS, home)
 }
@@ -149,7 +149,7 @@ func (o *RestoreOptions) checkDisk(home string, m *Manifest) error {
 		return err
 	}
 	what := fmt.Sprintf("the store of %s at %s", o.Projection.Name(), home)
-	return replay.CheckRoom(what, uint64(m.Bytes()), usage.AvailBytes-usage.AvailBytes/reservedPart)
+	return replay.CheckSpace(what, uint64(m.Bytes()), usage.AvailBytes-usage.AvailBytes/reservedPart)
 }
 
 // findUsable returns the manifest of the snapshot, if this program can open the store in it and continue it.
@@ -174,7 +174,7 @@ func (o *RestoreOptions) findUsable(ctx context.Context) (*Manifest, error) {
 	if o.AnySettings {
 		own.Settings = m.Fingerprint.Settings
 	}
-	if c, ok := o.Projection.(projections.Compatible); ok && c.Reads(m.Fingerprint) {
+	if c, ok := o.Projection.(projections.VersionReader); ok && c.CanRead(m.Fingerprint) {
 		// The program reads rows of that version. The store answers from them until it is rebuilt.
 		own.Version, own.Kinds = m.Fingerprint.Version, m.Fingerprint.Kinds
 		own.Settings = sharedSettings(own.Settings, m.Fingerprint.Settings)
@@ -214,8 +214,8 @@ func sharedSettings(own, earlier map[string]string) map[string]string {
 }
 
 // downloadAll downloads the files to a directory below scratch, and opens them as a store.
-func (o *RestoreOptions) downloadAll(ctx context.Context, m *Manifest, scratch string) (Restored, error) {
-	done := Restored{Manifest: m, Dir: o.FS.PathJoin(scratch, m.Projection, firstGeneration)}
+func (o *RestoreOptions) downloadAll(ctx context.Context, m *Manifest, scratch string) (RestoreReport, error) {
+	done := RestoreReport{Manifest: m, Dir: o.FS.PathJoin(scratch, m.Projection, firstGeneration)}
 	if err := o.FS.MkdirAll(done.Dir, 0o700); err != nil {
 		return done, err
 	}

@@ -32,8 +32,8 @@ type Store interface {
 	Checkpoint(ctx context.Context, dir string) (events.Cursor, error)
 }
 
-// Taken describes a snapshot of one projection that was taken.
-type Taken struct {
+// ProjectionReport describes a snapshot of one projection that was taken.
+type ProjectionReport struct {
 	Manifest *Manifest
 	// Uploaded is how many bytes were uploaded, because the bucket did not have them.
 	Uploaded int64
@@ -54,7 +54,7 @@ type snapshotTaker struct {
 	name      string
 	now       time.Time
 	scheduled bool
-	erased    *Erased
+	erased    *ErasureState
 
 	// filesInBucket maps the files in the bucket to their sizes in bytes, as last listed.
 	filesInBucket map[string]int64
@@ -76,7 +76,7 @@ type copiedFile struct {
 
 // take takes a snapshot of the stores. It copies all of them first, so that their positions are close together. Then it uploads the files
 // and at last the manifest of each store. It skips a store that has folded nothing yet.
-func (t *snapshotTaker) take(ctx context.Context, stores []Store) (done []Taken, err error) {
+func (t *snapshotTaker) take(ctx context.Context, stores []Store) (done []ProjectionReport, err error) {
 	if err := t.listBucket(ctx, stores); err != nil {
 		return nil, err
 	}
@@ -171,7 +171,7 @@ func (t *snapshotTaker) copyStore(ctx context.Context, s Store) (c storeCopy, er
 }
 
 // upload uploads the files of a copy that the bucket does not have, and checks that the bucket lists all of them. Then it writes the manifest.
-func (t *snapshotTaker) upload(ctx context.Context, c storeCopy) (Taken, error) {
+func (t *snapshotTaker) upload(ctx context.Context, c storeCopy) (ProjectionReport, error) {
 	m := &Manifest{
 		Snapshot:    t.name,
 		Projection:  c.store.Name(),
@@ -187,11 +187,11 @@ func (t *snapshotTaker) upload(ctx context.Context, c storeCopy) (Taken, error) 
 	for _, file := range c.files {
 		f, err := t.checksum(ctx, c, file)
 		if err != nil {
-			return Taken{}, fmt.Errorf("read %s: %w", file.name, err)
+			return ProjectionReport{}, fmt.Errorf("read %s: %w", file.name, err)
 		}
 		if size, ok := t.filesInBucket[f.object()]; !ok || size != f.Size {
 			if err := t.uploadFile(ctx, c.dir, f); err != nil {
-				return Taken{}, fmt.Errorf("write %s to %s: %w", file.name, t.bucket, err)
+				return ProjectionReport{}, fmt.Errorf("write %s to %s: %w", file.name, t.bucket, err)
 			}
 			uploaded += f.Size
 		}
@@ -201,18 +201,18 @@ func (t *snapshotTaker) upload(ctx context.Context, c storeCopy) (Taken, error) 
 
 	// The manifest is written last, when everything that it names is in the bucket.
 	if err := t.checkUploaded(ctx, m); err != nil {
-		return Taken{}, err
+		return ProjectionReport{}, err
 	}
 
 	data, err := m.encode()
 	if err != nil {
-		return Taken{}, err
+		return ProjectionReport{}, err
 	}
 	err = t.bucket.Put(ctx, manifestName(m.Snapshot, m.Projection), strings.NewReader(string(data)), int64(len(data)))
 	if err != nil {
-		return Taken{}, fmt.Errorf("write the manifest to %s: %w", t.bucket, err)
+		return ProjectionReport{}, fmt.Errorf("write the manifest to %s: %w", t.bucket, err)
 	}
-	return Taken{Manifest: m, Uploaded: uploaded}, nil
+	return ProjectionReport{Manifest: m, Uploaded: uploaded}, nil
 }
 
 // checkUploaded checks that the bucket lists every file of a manifest with its size. It lists the bucket again, because the list from the

@@ -161,7 +161,7 @@ func checkCrashAt(t *testing.T, at int, out outcome, envs []*events.Envelope) (o
 	crashed := b.clone()
 	mustRestore(t, crashed, "previous", newGraph, envs)
 	mustRestore(t, crashed, "", newGraph, envs)
-	if list, err := snapshot.List(t.Context(), crashed); err != nil || slices.ContainsFunc(list, func(l snapshot.Listed) bool { return l.Err != nil }) {
+	if list, err := snapshot.List(t.Context(), crashed); err != nil || slices.ContainsFunc(list, func(l snapshot.ListedSnapshot) bool { return l.Err != nil }) {
 		t.Errorf("operation %d: got the snapshots %v, %v, expected that all can be read", at, list, err)
 	}
 

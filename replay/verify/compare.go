@@ -269,8 +269,8 @@ type rowFilter struct {
 // newRowFilter returns the filter for the partitions of o.
 func newRowFilter(o *Options) *rowFilter {
 	f := &rowFilter{projection: o.projection, partitions: o.Partitions}
-	if dated, ok := o.projection.(projections.Dated); ok {
-		f.datedTags = dated.Dated()
+	if dated, ok := o.projection.(projections.MonthKeyed); ok {
+		f.datedTags = dated.MonthTags()
 	}
 	_, f.hasRegions = o.projection.(projections.Regional)
 	return f

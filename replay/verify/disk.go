@@ -15,7 +15,7 @@ func (o *Options) checkDisk() error {
 	if err != nil {
 		return fmt.Errorf("free disk: %w", err)
 	}
-	return replay.CheckRoom("a shadow of "+o.projection.Name(), replay.Room(store)+o.Margin, free)
+	return replay.CheckSpace("a shadow of "+o.projection.Name(), replay.BuildSpace(store)+o.Margin, free)
 }
 
 // checkFree returns [replay.ErrDisk] if less than Margin is free, which the service needs.

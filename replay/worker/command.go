@@ -43,7 +43,7 @@ type workerMessage struct {
 }
 
 // Finish starts a worker that finishes the build, and returns the number of rows in the store. It calls report with the progress, as
-// [Paced] does. If report returns an error, Finish kills the worker and returns that error. If ctx ends, Finish kills the worker and
+// [Throttled] does. If report returns an error, Finish kills the worker and returns that error. If ctx ends, Finish kills the worker and
 // returns the error of ctx.
 func (c *Command) Finish(
 	ctx context.Context, h *build.Handover, share float64, report func(replay.PhaseProgress) error,

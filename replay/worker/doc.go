@@ -12,5 +12,5 @@
 //
 //	command.go  [Command]: the side of the serving process
 //	serve.go    [Serve]: the worker
-//	pace.go     [Paced]: rests and progress of a build, in either process
+//	pace.go     [Throttled]: rests and progress of a build, in either process
 package worker

@@ -9,10 +9,10 @@ import (
 	"github.com/skein-feed/skein/replay"
 )
 
-// Paced returns a copy of o with which a build rests at the given pace and reports its progress in the phases [replay.Folding] and
+// Throttled returns a copy of o with which a build rests at the given pace and reports its progress in the phases [replay.Folding] and
 // [replay.Writing]; Done counts from 0 in each. report is called from several goroutines, but never by two at a time. If it returns an
-// error, the build fails with it. A worker uses Paced, and so does a process that finishes its build itself.
-func Paced(o build.Options, pace replay.Pace, report func(replay.PhaseProgress) error) build.Options {
+// error, the build fails with it. A worker uses Throttled, and so does a process that finishes its build itself.
+func Throttled(o build.Options, pace replay.Pace, report func(replay.PhaseProgress) error) build.Options {
 	// mu is held while report runs, so that the reported counts never decrease.
 	var mu sync.Mutex
 	folded := replay.PhaseProgress{Phase: replay.Folding, Unit: "events"}
@@ -24,12 +24,12 @@ func Paced(o build.Options, pace replay.Pace, report func(replay.PhaseProgress) 
 		return report(*phase)
 	}
 
-	o.Folded = func(events uint64) {
-		// Folded cannot fail. If report fails here, it also fails in Around, at the end of the partition.
+	o.OnFolded = func(events uint64) {
+		// OnFolded cannot fail. If report fails here, it also fails in AroundFold, at the end of the partition.
 		_ = reportDone(&folded, events)
 	}
 
-	o.Around = func(ctx context.Context, fold func() error) error {
+	o.AroundFold = func(ctx context.Context, fold func() error) error {
 		began := time.Now()
 		if err := fold(); err != nil {
 			return err

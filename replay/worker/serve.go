@@ -55,7 +55,7 @@ func finishBuild(ctx context.Context, op *operation, report func(replay.PhasePro
 		return 0, err
 	}
 	o := build.Options{FS: vfs.Default, New: newProjection}
-	b := build.TakeOver(Paced(o, replay.Pace{Share: op.Share}, report), op.Build)
+	b := build.TakeOver(Throttled(o, replay.Pace{Share: op.Share}, report), op.Build)
 	err = b.Finish(ctx)
 	return b.Rows(), err
 }

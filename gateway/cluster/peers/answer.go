@@ -44,7 +44,7 @@ var errNoMemory = errors.New("no memory for the answers of other nodes")
 type answerMemory struct {
 	// mu guards holding, because a call may ask several nodes at a time.
 	mu      sync.Mutex
-	holding admission.Holding
+	holding admission.Reservation
 	// isStream says that the answer is a stream. messageLeft is then how many bytes of the current message may still arrive.
 	isStream    bool
 	messageLeft int64
@@ -58,13 +58,13 @@ const memoryOfStreams = "streams between nodes"
 
 // ChargeAnswers returns a context for a call. The answers of nodes to calls with this context count as memory of the caller until release is called.
 func (p *Peers) ChargeAnswers(ctx context.Context, caller string) (_ context.Context, release func()) {
-	m := &answerMemory{holding: admission.NewHolding(p.bytes, caller)}
+	m := &answerMemory{holding: admission.NewReservation(p.bytes, caller)}
 	return context.WithValue(ctx, answerMemoryKey{}, m), m.release
 }
 
 // chargeStream returns a context for a stream. Each message of the stream counts as memory until nextMessage is called.
 func (p *Peers) chargeStream(ctx context.Context) (context.Context, *answerMemory) {
-	m := &answerMemory{holding: admission.NewHolding(p.bytes, memoryOfStreams), isStream: true}
+	m := &answerMemory{holding: admission.NewReservation(p.bytes, memoryOfStreams), isStream: true}
 	m.nextMessage()
 	return context.WithValue(ctx, answerMemoryKey{}, m), m
 }
@@ -98,7 +98,7 @@ func (p *Peers) boundBody(ctx context.Context, node string, body io.ReadCloser) 
 	b := &boundedBody{ReadCloser: body, node: node, answerLeft: maxAnswerBytes}
 	b.left = &b.answerLeft
 	if b.memory, _ = ctx.Value(answerMemoryKey{}).(*answerMemory); b.memory == nil {
-		b.memory = &answerMemory{holding: admission.NewHolding(p.bytes, memoryOfStreams)}
+		b.memory = &answerMemory{holding: admission.NewReservation(p.bytes, memoryOfStreams)}
 		b.releasesAtClose = true
 	}
 	if b.memory.isStream {

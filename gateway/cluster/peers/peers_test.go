@@ -620,7 +620,7 @@ func TestRemoteBatchAsksEachNodeOnce(t *testing.T) {
 				p.suspected["c"] = suspicion{until: time.Now().Add(time.Hour)} // it is asked after the others, however long the test takes
 			}
 			r := NewRemoteBatch(p, local, positionAt(3))
-			if parts, known := r.Candidates("ann", 1, nil, 5); known || len(parts) > 0 || !r.Wanting() {
+			if parts, known := r.Candidates("ann", 1, nil, 5); known || len(parts) > 0 || !r.Unresolved() {
 				t.Fatalf("before Fetch: got the parts %v (known: %v), expected a pending question", parts, known)
 			}
 			if _, known := r.Reactions("ann", "", nil, 5); known {
@@ -630,8 +630,8 @@ func TestRemoteBatchAsksEachNodeOnce(t *testing.T) {
 				t.Fatal(err)
 			}
 			parts, known := r.Candidates("ann", 1, nil, 5)
-			if !known || r.Wanting() {
-				t.Errorf("after Fetch: known is %v, expected true; Wanting is %v, expected false", known, r.Wanting())
+			if !known || r.Unresolved() {
+				t.Errorf("after Fetch: known is %v, expected true; Wanting is %v, expected false", known, r.Unresolved())
 			}
 			newest := uint64(9)
 			if isBroken {

@@ -8,7 +8,7 @@ import (
 	"github.com/skein-feed/skein/proto/skein/peer/v1/peerv1connect"
 )
 
-// RemoteBatch collects the questions of one query that other nodes must answer, and their answers. It implements [projections.Elsewhere] and the
+// RemoteBatch collects the questions of one query that other nodes must answer, and their answers. It implements [projections.RemoteLookup] and the
 // interfaces of the projections: a lookup returns a known answer, or adds a question to the batch. It must not be used concurrently.
 type RemoteBatch struct {
 	peers *Peers
@@ -42,14 +42,14 @@ const (
 	maxBatchLimit = 5000
 )
 
-// Holds is part of [projections.Elsewhere].
+// Holds is part of [projections.RemoteLookup].
 func (r *RemoteBatch) Holds(home string) bool { return r.localPartitions.Has(PartitionOf(home)) }
 
-// Full is part of [projections.Elsewhere].
+// Full is part of [projections.RemoteLookup].
 func (r *RemoteBatch) Full() bool { return len(r.pending) >= r.batchLimit }
 
-// Wanting is part of [projections.Elsewhere]. It reports whether there are pending questions.
-func (r *RemoteBatch) Wanting() bool { return len(r.pending) > 0 }
+// Unresolved is part of [projections.RemoteLookup]. It reports whether there are pending questions.
+func (r *RemoteBatch) Unresolved() bool { return len(r.pending) > 0 }
 
 // Newest returns the newest position of an answer, or that of the state if there is none.
 func (r *RemoteBatch) Newest() events.Position { return r.newest }

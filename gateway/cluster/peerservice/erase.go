@@ -7,9 +7,9 @@ import (
 	peerv1 "github.com/skein-feed/skein/proto/skein/peer/v1"
 )
 
-// Keeper gives other nodes access to the stores of a node, for erasures of users and for copies of partitions. An error of Flush or Clean tells people
+// StoreAccess gives other nodes access to the stores of a node, for erasures of users and for copies of partitions. An error of Flush or Clean tells people
 // what stands in the way of an erasure. If a call returns false and no error, it must be repeated later.
-type Keeper interface {
+type StoreAccess interface {
 	// Flush makes the stores fold the log up to the deletion at seq, and flush to disk. With seq 0 it only checks whether the node can take part
 	// in an erasure.
 	Flush(ctx context.Context, epoch uint32, seq uint64) (done bool, err error)
@@ -21,18 +21,18 @@ type Keeper interface {
 	Rows(ctx context.Context, projection, fold string, epoch uint32, partitions events.Partitions, do func(key, value []byte) error) error
 }
 
-// KeeperService answers the calls of other nodes about the stores of this node.
-type KeeperService struct{ Keeper Keeper }
+// StoreService answers the calls of other nodes about the stores of this node.
+type StoreService struct{ Access StoreAccess }
 
-// Flush calls [Keeper.Flush]. The answer has the text of its error.
-func (k KeeperService) Flush(ctx context.Context, req *peerv1.FlushRequest) (*peerv1.FlushResponse, error) {
-	done, err := k.Keeper.Flush(ctx, req.GetEpoch(), req.GetSeq())
+// Flush calls [StoreAccess.Flush]. The answer has the text of its error.
+func (k StoreService) Flush(ctx context.Context, req *peerv1.FlushRequest) (*peerv1.FlushResponse, error) {
+	done, err := k.Access.Flush(ctx, req.GetEpoch(), req.GetSeq())
 	return &peerv1.FlushResponse{Done: done && err == nil, Why: errorText(err)}, ctx.Err()
 }
 
-// Clean calls [Keeper.Clean]. The answer has the text of its error.
-func (k KeeperService) Clean(ctx context.Context, req *peerv1.CleanRequest) (*peerv1.CleanResponse, error) {
-	done, err := k.Keeper.Clean(ctx, req.GetEpoch())
+// Clean calls [StoreAccess.Clean]. The answer has the text of its error.
+func (k StoreService) Clean(ctx context.Context, req *peerv1.CleanRequest) (*peerv1.CleanResponse, error) {
+	done, err := k.Access.Clean(ctx, req.GetEpoch())
 	return &peerv1.CleanResponse{Done: done && err == nil, Why: errorText(err)}, ctx.Err()
 }
 

@@ -15,7 +15,7 @@ import (
 
 // rowsKeeper has rows.
 type rowsKeeper struct {
-	peerservice.Keeper
+	peerservice.StoreAccess
 	rows [][2]string
 }
 
@@ -41,7 +41,7 @@ func TestRowsArriveAsSent(t *testing.T) {
 	}
 	parts := 0
 	all := events.AllPartitions()
-	err := peerservice.KeeperService{Keeper: rowsKeeper{rows: want}}.Rows(t.Context(), &peerv1.RowsRequest{Partitions: all.String()},
+	err := peerservice.StoreService{Access: rowsKeeper{rows: want}}.Rows(t.Context(), &peerv1.RowsRequest{Partitions: all.String()},
 		func(part *peerv1.RowsResponse) error {
 			parts++
 			return peerservice.EachRow(part, keep)
@@ -50,7 +50,7 @@ func TestRowsArriveAsSent(t *testing.T) {
 		t.Errorf("%d rows in %d parts, error %v", len(got), parts, err)
 	}
 	part := &peerv1.RowsResponse{}
-	one := peerservice.KeeperService{Keeper: rowsKeeper{rows: [][2]string{{"key", "value"}}}}
+	one := peerservice.StoreService{Access: rowsKeeper{rows: [][2]string{{"key", "value"}}}}
 	if err := one.Rows(t.Context(), &peerv1.RowsRequest{Partitions: all.String()}, func(p *peerv1.RowsResponse) error {
 		part.Rows = bytes.Clone(p.GetRows())
 		return nil

@@ -20,7 +20,7 @@ func (s *Service) AcceptLogHole(
 	hole := eventlog.SeqRange{From: req.GetFirstSequence(), To: cmp.Or(req.GetLastSequence(), req.GetFirstSequence())}
 	if err := s.Log.AcceptHole(ctx, hole); err != nil {
 		if errors.Is(err, eventlog.ErrNotMissing) {
-			return nil, &operator.Refusal{Why: operator.ErrNotPossible, Text: err.Error()}
+			return nil, &operator.Refusal{Cause: operator.ErrNotPossible, Text: err.Error()}
 		}
 		return nil, err
 	}

@@ -12,7 +12,7 @@ import (
 func (s *Service) DrainNode(ctx context.Context, req *skeinv1.DrainNodeRequest, _ *call.Info) (*skeinv1.DrainNodeResponse, error) {
 	if s.Drain == nil {
 		return nil, &operator.Refusal{
-			Why: operator.ErrNotPossible, Text: "this service is no node of a cluster (--node), so it holds all partitions and cannot be drained",
+			Cause: operator.ErrNotPossible, Text: "this service is no node of a cluster (--node), so it holds all partitions and cannot be drained",
 		}
 	}
 	return &skeinv1.DrainNodeResponse{}, s.Drain(ctx, req.GetName(), !req.GetUndo())

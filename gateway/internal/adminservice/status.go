@@ -136,7 +136,7 @@ func (s *Service) rejects(res *skeinv1.GetStatusResponse, cursor []byte, n int) 
 		if err != nil {
 			continue
 		}
-		upper, lowest := total, total-min(total, store.KeptRejects)
+		upper, lowest := total, total-min(total, store.MaxStoredRejects)
 		if len(cursor) == 8 {
 			upper = min(total, binary.BigEndian.Uint64(cursor)-1)
 		}

@@ -31,8 +31,8 @@ type Class struct {
 	Flag string
 	// Queue is how many callers of [Budget.Wait] may wait at a time; 0 means any number.
 	Queue int64
-	// Patience is how long each of them waits; 0 means without a limit.
-	Patience time.Duration
+	// MaxWait is how long each of them waits; 0 means without a limit.
+	MaxWait time.Duration
 	// Processors, if it is not nil, also makes [Budget.Take] refuse a share of the calls while calls wait long for a processor.
 	Processors *Processors
 }
@@ -63,7 +63,7 @@ func NewBudget(class Class) *Budget {
 	return &Budget{Class: class, turns: semaphore.NewWeighted(class.Limit), byCaller: map[string]int64{}}
 }
 
-// Take takes n for a caller. It returns nil if it has, and then the caller of Take must give n back with [Budget.Give]. Otherwise it returns why
+// Take takes n for a caller. It returns nil if it has, and then the caller of Take must give n back with [Budget.Release]. Otherwise it returns why
 // it refuses.
 func (b *Budget) Take(caller string, n int64) *apierror.Failure {
 	f := b.takeOrRefuse(caller, n)
@@ -111,8 +111,8 @@ func (b *Budget) takeFromAll(n int64) *apierror.Failure {
 	return nil
 }
 
-// Give gives back what Take has taken for a caller.
-func (b *Budget) Give(caller string, n int64) {
+// Release gives back what Take has taken for a caller.
+func (b *Budget) Release(caller string, n int64) {
 	b.used.Add(-n)
 	if b.CallerLimit == 0 {
 		return
@@ -146,9 +146,9 @@ func (b *Budget) waitForTurn(ctx context.Context) error {
 		return refusal
 	}
 
-	if b.Patience > 0 {
+	if b.MaxWait > 0 {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeoutCause(ctx, b.Patience, refusal)
+		ctx, cancel = context.WithTimeoutCause(ctx, b.MaxWait, refusal)
 		defer cancel()
 	}
 	if b.turns.Acquire(ctx, 1) == nil {
@@ -194,8 +194,8 @@ func (b *Budget) Waiting() int64 { return b.waiting.Load() }
 // Refused returns how often the budget has refused.
 func (b *Budget) Refused() uint64 { return b.refused.Load() }
 
-// Highest returns the most that was held at a time. It is 0 if there is no limit per caller.
-func (b *Budget) Highest() int64 {
+// Peak returns the most that was held at a time. It is 0 if there is no limit per caller.
+func (b *Budget) Peak() int64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.highest
@@ -209,8 +209,8 @@ const (
 	HeldPerByte = 2
 )
 
-// Holding is what one call holds of a budget of bytes. It must not be used concurrently.
-type Holding struct {
+// Reservation is what one call holds of a budget of bytes. It must not be used concurrently.
+type Reservation struct {
 	budget *Budget
 	caller string
 	// free is how many bytes may still be held without being counted.
@@ -218,19 +218,19 @@ type Holding struct {
 	held int64
 }
 
-// NewHolding returns the holding of a call. Its first [FreeBytes] bytes are not counted.
-func NewHolding(budget *Budget, caller string) Holding {
-	return Holding{budget: budget, caller: caller, free: FreeBytes}
+// NewReservation returns the holding of a call. Its first [FreeBytes] bytes are not counted.
+func NewReservation(budget *Budget, caller string) Reservation {
+	return Reservation{budget: budget, caller: caller, free: FreeBytes}
 }
 
-// ChargeTo sets the budget and the caller of a holding that holds nothing. A zero Holding, to which ChargeTo gives a budget, counts every byte.
-func (h *Holding) ChargeTo(budget *Budget, caller string) { h.budget, h.caller = budget, caller }
+// ChargeTo sets the budget and the caller of a reservation that holds nothing. A zero Reservation, to which ChargeTo gives a budget, counts every byte.
+func (h *Reservation) ChargeTo(budget *Budget, caller string) { h.budget, h.caller = budget, caller }
 
 // Caller returns the caller for whom the bytes count.
-func (h *Holding) Caller() string { return h.caller }
+func (h *Reservation) Caller() string { return h.caller }
 
 // Hold takes n bytes of the budget. It returns nil if it has, and otherwise why it refuses.
-func (h *Holding) Hold(n int64) *apierror.Failure {
+func (h *Reservation) Hold(n int64) *apierror.Failure {
 	free := min(n, h.free)
 	h.free -= free
 	n -= free
@@ -245,9 +245,9 @@ func (h *Holding) Hold(n int64) *apierror.Failure {
 }
 
 // Release gives back everything that the call holds.
-func (h *Holding) Release() {
+func (h *Reservation) Release() {
 	if h.held > 0 {
-		h.budget.Give(h.caller, h.held)
+		h.budget.Release(h.caller, h.held)
 		h.held = 0
 	}
 }

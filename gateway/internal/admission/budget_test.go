@@ -37,9 +37,9 @@ func TestRefusalsNameTheLimit(t *testing.T) {
 			}
 		})
 	}
-	b.Give("ann", 3)
+	b.Release("ann", 3)
 	mustTake(t, b, "bob", 3)
-	if got := [...]int64{b.Used(), int64(b.Refused()), b.Highest()}; got != [...]int64{3, 2, 3} {
+	if got := [...]int64{b.Used(), int64(b.Refused()), b.Peak()}; got != [...]int64{3, 2, 3} {
 		t.Errorf("expected 3 held, 2 refusals and at most 3 at a time, got %v", got)
 	}
 }
@@ -85,7 +85,7 @@ func TestWaitEndsWithAPlaceOrAnError(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				b := NewBudget(Class{Name: "plates", Limit: 1, Queue: 1, Patience: time.Second})
+				b := NewBudget(Class{Name: "plates", Limit: 1, Queue: 1, MaxWait: time.Second})
 				if err := b.Wait(t.Context()); err != nil {
 					t.Fatal(err)
 				}

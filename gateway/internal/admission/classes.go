@@ -68,7 +68,7 @@ type Budgets struct {
 	Requests, HealthRequests, StreamRequests *Budget
 	// Pages is for /metrics and reflection.
 	Pages *Budget
-	// Bytes is for the bodies of requests, and for answers that wait for their clients ([Holding]).
+	// Bytes is for the bodies of requests, and for answers that wait for their clients ([Reservation]).
 	Bytes *Budget
 
 	// Processors makes the budgets of reads, writes and streams refuse a share of the calls while calls wait long for a processor.
@@ -101,7 +101,7 @@ func NewBudgets(l Limits) Budgets {
 	b.Callers = b.add(Class{Name: "calls and streams", Limit: Unlimited, CallerLimit: int64(l.CallerInFlight), Flag: "--caller-in-flight"})
 	b.ExpensiveReads = b.add(Class{
 		Name: "expensive reads", Limit: min(expensive, expensiveOrWaiting),
-		Queue: max(1, expensiveOrWaiting-expensive), Patience: expensivePatience,
+		Queue: max(1, expensiveOrWaiting-expensive), MaxWait: expensivePatience,
 	})
 	b.LongPages = b.add(Class{Name: "long pages", Limit: longPages})
 	b.Requests = b.add(Class{Name: "requests", Limit: requests, CallerLimit: requests / 2, Flag: "--memory"})
@@ -139,8 +139,8 @@ func (b *Budgets) NewStream(procedure string, shed bool) *Budget {
 	return b.Streams[procedure]
 }
 
-// UnderWay returns the number of calls in work plus the number of streams.
-func (b *Budgets) UnderWay() int64 {
+// InFlight returns the number of calls in work plus the number of streams.
+func (b *Budgets) InFlight() int64 {
 	n := b.Reads.Used() + b.Writes.Used() + b.Operators.Used() + b.Health.Used()
 	for _, stream := range b.Streams {
 		n += stream.Used()

@@ -124,16 +124,16 @@ func (c *Connections) remove(o *Conn) {
 	c.notifyIfNone()
 }
 
-// Hand records that net/http now serves a connection, which net/http knows as conn.
-func (c *Connections) Hand(o *Conn, conn net.Conn) {
+// PassToNetHTTP records that net/http now serves a connection, which net/http knows as conn.
+func (c *Connections) PassToNetHTTP(o *Conn, conn net.Conn) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.handed[conn] = o
 	c.HandedOver.Add(1)
 }
 
-// Known returns the connection that net/http knows as conn, or nil if it was not passed with Hand.
-func (c *Connections) Known(conn net.Conn) *Conn {
+// Find returns the connection that net/http knows as conn, or nil if it was not passed with PassToNetHTTP.
+func (c *Connections) Find(conn net.Conn) *Conn {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.handed[conn]

@@ -18,7 +18,7 @@ func TestLongWaitsRefuseCalls(t *testing.T) {
 			if b.Take("", 1) != nil {
 				n++
 			} else {
-				b.Give("", 1)
+				b.Release("", 1)
 			}
 		}
 		return n

@@ -15,8 +15,8 @@ import (
 
 // Errors of the server itself.
 var (
-	// ErrNoRoom means that the disk is too full for more events. It is wrapped in an error with figures.
-	ErrNoRoom = errors.New("gateway: the disk is nearly full")
+	// ErrDiskFull means that the disk is too full for more events. It is wrapped in an error with figures.
+	ErrDiskFull = errors.New("gateway: the disk is nearly full")
 	// ErrNotCaughtUp means that a wait for a position has ended before the position was reached.
 	ErrNotCaughtUp = errors.New("the state that contains the position was not reached in time")
 	// ErrStopping means that the process is stopping. It ends streams, and refuses new operations.
@@ -55,7 +55,7 @@ var errorMappings = []errorMapping{
 		"the log is full; nothing was taken",
 	},
 	{
-		ErrNoRoom, connect.CodeResourceExhausted, skeinv1.Reason_REASON_DISK_FULL, RetryLater,
+		ErrDiskFull, connect.CodeResourceExhausted, skeinv1.Reason_REASON_DISK_FULL, RetryLater,
 		"the disk of the service is nearly full; nothing was taken",
 	},
 	{
@@ -87,8 +87,8 @@ var errorMappings = []errorMapping{
 		"there is no such operation; if there was, it was so long ago that it is forgotten",
 	},
 	// The text of the next four is that of the operator's refusal.
-	{operator.ErrOperationAbsent, connect.CodeUnimplemented, skeinv1.Reason_REASON_PROJECTION_UNAVAILABLE, 0, ""},
-	{operator.ErrInTheWay, connect.CodeFailedPrecondition, skeinv1.Reason_REASON_OPERATION_CONFLICT, 0, ""},
+	{operator.ErrKindUnavailable, connect.CodeUnimplemented, skeinv1.Reason_REASON_PROJECTION_UNAVAILABLE, 0, ""},
+	{operator.ErrConflict, connect.CodeFailedPrecondition, skeinv1.Reason_REASON_OPERATION_CONFLICT, 0, ""},
 	{operator.ErrNotPossible, connect.CodeFailedPrecondition, skeinv1.Reason_REASON_OPERATION_REFUSED, 0, ""},
 	{operator.ErrUnknownNode, connect.CodeNotFound, skeinv1.Reason_REASON_UNKNOWN_NODE, 0, ""},
 	{context.DeadlineExceeded, connect.CodeDeadlineExceeded, 0, 0, "the deadline of the call has passed"},

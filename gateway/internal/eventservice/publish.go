@@ -44,7 +44,7 @@ func ValidatePublish(req *skeinv1.PublishRequest) []apierror.Violation {
 func (s *Service) Publish(
 	ctx context.Context, req *skeinv1.PublishRequest, _ *call.Info,
 ) (*skeinv1.PublishResponse, error) {
-	if err := s.Room(); err != nil {
+	if err := s.CheckDisk(); err != nil {
 		return nil, err
 	}
 	refused, repeats, err := s.judge(ctx, req.GetEvents())
@@ -144,7 +144,7 @@ func (s *Service) appendGood(
 // NameRepeats fills in what the reader of the log dropped of the events that the log took. It says so only while the envelope is
 // in memory: to read it again would take all event ids of the quarter of an hour before it.
 func (s *Service) NameRepeats(took eventlog.Result, indexes []int, res *skeinv1.PublishResponse) {
-	env := s.Hub.Recent(took.Position.Seq)
+	env := s.Hub.CachedEnvelope(took.Position.Seq)
 	if env == nil {
 		return
 	}

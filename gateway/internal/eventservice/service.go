@@ -23,9 +23,9 @@ type Service struct {
 // Options are what EventService has beside the stores.
 type Options struct {
 	Publisher *eventlog.Publisher
-	// Room says why nothing may be published at the moment, or is nil.
-	Room    func() error
-	Metrics *metrics.Metrics
+	// CheckDisk says why nothing may be published at the moment, or is nil.
+	CheckDisk func() error
+	Metrics   *metrics.Metrics
 	// Tracer may be nil.
 	Tracer trace.Tracer
 	// VisibleWait is how long a call waits until its events are visible.

@@ -70,7 +70,7 @@ func (s *Service) Watch(
 	if err != nil {
 		return s.WatchFailure(ctx, err)
 	}
-	sub, err := s.Hub.SubscribeBeside(cursor, kinds)
+	sub, err := s.Hub.SubscribeDetached(cursor, kinds)
 	if err != nil {
 		return s.WatchFailure(ctx, err)
 	}
@@ -106,7 +106,7 @@ func (s *Service) watchFrom(ctx context.Context, after string) (at events.EventP
 		}
 		at.Position = s.Log.Position(head.Last)
 	case earliest:
-		seq, err := s.Hub.Earliest(ctx)
+		seq, err := s.Hub.EarliestSeq(ctx)
 		if err != nil {
 			return at, c, err
 		}
@@ -257,7 +257,7 @@ func (s *Service) WatchFailure(ctx context.Context, err error) error {
 	case !errors.Is(err, events.ErrTrimmed):
 		return err
 	}
-	seq, eerr := s.Hub.Earliest(ctx)
+	seq, eerr := s.Hub.EarliestSeq(ctx)
 	if eerr != nil {
 		return f
 	}

@@ -80,7 +80,7 @@ func (a *Watchers) startFollower() (*follower, error) {
 	if cursor == (events.Cursor{}) {
 		cursor = a.log.Start()
 	}
-	sub, err := a.hub.SubscribeBeside(cursor, events.AllKinds)
+	sub, err := a.hub.SubscribeDetached(cursor, events.AllKinds)
 	if err != nil {
 		return nil, err
 	}

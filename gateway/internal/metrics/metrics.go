@@ -75,7 +75,7 @@ func New(reg prometheus.Registerer, o Observed) (*Metrics, error) {
 	inFlight := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "skein_rpc_in_flight",
 		Help: "Calls under way, streams included.",
-	}, func() float64 { return float64(o.Budgets.UnderWay()) })
+	}, func() float64 { return float64(o.Budgets.InFlight()) })
 	watching := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "skein_watch_streams",
 		Help: "Streams of events to clients of Watch.",

@@ -120,7 +120,7 @@ func RunUntilResolved(ctx context.Context, query func() error, opened ...*StoreV
 		err := query()
 		isUnresolved := false
 		for _, o := range opened {
-			if o.remote == nil || !o.remote.Wanting() {
+			if o.remote == nil || !o.remote.Unresolved() {
 				continue
 			}
 			isUnresolved = true

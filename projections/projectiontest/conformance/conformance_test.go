@@ -112,7 +112,7 @@ func (r *failureRecorder) Errorf(format string, args ...any) { r.Error(fmt.Sprin
 func (r *failureRecorder) Fatalf(format string, args ...any) { r.Errorf(format, args...) }
 
 func TestCheckKeysFindsFaults(t *testing.T) {
-	c := Case{Tags: TagRange{First: 0x10, Last: 0x12, Hashed: []projections.Tag{0x10}, Dated: []projections.Tag{0x12}}}
+	c := Case{Tags: TagRange{First: 0x10, Last: 0x12, Hashed: []projections.Tag{0x10}, MonthKeyed: []projections.Tag{0x12}}}
 	key := func(shard events.Shard, tag projections.Tag, id string) []Row {
 		return []Row{{Key: events.AppendID(projections.AppendPrefix(nil, shard, tag), id)}}
 	}

@@ -119,7 +119,7 @@ func (rows Rows) ofPartitions(p projections.Projection, parts *events.Partitions
 // also change with time. For these it follows from the law of partitions, which testPartitions checks.
 func testRoutes(t *testing.T, c Case, h History) {
 	p := c.New()
-	if _, ok := p.(projections.Clocked); ok {
+	if _, ok := p.(projections.ClockTicker); ok {
 		return
 	}
 	s := Open(t, vfs.NewMem(), p, store.Bounds{})

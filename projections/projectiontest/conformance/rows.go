@@ -151,7 +151,7 @@ func CheckKeys(t testing.TB, c Case, rows Rows) {
 		}
 
 		rest := key[3:]
-		if slices.Contains(tags.Dated, tag) && len(rest) >= 2 {
+		if slices.Contains(tags.MonthKeyed, tag) && len(rest) >= 2 {
 			shard = events.Shard(binary.BigEndian.Uint16(rest))
 			rest = rest[2:]
 		}

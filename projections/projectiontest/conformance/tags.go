@@ -9,8 +9,8 @@ type TagRange struct {
 	Embeds string
 	// Hashed has the tags of rows whose key does not name a user or item behind the tag. It has a hash there, or nothing if the home is a partition.
 	Hashed []projections.Tag
-	// Dated has the tags of rows that have a month before the tag and the shard behind it.
-	Dated []projections.Tag
+	// MonthKeyed has the tags of rows that have a month before the tag and the shard behind it.
+	MonthKeyed []projections.Tag
 	// Remote has the tags of rows of a whole partition ([projections.AppendPartition]), in which another id comes before that of the home.
 	Remote []projections.Tag
 }
@@ -24,7 +24,7 @@ var tagRanges = map[string]TagRange{
 	"inbox": {First: projections.FirstInboxTag, Last: projections.LastInboxTag, Embeds: "graph"},
 	"seen": {
 		First: projections.FirstSeenTag, Last: projections.LastSeenTag, Hashed: []projections.Tag{0x63, 0x64},
-		Dated: []projections.Tag{0x60, 0x61},
+		MonthKeyed: []projections.Tag{0x60, 0x61},
 	},
 	"counters": {
 		First: projections.FirstCountersTag, Last: projections.LastCountersTag,

@@ -165,7 +165,7 @@ func newTestRun(t *testing.T, r *fakeRedis, l *fakeLog) *importRun {
 	t.Helper()
 	o := Options{
 		Mapping: mustParse(t, plainMapping), Name: "m.yaml", State: t.TempDir(),
-		Publishing: importer.Publishing{
+		PublishOptions: importer.PublishOptions{
 			LogID: "log", Publish: l.publish, Patience: time.Minute, Now: func() time.Time { return start },
 		},
 	}

@@ -32,7 +32,7 @@ type Options struct {
 	PageSize int
 	// Restart ignores everything that earlier runs have read and published.
 	Restart bool
-	importer.Publishing
+	importer.PublishOptions
 }
 
 // Report describes what a run of an import has done.
@@ -330,12 +330,12 @@ func (r *importRun) publish(ctx context.Context) error {
 	defer func() { _ = records.from.Close() }() // it was only read
 
 	options := importer.Options{
-		Kind:       "redis",
-		Path:       r.Name,
-		Source:     s.Source,
-		State:      filepath.Join(r.State, s.publishStateName()),
-		Rejects:    filepath.Join(r.State, refusedName),
-		Publishing: r.Publishing,
+		Kind:           "redis",
+		Path:           r.Name,
+		Source:         s.Source,
+		State:          filepath.Join(r.State, s.publishStateName()),
+		Rejects:        filepath.Join(r.State, refusedName),
+		PublishOptions: r.PublishOptions,
 	}
 	origin := importer.Origin{Digest: s.Digest, Shape: s.New, StartedAt: s.StartedAt}
 	report, err := importer.RunRecords(ctx, options, origin, func(string, time.Time) (importer.Records, error) {

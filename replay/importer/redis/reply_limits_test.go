@@ -34,7 +34,7 @@ func serveReplies(t *testing.T, reply string, endless bool) *server {
 		}
 	}()
 
-	s, err := newServer(&Options{URL: "redis://" + l.Addr().String(), PageSize: 10, Publishing: importer.Publishing{Patience: time.Hour}})
+	s, err := newServer(&Options{URL: "redis://" + l.Addr().String(), PageSize: 10, PublishOptions: importer.PublishOptions{Patience: time.Hour}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -72,7 +72,7 @@ func New(o Options) (b *Build, err error) {
 		o.After = func(context.Context, int64) time.Duration { return 0 }
 	}
 	b = &Build{opts: o, nextSampleAt: firstSampleAt}
-	o.Options = worker.Paced(o.Options, o.Pace, b.setProgress)
+	o.Options = worker.Throttled(o.Options, o.Pace, b.setProgress)
 	if b.Builder, err = build.New(o.Options); err != nil {
 		return nil, err
 	}
@@ -140,7 +140,7 @@ func (b *Build) After() time.Duration { return b.timeAfterBuild }
 // takeSample folds and merges a sample of the events so far and derives the estimates. readPart is the part of the log that was read, from 0
 // to 1.
 func (b *Build) takeSample(ctx context.Context, readPart float64) error {
-	s := b.Sample(b.Scattered()/eventsPerSample + 1)
+	s := b.Sample(b.ScatteredEvents()/eventsPerSample + 1)
 	began := time.Now()
 	if err := s.Fold(); err != nil {
 		return err
@@ -154,7 +154,7 @@ func (b *Build) takeSample(ctx context.Context, readPart float64) error {
 	}
 
 	// scale is how many times as large as the sample the whole log is.
-	scale := float64(b.Scattered()) / readPart / float64(s.Events)
+	scale := float64(b.ScatteredEvents()) / readPart / float64(s.Events)
 	scaledWithRests := func(worked time.Duration) time.Duration {
 		return time.Duration(scale * float64(worked+b.opts.Pace.Pause(worked)))
 	}
@@ -175,7 +175,7 @@ func (b *Build) Finish(ctx context.Context) error {
 		}
 	}
 
-	b.opts.Progress.StartPhase(replay.Folding, "events", uint64(b.Scattered()))
+	b.opts.Progress.StartPhase(replay.Folding, "events", uint64(b.ScatteredEvents()))
 	b.opts.Progress.SetAfterPhase(b.mergeTime + b.timeAfterBuild)
 	if b.opts.Worker == nil {
 		return b.Builder.Finish(ctx)

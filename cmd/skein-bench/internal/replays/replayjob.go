@@ -367,7 +367,7 @@ func (j *replayJob) audit(ctx context.Context, dir string, r *replayResult) (err
 
 func (s *replayStores) auditShard(ctx context.Context, shard events.Shard, r *replayResult) (err error) {
 	const feed = 200 // the auditor's limit in a round
-	a, err := audit.Open(ctx, s.byName["graph"], s.byName["inbox"], s.byName["counters"], audit.Limits{Feed: feed, Turns: audit.Turns})
+	a, err := audit.Open(ctx, s.byName["graph"], s.byName["inbox"], s.byName["counters"], audit.Limits{Feed: feed, FeedTurns: audit.FeedTurns})
 	if err != nil {
 		return err
 	}

@@ -288,7 +288,7 @@ type importFlags struct {
 func (c *importFlags) options(kind importer.Kind) (importer.Options, error) {
 	o := importer.Options{
 		Kind: kind, First: c.First, Source: c.Source, MaxRejects: c.MaxRejects,
-		Restart: c.Restart, DryRun: c.DryRun, Publishing: importer.Publishing{Patience: c.RetryFor, CallTimeout: c.Timeout, MaxLag: c.MaxLag},
+		Restart: c.Restart, DryRun: c.DryRun, PublishOptions: importer.PublishOptions{Patience: c.RetryFor, CallTimeout: c.Timeout, MaxLag: c.MaxLag},
 		Format: importer.Format{
 			Columns: c.Columns, Constants: c.Constant, Header: importer.HeaderAuto, Quotes: c.Quotes, Null: c.Null,
 		},

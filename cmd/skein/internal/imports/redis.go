@@ -62,7 +62,7 @@ func (c *redisCmd) options() (redis.Options, error) {
 	}
 	return redis.Options{
 		URL: c.Redis, Mapping: m, Name: filepath.Base(c.Mapping), State: c.State, Commands: c.Commands, PageSize: c.Page,
-		Restart: c.Restart, Publishing: importer.Publishing{Patience: c.RetryFor, CallTimeout: c.Timeout, MaxLag: c.MaxLag},
+		Restart: c.Restart, PublishOptions: importer.PublishOptions{Patience: c.RetryFor, CallTimeout: c.Timeout, MaxLag: c.MaxLag},
 	}, nil
 }
 

@@ -131,7 +131,7 @@ func (c *changer) changeStores(ctx context.Context, to events.Partitions) error 
 	defer release()
 	began := time.Now()
 	o := c.n.Builder.ResizeOptions(ctx)
-	o.Sources, o.Turn = c.n.sources, &sync.Mutex{}
+	o.Sources, o.WaitTurn = c.n.sources, &sync.Mutex{}
 	all, within := errgroup.WithContext(ctx)
 	for i, store := range c.n.Stores {
 		if store.Holds() != to {

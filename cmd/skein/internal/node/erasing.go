@@ -14,16 +14,16 @@ import (
 )
 
 // Keeper returns what answers other nodes about the stores of this one.
-func (n *Node) Keeper() gateway.Keeper { return keeper{n.Part, n.Stores} }
+func (n *Node) Keeper() gateway.StoreAccess { return keeper{n.Part, n.Stores} }
 
-// keeper is the [gateway.Keeper] of a node.
+// keeper is the [gateway.StoreAccess] of a node.
 type keeper struct {
 	*erase.Part
 
 	stores []*live.Live
 }
 
-// Rows is part of [gateway.Keeper].
+// Rows is part of [gateway.StoreAccess].
 func (k keeper) Rows(
 	ctx context.Context, projection, fold string, epoch uint32, of events.Partitions, do func(key, value []byte) error,
 ) error {

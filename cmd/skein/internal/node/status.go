@@ -41,7 +41,7 @@ func (n *Node) Status() *skeinv1.ClusterStatus {
 		}
 	}
 	status := clusterStatus(&clusterView{
-		members: members, silent: n.cluster.Silent(), table: n.cluster.Table(), copies: n.Copies, self: n.Name,
+		members: members, silent: n.cluster.SilentNodes(), table: n.cluster.Table(), copies: n.Copies, self: n.Name,
 		head: n.Hub.Head(), now: time.Now(),
 	})
 	status.UnreadableKeys = n.UnreadableKeys()
@@ -99,7 +99,7 @@ func enumName(prefix, state string) string { return prefix + strings.ToUpper(sta
 func (v *clusterView) nodeStatus(m placement.Member) *skeinv1.NodeStatus {
 	s := &skeinv1.NodeStatus{
 		Name: m.Name, Addr: m.Addr, Zone: m.Zone, Weight: uint32(max(m.Weight, 1)), Draining: m.Draining, Position: m.Position,
-		SilentSeconds: new(max(0, v.now.Sub(m.Seen).Seconds())),
+		SilentSeconds: new(max(0, v.now.Sub(m.LastSeen).Seconds())),
 	}
 	if at, err := events.ParsePosition(m.Position); err == nil {
 		s.LagEnvelopes = new(v.head - min(v.head, at.Seq))
@@ -136,7 +136,7 @@ func (n *Node) Drain(ctx context.Context, name string, on bool) error {
 			names = append(names, m.Name)
 		}
 		return &operator.Refusal{
-			Why: operator.ErrUnknownNode, Text: fmt.Sprintf("the cluster has no node %q, only %s", name, strings.Join(names, ", ")),
+			Cause: operator.ErrUnknownNode, Text: fmt.Sprintf("the cluster has no node %q, only %s", name, strings.Join(names, ", ")),
 		}
 	}
 	return fmt.Errorf("%w: %w", events.ErrLogUnavailable, err)

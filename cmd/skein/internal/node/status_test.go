@@ -20,12 +20,12 @@ func TestClusterStatus(t *testing.T) {
 	at := func(seq uint64) string { return events.Position{Epoch: 1, Seq: seq}.String() }
 	table := placement.Table{Revision: 1, Replicas: 2}
 	a := placement.Member{
-		Name: "a", Addr: "a:1", Zone: "z", Weight: 3, Position: at(7), Seen: now.Add(-time.Second), State: "serving", Change: "cut_over",
+		Name: "a", Addr: "a:1", Zone: "z", Weight: 3, Position: at(7), LastSeen: now.Add(-time.Second), State: "serving", Change: "cut_over",
 	}
 	b := placement.Member{
-		Name: "b", Addr: "b:1", Draining: true, Position: at(12), Seen: now.Add(time.Hour), State: "of a later version",
+		Name: "b", Addr: "b:1", Draining: true, Position: at(12), LastSeen: now.Add(time.Hour), State: "of a later version",
 	}
-	c := placement.Member{Name: "c", Addr: "c:1", Zone: "y", Weight: 1, Seen: now.Add(-30 * time.Second), State: "serving"}
+	c := placement.Member{Name: "c", Addr: "c:1", Zone: "y", Weight: 1, LastSeen: now.Add(-30 * time.Second), State: "serving"}
 	c.Serves.Add(0) // as it said
 	for p := range events.NumPartitions {
 		switch {

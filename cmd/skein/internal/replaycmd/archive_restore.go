@@ -109,7 +109,7 @@ func (*archiveRestoreCmd) restore(ctx context.Context, std *command.Streams, o a
 }
 
 // wrong returns an error if a stream does not fit its archive or the stores beside it.
-func wrong(x archiver.Examined, o *archiver.RestoreOptions) error {
+func wrong(x archiver.StreamCheck, o *archiver.RestoreOptions) error {
 	for name, at := range o.Stores {
 		if x.Wrong == nil && at.Epoch == x.Epoch && at.Seq > x.Last {
 			return fmt.Errorf("it ends at sequence %d, and %s is at %d", x.Last, name, at.Seq)
@@ -120,7 +120,7 @@ func wrong(x archiver.Examined, o *archiver.RestoreOptions) error {
 
 // onServers examines the stream on external servers. It returns false if there is nothing to restore.
 func (c *archiveRestoreCmd) onServers(ctx context.Context, std *command.Streams, o *archiver.RestoreOptions) (bool, error) {
-	x, err := archiver.Examine(ctx, o.Bucket, o.Stream)
+	x, err := archiver.CheckStream(ctx, o.Bucket, o.Stream)
 	switch {
 	case err != nil:
 		return false, err
@@ -159,7 +159,7 @@ func (c *archiveRestoreCmd) inDirectory(ctx context.Context, std *command.Stream
 	case err != nil:
 		return false, err
 	case left:
-		x, err := archiver.Examine(ctx, o.Bucket, o.Stream)
+		x, err := archiver.CheckStream(ctx, o.Bucket, o.Stream)
 		if err != nil {
 			return false, err
 		}
@@ -178,7 +178,7 @@ func (c *archiveRestoreCmd) inDirectory(ctx context.Context, std *command.Stream
 			std.Sayf("the log in %s is damaged: %v", dir, why)
 		}
 		moved := filepath.Join(c.Data, DamagedDir+time.Now().UTC().Format("20060102T150405.000000Z"))
-		o.MakeRoom = func() error {
+		o.FreeSpace = func() error {
 			if err := os.Rename(dir, moved); err != nil {
 				return err
 			}
@@ -199,13 +199,13 @@ func (c *archiveRestoreCmd) inDirectory(ctx context.Context, std *command.Stream
 }
 
 // canSalvage reports whether a damaged log may have something that its archive lacks.
-func canSalvage(x archiver.Examined) bool {
+func canSalvage(x archiver.StreamCheck) bool {
 	return x.Last > 0 && !errors.Is(x.Wrong, events.ErrRewritten)
 }
 
 // heal replaces damaged files of event ids in the archive of a log that is whole. It returns false if there are none.
 func (c *archiveRestoreCmd) heal(ctx context.Context, std *command.Streams, o *archiver.RestoreOptions) (bool, error) {
-	healed, err := archiver.Heal(ctx, o.Bucket, o.Stream)
+	healed, err := archiver.RecoverIDs(ctx, o.Bucket, o.Stream)
 	if err != nil || healed == nil {
 		return false, err
 	}
@@ -226,7 +226,7 @@ func (c *archiveRestoreCmd) damaged(ctx context.Context, b bucket.Bucket) (strin
 	}
 	slices.Sort(dirs)
 	for _, dir := range slices.Backward(dirs) {
-		x, err := archiver.Examine(ctx, b, eventlog.Config{Dir: dir, Logger: slog.New(slog.DiscardHandler)})
+		x, err := archiver.CheckStream(ctx, b, eventlog.Config{Dir: dir, Logger: slog.New(slog.DiscardHandler)})
 		if err != nil {
 			return "", err
 		}
@@ -304,7 +304,7 @@ type recalledIDs struct {
 	To         string `json:"to,omitempty"`
 }
 
-func recalledJSON(r *archiver.Recalled) *recalledIDs {
+func recalledJSON(r *archiver.RecoveredIDs) *recalledIDs {
 	if r == nil {
 		return nil
 	}

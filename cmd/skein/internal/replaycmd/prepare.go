@@ -124,7 +124,7 @@ func (c *prepareCmd) targets(
 		if len(c.Projection) > 0 && !slices.Contains(c.Projection, p.Name()) {
 			continue
 		}
-		held, err := live.HeldOnDisk(vfs.Default, stores, p.Name())
+		held, err := live.PartitionsOnDisk(vfs.Default, stores, p.Name())
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", p.Name(), err)
 		}

@@ -151,7 +151,7 @@ func (g *diskGuard) room() error {
 	if !g.refusing.Load() {
 		return nil
 	}
-	return fmt.Errorf("%w: %s are free, %s are kept so (--disk-reserve)", gateway.ErrNoRoom,
+	return fmt.Errorf("%w: %s are free, %s are kept so (--disk-reserve)", gateway.ErrDiskFull,
 		events.FormatSize(g.left.Load()), events.FormatSize(g.kept.Load()))
 }
 

@@ -39,7 +39,7 @@ func TestDiskGuard(t *testing.T) {
 		if g.refusing.Load() != step.refusing || g.pausing.Load() != step.pausing {
 			t.Errorf("%d MiB free: refusing %v, pausing %v", step.free, g.refusing.Load(), g.pausing.Load())
 		}
-		if err := g.room(); step.refusing != errors.Is(err, gateway.ErrNoRoom) || (err == nil) == step.refusing {
+		if err := g.room(); step.refusing != errors.Is(err, gateway.ErrDiskFull) || (err == nil) == step.refusing {
 			t.Errorf("%d MiB free: %v", step.free, err)
 		}
 	}

@@ -49,7 +49,7 @@ type maintenance struct {
 	opt       MaintenanceOptions
 	archive   *archive.Archive
 	archiver  *archiver.Archiver
-	snapshots *snapshot.Keeper
+	snapshots *snapshot.Scheduler
 	// copies is the bucket of the snapshots of this process.
 	copies  bucket.Bucket
 	Auditor *audit.Auditor
@@ -80,7 +80,7 @@ func (a *Service) examineLog(ctx context.Context) {
 	began := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, examineTime)
 	defer cancel()
-	read, err := a.log.Examine(ctx)
+	read, err := a.log.VerifyUnarchived(ctx)
 	if err != nil {
 		a.logger.Warn("what is not archived of the log could not be examined", "error", err)
 		return
@@ -105,7 +105,7 @@ func (a *Service) openMaintenance(config *node.Config) (err error) {
 			if a.copies, err = snapshot.OfNode(a.opt.Snapshots, config.Name); err != nil {
 				return err
 			}
-			o.Erased = func(ctx context.Context) (*snapshot.Erased, error) { return a.part.Erased(ctx) }
+			o.Erased = func(ctx context.Context) (*snapshot.ErasureState, error) { return a.part.Erased(ctx) }
 		}
 		o.Bucket = a.copies
 		a.snapshots = snapshot.New(o)
@@ -157,7 +157,7 @@ func (a *Service) runMaintenance(ctx context.Context, g *errgroup.Group, caughtU
 		})
 	}
 	for _, serving := range a.Stores {
-		k := rebuild.Keeper{Live: serving, Heal: true, Adopt: a.opt.Adopt, Logger: a.logger}
+		k := rebuild.Supervisor{Live: serving, Heal: true, Adopt: a.opt.Adopt, Logger: a.logger}
 		k.Rebuild = func(ctx context.Context, _ error) error { return a.rebuildUnasked(ctx, serving) }
 		g.Go(func() error { return k.Run(ctx) })
 		g.Go(func() error { return a.recoverWhenRoom(ctx, serving) })

@@ -102,7 +102,7 @@ func (c *maintenanceCollector) Collect(out chan<- prometheus.Metric) {
 	for name, at := range c.a.lastVerified() {
 		gauge(c.verifiedAge, now.Sub(at).Seconds(), name)
 	}
-	for _, i := range c.a.Operations.UnderWay() { // never two of a kind and a projection
+	for _, i := range c.a.Operations.InFlight() { // never two of a kind and a projection
 		if i.Phase != "" {
 			gauge(c.opDone, float64(i.Done), string(i.Kind), i.Projection, string(i.Phase), i.Unit)
 		}

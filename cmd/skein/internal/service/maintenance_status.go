@@ -22,7 +22,7 @@ func (a *Service) report(_ context.Context, res *skeinv1.GetStatusResponse) {
 	if a.node != nil {
 		res.Cluster = a.node.Status()
 	}
-	for _, i := range a.Operations.UnderWay() {
+	for _, i := range a.Operations.InFlight() {
 		res.Operations = append(res.Operations, protoOperation(i))
 	}
 	last := a.lastVerified()

@@ -55,7 +55,7 @@ func (a *Service) addNode(o *gateway.Options) {
 	o.NodeName = a.node.Name
 	o.NodeAddr = a.node.Addr
 	o.Nodes = a.node.Others
-	o.Joined = a.node.IsReady
-	o.Keeper = a.node.Keeper()
+	o.IsJoined = a.node.IsReady
+	o.StoreAccess = a.node.Keeper()
 	o.Drain = a.node.Drain
 }

@@ -75,7 +75,7 @@ func (a *Service) whole(ctx context.Context) error {
 func (a *Service) prepareErasure(req operator.OperationRequest) (operation.Func, error) {
 	if !a.archiver.Status().Running {
 		return nil, &operator.Refusal{
-			Why: operator.ErrNotPossible, Text: "another process archives the log, or none does: erase there, " +
+			Cause: operator.ErrNotPossible, Text: "another process archives the log, or none does: erase there, " +
 				"for it alone may write the archive anew",
 		}
 	}
@@ -145,7 +145,7 @@ func (a *Service) prepareRollback(req operator.OperationRequest) (operation.Func
 		return nil, err
 	}
 	if serving.Status().Previous == 0 {
-		return nil, &operator.Refusal{Why: operator.ErrNotPossible, Text: fmt.Sprintf("there is no previous generation of %s", serving.Name())}
+		return nil, &operator.Refusal{Cause: operator.ErrNotPossible, Text: fmt.Sprintf("there is no previous generation of %s", serving.Name())}
 	}
 	return func(ctx context.Context, p *replay.Progress) (string, error) {
 		return rebuild.Rollback(ctx, serving, a.sourceOf, a.rebuildOptions(ctx, req.Share, p))
@@ -323,7 +323,7 @@ func (a *Service) named(projection string) (*live.Live, error) {
 	}
 	slices.Sort(names)
 	return nil, &operator.Refusal{
-		Why: operator.ErrNotPossible, Text: fmt.Sprintf("there is no projection %q, only %v", projection, names),
+		Cause: operator.ErrNotPossible, Text: fmt.Sprintf("there is no projection %q, only %v", projection, names),
 	}
 }
 

@@ -105,7 +105,7 @@ func (o *processOperator) Start(_ context.Context, r operator.OperationRequest) 
 	kind := operationKinds[r.Kind]
 	offer, ok := o.offered[kind]
 	if !ok {
-		return nil, &operator.Refusal{Why: operator.ErrOperationAbsent, Text: absentOperations[kind]}
+		return nil, &operator.Refusal{Cause: operator.ErrKindUnavailable, Text: absentOperations[kind]}
 	}
 	if r.Projection == "" && len(r.Projections) == 1 {
 		r.Projection = r.Projections[0]
@@ -158,7 +158,7 @@ func refused(err error) error {
 	conflict, inTheWay := errors.AsType[*operation.ConflictError](err)
 	switch {
 	case inTheWay:
-		return &operator.Refusal{Why: operator.ErrInTheWay, Text: err.Error(), Operation: conflict.With.ID}
+		return &operator.Refusal{Cause: operator.ErrConflict, Text: err.Error(), Operation: conflict.With.ID}
 	case errors.Is(err, operation.ErrNotFound):
 		return fmt.Errorf("%w: %w", operator.ErrUnknownOperation, err)
 	case errors.Is(err, operation.ErrClosed):

@@ -73,7 +73,7 @@ type Options struct {
 
 // Access configures authentication and permissions.
 type Access struct {
-	Gate         *access.Gate
+	Gate         *access.Authenticator
 	Certificates *access.Certificates
 	// NodeCertificates are those of a node of a cluster for other nodes.
 	NodeCertificates *access.Certificates
@@ -181,8 +181,8 @@ func Open(ctx context.Context, o Options) (_ *Service, err error) {
 		Graph: a.Store("graph"), Inbox: a.Store("inbox"), Seen: a.Store("seen"), Counters: a.Store("counters"),
 		NodeCertificates: o.Access.NodeCertificates,
 		Operator:         newOperator(a.Operations, o.OfferedOperations(a)), Report: a.report, Problems: a.problems,
-		Registry: registry, Room: a.disk.room,
-		Gate: o.Access.Gate, Certificates: o.Access.Certificates, Origins: o.Access.Origins, AllowedHosts: o.Access.Hosts,
+		Registry: registry, CheckDisk: a.disk.room,
+		Authenticator: o.Access.Gate, Certificates: o.Access.Certificates, Origins: o.Access.Origins, AllowedHosts: o.Access.Hosts,
 		Console: o.Console, Keys: o.Keys, Limits: o.Limits, Logger: o.Logger, Version: o.Version, Tracer: o.Tracer,
 	}
 	a.addNode(&serving)

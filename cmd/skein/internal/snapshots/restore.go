@@ -171,7 +171,7 @@ func (c *Restore) one(
 
 // latest restores the named snapshot, or else the latest one whose position the log has: a log that was restored from its archive may end
 // before the positions of the last snapshots.
-func (c *Restore) latest(ctx context.Context, std *command.Streams, o snapshot.RestoreOptions) (snapshot.Restored, error) {
+func (c *Restore) latest(ctx context.Context, std *command.Streams, o snapshot.RestoreOptions) (snapshot.RestoreReport, error) {
 	done, err := snapshot.Restore(ctx, o)
 	if o.Snapshot != "" || !aheadOfLog(err) {
 		return done, err

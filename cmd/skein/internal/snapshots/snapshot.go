@@ -154,7 +154,7 @@ func (c *snapshotPruneCmd) Run(ctx context.Context, std *command.Streams) error 
 	if err != nil {
 		return err
 	}
-	var done snapshot.Pruned
+	var done snapshot.PruneReport
 	if len(c.Names) > 0 {
 		done, err = snapshot.Remove(ctx, b, c.Names...)
 	} else {
