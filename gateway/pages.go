@@ -73,7 +73,7 @@ console        %s
 API            POST /skein.v1.SERVICE/METHOD, as /skein.v1.GraphService/CheckFollows
 health         /healthz, /readyz
 metrics        /metrics
-documentation  docs/README.md of https://github.com/skein-feed/skein
+documentation  README.md of https://github.com/skein-feed/skein
 `, s.version, consoleLine)
 }
 

@@ -60,12 +60,12 @@ func TestExampleMappingIsDocumented(t *testing.T) {
 			t.Errorf("%s %s: %v (-want +got):\n%s", c.key, c.first, err, diff)
 		}
 	}
-	docs, err := os.ReadFile("../../../docs/importing.md")
+	docs, err := os.ReadFile("../../../docs/migration.md")
 	if err != nil {
 		t.Fatal(err)
 	}
 	if !strings.Contains(string(docs), "```yaml\n"+string(readExample(t))+"```\n") {
-		t.Error("docs/importing.md does not have testdata/example.yaml as it is")
+		t.Error("docs/migration.md does not have testdata/example.yaml as it is")
 	}
 }
 
