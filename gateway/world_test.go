@@ -314,9 +314,9 @@ func (w *world) serve(o Options, watchPeriod time.Duration) {
 		w.server.events.Checkpoints = watchPeriod
 	}
 	if feed := w.server.feed; feed != nil {
-		feed.Pace, feed.Watchers.Pause = time.Millisecond, time.Millisecond
+		feed.CountInterval, feed.Watchers.Pause = time.Millisecond, time.Millisecond
 		if watchPeriod > 0 {
-			feed.Silence = watchPeriod
+			feed.ResendAfter = watchPeriod
 		}
 	}
 	l, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", "127.0.0.1:0")

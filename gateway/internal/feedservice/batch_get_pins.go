@@ -11,7 +11,8 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// ValidateBatchGetPins says by hand what the rules of the proto say, because a page of a product asks this of all that it shows.
+// ValidateBatchGetPins checks by hand what the rules of the proto say. It is faster than they are, and each page of a product makes this call for
+// all the pins that it shows.
 func ValidateBatchGetPins(req *skeinv1.BatchGetPinsRequest) []apierror.Violation {
 	var c request.Checker
 	c.Length("pins", len(req.GetPins()), 1)
@@ -25,24 +26,26 @@ func ValidateBatchGetPins(req *skeinv1.BatchGetPinsRequest) []apierror.Violation
 	return c.Found
 }
 
-// BatchGetPins returns each pin as it is, in order. All of them are read at one position.
+// BatchGetPins returns each pin as it is, in the order of the request. It reads all of them at one position.
 func (s *Service) BatchGetPins(
-	ctx context.Context, req *skeinv1.BatchGetPinsRequest, x *call.Info,
+	ctx context.Context, req *skeinv1.BatchGetPinsRequest, info *call.Info,
 ) (*skeinv1.BatchGetPinsResponse, error) {
-	least, err := views.DemandOf(req.GetAtLeast())
+	atLeast, err := views.DemandOf(req.GetAtLeast())
 	if err != nil {
 		return nil, err
 	}
-	r, err := s.OpenFeed(ctx, x, least)
+	r, err := s.OpenFeed(ctx, info, atLeast)
 	if err != nil {
 		return nil, err
 	}
 	defer r.Close()
+
 	pins := req.GetPins()
-	if err := x.MakeLong(ctx, len(pins)); err != nil {
+	if err := info.MakeLong(ctx, len(pins)); err != nil {
 		return nil, err
 	}
-	made, times := make([]skeinv1.PinState, len(pins)), call.NewTimes(len(pins))
+	states := make([]skeinv1.PinState, len(pins))
+	times := call.NewTimes(len(pins))
 	res := &skeinv1.BatchGetPinsResponse{Pins: make([]*skeinv1.PinState, len(pins)), Position: r.Position}
 	for i, name := range pins {
 		if err := call.Poll(ctx, i); err != nil {
@@ -52,27 +55,34 @@ func (s *Service) BatchGetPins(
 		if err != nil {
 			return nil, err
 		}
-		res.Pins[i] = &made[i]
-		fillPinState(&made[i], name, &p, lives, times)
+		res.Pins[i] = &states[i]
+		fillPinState(&states[i], name, &p, lives, times)
 	}
 	return res, nil
 }
 
-// fillPinState fills in what a pin is.
+// fillPinState sets the fields of to from a pin. If the pin does not live, only its name is set.
 func fillPinState(to *skeinv1.PinState, name *skeinv1.Pin, p *inbox.Pin, lives bool, times *call.Times) {
-	to.OwnerId, to.PinId = name.GetOwnerId(), name.GetPinId()
-	if lives {
-		to.Living, to.BoardId, to.ItemId = true, p.Board, p.Item
-		to.CreateTime, to.Attributes = times.Of(p.Created), p.Attributes
-		to.RepinOf, to.RepinOfDeleted = repinOf(p)
+	to.OwnerId = name.GetOwnerId()
+	to.PinId = name.GetPinId()
+	if !lives {
+		return
 	}
+	to.Living = true
+	to.BoardId = p.Board
+	to.ItemId = p.Item
+	to.CreateTime = times.Of(p.Created)
+	to.Attributes = p.Attributes
+	to.RepinOf, to.RepinOfDeleted = repinOf(p)
 }
 
-// repinOf returns the name of the pin that a pin repeats, or nil if it repeats none or if the owner of that pin was deleted since.
-func repinOf(p *inbox.Pin) (original *skeinv1.Pin, deleted bool) {
+// repinOf returns the name of the pin that p repeats. It returns nil if p is no re-pin, or if the owner of the repeated pin was deleted since, in
+// which case isDeleted is true.
+func repinOf(p *inbox.Pin) (original *skeinv1.Pin, isDeleted bool) {
 	if !p.Repin {
 		return nil, false
 	}
+	// The deletion of a user erases the user's id from the re-pins of others.
 	if p.RepinOwner == "" {
 		return nil, true
 	}

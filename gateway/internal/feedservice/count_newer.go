@@ -10,11 +10,14 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// countedMost is how many entries are counted.
-const countedMost = 100
+// A count of new pins is the length of one page: the first page that ReadFeed returns for the same options and newer_than. So a count and the page
+// that a client reads after it never disagree.
 
-// counting are the fields of CountNewer and WatchFeed.
-type counting interface {
+// maxCounted is the size of that page, so a count stops there. The answer then says that there are more.
+const maxCounted = 100
+
+// countRequest has what the requests of CountNewer and WatchFeed have in common.
+type countRequest interface {
 	GetReaderId() string
 	GetNewerThan() string
 	GetIncludeOwn() bool
@@ -24,27 +27,27 @@ type counting interface {
 	GetOnly() skeinv1.FollowSetting
 }
 
-// refreshOf is the call of ReadFeed whose page is counted.
-func refreshOf(req counting) *skeinv1.ReadFeedRequest {
+// pageToCount returns the request of ReadFeed whose page is counted.
+func pageToCount(req countRequest) *skeinv1.ReadFeedRequest {
 	return &skeinv1.ReadFeedRequest{
-		ReaderId: req.GetReaderId(), PageSize: countedMost, Start: &skeinv1.ReadFeedRequest_NewerThan{NewerThan: req.GetNewerThan()},
+		ReaderId: req.GetReaderId(), PageSize: maxCounted, Start: &skeinv1.ReadFeedRequest_NewerThan{NewerThan: req.GetNewerThan()},
 		IncludeOwn: req.GetIncludeOwn(), HideSeen: req.GetHideSeen(), OnePerItem: req.GetOnePerItem(), IgnoreServed: req.GetIgnoreServed(),
 		Only: req.GetOnly(),
 	}
 }
 
-// ValidateCountNewer looks at the reader and the options as ReadFeed does.
+// ValidateCountNewer checks the reader and the options as ReadFeed does.
 func ValidateCountNewer(c *request.Checker, req *skeinv1.CountNewerRequest) {
-	ValidateReadFeed(c, refreshOf(req))
+	ValidateReadFeed(c, pageToCount(req))
 }
 
-// CountNewer returns the length of the first page of a refresh, and whether there is another.
+// CountNewer returns how many pins are newer than an earlier page, or than the read marker if the request has no newer_than.
 func (s *Service) CountNewer(
-	ctx context.Context, req *skeinv1.CountNewerRequest, x *call.Info,
+	ctx context.Context, req *skeinv1.CountNewerRequest, info *call.Info,
 ) (res *skeinv1.CountNewerResponse, err error) {
-	err = s.refresh(ctx, refreshOf(req), req.GetAtLeast(), x, func(r *views.Inbox, page inbox.Page, hidden *hiding) error {
+	err = s.readNewer(ctx, pageToCount(req), req.GetAtLeast(), info, func(r *views.Inbox, page inbox.Page, filter *seenFilter) error {
 		res = &skeinv1.CountNewerResponse{
-			Count: call.Count(int64(len(page.Pins))), More: page.Next != nil, Completeness: hidden.completeness(r), Position: r.Position,
+			Count: call.Count(int64(len(page.Pins))), More: page.Next != nil, Completeness: filter.completeness(r), Position: r.Position,
 			ReadTime: readTime(page),
 		}
 		return nil
@@ -52,13 +55,13 @@ func (s *Service) CountNewer(
 	return res, err
 }
 
-// refresh reads the first page of a refresh, and has do look at it while its view is open.
-func (s *Service) refresh(
-	ctx context.Context, read *skeinv1.ReadFeedRequest, atLeast string, x *call.Info,
-	do func(r *views.Inbox, page inbox.Page, hidden *hiding) error,
+// readNewer reads the page of a count, and calls use with it while its view is still open. filter is nil if the request does not hide what was seen.
+func (s *Service) readNewer(
+	ctx context.Context, req *skeinv1.ReadFeedRequest, atLeast string, info *call.Info,
+	use func(r *views.Inbox, page inbox.Page, filter *seenFilter) error,
 ) error {
-	f := feedOf(read)
-	start, err := s.startOf(read, FeedListID(FeedList, f, read), FeedListID(newestList, f, read))
+	f := feedOf(req)
+	start, err := s.startFeed(req, FeedListID(FeedList, f, req), FeedListID(newestList, f, req))
 	if err != nil {
 		return err
 	}
@@ -66,15 +69,18 @@ func (s *Service) refresh(
 	if err != nil {
 		return err
 	}
-	r, err := s.OpenFeed(ctx, x, least, start.since)
+	r, err := s.OpenFeed(ctx, info, least, start.token)
 	if err != nil {
 		return err
 	}
 	defer r.Close()
-	f.NewerThan, f.UnreadOnly = start.above, start.above == nil
-	page, hidden, err := s.feedPage(ctx, read, x, r, f, start, &r.StoreView)
+
+	// Without newer_than, the count begins at the read marker.
+	f.NewerThan = start.lowerEnd
+	f.UnreadOnly = start.lowerEnd == nil
+	page, filter, err := s.readPage(ctx, req, info, r, f, start, &r.StoreView)
 	if err != nil {
-		return start.since.TokenError(err)
+		return start.token.TokenError(err)
 	}
-	return do(r, page, hidden)
+	return use(r, page, filter)
 }

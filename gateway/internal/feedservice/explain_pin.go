@@ -12,56 +12,57 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// readOf is the call of ReadFeed that is explained.
-func readOf(req *skeinv1.ExplainPinRequest) *skeinv1.ReadFeedRequest {
+// feedToExplain returns the request of ReadFeed for the feed that is explained.
+func feedToExplain(req *skeinv1.ExplainPinRequest) *skeinv1.ReadFeedRequest {
 	return &skeinv1.ReadFeedRequest{
 		ReaderId: req.GetReaderId(), Order: req.GetOrder(), IncludeOwn: req.GetIncludeOwn(), HideSeen: req.GetHideSeen(),
 		OnePerItem: req.GetOnePerItem(), IgnoreServed: req.GetIgnoreServed(), Only: req.GetOnly(),
 	}
 }
 
-// ValidateExplainPin looks at the pin, and at the reader and the options as ReadFeed does.
+// ValidateExplainPin checks the pin, and checks the reader and the options as ReadFeed does.
 func ValidateExplainPin(c *request.Checker, req *skeinv1.ExplainPinRequest) {
-	ValidateReadFeed(c, readOf(req))
+	ValidateReadFeed(c, feedToExplain(req))
 	c.ID("pin.owner_id", req.GetPin().GetOwnerId())
 	c.ID("pin.pin_id", req.GetPin().GetPinId())
 }
 
-// ExplainPin returns why a pin is, or is not, in a feed, from views opened as those of a first page.
-func (s *Service) ExplainPin(ctx context.Context, req *skeinv1.ExplainPinRequest, x *call.Info) (*skeinv1.ExplainPinResponse, error) {
+// ExplainPin returns why a pin is in a feed or not. It opens the same views as ReadFeed does for a first page.
+func (s *Service) ExplainPin(ctx context.Context, req *skeinv1.ExplainPinRequest, info *call.Info) (*skeinv1.ExplainPinResponse, error) {
+	// The rank of a pin needs the whole feed above it.
 	if err := s.expensiveReads.Wait(ctx); err != nil {
 		return nil, err
 	}
 	defer s.expensiveReads.Done()
-	least, err := views.DemandOf(req.GetAtLeast())
+
+	atLeast, err := views.DemandOf(req.GetAtLeast())
 	if err != nil {
 		return nil, err
 	}
-	r, err := s.OpenFeed(ctx, x, least)
+	r, err := s.OpenFeed(ctx, info, atLeast)
 	if err != nil {
 		return nil, err
 	}
 	defer r.Close()
-	f, position, opened := feedOf(readOf(req)), r.Position, []*views.StoreView{&r.StoreView}
+	f := feedOf(feedToExplain(req))
+	opened := []*views.StoreView{&r.StoreView}
 	if f.Order == inbox.Trending {
-		heat, err := s.openHeat(ctx, &f, least)
+		heat, err := s.openHeat(ctx, &f, atLeast)
 		if err != nil {
 			return nil, err
 		}
 		defer heat.Close()
-		if heat.At.Seq < r.At.Seq {
-			position = heat.Position
-		}
 		opened = append(opened, &heat.StoreView)
 	}
-	var h *hiding
+	var filter *seenFilter // nil if the feed does not hide what was seen
 	if req.GetHideSeen() {
-		h = s.hide(ctx, seenByReader(f.Reader, req.GetIgnoreServed()), r.At, 0)
-		defer h.close()
-		if h.r != nil {
-			f.HiddenItems = h.items
+		filter = s.openSeenFilter(ctx, seenQuestion(f.Reader, req.GetIgnoreServed()), r.At, 0)
+		defer filter.close()
+		if filter.view != nil {
+			f.HiddenItems = filter.hasSeen
 		}
 	}
+
 	pin := req.GetPin()
 	explain := func() (e inbox.Explanation, err error) {
 		err = views.RunUntilResolved(ctx, func() (err error) {
@@ -71,42 +72,44 @@ func (s *Service) ExplainPin(ctx context.Context, req *skeinv1.ExplainPinRequest
 		return e, err
 	}
 	e, err := explain()
-	if h != nil && h.broken {
+	if filter != nil && filter.hasFailed {
+		// ReadFeed would hide nothing, either.
 		f.HiddenItems = nil
 		e, err = explain()
 	}
 	if err != nil {
 		return nil, err
 	}
+
 	res := &skeinv1.ExplainPinResponse{
 		InFeed: e.Absence == 0, Pin: &skeinv1.PinState{}, Rank: call.Count(int64(e.Rank)), Delivery: deliveries[e.Delivery],
-		Completeness: h.completeness(r), Position: position,
+		Completeness: filter.completeness(r), Position: views.OldestPosition(opened...),
 	}
-	times := call.NewTimes(1)
-	fillPinState(res.Pin, pin, e.Pin, e.Pin != nil, times)
+	fillPinState(res.Pin, pin, e.Pin, e.Pin != nil, call.NewTimes(1))
 	if e.Rank > 0 {
 		res.Score = e.Pin.Score
 	}
 	for _, a := range absences {
-		if e.Absence&a.is != 0 {
+		if e.Absence&a.inInbox != 0 {
 			res.Reasons = append(res.Reasons, a.reason)
 		}
 	}
 	if e.Absence&inbox.AbsenceItemHidden != 0 {
-		why, err := h.reasons(e.Pin.Item)
+		reasons, err := filter.reasonsFor(e.Pin.Item)
 		if err != nil {
 			return nil, err
 		}
-		res.Reasons = append(res.Reasons, why...)
+		res.Reasons = append(res.Reasons, reasons...)
 		slices.Sort(res.Reasons)
 	}
 	return res, nil
 }
 
-// absences are the reasons of the inbox in the words of the API, but for what is hidden.
+// absences translates the reasons of the inbox into those of the API. It lacks [inbox.AbsenceItemHidden], which says that the seen filter hides the
+// item; the reasons for that come from [seenFilter.reasonsFor].
 var absences = []struct {
-	is     inbox.AbsenceReasons
-	reason skeinv1.AbsenceReason
+	inInbox inbox.AbsenceReasons
+	reason  skeinv1.AbsenceReason
 }{
 	{inbox.AbsenceNotLiving, skeinv1.AbsenceReason_ABSENCE_REASON_NOT_LIVING},
 	{inbox.AbsenceOwnPin, skeinv1.AbsenceReason_ABSENCE_REASON_OWN_PIN},
@@ -129,24 +132,25 @@ var deliveries = map[inbox.Delivery]skeinv1.PinDelivery{
 	inbox.DeliveryPulled: skeinv1.PinDelivery_PIN_DELIVERY_PULLED,
 }
 
-// reasons says why an item is hidden. One that was not played is hidden for what was served, whether or not the list has it: the filter
-// compares fingerprints.
-func (h *hiding) reasons(item string) (why []skeinv1.AbsenceReason, err error) {
-	plays := seenByReader(h.question.User, true)
-	unplayed, months, err := h.r.Unseen(plays, views.Candidates{Items: []string{item}})
+// reasonsFor returns why the filter hides an item: it was played, served, or both. The seen store compares fingerprints of items, and these may match
+// by chance. So an item that matches no play must match a served item, and gets the reason SERVED even if the list of served items lacks it.
+func (f *seenFilter) reasonsFor(item string) (reasons []skeinv1.AbsenceReason, err error) {
+	playsOnly := seenQuestion(f.question.User, true)
+	unplayed, months, err := f.view.Unseen(playsOnly, views.Candidates{Items: []string{item}})
 	if err != nil {
 		return nil, err
 	}
-	h.s.metrics.Seen.Count(metrics.ByFeed, 1, len(unplayed), months)
-	if len(unplayed) == 0 {
-		why = append(why, skeinv1.AbsenceReason_ABSENCE_REASON_PLAYED)
+	f.service.metrics.Seen.Count(metrics.ByFeed, 1, len(unplayed), months)
+	wasPlayed := len(unplayed) == 0
+	if wasPlayed {
+		reasons = append(reasons, skeinv1.AbsenceReason_ABSENCE_REASON_PLAYED)
 	}
-	if h.question.IgnoreServed {
-		return why, nil
+	if f.question.IgnoreServed {
+		return reasons, nil
 	}
-	served, err := h.r.Served(h.question.User)
-	if len(why) == 0 || slices.Contains(served, item) {
-		why = append(why, skeinv1.AbsenceReason_ABSENCE_REASON_SERVED)
+	served, err := f.view.Served(f.question.User)
+	if !wasPlayed || slices.Contains(served, item) {
+		reasons = append(reasons, skeinv1.AbsenceReason_ABSENCE_REASON_SERVED)
 	}
-	return why, err
+	return reasons, err
 }

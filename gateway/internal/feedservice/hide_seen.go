@@ -11,72 +11,74 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// hiding leaves out of a page of a feed what its reader has seen, by the code that answers FilterSeen.
+// seenFilter leaves out of one page of a feed what the reader has seen. It asks the seen store the same question as FilterSeen.
 //
-// The page is read at the position of the inbox, P, and the seen store at one of its own, which must contain P. That is
-// cheap: both fold the same envelopes in the same process, so there is seldom anything to wait for, and then it is the
-// rest of an envelope. It buys that no play before P is forgotten (I10), and that whatever the page demands (at_least,
-// the position in its token) is demanded of the seen store too, since P contains it.
+// A page is read from two stores: the pins from the inbox, at the position P, and what was seen from the seen store, which must contain P.
+// Both stores fold the same log in the same process, so there is seldom anything to wait for. In return, no play before P is forgotten (I10),
+// and everything that the page demands (at_least, the position in its token) is in the seen store, too, because P contains it.
 //
-// The seen store may be ahead of P and hide what was seen since. The next page must not show it after all (I9), by
-// another pin of the item, so the token says by how much it was ahead, and the next page demands that of the seen store
-// alone: a page never waits for an inbox that lags.
+// The seen store may be ahead of P, and hide an item because of a play after P. The next page must not show another pin of this item (I9). So
+// the page token says by how many sequences of the log the seen store was ahead, and the next page demands that from the seen store alone. It does
+// not demand it from the inbox, because a page should not wait for an inbox that lags.
 //
-// A caller that publishes what a page has shown as served does not move the pages behind it: a page continues after the
-// entry that the page before showed last, not after a number of entries, and only other pins of those items go.
+// A client may publish the items of a page as served before it reads the next page. That does not shift the next page: it begins after the last
+// entry of the page before, not after a number of entries, and only other pins of the served items are left out.
 //
-// A seen store that is missing, has failed, is being built or does not get to P in time fails no feed. The page hides
-// nothing then, and says so.
-type hiding struct {
-	s        *Service
+// No feed fails because of the seen store. If the store is missing, has failed, is being built or does not reach P in time, the page hides nothing
+// and says so (FEED_COMPLETENESS_SEEN_UNAVAILABLE).
+type seenFilter struct {
+	service  *Service
 	question seen.Question
-	// r is nil when nothing is hidden.
-	r *views.Seen
-	// upTo is the sequence that what is hidden contains; without r, what the page before had hidden contained.
-	upTo uint64
-	// broken reports that the seen store could not answer, whatever it hid before.
-	broken bool
+	// view is the seen store at one position. It is nil if the store cannot answer, and the page then hides nothing.
+	view *views.Seen
+	// containedSeq is the sequence up to which the hidden items are known: that of view. Without a view it is what the page had to demand, so
+	// that the next page demands the same again.
+	containedSeq uint64
+	// hasFailed says that the view returned an error while the page was read.
+	hasFailed bool
 }
 
-// hide opens the seen store for a page at a position of the inbox; upTo is what the page before it demands of the seen
-// store beside that. The result is to be closed after the page.
-func (s *Service) hide(ctx context.Context, question seen.Question, at events.Position, upTo uint64) *hiding {
-	h := &hiding{s: s, question: question, upTo: max(at.Seq, upTo)}
+// openSeenFilter opens the seen store for a page that is read from the inbox at a position. tokenSeq is what the page token demands of the seen
+// store, or 0. The caller must close the filter after the page.
+func (s *Service) openSeenFilter(ctx context.Context, question seen.Question, at events.Position, tokenSeq uint64) *seenFilter {
+	f := &seenFilter{service: s, question: question, containedSeq: max(at.Seq, tokenSeq)}
 	if s.Seen == nil || s.Seen.Rebuilding() {
-		return h
+		return f
 	}
 	waiting, cancel := views.BoundWait(ctx, s.Wait)
 	defer cancel()
-	if s.Seen.WaitFor(waiting, h.upTo) != nil {
-		return h
+	if s.Seen.WaitFor(waiting, f.containedSeq) != nil {
+		return f
 	}
-	if r, err := s.OpenSeen(ctx, nil); err == nil {
-		h.r, h.upTo = r, r.At.Seq
+	if view, err := s.OpenSeen(ctx, nil); err == nil {
+		f.view = view
+		f.containedSeq = view.At.Seq
 	}
-	return h
+	return f
 }
 
-// seenByReader asks what a reader has seen. The items that the reader hides are left to the inbox, which leaves them out of every feed, also while
-// the seen store does not answer.
-func seenByReader(reader string, ignoreServed bool) seen.Question {
+// seenQuestion returns the question for what a reader has seen. It leaves out the items that the reader hides, because the inbox leaves these out
+// of every feed, also while the seen store does not answer.
+func seenQuestion(reader string, ignoreServed bool) seen.Question {
 	return seen.Question{User: reader, IgnoreServed: ignoreServed, IgnoreHidden: true}
 }
 
-func (h *hiding) close() {
-	if h.r != nil {
-		h.r.Close()
+func (f *seenFilter) close() {
+	if f.view != nil {
+		f.view.Close()
 	}
 }
 
-// items is the Hide of the page's inbox.Feed.
-func (h *hiding) items(items []string) ([]bool, error) {
-	unseen, months, err := h.r.Unseen(h.question, views.Candidates{Items: items})
+// hasSeen reports for each of the items whether the reader has seen it. It is the function [inbox.Feed.HiddenItems] of a page.
+func (f *seenFilter) hasSeen(items []string) ([]bool, error) {
+	unseen, months, err := f.view.Unseen(f.question, views.Candidates{Items: items})
 	if err != nil {
-		h.s.logger.Error("a feed is not hidden from what was seen", "error", err)
-		h.broken = true
+		f.service.logger.Error("the seen store cannot say what to hide from a feed; the page hides nothing", "error", err)
+		f.hasFailed = true
 		return nil, err
 	}
-	h.s.metrics.Seen.Count(metrics.ByFeed, len(items), len(unseen), months)
+	f.service.metrics.Seen.Count(metrics.ByFeed, len(items), len(unseen), months)
+
 	hide := make([]bool, len(items))
 	for i := range hide {
 		hide[i] = true
@@ -87,11 +89,11 @@ func (h *hiding) items(items []string) ([]bool, error) {
 	return hide, nil
 }
 
-// completeness says what is missing in a page or should not be there. That nothing was hidden comes first: of a feed
-// that is only being rebuilt clients know that no entry is wrong. h is nil if nothing was to be hidden.
-func (h *hiding) completeness(r *views.Inbox) skeinv1.FeedCompleteness {
+// completeness says whether the page may lack pins, or have some that should be hidden. f is nil if the request does not ask to hide anything.
+func (f *seenFilter) completeness(r *views.Inbox) skeinv1.FeedCompleteness {
 	switch {
-	case h != nil && (h.r == nil || h.broken):
+	// This comes first. An inbox that is being rebuilt only lacks pins, and none of those that it shows is wrong.
+	case f != nil && (f.view == nil || f.hasFailed):
 		return skeinv1.FeedCompleteness_FEED_COMPLETENESS_SEEN_UNAVAILABLE
 	case r.Rebuilding:
 		return skeinv1.FeedCompleteness_FEED_COMPLETENESS_REBUILDING
@@ -99,20 +101,22 @@ func (h *hiding) completeness(r *views.Inbox) skeinv1.FeedCompleteness {
 	return skeinv1.FeedCompleteness_FEED_COMPLETENESS_COMPLETE
 }
 
-// appendAhead appends to the page cursor of a page token by how many sequences what is hidden is ahead of the page; h is nil if
-// nothing was to be hidden, and so are the page cursors of other feeds.
-func (h *hiding) appendAhead(b []byte, at events.Position) []byte {
-	if h == nil {
-		return b
+// appendLead appends to the cursor of a page token by how many sequences the seen store is ahead of the position of the token. It appends nothing
+// if f is nil, because the cursors of feeds that hide nothing do not have this number.
+func (f *seenFilter) appendLead(cursor []byte, at events.Position) []byte {
+	if f == nil {
+		return cursor
 	}
-	return binary.AppendUvarint(b, max(h.upTo, at.Seq)-at.Seq)
+	return binary.AppendUvarint(cursor, max(f.containedSeq, at.Seq)-at.Seq)
 }
 
-// cutAhead reads what appendAhead has written, and returns the sequence and the rest of the page cursor.
-func cutAhead(cursor []byte, at events.Position) (upTo uint64, rest []byte, ok bool) {
-	ahead, n := binary.Uvarint(cursor)
-	if n <= 0 || ahead > 1<<62 || at.Seq > 1<<62 {
+// cutLead reads what appendLead has written for a token at the position. It returns the sequence that the seen store must contain, and the rest of
+// the cursor. ok is false if the cursor is damaged.
+func cutLead(cursor []byte, at events.Position) (seq uint64, rest []byte, ok bool) {
+	lead, n := binary.Uvarint(cursor)
+	// Real sequences are far below 2^62. The limits only prevent an overflow of the sum.
+	if n <= 0 || lead > 1<<62 || at.Seq > 1<<62 {
 		return 0, nil, false
 	}
-	return at.Seq + ahead, cursor[n:], true
+	return at.Seq + lead, cursor[n:], true
 }

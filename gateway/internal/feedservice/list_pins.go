@@ -5,13 +5,12 @@ import (
 
 	"github.com/skein-feed/skein/gateway/internal/call"
 	"github.com/skein-feed/skein/gateway/internal/request"
-	"github.com/skein-feed/skein/gateway/internal/views"
 	"github.com/skein-feed/skein/gateway/pagetoken"
 	"github.com/skein-feed/skein/projections/inbox"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// ValidateListPins looks at the owner or board.
+// ValidateListPins checks the owner or board.
 func ValidateListPins(c *request.Checker, req *skeinv1.ListPinsRequest) {
 	if t, ok := req.GetTarget().(*skeinv1.ListPinsRequest_Board); ok {
 		c.Board("board", t.Board)
@@ -22,40 +21,39 @@ func ValidateListPins(c *request.Checker, req *skeinv1.ListPinsRequest) {
 
 // ListPins returns a page of the pins of an owner or board.
 func (s *Service) ListPins(
-	ctx context.Context, req *skeinv1.ListPinsRequest, x *call.Info,
+	ctx context.Context, req *skeinv1.ListPinsRequest, info *call.Info,
 ) (*skeinv1.ListPinsResponse, error) {
-	owner, id := req.GetOwnerId(), pagetoken.NewListID(pinsList, req.GetOwnerId())
-	var board *string
+	owner := req.GetOwnerId()
+	id := pagetoken.NewListID(pinsList, owner)
+	var board *string // nil means all boards of the owner; a pointer to "" means the default board
 	if b := req.GetBoard(); b != nil {
-		owner, board = b.GetOwnerId(), &b.BoardId
+		owner = b.GetOwnerId()
+		board = &b.BoardId
 		id = pagetoken.NewListID(pinsList, owner, *board)
 	}
-	cursor, since, err := s.Resume(req.GetPageToken(), "page_token", id)
+	start, err := s.StartPage(req, id)
 	if err != nil {
 		return nil, err
 	}
-	least, err := views.DemandOf(req.GetAtLeast())
-	if err != nil {
-		return nil, err
-	}
-	r, err := s.OpenFeed(ctx, x, least, since)
+	r, err := s.OpenFeed(ctx, info, start.AtLeast, start.Token)
 	if err != nil {
 		return nil, err
 	}
 	defer r.Close()
-	if err := x.MakeLong(ctx, call.PageSize(req.GetPageSize())); err != nil {
+
+	if err := info.MakeLong(ctx, start.Size); err != nil {
 		return nil, err
 	}
-	pins, next, err := r.Pins(ctx, owner, board, inbox.PageCursor(cursor), call.PageSize(req.GetPageSize()))
+	pins, next, err := r.Pins(ctx, owner, board, inbox.PageCursor(start.Cursor), start.Size)
 	if err != nil {
-		return nil, since.TokenError(err)
+		return nil, start.Token.TokenError(err)
 	}
-	res := &skeinv1.ListPinsResponse{Entries: feedEntries(pins), Position: r.Position}
 	total, err := r.PinCount(owner, board)
 	if err != nil {
 		return nil, err
 	}
-	res.TotalSize = call.Count(total)
+
+	res := &skeinv1.ListPinsResponse{Entries: feedEntries(pins), TotalSize: call.Count(total), Position: r.Position}
 	if next != nil {
 		res.NextPageToken = s.Keys.Sign(pagetoken.Token{List: id, Position: r.At, Cursor: next})
 	}

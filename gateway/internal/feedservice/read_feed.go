@@ -16,27 +16,29 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// Kinds of lists in page tokens, beside those of the graph, which are small, and rejectsList. They never change.
+// Kinds of lists in page tokens. No two lists of the API may have the same kind: the lists of the graph use small numbers, and all others count down
+// from 0xff. A kind never changes, because clients keep tokens.
 const (
-	// FeedList are the pages of a feed, newestList the tops of feeds to refresh from.
-	FeedList   = 0xfe
+	// FeedList is for the pages of a feed.
+	FeedList = 0xfe
+	// newestList is for tokens that mark the top of a feed (newest_token). newer_than takes such a token.
 	newestList = 0xfd
 	pinsList   = 0xfc
 )
 
-// ValidateReadFeed looks at the reader, and at options that exclude each other.
+// ValidateReadFeed checks the reader, and refuses options that exclude each other.
 func ValidateReadFeed(c *request.Checker, req *skeinv1.ReadFeedRequest) {
 	c.ID("reader_id", req.GetReaderId())
 	if req.GetNewerThan() != "" && req.GetOrder() == skeinv1.FeedOrder_FEED_ORDER_TRENDING {
 		c.Found = append(c.Found, apierror.InvalidField("newer_than",
-			"must be empty in the order TRENDING: only NEWEST has a top to refresh from"))
+			"must be empty in the order TRENDING: only feeds in the order NEWEST return a newest_token"))
 	}
 	if req.GetIgnoreServed() && !req.GetHideSeen() {
-		c.Found = append(c.Found, apierror.InvalidField("ignore_served", "must be false without hide_seen: nothing is hidden then"))
+		c.Found = append(c.Found, apierror.InvalidField("ignore_served", "must be false without hide_seen, because nothing is hidden then"))
 	}
 }
 
-// feedOf names the feed that a request is about.
+// feedOf returns the feed that a request asks for, without the place where its page begins.
 func feedOf(req *skeinv1.ReadFeedRequest) inbox.Feed {
 	f := inbox.Feed{
 		Reader: req.GetReaderId(), IncludeOwn: req.GetIncludeOwn(), OnePerItem: req.GetOnePerItem(), Only: graphservice.SettingOf(req.GetOnly()),
@@ -47,7 +49,7 @@ func feedOf(req *skeinv1.ReadFeedRequest) inbox.Feed {
 	return f
 }
 
-// FeedListID names a feed in tokens, with all that makes another list of it.
+// FeedListID returns the name of a feed in page tokens. It includes every option, because a token is valid only for a feed with the same options.
 func FeedListID(kind byte, f inbox.Feed, req *skeinv1.ReadFeedRequest) pagetoken.ListID {
 	var options byte
 	for i, on := range []bool{f.IncludeOwn, req.GetHideSeen(), f.OnePerItem, f.Order == inbox.Trending, req.GetIgnoreServed()} {
@@ -55,71 +57,72 @@ func FeedListID(kind byte, f inbox.Feed, req *skeinv1.ReadFeedRequest) pagetoken
 			options |= 1 << i
 		}
 	}
-	// The settings are above the other options.
+	// The setting of Only takes the three bits above the five options.
 	options |= byte(f.Only) << 5
 	return pagetoken.NewListID(kind, f.Reader, string([]byte{options}))
 }
 
 // ReadFeed returns a page of a feed.
 func (s *Service) ReadFeed(
-	ctx context.Context, req *skeinv1.ReadFeedRequest, x *call.Info,
+	ctx context.Context, req *skeinv1.ReadFeedRequest, info *call.Info,
 ) (*skeinv1.ReadFeedResponse, error) {
 	f := feedOf(req)
 	if f.Order == inbox.Trending {
-		// A page by heat reads all that is ranked.
 		if err := s.expensiveReads.Wait(ctx); err != nil {
 			return nil, err
 		}
 		defer s.expensiveReads.Done()
 	}
-	id, newest := FeedListID(FeedList, f, req), FeedListID(newestList, f, req)
-	start, err := s.startOf(req, id, newest)
+
+	id := FeedListID(FeedList, f, req)
+	newestID := FeedListID(newestList, f, req)
+	start, err := s.startFeed(req, id, newestID)
 	if err != nil {
 		return nil, err
 	}
-	least, err := views.DemandOf(req.GetAtLeast())
+	atLeast, err := views.DemandOf(req.GetAtLeast())
 	if err != nil {
 		return nil, err
 	}
-	r, err := s.OpenFeed(ctx, x, least, start.since)
+	r, err := s.OpenFeed(ctx, info, atLeast, start.token)
 	if err != nil {
 		return nil, err
 	}
 	defer r.Close()
-	// An answer contains what both stores contain, and the next page what either did, or another node that was asked.
-	position, opened := r.Position, []*views.StoreView{&r.StoreView}
+	opened := []*views.StoreView{&r.StoreView}
 	if f.Order == inbox.Trending {
-		heat, err := s.openHeat(ctx, &f, least, start.since)
+		heat, err := s.openHeat(ctx, &f, atLeast, start.token)
 		if err != nil {
 			return nil, err
 		}
 		defer heat.Close()
-		if heat.At.Seq < r.At.Seq {
-			position = heat.Position
-		}
 		opened = append(opened, &heat.StoreView)
 	}
-	f.NewerThan = start.above
-	page, hidden, err := s.feedPage(ctx, req, x, r, f, start, opened...)
+
+	f.NewerThan = start.lowerEnd
+	page, filter, err := s.readPage(ctx, req, info, r, f, start, opened...)
 	if err != nil {
-		return nil, start.since.TokenError(err)
+		return nil, start.token.TokenError(err)
 	}
 	s.metrics.Feeds.Count(page)
+
 	res := &skeinv1.ReadFeedResponse{
-		Entries: feedEntries(page.Pins), Completeness: hidden.completeness(r), Position: position, ReadTime: readTime(page),
+		Entries: feedEntries(page.Pins), Completeness: filter.completeness(r), Position: views.OldestPosition(opened...), ReadTime: readTime(page),
 	}
 	if page.Next != nil {
-		next := views.Newest(opened...)
-		cursor := hidden.appendAhead(nil, next)
-		res.NextPageToken = s.Keys.Sign(pagetoken.Token{List: id, Position: next, Cursor: appendCursors(cursor, start.above, page.Next)})
+		// The answer promises only the oldest position, but the next page demands the newest one: it must not show what any of the stores, or
+		// another node that was asked, already had as deleted.
+		newest := views.Newest(opened...)
+		cursor := appendCursors(filter.appendLead(nil, newest), start.lowerEnd, page.Next)
+		res.NextPageToken = s.Keys.Sign(pagetoken.Token{List: id, Position: newest, Cursor: cursor})
 	}
 	if f.Order == inbox.Newest {
-		res.NewestToken = s.Keys.Sign(pagetoken.Token{List: newest, Position: r.At, Cursor: page.Top})
+		res.NewestToken = s.Keys.Sign(pagetoken.Token{List: newestID, Position: r.At, Cursor: page.Top})
 	}
 	return res, nil
 }
 
-// readTime is the read marker, if there is one.
+// readTime returns the read marker of a page as answers have it, or nil if the reader has none.
 func readTime(page inbox.Page) *timestamppb.Timestamp {
 	if page.ReadMarker == 0 {
 		return nil
@@ -127,10 +130,11 @@ func readTime(page inbox.Page) *timestamppb.Timestamp {
 	return timestamppb.New(page.ReadMarker.Time())
 }
 
-// feedPage reads a page, less what the reader has seen if that is asked for.
-func (s *Service) feedPage(
-	ctx context.Context, req *skeinv1.ReadFeedRequest, x *call.Info, r *views.Inbox, f inbox.Feed, start feedStart, opened ...*views.StoreView,
-) (inbox.Page, *hiding, error) {
+// readPage reads a page from the opened views. If the request asks to hide what the reader has seen, it also returns the closed filter with which it
+// did, for the completeness and the token of the answer; otherwise the filter is nil.
+func (s *Service) readPage(
+	ctx context.Context, req *skeinv1.ReadFeedRequest, info *call.Info, r *views.Inbox, f inbox.Feed, start feedStart, opened ...*views.StoreView,
+) (inbox.Page, *seenFilter, error) {
 	size := call.FeedPageSize(req.GetPageSize())
 	read := func() (page inbox.Page, err error) {
 		err = views.RunUntilResolved(ctx, func() (err error) {
@@ -139,91 +143,106 @@ func (s *Service) feedPage(
 		}, opened...)
 		return page, err
 	}
+
 	if !req.GetHideSeen() {
-		if err := x.MakeLong(ctx, size); err != nil {
+		if err := info.MakeLong(ctx, size); err != nil {
 			return inbox.Page{}, nil, err
 		}
 		page, err := read()
 		return page, nil, err
 	}
-	h := s.hide(ctx, seenByReader(f.Reader, req.GetIgnoreServed()), r.At, start.seen)
-	defer h.close()
-	if h.r != nil {
-		f.HiddenItems = h.items
+
+	filter := s.openSeenFilter(ctx, seenQuestion(f.Reader, req.GetIgnoreServed()), r.At, start.seenSeq)
+	defer filter.close()
+	if filter.view != nil {
+		f.HiddenItems = filter.hasSeen
 	}
-	if err := x.MakeLong(ctx, size); err != nil {
+	// This comes after the seen store was opened, because a call may not wait for a store while it holds a place for a long page.
+	if err := info.MakeLong(ctx, size); err != nil {
 		return inbox.Page{}, nil, err
 	}
 	page, err := read()
-	if h.broken {
+	if filter.hasFailed {
+		// The seen store fails no feed: read the page again, and hide nothing.
 		f.HiddenItems = nil
 		page, err = read()
 	}
-	return page, h, err
+	return page, filter, err
 }
 
 // feedStart is where a page of a feed begins.
 type feedStart struct {
-	// above is the lower end of the session, after the cursor where it continues; nil means none.
-	above, after inbox.PageCursor
-	// since is the position of the page that the token is from.
-	since views.Demand
-	// seen is the sequence up to which what was seen is hidden at least; 0 means that of the page.
-	seen uint64
+	// lowerEnd is where the session ends: pages show only what is newer. It is nil if the session goes down to the oldest pin. after is the place
+	// of the last entry of the page before, or nil for the first page.
+	lowerEnd, after inbox.PageCursor
+	// token demands the position of the page that returned the token.
+	token views.Demand
+	// seenSeq is the sequence that the seen store must contain, because the page before hid items by it. 0 demands nothing.
+	seenSeq uint64
 }
 
-// startOf reads the token of a request: a page token continues in a session, newer_than begins one that ends where the
-// feed once began.
-func (s *Service) startOf(req *skeinv1.ReadFeedRequest, id, newest pagetoken.ListID) (start feedStart, err error) {
+// startFeed reads the token of a request. A page token continues a session. newer_than begins a session that ends where an earlier feed began.
+func (s *Service) startFeed(req *skeinv1.ReadFeedRequest, id, newestID pagetoken.ListID) (start feedStart, err error) {
 	if token := req.GetNewerThan(); token != "" {
-		cursor, since, err := s.Resume(token, "newer_than", newest)
-		return feedStart{above: inbox.PageCursor(cursor), since: since}, err
+		cursor, demand, err := s.Resume(token, "newer_than", newestID)
+		return feedStart{lowerEnd: inbox.PageCursor(cursor), token: demand}, err
 	}
-	cursor, since, err := s.Resume(req.GetPageToken(), "page_token", id)
-	start.since = since
+
+	cursor, demand, err := s.Resume(req.GetPageToken(), "page_token", id)
+	start.token = demand
 	if err != nil || cursor == nil {
 		return start, err
 	}
 	ok := true
 	if req.GetHideSeen() {
-		start.seen, cursor, ok = cutAhead(cursor, since.Position)
+		start.seenSeq, cursor, ok = cutLead(cursor, demand.Position)
 	}
 	if ok {
-		start.above, start.after, ok = splitCursors(cursor)
+		start.lowerEnd, start.after, ok = splitCursors(cursor)
 	}
 	if !ok {
-		return start, since.BadToken(pagetoken.ErrDamaged)
+		return start, demand.BadToken(pagetoken.ErrDamaged)
 	}
 	return start, nil
 }
 
-// appendCursors appends what the page token of a feed holds: length of the lower end (0: none), lower end, cursor. The next
-// page of a session that newer_than began ends where the first one does. With hide_seen it comes after [hiding.appendAhead].
-func appendCursors(b []byte, above, after inbox.PageCursor) []byte {
-	b = binary.AppendUvarint(b, uint64(len(above)))
-	b = append(b, above...)
+// appendCursors appends the cursor of a page token: the length of lowerEnd (0 if it is nil), lowerEnd, after. With hide_seen, the lead of the seen
+// store stands before it ([seenFilter.appendLead]).
+func appendCursors(b []byte, lowerEnd, after inbox.PageCursor) []byte {
+	b = binary.AppendUvarint(b, uint64(len(lowerEnd)))
+	b = append(b, lowerEnd...)
 	return append(b, after...)
 }
 
-func splitCursors(b []byte) (above, after inbox.PageCursor, ok bool) {
+// splitCursors reads what appendCursors has written. ok is false if it is damaged.
+func splitCursors(b []byte) (lowerEnd, after inbox.PageCursor, ok bool) {
 	length, n := binary.Uvarint(b)
 	if n <= 0 || length > uint64(len(b)-n) {
 		return nil, nil, false
 	}
-	if b = b[n:]; length > 0 {
-		above = inbox.PageCursor(b[:length])
+	b = b[n:]
+	if length > 0 {
+		lowerEnd = inbox.PageCursor(b[:length])
 	}
-	return above, inbox.PageCursor(b[length:]), true
+	return lowerEnd, inbox.PageCursor(b[length:]), true
 }
 
+// feedEntries returns pins as answers have them. All entries share one allocation.
 func feedEntries(pins []inbox.Pin) []*skeinv1.FeedEntry {
-	out, made, times := make([]*skeinv1.FeedEntry, len(pins)), make([]skeinv1.FeedEntry, len(pins)), call.NewTimes(len(pins))
+	list := make([]*skeinv1.FeedEntry, len(pins))
+	entries := make([]skeinv1.FeedEntry, len(pins))
+	times := call.NewTimes(len(pins))
 	for i := range pins {
-		p, e := &pins[i], &made[i]
-		e.PinId, e.ItemId, e.OwnerId, e.BoardId = p.ID, p.Item, p.Owner, p.Board
-		e.CreateTime, e.Score, e.Attributes = times.Of(p.Created), p.Score, p.Attributes
+		p, e := &pins[i], &entries[i]
+		e.PinId = p.ID
+		e.ItemId = p.Item
+		e.OwnerId = p.Owner
+		e.BoardId = p.Board
+		e.CreateTime = times.Of(p.Created)
+		e.Score = p.Score
+		e.Attributes = p.Attributes
 		e.RepinOf, e.RepinOfDeleted = repinOf(p)
-		out[i] = e
+		list[i] = e
 	}
-	return out
+	return list
 }

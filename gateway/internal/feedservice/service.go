@@ -1,7 +1,14 @@
-// Package feedservice answers FeedService: pages of feeds (read_feed.go), less what their readers have seen (hide_seen.go), by time or by
-// heat (feed_heat.go), and the pins of an owner or board (list_pins.go). It counts what is above an earlier page (count_newer.go), streams
-// that number when it changes (watch_feed.go), and says why a pin is in a feed or not (explain_pin.go). It looks up pins by their names
-// (batch_get_pins.go), and what a viewer has to do with pins and items (viewer_state.go).
+// Package feedservice answers FeedService, one file per method:
+//
+//	ReadFeed              read_feed.go         a page of a feed, by time or by heat (feed_heat.go), without what was seen (hide_seen.go)
+//	CountNewer            count_newer.go       how many pins are above an earlier page
+//	WatchFeed             watch_feed.go        a stream that sends this number when it changes
+//	ExplainPin            explain_pin.go       why a pin is in a feed or not
+//	ListPins              list_pins.go         the pins of an owner or board
+//	BatchGetPins          batch_get_pins.go    pins by their names
+//	BatchGetViewerState   viewer_state.go      how a viewer relates to pins and items: seen, reactions, follows
+//
+// A feed is read from the inbox projection, at the position of one view (package views).
 package feedservice
 
 import (
@@ -19,26 +26,32 @@ import (
 type Service struct {
 	*views.Views
 	metrics *metrics.Metrics
-	// expensiveReads bounds how many pages that read all that is ranked are made at a time.
+	// expensiveReads limits how many feeds by heat are read at a time, because each page of one reads all pins that are ranked.
 	expensiveReads *admission.Budget
 	logger         *slog.Logger
-	// ranked is how many pins of a feed are ranked by heat.
-	ranked int
+	// maxRanked is how many pins of a feed are ranked by heat.
+	maxRanked int
 
-	// Watchers wakes those who watch feeds.
+	// Watchers wakes the streams of WatchFeed when their feed may have changed.
 	Watchers *feedwatch.Watchers
-	// counts is a semaphore: how many watchers count at a time.
-	counts chan struct{}
-	// Pace is the least time between two counts of a watcher, and Silence after how long without a change it hears the last one again.
-	Pace, Silence time.Duration
+	// countSlots is a semaphore that limits how many streams of WatchFeed count their feed at a time.
+	countSlots chan struct{}
+	// CountInterval is the least time between two counts of one stream. ResendAfter is the time without a change after which a stream sends the
+	// last number again.
+	CountInterval, ResendAfter time.Duration
 }
 
-// New fails if the inbox is of another projection.
+// New returns the service. It fails if v.Inbox is the store of another projection.
 func New(v *views.Views, m *metrics.Metrics, expensiveReads *admission.Budget, logger *slog.Logger) (*Service, error) {
-	ranked, err := ranked(v.Inbox.Live)
+	maxRanked, err := maxRankedOf(v.Inbox.Live)
+	if err != nil {
+		return nil, err
+	}
 	return &Service{
-		Views: v, metrics: m, expensiveReads: expensiveReads, logger: logger, ranked: ranked,
-		Watchers: feedwatch.New(v.Log, v.Hub, v.Inbox.Live), counts: make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2)),
-		Pace: watchPace, Silence: watchSilence,
-	}, err
+		Views: v, metrics: m, expensiveReads: expensiveReads, logger: logger, maxRanked: maxRanked,
+		Watchers: feedwatch.New(v.Log, v.Hub, v.Inbox.Live),
+		// Half of the processors may count for streams, so that the other calls always find one.
+		countSlots:    make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2)),
+		CountInterval: watchCountInterval, ResendAfter: watchResendAfter,
+	}, nil
 }

@@ -15,7 +15,8 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// ValidateBatchGetViewerState says by hand what the rules of the proto say, because a page of a product asks this of all that it shows.
+// ValidateBatchGetViewerState checks by hand what the rules of the proto say. It is faster than they are, and each page of a product makes this call
+// for everything that it shows.
 func ValidateBatchGetViewerState(req *skeinv1.BatchGetViewerStateRequest) []apierror.Violation {
 	var c request.Checker
 	c.Length("keys", len(req.GetKeys()), 1)
@@ -40,104 +41,98 @@ func ValidateBatchGetViewerState(req *skeinv1.BatchGetViewerStateRequest) []apie
 	return c.Found
 }
 
-// BatchGetViewerState returns what the viewer has to do with each key, in order.
+// BatchGetViewerState returns how the viewer relates to each key (a pin or an item), in the order of the request.
 //
-// Four stores answer, each from a view of its own: the pins say which items are meant, and the others are asked about these. Each view
-// contains what the call demands, and the position of the answer is the least of the four.
+// Four stores answer, each from a view of its own. The inbox comes first, because the pins say which items and boards the other three are asked
+// about. Each view contains what the call demands, and the position of the answer is the oldest of the four.
 func (s *Service) BatchGetViewerState(
-	ctx context.Context, req *skeinv1.BatchGetViewerStateRequest, x *call.Info,
+	ctx context.Context, req *skeinv1.BatchGetViewerStateRequest, info *call.Info,
 ) (*skeinv1.BatchGetViewerStateResponse, error) {
-	least, err := views.DemandOf(req.GetAtLeast())
+	atLeast, err := views.DemandOf(req.GetAtLeast())
 	if err != nil {
 		return nil, err
 	}
-	v, err := s.openViewer(ctx, x, least)
+	v, err := s.openViewerStores(ctx, info, atLeast)
 	if err != nil {
 		return nil, err
 	}
 	defer v.close()
+
+	viewer := req.GetViewerId()
 	keys := req.GetKeys()
-	if err := x.MakeLong(ctx, len(keys)); err != nil {
+	if err := info.MakeLong(ctx, len(keys)); err != nil {
 		return nil, err
 	}
-	made := make([]skeinv1.ViewerState, len(keys))
-	res := &skeinv1.BatchGetViewerStateResponse{States: make([]*skeinv1.ViewerState, len(keys)), Position: v.position}
-	for i := range made {
-		res.States[i] = &made[i]
+	states := make([]skeinv1.ViewerState, len(keys))
+	res := &skeinv1.BatchGetViewerStateResponse{
+		States: make([]*skeinv1.ViewerState, len(keys)), Position: views.OldestPosition(v.opened...),
 	}
+	for i := range states {
+		res.States[i] = &states[i]
+	}
+
 	var boards []string
 	err = views.RunUntilResolved(ctx, func() (err error) {
-		boards, err = v.items(ctx, keys, made)
+		boards, err = v.fillItems(ctx, keys, states)
 		return err
 	}, &v.pins.StoreView)
 	if err != nil {
 		return nil, err
 	}
-	err = views.RunUntilResolved(ctx, func() error { return v.reactions(ctx, req.GetViewerId(), made) }, &v.counters.StoreView)
+	err = views.RunUntilResolved(ctx, func() error { return v.fillReactions(ctx, viewer, states) }, &v.counters.StoreView)
 	if err != nil {
 		return nil, err
 	}
-	if err := v.history(req, made, s.metrics); err != nil {
+	if err := v.fillSeen(req, states, s.metrics); err != nil {
 		return nil, err
 	}
-	err = views.RunUntilResolved(ctx, func() error { return v.boards(ctx, req.GetViewerId(), keys, boards, made) }, &v.relations.StoreView)
+	err = views.RunUntilResolved(ctx, func() error {
+		return v.fillBoardFollows(ctx, viewer, keys, boards, states)
+	}, &v.relations.StoreView)
 	if err != nil {
 		return nil, err
 	}
-	return res, v.follows(req.GetViewerId(), keys, made)
+	return res, v.fillUserFollows(viewer, keys, states)
 }
 
-// viewerStores are the stores that know something of a viewer, each at one position.
+// viewerStores has the stores that know something about a viewer, each at one position.
 type viewerStores struct {
 	pins      *views.Inbox
 	relations *views.Graph
 	seen      *views.Seen
 	counters  *views.Counters
-	// opened are those of them that are open, and position is the least of theirs.
-	opened   []*views.StoreView
-	position string
+	// opened has those of the four that are open.
+	opened []*views.StoreView
 }
 
-// openViewer opens the stores. The lag of the call is that of the store that is furthest behind.
-func (s *Service) openViewer(ctx context.Context, x *call.Info, least views.Demand) (*viewerStores, error) {
+// openViewerStores opens all four stores. The caller must close them.
+func (s *Service) openViewerStores(ctx context.Context, info *call.Info, atLeast views.Demand) (*viewerStores, error) {
 	v := &viewerStores{}
-	if err := v.open(ctx, s, x, least); err != nil {
+	if err := v.open(ctx, s, info, atLeast); err != nil {
 		v.close()
 		return nil, err
 	}
-	first := v.opened[0]
-	for _, o := range v.opened[1:] {
-		if o.At.Seq < first.At.Seq {
-			first = o
-		}
-	}
-	v.position = first.Position
 	return v, nil
 }
 
-func (v *viewerStores) open(ctx context.Context, s *Service, x *call.Info, least views.Demand) (err error) {
-	lag := x.Lag
-	keep := func(o *views.StoreView) {
-		v.opened = append(v.opened, o)
-		lag = max(lag, x.Lag)
-		x.Lag = lag
-	}
-	if v.pins, err = s.OpenFeed(ctx, x, least); err != nil {
+// open opens the stores one after the other. If one fails, those before it stay open.
+func (v *viewerStores) open(ctx context.Context, s *Service, info *call.Info, atLeast views.Demand) (err error) {
+	if v.pins, err = s.OpenFeed(ctx, info, atLeast); err != nil {
 		return err
 	}
-	keep(&v.pins.StoreView)
-	if v.relations, err = s.Open(ctx, x, least); err != nil {
+	v.opened = append(v.opened, &v.pins.StoreView)
+	if v.relations, err = s.Open(ctx, info, atLeast); err != nil {
 		return err
 	}
-	keep(&v.relations.StoreView)
-	if v.seen, err = s.OpenSeen(ctx, x, least); err != nil {
+	v.opened = append(v.opened, &v.relations.StoreView)
+	if v.seen, err = s.OpenSeen(ctx, info, atLeast); err != nil {
 		return err
 	}
-	keep(&v.seen.StoreView)
-	if v.counters, err = s.OpenCounters(ctx, x, least); err != nil {
+	v.opened = append(v.opened, &v.seen.StoreView)
+	if v.counters, err = s.OpenCounters(ctx, info, atLeast); err != nil {
 		return err
 	}
-	keep(&v.counters.StoreView)
+	v.opened = append(v.opened, &v.counters.StoreView)
 	return nil
 }
 
@@ -147,8 +142,9 @@ func (v *viewerStores) close() {
 	}
 }
 
-// items fills in which items are meant, and returns the boards of the pins that live.
-func (v *viewerStores) items(ctx context.Context, keys []*skeinv1.ViewerStateKey, to []skeinv1.ViewerState) (boards []string, err error) {
+// fillItems sets the item of each state, and returns the board of each pin that lives. The item of a pin that does not live stays empty, and the
+// other functions skip it.
+func (v *viewerStores) fillItems(ctx context.Context, keys []*skeinv1.ViewerStateKey, states []skeinv1.ViewerState) (boards []string, err error) {
 	boards = make([]string, len(keys))
 	for i, key := range keys {
 		if err := call.Poll(ctx, i); err != nil {
@@ -156,7 +152,7 @@ func (v *viewerStores) items(ctx context.Context, keys []*skeinv1.ViewerStateKey
 		}
 		name := key.GetPin()
 		if name == nil {
-			to[i].ItemId = key.GetItemId()
+			states[i].ItemId = key.GetItemId()
 			continue
 		}
 		p, lives, err := v.pins.Pin(name.GetOwnerId(), name.GetPinId())
@@ -164,99 +160,106 @@ func (v *viewerStores) items(ctx context.Context, keys []*skeinv1.ViewerStateKey
 			return nil, err
 		}
 		if lives {
-			to[i].ItemId, boards[i] = p.Item, p.Board
+			states[i].ItemId = p.Item
+			boards[i] = p.Board
 		}
 	}
 	return boards, nil
 }
 
-// reactions fills in with which kinds the viewer reacted to the items.
-func (v *viewerStores) reactions(ctx context.Context, viewer string, to []skeinv1.ViewerState) error {
-	for i := range to {
+// fillReactions sets the kinds with which the viewer reacted to each item.
+func (v *viewerStores) fillReactions(ctx context.Context, viewer string, states []skeinv1.ViewerState) error {
+	for i := range states {
 		if err := call.Poll(ctx, i); err != nil {
 			return err
 		}
-		if to[i].ItemId == "" {
+		if states[i].ItemId == "" {
 			continue
 		}
-		kinds, err := v.counters.OwnReactions(viewer, to[i].ItemId)
+		kinds, err := v.counters.OwnReactions(viewer, states[i].ItemId)
 		if err != nil {
 			return err
 		}
-		to[i].Reactions = make([]string, len(kinds))
+		states[i].Reactions = make([]string, len(kinds))
 		for k, kind := range kinds {
-			to[i].Reactions[k] = events.ReactionName(kind)
+			states[i].Reactions[k] = events.ReactionName(kind)
 		}
 	}
 	return nil
 }
 
-// history fills in what the viewer has seen, by the code that answers FilterSeen, and what was served.
-func (v *viewerStores) history(req *skeinv1.BatchGetViewerStateRequest, to []skeinv1.ViewerState, m *metrics.Metrics) error {
+// fillSeen sets which items the viewer has seen, as FilterSeen answers it, which were served, and which the viewer hides.
+func (v *viewerStores) fillSeen(req *skeinv1.BatchGetViewerStateRequest, states []skeinv1.ViewerState, m *metrics.Metrics) error {
 	var items []string
-	var of []int
-	for i := range to {
-		if to[i].ItemId != "" {
-			items, of = append(items, to[i].ItemId), append(of, i)
+	var stateOfItem []int // for each of the items, the index of its state
+	for i := range states {
+		if states[i].ItemId != "" {
+			items = append(items, states[i].ItemId)
+			stateOfItem = append(stateOfItem, i)
 		}
 	}
 	if len(items) == 0 {
 		return nil
 	}
-	served, err := v.seen.Served(req.GetViewerId())
+
+	viewer := req.GetViewerId()
+	served, err := v.seen.Served(viewer)
 	if err != nil {
 		return err
 	}
-	known := make(map[string]bool, len(served))
+	wasServed := make(map[string]bool, len(served))
 	for _, item := range served {
-		known[item] = true
+		wasServed[item] = true
 	}
-	question := seen.Question{User: req.GetViewerId(), Window: int(req.GetWindowMonths()), IgnoreServed: req.GetIgnoreServed()}
+	question := seen.Question{User: viewer, Window: int(req.GetWindowMonths()), IgnoreServed: req.GetIgnoreServed()}
 	unseen, months, err := v.seen.Unseen(question, views.Candidates{Items: items})
 	if err != nil {
 		return err
 	}
 	m.Seen.Count(metrics.ByViewerState, len(items), len(unseen), months)
-	for _, i := range of {
-		to[i].Seen, to[i].Served = true, known[to[i].ItemId]
-		if to[i].Hidden, err = v.seen.HidesItem(req.GetViewerId(), to[i].ItemId); err != nil {
+
+	for _, i := range stateOfItem {
+		states[i].Seen = true
+		states[i].Served = wasServed[states[i].ItemId]
+		if states[i].Hidden, err = v.seen.HidesItem(viewer, states[i].ItemId); err != nil {
 			return err
 		}
 	}
 	for _, i := range unseen {
-		to[of[i]].Seen = false
+		states[stateOfItem[i]].Seen = false
 	}
 	return nil
 }
 
-// boards fills in how the viewer follows the boards of pins that live.
-func (v *viewerStores) boards(
-	ctx context.Context, viewer string, keys []*skeinv1.ViewerStateKey, boards []string, to []skeinv1.ViewerState,
+// fillBoardFollows sets how the viewer follows the board of each pin that lives.
+func (v *viewerStores) fillBoardFollows(
+	ctx context.Context, viewer string, keys []*skeinv1.ViewerStateKey, boards []string, states []skeinv1.ViewerState,
 ) error {
 	for i, key := range keys {
 		if err := call.Poll(ctx, i); err != nil {
 			return err
 		}
-		if key.GetPin() == nil || to[i].ItemId == "" {
+		if key.GetPin() == nil || states[i].ItemId == "" {
 			continue
 		}
 		f, err := v.relations.BoardFollow(viewer, key.GetPin().GetOwnerId(), boards[i])
 		if err != nil {
 			return err
 		}
-		to[i].FollowingBoard = graphservice.FollowKinds[f.Kind]
+		states[i].FollowingBoard = graphservice.FollowKinds[f.Kind]
 	}
 	return nil
 }
 
-// follows fills in how the viewer follows the owners of pins.
-func (v *viewerStores) follows(viewer string, keys []*skeinv1.ViewerStateKey, to []skeinv1.ViewerState) error {
+// fillUserFollows sets how the viewer follows the owner of each pin, whether or not the pin lives.
+func (v *viewerStores) fillUserFollows(viewer string, keys []*skeinv1.ViewerStateKey, states []skeinv1.ViewerState) error {
+	// The pins of a page often have the same owners, so each owner is looked up once.
 	var owners []string
-	at := map[string]int{}
+	indexOfOwner := map[string]int{}
 	for _, key := range keys {
 		owner := key.GetPin().GetOwnerId()
-		if _, known := at[owner]; owner != "" && !known {
-			at[owner] = len(owners)
+		if _, known := indexOfOwner[owner]; owner != "" && !known {
+			indexOfOwner[owner] = len(owners)
 			owners = append(owners, owner)
 		}
 	}
@@ -264,19 +267,22 @@ func (v *viewerStores) follows(viewer string, keys []*skeinv1.ViewerStateKey, to
 	if err := v.relations.UserFollows(viewer, owners, follows); err != nil {
 		return err
 	}
+
 	for i, key := range keys {
-		if p := key.GetPin(); p != nil {
-			follow := follows[at[p.GetOwnerId()]]
-			to[i].Following = graphservice.FollowKinds[follow.Kind]
-			if follow.Kind == graph.None {
-				continue
-			}
-			settings, err := v.relations.FollowSettings(viewer, p.GetOwnerId())
-			if err != nil {
-				return err
-			}
-			to[i].FollowSettings = graphservice.FollowSettingsOf(settings)
+		if key.GetPin() == nil {
+			continue
 		}
+		owner := key.GetPin().GetOwnerId()
+		follow := follows[indexOfOwner[owner]]
+		states[i].Following = graphservice.FollowKinds[follow.Kind]
+		if follow.Kind == graph.None {
+			continue
+		}
+		settings, err := v.relations.FollowSettings(viewer, owner)
+		if err != nil {
+			return err
+		}
+		states[i].FollowSettings = graphservice.FollowSettingsOf(settings)
 	}
 	return nil
 }

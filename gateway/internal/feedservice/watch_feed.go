@@ -16,29 +16,32 @@ import (
 )
 
 const (
-	// watchPace is the least time between two counts of one watcher.
-	watchPace = time.Second
-	// watchSilence is after how long without a change the last message is sent again.
-	watchSilence = 30 * time.Second
+	// watchCountInterval is the default of Service.CountInterval. A count costs as much as a page of the feed.
+	watchCountInterval = time.Second
+	// watchResendAfter is the default of Service.ResendAfter. It keeps proxies from closing the connection, and tells the client that the number
+	// still holds.
+	watchResendAfter = 30 * time.Second
 )
 
-// ValidateWatchFeed looks at the reader and the options as ReadFeed does.
+// ValidateWatchFeed checks the reader and the options as ReadFeed does.
 func ValidateWatchFeed(c *request.Checker, req *skeinv1.WatchFeedRequest) {
-	ValidateReadFeed(c, refreshOf(req))
+	ValidateReadFeed(c, pageToCount(req))
 }
 
-// WatchFeed sends what CountNewer counts, and sends it again when it has changed. It counts only if it is woken: package feedwatch says
-// when, and what is guaranteed.
+// WatchFeed sends the number that CountNewer returns, and sends it again when it has changed. It counts again only when package feedwatch wakes it;
+// that package also says what is guaranteed.
 func (s *Service) WatchFeed(
 	ctx context.Context, req *skeinv1.WatchFeedRequest, out call.Stream[skeinv1.WatchFeedResponse],
 ) error {
-	unread := req.GetNewerThan() == ""
-	w, err := s.Watchers.Enter(req.GetReaderId(), req.GetHideSeen(), unread) //nolint:contextcheck // what follows the log serves all watchers
+	countsUnread := req.GetNewerThan() == ""
+	// The watcher enters before the first count, so no change between the two is missed.
+	watcher, err := s.Watchers.Enter(req.GetReaderId(), req.GetHideSeen(), countsUnread) //nolint:contextcheck // the follower of the log serves all watchers, and outlives this call
 	if err != nil {
 		return err
 	}
-	defer w.Leave()
-	f := &feedWatcher{s: s, Watcher: w, read: refreshOf(req), out: out}
+	defer watcher.Leave()
+
+	f := &feedWatcher{s: s, Watcher: watcher, req: pageToCount(req), out: out}
 	if err := f.count(ctx, req.GetAtLeast(), true); err != nil {
 		return err
 	}
@@ -48,49 +51,52 @@ func (s *Service) WatchFeed(
 	return f.run(ctx)
 }
 
-// feedWatcher is one stream.
+// feedWatcher is one stream of WatchFeed.
 type feedWatcher struct {
 	s *Service
 	*feedwatch.Watcher
-	read *skeinv1.ReadFeedRequest
-	out  call.Stream[skeinv1.WatchFeedResponse]
-	// last is what was counted at counted, and sent when something was sent last.
-	last          *skeinv1.WatchFeedResponse
-	counted, sent time.Time
+	req *skeinv1.ReadFeedRequest // the page that is counted
+	out call.Stream[skeinv1.WatchFeedResponse]
+	// latest is the result of the last count.
+	latest    *skeinv1.WatchFeedResponse
+	lastCount time.Time
+	lastSend  time.Time
 }
 
 // run counts and sends until the context ends.
 func (f *feedWatcher) run(ctx context.Context) error {
-	timer := time.NewTimer(f.s.Silence)
+	timer := time.NewTimer(f.s.ResendAfter)
 	defer timer.Stop()
-	for woken := false; ; {
-		if woken {
-			timer.Reset(f.s.Pace - time.Since(f.counted))
+	mayHaveChanged := false // the watcher was woken after the last count
+	for {
+		if mayHaveChanged {
+			timer.Reset(f.s.CountInterval - time.Since(f.lastCount))
 		} else {
-			timer.Reset(f.s.Silence - time.Since(f.sent))
+			timer.Reset(f.s.ResendAfter - time.Since(f.lastSend))
 		}
 		select {
 		case <-f.Changed():
-			woken = true
+			mayHaveChanged = true
 		case <-timer.C:
 		case <-f.Failed():
 			return f.Err()
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
-		news := time.Since(f.sent) >= f.s.Silence
-		inexact := f.last.GetCompleteness() != skeinv1.FeedCompleteness_FEED_COMPLETENESS_COMPLETE
-		if woken && time.Since(f.counted) >= f.s.Pace || news && inexact {
-			woken = false
-			before := f.last
+
+		mustSend := time.Since(f.lastSend) >= f.s.ResendAfter
+		// Nothing wakes the watcher when the seen store answers again or a rebuild ends, so an incomplete number is counted again before it is
+		// sent again.
+		isIncomplete := f.latest.GetCompleteness() != skeinv1.FeedCompleteness_FEED_COMPLETENESS_COMPLETE
+		if mayHaveChanged && time.Since(f.lastCount) >= f.s.CountInterval || mustSend && isIncomplete {
+			mayHaveChanged = false
+			before := f.latest
 			if err := f.count(ctx, "", false); err != nil {
 				return err
 			}
-			news = news || f.last.GetCount() != before.GetCount() || f.last.GetMore() != before.GetMore() ||
-				f.last.GetCompleteness() != before.GetCompleteness() ||
-				f.read.GetNewerThan() == "" && !proto.Equal(f.last.GetReadTime(), before.GetReadTime())
+			mustSend = mustSend || f.differs(before)
 		}
-		if news {
+		if mustSend {
 			if err := f.send(); err != nil {
 				return err
 			}
@@ -98,60 +104,79 @@ func (f *feedWatcher) run(ctx context.Context) error {
 	}
 }
 
-// count counts the feed as it is. The first time it also notes whom the reader follows. To read a page takes a deep stack, which the
-// goroutine of a stream would keep while it waits. So another goroutine reads it, and ends. A panic continues in the stream's goroutine.
-func (f *feedWatcher) count(ctx context.Context, atLeast string, first bool) error {
-	type outcome struct {
-		err      error
-		panicked any
+// differs reports whether the latest count differs from an earlier one in anything that a client shows.
+func (f *feedWatcher) differs(before *skeinv1.WatchFeedResponse) bool {
+	if f.latest.GetCount() != before.GetCount() || f.latest.GetMore() != before.GetMore() ||
+		f.latest.GetCompleteness() != before.GetCompleteness() {
+		return true
 	}
-	done := make(chan outcome, 1)
-	go func() {
-		var o outcome
-		defer func() {
-			o.panicked = recover()
-			done <- o
-		}()
-		o.err = f.countHere(ctx, atLeast, first)
-	}()
-	o := <-done
-	if o.panicked != nil {
-		panic(o.panicked)
-	}
-	return o.err
+	// The read marker matters only if the count begins there.
+	countsUnread := f.req.GetNewerThan() == ""
+	return countsUnread && !proto.Equal(f.latest.GetReadTime(), before.GetReadTime())
 }
 
-func (f *feedWatcher) countHere(ctx context.Context, atLeast string, first bool) error {
+// count counts the feed and sets latest. isFirst says that this is the first count of the stream.
+//
+// It runs in a goroutine of its own, which then ends. Reading a page needs a deep stack, and the goroutine of the stream would keep a stack of that
+// size as long as it waits for changes.
+func (f *feedWatcher) count(ctx context.Context, atLeast string, isFirst bool) error {
+	type result struct {
+		err        error
+		panicValue any
+	}
+	done := make(chan result, 1)
+	go func() {
+		var r result
+		defer func() {
+			r.panicValue = recover()
+			done <- r
+		}()
+		r.err = f.countOnThisStack(ctx, atLeast, isFirst)
+	}()
+
+	r := <-done
+	if r.panicValue != nil {
+		// The server recovers from panics in the goroutine of the call, and only there.
+		panic(r.panicValue)
+	}
+	return r.err
+}
+
+// countOnThisStack does the work of count.
+func (f *feedWatcher) countOnThisStack(ctx context.Context, atLeast string, isFirst bool) error {
 	select {
-	case f.s.counts <- struct{}{}:
-		defer func() { <-f.s.counts }()
+	case f.s.countSlots <- struct{}{}:
+		defer func() { <-f.s.countSlots }()
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-	reader := f.read.GetReaderId()
-	newest := FeedListID(newestList, feedOf(f.read), f.read)
-	err := f.s.refresh(ctx, f.read, atLeast, new(call.Info), func(r *views.Inbox, page inbox.Page, hidden *hiding) error {
-		f.last = &skeinv1.WatchFeedResponse{
-			Count: call.Count(int64(len(page.Pins))), More: page.Next != nil, Completeness: hidden.completeness(r), Position: r.Position,
-			ReadTime: readTime(page), NewestToken: f.s.Keys.Sign(pagetoken.Token{List: newest, Position: r.At, Cursor: page.Top}),
+
+	reader := f.req.GetReaderId()
+	newestID := FeedListID(newestList, feedOf(f.req), f.req)
+	err := f.s.readNewer(ctx, f.req, atLeast, new(call.Info), func(r *views.Inbox, page inbox.Page, filter *seenFilter) error {
+		f.latest = &skeinv1.WatchFeedResponse{
+			Count: call.Count(int64(len(page.Pins))), More: page.Next != nil, Completeness: filter.completeness(r), Position: r.Position,
+			ReadTime: readTime(page), NewestToken: f.s.Keys.Sign(pagetoken.Token{List: newestID, Position: r.At, Cursor: page.Top}),
 		}
-		end, err := r.FirstMuteEnd(reader)
+		// The end of a mute is no event, so the watcher must ask to be woken then.
+		muteEnd, err := r.FirstMuteEnd(reader)
 		if err != nil {
 			return err
 		}
-		f.WakeAt(end)
-		if !first {
+		f.WakeAt(muteEnd)
+		if !isFirst {
 			return nil
 		}
+		// Later follows reach the watcher as events, so the followed owners are read only once, from the view of the first count.
 		return f.Follow(func(add func(owner string) error) error { return r.EachOwner(reader, add) })
 	})
-	f.counted = time.Now()
+	f.lastCount = time.Now()
 	return err
 }
 
-// send sends what was counted last.
+// send sends the latest count.
 func (f *feedWatcher) send() error {
-	err := f.out.Send(f.last)
-	f.sent = time.Now()
+	err := f.out.Send(f.latest)
+	f.lastSend = time.Now()
 	return err
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/gateway/internal/call"
 	"github.com/skein-feed/skein/gateway/pagetoken"
 	"github.com/skein-feed/skein/projections/counters"
 	"github.com/skein-feed/skein/projections/inbox"
@@ -25,6 +26,33 @@ func (s *Views) Resume(token, field string, id pagetoken.ListID) (cursor []byte,
 	}
 	d.Position = t.Position
 	return t.Cursor, d, nil
+}
+
+// ListRequest has what the requests for pages of lists have in common.
+type ListRequest interface {
+	GetPageSize() int32
+	GetPageToken() string
+	GetAtLeast() string
+}
+
+// PageStart is where a page of a list begins.
+type PageStart struct {
+	// Cursor is where the page before it ended. It is nil for the first page.
+	Cursor []byte
+	// Size is how many entries the page may have.
+	Size int
+	// AtLeast and Token are what the page must contain: the position in at_least, and that of the page that returned the token.
+	AtLeast, Token Demand
+}
+
+// StartPage reads the fields of a request for a page of the list.
+func (s *Views) StartPage(req ListRequest, id pagetoken.ListID) (start PageStart, err error) {
+	start.Size = call.PageSize(req.GetPageSize())
+	if start.Cursor, start.Token, err = s.Resume(req.GetPageToken(), "page_token", id); err != nil {
+		return start, err
+	}
+	start.AtLeast, err = DemandOf(req.GetAtLeast())
+	return start, err
 }
 
 // BadToken returns the error of an invalid token. It says which token the client should send.

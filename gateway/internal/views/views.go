@@ -1,8 +1,10 @@
 package views
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -108,6 +110,13 @@ func Newest(opened ...*StoreView) (newest events.Position) {
 		}
 	}
 	return newest
+}
+
+// OldestPosition returns the text of the oldest position of some views. An answer that is read from all of them contains what that position
+// contains, and may contain more.
+func OldestPosition(opened ...*StoreView) string {
+	oldest := slices.MinFunc(opened, func(a, b *StoreView) int { return cmp.Compare(a.At.Seq, b.At.Seq) })
+	return oldest.Position
 }
 
 // RunUntilResolved runs query over some open stores. While a run lacks answers of other nodes, RunUntilResolved fetches them and runs query
@@ -251,7 +260,8 @@ func (s *Views) OpenCounters(ctx context.Context, info *call.Info, demands ...De
 	return c, nil
 }
 
-// openStore returns a store at a position that contains all demands, and waits for it if necessary. It sets the lag in info, which may be nil.
+// openStore returns a store at a position that contains all demands, and waits for it if necessary. It raises the lag in info to that of the
+// store, so that a call that opens several stores has the lag of the one that is furthest behind. info may be nil.
 func (s *Views) openStore(
 	ctx context.Context, store *Store, info *call.Info, demands []Demand,
 ) (o StoreView, err error) {
@@ -275,7 +285,7 @@ func (s *Views) openStore(
 
 	position := s.Log.Position(view.Cursor().Seq)
 	if info != nil {
-		info.Lag = max(0, int64(s.Hub.Head())-int64(position.Seq))
+		info.Lag = max(info.Lag, 0, int64(s.Hub.Head())-int64(position.Seq))
 	}
 	o = StoreView{View: view, At: position, Position: store.positionTexts.Of(position)}
 	if s.Peers != nil {
