@@ -261,7 +261,7 @@ func New(o Options) (*Server, error) {
 	// Mounting a method needs the metrics, the rules and the budgets.
 	s.events = eventservice.New(storeViews, eventservice.Options{
 		Publisher: o.Publisher, CheckDisk: o.CheckDisk, Metrics: s.metrics, Tracer: o.Tracer,
-		VisibleWait: limits.VisibleWait, Followees: limits.Followees,
+		VisibleWait: limits.VisibleWait, MaxFollowees: limits.Followees,
 	})
 	s.admin = adminservice.New(storeViews, adminservice.Options{
 		Operator: o.Operator, Report: o.Report, Drain: o.Drain, Metrics: s.metrics, Growth: &s.growth,

@@ -278,7 +278,7 @@ func TestPublishNamesRepeats(t *testing.T) {
 			}
 			// What is not in memory is not guessed at.
 			res := &skeinv1.PublishResponse{AcceptedCount: 1, EventIds: []string{"1"}}
-			w.server.events.NameRepeats(eventlog.Result{Position: w.log.Position(1000)}, []int{0}, res)
+			w.server.events.FillRepeats(eventlog.Result{Position: w.log.Position(1000)}, []int{0}, res)
 			if res.GetRepeatsKnown() || res.GetAcceptedCount() != 1 {
 				t.Error(res)
 			}

@@ -261,12 +261,12 @@ func TestWatchThatIsRefused(t *testing.T) {
 // The error of a position that is gone names the earliest that is not.
 func TestWatchOfWhatIsTrimmed(t *testing.T) {
 	w := newWorld(t)
-	err := apierror.Of(w.server.events.WatchFailure(t.Context(), fmt.Errorf("wrapped: %w", events.ErrTrimmed))).ConnectError()
+	err := apierror.Of(w.server.events.WatchError(t.Context(), fmt.Errorf("wrapped: %w", events.ErrTrimmed))).ConnectError()
 	wantError(t, err, connect.CodeOutOfRange, "POSITION_TRIMMED", "")
 	if got := detailsOf(t, err).info.GetMetadata()["earliest"]; got != w.log.Position(0).String() {
 		t.Error(got)
 	}
-	wantError(t, apierror.Of(w.server.events.WatchFailure(t.Context(), events.ErrClosed)).ConnectError(),
+	wantError(t, apierror.Of(w.server.events.WatchError(t.Context(), events.ErrClosed)).ConnectError(),
 		connect.CodeUnavailable, "LOG_UNAVAILABLE", "")
 }
 

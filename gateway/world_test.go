@@ -311,7 +311,7 @@ func (w *world) serve(o Options, watchPeriod time.Duration) {
 	}
 	w.server.healthPeriod = time.Millisecond
 	if watchPeriod > 0 {
-		w.server.events.Checkpoints = watchPeriod
+		w.server.events.CheckpointInterval = watchPeriod
 	}
 	if feed := w.server.feed; feed != nil {
 		feed.CountInterval, feed.Watchers.Pause = time.Millisecond, time.Millisecond

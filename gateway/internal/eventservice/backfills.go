@@ -12,13 +12,16 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// Projections ignore a backfill of a closed source, one about a deleted user, and one whose offset is not above the highest of its source
-// and kind. What the stores of this process show about that is final: a source is never opened again, and an offset never falls. So the
-// first two are refused. The third is taken and named as a repeat, because a retry of a call whose outcome is unknown looks the same.
-// What other calls publish at the same moment is not known here.
+// A backfill is an event of the past, from an import. It names its source, and an offset that rises per source and kind. The projections ignore three
+// sorts of backfills: those of a source that was closed (backfill_closed), those about a deleted user, and those whose offset is not above the highest
+// of their source and kind.
+//
+// Publish rejects the first two. What a store shows about them is final, because no source is opened again. It accepts the third and reports it as a
+// repeat, because a client that retries a call with an unknown outcome sends the same events. Calls at the same moment do not see each other's
+// backfills.
 
-// judgeBackfills returns the refusals of backfills that cannot count, and the indexes of those that repeat what the log has.
-func (s *Service) judgeBackfills(ctx context.Context, evs []events.CheckedEvent) (refused []events.Rejection, repeats []int32, err error) {
+// checkBackfills returns the rejections of backfills that cannot count, and the indexes of those that repeat what the log has.
+func (s *Service) checkBackfills(ctx context.Context, evs []events.CheckedEvent) (refused []events.Rejection, repeats []int32, err error) {
 	var backfills []*events.CheckedEvent
 	for i := range evs {
 		if evs[i].Backfill {
@@ -57,7 +60,7 @@ type sourceAndKind struct {
 	kind   events.Kind
 }
 
-// backfillChecker has what the stores show about the backfills of one call.
+// backfillChecker has what the stores know about the backfills of one call: the highest offsets, the closed sources and the deleted users.
 type backfillChecker struct {
 	*Service
 	highest map[sourceAndKind]uint64
@@ -65,8 +68,8 @@ type backfillChecker struct {
 	deleted map[string]bool
 }
 
-// readHighest reads the highest offset of a source and kind. If a store shows none, it may be behind: readHighest then waits until the
-// store has what was in the log, and reads again. What cannot be read counts as 0, so it refuses nothing.
+// readHighest reads the highest offset of a source and kind. If the store has none, it may only be behind, so readHighest waits until the store
+// contains the present end of the log, and reads again. An offset that cannot be read counts as 0, and then no backfill is a repeat.
 func (c *backfillChecker) readHighest(ctx context.Context, key sourceAndKind) error {
 	store := c.storeOf(key.kind)
 	if _, known := c.highest[key]; known || store == nil {
@@ -77,6 +80,7 @@ func (c *backfillChecker) readHighest(ctx context.Context, key sourceAndKind) er
 	if err != nil {
 		return err
 	}
+	// A store that is being rebuilt may be hours behind, so there is no wait for it.
 	if offset == 0 && at < head && !store.Rebuilding() {
 		waiting, cancel := views.BoundWait(ctx, c.Wait)
 		waitErr := store.WaitFor(waiting, head)
@@ -94,18 +98,18 @@ func (c *backfillChecker) readHighest(ctx context.Context, key sourceAndKind) er
 	return nil
 }
 
-// highestOffset returns the highest offset that a store shows, and the sequence that it has folded. A store that is stopped shows nothing.
+// highestOffset returns the highest offset that a store has, and the sequence of the log that it has reached. Both are 0 if the store is stopped.
 func highestOffset(projection *views.Store, key sourceAndKind) (offset, seq uint64, err error) {
 	view, err := projection.View()
 	if err != nil {
-		return 0, 0, nil // events can be published while a projection is down
+		return 0, 0, nil // Publish works while a projection is down
 	}
 	defer func() { _ = view.Close() }() // it was only read
 	offset, err = store.HighestOffset(view, key.kind, key.source)
 	return offset, view.Cursor().Seq, err
 }
 
-// storeOf returns a store that folds a kind of backfill, or nil.
+// storeOf returns a store that folds backfills of a kind, or nil if this process has none.
 func (c *backfillChecker) storeOf(kind events.Kind) *views.Store {
 	for _, store := range []*views.Store{c.Graph, c.Counters, c.Seen} {
 		if store != nil && slices.Contains(store.Projection().Kinds(), kind) {
@@ -115,16 +119,16 @@ func (c *backfillChecker) storeOf(kind events.Kind) *views.Store {
 	return nil
 }
 
-// readGraph reads which sources are closed and which users were deleted. The graph knows that for all kinds.
+// readGraph reads which sources are closed and which users were deleted. It asks the graph, which knows both for all kinds of events.
 func (c *backfillChecker) readGraph(backfills []*events.CheckedEvent) error {
 	view, err := c.Graph.View()
 	if err != nil {
-		return nil // events can be published while a projection is down
+		return nil // Publish works while a projection is down
 	}
 	defer func() { _ = view.Close() }() // it was only read
 
 	var users []string
-	listed := map[string]bool{"": true}
+	listed := map[string]bool{"": true} // an event without a peer
 	for _, ev := range backfills {
 		if _, known := c.closed[ev.Source]; !known {
 			if c.closed[ev.Source], err = store.BackfillsClosed(view, ev.Source); err != nil {

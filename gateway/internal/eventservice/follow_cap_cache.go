@@ -33,18 +33,18 @@ func newFollowCapCache() *followCapCache {
 
 // reserve deducts the follows of a call from the cached allowances. It returns the followers whose allowance is missing or too small; the caller
 // must look those up. A call that fails does not give its reservation back, which only costs an additional lookup later.
-func (r *followCapCache) reserve(followers []*followeeChanges, now time.Time) (unknown []*followeeChanges) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if now.Sub(r.lastCleared) >= followCapCacheLifetime || len(r.remainingFollows) >= maxCachedFollowers {
-		clear(r.remainingFollows)
-		r.lastCleared = now
+func (c *followCapCache) reserve(followers []*followeeChanges, now time.Time) (unknown []*followeeChanges) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if now.Sub(c.lastCleared) >= followCapCacheLifetime || len(c.remainingFollows) >= maxCachedFollowers {
+		clear(c.remainingFollows)
+		c.lastCleared = now
 	}
 	for _, f := range followers {
-		hash := maphash.String(r.seed, f.user)
+		hash := maphash.String(c.seed, f.user)
 		follows := int64(f.addCount)
-		if remaining := r.remainingFollows[hash]; remaining >= follows {
-			r.remainingFollows[hash] = remaining - follows
+		if remaining := c.remainingFollows[hash]; remaining >= follows {
+			c.remainingFollows[hash] = remaining - follows
 		} else {
 			unknown = append(unknown, f)
 		}
@@ -54,12 +54,12 @@ func (r *followCapCache) reserve(followers []*followeeChanges, now time.Time) (u
 
 // remember records the results of lookups. The allowance of each follower is half of what remains after the call. Followers for whom nothing remains
 // keep their allowance, which was too small for the call.
-func (r *followCapCache) remember(followers []*followeeChanges) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+func (c *followCapCache) remember(followers []*followeeChanges) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	for _, f := range followers {
 		if f.remaining >= 0 {
-			r.remainingFollows[maphash.String(r.seed, f.user)] = f.remaining / 2
+			c.remainingFollows[maphash.String(c.seed, f.user)] = f.remaining / 2
 		}
 	}
 }

@@ -49,7 +49,7 @@ func TestFollowCapCacheAllowsHalfOfWhatIsLeft(t *testing.T) {
 
 // The service has no stores, so a lookup would fail.
 func TestFollowCapCacheSavesLookups(t *testing.T) {
-	s := &Service{Options: Options{Followees: 100}, followCapCache: newFollowCapCache()}
+	s := &Service{Options: Options{MaxFollowees: 100}, followCapCache: newFollowCapCache()}
 	s.followCapCache.lastCleared = time.Now().Add(time.Hour) // the cache is not cleared during the test
 	s.followCapCache.remember([]*followeeChanges{{user: "ann", remaining: 4}})
 	follow := []events.CheckedEvent{{Event: events.Event{Kind: events.UserFollowed, User: "ann", Peer: "bob"}}}

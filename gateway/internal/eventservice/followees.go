@@ -48,7 +48,7 @@ type followeeChanges struct {
 
 // refuseFollowsOverLimit returns a rejection for each follow of a call that would exceed the cap.
 func (s *Service) refuseFollowsOverLimit(ctx context.Context, evs []events.CheckedEvent) (refused []events.Rejection, err error) {
-	limit := int64(s.Followees)
+	limit := int64(s.MaxFollowees)
 	if limit < 0 {
 		return nil, nil
 	}
@@ -62,6 +62,7 @@ func (s *Service) refuseFollowsOverLimit(ctx context.Context, evs []events.Check
 		return nil, err
 	}
 	defer r.Close()
+
 	err = views.RunUntilResolved(ctx, func() (err error) {
 		refused, err = s.refuseAllOverLimit(ctx, r, followers, limit)
 		return err

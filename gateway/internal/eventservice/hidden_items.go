@@ -10,34 +10,35 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// hiddenItemsOf are the live events of one call by which a user hides and shows items, in order.
-type hiddenItemsOf struct {
+// hiddenItemChanges has the live events of one call by which a user hides and shows items, in the order of the call.
+type hiddenItemChanges struct {
 	user   string
 	events []*events.CheckedEvent
 }
 
-// beyondHiddenLimit refuses the events of a call by which a user would hide more than [inbox.MaxHiddenItems] items. It looks at the inbox as this
-// process knows it, so it is a guard and not an exact limit: concurrent calls may exceed it. Backfills have happened, and are always accepted. So is
-// every event while the inbox cannot be asked.
-func (s *Service) beyondHiddenLimit(ctx context.Context, evs []events.CheckedEvent) (refused []events.Rejection, err error) {
+// refuseHidesOverLimit returns a rejection for each event of a call by which a user would hide more than [inbox.MaxHiddenItems] items. The limit is a
+// guard and not exact: it is checked against the inbox as this process knows it, so concurrent calls may exceed it. Backfills record what has
+// happened, and are always accepted. While the inbox cannot be read, all events are accepted.
+func (s *Service) refuseHidesOverLimit(ctx context.Context, evs []events.CheckedEvent) (refused []events.Rejection, err error) {
 	users := groupHiddenItems(evs)
 	if len(users) == 0 || s.Inbox == nil {
 		return nil, nil
 	}
 	r, err := s.OpenFeed(ctx, nil)
 	if err != nil {
+		// ctx.Err is nil unless the call itself has ended, so the events are accepted.
 		return nil, ctx.Err()
 	}
 	defer r.Close()
 
 	err = views.RunUntilResolved(ctx, func() error {
-		refused = nil
+		refused = nil // of a run that lacked answers of other nodes
 		for _, u := range users {
-			more, err := u.refused(r)
+			rejections, err := u.refuseOverLimit(r)
 			if err != nil {
 				return err
 			}
-			refused = append(refused, more...)
+			refused = append(refused, rejections...)
 		}
 		return nil
 	}, &r.StoreView)
@@ -48,8 +49,8 @@ func (s *Service) beyondHiddenLimit(ctx context.Context, evs []events.CheckedEve
 }
 
 // groupHiddenItems groups the live events that hide and show items by user. It leaves out users who only show items.
-func groupHiddenItems(evs []events.CheckedEvent) (hiding []*hiddenItemsOf) {
-	byUser := map[string]*hiddenItemsOf{}
+func groupHiddenItems(evs []events.CheckedEvent) (hiding []*hiddenItemChanges) {
+	byUser := map[string]*hiddenItemChanges{}
 	hides := map[string]bool{}
 	for i := range evs {
 		ev := &evs[i]
@@ -58,7 +59,7 @@ func groupHiddenItems(evs []events.CheckedEvent) (hiding []*hiddenItemsOf) {
 		}
 		u := byUser[ev.User]
 		if u == nil {
-			u = &hiddenItemsOf{user: ev.User}
+			u = &hiddenItemChanges{user: ev.User}
 			byUser[ev.User] = u
 		}
 		u.events = append(u.events, ev)
@@ -70,17 +71,18 @@ func groupHiddenItems(evs []events.CheckedEvent) (hiding []*hiddenItemsOf) {
 	return hiding
 }
 
-// refused goes through the events in order and returns refusals of those that go beyond the limit.
-func (u *hiddenItemsOf) refused(r *views.Inbox) (refused []events.Rejection, err error) {
-	added := int64(0) // by the events of the call so far
-	hiddenNow := map[string]bool{}
+// refuseOverLimit checks the events in order, and returns the rejections of those that exceed the limit. A rejected event does not count for the
+// events after it.
+func (u *hiddenItemChanges) refuseOverLimit(r *views.Inbox) (refused []events.Rejection, err error) {
+	added := int64(0)                  // how many more items are hidden after the events so far
+	isHiddenAfter := map[string]bool{} // whether an item that these events name is hidden after them
 	for _, ev := range u.events {
 		total, hidden, err := r.Hiding(u.user, ev.Item)
 		if err != nil {
 			return nil, err
 		}
-		if now, known := hiddenNow[ev.Item]; known {
-			hidden = now
+		if changed, known := isHiddenAfter[ev.Item]; known {
+			hidden = changed
 		}
 
 		hides := ev.Kind == events.ItemHidden
@@ -96,7 +98,7 @@ func (u *hiddenItemsOf) refused(r *views.Inbox) (refused []events.Rejection, err
 		case !hides && hidden:
 			added--
 		}
-		hiddenNow[ev.Item] = hides
+		isHiddenAfter[ev.Item] = hides
 	}
 	return refused, nil
 }

@@ -23,7 +23,7 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// ValidatePublish looks at the call. Its events are judged one by one, so that allow_partial can tell good from bad.
+// ValidatePublish checks the call, but not its events. Publish checks these one by one, because allow_partial accepts the valid ones.
 func ValidatePublish(req *skeinv1.PublishRequest) []apierror.Violation {
 	var c request.Checker
 	if n := len(req.GetEvents()); n > events.MaxEnvelopeEvents {
@@ -34,64 +34,73 @@ func ValidatePublish(req *skeinv1.PublishRequest) []apierror.Violation {
 	} else {
 		c.Length("events", n, 1)
 	}
-	if w := req.GetWait(); w < 0 || w > skeinv1.PublishWait_PUBLISH_WAIT_VISIBLE {
+	if wait := req.GetWait(); wait < 0 || wait > skeinv1.PublishWait_PUBLISH_WAIT_VISIBLE {
 		c.Found = append(c.Found, apierror.InvalidField("wait", "%s", request.EnumWantedOf(req, "wait")))
 	}
 	return c.Found
 }
 
-// Publish appends events, or refuses them, one by one if the call allows that. It answers after the log has them on disk (I2).
+// Publish appends the events of a call to the log, or rejects them: all of them if one is invalid, or only the invalid ones with allow_partial. It
+// answers after the log has the events on disk (I2).
 func (s *Service) Publish(
 	ctx context.Context, req *skeinv1.PublishRequest, _ *call.Info,
 ) (*skeinv1.PublishResponse, error) {
 	if err := s.CheckDisk(); err != nil {
 		return nil, err
 	}
-	refused, repeats, err := s.judge(ctx, req.GetEvents())
+
+	refused, repeats, err := s.findRejections(ctx, req.GetEvents())
 	if err != nil {
 		return nil, err
 	}
 	if len(refused) > 0 && !req.GetAllowPartial() {
-		return nil, refusedCall(refused)
+		return nil, rejectedCallError(refused)
 	}
 	res := &skeinv1.PublishResponse{EventIds: make([]string, len(req.GetEvents()))}
 	for _, r := range refused {
-		res.Rejections = append(res.Rejections, &skeinv1.Rejection{
-			Index: int32(r.Index), Reason: r.Reason, Field: r.Field, Message: r.Message,
-		})
+		res.Rejections = append(res.Rejections, rejectionProto(r.Index, r))
 	}
-	took, indexes, err := s.appendGood(ctx, req.GetEvents(), refused, res)
+
+	appended, indexes, err := s.appendAccepted(ctx, req.GetEvents(), refused, res)
 	if err != nil || res.GetAcceptedCount() == 0 {
 		return res, err
 	}
 	res.RepeatedIndexes = repeats
 	if req.GetWait() == skeinv1.PublishWait_PUBLISH_WAIT_VISIBLE {
-		if err := s.awaitVisible(ctx, took.Position); err != nil {
+		if err := s.awaitVisible(ctx, appended.Position); err != nil {
 			return nil, err
 		}
-		s.NameRepeats(took, indexes, res)
+		// Only now, because the projections have read the envelope, and so the reader of the log knows what it has dropped.
+		s.FillRepeats(appended, indexes, res)
 	}
 	return res, nil
 }
 
-// judge finds the events that must be refused, in order: malformed ones, those with the event id of another of the call, follows beyond
-// the followee cap, hidden items beyond their limit, and backfills that cannot count. repeats are the indexes of backfills that the log has already.
-func (s *Service) judge(ctx context.Context, evs []*skeinv1.Event) (refused []events.Rejection, repeats []int32, err error) {
-	good, refused := events.CheckCall(evs)
-	over, err := s.refuseFollowsOverLimit(ctx, good)
+// rejectionProto returns a rejection as answers have it. index is that of the event in the call.
+func rejectionProto(index int, r events.Rejection) *skeinv1.Rejection {
+	return &skeinv1.Rejection{Index: int32(index), Reason: r.Reason, Field: r.Field, Message: r.Message}
+}
+
+// findRejections returns a rejection, in the order of the call, for each event that is malformed, has the event id of another event of the call,
+// follows a user beyond the followee cap, hides an item beyond the limit, or is a backfill that cannot count. repeats are the indexes of backfills
+// that the log already has.
+func (s *Service) findRejections(ctx context.Context, evs []*skeinv1.Event) (refused []events.Rejection, repeats []int32, err error) {
+	wellFormed, refused := events.CheckCall(evs)
+	follows, err := s.refuseFollowsOverLimit(ctx, wellFormed)
 	if err != nil {
 		return nil, nil, err
 	}
-	beyond, err := s.beyondHiddenLimit(ctx, good)
+	hides, err := s.refuseHidesOverLimit(ctx, wellFormed)
 	if err != nil {
 		return nil, nil, err
 	}
-	void, repeats, err := s.judgeBackfills(ctx, good)
+	backfills, repeats, err := s.checkBackfills(ctx, wellFormed)
 	if err != nil {
 		return nil, nil, err
 	}
-	if len(over)+len(beyond)+len(void) > 0 {
-		refused = slices.Concat(refused, over, beyond, void)
+	// Most calls have none of these, and then allocate nothing here.
+	if len(follows)+len(hides)+len(backfills) > 0 {
+		refused = slices.Concat(refused, follows, hides, backfills)
 		slices.SortFunc(refused, func(a, b events.Rejection) int { return cmp.Compare(a.Index, b.Index) })
 	}
 	for _, r := range refused {
@@ -100,27 +109,29 @@ func (s *Service) judge(ctx context.Context, evs []*skeinv1.Event) (refused []ev
 	return refused, repeats, nil
 }
 
-// appendGood appends the events that were not refused, and fills in what the log took. indexes are those of those events
-// in the call.
-func (s *Service) appendGood(
+// appendAccepted appends the events that were not refused, and sets in res the position, the number and the ids of these events. indexes has the
+// index in the call of each of them. refused is sorted by index.
+func (s *Service) appendAccepted(
 	ctx context.Context, evs []*skeinv1.Event, refused []events.Rejection, res *skeinv1.PublishResponse,
-) (took eventlog.Result, indexes []int, err error) {
-	good := make([]*skeinv1.Event, 0, len(evs))
+) (appended eventlog.Result, indexes []int, err error) {
+	accepted := make([]*skeinv1.Event, 0, len(evs))
 	for i, ev := range evs {
 		if len(refused) > 0 && refused[0].Index == i {
 			refused = refused[1:]
 			continue
 		}
-		good, indexes = append(good, ev), append(indexes, i)
+		accepted = append(accepted, ev)
+		indexes = append(indexes, i)
 	}
-	if len(good) == 0 {
-		return took, nil, nil
+	if len(accepted) == 0 {
+		return appended, nil, nil
 	}
-	ctx, parent, end := s.following(ctx, len(good))
-	took, err = s.Publisher.Publish(ctx, good, eventlog.PublishOptions{Trace: parent})
-	end(err)
+
+	ctx, traceParent, endSpan := s.startAppendSpan(ctx, len(accepted))
+	appended, err = s.Publisher.Publish(ctx, accepted, eventlog.PublishOptions{Trace: traceParent})
+	endSpan(err)
 	if errors.Is(err, events.ErrEnvelopeTooLarge) {
-		return took, nil, apierror.Invalid(apierror.Violation{
+		return appended, nil, apierror.Invalid(apierror.Violation{
 			Field: "events", Reason: skeinv1.Reason_REASON_TOO_LARGE,
 			Text: "are together larger than the " + events.FormatSize(events.MaxEnvelopeBytes) + " that one call takes",
 		})
@@ -128,27 +139,32 @@ func (s *Service) appendGood(
 	if errors.Is(err, events.ErrLogUnavailable) || errors.Is(err, events.ErrClosed) {
 		f := apierror.Of(err)
 		f.Text += "; nothing was taken"
-		return took, nil, f
+		return appended, nil, f
 	}
 	if err != nil {
-		return took, nil, err
+		return appended, nil, err
 	}
-	s.Metrics.Accepted.Add(float64(len(good)))
-	res.Position, res.AcceptedCount = s.names.Of(took.Position), int32(len(good))
-	for i, id := range took.EventIDs {
+
+	s.Metrics.Accepted.Add(float64(len(accepted)))
+	res.Position = s.positionTexts.Of(appended.Position)
+	res.AcceptedCount = int32(len(accepted))
+	for i, id := range appended.EventIDs {
 		res.EventIds[indexes[i]] = id
 	}
-	return took, indexes, nil
+	return appended, indexes, nil
 }
 
-// NameRepeats fills in what the reader of the log dropped of the events that the log took. It says so only while the envelope is
-// in memory: to read it again would take all event ids of the quarter of an hour before it.
-func (s *Service) NameRepeats(took eventlog.Result, indexes []int, res *skeinv1.PublishResponse) {
-	env := s.Hub.CachedEnvelope(took.Position.Seq)
+// FillRepeats sets in res which of the appended events the reader of the log has dropped, as repeats or because they reuse an event id (I6). indexes
+// has the index in the call of each appended event.
+//
+// It sets nothing if the envelope is no longer in memory. To decide again which of its events are repeats, the event ids of the quarter of an hour
+// before the envelope would have to be read.
+func (s *Service) FillRepeats(appended eventlog.Result, indexes []int, res *skeinv1.PublishResponse) {
+	env := s.Hub.CachedEnvelope(appended.Position.Seq)
 	if env == nil {
 		return
 	}
-	repeats, reused, known := env.SkippedSlots(took.Slot, len(indexes))
+	repeats, reused, known := env.SkippedSlots(appended.Slot, len(indexes))
 	if !known {
 		return
 	}
@@ -157,21 +173,22 @@ func (s *Service) NameRepeats(took eventlog.Result, indexes []int, res *skeinv1.
 		res.RepeatedIndexes = append(res.RepeatedIndexes, int32(indexes[at]))
 	}
 	slices.Sort(res.RepeatedIndexes)
-	res.RepeatedIndexes = slices.Compact(res.RepeatedIndexes) // a backfill may repeat an event id and an offset
+	// A backfill may be there twice, if it repeats both an event id and an offset.
+	res.RepeatedIndexes = slices.Compact(res.RepeatedIndexes)
+
+	// An event that reuses the id of a different event was not accepted after all.
 	for _, r := range reused {
 		i := indexes[r.Index]
 		res.AcceptedCount--
 		res.RepeatedIndexes = slices.DeleteFunc(res.RepeatedIndexes, func(repeat int32) bool { return int(repeat) == i })
 		res.EventIds[i] = ""
-		res.Rejections = append(res.Rejections, &skeinv1.Rejection{
-			Index: int32(i), Reason: r.Reason, Field: r.Field, Message: r.Message,
-		})
+		res.Rejections = append(res.Rejections, rejectionProto(i, r))
 	}
 	slices.SortFunc(res.Rejections, func(a, b *skeinv1.Rejection) int { return cmp.Compare(a.GetIndex(), b.GetIndex()) })
 }
 
-// awaitVisible waits until every projection shows what was appended. If that does not come in time, the answer says
-// where the events are, and that they are taken: published again, they would be there twice.
+// awaitVisible waits until every projection shows the appended events. If one does not in time, the error says where the events are, and that the
+// log has them. Without that, a client might publish them again, and the log would then have them twice.
 func (s *Service) awaitVisible(ctx context.Context, pos events.Position) error {
 	ctx, cancel := views.BoundWait(ctx, s.VisibleWait)
 	defer cancel()
@@ -185,6 +202,7 @@ func (s *Service) awaitVisible(ctx context.Context, pos events.Position) error {
 		case errors.Is(err, events.ErrHole):
 			reason = skeinv1.Reason_REASON_LOG_HOLE
 		case ctx.Err() == nil:
+			// The wait ended before its time, so the store has stopped.
 			reason = skeinv1.Reason_REASON_PROJECTION_UNAVAILABLE
 		}
 		return &apierror.Failure{
@@ -198,22 +216,24 @@ func (s *Service) awaitVisible(ctx context.Context, pos events.Position) error {
 	return nil
 }
 
-// refusedCall is the error of a call that is not to be taken in part. It is failed_precondition when nothing is wrong
-// with the events but that there are too many follows or hidden items, and else invalid_argument.
-func refusedCall(refused []events.Rejection) error {
+// rejectedCallError returns the error of a call without allow_partial that has rejected events. Its code is failed_precondition if all of these exceed
+// a limit (of follows or hidden items), and otherwise invalid_argument.
+func rejectedCallError(refused []events.Rejection) error {
 	fields := make([]apierror.Violation, 0, len(refused))
 	code := connect.CodeFailedPrecondition
 	for _, r := range refused {
-		path, text := fmt.Sprintf("events[%d]", r.Index), r.Message
+		path := fmt.Sprintf("events[%d]", r.Index)
+		text := r.Message
 		if r.Field != "" {
 			path += "." + r.Field
 			text = strings.TrimPrefix(text, r.Field+" ")
 		}
 		v := apierror.Violation{Field: path, Text: text, Reason: r.Reason}
-		isLimit := r.Reason == skeinv1.Reason_REASON_FOLLOWEE_LIMIT || r.Reason == skeinv1.Reason_REASON_HIDDEN_ITEM_LIMIT
-		if !isLimit && code != connect.CodeInvalidArgument {
-			// The first of these gives the call its reason.
-			code, fields = connect.CodeInvalidArgument, slices.Insert(fields, 0, v)
+		exceedsLimit := r.Reason == skeinv1.Reason_REASON_FOLLOWEE_LIMIT || r.Reason == skeinv1.Reason_REASON_HIDDEN_ITEM_LIMIT
+		if !exceedsLimit && code != connect.CodeInvalidArgument {
+			// The first field gives the whole call its reason, so the first invalid event moves to the front.
+			code = connect.CodeInvalidArgument
+			fields = slices.Insert(fields, 0, v)
 			continue
 		}
 		fields = append(fields, v)
@@ -223,8 +243,9 @@ func refusedCall(refused []events.Rejection) error {
 	return f
 }
 
-// following begins the span of an append, and returns what goes beside its envelope, if the call is followed.
-func (s *Service) following(ctx context.Context, events int) (_ context.Context, parent string, end func(error)) {
+// startAppendSpan starts the span of an append if the call is traced. It returns the context of the span, the traceparent that is stored beside the
+// envelope, and a function that ends the span. If the call is not traced, traceParent is empty and the function does nothing.
+func (s *Service) startAppendSpan(ctx context.Context, events int) (_ context.Context, traceParent string, end func(error)) {
 	if s.Tracer == nil || !trace.SpanContextFromContext(ctx).IsSampled() {
 		return ctx, "", func(error) {}
 	}

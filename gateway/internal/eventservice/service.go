@@ -1,5 +1,9 @@
-// Package eventservice answers EventService: Publish judges events one by one and appends the good ones to the log (publish.go,
-// followees.go, follow_cap_cache.go); Watch streams what the log has (watch.go).
+// Package eventservice answers EventService.
+//
+// Publish checks the events of a call one by one, and appends the valid ones to the log (publish.go). Beyond the form of each event it checks the
+// number of followees (followees.go, follow_cap_cache.go), the number of hidden items (hidden_items.go), and backfills (backfills.go).
+//
+// Watch streams the events of the log (watch.go).
 package eventservice
 
 import (
@@ -16,30 +20,30 @@ import (
 type Service struct {
 	*views.Views
 	Options
-	names          views.Positions
+	positionTexts  views.Positions
 	followCapCache *followCapCache
 }
 
-// Options are what EventService has beside the stores.
+// Options has what EventService needs in addition to the stores.
 type Options struct {
 	Publisher *eventlog.Publisher
-	// CheckDisk says why nothing may be published at the moment, or is nil.
+	// CheckDisk returns the error that Publish answers if the disk is too full for more events, or nil.
 	CheckDisk func() error
 	Metrics   *metrics.Metrics
 	// Tracer may be nil.
 	Tracer trace.Tracer
-	// VisibleWait is how long a call waits until its events are visible.
+	// VisibleWait is how long a call of Publish waits until its events are visible.
 	VisibleWait time.Duration
-	// Followees is how many users one may follow; negative: no limit.
-	Followees int
-	// Checkpoints is after how long without an event a watch says how far it is; 0 means watchPeriod.
-	Checkpoints time.Duration
+	// MaxFollowees is how many users one user may follow. A negative number means that there is no limit.
+	MaxFollowees int
+	// CheckpointInterval is the time without an event after which Watch sends a checkpoint. 0 means defaultCheckpointInterval.
+	CheckpointInterval time.Duration
 }
 
-// New answers from the stores and appends with what the options have.
+// New returns a service that reads from the stores of v, and appends with the publisher of the options.
 func New(v *views.Views, o Options) *Service {
-	if o.Checkpoints == 0 {
-		o.Checkpoints = watchPeriod
+	if o.CheckpointInterval == 0 {
+		o.CheckpointInterval = defaultCheckpointInterval
 	}
 	return &Service{Views: v, Options: o, followCapCache: newFollowCapCache()}
 }

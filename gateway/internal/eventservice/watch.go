@@ -19,17 +19,24 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
+// Watch reads the log by itself, beside the projections. So a slow client only delays its own stream.
+//
+// An event of the log has a position (its envelope) and a slot (its place in the envelope). A message of the stream has the position after its event:
+// for the last event of an envelope, that is the position of the envelope; for the others, it also counts the slots before it. A client that continues
+// after any message gets the next event, even in the middle of an envelope.
+
 const (
-	// watchPeriod is after how long without an event a checkpoint is sent.
-	watchPeriod = 5 * time.Second
-	// watchBytes bounds the envelopes, as they stand in the log, that a watch reads ahead of its client, twice.
-	watchBytes = 256 << 10
-	// earliest is the position before all events.
-	earliest = "EARLIEST"
+	// defaultCheckpointInterval is the time without an event after which a checkpoint is sent.
+	defaultCheckpointInterval = 5 * time.Second
+	// maxBatchBytes limits the envelopes of one batch, as they stand in the log. A watch holds up to two batches: one that it sends, and one that it
+	// has read ahead.
+	maxBatchBytes = 256 << 10
+	// earliestPosition is the value of the field after that means the position before all events.
+	earliestPosition = "EARLIEST"
 )
 
-// kindsWanted names every kind of events.
-func kindsWanted() string {
+// validKinds lists all kinds of events, for an error.
+func validKinds() string {
 	var names []string
 	for _, k := range events.AllKinds.Slice() {
 		names = append(names, k.String())
@@ -37,22 +44,21 @@ func kindsWanted() string {
 	return request.OrList(names)
 }
 
-// ValidateWatch looks at the kinds, at the users, and at how the position before all events is spelled.
+// ValidateWatch checks the kinds, the users, and the spelling of EARLIEST.
 func ValidateWatch(c *request.Checker, req *skeinv1.WatchRequest) {
 	for i, name := range req.GetKinds() {
 		if _, ok := events.ParseKind(name); !ok {
 			c.Found = append(c.Found, apierror.InvalidField(fmt.Sprintf("kinds[%d]", i),
-				"must be %s, not %q", kindsWanted(), name))
+				"must be %s, not %q", validKinds(), name))
 		}
 	}
 	c.IDs("user_ids", req.GetUserIds())
-	if a := req.GetAfter(); a != earliest && strings.EqualFold(a, earliest) {
-		c.Found = append(c.Found, apierror.InvalidField("after", "%q is no position: the position before all events is %q", a, earliest))
+	if after := req.GetAfter(); after != earliestPosition && strings.EqualFold(after, earliestPosition) {
+		c.Found = append(c.Found, apierror.InvalidField("after", "%q is no position: the position before all events is %q", after, earliestPosition))
 	}
 }
 
-// Watch streams what the reader of the log lets pass, as the folds get it. It reads beside them: a client that is slow
-// reads for itself, and delays no other reader.
+// Watch streams the events of the log that the projections fold: without malformed events and repeats.
 func (s *Service) Watch(
 	ctx context.Context, req *skeinv1.WatchRequest, out call.Stream[skeinv1.WatchResponse],
 ) error {
@@ -62,92 +68,95 @@ func (s *Service) Watch(
 	if len(req.GetKinds()) > 0 {
 		kinds = 0
 		for _, name := range req.GetKinds() {
-			k, _ := events.ParseKind(name)
+			k, _ := events.ParseKind(name) // ValidateWatch has checked the name
 			kinds |= events.Kinds(k)
 		}
 	}
-	from, cursor, err := s.watchFrom(ctx, req.GetAfter())
+
+	start, cursor, err := s.startOfWatch(ctx, req.GetAfter())
 	if err != nil {
-		return s.WatchFailure(ctx, err)
+		return s.WatchError(ctx, err)
 	}
 	sub, err := s.Hub.SubscribeDetached(cursor, kinds)
 	if err != nil {
-		return s.WatchFailure(ctx, err)
+		return s.WatchError(ctx, err)
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	read := readAhead(ctx, sub)
+	batches := readAhead(ctx, sub)
 	defer func() {
 		cancel()
 		sub.Close()
-		for range read.batches { // until its goroutine has ended
+		for range batches { // wait until the goroutine of readAhead has ended
 		}
 	}()
-	w := &watcher{s: s, out: out, kinds: kinds, from: from, at: from.String()}
+
+	w := &watcher{s: s, out: out, kinds: kinds, start: start, position: start.String()}
 	if len(req.GetUserIds()) > 0 {
 		w.users = map[string]bool{}
 		for _, user := range req.GetUserIds() {
 			w.users[user] = true
 		}
 	}
-	if err := w.run(ctx, read); err != nil {
-		return s.WatchFailure(ctx, err)
+	if err := w.run(ctx, batches); err != nil {
+		return s.WatchError(ctx, err)
 	}
 	return nil
 }
 
-// watchFrom finds where a watch begins: the position, and the cursor at or before it from which the log is read.
-func (s *Service) watchFrom(ctx context.Context, after string) (at events.EventPosition, c events.Cursor, err error) {
+// startOfWatch returns the position after which a watch begins, and the cursor from which the log must be read for that. The cursor is before the
+// envelope of the position if the position is in the middle of it.
+func (s *Service) startOfWatch(ctx context.Context, after string) (start events.EventPosition, c events.Cursor, err error) {
 	d := views.Demand{Field: "after", Reason: skeinv1.Reason_REASON_INVALID_POSITION}
 	switch after {
 	case "":
 		head, err := s.Log.Head(ctx)
 		if err != nil {
-			return at, c, err
+			return start, c, err
 		}
-		at.Position = s.Log.Position(head.Last)
-	case earliest:
+		start.Position = s.Log.Position(head.Last)
+	case earliestPosition:
 		seq, err := s.Hub.EarliestSeq(ctx)
 		if err != nil {
-			return at, c, err
+			return start, c, err
 		}
-		at.Position = s.Log.Position(seq)
+		start.Position = s.Log.Position(seq)
 	default:
-		if at, err = events.ParseEventPosition(after); err != nil {
-			return at, c, d.Refused("is no position: send the position of an answer exactly as it came", err)
+		if start, err = events.ParseEventPosition(after); err != nil {
+			return start, c, d.Refused("is no position: send the position of an answer exactly as it came", err)
 		}
-		if err := d.PositionError(s.Log.CheckPosition(ctx, at.Position)); err != nil {
-			return at, c, err
+		if err := d.PositionError(s.Log.CheckPosition(ctx, start.Position)); err != nil {
+			return start, c, err
 		}
-		// Of an epoch before it may be; its sequences are those of the present one.
-		at.Position = s.Log.Position(at.Seq)
+		// The position may be of an earlier epoch. Its sequence is also valid in the present one.
+		start.Position = s.Log.Position(start.Seq)
 	}
-	seq := at.Seq
-	if at.Slots > 0 {
-		seq-- // the rest of the envelope is still to come
+
+	seq := start.Seq
+	if start.Slots > 0 {
+		seq-- // the rest of the envelope has not been sent
 	}
 	c, err = s.Hub.CursorAt(ctx, seq)
-	return at, c, err
+	return start, c, err
 }
 
-// readResult is what one step of reading gave.
-type readResult struct {
+// batch has the envelopes of one read of the log, or its error.
+type batch struct {
 	envs []*events.Envelope
 	err  error
 }
 
-// reading ahead of the client.
-type aheadReader struct{ batches chan readResult }
-
-// readAhead reads until the context ends or the reading fails, one step ahead of who takes. So a checkpoint that is due
-// interrupts no reading, which may be of an archive far away.
-func readAhead(ctx context.Context, sub *eventlog.Subscription) aheadReader {
-	r := aheadReader{make(chan readResult)}
+// readAhead reads batches in a goroutine, one batch ahead of the receiver, until the context ends or a read fails. It then closes the channel.
+//
+// The goroutine lets the watcher send a checkpoint while a read goes on. If the watcher itself read, it would have to interrupt the read for that, and
+// a read from the archive may take long.
+func readAhead(ctx context.Context, sub *eventlog.Subscription) <-chan batch {
+	batches := make(chan batch)
 	go func() {
-		defer close(r.batches)
+		defer close(batches)
 		for {
-			envs, err := sub.Next(ctx, watchBytes)
+			envs, err := sub.Next(ctx, maxBatchBytes)
 			select {
-			case r.batches <- readResult{envs, err}:
+			case batches <- batch{envs, err}:
 			case <-ctx.Done():
 				return
 			}
@@ -156,115 +165,120 @@ func readAhead(ctx context.Context, sub *eventlog.Subscription) aheadReader {
 			}
 		}
 	}()
-	return r
+	return batches
 }
 
-// watcher sends what was read to one client.
+// watcher sends the events of one stream.
 type watcher struct {
 	s     *Service
 	out   call.Stream[skeinv1.WatchResponse]
 	kinds events.KindSet
-	// users are those whose events are wanted; nil means all.
+	// users are the users whose events are sent. nil means all users.
 	users map[string]bool
-	from  events.EventPosition
-	// at is the position up to which all was sent that is wanted, and sent when that was said.
-	at   string
-	sent time.Time
+	start events.EventPosition
+	// position is the position up to which everything that the client asked for was sent.
+	position string
+	lastSend time.Time
 }
 
-// run sends until the context ends.
-func (w *watcher) run(ctx context.Context, read aheadReader) error {
-	if err := w.checkpoint(); err != nil {
+// run sends events and checkpoints until the context ends or the log cannot be read.
+func (w *watcher) run(ctx context.Context, batches <-chan batch) error {
+	// The first checkpoint tells the client that the watch has begun, and where.
+	if err := w.sendCheckpoint(); err != nil {
 		return err
 	}
-	timer := time.NewTimer(w.s.Checkpoints)
+	interval := w.s.CheckpointInterval
+	timer := time.NewTimer(interval)
 	defer timer.Stop()
 	for {
 		select {
-		case r := <-read.batches:
-			for _, env := range r.envs {
-				if err := w.envelope(env); err != nil {
+		case b := <-batches:
+			for _, env := range b.envs {
+				if err := w.sendEnvelope(env); err != nil {
 					return err
 				}
 			}
-			if r.err != nil {
-				return r.err
+			if b.err != nil {
+				return b.err
 			}
 		case <-timer.C:
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
-		if time.Since(w.sent) >= w.s.Checkpoints {
-			if err := w.checkpoint(); err != nil {
+		// This is also needed without the timer: a log full of events that this client has not asked for must not keep it without checkpoints.
+		if time.Since(w.lastSend) >= interval {
+			if err := w.sendCheckpoint(); err != nil {
 				return err
 			}
 		}
-		timer.Reset(w.s.Checkpoints - time.Since(w.sent))
+		timer.Reset(interval - time.Since(w.lastSend))
 	}
 }
 
-// envelope sends the events of an envelope that are wanted. The last of the envelope has its position; those before have
-// the position after them within it, so that a client that continues there gets the rest.
-func (w *watcher) envelope(env *events.Envelope) error {
+// sendEnvelope sends the events of an envelope that the client has asked for.
+func (w *watcher) sendEnvelope(env *events.Envelope) error {
 	after := events.EventPosition{Position: w.s.Log.Position(env.Seq())}
-	whole := after.String()
+	afterEnvelope := after.String()
 	for i := range env.Events {
 		ev := &env.Events[i]
-		if !w.wants(ev) || env.Seq() == w.from.Seq && int(ev.Slot) < w.from.Slots {
+		wasSentBefore := env.Seq() == w.start.Seq && int(ev.Slot) < w.start.Slots
+		if !w.wants(ev) || wasSentBefore {
 			continue
 		}
-		w.at = whole
+		w.position = afterEnvelope
 		if i < len(env.Events)-1 {
 			after.Slots = int(ev.Slot) + 1
-			w.at = after.String()
+			w.position = after.String()
 		}
 		w.s.Metrics.Watches.Events.Add(1)
 		if err := w.send(&skeinv1.WatchResponse{
-			Position: w.at, Event: ev.Proto(), EventTime: timestamppb.New(ev.Time.Time()),
+			Position: w.position, Event: ev.Proto(), EventTime: timestamppb.New(ev.Time.Time()),
 		}); err != nil {
 			return err
 		}
 	}
-	w.at = whole
+	w.position = afterEnvelope
 	return nil
 }
 
-// wants reports whether an event is of the kinds and users asked for.
+// wants reports whether the client has asked for the kind and for one of the users of an event.
 func (w *watcher) wants(ev *events.Event) bool {
 	return w.kinds.Has(ev.Kind) && (w.users == nil || w.users[ev.User] || w.users[ev.Peer])
 }
 
-// checkpoint says how far the log was read.
-func (w *watcher) checkpoint() error {
-	return w.send(&skeinv1.WatchResponse{Position: w.at})
+// sendCheckpoint sends a message without an event. It says up to which position the log was read.
+func (w *watcher) sendCheckpoint() error {
+	return w.send(&skeinv1.WatchResponse{Position: w.position})
 }
 
 func (w *watcher) send(part *skeinv1.WatchResponse) error {
 	err := w.out.Send(part)
-	w.sent = time.Now()
+	w.lastSend = time.Now()
 	return err
 }
 
-// WatchFailure says why a watch cannot begin or continue.
-func (s *Service) WatchFailure(ctx context.Context, err error) error {
-	f := &apierror.Failure{
+// WatchError returns the error that a watch answers if the log cannot be read because of err. It returns errors that are not of the log unchanged.
+func (s *Service) WatchError(ctx context.Context, err error) error {
+	unavailable := &apierror.Failure{
 		Code: connect.CodeUnavailable, Reason: skeinv1.Reason_REASON_LOG_UNAVAILABLE, Retry: apierror.RetrySoon, Cause: err,
 		Text: "the log cannot be read at the moment",
 	}
 	switch {
 	case errors.Is(err, events.ErrLogUnavailable), errors.Is(err, events.ErrClosed):
-		return f
+		return unavailable
 	case !errors.Is(err, events.ErrTrimmed):
 		return err
 	}
-	seq, eerr := s.Hub.EarliestSeq(ctx)
-	if eerr != nil {
-		return f
+
+	// The client asked for events that were removed. Tell it where it can continue.
+	seq, earliestErr := s.Hub.EarliestSeq(ctx)
+	if earliestErr != nil {
+		return unavailable
 	}
-	first := s.Log.Position(seq).String()
+	earliest := s.Log.Position(seq).String()
 	return &apierror.Failure{
 		Code: connect.CodeOutOfRange, Reason: skeinv1.Reason_REASON_POSITION_TRIMMED, Cause: err,
-		Metadata: map[string]string{"earliest": first},
-		Text:     "the log holds no longer what came after this position; the earliest that one can go on after is " + first,
+		Metadata: map[string]string{"earliest": earliest},
+		Text:     "the log no longer has the events after this position; the earliest position after which it has all events is " + earliest,
 	}
 }
