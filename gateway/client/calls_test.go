@@ -18,45 +18,46 @@ import (
 
 var errCut = errors.New("the connection was cut")
 
-// cutting is a network that loses answers: cut says of the n-th call, from 1, after how many bytes; negative means not at all.
-type cutting struct {
+// cuttingNetwork is an HTTP client that cuts answers off. cut returns after how many bytes the answer of the n-th call, counted from 1, is cut. A
+// negative number means that it is not.
+type cuttingNetwork struct {
 	next  http.RoundTripper
 	calls atomic.Int64
 	cut   func(n int64) int64
 }
 
-func (c *cutting) Do(r *http.Request) (*http.Response, error) {
+func (c *cuttingNetwork) Do(r *http.Request) (*http.Response, error) {
 	n := c.calls.Add(1)
 	res, err := c.next.RoundTrip(r)
 	if err != nil {
 		return nil, err
 	}
-	if left := c.cut(n); left >= 0 {
-		res.Body = &cutBody{res.Body, left}
+	if bytes := c.cut(n); bytes >= 0 {
+		res.Body = &cutBody{res.Body, bytes}
 	}
 	return res, nil
 }
 
 type cutBody struct {
 	io.ReadCloser
-	left int64
+	remaining int64
 }
 
 func (b *cutBody) Read(p []byte) (int, error) {
-	if b.left == 0 {
+	if b.remaining == 0 {
 		return 0, errCut
 	}
-	n, err := b.ReadCloser.Read(p[:min(int64(len(p)), b.left)])
-	b.left -= int64(n)
+	n, err := b.ReadCloser.Read(p[:min(int64(len(p)), b.remaining)])
+	b.remaining -= int64(n)
 	return n, err
 }
 
-// dial connects through a network that cuts.
-func dial(t *testing.T, url string, cut func(n int64) int64) (*client.Client, *cutting) {
+// dial returns a client whose calls go through a network that cuts answers.
+func dial(t *testing.T, url string, cut func(n int64) int64) (*client.Client, *cuttingNetwork) {
 	t.Helper()
 	transport := &http.Transport{}
 	t.Cleanup(transport.CloseIdleConnections)
-	network := &cutting{next: transport, cut: cut}
+	network := &cuttingNetwork{next: transport, cut: cut}
 	c, err := client.Dial(url, client.Options{HTTP: network})
 	if err != nil {
 		t.Fatal(err)
@@ -64,10 +65,11 @@ func dial(t *testing.T, url string, cut func(n int64) int64) (*client.Client, *c
 	return c, network
 }
 
-func whole(int64) int64 { return -1 }
+// never cuts no answer.
+func never(int64) int64 { return -1 }
 
-// fans publishes follows of a star.
-func fans(t *testing.T, c *client.Client, n int) *skeinv1.PublishResponse {
+// publishFans publishes n follows of the user star.
+func publishFans(t *testing.T, c *client.Client, n int) *skeinv1.PublishResponse {
 	t.Helper()
 	var evs []*skeinv1.Event
 	for i := range n {
@@ -83,12 +85,11 @@ func fans(t *testing.T, c *client.Client, n int) *skeinv1.PublishResponse {
 	return res
 }
 
-// TestPages: all entries, page by page, as far as they are asked for.
-func TestPages(t *testing.T) {
+func TestPagesAndEntriesAreReadOnDemand(t *testing.T) {
 	url, stop := service()
 	defer stop()
-	c, network := dial(t, url, whole)
-	fans(t, c, 7)
+	c, network := dial(t, url, never)
+	publishFans(t, c, 7)
 	req := &skeinv1.ListFollowersRequest{UserId: "star", PageSize: 3}
 	var sizes []int
 	for page, err := range client.Pages(t.Context(), c.Graph.ListFollowers, req) {
@@ -98,7 +99,7 @@ func TestPages(t *testing.T) {
 		sizes = append(sizes, len(page.GetEntries()))
 	}
 	if fmt.Sprint(sizes) != "[3 3 1]" || req.GetPageToken() != "" {
-		t.Errorf("pages of %v entries, then %v", sizes, req)
+		t.Errorf("got pages of %v entries and then the request %v, expected [3 3 1] and a request that is unchanged", sizes, req)
 	}
 	entries := (*skeinv1.ListFollowersResponse).GetEntries
 	var names []string
@@ -109,7 +110,7 @@ func TestPages(t *testing.T) {
 		names = append(names, entry.GetUserId())
 	}
 	if len(names) != 7 || names[0] != "fan006" || names[6] != "fan000" {
-		t.Errorf("%v", names)
+		t.Errorf("got the followers %v, expected fan006 to fan000", names)
 	}
 	before := network.calls.Load()
 	for _, err := range client.Each(t.Context(), c.Graph.ListFollowers, req, entries) {
@@ -119,21 +120,21 @@ func TestPages(t *testing.T) {
 		break
 	}
 	if n := network.calls.Load() - before; n != 1 {
-		t.Errorf("%d calls for one entry", n)
+		t.Errorf("one entry needed %d calls, expected 1", n)
 	}
 	errs := 0
 	for _, err := range client.Each(t.Context(), c.Graph.ListFollowers, &skeinv1.ListFollowersRequest{UserId: "a b"}, entries) {
 		if errs++; client.Reason(err) != "INVALID_FIELD" {
-			t.Errorf("%v", err)
+			t.Errorf("got the error %v, expected INVALID_FIELD", err)
 		}
 	}
 	if errs != 1 {
-		t.Errorf("%d errors", errs)
+		t.Errorf("got %d errors, expected the iteration to end after the first one", errs)
 	}
 }
 
-// TestPublishOnce: an event whose answer was lost is published again with the same id, so the log has it once.
-func TestPublishOnce(t *testing.T) {
+// Publish retries a call whose answer was lost with the same event ids, so the log has each event once.
+func TestLostAnswerDoesNotRepeatEvents(t *testing.T) {
 	url, stop := service()
 	defer stop()
 	c, network := dial(t, url, func(n int64) int64 {
@@ -142,9 +143,9 @@ func TestPublishOnce(t *testing.T) {
 		}
 		return -1
 	})
-	res := fans(t, c, 3)
+	res := publishFans(t, c, 3)
 	if network.calls.Load() != 3 || fmt.Sprint(res.GetRepeatedIndexes()) != "[0 1 2]" {
-		t.Errorf("%d calls, repeats %v", network.calls.Load(), res.GetRepeatedIndexes())
+		t.Errorf("got %d calls and the repeats %v, expected 3 calls and [0 1 2]", network.calls.Load(), res.GetRepeatedIndexes())
 	}
 	n := 0
 	for m, err := range c.Watch(t.Context(), &skeinv1.WatchRequest{After: "EARLIEST"}, client.StreamOptions{}) {
@@ -159,22 +160,21 @@ func TestPublishOnce(t *testing.T) {
 		}
 	}
 	if n != 3 {
-		t.Errorf("the log has %d events", n)
+		t.Errorf("the log has %d events, expected 3", n)
 	}
-	// What is refused is not tried again.
+	// A rejected call is not retried.
 	before := network.calls.Load()
 	_, err := c.Publish(t.Context(), []*skeinv1.Event{follow("ann", "ann")}, client.PublishOptions{})
 	if client.Reason(err) != "SELF_RELATION" && client.Reason(err) != "INVALID_EVENT" || network.calls.Load() != before+1 {
-		t.Errorf("%v after %d calls", err, network.calls.Load()-before)
+		t.Errorf("got %v after %d calls, expected a rejection after 1", err, network.calls.Load()-before)
 	}
 }
 
-// TestWatchContinues: a stream that breaks in the middle continues after its last message: nothing is left out, nothing comes twice.
-func TestWatchContinues(t *testing.T) {
+func TestBrokenWatchHasEachEventOnce(t *testing.T) {
 	url, stop := service()
 	defer stop()
-	c, _ := dial(t, url, whole)
-	at := fans(t, c, 40).GetPosition()
+	c, _ := dial(t, url, never)
+	at := publishFans(t, c, 40).GetPosition()
 	broken, network := dial(t, url, func(n int64) int64 {
 		if n < 5 {
 			return 500
@@ -194,21 +194,20 @@ func TestWatchContinues(t *testing.T) {
 		}
 	}
 	if len(seen) != 40 || network.calls.Load() != 5 {
-		t.Errorf("%d of 40 events after %d calls", len(seen), network.calls.Load())
+		t.Errorf("got %d events after %d calls, expected 40 after 5", len(seen), network.calls.Load())
 	}
 	for user, n := range seen {
 		if n != 1 {
-			t.Errorf("%s came %d times", user, n)
+			t.Errorf("the follow of %s came %d times, expected 1", user, n)
 		}
 	}
 }
 
-// TestScanContinues: a scan that breaks has every follower once, and an end.
-func TestScanContinues(t *testing.T) {
+func TestBrokenScanHasEachFollowerAndEnds(t *testing.T) {
 	url, stop := service()
 	defer stop()
-	c, _ := dial(t, url, whole)
-	fans(t, c, 30)
+	c, _ := dial(t, url, never)
+	publishFans(t, c, 30)
 	broken, network := dial(t, url, func(n int64) int64 {
 		if n < 3 {
 			return 0
@@ -226,43 +225,50 @@ func TestScanContinues(t *testing.T) {
 		}
 	}
 	if len(seen) != 30 || network.calls.Load() != 3 || req.GetResumeToken() != "" {
-		t.Errorf("%d of 30 followers after %d calls", len(seen), network.calls.Load())
+		t.Errorf("got %d followers after %d calls, expected 30 after 3 and a request that is unchanged", len(seen), network.calls.Load())
 	}
 }
 
-// TestStreamEnds: a stream ends with its context, with an error that stays, at once if nothing is to be tried again, and when it is silent
-// for too long.
-func TestStreamEnds(t *testing.T) {
+func TestStreamEndsWithTheError(t *testing.T) {
 	url, stop := service()
 	defer stop()
-	c, network := dial(t, url, whole)
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
+	c, network := dial(t, url, never)
 	var last error
-	for _, last = range c.Watch(ctx, &skeinv1.WatchRequest{}, client.StreamOptions{}) {
-		cancel()
-	}
-	if !errors.Is(last, context.Canceled) {
-		t.Errorf("canceled: %v", last)
-	}
-	for _, last = range c.Watch(t.Context(), &skeinv1.WatchRequest{After: "x"}, client.StreamOptions{}) {
-		if client.Reason(last) != "INVALID_POSITION" {
-			t.Errorf("no position: %v", last)
+
+	t.Run("of its context", func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		for _, last = range c.Watch(ctx, &skeinv1.WatchRequest{}, client.StreamOptions{}) {
+			cancel()
 		}
-	}
-	for _, last = range c.WatchFeed(t.Context(), &skeinv1.WatchFeedRequest{ReaderId: "ann"}, client.StreamOptions{}) {
-		if connect.CodeOf(last) != connect.CodeUnimplemented {
-			t.Errorf("no inbox: %v", last)
+		if !errors.Is(last, context.Canceled) {
+			t.Errorf("got %v, expected %v", last, context.Canceled)
 		}
-	}
-	before := network.calls.Load()
-	silent := client.StreamOptions{Silence: time.Millisecond, RetryFor: -1}
-	for _, last = range c.Watch(t.Context(), &skeinv1.WatchRequest{}, silent) {
-		if last == nil {
-			continue
+	})
+	t.Run("that a retry would repeat", func(t *testing.T) {
+		for _, last = range c.Watch(t.Context(), &skeinv1.WatchRequest{After: "x"}, client.StreamOptions{}) {
+			if client.Reason(last) != "INVALID_POSITION" {
+				t.Errorf("got %v, expected INVALID_POSITION", last)
+			}
 		}
-		if connect.CodeOf(last) != connect.CodeUnavailable || network.calls.Load() != before+1 {
-			t.Errorf("silence: %v after %d calls", last, network.calls.Load()-before)
+	})
+	t.Run("of a method that the service lacks", func(t *testing.T) {
+		for _, last = range c.WatchFeed(t.Context(), &skeinv1.WatchFeedRequest{ReaderId: "ann"}, client.StreamOptions{}) {
+			if connect.CodeOf(last) != connect.CodeUnimplemented {
+				t.Errorf("got %v, expected the code unimplemented", last)
+			}
 		}
-	}
+	})
+	t.Run("of its idle timeout, without a retry", func(t *testing.T) {
+		before := network.calls.Load()
+		options := client.StreamOptions{IdleTimeout: time.Millisecond, RetryFor: -1}
+		for _, last = range c.Watch(t.Context(), &skeinv1.WatchRequest{}, options) {
+			if last == nil {
+				continue
+			}
+			if connect.CodeOf(last) != connect.CodeUnavailable || network.calls.Load() != before+1 {
+				t.Errorf("got %v after %d calls, expected the code unavailable after 1", last, network.calls.Load()-before)
+			}
+		}
+	})
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/skein-feed/skein/proto/skein/v1/skeinv1connect"
 )
 
-// Client holds the clients of all services. They are safe for concurrent use.
+// Client has the clients of all services. They may be used concurrently.
 type Client struct {
 	Events   skeinv1connect.EventServiceClient
 	Graph    skeinv1connect.GraphServiceClient
@@ -30,25 +30,24 @@ type Client struct {
 	close func()
 }
 
-// Options are the settings of [Dial]. The zero value is good.
+// Options are the settings of [Dial]. The zero value is ready to use.
 type Options struct {
-	// HTTP makes the requests; default: a client of its own, with many connections to the one service.
+	// HTTP makes the requests. By default it is a client that keeps many connections to one service.
 	HTTP connect.HTTPClient
-	// HTTP2 makes the default HTTP client speak HTTP/2 to http URLs, too, which gRPC needs. For all else HTTP/1.1 is
-	// faster.
+	// HTTP2 makes the default HTTP client use HTTP/2 for http URLs, too. gRPC needs it. Everything else is faster with HTTP/1.1.
 	HTTP2 bool
-	// Token says who calls, where the service wants to know (docs/access.md); empty means none. It is sent to whatever the
-	// URL names: give it an https one.
+	// Token identifies the caller, if the service has access control (docs/access.md). It is sent to the host of the URL with each call, so the URL
+	// should begin with https. An empty token is not sent.
 	Token string
-	// Connect are options of every client, such as connect.WithGRPC(), connect.WithHTTPGet() or interceptors.
+	// Connect has options for the clients of all services, such as connect.WithGRPC(), connect.WithHTTPGet() or interceptors.
 	Connect []connect.ClientOption
 }
 
-// ErrBaseURL is returned by [Dial] for what is no http or https URL.
+// ErrBaseURL is returned by [Dial] if the base URL is not a valid http or https URL.
 var ErrBaseURL = errors.New("client: the base URL must be http:// or https:// and a host")
 
-// Dial makes the clients of the service at a URL such as "http://127.0.0.1:7001". It opens no connection yet.
-// It returns [ErrBaseURL].
+// Dial returns the clients of the service at a URL such as "http://127.0.0.1:7001". It does not connect: the first call does. It returns [ErrBaseURL]
+// if the URL is not valid.
 func Dial(baseURL string, o Options) (*Client, error) {
 	u, err := url.Parse(baseURL)
 	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" {
@@ -57,10 +56,11 @@ func Dial(baseURL string, o Options) (*Client, error) {
 	c := &Client{http: o.HTTP, close: func() {}}
 	if c.http == nil {
 		transport := newTransport(o.HTTP2)
-		c.http, c.close = &http.Client{Transport: transport}, transport.CloseIdleConnections
+		c.http = &http.Client{Transport: transport}
+		c.close = transport.CloseIdleConnections
 	}
 	if o.Token != "" {
-		c.http = bearing{"Bearer " + o.Token, c.http}
+		c.http = bearerClient{"Bearer " + o.Token, c.http}
 	}
 	base := strings.TrimSuffix(baseURL, "/")
 	c.Events = skeinv1connect.NewEventServiceClient(c.http, base, o.Connect...)
@@ -73,19 +73,20 @@ func Dial(baseURL string, o Options) (*Client, error) {
 	return c, nil
 }
 
-// bearing sends a token with every request.
-type bearing struct {
+// bearerClient sends a token with each request.
+type bearerClient struct {
 	header string
 	next   connect.HTTPClient
 }
 
 // Do is part of connect.HTTPClient.
-func (b bearing) Do(r *http.Request) (*http.Response, error) {
+func (b bearerClient) Do(r *http.Request) (*http.Response, error) {
 	r.Header.Set("Authorization", b.header)
 	return b.next.Do(r)
 }
 
-// newTransport keeps as many connections as there are calls at a time: HTTP/1.1 has one call a connection.
+// newTransport returns a transport that keeps many idle connections, because HTTP/1.1 needs one for each call at a time. The default of net/http keeps
+// two per host.
 func newTransport(http2 bool) *http.Transport {
 	t := &http.Transport{
 		Proxy:               http.ProxyFromEnvironment,
@@ -101,11 +102,11 @@ func newTransport(http2 bool) *http.Transport {
 	return t
 }
 
-// Close closes idle connections. A client that was given its HTTP client leaves it alone.
+// Close closes idle connections. It does nothing if [Options.HTTP] was set, because that client belongs to the caller.
 func (c *Client) Close() { c.close() }
 
-// Reason returns the public reason of an error of the service, such as "NOT_CAUGHT_UP" (the values of the enum
-// skein.v1.Reason without their prefix), and the empty string for any other error.
+// Reason returns the reason of an error of the service, such as "NOT_CAUGHT_UP": a value of the enum skein.v1.Reason without its prefix. It returns ""
+// for an error that does not come from the service.
 func Reason(err error) string {
 	info := detail[*errdetails.ErrorInfo](err)
 	if info.GetDomain() != "skein" {
@@ -114,7 +115,7 @@ func Reason(err error) string {
 	return info.GetReason()
 }
 
-// RetryDelay returns after how long the service says that the same call may succeed; false: it does not say so.
+// RetryDelay returns the delay after which the same call may succeed. It returns false if the error does not name one.
 func RetryDelay(err error) (time.Duration, bool) {
 	info := detail[*errdetails.RetryInfo](err)
 	if info == nil {
@@ -123,20 +124,21 @@ func RetryDelay(err error) (time.Duration, bool) {
 	return info.GetRetryDelay().AsDuration(), true
 }
 
-// Violations returns the fields at fault, each with what is wrong with it.
+// Violations returns the invalid fields of the request, each with a description.
 func Violations(err error) []*errdetails.BadRequest_FieldViolation {
 	return detail[*errdetails.BadRequest](err).GetFieldViolations()
 }
 
+// detail returns the first detail of type T of an error of Connect, or the zero value.
 func detail[T any](err error) (found T) {
-	var failed *connect.Error
-	if !errors.As(err, &failed) {
+	var connectErr *connect.Error
+	if !errors.As(err, &connectErr) {
 		return found
 	}
-	for _, d := range failed.Details() {
+	for _, d := range connectErr.Details() {
 		value, err := d.Value()
 		if err != nil {
-			continue
+			continue // a kind of detail that this version does not know
 		}
 		if t, ok := value.(T); ok {
 			return t

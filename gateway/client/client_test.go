@@ -17,14 +17,14 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-func TestDial(t *testing.T) {
+func TestDialAcceptsOnlyHTTPURLs(t *testing.T) {
 	for url, ok := range map[string]bool{
 		"http://127.0.0.1:1": true, "https://skein.example/": true, "https://skein.example/api": true,
 		"": false, "127.0.0.1:7001": false, "nats://x": false, "http://": false, "http://a b": false,
 	} {
 		c, err := client.Dial(url, client.Options{})
 		if (err == nil) != ok || !ok && !errors.Is(err, client.ErrBaseURL) {
-			t.Errorf("%q: %v", url, err)
+			t.Errorf("%q: got the error %v, expected valid to be %t", url, err, ok)
 		}
 		if err == nil {
 			c.Close()
@@ -32,8 +32,7 @@ func TestDial(t *testing.T) {
 	}
 }
 
-// A token goes with every call.
-func TestToken(t *testing.T) {
+func TestTokenIsSentWithEachCall(t *testing.T) {
 	for _, token := range []string{"", "skein_x"} {
 		var got []string
 		s := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { got = r.Header["Authorization"] }))
@@ -45,12 +44,12 @@ func TestToken(t *testing.T) {
 		c.Close()
 		s.Close()
 		if want := token != ""; want != (len(got) == 1) || want && got[0] != "Bearer "+token {
-			t.Errorf("%q: %q", token, got)
+			t.Errorf("token %q: got the Authorization %q", token, got)
 		}
 	}
 }
 
-func TestProtocols(t *testing.T) {
+func TestClientUsesEveryProtocol(t *testing.T) {
 	url, stop := service()
 	defer stop()
 	own := &http.Client{Transport: &http.Transport{}}
@@ -62,21 +61,23 @@ func TestProtocols(t *testing.T) {
 		"grpc":    {HTTP2: true, Connect: []connect.ClientOption{connect.WithGRPC()}},
 		"own":     {HTTP: own},
 	} {
-		c, err := client.Dial(url+"/", o)
-		if err != nil {
-			t.Fatal(err)
-		}
-		_, err = c.Graph.CheckFollows(t.Context(), connect.NewRequest(&skeinv1.CheckFollowsRequest{
-			Pairs: []*skeinv1.FollowPair{{UserId: "ann", Target: &skeinv1.FollowPair_TargetUserId{TargetUserId: "bob"}}},
-		}))
-		if err != nil {
-			t.Errorf("%s: %v", name, err)
-		}
-		c.Close()
+		t.Run(name, func(t *testing.T) {
+			c, err := client.Dial(url+"/", o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer c.Close()
+			_, err = c.Graph.CheckFollows(t.Context(), connect.NewRequest(&skeinv1.CheckFollowsRequest{
+				Pairs: []*skeinv1.FollowPair{{UserId: "ann", Target: &skeinv1.FollowPair_TargetUserId{TargetUserId: "bob"}}},
+			}))
+			if err != nil {
+				t.Error(err)
+			}
+		})
 	}
 }
 
-func TestErrorDetails(t *testing.T) {
+func TestErrorDetailsOfTheServiceAreFound(t *testing.T) {
 	err := connect.NewError(connect.CodeUnavailable, errors.New("x"))
 	for _, m := range []*errdetails.ErrorInfo{{Domain: "skein", Reason: "NOT_CAUGHT_UP"}} {
 		d, derr := connect.NewErrorDetail(m)
@@ -86,7 +87,7 @@ func TestErrorDetails(t *testing.T) {
 		err.AddDetail(d)
 	}
 	if _, ok := client.RetryDelay(err); ok {
-		t.Error("a delay that nobody gave")
+		t.Error("got a delay, although the error names none")
 	}
 	d, derr := connect.NewErrorDetail(&errdetails.RetryInfo{RetryDelay: durationpb.New(time.Second)})
 	if derr != nil {
@@ -94,10 +95,10 @@ func TestErrorDetails(t *testing.T) {
 	}
 	err.AddDetail(d)
 	if delay, ok := client.RetryDelay(err); !ok || delay != time.Second {
-		t.Error(delay, ok)
+		t.Errorf("got the delay %v (found: %t), expected 1 s", delay, ok)
 	}
 	if client.Reason(err) != "NOT_CAUGHT_UP" || len(client.Violations(err)) != 0 {
-		t.Error(client.Reason(err))
+		t.Errorf("got the reason %q and the violations %v, expected NOT_CAUGHT_UP and none", client.Reason(err), client.Violations(err))
 	}
 	foreign := connect.NewError(connect.CodeUnknown, errors.New("x"))
 	if d, derr = connect.NewErrorDetail(&errdetails.ErrorInfo{Domain: "other", Reason: "R"}); derr != nil {
@@ -105,13 +106,12 @@ func TestErrorDetails(t *testing.T) {
 	}
 	foreign.AddDetail(d)
 	if client.Reason(foreign) != "" || client.Reason(context.Canceled) != "" || client.Reason(nil) != "" {
-		t.Error("reasons of others")
+		t.Error("got a reason for an error that does not come from the service")
 	}
 }
 
-// A session demands the latest position that it has seen, leaves the caller's demands alone, and takes its own out of
-// the request again.
-func TestSession(t *testing.T) {
+// A session sends its latest position with each read, unless the request has an at_least of its own. It leaves the request of the caller unchanged.
+func TestSessionReadsItsOwnWrites(t *testing.T) {
 	url, stop := service()
 	defer stop()
 	s := new(client.Session)
@@ -128,7 +128,7 @@ func TestSession(t *testing.T) {
 		}
 		res, err := c.Graph.ListFollowers(t.Context(), connect.NewRequest(list))
 		if err != nil || res.Msg.GetTotalSize() != uint32(i+1) {
-			t.Fatalf("write %d: %d followers, %v", i, res.Msg.GetTotalSize(), err)
+			t.Fatalf("after write %d: got %d followers, %v; expected one per write", i, res.Msg.GetTotalSize(), err)
 		}
 		if list.GetAtLeast() != "" {
 			t.Fatal("the request of the caller was changed")
@@ -145,21 +145,21 @@ func TestSession(t *testing.T) {
 		n += len(scan.Msg().GetEntries())
 	}
 	if err := errors.Join(scan.Err(), scan.Close()); err != nil || n != 100 {
-		t.Errorf("scan: %d, %v", n, err)
+		t.Errorf("the scan has %d followers, %v; expected 100", n, err)
 	}
 	list.AtLeast = "mine"
 	_, err = c.Graph.ListFollowers(t.Context(), connect.NewRequest(list))
 	if client.Reason(err) != "INVALID_POSITION" || list.GetAtLeast() != "mine" {
-		t.Errorf("%v", err)
+		t.Errorf("got %v and at_least %q, expected INVALID_POSITION for \"mine\"", err, list.GetAtLeast())
 	}
 }
 
-func TestSessionNotesTheLatest(t *testing.T) {
+func TestSessionRemembersTheLatestPosition(t *testing.T) {
 	var s client.Session
 	at := func(epoch uint32, seq uint64) string {
 		return events.Position{Log: [4]byte{1}, Epoch: epoch, Seq: seq}.String()
 	}
-	for _, step := range []struct{ note, want string }{
+	for _, step := range []struct{ position, want string }{
 		{"", ""},
 		{"garbage", ""},
 		{at(1, 5), at(1, 5)},
@@ -169,8 +169,8 @@ func TestSessionNotesTheLatest(t *testing.T) {
 		{at(2, 6), at(2, 6)},
 		{at(1, 7), at(2, 6)},
 	} {
-		if s.Note(step.note); s.Position() != step.want {
-			t.Errorf("after %q: %q, want %q", step.note, s.Position(), step.want)
+		if s.Remember(step.position); s.Position() != step.want {
+			t.Errorf("after %q: got the position %q, expected %q", step.position, s.Position(), step.want)
 		}
 	}
 }

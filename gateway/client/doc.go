@@ -1,8 +1,12 @@
-// Package client asks a skein service, from Go. It is a thin layer over the generated Connect clients, which do all
-// the work and are fields of [Client]: it dials, and it reads its own writes ([Session]).
+// Package client calls a skein service from Go.
 //
-// Lists are iterated by [Pages] and [Each]. [Client.Publish] retries without counting an event twice, and [Client.Watch],
-// [Client.WatchFeed] and [Client.ScanFollowers] continue where their streams break.
+// A [Client] has a generated Connect client for each service, and these make the calls. The package adds what most programs need beyond that:
 //
-// To publish without a gateway in between, see package events: a Publisher appends to the log itself.
+//   - [Dial] makes a client with connections that suit a service, and sends a token.
+//   - [Session] makes a program read its own writes.
+//   - [Pages] and [Each] iterate over lists.
+//   - [Client.Publish] retries without publishing an event twice.
+//   - [Client.Watch], [Client.WatchFeed] and [Client.ScanFollowers] continue their streams when these break.
+//
+// A program can also publish without a gateway: a Publisher of package eventlog appends to the log itself.
 package client

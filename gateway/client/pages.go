@@ -19,23 +19,23 @@ type message[T any] interface {
 	proto.Message
 }
 
-// page is an answer that may have another behind it.
+// page is an answer that is one page of a list.
 type page[Res any] interface {
 	*Res
 	GetNextPageToken() string
 }
 
-// Pages reads the pages of a list, each when the caller asks for it:
+// Pages iterates over the pages of a list. It requests each page when the caller asks for it:
 //
 //	for page, err := range client.Pages(ctx, c.Graph.ListFollowers, &skeinv1.ListFollowersRequest{UserId: "ann"}) {
 //
-// It begins at the page_token of the request, which it leaves as it is, and ends after the first error.
+// It begins at the page_token of the request, and does not change the request. It ends after the first error.
 func Pages[Req, Res any, In message[Req], Out page[Res]](ctx context.Context, method Method[Req, Res], req In) iter.Seq2[Out, error] {
 	return func(yield func(Out, error) bool) {
 		next, _ := proto.Clone(req).(In)
-		token := next.ProtoReflect().Descriptor().Fields().ByName("page_token")
-		if token == nil {
-			yield(nil, fmt.Errorf("client: %T has no page_token: the method has no pages", req))
+		tokenField := next.ProtoReflect().Descriptor().Fields().ByName("page_token")
+		if tokenField == nil {
+			yield(nil, fmt.Errorf("client: %T has no field page_token, so its method does not return pages", req))
 			return
 		}
 		for {
@@ -48,12 +48,12 @@ func Pages[Req, Res any, In message[Req], Out page[Res]](ctx context.Context, me
 			if !yield(page, nil) || page.GetNextPageToken() == "" {
 				return
 			}
-			next.ProtoReflect().Set(token, protoreflect.ValueOfString(page.GetNextPageToken()))
+			next.ProtoReflect().Set(tokenField, protoreflect.ValueOfString(page.GetNextPageToken()))
 		}
 	}
 }
 
-// Each reads the entries of a list, page by page, given what returns those of a page:
+// Each iterates over the entries of a list. It requests page after page. entries returns the entries of a page:
 //
 //	req := &skeinv1.ReadFeedRequest{ReaderId: "ann"}
 //	for entry, err := range client.Each(ctx, c.Feed.ReadFeed, req, (*skeinv1.ReadFeedResponse).GetEntries) {

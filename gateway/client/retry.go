@@ -11,46 +11,51 @@ import (
 )
 
 const (
-	// retryFor is for how long a call is tried again, or a stream continued.
-	retryFor     = 30 * time.Second
-	firstDelay   = 50 * time.Millisecond
-	longestDelay = 2 * time.Second
+	// defaultRetryFor is how long a call is retried, or a broken stream is opened again, if the options do not say.
+	defaultRetryFor = 30 * time.Second
+	// The delay before a retry doubles from minRetryDelay to maxRetryDelay.
+	minRetryDelay = 50 * time.Millisecond
+	maxRetryDelay = 2 * time.Second
 )
 
-// tries bounds the tries of one call.
-type tries struct {
+// retrier decides whether and when one call is retried.
+type retrier struct {
 	retryFor time.Duration
 	end      time.Time
-	n        int
+	attempts int // that failed since the last reset
 }
 
-// newTries returns tries for a time: 0 means the default, less means once.
-func newTries(d time.Duration) *tries {
-	if d == 0 {
-		d = retryFor
+// newRetrier returns a retrier that retries for the given time. 0 means defaultRetryFor, and a negative time means that there is no retry.
+func newRetrier(retryFor time.Duration) *retrier {
+	if retryFor == 0 {
+		retryFor = defaultRetryFor
 	}
-	t := &tries{retryFor: d}
-	t.reset()
-	return t
+	r := &retrier{retryFor: retryFor}
+	r.reset()
+	return r
 }
 
-// reset begins anew, after progress.
-func (t *tries) reset() { t.n, t.end = 0, time.Now().Add(t.retryFor) }
+// reset starts the time and the delays anew. A stream calls it when it has received a message.
+func (r *retrier) reset() {
+	r.attempts = 0
+	r.end = time.Now().Add(r.retryFor)
+}
 
-// again waits until the call may be made again. It returns the error of the call if that makes no sense or the time is up, and why the
-// context ended if it did.
-func (t *tries) again(ctx context.Context, err error) error {
+// wait waits until a call that failed with err should be retried. It returns err if a retry cannot succeed or the time is up, and the cause of the
+// context if that has ended.
+func (r *retrier) wait(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	after, ok := retryable(err)
+	serviceDelay, ok := isRetryable(err)
 	if !ok {
 		return err
 	}
-	backoff := min(firstDelay<<min(t.n, 16), longestDelay)
-	t.n++
-	delay := max(after, backoff/2+rand.N(backoff/2))
-	if time.Now().Add(delay).After(t.end) {
+	backoff := min(minRetryDelay<<min(r.attempts, 16), maxRetryDelay)
+	r.attempts++
+	// A random part keeps many clients from retrying at the same moment.
+	delay := max(serviceDelay, backoff/2+rand.N(backoff/2))
+	if time.Now().Add(delay).After(r.end) {
 		return err
 	}
 	if wait.For(ctx, delay) != nil {
@@ -59,12 +64,13 @@ func (t *tries) again(ctx context.Context, err error) error {
 	return nil
 }
 
-// retryable reports after how long the same call may succeed. The service says so in its errors. Of what came from elsewhere the code
-// says it: no connection, no answer in time, or an answer that was interrupted, which Connect calls internal in the middle of a message.
-func retryable(err error) (after time.Duration, ok bool) {
+// isRetryable reports whether the same call may succeed after the returned delay.
+func isRetryable(err error) (delay time.Duration, ok bool) {
+	// Errors of the service say so themselves.
 	if Reason(err) != "" {
 		return RetryDelay(err)
 	}
+	// Other errors come from a proxy or from the connection. Connect reports an answer that breaks off in the middle of a message as internal.
 	switch connect.CodeOf(err) {
 	case connect.CodeUnavailable, connect.CodeDeadlineExceeded, connect.CodeUnknown:
 		return 0, true

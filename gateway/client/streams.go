@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"iter"
@@ -12,21 +13,21 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// StreamOptions say how a stream that breaks is continued. The zero value is good.
+// StreamOptions say how a broken stream is continued. The zero value is ready to use.
 type StreamOptions struct {
-	// RetryFor is for how long to try to continue. Default 30 s; negative means not at all.
+	// RetryFor is how long a broken stream is opened again without success. 0 means 30 seconds, and a negative value means that it is not.
 	RetryFor time.Duration
-	// Silence is after how long without a message a stream counts as broken. Default 20 s, for WatchFeed 90 s. The service sends
-	// something every 5 s, in WatchFeed every 30 s. A scan has no such limit.
-	Silence time.Duration
+	// IdleTimeout is the time without a message after which a stream counts as broken. 0 means 20 seconds for Watch, where the service sends a
+	// message at least every 5 seconds, 90 seconds for WatchFeed, where it does every 30 seconds, and no timeout for ScanFollowers.
+	IdleTimeout time.Duration
 }
 
-// Watch follows the log. Where the stream breaks it continues after the last message: nothing is left out, nothing comes twice. To
-// continue in another process, keep the position of the last message and pass it as After. It ends with an error: that of the context, or
-// one that another try would repeat.
+// Watch streams the events of the log. If the stream breaks, it continues after the last message, so no event is missing and none comes twice. To
+// continue in another process, pass the position of the last message as After. The iteration ends with an error: the cause of the context, or an error
+// that another attempt would repeat.
 func (c *Client) Watch(ctx context.Context, req *skeinv1.WatchRequest, o StreamOptions) iter.Seq2[*skeinv1.WatchResponse, error] {
 	req = proto.CloneOf(req)
-	o.Silence = orElse(o.Silence, 20*time.Second)
+	o.IdleTimeout = cmp.Or(o.IdleTimeout, 20*time.Second)
 	return resumed(ctx, o, false, func(
 		ctx context.Context, last *skeinv1.WatchResponse,
 	) (*connect.ServerStreamForClient[skeinv1.WatchResponse], error) {
@@ -37,24 +38,25 @@ func (c *Client) Watch(ctx context.Context, req *skeinv1.WatchRequest, o StreamO
 	})
 }
 
-// WatchFeed follows how many entries of a feed are above an earlier page, or above the read marker. It begins with the present number, also
-// where the stream breaks and is continued: after the last change the last message has the final number. It ends as [Client.Watch] does.
+// WatchFeed streams how many entries of a feed are above an earlier page, or above the read marker. The first message has the present number, and so
+// has the first message after a broken stream was opened again. After the last change, the last message has the final number. The iteration ends as
+// that of [Client.Watch] does.
 func (c *Client) WatchFeed(
 	ctx context.Context, req *skeinv1.WatchFeedRequest, o StreamOptions,
 ) iter.Seq2[*skeinv1.WatchFeedResponse, error] {
 	req = proto.CloneOf(req)
-	o.Silence = orElse(o.Silence, 90*time.Second)
+	o.IdleTimeout = cmp.Or(o.IdleTimeout, 90*time.Second)
 	return resumed(ctx, o, false, func(
 		ctx context.Context, last *skeinv1.WatchFeedResponse,
 	) (*connect.ServerStreamForClient[skeinv1.WatchFeedResponse], error) {
 		if last != nil {
-			req.AtLeast = last.GetPosition() // another process may be behind
+			req.AtLeast = last.GetPosition() // the stream may continue at another process, which may be behind
 		}
 		return c.Feed.WatchFeed(ctx, connect.NewRequest(req))
 	})
 }
 
-// ScanFollowers reads all followers of a user or board. Where the stream breaks it continues after the last message. It ends with the last
+// ScanFollowers streams all followers of a user or board. If the stream breaks, it continues after the last message. The iteration ends after the last
 // follower, or with an error.
 func (c *Client) ScanFollowers(
 	ctx context.Context, req *skeinv1.ScanFollowersRequest, o StreamOptions,
@@ -70,42 +72,36 @@ func (c *Client) ScanFollowers(
 	})
 }
 
-func orElse(d, byDefault time.Duration) time.Duration {
-	if d == 0 {
-		return byDefault
-	}
-	return d
-}
-
 var (
-	errSilent = connect.NewError(connect.CodeUnavailable, errors.New("client: nothing came for too long"))
-	errEnded  = connect.NewError(connect.CodeUnavailable, errors.New("client: the stream ended"))
+	errIdle  = connect.NewError(connect.CodeUnavailable, errors.New("client: the stream has sent no message for too long"))
+	errEnded = connect.NewError(connect.CodeUnavailable, errors.New("client: the stream ended"))
 )
 
-// resumed reads a stream, and opens it again after the last message where it breaks. Ends reports whether the stream has an end.
+// resumed iterates over the messages of a stream. If the stream breaks, resumed opens it again, with the last message. isFinite says that the stream
+// may end without an error, and the iteration then ends, too; otherwise such an end counts as a break.
 func resumed[Res any](
-	ctx context.Context, o StreamOptions, ends bool,
+	ctx context.Context, o StreamOptions, isFinite bool,
 	open func(ctx context.Context, last *Res) (*connect.ServerStreamForClient[Res], error),
 ) iter.Seq2[*Res, error] {
 	return func(yield func(*Res, error) bool) {
-		tries := newTries(o.RetryFor)
+		retries := newRetrier(o.RetryFor)
 		var last *Res
 		for {
-			more, err := attempt(ctx, o.Silence, func(ctx context.Context) (*connect.ServerStreamForClient[Res], error) {
+			wantsMore, err := readStream(ctx, o.IdleTimeout, func(ctx context.Context) (*connect.ServerStreamForClient[Res], error) {
 				return open(ctx, last)
 			}, func(m *Res) bool {
 				last = m
-				taken := yield(m, nil)
-				tries.reset()
-				return taken
+				wantsMore := yield(m, nil)
+				retries.reset() // after yield, because the caller may take its time
+				return wantsMore
 			})
-			if !more || err == nil && ends {
+			if !wantsMore || err == nil && isFinite {
 				return
 			}
 			if err == nil {
 				err = errEnded
 			}
-			if err := tries.again(ctx, err); err != nil {
+			if err := retries.wait(ctx, err); err != nil {
 				yield(nil, err)
 				return
 			}
@@ -113,61 +109,64 @@ func resumed[Res any](
 	}
 }
 
-// attempt reads a stream until it ends, breaks or is silent for too long, or until take wants no more.
-func attempt[Res any](
-	ctx context.Context, silence time.Duration,
-	open func(ctx context.Context) (*connect.ServerStreamForClient[Res], error), take func(*Res) bool,
-) (more bool, err error) {
+// readStream opens a stream and passes its messages to use, until the stream ends, breaks or is idle for too long, or until use returns false.
+// wantsMore is the last result of use.
+func readStream[Res any](
+	ctx context.Context, idleTimeout time.Duration,
+	open func(ctx context.Context) (*connect.ServerStreamForClient[Res], error), use func(*Res) bool,
+) (wantsMore bool, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	timer := newWatchdog(silence, func() { cancel(errSilent) })
+	timer := newIdleTimer(idleTimeout, func() { cancel(errIdle) })
 	defer timer.stop()
+
 	stream, err := open(ctx)
 	if err != nil {
-		return true, silent(ctx, err)
+		return true, idleOr(ctx, err)
 	}
 	for stream.Receive() {
 		m := stream.Msg()
-		timer.stop() // the caller may take its time
-		if !take(m) {
+		timer.stop() // the time that the caller takes does not count
+		if !use(m) {
 			cancel(nil)
-			_ = stream.Close() // its end is of no interest
+			_ = stream.Close() // the caller does not want to know how it ends
 			return false, nil
 		}
 		timer.start()
 	}
-	return true, silent(ctx, errors.Join(stream.Err(), stream.Close()))
+	return true, idleOr(ctx, errors.Join(stream.Err(), stream.Close()))
 }
 
-// silent returns why an attempt ended: an attempt that was canceled for its silence says so.
-func silent(ctx context.Context, err error) error {
-	if err != nil && errors.Is(context.Cause(ctx), errSilent) {
-		return errSilent
+// idleOr returns errIdle instead of err if the stream failed because the idle timer canceled it.
+func idleOr(ctx context.Context, err error) error {
+	if err != nil && errors.Is(context.Cause(ctx), errIdle) {
+		return errIdle
 	}
 	return err
 }
 
-// watchdog calls what it was given when it is not stopped in time. One of no time never does.
-type watchdog struct {
-	timer *time.Timer
-	after time.Duration
+// idleTimer calls a function if it is not stopped in time. Without a timeout it does nothing.
+type idleTimer struct {
+	timer   *time.Timer // nil without a timeout
+	timeout time.Duration
 }
 
-func newWatchdog(after time.Duration, bark func()) *watchdog {
-	if after <= 0 {
-		return &watchdog{}
+// newIdleTimer returns a timer that has started. A timeout of 0 or less means that there is none.
+func newIdleTimer(timeout time.Duration, onTimeout func()) *idleTimer {
+	if timeout <= 0 {
+		return &idleTimer{}
 	}
-	return &watchdog{time.AfterFunc(after, bark), after}
+	return &idleTimer{time.AfterFunc(timeout, onTimeout), timeout}
 }
 
-func (w *watchdog) start() {
-	if w.timer != nil {
-		w.timer.Reset(w.after)
+func (t *idleTimer) start() {
+	if t.timer != nil {
+		t.timer.Reset(t.timeout)
 	}
 }
 
-func (w *watchdog) stop() {
-	if w.timer != nil {
-		w.timer.Stop()
+func (t *idleTimer) stop() {
+	if t.timer != nil {
+		t.timer.Stop()
 	}
 }

@@ -13,7 +13,8 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// AcceptLogHole records in the log that envelopes are lost.
+// AcceptLogHole records in the log that a range of envelopes is lost. A projection stops at such a hole, and continues behind it once the hole is
+// accepted.
 func (s *Service) AcceptLogHole(
 	ctx context.Context, req *skeinv1.AcceptLogHoleRequest, _ *call.Info,
 ) (*skeinv1.AcceptLogHoleResponse, error) {
@@ -24,16 +25,18 @@ func (s *Service) AcceptLogHole(
 		}
 		return nil, err
 	}
-	left, err := s.Log.Holes(ctx)
-	return &skeinv1.AcceptLogHoleResponse{AcceptedHoles: holesOf(s.Log.AcceptedHoles()), Holes: holesOf(left)}, err
+	remaining, err := s.Log.Holes(ctx)
+	return &skeinv1.AcceptLogHoleResponse{AcceptedHoles: holeProtos(s.Log.AcceptedHoles()), Holes: holeProtos(remaining)}, err
 }
 
-// ValidateAcceptLogHole looks at the range.
+// ValidateAcceptLogHole checks the range.
 func ValidateAcceptLogHole(c *request.Checker, req *skeinv1.AcceptLogHoleRequest) {
-	switch first, last := req.GetFirstSequence(), req.GetLastSequence(); {
+	first := req.GetFirstSequence()
+	last := req.GetLastSequence()
+	switch {
 	case first == 0:
 		c.Found = append(c.Found, apierror.InvalidField("first_sequence", "must be the first sequence that is missing, at least 1"))
 	case last != 0 && last < first:
-		c.Found = append(c.Found, apierror.InvalidField("last_sequence", "is %d: it must not be before first_sequence, %d", last, first))
+		c.Found = append(c.Found, apierror.InvalidField("last_sequence", "is %d: must be 0, or at least first_sequence, which is %d", last, first))
 	}
 }

@@ -8,7 +8,7 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// DrainNode has a node of the cluster get no partitions any more, or partitions again.
+// DrainNode stops assigning partitions to a node of the cluster. With undo, it resumes.
 func (s *Service) DrainNode(ctx context.Context, req *skeinv1.DrainNodeRequest, _ *call.Info) (*skeinv1.DrainNodeResponse, error) {
 	if s.Drain == nil {
 		return nil, &operator.Refusal{

@@ -13,17 +13,17 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// operationsList is the kind of the list of operations in its page tokens.
+// operationsList is the kind of list in the page tokens of ListOperations. It never changes, and no other list has it.
 const operationsList = 0xfa
 
-// start starts an operation about projections that the process has.
+// start starts an operation. It refuses names of projections that this process does not have.
 func (s *Service) start(ctx context.Context, o operator.OperationRequest) (*skeinv1.Operation, error) {
 	var found []apierror.Violation
 	if o.Projection != "" {
-		found = s.known(found, "projection", o.Projection)
+		found = s.appendUnknown(found, "projection", o.Projection)
 	}
 	for i, name := range o.Projections {
-		found = s.known(found, fmt.Sprintf("projections[%d]", i), name)
+		found = s.appendUnknown(found, fmt.Sprintf("projections[%d]", i), name)
 	}
 	if len(found) > 0 {
 		return nil, apierror.Invalid(found...)
@@ -31,8 +31,8 @@ func (s *Service) start(ctx context.Context, o operator.OperationRequest) (*skei
 	return s.Operator.Start(ctx, o)
 }
 
-// known demands that the process has a projection.
-func (s *Service) known(found []apierror.Violation, field, name string) []apierror.Violation {
+// appendUnknown appends a violation of the field if this process has no projection with the name.
+func (s *Service) appendUnknown(found []apierror.Violation, field, name string) []apierror.Violation {
 	names := make([]string, 0, len(s.All))
 	for _, store := range s.All {
 		names = append(names, store.Name())
@@ -44,7 +44,7 @@ func (s *Service) known(found []apierror.Violation, field, name string) []apierr
 	return append(found, apierror.InvalidField(field, "%q is no projection of this service: it has %s", name, strings.Join(names, ", ")))
 }
 
-// StartRebuild starts to build a projection again.
+// StartRebuild starts to build a new generation of a projection from the log.
 func (s *Service) StartRebuild(
 	ctx context.Context, req *skeinv1.StartRebuildRequest, _ *call.Info,
 ) (*skeinv1.StartRebuildResponse, error) {
@@ -55,7 +55,7 @@ func (s *Service) StartRebuild(
 	return &skeinv1.StartRebuildResponse{Operation: op}, err
 }
 
-// Verify starts to compare a projection with what the log makes of it.
+// Verify starts to compare the rows of a projection with rows that are computed from the log.
 func (s *Service) Verify(ctx context.Context, req *skeinv1.VerifyRequest, _ *call.Info) (*skeinv1.VerifyResponse, error) {
 	op, err := s.start(ctx, operator.OperationRequest{
 		Kind: skeinv1.OperationKind_OPERATION_KIND_VERIFY, Projection: req.GetProjection(),
@@ -64,7 +64,7 @@ func (s *Service) Verify(ctx context.Context, req *skeinv1.VerifyRequest, _ *cal
 	return &skeinv1.VerifyResponse{Operation: op}, err
 }
 
-// Repair starts to replace partitions of a projection.
+// Repair starts to replace the rows of some partitions of a projection by rows that are computed from the log.
 func (s *Service) Repair(ctx context.Context, req *skeinv1.RepairRequest, _ *call.Info) (*skeinv1.RepairResponse, error) {
 	op, err := s.start(ctx, operator.OperationRequest{
 		Kind: skeinv1.OperationKind_OPERATION_KIND_REPAIR, Projection: req.GetProjection(),
@@ -73,7 +73,7 @@ func (s *Service) Repair(ctx context.Context, req *skeinv1.RepairRequest, _ *cal
 	return &skeinv1.RepairResponse{Operation: op}, err
 }
 
-// Rollback starts to serve the previous generation of a projection.
+// Rollback starts to serve the previous generation of a projection again.
 func (s *Service) Rollback(
 	ctx context.Context, req *skeinv1.RollbackRequest, _ *call.Info,
 ) (*skeinv1.RollbackResponse, error) {
@@ -81,7 +81,7 @@ func (s *Service) Rollback(
 	return &skeinv1.RollbackResponse{Operation: op}, err
 }
 
-// TakeSnapshot starts a snapshot.
+// TakeSnapshot starts a snapshot of projections.
 func (s *Service) TakeSnapshot(
 	ctx context.Context, req *skeinv1.TakeSnapshotRequest, _ *call.Info,
 ) (*skeinv1.TakeSnapshotResponse, error) {
@@ -92,7 +92,7 @@ func (s *Service) TakeSnapshot(
 	return &skeinv1.TakeSnapshotResponse{Operation: op}, err
 }
 
-// EraseUser starts to erase a user.
+// EraseUser starts to erase a user from the stores, the log and the archive.
 func (s *Service) EraseUser(
 	ctx context.Context, req *skeinv1.EraseUserRequest, _ *call.Info,
 ) (*skeinv1.EraseUserResponse, error) {
@@ -100,7 +100,7 @@ func (s *Service) EraseUser(
 	return &skeinv1.EraseUserResponse{Operation: op}, err
 }
 
-// GetOperation returns an operation as it is.
+// GetOperation returns the present state of an operation.
 func (s *Service) GetOperation(
 	ctx context.Context, req *skeinv1.GetOperationRequest, _ *call.Info,
 ) (*skeinv1.GetOperationResponse, error) {
@@ -116,7 +116,8 @@ func (s *Service) CancelOperation(
 	return &skeinv1.CancelOperationResponse{Operation: op}, err
 }
 
-// ListOperations goes by ids, which are by time: what is started meanwhile shifts no page.
+// ListOperations returns a page of operations, the latest first. Ids of operations rise with the time of their start, and a page continues before the
+// last id of the page before. So operations that are started meanwhile shift no page.
 func (s *Service) ListOperations(
 	ctx context.Context, req *skeinv1.ListOperationsRequest, _ *call.Info,
 ) (*skeinv1.ListOperationsResponse, error) {
@@ -125,18 +126,18 @@ func (s *Service) ListOperations(
 	if err != nil {
 		return nil, err
 	}
-	ops, more, err := s.Operator.List(ctx, req.GetKind(), string(before), call.PageSize(req.GetPageSize()))
+	operations, hasMore, err := s.Operator.List(ctx, req.GetKind(), string(before), call.PageSize(req.GetPageSize()))
 	if err != nil {
 		return nil, err
 	}
-	res := &skeinv1.ListOperationsResponse{Operations: ops}
-	if more {
-		res.NextPageToken = s.Keys.Sign(pagetoken.Token{List: id, Cursor: []byte(ops[len(ops)-1].GetOperationId())})
+	res := &skeinv1.ListOperationsResponse{Operations: operations}
+	if hasMore {
+		res.NextPageToken = s.Keys.Sign(pagetoken.Token{List: id, Cursor: []byte(operations[len(operations)-1].GetOperationId())})
 	}
 	return res, nil
 }
 
-// WatchOperation sends an operation after each change, until it has ended.
+// WatchOperation sends the state of an operation now and after each change, until the operation has ended.
 func (s *Service) WatchOperation(
 	ctx context.Context, req *skeinv1.WatchOperationRequest, out call.Stream[skeinv1.WatchOperationResponse],
 ) error {

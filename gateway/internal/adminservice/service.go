@@ -1,5 +1,9 @@
-// Package adminservice answers AdminService: the state of the log and of every projection (status.go), what was lost of the log
-// (accept_hole.go), the nodes of a cluster (drain_node.go), and the operations that an [operator.Operator] does (admin.go).
+// Package adminservice answers AdminService. Operators of the service call it, not products.
+//
+//	status.go        GetStatus: the state of the log and of every projection
+//	accept_hole.go   AcceptLogHole: continue although the log has lost envelopes
+//	drain_node.go    DrainNode: take the partitions away from a node of the cluster
+//	operations.go    operations, such as rebuilds and snapshots, which an [operator.Operator] carries out
 package adminservice
 
 import (
@@ -17,17 +21,17 @@ type Service struct {
 	Options
 }
 
-// Options are what AdminService has beside the stores.
+// Options has what AdminService needs in addition to the stores.
 type Options struct {
-	// Operator does the operations; nil means those methods are not mounted.
+	// Operator carries out operations. If it is nil, the methods about operations are not mounted.
 	Operator operator.Operator
-	// Report adds to the answers of GetStatus; it may be nil.
+	// Report adds to the answers of GetStatus what only the process knows. It may be nil.
 	Report func(context.Context, *skeinv1.GetStatusResponse)
-	// Drain takes the partitions away from a node of the cluster, or gives it partitions again; nil means there is no cluster.
+	// Drain stops assigning partitions to the named node of the cluster, or resumes it if on is false. It is nil outside of a cluster.
 	Drain   func(ctx context.Context, name string, on bool) error
 	Metrics *metrics.Metrics
 	Growth  *metrics.Growth
 }
 
-// New answers from the stores and from what the options have.
+// New returns a service that reads from the stores of v.
 func New(v *views.Views, o Options) *Service { return &Service{v, o} }

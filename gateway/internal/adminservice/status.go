@@ -17,33 +17,34 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// rejectsList is the kind of the list of rejected events in its page tokens. The kinds of the graph's are small.
+// rejectsList is the kind of list in the page tokens of GetStatus, whose pages list rejected events. It never changes, and no other list has it.
 const rejectsList = 0xff
 
-// statusPatience is how long GetStatus waits for the log.
-const statusPatience = 2 * time.Second
+// logHealthTimeout is how long GetStatus waits for the log, before it answers without the state of the log.
+const logHealthTimeout = 2 * time.Second
 
-// GetStatus reports the state of the log and of every projection. It is for operators: it asks the log, and it answers
-// what it knows when projections have failed, and when the log does not answer.
+// GetStatus returns the state of the log and of every projection, and a page of the events of the log that were rejected. It also answers if
+// projections have failed or the log does not answer, because operators call it to find out about that.
 func (s *Service) GetStatus(
 	ctx context.Context, req *skeinv1.GetStatusRequest, _ *call.Info,
 ) (*skeinv1.GetStatusResponse, error) {
 	id := pagetoken.NewListID(rejectsList)
-	cursor, since, err := s.Resume(req.GetPageToken(), "page_token", id)
+	cursor, token, err := s.Resume(req.GetPageToken(), "page_token", id)
 	if err != nil {
 		return nil, err
 	}
-	least, err := views.DemandOf(req.GetAtLeast())
+	atLeast, err := views.DemandOf(req.GetAtLeast())
 	if err != nil {
 		return nil, err
 	}
 	for _, store := range s.All {
-		for _, d := range []views.Demand{least, since} {
+		for _, d := range []views.Demand{atLeast, token} {
 			if err := s.Await(ctx, store, d); err != nil {
 				return nil, err
 			}
 		}
 	}
+
 	res := &skeinv1.GetStatusResponse{Feeds: &skeinv1.FeedStatus{
 		InboxPages: s.Metrics.Feeds.Inbox.Load(), MergedPages: s.Metrics.Feeds.Merged.Load(),
 		OutboxesOpened: s.Metrics.Feeds.Outboxes.Load(),
@@ -52,58 +53,66 @@ func (s *Service) GetStatus(
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	now, at := time.Now(), s.Log.Position(res.GetLog().GetLastSequence())
+	now := time.Now()
+	position := s.Log.Position(res.GetLog().GetLastSequence()) // the oldest of all projections, in the end
 	for _, store := range s.All {
 		st := s.StatusOf(store)
 		p := projectionStatus(st, now)
 		p.Position = s.Log.Position(st.Cursor.Seq).String()
 		res.Projections = append(res.Projections, p)
-		at.Seq = min(at.Seq, st.Cursor.Seq)
+		position.Seq = min(position.Seq, st.Cursor.Seq)
 	}
 	slices.SortFunc(res.Projections, func(a, b *skeinv1.ProjectionStatus) int {
 		return cmp.Compare(a.GetName(), b.GetName())
 	})
-	res.Position = at.String()
+	res.Position = position.String()
 	if s.Report != nil {
 		s.Report(ctx, res)
 	}
-	if cursor = s.rejects(res, cursor, call.PageSize(req.GetPageSize())); cursor != nil {
-		res.NextPageToken = s.Keys.Sign(pagetoken.Token{List: id, Position: at, Cursor: cursor})
+
+	next := s.fillRejected(res, cursor, call.PageSize(req.GetPageSize()))
+	if next != nil {
+		res.NextPageToken = s.Keys.Sign(pagetoken.Token{List: id, Position: position, Cursor: next})
 	}
 	return res, nil
 }
 
+// logStatus asks the log for its state. If the log does not answer, the status has the error, and what this process knows.
 func (s *Service) logStatus(ctx context.Context) *skeinv1.LogStatus {
 	id := s.Log.ID()
 	st := &skeinv1.LogStatus{LogId: hex.EncodeToString(id[:]), Epoch: s.Log.Epoch(), LastSequence: s.Hub.Head()}
-	ctx, cancel := context.WithTimeout(ctx, statusPatience)
+	ctx, cancel := context.WithTimeout(ctx, logHealthTimeout)
 	defer cancel()
-	v, err := s.Log.Health(ctx)
+	health, err := s.Log.Health(ctx)
 	if err != nil {
 		st.Error = err.Error()
 		return st
 	}
-	st.LastSequence, st.Bytes, st.MaxBytes = v.Last, uint64(max(0, v.Bytes)), uint64(max(0, v.MaxBytes))
-	if v.First <= v.Last {
-		st.FirstSequence = v.First
+	st.LastSequence = health.Last
+	st.Bytes = uint64(max(0, health.Bytes))
+	st.MaxBytes = uint64(max(0, health.MaxBytes))
+	if health.First <= health.Last { // otherwise the stream is empty
+		st.FirstSequence = health.First
 	}
-	st.AcceptedHoles = holesOf(s.Log.AcceptedHoles())
-	holes, err := s.Log.Holes(ctx)
-	if st.Holes = holesOf(holes); err != nil {
+
+	st.AcceptedHoles = holeProtos(s.Log.AcceptedHoles())
+	holes, err := s.Log.Holes(ctx) // together with an error, these are the holes that are known
+	st.Holes = holeProtos(holes)
+	if err != nil {
 		st.Error = err.Error()
 	}
-	st.DaysUntilFull = s.Growth.DaysUntilFull(time.Now(), v.Bytes, v.MaxBytes)
+	st.DaysUntilFull = s.Growth.DaysUntilFull(time.Now(), health.Bytes, health.MaxBytes)
 	return st
 }
 
-func holesOf(ranges []eventlog.SeqRange) (holes []*skeinv1.LogHole) {
+func holeProtos(ranges []eventlog.SeqRange) (holes []*skeinv1.LogHole) {
 	for _, r := range ranges {
 		holes = append(holes, &skeinv1.LogHole{FirstSequence: r.From, LastSequence: r.To})
 	}
 	return holes
 }
 
-// ProjectionStates are the states of projections as the API names them.
+// ProjectionStates maps the states of projections to those of the API.
 var ProjectionStates = [...]skeinv1.ProjectionState{
 	store.Starting:   skeinv1.ProjectionState_PROJECTION_STATE_STARTING,
 	store.CatchingUp: skeinv1.ProjectionState_PROJECTION_STATE_CATCHING_UP,
@@ -128,34 +137,40 @@ func projectionStatus(st store.Status, now time.Time) *skeinv1.ProjectionStatus 
 	return p
 }
 
-// rejects fills in a page of rejected events, latest first, and returns the page cursor after it; nil means it was the last page.
-// They are those of the log, the same in every projection: the first that answers will do.
-func (s *Service) rejects(res *skeinv1.GetStatusResponse, cursor []byte, n int) []byte {
+// fillRejected sets a page of n rejected events in res, the latest first, and their total number. It returns the cursor of the next page, or nil on
+// the last page. All projections reject the same events of the log, so the first one that answers is enough.
+//
+// Rejected events are numbered from 1. A store keeps the last [store.MaxStoredRejects] of them. A cursor is the lowest number of the page before it.
+func (s *Service) fillRejected(res *skeinv1.GetStatusResponse, cursor []byte, n int) []byte {
 	for _, projection := range s.All {
-		_, total, err := projection.Rejects(1<<63, 0)
+		_, total, err := projection.Rejects(1<<63, 0) // only the total
 		if err != nil {
 			continue
 		}
-		upper, lowest := total, total-min(total, store.MaxStoredRejects)
+
+		// The page has the numbers above after, up to upper.
+		firstKept := total - min(total, store.MaxStoredRejects)
+		upper := total
 		if len(cursor) == 8 {
 			upper = min(total, binary.BigEndian.Uint64(cursor)-1)
 		}
-		after := max(lowest, upper-min(upper, uint64(n)))
+		after := max(firstKept, upper-min(upper, uint64(n)))
 		if after >= upper {
 			res.RejectedEventCount = int64(total)
 			return nil
 		}
-		kept, _, err := projection.Rejects(after, int(upper-after))
+		rejects, _, err := projection.Rejects(after, int(upper-after))
 		if err != nil {
 			continue
 		}
+
 		res.RejectedEventCount = int64(total)
-		for _, r := range slices.Backward(kept) {
+		for _, r := range slices.Backward(rejects) {
 			if r.Number <= upper {
 				res.RejectedEvents = append(res.RejectedEvents, s.rejectedEvent(r.Reject))
 			}
 		}
-		if after == lowest {
+		if after == firstKept {
 			return nil
 		}
 		return binary.BigEndian.AppendUint64(nil, after+1)

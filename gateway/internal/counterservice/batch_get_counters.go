@@ -13,7 +13,7 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// ValidateBatchGetCounters says by hand what the rules of the proto say, because this call is frequent.
+// ValidateBatchGetCounters checks by hand what the rules of the proto say, because this call is frequent and the rules are slow.
 func ValidateBatchGetCounters(req *skeinv1.BatchGetCountersRequest) []apierror.Violation {
 	var c request.Checker
 	c.Length("keys", len(req.GetKeys()), 1)
@@ -42,98 +42,92 @@ func ValidateBatchGetCounters(req *skeinv1.BatchGetCountersRequest) []apierror.V
 	return c.Found
 }
 
-// BatchGetCounters returns the counts of each key, in order.
+// BatchGetCounters returns the counts of each key, in the order of the request.
 func (s *Service) BatchGetCounters(
-	ctx context.Context, req *skeinv1.BatchGetCountersRequest, x *call.Info,
+	ctx context.Context, req *skeinv1.BatchGetCountersRequest, info *call.Info,
 ) (*skeinv1.BatchGetCountersResponse, error) {
-	least, err := views.DemandOf(req.GetAtLeast())
+	atLeast, err := views.DemandOf(req.GetAtLeast())
 	if err != nil {
 		return nil, err
 	}
-	r, err := s.OpenCounters(ctx, x, least)
+	r, err := s.OpenCounters(ctx, info, atLeast)
 	if err != nil {
 		return nil, err
 	}
 	defer r.Close()
-	position := r.Position
-	var relations *views.Graph
-	if countsRelations(req.GetKeys()) {
-		if relations, err = s.openBeside(ctx, x, least); err != nil {
+	opened := []*views.StoreView{&r.StoreView}
+	var relations *views.Graph // nil if no key needs it
+	if needsGraph(req.GetKeys()) {
+		if relations, err = s.Open(ctx, info, atLeast); err != nil {
 			return nil, err
 		}
 		defer relations.Close()
-		if relations.At.Seq < r.At.Seq {
-			position = relations.Position
-		}
+		opened = append(opened, &relations.StoreView)
 	}
+
 	kinds := make([]string, len(req.GetReactionKinds()))
 	for i, name := range req.GetReactionKinds() {
 		kinds[i] = events.ReactionOf(name)
 	}
-	made := make([]skeinv1.Counters, len(req.GetKeys()))
-	res := &skeinv1.BatchGetCountersResponse{Counters: make([]*skeinv1.Counters, len(made)), Position: position}
+	counts := make([]skeinv1.Counters, len(req.GetKeys()))
+	res := &skeinv1.BatchGetCountersResponse{Counters: make([]*skeinv1.Counters, len(counts)), Position: views.OldestPosition(opened...)}
 	for i, key := range req.GetKeys() {
 		if err := call.Poll(ctx, i); err != nil {
 			return nil, err
 		}
-		res.Counters[i] = &made[i]
-		if err := count(r, key, kinds, relations, &made[i]); err != nil {
+		res.Counters[i] = &counts[i]
+		if err := fillCounts(r, relations, key, kinds, &counts[i]); err != nil {
 			return nil, err
 		}
 	}
 	return res, nil
 }
 
-// countsRelations reports whether any of some keys asks for followers or boards, which the graph counts.
-func countsRelations(keys []*skeinv1.CounterKey) bool {
+// needsGraph reports whether any of the keys is a user or board, whose followers and boards the graph counts.
+func needsGraph(keys []*skeinv1.CounterKey) bool {
 	return slices.ContainsFunc(keys, func(k *skeinv1.CounterKey) bool {
-		_, item := k.GetTarget().(*skeinv1.CounterKey_ItemId)
-		return !item
+		_, isItem := k.GetTarget().(*skeinv1.CounterKey_ItemId)
+		return !isItem
 	})
 }
 
-// openBeside returns the graph for an answer that another store gives as well. The lag is that of the store that is further behind.
-func (s *Service) openBeside(ctx context.Context, x *call.Info, demands ...views.Demand) (*views.Graph, error) {
-	if x == nil {
-		return s.Open(ctx, nil, demands...)
-	}
-	lag := x.Lag
-	r, err := s.Open(ctx, x, demands...)
-	x.Lag = max(x.Lag, lag)
-	return r, err
-}
-
-// count fills in what applies to a key. kinds are the kinds of reactions that the caller names.
-func count(r *views.Counters, key *skeinv1.CounterKey, kinds []string, relations *views.Graph, to *skeinv1.Counters) error {
+// fillCounts sets the counts that apply to the key. kinds are the kinds of reactions that the request asks for.
+func fillCounts(r *views.Counters, relations *views.Graph, key *skeinv1.CounterKey, kinds []string, to *skeinv1.Counters) error {
 	switch t := key.GetTarget().(type) {
 	case *skeinv1.CounterKey_UserId:
-		c, err := r.UserCounts(t.UserId)
+		counts, err := r.UserCounts(t.UserId)
 		if err != nil {
 			return err
 		}
-		of, err := relations.UserCounts(t.UserId)
+		follows, err := relations.UserCounts(t.UserId)
 		if err != nil {
 			return err
 		}
-		to.PinCount, to.BoardCount, to.PlayCount = call.Count(c.Pins), call.Count(of.Boards), c.Plays
-		to.FollowerCount = call.Count(of.Followers + of.FollowersImplicit)
+		to.PinCount = call.Count(counts.Pins)
+		to.PlayCount = counts.Plays
+		to.BoardCount = call.Count(follows.Boards)
+		to.FollowerCount = call.Count(follows.Followers + follows.FollowersImplicit)
+
 	case *skeinv1.CounterKey_Board:
 		pins, err := r.BoardPins(t.Board.GetOwnerId(), t.Board.GetBoardId())
 		if err != nil {
 			return err
 		}
-		of, err := relations.BoardCounts(t.Board.GetOwnerId(), t.Board.GetBoardId())
+		follows, err := relations.BoardCounts(t.Board.GetOwnerId(), t.Board.GetBoardId())
 		if err != nil {
 			return err
 		}
-		to.PinCount, to.FollowerCount = call.Count(pins), call.Count(of.Appears)
+		to.PinCount = call.Count(pins)
+		to.FollowerCount = call.Count(follows.Appears)
+
 	case *skeinv1.CounterKey_ItemId:
-		c, err := r.ItemCounts(t.ItemId)
+		counts, err := r.ItemCounts(t.ItemId)
 		if err != nil {
 			return err
 		}
-		to.PlayCount, to.RepinCount = c.Plays, call.Count(c.Repins)
-		reactions, err := r.ReactionCounts(t.ItemId, c, kinds)
+		to.PlayCount = counts.Plays
+		to.RepinCount = call.Count(counts.Repins)
+		reactions, err := r.ReactionCounts(t.ItemId, counts, kinds)
 		if err != nil {
 			return err
 		}

@@ -13,10 +13,10 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// reactionsList is the kind of the lists of a user's reactions in their page tokens.
+// reactionsList is the kind of list in the page tokens of ListReactions. It never changes, and no other list has it.
 const reactionsList = 0xf9
 
-// ValidateListReactions looks at the id of the user and at the kind.
+// ValidateListReactions checks the user and the kind.
 func ValidateListReactions(c *request.Checker, req *skeinv1.ListReactionsRequest) {
 	c.ID("user_id", req.GetUserId())
 	if !events.IsReaction(req.GetKind()) {
@@ -26,36 +26,31 @@ func ValidateListReactions(c *request.Checker, req *skeinv1.ListReactionsRequest
 
 // ListReactions returns a page of the items to which a user reacted with a kind.
 func (s *Service) ListReactions(
-	ctx context.Context, req *skeinv1.ListReactionsRequest, x *call.Info,
+	ctx context.Context, req *skeinv1.ListReactionsRequest, info *call.Info,
 ) (*skeinv1.ListReactionsResponse, error) {
 	kind := events.ReactionOf(req.GetKind())
 	list := pagetoken.NewListID(reactionsList, req.GetUserId(), kind)
-	cursor, since, err := s.Resume(req.GetPageToken(), "page_token", list)
+	start, err := s.StartPage(req, list)
 	if err != nil {
 		return nil, err
 	}
-	least, err := views.DemandOf(req.GetAtLeast())
-	if err != nil {
-		return nil, err
-	}
-	r, err := s.OpenCounters(ctx, x, least, since)
+	r, err := s.OpenCounters(ctx, info, start.AtLeast, start.Token)
 	if err != nil {
 		return nil, err
 	}
 	defer r.Close()
 
-	size := call.PageSize(req.GetPageSize())
-	if err := x.MakeLong(ctx, size); err != nil {
+	if err := info.MakeLong(ctx, start.Size); err != nil {
 		return nil, err
 	}
 	var items []counters.ReactedItem
 	var next counters.PageCursor
 	err = views.RunUntilResolved(ctx, func() (err error) {
-		items, next, err = r.Reactions(ctx, req.GetUserId(), kind, counters.PageCursor(cursor), size)
+		items, next, err = r.Reactions(ctx, req.GetUserId(), kind, counters.PageCursor(start.Cursor), start.Size)
 		return err
 	}, &r.StoreView)
 	if err != nil {
-		return nil, since.TokenError(err)
+		return nil, start.Token.TokenError(err)
 	}
 
 	entries := make([]skeinv1.ReactionEntry, len(items))

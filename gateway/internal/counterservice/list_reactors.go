@@ -13,13 +13,13 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// maxReactorReads is how many times a page continues the list because users are left out.
+// maxReactorReads is how many parts of the list one page may read. It reads more than one if blocks leave users out.
 const maxReactorReads = 8
 
-// reactorsList is the kind of the lists of those who reacted to an item in their page tokens.
+// reactorsList is the kind of list in the page tokens of ListReactors. It never changes, and no other list has it.
 const reactorsList = 0xf8
 
-// ValidateListReactors looks at the ids and at the kind.
+// ValidateListReactors checks the ids and the kind.
 func ValidateListReactors(c *request.Checker, req *skeinv1.ListReactorsRequest) {
 	c.ID("item_id", req.GetItemId())
 	if req.GetViewerId() != "" {
@@ -37,56 +37,47 @@ func ValidateListReactors(c *request.Checker, req *skeinv1.ListReactorsRequest) 
 // a node that holds the viewer's edges; it asks another node for the list of the item. A call without a viewer needs no edges, and any
 // node answers it.
 func (s *Service) ListReactors(
-	ctx context.Context, req *skeinv1.ListReactorsRequest, x *call.Info,
+	ctx context.Context, req *skeinv1.ListReactorsRequest, info *call.Info,
 ) (*skeinv1.ListReactorsResponse, error) {
 	kind := events.ReactionOf(req.GetKind())
 	list := pagetoken.NewListID(reactorsList, req.GetItemId(), kind, req.GetViewerId())
-	cursor, since, err := s.Resume(req.GetPageToken(), "page_token", list)
+	start, err := s.StartPage(req, list)
 	if err != nil {
 		return nil, err
 	}
-	least, err := views.DemandOf(req.GetAtLeast())
-	if err != nil {
-		return nil, err
-	}
-	r, err := s.OpenCounters(ctx, x, least, since)
+	r, err := s.OpenCounters(ctx, info, start.AtLeast, start.Token)
 	if err != nil {
 		return nil, err
 	}
 	defer r.Close()
 
-	size := call.PageSize(req.GetPageSize())
-	if err := x.MakeLong(ctx, size); err != nil {
+	if err := info.MakeLong(ctx, start.Size); err != nil {
 		return nil, err
 	}
-	position := r.Position
 	opened := []*views.StoreView{&r.StoreView}
 	var relations *views.Graph // nil means that all reactors are listed
 	if req.GetViewerId() != "" {
-		if relations, err = s.openBeside(ctx, x, least, since); err != nil {
+		if relations, err = s.Open(ctx, info, start.AtLeast, start.Token); err != nil {
 			return nil, err
 		}
 		defer relations.Close()
 		opened = append(opened, &relations.StoreView)
-		if relations.At.Seq < r.At.Seq {
-			position = relations.Position
-		}
 	}
 
-	// Those who are left out make room for others, so that pages are full. The reads are bounded because a viewer may be separated from any
-	// number of users; the page then has fewer entries.
+	// If blocks leave users out, the page continues the list until it is full. The number of reads is limited, because a viewer may be separated
+	// from any number of users; the page then has fewer entries.
 	var visible []counters.Reactor
 	var total int64
-	next := counters.PageCursor(cursor)
-	for reads := 0; reads < maxReactorReads && len(visible) < size; reads++ {
+	next := counters.PageCursor(start.Cursor)
+	for reads := 0; reads < maxReactorReads && len(visible) < start.Size; reads++ {
 		var part counters.ReactorPart
 		after := next
 		err = views.RunUntilResolved(ctx, func() (err error) {
-			part, next, err = r.Reactors(ctx, req.GetItemId(), kind, after, size-len(visible))
+			part, next, err = r.Reactors(ctx, req.GetItemId(), kind, after, start.Size-len(visible))
 			return err
 		}, &r.StoreView)
 		if err != nil {
-			return nil, since.TokenError(err)
+			return nil, start.Token.TokenError(err)
 		}
 		if visible, err = appendVisible(ctx, visible, part.Reactors, relations, req.GetViewerId()); err != nil {
 			return nil, err
@@ -100,7 +91,8 @@ func (s *Service) ListReactors(
 	entries := make([]skeinv1.ReactorEntry, len(visible))
 	times := call.NewTimes(len(visible))
 	res := &skeinv1.ListReactorsResponse{
-		Entries: make([]*skeinv1.ReactorEntry, len(visible)), TotalSize: call.Count(total), Position: position,
+		Entries: make([]*skeinv1.ReactorEntry, len(visible)), TotalSize: call.Count(total),
+		Position: views.OldestPosition(opened...),
 	}
 	for i, reactor := range visible {
 		entries[i].UserId, entries[i].ReactTime = reactor.User, times.Of(reactor.Since)

@@ -11,10 +11,10 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// TrendingList is the kind of the lists by heat in their page tokens.
+// TrendingList is the kind of list in the page tokens of ListTrending. It never changes, and no other list has it.
 const TrendingList = 0xfb
 
-// ValidateListTrending looks at the ids of the scope.
+// ValidateListTrending checks the ids of the scope.
 func ValidateListTrending(c *request.Checker, req *skeinv1.ListTrendingRequest) {
 	switch t := req.GetScope().(type) {
 	case *skeinv1.ListTrendingRequest_OwnerId:
@@ -24,7 +24,7 @@ func ValidateListTrending(c *request.Checker, req *skeinv1.ListTrendingRequest) 
 	}
 }
 
-// scopeOf names the items that a list by heat is of, for the query and for tokens.
+// scopeOf returns whose items the list has (those of an owner, of a board, or all), for the query and as the name of the list in tokens.
 func scopeOf(req *skeinv1.ListTrendingRequest) (counters.Scope, pagetoken.ListID) {
 	switch t := req.GetScope().(type) {
 	case *skeinv1.ListTrendingRequest_OwnerId:
@@ -36,42 +36,41 @@ func scopeOf(req *skeinv1.ListTrendingRequest) (counters.Scope, pagetoken.ListID
 	return counters.Scope{}, pagetoken.NewListID(TrendingList)
 }
 
-// ListTrending returns a page of items by heat.
+// ListTrending returns a page of items by heat, the hottest first.
 func (s *Service) ListTrending(
-	ctx context.Context, req *skeinv1.ListTrendingRequest, x *call.Info,
+	ctx context.Context, req *skeinv1.ListTrendingRequest, info *call.Info,
 ) (*skeinv1.ListTrendingResponse, error) {
 	scope, id := scopeOf(req)
-	cursor, since, err := s.Resume(req.GetPageToken(), "page_token", id)
+	start, err := s.StartPage(req, id)
 	if err != nil {
 		return nil, err
 	}
-	least, err := views.DemandOf(req.GetAtLeast())
-	if err != nil {
-		return nil, err
-	}
-	r, err := s.OpenCounters(ctx, x, least, since)
+	r, err := s.OpenCounters(ctx, info, start.AtLeast, start.Token)
 	if err != nil {
 		return nil, err
 	}
 	defer r.Close()
-	if err := x.MakeLong(ctx, call.PageSize(req.GetPageSize())); err != nil {
+
+	if err := info.MakeLong(ctx, start.Size); err != nil {
 		return nil, err
 	}
 	var items []counters.TrendingItem
 	var next counters.PageCursor
 	err = views.RunUntilResolved(ctx, func() (err error) {
-		items, next, err = r.Trending(ctx, scope, counters.PageCursor(cursor), call.PageSize(req.GetPageSize()))
+		items, next, err = r.Trending(ctx, scope, counters.PageCursor(start.Cursor), start.Size)
 		return err
 	}, &r.StoreView)
 	if err != nil {
-		return nil, since.TokenError(err)
+		return nil, start.Token.TokenError(err)
 	}
 	s.metrics.TrendingRows.Observe(float64(r.RowsRead()))
-	made := make([]skeinv1.TrendingItem, len(items))
+
+	trending := make([]skeinv1.TrendingItem, len(items))
 	res := &skeinv1.ListTrendingResponse{Items: make([]*skeinv1.TrendingItem, len(items)), Position: r.Position}
 	for i, item := range items {
-		made[i].ItemId, made[i].Score = item.Item, item.Score
-		res.Items[i] = &made[i]
+		trending[i].ItemId = item.Item
+		trending[i].Score = item.Score
+		res.Items[i] = &trending[i]
 	}
 	if next != nil {
 		res.NextPageToken = s.Keys.Sign(pagetoken.Token{List: id, Position: r.Newest(), Cursor: next})

@@ -1,4 +1,5 @@
-// Package counterservice answers CounterService: counts of users, boards and items, who reacted, and items by heat.
+// Package counterservice answers CounterService: counts of users, boards and items, reactions and those who reacted, and items by heat. It reads the
+// counters projection. Counts of followers and boards come from the graph projection, as do blocks.
 package counterservice
 
 import (
@@ -12,5 +13,5 @@ type Service struct {
 	metrics *metrics.Metrics
 }
 
-// New answers from the counters, which the views must have.
+// New returns a service that reads the stores of v, which must have the counters.
 func New(v *views.Views, m *metrics.Metrics) *Service { return &Service{v, m} }

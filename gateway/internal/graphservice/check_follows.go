@@ -11,7 +11,7 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// ValidateCheckFollows says by hand what the rules of the proto say, because this call is frequent.
+// ValidateCheckFollows checks by hand what the rules of the proto say, because this call is frequent and the rules are slow.
 func ValidateCheckFollows(req *skeinv1.CheckFollowsRequest) []apierror.Violation {
 	var c request.Checker
 	c.Length("pairs", len(req.GetPairs()), 1)
@@ -33,11 +33,11 @@ func ValidateCheckFollows(req *skeinv1.CheckFollowsRequest) []apierror.Violation
 	return c.Found
 }
 
-// CheckFollows returns how each pair follows.
+// CheckFollows returns for each pair how the user follows the other user or the board.
 func (s *Service) CheckFollows(
-	ctx context.Context, req *skeinv1.CheckFollowsRequest, x *call.Info,
+	ctx context.Context, req *skeinv1.CheckFollowsRequest, info *call.Info,
 ) (*skeinv1.CheckFollowsResponse, error) {
-	r, err := s.OpenAt(ctx, x, req.GetAtLeast())
+	r, err := s.OpenAt(ctx, info, req.GetAtLeast())
 	if err != nil {
 		return nil, err
 	}
@@ -46,12 +46,14 @@ func (s *Service) CheckFollows(
 	return res, views.RunUntilResolved(ctx, func() error { return checkFollows(ctx, r, req, res) }, &r.StoreView)
 }
 
+// checkFollows sets the kinds and times in res. It may run several times for one call, and overwrites all of them each time.
 func checkFollows(ctx context.Context, r *views.Graph, req *skeinv1.CheckFollowsRequest, res *skeinv1.CheckFollowsResponse) (err error) {
 	pairs := req.GetPairs()
 	var times *call.Times
-	var made []skeinv1.FollowTime
+	var followTimes []skeinv1.FollowTime // one allocation for all pairs
 	if req.GetIncludeTimes() {
-		times, made = call.NewTimes(len(pairs)), make([]skeinv1.FollowTime, len(pairs))
+		times = call.NewTimes(len(pairs))
+		followTimes = make([]skeinv1.FollowTime, len(pairs))
 		res.FollowTimes = make([]*skeinv1.FollowTime, len(pairs))
 	}
 	for i, p := range pairs {
@@ -67,18 +69,19 @@ func checkFollows(ctx context.Context, r *views.Graph, req *skeinv1.CheckFollows
 		if err != nil {
 			return err
 		}
+
 		res.Kinds[i] = FollowKinds[f.Kind]
 		if times != nil {
-			res.FollowTimes[i] = &made[i]
+			res.FollowTimes[i] = &followTimes[i]
 			if f.Kind != graph.None {
-				made[i].Time = times.Of(f.Since)
+				followTimes[i].Time = times.Of(f.Since)
 			}
 		}
 	}
 	return nil
 }
 
-// FollowKinds are the kinds of follows as the API names them.
+// FollowKinds maps the kinds of follows in the graph to those of the API.
 var FollowKinds = [...]skeinv1.FollowKind{
 	graph.None:     skeinv1.FollowKind_FOLLOW_KIND_NONE,
 	graph.Explicit: skeinv1.FollowKind_FOLLOW_KIND_EXPLICIT,

@@ -11,10 +11,11 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// ValidateFilterFollowed says by hand what the rules of the proto say, because this call is frequent.
+// ValidateFilterFollowed checks by hand what the rules of the proto say, because this call is frequent and the rules are slow.
 func ValidateFilterFollowed(req *skeinv1.FilterFollowedRequest) []apierror.Violation {
 	var c request.Checker
-	users, boards := len(req.GetUserIds()), len(req.GetBoards())
+	users := len(req.GetUserIds())
+	boards := len(req.GetBoards())
 	c.Length("user_ids", users, 0)
 	c.Length("boards", boards, 0)
 	c.AtLeast(req.GetAtLeast())
@@ -23,7 +24,7 @@ func ValidateFilterFollowed(req *skeinv1.FilterFollowedRequest) []apierror.Viola
 	}
 	switch d := req.GetDirection(); {
 	case (users == 0) == (boards == 0):
-		c.Found = append(c.Found, apierror.InvalidField("user_ids", "or boards must be given, not both and not neither"))
+		c.Found = append(c.Found, apierror.InvalidField("user_ids", "or boards must be given, and not both"))
 	case d < 0 || d > skeinv1.FollowDirection_FOLLOW_DIRECTION_MUTUAL:
 		c.Found = append(c.Found, apierror.InvalidField("direction", "%s", request.EnumWantedOf(req, "direction")))
 	case boards > 0 && d > skeinv1.FollowDirection_FOLLOW_DIRECTION_FOLLOWING:
@@ -35,11 +36,12 @@ func ValidateFilterFollowed(req *skeinv1.FilterFollowedRequest) []apierror.Viola
 	return c.Found
 }
 
-// FilterFollowed returns the indexes of the candidates that are in a relation to the viewer.
+// FilterFollowed returns the indexes of the users or boards that the viewer follows. With another direction, it returns those of the users who follow
+// the viewer, or of those who do both.
 func (s *Service) FilterFollowed(
-	ctx context.Context, req *skeinv1.FilterFollowedRequest, x *call.Info,
+	ctx context.Context, req *skeinv1.FilterFollowedRequest, info *call.Info,
 ) (*skeinv1.FilterFollowedResponse, error) {
-	r, err := s.OpenAt(ctx, x, req.GetAtLeast())
+	r, err := s.OpenAt(ctx, info, req.GetAtLeast())
 	if err != nil {
 		return nil, err
 	}
@@ -51,41 +53,49 @@ func (s *Service) FilterFollowed(
 	}, &r.StoreView)
 }
 
+// filterFollowed returns the indexes. It may run several times for one call.
 func filterFollowed(ctx context.Context, r *views.Graph, req *skeinv1.FilterFollowedRequest) (indexes []uint32, err error) {
-	users, boards := req.GetUserIds(), req.GetBoards()
+	viewer := req.GetViewerId()
+	users := req.GetUserIds()
+	boards := req.GetBoards()
 	indexes = make([]uint32, 0, max(len(users), len(boards)))
+
+	// One query finds whom the viewer follows. The other direction needs a query per user.
 	follows := make([]graph.Follow, len(users))
 	if req.GetDirection() != skeinv1.FollowDirection_FOLLOW_DIRECTION_FOLLOWED_BY {
-		if err := r.UserFollows(req.GetViewerId(), users, follows); err != nil {
+		if err := r.UserFollows(viewer, users, follows); err != nil {
 			return nil, err
 		}
 	}
+
 	for i := range max(len(users), len(boards)) {
 		if err := call.Poll(ctx, i); err != nil {
 			return nil, err
 		}
-		var match bool
+		var matches bool
 		if len(boards) > 0 {
 			var f graph.Follow
-			f, err = r.BoardFollow(req.GetViewerId(), boards[i].GetOwnerId(), boards[i].GetBoardId())
-			match = f.Kind == graph.Explicit || f.Kind == graph.OnBoard
+			f, err = r.BoardFollow(viewer, boards[i].GetOwnerId(), boards[i].GetBoardId())
+			matches = f.Kind == graph.Explicit || f.Kind == graph.OnBoard
 		} else {
-			match, err = related(r, req, i, follows[i])
+			matches, err = matchesDirection(r, req.GetDirection(), viewer, users[i], follows[i])
 		}
 		if err != nil {
 			return nil, err
 		}
-		if match {
+		if matches {
 			indexes = append(indexes, uint32(i))
 		}
 	}
 	return indexes, nil
 }
 
-// related reports whether a candidate is in the relation asked for, given how the viewer follows it. It reads the
-// other direction only where the answer hangs on it.
-func related(r *views.Graph, req *skeinv1.FilterFollowedRequest, i int, following graph.Follow) (bool, error) {
-	switch req.GetDirection() {
+// matchesDirection reports whether the viewer and the user are related as the direction says. following is how the viewer follows the user; it is not
+// set for FOLLOWED_BY.
+func matchesDirection(
+	r *views.Graph, direction skeinv1.FollowDirection, viewer, user string, following graph.Follow,
+) (bool, error) {
+	switch direction {
 	case skeinv1.FollowDirection_FOLLOW_DIRECTION_FOLLOWED_BY:
 	case skeinv1.FollowDirection_FOLLOW_DIRECTION_MUTUAL:
 		if following.Kind == graph.None {
@@ -94,6 +104,6 @@ func related(r *views.Graph, req *skeinv1.FilterFollowedRequest, i int, followin
 	default:
 		return following.Kind != graph.None, nil
 	}
-	f, err := r.FollowedBy(req.GetViewerId(), req.GetUserIds()[i])
-	return f.Kind != graph.None, err
+	followedBy, err := r.FollowedBy(viewer, user)
+	return followedBy.Kind != graph.None, err
 }

@@ -8,21 +8,22 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// ValidateBatchGetFollowCounts looks at the ids.
+// ValidateBatchGetFollowCounts checks the ids.
 func ValidateBatchGetFollowCounts(c *request.Checker, req *skeinv1.BatchGetFollowCountsRequest) {
 	c.IDs("user_ids", req.GetUserIds())
 	c.Boards("boards", req.GetBoards())
 }
 
-// BatchGetFollowCounts returns the counts of users and boards, in order.
+// BatchGetFollowCounts returns the counts of the users, and those of the boards, in the order of the request.
 func (s *Service) BatchGetFollowCounts(
-	ctx context.Context, req *skeinv1.BatchGetFollowCountsRequest, x *call.Info,
+	ctx context.Context, req *skeinv1.BatchGetFollowCountsRequest, info *call.Info,
 ) (*skeinv1.BatchGetFollowCountsResponse, error) {
-	r, err := s.OpenAt(ctx, x, req.GetAtLeast())
+	r, err := s.OpenAt(ctx, info, req.GetAtLeast())
 	if err != nil {
 		return nil, err
 	}
 	defer r.Close()
+
 	res := &skeinv1.BatchGetFollowCountsResponse{Position: r.Position}
 	for _, user := range req.GetUserIds() {
 		c, err := r.UserCounts(user)
@@ -44,6 +45,7 @@ func (s *Service) BatchGetFollowCounts(
 			MutedCount:             call.Count(c.Muted),
 		})
 	}
+
 	for i, b := range req.GetBoards() {
 		if err := call.Poll(ctx, i); err != nil {
 			return nil, err

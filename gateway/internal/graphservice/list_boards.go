@@ -9,16 +9,14 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// The lists of boards, and of who follows or excludes one. docs of each stand in the proto.
-
-// ValidateListBoardFollowers looks at the board.
+// ValidateListBoardFollowers checks the board.
 func ValidateListBoardFollowers(c *request.Checker, req *skeinv1.ListBoardFollowersRequest) {
 	c.Board("board", req.GetBoard())
 }
 
 // ListBoardFollowers returns a page of the users who follow or exclude a board.
 func (s *Service) ListBoardFollowers(
-	ctx context.Context, req *skeinv1.ListBoardFollowersRequest, x *call.Info,
+	ctx context.Context, req *skeinv1.ListBoardFollowersRequest, info *call.Info,
 ) (*skeinv1.ListBoardFollowersResponse, error) {
 	kind := graph.BoardFollowers
 	switch req.GetKind() {
@@ -28,50 +26,50 @@ func (s *Service) ListBoardFollowers(
 		kind = graph.BoardExcluders
 	}
 	l := graph.List{Kind: kind, User: req.GetBoard().GetOwnerId(), Board: req.GetBoard().GetBoardId()}
-	p, err := s.page(ctx, l, req, x)
+	p, err := s.readPage(ctx, l, req, info)
 	if err != nil {
 		return nil, err
 	}
 	return &skeinv1.ListBoardFollowersResponse{
-		Entries: followEntries(p.entries), NextPageToken: p.next, TotalSize: p.total, Position: p.position,
+		Entries: followEntries(p.entries), NextPageToken: p.nextToken, TotalSize: p.total, Position: p.position,
 	}, nil
 }
 
 // ListFollowedBoards returns a page of the boards that a user follows explicitly.
 func (s *Service) ListFollowedBoards(
-	ctx context.Context, req *skeinv1.ListFollowedBoardsRequest, x *call.Info,
+	ctx context.Context, req *skeinv1.ListFollowedBoardsRequest, info *call.Info,
 ) (*skeinv1.ListFollowedBoardsResponse, error) {
-	p, err := s.page(ctx, graph.List{Kind: graph.FollowedBoards, User: req.GetUserId()}, req, x)
+	p, err := s.readPage(ctx, graph.List{Kind: graph.FollowedBoards, User: req.GetUserId()}, req, info)
 	if err != nil {
 		return nil, err
 	}
 	return &skeinv1.ListFollowedBoardsResponse{
-		Entries: boardEntries(p.entries), NextPageToken: p.next, TotalSize: p.total, Position: p.position,
+		Entries: boardEntries(p.entries), NextPageToken: p.nextToken, TotalSize: p.total, Position: p.position,
 	}, nil
 }
 
 // ListExcludedBoards returns a page of the boards that a user excludes.
 func (s *Service) ListExcludedBoards(
-	ctx context.Context, req *skeinv1.ListExcludedBoardsRequest, x *call.Info,
+	ctx context.Context, req *skeinv1.ListExcludedBoardsRequest, info *call.Info,
 ) (*skeinv1.ListExcludedBoardsResponse, error) {
-	p, err := s.page(ctx, graph.List{Kind: graph.ExcludedBoards, User: req.GetUserId()}, req, x)
+	p, err := s.readPage(ctx, graph.List{Kind: graph.ExcludedBoards, User: req.GetUserId()}, req, info)
 	if err != nil {
 		return nil, err
 	}
 	return &skeinv1.ListExcludedBoardsResponse{
-		Entries: boardEntries(p.entries), NextPageToken: p.next, TotalSize: p.total, Position: p.position,
+		Entries: boardEntries(p.entries), NextPageToken: p.nextToken, TotalSize: p.total, Position: p.position,
 	}, nil
 }
 
 // ListBoards returns a page of the boards that a user has.
 func (s *Service) ListBoards(
-	ctx context.Context, req *skeinv1.ListBoardsRequest, x *call.Info,
+	ctx context.Context, req *skeinv1.ListBoardsRequest, info *call.Info,
 ) (*skeinv1.ListBoardsResponse, error) {
-	p, err := s.page(ctx, graph.List{Kind: graph.Boards, User: req.GetUserId()}, req, x)
+	p, err := s.readPage(ctx, graph.List{Kind: graph.Boards, User: req.GetUserId()}, req, info)
 	if err != nil {
 		return nil, err
 	}
 	return &skeinv1.ListBoardsResponse{
-		Entries: boardEntries(p.entries), NextPageToken: p.next, TotalSize: p.total, Position: p.position,
+		Entries: boardEntries(p.entries), NextPageToken: p.nextToken, TotalSize: p.total, Position: p.position,
 	}, nil
 }

@@ -13,48 +13,38 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// pageRequest is what the requests of all lists have.
-type pageRequest interface {
-	GetPageSize() int32
-	GetPageToken() string
-	GetAtLeast() string
-}
-
-// page is one page of a list.
+// page has what the answers of all lists have in common.
 type page struct {
-	entries  []graph.Entry
-	next     string
-	total    uint32
-	position string
+	entries   []graph.Entry
+	nextToken string // empty on the last page
+	total     uint32
+	position  string
 }
 
-// ListIDOf names a list in page tokens.
+// ListIDOf returns the name of a list in page tokens.
 func ListIDOf(l graph.List) pagetoken.ListID {
 	return pagetoken.NewListID(byte(l.Kind), l.User, l.Board, l.Peer)
 }
 
-// page reads one page of a list, from a state that contains that of the page before.
-func (s *Service) page(ctx context.Context, l graph.List, req pageRequest, x *call.Info) (p page, err error) {
+// readPage reads the page of a list that a request asks for. The page contains the position of the page before it, so a session does not shift (I9).
+func (s *Service) readPage(ctx context.Context, l graph.List, req views.ListRequest, info *call.Info) (p page, err error) {
 	id := ListIDOf(l)
-	cursor, since, err := s.Resume(req.GetPageToken(), "page_token", id)
+	start, err := s.StartPage(req, id)
 	if err != nil {
 		return p, err
 	}
-	least, err := views.DemandOf(req.GetAtLeast())
-	if err != nil {
-		return p, err
-	}
-	r, err := s.Open(ctx, x, least, since)
+	r, err := s.Open(ctx, info, start.AtLeast, start.Token)
 	if err != nil {
 		return p, err
 	}
 	defer r.Close()
-	if err := x.MakeLong(ctx, call.PageSize(req.GetPageSize())); err != nil {
+
+	if err := info.MakeLong(ctx, start.Size); err != nil {
 		return p, err
 	}
 	var next graph.PageCursor
 	err = views.RunUntilResolved(ctx, func() (err error) {
-		p.entries, next, err = r.List(ctx, l, cursor, call.PageSize(req.GetPageSize()))
+		p.entries, next, err = r.List(ctx, l, start.Cursor, start.Size)
 		return err
 	}, &r.StoreView)
 	if err != nil {
@@ -64,36 +54,42 @@ func (s *Service) page(ctx context.Context, l graph.List, req pageRequest, x *ca
 	if err != nil {
 		return p, err
 	}
+
 	p.total = call.Count(total)
-	if next != nil {
-		p.next = s.Keys.Sign(pagetoken.Token{List: id, Position: r.Newest(), Cursor: next})
-	}
 	p.position = r.Position
+	if next != nil {
+		p.nextToken = s.Keys.Sign(pagetoken.Token{List: id, Position: r.Newest(), Cursor: next})
+	}
 	return p, nil
 }
 
+// followEntries returns entries as answers have them. All of them share one allocation.
 func followEntries(entries []graph.Entry) []*skeinv1.FollowEntry {
-	out, made, times := make([]*skeinv1.FollowEntry, len(entries)), make([]skeinv1.FollowEntry, len(entries)),
-		call.NewTimes(len(entries))
+	list := make([]*skeinv1.FollowEntry, len(entries))
+	follows := make([]skeinv1.FollowEntry, len(entries))
+	times := call.NewTimes(len(entries))
 	for i, e := range entries {
-		out[i] = &made[i]
-		out[i].UserId, out[i].Kind, out[i].FollowTime = e.User, FollowKinds[e.Kind], times.Of(e.Since)
-		out[i].Settings = FollowSettingsOf(e.Settings)
+		list[i] = &follows[i]
+		list[i].UserId = e.User
+		list[i].Kind = FollowKinds[e.Kind]
+		list[i].FollowTime = times.Of(e.Since)
+		list[i].Settings = FollowSettingsOf(e.Settings)
 	}
-	return out
+	return list
 }
 
 func boardEntries(entries []graph.Entry) []*skeinv1.BoardEntry {
-	out, times := make([]*skeinv1.BoardEntry, len(entries)), call.NewTimes(len(entries))
+	list := make([]*skeinv1.BoardEntry, len(entries))
+	times := call.NewTimes(len(entries))
 	for i, e := range entries {
-		out[i] = &skeinv1.BoardEntry{
+		list[i] = &skeinv1.BoardEntry{
 			Board: &skeinv1.Board{OwnerId: e.User, BoardId: e.Board}, Time: times.Of(e.Since), Title: e.Title,
 		}
 	}
-	return out
+	return list
 }
 
-// FollowSettingsOf returns settings as answers have them: nil if all are off.
+// FollowSettingsOf returns the settings of a follow as answers have them. It returns nil if all of them are off.
 func FollowSettingsOf(s events.FollowSettings) *skeinv1.FollowSettings {
 	if s == 0 {
 		return nil
@@ -103,7 +99,7 @@ func FollowSettingsOf(s events.FollowSettings) *skeinv1.FollowSettings {
 	}
 }
 
-// SettingOf returns the setting by which a request chooses follows, or 0 if it chooses none.
+// SettingOf returns the setting that the field only of a request names, or 0 if the field is not set.
 func SettingOf(only skeinv1.FollowSetting) events.FollowSettings {
 	switch only {
 	case skeinv1.FollowSetting_FOLLOW_SETTING_FAVORITE:
@@ -116,12 +112,13 @@ func SettingOf(only skeinv1.FollowSetting) events.FollowSettings {
 }
 
 func userEntries(entries []graph.Entry) []*skeinv1.UserEntry {
-	out, times := make([]*skeinv1.UserEntry, len(entries)), call.NewTimes(len(entries))
+	list := make([]*skeinv1.UserEntry, len(entries))
+	times := call.NewTimes(len(entries))
 	for i, e := range entries {
-		out[i] = &skeinv1.UserEntry{UserId: e.User, Time: times.Of(e.Since)}
+		list[i] = &skeinv1.UserEntry{UserId: e.User, Time: times.Of(e.Since)}
 		if e.Until != 0 {
-			out[i].Until = timestamppb.New(e.Until.Time())
+			list[i].Until = timestamppb.New(e.Until.Time())
 		}
 	}
-	return out
+	return list
 }

@@ -11,21 +11,22 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// ValidateBatchGetRelationships looks at the ids.
+// ValidateBatchGetRelationships checks the ids.
 func ValidateBatchGetRelationships(c *request.Checker, req *skeinv1.BatchGetRelationshipsRequest) {
 	c.ID("viewer_id", req.GetViewerId())
 	c.IDs("user_ids", req.GetUserIds())
 }
 
-// BatchGetRelationships returns how the viewer and each user stand to each other.
+// BatchGetRelationships returns how the viewer and each user are related: follows in both directions, blocks, mutes, and settings.
 func (s *Service) BatchGetRelationships(
-	ctx context.Context, req *skeinv1.BatchGetRelationshipsRequest, x *call.Info,
+	ctx context.Context, req *skeinv1.BatchGetRelationshipsRequest, info *call.Info,
 ) (*skeinv1.BatchGetRelationshipsResponse, error) {
-	r, err := s.OpenAt(ctx, x, req.GetAtLeast())
+	r, err := s.OpenAt(ctx, info, req.GetAtLeast())
 	if err != nil {
 		return nil, err
 	}
 	defer r.Close()
+
 	users := req.GetUserIds()
 	res := &skeinv1.BatchGetRelationshipsResponse{
 		Relationships: make([]*skeinv1.Relationship, len(users)), Position: r.Position,

@@ -12,7 +12,7 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// ValidateScanFollowers looks at the user or board.
+// ValidateScanFollowers checks the user or board.
 func ValidateScanFollowers(c *request.Checker, req *skeinv1.ScanFollowersRequest) {
 	if t, ok := req.GetTarget().(*skeinv1.ScanFollowersRequest_Board); ok {
 		c.Board("board", t.Board)
@@ -21,17 +21,17 @@ func ValidateScanFollowers(c *request.Checker, req *skeinv1.ScanFollowersRequest
 	c.ID("user_id", req.GetUserId())
 }
 
-// scanChunk is how many entries one part of a scan has.
-const scanChunk = 1000
+// scanPartSize is how many entries one message of a scan has.
+const scanPartSize = 1000
 
-// endCursor is the cursor after the last entry. Nothing comes after it: it sorts after the earliest time with any id, and
-// is no entry's sort key.
+// endCursor returns the cursor after the last entry of any list. The last message of a scan has a resume token, too, and its cursor is this one. It
+// sorts after the oldest time with any id, and no entry has it as its sort key.
 func endCursor() graph.PageCursor { return bytes.Repeat([]byte{0xff}, 9) }
 
-func isEnd(m graph.PageCursor) bool { return bytes.Equal(m, endCursor()) }
+func isEnd(c graph.PageCursor) bool { return bytes.Equal(c, endCursor()) }
 
-// ScanFollowers sends the list in chunks. Each is read from a view of its own that is closed before the chunk is sent:
-// a client that takes its time holds one chunk in memory, and nothing in the store.
+// ScanFollowers sends all followers of a user or board, in parts. Each part is read from a view of its own, which is closed before the part is sent.
+// So a slow client holds one part in memory, and no view of the store.
 func (s *Service) ScanFollowers(
 	ctx context.Context, req *skeinv1.ScanFollowersRequest, out call.Stream[skeinv1.ScanFollowersResponse],
 ) error {
@@ -39,22 +39,23 @@ func (s *Service) ScanFollowers(
 	if b := req.GetBoard(); b != nil {
 		l = graph.List{Kind: graph.BoardFollowers, User: b.GetOwnerId(), Board: b.GetBoardId()}
 	}
-	least, err := views.DemandOf(req.GetAtLeast())
+	atLeast, err := views.DemandOf(req.GetAtLeast())
 	if err != nil {
 		return err
 	}
-	cursor, since, err := s.Resume(req.GetResumeToken(), "resume_token", ListIDOf(l))
+	cursor, token, err := s.Resume(req.GetResumeToken(), "resume_token", ListIDOf(l))
 	if err != nil {
 		return err
 	}
-	for first := true; ; first = false {
+
+	for isFirst := true; ; isFirst = false {
+		var info call.Info
 		var res *skeinv1.ScanFollowersResponse
-		var x call.Info
-		if res, cursor, err = s.scanChunk(ctx, &x, l, cursor, least, since); err != nil {
+		if res, cursor, err = s.scanPart(ctx, &info, l, cursor, atLeast, token); err != nil {
 			return err
 		}
-		if first {
-			out.SetLag(x.Lag)
+		if isFirst {
+			out.SetLag(info.Lag)
 		}
 		if err := out.Send(res); err != nil {
 			return err
@@ -68,19 +69,20 @@ func (s *Service) ScanFollowers(
 	}
 }
 
-// scanChunk reads the next chunk and the page cursor after it.
-func (s *Service) scanChunk(
-	ctx context.Context, x *call.Info, l graph.List, after graph.PageCursor, demands ...views.Demand,
+// scanPart reads the part after a cursor. It also returns the cursor after this part.
+func (s *Service) scanPart(
+	ctx context.Context, info *call.Info, l graph.List, after graph.PageCursor, demands ...views.Demand,
 ) (*skeinv1.ScanFollowersResponse, graph.PageCursor, error) {
-	r, err := s.Open(ctx, x, demands...)
+	r, err := s.Open(ctx, info, demands...)
 	if err != nil {
 		return nil, nil, err
 	}
 	defer r.Close()
+
 	var entries []graph.Entry
 	next := endCursor()
 	if !isEnd(after) {
-		if entries, next, err = r.List(ctx, l, after, scanChunk); err != nil {
+		if entries, next, err = r.List(ctx, l, after, scanPartSize); err != nil {
 			return nil, nil, err
 		}
 		if next == nil {

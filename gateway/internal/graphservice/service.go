@@ -1,5 +1,7 @@
-// Package graphservice answers GraphService: who follows whom, and the lists and counts of that, each answer from one view of the
-// graph. It is one file a method, and one for each family of lists.
+// Package graphservice answers GraphService: who follows, blocks and mutes whom, the lists of these relations, and their counts. Each answer is read
+// from one view of the graph projection, that is, at one position of the log.
+//
+// Methods about given users and boards have a file each. Methods that return pages are in list_users.go and list_boards.go; lists.go reads a page.
 package graphservice
 
 import (
@@ -9,5 +11,5 @@ import (
 // Service answers GraphService.
 type Service struct{ *views.Views }
 
-// New answers from the graph.
+// New returns a service that reads the graph of v.
 func New(v *views.Views) *Service { return &Service{v} }

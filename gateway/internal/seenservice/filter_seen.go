@@ -12,10 +12,10 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// MaxCandidates of one FilterSeen.
+// MaxCandidates is how many items one call of FilterSeen may ask about.
 const MaxCandidates = 10_000
 
-// ValidateFilterSeen says by hand what the rules of the proto say, because this call is frequent and large.
+// ValidateFilterSeen checks by hand what the rules of the proto say, because this call is frequent and large and the rules are slow.
 func ValidateFilterSeen(req *skeinv1.FilterSeenRequest) []apierror.Violation {
 	var c request.Checker
 	c.AtMostItems("item_ids", len(req.GetItemIds()), MaxCandidates)
@@ -37,25 +37,26 @@ func ValidateFilterSeen(req *skeinv1.FilterSeenRequest) []apierror.Violation {
 
 // FilterSeen returns the indexes of the candidates that the user has not seen.
 func (s *Service) FilterSeen(
-	ctx context.Context, req *skeinv1.FilterSeenRequest, x *call.Info,
+	ctx context.Context, req *skeinv1.FilterSeenRequest, info *call.Info,
 ) (*skeinv1.FilterSeenResponse, error) {
-	least, err := views.DemandOf(req.GetAtLeast())
+	atLeast, err := views.DemandOf(req.GetAtLeast())
 	if err != nil {
 		return nil, err
 	}
-	r, err := s.OpenSeen(ctx, x, least)
+	r, err := s.OpenSeen(ctx, info, atLeast)
 	if err != nil {
 		return nil, err
 	}
 	defer r.Close()
+
 	question := seen.Question{
 		User: req.GetUserId(), Window: int(req.GetWindowMonths()), IgnoreServed: req.GetIgnoreServed(),
 	}
-	c := views.Candidates{Items: req.GetItemIds(), Numeric: req.GetNumericIds()}
-	unseen, months, err := r.Unseen(question, c)
+	candidates := views.Candidates{Items: req.GetItemIds(), Numeric: req.GetNumericIds()}
+	unseen, months, err := r.Unseen(question, candidates)
 	if err != nil {
 		return nil, err
 	}
-	s.metrics.Seen.Count(metrics.ByFilter, c.Len(), len(unseen), months)
+	s.metrics.Seen.Count(metrics.ByFilter, candidates.Len(), len(unseen), months)
 	return &skeinv1.FilterSeenResponse{UnseenIndexes: unseen, MonthsRead: int32(months), Position: r.Position}, nil
 }

@@ -5,41 +5,35 @@ import (
 	"errors"
 
 	"github.com/skein-feed/skein/gateway/internal/call"
-	"github.com/skein-feed/skein/gateway/internal/views"
 	"github.com/skein-feed/skein/gateway/pagetoken"
 	"github.com/skein-feed/skein/projections/seen"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// hiddenList is the kind of list in page tokens. It never changes, and no other list has it.
+// hiddenList is the kind of list in the page tokens of ListHidden. It never changes, and no other list has it.
 const hiddenList = 0xf7
 
 // ListHidden returns a page of the items that a user hides.
 func (s *Service) ListHidden(
-	ctx context.Context, req *skeinv1.ListHiddenRequest, x *call.Info,
+	ctx context.Context, req *skeinv1.ListHiddenRequest, info *call.Info,
 ) (*skeinv1.ListHiddenResponse, error) {
 	id := pagetoken.NewListID(hiddenList, req.GetUserId())
-	cursor, since, err := s.Resume(req.GetPageToken(), "page_token", id)
+	start, err := s.StartPage(req, id)
 	if err != nil {
 		return nil, err
 	}
-	least, err := views.DemandOf(req.GetAtLeast())
-	if err != nil {
-		return nil, err
-	}
-	r, err := s.OpenSeen(ctx, x, least, since)
+	r, err := s.OpenSeen(ctx, info, start.AtLeast, start.Token)
 	if err != nil {
 		return nil, err
 	}
 	defer r.Close()
 
-	size := call.PageSize(req.GetPageSize())
-	if err := x.MakeLong(ctx, size); err != nil {
+	if err := info.MakeLong(ctx, start.Size); err != nil {
 		return nil, err
 	}
-	items, next, err := r.Hidden(ctx, req.GetUserId(), cursor, size)
+	items, next, err := r.Hidden(ctx, req.GetUserId(), start.Cursor, start.Size)
 	if errors.Is(err, seen.ErrHiddenCursor) {
-		return nil, since.BadToken(pagetoken.ErrDamaged)
+		return nil, start.Token.BadToken(pagetoken.ErrDamaged)
 	}
 	if err != nil {
 		return nil, err

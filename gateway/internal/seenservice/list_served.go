@@ -8,15 +8,15 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// ListServed returns what was served to the user lately.
+// ListServed returns the items that were served to the user last, the latest first.
 func (s *Service) ListServed(
-	ctx context.Context, req *skeinv1.ListServedRequest, x *call.Info,
+	ctx context.Context, req *skeinv1.ListServedRequest, info *call.Info,
 ) (*skeinv1.ListServedResponse, error) {
-	least, err := views.DemandOf(req.GetAtLeast())
+	atLeast, err := views.DemandOf(req.GetAtLeast())
 	if err != nil {
 		return nil, err
 	}
-	r, err := s.OpenSeen(ctx, x, least)
+	r, err := s.OpenSeen(ctx, info, atLeast)
 	if err != nil {
 		return nil, err
 	}

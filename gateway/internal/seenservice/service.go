@@ -1,4 +1,5 @@
-// Package seenservice answers SeenService: which of some candidates a user has not seen, and what was served to the user.
+// Package seenservice answers SeenService: which of some items a user has not seen, what was served to the user, and which items the user hides. It
+// reads the seen projection.
 package seenservice
 
 import (
@@ -12,5 +13,5 @@ type Service struct {
 	metrics *metrics.Metrics
 }
 
-// New answers from the seen store, which the views must have.
+// New returns a service that reads the stores of v, which must have the seen store.
 func New(v *views.Views, m *metrics.Metrics) *Service { return &Service{v, m} }

@@ -103,7 +103,7 @@ export class Skein {
         open: (last, signal) => this.events.watch({ ...first, after: last?.position ?? first.after }, { signal }),
         ends: false,
       },
-      { silenceMs: 20_000, ...options },
+      { idleTimeoutMs: 20_000, ...options },
     );
   }
 
@@ -118,7 +118,7 @@ export class Skein {
     const first = create(WatchFeedRequestSchema, request);
     return resumed<WatchFeedResponse>(
       { open: (_, signal) => this.feed.watchFeed(first, { signal }), ends: false },
-      { silenceMs: 90_000, ...options },
+      { idleTimeoutMs: 90_000, ...options },
     );
   }
 

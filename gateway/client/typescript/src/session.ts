@@ -21,7 +21,7 @@ export class Session {
    * Remembers a position, unless the session knows a later one. Text that is no position is ignored. A position of another
    * log replaces what was known.
    */
-  note(position: string): void {
+  remember(position: string): void {
     const found = parsePosition(position);
     if (found === undefined) return;
     if (this.#last === undefined || this.#last.log !== found.log || isLater(found, this.#last)) {
@@ -63,7 +63,7 @@ export class Session {
 
   #noteAnswer<O extends DescMessage>(schema: O, answer: MessageShape<O>): void {
     const field = textField(schema, "position");
-    if (field !== undefined) this.note(reflect(schema, answer).get(field) as string);
+    if (field !== undefined) this.remember(reflect(schema, answer).get(field) as string);
   }
 }
 

@@ -13,7 +13,7 @@ export interface WatchOptions extends StreamOptions {
    * A stream that is silent for longer, in milliseconds, counts as broken: 20 000 by default, 90 000 for watchFeed. The service sends
    * something every 5 000, in watchFeed every 30 000.
    */
-  silenceMs?: number;
+  idleTimeoutMs?: number;
 }
 
 interface Resumable<M> {
@@ -26,7 +26,7 @@ interface Resumable<M> {
 /** Reads a stream, and continues after the last message where it breaks. */
 export async function* resumed<M>(
   stream: Resumable<M>,
-  { signal, retryForMs = 30_000, silenceMs }: WatchOptions = {},
+  { signal, retryForMs = 30_000, idleTimeoutMs }: WatchOptions = {},
 ): AsyncGenerator<M, void, undefined> {
   const tries = new Tries(retryForMs);
   let last: M | undefined;
@@ -39,7 +39,7 @@ export async function* resumed<M>(
       signal?.throwIfAborted();
       const messages = stream.open(last, attempt.signal)[Symbol.asyncIterator]();
       for (;;) {
-        const next = await awaited(messages.next(), attempt, silenceMs);
+        const next = await awaited(messages.next(), attempt, idleTimeoutMs);
         if (next.done) break;
         last = next.value;
         yield last;
@@ -58,10 +58,10 @@ export async function* resumed<M>(
 }
 
 /** Awaits a message. Aborts the attempt if none comes in time. */
-async function awaited<T>(next: Promise<T>, attempt: AbortController, silenceMs: number | undefined): Promise<T> {
-  if (silenceMs === undefined) return next;
-  const silent = new ConnectError(`nothing came for ${silenceMs} ms`, Code.Unavailable);
-  const timer = setTimeout(() => attempt.abort(silent), silenceMs);
+async function awaited<T>(next: Promise<T>, attempt: AbortController, idleTimeoutMs: number | undefined): Promise<T> {
+  if (idleTimeoutMs === undefined) return next;
+  const silent = new ConnectError(`nothing came for ${idleTimeoutMs} ms`, Code.Unavailable);
+  const timer = setTimeout(() => attempt.abort(silent), idleTimeoutMs);
   try {
     return await next;
   } finally {

@@ -95,7 +95,7 @@ test("a session demands its position of every read, and leaves the request and t
   const skein = new Skein({ baseUrl: url });
   const { position } = await skein.publish([follow("a", "demand")]);
   const later = laterThan(position);
-  skein.session.note(later);
+  skein.session.remember(later);
   const request = { userIds: ["demand"] };
   assert.equal(failure(await thrown(skein.graph.batchGetFollowCounts(request)))?.reason, "INVALID_POSITION");
   assert.deepEqual(request, { userIds: ["demand"] });
@@ -123,7 +123,7 @@ test("a session keeps the latest position of a log, and takes that of another lo
     [at(1, 2, 200), at(1, 2, 1)],
     [at(7, 1, 1), at(7, 1, 1)],
   ] as const) {
-    session.note(noted);
+    session.remember(noted);
     assert.equal(session.position, kept, `after ${noted}`);
   }
 });
@@ -457,7 +457,7 @@ test("a watched feed has the final number, also where the stream breaks", stuck,
 
 test("a stream continues where it falls silent", stuck, async () => {
   const network = await Network.to(url);
-  const stream = new Skein({ baseUrl: network.url }).watch({ kinds: ["unreacted"] }, { silenceMs: 500, retryForMs: Infinity });
+  const stream = new Skein({ baseUrl: network.url }).watch({ kinds: ["unreacted"] }, { idleTimeoutMs: 500, retryForMs: Infinity });
   try {
     const begin = await next(stream);
     network.silence();
