@@ -70,7 +70,7 @@ func isRetryable(err error) (delay time.Duration, ok bool) {
 	if Reason(err) != "" {
 		return RetryDelay(err)
 	}
-	// Other errors come from a proxy or from the connection. Connect reports an answer that breaks off in the middle of a message as internal.
+	// Other errors come from a proxy or from the connection. Connect reports an answer that was interrupted in the middle of a message as internal.
 	switch connect.CodeOf(err) {
 	case connect.CodeUnavailable, connect.CodeDeadlineExceeded, connect.CodeUnknown:
 		return 0, true
