@@ -29,11 +29,11 @@ type NodeState int32
 const (
 	// Not known.
 	NodeState_NODE_STATE_UNSPECIFIED NodeState = 0
-	// Starting: the other nodes cannot know yet what it serves.
+	// The node is starting. The other nodes do not know yet which partitions it serves.
 	NodeState_NODE_STATE_JOINING NodeState = 1
-	// Taking calls, of other nodes about the partitions that it serves.
+	// The node answers calls, and answers other nodes about the partitions that it serves.
 	NodeState_NODE_STATE_SERVING NodeState = 2
-	// Stopping: the other nodes no longer ask it.
+	// The node is stopping. The other nodes no longer ask it.
 	NodeState_NODE_STATE_LEAVING NodeState = 3
 )
 
@@ -80,21 +80,22 @@ func (NodeState) EnumDescriptor() ([]byte, []int) {
 	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{0}
 }
 
-// The states of a change of the partitions that a node holds. While its stores are in different ones, that of the slowest counts.
+// The states of a change of the partitions that a node holds. If the stores of the node are in different states, this is the state of the
+// slowest one.
 type PartitionChangeState int32
 
 const (
 	// Not known.
 	PartitionChangeState_PARTITION_CHANGE_STATE_UNSPECIFIED PartitionChangeState = 0
-	// Nothing has changed since the node was started, or the last change has failed and is tried again.
+	// The partitions have not changed since the node was started, or the last change has failed and will be retried.
 	PartitionChangeState_PARTITION_CHANGE_STATE_UNCHANGED PartitionChangeState = 1
 	// Copying rows from other nodes, or building them from the log, beside the stores that serve.
 	PartitionChangeState_PARTITION_CHANGE_STATE_COPYING PartitionChangeState = 2
-	// Folding what the log has had meanwhile.
+	// Folding the events that the log has got meanwhile.
 	PartitionChangeState_PARTITION_CHANGE_STATE_CATCHING_UP PartitionChangeState = 3
-	// Serving the new set of partitions; the files from before are still there.
+	// Serving the new set of partitions. The files of the old set still exist.
 	PartitionChangeState_PARTITION_CHANGE_STATE_CUT_OVER PartitionChangeState = 4
-	// Ended: the rows that it gave up are deleted.
+	// The change has ended: the rows of partitions that the node gave up are deleted.
 	PartitionChangeState_PARTITION_CHANGE_STATE_DROPPED PartitionChangeState = 5
 )
 
@@ -151,24 +152,25 @@ type ProjectionState int32
 const (
 	// Not used in answers.
 	ProjectionState_PROJECTION_STATE_UNSPECIFIED ProjectionState = 0
-	// Opening its store.
+	// The projection is opening its store.
 	ProjectionState_PROJECTION_STATE_STARTING ProjectionState = 1
-	// Folding what the log had at the start; not ready.
+	// The projection folds the events that the log had when the process was started. It does not answer yet.
 	ProjectionState_PROJECTION_STATE_CATCHING_UP ProjectionState = 2
-	// Answering, and following the log since it had caught up with the head as of the start. How far it is behind is its lag.
+	// The projection answers. It has caught up with the end that the log had at the start, and follows the log. Its lag says how far it is
+	// behind.
 	ProjectionState_PROJECTION_STATE_READY ProjectionState = 3
-	// Ready, while another generation is folded beside it: a rebuild or a rollback.
+	// The projection answers, while another generation is built or catches up beside it, by a rebuild or a rollback.
 	ProjectionState_PROJECTION_STATE_REBUILDING ProjectionState = 4
-	// Stopped by an error of its own; it answers nothing until it is healed.
+	// The projection was stopped by an error, and does not answer until that is repaired.
 	ProjectionState_PROJECTION_STATE_FAILED ProjectionState = 5
-	// Closed in order.
+	// The projection was closed without an error.
 	ProjectionState_PROJECTION_STATE_STOPPED ProjectionState = 6
-	// Built by another version or with other settings than the program has. It answers from where it stands and goes no
-	// further; or not at all, if this version cannot read what that one wrote. The error says which. A rebuild adopts the
-	// present version and settings.
+	// The store was built by another version or with other settings than the program has. The projection answers from its present position
+	// and does not fold further events; or it does not answer at all, if this version cannot read the store. The error says which. A rebuild
+	// adopts the present version and settings.
 	ProjectionState_PROJECTION_STATE_OUTDATED ProjectionState = 7
-	// In front of a hole of the log (LogStatus.holes). It answers from where it stands, and continues by itself when the hole is
-	// closed or accepted.
+	// The projection has stopped in front of a hole of the log (LogStatus.holes). It answers from its present position, and continues by
+	// itself when the hole is closed or accepted.
 	ProjectionState_PROJECTION_STATE_HELD ProjectionState = 8
 )
 
@@ -229,7 +231,7 @@ func (ProjectionState) EnumDescriptor() ([]byte, []int) {
 type OperationKind int32
 
 const (
-	// Not used in answers; in a request: any.
+	// Not used in answers. In a request, it means all kinds.
 	OperationKind_OPERATION_KIND_UNSPECIFIED OperationKind = 0
 	// StartRebuild.
 	OperationKind_OPERATION_KIND_REBUILD OperationKind = 1
@@ -294,21 +296,21 @@ func (OperationKind) EnumDescriptor() ([]byte, []int) {
 	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{3}
 }
 
-// How far an operation is.
+// The state of an operation.
 type OperationState int32
 
 const (
 	// Not used in answers.
 	OperationState_OPERATION_STATE_UNSPECIFIED OperationState = 0
-	// Accepted, not yet begun.
+	// The operation was accepted and has not begun.
 	OperationState_OPERATION_STATE_PENDING OperationState = 1
-	// Under way.
+	// The operation is running.
 	OperationState_OPERATION_STATE_RUNNING OperationState = 2
-	// Ended well; the report says what was done.
+	// The operation has ended successfully. Its report says what it has done.
 	OperationState_OPERATION_STATE_SUCCEEDED OperationState = 3
-	// Ended by the error it names. So ends a comparison that found differences; its report lists them.
+	// The operation has ended with an error. A comparison that finds differences also ends so, and its report lists them.
 	OperationState_OPERATION_STATE_FAILED OperationState = 4
-	// Ended because it was cancelled.
+	// The operation was cancelled.
 	OperationState_OPERATION_STATE_CANCELLED OperationState = 5
 )
 
@@ -362,11 +364,11 @@ func (OperationState) EnumDescriptor() ([]byte, []int) {
 // A call of GetStatus.
 type GetStatusRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Rejected events a page: 0 for 50, coerced to at most 1000.
+	// The number of rejected events per page. 0 means 50, and more than 1000 means 1000.
 	PageSize int32 `protobuf:"varint,1,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
-	// The next_page_token of the page of rejected events before; empty means the first page.
+	// The next_page_token of the page of rejected events before. Empty means the first page.
 	PageToken string `protobuf:"bytes,2,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
-	// A position that the answer must contain; empty means any.
+	// The position that the answer must contain. Empty means any position.
 	AtLeast       string `protobuf:"bytes,3,opt,name=at_least,json=atLeast,proto3" json:"at_least,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -430,25 +432,25 @@ type GetStatusResponse struct {
 	Log *LogStatus `protobuf:"bytes,1,opt,name=log,proto3" json:"log,omitempty"`
 	// The projections, by name.
 	Projections []*ProjectionStatus `protobuf:"bytes,2,rep,name=projections,proto3" json:"projections,omitempty"`
-	// How many events of the log were refused on reading and skipped, since the log began.
+	// How many events of the log were malformed and skipped since the log began.
 	RejectedEventCount int64 `protobuf:"varint,3,opt,name=rejected_event_count,json=rejectedEventCount,proto3" json:"rejected_event_count,omitempty"`
-	// A page of the refused events that are kept for inspection, the latest first.
+	// A page of the malformed events that are kept for inspection, the latest first.
 	RejectedEvents []*RejectedEvent `protobuf:"bytes,4,rep,name=rejected_events,json=rejectedEvents,proto3" json:"rejected_events,omitempty"`
-	// Where the next page of rejected events begins; empty at the end of the list, and only there.
+	// The page_token of the next page of rejected events. Empty on the last page, and only there.
 	NextPageToken string `protobuf:"bytes,5,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
 	// The position up to which every projection of this process has folded the log.
 	Position string `protobuf:"bytes,6,opt,name=position,proto3" json:"position,omitempty"`
-	// The pages of feeds that this process has served.
+	// How this process has made the pages of feeds.
 	Feeds *FeedStatus `protobuf:"bytes,7,opt,name=feeds,proto3" json:"feeds,omitempty"`
-	// The archive of the log; absent means this process has none.
+	// The archive of the log. Absent if this process has none.
 	Archive *ArchiveStatus `protobuf:"bytes,8,opt,name=archive,proto3" json:"archive,omitempty"`
-	// The work of the auditor of this process; absent if it does not run.
+	// The work of the auditor of this process. Absent if it does not run.
 	Audit *AuditStatus `protobuf:"bytes,9,opt,name=audit,proto3" json:"audit,omitempty"`
-	// The snapshots of this process; absent means it has no place for them.
+	// The snapshots of this process. Absent if it has no place for them.
 	Snapshots *SnapshotStatus `protobuf:"bytes,10,opt,name=snapshots,proto3" json:"snapshots,omitempty"`
 	// The operations that have not ended, the oldest first.
 	Operations []*Operation `protobuf:"bytes,11,rep,name=operations,proto3" json:"operations,omitempty"`
-	// The cluster as this process sees it; absent means the process is no node of one.
+	// The cluster, as this process knows it. Absent if the process is not a node of a cluster.
 	Cluster       *ClusterStatus `protobuf:"bytes,12,opt,name=cluster,proto3" json:"cluster,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -571,13 +573,13 @@ func (x *GetStatusResponse) GetCluster() *ClusterStatus {
 // A cluster: nodes that share a log, each of which holds some of the 256 partitions.
 type ClusterStatus struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The nodes that are alive, and those to which the table still gives partitions, by name.
+	// The nodes that are alive, and those to which the table of the cluster still assigns partitions, sorted by name.
 	Nodes []*NodeStatus `protobuf:"bytes,1,rep,name=nodes,proto3" json:"nodes,omitempty"`
 	// How many nodes should serve each partition.
 	Copies uint32 `protobuf:"varint,2,opt,name=copies,proto3" json:"copies,omitempty"`
-	// How many partitions fewer nodes than that serve, those that no node serves among them.
+	// How many partitions are served by fewer nodes than that, including those that no node serves.
 	ShortPartitions uint32 `protobuf:"varint,3,opt,name=short_partitions,json=shortPartitions,proto3" json:"short_partitions,omitempty"`
-	// How many partitions no node serves: calls about them fail.
+	// How many partitions no node serves. Calls about these partitions fail.
 	UnservedPartitions uint32 `protobuf:"varint,4,opt,name=unserved_partitions,json=unservedPartitions,proto3" json:"unserved_partitions,omitempty"`
 	// The keys of the cluster's bucket whose values the process that answers cannot read, sorted. It ignores them; an operator should delete
 	// them.
@@ -656,35 +658,35 @@ type NodeStatus struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Its name.
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	// Where the other nodes reach it, host:port; empty if nothing is known of it any more.
+	// The address at which other nodes reach the node, as host:port. Empty if it is no longer known.
 	Addr string `protobuf:"bytes,2,opt,name=addr,proto3" json:"addr,omitempty"`
-	// Its zone; empty if it has none.
+	// Its zone. Empty if it has none.
 	Zone string `protobuf:"bytes,3,opt,name=zone,proto3" json:"zone,omitempty"`
-	// Its share of the partitions, beside the weights of other nodes.
+	// Its weight: a node with twice the weight of another one gets twice as many partitions.
 	Weight uint32 `protobuf:"varint,4,opt,name=weight,proto3" json:"weight,omitempty"`
 	// Whether an operator has taken its partitions away (DrainNode).
 	Draining bool `protobuf:"varint,5,opt,name=draining,proto3" json:"draining,omitempty"`
-	// Whether nothing is heard of it though it has partitions: others get them soon.
+	// Whether other nodes no longer hear from the node, although it has partitions. Other nodes will get these soon.
 	Away bool `protobuf:"varint,6,opt,name=away,proto3" json:"away,omitempty"`
 	// How many partitions it serves.
 	Serves uint32 `protobuf:"varint,7,opt,name=serves,proto3" json:"serves,omitempty"`
-	// How many partitions it should hold by the table of the cluster.
+	// How many partitions the table of the cluster assigns to it.
 	Given uint32 `protobuf:"varint,8,opt,name=given,proto3" json:"given,omitempty"`
-	// The position of its slowest projection, a few seconds ago; empty if it is unknown.
+	// The position of its slowest projection, a few seconds ago. Empty if it is unknown.
 	Position string `protobuf:"bytes,9,opt,name=position,proto3" json:"position,omitempty"`
-	// Whether it is the process that answers.
+	// Whether this node is the process that answers.
 	Self bool `protobuf:"varint,10,opt,name=self,proto3" json:"self,omitempty"`
-	// The partitions that it serves: 64 hexadecimal digits, of which the first four bits are those of the partitions 0 to 3.
+	// The partitions that it serves: 64 hexadecimal digits, of which the first one has the bits of the partitions 0 to 3.
 	ServesPartitions string `protobuf:"bytes,11,opt,name=serves_partitions,json=servesPartitions,proto3" json:"serves_partitions,omitempty"`
-	// The partitions that it should hold by the table of the cluster, in the same form.
+	// The partitions that the table of the cluster assigns to it, in the same form.
 	GivenPartitions string `protobuf:"bytes,12,opt,name=given_partitions,json=givenPartitions,proto3" json:"given_partitions,omitempty"`
-	// For how many seconds the process that answers has heard nothing of it; absent if nothing is known of it any more.
+	// For how many seconds the process that answers has not heard from the node. Absent if nothing is known about it any more.
 	SilentSeconds *float64 `protobuf:"fixed64,13,opt,name=silent_seconds,json=silentSeconds,proto3,oneof" json:"silent_seconds,omitempty"`
-	// How many envelopes the log had, as the process that answers knows it, after that position; absent if the position is unknown.
+	// How many envelopes the log has after that position, as the process that answers knows the log. Absent if the position is unknown.
 	LagEnvelopes *uint64 `protobuf:"varint,14,opt,name=lag_envelopes,json=lagEnvelopes,proto3,oneof" json:"lag_envelopes,omitempty"`
-	// Its state; unspecified if it is away, or of an older version.
+	// Its state. Unspecified if the node is away or has an older version.
 	State NodeState `protobuf:"varint,15,opt,name=state,proto3,enum=skein.v1.NodeState" json:"state,omitempty"`
-	// How far it is with a change of the partitions that it holds; unspecified if it is away, or of an older version.
+	// The progress of a change of the partitions that it holds. Unspecified if the node is away or has an older version.
 	PartitionChange PartitionChangeState `protobuf:"varint,16,opt,name=partition_change,json=partitionChange,proto3,enum=skein.v1.PartitionChangeState" json:"partition_change,omitempty"`
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
@@ -837,26 +839,26 @@ type ArchiveStatus struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Where it is, without secrets.
 	Location string `protobuf:"bytes,1,opt,name=location,proto3" json:"location,omitempty"`
-	// Whether this process archives and trims; of the processes that share a log one does.
+	// Whether this process archives and trims the log. One of the processes that share a log does.
 	Archiving bool `protobuf:"varint,2,opt,name=archiving,proto3" json:"archiving,omitempty"`
-	// The sequence up to which the log is archived; 0 means nothing is.
+	// The sequence up to which the log is archived. 0 if nothing is archived.
 	LastSequence uint64 `protobuf:"varint,3,opt,name=last_sequence,json=lastSequence,proto3" json:"last_sequence,omitempty"`
-	// The log time at the end of the archive; absent means nothing is archived.
+	// The log time at the end of the archive. Absent if nothing is archived.
 	LastTime *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=last_time,json=lastTime,proto3" json:"last_time,omitempty"`
-	// How many envelopes it has.
+	// How many envelopes the archive has.
 	Envelopes uint64 `protobuf:"varint,5,opt,name=envelopes,proto3" json:"envelopes,omitempty"`
-	// How many files those are in.
+	// How many files (segments) the archive has.
 	Segments uint32 `protobuf:"varint,6,opt,name=segments,proto3" json:"segments,omitempty"`
-	// How many bytes the files have.
+	// The size of these files in bytes.
 	Bytes uint64 `protobuf:"varint,7,opt,name=bytes,proto3" json:"bytes,omitempty"`
-	// Envelopes that are read and will be in the next segment.
+	// How many envelopes wait in memory for the next segment.
 	WaitingEnvelopes uint64 `protobuf:"varint,8,opt,name=waiting_envelopes,json=waitingEnvelopes,proto3" json:"waiting_envelopes,omitempty"`
-	// In how many days the disk of the archive is full if the archive grows as in the week before its end; absent while that is
-	// unknown, and for buckets.
+	// In how many days the disk of the archive will be full, if the archive grows as in its last week. Absent while this is unknown, and for
+	// an archive in a bucket.
 	DaysUntilFull *float64 `protobuf:"fixed64,9,opt,name=days_until_full,json=daysUntilFull,proto3,oneof" json:"days_until_full,omitempty"`
-	// Why archiving does not go on at the moment; empty when it does.
+	// Why archiving has stopped at the moment. Empty if it has not.
 	Error string `protobuf:"bytes,10,opt,name=error,proto3" json:"error,omitempty"`
-	// How many events the envelopes have.
+	// How many events these envelopes have.
 	Events        uint64 `protobuf:"varint,11,opt,name=events,proto3" json:"events,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -972,29 +974,29 @@ func (x *ArchiveStatus) GetEvents() uint64 {
 // The work of the auditor since the process was started.
 type AuditStatus struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Users, boards and items that were checked.
+	// How many users, boards and items were checked.
 	Checks uint64 `protobuf:"varint,1,opt,name=checks,proto3" json:"checks,omitempty"`
-	// Those that were written lately and wait to be checked.
+	// How many users, boards and items have changed lately and wait to be checked.
 	Queued uint64 `protobuf:"varint,2,opt,name=queued,proto3" json:"queued,omitempty"`
-	// Those that were written lately and are left to the round, because too many wait.
+	// How many of them have changed lately but do not wait, because too many do. They are checked in the next round.
 	Dropped uint64 `protobuf:"varint,3,opt,name=dropped,proto3" json:"dropped,omitempty"`
-	// Disagreements between stores, seen at two positions.
+	// How many disagreements between stores were found, at two positions each.
 	Findings uint64 `protobuf:"varint,4,opt,name=findings,proto3" json:"findings,omitempty"`
-	// Those of them that no repair changed.
+	// How many of these disagreements no repair has removed.
 	Unexplained uint64 `protobuf:"varint,5,opt,name=unexplained,proto3" json:"unexplained,omitempty"`
-	// Rows that differed from the log.
+	// How many rows differed from the log.
 	Differences uint64 `protobuf:"varint,6,opt,name=differences,proto3" json:"differences,omitempty"`
-	// Rows that were repaired.
+	// How many rows were repaired.
 	RepairedRows uint64 `protobuf:"varint,7,opt,name=repaired_rows,json=repairedRows,proto3" json:"repaired_rows,omitempty"`
-	// The partition at which the round is, 0 to 255.
+	// The partition that the present round checks, 0 to 255.
 	Partition uint32 `protobuf:"varint,8,opt,name=partition,proto3" json:"partition,omitempty"`
-	// Rounds that were finished.
+	// How many rounds over all partitions have ended.
 	Rounds uint32 `protobuf:"varint,9,opt,name=rounds,proto3" json:"rounds,omitempty"`
-	// When the last one was finished; absent means none was.
+	// When the last round ended. Absent if none has.
 	LastRoundTime *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=last_round_time,json=lastRoundTime,proto3" json:"last_round_time,omitempty"`
-	// How long it took, in seconds.
+	// How many seconds the last round took.
 	LastRoundSeconds float64 `protobuf:"fixed64,11,opt,name=last_round_seconds,json=lastRoundSeconds,proto3" json:"last_round_seconds,omitempty"`
-	// The last disagreement in words; empty means there was none.
+	// The last disagreement, as a text for people. Empty if there was none.
 	LastFinding   string `protobuf:"bytes,12,opt,name=last_finding,json=lastFinding,proto3" json:"last_finding,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1119,17 +1121,17 @@ type SnapshotStatus struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Where they are, without secrets.
 	Location string `protobuf:"bytes,1,opt,name=location,proto3" json:"location,omitempty"`
-	// How many were taken.
+	// How many snapshots were taken.
 	Taken uint32 `protobuf:"varint,2,opt,name=taken,proto3" json:"taken,omitempty"`
-	// How many failed.
+	// How many snapshots have failed.
 	Failed uint32 `protobuf:"varint,3,opt,name=failed,proto3" json:"failed,omitempty"`
-	// When the last good one was begun; absent means none was.
+	// When the last successful snapshot was begun. Absent if there was none.
 	LastTime *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=last_time,json=lastTime,proto3" json:"last_time,omitempty"`
-	// How long it took, in seconds.
+	// How many seconds the last round took.
 	LastSeconds float64 `protobuf:"fixed64,5,opt,name=last_seconds,json=lastSeconds,proto3" json:"last_seconds,omitempty"`
 	// Its size in bytes.
 	LastBytes uint64 `protobuf:"varint,6,opt,name=last_bytes,json=lastBytes,proto3" json:"last_bytes,omitempty"`
-	// Why the last one failed; empty when it did not.
+	// Why the last snapshot failed. Empty if it did not.
 	Error         string `protobuf:"bytes,7,opt,name=error,proto3" json:"error,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1217,11 +1219,11 @@ func (x *SnapshotStatus) GetError() string {
 // The pages of feeds that a process has served since it started.
 type FeedStatus struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Pages that the reader's inbox alone held.
+	// How many pages came from the inbox of the reader alone.
 	InboxPages uint64 `protobuf:"varint,1,opt,name=inbox_pages,json=inboxPages,proto3" json:"inbox_pages,omitempty"`
-	// Pages for which outboxes were opened, too.
+	// How many pages were merged from the inbox and outboxes.
 	MergedPages uint64 `protobuf:"varint,2,opt,name=merged_pages,json=mergedPages,proto3" json:"merged_pages,omitempty"`
-	// Outboxes opened for them.
+	// How many outboxes were opened for these pages.
 	OutboxesOpened uint64 `protobuf:"varint,3,opt,name=outboxes_opened,json=outboxesOpened,proto3" json:"outboxes_opened,omitempty"`
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
@@ -1281,28 +1283,28 @@ func (x *FeedStatus) GetOutboxesOpened() uint64 {
 // The log: its recent part, in the stream.
 type LogStatus struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Names the log for ever.
+	// The id of the log. It never changes.
 	LogId string `protobuf:"bytes,1,opt,name=log_id,json=logId,proto3" json:"log_id,omitempty"`
-	// Counts the times that the log was restored, moved or scrubbed, from 1.
+	// The epoch of the log: 1, and one more each time that the log is restored, moved or scrubbed.
 	Epoch uint32 `protobuf:"varint,2,opt,name=epoch,proto3" json:"epoch,omitempty"`
-	// The sequence of the oldest envelope in the stream; 0 when the log has none.
+	// The sequence of the oldest envelope in the stream. 0 if the stream is empty.
 	FirstSequence uint64 `protobuf:"varint,3,opt,name=first_sequence,json=firstSequence,proto3" json:"first_sequence,omitempty"`
-	// The sequence of the latest envelope; 0 when the log has none.
+	// The sequence of the latest envelope. 0 if the log is empty.
 	LastSequence uint64 `protobuf:"varint,4,opt,name=last_sequence,json=lastSequence,proto3" json:"last_sequence,omitempty"`
-	// Size of the stream, in bytes.
+	// The size of the stream in bytes.
 	Bytes uint64 `protobuf:"varint,5,opt,name=bytes,proto3" json:"bytes,omitempty"`
-	// Size at which the stream refuses more, in bytes; 0 means no limit.
+	// The size in bytes at which the stream refuses more events. 0 if there is no limit.
 	MaxBytes uint64 `protobuf:"varint,6,opt,name=max_bytes,json=maxBytes,proto3" json:"max_bytes,omitempty"`
-	// In how many days the stream is full, by its slowest growth over the last ten minutes to six hours; absent if it does not
-	// grow, has no bound, or was observed for less than an hour.
+	// In how many days the stream will be full, by its slowest growth over the last ten minutes to six hours. Absent if the stream does not
+	// grow, has no limit, or was observed for less than an hour.
 	DaysUntilFull *float64 `protobuf:"fixed64,7,opt,name=days_until_full,json=daysUntilFull,proto3,oneof" json:"days_until_full,omitempty"`
-	// Why the log does not answer; empty when it does. Of the fields above only the id, the epoch and the last sequence that
-	// this process has heard of are set then.
+	// Why the log does not answer. Empty if it does. If it is not empty, only the id, the epoch and the last sequence that this process knows
+	// are set above.
 	Error string `protobuf:"bytes,8,opt,name=error,proto3" json:"error,omitempty"`
-	// Sequences that the stream and the archive both lack, though they were never trimmed, lowest first: what they held is lost
-	// unless it comes back. Nothing is folded across them.
+	// Sequences that neither the stream nor the archive has, although they were never trimmed, the lowest first. Their envelopes are lost,
+	// unless they are restored. Projections stop in front of them.
 	Holes []*LogHole `protobuf:"bytes,9,rep,name=holes,proto3" json:"holes,omitempty"`
-	// Those that were accepted (AcceptLogHole) and folded over.
+	// Missing sequences that were accepted (AcceptLogHole). Projections continue behind them.
 	AcceptedHoles []*LogHole `protobuf:"bytes,10,rep,name=accepted_holes,json=acceptedHoles,proto3" json:"accepted_holes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1408,12 +1410,12 @@ func (x *LogStatus) GetAcceptedHoles() []*LogHole {
 	return nil
 }
 
-// Sequences of the log that are missing next to each other.
+// A range of sequences that the log lacks.
 type LogHole struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The first of them.
+	// The first sequence of the range.
 	FirstSequence uint64 `protobuf:"varint,1,opt,name=first_sequence,json=firstSequence,proto3" json:"first_sequence,omitempty"`
-	// The last of them.
+	// The last sequence of the range.
 	LastSequence  uint64 `protobuf:"varint,2,opt,name=last_sequence,json=lastSequence,proto3" json:"last_sequence,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1466,31 +1468,32 @@ func (x *LogHole) GetLastSequence() uint64 {
 // One projection.
 type ProjectionStatus struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The name of the projection, as in "graph".
+	// The name of the projection, such as "graph".
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	// The version of its fold.
 	Version uint32 `protobuf:"varint,2,opt,name=version,proto3" json:"version,omitempty"`
-	// Identifies everything that its rows depend on besides the log: version, kinds and settings. Lower-case hexadecimal.
+	// A hash of everything besides the log on which its rows depend: its version, the kinds of events, and the settings. Lower-case
+	// hexadecimal.
 	Fingerprint string `protobuf:"bytes,3,opt,name=fingerprint,proto3" json:"fingerprint,omitempty"`
-	// Which physical build answers, from 1.
+	// The number of the generation that answers, from 1. Each rebuild makes a new one.
 	Generation uint32 `protobuf:"varint,4,opt,name=generation,proto3" json:"generation,omitempty"`
 	// Its state.
 	State ProjectionState `protobuf:"varint,5,opt,name=state,proto3,enum=skein.v1.ProjectionState" json:"state,omitempty"`
 	// The position up to which it has folded the log.
 	Position string `protobuf:"bytes,6,opt,name=position,proto3" json:"position,omitempty"`
-	// How many envelopes of the log, of 1 to 1000 events, it has still to fold.
+	// How many envelopes of the log, each of 1 to 1000 events, it still has to fold.
 	LagEnvelopes uint64 `protobuf:"varint,7,opt,name=lag_envelopes,json=lagEnvelopes,proto3" json:"lag_envelopes,omitempty"`
-	// For how long the oldest envelope that it has still to fold has been in the log, in seconds; 0 when there is none.
+	// For how many seconds the oldest envelope that it still has to fold has been in the log. 0 if there is none.
 	LagSeconds float64 `protobuf:"fixed64,8,opt,name=lag_seconds,json=lagSeconds,proto3" json:"lag_seconds,omitempty"`
-	// Size of its directory, in bytes.
+	// The size of its directory in bytes.
 	DiskBytes uint64 `protobuf:"varint,9,opt,name=disk_bytes,json=diskBytes,proto3" json:"disk_bytes,omitempty"`
-	// When its rows were last compared with a fresh fold; absent means never.
+	// When its rows were last compared with the log (Verify). Absent if they never were.
 	LastVerifyTime *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=last_verify_time,json=lastVerifyTime,proto3" json:"last_verify_time,omitempty"`
-	// Why it stopped or is held; empty when it did not.
+	// Why it has stopped. Empty if it has not.
 	Error string `protobuf:"bytes,11,opt,name=error,proto3" json:"error,omitempty"`
-	// The format of the files of its store; 0 means not known. Only `skein finalize-upgrade` moves it.
+	// The format of the files of its store. 0 if it is not known. Only `skein finalize-upgrade` changes it.
 	StoreFormat uint32 `protobuf:"varint,12,opt,name=store_format,json=storeFormat,proto3" json:"store_format,omitempty"`
-	// The newest format that this release knows, which `skein finalize-upgrade` moves stores to.
+	// The newest format that this release knows, to which `skein finalize-upgrade` changes stores.
 	NewestStoreFormat uint32 `protobuf:"varint,13,opt,name=newest_store_format,json=newestStoreFormat,proto3" json:"newest_store_format,omitempty"`
 	unknownFields     protoimpl.UnknownFields
 	sizeCache         protoimpl.SizeCache
@@ -1617,22 +1620,22 @@ func (x *ProjectionStatus) GetNewestStoreFormat() uint32 {
 	return 0
 }
 
-// One event of the log that was refused on reading, or a message that is no envelope.
+// One malformed event of the log, or a message that is not an envelope.
 type RejectedEvent struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The position of its envelope.
 	Position string `protobuf:"bytes,1,opt,name=position,proto3" json:"position,omitempty"`
 	// The sequence of its envelope.
 	Sequence uint64 `protobuf:"varint,2,opt,name=sequence,proto3" json:"sequence,omitempty"`
-	// Which event of the envelope, from 0; -1 means the whole envelope.
+	// The index of the event in the envelope, from 0. -1 means the whole envelope.
 	Slot int32 `protobuf:"varint,3,opt,name=slot,proto3" json:"slot,omitempty"`
-	// Why, for programs.
+	// The reason, for programs.
 	Reason Reason `protobuf:"varint,4,opt,name=reason,proto3,enum=skein.v1.Reason" json:"reason,omitempty"`
-	// The field at fault, as a path inside the event.
+	// The path of the invalid field in the event.
 	Field string `protobuf:"bytes,5,opt,name=field,proto3" json:"field,omitempty"`
-	// Why, for people: names the limit.
+	// The reason, for people. It names the limit.
 	Message string `protobuf:"bytes,6,opt,name=message,proto3" json:"message,omitempty"`
-	// The first bytes of the encoded event or message, at most 256.
+	// The beginning of the encoded event or message. At most 256 bytes.
 	Data          []byte `protobuf:"bytes,7,opt,name=data,proto3" json:"data,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1720,34 +1723,34 @@ func (x *RejectedEvent) GetData() []byte {
 // An operation: a long-running task.
 type Operation struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Names the operation in this process and its successors.
+	// The id of the operation. It stays valid after a restart of the process.
 	OperationId string `protobuf:"bytes,1,opt,name=operation_id,json=operationId,proto3" json:"operation_id,omitempty"`
 	// Its kind.
 	Kind OperationKind `protobuf:"varint,2,opt,name=kind,proto3,enum=skein.v1.OperationKind" json:"kind,omitempty"`
-	// The projection that it is about; empty means all projections, or none.
+	// The projection that the operation is about. Empty means all projections, or none.
 	Projection string `protobuf:"bytes,3,opt,name=projection,proto3" json:"projection,omitempty"`
-	// How far it is.
+	// Its state.
 	State OperationState `protobuf:"varint,4,opt,name=state,proto3,enum=skein.v1.OperationState" json:"state,omitempty"`
 	// When it was accepted.
 	CreateTime *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=create_time,json=createTime,proto3" json:"create_time,omitempty"`
-	// When it ended; absent before.
+	// When it ended. Absent before that.
 	EndTime *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=end_time,json=endTime,proto3" json:"end_time,omitempty"`
-	// Units done in the present phase.
+	// How many units of the present phase are done.
 	Done uint64 `protobuf:"varint,7,opt,name=done,proto3" json:"done,omitempty"`
-	// Units of the present phase in all, as far as known; it may rise. 0: unknown.
+	// How many units the present phase has, as far as that is known. It may rise. 0 if it is unknown.
 	Total uint64 `protobuf:"varint,8,opt,name=total,proto3" json:"total,omitempty"`
 	// The unit of done, total and rate: "envelopes", "events", "rows" or "bytes".
 	Unit string `protobuf:"bytes,9,opt,name=unit,proto3" json:"unit,omitempty"`
-	// Units done a second, lately.
+	// How many units were done per second lately.
 	Rate float64 `protobuf:"fixed64,10,opt,name=rate,proto3" json:"rate,omitempty"`
-	// Estimated time to the end of all phases, in seconds; absent while unknown and after the end.
+	// The estimated number of seconds until all phases end. Absent while it is unknown, and after the end.
 	RemainingSeconds *float64 `protobuf:"fixed64,11,opt,name=remaining_seconds,json=remainingSeconds,proto3,oneof" json:"remaining_seconds,omitempty"`
-	// Why it failed; empty when it did not.
+	// Why it failed. Empty if it did not.
 	Error string `protobuf:"bytes,12,opt,name=error,proto3" json:"error,omitempty"`
-	// A report for people, at most 64 KiB; empty before the end.
+	// A report for people. Empty before the end. At most 64 KiB.
 	Report string `protobuf:"bytes,13,opt,name=report,proto3" json:"report,omitempty"`
 	// The present phase: "reading" the log, "folding" its events, "writing" tables or files, "catching up" with the log, "comparing" rows, or
-	// "checking" files. Empty before the first. An operation goes through some of them, some more than once.
+	// "checking" files. Empty before the first phase. An operation has some of these phases, and some of them more than once.
 	Phase         string `protobuf:"bytes,14,opt,name=phase,proto3" json:"phase,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1884,12 +1887,11 @@ func (x *Operation) GetPhase() string {
 // A call of StartRebuild.
 type StartRebuildRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The projection, by name. 1 to 64 bytes.
+	// The name of the projection. 1 to 64 bytes.
 	Projection string `protobuf:"bytes,1,opt,name=projection,proto3" json:"projection,omitempty"`
-	// Only these partitions, 0 to 255; the others are taken over from the generation that answers. None given: all.
+	// The partitions to rebuild, 0 to 255. The others are copied from the generation that answers. Empty means all partitions.
 	Partitions []uint32 `protobuf:"varint,2,rep,packed,name=partitions,proto3" json:"partitions,omitempty"`
-	// The part of one core's time that the work may take beside what serves, above 0 and up to 1; 0 means what the service is
-	// set to.
+	// The share of one CPU core that the operation may use, above 0 and at most 1. 0 means the default of the service.
 	Share         float64 `protobuf:"fixed64,3,opt,name=share,proto3" json:"share,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1995,12 +1997,11 @@ func (x *StartRebuildResponse) GetOperation() *Operation {
 // A call of Verify.
 type VerifyRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The projection, by name; empty means each in turn. At most 64 bytes.
+	// The name of the projection. Empty means all projections, one after the other. At most 64 bytes.
 	Projection string `protobuf:"bytes,1,opt,name=projection,proto3" json:"projection,omitempty"`
-	// Only these partitions, 0 to 255; none given: all.
+	// The partitions to verify, 0 to 255. Empty means all partitions.
 	Partitions []uint32 `protobuf:"varint,2,rep,packed,name=partitions,proto3" json:"partitions,omitempty"`
-	// The part of one core's time that the work may take beside what serves, above 0 and up to 1; 0 means what the service is
-	// set to.
+	// The share of one CPU core that the operation may use, above 0 and at most 1. 0 means the default of the service.
 	Share         float64 `protobuf:"fixed64,3,opt,name=share,proto3" json:"share,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2106,12 +2107,11 @@ func (x *VerifyResponse) GetOperation() *Operation {
 // A call of Repair.
 type RepairRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The projection, by name. 1 to 64 bytes.
+	// The name of the projection. 1 to 64 bytes.
 	Projection string `protobuf:"bytes,1,opt,name=projection,proto3" json:"projection,omitempty"`
-	// Only these partitions, 0 to 255; none given: those that the last verify found to differ.
+	// The partitions to repair, 0 to 255. Empty means those in which the last Verify found differences.
 	Partitions []uint32 `protobuf:"varint,2,rep,packed,name=partitions,proto3" json:"partitions,omitempty"`
-	// The part of one core's time that the work may take beside what serves, above 0 and up to 1; 0 means what the service is
-	// set to.
+	// The share of one CPU core that the operation may use, above 0 and at most 1. 0 means the default of the service.
 	Share         float64 `protobuf:"fixed64,3,opt,name=share,proto3" json:"share,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2217,7 +2217,7 @@ func (x *RepairResponse) GetOperation() *Operation {
 // A call of Rollback.
 type RollbackRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The projection, by name. 1 to 64 bytes.
+	// The name of the projection. 1 to 64 bytes.
 	Projection    string `protobuf:"bytes,1,opt,name=projection,proto3" json:"projection,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2309,10 +2309,10 @@ func (x *RollbackResponse) GetOperation() *Operation {
 // A call of TakeSnapshot.
 type TakeSnapshotRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The projections, by name; none given: all.
+	// The names of the projections. Empty means all projections.
 	Projections []string `protobuf:"bytes,1,rep,name=projections,proto3" json:"projections,omitempty"`
-	// A name for the snapshot: at most 128 of the characters a-z, 0-9, "." "_" and "-", a letter or digit first; empty means that
-	// the service chooses one.
+	// The name of the snapshot: at most 128 of the characters a-z, 0-9, ".", "_" and "-", of which the first is a letter or digit. Empty
+	// means that the service chooses a name.
 	Name          string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2503,9 +2503,10 @@ func (x *EraseUserResponse) GetOperation() *Operation {
 // A call of AcceptLogHole.
 type AcceptLogHoleRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The first sequence that is lost.
+	// The first lost sequence.
 	FirstSequence uint64 `protobuf:"varint,1,opt,name=first_sequence,json=firstSequence,proto3" json:"first_sequence,omitempty"`
-	// The last one; 0 means only the first. If the stream or the archive has any from the first to the last, nothing is accepted.
+	// The last lost sequence. 0 means that only the first one is lost. If the stream or the archive has any sequence from the first to the
+	// last, the call fails.
 	LastSequence  uint64 `protobuf:"varint,2,opt,name=last_sequence,json=lastSequence,proto3" json:"last_sequence,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2558,9 +2559,9 @@ func (x *AcceptLogHoleRequest) GetLastSequence() uint64 {
 // The answer to AcceptLogHole.
 type AcceptLogHoleResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// All that is accepted, lowest first.
+	// All accepted ranges, the lowest first.
 	AcceptedHoles []*LogHole `protobuf:"bytes,1,rep,name=accepted_holes,json=acceptedHoles,proto3" json:"accepted_holes,omitempty"`
-	// The steps that are still missing.
+	// The ranges that are still missing and not accepted.
 	Holes         []*LogHole `protobuf:"bytes,2,rep,name=holes,proto3" json:"holes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2615,7 +2616,7 @@ type DrainNodeRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The name of the node. 1 to 64 letters, digits, "-" and "_".
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	// Whether it gets partitions again.
+	// Resume assigning partitions to the node.
 	Undo          bool `protobuf:"varint,2,opt,name=undo,proto3" json:"undo,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2797,11 +2798,11 @@ func (x *GetOperationResponse) GetOperation() *Operation {
 // A call of ListOperations.
 type ListOperationsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Only of this kind; unspecified: any.
+	// Only operations of this kind. Unspecified means all kinds.
 	Kind OperationKind `protobuf:"varint,1,opt,name=kind,proto3,enum=skein.v1.OperationKind" json:"kind,omitempty"`
-	// Operations a page: 0 for 50, coerced to at most 1000.
+	// The number of operations per page. 0 means 50, and more than 1000 means 1000.
 	PageSize int32 `protobuf:"varint,2,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
-	// The next_page_token of the page before; empty means the first page.
+	// The next_page_token of the page before. Empty means the first page.
 	PageToken     string `protobuf:"bytes,3,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2863,7 +2864,7 @@ type ListOperationsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The operations, latest first.
 	Operations []*Operation `protobuf:"bytes,1,rep,name=operations,proto3" json:"operations,omitempty"`
-	// Where the next page begins; empty at the end of the list, and only there.
+	// The page_token of the next page. Empty on the last page, and only there.
 	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2962,7 +2963,7 @@ func (x *CancelOperationRequest) GetOperationId() string {
 // The answer of CancelOperation.
 type CancelOperationResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The operation as it is now; it may take a while to end, or have ended before.
+	// The operation as it is now. It may take a while until the operation ends, or it may have ended before.
 	Operation     *Operation `protobuf:"bytes,1,opt,name=operation,proto3" json:"operation,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3051,7 +3052,7 @@ func (x *WatchOperationRequest) GetOperationId() string {
 	return ""
 }
 
-// One step of WatchOperation.
+// One message of WatchOperation.
 type WatchOperationResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The operation as it is now.

@@ -132,10 +132,10 @@ type BatchGetCountersRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The users, boards and items to count for, 1 to 1000.
 	Keys []*CounterKey `protobuf:"bytes,1,rep,name=keys,proto3" json:"keys,omitempty"`
-	// A position that the answer must contain; empty means any.
+	// The position that the answer must contain. Empty means any position.
 	AtLeast string `protobuf:"bytes,2,opt,name=at_least,json=atLeast,proto3" json:"at_least,omitempty"`
-	// The kinds of reactions to count for items, at most 16; none begins with _, because private kinds are not counted. An answer then has
-	// these kinds in this order, also those with a count of 0. Empty means the first 16 kinds of each item by name.
+	// The kinds of reactions to count for items. At most 16, and none may begin with _, because private kinds are not counted. The answer has
+	// these kinds in this order, including those with a count of 0. Empty means the first 16 kinds of each item, sorted by name.
 	ReactionKinds []string `protobuf:"bytes,3,rep,name=reaction_kinds,json=reactionKinds,proto3" json:"reaction_kinds,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -197,7 +197,7 @@ type BatchGetCountersResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// One for each key.
 	Counters []*Counters `protobuf:"bytes,1,rep,name=counters,proto3" json:"counters,omitempty"`
-	// The position that all counts contain: the lesser of those that were read.
+	// The position that all counts contain, which is the older of the positions that were read.
 	Position      string `protobuf:"bytes,2,opt,name=position,proto3" json:"position,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -247,21 +247,23 @@ func (x *BatchGetCountersResponse) GetPosition() string {
 	return ""
 }
 
-// The counts of a user, board or item. What does not apply is 0, and so is everything of what was never mentioned.
-// A count of 32 bits that would pass 4,294,967,295 stays there.
+// The counts of a user, board or item. Counts that do not apply are 0, and so are all counts of a user, board or item that no event has
+// mentioned. A count of 32 bits stays at 4,294,967,295 if it would be higher.
 type Counters struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// User: living pins. Board: living pins on it.
+	// For a user, the number of living pins. For a board, the number of living pins on it.
 	PinCount uint32 `protobuf:"varint,1,opt,name=pin_count,json=pinCount,proto3" json:"pin_count,omitempty"`
-	// User: living boards, without the default board.
+	// For a user, the number of boards that exist, without the default board.
 	BoardCount uint32 `protobuf:"varint,2,opt,name=board_count,json=boardCount,proto3" json:"board_count,omitempty"`
-	// User: followers, explicit and implicit. Board: everyone for whom it appears.
+	// For a user, the number of followers, explicit and implicit. For a board, the number of users for whom the board appears.
 	FollowerCount uint32 `protobuf:"varint,3,opt,name=follower_count,json=followerCount,proto3" json:"follower_count,omitempty"`
-	// Item: plays that the log accepted, repeats included. User: plays made by the user.
+	// For an item, the number of plays that the log accepted, including several by the same user. For a user, the number of plays by the
+	// user.
 	PlayCount int64 `protobuf:"varint,4,opt,name=play_count,json=playCount,proto3" json:"play_count,omitempty"`
-	// Item: users who reacted to it, by kind.
+	// For an item, the number of users who reacted to it, by kind.
 	Reactions []*ReactionCount `protobuf:"bytes,5,rep,name=reactions,proto3" json:"reactions,omitempty"`
-	// Item: how many pins have re-pinned it, each owner and pin once. Like plays, what was counted stays when pins or users go.
+	// For an item, the number of re-pins of it; each owner and pin is counted once. As with plays, the number does not fall when pins or
+	// users are deleted.
 	RepinCount    uint32 `protobuf:"varint,6,opt,name=repin_count,json=repinCount,proto3" json:"repin_count,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -397,19 +399,19 @@ func (x *ReactionCount) GetCount() uint32 {
 // A call of ListTrending.
 type ListTrendingRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The author of the items; unset means all authors.
+	// Whose items are listed. If it is not set, all items are listed.
 	//
 	// Types that are valid to be assigned to Scope:
 	//
 	//	*ListTrendingRequest_OwnerId
 	//	*ListTrendingRequest_Board
 	Scope isListTrendingRequest_Scope `protobuf_oneof:"scope"`
-	// Items a page: 0 for 50, coerced to at most 1000.
+	// The number of items per page. 0 means 50, and more than 1000 means 1000.
 	PageSize int32 `protobuf:"varint,3,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
-	// The next_page_token of the page before; empty means the first page. Tokens live at least an hour of log time and then
-	// say so.
+	// The next_page_token of the page before. Empty means the first page. A token is valid for at least an hour of log time; after that the
+	// error has the reason EXPIRED_PAGE_TOKEN.
 	PageToken string `protobuf:"bytes,4,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
-	// A position that the answer must contain; empty means any.
+	// The position that the answer must contain. Empty means any position.
 	AtLeast       string `protobuf:"bytes,5,opt,name=at_least,json=atLeast,proto3" json:"at_least,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -496,12 +498,12 @@ type isListTrendingRequest_Scope interface {
 }
 
 type ListTrendingRequest_OwnerId struct {
-	// Items on living pins of one author. 1 to 128 bytes.
+	// The items that living pins of one owner show. 1 to 128 bytes.
 	OwnerId string `protobuf:"bytes,1,opt,name=owner_id,json=ownerId,proto3,oneof"`
 }
 
 type ListTrendingRequest_Board struct {
-	// Items on living pins of one board.
+	// The items that living pins on one board show.
 	Board *Board `protobuf:"bytes,2,opt,name=board,proto3,oneof"`
 }
 
@@ -512,11 +514,11 @@ func (*ListTrendingRequest_Board) isListTrendingRequest_Scope() {}
 // A page of ListTrending.
 type ListTrendingResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The items, hottest first; equal scores by id.
+	// The items, the hottest first. Items with the same score are ordered by id.
 	Items []*TrendingItem `protobuf:"bytes,1,rep,name=items,proto3" json:"items,omitempty"`
-	// Where the next page begins; empty at the end of the list, and only there.
+	// The page_token of the next page. Empty on the last page, and only there.
 	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
-	// The position that was read.
+	// The position of the log at which the answer was read.
 	Position      string `protobuf:"bytes,3,opt,name=position,proto3" json:"position,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -578,7 +580,7 @@ type TrendingItem struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The item.
 	ItemId string `protobuf:"bytes,1,opt,name=item_id,json=itemId,proto3" json:"item_id,omitempty"`
-	// The heat of the item: binary logarithm in units of 1/65536.
+	// The heat of the item, as a binary logarithm in units of 1/65536.
 	Score         int64 `protobuf:"zigzag64,2,opt,name=score,proto3" json:"score,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -635,11 +637,11 @@ type ListReactionsRequest struct {
 	UserId string `protobuf:"bytes,1,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
 	// The kind of the reactions: 1 to 32 bytes of a-z, 0-9 and _. Empty means "like".
 	Kind string `protobuf:"bytes,2,opt,name=kind,proto3" json:"kind,omitempty"`
-	// Entries a page: 0 for 50, coerced to at most 1000.
+	// The number of entries per page. 0 means 50, and more than 1000 means 1000.
 	PageSize int32 `protobuf:"varint,3,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
-	// The next_page_token of the page before; empty means the first page.
+	// The next_page_token of the page before. Empty means the first page.
 	PageToken string `protobuf:"bytes,4,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
-	// A position that the answer must contain; empty means any.
+	// The position that the answer must contain. Empty means any position.
 	AtLeast       string `protobuf:"bytes,5,opt,name=at_least,json=atLeast,proto3" json:"at_least,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -710,14 +712,14 @@ func (x *ListReactionsRequest) GetAtLeast() string {
 	return ""
 }
 
-// A page of ListReactions. How long the whole list is it does not say: each item keeps its own reactions, and no row counts those of a user.
+// A page of ListReactions. It does not have the length of the whole list, because the service counts reactions per item and not per user.
 type ListReactionsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The reactions, newest first.
+	// The reactions, the newest first.
 	Entries []*ReactionEntry `protobuf:"bytes,1,rep,name=entries,proto3" json:"entries,omitempty"`
-	// Where the next page begins; empty at the end of the list, and only there.
+	// The page_token of the next page. Empty on the last page, and only there.
 	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
-	// The position that was read.
+	// The position of the log at which the answer was read.
 	Position      string `protobuf:"bytes,3,opt,name=position,proto3" json:"position,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -777,9 +779,9 @@ func (x *ListReactionsResponse) GetPosition() string {
 // One item to which a user reacted.
 type ReactionEntry struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The item. That no living pin shows it does not matter.
+	// The item. It is listed even if no living pin shows it.
 	ItemId string `protobuf:"bytes,1,opt,name=item_id,json=itemId,proto3" json:"item_id,omitempty"`
-	// Since when the reaction holds: one that repeats what holds does not change that.
+	// Since when the reaction holds. Repeating a reaction does not change this time.
 	ReactTime     *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=react_time,json=reactTime,proto3" json:"react_time,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -836,14 +838,15 @@ type ListReactorsRequest struct {
 	ItemId string `protobuf:"bytes,1,opt,name=item_id,json=itemId,proto3" json:"item_id,omitempty"`
 	// The kind of the reactions: 1 to 32 bytes of a-z, 0-9 and _, not beginning with _. Empty means "like".
 	Kind string `protobuf:"bytes,2,opt,name=kind,proto3" json:"kind,omitempty"`
-	// Who looks at the list: users whom a block separates from this one, in either direction, are left out. Empty means the application, for
-	// which nobody is left out. At most 128 bytes.
+	// The user who looks at the list. The list leaves out users whom a block separates from the viewer, in either direction. Empty means the
+	// application, for which nobody is left out. At most 128 bytes.
 	ViewerId string `protobuf:"bytes,3,opt,name=viewer_id,json=viewerId,proto3" json:"viewer_id,omitempty"`
-	// Entries a page: 0 for 50, coerced to at most 1000. With a viewer_id a page may have fewer entries before the end of the list.
+	// The number of entries per page. 0 means 50, and more than 1000 means 1000. With a viewer_id, a page before the last one may also have
+	// fewer entries.
 	PageSize int32 `protobuf:"varint,4,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
-	// The next_page_token of the page before; empty means the first page.
+	// The next_page_token of the page before. Empty means the first page.
 	PageToken string `protobuf:"bytes,5,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
-	// A position that the answer must contain; empty means any.
+	// The position that the answer must contain. Empty means any position.
 	AtLeast       string `protobuf:"bytes,6,opt,name=at_least,json=atLeast,proto3" json:"at_least,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -924,13 +927,13 @@ func (x *ListReactorsRequest) GetAtLeast() string {
 // A page of ListReactors.
 type ListReactorsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The users, newest reaction first.
+	// The users, the newest reaction first.
 	Entries []*ReactorEntry `protobuf:"bytes,1,rep,name=entries,proto3" json:"entries,omitempty"`
-	// How many users reacted with the kind, also those who are left out for the viewer.
+	// How many users reacted with the kind, including those who are left out for the viewer.
 	TotalSize uint32 `protobuf:"varint,2,opt,name=total_size,json=totalSize,proto3" json:"total_size,omitempty"`
-	// Where the next page begins; empty at the end of the list, and only there.
+	// The page_token of the next page. Empty on the last page, and only there.
 	NextPageToken string `protobuf:"bytes,3,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
-	// The position that was read: the lesser one if two stores answered.
+	// The position of the log at which the answer was read. If two stores answered, it is the older of their positions.
 	Position      string `protobuf:"bytes,4,opt,name=position,proto3" json:"position,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -999,7 +1002,7 @@ type ReactorEntry struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The user.
 	UserId string `protobuf:"bytes,1,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
-	// Since when the reaction holds: one that repeats what holds does not change that.
+	// Since when the reaction holds. Repeating a reaction does not change this time.
 	ReactTime     *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=react_time,json=reactTime,proto3" json:"react_time,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -21,85 +21,85 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// Why a call or an event was refused. The name without the prefix REASON_ is the reason of the
-// google.rpc.ErrorInfo (domain "skein") that every error of skein carries.
+// The reason why a call or an event was refused. Each error of skein has a google.rpc.ErrorInfo with the domain "skein", whose reason is
+// the name without the prefix REASON_.
 type Reason int32
 
 const (
 	// Not used.
 	Reason_REASON_UNSPECIFIED Reason = 0
-	// A field is missing, malformed or beyond its limit; BadRequest names it.
+	// A field is missing, malformed or beyond its limit. The BadRequest of the error names the field.
 	Reason_REASON_INVALID_FIELD Reason = 1
-	// A user would follow, block or mute itself or an own board.
+	// A user would follow, block or mute itself, or follow a board of its own.
 	Reason_REASON_SELF_RELATION Reason = 2
-	// The event has no kind, or one that this version does not know.
+	// The event has no kind, or a kind that this version does not know.
 	Reason_REASON_UNKNOWN_KIND Reason = 3
-	// The call or envelope is larger than the log takes: 1000 events, 768 KiB.
+	// The call or envelope is larger than the log accepts: more than 1000 events or 768 KiB.
 	Reason_REASON_TOO_LARGE Reason = 4
-	// The follower follows as many users and boards as the service allows.
+	// The follower already follows as many users as the service allows.
 	Reason_REASON_FOLLOWEE_LIMIT Reason = 5
-	// A backfill lacks occurred_at or offset, or its kind cannot be backfilled, or a live event has backfill fields. Or the backfill can
-	// never count: its source is closed, a user that it names was deleted, or an earlier event of the call has its source and kind and an
-	// offset that is not lower.
+	// A backfill has no occurred_at or no offset, its kind cannot be backfilled, or a live event has fields of a backfill. Or the backfill
+	// can never count: its source is closed, a user that it names was deleted, or an earlier event of the call has the same source and kind
+	// and an offset that is not lower.
 	Reason_REASON_INVALID_BACKFILL Reason = 6
 	// The page token is damaged, was signed with an unknown key, or belongs to another list.
 	Reason_REASON_INVALID_PAGE_TOKEN Reason = 7
 	// The position is damaged, of another log or epoch, or beyond the end of the log.
 	Reason_REASON_INVALID_POSITION Reason = 8
-	// The state that contains the position was not reached in time; retry.
+	// The service did not reach the state that contains the position in time. Retry the call.
 	Reason_REASON_NOT_CAUGHT_UP Reason = 9
-	// The log did not say in time whether it took the events; retry with the same event ids.
+	// The log did not confirm in time that it took the events, and may or may not have them. Retry with the same event ids.
 	Reason_REASON_OUTCOME_UNKNOWN Reason = 10
-	// The log cannot be reached; nothing was taken. A log that is full is DISK_FULL.
+	// The log cannot be reached, and has taken no event. (A full log has the reason DISK_FULL.)
 	Reason_REASON_LOG_UNAVAILABLE Reason = 11
-	// The projection that would answer stopped, is not ready, or is not part of this version.
+	// The projection that would answer has stopped, is not ready, or is not part of this version.
 	Reason_REASON_PROJECTION_UNAVAILABLE Reason = 12
-	// The service has as many requests or bytes waiting as it allows; retry later.
+	// The service has as many waiting requests or bytes as it allows. Retry later.
 	Reason_REASON_OVERLOADED Reason = 13
-	// The page token is of a session that is over: a feed by heat can be continued for at least an hour of log time. Begin
-	// again without it.
+	// The page token belongs to a session that is over. A list by heat can be continued for at least an hour of log time. Begin again without
+	// the token.
 	Reason_REASON_EXPIRED_PAGE_TOKEN Reason = 14
-	// There is no such operation. It may have been so long ago that it was forgotten.
+	// There is no such operation. The service may have forgotten it, if it ended long ago.
 	Reason_REASON_UNKNOWN_OPERATION Reason = 15
-	// Another operation is under way that cannot go on beside it; the metadata of the error names it as "operation_id".
+	// Another operation is running that excludes this one. The metadata of the error has its id as "operation_id".
 	Reason_REASON_OPERATION_CONFLICT Reason = 16
-	// The log holds no longer what came after the position; the metadata of the error names the earliest position that one
-	// can go on after as "earliest".
+	// The log no longer has the events after the position. The metadata of the error has as "earliest" the earliest position after which the
+	// log has all events.
 	Reason_REASON_POSITION_TRIMMED Reason = 17
-	// The state of the service does not allow the operation; the message says why.
+	// The state of the service does not allow the operation. The message says why.
 	Reason_REASON_OPERATION_REFUSED Reason = 18
-	// The call shows neither a token nor a certificate that identifies the caller.
+	// The call has neither a token nor a certificate that identifies the caller.
 	Reason_REASON_TOKEN_MISSING Reason = 19
-	// The token is not known, malformed, badly signed, or of another issuer or for another service.
+	// The token is unknown or malformed, its signature is wrong, or it is from another issuer or for another service.
 	Reason_REASON_TOKEN_INVALID Reason = 20
-	// The token has expired; get a new one.
+	// The token has expired. Get a new one.
 	Reason_REASON_TOKEN_EXPIRED Reason = 21
-	// The caller does not have the role that the method needs; the metadata of the error names it as "role".
+	// The caller does not have the role that the method needs. The metadata of the error has the role as "role".
 	Reason_REASON_ROLE_MISSING Reason = 22
-	// The caller is bound to one user, and this is about another or about all; the metadata of the error names the user as
-	// "user_id".
+	// The caller is bound to one user, and the call is about another user or about all users. The metadata of the error has the user of the
+	// caller as "user_id".
 	Reason_REASON_OTHER_USER Reason = 23
-	// The log has reached its bound, or the disk of the service is nearly full: nothing was taken. Reads go on.
+	// The log has reached its size limit, or the disk of the service is nearly full. No event was taken. Reads still work.
 	Reason_REASON_DISK_FULL Reason = 24
-	// The caller makes more calls a second, or has more under way, than any one caller may: retry after the delay of the
-	// RetryInfo.
+	// The caller makes more calls per second, or more calls at a time, than one caller may. Retry after the delay in the RetryInfo of the
+	// error.
 	Reason_REASON_CALLER_LIMIT Reason = 25
-	// The service has no access control, and the Host of the call neither means loopback nor is one of `--allowed-hosts`.
+	// The service has no access control, and the Host of the call is neither a loopback address nor one of `--allowed-hosts`.
 	Reason_REASON_HOST_NOT_ALLOWED Reason = 26
-	// The service has no access control, and the call bears an Origin that `--cors-origin` does not allow.
+	// The service has no access control, and the call has an Origin that `--cors-origin` does not allow.
 	Reason_REASON_ORIGIN_NOT_ALLOWED Reason = 27
-	// The log has lost envelopes, and what is demanded comes after them. Reads without a position go on. It passes when the
-	// envelopes come back, or an operator accepts that they are lost.
+	// The log has lost envelopes, and the position that the call demands is behind them. Reads that demand no position still work. The error
+	// ends when the envelopes are restored, or when an operator accepts that they are lost.
 	Reason_REASON_LOG_HOLE Reason = 28
-	// Another event of the same acting user and kind had the event id within the 15 minutes before it and said something else, or is in
-	// the same call. In the log: the event is skipped, and kept for inspection.
+	// Another event of the same acting user and kind has the same event id: an event with other content within the 15 minutes before it, or
+	// any event in the same call. If the event is in the log, it is skipped and kept for inspection.
 	Reason_REASON_EVENT_ID_REUSED Reason = 29
-	// In a cluster: no node can be reached that serves the partition of a user or item that the call is about. Other calls go on. It passes
-	// when a node comes back, or others have taken its partitions over.
+	// In a cluster, no node that serves the partition of a user or item of the call can be reached. Calls about other partitions still work.
+	// The error ends when a node comes back, or when other nodes have taken over its partitions.
 	Reason_REASON_NOT_HERE Reason = 30
-	// The cluster has no node of this name; the message names those that it has.
+	// The cluster has no node with this name. The message lists the nodes that it has.
 	Reason_REASON_UNKNOWN_NODE Reason = 31
-	// The user hides 100,000 items, as many as one may.
+	// The user already hides 100,000 items, which is the limit.
 	Reason_REASON_HIDDEN_ITEM_LIMIT Reason = 32
 )
 

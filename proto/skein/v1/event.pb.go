@@ -32,8 +32,7 @@ type Board struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The user who owns the board. 1 to 128 bytes.
 	OwnerId string `protobuf:"bytes,1,opt,name=owner_id,json=ownerId,proto3" json:"owner_id,omitempty"`
-	// The board among its owner's boards. Empty names the owner's default board, which always exists;
-	// otherwise 1 to 128 bytes.
+	// The id of the board, unique among the boards of its owner. 1 to 128 bytes. Empty names the owner's default board, which always exists.
 	BoardId       string `protobuf:"bytes,2,opt,name=board_id,json=boardId,proto3" json:"board_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -88,7 +87,7 @@ type Pin struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The user who owns the pin. 1 to 128 bytes.
 	OwnerId string `protobuf:"bytes,1,opt,name=owner_id,json=ownerId,proto3" json:"owner_id,omitempty"`
-	// The pin among its owner's pins. 1 to 128 bytes.
+	// The id of the pin, unique among the pins of its owner. 1 to 128 bytes.
 	PinId         string `protobuf:"bytes,2,opt,name=pin_id,json=pinId,proto3" json:"pin_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -138,16 +137,16 @@ func (x *Pin) GetPinId() string {
 	return ""
 }
 
-// One envelope of the log: the body of one message on the subject skein.log, binary protobuf, at most
-// 768 KiB. Its events are committed together and keep their order. Any NATS client may append one.
+// One envelope of the log. In binary protobuf, it is the body of one message on the subject skein.log, of at most 768 KiB. Its events are
+// committed together and keep their order. Any NATS client may append an envelope.
 type EventBatch struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Version of the encoding: 1. Zero is read as 1. An envelope of a later version has no events for this reader.
+	// The version of the encoding, which is 1. Zero is read as 1. A reader skips the events of an envelope with a later version than its own.
 	Version uint32 `protobuf:"varint,1,opt,name=version,proto3" json:"version,omitempty"`
-	// Bit n is set when an event of the kind with field number n occurs. Zero says nothing. A hint for tools:
-	// readers decode every envelope and never trust it.
+	// A hint for tools about the kinds of the events: bit n is set if there is an event of the kind with the field number n. Zero gives no
+	// hint. Readers decode every envelope, and do not trust the hint.
 	Kinds uint64 `protobuf:"fixed64,2,opt,name=kinds,proto3" json:"kinds,omitempty"`
-	// The facts, 1 to 1000.
+	// The events, 1 to 1000.
 	Events        []*Event `protobuf:"bytes,3,rep,name=events,proto3" json:"events,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -204,21 +203,22 @@ func (x *EventBatch) GetEvents() []*Event {
 	return nil
 }
 
-// One fact. A fact without source is live: its time is when the log took it. A fact with source, offset and
-// occurred_at is a backfill: history brought from an older system, which never undoes a live fact.
+// One event, which states one fact. An event without a source is live: its time is when the log took it. An event with source, offset and
+// occurred_at is a backfill: history from an older system. A backfill never undoes a live fact.
 type Event struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Given by the client to make a retry safe: within 15 minutes of log time, a second event of the same
-	// acting user, kind and event id is dropped; one that says something else than the first is kept among the rejected events,
-	// too (EVENT_ID_REUSED). Of a backfill's occurred_at it may say what it likes. Never take an id for another event. At most 64 bytes; empty means none.
+	// An id that the client chooses to make a retry safe. Of several events with the same acting user, kind and event id within 15 minutes of
+	// log time, only the first one counts. A later one whose content differs, apart from the occurred_at of a backfill, is also kept among
+	// the rejected events (EVENT_ID_REUSED). So never use an id for two different events. At most 64 bytes. Empty means that the event has no
+	// id.
 	EventId string `protobuf:"bytes,1,opt,name=event_id,json=eventId,proto3" json:"event_id,omitempty"`
-	// When the fact happened, for a backfill only, to the microsecond, UTC, not before 1970. A time after the log's
-	// own is cut to the log's.
+	// When the fact happened. Only for a backfill. Precise to the microsecond, in UTC, and not before 1970. If it is later than the time at
+	// which the log takes the event, it is replaced by that time.
 	OccurredAt *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=occurred_at,json=occurredAt,proto3" json:"occurred_at,omitempty"`
-	// The import that the backfill belongs to. At most 64 bytes; empty means live.
+	// The name of the import to which the backfill belongs. At most 64 bytes. Empty means that the event is live.
 	Source string `protobuf:"bytes,3,opt,name=source,proto3" json:"source,omitempty"`
-	// Place of the fact in its source, from 1, rising per source and kind. What is not above the highest offset
-	// already folded is ignored, so an import may run twice.
+	// The place of the backfill in its source. It begins at 1 and must rise per source and kind. A backfill whose offset is not above the
+	// highest one so far is ignored, so an import may run twice.
 	Offset uint64 `protobuf:"varint,4,opt,name=offset,proto3" json:"offset,omitempty"`
 	// The fact.
 	//
@@ -549,62 +549,64 @@ type isEvent_Kind interface {
 }
 
 type Event_UserFollowed struct {
-	// A follows a user: all boards, present and future. May be backfilled.
+	// A user follows another user, which means all present and future boards of that user. May be backfilled.
 	UserFollowed *UserFollowed `protobuf:"bytes,10,opt,name=user_followed,json=userFollowed,proto3,oneof"`
 }
 
 type Event_UserUnfollowed struct {
-	// A no longer follows a user, nor any board of that user. May be backfilled.
+	// A user no longer follows another user, nor any board of that user. May be backfilled.
 	UserUnfollowed *UserUnfollowed `protobuf:"bytes,11,opt,name=user_unfollowed,json=userUnfollowed,proto3,oneof"`
 }
 
 type Event_BoardFollowed struct {
-	// A follows one board. May be backfilled.
+	// A user follows one board. May be backfilled.
 	BoardFollowed *BoardFollowed `protobuf:"bytes,12,opt,name=board_followed,json=boardFollowed,proto3,oneof"`
 }
 
 type Event_BoardUnfollowed struct {
-	// A no longer follows one board; while A follows its owner, the board is excluded. May be backfilled.
+	// A user no longer follows one board. If the user follows the owner of the board, this excludes the board. May be backfilled.
 	BoardUnfollowed *BoardUnfollowed `protobuf:"bytes,13,opt,name=board_unfollowed,json=boardUnfollowed,proto3,oneof"`
 }
 
 type Event_BoardCreated struct {
-	// A board begins, or begins again after its deletion, or gets another title. May be backfilled.
+	// A board is created, or created again after its deletion, or gets another title. May be backfilled.
 	BoardCreated *BoardCreated `protobuf:"bytes,14,opt,name=board_created,json=boardCreated,proto3,oneof"`
 }
 
 type Event_BoardDeleted struct {
-	// A board ends, with its pins, followers and excluders.
+	// A board is deleted, with its pins, followers and excluders.
 	BoardDeleted *BoardDeleted `protobuf:"bytes,15,opt,name=board_deleted,json=boardDeleted,proto3,oneof"`
 }
 
 type Event_PinCreated struct {
-	// A pin begins. A second creation of a living pin changes no pin, and mentions its board. May be backfilled.
+	// A pin is created. Creating a living pin again does not change the pin, but creates its board if that does not exist. May be
+	// backfilled.
 	PinCreated *PinCreated `protobuf:"bytes,16,opt,name=pin_created,json=pinCreated,proto3,oneof"`
 }
 
 type Event_PinMoved struct {
-	// A pin goes to another board of its owner and keeps its time.
+	// A pin is moved to another board of its owner. It keeps its time.
 	PinMoved *PinMoved `protobuf:"bytes,17,opt,name=pin_moved,json=pinMoved,proto3,oneof"`
 }
 
 type Event_PinDeleted struct {
-	// A pin ends.
+	// A pin is deleted.
 	PinDeleted *PinDeleted `protobuf:"bytes,18,opt,name=pin_deleted,json=pinDeleted,proto3,oneof"`
 }
 
 type Event_UserBlocked struct {
-	// A user blocks another: an unfollow in both directions, and no follow between them while it stands. May be backfilled.
+	// A user blocks another user. This ends the follows between the two in both directions, and there are none while the block lasts. May
+	// be backfilled.
 	UserBlocked *UserBlocked `protobuf:"bytes,19,opt,name=user_blocked,json=userBlocked,proto3,oneof"`
 }
 
 type Event_UserUnblocked struct {
-	// A block ends. The follows that it ended stay ended, and follows from while it stood do not hold either.
+	// A block ends. The follows that it ended do not return, and follows that were published during the block do not take effect.
 	UserUnblocked *UserUnblocked `protobuf:"bytes,20,opt,name=user_unblocked,json=userUnblocked,proto3,oneof"`
 }
 
 type Event_UserMuted struct {
-	// A user hides another from the own feed, without unfollowing, for ever or until a time. May be backfilled.
+	// A user hides another user's pins from the own feed without unfollowing, for ever or until a given time. May be backfilled.
 	UserMuted *UserMuted `protobuf:"bytes,21,opt,name=user_muted,json=userMuted,proto3,oneof"`
 }
 
@@ -614,8 +616,8 @@ type Event_UserUnmuted struct {
 }
 
 type Event_UserDeleted struct {
-	// A user is gone: every relation, reaction, board, pin and seen entry of or towards the user ends, and later
-	// backfills cannot bring them back. A later live fact starts afresh.
+	// A user is deleted. All relations, reactions, boards, pins and seen entries of the user end, and so do the relations of others to the
+	// user. Later backfills cannot bring them back. A later live event about the user starts afresh.
 	UserDeleted *UserDeleted `protobuf:"bytes,23,opt,name=user_deleted,json=userDeleted,proto3,oneof"`
 }
 
@@ -630,22 +632,22 @@ type Event_Unreacted struct {
 }
 
 type Event_Played struct {
-	// A user watched an item. May be backfilled.
+	// A user played (watched) an item. May be backfilled.
 	Played *Played `protobuf:"bytes,27,opt,name=played,proto3,oneof"`
 }
 
 type Event_Served struct {
-	// Items were sent to a user, perhaps unseen (impressions). May be backfilled.
+	// Items were sent to a user, who has perhaps not looked at them (impressions). May be backfilled.
 	Served *Served `protobuf:"bytes,28,opt,name=served,proto3,oneof"`
 }
 
 type Event_SeenCleared struct {
-	// A user's play and serve history is emptied.
+	// The history of plays and serves of a user is cleared.
 	SeenCleared *SeenCleared `protobuf:"bytes,29,opt,name=seen_cleared,json=seenCleared,proto3,oneof"`
 }
 
 type Event_ItemScored struct {
-	// The adopter's own ranker overrides the heat of an item.
+	// A ranker of your own overrides the heat of an item.
 	ItemScored *ItemScored `protobuf:"bytes,30,opt,name=item_scored,json=itemScored,proto3,oneof"`
 }
 
@@ -655,13 +657,13 @@ type Event_BackfillClosed struct {
 }
 
 type Event_FeedRead struct {
-	// A reader has read the feed up to a time. One that is not later than an earlier one changes nothing, so devices may send it late and
-	// again.
+	// A reader has read the feed up to a time. An event with an earlier time than a previous one changes nothing, so devices may send these
+	// events late and repeatedly.
 	FeedRead *FeedRead `protobuf:"bytes,34,opt,name=feed_read,json=feedRead,proto3,oneof"`
 }
 
 type Event_FollowSettingsSet struct {
-	// A user sets the settings of the own follow of another user, all three of them. May be backfilled.
+	// A user sets all three settings of the own follow of another user. May be backfilled.
 	FollowSettingsSet *FollowSettingsSet `protobuf:"bytes,35,opt,name=follow_settings_set,json=followSettingsSet,proto3,oneof"`
 }
 
@@ -730,7 +732,7 @@ type UserFollowed struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The follower, the acting user.
 	UserId string `protobuf:"bytes,1,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
-	// The user to follow; not user_id.
+	// The user to follow. Must not be user_id.
 	TargetUserId  string `protobuf:"bytes,2,opt,name=target_user_id,json=targetUserId,proto3" json:"target_user_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -785,7 +787,7 @@ type UserUnfollowed struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The former follower, the acting user.
 	UserId string `protobuf:"bytes,1,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
-	// The user who was followed; not user_id.
+	// The user who was followed. Must not be user_id.
 	TargetUserId  string `protobuf:"bytes,2,opt,name=target_user_id,json=targetUserId,proto3" json:"target_user_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -840,7 +842,8 @@ type BoardFollowed struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The follower, the acting user.
 	UserId string `protobuf:"bytes,1,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
-	// The board; its owner is not user_id. Created if it was never mentioned; ignored if it is deleted.
+	// The board. Its owner must not be user_id. The board is created if no event has mentioned it before. The event is ignored if the board
+	// was deleted.
 	Board         *Board `protobuf:"bytes,2,opt,name=board,proto3" json:"board,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -895,7 +898,8 @@ type BoardUnfollowed struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The former follower, the acting user.
 	UserId string `protobuf:"bytes,1,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
-	// The board; its owner is not user_id. Created if it was never mentioned; ignored if it is deleted.
+	// The board. Its owner must not be user_id. The board is created if no event has mentioned it before. The event is ignored if the board
+	// was deleted.
 	Board         *Board `protobuf:"bytes,2,opt,name=board,proto3" json:"board,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -945,12 +949,12 @@ func (x *BoardUnfollowed) GetBoard() *Board {
 	return nil
 }
 
-// The beginning of a board, or a new title for one that lives.
+// The creation of a board, or a new title for a board that exists.
 type BoardCreated struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The board, of the acting user; its board_id may not be empty.
+	// The board. Its owner is the acting user. Its board_id must not be empty.
 	Board *Board `protobuf:"bytes,1,opt,name=board,proto3" json:"board,omitempty"`
-	// The title for people. At most 256 bytes of UTF-8.
+	// The title that people see. At most 256 bytes of UTF-8.
 	Title         string `protobuf:"bytes,2,opt,name=title,proto3" json:"title,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1000,10 +1004,10 @@ func (x *BoardCreated) GetTitle() string {
 	return ""
 }
 
-// The end of a board.
+// The deletion of a board.
 type BoardDeleted struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The board, of the acting user; its board_id may not be empty: the default board cannot be deleted.
+	// The board. Its owner is the acting user. Its board_id must not be empty, because the default board cannot be deleted.
 	Board         *Board `protobuf:"bytes,1,opt,name=board,proto3" json:"board,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1046,19 +1050,20 @@ func (x *BoardDeleted) GetBoard() *Board {
 	return nil
 }
 
-// The beginning of a pin.
+// The creation of a pin.
 type PinCreated struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The pin, of the acting user.
+	// The pin. Its owner is the acting user.
 	Pin *Pin `protobuf:"bytes,1,opt,name=pin,proto3" json:"pin,omitempty"`
-	// The owner's board that shows it; empty means the default board. Created if it was never mentioned.
+	// The board of the owner on which the pin is. Empty means the default board. The board is created if no event has mentioned it before. At
+	// most 128 bytes.
 	BoardId string `protobuf:"bytes,2,opt,name=board_id,json=boardId,proto3" json:"board_id,omitempty"`
-	// The item that the pin shows; empty means an item with the id pin_id. At most 128 bytes.
+	// The item that the pin shows. Empty means an item with the same id as the pin. At most 128 bytes.
 	ItemId string `protobuf:"bytes,3,opt,name=item_id,json=itemId,proto3" json:"item_id,omitempty"`
-	// The pin of which this is a re-pin, if any. Feeds leave the re-pin out for readers who mute that pin's owner or whom a block separates
-	// from that user, and for all readers once that user is deleted.
+	// The pin that this pin repeats, if it is a re-pin. Feeds leave a re-pin out for readers who mute the owner of the repeated pin, for
+	// readers whom a block separates from that owner, and for all readers once that owner is deleted.
 	RepinOf *Pin `protobuf:"bytes,4,opt,name=repin_of,json=repinOf,proto3" json:"repin_of,omitempty"`
-	// Opaque bytes handed back with every feed entry, at most 256.
+	// Bytes of your own that every feed entry of the pin returns. At most 256.
 	Attributes    []byte `protobuf:"bytes,5,opt,name=attributes,proto3" json:"attributes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1132,9 +1137,9 @@ func (x *PinCreated) GetAttributes() []byte {
 // The move of a pin to another board of its owner.
 type PinMoved struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The pin, of the acting user.
+	// The pin. Its owner is the acting user.
 	Pin *Pin `protobuf:"bytes,1,opt,name=pin,proto3" json:"pin,omitempty"`
-	// Where it goes; empty means the default board.
+	// The new board. Empty means the default board. At most 128 bytes.
 	BoardId       string `protobuf:"bytes,2,opt,name=board_id,json=boardId,proto3" json:"board_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1184,10 +1189,10 @@ func (x *PinMoved) GetBoardId() string {
 	return ""
 }
 
-// The end of a pin.
+// The deletion of a pin.
 type PinDeleted struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The pin, of the acting user.
+	// The pin. Its owner is the acting user.
 	Pin           *Pin `protobuf:"bytes,1,opt,name=pin,proto3" json:"pin,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1235,7 +1240,7 @@ type UserBlocked struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The user who blocks, the acting user.
 	UserId string `protobuf:"bytes,1,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
-	// The blocked user; not user_id.
+	// The blocked user. Must not be user_id.
 	TargetUserId  string `protobuf:"bytes,2,opt,name=target_user_id,json=targetUserId,proto3" json:"target_user_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1290,7 +1295,7 @@ type UserUnblocked struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The user who blocked, the acting user.
 	UserId string `protobuf:"bytes,1,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
-	// The user who was blocked; not user_id.
+	// The user who was blocked. Must not be user_id.
 	TargetUserId  string `protobuf:"bytes,2,opt,name=target_user_id,json=targetUserId,proto3" json:"target_user_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1340,15 +1345,16 @@ func (x *UserUnblocked) GetTargetUserId() string {
 	return ""
 }
 
-// A mute. Of several mutes of a user the latest one says until when the user is muted.
+// A mute. If a user is muted several times, the latest mute says until when.
 type UserMuted struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The user who mutes, the acting user.
 	UserId string `protobuf:"bytes,1,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
-	// The muted user; not user_id.
+	// The muted user. Must not be user_id.
 	TargetUserId string `protobuf:"bytes,2,opt,name=target_user_id,json=targetUserId,proto3" json:"target_user_id,omitempty"`
-	// The end of the mute; absent means that it has none. Later than 1970-01-01T00:00:00Z, to the microsecond. The mute holds while the log
-	// time of an answer's position is before it. So on a log in which nothing happens the mute holds until the next event.
+	// When the mute ends. Absent means that it does not end by itself. Must be later than 1970-01-01T00:00:00Z, and is precise to the
+	// microsecond. The mute holds while the log time of an answer's position is earlier. So if nothing happens in the log, the mute holds
+	// until the next event.
 	Until         *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=until,proto3" json:"until,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1410,7 +1416,7 @@ type UserUnmuted struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The user who muted, the acting user.
 	UserId string `protobuf:"bytes,1,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
-	// The user who was muted; not user_id.
+	// The user who was muted. Must not be user_id.
 	TargetUserId  string `protobuf:"bytes,2,opt,name=target_user_id,json=targetUserId,proto3" json:"target_user_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1460,19 +1466,19 @@ func (x *UserUnmuted) GetTargetUserId() string {
 	return ""
 }
 
-// The settings of a follow. The latest ones hold while user_id follows target_user_id or one of its boards, and until an unfollow or a
-// block between the two. A setting that is left out is off. They are private to the follower.
+// The settings of a follow. The latest settings hold while user_id follows target_user_id or one of its boards, and end with an unfollow or
+// a block between the two. A setting that is left out is off. Settings are private to the follower.
 type FollowSettingsSet struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The follower, the acting user.
 	UserId string `protobuf:"bytes,1,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
-	// The user who is followed; not user_id.
+	// The user who is followed. Must not be user_id.
 	TargetUserId string `protobuf:"bytes,2,opt,name=target_user_id,json=targetUserId,proto3" json:"target_user_id,omitempty"`
 	// Leave the user's re-pins out of the follower's feeds.
 	HideRepins bool `protobuf:"varint,3,opt,name=hide_repins,json=hideRepins,proto3" json:"hide_repins,omitempty"`
-	// Tell the follower of the user's new pins: they are in the feed of the bell, which leaves out re-pins (only NOTIFY).
+	// Put the user's new pins, except re-pins, into the follower's feed of the bell (only: NOTIFY).
 	Notify bool `protobuf:"varint,4,opt,name=notify,proto3" json:"notify,omitempty"`
-	// The user's pins are in the feed of favorites (only FAVORITE).
+	// Put the user's pins into the follower's feed of favorites (only: FAVORITE).
 	Favorite      bool `protobuf:"varint,5,opt,name=favorite,proto3" json:"favorite,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1543,10 +1549,10 @@ func (x *FollowSettingsSet) GetFavorite() bool {
 	return false
 }
 
-// The end of a user.
+// The deletion of a user.
 type UserDeleted struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The user. The acting user.
+	// The user, who is the acting user.
 	UserId        string `protobuf:"bytes,1,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1592,10 +1598,10 @@ func (x *UserDeleted) GetUserId() string {
 // The read marker of a reader's feed.
 type FeedRead struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The reader. The acting user.
+	// The reader, who is the acting user.
 	UserId string `protobuf:"bytes,1,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
-	// The create_time of the newest entry that was read, as it came: everything that is not newer counts as read. From 1970 on, to the
-	// microsecond. A time after the log's own is cut to the log's.
+	// The create_time of the newest entry that was read, exactly as it came. Everything that is not newer counts as read. Not before 1970,
+	// and precise to the microsecond. If it is later than the time at which the log takes the event, it is replaced by that time.
 	ReadTime      *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=read_time,json=readTime,proto3" json:"read_time,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1762,10 +1768,10 @@ type Reacted struct {
 	UserId string `protobuf:"bytes,1,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
 	// The item.
 	ItemId string `protobuf:"bytes,2,opt,name=item_id,json=itemId,proto3" json:"item_id,omitempty"`
-	// The kind of the reaction: 1 to 32 bytes of a-z, 0-9 and _. Empty means "like". A user can react to one item with several kinds. A
-	// kind that begins with _, such as _bookmark, is private: only its user can list it, and it adds to no count and no heat.
+	// The kind of the reaction: 1 to 32 bytes of a-z, 0-9 and _. Empty means "like". A user can react to one item with several kinds. A kind
+	// that begins with _, such as _bookmark, is private: only its user can list it, and it is not counted and adds no heat.
 	Kind string `protobuf:"bytes,3,opt,name=kind,proto3" json:"kind,omitempty"`
-	// The pin on which the user reacted, if any. The reaction is to the item; the pin only says whom to notify.
+	// The pin on which the user reacted, if any. The reaction is about the item; the pin only says whom to notify.
 	Pin           *Pin `protobuf:"bytes,4,opt,name=pin,proto3" json:"pin,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2012,10 +2018,10 @@ func (x *Served) GetItemIds() []string {
 	return nil
 }
 
-// The emptying of a user's play and serve history.
+// The clearing of a user's history of plays and serves.
 type SeenCleared struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The user. The acting user.
+	// The user, who is the acting user.
 	UserId        string `protobuf:"bytes,1,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2058,13 +2064,13 @@ func (x *SeenCleared) GetUserId() string {
 	return ""
 }
 
-// A score from the adopter's own ranker.
+// A score from a ranker of your own.
 type ItemScored struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The item.
 	ItemId string `protobuf:"bytes,1,opt,name=item_id,json=itemId,proto3" json:"item_id,omitempty"`
-	// The item's heat from now on, whatever is played, until the next item_scored; on the scale of heat: binary
-	// logarithm in units of 1/65536.
+	// The heat of the item until the next item_scored, however often it is played. The scale is that of heat: a binary logarithm in units of
+	// 1/65536.
 	Score         int64 `protobuf:"zigzag64,2,opt,name=score,proto3" json:"score,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2117,7 +2123,7 @@ func (x *ItemScored) GetScore() int64 {
 // The end of an import.
 type BackfillClosed struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The source that ends; empty means all sources, for ever, which lets projections drop what they keep for late backfills.
+	// The source that ends. Empty means all sources, for ever; projections then drop what they keep for late backfills.
 	Source        string `protobuf:"bytes,1,opt,name=source,proto3" json:"source,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

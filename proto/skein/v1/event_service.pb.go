@@ -23,15 +23,15 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// The state that a Publish call waits for.
+// The state for which a call of Publish waits.
 type PublishWait int32
 
 const (
 	// The same as LOGGED.
 	PublishWait_PUBLISH_WAIT_UNSPECIFIED PublishWait = 0
-	// Until the log has the events on disk (on a quorum of its servers).
+	// Wait until the log has the events on disk, on a quorum of its servers.
 	PublishWait_PUBLISH_WAIT_LOGGED PublishWait = 1
-	// Until, moreover, every projection of the answering process shows them. The answer then names repeats (repeats_known).
+	// Wait until every projection of the process that answers shows the events, too. The answer then names repeats (repeats_known).
 	PublishWait_PUBLISH_WAIT_VISIBLE PublishWait = 2
 )
 
@@ -79,12 +79,11 @@ func (PublishWait) EnumDescriptor() ([]byte, []int) {
 // A call of Publish.
 type PublishRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The events, 1 to 1000, together at most 768 KiB encoded. Each is checked by itself, so that
-	// allow_partial can tell good from bad.
+	// The events, 1 to 1000, which together have at most 768 KiB when they are encoded. Each event is checked by itself.
 	Events []*Event `protobuf:"bytes,1,rep,name=events,proto3" json:"events,omitempty"`
-	// Take the good events when others are refused. By default one bad event refuses the call.
+	// Publish the valid events if others are rejected. By default one rejected event fails the whole call.
 	AllowPartial bool `protobuf:"varint,2,opt,name=allow_partial,json=allowPartial,proto3" json:"allow_partial,omitempty"`
-	// The state to wait for; LOGGED by default.
+	// The state for which to wait. LOGGED by default.
 	Wait          PublishWait `protobuf:"varint,3,opt,name=wait,proto3,enum=skein.v1.PublishWait" json:"wait,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -144,25 +143,25 @@ func (x *PublishRequest) GetWait() PublishWait {
 // The answer of Publish.
 type PublishResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The position of the log that contains the events: hand it to a read as at_least to read your own write.
-	// Empty when the log took no event.
+	// The position of the log that contains the events. A read with this at_least contains the write. Empty if the log took no event.
 	Position string `protobuf:"bytes,1,opt,name=position,proto3" json:"position,omitempty"`
-	// How many events were accepted: the log took them, and they are not among the rejections. Repeats count.
+	// How many events were accepted: the log has them, and they are not among the rejections. Repeats are counted, too.
 	AcceptedCount int32 `protobuf:"varint,2,opt,name=accepted_count,json=acceptedCount,proto3" json:"accepted_count,omitempty"`
-	// For each event of the call, in order: its event id, or, where the client gave none, a name for its
-	// place in the log. Empty for a refused event.
+	// For each event of the call, in order, its event id. For an event to which the client gave no id, this is a name for its place in the
+	// log. Empty for a rejected event.
 	EventIds []string `protobuf:"bytes,3,rep,name=event_ids,json=eventIds,proto3" json:"event_ids,omitempty"`
-	// The events that were refused, with allow_partial. Where repeats_known is true, also without allow_partial, the events whose
-	// event id was used before for other content (EVENT_ID_REUSED): the log had them when that was found, and they change nothing.
+	// The events that were rejected, with allow_partial. If repeats_known is true, there may also be events, even without allow_partial,
+	// whose event id was used before for other content (EVENT_ID_REUSED). This is found out when the log already has these events; they
+	// change nothing.
 	Rejections []*Rejection `protobuf:"bytes,4,rep,name=rejections,proto3" json:"rejections,omitempty"`
-	// The events that the log had already, by their index in the call. They change nothing. Either an event of the same acting user,
-	// kind, event id and content was there within the 15 minutes before: what was answered to the first one holds, also where that was
-	// EVENT_ID_REUSED. Or the event is a backfill whose offset is not above the highest that was there of its source and kind, so it is a
-	// repeat, or another import has used the source. Where repeats_known is false, only such backfills are named.
+	// The indexes in the call of the events that the log already had. They change nothing. An event is one of them for one of two reasons.
+	// Either the log had an event with the same acting user, kind, event id and content within the 15 minutes before; the answer to that
+	// event still holds, even if it was EVENT_ID_REUSED. Or the event is a backfill whose offset is not above the highest offset of its
+	// source and kind; it is then a repeat, or another import has used the source. If repeats_known is false, only such backfills are listed.
 	RepeatedIndexes []int32 `protobuf:"varint,5,rep,packed,name=repeated_indexes,json=repeatedIndexes,proto3" json:"repeated_indexes,omitempty"`
-	// Whether this answer names all repeats and all reused event ids. False: there may be more. Only a call with
-	// PUBLISH_WAIT_VISIBLE can be true. It is false, rarely, when the process no longer has the events in memory after the wait,
-	// or has just started; the events are visible all the same.
+	// Whether this answer has all repeats and all reused event ids. If it is false, there may be more. It can be true only with
+	// PUBLISH_WAIT_VISIBLE. In rare cases it is false with that, too: if the process has just started, or no longer has the events in memory
+	// after the wait. The events are visible nevertheless.
 	RepeatsKnown  bool `protobuf:"varint,6,opt,name=repeats_known,json=repeatsKnown,proto3" json:"repeats_known,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -240,16 +239,16 @@ func (x *PublishResponse) GetRepeatsKnown() bool {
 	return false
 }
 
-// One refused event.
+// One rejected event.
 type Rejection struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Which event of the call, from 0.
+	// The index of the event in the call, from 0.
 	Index int32 `protobuf:"varint,1,opt,name=index,proto3" json:"index,omitempty"`
-	// Why, for programs.
+	// The reason, for programs.
 	Reason Reason `protobuf:"varint,2,opt,name=reason,proto3,enum=skein.v1.Reason" json:"reason,omitempty"`
-	// The field at fault, as a path inside the event.
+	// The path of the invalid field in the event.
 	Field string `protobuf:"bytes,3,opt,name=field,proto3" json:"field,omitempty"`
-	// Why, for people: names the limit.
+	// The reason, for people. It names the limit.
 	Message       string `protobuf:"bytes,4,opt,name=message,proto3" json:"message,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -316,12 +315,13 @@ func (x *Rejection) GetMessage() string {
 // A call of Watch.
 type WatchRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Stream what comes after this position; empty means from now on; "EARLIEST": from the first event there is.
+	// The position after which the stream begins. Empty means the present end of the log, and "EARLIEST" means the first event that the log
+	// has.
 	After string `protobuf:"bytes,1,opt,name=after,proto3" json:"after,omitempty"`
-	// Only these kinds, by the field name of Event ("user_followed"); empty means all.
+	// Only events of these kinds, which are named as the fields of Event, such as "user_followed". Empty means all kinds.
 	Kinds []string `protobuf:"bytes,2,rep,name=kinds,proto3" json:"kinds,omitempty"`
-	// Only events of these users: those in which one acts (user_id, or the owner of the board or pin), and those in which one is the
-	// target (followed, blocked, muted, or the owner of the board followed). At most 100, each 1 to 128 bytes; empty means all.
+	// Only events in which one of these users acts (as user_id, or as the owner of the board or pin) or is the target (as the user who is
+	// followed, blocked or muted, or as the owner of the followed board). At most 100 users, each 1 to 128 bytes. Empty means all users.
 	UserIds       []string `protobuf:"bytes,3,rep,name=user_ids,json=userIds,proto3" json:"user_ids,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -378,16 +378,17 @@ func (x *WatchRequest) GetUserIds() []string {
 	return nil
 }
 
-// One step of Watch: an event, or a checkpoint when for some seconds there was none of the kinds asked for.
+// One message of Watch: an event, or a checkpoint if there was no event for some seconds that the client has asked for.
 type WatchResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The position that contains the event, for reads that demand it as at_least. Resume after it: events were published
-	// together, and it also says which of them was the last received. In a checkpoint: how far the log was read.
+	// The position of the log that contains the event. It can be used as at_least of a read, and as after of another Watch, which then
+	// continues after this event, even if several events were published together. In a checkpoint, it is the position up to which the log was
+	// read.
 	Position string `protobuf:"bytes,1,opt,name=position,proto3" json:"position,omitempty"`
-	// The event; absent in a checkpoint. Events that are read from the archive have no event_id.
+	// The event. Absent in a checkpoint. Events that are read from the archive have no event_id.
 	Event *Event `protobuf:"bytes,2,opt,name=event,proto3" json:"event,omitempty"`
-	// When the event happened: a live event's place in the log's own time, unique and rising; of a backfill its
-	// occurred_at. Absent in a checkpoint.
+	// When the event happened. For a live event this is the time at which the log took it; these times are unique and rise. For a backfill it
+	// is occurred_at. Absent in a checkpoint.
 	EventTime     *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=event_time,json=eventTime,proto3" json:"event_time,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

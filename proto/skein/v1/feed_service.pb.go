@@ -29,10 +29,10 @@ type FeedOrder int32
 const (
 	// The same as NEWEST.
 	FeedOrder_FEED_ORDER_UNSPECIFIED FeedOrder = 0
-	// By creation time of the pin, newest first; equal times by id.
+	// By the creation time of the pin, the newest first. Pins with the same time are ordered by id.
 	FeedOrder_FEED_ORDER_NEWEST FeedOrder = 1
-	// The newest pins of the feed, a thousand unless the service is set otherwise (--feed-keep), by heat of the item: hottest first, then
-	// as in NEWEST. What is pinned after the first page is in the next session.
+	// The newest pins of the feed (1000, or as many as --feed-keep of the service says) by the heat of the item: the hottest first, and pins
+	// with the same heat as in NEWEST. Pins that are created after the first page was read appear in the next session.
 	FeedOrder_FEED_ORDER_TRENDING FeedOrder = 2
 )
 
@@ -85,9 +85,9 @@ const (
 	FeedCompleteness_FEED_COMPLETENESS_UNSPECIFIED FeedCompleteness = 0
 	// The page is exact at its position.
 	FeedCompleteness_FEED_COMPLETENESS_COMPLETE FeedCompleteness = 1
-	// A part of the feed is being built again; entries may be missing, none is wrong.
+	// A part of the feed is being rebuilt. Entries may be missing, but none is wrong.
 	FeedCompleteness_FEED_COMPLETENESS_REBUILDING FeedCompleteness = 2
-	// Asked to hide what the reader has seen, the seen projection did not answer; nothing was hidden for it.
+	// The request asks to hide what the reader has seen, but the seen projection did not answer. So seen items were not hidden.
 	FeedCompleteness_FEED_COMPLETENESS_SEEN_UNAVAILABLE FeedCompleteness = 3
 )
 
@@ -140,33 +140,33 @@ type AbsenceReason int32
 const (
 	// Not used in answers.
 	AbsenceReason_ABSENCE_REASON_UNSPECIFIED AbsenceReason = 0
-	// The pin was never created, or it ended: by its deletion, or with its board or owner. Stores do not keep which of these it was.
+	// The pin was never created, or the pin, its board or its owner was deleted. The service does not know which of these was the reason.
 	AbsenceReason_ABSENCE_REASON_NOT_LIVING AbsenceReason = 1
 	// The pin is the reader's own, and include_own is not set.
 	AbsenceReason_ABSENCE_REASON_OWN_PIN AbsenceReason = 2
-	// The reader follows neither the owner nor the board of the pin; of a pin that does not live: neither the owner nor any board of the
-	// owner.
+	// The reader follows neither the owner nor the board of the pin. For a pin that does not live: the reader follows neither the owner nor
+	// any board of the owner.
 	AbsenceReason_ABSENCE_REASON_NOT_FOLLOWED AbsenceReason = 3
 	// The reader follows the owner, but excludes the board.
 	AbsenceReason_ABSENCE_REASON_BOARD_EXCLUDED AbsenceReason = 4
 	// The reader mutes the owner.
 	AbsenceReason_ABSENCE_REASON_OWNER_MUTED AbsenceReason = 5
-	// The reader blocks the owner, or the owner blocks the reader. No follow holds between the two then, so NOT_FOLLOWED is given as well.
-	// Not given to a caller that is bound to a user.
+	// The reader blocks the owner, or the owner blocks the reader. There is no follow between the two then, so NOT_FOLLOWED is given as well.
+	// A caller that is bound to a user does not get this reason.
 	AbsenceReason_ABSENCE_REASON_BLOCKED AbsenceReason = 6
-	// With hide_seen: the reader has played the item within the default window. At most one unplayed item in a thousand is taken for
-	// played by mistake.
+	// With hide_seen: the reader has played the item within the default window. This is a mistake for at most one unplayed item in a
+	// thousand.
 	AbsenceReason_ABSENCE_REASON_PLAYED AbsenceReason = 7
 	// With hide_seen and without ignore_served: the item is among the last 100 that were served to the reader.
 	AbsenceReason_ABSENCE_REASON_SERVED AbsenceReason = 8
-	// In the order TRENDING: the pin is not among the newest of the feed that are ranked (--feed-keep), or came after the position of
-	// the scores. Given only if no other reason holds but ITEM_SHOWN.
+	// In the order TRENDING: the pin is not among the newest pins of the feed that are ranked (--feed-keep), or is newer than the position of
+	// the scores. Given only if there is no other reason except ITEM_SHOWN.
 	AbsenceReason_ABSENCE_REASON_NOT_RANKED AbsenceReason = 9
-	// With one_per_item: another pin of the item comes first. Given only if no other reason holds but NOT_RANKED.
+	// With one_per_item: another pin of the item comes first. Given only if there is no other reason except NOT_RANKED.
 	AbsenceReason_ABSENCE_REASON_ITEM_SHOWN AbsenceReason = 10
-	// The pin is a re-pin, and the reader hides the re-pins of its owner, or the feed has none (only NOTIFY).
+	// The pin is a re-pin, and the reader hides the re-pins of its owner, or the feed does not have re-pins (only: NOTIFY).
 	AbsenceReason_ABSENCE_REASON_REPINS_HIDDEN AbsenceReason = 11
-	// The pin repeats a pin of another user, whom the reader mutes.
+	// The pin repeats a pin of another user whom the reader mutes.
 	AbsenceReason_ABSENCE_REASON_REPIN_OF_MUTED AbsenceReason = 12
 	// The pin repeats a pin of another user, and the reader blocks that user, or that user blocks the reader. A caller that is bound to a
 	// user gets REPIN_OF_UNAVAILABLE instead.
@@ -176,9 +176,9 @@ const (
 	// For callers that are bound to a user, in place of REPIN_OF_BLOCKED and REPIN_OF_DELETED: the pin repeats a pin that is not available to
 	// the reader.
 	AbsenceReason_ABSENCE_REASON_REPIN_OF_UNAVAILABLE AbsenceReason = 15
-	// With only: the reader's follow of the owner does not have that setting, or the reader set it later for 500 others.
+	// With only: the reader's follow of the owner does not have the setting, or the reader set it later for 500 other users.
 	AbsenceReason_ABSENCE_REASON_NOT_SELECTED AbsenceReason = 20
-	// The reader hides the item (item_hidden). Without hide_seen, too.
+	// The reader hides the item (item_hidden). This reason does not need hide_seen.
 	AbsenceReason_ABSENCE_REASON_HIDDEN AbsenceReason = 16
 )
 
@@ -253,15 +253,15 @@ func (AbsenceReason) EnumDescriptor() ([]byte, []int) {
 	return file_skein_v1_feed_service_proto_rawDescGZIP(), []int{2}
 }
 
-// How a pin gets into a feed. Which way it is changes no answer.
+// How a pin gets into a feed. Feeds show the same pins either way.
 type PinDelivery int32
 
 const (
 	// The pin is not in the feed.
 	PinDelivery_PIN_DELIVERY_UNSPECIFIED PinDelivery = 0
-	// It is pushed: it is brought to the reader's inbox in memory, once a page has begun one.
+	// The pin was pushed into the inbox of the reader in memory. The first page that a reader reads begins such an inbox.
 	PinDelivery_PIN_DELIVERY_PUSHED PinDelivery = 1
-	// It is pulled: a page merges the outbox of its owner or board with the inbox. The owner has too many followers for pushes
+	// The pin is pulled: a page merges the outbox of its owner or board with the inbox. The owner has too many followers for pushes
 	// (--feed-threshold), or the pin is the reader's own.
 	PinDelivery_PIN_DELIVERY_PULLED PinDelivery = 2
 )
@@ -312,32 +312,32 @@ type ReadFeedRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The reader. 1 to 128 bytes.
 	ReaderId string `protobuf:"bytes,1,opt,name=reader_id,json=readerId,proto3" json:"reader_id,omitempty"`
-	// Entries a page: 0 for 20, coerced to at most 200.
+	// The number of entries per page. 0 means 20, and more than 200 means 200.
 	PageSize int32 `protobuf:"varint,2,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
-	// Where to begin; unset means at the top.
+	// Where the page begins. If it is not set, the page begins at the top.
 	//
 	// Types that are valid to be assigned to Start:
 	//
 	//	*ReadFeedRequest_PageToken
 	//	*ReadFeedRequest_NewerThan
 	Start isReadFeedRequest_Start `protobuf_oneof:"start"`
-	// The order; NEWEST by default. All pages of a session have the same.
+	// The order. NEWEST by default. All pages of a session must have the same order.
 	Order FeedOrder `protobuf:"varint,5,opt,name=order,proto3,enum=skein.v1.FeedOrder" json:"order,omitempty"`
-	// Show the reader's own pins, too.
+	// Include the reader's own pins.
 	IncludeOwn bool `protobuf:"varint,6,opt,name=include_own,json=includeOwn,proto3" json:"include_own,omitempty"`
-	// Leave out the items that FilterSeen takes for seen: those that the reader has played within the default window of
-	// SeenService, and the last 100 that were served. At most one unseen item in a thousand is hidden by mistake. Every
-	// play and serve up to the position of the answer counts; a later one may. Serving the items of a page does not move
-	// the next page: it continues after the last entry.
+	// Leave out the items that count as seen in FilterSeen: those that the reader has played within the default window of SeenService, and
+	// the last 100 items that were served to the reader. At most one unseen item in a thousand is hidden by mistake. All plays and serves up
+	// to the position of the answer count, and later ones may count, too. Publishing the items of a page as served does not shift the next
+	// page, which continues after the last entry.
 	HideSeen bool `protobuf:"varint,7,opt,name=hide_seen,json=hideSeen,proto3" json:"hide_seen,omitempty"`
-	// Show each item once a session, by the first of its pins in the order.
+	// Show each item only once per session, by the first of its pins in the order.
 	OnePerItem bool `protobuf:"varint,8,opt,name=one_per_item,json=onePerItem,proto3" json:"one_per_item,omitempty"`
-	// A position that the answer must contain; empty means any.
+	// The position that the answer must contain. Empty means any position.
 	AtLeast string `protobuf:"bytes,10,opt,name=at_least,json=atLeast,proto3" json:"at_least,omitempty"`
-	// With hide_seen: look at plays only, not at what was served, as in FilterSeen. All pages of a session have the same.
+	// With hide_seen: only plays count as seen, and not what was served, as in FilterSeen. All pages of a session must have the same value.
 	IgnoreServed bool `protobuf:"varint,11,opt,name=ignore_served,json=ignoreServed,proto3" json:"ignore_served,omitempty"`
-	// Only pins of users whose follow has this setting (follow_settings_set): of the 500 for whom the reader set it last, equal times by id.
-	// NOTIFY is the feed of the bell and leaves out re-pins. All pages of a session have the same.
+	// Only pins of users whose follow by the reader has this setting (follow_settings_set), and of the 500 users for whom the reader set it
+	// last. NOTIFY is the feed of the bell, and leaves out re-pins. All pages of a session must have the same value.
 	Only          FollowSetting `protobuf:"varint,12,opt,name=only,proto3,enum=skein.v1.FollowSetting" json:"only,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -466,13 +466,14 @@ type isReadFeedRequest_Start interface {
 }
 
 type ReadFeedRequest_PageToken struct {
-	// The next_page_token of the page before; empty means the first page. Tokens of NEWEST do not expire, tokens of
-	// TRENDING live at least an hour of log time and then say so.
+	// The next_page_token of the page before. Empty means the first page. Tokens of NEWEST do not expire. Tokens of TRENDING are valid for
+	// at least an hour of log time; after that the error has the reason EXPIRED_PAGE_TOKEN.
 	PageToken string `protobuf:"bytes,3,opt,name=page_token,json=pageToken,proto3,oneof"`
 }
 
 type ReadFeedRequest_NewerThan struct {
-	// The newest_token of an earlier page: only entries above it, to refresh a feed from the top. NEWEST only.
+	// The newest_token of an earlier page. Only entries that are newer than that page are returned, which refreshes a feed from the top.
+	// Only in the order NEWEST.
 	NewerThan string `protobuf:"bytes,4,opt,name=newer_than,json=newerThan,proto3,oneof"`
 }
 
@@ -483,18 +484,18 @@ func (*ReadFeedRequest_NewerThan) isReadFeedRequest_Start() {}
 // A page of ReadFeed.
 type ReadFeedResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The entries, in the order asked for.
+	// The entries, in the order of the request.
 	Entries []*FeedEntry `protobuf:"bytes,1,rep,name=entries,proto3" json:"entries,omitempty"`
-	// Where the next page begins; empty at the end of the feed, and only there.
+	// The page_token of the next page. Empty on the last page, and only there.
 	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
-	// The top of the feed at this position, for newer_than; in the order NEWEST only, there also when the page is
-	// empty.
+	// A token for the top of the feed at this position, which newer_than of a later request accepts. Only in the order NEWEST, and there also
+	// on an empty page.
 	NewestToken string `protobuf:"bytes,3,opt,name=newest_token,json=newestToken,proto3" json:"newest_token,omitempty"`
 	// Whether the page is the exact answer.
 	Completeness FeedCompleteness `protobuf:"varint,4,opt,name=completeness,proto3,enum=skein.v1.FeedCompleteness" json:"completeness,omitempty"`
-	// The position that was read.
+	// The position of the log at which the answer was read.
 	Position string `protobuf:"bytes,5,opt,name=position,proto3" json:"position,omitempty"`
-	// The read marker: up to when the reader has read the feed, by the latest feed_read. Absent if there is none.
+	// The read marker: the time up to which the reader has read the feed, by the latest feed_read. Absent if there is none.
 	ReadTime      *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=read_time,json=readTime,proto3" json:"read_time,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -572,24 +573,25 @@ func (x *ReadFeedResponse) GetReadTime() *timestamppb.Timestamp {
 	return nil
 }
 
-// A call of CountNewer. The options are those of ReadFeed, and must be those of the page that newer_than is from.
+// A call of CountNewer. The options are those of ReadFeed, and must be the same as those of the page that returned newer_than.
 type CountNewerRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The reader. 1 to 128 bytes.
 	ReaderId string `protobuf:"bytes,1,opt,name=reader_id,json=readerId,proto3" json:"reader_id,omitempty"`
-	// The newest_token of an earlier page; empty counts what is newer than the read marker (feed_read), or all entries if there is none.
+	// The newest_token of an earlier page. If it is empty, the count begins at the read marker (feed_read), or has all entries if there is
+	// none.
 	NewerThan string `protobuf:"bytes,2,opt,name=newer_than,json=newerThan,proto3" json:"newer_than,omitempty"`
-	// Count the reader's own pins, too.
+	// Count the reader's own pins as well.
 	IncludeOwn bool `protobuf:"varint,3,opt,name=include_own,json=includeOwn,proto3" json:"include_own,omitempty"`
-	// Leave out what the reader has seen.
+	// Do not count items that the reader has seen.
 	HideSeen bool `protobuf:"varint,4,opt,name=hide_seen,json=hideSeen,proto3" json:"hide_seen,omitempty"`
-	// Count each item once.
+	// Count each item only once.
 	OnePerItem bool `protobuf:"varint,5,opt,name=one_per_item,json=onePerItem,proto3" json:"one_per_item,omitempty"`
-	// With hide_seen: what was served does not count as seen.
+	// With hide_seen: only plays count as seen, and not what was served.
 	IgnoreServed bool `protobuf:"varint,6,opt,name=ignore_served,json=ignoreServed,proto3" json:"ignore_served,omitempty"`
-	// A position that the answer must contain; empty means any.
+	// The position that the answer must contain. Empty means any position.
 	AtLeast string `protobuf:"bytes,7,opt,name=at_least,json=atLeast,proto3" json:"at_least,omitempty"`
-	// Count only pins of users whose follow has this setting, as in ReadFeed: the badge of the bell with NOTIFY.
+	// Count only pins of users whose follow has this setting, as in ReadFeed. With NOTIFY this is the badge of the bell.
 	Only          FollowSetting `protobuf:"varint,8,opt,name=only,proto3,enum=skein.v1.FollowSetting" json:"only,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -684,13 +686,13 @@ func (x *CountNewerRequest) GetOnly() FollowSetting {
 // The answer of CountNewer.
 type CountNewerResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// How many entries are above, at most 100.
+	// How many entries are newer. At most 100.
 	Count uint32 `protobuf:"varint,1,opt,name=count,proto3" json:"count,omitempty"`
-	// Whether there are more than that.
+	// Whether there are more entries than count says.
 	More bool `protobuf:"varint,2,opt,name=more,proto3" json:"more,omitempty"`
 	// Whether the count is exact, as in ReadFeed.
 	Completeness FeedCompleteness `protobuf:"varint,3,opt,name=completeness,proto3,enum=skein.v1.FeedCompleteness" json:"completeness,omitempty"`
-	// The position that was read.
+	// The position of the log at which the answer was read.
 	Position string `protobuf:"bytes,4,opt,name=position,proto3" json:"position,omitempty"`
 	// The read marker, as in ReadFeed.
 	ReadTime      *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=read_time,json=readTime,proto3" json:"read_time,omitempty"`
@@ -763,25 +765,25 @@ func (x *CountNewerResponse) GetReadTime() *timestamppb.Timestamp {
 	return nil
 }
 
-// A call of WatchFeed. The options are those of ReadFeed, and must be those of the page that newer_than is from.
+// A call of WatchFeed. The options are those of ReadFeed, and must be the same as those of the page that returned newer_than.
 type WatchFeedRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The reader. 1 to 128 bytes.
 	ReaderId string `protobuf:"bytes,1,opt,name=reader_id,json=readerId,proto3" json:"reader_id,omitempty"`
-	// The newest_token of an earlier page, or of an earlier message; empty counts what is newer than the read marker (feed_read) as it
-	// moves, or all entries while there is none.
+	// The newest_token of an earlier page or an earlier message. If it is empty, each count begins at the present read marker (feed_read), or
+	// has all entries while there is none.
 	NewerThan string `protobuf:"bytes,2,opt,name=newer_than,json=newerThan,proto3" json:"newer_than,omitempty"`
-	// Count the reader's own pins, too.
+	// Count the reader's own pins as well.
 	IncludeOwn bool `protobuf:"varint,3,opt,name=include_own,json=includeOwn,proto3" json:"include_own,omitempty"`
-	// Leave out what the reader has seen.
+	// Do not count items that the reader has seen.
 	HideSeen bool `protobuf:"varint,4,opt,name=hide_seen,json=hideSeen,proto3" json:"hide_seen,omitempty"`
-	// Count each item once.
+	// Count each item only once.
 	OnePerItem bool `protobuf:"varint,5,opt,name=one_per_item,json=onePerItem,proto3" json:"one_per_item,omitempty"`
-	// With hide_seen: what was served does not count as seen.
+	// With hide_seen: only plays count as seen, and not what was served.
 	IgnoreServed bool `protobuf:"varint,6,opt,name=ignore_served,json=ignoreServed,proto3" json:"ignore_served,omitempty"`
-	// A position that the first message must contain; empty means any.
+	// The position that the first message must contain. Empty means any position.
 	AtLeast string `protobuf:"bytes,7,opt,name=at_least,json=atLeast,proto3" json:"at_least,omitempty"`
-	// Count only pins of users whose follow has this setting, as in ReadFeed: the badge of the bell with NOTIFY.
+	// Count only pins of users whose follow has this setting, as in ReadFeed. With NOTIFY this is the badge of the bell.
 	Only          FollowSetting `protobuf:"varint,8,opt,name=only,proto3,enum=skein.v1.FollowSetting" json:"only,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -873,21 +875,21 @@ func (x *WatchFeedRequest) GetOnly() FollowSetting {
 	return FollowSetting_FOLLOW_SETTING_UNSPECIFIED
 }
 
-// One step of WatchFeed: how many entries of the feed are above newer_than or the read marker.
+// One message of WatchFeed: how many entries of the feed are newer than newer_than or the read marker.
 type WatchFeedResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// How many entries are above, at most 100.
+	// How many entries are newer. At most 100.
 	Count uint32 `protobuf:"varint,1,opt,name=count,proto3" json:"count,omitempty"`
-	// Whether there are more than that.
+	// Whether there are more entries than count says.
 	More bool `protobuf:"varint,2,opt,name=more,proto3" json:"more,omitempty"`
-	// Whether the count is exact, as in ReadFeed. One that is not is counted again every 30 seconds.
+	// Whether the count is exact, as in ReadFeed. A count that is not exact is repeated every 30 seconds.
 	Completeness FeedCompleteness `protobuf:"varint,3,opt,name=completeness,proto3,enum=skein.v1.FeedCompleteness" json:"completeness,omitempty"`
-	// The position that was read.
+	// The position of the log at which the answer was read.
 	Position string `protobuf:"bytes,4,opt,name=position,proto3" json:"position,omitempty"`
-	// The top of the feed at this position, for newer_than: a reader who need not see these entries continues from here. To continue
-	// a stream that broke, pass the newer_than of its request again.
+	// A token for the top of the feed at this position. A request with this newer_than does not count the entries of this message. To
+	// continue a broken stream, send the newer_than of its request again instead.
 	NewestToken string `protobuf:"bytes,5,opt,name=newest_token,json=newestToken,proto3" json:"newest_token,omitempty"`
-	// The read marker, as in ReadFeed. A message also comes when it has moved, if newer_than is empty.
+	// The read marker, as in ReadFeed. If newer_than is empty, a message is also sent when the read marker has changed.
 	ReadTime      *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=read_time,json=readTime,proto3" json:"read_time,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -968,23 +970,23 @@ func (x *WatchFeedResponse) GetReadTime() *timestamppb.Timestamp {
 // One pin in a feed or list of pins.
 type FeedEntry struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The pin among its owner's pins.
+	// The id of the pin, unique among the pins of its owner.
 	PinId string `protobuf:"bytes,1,opt,name=pin_id,json=pinId,proto3" json:"pin_id,omitempty"`
-	// The item that it shows.
+	// The item that the pin shows.
 	ItemId string `protobuf:"bytes,2,opt,name=item_id,json=itemId,proto3" json:"item_id,omitempty"`
 	// The user who owns the pin.
 	OwnerId string `protobuf:"bytes,3,opt,name=owner_id,json=ownerId,proto3" json:"owner_id,omitempty"`
-	// The owner's board that shows it; empty means the default board.
+	// The board of the owner on which the pin is. Empty means the default board.
 	BoardId string `protobuf:"bytes,4,opt,name=board_id,json=boardId,proto3" json:"board_id,omitempty"`
-	// When the pin began.
+	// When the pin was created.
 	CreateTime *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=create_time,json=createTime,proto3" json:"create_time,omitempty"`
-	// The heat of the item: binary logarithm in units of 1/65536. In the order TRENDING only, else 0.
+	// The heat of the item, as a binary logarithm in units of 1/65536. Only in the order TRENDING; otherwise 0.
 	Score int64 `protobuf:"zigzag64,6,opt,name=score,proto3" json:"score,omitempty"`
-	// The bytes given when the pin was created, at most 256.
+	// The attributes with which the pin was created. At most 256 bytes.
 	Attributes []byte `protobuf:"bytes,7,opt,name=attributes,proto3" json:"attributes,omitempty"`
-	// The pin that this one repeats. Absent for a pin that is no re-pin, and for one with repin_of_deleted.
+	// The pin that this pin repeats. Absent if this pin is no re-pin, or if repin_of_deleted is set.
 	RepinOf *Pin `protobuf:"bytes,8,opt,name=repin_of,json=repinOf,proto3" json:"repin_of,omitempty"`
-	// The pin is a re-pin, and the owner of the pin that it repeats was deleted since. Feeds have no such pins.
+	// This pin is a re-pin, and the owner of the repeated pin was deleted since. Feeds do not have such pins.
 	RepinOfDeleted bool `protobuf:"varint,9,opt,name=repin_of_deleted,json=repinOfDeleted,proto3" json:"repin_of_deleted,omitempty"`
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
@@ -1093,11 +1095,11 @@ type ListPinsRequest struct {
 	//	*ListPinsRequest_OwnerId
 	//	*ListPinsRequest_Board
 	Target isListPinsRequest_Target `protobuf_oneof:"target"`
-	// Entries a page: 0 for 50, coerced to at most 1000.
+	// The number of entries per page. 0 means 50, and more than 1000 means 1000.
 	PageSize int32 `protobuf:"varint,3,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
-	// The next_page_token of the page before; empty means the first page.
+	// The next_page_token of the page before. Empty means the first page.
 	PageToken string `protobuf:"bytes,4,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
-	// A position that the answer must contain; empty means any.
+	// The position that the answer must contain. Empty means any position.
 	AtLeast       string `protobuf:"bytes,5,opt,name=at_least,json=atLeast,proto3" json:"at_least,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1200,13 +1202,13 @@ func (*ListPinsRequest_Board) isListPinsRequest_Target() {}
 // A page of ListPins.
 type ListPinsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The living pins, newest first. Scores are 0.
+	// The living pins, the newest first. Their scores are 0.
 	Entries []*FeedEntry `protobuf:"bytes,1,rep,name=entries,proto3" json:"entries,omitempty"`
-	// Where the next page begins; empty at the end of the list, and only there.
+	// The page_token of the next page. Empty on the last page, and only there.
 	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
-	// The length of the whole list at this position.
+	// The number of entries of the whole list at this position.
 	TotalSize uint32 `protobuf:"varint,3,opt,name=total_size,json=totalSize,proto3" json:"total_size,omitempty"`
-	// The position that was read.
+	// The position of the log at which the answer was read.
 	Position      string `protobuf:"bytes,4,opt,name=position,proto3" json:"position,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1275,7 +1277,7 @@ type BatchGetPinsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The pins, 1 to 1000. A pin may be named more than once.
 	Pins []*Pin `protobuf:"bytes,1,rep,name=pins,proto3" json:"pins,omitempty"`
-	// A position that the answer must contain; empty means any.
+	// The position that the answer must contain. Empty means any position.
 	AtLeast       string `protobuf:"bytes,2,opt,name=at_least,json=atLeast,proto3" json:"at_least,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1325,12 +1327,12 @@ func (x *BatchGetPinsRequest) GetAtLeast() string {
 	return ""
 }
 
-// The answer of BatchGetPins, in the order of the request. A pin that does not live is no error.
+// The answer of BatchGetPins, in the order of the request. A pin that does not live is not an error.
 type BatchGetPinsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// One for each pin of the request.
 	Pins []*PinState `protobuf:"bytes,1,rep,name=pins,proto3" json:"pins,omitempty"`
-	// The position that was read.
+	// The position of the log at which the answer was read.
 	Position      string `protobuf:"bytes,2,opt,name=position,proto3" json:"position,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1387,20 +1389,20 @@ type PinState struct {
 	OwnerId string `protobuf:"bytes,1,opt,name=owner_id,json=ownerId,proto3" json:"owner_id,omitempty"`
 	// The pin among its owner's pins, as the request names it.
 	PinId string `protobuf:"bytes,2,opt,name=pin_id,json=pinId,proto3" json:"pin_id,omitempty"`
-	// Whether the pin lives. A pin that was never created, or that ended with its deletion or that of its board or
-	// owner, does not: all fields below are then empty. Stores do not keep which of these it was.
+	// Whether the pin lives. A pin does not live if it was never created, or if the pin, its board or its owner was deleted. All fields below
+	// are then empty. The service does not know which of these was the reason.
 	Living bool `protobuf:"varint,3,opt,name=living,proto3" json:"living,omitempty"`
-	// The owner's board that shows it; empty means the default board.
+	// The board of the owner on which the pin is. Empty means the default board.
 	BoardId string `protobuf:"bytes,4,opt,name=board_id,json=boardId,proto3" json:"board_id,omitempty"`
-	// The item that it shows.
+	// The item that the pin shows.
 	ItemId string `protobuf:"bytes,5,opt,name=item_id,json=itemId,proto3" json:"item_id,omitempty"`
-	// When the pin began; a move keeps it. Absent unless the pin lives.
+	// When the pin was created. A move does not change this time. Absent if the pin does not live.
 	CreateTime *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=create_time,json=createTime,proto3" json:"create_time,omitempty"`
-	// The bytes given when the pin was created, at most 256.
+	// The attributes with which the pin was created. At most 256 bytes.
 	Attributes []byte `protobuf:"bytes,7,opt,name=attributes,proto3" json:"attributes,omitempty"`
-	// The pin that this one repeats, as in FeedEntry.
+	// The pin that this pin repeats, as in FeedEntry.
 	RepinOf *Pin `protobuf:"bytes,8,opt,name=repin_of,json=repinOf,proto3" json:"repin_of,omitempty"`
-	// The owner of the pin that this one repeats was deleted since, as in FeedEntry.
+	// The owner of the pin that this pin repeats was deleted since, as in FeedEntry.
 	RepinOfDeleted bool `protobuf:"varint,9,opt,name=repin_of_deleted,json=repinOfDeleted,proto3" json:"repin_of_deleted,omitempty"`
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
@@ -1573,7 +1575,7 @@ type isViewerStateKey_Target interface {
 }
 
 type ViewerStateKey_Pin struct {
-	// A pin: the item that it shows, and its owner.
+	// A pin. The answer is about the item that the pin shows, its owner and its board.
 	Pin *Pin `protobuf:"bytes,1,opt,name=pin,proto3,oneof"`
 }
 
@@ -1591,14 +1593,14 @@ type BatchGetViewerStateRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The viewer. 1 to 128 bytes.
 	ViewerId string `protobuf:"bytes,1,opt,name=viewer_id,json=viewerId,proto3" json:"viewer_id,omitempty"`
-	// The pins and items, 1 to 1000. One may be named more than once.
+	// The pins and items, 1 to 1000. A pin or item may be named more than once.
 	Keys []*ViewerStateKey `protobuf:"bytes,2,rep,name=keys,proto3" json:"keys,omitempty"`
-	// For seen: how many calendar months (UTC) back plays count, as in FilterSeen. 0 for the default of the service,
-	// coerced to what is retained.
+	// For seen: in how many calendar months (UTC) plays count, as in FilterSeen. 0 means the default of the service. A window that is longer
+	// than plays are retained is shortened.
 	WindowMonths int32 `protobuf:"varint,3,opt,name=window_months,json=windowMonths,proto3" json:"window_months,omitempty"`
-	// For seen: look at plays only, not at what was served, as in FilterSeen.
+	// For seen: only plays count, and not what was served, as in FilterSeen.
 	IgnoreServed bool `protobuf:"varint,4,opt,name=ignore_served,json=ignoreServed,proto3" json:"ignore_served,omitempty"`
-	// A position that the answer must contain; empty means any.
+	// The position that the answer must contain. Empty means any position.
 	AtLeast       string `protobuf:"bytes,5,opt,name=at_least,json=atLeast,proto3" json:"at_least,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1674,8 +1676,8 @@ type BatchGetViewerStateResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// One for each key.
 	States []*ViewerState `protobuf:"bytes,1,rep,name=states,proto3" json:"states,omitempty"`
-	// The position that all states contain: the least of those that were read. A store that was ahead may have added
-	// what came since.
+	// The position that all states contain, which is the oldest of the positions that were read. Stores that were ahead of it may have later
+	// events, too.
 	Position      string `protobuf:"bytes,2,opt,name=position,proto3" json:"position,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1725,26 +1727,28 @@ func (x *BatchGetViewerStateResponse) GetPosition() string {
 	return ""
 }
 
-// The state of a pin or an item for a viewer. It is empty for one that no event has mentioned.
+// The state of a pin or an item for a viewer. All fields are empty if no event has mentioned the pin or item.
 type ViewerState struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The item: that of the key, or the one that the pin shows. Empty for a pin that does not live, which has no
-	// reactions and of which seen and served are false.
+	// The item of the key, or the item that the pin shows. Empty for a pin that does not live; it then has no reactions, and seen and served
+	// are false.
 	ItemId string `protobuf:"bytes,1,opt,name=item_id,json=itemId,proto3" json:"item_id,omitempty"`
-	// The kinds with which the viewer reacted to the item, private ones included, by name; the first 16 if there are more.
+	// The kinds with which the viewer reacted to the item, including private kinds, sorted by name. If there are more than 16, only the first
+	// 16.
 	Reactions []string `protobuf:"bytes,2,rep,name=reactions,proto3" json:"reactions,omitempty"`
-	// Whether FilterSeen takes the item for seen: always if it was or is hidden, and for at most one unseen item in a thousand over
-	// the default window.
+	// Whether the item counts as seen in FilterSeen. That is always true if the item was seen or is hidden, and is true by mistake for at
+	// most one unseen item in a thousand over the default window.
 	Seen bool `protobuf:"varint,3,opt,name=seen,proto3" json:"seen,omitempty"`
-	// Whether the item is among the last 100 that were served to the viewer, as in ListServed. Exact, whatever ignore_served says.
+	// Whether the item is among the last 100 that were served to the viewer, as in ListServed. This is exact, and does not depend on
+	// ignore_served.
 	Served bool `protobuf:"varint,4,opt,name=served,proto3" json:"served,omitempty"`
-	// Of a pin: how the viewer follows its owner, as in BatchGetRelationships, whether or not the pin lives: NONE, EXPLICIT or
-	// IMPLICIT. NONE for an item, and for the viewer's own pins.
+	// For a pin: how the viewer follows its owner, as in BatchGetRelationships: NONE, EXPLICIT or IMPLICIT. This does not depend on whether
+	// the pin lives. NONE for an item, and for the viewer's own pins.
 	Following FollowKind `protobuf:"varint,5,opt,name=following,proto3,enum=skein.v1.FollowKind" json:"following,omitempty"`
-	// Of a pin that lives: how the viewer follows its board, as in CheckFollows: EXCLUDED and NONE are boards whose pins the feed leaves
-	// out. NONE for an item, and for the viewer's own pins.
+	// For a pin that lives: how the viewer follows its board, as in CheckFollows. The feed leaves out the pins of boards with EXCLUDED and
+	// NONE. NONE for an item, and for the viewer's own pins.
 	FollowingBoard FollowKind `protobuf:"varint,6,opt,name=following_board,json=followingBoard,proto3,enum=skein.v1.FollowKind" json:"following_board,omitempty"`
-	// Of a pin: the settings of the viewer's follow of its owner; absent when all are off.
+	// For a pin: the settings of the viewer's follow of its owner. Absent if all settings are off.
 	FollowSettings *FollowSettings `protobuf:"bytes,10,opt,name=follow_settings,json=followSettings,proto3" json:"follow_settings,omitempty"`
 	// Whether the viewer hides the item, as in ListHidden.
 	Hidden        bool `protobuf:"varint,11,opt,name=hidden,proto3" json:"hidden,omitempty"`
@@ -1845,17 +1849,17 @@ type ExplainPinRequest struct {
 	ReaderId string `protobuf:"bytes,1,opt,name=reader_id,json=readerId,proto3" json:"reader_id,omitempty"`
 	// The pin.
 	Pin *Pin `protobuf:"bytes,2,opt,name=pin,proto3" json:"pin,omitempty"`
-	// The order; NEWEST by default.
+	// The order. NEWEST by default.
 	Order FeedOrder `protobuf:"varint,3,opt,name=order,proto3,enum=skein.v1.FeedOrder" json:"order,omitempty"`
-	// The feed shows the reader's own pins, too.
+	// The feed includes the reader's own pins.
 	IncludeOwn bool `protobuf:"varint,4,opt,name=include_own,json=includeOwn,proto3" json:"include_own,omitempty"`
 	// The feed leaves out what the reader has seen.
 	HideSeen bool `protobuf:"varint,5,opt,name=hide_seen,json=hideSeen,proto3" json:"hide_seen,omitempty"`
-	// The feed shows each item once.
+	// The feed shows each item only once.
 	OnePerItem bool `protobuf:"varint,6,opt,name=one_per_item,json=onePerItem,proto3" json:"one_per_item,omitempty"`
-	// With hide_seen: what was served does not count as seen.
+	// With hide_seen: only plays count as seen, and not what was served.
 	IgnoreServed bool `protobuf:"varint,7,opt,name=ignore_served,json=ignoreServed,proto3" json:"ignore_served,omitempty"`
-	// A position that the answer must contain; empty means any.
+	// The position that the answer must contain. Empty means any position.
 	AtLeast string `protobuf:"bytes,8,opt,name=at_least,json=atLeast,proto3" json:"at_least,omitempty"`
 	// The feed has only pins of users whose follow has this setting.
 	Only          FollowSetting `protobuf:"varint,9,opt,name=only,proto3,enum=skein.v1.FollowSetting" json:"only,omitempty"`
@@ -1961,20 +1965,20 @@ type ExplainPinResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Whether the pin is in the feed.
 	InFeed bool `protobuf:"varint,1,opt,name=in_feed,json=inFeed,proto3" json:"in_feed,omitempty"`
-	// All reasons why it is not, in the order of the enum, each once. Empty exactly if the pin is in the feed.
+	// All reasons why the pin is not in the feed, sorted by their numbers, each once. Empty exactly if the pin is in the feed.
 	Reasons []AbsenceReason `protobuf:"varint,2,rep,packed,name=reasons,proto3,enum=skein.v1.AbsenceReason" json:"reasons,omitempty"`
-	// The pin as it is. Of a pin in the feed, create_time, owner_id and pin_id are its place in the order NEWEST.
+	// The pin as it is. If it is in the feed, create_time, owner_id and pin_id are its place in the order NEWEST.
 	Pin *PinState `protobuf:"bytes,3,opt,name=pin,proto3" json:"pin,omitempty"`
-	// Of a pin in the feed: the number of its entry, from 1 on; else 0.
+	// If the pin is in the feed, the number of its entry, from 1; otherwise 0.
 	Rank uint32 `protobuf:"varint,4,opt,name=rank,proto3" json:"rank,omitempty"`
-	// Of a pin in the feed: how it gets there.
+	// If the pin is in the feed, how it gets there.
 	Delivery PinDelivery `protobuf:"varint,5,opt,name=delivery,proto3,enum=skein.v1.PinDelivery" json:"delivery,omitempty"`
-	// In the order TRENDING, of a pin in the feed: the heat of the item, as in FeedEntry; else 0.
+	// If the pin is in the feed and the order is TRENDING, the heat of the item, as in FeedEntry; otherwise 0.
 	Score int64 `protobuf:"zigzag64,6,opt,name=score,proto3" json:"score,omitempty"`
-	// Whether the answer is exact, as in ReadFeed: while the feed is being rebuilt the pin may be missing, and without the seen projection
-	// PLAYED and SERVED are not given.
+	// Whether the answer is exact, as in ReadFeed. While the feed is being rebuilt the pin may be missing, and while the seen projection does
+	// not answer the reasons PLAYED and SERVED are not given.
 	Completeness FeedCompleteness `protobuf:"varint,7,opt,name=completeness,proto3,enum=skein.v1.FeedCompleteness" json:"completeness,omitempty"`
-	// The position that was read.
+	// The position of the log at which the answer was read.
 	Position      string `protobuf:"bytes,8,opt,name=position,proto3" json:"position,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -23,20 +23,21 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// How a user follows another or a board.
+// How a user follows another user or a board.
 type FollowKind int32
 
 const (
-	// Not at all. A block between the two, or a board that does not exist, is also none. Zero, because it is what an answer
-	// says of whom it knows nothing.
+	// The user does not follow the other user or the board. This is also the answer if a block separates the two, if the board does not
+	// exist, or if nothing is known about one of them.
 	FollowKind_FOLLOW_KIND_NONE FollowKind = 0
-	// The user: all boards, present and future. Of a board: its owner is followed and the board is not excluded.
+	// The user follows the other user, which means all present and future boards. For a board: the user follows its owner and does not
+	// exclude the board.
 	FollowKind_FOLLOW_KIND_EXPLICIT FollowKind = 1
-	// Not the user, but at least one of the user's boards.
+	// The user does not follow the other user, but at least one of that user's boards.
 	FollowKind_FOLLOW_KIND_IMPLICIT FollowKind = 2
-	// This very board (whether or not its owner is followed too).
+	// The user follows the board itself. The user may follow its owner, too.
 	FollowKind_FOLLOW_KIND_BOARD FollowKind = 3
-	// Not this board, though its owner is followed.
+	// The user follows the owner of the board, but excludes the board.
 	FollowKind_FOLLOW_KIND_EXCLUDED FollowKind = 4
 )
 
@@ -85,17 +86,17 @@ func (FollowKind) EnumDescriptor() ([]byte, []int) {
 	return file_skein_v1_graph_service_proto_rawDescGZIP(), []int{0}
 }
 
-// Which side of a follow FilterFollowed asks about.
+// The direction of the follows that FilterFollowed looks for.
 type FollowDirection int32
 
 const (
 	// The same as FOLLOWING.
 	FollowDirection_FOLLOW_DIRECTION_UNSPECIFIED FollowDirection = 0
-	// The candidates that the viewer follows, explicitly or implicitly. Of boards, those that appear for the viewer.
+	// The users whom the viewer follows, explicitly or implicitly, or the boards that appear for the viewer.
 	FollowDirection_FOLLOW_DIRECTION_FOLLOWING FollowDirection = 1
-	// The candidates who follow the viewer. Users only.
+	// The users who follow the viewer. Not for boards.
 	FollowDirection_FOLLOW_DIRECTION_FOLLOWED_BY FollowDirection = 2
-	// Both. Users only.
+	// The users who follow the viewer and whom the viewer follows. Not for boards.
 	FollowDirection_FOLLOW_DIRECTION_MUTUAL FollowDirection = 3
 )
 
@@ -142,15 +143,15 @@ func (FollowDirection) EnumDescriptor() ([]byte, []int) {
 	return file_skein_v1_graph_service_proto_rawDescGZIP(), []int{1}
 }
 
-// A setting of follows by which feeds and lists are chosen.
+// A setting that the follows in a feed or list must have.
 type FollowSetting int32
 
 const (
-	// No choice: all follows.
+	// All follows.
 	FollowSetting_FOLLOW_SETTING_UNSPECIFIED FollowSetting = 0
-	// Only those with the setting favorite.
+	// Only follows with the setting favorite.
 	FollowSetting_FOLLOW_SETTING_FAVORITE FollowSetting = 1
-	// Only those with the setting notify.
+	// Only follows with the setting notify.
 	FollowSetting_FOLLOW_SETTING_NOTIFY FollowSetting = 2
 )
 
@@ -195,13 +196,13 @@ func (FollowSetting) EnumDescriptor() ([]byte, []int) {
 	return file_skein_v1_graph_service_proto_rawDescGZIP(), []int{2}
 }
 
-// Which followers of a board.
+// Which followers of a board are listed.
 type BoardFollowerKind int32
 
 const (
 	// The same as ALL.
 	BoardFollowerKind_BOARD_FOLLOWER_KIND_UNSPECIFIED BoardFollowerKind = 0
-	// Everyone for whom the board appears: its own followers, and its owner's without the excluders.
+	// All users for whom the board appears: those who follow the board, and those who follow its owner and do not exclude the board.
 	BoardFollowerKind_BOARD_FOLLOWER_KIND_ALL BoardFollowerKind = 1
 	// The users who follow the board itself.
 	BoardFollowerKind_BOARD_FOLLOWER_KIND_EXPLICIT BoardFollowerKind = 2
@@ -252,10 +253,10 @@ func (BoardFollowerKind) EnumDescriptor() ([]byte, []int) {
 	return file_skein_v1_graph_service_proto_rawDescGZIP(), []int{3}
 }
 
-// A question: does the user follow the other user or board?
+// Asks whether a user follows another user or a board.
 type FollowPair struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The possible follower. 1 to 128 bytes.
+	// The user who may follow. 1 to 128 bytes.
 	UserId string `protobuf:"bytes,1,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
 	// The user or board that may be followed.
 	//
@@ -353,9 +354,9 @@ type CheckFollowsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The pairs, 1 to 1000.
 	Pairs []*FollowPair `protobuf:"bytes,1,rep,name=pairs,proto3" json:"pairs,omitempty"`
-	// Answer since when, too.
+	// Also return since when each follow holds.
 	IncludeTimes bool `protobuf:"varint,2,opt,name=include_times,json=includeTimes,proto3" json:"include_times,omitempty"`
-	// A position that the answer must contain; empty means any.
+	// The position that the answer must contain. Empty means any position.
 	AtLeast       string `protobuf:"bytes,3,opt,name=at_least,json=atLeast,proto3" json:"at_least,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -419,7 +420,7 @@ type CheckFollowsResponse struct {
 	Kinds []FollowKind `protobuf:"varint,1,rep,packed,name=kinds,proto3,enum=skein.v1.FollowKind" json:"kinds,omitempty"`
 	// With include_times, one for each pair.
 	FollowTimes []*FollowTime `protobuf:"bytes,2,rep,name=follow_times,json=followTimes,proto3" json:"follow_times,omitempty"`
-	// The position that was read.
+	// The position of the log at which the answer was read.
 	Position      string `protobuf:"bytes,3,opt,name=position,proto3" json:"position,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -479,7 +480,7 @@ func (x *CheckFollowsResponse) GetPosition() string {
 // Since when a follow or an exclusion holds.
 type FollowTime struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Since when; absent for NONE.
+	// Since when. Absent for NONE.
 	Time          *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=time,proto3" json:"time,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -522,18 +523,18 @@ func (x *FollowTime) GetTime() *timestamppb.Timestamp {
 	return nil
 }
 
-// A call of FilterFollowed. Exactly one of user_ids and boards is given.
+// A call of FilterFollowed. Exactly one of user_ids and boards must be set.
 type FilterFollowedRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The viewer. 1 to 128 bytes.
 	ViewerId string `protobuf:"bytes,1,opt,name=viewer_id,json=viewerId,proto3" json:"viewer_id,omitempty"`
-	// Candidate users, at most 1000.
+	// The users to filter. At most 1000.
 	UserIds []string `protobuf:"bytes,2,rep,name=user_ids,json=userIds,proto3" json:"user_ids,omitempty"`
-	// Candidate boards, at most 1000.
+	// The boards to filter. At most 1000.
 	Boards []*Board `protobuf:"bytes,3,rep,name=boards,proto3" json:"boards,omitempty"`
-	// Which side; FOLLOWING by default.
+	// The direction. FOLLOWING by default.
 	Direction FollowDirection `protobuf:"varint,4,opt,name=direction,proto3,enum=skein.v1.FollowDirection" json:"direction,omitempty"`
-	// A position that the answer must contain; empty means any.
+	// The position that the answer must contain. Empty means any position.
 	AtLeast       string `protobuf:"bytes,5,opt,name=at_least,json=atLeast,proto3" json:"at_least,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -607,9 +608,9 @@ func (x *FilterFollowedRequest) GetAtLeast() string {
 // The answer of FilterFollowed.
 type FilterFollowedResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Which candidates match, from 0, ascending.
+	// The indexes of the users or boards that match, from 0, in ascending order.
 	Indexes []uint32 `protobuf:"varint,1,rep,packed,name=indexes,proto3" json:"indexes,omitempty"`
-	// The position that was read.
+	// The position of the log at which the answer was read.
 	Position      string `protobuf:"bytes,2,opt,name=position,proto3" json:"position,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -664,9 +665,9 @@ type BatchGetRelationshipsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The viewer. 1 to 128 bytes.
 	ViewerId string `protobuf:"bytes,1,opt,name=viewer_id,json=viewerId,proto3" json:"viewer_id,omitempty"`
-	// The others, 1 to 100.
+	// The users, 1 to 100.
 	UserIds []string `protobuf:"bytes,2,rep,name=user_ids,json=userIds,proto3" json:"user_ids,omitempty"`
-	// A position that the answer must contain; empty means any.
+	// The position that the answer must contain. Empty means any position.
 	AtLeast       string `protobuf:"bytes,3,opt,name=at_least,json=atLeast,proto3" json:"at_least,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -728,7 +729,7 @@ type BatchGetRelationshipsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// One for each user.
 	Relationships []*Relationship `protobuf:"bytes,1,rep,name=relationships,proto3" json:"relationships,omitempty"`
-	// The position that was read.
+	// The position of the log at which the answer was read.
 	Position      string `protobuf:"bytes,2,opt,name=position,proto3" json:"position,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -778,14 +779,14 @@ func (x *BatchGetRelationshipsResponse) GetPosition() string {
 	return ""
 }
 
-// The settings of a follow, as the follower set them last (follow_settings_set). All are off without a follow.
+// The settings of a follow, as the follower set them last (follow_settings_set). Without a follow all of them are off.
 type FollowSettings struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The user's re-pins are left out of the follower's feeds.
+	// The follower's feeds leave out the user's re-pins.
 	HideRepins bool `protobuf:"varint,1,opt,name=hide_repins,json=hideRepins,proto3" json:"hide_repins,omitempty"`
-	// The user's new pins are in the follower's feed of the bell.
+	// The follower's feed of the bell has the user's new pins.
 	Notify bool `protobuf:"varint,2,opt,name=notify,proto3" json:"notify,omitempty"`
-	// The user's pins are in the follower's feed of favorites.
+	// The follower's feed of favorites has the user's pins.
 	Favorite      bool `protobuf:"varint,3,opt,name=favorite,proto3" json:"favorite,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -842,7 +843,7 @@ func (x *FollowSettings) GetFavorite() bool {
 	return false
 }
 
-// Everything between a viewer and a user.
+// The relations between a viewer and a user.
 type Relationship struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The user.
@@ -855,13 +856,13 @@ type Relationship struct {
 	Blocking bool `protobuf:"varint,4,opt,name=blocking,proto3" json:"blocking,omitempty"`
 	// Whether the user blocks the viewer. Always false for a caller that is bound to a user.
 	BlockedBy bool `protobuf:"varint,5,opt,name=blocked_by,json=blockedBy,proto3" json:"blocked_by,omitempty"`
-	// Whether the viewer mutes the user. A mute that has ended is none.
+	// Whether the viewer mutes the user. False if the mute has ended.
 	Muting bool `protobuf:"varint,6,opt,name=muting,proto3" json:"muting,omitempty"`
-	// Since when the viewer follows the user; absent when not at all.
+	// Since when the viewer follows the user. Absent if the viewer does not.
 	FollowTime *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=follow_time,json=followTime,proto3" json:"follow_time,omitempty"`
-	// The settings of the viewer's follow; absent when all are off.
+	// The settings of the viewer's follow. Absent if all of them are off.
 	Settings *FollowSettings `protobuf:"bytes,9,opt,name=settings,proto3" json:"settings,omitempty"`
-	// When the viewer's mute of the user ends; absent without a mute, and for one that does not end by itself.
+	// When the viewer's mute of the user ends. Absent if there is no mute, or if it does not end by itself.
 	MuteUntil     *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=mute_until,json=muteUntil,proto3" json:"mute_until,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -965,16 +966,16 @@ type ListFollowingRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The follower. 1 to 128 bytes.
 	UserId string `protobuf:"bytes,1,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
-	// Only EXPLICIT or only IMPLICIT follows; absent means both.
+	// Only EXPLICIT or only IMPLICIT follows. Absent means both.
 	Kind *FollowKind `protobuf:"varint,2,opt,name=kind,proto3,enum=skein.v1.FollowKind,oneof" json:"kind,omitempty"`
-	// Entries a page: 0 for 50, coerced to at most 1000.
+	// The number of entries per page. 0 means 50, and more than 1000 means 1000.
 	PageSize int32 `protobuf:"varint,3,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
-	// The next_page_token of the page before; empty means the first page.
+	// The next_page_token of the page before. Empty means the first page.
 	PageToken string `protobuf:"bytes,4,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
-	// A position that the answer must contain; empty means any.
+	// The position that the answer must contain. Empty means any position.
 	AtLeast string `protobuf:"bytes,5,opt,name=at_least,json=atLeast,proto3" json:"at_least,omitempty"`
-	// Only follows with this setting, the latest setting first: equal times by id. A caller that is bound to a user may ask this of its own
-	// follows only. All pages of a list have the same.
+	// Only follows with this setting. The setting that was set last comes first. A caller that is bound to a user may only ask this about its
+	// own follows. All pages of a list must have the same value.
 	Only          FollowSetting `protobuf:"varint,6,opt,name=only,proto3,enum=skein.v1.FollowSetting" json:"only,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1055,13 +1056,13 @@ func (x *ListFollowingRequest) GetOnly() FollowSetting {
 // A page of ListFollowing.
 type ListFollowingResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The followees, newest follow first; with only: newest setting first.
+	// The users, the newest follow first. With only, the newest setting first.
 	Entries []*FollowEntry `protobuf:"bytes,1,rep,name=entries,proto3" json:"entries,omitempty"`
-	// Where the next page begins; empty at the end of the list, and only there.
+	// The page_token of the next page. Empty on the last page, and only there.
 	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
-	// The length of the whole list at this position.
+	// The number of entries of the whole list at this position.
 	TotalSize uint32 `protobuf:"varint,3,opt,name=total_size,json=totalSize,proto3" json:"total_size,omitempty"`
-	// The position that was read.
+	// The position of the log at which the answer was read.
 	Position      string `protobuf:"bytes,4,opt,name=position,proto3" json:"position,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1128,14 +1129,14 @@ func (x *ListFollowingResponse) GetPosition() string {
 // One follow of a list.
 type FollowEntry struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The user at the other end.
+	// The other user.
 	UserId string `protobuf:"bytes,1,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
-	// EXPLICIT, IMPLICIT, or in board lists BOARD or EXCLUDED.
+	// EXPLICIT or IMPLICIT; in lists of boards also BOARD or EXCLUDED.
 	Kind FollowKind `protobuf:"varint,2,opt,name=kind,proto3,enum=skein.v1.FollowKind" json:"kind,omitempty"`
-	// Since when.
+	// Since when it holds.
 	FollowTime *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=follow_time,json=followTime,proto3" json:"follow_time,omitempty"`
-	// In ListFollowing and ListMutuals: the settings of the follow; absent when all are off. They are the follower's own affair: a caller
-	// that is bound to another user never gets them.
+	// In ListFollowing and ListMutuals, the settings of the follow. Absent if all of them are off. They are private: a caller that is bound
+	// to another user than the follower does not get them.
 	Settings      *FollowSettings `protobuf:"bytes,4,opt,name=settings,proto3" json:"settings,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1204,13 +1205,13 @@ type ListFollowersRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The followed user. 1 to 128 bytes.
 	UserId string `protobuf:"bytes,1,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
-	// Only EXPLICIT or only IMPLICIT follows; absent means both.
+	// Only EXPLICIT or only IMPLICIT follows. Absent means both.
 	Kind *FollowKind `protobuf:"varint,2,opt,name=kind,proto3,enum=skein.v1.FollowKind,oneof" json:"kind,omitempty"`
-	// Entries a page: 0 for 50, coerced to at most 1000.
+	// The number of entries per page. 0 means 50, and more than 1000 means 1000.
 	PageSize int32 `protobuf:"varint,3,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
-	// The next_page_token of the page before; empty means the first page.
+	// The next_page_token of the page before. Empty means the first page.
 	PageToken string `protobuf:"bytes,4,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
-	// A position that the answer must contain; empty means any.
+	// The position that the answer must contain. Empty means any position.
 	AtLeast       string `protobuf:"bytes,5,opt,name=at_least,json=atLeast,proto3" json:"at_least,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1284,13 +1285,13 @@ func (x *ListFollowersRequest) GetAtLeast() string {
 // A page of ListFollowers.
 type ListFollowersResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The followers, newest first.
+	// The followers, the newest first.
 	Entries []*FollowEntry `protobuf:"bytes,1,rep,name=entries,proto3" json:"entries,omitempty"`
-	// Where the next page begins; empty at the end of the list, and only there.
+	// The page_token of the next page. Empty on the last page, and only there.
 	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
-	// The length of the whole list at this position.
+	// The number of entries of the whole list at this position.
 	TotalSize uint32 `protobuf:"varint,3,opt,name=total_size,json=totalSize,proto3" json:"total_size,omitempty"`
-	// The position that was read.
+	// The position of the log at which the answer was read.
 	Position      string `protobuf:"bytes,4,opt,name=position,proto3" json:"position,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1359,13 +1360,13 @@ type ListBoardFollowersRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The board.
 	Board *Board `protobuf:"bytes,1,opt,name=board,proto3" json:"board,omitempty"`
-	// Which followers; ALL by default.
+	// Which followers to list. ALL by default.
 	Kind BoardFollowerKind `protobuf:"varint,2,opt,name=kind,proto3,enum=skein.v1.BoardFollowerKind" json:"kind,omitempty"`
-	// Entries a page: 0 for 50, coerced to at most 1000.
+	// The number of entries per page. 0 means 50, and more than 1000 means 1000.
 	PageSize int32 `protobuf:"varint,3,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
-	// The next_page_token of the page before; empty means the first page.
+	// The next_page_token of the page before. Empty means the first page.
 	PageToken string `protobuf:"bytes,4,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
-	// A position that the answer must contain; empty means any.
+	// The position that the answer must contain. Empty means any position.
 	AtLeast       string `protobuf:"bytes,5,opt,name=at_least,json=atLeast,proto3" json:"at_least,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1439,13 +1440,14 @@ func (x *ListBoardFollowersRequest) GetAtLeast() string {
 // A page of ListBoardFollowers.
 type ListBoardFollowersResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The followers, newest first. In ALL, the kind is BOARD or EXPLICIT and the time the later of the two.
+	// The followers, the newest first. In ALL, the kind is BOARD or EXPLICIT. If a user follows both the board and its owner, the time is the
+	// later of the two.
 	Entries []*FollowEntry `protobuf:"bytes,1,rep,name=entries,proto3" json:"entries,omitempty"`
-	// Where the next page begins; empty at the end of the list, and only there.
+	// The page_token of the next page. Empty on the last page, and only there.
 	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
-	// The length of the whole list at this position.
+	// The number of entries of the whole list at this position.
 	TotalSize uint32 `protobuf:"varint,3,opt,name=total_size,json=totalSize,proto3" json:"total_size,omitempty"`
-	// The position that was read.
+	// The position of the log at which the answer was read.
 	Position      string `protobuf:"bytes,4,opt,name=position,proto3" json:"position,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1514,11 +1516,11 @@ type ListFollowedBoardsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The follower. 1 to 128 bytes.
 	UserId string `protobuf:"bytes,1,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
-	// Entries a page: 0 for 50, coerced to at most 1000.
+	// The number of entries per page. 0 means 50, and more than 1000 means 1000.
 	PageSize int32 `protobuf:"varint,2,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
-	// The next_page_token of the page before; empty means the first page.
+	// The next_page_token of the page before. Empty means the first page.
 	PageToken string `protobuf:"bytes,3,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
-	// A position that the answer must contain; empty means any.
+	// The position that the answer must contain. Empty means any position.
 	AtLeast       string `protobuf:"bytes,4,opt,name=at_least,json=atLeast,proto3" json:"at_least,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1585,13 +1587,13 @@ func (x *ListFollowedBoardsRequest) GetAtLeast() string {
 // A page of ListFollowedBoards.
 type ListFollowedBoardsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The boards, newest follow first.
+	// The boards, the newest follow first.
 	Entries []*BoardEntry `protobuf:"bytes,1,rep,name=entries,proto3" json:"entries,omitempty"`
-	// Where the next page begins; empty at the end of the list, and only there.
+	// The page_token of the next page. Empty on the last page, and only there.
 	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
-	// The length of the whole list at this position.
+	// The number of entries of the whole list at this position.
 	TotalSize uint32 `protobuf:"varint,3,opt,name=total_size,json=totalSize,proto3" json:"total_size,omitempty"`
-	// The position that was read.
+	// The position of the log at which the answer was read.
 	Position      string `protobuf:"bytes,4,opt,name=position,proto3" json:"position,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1660,9 +1662,9 @@ type BoardEntry struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The board.
 	Board *Board `protobuf:"bytes,1,opt,name=board,proto3" json:"board,omitempty"`
-	// Since when it is followed or excluded; in ListBoards: since when it exists.
+	// Since when the user follows or excludes the board. In ListBoards, since when the board exists.
 	Time *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=time,proto3" json:"time,omitempty"`
-	// The title for people; ListBoards only.
+	// The title that people see. Only in ListBoards.
 	Title         string `protobuf:"bytes,3,opt,name=title,proto3" json:"title,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1724,11 +1726,11 @@ type ListExcludedBoardsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The user who excludes. 1 to 128 bytes.
 	UserId string `protobuf:"bytes,1,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
-	// Entries a page: 0 for 50, coerced to at most 1000.
+	// The number of entries per page. 0 means 50, and more than 1000 means 1000.
 	PageSize int32 `protobuf:"varint,2,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
-	// The next_page_token of the page before; empty means the first page.
+	// The next_page_token of the page before. Empty means the first page.
 	PageToken string `protobuf:"bytes,3,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
-	// A position that the answer must contain; empty means any.
+	// The position that the answer must contain. Empty means any position.
 	AtLeast       string `protobuf:"bytes,4,opt,name=at_least,json=atLeast,proto3" json:"at_least,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1795,13 +1797,13 @@ func (x *ListExcludedBoardsRequest) GetAtLeast() string {
 // A page of ListExcludedBoards.
 type ListExcludedBoardsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The boards, newest exclusion first.
+	// The boards, the newest exclusion first.
 	Entries []*BoardEntry `protobuf:"bytes,1,rep,name=entries,proto3" json:"entries,omitempty"`
-	// Where the next page begins; empty at the end of the list, and only there.
+	// The page_token of the next page. Empty on the last page, and only there.
 	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
-	// The length of the whole list at this position.
+	// The number of entries of the whole list at this position.
 	TotalSize uint32 `protobuf:"varint,3,opt,name=total_size,json=totalSize,proto3" json:"total_size,omitempty"`
-	// The position that was read.
+	// The position of the log at which the answer was read.
 	Position      string `protobuf:"bytes,4,opt,name=position,proto3" json:"position,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1870,11 +1872,11 @@ type ListBoardsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The owner. 1 to 128 bytes.
 	UserId string `protobuf:"bytes,1,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
-	// Entries a page: 0 for 50, coerced to at most 1000.
+	// The number of entries per page. 0 means 50, and more than 1000 means 1000.
 	PageSize int32 `protobuf:"varint,2,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
-	// The next_page_token of the page before; empty means the first page.
+	// The next_page_token of the page before. Empty means the first page.
 	PageToken string `protobuf:"bytes,3,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
-	// A position that the answer must contain; empty means any.
+	// The position that the answer must contain. Empty means any position.
 	AtLeast       string `protobuf:"bytes,4,opt,name=at_least,json=atLeast,proto3" json:"at_least,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1941,13 +1943,13 @@ func (x *ListBoardsRequest) GetAtLeast() string {
 // A page of ListBoards.
 type ListBoardsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The boards, newest first.
+	// The boards, the newest first.
 	Entries []*BoardEntry `protobuf:"bytes,1,rep,name=entries,proto3" json:"entries,omitempty"`
-	// Where the next page begins; empty at the end of the list, and only there.
+	// The page_token of the next page. Empty on the last page, and only there.
 	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
-	// The length of the whole list at this position.
+	// The number of entries of the whole list at this position.
 	TotalSize uint32 `protobuf:"varint,3,opt,name=total_size,json=totalSize,proto3" json:"total_size,omitempty"`
-	// The position that was read.
+	// The position of the log at which the answer was read.
 	Position      string `protobuf:"bytes,4,opt,name=position,proto3" json:"position,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2016,11 +2018,11 @@ type ListBlockedRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The user who blocks. 1 to 128 bytes.
 	UserId string `protobuf:"bytes,1,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
-	// Entries a page: 0 for 50, coerced to at most 1000.
+	// The number of entries per page. 0 means 50, and more than 1000 means 1000.
 	PageSize int32 `protobuf:"varint,2,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
-	// The next_page_token of the page before; empty means the first page.
+	// The next_page_token of the page before. Empty means the first page.
 	PageToken string `protobuf:"bytes,3,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
-	// A position that the answer must contain; empty means any.
+	// The position that the answer must contain. Empty means any position.
 	AtLeast       string `protobuf:"bytes,4,opt,name=at_least,json=atLeast,proto3" json:"at_least,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2087,13 +2089,13 @@ func (x *ListBlockedRequest) GetAtLeast() string {
 // A page of ListBlocked.
 type ListBlockedResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The blocked users, newest first.
+	// The blocked users, the newest block first.
 	Entries []*UserEntry `protobuf:"bytes,1,rep,name=entries,proto3" json:"entries,omitempty"`
-	// Where the next page begins; empty at the end of the list, and only there.
+	// The page_token of the next page. Empty on the last page, and only there.
 	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
-	// The length of the whole list at this position.
+	// The number of entries of the whole list at this position.
 	TotalSize uint32 `protobuf:"varint,3,opt,name=total_size,json=totalSize,proto3" json:"total_size,omitempty"`
-	// The position that was read.
+	// The position of the log at which the answer was read.
 	Position      string `protobuf:"bytes,4,opt,name=position,proto3" json:"position,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2162,9 +2164,9 @@ type UserEntry struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The user.
 	UserId string `protobuf:"bytes,1,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
-	// Since when.
+	// Since when it holds.
 	Time *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=time,proto3" json:"time,omitempty"`
-	// When the mute ends; absent for one that does not end by itself, and for a block.
+	// When the mute ends. Absent for a mute that does not end by itself, and for a block.
 	Until         *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=until,proto3" json:"until,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2226,11 +2228,11 @@ type ListMutedRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The user who mutes. 1 to 128 bytes.
 	UserId string `protobuf:"bytes,1,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
-	// Entries a page: 0 for 50, coerced to at most 1000.
+	// The number of entries per page. 0 means 50, and more than 1000 means 1000.
 	PageSize int32 `protobuf:"varint,2,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
-	// The next_page_token of the page before; empty means the first page.
+	// The next_page_token of the page before. Empty means the first page.
 	PageToken string `protobuf:"bytes,3,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
-	// A position that the answer must contain; empty means any.
+	// The position that the answer must contain. Empty means any position.
 	AtLeast       string `protobuf:"bytes,4,opt,name=at_least,json=atLeast,proto3" json:"at_least,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2297,13 +2299,13 @@ func (x *ListMutedRequest) GetAtLeast() string {
 // A page of ListMuted.
 type ListMutedResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The muted users, newest first.
+	// The muted users, the newest mute first.
 	Entries []*UserEntry `protobuf:"bytes,1,rep,name=entries,proto3" json:"entries,omitempty"`
-	// Where the next page begins; empty at the end of the list, and only there.
+	// The page_token of the next page. Empty on the last page, and only there.
 	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
-	// The length of the whole list at this position.
+	// The number of entries of the whole list at this position.
 	TotalSize uint32 `protobuf:"varint,3,opt,name=total_size,json=totalSize,proto3" json:"total_size,omitempty"`
-	// The position that was read.
+	// The position of the log at which the answer was read.
 	Position      string `protobuf:"bytes,4,opt,name=position,proto3" json:"position,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2374,11 +2376,11 @@ type ListMutualsRequest struct {
 	ViewerId string `protobuf:"bytes,1,opt,name=viewer_id,json=viewerId,proto3" json:"viewer_id,omitempty"`
 	// The followed user. 1 to 128 bytes.
 	UserId string `protobuf:"bytes,2,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
-	// Entries a page: 0 for 50, coerced to at most 1000.
+	// The number of entries per page. 0 means 50, and more than 1000 means 1000.
 	PageSize int32 `protobuf:"varint,3,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
-	// The next_page_token of the page before; empty means the first page.
+	// The next_page_token of the page before. Empty means the first page.
 	PageToken string `protobuf:"bytes,4,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
-	// A position that the answer must contain; empty means any.
+	// The position that the answer must contain. Empty means any position.
 	AtLeast       string `protobuf:"bytes,5,opt,name=at_least,json=atLeast,proto3" json:"at_least,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2452,11 +2454,11 @@ func (x *ListMutualsRequest) GetAtLeast() string {
 // A page of ListMutuals.
 type ListMutualsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The followers of user_id whom the viewer follows: kind and time are those of the viewer's follow.
+	// The followers of user_id whom the viewer follows. The kind and the time are those of the viewer's follow.
 	Entries []*FollowEntry `protobuf:"bytes,1,rep,name=entries,proto3" json:"entries,omitempty"`
-	// Where the next page begins; empty at the end of the list, and only there.
+	// The page_token of the next page. Empty on the last page, and only there.
 	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
-	// The position that was read.
+	// The position of the log at which the answer was read.
 	Position      string `protobuf:"bytes,3,opt,name=position,proto3" json:"position,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2523,9 +2525,9 @@ type ScanFollowersRequest struct {
 	//	*ScanFollowersRequest_UserId
 	//	*ScanFollowersRequest_Board
 	Target isScanFollowersRequest_Target `protobuf_oneof:"target"`
-	// The resume_token of the last message that arrived; empty means from the start.
+	// The resume_token of the last message that arrived. Empty means the beginning of the list.
 	ResumeToken string `protobuf:"bytes,3,opt,name=resume_token,json=resumeToken,proto3" json:"resume_token,omitempty"`
-	// A position that the answer must contain; empty means any.
+	// The position that the answer must contain. Empty means any position.
 	AtLeast       string `protobuf:"bytes,4,opt,name=at_least,json=atLeast,proto3" json:"at_least,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2605,12 +2607,12 @@ type isScanFollowersRequest_Target interface {
 }
 
 type ScanFollowersRequest_UserId struct {
-	// Of a user: explicit and implicit. 1 to 128 bytes.
+	// A user. The scan has the explicit and the implicit followers. 1 to 128 bytes.
 	UserId string `protobuf:"bytes,1,opt,name=user_id,json=userId,proto3,oneof"`
 }
 
 type ScanFollowersRequest_Board struct {
-	// Of a board: everyone for whom it appears.
+	// A board. The scan has all users for whom the board appears.
 	Board *Board `protobuf:"bytes,2,opt,name=board,proto3,oneof"`
 }
 
@@ -2621,11 +2623,11 @@ func (*ScanFollowersRequest_Board) isScanFollowersRequest_Target() {}
 // A part of a scan.
 type ScanFollowersResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The next followers, newest first, at most 1000.
+	// The next followers, the newest first. At most 1000.
 	Entries []*FollowEntry `protobuf:"bytes,1,rep,name=entries,proto3" json:"entries,omitempty"`
-	// Continues the scan after these entries; what stays in the list throughout appears exactly once.
+	// Continues the scan after these entries. A user who is in the list during the whole scan appears exactly once.
 	ResumeToken string `protobuf:"bytes,2,opt,name=resume_token,json=resumeToken,proto3" json:"resume_token,omitempty"`
-	// The position that these entries were read at. It may rise within a scan.
+	// The position of the log at which these entries were read. It may rise within a scan.
 	Position      string `protobuf:"bytes,3,opt,name=position,proto3" json:"position,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2685,11 +2687,11 @@ func (x *ScanFollowersResponse) GetPosition() string {
 // A call of BatchGetFollowCounts.
 type BatchGetFollowCountsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Users, at most 100.
+	// The users. At most 100.
 	UserIds []string `protobuf:"bytes,1,rep,name=user_ids,json=userIds,proto3" json:"user_ids,omitempty"`
-	// Boards, at most 100.
+	// The boards. At most 100.
 	Boards []*Board `protobuf:"bytes,2,rep,name=boards,proto3" json:"boards,omitempty"`
-	// A position that the answer must contain; empty means any.
+	// The position that the answer must contain. Empty means any position.
 	AtLeast       string `protobuf:"bytes,3,opt,name=at_least,json=atLeast,proto3" json:"at_least,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2746,15 +2748,15 @@ func (x *BatchGetFollowCountsRequest) GetAtLeast() string {
 	return ""
 }
 
-// The answer of BatchGetFollowCounts, each part in the order of the request. Every count is the length of the
-// list of the same name at the same position; one that would pass 4,294,967,295 stays there.
+// The answer of BatchGetFollowCounts. Users and boards are in the order of the request. Each count is the length of the list of the same
+// name at the same position. It stays at 4,294,967,295 if it would be higher.
 type BatchGetFollowCountsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// One for each user.
 	Users []*UserFollowCounts `protobuf:"bytes,1,rep,name=users,proto3" json:"users,omitempty"`
 	// One for each board.
 	Boards []*BoardFollowCounts `protobuf:"bytes,2,rep,name=boards,proto3" json:"boards,omitempty"`
-	// The position that was read.
+	// The position of the log at which the answer was read.
 	Position      string `protobuf:"bytes,3,opt,name=position,proto3" json:"position,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2822,13 +2824,13 @@ type UserFollowCounts struct {
 	ExplicitFollowerCount uint32 `protobuf:"varint,3,opt,name=explicit_follower_count,json=explicitFollowerCount,proto3" json:"explicit_follower_count,omitempty"`
 	// Implicit followers.
 	ImplicitFollowerCount uint32 `protobuf:"varint,4,opt,name=implicit_follower_count,json=implicitFollowerCount,proto3" json:"implicit_follower_count,omitempty"`
-	// Followees, explicit and implicit.
+	// Users whom the user follows, explicitly and implicitly.
 	FollowingCount uint32 `protobuf:"varint,5,opt,name=following_count,json=followingCount,proto3" json:"following_count,omitempty"`
-	// Explicit followees.
+	// Users whom the user follows explicitly.
 	ExplicitFollowingCount uint32 `protobuf:"varint,6,opt,name=explicit_following_count,json=explicitFollowingCount,proto3" json:"explicit_following_count,omitempty"`
-	// Implicit followees.
+	// Users whom the user follows implicitly.
 	ImplicitFollowingCount uint32 `protobuf:"varint,7,opt,name=implicit_following_count,json=implicitFollowingCount,proto3" json:"implicit_following_count,omitempty"`
-	// Living boards of the user, without the default board.
+	// Boards of the user that exist, without the default board.
 	BoardCount uint32 `protobuf:"varint,8,opt,name=board_count,json=boardCount,proto3" json:"board_count,omitempty"`
 	// Boards that the user follows one by one.
 	FollowedBoardCount uint32 `protobuf:"varint,9,opt,name=followed_board_count,json=followedBoardCount,proto3" json:"followed_board_count,omitempty"`
@@ -2961,7 +2963,7 @@ type BoardFollowCounts struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The board.
 	Board *Board `protobuf:"bytes,1,opt,name=board,proto3" json:"board,omitempty"`
-	// Everyone for whom the board appears.
+	// Users for whom the board appears.
 	FollowerCount uint32 `protobuf:"varint,2,opt,name=follower_count,json=followerCount,proto3" json:"follower_count,omitempty"`
 	// The users who follow the board itself.
 	ExplicitFollowerCount uint32 `protobuf:"varint,3,opt,name=explicit_follower_count,json=explicitFollowerCount,proto3" json:"explicit_follower_count,omitempty"`

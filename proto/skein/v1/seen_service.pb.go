@@ -23,21 +23,22 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// A call of FilterSeen. At most one of item_ids and numeric_ids is given.
+// A call of FilterSeen. At most one of item_ids and numeric_ids may be set.
 type FilterSeenRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The user. 1 to 128 bytes.
 	UserId string `protobuf:"bytes,1,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
-	// Candidate items, at most 10,000, of 1 to 128 bytes each.
+	// The items to filter. At most 10,000, of 1 to 128 bytes each.
 	ItemIds []string `protobuf:"bytes,2,rep,name=item_ids,json=itemIds,proto3" json:"item_ids,omitempty"`
-	// Candidate items whose ids are unsigned decimal numbers, at most 10,000: 42 is the item "42".
+	// The items to filter, if their ids are unsigned decimal numbers. 42 is the item "42". At most 10,000.
 	NumericIds []uint64 `protobuf:"fixed64,3,rep,packed,name=numeric_ids,json=numericIds,proto3" json:"numeric_ids,omitempty"`
-	// How many calendar months (UTC) back plays count, the current one included, from the log time of the answer:
-	// 0 for the default of the service (4: the current and three before), coerced to what is retained.
+	// In how many calendar months (UTC) plays count, including the current month, which is that of the log time of the answer. 0 means the
+	// default of the service, which is 4: the current month and the three before it. A window that is longer than plays are retained is
+	// shortened.
 	WindowMonths int32 `protobuf:"varint,4,opt,name=window_months,json=windowMonths,proto3" json:"window_months,omitempty"`
-	// Look at plays only, not at what was served.
+	// Only plays count as seen, and not what was served.
 	IgnoreServed bool `protobuf:"varint,5,opt,name=ignore_served,json=ignoreServed,proto3" json:"ignore_served,omitempty"`
-	// A position that the answer must contain; empty means any.
+	// The position that the answer must contain. Empty means any position.
 	AtLeast       string `protobuf:"bytes,6,opt,name=at_least,json=atLeast,proto3" json:"at_least,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -118,11 +119,11 @@ func (x *FilterSeenRequest) GetAtLeast() string {
 // The answer of FilterSeen.
 type FilterSeenResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Which candidates are unseen, from 0, ascending. Equal candidates are answered alike.
+	// The indexes of the items that the user has not seen, from 0, in ascending order. If an item is there twice, so are its indexes.
 	UnseenIndexes []uint32 `protobuf:"varint,1,rep,packed,name=unseen_indexes,json=unseenIndexes,proto3" json:"unseen_indexes,omitempty"`
-	// How many months of plays were looked at.
+	// How many months of plays were read for the answer.
 	MonthsRead int32 `protobuf:"varint,2,opt,name=months_read,json=monthsRead,proto3" json:"months_read,omitempty"`
-	// The position that was read.
+	// The position of the log at which the answer was read.
 	Position      string `protobuf:"bytes,3,opt,name=position,proto3" json:"position,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -184,7 +185,7 @@ type ListServedRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The user. 1 to 128 bytes.
 	UserId string `protobuf:"bytes,1,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
-	// A position that the answer must contain; empty means any.
+	// The position that the answer must contain. Empty means any position.
 	AtLeast       string `protobuf:"bytes,2,opt,name=at_least,json=atLeast,proto3" json:"at_least,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -237,9 +238,9 @@ func (x *ListServedRequest) GetAtLeast() string {
 // The answer of ListServed.
 type ListServedResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The last served items, each once, newest serve first, at most 100.
+	// The items, the last one that was served first, each item once. At most 100.
 	ItemIds []string `protobuf:"bytes,1,rep,name=item_ids,json=itemIds,proto3" json:"item_ids,omitempty"`
-	// The position that was read.
+	// The position of the log at which the answer was read.
 	Position      string `protobuf:"bytes,2,opt,name=position,proto3" json:"position,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -294,11 +295,11 @@ type ListHiddenRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The user. 1 to 128 bytes.
 	UserId string `protobuf:"bytes,1,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
-	// Entries a page: 0 for 50, coerced to at most 1000.
+	// The number of entries per page. 0 means 50, and more than 1000 means 1000.
 	PageSize int32 `protobuf:"varint,2,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
-	// The next_page_token of the page before; empty means the first page.
+	// The next_page_token of the page before. Empty means the first page.
 	PageToken string `protobuf:"bytes,3,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
-	// A position that the answer must contain; empty means any.
+	// The position that the answer must contain. Empty means any position.
 	AtLeast       string `protobuf:"bytes,4,opt,name=at_least,json=atLeast,proto3" json:"at_least,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -365,13 +366,13 @@ func (x *ListHiddenRequest) GetAtLeast() string {
 // A page of ListHidden.
 type ListHiddenResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The hidden items, newest first.
+	// The hidden items, the newest first.
 	Entries []*HiddenEntry `protobuf:"bytes,1,rep,name=entries,proto3" json:"entries,omitempty"`
-	// Where the next page begins; empty at the end of the list, and only there.
+	// The page_token of the next page. Empty on the last page, and only there.
 	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
-	// The length of the whole list at this position.
+	// The number of entries of the whole list at this position.
 	TotalSize uint32 `protobuf:"varint,3,opt,name=total_size,json=totalSize,proto3" json:"total_size,omitempty"`
-	// The position that was read.
+	// The position of the log at which the answer was read.
 	Position      string `protobuf:"bytes,4,opt,name=position,proto3" json:"position,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -440,7 +441,7 @@ type HiddenEntry struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The item.
 	ItemId string `protobuf:"bytes,1,opt,name=item_id,json=itemId,proto3" json:"item_id,omitempty"`
-	// Since when the user hides it.
+	// Since when the user hides the item.
 	HideTime      *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=hide_time,json=hideTime,proto3" json:"hide_time,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

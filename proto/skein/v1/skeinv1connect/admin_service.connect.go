@@ -70,31 +70,32 @@ const (
 
 // AdminServiceClient is a client for the skein.v1.AdminService service.
 type AdminServiceClient interface {
-	// GetStatus tells the state of the log and of every projection of the answering process.
+	// GetStatus returns the state of the log and of every projection of the process that answers.
 	GetStatus(context.Context, *connect.Request[v1.GetStatusRequest]) (*connect.Response[v1.GetStatusResponse], error)
-	// StartRebuild builds a projection again from the log beside the live one, and swaps them when it has caught up.
+	// StartRebuild builds a new generation of a projection from the log, while the present one serves. When the new generation has caught up
+	// with the log, it serves instead.
 	StartRebuild(context.Context, *connect.Request[v1.StartRebuildRequest]) (*connect.Response[v1.StartRebuildResponse], error)
-	// Verify compares the rows of a projection with a fresh fold of the log, and checks its tables on disk.
+	// Verify compares the rows of a projection with rows that are computed anew from the log, and checks its files on disk.
 	Verify(context.Context, *connect.Request[v1.VerifyRequest]) (*connect.Response[v1.VerifyResponse], error)
-	// Repair replaces partitions of a projection by a fresh fold of the log.
+	// Repair replaces the rows of some partitions of a projection by rows that are computed anew from the log.
 	Repair(context.Context, *connect.Request[v1.RepairRequest]) (*connect.Response[v1.RepairResponse], error)
-	// Rollback makes the generation before the live one live again.
+	// Rollback makes the previous generation of a projection serve again.
 	Rollback(context.Context, *connect.Request[v1.RollbackRequest]) (*connect.Response[v1.RollbackResponse], error)
 	// TakeSnapshot writes a copy of the projections from which another process can start.
 	TakeSnapshot(context.Context, *connect.Request[v1.TakeSnapshotRequest]) (*connect.Response[v1.TakeSnapshotResponse], error)
-	// EraseUser removes a user's rows, then scrubs the user's id from archive and log under a new epoch.
+	// EraseUser removes the rows of a user, and then removes the user's id from the archive and the log, which begins a new epoch.
 	EraseUser(context.Context, *connect.Request[v1.EraseUserRequest]) (*connect.Response[v1.EraseUserResponse], error)
-	// AcceptLogHole records in the log that some of its envelopes are lost for good, and has every process go on over them.
-	// Stores that folded them before keep what they know until they are rebuilt. It cannot be taken back.
+	// AcceptLogHole records in the log that some of its envelopes are lost for good. All processes then continue behind them. Stores that
+	// have folded the lost envelopes before keep their effects until they are rebuilt. This cannot be undone.
 	AcceptLogHole(context.Context, *connect.Request[v1.AcceptLogHoleRequest]) (*connect.Response[v1.AcceptLogHoleResponse], error)
-	// DrainNode takes the partitions away from a node of the cluster, and waits for nothing: GetStatus tells when it serves none. The node
-	// stays drained, also after a restart, until that is undone.
+	// DrainNode stops assigning partitions to a node of the cluster. It does not wait until the node has given them up; GetStatus says when
+	// the node serves none. The node stays drained, even after a restart, until this is undone.
 	DrainNode(context.Context, *connect.Request[v1.DrainNodeRequest]) (*connect.Response[v1.DrainNodeResponse], error)
-	// GetOperation tells how far an operation is.
+	// GetOperation returns the state and progress of an operation.
 	GetOperation(context.Context, *connect.Request[v1.GetOperationRequest]) (*connect.Response[v1.GetOperationResponse], error)
 	// ListOperations lists operations, the latest first.
 	ListOperations(context.Context, *connect.Request[v1.ListOperationsRequest]) (*connect.Response[v1.ListOperationsResponse], error)
-	// CancelOperation asks a running operation to stop. What it changed is whole: the state before, or after.
+	// CancelOperation asks a running operation to stop. The operation then has changed either nothing or everything.
 	CancelOperation(context.Context, *connect.Request[v1.CancelOperationRequest]) (*connect.Response[v1.CancelOperationResponse], error)
 	// WatchOperation streams the progress of an operation, and ends when the operation ends.
 	WatchOperation(context.Context, *connect.Request[v1.WatchOperationRequest]) (*connect.ServerStreamForClient[v1.WatchOperationResponse], error)
@@ -279,31 +280,32 @@ func (c *adminServiceClient) WatchOperation(ctx context.Context, req *connect.Re
 
 // AdminServiceHandler is an implementation of the skein.v1.AdminService service.
 type AdminServiceHandler interface {
-	// GetStatus tells the state of the log and of every projection of the answering process.
+	// GetStatus returns the state of the log and of every projection of the process that answers.
 	GetStatus(context.Context, *connect.Request[v1.GetStatusRequest]) (*connect.Response[v1.GetStatusResponse], error)
-	// StartRebuild builds a projection again from the log beside the live one, and swaps them when it has caught up.
+	// StartRebuild builds a new generation of a projection from the log, while the present one serves. When the new generation has caught up
+	// with the log, it serves instead.
 	StartRebuild(context.Context, *connect.Request[v1.StartRebuildRequest]) (*connect.Response[v1.StartRebuildResponse], error)
-	// Verify compares the rows of a projection with a fresh fold of the log, and checks its tables on disk.
+	// Verify compares the rows of a projection with rows that are computed anew from the log, and checks its files on disk.
 	Verify(context.Context, *connect.Request[v1.VerifyRequest]) (*connect.Response[v1.VerifyResponse], error)
-	// Repair replaces partitions of a projection by a fresh fold of the log.
+	// Repair replaces the rows of some partitions of a projection by rows that are computed anew from the log.
 	Repair(context.Context, *connect.Request[v1.RepairRequest]) (*connect.Response[v1.RepairResponse], error)
-	// Rollback makes the generation before the live one live again.
+	// Rollback makes the previous generation of a projection serve again.
 	Rollback(context.Context, *connect.Request[v1.RollbackRequest]) (*connect.Response[v1.RollbackResponse], error)
 	// TakeSnapshot writes a copy of the projections from which another process can start.
 	TakeSnapshot(context.Context, *connect.Request[v1.TakeSnapshotRequest]) (*connect.Response[v1.TakeSnapshotResponse], error)
-	// EraseUser removes a user's rows, then scrubs the user's id from archive and log under a new epoch.
+	// EraseUser removes the rows of a user, and then removes the user's id from the archive and the log, which begins a new epoch.
 	EraseUser(context.Context, *connect.Request[v1.EraseUserRequest]) (*connect.Response[v1.EraseUserResponse], error)
-	// AcceptLogHole records in the log that some of its envelopes are lost for good, and has every process go on over them.
-	// Stores that folded them before keep what they know until they are rebuilt. It cannot be taken back.
+	// AcceptLogHole records in the log that some of its envelopes are lost for good. All processes then continue behind them. Stores that
+	// have folded the lost envelopes before keep their effects until they are rebuilt. This cannot be undone.
 	AcceptLogHole(context.Context, *connect.Request[v1.AcceptLogHoleRequest]) (*connect.Response[v1.AcceptLogHoleResponse], error)
-	// DrainNode takes the partitions away from a node of the cluster, and waits for nothing: GetStatus tells when it serves none. The node
-	// stays drained, also after a restart, until that is undone.
+	// DrainNode stops assigning partitions to a node of the cluster. It does not wait until the node has given them up; GetStatus says when
+	// the node serves none. The node stays drained, even after a restart, until this is undone.
 	DrainNode(context.Context, *connect.Request[v1.DrainNodeRequest]) (*connect.Response[v1.DrainNodeResponse], error)
-	// GetOperation tells how far an operation is.
+	// GetOperation returns the state and progress of an operation.
 	GetOperation(context.Context, *connect.Request[v1.GetOperationRequest]) (*connect.Response[v1.GetOperationResponse], error)
 	// ListOperations lists operations, the latest first.
 	ListOperations(context.Context, *connect.Request[v1.ListOperationsRequest]) (*connect.Response[v1.ListOperationsResponse], error)
-	// CancelOperation asks a running operation to stop. What it changed is whole: the state before, or after.
+	// CancelOperation asks a running operation to stop. The operation then has changed either nothing or everything.
 	CancelOperation(context.Context, *connect.Request[v1.CancelOperationRequest]) (*connect.Response[v1.CancelOperationResponse], error)
 	// WatchOperation streams the progress of an operation, and ends when the operation ends.
 	WatchOperation(context.Context, *connect.Request[v1.WatchOperationRequest], *connect.ServerStream[v1.WatchOperationResponse]) error

@@ -49,15 +49,16 @@ const (
 
 // CounterServiceClient is a client for the skein.v1.CounterService service.
 type CounterServiceClient interface {
-	// BatchGetCounters counts for users, boards and items.
+	// BatchGetCounters returns the counts of users, boards and items.
 	BatchGetCounters(context.Context, *connect.Request[v1.BatchGetCountersRequest]) (*connect.Response[v1.BatchGetCountersResponse], error)
-	// ListTrending lists items by heat: of everybody, of one author, or of one board. An item that no play, reaction, re-pin or score has
-	// given heat is not listed.
+	// ListTrending lists items by heat, the hottest first: all items, those of one owner, or those of one board. Items without heat, which no
+	// play, reaction, re-pin or item_scored has given them, are not listed.
 	ListTrending(context.Context, *connect.Request[v1.ListTrendingRequest]) (*connect.Response[v1.ListTrendingResponse], error)
-	// ListReactions lists the items to which a user reacted with one kind, newest first; equal times by id. Only the user can list a private
-	// kind.
+	// ListReactions lists the items to which a user reacted with one kind, the newest reaction first. Items with the same time are ordered by
+	// id. Only the user can list a private kind.
 	ListReactions(context.Context, *connect.Request[v1.ListReactionsRequest]) (*connect.Response[v1.ListReactionsResponse], error)
-	// ListReactors lists the users who reacted to an item with one kind, newest first; equal times by id.
+	// ListReactors lists the users who reacted to an item with one kind, the newest reaction first. Users with the same time are ordered by
+	// id.
 	ListReactors(context.Context, *connect.Request[v1.ListReactorsRequest]) (*connect.Response[v1.ListReactorsResponse], error)
 }
 
@@ -133,15 +134,16 @@ func (c *counterServiceClient) ListReactors(ctx context.Context, req *connect.Re
 
 // CounterServiceHandler is an implementation of the skein.v1.CounterService service.
 type CounterServiceHandler interface {
-	// BatchGetCounters counts for users, boards and items.
+	// BatchGetCounters returns the counts of users, boards and items.
 	BatchGetCounters(context.Context, *connect.Request[v1.BatchGetCountersRequest]) (*connect.Response[v1.BatchGetCountersResponse], error)
-	// ListTrending lists items by heat: of everybody, of one author, or of one board. An item that no play, reaction, re-pin or score has
-	// given heat is not listed.
+	// ListTrending lists items by heat, the hottest first: all items, those of one owner, or those of one board. Items without heat, which no
+	// play, reaction, re-pin or item_scored has given them, are not listed.
 	ListTrending(context.Context, *connect.Request[v1.ListTrendingRequest]) (*connect.Response[v1.ListTrendingResponse], error)
-	// ListReactions lists the items to which a user reacted with one kind, newest first; equal times by id. Only the user can list a private
-	// kind.
+	// ListReactions lists the items to which a user reacted with one kind, the newest reaction first. Items with the same time are ordered by
+	// id. Only the user can list a private kind.
 	ListReactions(context.Context, *connect.Request[v1.ListReactionsRequest]) (*connect.Response[v1.ListReactionsResponse], error)
-	// ListReactors lists the users who reacted to an item with one kind, newest first; equal times by id.
+	// ListReactors lists the users who reacted to an item with one kind, the newest reaction first. Users with the same time are ordered by
+	// id.
 	ListReactors(context.Context, *connect.Request[v1.ListReactorsRequest]) (*connect.Response[v1.ListReactorsResponse], error)
 }
 

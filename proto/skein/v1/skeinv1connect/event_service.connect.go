@@ -41,13 +41,13 @@ const (
 
 // EventServiceClient is a client for the skein.v1.EventService service.
 type EventServiceClient interface {
-	// Publish appends events to the log as one atomic fact and returns when the log has them on disk.
-	// An error with reason OUTCOME_UNKNOWN may have been taken: retry with the same event ids.
+	// Publish appends events to the log, all of them at once, and returns when the log has them on disk. After an error with the reason
+	// OUTCOME_UNKNOWN the log may have the events: retry with the same event ids.
 	Publish(context.Context, *connect.Request[v1.PublishRequest]) (*connect.Response[v1.PublishResponse], error)
-	// Watch streams the events of the log after a position, in order: those that every projection folds, without repeats of
-	// an event id and malformed events. It begins with a checkpoint of its start, and continues until the client ends it.
-	// Called again with the position of the last message received, it continues exactly there: nothing is left out, nothing comes twice.
-	// An error with reason POSITION_TRIMMED (out_of_range) names the earliest position that it can begin after.
+	// Watch streams the events of the log after a position, in order, without malformed events and repeats of event ids. The first message is
+	// a checkpoint with the position at which the stream begins. The stream continues until the client ends it. A call with the position of
+	// the last message that was received continues after that message: no event is missing and none comes twice. An error with the reason
+	// POSITION_TRIMMED (out_of_range) names the earliest position after which the stream can begin.
 	Watch(context.Context, *connect.Request[v1.WatchRequest]) (*connect.ServerStreamForClient[v1.WatchResponse], error)
 }
 
@@ -95,13 +95,13 @@ func (c *eventServiceClient) Watch(ctx context.Context, req *connect.Request[v1.
 
 // EventServiceHandler is an implementation of the skein.v1.EventService service.
 type EventServiceHandler interface {
-	// Publish appends events to the log as one atomic fact and returns when the log has them on disk.
-	// An error with reason OUTCOME_UNKNOWN may have been taken: retry with the same event ids.
+	// Publish appends events to the log, all of them at once, and returns when the log has them on disk. After an error with the reason
+	// OUTCOME_UNKNOWN the log may have the events: retry with the same event ids.
 	Publish(context.Context, *connect.Request[v1.PublishRequest]) (*connect.Response[v1.PublishResponse], error)
-	// Watch streams the events of the log after a position, in order: those that every projection folds, without repeats of
-	// an event id and malformed events. It begins with a checkpoint of its start, and continues until the client ends it.
-	// Called again with the position of the last message received, it continues exactly there: nothing is left out, nothing comes twice.
-	// An error with reason POSITION_TRIMMED (out_of_range) names the earliest position that it can begin after.
+	// Watch streams the events of the log after a position, in order, without malformed events and repeats of event ids. The first message is
+	// a checkpoint with the position at which the stream begins. The stream continues until the client ends it. A call with the position of
+	// the last message that was received continues after that message: no event is missing and none comes twice. An error with the reason
+	// POSITION_TRIMMED (out_of_range) names the earliest position after which the stream can begin.
 	Watch(context.Context, *connect.Request[v1.WatchRequest], *connect.ServerStream[v1.WatchResponse]) error
 }
 

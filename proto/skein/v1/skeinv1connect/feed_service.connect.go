@@ -53,26 +53,27 @@ const (
 
 // FeedServiceClient is a client for the skein.v1.FeedService service.
 type FeedServiceClient interface {
-	// ReadFeed reads a page of a reader's home feed.
+	// ReadFeed returns a page of the home feed of a reader.
 	ReadFeed(context.Context, *connect.Request[v1.ReadFeedRequest]) (*connect.Response[v1.ReadFeedResponse], error)
-	// CountNewer counts the entries of a feed above the top of an earlier page or above the read marker, up to 100, as for a badge: those
-	// that ReadFeed returns with the same options and newer_than. The order is NEWEST.
+	// CountNewer counts the entries of a feed that are newer than an earlier page or than the read marker, up to 100, as for a badge. It
+	// counts the entries that ReadFeed returns with the same options and newer_than. The order is NEWEST.
 	CountNewer(context.Context, *connect.Request[v1.CountNewerRequest]) (*connect.Response[v1.CountNewerResponse], error)
-	// WatchFeed streams what CountNewer answers: first the present number, then the number whenever it has changed, at most about once a
-	// second. After the last change the stream has the final number; numbers in between may be left out. After 30 seconds without a change
-	// the last message comes again, so a longer silence means a broken stream. It continues until the client ends it.
+	// WatchFeed streams the number that CountNewer returns: first the present number, and then the number whenever it has changed, at most
+	// about once per second. The stream may leave out numbers in between, but after the last change it sends the final number. After 30
+	// seconds without a change it sends the last message again, so a stream that sends nothing for longer is broken. The stream continues
+	// until the client ends it.
 	WatchFeed(context.Context, *connect.Request[v1.WatchFeedRequest]) (*connect.ServerStreamForClient[v1.WatchFeedResponse], error)
-	// ListPins lists the living pins of a user or of one board, newest first; equal times by id.
+	// ListPins lists the living pins of a user or of one board, the newest first. Pins with the same time are ordered by id.
 	ListPins(context.Context, *connect.Request[v1.ListPinsRequest]) (*connect.Response[v1.ListPinsResponse], error)
-	// BatchGetPins looks up pins by their names: whether each lives, and what it is.
+	// BatchGetPins looks up pins by their names. It returns for each pin whether it lives, and what it shows.
 	BatchGetPins(context.Context, *connect.Request[v1.BatchGetPinsRequest]) (*connect.Response[v1.BatchGetPinsResponse], error)
-	// BatchGetViewerState looks up what a viewer has to do with each of some pins or items, as a page shows it beside
-	// them: the viewer's reactions, seen, served, and whether the viewer follows the owner and the board. Several stores answer; a process without
-	// one of inbox, seen and counters answers "unimplemented".
+	// BatchGetViewerState looks up how a viewer relates to some pins or items, as a page shows it beside each of them: the reactions of the
+	// viewer, whether the item was seen and served, and whether the viewer follows the owner and the board. A process that lacks one of the
+	// projections inbox, seen and counters answers "unimplemented".
 	BatchGetViewerState(context.Context, *connect.Request[v1.BatchGetViewerStateRequest]) (*connect.Response[v1.BatchGetViewerStateResponse], error)
-	// ExplainPin answers why a pin is, or is not, in a reader's feed: the feed that ReadFeed returns with the same options at the same
-	// position, from its first page to its last. It is for support and for tests. It may read the whole feed, and counts as an expensive
-	// call, as a page by heat does.
+	// ExplainPin says why a pin is in the feed of a reader or not. The feed is the one that ReadFeed returns with the same options at the
+	// same position, from the first to the last page. The method is for support and for tests. It may read the whole feed, so it counts as an
+	// expensive call, as a page by heat does.
 	ExplainPin(context.Context, *connect.Request[v1.ExplainPinRequest]) (*connect.Response[v1.ExplainPinResponse], error)
 }
 
@@ -186,26 +187,27 @@ func (c *feedServiceClient) ExplainPin(ctx context.Context, req *connect.Request
 
 // FeedServiceHandler is an implementation of the skein.v1.FeedService service.
 type FeedServiceHandler interface {
-	// ReadFeed reads a page of a reader's home feed.
+	// ReadFeed returns a page of the home feed of a reader.
 	ReadFeed(context.Context, *connect.Request[v1.ReadFeedRequest]) (*connect.Response[v1.ReadFeedResponse], error)
-	// CountNewer counts the entries of a feed above the top of an earlier page or above the read marker, up to 100, as for a badge: those
-	// that ReadFeed returns with the same options and newer_than. The order is NEWEST.
+	// CountNewer counts the entries of a feed that are newer than an earlier page or than the read marker, up to 100, as for a badge. It
+	// counts the entries that ReadFeed returns with the same options and newer_than. The order is NEWEST.
 	CountNewer(context.Context, *connect.Request[v1.CountNewerRequest]) (*connect.Response[v1.CountNewerResponse], error)
-	// WatchFeed streams what CountNewer answers: first the present number, then the number whenever it has changed, at most about once a
-	// second. After the last change the stream has the final number; numbers in between may be left out. After 30 seconds without a change
-	// the last message comes again, so a longer silence means a broken stream. It continues until the client ends it.
+	// WatchFeed streams the number that CountNewer returns: first the present number, and then the number whenever it has changed, at most
+	// about once per second. The stream may leave out numbers in between, but after the last change it sends the final number. After 30
+	// seconds without a change it sends the last message again, so a stream that sends nothing for longer is broken. The stream continues
+	// until the client ends it.
 	WatchFeed(context.Context, *connect.Request[v1.WatchFeedRequest], *connect.ServerStream[v1.WatchFeedResponse]) error
-	// ListPins lists the living pins of a user or of one board, newest first; equal times by id.
+	// ListPins lists the living pins of a user or of one board, the newest first. Pins with the same time are ordered by id.
 	ListPins(context.Context, *connect.Request[v1.ListPinsRequest]) (*connect.Response[v1.ListPinsResponse], error)
-	// BatchGetPins looks up pins by their names: whether each lives, and what it is.
+	// BatchGetPins looks up pins by their names. It returns for each pin whether it lives, and what it shows.
 	BatchGetPins(context.Context, *connect.Request[v1.BatchGetPinsRequest]) (*connect.Response[v1.BatchGetPinsResponse], error)
-	// BatchGetViewerState looks up what a viewer has to do with each of some pins or items, as a page shows it beside
-	// them: the viewer's reactions, seen, served, and whether the viewer follows the owner and the board. Several stores answer; a process without
-	// one of inbox, seen and counters answers "unimplemented".
+	// BatchGetViewerState looks up how a viewer relates to some pins or items, as a page shows it beside each of them: the reactions of the
+	// viewer, whether the item was seen and served, and whether the viewer follows the owner and the board. A process that lacks one of the
+	// projections inbox, seen and counters answers "unimplemented".
 	BatchGetViewerState(context.Context, *connect.Request[v1.BatchGetViewerStateRequest]) (*connect.Response[v1.BatchGetViewerStateResponse], error)
-	// ExplainPin answers why a pin is, or is not, in a reader's feed: the feed that ReadFeed returns with the same options at the same
-	// position, from its first page to its last. It is for support and for tests. It may read the whole feed, and counts as an expensive
-	// call, as a page by heat does.
+	// ExplainPin says why a pin is in the feed of a reader or not. The feed is the one that ReadFeed returns with the same options at the
+	// same position, from the first to the last page. The method is for support and for tests. It may read the whole feed, so it counts as an
+	// expensive call, as a page by heat does.
 	ExplainPin(context.Context, *connect.Request[v1.ExplainPinRequest]) (*connect.Response[v1.ExplainPinResponse], error)
 }
 

@@ -77,35 +77,35 @@ const (
 
 // GraphServiceClient is a client for the skein.v1.GraphService service.
 type GraphServiceClient interface {
-	// CheckFollows tells for each pair whether and how the user follows the other user or board.
+	// CheckFollows returns for each pair whether and how the user follows the other user or the board.
 	CheckFollows(context.Context, *connect.Request[v1.CheckFollowsRequest]) (*connect.Response[v1.CheckFollowsResponse], error)
-	// FilterFollowed picks from users or boards those in a relation with the viewer.
+	// FilterFollowed returns which of some users or boards the viewer follows, or which of some users follow the viewer.
 	FilterFollowed(context.Context, *connect.Request[v1.FilterFollowedRequest]) (*connect.Response[v1.FilterFollowedResponse], error)
-	// BatchGetRelationships tells everything between a viewer and each of some users.
+	// BatchGetRelationships returns all relations between a viewer and each of some users.
 	BatchGetRelationships(context.Context, *connect.Request[v1.BatchGetRelationshipsRequest]) (*connect.Response[v1.BatchGetRelationshipsResponse], error)
-	// ListFollowing lists whom a user follows.
+	// ListFollowing lists the users whom a user follows.
 	ListFollowing(context.Context, *connect.Request[v1.ListFollowingRequest]) (*connect.Response[v1.ListFollowingResponse], error)
-	// ListFollowers lists who follows a user.
+	// ListFollowers lists the users who follow a user.
 	ListFollowers(context.Context, *connect.Request[v1.ListFollowersRequest]) (*connect.Response[v1.ListFollowersResponse], error)
-	// ListBoardFollowers lists who follows, or excludes, a board.
+	// ListBoardFollowers lists the users who follow a board, or who exclude it.
 	ListBoardFollowers(context.Context, *connect.Request[v1.ListBoardFollowersRequest]) (*connect.Response[v1.ListBoardFollowersResponse], error)
 	// ListFollowedBoards lists the boards that a user follows one by one.
 	ListFollowedBoards(context.Context, *connect.Request[v1.ListFollowedBoardsRequest]) (*connect.Response[v1.ListFollowedBoardsResponse], error)
 	// ListExcludedBoards lists the boards that a user excludes from followed users.
 	ListExcludedBoards(context.Context, *connect.Request[v1.ListExcludedBoardsRequest]) (*connect.Response[v1.ListExcludedBoardsResponse], error)
-	// ListBoards lists the living boards of a user. The default board always exists and is not listed.
+	// ListBoards lists the boards of a user. The default board always exists and is not listed.
 	ListBoards(context.Context, *connect.Request[v1.ListBoardsRequest]) (*connect.Response[v1.ListBoardsResponse], error)
-	// ListBlocked lists whom a user blocks.
+	// ListBlocked lists the users whom a user blocks.
 	ListBlocked(context.Context, *connect.Request[v1.ListBlockedRequest]) (*connect.Response[v1.ListBlockedResponse], error)
-	// ListMuted lists whom a user mutes. Mutes that have ended are left out.
+	// ListMuted lists the users whom a user mutes. Mutes that have ended are left out.
 	ListMuted(context.Context, *connect.Request[v1.ListMutedRequest]) (*connect.Response[v1.ListMutedResponse], error)
-	// ListMutuals lists the followers of a user whom the viewer follows, in the order in which the viewer
-	// followed them, newest first. It makes at most as many point reads as the viewer has followees.
+	// ListMutuals lists the followers of a user whom the viewer follows, too. The user whom the viewer followed last comes first. It costs at
+	// most one read per user whom the viewer follows.
 	ListMutuals(context.Context, *connect.Request[v1.ListMutualsRequest]) (*connect.Response[v1.ListMutualsResponse], error)
-	// ScanFollowers streams all followers of a user or board for offline jobs, in bounded memory, in the order
-	// of the list. Every message has a token from which a broken scan resumes.
+	// ScanFollowers streams all followers of a user or board, in the order of the list. It is for offline jobs, and needs little memory. Each
+	// message has a token with which a broken scan can be continued.
 	ScanFollowers(context.Context, *connect.Request[v1.ScanFollowersRequest]) (*connect.ServerStreamForClient[v1.ScanFollowersResponse], error)
-	// BatchGetFollowCounts counts the lists of users and boards, each in constant time.
+	// BatchGetFollowCounts returns the lengths of the lists of users and boards, each in constant time.
 	BatchGetFollowCounts(context.Context, *connect.Request[v1.BatchGetFollowCountsRequest]) (*connect.Response[v1.BatchGetFollowCountsResponse], error)
 }
 
@@ -310,35 +310,35 @@ func (c *graphServiceClient) BatchGetFollowCounts(ctx context.Context, req *conn
 
 // GraphServiceHandler is an implementation of the skein.v1.GraphService service.
 type GraphServiceHandler interface {
-	// CheckFollows tells for each pair whether and how the user follows the other user or board.
+	// CheckFollows returns for each pair whether and how the user follows the other user or the board.
 	CheckFollows(context.Context, *connect.Request[v1.CheckFollowsRequest]) (*connect.Response[v1.CheckFollowsResponse], error)
-	// FilterFollowed picks from users or boards those in a relation with the viewer.
+	// FilterFollowed returns which of some users or boards the viewer follows, or which of some users follow the viewer.
 	FilterFollowed(context.Context, *connect.Request[v1.FilterFollowedRequest]) (*connect.Response[v1.FilterFollowedResponse], error)
-	// BatchGetRelationships tells everything between a viewer and each of some users.
+	// BatchGetRelationships returns all relations between a viewer and each of some users.
 	BatchGetRelationships(context.Context, *connect.Request[v1.BatchGetRelationshipsRequest]) (*connect.Response[v1.BatchGetRelationshipsResponse], error)
-	// ListFollowing lists whom a user follows.
+	// ListFollowing lists the users whom a user follows.
 	ListFollowing(context.Context, *connect.Request[v1.ListFollowingRequest]) (*connect.Response[v1.ListFollowingResponse], error)
-	// ListFollowers lists who follows a user.
+	// ListFollowers lists the users who follow a user.
 	ListFollowers(context.Context, *connect.Request[v1.ListFollowersRequest]) (*connect.Response[v1.ListFollowersResponse], error)
-	// ListBoardFollowers lists who follows, or excludes, a board.
+	// ListBoardFollowers lists the users who follow a board, or who exclude it.
 	ListBoardFollowers(context.Context, *connect.Request[v1.ListBoardFollowersRequest]) (*connect.Response[v1.ListBoardFollowersResponse], error)
 	// ListFollowedBoards lists the boards that a user follows one by one.
 	ListFollowedBoards(context.Context, *connect.Request[v1.ListFollowedBoardsRequest]) (*connect.Response[v1.ListFollowedBoardsResponse], error)
 	// ListExcludedBoards lists the boards that a user excludes from followed users.
 	ListExcludedBoards(context.Context, *connect.Request[v1.ListExcludedBoardsRequest]) (*connect.Response[v1.ListExcludedBoardsResponse], error)
-	// ListBoards lists the living boards of a user. The default board always exists and is not listed.
+	// ListBoards lists the boards of a user. The default board always exists and is not listed.
 	ListBoards(context.Context, *connect.Request[v1.ListBoardsRequest]) (*connect.Response[v1.ListBoardsResponse], error)
-	// ListBlocked lists whom a user blocks.
+	// ListBlocked lists the users whom a user blocks.
 	ListBlocked(context.Context, *connect.Request[v1.ListBlockedRequest]) (*connect.Response[v1.ListBlockedResponse], error)
-	// ListMuted lists whom a user mutes. Mutes that have ended are left out.
+	// ListMuted lists the users whom a user mutes. Mutes that have ended are left out.
 	ListMuted(context.Context, *connect.Request[v1.ListMutedRequest]) (*connect.Response[v1.ListMutedResponse], error)
-	// ListMutuals lists the followers of a user whom the viewer follows, in the order in which the viewer
-	// followed them, newest first. It makes at most as many point reads as the viewer has followees.
+	// ListMutuals lists the followers of a user whom the viewer follows, too. The user whom the viewer followed last comes first. It costs at
+	// most one read per user whom the viewer follows.
 	ListMutuals(context.Context, *connect.Request[v1.ListMutualsRequest]) (*connect.Response[v1.ListMutualsResponse], error)
-	// ScanFollowers streams all followers of a user or board for offline jobs, in bounded memory, in the order
-	// of the list. Every message has a token from which a broken scan resumes.
+	// ScanFollowers streams all followers of a user or board, in the order of the list. It is for offline jobs, and needs little memory. Each
+	// message has a token with which a broken scan can be continued.
 	ScanFollowers(context.Context, *connect.Request[v1.ScanFollowersRequest], *connect.ServerStream[v1.ScanFollowersResponse]) error
-	// BatchGetFollowCounts counts the lists of users and boards, each in constant time.
+	// BatchGetFollowCounts returns the lengths of the lists of users and boards, each in constant time.
 	BatchGetFollowCounts(context.Context, *connect.Request[v1.BatchGetFollowCountsRequest]) (*connect.Response[v1.BatchGetFollowCountsResponse], error)
 }
 

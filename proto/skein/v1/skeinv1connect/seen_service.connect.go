@@ -43,13 +43,13 @@ const (
 
 // SeenServiceClient is a client for the skein.v1.SeenService service.
 type SeenServiceClient interface {
-	// FilterSeen picks from candidate items those that the user has not seen: neither played within the window nor
-	// among the last served, nor hidden by the user. It never lets a seen item through; at most one unseen candidate in a thousand is
-	// taken for seen over the default window.
+	// FilterSeen returns which of some items the user has not seen. An item was seen if the user has played it within the window, if it is
+	// among the last items that were served to the user, or if the user hides it. The method never returns a seen item. Over the default
+	// window, it leaves out at most one unseen item in a thousand by mistake.
 	FilterSeen(context.Context, *connect.Request[v1.FilterSeenRequest]) (*connect.Response[v1.FilterSeenResponse], error)
 	// ListServed lists the items that were sent to the user last.
 	ListServed(context.Context, *connect.Request[v1.ListServedRequest]) (*connect.Response[v1.ListServedResponse], error)
-	// ListHidden lists the items that a user hides, newest first; equal times by id.
+	// ListHidden lists the items that a user hides, the newest first. Items with the same time are ordered by id.
 	ListHidden(context.Context, *connect.Request[v1.ListHiddenRequest]) (*connect.Response[v1.ListHiddenResponse], error)
 }
 
@@ -112,13 +112,13 @@ func (c *seenServiceClient) ListHidden(ctx context.Context, req *connect.Request
 
 // SeenServiceHandler is an implementation of the skein.v1.SeenService service.
 type SeenServiceHandler interface {
-	// FilterSeen picks from candidate items those that the user has not seen: neither played within the window nor
-	// among the last served, nor hidden by the user. It never lets a seen item through; at most one unseen candidate in a thousand is
-	// taken for seen over the default window.
+	// FilterSeen returns which of some items the user has not seen. An item was seen if the user has played it within the window, if it is
+	// among the last items that were served to the user, or if the user hides it. The method never returns a seen item. Over the default
+	// window, it leaves out at most one unseen item in a thousand by mistake.
 	FilterSeen(context.Context, *connect.Request[v1.FilterSeenRequest]) (*connect.Response[v1.FilterSeenResponse], error)
 	// ListServed lists the items that were sent to the user last.
 	ListServed(context.Context, *connect.Request[v1.ListServedRequest]) (*connect.Response[v1.ListServedResponse], error)
-	// ListHidden lists the items that a user hides, newest first; equal times by id.
+	// ListHidden lists the items that a user hides, the newest first. Items with the same time are ordered by id.
 	ListHidden(context.Context, *connect.Request[v1.ListHiddenRequest]) (*connect.Response[v1.ListHiddenResponse], error)
 }
 

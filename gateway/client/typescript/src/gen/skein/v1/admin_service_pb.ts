@@ -23,21 +23,21 @@ export const file_skein_v1_admin_service: GenFile = /*@__PURE__*/
  */
 export type GetStatusRequest = Message<"skein.v1.GetStatusRequest"> & {
   /**
-   * Rejected events a page: 0 for 50, coerced to at most 1000.
+   * The number of rejected events per page. 0 means 50, and more than 1000 means 1000.
    *
    * @generated from field: int32 page_size = 1;
    */
   pageSize: number;
 
   /**
-   * The next_page_token of the page of rejected events before; empty means the first page.
+   * The next_page_token of the page of rejected events before. Empty means the first page.
    *
    * @generated from field: string page_token = 2;
    */
   pageToken: string;
 
   /**
-   * A position that the answer must contain; empty means any.
+   * The position that the answer must contain. Empty means any position.
    *
    * @generated from field: string at_least = 3;
    */
@@ -72,21 +72,21 @@ export type GetStatusResponse = Message<"skein.v1.GetStatusResponse"> & {
   projections: ProjectionStatus[];
 
   /**
-   * How many events of the log were refused on reading and skipped, since the log began.
+   * How many events of the log were malformed and skipped since the log began.
    *
    * @generated from field: int64 rejected_event_count = 3;
    */
   rejectedEventCount: bigint;
 
   /**
-   * A page of the refused events that are kept for inspection, the latest first.
+   * A page of the malformed events that are kept for inspection, the latest first.
    *
    * @generated from field: repeated skein.v1.RejectedEvent rejected_events = 4;
    */
   rejectedEvents: RejectedEvent[];
 
   /**
-   * Where the next page of rejected events begins; empty at the end of the list, and only there.
+   * The page_token of the next page of rejected events. Empty on the last page, and only there.
    *
    * @generated from field: string next_page_token = 5;
    */
@@ -100,28 +100,28 @@ export type GetStatusResponse = Message<"skein.v1.GetStatusResponse"> & {
   position: string;
 
   /**
-   * The pages of feeds that this process has served.
+   * How this process has made the pages of feeds.
    *
    * @generated from field: skein.v1.FeedStatus feeds = 7;
    */
   feeds?: FeedStatus | undefined;
 
   /**
-   * The archive of the log; absent means this process has none.
+   * The archive of the log. Absent if this process has none.
    *
    * @generated from field: skein.v1.ArchiveStatus archive = 8;
    */
   archive?: ArchiveStatus | undefined;
 
   /**
-   * The work of the auditor of this process; absent if it does not run.
+   * The work of the auditor of this process. Absent if it does not run.
    *
    * @generated from field: skein.v1.AuditStatus audit = 9;
    */
   audit?: AuditStatus | undefined;
 
   /**
-   * The snapshots of this process; absent means it has no place for them.
+   * The snapshots of this process. Absent if it has no place for them.
    *
    * @generated from field: skein.v1.SnapshotStatus snapshots = 10;
    */
@@ -135,7 +135,7 @@ export type GetStatusResponse = Message<"skein.v1.GetStatusResponse"> & {
   operations: Operation[];
 
   /**
-   * The cluster as this process sees it; absent means the process is no node of one.
+   * The cluster, as this process knows it. Absent if the process is not a node of a cluster.
    *
    * @generated from field: skein.v1.ClusterStatus cluster = 12;
    */
@@ -156,7 +156,7 @@ export const GetStatusResponseSchema: GenMessage<GetStatusResponse> = /*@__PURE_
  */
 export type ClusterStatus = Message<"skein.v1.ClusterStatus"> & {
   /**
-   * The nodes that are alive, and those to which the table still gives partitions, by name.
+   * The nodes that are alive, and those to which the table of the cluster still assigns partitions, sorted by name.
    *
    * @generated from field: repeated skein.v1.NodeStatus nodes = 1;
    */
@@ -170,14 +170,14 @@ export type ClusterStatus = Message<"skein.v1.ClusterStatus"> & {
   copies: number;
 
   /**
-   * How many partitions fewer nodes than that serve, those that no node serves among them.
+   * How many partitions are served by fewer nodes than that, including those that no node serves.
    *
    * @generated from field: uint32 short_partitions = 3;
    */
   shortPartitions: number;
 
   /**
-   * How many partitions no node serves: calls about them fail.
+   * How many partitions no node serves. Calls about these partitions fail.
    *
    * @generated from field: uint32 unserved_partitions = 4;
    */
@@ -213,21 +213,21 @@ export type NodeStatus = Message<"skein.v1.NodeStatus"> & {
   name: string;
 
   /**
-   * Where the other nodes reach it, host:port; empty if nothing is known of it any more.
+   * The address at which other nodes reach the node, as host:port. Empty if it is no longer known.
    *
    * @generated from field: string addr = 2;
    */
   addr: string;
 
   /**
-   * Its zone; empty if it has none.
+   * Its zone. Empty if it has none.
    *
    * @generated from field: string zone = 3;
    */
   zone: string;
 
   /**
-   * Its share of the partitions, beside the weights of other nodes.
+   * Its weight: a node with twice the weight of another one gets twice as many partitions.
    *
    * @generated from field: uint32 weight = 4;
    */
@@ -241,7 +241,7 @@ export type NodeStatus = Message<"skein.v1.NodeStatus"> & {
   draining: boolean;
 
   /**
-   * Whether nothing is heard of it though it has partitions: others get them soon.
+   * Whether other nodes no longer hear from the node, although it has partitions. Other nodes will get these soon.
    *
    * @generated from field: bool away = 6;
    */
@@ -255,63 +255,63 @@ export type NodeStatus = Message<"skein.v1.NodeStatus"> & {
   serves: number;
 
   /**
-   * How many partitions it should hold by the table of the cluster.
+   * How many partitions the table of the cluster assigns to it.
    *
    * @generated from field: uint32 given = 8;
    */
   given: number;
 
   /**
-   * The position of its slowest projection, a few seconds ago; empty if it is unknown.
+   * The position of its slowest projection, a few seconds ago. Empty if it is unknown.
    *
    * @generated from field: string position = 9;
    */
   position: string;
 
   /**
-   * Whether it is the process that answers.
+   * Whether this node is the process that answers.
    *
    * @generated from field: bool self = 10;
    */
   self: boolean;
 
   /**
-   * The partitions that it serves: 64 hexadecimal digits, of which the first four bits are those of the partitions 0 to 3.
+   * The partitions that it serves: 64 hexadecimal digits, of which the first one has the bits of the partitions 0 to 3.
    *
    * @generated from field: string serves_partitions = 11;
    */
   servesPartitions: string;
 
   /**
-   * The partitions that it should hold by the table of the cluster, in the same form.
+   * The partitions that the table of the cluster assigns to it, in the same form.
    *
    * @generated from field: string given_partitions = 12;
    */
   givenPartitions: string;
 
   /**
-   * For how many seconds the process that answers has heard nothing of it; absent if nothing is known of it any more.
+   * For how many seconds the process that answers has not heard from the node. Absent if nothing is known about it any more.
    *
    * @generated from field: optional double silent_seconds = 13;
    */
   silentSeconds?: number | undefined;
 
   /**
-   * How many envelopes the log had, as the process that answers knows it, after that position; absent if the position is unknown.
+   * How many envelopes the log has after that position, as the process that answers knows the log. Absent if the position is unknown.
    *
    * @generated from field: optional uint64 lag_envelopes = 14;
    */
   lagEnvelopes?: bigint | undefined;
 
   /**
-   * Its state; unspecified if it is away, or of an older version.
+   * Its state. Unspecified if the node is away or has an older version.
    *
    * @generated from field: skein.v1.NodeState state = 15;
    */
   state: NodeState;
 
   /**
-   * How far it is with a change of the partitions that it holds; unspecified if it is away, or of an older version.
+   * The progress of a change of the partitions that it holds. Unspecified if the node is away or has an older version.
    *
    * @generated from field: skein.v1.PartitionChangeState partition_change = 16;
    */
@@ -339,71 +339,71 @@ export type ArchiveStatus = Message<"skein.v1.ArchiveStatus"> & {
   location: string;
 
   /**
-   * Whether this process archives and trims; of the processes that share a log one does.
+   * Whether this process archives and trims the log. One of the processes that share a log does.
    *
    * @generated from field: bool archiving = 2;
    */
   archiving: boolean;
 
   /**
-   * The sequence up to which the log is archived; 0 means nothing is.
+   * The sequence up to which the log is archived. 0 if nothing is archived.
    *
    * @generated from field: uint64 last_sequence = 3;
    */
   lastSequence: bigint;
 
   /**
-   * The log time at the end of the archive; absent means nothing is archived.
+   * The log time at the end of the archive. Absent if nothing is archived.
    *
    * @generated from field: google.protobuf.Timestamp last_time = 4;
    */
   lastTime?: Timestamp | undefined;
 
   /**
-   * How many envelopes it has.
+   * How many envelopes the archive has.
    *
    * @generated from field: uint64 envelopes = 5;
    */
   envelopes: bigint;
 
   /**
-   * How many files those are in.
+   * How many files (segments) the archive has.
    *
    * @generated from field: uint32 segments = 6;
    */
   segments: number;
 
   /**
-   * How many bytes the files have.
+   * The size of these files in bytes.
    *
    * @generated from field: uint64 bytes = 7;
    */
   bytes: bigint;
 
   /**
-   * Envelopes that are read and will be in the next segment.
+   * How many envelopes wait in memory for the next segment.
    *
    * @generated from field: uint64 waiting_envelopes = 8;
    */
   waitingEnvelopes: bigint;
 
   /**
-   * In how many days the disk of the archive is full if the archive grows as in the week before its end; absent while that is
-   * unknown, and for buckets.
+   * In how many days the disk of the archive will be full, if the archive grows as in its last week. Absent while this is unknown, and for
+   * an archive in a bucket.
    *
    * @generated from field: optional double days_until_full = 9;
    */
   daysUntilFull?: number | undefined;
 
   /**
-   * Why archiving does not go on at the moment; empty when it does.
+   * Why archiving has stopped at the moment. Empty if it has not.
    *
    * @generated from field: string error = 10;
    */
   error: string;
 
   /**
-   * How many events the envelopes have.
+   * How many events these envelopes have.
    *
    * @generated from field: uint64 events = 11;
    */
@@ -424,84 +424,84 @@ export const ArchiveStatusSchema: GenMessage<ArchiveStatus> = /*@__PURE__*/
  */
 export type AuditStatus = Message<"skein.v1.AuditStatus"> & {
   /**
-   * Users, boards and items that were checked.
+   * How many users, boards and items were checked.
    *
    * @generated from field: uint64 checks = 1;
    */
   checks: bigint;
 
   /**
-   * Those that were written lately and wait to be checked.
+   * How many users, boards and items have changed lately and wait to be checked.
    *
    * @generated from field: uint64 queued = 2;
    */
   queued: bigint;
 
   /**
-   * Those that were written lately and are left to the round, because too many wait.
+   * How many of them have changed lately but do not wait, because too many do. They are checked in the next round.
    *
    * @generated from field: uint64 dropped = 3;
    */
   dropped: bigint;
 
   /**
-   * Disagreements between stores, seen at two positions.
+   * How many disagreements between stores were found, at two positions each.
    *
    * @generated from field: uint64 findings = 4;
    */
   findings: bigint;
 
   /**
-   * Those of them that no repair changed.
+   * How many of these disagreements no repair has removed.
    *
    * @generated from field: uint64 unexplained = 5;
    */
   unexplained: bigint;
 
   /**
-   * Rows that differed from the log.
+   * How many rows differed from the log.
    *
    * @generated from field: uint64 differences = 6;
    */
   differences: bigint;
 
   /**
-   * Rows that were repaired.
+   * How many rows were repaired.
    *
    * @generated from field: uint64 repaired_rows = 7;
    */
   repairedRows: bigint;
 
   /**
-   * The partition at which the round is, 0 to 255.
+   * The partition that the present round checks, 0 to 255.
    *
    * @generated from field: uint32 partition = 8;
    */
   partition: number;
 
   /**
-   * Rounds that were finished.
+   * How many rounds over all partitions have ended.
    *
    * @generated from field: uint32 rounds = 9;
    */
   rounds: number;
 
   /**
-   * When the last one was finished; absent means none was.
+   * When the last round ended. Absent if none has.
    *
    * @generated from field: google.protobuf.Timestamp last_round_time = 10;
    */
   lastRoundTime?: Timestamp | undefined;
 
   /**
-   * How long it took, in seconds.
+   * How many seconds the last round took.
    *
    * @generated from field: double last_round_seconds = 11;
    */
   lastRoundSeconds: number;
 
   /**
-   * The last disagreement in words; empty means there was none.
+   * The last disagreement, as a text for people. Empty if there was none.
    *
    * @generated from field: string last_finding = 12;
    */
@@ -529,28 +529,28 @@ export type SnapshotStatus = Message<"skein.v1.SnapshotStatus"> & {
   location: string;
 
   /**
-   * How many were taken.
+   * How many snapshots were taken.
    *
    * @generated from field: uint32 taken = 2;
    */
   taken: number;
 
   /**
-   * How many failed.
+   * How many snapshots have failed.
    *
    * @generated from field: uint32 failed = 3;
    */
   failed: number;
 
   /**
-   * When the last good one was begun; absent means none was.
+   * When the last successful snapshot was begun. Absent if there was none.
    *
    * @generated from field: google.protobuf.Timestamp last_time = 4;
    */
   lastTime?: Timestamp | undefined;
 
   /**
-   * How long it took, in seconds.
+   * How many seconds the last round took.
    *
    * @generated from field: double last_seconds = 5;
    */
@@ -564,7 +564,7 @@ export type SnapshotStatus = Message<"skein.v1.SnapshotStatus"> & {
   lastBytes: bigint;
 
   /**
-   * Why the last one failed; empty when it did not.
+   * Why the last snapshot failed. Empty if it did not.
    *
    * @generated from field: string error = 7;
    */
@@ -585,21 +585,21 @@ export const SnapshotStatusSchema: GenMessage<SnapshotStatus> = /*@__PURE__*/
  */
 export type FeedStatus = Message<"skein.v1.FeedStatus"> & {
   /**
-   * Pages that the reader's inbox alone held.
+   * How many pages came from the inbox of the reader alone.
    *
    * @generated from field: uint64 inbox_pages = 1;
    */
   inboxPages: bigint;
 
   /**
-   * Pages for which outboxes were opened, too.
+   * How many pages were merged from the inbox and outboxes.
    *
    * @generated from field: uint64 merged_pages = 2;
    */
   mergedPages: bigint;
 
   /**
-   * Outboxes opened for them.
+   * How many outboxes were opened for these pages.
    *
    * @generated from field: uint64 outboxes_opened = 3;
    */
@@ -620,73 +620,73 @@ export const FeedStatusSchema: GenMessage<FeedStatus> = /*@__PURE__*/
  */
 export type LogStatus = Message<"skein.v1.LogStatus"> & {
   /**
-   * Names the log for ever.
+   * The id of the log. It never changes.
    *
    * @generated from field: string log_id = 1;
    */
   logId: string;
 
   /**
-   * Counts the times that the log was restored, moved or scrubbed, from 1.
+   * The epoch of the log: 1, and one more each time that the log is restored, moved or scrubbed.
    *
    * @generated from field: uint32 epoch = 2;
    */
   epoch: number;
 
   /**
-   * The sequence of the oldest envelope in the stream; 0 when the log has none.
+   * The sequence of the oldest envelope in the stream. 0 if the stream is empty.
    *
    * @generated from field: uint64 first_sequence = 3;
    */
   firstSequence: bigint;
 
   /**
-   * The sequence of the latest envelope; 0 when the log has none.
+   * The sequence of the latest envelope. 0 if the log is empty.
    *
    * @generated from field: uint64 last_sequence = 4;
    */
   lastSequence: bigint;
 
   /**
-   * Size of the stream, in bytes.
+   * The size of the stream in bytes.
    *
    * @generated from field: uint64 bytes = 5;
    */
   bytes: bigint;
 
   /**
-   * Size at which the stream refuses more, in bytes; 0 means no limit.
+   * The size in bytes at which the stream refuses more events. 0 if there is no limit.
    *
    * @generated from field: uint64 max_bytes = 6;
    */
   maxBytes: bigint;
 
   /**
-   * In how many days the stream is full, by its slowest growth over the last ten minutes to six hours; absent if it does not
-   * grow, has no bound, or was observed for less than an hour.
+   * In how many days the stream will be full, by its slowest growth over the last ten minutes to six hours. Absent if the stream does not
+   * grow, has no limit, or was observed for less than an hour.
    *
    * @generated from field: optional double days_until_full = 7;
    */
   daysUntilFull?: number | undefined;
 
   /**
-   * Why the log does not answer; empty when it does. Of the fields above only the id, the epoch and the last sequence that
-   * this process has heard of are set then.
+   * Why the log does not answer. Empty if it does. If it is not empty, only the id, the epoch and the last sequence that this process knows
+   * are set above.
    *
    * @generated from field: string error = 8;
    */
   error: string;
 
   /**
-   * Sequences that the stream and the archive both lack, though they were never trimmed, lowest first: what they held is lost
-   * unless it comes back. Nothing is folded across them.
+   * Sequences that neither the stream nor the archive has, although they were never trimmed, the lowest first. Their envelopes are lost,
+   * unless they are restored. Projections stop in front of them.
    *
    * @generated from field: repeated skein.v1.LogHole holes = 9;
    */
   holes: LogHole[];
 
   /**
-   * Those that were accepted (AcceptLogHole) and folded over.
+   * Missing sequences that were accepted (AcceptLogHole). Projections continue behind them.
    *
    * @generated from field: repeated skein.v1.LogHole accepted_holes = 10;
    */
@@ -701,20 +701,20 @@ export const LogStatusSchema: GenMessage<LogStatus> = /*@__PURE__*/
   messageDesc(file_skein_v1_admin_service, 8);
 
 /**
- * Sequences of the log that are missing next to each other.
+ * A range of sequences that the log lacks.
  *
  * @generated from message skein.v1.LogHole
  */
 export type LogHole = Message<"skein.v1.LogHole"> & {
   /**
-   * The first of them.
+   * The first sequence of the range.
    *
    * @generated from field: uint64 first_sequence = 1;
    */
   firstSequence: bigint;
 
   /**
-   * The last of them.
+   * The last sequence of the range.
    *
    * @generated from field: uint64 last_sequence = 2;
    */
@@ -735,7 +735,7 @@ export const LogHoleSchema: GenMessage<LogHole> = /*@__PURE__*/
  */
 export type ProjectionStatus = Message<"skein.v1.ProjectionStatus"> & {
   /**
-   * The name of the projection, as in "graph".
+   * The name of the projection, such as "graph".
    *
    * @generated from field: string name = 1;
    */
@@ -749,14 +749,15 @@ export type ProjectionStatus = Message<"skein.v1.ProjectionStatus"> & {
   version: number;
 
   /**
-   * Identifies everything that its rows depend on besides the log: version, kinds and settings. Lower-case hexadecimal.
+   * A hash of everything besides the log on which its rows depend: its version, the kinds of events, and the settings. Lower-case
+   * hexadecimal.
    *
    * @generated from field: string fingerprint = 3;
    */
   fingerprint: string;
 
   /**
-   * Which physical build answers, from 1.
+   * The number of the generation that answers, from 1. Each rebuild makes a new one.
    *
    * @generated from field: uint32 generation = 4;
    */
@@ -777,49 +778,49 @@ export type ProjectionStatus = Message<"skein.v1.ProjectionStatus"> & {
   position: string;
 
   /**
-   * How many envelopes of the log, of 1 to 1000 events, it has still to fold.
+   * How many envelopes of the log, each of 1 to 1000 events, it still has to fold.
    *
    * @generated from field: uint64 lag_envelopes = 7;
    */
   lagEnvelopes: bigint;
 
   /**
-   * For how long the oldest envelope that it has still to fold has been in the log, in seconds; 0 when there is none.
+   * For how many seconds the oldest envelope that it still has to fold has been in the log. 0 if there is none.
    *
    * @generated from field: double lag_seconds = 8;
    */
   lagSeconds: number;
 
   /**
-   * Size of its directory, in bytes.
+   * The size of its directory in bytes.
    *
    * @generated from field: uint64 disk_bytes = 9;
    */
   diskBytes: bigint;
 
   /**
-   * When its rows were last compared with a fresh fold; absent means never.
+   * When its rows were last compared with the log (Verify). Absent if they never were.
    *
    * @generated from field: google.protobuf.Timestamp last_verify_time = 10;
    */
   lastVerifyTime?: Timestamp | undefined;
 
   /**
-   * Why it stopped or is held; empty when it did not.
+   * Why it has stopped. Empty if it has not.
    *
    * @generated from field: string error = 11;
    */
   error: string;
 
   /**
-   * The format of the files of its store; 0 means not known. Only `skein finalize-upgrade` moves it.
+   * The format of the files of its store. 0 if it is not known. Only `skein finalize-upgrade` changes it.
    *
    * @generated from field: uint32 store_format = 12;
    */
   storeFormat: number;
 
   /**
-   * The newest format that this release knows, which `skein finalize-upgrade` moves stores to.
+   * The newest format that this release knows, to which `skein finalize-upgrade` changes stores.
    *
    * @generated from field: uint32 newest_store_format = 13;
    */
@@ -834,7 +835,7 @@ export const ProjectionStatusSchema: GenMessage<ProjectionStatus> = /*@__PURE__*
   messageDesc(file_skein_v1_admin_service, 10);
 
 /**
- * One event of the log that was refused on reading, or a message that is no envelope.
+ * One malformed event of the log, or a message that is not an envelope.
  *
  * @generated from message skein.v1.RejectedEvent
  */
@@ -854,35 +855,35 @@ export type RejectedEvent = Message<"skein.v1.RejectedEvent"> & {
   sequence: bigint;
 
   /**
-   * Which event of the envelope, from 0; -1 means the whole envelope.
+   * The index of the event in the envelope, from 0. -1 means the whole envelope.
    *
    * @generated from field: int32 slot = 3;
    */
   slot: number;
 
   /**
-   * Why, for programs.
+   * The reason, for programs.
    *
    * @generated from field: skein.v1.Reason reason = 4;
    */
   reason: Reason;
 
   /**
-   * The field at fault, as a path inside the event.
+   * The path of the invalid field in the event.
    *
    * @generated from field: string field = 5;
    */
   field: string;
 
   /**
-   * Why, for people: names the limit.
+   * The reason, for people. It names the limit.
    *
    * @generated from field: string message = 6;
    */
   message: string;
 
   /**
-   * The first bytes of the encoded event or message, at most 256.
+   * The beginning of the encoded event or message. At most 256 bytes.
    *
    * @generated from field: bytes data = 7;
    */
@@ -903,7 +904,7 @@ export const RejectedEventSchema: GenMessage<RejectedEvent> = /*@__PURE__*/
  */
 export type Operation = Message<"skein.v1.Operation"> & {
   /**
-   * Names the operation in this process and its successors.
+   * The id of the operation. It stays valid after a restart of the process.
    *
    * @generated from field: string operation_id = 1;
    */
@@ -917,14 +918,14 @@ export type Operation = Message<"skein.v1.Operation"> & {
   kind: OperationKind;
 
   /**
-   * The projection that it is about; empty means all projections, or none.
+   * The projection that the operation is about. Empty means all projections, or none.
    *
    * @generated from field: string projection = 3;
    */
   projection: string;
 
   /**
-   * How far it is.
+   * Its state.
    *
    * @generated from field: skein.v1.OperationState state = 4;
    */
@@ -938,21 +939,21 @@ export type Operation = Message<"skein.v1.Operation"> & {
   createTime?: Timestamp | undefined;
 
   /**
-   * When it ended; absent before.
+   * When it ended. Absent before that.
    *
    * @generated from field: google.protobuf.Timestamp end_time = 6;
    */
   endTime?: Timestamp | undefined;
 
   /**
-   * Units done in the present phase.
+   * How many units of the present phase are done.
    *
    * @generated from field: uint64 done = 7;
    */
   done: bigint;
 
   /**
-   * Units of the present phase in all, as far as known; it may rise. 0: unknown.
+   * How many units the present phase has, as far as that is known. It may rise. 0 if it is unknown.
    *
    * @generated from field: uint64 total = 8;
    */
@@ -966,28 +967,28 @@ export type Operation = Message<"skein.v1.Operation"> & {
   unit: string;
 
   /**
-   * Units done a second, lately.
+   * How many units were done per second lately.
    *
    * @generated from field: double rate = 10;
    */
   rate: number;
 
   /**
-   * Estimated time to the end of all phases, in seconds; absent while unknown and after the end.
+   * The estimated number of seconds until all phases end. Absent while it is unknown, and after the end.
    *
    * @generated from field: optional double remaining_seconds = 11;
    */
   remainingSeconds?: number | undefined;
 
   /**
-   * Why it failed; empty when it did not.
+   * Why it failed. Empty if it did not.
    *
    * @generated from field: string error = 12;
    */
   error: string;
 
   /**
-   * A report for people, at most 64 KiB; empty before the end.
+   * A report for people. Empty before the end. At most 64 KiB.
    *
    * @generated from field: string report = 13;
    */
@@ -995,7 +996,7 @@ export type Operation = Message<"skein.v1.Operation"> & {
 
   /**
    * The present phase: "reading" the log, "folding" its events, "writing" tables or files, "catching up" with the log, "comparing" rows, or
-   * "checking" files. Empty before the first. An operation goes through some of them, some more than once.
+   * "checking" files. Empty before the first phase. An operation has some of these phases, and some of them more than once.
    *
    * @generated from field: string phase = 14;
    */
@@ -1016,22 +1017,21 @@ export const OperationSchema: GenMessage<Operation> = /*@__PURE__*/
  */
 export type StartRebuildRequest = Message<"skein.v1.StartRebuildRequest"> & {
   /**
-   * The projection, by name. 1 to 64 bytes.
+   * The name of the projection. 1 to 64 bytes.
    *
    * @generated from field: string projection = 1;
    */
   projection: string;
 
   /**
-   * Only these partitions, 0 to 255; the others are taken over from the generation that answers. None given: all.
+   * The partitions to rebuild, 0 to 255. The others are copied from the generation that answers. Empty means all partitions.
    *
    * @generated from field: repeated uint32 partitions = 2;
    */
   partitions: number[];
 
   /**
-   * The part of one core's time that the work may take beside what serves, above 0 and up to 1; 0 means what the service is
-   * set to.
+   * The share of one CPU core that the operation may use, above 0 and at most 1. 0 means the default of the service.
    *
    * @generated from field: double share = 3;
    */
@@ -1073,22 +1073,21 @@ export const StartRebuildResponseSchema: GenMessage<StartRebuildResponse> = /*@_
  */
 export type VerifyRequest = Message<"skein.v1.VerifyRequest"> & {
   /**
-   * The projection, by name; empty means each in turn. At most 64 bytes.
+   * The name of the projection. Empty means all projections, one after the other. At most 64 bytes.
    *
    * @generated from field: string projection = 1;
    */
   projection: string;
 
   /**
-   * Only these partitions, 0 to 255; none given: all.
+   * The partitions to verify, 0 to 255. Empty means all partitions.
    *
    * @generated from field: repeated uint32 partitions = 2;
    */
   partitions: number[];
 
   /**
-   * The part of one core's time that the work may take beside what serves, above 0 and up to 1; 0 means what the service is
-   * set to.
+   * The share of one CPU core that the operation may use, above 0 and at most 1. 0 means the default of the service.
    *
    * @generated from field: double share = 3;
    */
@@ -1130,22 +1129,21 @@ export const VerifyResponseSchema: GenMessage<VerifyResponse> = /*@__PURE__*/
  */
 export type RepairRequest = Message<"skein.v1.RepairRequest"> & {
   /**
-   * The projection, by name. 1 to 64 bytes.
+   * The name of the projection. 1 to 64 bytes.
    *
    * @generated from field: string projection = 1;
    */
   projection: string;
 
   /**
-   * Only these partitions, 0 to 255; none given: those that the last verify found to differ.
+   * The partitions to repair, 0 to 255. Empty means those in which the last Verify found differences.
    *
    * @generated from field: repeated uint32 partitions = 2;
    */
   partitions: number[];
 
   /**
-   * The part of one core's time that the work may take beside what serves, above 0 and up to 1; 0 means what the service is
-   * set to.
+   * The share of one CPU core that the operation may use, above 0 and at most 1. 0 means the default of the service.
    *
    * @generated from field: double share = 3;
    */
@@ -1187,7 +1185,7 @@ export const RepairResponseSchema: GenMessage<RepairResponse> = /*@__PURE__*/
  */
 export type RollbackRequest = Message<"skein.v1.RollbackRequest"> & {
   /**
-   * The projection, by name. 1 to 64 bytes.
+   * The name of the projection. 1 to 64 bytes.
    *
    * @generated from field: string projection = 1;
    */
@@ -1229,15 +1227,15 @@ export const RollbackResponseSchema: GenMessage<RollbackResponse> = /*@__PURE__*
  */
 export type TakeSnapshotRequest = Message<"skein.v1.TakeSnapshotRequest"> & {
   /**
-   * The projections, by name; none given: all.
+   * The names of the projections. Empty means all projections.
    *
    * @generated from field: repeated string projections = 1;
    */
   projections: string[];
 
   /**
-   * A name for the snapshot: at most 128 of the characters a-z, 0-9, "." "_" and "-", a letter or digit first; empty means that
-   * the service chooses one.
+   * The name of the snapshot: at most 128 of the characters a-z, 0-9, ".", "_" and "-", of which the first is a letter or digit. Empty
+   * means that the service chooses a name.
    *
    * @generated from field: string name = 2;
    */
@@ -1321,14 +1319,15 @@ export const EraseUserResponseSchema: GenMessage<EraseUserResponse> = /*@__PURE_
  */
 export type AcceptLogHoleRequest = Message<"skein.v1.AcceptLogHoleRequest"> & {
   /**
-   * The first sequence that is lost.
+   * The first lost sequence.
    *
    * @generated from field: uint64 first_sequence = 1;
    */
   firstSequence: bigint;
 
   /**
-   * The last one; 0 means only the first. If the stream or the archive has any from the first to the last, nothing is accepted.
+   * The last lost sequence. 0 means that only the first one is lost. If the stream or the archive has any sequence from the first to the
+   * last, the call fails.
    *
    * @generated from field: uint64 last_sequence = 2;
    */
@@ -1349,14 +1348,14 @@ export const AcceptLogHoleRequestSchema: GenMessage<AcceptLogHoleRequest> = /*@_
  */
 export type AcceptLogHoleResponse = Message<"skein.v1.AcceptLogHoleResponse"> & {
   /**
-   * All that is accepted, lowest first.
+   * All accepted ranges, the lowest first.
    *
    * @generated from field: repeated skein.v1.LogHole accepted_holes = 1;
    */
   acceptedHoles: LogHole[];
 
   /**
-   * The steps that are still missing.
+   * The ranges that are still missing and not accepted.
    *
    * @generated from field: repeated skein.v1.LogHole holes = 2;
    */
@@ -1384,7 +1383,7 @@ export type DrainNodeRequest = Message<"skein.v1.DrainNodeRequest"> & {
   name: string;
 
   /**
-   * Whether it gets partitions again.
+   * Resume assigning partitions to the node.
    *
    * @generated from field: bool undo = 2;
    */
@@ -1462,21 +1461,21 @@ export const GetOperationResponseSchema: GenMessage<GetOperationResponse> = /*@_
  */
 export type ListOperationsRequest = Message<"skein.v1.ListOperationsRequest"> & {
   /**
-   * Only of this kind; unspecified: any.
+   * Only operations of this kind. Unspecified means all kinds.
    *
    * @generated from field: skein.v1.OperationKind kind = 1;
    */
   kind: OperationKind;
 
   /**
-   * Operations a page: 0 for 50, coerced to at most 1000.
+   * The number of operations per page. 0 means 50, and more than 1000 means 1000.
    *
    * @generated from field: int32 page_size = 2;
    */
   pageSize: number;
 
   /**
-   * The next_page_token of the page before; empty means the first page.
+   * The next_page_token of the page before. Empty means the first page.
    *
    * @generated from field: string page_token = 3;
    */
@@ -1504,7 +1503,7 @@ export type ListOperationsResponse = Message<"skein.v1.ListOperationsResponse"> 
   operations: Operation[];
 
   /**
-   * Where the next page begins; empty at the end of the list, and only there.
+   * The page_token of the next page. Empty on the last page, and only there.
    *
    * @generated from field: string next_page_token = 2;
    */
@@ -1546,7 +1545,7 @@ export const CancelOperationRequestSchema: GenMessage<CancelOperationRequest> = 
  */
 export type CancelOperationResponse = Message<"skein.v1.CancelOperationResponse"> & {
   /**
-   * The operation as it is now; it may take a while to end, or have ended before.
+   * The operation as it is now. It may take a while until the operation ends, or it may have ended before.
    *
    * @generated from field: skein.v1.Operation operation = 1;
    */
@@ -1582,7 +1581,7 @@ export const WatchOperationRequestSchema: GenMessage<WatchOperationRequest> = /*
   messageDesc(file_skein_v1_admin_service, 35);
 
 /**
- * One step of WatchOperation.
+ * One message of WatchOperation.
  *
  * @generated from message skein.v1.WatchOperationResponse
  */
@@ -1616,21 +1615,21 @@ export enum NodeState {
   UNSPECIFIED = 0,
 
   /**
-   * Starting: the other nodes cannot know yet what it serves.
+   * The node is starting. The other nodes do not know yet which partitions it serves.
    *
    * @generated from enum value: NODE_STATE_JOINING = 1;
    */
   JOINING = 1,
 
   /**
-   * Taking calls, of other nodes about the partitions that it serves.
+   * The node answers calls, and answers other nodes about the partitions that it serves.
    *
    * @generated from enum value: NODE_STATE_SERVING = 2;
    */
   SERVING = 2,
 
   /**
-   * Stopping: the other nodes no longer ask it.
+   * The node is stopping. The other nodes no longer ask it.
    *
    * @generated from enum value: NODE_STATE_LEAVING = 3;
    */
@@ -1644,7 +1643,8 @@ export const NodeStateSchema: GenEnum<NodeState> = /*@__PURE__*/
   enumDesc(file_skein_v1_admin_service, 0);
 
 /**
- * The states of a change of the partitions that a node holds. While its stores are in different ones, that of the slowest counts.
+ * The states of a change of the partitions that a node holds. If the stores of the node are in different states, this is the state of the
+ * slowest one.
  *
  * @generated from enum skein.v1.PartitionChangeState
  */
@@ -1657,7 +1657,7 @@ export enum PartitionChangeState {
   UNSPECIFIED = 0,
 
   /**
-   * Nothing has changed since the node was started, or the last change has failed and is tried again.
+   * The partitions have not changed since the node was started, or the last change has failed and will be retried.
    *
    * @generated from enum value: PARTITION_CHANGE_STATE_UNCHANGED = 1;
    */
@@ -1671,21 +1671,21 @@ export enum PartitionChangeState {
   COPYING = 2,
 
   /**
-   * Folding what the log has had meanwhile.
+   * Folding the events that the log has got meanwhile.
    *
    * @generated from enum value: PARTITION_CHANGE_STATE_CATCHING_UP = 3;
    */
   CATCHING_UP = 3,
 
   /**
-   * Serving the new set of partitions; the files from before are still there.
+   * Serving the new set of partitions. The files of the old set still exist.
    *
    * @generated from enum value: PARTITION_CHANGE_STATE_CUT_OVER = 4;
    */
   CUT_OVER = 4,
 
   /**
-   * Ended: the rows that it gave up are deleted.
+   * The change has ended: the rows of partitions that the node gave up are deleted.
    *
    * @generated from enum value: PARTITION_CHANGE_STATE_DROPPED = 5;
    */
@@ -1712,59 +1712,60 @@ export enum ProjectionState {
   UNSPECIFIED = 0,
 
   /**
-   * Opening its store.
+   * The projection is opening its store.
    *
    * @generated from enum value: PROJECTION_STATE_STARTING = 1;
    */
   STARTING = 1,
 
   /**
-   * Folding what the log had at the start; not ready.
+   * The projection folds the events that the log had when the process was started. It does not answer yet.
    *
    * @generated from enum value: PROJECTION_STATE_CATCHING_UP = 2;
    */
   CATCHING_UP = 2,
 
   /**
-   * Answering, and following the log since it had caught up with the head as of the start. How far it is behind is its lag.
+   * The projection answers. It has caught up with the end that the log had at the start, and follows the log. Its lag says how far it is
+   * behind.
    *
    * @generated from enum value: PROJECTION_STATE_READY = 3;
    */
   READY = 3,
 
   /**
-   * Ready, while another generation is folded beside it: a rebuild or a rollback.
+   * The projection answers, while another generation is built or catches up beside it, by a rebuild or a rollback.
    *
    * @generated from enum value: PROJECTION_STATE_REBUILDING = 4;
    */
   REBUILDING = 4,
 
   /**
-   * Stopped by an error of its own; it answers nothing until it is healed.
+   * The projection was stopped by an error, and does not answer until that is repaired.
    *
    * @generated from enum value: PROJECTION_STATE_FAILED = 5;
    */
   FAILED = 5,
 
   /**
-   * Closed in order.
+   * The projection was closed without an error.
    *
    * @generated from enum value: PROJECTION_STATE_STOPPED = 6;
    */
   STOPPED = 6,
 
   /**
-   * Built by another version or with other settings than the program has. It answers from where it stands and goes no
-   * further; or not at all, if this version cannot read what that one wrote. The error says which. A rebuild adopts the
-   * present version and settings.
+   * The store was built by another version or with other settings than the program has. The projection answers from its present position
+   * and does not fold further events; or it does not answer at all, if this version cannot read the store. The error says which. A rebuild
+   * adopts the present version and settings.
    *
    * @generated from enum value: PROJECTION_STATE_OUTDATED = 7;
    */
   OUTDATED = 7,
 
   /**
-   * In front of a hole of the log (LogStatus.holes). It answers from where it stands, and continues by itself when the hole is
-   * closed or accepted.
+   * The projection has stopped in front of a hole of the log (LogStatus.holes). It answers from its present position, and continues by
+   * itself when the hole is closed or accepted.
    *
    * @generated from enum value: PROJECTION_STATE_HELD = 8;
    */
@@ -1784,7 +1785,7 @@ export const ProjectionStateSchema: GenEnum<ProjectionState> = /*@__PURE__*/
  */
 export enum OperationKind {
   /**
-   * Not used in answers; in a request: any.
+   * Not used in answers. In a request, it means all kinds.
    *
    * @generated from enum value: OPERATION_KIND_UNSPECIFIED = 0;
    */
@@ -1840,7 +1841,7 @@ export const OperationKindSchema: GenEnum<OperationKind> = /*@__PURE__*/
   enumDesc(file_skein_v1_admin_service, 3);
 
 /**
- * How far an operation is.
+ * The state of an operation.
  *
  * @generated from enum skein.v1.OperationState
  */
@@ -1853,35 +1854,35 @@ export enum OperationState {
   UNSPECIFIED = 0,
 
   /**
-   * Accepted, not yet begun.
+   * The operation was accepted and has not begun.
    *
    * @generated from enum value: OPERATION_STATE_PENDING = 1;
    */
   PENDING = 1,
 
   /**
-   * Under way.
+   * The operation is running.
    *
    * @generated from enum value: OPERATION_STATE_RUNNING = 2;
    */
   RUNNING = 2,
 
   /**
-   * Ended well; the report says what was done.
+   * The operation has ended successfully. Its report says what it has done.
    *
    * @generated from enum value: OPERATION_STATE_SUCCEEDED = 3;
    */
   SUCCEEDED = 3,
 
   /**
-   * Ended by the error it names. So ends a comparison that found differences; its report lists them.
+   * The operation has ended with an error. A comparison that finds differences also ends so, and its report lists them.
    *
    * @generated from enum value: OPERATION_STATE_FAILED = 4;
    */
   FAILED = 4,
 
   /**
-   * Ended because it was cancelled.
+   * The operation was cancelled.
    *
    * @generated from enum value: OPERATION_STATE_CANCELLED = 5;
    */
@@ -1895,14 +1896,14 @@ export const OperationStateSchema: GenEnum<OperationState> = /*@__PURE__*/
   enumDesc(file_skein_v1_admin_service, 4);
 
 /**
- * Looks after a running service: what state it is in, and operations: long-running tasks that are started,
- * watched and cancelled. Meant for operators; do not offer it to the public.
+ * Manages a running service: it reports the state of the service, and starts, watches and cancels operations, which are long-running tasks.
+ * It is for operators. Do not offer it to the public.
  *
  * @generated from service skein.v1.AdminService
  */
 export const AdminService: GenService<{
   /**
-   * GetStatus tells the state of the log and of every projection of the answering process.
+   * GetStatus returns the state of the log and of every projection of the process that answers.
    *
    * @generated from rpc skein.v1.AdminService.GetStatus
    */
@@ -1912,7 +1913,8 @@ export const AdminService: GenService<{
     output: typeof GetStatusResponseSchema;
   },
   /**
-   * StartRebuild builds a projection again from the log beside the live one, and swaps them when it has caught up.
+   * StartRebuild builds a new generation of a projection from the log, while the present one serves. When the new generation has caught up
+   * with the log, it serves instead.
    *
    * @generated from rpc skein.v1.AdminService.StartRebuild
    */
@@ -1922,7 +1924,7 @@ export const AdminService: GenService<{
     output: typeof StartRebuildResponseSchema;
   },
   /**
-   * Verify compares the rows of a projection with a fresh fold of the log, and checks its tables on disk.
+   * Verify compares the rows of a projection with rows that are computed anew from the log, and checks its files on disk.
    *
    * @generated from rpc skein.v1.AdminService.Verify
    */
@@ -1932,7 +1934,7 @@ export const AdminService: GenService<{
     output: typeof VerifyResponseSchema;
   },
   /**
-   * Repair replaces partitions of a projection by a fresh fold of the log.
+   * Repair replaces the rows of some partitions of a projection by rows that are computed anew from the log.
    *
    * @generated from rpc skein.v1.AdminService.Repair
    */
@@ -1942,7 +1944,7 @@ export const AdminService: GenService<{
     output: typeof RepairResponseSchema;
   },
   /**
-   * Rollback makes the generation before the live one live again.
+   * Rollback makes the previous generation of a projection serve again.
    *
    * @generated from rpc skein.v1.AdminService.Rollback
    */
@@ -1962,7 +1964,7 @@ export const AdminService: GenService<{
     output: typeof TakeSnapshotResponseSchema;
   },
   /**
-   * EraseUser removes a user's rows, then scrubs the user's id from archive and log under a new epoch.
+   * EraseUser removes the rows of a user, and then removes the user's id from the archive and the log, which begins a new epoch.
    *
    * @generated from rpc skein.v1.AdminService.EraseUser
    */
@@ -1972,8 +1974,8 @@ export const AdminService: GenService<{
     output: typeof EraseUserResponseSchema;
   },
   /**
-   * AcceptLogHole records in the log that some of its envelopes are lost for good, and has every process go on over them.
-   * Stores that folded them before keep what they know until they are rebuilt. It cannot be taken back.
+   * AcceptLogHole records in the log that some of its envelopes are lost for good. All processes then continue behind them. Stores that
+   * have folded the lost envelopes before keep their effects until they are rebuilt. This cannot be undone.
    *
    * @generated from rpc skein.v1.AdminService.AcceptLogHole
    */
@@ -1983,8 +1985,8 @@ export const AdminService: GenService<{
     output: typeof AcceptLogHoleResponseSchema;
   },
   /**
-   * DrainNode takes the partitions away from a node of the cluster, and waits for nothing: GetStatus tells when it serves none. The node
-   * stays drained, also after a restart, until that is undone.
+   * DrainNode stops assigning partitions to a node of the cluster. It does not wait until the node has given them up; GetStatus says when
+   * the node serves none. The node stays drained, even after a restart, until this is undone.
    *
    * @generated from rpc skein.v1.AdminService.DrainNode
    */
@@ -1994,7 +1996,7 @@ export const AdminService: GenService<{
     output: typeof DrainNodeResponseSchema;
   },
   /**
-   * GetOperation tells how far an operation is.
+   * GetOperation returns the state and progress of an operation.
    *
    * @generated from rpc skein.v1.AdminService.GetOperation
    */
@@ -2014,7 +2016,7 @@ export const AdminService: GenService<{
     output: typeof ListOperationsResponseSchema;
   },
   /**
-   * CancelOperation asks a running operation to stop. What it changed is whole: the state before, or after.
+   * CancelOperation asks a running operation to stop. The operation then has changed either nothing or everything.
    *
    * @generated from rpc skein.v1.AdminService.CancelOperation
    */

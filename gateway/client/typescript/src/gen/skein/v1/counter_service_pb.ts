@@ -75,15 +75,15 @@ export type BatchGetCountersRequest = Message<"skein.v1.BatchGetCountersRequest"
   keys: CounterKey[];
 
   /**
-   * A position that the answer must contain; empty means any.
+   * The position that the answer must contain. Empty means any position.
    *
    * @generated from field: string at_least = 2;
    */
   atLeast: string;
 
   /**
-   * The kinds of reactions to count for items, at most 16; none begins with _, because private kinds are not counted. An answer then has
-   * these kinds in this order, also those with a count of 0. Empty means the first 16 kinds of each item by name.
+   * The kinds of reactions to count for items. At most 16, and none may begin with _, because private kinds are not counted. The answer has
+   * these kinds in this order, including those with a count of 0. Empty means the first 16 kinds of each item, sorted by name.
    *
    * @generated from field: repeated string reaction_kinds = 3;
    */
@@ -111,7 +111,7 @@ export type BatchGetCountersResponse = Message<"skein.v1.BatchGetCountersRespons
   counters: Counters[];
 
   /**
-   * The position that all counts contain: the lesser of those that were read.
+   * The position that all counts contain, which is the older of the positions that were read.
    *
    * @generated from field: string position = 2;
    */
@@ -126,49 +126,51 @@ export const BatchGetCountersResponseSchema: GenMessage<BatchGetCountersResponse
   messageDesc(file_skein_v1_counter_service, 2);
 
 /**
- * The counts of a user, board or item. What does not apply is 0, and so is everything of what was never mentioned.
- * A count of 32 bits that would pass 4,294,967,295 stays there.
+ * The counts of a user, board or item. Counts that do not apply are 0, and so are all counts of a user, board or item that no event has
+ * mentioned. A count of 32 bits stays at 4,294,967,295 if it would be higher.
  *
  * @generated from message skein.v1.Counters
  */
 export type Counters = Message<"skein.v1.Counters"> & {
   /**
-   * User: living pins. Board: living pins on it.
+   * For a user, the number of living pins. For a board, the number of living pins on it.
    *
    * @generated from field: uint32 pin_count = 1;
    */
   pinCount: number;
 
   /**
-   * User: living boards, without the default board.
+   * For a user, the number of boards that exist, without the default board.
    *
    * @generated from field: uint32 board_count = 2;
    */
   boardCount: number;
 
   /**
-   * User: followers, explicit and implicit. Board: everyone for whom it appears.
+   * For a user, the number of followers, explicit and implicit. For a board, the number of users for whom the board appears.
    *
    * @generated from field: uint32 follower_count = 3;
    */
   followerCount: number;
 
   /**
-   * Item: plays that the log accepted, repeats included. User: plays made by the user.
+   * For an item, the number of plays that the log accepted, including several by the same user. For a user, the number of plays by the
+   * user.
    *
    * @generated from field: int64 play_count = 4;
    */
   playCount: bigint;
 
   /**
-   * Item: users who reacted to it, by kind.
+   * For an item, the number of users who reacted to it, by kind.
    *
    * @generated from field: repeated skein.v1.ReactionCount reactions = 5;
    */
   reactions: ReactionCount[];
 
   /**
-   * Item: how many pins have re-pinned it, each owner and pin once. Like plays, what was counted stays when pins or users go.
+   * For an item, the number of re-pins of it; each owner and pin is counted once. As with plays, the number does not fall when pins or
+   * users are deleted.
    *
    * @generated from field: uint32 repin_count = 6;
    */
@@ -217,13 +219,13 @@ export const ReactionCountSchema: GenMessage<ReactionCount> = /*@__PURE__*/
  */
 export type ListTrendingRequest = Message<"skein.v1.ListTrendingRequest"> & {
   /**
-   * The author of the items; unset means all authors.
+   * Whose items are listed. If it is not set, all items are listed.
    *
    * @generated from oneof skein.v1.ListTrendingRequest.scope
    */
   scope: {
     /**
-     * Items on living pins of one author. 1 to 128 bytes.
+     * The items that living pins of one owner show. 1 to 128 bytes.
      *
      * @generated from field: string owner_id = 1;
      */
@@ -231,7 +233,7 @@ export type ListTrendingRequest = Message<"skein.v1.ListTrendingRequest"> & {
     case: "ownerId";
   } | {
     /**
-     * Items on living pins of one board.
+     * The items that living pins on one board show.
      *
      * @generated from field: skein.v1.Board board = 2;
      */
@@ -240,22 +242,22 @@ export type ListTrendingRequest = Message<"skein.v1.ListTrendingRequest"> & {
   } | { case: undefined; value?: undefined };
 
   /**
-   * Items a page: 0 for 50, coerced to at most 1000.
+   * The number of items per page. 0 means 50, and more than 1000 means 1000.
    *
    * @generated from field: int32 page_size = 3;
    */
   pageSize: number;
 
   /**
-   * The next_page_token of the page before; empty means the first page. Tokens live at least an hour of log time and then
-   * say so.
+   * The next_page_token of the page before. Empty means the first page. A token is valid for at least an hour of log time; after that the
+   * error has the reason EXPIRED_PAGE_TOKEN.
    *
    * @generated from field: string page_token = 4;
    */
   pageToken: string;
 
   /**
-   * A position that the answer must contain; empty means any.
+   * The position that the answer must contain. Empty means any position.
    *
    * @generated from field: string at_least = 5;
    */
@@ -276,21 +278,21 @@ export const ListTrendingRequestSchema: GenMessage<ListTrendingRequest> = /*@__P
  */
 export type ListTrendingResponse = Message<"skein.v1.ListTrendingResponse"> & {
   /**
-   * The items, hottest first; equal scores by id.
+   * The items, the hottest first. Items with the same score are ordered by id.
    *
    * @generated from field: repeated skein.v1.TrendingItem items = 1;
    */
   items: TrendingItem[];
 
   /**
-   * Where the next page begins; empty at the end of the list, and only there.
+   * The page_token of the next page. Empty on the last page, and only there.
    *
    * @generated from field: string next_page_token = 2;
    */
   nextPageToken: string;
 
   /**
-   * The position that was read.
+   * The position of the log at which the answer was read.
    *
    * @generated from field: string position = 3;
    */
@@ -318,7 +320,7 @@ export type TrendingItem = Message<"skein.v1.TrendingItem"> & {
   itemId: string;
 
   /**
-   * The heat of the item: binary logarithm in units of 1/65536.
+   * The heat of the item, as a binary logarithm in units of 1/65536.
    *
    * @generated from field: sint64 score = 2;
    */
@@ -353,21 +355,21 @@ export type ListReactionsRequest = Message<"skein.v1.ListReactionsRequest"> & {
   kind: string;
 
   /**
-   * Entries a page: 0 for 50, coerced to at most 1000.
+   * The number of entries per page. 0 means 50, and more than 1000 means 1000.
    *
    * @generated from field: int32 page_size = 3;
    */
   pageSize: number;
 
   /**
-   * The next_page_token of the page before; empty means the first page.
+   * The next_page_token of the page before. Empty means the first page.
    *
    * @generated from field: string page_token = 4;
    */
   pageToken: string;
 
   /**
-   * A position that the answer must contain; empty means any.
+   * The position that the answer must contain. Empty means any position.
    *
    * @generated from field: string at_least = 5;
    */
@@ -382,27 +384,27 @@ export const ListReactionsRequestSchema: GenMessage<ListReactionsRequest> = /*@_
   messageDesc(file_skein_v1_counter_service, 8);
 
 /**
- * A page of ListReactions. How long the whole list is it does not say: each item keeps its own reactions, and no row counts those of a user.
+ * A page of ListReactions. It does not have the length of the whole list, because the service counts reactions per item and not per user.
  *
  * @generated from message skein.v1.ListReactionsResponse
  */
 export type ListReactionsResponse = Message<"skein.v1.ListReactionsResponse"> & {
   /**
-   * The reactions, newest first.
+   * The reactions, the newest first.
    *
    * @generated from field: repeated skein.v1.ReactionEntry entries = 1;
    */
   entries: ReactionEntry[];
 
   /**
-   * Where the next page begins; empty at the end of the list, and only there.
+   * The page_token of the next page. Empty on the last page, and only there.
    *
    * @generated from field: string next_page_token = 2;
    */
   nextPageToken: string;
 
   /**
-   * The position that was read.
+   * The position of the log at which the answer was read.
    *
    * @generated from field: string position = 3;
    */
@@ -423,14 +425,14 @@ export const ListReactionsResponseSchema: GenMessage<ListReactionsResponse> = /*
  */
 export type ReactionEntry = Message<"skein.v1.ReactionEntry"> & {
   /**
-   * The item. That no living pin shows it does not matter.
+   * The item. It is listed even if no living pin shows it.
    *
    * @generated from field: string item_id = 1;
    */
   itemId: string;
 
   /**
-   * Since when the reaction holds: one that repeats what holds does not change that.
+   * Since when the reaction holds. Repeating a reaction does not change this time.
    *
    * @generated from field: google.protobuf.Timestamp react_time = 2;
    */
@@ -465,29 +467,30 @@ export type ListReactorsRequest = Message<"skein.v1.ListReactorsRequest"> & {
   kind: string;
 
   /**
-   * Who looks at the list: users whom a block separates from this one, in either direction, are left out. Empty means the application, for
-   * which nobody is left out. At most 128 bytes.
+   * The user who looks at the list. The list leaves out users whom a block separates from the viewer, in either direction. Empty means the
+   * application, for which nobody is left out. At most 128 bytes.
    *
    * @generated from field: string viewer_id = 3;
    */
   viewerId: string;
 
   /**
-   * Entries a page: 0 for 50, coerced to at most 1000. With a viewer_id a page may have fewer entries before the end of the list.
+   * The number of entries per page. 0 means 50, and more than 1000 means 1000. With a viewer_id, a page before the last one may also have
+   * fewer entries.
    *
    * @generated from field: int32 page_size = 4;
    */
   pageSize: number;
 
   /**
-   * The next_page_token of the page before; empty means the first page.
+   * The next_page_token of the page before. Empty means the first page.
    *
    * @generated from field: string page_token = 5;
    */
   pageToken: string;
 
   /**
-   * A position that the answer must contain; empty means any.
+   * The position that the answer must contain. Empty means any position.
    *
    * @generated from field: string at_least = 6;
    */
@@ -508,28 +511,28 @@ export const ListReactorsRequestSchema: GenMessage<ListReactorsRequest> = /*@__P
  */
 export type ListReactorsResponse = Message<"skein.v1.ListReactorsResponse"> & {
   /**
-   * The users, newest reaction first.
+   * The users, the newest reaction first.
    *
    * @generated from field: repeated skein.v1.ReactorEntry entries = 1;
    */
   entries: ReactorEntry[];
 
   /**
-   * How many users reacted with the kind, also those who are left out for the viewer.
+   * How many users reacted with the kind, including those who are left out for the viewer.
    *
    * @generated from field: uint32 total_size = 2;
    */
   totalSize: number;
 
   /**
-   * Where the next page begins; empty at the end of the list, and only there.
+   * The page_token of the next page. Empty on the last page, and only there.
    *
    * @generated from field: string next_page_token = 3;
    */
   nextPageToken: string;
 
   /**
-   * The position that was read: the lesser one if two stores answered.
+   * The position of the log at which the answer was read. If two stores answered, it is the older of their positions.
    *
    * @generated from field: string position = 4;
    */
@@ -557,7 +560,7 @@ export type ReactorEntry = Message<"skein.v1.ReactorEntry"> & {
   userId: string;
 
   /**
-   * Since when the reaction holds: one that repeats what holds does not change that.
+   * Since when the reaction holds. Repeating a reaction does not change this time.
    *
    * @generated from field: google.protobuf.Timestamp react_time = 2;
    */
@@ -572,15 +575,15 @@ export const ReactorEntrySchema: GenMessage<ReactorEntry> = /*@__PURE__*/
   messageDesc(file_skein_v1_counter_service, 13);
 
 /**
- * Answers how many, who reacted, and which items are hottest. Reads carry at_least and answers carry the position they were read at, as
- * in GraphService. Every count is exact at the position of its answer or at a later one: two stores count, and an answer that needs both
- * contains what both contain.
+ * Answers counts, who reacted, and which items are hottest. Requests have at_least and answers have a position, as in GraphService. Each
+ * count is exact at the position of its answer or at a later position. (Two stores count. An answer that needs both has the older of their
+ * positions.)
  *
  * @generated from service skein.v1.CounterService
  */
 export const CounterService: GenService<{
   /**
-   * BatchGetCounters counts for users, boards and items.
+   * BatchGetCounters returns the counts of users, boards and items.
    *
    * @generated from rpc skein.v1.CounterService.BatchGetCounters
    */
@@ -590,8 +593,8 @@ export const CounterService: GenService<{
     output: typeof BatchGetCountersResponseSchema;
   },
   /**
-   * ListTrending lists items by heat: of everybody, of one author, or of one board. An item that no play, reaction, re-pin or score has
-   * given heat is not listed.
+   * ListTrending lists items by heat, the hottest first: all items, those of one owner, or those of one board. Items without heat, which no
+   * play, reaction, re-pin or item_scored has given them, are not listed.
    *
    * @generated from rpc skein.v1.CounterService.ListTrending
    */
@@ -601,8 +604,8 @@ export const CounterService: GenService<{
     output: typeof ListTrendingResponseSchema;
   },
   /**
-   * ListReactions lists the items to which a user reacted with one kind, newest first; equal times by id. Only the user can list a private
-   * kind.
+   * ListReactions lists the items to which a user reacted with one kind, the newest reaction first. Items with the same time are ordered by
+   * id. Only the user can list a private kind.
    *
    * @generated from rpc skein.v1.CounterService.ListReactions
    */
@@ -612,7 +615,8 @@ export const CounterService: GenService<{
     output: typeof ListReactionsResponseSchema;
   },
   /**
-   * ListReactors lists the users who reacted to an item with one kind, newest first; equal times by id.
+   * ListReactors lists the users who reacted to an item with one kind, the newest reaction first. Users with the same time are ordered by
+   * id.
    *
    * @generated from rpc skein.v1.CounterService.ListReactors
    */

@@ -12,8 +12,8 @@ export const file_skein_v1_errors: GenFile = /*@__PURE__*/
   fileDesc("ChVza2Vpbi92MS9lcnJvcnMucHJvdG8SCHNrZWluLnYxKoAHCgZSZWFzb24SFgoSUkVBU09OX1VOU1BFQ0lGSUVEEAASGAoUUkVBU09OX0lOVkFMSURfRklFTEQQARIYChRSRUFTT05fU0VMRl9SRUxBVElPThACEhcKE1JFQVNPTl9VTktOT1dOX0tJTkQQAxIUChBSRUFTT05fVE9PX0xBUkdFEAQSGQoVUkVBU09OX0ZPTExPV0VFX0xJTUlUEAUSGwoXUkVBU09OX0lOVkFMSURfQkFDS0ZJTEwQBhIdChlSRUFTT05fSU5WQUxJRF9QQUdFX1RPS0VOEAcSGwoXUkVBU09OX0lOVkFMSURfUE9TSVRJT04QCBIYChRSRUFTT05fTk9UX0NBVUdIVF9VUBAJEhoKFlJFQVNPTl9PVVRDT01FX1VOS05PV04QChIaChZSRUFTT05fTE9HX1VOQVZBSUxBQkxFEAsSIQodUkVBU09OX1BST0pFQ1RJT05fVU5BVkFJTEFCTEUQDBIVChFSRUFTT05fT1ZFUkxPQURFRBANEh0KGVJFQVNPTl9FWFBJUkVEX1BBR0VfVE9LRU4QDhIcChhSRUFTT05fVU5LTk9XTl9PUEVSQVRJT04QDxIdChlSRUFTT05fT1BFUkFUSU9OX0NPTkZMSUNUEBASGwoXUkVBU09OX1BPU0lUSU9OX1RSSU1NRUQQERIcChhSRUFTT05fT1BFUkFUSU9OX1JFRlVTRUQQEhIYChRSRUFTT05fVE9LRU5fTUlTU0lORxATEhgKFFJFQVNPTl9UT0tFTl9JTlZBTElEEBQSGAoUUkVBU09OX1RPS0VOX0VYUElSRUQQFRIXChNSRUFTT05fUk9MRV9NSVNTSU5HEBYSFQoRUkVBU09OX09USEVSX1VTRVIQFxIUChBSRUFTT05fRElTS19GVUxMEBgSFwoTUkVBU09OX0NBTExFUl9MSU1JVBAZEhsKF1JFQVNPTl9IT1NUX05PVF9BTExPV0VEEBoSHQoZUkVBU09OX09SSUdJTl9OT1RfQUxMT1dFRBAbEhMKD1JFQVNPTl9MT0dfSE9MRRAcEhoKFlJFQVNPTl9FVkVOVF9JRF9SRVVTRUQQHRITCg9SRUFTT05fTk9UX0hFUkUQHhIXChNSRUFTT05fVU5LTk9XTl9OT0RFEB8SHAoYUkVBU09OX0hJRERFTl9JVEVNX0xJTUlUECBCNFoyZ2l0aHViLmNvbS9za2Vpbi1mZWVkL3NrZWluL3Byb3RvL3NrZWluL3YxO3NrZWludjFiBnByb3RvMw");
 
 /**
- * Why a call or an event was refused. The name without the prefix REASON_ is the reason of the
- * google.rpc.ErrorInfo (domain "skein") that every error of skein carries.
+ * The reason why a call or an event was refused. Each error of skein has a google.rpc.ErrorInfo with the domain "skein", whose reason is
+ * the name without the prefix REASON_.
  *
  * @generated from enum skein.v1.Reason
  */
@@ -26,44 +26,44 @@ export enum Reason {
   UNSPECIFIED = 0,
 
   /**
-   * A field is missing, malformed or beyond its limit; BadRequest names it.
+   * A field is missing, malformed or beyond its limit. The BadRequest of the error names the field.
    *
    * @generated from enum value: REASON_INVALID_FIELD = 1;
    */
   INVALID_FIELD = 1,
 
   /**
-   * A user would follow, block or mute itself or an own board.
+   * A user would follow, block or mute itself, or follow a board of its own.
    *
    * @generated from enum value: REASON_SELF_RELATION = 2;
    */
   SELF_RELATION = 2,
 
   /**
-   * The event has no kind, or one that this version does not know.
+   * The event has no kind, or a kind that this version does not know.
    *
    * @generated from enum value: REASON_UNKNOWN_KIND = 3;
    */
   UNKNOWN_KIND = 3,
 
   /**
-   * The call or envelope is larger than the log takes: 1000 events, 768 KiB.
+   * The call or envelope is larger than the log accepts: more than 1000 events or 768 KiB.
    *
    * @generated from enum value: REASON_TOO_LARGE = 4;
    */
   TOO_LARGE = 4,
 
   /**
-   * The follower follows as many users and boards as the service allows.
+   * The follower already follows as many users as the service allows.
    *
    * @generated from enum value: REASON_FOLLOWEE_LIMIT = 5;
    */
   FOLLOWEE_LIMIT = 5,
 
   /**
-   * A backfill lacks occurred_at or offset, or its kind cannot be backfilled, or a live event has backfill fields. Or the backfill can
-   * never count: its source is closed, a user that it names was deleted, or an earlier event of the call has its source and kind and an
-   * offset that is not lower.
+   * A backfill has no occurred_at or no offset, its kind cannot be backfilled, or a live event has fields of a backfill. Or the backfill
+   * can never count: its source is closed, a user that it names was deleted, or an earlier event of the call has the same source and kind
+   * and an offset that is not lower.
    *
    * @generated from enum value: REASON_INVALID_BACKFILL = 6;
    */
@@ -84,175 +84,175 @@ export enum Reason {
   INVALID_POSITION = 8,
 
   /**
-   * The state that contains the position was not reached in time; retry.
+   * The service did not reach the state that contains the position in time. Retry the call.
    *
    * @generated from enum value: REASON_NOT_CAUGHT_UP = 9;
    */
   NOT_CAUGHT_UP = 9,
 
   /**
-   * The log did not say in time whether it took the events; retry with the same event ids.
+   * The log did not confirm in time that it took the events, and may or may not have them. Retry with the same event ids.
    *
    * @generated from enum value: REASON_OUTCOME_UNKNOWN = 10;
    */
   OUTCOME_UNKNOWN = 10,
 
   /**
-   * The log cannot be reached; nothing was taken. A log that is full is DISK_FULL.
+   * The log cannot be reached, and has taken no event. (A full log has the reason DISK_FULL.)
    *
    * @generated from enum value: REASON_LOG_UNAVAILABLE = 11;
    */
   LOG_UNAVAILABLE = 11,
 
   /**
-   * The projection that would answer stopped, is not ready, or is not part of this version.
+   * The projection that would answer has stopped, is not ready, or is not part of this version.
    *
    * @generated from enum value: REASON_PROJECTION_UNAVAILABLE = 12;
    */
   PROJECTION_UNAVAILABLE = 12,
 
   /**
-   * The service has as many requests or bytes waiting as it allows; retry later.
+   * The service has as many waiting requests or bytes as it allows. Retry later.
    *
    * @generated from enum value: REASON_OVERLOADED = 13;
    */
   OVERLOADED = 13,
 
   /**
-   * The page token is of a session that is over: a feed by heat can be continued for at least an hour of log time. Begin
-   * again without it.
+   * The page token belongs to a session that is over. A list by heat can be continued for at least an hour of log time. Begin again without
+   * the token.
    *
    * @generated from enum value: REASON_EXPIRED_PAGE_TOKEN = 14;
    */
   EXPIRED_PAGE_TOKEN = 14,
 
   /**
-   * There is no such operation. It may have been so long ago that it was forgotten.
+   * There is no such operation. The service may have forgotten it, if it ended long ago.
    *
    * @generated from enum value: REASON_UNKNOWN_OPERATION = 15;
    */
   UNKNOWN_OPERATION = 15,
 
   /**
-   * Another operation is under way that cannot go on beside it; the metadata of the error names it as "operation_id".
+   * Another operation is running that excludes this one. The metadata of the error has its id as "operation_id".
    *
    * @generated from enum value: REASON_OPERATION_CONFLICT = 16;
    */
   OPERATION_CONFLICT = 16,
 
   /**
-   * The log holds no longer what came after the position; the metadata of the error names the earliest position that one
-   * can go on after as "earliest".
+   * The log no longer has the events after the position. The metadata of the error has as "earliest" the earliest position after which the
+   * log has all events.
    *
    * @generated from enum value: REASON_POSITION_TRIMMED = 17;
    */
   POSITION_TRIMMED = 17,
 
   /**
-   * The state of the service does not allow the operation; the message says why.
+   * The state of the service does not allow the operation. The message says why.
    *
    * @generated from enum value: REASON_OPERATION_REFUSED = 18;
    */
   OPERATION_REFUSED = 18,
 
   /**
-   * The call shows neither a token nor a certificate that identifies the caller.
+   * The call has neither a token nor a certificate that identifies the caller.
    *
    * @generated from enum value: REASON_TOKEN_MISSING = 19;
    */
   TOKEN_MISSING = 19,
 
   /**
-   * The token is not known, malformed, badly signed, or of another issuer or for another service.
+   * The token is unknown or malformed, its signature is wrong, or it is from another issuer or for another service.
    *
    * @generated from enum value: REASON_TOKEN_INVALID = 20;
    */
   TOKEN_INVALID = 20,
 
   /**
-   * The token has expired; get a new one.
+   * The token has expired. Get a new one.
    *
    * @generated from enum value: REASON_TOKEN_EXPIRED = 21;
    */
   TOKEN_EXPIRED = 21,
 
   /**
-   * The caller does not have the role that the method needs; the metadata of the error names it as "role".
+   * The caller does not have the role that the method needs. The metadata of the error has the role as "role".
    *
    * @generated from enum value: REASON_ROLE_MISSING = 22;
    */
   ROLE_MISSING = 22,
 
   /**
-   * The caller is bound to one user, and this is about another or about all; the metadata of the error names the user as
-   * "user_id".
+   * The caller is bound to one user, and the call is about another user or about all users. The metadata of the error has the user of the
+   * caller as "user_id".
    *
    * @generated from enum value: REASON_OTHER_USER = 23;
    */
   OTHER_USER = 23,
 
   /**
-   * The log has reached its bound, or the disk of the service is nearly full: nothing was taken. Reads go on.
+   * The log has reached its size limit, or the disk of the service is nearly full. No event was taken. Reads still work.
    *
    * @generated from enum value: REASON_DISK_FULL = 24;
    */
   DISK_FULL = 24,
 
   /**
-   * The caller makes more calls a second, or has more under way, than any one caller may: retry after the delay of the
-   * RetryInfo.
+   * The caller makes more calls per second, or more calls at a time, than one caller may. Retry after the delay in the RetryInfo of the
+   * error.
    *
    * @generated from enum value: REASON_CALLER_LIMIT = 25;
    */
   CALLER_LIMIT = 25,
 
   /**
-   * The service has no access control, and the Host of the call neither means loopback nor is one of `--allowed-hosts`.
+   * The service has no access control, and the Host of the call is neither a loopback address nor one of `--allowed-hosts`.
    *
    * @generated from enum value: REASON_HOST_NOT_ALLOWED = 26;
    */
   HOST_NOT_ALLOWED = 26,
 
   /**
-   * The service has no access control, and the call bears an Origin that `--cors-origin` does not allow.
+   * The service has no access control, and the call has an Origin that `--cors-origin` does not allow.
    *
    * @generated from enum value: REASON_ORIGIN_NOT_ALLOWED = 27;
    */
   ORIGIN_NOT_ALLOWED = 27,
 
   /**
-   * The log has lost envelopes, and what is demanded comes after them. Reads without a position go on. It passes when the
-   * envelopes come back, or an operator accepts that they are lost.
+   * The log has lost envelopes, and the position that the call demands is behind them. Reads that demand no position still work. The error
+   * ends when the envelopes are restored, or when an operator accepts that they are lost.
    *
    * @generated from enum value: REASON_LOG_HOLE = 28;
    */
   LOG_HOLE = 28,
 
   /**
-   * Another event of the same acting user and kind had the event id within the 15 minutes before it and said something else, or is in
-   * the same call. In the log: the event is skipped, and kept for inspection.
+   * Another event of the same acting user and kind has the same event id: an event with other content within the 15 minutes before it, or
+   * any event in the same call. If the event is in the log, it is skipped and kept for inspection.
    *
    * @generated from enum value: REASON_EVENT_ID_REUSED = 29;
    */
   EVENT_ID_REUSED = 29,
 
   /**
-   * In a cluster: no node can be reached that serves the partition of a user or item that the call is about. Other calls go on. It passes
-   * when a node comes back, or others have taken its partitions over.
+   * In a cluster, no node that serves the partition of a user or item of the call can be reached. Calls about other partitions still work.
+   * The error ends when a node comes back, or when other nodes have taken over its partitions.
    *
    * @generated from enum value: REASON_NOT_HERE = 30;
    */
   NOT_HERE = 30,
 
   /**
-   * The cluster has no node of this name; the message names those that it has.
+   * The cluster has no node with this name. The message lists the nodes that it has.
    *
    * @generated from enum value: REASON_UNKNOWN_NODE = 31;
    */
   UNKNOWN_NODE = 31,
 
   /**
-   * The user hides 100,000 items, as many as one may.
+   * The user already hides 100,000 items, which is the limit.
    *
    * @generated from enum value: REASON_HIDDEN_ITEM_LIMIT = 32;
    */

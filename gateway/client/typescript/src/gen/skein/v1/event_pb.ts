@@ -32,8 +32,7 @@ export type Board = Message<"skein.v1.Board"> & {
   ownerId: string;
 
   /**
-   * The board among its owner's boards. Empty names the owner's default board, which always exists;
-   * otherwise 1 to 128 bytes.
+   * The id of the board, unique among the boards of its owner. 1 to 128 bytes. Empty names the owner's default board, which always exists.
    *
    * @generated from field: string board_id = 2;
    */
@@ -61,7 +60,7 @@ export type Pin = Message<"skein.v1.Pin"> & {
   ownerId: string;
 
   /**
-   * The pin among its owner's pins. 1 to 128 bytes.
+   * The id of the pin, unique among the pins of its owner. 1 to 128 bytes.
    *
    * @generated from field: string pin_id = 2;
    */
@@ -76,29 +75,29 @@ export const PinSchema: GenMessage<Pin> = /*@__PURE__*/
   messageDesc(file_skein_v1_event, 1);
 
 /**
- * One envelope of the log: the body of one message on the subject skein.log, binary protobuf, at most
- * 768 KiB. Its events are committed together and keep their order. Any NATS client may append one.
+ * One envelope of the log. In binary protobuf, it is the body of one message on the subject skein.log, of at most 768 KiB. Its events are
+ * committed together and keep their order. Any NATS client may append an envelope.
  *
  * @generated from message skein.v1.EventBatch
  */
 export type EventBatch = Message<"skein.v1.EventBatch"> & {
   /**
-   * Version of the encoding: 1. Zero is read as 1. An envelope of a later version has no events for this reader.
+   * The version of the encoding, which is 1. Zero is read as 1. A reader skips the events of an envelope with a later version than its own.
    *
    * @generated from field: uint32 version = 1;
    */
   version: number;
 
   /**
-   * Bit n is set when an event of the kind with field number n occurs. Zero says nothing. A hint for tools:
-   * readers decode every envelope and never trust it.
+   * A hint for tools about the kinds of the events: bit n is set if there is an event of the kind with the field number n. Zero gives no
+   * hint. Readers decode every envelope, and do not trust the hint.
    *
    * @generated from field: fixed64 kinds = 2;
    */
   kinds: bigint;
 
   /**
-   * The facts, 1 to 1000.
+   * The events, 1 to 1000.
    *
    * @generated from field: repeated skein.v1.Event events = 3;
    */
@@ -113,39 +112,40 @@ export const EventBatchSchema: GenMessage<EventBatch> = /*@__PURE__*/
   messageDesc(file_skein_v1_event, 2);
 
 /**
- * One fact. A fact without source is live: its time is when the log took it. A fact with source, offset and
- * occurred_at is a backfill: history brought from an older system, which never undoes a live fact.
+ * One event, which states one fact. An event without a source is live: its time is when the log took it. An event with source, offset and
+ * occurred_at is a backfill: history from an older system. A backfill never undoes a live fact.
  *
  * @generated from message skein.v1.Event
  */
 export type Event = Message<"skein.v1.Event"> & {
   /**
-   * Given by the client to make a retry safe: within 15 minutes of log time, a second event of the same
-   * acting user, kind and event id is dropped; one that says something else than the first is kept among the rejected events,
-   * too (EVENT_ID_REUSED). Of a backfill's occurred_at it may say what it likes. Never take an id for another event. At most 64 bytes; empty means none.
+   * An id that the client chooses to make a retry safe. Of several events with the same acting user, kind and event id within 15 minutes of
+   * log time, only the first one counts. A later one whose content differs, apart from the occurred_at of a backfill, is also kept among
+   * the rejected events (EVENT_ID_REUSED). So never use an id for two different events. At most 64 bytes. Empty means that the event has no
+   * id.
    *
    * @generated from field: string event_id = 1;
    */
   eventId: string;
 
   /**
-   * When the fact happened, for a backfill only, to the microsecond, UTC, not before 1970. A time after the log's
-   * own is cut to the log's.
+   * When the fact happened. Only for a backfill. Precise to the microsecond, in UTC, and not before 1970. If it is later than the time at
+   * which the log takes the event, it is replaced by that time.
    *
    * @generated from field: google.protobuf.Timestamp occurred_at = 2;
    */
   occurredAt?: Timestamp | undefined;
 
   /**
-   * The import that the backfill belongs to. At most 64 bytes; empty means live.
+   * The name of the import to which the backfill belongs. At most 64 bytes. Empty means that the event is live.
    *
    * @generated from field: string source = 3;
    */
   source: string;
 
   /**
-   * Place of the fact in its source, from 1, rising per source and kind. What is not above the highest offset
-   * already folded is ignored, so an import may run twice.
+   * The place of the backfill in its source. It begins at 1 and must rise per source and kind. A backfill whose offset is not above the
+   * highest one so far is ignored, so an import may run twice.
    *
    * @generated from field: uint64 offset = 4;
    */
@@ -158,7 +158,7 @@ export type Event = Message<"skein.v1.Event"> & {
    */
   kind: {
     /**
-     * A follows a user: all boards, present and future. May be backfilled.
+     * A user follows another user, which means all present and future boards of that user. May be backfilled.
      *
      * @generated from field: skein.v1.UserFollowed user_followed = 10;
      */
@@ -166,7 +166,7 @@ export type Event = Message<"skein.v1.Event"> & {
     case: "userFollowed";
   } | {
     /**
-     * A no longer follows a user, nor any board of that user. May be backfilled.
+     * A user no longer follows another user, nor any board of that user. May be backfilled.
      *
      * @generated from field: skein.v1.UserUnfollowed user_unfollowed = 11;
      */
@@ -174,7 +174,7 @@ export type Event = Message<"skein.v1.Event"> & {
     case: "userUnfollowed";
   } | {
     /**
-     * A follows one board. May be backfilled.
+     * A user follows one board. May be backfilled.
      *
      * @generated from field: skein.v1.BoardFollowed board_followed = 12;
      */
@@ -182,7 +182,7 @@ export type Event = Message<"skein.v1.Event"> & {
     case: "boardFollowed";
   } | {
     /**
-     * A no longer follows one board; while A follows its owner, the board is excluded. May be backfilled.
+     * A user no longer follows one board. If the user follows the owner of the board, this excludes the board. May be backfilled.
      *
      * @generated from field: skein.v1.BoardUnfollowed board_unfollowed = 13;
      */
@@ -190,7 +190,7 @@ export type Event = Message<"skein.v1.Event"> & {
     case: "boardUnfollowed";
   } | {
     /**
-     * A board begins, or begins again after its deletion, or gets another title. May be backfilled.
+     * A board is created, or created again after its deletion, or gets another title. May be backfilled.
      *
      * @generated from field: skein.v1.BoardCreated board_created = 14;
      */
@@ -198,7 +198,7 @@ export type Event = Message<"skein.v1.Event"> & {
     case: "boardCreated";
   } | {
     /**
-     * A board ends, with its pins, followers and excluders.
+     * A board is deleted, with its pins, followers and excluders.
      *
      * @generated from field: skein.v1.BoardDeleted board_deleted = 15;
      */
@@ -206,7 +206,8 @@ export type Event = Message<"skein.v1.Event"> & {
     case: "boardDeleted";
   } | {
     /**
-     * A pin begins. A second creation of a living pin changes no pin, and mentions its board. May be backfilled.
+     * A pin is created. Creating a living pin again does not change the pin, but creates its board if that does not exist. May be
+     * backfilled.
      *
      * @generated from field: skein.v1.PinCreated pin_created = 16;
      */
@@ -214,7 +215,7 @@ export type Event = Message<"skein.v1.Event"> & {
     case: "pinCreated";
   } | {
     /**
-     * A pin goes to another board of its owner and keeps its time.
+     * A pin is moved to another board of its owner. It keeps its time.
      *
      * @generated from field: skein.v1.PinMoved pin_moved = 17;
      */
@@ -222,7 +223,7 @@ export type Event = Message<"skein.v1.Event"> & {
     case: "pinMoved";
   } | {
     /**
-     * A pin ends.
+     * A pin is deleted.
      *
      * @generated from field: skein.v1.PinDeleted pin_deleted = 18;
      */
@@ -230,7 +231,8 @@ export type Event = Message<"skein.v1.Event"> & {
     case: "pinDeleted";
   } | {
     /**
-     * A user blocks another: an unfollow in both directions, and no follow between them while it stands. May be backfilled.
+     * A user blocks another user. This ends the follows between the two in both directions, and there are none while the block lasts. May
+     * be backfilled.
      *
      * @generated from field: skein.v1.UserBlocked user_blocked = 19;
      */
@@ -238,7 +240,7 @@ export type Event = Message<"skein.v1.Event"> & {
     case: "userBlocked";
   } | {
     /**
-     * A block ends. The follows that it ended stay ended, and follows from while it stood do not hold either.
+     * A block ends. The follows that it ended do not return, and follows that were published during the block do not take effect.
      *
      * @generated from field: skein.v1.UserUnblocked user_unblocked = 20;
      */
@@ -246,7 +248,7 @@ export type Event = Message<"skein.v1.Event"> & {
     case: "userUnblocked";
   } | {
     /**
-     * A user hides another from the own feed, without unfollowing, for ever or until a time. May be backfilled.
+     * A user hides another user's pins from the own feed without unfollowing, for ever or until a given time. May be backfilled.
      *
      * @generated from field: skein.v1.UserMuted user_muted = 21;
      */
@@ -262,8 +264,8 @@ export type Event = Message<"skein.v1.Event"> & {
     case: "userUnmuted";
   } | {
     /**
-     * A user is gone: every relation, reaction, board, pin and seen entry of or towards the user ends, and later
-     * backfills cannot bring them back. A later live fact starts afresh.
+     * A user is deleted. All relations, reactions, boards, pins and seen entries of the user end, and so do the relations of others to the
+     * user. Later backfills cannot bring them back. A later live event about the user starts afresh.
      *
      * @generated from field: skein.v1.UserDeleted user_deleted = 23;
      */
@@ -287,7 +289,7 @@ export type Event = Message<"skein.v1.Event"> & {
     case: "unreacted";
   } | {
     /**
-     * A user watched an item. May be backfilled.
+     * A user played (watched) an item. May be backfilled.
      *
      * @generated from field: skein.v1.Played played = 27;
      */
@@ -295,7 +297,7 @@ export type Event = Message<"skein.v1.Event"> & {
     case: "played";
   } | {
     /**
-     * Items were sent to a user, perhaps unseen (impressions). May be backfilled.
+     * Items were sent to a user, who has perhaps not looked at them (impressions). May be backfilled.
      *
      * @generated from field: skein.v1.Served served = 28;
      */
@@ -303,7 +305,7 @@ export type Event = Message<"skein.v1.Event"> & {
     case: "served";
   } | {
     /**
-     * A user's play and serve history is emptied.
+     * The history of plays and serves of a user is cleared.
      *
      * @generated from field: skein.v1.SeenCleared seen_cleared = 29;
      */
@@ -311,7 +313,7 @@ export type Event = Message<"skein.v1.Event"> & {
     case: "seenCleared";
   } | {
     /**
-     * The adopter's own ranker overrides the heat of an item.
+     * A ranker of your own overrides the heat of an item.
      *
      * @generated from field: skein.v1.ItemScored item_scored = 30;
      */
@@ -327,8 +329,8 @@ export type Event = Message<"skein.v1.Event"> & {
     case: "backfillClosed";
   } | {
     /**
-     * A reader has read the feed up to a time. One that is not later than an earlier one changes nothing, so devices may send it late and
-     * again.
+     * A reader has read the feed up to a time. An event with an earlier time than a previous one changes nothing, so devices may send these
+     * events late and repeatedly.
      *
      * @generated from field: skein.v1.FeedRead feed_read = 34;
      */
@@ -336,7 +338,7 @@ export type Event = Message<"skein.v1.Event"> & {
     case: "feedRead";
   } | {
     /**
-     * A user sets the settings of the own follow of another user, all three of them. May be backfilled.
+     * A user sets all three settings of the own follow of another user. May be backfilled.
      *
      * @generated from field: skein.v1.FollowSettingsSet follow_settings_set = 35;
      */
@@ -382,7 +384,7 @@ export type UserFollowed = Message<"skein.v1.UserFollowed"> & {
   userId: string;
 
   /**
-   * The user to follow; not user_id.
+   * The user to follow. Must not be user_id.
    *
    * @generated from field: string target_user_id = 2;
    */
@@ -410,7 +412,7 @@ export type UserUnfollowed = Message<"skein.v1.UserUnfollowed"> & {
   userId: string;
 
   /**
-   * The user who was followed; not user_id.
+   * The user who was followed. Must not be user_id.
    *
    * @generated from field: string target_user_id = 2;
    */
@@ -438,7 +440,8 @@ export type BoardFollowed = Message<"skein.v1.BoardFollowed"> & {
   userId: string;
 
   /**
-   * The board; its owner is not user_id. Created if it was never mentioned; ignored if it is deleted.
+   * The board. Its owner must not be user_id. The board is created if no event has mentioned it before. The event is ignored if the board
+   * was deleted.
    *
    * @generated from field: skein.v1.Board board = 2;
    */
@@ -466,7 +469,8 @@ export type BoardUnfollowed = Message<"skein.v1.BoardUnfollowed"> & {
   userId: string;
 
   /**
-   * The board; its owner is not user_id. Created if it was never mentioned; ignored if it is deleted.
+   * The board. Its owner must not be user_id. The board is created if no event has mentioned it before. The event is ignored if the board
+   * was deleted.
    *
    * @generated from field: skein.v1.Board board = 2;
    */
@@ -481,20 +485,20 @@ export const BoardUnfollowedSchema: GenMessage<BoardUnfollowed> = /*@__PURE__*/
   messageDesc(file_skein_v1_event, 7);
 
 /**
- * The beginning of a board, or a new title for one that lives.
+ * The creation of a board, or a new title for a board that exists.
  *
  * @generated from message skein.v1.BoardCreated
  */
 export type BoardCreated = Message<"skein.v1.BoardCreated"> & {
   /**
-   * The board, of the acting user; its board_id may not be empty.
+   * The board. Its owner is the acting user. Its board_id must not be empty.
    *
    * @generated from field: skein.v1.Board board = 1;
    */
   board?: Board | undefined;
 
   /**
-   * The title for people. At most 256 bytes of UTF-8.
+   * The title that people see. At most 256 bytes of UTF-8.
    *
    * @generated from field: string title = 2;
    */
@@ -509,13 +513,13 @@ export const BoardCreatedSchema: GenMessage<BoardCreated> = /*@__PURE__*/
   messageDesc(file_skein_v1_event, 8);
 
 /**
- * The end of a board.
+ * The deletion of a board.
  *
  * @generated from message skein.v1.BoardDeleted
  */
 export type BoardDeleted = Message<"skein.v1.BoardDeleted"> & {
   /**
-   * The board, of the acting user; its board_id may not be empty: the default board cannot be deleted.
+   * The board. Its owner is the acting user. Its board_id must not be empty, because the default board cannot be deleted.
    *
    * @generated from field: skein.v1.Board board = 1;
    */
@@ -530,42 +534,43 @@ export const BoardDeletedSchema: GenMessage<BoardDeleted> = /*@__PURE__*/
   messageDesc(file_skein_v1_event, 9);
 
 /**
- * The beginning of a pin.
+ * The creation of a pin.
  *
  * @generated from message skein.v1.PinCreated
  */
 export type PinCreated = Message<"skein.v1.PinCreated"> & {
   /**
-   * The pin, of the acting user.
+   * The pin. Its owner is the acting user.
    *
    * @generated from field: skein.v1.Pin pin = 1;
    */
   pin?: Pin | undefined;
 
   /**
-   * The owner's board that shows it; empty means the default board. Created if it was never mentioned.
+   * The board of the owner on which the pin is. Empty means the default board. The board is created if no event has mentioned it before. At
+   * most 128 bytes.
    *
    * @generated from field: string board_id = 2;
    */
   boardId: string;
 
   /**
-   * The item that the pin shows; empty means an item with the id pin_id. At most 128 bytes.
+   * The item that the pin shows. Empty means an item with the same id as the pin. At most 128 bytes.
    *
    * @generated from field: string item_id = 3;
    */
   itemId: string;
 
   /**
-   * The pin of which this is a re-pin, if any. Feeds leave the re-pin out for readers who mute that pin's owner or whom a block separates
-   * from that user, and for all readers once that user is deleted.
+   * The pin that this pin repeats, if it is a re-pin. Feeds leave a re-pin out for readers who mute the owner of the repeated pin, for
+   * readers whom a block separates from that owner, and for all readers once that owner is deleted.
    *
    * @generated from field: skein.v1.Pin repin_of = 4;
    */
   repinOf?: Pin | undefined;
 
   /**
-   * Opaque bytes handed back with every feed entry, at most 256.
+   * Bytes of your own that every feed entry of the pin returns. At most 256.
    *
    * @generated from field: bytes attributes = 5;
    */
@@ -586,14 +591,14 @@ export const PinCreatedSchema: GenMessage<PinCreated> = /*@__PURE__*/
  */
 export type PinMoved = Message<"skein.v1.PinMoved"> & {
   /**
-   * The pin, of the acting user.
+   * The pin. Its owner is the acting user.
    *
    * @generated from field: skein.v1.Pin pin = 1;
    */
   pin?: Pin | undefined;
 
   /**
-   * Where it goes; empty means the default board.
+   * The new board. Empty means the default board. At most 128 bytes.
    *
    * @generated from field: string board_id = 2;
    */
@@ -608,13 +613,13 @@ export const PinMovedSchema: GenMessage<PinMoved> = /*@__PURE__*/
   messageDesc(file_skein_v1_event, 11);
 
 /**
- * The end of a pin.
+ * The deletion of a pin.
  *
  * @generated from message skein.v1.PinDeleted
  */
 export type PinDeleted = Message<"skein.v1.PinDeleted"> & {
   /**
-   * The pin, of the acting user.
+   * The pin. Its owner is the acting user.
    *
    * @generated from field: skein.v1.Pin pin = 1;
    */
@@ -642,7 +647,7 @@ export type UserBlocked = Message<"skein.v1.UserBlocked"> & {
   userId: string;
 
   /**
-   * The blocked user; not user_id.
+   * The blocked user. Must not be user_id.
    *
    * @generated from field: string target_user_id = 2;
    */
@@ -670,7 +675,7 @@ export type UserUnblocked = Message<"skein.v1.UserUnblocked"> & {
   userId: string;
 
   /**
-   * The user who was blocked; not user_id.
+   * The user who was blocked. Must not be user_id.
    *
    * @generated from field: string target_user_id = 2;
    */
@@ -685,7 +690,7 @@ export const UserUnblockedSchema: GenMessage<UserUnblocked> = /*@__PURE__*/
   messageDesc(file_skein_v1_event, 14);
 
 /**
- * A mute. Of several mutes of a user the latest one says until when the user is muted.
+ * A mute. If a user is muted several times, the latest mute says until when.
  *
  * @generated from message skein.v1.UserMuted
  */
@@ -698,15 +703,16 @@ export type UserMuted = Message<"skein.v1.UserMuted"> & {
   userId: string;
 
   /**
-   * The muted user; not user_id.
+   * The muted user. Must not be user_id.
    *
    * @generated from field: string target_user_id = 2;
    */
   targetUserId: string;
 
   /**
-   * The end of the mute; absent means that it has none. Later than 1970-01-01T00:00:00Z, to the microsecond. The mute holds while the log
-   * time of an answer's position is before it. So on a log in which nothing happens the mute holds until the next event.
+   * When the mute ends. Absent means that it does not end by itself. Must be later than 1970-01-01T00:00:00Z, and is precise to the
+   * microsecond. The mute holds while the log time of an answer's position is earlier. So if nothing happens in the log, the mute holds
+   * until the next event.
    *
    * @generated from field: google.protobuf.Timestamp until = 3;
    */
@@ -734,7 +740,7 @@ export type UserUnmuted = Message<"skein.v1.UserUnmuted"> & {
   userId: string;
 
   /**
-   * The user who was muted; not user_id.
+   * The user who was muted. Must not be user_id.
    *
    * @generated from field: string target_user_id = 2;
    */
@@ -749,8 +755,8 @@ export const UserUnmutedSchema: GenMessage<UserUnmuted> = /*@__PURE__*/
   messageDesc(file_skein_v1_event, 16);
 
 /**
- * The settings of a follow. The latest ones hold while user_id follows target_user_id or one of its boards, and until an unfollow or a
- * block between the two. A setting that is left out is off. They are private to the follower.
+ * The settings of a follow. The latest settings hold while user_id follows target_user_id or one of its boards, and end with an unfollow or
+ * a block between the two. A setting that is left out is off. Settings are private to the follower.
  *
  * @generated from message skein.v1.FollowSettingsSet
  */
@@ -763,7 +769,7 @@ export type FollowSettingsSet = Message<"skein.v1.FollowSettingsSet"> & {
   userId: string;
 
   /**
-   * The user who is followed; not user_id.
+   * The user who is followed. Must not be user_id.
    *
    * @generated from field: string target_user_id = 2;
    */
@@ -777,14 +783,14 @@ export type FollowSettingsSet = Message<"skein.v1.FollowSettingsSet"> & {
   hideRepins: boolean;
 
   /**
-   * Tell the follower of the user's new pins: they are in the feed of the bell, which leaves out re-pins (only NOTIFY).
+   * Put the user's new pins, except re-pins, into the follower's feed of the bell (only: NOTIFY).
    *
    * @generated from field: bool notify = 4;
    */
   notify: boolean;
 
   /**
-   * The user's pins are in the feed of favorites (only FAVORITE).
+   * Put the user's pins into the follower's feed of favorites (only: FAVORITE).
    *
    * @generated from field: bool favorite = 5;
    */
@@ -799,13 +805,13 @@ export const FollowSettingsSetSchema: GenMessage<FollowSettingsSet> = /*@__PURE_
   messageDesc(file_skein_v1_event, 17);
 
 /**
- * The end of a user.
+ * The deletion of a user.
  *
  * @generated from message skein.v1.UserDeleted
  */
 export type UserDeleted = Message<"skein.v1.UserDeleted"> & {
   /**
-   * The user. The acting user.
+   * The user, who is the acting user.
    *
    * @generated from field: string user_id = 1;
    */
@@ -826,15 +832,15 @@ export const UserDeletedSchema: GenMessage<UserDeleted> = /*@__PURE__*/
  */
 export type FeedRead = Message<"skein.v1.FeedRead"> & {
   /**
-   * The reader. The acting user.
+   * The reader, who is the acting user.
    *
    * @generated from field: string user_id = 1;
    */
   userId: string;
 
   /**
-   * The create_time of the newest entry that was read, as it came: everything that is not newer counts as read. From 1970 on, to the
-   * microsecond. A time after the log's own is cut to the log's.
+   * The create_time of the newest entry that was read, exactly as it came. Everything that is not newer counts as read. Not before 1970,
+   * and precise to the microsecond. If it is later than the time at which the log takes the event, it is replaced by that time.
    *
    * @generated from field: google.protobuf.Timestamp read_time = 2;
    */
@@ -925,15 +931,15 @@ export type Reacted = Message<"skein.v1.Reacted"> & {
   itemId: string;
 
   /**
-   * The kind of the reaction: 1 to 32 bytes of a-z, 0-9 and _. Empty means "like". A user can react to one item with several kinds. A
-   * kind that begins with _, such as _bookmark, is private: only its user can list it, and it adds to no count and no heat.
+   * The kind of the reaction: 1 to 32 bytes of a-z, 0-9 and _. Empty means "like". A user can react to one item with several kinds. A kind
+   * that begins with _, such as _bookmark, is private: only its user can list it, and it is not counted and adds no heat.
    *
    * @generated from field: string kind = 3;
    */
   kind: string;
 
   /**
-   * The pin on which the user reacted, if any. The reaction is to the item; the pin only says whom to notify.
+   * The pin on which the user reacted, if any. The reaction is about the item; the pin only says whom to notify.
    *
    * @generated from field: skein.v1.Pin pin = 4;
    */
@@ -1046,13 +1052,13 @@ export const ServedSchema: GenMessage<Served> = /*@__PURE__*/
   messageDesc(file_skein_v1_event, 25);
 
 /**
- * The emptying of a user's play and serve history.
+ * The clearing of a user's history of plays and serves.
  *
  * @generated from message skein.v1.SeenCleared
  */
 export type SeenCleared = Message<"skein.v1.SeenCleared"> & {
   /**
-   * The user. The acting user.
+   * The user, who is the acting user.
    *
    * @generated from field: string user_id = 1;
    */
@@ -1067,7 +1073,7 @@ export const SeenClearedSchema: GenMessage<SeenCleared> = /*@__PURE__*/
   messageDesc(file_skein_v1_event, 26);
 
 /**
- * A score from the adopter's own ranker.
+ * A score from a ranker of your own.
  *
  * @generated from message skein.v1.ItemScored
  */
@@ -1080,8 +1086,8 @@ export type ItemScored = Message<"skein.v1.ItemScored"> & {
   itemId: string;
 
   /**
-   * The item's heat from now on, whatever is played, until the next item_scored; on the scale of heat: binary
-   * logarithm in units of 1/65536.
+   * The heat of the item until the next item_scored, however often it is played. The scale is that of heat: a binary logarithm in units of
+   * 1/65536.
    *
    * @generated from field: sint64 score = 2;
    */
@@ -1102,7 +1108,7 @@ export const ItemScoredSchema: GenMessage<ItemScored> = /*@__PURE__*/
  */
 export type BackfillClosed = Message<"skein.v1.BackfillClosed"> & {
   /**
-   * The source that ends; empty means all sources, for ever, which lets projections drop what they keep for late backfills.
+   * The source that ends. Empty means all sources, for ever; projections then drop what they keep for late backfills.
    *
    * @generated from field: string source = 1;
    */

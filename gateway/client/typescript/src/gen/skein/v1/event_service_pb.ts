@@ -25,22 +25,21 @@ export const file_skein_v1_event_service: GenFile = /*@__PURE__*/
  */
 export type PublishRequest = Message<"skein.v1.PublishRequest"> & {
   /**
-   * The events, 1 to 1000, together at most 768 KiB encoded. Each is checked by itself, so that
-   * allow_partial can tell good from bad.
+   * The events, 1 to 1000, which together have at most 768 KiB when they are encoded. Each event is checked by itself.
    *
    * @generated from field: repeated skein.v1.Event events = 1;
    */
   events: Event[];
 
   /**
-   * Take the good events when others are refused. By default one bad event refuses the call.
+   * Publish the valid events if others are rejected. By default one rejected event fails the whole call.
    *
    * @generated from field: bool allow_partial = 2;
    */
   allowPartial: boolean;
 
   /**
-   * The state to wait for; LOGGED by default.
+   * The state for which to wait. LOGGED by default.
    *
    * @generated from field: skein.v1.PublishWait wait = 3;
    */
@@ -61,50 +60,50 @@ export const PublishRequestSchema: GenMessage<PublishRequest> = /*@__PURE__*/
  */
 export type PublishResponse = Message<"skein.v1.PublishResponse"> & {
   /**
-   * The position of the log that contains the events: hand it to a read as at_least to read your own write.
-   * Empty when the log took no event.
+   * The position of the log that contains the events. A read with this at_least contains the write. Empty if the log took no event.
    *
    * @generated from field: string position = 1;
    */
   position: string;
 
   /**
-   * How many events were accepted: the log took them, and they are not among the rejections. Repeats count.
+   * How many events were accepted: the log has them, and they are not among the rejections. Repeats are counted, too.
    *
    * @generated from field: int32 accepted_count = 2;
    */
   acceptedCount: number;
 
   /**
-   * For each event of the call, in order: its event id, or, where the client gave none, a name for its
-   * place in the log. Empty for a refused event.
+   * For each event of the call, in order, its event id. For an event to which the client gave no id, this is a name for its place in the
+   * log. Empty for a rejected event.
    *
    * @generated from field: repeated string event_ids = 3;
    */
   eventIds: string[];
 
   /**
-   * The events that were refused, with allow_partial. Where repeats_known is true, also without allow_partial, the events whose
-   * event id was used before for other content (EVENT_ID_REUSED): the log had them when that was found, and they change nothing.
+   * The events that were rejected, with allow_partial. If repeats_known is true, there may also be events, even without allow_partial,
+   * whose event id was used before for other content (EVENT_ID_REUSED). This is found out when the log already has these events; they
+   * change nothing.
    *
    * @generated from field: repeated skein.v1.Rejection rejections = 4;
    */
   rejections: Rejection[];
 
   /**
-   * The events that the log had already, by their index in the call. They change nothing. Either an event of the same acting user,
-   * kind, event id and content was there within the 15 minutes before: what was answered to the first one holds, also where that was
-   * EVENT_ID_REUSED. Or the event is a backfill whose offset is not above the highest that was there of its source and kind, so it is a
-   * repeat, or another import has used the source. Where repeats_known is false, only such backfills are named.
+   * The indexes in the call of the events that the log already had. They change nothing. An event is one of them for one of two reasons.
+   * Either the log had an event with the same acting user, kind, event id and content within the 15 minutes before; the answer to that
+   * event still holds, even if it was EVENT_ID_REUSED. Or the event is a backfill whose offset is not above the highest offset of its
+   * source and kind; it is then a repeat, or another import has used the source. If repeats_known is false, only such backfills are listed.
    *
    * @generated from field: repeated int32 repeated_indexes = 5;
    */
   repeatedIndexes: number[];
 
   /**
-   * Whether this answer names all repeats and all reused event ids. False: there may be more. Only a call with
-   * PUBLISH_WAIT_VISIBLE can be true. It is false, rarely, when the process no longer has the events in memory after the wait,
-   * or has just started; the events are visible all the same.
+   * Whether this answer has all repeats and all reused event ids. If it is false, there may be more. It can be true only with
+   * PUBLISH_WAIT_VISIBLE. In rare cases it is false with that, too: if the process has just started, or no longer has the events in memory
+   * after the wait. The events are visible nevertheless.
    *
    * @generated from field: bool repeats_known = 6;
    */
@@ -119,34 +118,34 @@ export const PublishResponseSchema: GenMessage<PublishResponse> = /*@__PURE__*/
   messageDesc(file_skein_v1_event_service, 1);
 
 /**
- * One refused event.
+ * One rejected event.
  *
  * @generated from message skein.v1.Rejection
  */
 export type Rejection = Message<"skein.v1.Rejection"> & {
   /**
-   * Which event of the call, from 0.
+   * The index of the event in the call, from 0.
    *
    * @generated from field: int32 index = 1;
    */
   index: number;
 
   /**
-   * Why, for programs.
+   * The reason, for programs.
    *
    * @generated from field: skein.v1.Reason reason = 2;
    */
   reason: Reason;
 
   /**
-   * The field at fault, as a path inside the event.
+   * The path of the invalid field in the event.
    *
    * @generated from field: string field = 3;
    */
   field: string;
 
   /**
-   * Why, for people: names the limit.
+   * The reason, for people. It names the limit.
    *
    * @generated from field: string message = 4;
    */
@@ -167,22 +166,23 @@ export const RejectionSchema: GenMessage<Rejection> = /*@__PURE__*/
  */
 export type WatchRequest = Message<"skein.v1.WatchRequest"> & {
   /**
-   * Stream what comes after this position; empty means from now on; "EARLIEST": from the first event there is.
+   * The position after which the stream begins. Empty means the present end of the log, and "EARLIEST" means the first event that the log
+   * has.
    *
    * @generated from field: string after = 1;
    */
   after: string;
 
   /**
-   * Only these kinds, by the field name of Event ("user_followed"); empty means all.
+   * Only events of these kinds, which are named as the fields of Event, such as "user_followed". Empty means all kinds.
    *
    * @generated from field: repeated string kinds = 2;
    */
   kinds: string[];
 
   /**
-   * Only events of these users: those in which one acts (user_id, or the owner of the board or pin), and those in which one is the
-   * target (followed, blocked, muted, or the owner of the board followed). At most 100, each 1 to 128 bytes; empty means all.
+   * Only events in which one of these users acts (as user_id, or as the owner of the board or pin) or is the target (as the user who is
+   * followed, blocked or muted, or as the owner of the followed board). At most 100 users, each 1 to 128 bytes. Empty means all users.
    *
    * @generated from field: repeated string user_ids = 3;
    */
@@ -197,29 +197,30 @@ export const WatchRequestSchema: GenMessage<WatchRequest> = /*@__PURE__*/
   messageDesc(file_skein_v1_event_service, 3);
 
 /**
- * One step of Watch: an event, or a checkpoint when for some seconds there was none of the kinds asked for.
+ * One message of Watch: an event, or a checkpoint if there was no event for some seconds that the client has asked for.
  *
  * @generated from message skein.v1.WatchResponse
  */
 export type WatchResponse = Message<"skein.v1.WatchResponse"> & {
   /**
-   * The position that contains the event, for reads that demand it as at_least. Resume after it: events were published
-   * together, and it also says which of them was the last received. In a checkpoint: how far the log was read.
+   * The position of the log that contains the event. It can be used as at_least of a read, and as after of another Watch, which then
+   * continues after this event, even if several events were published together. In a checkpoint, it is the position up to which the log was
+   * read.
    *
    * @generated from field: string position = 1;
    */
   position: string;
 
   /**
-   * The event; absent in a checkpoint. Events that are read from the archive have no event_id.
+   * The event. Absent in a checkpoint. Events that are read from the archive have no event_id.
    *
    * @generated from field: skein.v1.Event event = 2;
    */
   event?: Event | undefined;
 
   /**
-   * When the event happened: a live event's place in the log's own time, unique and rising; of a backfill its
-   * occurred_at. Absent in a checkpoint.
+   * When the event happened. For a live event this is the time at which the log took it; these times are unique and rise. For a backfill it
+   * is occurred_at. Absent in a checkpoint.
    *
    * @generated from field: google.protobuf.Timestamp event_time = 3;
    */
@@ -234,7 +235,7 @@ export const WatchResponseSchema: GenMessage<WatchResponse> = /*@__PURE__*/
   messageDesc(file_skein_v1_event_service, 4);
 
 /**
- * The state that a Publish call waits for.
+ * The state for which a call of Publish waits.
  *
  * @generated from enum skein.v1.PublishWait
  */
@@ -247,14 +248,14 @@ export enum PublishWait {
   UNSPECIFIED = 0,
 
   /**
-   * Until the log has the events on disk (on a quorum of its servers).
+   * Wait until the log has the events on disk, on a quorum of its servers.
    *
    * @generated from enum value: PUBLISH_WAIT_LOGGED = 1;
    */
   LOGGED = 1,
 
   /**
-   * Until, moreover, every projection of the answering process shows them. The answer then names repeats (repeats_known).
+   * Wait until every projection of the process that answers shows the events, too. The answer then names repeats (repeats_known).
    *
    * @generated from enum value: PUBLISH_WAIT_VISIBLE = 2;
    */
@@ -268,14 +269,14 @@ export const PublishWaitSchema: GenEnum<PublishWait> = /*@__PURE__*/
   enumDesc(file_skein_v1_event_service, 0);
 
 /**
- * Appends facts to the log and follows it.
+ * Appends events to the log, and streams the events of the log.
  *
  * @generated from service skein.v1.EventService
  */
 export const EventService: GenService<{
   /**
-   * Publish appends events to the log as one atomic fact and returns when the log has them on disk.
-   * An error with reason OUTCOME_UNKNOWN may have been taken: retry with the same event ids.
+   * Publish appends events to the log, all of them at once, and returns when the log has them on disk. After an error with the reason
+   * OUTCOME_UNKNOWN the log may have the events: retry with the same event ids.
    *
    * @generated from rpc skein.v1.EventService.Publish
    */
@@ -285,10 +286,10 @@ export const EventService: GenService<{
     output: typeof PublishResponseSchema;
   },
   /**
-   * Watch streams the events of the log after a position, in order: those that every projection folds, without repeats of
-   * an event id and malformed events. It begins with a checkpoint of its start, and continues until the client ends it.
-   * Called again with the position of the last message received, it continues exactly there: nothing is left out, nothing comes twice.
-   * An error with reason POSITION_TRIMMED (out_of_range) names the earliest position that it can begin after.
+   * Watch streams the events of the log after a position, in order, without malformed events and repeats of event ids. The first message is
+   * a checkpoint with the position at which the stream begins. The stream continues until the client ends it. A call with the position of
+   * the last message that was received continues after that message: no event is missing and none comes twice. An error with the reason
+   * POSITION_TRIMMED (out_of_range) names the earliest position after which the stream can begin.
    *
    * @generated from rpc skein.v1.EventService.Watch
    */

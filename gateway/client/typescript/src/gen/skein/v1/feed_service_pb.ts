@@ -32,21 +32,21 @@ export type ReadFeedRequest = Message<"skein.v1.ReadFeedRequest"> & {
   readerId: string;
 
   /**
-   * Entries a page: 0 for 20, coerced to at most 200.
+   * The number of entries per page. 0 means 20, and more than 200 means 200.
    *
    * @generated from field: int32 page_size = 2;
    */
   pageSize: number;
 
   /**
-   * Where to begin; unset means at the top.
+   * Where the page begins. If it is not set, the page begins at the top.
    *
    * @generated from oneof skein.v1.ReadFeedRequest.start
    */
   start: {
     /**
-     * The next_page_token of the page before; empty means the first page. Tokens of NEWEST do not expire, tokens of
-     * TRENDING live at least an hour of log time and then say so.
+     * The next_page_token of the page before. Empty means the first page. Tokens of NEWEST do not expire. Tokens of TRENDING are valid for
+     * at least an hour of log time; after that the error has the reason EXPIRED_PAGE_TOKEN.
      *
      * @generated from field: string page_token = 3;
      */
@@ -54,7 +54,8 @@ export type ReadFeedRequest = Message<"skein.v1.ReadFeedRequest"> & {
     case: "pageToken";
   } | {
     /**
-     * The newest_token of an earlier page: only entries above it, to refresh a feed from the top. NEWEST only.
+     * The newest_token of an earlier page. Only entries that are newer than that page are returned, which refreshes a feed from the top.
+     * Only in the order NEWEST.
      *
      * @generated from field: string newer_than = 4;
      */
@@ -63,53 +64,53 @@ export type ReadFeedRequest = Message<"skein.v1.ReadFeedRequest"> & {
   } | { case: undefined; value?: undefined };
 
   /**
-   * The order; NEWEST by default. All pages of a session have the same.
+   * The order. NEWEST by default. All pages of a session must have the same order.
    *
    * @generated from field: skein.v1.FeedOrder order = 5;
    */
   order: FeedOrder;
 
   /**
-   * Show the reader's own pins, too.
+   * Include the reader's own pins.
    *
    * @generated from field: bool include_own = 6;
    */
   includeOwn: boolean;
 
   /**
-   * Leave out the items that FilterSeen takes for seen: those that the reader has played within the default window of
-   * SeenService, and the last 100 that were served. At most one unseen item in a thousand is hidden by mistake. Every
-   * play and serve up to the position of the answer counts; a later one may. Serving the items of a page does not move
-   * the next page: it continues after the last entry.
+   * Leave out the items that count as seen in FilterSeen: those that the reader has played within the default window of SeenService, and
+   * the last 100 items that were served to the reader. At most one unseen item in a thousand is hidden by mistake. All plays and serves up
+   * to the position of the answer count, and later ones may count, too. Publishing the items of a page as served does not shift the next
+   * page, which continues after the last entry.
    *
    * @generated from field: bool hide_seen = 7;
    */
   hideSeen: boolean;
 
   /**
-   * Show each item once a session, by the first of its pins in the order.
+   * Show each item only once per session, by the first of its pins in the order.
    *
    * @generated from field: bool one_per_item = 8;
    */
   onePerItem: boolean;
 
   /**
-   * A position that the answer must contain; empty means any.
+   * The position that the answer must contain. Empty means any position.
    *
    * @generated from field: string at_least = 10;
    */
   atLeast: string;
 
   /**
-   * With hide_seen: look at plays only, not at what was served, as in FilterSeen. All pages of a session have the same.
+   * With hide_seen: only plays count as seen, and not what was served, as in FilterSeen. All pages of a session must have the same value.
    *
    * @generated from field: bool ignore_served = 11;
    */
   ignoreServed: boolean;
 
   /**
-   * Only pins of users whose follow has this setting (follow_settings_set): of the 500 for whom the reader set it last, equal times by id.
-   * NOTIFY is the feed of the bell and leaves out re-pins. All pages of a session have the same.
+   * Only pins of users whose follow by the reader has this setting (follow_settings_set), and of the 500 users for whom the reader set it
+   * last. NOTIFY is the feed of the bell, and leaves out re-pins. All pages of a session must have the same value.
    *
    * @generated from field: skein.v1.FollowSetting only = 12;
    */
@@ -130,22 +131,22 @@ export const ReadFeedRequestSchema: GenMessage<ReadFeedRequest> = /*@__PURE__*/
  */
 export type ReadFeedResponse = Message<"skein.v1.ReadFeedResponse"> & {
   /**
-   * The entries, in the order asked for.
+   * The entries, in the order of the request.
    *
    * @generated from field: repeated skein.v1.FeedEntry entries = 1;
    */
   entries: FeedEntry[];
 
   /**
-   * Where the next page begins; empty at the end of the feed, and only there.
+   * The page_token of the next page. Empty on the last page, and only there.
    *
    * @generated from field: string next_page_token = 2;
    */
   nextPageToken: string;
 
   /**
-   * The top of the feed at this position, for newer_than; in the order NEWEST only, there also when the page is
-   * empty.
+   * A token for the top of the feed at this position, which newer_than of a later request accepts. Only in the order NEWEST, and there also
+   * on an empty page.
    *
    * @generated from field: string newest_token = 3;
    */
@@ -159,14 +160,14 @@ export type ReadFeedResponse = Message<"skein.v1.ReadFeedResponse"> & {
   completeness: FeedCompleteness;
 
   /**
-   * The position that was read.
+   * The position of the log at which the answer was read.
    *
    * @generated from field: string position = 5;
    */
   position: string;
 
   /**
-   * The read marker: up to when the reader has read the feed, by the latest feed_read. Absent if there is none.
+   * The read marker: the time up to which the reader has read the feed, by the latest feed_read. Absent if there is none.
    *
    * @generated from field: google.protobuf.Timestamp read_time = 6;
    */
@@ -181,7 +182,7 @@ export const ReadFeedResponseSchema: GenMessage<ReadFeedResponse> = /*@__PURE__*
   messageDesc(file_skein_v1_feed_service, 1);
 
 /**
- * A call of CountNewer. The options are those of ReadFeed, and must be those of the page that newer_than is from.
+ * A call of CountNewer. The options are those of ReadFeed, and must be the same as those of the page that returned newer_than.
  *
  * @generated from message skein.v1.CountNewerRequest
  */
@@ -194,49 +195,50 @@ export type CountNewerRequest = Message<"skein.v1.CountNewerRequest"> & {
   readerId: string;
 
   /**
-   * The newest_token of an earlier page; empty counts what is newer than the read marker (feed_read), or all entries if there is none.
+   * The newest_token of an earlier page. If it is empty, the count begins at the read marker (feed_read), or has all entries if there is
+   * none.
    *
    * @generated from field: string newer_than = 2;
    */
   newerThan: string;
 
   /**
-   * Count the reader's own pins, too.
+   * Count the reader's own pins as well.
    *
    * @generated from field: bool include_own = 3;
    */
   includeOwn: boolean;
 
   /**
-   * Leave out what the reader has seen.
+   * Do not count items that the reader has seen.
    *
    * @generated from field: bool hide_seen = 4;
    */
   hideSeen: boolean;
 
   /**
-   * Count each item once.
+   * Count each item only once.
    *
    * @generated from field: bool one_per_item = 5;
    */
   onePerItem: boolean;
 
   /**
-   * With hide_seen: what was served does not count as seen.
+   * With hide_seen: only plays count as seen, and not what was served.
    *
    * @generated from field: bool ignore_served = 6;
    */
   ignoreServed: boolean;
 
   /**
-   * A position that the answer must contain; empty means any.
+   * The position that the answer must contain. Empty means any position.
    *
    * @generated from field: string at_least = 7;
    */
   atLeast: string;
 
   /**
-   * Count only pins of users whose follow has this setting, as in ReadFeed: the badge of the bell with NOTIFY.
+   * Count only pins of users whose follow has this setting, as in ReadFeed. With NOTIFY this is the badge of the bell.
    *
    * @generated from field: skein.v1.FollowSetting only = 8;
    */
@@ -257,14 +259,14 @@ export const CountNewerRequestSchema: GenMessage<CountNewerRequest> = /*@__PURE_
  */
 export type CountNewerResponse = Message<"skein.v1.CountNewerResponse"> & {
   /**
-   * How many entries are above, at most 100.
+   * How many entries are newer. At most 100.
    *
    * @generated from field: uint32 count = 1;
    */
   count: number;
 
   /**
-   * Whether there are more than that.
+   * Whether there are more entries than count says.
    *
    * @generated from field: bool more = 2;
    */
@@ -278,7 +280,7 @@ export type CountNewerResponse = Message<"skein.v1.CountNewerResponse"> & {
   completeness: FeedCompleteness;
 
   /**
-   * The position that was read.
+   * The position of the log at which the answer was read.
    *
    * @generated from field: string position = 4;
    */
@@ -300,7 +302,7 @@ export const CountNewerResponseSchema: GenMessage<CountNewerResponse> = /*@__PUR
   messageDesc(file_skein_v1_feed_service, 3);
 
 /**
- * A call of WatchFeed. The options are those of ReadFeed, and must be those of the page that newer_than is from.
+ * A call of WatchFeed. The options are those of ReadFeed, and must be the same as those of the page that returned newer_than.
  *
  * @generated from message skein.v1.WatchFeedRequest
  */
@@ -313,50 +315,50 @@ export type WatchFeedRequest = Message<"skein.v1.WatchFeedRequest"> & {
   readerId: string;
 
   /**
-   * The newest_token of an earlier page, or of an earlier message; empty counts what is newer than the read marker (feed_read) as it
-   * moves, or all entries while there is none.
+   * The newest_token of an earlier page or an earlier message. If it is empty, each count begins at the present read marker (feed_read), or
+   * has all entries while there is none.
    *
    * @generated from field: string newer_than = 2;
    */
   newerThan: string;
 
   /**
-   * Count the reader's own pins, too.
+   * Count the reader's own pins as well.
    *
    * @generated from field: bool include_own = 3;
    */
   includeOwn: boolean;
 
   /**
-   * Leave out what the reader has seen.
+   * Do not count items that the reader has seen.
    *
    * @generated from field: bool hide_seen = 4;
    */
   hideSeen: boolean;
 
   /**
-   * Count each item once.
+   * Count each item only once.
    *
    * @generated from field: bool one_per_item = 5;
    */
   onePerItem: boolean;
 
   /**
-   * With hide_seen: what was served does not count as seen.
+   * With hide_seen: only plays count as seen, and not what was served.
    *
    * @generated from field: bool ignore_served = 6;
    */
   ignoreServed: boolean;
 
   /**
-   * A position that the first message must contain; empty means any.
+   * The position that the first message must contain. Empty means any position.
    *
    * @generated from field: string at_least = 7;
    */
   atLeast: string;
 
   /**
-   * Count only pins of users whose follow has this setting, as in ReadFeed: the badge of the bell with NOTIFY.
+   * Count only pins of users whose follow has this setting, as in ReadFeed. With NOTIFY this is the badge of the bell.
    *
    * @generated from field: skein.v1.FollowSetting only = 8;
    */
@@ -371,49 +373,49 @@ export const WatchFeedRequestSchema: GenMessage<WatchFeedRequest> = /*@__PURE__*
   messageDesc(file_skein_v1_feed_service, 4);
 
 /**
- * One step of WatchFeed: how many entries of the feed are above newer_than or the read marker.
+ * One message of WatchFeed: how many entries of the feed are newer than newer_than or the read marker.
  *
  * @generated from message skein.v1.WatchFeedResponse
  */
 export type WatchFeedResponse = Message<"skein.v1.WatchFeedResponse"> & {
   /**
-   * How many entries are above, at most 100.
+   * How many entries are newer. At most 100.
    *
    * @generated from field: uint32 count = 1;
    */
   count: number;
 
   /**
-   * Whether there are more than that.
+   * Whether there are more entries than count says.
    *
    * @generated from field: bool more = 2;
    */
   more: boolean;
 
   /**
-   * Whether the count is exact, as in ReadFeed. One that is not is counted again every 30 seconds.
+   * Whether the count is exact, as in ReadFeed. A count that is not exact is repeated every 30 seconds.
    *
    * @generated from field: skein.v1.FeedCompleteness completeness = 3;
    */
   completeness: FeedCompleteness;
 
   /**
-   * The position that was read.
+   * The position of the log at which the answer was read.
    *
    * @generated from field: string position = 4;
    */
   position: string;
 
   /**
-   * The top of the feed at this position, for newer_than: a reader who need not see these entries continues from here. To continue
-   * a stream that broke, pass the newer_than of its request again.
+   * A token for the top of the feed at this position. A request with this newer_than does not count the entries of this message. To
+   * continue a broken stream, send the newer_than of its request again instead.
    *
    * @generated from field: string newest_token = 5;
    */
   newestToken: string;
 
   /**
-   * The read marker, as in ReadFeed. A message also comes when it has moved, if newer_than is empty.
+   * The read marker, as in ReadFeed. If newer_than is empty, a message is also sent when the read marker has changed.
    *
    * @generated from field: google.protobuf.Timestamp read_time = 6;
    */
@@ -434,14 +436,14 @@ export const WatchFeedResponseSchema: GenMessage<WatchFeedResponse> = /*@__PURE_
  */
 export type FeedEntry = Message<"skein.v1.FeedEntry"> & {
   /**
-   * The pin among its owner's pins.
+   * The id of the pin, unique among the pins of its owner.
    *
    * @generated from field: string pin_id = 1;
    */
   pinId: string;
 
   /**
-   * The item that it shows.
+   * The item that the pin shows.
    *
    * @generated from field: string item_id = 2;
    */
@@ -455,42 +457,42 @@ export type FeedEntry = Message<"skein.v1.FeedEntry"> & {
   ownerId: string;
 
   /**
-   * The owner's board that shows it; empty means the default board.
+   * The board of the owner on which the pin is. Empty means the default board.
    *
    * @generated from field: string board_id = 4;
    */
   boardId: string;
 
   /**
-   * When the pin began.
+   * When the pin was created.
    *
    * @generated from field: google.protobuf.Timestamp create_time = 5;
    */
   createTime?: Timestamp | undefined;
 
   /**
-   * The heat of the item: binary logarithm in units of 1/65536. In the order TRENDING only, else 0.
+   * The heat of the item, as a binary logarithm in units of 1/65536. Only in the order TRENDING; otherwise 0.
    *
    * @generated from field: sint64 score = 6;
    */
   score: bigint;
 
   /**
-   * The bytes given when the pin was created, at most 256.
+   * The attributes with which the pin was created. At most 256 bytes.
    *
    * @generated from field: bytes attributes = 7;
    */
   attributes: Uint8Array;
 
   /**
-   * The pin that this one repeats. Absent for a pin that is no re-pin, and for one with repin_of_deleted.
+   * The pin that this pin repeats. Absent if this pin is no re-pin, or if repin_of_deleted is set.
    *
    * @generated from field: skein.v1.Pin repin_of = 8;
    */
   repinOf?: Pin | undefined;
 
   /**
-   * The pin is a re-pin, and the owner of the pin that it repeats was deleted since. Feeds have no such pins.
+   * This pin is a re-pin, and the owner of the repeated pin was deleted since. Feeds do not have such pins.
    *
    * @generated from field: bool repin_of_deleted = 9;
    */
@@ -534,21 +536,21 @@ export type ListPinsRequest = Message<"skein.v1.ListPinsRequest"> & {
   } | { case: undefined; value?: undefined };
 
   /**
-   * Entries a page: 0 for 50, coerced to at most 1000.
+   * The number of entries per page. 0 means 50, and more than 1000 means 1000.
    *
    * @generated from field: int32 page_size = 3;
    */
   pageSize: number;
 
   /**
-   * The next_page_token of the page before; empty means the first page.
+   * The next_page_token of the page before. Empty means the first page.
    *
    * @generated from field: string page_token = 4;
    */
   pageToken: string;
 
   /**
-   * A position that the answer must contain; empty means any.
+   * The position that the answer must contain. Empty means any position.
    *
    * @generated from field: string at_least = 5;
    */
@@ -569,28 +571,28 @@ export const ListPinsRequestSchema: GenMessage<ListPinsRequest> = /*@__PURE__*/
  */
 export type ListPinsResponse = Message<"skein.v1.ListPinsResponse"> & {
   /**
-   * The living pins, newest first. Scores are 0.
+   * The living pins, the newest first. Their scores are 0.
    *
    * @generated from field: repeated skein.v1.FeedEntry entries = 1;
    */
   entries: FeedEntry[];
 
   /**
-   * Where the next page begins; empty at the end of the list, and only there.
+   * The page_token of the next page. Empty on the last page, and only there.
    *
    * @generated from field: string next_page_token = 2;
    */
   nextPageToken: string;
 
   /**
-   * The length of the whole list at this position.
+   * The number of entries of the whole list at this position.
    *
    * @generated from field: uint32 total_size = 3;
    */
   totalSize: number;
 
   /**
-   * The position that was read.
+   * The position of the log at which the answer was read.
    *
    * @generated from field: string position = 4;
    */
@@ -618,7 +620,7 @@ export type BatchGetPinsRequest = Message<"skein.v1.BatchGetPinsRequest"> & {
   pins: Pin[];
 
   /**
-   * A position that the answer must contain; empty means any.
+   * The position that the answer must contain. Empty means any position.
    *
    * @generated from field: string at_least = 2;
    */
@@ -633,7 +635,7 @@ export const BatchGetPinsRequestSchema: GenMessage<BatchGetPinsRequest> = /*@__P
   messageDesc(file_skein_v1_feed_service, 9);
 
 /**
- * The answer of BatchGetPins, in the order of the request. A pin that does not live is no error.
+ * The answer of BatchGetPins, in the order of the request. A pin that does not live is not an error.
  *
  * @generated from message skein.v1.BatchGetPinsResponse
  */
@@ -646,7 +648,7 @@ export type BatchGetPinsResponse = Message<"skein.v1.BatchGetPinsResponse"> & {
   pins: PinState[];
 
   /**
-   * The position that was read.
+   * The position of the log at which the answer was read.
    *
    * @generated from field: string position = 2;
    */
@@ -681,50 +683,50 @@ export type PinState = Message<"skein.v1.PinState"> & {
   pinId: string;
 
   /**
-   * Whether the pin lives. A pin that was never created, or that ended with its deletion or that of its board or
-   * owner, does not: all fields below are then empty. Stores do not keep which of these it was.
+   * Whether the pin lives. A pin does not live if it was never created, or if the pin, its board or its owner was deleted. All fields below
+   * are then empty. The service does not know which of these was the reason.
    *
    * @generated from field: bool living = 3;
    */
   living: boolean;
 
   /**
-   * The owner's board that shows it; empty means the default board.
+   * The board of the owner on which the pin is. Empty means the default board.
    *
    * @generated from field: string board_id = 4;
    */
   boardId: string;
 
   /**
-   * The item that it shows.
+   * The item that the pin shows.
    *
    * @generated from field: string item_id = 5;
    */
   itemId: string;
 
   /**
-   * When the pin began; a move keeps it. Absent unless the pin lives.
+   * When the pin was created. A move does not change this time. Absent if the pin does not live.
    *
    * @generated from field: google.protobuf.Timestamp create_time = 6;
    */
   createTime?: Timestamp | undefined;
 
   /**
-   * The bytes given when the pin was created, at most 256.
+   * The attributes with which the pin was created. At most 256 bytes.
    *
    * @generated from field: bytes attributes = 7;
    */
   attributes: Uint8Array;
 
   /**
-   * The pin that this one repeats, as in FeedEntry.
+   * The pin that this pin repeats, as in FeedEntry.
    *
    * @generated from field: skein.v1.Pin repin_of = 8;
    */
   repinOf?: Pin | undefined;
 
   /**
-   * The owner of the pin that this one repeats was deleted since, as in FeedEntry.
+   * The owner of the pin that this pin repeats was deleted since, as in FeedEntry.
    *
    * @generated from field: bool repin_of_deleted = 9;
    */
@@ -751,7 +753,7 @@ export type ViewerStateKey = Message<"skein.v1.ViewerStateKey"> & {
    */
   target: {
     /**
-     * A pin: the item that it shows, and its owner.
+     * A pin. The answer is about the item that the pin shows, its owner and its board.
      *
      * @generated from field: skein.v1.Pin pin = 1;
      */
@@ -789,29 +791,29 @@ export type BatchGetViewerStateRequest = Message<"skein.v1.BatchGetViewerStateRe
   viewerId: string;
 
   /**
-   * The pins and items, 1 to 1000. One may be named more than once.
+   * The pins and items, 1 to 1000. A pin or item may be named more than once.
    *
    * @generated from field: repeated skein.v1.ViewerStateKey keys = 2;
    */
   keys: ViewerStateKey[];
 
   /**
-   * For seen: how many calendar months (UTC) back plays count, as in FilterSeen. 0 for the default of the service,
-   * coerced to what is retained.
+   * For seen: in how many calendar months (UTC) plays count, as in FilterSeen. 0 means the default of the service. A window that is longer
+   * than plays are retained is shortened.
    *
    * @generated from field: int32 window_months = 3;
    */
   windowMonths: number;
 
   /**
-   * For seen: look at plays only, not at what was served, as in FilterSeen.
+   * For seen: only plays count, and not what was served, as in FilterSeen.
    *
    * @generated from field: bool ignore_served = 4;
    */
   ignoreServed: boolean;
 
   /**
-   * A position that the answer must contain; empty means any.
+   * The position that the answer must contain. Empty means any position.
    *
    * @generated from field: string at_least = 5;
    */
@@ -839,8 +841,8 @@ export type BatchGetViewerStateResponse = Message<"skein.v1.BatchGetViewerStateR
   states: ViewerState[];
 
   /**
-   * The position that all states contain: the least of those that were read. A store that was ahead may have added
-   * what came since.
+   * The position that all states contain, which is the oldest of the positions that were read. Stores that were ahead of it may have later
+   * events, too.
    *
    * @generated from field: string position = 2;
    */
@@ -855,59 +857,61 @@ export const BatchGetViewerStateResponseSchema: GenMessage<BatchGetViewerStateRe
   messageDesc(file_skein_v1_feed_service, 14);
 
 /**
- * The state of a pin or an item for a viewer. It is empty for one that no event has mentioned.
+ * The state of a pin or an item for a viewer. All fields are empty if no event has mentioned the pin or item.
  *
  * @generated from message skein.v1.ViewerState
  */
 export type ViewerState = Message<"skein.v1.ViewerState"> & {
   /**
-   * The item: that of the key, or the one that the pin shows. Empty for a pin that does not live, which has no
-   * reactions and of which seen and served are false.
+   * The item of the key, or the item that the pin shows. Empty for a pin that does not live; it then has no reactions, and seen and served
+   * are false.
    *
    * @generated from field: string item_id = 1;
    */
   itemId: string;
 
   /**
-   * The kinds with which the viewer reacted to the item, private ones included, by name; the first 16 if there are more.
+   * The kinds with which the viewer reacted to the item, including private kinds, sorted by name. If there are more than 16, only the first
+   * 16.
    *
    * @generated from field: repeated string reactions = 2;
    */
   reactions: string[];
 
   /**
-   * Whether FilterSeen takes the item for seen: always if it was or is hidden, and for at most one unseen item in a thousand over
-   * the default window.
+   * Whether the item counts as seen in FilterSeen. That is always true if the item was seen or is hidden, and is true by mistake for at
+   * most one unseen item in a thousand over the default window.
    *
    * @generated from field: bool seen = 3;
    */
   seen: boolean;
 
   /**
-   * Whether the item is among the last 100 that were served to the viewer, as in ListServed. Exact, whatever ignore_served says.
+   * Whether the item is among the last 100 that were served to the viewer, as in ListServed. This is exact, and does not depend on
+   * ignore_served.
    *
    * @generated from field: bool served = 4;
    */
   served: boolean;
 
   /**
-   * Of a pin: how the viewer follows its owner, as in BatchGetRelationships, whether or not the pin lives: NONE, EXPLICIT or
-   * IMPLICIT. NONE for an item, and for the viewer's own pins.
+   * For a pin: how the viewer follows its owner, as in BatchGetRelationships: NONE, EXPLICIT or IMPLICIT. This does not depend on whether
+   * the pin lives. NONE for an item, and for the viewer's own pins.
    *
    * @generated from field: skein.v1.FollowKind following = 5;
    */
   following: FollowKind;
 
   /**
-   * Of a pin that lives: how the viewer follows its board, as in CheckFollows: EXCLUDED and NONE are boards whose pins the feed leaves
-   * out. NONE for an item, and for the viewer's own pins.
+   * For a pin that lives: how the viewer follows its board, as in CheckFollows. The feed leaves out the pins of boards with EXCLUDED and
+   * NONE. NONE for an item, and for the viewer's own pins.
    *
    * @generated from field: skein.v1.FollowKind following_board = 6;
    */
   followingBoard: FollowKind;
 
   /**
-   * Of a pin: the settings of the viewer's follow of its owner; absent when all are off.
+   * For a pin: the settings of the viewer's follow of its owner. Absent if all settings are off.
    *
    * @generated from field: skein.v1.FollowSettings follow_settings = 10;
    */
@@ -949,14 +953,14 @@ export type ExplainPinRequest = Message<"skein.v1.ExplainPinRequest"> & {
   pin?: Pin | undefined;
 
   /**
-   * The order; NEWEST by default.
+   * The order. NEWEST by default.
    *
    * @generated from field: skein.v1.FeedOrder order = 3;
    */
   order: FeedOrder;
 
   /**
-   * The feed shows the reader's own pins, too.
+   * The feed includes the reader's own pins.
    *
    * @generated from field: bool include_own = 4;
    */
@@ -970,21 +974,21 @@ export type ExplainPinRequest = Message<"skein.v1.ExplainPinRequest"> & {
   hideSeen: boolean;
 
   /**
-   * The feed shows each item once.
+   * The feed shows each item only once.
    *
    * @generated from field: bool one_per_item = 6;
    */
   onePerItem: boolean;
 
   /**
-   * With hide_seen: what was served does not count as seen.
+   * With hide_seen: only plays count as seen, and not what was served.
    *
    * @generated from field: bool ignore_served = 7;
    */
   ignoreServed: boolean;
 
   /**
-   * A position that the answer must contain; empty means any.
+   * The position that the answer must contain. Empty means any position.
    *
    * @generated from field: string at_least = 8;
    */
@@ -1019,50 +1023,50 @@ export type ExplainPinResponse = Message<"skein.v1.ExplainPinResponse"> & {
   inFeed: boolean;
 
   /**
-   * All reasons why it is not, in the order of the enum, each once. Empty exactly if the pin is in the feed.
+   * All reasons why the pin is not in the feed, sorted by their numbers, each once. Empty exactly if the pin is in the feed.
    *
    * @generated from field: repeated skein.v1.AbsenceReason reasons = 2;
    */
   reasons: AbsenceReason[];
 
   /**
-   * The pin as it is. Of a pin in the feed, create_time, owner_id and pin_id are its place in the order NEWEST.
+   * The pin as it is. If it is in the feed, create_time, owner_id and pin_id are its place in the order NEWEST.
    *
    * @generated from field: skein.v1.PinState pin = 3;
    */
   pin?: PinState | undefined;
 
   /**
-   * Of a pin in the feed: the number of its entry, from 1 on; else 0.
+   * If the pin is in the feed, the number of its entry, from 1; otherwise 0.
    *
    * @generated from field: uint32 rank = 4;
    */
   rank: number;
 
   /**
-   * Of a pin in the feed: how it gets there.
+   * If the pin is in the feed, how it gets there.
    *
    * @generated from field: skein.v1.PinDelivery delivery = 5;
    */
   delivery: PinDelivery;
 
   /**
-   * In the order TRENDING, of a pin in the feed: the heat of the item, as in FeedEntry; else 0.
+   * If the pin is in the feed and the order is TRENDING, the heat of the item, as in FeedEntry; otherwise 0.
    *
    * @generated from field: sint64 score = 6;
    */
   score: bigint;
 
   /**
-   * Whether the answer is exact, as in ReadFeed: while the feed is being rebuilt the pin may be missing, and without the seen projection
-   * PLAYED and SERVED are not given.
+   * Whether the answer is exact, as in ReadFeed. While the feed is being rebuilt the pin may be missing, and while the seen projection does
+   * not answer the reasons PLAYED and SERVED are not given.
    *
    * @generated from field: skein.v1.FeedCompleteness completeness = 7;
    */
   completeness: FeedCompleteness;
 
   /**
-   * The position that was read.
+   * The position of the log at which the answer was read.
    *
    * @generated from field: string position = 8;
    */
@@ -1090,15 +1094,15 @@ export enum FeedOrder {
   UNSPECIFIED = 0,
 
   /**
-   * By creation time of the pin, newest first; equal times by id.
+   * By the creation time of the pin, the newest first. Pins with the same time are ordered by id.
    *
    * @generated from enum value: FEED_ORDER_NEWEST = 1;
    */
   NEWEST = 1,
 
   /**
-   * The newest pins of the feed, a thousand unless the service is set otherwise (--feed-keep), by heat of the item: hottest first, then
-   * as in NEWEST. What is pinned after the first page is in the next session.
+   * The newest pins of the feed (1000, or as many as --feed-keep of the service says) by the heat of the item: the hottest first, and pins
+   * with the same heat as in NEWEST. Pins that are created after the first page was read appear in the next session.
    *
    * @generated from enum value: FEED_ORDER_TRENDING = 2;
    */
@@ -1132,14 +1136,14 @@ export enum FeedCompleteness {
   COMPLETE = 1,
 
   /**
-   * A part of the feed is being built again; entries may be missing, none is wrong.
+   * A part of the feed is being rebuilt. Entries may be missing, but none is wrong.
    *
    * @generated from enum value: FEED_COMPLETENESS_REBUILDING = 2;
    */
   REBUILDING = 2,
 
   /**
-   * Asked to hide what the reader has seen, the seen projection did not answer; nothing was hidden for it.
+   * The request asks to hide what the reader has seen, but the seen projection did not answer. So seen items were not hidden.
    *
    * @generated from enum value: FEED_COMPLETENESS_SEEN_UNAVAILABLE = 3;
    */
@@ -1166,7 +1170,7 @@ export enum AbsenceReason {
   UNSPECIFIED = 0,
 
   /**
-   * The pin was never created, or it ended: by its deletion, or with its board or owner. Stores do not keep which of these it was.
+   * The pin was never created, or the pin, its board or its owner was deleted. The service does not know which of these was the reason.
    *
    * @generated from enum value: ABSENCE_REASON_NOT_LIVING = 1;
    */
@@ -1180,8 +1184,8 @@ export enum AbsenceReason {
   OWN_PIN = 2,
 
   /**
-   * The reader follows neither the owner nor the board of the pin; of a pin that does not live: neither the owner nor any board of the
-   * owner.
+   * The reader follows neither the owner nor the board of the pin. For a pin that does not live: the reader follows neither the owner nor
+   * any board of the owner.
    *
    * @generated from enum value: ABSENCE_REASON_NOT_FOLLOWED = 3;
    */
@@ -1202,16 +1206,16 @@ export enum AbsenceReason {
   OWNER_MUTED = 5,
 
   /**
-   * The reader blocks the owner, or the owner blocks the reader. No follow holds between the two then, so NOT_FOLLOWED is given as well.
-   * Not given to a caller that is bound to a user.
+   * The reader blocks the owner, or the owner blocks the reader. There is no follow between the two then, so NOT_FOLLOWED is given as well.
+   * A caller that is bound to a user does not get this reason.
    *
    * @generated from enum value: ABSENCE_REASON_BLOCKED = 6;
    */
   BLOCKED = 6,
 
   /**
-   * With hide_seen: the reader has played the item within the default window. At most one unplayed item in a thousand is taken for
-   * played by mistake.
+   * With hide_seen: the reader has played the item within the default window. This is a mistake for at most one unplayed item in a
+   * thousand.
    *
    * @generated from enum value: ABSENCE_REASON_PLAYED = 7;
    */
@@ -1225,29 +1229,29 @@ export enum AbsenceReason {
   SERVED = 8,
 
   /**
-   * In the order TRENDING: the pin is not among the newest of the feed that are ranked (--feed-keep), or came after the position of
-   * the scores. Given only if no other reason holds but ITEM_SHOWN.
+   * In the order TRENDING: the pin is not among the newest pins of the feed that are ranked (--feed-keep), or is newer than the position of
+   * the scores. Given only if there is no other reason except ITEM_SHOWN.
    *
    * @generated from enum value: ABSENCE_REASON_NOT_RANKED = 9;
    */
   NOT_RANKED = 9,
 
   /**
-   * With one_per_item: another pin of the item comes first. Given only if no other reason holds but NOT_RANKED.
+   * With one_per_item: another pin of the item comes first. Given only if there is no other reason except NOT_RANKED.
    *
    * @generated from enum value: ABSENCE_REASON_ITEM_SHOWN = 10;
    */
   ITEM_SHOWN = 10,
 
   /**
-   * The pin is a re-pin, and the reader hides the re-pins of its owner, or the feed has none (only NOTIFY).
+   * The pin is a re-pin, and the reader hides the re-pins of its owner, or the feed does not have re-pins (only: NOTIFY).
    *
    * @generated from enum value: ABSENCE_REASON_REPINS_HIDDEN = 11;
    */
   REPINS_HIDDEN = 11,
 
   /**
-   * The pin repeats a pin of another user, whom the reader mutes.
+   * The pin repeats a pin of another user whom the reader mutes.
    *
    * @generated from enum value: ABSENCE_REASON_REPIN_OF_MUTED = 12;
    */
@@ -1277,14 +1281,14 @@ export enum AbsenceReason {
   REPIN_OF_UNAVAILABLE = 15,
 
   /**
-   * With only: the reader's follow of the owner does not have that setting, or the reader set it later for 500 others.
+   * With only: the reader's follow of the owner does not have the setting, or the reader set it later for 500 other users.
    *
    * @generated from enum value: ABSENCE_REASON_NOT_SELECTED = 20;
    */
   NOT_SELECTED = 20,
 
   /**
-   * The reader hides the item (item_hidden). Without hide_seen, too.
+   * The reader hides the item (item_hidden). This reason does not need hide_seen.
    *
    * @generated from enum value: ABSENCE_REASON_HIDDEN = 16;
    */
@@ -1298,7 +1302,7 @@ export const AbsenceReasonSchema: GenEnum<AbsenceReason> = /*@__PURE__*/
   enumDesc(file_skein_v1_feed_service, 2);
 
 /**
- * How a pin gets into a feed. Which way it is changes no answer.
+ * How a pin gets into a feed. Feeds show the same pins either way.
  *
  * @generated from enum skein.v1.PinDelivery
  */
@@ -1311,14 +1315,14 @@ export enum PinDelivery {
   UNSPECIFIED = 0,
 
   /**
-   * It is pushed: it is brought to the reader's inbox in memory, once a page has begun one.
+   * The pin was pushed into the inbox of the reader in memory. The first page that a reader reads begins such an inbox.
    *
    * @generated from enum value: PIN_DELIVERY_PUSHED = 1;
    */
   PUSHED = 1,
 
   /**
-   * It is pulled: a page merges the outbox of its owner or board with the inbox. The owner has too many followers for pushes
+   * The pin is pulled: a page merges the outbox of its owner or board with the inbox. The owner has too many followers for pushes
    * (--feed-threshold), or the pin is the reader's own.
    *
    * @generated from enum value: PIN_DELIVERY_PULLED = 2;
@@ -1333,17 +1337,18 @@ export const PinDeliverySchema: GenEnum<PinDelivery> = /*@__PURE__*/
   enumDesc(file_skein_v1_feed_service, 3);
 
 /**
- * Answers what is new. Reads carry at_least and answers carry the position they were read at, as in
- * GraphService. A feed is all living pins on the boards that the reader follows, less the pins of whom the
- * reader mutes and of whom a block separates from the reader, less the re-pins of whom the reader hides them, less the re-pins of
- * pins of these users and of users who were deleted, and less the pins of items that the reader hides. A running session (the pages that follow from one
- * first page) does not shift while pins, follows and scores change.
+ * Answers what is new for a reader. Requests have at_least and answers have a position, as in GraphService.
+ *
+ * The feed of a reader has all living pins on the boards that the reader follows, without the pins of users whom the reader mutes or whom a
+ * block separates from the reader, the re-pins of owners whose re-pins the reader hides, the re-pins of pins of muted, blocked and deleted
+ * users, and the pins of items that the reader hides. The pages that continue one first page are a session. A session does not shift while
+ * pins, follows and scores change.
  *
  * @generated from service skein.v1.FeedService
  */
 export const FeedService: GenService<{
   /**
-   * ReadFeed reads a page of a reader's home feed.
+   * ReadFeed returns a page of the home feed of a reader.
    *
    * @generated from rpc skein.v1.FeedService.ReadFeed
    */
@@ -1353,8 +1358,8 @@ export const FeedService: GenService<{
     output: typeof ReadFeedResponseSchema;
   },
   /**
-   * CountNewer counts the entries of a feed above the top of an earlier page or above the read marker, up to 100, as for a badge: those
-   * that ReadFeed returns with the same options and newer_than. The order is NEWEST.
+   * CountNewer counts the entries of a feed that are newer than an earlier page or than the read marker, up to 100, as for a badge. It
+   * counts the entries that ReadFeed returns with the same options and newer_than. The order is NEWEST.
    *
    * @generated from rpc skein.v1.FeedService.CountNewer
    */
@@ -1364,9 +1369,10 @@ export const FeedService: GenService<{
     output: typeof CountNewerResponseSchema;
   },
   /**
-   * WatchFeed streams what CountNewer answers: first the present number, then the number whenever it has changed, at most about once a
-   * second. After the last change the stream has the final number; numbers in between may be left out. After 30 seconds without a change
-   * the last message comes again, so a longer silence means a broken stream. It continues until the client ends it.
+   * WatchFeed streams the number that CountNewer returns: first the present number, and then the number whenever it has changed, at most
+   * about once per second. The stream may leave out numbers in between, but after the last change it sends the final number. After 30
+   * seconds without a change it sends the last message again, so a stream that sends nothing for longer is broken. The stream continues
+   * until the client ends it.
    *
    * @generated from rpc skein.v1.FeedService.WatchFeed
    */
@@ -1376,7 +1382,7 @@ export const FeedService: GenService<{
     output: typeof WatchFeedResponseSchema;
   },
   /**
-   * ListPins lists the living pins of a user or of one board, newest first; equal times by id.
+   * ListPins lists the living pins of a user or of one board, the newest first. Pins with the same time are ordered by id.
    *
    * @generated from rpc skein.v1.FeedService.ListPins
    */
@@ -1386,7 +1392,7 @@ export const FeedService: GenService<{
     output: typeof ListPinsResponseSchema;
   },
   /**
-   * BatchGetPins looks up pins by their names: whether each lives, and what it is.
+   * BatchGetPins looks up pins by their names. It returns for each pin whether it lives, and what it shows.
    *
    * @generated from rpc skein.v1.FeedService.BatchGetPins
    */
@@ -1396,9 +1402,9 @@ export const FeedService: GenService<{
     output: typeof BatchGetPinsResponseSchema;
   },
   /**
-   * BatchGetViewerState looks up what a viewer has to do with each of some pins or items, as a page shows it beside
-   * them: the viewer's reactions, seen, served, and whether the viewer follows the owner and the board. Several stores answer; a process without
-   * one of inbox, seen and counters answers "unimplemented".
+   * BatchGetViewerState looks up how a viewer relates to some pins or items, as a page shows it beside each of them: the reactions of the
+   * viewer, whether the item was seen and served, and whether the viewer follows the owner and the board. A process that lacks one of the
+   * projections inbox, seen and counters answers "unimplemented".
    *
    * @generated from rpc skein.v1.FeedService.BatchGetViewerState
    */
@@ -1408,9 +1414,9 @@ export const FeedService: GenService<{
     output: typeof BatchGetViewerStateResponseSchema;
   },
   /**
-   * ExplainPin answers why a pin is, or is not, in a reader's feed: the feed that ReadFeed returns with the same options at the same
-   * position, from its first page to its last. It is for support and for tests. It may read the whole feed, and counts as an expensive
-   * call, as a page by heat does.
+   * ExplainPin says why a pin is in the feed of a reader or not. The feed is the one that ReadFeed returns with the same options at the
+   * same position, from the first to the last page. The method is for support and for tests. It may read the whole feed, so it counts as an
+   * expensive call, as a page by heat does.
    *
    * @generated from rpc skein.v1.FeedService.ExplainPin
    */

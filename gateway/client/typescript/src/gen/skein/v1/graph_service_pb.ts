@@ -17,13 +17,13 @@ export const file_skein_v1_graph_service: GenFile = /*@__PURE__*/
   fileDesc("Chxza2Vpbi92MS9ncmFwaF9zZXJ2aWNlLnByb3RvEghza2Vpbi52MSJjCgpGb2xsb3dQYWlyEg8KB3VzZXJfaWQYASABKAkSGAoOdGFyZ2V0X3VzZXJfaWQYAiABKAlIABIgCgVib2FyZBgDIAEoCzIPLnNrZWluLnYxLkJvYXJkSABCCAoGdGFyZ2V0ImMKE0NoZWNrRm9sbG93c1JlcXVlc3QSIwoFcGFpcnMYASADKAsyFC5za2Vpbi52MS5Gb2xsb3dQYWlyEhUKDWluY2x1ZGVfdGltZXMYAiABKAgSEAoIYXRfbGVhc3QYAyABKAkieQoUQ2hlY2tGb2xsb3dzUmVzcG9uc2USIwoFa2luZHMYASADKA4yFC5za2Vpbi52MS5Gb2xsb3dLaW5kEioKDGZvbGxvd190aW1lcxgCIAMoCzIULnNrZWluLnYxLkZvbGxvd1RpbWUSEAoIcG9zaXRpb24YAyABKAkiNgoKRm9sbG93VGltZRIoCgR0aW1lGAEgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcCKdAQoVRmlsdGVyRm9sbG93ZWRSZXF1ZXN0EhEKCXZpZXdlcl9pZBgBIAEoCRIQCgh1c2VyX2lkcxgCIAMoCRIfCgZib2FyZHMYAyADKAsyDy5za2Vpbi52MS5Cb2FyZBIsCglkaXJlY3Rpb24YBCABKA4yGS5za2Vpbi52MS5Gb2xsb3dEaXJlY3Rpb24SEAoIYXRfbGVhc3QYBSABKAkiOwoWRmlsdGVyRm9sbG93ZWRSZXNwb25zZRIPCgdpbmRleGVzGAEgAygNEhAKCHBvc2l0aW9uGAIgASgJIlUKHEJhdGNoR2V0UmVsYXRpb25zaGlwc1JlcXVlc3QSEQoJdmlld2VyX2lkGAEgASgJEhAKCHVzZXJfaWRzGAIgAygJEhAKCGF0X2xlYXN0GAMgASgJImAKHUJhdGNoR2V0UmVsYXRpb25zaGlwc1Jlc3BvbnNlEi0KDXJlbGF0aW9uc2hpcHMYASADKAsyFi5za2Vpbi52MS5SZWxhdGlvbnNoaXASEAoIcG9zaXRpb24YAiABKAkiRwoORm9sbG93U2V0dGluZ3MSEwoLaGlkZV9yZXBpbnMYASABKAgSDgoGbm90aWZ5GAIgASgIEhAKCGZhdm9yaXRlGAMgASgIIrwCCgxSZWxhdGlvbnNoaXASDwoHdXNlcl9pZBgBIAEoCRInCglmb2xsb3dpbmcYAiABKA4yFC5za2Vpbi52MS5Gb2xsb3dLaW5kEikKC2ZvbGxvd2VkX2J5GAMgASgOMhQuc2tlaW4udjEuRm9sbG93S2luZBIQCghibG9ja2luZxgEIAEoCBISCgpibG9ja2VkX2J5GAUgASgIEg4KBm11dGluZxgGIAEoCBIvCgtmb2xsb3dfdGltZRgHIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASKgoIc2V0dGluZ3MYCSABKAsyGC5za2Vpbi52MS5Gb2xsb3dTZXR0aW5ncxIuCgptdXRlX3VudGlsGAogASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcEoECAgQCSK5AQoUTGlzdEZvbGxvd2luZ1JlcXVlc3QSDwoHdXNlcl9pZBgBIAEoCRInCgRraW5kGAIgASgOMhQuc2tlaW4udjEuRm9sbG93S2luZEgAiAEBEhEKCXBhZ2Vfc2l6ZRgDIAEoBRISCgpwYWdlX3Rva2VuGAQgASgJEhAKCGF0X2xlYXN0GAUgASgJEiUKBG9ubHkYBiABKA4yFy5za2Vpbi52MS5Gb2xsb3dTZXR0aW5nQgcKBV9raW5kIn4KFUxpc3RGb2xsb3dpbmdSZXNwb25zZRImCgdlbnRyaWVzGAEgAygLMhUuc2tlaW4udjEuRm9sbG93RW50cnkSFwoPbmV4dF9wYWdlX3Rva2VuGAIgASgJEhIKCnRvdGFsX3NpemUYAyABKA0SEAoIcG9zaXRpb24YBCABKAkinwEKC0ZvbGxvd0VudHJ5Eg8KB3VzZXJfaWQYASABKAkSIgoEa2luZBgCIAEoDjIULnNrZWluLnYxLkZvbGxvd0tpbmQSLwoLZm9sbG93X3RpbWUYAyABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEioKCHNldHRpbmdzGAQgASgLMhguc2tlaW4udjEuRm9sbG93U2V0dGluZ3MikgEKFExpc3RGb2xsb3dlcnNSZXF1ZXN0Eg8KB3VzZXJfaWQYASABKAkSJwoEa2luZBgCIAEoDjIULnNrZWluLnYxLkZvbGxvd0tpbmRIAIgBARIRCglwYWdlX3NpemUYAyABKAUSEgoKcGFnZV90b2tlbhgEIAEoCRIQCghhdF9sZWFzdBgFIAEoCUIHCgVfa2luZCJ+ChVMaXN0Rm9sbG93ZXJzUmVzcG9uc2USJgoHZW50cmllcxgBIAMoCzIVLnNrZWluLnYxLkZvbGxvd0VudHJ5EhcKD25leHRfcGFnZV90b2tlbhgCIAEoCRISCgp0b3RhbF9zaXplGAMgASgNEhAKCHBvc2l0aW9uGAQgASgJIp8BChlMaXN0Qm9hcmRGb2xsb3dlcnNSZXF1ZXN0Eh4KBWJvYXJkGAEgASgLMg8uc2tlaW4udjEuQm9hcmQSKQoEa2luZBgCIAEoDjIbLnNrZWluLnYxLkJvYXJkRm9sbG93ZXJLaW5kEhEKCXBhZ2Vfc2l6ZRgDIAEoBRISCgpwYWdlX3Rva2VuGAQgASgJEhAKCGF0X2xlYXN0GAUgASgJIoMBChpMaXN0Qm9hcmRGb2xsb3dlcnNSZXNwb25zZRImCgdlbnRyaWVzGAEgAygLMhUuc2tlaW4udjEuRm9sbG93RW50cnkSFwoPbmV4dF9wYWdlX3Rva2VuGAIgASgJEhIKCnRvdGFsX3NpemUYAyABKA0SEAoIcG9zaXRpb24YBCABKAkiZQoZTGlzdEZvbGxvd2VkQm9hcmRzUmVxdWVzdBIPCgd1c2VyX2lkGAEgASgJEhEKCXBhZ2Vfc2l6ZRgCIAEoBRISCgpwYWdlX3Rva2VuGAMgASgJEhAKCGF0X2xlYXN0GAQgASgJIoIBChpMaXN0Rm9sbG93ZWRCb2FyZHNSZXNwb25zZRIlCgdlbnRyaWVzGAEgAygLMhQuc2tlaW4udjEuQm9hcmRFbnRyeRIXCg9uZXh0X3BhZ2VfdG9rZW4YAiABKAkSEgoKdG90YWxfc2l6ZRgDIAEoDRIQCghwb3NpdGlvbhgEIAEoCSJlCgpCb2FyZEVudHJ5Eh4KBWJvYXJkGAEgASgLMg8uc2tlaW4udjEuQm9hcmQSKAoEdGltZRgCIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASDQoFdGl0bGUYAyABKAkiZQoZTGlzdEV4Y2x1ZGVkQm9hcmRzUmVxdWVzdBIPCgd1c2VyX2lkGAEgASgJEhEKCXBhZ2Vfc2l6ZRgCIAEoBRISCgpwYWdlX3Rva2VuGAMgASgJEhAKCGF0X2xlYXN0GAQgASgJIoIBChpMaXN0RXhjbHVkZWRCb2FyZHNSZXNwb25zZRIlCgdlbnRyaWVzGAEgAygLMhQuc2tlaW4udjEuQm9hcmRFbnRyeRIXCg9uZXh0X3BhZ2VfdG9rZW4YAiABKAkSEgoKdG90YWxfc2l6ZRgDIAEoDRIQCghwb3NpdGlvbhgEIAEoCSJdChFMaXN0Qm9hcmRzUmVxdWVzdBIPCgd1c2VyX2lkGAEgASgJEhEKCXBhZ2Vfc2l6ZRgCIAEoBRISCgpwYWdlX3Rva2VuGAMgASgJEhAKCGF0X2xlYXN0GAQgASgJInoKEkxpc3RCb2FyZHNSZXNwb25zZRIlCgdlbnRyaWVzGAEgAygLMhQuc2tlaW4udjEuQm9hcmRFbnRyeRIXCg9uZXh0X3BhZ2VfdG9rZW4YAiABKAkSEgoKdG90YWxfc2l6ZRgDIAEoDRIQCghwb3NpdGlvbhgEIAEoCSJeChJMaXN0QmxvY2tlZFJlcXVlc3QSDwoHdXNlcl9pZBgBIAEoCRIRCglwYWdlX3NpemUYAiABKAUSEgoKcGFnZV90b2tlbhgDIAEoCRIQCghhdF9sZWFzdBgEIAEoCSJ6ChNMaXN0QmxvY2tlZFJlc3BvbnNlEiQKB2VudHJpZXMYASADKAsyEy5za2Vpbi52MS5Vc2VyRW50cnkSFwoPbmV4dF9wYWdlX3Rva2VuGAIgASgJEhIKCnRvdGFsX3NpemUYAyABKA0SEAoIcG9zaXRpb24YBCABKAkicQoJVXNlckVudHJ5Eg8KB3VzZXJfaWQYASABKAkSKAoEdGltZRgCIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASKQoFdW50aWwYAyABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wIlwKEExpc3RNdXRlZFJlcXVlc3QSDwoHdXNlcl9pZBgBIAEoCRIRCglwYWdlX3NpemUYAiABKAUSEgoKcGFnZV90b2tlbhgDIAEoCRIQCghhdF9sZWFzdBgEIAEoCSJ4ChFMaXN0TXV0ZWRSZXNwb25zZRIkCgdlbnRyaWVzGAEgAygLMhMuc2tlaW4udjEuVXNlckVudHJ5EhcKD25leHRfcGFnZV90b2tlbhgCIAEoCRISCgp0b3RhbF9zaXplGAMgASgNEhAKCHBvc2l0aW9uGAQgASgJInEKEkxpc3RNdXR1YWxzUmVxdWVzdBIRCgl2aWV3ZXJfaWQYASABKAkSDwoHdXNlcl9pZBgCIAEoCRIRCglwYWdlX3NpemUYAyABKAUSEgoKcGFnZV90b2tlbhgEIAEoCRIQCghhdF9sZWFzdBgFIAEoCSJoChNMaXN0TXV0dWFsc1Jlc3BvbnNlEiYKB2VudHJpZXMYASADKAsyFS5za2Vpbi52MS5Gb2xsb3dFbnRyeRIXCg9uZXh0X3BhZ2VfdG9rZW4YAiABKAkSEAoIcG9zaXRpb24YAyABKAkifQoUU2NhbkZvbGxvd2Vyc1JlcXVlc3QSEQoHdXNlcl9pZBgBIAEoCUgAEiAKBWJvYXJkGAIgASgLMg8uc2tlaW4udjEuQm9hcmRIABIUCgxyZXN1bWVfdG9rZW4YAyABKAkSEAoIYXRfbGVhc3QYBCABKAlCCAoGdGFyZ2V0ImcKFVNjYW5Gb2xsb3dlcnNSZXNwb25zZRImCgdlbnRyaWVzGAEgAygLMhUuc2tlaW4udjEuRm9sbG93RW50cnkSFAoMcmVzdW1lX3Rva2VuGAIgASgJEhAKCHBvc2l0aW9uGAMgASgJImIKG0JhdGNoR2V0Rm9sbG93Q291bnRzUmVxdWVzdBIQCgh1c2VyX2lkcxgBIAMoCRIfCgZib2FyZHMYAiADKAsyDy5za2Vpbi52MS5Cb2FyZBIQCghhdF9sZWFzdBgDIAEoCSKIAQocQmF0Y2hHZXRGb2xsb3dDb3VudHNSZXNwb25zZRIpCgV1c2VycxgBIAMoCzIaLnNrZWluLnYxLlVzZXJGb2xsb3dDb3VudHMSKwoGYm9hcmRzGAIgAygLMhsuc2tlaW4udjEuQm9hcmRGb2xsb3dDb3VudHMSEAoIcG9zaXRpb24YAyABKAki1wIKEFVzZXJGb2xsb3dDb3VudHMSDwoHdXNlcl9pZBgBIAEoCRIWCg5mb2xsb3dlcl9jb3VudBgCIAEoDRIfChdleHBsaWNpdF9mb2xsb3dlcl9jb3VudBgDIAEoDRIfChdpbXBsaWNpdF9mb2xsb3dlcl9jb3VudBgEIAEoDRIXCg9mb2xsb3dpbmdfY291bnQYBSABKA0SIAoYZXhwbGljaXRfZm9sbG93aW5nX2NvdW50GAYgASgNEiAKGGltcGxpY2l0X2ZvbGxvd2luZ19jb3VudBgHIAEoDRITCgtib2FyZF9jb3VudBgIIAEoDRIcChRmb2xsb3dlZF9ib2FyZF9jb3VudBgJIAEoDRIcChRleGNsdWRlZF9ib2FyZF9jb3VudBgKIAEoDRIVCg1ibG9ja2VkX2NvdW50GAsgASgNEhMKC211dGVkX2NvdW50GAwgASgNIoQBChFCb2FyZEZvbGxvd0NvdW50cxIeCgVib2FyZBgBIAEoCzIPLnNrZWluLnYxLkJvYXJkEhYKDmZvbGxvd2VyX2NvdW50GAIgASgNEh8KF2V4cGxpY2l0X2ZvbGxvd2VyX2NvdW50GAMgASgNEhYKDmV4Y2x1ZGVyX2NvdW50GAQgASgNKocBCgpGb2xsb3dLaW5kEhQKEEZPTExPV19LSU5EX05PTkUQABIYChRGT0xMT1dfS0lORF9FWFBMSUNJVBABEhgKFEZPTExPV19LSU5EX0lNUExJQ0lUEAISFQoRRk9MTE9XX0tJTkRfQk9BUkQQAxIYChRGT0xMT1dfS0lORF9FWENMVURFRBAEKpIBCg9Gb2xsb3dEaXJlY3Rpb24SIAocRk9MTE9XX0RJUkVDVElPTl9VTlNQRUNJRklFRBAAEh4KGkZPTExPV19ESVJFQ1RJT05fRk9MTE9XSU5HEAESIAocRk9MTE9XX0RJUkVDVElPTl9GT0xMT1dFRF9CWRACEhsKF0ZPTExPV19ESVJFQ1RJT05fTVVUVUFMEAMqZwoNRm9sbG93U2V0dGluZxIeChpGT0xMT1dfU0VUVElOR19VTlNQRUNJRklFRBAAEhsKF0ZPTExPV19TRVRUSU5HX0ZBVk9SSVRFEAESGQoVRk9MTE9XX1NFVFRJTkdfTk9USUZZEAIqmgEKEUJvYXJkRm9sbG93ZXJLaW5kEiMKH0JPQVJEX0ZPTExPV0VSX0tJTkRfVU5TUEVDSUZJRUQQABIbChdCT0FSRF9GT0xMT1dFUl9LSU5EX0FMTBABEiAKHEJPQVJEX0ZPTExPV0VSX0tJTkRfRVhQTElDSVQQAhIhCh1CT0FSRF9GT0xMT1dFUl9LSU5EX0VYQ0xVREVSUxADMoYKCgxHcmFwaFNlcnZpY2USUgoMQ2hlY2tGb2xsb3dzEh0uc2tlaW4udjEuQ2hlY2tGb2xsb3dzUmVxdWVzdBoeLnNrZWluLnYxLkNoZWNrRm9sbG93c1Jlc3BvbnNlIgOQAgESWAoORmlsdGVyRm9sbG93ZWQSHy5za2Vpbi52MS5GaWx0ZXJGb2xsb3dlZFJlcXVlc3QaIC5za2Vpbi52MS5GaWx0ZXJGb2xsb3dlZFJlc3BvbnNlIgOQAgESbQoVQmF0Y2hHZXRSZWxhdGlvbnNoaXBzEiYuc2tlaW4udjEuQmF0Y2hHZXRSZWxhdGlvbnNoaXBzUmVxdWVzdBonLnNrZWluLnYxLkJhdGNoR2V0UmVsYXRpb25zaGlwc1Jlc3BvbnNlIgOQAgESVQoNTGlzdEZvbGxvd2luZxIeLnNrZWluLnYxLkxpc3RGb2xsb3dpbmdSZXF1ZXN0Gh8uc2tlaW4udjEuTGlzdEZvbGxvd2luZ1Jlc3BvbnNlIgOQAgESVQoNTGlzdEZvbGxvd2VycxIeLnNrZWluLnYxLkxpc3RGb2xsb3dlcnNSZXF1ZXN0Gh8uc2tlaW4udjEuTGlzdEZvbGxvd2Vyc1Jlc3BvbnNlIgOQAgESZAoSTGlzdEJvYXJkRm9sbG93ZXJzEiMuc2tlaW4udjEuTGlzdEJvYXJkRm9sbG93ZXJzUmVxdWVzdBokLnNrZWluLnYxLkxpc3RCb2FyZEZvbGxvd2Vyc1Jlc3BvbnNlIgOQAgESZAoSTGlzdEZvbGxvd2VkQm9hcmRzEiMuc2tlaW4udjEuTGlzdEZvbGxvd2VkQm9hcmRzUmVxdWVzdBokLnNrZWluLnYxLkxpc3RGb2xsb3dlZEJvYXJkc1Jlc3BvbnNlIgOQAgESZAoSTGlzdEV4Y2x1ZGVkQm9hcmRzEiMuc2tlaW4udjEuTGlzdEV4Y2x1ZGVkQm9hcmRzUmVxdWVzdBokLnNrZWluLnYxLkxpc3RFeGNsdWRlZEJvYXJkc1Jlc3BvbnNlIgOQAgESTAoKTGlzdEJvYXJkcxIbLnNrZWluLnYxLkxpc3RCb2FyZHNSZXF1ZXN0Ghwuc2tlaW4udjEuTGlzdEJvYXJkc1Jlc3BvbnNlIgOQAgESTwoLTGlzdEJsb2NrZWQSHC5za2Vpbi52MS5MaXN0QmxvY2tlZFJlcXVlc3QaHS5za2Vpbi52MS5MaXN0QmxvY2tlZFJlc3BvbnNlIgOQAgESSQoJTGlzdE11dGVkEhouc2tlaW4udjEuTGlzdE11dGVkUmVxdWVzdBobLnNrZWluLnYxLkxpc3RNdXRlZFJlc3BvbnNlIgOQAgESTwoLTGlzdE11dHVhbHMSHC5za2Vpbi52MS5MaXN0TXV0dWFsc1JlcXVlc3QaHS5za2Vpbi52MS5MaXN0TXV0dWFsc1Jlc3BvbnNlIgOQAgESUgoNU2NhbkZvbGxvd2VycxIeLnNrZWluLnYxLlNjYW5Gb2xsb3dlcnNSZXF1ZXN0Gh8uc2tlaW4udjEuU2NhbkZvbGxvd2Vyc1Jlc3BvbnNlMAESagoUQmF0Y2hHZXRGb2xsb3dDb3VudHMSJS5za2Vpbi52MS5CYXRjaEdldEZvbGxvd0NvdW50c1JlcXVlc3QaJi5za2Vpbi52MS5CYXRjaEdldEZvbGxvd0NvdW50c1Jlc3BvbnNlIgOQAgFCNFoyZ2l0aHViLmNvbS9za2Vpbi1mZWVkL3NrZWluL3Byb3RvL3NrZWluL3YxO3NrZWludjFiBnByb3RvMw", [file_google_protobuf_timestamp, file_skein_v1_event]);
 
 /**
- * A question: does the user follow the other user or board?
+ * Asks whether a user follows another user or a board.
  *
  * @generated from message skein.v1.FollowPair
  */
 export type FollowPair = Message<"skein.v1.FollowPair"> & {
   /**
-   * The possible follower. 1 to 128 bytes.
+   * The user who may follow. 1 to 128 bytes.
    *
    * @generated from field: string user_id = 1;
    */
@@ -74,14 +74,14 @@ export type CheckFollowsRequest = Message<"skein.v1.CheckFollowsRequest"> & {
   pairs: FollowPair[];
 
   /**
-   * Answer since when, too.
+   * Also return since when each follow holds.
    *
    * @generated from field: bool include_times = 2;
    */
   includeTimes: boolean;
 
   /**
-   * A position that the answer must contain; empty means any.
+   * The position that the answer must contain. Empty means any position.
    *
    * @generated from field: string at_least = 3;
    */
@@ -116,7 +116,7 @@ export type CheckFollowsResponse = Message<"skein.v1.CheckFollowsResponse"> & {
   followTimes: FollowTime[];
 
   /**
-   * The position that was read.
+   * The position of the log at which the answer was read.
    *
    * @generated from field: string position = 3;
    */
@@ -137,7 +137,7 @@ export const CheckFollowsResponseSchema: GenMessage<CheckFollowsResponse> = /*@_
  */
 export type FollowTime = Message<"skein.v1.FollowTime"> & {
   /**
-   * Since when; absent for NONE.
+   * Since when. Absent for NONE.
    *
    * @generated from field: google.protobuf.Timestamp time = 1;
    */
@@ -152,7 +152,7 @@ export const FollowTimeSchema: GenMessage<FollowTime> = /*@__PURE__*/
   messageDesc(file_skein_v1_graph_service, 3);
 
 /**
- * A call of FilterFollowed. Exactly one of user_ids and boards is given.
+ * A call of FilterFollowed. Exactly one of user_ids and boards must be set.
  *
  * @generated from message skein.v1.FilterFollowedRequest
  */
@@ -165,28 +165,28 @@ export type FilterFollowedRequest = Message<"skein.v1.FilterFollowedRequest"> & 
   viewerId: string;
 
   /**
-   * Candidate users, at most 1000.
+   * The users to filter. At most 1000.
    *
    * @generated from field: repeated string user_ids = 2;
    */
   userIds: string[];
 
   /**
-   * Candidate boards, at most 1000.
+   * The boards to filter. At most 1000.
    *
    * @generated from field: repeated skein.v1.Board boards = 3;
    */
   boards: Board[];
 
   /**
-   * Which side; FOLLOWING by default.
+   * The direction. FOLLOWING by default.
    *
    * @generated from field: skein.v1.FollowDirection direction = 4;
    */
   direction: FollowDirection;
 
   /**
-   * A position that the answer must contain; empty means any.
+   * The position that the answer must contain. Empty means any position.
    *
    * @generated from field: string at_least = 5;
    */
@@ -207,14 +207,14 @@ export const FilterFollowedRequestSchema: GenMessage<FilterFollowedRequest> = /*
  */
 export type FilterFollowedResponse = Message<"skein.v1.FilterFollowedResponse"> & {
   /**
-   * Which candidates match, from 0, ascending.
+   * The indexes of the users or boards that match, from 0, in ascending order.
    *
    * @generated from field: repeated uint32 indexes = 1;
    */
   indexes: number[];
 
   /**
-   * The position that was read.
+   * The position of the log at which the answer was read.
    *
    * @generated from field: string position = 2;
    */
@@ -242,14 +242,14 @@ export type BatchGetRelationshipsRequest = Message<"skein.v1.BatchGetRelationshi
   viewerId: string;
 
   /**
-   * The others, 1 to 100.
+   * The users, 1 to 100.
    *
    * @generated from field: repeated string user_ids = 2;
    */
   userIds: string[];
 
   /**
-   * A position that the answer must contain; empty means any.
+   * The position that the answer must contain. Empty means any position.
    *
    * @generated from field: string at_least = 3;
    */
@@ -277,7 +277,7 @@ export type BatchGetRelationshipsResponse = Message<"skein.v1.BatchGetRelationsh
   relationships: Relationship[];
 
   /**
-   * The position that was read.
+   * The position of the log at which the answer was read.
    *
    * @generated from field: string position = 2;
    */
@@ -292,27 +292,27 @@ export const BatchGetRelationshipsResponseSchema: GenMessage<BatchGetRelationshi
   messageDesc(file_skein_v1_graph_service, 7);
 
 /**
- * The settings of a follow, as the follower set them last (follow_settings_set). All are off without a follow.
+ * The settings of a follow, as the follower set them last (follow_settings_set). Without a follow all of them are off.
  *
  * @generated from message skein.v1.FollowSettings
  */
 export type FollowSettings = Message<"skein.v1.FollowSettings"> & {
   /**
-   * The user's re-pins are left out of the follower's feeds.
+   * The follower's feeds leave out the user's re-pins.
    *
    * @generated from field: bool hide_repins = 1;
    */
   hideRepins: boolean;
 
   /**
-   * The user's new pins are in the follower's feed of the bell.
+   * The follower's feed of the bell has the user's new pins.
    *
    * @generated from field: bool notify = 2;
    */
   notify: boolean;
 
   /**
-   * The user's pins are in the follower's feed of favorites.
+   * The follower's feed of favorites has the user's pins.
    *
    * @generated from field: bool favorite = 3;
    */
@@ -327,7 +327,7 @@ export const FollowSettingsSchema: GenMessage<FollowSettings> = /*@__PURE__*/
   messageDesc(file_skein_v1_graph_service, 8);
 
 /**
- * Everything between a viewer and a user.
+ * The relations between a viewer and a user.
  *
  * @generated from message skein.v1.Relationship
  */
@@ -368,28 +368,28 @@ export type Relationship = Message<"skein.v1.Relationship"> & {
   blockedBy: boolean;
 
   /**
-   * Whether the viewer mutes the user. A mute that has ended is none.
+   * Whether the viewer mutes the user. False if the mute has ended.
    *
    * @generated from field: bool muting = 6;
    */
   muting: boolean;
 
   /**
-   * Since when the viewer follows the user; absent when not at all.
+   * Since when the viewer follows the user. Absent if the viewer does not.
    *
    * @generated from field: google.protobuf.Timestamp follow_time = 7;
    */
   followTime?: Timestamp | undefined;
 
   /**
-   * The settings of the viewer's follow; absent when all are off.
+   * The settings of the viewer's follow. Absent if all of them are off.
    *
    * @generated from field: skein.v1.FollowSettings settings = 9;
    */
   settings?: FollowSettings | undefined;
 
   /**
-   * When the viewer's mute of the user ends; absent without a mute, and for one that does not end by itself.
+   * When the viewer's mute of the user ends. Absent if there is no mute, or if it does not end by itself.
    *
    * @generated from field: google.protobuf.Timestamp mute_until = 10;
    */
@@ -417,36 +417,36 @@ export type ListFollowingRequest = Message<"skein.v1.ListFollowingRequest"> & {
   userId: string;
 
   /**
-   * Only EXPLICIT or only IMPLICIT follows; absent means both.
+   * Only EXPLICIT or only IMPLICIT follows. Absent means both.
    *
    * @generated from field: optional skein.v1.FollowKind kind = 2;
    */
   kind?: FollowKind | undefined;
 
   /**
-   * Entries a page: 0 for 50, coerced to at most 1000.
+   * The number of entries per page. 0 means 50, and more than 1000 means 1000.
    *
    * @generated from field: int32 page_size = 3;
    */
   pageSize: number;
 
   /**
-   * The next_page_token of the page before; empty means the first page.
+   * The next_page_token of the page before. Empty means the first page.
    *
    * @generated from field: string page_token = 4;
    */
   pageToken: string;
 
   /**
-   * A position that the answer must contain; empty means any.
+   * The position that the answer must contain. Empty means any position.
    *
    * @generated from field: string at_least = 5;
    */
   atLeast: string;
 
   /**
-   * Only follows with this setting, the latest setting first: equal times by id. A caller that is bound to a user may ask this of its own
-   * follows only. All pages of a list have the same.
+   * Only follows with this setting. The setting that was set last comes first. A caller that is bound to a user may only ask this about its
+   * own follows. All pages of a list must have the same value.
    *
    * @generated from field: skein.v1.FollowSetting only = 6;
    */
@@ -467,28 +467,28 @@ export const ListFollowingRequestSchema: GenMessage<ListFollowingRequest> = /*@_
  */
 export type ListFollowingResponse = Message<"skein.v1.ListFollowingResponse"> & {
   /**
-   * The followees, newest follow first; with only: newest setting first.
+   * The users, the newest follow first. With only, the newest setting first.
    *
    * @generated from field: repeated skein.v1.FollowEntry entries = 1;
    */
   entries: FollowEntry[];
 
   /**
-   * Where the next page begins; empty at the end of the list, and only there.
+   * The page_token of the next page. Empty on the last page, and only there.
    *
    * @generated from field: string next_page_token = 2;
    */
   nextPageToken: string;
 
   /**
-   * The length of the whole list at this position.
+   * The number of entries of the whole list at this position.
    *
    * @generated from field: uint32 total_size = 3;
    */
   totalSize: number;
 
   /**
-   * The position that was read.
+   * The position of the log at which the answer was read.
    *
    * @generated from field: string position = 4;
    */
@@ -509,29 +509,29 @@ export const ListFollowingResponseSchema: GenMessage<ListFollowingResponse> = /*
  */
 export type FollowEntry = Message<"skein.v1.FollowEntry"> & {
   /**
-   * The user at the other end.
+   * The other user.
    *
    * @generated from field: string user_id = 1;
    */
   userId: string;
 
   /**
-   * EXPLICIT, IMPLICIT, or in board lists BOARD or EXCLUDED.
+   * EXPLICIT or IMPLICIT; in lists of boards also BOARD or EXCLUDED.
    *
    * @generated from field: skein.v1.FollowKind kind = 2;
    */
   kind: FollowKind;
 
   /**
-   * Since when.
+   * Since when it holds.
    *
    * @generated from field: google.protobuf.Timestamp follow_time = 3;
    */
   followTime?: Timestamp | undefined;
 
   /**
-   * In ListFollowing and ListMutuals: the settings of the follow; absent when all are off. They are the follower's own affair: a caller
-   * that is bound to another user never gets them.
+   * In ListFollowing and ListMutuals, the settings of the follow. Absent if all of them are off. They are private: a caller that is bound
+   * to another user than the follower does not get them.
    *
    * @generated from field: skein.v1.FollowSettings settings = 4;
    */
@@ -559,28 +559,28 @@ export type ListFollowersRequest = Message<"skein.v1.ListFollowersRequest"> & {
   userId: string;
 
   /**
-   * Only EXPLICIT or only IMPLICIT follows; absent means both.
+   * Only EXPLICIT or only IMPLICIT follows. Absent means both.
    *
    * @generated from field: optional skein.v1.FollowKind kind = 2;
    */
   kind?: FollowKind | undefined;
 
   /**
-   * Entries a page: 0 for 50, coerced to at most 1000.
+   * The number of entries per page. 0 means 50, and more than 1000 means 1000.
    *
    * @generated from field: int32 page_size = 3;
    */
   pageSize: number;
 
   /**
-   * The next_page_token of the page before; empty means the first page.
+   * The next_page_token of the page before. Empty means the first page.
    *
    * @generated from field: string page_token = 4;
    */
   pageToken: string;
 
   /**
-   * A position that the answer must contain; empty means any.
+   * The position that the answer must contain. Empty means any position.
    *
    * @generated from field: string at_least = 5;
    */
@@ -601,28 +601,28 @@ export const ListFollowersRequestSchema: GenMessage<ListFollowersRequest> = /*@_
  */
 export type ListFollowersResponse = Message<"skein.v1.ListFollowersResponse"> & {
   /**
-   * The followers, newest first.
+   * The followers, the newest first.
    *
    * @generated from field: repeated skein.v1.FollowEntry entries = 1;
    */
   entries: FollowEntry[];
 
   /**
-   * Where the next page begins; empty at the end of the list, and only there.
+   * The page_token of the next page. Empty on the last page, and only there.
    *
    * @generated from field: string next_page_token = 2;
    */
   nextPageToken: string;
 
   /**
-   * The length of the whole list at this position.
+   * The number of entries of the whole list at this position.
    *
    * @generated from field: uint32 total_size = 3;
    */
   totalSize: number;
 
   /**
-   * The position that was read.
+   * The position of the log at which the answer was read.
    *
    * @generated from field: string position = 4;
    */
@@ -650,28 +650,28 @@ export type ListBoardFollowersRequest = Message<"skein.v1.ListBoardFollowersRequ
   board?: Board | undefined;
 
   /**
-   * Which followers; ALL by default.
+   * Which followers to list. ALL by default.
    *
    * @generated from field: skein.v1.BoardFollowerKind kind = 2;
    */
   kind: BoardFollowerKind;
 
   /**
-   * Entries a page: 0 for 50, coerced to at most 1000.
+   * The number of entries per page. 0 means 50, and more than 1000 means 1000.
    *
    * @generated from field: int32 page_size = 3;
    */
   pageSize: number;
 
   /**
-   * The next_page_token of the page before; empty means the first page.
+   * The next_page_token of the page before. Empty means the first page.
    *
    * @generated from field: string page_token = 4;
    */
   pageToken: string;
 
   /**
-   * A position that the answer must contain; empty means any.
+   * The position that the answer must contain. Empty means any position.
    *
    * @generated from field: string at_least = 5;
    */
@@ -692,28 +692,29 @@ export const ListBoardFollowersRequestSchema: GenMessage<ListBoardFollowersReque
  */
 export type ListBoardFollowersResponse = Message<"skein.v1.ListBoardFollowersResponse"> & {
   /**
-   * The followers, newest first. In ALL, the kind is BOARD or EXPLICIT and the time the later of the two.
+   * The followers, the newest first. In ALL, the kind is BOARD or EXPLICIT. If a user follows both the board and its owner, the time is the
+   * later of the two.
    *
    * @generated from field: repeated skein.v1.FollowEntry entries = 1;
    */
   entries: FollowEntry[];
 
   /**
-   * Where the next page begins; empty at the end of the list, and only there.
+   * The page_token of the next page. Empty on the last page, and only there.
    *
    * @generated from field: string next_page_token = 2;
    */
   nextPageToken: string;
 
   /**
-   * The length of the whole list at this position.
+   * The number of entries of the whole list at this position.
    *
    * @generated from field: uint32 total_size = 3;
    */
   totalSize: number;
 
   /**
-   * The position that was read.
+   * The position of the log at which the answer was read.
    *
    * @generated from field: string position = 4;
    */
@@ -741,21 +742,21 @@ export type ListFollowedBoardsRequest = Message<"skein.v1.ListFollowedBoardsRequ
   userId: string;
 
   /**
-   * Entries a page: 0 for 50, coerced to at most 1000.
+   * The number of entries per page. 0 means 50, and more than 1000 means 1000.
    *
    * @generated from field: int32 page_size = 2;
    */
   pageSize: number;
 
   /**
-   * The next_page_token of the page before; empty means the first page.
+   * The next_page_token of the page before. Empty means the first page.
    *
    * @generated from field: string page_token = 3;
    */
   pageToken: string;
 
   /**
-   * A position that the answer must contain; empty means any.
+   * The position that the answer must contain. Empty means any position.
    *
    * @generated from field: string at_least = 4;
    */
@@ -776,28 +777,28 @@ export const ListFollowedBoardsRequestSchema: GenMessage<ListFollowedBoardsReque
  */
 export type ListFollowedBoardsResponse = Message<"skein.v1.ListFollowedBoardsResponse"> & {
   /**
-   * The boards, newest follow first.
+   * The boards, the newest follow first.
    *
    * @generated from field: repeated skein.v1.BoardEntry entries = 1;
    */
   entries: BoardEntry[];
 
   /**
-   * Where the next page begins; empty at the end of the list, and only there.
+   * The page_token of the next page. Empty on the last page, and only there.
    *
    * @generated from field: string next_page_token = 2;
    */
   nextPageToken: string;
 
   /**
-   * The length of the whole list at this position.
+   * The number of entries of the whole list at this position.
    *
    * @generated from field: uint32 total_size = 3;
    */
   totalSize: number;
 
   /**
-   * The position that was read.
+   * The position of the log at which the answer was read.
    *
    * @generated from field: string position = 4;
    */
@@ -825,14 +826,14 @@ export type BoardEntry = Message<"skein.v1.BoardEntry"> & {
   board?: Board | undefined;
 
   /**
-   * Since when it is followed or excluded; in ListBoards: since when it exists.
+   * Since when the user follows or excludes the board. In ListBoards, since when the board exists.
    *
    * @generated from field: google.protobuf.Timestamp time = 2;
    */
   time?: Timestamp | undefined;
 
   /**
-   * The title for people; ListBoards only.
+   * The title that people see. Only in ListBoards.
    *
    * @generated from field: string title = 3;
    */
@@ -860,21 +861,21 @@ export type ListExcludedBoardsRequest = Message<"skein.v1.ListExcludedBoardsRequ
   userId: string;
 
   /**
-   * Entries a page: 0 for 50, coerced to at most 1000.
+   * The number of entries per page. 0 means 50, and more than 1000 means 1000.
    *
    * @generated from field: int32 page_size = 2;
    */
   pageSize: number;
 
   /**
-   * The next_page_token of the page before; empty means the first page.
+   * The next_page_token of the page before. Empty means the first page.
    *
    * @generated from field: string page_token = 3;
    */
   pageToken: string;
 
   /**
-   * A position that the answer must contain; empty means any.
+   * The position that the answer must contain. Empty means any position.
    *
    * @generated from field: string at_least = 4;
    */
@@ -895,28 +896,28 @@ export const ListExcludedBoardsRequestSchema: GenMessage<ListExcludedBoardsReque
  */
 export type ListExcludedBoardsResponse = Message<"skein.v1.ListExcludedBoardsResponse"> & {
   /**
-   * The boards, newest exclusion first.
+   * The boards, the newest exclusion first.
    *
    * @generated from field: repeated skein.v1.BoardEntry entries = 1;
    */
   entries: BoardEntry[];
 
   /**
-   * Where the next page begins; empty at the end of the list, and only there.
+   * The page_token of the next page. Empty on the last page, and only there.
    *
    * @generated from field: string next_page_token = 2;
    */
   nextPageToken: string;
 
   /**
-   * The length of the whole list at this position.
+   * The number of entries of the whole list at this position.
    *
    * @generated from field: uint32 total_size = 3;
    */
   totalSize: number;
 
   /**
-   * The position that was read.
+   * The position of the log at which the answer was read.
    *
    * @generated from field: string position = 4;
    */
@@ -944,21 +945,21 @@ export type ListBoardsRequest = Message<"skein.v1.ListBoardsRequest"> & {
   userId: string;
 
   /**
-   * Entries a page: 0 for 50, coerced to at most 1000.
+   * The number of entries per page. 0 means 50, and more than 1000 means 1000.
    *
    * @generated from field: int32 page_size = 2;
    */
   pageSize: number;
 
   /**
-   * The next_page_token of the page before; empty means the first page.
+   * The next_page_token of the page before. Empty means the first page.
    *
    * @generated from field: string page_token = 3;
    */
   pageToken: string;
 
   /**
-   * A position that the answer must contain; empty means any.
+   * The position that the answer must contain. Empty means any position.
    *
    * @generated from field: string at_least = 4;
    */
@@ -979,28 +980,28 @@ export const ListBoardsRequestSchema: GenMessage<ListBoardsRequest> = /*@__PURE_
  */
 export type ListBoardsResponse = Message<"skein.v1.ListBoardsResponse"> & {
   /**
-   * The boards, newest first.
+   * The boards, the newest first.
    *
    * @generated from field: repeated skein.v1.BoardEntry entries = 1;
    */
   entries: BoardEntry[];
 
   /**
-   * Where the next page begins; empty at the end of the list, and only there.
+   * The page_token of the next page. Empty on the last page, and only there.
    *
    * @generated from field: string next_page_token = 2;
    */
   nextPageToken: string;
 
   /**
-   * The length of the whole list at this position.
+   * The number of entries of the whole list at this position.
    *
    * @generated from field: uint32 total_size = 3;
    */
   totalSize: number;
 
   /**
-   * The position that was read.
+   * The position of the log at which the answer was read.
    *
    * @generated from field: string position = 4;
    */
@@ -1028,21 +1029,21 @@ export type ListBlockedRequest = Message<"skein.v1.ListBlockedRequest"> & {
   userId: string;
 
   /**
-   * Entries a page: 0 for 50, coerced to at most 1000.
+   * The number of entries per page. 0 means 50, and more than 1000 means 1000.
    *
    * @generated from field: int32 page_size = 2;
    */
   pageSize: number;
 
   /**
-   * The next_page_token of the page before; empty means the first page.
+   * The next_page_token of the page before. Empty means the first page.
    *
    * @generated from field: string page_token = 3;
    */
   pageToken: string;
 
   /**
-   * A position that the answer must contain; empty means any.
+   * The position that the answer must contain. Empty means any position.
    *
    * @generated from field: string at_least = 4;
    */
@@ -1063,28 +1064,28 @@ export const ListBlockedRequestSchema: GenMessage<ListBlockedRequest> = /*@__PUR
  */
 export type ListBlockedResponse = Message<"skein.v1.ListBlockedResponse"> & {
   /**
-   * The blocked users, newest first.
+   * The blocked users, the newest block first.
    *
    * @generated from field: repeated skein.v1.UserEntry entries = 1;
    */
   entries: UserEntry[];
 
   /**
-   * Where the next page begins; empty at the end of the list, and only there.
+   * The page_token of the next page. Empty on the last page, and only there.
    *
    * @generated from field: string next_page_token = 2;
    */
   nextPageToken: string;
 
   /**
-   * The length of the whole list at this position.
+   * The number of entries of the whole list at this position.
    *
    * @generated from field: uint32 total_size = 3;
    */
   totalSize: number;
 
   /**
-   * The position that was read.
+   * The position of the log at which the answer was read.
    *
    * @generated from field: string position = 4;
    */
@@ -1112,14 +1113,14 @@ export type UserEntry = Message<"skein.v1.UserEntry"> & {
   userId: string;
 
   /**
-   * Since when.
+   * Since when it holds.
    *
    * @generated from field: google.protobuf.Timestamp time = 2;
    */
   time?: Timestamp | undefined;
 
   /**
-   * When the mute ends; absent for one that does not end by itself, and for a block.
+   * When the mute ends. Absent for a mute that does not end by itself, and for a block.
    *
    * @generated from field: google.protobuf.Timestamp until = 3;
    */
@@ -1147,21 +1148,21 @@ export type ListMutedRequest = Message<"skein.v1.ListMutedRequest"> & {
   userId: string;
 
   /**
-   * Entries a page: 0 for 50, coerced to at most 1000.
+   * The number of entries per page. 0 means 50, and more than 1000 means 1000.
    *
    * @generated from field: int32 page_size = 2;
    */
   pageSize: number;
 
   /**
-   * The next_page_token of the page before; empty means the first page.
+   * The next_page_token of the page before. Empty means the first page.
    *
    * @generated from field: string page_token = 3;
    */
   pageToken: string;
 
   /**
-   * A position that the answer must contain; empty means any.
+   * The position that the answer must contain. Empty means any position.
    *
    * @generated from field: string at_least = 4;
    */
@@ -1182,28 +1183,28 @@ export const ListMutedRequestSchema: GenMessage<ListMutedRequest> = /*@__PURE__*
  */
 export type ListMutedResponse = Message<"skein.v1.ListMutedResponse"> & {
   /**
-   * The muted users, newest first.
+   * The muted users, the newest mute first.
    *
    * @generated from field: repeated skein.v1.UserEntry entries = 1;
    */
   entries: UserEntry[];
 
   /**
-   * Where the next page begins; empty at the end of the list, and only there.
+   * The page_token of the next page. Empty on the last page, and only there.
    *
    * @generated from field: string next_page_token = 2;
    */
   nextPageToken: string;
 
   /**
-   * The length of the whole list at this position.
+   * The number of entries of the whole list at this position.
    *
    * @generated from field: uint32 total_size = 3;
    */
   totalSize: number;
 
   /**
-   * The position that was read.
+   * The position of the log at which the answer was read.
    *
    * @generated from field: string position = 4;
    */
@@ -1238,21 +1239,21 @@ export type ListMutualsRequest = Message<"skein.v1.ListMutualsRequest"> & {
   userId: string;
 
   /**
-   * Entries a page: 0 for 50, coerced to at most 1000.
+   * The number of entries per page. 0 means 50, and more than 1000 means 1000.
    *
    * @generated from field: int32 page_size = 3;
    */
   pageSize: number;
 
   /**
-   * The next_page_token of the page before; empty means the first page.
+   * The next_page_token of the page before. Empty means the first page.
    *
    * @generated from field: string page_token = 4;
    */
   pageToken: string;
 
   /**
-   * A position that the answer must contain; empty means any.
+   * The position that the answer must contain. Empty means any position.
    *
    * @generated from field: string at_least = 5;
    */
@@ -1273,21 +1274,21 @@ export const ListMutualsRequestSchema: GenMessage<ListMutualsRequest> = /*@__PUR
  */
 export type ListMutualsResponse = Message<"skein.v1.ListMutualsResponse"> & {
   /**
-   * The followers of user_id whom the viewer follows: kind and time are those of the viewer's follow.
+   * The followers of user_id whom the viewer follows. The kind and the time are those of the viewer's follow.
    *
    * @generated from field: repeated skein.v1.FollowEntry entries = 1;
    */
   entries: FollowEntry[];
 
   /**
-   * Where the next page begins; empty at the end of the list, and only there.
+   * The page_token of the next page. Empty on the last page, and only there.
    *
    * @generated from field: string next_page_token = 2;
    */
   nextPageToken: string;
 
   /**
-   * The position that was read.
+   * The position of the log at which the answer was read.
    *
    * @generated from field: string position = 3;
    */
@@ -1314,7 +1315,7 @@ export type ScanFollowersRequest = Message<"skein.v1.ScanFollowersRequest"> & {
    */
   target: {
     /**
-     * Of a user: explicit and implicit. 1 to 128 bytes.
+     * A user. The scan has the explicit and the implicit followers. 1 to 128 bytes.
      *
      * @generated from field: string user_id = 1;
      */
@@ -1322,7 +1323,7 @@ export type ScanFollowersRequest = Message<"skein.v1.ScanFollowersRequest"> & {
     case: "userId";
   } | {
     /**
-     * Of a board: everyone for whom it appears.
+     * A board. The scan has all users for whom the board appears.
      *
      * @generated from field: skein.v1.Board board = 2;
      */
@@ -1331,14 +1332,14 @@ export type ScanFollowersRequest = Message<"skein.v1.ScanFollowersRequest"> & {
   } | { case: undefined; value?: undefined };
 
   /**
-   * The resume_token of the last message that arrived; empty means from the start.
+   * The resume_token of the last message that arrived. Empty means the beginning of the list.
    *
    * @generated from field: string resume_token = 3;
    */
   resumeToken: string;
 
   /**
-   * A position that the answer must contain; empty means any.
+   * The position that the answer must contain. Empty means any position.
    *
    * @generated from field: string at_least = 4;
    */
@@ -1359,21 +1360,21 @@ export const ScanFollowersRequestSchema: GenMessage<ScanFollowersRequest> = /*@_
  */
 export type ScanFollowersResponse = Message<"skein.v1.ScanFollowersResponse"> & {
   /**
-   * The next followers, newest first, at most 1000.
+   * The next followers, the newest first. At most 1000.
    *
    * @generated from field: repeated skein.v1.FollowEntry entries = 1;
    */
   entries: FollowEntry[];
 
   /**
-   * Continues the scan after these entries; what stays in the list throughout appears exactly once.
+   * Continues the scan after these entries. A user who is in the list during the whole scan appears exactly once.
    *
    * @generated from field: string resume_token = 2;
    */
   resumeToken: string;
 
   /**
-   * The position that these entries were read at. It may rise within a scan.
+   * The position of the log at which these entries were read. It may rise within a scan.
    *
    * @generated from field: string position = 3;
    */
@@ -1394,21 +1395,21 @@ export const ScanFollowersResponseSchema: GenMessage<ScanFollowersResponse> = /*
  */
 export type BatchGetFollowCountsRequest = Message<"skein.v1.BatchGetFollowCountsRequest"> & {
   /**
-   * Users, at most 100.
+   * The users. At most 100.
    *
    * @generated from field: repeated string user_ids = 1;
    */
   userIds: string[];
 
   /**
-   * Boards, at most 100.
+   * The boards. At most 100.
    *
    * @generated from field: repeated skein.v1.Board boards = 2;
    */
   boards: Board[];
 
   /**
-   * A position that the answer must contain; empty means any.
+   * The position that the answer must contain. Empty means any position.
    *
    * @generated from field: string at_least = 3;
    */
@@ -1423,8 +1424,8 @@ export const BatchGetFollowCountsRequestSchema: GenMessage<BatchGetFollowCountsR
   messageDesc(file_skein_v1_graph_service, 33);
 
 /**
- * The answer of BatchGetFollowCounts, each part in the order of the request. Every count is the length of the
- * list of the same name at the same position; one that would pass 4,294,967,295 stays there.
+ * The answer of BatchGetFollowCounts. Users and boards are in the order of the request. Each count is the length of the list of the same
+ * name at the same position. It stays at 4,294,967,295 if it would be higher.
  *
  * @generated from message skein.v1.BatchGetFollowCountsResponse
  */
@@ -1444,7 +1445,7 @@ export type BatchGetFollowCountsResponse = Message<"skein.v1.BatchGetFollowCount
   boards: BoardFollowCounts[];
 
   /**
-   * The position that was read.
+   * The position of the log at which the answer was read.
    *
    * @generated from field: string position = 3;
    */
@@ -1493,28 +1494,28 @@ export type UserFollowCounts = Message<"skein.v1.UserFollowCounts"> & {
   implicitFollowerCount: number;
 
   /**
-   * Followees, explicit and implicit.
+   * Users whom the user follows, explicitly and implicitly.
    *
    * @generated from field: uint32 following_count = 5;
    */
   followingCount: number;
 
   /**
-   * Explicit followees.
+   * Users whom the user follows explicitly.
    *
    * @generated from field: uint32 explicit_following_count = 6;
    */
   explicitFollowingCount: number;
 
   /**
-   * Implicit followees.
+   * Users whom the user follows implicitly.
    *
    * @generated from field: uint32 implicit_following_count = 7;
    */
   implicitFollowingCount: number;
 
   /**
-   * Living boards of the user, without the default board.
+   * Boards of the user that exist, without the default board.
    *
    * @generated from field: uint32 board_count = 8;
    */
@@ -1570,7 +1571,7 @@ export type BoardFollowCounts = Message<"skein.v1.BoardFollowCounts"> & {
   board?: Board | undefined;
 
   /**
-   * Everyone for whom the board appears.
+   * Users for whom the board appears.
    *
    * @generated from field: uint32 follower_count = 2;
    */
@@ -1599,42 +1600,43 @@ export const BoardFollowCountsSchema: GenMessage<BoardFollowCounts> = /*@__PURE_
   messageDesc(file_skein_v1_graph_service, 36);
 
 /**
- * How a user follows another or a board.
+ * How a user follows another user or a board.
  *
  * @generated from enum skein.v1.FollowKind
  */
 export enum FollowKind {
   /**
-   * Not at all. A block between the two, or a board that does not exist, is also none. Zero, because it is what an answer
-   * says of whom it knows nothing.
+   * The user does not follow the other user or the board. This is also the answer if a block separates the two, if the board does not
+   * exist, or if nothing is known about one of them.
    *
    * @generated from enum value: FOLLOW_KIND_NONE = 0;
    */
   NONE = 0,
 
   /**
-   * The user: all boards, present and future. Of a board: its owner is followed and the board is not excluded.
+   * The user follows the other user, which means all present and future boards. For a board: the user follows its owner and does not
+   * exclude the board.
    *
    * @generated from enum value: FOLLOW_KIND_EXPLICIT = 1;
    */
   EXPLICIT = 1,
 
   /**
-   * Not the user, but at least one of the user's boards.
+   * The user does not follow the other user, but at least one of that user's boards.
    *
    * @generated from enum value: FOLLOW_KIND_IMPLICIT = 2;
    */
   IMPLICIT = 2,
 
   /**
-   * This very board (whether or not its owner is followed too).
+   * The user follows the board itself. The user may follow its owner, too.
    *
    * @generated from enum value: FOLLOW_KIND_BOARD = 3;
    */
   BOARD = 3,
 
   /**
-   * Not this board, though its owner is followed.
+   * The user follows the owner of the board, but excludes the board.
    *
    * @generated from enum value: FOLLOW_KIND_EXCLUDED = 4;
    */
@@ -1648,7 +1650,7 @@ export const FollowKindSchema: GenEnum<FollowKind> = /*@__PURE__*/
   enumDesc(file_skein_v1_graph_service, 0);
 
 /**
- * Which side of a follow FilterFollowed asks about.
+ * The direction of the follows that FilterFollowed looks for.
  *
  * @generated from enum skein.v1.FollowDirection
  */
@@ -1661,21 +1663,21 @@ export enum FollowDirection {
   UNSPECIFIED = 0,
 
   /**
-   * The candidates that the viewer follows, explicitly or implicitly. Of boards, those that appear for the viewer.
+   * The users whom the viewer follows, explicitly or implicitly, or the boards that appear for the viewer.
    *
    * @generated from enum value: FOLLOW_DIRECTION_FOLLOWING = 1;
    */
   FOLLOWING = 1,
 
   /**
-   * The candidates who follow the viewer. Users only.
+   * The users who follow the viewer. Not for boards.
    *
    * @generated from enum value: FOLLOW_DIRECTION_FOLLOWED_BY = 2;
    */
   FOLLOWED_BY = 2,
 
   /**
-   * Both. Users only.
+   * The users who follow the viewer and whom the viewer follows. Not for boards.
    *
    * @generated from enum value: FOLLOW_DIRECTION_MUTUAL = 3;
    */
@@ -1689,27 +1691,27 @@ export const FollowDirectionSchema: GenEnum<FollowDirection> = /*@__PURE__*/
   enumDesc(file_skein_v1_graph_service, 1);
 
 /**
- * A setting of follows by which feeds and lists are chosen.
+ * A setting that the follows in a feed or list must have.
  *
  * @generated from enum skein.v1.FollowSetting
  */
 export enum FollowSetting {
   /**
-   * No choice: all follows.
+   * All follows.
    *
    * @generated from enum value: FOLLOW_SETTING_UNSPECIFIED = 0;
    */
   UNSPECIFIED = 0,
 
   /**
-   * Only those with the setting favorite.
+   * Only follows with the setting favorite.
    *
    * @generated from enum value: FOLLOW_SETTING_FAVORITE = 1;
    */
   FAVORITE = 1,
 
   /**
-   * Only those with the setting notify.
+   * Only follows with the setting notify.
    *
    * @generated from enum value: FOLLOW_SETTING_NOTIFY = 2;
    */
@@ -1723,7 +1725,7 @@ export const FollowSettingSchema: GenEnum<FollowSetting> = /*@__PURE__*/
   enumDesc(file_skein_v1_graph_service, 2);
 
 /**
- * Which followers of a board.
+ * Which followers of a board are listed.
  *
  * @generated from enum skein.v1.BoardFollowerKind
  */
@@ -1736,7 +1738,7 @@ export enum BoardFollowerKind {
   UNSPECIFIED = 0,
 
   /**
-   * Everyone for whom the board appears: its own followers, and its owner's without the excluders.
+   * All users for whom the board appears: those who follow the board, and those who follow its owner and do not exclude the board.
    *
    * @generated from enum value: BOARD_FOLLOWER_KIND_ALL = 1;
    */
@@ -1764,16 +1766,18 @@ export const BoardFollowerKindSchema: GenEnum<BoardFollowerKind> = /*@__PURE__*/
   enumDesc(file_skein_v1_graph_service, 3);
 
 /**
- * Answers who follows whom. Every read may carry at_least, a position that the answering state must contain
- * ("unavailable" when it is not reached in time, "invalid_argument" when it is beyond the log or of another
- * epoch), and every answer carries the position it was read at. Lists are newest first; equal times by id
- * (numbers by value, then UUIDs, then the rest bytewise). Unknown users and boards have no relations.
+ * Answers who follows, blocks and mutes whom.
+ *
+ * Every request may have at_least, a position that the answer must contain. The call fails with "unavailable" if the service does not reach
+ * the position in time, and with "invalid_argument" if the position is beyond the end of the log or belongs to another epoch of the log.
+ * Every answer has the position at which it was read. Lists have the newest entry first. Entries with the same time are ordered by id:
+ * decimal numbers by value, then UUIDs, then all other ids by their bytes. Users and boards that no event has mentioned have no relations.
  *
  * @generated from service skein.v1.GraphService
  */
 export const GraphService: GenService<{
   /**
-   * CheckFollows tells for each pair whether and how the user follows the other user or board.
+   * CheckFollows returns for each pair whether and how the user follows the other user or the board.
    *
    * @generated from rpc skein.v1.GraphService.CheckFollows
    */
@@ -1783,7 +1787,7 @@ export const GraphService: GenService<{
     output: typeof CheckFollowsResponseSchema;
   },
   /**
-   * FilterFollowed picks from users or boards those in a relation with the viewer.
+   * FilterFollowed returns which of some users or boards the viewer follows, or which of some users follow the viewer.
    *
    * @generated from rpc skein.v1.GraphService.FilterFollowed
    */
@@ -1793,7 +1797,7 @@ export const GraphService: GenService<{
     output: typeof FilterFollowedResponseSchema;
   },
   /**
-   * BatchGetRelationships tells everything between a viewer and each of some users.
+   * BatchGetRelationships returns all relations between a viewer and each of some users.
    *
    * @generated from rpc skein.v1.GraphService.BatchGetRelationships
    */
@@ -1803,7 +1807,7 @@ export const GraphService: GenService<{
     output: typeof BatchGetRelationshipsResponseSchema;
   },
   /**
-   * ListFollowing lists whom a user follows.
+   * ListFollowing lists the users whom a user follows.
    *
    * @generated from rpc skein.v1.GraphService.ListFollowing
    */
@@ -1813,7 +1817,7 @@ export const GraphService: GenService<{
     output: typeof ListFollowingResponseSchema;
   },
   /**
-   * ListFollowers lists who follows a user.
+   * ListFollowers lists the users who follow a user.
    *
    * @generated from rpc skein.v1.GraphService.ListFollowers
    */
@@ -1823,7 +1827,7 @@ export const GraphService: GenService<{
     output: typeof ListFollowersResponseSchema;
   },
   /**
-   * ListBoardFollowers lists who follows, or excludes, a board.
+   * ListBoardFollowers lists the users who follow a board, or who exclude it.
    *
    * @generated from rpc skein.v1.GraphService.ListBoardFollowers
    */
@@ -1853,7 +1857,7 @@ export const GraphService: GenService<{
     output: typeof ListExcludedBoardsResponseSchema;
   },
   /**
-   * ListBoards lists the living boards of a user. The default board always exists and is not listed.
+   * ListBoards lists the boards of a user. The default board always exists and is not listed.
    *
    * @generated from rpc skein.v1.GraphService.ListBoards
    */
@@ -1863,7 +1867,7 @@ export const GraphService: GenService<{
     output: typeof ListBoardsResponseSchema;
   },
   /**
-   * ListBlocked lists whom a user blocks.
+   * ListBlocked lists the users whom a user blocks.
    *
    * @generated from rpc skein.v1.GraphService.ListBlocked
    */
@@ -1873,7 +1877,7 @@ export const GraphService: GenService<{
     output: typeof ListBlockedResponseSchema;
   },
   /**
-   * ListMuted lists whom a user mutes. Mutes that have ended are left out.
+   * ListMuted lists the users whom a user mutes. Mutes that have ended are left out.
    *
    * @generated from rpc skein.v1.GraphService.ListMuted
    */
@@ -1883,8 +1887,8 @@ export const GraphService: GenService<{
     output: typeof ListMutedResponseSchema;
   },
   /**
-   * ListMutuals lists the followers of a user whom the viewer follows, in the order in which the viewer
-   * followed them, newest first. It makes at most as many point reads as the viewer has followees.
+   * ListMutuals lists the followers of a user whom the viewer follows, too. The user whom the viewer followed last comes first. It costs at
+   * most one read per user whom the viewer follows.
    *
    * @generated from rpc skein.v1.GraphService.ListMutuals
    */
@@ -1894,8 +1898,8 @@ export const GraphService: GenService<{
     output: typeof ListMutualsResponseSchema;
   },
   /**
-   * ScanFollowers streams all followers of a user or board for offline jobs, in bounded memory, in the order
-   * of the list. Every message has a token from which a broken scan resumes.
+   * ScanFollowers streams all followers of a user or board, in the order of the list. It is for offline jobs, and needs little memory. Each
+   * message has a token with which a broken scan can be continued.
    *
    * @generated from rpc skein.v1.GraphService.ScanFollowers
    */
@@ -1905,7 +1909,7 @@ export const GraphService: GenService<{
     output: typeof ScanFollowersResponseSchema;
   },
   /**
-   * BatchGetFollowCounts counts the lists of users and boards, each in constant time.
+   * BatchGetFollowCounts returns the lengths of the lists of users and boards, each in constant time.
    *
    * @generated from rpc skein.v1.GraphService.BatchGetFollowCounts
    */

@@ -15,7 +15,7 @@ export const file_skein_v1_seen_service: GenFile = /*@__PURE__*/
   fileDesc("Chtza2Vpbi92MS9zZWVuX3NlcnZpY2UucHJvdG8SCHNrZWluLnYxIosBChFGaWx0ZXJTZWVuUmVxdWVzdBIPCgd1c2VyX2lkGAEgASgJEhAKCGl0ZW1faWRzGAIgAygJEhMKC251bWVyaWNfaWRzGAMgAygGEhUKDXdpbmRvd19tb250aHMYBCABKAUSFQoNaWdub3JlX3NlcnZlZBgFIAEoCBIQCghhdF9sZWFzdBgGIAEoCSJTChJGaWx0ZXJTZWVuUmVzcG9uc2USFgoOdW5zZWVuX2luZGV4ZXMYASADKA0SEwoLbW9udGhzX3JlYWQYAiABKAUSEAoIcG9zaXRpb24YAyABKAkiNgoRTGlzdFNlcnZlZFJlcXVlc3QSDwoHdXNlcl9pZBgBIAEoCRIQCghhdF9sZWFzdBgCIAEoCSI4ChJMaXN0U2VydmVkUmVzcG9uc2USEAoIaXRlbV9pZHMYASADKAkSEAoIcG9zaXRpb24YAiABKAkiXQoRTGlzdEhpZGRlblJlcXVlc3QSDwoHdXNlcl9pZBgBIAEoCRIRCglwYWdlX3NpemUYAiABKAUSEgoKcGFnZV90b2tlbhgDIAEoCRIQCghhdF9sZWFzdBgEIAEoCSJ7ChJMaXN0SGlkZGVuUmVzcG9uc2USJgoHZW50cmllcxgBIAMoCzIVLnNrZWluLnYxLkhpZGRlbkVudHJ5EhcKD25leHRfcGFnZV90b2tlbhgCIAEoCRISCgp0b3RhbF9zaXplGAMgASgNEhAKCHBvc2l0aW9uGAQgASgJIk0KC0hpZGRlbkVudHJ5Eg8KB2l0ZW1faWQYASABKAkSLQoJaGlkZV90aW1lGAIgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcDL3AQoLU2VlblNlcnZpY2USTAoKRmlsdGVyU2VlbhIbLnNrZWluLnYxLkZpbHRlclNlZW5SZXF1ZXN0Ghwuc2tlaW4udjEuRmlsdGVyU2VlblJlc3BvbnNlIgOQAgESTAoKTGlzdFNlcnZlZBIbLnNrZWluLnYxLkxpc3RTZXJ2ZWRSZXF1ZXN0Ghwuc2tlaW4udjEuTGlzdFNlcnZlZFJlc3BvbnNlIgOQAgESTAoKTGlzdEhpZGRlbhIbLnNrZWluLnYxLkxpc3RIaWRkZW5SZXF1ZXN0Ghwuc2tlaW4udjEuTGlzdEhpZGRlblJlc3BvbnNlIgOQAgFCNFoyZ2l0aHViLmNvbS9za2Vpbi1mZWVkL3NrZWluL3Byb3RvL3NrZWluL3YxO3NrZWludjFiBnByb3RvMw", [file_google_protobuf_timestamp]);
 
 /**
- * A call of FilterSeen. At most one of item_ids and numeric_ids is given.
+ * A call of FilterSeen. At most one of item_ids and numeric_ids may be set.
  *
  * @generated from message skein.v1.FilterSeenRequest
  */
@@ -28,36 +28,37 @@ export type FilterSeenRequest = Message<"skein.v1.FilterSeenRequest"> & {
   userId: string;
 
   /**
-   * Candidate items, at most 10,000, of 1 to 128 bytes each.
+   * The items to filter. At most 10,000, of 1 to 128 bytes each.
    *
    * @generated from field: repeated string item_ids = 2;
    */
   itemIds: string[];
 
   /**
-   * Candidate items whose ids are unsigned decimal numbers, at most 10,000: 42 is the item "42".
+   * The items to filter, if their ids are unsigned decimal numbers. 42 is the item "42". At most 10,000.
    *
    * @generated from field: repeated fixed64 numeric_ids = 3;
    */
   numericIds: bigint[];
 
   /**
-   * How many calendar months (UTC) back plays count, the current one included, from the log time of the answer:
-   * 0 for the default of the service (4: the current and three before), coerced to what is retained.
+   * In how many calendar months (UTC) plays count, including the current month, which is that of the log time of the answer. 0 means the
+   * default of the service, which is 4: the current month and the three before it. A window that is longer than plays are retained is
+   * shortened.
    *
    * @generated from field: int32 window_months = 4;
    */
   windowMonths: number;
 
   /**
-   * Look at plays only, not at what was served.
+   * Only plays count as seen, and not what was served.
    *
    * @generated from field: bool ignore_served = 5;
    */
   ignoreServed: boolean;
 
   /**
-   * A position that the answer must contain; empty means any.
+   * The position that the answer must contain. Empty means any position.
    *
    * @generated from field: string at_least = 6;
    */
@@ -78,21 +79,21 @@ export const FilterSeenRequestSchema: GenMessage<FilterSeenRequest> = /*@__PURE_
  */
 export type FilterSeenResponse = Message<"skein.v1.FilterSeenResponse"> & {
   /**
-   * Which candidates are unseen, from 0, ascending. Equal candidates are answered alike.
+   * The indexes of the items that the user has not seen, from 0, in ascending order. If an item is there twice, so are its indexes.
    *
    * @generated from field: repeated uint32 unseen_indexes = 1;
    */
   unseenIndexes: number[];
 
   /**
-   * How many months of plays were looked at.
+   * How many months of plays were read for the answer.
    *
    * @generated from field: int32 months_read = 2;
    */
   monthsRead: number;
 
   /**
-   * The position that was read.
+   * The position of the log at which the answer was read.
    *
    * @generated from field: string position = 3;
    */
@@ -120,7 +121,7 @@ export type ListServedRequest = Message<"skein.v1.ListServedRequest"> & {
   userId: string;
 
   /**
-   * A position that the answer must contain; empty means any.
+   * The position that the answer must contain. Empty means any position.
    *
    * @generated from field: string at_least = 2;
    */
@@ -141,14 +142,14 @@ export const ListServedRequestSchema: GenMessage<ListServedRequest> = /*@__PURE_
  */
 export type ListServedResponse = Message<"skein.v1.ListServedResponse"> & {
   /**
-   * The last served items, each once, newest serve first, at most 100.
+   * The items, the last one that was served first, each item once. At most 100.
    *
    * @generated from field: repeated string item_ids = 1;
    */
   itemIds: string[];
 
   /**
-   * The position that was read.
+   * The position of the log at which the answer was read.
    *
    * @generated from field: string position = 2;
    */
@@ -176,21 +177,21 @@ export type ListHiddenRequest = Message<"skein.v1.ListHiddenRequest"> & {
   userId: string;
 
   /**
-   * Entries a page: 0 for 50, coerced to at most 1000.
+   * The number of entries per page. 0 means 50, and more than 1000 means 1000.
    *
    * @generated from field: int32 page_size = 2;
    */
   pageSize: number;
 
   /**
-   * The next_page_token of the page before; empty means the first page.
+   * The next_page_token of the page before. Empty means the first page.
    *
    * @generated from field: string page_token = 3;
    */
   pageToken: string;
 
   /**
-   * A position that the answer must contain; empty means any.
+   * The position that the answer must contain. Empty means any position.
    *
    * @generated from field: string at_least = 4;
    */
@@ -211,28 +212,28 @@ export const ListHiddenRequestSchema: GenMessage<ListHiddenRequest> = /*@__PURE_
  */
 export type ListHiddenResponse = Message<"skein.v1.ListHiddenResponse"> & {
   /**
-   * The hidden items, newest first.
+   * The hidden items, the newest first.
    *
    * @generated from field: repeated skein.v1.HiddenEntry entries = 1;
    */
   entries: HiddenEntry[];
 
   /**
-   * Where the next page begins; empty at the end of the list, and only there.
+   * The page_token of the next page. Empty on the last page, and only there.
    *
    * @generated from field: string next_page_token = 2;
    */
   nextPageToken: string;
 
   /**
-   * The length of the whole list at this position.
+   * The number of entries of the whole list at this position.
    *
    * @generated from field: uint32 total_size = 3;
    */
   totalSize: number;
 
   /**
-   * The position that was read.
+   * The position of the log at which the answer was read.
    *
    * @generated from field: string position = 4;
    */
@@ -260,7 +261,7 @@ export type HiddenEntry = Message<"skein.v1.HiddenEntry"> & {
   itemId: string;
 
   /**
-   * Since when the user hides it.
+   * Since when the user hides the item.
    *
    * @generated from field: google.protobuf.Timestamp hide_time = 2;
    */
@@ -275,16 +276,15 @@ export const HiddenEntrySchema: GenMessage<HiddenEntry> = /*@__PURE__*/
   messageDesc(file_skein_v1_seen_service, 6);
 
 /**
- * Answers what a user has already seen. Reads carry at_least and answers carry the position they were read at, as in
- * GraphService.
+ * Answers what a user has already seen. Requests have at_least and answers have a position, as in GraphService.
  *
  * @generated from service skein.v1.SeenService
  */
 export const SeenService: GenService<{
   /**
-   * FilterSeen picks from candidate items those that the user has not seen: neither played within the window nor
-   * among the last served, nor hidden by the user. It never lets a seen item through; at most one unseen candidate in a thousand is
-   * taken for seen over the default window.
+   * FilterSeen returns which of some items the user has not seen. An item was seen if the user has played it within the window, if it is
+   * among the last items that were served to the user, or if the user hides it. The method never returns a seen item. Over the default
+   * window, it leaves out at most one unseen item in a thousand by mistake.
    *
    * @generated from rpc skein.v1.SeenService.FilterSeen
    */
@@ -304,7 +304,7 @@ export const SeenService: GenService<{
     output: typeof ListServedResponseSchema;
   },
   /**
-   * ListHidden lists the items that a user hides, newest first; equal times by id.
+   * ListHidden lists the items that a user hides, the newest first. Items with the same time are ordered by id.
    *
    * @generated from rpc skein.v1.SeenService.ListHidden
    */
