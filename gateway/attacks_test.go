@@ -9,6 +9,7 @@ import (
 	"crypto/tls"
 	"encoding/base64"
 	"encoding/json"
+	"flag"
 	"fmt"
 	"io"
 	"net"
@@ -19,6 +20,7 @@ import (
 	"time"
 
 	"connectrpc.com/connect"
+	"github.com/google/go-cmp/cmp"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
@@ -27,7 +29,7 @@ import (
 	connectv1 "github.com/skein-feed/skein/proto/skein/v1/skeinv1connect"
 )
 
-// attacker does to a server behind TLS and tokens what docs/access.md says that it stands.
+// attacker does to a server behind TLS and tokens what docs/attacks.md says that it stands.
 type attacker struct {
 	*guarded
 	t *testing.T
@@ -425,7 +427,16 @@ func (blanks) Read(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Every attack ends as docs/access.md says.
+// attacksPage ends with a table of the attacks, whose head is attacksTableHead.
+const (
+	attacksPage      = "../docs/attacks.md"
+	attacksTableHead = "| attack | answer |\n|---|---|\n"
+)
+
+// updateAttacks makes TestAttacks write the table of docs/attacks.md.
+var updateAttacks = flag.Bool("update-attacks", false, "write the table of docs/attacks.md")
+
+// TestAttacks makes each attack, and compares the answers with the table of docs/attacks.md.
 func TestAttacks(t *testing.T) {
 	t.Parallel()
 	a := &attacker{t: t, guarded: newGuarded(t, func(o *worldOptions) {
@@ -446,20 +457,31 @@ func TestAttacks(t *testing.T) {
 	if a.secretPage == "" || a.feed(a.tokens["reader"], "bob", a.secretPage) != "let pass" {
 		t.Fatal("bob has no second page")
 	}
-	doc, err := os.ReadFile("../docs/access.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var table strings.Builder
+	var rows strings.Builder
 	for _, attack := range append(append(a.byTokens(), a.byRoles()...), a.byBytes()...) {
 		got := attack.does()
 		if got != attack.want {
 			t.Errorf("%s: %s, want %s", attack.name, got, attack.want)
 		}
-		fmt.Fprintf(&table, "| %s | %s |\n", attack.name, shown(attack.want))
+		fmt.Fprintf(&rows, "| %s | %s |\n", attack.name, shown(attack.want))
 	}
-	if !strings.Contains(string(doc), table.String()) {
-		t.Errorf("docs/access.md does not have these rows:\n%s", table.String())
+
+	page, err := os.ReadFile(attacksPage)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, documented, found := strings.Cut(string(page), attacksTableHead)
+	if !found {
+		t.Fatalf("expected %s to have the line %q", attacksPage, attacksTableHead)
+	}
+	if *updateAttacks {
+		documented = rows.String()
+		if err := os.WriteFile(attacksPage, []byte(text+attacksTableHead+documented), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if diff := cmp.Diff(rows.String(), documented); diff != "" {
+		t.Errorf("%s: go test ./gateway -run '^TestAttacks$' -update-attacks writes the table (-expected +found):\n%s", attacksPage, diff)
 	}
 	if w.followersOf("eve") != 0 {
 		t.Error("something that was refused was published")

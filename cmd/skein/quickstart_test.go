@@ -24,7 +24,7 @@ func TestQuickStarts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{"quickstart-app", "quickstart-data", "quickstart-operator", "request", "clients", "access"} {
+	for _, name := range []string{"quickstart-app", "quickstart-data", "quickstart-operator", "request", "clients"} {
 		t.Run(name, func(t *testing.T) {
 			text, err := os.ReadFile(filepath.Join(top, "docs", name+".md"))
 			if err != nil {
