@@ -44,7 +44,7 @@ func (c *demoCmd) Run(ctx context.Context, std *command.Streams) (err error) {
 	a, err := service.Open(ctx, service.Options{
 		Log: eventlog.Config{Dir: filepath.Join(dir, service.LogDir)}, Dir: dir, Memory: service.Memory{Cache: 64 << 20, Queries: 1 << 20},
 		Logger: flags.Logger(std.Err), Version: version().Version, Console: true,
-		Maintenance: service.MaintenanceOptions{Archive: archive, AuditShare: 0.05, Adopt: true},
+		Maintenance: service.MaintenanceOptions{Archive: archive, AuditShare: 0.05, AutoRebuild: true},
 	})
 	if err != nil {
 		return errors.Join(err, l.Close())

@@ -42,7 +42,7 @@ func (f *maintenanceFlags) options(ctx context.Context, dir string, external boo
 		return o, command.Usagef("--audit-share must be from 0 to 1, is %v", f.AuditShare)
 	}
 	o = service.MaintenanceOptions{
-		ArchiveEvery: f.ArchiveEvery, Retention: f.LogRetention, AuditShare: f.AuditShare, Adopt: f.AutoRebuild,
+		ArchiveEvery: f.ArchiveEvery, Retention: f.LogRetention, AuditShare: f.AuditShare, AutoRebuild: f.AutoRebuild,
 		SnapshotEvery: f.SnapshotEvery, SnapshotKeep: f.SnapshotKeep,
 	}
 	if o.Worker, err = buildWorker(); err != nil {

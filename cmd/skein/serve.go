@@ -168,7 +168,7 @@ func (c *serveCmd) Run(ctx context.Context, std *command.Streams) (err error) {
 	if o.Pprof, err = listenPprof(ctx, c.Pprof); err != nil {
 		return errors.Join(err, l.Close())
 	}
-	service.RaiseProcs()
+	service.RaiseMaxProcs()
 	debug.SetMemoryLimit(min(o.Memory.Limit, debug.SetMemoryLimit(-1))) // GOMEMLIMIT may set a lower limit
 	o.Abandon = func(err error) {
 		logger.Error("this process ends at once", "error", err)
@@ -208,7 +208,7 @@ func servingLine(url string, withConsole bool) string {
 func (c *serveCmd) check(ctx context.Context, o service.Options, std *command.Streams) (err error) {
 	if c.NATS == "" && c.Archive == "" {
 		if _, err := os.Stat(o.Dir); errors.Is(err, os.ErrNotExist) { // opening the archive would create the directory
-			fmt.Fprintln(std.Out, service.NoLogYet)
+			fmt.Fprintln(std.Out, service.NoLogMessage)
 			return nil
 		}
 	}

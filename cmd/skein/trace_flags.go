@@ -29,5 +29,5 @@ func (f *traceFlags) tracing(ctx context.Context, logger *slog.Logger) (_ trace.
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
 		return nil, nil, command.Usagef("--trace-endpoint %q must be http://HOST:PORT or https://HOST:PORT", f.TraceEndpoint)
 	}
-	return service.Tracing(ctx, u, f.TraceSample, version().Version, logger)
+	return service.OpenTracer(ctx, u, f.TraceSample, version().Version, logger)
 }

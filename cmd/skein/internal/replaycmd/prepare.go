@@ -175,7 +175,7 @@ func (c *prepareCmd) prepare(
 		if err != nil {
 			return nil, err
 		}
-		return service.Unguarded(sub, hub), nil
+		return service.NewSubscription(sub, hub), nil
 	}, rebuild.Options{
 		Pace: replay.Pace{Share: c.Share}, Memory: int(c.Memory), LogBytes: status.GetLog().GetBytes(), Progress: &progress,
 	})

@@ -15,7 +15,7 @@ import (
 )
 
 // archived reports whether a bucket has a part of a log. Then the stream must exist already ([events.Config.Existing]).
-func archived(ctx context.Context, b bucket.Bucket) (bool, error) {
+func hasArchivedLog(ctx context.Context, b bucket.Bucket) (bool, error) {
 	if b == nil {
 		return false, nil
 	}
@@ -50,8 +50,8 @@ func CheckArchiveEnd(ctx context.Context, log *eventlog.Log, a *archive.Archive,
 	}
 }
 
-// LostLog adds advice to the error of a log that is missing, or does not continue its archive.
-func LostLog(err error, b bucket.Bucket) error {
+// explainLostLog adds advice to the error of a log that is missing, or does not continue its archive.
+func explainLostLog(err error, b bucket.Bucket) error {
 	for _, lost := range []error{events.ErrNoLog, events.ErrLogShorter, events.ErrRewritten, events.ErrOtherEpoch} {
 		if b != nil && errors.Is(err, lost) {
 			return fmt.Errorf("%w\nThe log is archived in %s: `skein replay archive restore` makes it again from there, and says what "+

@@ -17,12 +17,12 @@ import (
 )
 
 // NoLogYet is the output of Check if there is neither a log nor an archive.
-const NoLogYet = "there is no log yet: a start begins one, and nothing is to be rebuilt"
+const NoLogMessage = "there is no log yet: a start begins one, and nothing is to be rebuilt"
 
 // Check reports what a start with these options would do: which stores would continue, which would be rebuilt, and the time and disk for
 // that. It changes nothing, and returns the number of rebuilds.
 func Check(ctx context.Context, o Options, out io.Writer) (rebuilds int, err error) {
-	held, err := archived(ctx, o.Maintenance.Archive)
+	held, err := hasArchivedLog(ctx, o.Maintenance.Archive)
 	if err != nil {
 		return 0, err
 	}
@@ -30,13 +30,13 @@ func Check(ctx context.Context, o Options, out io.Writer) (rebuilds int, err err
 	log, err := eventlog.Open(ctx, o.Log)
 	switch {
 	case errors.Is(err, events.ErrNoLog) && !held:
-		fmt.Fprintln(out, NoLogYet)
+		fmt.Fprintln(out, NoLogMessage)
 		return 0, nil
 	case err != nil:
-		return 0, LostLog(err, o.Maintenance.Archive)
+		return 0, explainLostLog(err, o.Maintenance.Archive)
 	}
 	defer func() { err = errors.Join(err, log.Close(context.WithoutCancel(ctx))) }()
-	a := &Service{log: log, maintenance: maintenance{opt: o.Maintenance}}
+	a := &Service{log: log, maintenance: maintenance{options: o.Maintenance}}
 	if err := a.openArchive(ctx); err != nil {
 		return 0, err
 	}
@@ -72,7 +72,7 @@ func Check(ctx context.Context, o Options, out io.Writer) (rebuilds int, err err
 			outdated = append(outdated, serving)
 		}
 	}
-	steps, err := rebuild.Plan(outdated, rebuild.Log{Head: head.Last, Bytes: a.logBytes(ctx)})
+	steps, err := rebuild.Plan(outdated, rebuild.Log{Head: head.Last, Bytes: a.estimateLogBytes(ctx)})
 	if err != nil {
 		return 0, err
 	}

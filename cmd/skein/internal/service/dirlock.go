@@ -16,9 +16,9 @@ import (
 
 const (
 	// lockName is the name of the file in the data directory that the process holds a lock on. Nothing is written to it.
-	lockName = "LOCK"
+	lockFileName = "LOCK"
 	// lookEvery is the time between two looks at whether the data directory is still the one that was locked.
-	lookEvery = time.Second
+	dirCheckPeriod = time.Second
 )
 
 // ErrDirReplaced means that the data directory was removed, or removed and created again, while the process had it open. The process must
@@ -43,7 +43,7 @@ func lockDir(dir string) (*dirLock, error) {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			return nil, fmt.Errorf("make the data directory: %w", err)
 		}
-		path := filepath.Join(dir, lockName)
+		path := filepath.Join(dir, lockFileName)
 		file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 		if err != nil {
 			return nil, fmt.Errorf("lock the data directory: %w", err)
@@ -93,7 +93,7 @@ func (l *dirLock) watch(ctx context.Context, abandon func(error)) {
 	l.ended = make(chan struct{})
 	go func() {
 		defer close(l.ended)
-		tick := time.NewTicker(lookEvery)
+		tick := time.NewTicker(dirCheckPeriod)
 		defer tick.Stop()
 		for {
 			select {

@@ -9,7 +9,7 @@ import (
 	"github.com/skein-feed/skein/events"
 )
 
-func mustLock(t *testing.T, dir string) *dirLock {
+func mustLockDir(t *testing.T, dir string) *dirLock {
 	t.Helper()
 	l, err := lockDir(dir)
 	if err != nil {
@@ -22,7 +22,7 @@ func mustLock(t *testing.T, dir string) *dirLock {
 // TestOneProcessHasADataDirectory: a second lock is refused until the first is released.
 func TestOneProcessHasADataDirectory(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "data")
-	first := mustLock(t, dir)
+	first := mustLockDir(t, dir)
 	if l, err := lockDir(dir); !errors.Is(err, events.ErrLocked) {
 		t.Errorf("expected ErrLocked, got %v, %v", l, err)
 	}
@@ -34,13 +34,13 @@ func TestOneProcessHasADataDirectory(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	mustLock(t, dir)
+	mustLockDir(t, dir)
 }
 
 // TestReplacedDataDirectoryIsNoticed: the lock of a directory that was removed says so, also when another process has the new one.
 func TestReplacedDataDirectoryIsNoticed(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "data")
-	old := mustLock(t, dir)
+	old := mustLockDir(t, dir)
 	noticed := make(chan error, 1)
 	old.watch(t.Context(), func(err error) { noticed <- err })
 
@@ -50,7 +50,7 @@ func TestReplacedDataDirectoryIsNoticed(t *testing.T) {
 	if err := old.check(); !errors.Is(err, ErrDirReplaced) {
 		t.Errorf("removed: expected ErrDirReplaced, got %v", err)
 	}
-	replacement := mustLock(t, dir)
+	replacement := mustLockDir(t, dir)
 	if err := old.check(); !errors.Is(err, ErrDirReplaced) {
 		t.Errorf("created again: expected ErrDirReplaced, got %v", err)
 	}

@@ -26,53 +26,53 @@ import (
 // the store or the log that wrote it has failed.
 type diskGuard struct {
 	// free returns how many bytes are free, and of how many.
-	free    func() (free, total uint64, err error)
-	reserve uint64 // in bytes; 0 means a share of the disk
+	freeDisk       func() (free, total uint64, err error)
+	reserveSetting uint64 // in bytes; 0 means a share of the disk
 	// heal is called periodically while there is room. It recovers a log that has met a full disk.
-	heal   func(context.Context) error
-	logger *slog.Logger
+	recoverLog func(context.Context) error
+	logger     *slog.Logger
 
-	left, kept    atomic.Uint64 // free bytes when last looked at, and how many are kept
-	refusing      atomic.Bool
-	pausing       atomic.Bool
-	mu            sync.Mutex
-	resumed       chan struct{} // closed when folds continue; guarded by mu
-	leftD, keptD  *prometheus.Desc
-	refuseD, stop *prometheus.Desc
+	freeBytes, reserveBytes  atomic.Uint64 // free bytes when last looked at, and how many are kept
+	refusing                 atomic.Bool
+	pausing                  atomic.Bool
+	mu                       sync.Mutex
+	resumed                  chan struct{} // closed when folds continue; guarded by mu
+	freeDesc, reserveDesc    *prometheus.Desc
+	refusingDesc, pausedDesc *prometheus.Desc
 }
 
 const (
 	// diskPeriod is the time between two checks of the free disk. A service at full speed writes some 100 MB in it.
-	diskPeriod = 500 * time.Millisecond
+	diskCheckPeriod = 500 * time.Millisecond
 	// mostReserve and reserveShare determine the default reserve: one part in reserveShare of the disk, at most mostReserve.
-	mostReserve  = 1 << 30
-	reserveShare = 10
+	maxDefaultReserve     = 1 << 30
+	defaultReserveDivisor = 10
 	// leastRoom is the disk that opening the stores may need, in bytes, for new manifests and similar files.
-	leastRoom = 8 << 20
+	minOpenBytes = 8 << 20
 )
 
 func newDiskGuard(dir string, reserve uint64, logger *slog.Logger) *diskGuard {
 	describe := func(name, help string) *prometheus.Desc { return prometheus.NewDesc(name, help, nil, nil) }
 	g := &diskGuard{
-		free:    func() (uint64, uint64, error) { return store.FreeDisk(dir) },
-		reserve: reserve, logger: logger, resumed: make(chan struct{}),
-		leftD:   describe("skein_disk_free_bytes", "Free disk where the data directory is."),
-		keptD:   describe("skein_disk_reserve_bytes", "Free disk below which Publish is refused."),
-		refuseD: describe("skein_disk_refusing", "1 while Publish is refused for lack of disk."),
-		stop:    describe("skein_disk_paused", "1 while the projections fold no more for lack of disk."),
+		freeDisk:       func() (uint64, uint64, error) { return store.FreeDisk(dir) },
+		reserveSetting: reserve, logger: logger, resumed: make(chan struct{}),
+		freeDesc:     describe("skein_disk_free_bytes", "Free disk where the data directory is."),
+		reserveDesc:  describe("skein_disk_reserve_bytes", "Free disk below which Publish is refused."),
+		refusingDesc: describe("skein_disk_refusing", "1 while Publish is refused for lack of disk."),
+		pausedDesc:   describe("skein_disk_paused", "1 while the projections fold no more for lack of disk."),
 	}
-	g.look()
+	g.check()
 	return g
 }
 
 // awaitLeast blocks while the disk does not even have room to open the stores. A store that is opened on a full disk may fail for good.
-func (g *diskGuard) awaitLeast(ctx context.Context) error {
-	tick := time.NewTicker(diskPeriod)
+func (g *diskGuard) awaitOpeningSpace(ctx context.Context) error {
+	tick := time.NewTicker(diskCheckPeriod)
 	defer tick.Stop()
-	for told := false; g.left.Load() < leastRoom && g.kept.Load() > 0; g.look() {
+	for told := false; g.freeBytes.Load() < minOpenBytes && g.reserveBytes.Load() > 0; g.check() {
 		if !told {
 			told = true
-			g.tell(true, "the service waits for room: the disk is full", "")
+			g.logChange(true, "the service waits for room: the disk is full", "")
 		}
 		select {
 		case <-tick.C:
@@ -85,7 +85,7 @@ func (g *diskGuard) awaitLeast(ctx context.Context) error {
 
 // run checks the disk until the context ends.
 func (g *diskGuard) run(ctx context.Context) error {
-	tick := time.NewTicker(diskPeriod)
+	tick := time.NewTicker(diskCheckPeriod)
 	defer tick.Stop()
 	for {
 		select {
@@ -93,10 +93,10 @@ func (g *diskGuard) run(ctx context.Context) error {
 			return nil
 		case <-tick.C:
 		}
-		if g.look(); g.refusing.Load() {
+		if g.check(); g.refusing.Load() {
 			continue
 		}
-		if err := g.heal(ctx); err != nil && ctx.Err() == nil {
+		if err := g.recoverLog(ctx); err != nil && ctx.Err() == nil {
 			g.logger.Error("the log does not recover", "error", err)
 		}
 	}
@@ -104,17 +104,17 @@ func (g *diskGuard) run(ctx context.Context) error {
 
 // look checks the disk once. A writer that was stopped continues only when the free disk is a tenth above the threshold at which it
 // stopped, so that it does not stop and continue all the time.
-func (g *diskGuard) look() {
-	free, total, err := g.free()
+func (g *diskGuard) check() {
+	free, total, err := g.freeDisk()
 	if err != nil {
 		return // nothing changes: the writers will meet the error of the disk themselves
 	}
-	reserve := g.reserve
+	reserve := g.reserveSetting
 	if reserve == 0 {
-		reserve = min(mostReserve, total/reserveShare)
+		reserve = min(maxDefaultReserve, total/defaultReserveDivisor)
 	}
-	g.left.Store(free)
-	g.kept.Store(reserve)
+	g.freeBytes.Store(free)
+	g.reserveBytes.Store(reserve)
 	below := func(limit uint64, already bool) bool {
 		if already {
 			limit += limit / 10
@@ -122,7 +122,7 @@ func (g *diskGuard) look() {
 		return free < limit
 	}
 	if refuse := below(reserve, g.refusing.Load()); refuse != g.refusing.Swap(refuse) {
-		g.tell(refuse, "Publish is refused: the disk is nearly full", "Publish is taken again")
+		g.logChange(refuse, "Publish is refused: the disk is nearly full", "Publish is taken again")
 	}
 	pause := below(reserve/2, g.pausing.Load())
 	g.mu.Lock()
@@ -130,15 +130,15 @@ func (g *diskGuard) look() {
 	if pause == g.pausing.Swap(pause) {
 		return
 	}
-	g.tell(pause, "the projections are paused: the disk is nearly full", "the projections continue")
+	g.logChange(pause, "the projections are paused: the disk is nearly full", "the projections continue")
 	if !pause {
 		close(g.resumed)
 		g.resumed = make(chan struct{})
 	}
 }
 
-func (g *diskGuard) tell(bad bool, stopped, goesOn string) {
-	args := []any{"free", events.FormatSize(g.left.Load()), "kept free", events.FormatSize(g.kept.Load())}
+func (g *diskGuard) logChange(bad bool, stopped, goesOn string) {
+	args := []any{"free", events.FormatSize(g.freeBytes.Load()), "kept free", events.FormatSize(g.reserveBytes.Load())}
 	if bad {
 		g.logger.Error(stopped, args...)
 	} else {
@@ -147,16 +147,16 @@ func (g *diskGuard) tell(bad bool, stopped, goesOn string) {
 }
 
 // room returns an error while Publish is refused.
-func (g *diskGuard) room() error {
+func (g *diskGuard) checkPublishAllowed() error {
 	if !g.refusing.Load() {
 		return nil
 	}
 	return fmt.Errorf("%w: %s are free, %s are kept so (--disk-reserve)", gateway.ErrDiskFull,
-		events.FormatSize(g.left.Load()), events.FormatSize(g.kept.Load()))
+		events.FormatSize(g.freeBytes.Load()), events.FormatSize(g.reserveBytes.Load()))
 }
 
 // await blocks while the projections are paused.
-func (g *diskGuard) await(ctx context.Context) error {
+func (g *diskGuard) awaitResume(ctx context.Context) error {
 	for g.pausing.Load() {
 		g.mu.Lock()
 		resumed, still := g.resumed, g.pausing.Load()
@@ -175,7 +175,7 @@ func (g *diskGuard) await(ctx context.Context) error {
 
 // Describe is part of prometheus.Collector.
 func (g *diskGuard) Describe(out chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{g.leftD, g.keptD, g.refuseD, g.stop} {
+	for _, d := range []*prometheus.Desc{g.freeDesc, g.reserveDesc, g.refusingDesc, g.pausedDesc} {
 		out <- d
 	}
 }
@@ -191,8 +191,8 @@ func (g *diskGuard) Collect(out chan<- prometheus.Metric) {
 		}
 		return 0
 	}
-	gauge(g.leftD, float64(g.left.Load()))
-	gauge(g.keptD, float64(g.kept.Load()))
-	gauge(g.refuseD, one(g.refusing.Load()))
-	gauge(g.stop, one(g.pausing.Load()))
+	gauge(g.freeDesc, float64(g.freeBytes.Load()))
+	gauge(g.reserveDesc, float64(g.reserveBytes.Load()))
+	gauge(g.refusingDesc, one(g.refusing.Load()))
+	gauge(g.pausedDesc, one(g.pausing.Load()))
 }

@@ -16,8 +16,8 @@ func TestDiskGuard(t *testing.T) {
 	const mib = 1 << 20
 	free, total := uint64(0), uint64(1000*mib)
 	g := &diskGuard{
-		free:    func() (uint64, uint64, error) { return free, total, nil },
-		reserve: 100 * mib, logger: slog.New(slog.DiscardHandler), resumed: make(chan struct{}),
+		freeDisk:       func() (uint64, uint64, error) { return free, total, nil },
+		reserveSetting: 100 * mib, logger: slog.New(slog.DiscardHandler), resumed: make(chan struct{}),
 	}
 	for _, step := range []struct {
 		free              uint64
@@ -35,18 +35,18 @@ func TestDiskGuard(t *testing.T) {
 		{200, false, false},
 	} {
 		free = step.free * mib
-		g.look()
+		g.check()
 		if g.refusing.Load() != step.refusing || g.pausing.Load() != step.pausing {
 			t.Errorf("%d MiB free: refusing %v, pausing %v", step.free, g.refusing.Load(), g.pausing.Load())
 		}
-		if err := g.room(); step.refusing != errors.Is(err, gateway.ErrDiskFull) || (err == nil) == step.refusing {
+		if err := g.checkPublishAllowed(); step.refusing != errors.Is(err, gateway.ErrDiskFull) || (err == nil) == step.refusing {
 			t.Errorf("%d MiB free: %v", step.free, err)
 		}
 	}
 	for _, size := range []struct{ total, reserve uint64 }{{1000, 100}, {100 << 10, 1 << 10}} {
-		g.reserve, total = 0, size.total*mib
-		if g.look(); g.kept.Load() != size.reserve*mib {
-			t.Errorf("of %d MiB %d bytes are kept free", size.total, g.kept.Load())
+		g.reserveSetting, total = 0, size.total*mib
+		if g.check(); g.reserveBytes.Load() != size.reserve*mib {
+			t.Errorf("of %d MiB %d bytes are kept free", size.total, g.reserveBytes.Load())
 		}
 	}
 }
@@ -56,19 +56,19 @@ func TestDiskGuardAwait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		free := uint64(0)
 		g := &diskGuard{
-			free:    func() (uint64, uint64, error) { return free, 1000, nil },
-			reserve: 100, logger: slog.New(slog.DiscardHandler), resumed: make(chan struct{}),
+			freeDisk:       func() (uint64, uint64, error) { return free, 1000, nil },
+			reserveSetting: 100, logger: slog.New(slog.DiscardHandler), resumed: make(chan struct{}),
 		}
-		g.look()
+		g.check()
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error, 2)
-		go func() { ended <- g.await(ctx) }()
+		go func() { ended <- g.awaitResume(ctx) }()
 		synctest.Wait()
 		cancel()
 		if err := <-ended; !errors.Is(err, context.Canceled) {
 			t.Errorf("it ended with %v", err)
 		}
-		go func() { ended <- g.await(t.Context()) }()
+		go func() { ended <- g.awaitResume(t.Context()) }()
 		synctest.Wait()
 		select {
 		case err := <-ended:
@@ -76,11 +76,11 @@ func TestDiskGuardAwait(t *testing.T) {
 		default:
 		}
 		free = 1000
-		g.look()
+		g.check()
 		if err := <-ended; err != nil {
 			t.Error(err)
 		}
-		if err := g.await(t.Context()); err != nil {
+		if err := g.awaitResume(t.Context()); err != nil {
 			t.Error(err)
 		}
 	})
@@ -90,21 +90,21 @@ func TestDiskGuardAwait(t *testing.T) {
 func TestDiskGuardAwaitLeast(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var free atomic.Uint64
-		free.Store(leastRoom - 1)
+		free.Store(minOpenBytes - 1)
 		g := &diskGuard{
-			free:    func() (uint64, uint64, error) { return free.Load(), 1 << 40, nil },
-			reserve: 1 << 30, logger: slog.New(slog.DiscardHandler), resumed: make(chan struct{}),
+			freeDisk:       func() (uint64, uint64, error) { return free.Load(), 1 << 40, nil },
+			reserveSetting: 1 << 30, logger: slog.New(slog.DiscardHandler), resumed: make(chan struct{}),
 		}
-		g.look()
+		g.check()
 		waited := make(chan error)
-		go func() { waited <- g.awaitLeast(t.Context()) }()
+		go func() { waited <- g.awaitOpeningSpace(t.Context()) }()
 		synctest.Wait()
 		select {
 		case err := <-waited:
 			t.Fatalf("it does not wait: %v", err)
 		default:
 		}
-		free.Store(leastRoom)
+		free.Store(minOpenBytes)
 		if err := <-waited; err != nil {
 			t.Error(err)
 		}
@@ -112,10 +112,10 @@ func TestDiskGuardAwaitLeast(t *testing.T) {
 			t.Error("facts are taken as soon as the stores can be opened")
 		}
 		free.Store(0)
-		g.look()
+		g.check()
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		if err := g.awaitLeast(ctx); !errors.Is(err, context.Canceled) {
+		if err := g.awaitOpeningSpace(ctx); !errors.Is(err, context.Canceled) {
 			t.Error(err)
 		}
 	})

@@ -22,7 +22,7 @@ import (
 )
 
 // removeMissed removes the stores of a node that was away while a user was erased. They are built anew, as those of a new node are.
-func (a *Service) removeMissed(config *node.Config) error {
+func (a *Service) removeStoresOfMissedErasure(config *node.Config) error {
 	if config == nil {
 		return nil
 	}
@@ -50,14 +50,14 @@ func (a *Service) removeMissed(config *node.Config) error {
 
 // buildErased builds the stores anew after an erasure, as an operation, so that operators see it and nothing works on the stores beside
 // it. If another operation is in the way, as the erasure of this process, it waits for the end of that one; the caller looks again.
-func (a *Service) buildErased(ctx context.Context) error {
+func (a *Service) rebuildAfterErasure(ctx context.Context) error {
 	began := time.Now()
 	i, err := a.Operations.Start(operation.Erase, "", requestArgs{}, func(ctx context.Context, p *replay.Progress) (string, error) {
-		release, err := a.part.Hold(ctx)
+		release, err := a.erasure.Hold(ctx)
 		if err != nil {
 			return "", err
 		}
-		lines, err := a.part.Build(ctx, a.sourceOf, a.rebuildOptions(ctx, 0, p))
+		lines, err := a.erasure.Build(ctx, a.subscribeKinds, a.rebuildOptions(ctx, 0, p))
 		release()
 		if err == nil && len(lines) > 0 && a.snapshots != nil { // those that there were are removed
 			if _, failed := a.snapshots.TakeNow(ctx, p); failed != nil {
@@ -88,15 +88,15 @@ func (a *Service) buildErased(ctx context.Context) error {
 }
 
 // sharedSnapshots returns the bucket of the snapshots of all nodes; nil means that there is none, or that the process is no node.
-func (a *Service) sharedSnapshots() bucket.Bucket {
+func (a *Service) bucketOfAllSnapshots() bucket.Bucket {
 	if a.node == nil {
 		return nil
 	}
-	return a.opt.Snapshots
+	return a.options.Snapshots
 }
 
 // noCluster refuses to erase in a process that is no node if the log has a cluster, whose nodes would not take part.
-func (a *Service) noCluster(ctx context.Context) error {
+func (a *Service) checkNoCluster(ctx context.Context) error {
 	name := placement.BucketName(fmt.Sprintf("%x", a.log.ID()))
 	if has, err := a.log.HasBucket(ctx, name); err != nil || !has {
 		return err

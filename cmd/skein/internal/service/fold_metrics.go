@@ -13,8 +13,8 @@ import (
 
 // foldMetrics are the metrics of folds. They are updated once for each piece of the log that a projection folds, not for each event.
 type foldMetrics struct {
-	visible                            *prometheus.HistogramVec
-	envelopes, events, commits, folded *prometheus.CounterVec
+	visibleSeconds                             *prometheus.HistogramVec
+	envelopes, events, commits, committedBytes *prometheus.CounterVec
 }
 
 func newFoldMetrics(reg prometheus.Registerer) (*foldMetrics, error) {
@@ -22,19 +22,19 @@ func newFoldMetrics(reg prometheus.Registerer) (*foldMetrics, error) {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, []string{"projection"})
 	}
 	m := &foldMetrics{
-		visible: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		visibleSeconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "skein_publish_visible_seconds",
 			Help: "Age of the oldest envelope that became visible, each time that something did.",
 			Buckets: []float64{
 				.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300,
 			},
 		}, []string{"projection"}),
-		envelopes: counter("skein_fold_envelopes_total", "Envelopes of the log that the projection has folded."),
-		events:    counter("skein_fold_events_total", "Events that the projection has folded."),
-		commits:   counter("skein_fold_commits_total", "Commits of rows that the projection has made."),
-		folded:    counter("skein_fold_committed_bytes_total", "Size of these commits."),
+		envelopes:      counter("skein_fold_envelopes_total", "Envelopes of the log that the projection has folded."),
+		events:         counter("skein_fold_events_total", "Events that the projection has folded."),
+		commits:        counter("skein_fold_commits_total", "Commits of rows that the projection has made."),
+		committedBytes: counter("skein_fold_committed_bytes_total", "Size of these commits."),
 	}
-	for _, c := range []prometheus.Collector{m.visible, m.envelopes, m.events, m.commits, m.folded} {
+	for _, c := range []prometheus.Collector{m.visibleSeconds, m.envelopes, m.events, m.commits, m.committedBytes} {
 		if err := reg.Register(c); err != nil {
 			return nil, err
 		}
@@ -45,9 +45,9 @@ func newFoldMetrics(reg prometheus.Registerer) (*foldMetrics, error) {
 // attach adds the metrics to the listener of a projection. The age of events counts only after the projection has caught up for the first
 // time: before, it would measure how old the log is.
 func (m *foldMetrics) attach(projection string, tracer trace.Tracer, l store.Listener) store.Listener {
-	visible := m.visible.WithLabelValues(projection)
+	visible := m.visibleSeconds.WithLabelValues(projection)
 	envelopes, evs := m.envelopes.WithLabelValues(projection), m.events.WithLabelValues(projection)
-	commits, folded := m.commits.WithLabelValues(projection), m.folded.WithLabelValues(projection)
+	commits, folded := m.commits.WithLabelValues(projection), m.committedBytes.WithLabelValues(projection)
 	var live atomic.Bool
 	changed := l.StateChanged
 	l.StateChanged = func(s store.State, err error) {
@@ -59,7 +59,7 @@ func (m *foldMetrics) attach(projection string, tracer trace.Tracer, l store.Lis
 			visible.Observe(max(0, time.Since(i.Oldest.Time()).Seconds()))
 		}
 		if tracer != nil && len(i.Traces) > 0 && live.Load() {
-			traceFold(tracer, projection, i)
+			addFoldSpans(tracer, projection, i)
 		}
 		envelopes.Add(float64(i.Envelopes))
 		evs.Add(float64(i.Events))
@@ -71,14 +71,14 @@ func (m *foldMetrics) attach(projection string, tracer trace.Tracer, l store.Lis
 
 // appendMetrics are the metrics of the envelopes that the process appends to the log.
 type appendMetrics struct {
-	took     *prometheus.HistogramVec
+	seconds  *prometheus.HistogramVec
 	events   prometheus.Histogram
 	attempts prometheus.Counter
 }
 
 func newAppendMetrics(reg prometheus.Registerer) (*appendMetrics, error) {
 	m := &appendMetrics{
-		took: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "skein_log_append_duration_seconds",
 			Help: "Time until the log had an envelope on disk, or it was given up.",
 			Buckets: []float64{
@@ -96,9 +96,9 @@ func newAppendMetrics(reg prometheus.Registerer) (*appendMetrics, error) {
 		}),
 	}
 	for _, result := range []string{"ok", "failed"} {
-		m.took.WithLabelValues(result)
+		m.seconds.WithLabelValues(result)
 	}
-	for _, c := range []prometheus.Collector{m.took, m.events, m.attempts} {
+	for _, c := range []prometheus.Collector{m.seconds, m.events, m.attempts} {
 		if err := reg.Register(c); err != nil {
 			return nil, err
 		}
@@ -108,7 +108,7 @@ func newAppendMetrics(reg prometheus.Registerer) (*appendMetrics, error) {
 
 // listener returns a listener that counts envelopes.
 func (m *appendMetrics) listener() eventlog.PublisherListener {
-	ok, failed := m.took.WithLabelValues("ok"), m.took.WithLabelValues("failed")
+	ok, failed := m.seconds.WithLabelValues("ok"), m.seconds.WithLabelValues("failed")
 	return eventlog.PublisherListener{Appended: func(i eventlog.AppendInfo) {
 		took := ok
 		if i.Err != nil {

@@ -39,46 +39,46 @@ type MaintenanceOptions struct {
 	// AuditShare is the part of one core's time that the auditor may take; 0 means there is none.
 	AuditShare float64
 	// Adopt makes the process rebuild stores that another version has built, or other settings.
-	Adopt bool
+	AutoRebuild bool
 	// Worker starts the process that finishes a build. If it is nil, this process does. Its settings are those of the service.
 	Worker *worker.Command
 }
 
 // maintenance has the parts of a process that work beside serving.
 type maintenance struct {
-	opt       MaintenanceOptions
+	options   MaintenanceOptions
 	archive   *archive.Archive
 	archiver  *archiver.Archiver
 	snapshots *snapshot.Scheduler
 	// copies is the bucket of the snapshots of this process.
-	copies  bucket.Bucket
-	Auditor *audit.Auditor
+	snapshotBucket bucket.Bucket
+	Auditor        *audit.Auditor
 
-	mu sync.Mutex
+	verifiedMu sync.Mutex
 	// verified is when each projection was last found equal to the log by an operation.
 	verified map[string]time.Time
 }
 
 // openArchive connects the log with its archive, and checks that the log continues it.
 func (a *Service) openArchive(ctx context.Context) (err error) {
-	if a.opt.Archive == nil {
+	if a.options.Archive == nil {
 		return nil
 	}
-	if a.archive, err = archive.Open(ctx, a.opt.Archive, a.log.ID()); err != nil {
+	if a.archive, err = archive.Open(ctx, a.options.Archive, a.log.ID()); err != nil {
 		return err
 	}
 	a.log.SetArchive(a.archive)
-	return LostLog(CheckArchiveEnd(ctx, a.log, a.archive, a.logger), a.opt.Archive)
+	return explainLostLog(CheckArchiveEnd(ctx, a.log, a.archive, a.logger), a.options.Archive)
 }
 
 // examineTime bounds examineLog in a start. While the log elects a leader, each request takes seconds. Damage in the part that was not
 // examined is found when that part is read.
-const examineTime = 10 * time.Second
+const examineTimeout = 10 * time.Second
 
 // examineLog looks for damage in the part of the log that is not archived, before anything is folded or repaired.
 func (a *Service) examineLog(ctx context.Context) {
 	began := time.Now()
-	ctx, cancel := context.WithTimeout(ctx, examineTime)
+	ctx, cancel := context.WithTimeout(ctx, examineTimeout)
 	defer cancel()
 	read, err := a.log.VerifyUnarchived(ctx)
 	if err != nil {
@@ -92,25 +92,25 @@ func (a *Service) examineLog(ctx context.Context) {
 func (a *Service) openMaintenance(config *node.Config) (err error) {
 	if a.archive != nil {
 		a.archiver = archiver.New(archiver.Options{
-			Log: a.log, Hub: a.hub, Archive: a.archive, SegmentAge: a.opt.ArchiveEvery, Retention: a.opt.Retention,
-			Cursors: a.flushed, Logger: a.logger,
+			Log: a.log, Hub: a.hub, Archive: a.archive, SegmentAge: a.options.ArchiveEvery, Retention: a.options.Retention,
+			Cursors: a.flushedCursors, Logger: a.logger,
 		})
 	}
-	if a.copies = a.opt.Snapshots; a.copies != nil {
+	if a.snapshotBucket = a.options.Snapshots; a.snapshotBucket != nil {
 		o := snapshot.Options{
-			Stores: a.copied, Scratch: filepath.Join(a.dir, StoresDir, "shadow-snapshots"),
-			Every: a.opt.SnapshotEvery, Keep: a.opt.SnapshotKeep, Whole: a.whole, Logger: a.logger,
+			Stores: a.servingStores, Scratch: filepath.Join(a.dir, StoresDir, "shadow-snapshots"),
+			Every: a.options.SnapshotEvery, Keep: a.options.SnapshotKeep, Whole: a.checkNoHole, Logger: a.logger,
 		}
 		if config != nil {
-			if a.copies, err = snapshot.OfNode(a.opt.Snapshots, config.Name); err != nil {
+			if a.snapshotBucket, err = snapshot.OfNode(a.options.Snapshots, config.Name); err != nil {
 				return err
 			}
-			o.Erased = func(ctx context.Context) (*snapshot.ErasureState, error) { return a.part.Erased(ctx) }
+			o.Erased = func(ctx context.Context) (*snapshot.ErasureState, error) { return a.erasure.Erased(ctx) }
 		}
-		o.Bucket = a.copies
+		o.Bucket = a.snapshotBucket
 		a.snapshots = snapshot.New(o)
 	}
-	if a.opt.AuditShare > 0 {
+	if a.options.AuditShare > 0 {
 		all := map[string]audit.Store{}
 		for _, s := range a.Stores {
 			all[s.Name()] = s
@@ -118,14 +118,14 @@ func (a *Service) openMaintenance(config *node.Config) (err error) {
 		a.Auditor = audit.NewAuditor(audit.Config{
 			Graph: a.Store("graph"), Inbox: a.Store("inbox"), Counters: a.Store("counters"), All: all,
 			Shadow:    func(projection string) verify.Options { return a.shadowOptions(projection, "shadow-audit") },
-			Subscribe: a.source, Share: a.opt.AuditShare, Logger: a.logger,
+			Subscribe: a.subscribe, Share: a.options.AuditShare, Logger: a.logger,
 		})
 	}
 	return nil
 }
 
 // flushed returns the cursors from which the stores would continue after a crash. The stream must not be trimmed beyond them.
-func (a *Service) flushed() (cursors []events.Cursor) {
+func (a *Service) flushedCursors() (cursors []events.Cursor) {
 	for _, serving := range a.Stores {
 		cursors = append(cursors, serving.Status().Flushed)
 	}
@@ -157,10 +157,10 @@ func (a *Service) runMaintenance(ctx context.Context, g *errgroup.Group, caughtU
 		})
 	}
 	for _, serving := range a.Stores {
-		k := rebuild.Supervisor{Live: serving, Heal: true, Adopt: a.opt.Adopt, Logger: a.logger}
-		k.Rebuild = func(ctx context.Context, _ error) error { return a.rebuildUnasked(ctx, serving) }
+		k := rebuild.Supervisor{Live: serving, Heal: true, Adopt: a.options.AutoRebuild, Logger: a.logger}
+		k.Rebuild = func(ctx context.Context, _ error) error { return a.rebuildAsOperation(ctx, serving) }
 		g.Go(func() error { return k.Run(ctx) })
-		g.Go(func() error { return a.recoverWhenRoom(ctx, serving) })
+		g.Go(func() error { return a.recoverFromFullDisk(ctx, serving) })
 	}
 	if a.snapshots != nil {
 		later("taking snapshots", func(ctx context.Context) error {
@@ -178,7 +178,7 @@ func (a *Service) runMaintenance(ctx context.Context, g *errgroup.Group, caughtU
 // rebuildUnasked rebuilds a projection as an operation, so that operators see it, and waits for its end. If a rebuild of the projection is
 // under way already, it waits for that one. If another operation is in the way, such as a verification, it waits for its end and
 // returns nil; the caller then looks again whether a rebuild is needed.
-func (a *Service) rebuildUnasked(ctx context.Context, serving *live.Live) error {
+func (a *Service) rebuildAsOperation(ctx context.Context, serving *live.Live) error {
 	run, err := a.prepareRebuild(operator.OperationRequest{
 		Kind: skeinv1.OperationKind_OPERATION_KIND_REBUILD, Projection: serving.Name(),
 	})
@@ -203,12 +203,12 @@ func (a *Service) rebuildUnasked(ctx context.Context, serving *live.Live) error 
 	return nil
 }
 
-func (a *Service) noteVerified(r *verify.Report) {
+func (a *Service) recordVerified(r *verify.Report) {
 	if !r.Equal || r.Damaged() {
 		return
 	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
+	a.verifiedMu.Lock()
+	defer a.verifiedMu.Unlock()
 	if a.verified == nil {
 		a.verified = map[string]time.Time{}
 	}

@@ -8,7 +8,7 @@ import (
 
 // maintenanceCollector collects the metrics of maintenance. docs/metrics.md lists them.
 type maintenanceCollector struct {
-	a *Service
+	service *Service
 
 	archived, archiveBytes, archiveFiles, archiveLag, archiveWaiting, archiveFailing *prometheus.Desc
 	checks, queued, findings, unexplained, differences, repaired, rounds, roundOf    *prometheus.Desc
@@ -22,7 +22,7 @@ func newMaintenanceCollector(a *Service) *maintenanceCollector {
 		return prometheus.NewDesc(name, help, labels, nil)
 	}
 	return &maintenanceCollector{
-		a:                a,
+		service:          a,
 		archived:         describe("skein_archive_position", "Sequence up to which the log is archived."),
 		archiveBytes:     describe("skein_archive_bytes", "Size of the archive of the log, by class of events.", "class"),
 		archiveFiles:     describe("skein_archive_segments", "Files of the archive of the log, by class of events.", "class"),
@@ -69,18 +69,18 @@ func (c *maintenanceCollector) Collect(out chan<- prometheus.Metric) {
 		out <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v), labels...)
 	}
 	now := time.Now()
-	if c.a.archive != nil {
+	if c.service.archive != nil {
 		c.collectArchive(gauge, now)
 	}
-	if c.a.Auditor != nil {
-		st := c.a.Auditor.Status()
+	if c.service.Auditor != nil {
+		st := c.service.Auditor.Status()
 		count(c.checks, st.Checks)
 		gauge(c.queued, float64(st.Queued))
 		count(c.unexplained, st.Unexplained)
 		count(c.rounds, st.Rounds)
 		gauge(c.roundOf, st.LastTook.Seconds())
 		gauge(c.waiting, float64(st.Waiting))
-		for _, s := range c.a.Stores {
+		for _, s := range c.service.Stores {
 			noDisk := 0.0
 			if st.NoDisk[s.Name()] != "" {
 				noDisk = 1
@@ -91,18 +91,18 @@ func (c *maintenanceCollector) Collect(out chan<- prometheus.Metric) {
 			count(c.repaired, st.Repaired[s.Name()], s.Name())
 		}
 	}
-	if c.a.snapshots != nil {
-		st := c.a.snapshots.Stats()
+	if c.service.snapshots != nil {
+		st := c.service.snapshots.Stats()
 		count(c.snapshots, st.Taken)
 		count(c.snapshotFailures, st.Failed)
 		if !st.Last.IsZero() {
 			gauge(c.snapshotAge, now.Sub(st.Last).Seconds())
 		}
 	}
-	for name, at := range c.a.lastVerified() {
+	for name, at := range c.service.lastVerified() {
 		gauge(c.verifiedAge, now.Sub(at).Seconds(), name)
 	}
-	for _, i := range c.a.Operations.InFlight() { // never two of a kind and a projection
+	for _, i := range c.service.Operations.InFlight() { // never two of a kind and a projection
 		if i.Phase != "" {
 			gauge(c.opDone, float64(i.Done), string(i.Kind), i.Projection, string(i.Phase), i.Unit)
 		}
@@ -116,10 +116,10 @@ func (c *maintenanceCollector) Collect(out chan<- prometheus.Metric) {
 }
 
 func (c *maintenanceCollector) collectArchive(gauge func(*prometheus.Desc, float64, ...string), now time.Time) {
-	info, st := c.a.archive.Info(), c.a.archiver.Status()
+	info, st := c.service.archive.Info(), c.service.archiver.Status()
 	gauge(c.archived, float64(info.End.Seq))
 	lag := 0.0
-	if info.End.Seq > 0 && c.a.hub.Head() > info.End.Seq {
+	if info.End.Seq > 0 && c.service.hub.Head() > info.End.Seq {
 		lag = max(0, now.Sub(info.End.LastTime.Time()).Seconds())
 	}
 	gauge(c.archiveLag, lag)

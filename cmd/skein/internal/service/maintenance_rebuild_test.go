@@ -17,7 +17,7 @@ import (
 // the rebuild is to heal. Which of the two is first is not told, so it is tried again and again.
 func TestRebuildBehindVerification(t *testing.T) {
 	t.Parallel()
-	service := running(t, t.TempDir())
+	service := mustRunService(t, t.TempDir())
 	for range 20 {
 		began, let := make(chan struct{}), make(chan struct{})
 		verification := func(context.Context, *replay.Progress) (string, error) {
@@ -30,7 +30,7 @@ func TestRebuildBehindVerification(t *testing.T) {
 		}
 		<-began
 		ended := make(chan error)
-		go func() { ended <- service.rebuildUnasked(t.Context(), service.Store("graph")) }()
+		go func() { ended <- service.rebuildAsOperation(t.Context(), service.Store("graph")) }()
 		close(let)
 		if err := <-ended; err != nil {
 			t.Fatal(err)
@@ -39,7 +39,7 @@ func TestRebuildBehindVerification(t *testing.T) {
 }
 
 // running runs the service on a data directory until the test ends.
-func running(t *testing.T, dir string) *Service {
+func mustRunService(t *testing.T, dir string) *Service {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 )
 
 // report adds the state of the maintenance, and that of the cluster, to a status.
-func (a *Service) report(_ context.Context, res *skeinv1.GetStatusResponse) {
+func (a *Service) addStatus(_ context.Context, res *skeinv1.GetStatusResponse) {
 	res.Archive, res.Snapshots, res.Audit = a.archiveStatus(), a.snapshotStatus(), a.auditStatus()
 	if a.node != nil {
 		res.Cluster = a.node.Status()
@@ -27,7 +27,7 @@ func (a *Service) report(_ context.Context, res *skeinv1.GetStatusResponse) {
 	}
 	last := a.lastVerified()
 	for _, p := range res.GetProjections() {
-		p.LastVerifyTime = timeOf(last[p.GetName()])
+		p.LastVerifyTime = protoTime(last[p.GetName()])
 	}
 }
 
@@ -46,7 +46,7 @@ func (a *Service) problems() (problems []string) {
 	return problems
 }
 
-func timeOf(t time.Time) *timestamppb.Timestamp {
+func protoTime(t time.Time) *timestamppb.Timestamp {
 	if t.IsZero() {
 		return nil
 	}
@@ -55,9 +55,9 @@ func timeOf(t time.Time) *timestamppb.Timestamp {
 
 // lastVerified returns when an operation or the auditor has last found each projection equal to the log.
 func (a *Service) lastVerified() map[string]time.Time {
-	a.mu.Lock()
+	a.verifiedMu.Lock()
 	last := maps.Clone(a.verified)
-	a.mu.Unlock()
+	a.verifiedMu.Unlock()
 	if last == nil {
 		last = map[string]time.Time{}
 	}
@@ -103,7 +103,7 @@ func (a *Service) archiveDaysLeft() *float64 {
 	if bytes == 0 || span < events.Micros(time.Hour/time.Microsecond) {
 		return nil
 	}
-	dir, ok := bucket.Directory(a.opt.Archive)
+	dir, ok := bucket.Directory(a.options.Archive)
 	if !ok {
 		return nil
 	}
@@ -121,7 +121,7 @@ func (a *Service) snapshotStatus() *skeinv1.SnapshotStatus {
 	}
 	st := a.snapshots.Stats()
 	s := &skeinv1.SnapshotStatus{
-		Location: a.copies.String(), Taken: uint32(st.Taken), Failed: uint32(st.Failed), LastTime: timeOf(st.Last),
+		Location: a.snapshotBucket.String(), Taken: uint32(st.Taken), Failed: uint32(st.Failed), LastTime: protoTime(st.Last),
 		LastSeconds: st.Took.Seconds(), LastBytes: uint64(max(0, st.Bytes)),
 	}
 	if st.Error != nil {
@@ -141,14 +141,14 @@ func (a *Service) auditStatus() *skeinv1.AuditStatus {
 			strings.Join(slices.Sorted(maps.Values(st.NoDisk)), "; "))
 	}
 	return &skeinv1.AuditStatus{
-		Checks: st.Checks, Queued: uint64(max(0, st.Queued)), Dropped: st.Dropped, Findings: sum(st.Findings),
-		Unexplained: st.Unexplained, Differences: sum(st.Differences), RepairedRows: sum(st.Repaired),
-		Partition: uint32(max(0, st.Partition)), Rounds: uint32(st.Rounds), LastRoundTime: timeOf(st.LastRound),
+		Checks: st.Checks, Queued: uint64(max(0, st.Queued)), Dropped: st.Dropped, Findings: sumCounts(st.Findings),
+		Unexplained: st.Unexplained, Differences: sumCounts(st.Differences), RepairedRows: sumCounts(st.Repaired),
+		Partition: uint32(max(0, st.Partition)), Rounds: uint32(st.Rounds), LastRoundTime: protoTime(st.LastRound),
 		LastRoundSeconds: st.LastTook.Seconds(), LastFinding: last,
 	}
 }
 
-func sum(counts map[string]uint64) (n uint64) {
+func sumCounts(counts map[string]uint64) (n uint64) {
 	for _, c := range counts {
 		n += c
 	}

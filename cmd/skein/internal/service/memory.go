@@ -22,7 +22,7 @@ type Memory struct {
 // for a flush, one for reuse, and those that open iterators hold. The larger they are, the less compactions write; if they filled the
 // cache, every lookup of a fold would read a table. Rows that folds keep take as much as a memtable: with more of the default, the
 // collector would run too often (docs/decisions/0039). Envelopes of the log take five times their size once they are decoded.
-func (p Memory) bounds() store.Bounds {
+func (p Memory) storeBounds() store.Bounds {
 	if p.Cache == 0 {
 		return store.Bounds{}
 	}
@@ -32,15 +32,15 @@ func (p Memory) bounds() store.Bounds {
 
 const (
 	// giveBackEvery is the time between two attempts to return unused memory to the system.
-	giveBackEvery = 30 * time.Second
+	releasePeriod = 30 * time.Second
 	// giveBackLeast is the number of bytes that must have been allocated since the last attempt, because a collection is expensive.
-	giveBackLeast = 64 << 20
+	minAllocatedBytes = 64 << 20
 )
 
 // giveBack returns unused memory to the system periodically, until the context ends. In an idle process the collector runs only every two
 // minutes, and the runtime returns memory slowly. With a heap of half a gigabyte, a round takes a tenth of a second of one core.
-func giveBack(ctx context.Context) {
-	tick := time.NewTicker(giveBackEvery)
+func releaseUnusedMemory(ctx context.Context) {
+	tick := time.NewTicker(releasePeriod)
 	defer tick.Stop()
 	for last := uint64(0); ; {
 		select {
@@ -48,7 +48,7 @@ func giveBack(ctx context.Context) {
 			return
 		case <-tick.C:
 		}
-		if now := allocatedBytes(); now-last >= giveBackLeast {
+		if now := allocatedBytes(); now-last >= minAllocatedBytes {
 			debug.FreeOSMemory()
 			last = now
 		}

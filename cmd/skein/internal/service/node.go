@@ -18,12 +18,12 @@ func (a *Service) openNode(ctx context.Context, c *node.Config, registry prometh
 	if c == nil {
 		return nil
 	}
-	a.part = &erase.Part{Log: a.log, Archive: a.archive, Stores: a.Stores, Snapshots: a.copies}
-	if err := a.part.Open(a.dir); err != nil {
+	a.erasure = &erase.Part{Log: a.log, Archive: a.archive, Stores: a.Stores, Snapshots: a.snapshotBucket}
+	if err := a.erasure.Open(a.dir); err != nil {
 		return err
 	}
 	a.node, err = node.Open(ctx, node.Options{
-		Config: *c, Log: a.log, Hub: a.hub, Stores: a.Stores, Part: a.part, Builder: nodeBuilder{a}, Logger: a.logger,
+		Config: *c, Log: a.log, Hub: a.hub, Stores: a.Stores, Part: a.erasure, Builder: nodeBuilder{a}, Logger: a.logger,
 	})
 	if err != nil {
 		return err
@@ -32,23 +32,25 @@ func (a *Service) openNode(ctx context.Context, c *node.Config, registry prometh
 }
 
 // nodeBuilder is the [node.Builder] of the process.
-type nodeBuilder struct{ a *Service }
+type nodeBuilder struct{ service *Service }
 
 // ResizeOptions is part of [node.Builder].
 func (b nodeBuilder) ResizeOptions(ctx context.Context) rebuild.Options {
-	return b.a.rebuildOptions(ctx, 0, nil)
+	return b.service.rebuildOptions(ctx, 0, nil)
 }
 
 // Subscribe is part of [node.Builder].
 func (b nodeBuilder) Subscribe(from events.Cursor, kinds events.KindSet) (store.Subscription, error) {
-	return b.a.sourceOf(from, kinds)
+	return b.service.subscribeKinds(from, kinds)
 }
 
 // BuildErased is part of [node.Builder].
-func (b nodeBuilder) BuildErased(ctx context.Context) error { return b.a.buildErased(ctx) }
+func (b nodeBuilder) BuildErased(ctx context.Context) error {
+	return b.service.rebuildAfterErasure(ctx)
+}
 
 // addNode adds to the options of the gateway what it needs of the node; nothing outside of a cluster.
-func (a *Service) addNode(o *gateway.Options) {
+func (a *Service) setNodeOptions(o *gateway.Options) {
 	if a.node == nil {
 		return
 	}

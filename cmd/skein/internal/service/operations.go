@@ -39,13 +39,13 @@ func (a *Service) OfferedOperations() OfferedOperations {
 		offered[operation.Erase] = OfferedOperation{Prepare: a.prepareErasure}
 	}
 	for kind, offer := range offered {
-		offered[kind] = OfferedOperation{Prepare: a.acrossNoHole(offer.Prepare), Resumes: offer.Resumes}
+		offered[kind] = OfferedOperation{Prepare: a.refuseWhileLogHasHole(offer.Prepare), Resumes: offer.Resumes}
 	}
 	return offered
 }
 
 // acrossNoHole makes operations fail while the log has a hole: a store that has folded the lost envelopes has more facts than the log.
-func (a *Service) acrossNoHole(
+func (a *Service) refuseWhileLogHasHole(
 	prepare func(operator.OperationRequest) (operation.Func, error),
 ) func(operator.OperationRequest) (operation.Func, error) {
 	return func(r operator.OperationRequest) (operation.Func, error) {
@@ -54,7 +54,7 @@ func (a *Service) acrossNoHole(
 			return nil, err
 		}
 		return func(ctx context.Context, p *replay.Progress) (string, error) {
-			if err := a.whole(ctx); err != nil {
+			if err := a.checkNoHole(ctx); err != nil {
 				return "", err
 			}
 			return run(ctx, p)
@@ -63,7 +63,7 @@ func (a *Service) acrossNoHole(
 }
 
 // whole returns [events.ErrHole] while the log is known to have a hole.
-func (a *Service) whole(ctx context.Context) error {
+func (a *Service) checkNoHole(ctx context.Context) error {
 	holes, err := a.log.Holes(ctx)
 	if len(holes) > 0 {
 		return &eventlog.HoleError{First: holes[0].From, Last: holes[0].To}
@@ -81,15 +81,15 @@ func (a *Service) prepareErasure(req operator.OperationRequest) (operation.Func,
 	}
 	return func(ctx context.Context, p *replay.Progress) (string, error) {
 		if a.node == nil {
-			if err := a.noCluster(ctx); err != nil {
+			if err := a.checkNoCluster(ctx); err != nil {
 				return "", err
 			}
 		}
 		r, err := erase.Erase(ctx, erase.Options{
-			Log: a.log, Publisher: a.publisher, Archive: a.archive, Archiver: a.archiver, Stores: a.Stores, Subscribe: a.sourceOf,
-			Rebuild: rebuild.Options{LogBytes: a.logBytes(ctx), LogSize: a.logSize, Worker: a.worker(), Logger: a.logger},
-			Keeper:  a.snapshots, Bucket: a.copies, Buckets: []bucket.Bucket{a.opt.Archive, a.copies},
-			Part: a.part, Nodes: a.node.EraseNodes(), Shared: a.sharedSnapshots(),
+			Log: a.log, Publisher: a.publisher, Archive: a.archive, Archiver: a.archiver, Stores: a.Stores, Subscribe: a.subscribeKinds,
+			Rebuild: rebuild.Options{LogBytes: a.estimateLogBytes(ctx), LogSize: a.sizeOfKinds, Worker: a.workerCommand(), Logger: a.logger},
+			Keeper:  a.snapshots, Bucket: a.snapshotBucket, Buckets: []bucket.Bucket{a.options.Archive, a.snapshotBucket},
+			Part: a.erasure, Nodes: a.node.EraseNodes(), Shared: a.bucketOfAllSnapshots(),
 		}, req.User, p)
 		// Nothing else removes the damaged log from which a log was restored.
 		if damaged, _ := filepath.Glob(filepath.Join(a.dir, LogDir+"-damaged-*")); len(damaged) > 0 {
@@ -106,20 +106,20 @@ func (a *Service) prepareErasure(req operator.OperationRequest) (operation.Func,
 }
 
 // errDiffers is the error of a verification that has found differences. Its report lists them.
-var errDiffers = errors.New("rows differ from the log: skein replay repair makes them equal")
+var errRowsDiffer = errors.New("rows differ from the log: skein replay repair makes them equal")
 
 // errDamaged is the error of a verification that has found damaged files, even if all rows in the cache are right.
-var errDamaged = errors.New("tables on disk are damaged: skein replay rebuild makes new ones")
+var errFilesDamaged = errors.New("tables on disk are damaged: skein replay rebuild makes new ones")
 
 // foundBy returns the error for a report; nil means that the store is equal to the log.
-func foundBy(r *verify.Report) error {
+func verificationError(r *verify.Report) error {
 	switch {
 	case r == nil:
 		return nil
 	case r.Damaged():
-		return errDamaged
+		return errFilesDamaged
 	case !r.Equal:
-		return errDiffers
+		return errRowsDiffer
 	}
 	return nil
 }
@@ -130,17 +130,17 @@ func (a *Service) prepareRebuild(req operator.OperationRequest) (operation.Func,
 	if len(req.Partitions) > 0 {
 		return a.prepareRepair(req)
 	}
-	serving, err := a.named(req.Projection)
+	serving, err := a.findProjection(req.Projection)
 	if err != nil {
 		return nil, err
 	}
 	return func(ctx context.Context, p *replay.Progress) (string, error) {
-		return rebuild.Rebuild(ctx, serving, a.sourceOf, a.rebuildOptions(ctx, req.Share, p))
+		return rebuild.Rebuild(ctx, serving, a.subscribeKinds, a.rebuildOptions(ctx, req.Share, p))
 	}, nil
 }
 
 func (a *Service) prepareRollback(req operator.OperationRequest) (operation.Func, error) {
-	serving, err := a.named(req.Projection)
+	serving, err := a.findProjection(req.Projection)
 	if err != nil {
 		return nil, err
 	}
@@ -148,42 +148,42 @@ func (a *Service) prepareRollback(req operator.OperationRequest) (operation.Func
 		return nil, &operator.Refusal{Cause: operator.ErrNotPossible, Text: fmt.Sprintf("there is no previous generation of %s", serving.Name())}
 	}
 	return func(ctx context.Context, p *replay.Progress) (string, error) {
-		return rebuild.Rollback(ctx, serving, a.sourceOf, a.rebuildOptions(ctx, req.Share, p))
+		return rebuild.Rollback(ctx, serving, a.subscribeKinds, a.rebuildOptions(ctx, req.Share, p))
 	}, nil
 }
 
 func (a *Service) rebuildOptions(ctx context.Context, share float64, p *replay.Progress) rebuild.Options {
 	return rebuild.Options{
-		Pace: replay.Pace{Share: share}, Memory: int(a.memory.Rebuild), LogBytes: a.logBytes(ctx), LogSize: a.logSize, Progress: p,
-		Worker: a.worker(), Logger: a.logger,
+		Pace: replay.Pace{Share: share}, Memory: int(a.memory.Rebuild), LogBytes: a.estimateLogBytes(ctx), LogSize: a.sizeOfKinds, Progress: p,
+		Worker: a.workerCommand(), Logger: a.logger,
 	}
 }
 
 // worker returns what starts a process that finishes a build; nil means this process does.
-func (a *Service) worker() *worker.Command {
-	if a.opt.Worker == nil {
+func (a *Service) workerCommand() *worker.Command {
+	if a.options.Worker == nil {
 		return nil
 	}
-	c := *a.opt.Worker
+	c := *a.options.Worker
 	c.Settings = a.settings
 	return &c
 }
 
 // logBytes returns about the size of the log in bytes, archive included; 0 means that the log does not answer.
-func (a *Service) logBytes(ctx context.Context) (n uint64) {
+func (a *Service) estimateLogBytes(ctx context.Context) (n uint64) {
 	if head, err := a.log.Head(ctx); err == nil {
 		n = uint64(max(0, head.Bytes))
 	}
 	if a.archive != nil {
 		for _, class := range a.archive.Info().Classes {
-			n += class.Bytes * archiveRatio
+			n += class.Bytes * maxStreamBytesPerArchiveByte
 		}
 	}
 	return n
 }
 
 // logSize returns the part of the log that a fold of these kinds reads. If the stream has the whole log, only the stream is read.
-func (a *Service) logSize(ctx context.Context, kinds events.KindSet) (size replay.LogSize) {
+func (a *Service) sizeOfKinds(ctx context.Context, kinds events.KindSet) (size replay.LogSize) {
 	head, err := a.log.Head(ctx)
 	switch {
 	case err == nil && head.First <= 1:
@@ -203,13 +203,13 @@ func (a *Service) logSize(ctx context.Context, kinds events.KindSet) (size repla
 }
 
 // archiveRatio is the largest measured ratio of the stream's size to that of its archive.
-const archiveRatio = 8
+const maxStreamBytesPerArchiveByte = 8
 
 func (a *Service) prepareVerification(req operator.OperationRequest) (operation.Func, error) {
 	return a.prepareComparison(req, func(ctx context.Context, serving *live.Live, opt verify.Options) (*verify.Report, error) {
 		r, err := verify.Verify(ctx, serving, opt)
 		if err == nil {
-			err = foundBy(r)
+			err = verificationError(r)
 		}
 		return r, err
 	})
@@ -219,7 +219,7 @@ func (a *Service) prepareRepair(req operator.OperationRequest) (operation.Func, 
 	return a.prepareComparison(req, func(ctx context.Context, serving *live.Live, opt verify.Options) (*verify.Report, error) {
 		r, err := verify.Repair(ctx, serving, opt)
 		if err == nil {
-			err = foundBy(r)
+			err = verificationError(r)
 		}
 		return r, err
 	})
@@ -231,7 +231,7 @@ func (a *Service) prepareComparison(
 ) (operation.Func, error) {
 	lives := a.Stores
 	if req.Projection != "" {
-		serving, err := a.named(req.Projection)
+		serving, err := a.findProjection(req.Projection)
 		if err != nil {
 			return nil, err
 		}
@@ -252,7 +252,7 @@ func (a *Service) prepareComparison(
 			}
 			r, err := compare(ctx, serving, opt)
 			if r != nil {
-				a.noteVerified(r)
+				a.recordVerified(r)
 				if text != "" {
 					text += "\n"
 				}
@@ -272,8 +272,8 @@ func (a *Service) prepareComparison(
 // shadowOptions returns the options of a projection's shadow. Shadows that exist at the same time must have different names.
 func (a *Service) shadowOptions(projection, name string) verify.Options {
 	o := verify.Options{
-		Dir: filepath.Join(a.dir, StoresDir, projection, name), Memory: int(a.memory.Shadow), Worker: a.worker(), Logger: a.logger,
-		Subscribe: func(from events.Cursor) (store.Subscription, error) { return a.source(from) },
+		Dir: filepath.Join(a.dir, StoresDir, projection, name), Memory: int(a.memory.Shadow), Worker: a.workerCommand(), Logger: a.logger,
+		Subscribe: func(from events.Cursor) (store.Subscription, error) { return a.subscribe(from) },
 	}
 	if serving := a.Store(projection); serving != nil {
 		o.Disk = serving.Disk
@@ -282,8 +282,8 @@ func (a *Service) shadowOptions(projection, name string) verify.Options {
 		if p := newProjection(); p.Name() == projection {
 			kinds := events.Kinds(p.Kinds()...)
 			o.New = newProjection
-			o.LogSize = func(ctx context.Context) replay.LogSize { return a.logSize(ctx, kinds) }
-			o.Subscribe = func(from events.Cursor) (store.Subscription, error) { return a.sourceOf(from, kinds) }
+			o.LogSize = func(ctx context.Context) replay.LogSize { return a.sizeOfKinds(ctx, kinds) }
+			o.Subscribe = func(from events.Cursor) (store.Subscription, error) { return a.subscribeKinds(from, kinds) }
 		}
 	}
 	return o
@@ -304,7 +304,7 @@ func (a *Service) prepareSnapshot(req operator.OperationRequest) (operation.Func
 }
 
 // copied returns the stores of which snapshots are taken: the generations that serve.
-func (a *Service) copied() (stores []snapshot.Store) {
+func (a *Service) servingStores() (stores []snapshot.Store) {
 	for _, serving := range a.Stores {
 		if s := serving.Serving(); s != nil {
 			stores = append(stores, s)
@@ -313,7 +313,7 @@ func (a *Service) copied() (stores []snapshot.Store) {
 	return stores
 }
 
-func (a *Service) named(projection string) (*live.Live, error) {
+func (a *Service) findProjection(projection string) (*live.Live, error) {
 	if serving := a.Store(projection); serving != nil {
 		return serving, nil
 	}
@@ -328,7 +328,7 @@ func (a *Service) named(projection string) (*live.Live, error) {
 }
 
 // sourceOf returns a function that subscribes a fold of only these kinds.
-func (a *Service) sourceOf(from events.Cursor, kinds events.KindSet) (store.Subscription, error) {
+func (a *Service) subscribeKinds(from events.Cursor, kinds events.KindSet) (store.Subscription, error) {
 	if from == (events.Cursor{}) {
 		from = a.log.Start()
 	}

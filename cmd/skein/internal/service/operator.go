@@ -30,7 +30,7 @@ type OfferedOperation struct {
 type OfferedOperations map[operation.Kind]OfferedOperation
 
 // absentOperations has, for kinds that not every process offers, what they require.
-var absentOperations = map[operation.Kind]string{
+var operationRequirements = map[operation.Kind]string{
 	operation.Snapshot: "TakeSnapshot needs a place for snapshots, which this process does not have: start it with --snapshots",
 	operation.Erase:    "EraseUser needs the archive of the log, which this process does not have: start it with --archive",
 }
@@ -105,7 +105,7 @@ func (o *processOperator) Start(_ context.Context, r operator.OperationRequest) 
 	kind := operationKinds[r.Kind]
 	offer, ok := o.offered[kind]
 	if !ok {
-		return nil, &operator.Refusal{Cause: operator.ErrKindUnavailable, Text: absentOperations[kind]}
+		return nil, &operator.Refusal{Cause: operator.ErrKindUnavailable, Text: operationRequirements[kind]}
 	}
 	if r.Projection == "" && len(r.Projections) == 1 {
 		r.Projection = r.Projections[0]
@@ -117,17 +117,17 @@ func (o *processOperator) Start(_ context.Context, r operator.OperationRequest) 
 	i, err := o.manager.Start(kind, r.Projection, requestArgs{
 		Projections: r.Projections, Partitions: r.Partitions, Share: r.Share, Name: r.Name, User: r.User,
 	}, run)
-	return answered(i, err)
+	return protoOperationOrError(i, err)
 }
 
 // Get is part of gateway.Operator.
 func (o *processOperator) Get(_ context.Context, id string) (*skeinv1.Operation, error) {
-	return answered(o.manager.Get(id))
+	return protoOperationOrError(o.manager.Get(id))
 }
 
 // Cancel is part of gateway.Operator.
 func (o *processOperator) Cancel(_ context.Context, id string) (*skeinv1.Operation, error) {
-	return answered(o.manager.Cancel(id))
+	return protoOperationOrError(o.manager.Cancel(id))
 }
 
 // List is part of gateway.Operator.
@@ -143,18 +143,18 @@ func (o *processOperator) List(
 
 // Watch is part of gateway.Operator.
 func (o *processOperator) Watch(ctx context.Context, id string, f func(*skeinv1.Operation) error) error {
-	return refused(o.manager.Watch(ctx, id, func(i operation.Info) error { return f(protoOperation(i)) }))
+	return operatorError(o.manager.Watch(ctx, id, func(i operation.Info) error { return f(protoOperation(i)) }))
 }
 
-func answered(i operation.Info, err error) (*skeinv1.Operation, error) {
+func protoOperationOrError(i operation.Info, err error) (*skeinv1.Operation, error) {
 	if err != nil {
-		return nil, refused(err)
+		return nil, operatorError(err)
 	}
 	return protoOperation(i), nil
 }
 
 // refused translates an error of package operation into one of the gateway.
-func refused(err error) error {
+func operatorError(err error) error {
 	conflict, inTheWay := errors.AsType[*operation.ConflictError](err)
 	switch {
 	case inTheWay:

@@ -20,7 +20,7 @@ func servePprof(ctx context.Context, l net.Listener) error {
 	mux.HandleFunc("GET /debug/pprof/symbol", pprof.Symbol)
 	mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
 	// The client chooses how long a profile takes, so answers have no timeout.
-	srv := &http.Server{Handler: ofThisMachine(mux), ReadHeaderTimeout: 10 * time.Second, IdleTimeout: time.Minute}
+	srv := &http.Server{Handler: allowOnlyLoopback(mux), ReadHeaderTimeout: 10 * time.Second, IdleTimeout: time.Minute}
 	defer context.AfterFunc(ctx, func() { srv.Close() })()
 	if err := srv.Serve(l); !errors.Is(err, http.ErrServerClosed) {
 		return err
@@ -30,7 +30,7 @@ func servePprof(ctx context.Context, l net.Listener) error {
 
 // ofThisMachine refuses requests with another host name. Otherwise a web page whose name resolves to this machine (DNS rebinding) could
 // read profiles through the browser.
-func ofThisMachine(h http.Handler) http.Handler {
+func allowOnlyLoopback(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !access.IsLoopbackHost(r.Host) || r.Header.Get("Origin") != "" {
 			http.Error(w, "profiles are for this machine: ask for them at 127.0.0.1 or localhost", http.StatusForbidden)

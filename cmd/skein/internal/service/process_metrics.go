@@ -14,11 +14,11 @@ import (
 // processCollector collects the metrics of the parts that the whole process shares: the cache of blocks, and the files of tokens, keys and
 // certificates.
 type processCollector struct {
-	cache  *store.Cache
-	most   int64
-	access Access
+	cache         *store.Cache
+	maxCacheBytes int64
+	access        Access
 
-	questions, bytes, maxBytes, stale, expiry *prometheus.Desc
+	lookupsDesc, bytesDesc, maxBytesDesc, staleDesc, expiryDesc *prometheus.Desc
 }
 
 func newProcessCollector(cache *store.Cache, most int64, access Access) *processCollector {
@@ -26,19 +26,19 @@ func newProcessCollector(cache *store.Cache, most int64, access Access) *process
 		return prometheus.NewDesc(name, help, labels, nil)
 	}
 	return &processCollector{
-		cache: cache, most: most, access: access,
-		questions: describe("skein_block_cache_lookups_total",
+		cache: cache, maxCacheBytes: most, access: access,
+		lookupsDesc: describe("skein_block_cache_lookups_total",
 			"Blocks of tables that were asked for, by whether they were in memory.", "answer"),
-		bytes:    describe("skein_block_cache_bytes", "Memory that blocks of tables take."),
-		maxBytes: describe("skein_block_cache_max_bytes", "Memory that they may take, memtables among them."),
-		stale:    describe("skein_access_file_stale", "1 while the file has changed and could not be read.", "file"),
-		expiry:   describe("skein_certificate_expiry_timestamp_seconds", "When a certificate of the service expires.", "file"),
+		bytesDesc:    describe("skein_block_cache_bytes", "Memory that blocks of tables take."),
+		maxBytesDesc: describe("skein_block_cache_max_bytes", "Memory that they may take, memtables among them."),
+		staleDesc:    describe("skein_access_file_stale", "1 while the file has changed and could not be read.", "file"),
+		expiryDesc:   describe("skein_certificate_expiry_timestamp_seconds", "When a certificate of the service expires.", "file"),
 	}
 }
 
 // Describe is part of prometheus.Collector.
 func (c *processCollector) Describe(out chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{c.questions, c.bytes, c.maxBytes, c.stale, c.expiry} {
+	for _, d := range []*prometheus.Desc{c.lookupsDesc, c.bytesDesc, c.maxBytesDesc, c.staleDesc, c.expiryDesc} {
 		out <- d
 	}
 }
@@ -49,10 +49,10 @@ func (c *processCollector) Collect(out chan<- prometheus.Metric) {
 		out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
 	}
 	m := c.cache.Metrics()
-	out <- prometheus.MustNewConstMetric(c.questions, prometheus.CounterValue, float64(m.Hits), "hit")
-	out <- prometheus.MustNewConstMetric(c.questions, prometheus.CounterValue, float64(m.Misses), "miss")
-	gauge(c.bytes, float64(m.Size))
-	gauge(c.maxBytes, float64(c.most))
+	out <- prometheus.MustNewConstMetric(c.lookupsDesc, prometheus.CounterValue, float64(m.Hits), "hit")
+	out <- prometheus.MustNewConstMetric(c.lookupsDesc, prometheus.CounterValue, float64(m.Misses), "miss")
+	gauge(c.bytesDesc, float64(m.Size))
+	gauge(c.maxBytesDesc, float64(c.maxCacheBytes))
 	now := time.Now()
 	stale := func(files map[string]bool) {
 		for file, is := range files {
@@ -60,7 +60,7 @@ func (c *processCollector) Collect(out chan<- prometheus.Metric) {
 			if is {
 				v = 1
 			}
-			gauge(c.stale, v, file)
+			gauge(c.staleDesc, v, file)
 		}
 	}
 	if c.access.Gate != nil {
@@ -72,13 +72,13 @@ func (c *processCollector) Collect(out chan<- prometheus.Metric) {
 		}
 		stale(certs.Stale(now))
 		if at := certs.Expiry(now); !at.IsZero() {
-			gauge(c.expiry, float64(at.Unix()), certs.Name())
+			gauge(c.expiryDesc, float64(at.Unix()), certs.Name())
 		}
 	}
 }
 
 // registerProcess registers c, and the usual metrics of a Go program.
-func registerProcess(reg prometheus.Registerer, c *processCollector) error {
+func registerProcessMetrics(reg prometheus.Registerer, c *processCollector) error {
 	return errors.Join(reg.Register(c), reg.Register(collectors.NewGoCollector()),
 		reg.Register(collectors.NewProcessCollector(collectors.ProcessCollectorOpts{})))
 }

@@ -38,7 +38,7 @@ func TestMaintenanceMetricsAreDocumented(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, c := range []prometheus.Collector{
-		folds.visible, folds.envelopes, folds.events, folds.commits, folds.folded, appends.took, appends.events, appends.attempts,
+		folds.visibleSeconds, folds.envelopes, folds.events, folds.commits, folds.committedBytes, appends.seconds, appends.events, appends.attempts,
 	} {
 		c.Describe(descriptions)
 	}

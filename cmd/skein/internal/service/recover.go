@@ -12,10 +12,10 @@ import (
 )
 
 // recoverRetry is the pause after an attempt to recover a projection has failed.
-const recoverRetry = 5 * time.Second
+const recoverRetryDelay = 5 * time.Second
 
 // recoverWhenRoom recovers a projection that a full disk has stopped, whenever there is room again, until ctx ends.
-func (a *Service) recoverWhenRoom(ctx context.Context, serving *live.Live) error {
+func (a *Service) recoverFromFullDisk(ctx context.Context, serving *live.Live) error {
 	logger := a.logger.With("projection", serving.Name())
 	for ctx.Err() == nil {
 		changed := serving.Changed()
@@ -27,12 +27,12 @@ func (a *Service) recoverWhenRoom(ctx context.Context, serving *live.Live) error
 			}
 			continue
 		}
-		if wait.For(ctx, diskPeriod) != nil || a.disk.refusing.Load() {
+		if wait.For(ctx, diskCheckPeriod) != nil || a.diskGuard.refusing.Load() {
 			continue
 		}
 		if err := serving.Recover(ctx); err != nil {
-			logger.Error("the projection, which a full disk has stopped, does not continue yet", "retry", recoverRetry, "error", err)
-			_ = wait.For(ctx, recoverRetry) // the loop ends with the context
+			logger.Error("the projection, which a full disk has stopped, does not continue yet", "retry", recoverRetryDelay, "error", err)
+			_ = wait.For(ctx, recoverRetryDelay) // the loop ends with the context
 			continue
 		}
 		logger.Warn("the projection, which a full disk had stopped, continues", "generation", serving.Status().Generation)

@@ -87,19 +87,19 @@ type Access struct {
 //	 ↑            ↑
 //	publisher ← gateway ← clients
 type Service struct {
-	lock      *dirLock
-	log       *eventlog.Log
-	cache     *store.Cache
-	hub       *eventlog.Hub
-	Stores    []*live.Live
-	publisher *eventlog.Publisher
+	lock       *dirLock
+	log        *eventlog.Log
+	blockCache *store.Cache
+	hub        *eventlog.Hub
+	Stores     []*live.Live
+	publisher  *eventlog.Publisher
 	// Operations are the long-running tasks on the stores and the log.
 	Operations *operation.Manager
 	server     *gateway.Server
-	disk       *diskGuard
+	diskGuard  *diskGuard
 	pprof      net.Listener // may be nil
 	node       *node.Node   // nil outside of a cluster
-	part       *erase.Part  // nil outside of a cluster
+	erasure    *erase.Part  // nil outside of a cluster
 	logger     *slog.Logger
 
 	dir      string
@@ -114,7 +114,7 @@ type Service struct {
 // Open opens a service. It waits for the log, and for room on the disk. The service serves once Run is called.
 func Open(ctx context.Context, o Options) (_ *Service, err error) {
 	a := &Service{
-		logger: o.Logger, dir: o.Dir, pprof: o.Pprof, settings: o.Settings, memory: o.Memory, maintenance: maintenance{opt: o.Maintenance},
+		logger: o.Logger, dir: o.Dir, pprof: o.Pprof, settings: o.Settings, memory: o.Memory, maintenance: maintenance{options: o.Maintenance},
 	}
 	defer func() {
 		if err != nil {
@@ -127,19 +127,19 @@ func Open(ctx context.Context, o Options) (_ *Service, err error) {
 	if o.Abandon != nil {
 		a.lock.watch(context.WithoutCancel(ctx), o.Abandon) // until the directory is released, which is after Run
 	}
-	if o.Log.Existing, err = archived(ctx, o.Maintenance.Archive); err != nil {
+	if o.Log.Existing, err = hasArchivedLog(ctx, o.Maintenance.Archive); err != nil {
 		return nil, err
 	}
 	if a.log, err = eventlog.Open(ctx, o.Log); err != nil {
-		return nil, LostLog(err, o.Maintenance.Archive)
+		return nil, explainLostLog(err, o.Maintenance.Archive)
 	}
 	if err = a.openArchive(ctx); err != nil {
 		return nil, err
 	}
 	a.examineLog(ctx)
-	a.disk = newDiskGuard(o.Dir, uint64(o.DiskReserve), o.Logger)
-	a.disk.heal = a.log.Recover
-	if err = a.disk.awaitLeast(ctx); err != nil {
+	a.diskGuard = newDiskGuard(o.Dir, uint64(o.DiskReserve), o.Logger)
+	a.diskGuard.recoverLog = a.log.Recover
+	if err = a.diskGuard.awaitOpeningSpace(ctx); err != nil {
 		return nil, err
 	}
 	registry := prometheus.NewRegistry()
@@ -171,8 +171,8 @@ func Open(ctx context.Context, o Options) (_ *Service, err error) {
 	if o.OfferedOperations == nil {
 		o.OfferedOperations = (*Service).OfferedOperations
 	}
-	err = errors.Join(registry.Register(newMaintenanceCollector(a)), registry.Register(a.disk),
-		registerProcess(registry, newProcessCollector(a.cache, o.Memory.Cache, o.Access)))
+	err = errors.Join(registry.Register(newMaintenanceCollector(a)), registry.Register(a.diskGuard),
+		registerProcessMetrics(registry, newProcessCollector(a.blockCache, o.Memory.Cache, o.Access)))
 	if err != nil {
 		return nil, err
 	}
@@ -180,12 +180,12 @@ func Open(ctx context.Context, o Options) (_ *Service, err error) {
 		Log: a.log, Publisher: a.publisher, Hub: a.hub, Stores: a.Stores,
 		Graph: a.Store("graph"), Inbox: a.Store("inbox"), Seen: a.Store("seen"), Counters: a.Store("counters"),
 		NodeCertificates: o.Access.NodeCertificates,
-		Operator:         newOperator(a.Operations, o.OfferedOperations(a)), Report: a.report, Problems: a.problems,
-		Registry: registry, CheckDisk: a.disk.room,
+		Operator:         newOperator(a.Operations, o.OfferedOperations(a)), Report: a.addStatus, Problems: a.problems,
+		Registry: registry, CheckDisk: a.diskGuard.checkPublishAllowed,
 		Authenticator: o.Access.Gate, Certificates: o.Access.Certificates, Origins: o.Access.Origins, AllowedHosts: o.Access.Hosts,
 		Console: o.Console, Keys: o.Keys, Limits: o.Limits, Logger: o.Logger, Version: o.Version, Tracer: o.Tracer,
 	}
-	a.addNode(&serving)
+	a.setNodeOptions(&serving)
 	if a.server, err = gateway.New(serving); err != nil {
 		return nil, err
 	}
@@ -197,10 +197,10 @@ func Open(ctx context.Context, o Options) (_ *Service, err error) {
 
 // openStores opens the projections. Those of a node that must not continue are removed before.
 func (a *Service) openStores(o *Options, registry prometheus.Registerer) error {
-	if err := a.removeMissed(o.Node); err != nil {
+	if err := a.removeStoresOfMissedErasure(o.Node); err != nil {
 		return err
 	}
-	a.cache = store.NewCache(o.Memory.Cache)
+	a.blockCache = store.NewCache(o.Memory.Cache)
 	serving := o.Settings // only stores that serve need caches for queries
 	serving.Cache = querycache.New(o.Memory.Queries)
 	folds, err := newFoldMetrics(registry)
@@ -209,8 +209,8 @@ func (a *Service) openStores(o *Options, registry prometheus.Registerer) error {
 	}
 	for _, p := range all.Constructors(serving) {
 		store, err := live.Open(live.Options{New: p, Options: store.Options{
-			Dir: filepath.Join(o.Dir, StoresDir), Cache: a.cache, Bounds: o.Memory.bounds(), Logger: o.Logger,
-			Listener:    folds.attach(p().Name(), o.Tracer, a.listener()),
+			Dir: filepath.Join(o.Dir, StoresDir), Cache: a.blockCache, Bounds: o.Memory.storeBounds(), Logger: o.Logger,
+			Listener:    folds.attach(p().Name(), o.Tracer, a.caughtUpListener()),
 			Partitioned: o.Node != nil,
 		}, Log: a.log.ID(), Epoch: a.log.Epoch()})
 		if err != nil {
@@ -231,7 +231,7 @@ func (a *Service) Store(name string) *live.Live {
 }
 
 // listener returns a listener that notes when a projection has caught up, or has failed.
-func (a *Service) listener() store.Listener {
+func (a *Service) caughtUpListener() store.Listener {
 	a.caughtUp.Add(1)
 	var once sync.Once
 	return store.Listener{StateChanged: func(s store.State, _ error) {
@@ -257,12 +257,12 @@ func (a *Service) Run(ctx context.Context, l net.Listener, ready func() error) e
 	for _, store := range a.Stores {
 		g.Go(func() error {
 			// The projection has logged why it stopped; the others continue.
-			_ = store.Run(folding, a.source)
+			_ = store.Run(folding, a.subscribe)
 			return nil
 		})
 	}
-	g.Go(func() error { return a.disk.run(folding) })
-	g.Go(func() error { giveBack(folding); return nil })
+	g.Go(func() error { return a.diskGuard.run(folding) })
+	g.Go(func() error { releaseUnusedMemory(folding); return nil })
 	if a.pprof != nil {
 		g.Go(func() error { return servePprof(folding, a.pprof) })
 	}
@@ -309,7 +309,7 @@ func (a *Service) Failed() (names []string) {
 }
 
 // source subscribes a projection to the log, from its cursor.
-func (a *Service) source(from events.Cursor) (store.Subscription, error) {
+func (a *Service) subscribe(from events.Cursor) (store.Subscription, error) {
 	if from == (events.Cursor{}) {
 		from = a.log.Start() // a new store has folded no log yet
 	}
@@ -317,7 +317,7 @@ func (a *Service) source(from events.Cursor) (store.Subscription, error) {
 	if err != nil {
 		return nil, err
 	}
-	return subscription{sub, a.hub, a.disk}, nil
+	return subscription{sub, a.hub, a.diskGuard}, nil
 }
 
 // subscription is a subscription that knows the head of the log, and pauses while the disk has no room.
@@ -328,14 +328,14 @@ type subscription struct {
 }
 
 // Unguarded returns a subscription that does not watch the disk, for a process without a service.
-func Unguarded(sub *eventlog.Subscription, hub *eventlog.Hub) store.Subscription {
+func NewSubscription(sub *eventlog.Subscription, hub *eventlog.Hub) store.Subscription {
 	return subscription{sub, hub, nil}
 }
 
 // Next returns the next envelopes, at most about maxBytes. It waits for them, and for room on the disk.
 func (s subscription) Next(ctx context.Context, maxBytes int) ([]*events.Envelope, error) {
 	if s.disk != nil {
-		if err := s.disk.await(ctx); err != nil {
+		if err := s.disk.awaitResume(ctx); err != nil {
 			return nil, err
 		}
 	}
@@ -365,8 +365,8 @@ func (a *Service) Close(ctx context.Context) (err error) {
 			errs = append(errs, fmt.Errorf("close the store of %s: %w", store.Name(), err))
 		}
 	}
-	if a.cache != nil {
-		a.cache.Unref()
+	if a.blockCache != nil {
+		a.blockCache.Unref()
 	}
 	if a.log != nil {
 		errs = append(errs, a.log.Close(ctx))

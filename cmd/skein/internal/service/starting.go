@@ -16,25 +16,25 @@ import (
 
 // startingAfter is how long a client of a starting service waits before it gets the answer that the service starts. Most starts are over
 // by then.
-const startingAfter = time.Second
+const startingDelay = time.Second
 
 // openingListener is a listener whose Accept a deadline can interrupt.
-type openingListener interface {
+type deadlineListener interface {
 	net.Listener
 	SetDeadline(t time.Time) error
 }
 
 // borrowed is a listener whose Close only interrupts Accept. The listener stays open, and accepts again once the deadline is removed.
-type borrowed struct{ openingListener }
+type interruptibleListener struct{ deadlineListener }
 
 // Close ends Accept.
-func (b borrowed) Close() error { return b.SetDeadline(time.Unix(1, 0)) }
+func (b interruptibleListener) Close() error { return b.SetDeadline(time.Unix(1, 0)) }
 
 // OpenOn opens a service. Meanwhile, the listener on which it will serve answers that the service starts.
 func OpenOn(ctx context.Context, l net.Listener, o Options) (*Service, error) {
 	end := func() error { return nil }
-	if l, ok := l.(openingListener); ok {
-		end = answerStarting(l, o.Access.Certificates, startingAfter, o.Logger) //nolint:contextcheck // it ends with the opening
+	if l, ok := l.(deadlineListener); ok {
+		end = answerWhileStarting(l, o.Access.Certificates, startingDelay, o.Logger) //nolint:contextcheck // it ends with the opening
 	}
 	a, err := Open(ctx, o)
 	switch endErr := end(); {
@@ -49,7 +49,7 @@ func OpenOn(ctx context.Context, l net.Listener, o Options) (*Service, error) {
 // answerStarting answers on a listener while the service is opened. That may take long: the service waits for its log, for a leader of the
 // log, or for room on the disk. /healthz reports that the process lives; every other path answers 503, which clients of the API
 // read as "unavailable". The returned function ends this, and leaves the listener open.
-func answerStarting(l openingListener, certificates *access.Certificates, after time.Duration, logger *slog.Logger) (end func() error) {
+func answerWhileStarting(l deadlineListener, certificates *access.Certificates, after time.Duration, logger *slog.Logger) (end func() error) {
 	var protocols http.Protocols
 	protocols.SetHTTP1(true)
 	protocols.SetHTTP2(true)
@@ -74,7 +74,7 @@ func answerStarting(l openingListener, certificates *access.Certificates, after 
 		}),
 	}
 	srv.SetKeepAlivesEnabled(false)
-	var on net.Listener = borrowed{l}
+	var on net.Listener = interruptibleListener{l}
 	if certificates != nil {
 		srv.TLSConfig = certificates.Config()
 		on = tls.NewListener(on, srv.TLSConfig)
@@ -90,7 +90,7 @@ func answerStarting(l openingListener, certificates *access.Certificates, after 
 	})
 	return func() error {
 		close(stop)
-		last, cancel := context.WithTimeout(context.Background(), startingAfter)
+		last, cancel := context.WithTimeout(context.Background(), startingDelay)
 		defer cancel()
 		err := srv.Shutdown(last)
 		if errors.Is(err, context.DeadlineExceeded) { // connections without a request

@@ -24,10 +24,10 @@ func TestStartingAnswers(t *testing.T) {
 	}
 	defer l.Close()
 	for _, after := range []time.Duration{0, time.Hour, 0} {
-		end := answerStarting(l.(*net.TCPListener), nil, after, slog.New(slog.DiscardHandler))
+		end := answerWhileStarting(l.(*net.TCPListener), nil, after, slog.New(slog.DiscardHandler))
 		if after == 0 {
 			for path, want := range map[string]int{"/healthz": http.StatusOK, "/readyz": http.StatusServiceUnavailable} {
-				if got := statusOfPage(t, l, path); got != want {
+				if got := getStatusCode(t, l, path); got != want {
 					t.Errorf("%s is %d, want %d", path, got, want)
 				}
 			}
@@ -46,12 +46,12 @@ func TestStartingAnswers(t *testing.T) {
 	srv := &http.Server{Handler: http.NotFoundHandler(), ReadTimeout: time.Minute}
 	defer srv.Close()
 	go func() { _ = srv.Serve(l) }()
-	if got := statusOfPage(t, l, "/healthz"); got != http.StatusNotFound {
+	if got := getStatusCode(t, l, "/healthz"); got != http.StatusNotFound {
 		t.Errorf("the service answers %d", got)
 	}
 }
 
-func statusOfPage(t *testing.T, l net.Listener, path string) int {
+func getStatusCode(t *testing.T, l net.Listener, path string) int {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+l.Addr().String()+path, nil)
 	if err != nil {

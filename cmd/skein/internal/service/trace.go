@@ -19,11 +19,11 @@ import (
 )
 
 // tracePatience is how long sending the last spans may take when the process ends.
-const tracePatience = 5 * time.Second
+const lastSpansTimeout = 5 * time.Second
 
 // Tracing returns a tracer that traces a share of the calls and sends spans to an endpoint, and a function that sends the last spans at
 // the end.
-func Tracing(ctx context.Context, endpoint *url.URL, sample float64, version string, logger *slog.Logger) (
+func OpenTracer(ctx context.Context, endpoint *url.URL, sample float64, version string, logger *slog.Logger) (
 	_ trace.Tracer, end func(context.Context), err error,
 ) {
 	exporter, err := otlptrace.New(ctx, newTraceSender(endpoint))
@@ -38,7 +38,7 @@ func Tracing(ctx context.Context, endpoint *url.URL, sample float64, version str
 			attribute.String("service.name", "skein"), attribute.String("service.version", version))),
 	)
 	return provider.Tracer("github.com/skein-feed/skein"), func(ctx context.Context) {
-		ctx, cancel := context.WithTimeout(ctx, tracePatience)
+		ctx, cancel := context.WithTimeout(ctx, lastSpansTimeout)
 		defer cancel()
 		if err := provider.Shutdown(ctx); err != nil {
 			logger.Warn("traces are not sent", "error", err)
@@ -47,7 +47,7 @@ func Tracing(ctx context.Context, endpoint *url.URL, sample float64, version str
 }
 
 // traceFold adds a span of a fold to the trace of each traced call whose events it has folded.
-func traceFold(tracer trace.Tracer, projection string, i store.FoldInfo) {
+func addFoldSpans(tracer trace.Tracer, projection string, i store.FoldInfo) {
 	for _, parent := range i.Traces {
 		ctx := propagation.TraceContext{}.Extract(context.Background(), propagation.MapCarrier{"traceparent": parent})
 		if !trace.SpanContextFromContext(ctx).IsSampled() {

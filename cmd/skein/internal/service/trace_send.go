@@ -24,13 +24,13 @@ type traceSender struct {
 const tracePath = "/v1/traces"
 
 // sendPatience is the timeout of a request. Spans that are not accepted by then are dropped.
-const sendPatience = 10 * time.Second
+const sendTimeout = 10 * time.Second
 
 func newTraceSender(endpoint *url.URL) *traceSender {
 	if endpoint.Path == "" || endpoint.Path == "/" {
 		endpoint = endpoint.JoinPath(tracePath)
 	}
-	return &traceSender{url: endpoint.String(), http: &http.Client{Timeout: sendPatience}}
+	return &traceSender{url: endpoint.String(), http: &http.Client{Timeout: sendTimeout}}
 }
 
 // Start is part of otlptrace.Client, as are Stop and UploadTraces.

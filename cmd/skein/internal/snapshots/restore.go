@@ -237,7 +237,7 @@ func foldTail(ctx context.Context, log *eventlog.Log, s *store.Store) error {
 			if err != nil {
 				return nil, err
 			}
-			return service.Unguarded(sub, hub), nil
+			return service.NewSubscription(sub, hub), nil
 		})
 	})
 	g.Go(func() error {
