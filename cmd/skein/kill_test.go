@@ -233,7 +233,7 @@ func TestImportBrokenOff(t *testing.T) {
 		errors.As(err, &failed)
 		t.Fatalf("%v: %s%s", err, out, failed.Stderr)
 	}
-	var report imports.Report
+	var report imports.FileReport
 	if err := json.Unmarshal(out, &report); err != nil || report.Rows != rows || report.Events != rows {
 		t.Errorf("%s: %v", out, err)
 	}

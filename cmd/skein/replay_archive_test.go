@@ -165,7 +165,7 @@ func TestArchiveRestore(t *testing.T) {
 		t.Error(out)
 	}
 	demandRun(t, 0, "", "nothing of the log", restore...)
-	moved, err := filepath.Glob(filepath.Join(dir, replaycmd.DamagedDir+"*"))
+	moved, err := filepath.Glob(filepath.Join(dir, replaycmd.DamagedDirPrefix+"*"))
 	if err != nil || len(moved) != 1 {
 		t.Errorf("moved: %v, %v", moved, err)
 	}
@@ -184,11 +184,11 @@ func TestArchiveRestore(t *testing.T) {
 	if err := json.Unmarshal([]byte(out), &done); err != nil || done.Head != 2 || len(done.Stores) != 0 || done.Note != "" {
 		t.Errorf("%+v, %v", done, err)
 	}
-	if again, _ := filepath.Glob(filepath.Join(dir, replaycmd.DamagedDir+"*")); len(again) != 1 {
+	if again, _ := filepath.Glob(filepath.Join(dir, replaycmd.DamagedDirPrefix+"*")); len(again) != 1 {
 		t.Errorf("moved: %v", again)
 	}
 	demandRun(t, 0, "epoch 4", "", append(restore, "--force")...)
-	if moved, _ = filepath.Glob(filepath.Join(dir, replaycmd.DamagedDir+"*")); len(moved) != 2 {
+	if moved, _ = filepath.Glob(filepath.Join(dir, replaycmd.DamagedDirPrefix+"*")); len(moved) != 2 {
 		t.Errorf("moved: %v", moved)
 	}
 	demandRun(t, 1, "", "there is no archive", "replay", "archive", "restore", "--data", t.TempDir())
@@ -197,7 +197,7 @@ func TestArchiveRestore(t *testing.T) {
 	_, stop = startApp(t, other, quiet)
 	stop()
 	demandRun(t, 1, "", "another log", append(restore[:3:3], "--data", other, "--archive", filepath.Join(dir, flags.ArchiveDir))...)
-	if left, _ := filepath.Glob(filepath.Join(other, replaycmd.DamagedDir+"*")); len(left) > 0 {
+	if left, _ := filepath.Glob(filepath.Join(other, replaycmd.DamagedDirPrefix+"*")); len(left) > 0 {
 		t.Errorf("another log was moved to %v", left)
 	}
 }
@@ -222,7 +222,7 @@ func TestArchiveRestoreRefusesDamagedArchive(t *testing.T) {
 	restore := []string{"replay", "archive", "restore", "--force", "--data", dir}
 	demandRun(t, 1, "", filepath.Base(segments[0]), restore...)
 	demandRun(t, 0, "epoch 1", "", "replay", "archive", "status", "--data", dir)
-	if moved, _ := filepath.Glob(filepath.Join(dir, replaycmd.DamagedDir+"*")); len(moved) > 0 {
+	if moved, _ := filepath.Glob(filepath.Join(dir, replaycmd.DamagedDirPrefix+"*")); len(moved) > 0 {
 		t.Errorf("the log was moved to %v", moved)
 	}
 
@@ -238,10 +238,10 @@ func TestArchiveRestoreRefusesDamagedArchive(t *testing.T) {
 func TestArchiveRestoreInterrupted(t *testing.T) {
 	t.Parallel()
 	dir := archivedService(t)
-	if err := os.Rename(filepath.Join(dir, service.LogDir), filepath.Join(dir, replaycmd.DamagedDir+"20260101T000000.000000Z")); err != nil {
+	if err := os.Rename(filepath.Join(dir, service.LogDir), filepath.Join(dir, replaycmd.DamagedDirPrefix+"20260101T000000.000000Z")); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Mkdir(filepath.Join(dir, replaycmd.DamagedDir+"20260202T000000.000000Z"), 0o700); err != nil {
+	if err := os.Mkdir(filepath.Join(dir, replaycmd.DamagedDirPrefix+"20260202T000000.000000Z"), 0o700); err != nil {
 		t.Fatal(err)
 	}
 	out := demandRun(t, 0, "gave 1 envelope with 1 event", "", "replay", "archive", "restore", "--data", dir)
@@ -268,7 +268,7 @@ func TestServeRefusesEarlierLog(t *testing.T) {
 	serve := []string{"serve", "--listen", "127.0.0.1:0", "--archive", filepath.Join(dir, flags.ArchiveDir), "--data"}
 	demandRun(t, 1, "", "`skein replay archive restore` makes it again", append(serve, early)...)
 	demandRun(t, 0, "", "moved it", "replay", "archive", "restore", "--force", "--data", dir)
-	moved, err := filepath.Glob(filepath.Join(dir, replaycmd.DamagedDir+"*"))
+	moved, err := filepath.Glob(filepath.Join(dir, replaycmd.DamagedDirPrefix+"*"))
 	if err != nil || len(moved) != 1 {
 		t.Fatal(moved, err)
 	}

@@ -35,7 +35,7 @@ func TestStatusScreen(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	to.At = from.At.Add(2 * time.Second) // as if that had taken so long
+	to.Time = from.Time.Add(2 * time.Second) // as if that had taken so long
 	text := statuscmd.Screen("http://x", from, to)
 	for _, part := range []string{
 		"(over 2.0 s)", "calls      5.5/s, 0 under way, 0 watching; INVALID_FIELD 0.5/s\n",

@@ -49,7 +49,7 @@ func (*followsCmd) Help() string {
 
 // Run imports follows.
 func (c *followsCmd) Run(ctx context.Context, std *command.Streams) error {
-	return c.run(ctx, std, importer.Follows)
+	return c.runImport(ctx, std, importer.Follows)
 }
 
 type boardsCmd struct {
@@ -64,7 +64,7 @@ board; a row with a title, or without a follower, that the board exists. ` + imp
 
 // Run imports boards.
 func (c *boardsCmd) Run(ctx context.Context, std *command.Streams) error {
-	return c.run(ctx, std, importer.Boards)
+	return c.runImport(ctx, std, importer.Boards)
 }
 
 type pinsCmd struct {
@@ -81,7 +81,7 @@ pins of every owner and board. ` + importHelp
 
 // Run imports pins.
 func (c *pinsCmd) Run(ctx context.Context, std *command.Streams) error {
-	return c.run(ctx, std, importer.Pins)
+	return c.runImport(ctx, std, importer.Pins)
 }
 
 type playsCmd struct {
@@ -95,7 +95,7 @@ func (*playsCmd) Help() string {
 
 // Run imports plays.
 func (c *playsCmd) Run(ctx context.Context, std *command.Streams) error {
-	return c.run(ctx, std, importer.Plays)
+	return c.runImport(ctx, std, importer.Plays)
 }
 
 type reactionsCmd struct {
@@ -111,7 +111,7 @@ reacted to every item with each kind; private kinds, which begin with _, have no
 
 // Run imports reactions.
 func (c *reactionsCmd) Run(ctx context.Context, std *command.Streams) error {
-	return c.run(ctx, std, importer.Reactions)
+	return c.runImport(ctx, std, importer.Reactions)
 }
 
 type unfollowsCmd struct {
@@ -125,7 +125,7 @@ func (*unfollowsCmd) Help() string {
 
 // Run imports unfollows.
 func (c *unfollowsCmd) Run(ctx context.Context, std *command.Streams) error {
-	return c.run(ctx, std, importer.Unfollows)
+	return c.runImport(ctx, std, importer.Unfollows)
 }
 
 type boardUnfollowsCmd struct {
@@ -139,7 +139,7 @@ func (*boardUnfollowsCmd) Help() string {
 
 // Run imports unfollows of boards.
 func (c *boardUnfollowsCmd) Run(ctx context.Context, std *command.Streams) error {
-	return c.run(ctx, std, importer.BoardUnfollows)
+	return c.runImport(ctx, std, importer.BoardUnfollows)
 }
 
 type blocksCmd struct {
@@ -153,7 +153,7 @@ func (*blocksCmd) Help() string {
 
 // Run imports blocks.
 func (c *blocksCmd) Run(ctx context.Context, std *command.Streams) error {
-	return c.run(ctx, std, importer.Blocks)
+	return c.runImport(ctx, std, importer.Blocks)
 }
 
 type mutesCmd struct {
@@ -167,7 +167,7 @@ func (*mutesCmd) Help() string {
 
 // Run imports mutes.
 func (c *mutesCmd) Run(ctx context.Context, std *command.Streams) error {
-	return c.run(ctx, std, importer.Mutes)
+	return c.runImport(ctx, std, importer.Mutes)
 }
 
 type followSettingsCmd struct {
@@ -182,7 +182,7 @@ three. Settings hold until an unfollow or a block that is later. ` + importHelp
 
 // Run imports settings of follows.
 func (c *followSettingsCmd) Run(ctx context.Context, std *command.Streams) error {
-	return c.run(ctx, std, importer.FollowSettings)
+	return c.runImport(ctx, std, importer.FollowSettings)
 }
 
 type hiddenItemsCmd struct {
@@ -196,7 +196,7 @@ func (*hiddenItemsCmd) Help() string {
 
 // Run imports hidden items.
 func (c *hiddenItemsCmd) Run(ctx context.Context, std *command.Streams) error {
-	return c.run(ctx, std, importer.HiddenItems)
+	return c.runImport(ctx, std, importer.HiddenItems)
 }
 
 const importHelp = `Columns are found by their names, or given by --columns. Files may be
@@ -211,8 +211,8 @@ type importLimits struct {
 	MaxRejects importer.MaxRejects `help:"Rejects allowed, a number or 0.5%; beyond it the exit code is 1." default:"0" placeholder:"N"`
 }
 
-// publishing has the calls that an import makes.
-func (l *importLimits) publishing(api *command.Client) (importer.PublishFunc, importer.LagFunc) {
+// serviceCalls has the calls that an import makes.
+func (l *importLimits) serviceCalls(api *command.Client) (importer.PublishFunc, importer.LagFunc) {
 	publish := func(ctx context.Context, req *skeinv1.PublishRequest) (*skeinv1.PublishResponse, error) {
 		res, err := api.Events().Publish(ctx, connect.NewRequest(req))
 		if err != nil {
@@ -241,8 +241,8 @@ func (l *importLimits) publishing(api *command.Client) (importer.PublishFunc, im
 	return publish, lag
 }
 
-// sayPosition prints a position, and its use.
-func sayPosition(std *command.Streams, position string) {
+// printPosition prints a position, and its use.
+func printPosition(std *command.Streams, position string) {
 	if position == "" {
 		return
 	}
@@ -250,8 +250,8 @@ func sayPosition(std *command.Streams, position string) {
 	fmt.Fprintln(std.Out, position)
 }
 
-// sayReasons prints the reasons for rejects, the most frequent one first.
-func sayReasons(std *command.Streams, reasons importer.Reasons) {
+// printReasons prints the reasons for rejects, the most frequent one first.
+func printReasons(std *command.Streams, reasons importer.Reasons) {
 	slices.SortStableFunc(reasons, func(a, b importer.Reason) int { return cmp.Compare(b.Count, a.Count) })
 	for i := range reasons {
 		std.Sayf("%s", &reasons[i])
@@ -314,7 +314,7 @@ func (c *importFlags) options(kind importer.Kind) (importer.Options, error) {
 	return o, nil
 }
 
-func (c *importFlags) run(ctx context.Context, std *command.Streams, kind importer.Kind) error {
+func (c *importFlags) runImport(ctx context.Context, std *command.Streams, kind importer.Kind) error {
 	if c.Compare && !kind.IsComparable() {
 		return command.Usagef("--compare: the service does not list %s", kind)
 	}
@@ -330,8 +330,8 @@ func (c *importFlags) run(ctx context.Context, std *command.Streams, kind import
 		}
 		o.LogID = status.GetLog().GetLogId()
 	}
-	o.Publish, o.Lag = c.publishing(api)
-	from, err := spool(ctx, c.File, std.In)
+	o.Publish, o.Lag = c.serviceCalls(api)
+	from, err := openInput(ctx, c.File, std.In)
 	if err != nil {
 		return err
 	}
@@ -340,16 +340,16 @@ func (c *importFlags) run(ctx context.Context, std *command.Streams, kind import
 	if from.isCopy {
 		o.Name = from.name
 	}
-	o.State, o.Rejects = cmp.Or(c.State, from.beside+".skein-import.json"), cmp.Or(c.Rejects, from.beside+".rejects.tsv")
+	o.State, o.Rejects = cmp.Or(c.State, from.outputPrefix+".skein-import.json"), cmp.Or(c.Rejects, from.outputPrefix+".rejects.tsv")
 
 	bar := command.NewProgress(std.Err, "import "+string(kind))
 	o.Notice = func(text string) { bar.Note(events.EscapeControls(text)) }
-	o.Observe = importedOn(bar)
+	o.Observe = showImportProgress(bar)
 	began := time.Now()
 	report, err := importer.Run(ctx, o)
 	bar.End()
 	if errors.Is(err, importer.ErrRejected) {
-		return errors.Join(c.report(std, report, time.Since(began)), err)
+		return errors.Join(c.printReport(std, report, time.Since(began)), err)
 	}
 	if err != nil {
 		if ctx.Err() != nil && report != nil {
@@ -357,7 +357,7 @@ func (c *importFlags) run(ctx context.Context, std *command.Streams, kind import
 		}
 		return err
 	}
-	if err := c.report(std, report, time.Since(began)); err != nil {
+	if err := c.printReport(std, report, time.Since(began)); err != nil {
 		return err
 	}
 	rejects := c.MaxRejects.Check(report.Rejected, report.Events+report.Ignored, report.Records)
@@ -375,8 +375,8 @@ func (c *importFlags) run(ctx context.Context, std *command.Streams, kind import
 	return err
 }
 
-// Report is the report for programs.
-type Report struct {
+// FileReport is the report for programs.
+type FileReport struct {
 	Rows uint64 `json:"rows"`
 	importer.Totals
 	Reasons   importer.Reasons `json:"reasons,omitempty"`
@@ -389,14 +389,14 @@ type Report struct {
 	Position  string           `json:"position"`
 }
 
-func (c *importFlags) report(std *command.Streams, r *importer.Report, took time.Duration) error {
+func (c *importFlags) printReport(std *command.Streams, r *importer.Report, took time.Duration) error {
 	for _, ev := range r.Sample {
 		if err := command.PrintJSON(std.Out, ev); err != nil {
 			return err
 		}
 	}
 	if c.JSON {
-		return json.NewEncoder(std.Out).Encode(Report{
+		return json.NewEncoder(std.Out).Encode(FileReport{
 			Rows: r.Records, Totals: r.Totals, Reasons: r.Reasons, Sent: r.Sent, Seconds: took.Seconds(), Waited: r.Waited.Seconds(),
 			Source: r.Source, StartedAt: r.StartedAt, Rejects: r.Rejects, Position: r.Position,
 		})
@@ -410,7 +410,7 @@ func (c *importFlags) report(std *command.Streams, r *importer.Report, took time
 	if r.Ignored > 0 {
 		std.Sayf("%d more events changed nothing: the log had them, or later ones of the same source", r.Ignored)
 	}
-	sayReasons(std, r.Reasons)
+	printReasons(std, r.Reasons)
 	for _, rej := range r.SampleRejects {
 		std.Sayf("row %d: %s: %s", rej.Record, rej.Reason, events.EscapeControls(rej.Line))
 	}
@@ -423,7 +423,7 @@ func (c *importFlags) report(std *command.Streams, r *importer.Report, took time
 	if r.Waited > 0 {
 		std.Sayf("for %v of that it waited for the slowest projection (--max-lag %v)", r.Waited.Round(time.Millisecond), c.MaxLag)
 	}
-	sayPosition(std, r.Position)
+	printPosition(std, r.Position)
 	return nil
 }
 
@@ -436,37 +436,37 @@ func (c *importFlags) compare(
 	found, err := importer.Compare(ctx, importer.CompareOptions{
 		Kind: o.Kind, Path: o.Path, Format: o.Format, First: o.First, MaxRejects: o.MaxRejects, StartedAt: r.StartedAt, AtLeast: r.Position,
 		Graph: api.Graph(), Feed: api.Feed(), Counters: api.Counters(), Pairs: c.CompareChecks, Seed: rand.Uint64(), Patience: c.RetryFor,
-		Observe:    comparedOn(bar),
+		Observe:    showCompareProgress(bar),
 		Difference: func(text string) { bar.Clear(); fmt.Fprintln(std.Out, "difference: "+text) },
 	})
 	bar.End()
 	if err != nil {
 		return err
 	}
-	std.Sayf("%s", compared(found, time.Since(began)))
+	std.Sayf("%s", comparisonText(found, time.Since(began)))
 	if found.Differences() > 0 {
 		return command.ErrSilent
 	}
 	return nil
 }
 
-// comparedOn shows the progress of a comparison.
-func comparedOn(bar *command.Progress) func(done, total int) {
+// showCompareProgress shows the progress of a comparison.
+func showCompareProgress(bar *command.Progress) func(done, total int) {
 	return func(done, total int) {
 		bar.Show(int64(done), int64(total), fmt.Sprintf("%d of %d lists, counts and checks", done, total))
 	}
 }
 
-// compared returns the result of a comparison for people.
-func compared(found *importer.Comparison, took time.Duration) string {
+// comparisonText returns the result of a comparison for people.
+func comparisonText(found *importer.Comparison, took time.Duration) string {
 	return fmt.Sprintf("compared %d lists with %d entries, %d counts of plays and reactions, %d checks in %v: %d differences "+
 		"(%d missing, %d extra, %d other times, %d other texts, %d other counts, %d out of order)",
 		found.Lists, found.Entries, found.Counts, found.Pairs, took.Round(time.Millisecond), found.Differences(),
 		found.Missing, found.Extra, found.OtherTimes, found.OtherTexts, found.OtherCounts, found.Unordered)
 }
 
-// importedOn shows the progress of an import.
-func importedOn(bar *command.Progress) func(importer.Progress) {
+// showImportProgress shows the progress of an import.
+func showImportProgress(bar *command.Progress) func(importer.Progress) {
 	began := time.Now()
 	// Events that an earlier run has sent do not count for the rate.
 	first, begun := uint64(0), false
@@ -491,15 +491,15 @@ func importedOn(bar *command.Progress) func(importer.Progress) {
 			if at.Rejected > 0 {
 				rejected = fmt.Sprintf(", %d rejected", at.Rejected)
 			}
-			show("row %d, %.0f events/s%s%s", at.Record, rate, rejected, slowedText(at.Slowed))
+			show("row %d, %.0f events/s%s%s", at.Record, rate, rejected, lagText(at.Slowed))
 		default:
-			show("%d of %d %s published%s", at.Done, at.Total, at.Unit, slowedText(at.Slowed))
+			show("%d of %d %s published%s", at.Done, at.Total, at.Unit, lagText(at.Slowed))
 		}
 	}
 }
 
-// slowedText returns, for people, for which projection an import waits.
-func slowedText(by importer.Lag) string {
+// lagText returns, for people, for which projection an import waits.
+func lagText(by importer.Lag) string {
 	if by.Projection == "" {
 		return ""
 	}

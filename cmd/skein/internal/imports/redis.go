@@ -77,15 +77,15 @@ func (c *redisCmd) Run(ctx context.Context, std *command.Streams) error {
 	}
 	logging.Disable() // its messages would disturb the progress, and the import reports errors itself
 	bar := command.NewProgress(std.Err, "import redis")
-	o.Notice, o.Observe = bar.Note, importedOn(bar)
+	o.Notice, o.Observe = bar.Note, showImportProgress(bar)
 	if c.DryRun {
 		began := time.Now()
 		report, err := redis.DryRun(ctx, o)
 		bar.End()
 		if err != nil {
-			return misused(err)
+			return asUsageError(err)
 		}
-		return c.dryReport(std, report, time.Since(began))
+		return c.printDryRun(std, report, time.Since(began))
 	}
 	api := c.Client()
 	status, err := command.Call(ctx, &c.ClientFlags, api.Admin().GetStatus, &skeinv1.GetStatusRequest{})
@@ -93,7 +93,7 @@ func (c *redisCmd) Run(ctx context.Context, std *command.Streams) error {
 		return err
 	}
 	o.LogID = status.GetLog().GetLogId()
-	o.Publish, o.Lag = c.publishing(api)
+	o.Publish, o.Lag = c.serviceCalls(api)
 	position, rejects := "", error(nil)
 	if !c.CompareOnly {
 		began := time.Now()
@@ -103,12 +103,12 @@ func (c *redisCmd) Run(ctx context.Context, std *command.Streams) error {
 			if ctx.Err() != nil {
 				std.Sayf("the same command continues where this one was")
 			}
-			return misused(err)
+			return asUsageError(err)
 		}
-		if err := c.report(std, report, time.Since(began)); err != nil {
+		if err := c.printReport(std, report, time.Since(began)); err != nil {
 			return err
 		}
-		position, rejects = report.Position, c.check(report)
+		position, rejects = report.Position, c.checkRejects(report)
 	}
 	if !c.Compare && !c.CompareOnly {
 		return rejects
@@ -120,8 +120,8 @@ func (c *redisCmd) Run(ctx context.Context, std *command.Streams) error {
 	return err
 }
 
-// check returns an error if too many elements were rejected, or none was found.
-func (c *redisCmd) check(r *redis.Report) error {
+// checkRejects returns an error if too many elements were rejected, or none was found.
+func (c *redisCmd) checkRejects(r *redis.Report) error {
 	rejected := r.Rejected + r.Refused
 	if r.Found+rejected == 0 {
 		return errNothingFound
@@ -131,8 +131,8 @@ func (c *redisCmd) check(r *redis.Report) error {
 
 var errNothingFound = errors.New("nothing was found in the keys of the mapping: is it the right database?")
 
-// misused turns errors that the command line has caused into errors of usage.
-func misused(err error) error {
+// asUsageError turns errors that the command line has caused into errors of usage.
+func asUsageError(err error) error {
 	if errors.Is(err, redis.ErrURL) {
 		return command.Usagef("%w", err)
 	}
@@ -160,7 +160,7 @@ type redisReport struct {
 	Position  string           `json:"position"`
 }
 
-func (c *redisCmd) report(std *command.Streams, r *redis.Report, took time.Duration) error {
+func (c *redisCmd) printReport(std *command.Streams, r *redis.Report, took time.Duration) error {
 	if c.JSON {
 		return json.NewEncoder(std.Out).Encode(redisReport{
 			KeyCounts: r.KeyCounts, Found: r.Found, New: r.New, Published: r.Published, Clamped: r.Clamped, Gone: r.Gone,
@@ -168,36 +168,36 @@ func (c *redisCmd) report(std *command.Streams, r *redis.Report, took time.Durat
 			Held: r.Held.Seconds(), Waited: r.Waited.Seconds(), Source: r.Source, Run: r.Run, StartedAt: r.StartedAt, Position: r.Position,
 		})
 	}
-	sayKeys(std, &r.KeyCounts)
+	printKeyCounts(std, &r.KeyCounts)
 	std.Sayf("%d facts found, %d of them new: %d published as %s (run %d), %d with a time in the future, in %v",
 		r.Found, r.New, r.Published, r.Source, r.Run, r.Clamped, took.Round(time.Millisecond))
 	if r.Gone > 0 {
 		std.Sayf("%d facts that were published before are no longer in Redis: the log keeps them", r.Gone)
 	}
-	c.sayHeld(std, r.Held)
+	c.printThrottleTime(std, r.Held)
 	if r.Waited > 0 {
 		std.Sayf("publishing waited for %v for the slowest projection (--max-lag %v)", r.Waited.Round(time.Millisecond), c.MaxLag)
 	}
-	sayReasons(std, r.Reasons)
+	printReasons(std, r.Reasons)
 	if r.Rejected > 0 {
 		std.Sayf("%d elements or keys rejected: %s", r.Rejected, r.Rejects)
 	}
 	if r.Refused > 0 {
 		std.Sayf("%d facts refused by the service: %s", r.Refused, r.RefusedFile)
 	}
-	sayPosition(std, r.Position)
+	printPosition(std, r.Position)
 	return nil
 }
 
-// sayHeld prints how long --commands has slowed down the import.
-func (c *redisCmd) sayHeld(std *command.Streams, held time.Duration) {
+// printThrottleTime prints how long --commands has slowed down the import.
+func (c *redisCmd) printThrottleTime(std *command.Streams, held time.Duration) {
 	if held >= time.Second {
 		std.Sayf("for %v of that commands waited, for Redis gets at most %.6g a second (--commands)", held.Round(time.Millisecond), c.Commands)
 	}
 }
 
-// sayKeys prints the counts of each rule. They include the range of times, which reveals a wrong unit.
-func sayKeys(std *command.Streams, k *redis.KeyCounts) {
+// printKeyCounts prints the counts of each rule. They include the range of times, which reveals a wrong unit.
+func printKeyCounts(std *command.Streams, k *redis.KeyCounts) {
 	for i := range k.Rules {
 		r := &k.Rules[i]
 		times := "without times"
@@ -215,40 +215,40 @@ func sayKeys(std *command.Streams, k *redis.KeyCounts) {
 	std.Sayf("%d keys scanned: %d are of no rule, %d went before they were read", k.Scanned, k.Unmatched, k.Vanished)
 }
 
-func (c *redisCmd) dryReport(std *command.Streams, r *redis.Report, took time.Duration) error {
+func (c *redisCmd) printDryRun(std *command.Streams, r *redis.Report, took time.Duration) error {
 	for _, ev := range r.Sample {
 		if err := command.PrintJSON(std.Out, ev); err != nil {
 			return err
 		}
 	}
-	sayKeys(std, &r.KeyCounts)
-	sayReasons(std, r.Reasons)
+	printKeyCounts(std, &r.KeyCounts)
+	printReasons(std, r.Reasons)
 	for _, rej := range r.SampleRejects {
 		std.Sayf("rule %s", rej)
 	}
 	std.Sayf("%d events would be published but for those that were before, %d elements or keys rejected, in %v",
 		r.Found, r.Rejected, took.Round(time.Millisecond))
-	c.sayHeld(std, r.Held)
-	return c.check(r)
+	c.printThrottleTime(std, r.Held)
+	return c.checkRejects(r)
 }
 
 // compare compares Redis with the answers of the service.
 func (c *redisCmd) compare(ctx context.Context, std *command.Streams, o redis.Options, api *command.Client, position string) error {
 	bar := command.NewProgress(std.Err, "compare")
-	o.Observe = importedOn(bar)
+	o.Observe = showImportProgress(bar)
 	began := time.Now()
 	found, err := redis.Compare(ctx, redis.CompareOptions{
 		Options: o, AtLeast: position, Graph: api.Graph(), Feed: api.Feed(), Seen: api.Seen(), Counters: api.Counters(),
 		Tolerance:  c.CompareTolerance,
-		Asked:      comparedOn(bar),
+		Asked:      showCompareProgress(bar),
 		Difference: func(text string) { bar.Clear(); fmt.Fprintln(std.Out, "difference: "+text) },
 	})
 	bar.End()
 	if err != nil {
-		return misused(err)
+		return asUsageError(err)
 	}
-	std.Sayf("%s; %d elements or keys of Redis rejected", compared(&found.Comparison, time.Since(began)), found.Rejected)
-	c.sayHeld(std, found.Held)
+	std.Sayf("%s; %d elements or keys of Redis rejected", comparisonText(&found.Comparison, time.Since(began)), found.Rejected)
+	c.printThrottleTime(std, found.Held)
 	if found.Differences() > 0 {
 		return command.ErrSilent
 	}

@@ -12,20 +12,20 @@ import (
 	"github.com/skein-feed/skein/replay/importer"
 )
 
-// spooled is a file that is imported. The importer reads a file several times, so what can be read only once, such as a pipe, is copied to
+// inputFile is a file that is imported. The importer reads a file several times, so what can be read only once, such as a pipe, is copied to
 // a temporary file first.
-type spooled struct {
+type inputFile struct {
 	path string
 	// name is the name of the file for people, and in the source of the import.
 	name string
-	// beside is the beginning of the names of the files that an import keeps. Those of a copy are in the current directory, and have a hash of
+	// outputPrefix is the beginning of the names of the files that an import keeps. Those of a copy are in the current directory, and have a hash of
 	// the content in their names: what comes from a pipe next time is another file, unless it is the same.
-	beside string
-	isCopy bool
+	outputPrefix string
+	isCopy       bool
 }
 
-// spool copies a file that can be read only once to the directory for temporary files. A dash is standard input.
-func spool(ctx context.Context, path string, stdin io.Reader) (*spooled, error) {
+// openInput copies a file that can be read only once to the directory for temporary files. A dash is standard input.
+func openInput(ctx context.Context, path string, stdin io.Reader) (*inputFile, error) {
 	fromStdin := path == "-" || path == "/dev/stdin" || path == "/dev/fd/0" || path == "/proc/self/fd/0"
 	if !fromStdin {
 		info, err := os.Stat(path)
@@ -33,7 +33,7 @@ func spool(ctx context.Context, path string, stdin io.Reader) (*spooled, error) 
 			return nil, err
 		}
 		if info.Mode().IsRegular() {
-			return &spooled{path: path, name: filepath.Base(path), beside: path}, nil
+			return &inputFile{path: path, name: filepath.Base(path), outputPrefix: path}, nil
 		}
 	}
 
@@ -41,7 +41,7 @@ func spool(ctx context.Context, path string, stdin io.Reader) (*spooled, error) 
 	if err != nil {
 		return nil, fmt.Errorf("%s can be read only once, and cannot be copied: %w", path, err)
 	}
-	s := &spooled{path: to.Name(), name: filepath.Base(path), isCopy: true}
+	s := &inputFile{path: to.Name(), name: filepath.Base(path), isCopy: true}
 	if fromStdin {
 		s.name = "stdin"
 	}
@@ -76,12 +76,12 @@ func spool(ctx context.Context, path string, stdin io.Reader) (*spooled, error) 
 		return nil, fmt.Errorf("%s can be read only once, and cannot be copied to %s (TMPDIR names another directory): %w",
 			path, filepath.Dir(s.path), err)
 	}
-	s.beside = importer.SourceOf(s.name, fmt.Sprintf("%016x", hash.Sum64()))
+	s.outputPrefix = importer.SourceOf(s.name, fmt.Sprintf("%016x", hash.Sum64()))
 	return s, nil
 }
 
 // remove removes the copy, if the file is one.
-func (s *spooled) remove() {
+func (s *inputFile) remove() {
 	if s.isCopy {
 		_ = os.Remove(s.path) // it is in the directory for temporary files
 	}

@@ -22,7 +22,7 @@ func TestWaitingForAPipeCanBeInterrupted(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 
-	if _, err := spool(ctx, pipe, strings.NewReader("")); !errors.Is(err, context.Canceled) {
+	if _, err := openInput(ctx, pipe, strings.NewReader("")); !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v, want context.Canceled", err)
 	}
 	left, err := os.ReadDir(os.TempDir())
@@ -46,8 +46,8 @@ func TestRegularFileIsNotCopied(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	got, err := spool(t.Context(), path, strings.NewReader("stdin"))
-	if want := (spooled{path: path, name: "follows.csv", beside: path}); err != nil || *got != want {
+	got, err := openInput(t.Context(), path, strings.NewReader("stdin"))
+	if want := (inputFile{path: path, name: "follows.csv", outputPrefix: path}); err != nil || *got != want {
 		t.Errorf("got %+v, %v, want %+v", got, err, want)
 	}
 }
@@ -56,14 +56,14 @@ func TestStandardInputIsCopiedOnce(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
 	var names []string
 	for _, path := range []string{"-", "/dev/stdin", "/dev/fd/0"} {
-		got, err := spool(t.Context(), path, strings.NewReader("ann,bob\n"))
+		got, err := openInput(t.Context(), path, strings.NewReader("ann,bob\n"))
 		if err != nil {
 			t.Fatal(err)
 		}
 		if text, err := os.ReadFile(got.path); string(text) != "ann,bob\n" || err != nil {
 			t.Errorf("%s: the copy is %q, %v", path, text, err)
 		}
-		names = append(names, got.name+" "+got.beside)
+		names = append(names, got.name+" "+got.outputPrefix)
 		if got.remove(); exists(got.path) {
 			t.Errorf("%s: the copy is left", path)
 		}

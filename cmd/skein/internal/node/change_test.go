@@ -109,7 +109,7 @@ func TestSlowestChange(t *testing.T) {
 	}
 }
 
-func setOf(partitions ...uint8) (s events.Partitions) {
+func newPartitions(partitions ...uint8) (s events.Partitions) {
 	for _, p := range partitions {
 		s.Add(p)
 	}
@@ -128,51 +128,51 @@ func TestDecide(t *testing.T) {
 		s    situation
 		want decided
 	}{
-		{"a new node without a table", situation{held: all(setOf())}, decided{What: settled}},
-		{"a new node is given partitions", situation{held: all(setOf()), wanted: setOf(1, 2)}, decided{change, setOf(1, 2)}},
+		{"a new node without a table", situation{held: all(newPartitions())}, decided{What: settled}},
+		{"a new node is given partitions", situation{held: all(newPartitions()), wanted: newPartitions(1, 2)}, decided{change, newPartitions(1, 2)}},
 		{
 			"partitions are added beside those that are withdrawn",
-			situation{held: all(setOf(1)), served: setOf(1), wanted: setOf(2), withdrawn: dropAfter},
-			decided{change, setOf(1, 2)},
+			situation{held: all(newPartitions(1)), served: newPartitions(1), wanted: newPartitions(2), withdrawn: dropAfter},
+			decided{change, newPartitions(1, 2)},
 		},
 		{
 			"partitions have just been withdrawn",
-			situation{held: all(setOf(1, 2)), served: setOf(1, 2), wanted: setOf(2), withdrawn: dropAfter - 1},
+			situation{held: all(newPartitions(1, 2)), served: newPartitions(1, 2), wanted: newPartitions(2), withdrawn: dropAfter - 1},
 			decided{What: keepWithdrawn},
 		},
 		{
 			"partitions were withdrawn ten seconds ago",
-			situation{held: all(setOf(1, 2)), served: setOf(1, 2), wanted: setOf(2), withdrawn: 10 * time.Second},
-			decided{change, setOf(2)},
+			situation{held: all(newPartitions(1, 2)), served: newPartitions(1, 2), wanted: newPartitions(2), withdrawn: 10 * time.Second},
+			decided{change, newPartitions(2)},
 		},
 		{
 			"the last partition is dropped",
-			situation{held: all(setOf(1)), served: setOf(1), withdrawn: time.Hour},
-			decided{change, setOf()},
+			situation{held: all(newPartitions(1)), served: newPartitions(1), withdrawn: time.Hour},
+			decided{change, newPartitions()},
 		},
 		{
 			"a crash has left a store with partitions that another lacks",
-			situation{held: []events.Partitions{setOf(1, 2), setOf(1)}, served: setOf(1), wanted: setOf(1, 2)},
-			decided{change, setOf(1, 2)},
+			situation{held: []events.Partitions{newPartitions(1, 2), newPartitions(1)}, served: newPartitions(1), wanted: newPartitions(1, 2)},
+			decided{change, newPartitions(1, 2)},
 		},
 		{
 			"a crash has left a store with partitions that nobody wants any more",
-			situation{held: []events.Partitions{setOf(1, 2), setOf(1)}, served: setOf(1), wanted: setOf(1)},
-			decided{change, setOf(1)},
+			situation{held: []events.Partitions{newPartitions(1, 2), newPartitions(1)}, served: newPartitions(1), wanted: newPartitions(1)},
+			decided{change, newPartitions(1)},
 		},
 		{
 			"a crash has left a store without partitions that were to be dropped",
-			situation{held: []events.Partitions{setOf(1, 2), setOf(2)}, served: setOf(2), wanted: setOf(2)},
-			decided{change, setOf(2)},
+			situation{held: []events.Partitions{newPartitions(1, 2), newPartitions(2)}, served: newPartitions(2), wanted: newPartitions(2)},
+			decided{change, newPartitions(2)},
 		},
 		{
 			"the stores hold what is wanted",
-			situation{held: all(setOf(1)), served: setOf(1), wanted: setOf(1), withdrawn: time.Hour},
+			situation{held: all(newPartitions(1)), served: newPartitions(1), wanted: newPartitions(1), withdrawn: time.Hour},
 			decided{What: settled},
 		},
 		{
 			"a user was erased while partitions are to be added",
-			situation{erased: true, held: all(setOf(1)), served: setOf(1), wanted: setOf(2)},
+			situation{erased: true, held: all(newPartitions(1)), served: newPartitions(1), wanted: newPartitions(2)},
 			decided{What: buildErased},
 		},
 	} {
@@ -193,16 +193,16 @@ func TestWantedPartitions(t *testing.T) {
 	table.Nodes[2] = []string{"a", "b"}
 	table.Nodes[3] = []string{"a", "b"}
 	table.Nodes[4] = []string{"a", "gone"}
-	members := []placement.Member{{Name: "a", Serves: setOf(2, 3, 4)}, {Name: "b", Serves: setOf(3)}, {Name: "self", Serves: setOf(2, 3, 4, 5)}}
+	members := []placement.Member{{Name: "a", Serves: newPartitions(2, 3, 4)}, {Name: "b", Serves: newPartitions(3)}, {Name: "self", Serves: newPartitions(2, 3, 4, 5)}}
 	for _, c := range []struct {
 		name         string
 		served, want events.Partitions
 	}{
-		{"it holds nothing", setOf(), setOf(1)},
-		{"b has not taken over yet", setOf(2), setOf(1, 2)},
-		{"both have taken over", setOf(3), setOf(1)},
-		{"one of those that take over is gone", setOf(4), setOf(1, 4)},
-		{"the table gives it to nobody", setOf(5), setOf(1, 5)},
+		{"it holds nothing", newPartitions(), newPartitions(1)},
+		{"b has not taken over yet", newPartitions(2), newPartitions(1, 2)},
+		{"both have taken over", newPartitions(3), newPartitions(1)},
+		{"one of those that take over is gone", newPartitions(4), newPartitions(1, 4)},
+		{"the table gives it to nobody", newPartitions(5), newPartitions(1, 5)},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if got := wantedPartitions("self", c.served, &table, members); got != c.want {

@@ -18,7 +18,7 @@ const changeRetry = 5 * time.Second
 
 // changer changes the partitions of the stores, one change at a time. It only carries out what decide and the table of changes say.
 type changer struct {
-	n *Node
+	node *Node
 	// states are the states of the changes of the stores, in the order of the stores.
 	states []atomic.Uint32
 	// wanted are the partitions that the node is to serve: it announces no others. nil means that it has not looked at the table yet,
@@ -32,7 +32,7 @@ type changer struct {
 
 func newChanger(n *Node) *changer {
 	return &changer{
-		n: n, states: make([]atomic.Uint32, len(n.Stores)), announcementDue: make(chan struct{}), complete: make(chan struct{}),
+		node: n, states: make([]atomic.Uint32, len(n.Stores)), announcementDue: make(chan struct{}), complete: make(chan struct{}),
 	}
 }
 
@@ -44,9 +44,9 @@ func (c *changer) Run(ctx context.Context) error {
 	var since time.Time
 	reportComplete := sync.OnceFunc(func() { close(c.complete) })
 	for ctx.Err() == nil {
-		changed := c.n.cluster.Changed() // before the table is read, so that no change is missed
-		erased, err := c.n.Part.Look()
-		s := c.situation()
+		changed := c.node.cluster.Changed() // before the table is read, so that no change is missed
+		erased, err := c.node.Part.Look()
+		s := c.readSituation()
 		s.erased = erased
 		c.setWanted(ctx, s.wanted)
 		if now := s.served.Without(&s.wanted); now != unwanted {
@@ -55,26 +55,26 @@ func (c *changer) Run(ctx context.Context) error {
 		s.withdrawn = time.Since(since)
 
 		if err == nil {
-			err = c.act(ctx, s, changed, reportComplete)
+			err = c.carryOut(ctx, s, changed, reportComplete)
 		}
 		if err != nil && ctx.Err() == nil {
-			c.n.Logger.Error("the stores of this node could not be built", "retry", changeRetry, "error", err)
+			c.node.Logger.Error("the stores of this node could not be built", "retry", changeRetry, "error", err)
 			_ = wait.For(ctx, changeRetry) // the loop ends with the context
 		}
 	}
 	return nil
 }
 
-// situation returns what the stores hold, and what the node is to serve.
-func (c *changer) situation() *situation {
+// readSituation returns what the stores hold, and what the node is to serve.
+func (c *changer) readSituation() *situation {
 	s := &situation{served: events.AllPartitions()}
-	for _, store := range c.n.Stores {
+	for _, store := range c.node.Stores {
 		held := store.Holds()
 		s.held = append(s.held, held)
 		s.served.Intersect(&held)
 	}
-	table := c.n.cluster.Table()
-	s.wanted = wantedPartitions(c.n.Name, s.served, &table, c.n.cluster.Members())
+	table := c.node.cluster.Table()
+	s.wanted = wantedPartitions(c.node.Name, s.served, &table, c.node.cluster.Members())
 	return s
 }
 
@@ -93,13 +93,13 @@ func (c *changer) requestAnnouncement(ctx context.Context) {
 	}
 }
 
-// act carries out a decision, and returns when it may be another one.
-func (c *changer) act(ctx context.Context, s *situation, changed <-chan struct{}, reportComplete func()) error {
+// carryOut carries out a decision, and returns when it may be another one.
+func (c *changer) carryOut(ctx context.Context, s *situation, changed <-chan struct{}, reportComplete func()) error {
 	decided, to := s.decide()
 	var over <-chan time.Time
 	switch decided {
 	case buildErased:
-		return c.n.Builder.BuildErased(ctx)
+		return c.node.Builder.BuildErased(ctx)
 	case change:
 		return c.changeStores(ctx, to)
 	case keepWithdrawn:
@@ -114,7 +114,7 @@ func (c *changer) act(ctx context.Context, s *situation, changed <-chan struct{}
 	}
 	select {
 	case <-changed:
-	case <-c.n.Part.Wanted():
+	case <-c.node.Part.Wanted():
 	case <-over:
 	case <-ctx.Done():
 	}
@@ -124,16 +124,16 @@ func (c *changer) act(ctx context.Context, s *situation, changed <-chan struct{}
 // changeStores makes all stores hold a set. Calls meanwhile go by what all of them have. After an error some stores may hold the set; the
 // next decision goes by what each of them holds.
 func (c *changer) changeStores(ctx context.Context, to events.Partitions) error {
-	release, err := c.n.Part.Hold(ctx)
+	release, err := c.node.Part.Hold(ctx)
 	if err != nil {
 		return err
 	}
 	defer release()
 	began := time.Now()
-	o := c.n.Builder.ResizeOptions(ctx)
-	o.Sources, o.WaitTurn = c.n.sources, &sync.Mutex{}
+	o := c.node.Builder.ResizeOptions(ctx)
+	o.Sources, o.WaitTurn = c.node.sources, &sync.Mutex{}
 	all, within := errgroup.WithContext(ctx)
-	for i, store := range c.n.Stores {
+	for i, store := range c.node.Stores {
 		if store.Holds() != to {
 			all.Go(func() error { return c.changeStore(within, i, to, o) })
 		}
@@ -142,14 +142,14 @@ func (c *changer) changeStores(ctx context.Context, to events.Partitions) error 
 		return err
 	}
 	c.requestAnnouncement(ctx)
-	c.n.Logger.Info("this node holds other partitions", "partitions", to.Len(), "took", time.Since(began).Round(time.Millisecond))
+	c.node.Logger.Info("this node holds other partitions", "partitions", to.Len(), "took", time.Since(began).Round(time.Millisecond))
 	return nil
 }
 
 // changeStore carries out the table of changes for one store.
 func (c *changer) changeStore(ctx context.Context, i int, to events.Partitions, o rebuild.Options) (failure error) {
-	store := c.n.Stores[i]
-	resizing := rebuild.NewResizing(store, to, c.n.Builder.Subscribe, o)
+	store := c.node.Stores[i]
+	resizing := rebuild.NewResizing(store, to, c.node.Builder.Subscribe, o)
 	event := changeBegun
 	for {
 		state, action, err := c.state(i).next(event)
@@ -157,14 +157,14 @@ func (c *changer) changeStore(ctx context.Context, i int, to events.Partitions, 
 			return err
 		}
 		c.states[i].Store(uint32(state))
-		c.n.Logger.Debug("change of partitions", "projection", store.Name(), "state", state)
+		c.node.Logger.Debug("change of partitions", "projection", store.Name(), "state", state)
 		switch action {
 		case copyRows:
 			err = resizing.Copy(ctx)
 		case catchUpAndCutOver:
 			var report string
 			if report, err = resizing.CutOver(ctx); err == nil {
-				c.n.Logger.Debug("a store holds other partitions", "projection", store.Name(), "report", report)
+				c.node.Logger.Debug("a store holds other partitions", "projection", store.Name(), "report", report)
 			}
 		case deletePrevious:
 			err = store.DeletePrevious(ctx)

@@ -14,17 +14,17 @@ import (
 )
 
 // Keeper returns what answers other nodes about the stores of this one.
-func (n *Node) Keeper() gateway.StoreAccess { return keeper{n.Part, n.Stores} }
+func (n *Node) Keeper() gateway.StoreAccess { return storeExporter{n.Part, n.Stores} }
 
-// keeper is the [gateway.StoreAccess] of a node.
-type keeper struct {
+// storeExporter is the [gateway.StoreAccess] of a node.
+type storeExporter struct {
 	*erase.Part
 
 	stores []*live.Live
 }
 
 // Rows is part of [gateway.StoreAccess].
-func (k keeper) Rows(
+func (k storeExporter) Rows(
 	ctx context.Context, projection, fold string, epoch uint32, of events.Partitions, do func(key, value []byte) error,
 ) error {
 	i := slices.IndexFunc(k.stores, func(s *live.Live) bool { return s.Name() == projection })

@@ -78,7 +78,7 @@ type Node struct {
 	// ready is closed when the node passes from Joining to Serving.
 	ready chan struct{}
 	// wereAtHead is set once all stores have been at the head of the log at the same time. It belongs to the goroutine of Run.
-	wereAtHeadTogether bool
+	allStoresWereAtHead bool
 }
 
 // Open joins the cluster. The node neither says anything nor follows the cluster before Run.
@@ -242,12 +242,12 @@ func (n *Node) canAnswer() bool {
 			return false
 		case store.Starting, store.CatchingUp:
 			// A store that is recovered catches up again, and answers meanwhile.
-			if !n.wereAtHeadTogether {
+			if !n.allStoresWereAtHead {
 				return false
 			}
 		}
 	}
-	n.wereAtHeadTogether = true
+	n.allStoresWereAtHead = true
 	return true
 }
 

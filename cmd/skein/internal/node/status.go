@@ -24,9 +24,9 @@ type clusterView struct {
 	copies int
 	// self is the name of the node that answers.
 	self string
-	// head is the last sequence of the log.
-	head uint64
-	now  time.Time
+	// headSeq is the last sequence of the log.
+	headSeq  uint64
+	readTime time.Time
 }
 
 // UnreadableKeys returns the keys of the bucket of the cluster whose values cannot be read and are ignored.
@@ -42,7 +42,7 @@ func (n *Node) Status() *skeinv1.ClusterStatus {
 	}
 	status := clusterStatus(&clusterView{
 		members: members, silent: n.cluster.SilentNodes(), table: n.cluster.Table(), copies: n.Copies, self: n.Name,
-		head: n.Hub.Head(), now: time.Now(),
+		headSeq: n.Hub.Head(), readTime: time.Now(),
 	})
 	status.UnreadableKeys = n.UnreadableKeys()
 	return status
@@ -99,10 +99,10 @@ func enumName(prefix, state string) string { return prefix + strings.ToUpper(sta
 func (v *clusterView) nodeStatus(m placement.Member) *skeinv1.NodeStatus {
 	s := &skeinv1.NodeStatus{
 		Name: m.Name, Addr: m.Addr, Zone: m.Zone, Weight: uint32(max(m.Weight, 1)), Draining: m.Draining, Position: m.Position,
-		SilentSeconds: new(max(0, v.now.Sub(m.LastSeen).Seconds())),
+		SilentSeconds: new(max(0, v.readTime.Sub(m.LastSeen).Seconds())),
 	}
 	if at, err := events.ParsePosition(m.Position); err == nil {
-		s.LagEnvelopes = new(v.head - min(v.head, at.Seq))
+		s.LagEnvelopes = new(v.headSeq - min(v.headSeq, at.Seq))
 	}
 	return s
 }

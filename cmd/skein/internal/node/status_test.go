@@ -65,7 +65,7 @@ func TestClusterStatus(t *testing.T) {
 	}
 	view := clusterView{
 		members: []placement.Member{a, b}, silent: []placement.Member{c, {Name: "gone", Addr: "gone:1"}}, table: table,
-		copies: 5, self: "b", head: 10, now: now,
+		copies: 5, self: "b", headSeq: 10, readTime: now,
 	}
 	if diff := cmp.Diff(want, clusterStatus(&view), protocmp.Transform()); diff != "" {
 		t.Error(diff)

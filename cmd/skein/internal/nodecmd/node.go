@@ -10,18 +10,18 @@ import (
 
 // Cmd has the commands for the nodes of a cluster.
 type Cmd struct {
-	List  listCmd  `cmd:"" help:"List the nodes, their states, and how many partitions each of them serves."`
-	Drain drainCmd `cmd:"" help:"Take the partitions away from a node, as before it is stopped for good."`
+	List  nodeListCmd  `cmd:"" help:"List the nodes, their states, and how many partitions each of them serves."`
+	Drain nodeDrainCmd `cmd:"" help:"Take the partitions away from a node, as before it is stopped for good."`
 }
 
-type listCmd struct {
+type nodeListCmd struct {
 	command.ClientFlags `embed:""`
 
 	JSON bool `help:"Print the cluster as the API gives it, one JSON object."`
 }
 
 // Run calls GetStatus, and prints the nodes. It fails outside of a cluster.
-func (c *listCmd) Run(ctx context.Context, std *command.Streams) error {
+func (c *nodeListCmd) Run(ctx context.Context, std *command.Streams) error {
 	res, err := command.Call(ctx, &c.ClientFlags, c.Client().Admin().GetStatus, &skeinv1.GetStatusRequest{PageSize: 1})
 	switch {
 	case err != nil:
@@ -34,7 +34,7 @@ func (c *listCmd) Run(ctx context.Context, std *command.Streams) error {
 	return command.PrintCluster(std.Out, res.GetCluster())
 }
 
-type drainCmd struct {
+type nodeDrainCmd struct {
 	command.ClientFlags `embed:""`
 
 	Name string `arg:"" help:"Which node, as the list names it."`
@@ -42,13 +42,13 @@ type drainCmd struct {
 }
 
 // Help is shown below the flags.
-func (drainCmd) Help() string {
+func (nodeDrainCmd) Help() string {
 	return "Other nodes take over the partitions, and it serves each of them until then. The command does not wait for that: " +
 		"`skein node list` shows how many the node still serves. It stays drained, also after a restart, until --undo."
 }
 
 // Run drains a node, and waits for nothing.
-func (c *drainCmd) Run(ctx context.Context, std *command.Streams) error {
+func (c *nodeDrainCmd) Run(ctx context.Context, std *command.Streams) error {
 	_, err := command.Call(ctx, &c.ClientFlags, c.Client().Admin().DrainNode, &skeinv1.DrainNodeRequest{Name: c.Name, Undo: c.Undo})
 	switch {
 	case err != nil:

@@ -24,15 +24,15 @@ type archiveCmd struct {
 	Restore archiveRestoreCmd `cmd:"" help:"Make a lost or damaged log again from its archive. The service must not be running."`
 }
 
-// existingArchiveFlags name an existing archive.
-type existingArchiveFlags struct {
+// archiveLocationFlags name an existing archive.
+type archiveLocationFlags struct {
 	flags.ArchiveFlags `embed:""`
 
 	Data string `help:"Data directory of the service." default:"./skein-data" type:"path" placeholder:"DIR"`
 }
 
-// there returns the bucket of the archive. Unlike serve, it does not create its directory.
-func (f *existingArchiveFlags) there(ctx context.Context, external bool) (bucket.Bucket, error) {
+// openBucket returns the bucket of the archive. Unlike serve, it does not create its directory.
+func (f *archiveLocationFlags) openBucket(ctx context.Context, external bool) (bucket.Bucket, error) {
 	dir := f.Archive
 	if dir == "" {
 		dir = filepath.Join(f.Data, flags.ArchiveDir)
@@ -48,8 +48,8 @@ func (f *existingArchiveFlags) there(ctx context.Context, external bool) (bucket
 }
 
 // openArchive opens the archive, whatever log it belongs to.
-func (f *existingArchiveFlags) openArchive(ctx context.Context) (*archive.Archive, error) {
-	b, err := f.there(ctx, false)
+func (f *archiveLocationFlags) openArchive(ctx context.Context) (*archive.Archive, error) {
+	b, err := f.openBucket(ctx, false)
 	if err != nil {
 		return nil, err
 	}
@@ -64,7 +64,7 @@ func (f *existingArchiveFlags) openArchive(ctx context.Context) (*archive.Archiv
 }
 
 type archiveStatusCmd struct {
-	existingArchiveFlags `embed:""`
+	archiveLocationFlags `embed:""`
 
 	JSON bool `help:"Print one JSON object."`
 }
@@ -131,7 +131,7 @@ func (c *archiveStatusCmd) Run(ctx context.Context, std *command.Streams) error 
 }
 
 type archiveCheckCmd struct {
-	existingArchiveFlags `embed:""`
+	archiveLocationFlags `embed:""`
 
 	JSON bool `help:"Print one JSON object."`
 }
@@ -148,7 +148,7 @@ type ArchiveCheck struct {
 func (c *archiveCheckCmd) Run(ctx context.Context, std *command.Streams) error {
 	a, err := c.openArchive(ctx)
 	if errors.Is(err, archive.ErrDamaged) { // the manifest
-		return c.report(std, ArchiveCheck{Damaged: []string{err.Error()}})
+		return c.printResult(std, ArchiveCheck{Damaged: []string{err.Error()}})
 	}
 	if err != nil {
 		return err
@@ -171,10 +171,10 @@ func (c *archiveCheckCmd) Run(ctx context.Context, std *command.Streams) error {
 	if err != nil {
 		done.Damaged = strings.Split(err.Error(), "\n")
 	}
-	return c.report(std, done)
+	return c.printResult(std, done)
 }
 
-func (c *archiveCheckCmd) report(std *command.Streams, done ArchiveCheck) error {
+func (c *archiveCheckCmd) printResult(std *command.Streams, done ArchiveCheck) error {
 	if c.JSON {
 		if err := command.PrintPlainJSON(std.Out, done); err != nil {
 			return err

@@ -26,11 +26,11 @@ import (
 	"github.com/skein-feed/skein/replay/archiver"
 )
 
-// DamagedDir begins the names of directories below the data directory to which damaged logs are moved.
-const DamagedDir = service.LogDir + "-damaged-"
+// DamagedDirPrefix begins the names of directories below the data directory to which damaged logs are moved.
+const DamagedDirPrefix = service.LogDir + "-damaged-"
 
 type archiveRestoreCmd struct {
-	existingArchiveFlags `embed:""`
+	archiveLocationFlags `embed:""`
 
 	Force bool `help:"Begin a new epoch even if nothing seems wrong with the log."`
 	JSON  bool `help:"Print the report as one JSON object."`
@@ -60,22 +60,22 @@ copies of the servers' directories. Stop all services before.`
 
 // Run restores the log.
 func (c *archiveRestoreCmd) Run(ctx context.Context, std *command.Streams) error {
-	b, err := c.there(ctx, c.NATS != "")
+	b, err := c.openBucket(ctx, c.NATS != "")
 	if err != nil {
 		return err
 	}
-	stores, err := c.stores()
+	stores, err := c.readStorePositions()
 	if err != nil {
 		return err
 	}
 	o := archiver.RestoreOptions{Bucket: b, Stores: stores, Stream: c.Config(filepath.Join(c.Data, service.LogDir))}
 	o.Stream.Logger = slog.New(slog.DiscardHandler)
-	prepare := c.onServers
+	prepare := c.prepareStream
 	if c.NATS == "" {
 		if c.ReplaceStream {
 			return command.Usagef("--replace-stream is for --nats: a damaged DATA/log is moved away")
 		}
-		prepare = c.inDirectory
+		prepare = c.prepareDirectory
 	}
 	if needed, err := prepare(ctx, std, &o); err != nil || !needed {
 		return err
@@ -89,7 +89,7 @@ func (c *archiveRestoreCmd) Run(ctx context.Context, std *command.Streams) error
 		return err
 	}
 	if c.JSON {
-		return command.PrintPlainJSON(std.Out, restoredJSON(r))
+		return command.PrintPlainJSON(std.Out, newRestoredLog(r))
 	}
 	fmt.Fprint(std.Out, r)
 	return nil
@@ -108,8 +108,8 @@ func (*archiveRestoreCmd) restore(ctx context.Context, std *command.Streams, o a
 	return archiver.Restore(ctx, o)
 }
 
-// wrong returns an error if a stream does not fit its archive or the stores beside it.
-func wrong(x archiver.StreamCheck, o *archiver.RestoreOptions) error {
+// findMismatch returns an error if a stream does not fit its archive or the stores beside it.
+func findMismatch(x archiver.StreamCheck, o *archiver.RestoreOptions) error {
 	for name, at := range o.Stores {
 		if x.Wrong == nil && at.Epoch == x.Epoch && at.Seq > x.Last {
 			return fmt.Errorf("it ends at sequence %d, and %s is at %d", x.Last, name, at.Seq)
@@ -118,8 +118,8 @@ func wrong(x archiver.StreamCheck, o *archiver.RestoreOptions) error {
 	return x.Wrong
 }
 
-// onServers examines the stream on external servers. It returns false if there is nothing to restore.
-func (c *archiveRestoreCmd) onServers(ctx context.Context, std *command.Streams, o *archiver.RestoreOptions) (bool, error) {
+// prepareStream examines the stream on external servers. It returns false if there is nothing to restore.
+func (c *archiveRestoreCmd) prepareStream(ctx context.Context, std *command.Streams, o *archiver.RestoreOptions) (bool, error) {
 	x, err := archiver.CheckStream(ctx, o.Bucket, o.Stream)
 	switch {
 	case err != nil:
@@ -129,9 +129,9 @@ func (c *archiveRestoreCmd) onServers(ctx context.Context, std *command.Streams,
 	case errors.Is(x.Wrong, events.ErrOtherLog), errors.Is(x.Wrong, archiver.ErrArchiveBehind):
 		return false, fmt.Errorf("%s: %w", c.NATS, x.Wrong)
 	}
-	why := wrong(x, o)
+	why := findMismatch(x, o)
 	if why == nil && !c.Force {
-		if done, err := c.heal(ctx, std, o); done || err != nil {
+		if done, err := c.replaceEventIDFiles(ctx, std, o); done || err != nil {
 			return false, err
 		}
 		std.Sayf("nothing of the log on %s is lost: what the archive lacks can be read, to sequence %d; nothing is restored", c.NATS, x.Last)
@@ -151,11 +151,11 @@ func (c *archiveRestoreCmd) onServers(ctx context.Context, std *command.Streams,
 	return true, nil
 }
 
-// inDirectory examines the log in the data directory, and has a damaged one moved away. It finds the log from which envelopes can be
+// prepareDirectory examines the log in the data directory, and has a damaged one moved away. It finds the log from which envelopes can be
 // salvaged, and returns false if there is nothing to restore.
-func (c *archiveRestoreCmd) inDirectory(ctx context.Context, std *command.Streams, o *archiver.RestoreOptions) (bool, error) {
+func (c *archiveRestoreCmd) prepareDirectory(ctx context.Context, std *command.Streams, o *archiver.RestoreOptions) (bool, error) {
 	dir := o.Stream.Dir
-	switch left, err := holdsFiles(dir); {
+	switch left, err := hasFiles(dir); {
 	case err != nil:
 		return false, err
 	case left:
@@ -166,9 +166,9 @@ func (c *archiveRestoreCmd) inDirectory(ctx context.Context, std *command.Stream
 		if errors.Is(x.Wrong, events.ErrOtherLog) || errors.Is(x.Wrong, archiver.ErrArchiveBehind) {
 			return false, fmt.Errorf("%s: %w", dir, x.Wrong)
 		}
-		why := wrong(x, o)
+		why := findMismatch(x, o)
 		if why == nil && !c.Force {
-			if done, err := c.heal(ctx, std, o); done || err != nil {
+			if done, err := c.replaceEventIDFiles(ctx, std, o); done || err != nil {
 				return false, err
 			}
 			std.Sayf("nothing of the log in %s is lost: what the archive lacks can be read, to sequence %d; nothing is restored", dir, x.Last)
@@ -177,7 +177,7 @@ func (c *archiveRestoreCmd) inDirectory(ctx context.Context, std *command.Stream
 		if why != nil {
 			std.Sayf("the log in %s is damaged: %v", dir, why)
 		}
-		moved := filepath.Join(c.Data, DamagedDir+time.Now().UTC().Format("20060102T150405.000000Z"))
+		moved := filepath.Join(c.Data, DamagedDirPrefix+time.Now().UTC().Format("20060102T150405.000000Z"))
 		o.FreeSpace = func() error {
 			if err := os.Rename(dir, moved); err != nil {
 				return err
@@ -191,7 +191,7 @@ func (c *archiveRestoreCmd) inDirectory(ctx context.Context, std *command.Stream
 		}
 	}
 	// An earlier run that was interrupted has moved a log away. Without one, Restore reports why nothing can be salvaged.
-	earlier, err := c.damaged(ctx, o.Bucket)
+	earlier, err := c.findDamagedLog(ctx, o.Bucket)
 	if earlier != "" {
 		o.Damaged = &eventlog.Config{Dir: earlier, Logger: o.Stream.Logger}
 	}
@@ -203,24 +203,24 @@ func canSalvage(x archiver.StreamCheck) bool {
 	return x.Last > 0 && !errors.Is(x.Wrong, events.ErrRewritten)
 }
 
-// heal replaces damaged files of event ids in the archive of a log that is whole. It returns false if there are none.
-func (c *archiveRestoreCmd) heal(ctx context.Context, std *command.Streams, o *archiver.RestoreOptions) (bool, error) {
+// replaceEventIDFiles replaces damaged files of event ids in the archive of a log that is whole. It returns false if there are none.
+func (c *archiveRestoreCmd) replaceEventIDFiles(ctx context.Context, std *command.Streams, o *archiver.RestoreOptions) (bool, error) {
 	healed, err := archiver.RecoverIDs(ctx, o.Bucket, o.Stream)
 	if err != nil || healed == nil {
 		return false, err
 	}
 	std.Sayf("nothing of the log is lost; files of event ids in %s were damaged, and are replaced", o.Bucket)
 	if c.JSON {
-		return true, command.PrintPlainJSON(std.Out, RestoredLog{Lost: []seqRange{}, Stores: []restoredStore{}, Repeats: recalledJSON(healed)})
+		return true, command.PrintPlainJSON(std.Out, RestoredLog{Lost: []seqRange{}, Stores: []restoredStore{}, Repeats: newEventIDReport(healed)})
 	}
 	fmt.Fprint(std.Out, healed)
 	return true, nil
 }
 
-// damaged returns the latest damaged log from which something can be salvaged; empty means there is none. It finds one if an earlier run
+// findDamagedLog returns the latest damaged log from which something can be salvaged; empty means there is none. It finds one if an earlier run
 // was interrupted after it had moved the log away.
-func (c *archiveRestoreCmd) damaged(ctx context.Context, b bucket.Bucket) (string, error) {
-	dirs, err := filepath.Glob(filepath.Join(c.Data, DamagedDir+"*"))
+func (c *archiveRestoreCmd) findDamagedLog(ctx context.Context, b bucket.Bucket) (string, error) {
+	dirs, err := filepath.Glob(filepath.Join(c.Data, DamagedDirPrefix+"*"))
 	if err != nil {
 		return "", err
 	}
@@ -237,8 +237,8 @@ func (c *archiveRestoreCmd) damaged(ctx context.Context, b bucket.Bucket) (strin
 	return "", nil
 }
 
-// holdsFiles reports whether there are files in a directory. A service that has not found its log may have left an empty one.
-func holdsFiles(dir string) (found bool, err error) {
+// hasFiles reports whether there are files in a directory. A service that has not found its log may have left an empty one.
+func hasFiles(dir string) (found bool, err error) {
 	err = filepath.WalkDir(dir, func(_ string, e fs.DirEntry, err error) error {
 		if err == nil && !e.IsDir() && e.Name() != "LOCK" {
 			found = true
@@ -252,8 +252,8 @@ func holdsFiles(dir string) (found bool, err error) {
 	return found, err
 }
 
-// stores returns the positions of the stores in the data directory.
-func (c *archiveRestoreCmd) stores() (map[string]events.Cursor, error) {
+// readStorePositions returns the positions of the stores in the data directory.
+func (c *archiveRestoreCmd) readStorePositions() (map[string]events.Cursor, error) {
 	settings, err := c.Settings()
 	if err != nil {
 		return nil, err
@@ -292,11 +292,11 @@ type RestoredLog struct {
 	Lost      []seqRange      `json:"lost"`
 	Note      string          `json:"not_salvaged_because,omitempty"`
 	Stores    []restoredStore `json:"stores"`
-	Repeats   *recalledIDs    `json:"event_ids,omitempty"`
+	Repeats   *eventIDReport  `json:"event_ids,omitempty"`
 }
 
-// recalledIDs reports on damaged files of event ids.
-type recalledIDs struct {
+// eventIDReport reports on damaged files of event ids.
+type eventIDReport struct {
 	Damaged []string `json:"damaged"`
 	// Repeatable reports whether some event ids were not found elsewhere: those after the sequence From, up to To.
 	Repeatable bool   `json:"may_be_taken_twice"`
@@ -304,11 +304,11 @@ type recalledIDs struct {
 	To         string `json:"to,omitempty"`
 }
 
-func recalledJSON(r *archiver.RecoveredIDs) *recalledIDs {
+func newEventIDReport(r *archiver.RecoveredIDs) *eventIDReport {
 	if r == nil {
 		return nil
 	}
-	j := &recalledIDs{Repeatable: !r.Whole}
+	j := &eventIDReport{Repeatable: !r.Whole}
 	for _, err := range r.Damaged {
 		j.Damaged = append(j.Damaged, err.Error())
 	}
@@ -331,20 +331,20 @@ type restoredStore struct {
 	Holds   []seqRange `json:"holds_lost"`
 }
 
-func restoredJSON(r archiver.Restored) RestoredLog {
+func newRestoredLog(r archiver.Restored) RestoredLog {
 	j := RestoredLog{
 		Log: fmt.Sprintf("%x", r.Log), Epoch: r.Epoch, Archived: r.Archived.Seq, Head: r.Head.Seq,
 		Time: r.Head.LastTime.Time().UTC().Format(time.RFC3339Nano), Lost: []seqRange{}, Stores: []restoredStore{},
-		Repeats: recalledJSON(r.Repeats),
+		Repeats: newEventIDReport(r.Repeats),
 	}
 	if s := r.Salvaged; s != nil {
-		j.Envelopes, j.Events, j.Lost = s.Envelopes, s.Events, seqRanges(s.Lost)
+		j.Envelopes, j.Events, j.Lost = s.Envelopes, s.Events, newSeqRanges(s.Lost)
 	}
 	if r.Unreadable != nil {
 		j.Note = r.Unreadable.Error()
 	}
 	for _, f := range r.Stores {
-		s := restoredStore{Name: f.Name, Seq: f.Cursor.Seq, Rebuild: f.Refused != nil, Holds: seqRanges(f.Holds)}
+		s := restoredStore{Name: f.Name, Seq: f.Cursor.Seq, Rebuild: f.Refused != nil, Holds: newSeqRanges(f.Holds)}
 		if f.Refused != nil {
 			s.Because = f.Refused.Error()
 		}
@@ -353,7 +353,7 @@ func restoredJSON(r archiver.Restored) RestoredLog {
 	return j
 }
 
-func seqRanges(list []eventlog.SeqRange) []seqRange {
+func newSeqRanges(list []eventlog.SeqRange) []seqRange {
 	out := make([]seqRange, len(list))
 	for i, r := range list {
 		out[i] = seqRange{r.From, r.To}

@@ -27,8 +27,8 @@ import (
 	"github.com/skein-feed/skein/replay/rebuild"
 )
 
-// prepareMemory is what the command takes besides the memory of the build: the log that it reads, and the program.
-const prepareMemory = 128 << 20
+// baseMemory is what the command takes besides the memory of the build: the log that it reads, and the program.
+const baseMemory = 128 << 20
 
 type prepareCmd struct {
 	command.ClientFlags `embed:""`
@@ -61,12 +61,12 @@ func (c *prepareCmd) Run(ctx context.Context, std *command.Streams) (err error) 
 	case c.Memory < rebuild.LeastMemory || c.Memory > rebuild.MostMemory:
 		return command.Usagef("--rebuild-memory must be from 16MiB to 4GiB, is %v", c.Memory)
 	}
-	debug.SetMemoryLimit(int64(c.Memory) + prepareMemory)
+	debug.SetMemoryLimit(int64(c.Memory) + baseMemory)
 	status, err := command.Call(ctx, &c.ClientFlags, c.Client().Admin().GetStatus, &skeinv1.GetStatusRequest{PageSize: 1})
 	if err != nil {
 		return err
 	}
-	targets, err := c.targets(settings, status, std)
+	targets, err := c.findTargets(settings, status, std)
 	if err != nil || len(targets) == 0 {
 		return err
 	}
@@ -100,7 +100,7 @@ func (c *prepareCmd) Run(ctx context.Context, std *command.Streams) (err error) 
 			_, err := log.Head(ctx) // an answer of the log tells of a new epoch
 			return log.Epoch(), err
 		}
-		if err := c.prepare(ctx, std, target, log, hub, status); err != nil {
+		if err := c.prepareProjection(ctx, std, target, log, hub, status); err != nil {
 			return err
 		}
 	}
@@ -108,9 +108,9 @@ func (c *prepareCmd) Run(ctx context.Context, std *command.Streams) (err error) 
 	return nil
 }
 
-// targets returns the projections that are to be prepared: those whose fingerprint in the running service is another one than in this program,
+// findTargets returns the projections that are to be prepared: those whose fingerprint in the running service is another one than in this program,
 // and those that the service does not have.
-func (c *prepareCmd) targets(
+func (c *prepareCmd) findTargets(
 	settings all.Settings, status *skeinv1.GetStatusResponse, std *command.Streams,
 ) (targets []rebuild.Target, err error) {
 	stores := filepath.Join(c.Data, service.StoresDir)
@@ -159,8 +159,8 @@ func (c *prepareCmd) openLog(ctx context.Context) (*eventlog.Log, error) {
 	return eventlog.Open(ctx, config)
 }
 
-// prepare prepares one projection, and prints its report.
-func (c *prepareCmd) prepare(
+// prepareProjection prepares one projection, and prints its report.
+func (c *prepareCmd) prepareProjection(
 	ctx context.Context, std *command.Streams, target rebuild.Target, log *eventlog.Log, hub *eventlog.Hub, status *skeinv1.GetStatusResponse,
 ) error {
 	name := target.New().Name()

@@ -61,7 +61,7 @@ func (c *Restore) Run(ctx context.Context, std *command.Streams) (err error) {
 	if err != nil {
 		return err
 	}
-	list, err := c.chosen(all.All(settings))
+	list, err := c.selectProjections(all.All(settings))
 	if err != nil {
 		return err
 	}
@@ -82,7 +82,7 @@ func (c *Restore) Run(ctx context.Context, std *command.Streams) (err error) {
 	}
 	restored := 0
 	for _, p := range list {
-		err := c.one(ctx, std, b, log, p)
+		err := c.restoreProjection(ctx, std, b, log, p)
 		switch all := len(c.Projections) == 0; {
 		case all && c.Snapshot == "" && errors.Is(err, snapshot.ErrNone):
 			std.Sayf("%s: no snapshot", p.Name())
@@ -102,8 +102,8 @@ func (c *Restore) Run(ctx context.Context, std *command.Streams) (err error) {
 	return nil
 }
 
-// chosen returns the projections that the command line names.
-func (c *Restore) chosen(list []projections.Projection) ([]projections.Projection, error) {
+// selectProjections returns the projections that the command line names.
+func (c *Restore) selectProjections(list []projections.Projection) ([]projections.Projection, error) {
 	if len(c.Projections) == 0 {
 		return list, nil
 	}
@@ -142,8 +142,8 @@ func (c *Restore) openLog(ctx context.Context, std *command.Streams) (*eventlog.
 	return log, nil
 }
 
-// one restores the store of one projection.
-func (c *Restore) one(
+// restoreProjection restores the store of one projection.
+func (c *Restore) restoreProjection(
 	ctx context.Context, std *command.Streams, b bucket.Bucket, log *eventlog.Log, p projections.Projection,
 ) (err error) {
 	var at replay.Progress
@@ -156,10 +156,10 @@ func (c *Restore) one(
 	shown := command.ShowProgress(std.Err, p.Name(), &at)
 	defer shown()
 	if c.Drill {
-		return c.drill(ctx, std, o, log)
+		return c.runDrill(ctx, std, o, log)
 	}
 	o.Place = func(m *snapshot.Manifest) error { return erase.Restored(c.Data, service.StoresDir, m.Erased) }
-	done, err := c.latest(ctx, std, o)
+	done, err := c.restoreLatest(ctx, std, o)
 	if err != nil {
 		return err
 	}
@@ -169,11 +169,11 @@ func (c *Restore) one(
 	return nil
 }
 
-// latest restores the named snapshot, or else the latest one whose position the log has: a log that was restored from its archive may end
+// restoreLatest restores the named snapshot, or else the latest one whose position the log has: a log that was restored from its archive may end
 // before the positions of the last snapshots.
-func (c *Restore) latest(ctx context.Context, std *command.Streams, o snapshot.RestoreOptions) (snapshot.RestoreReport, error) {
+func (c *Restore) restoreLatest(ctx context.Context, std *command.Streams, o snapshot.RestoreOptions) (snapshot.RestoreReport, error) {
 	done, err := snapshot.Restore(ctx, o)
-	if o.Snapshot != "" || !aheadOfLog(err) {
+	if o.Snapshot != "" || !isAheadOfLog(err) {
 		return done, err
 	}
 	list, err := snapshot.List(ctx, o.Bucket)
@@ -185,7 +185,7 @@ func (c *Restore) latest(ctx context.Context, std *command.Streams, o snapshot.R
 			continue
 		}
 		o.Snapshot = l.Snapshot
-		if done, err = snapshot.Restore(ctx, o); !aheadOfLog(err) {
+		if done, err = snapshot.Restore(ctx, o); !isAheadOfLog(err) {
 			return done, err
 		}
 		std.Sayf("%s: snapshot %s is ahead of the log, which ends earlier than it did", l.Projection, l.Snapshot)
@@ -193,12 +193,12 @@ func (c *Restore) latest(ctx context.Context, std *command.Streams, o snapshot.R
 	return done, fmt.Errorf("%w that is not ahead of the log", snapshot.ErrNone)
 }
 
-// aheadOfLog reports whether an error says that the snapshot's position is after the end of the log.
-func aheadOfLog(err error) bool {
+// isAheadOfLog reports whether an error says that the snapshot's position is after the end of the log.
+func isAheadOfLog(err error) bool {
 	return errors.Is(err, events.ErrLogShorter) || errors.Is(err, events.ErrOtherEpoch)
 }
 
-func (c *Restore) drill(ctx context.Context, std *command.Streams, o snapshot.RestoreOptions, log *eventlog.Log) (err error) {
+func (c *Restore) runDrill(ctx context.Context, std *command.Streams, o snapshot.RestoreOptions, log *eventlog.Log) (err error) {
 	if err := os.MkdirAll(c.Data, 0o700); err != nil {
 		return err
 	}
@@ -210,7 +210,7 @@ func (c *Restore) drill(ctx context.Context, std *command.Streams, o snapshot.Re
 	o.Dir = filepath.Join(dir, service.StoresDir)
 	d := snapshot.DrillOptions{RestoreOptions: o}
 	if log != nil {
-		d.Tail = func(ctx context.Context, s *store.Store) error { return foldTail(ctx, log, s) }
+		d.Tail = func(ctx context.Context, s *store.Store) error { return foldToHead(ctx, log, s) }
 	}
 	done, err := snapshot.Drill(ctx, d)
 	if err != nil {
@@ -220,8 +220,8 @@ func (c *Restore) drill(ctx context.Context, std *command.Streams, o snapshot.Re
 	return nil
 }
 
-// foldTail folds the log up to its present end.
-func foldTail(ctx context.Context, log *eventlog.Log, s *store.Store) error {
+// foldToHead folds the log up to its present end.
+func foldToHead(ctx context.Context, log *eventlog.Log, s *store.Store) error {
 	head, err := log.Head(ctx)
 	if err != nil {
 		return err

@@ -17,14 +17,14 @@ import (
 	"github.com/skein-feed/skein/cmd/skein/internal/command"
 )
 
-// Figures are the metrics of a service at one time.
-type Figures struct {
-	At       time.Time
+// MetricsReading are the metrics of a service at one time.
+type MetricsReading struct {
+	Time     time.Time
 	Families map[string]*dto.MetricFamily
 }
 
 // Scrape reads the metrics of a service.
-func Scrape(ctx context.Context, c *command.Client) (*Figures, error) {
+func Scrape(ctx context.Context, c *command.Client) (*MetricsReading, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.URL+"/metrics", nil)
 	if err != nil {
 		return nil, err
@@ -39,24 +39,24 @@ func Scrape(ctx context.Context, c *command.Client) (*Figures, error) {
 		return nil, fmt.Errorf("%s/metrics: %s: %s", c.URL, res.Status, strings.TrimSpace(string(text)))
 	}
 	parser := expfmt.NewTextParser(model.UTF8Validation)
-	f := &Figures{At: time.Now()}
+	f := &MetricsReading{Time: time.Now()}
 	if f.Families, err = parser.TextToMetricFamilies(res.Body); err != nil {
 		return nil, fmt.Errorf("%s/metrics: %w", c.URL, err)
 	}
 	return f, nil
 }
 
-// labelled selects metrics by labels, which are names and values alternately.
-func labelled(m *dto.Metric, labels []string) bool {
+// hasLabels selects metrics by labels, which are names and values alternately.
+func hasLabels(m *dto.Metric, labels []string) bool {
 	for i := 0; i+1 < len(labels); i += 2 {
-		if labelOf(m, labels[i]) != labels[i+1] {
+		if labelValue(m, labels[i]) != labels[i+1] {
 			return false
 		}
 	}
 	return true
 }
 
-func labelOf(m *dto.Metric, name string) string {
+func labelValue(m *dto.Metric, name string) string {
 	for _, l := range m.GetLabel() {
 		if l.GetName() == name {
 			return l.GetValue()
@@ -65,10 +65,10 @@ func labelOf(m *dto.Metric, name string) string {
 	return ""
 }
 
-// value returns the sum of the metrics with a name and labels, and reports whether there is one.
-func (f *Figures) value(name string, labels ...string) (sum float64, ok bool) {
+// sum returns the sum of the metrics with a name and labels, and reports whether there is one.
+func (f *MetricsReading) sum(name string, labels ...string) (sum float64, ok bool) {
 	for _, m := range f.Families[name].GetMetric() {
-		if labelled(m, labels) {
+		if hasLabels(m, labels) {
 			ok = true
 			sum += m.GetGauge().GetValue() + m.GetCounter().GetValue() + m.GetUntyped().GetValue() +
 				float64(m.GetHistogram().GetSampleCount())
@@ -77,10 +77,10 @@ func (f *Figures) value(name string, labels ...string) (sum float64, ok bool) {
 	return sum, ok
 }
 
-// values returns the values of a label among the metrics with a name, sorted.
-func (f *Figures) values(name, label string) (values []string) {
+// labelValues returns the values of a label among the metrics with a name, sorted.
+func (f *MetricsReading) labelValues(name, label string) (values []string) {
 	for _, m := range f.Families[name].GetMetric() {
-		if v := labelOf(m, label); !slices.Contains(values, v) {
+		if v := labelValue(m, label); !slices.Contains(values, v) {
 			values = append(values, v)
 		}
 	}
@@ -88,15 +88,15 @@ func (f *Figures) values(name, label string) (values []string) {
 	return values
 }
 
-// since is the change between two readings.
-type since struct{ from, to *Figures }
+// metricsChange is the change between two readings.
+type metricsChange struct{ from, to *MetricsReading }
 
-func (s since) seconds() float64 { return s.to.At.Sub(s.from.At).Seconds() }
+func (s metricsChange) seconds() float64 { return s.to.Time.Sub(s.from.Time).Seconds() }
 
-// grown returns the growth of counters. A counter that has shrunk was reset by a restart, so all of it counts.
-func (s since) grown(name string, labels ...string) float64 {
-	now, _ := s.to.value(name, labels...)
-	before, _ := s.from.value(name, labels...)
+// increase returns the growth of counters. A counter that has shrunk was reset by a restart, so all of it counts.
+func (s metricsChange) increase(name string, labels ...string) float64 {
+	now, _ := s.to.sum(name, labels...)
+	before, _ := s.from.sum(name, labels...)
 	if now < before {
 		return now
 	}
@@ -104,14 +104,14 @@ func (s since) grown(name string, labels ...string) float64 {
 }
 
 // rate returns the growth per second.
-func (s since) rate(name string, labels ...string) float64 {
-	return s.grown(name, labels...) / max(s.seconds(), 1e-3)
+func (s metricsChange) rate(name string, labels ...string) float64 {
+	return s.increase(name, labels...) / max(s.seconds(), 1e-3)
 }
 
-// buckets returns the numbers of observations up to each bound. The bounds rise.
-func (f *Figures) buckets(name string, labels []string) (bounds, counts []float64) {
+// histogramBuckets returns the numbers of observations up to each bound. The bounds rise.
+func (f *MetricsReading) histogramBuckets(name string, labels []string) (bounds, counts []float64) {
 	for _, m := range f.Families[name].GetMetric() {
-		if !labelled(m, labels) {
+		if !hasLabels(m, labels) {
 			continue
 		}
 		for i, b := range m.GetHistogram().GetBucket() {
@@ -126,11 +126,11 @@ func (f *Figures) buckets(name string, labels []string) (bounds, counts []float6
 
 // quantile estimates a quantile of the observations, as Prometheus does: within a bucket all values are equally likely. It returns false
 // if there were no observations.
-func (s since) quantile(q float64, name string, labels ...string) (v float64, ok bool) {
-	bounds, counts := s.to.buckets(name, labels)
+func (s metricsChange) quantile(q float64, name string, labels ...string) (v float64, ok bool) {
+	bounds, counts := s.to.histogramBuckets(name, labels)
 	n := len(counts)
 	// If there are fewer observations than before, the service was restarted.
-	if _, before := s.from.buckets(name, labels); n > 0 && len(before) == n && counts[n-1] >= before[n-1] {
+	if _, before := s.from.histogramBuckets(name, labels); n > 0 && len(before) == n && counts[n-1] >= before[n-1] {
 		for i := range counts {
 			counts[i] -= before[i]
 		}

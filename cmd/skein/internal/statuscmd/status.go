@@ -37,17 +37,17 @@ func (c *Cmd) Run(ctx context.Context, std *command.Streams) error {
 		if err := command.PrintJSON(std.Out, res); err != nil {
 			return err
 		}
-		return notWell(res)
+		return healthError(res)
 	}
 	if err := std.PrintAtOnce(func(std *command.Streams) error { return c.print(std, res) }); err != nil {
 		return err
 	}
-	return notWell(res)
+	return healthError(res)
 }
 
 // print prints the answer of GetStatus for people.
 func (c *Cmd) print(std *command.Streams, res *skeinv1.GetStatusResponse) error {
-	c.log(std, res)
+	c.printLog(std, res)
 	printMaintenance(std, res)
 	if err := printProjections(std, res); err != nil {
 		return err
@@ -78,15 +78,15 @@ func (c *Cmd) print(std *command.Streams, res *skeinv1.GetStatusResponse) error 
 	return nil
 }
 
-// notWell returns an error if the log does not answer, or a projection has failed or is held. The caller has printed the answer.
-func notWell(res *skeinv1.GetStatusResponse) error {
+// healthError returns an error if the log does not answer, or a projection has failed or is held. The caller has printed the answer.
+func healthError(res *skeinv1.GetStatusResponse) error {
 	if res.GetLog().GetError() != "" || slices.ContainsFunc(res.GetProjections(), command.Stuck) {
 		return command.ErrSilent
 	}
 	return nil
 }
 
-func (c *Cmd) log(std *command.Streams, res *skeinv1.GetStatusResponse) {
+func (c *Cmd) printLog(std *command.Streams, res *skeinv1.GetStatusResponse) {
 	l := res.GetLog()
 	fmt.Fprintf(std.Out, "log %s, epoch %d\n", l.GetLogId(), l.GetEpoch())
 	if l.GetError() != "" {

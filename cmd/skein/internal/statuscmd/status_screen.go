@@ -14,66 +14,66 @@ import (
 	"github.com/skein-feed/skein/events"
 )
 
-// mostMethods is the number of methods on the screen.
-const mostMethods = 8
+// maxMethods is the number of methods on the screen.
+const maxMethods = 8
 
 // statusScreen is the screen of status --watch: two readings of the metrics, and the change between them.
 type statusScreen struct {
 	url string
-	since
+	metricsChange
 	buf bytes.Buffer
 }
 
 // Screen draws the screen of a service from two readings.
-func Screen(url string, from, to *Figures) string {
-	return (&statusScreen{url: url, since: since{from, to}}).text()
+func Screen(url string, from, to *MetricsReading) string {
+	return (&statusScreen{url: url, metricsChange: metricsChange{from, to}}).draw()
 }
 
-// text draws the screen.
-func (s *statusScreen) text() string {
+// draw draws the screen.
+func (s *statusScreen) draw() string {
 	s.buf.Reset()
-	s.head()
-	s.calls()
-	s.log()
-	s.projections()
-	s.rest()
+	s.drawHeader()
+	s.drawCalls()
+	s.drawLog()
+	s.drawProjections()
+	s.drawProcess()
 	return s.buf.String()
 }
 
-func (s *statusScreen) say(format string, args ...any) { fmt.Fprintf(&s.buf, format, args...) }
+func (s *statusScreen) printf(format string, args ...any) { fmt.Fprintf(&s.buf, format, args...) }
 
 // gauge returns the present value of a gauge.
 func (s *statusScreen) gauge(name string, labels ...string) float64 {
-	v, _ := s.to.value(name, labels...)
+	v, _ := s.to.sum(name, labels...)
 	return v
 }
 
-func (s *statusScreen) head() {
+func (s *statusScreen) drawHeader() {
 	version := ""
-	if v := s.to.values("skein_build_info", "version"); len(v) > 0 {
+	if v := s.to.labelValues("skein_build_info", "version"); len(v) > 0 {
 		version = " " + v[0]
 	}
 	up := "?"
 	if began := s.gauge("process_start_time_seconds"); began > 0 {
-		up = AgeText(float64(s.to.At.UnixMilli())/1000 - began)
+		up = AgeText(float64(s.to.Time.UnixMilli())/1000 - began)
 	}
-	s.say("skein%s at %s, up %s, %s (over %.1f s)\n\n", version, s.url, up, s.to.At.Format(time.TimeOnly), s.seconds())
+	s.printf("skein%s at %s, up %s, %s (over %.1f s)\n\n", version, s.url, up, s.to.Time.Format(time.TimeOnly), s.seconds())
 }
 
-func (s *statusScreen) calls() {
+func (s *statusScreen) drawCalls() {
 	const calls = "skein_rpc_duration_seconds"
-	s.say("calls      %s/s, %.0f under way, %.0f watching", rateText(s.rate(calls)), s.gauge("skein_rpc_in_flight"),
+	s.printf("calls      %s/s, %.0f under way, %.0f watching", rateText(s.rate(calls)), s.gauge("skein_rpc_in_flight"),
 		s.gauge("skein_watch_streams"))
-	if n := s.grown("skein_rpc_internal_errors_total"); n > 0 {
-		s.say("; %.0f INTERNAL ERRORS", n)
+	if n := s.increase("skein_rpc_internal_errors_total"); n > 0 {
+		s.printf("; %.0f INTERNAL ERRORS", n)
 	}
-	for _, reason := range s.to.values("skein_rpc_refusals_total", "reason") {
+	for _, reason := range s.to.labelValues("skein_rpc_refusals_total", "reason") {
 		if r := s.rate("skein_rpc_refusals_total", "reason", reason); r > 0 {
-			s.say("; %s %s/s", reason, rateText(r))
+			s.printf("; %s %s/s", reason, rateText(r))
 		}
 	}
-	s.say("\n")
-	methods := s.to.values(calls, "method")
+	s.printf("\n")
+	methods := s.to.labelValues(calls, "method")
 	busy := map[string]float64{}
 	for _, m := range methods {
 		busy[m] = s.rate(calls, "method", m)
@@ -83,15 +83,15 @@ func (s *statusScreen) calls() {
 	if len(methods) == 0 {
 		return
 	}
-	s.say("\n")
+	s.printf("\n")
 	t := command.NewTable(&s.buf, "METHOD", "CALLS/S", "P50", "P99")
-	for _, m := range methods[:min(len(methods), mostMethods)] {
-		t.Row(strings.TrimPrefix(m, "skein.v1."), rateText(busy[m]), s.latency(.5, calls, "method", m), s.latency(.99, calls, "method", m))
+	for _, m := range methods[:min(len(methods), maxMethods)] {
+		t.Row(strings.TrimPrefix(m, "skein.v1."), rateText(busy[m]), s.quantileText(.5, calls, "method", m), s.quantileText(.99, calls, "method", m))
 	}
 	_ = t.Flush()
 }
 
-func (s *statusScreen) latency(q float64, name string, labels ...string) string {
+func (s *statusScreen) quantileText(q float64, name string, labels ...string) string {
 	v, ok := s.quantile(q, name, labels...)
 	if !ok {
 		return "-"
@@ -99,46 +99,46 @@ func (s *statusScreen) latency(q float64, name string, labels ...string) string 
 	return LatencyText(v)
 }
 
-func (s *statusScreen) log() {
+func (s *statusScreen) drawLog() {
 	const appends = "skein_log_append_duration_seconds"
-	s.say("\npublish    %s events/s in %s envelopes/s, on disk in %s (p50), %s (p99)", rateText(s.rate("skein_publish_events_total")),
-		rateText(s.rate(appends, "result", "ok")), s.latency(.5, appends), s.latency(.99, appends))
-	if n := s.grown(appends, "result", "failed"); n > 0 {
-		s.say("; %.0f FAILED", n)
+	s.printf("\npublish    %s events/s in %s envelopes/s, on disk in %s (p50), %s (p99)", rateText(s.rate("skein_publish_events_total")),
+		rateText(s.rate(appends, "result", "ok")), s.quantileText(.5, appends), s.quantileText(.99, appends))
+	if n := s.increase(appends, "result", "failed"); n > 0 {
+		s.printf("; %.0f FAILED", n)
 	}
-	s.say("\nlog        ")
+	s.printf("\nlog        ")
 	if s.gauge("skein_log_up") == 0 {
-		s.say("DOES NOT ANSWER\n")
+		s.printf("DOES NOT ANSWER\n")
 		return
 	}
-	s.say("%s", BytesText(s.gauge("skein_log_bytes")))
-	if most, ok := s.to.value("skein_log_max_bytes"); ok {
-		s.say(" of %s", BytesText(most))
+	s.printf("%s", BytesText(s.gauge("skein_log_bytes")))
+	if most, ok := s.to.sum("skein_log_max_bytes"); ok {
+		s.printf(" of %s", BytesText(most))
 	}
-	if left, ok := s.to.value("skein_log_full_in_seconds"); ok {
-		s.say(", full in %s", AgeText(left))
+	if left, ok := s.to.sum("skein_log_full_in_seconds"); ok {
+		s.printf(", full in %s", AgeText(left))
 	}
-	s.say(", read by %.0f", s.gauge("skein_log_consumers"))
+	s.printf(", read by %.0f", s.gauge("skein_log_consumers"))
 	if n := s.gauge("skein_log_missing_envelopes"); n > 0 {
-		s.say("; HAS A HOLE: %s lost, and nothing is folded across it (`skein status` names it)",
+		s.printf("; HAS A HOLE: %s lost, and nothing is folded across it (`skein status` names it)",
 			command.Plural(uint64(n), "envelope is", "envelopes are"))
 	}
-	s.say("\n\n")
+	s.printf("\n\n")
 }
 
-func (s *statusScreen) projections() {
+func (s *statusScreen) drawProjections() {
 	const lag, visible = "skein_projection_lag_envelopes", "skein_publish_visible_seconds"
 	t := command.NewTable(&s.buf, "PROJECTION", "STATE", "ENVELOPES BEHIND", "LAG", "EVENTS/S", "VISIBLE P50", "P99", "DISK", "TABLES", "DEBT")
-	for _, p := range s.to.values(lag, "projection") {
+	for _, p := range s.to.labelValues(lag, "projection") {
 		state := "?"
-		for _, st := range s.to.values("skein_projection_state", "state") {
+		for _, st := range s.to.labelValues("skein_projection_state", "state") {
 			if s.gauge("skein_projection_state", "projection", p, "state", st) == 1 {
 				state = st
 			}
 		}
 		t.Row(p, state, strconv.FormatFloat(s.gauge(lag, "projection", p), 'f', 0, 64),
 			AgeText(s.gauge("skein_projection_lag_seconds", "projection", p)), rateText(s.rate("skein_fold_events_total", "projection", p)),
-			s.latency(.5, visible, "projection", p), s.latency(.99, visible, "projection", p),
+			s.quantileText(.5, visible, "projection", p), s.quantileText(.99, visible, "projection", p),
 			BytesText(s.gauge("skein_projection_disk_bytes", "projection", p)),
 			strconv.FormatFloat(s.gauge("skein_pebble_read_amplification", "projection", p), 'f', 0, 64),
 			BytesText(s.gauge("skein_pebble_compaction_debt_bytes", "projection", p)))
@@ -146,8 +146,8 @@ func (s *statusScreen) projections() {
 	_ = t.Flush()
 }
 
-// hits returns the hit rate of a cache, for people.
-func (s *statusScreen) hits(what, name string) string {
+// hitRateText returns the hit rate of a cache, for people.
+func (s *statusScreen) hitRateText(what, name string) string {
 	all, hit := s.rate(name), s.rate(name, "answer", "hit")
 	if all == 0 {
 		return what + " not asked"
@@ -155,48 +155,48 @@ func (s *statusScreen) hits(what, name string) string {
 	return fmt.Sprintf("%s %.1f %% of %s/s", what, 100*hit/all, rateText(all))
 }
 
-func (s *statusScreen) rest() {
-	s.say("\ncaches     %s in %s of %s; %s in %s\n", s.hits("blocks", "skein_block_cache_lookups_total"),
+func (s *statusScreen) drawProcess() {
+	s.printf("\ncaches     %s in %s of %s; %s in %s\n", s.hitRateText("blocks", "skein_block_cache_lookups_total"),
 		BytesText(s.gauge("skein_block_cache_bytes")), BytesText(s.gauge("skein_block_cache_max_bytes")),
-		s.hits("follows", "skein_query_cache_lookups_total"), BytesText(s.gauge("skein_query_cache_bytes")))
+		s.hitRateText("follows", "skein_query_cache_lookups_total"), BytesText(s.gauge("skein_query_cache_bytes")))
 	pages := s.rate("skein_feed_pages_total")
-	s.say("feeds      %s pages/s, %.2f outboxes a page\n", rateText(pages), s.rate("skein_feed_outboxes_opened_total")/max(pages, 1e-9))
-	s.say("disk       %s free, %s kept free", BytesText(s.gauge("skein_disk_free_bytes")), BytesText(s.gauge("skein_disk_reserve_bytes")))
+	s.printf("feeds      %s pages/s, %.2f outboxes a page\n", rateText(pages), s.rate("skein_feed_outboxes_opened_total")/max(pages, 1e-9))
+	s.printf("disk       %s free, %s kept free", BytesText(s.gauge("skein_disk_free_bytes")), BytesText(s.gauge("skein_disk_reserve_bytes")))
 	if s.gauge("skein_disk_refusing") == 1 {
-		s.say("; PUBLISH IS REFUSED")
+		s.printf("; PUBLISH IS REFUSED")
 	}
 	if s.gauge("skein_disk_paused") == 1 {
-		s.say("; FOLDS ARE PAUSED")
+		s.printf("; FOLDS ARE PAUSED")
 	}
-	s.say("\n")
-	if _, ok := s.to.value("skein_archive_position"); ok {
-		s.say("archive    %s behind, %s in %.0f files, %s", AgeText(s.gauge("skein_archive_lag_seconds")),
+	s.printf("\n")
+	if _, ok := s.to.sum("skein_archive_position"); ok {
+		s.printf("archive    %s behind, %s in %.0f files, %s", AgeText(s.gauge("skein_archive_lag_seconds")),
 			BytesText(s.gauge("skein_archive_bytes")), s.gauge("skein_archive_segments"),
 			command.Plural(uint64(s.gauge("skein_archive_waiting_envelopes")), "envelope waits", "envelopes wait"))
 		if s.gauge("skein_archive_failing") == 1 {
-			s.say("; DOES NOT GO ON")
+			s.printf("; DOES NOT GO ON")
 		}
-		s.say("\n")
+		s.printf("\n")
 	}
-	if taken, ok := s.to.value("skein_snapshots_total"); ok {
-		s.say("snapshots  %.0f taken, %.0f failed", taken, s.gauge("skein_snapshot_failures_total"))
-		if age, ok := s.to.value("skein_snapshot_age_seconds"); ok {
-			s.say(", the last %s ago", AgeText(age))
+	if taken, ok := s.to.sum("skein_snapshots_total"); ok {
+		s.printf("snapshots  %.0f taken, %.0f failed", taken, s.gauge("skein_snapshot_failures_total"))
+		if age, ok := s.to.sum("skein_snapshot_age_seconds"); ok {
+			s.printf(", the last %s ago", AgeText(age))
 		}
-		s.say("\n")
+		s.printf("\n")
 	}
-	if _, ok := s.to.value("skein_audit_checks_total"); ok {
-		s.say("audit      %s checks/s, %.0f wait; %.0f findings, %.0f rows repaired", rateText(s.rate("skein_audit_checks_total")),
+	if _, ok := s.to.sum("skein_audit_checks_total"); ok {
+		s.printf("audit      %s checks/s, %.0f wait; %.0f findings, %.0f rows repaired", rateText(s.rate("skein_audit_checks_total")),
 			s.gauge("skein_audit_queued"), s.gauge("skein_audit_findings_total"), s.gauge("skein_audit_repaired_rows_total"))
 		if n := s.gauge("skein_audit_unexplained_total"); n > 0 {
-			s.say("; %.0f UNEXPLAINED", n)
+			s.printf("; %.0f UNEXPLAINED", n)
 		}
-		s.say("\n")
+		s.printf("\n")
 	}
-	if n, ok := s.to.value("skein_log_rejected_events_total", "projection", "graph"); ok && n > 0 {
-		s.say("refused    %.0f malformed events of the log\n", n)
+	if n, ok := s.to.sum("skein_log_rejected_events_total", "projection", "graph"); ok && n > 0 {
+		s.printf("refused    %.0f malformed events of the log\n", n)
 	}
-	s.say("process    %.2f cores, %s resident, %.0f goroutines, %.0f files\n", s.rate("process_cpu_seconds_total"),
+	s.printf("process    %.2f cores, %s resident, %.0f goroutines, %.0f files\n", s.rate("process_cpu_seconds_total"),
 		BytesText(s.gauge("process_resident_memory_bytes")), s.gauge("go_goroutines"), s.gauge("process_open_fds"))
 }
 

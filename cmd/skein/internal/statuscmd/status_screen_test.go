@@ -14,14 +14,14 @@ import (
 )
 
 func TestQuantilesOfWhatHappenedSince(t *testing.T) {
-	read := func(text string) *Figures {
+	read := func(text string) *MetricsReading {
 		t.Helper()
 		parser := expfmt.NewTextParser(model.UTF8Validation)
 		families, err := parser.TextToMetricFamilies(strings.NewReader(text))
 		if err != nil {
 			t.Fatal(err)
 		}
-		return &Figures{Families: families}
+		return &MetricsReading{Families: families}
 	}
 	histogram := func(method string, counts ...int) string {
 		text := ""
@@ -45,15 +45,15 @@ func TestQuantilesOfWhatHappenedSince(t *testing.T) {
 		{.99, []string{"method", "b"}, 4}, // above the last bound
 		{.5, nil, 1.5},
 	} {
-		if got, ok := (since{from, to}).quantile(c.q, "h", c.labels...); !ok || math.Abs(got-c.want) > 1e-9 {
+		if got, ok := (metricsChange{from, to}).quantile(c.q, "h", c.labels...); !ok || math.Abs(got-c.want) > 1e-9 {
 			t.Errorf("%v of %v: %v %v, want %v", c.q, c.labels, got, ok, c.want)
 		}
 	}
-	if got, ok := (since{to, to}).quantile(.5, "h", "method", "a"); ok {
+	if got, ok := (metricsChange{to, to}).quantile(.5, "h", "method", "a"); ok {
 		t.Errorf("nothing was observed: %v", got)
 	}
 	// A service that was started again counts from 0.
-	if got, ok := (since{to, from}).quantile(.5, "h", "method", "a"); !ok || got != .5 {
+	if got, ok := (metricsChange{to, from}).quantile(.5, "h", "method", "a"); !ok || got != .5 {
 		t.Errorf("started again: %v %v", got, ok)
 	}
 }
@@ -65,10 +65,10 @@ func TestScreenFitsTheTerminal(t *testing.T) {
 	}
 	defer f.Close()
 	var out bytes.Buffer
-	if err := showScreen(&out, f, strings.Repeat(strings.Repeat("x", 100)+"\n", 30)); err != nil {
+	if err := redrawTerminal(&out, f, strings.Repeat(strings.Repeat("x", 100)+"\n", 30)); err != nil {
 		t.Fatal(err)
 	}
-	if got := out.String(); strings.Count(got, "\n") != 23 || strings.Count(got, "x") != 24*80 || !strings.HasPrefix(got, home) {
+	if got := out.String(); strings.Count(got, "\n") != 23 || strings.Count(got, "x") != 24*80 || !strings.HasPrefix(got, moveToTopLeft) {
 		t.Errorf("%q", got)
 	}
 }

@@ -14,11 +14,11 @@ import (
 
 // Sequences of a terminal.
 const (
-	otherScreen = "\x1b[?1049h\x1b[?25l" // without a cursor
-	ownScreen   = "\x1b[?25h\x1b[?1049l"
-	home        = "\x1b[H"
-	clearLine   = "\x1b[K"
-	clearRest   = "\x1b[J"
+	enterAlternateScreen = "\x1b[?1049h\x1b[?25l" // without a cursor
+	leaveAlternateScreen = "\x1b[?25h\x1b[?1049l"
+	moveToTopLeft        = "\x1b[H"
+	clearToEndOfLine     = "\x1b[K"
+	clearToEndOfScreen   = "\x1b[J"
 )
 
 // watch shows the metrics of the service until the context ends, or for the given number of times. A terminal shows them in one place;
@@ -28,14 +28,14 @@ func (c *Cmd) watch(ctx context.Context, std *command.Streams) error {
 	if c.Every < 100*time.Millisecond {
 		return command.Usagef("--every must be at least 100ms, is %v", c.Every)
 	}
-	out, show := std.Out, showBlock
+	out, show := std.Out, printBlock
 	if f, ok := std.Out.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
-		_, _ = io.WriteString(out, otherScreen)
-		defer func() { _, _ = io.WriteString(out, ownScreen) }()
-		show = func(w io.Writer, text string) error { return showScreen(w, f, text) }
+		_, _ = io.WriteString(out, enterAlternateScreen)
+		defer func() { _, _ = io.WriteString(out, leaveAlternateScreen) }()
+		show = func(w io.Writer, text string) error { return redrawTerminal(w, f, text) }
 	}
 	api := c.Client()
-	ask := func() (*Figures, error) {
+	ask := func() (*MetricsReading, error) {
 		ctx, cancel := context.WithTimeout(ctx, c.Timeout)
 		defer cancel()
 		return Scrape(ctx, api)
@@ -68,20 +68,20 @@ func (c *Cmd) watch(ctx context.Context, std *command.Streams) error {
 	}
 }
 
-func showBlock(w io.Writer, text string) error {
+func printBlock(w io.Writer, text string) error {
 	_, err := io.WriteString(w, text+"\n")
 	return err
 }
 
-// showScreen draws over the last screen, and cuts the text to the size of the terminal.
-func showScreen(w io.Writer, terminal *os.File, text string) error {
+// redrawTerminal draws over the last screen, and cuts the text to the size of the terminal.
+func redrawTerminal(w io.Writer, terminal *os.File, text string) error {
 	width, height, err := term.GetSize(int(terminal.Fd()))
 	if err != nil || width <= 0 || height <= 0 {
 		width, height = 80, 24
 	}
 	lines := strings.Split(strings.TrimSuffix(text, "\n"), "\n")
 	var b strings.Builder
-	b.WriteString(home)
+	b.WriteString(moveToTopLeft)
 	for i, line := range lines[:min(len(lines), height)] {
 		if i > 0 {
 			b.WriteString("\r\n")
@@ -89,9 +89,9 @@ func showScreen(w io.Writer, terminal *os.File, text string) error {
 		if r := []rune(line); len(r) > width {
 			line = string(r[:width])
 		}
-		b.WriteString(line + clearLine)
+		b.WriteString(line + clearToEndOfLine)
 	}
-	b.WriteString(clearRest)
+	b.WriteString(clearToEndOfScreen)
 	_, err = io.WriteString(w, b.String())
 	return err
 }
