@@ -266,7 +266,7 @@ func TestServeRefusesEarlierLog(t *testing.T) {
 	stop()
 	archiveLog(t, dir)
 	serve := []string{"serve", "--listen", "127.0.0.1:0", "--archive", filepath.Join(dir, flags.ArchiveDir), "--data"}
-	demandRun(t, 1, "", "`skein replay archive restore` makes it again", append(serve, early)...)
+	demandRun(t, 1, "", "Restore it with `skein replay archive restore`", append(serve, early)...)
 	demandRun(t, 0, "", "moved it", "replay", "archive", "restore", "--force", "--data", dir)
 	moved, err := filepath.Glob(filepath.Join(dir, replaycmd.DamagedDirPrefix+"*"))
 	if err != nil || len(moved) != 1 {

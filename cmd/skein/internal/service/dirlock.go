@@ -15,33 +15,37 @@ import (
 )
 
 const (
-	// lockName is the name of the file in the data directory that the process holds a lock on. Nothing is written to it.
+	// lockFileName is the name of the file in the data directory that the process locks. The file is empty.
 	lockFileName = "LOCK"
-	// lookEvery is the time between two looks at whether the data directory is still the one that was locked.
+	// dirCheckPeriod is how often the process checks that the data directory is still the one that it has locked.
 	dirCheckPeriod = time.Second
 )
 
-// ErrDirReplaced means that the data directory was removed, or removed and created again, while the process had it open. The process must
-// not write there any more: the files that it would create by their names belong to another process.
+// ErrDirReplaced means that the data directory was removed, or removed and created again, while this process had it open. The process must no
+// longer write there: the files that it would create in the new directory could be those of another process.
 var ErrDirReplaced = errors.New("the data directory was removed or replaced while this process had it open")
 
-// dirLock is the lock of a data directory. A process holds it from before it opens a file there until it has closed all of them. The
-// embedded log and the stores have locks of their own, but a new directory has new lock files, which say nothing of a process that still has
-// the old directory open. So dirLock also compares the file that it has locked with the one that now has its name.
+// dirLock is the lock of a data directory. A process takes the lock before it opens any file in the directory, and releases it after it has
+// closed all of them.
+//
+// The embedded log and the stores have locks of their own. Those do not notice that somebody removes the directory and creates it again: the
+// new directory gets new lock files, while this process still holds the old ones. So dirLock also checks, once a second, that the file that it
+// has locked is the one that now has this name.
 type dirLock struct {
 	path string
 	file *os.File
 
-	stopOnce sync.Once
-	stop     context.CancelFunc
-	ended    chan struct{}
+	releaseOnce sync.Once
+	// stopWatching ends the goroutine of watch, which then closes watchEnded. Both are nil if watch was not called.
+	stopWatching context.CancelFunc
+	watchEnded   chan struct{}
 }
 
-// lockDir creates the data directory if necessary, and locks it. It fails with [events.ErrLocked] if another process has the lock.
+// lockDir creates the data directory if it does not exist, and locks it. It fails with [events.ErrLocked] if another process has the lock.
 func lockDir(dir string) (*dirLock, error) {
 	for {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
-			return nil, fmt.Errorf("make the data directory: %w", err)
+			return nil, fmt.Errorf("create the data directory: %w", err)
 		}
 		path := filepath.Join(dir, lockFileName)
 		file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
@@ -56,7 +60,8 @@ func lockDir(dir string) (*dirLock, error) {
 			return nil, fmt.Errorf("lock the data directory %s: %w", dir, err)
 		}
 
-		// Somebody may have removed the file between its opening and its locking. Then another process can lock its successor.
+		// If the file was removed after it was opened and before it was locked, another process can create and lock a new one. Then the
+		// lock of this one is worth nothing, so try again.
 		l := &dirLock{path: path, file: file}
 		err = l.check()
 		if err == nil {
@@ -69,30 +74,29 @@ func lockDir(dir string) (*dirLock, error) {
 	}
 }
 
-// check fails with [ErrDirReplaced] if the locked file is no longer the one in the data directory.
+// check fails with [ErrDirReplaced] if the locked file is no longer the lock file in the data directory.
 func (l *dirLock) check() error {
-	held, err := l.file.Stat()
+	locked, err := l.file.Stat()
 	if err != nil {
-		return fmt.Errorf("look at the lock of the data directory: %w", err)
+		return fmt.Errorf("check the lock of the data directory: %w", err)
 	}
-	named, err := os.Stat(l.path)
-	if errors.Is(err, fs.ErrNotExist) || err == nil && !os.SameFile(held, named) {
+	current, err := os.Stat(l.path)
+	if errors.Is(err, fs.ErrNotExist) || err == nil && !os.SameFile(locked, current) {
 		return fmt.Errorf("%w: %s is not the file that was locked", ErrDirReplaced, l.path)
 	}
 	if err != nil {
-		return fmt.Errorf("look at the lock of the data directory: %w", err)
+		return fmt.Errorf("check the lock of the data directory: %w", err)
 	}
 	return nil
 }
 
-// watch calls abandon, once, soon after the directory was replaced. It goes on until the lock is released: a process that is stopping
-// still writes.
+// watch starts a goroutine that calls abandon, once, when the directory was replaced. The goroutine ends when the lock is released or ctx ends,
+// and not when the process begins to stop, because parts that stop still write to the directory.
 func (l *dirLock) watch(ctx context.Context, abandon func(error)) {
-	ctx, cancel := context.WithCancel(ctx)
-	l.stop = cancel
-	l.ended = make(chan struct{})
+	ctx, l.stopWatching = context.WithCancel(ctx)
+	l.watchEnded = make(chan struct{})
 	go func() {
-		defer close(l.ended)
+		defer close(l.watchEnded)
 		tick := time.NewTicker(dirCheckPeriod)
 		defer tick.Stop()
 		for {
@@ -101,7 +105,7 @@ func (l *dirLock) watch(ctx context.Context, abandon func(error)) {
 				return
 			case <-tick.C:
 			}
-			// Any other error, such as one of the disk, says nothing about the directory.
+			// Other errors, such as one of the disk, do not mean that the directory is a different one.
 			if err := l.check(); errors.Is(err, ErrDirReplaced) {
 				abandon(err)
 				return
@@ -110,14 +114,14 @@ func (l *dirLock) watch(ctx context.Context, abandon func(error)) {
 	}()
 }
 
-// release ends the watching and gives the lock back. A second call does nothing. It unlocks before it closes the file, because a process
-// that was forked a moment ago may have the file open as well.
+// release stops watching and unlocks the directory. A second call does nothing.
 func (l *dirLock) release() (err error) {
-	l.stopOnce.Do(func() {
-		if l.stop != nil {
-			l.stop()
-			<-l.ended
+	l.releaseOnce.Do(func() {
+		if l.stopWatching != nil {
+			l.stopWatching()
+			<-l.watchEnded
 		}
+		// Closing the file alone would not unlock it while a child process that was forked a moment ago still has it open.
 		err = errors.Join(syscall.Flock(int(l.file.Fd()), syscall.LOCK_UN), l.file.Close())
 	})
 	return err

@@ -19,25 +19,28 @@ func mustLockDir(t *testing.T, dir string) *dirLock {
 	return l
 }
 
-// TestOneProcessHasADataDirectory: a second lock is refused until the first is released.
-func TestOneProcessHasADataDirectory(t *testing.T) {
+// TestSecondLockIsRefusedUntilRelease: only one process can have a data directory open.
+func TestSecondLockIsRefusedUntilRelease(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "data")
 	first := mustLockDir(t, dir)
+
 	if l, err := lockDir(dir); !errors.Is(err, events.ErrLocked) {
-		t.Errorf("expected ErrLocked, got %v, %v", l, err)
+		t.Errorf("second lock: expected ErrLocked, got %v, %v", l, err)
 	}
 	if err := first.check(); err != nil {
-		t.Error(err)
+		t.Errorf("check of the first lock: %v", err)
 	}
-	for range 2 {
+
+	for n := range 2 {
 		if err := first.release(); err != nil {
-			t.Error(err)
+			t.Errorf("release %d: %v", n+1, err)
 		}
 	}
 	mustLockDir(t, dir)
 }
 
-// TestReplacedDataDirectoryIsNoticed: the lock of a directory that was removed says so, also when another process has the new one.
+// TestReplacedDataDirectoryIsNoticed: the lock of a directory that was removed reports that, even after another process has locked a new
+// directory with the same name.
 func TestReplacedDataDirectoryIsNoticed(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "data")
 	old := mustLockDir(t, dir)
@@ -48,16 +51,16 @@ func TestReplacedDataDirectoryIsNoticed(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := old.check(); !errors.Is(err, ErrDirReplaced) {
-		t.Errorf("removed: expected ErrDirReplaced, got %v", err)
+		t.Errorf("check after the removal: expected ErrDirReplaced, got %v", err)
 	}
 	replacement := mustLockDir(t, dir)
 	if err := old.check(); !errors.Is(err, ErrDirReplaced) {
-		t.Errorf("created again: expected ErrDirReplaced, got %v", err)
+		t.Errorf("check after the directory was created again: expected ErrDirReplaced, got %v", err)
 	}
 	if err := replacement.check(); err != nil {
-		t.Errorf("the new directory: %v", err)
+		t.Errorf("check of the lock of the new directory: %v", err)
 	}
 	if err := <-noticed; !errors.Is(err, ErrDirReplaced) {
-		t.Errorf("expected ErrDirReplaced, got %v", err)
+		t.Errorf("abandon: expected ErrDirReplaced, got %v", err)
 	}
 }

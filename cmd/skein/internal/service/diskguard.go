@@ -15,75 +15,85 @@ import (
 	"github.com/skein-feed/skein/projections/store"
 )
 
-// diskGuard keeps a part of the data directory's disk free. The writers of the process stop one after the other, while each still has
-// enough disk to stop cleanly, and continue when there is enough again:
+// diskGuard keeps a reserve of the data directory's disk free. As the free disk shrinks, diskGuard first refuses Publish and then pauses the
+// projections, while each of them still has enough disk to stop cleanly:
 //
-//	free ≥ reserve        everything continues
+//	free ≥ reserve        everything works
 //	     < reserve        Publish is refused
-//	     < reserve / 2    the projections pause: their answers become older, and have a position that says so
+//	     < reserve / 2    the projections pause: reads still answer, from the position at which the projections stopped
 //
-// A disk that is completely full would leave half a table or half a message behind. The next start finds and removes both, but until then
-// the store or the log that wrote it has failed.
+// When there is enough disk again, both continue. A disk that became completely full would leave half a table or half a message behind, and
+// the store or the log that wrote it would have failed until the next start, which removes such remains.
 type diskGuard struct {
-	// free returns how many bytes are free, and of how many.
-	freeDisk       func() (free, total uint64, err error)
-	reserveSetting uint64 // in bytes; 0 means a share of the disk
-	// heal is called periodically while there is room. It recovers a log that has met a full disk.
+	// freeDisk returns how many bytes of the disk are free, and its size in bytes.
+	freeDisk func() (free, total uint64, err error)
+	// reserveSetting is the reserve that the operator wants, in bytes; 0 means a share of the disk.
+	reserveSetting uint64
+	// recoverLog is called in every period in which Publish is not refused. It repairs a log that has met a full disk.
 	recoverLog func(context.Context) error
 	logger     *slog.Logger
 
-	freeBytes, reserveBytes  atomic.Uint64 // free bytes when last looked at, and how many are kept
-	refusing                 atomic.Bool
-	pausing                  atomic.Bool
-	mu                       sync.Mutex
-	resumed                  chan struct{} // closed when folds continue; guarded by mu
-	freeDesc, reserveDesc    *prometheus.Desc
-	refusingDesc, pausedDesc *prometheus.Desc
+	// freeBytes and reserveBytes are the free disk and the reserve at the last check.
+	freeBytes, reserveBytes atomic.Uint64
+	refusing                atomic.Bool // Publish is refused
+	pausing                 atomic.Bool // the projections are paused
+
+	mu sync.Mutex
+	// resumed is closed, and replaced by a new channel, when the projections continue. mu guards it.
+	resumed chan struct{}
+
+	freeDesc, reserveDesc, refusingDesc, pausedDesc *prometheus.Desc
 }
 
 const (
-	// diskPeriod is the time between two checks of the free disk. A service at full speed writes some 100 MB in it.
+	// diskCheckPeriod is how often the free disk is checked. A service at full speed writes some 100 MB in this time.
 	diskCheckPeriod = 500 * time.Millisecond
-	// mostReserve and reserveShare determine the default reserve: one part in reserveShare of the disk, at most mostReserve.
+	// By default the reserve is the size of the disk divided by defaultReserveDivisor, but not more than maxDefaultReserve bytes.
 	maxDefaultReserve     = 1 << 30
 	defaultReserveDivisor = 10
-	// leastRoom is the disk that opening the stores may need, in bytes, for new manifests and similar files.
+	// minOpenBytes is how much disk opening the stores may take, for new manifests and similar files.
 	minOpenBytes = 8 << 20
 )
 
+// newDiskGuard returns the guard of the disk on which dir is. It has checked the disk once.
 func newDiskGuard(dir string, reserve uint64, logger *slog.Logger) *diskGuard {
 	describe := func(name, help string) *prometheus.Desc { return prometheus.NewDesc(name, help, nil, nil) }
 	g := &diskGuard{
 		freeDisk:       func() (uint64, uint64, error) { return store.FreeDisk(dir) },
-		reserveSetting: reserve, logger: logger, resumed: make(chan struct{}),
-		freeDesc:     describe("skein_disk_free_bytes", "Free disk where the data directory is."),
-		reserveDesc:  describe("skein_disk_reserve_bytes", "Free disk below which Publish is refused."),
-		refusingDesc: describe("skein_disk_refusing", "1 while Publish is refused for lack of disk."),
-		pausedDesc:   describe("skein_disk_paused", "1 while the projections fold no more for lack of disk."),
+		reserveSetting: reserve,
+		logger:         logger,
+		resumed:        make(chan struct{}),
+		freeDesc:       describe("skein_disk_free_bytes", "Free bytes of the disk that holds the data directory."),
+		reserveDesc:    describe("skein_disk_reserve_bytes", "Publish is refused while fewer bytes of the disk are free."),
+		refusingDesc:   describe("skein_disk_refusing", "1 while Publish is refused because the disk is nearly full."),
+		pausedDesc:     describe("skein_disk_paused", "1 while the projections are paused because the disk is nearly full."),
 	}
 	g.check()
 	return g
 }
 
-// awaitLeast blocks while the disk does not even have room to open the stores. A store that is opened on a full disk may fail for good.
+// awaitOpeningSpace waits until there is enough disk to open the stores. A store that is opened on a full disk can fail for good.
 func (g *diskGuard) awaitOpeningSpace(ctx context.Context) error {
 	tick := time.NewTicker(diskCheckPeriod)
 	defer tick.Stop()
-	for told := false; g.freeBytes.Load() < minOpenBytes && g.reserveBytes.Load() > 0; g.check() {
-		if !told {
-			told = true
-			g.logChange(true, "the service waits for room: the disk is full", "")
+	hasLogged := false
+	// The reserve is 0 until a check of the disk has succeeded. If the disk cannot be checked, do not wait.
+	for g.freeBytes.Load() < minOpenBytes && g.reserveBytes.Load() > 0 {
+		if !hasLogged {
+			hasLogged = true
+			g.logError("the disk is full: the service does not start until there is free disk")
 		}
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
 			return ctx.Err()
 		}
+		g.check()
 	}
 	return nil
 }
 
-// run checks the disk until the context ends.
+// run checks the disk periodically, and lets the log recover while there is enough disk, until ctx ends.
 func (g *diskGuard) run(ctx context.Context) error {
 	tick := time.NewTicker(diskCheckPeriod)
 	defer tick.Stop()
@@ -93,7 +103,9 @@ func (g *diskGuard) run(ctx context.Context) error {
 			return nil
 		case <-tick.C:
 		}
-		if g.check(); g.refusing.Load() {
+
+		g.check()
+		if g.refusing.Load() {
 			continue
 		}
 		if err := g.recoverLog(ctx); err != nil && ctx.Err() == nil {
@@ -102,12 +114,11 @@ func (g *diskGuard) run(ctx context.Context) error {
 	}
 }
 
-// look checks the disk once. A writer that was stopped continues only when the free disk is a tenth above the threshold at which it
-// stopped, so that it does not stop and continue all the time.
+// check checks the free disk once, and changes whether Publish is refused and whether the projections are paused.
 func (g *diskGuard) check() {
 	free, total, err := g.freeDisk()
 	if err != nil {
-		return // nothing changes: the writers will meet the error of the disk themselves
+		return // a disk with an error also fails those who write to it, and they report the error
 	}
 	reserve := g.reserveSetting
 	if reserve == 0 {
@@ -115,55 +126,71 @@ func (g *diskGuard) check() {
 	}
 	g.freeBytes.Store(free)
 	g.reserveBytes.Store(reserve)
-	below := func(limit uint64, already bool) bool {
-		if already {
-			limit += limit / 10
+
+	refuse := isBelow(free, reserve, g.refusing.Load())
+	if refuse != g.refusing.Swap(refuse) {
+		if refuse {
+			g.logError("the disk is nearly full: Publish is refused")
+		} else {
+			g.logInfo("there is enough free disk: Publish is accepted again")
 		}
-		return free < limit
 	}
-	if refuse := below(reserve, g.refusing.Load()); refuse != g.refusing.Swap(refuse) {
-		g.logChange(refuse, "Publish is refused: the disk is nearly full", "Publish is taken again")
-	}
-	pause := below(reserve/2, g.pausing.Load())
+
+	pause := isBelow(free, reserve/2, g.pausing.Load())
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if pause == g.pausing.Swap(pause) {
 		return
 	}
-	g.logChange(pause, "the projections are paused: the disk is nearly full", "the projections continue")
-	if !pause {
-		close(g.resumed)
-		g.resumed = make(chan struct{})
+	if pause {
+		g.logError("the disk is nearly full: the projections are paused")
+		return
 	}
+	g.logInfo("there is enough free disk: the projections continue")
+	close(g.resumed)
+	g.resumed = make(chan struct{})
 }
 
-func (g *diskGuard) logChange(bad bool, stopped, goesOn string) {
-	args := []any{"free", events.FormatSize(g.freeBytes.Load()), "kept free", events.FormatSize(g.reserveBytes.Load())}
-	if bad {
-		g.logger.Error(stopped, args...)
-	} else {
-		g.logger.Info(goesOn, args...)
+// isBelow reports whether the free disk is below a limit. If it was below the limit before, the free disk must exceed the limit by a tenth to
+// count as enough again. Otherwise, at the limit, writers would stop and continue all the time.
+func isBelow(free, limit uint64, wasBelow bool) bool {
+	if wasBelow {
+		limit += limit / 10
 	}
+	return free < limit
 }
 
-// room returns an error while Publish is refused.
+func (g *diskGuard) logError(message string) { g.logger.Error(message, g.logValues()...) }
+
+func (g *diskGuard) logInfo(message string) { g.logger.Info(message, g.logValues()...) }
+
+// logValues returns the free disk and the reserve for a log line.
+func (g *diskGuard) logValues() []any {
+	return []any{"free", events.FormatSize(g.freeBytes.Load()), "reserve", events.FormatSize(g.reserveBytes.Load())}
+}
+
+// checkPublishAllowed fails with [gateway.ErrDiskFull] while Publish is refused.
 func (g *diskGuard) checkPublishAllowed() error {
 	if !g.refusing.Load() {
 		return nil
 	}
-	return fmt.Errorf("%w: %s are free, %s are kept so (--disk-reserve)", gateway.ErrDiskFull,
+	return fmt.Errorf("%w: %s of the disk are free, and %s must stay free (--disk-reserve)", gateway.ErrDiskFull,
 		events.FormatSize(g.freeBytes.Load()), events.FormatSize(g.reserveBytes.Load()))
 }
 
-// await blocks while the projections are paused.
+// awaitResume waits while the projections are paused.
 func (g *diskGuard) awaitResume(ctx context.Context) error {
 	for g.pausing.Load() {
+		// check changes pausing and resumed under the lock. Without it, check could close resumed between the two lines below, and this
+		// goroutine would then wait for the end of the next pause.
 		g.mu.Lock()
-		resumed, still := g.resumed, g.pausing.Load()
+		resumed := g.resumed
+		isPausing := g.pausing.Load()
 		g.mu.Unlock()
-		if !still {
+		if !isPausing {
 			return nil
 		}
+
 		select {
 		case <-resumed:
 		case <-ctx.Done():
@@ -185,14 +212,16 @@ func (g *diskGuard) Collect(out chan<- prometheus.Metric) {
 	gauge := func(d *prometheus.Desc, v float64) {
 		out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v)
 	}
-	one := func(b bool) float64 {
-		if b {
-			return 1
-		}
-		return 0
-	}
 	gauge(g.freeDesc, float64(g.freeBytes.Load()))
 	gauge(g.reserveDesc, float64(g.reserveBytes.Load()))
-	gauge(g.refusingDesc, one(g.refusing.Load()))
-	gauge(g.pausedDesc, one(g.pausing.Load()))
+	gauge(g.refusingDesc, boolGauge(g.refusing.Load()))
+	gauge(g.pausedDesc, boolGauge(g.pausing.Load()))
+}
+
+// boolGauge returns the value of a gauge that is 1 while something is so, and 0 otherwise.
+func boolGauge(b bool) float64 {
+	if b {
+		return 1
+	}
+	return 0
 }

@@ -1,5 +1,5 @@
-// Package service is one process of skein: the log, the stores that fold it, the gateway that answers from them, and the maintenance of
-// all three. The commands serve and demo run it.
+// Package service wires the parts of one skein process: the log, the stores that fold it, the gateway that answers queries from the stores,
+// and the maintenance of log and stores. The commands `skein serve` and `skein demo` run it.
 //
 //	        archive ◀── archiver            auditor, snapshots, rebuilds: [maintenance]
 //	            │           ▲                          │
@@ -9,10 +9,10 @@
 //	   │        │ publisher                            │ views
 //	   └──── gateway ◀─────────────────────────────────┘
 //
-// [Open] opens the parts from the log upwards. With [OpenOn], the port answers meanwhile that the process starts. [Service.Run] owns every
-// goroutine. At the end, calls stop first, then publishing, then the projections, which answer calls until then. [Service.Close] closes
-// the parts in reverse order.
+// [Open] opens the parts, beginning with the log. [OpenOn] does the same and meanwhile answers on the port that the process is starting.
+// [Service.Run] owns every goroutine. When the process stops, the gateway stops first, then the publisher, and the projections last, because
+// calls that are under way still need them. [Service.Close] closes the parts in the reverse order of their opening.
 //
-// The parts share two limits: the free disk, which the process keeps above a reserve (diskguard.go), and the memory, which [Memory] divides
-// among all parts that can grow.
+// All parts share two resources: the free disk, of which the process leaves a reserve unused (diskguard.go), and the memory, which [Memory]
+// divides among the parts that can grow.
 package service

@@ -21,86 +21,108 @@ import (
 	"github.com/skein-feed/skein/replay/operation"
 )
 
-// removeMissed removes the stores of a node that was away while a user was erased. They are built anew, as those of a new node are.
-func (a *Service) removeStoresOfMissedErasure(config *node.Config) error {
+// removeStoresOfMissedErasure removes the stores of a node that was not running while a user was erased. The node then builds them like a new
+// node. The function does nothing outside of a cluster.
+func (s *Service) removeStoresOfMissedErasure(config *node.Config) error {
 	if config == nil {
 		return nil
 	}
-	stale, err := erase.Stale(a.dir, StoresDir, a.log)
+	stale, err := erase.Stale(s.dir, StoresDir, s.log)
 	if err != nil || !stale {
 		return err
 	}
-	for _, p := range all.Constructors(a.settings) { // another process that has them open keeps them
-		store, err := live.Open(live.Options{New: p, Options: store.Options{
-			Dir: filepath.Join(a.dir, StoresDir), Partitioned: true, ReadOnly: true,
+
+	// Open each store to make sure that no other process uses it: its files must not be removed under that process.
+	for _, newProjection := range all.Constructors(s.settings) {
+		projection, err := live.Open(live.Options{New: newProjection, Options: store.Options{
+			Dir: filepath.Join(s.dir, StoresDir), Partitioned: true, ReadOnly: true,
 		}})
 		if errors.Is(err, projections.ErrNoStore) {
 			continue
 		}
 		if err == nil {
-			err = store.Close()
+			err = projection.Close()
 		}
 		if err != nil {
 			return err
 		}
 	}
-	a.logger.Warn("a user was erased while this node was away: its stores are removed, and built anew", "dir", a.dir)
-	return erase.Forget(a.dir, StoresDir)
+	s.logger.Warn("a user was erased while this node was not running: its stores are removed and will be rebuilt", "dir", s.dir)
+	return erase.Forget(s.dir, StoresDir)
 }
 
-// buildErased builds the stores anew after an erasure, as an operation, so that operators see it and nothing works on the stores beside
-// it. If another operation is in the way, as the erasure of this process, it waits for the end of that one; the caller looks again.
-func (a *Service) rebuildAfterErasure(ctx context.Context) error {
-	began := time.Now()
-	i, err := a.Operations.Start(operation.Erase, "", requestArgs{}, func(ctx context.Context, p *replay.Progress) (string, error) {
-		release, err := a.erasure.Hold(ctx)
-		if err != nil {
-			return "", err
-		}
-		lines, err := a.erasure.Build(ctx, a.subscribeKinds, a.rebuildOptions(ctx, 0, p))
-		release()
-		if err == nil && len(lines) > 0 && a.snapshots != nil { // those that there were are removed
-			if _, failed := a.snapshots.TakeNow(ctx, p); failed != nil {
-				lines = append(lines, "no snapshot of them was taken: "+failed.Error())
-			}
-		}
-		if err == nil {
-			err = a.Operations.RemoveTexts()
-		}
-		return strings.Join(lines, "\n"), err
-	})
-	id, another := i.ID, false
+// rebuildAfterErasure rebuilds the stores of this node after a user was erased from the log. It does so as an operation, so that operators see
+// the rebuild and no other operation changes the stores meanwhile. If another operation is under way, such as the erasure itself when this
+// process performs it, rebuildAfterErasure waits for its end and returns nil; the caller then checks again whether a rebuild is needed.
+func (s *Service) rebuildAfterErasure(ctx context.Context) error {
+	startTime := time.Now()
+	started, err := s.Operations.Start(operation.Erase, "", requestArgs{}, s.rebuildErasedStores)
 	if conflict, ok := errors.AsType[*operation.ConflictError](err); ok {
-		id, another, err = conflict.With.ID, true, nil
+		_, err := s.awaitOperation(ctx, conflict.With.ID)
+		return err
 	}
 	if err != nil {
 		return err
 	}
-	var end operation.Info
-	if err := a.Operations.Watch(ctx, id, func(i operation.Info) error { end = i; return nil }); err != nil || another {
+
+	ended, err := s.awaitOperation(ctx, started.ID)
+	if err != nil {
 		return err
 	}
-	if end.State != operation.Succeeded {
-		return errors.New(end.Error)
+	if ended.State != operation.Succeeded {
+		return errors.New(ended.Error)
 	}
-	a.logger.Info("a user was erased: the stores were built anew", "took", time.Since(began).Round(time.Millisecond))
+	s.logger.Info("the stores were rebuilt after the erasure of a user", "took", time.Since(startTime).Round(time.Millisecond))
 	return nil
 }
 
-// sharedSnapshots returns the bucket of the snapshots of all nodes; nil means that there is none, or that the process is no node.
-func (a *Service) bucketOfAllSnapshots() bucket.Bucket {
-	if a.node == nil {
-		return nil
+// rebuildErasedStores is the operation of rebuildAfterErasure. The report has one line for each store.
+func (s *Service) rebuildErasedStores(ctx context.Context, p *replay.Progress) (report string, err error) {
+	release, err := s.erasure.Hold(ctx)
+	if err != nil {
+		return "", err
 	}
-	return a.options.Snapshots
+	lines, err := s.erasure.Build(ctx, s.subscribeKinds, s.rebuildOptions(ctx, 0, p))
+	release()
+	if err != nil {
+		return strings.Join(lines, "\n"), err
+	}
+
+	// Build has removed the scheduled snapshots, which still had the user. Take a new one, so that the node is not left without any.
+	if len(lines) > 0 && s.snapshots != nil {
+		if _, err := s.snapshots.TakeNow(ctx, p); err != nil {
+			lines = append(lines, "no snapshot of the new stores was taken: "+err.Error())
+		}
+	}
+	// Reports and errors of earlier operations may name the user.
+	return strings.Join(lines, "\n"), s.Operations.RemoveTexts()
 }
 
-// noCluster refuses to erase in a process that is no node if the log has a cluster, whose nodes would not take part.
-func (a *Service) checkNoCluster(ctx context.Context) error {
-	name := placement.BucketName(fmt.Sprintf("%x", a.log.ID()))
-	if has, err := a.log.HasBucket(ctx, name); err != nil || !has {
+// awaitOperation waits until an operation ends, and returns it.
+func (s *Service) awaitOperation(ctx context.Context, id string) (ended operation.Info, err error) {
+	err = s.Operations.Watch(ctx, id, func(i operation.Info) error {
+		ended = i
+		return nil
+	})
+	return ended, err
+}
+
+// bucketOfAllSnapshots returns the bucket that has the snapshots of all nodes; nil outside of a cluster, or if no snapshots are taken.
+func (s *Service) bucketOfAllSnapshots() bucket.Bucket {
+	if s.node == nil {
+		return nil
+	}
+	return s.options.Snapshots
+}
+
+// checkNoCluster fails if the log belongs to a cluster. A process that is not a node of the cluster must not erase a user, because the nodes
+// would not take part.
+func (s *Service) checkNoCluster(ctx context.Context) error {
+	name := placement.BucketName(fmt.Sprintf("%x", s.log.ID()))
+	exists, err := s.log.HasBucket(ctx, name)
+	if err != nil || !exists {
 		return err
 	}
-	return fmt.Errorf("%w: the log has a cluster, and this process is no node of it: erase at the node that archives; "+
-		"if there are no nodes any more, delete the bucket %s", operator.ErrNotPossible, name)
+	return fmt.Errorf("%w: the log belongs to a cluster, and this process is not a node of it: erase at the node that archives the log; "+
+		"if the cluster has no nodes any more, delete the bucket %s", operator.ErrNotPossible, name)
 }

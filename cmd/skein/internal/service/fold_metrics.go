@@ -11,7 +11,8 @@ import (
 	"github.com/skein-feed/skein/projections/store"
 )
 
-// foldMetrics are the metrics of folds. They are updated once for each piece of the log that a projection folds, not for each event.
+// foldMetrics are the metrics of folds. They change once for each batch of envelopes that a projection folds, and not for each event, because
+// a fold must stay cheap.
 type foldMetrics struct {
 	visibleSeconds                             *prometheus.HistogramVec
 	envelopes, events, commits, committedBytes *prometheus.CounterVec
@@ -24,15 +25,15 @@ func newFoldMetrics(reg prometheus.Registerer) (*foldMetrics, error) {
 	m := &foldMetrics{
 		visibleSeconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "skein_publish_visible_seconds",
-			Help: "Age of the oldest envelope that became visible, each time that something did.",
+			Help: "Age of the oldest envelope among those that became visible in reads at the same time.",
 			Buckets: []float64{
 				.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300,
 			},
 		}, []string{"projection"}),
 		envelopes:      counter("skein_fold_envelopes_total", "Envelopes of the log that the projection has folded."),
 		events:         counter("skein_fold_events_total", "Events that the projection has folded."),
-		commits:        counter("skein_fold_commits_total", "Commits of rows that the projection has made."),
-		committedBytes: counter("skein_fold_committed_bytes_total", "Size of these commits."),
+		commits:        counter("skein_fold_commits_total", "Commits that the projection has made to its store."),
+		committedBytes: counter("skein_fold_committed_bytes_total", "Bytes in the commits of the projection."),
 	}
 	for _, c := range []prometheus.Collector{m.visibleSeconds, m.envelopes, m.events, m.commits, m.committedBytes} {
 		if err := reg.Register(c); err != nil {
@@ -42,29 +43,36 @@ func newFoldMetrics(reg prometheus.Registerer) (*foldMetrics, error) {
 	return m, nil
 }
 
-// attach adds the metrics to the listener of a projection. The age of events counts only after the projection has caught up for the first
-// time: before, it would measure how old the log is.
+// attach adds to the listener of a projection what updates the metrics and traces the folds. The age of envelopes and the spans of folds count
+// only while the projection is ready. While it catches up, they would measure how old the log is.
 func (m *foldMetrics) attach(projection string, tracer trace.Tracer, l store.Listener) store.Listener {
-	visible := m.visibleSeconds.WithLabelValues(projection)
-	envelopes, evs := m.envelopes.WithLabelValues(projection), m.events.WithLabelValues(projection)
-	commits, folded := m.commits.WithLabelValues(projection), m.committedBytes.WithLabelValues(projection)
-	var live atomic.Bool
-	changed := l.StateChanged
-	l.StateChanged = func(s store.State, err error) {
-		live.Store(s == store.Ready)
-		changed(s, err)
+	// Looking a metric up by its label takes a lock and a hash, so look it up once.
+	visibleSeconds := m.visibleSeconds.WithLabelValues(projection)
+	envelopes := m.envelopes.WithLabelValues(projection)
+	events := m.events.WithLabelValues(projection)
+	commits := m.commits.WithLabelValues(projection)
+	committedBytes := m.committedBytes.WithLabelValues(projection)
+
+	var isReady atomic.Bool
+	stateChanged := l.StateChanged
+	l.StateChanged = func(state store.State, err error) {
+		isReady.Store(state == store.Ready)
+		stateChanged(state, err)
 	}
 	l.Folded = func(i store.FoldInfo) {
-		if i.Oldest > 0 && live.Load() {
-			visible.Observe(max(0, time.Since(i.Oldest.Time()).Seconds()))
-		}
-		if tracer != nil && len(i.Traces) > 0 && live.Load() {
-			addFoldSpans(tracer, projection, i)
+		if isReady.Load() {
+			if i.Oldest > 0 {
+				// The clock of the process that published may be ahead of the clock of this one.
+				visibleSeconds.Observe(max(0, time.Since(i.Oldest.Time()).Seconds()))
+			}
+			if tracer != nil && len(i.Traces) > 0 {
+				addFoldSpans(tracer, projection, i)
+			}
 		}
 		envelopes.Add(float64(i.Envelopes))
-		evs.Add(float64(i.Events))
+		events.Add(float64(i.Events))
 		commits.Add(float64(i.Commits))
-		folded.Add(float64(i.Bytes))
+		committedBytes.Add(float64(i.Bytes))
 	}
 	return l
 }
@@ -80,21 +88,22 @@ func newAppendMetrics(reg prometheus.Registerer) (*appendMetrics, error) {
 	m := &appendMetrics{
 		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "skein_log_append_duration_seconds",
-			Help: "Time until the log had an envelope on disk, or it was given up.",
+			Help: "Time until the log had an envelope on disk, or the publisher gave up.",
 			Buckets: []float64{
 				.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30,
 			},
 		}, []string{"result"}),
 		events: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name:    "skein_log_append_events",
-			Help:    "Events of an envelope: what was published while the one before was under way.",
+			Help:    "Events in an envelope: those that were published while the previous envelope was being written.",
 			Buckets: []float64{1, 2, 5, 10, 20, 50, 100, 200, 500, 1000},
 		}),
 		attempts: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "skein_log_append_attempts_total",
-			Help: "Times that an envelope was sent to the log: more than there are envelopes if there was trouble.",
+			Help: "Times that an envelope was sent to the log, retries included.",
 		}),
 	}
+	// Both series must exist before the first envelope, so that a rate over them is 0 and not absent.
 	for _, result := range []string{"ok", "failed"} {
 		m.seconds.WithLabelValues(result)
 	}
@@ -106,15 +115,16 @@ func newAppendMetrics(reg prometheus.Registerer) (*appendMetrics, error) {
 	return m, nil
 }
 
-// listener returns a listener that counts envelopes.
+// listener returns the listener of the publisher that updates the metrics.
 func (m *appendMetrics) listener() eventlog.PublisherListener {
-	ok, failed := m.seconds.WithLabelValues("ok"), m.seconds.WithLabelValues("failed")
+	okSeconds := m.seconds.WithLabelValues("ok")
+	failedSeconds := m.seconds.WithLabelValues("failed")
 	return eventlog.PublisherListener{Appended: func(i eventlog.AppendInfo) {
-		took := ok
+		seconds := okSeconds
 		if i.Err != nil {
-			took = failed
+			seconds = failedSeconds
 		}
-		took.Observe(i.Latency.Seconds())
+		seconds.Observe(i.Latency.Seconds())
 		m.events.Observe(float64(i.Events))
 		m.attempts.Add(float64(i.Attempts))
 	}}

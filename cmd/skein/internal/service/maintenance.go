@@ -25,117 +25,138 @@ import (
 	"github.com/skein-feed/skein/replay/worker"
 )
 
-// MaintenanceOptions say what a process does beside serving. With the zero value it only rebuilds damaged stores.
+// MaintenanceOptions configure what a process does besides serving calls. With the zero value it only rebuilds damaged stores.
 type MaintenanceOptions struct {
-	// Archive is the bucket in which the log is archived; nil means that it is not archived.
+	// Archive is the bucket in which the log is archived; nil means that the log is not archived.
 	Archive bucket.Bucket
-	// ArchiveEvery is the longest time for which an envelope waits until it is archived. Retention is how long the stream keeps archived
-	// envelopes; a negative one means for ever.
-	ArchiveEvery, Retention time.Duration
-	// Snapshots is the bucket of snapshots; nil means that none are taken. All nodes of a cluster share it.
-	Snapshots     bucket.Bucket
+	// ArchiveEvery is the longest time for which an envelope waits until it is archived.
+	ArchiveEvery time.Duration
+	// Retention is how long the stream keeps envelopes that are archived; a negative value means for ever.
+	Retention time.Duration
+	// Snapshots is the bucket in which snapshots of the stores are kept; nil means that none are taken. All nodes of a cluster share it.
+	Snapshots bucket.Bucket
+	// SnapshotEvery is the time between two scheduled snapshots. SnapshotKeep is how many of them are kept; 0 keeps all.
 	SnapshotEvery time.Duration
 	SnapshotKeep  int
-	// AuditShare is the part of one core's time that the auditor may take; 0 means there is none.
+	// AuditShare is the share of one core that the auditor may use, between 0 and 1; 0 disables the auditor.
 	AuditShare float64
-	// Adopt makes the process rebuild stores that another version has built, or other settings.
+	// AutoRebuild makes the process rebuild stores that another version of the program, or other settings, have built.
 	AutoRebuild bool
-	// Worker starts the process that finishes a build. If it is nil, this process does. Its settings are those of the service.
+	// Worker starts the process that finishes a build; nil means that this process does it. The service sets the settings of the folds.
 	Worker *worker.Command
 }
 
-// maintenance has the parts of a process that work beside serving.
+// maintenance has the parts of a process that work besides serving calls.
 type maintenance struct {
 	options   MaintenanceOptions
 	archive   *archive.Archive
 	archiver  *archiver.Archiver
 	snapshots *snapshot.Scheduler
-	// copies is the bucket of the snapshots of this process.
+	// snapshotBucket is the bucket of this process's snapshots. On a node it is a folder of MaintenanceOptions.Snapshots.
 	snapshotBucket bucket.Bucket
 	Auditor        *audit.Auditor
 
 	verifiedMu sync.Mutex
-	// verified is when each projection was last found equal to the log by an operation.
+	// verified is the time at which an operation last found each projection equal to the log. verifiedMu guards it.
 	verified map[string]time.Time
 }
 
-// openArchive connects the log with its archive, and checks that the log continues it.
-func (a *Service) openArchive(ctx context.Context) (err error) {
-	if a.options.Archive == nil {
+// openArchive opens the archive of the log, if there is one, and checks that the log continues where the archive ends.
+func (s *Service) openArchive(ctx context.Context) (err error) {
+	if s.options.Archive == nil {
 		return nil
 	}
-	if a.archive, err = archive.Open(ctx, a.options.Archive, a.log.ID()); err != nil {
+	if s.archive, err = archive.Open(ctx, s.options.Archive, s.log.ID()); err != nil {
 		return err
 	}
-	a.log.SetArchive(a.archive)
-	return explainLostLog(CheckArchiveEnd(ctx, a.log, a.archive, a.logger), a.options.Archive)
+	s.log.SetArchive(s.archive)
+	return explainLostLog(CheckArchiveEnd(ctx, s.log, s.archive, s.logger), s.options.Archive)
 }
 
-// examineTime bounds examineLog in a start. While the log elects a leader, each request takes seconds. Damage in the part that was not
-// examined is found when that part is read.
+// examineTimeout limits how long a start examines the log. While the log elects a leader, each request takes seconds. Damage in the part that was
+// not examined is found when a projection reads it.
 const examineTimeout = 10 * time.Second
 
-// examineLog looks for damage in the part of the log that is not archived, before anything is folded or repaired.
-func (a *Service) examineLog(ctx context.Context) {
-	began := time.Now()
+// examineLog looks for damage in the part of the log that is not archived. It runs before anything is folded or repaired, so that holes are known
+// by then.
+func (s *Service) examineLog(ctx context.Context) {
+	startTime := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, examineTimeout)
 	defer cancel()
-	read, err := a.log.VerifyUnarchived(ctx)
+	envelopes, err := s.log.VerifyUnarchived(ctx)
 	if err != nil {
-		a.logger.Warn("what is not archived of the log could not be examined", "error", err)
+		s.logger.Warn("the part of the log that is not archived could not be examined", "error", err)
 		return
 	}
-	a.logger.Debug("what is not archived of the log was examined", "envelopes", read, "took", time.Since(began))
+	s.logger.Debug("examined the part of the log that is not archived", "envelopes", envelopes, "took", time.Since(startTime))
 }
 
-// openMaintenance creates the parts that work beside serving. None of them runs yet.
-func (a *Service) openMaintenance(config *node.Config) (err error) {
-	if a.archive != nil {
-		a.archiver = archiver.New(archiver.Options{
-			Log: a.log, Hub: a.hub, Archive: a.archive, SegmentAge: a.options.ArchiveEvery, Retention: a.options.Retention,
-			Cursors: a.flushedCursors, Logger: a.logger,
+// openMaintenance creates the parts that work besides serving calls. None of them runs yet.
+func (s *Service) openMaintenance(config *node.Config) (err error) {
+	if s.archive != nil {
+		s.archiver = archiver.New(archiver.Options{
+			Log:        s.log,
+			Hub:        s.hub,
+			Archive:    s.archive,
+			SegmentAge: s.options.ArchiveEvery,
+			Retention:  s.options.Retention,
+			Cursors:    s.flushedCursors,
+			Logger:     s.logger,
 		})
 	}
-	if a.snapshotBucket = a.options.Snapshots; a.snapshotBucket != nil {
+
+	if s.options.Snapshots != nil {
 		o := snapshot.Options{
-			Stores: a.servingStores, Scratch: filepath.Join(a.dir, StoresDir, "shadow-snapshots"),
-			Every: a.options.SnapshotEvery, Keep: a.options.SnapshotKeep, Whole: a.checkNoHole, Logger: a.logger,
+			Bucket:  s.options.Snapshots,
+			Stores:  s.servingStores,
+			Scratch: filepath.Join(s.dir, StoresDir, "shadow-snapshots"),
+			Every:   s.options.SnapshotEvery,
+			Keep:    s.options.SnapshotKeep,
+			Whole:   s.checkNoHole,
+			Logger:  s.logger,
 		}
 		if config != nil {
-			if a.snapshotBucket, err = snapshot.OfNode(a.options.Snapshots, config.Name); err != nil {
+			if o.Bucket, err = snapshot.OfNode(s.options.Snapshots, config.Name); err != nil {
 				return err
 			}
-			o.Erased = func(ctx context.Context) (*snapshot.ErasureState, error) { return a.erasure.Erased(ctx) }
+			o.Erased = func(ctx context.Context) (*snapshot.ErasureState, error) { return s.erasure.Erased(ctx) }
 		}
-		o.Bucket = a.snapshotBucket
-		a.snapshots = snapshot.New(o)
+		s.snapshotBucket = o.Bucket
+		s.snapshots = snapshot.New(o)
 	}
-	if a.options.AuditShare > 0 {
+
+	if s.options.AuditShare > 0 {
 		all := map[string]audit.Store{}
-		for _, s := range a.Stores {
-			all[s.Name()] = s
+		for _, projection := range s.Stores {
+			all[projection.Name()] = projection
 		}
-		a.Auditor = audit.NewAuditor(audit.Config{
-			Graph: a.Store("graph"), Inbox: a.Store("inbox"), Counters: a.Store("counters"), All: all,
-			Shadow:    func(projection string) verify.Options { return a.shadowOptions(projection, "shadow-audit") },
-			Subscribe: a.subscribe, Share: a.options.AuditShare, Logger: a.logger,
+		s.Auditor = audit.NewAuditor(audit.Config{
+			Graph:     s.Store("graph"),
+			Inbox:     s.Store("inbox"),
+			Counters:  s.Store("counters"),
+			All:       all,
+			Shadow:    func(projection string) verify.Options { return s.shadowOptions(projection, "shadow-audit") },
+			Subscribe: s.subscribe,
+			Share:     s.options.AuditShare,
+			Logger:    s.logger,
 		})
 	}
 	return nil
 }
 
-// flushed returns the cursors from which the stores would continue after a crash. The stream must not be trimmed beyond them.
-func (a *Service) flushedCursors() (cursors []events.Cursor) {
-	for _, serving := range a.Stores {
-		cursors = append(cursors, serving.Status().Flushed)
+// flushedCursors returns the cursors from which the stores would continue after a crash. The stream must keep what comes after them.
+func (s *Service) flushedCursors() (cursors []events.Cursor) {
+	for _, projection := range s.Stores {
+		cursors = append(cursors, projection.Status().Flushed)
 	}
 	return cursors
 }
 
-// runMaintenance runs the maintenance until ctx ends. An error is logged, and does not end the process, which continues to serve. Snapshots
-// and audits wait until caughtUp is closed, that is, until the projections have caught up. Those of a node wait for its partitions.
-func (a *Service) runMaintenance(ctx context.Context, g *errgroup.Group, caughtUp <-chan struct{}) {
-	later := func(name string, run func(context.Context) error) {
+// runMaintenance starts the goroutines of the maintenance, which run until ctx ends. Errors are logged and do not end the process, which
+// continues to serve calls. Snapshots and audits start when caughtUp is closed, which means that the projections have caught up with the log.
+// On a node, snapshots also wait until the node has its partitions.
+func (s *Service) runMaintenance(ctx context.Context, g *errgroup.Group, caughtUp <-chan struct{}) {
+	runWhenCaughtUp := func(name string, run func(context.Context) error) {
 		g.Go(func() error {
 			select {
 			case <-caughtUp:
@@ -143,74 +164,83 @@ func (a *Service) runMaintenance(ctx context.Context, g *errgroup.Group, caughtU
 				return nil
 			}
 			if err := run(ctx); err != nil {
-				a.logger.Error(name+" has ended", "error", err)
+				s.logger.Error(name+" has ended", "error", err)
 			}
 			return nil
 		})
 	}
-	if a.archiver != nil {
+
+	if s.archiver != nil {
 		g.Go(func() error {
-			if err := a.archiver.Run(ctx); err != nil {
-				a.logger.Error("the log is no longer archived, and not trimmed", "error", err)
+			if err := s.archiver.Run(ctx); err != nil {
+				s.logger.Error("the log is no longer archived, and its stream is no longer trimmed", "error", err)
 			}
 			return nil
 		})
 	}
-	for _, serving := range a.Stores {
-		k := rebuild.Supervisor{Live: serving, Heal: true, Adopt: a.options.AutoRebuild, Logger: a.logger}
-		k.Rebuild = func(ctx context.Context, _ error) error { return a.rebuildAsOperation(ctx, serving) }
-		g.Go(func() error { return k.Run(ctx) })
-		g.Go(func() error { return a.recoverFromFullDisk(ctx, serving) })
+	for _, projection := range s.Stores {
+		keeper := rebuild.Supervisor{
+			Live:    projection,
+			Heal:    true,
+			Adopt:   s.options.AutoRebuild,
+			Rebuild: func(ctx context.Context, _ error) error { return s.rebuildAsOperation(ctx, projection) },
+			Logger:  s.logger,
+		}
+		g.Go(func() error { return keeper.Run(ctx) })
+		g.Go(func() error { return s.recoverFromFullDisk(ctx, projection) })
 	}
-	if a.snapshots != nil {
-		later("taking snapshots", func(ctx context.Context) error {
-			if a.node != nil && !a.node.AwaitComplete(ctx) {
+	if s.snapshots != nil {
+		runWhenCaughtUp("taking snapshots", func(ctx context.Context) error {
+			if s.node != nil && !s.node.AwaitComplete(ctx) {
 				return nil
 			}
-			return a.snapshots.Run(ctx)
+			return s.snapshots.Run(ctx)
 		})
 	}
-	if a.Auditor != nil {
-		later("the auditor", a.Auditor.Run)
+	if s.Auditor != nil {
+		runWhenCaughtUp("the auditor", s.Auditor.Run)
 	}
 }
 
-// rebuildUnasked rebuilds a projection as an operation, so that operators see it, and waits for its end. If a rebuild of the projection is
-// under way already, it waits for that one. If another operation is in the way, such as a verification, it waits for its end and
-// returns nil; the caller then looks again whether a rebuild is needed.
-func (a *Service) rebuildAsOperation(ctx context.Context, serving *live.Live) error {
-	run, err := a.prepareRebuild(operator.OperationRequest{
-		Kind: skeinv1.OperationKind_OPERATION_KIND_REBUILD, Projection: serving.Name(),
+// rebuildAsOperation rebuilds a projection as an operation, so that operators see the rebuild, and waits for its end. If a rebuild of the
+// projection is already under way, rebuildAsOperation waits for that one. If another operation is in the way, such as a verification, it waits
+// for the end of that operation and returns nil; the caller then checks again whether a rebuild is needed.
+func (s *Service) rebuildAsOperation(ctx context.Context, projection *live.Live) error {
+	run, err := s.prepareRebuild(operator.OperationRequest{
+		Kind: skeinv1.OperationKind_OPERATION_KIND_REBUILD, Projection: projection.Name(),
 	})
 	if err != nil {
 		return err
 	}
-	i, err := a.Operations.Start(operation.Rebuild, serving.Name(), requestArgs{}, run)
-	id, another := i.ID, false
+
+	i, err := s.Operations.Start(operation.Rebuild, projection.Name(), requestArgs{}, run)
 	if conflict, ok := errors.AsType[*operation.ConflictError](err); ok {
-		id, another, err = conflict.With.ID, conflict.With.Kind != operation.Rebuild, nil
+		i = conflict.With
+		err = nil
 	}
 	if err != nil {
 		return err
 	}
-	var end operation.Info
-	if err := a.Operations.Watch(ctx, id, func(i operation.Info) error { end = i; return nil }); err != nil {
+
+	ended, err := s.awaitOperation(ctx, i.ID)
+	if err != nil {
 		return err
 	}
-	if end.State != operation.Succeeded && !another {
-		return errors.New(end.Error)
+	if i.Kind == operation.Rebuild && ended.State != operation.Succeeded {
+		return errors.New(ended.Error)
 	}
 	return nil
 }
 
-func (a *Service) recordVerified(r *verify.Report) {
+// recordVerified records that an operation has found a projection equal to the log, if the report says so.
+func (s *Service) recordVerified(r *verify.Report) {
 	if !r.Equal || r.Damaged() {
 		return
 	}
-	a.verifiedMu.Lock()
-	defer a.verifiedMu.Unlock()
-	if a.verified == nil {
-		a.verified = map[string]time.Time{}
+	s.verifiedMu.Lock()
+	defer s.verifiedMu.Unlock()
+	if s.verified == nil {
+		s.verified = map[string]time.Time{}
 	}
-	a.verified[r.Projection] = time.Now()
+	s.verified[r.Projection] = time.Now()
 }

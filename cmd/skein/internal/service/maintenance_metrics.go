@@ -6,56 +6,62 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// maintenanceCollector collects the metrics of maintenance. docs/metrics.md lists them.
+// maintenanceCollector collects the metrics of the archive, the auditor, the snapshots and the operations. docs/metrics.md lists them.
 type maintenanceCollector struct {
 	service *Service
 
 	archived, archiveBytes, archiveFiles, archiveLag, archiveWaiting, archiveFailing *prometheus.Desc
-	checks, queued, findings, unexplained, differences, repaired, rounds, roundOf    *prometheus.Desc
-	waiting, noDisk                                                                  *prometheus.Desc
-	snapshots, snapshotFailures, snapshotAge, verifiedAge                            *prometheus.Desc
-	opDone, opTotal, opRemaining                                                     *prometheus.Desc
+
+	checks, queued, findings, unexplained, differences, repaired *prometheus.Desc
+	rounds, roundSeconds, waitingFindings, noDisk                *prometheus.Desc
+
+	snapshots, snapshotFailures, snapshotAge, verifiedAge *prometheus.Desc
+	operationDone, operationTotal, operationRemaining     *prometheus.Desc
+
+	// descs are all of the above.
+	descs []*prometheus.Desc
 }
 
-func newMaintenanceCollector(a *Service) *maintenanceCollector {
+func newMaintenanceCollector(s *Service) *maintenanceCollector {
+	c := &maintenanceCollector{service: s}
 	describe := func(name, help string, labels ...string) *prometheus.Desc {
-		return prometheus.NewDesc(name, help, labels, nil)
+		d := prometheus.NewDesc(name, help, labels, nil)
+		c.descs = append(c.descs, d)
+		return d
 	}
-	return &maintenanceCollector{
-		service:          a,
-		archived:         describe("skein_archive_position", "Sequence up to which the log is archived."),
-		archiveBytes:     describe("skein_archive_bytes", "Size of the archive of the log, by class of events.", "class"),
-		archiveFiles:     describe("skein_archive_segments", "Files of the archive of the log, by class of events.", "class"),
-		archiveLag:       describe("skein_archive_lag_seconds", "Age of the end of the archive while the log has more."),
-		archiveWaiting:   describe("skein_archive_waiting_envelopes", "Envelopes that are read and not sealed yet."),
-		archiveFailing:   describe("skein_archive_failing", "1 while archiving does not continue."),
-		checks:           describe("skein_audit_checks_total", "Users, boards and items that the auditor has checked."),
-		queued:           describe("skein_audit_queued", "Entities that were written lately and wait to be checked."),
-		findings:         describe("skein_audit_findings_total", "Disagreements between stores, by the store that may be wrong.", "projection"),
-		unexplained:      describe("skein_audit_unexplained_total", "Disagreements that no repair changed: a fold is wrong."),
-		differences:      describe("skein_audit_differences_total", "Rows that differed from the log.", "projection"),
-		repaired:         describe("skein_audit_repaired_rows_total", "Rows that the auditor has repaired.", "projection"),
-		rounds:           describe("skein_audit_rounds_total", "Rounds of all partitions that the auditor has finished."),
-		roundOf:          describe("skein_audit_round_seconds", "How long the last round took."),
-		waiting:          describe("skein_audit_waiting_findings", "Findings for whose repair there is no disk."),
-		noDisk:           describe("skein_audit_no_disk", "1 while the projection is not verified for lack of disk.", "projection"),
-		snapshots:        describe("skein_snapshots_total", "Snapshots that were taken."),
-		snapshotFailures: describe("skein_snapshot_failures_total", "Snapshots that failed."),
-		snapshotAge:      describe("skein_snapshot_age_seconds", "Age of the last snapshot that this process took."),
-		verifiedAge:      describe("skein_projection_verified_age_seconds", "Since the projection was found equal to the log.", "projection"),
-		opDone:           describe("skein_operation_done", "Units done in the present phase.", "kind", "projection", "phase", "unit"),
-		opTotal:          describe("skein_operation_total", "Units of the present phase in all.", "kind", "projection", "phase", "unit"),
-		opRemaining:      describe("skein_operation_remaining_seconds", "Estimated time to the end.", "kind", "projection"),
-	}
+
+	c.archived = describe("skein_archive_position", "Sequence up to which the log is archived.")
+	c.archiveBytes = describe("skein_archive_bytes", "Size of the archive of the log.", "class")
+	c.archiveFiles = describe("skein_archive_segments", "Files of the archive of the log.", "class")
+	c.archiveLag = describe("skein_archive_lag_seconds", "Age of the last archived envelope; 0 while the whole log is archived.")
+	c.archiveWaiting = describe("skein_archive_waiting_envelopes", "Envelopes that the archiver has read and not yet written to the archive.")
+	c.archiveFailing = describe("skein_archive_failing", "1 while the archiver fails and tries again.")
+
+	c.checks = describe("skein_audit_checks_total", "Users, boards and items that the auditor has checked.")
+	c.queued = describe("skein_audit_queued", "Users, boards and items that changed recently and that the auditor has yet to check.")
+	c.findings = describe("skein_audit_findings_total", "Disagreements between stores, by the store that may be wrong.", "projection")
+	c.unexplained = describe("skein_audit_unexplained_total", "Disagreements that a repair did not change, so a fold must be wrong.")
+	c.differences = describe("skein_audit_differences_total", "Rows that the auditor found to differ from the log.", "projection")
+	c.repaired = describe("skein_audit_repaired_rows_total", "Rows that the auditor has repaired.", "projection")
+	c.rounds = describe("skein_audit_rounds_total", "Times that the auditor has checked all partitions.")
+	c.roundSeconds = describe("skein_audit_round_seconds", "Duration of the last round over all partitions.")
+	c.waitingFindings = describe("skein_audit_waiting_findings", "Findings that wait for free disk to be verified and repaired.")
+	c.noDisk = describe("skein_audit_no_disk", "1 while the auditor cannot verify the projection because the disk is too full.", "projection")
+
+	c.snapshots = describe("skein_snapshots_total", "Snapshots that this process has taken.")
+	c.snapshotFailures = describe("skein_snapshot_failures_total", "Snapshots of this process that failed.")
+	c.snapshotAge = describe("skein_snapshot_age_seconds", "Age of the last snapshot that this process took.")
+	c.verifiedAge = describe("skein_projection_verified_age_seconds", "Time since the projection was last found equal to the log.", "projection")
+
+	c.operationDone = describe("skein_operation_done", "Units that the current phase has done.", "kind", "projection", "phase", "unit")
+	c.operationTotal = describe("skein_operation_total", "Units that the current phase has in total.", "kind", "projection", "phase", "unit")
+	c.operationRemaining = describe("skein_operation_remaining_seconds", "Estimated time until the operation ends.", "kind", "projection")
+	return c
 }
 
 // Describe is part of prometheus.Collector.
 func (c *maintenanceCollector) Describe(out chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{
-		c.archived, c.archiveBytes, c.archiveFiles, c.archiveLag, c.archiveWaiting, c.archiveFailing, c.checks, c.queued,
-		c.findings, c.unexplained, c.differences, c.repaired, c.rounds, c.roundOf, c.waiting, c.noDisk, c.snapshots, c.snapshotFailures,
-		c.snapshotAge, c.verifiedAge, c.opDone, c.opTotal, c.opRemaining,
-	} {
+	for _, d := range c.descs {
 		out <- d
 	}
 }
@@ -69,28 +75,28 @@ func (c *maintenanceCollector) Collect(out chan<- prometheus.Metric) {
 		out <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v), labels...)
 	}
 	now := time.Now()
+
 	if c.service.archive != nil {
 		c.collectArchive(gauge, now)
 	}
+
 	if c.service.Auditor != nil {
 		st := c.service.Auditor.Status()
 		count(c.checks, st.Checks)
 		gauge(c.queued, float64(st.Queued))
 		count(c.unexplained, st.Unexplained)
 		count(c.rounds, st.Rounds)
-		gauge(c.roundOf, st.LastTook.Seconds())
-		gauge(c.waiting, float64(st.Waiting))
-		for _, s := range c.service.Stores {
-			noDisk := 0.0
-			if st.NoDisk[s.Name()] != "" {
-				noDisk = 1
-			}
-			gauge(c.noDisk, noDisk, s.Name())
-			count(c.findings, st.Findings[s.Name()], s.Name())
-			count(c.differences, st.Differences[s.Name()], s.Name())
-			count(c.repaired, st.Repaired[s.Name()], s.Name())
+		gauge(c.roundSeconds, st.LastTook.Seconds())
+		gauge(c.waitingFindings, float64(st.Waiting))
+		for _, projection := range c.service.Stores {
+			name := projection.Name()
+			gauge(c.noDisk, boolGauge(st.NoDisk[name] != ""), name)
+			count(c.findings, st.Findings[name], name)
+			count(c.differences, st.Differences[name], name)
+			count(c.repaired, st.Repaired[name], name)
 		}
 	}
+
 	if c.service.snapshots != nil {
 		st := c.service.snapshots.Stats()
 		count(c.snapshots, st.Taken)
@@ -102,21 +108,26 @@ func (c *maintenanceCollector) Collect(out chan<- prometheus.Metric) {
 	for name, at := range c.service.lastVerified() {
 		gauge(c.verifiedAge, now.Sub(at).Seconds(), name)
 	}
-	for _, i := range c.service.Operations.InFlight() { // never two of a kind and a projection
-		if i.Phase != "" {
-			gauge(c.opDone, float64(i.Done), string(i.Kind), i.Projection, string(i.Phase), i.Unit)
+
+	// Two operations of the same kind and projection are never under way together, so these labels are unique.
+	for _, i := range c.service.Operations.InFlight() {
+		kind := string(i.Kind)
+		phase := string(i.Phase)
+		if phase != "" {
+			gauge(c.operationDone, float64(i.Done), kind, i.Projection, phase, i.Unit)
 		}
 		if i.Total > 0 {
-			gauge(c.opTotal, float64(i.Total), string(i.Kind), i.Projection, string(i.Phase), i.Unit)
+			gauge(c.operationTotal, float64(i.Total), kind, i.Projection, phase, i.Unit)
 		}
-		if i.Remaining >= 0 {
-			gauge(c.opRemaining, i.Remaining.Seconds(), string(i.Kind), i.Projection)
+		if i.Remaining >= 0 { // a negative value means unknown
+			gauge(c.operationRemaining, i.Remaining.Seconds(), kind, i.Projection)
 		}
 	}
 }
 
 func (c *maintenanceCollector) collectArchive(gauge func(*prometheus.Desc, float64, ...string), now time.Time) {
-	info, st := c.service.archive.Info(), c.service.archiver.Status()
+	info := c.service.archive.Info()
+	st := c.service.archiver.Status()
 	gauge(c.archived, float64(info.End.Seq))
 	lag := 0.0
 	if info.End.Seq > 0 && c.service.hub.Head() > info.End.Seq {
@@ -124,11 +135,7 @@ func (c *maintenanceCollector) collectArchive(gauge func(*prometheus.Desc, float
 	}
 	gauge(c.archiveLag, lag)
 	gauge(c.archiveWaiting, float64(st.Waiting))
-	failing := 0.0
-	if st.Err != nil {
-		failing = 1
-	}
-	gauge(c.archiveFailing, failing)
+	gauge(c.archiveFailing, boolGauge(st.Err != nil))
 	for _, class := range info.Classes {
 		gauge(c.archiveBytes, float64(class.Bytes), class.Class.String())
 		gauge(c.archiveFiles, float64(class.Segments), class.Class.String())

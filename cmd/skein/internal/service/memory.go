@@ -11,53 +11,70 @@ import (
 
 // Memory divides the memory of the process among its parts, in bytes.
 type Memory struct {
-	// Limit is Go's soft limit.
+	// Limit is the soft limit of the Go runtime for the whole process.
 	Limit int64
-	// Cache is for blocks of tables and memtables, Queries for decoded rows that queries keep, Ring for envelopes that were read,
-	// Rebuild for the rows and blocks of a rebuild, Shadow for a verification, Requests for calls under way.
-	Cache, Queries, Ring, Rebuild, Shadow, Requests int64
+	// Cache is for the blocks of tables, and for the memtables of the stores that serve.
+	Cache int64
+	// Queries is for the decoded rows that queries keep.
+	Queries int64
+	// Ring is for the envelopes that the hub keeps after it has read them from the log.
+	Ring int64
+	// Rebuild is for the rows and blocks of a rebuild, and Shadow for those of a verification.
+	Rebuild, Shadow int64
+	// Requests is for the calls that are under way.
+	Requests int64
 }
 
-// bounds returns the bounds of stores that serve. Memtables count against the cache. Each of the four stores has at most four that wait
-// for a flush, one for reuse, and those that open iterators hold. The larger they are, the less compactions write; if they filled the
-// cache, every lookup of a fold would read a table. Rows that folds keep take as much as a memtable: with more of the default, the
-// collector would run too often (docs/decisions/0039). Envelopes of the log take five times their size once they are decoded.
-func (p Memory) storeBounds() store.Bounds {
-	if p.Cache == 0 {
+// storeBounds returns the bounds of a store that serves.
+func (m Memory) storeBounds() store.Bounds {
+	if m.Cache == 0 {
 		return store.Bounds{}
 	}
-	flush, keep := min(max(p.Cache/16, 2<<20), 32<<20), min(max(p.Cache/16, 1<<20), 256<<20)
-	return store.Bounds{FlushBytes: int(flush), KeepBytes: int(keep), ReadBytes: 1 << 20}
+	return store.Bounds{
+		// FlushBytes is the size of a memtable, and memtables count against the cache. There can be many: each of the four stores has up to
+		// four that wait for a flush, one to reuse, and those that open iterators hold. Large memtables make compactions write less. But if
+		// memtables filled the cache, every lookup of a fold would have to read a table.
+		FlushBytes: int(min(max(m.Cache/16, 2<<20), 32<<20)),
+		// KeepBytes is for the rows that folds keep in memory. With a larger share of the default limit, the garbage collector would run too
+		// often (docs/decisions/0039).
+		KeepBytes: int(min(max(m.Cache/16, 1<<20), 256<<20)),
+		// Decoded envelopes take about five times the bytes that are read here.
+		ReadBytes: 1 << 20,
+	}
 }
 
 const (
-	// giveBackEvery is the time between two attempts to return unused memory to the system.
+	// releasePeriod is the time between two attempts to return unused memory to the system.
 	releasePeriod = 30 * time.Second
-	// giveBackLeast is the number of bytes that must have been allocated since the last attempt, because a collection is expensive.
+	// minAllocatedBytes is how many bytes the process must have allocated since the last attempt. An idle process has nothing to return, and an
+	// attempt costs a garbage collection.
 	minAllocatedBytes = 64 << 20
 )
 
-// giveBack returns unused memory to the system periodically, until the context ends. In an idle process the collector runs only every two
-// minutes, and the runtime returns memory slowly. With a heap of half a gigabyte, a round takes a tenth of a second of one core.
+// releaseUnusedMemory returns unused memory to the system periodically, until ctx ends. Without it, the garbage collector of an idle process runs
+// only every two minutes, and the runtime returns memory slowly. With a heap of half a gigabyte, an attempt takes a tenth of a second of one
+// core.
 func releaseUnusedMemory(ctx context.Context) {
 	tick := time.NewTicker(releasePeriod)
 	defer tick.Stop()
-	for last := uint64(0); ; {
+	lastAllocated := uint64(0)
+	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
 		}
-		if now := allocatedBytes(); now-last >= minAllocatedBytes {
+		allocated := allocatedBytes()
+		if allocated-lastAllocated >= minAllocatedBytes {
 			debug.FreeOSMemory()
-			last = now
+			lastAllocated = allocated
 		}
 	}
 }
 
-// allocatedBytes returns the number of bytes that the process has allocated since its start.
+// allocatedBytes returns how many bytes the process has allocated since its start, including those that were freed since.
 func allocatedBytes() uint64 {
-	s := []metrics.Sample{{Name: "/gc/heap/allocs:bytes"}}
-	metrics.Read(s)
-	return s[0].Value.Uint64()
+	samples := []metrics.Sample{{Name: "/gc/heap/allocs:bytes"}}
+	metrics.Read(samples)
+	return samples[0].Value.Uint64()
 }

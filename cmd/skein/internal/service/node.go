@@ -13,25 +13,32 @@ import (
 	"github.com/skein-feed/skein/replay/rebuild"
 )
 
-// openNode joins the cluster, if the process is a node.
-func (a *Service) openNode(ctx context.Context, c *node.Config, registry prometheus.Registerer) (err error) {
+// openNode joins the cluster if the process is a node.
+func (s *Service) openNode(ctx context.Context, c *node.Config, registry prometheus.Registerer) (err error) {
 	if c == nil {
 		return nil
 	}
-	a.erasure = &erase.Part{Log: a.log, Archive: a.archive, Stores: a.Stores, Snapshots: a.snapshotBucket}
-	if err := a.erasure.Open(a.dir); err != nil {
+
+	s.erasure = &erase.Part{Log: s.log, Archive: s.archive, Stores: s.Stores, Snapshots: s.snapshotBucket}
+	if err := s.erasure.Open(s.dir); err != nil {
 		return err
 	}
-	a.node, err = node.Open(ctx, node.Options{
-		Config: *c, Log: a.log, Hub: a.hub, Stores: a.Stores, Part: a.erasure, Builder: nodeBuilder{a}, Logger: a.logger,
+	s.node, err = node.Open(ctx, node.Options{
+		Config:  *c,
+		Log:     s.log,
+		Hub:     s.hub,
+		Stores:  s.Stores,
+		Part:    s.erasure,
+		Builder: nodeBuilder{s},
+		Logger:  s.logger,
 	})
 	if err != nil {
 		return err
 	}
-	return registry.Register(node.NewCollector(a.node))
+	return registry.Register(node.NewCollector(s.node))
 }
 
-// nodeBuilder is the [node.Builder] of the process.
+// nodeBuilder builds the stores of the process for its node. It implements [node.Builder].
 type nodeBuilder struct{ service *Service }
 
 // ResizeOptions is part of [node.Builder].
@@ -49,15 +56,15 @@ func (b nodeBuilder) BuildErased(ctx context.Context) error {
 	return b.service.rebuildAfterErasure(ctx)
 }
 
-// addNode adds to the options of the gateway what it needs of the node; nothing outside of a cluster.
-func (a *Service) setNodeOptions(o *gateway.Options) {
-	if a.node == nil {
+// setNodeOptions sets the options by which the gateway works in a cluster. Outside of a cluster they keep their zero values.
+func (s *Service) setNodeOptions(o *gateway.Options) {
+	if s.node == nil {
 		return
 	}
-	o.NodeName = a.node.Name
-	o.NodeAddr = a.node.Addr
-	o.Nodes = a.node.Others
-	o.IsJoined = a.node.IsReady
-	o.StoreAccess = a.node.Keeper()
-	o.Drain = a.node.Drain
+	o.NodeName = s.node.Name
+	o.NodeAddr = s.node.Addr
+	o.Nodes = s.node.Others
+	o.IsJoined = s.node.IsReady
+	o.StoreAccess = s.node.Keeper()
+	o.Drain = s.node.Drain
 }

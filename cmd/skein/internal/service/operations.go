@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/events/archive"
@@ -24,37 +25,39 @@ import (
 	"github.com/skein-feed/skein/replay/worker"
 )
 
-// OfferedOperations returns the kinds of operations that this process can do.
-func (a *Service) OfferedOperations() OfferedOperations {
+// OfferedOperations returns the kinds of operations that this process can perform.
+func (s *Service) OfferedOperations() OfferedOperations {
 	offered := OfferedOperations{
-		operation.Rebuild:  {Prepare: a.prepareRebuild, Resumes: true},
-		operation.Rollback: {Prepare: a.prepareRollback, Resumes: true},
-		operation.Verify:   {Prepare: a.prepareVerification},
-		operation.Repair:   {Prepare: a.prepareRepair},
+		operation.Rebuild:  {Prepare: s.prepareRebuild, Resumes: true},
+		operation.Rollback: {Prepare: s.prepareRollback, Resumes: true},
+		operation.Verify:   {Prepare: s.prepareVerification},
+		operation.Repair:   {Prepare: s.prepareRepair},
 	}
-	if a.snapshots != nil {
-		offered[operation.Snapshot] = OfferedOperation{Prepare: a.prepareSnapshot}
+	if s.snapshots != nil {
+		offered[operation.Snapshot] = OfferedOperation{Prepare: s.prepareSnapshot}
 	}
-	if a.archiver != nil {
-		offered[operation.Erase] = OfferedOperation{Prepare: a.prepareErasure}
+	if s.archiver != nil {
+		offered[operation.Erase] = OfferedOperation{Prepare: s.prepareErasure}
 	}
 	for kind, offer := range offered {
-		offered[kind] = OfferedOperation{Prepare: a.refuseWhileLogHasHole(offer.Prepare), Resumes: offer.Resumes}
+		offered[kind] = OfferedOperation{Prepare: s.refuseWhileLogHasHole(offer.Prepare), Resumes: offer.Resumes}
 	}
 	return offered
 }
 
-// acrossNoHole makes operations fail while the log has a hole: a store that has folded the lost envelopes has more facts than the log.
-func (a *Service) refuseWhileLogHasHole(
-	prepare func(operator.OperationRequest) (operation.Func, error),
-) func(operator.OperationRequest) (operation.Func, error) {
+// prepareFunc checks a request and returns the function that performs the operation. See [OfferedOperation].
+type prepareFunc = func(operator.OperationRequest) (operation.Func, error)
+
+// refuseWhileLogHasHole wraps a prepareFunc so that the operation fails while the log has a hole. A store that folded the lost envelopes before
+// has more facts than the log: a rebuild would lose them, and a verification would report them as differences.
+func (s *Service) refuseWhileLogHasHole(prepare prepareFunc) prepareFunc {
 	return func(r operator.OperationRequest) (operation.Func, error) {
 		run, err := prepare(r)
 		if err != nil {
 			return nil, err
 		}
 		return func(ctx context.Context, p *replay.Progress) (string, error) {
-			if err := a.checkNoHole(ctx); err != nil {
+			if err := s.checkNoHole(ctx); err != nil {
 				return "", err
 			}
 			return run(ctx, p)
@@ -62,56 +65,70 @@ func (a *Service) refuseWhileLogHasHole(
 	}
 }
 
-// whole returns [events.ErrHole] while the log is known to have a hole.
-func (a *Service) checkNoHole(ctx context.Context) error {
-	holes, err := a.log.Holes(ctx)
+// checkNoHole fails with [events.ErrHole] if the log is known to have a hole.
+func (s *Service) checkNoHole(ctx context.Context) error {
+	holes, err := s.log.Holes(ctx)
 	if len(holes) > 0 {
 		return &eventlog.HoleError{First: holes[0].From, Last: holes[0].To}
 	}
 	return err
 }
 
-// prepareErasure returns the operation that erases a user from the log, its archive, the stores of all nodes and the snapshots.
-func (a *Service) prepareErasure(req operator.OperationRequest) (operation.Func, error) {
-	if !a.archiver.Status().Running {
+// prepareErasure returns the operation that erases a user from the log, its archive, the stores of all nodes, and the snapshots.
+func (s *Service) prepareErasure(req operator.OperationRequest) (operation.Func, error) {
+	if !s.archiver.Status().Running {
 		return nil, &operator.Refusal{
-			Cause: operator.ErrNotPossible, Text: "another process archives the log, or none does: erase there, " +
-				"for it alone may write the archive anew",
+			Cause: operator.ErrNotPossible,
+			Text: "this process does not archive the log, and only the one that does may rewrite the archive: " +
+				"erase the user there",
 		}
 	}
 	return func(ctx context.Context, p *replay.Progress) (string, error) {
-		if a.node == nil {
-			if err := a.checkNoCluster(ctx); err != nil {
+		if s.node == nil {
+			if err := s.checkNoCluster(ctx); err != nil {
 				return "", err
 			}
 		}
-		r, err := erase.Erase(ctx, erase.Options{
-			Log: a.log, Publisher: a.publisher, Archive: a.archive, Archiver: a.archiver, Stores: a.Stores, Subscribe: a.subscribeKinds,
-			Rebuild: rebuild.Options{LogBytes: a.estimateLogBytes(ctx), LogSize: a.sizeOfKinds, Worker: a.workerCommand(), Logger: a.logger},
-			Keeper:  a.snapshots, Bucket: a.snapshotBucket, Buckets: []bucket.Bucket{a.options.Archive, a.snapshotBucket},
-			Part: a.erasure, Nodes: a.node.EraseNodes(), Shared: a.bucketOfAllSnapshots(),
+		report, err := erase.Erase(ctx, erase.Options{
+			Log:       s.log,
+			Publisher: s.publisher,
+			Archive:   s.archive,
+			Archiver:  s.archiver,
+			Stores:    s.Stores,
+			Subscribe: s.subscribeKinds,
+			Rebuild: rebuild.Options{
+				LogBytes: s.estimateLogBytes(ctx), LogSize: s.sizeOfKinds, Worker: s.workerCommand(), Logger: s.logger,
+			},
+			Keeper:  s.snapshots,
+			Bucket:  s.snapshotBucket,
+			Buckets: []bucket.Bucket{s.options.Archive, s.snapshotBucket},
+			Part:    s.erasure,
+			Nodes:   s.node.EraseNodes(),
+			Shared:  s.bucketOfAllSnapshots(),
 		}, req.User, p)
-		// Nothing else removes the damaged log from which a log was restored.
-		if damaged, _ := filepath.Glob(filepath.Join(a.dir, LogDir+"-damaged-*")); len(damaged) > 0 {
-			r.Left = append(r.Left, fmt.Sprintf("what remains of a damaged log: remove %v", damaged))
+
+		// After a restoration, the damaged log stays in the data directory until an operator removes it, and still has the user.
+		if damaged, _ := filepath.Glob(filepath.Join(s.dir, LogDir+"-damaged-*")); len(damaged) > 0 {
+			report.Left = append(report.Left, fmt.Sprintf("what remains of a damaged log: remove %v", damaged))
 		}
 		if err == nil {
-			err = a.Operations.RemoveTexts()
+			err = s.Operations.RemoveTexts() // reports and errors of earlier operations may name the user
 		}
 		if err != nil {
 			return "", err
 		}
-		return r.String(), nil
+		return report.String(), nil
 	}, nil
 }
 
-// errDiffers is the error of a verification that has found differences. Its report lists them.
-var errRowsDiffer = errors.New("rows differ from the log: skein replay repair makes them equal")
+var (
+	// errRowsDiffer is the error of a verification that has found differences. Its report lists them.
+	errRowsDiffer = errors.New("rows differ from the log: skein replay repair makes them equal")
+	// errFilesDamaged is the error of a verification that has found damaged files. The rows can be right nevertheless, if the cache has them.
+	errFilesDamaged = errors.New("tables on disk are damaged: skein replay rebuild writes new ones")
+)
 
-// errDamaged is the error of a verification that has found damaged files, even if all rows in the cache are right.
-var errFilesDamaged = errors.New("tables on disk are damaged: skein replay rebuild makes new ones")
-
-// foundBy returns the error for a report; nil means that the store is equal to the log.
+// verificationError returns the error that a report stands for; nil if the store is equal to the log.
 func verificationError(r *verify.Report) error {
 	switch {
 	case r == nil:
@@ -124,140 +141,151 @@ func verificationError(r *verify.Report) error {
 	return nil
 }
 
-// prepareRebuild returns the operation that builds the next generation of a projection. A request for only some partitions repairs them in
-// the live store instead, because a generation is a fold of the whole log.
-func (a *Service) prepareRebuild(req operator.OperationRequest) (operation.Func, error) {
+// prepareRebuild returns the operation that builds the next generation of a projection. If the request names partitions, the operation repairs them
+// in the live store instead, because a new generation is always built from the whole log.
+func (s *Service) prepareRebuild(req operator.OperationRequest) (operation.Func, error) {
 	if len(req.Partitions) > 0 {
-		return a.prepareRepair(req)
+		return s.prepareRepair(req)
 	}
-	serving, err := a.findProjection(req.Projection)
+	projection, err := s.findProjection(req.Projection)
 	if err != nil {
 		return nil, err
 	}
 	return func(ctx context.Context, p *replay.Progress) (string, error) {
-		return rebuild.Rebuild(ctx, serving, a.subscribeKinds, a.rebuildOptions(ctx, req.Share, p))
+		return rebuild.Rebuild(ctx, projection, s.subscribeKinds, s.rebuildOptions(ctx, req.Share, p))
 	}, nil
 }
 
-func (a *Service) prepareRollback(req operator.OperationRequest) (operation.Func, error) {
-	serving, err := a.findProjection(req.Projection)
+// prepareRollback returns the operation that goes back to the previous generation of a projection.
+func (s *Service) prepareRollback(req operator.OperationRequest) (operation.Func, error) {
+	projection, err := s.findProjection(req.Projection)
 	if err != nil {
 		return nil, err
 	}
-	if serving.Status().Previous == 0 {
-		return nil, &operator.Refusal{Cause: operator.ErrNotPossible, Text: fmt.Sprintf("there is no previous generation of %s", serving.Name())}
+	if projection.Status().Previous == 0 {
+		return nil, &operator.Refusal{
+			Cause: operator.ErrNotPossible, Text: fmt.Sprintf("there is no previous generation of %s", projection.Name()),
+		}
 	}
 	return func(ctx context.Context, p *replay.Progress) (string, error) {
-		return rebuild.Rollback(ctx, serving, a.subscribeKinds, a.rebuildOptions(ctx, req.Share, p))
+		return rebuild.Rollback(ctx, projection, s.subscribeKinds, s.rebuildOptions(ctx, req.Share, p))
 	}, nil
 }
 
-func (a *Service) rebuildOptions(ctx context.Context, share float64, p *replay.Progress) rebuild.Options {
+// rebuildOptions returns the options of a rebuild that may use a share of one core; 0 does not limit it.
+func (s *Service) rebuildOptions(ctx context.Context, share float64, p *replay.Progress) rebuild.Options {
 	return rebuild.Options{
-		Pace: replay.Pace{Share: share}, Memory: int(a.memory.Rebuild), LogBytes: a.estimateLogBytes(ctx), LogSize: a.sizeOfKinds, Progress: p,
-		Worker: a.workerCommand(), Logger: a.logger,
+		Pace:     replay.Pace{Share: share},
+		Memory:   int(s.memory.Rebuild),
+		LogBytes: s.estimateLogBytes(ctx),
+		LogSize:  s.sizeOfKinds,
+		Progress: p,
+		Worker:   s.workerCommand(),
+		Logger:   s.logger,
 	}
 }
 
-// worker returns what starts a process that finishes a build; nil means this process does.
-func (a *Service) workerCommand() *worker.Command {
-	if a.options.Worker == nil {
+// workerCommand returns what starts the process that finishes a build; nil means that this process does it.
+func (s *Service) workerCommand() *worker.Command {
+	if s.options.Worker == nil {
 		return nil
 	}
-	c := *a.options.Worker
-	c.Settings = a.settings
+	c := *s.options.Worker
+	c.Settings = s.settings
 	return &c
 }
 
-// logBytes returns about the size of the log in bytes, archive included; 0 means that the log does not answer.
-func (a *Service) estimateLogBytes(ctx context.Context) (n uint64) {
-	if head, err := a.log.Head(ctx); err == nil {
+// maxStreamBytesPerArchiveByte is how many bytes of the stream a byte of the archive, which is compressed, stands for. It is the largest ratio that was
+// measured.
+const maxStreamBytesPerArchiveByte = 8
+
+// estimateLogBytes estimates the size of the log in bytes, including the archive; 0 means that the log does not answer and there is no archive.
+func (s *Service) estimateLogBytes(ctx context.Context) (n uint64) {
+	if head, err := s.log.Head(ctx); err == nil {
 		n = uint64(max(0, head.Bytes))
 	}
-	if a.archive != nil {
-		for _, class := range a.archive.Info().Classes {
+	if s.archive != nil {
+		for _, class := range s.archive.Info().Classes {
 			n += class.Bytes * maxStreamBytesPerArchiveByte
 		}
 	}
 	return n
 }
 
-// logSize returns the part of the log that a fold of these kinds reads. If the stream has the whole log, only the stream is read.
-func (a *Service) sizeOfKinds(ctx context.Context, kinds events.KindSet) (size replay.LogSize) {
-	head, err := a.log.Head(ctx)
-	switch {
-	case err == nil && head.First <= 1:
+// sizeOfKinds returns the size of the part of the log that a fold of these kinds reads. The zero value means unknown.
+func (s *Service) sizeOfKinds(ctx context.Context, kinds events.KindSet) (size replay.LogSize) {
+	// If the stream has the whole log, the fold reads only the stream, with all its kinds.
+	head, err := s.log.Head(ctx)
+	if err == nil && head.First <= 1 {
 		size.Bytes = uint64(max(0, head.Bytes))
-	case a.archive != nil:
-		size.Kinds = events.AllKinds
-		if kinds&archive.ActivityKinds == 0 {
-			size.Kinds &^= archive.ActivityKinds
-		}
-		for _, class := range a.archive.Info().Classes {
-			if class.Class == archive.Facts || kinds&archive.ActivityKinds != 0 {
-				size.Events += class.Events
-			}
+		return size
+	}
+	if s.archive == nil {
+		return size
+	}
+
+	// The archive keeps activity, such as plays, apart from facts, so a fold that needs no activity does not read it.
+	readsActivity := kinds&archive.ActivityKinds != 0
+	size.Kinds = events.AllKinds
+	if !readsActivity {
+		size.Kinds &^= archive.ActivityKinds
+	}
+	for _, class := range s.archive.Info().Classes {
+		if class.Class == archive.Facts || readsActivity {
+			size.Events += class.Events
 		}
 	}
 	return size
 }
 
-// archiveRatio is the largest measured ratio of the stream's size to that of its archive.
-const maxStreamBytesPerArchiveByte = 8
-
-func (a *Service) prepareVerification(req operator.OperationRequest) (operation.Func, error) {
-	return a.prepareComparison(req, func(ctx context.Context, serving *live.Live, opt verify.Options) (*verify.Report, error) {
-		r, err := verify.Verify(ctx, serving, opt)
-		if err == nil {
-			err = verificationError(r)
-		}
-		return r, err
-	})
+// prepareVerification returns the operation that compares projections with the log.
+func (s *Service) prepareVerification(req operator.OperationRequest) (operation.Func, error) {
+	return s.prepareComparison(req, verify.Verify)
 }
 
-func (a *Service) prepareRepair(req operator.OperationRequest) (operation.Func, error) {
-	return a.prepareComparison(req, func(ctx context.Context, serving *live.Live, opt verify.Options) (*verify.Report, error) {
-		r, err := verify.Repair(ctx, serving, opt)
-		if err == nil {
-			err = verificationError(r)
-		}
-		return r, err
-	})
+// prepareRepair returns the operation that compares projections with the log and repairs the rows that differ.
+func (s *Service) prepareRepair(req operator.OperationRequest) (operation.Func, error) {
+	return s.prepareComparison(req, verify.Repair)
 }
 
-// prepareComparison returns the operation that compares one projection after the other with the log. After one that differs it continues with the others.
-func (a *Service) prepareComparison(
-	req operator.OperationRequest, compare func(context.Context, *live.Live, verify.Options) (*verify.Report, error),
+// prepareComparison returns the operation that applies compare to the projection that the request names, or to each projection in turn if the
+// request names none. If one projection differs, the operation still continues with the others.
+func (s *Service) prepareComparison(
+	req operator.OperationRequest, compare func(context.Context, verify.Store, verify.Options) (*verify.Report, error),
 ) (operation.Func, error) {
-	lives := a.Stores
+	targets := s.Stores
 	if req.Projection != "" {
-		serving, err := a.findProjection(req.Projection)
+		projection, err := s.findProjection(req.Projection)
 		if err != nil {
 			return nil, err
 		}
-		lives = []*live.Live{serving}
+		targets = []*live.Live{projection}
 	}
+
 	return func(ctx context.Context, p *replay.Progress) (string, error) {
-		var text string
+		var reports []string
 		var errs error
-		for i, serving := range lives {
-			p.SetMore(i < len(lives)-1)
-			opt := a.shadowOptions(serving.Name(), "shadow-verify")
-			opt.Pace, opt.Progress = replay.Pace{Share: req.Share}, p
+		for i, projection := range targets {
+			p.SetMore(i < len(targets)-1)
+			o := s.shadowOptions(projection.Name(), "shadow-verify")
+			o.Pace = replay.Pace{Share: req.Share}
+			o.Progress = p
 			if len(req.Partitions) > 0 {
-				opt.Partitions = new(events.Partitions)
-			}
-			for _, n := range req.Partitions {
-				opt.Partitions.Add(uint8(n)) // the gateway has checked that n is at most 255
-			}
-			r, err := compare(ctx, serving, opt)
-			if r != nil {
-				a.recordVerified(r)
-				if text != "" {
-					text += "\n"
+				o.Partitions = new(events.Partitions)
+				for _, n := range req.Partitions {
+					o.Partitions.Add(uint8(n)) // the gateway has checked that n is at most 255
 				}
-				text += r.String()
 			}
+
+			report, err := compare(ctx, projection, o)
+			if err == nil {
+				err = verificationError(report)
+			}
+			if report != nil {
+				s.recordVerified(report)
+				reports = append(reports, report.String())
+			}
+			// Several projections can differ, with the same error. Report it once.
 			if err != nil && !errors.Is(errs, err) {
 				errs = errors.Join(errs, err)
 			}
@@ -265,76 +293,72 @@ func (a *Service) prepareComparison(
 				break
 			}
 		}
-		return text, errs
+		return strings.Join(reports, "\n"), errs
 	}, nil
 }
 
-// shadowOptions returns the options of a projection's shadow. Shadows that exist at the same time must have different names.
-func (a *Service) shadowOptions(projection, name string) verify.Options {
+// shadowOptions returns the options for verifying a projection. A verification folds the log again into a shadow, a temporary store in the directory
+// dirName of the projection. Verifications that run at the same time must have different directories.
+func (s *Service) shadowOptions(projection, dirName string) verify.Options {
 	o := verify.Options{
-		Dir: filepath.Join(a.dir, StoresDir, projection, name), Memory: int(a.memory.Shadow), Worker: a.workerCommand(), Logger: a.logger,
-		Subscribe: func(from events.Cursor) (store.Subscription, error) { return a.subscribe(from) },
+		Dir:       filepath.Join(s.dir, StoresDir, projection, dirName),
+		Memory:    int(s.memory.Shadow),
+		Worker:    s.workerCommand(),
+		Subscribe: s.subscribe,
+		Logger:    s.logger,
 	}
-	if serving := a.Store(projection); serving != nil {
-		o.Disk = serving.Disk
+	if p := s.Store(projection); p != nil {
+		o.Disk = p.Disk
 	}
-	for _, newProjection := range all.Constructors(a.settings) {
-		if p := newProjection(); p.Name() == projection {
-			kinds := events.Kinds(p.Kinds()...)
-			o.New = newProjection
-			o.LogSize = func(ctx context.Context) replay.LogSize { return a.sizeOfKinds(ctx, kinds) }
-			o.Subscribe = func(from events.Cursor) (store.Subscription, error) { return a.subscribeKinds(from, kinds) }
+	for _, newProjection := range all.Constructors(s.settings) {
+		p := newProjection()
+		if p.Name() != projection {
+			continue
 		}
+		kinds := events.Kinds(p.Kinds()...)
+		o.New = newProjection
+		o.LogSize = func(ctx context.Context) replay.LogSize { return s.sizeOfKinds(ctx, kinds) }
+		o.Subscribe = func(from events.Cursor) (store.Subscription, error) { return s.subscribeKinds(from, kinds) }
 	}
 	return o
 }
 
-func (a *Service) prepareSnapshot(req operator.OperationRequest) (operation.Func, error) {
-	of := req.Projections
-	if len(of) == 0 && req.Projection != "" {
-		of = []string{req.Projection}
+// prepareSnapshot returns the operation that takes a snapshot of the projections that the request names, or of all if it names none.
+func (s *Service) prepareSnapshot(req operator.OperationRequest) (operation.Func, error) {
+	names := req.Projections
+	if len(names) == 0 && req.Projection != "" {
+		names = []string{req.Projection}
 	}
 	return func(ctx context.Context, p *replay.Progress) (string, error) {
-		r, err := a.snapshots.Take(ctx, req.Name, of, p)
+		report, err := s.snapshots.Take(ctx, req.Name, names, p)
 		if err != nil {
 			return "", err
 		}
-		return r.String(), nil
+		return report.String(), nil
 	}, nil
 }
 
-// copied returns the stores of which snapshots are taken: the generations that serve.
-func (a *Service) servingStores() (stores []snapshot.Store) {
-	for _, serving := range a.Stores {
-		if s := serving.Serving(); s != nil {
-			stores = append(stores, s)
+// servingStores returns the generations that serve, of which snapshots are taken.
+func (s *Service) servingStores() (stores []snapshot.Store) {
+	for _, projection := range s.Stores {
+		if serving := projection.Serving(); serving != nil {
+			stores = append(stores, serving)
 		}
 	}
 	return stores
 }
 
-func (a *Service) findProjection(projection string) (*live.Live, error) {
-	if serving := a.Store(projection); serving != nil {
-		return serving, nil
+// findProjection returns the projection with a name. It returns a [*operator.Refusal] if there is none.
+func (s *Service) findProjection(name string) (*live.Live, error) {
+	if projection := s.Store(name); projection != nil {
+		return projection, nil
 	}
 	var names []string
-	for _, s := range a.Stores {
-		names = append(names, s.Name())
+	for _, projection := range s.Stores {
+		names = append(names, projection.Name())
 	}
 	slices.Sort(names)
 	return nil, &operator.Refusal{
-		Cause: operator.ErrNotPossible, Text: fmt.Sprintf("there is no projection %q, only %v", projection, names),
+		Cause: operator.ErrNotPossible, Text: fmt.Sprintf("there is no projection %q, only %v", name, names),
 	}
-}
-
-// sourceOf returns a function that subscribes a fold of only these kinds.
-func (a *Service) subscribeKinds(from events.Cursor, kinds events.KindSet) (store.Subscription, error) {
-	if from == (events.Cursor{}) {
-		from = a.log.Start()
-	}
-	sub, err := a.hub.SubscribeKinds(from, kinds)
-	if err != nil {
-		return nil, err
-	}
-	return subscription{sub, a.hub, nil}, nil
 }

@@ -14,27 +14,28 @@ import (
 	"github.com/skein-feed/skein/replay/operation"
 )
 
-// operationsDir is the directory of operations below the data directory.
+// operationsDir is the directory below the data directory in which the state of operations is kept.
 const operationsDir = "operations"
 
-// OfferedOperation is a kind of operation that this process can do.
+// OfferedOperation is a kind of operation that this process can perform.
 type OfferedOperation struct {
-	// Prepare checks a request and returns the function that does the operation. It must be quick. It returns a [*operator.Refusal] for a
-	// request that is not possible at present.
+	// Prepare checks a request and returns the function that performs the operation. Prepare must return quickly. It returns a
+	// [*operator.Refusal] for a request that is not possible at present.
 	Prepare func(r operator.OperationRequest) (operation.Func, error)
-	// Resumes reports whether the same request continues after a restart of the process. Other operations fail then.
+	// Resumes says that the operation starts again, with the same request, after a restart of the process. Other operations fail then.
 	Resumes bool
 }
 
-// OfferedOperations are the kinds that this process can do.
+// OfferedOperations are the kinds of operations that this process can perform.
 type OfferedOperations map[operation.Kind]OfferedOperation
 
-// absentOperations has, for kinds that not every process offers, what they require.
+// operationRequirements says, for each kind that not every process offers, what the process must have.
 var operationRequirements = map[operation.Kind]string{
-	operation.Snapshot: "TakeSnapshot needs a place for snapshots, which this process does not have: start it with --snapshots",
-	operation.Erase:    "EraseUser needs the archive of the log, which this process does not have: start it with --archive",
+	operation.Snapshot: "TakeSnapshot needs a target for snapshots, and this process has none: start it with --snapshots",
+	operation.Erase:    "EraseUser needs the archive of the log, and this process has none: start it with --archive",
 }
 
+// operationKinds maps the kinds of the API to those of package operation.
 var operationKinds = map[skeinv1.OperationKind]operation.Kind{
 	skeinv1.OperationKind_OPERATION_KIND_REBUILD:  operation.Rebuild,
 	skeinv1.OperationKind_OPERATION_KIND_VERIFY:   operation.Verify,
@@ -44,6 +45,7 @@ var operationKinds = map[skeinv1.OperationKind]operation.Kind{
 	skeinv1.OperationKind_OPERATION_KIND_ERASE:    operation.Erase,
 }
 
+// operationStates maps the states of package operation to those of the API.
 var operationStates = map[operation.State]skeinv1.OperationState{
 	operation.Pending:   skeinv1.OperationState_OPERATION_STATE_PENDING,
 	operation.Running:   skeinv1.OperationState_OPERATION_STATE_RUNNING,
@@ -52,30 +54,32 @@ var operationStates = map[operation.State]skeinv1.OperationState{
 	operation.Cancelled: skeinv1.OperationState_OPERATION_STATE_CANCELLED,
 }
 
-// processOperator gives the gateway the operations of the process. It implements [operator.Operator].
+// processOperator starts, lists and cancels the operations of the process for the gateway. It implements [operator.Operator].
 type processOperator struct {
 	manager *operation.Manager
 	offered OfferedOperations
 }
 
-// newOperator returns the operator of a process, and sets how operations continue after a restart. It must be called before they run.
+// newOperator returns the operator of a process. It also registers how operations of an earlier process resume, so it must be called before the
+// manager runs.
 func newOperator(manager *operation.Manager, offered OfferedOperations) *processOperator {
 	for kind, offer := range offered {
 		if !offer.Resumes {
 			continue
 		}
 		manager.OnRestart(kind, func(i operation.Info) (operation.Func, error) {
-			var a requestArgs
-			if err := json.Unmarshal(i.Args, &a); err != nil {
-				return nil, fmt.Errorf("its request: %w", err)
+			var args requestArgs
+			if err := json.Unmarshal(i.Args, &args); err != nil {
+				return nil, fmt.Errorf("decode its request: %w", err)
 			}
-			return offer.Prepare(a.request(i))
+			return offer.Prepare(args.request(i))
 		})
 	}
 	return &processOperator{manager: manager, offered: offered}
 }
 
-// requestArgs is the encoding of a request in the file of its operation, beside kind and projection. Fields may be added, never removed.
+// requestArgs is the part of a request that the file of its operation has as JSON, besides kind and projection. Fields may be added, but not removed:
+// a newer version of the program must be able to resume the operation.
 type requestArgs struct {
 	Projections []string `json:"projections,omitempty"`
 	Partitions  []uint32 `json:"partitions,omitempty"`
@@ -84,13 +88,20 @@ type requestArgs struct {
 	User        string   `json:"user,omitempty"`
 }
 
+// request returns the request of an operation.
 func (a requestArgs) request(i operation.Info) operator.OperationRequest {
 	return operator.OperationRequest{
-		Kind: protoKind(i.Kind), Projection: i.Projection, Projections: a.Projections, Partitions: a.Partitions,
-		Share: a.Share, Name: a.Name, User: a.User,
+		Kind:        protoKind(i.Kind),
+		Projection:  i.Projection,
+		Projections: a.Projections,
+		Partitions:  a.Partitions,
+		Share:       a.Share,
+		Name:        a.Name,
+		User:        a.User,
 	}
 }
 
+// protoKind returns the kind of the API for one of package operation.
 func protoKind(k operation.Kind) skeinv1.OperationKind {
 	for proto, kind := range operationKinds {
 		if kind == k {
@@ -100,16 +111,18 @@ func protoKind(k operation.Kind) skeinv1.OperationKind {
 	return skeinv1.OperationKind_OPERATION_KIND_UNSPECIFIED
 }
 
-// Start is part of gateway.Operator.
+// Start is part of [operator.Operator].
 func (o *processOperator) Start(_ context.Context, r operator.OperationRequest) (*skeinv1.Operation, error) {
 	kind := operationKinds[r.Kind]
 	offer, ok := o.offered[kind]
 	if !ok {
 		return nil, &operator.Refusal{Cause: operator.ErrKindUnavailable, Text: operationRequirements[kind]}
 	}
+	// An operation on one projection is shown with its name, whichever field of the request has it.
 	if r.Projection == "" && len(r.Projections) == 1 {
 		r.Projection = r.Projections[0]
 	}
+
 	run, err := offer.Prepare(r)
 	if err != nil {
 		return nil, err
@@ -120,17 +133,17 @@ func (o *processOperator) Start(_ context.Context, r operator.OperationRequest) 
 	return protoOperationOrError(i, err)
 }
 
-// Get is part of gateway.Operator.
+// Get is part of [operator.Operator].
 func (o *processOperator) Get(_ context.Context, id string) (*skeinv1.Operation, error) {
 	return protoOperationOrError(o.manager.Get(id))
 }
 
-// Cancel is part of gateway.Operator.
+// Cancel is part of [operator.Operator].
 func (o *processOperator) Cancel(_ context.Context, id string) (*skeinv1.Operation, error) {
 	return protoOperationOrError(o.manager.Cancel(id))
 }
 
-// List is part of gateway.Operator.
+// List is part of [operator.Operator].
 func (o *processOperator) List(
 	_ context.Context, kind skeinv1.OperationKind, before string, n int,
 ) (ops []*skeinv1.Operation, more bool, err error) {
@@ -141,11 +154,12 @@ func (o *processOperator) List(
 	return ops, more, nil
 }
 
-// Watch is part of gateway.Operator.
+// Watch is part of [operator.Operator].
 func (o *processOperator) Watch(ctx context.Context, id string, f func(*skeinv1.Operation) error) error {
 	return operatorError(o.manager.Watch(ctx, id, func(i operation.Info) error { return f(protoOperation(i)) }))
 }
 
+// protoOperationOrError returns the results of a method of the manager as those of an [operator.Operator].
 func protoOperationOrError(i operation.Info, err error) (*skeinv1.Operation, error) {
 	if err != nil {
 		return nil, operatorError(err)
@@ -153,12 +167,12 @@ func protoOperationOrError(i operation.Info, err error) (*skeinv1.Operation, err
 	return protoOperation(i), nil
 }
 
-// refused translates an error of package operation into one of the gateway.
+// operatorError translates an error of package operation into one of package operator.
 func operatorError(err error) error {
-	conflict, inTheWay := errors.AsType[*operation.ConflictError](err)
-	switch {
-	case inTheWay:
+	if conflict, ok := errors.AsType[*operation.ConflictError](err); ok {
 		return &operator.Refusal{Cause: operator.ErrConflict, Text: err.Error(), Operation: conflict.With.ID}
+	}
+	switch {
 	case errors.Is(err, operation.ErrNotFound):
 		return fmt.Errorf("%w: %w", operator.ErrUnknownOperation, err)
 	case errors.Is(err, operation.ErrClosed):
@@ -167,16 +181,26 @@ func operatorError(err error) error {
 	return err
 }
 
+// protoOperation returns an operation as the API has it.
 func protoOperation(i operation.Info) *skeinv1.Operation {
 	op := &skeinv1.Operation{
-		OperationId: i.ID, Kind: protoKind(i.Kind), Projection: i.Projection, State: operationStates[i.State],
-		CreateTime: timestamppb.New(i.Created), Phase: string(i.Phase), Done: i.Done, Total: i.Total, Unit: i.Unit, Rate: i.Rate,
-		Error: i.Error, Report: i.Report,
+		OperationId: i.ID,
+		Kind:        protoKind(i.Kind),
+		Projection:  i.Projection,
+		State:       operationStates[i.State],
+		CreateTime:  timestamppb.New(i.Created),
+		Phase:       string(i.Phase),
+		Done:        i.Done,
+		Total:       i.Total,
+		Unit:        i.Unit,
+		Rate:        i.Rate,
+		Error:       i.Error,
+		Report:      i.Report,
 	}
 	if !i.Ended.IsZero() {
 		op.EndTime = timestamppb.New(i.Ended)
 	}
-	if i.Remaining >= 0 {
+	if i.Remaining >= 0 { // a negative value means unknown
 		seconds := i.Remaining.Seconds()
 		op.RemainingSeconds = &seconds
 	}

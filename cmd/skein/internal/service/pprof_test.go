@@ -9,7 +9,8 @@ import (
 	"testing"
 )
 
-func TestPprofIsForThisMachine(t *testing.T) {
+// TestProfilesAreOnlyServedToThisMachine: profiles are served to requests for a loopback host, and refused to any other host.
+func TestProfilesAreOnlyServedToThisMachine(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -36,20 +37,24 @@ func TestPprofIsForThisMachine(t *testing.T) {
 		return res.StatusCode, string(body)
 	}
 	for _, c := range []struct {
-		path, host string
-		status     int
-		part       string
+		name, path, host string
+		wantStatus       int
+		wantText         string
 	}{
-		{"/debug/pprof/", "", http.StatusOK, "goroutine"},
-		{"/debug/pprof/goroutine?debug=1", "localhost", http.StatusOK, "servePprof"},
-		{"/debug/pprof/cmdline", "evil.example:80", http.StatusForbidden, "this machine"},
-		{"/debug/pprof/", "[::1]", http.StatusOK, "goroutine"},
-		{"/skein.v1.AdminService/GetStatus", "", http.StatusNotFound, ""},
+		{"index by address", "/debug/pprof/", "", http.StatusOK, "goroutine"},
+		{"index by IPv6 loopback", "/debug/pprof/", "[::1]", http.StatusOK, "goroutine"},
+		{"profile by localhost", "/debug/pprof/goroutine?debug=1", "localhost", http.StatusOK, "servePprof"},
+		{"another host", "/debug/pprof/cmdline", "evil.example:80", http.StatusForbidden, "this machine"},
+		{"method of the API", "/skein.v1.AdminService/GetStatus", "", http.StatusNotFound, ""},
 	} {
-		if status, body := get(c.path, c.host); status != c.status || !strings.Contains(body, c.part) {
-			t.Errorf("%s for %q: %d %s", c.path, c.host, status, body)
-		}
+		t.Run(c.name, func(t *testing.T) {
+			status, text := get(c.path, c.host)
+			if status != c.wantStatus || !strings.Contains(text, c.wantText) {
+				t.Errorf("expected %d with %q, got %d: %s", c.wantStatus, c.wantText, status, text)
+			}
+		})
 	}
+
 	cancel()
 	if err := <-ended; err != nil {
 		t.Error(err)

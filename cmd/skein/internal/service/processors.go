@@ -5,12 +5,12 @@ import (
 	"runtime"
 )
 
-// leastProcs is the number of goroutines that may run at a time, even with fewer cores. With one, a call waits behind a fold or a
-// compaction until the runtime preempts that, after 10 ms, or behind a system call until the runtime notices that it blocks. With
-// more, the kernel shares the core among threads. docs/decisions/0032-processors.md has the figures.
+// minProcs is the least value of GOMAXPROCS, the number of threads that may run Go code at the same time, even on a machine with fewer cores. With
+// one thread, a call waits behind a fold or a compaction until the runtime preempts that after 10 ms, or behind a system call until the runtime
+// notices that the call blocks. With more threads, the kernel divides the core among them. docs/decisions/0032-processors.md has measurements.
 const minProcs = 4
 
-// RaiseProcs lets at least leastProcs goroutines run at a time, unless GOMAXPROCS in the environment says how many.
+// RaiseMaxProcs raises GOMAXPROCS to minProcs if it is lower, unless the environment variable GOMAXPROCS sets it.
 func RaiseMaxProcs() {
 	if os.Getenv("GOMAXPROCS") == "" && runtime.GOMAXPROCS(0) < minProcs {
 		runtime.GOMAXPROCS(minProcs)

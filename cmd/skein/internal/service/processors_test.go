@@ -5,19 +5,25 @@ import (
 	"testing"
 )
 
-// TestRaiseProcs has the environment win, and otherwise no fewer processors than the least.
-func TestRaiseProcs(t *testing.T) { //nolint:paralleltest // it changes the process
+// TestRaiseMaxProcs: GOMAXPROCS is raised to minProcs if it is lower, unless the environment variable sets it.
+func TestRaiseMaxProcs(t *testing.T) { //nolint:paralleltest // it changes the process
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
-	t.Setenv("GOMAXPROCS", "1")
-	if RaiseMaxProcs(); runtime.GOMAXPROCS(0) != 1 {
-		t.Errorf("GOMAXPROCS=1 is raised to %d", runtime.GOMAXPROCS(0))
-	}
-	t.Setenv("GOMAXPROCS", "")
-	if RaiseMaxProcs(); runtime.GOMAXPROCS(0) != minProcs {
-		t.Errorf("one processor is raised to %d, want %d", runtime.GOMAXPROCS(0), minProcs)
-	}
-	runtime.GOMAXPROCS(minProcs + 1)
-	if RaiseMaxProcs(); runtime.GOMAXPROCS(0) != minProcs+1 {
-		t.Errorf("%d processors became %d", minProcs+1, runtime.GOMAXPROCS(0))
+	for _, c := range []struct {
+		name         string
+		variable     string
+		before, want int
+	}{
+		{"set by the environment", "1", 1, 1},
+		{"one processor", "", 1, minProcs},
+		{"more than enough processors", "", minProcs + 1, minProcs + 1},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Setenv("GOMAXPROCS", c.variable)
+			runtime.GOMAXPROCS(c.before)
+			RaiseMaxProcs()
+			if got := runtime.GOMAXPROCS(0); got != c.want {
+				t.Errorf("expected %d, got %d", c.want, got)
+			}
+		})
 	}
 }

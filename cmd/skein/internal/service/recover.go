@@ -11,31 +11,34 @@ import (
 	"github.com/skein-feed/skein/projections/store"
 )
 
-// recoverRetry is the pause after an attempt to recover a projection has failed.
+// recoverRetryDelay is the pause after a failed attempt to recover a projection.
 const recoverRetryDelay = 5 * time.Second
 
-// recoverWhenRoom recovers a projection that a full disk has stopped, whenever there is room again, until ctx ends.
-func (a *Service) recoverFromFullDisk(ctx context.Context, serving *live.Live) error {
-	logger := a.logger.With("projection", serving.Name())
+// recoverFromFullDisk recovers a projection each time that a full disk has made it fail and there is enough free disk again, until ctx ends.
+func (s *Service) recoverFromFullDisk(ctx context.Context, projection *live.Live) error {
+	logger := s.logger.With("projection", projection.Name())
 	for ctx.Err() == nil {
-		changed := serving.Changed()
-		st := serving.Status()
-		if st.State != store.Failed || st.Damaged || !errors.Is(st.Error, syscall.ENOSPC) {
+		changed := projection.Changed() // taken before Status, so that no change after Status is missed
+		st := projection.Status()
+		// Damaged files are rebuilt instead, see runMaintenance.
+		failedForDisk := st.State == store.Failed && !st.Damaged && errors.Is(st.Error, syscall.ENOSPC)
+		if !failedForDisk {
 			select {
 			case <-changed:
 			case <-ctx.Done():
 			}
 			continue
 		}
-		if wait.For(ctx, diskCheckPeriod) != nil || a.diskGuard.refusing.Load() {
+
+		if wait.For(ctx, diskCheckPeriod) != nil || s.diskGuard.refusing.Load() {
 			continue
 		}
-		if err := serving.Recover(ctx); err != nil {
-			logger.Error("the projection, which a full disk has stopped, does not continue yet", "retry", recoverRetryDelay, "error", err)
-			_ = wait.For(ctx, recoverRetryDelay) // the loop ends with the context
+		if err := projection.Recover(ctx); err != nil {
+			logger.Error("the projection failed on a full disk and cannot continue yet", "retry", recoverRetryDelay, "error", err)
+			_ = wait.For(ctx, recoverRetryDelay) // fails only when ctx ends, and then the loop ends
 			continue
 		}
-		logger.Warn("the projection, which a full disk had stopped, continues", "generation", serving.Status().Generation)
+		logger.Warn("the projection failed on a full disk and continues now", "generation", projection.Status().Generation)
 	}
 	return nil
 }

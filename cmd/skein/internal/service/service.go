@@ -29,34 +29,36 @@ import (
 	"github.com/skein-feed/skein/replay/operation"
 )
 
-// Names of files and directories below the data directory.
+// Names of directories below the data directory.
 const (
 	LogDir    = "log"
 	StoresDir = "stores"
 )
 
-// CloseTimeout is how long closing the log may take: outstanding acknowledgements, and files.
+// CloseTimeout is how long closing the log may take. Within this time the log waits for outstanding acknowledgements and closes its files.
 const CloseTimeout = 30 * time.Second
 
-// Options say what a process of the service is made of.
+// Options configure a process of the service.
 type Options struct {
 	Log eventlog.Config
+	// Dir is the data directory.
 	Dir string
-	// Memory is the memory of each part of the process; with the zero value little is cached.
+	// Memory is the memory of each part of the process. The zero value caches little.
 	Memory Memory
-	// DiskReserve is the disk that stays free, in bytes; 0 means a share of the disk.
+	// DiskReserve is how many bytes of the disk stay free; 0 means a share of the disk.
 	DiskReserve int64
 	// Settings are the settings of the folds; the zero value means the defaults.
 	Settings all.Settings
-	Keys     pagetoken.KeyRing
-	Access   Access
-	// Console says whether the console is served.
+	// Keys sign page tokens and the calls between nodes.
+	Keys   pagetoken.KeyRing
+	Access Access
+	// Console enables the console.
 	Console bool
 	Limits  gateway.Limits
 	Logger  *slog.Logger
-	// Version is that of the program.
+	// Version is the version of the program.
 	Version string
-	// Maintenance says what the process does beside serving.
+	// Maintenance configures what the process does besides serving calls.
 	Maintenance MaintenanceOptions
 	// Tracer traces a share of the calls; nil disables tracing.
 	Tracer trace.Tracer
@@ -64,10 +66,11 @@ type Options struct {
 	Pprof net.Listener
 	// Node makes the process a node of a cluster; nil means that it holds all partitions.
 	Node *node.Config
-	// Abandon ends the process at once, without closing anything. It is called from a goroutine of the service when the process must not
-	// write to its data directory any more ([ErrDirReplaced]), from the opening to the end of closing. Nil means that nothing is done.
+	// Abandon must end the process at once, without closing anything. The service calls Abandon from one of its goroutines when the process
+	// must no longer write to its data directory ([ErrDirReplaced]). That can happen at any time from Open until Close returns. If Abandon is
+	// nil, the service does not check for a replaced directory.
 	Abandon func(err error)
-	// OfferedOperations returns the kinds of operations that the process offers; nil means all of them.
+	// OfferedOperations returns the kinds of operations that callers may start; nil means all that the process can do.
 	OfferedOperations func(*Service) OfferedOperations
 }
 
@@ -75,13 +78,15 @@ type Options struct {
 type Access struct {
 	Gate         *access.Authenticator
 	Certificates *access.Certificates
-	// NodeCertificates are those of a node of a cluster for other nodes.
+	// NodeCertificates are the certificates that a node of a cluster presents to other nodes.
 	NodeCertificates *access.Certificates
-	Origins          []string
-	Hosts            []string
+	// Origins are the origins of other web sites whose pages may call the API.
+	Origins []string
+	// Hosts are the host names to which calls may be addressed, besides the names of this machine.
+	Hosts []string
 }
 
-// Service is one process of the service. It is opened from the log upwards and closed in reverse order:
+// Service is one process of the service. Open opens its parts from left to right, and Close closes them in the reverse order:
 //
 //	log ← hub ← stores (each a projection)
 //	 ↑            ↑
@@ -93,13 +98,13 @@ type Service struct {
 	hub        *eventlog.Hub
 	Stores     []*live.Live
 	publisher  *eventlog.Publisher
-	// Operations are the long-running tasks on the stores and the log.
+	// Operations runs the operations on the stores and the log, such as a rebuild.
 	Operations *operation.Manager
 	server     *gateway.Server
 	diskGuard  *diskGuard
-	pprof      net.Listener // may be nil
+	pprof      net.Listener // nil if profiles are not served
 	node       *node.Node   // nil outside of a cluster
-	erasure    *erase.Part  // nil outside of a cluster
+	erasure    *erase.Part  // what this node does when a user is erased; nil outside of a cluster
 	logger     *slog.Logger
 
 	dir      string
@@ -107,200 +112,268 @@ type Service struct {
 	memory   Memory
 	maintenance
 
-	// caughtUp is done when every projection has caught up once, or has failed.
+	// caughtUp has a count for every projection that has neither reached the head of the log nor failed since the start.
 	caughtUp sync.WaitGroup
 }
 
-// Open opens a service. It waits for the log, and for room on the disk. The service serves once Run is called.
+// Open opens a service. Open waits until the log answers and until the disk has enough room to open the stores. The service answers calls
+// once Run is called.
 func Open(ctx context.Context, o Options) (_ *Service, err error) {
-	a := &Service{
-		logger: o.Logger, dir: o.Dir, pprof: o.Pprof, settings: o.Settings, memory: o.Memory, maintenance: maintenance{options: o.Maintenance},
+	s := &Service{
+		logger:      o.Logger,
+		dir:         o.Dir,
+		pprof:       o.Pprof,
+		settings:    o.Settings,
+		memory:      o.Memory,
+		maintenance: maintenance{options: o.Maintenance},
 	}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, a.Close(context.WithoutCancel(ctx)))
+			err = errors.Join(err, s.Close(context.WithoutCancel(ctx)))
 		}
 	}()
-	if a.lock, err = lockDir(o.Dir); err != nil {
+
+	if s.lock, err = lockDir(o.Dir); err != nil {
 		return nil, err
 	}
 	if o.Abandon != nil {
-		a.lock.watch(context.WithoutCancel(ctx), o.Abandon) // until the directory is released, which is after Run
+		// The directory is watched until it is unlocked at the end of Close, because parts that are being closed still write to it.
+		s.lock.watch(context.WithoutCancel(ctx), o.Abandon)
 	}
+
+	// If there is an archive of the log, a missing stream means that the log was lost. Existing makes the log fail to open in this case, so
+	// that it does not begin anew with sequences that the archive already has.
 	if o.Log.Existing, err = hasArchivedLog(ctx, o.Maintenance.Archive); err != nil {
 		return nil, err
 	}
-	if a.log, err = eventlog.Open(ctx, o.Log); err != nil {
+	if s.log, err = eventlog.Open(ctx, o.Log); err != nil {
 		return nil, explainLostLog(err, o.Maintenance.Archive)
 	}
-	if err = a.openArchive(ctx); err != nil {
+	if err = s.openArchive(ctx); err != nil {
 		return nil, err
 	}
-	a.examineLog(ctx)
-	a.diskGuard = newDiskGuard(o.Dir, uint64(o.DiskReserve), o.Logger)
-	a.diskGuard.recoverLog = a.log.Recover
-	if err = a.diskGuard.awaitOpeningSpace(ctx); err != nil {
+	s.examineLog(ctx)
+
+	s.diskGuard = newDiskGuard(o.Dir, uint64(o.DiskReserve), o.Logger)
+	s.diskGuard.recoverLog = s.log.Recover
+	if err = s.diskGuard.awaitOpeningSpace(ctx); err != nil {
 		return nil, err
 	}
+
 	registry := prometheus.NewRegistry()
-	if err = a.openStores(&o, registry); err != nil { //nolint:contextcheck // spans of folds outlive the opening
+	if err = s.openStores(&o, registry); err != nil { //nolint:contextcheck // spans of folds outlive the opening
 		return nil, err
 	}
-	a.hub = eventlog.NewHub(a.log, eventlog.HubOptions{RingBytes: int(o.Memory.Ring)})
-	appends, err := newAppendMetrics(registry)
+	s.hub = eventlog.NewHub(s.log, eventlog.HubOptions{RingBytes: int(o.Memory.Ring)})
+	if err = s.openPublisher(registry); err != nil { //nolint:contextcheck // the publisher lives until it is closed
+		return nil, err
+	}
+
+	s.Operations, err = operation.Open(operation.Options{Dir: filepath.Join(o.Dir, operationsDir), Logger: o.Logger})
 	if err != nil {
 		return nil, err
 	}
-	// A full queue is an error, so that clients learn of an overload.
-	//nolint:contextcheck // a publisher lives until it is closed, not for as long as opening takes
-	if a.publisher, err = a.log.NewPublisher(eventlog.PublisherOptions{
-		FailWhenFull: true, Listener: appends.listener(),
-	}); err != nil {
+	if err = s.openMaintenance(o.Node); err != nil {
 		return nil, err
 	}
-	a.Operations, err = operation.Open(operation.Options{Dir: filepath.Join(o.Dir, operationsDir), Logger: o.Logger})
+	if err = s.openNode(ctx, o.Node, registry); err != nil {
+		return nil, err
+	}
+	err = errors.Join(
+		registry.Register(newMaintenanceCollector(s)),
+		registry.Register(s.diskGuard),
+		registerProcessMetrics(registry, newProcessCollector(s.blockCache, o.Memory.Cache, o.Access)),
+	)
 	if err != nil {
 		return nil, err
 	}
-	if err = a.openMaintenance(o.Node); err != nil {
+
+	// The gateway comes last: it needs all other parts.
+	if err = s.openGateway(&o, registry); err != nil {
 		return nil, err
 	}
-	if err = a.openNode(ctx, o.Node, registry); err != nil {
-		return nil, err
-	}
-	if o.OfferedOperations == nil {
-		o.OfferedOperations = (*Service).OfferedOperations
-	}
-	err = errors.Join(registry.Register(newMaintenanceCollector(a)), registry.Register(a.diskGuard),
-		registerProcessMetrics(registry, newProcessCollector(a.blockCache, o.Memory.Cache, o.Access)))
-	if err != nil {
-		return nil, err
-	}
-	serving := gateway.Options{
-		Log: a.log, Publisher: a.publisher, Hub: a.hub, Stores: a.Stores,
-		Graph: a.Store("graph"), Inbox: a.Store("inbox"), Seen: a.Store("seen"), Counters: a.Store("counters"),
-		NodeCertificates: o.Access.NodeCertificates,
-		Operator:         newOperator(a.Operations, o.OfferedOperations(a)), Report: a.addStatus, Problems: a.problems,
-		Registry: registry, CheckDisk: a.diskGuard.checkPublishAllowed,
-		Authenticator: o.Access.Gate, Certificates: o.Access.Certificates, Origins: o.Access.Origins, AllowedHosts: o.Access.Hosts,
-		Console: o.Console, Keys: o.Keys, Limits: o.Limits, Logger: o.Logger, Version: o.Version, Tracer: o.Tracer,
-	}
-	a.setNodeOptions(&serving)
-	if a.server, err = gateway.New(serving); err != nil {
-		return nil, err
-	}
-	if a.node != nil {
-		a.node.Attach(a.server)
-	}
-	return a, nil
+	return s, nil
 }
 
-// openStores opens the projections. Those of a node that must not continue are removed before.
-func (a *Service) openStores(o *Options, registry prometheus.Registerer) error {
-	if err := a.removeStoresOfMissedErasure(o.Node); err != nil {
+// openStores opens the projections. On a node that missed an erasure, openStores first removes the stores, which still have rows of the
+// erased user.
+func (s *Service) openStores(o *Options, registry prometheus.Registerer) error {
+	if err := s.removeStoresOfMissedErasure(o.Node); err != nil {
 		return err
 	}
-	a.blockCache = store.NewCache(o.Memory.Cache)
-	serving := o.Settings // only stores that serve need caches for queries
-	serving.Cache = querycache.New(o.Memory.Queries)
-	folds, err := newFoldMetrics(registry)
+
+	s.blockCache = store.NewCache(o.Memory.Cache)
+	// Only stores that serve need a cache for queries, so the settings of the service, which rebuilds use too, do not have one.
+	settings := o.Settings
+	settings.Cache = querycache.New(o.Memory.Queries)
+	metrics, err := newFoldMetrics(registry)
 	if err != nil {
 		return err
 	}
-	for _, p := range all.Constructors(serving) {
-		store, err := live.Open(live.Options{New: p, Options: store.Options{
-			Dir: filepath.Join(o.Dir, StoresDir), Cache: a.blockCache, Bounds: o.Memory.storeBounds(), Logger: o.Logger,
-			Listener:    folds.attach(p().Name(), o.Tracer, a.caughtUpListener()),
-			Partitioned: o.Node != nil,
-		}, Log: a.log.ID(), Epoch: a.log.Epoch()})
+
+	for _, newProjection := range all.Constructors(settings) {
+		projection, err := live.Open(live.Options{
+			New: newProjection,
+			Options: store.Options{
+				Dir:         filepath.Join(o.Dir, StoresDir),
+				Cache:       s.blockCache,
+				Bounds:      o.Memory.storeBounds(),
+				Logger:      o.Logger,
+				Listener:    metrics.attach(newProjection().Name(), o.Tracer, s.caughtUpListener()),
+				Partitioned: o.Node != nil,
+			},
+			Log:   s.log.ID(),
+			Epoch: s.log.Epoch(),
+		})
 		if err != nil {
 			return err
 		}
-		a.Stores = append(a.Stores, store)
+		s.Stores = append(s.Stores, projection)
 	}
 	return nil
 }
 
-// Store returns a projection by its name; nil means there is none.
-func (a *Service) Store(name string) *live.Live {
-	i := slices.IndexFunc(a.Stores, func(s *live.Live) bool { return s.Name() == name })
+// openPublisher opens the publisher, which appends the events of clients to the log.
+func (s *Service) openPublisher(registry prometheus.Registerer) error {
+	metrics, err := newAppendMetrics(registry)
+	if err != nil {
+		return err
+	}
+	s.publisher, err = s.log.NewPublisher(eventlog.PublisherOptions{
+		FailWhenFull: true, // clients learn of an overload by the error, rather than by waiting
+		Listener:     metrics.listener(),
+	})
+	return err
+}
+
+// openGateway opens the server that answers the calls of clients, and of other nodes in a cluster.
+func (s *Service) openGateway(o *Options, registry *prometheus.Registry) (err error) {
+	if o.OfferedOperations == nil {
+		o.OfferedOperations = (*Service).OfferedOperations
+	}
+	gatewayOptions := gateway.Options{
+		Log: s.log, Publisher: s.publisher, Hub: s.hub, Stores: s.Stores,
+		Graph: s.Store("graph"), Inbox: s.Store("inbox"), Seen: s.Store("seen"), Counters: s.Store("counters"),
+		NodeCertificates: o.Access.NodeCertificates,
+		Operator:         newOperator(s.Operations, o.OfferedOperations(s)),
+		Report:           s.addStatus,
+		Problems:         s.problems,
+		Registry:         registry,
+		CheckDisk:        s.diskGuard.checkPublishAllowed,
+		Authenticator:    o.Access.Gate,
+		Certificates:     o.Access.Certificates,
+		Origins:          o.Access.Origins,
+		AllowedHosts:     o.Access.Hosts,
+		Console:          o.Console,
+		Keys:             o.Keys,
+		Limits:           o.Limits,
+		Logger:           o.Logger,
+		Version:          o.Version,
+		Tracer:           o.Tracer,
+	}
+	s.setNodeOptions(&gatewayOptions)
+	if s.server, err = gateway.New(gatewayOptions); err != nil {
+		return err
+	}
+	if s.node != nil {
+		s.node.Attach(s.server)
+	}
+	return nil
+}
+
+// Store returns the projection with a name, or nil if there is none.
+func (s *Service) Store(name string) *live.Live {
+	i := slices.IndexFunc(s.Stores, func(projection *live.Live) bool { return projection.Name() == name })
 	if i < 0 {
 		return nil
 	}
-	return a.Stores[i]
+	return s.Stores[i]
 }
 
-// listener returns a listener that notes when a projection has caught up, or has failed.
-func (a *Service) caughtUpListener() store.Listener {
-	a.caughtUp.Add(1)
+// caughtUpListener returns a listener for one projection, which counts the projection as caught up once it has reached the head of the log
+// or has failed.
+func (s *Service) caughtUpListener() store.Listener {
+	s.caughtUp.Add(1)
 	var once sync.Once
-	return store.Listener{StateChanged: func(s store.State, _ error) {
-		if s != store.Starting && s != store.CatchingUp && s != store.Held {
-			once.Do(a.caughtUp.Done)
+	return store.Listener{StateChanged: func(state store.State, _ error) {
+		if state != store.Starting && state != store.CatchingUp && state != store.Held {
+			once.Do(s.caughtUp.Done)
 		}
 	}}
 }
 
-// Run serves on the listener until ctx ends, and calls ready once the projections have caught up, and other nodes know of it. It stops in
-// an order in which no call waits for a part that has stopped: first the calls, then the publisher, then the projections.
-func (a *Service) Run(ctx context.Context, l net.Listener, ready func() error) error {
+// Run serves calls on the listener until ctx ends. Run calls ready when the projections have caught up with the log and, in a cluster, when
+// the other nodes know of this one.
+func (s *Service) Run(ctx context.Context, l net.Listener, ready func() error) error {
+	// Two contexts give the order of stopping. group ends with ctx, or when a goroutine fails; then the gateway stops taking calls, finishes
+	// those under way, and closes the publisher. Only after that does folding end, so no call waits for a projection that has stopped.
 	folding, stopFolding := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopFolding()
-	g, failed := errgroup.WithContext(ctx)
-	g.Go(func() error {
-		if err := a.hub.Run(folding); err != nil {
+	goroutines, group := errgroup.WithContext(ctx)
+
+	goroutines.Go(func() error {
+		if err := s.hub.Run(folding); err != nil {
 			// Every projection stops with the same error. The process stays, so that its status says what is wrong.
-			a.logger.Error("the log can no longer be read", "error", err)
+			s.logger.Error("the log can no longer be read", "error", err)
 		}
 		return nil
 	})
-	for _, store := range a.Stores {
-		g.Go(func() error {
-			// The projection has logged why it stopped; the others continue.
-			_ = store.Run(folding, a.subscribe)
+	for _, projection := range s.Stores {
+		goroutines.Go(func() error {
+			// A projection logs itself why it stops. The others continue, so its error must not end the group.
+			_ = projection.Run(folding, s.subscribe)
 			return nil
 		})
 	}
-	g.Go(func() error { return a.diskGuard.run(folding) })
-	g.Go(func() error { releaseUnusedMemory(folding); return nil })
-	if a.pprof != nil {
-		g.Go(func() error { return servePprof(folding, a.pprof) })
+	goroutines.Go(func() error { return s.diskGuard.run(folding) })
+	goroutines.Go(func() error {
+		releaseUnusedMemory(folding)
+		return nil
+	})
+	if s.pprof != nil {
+		goroutines.Go(func() error { return servePprof(folding, s.pprof) })
 	}
+
 	caughtUp := make(chan struct{})
-	go func() { a.caughtUp.Wait(); close(caughtUp) }() // ends when the projections end, at the latest
-	var joined <-chan struct{} = caughtUp
-	if a.node != nil {
-		joined = a.node.Ready()
-		g.Go(func() error { return a.node.Run(folding, failed, caughtUp) })
-		if a.node.Listener != nil {
-			g.Go(func() error { return a.server.RunPeers(folding, a.node.Listener) })
+	go func() { // ends when the projections end, at the latest
+		s.caughtUp.Wait()
+		close(caughtUp)
+	}()
+	var becameReady <-chan struct{} = caughtUp
+	if s.node != nil {
+		becameReady = s.node.Ready()
+		goroutines.Go(func() error { return s.node.Run(folding, group, caughtUp) })
+		if s.node.Listener != nil {
+			goroutines.Go(func() error { return s.server.RunPeers(folding, s.node.Listener) })
 		}
 	}
-	// Operations are interrupted together with the projections. Some kinds continue in the next process.
-	g.Go(func() error { return a.Operations.Run(folding) })
-	g.Go(func() error {
+
+	// Operations need the projections, so they are interrupted together with them. Some kinds continue in the next process.
+	goroutines.Go(func() error { return s.Operations.Run(folding) })
+	goroutines.Go(func() error {
 		defer stopFolding()
-		err := a.server.Run(failed, l)
-		// Calls whose clients have gone may still wait for the log.
-		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), CloseTimeout)
+		err := s.server.Run(group, l)
+		// A call whose client has gone may still wait for the log. Closing the publisher waits for the log's answer.
+		closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), CloseTimeout)
 		defer cancel()
-		return errors.Join(err, a.publisher.Close(last))
+		return errors.Join(err, s.publisher.Close(closing))
 	})
-	a.runMaintenance(folding, g, caughtUp)
-	g.Go(func() error {
+	s.runMaintenance(folding, goroutines, caughtUp)
+
+	goroutines.Go(func() error {
 		select {
-		case <-joined:
+		case <-becameReady:
 			return ready()
-		case <-failed.Done():
+		case <-group.Done():
 			return nil
 		}
 	})
-	return g.Wait()
+	return goroutines.Wait()
 }
 
 // Failed returns the names of the projections that have failed.
-func (a *Service) Failed() (names []string) {
-	for _, projection := range a.Stores {
+func (s *Service) Failed() (names []string) {
+	for _, projection := range s.Stores {
 		if projection.Status().State == store.Failed {
 			names = append(names, projection.Name())
 		}
@@ -308,68 +381,87 @@ func (a *Service) Failed() (names []string) {
 	return names
 }
 
-// source subscribes a projection to the log, from its cursor.
-func (a *Service) subscribe(from events.Cursor) (store.Subscription, error) {
+// subscribe subscribes a projection to the log after a cursor. The subscription pauses while the disk is nearly full.
+func (s *Service) subscribe(from events.Cursor) (store.Subscription, error) {
 	if from == (events.Cursor{}) {
-		from = a.log.Start() // a new store has folded no log yet
+		from = s.log.Start() // a new store, whose cursor names no log yet
 	}
-	sub, err := a.hub.Subscribe(from)
+	sub, err := s.hub.Subscribe(from)
 	if err != nil {
 		return nil, err
 	}
-	return subscription{sub, a.hub, a.diskGuard}, nil
+	return guardedSubscription{NewSubscription(sub, s.hub), s.diskGuard}, nil
 }
 
-// subscription is a subscription that knows the head of the log, and pauses while the disk has no room.
+// subscribeKinds subscribes a fold that reads only events of these kinds. The disk guard does not pause the subscription, because the
+// operations that use it check the free disk themselves.
+func (s *Service) subscribeKinds(from events.Cursor, kinds events.KindSet) (store.Subscription, error) {
+	if from == (events.Cursor{}) {
+		from = s.log.Start()
+	}
+	sub, err := s.hub.SubscribeKinds(from, kinds)
+	if err != nil {
+		return nil, err
+	}
+	return NewSubscription(sub, s.hub), nil
+}
+
+// NewSubscription returns a subscription to a hub as a store reads it.
+func NewSubscription(sub *eventlog.Subscription, hub *eventlog.Hub) store.Subscription {
+	return subscription{sub, hub}
+}
+
+// subscription adds the head of the log to a subscription.
 type subscription struct {
 	*eventlog.Subscription
-	hub  *eventlog.Hub
-	disk *diskGuard // nil means that the caller checks the disk itself
-}
 
-// Unguarded returns a subscription that does not watch the disk, for a process without a service.
-func NewSubscription(sub *eventlog.Subscription, hub *eventlog.Hub) store.Subscription {
-	return subscription{sub, hub, nil}
-}
-
-// Next returns the next envelopes, at most about maxBytes. It waits for them, and for room on the disk.
-func (s subscription) Next(ctx context.Context, maxBytes int) ([]*events.Envelope, error) {
-	if s.disk != nil {
-		if err := s.disk.awaitResume(ctx); err != nil {
-			return nil, err
-		}
-	}
-	return s.Subscription.Next(ctx, maxBytes)
+	hub *eventlog.Hub
 }
 
 // Head returns the last sequence that the log is known to have.
 func (s subscription) Head() uint64 { return s.hub.Head() }
 
-// Close closes the parts of the service, in the reverse order of their opening. It joins their errors.
-func (a *Service) Close(ctx context.Context) (err error) {
+// guardedSubscription is a subscription that pauses while the disk is nearly full.
+type guardedSubscription struct {
+	store.Subscription
+
+	disk *diskGuard
+}
+
+// Next waits until the disk guard lets the projections fold, and then for envelopes. It returns about maxBytes of envelopes at most.
+func (s guardedSubscription) Next(ctx context.Context, maxBytes int) ([]*events.Envelope, error) {
+	if err := s.disk.awaitResume(ctx); err != nil {
+		return nil, err
+	}
+	return s.Subscription.Next(ctx, maxBytes)
+}
+
+// Close closes the parts of the service that were opened, in the reverse order of their opening, and joins their errors.
+func (s *Service) Close(ctx context.Context) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, CloseTimeout)
 	defer cancel()
+	if s.lock != nil {
+		// The directory is unlocked last, because the parts below may write to it until they are closed.
+		defer func() { err = errors.Join(err, s.lock.release()) }()
+	}
+
 	var errs []error
-	if a.lock != nil {
-		// Everything that is closed below may write before it ends.
-		defer func() { err = errors.Join(err, a.lock.release()) }()
+	if s.publisher != nil {
+		errs = append(errs, s.publisher.Close(ctx))
 	}
-	if a.publisher != nil {
-		errs = append(errs, a.publisher.Close(ctx))
+	if s.hub != nil {
+		s.hub.Close()
 	}
-	if a.hub != nil {
-		a.hub.Close()
-	}
-	for _, store := range slices.Backward(a.Stores) {
-		if err := store.Close(); err != nil {
-			errs = append(errs, fmt.Errorf("close the store of %s: %w", store.Name(), err))
+	for _, projection := range slices.Backward(s.Stores) {
+		if err := projection.Close(); err != nil {
+			errs = append(errs, fmt.Errorf("close the store of %s: %w", projection.Name(), err))
 		}
 	}
-	if a.blockCache != nil {
-		a.blockCache.Unref()
+	if s.blockCache != nil {
+		s.blockCache.Unref()
 	}
-	if a.log != nil {
-		errs = append(errs, a.log.Close(ctx))
+	if s.log != nil {
+		errs = append(errs, s.log.Close(ctx))
 	}
 	return errors.Join(errs...)
 }

@@ -14,89 +14,103 @@ import (
 	"github.com/skein-feed/skein/gateway/access"
 )
 
-// startingAfter is how long a client of a starting service waits before it gets the answer that the service starts. Most starts are over
-// by then.
+// startingDelay is how long the connections of clients wait for the service before they are told that it is still starting. Most starts take
+// less time, so clients do not notice them.
 const startingDelay = time.Second
 
-// openingListener is a listener whose Accept a deadline can interrupt.
+// deadlineListener is a listener whose Accept can be interrupted by a deadline, such as that of TCP.
 type deadlineListener interface {
 	net.Listener
 	SetDeadline(t time.Time) error
 }
 
-// borrowed is a listener whose Close only interrupts Accept. The listener stays open, and accepts again once the deadline is removed.
+// interruptibleListener is a listener whose Close only interrupts Accept. So an HTTP server can be shut down without closing the listener, which
+// the service uses next.
 type interruptibleListener struct{ deadlineListener }
 
-// Close ends Accept.
-func (b interruptibleListener) Close() error { return b.SetDeadline(time.Unix(1, 0)) }
+// Close interrupts Accept by a deadline in the past. The listener accepts connections again when the deadline is removed.
+func (l interruptibleListener) Close() error { return l.SetDeadline(time.Unix(1, 0)) }
 
-// OpenOn opens a service. Meanwhile, the listener on which it will serve answers that the service starts.
+// OpenOn opens a service. If opening takes longer than a second, OpenOn meanwhile answers on the listener l that the service is starting. l
+// stays open, for Run.
 func OpenOn(ctx context.Context, l net.Listener, o Options) (*Service, error) {
-	end := func() error { return nil }
+	stopAnswering := func() error { return nil }
 	if l, ok := l.(deadlineListener); ok {
-		end = answerWhileStarting(l, o.Access.Certificates, startingDelay, o.Logger) //nolint:contextcheck // it ends with the opening
+		//nolint:contextcheck // it ends when stopAnswering is called
+		stopAnswering = answerWhileStarting(l, o.Access.Certificates, startingDelay, o.Logger)
 	}
-	a, err := Open(ctx, o)
-	switch endErr := end(); {
-	case err != nil:
-		return nil, errors.Join(err, endErr)
-	case endErr != nil:
-		return nil, errors.Join(endErr, a.Close(context.WithoutCancel(ctx)))
+	s, err := Open(ctx, o)
+	stopErr := stopAnswering()
+	if err != nil {
+		return nil, errors.Join(err, stopErr)
 	}
-	return a, nil
+	if stopErr != nil {
+		return nil, errors.Join(stopErr, s.Close(context.WithoutCancel(ctx)))
+	}
+	return s, nil
 }
 
-// answerStarting answers on a listener while the service is opened. That may take long: the service waits for its log, for a leader of the
-// log, or for room on the disk. /healthz reports that the process lives; every other path answers 503, which clients of the API
-// read as "unavailable". The returned function ends this, and leaves the listener open.
-func answerWhileStarting(l deadlineListener, certificates *access.Certificates, after time.Duration, logger *slog.Logger) (end func() error) {
+// answerWhileStarting answers on a listener, after a delay, that the service is starting. A start can take long: the service waits for its log
+// to answer or to elect a leader, or for free disk. /healthz reports that the process is alive. Every other path answers 503, which clients
+// of the API read as the error "unavailable". stop ends the answering and leaves the listener open.
+func answerWhileStarting(
+	l deadlineListener, certificates *access.Certificates, delay time.Duration, logger *slog.Logger,
+) (stop func() error) {
 	var protocols http.Protocols
 	protocols.SetHTTP1(true)
 	protocols.SetHTTP2(true)
 	protocols.SetUnencryptedHTTP2(true)
-	srv := &http.Server{
-		Protocols: &protocols, ReadTimeout: 5 * time.Second, WriteTimeout: 5 * time.Second, MaxHeaderBytes: 16 << 10,
-		ErrorLog: slog.NewLogLogger(logger.Handler(), slog.LevelDebug),
-		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			w.Header().Set("Cache-Control", "no-store")
-			w.Header().Set("Content-Type", "application/json")
-			w.Header().Set("X-Content-Type-Options", "nosniff")
-			body := `{"status":"starting"}`
-			switch r.URL.Path {
-			case "/healthz":
-			case "/readyz":
-				w.WriteHeader(http.StatusServiceUnavailable)
-			default:
-				w.WriteHeader(http.StatusServiceUnavailable)
-				body = `{"code":"unavailable","message":"the service is starting: try again"}`
-			}
-			_, _ = io.WriteString(w, body+"\n") // the client may have gone
-		}),
+	server := &http.Server{
+		Handler:        http.HandlerFunc(answerStarting),
+		Protocols:      &protocols,
+		ReadTimeout:    5 * time.Second,
+		WriteTimeout:   5 * time.Second,
+		MaxHeaderBytes: 16 << 10,
+		ErrorLog:       slog.NewLogLogger(logger.Handler(), slog.LevelDebug),
 	}
-	srv.SetKeepAlivesEnabled(false)
-	var on net.Listener = interruptibleListener{l}
+	// The next request of a client must open a new connection, so that it reaches the service.
+	server.SetKeepAlivesEnabled(false)
+	var listener net.Listener = interruptibleListener{l}
 	if certificates != nil {
-		srv.TLSConfig = certificates.Config()
-		on = tls.NewListener(on, srv.TLSConfig)
+		server.TLSConfig = certificates.Config()
+		listener = tls.NewListener(listener, server.TLSConfig)
 	}
+
 	var serving sync.WaitGroup
-	stop := make(chan struct{})
+	stopping := make(chan struct{})
 	serving.Go(func() {
 		select {
-		case <-time.After(after):
-			_ = srv.Serve(on) // until it is shut down
-		case <-stop:
+		case <-time.After(delay):
+			_ = server.Serve(listener) // returns an error when the server is shut down
+		case <-stopping:
 		}
 	})
 	return func() error {
-		close(stop)
-		last, cancel := context.WithTimeout(context.Background(), startingDelay)
+		close(stopping)
+		ctx, cancel := context.WithTimeout(context.Background(), startingDelay)
 		defer cancel()
-		err := srv.Shutdown(last)
-		if errors.Is(err, context.DeadlineExceeded) { // connections without a request
-			err = srv.Close()
+		err := server.Shutdown(ctx)
+		if errors.Is(err, context.DeadlineExceeded) {
+			err = server.Close() // Shutdown waits for connections on which no request has come
 		}
 		serving.Wait()
 		return errors.Join(err, l.SetDeadline(time.Time{}))
 	}
+}
+
+// answerStarting answers a request to a service that is starting.
+func answerStarting(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Cache-Control", "no-store")
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	body := `{"status":"starting"}`
+	switch r.URL.Path {
+	case "/healthz":
+	case "/readyz":
+		w.WriteHeader(http.StatusServiceUnavailable)
+	default:
+		w.WriteHeader(http.StatusServiceUnavailable)
+		body = `{"code":"unavailable","message":"the service is starting: try again"}`
+	}
+	_, _ = io.WriteString(w, body+"\n") // fails if the client has closed the connection
 }

@@ -15,42 +15,63 @@ import (
 	"github.com/skein-feed/skein/proto/skein/v1/skeinv1connect"
 )
 
-// TestStartingAnswers: while a service is opened its port answers that it is alive and not available. Then the port is the service's.
-func TestStartingAnswers(t *testing.T) {
+// TestListenerAnswersWhileStarting: while a service is being opened, its port answers that the process is alive and not available yet. After that
+// the port belongs to the service, also if the opening ended before the delay.
+func TestListenerAnswersWhileStarting(t *testing.T) {
 	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	for _, after := range []time.Duration{0, time.Hour, 0} {
-		end := answerWhileStarting(l.(*net.TCPListener), nil, after, slog.New(slog.DiscardHandler))
-		if after == 0 {
-			for path, want := range map[string]int{"/healthz": http.StatusOK, "/readyz": http.StatusServiceUnavailable} {
-				if got := getStatusCode(t, l, path); got != want {
-					t.Errorf("%s is %d, want %d", path, got, want)
-				}
+
+	// The same listener is used three times: answering must leave it open.
+	for _, c := range []struct {
+		name  string
+		delay time.Duration
+	}{
+		{"a slow start", 0},
+		{"a start that ends before the delay", time.Hour},
+		{"another slow start", 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			stop := answerWhileStarting(l.(*net.TCPListener), nil, c.delay, slog.New(slog.DiscardHandler))
+			if c.delay == 0 {
+				checkStartingAnswers(t, l)
 			}
-			caller := &http.Client{Transport: &http.Transport{}}
-			admin := skeinv1connect.NewAdminServiceClient(caller, "http://"+l.Addr().String())
-			_, err = admin.GetStatus(t.Context(), connect.NewRequest(&skeinv1.GetStatusRequest{}))
-			if connect.CodeOf(err) != connect.CodeUnavailable || !strings.Contains(err.Error(), "the service is starting") {
-				t.Errorf("the status is %v", err)
+			if err := stop(); err != nil {
+				t.Fatal(err)
 			}
-			caller.CloseIdleConnections()
-		}
-		if err := end(); err != nil {
-			t.Fatal(err)
-		}
+		})
 	}
-	srv := &http.Server{Handler: http.NotFoundHandler(), ReadTimeout: time.Minute}
-	defer srv.Close()
-	go func() { _ = srv.Serve(l) }()
+
+	server := &http.Server{Handler: http.NotFoundHandler(), ReadTimeout: time.Minute}
+	defer server.Close()
+	go func() { _ = server.Serve(l) }()
 	if got := getStatusCode(t, l, "/healthz"); got != http.StatusNotFound {
-		t.Errorf("the service answers %d", got)
+		t.Errorf("expected %d from the service, got %d", http.StatusNotFound, got)
 	}
 }
 
+// checkStartingAnswers checks the answers of a service that is starting.
+func checkStartingAnswers(t *testing.T, l net.Listener) {
+	t.Helper()
+	for path, want := range map[string]int{"/healthz": http.StatusOK, "/readyz": http.StatusServiceUnavailable} {
+		if got := getStatusCode(t, l, path); got != want {
+			t.Errorf("%s: expected %d, got %d", path, want, got)
+		}
+	}
+
+	client := &http.Client{Transport: &http.Transport{}}
+	defer client.CloseIdleConnections()
+	admin := skeinv1connect.NewAdminServiceClient(client, "http://"+l.Addr().String())
+	_, err := admin.GetStatus(t.Context(), connect.NewRequest(&skeinv1.GetStatusRequest{}))
+	if connect.CodeOf(err) != connect.CodeUnavailable || !strings.Contains(err.Error(), "the service is starting") {
+		t.Errorf("GetStatus: expected unavailable because the service is starting, got %v", err)
+	}
+}
+
+// getStatusCode returns the status code of a page. It uses a new connection.
 func getStatusCode(t *testing.T, l net.Listener, path string) int {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+l.Addr().String()+path, nil)

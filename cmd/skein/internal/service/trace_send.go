@@ -13,8 +13,9 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// traceSender sends spans by OTLP over HTTP. It is an otlptrace.Client: the library makes the messages and traceSender sends them. The
-// client of the library would add gRPC and its gateway, whose health.proto this program has already.
+// traceSender sends spans to a collector by OTLP over HTTP. It implements otlptrace.Client: the library encodes the spans, and traceSender only
+// sends them. The HTTP client of the library is not used, because it links gRPC and its gateway, whose health.proto conflicts with the one
+// that this program links.
 type traceSender struct {
 	url  string
 	http *http.Client
@@ -23,9 +24,10 @@ type traceSender struct {
 // tracePath is the path at which collectors accept traces.
 const tracePath = "/v1/traces"
 
-// sendPatience is the timeout of a request. Spans that are not accepted by then are dropped.
+// sendTimeout limits a request. Spans that the collector has not accepted by then are dropped.
 const sendTimeout = 10 * time.Second
 
+// newTraceSender returns a sender to a collector. The endpoint may leave out the path.
 func newTraceSender(endpoint *url.URL) *traceSender {
 	if endpoint.Path == "" || endpoint.Path == "/" {
 		endpoint = endpoint.JoinPath(tracePath)
@@ -33,18 +35,18 @@ func newTraceSender(endpoint *url.URL) *traceSender {
 	return &traceSender{url: endpoint.String(), http: &http.Client{Timeout: sendTimeout}}
 }
 
-// Start is part of otlptrace.Client, as are Stop and UploadTraces.
+// Start is part of otlptrace.Client. There is nothing to start.
 func (*traceSender) Start(context.Context) error { return nil }
 
-// Stop closes idle connections.
+// Stop is part of otlptrace.Client.
 func (s *traceSender) Stop(context.Context) error {
 	s.http.CloseIdleConnections()
 	return nil
 }
 
-// UploadTraces sends spans, once.
+// UploadTraces is part of otlptrace.Client. It sends the spans once, without a retry.
 func (s *traceSender) UploadTraces(ctx context.Context, spans []*otlp.ResourceSpans) error {
-	// On the wire it is an ExportTraceServiceRequest.
+	// The protocol defines the message ExportTraceServiceRequest, which has the same encoding as TracesData.
 	body, err := proto.Marshal(&otlp.TracesData{ResourceSpans: spans})
 	if err != nil {
 		return err
@@ -54,6 +56,7 @@ func (s *traceSender) UploadTraces(ctx context.Context, spans []*otlp.ResourceSp
 		return err
 	}
 	req.Header.Set("Content-Type", "application/x-protobuf")
+
 	res, err := s.http.Do(req)
 	if err != nil {
 		return err
