@@ -9,22 +9,22 @@ import (
 	"github.com/skein-feed/skein/events/placement"
 )
 
-// ChangeState is how far a store is with a change of its partitions. Its name is the same in the bucket of the cluster, the API, the
+// ChangeState is the state of the change of a store's partitions. The names of the states are the same in the bucket of the cluster, the API, the
 // metrics, the console and `skein node list`.
 type ChangeState uint8
 
 const (
-	// Unchanged is the state of a store whose partitions have not changed since the start, or whose change has failed.
+	// Unchanged is the state of a store whose partitions have not changed since the process started, or whose change has failed.
 	Unchanged ChangeState = iota
-	// Copying makes the next generation of the store: rows that it has, rows of other nodes, and rows that are built from the log. The
-	// previous set of partitions serves.
+	// Copying is the state in which the next generation is built: from rows that the store has, rows of other nodes, and rows that are built
+	// from the log. The old set of partitions serves.
 	Copying
-	// CatchingUp folds into the next generation what the log has had meanwhile, and cuts over when it shows as much as the generation that
-	// serves. The previous set of partitions serves until then.
+	// CatchingUp is the state in which the next generation folds the events that were published since, until it cuts over. The old set of
+	// partitions serves.
 	CatchingUp
-	// CutOver is the state in which the next generation serves, and the files of the one before are still there.
+	// CutOver is the state in which the next generation serves, and the previous one is being deleted.
 	CutOver
-	// Dropped ends the change: the generation from before, with the rows that the store gave up, is deleted.
+	// Dropped is the state after the change: the previous generation is deleted, with the rows of partitions that the store no longer holds.
 	Dropped
 )
 
@@ -45,7 +45,7 @@ type changeEvent uint8
 const (
 	// changeBegun happens when the store is to hold other partitions.
 	changeBegun changeEvent = iota
-	// stepDone and stepFailed happen when the action of the state has ended. It also fails when the process stops.
+	// stepDone and stepFailed happen when the action of the state has ended. When the process stops, the action fails.
 	stepDone
 	stepFailed
 )
@@ -56,15 +56,16 @@ type changeAction uint8
 const (
 	// endChange ends the change, with the error of the step that failed, if one did.
 	endChange changeAction = iota
-	// copyRows makes the next generation. If it fails, nothing of that generation is left.
+	// copyRows builds the next generation. If it fails, nothing of that generation is left.
 	copyRows
-	// catchUpAndCutOver makes the next generation serve. If it fails, nothing of that generation is left, and the one before serves.
+	// catchUpAndCutOver makes the next generation serve. If it fails, nothing of that generation is left, and the old one serves.
 	catchUpAndCutOver
-	// deletePrevious deletes the generation from before: to roll back to it would bring back partitions that other nodes hold now.
+	// deletePrevious deletes the previous generation. A rebuild keeps it, but a rollback to this one would restore partitions that other nodes
+	// hold now.
 	deletePrevious
 )
 
-// changeTransition is one row of the table.
+// changeTransition is a row of changeTransitions: in this state, this event leads to the next state, in which the action is performed.
 type changeTransition struct {
 	state  ChangeState
 	event  changeEvent
@@ -72,10 +73,10 @@ type changeTransition struct {
 	action changeAction
 }
 
-// changeTransitions has every pair of state and event that can happen. The package doc draws it.
+// changeTransitions has a row for every pair of state and event that can happen. The package doc has a drawing of it.
 var changeTransitions = []changeTransition{
 	{Unchanged, changeBegun, Copying, copyRows},
-	{CutOver, changeBegun, Copying, copyRows}, // this change deletes what the last one could not
+	{CutOver, changeBegun, Copying, copyRows}, // the new change deletes what the last one could not delete
 	{Dropped, changeBegun, Copying, copyRows},
 
 	{Copying, stepDone, CatchingUp, catchUpAndCutOver},
@@ -85,10 +86,10 @@ var changeTransitions = []changeTransition{
 	{CatchingUp, stepFailed, Unchanged, endChange},
 
 	{CutOver, stepDone, Dropped, endChange},
-	{CutOver, stepFailed, CutOver, endChange}, // the next generation serves already: there is no way back
+	{CutOver, stepFailed, CutOver, endChange}, // the new generation serves already, so the change is not undone
 }
 
-// next returns the state that follows an event, and what is done in it. It fails for an event that cannot happen in the state.
+// next returns the state that an event leads to, and the action. It fails if the event cannot happen in the state.
 func (s ChangeState) next(e changeEvent) (ChangeState, changeAction, error) {
 	for _, t := range changeTransitions {
 		if t.state == s && t.event == e {
@@ -98,68 +99,67 @@ func (s ChangeState) next(e changeEvent) (ChangeState, changeAction, error) {
 	return s, endChange, fmt.Errorf("node: event %d cannot happen to a change that is %s", e, s)
 }
 
-// isUnderWay reports whether the state is one of a change that has begun and not ended.
+// isUnderWay reports whether a change in this state has begun and not ended.
 func (s ChangeState) isUnderWay() bool { return s == Copying || s == CatchingUp || s == CutOver }
 
-// slowest returns the state of the change of a node, whose stores change at the same time: that of the store that is least far, among
-// those that are under way.
+// slowest returns the state that a node announces for the changes of all of its stores: the earliest state among the changes that are under way.
+// If none is under way, it is Dropped if any store has changed, and Unchanged otherwise.
 func slowest(states []ChangeState) ChangeState {
-	least := Unchanged
+	result := Unchanged
 	for _, s := range states {
 		switch {
-		case s.isUnderWay() && (!least.isUnderWay() || s < least):
-			least = s
-		case !least.isUnderWay():
-			least = max(least, s) // Dropped rather than Unchanged
+		case s.isUnderWay() && (!result.isUnderWay() || s < result):
+			result = s
+		case !result.isUnderWay():
+			result = max(result, s)
 		}
 	}
-	return least
+	return result
 }
 
-// dropAfter is how long a node still holds partitions after it has announced that it does not serve them: calls that are under way, and
-// nodes that have not heard of it, ask for them meanwhile.
+// dropAfter is how long a node keeps holding partitions after it has stopped announcing them. Calls that are under way, and nodes that have not read
+// the announcement yet, still ask for them.
 const dropAfter = 10 * time.Second
 
-// situation is what a node goes by when it decides how to change its partitions.
+// situation is what a node knows when it decides whether and how to change its partitions.
 type situation struct {
-	// erased says that the stores are to be built anew, because a user was erased.
+	// erased says that the stores must be rebuilt, because a user was erased.
 	erased bool
-	// held are the partitions that each store holds, and served those that all stores hold: the node answers for these.
+	// held are the partitions that each store holds. served are the partitions that all stores hold; the node answers calls about these.
 	held   []events.Partitions
 	served events.Partitions
-	// wanted are those that the node is to serve, see wantedPartitions.
+	// wanted are the partitions that the node should serve, see wantedPartitions.
 	wanted events.Partitions
-	// withdrawn is for how long the node has announced that it does not serve those that it holds and does not want.
+	// withdrawn is for how long the node has not announced the partitions that it serves and does not want.
 	withdrawn time.Duration
 }
 
-// decision is what a node does about its partitions.
+// decision is whether and how a node changes its partitions.
 type decision uint8
 
 const (
 	// settled waits until the table or the members change.
 	settled decision = iota
-	// buildErased builds all stores anew.
+	// buildErased rebuilds all stores without the erased user.
 	buildErased
-	// change makes all stores hold another set.
+	// change makes all stores hold another set of partitions.
 	change
-	// keepWithdrawn waits until partitions have been withdrawn for dropAfter.
+	// keepWithdrawn waits until the unwanted partitions have not been announced for dropAfter.
 	keepWithdrawn
 )
 
-// decide returns what to do, and the partitions that the stores hold after a change. The first line that applies counts.
+// decide returns what to do, and for a change the partitions that all stores should hold. The package doc lists the cases in the same order.
 func (s *situation) decide() (decision, events.Partitions) {
-	// Nothing is dropped together with what is added: what is wanted is served as early as it can be, and nodes that have not heard of it
-	// may ask for what is withdrawn.
-	added := s.served
-	added.AddSet(&s.wanted)
+	// A change that adds partitions keeps the unwanted ones. So it need not wait until those may be dropped, and they can still be asked for.
+	servedAndWanted := s.served
+	servedAndWanted.AddSet(&s.wanted)
 	unwanted := s.served.Without(&s.wanted)
 
 	switch {
 	case s.erased:
 		return buildErased, events.Partitions{}
-	case slices.ContainsFunc(s.held, func(held events.Partitions) bool { return held != added }):
-		return change, added
+	case slices.ContainsFunc(s.held, func(held events.Partitions) bool { return held != servedAndWanted }):
+		return change, servedAndWanted
 	case unwanted.Len() > 0 && s.withdrawn >= dropAfter:
 		return change, s.wanted
 	case unwanted.Len() > 0:
@@ -168,20 +168,21 @@ func (s *situation) decide() (decision, events.Partitions) {
 	return settled, events.Partitions{}
 }
 
-// wantedPartitions returns the partitions that a node is to serve: those that the table gives it, and those that it serves until every node
-// to which the table gives them serves them. A partition that the table gives to nobody stays where it is (I13).
+// wantedPartitions returns the partitions that a node should serve. These are the partitions that the table gives it, and those that it serves and
+// the table gives to other nodes, until all of those serve them. A partition that the table gives to nobody stays where it is (I13).
 func wantedPartitions(self string, served events.Partitions, table *placement.Table, members []placement.Member) (wanted events.Partitions) {
 	isServedBy := func(name string, partition uint8) bool {
 		i := slices.IndexFunc(members, func(m placement.Member) bool { return m.Name == name })
 		return i >= 0 && members[i].Serves.Has(partition)
 	}
 	for p := range events.NumPartitions {
-		partition, given := uint8(p), table.Nodes[p]
-		isMine := slices.Contains(given, self)
-		if !isMine && served.Has(partition) {
-			isMine = len(given) == 0 || slices.ContainsFunc(given, func(name string) bool { return !isServedBy(name, partition) })
+		partition := uint8(p)
+		owners := table.Nodes[p]
+		isWanted := slices.Contains(owners, self)
+		if !isWanted && served.Has(partition) {
+			isWanted = len(owners) == 0 || slices.ContainsFunc(owners, func(name string) bool { return !isServedBy(name, partition) })
 		}
-		if isMine {
+		if isWanted {
 			wanted.Add(partition)
 		}
 	}

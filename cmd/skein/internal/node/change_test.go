@@ -16,15 +16,15 @@ var (
 	changeEvents = []changeEvent{changeBegun, stepDone, stepFailed}
 )
 
-// TestChangeTableIsComplete: a change begins in every state in which none is under way, a step ends in every other one, and an event
-// that cannot happen is an error.
-func TestChangeTableIsComplete(t *testing.T) {
+// TestChangeTableHasEveryPossiblePair: changeTransitions has exactly one row for each pair of state and event that can happen, and next fails for every
+// other pair. A change can begin while none is under way, and a step can end while one is under way.
+func TestChangeTableHasEveryPossiblePair(t *testing.T) {
 	for _, s := range changeStates {
-		begins := s == Unchanged || s == Dropped || s == CutOver // CutOver: the step has failed
+		canBegin := s == Unchanged || s == Dropped || s == CutOver // CutOver is also the end of a change whose last step has failed
 		for _, e := range changeEvents {
 			possible := s.isUnderWay()
 			if e == changeBegun {
-				possible = begins
+				possible = canBegin
 			}
 			rows := 0
 			for _, row := range changeTransitions {
@@ -33,15 +33,23 @@ func TestChangeTableIsComplete(t *testing.T) {
 				}
 			}
 			_, _, err := s.next(e)
-			if want := map[bool]int{true: 1}[possible]; rows != want || (err == nil) != possible {
-				t.Errorf("%s, event %d: expected %d rows, got %d, %v", s, e, want, rows, err)
+			want := 0
+			if possible {
+				want = 1
+			}
+			if rows != want {
+				t.Errorf("%s, event %d: expected %d rows, got %d", s, e, want, rows)
+			}
+			if (err == nil) != possible {
+				t.Errorf("%s, event %d: expected possible to be %t, got error %v", s, e, possible, err)
 			}
 		}
 	}
 }
 
-// TestChangeTransitions walks a change by every sequence of outcomes of its steps.
-func TestChangeTransitions(t *testing.T) {
+// TestFailedStepEndsChange follows a change through its states: with no failure, and with a failure of each step. Whatever happens, another change can
+// begin afterwards.
+func TestFailedStepEndsChange(t *testing.T) {
 	type step struct {
 		State  ChangeState
 		Action changeAction
@@ -57,7 +65,7 @@ func TestChangeTransitions(t *testing.T) {
 		{"rows cannot be copied", Copying, []step{{Copying, copyRows}, {Unchanged, endChange}}},
 		{"the cut-over fails", CatchingUp, []step{{Copying, copyRows}, {CatchingUp, catchUpAndCutOver}, {Unchanged, endChange}}},
 		// The new set serves already, so the change is not undone.
-		{"the previous generation stays", CutOver, []step{
+		{"the previous generation cannot be deleted", CutOver, []step{
 			{Copying, copyRows}, {CatchingUp, catchUpAndCutOver}, {CutOver, deletePrevious}, {CutOver, endChange},
 		}},
 	} {
@@ -70,25 +78,28 @@ func TestChangeTransitions(t *testing.T) {
 					t.Fatal(err)
 				}
 				state = next
-				if got = append(got, step{state, action}); action == endChange {
+				got = append(got, step{state, action})
+				if action == endChange {
 					break
 				}
-				if event = stepDone; state == c.fails {
+				event = stepDone
+				if state == c.fails {
 					event = stepFailed
 				}
 			}
 			if diff := cmp.Diff(c.want, got); diff != "" {
-				t.Error(diff)
+				t.Errorf("states and actions (-want +got):\n%s", diff)
 			}
-			if next, action, err := state.next(changeBegun); next != Copying || action != copyRows || err != nil {
-				t.Errorf("expected that another change can begin, got %s, %v", next, err)
+			next, action, err := state.next(changeBegun)
+			if next != Copying || action != copyRows || err != nil {
+				t.Errorf("another change: expected %s and action %d, got %s, %d, %v", Copying, copyRows, next, action, err)
 			}
 		})
 	}
 }
 
-// TestSlowestChange: the state of a node is that of its store that is least far.
-func TestSlowestChange(t *testing.T) {
+// TestNodeAnnouncesItsSlowestChange: the state that a node announces is the earliest one among the changes of its stores that are under way.
+func TestNodeAnnouncesItsSlowestChange(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		states []ChangeState
@@ -96,10 +107,10 @@ func TestSlowestChange(t *testing.T) {
 	}{
 		{"no store", nil, Unchanged},
 		{"no change", []ChangeState{Unchanged, Unchanged}, Unchanged},
-		{"one store copies", []ChangeState{Dropped, CutOver, CatchingUp, Copying}, Copying},
-		{"one has held the set already", []ChangeState{Unchanged, CatchingUp}, CatchingUp},
+		{"all states together", []ChangeState{Dropped, CutOver, CatchingUp, Copying}, Copying},
+		{"one store holds the set already", []ChangeState{Unchanged, CatchingUp}, CatchingUp},
 		{"all have ended", []ChangeState{Dropped, Dropped}, Dropped},
-		{"one deletes the previous generation", []ChangeState{Dropped, CutOver}, CutOver},
+		{"one store deletes its previous generation", []ChangeState{Dropped, CutOver}, CutOver},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if got := slowest(c.states); got != c.want {
@@ -109,6 +120,7 @@ func TestSlowestChange(t *testing.T) {
 	}
 }
 
+// newPartitions returns a set of partitions.
 func newPartitions(partitions ...uint8) (s events.Partitions) {
 	for _, p := range partitions {
 		s.Add(p)
@@ -116,8 +128,9 @@ func newPartitions(partitions ...uint8) (s events.Partitions) {
 	return s
 }
 
-// TestDecide: what is wanted is added at once, and what is not wanted is dropped ten seconds after it was withdrawn, by itself.
-func TestDecide(t *testing.T) {
+// TestDecideAddsAtOnceAndDropsLater: wanted partitions are added at once. Unwanted ones are dropped when they have not been announced for ten
+// seconds, and in a change of their own.
+func TestDecideAddsAtOnceAndDropsLater(t *testing.T) {
 	type decided struct {
 		What decision
 		To   events.Partitions
@@ -131,7 +144,7 @@ func TestDecide(t *testing.T) {
 		{"a new node without a table", situation{held: all(newPartitions())}, decided{What: settled}},
 		{"a new node is given partitions", situation{held: all(newPartitions()), wanted: newPartitions(1, 2)}, decided{change, newPartitions(1, 2)}},
 		{
-			"partitions are added beside those that are withdrawn",
+			"partitions are added while others are withdrawn",
 			situation{held: all(newPartitions(1)), served: newPartitions(1), wanted: newPartitions(2), withdrawn: dropAfter},
 			decided{change, newPartitions(1, 2)},
 		},
@@ -180,14 +193,14 @@ func TestDecide(t *testing.T) {
 			var got decided
 			got.What, got.To = c.s.decide()
 			if diff := cmp.Diff(c.want, got); diff != "" {
-				t.Error(diff)
+				t.Errorf("decision (-want +got):\n%s", diff)
 			}
 		})
 	}
 }
 
-// TestWantedPartitions: a node serves what the table takes from it until all nodes to which the table gives it serve it.
-func TestWantedPartitions(t *testing.T) {
+// TestNodeServesUntilOthersHaveTakenOver: a node keeps serving a partition that the table gives to other nodes until all of those serve it.
+func TestNodeServesUntilOthersHaveTakenOver(t *testing.T) {
 	var table placement.Table
 	table.Nodes[1] = []string{"self", "a"}
 	table.Nodes[2] = []string{"a", "b"}
@@ -198,11 +211,11 @@ func TestWantedPartitions(t *testing.T) {
 		name         string
 		served, want events.Partitions
 	}{
-		{"it holds nothing", newPartitions(), newPartitions(1)},
-		{"b has not taken over yet", newPartitions(2), newPartitions(1, 2)},
-		{"both have taken over", newPartitions(3), newPartitions(1)},
-		{"one of those that take over is gone", newPartitions(4), newPartitions(1, 4)},
-		{"the table gives it to nobody", newPartitions(5), newPartitions(1, 5)},
+		{"the node holds nothing", newPartitions(), newPartitions(1)},
+		{"one of two nodes has not taken over yet", newPartitions(2), newPartitions(1, 2)},
+		{"both nodes have taken over", newPartitions(3), newPartitions(1)},
+		{"one of the nodes that take over is gone", newPartitions(4), newPartitions(1, 4)},
+		{"the table gives the partition to nobody", newPartitions(5), newPartitions(1, 5)},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if got := wantedPartitions("self", c.served, &table, members); got != c.want {
@@ -212,8 +225,8 @@ func TestWantedPartitions(t *testing.T) {
 	}
 }
 
-// TestChangeStateNames: the API has a value for every state, of the same name.
-func TestChangeStateNames(t *testing.T) {
+// TestAPIHasEveryState: the enums of the API have a value for every state of a node and of a change.
+func TestAPIHasEveryState(t *testing.T) {
 	for _, s := range changeStates {
 		if _, ok := skeinv1.PartitionChangeState_value[enumName("PARTITION_CHANGE_STATE_", s.String())]; !ok {
 			t.Errorf("the API has no state %s", s)

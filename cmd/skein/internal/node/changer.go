@@ -13,20 +13,20 @@ import (
 	"github.com/skein-feed/skein/replay/rebuild"
 )
 
-// changeRetry is the pause after a change that has failed.
+// changeRetry is the pause after a failed change.
 const changeRetry = 5 * time.Second
 
-// changer changes the partitions of the stores, one change at a time. It only carries out what decide and the table of changes say.
+// changer changes the partitions of the stores, one change at a time. situation.decide says what to change, and changeTransitions says how.
 type changer struct {
 	node *Node
-	// states are the states of the changes of the stores, in the order of the stores.
+	// states are the states (ChangeState) of the changes of the stores, in the order of Node.Stores.
 	states []atomic.Uint32
-	// wanted are the partitions that the node is to serve: it announces no others. nil means that it has not looked at the table yet,
-	// and announces all that it holds.
+	// wanted are the partitions that the node should serve. The node announces no others. Until the changer has read the table for the first
+	// time, wanted is nil and the node announces all partitions that it holds.
 	wanted atomic.Pointer[events.Partitions]
-	// announcementDue gets an element when the node serves or wants other partitions.
+	// announcementDue receives an element when the node serves or wants other partitions than before.
 	announcementDue chan struct{}
-	// complete is closed when the stores first hold what the table gives, which is something.
+	// complete is closed when the stores hold, for the first time, all partitions that the table gives to the node, and these are not none.
 	complete chan struct{}
 }
 
@@ -36,36 +36,38 @@ func newChanger(n *Node) *changer {
 	}
 }
 
-// Run makes the stores hold what the table gives to this node, whenever that changes, until ctx ends. It then returns nil: what fails is
-// logged and tried again.
+// Run makes the stores hold the partitions that the table gives to this node, each time that the table changes, until ctx ends. Run logs what fails
+// and tries again, so it always returns nil.
 func (c *changer) Run(ctx context.Context) error {
-	// unwanted are the partitions that are served and not wanted, since when the others are told so.
+	// unwanted are the partitions that the node serves and does not want. withdrawTime is when it stopped announcing them.
 	var unwanted events.Partitions
-	var since time.Time
+	var withdrawTime time.Time
 	reportComplete := sync.OnceFunc(func() { close(c.complete) })
 	for ctx.Err() == nil {
-		changed := c.node.cluster.Changed() // before the table is read, so that no change is missed
+		changed := c.node.cluster.Changed() // taken before the table is read, so that no later change is missed
 		erased, err := c.node.Part.Look()
 		s := c.readSituation()
 		s.erased = erased
 		c.setWanted(ctx, s.wanted)
-		if now := s.served.Without(&s.wanted); now != unwanted {
-			unwanted, since = now, time.Now()
+		nowUnwanted := s.served.Without(&s.wanted)
+		if nowUnwanted != unwanted {
+			unwanted = nowUnwanted
+			withdrawTime = time.Now()
 		}
-		s.withdrawn = time.Since(since)
+		s.withdrawn = time.Since(withdrawTime)
 
 		if err == nil {
 			err = c.carryOut(ctx, s, changed, reportComplete)
 		}
 		if err != nil && ctx.Err() == nil {
-			c.node.Logger.Error("the stores of this node could not be built", "retry", changeRetry, "error", err)
-			_ = wait.For(ctx, changeRetry) // the loop ends with the context
+			c.node.Logger.Error("the partitions of this node could not be changed", "retry", changeRetry, "error", err)
+			_ = wait.For(ctx, changeRetry) // fails only when ctx ends, and then the loop ends
 		}
 	}
 	return nil
 }
 
-// readSituation returns what the stores hold, and what the node is to serve.
+// readSituation returns which partitions the stores hold and which the node should serve.
 func (c *changer) readSituation() *situation {
 	s := &situation{served: events.AllPartitions()}
 	for _, store := range c.node.Stores {
@@ -78,14 +80,15 @@ func (c *changer) readSituation() *situation {
 	return s
 }
 
-// setWanted has the others told if the node is to serve other partitions.
+// setWanted sets the partitions that the node should serve, and requests an announcement if they have changed.
 func (c *changer) setWanted(ctx context.Context, wanted events.Partitions) {
-	if last := c.wanted.Swap(&wanted); last == nil || *last != wanted {
+	last := c.wanted.Swap(&wanted)
+	if last == nil || *last != wanted {
 		c.requestAnnouncement(ctx)
 	}
 }
 
-// requestAnnouncement has the others told what the node serves.
+// requestAnnouncement makes the goroutine of Node.Run announce what the node serves now. It waits until that goroutine takes the request.
 func (c *changer) requestAnnouncement(ctx context.Context) {
 	select {
 	case c.announcementDue <- struct{}{}:
@@ -93,10 +96,10 @@ func (c *changer) requestAnnouncement(ctx context.Context) {
 	}
 }
 
-// carryOut carries out a decision, and returns when it may be another one.
+// carryOut decides what to do and does it. If there is nothing to do yet, it returns when the decision could be another one.
 func (c *changer) carryOut(ctx context.Context, s *situation, changed <-chan struct{}, reportComplete func()) error {
 	decided, to := s.decide()
-	var over <-chan time.Time
+	var mayDrop <-chan time.Time
 	switch decided {
 	case buildErased:
 		return c.node.Builder.BuildErased(ctx)
@@ -105,33 +108,36 @@ func (c *changer) carryOut(ctx context.Context, s *situation, changed <-chan str
 	case keepWithdrawn:
 		timer := time.NewTimer(dropAfter - s.withdrawn)
 		defer timer.Stop()
-		over = timer.C
+		mayDrop = timer.C
 	}
 
-	// The stores hold all that is wanted.
+	// The stores hold all wanted partitions.
 	if s.wanted.Len() > 0 {
 		reportComplete()
 	}
 	select {
 	case <-changed:
 	case <-c.node.Part.Wanted():
-	case <-over:
+	case <-mayDrop:
 	case <-ctx.Done():
 	}
 	return nil
 }
 
-// changeStores makes all stores hold a set. Calls meanwhile go by what all of them have. After an error some stores may hold the set; the
-// next decision goes by what each of them holds.
+// changeStores makes all stores hold a set of partitions. After an error, some stores may hold the new set and others the old one; the next decision
+// makes them equal.
 func (c *changer) changeStores(ctx context.Context, to events.Partitions) error {
+	// An erasure rebuilds the stores too. Both must not build generations of a store at the same time.
 	release, err := c.node.Part.Hold(ctx)
 	if err != nil {
 		return err
 	}
 	defer release()
-	began := time.Now()
+
+	startTime := time.Now()
 	o := c.node.Builder.ResizeOptions(ctx)
-	o.Sources, o.WaitTurn = c.node.sources, &sync.Mutex{}
+	o.Sources = c.node.sources
+	o.WaitTurn = &sync.Mutex{} // only one store at a time is built from the log, because each such build takes the memory of a rebuild
 	all, within := errgroup.WithContext(ctx)
 	for i, store := range c.node.Stores {
 		if store.Holds() != to {
@@ -142,11 +148,11 @@ func (c *changer) changeStores(ctx context.Context, to events.Partitions) error 
 		return err
 	}
 	c.requestAnnouncement(ctx)
-	c.node.Logger.Info("this node holds other partitions", "partitions", to.Len(), "took", time.Since(began).Round(time.Millisecond))
+	c.node.Logger.Info("the partitions of this node have changed", "partitions", to.Len(), "took", time.Since(startTime).Round(time.Millisecond))
 	return nil
 }
 
-// changeStore carries out the table of changes for one store.
+// changeStore changes the partitions of one store, step by step as changeTransitions says. It returns the error of the step that failed.
 func (c *changer) changeStore(ctx context.Context, i int, to events.Partitions, o rebuild.Options) (failure error) {
 	store := c.node.Stores[i]
 	resizing := rebuild.NewResizing(store, to, c.node.Builder.Subscribe, o)
@@ -156,24 +162,27 @@ func (c *changer) changeStore(ctx context.Context, i int, to events.Partitions, 
 		if err != nil {
 			return err
 		}
-		c.states[i].Store(uint32(state))
-		c.node.Logger.Debug("change of partitions", "projection", store.Name(), "state", state)
+		c.states[i].Store(uint32(state)) // before the action, so that the state is visible while the action runs
+		c.node.Logger.Debug("the change of partitions has a new state", "projection", store.Name(), "state", state)
 		switch action {
 		case copyRows:
 			err = resizing.Copy(ctx)
 		case catchUpAndCutOver:
 			var report string
-			if report, err = resizing.CutOver(ctx); err == nil {
-				c.node.Logger.Debug("a store holds other partitions", "projection", store.Name(), "report", report)
+			report, err = resizing.CutOver(ctx)
+			if err == nil {
+				c.node.Logger.Debug("the partitions of a store have changed", "projection", store.Name(), "report", report)
 			}
 		case deletePrevious:
 			err = store.DeletePrevious(ctx)
 		case endChange:
 			return failure
 		}
+
 		event = stepDone
 		if err != nil {
-			event, failure = stepFailed, err
+			event = stepFailed
+			failure = err
 		}
 	}
 }
@@ -181,7 +190,7 @@ func (c *changer) changeStore(ctx context.Context, i int, to events.Partitions, 
 // state returns the state of the change of a store.
 func (c *changer) state(i int) ChangeState { return ChangeState(c.states[i].Load()) }
 
-// slowest returns the state of the change of all stores.
+// slowest returns the state that the node announces for the changes of all stores.
 func (c *changer) slowest() ChangeState {
 	states := make([]ChangeState, len(c.states))
 	for i := range states {

@@ -1,10 +1,11 @@
-// Package node is the life of a node of a cluster. It tells the other nodes what this one serves, and makes the stores of the process hold
-// the partitions that the table of the cluster (package placement) gives to the node. The package service wires it; the gateway asks it
-// for the other nodes, and it asks the gateway to carry rows between nodes.
+// Package node makes a process a node of a cluster. The node announces to the other nodes which partitions they may ask it for, and changes the
+// partitions that the stores of the process hold. Which partitions they should hold, the table of the cluster says. Announcements and table are
+// in a bucket of NATS (package placement). Package service wires the node. The gateway gets the list of the other nodes from it, and the node
+// uses the gateway to copy rows from them.
 //
-// Two tables say what happens. They are pure, and tests walk them completely: nodeTransitions (state.go) and changeTransitions (change.go).
-// The effects are methods of [Node] and of changer, each with one Run, and nothing else changes the states. What remains of a state in the
-// process that starts next is only what is in the bucket and on the disk.
+// Two tables of state transitions define the behavior: nodeTransitions (state.go) and changeTransitions (change.go). They are pure data, and tests
+// go through all of their rows. The actions are methods of [Node] and of changer. Each of the two has one goroutine, its Run, which alone changes
+// its states. No state is stored: a process that starts goes by what is in the bucket and on the disk.
 //
 // # The states of a node
 //
@@ -12,52 +13,55 @@
 //	     │
 //	     ▼
 //	┌─────────┐  every store has been at the head of the log, or has failed;
-//	│ Joining │  and the node reads back what it announced after that
+//	│ Joining │  and the node has read back what it announced after that
 //	└────┬────┘
 //	     │ report that the process is ready
 //	     ▼
 //	┌─────────┐  every 2 s, and when partitions have changed:
-//	│ Serving │  announce what the stores hold and the node wants
+//	│ Serving │  announce the partitions that the stores hold and the node wants
 //	└────┬────┘
 //	     │ the process is to stop (also from Joining):
 //	     │ withdraw all partitions
 //	     ▼
 //	┌─────────┐
-//	│ Leaving │  until the process ends, nothing is announced but how far the stores are
+//	│ Leaving │  until the process ends: announce no partitions, only the position of the stores
 //	└─────────┘
 //
-// A node announces partitions only while all of its stores work and have been at the head of the log, in whichever state it is. A store that
-// fails later withdraws them until it is healed, without a change of the state: the node still takes calls, and passes them on.
+// In every state, a node announces partitions only while all of its stores work and have once been at the head of the log. If a store fails later,
+// the node withdraws all partitions until the store works again. The state does not change: the node still takes calls and asks other nodes for
+// the rows.
 //
-//   - Joining → Serving: what the others know of this node is what its stores hold, so a call that it takes finds every partition that
-//     some node serves. Nothing is announced before the stores are folds of the log up to where it was at the start (I1).
-//   - → Leaving: the others are told before the stores stop, so calls go to other copies. Leaving is final: an announcement of partitions
-//     after it would send calls to stores that are closed.
-//   - A process that is killed withdraws nothing. The others expire it, or a new process of its name takes its key, begins with Joining, and
-//     announces nothing until its stores have caught up. No state is on disk, so none can disagree with the stores.
+//   - Joining → Serving: the other nodes know what the stores of this one hold. Nothing is announced before the stores have folded the log up to
+//     where it was at the start (I1).
+//   - → Leaving: the other nodes learn of it before the stores stop, so that they ask other copies. No state follows Leaving, because an
+//     announcement of partitions would send calls to stores that are closed.
+//   - A process that is killed withdraws nothing. The other nodes stop asking it when it has been silent for too long. If a new process with the
+//     same name starts, it replaces the announcement of the old one, and announces no partitions until its stores have caught up.
 //
-// A drain is no state of a node. It is a key of the bucket, by which the table gives the node nothing: the node gives its partitions up as
-// any others, and stays Serving.
+// A drained node stays in Serving. A key of the bucket marks it as drained, so the table gives it no partitions, and the node gives up its
+// partitions as it would give up any other.
 //
 // # What to change
 //
-// When the table or the members have changed, the first line that applies counts (situation.decide):
+// When the table or the announcements of nodes have changed, the node does what the first line that applies says (situation.decide). A partition is
+// served if all stores hold it.
 //
-//	a user was erased                               build the stores anew
-//	a store lacks what is wanted, or stores differ  change to what is served and what is wanted
-//	something is held and not wanted for 10 s       change to what is wanted
-//	something is held and not wanted                announce that it is not served, and wait
-//	nothing of that                                 wait
+//	a user was erased                                            rebuild the stores
+//	a store lacks a wanted partition, or the stores differ       change to the served and the wanted partitions
+//	a served partition has not been announced for 10 s           change to the wanted partitions
+//	a served partition is not wanted                             no longer announce it, and wait
+//	otherwise                                                    wait
 //
-// A node wants what the table gives it, and what it serves until every node to which the table gives it serves it. So a partition is
-// dropped only after as many nodes as the table says have announced it, and ten seconds after this node has withdrawn it.
+// A node wants the partitions that the table gives it. It also wants a partition that it serves and that the table gives to others, until all of
+// those announce it. So a partition is dropped only after as many nodes as the table names have announced it, and ten seconds after this node
+// has stopped announcing it.
 //
 // # The states of a change of partitions
 //
-// One change of a node is at most one change of each store. The stores go through the states independently, each with a next generation
-// (package live), and calls go by the partitions that all stores hold.
+// A change of the node's partitions changes each store that does not hold the new set yet. The stores go through the states independently. Each
+// builds a next generation (package live) that holds the new set. Meanwhile, calls are answered from the partitions that all stores hold.
 //
-//	another set is to be held
+//	the store is to hold another set
 //	           │
 //	           ▼
 //	      ┌─────────┐      fails: the next generation is deleted
@@ -68,29 +72,29 @@
 //	    ┌────────────┐     fails: the next generation is deleted    │
 //	    │ CatchingUp ├──────────────────────────────────────────────┘
 //	    └──────┬─────┘
-//	           │ it shows what the old one has shown, and serves
+//	           │ it has caught up with the old generation, and serves
 //	           ▼
-//	      ┌─────────┐      fails: the generation from before stays,
+//	      ┌─────────┐      fails: the previous generation stays,
 //	      │ CutOver │      and the next change deletes it
 //	      └────┬────┘
-//	           │ the generation from before is deleted
+//	           │ the previous generation is deleted
 //	           ▼
 //	      ┌─────────┐
 //	      │ Dropped │
 //	      └─────────┘
 //
-// From Unchanged, Dropped and a CutOver that has failed, another change begins with Copying. What each transition keeps:
+// Another change begins with Copying: from Unchanged, from Dropped, and from a CutOver that has failed. What each transition guarantees:
 //
-//   - Unchanged → Copying: nobody else builds generations of the stores meanwhile, such as an erasure or a rebuild does (I12, I15).
-//   - Copying → CatchingUp: the next generation holds the rows of its partitions and no others (I13), as they are at one position, whether
-//     they were in the store before, copied from other nodes, or built from the log (I3). The generation that serves is not touched.
-//   - CatchingUp → CutOver: the fold continues at the position of the copy, so that no event is left out (I14). The next generation shows
-//     what the old one has shown, so positions do not go back for a reader (I9), and its rows are on disk before the file of generations
-//     names it (I3). A crash leaves the old set before that file is written, and the new set after.
-//   - CutOver → Dropped: a generation is closed when its views are, so no row is deleted that a view could still read.
-//   - After a failure, decide looks again in five seconds, at what each store holds. It does the same after a restart: the start removes a
-//     generation that was not cut over to, so the store holds the old set, and a store that was in CutOver holds the new one. The second
-//     line of the list above then brings stores that differ to one set.
+//   - → Copying: nobody else builds generations of the stores at the same time, such as an erasure or a rebuild (I12, I15).
+//   - Copying → CatchingUp: the next generation holds the rows of its partitions and no others (I13), all at one position. The rows were in the
+//     store before, were copied from other nodes, or were built from the log (I3). The generation that serves is not changed.
+//   - CatchingUp → CutOver: the fold continues at the position of the copy, so no event is left out (I14). The next generation has reached the
+//     position of the old one, so positions do not go back for a reader (I9). Its rows are on disk before the file of generations names it
+//     (I3): after a crash, the store holds the old set or the new set, and nothing in between.
+//   - CutOver → Dropped: the previous generation is closed only after all of its views, so no row is deleted that a view can still read.
+//   - After a failure, the node waits five seconds and decides again by what each store holds. After a restart it does the same: the start removes
+//     a next generation that had not cut over, so its store holds the old set; a store that was in CutOver holds the new set. If the stores
+//     differ, the second line of the list above makes them equal.
 //
-// A change goes on while the node is Leaving, until the end of the process interrupts it as a crash would.
+// A change continues while the node is Leaving. When the process ends, the change is interrupted as by a crash.
 package node

@@ -13,10 +13,10 @@ import (
 	"github.com/skein-feed/skein/replay/erase"
 )
 
-// Keeper returns what answers other nodes about the stores of this one.
+// Keeper returns what answers the calls of other nodes that copy rows of this one, or that erase a user.
 func (n *Node) Keeper() gateway.StoreAccess { return storeExporter{n.Part, n.Stores} }
 
-// storeExporter is the [gateway.StoreAccess] of a node.
+// storeExporter exports rows of the stores to other nodes. It implements [gateway.StoreAccess]; the methods about erasures are those of [erase.Part].
 type storeExporter struct {
 	*erase.Part
 
@@ -24,20 +24,21 @@ type storeExporter struct {
 }
 
 // Rows is part of [gateway.StoreAccess].
-func (k storeExporter) Rows(
+func (e storeExporter) Rows(
 	ctx context.Context, projection, fold string, epoch uint32, of events.Partitions, do func(key, value []byte) error,
 ) error {
-	i := slices.IndexFunc(k.stores, func(s *live.Live) bool { return s.Name() == projection })
+	i := slices.IndexFunc(e.stores, func(s *live.Live) bool { return s.Name() == projection })
 	if i < 0 {
 		return fmt.Errorf("there is no projection %q", projection)
 	}
-	if err := k.Gives(epoch); err != nil {
+	// Refuse if the rows may contain a user whom the stores of the asking node no longer have.
+	if err := e.Gives(epoch); err != nil {
 		return err
 	}
-	return k.stores[i].ExportPartitions(ctx, fold, of, do)
+	return e.stores[i].ExportPartitions(ctx, fold, of, do)
 }
 
-// EraseNodes returns the other nodes as an erasure asks them; nil outside of a cluster.
+// EraseNodes returns the other nodes, which take part when this process erases a user; nil outside of a cluster, where n is nil.
 func (n *Node) EraseNodes() *erase.Nodes {
 	if n == nil {
 		return nil
@@ -45,32 +46,34 @@ func (n *Node) EraseNodes() *erase.Nodes {
 	return &erase.Nodes{
 		List: func() []erase.Node { return otherNodes(n.cluster.Members(), n.cluster.Table(), n.Name) },
 		Flush: func(ctx context.Context, name string, epoch uint32, seq uint64) (done bool, why string, err error) {
-			to, err := n.findMember(name)
+			member, err := n.findMember(name)
 			if err != nil {
 				return false, "", err
 			}
-			return n.server.FlushNode(ctx, to, epoch, seq)
+			return n.server.FlushNode(ctx, member, epoch, seq)
 		},
 		Clean: func(ctx context.Context, name string, epoch uint32) (done bool, why string, err error) {
-			to, err := n.findMember(name)
+			member, err := n.findMember(name)
 			if err != nil {
 				return false, "", err
 			}
-			return n.server.CleanNode(ctx, to, epoch)
+			return n.server.CleanNode(ctx, member, epoch)
 		},
 	}
 }
 
+// findMember returns the member of the cluster with a name.
 func (n *Node) findMember(name string) (gateway.Node, error) {
 	for _, m := range n.cluster.Members() {
 		if m.Name == name {
 			return gateway.Node{Name: m.Name, Addr: m.Addr}, nil
 		}
 	}
-	return gateway.Node{}, errors.New("it is not among the members of the cluster")
+	return gateway.Node{}, errors.New("the node is not a member of the cluster")
 }
 
-// otherNodes returns the members but one, and those that the table names.
+// otherNodes returns all nodes that may have rows of an erased user, without this one: the members, which are alive, and the nodes that only the
+// table names.
 func otherNodes(members []placement.Member, table placement.Table, self string) (nodes []erase.Node) {
 	add := func(name string, alive bool) {
 		if name != self && !slices.ContainsFunc(nodes, func(n erase.Node) bool { return n.Name == name }) {
@@ -80,8 +83,8 @@ func otherNodes(members []placement.Member, table placement.Table, self string) 
 	for _, m := range members {
 		add(m.Name, true)
 	}
-	for _, given := range &table.Nodes {
-		for _, name := range given {
+	for _, owners := range &table.Nodes {
+		for _, name := range owners {
 			add(name, false)
 		}
 	}

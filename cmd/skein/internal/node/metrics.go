@@ -4,34 +4,38 @@ import "github.com/prometheus/client_golang/prometheus"
 
 // clusterCollector collects the metrics of a node of a cluster. docs/metrics.md lists them.
 type clusterCollector struct {
-	node                                                     *Node
-	nodes, partitions, underReplicated, unserved, unreadable *prometheus.Desc
-	state, change                                            *prometheus.Desc
+	node *Node
+
+	nodes, partitions, underReplicated, unserved, unreadableKeys *prometheus.Desc
+
+	state, changeState *prometheus.Desc
 }
 
-// NewCollector returns the metrics of a node of a cluster.
+// NewCollector returns a collector of the metrics of a node of a cluster.
 func NewCollector(n *Node) prometheus.Collector {
 	describe := func(name, help string, labels ...string) *prometheus.Desc {
 		return prometheus.NewDesc(name, help, labels, nil)
 	}
 	return &clusterCollector{
 		node:  n,
-		nodes: describe("skein_cluster_nodes", "Nodes that are alive as this one sees it."),
+		nodes: describe("skein_cluster_nodes", "Nodes of the cluster that are alive, as seen by this node."),
 		partitions: describe("skein_cluster_partitions",
 			"Partitions that this node holds, and those that the table of the cluster gives it.", "state"),
-		underReplicated: describe("skein_cluster_partitions_short", "Partitions that fewer nodes serve than should."),
+		underReplicated: describe("skein_cluster_partitions_short", "Partitions that fewer nodes serve than --copies says."),
 		unserved:        describe("skein_cluster_partitions_unserved", "Partitions that no node serves."),
-		state:           describe("skein_cluster_node_state", "1 for the state in which this node is, 0 for the others.", "state"),
-		change: describe("skein_cluster_change_state",
-			"1 for the state of the change of the partitions of a store; absent while they have not changed.", "projection", "state"),
-		unreadable: describe("skein_cluster_keys_unreadable",
-			"Keys of the bucket of the cluster whose values cannot be read, and are ignored."),
+		unreadableKeys: describe("skein_cluster_keys_unreadable",
+			"Keys in the bucket of the cluster that are ignored because their values cannot be read."),
+		state: describe("skein_cluster_node_state", "1 for the current state of this node, 0 for the others.", "state"),
+		changeState: describe("skein_cluster_change_state",
+			"1 for the state of the store's last change of partitions; absent if there was none since the start.", "projection", "state"),
 	}
 }
 
 // Describe is part of prometheus.Collector.
 func (c *clusterCollector) Describe(out chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{c.nodes, c.partitions, c.underReplicated, c.unserved, c.unreadable, c.state, c.change} {
+	for _, d := range []*prometheus.Desc{
+		c.nodes, c.partitions, c.underReplicated, c.unserved, c.unreadableKeys, c.state, c.changeState,
+	} {
 		out <- d
 	}
 }
@@ -41,9 +45,11 @@ func (c *clusterCollector) Collect(out chan<- prometheus.Metric) {
 	gauge := func(d *prometheus.Desc, v int, labels ...string) {
 		out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, float64(v), labels...)
 	}
-	st := c.node.Status()
-	alive, given := 0, 0
-	for _, s := range st.GetNodes() {
+
+	status := c.node.Status()
+	alive := 0
+	given := 0
+	for _, s := range status.GetNodes() {
 		if !s.GetAway() {
 			alive++
 		}
@@ -55,20 +61,21 @@ func (c *clusterCollector) Collect(out chan<- prometheus.Metric) {
 	gauge(c.nodes, alive)
 	gauge(c.partitions, held.Len(), "held")
 	gauge(c.partitions, given, "given")
-	gauge(c.underReplicated, int(st.GetShortPartitions()))
-	gauge(c.unserved, int(st.GetUnservedPartitions()))
-	present := c.node.State()
+	gauge(c.underReplicated, int(status.GetShortPartitions()))
+	gauge(c.unserved, int(status.GetUnservedPartitions()))
+	gauge(c.unreadableKeys, len(c.node.cluster.UnreadableKeys()))
+
+	current := c.node.State()
 	for _, s := range []State{Joining, Serving, Leaving} {
-		is := 0
-		if s == present {
-			is = 1
+		v := 0
+		if s == current {
+			v = 1
 		}
-		gauge(c.state, is, s.String())
+		gauge(c.state, v, s.String())
 	}
 	for i, store := range c.node.Stores {
 		if s := c.node.changer.state(i); s != Unchanged {
-			gauge(c.change, 1, store.Name(), s.String())
+			gauge(c.changeState, 1, store.Name(), s.String())
 		}
 	}
-	gauge(c.unreadable, len(c.node.cluster.UnreadableKeys()))
 }

@@ -21,30 +21,31 @@ import (
 	"github.com/skein-feed/skein/replay/rebuild"
 )
 
-// Config is what an operator says of a node.
+// Config is how an operator configures a node.
 type Config struct {
-	// Name is the name of the node, which stays the same. It is empty for a router, which holds nothing.
+	// Name identifies the node, also after a restart. A router, which holds no partitions, has the empty name.
 	Name string
-	// Addr is host:port by which the other nodes reach it, and Listener listens there.
+	// Addr is the host:port at which the other nodes reach this one. Listener accepts their connections; it is nil for a router.
 	Addr     string
 	Listener net.Listener
-	// Zone is where it is: copies of a partition are in different zones. Weight is its share of the partitions beside others.
-	Zone   string
+	// Zone is a part of the data center that can fail as a whole. The copies of a partition are in different zones if there are enough.
+	Zone string
+	// Weight is the share of partitions that the node gets, relative to the weights of the other nodes.
 	Weight int
 	// Copies is how many nodes hold each partition.
 	Copies int
-	// ReplaceAfter is how long a node may be away before others take over its partitions.
+	// ReplaceAfter is how long a node may be silent before other nodes take over its partitions.
 	ReplaceAfter time.Duration
 }
 
-// Options are the configuration of a node and the parts of the process that it works with.
+// Options are the configuration of a node and the parts of the process that it uses.
 type Options struct {
 	Config
 
 	Log    *eventlog.Log
 	Hub    *eventlog.Hub
 	Stores []*live.Live
-	// Part is what the node does when a user is erased. It is open.
+	// Part performs this node's part when a user is erased. It must be open.
 	Part    *erase.Part
 	Builder Builder
 	Logger  *slog.Logger
@@ -52,51 +53,59 @@ type Options struct {
 
 // Builder builds the stores of the process.
 type Builder interface {
-	// ResizeOptions returns how the stores are built. The node adds which nodes have rows.
+	// ResizeOptions returns the options for building a store with other partitions. The node adds the nodes from which rows can be copied.
 	ResizeOptions(ctx context.Context) rebuild.Options
-	// Subscribe subscribes a fold of only these kinds to the log.
+	// Subscribe subscribes a fold that reads only events of these kinds.
 	Subscribe(from events.Cursor, kinds events.KindSet) (store.Subscription, error)
-	// BuildErased builds the stores anew after an erasure.
+	// BuildErased rebuilds the stores after a user was erased.
 	BuildErased(ctx context.Context) error
 }
 
-// announceEvery is how often a node announces how far its stores are.
+// announceEvery is how often a node announces itself, with the position of its stores. Other nodes take it for lost when it is silent for too long.
 const announceEvery = 2 * time.Second
 
-// Node is a node of a cluster. It passes through its states, and owns the changes of its partitions.
+// Node is a node of a cluster. The package doc describes its states.
 type Node struct {
 	Options
+
 	cluster *placement.Cluster
-	// server asks the other nodes, and answers them. Attach sets it before Run.
+	// server asks the other nodes and answers them. Attach sets it before Run.
 	server *gateway.Server
-	// others are the other nodes that are alive, as the gateway asks them.
+	// others are the other nodes that are alive.
 	others  atomic.Pointer[[]gateway.Node]
 	changer *changer
 
-	// state is a State, which Run alone changes.
+	// state is a State. Only the goroutine of Run changes it.
 	state atomic.Uint32
-	// ready is closed when the node passes from Joining to Serving.
+	// ready is closed when the node goes from Joining to Serving.
 	ready chan struct{}
-	// wereAtHead is set once all stores have been at the head of the log at the same time. It belongs to the goroutine of Run.
+	// allStoresWereAtHead says that all stores have once been at the head of the log at the same time. Only the goroutine of Run uses it.
 	allStoresWereAtHead bool
 }
 
-// Open joins the cluster. The node neither says anything nor follows the cluster before Run.
+// Open joins the cluster. The node announces itself, and changes its partitions, only while Run is running.
 func Open(ctx context.Context, o Options) (*Node, error) {
 	n := &Node{Options: o, ready: make(chan struct{})}
 	n.changer = newChanger(n)
 	n.others.Store(&[]gateway.Node{})
+
+	// The bucket must survive the loss of as many servers as the log does.
 	replicas, err := o.Log.Replicas(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("join the cluster: %w", err)
 	}
-	var self *placement.Member
+	var self *placement.Member // nil for a router, which is no member
 	if o.Name != "" {
 		self = &placement.Member{Name: o.Name, Addr: o.Addr, Zone: o.Zone, Weight: o.Weight, State: Joining.String()}
 	}
 	n.cluster, err = placement.Open(ctx, placement.Options{
-		JS: o.Log.JetStream(), LogID: fmt.Sprintf("%x", o.Log.ID()), PartitionReplicas: o.Copies, ReplaceAfter: o.ReplaceAfter,
-		BucketReplicas: replicas, Logger: o.Logger, Self: self,
+		JS:                o.Log.JetStream(),
+		LogID:             fmt.Sprintf("%x", o.Log.ID()),
+		PartitionReplicas: o.Copies,
+		ReplaceAfter:      o.ReplaceAfter,
+		BucketReplicas:    replicas,
+		Logger:            o.Logger,
+		Self:              self,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("join the cluster: %w", err)
@@ -104,38 +113,41 @@ func Open(ctx context.Context, o Options) (*Node, error) {
 	return n, nil
 }
 
-// Attach sets the server that asks the other nodes, and answers them. Call it once, before Run.
+// Attach sets the server that asks the other nodes and answers them. It must be called once, before Run. Open cannot take the server, because the
+// server needs the node.
 func (n *Node) Attach(server *gateway.Server) { n.server = server }
 
-// Others returns the other nodes that are alive, as the gateway asks them.
+// Others returns the other nodes that are alive.
 func (n *Node) Others() []gateway.Node { return *n.others.Load() }
 
-// Run is a node until ctx ends. When stopping ends, the node leaves: it tells the others not to ask it. caughtUp is closed when every store
-// has been at the head of the log, or has failed. Run fails if another process takes the name of the node, and if a user was erased while
-// the node did not take part.
+// Run runs the node until ctx ends. When stopping ends, which must be earlier, the node tells the others not to ask it any more. caughtUp must be
+// closed when every store has been at the head of the log or has failed. Run fails if another process takes the name of the node, or if a user
+// was erased while the node did not take part.
 func (n *Node) Run(ctx, stopping context.Context, caughtUp <-chan struct{}) error {
-	n.updateOthers() // before the changer asks which nodes have rows
-	parts, within := errgroup.WithContext(ctx)
-	parts.Go(func() error { return n.cluster.Run(within) })
-	parts.Go(func() error { return n.changer.Run(within) })
-	parts.Go(func() error { return n.handleEvents(within, stopping.Done(), caughtUp) })
-	return parts.Wait()
+	n.updateOthers() // the changer needs the other nodes, to copy rows from them
+
+	goroutines, ctx := errgroup.WithContext(ctx)
+	goroutines.Go(func() error { return n.cluster.Run(ctx) })
+	goroutines.Go(func() error { return n.changer.Run(ctx) })
+	goroutines.Go(func() error { return n.handleEvents(ctx, stopping.Done(), caughtUp) })
+	return goroutines.Wait()
 }
 
-// passStates turns what happens into events of the node, until ctx ends.
+// handleEvents handles the events of the node as they happen, until ctx ends.
 func (n *Node) handleEvents(ctx context.Context, stopping, caughtUp <-chan struct{}) error {
 	tick := time.NewTicker(announceEvery)
 	defer tick.Stop()
 	for {
-		changed := n.cluster.Changed() // before the members are read, so that no change is missed
+		changed := n.cluster.Changed() // taken before the members are read, so that no later change is missed
 		n.updateOthers()
+		// A router announces nothing, so it need not read anything back.
 		if caughtUp == nil && (n.Name == "" || n.cluster.IsPublished()) {
 			n.handle(announcementSeen)
 		}
 		select {
 		case <-changed:
 		case <-caughtUp:
-			caughtUp = nil // a closed channel would be received from again
+			caughtUp = nil // a closed channel would be chosen again and again
 			n.handle(storesCaughtUp)
 		case <-stopping:
 			stopping = nil
@@ -153,7 +165,7 @@ func (n *Node) handleEvents(ctx context.Context, stopping, caughtUp <-chan struc
 	}
 }
 
-// handle carries out the table of states for an event.
+// handle changes the state and performs the action that nodeTransitions has for an event.
 func (n *Node) handle(e nodeEvent) {
 	before := n.State()
 	after, action := before.next(e)
@@ -162,7 +174,7 @@ func (n *Node) handle(e nodeEvent) {
 		n.Logger.Info("the state of this node has changed", "name", n.Name, "from", before, "to", after)
 	}
 	switch action {
-	case stay:
+	case noAction:
 	case announce:
 		n.announce(n.servablePartitions())
 	case reportReady:
@@ -176,10 +188,10 @@ func (n *Node) handle(e nodeEvent) {
 // State returns the state of the node.
 func (n *Node) State() State { return State(n.state.Load()) }
 
-// Ready is closed when the other nodes can know what this one serves, for the first time.
+// Ready returns a channel that is closed when the other nodes can know, for the first time, what this one serves.
 func (n *Node) Ready() <-chan struct{} { return n.ready }
 
-// IsReady reports whether the other nodes can know what this one serves.
+// IsReady reports whether the channel of Ready is closed.
 func (n *Node) IsReady() bool {
 	select {
 	case <-n.ready:
@@ -189,7 +201,7 @@ func (n *Node) IsReady() bool {
 	}
 }
 
-// AwaitComplete waits until the stores hold what the table says, which is something. It returns false if the context ends before.
+// AwaitComplete waits until the table gives partitions to this node and the stores hold all of them. It returns false if ctx ends before that.
 func (n *Node) AwaitComplete(ctx context.Context) bool {
 	select {
 	case <-n.changer.complete:
@@ -199,19 +211,20 @@ func (n *Node) AwaitComplete(ctx context.Context) bool {
 	}
 }
 
-// checkErasures looks whether a user was erased. It fails if this node did not take part, and has rows that are wrong.
+// checkErasures checks whether a user was erased. It fails if this node did not take part: its stores still have rows of that user then, so the
+// process must stop, and the next start removes them.
 func (n *Node) checkErasures() error {
 	_, err := n.Part.Look()
 	if errors.Is(err, erase.ErrMissed) {
 		return err
 	}
 	if err != nil {
-		n.Logger.Error("the erasures in which this node took part cannot be noted", "error", err)
+		n.Logger.Error("the state of erasures on this node could not be checked or stored", "error", err)
 	}
 	return nil
 }
 
-// takeMembers has the gateway ask the members that are alive now.
+// updateOthers makes the gateway ask the nodes that are alive now.
 func (n *Node) updateOthers() {
 	var others []gateway.Node
 	for _, m := range n.cluster.Members() {
@@ -222,26 +235,28 @@ func (n *Node) updateOthers() {
 	n.others.Store(&others)
 }
 
-// servable returns the partitions for which others may ask this node: those that all stores hold, without those that it is about to drop.
+// servablePartitions returns the partitions for which others may ask this node: those that all stores hold, without those that are about to be
+// dropped.
 func (n *Node) servablePartitions() events.Partitions {
 	if !n.canAnswer() {
 		return events.Partitions{}
 	}
 	serves := n.server.Serves()
-	if wanted := n.changer.wanted.Load(); wanted != nil {
+	wanted := n.changer.wanted.Load()
+	if wanted != nil {
 		serves.Intersect(wanted)
 	}
 	return serves
 }
 
-// canAnswer reports whether all stores work, and have once been at the head of the log together.
+// canAnswer reports whether all stores work, and have once been at the head of the log at the same time. A store that is recovered after that
+// catches up once more, and answers meanwhile from its position.
 func (n *Node) canAnswer() bool {
 	for _, s := range n.Stores {
 		switch s.Status().State {
 		case store.Failed, store.Stopped, store.Outdated:
 			return false
 		case store.Starting, store.CatchingUp:
-			// A store that is recovered catches up again, and answers meanwhile.
 			if !n.allStoresWereAtHead {
 				return false
 			}
@@ -251,24 +266,24 @@ func (n *Node) canAnswer() bool {
 	return true
 }
 
-// announce tells the others what this node serves, in which state it is, and how far its stores are.
+// announce tells the other nodes which partitions they may ask this one for, its state, and the position of its slowest store.
 func (n *Node) announce(serves events.Partitions) {
-	least := n.Stores[0].Cursor()
+	leastSeq := n.Stores[0].Cursor().Seq
 	for _, s := range n.Stores[1:] {
-		if c := s.Cursor(); c.Seq < least.Seq {
-			least = c
-		}
+		leastSeq = min(leastSeq, s.Cursor().Seq)
 	}
 	n.cluster.SetState(n.State().String(), n.changer.slowest().String())
-	n.cluster.Publish(serves, n.Log.Position(least.Seq).String())
+	n.cluster.Publish(serves, n.Log.Position(leastSeq).String())
 }
 
-// sources returns the other nodes, which have rows.
+// sources returns the other nodes as sources of rows. They refuse to give rows if their stores may contain a user who was erased before the
+// epoch of this node's stores.
 func (n *Node) sources() (sources []rebuild.Source) {
 	epoch := n.Part.Epoch()
 	for _, other := range n.Others() {
 		sources = append(sources, rebuild.Source{
-			Name: other.Name, Has: other.Serves,
+			Name: other.Name,
+			Has:  other.Serves,
 			Rows: func(ctx context.Context, projection, fold string, of events.Partitions, do func(key, value []byte) error) error {
 				return n.server.RowsOf(ctx, other, projection, fold, epoch, of, do)
 			},

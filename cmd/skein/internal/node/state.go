@@ -2,18 +2,16 @@ package node
 
 import "fmt"
 
-// State is where a node is between its start and its end. Its name is the same in the bucket of the cluster, the API, the metrics, the
-// console and `skein node list`.
+// State is the state of a node, from the start of its process to its end. The names of the states are the same in the bucket of the cluster, the
+// API, the metrics, the console and `skein node list`.
 type State uint8
 
 const (
-	// Joining is the state from the start until the other nodes can know what this one serves. The node reports that it is not ready
-	// for calls.
+	// Joining is the state until the other nodes can know what this one serves. /readyz reports that the process is not ready for calls.
 	Joining State = iota
-	// Serving is the state in which the node takes calls of clients and of other nodes. It holds what the table gives it, or changes
-	// its partitions towards that.
+	// Serving is the state in which the node takes calls of clients and of other nodes. It may be changing its partitions.
 	Serving
-	// Leaving is the state from the order to stop until the process ends. The other nodes no longer ask this one.
+	// Leaving is the state from the request to stop until the process ends. The other nodes no longer ask this one.
 	Leaving
 )
 
@@ -34,30 +32,30 @@ func (s State) String() string {
 type nodeEvent uint8
 
 const (
-	// announcementDue happens every two seconds, and when the partitions that the node serves or wants have changed.
+	// announcementDue happens every two seconds, and when the node serves or wants other partitions than before.
 	announcementDue nodeEvent = iota
-	// storesCaughtUp happens once, when every store has been at the head of the log, or has failed.
+	// storesCaughtUp happens once, when every store has been at the head of the log or has failed.
 	storesCaughtUp
-	// announcementSeen happens when the node reads back from the bucket what it announced after storesCaughtUp.
+	// announcementSeen happens when the bucket has what the node announced after storesCaughtUp: from then on, the other nodes can read it.
 	announcementSeen
 	// stopRequested happens once, when the process is to stop taking calls.
 	stopRequested
 )
 
-// nodeAction is what the node does when it passes from one state to another, or stays in one.
+// nodeAction is what the node does when an event happens.
 type nodeAction uint8
 
 const (
-	stay nodeAction = iota
+	noAction nodeAction = iota
 	// announce tells the other nodes which partitions they may ask this node for.
 	announce
 	// reportReady lets the process report that it is ready for calls, and announces the new state.
 	reportReady
-	// withdraw tells the other nodes not to ask this one for anything.
+	// withdraw tells the other nodes that they may not ask this one for any partition.
 	withdraw
 )
 
-// nodeTransition is one row of the table.
+// nodeTransition is a row of nodeTransitions: in this state, this event leads to the next state, and the node performs the action.
 type nodeTransition struct {
 	state  State
 	event  nodeEvent
@@ -65,7 +63,7 @@ type nodeTransition struct {
 	action nodeAction
 }
 
-// nodeTransitions has every state and event. The package doc draws it.
+// nodeTransitions has a row for every pair of state and event. The package doc has a drawing of it.
 var nodeTransitions = []nodeTransition{
 	{Joining, announcementDue, Joining, announce},
 	{Joining, storesCaughtUp, Joining, announce},
@@ -74,22 +72,22 @@ var nodeTransitions = []nodeTransition{
 
 	{Serving, announcementDue, Serving, announce},
 	{Serving, storesCaughtUp, Serving, announce},
-	{Serving, announcementSeen, Serving, stay},
+	{Serving, announcementSeen, Serving, noAction},
 	{Serving, stopRequested, Leaving, withdraw},
 
-	// A node that stops does not come back: nothing that happens later may make the others ask it again.
+	// A node that leaves never serves again, so no later event may make the other nodes ask it.
 	{Leaving, announcementDue, Leaving, withdraw},
 	{Leaving, storesCaughtUp, Leaving, withdraw},
-	{Leaving, announcementSeen, Leaving, stay},
-	{Leaving, stopRequested, Leaving, stay},
+	{Leaving, announcementSeen, Leaving, noAction},
+	{Leaving, stopRequested, Leaving, noAction},
 }
 
-// next returns the state that follows an event, and what the node does then.
+// next returns the state that an event leads to, and the action.
 func (s State) next(e nodeEvent) (State, nodeAction) {
 	for _, t := range nodeTransitions {
 		if t.state == s && t.event == e {
 			return t.next, t.action
 		}
 	}
-	return s, stay // the test of the table proves that every pair has a row
+	return s, noAction // not reached: a test checks that every pair has a row
 }

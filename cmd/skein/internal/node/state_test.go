@@ -10,8 +10,8 @@ var (
 	nodeEvents = []nodeEvent{announcementDue, storesCaughtUp, announcementSeen, stopRequested}
 )
 
-// TestNodeTableIsComplete: every event has one row in every state, and there are no other rows.
-func TestNodeTableIsComplete(t *testing.T) {
+// TestNodeTableHasEveryPair: nodeTransitions has one row for each pair of state and event, and no other rows.
+func TestNodeTableHasEveryPair(t *testing.T) {
 	for _, s := range nodeStates {
 		for _, e := range nodeEvents {
 			rows := 0
@@ -30,11 +30,12 @@ func TestNodeTableIsComplete(t *testing.T) {
 	}
 }
 
-// TestNodeTransitions walks the table by every sequence of events up to a length, and checks what holds in all of them.
-func TestNodeTransitions(t *testing.T) {
-	var walk func(path string, s State, ready, stopped bool, left int)
-	walk = func(path string, s State, ready, stopped bool, left int) {
-		if left == 0 {
+// TestNodeTransitionsKeepTheirPromises goes through every sequence of up to five events, and checks what must hold at each step: a node that was told to
+// stop leaves and is never announced again, and a node is ready once, when it begins to serve.
+func TestNodeTransitionsKeepTheirPromises(t *testing.T) {
+	var walk func(path string, s State, ready, stopped bool, remaining int)
+	walk = func(path string, s State, ready, stopped bool, remaining int) {
+		if remaining == 0 {
 			return
 		}
 		for _, e := range nodeEvents {
@@ -43,34 +44,34 @@ func TestNodeTransitions(t *testing.T) {
 			stopped := stopped || e == stopRequested
 
 			if stopped != (next == Leaving) {
-				t.Errorf("%s: expected to leave when stopped, and only then; got %s", at, next)
+				t.Errorf("%s: expected %s exactly when told to stop, got %s", at, Leaving, next)
 			}
 			if stopped && (action == announce || action == reportReady) {
-				t.Errorf("%s: a node that stops is announced as serving", at)
+				t.Errorf("%s: the partitions of a node that leaves are announced", at)
 			}
 			if e == stopRequested && s != Leaving && action != withdraw {
-				t.Errorf("%s: a node that stops is still asked", at)
+				t.Errorf("%s: the partitions of a node that leaves are not withdrawn", at)
 			}
 			if (action == reportReady) != (s == Joining && next == Serving) {
-				t.Errorf("%s: expected to be ready when it begins to serve, and only then; got %s, action %d", at, next, action)
+				t.Errorf("%s: expected reportReady exactly on the way from joining to serving, got action %d and state %s", at, action, next)
 			}
 			if action == reportReady && ready {
-				t.Errorf("%s: ready twice", at)
+				t.Errorf("%s: the node reports twice that it is ready", at)
 			}
 			if next == Serving && !ready && action != reportReady {
-				t.Errorf("%s: it serves before it is ready", at)
+				t.Errorf("%s: the node serves before it has reported that it is ready", at)
 			}
-			if e == announcementDue && action == stay {
-				t.Errorf("%s: its position is not announced", at)
+			if e == announcementDue && action == noAction {
+				t.Errorf("%s: the node does not announce its position", at)
 			}
-			walk(at, next, ready || action == reportReady, stopped, left-1)
+			walk(at, next, ready || action == reportReady, stopped, remaining-1)
 		}
 	}
 	walk("start", Joining, false, false, 5)
 }
 
-// TestNodeStateNames: these names are in the API, the metrics, the console and the bucket.
-func TestNodeStateNames(t *testing.T) {
+// TestNodeStatesKeepTheirNames: other nodes, the API, the metrics and the console know these names.
+func TestNodeStatesKeepTheirNames(t *testing.T) {
 	for s, want := range map[State]string{Joining: "joining", Serving: "serving", Leaving: "leaving"} {
 		if s.String() != want {
 			t.Errorf("expected %s, got %s", want, s)

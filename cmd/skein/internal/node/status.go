@@ -15,29 +15,32 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// clusterView is what a node knows of its cluster at one time.
+// clusterView is what a node knows about its cluster at one time.
 type clusterView struct {
-	// members are the nodes that are alive, silent those that are not and may still have partitions.
+	// members are the nodes that are alive. silent are nodes that were alive before and may still have partitions in the table.
 	members, silent []placement.Member
 	table           placement.Table
-	// copies is the number that counts until there is a table.
+	// copies is the number of copies of each partition that the node was configured with. It counts until there is a table.
 	copies int
-	// self is the name of the node that answers.
+	// self is the name of the node whose view this is.
 	self string
 	// headSeq is the last sequence of the log.
-	headSeq  uint64
+	headSeq uint64
+	// readTime is the time of the view.
 	readTime time.Time
 }
 
-// UnreadableKeys returns the keys of the bucket of the cluster whose values cannot be read and are ignored.
+// UnreadableKeys returns the keys in the bucket of the cluster that are ignored because their values cannot be read.
 func (n *Node) UnreadableKeys() []string { return n.cluster.UnreadableKeys() }
 
-// Status is the cluster as this node sees it.
+// Status returns the state of the cluster as this node sees it.
 func (n *Node) Status() *skeinv1.ClusterStatus {
 	members := n.cluster.Members()
 	for i := range members {
-		if members[i].Name == n.Name { // it knows its own states before the bucket has them
-			members[i].State, members[i].Change = n.State().String(), n.changer.slowest().String()
+		// The node knows its own states before the bucket has them.
+		if members[i].Name == n.Name {
+			members[i].State = n.State().String()
+			members[i].Change = n.changer.slowest().String()
 		}
 	}
 	status := clusterStatus(&clusterView{
@@ -48,25 +51,29 @@ func (n *Node) Status() *skeinv1.ClusterStatus {
 	return status
 }
 
-// clusterStatus counts the partitions of members and of the table.
+// clusterStatus returns a view as the API has it: each node with the partitions that it serves and that the table gives it, and how many partitions
+// have too few copies.
 func clusterStatus(v *clusterView) *skeinv1.ClusterStatus {
 	c := &skeinv1.ClusterStatus{Copies: uint32(cmp.Or(v.table.Replicas, v.copies))}
-	known := map[string]*skeinv1.NodeStatus{}
-	given := map[string]*events.Partitions{}
+	given := map[string]*events.Partitions{} // by the name of each node in c.Nodes
 	add := func(s *skeinv1.NodeStatus) {
 		s.Self = s.GetName() == v.self
-		known[s.GetName()], given[s.GetName()], c.Nodes = s, &events.Partitions{}, append(c.Nodes, s)
+		c.Nodes = append(c.Nodes, s)
+		given[s.GetName()] = &events.Partitions{}
 	}
+
 	for _, m := range v.members {
 		s := v.nodeStatus(m)
-		s.Serves, s.ServesPartitions = uint32(m.Serves.Len()), partitionsText(m.Serves)
+		s.Serves = uint32(m.Serves.Len())
+		s.ServesPartitions = partitionsText(m.Serves)
 		s.State = skeinv1.NodeState(skeinv1.NodeState_value[enumName("NODE_STATE_", m.State)])
 		s.PartitionChange = skeinv1.PartitionChangeState(skeinv1.PartitionChangeState_value[enumName("PARTITION_CHANGE_STATE_", m.Change)])
 		add(s)
 	}
+
 	for p := range events.NumPartitions {
 		for _, name := range v.table.Nodes[p] {
-			if known[name] == nil {
+			if given[name] == nil {
 				add(v.awayStatus(name))
 			}
 			given[name].Add(uint8(p))
@@ -84,21 +91,28 @@ func clusterStatus(v *clusterView) *skeinv1.ClusterStatus {
 			c.UnservedPartitions++
 		}
 	}
+
 	for _, s := range c.GetNodes() {
-		set := given[s.GetName()]
-		s.Given, s.GivenPartitions = uint32(set.Len()), partitionsText(*set)
+		partitions := given[s.GetName()]
+		s.Given = uint32(partitions.Len())
+		s.GivenPartitions = partitionsText(*partitions)
 	}
 	slices.SortFunc(c.Nodes, func(a, b *skeinv1.NodeStatus) int { return cmp.Compare(a.GetName(), b.GetName()) })
 	return c
 }
 
-// enumName returns the name that a state has in the API. A state of a later version has none there.
+// enumName returns the name of a state in an enum of the API. The enum may lack it, if a node of a later version announces the state.
 func enumName(prefix, state string) string { return prefix + strings.ToUpper(state) }
 
-// nodeStatus is what a node last said of itself, without its partitions.
+// nodeStatus returns what a node last announced about itself, without its partitions and states.
 func (v *clusterView) nodeStatus(m placement.Member) *skeinv1.NodeStatus {
 	s := &skeinv1.NodeStatus{
-		Name: m.Name, Addr: m.Addr, Zone: m.Zone, Weight: uint32(max(m.Weight, 1)), Draining: m.Draining, Position: m.Position,
+		Name:          m.Name,
+		Addr:          m.Addr,
+		Zone:          m.Zone,
+		Weight:        uint32(max(m.Weight, 1)),
+		Draining:      m.Draining,
+		Position:      m.Position,
 		SilentSeconds: new(max(0, v.readTime.Sub(m.LastSeen).Seconds())),
 	}
 	if at, err := events.ParsePosition(m.Position); err == nil {
@@ -107,30 +121,31 @@ func (v *clusterView) nodeStatus(m placement.Member) *skeinv1.NodeStatus {
 	return s
 }
 
-// away is a node that the table names and that is not alive: it serves nothing.
+// awayStatus returns the status of a node that the table names and that is not alive. Such a node serves nothing.
 func (v *clusterView) awayStatus(name string) *skeinv1.NodeStatus {
 	s := &skeinv1.NodeStatus{Name: name}
 	if i := slices.IndexFunc(v.silent, func(m placement.Member) bool { return m.Name == name }); i >= 0 {
 		s = v.nodeStatus(v.silent[i])
 	}
-	s.Away, s.ServesPartitions = true, partitionsText(events.Partitions{})
+	s.Away = true
+	s.ServesPartitions = partitionsText(events.Partitions{})
 	return s
 }
 
-// textOf is a set as the API has it.
+// partitionsText returns a set of partitions as the API has it.
 func partitionsText(s events.Partitions) string {
-	text, _ := s.MarshalText() // it never fails
+	text, _ := s.MarshalText() // never fails
 	return string(text)
 }
 
-// Drain takes the partitions away from a node, or gives it partitions again.
-func (n *Node) Drain(ctx context.Context, name string, on bool) error {
-	err := n.cluster.Drain(ctx, name, on)
-	switch {
-	case err == nil:
-		n.Logger.Info("an operator drains a node", "node", name, "undo", !on)
+// Drain stops assigning partitions to a node, if drained is true, or resumes it.
+func (n *Node) Drain(ctx context.Context, name string, drained bool) error {
+	err := n.cluster.Drain(ctx, name, drained)
+	if err == nil {
+		n.Logger.Info("an operator has changed whether a node is drained", "node", name, "drained", drained)
 		return nil
-	case errors.Is(err, placement.ErrUnknownNode):
+	}
+	if errors.Is(err, placement.ErrUnknownNode) {
 		var names []string
 		for _, m := range n.cluster.Members() {
 			names = append(names, m.Name)

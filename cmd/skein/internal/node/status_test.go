@@ -13,9 +13,10 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// Of 256 partitions the first ten are given to a and c, the others to a and b, but for the last, which d is given alone. c is silent, d has
-// no key any more, b serves only what a serves too.
-func TestClusterStatus(t *testing.T) {
+// TestClusterStatusCountsPartitions: the status of a cluster has every node that is alive or in the table, and counts the partitions that lack copies.
+// The table gives the first ten of the 256 partitions to the nodes a and c, the last one to d alone, and the others to a and b. c is silent, and d has
+// no key in the bucket any more.
+func TestClusterStatusCountsPartitions(t *testing.T) {
 	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	at := func(seq uint64) string { return events.Position{Epoch: 1, Seq: seq}.String() }
 	table := placement.Table{Revision: 1, Replicas: 2}
@@ -26,7 +27,7 @@ func TestClusterStatus(t *testing.T) {
 		Name: "b", Addr: "b:1", Draining: true, Position: at(12), LastSeen: now.Add(time.Hour), State: "of a later version",
 	}
 	c := placement.Member{Name: "c", Addr: "c:1", Zone: "y", Weight: 1, LastSeen: now.Add(-30 * time.Second), State: "serving"}
-	c.Serves.Add(0) // as it said
+	c.Serves.Add(0) // what c announced before it was silent
 	for p := range events.NumPartitions {
 		switch {
 		case p < 10:
@@ -68,10 +69,15 @@ func TestClusterStatus(t *testing.T) {
 		copies: 5, self: "b", headSeq: 10, readTime: now,
 	}
 	if diff := cmp.Diff(want, clusterStatus(&view), protocmp.Transform()); diff != "" {
-		t.Error(diff)
+		t.Errorf("status (-want +got):\n%s", diff)
 	}
-	// Before there is a table, what the node was started with counts.
-	if c := clusterStatus(&clusterView{copies: 2, self: "b"}); c.GetCopies() != 2 || c.GetUnservedPartitions() != 256 || len(c.GetNodes()) != 0 {
-		t.Error(c)
+}
+
+// TestClusterStatusWithoutTable: before there is a table, the copies that the node was configured with count.
+func TestClusterStatusWithoutTable(t *testing.T) {
+	want := &skeinv1.ClusterStatus{Copies: 2, ShortPartitions: 256, UnservedPartitions: 256}
+	got := clusterStatus(&clusterView{copies: 2, self: "b"})
+	if diff := cmp.Diff(want, got, protocmp.Transform()); diff != "" {
+		t.Errorf("status (-want +got):\n%s", diff)
 	}
 }
