@@ -64,8 +64,8 @@ type Event struct {
 	Item string
 	// Items are the items of a Served.
 	Items []string
-	// RepinUser and RepinPin are the owner and id of the pin that a PinCreated re-pins, or on which the user of a Reacted reacted. They are
-	// empty if there is no such pin.
+	// RepinUser and RepinPin are the owner and id of the pin that a PinCreated re-pins, of which the pin of a PinDeleted was a re-pin, or on
+	// which the user of a Reacted or Unreacted reacted. They are empty if there is no such pin.
 	RepinUser, RepinPin string
 	// Reaction is the kind of a Reacted or Unreacted. It is empty for likes; "like" is only the name that clients see (see [ReactionName]).
 	Reaction string
@@ -75,8 +75,10 @@ type Event struct {
 	Attributes []byte
 	// Score is the score of an item.
 	Score int64
-	// Read is the time up to which the feed was read, of a FeedRead. It may be after Time.
+	// Read is the time up to which the feed was read, of a FeedRead, or up to which notifications were seen or read. It may be after Time.
 	Read Micros
+	// Group is the id of the group of notifications that a NotificationsRead is about. It is empty if all groups were read.
+	Group string
 	// Settings are the settings of a FollowSettingsSet.
 	Settings FollowSettings
 	// Until is when the mute of a UserMuted ends by itself. 0 means that it does not. It may be before Time.

@@ -17,6 +17,7 @@ const (
 	MaxIDBytes         = 128
 	MaxEventIDBytes    = 64
 	MaxSourceBytes     = 64
+	MaxGroupBytes      = 160
 	MaxTitleBytes      = 256
 	MaxAttributesBytes = 256
 	MaxServedItems     = 100

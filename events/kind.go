@@ -37,11 +37,13 @@ const (
 	ItemShown       Kind = 37
 
 	FollowSettingsSet Kind = 35
+	NotificationsSeen Kind = 39
+	NotificationsRead Kind = 40
 
 	firstKind = UserFollowed
-	lastKind  = ItemShown
+	lastKind  = NotificationsRead
 	// noKinds are the numbers between firstKind and lastKind that no kind has. See formerKinds for 32 and 33.
-	noKinds KindSet = 1<<24 | 1<<formerRepinsHidden | 1<<formerRepinsShown
+	noKinds KindSet = 1<<24 | 1<<formerRepinsHidden | 1<<formerRepinsShown | 1<<38
 )
 
 // String returns the name of the field of the kind in the Event message, such as user_followed.

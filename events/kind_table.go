@@ -32,6 +32,8 @@ const (
 	TopicImports
 	// TopicHidden is the items that users hide.
 	TopicHidden
+	// TopicNotificationMarkers is the times up to which users have seen and read their notifications.
+	TopicNotificationMarkers
 )
 
 // kindInfo describes one kind.
@@ -93,7 +95,10 @@ var kindTable = [lastKind + 1]kindInfo{
 		{number: 1, message: ownPin},
 		{number: 2, field: FieldBoard, optional: true},
 	}},
-	PinDeleted: {topic: TopicContent, fields: []messageField{{number: 1, message: ownPin}}},
+	PinDeleted: {topic: TopicContent, fields: []messageField{
+		{number: 1, message: ownPin},
+		{number: 2, message: otherPin, optional: true},
+	}},
 
 	Played: {topic: TopicSeen, recordName: "plays", fields: userAndItem},
 	Served: {topic: TopicSeen, recordName: "served", fields: []messageField{
@@ -118,6 +123,16 @@ var kindTable = [lastKind + 1]kindInfo{
 
 	ItemHidden: {topic: TopicHidden, recordName: "hidden_items", fields: userAndItem},
 	ItemShown:  {topic: TopicHidden, fields: userAndItem},
+
+	NotificationsSeen: {topic: TopicNotificationMarkers, fields: []messageField{
+		{number: 1, field: FieldUser},
+		{number: 2, field: FieldRead},
+	}},
+	NotificationsRead: {topic: TopicNotificationMarkers, fields: []messageField{
+		{number: 1, field: FieldUser},
+		{number: 2, field: FieldRead},
+		{number: 3, field: FieldGroup, optional: true},
+	}},
 }
 
 // Fields that the messages of several kinds have.
@@ -174,10 +189,11 @@ const (
 	FieldReaction
 	FieldSettings
 	FieldUntil
+	FieldGroup
 )
 
 // FieldSet is a set of fields. Bit n stands for field n.
-type FieldSet uint16
+type FieldSet uint32
 
 // Has reports whether the field is in the set.
 func (s FieldSet) Has(f Field) bool { return s>>f&1 == 1 }
@@ -186,7 +202,7 @@ func (s FieldSet) Has(f Field) bool { return s>>f&1 == 1 }
 func (s FieldSet) All() iter.Seq[Field] {
 	return func(yield func(Field) bool) {
 		for rest := s; rest != 0; rest &= rest - 1 {
-			if !yield(Field(bits.TrailingZeros16(uint16(rest)))) {
+			if !yield(Field(bits.TrailingZeros32(uint32(rest)))) {
 				return
 			}
 		}
@@ -264,6 +280,8 @@ func (ev *Event) TextField(f Field) *string {
 		return &ev.Source
 	case FieldReaction:
 		return &ev.Reaction
+	case FieldGroup:
+		return &ev.Group
 	default:
 		return nil
 	}
@@ -419,6 +437,8 @@ func newMessageShape(d protoreflect.MessageDescriptor, fields []messageField, pa
 		switch f.field {
 		case FieldSource:
 			f.limit = MaxSourceBytes
+		case FieldGroup:
+			f.limit = MaxGroupBytes
 		case FieldScore, FieldSettings:
 			f.tag = protoscan.TagOf(described.number, protowire.VarintType)
 		}

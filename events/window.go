@@ -50,6 +50,9 @@ func ContentKey(ev *Event) uint64 {
 	if ev.Until != 0 {
 		h = xxh3.HashSeed(binary.LittleEndian.AppendUint64(nil, uint64(ev.Until)), h+22)
 	}
+	if ev.Group != "" {
+		h = xxh3.HashStringSeed(ev.Group, h+23)
+	}
 	return max(1, h^contentSalt)
 }
 

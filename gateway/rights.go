@@ -76,6 +76,10 @@ var rights = map[string]right{
 	connectv1.CounterServiceListReactionsProcedure:    {roles: access.Read, bound: ownPrivateKinds()},
 	connectv1.CounterServiceListReactorsProcedure:     {roles: access.Read, bound: own("viewer_id")},
 
+	connectv1.NotificationServiceReadNotificationsProcedure:  {roles: access.Read, bound: own("user_id")},
+	connectv1.NotificationServiceCountNotificationsProcedure: {roles: access.Read, bound: own("user_id")},
+	connectv1.NotificationServiceWatchNotificationsProcedure: {roles: access.Read, bound: own("user_id")},
+
 	// Imports and dashboards call GetStatus. It is not for bound callers, because it shows the beginnings of refused events with their ids.
 	connectv1.AdminServiceGetStatusProcedure:       {roles: access.Read | access.Admin},
 	connectv1.AdminServiceStartRebuildProcedure:    {roles: access.Admin},

@@ -20,7 +20,8 @@ func services() []protoreflect.ServiceDescriptor {
 	for _, file := range []protoreflect.FileDescriptor{
 		skeinv1.File_skein_v1_event_service_proto, skeinv1.File_skein_v1_graph_service_proto,
 		skeinv1.File_skein_v1_feed_service_proto, skeinv1.File_skein_v1_seen_service_proto,
-		skeinv1.File_skein_v1_counter_service_proto, skeinv1.File_skein_v1_admin_service_proto,
+		skeinv1.File_skein_v1_counter_service_proto, skeinv1.File_skein_v1_notification_service_proto,
+		skeinv1.File_skein_v1_admin_service_proto,
 	} {
 		for i := range file.Services().Len() {
 			all = append(all, file.Services().Get(i))
@@ -35,6 +36,7 @@ var methodRequirements = map[protoreflect.Name]string{
 	"FeedService":         "the inbox projection, which this process does not have",
 	"SeenService":         "the seen projection, which this process does not have",
 	"CounterService":      "the counters projection, which this process does not have",
+	"NotificationService": "the notifications projection, which this process does not have",
 	"BatchGetViewerState": "the inbox, seen and counters projections, which this process does not have all of",
 	"AdminService":        "an operator, which this process does not have; GetStatus is there",
 }

@@ -20,7 +20,7 @@ import (
 const documented = "skein.v1"
 
 // order is that of the services: first what every application calls, last what operators do.
-var order = []string{"EventService", "GraphService", "FeedService", "SeenService", "CounterService", "AdminService"}
+var order = []string{"EventService", "GraphService", "FeedService", "SeenService", "CounterService", "NotificationService", "AdminService"}
 
 func main() {
 	if err := run(os.Args[1:]); err != nil {

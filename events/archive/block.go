@@ -30,6 +30,8 @@ const (
 	// hasReaction is set for reactions and their ends. Their kind and their pin are in columns of their own, which blocks from before do
 	// not have: see groupReactions.
 	hasReaction events.FieldSet = 1 << events.FieldReaction
+	// hasGroup shares the column of hasBoard. No kind has both.
+	hasGroup events.FieldSet = 1 << events.FieldGroup
 )
 
 // A block ends with groups of columns that were added to the format later. Each group begins with its number, and is left out if all its
@@ -49,6 +51,9 @@ const (
 	// formHasUntil uses the same bit for mutes, which have no pin. Only with it does a mute have a value in a column, because the archives of
 	// earlier versions have mutes without one.
 	formHasUntil = 0x80
+	// formHasRepin uses the same bit for ends of pins, which have no item. Only with it does the end of a pin name the pin that was
+	// re-pinned, because the archives of earlier versions have ends of pins that name none.
+	formHasRepin = 0x80
 )
 
 // fieldsByForm contains, for each form, the fields for which an event of the form has a value in a column. Forms of unknown kinds have
@@ -65,6 +70,9 @@ var fieldsByForm = func() (fields [256]events.FieldSet) {
 		}
 		if form&formItemIsPin != 0 {
 			fields[form] &^= hasItem
+		}
+		if kind == events.PinDeleted && form&formHasRepin == 0 {
+			fields[form] &^= hasRepin
 		}
 		if fields[form]&hasReaction != 0 {
 			fields[form] &^= hasRepin
@@ -249,6 +257,9 @@ func (b *blockBuilder) addEvent(ev *events.Event, timeFromSlot bool) {
 	if ev.Until != 0 {
 		form |= formHasUntil
 	}
+	if ev.Kind == events.PinDeleted && ev.RepinUser != "" {
+		form |= formHasRepin
+	}
 	b.forms = append(b.forms, uint64(form))
 
 	fields := fieldsByForm[form]
@@ -263,6 +274,9 @@ func (b *blockBuilder) addEvent(ev *events.Event, timeFromSlot bool) {
 	}
 	if fields&hasBoard != 0 {
 		b.board = append(b.board, b.names.numberOf(ev.Board))
+	}
+	if fields&hasGroup != 0 {
+		b.board = append(b.board, b.names.numberOf(ev.Group))
 	}
 	if fields&hasPin != 0 {
 		b.pin = append(b.pin, b.items.numberOf(ev.Pin))

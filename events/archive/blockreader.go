@@ -116,12 +116,12 @@ func sum[T uint32 | uint64](values []T) (total uint64) {
 // fieldCounts contains, for each field, the number of events of a block that have it. These are the lengths of the columns, which are not
 // stored.
 type fieldCounts struct {
-	fields               [16]int // for each bit of a FieldSet
+	fields               [32]int // for each bit of a FieldSet
 	storedTimes, offsets int
 }
 
 // with returns the number of events that have a field. f must contain exactly one field.
-func (t *fieldCounts) with(f events.FieldSet) int { return t.fields[bits.TrailingZeros16(uint16(f))] }
+func (t *fieldCounts) with(f events.FieldSet) int { return t.fields[bits.TrailingZeros32(uint32(f))] }
 
 // countFields counts the fields of all events. It returns false if an event has an invalid kind.
 func (b *block) countFields() (t fieldCounts, ok bool) {
@@ -170,7 +170,7 @@ func (b *block) readFieldColumns(c *columnReader, t fieldCounts, served int) {
 	b.item = refs(t.with(hasItem), b.items)
 	b.servedItems = refs(served, b.items)
 	b.repinPin = refs(t.with(hasRepin), b.items)
-	b.board = refs(t.with(hasBoard), b.names)
+	b.board = refs(t.with(hasBoard)+t.with(hasGroup), b.names)
 	b.source = refs(t.with(hasSource), b.names)
 
 	b.titles = readTexts(c, t.with(hasTitle))
@@ -274,6 +274,9 @@ func (b *block) readRareFields(ev *events.Event, form uint8, fields events.Field
 	}
 	if fields&hasBoard != 0 {
 		ev.Board, b.board = b.names[b.board[0]], b.board[1:]
+	}
+	if fields&hasGroup != 0 {
+		ev.Group, b.board = b.names[b.board[0]], b.board[1:]
 	}
 	if fields&hasPin != 0 {
 		ev.Pin, b.pin = b.items[b.pin[0]], b.pin[1:]

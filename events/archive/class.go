@@ -19,7 +19,7 @@ const numClasses = 2
 // ActivityKinds are the kinds of class [Activity].
 //
 //nolint:gochecknoglobals // computed once from the kinds, and immutable from then on
-var ActivityKinds = events.KindsAbout(events.TopicSeen, events.TopicItems, events.TopicMarkers)
+var ActivityKinds = events.KindsAbout(events.TopicSeen, events.TopicItems, events.TopicMarkers, events.TopicNotificationMarkers)
 
 var classNames = [numClasses]string{Facts: "facts", Activity: "activity"}
 

@@ -65,6 +65,9 @@ func (d *digest) addRecord(r *record) {
 		if ev.Reaction != "" {
 			d.addText(ev.Reaction)
 		}
+		if ev.Group != "" {
+			d.addText(ev.Group)
+		}
 		if ev.Kind.Fields().Has(events.FieldRead) {
 			d.addNumber(uint64(ev.Read))
 		}

@@ -18,13 +18,14 @@ import (
 
 // Client has the clients of all services. They may be used concurrently.
 type Client struct {
-	Events   skeinv1connect.EventServiceClient
-	Graph    skeinv1connect.GraphServiceClient
-	Feed     skeinv1connect.FeedServiceClient
-	Seen     skeinv1connect.SeenServiceClient
-	Counters skeinv1connect.CounterServiceClient
-	Admin    skeinv1connect.AdminServiceClient
-	Health   healthv1connect.HealthClient
+	Events        skeinv1connect.EventServiceClient
+	Graph         skeinv1connect.GraphServiceClient
+	Feed          skeinv1connect.FeedServiceClient
+	Seen          skeinv1connect.SeenServiceClient
+	Counters      skeinv1connect.CounterServiceClient
+	Notifications skeinv1connect.NotificationServiceClient
+	Admin         skeinv1connect.AdminServiceClient
+	Health        healthv1connect.HealthClient
 
 	http  connect.HTTPClient
 	close func()
@@ -68,6 +69,7 @@ func Dial(baseURL string, o Options) (*Client, error) {
 	c.Feed = skeinv1connect.NewFeedServiceClient(c.http, base, o.Connect...)
 	c.Seen = skeinv1connect.NewSeenServiceClient(c.http, base, o.Connect...)
 	c.Counters = skeinv1connect.NewCounterServiceClient(c.http, base, o.Connect...)
+	c.Notifications = skeinv1connect.NewNotificationServiceClient(c.http, base, o.Connect...)
 	c.Admin = skeinv1connect.NewAdminServiceClient(c.http, base, o.Connect...)
 	c.Health = healthv1connect.NewHealthClient(c.http, base, o.Connect...)
 	return c, nil

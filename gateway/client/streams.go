@@ -18,7 +18,8 @@ type StreamOptions struct {
 	// RetryFor is how long a broken stream is opened again without success. 0 means 30 seconds, and a negative value means that it is not.
 	RetryFor time.Duration
 	// IdleTimeout is the time without a message after which a stream counts as broken. 0 means 20 seconds for Watch, where the service sends a
-	// message at least every 5 seconds, 90 seconds for WatchFeed, where it does every 30 seconds, and no timeout for ScanFollowers.
+	// message at least every 5 seconds, 90 seconds for WatchFeed and WatchNotifications, where it does every 30 seconds, and no timeout for
+	// ScanFollowers.
 	IdleTimeout time.Duration
 }
 
@@ -53,6 +54,23 @@ func (c *Client) WatchFeed(
 			req.AtLeast = last.GetPosition() // the stream may continue at another process, which may be behind
 		}
 		return c.Feed.WatchFeed(ctx, connect.NewRequest(req))
+	})
+}
+
+// WatchNotifications streams how many groups of notifications a user has not seen. It begins with the current number, also after the stream broke
+// and continued, so the last message after the last change has the final number. The iteration ends as that of [Client.Watch] does.
+func (c *Client) WatchNotifications(
+	ctx context.Context, req *skeinv1.WatchNotificationsRequest, o StreamOptions,
+) iter.Seq2[*skeinv1.WatchNotificationsResponse, error] {
+	req = proto.CloneOf(req)
+	o.IdleTimeout = cmp.Or(o.IdleTimeout, 90*time.Second)
+	return resumed(ctx, o, false, func(
+		ctx context.Context, last *skeinv1.WatchNotificationsResponse,
+	) (*connect.ServerStreamForClient[skeinv1.WatchNotificationsResponse], error) {
+		if last != nil {
+			req.AtLeast = last.GetPosition() // another process may be behind
+		}
+		return c.Notifications.WatchNotifications(ctx, connect.NewRequest(req))
 	})
 }
 

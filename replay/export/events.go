@@ -57,6 +57,7 @@ type EventRecord struct {
 	Attributes []byte   `parquet:"attributes"`
 	Score      int64    `parquet:"score"`
 	ReadTime   int64    `parquet:"read_time,timestamp(microsecond)"`
+	Group      string   `parquet:"group"`
 
 	Sequence uint64 `parquet:"sequence"`
 	// Slot is the index of the event in its envelope; null means unknown.
@@ -132,6 +133,7 @@ func recordOf(ev *Event) (EventRecord, int) {
 		Attributes: ev.Attributes,
 		Score:      ev.Score,
 		ReadTime:   int64(ev.Read),
+		Group:      ev.Group,
 		Sequence:   ev.Seq,
 		Position:   ev.After.String(),
 	}

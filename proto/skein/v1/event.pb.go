@@ -249,6 +249,8 @@ type Event struct {
 	//	*Event_FollowSettingsSet
 	//	*Event_ItemHidden
 	//	*Event_ItemShown
+	//	*Event_NotificationsSeen
+	//	*Event_NotificationsRead
 	Kind          isEvent_Kind `protobuf_oneof:"kind"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -544,6 +546,24 @@ func (x *Event) GetItemShown() *ItemShown {
 	return nil
 }
 
+func (x *Event) GetNotificationsSeen() *NotificationsSeen {
+	if x != nil {
+		if x, ok := x.Kind.(*Event_NotificationsSeen); ok {
+			return x.NotificationsSeen
+		}
+	}
+	return nil
+}
+
+func (x *Event) GetNotificationsRead() *NotificationsRead {
+	if x != nil {
+		if x, ok := x.Kind.(*Event_NotificationsRead); ok {
+			return x.NotificationsRead
+		}
+	}
+	return nil
+}
+
 type isEvent_Kind interface {
 	isEvent_Kind()
 }
@@ -677,6 +697,18 @@ type Event_ItemShown struct {
 	ItemShown *ItemShown `protobuf:"bytes,37,opt,name=item_shown,json=itemShown,proto3,oneof"`
 }
 
+type Event_NotificationsSeen struct {
+	// A user has seen the notifications up to a time, so the badge no longer counts them. One that is not later than an earlier one changes
+	// nothing, so devices may send it late and again.
+	NotificationsSeen *NotificationsSeen `protobuf:"bytes,39,opt,name=notifications_seen,json=notificationsSeen,proto3,oneof"`
+}
+
+type Event_NotificationsRead struct {
+	// A user has read the notifications up to a time, all of them or those of one group. As with notifications_seen, a late repeat changes
+	// nothing.
+	NotificationsRead *NotificationsRead `protobuf:"bytes,40,opt,name=notifications_read,json=notificationsRead,proto3,oneof"`
+}
+
 func (*Event_UserFollowed) isEvent_Kind() {}
 
 func (*Event_UserUnfollowed) isEvent_Kind() {}
@@ -726,6 +758,10 @@ func (*Event_FollowSettingsSet) isEvent_Kind() {}
 func (*Event_ItemHidden) isEvent_Kind() {}
 
 func (*Event_ItemShown) isEvent_Kind() {}
+
+func (*Event_NotificationsSeen) isEvent_Kind() {}
+
+func (*Event_NotificationsRead) isEvent_Kind() {}
 
 // A follow of a user.
 type UserFollowed struct {
@@ -1235,6 +1271,13 @@ func (x *PinDeleted) GetPin() *Pin {
 	return nil
 }
 
+func (x *PinDeleted) GetRepinOf() *Pin {
+	if x != nil {
+		return x.RepinOf
+	}
+	return nil
+}
+
 // A block.
 type UserBlocked struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1651,6 +1694,128 @@ func (x *FeedRead) GetReadTime() *timestamppb.Timestamp {
 	return nil
 }
 
+// The marker up to which a user has seen notifications.
+type NotificationsSeen struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The user. The acting user.
+	UserId string `protobuf:"bytes,1,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
+	// The newest_time of the first group that was shown, as it came: groups without a newer notification count as seen. From 1970 on, to the
+	// microsecond. A time after the log's own is cut to the log's.
+	SeenTime      *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=seen_time,json=seenTime,proto3" json:"seen_time,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *NotificationsSeen) Reset() {
+	*x = NotificationsSeen{}
+	mi := &file_skein_v1_event_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *NotificationsSeen) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*NotificationsSeen) ProtoMessage() {}
+
+func (x *NotificationsSeen) ProtoReflect() protoreflect.Message {
+	mi := &file_skein_v1_event_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use NotificationsSeen.ProtoReflect.Descriptor instead.
+func (*NotificationsSeen) Descriptor() ([]byte, []int) {
+	return file_skein_v1_event_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *NotificationsSeen) GetUserId() string {
+	if x != nil {
+		return x.UserId
+	}
+	return ""
+}
+
+func (x *NotificationsSeen) GetSeenTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.SeenTime
+	}
+	return nil
+}
+
+// The marker up to which a user has read notifications.
+type NotificationsRead struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The user. The acting user.
+	UserId string `protobuf:"bytes,1,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
+	// The newest_time of the newest group that was read, as it came: groups without a newer notification count as read. From 1970 on, to the
+	// microsecond. A time after the log's own is cut to the log's.
+	ReadTime *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=read_time,json=readTime,proto3" json:"read_time,omitempty"`
+	// The group_id of the one group that was read. Empty means all groups. The 200 groups that were marked last are remembered. At most 160
+	// bytes.
+	GroupId       string `protobuf:"bytes,3,opt,name=group_id,json=groupId,proto3" json:"group_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *NotificationsRead) Reset() {
+	*x = NotificationsRead{}
+	mi := &file_skein_v1_event_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *NotificationsRead) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*NotificationsRead) ProtoMessage() {}
+
+func (x *NotificationsRead) ProtoReflect() protoreflect.Message {
+	mi := &file_skein_v1_event_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use NotificationsRead.ProtoReflect.Descriptor instead.
+func (*NotificationsRead) Descriptor() ([]byte, []int) {
+	return file_skein_v1_event_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *NotificationsRead) GetUserId() string {
+	if x != nil {
+		return x.UserId
+	}
+	return ""
+}
+
+func (x *NotificationsRead) GetReadTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.ReadTime
+	}
+	return nil
+}
+
+func (x *NotificationsRead) GetGroupId() string {
+	if x != nil {
+		return x.GroupId
+	}
+	return ""
+}
+
 // The hiding of an item.
 type ItemHidden struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1664,7 +1829,7 @@ type ItemHidden struct {
 
 func (x *ItemHidden) Reset() {
 	*x = ItemHidden{}
-	mi := &file_skein_v1_event_proto_msgTypes[20]
+	mi := &file_skein_v1_event_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1676,7 +1841,7 @@ func (x *ItemHidden) String() string {
 func (*ItemHidden) ProtoMessage() {}
 
 func (x *ItemHidden) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_event_proto_msgTypes[20]
+	mi := &file_skein_v1_event_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1689,7 +1854,7 @@ func (x *ItemHidden) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ItemHidden.ProtoReflect.Descriptor instead.
 func (*ItemHidden) Descriptor() ([]byte, []int) {
-	return file_skein_v1_event_proto_rawDescGZIP(), []int{20}
+	return file_skein_v1_event_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ItemHidden) GetUserId() string {
@@ -1719,7 +1884,7 @@ type ItemShown struct {
 
 func (x *ItemShown) Reset() {
 	*x = ItemShown{}
-	mi := &file_skein_v1_event_proto_msgTypes[21]
+	mi := &file_skein_v1_event_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1731,7 +1896,7 @@ func (x *ItemShown) String() string {
 func (*ItemShown) ProtoMessage() {}
 
 func (x *ItemShown) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_event_proto_msgTypes[21]
+	mi := &file_skein_v1_event_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1744,7 +1909,7 @@ func (x *ItemShown) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ItemShown.ProtoReflect.Descriptor instead.
 func (*ItemShown) Descriptor() ([]byte, []int) {
-	return file_skein_v1_event_proto_rawDescGZIP(), []int{21}
+	return file_skein_v1_event_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ItemShown) GetUserId() string {
@@ -1779,7 +1944,7 @@ type Reacted struct {
 
 func (x *Reacted) Reset() {
 	*x = Reacted{}
-	mi := &file_skein_v1_event_proto_msgTypes[22]
+	mi := &file_skein_v1_event_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1791,7 +1956,7 @@ func (x *Reacted) String() string {
 func (*Reacted) ProtoMessage() {}
 
 func (x *Reacted) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_event_proto_msgTypes[22]
+	mi := &file_skein_v1_event_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1804,7 +1969,7 @@ func (x *Reacted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reacted.ProtoReflect.Descriptor instead.
 func (*Reacted) Descriptor() ([]byte, []int) {
-	return file_skein_v1_event_proto_rawDescGZIP(), []int{22}
+	return file_skein_v1_event_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Reacted) GetUserId() string {
@@ -1844,7 +2009,7 @@ type Unreacted struct {
 	ItemId string `protobuf:"bytes,2,opt,name=item_id,json=itemId,proto3" json:"item_id,omitempty"`
 	// The kind of the reaction that ends, as in Reacted. Reactions of other kinds stay.
 	Kind string `protobuf:"bytes,3,opt,name=kind,proto3" json:"kind,omitempty"`
-	// The pin that the reaction named, if any. It does not decide which reaction ends.
+	// The pin that the reaction named, if any, so that the notification of its owner ends. It does not decide which reaction ends.
 	Pin           *Pin `protobuf:"bytes,4,opt,name=pin,proto3" json:"pin,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1852,7 +2017,7 @@ type Unreacted struct {
 
 func (x *Unreacted) Reset() {
 	*x = Unreacted{}
-	mi := &file_skein_v1_event_proto_msgTypes[23]
+	mi := &file_skein_v1_event_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1864,7 +2029,7 @@ func (x *Unreacted) String() string {
 func (*Unreacted) ProtoMessage() {}
 
 func (x *Unreacted) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_event_proto_msgTypes[23]
+	mi := &file_skein_v1_event_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1877,7 +2042,7 @@ func (x *Unreacted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Unreacted.ProtoReflect.Descriptor instead.
 func (*Unreacted) Descriptor() ([]byte, []int) {
-	return file_skein_v1_event_proto_rawDescGZIP(), []int{23}
+	return file_skein_v1_event_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Unreacted) GetUserId() string {
@@ -1921,7 +2086,7 @@ type Played struct {
 
 func (x *Played) Reset() {
 	*x = Played{}
-	mi := &file_skein_v1_event_proto_msgTypes[24]
+	mi := &file_skein_v1_event_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1933,7 +2098,7 @@ func (x *Played) String() string {
 func (*Played) ProtoMessage() {}
 
 func (x *Played) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_event_proto_msgTypes[24]
+	mi := &file_skein_v1_event_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1946,7 +2111,7 @@ func (x *Played) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Played.ProtoReflect.Descriptor instead.
 func (*Played) Descriptor() ([]byte, []int) {
-	return file_skein_v1_event_proto_rawDescGZIP(), []int{24}
+	return file_skein_v1_event_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Played) GetUserId() string {
@@ -1976,7 +2141,7 @@ type Served struct {
 
 func (x *Served) Reset() {
 	*x = Served{}
-	mi := &file_skein_v1_event_proto_msgTypes[25]
+	mi := &file_skein_v1_event_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1988,7 +2153,7 @@ func (x *Served) String() string {
 func (*Served) ProtoMessage() {}
 
 func (x *Served) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_event_proto_msgTypes[25]
+	mi := &file_skein_v1_event_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2001,7 +2166,7 @@ func (x *Served) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Served.ProtoReflect.Descriptor instead.
 func (*Served) Descriptor() ([]byte, []int) {
-	return file_skein_v1_event_proto_rawDescGZIP(), []int{25}
+	return file_skein_v1_event_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Served) GetUserId() string {
@@ -2029,7 +2194,7 @@ type SeenCleared struct {
 
 func (x *SeenCleared) Reset() {
 	*x = SeenCleared{}
-	mi := &file_skein_v1_event_proto_msgTypes[26]
+	mi := &file_skein_v1_event_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2041,7 +2206,7 @@ func (x *SeenCleared) String() string {
 func (*SeenCleared) ProtoMessage() {}
 
 func (x *SeenCleared) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_event_proto_msgTypes[26]
+	mi := &file_skein_v1_event_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2054,7 +2219,7 @@ func (x *SeenCleared) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SeenCleared.ProtoReflect.Descriptor instead.
 func (*SeenCleared) Descriptor() ([]byte, []int) {
-	return file_skein_v1_event_proto_rawDescGZIP(), []int{26}
+	return file_skein_v1_event_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *SeenCleared) GetUserId() string {
@@ -2078,7 +2243,7 @@ type ItemScored struct {
 
 func (x *ItemScored) Reset() {
 	*x = ItemScored{}
-	mi := &file_skein_v1_event_proto_msgTypes[27]
+	mi := &file_skein_v1_event_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2090,7 +2255,7 @@ func (x *ItemScored) String() string {
 func (*ItemScored) ProtoMessage() {}
 
 func (x *ItemScored) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_event_proto_msgTypes[27]
+	mi := &file_skein_v1_event_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2103,7 +2268,7 @@ func (x *ItemScored) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ItemScored.ProtoReflect.Descriptor instead.
 func (*ItemScored) Descriptor() ([]byte, []int) {
-	return file_skein_v1_event_proto_rawDescGZIP(), []int{27}
+	return file_skein_v1_event_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *ItemScored) GetItemId() string {
@@ -2131,7 +2296,7 @@ type BackfillClosed struct {
 
 func (x *BackfillClosed) Reset() {
 	*x = BackfillClosed{}
-	mi := &file_skein_v1_event_proto_msgTypes[28]
+	mi := &file_skein_v1_event_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2143,7 +2308,7 @@ func (x *BackfillClosed) String() string {
 func (*BackfillClosed) ProtoMessage() {}
 
 func (x *BackfillClosed) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_event_proto_msgTypes[28]
+	mi := &file_skein_v1_event_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2156,7 +2321,7 @@ func (x *BackfillClosed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackfillClosed.ProtoReflect.Descriptor instead.
 func (*BackfillClosed) Descriptor() ([]byte, []int) {
-	return file_skein_v1_event_proto_rawDescGZIP(), []int{28}
+	return file_skein_v1_event_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *BackfillClosed) GetSource() string {
@@ -2184,7 +2349,7 @@ const file_skein_v1_event_proto_rawDesc = "" +
 	"EventBatch\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\rR\aversion\x12\x14\n" +
 	"\x05kinds\x18\x02 \x01(\x06R\x05kinds\x124\n" +
-	"\x06events\x18\x03 \x03(\v2\x0f.skein.v1.EventB\v\xbaH\b\x92\x01\x05\b\x01\x10\xe8\aR\x06events\"\x86\r\n" +
+	"\x06events\x18\x03 \x03(\v2\x0f.skein.v1.EventB\v\xbaH\b\x92\x01\x05\b\x01\x10\xe8\aR\x06events\"\xa2\x0e\n" +
 	"\x05Event\x12\"\n" +
 	"\bevent_id\x18\x01 \x01(\tB\a\xbaH\x04r\x02(@R\aeventId\x12;\n" +
 	"\voccurred_at\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
@@ -2222,7 +2387,9 @@ const file_skein_v1_event_proto_rawDesc = "" +
 	"\vitem_hidden\x18$ \x01(\v2\x14.skein.v1.ItemHiddenH\x00R\n" +
 	"itemHidden\x124\n" +
 	"\n" +
-	"item_shown\x18% \x01(\v2\x13.skein.v1.ItemShownH\x00R\titemShownB\r\n" +
+	"item_shown\x18% \x01(\v2\x13.skein.v1.ItemShownH\x00R\titemShown\x12L\n" +
+	"\x12notifications_seen\x18' \x01(\v2\x1b.skein.v1.NotificationsSeenH\x00R\x11notificationsSeen\x12L\n" +
+	"\x12notifications_read\x18( \x01(\v2\x1b.skein.v1.NotificationsReadH\x00R\x11notificationsReadB\r\n" +
 	"\x04kind\x12\x05\xbaH\x02\b\x01J\x04\b\x18\x10\x19J\x04\b \x10!J\x04\b!\x10\"\"e\n" +
 	"\fUserFollowed\x12#\n" +
 	"\auser_id\x18\x01 \x01(\tB\n" +
@@ -2258,10 +2425,11 @@ const file_skein_v1_event_proto_rawDesc = "" +
 	"attributes\"X\n" +
 	"\bPinMoved\x12'\n" +
 	"\x03pin\x18\x01 \x01(\v2\r.skein.v1.PinB\x06\xbaH\x03\xc8\x01\x01R\x03pin\x12#\n" +
-	"\bboard_id\x18\x02 \x01(\tB\b\xbaH\x05r\x03(\x80\x01R\aboardId\"5\n" +
+	"\bboard_id\x18\x02 \x01(\tB\b\xbaH\x05r\x03(\x80\x01R\aboardId\"_\n" +
 	"\n" +
 	"PinDeleted\x12'\n" +
-	"\x03pin\x18\x01 \x01(\v2\r.skein.v1.PinB\x06\xbaH\x03\xc8\x01\x01R\x03pin\"d\n" +
+	"\x03pin\x18\x01 \x01(\v2\r.skein.v1.PinB\x06\xbaH\x03\xc8\x01\x01R\x03pin\x12(\n" +
+	"\brepin_of\x18\x02 \x01(\v2\r.skein.v1.PinR\arepinOf\"d\n" +
 	"\vUserBlocked\x12#\n" +
 	"\auser_id\x18\x01 \x01(\tB\n" +
 	"\xbaH\ar\x05 \x01(\x80\x01R\x06userId\x120\n" +
@@ -2298,7 +2466,16 @@ const file_skein_v1_event_proto_rawDesc = "" +
 	"\bFeedRead\x12#\n" +
 	"\auser_id\x18\x01 \x01(\tB\n" +
 	"\xbaH\ar\x05 \x01(\x80\x01R\x06userId\x12?\n" +
-	"\tread_time\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampB\x06\xbaH\x03\xc8\x01\x01R\breadTime\"V\n" +
+	"\tread_time\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampB\x06\xbaH\x03\xc8\x01\x01R\breadTime\"y\n" +
+	"\x11NotificationsSeen\x12#\n" +
+	"\auser_id\x18\x01 \x01(\tB\n" +
+	"\xbaH\ar\x05 \x01(\x80\x01R\x06userId\x12?\n" +
+	"\tseen_time\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampB\x06\xbaH\x03\xc8\x01\x01R\bseenTime\"\x9e\x01\n" +
+	"\x11NotificationsRead\x12#\n" +
+	"\auser_id\x18\x01 \x01(\tB\n" +
+	"\xbaH\ar\x05 \x01(\x80\x01R\x06userId\x12?\n" +
+	"\tread_time\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampB\x06\xbaH\x03\xc8\x01\x01R\breadTime\x12#\n" +
+	"\bgroup_id\x18\x03 \x01(\tB\b\xbaH\x05r\x03(\xa0\x01R\agroupId\"V\n" +
 	"\n" +
 	"ItemHidden\x12#\n" +
 	"\auser_id\x18\x01 \x01(\tB\n" +
@@ -2356,7 +2533,7 @@ func file_skein_v1_event_proto_rawDescGZIP() []byte {
 	return file_skein_v1_event_proto_rawDescData
 }
 
-var file_skein_v1_event_proto_msgTypes = make([]protoimpl.MessageInfo, 29)
+var file_skein_v1_event_proto_msgTypes = make([]protoimpl.MessageInfo, 31)
 var file_skein_v1_event_proto_goTypes = []any{
 	(*Board)(nil),                 // 0: skein.v1.Board
 	(*Pin)(nil),                   // 1: skein.v1.Pin
@@ -2378,20 +2555,22 @@ var file_skein_v1_event_proto_goTypes = []any{
 	(*FollowSettingsSet)(nil),     // 17: skein.v1.FollowSettingsSet
 	(*UserDeleted)(nil),           // 18: skein.v1.UserDeleted
 	(*FeedRead)(nil),              // 19: skein.v1.FeedRead
-	(*ItemHidden)(nil),            // 20: skein.v1.ItemHidden
-	(*ItemShown)(nil),             // 21: skein.v1.ItemShown
-	(*Reacted)(nil),               // 22: skein.v1.Reacted
-	(*Unreacted)(nil),             // 23: skein.v1.Unreacted
-	(*Played)(nil),                // 24: skein.v1.Played
-	(*Served)(nil),                // 25: skein.v1.Served
-	(*SeenCleared)(nil),           // 26: skein.v1.SeenCleared
-	(*ItemScored)(nil),            // 27: skein.v1.ItemScored
-	(*BackfillClosed)(nil),        // 28: skein.v1.BackfillClosed
-	(*timestamppb.Timestamp)(nil), // 29: google.protobuf.Timestamp
+	(*NotificationsSeen)(nil),     // 20: skein.v1.NotificationsSeen
+	(*NotificationsRead)(nil),     // 21: skein.v1.NotificationsRead
+	(*ItemHidden)(nil),            // 22: skein.v1.ItemHidden
+	(*ItemShown)(nil),             // 23: skein.v1.ItemShown
+	(*Reacted)(nil),               // 24: skein.v1.Reacted
+	(*Unreacted)(nil),             // 25: skein.v1.Unreacted
+	(*Played)(nil),                // 26: skein.v1.Played
+	(*Served)(nil),                // 27: skein.v1.Served
+	(*SeenCleared)(nil),           // 28: skein.v1.SeenCleared
+	(*ItemScored)(nil),            // 29: skein.v1.ItemScored
+	(*BackfillClosed)(nil),        // 30: skein.v1.BackfillClosed
+	(*timestamppb.Timestamp)(nil), // 31: google.protobuf.Timestamp
 }
 var file_skein_v1_event_proto_depIdxs = []int32{
 	3,  // 0: skein.v1.EventBatch.events:type_name -> skein.v1.Event
-	29, // 1: skein.v1.Event.occurred_at:type_name -> google.protobuf.Timestamp
+	31, // 1: skein.v1.Event.occurred_at:type_name -> google.protobuf.Timestamp
 	4,  // 2: skein.v1.Event.user_followed:type_name -> skein.v1.UserFollowed
 	5,  // 3: skein.v1.Event.user_unfollowed:type_name -> skein.v1.UserUnfollowed
 	6,  // 4: skein.v1.Event.board_followed:type_name -> skein.v1.BoardFollowed
@@ -2406,34 +2585,39 @@ var file_skein_v1_event_proto_depIdxs = []int32{
 	15, // 13: skein.v1.Event.user_muted:type_name -> skein.v1.UserMuted
 	16, // 14: skein.v1.Event.user_unmuted:type_name -> skein.v1.UserUnmuted
 	18, // 15: skein.v1.Event.user_deleted:type_name -> skein.v1.UserDeleted
-	22, // 16: skein.v1.Event.reacted:type_name -> skein.v1.Reacted
-	23, // 17: skein.v1.Event.unreacted:type_name -> skein.v1.Unreacted
-	24, // 18: skein.v1.Event.played:type_name -> skein.v1.Played
-	25, // 19: skein.v1.Event.served:type_name -> skein.v1.Served
-	26, // 20: skein.v1.Event.seen_cleared:type_name -> skein.v1.SeenCleared
-	27, // 21: skein.v1.Event.item_scored:type_name -> skein.v1.ItemScored
-	28, // 22: skein.v1.Event.backfill_closed:type_name -> skein.v1.BackfillClosed
+	24, // 16: skein.v1.Event.reacted:type_name -> skein.v1.Reacted
+	25, // 17: skein.v1.Event.unreacted:type_name -> skein.v1.Unreacted
+	26, // 18: skein.v1.Event.played:type_name -> skein.v1.Played
+	27, // 19: skein.v1.Event.served:type_name -> skein.v1.Served
+	28, // 20: skein.v1.Event.seen_cleared:type_name -> skein.v1.SeenCleared
+	29, // 21: skein.v1.Event.item_scored:type_name -> skein.v1.ItemScored
+	30, // 22: skein.v1.Event.backfill_closed:type_name -> skein.v1.BackfillClosed
 	19, // 23: skein.v1.Event.feed_read:type_name -> skein.v1.FeedRead
 	17, // 24: skein.v1.Event.follow_settings_set:type_name -> skein.v1.FollowSettingsSet
-	20, // 25: skein.v1.Event.item_hidden:type_name -> skein.v1.ItemHidden
-	21, // 26: skein.v1.Event.item_shown:type_name -> skein.v1.ItemShown
-	0,  // 27: skein.v1.BoardFollowed.board:type_name -> skein.v1.Board
-	0,  // 28: skein.v1.BoardUnfollowed.board:type_name -> skein.v1.Board
-	0,  // 29: skein.v1.BoardCreated.board:type_name -> skein.v1.Board
-	0,  // 30: skein.v1.BoardDeleted.board:type_name -> skein.v1.Board
-	1,  // 31: skein.v1.PinCreated.pin:type_name -> skein.v1.Pin
-	1,  // 32: skein.v1.PinCreated.repin_of:type_name -> skein.v1.Pin
-	1,  // 33: skein.v1.PinMoved.pin:type_name -> skein.v1.Pin
-	1,  // 34: skein.v1.PinDeleted.pin:type_name -> skein.v1.Pin
-	29, // 35: skein.v1.UserMuted.until:type_name -> google.protobuf.Timestamp
-	29, // 36: skein.v1.FeedRead.read_time:type_name -> google.protobuf.Timestamp
-	1,  // 37: skein.v1.Reacted.pin:type_name -> skein.v1.Pin
-	1,  // 38: skein.v1.Unreacted.pin:type_name -> skein.v1.Pin
-	39, // [39:39] is the sub-list for method output_type
-	39, // [39:39] is the sub-list for method input_type
-	39, // [39:39] is the sub-list for extension type_name
-	39, // [39:39] is the sub-list for extension extendee
-	0,  // [0:39] is the sub-list for field type_name
+	22, // 25: skein.v1.Event.item_hidden:type_name -> skein.v1.ItemHidden
+	23, // 26: skein.v1.Event.item_shown:type_name -> skein.v1.ItemShown
+	20, // 27: skein.v1.Event.notifications_seen:type_name -> skein.v1.NotificationsSeen
+	21, // 28: skein.v1.Event.notifications_read:type_name -> skein.v1.NotificationsRead
+	0,  // 29: skein.v1.BoardFollowed.board:type_name -> skein.v1.Board
+	0,  // 30: skein.v1.BoardUnfollowed.board:type_name -> skein.v1.Board
+	0,  // 31: skein.v1.BoardCreated.board:type_name -> skein.v1.Board
+	0,  // 32: skein.v1.BoardDeleted.board:type_name -> skein.v1.Board
+	1,  // 33: skein.v1.PinCreated.pin:type_name -> skein.v1.Pin
+	1,  // 34: skein.v1.PinCreated.repin_of:type_name -> skein.v1.Pin
+	1,  // 35: skein.v1.PinMoved.pin:type_name -> skein.v1.Pin
+	1,  // 36: skein.v1.PinDeleted.pin:type_name -> skein.v1.Pin
+	1,  // 37: skein.v1.PinDeleted.repin_of:type_name -> skein.v1.Pin
+	31, // 38: skein.v1.UserMuted.until:type_name -> google.protobuf.Timestamp
+	31, // 39: skein.v1.FeedRead.read_time:type_name -> google.protobuf.Timestamp
+	31, // 40: skein.v1.NotificationsSeen.seen_time:type_name -> google.protobuf.Timestamp
+	31, // 41: skein.v1.NotificationsRead.read_time:type_name -> google.protobuf.Timestamp
+	1,  // 42: skein.v1.Reacted.pin:type_name -> skein.v1.Pin
+	1,  // 43: skein.v1.Unreacted.pin:type_name -> skein.v1.Pin
+	44, // [44:44] is the sub-list for method output_type
+	44, // [44:44] is the sub-list for method input_type
+	44, // [44:44] is the sub-list for extension type_name
+	44, // [44:44] is the sub-list for extension extendee
+	0,  // [0:44] is the sub-list for field type_name
 }
 
 func init() { file_skein_v1_event_proto_init() }
@@ -2467,6 +2651,8 @@ func file_skein_v1_event_proto_init() {
 		(*Event_FollowSettingsSet)(nil),
 		(*Event_ItemHidden)(nil),
 		(*Event_ItemShown)(nil),
+		(*Event_NotificationsSeen)(nil),
+		(*Event_NotificationsRead)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -2474,7 +2660,7 @@ func file_skein_v1_event_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_skein_v1_event_proto_rawDesc), len(file_skein_v1_event_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   29,
+			NumMessages:   31,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -91,6 +91,11 @@ func (c *Client) Counters() skeinv1connect.CounterServiceClient {
 	return skeinv1connect.NewCounterServiceClient(c.HTTP, c.URL)
 }
 
+// Notifications is the client of NotificationService.
+func (c *Client) Notifications() skeinv1connect.NotificationServiceClient {
+	return skeinv1connect.NewNotificationServiceClient(c.HTTP, c.URL)
+}
+
 // Admin is the client of AdminService.
 func (c *Client) Admin() skeinv1connect.AdminServiceClient {
 	return skeinv1connect.NewAdminServiceClient(c.HTTP, c.URL)

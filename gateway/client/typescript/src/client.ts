@@ -6,6 +6,7 @@ import { CounterService } from "./gen/skein/v1/counter_service_pb.js";
 import { EventService, type PublishResponse, WatchRequestSchema, type WatchResponse } from "./gen/skein/v1/event_service_pb.js";
 import { FeedService, WatchFeedRequestSchema, type WatchFeedResponse } from "./gen/skein/v1/feed_service_pb.js";
 import { GraphService, ScanFollowersRequestSchema, type ScanFollowersResponse } from "./gen/skein/v1/graph_service_pb.js";
+import { NotificationService, WatchNotificationsRequestSchema, type WatchNotificationsResponse } from "./gen/skein/v1/notification_service_pb.js";
 import { SeenService } from "./gen/skein/v1/seen_service_pb.js";
 import { addToJSON } from "./json.js";
 import { explainNetworkError } from "./network.js";
@@ -41,6 +42,7 @@ export class Skein {
   readonly feed: Client<typeof FeedService>;
   readonly seen: Client<typeof SeenService>;
   readonly counters: Client<typeof CounterService>;
+  readonly notifications: Client<typeof NotificationService>;
   readonly admin: Client<typeof AdminService>;
 
   readonly #base: Transport;
@@ -57,6 +59,7 @@ export class Skein {
     this.feed = createClient(FeedService, this.#transport);
     this.seen = createClient(SeenService, this.#transport);
     this.counters = createClient(CounterService, this.#transport);
+    this.notifications = createClient(NotificationService, this.#transport);
     this.admin = createClient(AdminService, this.#transport);
   }
 
@@ -119,6 +122,24 @@ export class Skein {
     return resumed<WatchFeedResponse>(
       { open: (_, signal) => this.feed.watchFeed(first, { signal }), ends: false },
       { idleTimeoutMs: 90_000, ...options },
+    );
+  }
+
+  /**
+   * Follows how many groups of notifications a user has not seen. It begins with the present number, also where the stream breaks and is
+   * continued: after the last change the last message has the final number.
+   */
+  watchNotifications(
+    request: MessageInitShape<typeof WatchNotificationsRequestSchema>,
+    options?: WatchOptions,
+  ): AsyncGenerator<WatchNotificationsResponse, void, undefined> {
+    const first = create(WatchNotificationsRequestSchema, request);
+    return resumed<WatchNotificationsResponse>(
+      {
+        open: (last, signal) => this.notifications.watchNotifications({ ...first, atLeast: last?.position ?? first.atLeast }, { signal }),
+        ends: false,
+      },
+      { silenceMs: 90_000, ...options },
     );
   }
 

@@ -11,4 +11,5 @@ export * from "./gen/skein/v1/event_pb.js";
 export * from "./gen/skein/v1/event_service_pb.js";
 export * from "./gen/skein/v1/feed_service_pb.js";
 export * from "./gen/skein/v1/graph_service_pb.js";
+export * from "./gen/skein/v1/notification_service_pb.js";
 export * from "./gen/skein/v1/seen_service_pb.js";

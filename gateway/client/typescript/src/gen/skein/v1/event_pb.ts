@@ -16,7 +16,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file skein/v1/event.proto.
  */
 export const file_skein_v1_event: GenFile = /*@__PURE__*/
-  fileDesc("ChRza2Vpbi92MS9ldmVudC5wcm90bxIIc2tlaW4udjEiKwoFQm9hcmQSEAoIb3duZXJfaWQYASABKAkSEAoIYm9hcmRfaWQYAiABKAkiJwoDUGluEhAKCG93bmVyX2lkGAEgASgJEg4KBnBpbl9pZBgCIAEoCSJNCgpFdmVudEJhdGNoEg8KB3ZlcnNpb24YASABKA0SDQoFa2luZHMYAiABKAYSHwoGZXZlbnRzGAMgAygLMg8uc2tlaW4udjEuRXZlbnQiigoKBUV2ZW50EhAKCGV2ZW50X2lkGAEgASgJEi8KC29jY3VycmVkX2F0GAIgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIOCgZzb3VyY2UYAyABKAkSDgoGb2Zmc2V0GAQgASgEEi8KDXVzZXJfZm9sbG93ZWQYCiABKAsyFi5za2Vpbi52MS5Vc2VyRm9sbG93ZWRIABIzCg91c2VyX3VuZm9sbG93ZWQYCyABKAsyGC5za2Vpbi52MS5Vc2VyVW5mb2xsb3dlZEgAEjEKDmJvYXJkX2ZvbGxvd2VkGAwgASgLMhcuc2tlaW4udjEuQm9hcmRGb2xsb3dlZEgAEjUKEGJvYXJkX3VuZm9sbG93ZWQYDSABKAsyGS5za2Vpbi52MS5Cb2FyZFVuZm9sbG93ZWRIABIvCg1ib2FyZF9jcmVhdGVkGA4gASgLMhYuc2tlaW4udjEuQm9hcmRDcmVhdGVkSAASLwoNYm9hcmRfZGVsZXRlZBgPIAEoCzIWLnNrZWluLnYxLkJvYXJkRGVsZXRlZEgAEisKC3Bpbl9jcmVhdGVkGBAgASgLMhQuc2tlaW4udjEuUGluQ3JlYXRlZEgAEicKCXBpbl9tb3ZlZBgRIAEoCzISLnNrZWluLnYxLlBpbk1vdmVkSAASKwoLcGluX2RlbGV0ZWQYEiABKAsyFC5za2Vpbi52MS5QaW5EZWxldGVkSAASLQoMdXNlcl9ibG9ja2VkGBMgASgLMhUuc2tlaW4udjEuVXNlckJsb2NrZWRIABIxCg51c2VyX3VuYmxvY2tlZBgUIAEoCzIXLnNrZWluLnYxLlVzZXJVbmJsb2NrZWRIABIpCgp1c2VyX211dGVkGBUgASgLMhMuc2tlaW4udjEuVXNlck11dGVkSAASLQoMdXNlcl91bm11dGVkGBYgASgLMhUuc2tlaW4udjEuVXNlclVubXV0ZWRIABItCgx1c2VyX2RlbGV0ZWQYFyABKAsyFS5za2Vpbi52MS5Vc2VyRGVsZXRlZEgAEiQKB3JlYWN0ZWQYGSABKAsyES5za2Vpbi52MS5SZWFjdGVkSAASKAoJdW5yZWFjdGVkGBogASgLMhMuc2tlaW4udjEuVW5yZWFjdGVkSAASIgoGcGxheWVkGBsgASgLMhAuc2tlaW4udjEuUGxheWVkSAASIgoGc2VydmVkGBwgASgLMhAuc2tlaW4udjEuU2VydmVkSAASLQoMc2Vlbl9jbGVhcmVkGB0gASgLMhUuc2tlaW4udjEuU2VlbkNsZWFyZWRIABIrCgtpdGVtX3Njb3JlZBgeIAEoCzIULnNrZWluLnYxLkl0ZW1TY29yZWRIABIzCg9iYWNrZmlsbF9jbG9zZWQYHyABKAsyGC5za2Vpbi52MS5CYWNrZmlsbENsb3NlZEgAEicKCWZlZWRfcmVhZBgiIAEoCzISLnNrZWluLnYxLkZlZWRSZWFkSAASOgoTZm9sbG93X3NldHRpbmdzX3NldBgjIAEoCzIbLnNrZWluLnYxLkZvbGxvd1NldHRpbmdzU2V0SAASKwoLaXRlbV9oaWRkZW4YJCABKAsyFC5za2Vpbi52MS5JdGVtSGlkZGVuSAASKQoKaXRlbV9zaG93bhglIAEoCzITLnNrZWluLnYxLkl0ZW1TaG93bkgAQgYKBGtpbmRKBAgYEBlKBAggECFKBAghECIiNwoMVXNlckZvbGxvd2VkEg8KB3VzZXJfaWQYASABKAkSFgoOdGFyZ2V0X3VzZXJfaWQYAiABKAkiOQoOVXNlclVuZm9sbG93ZWQSDwoHdXNlcl9pZBgBIAEoCRIWCg50YXJnZXRfdXNlcl9pZBgCIAEoCSJACg1Cb2FyZEZvbGxvd2VkEg8KB3VzZXJfaWQYASABKAkSHgoFYm9hcmQYAiABKAsyDy5za2Vpbi52MS5Cb2FyZCJCCg9Cb2FyZFVuZm9sbG93ZWQSDwoHdXNlcl9pZBgBIAEoCRIeCgVib2FyZBgCIAEoCzIPLnNrZWluLnYxLkJvYXJkIj0KDEJvYXJkQ3JlYXRlZBIeCgVib2FyZBgBIAEoCzIPLnNrZWluLnYxLkJvYXJkEg0KBXRpdGxlGAIgASgJIi4KDEJvYXJkRGVsZXRlZBIeCgVib2FyZBgBIAEoCzIPLnNrZWluLnYxLkJvYXJkIoABCgpQaW5DcmVhdGVkEhoKA3BpbhgBIAEoCzINLnNrZWluLnYxLlBpbhIQCghib2FyZF9pZBgCIAEoCRIPCgdpdGVtX2lkGAMgASgJEh8KCHJlcGluX29mGAQgASgLMg0uc2tlaW4udjEuUGluEhIKCmF0dHJpYnV0ZXMYBSABKAwiOAoIUGluTW92ZWQSGgoDcGluGAEgASgLMg0uc2tlaW4udjEuUGluEhAKCGJvYXJkX2lkGAIgASgJIigKClBpbkRlbGV0ZWQSGgoDcGluGAEgASgLMg0uc2tlaW4udjEuUGluIjYKC1VzZXJCbG9ja2VkEg8KB3VzZXJfaWQYASABKAkSFgoOdGFyZ2V0X3VzZXJfaWQYAiABKAkiOAoNVXNlclVuYmxvY2tlZBIPCgd1c2VyX2lkGAEgASgJEhYKDnRhcmdldF91c2VyX2lkGAIgASgJIl8KCVVzZXJNdXRlZBIPCgd1c2VyX2lkGAEgASgJEhYKDnRhcmdldF91c2VyX2lkGAIgASgJEikKBXVudGlsGAMgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcCI2CgtVc2VyVW5tdXRlZBIPCgd1c2VyX2lkGAEgASgJEhYKDnRhcmdldF91c2VyX2lkGAIgASgJInMKEUZvbGxvd1NldHRpbmdzU2V0Eg8KB3VzZXJfaWQYASABKAkSFgoOdGFyZ2V0X3VzZXJfaWQYAiABKAkSEwoLaGlkZV9yZXBpbnMYAyABKAgSDgoGbm90aWZ5GAQgASgIEhAKCGZhdm9yaXRlGAUgASgIIh4KC1VzZXJEZWxldGVkEg8KB3VzZXJfaWQYASABKAkiSgoIRmVlZFJlYWQSDwoHdXNlcl9pZBgBIAEoCRItCglyZWFkX3RpbWUYAiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wIi4KCkl0ZW1IaWRkZW4SDwoHdXNlcl9pZBgBIAEoCRIPCgdpdGVtX2lkGAIgASgJIi0KCUl0ZW1TaG93bhIPCgd1c2VyX2lkGAEgASgJEg8KB2l0ZW1faWQYAiABKAkiVQoHUmVhY3RlZBIPCgd1c2VyX2lkGAEgASgJEg8KB2l0ZW1faWQYAiABKAkSDAoEa2luZBgDIAEoCRIaCgNwaW4YBCABKAsyDS5za2Vpbi52MS5QaW4iVwoJVW5yZWFjdGVkEg8KB3VzZXJfaWQYASABKAkSDwoHaXRlbV9pZBgCIAEoCRIMCgRraW5kGAMgASgJEhoKA3BpbhgEIAEoCzINLnNrZWluLnYxLlBpbiIqCgZQbGF5ZWQSDwoHdXNlcl9pZBgBIAEoCRIPCgdpdGVtX2lkGAIgASgJIisKBlNlcnZlZBIPCgd1c2VyX2lkGAEgASgJEhAKCGl0ZW1faWRzGAIgAygJIh4KC1NlZW5DbGVhcmVkEg8KB3VzZXJfaWQYASABKAkiLAoKSXRlbVNjb3JlZBIPCgdpdGVtX2lkGAEgASgJEg0KBXNjb3JlGAIgASgSIiAKDkJhY2tmaWxsQ2xvc2VkEg4KBnNvdXJjZRgBIAEoCUI0WjJnaXRodWIuY29tL3NrZWluLWZlZWQvc2tlaW4vcHJvdG8vc2tlaW4vdjE7c2tlaW52MWIGcHJvdG8z", [file_google_protobuf_timestamp]);
+  fileDesc("ChRza2Vpbi92MS9ldmVudC5wcm90bxIIc2tlaW4udjEiKwoFQm9hcmQSEAoIb3duZXJfaWQYASABKAkSEAoIYm9hcmRfaWQYAiABKAkiJwoDUGluEhAKCG93bmVyX2lkGAEgASgJEg4KBnBpbl9pZBgCIAEoCSJNCgpFdmVudEJhdGNoEg8KB3ZlcnNpb24YASABKA0SDQoFa2luZHMYAiABKAYSHwoGZXZlbnRzGAMgAygLMg8uc2tlaW4udjEuRXZlbnQigAsKBUV2ZW50EhAKCGV2ZW50X2lkGAEgASgJEi8KC29jY3VycmVkX2F0GAIgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIOCgZzb3VyY2UYAyABKAkSDgoGb2Zmc2V0GAQgASgEEi8KDXVzZXJfZm9sbG93ZWQYCiABKAsyFi5za2Vpbi52MS5Vc2VyRm9sbG93ZWRIABIzCg91c2VyX3VuZm9sbG93ZWQYCyABKAsyGC5za2Vpbi52MS5Vc2VyVW5mb2xsb3dlZEgAEjEKDmJvYXJkX2ZvbGxvd2VkGAwgASgLMhcuc2tlaW4udjEuQm9hcmRGb2xsb3dlZEgAEjUKEGJvYXJkX3VuZm9sbG93ZWQYDSABKAsyGS5za2Vpbi52MS5Cb2FyZFVuZm9sbG93ZWRIABIvCg1ib2FyZF9jcmVhdGVkGA4gASgLMhYuc2tlaW4udjEuQm9hcmRDcmVhdGVkSAASLwoNYm9hcmRfZGVsZXRlZBgPIAEoCzIWLnNrZWluLnYxLkJvYXJkRGVsZXRlZEgAEisKC3Bpbl9jcmVhdGVkGBAgASgLMhQuc2tlaW4udjEuUGluQ3JlYXRlZEgAEicKCXBpbl9tb3ZlZBgRIAEoCzISLnNrZWluLnYxLlBpbk1vdmVkSAASKwoLcGluX2RlbGV0ZWQYEiABKAsyFC5za2Vpbi52MS5QaW5EZWxldGVkSAASLQoMdXNlcl9ibG9ja2VkGBMgASgLMhUuc2tlaW4udjEuVXNlckJsb2NrZWRIABIxCg51c2VyX3VuYmxvY2tlZBgUIAEoCzIXLnNrZWluLnYxLlVzZXJVbmJsb2NrZWRIABIpCgp1c2VyX211dGVkGBUgASgLMhMuc2tlaW4udjEuVXNlck11dGVkSAASLQoMdXNlcl91bm11dGVkGBYgASgLMhUuc2tlaW4udjEuVXNlclVubXV0ZWRIABItCgx1c2VyX2RlbGV0ZWQYFyABKAsyFS5za2Vpbi52MS5Vc2VyRGVsZXRlZEgAEiQKB3JlYWN0ZWQYGSABKAsyES5za2Vpbi52MS5SZWFjdGVkSAASKAoJdW5yZWFjdGVkGBogASgLMhMuc2tlaW4udjEuVW5yZWFjdGVkSAASIgoGcGxheWVkGBsgASgLMhAuc2tlaW4udjEuUGxheWVkSAASIgoGc2VydmVkGBwgASgLMhAuc2tlaW4udjEuU2VydmVkSAASLQoMc2Vlbl9jbGVhcmVkGB0gASgLMhUuc2tlaW4udjEuU2VlbkNsZWFyZWRIABIrCgtpdGVtX3Njb3JlZBgeIAEoCzIULnNrZWluLnYxLkl0ZW1TY29yZWRIABIzCg9iYWNrZmlsbF9jbG9zZWQYHyABKAsyGC5za2Vpbi52MS5CYWNrZmlsbENsb3NlZEgAEicKCWZlZWRfcmVhZBgiIAEoCzISLnNrZWluLnYxLkZlZWRSZWFkSAASOgoTZm9sbG93X3NldHRpbmdzX3NldBgjIAEoCzIbLnNrZWluLnYxLkZvbGxvd1NldHRpbmdzU2V0SAASKwoLaXRlbV9oaWRkZW4YJCABKAsyFC5za2Vpbi52MS5JdGVtSGlkZGVuSAASKQoKaXRlbV9zaG93bhglIAEoCzITLnNrZWluLnYxLkl0ZW1TaG93bkgAEjkKEm5vdGlmaWNhdGlvbnNfc2VlbhgnIAEoCzIbLnNrZWluLnYxLk5vdGlmaWNhdGlvbnNTZWVuSAASOQoSbm90aWZpY2F0aW9uc19yZWFkGCggASgLMhsuc2tlaW4udjEuTm90aWZpY2F0aW9uc1JlYWRIAEIGCgRraW5kSgQIGBAZSgQIIBAhSgQIIRAiIjcKDFVzZXJGb2xsb3dlZBIPCgd1c2VyX2lkGAEgASgJEhYKDnRhcmdldF91c2VyX2lkGAIgASgJIjkKDlVzZXJVbmZvbGxvd2VkEg8KB3VzZXJfaWQYASABKAkSFgoOdGFyZ2V0X3VzZXJfaWQYAiABKAkiQAoNQm9hcmRGb2xsb3dlZBIPCgd1c2VyX2lkGAEgASgJEh4KBWJvYXJkGAIgASgLMg8uc2tlaW4udjEuQm9hcmQiQgoPQm9hcmRVbmZvbGxvd2VkEg8KB3VzZXJfaWQYASABKAkSHgoFYm9hcmQYAiABKAsyDy5za2Vpbi52MS5Cb2FyZCI9CgxCb2FyZENyZWF0ZWQSHgoFYm9hcmQYASABKAsyDy5za2Vpbi52MS5Cb2FyZBINCgV0aXRsZRgCIAEoCSIuCgxCb2FyZERlbGV0ZWQSHgoFYm9hcmQYASABKAsyDy5za2Vpbi52MS5Cb2FyZCKAAQoKUGluQ3JlYXRlZBIaCgNwaW4YASABKAsyDS5za2Vpbi52MS5QaW4SEAoIYm9hcmRfaWQYAiABKAkSDwoHaXRlbV9pZBgDIAEoCRIfCghyZXBpbl9vZhgEIAEoCzINLnNrZWluLnYxLlBpbhISCgphdHRyaWJ1dGVzGAUgASgMIjgKCFBpbk1vdmVkEhoKA3BpbhgBIAEoCzINLnNrZWluLnYxLlBpbhIQCghib2FyZF9pZBgCIAEoCSJJCgpQaW5EZWxldGVkEhoKA3BpbhgBIAEoCzINLnNrZWluLnYxLlBpbhIfCghyZXBpbl9vZhgCIAEoCzINLnNrZWluLnYxLlBpbiI2CgtVc2VyQmxvY2tlZBIPCgd1c2VyX2lkGAEgASgJEhYKDnRhcmdldF91c2VyX2lkGAIgASgJIjgKDVVzZXJVbmJsb2NrZWQSDwoHdXNlcl9pZBgBIAEoCRIWCg50YXJnZXRfdXNlcl9pZBgCIAEoCSJfCglVc2VyTXV0ZWQSDwoHdXNlcl9pZBgBIAEoCRIWCg50YXJnZXRfdXNlcl9pZBgCIAEoCRIpCgV1bnRpbBgDIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXAiNgoLVXNlclVubXV0ZWQSDwoHdXNlcl9pZBgBIAEoCRIWCg50YXJnZXRfdXNlcl9pZBgCIAEoCSJzChFGb2xsb3dTZXR0aW5nc1NldBIPCgd1c2VyX2lkGAEgASgJEhYKDnRhcmdldF91c2VyX2lkGAIgASgJEhMKC2hpZGVfcmVwaW5zGAMgASgIEg4KBm5vdGlmeRgEIAEoCBIQCghmYXZvcml0ZRgFIAEoCCIeCgtVc2VyRGVsZXRlZBIPCgd1c2VyX2lkGAEgASgJIkoKCEZlZWRSZWFkEg8KB3VzZXJfaWQYASABKAkSLQoJcmVhZF90aW1lGAIgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcCJTChFOb3RpZmljYXRpb25zU2VlbhIPCgd1c2VyX2lkGAEgASgJEi0KCXNlZW5fdGltZRgCIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXAiZQoRTm90aWZpY2F0aW9uc1JlYWQSDwoHdXNlcl9pZBgBIAEoCRItCglyZWFkX3RpbWUYAiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEhAKCGdyb3VwX2lkGAMgASgJIi4KCkl0ZW1IaWRkZW4SDwoHdXNlcl9pZBgBIAEoCRIPCgdpdGVtX2lkGAIgASgJIi0KCUl0ZW1TaG93bhIPCgd1c2VyX2lkGAEgASgJEg8KB2l0ZW1faWQYAiABKAkiVQoHUmVhY3RlZBIPCgd1c2VyX2lkGAEgASgJEg8KB2l0ZW1faWQYAiABKAkSDAoEa2luZBgDIAEoCRIaCgNwaW4YBCABKAsyDS5za2Vpbi52MS5QaW4iVwoJVW5yZWFjdGVkEg8KB3VzZXJfaWQYASABKAkSDwoHaXRlbV9pZBgCIAEoCRIMCgRraW5kGAMgASgJEhoKA3BpbhgEIAEoCzINLnNrZWluLnYxLlBpbiIqCgZQbGF5ZWQSDwoHdXNlcl9pZBgBIAEoCRIPCgdpdGVtX2lkGAIgASgJIisKBlNlcnZlZBIPCgd1c2VyX2lkGAEgASgJEhAKCGl0ZW1faWRzGAIgAygJIh4KC1NlZW5DbGVhcmVkEg8KB3VzZXJfaWQYASABKAkiLAoKSXRlbVNjb3JlZBIPCgdpdGVtX2lkGAEgASgJEg0KBXNjb3JlGAIgASgSIiAKDkJhY2tmaWxsQ2xvc2VkEg4KBnNvdXJjZRgBIAEoCUI0WjJnaXRodWIuY29tL3NrZWluLWZlZWQvc2tlaW4vcHJvdG8vc2tlaW4vdjE7c2tlaW52MWIGcHJvdG8z", [file_google_protobuf_timestamp]);
 
 /**
  * A board: a channel, playlist or topic of one user.
@@ -360,6 +360,24 @@ export type Event = Message<"skein.v1.Event"> & {
      */
     value: ItemShown;
     case: "itemShown";
+  } | {
+    /**
+     * A user has seen the notifications up to a time, so the badge no longer counts them. One that is not later than an earlier one changes
+     * nothing, so devices may send it late and again.
+     *
+     * @generated from field: skein.v1.NotificationsSeen notifications_seen = 39;
+     */
+    value: NotificationsSeen;
+    case: "notificationsSeen";
+  } | {
+    /**
+     * A user has read the notifications up to a time, all of them or those of one group. As with notifications_seen, a late repeat changes
+     * nothing.
+     *
+     * @generated from field: skein.v1.NotificationsRead notifications_read = 40;
+     */
+    value: NotificationsRead;
+    case: "notificationsRead";
   } | { case: undefined; value?: undefined };
 };
 
@@ -624,6 +642,13 @@ export type PinDeleted = Message<"skein.v1.PinDeleted"> & {
    * @generated from field: skein.v1.Pin pin = 1;
    */
   pin?: Pin | undefined;
+
+  /**
+   * The pin of which this one was a re-pin, if any, so that the notification of its owner ends at once. It does not decide which pin ends.
+   *
+   * @generated from field: skein.v1.Pin repin_of = 2;
+   */
+  repinOf?: Pin | undefined;
 };
 
 /**
@@ -855,6 +880,72 @@ export const FeedReadSchema: GenMessage<FeedRead> = /*@__PURE__*/
   messageDesc(file_skein_v1_event, 19);
 
 /**
+ * The marker up to which a user has seen notifications.
+ *
+ * @generated from message skein.v1.NotificationsSeen
+ */
+export type NotificationsSeen = Message<"skein.v1.NotificationsSeen"> & {
+  /**
+   * The user. The acting user.
+   *
+   * @generated from field: string user_id = 1;
+   */
+  userId: string;
+
+  /**
+   * The newest_time of the first group that was shown, as it came: groups without a newer notification count as seen. From 1970 on, to the
+   * microsecond. A time after the log's own is cut to the log's.
+   *
+   * @generated from field: google.protobuf.Timestamp seen_time = 2;
+   */
+  seenTime?: Timestamp | undefined;
+};
+
+/**
+ * Describes the message skein.v1.NotificationsSeen.
+ * Use `create(NotificationsSeenSchema)` to create a new message.
+ */
+export const NotificationsSeenSchema: GenMessage<NotificationsSeen> = /*@__PURE__*/
+  messageDesc(file_skein_v1_event, 20);
+
+/**
+ * The marker up to which a user has read notifications.
+ *
+ * @generated from message skein.v1.NotificationsRead
+ */
+export type NotificationsRead = Message<"skein.v1.NotificationsRead"> & {
+  /**
+   * The user. The acting user.
+   *
+   * @generated from field: string user_id = 1;
+   */
+  userId: string;
+
+  /**
+   * The newest_time of the newest group that was read, as it came: groups without a newer notification count as read. From 1970 on, to the
+   * microsecond. A time after the log's own is cut to the log's.
+   *
+   * @generated from field: google.protobuf.Timestamp read_time = 2;
+   */
+  readTime?: Timestamp | undefined;
+
+  /**
+   * The group_id of the one group that was read. Empty means all groups. The 200 groups that were marked last are remembered. At most 160
+   * bytes.
+   *
+   * @generated from field: string group_id = 3;
+   */
+  groupId: string;
+};
+
+/**
+ * Describes the message skein.v1.NotificationsRead.
+ * Use `create(NotificationsReadSchema)` to create a new message.
+ */
+export const NotificationsReadSchema: GenMessage<NotificationsRead> = /*@__PURE__*/
+  messageDesc(file_skein_v1_event, 21);
+
+/**
  * The hiding of an item.
  *
  * @generated from message skein.v1.ItemHidden
@@ -880,7 +971,7 @@ export type ItemHidden = Message<"skein.v1.ItemHidden"> & {
  * Use `create(ItemHiddenSchema)` to create a new message.
  */
 export const ItemHiddenSchema: GenMessage<ItemHidden> = /*@__PURE__*/
-  messageDesc(file_skein_v1_event, 20);
+  messageDesc(file_skein_v1_event, 22);
 
 /**
  * The end of the hiding of an item.
@@ -908,7 +999,7 @@ export type ItemShown = Message<"skein.v1.ItemShown"> & {
  * Use `create(ItemShownSchema)` to create a new message.
  */
 export const ItemShownSchema: GenMessage<ItemShown> = /*@__PURE__*/
-  messageDesc(file_skein_v1_event, 21);
+  messageDesc(file_skein_v1_event, 23);
 
 /**
  * A reaction to an item.
@@ -951,7 +1042,7 @@ export type Reacted = Message<"skein.v1.Reacted"> & {
  * Use `create(ReactedSchema)` to create a new message.
  */
 export const ReactedSchema: GenMessage<Reacted> = /*@__PURE__*/
-  messageDesc(file_skein_v1_event, 22);
+  messageDesc(file_skein_v1_event, 24);
 
 /**
  * The end of a reaction.
@@ -981,7 +1072,7 @@ export type Unreacted = Message<"skein.v1.Unreacted"> & {
   kind: string;
 
   /**
-   * The pin that the reaction named, if any. It does not decide which reaction ends.
+   * The pin that the reaction named, if any, so that the notification of its owner ends. It does not decide which reaction ends.
    *
    * @generated from field: skein.v1.Pin pin = 4;
    */
@@ -993,7 +1084,7 @@ export type Unreacted = Message<"skein.v1.Unreacted"> & {
  * Use `create(UnreactedSchema)` to create a new message.
  */
 export const UnreactedSchema: GenMessage<Unreacted> = /*@__PURE__*/
-  messageDesc(file_skein_v1_event, 23);
+  messageDesc(file_skein_v1_event, 25);
 
 /**
  * A play: the user watched the item.
@@ -1021,7 +1112,7 @@ export type Played = Message<"skein.v1.Played"> & {
  * Use `create(PlayedSchema)` to create a new message.
  */
 export const PlayedSchema: GenMessage<Played> = /*@__PURE__*/
-  messageDesc(file_skein_v1_event, 24);
+  messageDesc(file_skein_v1_event, 26);
 
 /**
  * A serve: items were sent to the user, perhaps unseen.
@@ -1049,7 +1140,7 @@ export type Served = Message<"skein.v1.Served"> & {
  * Use `create(ServedSchema)` to create a new message.
  */
 export const ServedSchema: GenMessage<Served> = /*@__PURE__*/
-  messageDesc(file_skein_v1_event, 25);
+  messageDesc(file_skein_v1_event, 27);
 
 /**
  * The clearing of a user's history of plays and serves.
@@ -1070,7 +1161,7 @@ export type SeenCleared = Message<"skein.v1.SeenCleared"> & {
  * Use `create(SeenClearedSchema)` to create a new message.
  */
 export const SeenClearedSchema: GenMessage<SeenCleared> = /*@__PURE__*/
-  messageDesc(file_skein_v1_event, 26);
+  messageDesc(file_skein_v1_event, 28);
 
 /**
  * A score from a ranker of your own.
@@ -1099,7 +1190,7 @@ export type ItemScored = Message<"skein.v1.ItemScored"> & {
  * Use `create(ItemScoredSchema)` to create a new message.
  */
 export const ItemScoredSchema: GenMessage<ItemScored> = /*@__PURE__*/
-  messageDesc(file_skein_v1_event, 27);
+  messageDesc(file_skein_v1_event, 29);
 
 /**
  * The end of an import.
@@ -1120,5 +1211,5 @@ export type BackfillClosed = Message<"skein.v1.BackfillClosed"> & {
  * Use `create(BackfillClosedSchema)` to create a new message.
  */
 export const BackfillClosedSchema: GenMessage<BackfillClosed> = /*@__PURE__*/
-  messageDesc(file_skein_v1_event, 28);
+  messageDesc(file_skein_v1_event, 30);
 
