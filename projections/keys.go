@@ -19,6 +19,7 @@ import (
 //	0x40–0x5f    inbox        pins, outboxes, inboxes
 //	0x60–0x6f    seen         plays by month, serves
 //	0x70–0x8f    counters     pins, plays, reactions, what counts them, lists by heat
+//	0x90–0x9f    notifications  reactions to pins and re-pins by recipient, markers
 const (
 	// StoreShard is the shard of rows that belong to the store as a whole. No user or item has it.
 	StoreShard events.Shard = 0xffff
@@ -34,6 +35,9 @@ const (
 
 	FirstCountersTag Tag = 0x70
 	LastCountersTag  Tag = 0x8f
+
+	FirstNotificationsTag Tag = 0x90
+	LastNotificationsTag  Tag = 0x9f
 )
 
 // PrefixLen is the length in bytes of the shard and the tag that begin every key.

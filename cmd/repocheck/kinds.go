@@ -15,6 +15,7 @@ import (
 var kindLists = map[string]string{
 	"events":                           "has the table of kinds",
 	"projections/counters":             "is a fold",
+	"projections/notifications":        "is a fold",
 	"projections/graph":                "is a fold",
 	"projections/inbox":                "is a fold",
 	"projections/seen":                 "is a fold",

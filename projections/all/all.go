@@ -9,6 +9,7 @@ import (
 	"github.com/skein-feed/skein/projections/counters"
 	"github.com/skein-feed/skein/projections/graph"
 	"github.com/skein-feed/skein/projections/inbox"
+	"github.com/skein-feed/skein/projections/notifications"
 	"github.com/skein-feed/skein/projections/querycache"
 	"github.com/skein-feed/skein/projections/seen"
 	"github.com/skein-feed/skein/projections/store"
@@ -23,6 +24,8 @@ type Settings struct {
 	// Counters are the settings of counters; the zero value means the defaults. Settings that Inbox has, too, should be equal,
 	// so that feeds and lists rank by the same heat.
 	Counters counters.Settings
+	// Notifications are the settings of notifications; the zero value means the defaults.
+	Notifications notifications.Settings
 	// Cache limits what queries of graph and inbox keep in memory; nil means that they keep nothing. It changes no row.
 	Cache *querycache.Cache `json:"-"`
 }
@@ -46,12 +49,16 @@ func Constructors(s Settings) []func() projections.Projection {
 	if s.Counters == (counters.Settings{}) {
 		s.Counters = counters.DefaultSettings()
 	}
+	if s.Notifications == (notifications.Settings{}) {
+		s.Notifications = notifications.DefaultSettings()
+	}
 
 	return []func() projections.Projection{
 		func() projections.Projection { return graph.NewWith(s.Cache) },
 		func() projections.Projection { return inbox.NewWith(s.Inbox, s.Cache) },
 		func() projections.Projection { return seen.New(s.Seen) },
 		func() projections.Projection { return counters.New(s.Counters) },
+		func() projections.Projection { return notifications.New(s.Notifications) },
 	}
 }
 
@@ -93,8 +100,9 @@ type rowDescriber struct {
 
 // rowDescribers has an entry for each projection.
 var rowDescribers = map[string]rowDescriber{
-	"graph":    {graph.DescribeRow, graph.RowKinds},
-	"inbox":    {inbox.DescribeRow, inbox.RowKinds},
-	"seen":     {seen.DescribeRow, seen.RowKinds},
-	"counters": {counters.DescribeRow, counters.RowKinds},
+	"graph":         {graph.DescribeRow, graph.RowKinds},
+	"inbox":         {inbox.DescribeRow, inbox.RowKinds},
+	"seen":          {seen.DescribeRow, seen.RowKinds},
+	"counters":      {counters.DescribeRow, counters.RowKinds},
+	"notifications": {notifications.DescribeRow, notifications.RowKinds},
 }

@@ -3,6 +3,7 @@ package graph
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"slices"
 
 	"github.com/skein-feed/skein/events"
@@ -67,6 +68,12 @@ type Entry struct {
 // PageCursor says where a list continues after a page: it is the time and the ids of the last entry, as they are in the
 // entry's key. Writes do not invalidate a page cursor.
 type PageCursor []byte
+
+// CursorBefore returns a page cursor after which a list continues with the newest entry whose time is not after at. It has no id, so it
+// precedes all entries of this time.
+func CursorBefore(at events.Micros) PageCursor {
+	return binary.BigEndian.AppendUint64(nil, ^uint64(at))
+}
 
 // listIterator walks over the rows of one stored list, beginning after a page cursor.
 type listIterator struct {

@@ -12,6 +12,7 @@ import (
 	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/all"
 	"github.com/skein-feed/skein/projections/inbox"
+	"github.com/skein-feed/skein/projections/notifications"
 	"github.com/skein-feed/skein/projections/projectiontest/histories"
 )
 
@@ -24,7 +25,7 @@ func TestMain(m *testing.M) {
 func smallSettings() all.Settings {
 	small := inbox.DefaultSettings()
 	small.Threshold, small.Keep = 0, 3
-	return all.Settings{Inbox: small}
+	return all.Settings{Inbox: small, Notifications: notifications.Settings{Keep: 5}}
 }
 
 // TestAllProjectionsConform runs the suite for the list of all projections.
@@ -44,9 +45,11 @@ func TestAllProjectionsConform(t *testing.T) {
 	caseHistories = append(caseHistories,
 		History{Name: "feeds", Envelopes: histories.Envelopes(histories.FixedFeeds(0, 300))},
 		History{Name: "plays", Envelopes: histories.Envelopes(histories.FixedPlays(0, 300))},
+		History{Name: "notifications", Envelopes: histories.Envelopes(histories.FixedNotifications(0, 300))},
 	)
 	// The golden files are older than some histories: that of the graph is older than feeds, and that of inbox is older than plays.
-	pinned := map[string]int{"inbox": len(caseHistories) - 2, "seen": len(caseHistories) - 1, "counters": len(caseHistories) - 1}
+	feeds, plays, last := len(caseHistories)-3, len(caseHistories)-2, len(caseHistories)-1
+	pinned := map[string]int{"inbox": feeds, "seen": plays, "counters": plays, "notifications": last}
 	for i, p := range all.All(settings) {
 		t.Run(p.Name(), func(t *testing.T) {
 			r, ok := tagRanges[p.Name()]

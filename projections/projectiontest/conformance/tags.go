@@ -30,6 +30,9 @@ var tagRanges = map[string]TagRange{
 		First: projections.FirstCountersTag, Last: projections.LastCountersTag,
 		Hashed: []projections.Tag{0x7c, 0x7d}, Remote: []projections.Tag{0x75},
 	},
+	"notifications": {
+		First: projections.FirstNotificationsTag, Last: projections.LastNotificationsTag, Remote: []projections.Tag{0x92},
+	},
 }
 
 // has reports whether the tag belongs to the projection.

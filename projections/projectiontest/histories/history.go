@@ -25,6 +25,8 @@ type Options struct {
 	Feeds bool
 	// Plays: instead much about plays, serves, reactions and their items, over months and years.
 	Plays bool
+	// Notifications: instead much happens to pins of others, over days.
+	Notifications bool
 }
 
 // userIDs has every form of id. Early ones are drawn more often.
@@ -103,6 +105,11 @@ func FixedFeeds(seed uint64, n int) []events.Event { return fixed(seed, n, Optio
 
 // FixedPlays is [Fixed] with [Options.Plays].
 func FixedPlays(seed uint64, n int) []events.Event { return fixed(seed, n, Options{Plays: true}) }
+
+// FixedNotifications is [Fixed] with [Options.Notifications].
+func FixedNotifications(seed uint64, n int) []events.Event {
+	return fixed(seed, n, Options{Notifications: true})
+}
 
 func fixed(seed uint64, n int, opt Options) []events.Event {
 	d := seededDice{rand.New(rand.NewPCG(seed, 0))}

@@ -30,6 +30,7 @@ type world struct {
 	past          int           // of six facts, so many are backfills, where the kind may be
 	risingOffsets bool
 	feeds, plays  bool
+	notifications bool
 	without       events.KindSet
 }
 
@@ -37,6 +38,7 @@ func newWorld(d dice, opt Options) world {
 	w := world{users: opt.Users, risingOffsets: opt.RisingOffsets, without: opt.Without}
 	w.plays = opt.Plays
 	w.feeds = opt.Feeds && !opt.Plays
+	w.notifications = opt.Notifications && !opt.Feeds && !opt.Plays
 	if w.users == 0 {
 		w.users = 3 + d.roll(len(userIDs)-2, "users")
 	}
@@ -47,6 +49,8 @@ func newWorld(d dice, opt Options) world {
 		kinds = playWeights
 	case w.feeds:
 		kinds = feedWeights
+	case w.notifications:
+		kinds = notificationWeights
 	}
 	for _, k := range kinds {
 		// Every history does without some kinds, so that what they would end grows old.
@@ -74,6 +78,9 @@ func (w world) step(d dice) step {
 	if w.plays {
 		w.spreadOverMonths(d, &s)
 	}
+	if w.notifications {
+		w.spreadOverDays(d, &s)
+	}
 	return s
 }
 
@@ -81,7 +88,7 @@ func (w world) step(d dice) step {
 func (w world) event(d dice) events.Event {
 	ev := events.Event{Kind: w.kinds[d.roll(len(w.kinds), "kind")]}
 	ev.User = w.who(d)
-	if w.feeds && w.feedEvent(d, &ev) || w.plays && w.playEvent(d, &ev) {
+	if w.feeds && w.feedEvent(d, &ev) || w.plays && w.playEvent(d, &ev) || w.notifications && w.notificationEvent(d, &ev) {
 		return ev
 	}
 	switch ev.Kind {

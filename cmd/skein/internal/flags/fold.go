@@ -7,6 +7,7 @@ import (
 	"github.com/skein-feed/skein/projections/all"
 	"github.com/skein-feed/skein/projections/counters"
 	"github.com/skein-feed/skein/projections/inbox"
+	"github.com/skein-feed/skein/projections/notifications"
 	"github.com/skein-feed/skein/projections/seen"
 )
 
@@ -22,6 +23,8 @@ type FoldFlags struct {
 	SeenWindow         int     `help:"Months for which plays count as seen by default, the current one included." default:"4"`
 	SeenRetention      int     `help:"Months for which plays are kept, the current one included: the longest window." default:"6"`
 	SeenFalsePositives float64 `help:"The share of unseen candidates that may be taken for seen over --seen-window." default:"0.001"`
+
+	NotificationsKeep int `help:"Notifications of each kind that are kept for a user, the newest ones." default:"1000"`
 }
 
 // Settings returns the settings of the flags.
@@ -30,6 +33,8 @@ func (f *FoldFlags) Settings() (all.Settings, error) {
 		Inbox:    inbox.DefaultSettings(),
 		Seen:     seen.Settings{Window: f.SeenWindow, Retention: f.SeenRetention, FalsePositives: f.SeenFalsePositives},
 		Counters: counters.DefaultSettings(),
+
+		Notifications: notifications.Settings{Keep: f.NotificationsKeep},
 	}
 	s.Inbox.Threshold, s.Inbox.Keep = f.FeedThreshold, f.FeedKeep
 	s.Counters.HalfLife = f.HeatHalfLife
@@ -41,6 +46,7 @@ func (f *FoldFlags) Settings() (all.Settings, error) {
 		{"--feed-…", s.Inbox.Check()},
 		{"--heat-…", s.Counters.Check()},
 		{"--seen-…", s.Seen.Check()},
+		{"--notifications-…", s.Notifications.Check()},
 	} {
 		if c.err != nil {
 			return all.Settings{}, command.Usagef("%s: %w", c.flags, c.err)

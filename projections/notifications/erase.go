@@ -1,0 +1,109 @@
+package notifications
+
+import (
+	"bytes"
+
+	"github.com/skein-feed/skein/projections"
+)
+
+// isErased reports whether a user was deleted. Backfills about such a user are void.
+func (n *Notifications) isErased(user string) (bool, error) {
+	n.key = tombstoneKey(n.key[:0], n.batch.KeyedHash(user))
+	_, ok, err := n.batch.Get(n.key)
+	return ok, err
+}
+
+// eraseUser removes what a deleted user did, in every partition that the store holds, and the user's own notifications and markers. It records
+// the deletion, so that later backfills about the user are void. Once all backfills are closed, the record is not needed.
+func (n *Notifications) eraseUser() error {
+	user := n.ev.User
+	err := n.batch.EachPartition(func(partition uint8) error {
+		return n.eraseRows(actorPrefix(nil, partition, user), func(rest []byte) error {
+			id, err := cutActorKey(user, rest)
+			if err != nil {
+				return err
+			}
+			return n.eraseFact(&id)
+		})
+	})
+	if err != nil {
+		return err
+	}
+
+	if n.batch.Holds(user) {
+		if err := n.eraseRecipient(user); err != nil {
+			return err
+		}
+	}
+
+	n.key = tombstoneKey(n.key[:0], n.batch.KeyedHash(user))
+	if n.batch.BackfillsClosed() {
+		n.batch.Delete(n.key)
+	} else {
+		n.batch.Set(n.key, nil)
+	}
+	return nil
+}
+
+// eraseRecipient removes the notifications and the markers of a deleted user.
+func (n *Notifications) eraseRecipient(user string) error {
+	for _, kind := range storedKinds {
+		err := n.eraseRows(kindPrefix(nil, tagFact, user, kind), func(rest []byte) error {
+			id, err := cutFactKey(user, kind, rest)
+			if err != nil {
+				return err
+			}
+			return n.eraseFact(&id)
+		})
+		if err != nil {
+			return err
+		}
+	}
+	for _, tag := range []projections.Tag{tagState, tagGroupMarkers} {
+		n.key = projections.AppendKey(n.key[:0], tag, user)
+		n.batch.Delete(n.key)
+	}
+	return nil
+}
+
+// eraseFact removes all rows about a fact.
+func (n *Notifications) eraseFact(id *factID) error {
+	before, err := n.readFact(id)
+	if err != nil {
+		return err
+	}
+	if before == (fact{}) {
+		return projections.RowError("actor of no notification", n.key)
+	}
+	return n.writeFact(id, &before, &fact{})
+}
+
+// eraseChunk is the number of rows that are read ahead before they are erased. Nothing may be written while an iterator is open.
+const eraseChunk = 256
+
+// eraseRows calls eraseRow for each row below the prefix, with the part of the key that follows the prefix. eraseRow must delete the row.
+// Between chunks the event may be interrupted (see [projections.Batch.Step]). Run again, eraseRows finds the rows that are left.
+func (n *Notifications) eraseRows(prefix []byte, eraseRow func(rest []byte) error) error {
+	upper := projections.PrefixEnd(prefix)
+	for {
+		var keys [][]byte
+		it := n.batch.Iter(prefix, upper)
+		for len(keys) < eraseChunk && it.Next() {
+			keys = append(keys, bytes.Clone(it.Key()))
+		}
+		if err := it.Close(); err != nil {
+			return err
+		}
+		for _, key := range keys {
+			if err := eraseRow(key[len(prefix):]); err != nil {
+				return err
+			}
+		}
+		if len(keys) < eraseChunk {
+			return nil
+		}
+		if err := n.batch.Step(); err != nil {
+			return err
+		}
+	}
+}

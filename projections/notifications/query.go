@@ -1,0 +1,140 @@
+package notifications
+
+import (
+	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/projections"
+)
+
+// State has the rows of a store of notifications at one position. A [projections.View] is one.
+type State interface {
+	projections.Reader
+	Cursor() events.Cursor
+}
+
+// Queries answers questions about a state. It is cheap to make and not safe for concurrent use.
+type Queries struct {
+	state State
+	// keep is [Settings.Keep].
+	keep int
+	// scratch is memory for keys, reused by each read.
+	scratch []byte
+}
+
+// NewQueries returns the queries over a state that was folded with these settings.
+func NewQueries(state State, s Settings) *Queries { return &Queries{state: state, keep: s.Keep} }
+
+// Notification is one notification of a user.
+type Notification struct {
+	Kind Kind
+	// Pin is the recipient's pin, and Actor the user who reacted to it or re-pinned it. A notification of kind Followed has no pin.
+	Pin, Actor string
+	// Item is the item of the reaction, or the item that the re-pin showed.
+	Item string
+	// Reaction is the kind of the reaction as in [events.Event], and Repin the actor's pin. Each is set for one kind of notifications.
+	Reaction, Repin string
+	Since           events.Micros
+	// seq is the sequence of the envelope that brought the notification to its place.
+	seq uint64
+}
+
+// rows walks over the notifications of a user and a kind, newest first.
+type rows struct {
+	it     projections.Iterator
+	user   string
+	kind   Kind
+	prefix int
+	// left is how many notifications of the kind may still be read, and maxSeq the sequence after which they are left out.
+	left   int
+	maxSeq uint64
+	// current is the notification at which the walk is. It is valid if isValid is true.
+	current Notification
+	isValid bool
+	err     error
+}
+
+func (q *Queries) newRows(user string, kind Kind, maxSeq uint64) *rows {
+	q.scratch = kindPrefix(q.scratch[:0], tagEntry, user, kind)
+	r := &rows{
+		it: q.state.Iter(q.scratch, projections.PrefixEnd(q.scratch)), user: user, kind: kind, prefix: len(q.scratch),
+		left: q.keep, maxSeq: maxSeq,
+	}
+	r.next()
+	return r
+}
+
+// next moves to the next notification.
+func (r *rows) next() {
+	r.isValid = false
+	for r.err == nil && r.left > 0 && r.it.Next() {
+		id, since, err := cutEntryKey(r.user, r.kind, r.it.Key()[r.prefix:])
+		if err != nil {
+			r.err = err
+			return
+		}
+		seq, item, err := decodeEntry(r.it.Value(), r.kind)
+		if err != nil {
+			r.err = err
+			return
+		}
+		if seq > r.maxSeq {
+			continue
+		}
+		if r.kind == Reacted {
+			item = id.item
+		}
+		r.left--
+		r.isValid = true
+		r.current = Notification{
+			Kind: r.kind, Pin: id.pin, Actor: id.actor, Item: item, Reaction: id.reaction, Repin: id.repin, Since: since, seq: seq,
+		}
+		return
+	}
+}
+
+// close returns the first error of the walk.
+func (r *rows) close() error {
+	if err := r.it.Close(); r.err == nil {
+		r.err = err
+	}
+	return r.err
+}
+
+// Newest returns the notifications of a user that the store has of a kind, newest first: at most [Settings.Keep].
+func (q *Queries) Newest(user string, kind Kind) (list []Notification, err error) {
+	r := q.newRows(user, kind, ^uint64(0))
+	for ; r.isValid; r.next() {
+		list = append(list, r.current)
+	}
+	return list, r.close()
+}
+
+// Markers are the times up to which a user has seen and read notifications. 0 means never.
+type Markers struct {
+	Seen, Read events.Micros
+	// Groups has the times for single groups, by the ids of groups.
+	Groups map[string]events.Micros
+}
+
+// Markers returns the markers of a user.
+func (q *Queries) Markers(user string) (m Markers, err error) {
+	state, err := readState(q.state, &q.scratch, user)
+	if err != nil {
+		return m, err
+	}
+	m.Seen, m.Read = state.seen, state.read
+	groups, err := readGroupMarkers(q.state, &q.scratch, user)
+	if err != nil {
+		return m, err
+	}
+	m.Groups = make(map[string]events.Micros, len(groups))
+	for _, g := range groups {
+		m.Groups[g.group] = g.time
+	}
+	return m, nil
+}
+
+// Seen returns the time up to which a user has seen notifications, with one point read.
+func (q *Queries) Seen(user string) (events.Micros, error) {
+	state, err := readState(q.state, &q.scratch, user)
+	return state.seen, err
+}
