@@ -23,6 +23,7 @@ import (
 	"github.com/skein-feed/skein/gateway/internal/eventservice"
 	"github.com/skein-feed/skein/gateway/internal/feedservice"
 	"github.com/skein-feed/skein/gateway/internal/metrics"
+	"github.com/skein-feed/skein/gateway/internal/notificationservice"
 	"github.com/skein-feed/skein/gateway/internal/request"
 	"github.com/skein-feed/skein/gateway/internal/views"
 	"github.com/skein-feed/skein/gateway/operator"
@@ -57,8 +58,10 @@ type Options struct {
 	Seen *live.Live
 	// Counters is the counters projection. If it is nil, CounterService answers "unimplemented".
 	Counters *live.Live
-	// Stores are all projections of the process, including the four above. Readiness, status, metrics and Publish with VISIBLE cover all
-	// of them. Default: the four above, as far as they are set.
+	// Notifications is the notifications projection. If it is nil, or Inbox is, NotificationService answers "unimplemented".
+	Notifications *live.Live
+	// Stores are all projections of the process, including the five above. Readiness, status, metrics and Publish with VISIBLE cover all
+	// of them. Default: the five above, as far as they are set.
 	Stores []*live.Live
 	// Operator runs operations. If it is nil, all methods of AdminService except GetStatus answer "unimplemented".
 	Operator operator.Operator
@@ -111,7 +114,7 @@ type Options struct {
 // setDefaults sets the defaults that need nothing else of the server.
 func (o *Options) setDefaults() {
 	if len(o.Stores) == 0 {
-		for _, store := range []*live.Live{o.Graph, o.Inbox, o.Seen, o.Counters} {
+		for _, store := range []*live.Live{o.Graph, o.Inbox, o.Seen, o.Counters, o.Notifications} {
 			if store != nil {
 				o.Stores = append(o.Stores, store)
 			}
@@ -137,11 +140,12 @@ type Server struct {
 	cluster       *clusterServer // nil outside of a cluster
 	events        *eventservice.Service
 	admin         *adminservice.Service
-	feed          *feedservice.Service  // may be nil
-	operator      operator.Operator     // may be nil
-	authenticator *access.Authenticator // may be nil
-	tls           *access.Certificates  // may be nil
-	cors          *cors.Cors            // may be nil
+	feed          *feedservice.Service         // may be nil
+	notifications *notificationservice.Service // may be nil
+	operator      operator.Operator            // may be nil
+	authenticator *access.Authenticator        // may be nil
+	tls           *access.Certificates         // may be nil
+	cors          *cors.Cors                   // may be nil
 	// hosts are the Host headers that a server without a gate accepts.
 	hosts   access.Hosts
 	console http.Handler // may be nil
@@ -212,7 +216,8 @@ func New(o Options) (*Server, error) {
 		Log: o.Log, Hub: o.Hub,
 		Graph: views.NewStore(o.Graph), Inbox: views.NewStore(o.Inbox),
 		Seen: views.NewStore(o.Seen), Counters: views.NewStore(o.Counters),
-		All: o.Stores, Keys: o.Keys, Wait: limits.AtLeastWait,
+		Notifications: views.NewStore(o.Notifications),
+		All:           o.Stores, Keys: o.Keys, Wait: limits.AtLeastWait,
 	})
 	if err != nil {
 		return nil, err

@@ -82,6 +82,8 @@ func (s *Server) healthOf(service string) healthv1.HealthCheckResponse_ServingSt
 		serving = serving && s.views.Seen != nil && canAnswer(s.views.Seen.Live)
 	case connectv1.CounterServiceName:
 		serving = serving && s.views.Counters != nil && canAnswer(s.views.Counters.Live)
+	case connectv1.NotificationServiceName:
+		serving = serving && s.views.Notifications != nil && canAnswer(s.views.Notifications.Live)
 	case connectv1.EventServiceName, connectv1.AdminServiceName, healthv1connect.HealthName:
 		// These need no projection.
 	default:

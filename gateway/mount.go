@@ -6,6 +6,7 @@ import (
 	"github.com/skein-feed/skein/gateway/internal/eventservice"
 	"github.com/skein-feed/skein/gateway/internal/feedservice"
 	"github.com/skein-feed/skein/gateway/internal/graphservice"
+	"github.com/skein-feed/skein/gateway/internal/notificationservice"
 	"github.com/skein-feed/skein/gateway/internal/request"
 	"github.com/skein-feed/skein/gateway/internal/seenservice"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
@@ -22,6 +23,7 @@ func (s *Server) mount() error {
 	}
 	s.mountSeen()
 	s.mountCounters()
+	s.mountNotifications()
 	s.mountOperations()
 	s.mountHealth()
 	if s.cluster != nil {
@@ -103,6 +105,19 @@ func (s *Server) mountCounters() {
 	read(s, connectv1.CounterServiceListTrendingProcedure, counterservice.ValidateListTrending, c.ListTrending)
 	unary(s, connectv1.CounterServiceListReactionsProcedure, counterservice.ValidateListReactions, c.ListReactions)
 	read(s, connectv1.CounterServiceListReactorsProcedure, counterservice.ValidateListReactors, c.ListReactors)
+}
+
+func (s *Server) mountNotifications() {
+	if s.views.Notifications == nil || s.views.Inbox == nil {
+		return
+	}
+	n := notificationservice.New(s.views)
+	s.notifications = n
+	read(s, connectv1.NotificationServiceReadNotificationsProcedure, request.ValidateUser, n.ReadNotifications)
+	read(s, connectv1.NotificationServiceCountNotificationsProcedure, request.ValidateUser, n.CountNotifications)
+	watch := readStream(s, connectv1.NotificationServiceWatchNotificationsProcedure, request.ValidateUser, n.WatchNotifications)
+	// As for WatchFeed: the stream begins with a number that is not older than the last one received.
+	forBrowsers(watch, func(req *skeinv1.WatchNotificationsRequest, position string) { req.AtLeast = position })
 }
 
 func (s *Server) mountOperations() {

@@ -257,7 +257,7 @@ func (b *blockBuilder) addEvent(ev *events.Event, timeFromSlot bool) {
 	if ev.Until != 0 {
 		form |= formHasUntil
 	}
-	if ev.Kind == events.PinDeleted && ev.RepinUser != "" {
+	if ev.Kind == events.PinDeleted && (ev.RepinUser != "" || ev.RepinPin != "") {
 		form |= formHasRepin
 	}
 	b.forms = append(b.forms, uint64(form))

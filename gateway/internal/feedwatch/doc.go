@@ -21,4 +21,8 @@
 // users, and the follower adds the new owner before it processes later events. Owners whom the reader no longer follows stay in the set, and only
 // cause needless wake-ups. Seen items leave the window in which they count when a month of the log ends, so a new month wakes all watchers that hide
 // seen items. A mute may end by itself: a watcher says at which log time the first one of its reader does, and is woken then.
+//
+// Notifications (NotificationService.WatchNotifications) have Watchers and a follower of their own, which wait until the notifications, the inbox
+// and the graph have folded an event. A watcher of notifications is woken by events that name its user, and by every change of pins of users
+// whose re-pins it has counted.
 package feedwatch

@@ -54,15 +54,17 @@ func (f *follower) follow(ctx context.Context) error {
 	for {
 		envs, err := f.sub.Next(ctx, stepBytes)
 		if errors.Is(err, events.ErrHole) || err == nil && len(envs) == 0 {
-			continue // the inbox stops at the same hole
+			continue // the stores stop at the same hole
 		}
 		if err != nil {
 			return err
 		}
 
 		// A watcher that is woken must see the events in its next view.
-		if err := f.all.inbox.WaitFor(ctx, envs[len(envs)-1].Seq()); err != nil {
-			return err
+		for _, store := range f.all.stores {
+			if err := store.WaitFor(ctx, envs[len(envs)-1].Seq()); err != nil {
+				return err
+			}
 		}
 		f.dispatchEnvelopes(envs)
 
@@ -88,7 +90,7 @@ func (f *follower) dispatchEnvelopes(envs []*events.Envelope) {
 	var c stepChanges
 	for _, env := range envs {
 		for i := range env.Events {
-			f.all.dispatchEvent(&env.Events[i], &c)
+			f.all.dispatch(f.all, &env.Events[i], &c)
 		}
 	}
 	if month := monthOf(envs[len(envs)-1].Cursor); month != f.month {
@@ -148,8 +150,46 @@ func (a *Watchers) dispatchEvent(ev *events.Event, c *stepChanges) {
 			w.signal()
 		}
 		c.addOwner(a.hash(ev.User))
+	case events.TopicItems, events.TopicNotificationMarkers:
+		// Neither changes a feed. Reactions and scores change no number: they hide nothing, and the number does not depend on the order of the feed.
+	default:
+		// The end of an import, or a topic of a later version.
+		c.everything = true
+	}
+}
+
+// dispatchNotification is dispatchEvent for watchers of notifications. a.mu must be held.
+func (a *Watchers) dispatchNotification(ev *events.Event, c *stepChanges) {
+	wakeReader := func(reader string) {
+		for _, w := range a.byReader[reader] {
+			w.signal()
+		}
+	}
+	switch ev.Kind.Topic() {
+	case events.TopicNotificationMarkers:
+		wakeReader(ev.User)
 	case events.TopicItems:
-		// Reactions and scores change no number: they hide nothing, and the number does not depend on the order of the feed.
+		// A reaction concerns the owner of the pin that it names. A score concerns nobody.
+		if ev.RepinUser != "" {
+			wakeReader(ev.RepinUser)
+		}
+	case events.TopicRelations:
+		// Follows are notifications of the peer. A mute or block hides notifications from the user, and a block also from the peer.
+		wakeReader(ev.User)
+		wakeReader(ev.Peer)
+	case events.TopicContent:
+		if ev.Kind == events.UserDeleted {
+			c.everything = true // anybody may have notifications of the user
+		}
+		// The user's own pins decide about notifications, and a re-pin about those of the owner of the original. The end of a re-pin need
+		// not name the original, so those who have counted a re-pin of the user are woken.
+		wakeReader(ev.User)
+		if ev.RepinUser != "" {
+			wakeReader(ev.RepinUser)
+		}
+		c.addOwner(a.hash(ev.User))
+	case events.TopicSeen, events.TopicHidden, events.TopicMarkers:
+		// None of these changes notifications.
 	default:
 		// The end of an import, or a topic of a later version.
 		c.everything = true

@@ -14,9 +14,12 @@ import (
 
 // Watchers are the watchers of feeds of a process. Their methods may be called concurrently.
 type Watchers struct {
-	log   *eventlog.Log
-	hub   *eventlog.Hub
-	inbox *live.Live
+	log *eventlog.Log
+	hub *eventlog.Hub
+	// stores are the projections that a view of a woken watcher reads.
+	stores []*live.Live
+	// dispatch wakes the watchers that an event concerns. mu must be held.
+	dispatch func(a *Watchers, ev *events.Event, c *stepChanges)
 	// seed is that of the hashes of owners.
 	seed maphash.Seed
 	// Pause is the time between two steps of reading the log. It must not be changed once a watcher has entered.
@@ -29,10 +32,23 @@ type Watchers struct {
 	follower *follower
 }
 
-// New returns Watchers without a watcher.
+// New returns Watchers of feeds without a watcher.
 func New(log *eventlog.Log, hub *eventlog.Hub, inbox *live.Live) *Watchers {
+	return newWatchers(log, hub, (*Watchers).dispatchEvent, inbox)
+}
+
+// NewForNotifications returns Watchers of notifications without a watcher. The stores are all projections that a count reads. The reader of a
+// watcher is the recipient, and its owners are the users whose re-pins it has counted.
+func NewForNotifications(log *eventlog.Log, hub *eventlog.Hub, stores ...*live.Live) *Watchers {
+	return newWatchers(log, hub, (*Watchers).dispatchNotification, stores...)
+}
+
+func newWatchers(
+	log *eventlog.Log, hub *eventlog.Hub, dispatch func(a *Watchers, ev *events.Event, c *stepChanges), stores ...*live.Live,
+) *Watchers {
 	return &Watchers{
-		log: log, hub: hub, inbox: inbox, seed: maphash.MakeSeed(), Pause: defaultPause, byReader: map[string][]*Watcher{},
+		log: log, hub: hub, stores: stores, dispatch: dispatch, seed: maphash.MakeSeed(), Pause: defaultPause,
+		byReader: map[string][]*Watcher{},
 	}
 }
 
@@ -74,9 +90,14 @@ func (a *Watchers) Enter(reader string, hidesSeen, unreadOnly bool) (*Watcher, e
 	return w, nil
 }
 
-// startFollower starts a follower at a position that the inbox shows already. a.mu must be held.
+// startFollower starts a follower at a position that every store shows already. a.mu must be held.
 func (a *Watchers) startFollower() (*follower, error) {
-	cursor := a.inbox.Cursor()
+	cursor := a.stores[0].Cursor()
+	for _, store := range a.stores[1:] {
+		if c := store.Cursor(); c.Seq < cursor.Seq {
+			cursor = c
+		}
+	}
 	if cursor == (events.Cursor{}) {
 		cursor = a.log.Start()
 	}

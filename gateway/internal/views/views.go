@@ -18,6 +18,7 @@ import (
 	"github.com/skein-feed/skein/projections/graph"
 	"github.com/skein-feed/skein/projections/inbox"
 	"github.com/skein-feed/skein/projections/live"
+	"github.com/skein-feed/skein/projections/notifications"
 	"github.com/skein-feed/skein/projections/seen"
 	"github.com/skein-feed/skein/projections/store"
 )
@@ -28,7 +29,7 @@ type Views struct {
 	Log *eventlog.Log
 	Hub *eventlog.Hub
 	// Graph is required. The others are nil if the process does not have them.
-	Graph, Inbox, Seen, Counters *Store
+	Graph, Inbox, Seen, Counters, Notifications *Store
 	// All are all projections of the process.
 	All []*live.Live
 	// Keys sign page tokens.
@@ -39,15 +40,32 @@ type Views struct {
 	Peers *peers.Peers
 	// seenSettings are the settings with which the seen projection folds.
 	seenSettings seen.Settings
+	// notificationSettings are the settings with which the notifications projection folds.
+	notificationSettings notifications.Settings
 }
 
-// New returns a copy of v that is ready to use. It fails if v.Seen is not the seen projection.
+// New returns a copy of v that is ready to use. It fails if v.Seen is not the seen projection, or v.Notifications not the notifications
+// projection.
 func New(v Views) (*Views, error) {
-	var err error
 	if v.Seen != nil {
-		v.seenSettings, err = seenSettingsOf(v.Seen.Live)
+		p, ok := v.Seen.Projection().(*seen.Seen)
+		if !ok {
+			return nil, wrongStoreError(v.Seen, "seen")
+		}
+		v.seenSettings = p.Config()
 	}
-	return &v, err
+	if v.Notifications != nil {
+		p, ok := v.Notifications.Projection().(*notifications.Notifications)
+		if !ok {
+			return nil, wrongStoreError(v.Notifications, "notifications")
+		}
+		v.notificationSettings = p.Config()
+	}
+	return &v, nil
+}
+
+func wrongStoreError(store *Store, want string) error {
+	return fmt.Errorf("gateway: the store of %s is not that of %s", store.Name(), want)
 }
 
 // Store is a projection, with what is kept about it between calls.
@@ -213,15 +231,6 @@ func (s *Views) OpenSeen(ctx context.Context, info *call.Info, demands ...Demand
 	return &Seen{Queries: seen.Query(o.View, s.seenSettings), StoreView: o}, nil
 }
 
-// seenSettingsOf returns the settings with which a store of the seen projection folds.
-func seenSettingsOf(store *live.Live) (seen.Settings, error) {
-	p, ok := store.Projection().(*seen.Seen)
-	if !ok {
-		return seen.Settings{}, fmt.Errorf("gateway: the store of %s is not that of seen", store.Name())
-	}
-	return p.Config(), nil
-}
-
 // Candidates are items that may have been seen, by text id or by numeric id. Only one of the two slices is set.
 type Candidates struct {
 	Items   []string
@@ -258,6 +267,24 @@ func (s *Views) OpenCounters(ctx context.Context, info *call.Info, demands ...De
 		c.WithRemote(o.remote)
 	}
 	return c, nil
+}
+
+// Notifications is the notifications projection at one position.
+type Notifications struct {
+	*notifications.Queries
+	StoreView
+	// Rebuilding says that the store had not yet caught up with the log since the process began.
+	Rebuilding bool
+}
+
+// OpenNotifications returns the notifications at a position that contains all demands. info may be nil.
+func (s *Views) OpenNotifications(ctx context.Context, info *call.Info, demands ...Demand) (*Notifications, error) {
+	rebuilding := s.Notifications.Rebuilding() // before the view is taken, as in OpenFeed
+	o, err := s.openStore(ctx, s.Notifications, info, demands)
+	if err != nil {
+		return nil, err
+	}
+	return &Notifications{Queries: notifications.NewQueries(o.View, s.notificationSettings), StoreView: o, Rebuilding: rebuilding}, nil
 }
 
 // openStore returns a store at a position that contains all demands, and waits for it if necessary. It raises the lag in info to that of the

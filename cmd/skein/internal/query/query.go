@@ -17,34 +17,37 @@ type Cmd struct {
 	AtLeast string `help:"A position that the answer must contain, as publish and every answer print it." placeholder:"POSITION"`
 	JSON    bool   `help:"Print answers as the API gives them, one JSON object a line."`
 
-	Check          checkCmd          `cmd:"" help:"Does a user follow others, or boards, and since when?"`
-	Filter         filterCmd         `cmd:"" help:"Which of some users or boards does a user follow?"`
-	Relationships  relationshipsCmd  `cmd:"" help:"Everything between a user and some others."`
-	Following      followingCmd      `cmd:"" help:"The users that a user follows."`
-	Followers      followersCmd      `cmd:"" help:"The followers of a user."`
-	BoardFollowers boardFollowersCmd `cmd:"" help:"The followers or excluders of a board."`
-	FollowedBoards followedBoardsCmd `cmd:"" help:"The boards that a user follows one by one."`
-	ExcludedBoards excludedBoardsCmd `cmd:"" help:"The boards that a user excludes from followed users."`
-	Boards         boardsCmd         `cmd:"" help:"The boards of a user."`
-	Blocked        blockedCmd        `cmd:"" help:"The users that a user blocks."`
-	Muted          mutedCmd          `cmd:"" help:"The users that a user mutes."`
-	Mutuals        mutualsCmd        `cmd:"" help:"The followers of a user whom another follows."`
-	Scan           scanCmd           `cmd:"" help:"All followers of a user or board, streamed."`
-	Counts         countsCmd         `cmd:"" help:"How long the lists of users and boards are."`
-	Feed           feedCmd           `cmd:"" help:"The feed of a reader: new pins of the users and boards that the reader follows."`
-	CountNewer     countNewerCmd     `cmd:"" help:"How many entries of a feed are above the top of an earlier page, or above the read marker?"`
-	WatchFeed      watchFeedCmd      `cmd:"" help:"The number of count-newer, printed whenever it has changed."`
-	Explain        explainCmd        `cmd:"" help:"Why is a pin in a reader's feed, or not?"`
-	Pins           pinsCmd           `cmd:"" help:"The pins of a user or of one board, newest first."`
-	PinStates      pinStatesCmd      `cmd:"" help:"Some pins by their names: which of them live, and what they are."`
-	Reactions      reactionsCmd      `cmd:"" help:"The items to which a user reacted with one kind, newest first."`
-	Reactors       reactorsCmd       `cmd:"" help:"The users who reacted to an item with one kind, newest first."`
-	ViewerState    viewerStateCmd    `cmd:"" help:"A user's state for some pins or items: reactions, seen, followed."`
-	Seen           seenCmd           `cmd:"" help:"Which of some items has a user not seen?"`
-	Served         servedCmd         `cmd:"" help:"The items that were sent to a user last."`
-	HiddenItems    hiddenItemsCmd    `cmd:"" help:"The items that a user hides, newest first."`
-	Counters       countersCmd       `cmd:"" help:"Counts of users, boards and items: pins, followers, plays, reactions, re-pins."`
-	Trending       trendingCmd       `cmd:"" help:"Items by heat: of everybody, of one author or on one board."`
+	Check              checkCmd              `cmd:"" help:"Does a user follow others, or boards, and since when?"`
+	Filter             filterCmd             `cmd:"" help:"Which of some users or boards does a user follow?"`
+	Relationships      relationshipsCmd      `cmd:"" help:"Everything between a user and some others."`
+	Following          followingCmd          `cmd:"" help:"The users that a user follows."`
+	Followers          followersCmd          `cmd:"" help:"The followers of a user."`
+	BoardFollowers     boardFollowersCmd     `cmd:"" help:"The followers or excluders of a board."`
+	FollowedBoards     followedBoardsCmd     `cmd:"" help:"The boards that a user follows one by one."`
+	ExcludedBoards     excludedBoardsCmd     `cmd:"" help:"The boards that a user excludes from followed users."`
+	Boards             boardsCmd             `cmd:"" help:"The boards of a user."`
+	Blocked            blockedCmd            `cmd:"" help:"The users that a user blocks."`
+	Muted              mutedCmd              `cmd:"" help:"The users that a user mutes."`
+	Mutuals            mutualsCmd            `cmd:"" help:"The followers of a user whom another follows."`
+	Scan               scanCmd               `cmd:"" help:"All followers of a user or board, streamed."`
+	Counts             countsCmd             `cmd:"" help:"How long the lists of users and boards are."`
+	Feed               feedCmd               `cmd:"" help:"The feed of a reader: new pins of the users and boards that the reader follows."`
+	CountNewer         countNewerCmd         `cmd:"" help:"How many entries of a feed are above the top of an earlier page, or above the read marker?"`
+	WatchFeed          watchFeedCmd          `cmd:"" help:"The number of count-newer, printed whenever it has changed."`
+	Explain            explainCmd            `cmd:"" help:"Why is a pin in a reader's feed, or not?"`
+	Pins               pinsCmd               `cmd:"" help:"The pins of a user or of one board, newest first."`
+	PinStates          pinStatesCmd          `cmd:"" help:"Some pins by their names: which of them live, and what they are."`
+	Reactions          reactionsCmd          `cmd:"" help:"The items to which a user reacted with one kind, newest first."`
+	Reactors           reactorsCmd           `cmd:"" help:"The users who reacted to an item with one kind, newest first."`
+	ViewerState        viewerStateCmd        `cmd:"" help:"A user's state for some pins or items: reactions, seen, followed."`
+	Seen               seenCmd               `cmd:"" help:"Which of some items has a user not seen?"`
+	Served             servedCmd             `cmd:"" help:"The items that were sent to a user last."`
+	HiddenItems        hiddenItemsCmd        `cmd:"" help:"The items that a user hides, newest first."`
+	Notifications      notificationsCmd      `cmd:"" help:"What others did that concerns a user: follows, reactions and re-pins, in groups."`
+	CountNotifications countNotificationsCmd `cmd:"" help:"How many groups of notifications has a user not seen?"`
+	WatchNotifications watchNotificationsCmd `cmd:"" help:"The number of count-notifications, printed whenever it has changed."`
+	Counters           countersCmd           `cmd:"" help:"Counts of users, boards and items: pins, followers, plays, reactions, re-pins."`
+	Trending           trendingCmd           `cmd:"" help:"Items by heat: of everybody, of one author or on one board."`
 }
 
 // parseBoard parses OWNER/BOARD. An empty BOARD is the owner's default board.

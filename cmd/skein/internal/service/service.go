@@ -254,6 +254,7 @@ func (s *Service) openGateway(o *Options, registry *prometheus.Registry) (err er
 	gatewayOptions := gateway.Options{
 		Log: s.log, Publisher: s.publisher, Hub: s.hub, Stores: s.Stores,
 		Graph: s.Store("graph"), Inbox: s.Store("inbox"), Seen: s.Store("seen"), Counters: s.Store("counters"),
+		Notifications:    s.Store("notifications"),
 		NodeCertificates: o.Access.NodeCertificates,
 		Operator:         newOperator(s.Operations, o.OfferedOperations(s)),
 		Report:           s.addStatus,

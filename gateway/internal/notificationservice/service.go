@@ -1,0 +1,35 @@
+// Package notificationservice answers NotificationService: pages of a user's notifications in groups (read_notifications.go), how many groups the
+// user has not seen (count_notifications.go), and a stream of that number (watch_notifications.go).
+//
+// The notifications projection has reactions and re-pins; the graph has follows, mutes and blocks, and the inbox has pins. All rows that a call
+// needs are at the home of the user, except the re-pins of others (sources.go).
+package notificationservice
+
+import (
+	"runtime"
+	"time"
+
+	"github.com/skein-feed/skein/gateway/internal/feedwatch"
+	"github.com/skein-feed/skein/gateway/internal/views"
+)
+
+// Service answers NotificationService.
+type Service struct {
+	*views.Views
+	// Watchers wakes those who watch notifications.
+	Watchers *feedwatch.Watchers
+	// counts is a semaphore: how many watchers count at a time.
+	counts chan struct{}
+	// Pace is the least time between two counts of a watcher, and Silence after how long without a change it gets the last one again.
+	Pace, Silence time.Duration
+}
+
+// New answers from the notifications, the graph and the inbox, which the views must have.
+func New(v *views.Views) *Service {
+	return &Service{
+		Views:    v,
+		Watchers: feedwatch.NewForNotifications(v.Log, v.Hub, v.Notifications.Live, v.Inbox.Live, v.Graph.Live),
+		counts:   make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2)),
+		Pace:     time.Second, Silence: 30 * time.Second,
+	}
+}
