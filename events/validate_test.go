@@ -47,6 +47,12 @@ func newEventsOfEveryKind() []*skeinv1.Event {
 		}}},
 		{Kind: &skeinv1.Event_ItemHidden{ItemHidden: &skeinv1.ItemHidden{UserId: "ann", ItemId: "film"}}},
 		{Kind: &skeinv1.Event_ItemShown{ItemShown: &skeinv1.ItemShown{UserId: "ann", ItemId: "film"}}},
+		{Kind: &skeinv1.Event_NotificationsSeen{NotificationsSeen: &skeinv1.NotificationsSeen{
+			UserId: "ann", SeenTime: timestamppb.New(time.Date(2026, 11, 20, 8, 30, 0, 123_456_000, time.UTC)),
+		}}},
+		{Kind: &skeinv1.Event_NotificationsRead{NotificationsRead: &skeinv1.NotificationsRead{
+			UserId: "ann", ReadTime: timestamppb.New(time.Date(2026, 11, 20, 8, 30, 0, 0, time.UTC)), GroupId: "r20421:p1",
+		}}},
 	}
 	all := live
 	for i, msg := range live {
@@ -61,6 +67,10 @@ func newEventsOfEveryKind() []*skeinv1.Event {
 	return append(all,
 		&skeinv1.Event{Kind: &skeinv1.Event_PinCreated{PinCreated: &skeinv1.PinCreated{Pin: newPin("bob", "p2")}}},
 		&skeinv1.Event{Kind: &skeinv1.Event_BackfillClosed{BackfillClosed: &skeinv1.BackfillClosed{}}},
+		&skeinv1.Event{Kind: &skeinv1.Event_PinDeleted{PinDeleted: &skeinv1.PinDeleted{Pin: newPin("bob", "p1"), RepinOf: newPin("cat", "p9")}}},
+		&skeinv1.Event{Kind: &skeinv1.Event_NotificationsRead{NotificationsRead: &skeinv1.NotificationsRead{
+			UserId: "ann", ReadTime: timestamppb.New(time.Date(2026, 11, 20, 8, 30, 0, 0, time.UTC)),
+		}}},
 		reacted("ann", "film", "_bookmark", nil), asBackfill(reacted("ann", "film", "save", newPin("bob", "p1")), 77),
 		&skeinv1.Event{Kind: &skeinv1.Event_Unreacted{Unreacted: &skeinv1.Unreacted{
 			UserId: "ann", ItemId: "film", Kind: "save", Pin: newPin("bob", "p1"),

@@ -280,7 +280,7 @@ func (b *block) readRareFields(ev *events.Event, form uint8, fields events.Field
 	}
 	if fields&hasPin != 0 {
 		ev.Pin, b.pin = b.items[b.pin[0]], b.pin[1:]
-		if form&formItemIsPin != 0 {
+		if form&formItemIsPin != 0 && ev.Kind != events.PinDeleted {
 			ev.Item = ev.Pin
 		}
 	}

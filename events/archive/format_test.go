@@ -52,7 +52,11 @@ func newEnvelopeOfKinds(kinds events.KindSet) *events.Envelope {
 		set(hasItem, &ev.Item, "18446744073709551615")
 		set(hasRepin, &ev.RepinUser, "1002")
 		set(hasRepin, &ev.RepinPin, "pin-0")
+		if k == events.PinDeleted && kinds == goldenKinds {
+			ev.RepinUser, ev.RepinPin = "", "" // the golden files are older than this field
+		}
 		set(hasReaction, &ev.Reaction, "_bookmark")
+		set(hasGroup, &ev.Group, "r20421:pin-1")
 		set(hasTitle, &ev.Title, "A title")
 		set(hasSource, &ev.Source, "old")
 		if fields&hasItems != 0 {
@@ -62,7 +66,7 @@ func newEnvelopeOfKinds(kinds events.KindSet) *events.Envelope {
 			ev.Attributes = []byte{0, 255}
 		}
 		switch {
-		case k == events.FeedRead:
+		case fields&hasRead != 0:
 			ev.Read = start - 1e6
 		case fields&hasScore != 0:
 			ev.Score = -5

@@ -44,12 +44,25 @@ func Events(rng *rand.Rand, n int) (evs []*skeinv1.Event) {
 			evs = append(evs, r.doing(k, a))
 		case k == 20 && r.IntN(40) == 0:
 			evs = append(evs, &skeinv1.Event{Kind: &skeinv1.Event_UserDeleted{UserDeleted: &skeinv1.UserDeleted{UserId: a}}})
+		case k == 21 && r.yes():
+			evs = append(evs, r.notificationMarker(a))
 		case k == 21:
 			at := timestamppb.New(time.Unix(r.Int64N(2e9), 0))
 			evs = append(evs, &skeinv1.Event{Kind: &skeinv1.Event_FeedRead{FeedRead: &skeinv1.FeedRead{UserId: a, ReadTime: at}}})
 		}
 	}
 	return evs
+}
+
+// notificationMarker is an event that moves a marker of notifications.
+func (r some) notificationMarker(a string) *skeinv1.Event {
+	at := timestamppb.New(time.Unix(r.Int64N(2e9), 0))
+	if r.yes() {
+		return &skeinv1.Event{Kind: &skeinv1.Event_NotificationsSeen{NotificationsSeen: &skeinv1.NotificationsSeen{UserId: a, SeenTime: at}}}
+	}
+	return &skeinv1.Event{Kind: &skeinv1.Event_NotificationsRead{NotificationsRead: &skeinv1.NotificationsRead{
+		UserId: a, ReadTime: at, GroupId: []string{"", fmt.Sprintf("r%d:p0", r.IntN(3))}[r.IntN(2)],
+	}}}
 }
 
 // relation is an event between two users.
@@ -97,7 +110,11 @@ func (r some) doing(k int, a string) *skeinv1.Event {
 	case 12:
 		ev.Kind = &skeinv1.Event_PinMoved{PinMoved: &skeinv1.PinMoved{Pin: r.pin(a), BoardId: board.GetBoardId()}}
 	case 13:
-		ev.Kind = &skeinv1.Event_PinDeleted{PinDeleted: &skeinv1.PinDeleted{Pin: r.pin(a)}}
+		deleted := &skeinv1.PinDeleted{Pin: r.pin(a)}
+		if r.yes() {
+			deleted.RepinOf = r.pin(r.user())
+		}
+		ev.Kind = &skeinv1.Event_PinDeleted{PinDeleted: deleted}
 	case 14, 15:
 		ev.Kind = &skeinv1.Event_Reacted{Reacted: &skeinv1.Reacted{UserId: a, ItemId: r.item(), Kind: r.kind(), Pin: r.pin(r.user())}}
 	case 16:
@@ -113,7 +130,7 @@ func (r some) doing(k int, a string) *skeinv1.Event {
 	case 17:
 		ev.Kind = &skeinv1.Event_Served{Served: &skeinv1.Served{UserId: a, ItemIds: []string{r.item(), "other-" + r.item()}}}
 	case 18:
-		ev.Kind = &skeinv1.Event_Unreacted{Unreacted: &skeinv1.Unreacted{UserId: a, ItemId: r.item(), Kind: r.kind()}}
+		ev.Kind = &skeinv1.Event_Unreacted{Unreacted: &skeinv1.Unreacted{UserId: a, ItemId: r.item(), Kind: r.kind(), Pin: r.pin(r.user())}}
 	default:
 		if ev.Kind = (&skeinv1.Event_BoardCreated{BoardCreated: &skeinv1.BoardCreated{Board: board, Title: "title"}}); r.IntN(8) == 0 {
 			ev.Kind = &skeinv1.Event_BoardDeleted{BoardDeleted: &skeinv1.BoardDeleted{Board: board}}

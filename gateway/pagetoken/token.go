@@ -31,8 +31,9 @@ type Token struct {
 const (
 	// Version is the first byte of a token.
 	Version = 1
-	// MaxBytes is the length of the longest text that Verify decodes. The longest cursor has a time and two ids, which is much less.
-	MaxBytes = 1024
+	// MaxBytes is the length of the longest text that Verify decodes. Most cursors have a time and two ids. That of notifications also has 6 bytes
+	// for each group of one day that was shown.
+	MaxBytes = 32 << 10
 )
 
 // Errors of [KeyRing.Verify]. Clients see these texts after the name of the field.

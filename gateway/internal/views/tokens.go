@@ -10,6 +10,7 @@ import (
 	"github.com/skein-feed/skein/gateway/pagetoken"
 	"github.com/skein-feed/skein/projections/counters"
 	"github.com/skein-feed/skein/projections/inbox"
+	"github.com/skein-feed/skein/projections/notifications"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
@@ -72,7 +73,7 @@ func (d Demand) TokenError(err error) error {
 		return d.sessionOverError("a feed", inbox.SessionLifetime, err)
 	case errors.Is(err, counters.ErrExpired):
 		return d.sessionOverError("a list", counters.SessionLifetime, err)
-	case errors.Is(err, inbox.ErrPageCursor), errors.Is(err, counters.ErrPageCursor):
+	case errors.Is(err, inbox.ErrPageCursor), errors.Is(err, counters.ErrPageCursor), errors.Is(err, notifications.ErrPageCursor):
 		return d.BadToken(pagetoken.ErrOtherList)
 	}
 	return err

@@ -20,6 +20,7 @@ import (
 	"github.com/skein-feed/skein/projections/graph"
 	"github.com/skein-feed/skein/projections/inbox"
 	"github.com/skein-feed/skein/projections/live"
+	"github.com/skein-feed/skein/projections/notifications"
 	"github.com/skein-feed/skein/projections/seen"
 	"github.com/skein-feed/skein/projections/store"
 )
@@ -40,6 +41,7 @@ func TestDamagedByteGivesNoWrongAnswer(t *testing.T) {
 	log := damageLog()
 	questions := map[string][]question{
 		"graph": graphQuestions(), "inbox": inboxQuestions(), "seen": seenQuestions(), "counters": countersQuestions(),
+		"notifications": notificationQuestions(),
 	}
 	for _, newProjection := range all.Constructors(all.Settings{}) {
 		name := newProjection().Name()
@@ -83,7 +85,8 @@ func damageLog() []*events.Envelope {
 				events.Event{Kind: events.UserFollowed, User: user, Peer: damageUser((i + 1 + n) % users)},
 				events.Event{Kind: events.PinCreated, User: user, Pin: item, Item: item},
 				events.Event{Kind: events.Played, User: user, Item: item},
-				events.Event{Kind: events.Reacted, User: damageUser(0), Item: item},
+				events.Event{Kind: events.Reacted, User: damageUser(0), Item: item, RepinUser: user, RepinPin: item},
+				events.Event{Kind: events.Reacted, User: user, Item: "item-0-0", Reaction: fmt.Sprintf("k%d", n), RepinUser: damageUser(0), RepinPin: "item-0-0"},
 			)
 		}
 		log = append(log, l.envelope(evs...))
@@ -432,6 +435,21 @@ func seenQuestions() (questions []question) {
 			unseen, months, err := seen.Query(v, seen.DefaultSettings()).Filter(seen.Question{User: user}, items, nil)
 			return []any{unseen, months}, err
 		}})
+	}
+	return questions
+}
+
+func notificationQuestions() (questions []question) {
+	for _, i := range []int{0, 7, 23} {
+		user := damageUser(i)
+		questions = append(questions,
+			question{"notifications of " + user, func(v *projections.View) (any, error) {
+				return notifications.NewQueries(v, notifications.DefaultSettings()).Newest(user, notifications.Reacted)
+			}},
+			question{"markers of " + user, func(v *projections.View) (any, error) {
+				return notifications.NewQueries(v, notifications.DefaultSettings()).Markers(user)
+			}},
+		)
 	}
 	return questions
 }

@@ -1229,7 +1229,9 @@ func (x *PinMoved) GetBoardId() string {
 type PinDeleted struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The pin. Its owner is the acting user.
-	Pin           *Pin `protobuf:"bytes,1,opt,name=pin,proto3" json:"pin,omitempty"`
+	Pin *Pin `protobuf:"bytes,1,opt,name=pin,proto3" json:"pin,omitempty"`
+	// The pin of which this one was a re-pin, if any, so that the notification of its owner ends at once. It does not decide which pin ends.
+	RepinOf       *Pin `protobuf:"bytes,2,opt,name=repin_of,json=repinOf,proto3" json:"repin_of,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1936,7 +1938,8 @@ type Reacted struct {
 	// The kind of the reaction: 1 to 32 bytes of a-z, 0-9 and _. Empty means "like". A user can react to one item with several kinds. A kind
 	// that begins with _, such as _bookmark, is private: only its user can list it, and it is not counted and adds no heat.
 	Kind string `protobuf:"bytes,3,opt,name=kind,proto3" json:"kind,omitempty"`
-	// The pin on which the user reacted, if any. The reaction is about the item; the pin only says whom to notify.
+	// The pin on which the user reacted, if any. The reaction is about the item; the pin only says whom to notify: its owner, as long as the
+	// pin lives and shows the item.
 	Pin           *Pin `protobuf:"bytes,4,opt,name=pin,proto3" json:"pin,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -107,6 +107,8 @@ func (w *World) randomEvent() events.Event {
 		{2, events.UserMuted},
 		{3, events.FollowSettingsSet},
 		{4, events.FeedRead},
+		{2, events.NotificationsSeen},
+		{2, events.NotificationsRead},
 		{6, events.Reacted},
 		{2, events.Unreacted},
 		{24, events.Played},
@@ -150,15 +152,20 @@ func (w *World) setFields(ev *events.Event) {
 		ev.Board, ev.Title = "art", ""
 	case events.PinCreated:
 		ev.Board, ev.Pin, ev.Item = w.randomBoard(), w.randomPin(), w.randomItem()
+		if w.random.IntN(4) == 0 {
+			ev.RepinUser, ev.RepinPin = peer, w.randomPin()
+		}
 	case events.PinMoved:
 		ev.Board, ev.Pin = w.randomBoard(), w.randomPin()
 	case events.PinDeleted:
 		ev.Pin = w.randomPin()
-	case events.Reacted, events.Unreacted, events.Played, events.ItemHidden, events.ItemShown:
+	case events.Reacted, events.Unreacted:
+		ev.Item, ev.RepinUser, ev.RepinPin = w.randomItem(), peer, w.randomPin()
+	case events.Played, events.ItemHidden, events.ItemShown:
 		ev.Item = w.randomItem()
 	case events.ItemScored:
 		ev.User, ev.Item, ev.Score = "", w.randomItem(), int64(w.random.IntN(1<<30))
-	case events.FeedRead:
+	case events.FeedRead, events.NotificationsSeen, events.NotificationsRead:
 		ev.Read = w.cursor.LastTime - events.Micros(w.random.IntN(1_000_000_000))
 	case events.Served:
 		ev.Items = []string{w.randomItem(), w.randomItem()}

@@ -1030,7 +1030,8 @@ export type Reacted = Message<"skein.v1.Reacted"> & {
   kind: string;
 
   /**
-   * The pin on which the user reacted, if any. The reaction is about the item; the pin only says whom to notify.
+   * The pin on which the user reacted, if any. The reaction is about the item; the pin only says whom to notify: its owner, as long as the
+   * pin lives and shows the item.
    *
    * @generated from field: skein.v1.Pin pin = 4;
    */
