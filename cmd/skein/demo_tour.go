@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"time"
 )
 
 // tour makes calls, and prints each as a command that the reader can repeat.
@@ -22,7 +23,8 @@ type tour struct {
 type stop struct {
 	// says explains the answer.
 	says string
-	// method and body are the call. POSITION in the body stands for the position of the last publish.
+	// method and body are the call. POSITION in the body stands for the position of the last publish, and TOMORROW for the time a day from
+	// now.
 	method, body string
 	// want is a text that the answer must contain. Otherwise the tour fails: its explanation would be wrong.
 	want string
@@ -93,6 +95,39 @@ var stops = []stop{
 		lacks:  `"frame-1952"`,
 	},
 	{
+		says:   "ada makes noor a favorite, and wants no re-pins of noor. The settings of a follow are private to the follower.",
+		method: "EventService/Publish",
+		body: `{"events":[{"followSettingsSet":{"userId":"ada","targetUserId":"noor","favorite":true,"hideRepins":true}}],` +
+			`"wait":"PUBLISH_WAIT_VISIBLE"}`,
+		want: `"acceptedCount":1`,
+	},
+	{
+		says:   "The feed of the favorites alone: it has saturn, and no re-pin of noor.",
+		method: "FeedService/ReadFeed",
+		body:   `{"readerId":"ada","only":"FOLLOW_SETTING_FAVORITE"}`,
+		want:   `"pinId":"saturn"`,
+		lacks:  `"repinOf"`,
+	},
+	{
+		says:   "ada mutes kaia for a day, and hides the item saturn for good. kaia and noor learn nothing of it.",
+		method: "EventService/Publish",
+		body: `{"events":[{"userMuted":{"userId":"ada","targetUserId":"kaia","until":"TOMORROW"}},` +
+			`{"itemHidden":{"userId":"ada","itemId":"saturn"}}],"wait":"PUBLISH_WAIT_VISIBLE"}`,
+		want: `"acceptedCount":2`,
+	},
+	{
+		says:   "Whom ada mutes: kaia until tomorrow, and chen for as long as ada likes.",
+		method: "GraphService/ListMuted",
+		body:   `{"userId":"ada"}`,
+		want:   `"until":"`,
+	},
+	{
+		says:   "Why is a pin not in a feed? Here, because ada hides its item, whoever pins it.",
+		method: "FeedService/ExplainPin",
+		body:   `{"readerId":"ada","pin":{"ownerId":"noor","pinId":"saturn"}}`,
+		want:   `["ABSENCE_REASON_HIDDEN"]`,
+	},
+	{
 		says:   "What is hot with greta. Every play, like and re-pin heats an item, and old ones count for less.",
 		method: "CounterService/ListTrending",
 		body:   `{"ownerId":"greta","pageSize":2}`,
@@ -161,6 +196,7 @@ func (t *tour) walk(ctx context.Context) error {
 	position := ""
 	for _, s := range stops {
 		s.body = strings.ReplaceAll(s.body, "POSITION", position)
+		s.body = strings.ReplaceAll(s.body, "TOMORROW", time.Now().Add(24*time.Hour).UTC().Format(time.RFC3339))
 		answer, err := t.make(ctx, s)
 		if err != nil {
 			return fmt.Errorf("%s: %w", s.method, err)

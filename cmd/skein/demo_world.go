@@ -39,6 +39,8 @@ var demoBoards = []struct{ owner, board, title string }{
 
 // demoPins are the recent pins on those boards, the latest last. The latest of all are hugo's, because ada follows hugo in the tour.
 var demoPins = []struct{ owner, board, pin string }{
+	{"ada", "", "window-seat"},
+	{"ada", "", "night-train"},
 	{"olga", "endgames", "lucena"},
 	{"chen", "", "noodles"},
 	{"yuki", "kites", "rokkaku"},
@@ -54,14 +56,29 @@ var demoPins = []struct{ owner, board, pin string }{
 	{"hugo", "bikes", "frame-1952"},
 }
 
+// demoRepins are re-pins on the default boards of their owners, the latest last.
+var demoRepins = []struct{ owner, ofOwner, ofPin string }{
+	{"noor", "ada", "window-seat"},
+	{"hugo", "ada", "window-seat"},
+	{"mina", "yuki", "rokkaku"},
+}
+
 // demoPlays has the numbers of plays of the items today and yesterday. ada is the eleventh user to play the most popular one.
 var demoPlays = []struct {
 	item  string
 	plays int
 }{{"al-pastor", 2}, {"tomatoes", 3}, {"saturn", 5}, {"crust", 8}, {"frame-1952", 13}}
 
-// demoReactions are the reactions to pins, the latest last. ada, who blocks ivan, does not see that ivan saved crust.
+// demoReactions are the reactions to pins, the latest last. ada, who blocks ivan and mutes chen, does not see that ivan saved crust, and no
+// notification of ada names either of them.
 var demoReactions = []struct{ user, owner, pin, kind string }{
+	{"mina", "ada", "night-train", ""},
+	{"ivan", "ada", "window-seat", ""},
+	{"chen", "ada", "window-seat", ""},
+	{"noor", "ada", "window-seat", ""},
+	{"kaia", "ada", "window-seat", ""},
+	{"hugo", "ada", "window-seat", "wow"},
+	{"greta", "ada", "window-seat", ""},
 	{"ada", "yuki", "rokkaku", "_bookmark"},
 	{"hugo", "greta", "crust", ""},
 	{"ivan", "greta", "crust", "save"},
@@ -102,6 +119,9 @@ func newWorld() *world {
 	w.ada()
 	for i, p := range demoPins {
 		w.add(w.now.Add(-time.Duration(len(demoPins)-i)*5*time.Hour), pinCreated(p.owner, p.board, p.pin))
+	}
+	for i, r := range demoRepins {
+		w.add(w.now.Add(-time.Duration(len(demoRepins)-i)*7*time.Hour), repinCreated(r.owner, r.ofOwner, r.ofPin))
 	}
 	for _, p := range demoPlays {
 		for i := range p.plays {
@@ -178,6 +198,16 @@ func boardCreated(owner, board, title string) *skeinv1.Event {
 func pinCreated(owner, board, pin string) *skeinv1.Event {
 	return &skeinv1.Event{Kind: &skeinv1.Event_PinCreated{PinCreated: &skeinv1.PinCreated{
 		Pin: &skeinv1.Pin{OwnerId: owner, PinId: pin}, BoardId: board,
+	}}}
+}
+
+// repinCreated states a re-pin of a pin that shows the item of the same id. The id of the new pin is the one that the phones of the console
+// give to such a re-pin.
+func repinCreated(owner, ofOwner, ofPin string) *skeinv1.Event {
+	return &skeinv1.Event{Kind: &skeinv1.Event_PinCreated{PinCreated: &skeinv1.PinCreated{
+		Pin:     &skeinv1.Pin{OwnerId: owner, PinId: ofOwner + "." + ofPin},
+		ItemId:  ofPin,
+		RepinOf: &skeinv1.Pin{OwnerId: ofOwner, PinId: ofPin},
 	}}}
 }
 
