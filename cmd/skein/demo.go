@@ -93,7 +93,8 @@ func (c *demoCmd) show(ctx context.Context, std *command.Streams, url, dir strin
 	fmt.Fprintf(std.Out, "\nThe same from a terminal of your own, in another window:\n\n"+
 		"  %s query feed ada --server %s\n  %s status --server %s\n\n", self, url, self, url)
 	if !c.Exit {
-		fmt.Fprintf(std.Out, "The console, in a browser: %s%s\n", url, console.Path)
+		fmt.Fprintf(std.Out, "Two phones, in a browser: %s%s#/phones?left=ada&right=greta\n", url, console.Path)
+		fmt.Fprintf(std.Out, "The console around them: %s%s\n", url, console.Path)
 		fmt.Fprintf(std.Out, "Serving %s until you press Ctrl-C; then %s is removed.\n", url, dir)
 	}
 	return nil

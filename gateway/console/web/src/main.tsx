@@ -13,6 +13,7 @@ import { Cluster } from "./screens/cluster.js";
 import { Events } from "./screens/events.js";
 import { Hot } from "./screens/hot.js";
 import { Operations } from "./screens/operations.js";
+import { Phones } from "./screens/phones.js";
 import { Pipeline } from "./screens/pipeline.js";
 import { Try } from "./screens/try.js";
 import { UserScreen } from "./screens/user.js";
@@ -21,6 +22,7 @@ import { Why } from "./screens/why.js";
 /** The screens, by name in the address, as the menu shows them, and the role without which a screen shows nothing. */
 const screens: Record<string, [title: string, screen: ComponentType, role?: Role]> = {
   pipeline: ["Pipeline", Pipeline],
+  phones: ["Two phones", Phones, "read"],
   why: ["Why in my feed?", Why, "read"],
   user: ["User", UserScreen, "read"],
   operations: ["Operations", Operations, "admin"],

@@ -29,6 +29,7 @@ async function waitForText(page: Page, text: string | RegExp): Promise<void> {
 /** Every screen, and a text that tells that what it shows has come. */
 const screens = [
   ["pipeline", "From the log to the stores"],
+  ["phones?left=ada&right=greta", "watching"],
   ["why?reader=ada&owner=greta&pin=tomatoes", "Not in the feed"],
   ["user?id=ada&other=greta", "Publish: ada unfollows greta"],
   ["operations", "the latest first"],
@@ -53,6 +54,45 @@ async function follows(url: string, userId: string, targetUserId: string): Promi
   return JSON.stringify(answer).includes("FOLLOW_KIND_EXPLICIT");
 }
 
+/** The phone of a user. */
+function phoneOf(page: Page, user: string): Locator {
+  return page.getByRole("region", { name: `Phone of ${user}` });
+}
+
+/** The entry of a phone's feed that shows an item by a pin of an owner. */
+function postOf(phone: Locator, item: string, owner: string): Locator {
+  return phone.getByRole("listitem", { name: `${item} of ${owner}`, exact: true });
+}
+
+/** The least contrast of a text and what is behind it, among the texts of a part of the page, and that text. */
+function leastContrast(of: Locator): Promise<{ contrast: number; text: string }> {
+  return of.evaluate((part) => {
+    const canvas = document.createElement("canvas").getContext("2d", { willReadFrequently: true })!;
+    const luminanceOf = (color: string) => {
+      canvas.fillStyle = color;
+      canvas.fillRect(0, 0, 1, 1);
+      const [r, g, b] = [...canvas.getImageData(0, 0, 1, 1).data].map((v) => {
+        const share = v / 255;
+        return share <= 0.04045 ? share / 12.92 : ((share + 0.055) / 1.055) ** 2.4;
+      });
+      return 0.2126 * r! + 0.7152 * g! + 0.0722 * b!;
+    };
+    const backOf = (e: Element): string => {
+      const back = getComputedStyle(e).backgroundColor;
+      return /rgba\(0, 0, 0, 0\)|transparent/.test(back) ? backOf(e.parentElement!) : back;
+    };
+    const hasText = (e: Element) => [...e.childNodes].some((n) => n.nodeType === Node.TEXT_NODE && n.textContent!.trim() !== "");
+    const isDisabled = (e: Element) => e.closest("button")?.disabled ?? false;
+    const contrasts = [...part.querySelectorAll("*")]
+      .filter((e) => hasText(e) && e.checkVisibility() && !isDisabled(e))
+      .map((e) => {
+        const [light, dark] = [luminanceOf(getComputedStyle(e).color), luminanceOf(backOf(e))].sort((a, b) => b - a);
+        return { contrast: (light! + 0.05) / (dark! + 0.05), text: e.textContent! };
+      });
+    return contrasts.sort((a, b) => a.contrast - b.contrast)[0]!;
+  });
+}
+
 describe("with the users of the demo", () => {
   let demo: Service;
   before(async () => {
@@ -74,6 +114,139 @@ describe("with the users of the demo", () => {
     assert.doesNotMatch(await page.locator("main").innerText(), /envelope|merged|epoch|slot|fold\b|\d of \d+$/im);
     await picture(page, "pipeline");
     await busy.stop();
+    check();
+    await page.context().close();
+  });
+
+  test("the demo opens two phones, and what one does the other shows", async () => {
+    const address = demo.printed.map((line) => /http\S+\/console\/\S*/.exec(line)?.[0]).find((found) => found !== undefined);
+    assert.equal(address, `${demo.url}/console/#/phones?left=ada&right=greta`);
+    const { page, check } = await open(browser, demo.url);
+    await page.goto(address);
+    const [ada, greta] = [phoneOf(page, "ada"), phoneOf(page, "greta")];
+    const published = page.getByRole("table", { name: "Published events" });
+    await postOf(ada, "crust", "greta").waitFor();
+    await page.getByRole("status").getByText("watching").waitFor();
+
+    // The first button asks, and nothing is published before the answer.
+    await ada.getByLabel("What to pin").fill("  lamp post ");
+    await ada.getByRole("button", { name: "Pin", exact: true }).click();
+    await page.getByRole("dialog").getByText("You are asked this once.").waitFor();
+    assert.equal(await published.getByText("pin_created").count(), 0);
+    await page.getByRole("dialog").getByRole("button", { name: "Publish" }).click();
+    await postOf(ada, "lamp-post", "ada").waitFor();
+    await postOf(greta, "lamp-post", "ada").waitFor();
+    await published.getByRole("row", { name: /pin_created.*lamp-post/ }).waitFor();
+
+    await postOf(greta, "lamp-post", "ada").getByRole("button", { name: "Like 0" }).click();
+    await postOf(ada, "lamp-post", "ada").getByRole("button", { name: "Like 1", pressed: false }).waitFor();
+    await postOf(greta, "lamp-post", "ada").getByRole("button", { name: "Like 1", pressed: true }).waitFor();
+    await published.getByRole("row", { name: /reacted.*"pin":\{"ownerId":"ada","pinId":"lamp-post"\}/ }).waitFor();
+    await postOf(greta, "lamp-post", "ada").getByRole("button", { name: "Re-pin 0" }).click();
+    await postOf(ada, "lamp-post", "greta").getByText("re-pin of a pin of ada").waitFor();
+    await postOf(ada, "lamp-post", "ada").getByText("1 re-pin", { exact: true }).waitFor();
+    await published.getByRole("row", { name: /pin_created.*"repinOf":\{"ownerId":"ada","pinId":"lamp-post"\}/ }).waitFor();
+    await picture(page, "phones");
+    await postOf(greta, "lamp-post", "ada").getByRole("button", { name: "Re-pin 1", pressed: true }).click();
+    await postOf(ada, "lamp-post", "greta").waitFor({ state: "detached" });
+    await postOf(greta, "lamp-post", "ada").getByRole("button", { name: "Like 1", pressed: true }).click();
+    await postOf(ada, "lamp-post", "ada").getByRole("button", { name: "Like 0" }).waitFor();
+
+    // A hidden item leaves one feed. The other user learns nothing of it.
+    await postOf(greta, "lamp-post", "ada").getByRole("button", { name: "Hide" }).click();
+    await postOf(greta, "lamp-post", "ada").waitFor({ state: "detached" });
+    await published.getByRole("row", { name: /item_hidden.*lamp-post/ }).waitFor();
+    await postOf(ada, "lamp-post", "ada").waitFor();
+    await greta.getByRole("button", { name: "Show again" }).click();
+    await postOf(greta, "lamp-post", "ada").waitFor();
+
+    // Other programs publish, too, also for users that neither phone has.
+    await call(demo.url, "EventService/Publish", { events: [{ pinCreated: { pin: { ownerId: "noor", pinId: "comet" } } }] });
+    await postOf(ada, "comet", "noor").waitFor();
+    assert.equal(await published.getByText("comet").count(), 0);
+    check();
+    await page.context().close();
+  });
+
+  test("a block on one phone empties both, and its end restores no follow", async () => {
+    const follows = [["rosa", "ines"], ["ines", "rosa"]].map(([userId, targetUserId]) => ({ userFollowed: { userId, targetUserId } }));
+    const pins = ["rosa", "ines"].map((ownerId) => ({ pinCreated: { pin: { ownerId, pinId: `note-of-${ownerId}` } } }));
+    await call(demo.url, "EventService/Publish", { events: [...follows, ...pins], wait: "PUBLISH_WAIT_VISIBLE" });
+    const { page, check } = await open(browser, demo.url);
+    await show(page, "phones?left=rosa&right=ines");
+    const [rosa, ines] = [phoneOf(page, "rosa"), phoneOf(page, "ines")];
+    await postOf(ines, "note-of-rosa", "rosa").waitFor();
+    await postOf(rosa, "note-of-ines", "ines").waitFor();
+    await rosa.getByText("follows you").waitFor();
+
+    await ines.getByRole("button", { name: "Block" }).click();
+    await page.getByRole("dialog").getByRole("button", { name: "Publish" }).click();
+    await postOf(ines, "note-of-rosa", "rosa").waitFor({ state: "detached" });
+    await postOf(rosa, "note-of-ines", "ines").waitFor({ state: "detached" });
+    await rosa.getByText("follows you").waitFor({ state: "detached" });
+    assert.ok(await ines.getByRole("button", { name: "Follow", exact: true }).isDisabled());
+
+    await ines.getByRole("button", { name: "Unblock" }).click();
+    await ines.getByRole("button", { name: "Follow", exact: true }).click();
+    await postOf(ines, "note-of-rosa", "rosa").waitFor();
+    await rosa.getByText("follows you").waitFor();
+    await rosa.getByRole("button", { name: "Follow", exact: true }).waitFor(); // rosa no longer follows ines
+    assert.equal(await postOf(rosa, "note-of-ines", "ines").count(), 0);
+    await ines.getByRole("button", { name: "Unfollow" }).click();
+    await postOf(ines, "note-of-rosa", "rosa").waitFor({ state: "detached" });
+    check();
+    await page.context().close();
+  });
+
+  test("a phone shows why an event was refused", async () => {
+    const { page, check } = await open(browser, demo.url);
+    await show(page, "phones?left=hugo&right=zoe");
+    const hugo = phoneOf(page, "hugo");
+    await postOf(hugo, "frame-1952", "hugo").waitFor();
+    await hugo.getByLabel("What to pin").fill("a\u202eb"); // a bidirectional control is in no id
+    await hugo.getByRole("button", { name: "Pin", exact: true }).click();
+    await page.getByRole("dialog").getByRole("button", { name: "Publish" }).click();
+    await hugo.getByRole("alert").getByText("INVALID_FIELD").waitFor();
+    check();
+    await page.context().close();
+  });
+
+  test("one phone at a time on a narrow screen, by the keyboard alone", async () => {
+    const { page, check } = await open(browser, demo.url, 390);
+    await show(page, "phones?left=ines&right=olga");
+    const [ines, olga] = [phoneOf(page, "ines"), phoneOf(page, "olga")];
+    await postOf(ines, "saturn", "noor").or(postOf(ines, "lucena", "olga")).or(postOf(ines, "crust", "greta")).first().waitFor();
+    assert.equal(await olga.isVisible(), false);
+    const press = async (target: Locator, key: string) => {
+      await target.waitFor();
+      for (let tabs = 0; !(await target.evaluate((e) => e === document.activeElement)); tabs++) {
+        assert.ok(tabs < 200, `the keyboard does not reach ${await target.textContent()}`);
+        await page.keyboard.press("Tab");
+      }
+      await page.keyboard.press(key);
+    };
+    await press(page.getByRole("navigation", { name: "Phones" }).getByRole("link", { name: "olga" }), "Enter");
+    await olga.waitFor();
+    assert.equal(await ines.isVisible(), false);
+    await press(postOf(olga, "lucena", "olga").getByRole("button", { name: "Wow 0" }), "Space");
+    await press(page.getByRole("dialog").getByRole("button", { name: "Publish" }), "Enter");
+    const wow = postOf(olga, "lucena", "olga").getByRole("button", { name: "Wow 1", pressed: true });
+    await wow.waitFor();
+    assert.ok(await wow.evaluate((e) => e === document.activeElement), "the focus stays where it was");
+    await page.getByRole("table", { name: "Published events" }).getByText("reacted").waitFor();
+    check();
+    await page.context().close();
+  });
+
+  test("phones are legible in both color schemes", async () => {
+    const { page, check } = await open(browser, demo.url);
+    await show(page, "phones?left=ada&right=greta");
+    await postOf(phoneOf(page, "ada"), "crust", "greta").waitFor();
+    for (const colorScheme of ["light", "dark"] as const) {
+      await page.emulateMedia({ colorScheme });
+      const { contrast, text } = await leastContrast(phoneOf(page, "ada"));
+      assert.ok(contrast >= 4.5, `${colorScheme}: the contrast of “${text}” is ${contrast.toFixed(2)}`);
+    }
     check();
     await page.context().close();
   });
@@ -289,7 +462,7 @@ describe("with the users of the demo", () => {
     const { page, check } = await open(browser, demo.url);
     await waitForText(page, "From the log to the stores");
     const menu = page.getByRole("navigation", { name: "Screens" });
-    assert.deepEqual(await menu.getByRole("link").allInnerTexts(), ["Pipeline", "Why in my feed?", "User", "Operations", "Events", "Try it", "Hot"]);
+    assert.deepEqual(await menu.getByRole("link").allInnerTexts(), ["Pipeline", "Two phones", "Why in my feed?", "User", "Operations", "Events", "Try it", "Hot"]);
     await show(page, "cluster"); // by a link from elsewhere
     await waitForText(page, "With several nodes, this screen shows them");
     check();
@@ -303,7 +476,7 @@ describe("with the users of the demo", () => {
       await page.keyboard.press("Tab");
       await page.waitForFunction((want) => document.activeElement?.textContent === want, text);
     };
-    for (const text of ["Skip to content", "Pipeline", "Why in my feed?", "User"]) await focused(text);
+    for (const text of ["Skip to content", "Pipeline", "Two phones", "Why in my feed?", "User"]) await focused(text);
     await page.keyboard.press("Enter");
     await page.getByLabel("User id").fill("ada");
     await page.keyboard.press("Enter");
@@ -462,6 +635,10 @@ describe("with tokens", () => {
     await show(page, "user?id=a&other=b");
     await waitForText(page, "To publish a follow or unfollow needs the role publish");
     assert.ok(await page.getByRole("button", { name: "Publish: a follows b" }).isDisabled());
+    await show(page, "phones?left=a&right=b");
+    await waitForText(page, "To publish with these phones needs the role publish");
+    await waitForText(page, "To watch the log needs the role offline");
+    assert.ok(await phoneOf(page, "a").getByRole("button", { name: "Follow" }).isDisabled());
     await show(page, "try?method=AdminService/StartRebuild");
     await waitForText(page, "StartRebuild needs the role admin");
     assert.ok(await page.getByRole("button", { name: "Send" }).isDisabled());
@@ -506,6 +683,9 @@ describe("with an empty log", () => {
       ["hot", "No item here has heat yet."],
       ["try", "Send the request, and the answer appears here."],
       ["why", "Name a reader: the feed of the reader appears here"],
+      ["phones", "Name two users: each gets a phone"],
+      ["phones?left=ann&right=bob", "The feed is empty. The pins of ann appear here"],
+      ["phones?left=ann&right=bob", "The events of the two users appear here as they are published"],
       ["user", "Name a user by the id that your application gives"],
       ["user", "starts a service with users to try this with"],
     ] as const) {

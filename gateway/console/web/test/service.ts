@@ -15,6 +15,8 @@ export function remove(): void {
 
 export interface Service {
   url: string;
+  /** What the program had printed when it said where it serves, line by line. */
+  printed: string[];
   /** Sends a signal to the process. */
   kill(signal: NodeJS.Signals): void;
   stop(): Promise<void>;
@@ -51,7 +53,7 @@ async function run(name: string, args: string[], where: "stdout" | "stderr", rea
     const url = ready.exec(line)?.[1];
     if (url !== undefined) {
       said.resume();
-      return { url, kill, stop };
+      return { url, printed, kill, stop };
     }
   }
   await stop();

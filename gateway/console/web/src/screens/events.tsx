@@ -9,7 +9,7 @@ import { TableCell, Check, Failed, Field, Form, Panel, ReadOn, State, User } fro
 import { go, route, to } from "../route.js";
 
 const kinds = EventSchema.oneofs[0]!.fields.map((f) => f.name);
-const kept = 200;
+const maxEvents = 200;
 
 interface Filter {
   kinds: string[];
@@ -62,12 +62,13 @@ function Ask({ of }: { of: Filter }) {
   );
 }
 
-interface Shown extends WatchResponse {
+/** An event of the log with its number among those that a screen has received. */
+export interface NumberedEvent extends WatchResponse {
   number: number;
 }
 
 function Live({ of }: { of: Filter }) {
-  const [shown, setShown] = useState<Shown[]>([]);
+  const [shown, setShown] = useState<NumberedEvent[]>([]);
   const [total, setTotal] = useState(0);
   const [connected, setConnected] = useState(false);
   const [paused, setPaused] = useState(false);
@@ -76,8 +77,8 @@ function Live({ of }: { of: Filter }) {
     if (paused) return undefined;
     const end = new AbortController();
     setConnected(false);
-    void follow(of, end.signal, () => setConnected(true), (batch, n) => {
-      setShown((before) => [...batch, ...before].slice(0, kept));
+    void watchEvents(of, end.signal, () => setConnected(true), (batch, n) => {
+      setShown((before) => [...batch, ...before].slice(0, maxEvents));
       setTotal(n);
     }).catch((err: unknown) => !end.signal.aborted && setError(err));
     return () => end.abort();
@@ -106,49 +107,69 @@ function Live({ of }: { of: Filter }) {
           <a href={to("try", { method: "EventService/Publish" })}>publish an event</a>, which is a permanent fact.
         </p>
       )}
-      <div class="wide live">
-        <table class="stack" aria-label="Live events">
-          {shown.length > 0 && (
-            <thead>
-              <tr>
-                <th>Time, UTC</th>
-                <th>Kind</th>
-                <th>User</th>
-                <th>Target</th>
-                <th>Other fields</th>
-                <th>Source</th>
-              </tr>
-            </thead>
-          )}
-          <tbody>
-            {shown.map((e) => (
-              <Line key={e.number} of={e} />
-            ))}
-          </tbody>
-        </table>
-      </div>
+      <EventTable label="Live events" of={shown} />
     </Panel>
   );
 }
 
-/** Follows the log. Reports when the stream stands, and shows what came at most four times a second. */
-async function follow(of: Filter, signal: AbortSignal, begun: () => void, show: (batch: Shown[], total: number) => void): Promise<void> {
-  let batch: Shown[] = [];
+/** A table of events, the first one on top. It is empty without events. */
+export function EventTable({ label, of }: { label: string; of: NumberedEvent[] }) {
+  return (
+    <div class="wide live">
+      <table class="stack" aria-label={label}>
+        {of.length > 0 && (
+          <thead>
+            <tr>
+              <th>Time, UTC</th>
+              <th>Kind</th>
+              <th>User</th>
+              <th>Target</th>
+              <th>Other fields</th>
+              <th>Source</th>
+            </tr>
+          </thead>
+        )}
+        <tbody>
+          {of.map((e) => (
+            <Line key={e.number} of={e} />
+          ))}
+        </tbody>
+      </table>
+    </div>
+  );
+}
+
+/**
+ * Watches the events of the log that pass a filter, until the signal aborts it. It calls begun when the stream stands. It calls show at once
+ * for an event after a pause, and otherwise at most four times a second: with the events that came since the last call, the newest first, and
+ * the number of all events so far.
+ */
+export async function watchEvents(
+  of: Filter,
+  signal: AbortSignal,
+  begun: () => void,
+  show: (batch: NumberedEvent[], total: number) => void,
+): Promise<void> {
+  let batch: NumberedEvent[] = [];
   let total = 0;
-  const timer = setInterval(() => {
+  let isPaused = false;
+  const showBatch = () => {
     if (batch.length > 0) show(batch, total);
+    isPaused = batch.length > 0;
     batch = [];
-  }, 250);
+  };
+  const timer = setInterval(showBatch, 250);
   signal.addEventListener("abort", () => clearInterval(timer));
   const request = { kinds: of.kinds, userIds: of.users, after: of.earliest ? "EARLIEST" : "" };
   for await (const e of skein.watch(request, { signal, retryForMs: Infinity })) {
     begun(); // the first message comes before any event
     if (e.event === undefined) continue;
-    batch = [{ ...e, number: ++total }, ...batch].slice(0, kept);
+    batch = [{ ...e, number: ++total }, ...batch].slice(0, maxEvents);
+    if (!isPaused) showBatch();
   }
 }
 
-function Line({ of: e }: { of: Shown }) {
+function Line({ of: e }: { of: NumberedEvent }) {
   const kind = e.event!.kind;
   const fields = toJson(EventSchema, e.event!) as Record<string, Record<string, unknown>>;
   const { userId, targetUserId, ...rest } = fields[kind.case ?? ""] ?? {};
