@@ -1,8 +1,10 @@
 import {
+  type CountNotificationsResponse,
   type Event,
   type FeedEntry,
   FollowKind,
   type HiddenEntry,
+  type NotificationGroup,
   type Relationship,
   event,
 } from "@skein-feed/client";
@@ -29,19 +31,33 @@ export interface PhoneContent {
   hidden: HiddenEntry[];
   /** How the phone's user sees the user of the other phone; undefined if both phones have the same user. */
   relationship: Relationship | undefined;
+  /** How many groups of notifications the user has not seen: the number at the bell. */
+  badge: CountNotificationsResponse;
+  /** The newest groups of notifications. Read only while the phone shows them. */
+  groups: NotificationGroup[] | undefined;
 }
 
-/** Reads what the phone of a user shows, as of the position or later. */
-export async function readPhone(userId: string, otherId: string, atLeast: string, signal: AbortSignal): Promise<PhoneContent> {
-  const [feed, hidden, relationships] = await Promise.all([
+/** Reads what the phone of a user shows, as of the position or later. The notifications take the place of the feed when they are shown. */
+export async function readPhone(
+  userId: string,
+  otherId: string,
+  showsNotifications: boolean,
+  atLeast: string,
+  signal: AbortSignal,
+): Promise<PhoneContent> {
+  const [feed, hidden, relationships, badge, notifications] = await Promise.all([
     skein.feed.readFeed({ readerId: userId, includeOwn: true, pageSize: 20, atLeast }, { signal }),
     skein.seen.listHidden({ userId, pageSize: 10, atLeast }, { signal }),
     userId === otherId ? undefined : skein.graph.batchGetRelationships({ viewerId: userId, userIds: [otherId], atLeast }, { signal }),
+    skein.notifications.countNotifications({ userId, atLeast }, { signal }),
+    showsNotifications ? skein.notifications.readNotifications({ userId, pageSize: 20, atLeast }, { signal }) : undefined,
   ]);
   return {
     posts: await readPosts(userId, feed.entries, atLeast, signal),
     hidden: hidden.entries,
     relationship: relationships?.relationships[0],
+    badge,
+    groups: notifications?.groups,
   };
 }
 
@@ -103,6 +119,21 @@ export function reactionFact(userId: string, { pin, reactions }: Post, kind: Rea
 /** The fact that the user re-pins a post or no longer does, whichever changes what holds. */
 export function repinFact(userId: string, { pin, isRepinned }: Post): Event {
   const own = { ownerId: userId, pinId: repinId(pin) };
-  if (isRepinned) return event("pinDeleted", { pin: own });
-  return event("pinCreated", { pin: own, itemId: pin.itemId, repinOf: { ownerId: pin.ownerId, pinId: pin.pinId } });
+  const repinOf = { ownerId: pin.ownerId, pinId: pin.pinId };
+  return isRepinned ? event("pinDeleted", { pin: own, repinOf }) : event("pinCreated", { pin: own, itemId: pin.itemId, repinOf });
+}
+
+/** The fact that the user has seen a group of notifications and all older ones, so that the badge does not count them. */
+export function seenFact(userId: string, { newestTime }: NotificationGroup): Event {
+  return event("notificationsSeen", { userId, ...(newestTime && { seenTime: newestTime }) });
+}
+
+/** The fact that the user has read one group of notifications. */
+export function groupReadFact(userId: string, { groupId, newestTime }: NotificationGroup): Event {
+  return event("notificationsRead", { userId, groupId, ...(newestTime && { readTime: newestTime }) });
+}
+
+/** The fact that the user has read a group of notifications and all older ones. */
+export function allReadFact(userId: string, { newestTime }: NotificationGroup): Event {
+  return event("notificationsRead", { userId, ...(newestTime && { readTime: newestTime }) });
 }

@@ -8,6 +8,7 @@ const clients: Record<string, [typescript: string, go: string]> = {
   EventService: ["events", "Events"],
   GraphService: ["graph", "Graph"],
   FeedService: ["feed", "Feed"],
+  NotificationService: ["notifications", "Notifications"],
   SeenService: ["seen", "Seen"],
   CounterService: ["counters", "Counters"],
   AdminService: ["admin", "Admin"],

@@ -4,7 +4,7 @@ import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { after, before, describe, test } from "node:test";
 import type { DescMethod } from "@bufbuild/protobuf";
-import { AdminService, CounterService, EventService, FeedService, GraphService, SeenService, Skein, failure } from "@skein-feed/client";
+import { AdminService, CounterService, EventService, FeedService, GraphService, NotificationService, SeenService, Skein, failure } from "@skein-feed/client";
 import type { Browser, Locator, Page } from "playwright-core";
 import { roleOf } from "../src/roles.js";
 import { launch, open, patienceMs, picture, show } from "./browser.js";
@@ -160,10 +160,68 @@ describe("with the users of the demo", () => {
     await greta.getByRole("button", { name: "Show again" }).click();
     await postOf(greta, "lamp-post", "ada").waitFor();
 
+    // The bell has what happened before, without whom ada mutes and blocks.
+    await ada.getByRole("button", { name: /^Notifications \d+$/ }).click();
+    const notifications = ada.getByRole("list", { name: "Notifications of ada" });
+    await notifications.getByRole("listitem", { name: /greta.* window-seat$/ }).waitFor();
+    await notifications.getByRole("listitem", { name: /noor.* re-pinned window-seat$/ }).waitFor();
+    await notifications.getByRole("listitem", { name: /followed you$/ }).first().waitFor();
+    assert.doesNotMatch(await notifications.innerText(), /ivan|chen/);
+    await ada.locator(".badge").waitFor({ state: "detached" });
+    await picture(page, "notifications");
+    await ada.getByRole("button", { name: "Notifications" }).click();
+
     // Other programs publish, too, also for users that neither phone has.
     await call(demo.url, "EventService/Publish", { events: [{ pinCreated: { pin: { ownerId: "noor", pinId: "comet" } } }] });
     await postOf(ada, "comet", "noor").waitFor();
     assert.equal(await published.getByText("comet").count(), 0);
+    check();
+    await page.context().close();
+  });
+
+  test("what one phone does is a notification on the other", async () => {
+    const { page, check } = await open(browser, demo.url);
+    await show(page, "phones?left=otto&right=pia");
+    const [otto, pia] = [phoneOf(page, "otto"), phoneOf(page, "pia")];
+    const bellOf = (phone: Locator, badge: string) => phone.getByRole("button", { name: `Notifications ${badge}`, exact: true });
+    const published = page.getByRole("table", { name: "Published events" });
+    await page.getByRole("status").getByText("watching").waitFor();
+    await otto.getByLabel("What to pin").fill("bench");
+    await otto.getByRole("button", { name: "Pin", exact: true }).click();
+    await page.getByRole("dialog").getByRole("button", { name: "Publish" }).click();
+    await postOf(otto, "bench", "otto").waitFor();
+    await pia.getByRole("button", { name: "Follow", exact: true }).click();
+    await bellOf(otto, "1").waitFor();
+    await postOf(pia, "bench", "otto").getByRole("button", { name: "Like 0" }).click();
+    await bellOf(otto, "2").waitFor();
+    await postOf(pia, "bench", "otto").getByRole("button", { name: "Re-pin 0" }).click();
+    await bellOf(otto, "3").waitFor();
+
+    // To look at the notifications clears the badge. What comes while they are shown is seen at once, too.
+    await bellOf(otto, "3").click();
+    const group = (text: string) => otto.getByRole("listitem", { name: text, exact: true });
+    for (const text of ["pia followed you", "pia liked bench", "pia re-pinned bench"]) await group(text).waitFor();
+    await published.getByRole("row", { name: /notifications_seen.*otto/ }).waitFor();
+    await otto.locator(".badge").waitFor({ state: "detached" });
+    await postOf(pia, "bench", "otto").getByRole("button", { name: "Wow 0" }).click();
+    await group("pia reacted to bench").or(group("pia liked bench")).waitFor();
+    await otto.locator(".badge").waitFor({ state: "detached" });
+
+    // Groups are read one by one, or all at once.
+    await group("pia followed you").getByRole("button", { name: "Mark as read" }).click();
+    await group("pia followed you").getByRole("button").waitFor({ state: "detached" });
+    await group("pia re-pinned bench").getByRole("button", { name: "Mark as read" }).waitFor();
+    await otto.getByRole("button", { name: "Mark all as read" }).click();
+    await otto.getByRole("button", { name: /^Mark/ }).first().waitFor({ state: "detached" });
+
+    // Notifications end with their facts, and a block hides those that stand until it ends.
+    await postOf(pia, "bench", "otto").getByRole("button", { name: /^Re-pin/, pressed: true }).click();
+    await group("pia re-pinned bench").waitFor({ state: "detached" });
+    await otto.getByRole("button", { name: "Block" }).click();
+    await otto.getByText("Nobody did anything yet.").waitFor();
+    await otto.getByRole("button", { name: "Unblock" }).click();
+    await otto.getByRole("listitem", { name: /^pia (liked|reacted to) bench$/ }).waitFor();
+    assert.equal(await group("pia followed you").count(), 0); // the block ended the follow
     check();
     await page.context().close();
   });
@@ -240,12 +298,16 @@ describe("with the users of the demo", () => {
 
   test("phones are legible in both color schemes", async () => {
     const { page, check } = await open(browser, demo.url);
-    await show(page, "phones?left=ada&right=greta");
+    await show(page, "phones?left=ada&right=zoe");
     await postOf(phoneOf(page, "ada"), "crust", "greta").waitFor();
+    await phoneOf(page, "zoe").getByRole("button", { name: /^Notifications/ }).click();
+    await phoneOf(page, "zoe").getByText("Nobody did anything yet.").or(phoneOf(page, "zoe").getByRole("listitem").first()).waitFor();
     for (const colorScheme of ["light", "dark"] as const) {
       await page.emulateMedia({ colorScheme });
-      const { contrast, text } = await leastContrast(phoneOf(page, "ada"));
-      assert.ok(contrast >= 4.5, `${colorScheme}: the contrast of “${text}” is ${contrast.toFixed(2)}`);
+      for (const user of ["ada", "zoe"]) {
+        const { contrast, text } = await leastContrast(phoneOf(page, user));
+        assert.ok(contrast >= 4.5, `${colorScheme}: the contrast of “${text}” is ${contrast.toFixed(2)}`);
+      }
     }
     check();
     await page.context().close();
@@ -651,10 +713,10 @@ describe("with tokens", () => {
   });
 
   test("the console knows the role of every method", async () => {
-    const methods: DescMethod[] = [EventService, GraphService, FeedService, SeenService, CounterService, AdminService].flatMap((s) => s.methods);
+    const methods: DescMethod[] = [EventService, GraphService, FeedService, NotificationService, SeenService, CounterService, AdminService].flatMap((s) => s.methods);
     for (const [name, role] of [["app", "read"], ["jobs", "offline"]] as const) {
       const skein = new Skein({ baseUrl: service.url, token: tokens[name]! });
-      const clients = { EventService: skein.events, GraphService: skein.graph, FeedService: skein.feed, SeenService: skein.seen, CounterService: skein.counters, AdminService: skein.admin };
+      const clients = { EventService: skein.events, GraphService: skein.graph, FeedService: skein.feed, NotificationService: skein.notifications, SeenService: skein.seen, CounterService: skein.counters, AdminService: skein.admin };
       for (const method of methods) {
         const client = clients[method.parent.name as keyof typeof clients] as unknown as Record<string, (request: object) => Promise<object> & AsyncIterable<object>>;
         const answer = client[method.localName]!({});

@@ -1,4 +1,4 @@
-import { type Event, FollowKind, PublishWait, type Relationship, event } from "@skein-feed/client";
+import { type Event, FollowKind, type NotificationGroup, PublishWait, type Relationship, event } from "@skein-feed/client";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { skein } from "../api.js";
 import { DemoUsers } from "../examples.js";
@@ -6,8 +6,22 @@ import { date, plural } from "../format.js";
 import { silentSince } from "../freshness.js";
 import { useAsked } from "../hooks.js";
 import { useLacks } from "../lacks.js";
+import { badgeText, notificationText } from "../notifications.js";
 import { Failed, Field, Form, Lacking, Panel, State, User, When, confirmed } from "../parts.js";
-import { type Post, blockFact, followFact, pinFact, reactionFact, reactionNames, readPhone, repinFact } from "../phone.js";
+import {
+  type PhoneContent,
+  type Post,
+  allReadFact,
+  blockFact,
+  followFact,
+  groupReadFact,
+  pinFact,
+  reactionFact,
+  reactionNames,
+  readPhone,
+  repinFact,
+  seenFact,
+} from "../phone.js";
 import { go, route, to } from "../route.js";
 import { EventTable, type NumberedEvent, watchEvents } from "./events.js";
 
@@ -36,7 +50,7 @@ function Introduction() {
   return (
     <Panel title="What this screen shows">
       <p>
-        Name two users: each gets a phone with the feed of the user. Pin, react, re-pin, follow, block or hide on one of the phones, and watch the
+        Name two users: each gets a phone with the feed and the notifications of the user. Pin, react, re-pin, follow, block or hide on one of the phones, and watch the
         other one. The published events appear below.
       </p>
       <DemoUsers>
@@ -62,43 +76,49 @@ function Ask(props: { left: string; right: string }) {
 
 function Pair({ left, right }: { left: string; right: string }) {
   const [events, setEvents] = useState<NumberedEvent[]>([]);
-  const isAllowed = useRef(false);
+  const [isAllowed, setIsAllowed] = useState(false);
+  const [badges, setBadges] = useState({ left: "", right: "" });
   const lacksPublish = useLacks("publish");
   const shown = route.value.params.get("show") === "right" ? "right" : "left";
 
   // A question before each tap would make phones useless. But the facts are permanent, so the first tap asks.
   const allow = (act: () => void) => {
-    if (isAllowed.current) return act();
+    if (isAllowed) return act();
     confirmed({
       title: "Publish with the buttons of these phones?",
       text: `Each button publishes an event as ${left} or ${right} at once. An event is a permanent fact: it is written to the log, where it stays. You are asked this once.`,
       verb: "Publish",
       act: () => {
-        isAllowed.current = true;
+        setIsAllowed(true);
         act();
       },
     });
   };
 
-  const phone = { logPosition: events[0]?.position ?? "", isDisabled: lacksPublish, allow };
+  const phone = { logPosition: events[0]?.position ?? "", isDisabled: lacksPublish, isAllowed, allow };
   return (
     <>
       {lacksPublish && <Lacking role="publish" what="To publish with these phones" />}
       <nav class="tabs switch" aria-label="Phones">
         <a href={to("phones", { left, right })} aria-current={shown === "left" ? "true" : undefined}>
-          {left}
+          {left} <Badge text={badges.left} />
         </a>
         <a href={to("phones", { left, right, show: "right" })} aria-current={shown === "right" ? "true" : undefined}>
-          {right}
+          {right} <Badge text={badges.right} />
         </a>
       </nav>
       <div class="phones">
-        <Phone {...phone} id={left} other={right} isChosen={shown === "left"} />
-        <Phone {...phone} id={right} other={left} isChosen={shown === "right"} />
+        <Phone {...phone} id={left} other={right} isChosen={shown === "left"} setBadge={(left) => setBadges((b) => ({ ...b, left }))} />
+        <Phone {...phone} id={right} other={left} isChosen={shown === "right"} setBadge={(right) => setBadges((b) => ({ ...b, right }))} />
       </div>
       <PublishedEvents users={[left, right]} of={events} add={(batch) => setEvents((before) => [...batch, ...before].slice(0, maxEvents))} />
     </>
   );
+}
+
+/** How many groups of notifications are unseen. Nothing if there are none. */
+function Badge({ text }: { text: string }) {
+  return text === "" ? null : <span class="badge">{text}</span>;
 }
 
 interface PhoneProps {
@@ -109,41 +129,60 @@ interface PhoneProps {
   /** Whether this phone is the one that a narrow screen shows. */
   isChosen: boolean;
   isDisabled: boolean;
+  /** Whether the reader of the page has allowed these phones to publish. */
+  isAllowed: boolean;
   /** Runs what publishes, once the reader of the page has allowed it. */
   allow: (act: () => void) => void;
+  /** Reports the number at the bell. */
+  setBadge: (text: string) => void;
 }
 
-function Phone({ id, other, logPosition, isChosen, isDisabled, allow }: PhoneProps) {
+function Phone({ id, other, logPosition, isChosen, isDisabled, isAllowed, allow, setBadge }: PhoneProps) {
   const [failed, setFailed] = useState<unknown>();
+  const [showsNotifications, setShowsNotifications] = useState(false);
 
   // What the phone shows is read each second, and at once when the log has an event of one of the two users or the phone has published. An
   // event that comes during a read does not abort that read, but another one follows. So a rush of events does not keep the phone from
   // showing anything.
   const [demanded, setDemanded] = useState("");
-  const reading = useRef("");
+  const wanted = `${demanded} ${showsNotifications}`;
+  const reading = useRef(wanted);
   useEffect(() => setDemanded(logPosition), [logPosition]);
   const { value, error, busy, again } = useAsked(
     (signal) => {
-      reading.current = demanded;
-      return readPhone(id, other, demanded, signal);
+      reading.current = wanted;
+      return readPhone(id, other, showsNotifications, demanded, signal);
     },
     readEveryMs,
     [id, other],
   );
   useEffect(() => {
-    if (!busy && reading.current !== demanded) again();
-  }, [busy, demanded]);
+    if (!busy && reading.current !== wanted) again();
+  }, [busy, wanted]);
+  const badge = value ? badgeText(value.badge) : "";
+  useEffect(() => setBadge(badge), [badge]);
 
-  const publish: Publish = (fact) =>
-    allow(async () => {
-      setFailed(undefined);
-      try {
-        const { position } = await skein.publish([fact], { wait: PublishWait.VISIBLE, retryForMs: 0 });
-        setDemanded(position);
-      } catch (err) {
-        setFailed(err);
-      }
-    });
+  const publishAllowed = async (fact: Event) => {
+    setFailed(undefined);
+    try {
+      const { position } = await skein.publish([fact], { wait: PublishWait.VISIBLE, retryForMs: 0 });
+      setDemanded(position);
+    } catch (err) {
+      setFailed(err);
+    }
+  };
+  const publish: Publish = (fact) => allow(() => void publishAllowed(fact));
+
+  // Notifications count as seen when they are shown. The newest unseen one is marked once, also if that fails.
+  const unseen = showsNotifications && !isDisabled && isAllowed ? value?.groups?.find((g) => g.unseen) : undefined;
+  const unseenTime = unseen && date(unseen.newestTime)?.toISOString();
+  useEffect(() => {
+    if (unseen) void publishAllowed(seenFact(id, unseen));
+  }, [unseenTime]);
+  const pressBell = () => {
+    if (!showsNotifications && badge !== "" && !isDisabled) allow(() => undefined);
+    setShowsNotifications(!showsNotifications);
+  };
 
   return (
     <section class={`panel phone ${isChosen ? "chosen" : ""}`} aria-label={`Phone of ${id}`}>
@@ -151,21 +190,33 @@ function Phone({ id, other, logPosition, isChosen, isDisabled, allow }: PhonePro
         <h2>
           <User id={id} />
         </h2>
-        <a class="side" href={to("why", { reader: id, own: true })}>
-          Why in this feed?
-        </a>
+        <button type="button" class="quiet bell" aria-pressed={showsNotifications} onClick={pressBell}>
+          Notifications <Badge text={badge} />
+        </button>
       </header>
-      {value?.relationship && <Other id={id} of={value.relationship} publish={publish} isDisabled={isDisabled} />}
-      <NewPin id={id} publish={publish} isDisabled={isDisabled} />
       <Failed error={failed ?? error} />
-      {value?.posts.length === 0 && <p class="dim">The feed is empty. The pins of {id} appear here, and those of users whom {id} follows.</p>}
+      {value?.relationship && <Other id={id} of={value.relationship} publish={publish} isDisabled={isDisabled} />}
+      {showsNotifications ? (
+        <Notifications id={id} of={value?.groups} publish={publish} isDisabled={isDisabled} />
+      ) : (
+        <PhoneFeed id={id} of={value} publish={publish} isDisabled={isDisabled} />
+      )}
+    </section>
+  );
+}
+
+function PhoneFeed({ id, of, publish, isDisabled }: { id: string; of: PhoneContent | undefined; publish: Publish; isDisabled: boolean }) {
+  return (
+    <>
+      <NewPin id={id} publish={publish} isDisabled={isDisabled} />
+      {of?.posts.length === 0 && <p class="dim">The feed is empty. The pins of {id} appear here, and those of users whom {id} follows.</p>}
       <ol class="posts" aria-label={`Feed of ${id}`}>
-        {value?.posts.map((p) => (
+        {of?.posts.map((p) => (
           <PostItem key={`${p.pin.ownerId} ${p.pin.pinId}`} id={id} of={p} publish={publish} isDisabled={isDisabled} />
         ))}
       </ol>
-      {value?.hidden.map(({ itemId }) => (
-        <p key={itemId} class="hidden-item">
+      {of?.hidden.map(({ itemId }) => (
+        <p key={itemId}>
           <span class="dim">
             You hide <span class="id">{itemId}</span>.
           </span>{" "}
@@ -174,7 +225,52 @@ function Phone({ id, other, logPosition, isChosen, isDisabled, allow }: PhonePro
           </button>
         </p>
       ))}
-    </section>
+      <p>
+        <a href={to("why", { reader: id, own: true })}>Why is it in the feed of {id}?</a>
+      </p>
+    </>
+  );
+}
+
+interface NotificationsProps {
+  id: string;
+  of: NotificationGroup[] | undefined;
+  publish: Publish;
+  isDisabled: boolean;
+}
+
+/** What others did, in groups, the newest first. */
+function Notifications({ id, of, publish, isDisabled }: NotificationsProps) {
+  const newest = of?.[0];
+  const isUnread = of?.some((g) => g.unread) ?? false;
+  return (
+    <>
+      {of?.length === 0 && <p class="dim">Nobody did anything yet. Who follows {id}, and who reacts to a pin of {id} or re-pins it, appears here.</p>}
+      {newest && isUnread && (
+        <p>
+          <button type="button" class="quiet" disabled={isDisabled} onClick={() => publish(allReadFact(id, newest))}>
+            Mark all as read
+          </button>
+        </p>
+      )}
+      <ol class="posts" aria-label={`Notifications of ${id}`}>
+        {of?.map((g) => (
+          <li key={g.groupId} class={g.unread ? "unread" : ""} aria-label={notificationText(g)}>
+            <div>{g.unread ? <strong>{notificationText(g)}</strong> : notificationText(g)}</div>
+            <div class="line">
+              <small>
+                <When at={date(g.newestTime)} />
+              </small>
+              {g.unread && (
+                <button type="button" class="quiet" disabled={isDisabled} onClick={() => publish(groupReadFact(id, g))}>
+                  Mark as read
+                </button>
+              )}
+            </div>
+          </li>
+        ))}
+      </ol>
+    </>
   );
 }
 

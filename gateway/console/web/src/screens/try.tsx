@@ -1,6 +1,6 @@
 import { type DescMethod, type Message, fromJson, toJson } from "@bufbuild/protobuf";
 import { MethodOptions_IdempotencyLevel as Level } from "@bufbuild/protobuf/wkt";
-import { AdminService, CounterService, EventService, FeedService, GraphService, SeenService } from "@skein-feed/client";
+import { AdminService, CounterService, EventService, FeedService, GraphService, NotificationService, SeenService } from "@skein-feed/client";
 import { useState } from "preact/hooks";
 import { root, skein, token } from "../api.js";
 import { example } from "../example.js";
@@ -11,7 +11,7 @@ import { roleOf } from "../roles.js";
 import { go, route } from "../route.js";
 import { languages } from "../snippets.js";
 
-const services = [FeedService, GraphService, SeenService, CounterService, EventService, AdminService];
+const services = [FeedService, NotificationService, GraphService, SeenService, CounterService, EventService, AdminService];
 const methods: DescMethod[] = services.flatMap((s) => s.methods);
 
 /** What the console does with a method: the client makes every call of the same form. */
@@ -22,6 +22,7 @@ function asker(method: DescMethod): Ask {
     EventService: skein.events,
     GraphService: skein.graph,
     FeedService: skein.feed,
+    NotificationService: skein.notifications,
     SeenService: skein.seen,
     CounterService: skein.counters,
     AdminService: skein.admin,
