@@ -171,6 +171,27 @@ var stops = []stop{
 		want:   `"itemId":"rokkaku"`,
 	},
 	{
+		says:   "The notifications of ada: one group for each kind, pin and day. Whom ada mutes or blocks is left out: chen, kaia and ivan.",
+		method: "NotificationService/ReadNotifications",
+		body:   `{"userId":"ada","pageSize":2}`,
+		want:   `"kind":"NOTIFICATION_KIND_REACTED","pin":{"ownerId":"ada","pinId":"window-seat"}`,
+		lacks:  `"chen"`,
+	},
+	{
+		says:   "noor reacts to a pin of ada. The reaction is to the item; the pin that it names says whom to notify.",
+		method: "EventService/Publish",
+		body: `{"events":[{"reacted":{"userId":"noor","itemId":"night-train","kind":"wow","pin":{"ownerId":"ada","pinId":"night-train"}}}],` +
+			`"wait":"PUBLISH_WAIT_VISIBLE"}`,
+		want: `"acceptedCount":1`,
+	},
+	{
+		says:   "The badge: how many groups ada has not seen. The event notifications_seen clears it on all devices of ada.",
+		method: "NotificationService/CountNotifications",
+		body:   `{"userId":"ada"}`,
+		want:   `"count":`,
+		lacks:  `"count":0`,
+	},
+	{
 		says:   "The followers of greta whom ada follows: what a profile shows as \"followed by hugo, mina and others\".",
 		method: "GraphService/ListMutuals",
 		body:   `{"viewerId":"ada","userId":"greta","pageSize":2}`,
