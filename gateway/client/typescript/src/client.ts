@@ -139,7 +139,7 @@ export class Skein {
         open: (last, signal) => this.notifications.watchNotifications({ ...first, atLeast: last?.position ?? first.atLeast }, { signal }),
         ends: false,
       },
-      { silenceMs: 90_000, ...options },
+      { idleTimeoutMs: 90_000, ...options },
     );
   }
 

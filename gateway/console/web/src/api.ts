@@ -20,7 +20,7 @@ export const isNode = signal(false);
  * whether the service answers.
  */
 class ObservingSession extends Session {
-  override note(): void {}
+  override remember(): void {}
 
   override wrap(transport: Transport): Transport {
     const next = super.wrap(transport);
