@@ -39,110 +39,110 @@ var pinIDs = [...]string{"p1", "8", "p2", "10", "6ba7b811-9dad-11d1-80b4-00c04fd
 // itemIDs are shown by pins of several users. Pins also show items of their own ids.
 var itemIDs = [...]string{"i", "9", "p1"}
 
-// feedEvent fills in what happens to pins and items. It returns false for the kinds about which it knows nothing.
-func (w world) feedEvent(d dice, ev *events.Event) bool {
+// setFeedFields fills in what happens to pins and items. It returns false for the kinds about which it knows nothing.
+func (w world) setFeedFields(d chooser, ev *events.Event) bool {
 	switch ev.Kind {
 	case events.UserFollowed, events.BoardFollowed:
-		if d.roll(3, "whom") > 0 {
+		if d.choose(3, "whom") > 0 {
 			return false
 		}
 		// Some have many followers.
-		ev.User, ev.Peer = userIDs[1+d.roll(w.users-1, "follower")], userIDs[0]
+		ev.User, ev.Peer = userIDs[1+d.choose(w.users-1, "follower")], userIDs[0]
 		if ev.Kind == events.BoardFollowed {
 			ev.Board = boardIDs[0]
 		}
 	case events.PinCreated:
-		ev.Board = w.board(d)
-		ev.User, ev.Pin = w.owned(d)
+		ev.Board = w.randomBoard(d)
+		ev.User, ev.Pin = w.randomOwnedPin(d)
 		ev.Item = ev.Pin
-		if d.roll(2, "shares its item") == 1 {
-			ev.Item = itemIDs[d.roll(len(itemIDs), "item")]
+		if d.choose(2, "shares its item") == 1 {
+			ev.Item = itemIDs[d.choose(len(itemIDs), "item")]
 		}
-		if d.roll(4, "re-pin") == 3 {
-			ev.RepinUser, ev.RepinPin = w.who(d), w.pin(d) // also of an own one
+		if d.choose(4, "re-pin") == 3 {
+			ev.RepinUser, ev.RepinPin = w.randomUser(d), w.randomPin(d) // also of an own one
 		}
-		if d.roll(3, "attributes") == 2 {
-			ev.Attributes = []byte{byte(d.roll(256, "attribute")), 0}
+		if d.choose(3, "attributes") == 2 {
+			ev.Attributes = []byte{byte(d.choose(256, "attribute")), 0}
 		}
 	case events.PinMoved:
-		ev.Board = w.board(d)
-		ev.User, ev.Pin = w.owned(d)
+		ev.Board = w.randomBoard(d)
+		ev.User, ev.Pin = w.randomOwnedPin(d)
 	case events.PinDeleted:
-		ev.User, ev.Pin = w.owned(d)
+		ev.User, ev.Pin = w.randomOwnedPin(d)
 	case events.BoardCreated, events.BoardDeleted:
-		if d.roll(3, "whose board") == 0 {
+		if d.choose(3, "whose board") == 0 {
 			ev.User, ev.Board = userIDs[0], boardIDs[0]
 			return true
 		}
 		return false
 	case events.Reacted, events.Unreacted:
-		w.reaction(d, ev)
-		if d.roll(2, "whose reaction") == 0 {
+		w.setReaction(d, ev)
+		if d.choose(2, "whose reaction") == 0 {
 			ev.User, ev.Item = userIDs[0], itemIDs[0]
 			return true
 		}
-		ev.Item = w.item(d)
+		ev.Item = w.randomItem(d)
 	case events.Played, events.ItemHidden, events.ItemShown:
-		ev.Item = w.item(d)
+		ev.Item = w.randomItem(d)
 	case events.ItemScored:
 		ev.User = ""
-		ev.Item = w.item(d)
+		ev.Item = w.randomItem(d)
 		// Scores below those of all items that are played, none, among them and above.
-		ev.Score = [...]int64{-5, 0, 1_700_000_000 * 65536, 1_700_000_100 * 65536}[d.roll(4, "score")]
+		ev.Score = [...]int64{-5, 0, 1_700_000_000 * 65536, 1_700_000_100 * 65536}[d.choose(4, "score")]
 	case events.FeedRead:
 		// In history, about now, and in the future.
-		ev.Read = [...]events.Micros{Start - 10, Start + 5, Start + 20, Start + 60, Start + 1_000_060, 1 << 53}[d.roll(6, "read")]
+		ev.Read = [...]events.Micros{Start - 10, Start + 5, Start + 20, Start + 60, Start + 1_000_060, 1 << 53}[d.choose(6, "read")]
 	default:
 		return false
 	}
 	return true
 }
 
-// owned draws a user and a pin of this user: often the same, so that much happens to it.
-func (w world) owned(d dice) (owner, pin string) {
-	if d.roll(4, "whose pin") == 0 {
+// randomOwnedPin draws a user and a pin of this user: often the same, so that much happens to it.
+func (w world) randomOwnedPin(d chooser) (owner, pin string) {
+	if d.choose(4, "whose pin") == 0 {
 		return userIDs[0], pinIDs[0]
 	}
-	return w.who(d), w.pin(d)
+	return w.randomUser(d), w.randomPin(d)
 }
 
-// pin draws a pin, early ones more often.
-func (world) pin(d dice) string {
+// randomPin draws a pin, early ones more often.
+func (world) randomPin(d chooser) string {
 	n := len(pinIDs)
-	return pinIDs[min(d.roll(n, "pin"), d.roll(n, "pin"), d.roll(n, "pin"))]
+	return pinIDs[min(d.choose(n, "pin"), d.choose(n, "pin"), d.choose(n, "pin"))]
 }
 
-// item draws an item that is shown by many pins, or by those of one id.
-func (w world) item(d dice) string {
-	if d.roll(3, "item of a pin") == 2 {
-		return w.pin(d)
+// randomItem draws an item that is shown by many pins, or by those of one id.
+func (w world) randomItem(d chooser) string {
+	if d.choose(3, "item of a pin") == 2 {
+		return w.randomPin(d)
 	}
-	return itemIDs[min(d.roll(len(itemIDs), "item"), d.roll(len(itemIDs), "item"))]
+	return itemIDs[min(d.choose(len(itemIDs), "item"), d.choose(len(itemIDs), "item"))]
 }
 
-// more lets more follow, now and then, where a pin is created or moved.
-func (w world) more(d dice, s *step) {
-	if s.event.Kind == events.PinCreated && s.event.Backfill && d.roll(2, "at the time of others") == 1 {
+// addFollowUps lets more follow, now and then, where a pin is created or moved.
+func (w world) addFollowUps(d chooser, s *step) {
+	if s.event.Kind == events.PinCreated && s.event.Backfill && d.choose(2, "at the time of others") == 1 {
 		s.event.Time = Start - 10
 	}
 	switch {
-	case s.event.Kind == events.PinCreated && d.roll(30, "burst") == 29:
-		w.burst(d, s)
-	case s.event.Kind == events.PinCreated && !s.event.Backfill && d.roll(20, "revival") == 19:
-		w.revival(d, s)
-	case s.event.Kind == events.PinMoved && d.roll(8, "story") == 7:
-		w.story(d, s)
+	case s.event.Kind == events.PinCreated && d.choose(30, "burst") == 29:
+		w.addBurst(d, s)
+	case s.event.Kind == events.PinCreated && !s.event.Backfill && d.choose(20, "revival") == 19:
+		w.addSecondCreation(d, s)
+	case s.event.Kind == events.PinMoved && d.choose(8, "story") == 7:
+		w.addPinHistory(d, s)
 	}
 }
 
-// burst makes the creation of a pin the first of 20 to 40 in one envelope, by one user or two, all live or all from one
+// addBurst makes the creation of a pin the first of 20 to 40 in one envelope, by one user or two, all live or all from one
 // import and of one time.
-func (w world) burst(d dice, s *step) {
-	users := []string{s.event.User, w.who(d)}
-	boards := [...]string{s.event.Board, s.event.Board, w.board(d)}
-	first := d.roll(3, "first of the burst") * 10
-	for i := range 19 + d.roll(21, "size of the burst") {
-		more := step{event: s.event, joins: true, offset: 1}
+func (w world) addBurst(d chooser, s *step) {
+	users := []string{s.event.User, w.randomUser(d)}
+	boards := [...]string{s.event.Board, s.event.Board, w.randomBoard(d)}
+	first := d.choose(3, "first of the burst") * 10
+	for i := range 19 + d.choose(21, "size of the burst") {
+		more := step{event: s.event, sharesEnvelope: true, offset: 1}
 		ev := &more.event
 		ev.User = users[i%2]
 		ev.Board = boards[i%3]
@@ -154,51 +154,51 @@ func (w world) burst(d dice, s *step) {
 		if ev.Backfill {
 			encode(ev)
 		}
-		s.more = append(s.more, more)
+		s.followUps = append(s.followUps, more)
 	}
 }
 
-// revival creates a pin again, which changes nothing until history says that it began on a board that was deleted in between.
-func (w world) revival(d dice, s *step) {
+// addSecondCreation creates a pin again, which changes nothing until history says that it began on a board that was deleted in between.
+func (w world) addSecondCreation(d chooser, s *step) {
 	gone := boardIDs[0]
 	if s.event.Board == gone {
 		gone = boardIDs[1]
 	}
 	again, late := step{event: s.event, pause: 1}, step{event: s.event, pause: 1}
-	again.event.Item, late.event.Board = w.item(d), gone
-	w.backfill(d, &late)
+	again.event.Item, late.event.Board = w.randomItem(d), gone
+	w.makeBackfill(d, &late)
 	deleted := step{event: events.Event{Kind: events.BoardDeleted, User: s.event.User, Board: gone}, pause: 1}
 	if !w.without.Has(events.BoardDeleted) {
-		s.more = append(s.more, deleted, again, late)
+		s.followUps = append(s.followUps, deleted, again, late)
 	}
 }
 
-// story lets much happen to a pin that is moved: on few boards that come and go, with history between.
-func (w world) story(d dice, s *step) {
-	for range 4 + d.roll(8, "length of the story") {
-		more := step{joins: d.roll(4, "joins") == 3, pause: 1}
+// addPinHistory lets much happen to a pin that is moved: on few boards that come and go, with history between.
+func (w world) addPinHistory(d chooser, s *step) {
+	for range 4 + d.choose(8, "length of the story") {
+		more := step{sharesEnvelope: d.choose(4, "joins") == 3, pause: 1}
 		ev := &more.event
-		ev.User, ev.Board = s.event.User, boardIDs[d.roll(len(boardIDs), "board")]
-		switch what := d.roll(12, "story"); {
+		ev.User, ev.Board = s.event.User, boardIDs[d.choose(len(boardIDs), "board")]
+		switch what := d.choose(12, "story"); {
 		case what < 6:
-			ev.Kind, ev.Pin, ev.Item = events.PinCreated, s.event.Pin, w.item(d)
-			if d.roll(2, "re-pin") == 1 {
-				ev.RepinUser, ev.RepinPin = w.who(d), w.pin(d)
+			ev.Kind, ev.Pin, ev.Item = events.PinCreated, s.event.Pin, w.randomItem(d)
+			if d.choose(2, "re-pin") == 1 {
+				ev.RepinUser, ev.RepinPin = w.randomUser(d), w.randomPin(d)
 			}
 			if what > 2 {
-				w.backfill(d, &more)
+				w.makeBackfill(d, &more)
 			}
 		case what < 8:
 			ev.Kind, ev.Pin = events.PinMoved, s.event.Pin
 		case what < 10:
-			ev.Kind, ev.Board = events.BoardDeleted, w.named(d)
+			ev.Kind, ev.Board = events.BoardDeleted, w.randomNamedBoard(d)
 		case what < 11:
-			ev.Kind, ev.Board = events.BoardCreated, w.named(d)
+			ev.Kind, ev.Board = events.BoardCreated, w.randomNamedBoard(d)
 		default:
 			ev.Kind, ev.Pin, ev.Board = events.PinDeleted, s.event.Pin, ""
 		}
 		if !w.without.Has(ev.Kind) {
-			s.more = append(s.more, more)
+			s.followUps = append(s.followUps, more)
 		}
 	}
 }

@@ -39,13 +39,13 @@ var sources = [...]string{"old", "older"}
 
 // weight says how often a kind is drawn, and whether it occurs in every history.
 type weight struct {
-	kind   events.Kind
-	weight int
-	always bool
+	kind           events.Kind
+	weight         int
+	inEveryHistory bool
 }
 
-// weights are those of histories about the graph. Simple ones stand first: rapid shrinks towards them.
-var weights = []weight{
+// graphWeights are those of histories about the graph. Simple ones stand first: rapid shrinks towards them.
+var graphWeights = []weight{
 	{events.UserFollowed, 12, true},
 	{events.BoardFollowed, 12, true},
 	{events.UserUnfollowed, 7, false},
@@ -65,15 +65,15 @@ var weights = []weight{
 	{events.BackfillClosed, 1, false},
 }
 
-// dice is a source of choices: rapid's, which shrinks, or a seeded one.
-type dice interface {
-	// roll returns a number from 0 up to, not including, n.
-	roll(n int, what string) int
+// chooser is a source of choices: rapid's, which shrinks, or a seeded one.
+type chooser interface {
+	// choose returns a number from 0 up to, not including, n.
+	choose(n int, what string) int
 }
 
-type rapidDice struct{ t *rapid.T }
+type rapidChooser struct{ t *rapid.T }
 
-func (d rapidDice) roll(n int, what string) int {
+func (d rapidChooser) choose(n int, what string) int {
 	choices := make([]int, n)
 	for i := range choices {
 		choices[i] = i
@@ -81,20 +81,20 @@ func (d rapidDice) roll(n int, what string) int {
 	return rapid.SampledFrom(choices).Draw(d.t, what) // uniform, unlike IntRange
 }
 
-type seededDice struct{ r *rand.Rand }
+type seededChooser struct{ r *rand.Rand }
 
-func (d seededDice) roll(n int, _ string) int { return d.r.IntN(n) }
+func (d seededChooser) choose(n int, _ string) int { return d.r.IntN(n) }
 
 // History draws a history of 1 to opt.Events events.
 func History(t *rapid.T, opt Options) []events.Event {
 	if opt.Events == 0 {
 		opt.Events = 60
 	}
-	w := newWorld(rapidDice{t}, opt)
-	one := rapid.Custom(func(t *rapid.T) step { return w.step(rapidDice{t}) })
+	w := newWorld(rapidChooser{t}, opt)
+	one := rapid.Custom(func(t *rapid.T) step { return w.randomStep(rapidChooser{t}) })
 	// Alone, SliceOfN draws about six.
 	least := rapid.SampledFrom([]int{1, 1 + opt.Events/8, 1 + opt.Events/3, 1 + opt.Events/2}).Draw(t, "least")
-	return assemble(spread(rapid.SliceOfN(one, min(least, opt.Events), opt.Events).Draw(t, "steps"), opt.Events))
+	return assemble(flatten(rapid.SliceOfN(one, min(least, opt.Events), opt.Events).Draw(t, "steps"), opt.Events))
 }
 
 // Fixed returns n events, the same for the same seed: a longer history begins with the shorter.
@@ -112,13 +112,13 @@ func FixedNotifications(seed uint64, n int) []events.Event {
 }
 
 func fixed(seed uint64, n int, opt Options) []events.Event {
-	d := seededDice{rand.New(rand.NewPCG(seed, 0))}
+	d := seededChooser{rand.New(rand.NewPCG(seed, 0))}
 	w := newWorld(d, opt)
 	steps := make([]step, n)
 	for i := range steps {
-		steps[i] = w.step(d)
+		steps[i] = w.randomStep(d)
 	}
-	return assemble(spread(steps, n))
+	return assemble(flatten(steps, n))
 }
 
 // Envelopes cuts a history of this package into the envelopes that its sequences name.

@@ -6,7 +6,7 @@ import (
 	"github.com/skein-feed/skein/events"
 )
 
-// notificationWeights are those of histories with [Options.Notifications]: what users do to each other's pins, and what hides it.
+// notificationWeights are the weights of histories with [Options.Notifications]: what users do to each other's pins, and what hides it.
 var notificationWeights = []weight{
 	{events.Reacted, 24, true},
 	{events.PinCreated, 24, true},
@@ -28,36 +28,36 @@ var notificationWeights = []weight{
 	{events.BackfillClosed, 1, false},
 }
 
-// notificationEvent fills in what happens to pins and items. It returns false for the kinds about which it knows nothing.
-func (w world) notificationEvent(d dice, ev *events.Event) bool {
+// setNotificationFields sets the fields of events about pins, reactions and markers. It returns false for kinds that it does not know.
+func (w world) setNotificationFields(d chooser, ev *events.Event) bool {
 	switch ev.Kind {
 	case events.PinCreated:
-		ev.Board = w.board(d)
-		ev.User, ev.Pin = w.owned(d)
-		ev.Item = [...]string{ev.Pin, "i", "i"}[d.roll(3, "item")]
-		if d.roll(2, "re-pin") == 1 {
-			ev.RepinUser, ev.RepinPin = w.owned(d)
+		ev.Board = w.randomBoard(d)
+		ev.User, ev.Pin = w.randomOwnedPin(d)
+		ev.Item = [...]string{ev.Pin, "i", "i"}[d.choose(3, "item")]
+		if d.choose(2, "re-pin") == 1 {
+			ev.RepinUser, ev.RepinPin = w.randomOwnedPin(d)
 		}
 	case events.PinDeleted:
-		ev.User, ev.Pin = w.owned(d)
-		if d.roll(3, "names the original") > 0 {
-			ev.RepinUser, ev.RepinPin = w.owned(d)
+		ev.User, ev.Pin = w.randomOwnedPin(d)
+		if d.choose(3, "names the original") > 0 {
+			ev.RepinUser, ev.RepinPin = w.randomOwnedPin(d)
 		}
 	case events.PinMoved:
-		ev.Board = w.board(d)
-		ev.User, ev.Pin = w.owned(d)
+		ev.Board = w.randomBoard(d)
+		ev.User, ev.Pin = w.randomOwnedPin(d)
 	case events.Reacted, events.Unreacted:
-		ev.Item = [...]string{"i", "i", "p1", "8"}[d.roll(4, "item")]
-		ev.Reaction = [...]string{"", "", "wow", "_bookmark"}[d.roll(4, "kind of reaction")]
-		if d.roll(6, "names a pin") > 0 {
-			ev.RepinUser, ev.RepinPin = w.owned(d)
+		ev.Item = [...]string{"i", "i", "p1", "8"}[d.choose(4, "item")]
+		ev.Reaction = [...]string{"", "", "wow", "_bookmark"}[d.choose(4, "kind of reaction")]
+		if d.choose(6, "names a pin") > 0 {
+			ev.RepinUser, ev.RepinPin = w.randomOwnedPin(d)
 		}
 	case events.NotificationsSeen, events.NotificationsRead:
 		const day = 24 * 3600 * 1_000_000
-		// In history, about now, and in the future.
-		ev.Read = [...]events.Micros{Start - 10, Start + 5, Start + 60, Start + day, Start + 2*day, 1 << 53}[d.roll(6, "time")]
-		if ev.Kind == events.NotificationsRead && d.roll(3, "one group") > 0 {
-			ev.Group = fmt.Sprint("r", Start/day+events.Micros(d.roll(3, "day")), ":p1")
+		// Times before all live events, about now, and in the future.
+		ev.Read = [...]events.Micros{Start - 10, Start + 5, Start + 60, Start + day, Start + 2*day, 1 << 53}[d.choose(6, "time")]
+		if ev.Kind == events.NotificationsRead && d.choose(3, "one group") > 0 {
+			ev.Group = fmt.Sprint("r", Start/day+events.Micros(d.choose(3, "day")), ":p1")
 		}
 	default:
 		return false
@@ -66,8 +66,8 @@ func (w world) notificationEvent(d dice, ev *events.Event) bool {
 }
 
 // spreadOverDays makes a day pass, now and then.
-func (w world) spreadOverDays(d dice, s *step) {
-	if d.roll(12, "a day passes") == 11 {
+func (w world) spreadOverDays(d chooser, s *step) {
+	if d.choose(12, "a day passes") == 11 {
 		s.pause = 20 * 3600 * 1_000_000
 	}
 }

@@ -42,90 +42,90 @@ var playPauses = [...]events.Micros{
 	0, 0, 0, 40, 40, 1_000_000, hour, hour, day, day, 7 * day, 7 * day, 7 * day, 31 * day, 31 * day, 182 * day,
 }
 
-// playEvent fills in what is played, served and counted. It returns false for the kinds about which it knows nothing.
-func (w world) playEvent(d dice, ev *events.Event) bool {
+// setPlayFields fills in what is played, served and counted. It returns false for the kinds about which it knows nothing.
+func (w world) setPlayFields(d chooser, ev *events.Event) bool {
 	switch ev.Kind {
 	case events.Reacted, events.Unreacted:
-		ev.Item = w.played(d)
-		if d.roll(2, "whose reaction") == 0 {
+		ev.Item = w.randomPlayedItem(d)
+		if d.choose(2, "whose reaction") == 0 {
 			ev.User, ev.Item = userIDs[0], playedIDs[0]
 		}
-		w.reaction(d, ev)
+		w.setReaction(d, ev)
 	case events.Played, events.ItemHidden, events.ItemShown:
-		ev.Item = w.played(d)
+		ev.Item = w.randomPlayedItem(d)
 	case events.Served:
-		ev.Items = w.served(d)
+		ev.Items = w.randomServedItems(d)
 	case events.ItemScored:
 		ev.User = ""
-		ev.Item = w.played(d)
+		ev.Item = w.randomPlayedItem(d)
 		// Below those of all items that are played, none, and among them with a half-life of a day and of a second.
-		ev.Score = [...]int64{-5, 0, 1_705_000_000 / 86400 * 65536, 1_705_000_000 * 65536}[d.roll(4, "score")]
+		ev.Score = [...]int64{-5, 0, 1_705_000_000 / 86400 * 65536, 1_705_000_000 * 65536}[d.choose(4, "score")]
 	case events.PinCreated:
-		w.feedEvent(d, ev)
-		if d.roll(4, "shows what is played") > 0 {
-			ev.Item = w.played(d)
+		w.setFeedFields(d, ev)
+		if d.choose(4, "shows what is played") > 0 {
+			ev.Item = w.randomPlayedItem(d)
 		}
 	case events.PinMoved, events.PinDeleted:
-		return w.feedEvent(d, ev)
+		return w.setFeedFields(d, ev)
 	default:
 		return false
 	}
 	return true
 }
 
-// reaction draws the kind of a reaction, mostly a like, and sometimes the pin on which the user reacted.
-func (w world) reaction(d dice, ev *events.Event) {
-	ev.Reaction = [...]string{"", "", "", "save", "_bookmark"}[d.roll(5, "reaction")]
-	if d.roll(3, "on a pin") == 2 {
-		ev.RepinUser, ev.RepinPin = w.who(d), w.pin(d)
+// setReaction draws the kind of a reaction, mostly a like, and sometimes the pin on which the user reacted.
+func (w world) setReaction(d chooser, ev *events.Event) {
+	ev.Reaction = [...]string{"", "", "", "save", "_bookmark"}[d.choose(5, "reaction")]
+	if d.choose(3, "on a pin") == 2 {
+		ev.RepinUser, ev.RepinPin = w.randomUser(d), w.randomPin(d)
 	}
 }
 
-// played draws an item, early ones more often.
-func (world) played(d dice) string {
+// randomPlayedItem draws an item, early ones more often.
+func (world) randomPlayedItem(d chooser) string {
 	n := len(playedIDs)
-	return playedIDs[min(d.roll(n, "item"), d.roll(n, "item"))]
+	return playedIDs[min(d.choose(n, "item"), d.choose(n, "item"))]
 }
 
-// served draws what is served at once: usually a few items, the same again among them; now and then so many that those of
+// randomServedItems draws what is served at once: usually a few items, the same again among them; now and then so many that those of
 // before fall out of the last hundred, or nearly.
-func (w world) served(d dice) (items []string) {
-	if d.roll(5, "many are served") < 4 {
-		for range 1 + d.roll(4, "served") {
-			items = append(items, w.played(d))
+func (w world) randomServedItems(d chooser) (items []string) {
+	if d.choose(5, "many are served") < 4 {
+		for range 1 + d.choose(4, "served") {
+			items = append(items, w.randomPlayedItem(d))
 		}
 		return items
 	}
-	first := 20 * d.roll(6, "first served")
-	for i := range [...]int{33, 60, 95, 100}[d.roll(4, "served")] {
+	first := 20 * d.choose(6, "first served")
+	for i := range [...]int{33, 60, 95, 100}[d.choose(4, "served")] {
 		items = append(items, fmt.Sprint("s", first+i))
 	}
 	return items
 }
 
 // spreadOverMonths gives a step the times of a history with months.
-func (w world) spreadOverMonths(d dice, s *step) {
-	s.pause = playPauses[d.roll(len(playPauses), "pause")]
-	s.eve = d.roll(8, "eve") == 7
-	if !s.event.Backfill || d.roll(4, "in a month") == 0 {
+func (w world) spreadOverMonths(d chooser, s *step) {
+	s.pause = playPauses[d.choose(len(playPauses), "pause")]
+	s.isEndOfMonth = d.choose(8, "eve") == 7
+	if !s.event.Backfill || d.choose(4, "in a month") == 0 {
 		return
 	}
-	if s.event.Kind == events.Served && d.roll(3, "at the time of others") == 2 {
+	if s.event.Kind == events.Served && d.choose(3, "at the time of others") == 2 {
 		s.event.Time = Start - 10
 		return
 	}
 	// As many months ago, at its first moment, its last or between.
-	s.event.Time = [...]events.Micros{1, 0, 11*day + 5*hour}[d.roll(3, "time of the month")]
-	s.ago = 1 + d.roll(9, "months ago")
+	s.event.Time = [...]events.Micros{1, 0, 11*day + 5*hour}[d.choose(3, "time of the month")]
+	s.monthsAgo = 1 + d.choose(9, "months ago")
 }
 
-// within returns the time of a backfill that occurred some months ago, counted from 1 for the month of now: elapsed is what
+// timeInMonth returns the time of a backfill that occurred some months ago, counted from 1 for the month of now: elapsed is what
 // is past of the month, 1 for its first moment, 0 for its last.
-func within(now events.Micros, ago int, elapsed events.Micros) events.Micros {
+func timeInMonth(now events.Micros, monthsAgo int, elapsed events.Micros) events.Micros {
 	if elapsed == 0 {
-		return min(monthStart(now, 2-ago)-1, now)
+		return min(monthStart(now, 2-monthsAgo)-1, now)
 	}
-	return min(monthStart(now, 1-ago)+elapsed-1, now)
+	return min(monthStart(now, 1-monthsAgo)+elapsed-1, now)
 }
 
 // monthStart returns the first moment of the month that is some months from that of a time.

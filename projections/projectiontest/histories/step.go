@@ -7,43 +7,43 @@ type step struct {
 	// event has no position and, if live, no time yet. The time of a backfill counts from its log time if it is
 	// negative or 0.
 	event events.Event
-	// joins: it is in the same envelope as the step before.
-	joins bool
-	// skips: the slot before it holds an event that is not in the history.
-	skips bool
+	// sharesEnvelope: it is in the same envelope as the step before.
+	sharesEnvelope bool
+	// skipsSlot: the slot before it holds an event that is not in the history.
+	skipsSlot bool
 	// pause is what the clock of the log advances before the envelope, if there is something live in it.
 	pause events.Micros
-	// eve: the clock advances further then, to the last moment of the month.
-	eve bool
-	// ago, if not 0, is the month of a backfill: see within. Its time is what had elapsed of it.
-	ago int
+	// isEndOfMonth: the clock advances further then, to the last moment of the month.
+	isEndOfMonth bool
+	// monthsAgo, if not 0, is the month of a backfill: see timeInMonth. Its time is what had elapsed of it.
+	monthsAgo int
 	// offset is the distance of a backfill's offset from the highest so far of its source and kind.
 	offset int
-	// more are steps that belong to it: they follow it.
-	more []step
+	// followUps are steps that belong to it: they follow it.
+	followUps []step
 }
 
 // world is what the facts of one history are about.
 type world struct {
 	users         int
 	kinds         []events.Kind // each as often as its weight
-	past          int           // of six facts, so many are backfills, where the kind may be
+	backfillShare int           // of six facts, so many are backfills, where the kind may be
 	risingOffsets bool
 	feeds, plays  bool
 	notifications bool
 	without       events.KindSet
 }
 
-func newWorld(d dice, opt Options) world {
+func newWorld(d chooser, opt Options) world {
 	w := world{users: opt.Users, risingOffsets: opt.RisingOffsets, without: opt.Without}
 	w.plays = opt.Plays
 	w.feeds = opt.Feeds && !opt.Plays
 	w.notifications = opt.Notifications && !opt.Feeds && !opt.Plays
 	if w.users == 0 {
-		w.users = 3 + d.roll(len(userIDs)-2, "users")
+		w.users = 3 + d.choose(len(userIDs)-2, "users")
 	}
-	w.past = 1 + d.roll(5, "past")
-	kinds := weights
+	w.backfillShare = 1 + d.choose(5, "past")
+	kinds := graphWeights
 	switch {
 	case w.plays:
 		kinds = playWeights
@@ -54,7 +54,7 @@ func newWorld(d dice, opt Options) world {
 	}
 	for _, k := range kinds {
 		// Every history does without some kinds, so that what they would end grows old.
-		if opt.Without.Has(k.kind) || !k.always && d.roll(3, "without "+k.kind.String()) == 2 {
+		if opt.Without.Has(k.kind) || !k.inEveryHistory && d.choose(3, "without "+k.kind.String()) == 2 {
 			continue
 		}
 		for range k.weight {
@@ -64,16 +64,16 @@ func newWorld(d dice, opt Options) world {
 	return w
 }
 
-func (w world) step(d dice) step {
-	s := step{event: w.event(d)}
-	s.joins = d.roll(4, "joins") == 3
-	s.skips = d.roll(12, "skips") == 11
-	s.pause = [...]events.Micros{0, 0, 40, 1_000_000}[d.roll(4, "pause")]
-	if s.event.Kind.Backfillable() && d.roll(6, "backfill") >= 6-w.past {
-		w.backfill(d, &s)
+func (w world) randomStep(d chooser) step {
+	s := step{event: w.randomEvent(d)}
+	s.sharesEnvelope = d.choose(4, "joins") == 3
+	s.skipsSlot = d.choose(12, "skips") == 11
+	s.pause = [...]events.Micros{0, 0, 40, 1_000_000}[d.choose(4, "pause")]
+	if s.event.Kind.Backfillable() && d.choose(6, "backfill") >= 6-w.backfillShare {
+		w.makeBackfill(d, &s)
 	}
 	if w.feeds {
-		w.more(d, &s)
+		w.addFollowUps(d, &s)
 	}
 	if w.plays {
 		w.spreadOverMonths(d, &s)
@@ -84,73 +84,73 @@ func (w world) step(d dice) step {
 	return s
 }
 
-// event draws what happens.
-func (w world) event(d dice) events.Event {
-	ev := events.Event{Kind: w.kinds[d.roll(len(w.kinds), "kind")]}
-	ev.User = w.who(d)
-	if w.feeds && w.feedEvent(d, &ev) || w.plays && w.playEvent(d, &ev) || w.notifications && w.notificationEvent(d, &ev) {
+// randomEvent draws what happens.
+func (w world) randomEvent(d chooser) events.Event {
+	ev := events.Event{Kind: w.kinds[d.choose(len(w.kinds), "kind")]}
+	ev.User = w.randomUser(d)
+	if w.feeds && w.setFeedFields(d, &ev) || w.plays && w.setPlayFields(d, &ev) || w.notifications && w.setNotificationFields(d, &ev) {
 		return ev
 	}
 	switch ev.Kind {
 	case events.UserFollowed, events.UserUnfollowed, events.UserBlocked, events.UserUnblocked,
 		events.UserUnmuted:
-		ev.User, ev.Peer = w.two(d)
+		ev.User, ev.Peer = w.randomPair(d)
 	case events.UserMuted:
-		ev.User, ev.Peer = w.two(d)
+		ev.User, ev.Peer = w.randomPair(d)
 		// Most mutes do not end. The others end in history, at once, after some events, or after about half of the history.
 		untils := [...]events.Micros{0, 0, 0, Start - 15, Start + 1, Start + 45, Start + 500, Start + 1_000_030, Start + 3_000_000, 1 << 52}
-		ev.Until = untils[d.roll(len(untils), "until")]
+		ev.Until = untils[d.choose(len(untils), "until")]
 	case events.FollowSettingsSet:
-		ev.User, ev.Peer = w.two(d)
-		ev.Settings = events.FollowSettings(d.roll(int(events.AllFollowSettings)+1, "settings"))
+		ev.User, ev.Peer = w.randomPair(d)
+		ev.Settings = events.FollowSettings(d.choose(int(events.AllFollowSettings)+1, "settings"))
 	case events.BoardFollowed, events.BoardUnfollowed:
-		ev.User, ev.Peer = w.two(d)
-		ev.Board = w.board(d)
+		ev.User, ev.Peer = w.randomPair(d)
+		ev.Board = w.randomBoard(d)
 	case events.BoardCreated:
-		ev.Board = w.named(d)
-		ev.Title = [...]string{"", "Art", "Arts", "Beta"}[d.roll(4, "title")]
+		ev.Board = w.randomNamedBoard(d)
+		ev.Title = [...]string{"", "Art", "Arts", "Beta"}[d.choose(4, "title")]
 	case events.BoardDeleted:
-		ev.Board = w.named(d)
+		ev.Board = w.randomNamedBoard(d)
 	case events.PinCreated:
-		ev.Board = w.board(d)
-		ev.Pin = [...]string{"p1", "p2"}[d.roll(2, "pin")]
-		ev.Item = [...]string{ev.Pin, "p1", "i"}[d.roll(3, "item")]
-		if d.roll(4, "re-pin") == 3 {
-			ev.RepinUser, ev.RepinPin = w.other(d, ev.User), "p1"
+		ev.Board = w.randomBoard(d)
+		ev.Pin = [...]string{"p1", "p2"}[d.choose(2, "pin")]
+		ev.Item = [...]string{ev.Pin, "p1", "i"}[d.choose(3, "item")]
+		if d.choose(4, "re-pin") == 3 {
+			ev.RepinUser, ev.RepinPin = w.randomOtherUser(d, ev.User), "p1"
 		}
 	case events.PinMoved:
-		ev.Board = w.board(d)
-		ev.Pin = [...]string{"p1", "p2"}[d.roll(2, "pin")]
+		ev.Board = w.randomBoard(d)
+		ev.Pin = [...]string{"p1", "p2"}[d.choose(2, "pin")]
 	case events.PinDeleted:
-		ev.Pin = [...]string{"p1", "p2"}[d.roll(2, "pin")]
+		ev.Pin = [...]string{"p1", "p2"}[d.choose(2, "pin")]
 	case events.Reacted:
 		ev.Item = "p1"
 	case events.BackfillClosed:
 		ev.User = ""
-		ev.Source = [...]string{sources[0], sources[1], ""}[d.roll(3, "source")]
+		ev.Source = [...]string{sources[0], sources[1], ""}[d.choose(3, "source")]
 	}
 	return ev
 }
 
-// board draws a board, the first more often.
-func (w world) board(d dice) string {
+// randomBoard draws a board, the first more often.
+func (w world) randomBoard(d chooser) string {
 	n := len(boardIDs)
-	return boardIDs[min(d.roll(n, "board"), d.roll(n, "board"))]
+	return boardIDs[min(d.choose(n, "board"), d.choose(n, "board"))]
 }
 
-// named draws a board that can be created and deleted.
-func (w world) named(d dice) string {
-	return boardIDs[min(d.roll(len(boardIDs)-1, "board"), d.roll(len(boardIDs)-1, "board"))]
+// randomNamedBoard draws a board that can be created and deleted.
+func (w world) randomNamedBoard(d chooser) string {
+	return boardIDs[min(d.choose(len(boardIDs)-1, "board"), d.choose(len(boardIDs)-1, "board"))]
 }
 
-// who draws a user, early ones more often.
-func (w world) who(d dice) string {
-	return userIDs[min(d.roll(w.users, "user"), d.roll(w.users, "user"))]
+// randomUser draws a user, early ones more often.
+func (w world) randomUser(d chooser) string {
+	return userIDs[min(d.choose(w.users, "user"), d.choose(w.users, "user"))]
 }
 
-// other draws another user than the one given.
-func (w world) other(d dice, user string) string {
-	if other := w.who(d); other != user {
+// randomOtherUser draws another user than the one given.
+func (w world) randomOtherUser(d chooser, user string) string {
+	if other := w.randomUser(d); other != user {
 		return other
 	}
 	if user == userIDs[0] {
@@ -159,29 +159,29 @@ func (w world) other(d dice, user string) string {
 	return userIDs[0]
 }
 
-// two draws two users: often the same two, so that much happens between them.
-func (w world) two(d dice) (user, peer string) {
-	switch d.roll(6, "two") {
+// randomPair draws two users: often the same two, so that much happens between them.
+func (w world) randomPair(d chooser) (user, peer string) {
+	switch d.choose(6, "two") {
 	case 0, 1:
 		return userIDs[0], userIDs[1]
 	case 2:
 		return userIDs[1], userIDs[0]
 	}
-	user = w.who(d)
-	return user, w.other(d, user)
+	user = w.randomUser(d)
+	return user, w.randomOtherUser(d, user)
 }
 
-// backfill makes a step history.
-func (w world) backfill(d dice, s *step) {
+// makeBackfill makes a step history.
+func (w world) makeBackfill(d chooser, s *step) {
 	s.event.Backfill = true
-	s.event.Source = sources[d.roll(len(sources), "source")]
+	s.event.Source = sources[d.choose(len(sources), "source")]
 	// A few moments long ago, so that many are equal and arrive out of order; the first of all times; or about now,
 	// beside live facts (0: a time in the future, cut to now).
 	times := [...]events.Micros{Start - 10, Start - 20, Start - 30, Start - 10, Start - 20, 1, -1, -40, 0}
-	s.event.Time = times[d.roll(len(times), "time")]
+	s.event.Time = times[d.choose(len(times), "time")]
 	s.offset = 1
 	if !w.risingOffsets {
-		s.offset = [...]int{1, 1, 1, 1, 1, 2, 7, 0, -1, -2}[d.roll(10, "offset")]
+		s.offset = [...]int{1, 1, 1, 1, 1, 2, 7, 0, -1, -2}[d.choose(10, "offset")]
 	}
 	encode(&s.event)
 }
@@ -196,11 +196,11 @@ func encode(ev *events.Event) {
 	}
 }
 
-// spread gives the steps that belong to others their positions, and cuts what is more than n steps then.
-func spread(steps []step, n int) []step {
+// flatten gives the steps that belong to others their positions, and cuts what is more than n steps then.
+func flatten(steps []step, n int) []step {
 	var all []step
 	for _, s := range steps {
-		all = append(append(all, s), s.more...)
+		all = append(append(all, s), s.followUps...)
 	}
 	return all[:min(n, len(all))]
 }
@@ -212,7 +212,7 @@ func assemble(steps []step) []events.Event {
 	seq, last := uint64(0), Start
 	for len(steps) > 0 {
 		n, live := 1, !steps[0].event.Backfill
-		for n < len(steps) && steps[n].joins {
+		for n < len(steps) && steps[n].sharesEnvelope {
 			live = live || !steps[n].event.Backfill
 			n++
 		}
@@ -221,7 +221,7 @@ func assemble(steps []step) []events.Event {
 		base := last + 1
 		if live {
 			base += steps[0].pause
-			if steps[0].eve {
+			if steps[0].isEndOfMonth {
 				base = monthStart(base, 1) - 1
 			}
 		}
@@ -231,14 +231,14 @@ func assemble(steps []step) []events.Event {
 			if i > 0 {
 				slot++
 			}
-			if s.skips {
+			if s.skipsSlot {
 				slot++
 			}
 			ev := s.event
 			ev.Seq, ev.Slot = seq, slot
 			last = base + events.Micros(slot)
-			if ev.Backfill && s.ago > 0 {
-				ev.Time = within(last, s.ago, ev.Time)
+			if ev.Backfill && s.monthsAgo > 0 {
+				ev.Time = timeInMonth(last, s.monthsAgo, ev.Time)
 			}
 			assignTime(&ev, last, s.offset, highest)
 			history = append(history, ev)

@@ -2,8 +2,8 @@ package model
 
 import "github.com/skein-feed/skein/events"
 
-// accepted reports whether a fact counts at all, given what stands before it in the log.
-func accepted(before []events.Event, ev events.Event) bool {
+// isAccepted reports whether a fact counts at all, given what stands before it in the log.
+func isAccepted(before []events.Event, ev events.Event) bool {
 	if !ev.Backfill {
 		return true
 	}
@@ -24,31 +24,31 @@ func accepted(before []events.Event, ev events.Event) bool {
 	return true
 }
 
-// void reports whether a live fact is to be ignored, given what stands before it in the log. Only live facts decide,
+// isVoid reports whether a live fact is to be ignored, given what stands before it in the log. Only live facts decide,
 // so that an import may arrive at any time.
-func void(before []events.Event, ev events.Event) bool {
+func isVoid(before []events.Event, ev events.Event) bool {
 	if ev.Backfill {
 		return false
 	}
 	switch ev.Kind {
 	case events.UserFollowed:
 		// No live follow begins while a live block stands, in either direction.
-		return liveBlock(before, ev.User, ev.Peer) || liveBlock(before, ev.Peer, ev.User)
+		return hasLiveBlock(before, ev.User, ev.Peer) || hasLiveBlock(before, ev.Peer, ev.User)
 	case events.BoardFollowed:
-		return liveBlock(before, ev.User, ev.Peer) || liveBlock(before, ev.Peer, ev.User) ||
-			deletedBoard(before, BoardID{ev.Peer, ev.Board})
+		return hasLiveBlock(before, ev.User, ev.Peer) || hasLiveBlock(before, ev.Peer, ev.User) ||
+			isBoardDeleted(before, BoardID{ev.Peer, ev.Board})
 	case events.BoardUnfollowed:
 		// On a deleted board, follows, unfollows and pins are ignored. An unfollow during a block is not.
-		return deletedBoard(before, BoardID{ev.Peer, ev.Board})
+		return isBoardDeleted(before, BoardID{ev.Peer, ev.Board})
 	case events.PinCreated, events.PinMoved:
-		return deletedBoard(before, BoardID{ev.User, ev.Board})
+		return isBoardDeleted(before, BoardID{ev.User, ev.Board})
 	}
 	return false
 }
 
-// liveBlock reports whether, by live facts alone, blocker blocks the other: the latest of blocks, unblocks and
+// hasLiveBlock reports whether, by live facts alone, blocker blocks the other: the latest of blocks, unblocks and
 // deletions of either user is a block.
-func liveBlock(before []events.Event, blocker, other string) bool {
+func hasLiveBlock(before []events.Event, blocker, other string) bool {
 	last := events.Kind(0)
 	for _, ev := range before {
 		if ev.Backfill {
@@ -68,9 +68,9 @@ func liveBlock(before []events.Event, blocker, other string) bool {
 	return last == events.UserBlocked
 }
 
-// deletedBoard reports whether a board was deleted and not created again: the latest of its live creations, its
+// isBoardDeleted reports whether a board was deleted and not created again: the latest of its live creations, its
 // deletions and the deletions of its owner is a deletion of the board.
-func deletedBoard(before []events.Event, board BoardID) bool {
+func isBoardDeleted(before []events.Event, board BoardID) bool {
 	last := events.Kind(0)
 	for _, ev := range before {
 		if ev.Backfill || ev.User != board.Owner {
@@ -88,8 +88,8 @@ func deletedBoard(before []events.Event, board BoardID) bool {
 	return last == events.BoardDeleted
 }
 
-// deletedIn reports whether one of some users is deleted in a part of the log.
-func deletedIn(log []arrival, users ...string) bool {
+// hasDeletion reports whether one of some users is deleted in a part of the log.
+func hasDeletion(log []loggedEvent, users ...string) bool {
 	for _, ev := range log {
 		for _, user := range users {
 			if ev.Kind == events.UserDeleted && ev.User == user {

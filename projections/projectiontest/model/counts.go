@@ -19,7 +19,7 @@ func (g *Graph) Plays(item string) int {
 }
 
 // PlaysBy reports how often a user has played something.
-func (g *Graph) PlaysBy(user string) int { return len(g.watched[user].of(events.Played)) }
+func (g *Graph) PlaysBy(user string) int { return len(g.seenFacts[user].of(events.Played)) }
 
 // Likers reports how many users like an item.
 func (g *Graph) Likers(item string) int { return len(g.Reactors(item, "")) }
@@ -33,8 +33,8 @@ type ReactionCount struct {
 // ReactionCounts lists the kinds with which users reacted to an item, by their names, without private kinds.
 func (g *Graph) ReactionCounts(item string) (list []ReactionCount) {
 	kinds := map[string]bool{}
-	for of, facts := range g.reactions {
-		if of.item == item && holds(facts) && !events.IsPrivateReaction(of.kind) {
+	for of, facts := range g.reactionFacts {
+		if of.item == item && reactionHolds(facts) && !events.IsPrivateReaction(of.kind) {
 			kinds[of.kind] = true
 		}
 	}
@@ -55,7 +55,7 @@ type Reaction struct {
 
 // Reactions lists the items to which a user reacted with one kind, newest first, equal times by id.
 func (g *Graph) Reactions(user, kind string) (list []Reaction) {
-	for of, facts := range g.reactions {
+	for of, facts := range g.reactionFacts {
 		if since, stands := reactedSince(facts); of.user == user && of.kind == kind && stands {
 			list = append(list, Reaction{of.item, since})
 		}
@@ -77,7 +77,7 @@ func (g *Graph) Reactors(item, kind string) (list []Reactor) {
 	if events.IsPrivateReaction(kind) {
 		return nil
 	}
-	for of, facts := range g.reactions {
+	for of, facts := range g.reactionFacts {
 		if since, stands := reactedSince(facts); of.item == item && of.kind == kind && stands {
 			list = append(list, Reactor{of.user, since})
 		}
@@ -90,13 +90,13 @@ func (g *Graph) Reactors(item, kind string) (list []Reactor) {
 
 // reactedSince reports since when a reaction holds, given the facts about it.
 func reactedSince(facts facts) (since events.Micros, stands bool) {
-	return standing(facts.of(events.Reacted), facts.of(events.Unreacted), nil)
+	return stateSince(facts.of(events.Reacted), facts.of(events.Unreacted), nil)
 }
 
 // OwnReactions lists the kinds with which a user reacted to an item, by their names, with private kinds.
 func (g *Graph) OwnReactions(user, item string) (kinds []string) {
-	for of, facts := range g.reactions {
-		if of.user == user && of.item == item && holds(facts) {
+	for of, facts := range g.reactionFacts {
+		if of.user == user && of.item == item && reactionHolds(facts) {
 			kinds = append(kinds, of.kind)
 		}
 	}
@@ -108,16 +108,16 @@ func (g *Graph) OwnReactions(user, item string) (kinds []string) {
 func (g *Graph) Repins(item string) int {
 	n := 0
 	for at, ev := range g.log {
-		if ev.Item == item && repins(g.log, at) {
+		if ev.Item == item && isNewRepin(g.log, at) {
 			n++
 		}
 	}
 	return n
 }
 
-// repins reports whether the event at an index of the log is a re-pin of an item that its pin had not re-pinned before, or not since its
+// isNewRepin reports whether the event at an index of the log is a re-pin of an item that its pin had not re-pinned before, or not since its
 // owner was deleted.
-func repins(log []arrival, at int) bool {
+func isNewRepin(log []loggedEvent, at int) bool {
 	ev := log[at]
 	if !isRepin(ev) {
 		return false
@@ -136,7 +136,7 @@ func repins(log []arrival, at int) bool {
 
 // isRepin reports whether an event is accepted and is a re-pin. Whether it creates a pin, repeats one that lives, or names a deleted board
 // does not matter.
-func isRepin(ev arrival) bool {
+func isRepin(ev loggedEvent) bool {
 	return ev.accepted && ev.Kind == events.PinCreated && ev.RepinUser != ""
 }
 
@@ -166,7 +166,7 @@ type TrendingItem struct {
 func (g *Graph) Top(s Scope, heats map[string]int64) []TrendingItem {
 	var list []TrendingItem
 	for item, score := range heats {
-		if g.shows(s, item) {
+		if g.isInScope(s, item) {
 			list = append(list, TrendingItem{item, score})
 		}
 	}
@@ -176,8 +176,8 @@ func (g *Graph) Top(s Scope, heats map[string]int64) []TrendingItem {
 	return list
 }
 
-// shows reports whether an item belongs to a scope: everybody's has every item, also what no pin shows.
-func (g *Graph) shows(s Scope, item string) bool {
+// isInScope reports whether an item belongs to a scope: everybody's has every item, also what no pin shows.
+func (g *Graph) isInScope(s Scope, item string) bool {
 	if s.Owner == "" {
 		return true
 	}

@@ -9,8 +9,8 @@ import (
 	"github.com/skein-feed/skein/events"
 )
 
-// arrival is an event of the log, and whether it counts.
-type arrival struct {
+// loggedEvent is an event of the log, and whether it counts.
+type loggedEvent struct {
 	events.Event
 	// accepted is false only of a backfill that a repeat, the end of an import or a deletion of a user rules out.
 	accepted bool
@@ -18,13 +18,13 @@ type arrival struct {
 	counts bool
 }
 
-// arrive says what counts of a history, which what stands before it in the log decides.
-func arrive(history []events.Event) []arrival {
-	all := make([]arrival, len(history))
+// markCounted says what counts of a history, which what stands before it in the log decides.
+func markCounted(history []events.Event) []loggedEvent {
+	all := make([]loggedEvent, len(history))
 	for i, ev := range history {
 		before := history[:i]
-		taken := accepted(before, ev)
-		all[i] = arrival{Event: ev, accepted: taken, counts: taken && !void(before, ev)}
+		taken := isAccepted(before, ev)
+		all[i] = loggedEvent{Event: ev, accepted: taken, counts: taken && !isVoid(before, ev)}
 	}
 	return all
 }
@@ -34,22 +34,22 @@ type fact struct {
 	events.Event
 	// rank is the index in the order of facts, from 1. The zero fact, "none", has rank 0: it is before everything.
 	rank int
-	// relationEnded: one of the two users was deleted later, and the relation with the user. Of a fact about one user,
+	// isRelationEnded: one of the two users was deleted later, and the relation with the user. Of a fact about one user,
 	// such as a pin or a reaction: this user was.
-	relationEnded bool
-	// boardEnded: the owner of the board was deleted later, and the board with the owner.
-	boardEnded bool
-	// repinEnded: the owner of the pin that it repeats was deleted later. All deletions are later than history, whenever that arrives.
-	repinEnded bool
-	// emptied: it is a play or serve that a clearing of its user's seen took away, or made void from the start.
-	emptied bool
+	isRelationEnded bool
+	// isBoardEnded: the owner of the board was deleted later, and the board with the owner.
+	isBoardEnded bool
+	// isRepinEnded: the owner of the pin that it repeats was deleted later. All deletions are later than history, whenever that arrives.
+	isRepinEnded bool
+	// isCleared: it is a play or serve that a clearing of its user's seen took away, or made void from the start.
+	isCleared bool
 }
 
 // facts are some facts, in the order of facts.
 type facts []*fact
 
-// order strikes out what does not count and puts the rest into the order of facts.
-func order(log []arrival) facts {
+// orderFacts strikes out what does not count and puts the rest into the order of facts.
+func orderFacts(log []loggedEvent) facts {
 	var all facts
 	for i, ev := range log {
 		if !ev.counts {
@@ -58,28 +58,28 @@ func order(log []arrival) facts {
 		after := log[i+1:]
 		board, _ := boardOf(ev.Event)
 		all = append(all, &fact{
-			Event:         ev.Event,
-			relationEnded: deletedIn(after, ev.User, ev.Peer),
-			boardEnded:    deletedIn(after, board.Owner),
-			repinEnded:    deletedIn(after, ev.RepinUser) || ev.Backfill && deletedIn(log[:i], ev.RepinUser),
-			emptied:       emptied(log, i),
+			Event:           ev.Event,
+			isRelationEnded: hasDeletion(after, ev.User, ev.Peer),
+			isBoardEnded:    hasDeletion(after, board.Owner),
+			isRepinEnded:    hasDeletion(after, ev.RepinUser) || ev.Backfill && hasDeletion(log[:i], ev.RepinUser),
+			isCleared:       isCleared(log, i),
 		})
 	}
-	slices.SortStableFunc(all, compare)
+	slices.SortStableFunc(all, compareFacts)
 	for i, f := range all {
 		f.rank = i + 1
 	}
 	return all
 }
 
-// compare puts backfills before live facts, and backfills by (time, removals last, mutes that end later last, more settings last, larger
+// compareFacts puts backfills before live facts, and backfills by (time, removals last, mutes that end later last, more settings last, larger
 // encoded bytes last). Live facts stay as they are: in log order.
-func compare(x, y *fact) int {
+func compareFacts(x, y *fact) int {
 	switch {
 	case x.Backfill && y.Backfill:
 		return cmp.Or(
 			cmp.Compare(x.Time, y.Time),
-			cmp.Compare(removal(x.Kind), removal(y.Kind)),
+			cmp.Compare(removalRank(x.Kind), removalRank(y.Kind)),
 			cmp.Compare(endOfMute(x), endOfMute(y)),
 			cmp.Compare(x.Settings, y.Settings),
 			bytes.Compare(x.Encoded, y.Encoded),
@@ -100,8 +100,8 @@ func endOfMute(f *fact) events.Micros {
 	return f.Until
 }
 
-// removal is 1 for the backfillable kinds that end something: unfollows, and blocks, which count as unfollows.
-func removal(k events.Kind) int {
+// removalRank is 1 for the backfillable kinds that end something: unfollows, and blocks, which count as unfollows.
+func removalRank(k events.Kind) int {
 	switch k {
 	case events.UserUnfollowed, events.BoardUnfollowed, events.UserBlocked:
 		return 1

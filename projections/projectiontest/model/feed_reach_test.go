@@ -79,7 +79,7 @@ func noteFeeds(note func(name string, reached bool), g *Graph) {
 				kind := g.Board(reader, owner, p.Board).Kind
 				note("hidden by a mute", muted && (kind == Board || kind == Explicit))
 				note("hidden as a re-pin", repins && p.Repin && (kind == Board || kind == Explicit))
-				origin := g.origin(reader, p)
+				origin := g.originOf(reader, p)
 				_, itemHidden := g.hidesItem(reader, p.Item)
 				note("hidden item", itemHidden && (kind == Board || kind == Explicit))
 				note("hidden as a re-pin of a deleted user", origin.Deleted && (kind == Board || kind == Explicit))
@@ -88,7 +88,7 @@ func noteFeeds(note func(name string, reached bool), g *Graph) {
 				note("hidden by an exclusion", kind == Excluded)
 			}
 		}
-		for of, facts := range g.hidings {
+		for of, facts := range g.hidingFacts {
 			_, hides := g.hidesItem(of.user, of.item)
 			note("item hidden by history", hides && len(facts.live()) == 0)
 			note("history hides no item that was shown again", !hides && len(facts.backfilled()) > 0)
@@ -117,10 +117,10 @@ func notePins(note func(name string, reached bool), history []events.Event) {
 		} else {
 			note("read marker ends with its user", ev.Kind == events.UserDeleted && before > 0)
 		}
-		if !aboutPins(ev.Kind) {
+		if !isPinKind(ev.Kind) {
 			continue
 		}
-		counts := accepted(history[:n], ev) && !void(history[:n], ev)
+		counts := isAccepted(history[:n], ev) && !isVoid(history[:n], ev)
 		before, after := New(history[:n]), New(history[:n+1])
 		if ev.Kind == events.BoardDeleted {
 			for _, p := range before.BoardPins(ev.User, ev.Board) {
@@ -151,12 +151,12 @@ func notePins(note func(name string, reached bool), history []events.Event) {
 	}
 }
 
-func pinOf(g *Graph, ev events.Event) (Pin, bool) { return living(g.owned[ev.User], ev.Pin) }
+func pinOf(g *Graph, ev events.Event) (Pin, bool) { return findPin(g.pinFacts[ev.User], ev.Pin) }
 
 // noteLate notes what an accepted backfilled creation does to a pin.
 func noteLate(note func(name string, reached bool), g *Graph, ev events.Event, was Pin, lived bool, is Pin, lives bool) {
-	mine := g.owned[ev.User].where(func(f *fact) bool { return f.Pin == ev.Pin })
-	gone := g.owned[ev.User].of(events.BoardDeleted).on(ev.Board)
+	mine := g.pinFacts[ev.User].where(func(f *fact) bool { return f.Pin == ev.Pin })
+	gone := g.pinFacts[ev.User].of(events.BoardDeleted).on(ev.Board)
 	note("late history is moved", lives && is.Created == ev.Time && is.Board != ev.Board)
 	note("late history takes the place of a pin", lived && lives && is.Created == ev.Time && was.Created != ev.Time)
 	note("history saved by a move", lives && is.Created == ev.Time && is.Board != ev.Board && len(gone) > 0)
@@ -167,7 +167,7 @@ func noteLate(note func(name string, reached bool), g *Graph, ev events.Event, w
 }
 
 func noteHeat(note func(name string, reached bool), history []events.Event) {
-	log := arrive(history)
+	log := markCounted(history)
 	touched, scored := map[string]bool{}, map[string]bool{}
 	for n, ev := range log {
 		if !ev.counts {
@@ -175,7 +175,7 @@ func noteHeat(note func(name string, reached bool), history []events.Event) {
 		}
 		before := New(history[:n])
 		reacted := before.Reacted(ev.User, ev.Item, ev.Reaction)
-		facts := before.reactions[reactionOf(&ev.Event)]
+		facts := before.reactionFacts[reactionOf(&ev.Event)]
 		switch ev.Kind {
 		case events.Played:
 			note("play", true)
@@ -192,7 +192,7 @@ func noteHeat(note func(name string, reached bool), history []events.Event) {
 			note("backfilled like of what was unliked", ev.Backfill && facts.live().last().Kind == events.Unreacted)
 		case events.PinCreated:
 			if ev.RepinUser != "" {
-				again := repins(log, n)
+				again := isNewRepin(log, n)
 				_, lives := pinOf(before, ev.Event)
 				note("re-pin", again)
 				note("re-pin by late history", again && ev.Backfill)
@@ -202,8 +202,8 @@ func noteHeat(note func(name string, reached bool), history []events.Event) {
 			note("scored after plays", touched[ev.Item])
 			scored[ev.Item] = true
 		case events.UserDeleted:
-			for of, facts := range before.reactions {
-				note("like ended with its user", of.user == ev.User && holds(facts))
+			for of, facts := range before.reactionFacts {
+				note("like ended with its user", of.user == ev.User && reactionHolds(facts))
 			}
 		}
 		if ev.Kind == events.Played || ev.Kind == events.Reacted {

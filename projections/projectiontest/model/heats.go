@@ -11,15 +11,15 @@ type reaction struct{ user, item, kind string }
 // reactionOf returns the reaction that an event is about.
 func reactionOf(ev *events.Event) reaction { return reaction{ev.User, ev.Item, ev.Reaction} }
 
-// aboutReactions reports whether facts of a kind decide to what the acting user reacted.
-func aboutReactions(k events.Kind) bool { return k == events.Reacted || k == events.Unreacted }
+// isReactionKind reports whether facts of a kind decide to what the acting user reacted.
+func isReactionKind(k events.Kind) bool { return k == events.Reacted || k == events.Unreacted }
 
-// holds reports whether a reaction holds, given the facts about it: the latest is no end.
-func holds(facts facts) bool { return facts.last().Kind == events.Reacted }
+// reactionHolds reports whether a reaction holds, given the facts about it: the latest is no end.
+func reactionHolds(facts facts) bool { return facts.last().Kind == events.Reacted }
 
 // Reacted reports whether a user reacted to an item with a kind.
 func (g *Graph) Reacted(user, item, kind string) bool {
-	return holds(g.reactions[reaction{user, item, kind}])
+	return reactionHolds(g.reactionFacts[reaction{user, item, kind}])
 }
 
 // HeatSettings are what heat depends on.
@@ -38,14 +38,14 @@ func Heat(history []events.Event, item string, s HeatSettings) (score int64, ok 
 	return score, ok
 }
 
-// moves is by how much heat must have grown since a score was set for it to be set anew: a quarter of a doubling.
-const moves = heat.One / 4
+// minScoreGrowth is by how much heat must have grown since a score was set for it to be set anew: a quarter of a doubling.
+const minScoreGrowth = heat.One / 4
 
 // Heats reports the scores of all items that have one after a history in log order. Unlike every other answer they follow
 // the order of arrival: what was added is never taken back, and history that arrives late is added when it arrives.
 func Heats(history []events.Event, s HeatSettings) map[string]int64 {
 	sums, scores, given := map[string]heat.Sum{}, map[string]int64{}, map[string]bool{}
-	log := arrive(history)
+	log := markCounted(history)
 	for i, ev := range log {
 		if !ev.accepted {
 			continue
@@ -59,7 +59,7 @@ func Heats(history []events.Event, s HeatSettings) map[string]int64 {
 				weight = s.Reactions[ev.Reaction]
 			}
 		case events.PinCreated:
-			if repins(log, i) {
+			if isNewRepin(log, i) {
 				weight = s.Repin
 			}
 		case events.ItemScored:
@@ -70,7 +70,7 @@ func Heats(history []events.Event, s HeatSettings) map[string]int64 {
 		}
 		sums[ev.Item] = sums[ev.Item].Add(weight, int64(ev.Time), int64(s.HalfLife))
 		now := sums[ev.Item].Score()
-		if was, ok := scores[ev.Item]; !ok || now >= was+moves {
+		if was, ok := scores[ev.Item]; !ok || now >= was+minScoreGrowth {
 			scores[ev.Item] = now
 		}
 	}
@@ -79,17 +79,17 @@ func Heats(history []events.Event, s HeatSettings) map[string]int64 {
 
 // repeatsReaction reports whether a reaction that arrives says nothing new: a live one, if it holds already; a backfilled one, if a
 // backfill said so before, or if it holds by live facts.
-func repeatsReaction(before []arrival, ev events.Event) bool {
-	var about []arrival
+func repeatsReaction(before []loggedEvent, ev events.Event) bool {
+	var about []loggedEvent
 	for _, old := range before {
-		isSame := aboutReactions(old.Kind) && reactionOf(&old.Event) == reactionOf(&ev)
+		isSame := isReactionKind(old.Kind) && reactionOf(&old.Event) == reactionOf(&ev)
 		if old.User == ev.User && (isSame || old.Kind == events.UserDeleted) {
 			about = append(about, old)
 		}
 	}
-	facts := order(about).where(func(f *fact) bool { return aboutReactions(f.Kind) && !f.relationEnded })
+	facts := orderFacts(about).where(func(f *fact) bool { return isReactionKind(f.Kind) && !f.isRelationEnded })
 	if !ev.Backfill {
-		return holds(facts)
+		return reactionHolds(facts)
 	}
-	return len(facts.backfilled()) > 0 || holds(facts.live())
+	return len(facts.backfilled()) > 0 || reactionHolds(facts.live())
 }

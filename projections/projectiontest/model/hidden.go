@@ -10,13 +10,13 @@ import (
 // hiding names a user and an item.
 type hiding struct{ user, item string }
 
-// aboutHiding reports whether facts of a kind decide which items the acting user hides.
-func aboutHiding(k events.Kind) bool { return k == events.ItemHidden || k == events.ItemShown }
+// isHidingKind reports whether facts of a kind decide which items the acting user hides.
+func isHidingKind(k events.Kind) bool { return k == events.ItemHidden || k == events.ItemShown }
 
 // hidesItem reports whether and since when a user hides an item.
 func (g *Graph) hidesItem(user, item string) (events.Micros, bool) {
-	own := g.hidings[hiding{user, item}]
-	return standing(own.of(events.ItemHidden), own.of(events.ItemShown), nil)
+	own := g.hidingFacts[hiding{user, item}]
+	return stateSince(own.of(events.ItemHidden), own.of(events.ItemShown), nil)
 }
 
 // HiddenItem is an item that a user hides, and since when.

@@ -28,8 +28,8 @@ const (
 	Excluders                  // those who follow its owner and exclude the board
 )
 
-// sorted puts a list newest first, equal times by id.
-func sorted(list []Entry) []Entry {
+// sortEntries puts a list newest first, equal times by id.
+func sortEntries(list []Entry) []Entry {
 	slices.SortFunc(list, func(x, y Entry) int {
 		return cmp.Or(
 			cmp.Compare(y.Since, x.Since),
@@ -62,7 +62,7 @@ func (g *Graph) listUsers(k Kind, follow func(other string) Follow) []Entry {
 			list = append(list, Entry{User: other, Kind: f.Kind, Since: f.Since})
 		}
 	}
-	return sorted(list)
+	return sortEntries(list)
 }
 
 // Mutuals lists the followers of a user whom the viewer follows, as the viewer follows them.
@@ -88,7 +88,7 @@ func (g *Graph) BoardFollowers(owner, board string, which BoardList) []Entry {
 		}
 		list = append(list, Entry{User: user, Kind: f.Kind, Since: f.Since})
 	}
-	return sorted(list)
+	return sortEntries(list)
 }
 
 // FollowedBoards lists the boards that a user follows one by one.
@@ -99,7 +99,7 @@ func (g *Graph) FollowedBoards(user string) []Entry {
 			list = append(list, Entry{Owner: b.Owner, Board: b.Board, Kind: Board, Since: since})
 		}
 	}
-	return sorted(list)
+	return sortEntries(list)
 }
 
 // ExcludedBoards lists the boards that a user excludes.
@@ -110,7 +110,7 @@ func (g *Graph) ExcludedBoards(user string) []Entry {
 			list = append(list, Entry{Owner: b.Owner, Board: b.Board, Kind: Excluded, Since: since})
 		}
 	}
-	return sorted(list)
+	return sortEntries(list)
 }
 
 // Boards lists the living boards of a user, without the default board.
@@ -120,11 +120,11 @@ func (g *Graph) Boards(user string) []Entry {
 		if b.Owner != user || b.Board == "" {
 			continue
 		}
-		if created, title, exists := g.life(b); exists {
+		if created, title, exists := g.boardState(b); exists {
 			list = append(list, Entry{Owner: b.Owner, Board: b.Board, Title: title, Since: created})
 		}
 	}
-	return sorted(list)
+	return sortEntries(list)
 }
 
 // Blocked lists whom a user blocks.
@@ -146,7 +146,7 @@ func (g *Graph) listOthers(user string, holds func(a, b string) (events.Micros, 
 			list = append(list, Entry{User: other, Since: since})
 		}
 	}
-	return sorted(list)
+	return sortEntries(list)
 }
 
 // UserCounts are the lengths of a user's lists.

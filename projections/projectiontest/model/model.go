@@ -34,17 +34,17 @@ type BoardID struct{ Owner, Board string }
 
 // Graph answers questions about one history.
 type Graph struct {
-	between map[pair]facts    // relations of two users, in the order of facts
-	about   map[BoardID]facts // the lives of a board: mentions and deletions, in the order of facts
-	owned   map[string]facts  // what a user did with the own pins and boards, in the order of facts
+	relationFacts map[pair]facts    // relations of two users, in the order of facts
+	boardFacts    map[BoardID]facts // the lives of a board: mentions and deletions, in the order of facts
+	pinFacts      map[string]facts  // what a user did with the own pins and boards, in the order of facts
 	// reactions has the facts about each reaction, in the order of facts.
-	reactions map[reaction]facts
-	hidings   map[hiding]facts // hidden items and their ends, in the order of facts
-	watched   map[string]facts // plays and serves of a user, in the order of facts
-	log       []arrival        // all of the history, in log order
-	users     []string
-	boards    []BoardID
-	items     []string
+	reactionFacts map[reaction]facts
+	hidingFacts   map[hiding]facts // hidden items and their ends, in the order of facts
+	seenFacts     map[string]facts // plays and serves of a user, in the order of facts
+	log           []loggedEvent    // all of the history, in log order
+	users         []string
+	boards        []BoardID
+	items         []string
 	// now is the log time at the end of the history.
 	now events.Micros
 }
@@ -58,33 +58,33 @@ func (g *Graph) At(now events.Micros) *Graph {
 // New takes a history in log order. Repeats of event ids within the horizon have been dropped from it before.
 func New(history []events.Event) *Graph {
 	g := &Graph{
-		between: map[pair]facts{}, about: map[BoardID]facts{}, owned: map[string]facts{}, reactions: map[reaction]facts{},
-		watched: map[string]facts{}, hidings: map[hiding]facts{}, log: arrive(history),
+		relationFacts: map[pair]facts{}, boardFacts: map[BoardID]facts{}, pinFacts: map[string]facts{}, reactionFacts: map[reaction]facts{},
+		seenFacts: map[string]facts{}, hidingFacts: map[hiding]facts{}, log: markCounted(history),
 	}
-	for _, f := range order(g.log) {
-		if f.Peer != "" && !f.relationEnded {
+	for _, f := range orderFacts(g.log) {
+		if f.Peer != "" && !f.isRelationEnded {
 			p := pairOf(f.User, f.Peer)
-			g.between[p] = append(g.between[p], f)
+			g.relationFacts[p] = append(g.relationFacts[p], f)
 		}
-		if board, ok := boardOf(f.Event); ok && !f.boardEnded {
-			g.about[board] = append(g.about[board], f)
+		if board, ok := boardOf(f.Event); ok && !f.isBoardEnded {
+			g.boardFacts[board] = append(g.boardFacts[board], f)
 		}
-		if aboutPins(f.Kind) && !f.relationEnded {
-			g.owned[f.User] = append(g.owned[f.User], f)
+		if isPinKind(f.Kind) && !f.isRelationEnded {
+			g.pinFacts[f.User] = append(g.pinFacts[f.User], f)
 		}
-		if aboutReactions(f.Kind) && !f.relationEnded {
+		if isReactionKind(f.Kind) && !f.isRelationEnded {
 			of := reactionOf(&f.Event)
-			g.reactions[of] = append(g.reactions[of], f)
+			g.reactionFacts[of] = append(g.reactionFacts[of], f)
 		}
-		if aboutHiding(f.Kind) && !f.relationEnded {
+		if isHidingKind(f.Kind) && !f.isRelationEnded {
 			of := hiding{f.User, f.Item}
-			g.hidings[of] = append(g.hidings[of], f)
+			g.hidingFacts[of] = append(g.hidingFacts[of], f)
 		}
-		if aboutSeen(f.Kind) && !f.relationEnded {
-			g.watched[f.User] = append(g.watched[f.User], f)
+		if isSeenKind(f.Kind) && !f.isRelationEnded {
+			g.seenFacts[f.User] = append(g.seenFacts[f.User], f)
 		}
 	}
-	g.nameAll(history)
+	g.collectIDs(history)
 	for _, ev := range history {
 		if !ev.Backfill {
 			g.now = ev.Time
@@ -93,8 +93,8 @@ func New(history []events.Event) *Graph {
 	return g
 }
 
-// nameAll notes every id in the history, counted or not, and the default board of every user.
-func (g *Graph) nameAll(history []events.Event) {
+// collectIDs notes every id in the history, counted or not, and the default board of every user.
+func (g *Graph) collectIDs(history []events.Event) {
 	users, boards, items := map[string]bool{}, map[BoardID]bool{}, map[string]bool{}
 	for _, ev := range history {
 		for _, user := range []string{ev.User, ev.Peer, ev.RepinUser} {

@@ -46,9 +46,9 @@ func notificationOf(ev *events.Event) (key notificationKey, ok bool) {
 
 // NotificationRows lists the notifications of a user that are kept: those whose facts hold, of each kind newest first, equal times by pin,
 // actor, item and reaction or re-pin. Whenever an event leaves more than keep and a quarter of a kind, the oldest are forgotten until keep are
-// left, with everything that is known about them. Here alone the order of arrival decides.
+// left, with everything that is known about them. Here alone the order of loggedEvent decides.
 func (g *Graph) NotificationRows(user string, keep int) []Notification {
-	known := map[notificationKey][]events.Event{} // in the order of arrival
+	known := map[notificationKey][]events.Event{} // in the order of loggedEvent
 	for i := range g.log {
 		ev := &g.log[i]
 		if !ev.accepted {
@@ -63,7 +63,7 @@ func (g *Graph) NotificationRows(user string, keep int) []Notification {
 			continue
 		}
 		key, ok := notificationOf(&ev.Event)
-		if !ok || key.recipient != user || ev.Backfill && deletedIn(g.log[:i], user) {
+		if !ok || key.recipient != user || ev.Backfill && hasDeletion(g.log[:i], user) {
 			continue
 		}
 		known[key] = append(known[key], ev.Event)
@@ -118,7 +118,7 @@ func itemsOfReactions(x, y Notification) int {
 	return events.CompareIDs(x.Item, y.Item)
 }
 
-// beginOf returns the event since which a fact holds, or nil if it does not hold. facts are the events about it, in the order of arrival. A
+// beginOf returns the event since which a fact holds, or nil if it does not hold. facts are the events about it, in the order of loggedEvent. A
 // live end outlasts all backfills. Without one, the latest backfill counts, of equal ones the first that arrived. Otherwise the first live
 // event after the last live end counts.
 func beginOf(facts []events.Event) (begin *events.Event) {
@@ -195,7 +195,7 @@ type NotificationGroup struct {
 // mutes nor is separated from by a block.
 func (g *Graph) Notifications(user string, keep int) (groups []NotificationGroup) {
 	add := func(kind events.Kind, pin, item, actor string, since events.Micros) {
-		if _, muted := g.mutes(user, actor); muted || g.barred(user, actor) {
+		if _, muted := g.mutes(user, actor); muted || g.hasBlockBetween(user, actor) {
 			return
 		}
 		day := int64(since / (24 * 3600 * 1_000_000))
@@ -218,12 +218,12 @@ func (g *Graph) Notifications(user string, keep int) (groups []NotificationGroup
 		if kept[row.Kind]++; kept[row.Kind] > keep {
 			continue
 		}
-		pin, lives := living(g.owned[user], row.Pin)
+		pin, lives := findPin(g.pinFacts[user], row.Pin)
 		if !lives || pin.Item != row.Item {
 			continue
 		}
 		if row.Kind == events.PinCreated {
-			repin, lives := living(g.owned[row.Actor], row.Repin)
+			repin, lives := findPin(g.pinFacts[row.Actor], row.Repin)
 			if !lives || repin.RepinOwner != user || repin.RepinPin != row.Pin {
 				continue
 			}

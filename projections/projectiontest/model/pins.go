@@ -25,8 +25,8 @@ type Pin struct {
 	Created events.Micros
 }
 
-// aboutPins reports whether facts of a kind decide which pins of the acting user live, and where.
-func aboutPins(k events.Kind) bool {
+// isPinKind reports whether facts of a kind decide which pins of the acting user live, and where.
+func isPinKind(k events.Kind) bool {
 	switch k {
 	case events.PinCreated, events.PinMoved, events.PinDeleted, events.BoardDeleted:
 		return true
@@ -34,9 +34,9 @@ func aboutPins(k events.Kind) bool {
 	return false
 }
 
-// living runs the life of one pin through the facts about the pins and boards of its owner, and reports whether it lives
+// findPin runs the life of one pin through the facts about the pins and boards of its owner, and reports whether it lives
 // at their end.
-func living(owned facts, id string) (pin Pin, lives bool) {
+func findPin(owned facts, id string) (pin Pin, lives bool) {
 	for _, f := range owned {
 		switch {
 		case f.Kind == events.PinCreated && f.Pin == id && !lives:
@@ -45,7 +45,7 @@ func living(owned facts, id string) (pin Pin, lives bool) {
 				Owner: f.User, ID: f.Pin, Board: f.Board, Item: f.Item, Repin: f.RepinPin != "", Attributes: f.Attributes,
 				Created: f.Time,
 			}
-			if !f.repinEnded {
+			if !f.isRepinEnded {
 				pin.RepinOwner, pin.RepinPin = f.RepinUser, f.RepinPin
 			}
 		case f.Kind == events.PinMoved && f.Pin == id && lives:
@@ -63,16 +63,16 @@ func living(owned facts, id string) (pin Pin, lives bool) {
 func (g *Graph) Pins(owner string) []Pin {
 	var list []Pin
 	tried := map[string]bool{}
-	for _, f := range g.owned[owner].of(events.PinCreated) {
+	for _, f := range g.pinFacts[owner].of(events.PinCreated) {
 		if tried[f.Pin] {
 			continue
 		}
 		tried[f.Pin] = true
-		if pin, lives := living(g.owned[owner], f.Pin); lives {
+		if pin, lives := findPin(g.pinFacts[owner], f.Pin); lives {
 			list = append(list, pin)
 		}
 	}
-	return newest(list)
+	return sortNewestFirst(list)
 }
 
 // BoardPins lists the living pins on a board, newest first.
@@ -80,8 +80,8 @@ func (g *Graph) BoardPins(owner, board string) []Pin {
 	return slices.DeleteFunc(g.Pins(owner), func(p Pin) bool { return p.Board != board })
 }
 
-// newest puts pins newest first, equal times by owner and id.
-func newest(list []Pin) []Pin {
+// sortNewestFirst puts pins newest first, equal times by owner and id.
+func sortNewestFirst(list []Pin) []Pin {
 	slices.SortFunc(list, func(x, y Pin) int {
 		return cmp.Or(
 			cmp.Compare(y.Created, x.Created),
@@ -94,24 +94,24 @@ func newest(list []Pin) []Pin {
 
 // Feed lists the living pins on the boards that the reader follows, less those of owners whom the reader mutes or a block
 // separates from the reader, less the re-pins of owners whose re-pins the reader hides, and less what the reader does not see whoever owns it
-// ([Graph.leavesOut]), newest first. The reader's own pins are in it only with own.
+// ([Graph.hidesPin]), newest first. The reader's own pins are in it only with own.
 func (g *Graph) Feed(reader string, own bool) []Pin {
 	var list []Pin
 	for _, owner := range g.users {
 		if owner == reader {
 			for _, pin := range g.Pins(owner) {
-				if own && !g.leavesOut(reader, pin) {
+				if own && !g.hidesPin(reader, pin) {
 					list = append(list, pin)
 				}
 			}
 			continue
 		}
-		if _, muted := g.mutes(reader, owner); muted || g.barred(reader, owner) {
+		if _, muted := g.mutes(reader, owner); muted || g.hasBlockBetween(reader, owner) {
 			continue
 		}
 		repinsHidden := g.hidesRepins(reader, owner)
 		for _, pin := range g.Pins(owner) {
-			if pin.Repin && repinsHidden || g.leavesOut(reader, pin) {
+			if pin.Repin && repinsHidden || g.hidesPin(reader, pin) {
 				continue
 			}
 			if f := g.Board(reader, owner, pin.Board); f.Kind == Board || f.Kind == Explicit {
@@ -119,11 +119,11 @@ func (g *Graph) Feed(reader string, own bool) []Pin {
 			}
 		}
 	}
-	return newest(list)
+	return sortNewestFirst(list)
 }
 
-// selected reports whether an owner is among those of [Graph.FeedWith].
-func (g *Graph) selected(reader, owner string, only events.FollowSettings) bool {
+// isSelected reports whether an owner is among those of [Graph.FeedWith].
+func (g *Graph) isSelected(reader, owner string, only events.FollowSettings) bool {
 	list := g.With(reader, only)
 	list = list[:min(len(list), 500)]
 	return slices.ContainsFunc(list, func(e Entry) bool { return e.User == owner })
@@ -132,15 +132,15 @@ func (g *Graph) selected(reader, owner string, only events.FollowSettings) bool 
 // FeedWith lists the pins of [Graph.Feed] of the 500 owners whose follows had a setting set last. With notify, it leaves out re-pins.
 func (g *Graph) FeedWith(reader string, own bool, only events.FollowSettings) []Pin {
 	return slices.DeleteFunc(g.Feed(reader, own), func(p Pin) bool {
-		return p.Owner != reader && !g.selected(reader, p.Owner, only) || only == events.SettingNotify && p.Repin
+		return p.Owner != reader && !g.isSelected(reader, p.Owner, only) || only == events.SettingNotify && p.Repin
 	})
 }
 
 // Origin is what keeps a re-pin out of a feed because of the owner of the pin that it repeats.
 type Origin struct{ Deleted, Muted, Blocked bool }
 
-// origin reports what a reader has against the owner of the pin that a pin repeats. A re-pin of an own pin is like any other pin of its owner.
-func (g *Graph) origin(reader string, pin Pin) (o Origin) {
+// originOf reports what a reader has against the owner of the pin that a pin repeats. A re-pin of an own pin is like any other pin of its owner.
+func (g *Graph) originOf(reader string, pin Pin) (o Origin) {
 	if !pin.Repin || pin.RepinOwner == pin.Owner {
 		return o
 	}
@@ -148,15 +148,15 @@ func (g *Graph) origin(reader string, pin Pin) (o Origin) {
 		return Origin{Deleted: true}
 	}
 	_, o.Muted = g.mutes(reader, pin.RepinOwner)
-	o.Blocked = g.barred(reader, pin.RepinOwner)
+	o.Blocked = g.hasBlockBetween(reader, pin.RepinOwner)
 	return o
 }
 
-// leavesOut reports whether a reader does not see a pin, whoever owns it: because the reader hides the item, or because the pin is a re-pin and the
+// hidesPin reports whether a reader does not see a pin, whoever owns it: because the reader hides the item, or because the pin is a re-pin and the
 // owner of the pin that it repeats was deleted, is muted by the reader, or is separated from the reader by a block.
-func (g *Graph) leavesOut(reader string, pin Pin) bool {
+func (g *Graph) hidesPin(reader string, pin Pin) bool {
 	_, hidden := g.hidesItem(reader, pin.Item)
-	return hidden || g.origin(reader, pin) != Origin{}
+	return hidden || g.originOf(reader, pin) != Origin{}
 }
 
 // Read reports up to when a reader has read the feed: the latest time that was said since the user was last deleted, none of them after the
@@ -227,37 +227,37 @@ type Absence struct {
 // AbsenceWith reports what keeps a pin out of [Graph.FeedWith].
 func (g *Graph) AbsenceWith(reader, owner, id string, own bool, only events.FollowSettings) Absence {
 	a := g.Absence(reader, owner, id, own)
-	pin, lives := living(g.owned[owner], id)
+	pin, lives := findPin(g.pinFacts[owner], id)
 	isRepinOfBell := lives && pin.Repin && only == events.SettingNotify
 	if owner == reader {
 		a.RepinsHidden = own && isRepinOfBell
 		return a
 	}
-	a.NotSelected = !g.selected(reader, owner, only)
+	a.NotSelected = !g.isSelected(reader, owner, only)
 	a.RepinsHidden = a.RepinsHidden || isRepinOfBell
 	return a
 }
 
 // Absence reports what keeps a pin out of the feed of a reader.
 func (g *Graph) Absence(reader, owner, id string, own bool) (a Absence) {
-	pin, lives := living(g.owned[owner], id)
+	pin, lives := findPin(g.pinFacts[owner], id)
 	a.NotLiving = !lives
 	if owner == reader {
 		a.Own = !own
 		if own && lives {
-			a.Origin = g.origin(reader, pin)
+			a.Origin = g.originOf(reader, pin)
 			_, a.ItemHidden = g.hidesItem(reader, pin.Item)
 		}
 		return a
 	}
 	_, a.Muted = g.mutes(reader, owner)
-	a.Blocked = g.barred(reader, owner)
+	a.Blocked = g.hasBlockBetween(reader, owner)
 	if !lives {
 		a.NotFollowed = g.User(reader, owner).Kind == None
 		return a
 	}
 	a.RepinsHidden = g.hidesRepins(reader, owner) && pin.Repin
-	a.Origin = g.origin(reader, pin)
+	a.Origin = g.originOf(reader, pin)
 	_, a.ItemHidden = g.hidesItem(reader, pin.Item)
 	kind := g.Board(reader, owner, pin.Board).Kind
 	a.NotFollowed, a.Excluded = kind == None, kind == Excluded

@@ -39,8 +39,8 @@ func TestHistoriesReachTheHardCases(t *testing.T) {
 
 func noteFacts(here map[string]bool, history []events.Event) {
 	for i, ev := range history {
-		here["backfill not accepted"] = here["backfill not accepted"] || !accepted(history[:i], ev)
-		if !void(history[:i], ev) {
+		here["backfill not accepted"] = here["backfill not accepted"] || !isAccepted(history[:i], ev)
+		if !isVoid(history[:i], ev) {
 			continue
 		}
 		switch ev.Kind {
@@ -99,8 +99,8 @@ func noteState(here map[string]bool, g *Graph) {
 			live := g.relations(a, b).by(a).of(events.UserBlocked).live()
 			_, blocks := g.blocks(a, b)
 			note("block by backfills only", blocks && len(live) == 0)
-			_, follows := standing(g.relations(a, b).by(a).of(events.UserFollowed), g.unfollows(a, b), nil)
-			note("hidden by a backfilled block", follows && g.barred(a, b))
+			_, follows := stateSince(g.relations(a, b).by(a).of(events.UserFollowed), g.unfollows(a, b), nil)
+			note("hidden by a backfilled block", follows && g.hasBlockBetween(a, b))
 			noteUnblocks(note, g, a, b)
 		}
 	}

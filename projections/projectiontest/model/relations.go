@@ -7,9 +7,9 @@ import (
 	"github.com/skein-feed/skein/events"
 )
 
-// standing is the rule that follows, board follows, blocks and mutes without an end have in common: a state holds if it was begun
+// stateSince is the rule that follows, board follows, blocks and mutes without an end have in common: a state holds if it was begun
 // later than it was ended. A live fact that repeats what holds is not newer, unless one of the renewals lies between the two.
-func standing(begun, ended, renewals facts) (since events.Micros, holds bool) {
+func stateSince(begun, ended, renewals facts) (since events.Micros, holds bool) {
 	if begun.last().rank <= ended.last().rank {
 		return 0, false
 	}
@@ -19,11 +19,11 @@ func standing(begun, ended, renewals facts) (since events.Micros, holds bool) {
 		return history.Time, true
 	}
 	// Else since the latest live fact that began it and was no repeat.
-	return beginnings(begun, union(ended, renewals)).last().Time, true
+	return firstFacts(begun, union(ended, renewals)).last().Time, true
 }
 
-// beginnings returns the live facts that begin a state and do not repeat it: each is the first one after a boundary.
-func beginnings(begun, boundaries facts) facts {
+// firstFacts returns the live facts that begin a state and do not repeat it: each is the first one after a boundary.
+func firstFacts(begun, boundaries facts) facts {
 	live := begun.live()
 	return live.where(func(f *fact) bool {
 		return live.after(boundaries.before(f.rank).last().rank).first().rank == f.rank
@@ -31,7 +31,7 @@ func beginnings(begun, boundaries facts) facts {
 }
 
 // relations returns what happened between two users.
-func (g *Graph) relations(a, b string) facts { return g.between[pairOf(a, b)] }
+func (g *Graph) relations(a, b string) facts { return g.relationFacts[pairOf(a, b)] }
 
 // unfollows is U: the unfollows of b by a, and every block by either and every end of one, which count as unfollows.
 func (g *Graph) unfollows(a, b string) facts {
@@ -65,30 +65,30 @@ func (g *Graph) blocksBefore(unblock *fact) facts {
 
 // allClosedBefore reports whether all backfills were closed before a live fact.
 func (g *Graph) allClosedBefore(f *fact) bool {
-	return slices.ContainsFunc(g.log, func(ev arrival) bool {
+	return slices.ContainsFunc(g.log, func(ev loggedEvent) bool {
 		return ev.Kind == events.BackfillClosed && ev.Source == "" && ev.Time < f.Time
 	})
 }
 
 // deletions is D: the deletions of a board.
-func (g *Graph) deletions(board BoardID) facts { return g.about[board].of(events.BoardDeleted) }
+func (g *Graph) deletions(board BoardID) facts { return g.boardFacts[board].of(events.BoardDeleted) }
 
 // explicit reports whether and since when a follows b explicitly: F > U.
 func (g *Graph) explicit(a, b string) (events.Micros, bool) {
-	if g.barred(a, b) {
+	if g.hasBlockBetween(a, b) {
 		return 0, false
 	}
-	return standing(g.relations(a, b).of(events.UserFollowed).by(a), g.unfollows(a, b), g.possibleEnds(a, b))
+	return stateSince(g.relations(a, b).of(events.UserFollowed).by(a), g.unfollows(a, b), g.possibleEnds(a, b))
 }
 
 // onBoard reports whether and since when a follows the board itself: f > u, f > U, f > D.
 func (g *Graph) onBoard(a string, board BoardID) (events.Micros, bool) {
-	if g.barred(a, board.Owner) {
+	if g.hasBlockBetween(a, board.Owner) {
 		return 0, false
 	}
 	own := g.relations(a, board.Owner).by(a).on(board.Board)
 	ended := union(own.of(events.BoardUnfollowed), g.unfollows(a, board.Owner), g.deletions(board))
-	return standing(own.of(events.BoardFollowed), ended, g.possibleEnds(a, board.Owner))
+	return stateSince(own.of(events.BoardFollowed), ended, g.possibleEnds(a, board.Owner))
 }
 
 // excluded reports whether and since when a excludes the board: u > f, u > U, u > F, u > D, and its owner is followed
@@ -105,7 +105,7 @@ func (g *Graph) excluded(a string, board BoardID) (events.Micros, bool) {
 		return 0, false
 	}
 	// Since the latest live one that was no repeat; without one, the latest backfilled.
-	if live := beginnings(u, union(ended, g.possibleEnds(a, board.Owner))); len(live) > 0 {
+	if live := firstFacts(u, union(ended, g.possibleEnds(a, board.Owner))); len(live) > 0 {
 		return live.last().Time, true
 	}
 	return u.backfilled().last().Time, true
@@ -114,11 +114,11 @@ func (g *Graph) excluded(a string, board BoardID) (events.Micros, bool) {
 // newFollows is the follows of b by a that may be F: the backfilled ones, and the live ones that do not repeat what holds by live facts.
 func (g *Graph) newFollows(a, b string) facts {
 	follows := g.relations(a, b).of(events.UserFollowed).by(a)
-	return union(follows.backfilled(), beginnings(follows, union(g.unfollows(a, b), g.possibleEnds(a, b))))
+	return union(follows.backfilled(), firstFacts(follows, union(g.unfollows(a, b), g.possibleEnds(a, b))))
 }
 
-// barred reports whether a block, by live facts or backfills, stands between two users in either direction.
-func (g *Graph) barred(a, b string) bool {
+// hasBlockBetween reports whether a block, by live facts or backfills, stands between two users in either direction.
+func (g *Graph) hasBlockBetween(a, b string) bool {
 	_, ab := g.blocks(a, b)
 	_, ba := g.blocks(b, a)
 	return ab || ba
@@ -127,7 +127,7 @@ func (g *Graph) barred(a, b string) bool {
 // blocks reports whether and since when a blocks b: the latest block fact is a block.
 func (g *Graph) blocks(a, b string) (events.Micros, bool) {
 	own := g.relations(a, b).by(a)
-	return standing(own.of(events.UserBlocked), own.of(events.UserUnblocked), nil)
+	return stateSince(own.of(events.UserBlocked), own.of(events.UserUnblocked), nil)
 }
 
 // mutes reports whether and since when a mutes b: the latest fact is a mute that has not ended.
@@ -213,12 +213,12 @@ func (g *Graph) implicit(a, b string) (since events.Micros, holds bool) {
 	return since, holds
 }
 
-// life reports whether a board exists, since when, and its title.
-func (g *Graph) life(board BoardID) (created events.Micros, title string, exists bool) {
+// boardState reports whether a board exists, since when, and its title.
+func (g *Graph) boardState(board BoardID) (created events.Micros, title string, exists bool) {
 	if board.Board == "" {
 		return 0, "", true // the default board always exists
 	}
-	mentions := g.about[board].where(func(f *fact) bool { return f.Kind != events.BoardDeleted })
+	mentions := g.boardFacts[board].where(func(f *fact) bool { return f.Kind != events.BoardDeleted })
 	creations := mentions.of(events.BoardCreated)
 	if deletions := g.deletions(board); len(deletions) > 0 {
 		// After a deletion, only a live creation begins a new life. It starts empty.
@@ -244,7 +244,7 @@ func (g *Graph) User(follower, user string) Follow {
 // Board reports how a follower follows a board.
 func (g *Graph) Board(follower, owner, board string) Follow {
 	id := BoardID{owner, board}
-	if _, _, exists := g.life(id); !exists || follower == owner {
+	if _, _, exists := g.boardState(id); !exists || follower == owner {
 		return Follow{}
 	}
 	explicit, follows := g.explicit(follower, owner)

@@ -10,28 +10,28 @@ import (
 // ServedItems is how many items [Graph.Served] lists at most.
 const ServedItems = 100
 
-// aboutSeen reports whether facts of a kind decide what the acting user has seen.
-func aboutSeen(k events.Kind) bool { return k == events.Played || k == events.Served }
+// isSeenKind reports whether facts of a kind decide what the acting user has seen.
+func isSeenKind(k events.Kind) bool { return k == events.Played || k == events.Served }
 
-// emptied reports whether the play or serve at an index of the log says nothing about what its user has seen, because the
+// isCleared reports whether the play or serve at an index of the log says nothing about what its user has seen, because the
 // user's seen were cleared: later, or, if it is a backfill, at any time.
-func emptied(log []arrival, at int) bool {
+func isCleared(log []loggedEvent, at int) bool {
 	ev := log[at]
-	return aboutSeen(ev.Kind) && (clearedIn(log[at+1:], ev.User) || ev.Backfill && clearedIn(log[:at], ev.User))
+	return isSeenKind(ev.Kind) && (hasClearing(log[at+1:], ev.User) || ev.Backfill && hasClearing(log[:at], ev.User))
 }
 
-// clearedIn reports whether the seen of a user is cleared in a part of the log.
-func clearedIn(log []arrival, user string) bool {
-	return slices.ContainsFunc(log, func(ev arrival) bool { return ev.Kind == events.SeenCleared && ev.User == user })
+// hasClearing reports whether the seen of a user is cleared in a part of the log.
+func hasClearing(log []loggedEvent, user string) bool {
+	return slices.ContainsFunc(log, func(ev loggedEvent) bool { return ev.Kind == events.SeenCleared && ev.User == user })
 }
 
-// seen returns what says what a user has seen: the plays or serves that nothing has emptied.
-func (g *Graph) seen(user string, k events.Kind) facts {
-	return g.watched[user].of(k).where(func(f *fact) bool { return !f.emptied })
+// countedSeen returns what says what a user has seen: the plays or serves that nothing has emptied.
+func (g *Graph) countedSeen(user string, k events.Kind) facts {
+	return g.seenFacts[user].of(k).where(func(f *fact) bool { return !f.isCleared })
 }
 
-// month numbers the months of the calendar in UTC.
-func month(t events.Micros) int {
+// monthNumber numbers the months of the calendar in UTC.
+func monthNumber(t events.Micros) int {
 	year, month, _ := t.Time().Date()
 	return 12*year + int(month)
 }
@@ -40,8 +40,8 @@ func month(t events.Micros) int {
 // of the position.
 func (g *Graph) Played(user string, now events.Micros, window int) map[string]bool {
 	played := map[string]bool{}
-	for _, f := range g.seen(user, events.Played) {
-		if m := month(f.Time); month(now)-window < m && m <= month(now) {
+	for _, f := range g.countedSeen(user, events.Played) {
+		if m := monthNumber(f.Time); monthNumber(now)-window < m && m <= monthNumber(now) {
 			played[f.Item] = true
 		}
 	}
@@ -58,12 +58,12 @@ type serve struct {
 // Served lists the items that a user was served last, each where it was served last, newest first.
 func (g *Graph) Served(user string) []string {
 	var serves []serve
-	for _, f := range g.seen(user, events.Served) {
+	for _, f := range g.countedSeen(user, events.Served) {
 		for index, item := range f.Items {
 			serves = append(serves, serve{f, index, item})
 		}
 	}
-	slices.SortFunc(serves, newerServe)
+	slices.SortFunc(serves, compareServes)
 	var items []string
 	for _, s := range serves {
 		if len(items) < ServedItems && !slices.Contains(items, s.item) {
@@ -73,10 +73,10 @@ func (g *Graph) Served(user string) []string {
 	return items
 }
 
-// newerServe puts the newer of two first: live serves before backfilled ones, live ones by log order, backfilled ones by
+// compareServes puts the newer of two first: live serves before backfilled ones, live ones by log order, backfilled ones by
 // time, and the first item of a serve before the next. Which of two backfilled serves of one moment arrived first says
 // nothing, so their items stand by index and id.
-func newerServe(x, y serve) int {
+func compareServes(x, y serve) int {
 	switch {
 	case x.Backfill && y.Backfill:
 		return cmp.Or(cmp.Compare(y.Time, x.Time), cmp.Compare(x.index, y.index), events.CompareIDs(x.item, y.item))

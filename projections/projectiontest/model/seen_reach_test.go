@@ -81,8 +81,8 @@ func noteMonths(note noting, history []events.Event) {
 		g := New(history[:n])
 		for _, user := range g.users {
 			months := map[string]int{}
-			for _, f := range g.seen(user, events.Played) {
-				ago := month(now) - month(f.Time)
+			for _, f := range g.countedSeen(user, events.Played) {
+				ago := monthNumber(now) - monthNumber(f.Time)
 				note([...]string{
 					"played this month", "played 1 months ago", "played 2 months ago", "played 3 months ago",
 					"played 4 months ago", "played 5 months ago", "played 6 months ago", "played years ago",
@@ -93,7 +93,7 @@ func noteMonths(note noting, history []events.Event) {
 			}
 		}
 		first, end := env.Events[0], env.Events[len(env.Events)-1]
-		note("two months in one envelope", !first.Backfill && !end.Backfill && month(first.Time) != month(end.Time))
+		note("two months in one envelope", !first.Backfill && !end.Backfill && monthNumber(first.Time) != monthNumber(end.Time))
 		for _, ev := range env.Events {
 			if ev.Kind != events.Played {
 				continue
@@ -101,13 +101,13 @@ func noteMonths(note noting, history []events.Event) {
 			edge := "played in the "
 			if ev.Backfill {
 				edge = "history in the "
-				ago := month(now) - month(ev.Time)
+				ago := monthNumber(now) - monthNumber(ev.Time)
 				note("history of this month", ago == 0)
 				note("history of an earlier month of the window", 0 < ago && ago < 4)
 				note("history past the retention", ago >= 6)
 			}
-			note(edge+"last moment of a month", month(ev.Time+1) != month(ev.Time))
-			note(edge+"first moment of a month", month(ev.Time-1) != month(ev.Time))
+			note(edge+"last moment of a month", monthNumber(ev.Time+1) != monthNumber(ev.Time))
+			note(edge+"first moment of a month", monthNumber(ev.Time-1) != monthNumber(ev.Time))
 		}
 	}
 }
@@ -115,12 +115,12 @@ func noteMonths(note noting, history []events.Event) {
 // noteServes compares what was served before and after every serve that counts.
 func noteServes(note noting, history []events.Event) {
 	for n, ev := range history {
-		if ev.Kind != events.Served || !accepted(history[:n], ev) {
+		if ev.Kind != events.Served || !isAccepted(history[:n], ev) {
 			continue
 		}
 		before, after := New(history[:n]), New(history[:n+1])
 		was, is := before.Served(ev.User), after.Served(ev.User)
-		if len(after.seen(ev.User, events.Served)) == len(before.seen(ev.User, events.Served)) {
+		if len(after.countedSeen(ev.User, events.Served)) == len(before.countedSeen(ev.User, events.Served)) {
 			continue
 		}
 		note("one served", len(is) == 1)
@@ -135,11 +135,11 @@ func noteServes(note noting, history []events.Event) {
 			note("served again", at > len(ev.Items) && !ev.Backfill)
 			note("served again by history", at >= 0 && ev.Backfill && slices.Index(is, item) < at)
 			note("history of what was served live", at >= 0 && ev.Backfill && slices.Index(is, item) <= at &&
-				slices.ContainsFunc(before.seen(ev.User, events.Served).live(), func(f *fact) bool { return slices.Contains(f.Items, item) }))
+				slices.ContainsFunc(before.countedSeen(ev.User, events.Served).live(), func(f *fact) bool { return slices.Contains(f.Items, item) }))
 		}
-		live := before.seen(ev.User, events.Served).live()
+		live := before.countedSeen(ev.User, events.Served).live()
 		note("late history beneath live serves", ev.Backfill && len(live) > 0 && len(is) > len(was))
-		for _, f := range before.seen(ev.User, events.Served).backfilled() {
+		for _, f := range before.countedSeen(ev.User, events.Served).backfilled() {
 			if !ev.Backfill || f.Time != ev.Time {
 				continue
 			}
@@ -162,17 +162,17 @@ func noteClearings(note noting, history []events.Event) {
 			deleted[ev.User] = true
 		case ev.Kind == events.SeenCleared:
 			before := New(history[:n])
-			plays := before.seen(ev.User, events.Played)
+			plays := before.countedSeen(ev.User, events.Played)
 			note("cleared plays", len(plays.live()) > 0)
 			note("cleared history", len(plays.backfilled()) > 0)
 			note("cleared serves", len(before.Served(ev.User)) > 0)
 			for _, f := range plays {
-				note("cleared plays of several months", month(f.Time) != month(plays[0].Time))
+				note("cleared plays of several months", monthNumber(f.Time) != monthNumber(plays[0].Time))
 			}
 			cleared[ev.User] = true
 		case ev.Backfill && deleted[ev.User]:
 			note("play void by a deletion", ev.Kind == events.Played)
-		case ev.Backfill && cleared[ev.User] && accepted(history[:n], ev):
+		case ev.Backfill && cleared[ev.User] && isAccepted(history[:n], ev):
 			note("play void by a clearing", ev.Kind == events.Played)
 			note("serve void by a clearing", ev.Kind == events.Served)
 		case ev.Kind == events.Played && cleared[ev.User]:
@@ -182,7 +182,7 @@ func noteClearings(note noting, history []events.Event) {
 }
 
 func noteCounts(note noting, history []events.Event) {
-	log := arrive(history)
+	log := markCounted(history)
 	heat := HeatSettings{HalfLife: 1_000_000, Play: 1, Repin: 8, Reactions: map[string]uint32{"": 4}}
 	existed := map[[2]string]bool{}
 	repinned := map[[2]string]bool{}
@@ -222,17 +222,17 @@ func noteCounts(note noting, history []events.Event) {
 			note("re-created", !lived && lives && existed[pin])
 			note("pin moved", lived && lives && was.Board != is.Board)
 			existed[pin] = existed[pin] || lives
-			again := repins(log, n)
+			again := isNewRepin(log, n)
 			note("re-pin", again)
 			note("re-pin again", again && repinned[pin])
 			note("repeated re-pin", ev.RepinUser != "" && !again)
 			note("re-pin of a living pin", ev.RepinUser != "" && lived)
 			note("re-pin of what is shown elsewhere", again && slices.ContainsFunc(before.users, func(user string) bool {
-				return before.shows(Scope{Owner: user}, ev.Item)
+				return before.isInScope(Scope{Owner: user}, ev.Item)
 			}))
 			repinned[pin] = repinned[pin] || again
 			note("item loses its last pin on a board", lived && (!lives || is.Board != was.Board) &&
-				!after.shows(Scope{was.Owner, &was.Board}, was.Item))
+				!after.isInScope(Scope{was.Owner, &was.Board}, was.Item))
 		}
 		if n%8 == 7 {
 			noteTops(note, after, Heats(history[:n+1], heat))
