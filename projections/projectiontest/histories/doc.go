@@ -1,6 +1,6 @@
-// Package histories makes up histories for property tests: few users and boards, many collisions, only well-formed
-// events, with the sequences, slots and times that a log would have given them.
+// Package histories generates histories of events for property tests. The histories have few users and boards and therefore many collisions. They have
+// only well-formed events, with the sequences, slots and times that a log would have given them.
 //
-// A history is drawn as a list of steps, each a fact and how it got into the log, and assembled afterwards: so that
-// when rapid shrinks a failure by leaving out steps, what remains is still a well-formed history.
+// A history is generated in two phases. First it is drawn as a list of steps: each step is an event, and how the event got into the log. Then the steps
+// are assembled into a log. When rapid shrinks a failing history, it leaves out steps, and the remaining steps still make a well-formed history.
 package histories

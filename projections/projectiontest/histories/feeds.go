@@ -6,7 +6,7 @@ import (
 	"github.com/skein-feed/skein/events"
 )
 
-// feedWeights are those of histories with [Options.Feeds]: pins, those who are to see them, and what gives items heat.
+// feedWeights are the weights of histories with [Options.Feeds]: pins, follows of those who see them, and what gives items heat.
 var feedWeights = []weight{
 	{events.PinCreated, 26, true},
 	{events.UserFollowed, 10, true},
@@ -33,20 +33,20 @@ var feedWeights = []weight{
 	{events.ItemShown, 3, false},
 }
 
-// pinIDs are of every form. Most pins have one of the first.
+// pinIDs has ids of every form. The first ones are drawn more often.
 var pinIDs = [...]string{"p1", "8", "p2", "10", "6ba7b811-9dad-11d1-80b4-00c04fd430c8", "p3", "08", "p4"}
 
-// itemIDs are shown by pins of several users. Pins also show items of their own ids.
+// itemIDs are items that the pins of several users show. Pins also show items with the same id as the pin.
 var itemIDs = [...]string{"i", "9", "p1"}
 
-// setFeedFields fills in what happens to pins and items. It returns false for the kinds about which it knows nothing.
+// setFeedFields sets the fields of events about pins and items. It returns false for kinds that it does not know.
 func (w world) setFeedFields(d chooser, ev *events.Event) bool {
 	switch ev.Kind {
 	case events.UserFollowed, events.BoardFollowed:
 		if d.choose(3, "whom") > 0 {
 			return false
 		}
-		// Some have many followers.
+		// One user has many followers.
 		ev.User, ev.Peer = userIDs[1+d.choose(w.users-1, "follower")], userIDs[0]
 		if ev.Kind == events.BoardFollowed {
 			ev.Board = boardIDs[0]
@@ -59,7 +59,7 @@ func (w world) setFeedFields(d chooser, ev *events.Event) bool {
 			ev.Item = itemIDs[d.choose(len(itemIDs), "item")]
 		}
 		if d.choose(4, "re-pin") == 3 {
-			ev.RepinUser, ev.RepinPin = w.randomUser(d), w.randomPin(d) // also of an own one
+			ev.RepinUser, ev.RepinPin = w.randomUser(d), w.randomPin(d) // may be a pin of the same user
 		}
 		if d.choose(3, "attributes") == 2 {
 			ev.Attributes = []byte{byte(d.choose(256, "attribute")), 0}
@@ -87,10 +87,10 @@ func (w world) setFeedFields(d chooser, ev *events.Event) bool {
 	case events.ItemScored:
 		ev.User = ""
 		ev.Item = w.randomItem(d)
-		// Scores below those of all items that are played, none, among them and above.
+		// Scores below those of all items that are played, zero, among them, and above them.
 		ev.Score = [...]int64{-5, 0, 1_700_000_000 * 65536, 1_700_000_100 * 65536}[d.choose(4, "score")]
 	case events.FeedRead:
-		// In history, about now, and in the future.
+		// Times before all live events, about now, and in the future.
 		ev.Read = [...]events.Micros{Start - 10, Start + 5, Start + 20, Start + 60, Start + 1_000_060, 1 << 53}[d.choose(6, "read")]
 	default:
 		return false
@@ -98,7 +98,7 @@ func (w world) setFeedFields(d chooser, ev *events.Event) bool {
 	return true
 }
 
-// randomOwnedPin draws a user and a pin of this user: often the same, so that much happens to it.
+// randomOwnedPin draws a user and a pin of this user. It often draws the same pin, so that several events are about it.
 func (w world) randomOwnedPin(d chooser) (owner, pin string) {
 	if d.choose(4, "whose pin") == 0 {
 		return userIDs[0], pinIDs[0]
@@ -106,13 +106,13 @@ func (w world) randomOwnedPin(d chooser) (owner, pin string) {
 	return w.randomUser(d), w.randomPin(d)
 }
 
-// randomPin draws a pin, early ones more often.
+// randomPin draws the id of a pin, the first ids more often.
 func (world) randomPin(d chooser) string {
 	n := len(pinIDs)
 	return pinIDs[min(d.choose(n, "pin"), d.choose(n, "pin"), d.choose(n, "pin"))]
 }
 
-// randomItem draws an item that is shown by many pins, or by those of one id.
+// randomItem draws an item that many pins show, or one that the pins with the same id show.
 func (w world) randomItem(d chooser) string {
 	if d.choose(3, "item of a pin") == 2 {
 		return w.randomPin(d)
@@ -120,7 +120,7 @@ func (w world) randomItem(d chooser) string {
 	return itemIDs[min(d.choose(len(itemIDs), "item"), d.choose(len(itemIDs), "item"))]
 }
 
-// addFollowUps lets more follow, now and then, where a pin is created or moved.
+// addFollowUps sometimes adds steps after one that creates or moves a pin.
 func (w world) addFollowUps(d chooser, s *step) {
 	if s.event.Kind == events.PinCreated && s.event.Backfill && d.choose(2, "at the time of others") == 1 {
 		s.event.Time = Start - 10
@@ -135,8 +135,8 @@ func (w world) addFollowUps(d chooser, s *step) {
 	}
 }
 
-// addBurst makes the creation of a pin the first of 20 to 40 in one envelope, by one user or two, all live or all from one
-// import and of one time.
+// addBurst adds the creation of 19 to 39 further pins in the same envelope, by one or two users. All of them are live, or all of them are backfills of
+// one import with the same time.
 func (w world) addBurst(d chooser, s *step) {
 	users := []string{s.event.User, w.randomUser(d)}
 	boards := [...]string{s.event.Board, s.event.Board, w.randomBoard(d)}
@@ -158,14 +158,17 @@ func (w world) addBurst(d chooser, s *step) {
 	}
 }
 
-// addSecondCreation creates a pin again, which changes nothing until history says that it began on a board that was deleted in between.
+// addSecondCreation creates the pin again. That changes nothing, until a backfill says that the pin was created before on a board that was deleted
+// between the two live creations.
 func (w world) addSecondCreation(d chooser, s *step) {
-	gone := boardIDs[0]
+	gone := boardIDs[0] // the board that is deleted in between
 	if s.event.Board == gone {
 		gone = boardIDs[1]
 	}
-	again, late := step{event: s.event, pause: 1}, step{event: s.event, pause: 1}
-	again.event.Item, late.event.Board = w.randomItem(d), gone
+	again := step{event: s.event, pause: 1}
+	again.event.Item = w.randomItem(d)
+	late := step{event: s.event, pause: 1}
+	late.event.Board = gone
 	w.makeBackfill(d, &late)
 	deleted := step{event: events.Event{Kind: events.BoardDeleted, User: s.event.User, Board: gone}, pause: 1}
 	if !w.without.Has(events.BoardDeleted) {
@@ -173,7 +176,7 @@ func (w world) addSecondCreation(d chooser, s *step) {
 	}
 }
 
-// addPinHistory lets much happen to a pin that is moved: on few boards that come and go, with history between.
+// addPinHistory adds several events about a pin that is moved, on few boards that are deleted and created, with backfills between live events.
 func (w world) addPinHistory(d chooser, s *step) {
 	for range 4 + d.choose(8, "length of the story") {
 		more := step{sharesEnvelope: d.choose(4, "joins") == 3, pause: 1}

@@ -8,43 +8,43 @@ import (
 	"github.com/skein-feed/skein/events"
 )
 
-// Start is before the first live event of every history. Most backfills are of a few moments before it.
+// Start is a time before the first live event of every history. Most backfills have one of a few times shortly before it.
 const Start events.Micros = 1_700_000_000_000_000
 
-// Options shape a history. The zero Options are good for most tests.
+// Options say what a history contains. The zero Options suit most tests.
 type Options struct {
-	// Users is how many users there are, 2 to 6; 0 means drawn, at least 3.
+	// Users is the number of users, 2 to 6. 0 means a random number of at least 3.
 	Users int
-	// Events is the greatest number of events; 0 means 60.
+	// Events is the greatest number of events. 0 means 60.
 	Events int
-	// Without are kinds that do not occur.
+	// Without has the kinds that must not occur.
 	Without events.KindSet
-	// RisingOffsets: imports send nothing twice and nothing out of order, so every backfill has a new highest offset.
+	// RisingOffsets gives every backfill a new highest offset, as if imports sent no event twice and none out of order.
 	RisingOffsets bool
-	// Feeds: much about pins, reactions, plays and readers happens too, now and then in very large envelopes.
+	// Feeds adds many events about pins, reactions, plays and readers, some of them in very large envelopes.
 	Feeds bool
-	// Plays: instead much about plays, serves, reactions and their items, over months and years.
+	// Plays makes a history about plays, serves, reactions and their items, over months and years. It overrides Feeds.
 	Plays bool
 	// Notifications: instead much happens to pins of others, over days.
 	Notifications bool
 }
 
-// userIDs has every form of id. Early ones are drawn more often.
+// userIDs has ids of every form. The first ones are drawn more often.
 var userIDs = [...]string{"ann", "7", "6ba7b810-9dad-11d1-80b4-00c04fd430c8", "10", "007", "bob"}
 
-// boardIDs are the boards of every user: two named ones and the default board.
+// boardIDs are the boards of every user: two boards with names, and the default board.
 var boardIDs = [...]string{"art", "9", ""}
 
 var sources = [...]string{"old", "older"}
 
-// weight says how often a kind is drawn, and whether it occurs in every history.
+// weight says how often a kind is drawn, and whether every history may have it. Other kinds are missing from some histories.
 type weight struct {
 	kind           events.Kind
 	weight         int
 	inEveryHistory bool
 }
 
-// graphWeights are those of histories about the graph. Simple ones stand first: rapid shrinks towards them.
+// graphWeights are the weights of histories about the graph. Simple kinds come first, because rapid shrinks towards the first ones.
 var graphWeights = []weight{
 	{events.UserFollowed, 12, true},
 	{events.BoardFollowed, 12, true},
@@ -65,9 +65,9 @@ var graphWeights = []weight{
 	{events.BackfillClosed, 1, false},
 }
 
-// chooser is a source of choices: rapid's, which shrinks, or a seeded one.
+// chooser is a source of random choices: that of rapid, which can be shrunk, or a seeded one.
 type chooser interface {
-	// choose returns a number from 0 up to, not including, n.
+	// choose returns a number from 0 to n-1. what names the choice for people.
 	choose(n int, what string) int
 }
 
@@ -78,7 +78,8 @@ func (d rapidChooser) choose(n int, what string) int {
 	for i := range choices {
 		choices[i] = i
 	}
-	return rapid.SampledFrom(choices).Draw(d.t, what) // uniform, unlike IntRange
+	// All numbers are equally likely, which they are not with IntRange.
+	return rapid.SampledFrom(choices).Draw(d.t, what)
 }
 
 type seededChooser struct{ r *rand.Rand }
@@ -91,13 +92,13 @@ func History(t *rapid.T, opt Options) []events.Event {
 		opt.Events = 60
 	}
 	w := newWorld(rapidChooser{t}, opt)
-	one := rapid.Custom(func(t *rapid.T) step { return w.randomStep(rapidChooser{t}) })
-	// Alone, SliceOfN draws about six.
+	steps := rapid.Custom(func(t *rapid.T) step { return w.randomStep(rapidChooser{t}) })
+	// By itself, SliceOfN draws about six steps. A random least number gives histories of all lengths.
 	least := rapid.SampledFrom([]int{1, 1 + opt.Events/8, 1 + opt.Events/3, 1 + opt.Events/2}).Draw(t, "least")
-	return assemble(flatten(rapid.SliceOfN(one, min(least, opt.Events), opt.Events).Draw(t, "steps"), opt.Events))
+	return assemble(flatten(rapid.SliceOfN(steps, min(least, opt.Events), opt.Events).Draw(t, "steps"), opt.Events))
 }
 
-// Fixed returns n events, the same for the same seed: a longer history begins with the shorter.
+// Fixed returns a history of n events, which is always the same for a seed. A longer history of the same seed begins with the shorter one.
 func Fixed(seed uint64, n int) []events.Event { return fixed(seed, n, Options{}) }
 
 // FixedFeeds is [Fixed] with [Options.Feeds].
@@ -121,7 +122,7 @@ func fixed(seed uint64, n int, opt Options) []events.Event {
 	return assemble(flatten(steps, n))
 }
 
-// Envelopes cuts a history of this package into the envelopes that its sequences name.
+// Envelopes groups the events of a history of this package into envelopes, by their sequences.
 func Envelopes(history []events.Event) []*events.Envelope {
 	var all []*events.Envelope
 	last := Start
@@ -136,13 +137,14 @@ func Envelopes(history []events.Event) []*events.Envelope {
 		for _, ev := range env.Events {
 			env.Kinds |= events.Kinds(ev.Kind)
 		}
-		all, history = append(all, env), history[n:]
+		all = append(all, env)
+		history = history[n:]
 	}
 	return all
 }
 
-// lastTime is the log time of the last event of an envelope, told from its live events. An envelope that has none
-// came in the microsecond after the one before: that is how histories are assembled.
+// lastTime returns the log time of the last event of an envelope. It follows from the time of a live event. An envelope without live events came in the
+// microsecond after the envelope before, because assemble makes histories so. before is the log time of the last event of the envelope before.
 func lastTime(before events.Micros, envelope []events.Event) events.Micros {
 	end := envelope[len(envelope)-1].Slot
 	for _, ev := range envelope {

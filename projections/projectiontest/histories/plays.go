@@ -6,8 +6,7 @@ import (
 	"github.com/skein-feed/skein/events"
 )
 
-// playWeights are those of histories with [Options.Plays]: what users see and what is counted of items, and as many pins as
-// show some of them.
+// playWeights are the weights of histories with [Options.Plays]: what users see, what is counted for items, and pins that show some of the items.
 var playWeights = []weight{
 	{events.Played, 32, true},
 	{events.Served, 20, true},
@@ -26,7 +25,7 @@ var playWeights = []weight{
 	{events.ItemShown, 4, false},
 }
 
-// playedIDs are of every form. Early ones are drawn more often.
+// playedIDs has ids of every form. The first ones are drawn more often.
 var playedIDs = [...]string{
 	"i1", "7", "i2", "i3", "6ba7b812-9dad-11d1-80b4-00c04fd430c8", "i4", "42", "i5", "i6", "007", "i7", "i8",
 	"18446744073709551615", "6ba7b813-9dad-11d1-80b4-00c04fd430c8",
@@ -37,12 +36,12 @@ const (
 	day                = 24 * hour
 )
 
-// playPauses are some moments, and as long as it takes for plays to grow old: months pass within one history.
+// playPauses are the pauses between envelopes. Some are so long that plays leave the window, because months pass within one history.
 var playPauses = [...]events.Micros{
 	0, 0, 0, 40, 40, 1_000_000, hour, hour, day, day, 7 * day, 7 * day, 7 * day, 31 * day, 31 * day, 182 * day,
 }
 
-// setPlayFields fills in what is played, served and counted. It returns false for the kinds about which it knows nothing.
+// setPlayFields sets the fields of events about plays, serves and counts. It returns false for kinds that it does not know.
 func (w world) setPlayFields(d chooser, ev *events.Event) bool {
 	switch ev.Kind {
 	case events.Reacted, events.Unreacted:
@@ -58,7 +57,7 @@ func (w world) setPlayFields(d chooser, ev *events.Event) bool {
 	case events.ItemScored:
 		ev.User = ""
 		ev.Item = w.randomPlayedItem(d)
-		// Below those of all items that are played, none, and among them with a half-life of a day and of a second.
+		// Scores below those of all items that are played, zero, and among them with a half-life of a day and of a second.
 		ev.Score = [...]int64{-5, 0, 1_705_000_000 / 86400 * 65536, 1_705_000_000 * 65536}[d.choose(4, "score")]
 	case events.PinCreated:
 		w.setFeedFields(d, ev)
@@ -73,7 +72,7 @@ func (w world) setPlayFields(d chooser, ev *events.Event) bool {
 	return true
 }
 
-// setReaction draws the kind of a reaction, mostly a like, and sometimes the pin on which the user reacted.
+// setReaction sets the kind of a reaction, mostly a like, and sometimes the pin on which the user reacted.
 func (w world) setReaction(d chooser, ev *events.Event) {
 	ev.Reaction = [...]string{"", "", "", "save", "_bookmark"}[d.choose(5, "reaction")]
 	if d.choose(3, "on a pin") == 2 {
@@ -81,14 +80,14 @@ func (w world) setReaction(d chooser, ev *events.Event) {
 	}
 }
 
-// randomPlayedItem draws an item, early ones more often.
+// randomPlayedItem draws an item, the first ones more often.
 func (world) randomPlayedItem(d chooser) string {
 	n := len(playedIDs)
 	return playedIDs[min(d.choose(n, "item"), d.choose(n, "item"))]
 }
 
-// randomServedItems draws what is served at once: usually a few items, the same again among them; now and then so many that those of
-// before fall out of the last hundred, or nearly.
+// randomServedItems draws the items of one served event. Usually these are a few items, perhaps with repeats. Sometimes there are so many that they
+// push all or nearly all earlier items out of the last hundred.
 func (w world) randomServedItems(d chooser) (items []string) {
 	if d.choose(5, "many are served") < 4 {
 		for range 1 + d.choose(4, "served") {
@@ -103,7 +102,7 @@ func (w world) randomServedItems(d chooser) (items []string) {
 	return items
 }
 
-// spreadOverMonths gives a step the times of a history with months.
+// spreadOverMonths gives a step times over several months.
 func (w world) spreadOverMonths(d chooser, s *step) {
 	s.pause = playPauses[d.choose(len(playPauses), "pause")]
 	s.isEndOfMonth = d.choose(8, "eve") == 7
@@ -114,13 +113,13 @@ func (w world) spreadOverMonths(d chooser, s *step) {
 		s.event.Time = Start - 10
 		return
 	}
-	// As many months ago, at its first moment, its last or between.
+	// The first moment of a month, its last, or one between.
 	s.event.Time = [...]events.Micros{1, 0, 11*day + 5*hour}[d.choose(3, "time of the month")]
 	s.monthsAgo = 1 + d.choose(9, "months ago")
 }
 
-// timeInMonth returns the time of a backfill that occurred some months ago, counted from 1 for the month of now: elapsed is what
-// is past of the month, 1 for its first moment, 0 for its last.
+// timeInMonth returns a time in an earlier month, but not after now. monthsAgo is 1 for the month of now, 2 for the month before it, and so on. elapsed
+// is the time since the month began, where 1 means its first moment and 0 its last.
 func timeInMonth(now events.Micros, monthsAgo int, elapsed events.Micros) events.Micros {
 	if elapsed == 0 {
 		return min(monthStart(now, 2-monthsAgo)-1, now)
@@ -128,7 +127,7 @@ func timeInMonth(now events.Micros, monthsAgo int, elapsed events.Micros) events
 	return min(monthStart(now, 1-monthsAgo)+elapsed-1, now)
 }
 
-// monthStart returns the first moment of the month that is some months from that of a time.
+// monthStart returns the first moment of the month that is the given number of months after the month of now.
 func monthStart(now events.Micros, months int) events.Micros {
 	t := now.Time()
 	some := events.Micros(t.AddDate(0, months, 1-t.Day()).UnixMicro())

@@ -2,32 +2,32 @@ package histories
 
 import "github.com/skein-feed/skein/events"
 
-// step is a fact and how it got into the log.
+// step is an event, and how it gets into the log.
 type step struct {
-	// event has no position and, if live, no time yet. The time of a backfill counts from its log time if it is
-	// negative or 0.
+	// event has no position and, if it is live, no time yet. The time of a backfill is relative to its log time if it is negative or 0.
 	event events.Event
-	// sharesEnvelope: it is in the same envelope as the step before.
+	// sharesEnvelope says that the event is in the same envelope as that of the step before.
 	sharesEnvelope bool
-	// skipsSlot: the slot before it holds an event that is not in the history.
+	// skipsSlot says that the slot before the event has an event that is not part of the history.
 	skipsSlot bool
-	// pause is what the clock of the log advances before the envelope, if there is something live in it.
+	// pause is how much the clock of the log advances before the envelope, if the envelope has a live event.
 	pause events.Micros
-	// isEndOfMonth: the clock advances further then, to the last moment of the month.
+	// isEndOfMonth says that the clock then advances further, to the last moment of the month.
 	isEndOfMonth bool
-	// monthsAgo, if not 0, is the month of a backfill: see timeInMonth. Its time is what had elapsed of it.
+	// monthsAgo is the month of a backfill, and the time of the event is then the time since the month began (see timeInMonth). 0 means that the time
+	// is not relative to a month.
 	monthsAgo int
-	// offset is the distance of a backfill's offset from the highest so far of its source and kind.
+	// offset is the offset of a backfill, relative to the highest one so far of its source and kind.
 	offset int
-	// followUps are steps that belong to it: they follow it.
+	// followUps are steps that come directly after this one, and are left out with it.
 	followUps []step
 }
 
-// world is what the facts of one history are about.
+// world has the random choices that hold for one whole history.
 type world struct {
 	users         int
-	kinds         []events.Kind // each as often as its weight
-	backfillShare int           // of six facts, so many are backfills, where the kind may be
+	kinds         []events.Kind // each one as often as its weight says
+	backfillShare int           // of six events, how many are backfills, if their kind can be backfilled
 	risingOffsets bool
 	feeds, plays  bool
 	notifications bool
@@ -53,7 +53,7 @@ func newWorld(d chooser, opt Options) world {
 		kinds = notificationWeights
 	}
 	for _, k := range kinds {
-		// Every history does without some kinds, so that what they would end grows old.
+		// Each history lacks some kinds, so that states which these kinds would end last long.
 		if opt.Without.Has(k.kind) || !k.inEveryHistory && d.choose(3, "without "+k.kind.String()) == 2 {
 			continue
 		}
@@ -84,7 +84,7 @@ func (w world) randomStep(d chooser) step {
 	return s
 }
 
-// randomEvent draws what happens.
+// randomEvent draws an event.
 func (w world) randomEvent(d chooser) events.Event {
 	ev := events.Event{Kind: w.kinds[d.choose(len(w.kinds), "kind")]}
 	ev.User = w.randomUser(d)
@@ -97,7 +97,7 @@ func (w world) randomEvent(d chooser) events.Event {
 		ev.User, ev.Peer = w.randomPair(d)
 	case events.UserMuted:
 		ev.User, ev.Peer = w.randomPair(d)
-		// Most mutes do not end. The others end in history, at once, after some events, or after about half of the history.
+		// Most mutes do not end by themselves. The others end before all live events, at once, after some events, or after about half of the history.
 		untils := [...]events.Micros{0, 0, 0, Start - 15, Start + 1, Start + 45, Start + 500, Start + 1_000_030, Start + 3_000_000, 1 << 52}
 		ev.Until = untils[d.choose(len(untils), "until")]
 	case events.FollowSettingsSet:
@@ -132,23 +132,23 @@ func (w world) randomEvent(d chooser) events.Event {
 	return ev
 }
 
-// randomBoard draws a board, the first more often.
+// randomBoard draws a board, the first one more often.
 func (w world) randomBoard(d chooser) string {
 	n := len(boardIDs)
 	return boardIDs[min(d.choose(n, "board"), d.choose(n, "board"))]
 }
 
-// randomNamedBoard draws a board that can be created and deleted.
+// randomNamedBoard draws a board that is not the default board, so it can be created and deleted.
 func (w world) randomNamedBoard(d chooser) string {
 	return boardIDs[min(d.choose(len(boardIDs)-1, "board"), d.choose(len(boardIDs)-1, "board"))]
 }
 
-// randomUser draws a user, early ones more often.
+// randomUser draws a user, the first ones more often.
 func (w world) randomUser(d chooser) string {
 	return userIDs[min(d.choose(w.users, "user"), d.choose(w.users, "user"))]
 }
 
-// randomOtherUser draws another user than the one given.
+// randomOtherUser draws a user who is not the given one.
 func (w world) randomOtherUser(d chooser, user string) string {
 	if other := w.randomUser(d); other != user {
 		return other
@@ -159,7 +159,7 @@ func (w world) randomOtherUser(d chooser, user string) string {
 	return userIDs[0]
 }
 
-// randomPair draws two users: often the same two, so that much happens between them.
+// randomPair draws two different users. It often draws the same two, so that several events are about them.
 func (w world) randomPair(d chooser) (user, peer string) {
 	switch d.choose(6, "two") {
 	case 0, 1:
@@ -171,12 +171,12 @@ func (w world) randomPair(d chooser) (user, peer string) {
 	return user, w.randomOtherUser(d, user)
 }
 
-// makeBackfill makes a step history.
+// makeBackfill makes the event of a step a backfill.
 func (w world) makeBackfill(d chooser, s *step) {
 	s.event.Backfill = true
 	s.event.Source = sources[d.choose(len(sources), "source")]
-	// A few moments long ago, so that many are equal and arrive out of order; the first of all times; or about now,
-	// beside live facts (0: a time in the future, cut to now).
+	// A few times before all live events, so that many are equal and arrive out of order; the first of all times; or times about now, between those
+	// of live events (0 is a time in the future, which the log replaces by now).
 	times := [...]events.Micros{Start - 10, Start - 20, Start - 30, Start - 10, Start - 20, 1, -1, -40, 0}
 	s.event.Time = times[d.choose(len(times), "time")]
 	s.offset = 1
@@ -186,9 +186,9 @@ func (w world) makeBackfill(d chooser, s *step) {
 	encode(&s.event)
 }
 
-// encode sets the encoding of a backfill that decides between two of one time.
+// encode sets the encoded bytes of a backfill, which decide the order of two backfills with the same time.
 func encode(ev *events.Event) {
-	// Through its message and back, with any time and offset.
+	// The bytes come from decoding the message of the event. The time and the offset are not part of them, so any valid ones will do.
 	whole := *ev
 	whole.Time, whole.Offset = Start, 1
 	if read, rejection := events.FromProto(whole.Proto()); rejection == nil {
@@ -196,7 +196,7 @@ func encode(ev *events.Event) {
 	}
 }
 
-// flatten gives the steps that belong to others their positions, and cuts what is more than n steps then.
+// flatten returns the steps and their followUps as one list, and cuts it after n steps.
 func flatten(steps []step, n int) []step {
 	var all []step
 	for _, s := range steps {
@@ -205,19 +205,22 @@ func flatten(steps []step, n int) []step {
 	return all[:min(n, len(all))]
 }
 
-// assemble puts steps into a log.
+// assemble returns the events of the steps, with the positions, times and offsets that a log would give them.
 func assemble(steps []step) []events.Event {
 	history := make([]events.Event, 0, len(steps))
 	highest := map[string]int{} // by source and kind
-	seq, last := uint64(0), Start
+	seq := uint64(0)
+	last := Start // the log time of the last event
 	for len(steps) > 0 {
-		n, live := 1, !steps[0].event.Backfill
+		// The first n steps are one envelope.
+		n := 1
+		live := !steps[0].event.Backfill
 		for n < len(steps) && steps[n].sharesEnvelope {
 			live = live || !steps[n].event.Backfill
 			n++
 		}
-		// The time of an event is max(time of the envelope, last time given + 1) + its slot. Envelopes without
-		// live events come at once: see lastTime.
+		// The time of an event is max(time of the envelope, last time + 1) + slot. The clock does not advance before envelopes without live
+		// events, because lastTime relies on that.
 		base := last + 1
 		if live {
 			base += steps[0].pause
@@ -225,7 +228,7 @@ func assemble(steps []step) []events.Event {
 				base = monthStart(base, 1) - 1
 			}
 		}
-		seq += 1 + uint64(min(steps[0].pause, 1)) // other messages may lie between
+		seq += 1 + uint64(min(steps[0].pause, 1)) // there may be other messages between the two envelopes
 		slot := uint16(0)
 		for i, s := range steps[:n] {
 			if i > 0 {

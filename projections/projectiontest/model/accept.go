@@ -2,21 +2,21 @@ package model
 
 import "github.com/skein-feed/skein/events"
 
-// isAccepted reports whether a fact counts at all, given what stands before it in the log.
+// isAccepted reports whether an event is accepted, given the events before it in the log. Live events always are.
 func isAccepted(before []events.Event, ev events.Event) bool {
 	if !ev.Backfill {
 		return true
 	}
 	for _, old := range before {
-		// What is not above the highest offset so far of its source and kind was imported already.
+		// An offset that is not above the highest one so far of its source and kind was imported before.
 		if old.Backfill && old.Source == ev.Source && old.Kind == ev.Kind && old.Offset >= ev.Offset {
 			return false
 		}
-		// A closed import, or the end of all imports, lets no later backfill pass.
+		// No backfill is accepted after the end of its source, or of all sources.
 		if old.Kind == events.BackfillClosed && (old.Source == ev.Source || old.Source == "") {
 			return false
 		}
-		// A deleted user is closed to backfills, as either party, for ever.
+		// No backfill about a deleted user is accepted, for ever.
 		if old.Kind == events.UserDeleted && (old.User == ev.User || old.User == ev.Peer) {
 			return false
 		}
@@ -24,15 +24,15 @@ func isAccepted(before []events.Event, ev events.Event) bool {
 	return true
 }
 
-// isVoid reports whether a live fact is to be ignored, given what stands before it in the log. Only live facts decide,
-// so that an import may arrive at any time.
+// isVoid reports whether a live event is ignored, given the events before it in the log. Only live events decide that, so the answer does not depend
+// on when an import arrives.
 func isVoid(before []events.Event, ev events.Event) bool {
 	if ev.Backfill {
 		return false
 	}
 	switch ev.Kind {
 	case events.UserFollowed:
-		// No live follow begins while a live block stands, in either direction.
+		// No live follow begins while there is a live block in either direction.
 		return hasLiveBlock(before, ev.User, ev.Peer) || hasLiveBlock(before, ev.Peer, ev.User)
 	case events.BoardFollowed:
 		return hasLiveBlock(before, ev.User, ev.Peer) || hasLiveBlock(before, ev.Peer, ev.User) ||
@@ -46,8 +46,8 @@ func isVoid(before []events.Event, ev events.Event) bool {
 	return false
 }
 
-// hasLiveBlock reports whether, by live facts alone, blocker blocks the other: the latest of blocks, unblocks and
-// deletions of either user is a block.
+// hasLiveBlock reports whether blocker blocks the other user by live events alone: the latest of the blocks, unblocks and deletions of the two is a
+// block.
 func hasLiveBlock(before []events.Event, blocker, other string) bool {
 	last := events.Kind(0)
 	for _, ev := range before {
@@ -88,7 +88,7 @@ func isBoardDeleted(before []events.Event, board BoardID) bool {
 	return last == events.BoardDeleted
 }
 
-// hasDeletion reports whether one of some users is deleted in a part of the log.
+// hasDeletion reports whether a part of the log deletes one of the users.
 func hasDeletion(log []loggedEvent, users ...string) bool {
 	for _, ev := range log {
 		for _, user := range users {

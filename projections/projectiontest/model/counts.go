@@ -7,7 +7,7 @@ import (
 	"github.com/skein-feed/skein/events"
 )
 
-// Plays reports how often an item was played, ever.
+// Plays returns how often an item was played.
 func (g *Graph) Plays(item string) int {
 	n := 0
 	for _, ev := range g.log {
@@ -18,19 +18,19 @@ func (g *Graph) Plays(item string) int {
 	return n
 }
 
-// PlaysBy reports how often a user has played something.
+// PlaysBy returns how often a user has played any item.
 func (g *Graph) PlaysBy(user string) int { return len(g.seenFacts[user].of(events.Played)) }
 
-// Likers reports how many users like an item.
+// Likers returns how many users like an item.
 func (g *Graph) Likers(item string) int { return len(g.Reactors(item, "")) }
 
-// ReactionCount is how many users reacted to an item with one kind. Like events, it has no text for likes.
+// ReactionCount is how many users reacted to an item with one kind. As in events, the kind of a like is "".
 type ReactionCount struct {
 	Reaction string
 	Count    int
 }
 
-// ReactionCounts lists the kinds with which users reacted to an item, by their names, without private kinds.
+// ReactionCounts returns the kinds with which users reacted to an item, sorted by name, without private kinds.
 func (g *Graph) ReactionCounts(item string) (list []ReactionCount) {
 	kinds := map[string]bool{}
 	for of, facts := range g.reactionFacts {
@@ -53,10 +53,10 @@ type Reaction struct {
 	Since events.Micros
 }
 
-// Reactions lists the items to which a user reacted with one kind, newest first, equal times by id.
+// Reactions returns the items to which a user reacted with one kind, the newest first. Equal times are ordered by id.
 func (g *Graph) Reactions(user, kind string) (list []Reaction) {
 	for of, facts := range g.reactionFacts {
-		if since, stands := reactedSince(facts); of.user == user && of.kind == kind && stands {
+		if since, holds := reactedSince(facts); of.user == user && of.kind == kind && holds {
 			list = append(list, Reaction{of.item, since})
 		}
 	}
@@ -72,13 +72,13 @@ type Reactor struct {
 	Since events.Micros
 }
 
-// Reactors lists the users who reacted to an item with one kind, newest first, equal times by id. Of a private kind there is no list.
+// Reactors returns the users who reacted to an item with one kind, the newest first. Equal times are ordered by id. It returns nil for a private kind.
 func (g *Graph) Reactors(item, kind string) (list []Reactor) {
 	if events.IsPrivateReaction(kind) {
 		return nil
 	}
 	for of, facts := range g.reactionFacts {
-		if since, stands := reactedSince(facts); of.item == item && of.kind == kind && stands {
+		if since, holds := reactedSince(facts); of.item == item && of.kind == kind && holds {
 			list = append(list, Reactor{of.user, since})
 		}
 	}
@@ -88,12 +88,12 @@ func (g *Graph) Reactors(item, kind string) (list []Reactor) {
 	return list
 }
 
-// reactedSince reports since when a reaction holds, given the facts about it.
-func reactedSince(facts facts) (since events.Micros, stands bool) {
+// reactedSince returns since when a reaction holds, and whether it does, given all facts about it.
+func reactedSince(facts facts) (since events.Micros, holds bool) {
 	return stateSince(facts.of(events.Reacted), facts.of(events.Unreacted), nil)
 }
 
-// OwnReactions lists the kinds with which a user reacted to an item, by their names, with private kinds.
+// OwnReactions returns the kinds with which a user reacted to an item, sorted by name, including private kinds.
 func (g *Graph) OwnReactions(user, item string) (kinds []string) {
 	for of, facts := range g.reactionFacts {
 		if of.user == user && of.item == item && reactionHolds(facts) {
@@ -104,7 +104,7 @@ func (g *Graph) OwnReactions(user, item string) (kinds []string) {
 	return kinds
 }
 
-// Repins reports how many pins have re-pinned an item, ever.
+// Repins returns how many pins have re-pinned an item.
 func (g *Graph) Repins(item string) int {
 	n := 0
 	for at, ev := range g.log {
@@ -115,7 +115,7 @@ func (g *Graph) Repins(item string) int {
 	return n
 }
 
-// isNewRepin reports whether the event at an index of the log is a re-pin of an item that its pin had not re-pinned before, or not since its
+// isNewRepin reports whether the event at an index of the log is a re-pin that counts: its pin has not re-pinned the item before, or only before its
 // owner was deleted.
 func isNewRepin(log []loggedEvent, at int) bool {
 	ev := log[at]
@@ -134,35 +134,35 @@ func isNewRepin(log []loggedEvent, at int) bool {
 	return true
 }
 
-// isRepin reports whether an event is accepted and is a re-pin. Whether it creates a pin, repeats one that lives, or names a deleted board
-// does not matter.
+// isRepin reports whether an event is an accepted re-pin. It does not matter whether it creates a pin: it may also name a pin that lives, or a deleted
+// board.
 func isRepin(ev loggedEvent) bool {
 	return ev.accepted && ev.Kind == events.PinCreated && ev.RepinUser != ""
 }
 
-// ItemCounts is what is counted of an item.
+// ItemCounts has the counts of an item.
 type ItemCounts struct{ Plays, Likes, Repins int }
 
-// ItemCounts counts what happened to an item.
+// ItemCounts returns the counts of an item.
 func (g *Graph) ItemCounts(item string) ItemCounts {
 	return ItemCounts{Plays: g.Plays(item), Likes: g.Likers(item), Repins: g.Repins(item)}
 }
 
-// Scope chooses the items of [Graph.Top]: all (zero), those that pins of an owner show, or those that pins on one of the
-// owner's boards show; the empty board is the default board.
+// Scope chooses the items of [Graph.Top]. The zero Scope means all items. With an owner, it means the items that the owner's pins show, and with a
+// board, those that pins on this board of the owner show. The empty board is the default board.
 type Scope struct {
 	Owner string
 	Board *string
 }
 
-// TrendingItem is an item and its score.
+// TrendingItem is an item with its score.
 type TrendingItem struct {
 	Item  string
 	Score int64
 }
 
-// Top lists the items of a scope that have a score, given the scores that [Heats] tells: the highest first, equal scores by
-// id.
+// Top returns the items of a scope that have a score, given the scores that [Heats] has returned. The highest score comes first, and equal scores are
+// ordered by id.
 func (g *Graph) Top(s Scope, heats map[string]int64) []TrendingItem {
 	var list []TrendingItem
 	for item, score := range heats {
@@ -176,7 +176,7 @@ func (g *Graph) Top(s Scope, heats map[string]int64) []TrendingItem {
 	return list
 }
 
-// isInScope reports whether an item belongs to a scope: everybody's has every item, also what no pin shows.
+// isInScope reports whether an item belongs to a scope. The zero Scope also has items that no pin shows.
 func (g *Graph) isInScope(s Scope, item string) bool {
 	if s.Owner == "" {
 		return true

@@ -9,22 +9,22 @@ import (
 	"github.com/skein-feed/skein/events"
 )
 
-// loggedEvent is an event of the log, and whether it counts.
+// loggedEvent is an event of the log, with the decision whether it counts.
 type loggedEvent struct {
 	events.Event
-	// accepted is false only of a backfill that a repeat, the end of an import or a deletion of a user rules out.
+	// accepted is false for a backfill that is a repeat, that comes after the end of its import, or that is about a deleted user.
 	accepted bool
-	// counts: it is accepted, and neither a block nor the deletion of a board makes it void.
+	// counts says that the event is accepted, and that neither a block nor the deletion of a board makes it void.
 	counts bool
 }
 
-// markCounted says what counts of a history, which what stands before it in the log decides.
+// markCounted decides for each event of a history whether it counts. The events before it in the log decide that.
 func markCounted(history []events.Event) []loggedEvent {
 	all := make([]loggedEvent, len(history))
 	for i, ev := range history {
 		before := history[:i]
-		taken := isAccepted(before, ev)
-		all[i] = loggedEvent{Event: ev, accepted: taken, counts: taken && !isVoid(before, ev)}
+		accepted := isAccepted(before, ev)
+		all[i] = loggedEvent{Event: ev, accepted: accepted, counts: accepted && !isVoid(before, ev)}
 	}
 	return all
 }
@@ -32,23 +32,24 @@ func markCounted(history []events.Event) []loggedEvent {
 // fact is an event that counts.
 type fact struct {
 	events.Event
-	// rank is the index in the order of facts, from 1. The zero fact, "none", has rank 0: it is before everything.
+	// rank is the place in the order of facts, from 1. The zero fact, which means "none", has the rank 0, and so comes before all others.
 	rank int
-	// isRelationEnded: one of the two users was deleted later, and the relation with the user. Of a fact about one user,
-	// such as a pin or a reaction: this user was.
+	// isRelationEnded says that one of the two users was deleted later, which ended the relation. For a fact about one user, such as a pin or a
+	// reaction, it says that this user was deleted later.
 	isRelationEnded bool
-	// isBoardEnded: the owner of the board was deleted later, and the board with the owner.
+	// isBoardEnded says that the owner of the board was deleted later, which deleted the board.
 	isBoardEnded bool
-	// isRepinEnded: the owner of the pin that it repeats was deleted later. All deletions are later than history, whenever that arrives.
+	// isRepinEnded says that the owner of the repeated pin was deleted later. Deletions are live, so each is later than every backfill, even if it
+	// arrived before.
 	isRepinEnded bool
-	// isCleared: it is a play or serve that a clearing of its user's seen took away, or made void from the start.
+	// isCleared says that the fact is a play or serve that a seen_cleared of its user has removed.
 	isCleared bool
 }
 
-// facts are some facts, in the order of facts.
+// facts is a list of facts in the order of facts.
 type facts []*fact
 
-// orderFacts strikes out what does not count and puts the rest into the order of facts.
+// orderFacts returns the events that count, in the order of facts.
 func orderFacts(log []loggedEvent) facts {
 	var all facts
 	for i, ev := range log {
@@ -72,8 +73,8 @@ func orderFacts(log []loggedEvent) facts {
 	return all
 }
 
-// compareFacts puts backfills before live facts, and backfills by (time, removals last, mutes that end later last, more settings last, larger
-// encoded bytes last). Live facts stay as they are: in log order.
+// compareFacts compares two facts for a stable sort. Backfills come before live facts, and are ordered by (time, removals last, mutes that end later
+// last, more settings last, larger encoded bytes last). Live facts are equal, so they keep the order of the log.
 func compareFacts(x, y *fact) int {
 	switch {
 	case x.Backfill && y.Backfill:
@@ -92,7 +93,7 @@ func compareFacts(x, y *fact) int {
 	return 0
 }
 
-// endOfMute returns when a mute ends by itself. A mute without an end ends after all others.
+// endOfMute returns when a mute ends by itself. A mute that does not end by itself ends after all others.
 func endOfMute(f *fact) events.Micros {
 	if f.Kind == events.UserMuted && f.Until == 0 {
 		return math.MaxInt64
@@ -100,7 +101,7 @@ func endOfMute(f *fact) events.Micros {
 	return f.Until
 }
 
-// removalRank is 1 for the backfillable kinds that end something: unfollows, and blocks, which count as unfollows.
+// removalRank returns 1 for kinds that end something and can be backfilled: unfollows, and blocks, which count as unfollows. For others it returns 0.
 func removalRank(k events.Kind) int {
 	switch k {
 	case events.UserUnfollowed, events.BoardUnfollowed, events.UserBlocked:
@@ -109,12 +110,12 @@ func removalRank(k events.Kind) int {
 	return 0
 }
 
-// pair names two users in one way.
+// pair is two users, the smaller id first, so that both orders of the two give the same pair.
 type pair [2]string
 
 func pairOf(a, b string) pair { return pair{min(a, b), max(a, b)} }
 
-// boardOf returns the board that an event mentions or deletes.
+// boardOf returns the board that an event mentions or deletes. It returns false if the event does neither.
 func boardOf(ev events.Event) (BoardID, bool) {
 	switch ev.Kind {
 	case events.BoardFollowed, events.BoardUnfollowed:
@@ -125,14 +126,15 @@ func boardOf(ev events.Event) (BoardID, bool) {
 	return BoardID{}, false
 }
 
+// where returns the facts for which keep returns true.
 func (fs facts) where(keep func(*fact) bool) facts {
-	var kept facts
+	var selected facts
 	for _, f := range fs {
 		if keep(f) {
-			kept = append(kept, f)
+			selected = append(selected, f)
 		}
 	}
-	return kept
+	return selected
 }
 
 func (fs facts) of(k events.Kind) facts { return fs.where(func(f *fact) bool { return f.Kind == k }) }
@@ -151,7 +153,7 @@ func (fs facts) before(rank int) facts { return fs.where(func(f *fact) bool { re
 
 func (fs facts) after(rank int) facts { return fs.where(func(f *fact) bool { return f.rank > rank }) }
 
-// first returns the earliest fact, or none.
+// first returns the earliest fact, or the zero fact if there is none.
 func (fs facts) first() *fact {
 	if len(fs) == 0 {
 		return &fact{}
@@ -159,7 +161,7 @@ func (fs facts) first() *fact {
 	return fs[0]
 }
 
-// last returns the latest fact, or none.
+// last returns the latest fact, or the zero fact if there is none.
 func (fs facts) last() *fact {
 	if len(fs) == 0 {
 		return &fact{}
@@ -167,7 +169,7 @@ func (fs facts) last() *fact {
 	return fs[len(fs)-1]
 }
 
-// union merges lists into the order of facts.
+// union merges lists, and returns the result in the order of facts.
 func union(lists ...facts) facts {
 	all := slices.Concat(lists...)
 	slices.SortFunc(all, func(x, y *fact) int { return cmp.Compare(x.rank, y.rank) })

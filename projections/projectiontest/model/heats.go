@@ -5,16 +5,16 @@ import (
 	"github.com/skein-feed/skein/projections/heat" //nolint:depguard // the arithmetic only, which has its own exact tests
 )
 
-// reaction names a user, an item and the kind of a reaction. Each kind is a relation of its own.
+// reaction names a user, an item and the kind of a reaction. Reactions of different kinds are independent.
 type reaction struct{ user, item, kind string }
 
 // reactionOf returns the reaction that an event is about.
 func reactionOf(ev *events.Event) reaction { return reaction{ev.User, ev.Item, ev.Reaction} }
 
-// isReactionKind reports whether facts of a kind decide to what the acting user reacted.
+// isReactionKind reports whether events of a kind decide to which items the acting user has reacted.
 func isReactionKind(k events.Kind) bool { return k == events.Reacted || k == events.Unreacted }
 
-// reactionHolds reports whether a reaction holds, given the facts about it: the latest is no end.
+// reactionHolds reports whether a reaction holds, given all facts about it: the latest one is not its end.
 func reactionHolds(facts facts) bool { return facts.last().Kind == events.Reacted }
 
 // Reacted reports whether a user reacted to an item with a kind.
@@ -22,29 +22,31 @@ func (g *Graph) Reacted(user, item, kind string) bool {
 	return reactionHolds(g.reactionFacts[reaction{user, item, kind}])
 }
 
-// HeatSettings are what heat depends on.
+// HeatSettings are the settings on which heat depends.
 type HeatSettings struct {
-	// HalfLife is the time in which what was added counts half, relative to what is added then.
+	// HalfLife is the time after which an addition counts half as much as a new one.
 	HalfLife events.Micros
-	// Play and Repin are the weights of one of each.
+	// Play and Repin are the weights of one play and of one re-pin.
 	Play, Repin uint32
-	// Reactions are the weights of reactions by their kinds, "" for likes. A kind that is not here adds nothing, nor does a private one.
+	// Reactions are the weights of reactions by their kinds, where "" is a like. Other kinds and private kinds add nothing.
 	Reactions map[string]uint32
 }
 
-// Heat tells the score of an item after a history in log order; not ok: nothing gave it one.
+// Heat returns the score of an item after a history in log order. ok is false if the item has no score.
 func Heat(history []events.Event, item string, s HeatSettings) (score int64, ok bool) {
 	score, ok = Heats(history, s)[item]
 	return score, ok
 }
 
-// minScoreGrowth is by how much heat must have grown since a score was set for it to be set anew: a quarter of a doubling.
+// minScoreGrowth is by how much the heat of an item must exceed its score before the score is set to the heat: a quarter of a doubling.
 const minScoreGrowth = heat.One / 4
 
-// Heats reports the scores of all items that have one after a history in log order. Unlike every other answer they follow
-// the order of arrival: what was added is never taken back, and history that arrives late is added when it arrives.
+// Heats returns the scores of all items that have one, after a history in log order. Unlike all other answers, scores depend on the order of arrival:
+// nothing that was added is subtracted, and a backfill is added when it arrives.
 func Heats(history []events.Event, s HeatSettings) map[string]int64 {
-	sums, scores, given := map[string]heat.Sum{}, map[string]int64{}, map[string]bool{}
+	sums := map[string]heat.Sum{}
+	scores := map[string]int64{}
+	isGiven := map[string]bool{} // by item_scored
 	log := markCounted(history)
 	for i, ev := range log {
 		if !ev.accepted {
@@ -63,11 +65,13 @@ func Heats(history []events.Event, s HeatSettings) map[string]int64 {
 				weight = s.Repin
 			}
 		case events.ItemScored:
-			scores[ev.Item], given[ev.Item] = ev.Score, true // from now on, whatever is added
+			scores[ev.Item] = ev.Score
+			isGiven[ev.Item] = true // plays and reactions no longer change the score
 		}
-		if weight == 0 || given[ev.Item] {
+		if weight == 0 || isGiven[ev.Item] {
 			continue
 		}
+
 		sums[ev.Item] = sums[ev.Item].Add(weight, int64(ev.Time), int64(s.HalfLife))
 		now := sums[ev.Item].Score()
 		if was, ok := scores[ev.Item]; !ok || now >= was+minScoreGrowth {
@@ -77,8 +81,8 @@ func Heats(history []events.Event, s HeatSettings) map[string]int64 {
 	return scores
 }
 
-// repeatsReaction reports whether a reaction that arrives says nothing new: a live one, if it holds already; a backfilled one, if a
-// backfill said so before, or if it holds by live facts.
+// repeatsReaction reports whether a reaction that arrives is a repeat. A live one is if the reaction already holds. A backfilled one is if there was
+// a backfill of the same reaction before, or if the reaction holds by live events.
 func repeatsReaction(before []loggedEvent, ev events.Event) bool {
 	var about []loggedEvent
 	for _, old := range before {

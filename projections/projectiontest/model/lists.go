@@ -7,13 +7,13 @@ import (
 	"github.com/skein-feed/skein/events"
 )
 
-// Entry is one entry of a list: of a list of users User, Kind and Since are set, of a list of boards Owner, Board,
-// Kind and Since, and in [Graph.Boards] the Title.
+// Entry is one entry of a list. In a list of users, User, Kind and Since are set. In a list of boards, Owner, Board, Kind and Since are set, and in
+// [Graph.Boards] also Title.
 type Entry struct {
 	User, Owner, Board, Title string
 	Kind                      Kind
 	Since                     events.Micros
-	// Settings are those of the follow in [Graph.Following] and [Graph.With], and Until is the end of the mute in [Graph.Muted].
+	// Settings are the settings of the follow, in [Graph.Following] and [Graph.With]. Until is the end of the mute, in [Graph.Muted].
 	Settings events.FollowSettings
 	Until    events.Micros
 }
@@ -28,7 +28,7 @@ const (
 	Excluders                  // those who follow its owner and exclude the board
 )
 
-// sortEntries puts a list newest first, equal times by id.
+// sortEntries sorts a list by time, the newest first. Equal times are ordered by id.
 func sortEntries(list []Entry) []Entry {
 	slices.SortFunc(list, func(x, y Entry) int {
 		return cmp.Or(
@@ -41,7 +41,7 @@ func sortEntries(list []Entry) []Entry {
 	return list
 }
 
-// Following lists whom a user follows: explicitly, implicitly, or (None) both.
+// Following returns the users whom a user follows with the kind Explicit or Implicit. None means both.
 func (g *Graph) Following(user string, k Kind) []Entry {
 	list := g.listUsers(k, func(other string) Follow { return g.User(user, other) })
 	for i := range list {
@@ -50,11 +50,12 @@ func (g *Graph) Following(user string, k Kind) []Entry {
 	return list
 }
 
-// Followers lists who follows a user: explicitly, implicitly, or (None) both.
+// Followers returns the users who follow a user with the kind Explicit or Implicit. None means both.
 func (g *Graph) Followers(user string, k Kind) []Entry {
 	return g.listUsers(k, func(other string) Follow { return g.User(other, user) })
 }
 
+// listUsers returns the users for whom follow returns a follow of the kind. None means any kind.
 func (g *Graph) listUsers(k Kind, follow func(other string) Follow) []Entry {
 	var list []Entry
 	for _, other := range g.users {
@@ -65,14 +66,14 @@ func (g *Graph) listUsers(k Kind, follow func(other string) Follow) []Entry {
 	return sortEntries(list)
 }
 
-// Mutuals lists the followers of a user whom the viewer follows, as the viewer follows them.
+// Mutuals returns the followers of a user whom the viewer follows, too. The entries are about the follows of the viewer.
 func (g *Graph) Mutuals(viewer, user string) []Entry {
 	return slices.DeleteFunc(g.Following(viewer, None), func(e Entry) bool {
 		return g.User(e.User, user).Kind == None
 	})
 }
 
-// BoardFollowers lists followers of a board, or its excluders.
+// BoardFollowers returns the followers of a board, or the users who exclude it.
 func (g *Graph) BoardFollowers(owner, board string, which BoardList) []Entry {
 	var list []Entry
 	for _, user := range g.users {
@@ -80,7 +81,7 @@ func (g *Graph) BoardFollowers(owner, board string, which BoardList) []Entry {
 		switch {
 		case which == All && (f.Kind == Board || f.Kind == Explicit):
 		case which == OnBoard && f.Kind == Board:
-			// The time of the follow of the board itself, also where its owner was followed later.
+			// The time is that of the follow of the board itself, even if the owner was followed later.
 			f.Since, _ = g.onBoard(user, BoardID{owner, board})
 		case which == Excluders && f.Kind == Excluded:
 		default:
@@ -91,7 +92,7 @@ func (g *Graph) BoardFollowers(owner, board string, which BoardList) []Entry {
 	return sortEntries(list)
 }
 
-// FollowedBoards lists the boards that a user follows one by one.
+// FollowedBoards returns the boards that a user follows one by one.
 func (g *Graph) FollowedBoards(user string) []Entry {
 	var list []Entry
 	for _, b := range g.boards {
@@ -102,7 +103,7 @@ func (g *Graph) FollowedBoards(user string) []Entry {
 	return sortEntries(list)
 }
 
-// ExcludedBoards lists the boards that a user excludes.
+// ExcludedBoards returns the boards that a user excludes.
 func (g *Graph) ExcludedBoards(user string) []Entry {
 	var list []Entry
 	for _, b := range g.boards {
@@ -113,7 +114,7 @@ func (g *Graph) ExcludedBoards(user string) []Entry {
 	return sortEntries(list)
 }
 
-// Boards lists the living boards of a user, without the default board.
+// Boards returns the boards of a user that exist, without the default board.
 func (g *Graph) Boards(user string) []Entry {
 	var list []Entry
 	for _, b := range g.boards {
@@ -127,10 +128,10 @@ func (g *Graph) Boards(user string) []Entry {
 	return sortEntries(list)
 }
 
-// Blocked lists whom a user blocks.
+// Blocked returns the users whom a user blocks.
 func (g *Graph) Blocked(user string) []Entry { return g.listOthers(user, g.blocks) }
 
-// Muted lists whom a user mutes.
+// Muted returns the users whom a user mutes.
 func (g *Graph) Muted(user string) []Entry {
 	list := g.listOthers(user, g.mutes)
 	for i := range list {
@@ -139,6 +140,7 @@ func (g *Graph) Muted(user string) []Entry {
 	return list
 }
 
+// listOthers returns the users for whom holds returns true.
 func (g *Graph) listOthers(user string, holds func(a, b string) (events.Micros, bool)) []Entry {
 	var list []Entry
 	for _, other := range g.users {
@@ -149,7 +151,7 @@ func (g *Graph) listOthers(user string, holds func(a, b string) (events.Micros, 
 	return sortEntries(list)
 }
 
-// UserCounts are the lengths of a user's lists.
+// UserCounts has the lengths of the lists of a user.
 type UserCounts struct {
 	Followers, ExplicitFollowers, ImplicitFollowers int
 	Following, ExplicitFollowing, ImplicitFollowing int
@@ -157,7 +159,7 @@ type UserCounts struct {
 	Blocked, Muted                                  int
 }
 
-// UserCounts counts the lists of a user.
+// UserCounts returns the lengths of the lists of a user.
 func (g *Graph) UserCounts(user string) UserCounts {
 	return UserCounts{
 		Followers:         len(g.Followers(user, None)),
@@ -174,10 +176,10 @@ func (g *Graph) UserCounts(user string) UserCounts {
 	}
 }
 
-// BoardCounts are the lengths of a board's lists.
+// BoardCounts has the lengths of the lists of a board.
 type BoardCounts struct{ All, OnBoard, Excluders int }
 
-// BoardCounts counts the lists of a board.
+// BoardCounts returns the lengths of the lists of a board.
 func (g *Graph) BoardCounts(owner, board string) BoardCounts {
 	return BoardCounts{
 		All:       len(g.BoardFollowers(owner, board, All)),

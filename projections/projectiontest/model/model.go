@@ -6,10 +6,10 @@ import (
 	"github.com/skein-feed/skein/events"
 )
 
-// Kind is the way in which a user follows a user or a board.
+// Kind is the way in which a user follows another user or a board.
 type Kind int
 
-// The kinds of follows. Implicit is of users only, Board and Excluded of boards only.
+// The kinds of follows. Only users are followed implicitly. Only boards are followed with the kinds Board and Excluded.
 const (
 	None Kind = iota
 	Explicit
@@ -18,12 +18,12 @@ const (
 	Excluded
 )
 
-// String names the kind.
+// String returns the name of the kind.
 func (k Kind) String() string {
 	return [...]string{"none", "explicit", "implicit", "board", "excluded"}[k]
 }
 
-// Follow is how, and since when. The zero Follow is none.
+// Follow is how, and since when, a user follows another user or a board. The zero Follow means not at all.
 type Follow struct {
 	Kind  Kind
 	Since events.Micros
@@ -32,7 +32,7 @@ type Follow struct {
 // BoardID names a board.
 type BoardID struct{ Owner, Board string }
 
-// Graph answers questions about one history.
+// Graph answers questions about one history. Its facts are in the order of facts, and do not have those that a deletion of a user has ended.
 type Graph struct {
 	relationFacts map[pair]facts    // relations of two users, in the order of facts
 	boardFacts    map[BoardID]facts // the lives of a board: mentions and deletions, in the order of facts
@@ -49,13 +49,14 @@ type Graph struct {
 	now events.Micros
 }
 
-// At sets the log time of the questions, by which mutes end. Without it, that is the time of the last live event. It returns g.
+// At sets the log time at which questions are answered, and returns g. Mutes end by that time. By default it is the time of the last live event.
 func (g *Graph) At(now events.Micros) *Graph {
 	g.now = now
 	return g
 }
 
-// New takes a history in log order. Repeats of event ids within the horizon have been dropped from it before.
+// New returns the answers about a history in log order. The history must not have repeats of event ids, because the reader of the log drops these
+// before any projection sees them.
 func New(history []events.Event) *Graph {
 	g := &Graph{
 		relationFacts: map[pair]facts{}, boardFacts: map[BoardID]facts{}, pinFacts: map[string]facts{}, reactionFacts: map[reaction]facts{},
@@ -93,7 +94,7 @@ func New(history []events.Event) *Graph {
 	return g
 }
 
-// collectIDs notes every id in the history, counted or not, and the default board of every user.
+// collectIDs collects all ids in the history, including those of events that do not count, and the default board of every user.
 func (g *Graph) collectIDs(history []events.Event) {
 	users, boards, items := map[string]bool{}, map[BoardID]bool{}, map[string]bool{}
 	for _, ev := range history {
@@ -131,12 +132,11 @@ func (g *Graph) collectIDs(history []events.Event) {
 	})
 }
 
-// Users lists every user who occurs in the history, by id.
+// Users returns all users in the history, sorted by id.
 func (g *Graph) Users() []string { return slices.Clone(g.users) }
 
-// BoardsMentioned lists every board that occurs in the history, existing or not, and the default board of every
-// user, by owner and id.
+// BoardsMentioned returns all boards in the history, whether or not they exist, and the default board of every user, sorted by owner and id.
 func (g *Graph) BoardsMentioned() []BoardID { return slices.Clone(g.boards) }
 
-// Items lists every item that occurs in the history, by id.
+// Items returns all items in the history, sorted by id.
 func (g *Graph) Items() []string { return slices.Clone(g.items) }

@@ -11,21 +11,21 @@ import (
 type Pin struct {
 	// Owner and ID name the pin.
 	Owner, ID string
-	// Board is the owner's board that it is on; empty means the default board.
+	// Board is the board of the owner on which the pin is. Empty means the default board.
 	Board string
-	// Item is what it shows.
+	// Item is the item that the pin shows.
 	Item string
-	// Repin: it names the pin that it repeats.
+	// Repin says that the pin is a re-pin: its creation names the pin that it repeats.
 	Repin bool
-	// RepinOwner and RepinPin name that pin. They are empty if its owner was deleted later.
+	// RepinOwner and RepinPin name the repeated pin. They are empty if its owner was deleted later.
 	RepinOwner, RepinPin string
-	// Attributes are those given at its creation.
+	// Attributes are the attributes of its creation.
 	Attributes []byte
-	// Created is when it was created. Moving it does not change that.
+	// Created is the time of its creation. A move does not change it.
 	Created events.Micros
 }
 
-// isPinKind reports whether facts of a kind decide which pins of the acting user live, and where.
+// isPinKind reports whether events of a kind decide which pins of the acting user live, and on which boards.
 func isPinKind(k events.Kind) bool {
 	switch k {
 	case events.PinCreated, events.PinMoved, events.PinDeleted, events.BoardDeleted:
@@ -34,8 +34,7 @@ func isPinKind(k events.Kind) bool {
 	return false
 }
 
-// findPin runs the life of one pin through the facts about the pins and boards of its owner, and reports whether it lives
-// at their end.
+// findPin returns one pin, and whether it lives. It applies the facts about the pins and boards of the owner one after the other.
 func findPin(owned facts, id string) (pin Pin, lives bool) {
 	for _, f := range owned {
 		switch {
@@ -59,15 +58,15 @@ func findPin(owned facts, id string) (pin Pin, lives bool) {
 	return pin, lives
 }
 
-// Pins lists the living pins of a user, newest first.
+// Pins returns the living pins of a user, the newest first.
 func (g *Graph) Pins(owner string) []Pin {
 	var list []Pin
-	tried := map[string]bool{}
+	isDone := map[string]bool{}
 	for _, f := range g.pinFacts[owner].of(events.PinCreated) {
-		if tried[f.Pin] {
+		if isDone[f.Pin] {
 			continue
 		}
-		tried[f.Pin] = true
+		isDone[f.Pin] = true
 		if pin, lives := findPin(g.pinFacts[owner], f.Pin); lives {
 			list = append(list, pin)
 		}
@@ -75,12 +74,12 @@ func (g *Graph) Pins(owner string) []Pin {
 	return sortNewestFirst(list)
 }
 
-// BoardPins lists the living pins on a board, newest first.
+// BoardPins returns the living pins on a board, the newest first.
 func (g *Graph) BoardPins(owner, board string) []Pin {
 	return slices.DeleteFunc(g.Pins(owner), func(p Pin) bool { return p.Board != board })
 }
 
-// sortNewestFirst puts pins newest first, equal times by owner and id.
+// sortNewestFirst sorts pins by time, the newest first. Equal times are ordered by owner and id.
 func sortNewestFirst(list []Pin) []Pin {
 	slices.SortFunc(list, func(x, y Pin) int {
 		return cmp.Or(
@@ -92,9 +91,9 @@ func sortNewestFirst(list []Pin) []Pin {
 	return list
 }
 
-// Feed lists the living pins on the boards that the reader follows, less those of owners whom the reader mutes or a block
-// separates from the reader, less the re-pins of owners whose re-pins the reader hides, and less what the reader does not see whoever owns it
-// ([Graph.hidesPin]), newest first. The reader's own pins are in it only with own.
+// Feed returns the feed of a reader, the newest pin first: the living pins on the boards that the reader follows. It leaves out the pins of owners whom
+// the reader mutes or whom a block separates from the reader, the re-pins of owners whose re-pins the reader hides, and the pins that
+// [Graph.hidesPin] leaves out whoever owns them. The reader's own pins are in it only if own is true.
 func (g *Graph) Feed(reader string, own bool) []Pin {
 	var list []Pin
 	for _, owner := range g.users {
@@ -122,24 +121,26 @@ func (g *Graph) Feed(reader string, own bool) []Pin {
 	return sortNewestFirst(list)
 }
 
-// isSelected reports whether an owner is among those of [Graph.FeedWith].
+// isSelected reports whether an owner is among the 500 owners of [Graph.FeedWith].
 func (g *Graph) isSelected(reader, owner string, only events.FollowSettings) bool {
 	list := g.With(reader, only)
 	list = list[:min(len(list), 500)]
 	return slices.ContainsFunc(list, func(e Entry) bool { return e.User == owner })
 }
 
-// FeedWith lists the pins of [Graph.Feed] of the 500 owners whose follows had a setting set last. With notify, it leaves out re-pins.
+// FeedWith returns the pins of [Graph.Feed] whose owners are the 500 for whom the reader set the setting only last. For notify, it leaves out re-pins.
+// The reader's own pins stay.
 func (g *Graph) FeedWith(reader string, own bool, only events.FollowSettings) []Pin {
 	return slices.DeleteFunc(g.Feed(reader, own), func(p Pin) bool {
 		return p.Owner != reader && !g.isSelected(reader, p.Owner, only) || only == events.SettingNotify && p.Repin
 	})
 }
 
-// Origin is what keeps a re-pin out of a feed because of the owner of the pin that it repeats.
+// Origin says why a re-pin is left out of a feed because of the owner of the pin that it repeats.
 type Origin struct{ Deleted, Muted, Blocked bool }
 
-// originOf reports what a reader has against the owner of the pin that a pin repeats. A re-pin of an own pin is like any other pin of its owner.
+// originOf returns why a reader does not see a re-pin because of the owner of the repeated pin. The zero Origin means that the reader does. A re-pin of
+// a pin of the same owner is like any other pin.
 func (g *Graph) originOf(reader string, pin Pin) (o Origin) {
 	if !pin.Repin || pin.RepinOwner == pin.Owner {
 		return o
@@ -152,15 +153,15 @@ func (g *Graph) originOf(reader string, pin Pin) (o Origin) {
 	return o
 }
 
-// hidesPin reports whether a reader does not see a pin, whoever owns it: because the reader hides the item, or because the pin is a re-pin and the
-// owner of the pin that it repeats was deleted, is muted by the reader, or is separated from the reader by a block.
+// hidesPin reports whether a reader does not see a pin whoever owns it. That is so if the reader hides the item, or if the pin is a re-pin and the owner
+// of the repeated pin was deleted, is muted by the reader, or is separated from the reader by a block.
 func (g *Graph) hidesPin(reader string, pin Pin) bool {
 	_, hidden := g.hidesItem(reader, pin.Item)
 	return hidden || g.originOf(reader, pin) != Origin{}
 }
 
-// Read reports up to when a reader has read the feed: the latest time that was said since the user was last deleted, none of them after the
-// event that said so; 0 means never.
+// Read returns the read marker of a reader: the latest time of all feed_read since the user was last deleted. A time after its own event counts as the
+// time of the event. 0 means that there is no marker.
 func (g *Graph) Read(reader string) (at events.Micros) {
 	for _, ev := range g.log {
 		switch {
@@ -174,18 +175,18 @@ func (g *Graph) Read(reader string) (at events.Micros) {
 	return at
 }
 
-// After keeps the pins that were created after a time.
-func After(at events.Micros, list []Pin) (kept []Pin) {
+// After returns the pins that were created after a time.
+func After(at events.Micros, list []Pin) (later []Pin) {
 	for _, pin := range list {
 		if pin.Created > at {
-			kept = append(kept, pin)
+			later = append(later, pin)
 		}
 	}
-	return kept
+	return later
 }
 
-// TrendingFeed lists the newest pins of [Graph.Feed], as many as are ranked, those of the hottest items first: by the score that heat
-// tells, then newest first. Those of items without a score come last, after those of the lowest.
+// TrendingFeed returns the newest pins of [Graph.Feed], at most as many as ranked says, by the score that heat returns for the item: the highest first,
+// equal scores as in the feed. Pins of items without a score come last.
 func (g *Graph) TrendingFeed(reader string, own bool, ranked int, heat func(item string) (score int64, ok bool)) []Pin {
 	list := g.Feed(reader, own)
 	list = list[:min(len(list), ranked)]
@@ -205,26 +206,26 @@ func (g *Graph) TrendingFeed(reader string, own bool, ranked int, heat func(item
 	return list
 }
 
-// OnePerItem keeps the first pin of each item, in the order given.
+// OnePerItem returns the first pin of each item, in the order of the list.
 func OnePerItem(list []Pin) []Pin {
-	var kept []Pin
+	var first []Pin
 	for _, pin := range list {
-		if !slices.ContainsFunc(kept, func(p Pin) bool { return p.Item == pin.Item }) {
-			kept = append(kept, pin)
+		if !slices.ContainsFunc(first, func(p Pin) bool { return p.Item == pin.Item }) {
+			first = append(first, pin)
 		}
 	}
-	return kept
+	return first
 }
 
-// Absence is what keeps a pin out of [Graph.Feed], all that holds. Of a pin that does not live NotFollowed means that the reader follows
-// its owner in no way.
+// Absence has all reasons why a pin is not in [Graph.Feed]. For a pin that does not live, NotFollowed means that the reader follows neither its owner
+// nor any board of its owner.
 type Absence struct {
 	NotLiving, Own, NotFollowed, Excluded, Muted, RepinsHidden, Blocked, NotSelected, ItemHidden bool
 	// Origin is about the pin that a re-pin repeats.
 	Origin Origin
 }
 
-// AbsenceWith reports what keeps a pin out of [Graph.FeedWith].
+// AbsenceWith returns the reasons why a pin is not in [Graph.FeedWith].
 func (g *Graph) AbsenceWith(reader, owner, id string, own bool, only events.FollowSettings) Absence {
 	a := g.Absence(reader, owner, id, own)
 	pin, lives := findPin(g.pinFacts[owner], id)
@@ -238,7 +239,7 @@ func (g *Graph) AbsenceWith(reader, owner, id string, own bool, only events.Foll
 	return a
 }
 
-// Absence reports what keeps a pin out of the feed of a reader.
+// Absence returns the reasons why a pin is not in the feed of a reader.
 func (g *Graph) Absence(reader, owner, id string, own bool) (a Absence) {
 	pin, lives := findPin(g.pinFacts[owner], id)
 	a.NotLiving = !lives

@@ -7,37 +7,36 @@ import (
 	"github.com/skein-feed/skein/events"
 )
 
-// ServedItems is how many items [Graph.Served] lists at most.
+// ServedItems is the greatest number of items that [Graph.Served] returns.
 const ServedItems = 100
 
-// isSeenKind reports whether facts of a kind decide what the acting user has seen.
+// isSeenKind reports whether events of a kind decide what the acting user has seen.
 func isSeenKind(k events.Kind) bool { return k == events.Played || k == events.Served }
 
-// isCleared reports whether the play or serve at an index of the log says nothing about what its user has seen, because the
-// user's seen were cleared: later, or, if it is a backfill, at any time.
+// isCleared reports whether a seen_cleared has removed the play or serve at an index of the log. A live one is removed by a later seen_cleared, and a
+// backfill by any seen_cleared of its user.
 func isCleared(log []loggedEvent, at int) bool {
 	ev := log[at]
 	return isSeenKind(ev.Kind) && (hasClearing(log[at+1:], ev.User) || ev.Backfill && hasClearing(log[:at], ev.User))
 }
 
-// hasClearing reports whether the seen of a user is cleared in a part of the log.
+// hasClearing reports whether a part of the log has a seen_cleared of the user.
 func hasClearing(log []loggedEvent, user string) bool {
 	return slices.ContainsFunc(log, func(ev loggedEvent) bool { return ev.Kind == events.SeenCleared && ev.User == user })
 }
 
-// countedSeen returns what says what a user has seen: the plays or serves that nothing has emptied.
+// countedSeen returns the plays or the serves of a user that no seen_cleared has removed.
 func (g *Graph) countedSeen(user string, k events.Kind) facts {
 	return g.seenFacts[user].of(k).where(func(f *fact) bool { return !f.isCleared })
 }
 
-// monthNumber numbers the months of the calendar in UTC.
+// monthNumber returns the number of a calendar month in UTC. The numbers of consecutive months are consecutive.
 func monthNumber(t events.Micros) int {
 	year, month, _ := t.Time().Date()
 	return 12*year + int(month)
 }
 
-// Played reports which items a user has played in a window of some months that ends with that of the time now: the log time
-// of the position.
+// Played returns the items that a user has played in a window of some months. The window ends with the month of now, the log time of the position.
 func (g *Graph) Played(user string, now events.Micros, window int) map[string]bool {
 	played := map[string]bool{}
 	for _, f := range g.countedSeen(user, events.Played) {
@@ -48,14 +47,14 @@ func (g *Graph) Played(user string, now events.Micros, window int) map[string]bo
 	return played
 }
 
-// serve is one item of a serve, and its index there.
+// serve is one item of a served event, with its index in the event.
 type serve struct {
 	*fact
 	index int
 	item  string
 }
 
-// Served lists the items that a user was served last, each where it was served last, newest first.
+// Served returns the items that a user was served last, the newest first. Each item stands only where it was served last.
 func (g *Graph) Served(user string) []string {
 	var serves []serve
 	for _, f := range g.countedSeen(user, events.Served) {
@@ -73,9 +72,9 @@ func (g *Graph) Served(user string) []string {
 	return items
 }
 
-// compareServes puts the newer of two first: live serves before backfilled ones, live ones by log order, backfilled ones by
-// time, and the first item of a serve before the next. Which of two backfilled serves of one moment arrived first says
-// nothing, so their items stand by index and id.
+// compareServes puts the newer one of two serves first. Live serves come before backfilled ones. Live serves are ordered by the log, backfilled ones by
+// time, and the items of one event by index. Backfilled serves of the same time are ordered by index and id, because their order of arrival must
+// not matter.
 func compareServes(x, y serve) int {
 	switch {
 	case x.Backfill && y.Backfill:
