@@ -10,41 +10,43 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// The names that random events and questions are about: few, so that they meet.
+// How many users, items, boards per user and pins per user there are. There are few, so that many events and questions are about the same ones.
 const users, items, boards, pins = 14, 40, 3, 30
 
-// some has random names.
-type some struct{ *rand.Rand }
+// randomChoices draws ids and other values at random.
+type randomChoices struct{ *rand.Rand }
 
-func (r some) user() string { return fmt.Sprintf("u%d", r.IntN(users)) }
-func (r some) item() string { return fmt.Sprintf("i%d", r.IntN(items)) }
-func (r some) yes() bool    { return r.IntN(2) == 0 }
-func (r some) size() int32  { return int32(1 + r.IntN(9)) }
+func (r randomChoices) user() string    { return fmt.Sprintf("u%d", r.IntN(users)) }
+func (r randomChoices) item() string    { return fmt.Sprintf("i%d", r.IntN(items)) }
+func (r randomChoices) bool() bool      { return r.IntN(2) == 0 }
+func (r randomChoices) pageSize() int32 { return int32(1 + r.IntN(9)) }
 
-// kind is the kind of a reaction, a private one at times.
-func (r some) kind() string { return [...]string{"", "like", "save", "_bookmark"}[r.IntN(4)] }
+// reactionKind draws the kind of a reaction. One of the kinds is private.
+func (r randomChoices) reactionKind() string {
+	return [...]string{"", "like", "save", "_bookmark"}[r.IntN(4)]
+}
 
-func (r some) board(owner string) *skeinv1.Board {
+func (r randomChoices) board(owner string) *skeinv1.Board {
 	return &skeinv1.Board{OwnerId: owner, BoardId: fmt.Sprintf("b%d", r.IntN(boards))}
 }
 
-func (r some) pin(owner string) *skeinv1.Pin {
+func (r randomChoices) pin(owner string) *skeinv1.Pin {
 	return &skeinv1.Pin{OwnerId: owner, PinId: fmt.Sprintf("p%d", r.IntN(pins))}
 }
 
-// Events are n events of all kinds, or one more, between few users.
+// Events returns n random events of many kinds, about few users.
 func Events(rng *rand.Rand, n int) (evs []*skeinv1.Event) {
-	r := some{rng}
+	r := randomChoices{rng}
 	for len(evs) < n {
 		a, b := r.user(), r.user()
 		switch k := r.IntN(22); {
 		case k < 8 && a != b:
-			evs = append(evs, r.relation(k, a, b))
+			evs = append(evs, r.relationEvent(k, a, b))
 		case k >= 8 && k < 20:
-			evs = append(evs, r.doing(k, a))
+			evs = append(evs, r.userEvent(k, a))
 		case k == 20 && r.IntN(40) == 0:
 			evs = append(evs, &skeinv1.Event{Kind: &skeinv1.Event_UserDeleted{UserDeleted: &skeinv1.UserDeleted{UserId: a}}})
-		case k == 21 && r.yes():
+		case k == 21 && r.bool():
 			evs = append(evs, r.notificationMarker(a))
 		case k == 21:
 			at := timestamppb.New(time.Unix(r.Int64N(2e9), 0))
@@ -55,9 +57,9 @@ func Events(rng *rand.Rand, n int) (evs []*skeinv1.Event) {
 }
 
 // notificationMarker is an event that moves a marker of notifications.
-func (r some) notificationMarker(a string) *skeinv1.Event {
+func (r randomChoices) notificationMarker(a string) *skeinv1.Event {
 	at := timestamppb.New(time.Unix(r.Int64N(2e9), 0))
-	if r.yes() {
+	if r.bool() {
 		return &skeinv1.Event{Kind: &skeinv1.Event_NotificationsSeen{NotificationsSeen: &skeinv1.NotificationsSeen{UserId: a, SeenTime: at}}}
 	}
 	return &skeinv1.Event{Kind: &skeinv1.Event_NotificationsRead{NotificationsRead: &skeinv1.NotificationsRead{
@@ -65,8 +67,8 @@ func (r some) notificationMarker(a string) *skeinv1.Event {
 	}}}
 }
 
-// relation is an event between two users.
-func (r some) relation(k int, a, b string) *skeinv1.Event {
+// relationEvent returns an event of the user a about the user b. k chooses the kind.
+func (r randomChoices) relationEvent(k int, a, b string) *skeinv1.Event {
 	ev := &skeinv1.Event{}
 	switch k {
 	case 5, 6:
@@ -84,12 +86,12 @@ func (r some) relation(k int, a, b string) *skeinv1.Event {
 	case 2:
 		ev.Kind = &skeinv1.Event_UserUnblocked{UserUnblocked: &skeinv1.UserUnblocked{UserId: a, TargetUserId: b}}
 	case 3:
-		// Mutes that end have ended long ago or end much later, so that the time of the test makes no difference.
+		// Mutes that end by themselves end either long before or long after the test, so that its time makes no difference.
 		ends := []*timestamppb.Timestamp{nil, nil, {Seconds: 1}, {Seconds: 250_000_000_000}}
 		ev.Kind = &skeinv1.Event_UserMuted{UserMuted: &skeinv1.UserMuted{UserId: a, TargetUserId: b, Until: ends[r.IntN(len(ends))]}}
 	case 4, 5:
 		ev.Kind = &skeinv1.Event_FollowSettingsSet{FollowSettingsSet: &skeinv1.FollowSettingsSet{
-			UserId: a, TargetUserId: b, HideRepins: r.yes(), Notify: r.yes(), Favorite: r.yes(),
+			UserId: a, TargetUserId: b, HideRepins: r.bool(), Notify: r.bool(), Favorite: r.bool(),
 		}}
 	default:
 		ev.Kind = &skeinv1.Event_UserFollowed{UserFollowed: &skeinv1.UserFollowed{UserId: a, TargetUserId: b}}
@@ -97,8 +99,8 @@ func (r some) relation(k int, a, b string) *skeinv1.Event {
 	return ev
 }
 
-// doing is an event of one user.
-func (r some) doing(k int, a string) *skeinv1.Event {
+// userEvent returns an event of one user. k chooses the kind.
+func (r randomChoices) userEvent(k int, a string) *skeinv1.Event {
 	ev := &skeinv1.Event{}
 	switch board := r.board(a); k {
 	case 8, 9, 10, 11:
@@ -111,12 +113,12 @@ func (r some) doing(k int, a string) *skeinv1.Event {
 		ev.Kind = &skeinv1.Event_PinMoved{PinMoved: &skeinv1.PinMoved{Pin: r.pin(a), BoardId: board.GetBoardId()}}
 	case 13:
 		deleted := &skeinv1.PinDeleted{Pin: r.pin(a)}
-		if r.yes() {
+		if r.bool() {
 			deleted.RepinOf = r.pin(r.user())
 		}
 		ev.Kind = &skeinv1.Event_PinDeleted{PinDeleted: deleted}
 	case 14, 15:
-		ev.Kind = &skeinv1.Event_Reacted{Reacted: &skeinv1.Reacted{UserId: a, ItemId: r.item(), Kind: r.kind(), Pin: r.pin(r.user())}}
+		ev.Kind = &skeinv1.Event_Reacted{Reacted: &skeinv1.Reacted{UserId: a, ItemId: r.item(), Kind: r.reactionKind(), Pin: r.pin(r.user())}}
 	case 16:
 		switch r.IntN(4) {
 		case 0:
@@ -130,9 +132,10 @@ func (r some) doing(k int, a string) *skeinv1.Event {
 	case 17:
 		ev.Kind = &skeinv1.Event_Served{Served: &skeinv1.Served{UserId: a, ItemIds: []string{r.item(), "other-" + r.item()}}}
 	case 18:
-		ev.Kind = &skeinv1.Event_Unreacted{Unreacted: &skeinv1.Unreacted{UserId: a, ItemId: r.item(), Kind: r.kind(), Pin: r.pin(r.user())}}
+		ev.Kind = &skeinv1.Event_Unreacted{Unreacted: &skeinv1.Unreacted{UserId: a, ItemId: r.item(), Kind: r.reactionKind(), Pin: r.pin(r.user())}}
 	default:
-		if ev.Kind = (&skeinv1.Event_BoardCreated{BoardCreated: &skeinv1.BoardCreated{Board: board, Title: "title"}}); r.IntN(8) == 0 {
+		ev.Kind = &skeinv1.Event_BoardCreated{BoardCreated: &skeinv1.BoardCreated{Board: board, Title: "title"}}
+		if r.IntN(8) == 0 {
 			ev.Kind = &skeinv1.Event_BoardDeleted{BoardDeleted: &skeinv1.BoardDeleted{Board: board}}
 		}
 	}

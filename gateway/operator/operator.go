@@ -67,5 +67,5 @@ type Refusal struct {
 // Error returns the text.
 func (r *Refusal) Error() string { return r.Text }
 
-// Unwrap returns Why.
+// Unwrap returns the cause.
 func (r *Refusal) Unwrap() error { return r.Cause }

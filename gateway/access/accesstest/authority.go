@@ -1,5 +1,5 @@
-// Package accesstest has an authority that signs certificates, and an issuer of JWTs, for tests of access. Both work as real ones
-// do, but no other program trusts them.
+// Package accesstest has a certificate authority and an issuer of JWTs, for tests of access control. They work as real ones do, but no other program
+// trusts them.
 package accesstest
 
 import (
@@ -18,23 +18,24 @@ import (
 	"time"
 )
 
-// Authority signs certificates.
+// Authority is a certificate authority.
 type Authority struct {
 	t    testing.TB
 	cert *x509.Certificate
 	key  *ecdsa.PrivateKey
-	// Pool holds its own certificate.
+	// Pool has the certificate of the authority, and File is a file with it.
 	Pool *x509.CertPool
-	// File has its own certificate.
 	File string
 }
 
-// NewAuthority makes one.
+// NewAuthority returns an authority with a new key.
 func NewAuthority(t testing.TB) *Authority {
 	t.Helper()
 	a := &Authority{t: t, key: newKey(t), Pool: x509.NewCertPool(), File: filepath.Join(t.TempDir(), "ca.pem")}
 	template := template("an authority")
-	template.IsCA, template.KeyUsage, template.BasicConstraintsValid = true, x509.KeyUsageCertSign, true
+	template.IsCA = true
+	template.KeyUsage = x509.KeyUsageCertSign
+	template.BasicConstraintsValid = true
 	der, err := x509.CreateCertificate(rand.Reader, template, template, a.key.Public(), a.key)
 	if err != nil {
 		t.Fatal(err)
@@ -43,11 +44,11 @@ func NewAuthority(t testing.TB) *Authority {
 		t.Fatal(err)
 	}
 	a.Pool.AddCert(a.cert)
-	write(t, a.File, "CERTIFICATE", der)
+	writePEM(t, a.File, "CERTIFICATE", der)
 	return a
 }
 
-// Server writes a certificate for the loopback to cert.pem and key.pem in a directory.
+// Server writes a server certificate for the loopback addresses to cert.pem and key.pem in a directory.
 func (a *Authority) Server(dir string) (cert, key string) {
 	a.t.Helper()
 	template := template("skein")
@@ -56,7 +57,7 @@ func (a *Authority) Server(dir string) (cert, key string) {
 	return a.sign(template, dir)
 }
 
-// Node writes a certificate of a server for the loopback that is a client too.
+// Node writes a certificate for the loopback address that is valid for a server and for a client, as the nodes of a cluster need it.
 func (a *Authority) Node(dir string) (cert, key string) {
 	a.t.Helper()
 	template := template("a node")
@@ -65,7 +66,7 @@ func (a *Authority) Node(dir string) (cert, key string) {
 	return a.sign(template, dir)
 }
 
-// Client writes a certificate with a name to cert.pem and key.pem in a directory, and returns it as well.
+// Client writes a client certificate with a name to cert.pem and key.pem in a directory. It also returns the certificate.
 func (a *Authority) Client(dir, name string) (pair tls.Certificate, cert, key string) {
 	a.t.Helper()
 	template := template(name)
@@ -78,23 +79,25 @@ func (a *Authority) Client(dir, name string) (pair tls.Certificate, cert, key st
 	return pair, cert, key
 }
 
-// ClientUntil is as Client, good until a time.
+// ClientUntil does the same as Client, with a certificate that expires at a time.
 func (a *Authority) ClientUntil(dir, name string, until time.Time) tls.Certificate {
 	a.t.Helper()
-	return a.client(dir, name, until.Add(-time.Hour), until)
+	return a.clientBetween(dir, name, until.Add(-time.Hour), until)
 }
 
-// ClientFrom is as Client, good from a time on.
+// ClientFrom does the same as Client, with a certificate that becomes valid at a time.
 func (a *Authority) ClientFrom(dir, name string, from time.Time) tls.Certificate {
 	a.t.Helper()
-	return a.client(dir, name, from, from.Add(time.Hour))
+	return a.clientBetween(dir, name, from, from.Add(time.Hour))
 }
 
-func (a *Authority) client(dir, name string, from, until time.Time) tls.Certificate {
+// clientBetween writes a client certificate that is valid from one time until another.
+func (a *Authority) clientBetween(dir, name string, from, until time.Time) tls.Certificate {
 	a.t.Helper()
 	template := template(name)
 	template.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}
-	template.NotBefore, template.NotAfter = from, until
+	template.NotBefore = from
+	template.NotAfter = until
 	pair, err := tls.LoadX509KeyPair(a.sign(template, dir))
 	if err != nil {
 		a.t.Fatal(err)
@@ -102,6 +105,7 @@ func (a *Authority) client(dir, name string, from, until time.Time) tls.Certific
 	return pair
 }
 
+// sign signs a certificate with a new key, and writes both to files in a directory.
 func (a *Authority) sign(template *x509.Certificate, dir string) (cert, key string) {
 	a.t.Helper()
 	private := newKey(a.t)
@@ -113,9 +117,10 @@ func (a *Authority) sign(template *x509.Certificate, dir string) (cert, key stri
 	if err != nil {
 		a.t.Fatal(err)
 	}
-	cert, key = filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
-	write(a.t, cert, "CERTIFICATE", der)
-	write(a.t, key, "PRIVATE KEY", encoded)
+	cert = filepath.Join(dir, "cert.pem")
+	key = filepath.Join(dir, "key.pem")
+	writePEM(a.t, cert, "CERTIFICATE", der)
+	writePEM(a.t, key, "PRIVATE KEY", encoded)
 	return cert, key
 }
 
@@ -128,6 +133,7 @@ func newKey(t testing.TB) *ecdsa.PrivateKey {
 	return key
 }
 
+// template returns a certificate with a name that is valid for an hour.
 func template(name string) *x509.Certificate {
 	serial, _ := rand.Int(rand.Reader, big.NewInt(1<<62))
 	return &x509.Certificate{
@@ -136,7 +142,8 @@ func template(name string) *x509.Certificate {
 	}
 }
 
-func write(t testing.TB, file, kind string, der []byte) {
+// writePEM writes one PEM block to a file.
+func writePEM(t testing.TB, file, kind string, der []byte) {
 	t.Helper()
 	if err := os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600); err != nil {
 		t.Fatal(err)

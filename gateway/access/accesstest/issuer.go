@@ -14,13 +14,13 @@ import (
 	"github.com/skein-feed/skein/events/atomicfile"
 )
 
-// The claims of a good token.
+// The issuer and the audience of a valid token.
 const (
 	Issuer   = "https://issuer.example"
 	Audience = "skein"
 )
 
-// JWTs signs tokens with a key.
+// JWTs issues tokens that are signed with one key.
 type JWTs struct {
 	t   testing.TB
 	id  string
@@ -30,13 +30,13 @@ type JWTs struct {
 	File string
 }
 
-// NewJWTs makes an issuer with an ES256 key of an id.
+// NewJWTs returns an issuer with a new ES256 key, which has the given id.
 func NewJWTs(t testing.TB, id string) *JWTs {
 	t.Helper()
 	return JWTsOf(t, id, jose.ES256, newKey(t))
 }
 
-// JWTsOf makes an issuer with a key.
+// JWTsOf returns an issuer with the given key.
 func JWTsOf(t testing.TB, id string, alg jose.SignatureAlgorithm, key crypto.Signer) *JWTs {
 	t.Helper()
 	j := &JWTs{t: t, id: id, alg: alg, key: key, File: filepath.Join(t.TempDir(), "jwks.json")}
@@ -44,16 +44,16 @@ func JWTsOf(t testing.TB, id string, alg jose.SignatureAlgorithm, key crypto.Sig
 	return j
 }
 
-// Public is the key as a JWKS file has it.
+// Public returns the public key as a JWKS file has it.
 func (j *JWTs) Public() jose.JSONWebKey {
 	return jose.JSONWebKey{Key: j.key.Public(), KeyID: j.id, Algorithm: string(j.alg), Use: "sig"}
 }
 
-// WriteKeys writes the keys of some issuers as a JWKS file. It appears whole.
-func WriteKeys(t testing.TB, file string, of ...*JWTs) {
+// WriteKeys writes the public keys of some issuers to a JWKS file. It replaces the file atomically.
+func WriteKeys(t testing.TB, file string, issuers ...*JWTs) {
 	t.Helper()
 	var set jose.JSONWebKeySet
-	for _, j := range of {
+	for _, j := range issuers {
 		set.Keys = append(set.Keys, j.Public())
 	}
 	data, err := json.Marshal(set)
@@ -65,7 +65,7 @@ func WriteKeys(t testing.TB, file string, of ...*JWTs) {
 	}
 }
 
-// Token signs a token that is good for an hour, but for the claims given; nil leaves one out.
+// Token returns a signed token that is valid for an hour. claims replace the claims of a valid token; a claim that is nil is left out.
 func (j *JWTs) Token(claims map[string]any) string {
 	j.t.Helper()
 	all := map[string]any{

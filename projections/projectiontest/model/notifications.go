@@ -46,9 +46,9 @@ func notificationOf(ev *events.Event) (key notificationKey, ok bool) {
 
 // NotificationRows lists the notifications of a user that are kept: those whose facts hold, of each kind newest first, equal times by pin,
 // actor, item and reaction or re-pin. Whenever an event leaves more than keep and a quarter of a kind, the oldest are forgotten until keep are
-// left, with everything that is known about them. Here alone the order of loggedEvent decides.
+// left, with everything that is known about them. Here alone the order of arrival decides.
 func (g *Graph) NotificationRows(user string, keep int) []Notification {
-	known := map[notificationKey][]events.Event{} // in the order of loggedEvent
+	known := map[notificationKey][]events.Event{} // in the order of arrival
 	for i := range g.log {
 		ev := &g.log[i]
 		if !ev.accepted {
@@ -118,7 +118,7 @@ func itemsOfReactions(x, y Notification) int {
 	return events.CompareIDs(x.Item, y.Item)
 }
 
-// beginOf returns the event since which a fact holds, or nil if it does not hold. facts are the events about it, in the order of loggedEvent. A
+// beginOf returns the event since which a fact holds, or nil if it does not hold. facts are the events about it, in the order of arrival. A
 // live end outlasts all backfills. Without one, the latest backfill counts, of equal ones the first that arrived. Otherwise the first live
 // event after the last live end counts.
 func beginOf(facts []events.Event) (begin *events.Event) {
