@@ -20,7 +20,7 @@ var (
 	// ErrNotCaughtUp means that a wait for a position has ended before the position was reached.
 	ErrNotCaughtUp = errors.New("the state that contains the position was not reached in time")
 	// ErrStopping means that the process is stopping. It ends streams, and refuses new operations.
-	ErrStopping = errors.New("the service is stopping; go on with another one")
+	ErrStopping = errors.New("the service is stopping; continue with another one")
 )
 
 // errorMapping says how the API returns an error of another package.
@@ -84,7 +84,7 @@ var errorMappings = []errorMapping{
 	},
 	{
 		operator.ErrUnknownOperation, connect.CodeNotFound, skeinv1.Reason_REASON_UNKNOWN_OPERATION, 0,
-		"there is no such operation; if there was, it was so long ago that it is forgotten",
+		"there is no such operation; the service may have forgotten it, if it ended long ago",
 	},
 	// The text of the next four is that of the operator's refusal.
 	{operator.ErrKindUnavailable, connect.CodeUnimplemented, skeinv1.Reason_REASON_PROJECTION_UNAVAILABLE, 0, ""},

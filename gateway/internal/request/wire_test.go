@@ -12,7 +12,7 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// wireMessages are the messages that are decoded or encoded by hand.
+// wireMessages returns an empty message of each type that has a hand-written decoder or encoder.
 func wireMessages() []proto.Message {
 	return []proto.Message{
 		&skeinv1.CheckFollowsRequest{}, &skeinv1.FilterFollowedRequest{}, &skeinv1.CheckFollowsResponse{},
@@ -20,16 +20,16 @@ func wireMessages() []proto.Message {
 	}
 }
 
-// agreeOnDecoding decodes data by hand, if that is what it takes, and by the library.
-func agreeOnDecoding(t *testing.T, data []byte, empty proto.Message) {
+// expectSameDecoding fails the test if UnmarshalProto and the library decode data differently.
+func expectSameDecoding(t *testing.T, data []byte, empty proto.Message) {
 	t.Helper()
 	got, want := proto.Clone(empty), proto.Clone(empty)
 	gotErr, wantErr := UnmarshalProto(data, got), proto.Unmarshal(data, want)
 	if (gotErr == nil) != (wantErr == nil) {
-		t.Fatalf("%T %x: %v, want %v", empty, data, gotErr, wantErr)
+		t.Fatalf("%T %x: got the error %v, expected %v as from the library", empty, data, gotErr, wantErr)
 	}
 	if wantErr == nil && !proto.Equal(got, want) {
-		t.Fatalf("%T %x: %v, want %v", empty, data, got, want)
+		t.Fatalf("%T %x: decoded %v, expected %v as from the library", empty, data, got, want)
 	}
 }
 
@@ -46,18 +46,18 @@ func TestWireAgreesWithTheLibrary(t *testing.T) {
 			}
 			back := proto.Clone(empty)
 			if err := proto.Unmarshal(data[len("before"):], back); err != nil || !proto.Equal(m, back) {
-				t.Fatalf("%T: encoded as %x: %v, want %v (%v)", empty, data, back, m, err)
+				t.Fatalf("%T was encoded as %x, which is %v; expected %v (%v)", empty, data, back, m, err)
 			}
 			data = data[len("before"):]
-			agreeOnDecoding(t, data, empty)
-			agreeOnDecoding(t, append(slices.Clone(data), data...), empty) // fields twice
-			agreeOnDecoding(t, data[:r.IntN(len(data)+1)], empty)
-			agreeOnDecoding(t, protowire.AppendVarint(protowire.AppendTag(slices.Clone(data), 99, protowire.VarintType), 1), empty)
+			expectSameDecoding(t, data, empty)
+			expectSameDecoding(t, append(slices.Clone(data), data...), empty) // each field is there twice
+			expectSameDecoding(t, data[:r.IntN(len(data)+1)], empty)
+			expectSameDecoding(t, protowire.AppendVarint(protowire.AppendTag(slices.Clone(data), 99, protowire.VarintType), 1), empty)
 			for range 3 {
 				if len(data) > 0 {
 					data = slices.Clone(data)
 					data[r.IntN(len(data))] = byte(r.Uint32())
-					agreeOnDecoding(t, data, empty)
+					expectSameDecoding(t, data, empty)
 				}
 			}
 		}
@@ -69,7 +69,8 @@ func TestWireKnowsAllFields(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for _, empty := range wireMessages() {
 		m := proto.Clone(empty)
-		for range 50 { // the fields that are set to their default value are others each time
+		// A random value may be the default value, which is not encoded. After several rounds every field has another value.
+		for range 50 {
 			requesttest.Fill(r, m.ProtoReflect(), 1)
 		}
 		data, err := AppendProto(nil, m)
@@ -78,7 +79,7 @@ func TestWireKnowsAllFields(t *testing.T) {
 		}
 		back := proto.Clone(empty)
 		if err := proto.Unmarshal(data, back); err != nil || !proto.Equal(m, back) {
-			t.Errorf("%T: %v, want %v (%v)", empty, back, m, err)
+			t.Errorf("%T: the encoded message is %v, expected %v (%v)", empty, back, m, err)
 		}
 	}
 }
@@ -98,17 +99,17 @@ func TestWireDecodesFrequentRequests(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		var taken bool
+		var isDecoded bool
 		switch m := proto.Clone(m).(type) {
 		case *skeinv1.CheckFollowsRequest:
-			taken = decodeCheckFollows(data, &skeinv1.CheckFollowsRequest{})
+			isDecoded = decodeCheckFollows(data, &skeinv1.CheckFollowsRequest{})
 		case *skeinv1.FilterFollowedRequest:
-			taken = decodeFilterFollowed(data, &skeinv1.FilterFollowedRequest{})
+			isDecoded = decodeFilterFollowed(data, &skeinv1.FilterFollowedRequest{})
 		default:
 			t.Fatalf("%T", m)
 		}
-		if !taken {
-			t.Errorf("%v is left to the library", m)
+		if !isDecoded {
+			t.Errorf("the hand-written decoder refuses %v and leaves it to the library", m)
 		}
 	}
 }
@@ -126,6 +127,6 @@ func FuzzWire(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, which byte, data []byte) {
 		all := wireMessages()
-		agreeOnDecoding(t, data, all[int(which)%len(all)])
+		expectSameDecoding(t, data, all[int(which)%len(all)])
 	})
 }

@@ -1,4 +1,4 @@
-// Package requesttest makes messages for the tests of what decodes them.
+// Package requesttest makes random messages for tests of decoders.
 package requesttest
 
 import (
@@ -7,7 +7,8 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// Fill sets the fields of a message at random: with chance 1 all of them, and of a oneof the last.
+// Fill sets the fields of a message to random values, each field with the probability chance. With 1 it sets all fields; of a oneof, the last field
+// then remains.
 func Fill(r *rand.Rand, m protoreflect.Message, chance float64) {
 	fields := m.Descriptor().Fields()
 	for i := range fields.Len() {
@@ -36,8 +37,9 @@ func Fill(r *rand.Rand, m protoreflect.Message, chance float64) {
 	}
 }
 
+// scalar returns a random value for a field that is not a message.
 func scalar(r *rand.Rand, f protoreflect.FieldDescriptor) protoreflect.Value {
-	// Short and long varints, and the default value now and then.
+	// The shift gives short and long varints, and sometimes the default value 0.
 	n := r.Uint64() >> r.IntN(64)
 	switch f.Kind() {
 	case protoreflect.StringKind:
