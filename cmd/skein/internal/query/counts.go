@@ -10,7 +10,7 @@ import (
 
 type countsCmd struct {
 	Users []string `arg:"" optional:"" help:"Users, at most 100."`
-	Board []string `help:"Boards, at most 100." placeholder:"OWNER/BOARD" sep:"none"`
+	Board []string `help:"A board; repeat for several, at most 100." placeholder:"OWNER/BOARD" sep:"none"`
 }
 
 // Run calls BatchGetFollowCounts.
@@ -20,32 +20,24 @@ func (c *countsCmd) Run(ctx context.Context, q *Cmd, std *command.Streams) error
 		return err
 	}
 	if len(c.Users)+len(boards) == 0 {
-		return command.Usagef("counts needs a user or a --board")
+		return command.Usagef("query counts needs a user or a --board")
 	}
-	res, err := command.Call(ctx, &q.ClientFlags, q.Client().Graph().BatchGetFollowCounts, &skeinv1.BatchGetFollowCountsRequest{
-		UserIds: c.Users, Boards: boards, AtLeast: q.AtLeast,
+	req := &skeinv1.BatchGetFollowCountsRequest{UserIds: c.Users, Boards: boards}
+	return call(ctx, q, std, q.Client().Graph().BatchGetFollowCounts, req, func(res *skeinv1.BatchGetFollowCountsResponse) error {
+		return printFollowCounts(std, res)
 	})
-	if err != nil {
-		return err
-	}
-	return q.print(std, res, func() error { return printCounts(std, res) })
 }
 
-func printCounts(std *command.Streams, res *skeinv1.BatchGetFollowCountsResponse) error {
-	row := func(t *command.Table, of string, counts ...uint32) {
-		cells := []string{of}
-		for _, n := range counts {
-			cells = append(cells, strconv.FormatUint(uint64(n), 10))
-		}
-		t.Row(cells...)
-	}
+// printFollowCounts prints a table of the users and one of the boards, unless there are none.
+func printFollowCounts(std *command.Streams, res *skeinv1.BatchGetFollowCountsResponse) error {
 	if len(res.GetUsers()) > 0 {
 		t := command.NewTable(std.Out, "USER", "FOLLOWERS", "EXPLICIT", "IMPLICIT", "FOLLOWING", "EXPLICIT", "IMPLICIT", "BOARDS",
 			"FOLLOWED-BOARDS", "EXCLUDED-BOARDS", "BLOCKED", "MUTED")
 		for _, u := range res.GetUsers() {
-			row(t, u.GetUserId(), u.GetFollowerCount(), u.GetExplicitFollowerCount(), u.GetImplicitFollowerCount(),
-				u.GetFollowingCount(), u.GetExplicitFollowingCount(), u.GetImplicitFollowingCount(), u.GetBoardCount(),
-				u.GetFollowedBoardCount(), u.GetExcludedBoardCount(), u.GetBlockedCount(), u.GetMutedCount())
+			t.Row(countRow(u.GetUserId(),
+				u.GetFollowerCount(), u.GetExplicitFollowerCount(), u.GetImplicitFollowerCount(),
+				u.GetFollowingCount(), u.GetExplicitFollowingCount(), u.GetImplicitFollowingCount(),
+				u.GetBoardCount(), u.GetFollowedBoardCount(), u.GetExcludedBoardCount(), u.GetBlockedCount(), u.GetMutedCount())...)
 		}
 		if err := t.Flush(); err != nil {
 			return err
@@ -56,7 +48,17 @@ func printCounts(std *command.Streams, res *skeinv1.BatchGetFollowCountsResponse
 	}
 	t := command.NewTable(std.Out, "BOARD", "FOLLOWERS", "EXPLICIT", "EXCLUDERS")
 	for _, b := range res.GetBoards() {
-		row(t, boardText(b.GetBoard()), b.GetFollowerCount(), b.GetExplicitFollowerCount(), b.GetExcluderCount())
+		t.Row(countRow(formatBoard(b.GetBoard()), b.GetFollowerCount(), b.GetExplicitFollowerCount(), b.GetExcluderCount())...)
 	}
 	return t.Flush()
 }
+
+func countRow(name string, counts ...uint32) []string {
+	row := []string{name}
+	for _, n := range counts {
+		row = append(row, formatCount(n))
+	}
+	return row
+}
+
+func formatCount(n uint32) string { return strconv.FormatUint(uint64(n), 10) }

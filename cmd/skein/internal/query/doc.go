@@ -1,2 +1,3 @@
-// Package query is the command `skein query`: every read of the API, one file a service. Each command makes one call, or one for each page.
+// Package query is the command `skein query`, which has a subcommand for each read of the API. A subcommand fills in the request from its
+// arguments and prints the answer as a table, or with --json as the API gives it.
 package query

@@ -11,16 +11,14 @@ import (
 )
 
 type notificationsCmd struct {
-	User      string `arg:"" help:"Whose notifications."`
-	pageFlags `embed:""`
+	User      string `arg:"" help:"The user who is notified."`
+	pageFlags `embed:"" set:"pageDefault=50" set:"pageMost=1000"`
 }
 
 // Run calls ReadNotifications.
 func (c *notificationsCmd) Run(ctx context.Context, q *Cmd, std *command.Streams) error {
-	return list(ctx, q, std, &c.pageFlags, q.Client().Notifications().ReadNotifications,
-		func(size int32, token string) *skeinv1.ReadNotificationsRequest {
-			return &skeinv1.ReadNotificationsRequest{UserId: c.User, PageSize: size, PageToken: token, AtLeast: q.AtLeast}
-		},
+	req := &skeinv1.ReadNotificationsRequest{UserId: c.User}
+	return list(ctx, q, std, &c.pageFlags, q.Client().Notifications().ReadNotifications, req,
 		[]string{"GROUP", "KIND", "PIN", "ACTORS", "COUNT", "NEWEST", "STATE"},
 		func(res *skeinv1.ReadNotificationsResponse) (rows [][]string) {
 			for _, g := range res.GetGroups() {
@@ -46,44 +44,44 @@ func (c *notificationsCmd) Run(ctx context.Context, q *Cmd, std *command.Streams
 }
 
 type countNotificationsCmd struct {
-	User string `arg:"" help:"Whose notifications."`
+	User string `arg:"" help:"The user who is notified."`
 }
 
 // Run calls CountNotifications.
 func (c *countNotificationsCmd) Run(ctx context.Context, q *Cmd, std *command.Streams) error {
-	res, err := command.Call(ctx, &q.ClientFlags, q.Client().Notifications().CountNotifications, &skeinv1.CountNotificationsRequest{
-		UserId: c.User, AtLeast: q.AtLeast,
+	req := &skeinv1.CountNotificationsRequest{UserId: c.User}
+	return call(ctx, q, std, q.Client().Notifications().CountNotifications, req, func(res *skeinv1.CountNotificationsResponse) error {
+		return printCount(std, res)
 	})
-	if err != nil {
-		return err
-	}
-	return q.print(std, res, func() error { return printCount(std, res) })
 }
 
 type watchNotificationsCmd struct {
-	User  string `arg:"" help:"Whose notifications."`
-	Limit uint64 `help:"End after so many numbers; 0 means never." default:"0"`
+	User  string `arg:"" help:"The user who is notified."`
+	Limit uint64 `help:"End after this many numbers; 0 means never." default:"0"`
 }
 
 // Run prints the numbers of WatchNotifications until it is interrupted. It continues after a restart of the service.
 func (c *watchNotificationsCmd) Run(ctx context.Context, q *Cmd, std *command.Streams) error {
-	to := q.Client()
-	api, err := client.Dial(to.URL, client.Options{HTTP: to.HTTP})
+	// The client of the Go package connects again when a stream breaks.
+	connection := q.Client()
+	api, err := client.Dial(connection.URL, client.Options{HTTP: connection.HTTP})
 	if err != nil {
 		return err
 	}
+
 	req := &skeinv1.WatchNotificationsRequest{UserId: c.User, AtLeast: q.AtLeast}
-	numbers := uint64(0)
-	for m, err := range api.WatchNotifications(ctx, req, client.StreamOptions{RetryFor: command.ReconnectFor}) {
+	printed := uint64(0)
+	for message, err := range api.WatchNotifications(ctx, req, client.StreamOptions{RetryFor: command.ReconnectFor}) {
 		if err != nil {
 			return err
 		}
 		if q.JSON {
-			err = command.PrintJSON(std.Out, m)
+			err = command.PrintJSON(std.Out, message)
 		} else {
-			err = printCount(std, m)
+			err = printCount(std, message)
 		}
-		if numbers++; err != nil || numbers == c.Limit {
+		printed++
+		if err != nil || printed == c.Limit {
 			return err
 		}
 	}

@@ -3,6 +3,7 @@ package query
 import (
 	"bufio"
 	"context"
+	"fmt"
 	"io"
 	"slices"
 
@@ -11,44 +12,42 @@ import (
 )
 
 type seenCmd struct {
-	User         string   `arg:"" help:"Whose history."`
-	Items        []string `arg:"" help:"Candidate items; - reads more from standard input, one a line."`
+	User         string   `arg:"" help:"The user whose plays and serves decide."`
+	Items        []string `arg:"" help:"Candidate items; - reads more from standard input, one per line."`
 	WindowMonths int32    `help:"Calendar months for which plays count, the current one included; 0 means the default." default:"0"`
-	IgnoreServed bool     `help:"Look at plays only, not at what was served."`
+	IgnoreServed bool     `help:"Do not count as seen what was only served."`
 }
 
-// maxCandidates is the most candidates of one call.
+// maxCandidates is how many candidates the service takes in a call.
 const maxCandidates = 10_000
 
 // Run calls FilterSeen, as often as the number of candidates requires.
 func (c *seenCmd) Run(ctx context.Context, q *Cmd, std *command.Streams) error {
-	candidates, err := c.candidates(std.In)
+	candidates, err := c.readCandidates(std.In)
 	if err != nil {
 		return err
 	}
-	calls := slices.Collect(slices.Chunk(candidates, maxCandidates))
-	if len(calls) == 0 {
-		calls = [][]string{nil} // even without candidates the answer has a position
+	batches := slices.Collect(slices.Chunk(candidates, maxCandidates))
+	if len(batches) == 0 {
+		batches = [][]string{nil} // one call without candidates: the command still prints a position
 	}
-	unseen, last := 0, &skeinv1.FilterSeenResponse{}
-	for _, items := range calls {
-		last, err = command.Call(ctx, &q.ClientFlags, q.Client().Seen().FilterSeen, c.request(q, items))
+
+	unseen := 0
+	last := &skeinv1.FilterSeenResponse{}
+	for _, items := range batches {
+		last, err = command.Call(ctx, &q.ClientFlags, q.Client().Seen().FilterSeen, &skeinv1.FilterSeenRequest{
+			UserId: c.User, ItemIds: items, WindowMonths: c.WindowMonths, IgnoreServed: c.IgnoreServed, AtLeast: q.AtLeast,
+		})
 		if err != nil {
 			return err
 		}
 		if q.JSON {
-			if err := command.PrintJSON(std.Out, last); err != nil {
-				return err
-			}
-			continue
+			err = command.PrintJSON(std.Out, last)
+		} else {
+			err = printIndexed(std.Out, items, last.GetUnseenIndexes())
 		}
-		for _, i := range last.GetUnseenIndexes() {
-			if int(i) >= len(items) {
-				continue
-			}
-			if _, err := io.WriteString(std.Out, items[i]+"\n"); err != nil {
-				return err
-			}
+		if err != nil {
+			return err
 		}
 		unseen += len(last.GetUnseenIndexes())
 	}
@@ -59,47 +58,36 @@ func (c *seenCmd) Run(ctx context.Context, q *Cmd, std *command.Streams) error {
 	return nil
 }
 
-// candidates returns the arguments, with each "-" replaced by the lines of standard input.
-func (c *seenCmd) candidates(in io.Reader) (all []string, err error) {
+// readCandidates returns the candidates of the command line, with each "-" replaced by the lines of standard input that are not empty.
+func (c *seenCmd) readCandidates(in io.Reader) (candidates []string, err error) {
 	for _, item := range c.Items {
 		if item != "-" {
-			all = append(all, item)
+			candidates = append(candidates, item)
 			continue
 		}
 		lines := bufio.NewScanner(in)
 		for lines.Scan() {
 			if line := lines.Text(); line != "" {
-				all = append(all, line)
+				candidates = append(candidates, line)
 			}
 		}
 		if err := lines.Err(); err != nil {
 			return nil, err
 		}
 	}
-	return all, nil
-}
-
-func (c *seenCmd) request(q *Cmd, items []string) *skeinv1.FilterSeenRequest {
-	return &skeinv1.FilterSeenRequest{
-		UserId: c.User, ItemIds: items, WindowMonths: c.WindowMonths, IgnoreServed: c.IgnoreServed, AtLeast: q.AtLeast,
-	}
+	return candidates, nil
 }
 
 type servedCmd struct {
-	User string `arg:"" help:"Whose serves."`
+	User string `arg:"" help:"The user who was served."`
 }
 
 // Run calls ListServed.
 func (c *servedCmd) Run(ctx context.Context, q *Cmd, std *command.Streams) error {
-	res, err := command.Call(ctx, &q.ClientFlags, q.Client().Seen().ListServed, &skeinv1.ListServedRequest{
-		UserId: c.User, AtLeast: q.AtLeast,
-	})
-	if err != nil {
-		return err
-	}
-	return q.print(std, res, func() error {
+	req := &skeinv1.ListServedRequest{UserId: c.User}
+	return call(ctx, q, std, q.Client().Seen().ListServed, req, func(res *skeinv1.ListServedResponse) error {
 		for _, item := range res.GetItemIds() {
-			if _, err := io.WriteString(std.Out, item+"\n"); err != nil {
+			if _, err := fmt.Fprintln(std.Out, item); err != nil {
 				return err
 			}
 		}
@@ -108,21 +96,14 @@ func (c *servedCmd) Run(ctx context.Context, q *Cmd, std *command.Streams) error
 }
 
 type hiddenItemsCmd struct {
-	User      string `arg:"" help:"Whose hidden items."`
-	pageFlags `embed:""`
+	User      string `arg:"" help:"The user who hides items."`
+	pageFlags `embed:"" set:"pageDefault=50" set:"pageMost=1000"`
 }
 
 // Run calls ListHidden.
 func (c *hiddenItemsCmd) Run(ctx context.Context, q *Cmd, std *command.Streams) error {
-	return list(ctx, q, std, &c.pageFlags, q.Client().Seen().ListHidden,
-		func(size int32, token string) *skeinv1.ListHiddenRequest {
-			return &skeinv1.ListHiddenRequest{UserId: c.User, PageSize: size, PageToken: token, AtLeast: q.AtLeast}
-		},
-		[]string{"ITEM", "SINCE"},
-		func(res *skeinv1.ListHiddenResponse) (rows [][]string) {
-			for _, e := range res.GetEntries() {
-				rows = append(rows, []string{e.GetItemId(), command.TimeText(e.GetHideTime())})
-			}
-			return rows
-		})
+	rowOf := func(e *skeinv1.HiddenEntry) []string { return []string{e.GetItemId(), command.TimeText(e.GetHideTime())} }
+	req := &skeinv1.ListHiddenRequest{UserId: c.User}
+	return list(ctx, q, std, &c.pageFlags, q.Client().Seen().ListHidden, req, []string{"ITEM", "SINCE"},
+		func(res *skeinv1.ListHiddenResponse) [][]string { return mapRows(res.GetEntries(), rowOf) })
 }
