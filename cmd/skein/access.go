@@ -25,12 +25,12 @@ type accessFlags struct {
 }
 
 // encrypts reports whether the flags set up TLS, and asks whether they set up authentication. Neither opens a file.
-func (f *accessFlags) encrypts() bool { return f.TLSCert != "" }
-func (f *accessFlags) asks() bool     { return f.Tokens != "" || f.JWKS != "" }
+func (f *accessFlags) hasTLS() bool { return f.TLSCert != "" }
+func (f *accessFlags) authenticates() bool     { return f.Tokens != "" || f.JWKS != "" }
 
 // scheme returns the scheme of the service's URL.
 func (f *accessFlags) scheme() string {
-	if f.encrypts() {
+	if f.hasTLS() {
 		return "https://"
 	}
 	return "http://"
@@ -56,22 +56,22 @@ func (f *accessFlags) checkAccess() error {
 			return command.Usagef("%s needs %s", c.flag, c.other)
 		}
 	}
-	if len(f.AllowedHosts) > 0 && f.asks() {
+	if len(f.AllowedHosts) > 0 && f.authenticates() {
 		return command.Usagef("--allowed-hosts is for a service without --tokens and --jwks: with them it answers to any host")
 	}
 	return nil
 }
 
-// open reads the files of the flags.
-func (f *accessFlags) open(logger *slog.Logger) (o service.Access, err error) {
+// openAccess reads the files of the flags.
+func (f *accessFlags) openAccess(logger *slog.Logger) (o service.Access, err error) {
 	o.Origins, o.Hosts = f.CORSOrigin, f.AllowedHosts
-	if f.encrypts() {
+	if f.hasTLS() {
 		files := access.Files{Cert: f.TLSCert, Key: f.TLSKey, ClientCA: f.TLSClientCA}
 		if o.Certificates, err = access.OpenCertificates(files, logger); err != nil {
 			return o, fmt.Errorf("--tls-cert, --tls-key, --tls-client-ca: %w", err)
 		}
 	}
-	if f.asks() {
+	if f.authenticates() {
 		o.Gate, err = access.Open(access.Options{
 			Tokens: f.Tokens, JWKS: f.JWKS, Issuer: f.JWTIssuer, Audience: f.JWTAudience, Logger: logger,
 		})

@@ -29,7 +29,7 @@ import (
 // each attack is answered with is tested in the gateway; this is the real program with the least memory that it takes.
 func TestAttacksFitIntoMemory(t *testing.T) {
 	t.Parallel()
-	const memory = leastMemory
+	const memory = minMemory
 	s := &server{t: t, dir: t.TempDir(), flags: []string{"--memory", "256MiB", "--log-level", "error"}}
 	if err := s.start(t.Context()); err != nil {
 		t.Fatal(err)
@@ -282,7 +282,7 @@ func (a *attacker) feedStreams(ctx context.Context, streams int) {
 		}
 	}
 	// Those beyond are refused by this budget, or before by that of all requests for streams.
-	admitted := fmt.Sprint(feedWatches(leastMemory))
+	admitted := fmt.Sprint(maxFeedWatchStreams(minMemory))
 	a.awaitMetric(ctx, `skein_budget_used{of="streams of skein.v1.FeedService/WatchFeed"} `+admitted)
 	a.awaitMetric(ctx, `skein_budget_used{of="requests for streams"} `+admitted)
 

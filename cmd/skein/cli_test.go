@@ -73,7 +73,7 @@ func TestServingLine(t *testing.T) {
 		false: "skein serves at " + url,
 		true:  "skein serves at " + url + ", the console at " + url + "/console/",
 	} {
-		if got := servingLine(url, withConsole); got != want {
+		if got := describeAddress(url, withConsole); got != want {
 			t.Errorf("expected %q, got %q", want, got)
 		}
 	}
@@ -88,7 +88,7 @@ func TestNegativeValues(t *testing.T) {
 		"completion words -- --limit -1":              "completion words -- --limit -1",
 		"status --json --watch":                       "status --json --watch",
 	} {
-		if got := strings.Join(understood(strings.Fields(line)), " "); got != want {
+		if got := strings.Join(normalizeArgs(strings.Fields(line)), " "); got != want {
 			t.Errorf("%s: %s, want %s", line, got, want)
 		}
 	}

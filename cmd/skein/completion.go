@@ -13,16 +13,16 @@ import (
 // completionCmd prints a few lines of shell code that ask the program itself for completions. So the completions always match this
 // binary. There are libraries for kong, but they were last released in 2022.
 type completionCmd struct {
-	Bash  shellCmd         `cmd:"" help:"For bash: put  source <(skein completion bash)  into ~/.bashrc."`
-	Zsh   shellCmd         `cmd:"" help:"For zsh: put  source <(skein completion zsh)  into ~/.zshrc, after compinit."`
-	Fish  shellCmd         `cmd:"" help:"For fish: put  skein completion fish | source  into ~/.config/fish/config.fish."`
+	Bash  shellScriptCmd         `cmd:"" help:"For bash: put  source <(skein completion bash)  into ~/.bashrc."`
+	Zsh   shellScriptCmd         `cmd:"" help:"For zsh: put  source <(skein completion zsh)  into ~/.zshrc, after compinit."`
+	Fish  shellScriptCmd         `cmd:"" help:"For fish: put  skein completion fish | source  into ~/.config/fish/config.fish."`
 	Words completeWordsCmd `cmd:"" hidden:"" help:"Completions of a command line; the shells call this." passthrough:""`
 }
 
-type shellCmd struct{}
+type shellScriptCmd struct{}
 
 // Run prints the lines for the shell that the command is called after.
-func (*shellCmd) Run(parsed *kong.Context, std *command.Streams) error {
+func (*shellScriptCmd) Run(parsed *kong.Context, std *command.Streams) error {
 	_, err := fmt.Fprint(std.Out, shellScripts[parsed.Selected().Name])
 	return err
 }
@@ -72,7 +72,7 @@ func complete(node *kong.Node, words []string) (may []string) {
 		case wants != nil:
 			wants = nil
 		case strings.HasPrefix(word, "--"):
-			if f := flagOf(node, name); f != nil && !f.IsBool() && !given {
+			if f := findFlag(node, name); f != nil && !f.IsBool() && !given {
 				wants = f
 			}
 		default:
@@ -103,7 +103,7 @@ func complete(node *kong.Node, words []string) (may []string) {
 }
 
 // flagOf returns the flag of a node or of one of its ancestors; nil means there is none.
-func flagOf(node *kong.Node, name string) *kong.Flag {
+func findFlag(node *kong.Node, name string) *kong.Flag {
 	for _, group := range node.AllFlags(false) {
 		for _, f := range group {
 			if f.Name == name {

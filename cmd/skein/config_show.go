@@ -34,7 +34,7 @@ checked only as far as they can be without files.`
 // Run prints the configuration.
 func (c *configCmd) Run(parsed *kong.Context, std *command.Streams) error {
 	if c.Reference {
-		_, err := fmt.Fprint(std.Out, reference(parsed.Model))
+		_, err := fmt.Fprint(std.Out, referencePage(parsed.Model))
 		return err
 	}
 	if _, err := c.Settings(); err != nil {
@@ -44,14 +44,14 @@ func (c *configCmd) Run(parsed *kong.Context, std *command.Streams) error {
 		c.Listen = defaultListen
 	}
 	node := &yaml.Node{Kind: yaml.MappingNode}
-	from := origins(parsed)
+	from := valueOrigins(parsed)
 	for _, f := range parsed.Selected().Flags {
 		if f.Name == "reference" || f.Name == "help" {
 			continue
 		}
 		key := &yaml.Node{Kind: yaml.ScalarNode, Value: f.Name}
 		value := &yaml.Node{}
-		if err := value.Encode(shownValue(f.Target)); err != nil {
+		if err := value.Encode(displayValue(f.Target)); err != nil {
 			return err
 		}
 		value.LineComment = from[f.Name]
@@ -68,7 +68,7 @@ func (c *configCmd) Run(parsed *kong.Context, std *command.Streams) error {
 }
 
 // origins returns the origin of each flag's value: command line, environment, file or default.
-func origins(parsed *kong.Context) map[string]string {
+func valueOrigins(parsed *kong.Context) map[string]string {
 	from := map[string]string{}
 	for _, f := range parsed.Selected().Flags {
 		from[f.Name] = "default"
@@ -90,13 +90,13 @@ func origins(parsed *kong.Context) map[string]string {
 	return from
 }
 
-// shownValue returns a value in the form of the file: numbers and booleans as such, all others as text without secrets.
-func shownValue(v reflect.Value) any {
+// displayValue returns a value in the form of the file: numbers and booleans as such, all others as text without secrets.
+func displayValue(v reflect.Value) any {
 	switch value := v.Interface().(type) {
 	case bool, int, uint32, int64, float64, []string:
 		return value
 	default:
-		return hide(fmt.Sprint(value))
+		return hideSecrets(fmt.Sprint(value))
 	}
 }
 
@@ -108,22 +108,22 @@ var (
 )
 
 // hide replaces the secrets in a value.
-func hide(value string) string {
+func hideSecrets(value string) string {
 	return secretParameter.ReplaceAllString(userInfo.ReplaceAllString(value, "://${1}hidden@"), "${1}hidden")
 }
 
 // reference returns tables of the flags of each command, for docs/configuration.md.
-func reference(model *kong.Application) string {
+func referencePage(model *kong.Application) string {
 	var out strings.Builder
-	out.WriteString(referenceHead)
-	referTo(&out, model.Node, nil, "every command")
+	out.WriteString(referenceIntroduction)
+	writeCommandReference(&out, model.Node, nil, "every command")
 	for _, leaf := range model.Leaves(true) {
-		referTo(&out, leaf, commandPath(leaf), "skein "+strings.Join(commandPath(leaf), " "))
+		writeCommandReference(&out, leaf, commandPath(leaf), "skein "+strings.Join(commandPath(leaf), " "))
 	}
 	return out.String()
 }
 
-const referenceHead = `# Configuration reference
+const referenceIntroduction = `# Configuration reference
 
 Generated from the code by ` + "`task generate`" + `; edit the flags, not this file. Their purpose, and examples, are in
 [cli.md](cli.md).
@@ -133,7 +133,7 @@ A value is taken from the command line, else from the environment, else from the
 it is the default. ` + "`skein config`" + ` prints what comes out for ` + "`serve`" + `, and from where.
 `
 
-func referTo(out *strings.Builder, node *kong.Node, path []string, title string) {
+func writeCommandReference(out *strings.Builder, node *kong.Node, path []string, title string) {
 	fmt.Fprintf(out, "\n## %s\n\n", title)
 	if len(path) > 0 && node.Help != "" {
 		fmt.Fprintf(out, "%s\n\n", node.Help)
@@ -143,7 +143,7 @@ func referTo(out *strings.Builder, node *kong.Node, path []string, title string)
 		return
 	}
 	var flags []*kong.Flag
-	asks := flagOf(node, "server") != nil && node.Name != clientCommand
+	asks := findFlag(node, "server") != nil && node.Name != clientCommand
 	for up := node; up != nil && (up == node || up.Type == kong.CommandNode); up = up.Parent {
 		for _, f := range up.Flags {
 			if !f.Hidden && f.Name != "help" && (!asks || !isClientFlag(f)) {

@@ -61,7 +61,7 @@ func TestHide(t *testing.T) {
 		"s3://bucket?secret_key=abc&region=eu":       "s3://bucket?secret_key=hidden&region=eu",
 		"/var/lib/skein":                             "/var/lib/skein",
 	} {
-		if got := hide(value); got != want {
+		if got := hideSecrets(value); got != want {
 			t.Errorf("%s: %s, want %s", value, got, want)
 		}
 	}

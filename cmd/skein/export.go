@@ -41,11 +41,11 @@ type exportFlags struct {
 	Out    string `help:"File, which appears when it is whole; - is standard output." default:"-" placeholder:"FILE"`
 }
 
-// write runs an export, shows its progress, and reports how much was written.
-func (f *exportFlags) write(
+// writeAndReport runs an export, shows its progress, and reports how much was written.
+func (f *exportFlags) writeAndReport(
 	std *command.Streams, what string, at *replay.Progress, do func(io.Writer, export.Format) (export.Counts, error),
 ) (err error) {
-	shown := showExport(std.Err, what, at)
+	shown := showExportProgress(std.Err, what, at)
 	defer shown()
 	var n export.Counts
 	if f.Out == "-" {
@@ -54,7 +54,7 @@ func (f *exportFlags) write(
 			err = out.Flush()
 		}
 	} else {
-		n, err = f.file(do)
+		n, err = f.writeFile(do)
 	}
 	shown()
 	if err != nil {
@@ -71,7 +71,7 @@ func (f *exportFlags) write(
 	return nil
 }
 
-func (f *exportFlags) file(do func(io.Writer, export.Format) (export.Counts, error)) (n export.Counts, err error) {
+func (f *exportFlags) writeFile(do func(io.Writer, export.Format) (export.Counts, error)) (n export.Counts, err error) {
 	out, err := atomicfile.Create(f.Out)
 	if err != nil {
 		return n, fmt.Errorf("--out: %w", err)
@@ -86,8 +86,8 @@ func (f *exportFlags) file(do func(io.Writer, export.Format) (export.Counts, err
 	return n, nil
 }
 
-// showExport shows the progress of an export until stop is called. stop may be called again.
-func showExport(w io.Writer, what string, at *replay.Progress) (stop func()) {
+// showExportProgress shows the progress of an export until stop is called. stop may be called again.
+func showExportProgress(w io.Writer, what string, at *replay.Progress) (stop func()) {
 	return command.ShowEvery(w, what, func(p *command.Progress) {
 		now := at.Now()
 		if now.Total == 0 {
@@ -146,20 +146,20 @@ func (c *exportRowsCmd) Run(ctx context.Context, std *command.Streams) (err erro
 		if err != nil {
 			return fmt.Errorf("--data: %w (the service must not be running; --target exports a snapshot)", err)
 		}
-		return c.export(ctx, std, list[i], store)
+		return c.exportStore(ctx, std, list[i], store)
 	}
 	if c.Take {
 		c.Snapshot = "export-" + strings.ToLower(time.Now().UTC().Format("20060102-150405.000000"))
-		defer func() { err = errors.Join(err, c.drop(context.WithoutCancel(ctx))) }()
-		if err := c.take(ctx, std); err != nil {
+		defer func() { err = errors.Join(err, c.removeSnapshot(context.WithoutCancel(ctx))) }()
+		if err := c.takeSnapshot(ctx, std); err != nil {
 			return err
 		}
 	}
-	return c.restored(ctx, std, list[i])
+	return c.exportSnapshot(ctx, std, list[i])
 }
 
-// take makes the service take a snapshot.
-func (c *exportRowsCmd) take(ctx context.Context, std *command.Streams) error {
+// takeSnapshot makes the service take a snapshot.
+func (c *exportRowsCmd) takeSnapshot(ctx context.Context, std *command.Streams) error {
 	res, err := command.Call(ctx, &c.ClientFlags, c.Client().Admin().TakeSnapshot, &skeinv1.TakeSnapshotRequest{
 		Projections: []string{c.Projection}, Name: c.Snapshot,
 	})
@@ -170,8 +170,8 @@ func (c *exportRowsCmd) take(ctx context.Context, std *command.Streams) error {
 	return (&command.WaitFlags{}).Follow(ctx, &c.ClientFlags, &command.Streams{In: std.In, Out: std.Err, Err: std.Err}, res.GetOperation())
 }
 
-// drop removes the snapshot that take has made.
-func (c *exportRowsCmd) drop(ctx context.Context) error {
+// removeSnapshot removes the snapshot that takeSnapshot has made.
+func (c *exportRowsCmd) removeSnapshot(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
 	defer cancel()
 	b, err := (&snapshots.TargetFlag{Target: c.Target}).OpenTarget(ctx)
@@ -184,8 +184,8 @@ func (c *exportRowsCmd) drop(ctx context.Context) error {
 	return err
 }
 
-// restored restores a snapshot into a temporary directory, exports it, and removes the directory.
-func (c *exportRowsCmd) restored(ctx context.Context, std *command.Streams, p projections.Projection) (err error) {
+// exportSnapshot restores a snapshot into a temporary directory, exports it, and removes the directory.
+func (c *exportRowsCmd) exportSnapshot(ctx context.Context, std *command.Streams, p projections.Projection) (err error) {
 	b, err := (&snapshots.TargetFlag{Target: c.Target}).OpenTarget(ctx)
 	if err != nil {
 		return err
@@ -213,11 +213,11 @@ func (c *exportRowsCmd) restored(ctx context.Context, std *command.Streams, p pr
 		return err
 	}
 	std.Sayf("%s of snapshot %s, at sequence %d", p.Name(), done.Manifest.Snapshot, done.Manifest.Cursor.Seq)
-	return c.export(ctx, std, p, store)
+	return c.exportStore(ctx, std, p, store)
 }
 
-// export writes the rows of a store, and closes it.
-func (c *exportRowsCmd) export(ctx context.Context, std *command.Streams, p projections.Projection, store *store.Store) (err error) {
+// exportStore writes the rows of a store, and closes it.
+func (c *exportRowsCmd) exportStore(ctx context.Context, std *command.Streams, p projections.Projection, store *store.Store) (err error) {
 	defer func() { err = errors.Join(err, store.Close()) }()
 	view, err := store.View()
 	if err != nil {
@@ -225,7 +225,7 @@ func (c *exportRowsCmd) export(ctx context.Context, std *command.Streams, p proj
 	}
 	defer func() { err = errors.Join(err, view.Close()) }()
 	var at replay.Progress
-	err = c.write(std, "rows of "+p.Name(), &at, func(w io.Writer, f export.Format) (export.Counts, error) {
+	err = c.writeAndReport(std, "rows of "+p.Name(), &at, func(w io.Writer, f export.Format) (export.Counts, error) {
 		return export.Rows(ctx, w, view, export.RowsOptions{
 			Format: f, Projection: p, Fingerprint: store.Fingerprint(), Kinds: c.Tag, Partition: c.Partition, Progress: &at,
 		})
@@ -286,7 +286,7 @@ func (c *exportEventsCmd) Run(ctx context.Context, std *command.Streams) error {
 	var at replay.Progress
 	r := export.Range{After: c.After, Until: c.Until, Kinds: kinds, Progress: &at}
 	do := func(from export.ScanFunc) error {
-		return c.write(std, "events", &at, func(w io.Writer, f export.Format) (export.Counts, error) {
+		return c.writeAndReport(std, "events", &at, func(w io.Writer, f export.Format) (export.Counts, error) {
 			return export.Events(ctx, w, from, export.EventsOptions{Format: f, Kinds: kinds, User: c.User})
 		})
 	}
@@ -294,22 +294,22 @@ func (c *exportEventsCmd) Run(ctx context.Context, std *command.Streams) error {
 		api := c.Client()
 		// A caller without the permission gets no estimate of the time left.
 		if status, err := command.Call(ctx, &c.ClientFlags, api.Admin().GetStatus, &skeinv1.GetStatusRequest{PageSize: 1}); err == nil {
-			r.LogBytes = wholeBytes(status.GetLog().GetFirstSequence(), status.GetLog().GetBytes())
+			r.LogBytes = completeLogBytes(status.GetLog().GetFirstSequence(), status.GetLog().GetBytes())
 			r.LogEvents = status.GetArchive().GetEvents() // without those of the last minute, which are not archived yet
 		}
 		return do(export.FromService(api.Events(), r))
 	}
-	return c.offline(ctx, func(log *eventlog.Log, hub *eventlog.Hub, archived uint64) error {
+	return c.withOfflineLog(ctx, func(log *eventlog.Log, hub *eventlog.Hub, archived uint64) error {
 		if head, err := log.Head(ctx); err == nil {
-			r.LogBytes = wholeBytes(head.First, uint64(max(0, head.Bytes)))
+			r.LogBytes = completeLogBytes(head.First, uint64(max(0, head.Bytes)))
 		}
 		r.LogEvents = archived
 		return do(export.FromLog(log, hub, r))
 	})
 }
 
-// wholeBytes returns the size of the stream if it has the whole log, else 0.
-func wholeBytes(first, bytes uint64) uint64 {
+// completeLogBytes returns the size of the stream if it has the whole log, else 0.
+func completeLogBytes(first, bytes uint64) uint64 {
 	if first > 1 {
 		return 0
 	}

@@ -13,9 +13,9 @@ import (
 	"github.com/skein-feed/skein/events/eventlog"
 )
 
-// offline opens the log of a data directory and its archive, calls do with a running hub and the number of
+// withOfflineLog opens the log of a data directory and its archive, calls do with a running hub and the number of
 // archived events, and closes them. It creates nothing in the directory.
-func (c *exportEventsCmd) offline(ctx context.Context, do func(log *eventlog.Log, hub *eventlog.Hub, archived uint64) error) (err error) {
+func (c *exportEventsCmd) withOfflineLog(ctx context.Context, do func(log *eventlog.Log, hub *eventlog.Hub, archived uint64) error) (err error) {
 	dir := filepath.Join(c.Data, service.LogDir)
 	if _, err := os.Stat(dir); err != nil {
 		return fmt.Errorf("--data: there is no log: %w", err)

@@ -16,12 +16,12 @@ func (*finishBuildCmd) Run(ctx context.Context, std *command.Streams) error {
 	return worker.Serve(ctx, std.In, std.Out)
 }
 
-// ownProgram is the program of this process on Linux, also when its file has been replaced by that of another version.
-const ownProgram = "/proc/self/exe"
+// runningProgram is the program of this process on Linux, also when its file has been replaced by that of another version.
+const runningProgram = "/proc/self/exe"
 
 // buildWorker returns what starts a worker.
-func buildWorker() (*worker.Command, error) {
-	path := ownProgram
+func newBuildWorker() (*worker.Command, error) {
+	path := runningProgram
 	if _, err := os.Stat(path); err != nil {
 		if path, err = os.Executable(); err != nil {
 			return nil, err

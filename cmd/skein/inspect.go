@@ -33,7 +33,7 @@ type inspectCmd struct {
 
 // Run prints the rows of a store.
 func (c *inspectCmd) Run(ctx context.Context, std *command.Streams) (err error) {
-	store, err := c.open()
+	store, err := c.openStore()
 	if err != nil {
 		return err
 	}
@@ -43,10 +43,10 @@ func (c *inspectCmd) Run(ctx context.Context, std *command.Streams) (err error) 
 		return err
 	}
 	defer func() { err = errors.Join(err, view.Close()) }()
-	return c.print(ctx, std, view)
+	return c.printRows(ctx, std, view)
 }
 
-func (c *inspectCmd) open() (*store.Store, error) {
+func (c *inspectCmd) openStore() (*store.Store, error) {
 	list := all.All(all.Settings{})
 	i := slices.IndexFunc(list, func(p projections.Projection) bool { return p.Name() == c.Projection })
 	if i < 0 {
@@ -65,10 +65,10 @@ func (c *inspectCmd) open() (*store.Store, error) {
 	return store, nil
 }
 
-func (c *inspectCmd) print(ctx context.Context, std *command.Streams, view *projections.View) (err error) {
+func (c *inspectCmd) printRows(ctx context.Context, std *command.Streams, view *projections.View) (err error) {
 	out := bufio.NewWriter(std.Out)
 	defer func() { err = errors.Join(err, out.Flush()) }()
-	rows, err := c.rows(view)
+	rows, err := c.openRows(view)
 	if err != nil {
 		return err
 	}
@@ -88,7 +88,7 @@ func (c *inspectCmd) print(ctx context.Context, std *command.Streams, view *proj
 			continue
 		}
 		n++
-		if err := c.line(out, it.Key(), it.Value(), text, derr); err != nil {
+		if err := c.printRow(out, it.Key(), it.Value(), text, derr); err != nil {
 			return err
 		}
 	}
@@ -99,10 +99,10 @@ func (c *inspectCmd) print(ctx context.Context, std *command.Streams, view *proj
 	return nil
 }
 
-// rows returns an iterator over all rows, or over those whose keys begin with the user.
-func (c *inspectCmd) rows(view *projections.View) (*inspected, error) {
+// openRows returns an iterator over all rows, or over those whose keys begin with the user.
+func (c *inspectCmd) openRows(view *projections.View) (*rowCursor, error) {
 	if c.User == "" {
-		return &inspected{it: view.Iter(nil, nil)}, nil
+		return &rowCursor{it: view.Iter(nil, nil)}, nil
 	}
 	if err := events.ValidateID(c.User); err != nil {
 		return nil, command.Usagef("--user %w", err)
@@ -111,23 +111,23 @@ func (c *inspectCmd) rows(view *projections.View) (*inspected, error) {
 	shard := projections.AppendPrefix(nil, events.ShardOf(c.User), 0)[:2]
 	if c.Projection == "seen" {
 		// Rows of a month begin with the month, and have the shard after the tag.
-		return &inspected{it: view.Iter(nil, nil), after: [][]byte{id, append(bytes.Clone(shard), id...)}}, nil
+		return &rowCursor{it: view.Iter(nil, nil), after: [][]byte{id, append(bytes.Clone(shard), id...)}}, nil
 	}
-	return &inspected{it: view.Iter(shard, projections.PrefixEnd(shard)), after: [][]byte{id}}, nil
+	return &rowCursor{it: view.Iter(shard, projections.PrefixEnd(shard)), after: [][]byte{id}}, nil
 }
 
-// inspected walks over rows.
-type inspected struct {
+// rowCursor walks over rows.
+type rowCursor struct {
 	it projections.Iterator
 	// after selects keys whose bytes after the first three, which end with the tag, begin with one of these; nil selects all keys.
 	after [][]byte
 }
 
 // next moves to the next wanted row. It seeks past the rows between, so that one user of a large store is found quickly.
-func (r *inspected) next() bool {
+func (r *rowCursor) next() bool {
 	ok := r.it.Next()
 	for ok && r.after != nil {
-		here, from := r.wanted(r.it.Key())
+		here, from := r.match(r.it.Key())
 		if here || from == nil {
 			return here
 		}
@@ -136,8 +136,8 @@ func (r *inspected) next() bool {
 	return ok
 }
 
-// wanted reports whether a key is wanted. If it is not, from is the first later key that may be; nil means there is none.
-func (r *inspected) wanted(key []byte) (here bool, from []byte) {
+// match reports whether a key is wanted. If it is not, from is the first later key that may be; nil means there is none.
+func (r *rowCursor) match(key []byte) (here bool, from []byte) {
 	prefix := key[:min(3, len(key))]
 	for _, after := range r.after {
 		begin := append(bytes.Clone(prefix), after...)
@@ -154,7 +154,7 @@ func (r *inspected) wanted(key []byte) (here bool, from []byte) {
 	return false, from
 }
 
-func (c *inspectCmd) line(out *bufio.Writer, key, value []byte, text string, corrupt error) error {
+func (c *inspectCmd) printRow(out *bufio.Writer, key, value []byte, text string, corrupt error) error {
 	if !c.JSON {
 		_, err := out.WriteString(text + "\n")
 		return err

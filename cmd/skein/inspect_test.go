@@ -13,7 +13,7 @@ import (
 func TestRowsOfAUser(t *testing.T) {
 	id := events.AppendID(nil, "ann")
 	shard := projections.AppendPrefix(nil, events.ShardOf("ann"), 0)[:2]
-	rows := inspected{after: [][]byte{id, append(bytes.Clone(shard), id...)}}
+	rows := rowCursor{after: [][]byte{id, append(bytes.Clone(shard), id...)}}
 	of := func(parts ...[]byte) []byte { return bytes.Join(parts, nil) }
 	month, tag := []byte{2, 0xa8}, []byte{0x60}
 	other := events.AppendID(nil, "bob")
@@ -32,7 +32,7 @@ func TestRowsOfAUser(t *testing.T) {
 	slices.SortFunc(wanted, bytes.Compare)
 	var got [][]byte
 	for i := 0; i < len(keys); {
-		here, from := rows.wanted(keys[i])
+		here, from := rows.match(keys[i])
 		if here {
 			got = append(got, keys[i])
 			i++

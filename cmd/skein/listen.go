@@ -18,7 +18,7 @@ func (c *serveCmd) checkListen(ctx context.Context) error {
 	if err := c.checkAccess(); err != nil {
 		return err
 	}
-	if c.ListenAnywhere || c.encrypts() && c.asks() {
+	if c.ListenAnywhere || c.hasTLS() && c.authenticates() {
 		return nil
 	}
 	here, err := onLoopback(ctx, c.Listen)
@@ -30,23 +30,23 @@ func (c *serveCmd) checkListen(ctx context.Context) error {
 	}
 	return command.Usagef("--listen %s can be reached from other machines, and there is %s. Give --tls-cert, --tls-key and --tokens or "+
 		"--jwks; or put it behind something that has both and add --listen-anywhere and --allowed-hosts; or listen on 127.0.0.1",
-		c.Listen, c.lacks())
+		c.Listen, c.missingProtection())
 }
 
-// console reports whether to serve the console: only if callers are authenticated, or only this machine can reach the port.
-func (c *serveCmd) console(ctx context.Context) (bool, error) {
-	if c.NoConsole || c.asks() {
+// servesConsole reports whether to serve the console: only if callers are authenticated, or only this machine can reach the port.
+func (c *serveCmd) servesConsole(ctx context.Context) (bool, error) {
+	if c.NoConsole || c.authenticates() {
 		return !c.NoConsole, nil
 	}
 	return onLoopback(ctx, c.Listen)
 }
 
 // lacks describes the missing protection, and its consequence, for people.
-func (f *accessFlags) lacks() string {
+func (f *accessFlags) missingProtection() string {
 	switch {
-	case f.encrypts():
+	case f.hasTLS():
 		return "nobody asked who calls (no --tokens, no --jwks): whoever reaches the port reads and writes everything"
-	case f.asks():
+	case f.authenticates():
 		return "no TLS (no --tls-cert): whoever sees the traffic can use its tokens"
 	}
 	return "neither TLS nor a question who calls: whoever reaches the port reads and writes everything"

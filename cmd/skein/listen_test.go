@@ -34,7 +34,7 @@ func TestConsoleIsServed(t *testing.T) {
 		{serveCmd{Listen: ":7411", accessFlags: accessFlags{JWKS: "keys"}}, true},
 		{serveCmd{Listen: ":7411", accessFlags: accessFlags{Tokens: "tokens"}, NoConsole: true}, false},
 	} {
-		if got, err := c.serve.console(t.Context()); err != nil || got != c.want {
+		if got, err := c.serve.servesConsole(t.Context()); err != nil || got != c.want {
 			t.Errorf("--listen %s, --tokens %q, --no-console=%v: %v, %v", c.serve.Listen, c.serve.Tokens, c.serve.NoConsole, got, err)
 		}
 	}

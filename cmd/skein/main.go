@@ -29,19 +29,19 @@ const (
 )
 
 func main() {
-	keepPrivate()
+	restrictUmask()
 	os.Exit(run(os.Args[1:], &command.Streams{In: os.Stdin, Out: os.Stdout, Err: os.Stderr}))
 }
 
-// exitNow carries the exit code of --help and --version. Kong calls a function that must end the program; ours panics with an exitNow,
+// requestedExit carries the exit code of --help and --version. Kong calls a function that must end the program; ours panics with an requestedExit,
 // and run catches it.
-type exitNow int
+type requestedExit int
 
 // run runs a command line and returns the exit code. Tests pass additional options.
 func run(args []string, std *command.Streams, more ...kong.Option) (code int) {
 	defer func() {
 		if p := recover(); p != nil {
-			now, ok := p.(exitNow)
+			now, ok := p.(requestedExit)
 			if !ok {
 				panic(p)
 			}
@@ -57,13 +57,13 @@ func run(args []string, std *command.Streams, more ...kong.Option) (code int) {
 		kong.DefaultEnvars("SKEIN"),
 		kong.Resolvers(&configFile{flag: "config"}),
 		kong.Writers(std.Out, std.Err),
-		kong.Exit(func(code int) { panic(exitNow(code)) }),
+		kong.Exit(func(code int) { panic(requestedExit(code)) }),
 	)...)
 	if err != nil {
 		std.Sayf("skein: %v", err)
 		return exitUsage
 	}
-	parsed, err := parser.Parse(understood(args))
+	parsed, err := parser.Parse(normalizeArgs(args))
 	if err != nil {
 		std.Sayf("skein: %v", err)
 		std.Sayf("Run \"skein help\", or \"skein help COMMAND\", for what there is.")
@@ -84,7 +84,7 @@ var (
 
 // understood rewrites arguments for the parser: "help COMMAND" becomes COMMAND with --help, and a negative number is joined to the flag
 // before it, because the parser would take it for another flag.
-func understood(args []string) []string {
+func normalizeArgs(args []string) []string {
 	if len(args) == 0 || args[0] == "completion" {
 		return args
 	}

@@ -28,7 +28,7 @@ type maintenanceFlags struct {
 	RebuildMemory memorySetting `help:"Memory of a rebuild: 16MiB to 4GiB, a share of --memory, or auto: 1/8." default:"auto"`
 }
 
-func (f *maintenanceFlags) options(ctx context.Context, dir string, external bool) (o service.MaintenanceOptions, err error) {
+func (f *maintenanceFlags) maintenanceOptions(ctx context.Context, dir string, external bool) (o service.MaintenanceOptions, err error) {
 	switch {
 	case f.ArchiveEvery <= 0:
 		return o, command.Usagef("--archive-every must be above 0, is %v", f.ArchiveEvery)
@@ -45,7 +45,7 @@ func (f *maintenanceFlags) options(ctx context.Context, dir string, external boo
 		ArchiveEvery: f.ArchiveEvery, Retention: f.LogRetention, AuditShare: f.AuditShare, AutoRebuild: f.AutoRebuild,
 		SnapshotEvery: f.SnapshotEvery, SnapshotKeep: f.SnapshotKeep,
 	}
-	if o.Worker, err = buildWorker(); err != nil {
+	if o.Worker, err = newBuildWorker(); err != nil {
 		return o, err
 	}
 	if o.Archive, err = f.Open(ctx, dir, external); err != nil {

@@ -53,8 +53,8 @@ func (m memorySetting) String() string {
 	return m.bytes.String()
 }
 
-// of returns the setting in bytes. A share is a share of whole; auto stands for its own value.
-func (m memorySetting) of(auto, whole int64) int64 {
+// resolve returns the setting in bytes. A share is a share of whole; auto stands for its own value.
+func (m memorySetting) resolve(auto, whole int64) int64 {
 	switch {
 	case !m.given:
 		return auto
@@ -65,11 +65,11 @@ func (m memorySetting) of(auto, whole int64) int64 {
 }
 
 const (
-	// leastMemory is the least memory, in bytes, with which the service works well.
-	leastMemory = 256 << 20
-	// mostAuto is the most memory that a process uses without --memory. With four times as much an import took a fifth less processor
+	// minMemory is the least memory, in bytes, with which the service works well.
+	minMemory = 256 << 20
+	// maxAutoMemory is the most memory that a process uses without --memory. With four times as much an import took a fifth less processor
 	// time (docs/sizing.md), and the system caches tables in the rest.
-	mostAuto = 1 << 30
+	maxAutoMemory = 1 << 30
 )
 
 // totalMemory returns --memory in bytes. A share is a share of available; 0 means that it is unknown.
@@ -78,13 +78,13 @@ func totalMemory(m memorySetting, available int64) (int64, error) {
 	case m.share > 0 && available == 0:
 		return 0, command.Usagef("--memory %v: the memory of this machine is not known, so give a size", m)
 	case !m.given && available == 0:
-		return mostAuto, nil
+		return maxAutoMemory, nil
 	}
-	total := m.of(min(mostAuto, available/2), available)
+	total := m.resolve(min(maxAutoMemory, available/2), available)
 	if !m.given || m.share > 0 {
-		total = max(leastMemory, total)
+		total = max(minMemory, total)
 	}
-	if total < leastMemory {
+	if total < minMemory {
 		return 0, command.Usagef("--memory must be at least 256MiB, is %v", flags.ByteSize(total))
 	}
 	return total, nil
@@ -92,31 +92,31 @@ func totalMemory(m memorySetting, available int64) (int64, error) {
 
 // Parts of --memory. The rest is for rows that are being folded, the log's server and the garbage collector.
 const (
-	cachePart     = 4
-	queryPart     = 16
-	ringPart      = 16
-	rebuildPart   = 8
-	shadowPart    = 16
-	requestPart   = 8
-	feedWatchPart = 8
-	// mostRing is enough for the projections to share the envelopes that are read. This memory is never released.
-	mostRing = 32 << 20
+	cacheDivisor     = 4
+	queryDivisor     = 16
+	ringDivisor      = 16
+	rebuildDivisor   = 8
+	shadowDivisor    = 16
+	requestDivisor   = 8
+	feedWatchDivisor = 8
+	// maxRingBytes is enough for the projections to share the envelopes that are read. This memory is never released.
+	maxRingBytes = 32 << 20
 	// feedWatchBytes is what one stream of WatchFeed is counted as, however quiet it is: a stack of 8 KiB, a buffer of 4 KiB and some 8 KiB
 	// of other objects, for which the garbage collector needs as much again.
 	feedWatchBytes = 32 << 10
-	// mostFeedWatches bounds the streams of WatchFeed on a machine with much memory.
-	mostFeedWatches = 10_000
-	// notHeap is the least memory of a process that Go does not count: its program, and pages of files.
-	notHeap = 64 << 20
+	// maxFeedWatches bounds the streams of WatchFeed on a machine with much memory.
+	maxFeedWatches = 10_000
+	// minNonHeapBytes is the least memory of a process that Go does not count: its program, and pages of files.
+	minNonHeapBytes = 64 << 20
 )
 
 // planMemory divides the total among the parts of the process. Explicit flags win over the shares.
 func planMemory(total int64, static bool, cache, queries, rebuildMemory memorySetting) (service.Memory, error) {
 	p := service.Memory{
-		Limit: total - max(total/10, notHeap),
-		Cache: cache.of(total/cachePart, total), Queries: queries.of(total/queryPart, total), Ring: min(mostRing, total/ringPart),
-		Rebuild: rebuildMemory.of(min(rebuild.MostMemory, total/rebuildPart), total),
-		Shadow:  total / shadowPart, Requests: total / requestPart,
+		Limit: total - max(total/10, minNonHeapBytes),
+		Cache: cache.resolve(total/cacheDivisor, total), Queries: queries.resolve(total/queryDivisor, total), Ring: min(maxRingBytes, total/ringDivisor),
+		Rebuild: rebuildMemory.resolve(min(rebuild.MostMemory, total/rebuildDivisor), total),
+		Shadow:  total / shadowDivisor, Requests: total / requestDivisor,
 	}
 	if p.Rebuild < rebuild.LeastMemory || p.Rebuild > rebuild.MostMemory {
 		return p, command.Usagef("--rebuild-memory must be from 16MiB to 4GiB, is %v", flags.ByteSize(p.Rebuild))
@@ -136,8 +136,8 @@ func planMemory(total int64, static bool, cache, queries, rebuildMemory memorySe
 }
 
 // feedWatches returns how many streams of WatchFeed the process may serve with a total of memory.
-func feedWatches(total int64) int {
-	return int(min(mostFeedWatches, total/feedWatchPart/feedWatchBytes))
+func maxFeedWatchStreams(total int64) int {
+	return int(min(maxFeedWatches, total/feedWatchDivisor/feedWatchBytes))
 }
 
 // availableMemory returns the memory that the process may use, in bytes: that of the machine, or the limit of its cgroup (version 1 or 2)

@@ -28,7 +28,7 @@ func TestMemoryHolds(t *testing.T) {
 		limit, after int64
 	}{
 		{"512MiB", 512 << 20, 448 << 20},
-		{"auto", mostAuto, 704 << 20},
+		{"auto", maxAutoMemory, 704 << 20},
 	} {
 		t.Run(c.memory, func(t *testing.T) {
 			dir := t.TempDir()
@@ -76,8 +76,8 @@ func TestFeedStreamsFitIntoMemory(t *testing.T) {
 	a.feedStreams(t.Context(), 9500)
 
 	peak := s.resident(t, "VmHWM")
-	t.Logf("%d streams: at most %d MiB, now %d MiB", feedWatches(leastMemory), peak>>20, s.resident(t, "VmRSS")>>20)
-	if peak > leastMemory/10*11 {
+	t.Logf("%d streams: at most %d MiB, now %d MiB", maxFeedWatchStreams(minMemory), peak>>20, s.resident(t, "VmRSS")>>20)
+	if peak > minMemory/10*11 {
 		t.Errorf("%d MiB were resident", peak>>20)
 	}
 	if got := s.answered(t, "query", "check", "reader1", "owner1"); !strings.Contains(got, "explicit") {

@@ -62,11 +62,11 @@ func TestFeedWatchesFitIntoMemory(t *testing.T) {
 		memory int64
 		want   int
 	}{
-		{leastMemory, 1024},
-		{mostAuto, 4096},
+		{minMemory, 1024},
+		{maxAutoMemory, 4096},
 		{16 << 30, 10_000},
 	} {
-		if got := feedWatches(c.memory); got != c.want {
+		if got := maxFeedWatchStreams(c.memory); got != c.want {
 			t.Errorf("with %d bytes: expected %d streams, got %d", c.memory, c.want, got)
 		}
 	}

@@ -43,8 +43,8 @@ func (f *nodeFlags) nodeCertificates(logger *slog.Logger) (*access.Certificates,
 	return certs, nil
 }
 
-// member returns nil for a service that is no part of a cluster.
-func (f *nodeFlags) member(ctx context.Context, c *serveCmd) (*node.Config, error) {
+// nodeConfig returns nil for a service that is no part of a cluster.
+func (f *nodeFlags) nodeConfig(ctx context.Context, c *serveCmd) (*node.Config, error) {
 	switch {
 	case f.Router && (f.Node != "" || f.NodeAddr != "" || f.NodeZone != ""):
 		return nil, command.Usagef("--router holds no partitions, so it is no --node, and has no --node-addr or --node-zone")

@@ -49,7 +49,7 @@ repeats of what the log had.`
 }
 
 // publishing is one run of the command.
-type publishing struct {
+type publishRun struct {
 	*publishCmd
 	std *command.Streams
 	api *command.Client
@@ -78,17 +78,17 @@ func (c *publishCmd) Run(ctx context.Context, std *command.Streams) error {
 	if c.Batch < 1 || c.Batch > events.MaxEnvelopeEvents {
 		return command.Usagef("--batch must be 1 to %d", events.MaxEnvelopeEvents)
 	}
-	p := &publishing{publishCmd: c, std: std, api: c.Client(), run: rand.Text()[:10]}
+	p := &publishRun{publishCmd: c, std: std, api: c.Client(), run: rand.Text()[:10]}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	lines := make(chan parsedLine, c.Batch)
 	read := make(chan error, 1)
-	go func() { read <- p.read(ctx, lines) }()
+	go func() { read <- p.readLines(ctx, lines) }()
 	if err := p.sendAll(ctx, lines); err != nil {
-		return p.stopped(err)
+		return p.reportFailure(err)
 	}
 	if err := <-read; err != nil {
-		return p.stopped(err)
+		return p.reportFailure(err)
 	}
 	if err := p.print(); err != nil || p.result.Refused == 0 {
 		return err
@@ -96,7 +96,7 @@ func (c *publishCmd) Run(ctx context.Context, std *command.Streams) error {
 	return fmt.Errorf("%s refused", command.Plural(uint64(p.result.Refused), "line was", "lines were"))
 }
 
-func (p *publishing) read(ctx context.Context, lines chan<- parsedLine) error {
+func (p *publishRun) readLines(ctx context.Context, lines chan<- parsedLine) error {
 	defer close(lines)
 	in := bufio.NewReaderSize(p.std.In, 64<<10)
 	for number := 1; ; number++ {
@@ -129,7 +129,7 @@ func (p *publishing) read(ctx context.Context, lines chan<- parsedLine) error {
 }
 
 // sendAll sends the lines that have arrived, in calls as large as allowed. It never waits for more lines to fill a call.
-func (p *publishing) sendAll(ctx context.Context, lines <-chan parsedLine) error {
+func (p *publishRun) sendAll(ctx context.Context, lines <-chan parsedLine) error {
 	// The envelope adds a few bytes to each event.
 	const maxBytes, perEvent = events.MaxEnvelopeBytes - 1024, 8
 	var held *parsedLine
@@ -137,12 +137,12 @@ func (p *publishing) sendAll(ctx context.Context, lines <-chan parsedLine) error
 		var batch []parsedLine
 		size := 0
 		for len(batch) < p.Batch {
-			l, open := next(lines, &held, len(batch) == 0)
+			l, open := nextLine(lines, &held, len(batch) == 0)
 			if !open {
 				break
 			}
 			if l.err != nil {
-				if err := p.refuse(l.number, l.err.Error()); err != nil {
+				if err := p.rejectLine(l.number, l.err.Error()); err != nil {
 					return err // after the lines before it were sent
 				}
 				continue
@@ -157,14 +157,14 @@ func (p *publishing) sendAll(ctx context.Context, lines <-chan parsedLine) error
 		if len(batch) == 0 {
 			return nil
 		}
-		if err := p.send(ctx, batch); err != nil {
+		if err := p.sendBatch(ctx, batch); err != nil {
 			return err
 		}
 	}
 }
 
-// next returns the next line: the one held back, else one that has arrived, else, with wait, the next one to arrive.
-func next(lines <-chan parsedLine, held **parsedLine, wait bool) (parsedLine, bool) {
+// nextLine returns the next line: the one held back, else one that has arrived, else, with wait, the next one to arrive.
+func nextLine(lines <-chan parsedLine, held **parsedLine, wait bool) (parsedLine, bool) {
 	if *held != nil {
 		l := **held
 		*held = nil
@@ -182,8 +182,8 @@ func next(lines <-chan parsedLine, held **parsedLine, wait bool) (parsedLine, bo
 	}
 }
 
-// refuse reports a line that is not published. With --allow-partial the other lines are published.
-func (p *publishing) refuse(line int, why string) error {
+// rejectLine reports a line that is not published. With --allow-partial the other lines are published.
+func (p *publishRun) rejectLine(line int, why string) error {
 	err := fmt.Errorf("line %d: %s", line, why)
 	if !p.AllowPartial {
 		return err
@@ -193,8 +193,8 @@ func (p *publishing) refuse(line int, why string) error {
 	return nil
 }
 
-// send publishes one batch.
-func (p *publishing) send(ctx context.Context, batch []parsedLine) error {
+// sendBatch publishes one batch.
+func (p *publishRun) sendBatch(ctx context.Context, batch []parsedLine) error {
 	req := &skeinv1.PublishRequest{AllowPartial: p.AllowPartial}
 	if p.Visible {
 		req.Wait = skeinv1.PublishWait_PUBLISH_WAIT_VISIBLE
@@ -202,9 +202,9 @@ func (p *publishing) send(ctx context.Context, batch []parsedLine) error {
 	for _, l := range batch {
 		req.Events = append(req.Events, l.event)
 	}
-	res, err := p.retrying(ctx, req)
+	res, err := p.publishWithRetries(ctx, req)
 	if err != nil {
-		return nameLines(err, batch)
+		return describeRejectedLines(err, batch)
 	}
 	p.result.Accepted += int(res.GetAcceptedCount())
 	p.result.Repeated += len(res.GetRepeatedIndexes())
@@ -213,7 +213,7 @@ func (p *publishing) send(ctx context.Context, batch []parsedLine) error {
 	}
 	for _, r := range res.GetRejections() {
 		if i := int(r.GetIndex()); i >= 0 && i < len(batch) {
-			if err := p.refuse(batch[i].number, r.GetMessage()); err != nil {
+			if err := p.rejectLine(batch[i].number, r.GetMessage()); err != nil {
 				return err
 			}
 		}
@@ -221,9 +221,9 @@ func (p *publishing) send(ctx context.Context, batch []parsedLine) error {
 	return nil
 }
 
-// retrying repeats a call until it is answered. That is safe: each event has an event id or is a backfill with an offset, so the log
+// publishWithRetries repeats a call until it is answered. That is safe: each event has an event id or is a backfill with an offset, so the log
 // takes it once.
-func (p *publishing) retrying(ctx context.Context, req *skeinv1.PublishRequest) (*skeinv1.PublishResponse, error) {
+func (p *publishRun) publishWithRetries(ctx context.Context, req *skeinv1.PublishRequest) (*skeinv1.PublishResponse, error) {
 	deadline := time.Now().Add(p.RetryFor)
 	for pause := 50 * time.Millisecond; ; pause = min(2*pause, 2*time.Second) {
 		res, err := command.Call(ctx, &p.ClientFlags, p.api.Events().Publish, req)
@@ -237,15 +237,15 @@ func (p *publishing) retrying(ctx context.Context, req *skeinv1.PublishRequest) 
 	}
 }
 
-// stopped reports how much was published before the error.
-func (p *publishing) stopped(err error) error {
+// reportFailure reports how much was published before the error.
+func (p *publishRun) reportFailure(err error) error {
 	if p.result.Accepted > 0 {
 		err = fmt.Errorf("%w\n%d events were published before", err, p.result.Accepted)
 	}
 	return errors.Join(err, p.print())
 }
 
-func (p *publishing) print() error {
+func (p *publishRun) print() error {
 	if p.JSON {
 		return json.NewEncoder(p.std.Out).Encode(p.result)
 	}
@@ -258,8 +258,8 @@ func (p *publishing) print() error {
 	return nil
 }
 
-// nameLines replaces the indexes of events in the error of a refused call with the numbers of their lines.
-func nameLines(err error, batch []parsedLine) error {
+// describeRejectedLines replaces the indexes of events in the error of a refused call with the numbers of their lines.
+func describeRejectedLines(err error, batch []parsedLine) error {
 	var refused *connect.Error
 	if !errors.As(err, &refused) {
 		return err

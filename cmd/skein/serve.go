@@ -97,7 +97,7 @@ func (c *serveCmd) checkLimits() error {
 // checkNodeKeys refuses a part of a cluster that authenticates callers, but has no keys of its own. Nodes prove themselves to each other with
 // the keys of page tokens. The default key follows from the id of the log, so any caller could make that proof.
 func (c *serveCmd) checkNodeKeys() error {
-	if c.Node == "" && !c.Router || !c.asks() || c.PageTokenKeys != "" {
+	if c.Node == "" && !c.Router || !c.authenticates() || c.PageTokenKeys != "" {
 		return nil
 	}
 	return command.Usagef("--node and --router with --tokens or --jwks need --page-token-keys FILE: nodes prove themselves to each other with " +
@@ -117,16 +117,16 @@ func (c *serveCmd) Run(ctx context.Context, std *command.Streams) (err error) {
 		return err
 	}
 	logger := c.Logger(std.Err)
-	o, err := c.options(logger)
+	o, err := c.serviceOptions(logger)
 	if err != nil {
 		return err
 	}
-	if o.Console, err = c.console(ctx); err != nil {
+	if o.Console, err = c.servesConsole(ctx); err != nil {
 		return command.Usagef("--listen: %w", err)
 	}
-	c.warn(logger)
+	c.warnAboutFlags(logger)
 	if c.Check {
-		return c.check(ctx, o, std)
+		return c.printRebuildPlan(ctx, o, std)
 	}
 	if c.Ephemeral {
 		dir, err := os.MkdirTemp("", "skein-ephemeral-*")
@@ -139,13 +139,13 @@ func (c *serveCmd) Run(ctx context.Context, std *command.Streams) (err error) {
 		}
 		defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	}
-	if o.Maintenance, err = c.maintenanceFlags.options(ctx, o.Dir, c.NATS != ""); err != nil {
+	if o.Maintenance, err = c.maintenanceFlags.maintenanceOptions(ctx, o.Dir, c.NATS != ""); err != nil {
 		return err
 	}
 	if err := checkWritable(&o.Maintenance); err != nil {
 		return err
 	}
-	if o.Node, err = c.member(ctx, c); err != nil {
+	if o.Node, err = c.nodeConfig(ctx, c); err != nil {
 		return err
 	}
 	if c.PortFile != "" {
@@ -159,7 +159,7 @@ func (c *serveCmd) Run(ctx context.Context, std *command.Streams) (err error) {
 	if err != nil {
 		return fmt.Errorf("cannot listen: %w", err)
 	}
-	tracer, endTraces, err := c.tracing(ctx, logger)
+	tracer, endTraces, err := c.openTracing(ctx, logger)
 	if err != nil {
 		return errors.Join(err, l.Close())
 	}
@@ -179,7 +179,7 @@ func (c *serveCmd) Run(ctx context.Context, std *command.Streams) (err error) {
 		return errors.Join(err, l.Close(), closePprof(o.Pprof))
 	}
 	url := c.scheme() + l.Addr().String()
-	logger.Info("serving", "url", url, "data", o.Dir, "version", version().Version, "access", c.asks(), "console", o.Console)
+	logger.Info("serving", "url", url, "data", o.Dir, "version", version().Version, "access", c.authenticates(), "console", o.Console)
 	defer context.AfterFunc(ctx, func() { logger.Info("stopping") })()
 	err = a.Run(ctx, l, func() error {
 		if failed := a.Failed(); len(failed) > 0 {
@@ -188,7 +188,7 @@ func (c *serveCmd) Run(ctx context.Context, std *command.Streams) (err error) {
 			logger.Info("ready", "url", url)
 		}
 		if c.LogFormat == "text" { // a line for people would disturb what reads JSON
-			std.Sayf("%s", servingLine(url, o.Console))
+			std.Sayf("%s", describeAddress(url, o.Console))
 		}
 		return c.writePort(l)
 	})
@@ -196,7 +196,7 @@ func (c *serveCmd) Run(ctx context.Context, std *command.Streams) (err error) {
 }
 
 // servingLine tells a person where the service is.
-func servingLine(url string, withConsole bool) string {
+func describeAddress(url string, withConsole bool) string {
 	line := "skein serves at " + url
 	if withConsole {
 		line += ", the console at " + url + console.Path
@@ -204,15 +204,15 @@ func servingLine(url string, withConsole bool) string {
 	return line
 }
 
-// check reports what a start would do, and returns an error if it would rebuild a store.
-func (c *serveCmd) check(ctx context.Context, o service.Options, std *command.Streams) (err error) {
+// printRebuildPlan reports what a start would do, and returns an error if it would rebuild a store.
+func (c *serveCmd) printRebuildPlan(ctx context.Context, o service.Options, std *command.Streams) (err error) {
 	if c.NATS == "" && c.Archive == "" {
 		if _, err := os.Stat(o.Dir); errors.Is(err, os.ErrNotExist) { // opening the archive would create the directory
 			fmt.Fprintln(std.Out, service.NoLogMessage)
 			return nil
 		}
 	}
-	if o.Maintenance, err = c.maintenanceFlags.options(ctx, o.Dir, c.NATS != ""); err != nil {
+	if o.Maintenance, err = c.maintenanceFlags.maintenanceOptions(ctx, o.Dir, c.NATS != ""); err != nil {
 		return err
 	}
 	rebuilds, err := service.Check(ctx, o, std.Out)
@@ -222,17 +222,17 @@ func (c *serveCmd) check(ctx context.Context, o service.Options, std *command.St
 	return err
 }
 
-// warn logs combinations of flags that are allowed, but seldom intended.
-func (c *serveCmd) warn(logger *slog.Logger) {
-	if c.asks() && !c.encrypts() {
+// warnAboutFlags logs combinations of flags that are allowed, but seldom intended.
+func (c *serveCmd) warnAboutFlags(logger *slog.Logger) {
+	if c.authenticates() && !c.hasTLS() {
 		logger.Warn("tokens without TLS: whoever sees the traffic can use them")
 	}
-	if c.ListenAnywhere && !c.asks() && len(c.AllowedHosts) == 0 {
+	if c.ListenAnywhere && !c.authenticates() && len(c.AllowedHosts) == 0 {
 		logger.Warn("without --tokens and --jwks only calls to localhost are answered: --allowed-hosts names other hosts")
 	}
 }
 
-func (c *serveCmd) options(logger *slog.Logger) (service.Options, error) {
+func (c *serveCmd) serviceOptions(logger *slog.Logger) (service.Options, error) {
 	available := availableMemory(machineMemory(), "/")
 	total, err := totalMemory(c.Memory, available)
 	if err != nil {
@@ -261,7 +261,7 @@ func (c *serveCmd) options(logger *slog.Logger) (service.Options, error) {
 			Connections: connections, ShedAfter: cmp.Or(c.ShedAfter, -1),
 			CallerRate: c.CallerRate, CallerBurst: c.CallerBurst, CallerInFlight: c.CallerInFlight,
 			Followees: c.FolloweeCap, DrainDelay: c.DrainDelay, ShutdownTimeout: c.ShutdownTimeout,
-			RequestBytes: int(memory.Requests), FeedWatches: feedWatches(total),
+			RequestBytes: int(memory.Requests), FeedWatches: maxFeedWatchStreams(total),
 		},
 		Log: c.Config(filepath.Join(c.Data, service.LogDir)),
 	}
@@ -270,7 +270,7 @@ func (c *serveCmd) options(logger *slog.Logger) (service.Options, error) {
 	if o.Settings, err = c.Settings(); err != nil {
 		return o, err
 	}
-	if o.Access, err = c.open(logger); err != nil {
+	if o.Access, err = c.openAccess(logger); err != nil {
 		return o, err
 	}
 	if o.Access.NodeCertificates, err = c.nodeCertificates(logger); err != nil {

@@ -54,7 +54,7 @@ func (c *newTokenCmd) Run(std *command.Streams) error {
 		return command.Usagef("--name, --user: %w", err)
 	}
 	if c.Out != "" {
-		if err := writeNew(c.Out, token+"\n"); err != nil {
+		if err := createPrivateFile(c.Out, token+"\n"); err != nil {
 			return fmt.Errorf("--out: %w", err)
 		}
 	}
@@ -83,8 +83,8 @@ func (c *newTokenCmd) Run(std *command.Streams) error {
 	return err
 }
 
-// writeNew creates a file that only its owner can read, and returns an error if it exists.
-func writeNew(file, text string) error {
+// createPrivateFile creates a file that only its owner can read, and returns an error if it exists.
+func createPrivateFile(file, text string) error {
 	f, err := os.OpenFile(file, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err

@@ -17,8 +17,8 @@ type traceFlags struct {
 	TraceSample   float64 `help:"The share of calls that is traced, where the caller has not decided." default:"0.001"`
 }
 
-// tracing returns a tracer, and a function that sends the last spans at the end; a nil tracer means that nothing is traced.
-func (f *traceFlags) tracing(ctx context.Context, logger *slog.Logger) (_ trace.Tracer, end func(context.Context), err error) {
+// openTracing returns a tracer, and a function that sends the last spans at the end; a nil tracer means that nothing is traced.
+func (f *traceFlags) openTracing(ctx context.Context, logger *slog.Logger) (_ trace.Tracer, end func(context.Context), err error) {
 	if f.TraceSample < 0 || f.TraceSample > 1 {
 		return nil, nil, command.Usagef("--trace-sample must be from 0 to 1, is %v", f.TraceSample)
 	}

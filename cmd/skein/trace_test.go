@@ -50,7 +50,7 @@ func TestTraces(t *testing.T) {
 	at := httptest.NewServer(&c)
 	defer at.Close()
 	flags := traceFlags{TraceEndpoint: at.URL, TraceSample: 0}
-	tracer, end, err := flags.tracing(t.Context(), slog.New(slog.DiscardHandler))
+	tracer, end, err := flags.openTracing(t.Context(), slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -101,11 +101,11 @@ func TestTraces(t *testing.T) {
 
 func TestTraceFlags(t *testing.T) {
 	for _, f := range []traceFlags{{TraceSample: -1}, {TraceSample: 1.5}, {TraceEndpoint: "localhost:4318"}, {TraceEndpoint: "ftp://x"}} {
-		if _, _, err := f.tracing(t.Context(), slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), "--trace-") {
+		if _, _, err := f.openTracing(t.Context(), slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), "--trace-") {
 			t.Errorf("%+v: %v", f, err)
 		}
 	}
-	if tracer, _, err := (&traceFlags{}).tracing(t.Context(), nil); tracer != nil || err != nil {
+	if tracer, _, err := (&traceFlags{}).openTracing(t.Context(), nil); tracer != nil || err != nil {
 		t.Errorf("%v, %v", tracer, err)
 	}
 }

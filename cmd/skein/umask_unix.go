@@ -4,6 +4,6 @@ package main
 
 import "syscall"
 
-// keepPrivate makes all files that the process creates accessible to its user alone: log, stores, archive, snapshots, imports and exports
+// restrictUmask makes all files that the process creates accessible to its user alone: log, stores, archive, snapshots, imports and exports
 // have personal data. A stricter mask stays.
-func keepPrivate() { syscall.Umask(syscall.Umask(0o077) | 0o077) }
+func restrictUmask() { syscall.Umask(syscall.Umask(0o077) | 0o077) }

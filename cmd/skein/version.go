@@ -27,7 +27,7 @@ import (
 var stamped string
 
 // build describes how the program was built.
-type build struct {
+type buildInfo struct {
 	Version  string `json:"version"`
 	Revision string `json:"revision,omitempty"`
 	Modified bool   `json:"modified,omitempty"`
@@ -40,13 +40,13 @@ type build struct {
 	Modules map[string]string `json:"modules,omitempty"`
 }
 
-// modules are the modules whose versions are reported.
-var modules = []string{
+// reportedModules are the modules whose versions are reported.
+var reportedModules = []string{
 	"github.com/cockroachdb/pebble/v2", "github.com/nats-io/nats-server/v2", "github.com/nats-io/nats.go", "connectrpc.com/connect",
 }
 
-func version() build {
-	b := build{Version: "devel", Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
+func version() buildInfo {
+	b := buildInfo{Version: "devel", Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
 		return b
@@ -71,14 +71,14 @@ func version() build {
 	}
 	b.Modules = map[string]string{}
 	for _, m := range info.Deps {
-		if slices.Contains(modules, m.Path) {
+		if slices.Contains(reportedModules, m.Path) {
 			b.Modules[m.Path] = m.Version
 		}
 	}
 	return b
 }
 
-func (b build) short() string { return "skein " + b.Version }
+func (b buildInfo) short() string { return "skein " + b.Version }
 
 // formats has the versions of the formats that the program writes and reads, by name; docs/upgrading.md explains them.
 type formats struct {
@@ -105,7 +105,7 @@ func knownFormats() formats {
 }
 
 // text returns the facts for people, one a line.
-func (b build) text() string {
+func (b buildInfo) text() string {
 	var out strings.Builder
 	fmt.Fprintln(&out, b.short())
 	if b.Revision != "" {
@@ -120,18 +120,18 @@ func (b build) text() string {
 		static = ", without cgo"
 	}
 	fmt.Fprintf(&out, "built with %s for %s%s\n", b.Go, b.Platform, static)
-	for _, path := range modules {
+	for _, path := range reportedModules {
 		if v := b.Modules[path]; v != "" {
 			fmt.Fprintf(&out, "uses %s %s\n", path, v)
 		}
 	}
 	f := knownFormats()
 	fmt.Fprintf(&out, "makes stores of format %d, opens them up to %d\n", f.Store.Engine, f.NewestStore.Engine)
-	fmt.Fprintf(&out, "folds:%s\nformats:%s\n", listed(f.Projections), listed(f.Others))
+	fmt.Fprintf(&out, "folds:%s\nformats:%s\n", formatVersions(f.Projections), formatVersions(f.Others))
 	return out.String()
 }
 
-func listed(versions map[string]int) string {
+func formatVersions(versions map[string]int) string {
 	var parts []string
 	for _, name := range slices.Sorted(maps.Keys(versions)) {
 		parts = append(parts, fmt.Sprintf(" %s %d", name, versions[name]))
@@ -162,7 +162,7 @@ func (c *versionCmd) Run(std *command.Streams) error {
 		return nil
 	}
 	return json.NewEncoder(std.Out).Encode(struct {
-		build
+		buildInfo
 
 		Formats formats `json:"formats"`
 	}{version(), knownFormats()})

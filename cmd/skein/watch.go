@@ -34,12 +34,12 @@ func (c *watchCmd) Run(ctx context.Context, std *command.Streams) error {
 	}
 	api := c.Client().Events()
 	events, contact := uint64(0), time.Now()
-	for told := false; ; {
+	for saidRetry := false; ; {
 		stream, err := api.Watch(ctx, connect.NewRequest(req))
 		for err == nil && stream.Receive() {
 			m := stream.Msg()
-			contact, told = time.Now(), false
-			if err = c.print(std, m); err != nil {
+			contact, saidRetry = time.Now(), false
+			if err = c.printMessage(std, m); err != nil {
 				return errors.Join(err, stream.Close())
 			}
 			req.After = m.GetPosition()
@@ -47,38 +47,38 @@ func (c *watchCmd) Run(ctx context.Context, std *command.Streams) error {
 				events++
 			}
 			if c.Limit > 0 && events >= c.Limit {
-				return c.leave(std, req.GetAfter(), nil)
+				return c.endWatch(std, req.GetAfter(), nil)
 			}
 		}
 		if err == nil {
 			err = errors.Join(stream.Err(), stream.Close())
 		}
 		if ctx.Err() != nil {
-			return c.leave(std, req.GetAfter(), ctx.Err())
+			return c.endWatch(std, req.GetAfter(), ctx.Err())
 		}
 		if err != nil && (connect.CodeOf(err) != connect.CodeUnavailable || time.Since(contact) > command.ReconnectFor) {
-			return c.leave(std, req.GetAfter(), err)
+			return c.endWatch(std, req.GetAfter(), err)
 		}
-		if err != nil && !told {
-			told = true
+		if err != nil && !saidRetry {
+			saidRetry = true
 			std.Sayf("trying again: %v", err)
 		}
 		if wait.For(ctx, time.Second) != nil {
-			return c.leave(std, req.GetAfter(), ctx.Err())
+			return c.endWatch(std, req.GetAfter(), ctx.Err())
 		}
 	}
 }
 
-// leave prints the position at which the next watch continues.
-func (c *watchCmd) leave(std *command.Streams, position string, err error) error {
+// endWatch prints the position at which the next watch continues.
+func (c *watchCmd) endWatch(std *command.Streams, position string, err error) error {
 	if position != "" {
 		std.Sayf("at position %s", position)
 	}
 	return err
 }
 
-// print prints one message: in the form of the API, or its time followed by the event in the form that publish reads.
-func (c *watchCmd) print(std *command.Streams, m *skeinv1.WatchResponse) error {
+// printMessage prints one message: in the form of the API, or its time followed by the event in the form that publish reads.
+func (c *watchCmd) printMessage(std *command.Streams, m *skeinv1.WatchResponse) error {
 	if c.JSON {
 		return command.PrintJSON(std.Out, m)
 	}
