@@ -1,6 +1,9 @@
-// Apidoc writes the reference of the API, docs/api.md, and its OpenAPI document, docs/openapi.yaml, from the descriptors of the
-// protos: apidoc IMAGE MARKDOWN OPENAPI. `task generate` runs it. (The generators of references that there are were last released in 2022,
-// and know nothing of the limits that our fields name.)
+// Apidoc writes the reference of the API, docs/api.md, and its OpenAPI document, docs/openapi.yaml:
+//
+//	apidoc IMAGE MARKDOWN OPENAPI
+//
+// IMAGE is a file with the descriptors of the protos, which buf makes; the other two are the files to write. `task generate` runs it.
+// Existing generators of references were last released in 2022, and ignore the validation rules of the fields.
 package main
 
 import (
@@ -17,10 +20,11 @@ import (
 	"google.golang.org/protobuf/types/descriptorpb"
 )
 
-const documented = "skein.v1"
+// documentedPackage is the package of protos that is described.
+const documentedPackage = "skein.v1"
 
-// order is that of the services: first what every application calls, last what operators do.
-var order = []string{"EventService", "GraphService", "FeedService", "SeenService", "CounterService", "NotificationService", "AdminService"}
+// serviceOrder has the services in the order in which they are described: those that every application calls come first.
+var serviceOrder = []string{"EventService", "GraphService", "FeedService", "SeenService", "CounterService", "NotificationService", "AdminService"}
 
 func main() {
 	if err := run(os.Args[1:]); err != nil {
@@ -33,16 +37,17 @@ func run(args []string) error {
 	if len(args) != 3 {
 		return errors.New("usage: apidoc IMAGE MARKDOWN OPENAPI")
 	}
-	data, err := os.ReadFile(args[0]) //nolint:gosec // who runs it says which file
+	image, err := os.ReadFile(args[0]) //nolint:gosec // whoever runs the program names the file
 	if err != nil {
 		return err
 	}
-	files, err := describedBy(data)
+	files, err := parseImage(image)
 	if err != nil {
 		return err
 	}
+
 	//nolint:gosec // documentation is public
-	if err := os.WriteFile(args[1], []byte(document(files)), 0o644); err != nil {
+	if err := os.WriteFile(args[1], []byte(markdown(files)), 0o644); err != nil {
 		return err
 	}
 	text, err := openAPI(files)
@@ -53,7 +58,7 @@ func run(args []string) error {
 	return os.WriteFile(args[2], []byte(text), 0o644)
 }
 
-const head = `# API reference
+const introduction = `# API reference
 
 Generated from [proto/skein/v1](../proto/skein/v1) by ` + "`task generate`" + `: edit the comments there. How to call it
 from your language stands in [clients.md](clients.md). The same as OpenAPI 3.1 is [openapi.yaml](openapi.yaml).
@@ -64,8 +69,8 @@ of 64 bits are strings ("playCount": "3"): JavaScript has no numbers for them. T
 before anything else: a message beyond them is refused with ` + "`invalid_argument`" + `, by name of field and limit.
 `
 
-// describedBy returns the files of the API that an image describes.
-func describedBy(image []byte) ([]protoreflect.FileDescriptor, error) {
+// parseImage returns the descriptors of the files of the API, in the order of serviceOrder.
+func parseImage(image []byte) ([]protoreflect.FileDescriptor, error) {
 	var set descriptorpb.FileDescriptorSet
 	if err := proto.Unmarshal(image, &set); err != nil {
 		return nil, err
@@ -74,13 +79,14 @@ func describedBy(image []byte) ([]protoreflect.FileDescriptor, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	var found []protoreflect.FileDescriptor
-	files.RangeFilesByPackage(documented, func(f protoreflect.FileDescriptor) bool {
+	files.RangeFilesByPackage(documentedPackage, func(f protoreflect.FileDescriptor) bool {
 		found = append(found, f)
 		return true
 	})
 	if len(found) == 0 {
-		return nil, fmt.Errorf("the image has nothing of %s", documented)
+		return nil, fmt.Errorf("the image has no files of the package %s", documentedPackage)
 	}
 	slices.SortFunc(found, func(a, b protoreflect.FileDescriptor) int {
 		return cmp.Or(cmp.Compare(fileOrder(a), fileOrder(b)), strings.Compare(a.Path(), b.Path()))
@@ -88,47 +94,47 @@ func describedBy(image []byte) ([]protoreflect.FileDescriptor, error) {
 	return found, nil
 }
 
-// fileOrder returns where in the order the services of a file stand; files without any come last.
+// fileOrder returns the index in serviceOrder of the first service of a file. Files without a service come last.
 func fileOrder(f protoreflect.FileDescriptor) int {
-	at := len(order)
+	order := len(serviceOrder)
 	for s := range each(f.Services().Len(), f.Services().Get) {
-		if i := slices.Index(order, string(s.Name())); i >= 0 {
-			at = min(at, i)
+		if i := slices.Index(serviceOrder, string(s.Name())); i >= 0 {
+			order = min(order, i)
 		}
 	}
-	return at
+	return order
 }
 
-// document returns the reference of the API.
-func document(found []protoreflect.FileDescriptor) string {
+// markdown returns the reference of the API.
+func markdown(files []protoreflect.FileDescriptor) string {
 	w := &writer{}
-	w.line("%s", head)
-	for _, f := range found {
+	w.line("%s", introduction)
+	for _, f := range files {
 		for s := range each(f.Services().Len(), f.Services().Get) {
-			w.contents(s)
+			w.writeContents(s)
 		}
 	}
-	for _, f := range found {
+	for _, f := range files {
 		for s := range each(f.Services().Len(), f.Services().Get) {
-			w.service(s)
+			w.writeService(s)
 		}
 	}
 	w.line("\n# Messages")
-	for _, f := range found {
+	for _, f := range files {
 		for m := range each(f.Messages().Len(), f.Messages().Get) {
-			w.message(m)
+			w.writeMessage(m)
 		}
 	}
 	w.line("\n# Enums")
-	for _, f := range found {
+	for _, f := range files {
 		for e := range each(f.Enums().Len(), f.Enums().Get) {
-			w.enum(e)
+			w.writeEnum(e)
 		}
 	}
 	return w.String()
 }
 
-// each goes over a list of descriptors.
+// each returns an iterator over a list of descriptors, whose type depends on what it lists.
 func each[D any](n int, get func(int) D) func(func(D) bool) {
 	return func(yield func(D) bool) {
 		for i := range n {
@@ -139,12 +145,13 @@ func each[D any](n int, get func(int) D) func(func(D) bool) {
 	}
 }
 
+// writer collects the text of the reference.
 type writer struct{ strings.Builder }
 
 func (w *writer) line(format string, args ...any) { fmt.Fprintf(w, format+"\n", args...) }
 
-// contents is a line with links to the methods of a service.
-func (w *writer) contents(s protoreflect.ServiceDescriptor) {
+// writeContents writes a line with links to the methods of a service.
+func (w *writer) writeContents(s protoreflect.ServiceDescriptor) {
 	var links []string
 	for m := range each(s.Methods().Len(), s.Methods().Get) {
 		links = append(links, fmt.Sprintf("[%s](#%s)", m.Name(), strings.ToLower(string(m.Name()))))
@@ -152,7 +159,8 @@ func (w *writer) contents(s protoreflect.ServiceDescriptor) {
 	w.line("- **%s**: %s", s.Name(), strings.Join(links, ", "))
 }
 
-func (w *writer) service(s protoreflect.ServiceDescriptor) {
+// writeService describes a service, its methods, and their requests and answers.
+func (w *writer) writeService(s protoreflect.ServiceDescriptor) {
 	w.line("\n# %s\n\n%s", s.Name(), comment(s))
 	for m := range each(s.Methods().Len(), s.Methods().Get) {
 		stream := ""
@@ -161,79 +169,83 @@ func (w *writer) service(s protoreflect.ServiceDescriptor) {
 		}
 		w.line("\n## %s\n\n`%s` → `%s`%s\n\n%s", m.Name(), m.Input().Name(), m.Output().Name(), stream, comment(m))
 		w.line("\n*Request*\n")
-		w.fields(m.Input())
+		w.writeFields(m.Input())
 		w.line("\n*Answer*\n")
-		w.fields(m.Output())
+		w.writeFields(m.Output())
 	}
 }
 
-// message describes one that is not the request or the answer of a method, which stand there.
-func (w *writer) message(m protoreflect.MessageDescriptor) {
-	for n := range each(m.ParentFile().Services().Len(), m.ParentFile().Services().Get) {
-		for method := range each(n.Methods().Len(), n.Methods().Get) {
+// writeMessage describes a message, unless it is the request or the answer of a method, with which writeService describes it.
+func (w *writer) writeMessage(m protoreflect.MessageDescriptor) {
+	for s := range each(m.ParentFile().Services().Len(), m.ParentFile().Services().Get) {
+		for method := range each(s.Methods().Len(), s.Methods().Get) {
 			if method.Input() == m || method.Output() == m {
 				return
 			}
 		}
 	}
 	w.line("\n## %s\n\n%s\n", m.Name(), comment(m))
-	w.fields(m)
+	w.writeFields(m)
 }
 
-func (w *writer) fields(m protoreflect.MessageDescriptor) {
+// writeFields writes a table of the fields of a message.
+func (w *writer) writeFields(m protoreflect.MessageDescriptor) {
 	if m.Fields().Len() == 0 {
 		w.line("Empty.")
 		return
 	}
 	w.line("| field | type | |\n|---|---|---|")
 	for f := range each(m.Fields().Len(), m.Fields().Get) {
-		text := cell(comment(f))
-		if one := f.ContainingOneof(); one != nil && !one.IsSynthetic() {
-			text = fmt.Sprintf("One of `%s`. %s", one.Name(), text)
+		text := escapeCell(comment(f))
+		// An optional field is in a synthetic oneof, which only the compiler of protos knows.
+		if oneof := f.ContainingOneof(); oneof != nil && !oneof.IsSynthetic() {
+			text = fmt.Sprintf("One of `%s`. %s", oneof.Name(), text)
 		}
-		if limits := limits(f); limits != "" {
-			text += " *Limits: " + cell(limits) + "*"
+		if limits := fieldLimits(f); limits != "" {
+			text += " *Limits: " + escapeCell(limits) + "*"
 		}
 		w.line("| `%s` | %s | %s |", f.Name(), typeOf(f), text)
 	}
 }
 
-func (w *writer) enum(e protoreflect.EnumDescriptor) {
+// writeEnum describes an enum and its values.
+func (w *writer) writeEnum(e protoreflect.EnumDescriptor) {
 	w.line("\n## %s\n\n%s\n\n| value | number | |\n|---|---|---|", e.Name(), comment(e))
 	for v := range each(e.Values().Len(), e.Values().Get) {
-		w.line("| `%s` | %d | %s |", v.Name(), v.Number(), cell(comment(v)))
+		w.line("| `%s` | %d | %s |", v.Name(), v.Number(), escapeCell(comment(v)))
 	}
 }
 
-// comment is what stands before a declaration, or after it in its line.
+// comment returns the comment before a declaration, or the one behind the declaration on its line.
 func comment(d protoreflect.Descriptor) string {
-	at := d.ParentFile().SourceLocations().ByDescriptor(d)
-	text := at.LeadingComments
+	location := d.ParentFile().SourceLocations().ByDescriptor(d)
+	text := location.LeadingComments
 	if text == "" {
-		text = at.TrailingComments
+		text = location.TrailingComments
 	}
+
 	lines := strings.Split(strings.TrimSpace(text), "\n")
-	for i, l := range lines {
-		lines[i] = strings.TrimPrefix(l, " ")
+	for i, line := range lines {
+		lines[i] = strings.TrimPrefix(line, " ")
 	}
 	return strings.Join(lines, "\n")
 }
 
-// cell is a text in a table.
-func cell(text string) string {
+// escapeCell returns a text in the form that a cell of a Markdown table can have, which is one line.
+func escapeCell(text string) string {
 	return strings.NewReplacer("\n\n", "<br>", "\n", " ", "|", `\|`).Replace(text)
 }
 
-// typeOf is the type of a field, with a link where it is described here.
+// typeOf returns the type of a field for people, with a link to a message or enum of the API.
 func typeOf(f protoreflect.FieldDescriptor) string {
 	name := f.Kind().String()
 	switch {
 	case f.IsMap():
 		return fmt.Sprintf("map of %s to %s", f.MapKey().Kind(), typeOf(f.MapValue()))
 	case f.Message() != nil:
-		name = linked(f.Message())
+		name = link(f.Message())
 	case f.Enum() != nil:
-		name = linked(f.Enum())
+		name = link(f.Enum())
 	}
 	switch {
 	case f.IsList():
@@ -244,38 +256,40 @@ func typeOf(f protoreflect.FieldDescriptor) string {
 	return name
 }
 
-func linked(d protoreflect.Descriptor) string {
-	if d.ParentFile().Package() != documented {
+// link returns the name of a message or enum, with a link if this page describes it.
+func link(d protoreflect.Descriptor) string {
+	if d.ParentFile().Package() != documentedPackage {
 		return string(d.FullName())
 	}
 	return fmt.Sprintf("[%s](#%s)", d.Name(), strings.ToLower(string(d.Name())))
 }
 
-// limits are the rules of a field, as "min_bytes 1, max_bytes 128".
-func limits(f protoreflect.FieldDescriptor) string {
+// fieldLimits returns the validation rules of a field, in the form "min_bytes 1, max_bytes 128".
+func fieldLimits(f protoreflect.FieldDescriptor) string {
 	var parts []string
 	f.Options().ProtoReflect().Range(func(option protoreflect.FieldDescriptor, v protoreflect.Value) bool {
 		if option.FullName().Parent() == "buf.validate" && option.Message() != nil {
-			parts = append(parts, rules(v.Message())...)
+			parts = append(parts, formatRules(v.Message())...)
 		}
 		return true
 	})
 	return strings.Join(parts, ", ")
 }
 
-func rules(m protoreflect.Message) (parts []string) {
+// formatRules returns the rules in a message of buf.validate, one string each.
+func formatRules(m protoreflect.Message) (parts []string) {
 	for f := range each(m.Descriptor().Fields().Len(), m.Descriptor().Fields().Get) {
 		v := m.Get(f)
 		switch {
 		case !m.Has(f):
 		case f.IsList() || f.IsMap():
 			parts = append(parts, fmt.Sprintf("%s of %d", f.Name(), lengthOf(f, v)))
-		case f.Name() == "items":
-			for _, part := range rules(v.Message()) {
+		case f.Name() == "items": // the rules of the elements of a list
+			for _, part := range formatRules(v.Message()) {
 				parts = append(parts, "each "+part)
 			}
-		case f.Message() != nil:
-			parts = append(parts, rules(v.Message())...)
+		case f.Message() != nil: // the rules of a type, such as string
+			parts = append(parts, formatRules(v.Message())...)
 		default:
 			parts = append(parts, fmt.Sprintf("%s %v", f.Name(), v.Interface()))
 		}

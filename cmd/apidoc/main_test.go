@@ -1,10 +1,10 @@
 package main
 
 import (
-	"slices"
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protodesc"
 	"google.golang.org/protobuf/reflect/protoreflect"
@@ -31,7 +31,7 @@ func apiImage(t *testing.T) []byte {
 		}
 		set.File = append(set.File, protodesc.ToFileDescriptorProto(f))
 	}
-	protoregistry.GlobalFiles.RangeFilesByPackage(documented, func(f protoreflect.FileDescriptor) bool {
+	protoregistry.GlobalFiles.RangeFilesByPackage(documentedPackage, func(f protoreflect.FileDescriptor) bool {
 		add(f)
 		return true
 	})
@@ -44,16 +44,16 @@ func apiImage(t *testing.T) []byte {
 
 func api(t *testing.T) []protoreflect.FileDescriptor {
 	t.Helper()
-	files, err := describedBy(apiImage(t))
+	files, err := parseImage(apiImage(t))
 	if err != nil {
 		t.Fatal(err)
 	}
 	return files
 }
 
-// TestDocument: every service, method, field and limit of the API is in the reference. (Its comments are not in compiled code; CI
-// compares docs/api.md with what `task generate` makes of the sources.)
-func TestDocument(t *testing.T) {
+// The reference has every service, method, field and limit of the API. Compiled code has no comments of the protos: CI compares docs/api.md with
+// what `task generate` makes from the sources.
+func TestReferenceHasTheWholeAPI(t *testing.T) {
 	files := api(t)
 	var want []string
 	for _, f := range files {
@@ -69,29 +69,29 @@ func TestDocument(t *testing.T) {
 			}
 		}
 	}
-	text := document(files)
+	text := markdown(files)
 	for _, part := range append(want, "*Limits: min_bytes 1, max_bytes 128*", "max_items 256, each lte 255") {
 		if !strings.Contains(text, part) {
-			t.Errorf("the reference lacks %q", part)
+			t.Errorf("expected %q in the reference", part)
 		}
 	}
 	if len(want) < 200 {
-		t.Errorf("only %d parts were looked for", len(want))
+		t.Errorf("expected an API with at least 200 methods and fields, got %d", len(want))
 	}
-	if _, err := describedBy(nil); err == nil {
-		t.Error("nothing was documented")
+	if _, err := parseImage(nil); err == nil {
+		t.Error("expected an error for an image without the API")
 	}
 }
 
-// TestOrder: no service is forgotten in the order, and files of services come as it says.
-func TestOrder(t *testing.T) {
+// serviceOrder has all services, and their files are described in this order.
+func TestServicesAreDescribedInOrder(t *testing.T) {
 	var got []string
 	for _, f := range api(t) {
 		for s := range each(f.Services().Len(), f.Services().Get) {
 			got = append(got, string(s.Name()))
 		}
 	}
-	if !slices.Equal(got, order) {
-		t.Errorf("the services are %v, the order is %v", got, order)
+	if diff := cmp.Diff(serviceOrder, got); diff != "" {
+		t.Errorf("order of the services (-expected +got):\n%s", diff)
 	}
 }

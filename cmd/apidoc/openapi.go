@@ -13,16 +13,18 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-const openAPIHead = `# Generated from proto/skein/v1 by ` + "`task generate`" + `: edit the comments there.
+const openAPIIntroduction = `# Generated from proto/skein/v1 by ` + "`task generate`" + `: edit the comments there.
 `
 
 const openAPIDescription = "The follow graph, the home feed, the filter for what a user has already seen, and counts: the JSON side of " +
 	"the API. Streams are not part of this document: they need a client of Connect or gRPC."
 
-// openAPI returns the JSON side of the API, as OpenAPI 3.1: what protojson reads and writes. (The schemas that
-// protoc-gen-connect-openapi v0.25.7 makes of messages with oneofs refuse every message.)
+// openAPI returns an OpenAPI 3.1 document of the JSON that the API reads and writes. It is not made by protoc-gen-connect-openapi: the schemas
+// that its version 0.25.7 writes for messages with oneofs reject every message.
 func openAPI(files []protoreflect.FileDescriptor) (string, error) {
-	a := &schemas{found: map[protoreflect.FullName]bool{}}
+	a := &schemas{referenced: map[protoreflect.FullName]bool{}}
+
+	// Methods refer to the messages that need a schema, so their paths are made before the schemas.
 	var tags []object
 	paths := object{}
 	for _, f := range files {
@@ -35,12 +37,13 @@ func openAPI(files []protoreflect.FileDescriptor) (string, error) {
 			}
 		}
 	}
-	components, err := a.all()
+	components, err := a.build()
 	if err != nil {
 		return "", err
 	}
+
 	var out bytes.Buffer
-	out.WriteString(openAPIHead)
+	out.WriteString(openAPIIntroduction)
 	e := yaml.NewEncoder(&out)
 	e.SetIndent(2)
 	err = e.Encode(object{
@@ -74,7 +77,7 @@ func openAPI(files []protoreflect.FileDescriptor) (string, error) {
 	return out.String(), err
 }
 
-// object is a mapping that keeps its order.
+// object is a mapping whose members keep their order in the document.
 type object []member
 
 type member struct {
@@ -108,23 +111,24 @@ func jsonOf(schema object) object {
 	return object{{"application/json", object{{"schema", schema}}}}
 }
 
-// schemas collects the messages and enums that are referred to.
+// schemas collects the messages and enums to which the document refers. Each needs a schema, which may refer to others.
 type schemas struct {
-	found   map[protoreflect.FullName]bool
+	referenced map[protoreflect.FullName]bool
+	// pending are those of which the schema was not made yet.
 	pending []protoreflect.Descriptor
 }
 
 // refer returns a reference to a message or an enum.
 func (a *schemas) refer(d protoreflect.Descriptor) object {
-	if !a.found[d.FullName()] {
-		a.found[d.FullName()] = true
+	if !a.referenced[d.FullName()] {
+		a.referenced[d.FullName()] = true
 		a.pending = append(a.pending, d)
 	}
 	return ref("schemas", schemaName(d))
 }
 
 func schemaName(d protoreflect.Descriptor) string {
-	return strings.TrimPrefix(string(d.FullName()), documented+".")
+	return strings.TrimPrefix(string(d.FullName()), documentedPackage+".")
 }
 
 func (a *schemas) operation(m protoreflect.MethodDescriptor) object {
@@ -142,13 +146,13 @@ func (a *schemas) operation(m protoreflect.MethodDescriptor) object {
 	}
 }
 
-// all returns the schemas of all that is referred to, by name.
-func (a *schemas) all() (object, error) {
+// build returns the schemas of all messages and enums to which the document refers, in the order of their names.
+func (a *schemas) build() (object, error) {
 	named := object{{"Error", errorSchema()}}
 	for len(a.pending) > 0 {
 		d := a.pending[0]
 		a.pending = a.pending[1:]
-		if d.ParentFile().Package() != documented {
+		if d.ParentFile().Package() != documentedPackage {
 			return nil, fmt.Errorf("%s has no schema", d.FullName())
 		}
 		switch d := d.(type) {
@@ -203,9 +207,10 @@ func enumSchema(e protoreflect.EnumDescriptor) object {
 	}
 }
 
-// message is the schema of a message. Fields that its rules do not let be empty are required.
+// message returns the schema of a message. A field is required if its rules do not allow it to be empty.
 func (a *schemas) message(m protoreflect.MessageDescriptor) object {
-	properties, required := object{}, []string{}
+	properties := object{}
+	required := []string{}
 	for f := range each(m.Fields().Len(), m.Fields().Get) {
 		properties = append(properties, member{f.JSONName(), a.field(f)})
 		if f.ContainingOneof() == nil && mustBeSet(rulesOf(f)) {
@@ -216,6 +221,8 @@ func (a *schemas) message(m protoreflect.MessageDescriptor) object {
 	if len(required) > 0 {
 		s = append(s, member{"required", required})
 	}
+
+	// Several oneofs would each have a member "oneOf" or "not", so they go into a list.
 	var groups []object
 	for o := range each(m.Oneofs().Len(), m.Oneofs().Get) {
 		if !o.IsSynthetic() {
@@ -231,21 +238,22 @@ func (a *schemas) message(m protoreflect.MessageDescriptor) object {
 	return append(s, member{"allOf", groups})
 }
 
-// oneofSchema demands exactly one of the fields, or at most one where that will do.
+// oneofSchema returns what a oneof demands: exactly one of its fields if it is required, otherwise not two of them.
 func oneofSchema(o protoreflect.OneofDescriptor) object {
-	var one, two []object
+	var singles, pairs []object
 	for i := range o.Fields().Len() {
 		name := o.Fields().Get(i).JSONName()
-		one = append(one, object{{"required", []string{name}}})
+		singles = append(singles, object{{"required", []string{name}}})
 		for j := range i {
-			two = append(two, object{{"required", []string{o.Fields().Get(j).JSONName(), name}}})
+			pairs = append(pairs, object{{"required", []string{o.Fields().Get(j).JSONName(), name}}})
 		}
 	}
+
 	rules, _ := proto.GetExtension(o.Options(), validate.E_Oneof).(*validate.OneofRules)
 	if rules.GetRequired() {
-		return object{{"oneOf", one}}
+		return object{{"oneOf", singles}}
 	}
-	return object{{"not", object{{"anyOf", two}}}}
+	return object{{"not", object{{"anyOf", pairs}}}}
 }
 
 func rulesOf(f protoreflect.FieldDescriptor) *validate.FieldRules {
@@ -257,7 +265,7 @@ func mustBeSet(r *validate.FieldRules) bool {
 	return r.GetRequired() || r.GetString().GetMinBytes() > 0 || r.GetRepeated().GetMinItems() > 0
 }
 
-// field is the schema of a field, with its comment and limits.
+// field returns the schema of a field, with its comment and limits.
 func (a *schemas) field(f protoreflect.FieldDescriptor) object {
 	description := member{"description", comment(f)}
 	switch rules := rulesOf(f); {
@@ -277,7 +285,7 @@ func (a *schemas) field(f protoreflect.FieldDescriptor) object {
 	}
 }
 
-// value is the schema of one value of a field.
+// value returns the schema of one value of a field: of an element if the field is a list or a map.
 func (a *schemas) value(f protoreflect.FieldDescriptor, rules *validate.FieldRules) object {
 	switch f.Kind() {
 	case protoreflect.BoolKind:
@@ -313,7 +321,8 @@ func (a *schemas) value(f protoreflect.FieldDescriptor, rules *validate.FieldRul
 	}
 }
 
-// stringSchema bounds characters by the limits of bytes: no character has less than one.
+// stringSchema returns the schema of a string. The rules limit bytes, and the schema limits characters. A string has at most as many
+// characters as bytes, so the schema accepts all valid strings, and also some that the rules reject.
 func stringSchema(r *validate.StringRules) object {
 	s := object{{"type", "string"}}
 	if r.GetMinBytes() > 0 {

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	"go.yaml.in/yaml/v3"
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
@@ -25,24 +26,33 @@ type schema struct {
 	Enum       []string          `yaml:"enum"`
 }
 
-// TestOpenAPI: every method that is no stream is in the document, every field is a property of its message, and what is referred to is
-// there.
-func TestOpenAPI(t *testing.T) {
-	files := api(t)
+// document is what the tests read of an OpenAPI document.
+type document struct {
+	Paths      map[string]any `yaml:"paths"`
+	Components struct {
+		Schemas map[string]schema `yaml:"schemas"`
+	} `yaml:"components"`
+}
+
+// mustMakeOpenAPI returns the OpenAPI document of the files, as text and parsed.
+func mustMakeOpenAPI(t *testing.T, files []protoreflect.FileDescriptor) (text string, doc document) {
+	t.Helper()
 	text, err := openAPI(files)
 	if err != nil {
 		t.Fatal(err)
 	}
-	var doc struct {
-		Paths      map[string]any `yaml:"paths"`
-		Components struct {
-			Schemas map[string]schema `yaml:"schemas"`
-		} `yaml:"components"`
-	}
 	if err := yaml.Unmarshal([]byte(text), &doc); err != nil {
 		t.Fatal(err)
 	}
+	return text, doc
+}
+
+// The document has every method that is not a stream, every field of its messages, and every schema to which it refers.
+func TestOpenAPIHasTheWholeAPI(t *testing.T) {
+	files := api(t)
+	text, doc := mustMakeOpenAPI(t, files)
 	schemas := doc.Components.Schemas
+
 	var paths []string
 	for _, f := range files {
 		for s := range each(f.Services().Len(), f.Services().Get) {
@@ -55,7 +65,7 @@ func TestOpenAPI(t *testing.T) {
 					properties := schemas[string(message.Name())].Properties
 					for field := range each(message.Fields().Len(), message.Fields().Get) {
 						if _, ok := properties[field.JSONName()]; !ok {
-							t.Errorf("%s is missing", field.FullName())
+							t.Errorf("expected a property for %s", field.FullName())
 						}
 					}
 				}
@@ -63,59 +73,50 @@ func TestOpenAPI(t *testing.T) {
 		}
 	}
 	slices.Sort(paths)
-	if got := slices.Sorted(maps.Keys(doc.Paths)); !slices.Equal(got, paths) {
-		t.Errorf("paths %q, want %q", got, paths)
+	if diff := cmp.Diff(paths, slices.Sorted(maps.Keys(doc.Paths))); diff != "" {
+		t.Errorf("paths (-expected +got):\n%s", diff)
 	}
+
 	refs := 0
 	for line := range strings.Lines(text) {
 		if _, name, ok := strings.Cut(line, "#/components/schemas/"); ok {
 			refs++
 			if _, ok := schemas[strings.Trim(name, "'\n")]; !ok {
-				t.Errorf("nothing is called %s", name)
+				t.Errorf("expected a schema with the name %s", name)
 			}
 		}
 	}
 	if refs < 100 {
-		t.Errorf("only %d references", refs)
+		t.Errorf("expected at least 100 references, got %d", refs)
 	}
 }
 
-// TestOpenAPIRules: limits and oneofs say in the document what they say in the protos.
-func TestOpenAPIRules(t *testing.T) {
-	text, err := openAPI(api(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	var doc struct {
-		Components struct {
-			Schemas map[string]schema `yaml:"schemas"`
-		} `yaml:"components"`
-	}
-	if err := yaml.Unmarshal([]byte(text), &doc); err != nil {
-		t.Fatal(err)
-	}
+// The limits, oneofs and types of fields in the document are those of the protos.
+func TestOpenAPIHasTheRulesOfTheProtos(t *testing.T) {
+	_, doc := mustMakeOpenAPI(t, api(t))
 	schemas := doc.Components.Schemas
+
 	read := schemas["ReadFeedRequest"]
 	if !slices.Equal(read.Required, []string{"readerId"}) {
-		t.Errorf("required: %q", read.Required)
+		t.Errorf("required fields of ReadFeedRequest: expected readerId, got %q", read.Required)
 	}
 	if reader := read.Properties["readerId"]; reader.Type != "string" || reader.MinLength != 1 || reader.MaxLength != 128 {
-		t.Errorf("readerId: %+v", reader)
+		t.Errorf("readerId: expected a string of 1 to 128 characters, got %+v", reader)
 	}
 	if read.Not == nil || len(read.Not.AnyOf) != 1 || !slices.Equal(read.Not.AnyOf[0].Required, []string{"pageToken", "newerThan"}) {
-		t.Errorf("a oneof that may be left out: %+v", read.Not)
+		t.Errorf("an optional oneof: expected that pageToken and newerThan exclude each other, got %+v", read.Not)
 	}
 	if kinds := schemas["Event"].OneOf; len(kinds) != 25 || !slices.Equal(kinds[0].Required, []string{"userFollowed"}) {
-		t.Errorf("a oneof that must be set: %+v", kinds)
+		t.Errorf("a required oneof: expected one of 25 fields, got %+v", kinds)
 	}
 	counters := schemas["Counters"].Properties
 	if counters["playCount"].Type != "string" || counters["playCount"].Format != "int64" || counters["repinCount"].Type != "integer" {
-		t.Errorf("numbers: %+v", counters)
+		t.Errorf("expected 64-bit numbers as strings and 32-bit numbers as integers, got %+v", counters)
 	}
 	if at := schemas["FeedEntry"].Properties["createTime"]; at.Format != "date-time" {
-		t.Errorf("a time: %+v", at)
+		t.Errorf("expected a time as a string of format date-time, got %+v", at)
 	}
 	if order := schemas["FeedOrder"].Enum; !slices.Contains(order, "FEED_ORDER_TRENDING") {
-		t.Errorf("an enum: %q", order)
+		t.Errorf("expected FEED_ORDER_TRENDING among the values of FeedOrder, got %q", order)
 	}
 }

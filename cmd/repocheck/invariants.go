@@ -9,36 +9,37 @@ import (
 	"strings"
 )
 
-// lawBook defines the invariants that code, mutants and docs cite.
-const lawBook = "docs/invariants.md"
+// invariantsPage defines the invariants that code, mutants and other pages cite by their numbers, such as I3.
+const invariantsPage = "docs/invariants.md"
 
 var (
-	lawHeading  = regexp.MustCompile(`^## (I[1-9]\d*) `)
-	lawEvidence = regexp.MustCompile("`([^`]+)`")
-	lawCitation = regexp.MustCompile(`\bI[1-9]\d?\b`)
-	testName    = regexp.MustCompile(`(?m)^func (Test\w+|Fuzz\w+)\(`)
+	invariantHeading  = regexp.MustCompile(`^## (I[1-9]\d*) `)
+	quotedName        = regexp.MustCompile("`([^`]+)`")
+	invariantCitation = regexp.MustCompile(`\bI[1-9]\d?\b`)
+	testName          = regexp.MustCompile(`(?m)^func (Test\w+|Fuzz\w+)\(`)
 )
 
-// checkLaw returns what is wrong between the law book and a repository: numbers that are cited and not defined, numbers
-// that are defined twice, and tests and mutants that are named and do not exist.
-func checkLaw(repo fs.FS) ([]string, error) {
-	book, err := fs.ReadFile(repo, lawBook)
+// checkInvariants compares docs/invariants.md with a repository. It returns the numbers that are cited but not defined, or defined twice, the
+// tests and mutants that are named but do not exist, and the invariants without a test or a mutant.
+func checkInvariants(repo fs.FS) ([]string, error) {
+	book, err := fs.ReadFile(repo, invariantsPage)
 	if err != nil {
 		return nil, err
 	}
-	tests, mutants, cited, err := survey(repo)
+	tests, mutants, cited, err := scanRepository(repo)
 	if err != nil {
 		return nil, err
 	}
+
 	var problems []string
 	defined := map[string]bool{}
-	proven := map[string]bool{} // "I3 Test", "I3 Mutant"
+	proven := map[string]bool{} // has "I3 Test" if I3 names a test, and "I3 Mutant" if it names a mutant
 	current := ""
 	for line := range strings.Lines(string(book)) {
-		if m := lawHeading.FindStringSubmatch(line); m != nil {
+		if m := invariantHeading.FindStringSubmatch(line); m != nil {
 			current = m[1]
 			if defined[current] {
-				problems = append(problems, lawBook+": "+current+" is defined twice")
+				problems = append(problems, invariantsPage+": "+current+" is defined twice")
 			}
 			defined[current] = true
 		}
@@ -47,34 +48,35 @@ func checkLaw(repo fs.FS) ([]string, error) {
 			if !ok {
 				continue
 			}
-			for _, m := range lawEvidence.FindAllStringSubmatch(rest, -1) {
+			for _, m := range quotedName.FindAllStringSubmatch(rest, -1) {
 				proven[current+" "+kind] = true
 				if !known[m[1]] {
-					problems = append(problems, fmt.Sprintf("%s: %s names the %s %s, which does not exist", lawBook, current, strings.ToLower(kind), m[1]))
+					problems = append(problems, fmt.Sprintf("%s: %s names the %s %s, which does not exist", invariantsPage, current, strings.ToLower(kind), m[1]))
 				}
 			}
 		}
 	}
+
 	for number := range defined {
 		for _, kind := range []string{"Test", "Mutant"} {
 			if !proven[number+" "+kind] {
-				problems = append(problems, fmt.Sprintf("%s: %s names no %s", lawBook, number, strings.ToLower(kind)))
+				problems = append(problems, fmt.Sprintf("%s: %s names no %s", invariantsPage, number, strings.ToLower(kind)))
 			}
 		}
 	}
 	for number, file := range cited {
 		if !defined[number] {
-			problems = append(problems, fmt.Sprintf("%s cites %s, which %s does not define", file, number, lawBook))
+			problems = append(problems, fmt.Sprintf("%s cites %s, which %s does not define", file, number, invariantsPage))
 		}
 	}
 	slices.Sort(problems)
 	return problems, nil
 }
 
-// firstMutants returns the base names of the mutants that come first in the list of each invariant, in the order of the law book. A mutant
-// that is the first of two invariants is returned once.
+// firstMutants returns the base name of the mutant that each invariant names first, in the order of docs/invariants.md. A mutant that two
+// invariants name first is returned once.
 func firstMutants(repo fs.FS) ([]string, error) {
-	book, err := fs.ReadFile(repo, lawBook)
+	book, err := fs.ReadFile(repo, invariantsPage)
 	if err != nil {
 		return nil, err
 	}
@@ -85,19 +87,21 @@ func firstMutants(repo fs.FS) ([]string, error) {
 		if !ok {
 			continue
 		}
-		if m := lawEvidence.FindStringSubmatch(list); m != nil && !slices.Contains(names, m[1]) {
+		if m := quotedName.FindStringSubmatch(list); m != nil && !slices.Contains(names, m[1]) {
 			names = append(names, m[1])
 		}
 	}
 	return names, nil
 }
 
-// mutantBaseName returns the name by which the law book knows the mutant of a file.
+// mutantBaseName returns the name of a mutant in docs/invariants.md, given its file.
 func mutantBaseName(file string) string { return strings.TrimSuffix(path.Base(file), ".mutant") }
 
-// survey collects the names of all tests and mutants, and for each number that is cited one file that cites it.
-func survey(repo fs.FS) (tests, mutants map[string]bool, cited map[string]string, err error) {
-	tests, mutants, cited = map[string]bool{}, map[string]bool{}, map[string]string{}
+// scanRepository returns the names of all tests and mutants, and for each number that is cited one file that cites it.
+func scanRepository(repo fs.FS) (tests, mutants map[string]bool, cited map[string]string, err error) {
+	tests = map[string]bool{}
+	mutants = map[string]bool{}
+	cited = map[string]string{}
 	err = fs.WalkDir(repo, ".", func(name string, entry fs.DirEntry, err error) error {
 		if err != nil {
 			return err
@@ -109,8 +113,8 @@ func survey(repo fs.FS) (tests, mutants map[string]bool, cited map[string]string
 			return nil
 		}
 		extension := path.Ext(name)
-		// The tests of this command make up numbers.
-		if name == lawBook || !slices.Contains([]string{".go", ".md", ".mutant"}, extension) || path.Dir(name) == "cmd/repocheck" {
+		// The tests of this command have made-up numbers.
+		if name == invariantsPage || !slices.Contains([]string{".go", ".md", ".mutant"}, extension) || path.Dir(name) == "cmd/repocheck" {
 			return nil
 		}
 		text, err := fs.ReadFile(repo, name)
@@ -125,7 +129,7 @@ func survey(repo fs.FS) (tests, mutants map[string]bool, cited map[string]string
 				tests[string(m[1])] = true
 			}
 		}
-		for _, number := range lawCitation.FindAllString(string(text), -1) {
+		for _, number := range invariantCitation.FindAllString(string(text), -1) {
 			cited[number] = name
 		}
 		return nil

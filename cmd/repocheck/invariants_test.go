@@ -8,9 +8,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestLaw holds the repository against its law book.
-func TestLaw(t *testing.T) {
-	problems, err := checkLaw(os.DirFS("../.."))
+// docs/invariants.md names a test and a mutant for each invariant, they exist, and all numbers that are cited are defined.
+func TestInvariantsHaveTestsAndMutants(t *testing.T) {
+	problems, err := checkInvariants(os.DirFS("../.."))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -19,10 +19,10 @@ func TestLaw(t *testing.T) {
 	}
 }
 
-func TestLawIsChecked(t *testing.T) {
+func TestCheckInvariantsFindsEachKindOfProblem(t *testing.T) {
 	file := func(text string) *fstest.MapFile { return &fstest.MapFile{Data: []byte(text)} }
 	repo := fstest.MapFS{
-		lawBook: file("# Invariants\n\n## I1 One\n\n- Test: `TestOne`, `TestGone`\n- Mutant: `one`\n\n" +
+		invariantsPage: file("# Invariants\n\n## I1 One\n\n- Test: `TestOne`, `TestGone`\n- Mutant: `one`\n\n" +
 			"## I2 Two\n\n- Test: `TestOne`\n- Mutant: `gone`\n\n## I2 Again\n\n## I4 Four\n"),
 		"a/a.go":                        file("// Held (I1, I3).\n"),
 		"a/a_test.go":                   file("func TestOne(t *testing.T) {}\n"),
@@ -30,7 +30,7 @@ func TestLawIsChecked(t *testing.T) {
 		"a/testdata/mutants/one.mutant": file("# invariant: I1\n"),
 		".cache/x.md":                   file("I9\n"),
 	}
-	got, err := checkLaw(repo)
+	got, err := checkInvariants(repo)
 	if err != nil {
 		t.Fatal(err)
 	}

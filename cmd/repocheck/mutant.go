@@ -44,6 +44,7 @@ func parseMutant(name, text string) (mutant, error) {
 	fail := func(line int, format string, args ...any) (mutant, error) {
 		return mutant{}, fmt.Errorf("%s:%d: %s", name, line+1, fmt.Sprintf(format, args...))
 	}
+
 	lines := strings.SplitAfter(strings.TrimSuffix(text, "\n")+"\n", "\n")
 	lines = lines[:len(lines)-1]
 
@@ -57,10 +58,11 @@ func parseMutant(name, text string) (mutant, error) {
 		if !ok {
 			break
 		}
-		if err := header(&m, strings.TrimSpace(comment)); err != nil {
+		if err := m.readHeader(strings.TrimSpace(comment)); err != nil {
 			return fail(i, "%v", err)
 		}
 	}
+
 	for i < len(lines) {
 		file, ok := strings.CutPrefix(lines[i], "--- ")
 		if !ok {
@@ -81,10 +83,11 @@ func parseMutant(name, text string) (mutant, error) {
 			e.new += lines[i]
 		}
 		if strings.TrimSpace(e.old) == "" || e.old == e.new {
-			return fail(start, "the change changes nothing, or nothing in particular")
+			return fail(start, "the lines to replace are empty, or equal the new lines")
 		}
 		m.edits = append(m.edits, e)
 	}
+
 	switch {
 	case m.invariants == nil:
 		return fail(0, "no line # invariant:")
@@ -96,25 +99,25 @@ func parseMutant(name, text string) (mutant, error) {
 	return m, nil
 }
 
-// header reads one line of the head, without its #, into m.
-func header(m *mutant, line string) error {
+// readHeader reads one line of the head, without its #. A line that is neither about invariants nor about the test is a comment.
+func (m *mutant) readHeader(line string) error {
 	key, value, _ := strings.Cut(line, ":")
 	value = strings.TrimSpace(value)
 	switch key {
 	case "invariant":
 		if m.invariants != nil {
-			return errors.New("want one line of invariants")
+			return errors.New("a second line # invariant: list all invariants in the first one")
 		}
 		for name := range strings.SplitSeq(value, ",") {
 			name = strings.TrimSpace(name)
 			if !invariantName.MatchString(name) {
-				return fmt.Errorf("%q is no invariant; want I3, or I3, I6", name)
+				return fmt.Errorf("%q is not an invariant: write I3, or I3, I6", name)
 			}
 			m.invariants = append(m.invariants, name)
 		}
 	case "test":
 		if m.test.pkg != "" {
-			return errors.New("want one test")
+			return errors.New("a second line # test: a mutant has one test")
 		}
 		var err error
 		m.test, err = parseTest(strings.Fields(value))
@@ -127,7 +130,7 @@ func parseTest(args []string) (test, error) {
 	isFlag := func(arg string) bool { return strings.HasPrefix(arg, "-") }
 	if len(args) < 3 || args[1] != "-run" || !strings.HasPrefix(args[0], "./") ||
 		slices.ContainsFunc(args[3:], func(arg string) bool { return !isFlag(arg) }) {
-		return test{}, errors.New("want ./PACKAGE -run REGEXP [-FLAG[=VALUE] ...]")
+		return test{}, errors.New("the test must be written as ./PACKAGE -run REGEXP [-FLAG[=VALUE] ...]")
 	}
 	if _, err := regexp.Compile(args[2]); err != nil {
 		return test{}, err
@@ -145,11 +148,10 @@ func (m mutant) apply(root fs.FS) (map[string]string, error) {
 			if err != nil {
 				return nil, fmt.Errorf("%s: %w", m.name, err)
 			}
-			text = "\n" + string(source)
+			text = "\n" + string(source) // so that a line end is before every line, the first one included
 		}
-		// Whole lines: the text has a line end before its first line.
 		if n := countLines(text, e.old); n != 1 {
-			return nil, fmt.Errorf("%s: the lines occur %d times in %s, want once:\n%s", m.name, n, e.file, e.old)
+			return nil, fmt.Errorf("%s: the lines occur %d times in %s, but must occur once:\n%s", m.name, n, e.file, e.old)
 		}
 		changed[e.file] = strings.Replace(text, "\n"+e.old, "\n"+e.new, 1)
 	}
@@ -159,8 +161,8 @@ func (m mutant) apply(root fs.FS) (map[string]string, error) {
 	return changed, nil
 }
 
-// countLines counts where lines begin at the beginning of a line of text, but the first. Strings that overlap count:
-// the line end before the next place is the end of this one.
+// countLines returns how often lines occur in a text as whole lines. The text begins with a line end. Occurrences may overlap, because the end of
+// one line is also what is before the next.
 func countLines(text, lines string) int {
 	n := 0
 	for {

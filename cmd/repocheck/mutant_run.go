@@ -14,25 +14,27 @@ import (
 	"time"
 )
 
-// runs is how often a test must pass with a mutant before the mutant has survived.
-const runs = 3
+// survivalRuns is how often a test must pass with a mutant before the mutant counts as survived.
+const survivalRuns = 3
 
 // runner runs tests of the module at root, with and without mutants.
 type runner struct {
-	root    string         // absolute
-	tmp     string         // absolute, ours alone
-	timeout time.Duration  // of one run of one test with a mutant
-	plain   map[test]error // what became of each test without any change
-	// binaries are the tests of packages without any change.
-	binaries map[string]string
-	count    int // of files made
+	root    string        // absolute
+	tmp     string        // absolute; no other runner uses this folder
+	timeout time.Duration // of one run of one test with a mutant
+
+	// unmutated has the outcome of each test without any change, and binaries the path of the compiled tests of each package.
+	unmutated map[test]error
+	binaries  map[string]string
+
+	fileCount int // files made so far, by which they are named
 }
 
-// verdict is what became of one mutant.
+// verdict is the outcome of one mutant.
 type verdict struct {
 	mutant  mutant
-	killed  bool
-	err     error // the mutant proves nothing: it does not fit, does not compile, or its test fails anyway
+	killed  bool  // the test failed because of the mutant
+	err     error // the mutant proves nothing, because it does not fit the source, does not compile, or its test fails without it
 	output  string
 	elapsed time.Duration
 }
@@ -48,8 +50,8 @@ func (v verdict) String() string {
 	}
 }
 
-// try runs the test of m with m.
-func (r *runner) try(ctx context.Context, m mutant) verdict {
+// tryMutant runs the test of a mutant with the mutant.
+func (r *runner) tryMutant(ctx context.Context, m mutant) verdict {
 	start := time.Now()
 	v := verdict{mutant: m}
 	v.killed, v.output, v.err = r.kill(ctx, m)
@@ -58,37 +60,40 @@ func (r *runner) try(ctx context.Context, m mutant) verdict {
 }
 
 func (r *runner) kill(ctx context.Context, m mutant) (killed bool, output string, err error) {
-	overlay, err := r.overlay(m)
+	overlay, err := r.writeOverlay(m)
 	if err != nil {
 		return false, "", err
 	}
-	if err := r.baseline(ctx, m.test); err != nil {
+	if err := r.checkUnmutated(ctx, m.test); err != nil {
 		return false, "", err
 	}
+
 	binary, err := r.build(ctx, m.test, overlay)
 	if err != nil {
 		return false, "", err
 	}
 	defer os.Remove(binary)
-	// Over random histories even a test that sees the mutant may miss it once.
-	for range runs {
+
+	// A test over random histories may miss the mutant in one run and notice it in the next.
+	for range survivalRuns {
 		var passed bool
-		if passed, output, err = r.run(ctx, m.test, binary, overlay, r.timeout); err != nil || !passed {
+		passed, output, err = r.run(ctx, m.test, binary, overlay, r.timeout)
+		if err != nil || !passed {
 			return err == nil, output, err
 		}
 	}
 	return false, output, nil
 }
 
-// baseline runs a test without any change, once; a test that fails anyway proves nothing.
-func (r *runner) baseline(ctx context.Context, t test) error {
-	if _, done := r.plain[t]; !done {
-		r.plain[t] = r.runPlain(ctx, t)
+// checkUnmutated returns an error if a test fails without any change, because such a test proves nothing. It runs each test once.
+func (r *runner) checkUnmutated(ctx context.Context, t test) error {
+	if _, done := r.unmutated[t]; !done {
+		r.unmutated[t] = r.runUnmutated(ctx, t)
 	}
-	return r.plain[t]
+	return r.unmutated[t]
 }
 
-func (r *runner) runPlain(ctx context.Context, t test) error {
+func (r *runner) runUnmutated(ctx context.Context, t test) error {
 	binary, built := r.binaries[t.pkg]
 	if !built {
 		var err error
@@ -97,7 +102,7 @@ func (r *runner) runPlain(ctx context.Context, t test) error {
 		}
 		r.binaries[t.pkg] = binary
 	}
-	// Whether a test passes must not depend on how short the limit for mutants is, nor on how busy the machine is.
+	// The limit for mutants may be too short for a test that passes, on a busy machine.
 	passed, output, err := r.run(ctx, t, binary, "", max(r.timeout, defaultTimeout))
 	switch {
 	case err != nil:
@@ -110,14 +115,14 @@ func (r *runner) runPlain(ctx context.Context, t test) error {
 	return nil
 }
 
-// overlay writes the changed files of m and the file that names them, whose path it returns.
-func (r *runner) overlay(m mutant) (string, error) {
+// writeOverlay writes the changed files of a mutant and a file that names them for the go command, whose path it returns.
+func (r *runner) writeOverlay(m mutant) (string, error) {
 	changed, err := m.apply(os.DirFS(r.root))
 	if err != nil {
 		return "", err
 	}
-	r.count++
-	dir := filepath.Join(r.tmp, fmt.Sprintf("mutant%d", r.count))
+	r.fileCount++
+	dir := filepath.Join(r.tmp, fmt.Sprintf("mutant%d", r.fileCount))
 	replace := make(map[string]string)
 	for file, text := range changed {
 		to := filepath.Join(dir, filepath.FromSlash(file))
@@ -139,12 +144,12 @@ func (r *runner) overlay(m mutant) (string, error) {
 
 // build compiles the tests of t's package and returns the path of the binary.
 func (r *runner) build(ctx context.Context, t test, overlay string) (string, error) {
-	r.count++
-	binary := filepath.Join(r.tmp, fmt.Sprintf("binary%d.test", r.count))
+	r.fileCount++
+	binary := filepath.Join(r.tmp, fmt.Sprintf("binary%d.test", r.fileCount))
 	if err := os.MkdirAll(r.tmp, 0o755); err != nil {
 		return "", err
 	}
-	// Without what only debuggers read, linking takes half the time.
+	// Without the tables for debuggers, linking takes half the time.
 	args := []string{"test", "-c", "-vet=off", "-ldflags=-s -w", "-o", binary}
 	if overlay != "" {
 		args = append(args, "-overlay", overlay)
@@ -164,7 +169,7 @@ func (r *runner) build(ctx context.Context, t test, overlay string) (string, err
 
 // run runs t from binary and reports whether it passed, with the end of what it printed.
 func (r *runner) run(ctx context.Context, t test, binary, overlay string, timeout time.Duration) (passed bool, output string, err error) {
-	// The limit in the test prints where it hangs; ours comes later, for a process that does not react.
+	// At its own limit the test prints where it hangs. The limit of ctx comes later, for a process that does not react.
 	ctx, cancel := context.WithTimeout(ctx, timeout+10*time.Second)
 	defer cancel()
 	args := []string{"-test.v", "-test.short=false", "-test.run", t.run, "-test.timeout", timeout.String()}
@@ -178,7 +183,7 @@ func (r *runner) run(ctx context.Context, t test, binary, overlay string, timeou
 	cmd.Dir = filepath.Join(r.root, filepath.FromSlash(t.pkg))
 	cmd.WaitDelay = 5 * time.Second
 	if overlay != "" {
-		// For tests that build a program of ours themselves.
+		// Some tests build a program of this repository, which must have the mutant, too.
 		cmd.Env = append(os.Environ(), strings.TrimSpace("GOFLAGS="+os.Getenv("GOFLAGS")+" -overlay="+overlay))
 	}
 	var out bytes.Buffer

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestRunMutants runs the tool over a module of its own, with a mutant for every verdict.
-func TestRunMutants(t *testing.T) {
+// TestMutantsGetTheirVerdicts runs the tool over a module of its own, with a mutant for every verdict.
+func TestMutantsGetTheirVerdicts(t *testing.T) {
 	root := t.TempDir()
 	write := func(name, text string) {
 		t.Helper()

@@ -28,7 +28,7 @@ const changes = `
 +++
 `
 
-func TestParseMutant(t *testing.T) {
+func TestParseMutantReadsHeadAndEdits(t *testing.T) {
 	got, err := parseMutant("a/testdata/mutants/m.mutant", good)
 	if err != nil {
 		t.Fatal(err)
@@ -47,24 +47,24 @@ func TestParseMutant(t *testing.T) {
 	}
 }
 
-func TestParseMutantErrors(t *testing.T) {
+func TestParseMutantRejectsMalformedFiles(t *testing.T) {
 	for name, tc := range map[string]struct{ from, to, want string }{
 		"no invariant":     {"# invariant: I3, I12\n", "", "no line # invariant:"},
-		"bad invariant":    {"I3", "3", `x:1: "3" is no invariant`},
-		"half a list":      {"I12\n", "\n", `x:1: "" is no invariant`},
-		"two lists":        {"I12\n", "I12\n# invariant: I4\n", "x:2: want one line of invariants"},
+		"bad invariant":    {"I3", "3", `x:1: "3" is not an invariant`},
+		"half a list":      {"I12\n", "\n", `x:1: "" is not an invariant`},
+		"two lists":        {"I12\n", "I12\n# invariant: I4\n", "x:2: a second line # invariant"},
 		"no test":          {"# test: ./a/b -run ^TestX$ -short\n", "", "no line # test:"},
-		"two tests":        {"# Half a commit.", "# test: ./a -run T", "want one test"},
-		"test without run": {"-run ^TestX$ ", "", "want ./PACKAGE -run REGEXP"},
-		"foreign package":  {"./a/b -run", "example.com/a -run", "want ./PACKAGE -run REGEXP"},
+		"two tests":        {"# Half a commit.", "# test: ./a -run T", "a second line # test"},
+		"test without run": {"-run ^TestX$ ", "", "./PACKAGE -run REGEXP"},
+		"foreign package":  {"./a/b -run", "example.com/a -run", "./PACKAGE -run REGEXP"},
 		"bad regexp":       {"^TestX$", "(", "missing closing )"},
 		"text before ---":  {"--- a/b/x.go", "a/b/x.go", "x:5: want --- and a file"},
 		"file outside":     {"a/b/x.go", "../x.go", "is not the path of a Go file"},
 		"absolute file":    {"a/b/x.go", "/x.go", "is not the path of a Go file"},
 		"not Go":           {"a/b/x.go", "go.mod", "is not the path of a Go file"},
 		"no +++":           {"three()\n+++\n", "three()\n", "no +++ after ---"},
-		"nothing old":      {"\tthree()\n", "\n", "changes nothing"},
-		"nothing new":      {"\ttwo()\n", "", "changes nothing"},
+		"nothing old":      {"\tthree()\n", "\n", "are empty, or equal"},
+		"nothing new":      {"\ttwo()\n", "", "are empty, or equal"},
 		"no change":        {changes, "", "no change"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -79,7 +79,7 @@ func TestParseMutantErrors(t *testing.T) {
 	}
 }
 
-func TestApplyMutant(t *testing.T) {
+func TestApplyNeedsLinesThatOccurOnce(t *testing.T) {
 	root := fstest.MapFS{"x.go": {Data: []byte("first\nab\nb\nlast\n")}}
 	for name, tc := range map[string]struct {
 		edits []edit
@@ -106,8 +106,8 @@ func TestApplyMutant(t *testing.T) {
 	}
 }
 
-// TestRepository demands that the mutants of this repository fit its source, without running them.
-func TestRepository(t *testing.T) {
+// All mutants of the repository fit its source and name a test that exists. They are not run here.
+func TestMutantsFitTheSource(t *testing.T) {
 	root := os.DirFS("../..")
 	found, err := findMutants(root, regexp.MustCompile(""))
 	if err != nil {
@@ -146,7 +146,7 @@ func exists(t *testing.T, of test) bool {
 	return false
 }
 
-func TestFindMutants(t *testing.T) {
+func TestFindMutantsSkipsForeignFolders(t *testing.T) {
 	file := &fstest.MapFile{Data: []byte(good)}
 	root := fstest.MapFS{
 		"a/testdata/mutants/one.mutant":   file,

@@ -23,7 +23,7 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// defaultTimeout is the limit of one run of one test. Mutants that hang cost this long, so it is not longer than a busy machine needs.
+// defaultTimeout is the limit of one run of one test. A busy machine needs some minutes for the longest test; a mutant that hangs costs all of it.
 const defaultTimeout = 5 * time.Minute
 
 // runMutants tries the mutants that the flags choose, prints a table, and fails unless a test noticed each of them.
@@ -54,6 +54,7 @@ func runMutants(ctx context.Context, flags *flag.FlagSet, args []string, out io.
 			return err
 		}
 	}
+
 	tmp, err := os.MkdirTemp("", "skein-mutants")
 	if err != nil {
 		return err
@@ -69,10 +70,10 @@ func runMutants(ctx context.Context, flags *flag.FlagSet, args []string, out io.
 		g.Go(func() error {
 			r := &runner{
 				root: dir, tmp: filepath.Join(tmp, strconv.Itoa(i)), timeout: *timeout,
-				plain: make(map[test]error), binaries: make(map[string]string),
+				unmutated: make(map[test]error), binaries: make(map[string]string),
 			}
 			for _, at := range group {
-				v := r.try(ctx, mutants[at])
+				v := r.tryMutant(ctx, mutants[at])
 				if ctx.Err() != nil {
 					return ctx.Err()
 				}
@@ -90,8 +91,8 @@ func runMutants(ctx context.Context, flags *flag.FlagSet, args []string, out io.
 	return report(out, verdicts)
 }
 
-// byPackage returns the indexes of mutants in groups whose tests are of one package: tests without any change are built and
-// run once. The largest come first.
+// byPackage groups mutants, given as indexes, by the package of their tests, so that the tests of a package are built without any change only once.
+// The largest group comes first, because the groups run at the same time and the largest takes longest.
 func byPackage(mutants []mutant) [][]int {
 	groups := map[string][]int{}
 	for i, m := range mutants {
@@ -112,8 +113,8 @@ func (v *verdict) print(out io.Writer, verbose bool) {
 	}
 }
 
-// gateMutants returns the mutants that the merge gate tries: for each invariant the first one that the law book names. Mutants are
-// compared by their base names, which are unique.
+// gateMutants returns the mutants that the merge gate tries: for each invariant the first one that docs/invariants.md names. The base names of
+// mutants are unique.
 func gateMutants(repo fs.FS, mutants []mutant) ([]mutant, error) {
 	names, err := firstMutants(repo)
 	if err != nil {
@@ -127,7 +128,7 @@ func gateMutants(repo fs.FS, mutants []mutant) ([]mutant, error) {
 		}
 	}
 	if len(chosen) != len(names) {
-		return nil, fmt.Errorf("%s names %d first mutants, and %d files have their names", lawBook, len(names), len(chosen))
+		return nil, fmt.Errorf("%s names %d first mutants, and %d files have their names", invariantsPage, len(names), len(chosen))
 	}
 	return chosen, nil
 }

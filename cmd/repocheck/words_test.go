@@ -19,7 +19,7 @@ func TestWords(t *testing.T) {
 	}
 }
 
-func TestWordsAreChecked(t *testing.T) {
+func TestCheckWordsFindsPhrases(t *testing.T) {
 	file := func(text string) *fstest.MapFile { return &fstest.MapFile{Data: []byte(text)} }
 	got, err := checkWords(fstest.MapFS{
 		"a/a.go":              file("package a\n\n// N is how many; 0: all.\nvar N int\n"),
