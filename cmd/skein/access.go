@@ -13,20 +13,22 @@ import (
 type accessFlags struct {
 	TLSCert     string `name:"tls-cert" help:"Certificate of the service, PEM, with its chain." type:"path" placeholder:"FILE"`
 	TLSKey      string `name:"tls-key" help:"Key of the certificate, PEM." type:"path" placeholder:"FILE"`
-	TLSClientCA string `name:"tls-client-ca" help:"Demand client certificates of these authorities, PEM." type:"path" placeholder:"FILE"`
+	TLSClientCA string `name:"tls-client-ca" help:"Demand client certificates that these authorities have signed, PEM." type:"path" placeholder:"FILE"`
 
 	Tokens      string `help:"A file with the hashed tokens of callers, as skein token new writes it." type:"path" placeholder:"FILE"`
-	JWKS        string `name:"jwks" help:"Take JWTs that were signed with these keys, a JSON Web Key Set." type:"path" placeholder:"FILE"`
-	JWTIssuer   string `name:"jwt-issuer" help:"The iss that a JWT must have." placeholder:"NAME"`
-	JWTAudience string `name:"jwt-audience" help:"A name that the aud of a JWT must contain." placeholder:"NAME"`
+	JWKS        string `name:"jwks" help:"Accept JWTs that were signed with the keys of this JSON Web Key Set." type:"path" placeholder:"FILE"`
+	JWTIssuer   string `name:"jwt-issuer" help:"The issuer (iss) that a JWT must have." placeholder:"NAME"`
+	JWTAudience string `name:"jwt-audience" help:"A name that the audience (aud) of a JWT must contain." placeholder:"NAME"`
 
-	AllowedHosts []string `help:"Without --tokens and --jwks: answer to these hosts too, not only to localhost; * for any." placeholder:"HOST"`
-	CORSOrigin   []string `name:"cors-origin" help:"Pages of these origins may call from a browser; * for all." placeholder:"ORIGIN"`
+	AllowedHosts []string `help:"Without --tokens and --jwks: answer calls to these host names, not only to localhost; * means any." placeholder:"HOST"`
+	CORSOrigin   []string `name:"cors-origin" help:"Web pages of these origins may call the service; * means all." placeholder:"ORIGIN"`
 }
 
-// encrypts reports whether the flags set up TLS, and asks whether they set up authentication. Neither opens a file.
+// hasTLS reports whether the flags configure TLS. It opens no file.
 func (f *accessFlags) hasTLS() bool { return f.TLSCert != "" }
-func (f *accessFlags) authenticates() bool     { return f.Tokens != "" || f.JWKS != "" }
+
+// authenticates reports whether the flags demand that callers prove who they are. It opens no file.
+func (f *accessFlags) authenticates() bool { return f.Tokens != "" || f.JWKS != "" }
 
 // scheme returns the scheme of the service's URL.
 func (f *accessFlags) scheme() string {
@@ -39,10 +41,10 @@ func (f *accessFlags) scheme() string {
 // checkAccess returns an error for flags that have no effect without others.
 func (f *accessFlags) checkAccess() error {
 	for _, c := range []struct {
-		has    bool
-		flag   string
-		needed bool
-		other  string
+		isSet      bool
+		flag       string
+		otherIsSet bool
+		other      string
 	}{
 		{f.TLSCert != "", "--tls-cert", f.TLSKey != "", "--tls-key"},
 		{f.TLSKey != "", "--tls-key", f.TLSCert != "", "--tls-cert"},
@@ -52,7 +54,7 @@ func (f *accessFlags) checkAccess() error {
 		{f.JWTIssuer != "", "--jwt-issuer", f.JWKS != "", "--jwks"},
 		{f.JWTAudience != "", "--jwt-audience", f.JWKS != "", "--jwks"},
 	} {
-		if c.has && !c.needed {
+		if c.isSet && !c.otherIsSet {
 			return command.Usagef("%s needs %s", c.flag, c.other)
 		}
 	}

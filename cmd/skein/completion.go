@@ -10,18 +10,18 @@ import (
 	"github.com/skein-feed/skein/cmd/skein/internal/command"
 )
 
-// completionCmd prints a few lines of shell code that ask the program itself for completions. So the completions always match this
-// binary. There are libraries for kong, but they were last released in 2022.
+// completionCmd prints a few lines of shell code that ask the program itself for completions, so that they always match this binary. Libraries
+// that do this for kong exist, but were last released in 2022.
 type completionCmd struct {
-	Bash  shellScriptCmd         `cmd:"" help:"For bash: put  source <(skein completion bash)  into ~/.bashrc."`
-	Zsh   shellScriptCmd         `cmd:"" help:"For zsh: put  source <(skein completion zsh)  into ~/.zshrc, after compinit."`
-	Fish  shellScriptCmd         `cmd:"" help:"For fish: put  skein completion fish | source  into ~/.config/fish/config.fish."`
-	Words completeWordsCmd `cmd:"" hidden:"" help:"Completions of a command line; the shells call this." passthrough:""`
+	Bash  shellScriptCmd   `cmd:"" help:"For bash: put  source <(skein completion bash)  into ~/.bashrc."`
+	Zsh   shellScriptCmd   `cmd:"" help:"For zsh: put  source <(skein completion zsh)  into ~/.zshrc, after compinit."`
+	Fish  shellScriptCmd   `cmd:"" help:"For fish: put  skein completion fish | source  into ~/.config/fish/config.fish."`
+	Words completeWordsCmd `cmd:"" hidden:"" help:"Print the completions of a command line. The shell code calls this." passthrough:""`
 }
 
 type shellScriptCmd struct{}
 
-// Run prints the lines for the shell that the command is called after.
+// Run prints the code for a shell, which has the name of the command.
 func (*shellScriptCmd) Run(parsed *kong.Context, std *command.Streams) error {
 	_, err := fmt.Fprint(std.Out, shellScripts[parsed.Selected().Name])
 	return err
@@ -46,10 +46,10 @@ compdef _skein skein
 }
 
 type completeWordsCmd struct {
-	Words []string `arg:"" optional:"" help:"The words after skein, the last one as far as it is typed."`
+	Words []string `arg:"" optional:"" help:"The words after skein. The last one is the one to complete, and may be empty."`
 }
 
-// Run prints the completions of the last word, one a line.
+// Run prints the completions of the last word, one per line.
 func (c *completeWordsCmd) Run(parsed *kong.Context, std *command.Streams) error {
 	words := c.Words
 	if len(words) > 0 && words[0] == "--" {
@@ -59,50 +59,55 @@ func (c *completeWordsCmd) Run(parsed *kong.Context, std *command.Streams) error
 	return err
 }
 
-// complete follows the complete words through the grammar, and returns the completions of the last word.
-func complete(node *kong.Node, words []string) (may []string) {
+// complete follows all words but the last through the grammar, and returns the completions of the last word.
+func complete(node *kong.Node, words []string) []string {
 	last := ""
 	if len(words) > 0 {
-		last, words = words[len(words)-1], words[:len(words)-1]
+		last = words[len(words)-1]
+		words = words[:len(words)-1]
 	}
-	var wants *kong.Flag // the flag whose value comes next
+
+	var valueOf *kong.Flag // the flag whose value is the next word; nil means that the next word is none
 	for _, word := range words {
-		name, _, given := strings.Cut(strings.TrimPrefix(word, "--"), "=")
 		switch {
-		case wants != nil:
-			wants = nil
+		case valueOf != nil:
+			valueOf = nil
 		case strings.HasPrefix(word, "--"):
-			if f := findFlag(node, name); f != nil && !f.IsBool() && !given {
-				wants = f
+			name, _, hasValue := strings.Cut(strings.TrimPrefix(word, "--"), "=")
+			if f := findFlag(node, name); f != nil && !f.IsBool() && !hasValue {
+				valueOf = f
 			}
 		default:
-			if i := slices.IndexFunc(node.Children, func(n *kong.Node) bool { return n.Name == word }); i >= 0 {
-				node = node.Children[i]
+			child := slices.IndexFunc(node.Children, func(n *kong.Node) bool { return n.Name == word })
+			if child >= 0 {
+				node = node.Children[child]
 			}
 		}
 	}
+
+	var completions []string
 	switch {
-	case wants != nil:
-		may = slices.Clone(wants.EnumSlice())
+	case valueOf != nil:
+		completions = slices.Clone(valueOf.EnumSlice())
 	case strings.HasPrefix(last, "-"):
 		for _, group := range node.AllFlags(true) {
 			for _, f := range group {
-				may = append(may, "--"+f.Name)
+				completions = append(completions, "--"+f.Name)
 			}
 		}
 	default:
 		for _, n := range node.Children {
 			if !n.Hidden {
-				may = append(may, n.Name)
+				completions = append(completions, n.Name)
 			}
 		}
 	}
-	may = slices.DeleteFunc(may, func(w string) bool { return w == "" || !strings.HasPrefix(w, last) })
-	slices.Sort(may)
-	return slices.Compact(may)
+	completions = slices.DeleteFunc(completions, func(w string) bool { return w == "" || !strings.HasPrefix(w, last) })
+	slices.Sort(completions)
+	return slices.Compact(completions)
 }
 
-// flagOf returns the flag of a node or of one of its ancestors; nil means there is none.
+// findFlag returns the flag of a node or of one of its ancestors; nil means that there is none.
 func findFlag(node *kong.Node, name string) *kong.Flag {
 	for _, group := range node.AllFlags(false) {
 		for _, f := range group {

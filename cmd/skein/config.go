@@ -41,23 +41,25 @@ func (c *configFile) Resolve(ctx *kong.Context, _ *kong.Path, flag *kong.Flag) (
 			return nil, nil
 		}
 	}
+
+	// The value under the innermost command wins, as under query check: before that under query, and before that at the top.
 	for node := ctx.Selected(); node != nil; node = node.Parent {
 		if node.Type != kong.CommandNode {
 			continue
 		}
-		under := c.values
 		path := commandPath(node)
 		if path[0] == "config" {
 			path = []string{"serve"} // config shows the configuration of serve
 		}
+		section := c.values
 		for _, name := range path {
-			under, _ = under[name].(map[string]any)
+			section, _ = section[name].(map[string]any)
 		}
-		if v, ok := under[flag.Name]; ok {
-			return text(v), nil // the value of the innermost command wins
+		if value, ok := section[flag.Name]; ok {
+			return formatValue(value), nil
 		}
 	}
-	return text(c.values[flag.Name]), nil
+	return formatValue(c.values[flag.Name]), nil
 }
 
 // commandPath returns the names of a command and its ancestors, the outermost first.
@@ -70,8 +72,8 @@ func commandPath(node *kong.Node) []string {
 	return path
 }
 
-// text returns a value of the file in the form that it has on the command line.
-func text(v any) any {
+// formatValue returns a value of the file in the form that it has on the command line.
+func formatValue(v any) any {
 	switch v := v.(type) {
 	case nil, bool, string:
 		return v
@@ -91,6 +93,7 @@ func (c *configFile) load(ctx *kong.Context) error {
 		return nil
 	}
 	c.loaded = true
+
 	var path string
 	for _, flag := range ctx.Model.Flags {
 		if flag.Name == c.flag {
@@ -100,6 +103,7 @@ func (c *configFile) load(ctx *kong.Context) error {
 	if path == "" {
 		return nil
 	}
+
 	data, err := os.ReadFile(path)
 	if err != nil {
 		return err
@@ -113,36 +117,27 @@ func (c *configFile) load(ctx *kong.Context) error {
 	return nil
 }
 
-// checkNames returns an error for a name that is no command or flag at or below the node.
-func checkNames(node *kong.Node, values map[string]any, under []string) error {
+// checkNames returns an error for a name in the section of a command that is neither a subcommand nor a flag. The section of a command may
+// also have flags of its ancestors and of its subcommands. path has the names of the command and its ancestors.
+func checkNames(node *kong.Node, section map[string]any, path []string) error {
 	var errs []error
-	for name, value := range values {
-		if i := slices.IndexFunc(node.Children, func(n *kong.Node) bool { return n.Name == name }); i >= 0 {
-			if nested, ok := value.(map[string]any); ok {
-				errs = append(errs, checkNames(node.Children[i], nested, append(slices.Clone(under), name)))
-				continue
-			}
-		}
-		if !hasFlag(node, name) {
-			errs = append(errs, fmt.Errorf("there is no flag or command %q", strings.Join(append(under, name), ".")))
+	for name, value := range section {
+		childPath := append(slices.Clone(path), name)
+		child := slices.IndexFunc(node.Children, func(n *kong.Node) bool { return n.Name == name })
+		childSection, isSection := value.(map[string]any)
+		switch {
+		case child >= 0 && isSection:
+			errs = append(errs, checkNames(node.Children[child], childSection, childPath))
+		case findFlag(node, name) == nil && !hasFlagBelow(node, name):
+			errs = append(errs, fmt.Errorf("there is no flag or command %q", strings.Join(childPath, ".")))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// hasFlag reports whether a node, one of its ancestors or one of its descendants has a flag.
-func hasFlag(node *kong.Node, name string) bool {
-	is := func(f *kong.Flag) bool { return f.Name == name }
-	for up := node.Parent; up != nil; up = up.Parent {
-		if slices.ContainsFunc(up.Flags, is) {
-			return true
-		}
-	}
-	return slices.ContainsFunc(node.Flags, is) ||
-		slices.ContainsFunc(node.Children, func(n *kong.Node) bool { return hasFlagBelow(n, name) })
-}
-
+// hasFlagBelow reports whether a descendant of a node has a flag.
 func hasFlagBelow(node *kong.Node, name string) bool {
-	return slices.ContainsFunc(node.Flags, func(f *kong.Flag) bool { return f.Name == name }) ||
-		slices.ContainsFunc(node.Children, func(n *kong.Node) bool { return hasFlagBelow(n, name) })
+	return slices.ContainsFunc(node.Children, func(child *kong.Node) bool {
+		return slices.ContainsFunc(child.Flags, func(f *kong.Flag) bool { return f.Name == name }) || hasFlagBelow(child, name)
+	})
 }

@@ -21,14 +21,14 @@ import (
 type configCmd struct {
 	serveCmd `embed:""`
 
-	Reference bool `help:"Print instead every flag of every command, with its variable and default, as Markdown." env:"-"`
+	Reference bool `help:"Print every flag of every command instead, with its environment variable and its default, in Markdown." env:"-"`
 }
 
 // Help is shown below the flags.
 func (*configCmd) Help() string {
-	return `Takes the flags of serve, its environment and its configuration file, and prints what comes out of them, with where each value
-is from. The output is a configuration file. Passwords in URLs are hidden: put them in again. Nothing is opened or changed: values are
-checked only as far as they can be without files.`
+	return `Reads the flags, the environment and the configuration file as serve does, and prints the value of every flag of serve with the
+origin of the value. The output can serve as a configuration file, but passwords in URLs are replaced by "hidden". The command opens and changes
+nothing else, so it does not find errors in the files that flags name.`
 }
 
 // Run prints the configuration.
@@ -43,8 +43,9 @@ func (c *configCmd) Run(parsed *kong.Context, std *command.Streams) error {
 	if c.Listen == "" {
 		c.Listen = defaultListen
 	}
+
 	node := &yaml.Node{Kind: yaml.MappingNode}
-	from := valueOrigins(parsed)
+	origins := valueOrigins(parsed)
 	for _, f := range parsed.Selected().Flags {
 		if f.Name == "reference" || f.Name == "help" {
 			continue
@@ -54,7 +55,7 @@ func (c *configCmd) Run(parsed *kong.Context, std *command.Streams) error {
 		if err := value.Encode(displayValue(f.Target)); err != nil {
 			return err
 		}
-		value.LineComment = from[f.Name]
+		value.LineComment = origins[f.Name]
 		node.Content = append(node.Content, key, value)
 	}
 	return std.PrintAtOnce(func(std *command.Streams) error {
@@ -67,27 +68,29 @@ func (c *configCmd) Run(parsed *kong.Context, std *command.Streams) error {
 	})
 }
 
-// origins returns the origin of each flag's value: command line, environment, file or default.
+// valueOrigins returns the origin of each flag's value: the command line, an environment variable, the configuration file or the default.
 func valueOrigins(parsed *kong.Context) map[string]string {
-	from := map[string]string{}
+	origins := map[string]string{}
 	for _, f := range parsed.Selected().Flags {
-		from[f.Name] = "default"
-		for _, env := range slices.Backward(f.Envs) {
+		origins[f.Name] = "default"
+		for _, env := range slices.Backward(f.Envs) { // the first variable that is set wins
 			if _, set := os.LookupEnv(env); set {
-				from[f.Name] = env
+				origins[f.Name] = env
 			}
 		}
 	}
-	for _, p := range parsed.Path {
+
+	// The path has the flags that the command line or the file sets. A flag of which the environment has a value is not read from the file.
+	for _, element := range parsed.Path {
 		switch {
-		case p.Flag == nil:
-		case p.Resolved:
-			from[p.Flag.Name] = "configuration file"
+		case element.Flag == nil: // a command or an argument
+		case element.Resolved:
+			origins[element.Flag.Name] = "configuration file"
 		default:
-			from[p.Flag.Name] = "command line"
+			origins[element.Flag.Name] = "command line"
 		}
 	}
-	return from
+	return origins
 }
 
 // displayValue returns a value in the form of the file: numbers and booleans as such, all others as text without secrets.
@@ -107,12 +110,12 @@ var (
 	secretParameter = regexp.MustCompile(`(?i)([?&][^=&]*(?:secret|password|token|key)[^=&]*=)[^&,]*`)
 )
 
-// hide replaces the secrets in a value.
+// hideSecrets replaces the secrets in a value.
 func hideSecrets(value string) string {
 	return secretParameter.ReplaceAllString(userInfo.ReplaceAllString(value, "://${1}hidden@"), "${1}hidden")
 }
 
-// reference returns tables of the flags of each command, for docs/configuration.md.
+// referencePage returns docs/configuration.md: a table of the flags of each command.
 func referencePage(model *kong.Application) string {
 	var out strings.Builder
 	out.WriteString(referenceIntroduction)
@@ -128,34 +131,39 @@ const referenceIntroduction = `# Configuration reference
 Generated from the code by ` + "`task generate`" + `; edit the flags, not this file. Their purpose, and examples, are in
 [cli.md](cli.md).
 
-A value is taken from the command line, else from the environment, else from the configuration file (` + "`--config FILE`" + ` or
-` + "`SKEIN_CONFIG`" + `), where a flag stands by its name at the top, for every command that has it, or under the name of a command; else
-it is the default. ` + "`skein config`" + ` prints what comes out for ` + "`serve`" + `, and from where.
+A flag has the value of the command line, else that of the environment, else that of the configuration file (` + "`--config FILE`" + ` or
+` + "`SKEIN_CONFIG`" + `), else the default. In the file, a flag at the top is for every command that has the flag; a flag under the name of a
+command is for that command. ` + "`skein config`" + ` prints the values that ` + "`serve`" + ` would use, and the origin of each.
 `
 
+// writeCommandReference writes the section of one command. The flags of commands that call a service are written once, in the section of
+// clientCommand, to which the other sections refer.
 func writeCommandReference(out *strings.Builder, node *kong.Node, path []string, title string) {
 	fmt.Fprintf(out, "\n## %s\n\n", title)
 	if len(path) > 0 && node.Help != "" {
 		fmt.Fprintf(out, "%s\n\n", node.Help)
 	}
 	if len(path) > 0 && path[0] == "config" {
-		out.WriteString("The flags of `skein serve`, and `--reference`, which prints this page.\n")
+		out.WriteString("It has the flags of `skein serve`, and `--reference`, which prints this page.\n")
 		return
 	}
+
+	// A command has its own flags and those of the commands above it. Those of the program are in a section of their own.
 	var flags []*kong.Flag
-	asks := findFlag(node, "server") != nil && node.Name != clientCommand
-	for up := node; up != nil && (up == node || up.Type == kong.CommandNode); up = up.Parent {
-		for _, f := range up.Flags {
-			if !f.Hidden && f.Name != "help" && (!asks || !isClientFlag(f)) {
+	refersToClient := findFlag(node, "server") != nil && node.Name != clientCommand
+	for ancestor := node; ancestor != nil && (ancestor == node || ancestor.Type == kong.CommandNode); ancestor = ancestor.Parent {
+		for _, f := range ancestor.Flags {
+			if !f.Hidden && f.Name != "help" && (!refersToClient || !isClientFlag(f)) {
 				flags = append(flags, f)
 			}
 		}
 	}
-	if asks {
-		fmt.Fprintf(out, "It talks to a service, with the flags of [`skein %s`](#skein-%s) but `--alive`.\n\n", clientCommand, clientCommand)
+
+	if refersToClient {
+		fmt.Fprintf(out, "It calls a service, and has the flags of [`skein %s`](#skein-%s) for that.\n\n", clientCommand, clientCommand)
 	}
 	if len(flags) == 0 {
-		out.WriteString("No flags of its own.\n")
+		out.WriteString("It has no other flags.\n")
 		return
 	}
 	out.WriteString("| flag | environment | default | |\n|---|---|---|---|\n")
@@ -173,9 +181,10 @@ func writeCommandReference(out *strings.Builder, node *kong.Node, path []string,
 	}
 }
 
-// clientCommand is the command under which the reference lists the flags of all commands that call a service.
+// clientCommand is the command in whose section the reference lists the flags that all commands have that call a service.
 const clientCommand = "healthcheck"
 
+// isClientFlag reports whether a flag is one of [command.ClientFlags].
 func isClientFlag(f *kong.Flag) bool {
 	return slices.Contains([]string{"server", "timeout", "token-file", "token-in-clear", "tls-ca", "client-cert", "client-key"}, f.Name)
 }

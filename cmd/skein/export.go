@@ -35,72 +35,80 @@ type exportCmd struct {
 	Events exportEventsCmd `cmd:"" default:"withargs" help:"Write the events of the log: of a running service, or of a data directory."`
 }
 
-// exportFlags say how an export is written.
+// exportFlags say where and in which format an export is written.
 type exportFlags struct {
-	Format string `help:"How it is written: ${enum}." enum:"ndjson,parquet" default:"ndjson"`
-	Out    string `help:"File, which appears when it is whole; - is standard output." default:"-" placeholder:"FILE"`
+	Format string `help:"The format: ${enum}." enum:"ndjson,parquet" default:"ndjson"`
+	Out    string `help:"The file, which appears when it is complete; - is standard output." default:"-" placeholder:"FILE"`
 }
 
-// writeAndReport runs an export, shows its progress, and reports how much was written.
-func (f *exportFlags) writeAndReport(
-	std *command.Streams, what string, at *replay.Progress, do func(io.Writer, export.Format) (export.Counts, error),
-) (err error) {
-	shown := showExportProgress(std.Err, what, at)
-	defer shown()
-	var n export.Counts
+// writeFunc writes an export in a format, and returns how much it has written.
+type writeFunc func(io.Writer, export.Format) (export.Counts, error)
+
+// writeAndReport writes an export to where the flags say, shows the progress, and reports how much was written. what names the exported data
+// for people.
+func (f *exportFlags) writeAndReport(std *command.Streams, what string, progress *replay.Progress, write writeFunc) (err error) {
+	stopProgress := showExportProgress(std.Err, what, progress)
+	defer stopProgress()
+
+	var counts export.Counts
 	if f.Out == "-" {
 		out := bufio.NewWriterSize(std.Out, 1<<16)
-		if n, err = do(out, export.Format(f.Format)); err == nil {
+		counts, err = write(out, export.Format(f.Format))
+		if err == nil {
 			err = out.Flush()
 		}
 	} else {
-		n, err = f.writeFile(do)
+		counts, err = f.writeFile(write)
 	}
-	shown()
 	if err != nil {
 		return err
 	}
+
+	stopProgress() // before the report, so that the bar is not drawn over it
 	var kinds []string
-	for _, k := range slices.Sorted(maps.Keys(n.Kinds)) {
-		kinds = append(kinds, fmt.Sprintf("%s %d", k, n.Kinds[k]))
+	for _, kind := range slices.Sorted(maps.Keys(counts.Kinds)) {
+		kinds = append(kinds, fmt.Sprintf("%s %d", kind, counts.Kinds[kind]))
 	}
-	std.Sayf("%s: %d", what, n.Rows)
+	std.Sayf("%s: %d", what, counts.Rows)
 	if len(kinds) > 0 {
 		std.Sayf("%s", strings.Join(kinds, ", "))
 	}
 	return nil
 }
 
-func (f *exportFlags) writeFile(do func(io.Writer, export.Format) (export.Counts, error)) (n export.Counts, err error) {
+// writeFile writes an export to a temporary file, which gets its name when it is complete.
+func (f *exportFlags) writeFile(write writeFunc) (counts export.Counts, err error) {
 	out, err := atomicfile.Create(f.Out)
 	if err != nil {
-		return n, fmt.Errorf("--out: %w", err)
+		return counts, fmt.Errorf("--out: %w", err)
 	}
 	defer func() { err = errors.Join(err, out.Close()) }()
-	if n, err = do(out, export.Format(f.Format)); err != nil {
-		return n, err
+
+	if counts, err = write(out, export.Format(f.Format)); err != nil {
+		return counts, err
 	}
 	if err := out.Commit(); err != nil {
-		return n, fmt.Errorf("--out: %w", err)
+		return counts, fmt.Errorf("--out: %w", err)
 	}
-	return n, nil
+	return counts, nil
 }
 
 // showExportProgress shows the progress of an export until stop is called. stop may be called again.
-func showExportProgress(w io.Writer, what string, at *replay.Progress) (stop func()) {
+func showExportProgress(w io.Writer, what string, progress *replay.Progress) (stop func()) {
 	return command.ShowEvery(w, what, func(p *command.Progress) {
-		now := at.Now()
+		now := progress.Now()
 		if now.Total == 0 {
-			return
+			return // the total is not known yet
 		}
-		done, total, unit := now.Done, now.Total, now.Unit
-		switch unit {
+		done, total := int64(now.Done), int64(now.Total)
+		switch now.Unit {
 		case export.Bytes:
-			p.Show(int64(done), int64(total), fmt.Sprintf("%s of about %s", events.FormatSize(done), events.FormatSize(total)))
+			p.Show(done, total, fmt.Sprintf("%s of about %s", events.FormatSize(now.Done), events.FormatSize(now.Total)))
 		case export.Envelopes:
-			p.Draw(int64(done), int64(total), fmt.Sprintf("%d of %d %s", done, total, unit))
+			// An envelope may have one event or thousands, so the rate of envelopes says little about the time left.
+			p.Draw(done, total, fmt.Sprintf("%d of %d %s", done, total, now.Unit))
 		default:
-			p.Show(int64(done), int64(total), fmt.Sprintf("%d of %d %s", done, total, unit))
+			p.Show(done, total, fmt.Sprintf("%d of %d %s", done, total, now.Unit))
 		}
 	})
 }
@@ -109,20 +117,20 @@ type exportRowsCmd struct {
 	exportFlags         `embed:""`
 	command.ClientFlags `embed:""`
 
-	Projection string   `arg:"" help:"Whose: graph, inbox, seen or counters."`
-	Target     string   `help:"Where snapshots are: a directory, or s3://BUCKET/PREFIX?endpoint=HOST:PORT&region=REGION." placeholder:"TARGET"`
-	Snapshot   string   `help:"Name of the snapshot; without it the latest." placeholder:"NAME"`
-	Take       bool     `help:"Have a running service take the snapshot first, at its own target."`
-	Scratch    string   `help:"Where a snapshot is restored meanwhile; by default as temporary files." type:"path" placeholder:"DIR"`
+	Projection string   `arg:"" help:"The projection: graph, inbox, seen or counters."`
+	Target     string   `help:"Where the snapshots are: a directory, or s3://BUCKET/PREFIX?endpoint=HOST:PORT&region=REGION." placeholder:"TARGET"`
+	Snapshot   string   `help:"Name of the snapshot; by default the latest." placeholder:"NAME"`
+	Take       bool     `help:"Let a running service take a snapshot first, which is exported and then deleted. --target must be the service's own."`
+	Scratch    string   `help:"Directory into which the snapshot is restored for the time of the export; by default the one for temporary files." type:"path" placeholder:"DIR"`
 	Data       string   `help:"Data directory of a service that is not running." type:"path" placeholder:"DIR"`
-	Tag        []string `help:"Only rows of this kind, as inspect names it; more than once for several." placeholder:"NAME" sep:"none"`
-	Partition  int      `help:"Only this one of the 256 partitions; -1 means all rows." default:"-1" placeholder:"N"`
+	Tag        []string `help:"Only rows of this kind, as inspect names it; repeat for several." placeholder:"NAME" sep:"none"`
+	Partition  int      `help:"Only rows of this partition, from 0 to 255; -1 means all rows." default:"-1" placeholder:"N"`
 }
 
 // Help is shown below the flags.
 func (*exportRowsCmd) Help() string {
-	return `All rows are of one position, which each of them names. A service that runs is not read from: export a snapshot of it,
-or let --take have it write one.`
+	return `All rows are of one position, and each row names the position. The command cannot read the stores of a service that is running:
+export one of its snapshots, or use --take.`
 }
 
 // Run writes rows.
@@ -131,14 +139,15 @@ func (c *exportRowsCmd) Run(ctx context.Context, std *command.Streams) (err erro
 	i := slices.IndexFunc(list, func(p projections.Projection) bool { return p.Name() == c.Projection })
 	switch {
 	case i < 0:
-		return command.Usagef("there is no projection %q", c.Projection)
+		return command.Usagef("there is no projection %q: the projections are graph, inbox, seen and counters", c.Projection)
 	case (c.Target == "") == (c.Data == ""):
-		return command.Usagef("either --target, where the snapshots are, or --data, the directory of a service that is not running")
+		return command.Usagef("give either --target, where the snapshots are, or --data, the directory of a service that is not running")
 	case c.Target == "" && (c.Snapshot != "" || c.Take):
-		return command.Usagef("--snapshot and --take go with --target")
+		return command.Usagef("--snapshot and --take need --target")
 	case c.Take && c.Snapshot != "":
-		return command.Usagef("either --take or --snapshot: the one that is taken has a name of its own")
+		return command.Usagef("give either --take or --snapshot: the snapshot that --take takes has a name of its own")
 	}
+
 	if c.Data != "" {
 		store, err := store.Open(store.Options{
 			Dir: filepath.Join(c.Data, service.StoresDir), Projection: list[i], Partitioned: true, ReadOnly: true,
@@ -148,8 +157,10 @@ func (c *exportRowsCmd) Run(ctx context.Context, std *command.Streams) (err erro
 		}
 		return c.exportStore(ctx, std, list[i], store)
 	}
+
 	if c.Take {
 		c.Snapshot = "export-" + strings.ToLower(time.Now().UTC().Format("20060102-150405.000000"))
+		// After a signal, too, the snapshot is removed, and also if taking it has failed half-way.
 		defer func() { err = errors.Join(err, c.removeSnapshot(context.WithoutCancel(ctx))) }()
 		if err := c.takeSnapshot(ctx, std); err != nil {
 			return err
@@ -158,7 +169,7 @@ func (c *exportRowsCmd) Run(ctx context.Context, std *command.Streams) (err erro
 	return c.exportSnapshot(ctx, std, list[i])
 }
 
-// takeSnapshot makes the service take a snapshot.
+// takeSnapshot lets the service take a snapshot, and waits for its end.
 func (c *exportRowsCmd) takeSnapshot(ctx context.Context, std *command.Streams) error {
 	res, err := command.Call(ctx, &c.ClientFlags, c.Client().Admin().TakeSnapshot, &skeinv1.TakeSnapshotRequest{
 		Projections: []string{c.Projection}, Name: c.Snapshot,
@@ -178,7 +189,8 @@ func (c *exportRowsCmd) removeSnapshot(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if _, err = snapshot.Remove(ctx, b, c.Snapshot); errors.Is(err, snapshot.ErrNone) {
+	_, err = snapshot.Remove(ctx, b, c.Snapshot)
+	if errors.Is(err, snapshot.ErrNone) { // taking the snapshot has failed
 		return nil
 	}
 	return err
@@ -195,24 +207,25 @@ func (c *exportRowsCmd) exportSnapshot(ctx context.Context, std *command.Streams
 		return fmt.Errorf("--scratch: %w", err)
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	var at replay.Progress
-	shown := command.ShowProgress(std.Err, "restore of "+p.Name(), &at)
-	defer shown()
-	done, err := snapshot.Restore(ctx, snapshot.RestoreOptions{
-		Bucket: b, Snapshot: c.Snapshot, Projection: p, Dir: dir, Progress: &at, AnySettings: true,
+
+	var progress replay.Progress
+	stopProgress := command.ShowProgress(std.Err, "restore of "+p.Name(), &progress)
+	restored, err := snapshot.Restore(ctx, snapshot.RestoreOptions{
+		Bucket: b, Snapshot: c.Snapshot, Projection: p, Dir: dir, Progress: &progress, AnySettings: true,
 	})
-	shown()
+	stopProgress()
 	if errors.Is(err, replay.ErrDisk) {
 		return fmt.Errorf("--scratch: %w", err)
 	}
 	if err != nil {
 		return err
 	}
+
 	store, err := store.Open(store.Options{Dir: dir, Projection: p, Partitioned: true, ReadOnly: true})
 	if err != nil {
 		return err
 	}
-	std.Sayf("%s of snapshot %s, at sequence %d", p.Name(), done.Manifest.Snapshot, done.Manifest.Cursor.Seq)
+	std.Sayf("%s of snapshot %s, at sequence %d", p.Name(), restored.Manifest.Snapshot, restored.Manifest.Cursor.Seq)
 	return c.exportStore(ctx, std, p, store)
 }
 
@@ -224,10 +237,11 @@ func (c *exportRowsCmd) exportStore(ctx context.Context, std *command.Streams, p
 		return err
 	}
 	defer func() { err = errors.Join(err, view.Close()) }()
-	var at replay.Progress
-	err = c.writeAndReport(std, "rows of "+p.Name(), &at, func(w io.Writer, f export.Format) (export.Counts, error) {
+
+	var progress replay.Progress
+	err = c.writeAndReport(std, "rows of "+p.Name(), &progress, func(w io.Writer, f export.Format) (export.Counts, error) {
 		return export.Rows(ctx, w, view, export.RowsOptions{
-			Format: f, Projection: p, Fingerprint: store.Fingerprint(), Kinds: c.Tag, Partition: c.Partition, Progress: &at,
+			Format: f, Projection: p, Fingerprint: store.Fingerprint(), Kinds: c.Tag, Partition: c.Partition, Progress: &progress,
 		})
 	})
 	switch {
@@ -247,17 +261,17 @@ type exportEventsCmd struct {
 	command.ClientFlags `embed:""`
 	flags.ArchiveFlags  `embed:""`
 
-	User  string   `help:"Only events by this user or towards the user: what a person may ask for." placeholder:"USER"`
-	Kind  []string `help:"Only events of this kind, as user_followed; more than once for several." placeholder:"KIND" sep:"none"`
-	After string   `help:"Only what comes after this position." default:"earliest" placeholder:"POSITION"`
-	Until string   `help:"Only what comes up to this position; without it the end of the log at the beginning." placeholder:"POSITION"`
-	Data  string   `help:"Data directory of a service that is not running, instead of one that is." type:"path" placeholder:"DIR"`
+	User  string   `help:"Only events by this user or about this user, as for a person who asks for their data." placeholder:"USER"`
+	Kind  []string `help:"Only events of this kind, such as user_followed; repeat for several." placeholder:"KIND" sep:"none"`
+	After string   `help:"Only events after this position." default:"earliest" placeholder:"POSITION"`
+	Until string   `help:"Only events up to this position; by default those that the log has when the export begins." placeholder:"POSITION"`
+	Data  string   `help:"Read the data directory of a service that is not running instead of asking a service." type:"path" placeholder:"DIR"`
 }
 
 // Help is shown below the flags.
 func (*exportEventsCmd) Help() string {
-	return `NDJSON is what skein watch --json prints, without what only says how far it is. With --user the export is what the log
-holds of a person: everything by the user, and everything towards the user by others.`
+	return `NDJSON has the lines that skein watch --json prints, except checkpoints. With --user the export is what the log has about a
+person: all events by the user, and all events by others that name the user.`
 }
 
 // Run writes events.
@@ -266,52 +280,59 @@ func (c *exportEventsCmd) Run(ctx context.Context, std *command.Streams) error {
 	for _, name := range c.Kind {
 		k, ok := events.ParseKind(name)
 		if !ok {
-			return command.Usagef("--kind: there is no kind %q: a kind has the name of its field of Event, as in user_followed", name)
+			return command.Usagef("--kind: there is no kind %q: a kind has the name of its field in the message Event, such as user_followed", name)
 		}
 		kinds |= events.Kinds(k)
 	}
+
 	if c.User != "" {
 		if err := events.ValidateID(c.User); err != nil {
 			return command.Usagef("--user %w", err)
 		}
 	}
-	for _, at := range []struct{ flag, text string }{{"--after", c.After}, {"--until", c.Until}} {
-		if at.text == "" || at.flag == "--after" && strings.EqualFold(at.text, export.Earliest) {
+
+	for _, position := range []struct{ flag, text string }{{"--after", c.After}, {"--until", c.Until}} {
+		if position.text == "" || position.flag == "--after" && strings.EqualFold(position.text, export.Earliest) {
 			continue
 		}
-		if _, err := events.ParseEventPosition(at.text); err != nil {
-			return command.Usagef("%s: %q is no position: hand back what a call has answered, exactly as it came", at.flag, at.text)
+		if _, err := events.ParseEventPosition(position.text); err != nil {
+			return command.Usagef("%s: %q is not a position: copy one that a command or an answer of the service has, unchanged",
+				position.flag, position.text)
 		}
 	}
-	var at replay.Progress
-	r := export.Range{After: c.After, Until: c.Until, Kinds: kinds, Progress: &at}
-	do := func(from export.ScanFunc) error {
-		return c.writeAndReport(std, "events", &at, func(w io.Writer, f export.Format) (export.Counts, error) {
-			return export.Events(ctx, w, from, export.EventsOptions{Format: f, Kinds: kinds, User: c.User})
+
+	var progress replay.Progress
+	r := export.Range{After: c.After, Until: c.Until, Kinds: kinds, Progress: &progress}
+	exportFrom := func(scan export.ScanFunc) error {
+		return c.writeAndReport(std, "events", &progress, func(w io.Writer, f export.Format) (export.Counts, error) {
+			return export.Events(ctx, w, scan, export.EventsOptions{Format: f, Kinds: kinds, User: c.User})
 		})
 	}
-	if c.Data == "" {
-		api := c.Client()
-		// A caller without the permission gets no estimate of the time left.
-		if status, err := command.Call(ctx, &c.ClientFlags, api.Admin().GetStatus, &skeinv1.GetStatusRequest{PageSize: 1}); err == nil {
-			r.LogBytes = completeLogBytes(status.GetLog().GetFirstSequence(), status.GetLog().GetBytes())
-			r.LogEvents = status.GetArchive().GetEvents() // without those of the last minute, which are not archived yet
-		}
-		return do(export.FromService(api.Events(), r))
+
+	if c.Data != "" {
+		return c.withOfflineLog(ctx, func(log *eventlog.Log, hub *eventlog.Hub, archived uint64) error {
+			if head, err := log.Head(ctx); err == nil { // the size serves only to estimate the time left
+				r.LogBytes = completeLogBytes(head.First, uint64(max(0, head.Bytes)))
+			}
+			r.LogEvents = archived
+			return exportFrom(export.FromLog(log, hub, r))
+		})
 	}
-	return c.withOfflineLog(ctx, func(log *eventlog.Log, hub *eventlog.Hub, archived uint64) error {
-		if head, err := log.Head(ctx); err == nil {
-			r.LogBytes = completeLogBytes(head.First, uint64(max(0, head.Bytes)))
-		}
-		r.LogEvents = archived
-		return do(export.FromLog(log, hub, r))
-	})
+
+	api := c.Client()
+	// A caller who may not read the status gets no estimate of the time left.
+	if status, err := command.Call(ctx, &c.ClientFlags, api.Admin().GetStatus, &skeinv1.GetStatusRequest{PageSize: 1}); err == nil {
+		r.LogBytes = completeLogBytes(status.GetLog().GetFirstSequence(), status.GetLog().GetBytes())
+		r.LogEvents = status.GetArchive().GetEvents() // without those of the last minute, which are not archived yet
+	}
+	return exportFrom(export.FromService(api.Events(), r))
 }
 
-// completeLogBytes returns the size of the stream if it has the whole log, else 0.
-func completeLogBytes(first, bytes uint64) uint64 {
-	if first > 1 {
+// completeLogBytes returns the size of a stream if its first envelope is that of the log. Otherwise a part of the log is only in the archive;
+// then it returns 0, which means that the size of the log is not known.
+func completeLogBytes(firstSequence, streamBytes uint64) uint64 {
+	if firstSequence > 1 {
 		return 0
 	}
-	return bytes
+	return streamBytes
 }

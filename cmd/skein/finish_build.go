@@ -8,18 +8,20 @@ import (
 	"github.com/skein-feed/skein/replay/worker"
 )
 
-// finishBuildCmd is the worker that skein serve starts for a build.
+// finishBuildCmd is the command of the worker process that skein serve starts to finish the build of a store. In a process of its own the memory
+// that the build takes is returned to the system afterwards.
 type finishBuildCmd struct{}
 
-// Run finishes one build.
+// Run finishes one build, which standard input describes.
 func (*finishBuildCmd) Run(ctx context.Context, std *command.Streams) error {
 	return worker.Serve(ctx, std.In, std.Out)
 }
 
-// runningProgram is the program of this process on Linux, also when its file has been replaced by that of another version.
+// runningProgram is the program of this process on Linux, even if another version has replaced its file since. A worker must be of the version
+// of the service.
 const runningProgram = "/proc/self/exe"
 
-// buildWorker returns what starts a worker.
+// newBuildWorker returns the command that starts a worker.
 func newBuildWorker() (*worker.Command, error) {
 	path := runningProgram
 	if _, err := os.Stat(path); err != nil {

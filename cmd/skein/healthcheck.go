@@ -16,24 +16,25 @@ type healthcheckCmd struct {
 	command.ClientFlags `embed:""`
 
 	Alive   bool `help:"Ask only whether the process answers (/healthz), not whether it has caught up with the log (/readyz)." xor:"what"`
-	Healthy bool `help:"Like --alive, but fail also on problems that an operator must repair, as that the log cannot be archived." xor:"what"`
+	Healthy bool `help:"Like --alive, but also fail if there are problems that an operator must solve, for example if the log cannot be archived." xor:"what"`
 }
 
 // Help is shown below the flags.
 func (*healthcheckCmd) Help() string {
-	return `For containers, which have no shell and no curl: exit code 0 when the service says yes, 1 when it says no or nothing.
-It needs no token. With a certificate that is not for this address, give --server the name that it is for.`
+	return `For containers, which have no shell and no curl. The exit code is 0 if the service is ready, and 1 if it is not or does not
+answer. The command needs no token. If the certificate of the service is not for this address, give --server the name in the certificate.`
 }
 
-// maxHealthBytes bounds the answer that is read: it has a line for each projection.
+// maxHealthBytes is how much of an answer is read. An answer has a line for each projection.
 const maxHealthBytes = 64 << 10
 
-// Run queries the health once.
+// Run asks the service once.
 func (c *healthcheckCmd) Run(ctx context.Context, std *command.Streams) (err error) {
 	path := "/readyz"
 	if c.Alive || c.Healthy {
 		path = "/healthz"
 	}
+
 	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
 	defer cancel()
 	client := c.Client()
@@ -50,6 +51,7 @@ func (c *healthcheckCmd) Run(ctx context.Context, std *command.Streams) (err err
 	if err != nil {
 		return err
 	}
+
 	fmt.Fprintln(std.Out, strings.TrimSpace(string(text)))
 	if res.StatusCode != http.StatusOK {
 		std.Sayf("skein: %s: %s", path, res.Status)
@@ -58,6 +60,7 @@ func (c *healthcheckCmd) Run(ctx context.Context, std *command.Streams) (err err
 	if !c.Healthy {
 		return nil
 	}
+
 	var answer struct {
 		Problems []string `json:"problems"`
 	}

@@ -9,11 +9,11 @@ import (
 	"github.com/skein-feed/skein/projections"
 )
 
-// The rows of a user are found by going from one place where there may be some to the next, and none is left out.
-func TestRowsOfAUser(t *testing.T) {
+// A cursor over the rows of a user in the store of seen items visits all of them, by seeking from one place where there may be some to the next.
+func TestRowCursorFindsAllRowsOfAUser(t *testing.T) {
 	id := events.AppendID(nil, "ann")
 	shard := projections.AppendPrefix(nil, events.ShardOf("ann"), 0)[:2]
-	rows := rowCursor{after: [][]byte{id, append(bytes.Clone(shard), id...)}}
+	rows := rowCursor{selected: [][]byte{id, append(bytes.Clone(shard), id...)}}
 	of := func(parts ...[]byte) []byte { return bytes.Join(parts, nil) }
 	month, tag := []byte{2, 0xa8}, []byte{0x60}
 	other := events.AppendID(nil, "bob")
@@ -32,21 +32,21 @@ func TestRowsOfAUser(t *testing.T) {
 	slices.SortFunc(wanted, bytes.Compare)
 	var got [][]byte
 	for i := 0; i < len(keys); {
-		here, from := rows.match(keys[i])
-		if here {
+		isSelected, nextKey := rows.match(keys[i])
+		if isSelected {
 			got = append(got, keys[i])
 			i++
 			continue
 		}
-		if from == nil {
+		if nextKey == nil {
 			break
 		}
-		if bytes.Compare(from, keys[i]) <= 0 {
-			t.Fatalf("from %x back to %x", keys[i], from)
+		if bytes.Compare(nextKey, keys[i]) <= 0 {
+			t.Fatalf("the next key after %x is %x, which is before it", keys[i], nextKey)
 		}
-		i, _ = slices.BinarySearchFunc(keys, from, bytes.Compare)
+		i, _ = slices.BinarySearchFunc(keys, nextKey, bytes.Compare)
 	}
 	if !slices.EqualFunc(got, wanted, bytes.Equal) {
-		t.Errorf("%x, want %x", got, wanted)
+		t.Errorf("expected the keys %x, got %x", wanted, got)
 	}
 }

@@ -21,15 +21,15 @@ func (c *serveCmd) checkListen(ctx context.Context) error {
 	if c.ListenAnywhere || c.hasTLS() && c.authenticates() {
 		return nil
 	}
-	here, err := onLoopback(ctx, c.Listen)
+	isLoopback, err := onLoopback(ctx, c.Listen)
 	if err != nil {
 		return command.Usagef("--listen: %w", err)
 	}
-	if here {
+	if isLoopback {
 		return nil
 	}
-	return command.Usagef("--listen %s can be reached from other machines, and there is %s. Give --tls-cert, --tls-key and --tokens or "+
-		"--jwks; or put it behind something that has both and add --listen-anywhere and --allowed-hosts; or listen on 127.0.0.1",
+	return command.Usagef("--listen %s can be reached from other machines, but there is %s. Give --tls-cert, --tls-key and --tokens or "+
+		"--jwks; or put the service behind a proxy that has both, and add --listen-anywhere and --allowed-hosts; or listen on 127.0.0.1",
 		c.Listen, c.missingProtection())
 }
 
@@ -41,18 +41,18 @@ func (c *serveCmd) servesConsole(ctx context.Context) (bool, error) {
 	return onLoopback(ctx, c.Listen)
 }
 
-// lacks describes the missing protection, and its consequence, for people.
+// missingProtection describes for people what the flags do not protect against.
 func (f *accessFlags) missingProtection() string {
 	switch {
 	case f.hasTLS():
-		return "nobody asked who calls (no --tokens, no --jwks): whoever reaches the port reads and writes everything"
+		return "no authentication (--tokens or --jwks): whoever reaches the port can read and write everything"
 	case f.authenticates():
-		return "no TLS (no --tls-cert): whoever sees the traffic can use its tokens"
+		return "no TLS (--tls-cert): whoever sees the traffic can use the tokens"
 	}
-	return "neither TLS nor a question who calls: whoever reaches the port reads and writes everything"
+	return "neither TLS nor authentication: whoever reaches the port can read and write everything"
 }
 
-// writePort writes the port file. It appears atomically, so a script that waits for it may read it as soon as it exists.
+// writePort writes the port file. The file appears with its content, so a script that waits for the file may read it as soon as it exists.
 func (c *serveCmd) writePort(l net.Listener) error {
 	if c.PortFile == "" {
 		return nil
@@ -72,23 +72,23 @@ func (c *serveCmd) writePort(l net.Listener) error {
 	return os.Rename(tmp, c.PortFile)
 }
 
-// listenPprof listens for requests of profiles. It refuses an address that other machines can reach, whatever tokens are configured,
-// because profiles reveal the memory of the process. nil means that no address is configured.
+// listenPprof listens for requests of profiles; without an address it returns nil. It refuses an address that other machines can reach,
+// whatever tokens are configured, because profiles reveal the memory of the process.
 func listenPprof(ctx context.Context, addr string) (net.Listener, error) {
 	if addr == "" {
-		return nil, nil //nolint:nilnil // there is none, and that is no error
+		return nil, nil //nolint:nilnil // no address is configured, which is no error
 	}
-	here, err := onLoopback(ctx, addr)
+	isLoopback, err := onLoopback(ctx, addr)
 	if err != nil {
 		return nil, command.Usagef("--pprof: %w", err)
 	}
-	if !here {
-		return nil, command.Usagef("--pprof %s can be reached from other machines: give an address of this one, as 127.0.0.1:6060", addr)
+	if !isLoopback {
+		return nil, command.Usagef("--pprof %s can be reached from other machines: give a loopback address, such as 127.0.0.1:6060", addr)
 	}
 	return (&net.ListenConfig{}).Listen(ctx, "tcp", addr)
 }
 
-// onLoopback reports whether only this machine can reach a listen address.
+// onLoopback reports whether only this machine can reach a listen address. An address without a host means all addresses of the machine.
 func onLoopback(ctx context.Context, addr string) (bool, error) {
 	host, _, err := net.SplitHostPort(addr)
 	if err != nil || host == "" {

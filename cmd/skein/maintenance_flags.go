@@ -11,36 +11,40 @@ import (
 	"github.com/skein-feed/skein/events/bucket"
 )
 
-// maintenanceFlags configure the work of the service beside answering calls.
+// maintenanceFlags configure what the service does besides answering calls: it archives the log, takes snapshots, audits and rebuilds stores.
 type maintenanceFlags struct {
 	flags.ArchiveFlags `embed:""`
 
-	ArchiveEvery time.Duration `help:"How long an event waits to be archived, at most." default:"1m"`
-	LogRetention time.Duration `help:"How long the stream keeps what is archived; negative: for ever." default:"168h"`
+	ArchiveEvery time.Duration `help:"Archive each event within this time." default:"1m"`
+	LogRetention time.Duration `help:"Delete archived events from the stream after this time; if negative, never." default:"168h"`
 
-	Snapshots     string        `help:"Where snapshots of the stores go: directory, or s3://BUCKET/PREFIX." placeholder:"TARGET"`
-	SnapshotEvery time.Duration `help:"How often one is taken." default:"1h"`
-	SnapshotKeep  int           `help:"How many of these are kept. 0 keeps all." default:"24"`
+	Snapshots     string        `help:"Where to put snapshots of the stores: a directory, or s3://BUCKET/PREFIX." placeholder:"TARGET"`
+	SnapshotEvery time.Duration `help:"Take a snapshot this often." default:"1h"`
+	SnapshotKeep  int           `help:"Keep this many of these snapshots; 0 keeps all." default:"24"`
 
-	AuditShare  float64 `help:"The part of one core's time in which stores are audited, verified and repaired; 0 means none." default:"0.05"`
-	AutoRebuild bool    `help:"Rebuild stores that another version or other settings have built, without being asked."`
+	AuditShare  float64 `help:"Share of one CPU core for auditing, verifying and repairing stores, between 0 and 1; 0 does none of that." default:"0.05"`
+	AutoRebuild bool    `help:"At the start, rebuild stores that another version or other settings built."`
 
-	RebuildMemory memorySetting `help:"Memory of a rebuild: 16MiB to 4GiB, a share of --memory, or auto: 1/8." default:"auto"`
+	RebuildMemory memorySetting `help:"Memory for a rebuild: 16MiB to 4GiB, a share of --memory, or auto, which is an eighth." default:"auto"`
 }
 
+// maintenanceOptions checks the flags and opens the archive and the target of the snapshots. dir is the data directory; external reports
+// whether the log is on NATS servers.
 func (f *maintenanceFlags) maintenanceOptions(ctx context.Context, dir string, external bool) (o service.MaintenanceOptions, err error) {
 	switch {
 	case f.ArchiveEvery <= 0:
 		return o, command.Usagef("--archive-every must be above 0, is %v", f.ArchiveEvery)
 	case f.LogRetention == 0:
-		return o, command.Usagef("--log-retention must not be 0: what is archived is trimmed once it is so old, never if it is negative")
+		return o, command.Usagef("--log-retention must not be 0: give the time after which archived events are deleted from the stream, or a " +
+			"negative time to keep them")
 	case f.SnapshotEvery <= 0:
 		return o, command.Usagef("--snapshot-every must be above 0, is %v", f.SnapshotEvery)
 	case f.SnapshotKeep < 0:
-		return o, command.Usagef("--snapshot-keep is %d, must be at least 0", f.SnapshotKeep)
+		return o, command.Usagef("--snapshot-keep must be at least 0, is %d", f.SnapshotKeep)
 	case f.AuditShare < 0 || f.AuditShare > 1:
 		return o, command.Usagef("--audit-share must be from 0 to 1, is %v", f.AuditShare)
 	}
+
 	o = service.MaintenanceOptions{
 		ArchiveEvery: f.ArchiveEvery, Retention: f.LogRetention, AuditShare: f.AuditShare, AutoRebuild: f.AutoRebuild,
 		SnapshotEvery: f.SnapshotEvery, SnapshotKeep: f.SnapshotKeep,
@@ -59,8 +63,8 @@ func (f *maintenanceFlags) maintenanceOptions(ctx context.Context, dir string, e
 	return o, nil
 }
 
-// checkWritable returns an error if the process may not write where it is to archive the log or to put snapshots. Otherwise the first attempt
-// would come much later, and fail again and again.
+// checkWritable returns an error if the process may not write to the archive or to the target of the snapshots. Without this check the first
+// attempt to write would come much later, and fail again and again.
 func checkWritable(o *service.MaintenanceOptions) error {
 	if err := bucket.CheckWritable(o.Archive); err != nil {
 		return fmt.Errorf("--archive: %w", err)

@@ -14,16 +14,16 @@ import (
 
 // nodeFlags make the service a node of a cluster.
 type nodeFlags struct {
-	Node         string        `help:"The name of this node of a cluster, which holds some partitions. It needs --nats." placeholder:"NAME"`
-	NodeAddr     string        `help:"Where the other nodes reach it: a private address, on which it listens, too." placeholder:"HOST:PORT"`
-	NodeZone     string        `help:"Its zone: the copies of a partition are in different ones." placeholder:"ZONE"`
-	NodeWeight   int           `help:"Its share of the partitions, beside the weights of other nodes." default:"1"`
-	NodeCert     string        `help:"Certificate for other nodes, PEM, for servers and clients." type:"path" placeholder:"FILE"`
-	NodeKey      string        `help:"Key of the certificate, PEM." type:"path" placeholder:"FILE"`
-	NodeCA       string        `name:"node-ca" help:"Authorities of the certificates of nodes, PEM." type:"path" placeholder:"FILE"`
-	Router       bool          `help:"Take calls for a cluster, and hold none of its partitions. It needs --nats."`
-	Copies       int           `help:"How many nodes hold each partition. All nodes say the same." default:"2"`
-	ReplaceAfter time.Duration `help:"How long a node may be away before others take over its partitions." default:"1m"`
+	Node         string        `help:"Run as a node of a cluster, with this name. The node holds some of the partitions. Needs --nats." placeholder:"NAME"`
+	NodeAddr     string        `help:"Private address at which the other nodes reach this one, and on which it listens." placeholder:"HOST:PORT"`
+	NodeZone     string        `help:"Zone of the node. The copies of a partition are put into different zones." placeholder:"ZONE"`
+	NodeWeight   int           `help:"Weight of the node. A node with weight 2 gets twice as many partitions as one with weight 1." default:"1"`
+	NodeCert     string        `help:"Certificate that the node shows to other nodes, as server and as client, PEM." type:"path" placeholder:"FILE"`
+	NodeKey      string        `help:"Key of that certificate, PEM." type:"path" placeholder:"FILE"`
+	NodeCA       string        `name:"node-ca" help:"Authorities that sign the certificates of nodes, PEM." type:"path" placeholder:"FILE"`
+	Router       bool          `help:"Run as a router of a cluster, which takes calls and holds no partitions. Needs --nats."`
+	Copies       int           `help:"How many nodes hold each partition. Give all nodes and routers the same number." default:"2"`
+	ReplaceAfter time.Duration `help:"How long a node may be unreachable before others take over its partitions." default:"1m"`
 }
 
 // nodeCertificates reads the certificates for other nodes; without their flags it returns nil.
@@ -32,8 +32,9 @@ func (f *nodeFlags) nodeCertificates(logger *slog.Logger) (*access.Certificates,
 		return nil, nil //nolint:nilnil // there are none
 	}
 	if f.NodeCert == "" || f.NodeKey == "" || f.NodeCA == "" {
-		return nil, command.Usagef("--node-cert, --node-key and --node-ca need each other: nodes show certificates to each other, or none does")
+		return nil, command.Usagef("--node-cert, --node-key and --node-ca need each other: either all nodes show certificates, or none does")
 	}
+
 	certs, err := access.OpenCertificates(access.Files{
 		Name: "node_certificates", Cert: f.NodeCert, Key: f.NodeKey, ClientCA: f.NodeCA,
 	}, logger)
@@ -43,18 +44,19 @@ func (f *nodeFlags) nodeCertificates(logger *slog.Logger) (*access.Certificates,
 	return certs, nil
 }
 
-// nodeConfig returns nil for a service that is no part of a cluster.
+// nodeConfig checks the flags, and listens for other nodes. It returns nil for a service that is not part of a cluster.
 func (f *nodeFlags) nodeConfig(ctx context.Context, c *serveCmd) (*node.Config, error) {
 	switch {
 	case f.Router && (f.Node != "" || f.NodeAddr != "" || f.NodeZone != ""):
-		return nil, command.Usagef("--router holds no partitions, so it is no --node, and has no --node-addr or --node-zone")
+		return nil, command.Usagef("--router does not go with --node, --node-addr and --node-zone: a router holds no partitions")
 	case f.Router && c.NATS == "":
-		return nil, command.Usagef("--router needs --nats, where its cluster has the log")
+		return nil, command.Usagef("--router needs --nats, the servers that have the log of the cluster")
 	case f.Router && c.Snapshots != "":
-		return nil, command.Usagef("--router has nothing of which --snapshots could be taken")
+		return nil, command.Usagef("--router does not go with --snapshots: a router has no stores")
 	case f.Router:
 		return &node.Config{Copies: f.Copies, ReplaceAfter: f.ReplaceAfter}, nil
 	}
+
 	if f.Node == "" {
 		if f.NodeCert != "" {
 			return nil, command.Usagef("--node-cert needs --node or --router")
@@ -62,24 +64,26 @@ func (f *nodeFlags) nodeConfig(ctx context.Context, c *serveCmd) (*node.Config, 
 		if f.NodeAddr != "" || f.NodeZone != "" {
 			return nil, command.Usagef("--node-addr and --node-zone need --node")
 		}
-		return nil, nil //nolint:nilnil // it is none
+		return nil, nil //nolint:nilnil // the service is not part of a cluster
 	}
+
 	switch {
 	case c.NATS == "":
 		return nil, command.Usagef("--node needs --nats: the nodes of a cluster share one log")
 	case f.NodeAddr == "":
-		return nil, command.Usagef("--node needs --node-addr, where the other nodes reach it")
+		return nil, command.Usagef("--node needs --node-addr, the address at which the other nodes reach this one")
 	case f.NodeWeight < 1 || f.NodeWeight > 1000:
-		return nil, command.Usagef("--node-weight is %d, must be from 1 to 1000", f.NodeWeight)
+		return nil, command.Usagef("--node-weight must be from 1 to 1000, is %d", f.NodeWeight)
 	case f.Copies < 1 || f.Copies > 10:
-		return nil, command.Usagef("--copies is %d, must be from 1 to 10", f.Copies)
+		return nil, command.Usagef("--copies must be from 1 to 10, is %d", f.Copies)
 	}
+
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", f.NodeAddr)
 	if err != nil {
 		return nil, fmt.Errorf("--node-addr: %w", err)
 	}
 	host, _, _ := net.SplitHostPort(f.NodeAddr)
-	_, port, _ := net.SplitHostPort(l.Addr().String()) // another one if 0 was asked for
+	_, port, _ := net.SplitHostPort(l.Addr().String()) // the system has chosen the port if the flag has port 0
 	return &node.Config{
 		Name: f.Node, Addr: net.JoinHostPort(host, port), Listener: l, Zone: f.NodeZone, Weight: f.NodeWeight,
 		Copies: f.Copies, ReplaceAfter: f.ReplaceAfter,

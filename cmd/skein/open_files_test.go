@@ -69,7 +69,7 @@ func TestConnectionsLeaveFilesToTheService(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, number := range []string{"open-files=400", "connections=200", fmt.Sprint("connections-otherwise=", defaultConnections)} {
+	for _, number := range []string{"open-files=400", "connections=200", fmt.Sprint("default-connections=", defaultConnections)} {
 		if !strings.Contains(string(text), number) {
 			t.Errorf("the log does not say %s:\n%s", number, text)
 		}

@@ -28,27 +28,28 @@ import (
 type publishCmd struct {
 	command.ClientFlags `embed:""`
 
-	AllowPartial bool          `help:"Publish the good lines when others are refused, instead of ending at the first bad one; the exit code is 1 all the same."`
+	AllowPartial bool          `help:"If lines are rejected, publish the others instead of ending at the first bad one. The exit code is still 1."`
 	Visible      bool          `help:"Wait until every projection shows the events, not only until the log has them."`
-	Batch        int           `help:"Events in one call, at most." default:"1000"`
-	RetryFor     time.Duration `help:"How long a call is tried again while its outcome is not known." default:"30s"`
+	Batch        int           `help:"Send at most this many events in one call." default:"1000"`
+	RetryFor     time.Duration `help:"How long to repeat a call whose outcome is not known." default:"30s"`
 	JSON         bool          `help:"Print the result as JSON."`
 }
 
 // Help is shown below the flags.
 func (*publishCmd) Help() string {
-	return `Reads one event a line, as the JSON of skein.v1.Event:
+	return `Reads one event per line, as the JSON of skein.v1.Event:
 
   {"userFollowed":{"userId":"ann","targetUserId":"bob"}}
   {"boardCreated":{"board":{"ownerId":"bob","boardId":"bread"},"title":"Bread"}}
 
-and prints the position that contains them all; give it to a query as --at-least. Lines that have arrived are sent at once, up to
---batch events in a call; a call is taken whole or not at all. Live events without an event id get one, so that a call
-with an unknown outcome can be tried again without taking an event twice. With --visible it says how many events were
-repeats of what the log had.`
+and prints a position that contains all of them. A query with this position as --at-least sees the events.
+
+The command sends the lines that have arrived without waiting for more, up to --batch events in a call. The service accepts all events of a
+call or none, unless --allow-partial is set. Live events without an event id get one, so that a call can be repeated
+without publishing an event twice. With --visible the command says how many events the log already had.`
 }
 
-// publishing is one run of the command.
+// publishRun is one run of skein publish.
 type publishRun struct {
 	*publishCmd
 	std *command.Streams
@@ -66,7 +67,7 @@ type publishResult struct {
 	Repeated int `json:"repeated_count,omitempty"`
 }
 
-// parsedLine is an event and its line number, or the error of a line that is no event.
+// parsedLine is the event on a line, or the reason why the line is not an event.
 type parsedLine struct {
 	number int
 	event  *skeinv1.Event
@@ -79,23 +80,27 @@ func (c *publishCmd) Run(ctx context.Context, std *command.Streams) error {
 		return command.Usagef("--batch must be 1 to %d", events.MaxEnvelopeEvents)
 	}
 	p := &publishRun{publishCmd: c, std: std, api: c.Client(), run: rand.Text()[:10]}
-	ctx, cancel := context.WithCancel(ctx)
+	ctx, cancel := context.WithCancel(ctx) // ends readLines if sending fails
 	defer cancel()
+
+	// Lines are read while a call is under way, so that the next call can have all that have arrived meanwhile.
 	lines := make(chan parsedLine, c.Batch)
-	read := make(chan error, 1)
-	go func() { read <- p.readLines(ctx, lines) }()
+	readError := make(chan error, 1)
+	go func() { readError <- p.readLines(ctx, lines) }()
 	if err := p.sendAll(ctx, lines); err != nil {
 		return p.reportFailure(err)
 	}
-	if err := <-read; err != nil {
+	if err := <-readError; err != nil {
 		return p.reportFailure(err)
 	}
+
 	if err := p.print(); err != nil || p.result.Refused == 0 {
 		return err
 	}
-	return fmt.Errorf("%s refused", command.Plural(uint64(p.result.Refused), "line was", "lines were"))
+	return fmt.Errorf("%s rejected", command.Plural(uint64(p.result.Refused), "line was", "lines were"))
 }
 
+// readLines parses the lines of standard input and sends them to lines, which it closes at the end.
 func (p *publishRun) readLines(ctx context.Context, lines chan<- parsedLine) error {
 	defer close(lines)
 	in := bufio.NewReaderSize(p.std.In, 64<<10)
@@ -105,16 +110,8 @@ func (p *publishRun) readLines(ctx context.Context, lines chan<- parsedLine) err
 			line = bytes.TrimPrefix(line, []byte("\xef\xbb\xbf")) // the byte order mark that some programs write
 		}
 		if len(bytes.TrimSpace(line)) > 0 {
-			l := parsedLine{number: number, event: &skeinv1.Event{}}
-			if err := protojson.Unmarshal(line, l.event); err != nil {
-				// The protobuf module varies the spaces in its errors on purpose, so that programs do not depend on them.
-				l.err = errors.New(strings.TrimPrefix(strings.ReplaceAll(err.Error(), "\u00a0", " "), "proto: "))
-			}
-			if l.event.GetEventId() == "" && l.event.GetSource() == "" {
-				l.event.EventId = fmt.Sprintf("%s-%d", p.run, number)
-			}
 			select {
-			case lines <- l:
+			case lines <- p.parseLine(number, line):
 			case <-ctx.Done():
 				return context.Cause(ctx)
 			}
@@ -128,32 +125,52 @@ func (p *publishRun) readLines(ctx context.Context, lines chan<- parsedLine) err
 	}
 }
 
+// parseLine parses a line. A live event without an event id gets one, which is the same when the event is sent again.
+func (p *publishRun) parseLine(number int, line []byte) parsedLine {
+	parsed := parsedLine{number: number, event: &skeinv1.Event{}}
+	if err := protojson.Unmarshal(line, parsed.event); err != nil {
+		// The protobuf module varies the spaces in its errors on purpose, so that programs do not depend on them.
+		parsed.err = errors.New(strings.TrimPrefix(strings.ReplaceAll(err.Error(), "\u00a0", " "), "proto: "))
+	}
+	if parsed.event.GetEventId() == "" && parsed.event.GetSource() == "" {
+		parsed.event.EventId = fmt.Sprintf("%s-%d", p.run, number)
+	}
+	return parsed
+}
+
+const (
+	// maxBatchBytes is the most bytes of events in a call: an envelope without its other fields.
+	maxBatchBytes = events.MaxEnvelopeBytes - 1024
+	// eventOverhead is the most bytes that an envelope adds to an event.
+	eventOverhead = 8
+)
+
 // sendAll sends the lines that have arrived, in calls as large as allowed. It never waits for more lines to fill a call.
 func (p *publishRun) sendAll(ctx context.Context, lines <-chan parsedLine) error {
-	// The envelope adds a few bytes to each event.
-	const maxBytes, perEvent = events.MaxEnvelopeBytes - 1024, 8
-	var held *parsedLine
+	var deferred *parsedLine // a line that did not fit into the last batch
 	for {
 		var batch []parsedLine
 		size := 0
 		for len(batch) < p.Batch {
-			l, open := nextLine(lines, &held, len(batch) == 0)
-			if !open {
+			line, ok := nextLine(lines, &deferred, len(batch) == 0)
+			if !ok {
 				break
 			}
-			if l.err != nil {
-				if err := p.rejectLine(l.number, l.err.Error()); err != nil {
-					return err // after the lines before it were sent
+			if line.err != nil {
+				if err := p.rejectLine(line.number, line.err.Error()); err != nil {
+					return err
 				}
 				continue
 			}
-			n := proto.Size(l.event) + perEvent
-			if size+n > maxBytes && len(batch) > 0 {
-				held = &l
+			eventSize := proto.Size(line.event) + eventOverhead
+			if size+eventSize > maxBatchBytes && len(batch) > 0 {
+				deferred = &line
 				break
 			}
-			batch, size = append(batch, l), size+n
+			batch = append(batch, line)
+			size += eventSize
 		}
+
 		if len(batch) == 0 {
 			return nil
 		}
@@ -163,26 +180,27 @@ func (p *publishRun) sendAll(ctx context.Context, lines <-chan parsedLine) error
 	}
 }
 
-// nextLine returns the next line: the one held back, else one that has arrived, else, with wait, the next one to arrive.
-func nextLine(lines <-chan parsedLine, held **parsedLine, wait bool) (parsedLine, bool) {
-	if *held != nil {
-		l := **held
-		*held = nil
-		return l, true
+// nextLine returns the deferred line if there is one, else a line that has arrived, else, with wait, the next line to arrive. It returns false if
+// there is none.
+func nextLine(lines <-chan parsedLine, deferred **parsedLine, wait bool) (parsedLine, bool) {
+	if *deferred != nil {
+		line := **deferred
+		*deferred = nil
+		return line, true
 	}
 	if wait {
-		l, open := <-lines
-		return l, open
+		line, ok := <-lines
+		return line, ok
 	}
 	select {
-	case l, open := <-lines:
-		return l, open
+	case line, ok := <-lines:
+		return line, ok
 	default:
 		return parsedLine{}, false
 	}
 }
 
-// rejectLine reports a line that is not published. With --allow-partial the other lines are published.
+// rejectLine reports a line that is not published. Without --allow-partial it returns an error that ends the command.
 func (p *publishRun) rejectLine(line int, why string) error {
 	err := fmt.Errorf("line %d: %s", line, why)
 	if !p.AllowPartial {
@@ -199,13 +217,14 @@ func (p *publishRun) sendBatch(ctx context.Context, batch []parsedLine) error {
 	if p.Visible {
 		req.Wait = skeinv1.PublishWait_PUBLISH_WAIT_VISIBLE
 	}
-	for _, l := range batch {
-		req.Events = append(req.Events, l.event)
+	for _, line := range batch {
+		req.Events = append(req.Events, line.event)
 	}
 	res, err := p.publishWithRetries(ctx, req)
 	if err != nil {
 		return describeRejectedLines(err, batch)
 	}
+
 	p.result.Accepted += int(res.GetAcceptedCount())
 	p.result.Repeated += len(res.GetRepeatedIndexes())
 	if res.GetPosition() != "" {
@@ -221,8 +240,8 @@ func (p *publishRun) sendBatch(ctx context.Context, batch []parsedLine) error {
 	return nil
 }
 
-// publishWithRetries repeats a call until it is answered. That is safe: each event has an event id or is a backfill with an offset, so the log
-// takes it once.
+// publishWithRetries repeats a call until it is answered. To repeat a call is safe, because each event has an event id or is a backfill with an
+// offset, by which the service recognizes an event that the log already has.
 func (p *publishRun) publishWithRetries(ctx context.Context, req *skeinv1.PublishRequest) (*skeinv1.PublishResponse, error) {
 	deadline := time.Now().Add(p.RetryFor)
 	for pause := 50 * time.Millisecond; ; pause = min(2*pause, 2*time.Second) {
@@ -230,17 +249,17 @@ func (p *publishRun) publishWithRetries(ctx context.Context, req *skeinv1.Publis
 		if err == nil || ctx.Err() != nil || importer.IsFinal(err) || time.Now().Add(pause).After(deadline) {
 			return res, err
 		}
-		p.std.Sayf("skein: trying again: %v", err)
+		p.std.Sayf("skein: retrying: %v", err)
 		if wait.For(ctx, pause) != nil {
 			return nil, context.Cause(ctx)
 		}
 	}
 }
 
-// reportFailure reports how much was published before the error.
+// reportFailure prints what was published before an error, and returns the error with the number of these events.
 func (p *publishRun) reportFailure(err error) error {
 	if p.result.Accepted > 0 {
-		err = fmt.Errorf("%w\n%d events were published before", err, p.result.Accepted)
+		err = fmt.Errorf("%w\n%s published before", err, command.Plural(uint64(p.result.Accepted), "event was", "events were"))
 	}
 	return errors.Join(err, p.print())
 }
@@ -250,7 +269,7 @@ func (p *publishRun) print() error {
 		return json.NewEncoder(p.std.Out).Encode(p.result)
 	}
 	if n := p.result.Repeated; n > 0 {
-		p.std.Sayf("skein: %s of what the log had, and nothing changes", command.Plural(uint64(n), "event is a repeat", "events are repeats"))
+		p.std.Sayf("skein: the log already had %s, which changed nothing", command.Plural(uint64(n), "event", "events"))
 	}
 	if p.result.Position != "" {
 		fmt.Fprintln(p.std.Out, p.result.Position)
@@ -258,27 +277,29 @@ func (p *publishRun) print() error {
 	return nil
 }
 
-// describeRejectedLines replaces the indexes of events in the error of a refused call with the numbers of their lines.
+// describeRejectedLines returns the error of a rejected call with the numbers of lines in place of the indexes of events.
 func describeRejectedLines(err error, batch []parsedLine) error {
-	var refused *connect.Error
-	if !errors.As(err, &refused) {
+	var connectError *connect.Error
+	if !errors.As(err, &connectError) {
 		return err
 	}
+
 	var errs []error
-	for _, detail := range refused.Details() {
-		value, derr := detail.Value()
-		bad, ok := value.(*errdetails.BadRequest)
-		if derr != nil || !ok {
+	for _, detail := range connectError.Details() {
+		value, detailErr := detail.Value()
+		badRequest, ok := value.(*errdetails.BadRequest)
+		if detailErr != nil || !ok {
 			continue
 		}
-		for _, v := range bad.GetFieldViolations() {
-			index, field, _ := strings.Cut(strings.TrimPrefix(v.GetField(), "events["), "]")
-			i, perr := strconv.Atoi(index)
-			if perr != nil || i < 0 || i >= len(batch) {
-				return err
+		for _, violation := range badRequest.GetFieldViolations() {
+			// A field of an event is named events[3].user_followed.user_id.
+			index, field, _ := strings.Cut(strings.TrimPrefix(violation.GetField(), "events["), "]")
+			i, indexErr := strconv.Atoi(index)
+			if indexErr != nil || i < 0 || i >= len(batch) {
+				return err // the violation is not about an event
 			}
-			what := strings.TrimSpace(strings.TrimPrefix(field, ".") + " " + v.GetDescription())
-			errs = append(errs, fmt.Errorf("line %d: %s (%s)", batch[i].number, what, v.GetReason()))
+			what := strings.TrimSpace(strings.TrimPrefix(field, ".") + " " + violation.GetDescription())
+			errs = append(errs, fmt.Errorf("line %d: %s (%s)", batch[i].number, what, violation.GetReason()))
 		}
 	}
 	if len(errs) == 0 {

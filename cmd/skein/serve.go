@@ -26,35 +26,35 @@ const defaultListen = "127.0.0.1:7411"
 
 type serveCmd struct {
 	Data      string `help:"Directory of the log and the stores (./skein-data)." default:"./skein-data" type:"path" placeholder:"DIR"`
-	Ephemeral bool   `help:"For tests: a temporary directory that is removed at the end, and a free port."`
+	Ephemeral bool   `help:"For tests: use a temporary directory, which is removed at the end, and a free port."`
 
-	Listen         string `help:"Address to listen on: 127.0.0.1:7411 by default, a free port with --ephemeral." placeholder:"HOST:PORT"`
-	ListenAnywhere bool   `help:"Allow other machines without TLS and tokens: who reaches the port reads and writes everything."`
-	NoConsole      bool   `help:"Do not serve the console at /console. It is there if callers need tokens, or --listen is on loopback."`
+	Listen         string `help:"Address to listen on; by default 127.0.0.1:7411, or a free port with --ephemeral." placeholder:"HOST:PORT"`
+	ListenAnywhere bool   `help:"Allow calls from other machines without TLS and tokens. Whoever reaches the port can read and write everything."`
+	NoConsole      bool   `help:"Do not serve the console at /console. It is served only if callers need tokens or --listen is a loopback address."`
 	PortFile       string `help:"Write the port to this file when the service is ready." type:"path" placeholder:"FILE"`
 
 	accessFlags     `embed:""`
 	flags.NATSFlags `embed:""`
 	nodeFlags       `embed:""`
 
-	LogMaxBytes     flags.ByteSize `help:"Size at which the log refuses more; 0 means 80 % of the disk that is free at first." default:"0"`
-	DiskReserve     flags.ByteSize `help:"Disk kept free: with less, Publish is refused; 0 means a tenth of it, at most 1 GiB." default:"0"`
-	Memory          memorySetting  `help:"Memory of the process: a size, a share of the machine, or auto: half, at most 1GiB." default:"auto"`
-	BlockCacheBytes memorySetting  `help:"Memory for rows in use: a size, a share of --memory, or auto: a quarter." default:"auto"`
-	QueryCacheBytes memorySetting  `help:"Memory for follows, outboxes and inboxes: the same, or auto: 1/16; 0 means none." default:"auto"`
-	FolloweeCap     int            `help:"How many users one may follow; -1 means no limit. Imported history is not limited." default:"10000"`
-	MaxConnections  int            `help:"Connections that may be open, half from one address; 0 means 10000, or what open files allow." default:"0"`
-	ShedAfter       time.Duration  `help:"Refuse a part of the calls while calls wait longer than this for a processor; 0 disables it." default:"500ms"`
-	CallerRate      float64        `help:"Calls that each caller may make a second, over time; 0 means any number." default:"0"`
-	CallerBurst     int            `help:"Calls that a caller who was silent may make at once; 0 means those of a second." default:"0"`
-	CallerInFlight  int            `help:"Calls that each caller may have under way, streams among them; 0 means any number." default:"0"`
-	PageTokenKeys   string         `help:"Keys that sign page tokens and calls between nodes. By default, one of the log's own." type:"path" placeholder:"FILE"`
-	DrainDelay      time.Duration  `help:"After the signal to stop, continue to take calls for so long while /readyz says no." default:"0s"`
-	ShutdownTimeout time.Duration  `help:"How long calls under way may take after that." default:"30s"`
+	LogMaxBytes     flags.ByteSize `help:"Size of the log at which Publish is refused; 0 means 80 % of the disk that is free when the log is created." default:"0"`
+	DiskReserve     flags.ByteSize `help:"Refuse Publish while less disk than this is free; 0 means a tenth of the disk, at most 1 GiB." default:"0"`
+	Memory          memorySetting  `help:"Memory of the process: a size, a share of the machine, or auto, which is half of the machine, at most 1GiB." default:"auto"`
+	BlockCacheBytes memorySetting  `help:"Memory for blocks of rows that are in use: a size, a share of --memory, or auto, which is a quarter." default:"auto"`
+	QueryCacheBytes memorySetting  `help:"Memory for follows, outboxes and inboxes: a size, a share of --memory, or auto, which is a sixteenth; 0 means none." default:"auto"`
+	FolloweeCap     int            `help:"How many users a user may follow; -1 means no limit. Imported history is not limited." default:"10000"`
+	MaxConnections  int            `help:"How many connections may be open, half of them from one address; 0 means 10000, or fewer if the limit of open files is low." default:"0"`
+	ShedAfter       time.Duration  `help:"Refuse a part of the calls while calls wait longer than this for a processor; 0 refuses none." default:"500ms"`
+	CallerRate      float64        `help:"How many calls per second each caller may make on average; 0 means any number." default:"0"`
+	CallerBurst     int            `help:"How many calls a caller may make at once after a pause; 0 means --caller-rate." default:"0"`
+	CallerInFlight  int            `help:"How many calls, streams included, each caller may have in progress; 0 means any number." default:"0"`
+	PageTokenKeys   string         `help:"File with the keys that sign page tokens and calls between nodes; by default a key that follows from the id of the log." type:"path" placeholder:"FILE"`
+	DrainDelay      time.Duration  `help:"After the signal to stop, accept calls for this time while /readyz says that the service is not ready." default:"0s"`
+	ShutdownTimeout time.Duration  `help:"How long calls in progress may take after that." default:"30s"`
 
-	Pprof string `help:"Serve profiles of the process at this address of this machine, as 127.0.0.1:6060." placeholder:"HOST:PORT"`
+	Pprof string `help:"Serve profiles of the process at this loopback address, such as 127.0.0.1:6060." placeholder:"HOST:PORT"`
 
-	Check bool `help:"Change and serve nothing: tell which stores would be rebuilt, why, how long that takes, and how much disk."`
+	Check bool `help:"Do not start: print which stores a start would rebuild, why, how long that would take, and how much disk it needs."`
 
 	maintenanceFlags `embed:""`
 	flags.FoldFlags  `embed:""`
@@ -64,26 +64,27 @@ type serveCmd struct {
 
 // Help is shown below the flags.
 func (*serveCmd) Help() string {
-	return `Without --tokens or --jwks a caller that reaches the port may do everything. So the service binds to loopback, unless
-it has TLS (--tls-cert, --tls-key) and authenticates callers (--tokens, --jwks), or --listen-anywhere says that something before
-it does both. Even then it answers only calls whose Host is localhost, a loopback address, or one of --allowed-hosts, because a
-web page can have its own name mean 127.0.0.1; and only its own console and pages of --cors-origin. All these files are read
-again when they change. docs/access.md has more, and skein token new makes tokens.
+	return `Without --tokens or --jwks, any caller that reaches the port can do everything. So the service listens only on loopback, unless it
+has TLS (--tls-cert, --tls-key) and authenticates callers (--tokens, --jwks), or --listen-anywhere says that a proxy in front of it does both.
+Without --tokens and --jwks the service answers only calls whose Host is localhost, a loopback address, or one of --allowed-hosts: otherwise a
+web page could reach it by a name that resolves to 127.0.0.1. In a browser, only the service's own console and pages of
+--cors-origin may call it. The service reads all these files again when they change. See docs/access.md; skein token new makes tokens.
 
---nats takes the URLs of a cluster, nats://a:4222,nats://b:4222. Several processes with one cluster and data
-directories of their own are interchangeable: any of them serves any position and any page.
+--nats takes the URLs of a cluster, nats://a:4222,nats://b:4222. Several processes that use the same cluster, each with a data
+directory of its own, are interchangeable: each of them serves any position and any page token.
 
---page-token-keys names a file with keys as id:base64,id:base64: the first signs, all verify. The log's own key tells
-damaged tokens, but whoever knows the id of the log can forge them. Nodes and routers with --tokens or --jwks need such
-a file, the same for all, because they prove themselves to each other with these keys.
+--page-token-keys names a file with keys, id:base64,id:base64. The first key signs, and all verify. Without the file, the key follows from
+the id of the log: damaged tokens are detected, but whoever knows that id can forge them. Nodes and routers with --tokens or --jwks
+need such a file, and all of them the same, because they authenticate each other with these keys.
 
-The flags --feed-…, --heat-… and --seen-… decide what is stored: a store that was built with other values goes no further and
-answers from where it stands, and skein status names what differs. Start with the old values, or have it rebuilt.
+The flags --feed-…, --heat-… and --seen-… decide what stores contain. A store that was built with other values does not follow the log
+any more: it answers from its last position, and skein status says which flag differs. Start with the old values, or rebuild the store.
 
-SIGINT or SIGTERM stops in order: no new calls, those under way finish, what was accepted is on disk. A second one ends
-the process at once, which loses nothing that was acknowledged.`
+After SIGINT or SIGTERM the service accepts no new calls, finishes those in progress, syncs its stores and ends. A second signal
+ends the process at once, which loses nothing that was acknowledged.`
 }
 
+// checkLimits returns an error for a limit that cannot be.
 func (c *serveCmd) checkLimits() error {
 	if c.CallerRate < 0 || c.CallerBurst < 0 || c.CallerInFlight < 0 {
 		return command.Usagef("--caller-rate, --caller-burst and --caller-in-flight must not be negative")
@@ -94,15 +95,15 @@ func (c *serveCmd) checkLimits() error {
 	return nil
 }
 
-// checkNodeKeys refuses a part of a cluster that authenticates callers, but has no keys of its own. Nodes prove themselves to each other with
-// the keys of page tokens. The default key follows from the id of the log, so any caller could make that proof.
+// checkNodeKeys returns an error for a node or router that authenticates callers but has no --page-token-keys. Nodes authenticate each other
+// with these keys. The default key follows from the id of the log, so a caller who learns the id could call nodes as if it were one.
 func (c *serveCmd) checkNodeKeys() error {
 	if c.Node == "" && !c.Router || !c.authenticates() || c.PageTokenKeys != "" {
 		return nil
 	}
-	return command.Usagef("--node and --router with --tokens or --jwks need --page-token-keys FILE: nodes prove themselves to each other with " +
-		"these keys, and without them every caller who learns the id of the log could do so and read private lists. Give all nodes the same " +
-		"file with ID:BASE64, at least 16 random bytes, such as: echo \"k1:$(openssl rand -base64 32)\"")
+	return command.Usagef("--node and --router with --tokens or --jwks need --page-token-keys FILE: nodes authenticate each other with " +
+		"these keys, and without them every caller who learns the id of the log could pass as a node and read private lists. Give all nodes " +
+		"the same file with ID:BASE64, at least 16 random bytes, such as: echo \"k1:$(openssl rand -base64 32)\"")
 }
 
 // Run serves until a signal.
@@ -116,6 +117,7 @@ func (c *serveCmd) Run(ctx context.Context, std *command.Streams) (err error) {
 	if err := cmp.Or(c.checkListen(ctx), c.checkLimits(), c.checkNodeKeys()); err != nil {
 		return err
 	}
+
 	logger := c.Logger(std.Err)
 	o, err := c.serviceOptions(logger)
 	if err != nil {
@@ -128,6 +130,7 @@ func (c *serveCmd) Run(ctx context.Context, std *command.Streams) (err error) {
 	if c.Check {
 		return c.printRebuildPlan(ctx, o, std)
 	}
+
 	if c.Ephemeral {
 		dir, err := os.MkdirTemp("", "skein-ephemeral-*")
 		if err != nil {
@@ -148,13 +151,14 @@ func (c *serveCmd) Run(ctx context.Context, std *command.Streams) (err error) {
 	if o.Node, err = c.nodeConfig(ctx, c); err != nil {
 		return err
 	}
+
 	if c.PortFile != "" {
 		// A script that waits for the file must not read the port of an earlier process.
 		if err := os.Remove(c.PortFile); err != nil && !errors.Is(err, os.ErrNotExist) {
 			return fmt.Errorf("--port-file: %w", err)
 		}
 	}
-	// The service listens before it opens the stores, so that a port that is taken fails at once.
+	// The service listens before it opens its stores, which can take long, so that it fails at once if the port is taken.
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", c.Listen)
 	if err != nil {
 		return fmt.Errorf("cannot listen: %w", err)
@@ -168,26 +172,28 @@ func (c *serveCmd) Run(ctx context.Context, std *command.Streams) (err error) {
 	if o.Pprof, err = listenPprof(ctx, c.Pprof); err != nil {
 		return errors.Join(err, l.Close())
 	}
+
 	service.RaiseMaxProcs()
 	debug.SetMemoryLimit(min(o.Memory.Limit, debug.SetMemoryLimit(-1))) // GOMEMLIMIT may set a lower limit
 	o.Abandon = func(err error) {
-		logger.Error("this process ends at once", "error", err)
+		logger.Error("ending this process at once", "error", err)
 		os.Exit(exitFailed)
 	}
 	a, err := service.OpenOn(ctx, l, o)
 	if err != nil {
 		return errors.Join(err, l.Close(), closePprof(o.Pprof))
 	}
+
 	url := c.scheme() + l.Addr().String()
 	logger.Info("serving", "url", url, "data", o.Dir, "version", version().Version, "access", c.authenticates(), "console", o.Console)
 	defer context.AfterFunc(ctx, func() { logger.Info("stopping") })()
 	err = a.Run(ctx, l, func() error {
 		if failed := a.Failed(); len(failed) > 0 {
-			logger.Warn("serving without what has failed", "projections", failed)
+			logger.Warn("serving without the projections that have failed", "projections", failed)
 		} else {
 			logger.Info("ready", "url", url)
 		}
-		if c.LogFormat == "text" { // a line for people would disturb what reads JSON
+		if c.LogFormat == "text" { // a program that reads JSON from this stream cannot read a line for people
 			std.Sayf("%s", describeAddress(url, o.Console))
 		}
 		return c.writePort(l)
@@ -195,7 +201,7 @@ func (c *serveCmd) Run(ctx context.Context, std *command.Streams) (err error) {
 	return errors.Join(err, a.Close(context.WithoutCancel(ctx)))
 }
 
-// servingLine tells a person where the service is.
+// describeAddress returns a line that tells a person where the service is.
 func describeAddress(url string, withConsole bool) string {
 	line := "skein serves at " + url
 	if withConsole {
@@ -204,14 +210,16 @@ func describeAddress(url string, withConsole bool) string {
 	return line
 }
 
-// printRebuildPlan reports what a start would do, and returns an error if it would rebuild a store.
+// printRebuildPlan prints which stores a start would rebuild, for --check. It returns an error if there are any.
 func (c *serveCmd) printRebuildPlan(ctx context.Context, o service.Options, std *command.Streams) (err error) {
 	if c.NATS == "" && c.Archive == "" {
-		if _, err := os.Stat(o.Dir); errors.Is(err, os.ErrNotExist) { // opening the archive would create the directory
+		// Opening the archive would create the directory.
+		if _, err := os.Stat(o.Dir); errors.Is(err, os.ErrNotExist) {
 			fmt.Fprintln(std.Out, service.NoLogMessage)
 			return nil
 		}
 	}
+
 	if o.Maintenance, err = c.maintenanceFlags.maintenanceOptions(ctx, o.Dir, c.NATS != ""); err != nil {
 		return err
 	}
@@ -225,13 +233,14 @@ func (c *serveCmd) printRebuildPlan(ctx context.Context, o service.Options, std 
 // warnAboutFlags logs combinations of flags that are allowed, but seldom intended.
 func (c *serveCmd) warnAboutFlags(logger *slog.Logger) {
 	if c.authenticates() && !c.hasTLS() {
-		logger.Warn("tokens without TLS: whoever sees the traffic can use them")
+		logger.Warn("callers send tokens without TLS: whoever sees the traffic can use the tokens")
 	}
 	if c.ListenAnywhere && !c.authenticates() && len(c.AllowedHosts) == 0 {
-		logger.Warn("without --tokens and --jwks only calls to localhost are answered: --allowed-hosts names other hosts")
+		logger.Warn("without --tokens, --jwks and --allowed-hosts the service answers only calls to localhost")
 	}
 }
 
+// serviceOptions returns the options that follow from the flags alone. It reads the files of the flags, and opens nothing.
 func (c *serveCmd) serviceOptions(logger *slog.Logger) (service.Options, error) {
 	available := availableMemory(machineMemory(), "/")
 	total, err := totalMemory(c.Memory, available)
@@ -245,15 +254,17 @@ func (c *serveCmd) serviceOptions(logger *slog.Logger) (service.Options, error) 
 	if err != nil {
 		return service.Options{}, err
 	}
+
 	files := openFileLimit()
 	connections, err := connectionLimit(c.MaxConnections, files)
 	if err != nil {
 		return service.Options{}, err
 	}
 	if c.MaxConnections == 0 && connections < defaultConnections {
-		logger.Warn("this process may open few files, so it takes fewer connections: raise the limit of open files (ulimit -n)",
-			"open-files", files, "connections", connections, "connections-otherwise", defaultConnections)
+		logger.Warn("this process may open few files, so it accepts fewer connections than by default: raise the limit of open files (ulimit -n)",
+			"open-files", files, "connections", connections, "default-connections", defaultConnections)
 	}
+
 	o := service.Options{
 		Dir: c.Data, Memory: memory, Logger: logger, Version: version().Version,
 		DiskReserve: int64(c.DiskReserve),
@@ -265,8 +276,9 @@ func (c *serveCmd) serviceOptions(logger *slog.Logger) (service.Options, error) 
 		},
 		Log: c.Config(filepath.Join(c.Data, service.LogDir)),
 	}
-	o.Log.MaxBytes, o.Log.Logger = int64(c.LogMaxBytes), logger
-	o.Log.ListenOnSocket = o.Log.Dir != "" // for skein replay prepare of another version
+	o.Log.MaxBytes = int64(c.LogMaxBytes)
+	o.Log.Logger = logger
+	o.Log.ListenOnSocket = o.Log.Dir != "" // skein replay prepare of another version reads the log through this socket
 	if o.Settings, err = c.Settings(); err != nil {
 		return o, err
 	}

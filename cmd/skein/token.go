@@ -12,25 +12,25 @@ import (
 	"github.com/skein-feed/skein/gateway/access"
 )
 
-// tokenCmd has the commands for tokens of the service.
+// tokenCmd has the commands for tokens, by which callers prove who they are.
 type tokenCmd struct {
-	New newTokenCmd `cmd:"" help:"Make a token, print it once, and the line of the token file that knows it."`
+	New newTokenCmd `cmd:"" help:"Make a token and its line in the token file. The token is printed only once."`
 }
 
 type newTokenCmd struct {
-	Name    string        `help:"The name of the token's owner, for people and logs." required:"" placeholder:"NAME"`
-	Role    []string      `help:"A role of the token: publish, read, offline, admin." required:"" placeholder:"ROLE"`
-	User    string        `help:"Bind it to one user: what it publishes and reads is that user's." placeholder:"ID"`
-	Expires time.Duration `help:"After how long it ends; 0 means never." default:"0"`
-	Tokens  string        `help:"Append the line to this token file, which is made if it is not there." type:"path" placeholder:"FILE"`
-	Out     string        `help:"Write the token to this new file, for its owner only; do not print it." type:"path" placeholder:"FILE"`
-	JSON    bool          `help:"Print token and line as JSON."`
+	Name    string        `help:"Name of the token's owner, for people and logs." required:"" placeholder:"NAME"`
+	Role    []string      `help:"Role of the token: publish, read, offline or admin; repeat for several." required:"" placeholder:"ROLE"`
+	User    string        `help:"Bind the token to this user: it can publish and read only what is this user's." placeholder:"ID"`
+	Expires time.Duration `help:"The token expires after this time; 0 means never." default:"0"`
+	Tokens  string        `help:"Append the line to this token file, which is created if it does not exist." type:"path" placeholder:"FILE"`
+	Out     string        `help:"Write the token to this new file, which only its owner can read, instead of printing it." type:"path" placeholder:"FILE"`
+	JSON    bool          `help:"Print the token and the line as JSON."`
 }
 
 // Help is shown below the flags.
 func (*newTokenCmd) Help() string {
-	return `The token goes to standard output or to --out, and nowhere else: the line has its hash. skein serve --tokens FILE reads
-the file again when it changes. To take a token back, remove its line.`
+	return `The token itself is written only to standard output or to --out: the line in the token file has its hash. skein serve --tokens FILE
+reads the file again when it changes. To revoke a token, remove its line.`
 }
 
 // Run makes a token.
@@ -43,8 +43,9 @@ func (c *newTokenCmd) Run(std *command.Streams) error {
 		return command.Usagef("--expires must not be negative")
 	}
 	if c.Out != "" && c.JSON {
-		return command.Usagef("--out and --json: the token goes to one of them")
+		return command.Usagef("--out and --json exclude each other: the token is written to one place only")
 	}
+
 	var expires time.Time
 	if c.Expires > 0 {
 		expires = time.Now().Add(c.Expires)
@@ -53,6 +54,7 @@ func (c *newTokenCmd) Run(std *command.Streams) error {
 	if err != nil {
 		return command.Usagef("--name, --user: %w", err)
 	}
+
 	if c.Out != "" {
 		if err := createPrivateFile(c.Out, token+"\n"); err != nil {
 			return fmt.Errorf("--out: %w", err)
@@ -63,6 +65,7 @@ func (c *newTokenCmd) Run(std *command.Streams) error {
 			return fmt.Errorf("--tokens: %w", err)
 		}
 	}
+
 	if c.JSON {
 		return json.NewEncoder(std.Out).Encode(struct {
 			Token string `json:"token"`
@@ -77,7 +80,7 @@ func (c *newTokenCmd) Run(std *command.Streams) error {
 		return nil
 	}
 	if c.Tokens == "" {
-		std.Sayf("The token, which is shown this once:")
+		std.Sayf("The token, which is not shown again:")
 	}
 	_, err = fmt.Fprintln(std.Out, token)
 	return err
@@ -107,7 +110,8 @@ func appendLine(file, line string) error {
 	if err != nil {
 		return err
 	}
-	// If the last line has no newline, the new one would become part of it.
+
+	// If the file does not end with a newline, the new line would become part of the last one.
 	if last := make([]byte, 1); info.Size() > 0 {
 		if _, err := f.ReadAt(last, info.Size()-1); err != nil {
 			return err

@@ -20,13 +20,13 @@ import (
 	"github.com/skein-feed/skein/replay/snapshot"
 )
 
-// stamped is the version that `task release` sets by the linker (-X main.stamped=v1.2.3). Without it, the go command names the program
-// after its commit.
+// releaseVersion is the version of a release, which `task release` sets by a flag of the linker (-X main.releaseVersion=v1.2.3). If it is empty,
+// the go command has named the program after its commit.
 //
-//nolint:gochecknoglobals // the linker sets no other
-var stamped string
+//nolint:gochecknoglobals // the linker can set only global variables
+var releaseVersion string
 
-// build describes how the program was built.
+// buildInfo describes how the program was built.
 type buildInfo struct {
 	Version  string `json:"version"`
 	Revision string `json:"revision,omitempty"`
@@ -54,9 +54,10 @@ func version() buildInfo {
 	if v := info.Main.Version; v != "" && v != "(devel)" {
 		b.Version = v
 	}
-	if stamped != "" {
-		b.Version = stamped
+	if releaseVersion != "" {
+		b.Version = releaseVersion
 	}
+
 	for _, s := range info.Settings {
 		switch s.Key {
 		case "vcs.revision":
@@ -69,6 +70,7 @@ func version() buildInfo {
 			b.Static = s.Value == "0"
 		}
 	}
+
 	b.Modules = map[string]string{}
 	for _, m := range info.Deps {
 		if slices.Contains(reportedModules, m.Path) {
@@ -80,14 +82,15 @@ func version() buildInfo {
 
 func (b buildInfo) short() string { return "skein " + b.Version }
 
-// formats has the versions of the formats that the program writes and reads, by name; docs/upgrading.md explains them.
+// formats has the versions of the formats that the program writes and reads. docs/upgrading.md explains them.
 type formats struct {
-	// Store is the format of the files of new stores, NewestStore the newest that the program opens.
-	Store       store.FileFormat `json:"store"`
+	// Store is the format of the files of new stores.
+	Store store.FileFormat `json:"store"`
+	// NewestStore is the newest format of stores that the program can open.
 	NewestStore store.FileFormat `json:"newest_store"`
-	// Projections are the versions of the folds.
+	// Projections has the versions of the folds, by projection.
 	Projections map[string]int `json:"projections"`
-	// Others has the versions of all other formats that outlive the process, or that clients keep.
+	// Others has the versions of all other formats that outlive the process or that clients keep, by name.
 	Others map[string]int `json:"others"`
 }
 
@@ -98,13 +101,13 @@ func knownFormats() formats {
 	for _, p := range all.All(all.Settings{}) {
 		f.Projections[p.Name()] = int(p.Version())
 	}
-	for _, of := range []map[string]int{events.Formats(), archive.Formats(), snapshot.Formats(), gateway.Formats()} {
-		maps.Copy(f.Others, of)
+	for _, formats := range []map[string]int{events.Formats(), archive.Formats(), snapshot.Formats(), gateway.Formats()} {
+		maps.Copy(f.Others, formats)
 	}
 	return f
 }
 
-// text returns the facts for people, one a line.
+// text returns the version, the build and the formats for people.
 func (b buildInfo) text() string {
 	var out strings.Builder
 	fmt.Fprintln(&out, b.short())
@@ -125,6 +128,7 @@ func (b buildInfo) text() string {
 			fmt.Fprintf(&out, "uses %s %s\n", path, v)
 		}
 	}
+
 	f := knownFormats()
 	fmt.Fprintf(&out, "makes stores of format %d, opens them up to %d\n", f.Store.Engine, f.NewestStore.Engine)
 	fmt.Fprintf(&out, "folds:%s\nformats:%s\n", formatVersions(f.Projections), formatVersions(f.Others))
@@ -139,12 +143,12 @@ func formatVersions(versions map[string]int) string {
 	return strings.Join(parts, ",")
 }
 
-// versionFlag prints the same as the command.
+// versionFlag is the flag --version, which prints what the command version prints.
 type versionFlag bool
 
 // BeforeReset is called by kong when the flag is given, before anything else that could fail.
 //
-//nolint:unparam // kong's form
+//nolint:unparam // kong demands an error as the result
 func (versionFlag) BeforeReset(app *kong.Kong) error {
 	fmt.Fprint(app.Stdout, version().text())
 	app.Exit(exitOK)

@@ -15,15 +15,15 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// watchCmd follows the log.
+// watchCmd prints the events of the log as they are published.
 type watchCmd struct {
 	command.ClientFlags `embed:""`
 
-	After string   `help:"Print what comes after this position, or \"earliest\"; without it: what comes from now on." placeholder:"POSITION"`
-	Kind  []string `help:"Only events of this kind, as user_followed; more than once for several." placeholder:"KIND" sep:"none"`
-	User  []string `help:"Only events in which this user acts or is the target; more than once for several." placeholder:"USER" sep:"none"`
-	JSON  bool     `help:"Print messages as the API gives them, checkpoints included, one JSON object a line."`
-	Limit uint64   `help:"End after so many events; 0 means never." default:"0"`
+	After string   `help:"Print the events after this position, or with \"earliest\" all; by default those from now on." placeholder:"POSITION"`
+	Kind  []string `help:"Only events of this kind, such as user_followed; repeat for several." placeholder:"KIND" sep:"none"`
+	User  []string `help:"Only events in which this user acts or is the target; repeat for several." placeholder:"USER" sep:"none"`
+	JSON  bool     `help:"Print messages as the API gives them, checkpoints included, one JSON object per line."`
+	Limit uint64   `help:"End after this many events; 0 means never." default:"0"`
 }
 
 // Run prints events, one JSON object a line, until it is interrupted. After a restart of the service it continues at its position.
@@ -32,36 +32,42 @@ func (c *watchCmd) Run(ctx context.Context, std *command.Streams) error {
 	if strings.EqualFold(c.After, "earliest") {
 		req.After = "EARLIEST"
 	}
+
 	api := c.Client().Events()
-	events, contact := uint64(0), time.Now()
-	for saidRetry := false; ; {
+	printed := uint64(0)
+	lastContact := time.Now()
+	saidRetry := false
+	for {
 		stream, err := api.Watch(ctx, connect.NewRequest(req))
 		for err == nil && stream.Receive() {
 			m := stream.Msg()
-			contact, saidRetry = time.Now(), false
+			lastContact = time.Now()
+			saidRetry = false
 			if err = c.printMessage(std, m); err != nil {
 				return errors.Join(err, stream.Close())
 			}
-			req.After = m.GetPosition()
+			req.After = m.GetPosition() // from here the next stream continues
 			if m.GetEvent() != nil {
-				events++
+				printed++
 			}
-			if c.Limit > 0 && events >= c.Limit {
+			if c.Limit > 0 && printed >= c.Limit {
 				return c.endWatch(std, req.GetAfter(), nil)
 			}
 		}
+
+		// The stream has broken. If the service may be restarting, try again.
 		if err == nil {
 			err = errors.Join(stream.Err(), stream.Close())
 		}
 		if ctx.Err() != nil {
 			return c.endWatch(std, req.GetAfter(), ctx.Err())
 		}
-		if err != nil && (connect.CodeOf(err) != connect.CodeUnavailable || time.Since(contact) > command.ReconnectFor) {
+		if err != nil && (connect.CodeOf(err) != connect.CodeUnavailable || time.Since(lastContact) > command.ReconnectFor) {
 			return c.endWatch(std, req.GetAfter(), err)
 		}
 		if err != nil && !saidRetry {
 			saidRetry = true
-			std.Sayf("trying again: %v", err)
+			std.Sayf("retrying: %v", err)
 		}
 		if wait.For(ctx, time.Second) != nil {
 			return c.endWatch(std, req.GetAfter(), ctx.Err())

@@ -15,18 +15,18 @@ import (
 	"github.com/skein-feed/skein/proto/skein/v1/skeinv1connect"
 )
 
-// ClientFlags say which service a command talks to.
+// ClientFlags say which service a command calls, and how the command proves who the caller is.
 type ClientFlags struct {
 	Server  string        `help:"Address of the service." default:"http://127.0.0.1:7411" placeholder:"URL" group:"Connection:"`
 	Timeout time.Duration `help:"How long one call may take." default:"30s" group:"Connection:"`
 
-	TokenFile    string `help:"File with the caller's token; or the token in SKEIN_TOKEN." type:"path" placeholder:"FILE" group:"Connection:"`
-	TokenInClear bool   `help:"Send the token over http:// to other machines too: whoever sees the traffic can use it." group:"Connection:"`
-	TLSCA        string `name:"tls-ca" help:"CAs of the service's certificate, PEM." type:"path" placeholder:"FILE" group:"Connection:"`
+	TokenFile    string `help:"File with the caller's token. The variable SKEIN_TOKEN can have the token itself instead." type:"path" placeholder:"FILE" group:"Connection:"`
+	TokenInClear bool   `help:"Send the token to another machine even without TLS. Whoever sees the traffic can use the token." group:"Connection:"`
+	TLSCA        string `name:"tls-ca" help:"Authorities that sign the service's certificate, PEM." type:"path" placeholder:"FILE" group:"Connection:"`
 	ClientCert   string `help:"Client certificate, PEM, for a service that demands one." type:"path" placeholder:"FILE" group:"Connection:"`
 	ClientKey    string `help:"Key of the client certificate, PEM." type:"path" placeholder:"FILE" group:"Connection:"`
 
-	// AfterApply reads token and tls from the files of these flags.
+	// token and tls are what AfterApply has read from the files of these flags.
 	token string
 	tls   *tls.Config
 }
@@ -37,6 +37,7 @@ type Client struct {
 	HTTP *http.Client
 }
 
+// url returns the address of the service with a scheme and without a slash at the end.
 func (f *ClientFlags) url() string {
 	url := strings.TrimSuffix(f.Server, "/")
 	if !strings.Contains(url, "://") {
@@ -57,11 +58,11 @@ func (f *ClientFlags) Client() *Client {
 	}
 	c := &Client{URL: f.url(), HTTP: &http.Client{
 		Transport: transport,
-		// The token must go only to the named service, not to a host to which it redirects.
+		// A redirect is not followed, because the token must not go to another host.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}}
 	if f.token != "" {
-		c.HTTP.Transport = bearing{"Bearer " + f.token, transport}
+		c.HTTP.Transport = authorizingTransport{"Bearer " + f.token, transport}
 	}
 	return c
 }
@@ -115,24 +116,26 @@ func Call[Req, Res any](ctx context.Context, f *ClientFlags, m Method[Req, Res],
 	return res.Msg, nil
 }
 
-// Explain returns an error for people, with advice where there is any.
+// Explain returns the text of an error for people. To an error of a call it adds the reason that the service gives, and to a failed connection
+// what the user can do.
 func Explain(err error) string {
-	var refused *connect.Error
-	if !errors.As(err, &refused) {
+	var callError *connect.Error
+	if !errors.As(err, &callError) {
 		return err.Error()
 	}
+
 	text := err.Error()
-	if reason := ReasonOf(refused); reason != "" {
+	if reason := ReasonOf(callError); reason != "" {
 		text += " (" + reason + ")"
 	}
-	var dial *net.OpError
-	if errors.As(err, &dial) && dial.Op == "dial" {
-		text += "\nIs the service running there (skein serve)? --server or SKEIN_SERVER says where it is."
+	var networkError *net.OpError
+	if errors.As(err, &networkError) && networkError.Op == "dial" {
+		text += "\nIs the service (skein serve) running at this address? Give another address with --server or SKEIN_SERVER."
 	}
 	return text
 }
 
-// ReasonOf returns the reason in an error of the service; empty means that it has none.
+// ReasonOf returns the reason that the service gives in an error, such as INVALID_FIELD; empty means that the error has none.
 func ReasonOf(err *connect.Error) string {
 	for _, detail := range err.Details() {
 		if value, verr := detail.Value(); verr == nil {

@@ -12,10 +12,10 @@ import (
 	"strings"
 )
 
-// tokenVariable is the environment variable with a token. There is no such flag, because every user of the machine can see command lines.
+// tokenVariable is the environment variable that can have a token. No flag can, because every user of the machine can see command lines.
 const tokenVariable = "SKEIN_TOKEN"
 
-// AfterApply reads the files. The parser calls it, so that errors in them are reported before the command begins.
+// AfterApply reads the files of the flags. The parser calls it, so that errors in the files are reported before the command begins.
 func (f *ClientFlags) AfterApply() (err error) {
 	if f.token, err = f.readToken(f.url()); err != nil {
 		return err
@@ -24,34 +24,38 @@ func (f *ClientFlags) AfterApply() (err error) {
 	return err
 }
 
-// readToken returns the token to send to a service; empty means none.
+// readToken returns the token to send to a service; empty means that there is none.
 func (f *ClientFlags) readToken(url string) (string, error) {
-	token, from := os.Getenv(tokenVariable), tokenVariable
+	token := os.Getenv(tokenVariable)
+	source := tokenVariable
 	if f.TokenFile != "" {
 		data, err := os.ReadFile(f.TokenFile)
 		if err != nil {
 			return "", fmt.Errorf("--token-file: %w", err)
 		}
-		token, from = string(data), "--token-file "+f.TokenFile
+		token = string(data)
+		source = "--token-file " + f.TokenFile
 	}
-	if token = strings.TrimSpace(token); token == "" {
+
+	token = strings.TrimSpace(token)
+	if token == "" {
 		if f.TokenFile != "" {
-			return "", fmt.Errorf("%s: the file is empty", from)
+			return "", fmt.Errorf("%s: the file is empty", source)
 		}
 		return "", nil
 	}
 	if strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r > '~' }) {
-		return "", fmt.Errorf("%s: what it holds is no token: it has spaces or letters that no token has", from)
+		return "", fmt.Errorf("%s: this is not a token: a token has no spaces, control characters or characters beyond ASCII", source)
 	}
-	if !f.TokenInClear && !private(url) {
+	if !f.TokenInClear && !isPrivate(url) {
 		return "", fmt.Errorf("%s: whoever sees the traffic to %s could use the token: give --server an https:// URL, or add "+
-			"--token-in-clear", from, url)
+			"--token-in-clear", source, url)
 	}
 	return token, nil
 }
 
-// private reports whether traffic to a URL is encrypted or stays on this machine.
-func private(url string) bool {
+// isPrivate reports whether traffic to a URL is encrypted or stays on this machine.
+func isPrivate(url string) bool {
 	u, err := neturl.Parse(url)
 	if err != nil {
 		return false
@@ -60,11 +64,12 @@ func private(url string) bool {
 	return u.Scheme == "https" || u.Hostname() == "localhost" || ip != nil && ip.IsLoopback()
 }
 
-// ReadTLS returns the configuration of TLS; nil means the usual one.
+// ReadTLS returns the TLS configuration of the flags; nil means the default one.
 func (f *ClientFlags) ReadTLS() (*tls.Config, error) {
 	if f.TLSCA == "" && f.ClientCert == "" && f.ClientKey == "" {
 		return nil, nil
 	}
+
 	config := &tls.Config{MinVersion: tls.VersionTLS12}
 	if f.TLSCA != "" {
 		pem, err := os.ReadFile(f.TLSCA)
@@ -76,6 +81,7 @@ func (f *ClientFlags) ReadTLS() (*tls.Config, error) {
 			return nil, fmt.Errorf("--tls-ca: %s has no certificate in PEM", f.TLSCA)
 		}
 	}
+
 	if (f.ClientCert == "") != (f.ClientKey == "") {
 		return nil, errors.New("--client-cert and --client-key need each other")
 	}
@@ -89,22 +95,22 @@ func (f *ClientFlags) ReadTLS() (*tls.Config, error) {
 	return config, nil
 }
 
-// bearing sends a token with every request.
-type bearing struct {
-	header string
+// authorizingTransport adds a token to every request.
+type authorizingTransport struct {
+	header string // the value of the header Authorization
 	next   http.RoundTripper
 }
 
 // RoundTrip is part of http.RoundTripper.
-func (b bearing) RoundTrip(r *http.Request) (*http.Response, error) {
+func (t authorizingTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	r = r.Clone(r.Context()) // a RoundTripper must not change the request
-	r.Header.Set("Authorization", b.header)
-	return b.next.RoundTrip(r)
+	r.Header.Set("Authorization", t.header)
+	return t.next.RoundTrip(r)
 }
 
-// CloseIdleConnections lets http.Client close idle connections of the transport within.
-func (b bearing) CloseIdleConnections() {
-	if c, ok := b.next.(interface{ CloseIdleConnections() }); ok {
+// CloseIdleConnections closes the idle connections of the next transport. http.Client calls it if the method exists.
+func (t authorizingTransport) CloseIdleConnections() {
+	if c, ok := t.next.(interface{ CloseIdleConnections() }); ok {
 		c.CloseIdleConnections()
 	}
 }

@@ -21,6 +21,7 @@ func PrintCluster(w io.Writer, c *skeinv1.ClusterStatus) error {
 	if err := t.Flush(); err != nil {
 		return err
 	}
+
 	if n := c.GetUnservedPartitions(); n > 0 {
 		fmt.Fprintf(w, "NO NODE SERVES %s: calls about their users fail\n", Plural(uint64(n), "partition", "partitions"))
 	}
@@ -29,19 +30,22 @@ func PrintCluster(w io.Writer, c *skeinv1.ClusterStatus) error {
 			Plural(uint64(c.GetCopies()), "node", "nodes"))
 	}
 	if keys := c.GetUnreadableKeys(); len(keys) > 0 {
-		fmt.Fprintf(w, "UNREADABLE: the node that answers ignores %s of the bucket: %s\n", Plural(uint64(len(keys)), "key", "keys"),
+		fmt.Fprintf(w, "UNREADABLE: the node that answers ignores %s of the cluster's bucket: %s\n", Plural(uint64(len(keys)), "key", "keys"),
 			strings.Join(keys, ", "))
 	}
 	return nil
 }
 
-// nodeStates returns what is to be said of a node, its state first.
+// nodeStates returns the state of a node, followed by what else a person should know: the change of its partitions, whether it is the one that
+// answers, and whether it is drained.
 func nodeStates(n *skeinv1.NodeStatus) (states []string) {
 	if n.GetAway() {
 		states = append(states, "away")
 	} else if n.GetState() != skeinv1.NodeState_NODE_STATE_UNSPECIFIED {
 		states = append(states, strings.ToLower(strings.TrimPrefix(n.GetState().String(), "NODE_STATE_")))
 	}
+
+	// In the other states the partitions of the node do not change.
 	switch c := n.GetPartitionChange(); c {
 	case skeinv1.PartitionChangeState_PARTITION_CHANGE_STATE_COPYING,
 		skeinv1.PartitionChangeState_PARTITION_CHANGE_STATE_CATCHING_UP,

@@ -3,39 +3,44 @@ package command
 import "time"
 
 const (
-	// forecastOver is the period over which the rate is measured. Earlier progress, such as rows that an earlier run has done, says
-	// nothing about the time left. forecastAfter is the least time before the first forecast.
-	forecastOver  = 30 * time.Second
-	forecastAfter = 2 * time.Second
+	// forecastWindow is the period over which the rate is measured. Earlier progress, such as rows that an earlier run has done, says nothing
+	// about the time left.
+	forecastWindow = 30 * time.Second
+	// minForecastTime is how long progress must have been watched before the first forecast.
+	minForecastTime = 2 * time.Second
+	// sampleInterval is the least time between two samples.
+	sampleInterval = time.Second
 )
 
-// forecast estimates the time left of a long task, from its recent rate.
+// forecast estimates the time left of a long task from its recent rate.
 type forecast struct {
-	seen []progressAt // by time, a second apart
+	samples []progressSample // the oldest first
 }
 
-type progressAt struct {
-	at   time.Time
+// progressSample is how much of a task was done at a time.
+type progressSample struct {
+	time time.Time
 	done int64
 }
 
-// left notes how much is done, and returns how long the rest will take. It returns false while that is unknown.
-func (f *forecast) left(now time.Time, done, total int64) (time.Duration, bool) {
-	n := len(f.seen)
-	if n > 0 && done < f.seen[n-1].done {
-		f.seen, n = nil, 0 // other work has begun
+// timeLeft records how much is done, and returns how long the rest will take. It returns false while that is not known.
+func (f *forecast) timeLeft(now time.Time, done, total int64) (time.Duration, bool) {
+	if n := len(f.samples); n > 0 && done < f.samples[n-1].done {
+		f.samples = nil // another task has begun
 	}
-	if n == 0 || now.Sub(f.seen[n-1].at) >= time.Second {
-		f.seen = append(f.seen, progressAt{now, done})
+	if n := len(f.samples); n == 0 || now.Sub(f.samples[n-1].time) >= sampleInterval {
+		f.samples = append(f.samples, progressSample{now, done})
 	}
-	for len(f.seen) > 1 && now.Sub(f.seen[1].at) >= forecastOver {
-		f.seen = f.seen[1:]
+	// The oldest sample stays until the next one is old enough to take its place.
+	for len(f.samples) > 1 && now.Sub(f.samples[1].time) >= forecastWindow {
+		f.samples = f.samples[1:]
 	}
-	since := f.seen[0]
-	spent := now.Sub(since.at)
-	if spent < forecastAfter || done == since.done {
+
+	oldest := f.samples[0]
+	elapsed := now.Sub(oldest.time)
+	if elapsed < minForecastTime || done == oldest.done {
 		return 0, false
 	}
-	rest := float64(max(0, total-done)) / float64(done-since.done)
-	return time.Duration(rest * float64(spent)), true
+	rest := float64(max(0, total-done)) / float64(done-oldest.done)
+	return time.Duration(rest * float64(elapsed)), true
 }

@@ -14,17 +14,18 @@ import (
 	"github.com/skein-feed/skein/events/wait"
 )
 
-// WaitFlags say whether a command that starts an operation waits for its end, and how it prints.
+// WaitFlags say whether a command that starts an operation, a long-running task of the service, waits for the end of the operation, and how it
+// prints the operation.
 type WaitFlags struct {
-	NoWait bool `help:"Print the operation that was started, and do not wait for its end."`
-	JSON   bool `help:"Print the operation as the API gives it, one JSON object."`
+	NoWait bool `help:"Print the id of the operation, and do not wait for its end."`
+	JSON   bool `help:"Print the operation as the API gives it, as one JSON object."`
 }
 
 // ReconnectFor is how long a service may be unreachable, as in a restart, before a command that watches it fails.
 const ReconnectFor = 2 * time.Minute
 
-// Follow shows an operation until it ends, then prints its outcome. It returns an error unless the operation has succeeded. An
-// interrupted Follow does not affect the operation.
+// Follow shows the progress of an operation until it ends, and prints its outcome. It returns an error unless the operation has succeeded. If
+// ctx ends, the operation continues.
 func (w *WaitFlags) Follow(ctx context.Context, f *ClientFlags, std *Streams, op *skeinv1.Operation) error {
 	if w.NoWait {
 		if w.JSON {
@@ -34,6 +35,7 @@ func (w *WaitFlags) Follow(ctx context.Context, f *ClientFlags, std *Streams, op
 		_, err := fmt.Fprintln(std.Out, op.GetOperationId())
 		return err
 	}
+
 	if !OperationEnded(op) {
 		std.Sayf("%s", OperationName(op))
 		p := NewProgress(std.Err, OperationKindText(op)+" "+op.GetProjection())
@@ -45,11 +47,11 @@ func (w *WaitFlags) Follow(ctx context.Context, f *ClientFlags, std *Streams, op
 		}
 		op = last
 	}
-	return w.ended(std, op)
+	return w.printOutcome(std, op)
 }
 
-// ended prints an operation that has ended.
-func (w *WaitFlags) ended(std *Streams, op *skeinv1.Operation) error {
+// printOutcome prints an operation that has ended, and returns an error unless it has succeeded.
+func (w *WaitFlags) printOutcome(std *Streams, op *skeinv1.Operation) error {
 	if w.JSON {
 		if err := PrintJSON(std.Out, op); err != nil {
 			return err
@@ -59,6 +61,7 @@ func (w *WaitFlags) ended(std *Streams, op *skeinv1.Operation) error {
 			return err
 		}
 	}
+
 	if op.GetState() == skeinv1.OperationState_OPERATION_STATE_SUCCEEDED {
 		return nil
 	}
@@ -70,32 +73,37 @@ func (w *WaitFlags) ended(std *Streams, op *skeinv1.Operation) error {
 	return ErrSilent
 }
 
-// followToEnd watches an operation until it ends, also through a restart of the service.
+// followToEnd watches an operation until it ends, also through a restart of the service, which continues its operations.
 func followToEnd(ctx context.Context, c *Client, p *Progress, op *skeinv1.Operation) (*skeinv1.Operation, error) {
-	contact := time.Now()
-	for told := false; ; {
+	lastContact := time.Now()
+	saidRetry := false
+	for {
 		stream, err := c.Admin().WatchOperation(ctx, connect.NewRequest(&skeinv1.WatchOperationRequest{
 			OperationId: op.GetOperationId(),
 		}))
 		for err == nil && stream.Receive() {
-			contact, told = time.Now(), false
-			if op = stream.Msg().GetOperation(); OperationEnded(op) {
+			lastContact = time.Now()
+			saidRetry = false
+			op = stream.Msg().GetOperation()
+			if OperationEnded(op) {
 				return op, stream.Close()
 			}
 			p.Draw(int64(op.GetDone()), int64(op.GetTotal()), OperationProgress(op))
 		}
+
+		// The stream has broken. If the service may be restarting, try again.
 		if err == nil {
 			err = errors.Join(stream.Err(), stream.Close())
 		}
 		if ctx.Err() != nil {
 			return nil, ctx.Err()
 		}
-		if err != nil && (connect.CodeOf(err) != connect.CodeUnavailable || time.Since(contact) > ReconnectFor) {
+		if err != nil && (connect.CodeOf(err) != connect.CodeUnavailable || time.Since(lastContact) > ReconnectFor) {
 			return nil, err
 		}
-		if err != nil && !told {
-			told = true
-			p.Say("trying again: %v", err)
+		if err != nil && !saidRetry {
+			saidRetry = true
+			p.Say("retrying: %v", err)
 		}
 		if wait.For(ctx, time.Second) != nil {
 			return nil, ctx.Err()
@@ -141,7 +149,7 @@ func OperationProgress(op *skeinv1.Operation) string {
 	return text
 }
 
-// OperationDone returns an operation's present phase, and how much of it is done.
+// OperationDone returns the current phase of an operation and how much of the phase is done, for people.
 func OperationDone(op *skeinv1.Operation) string {
 	if op.GetUnit() == "" {
 		return ""

@@ -25,11 +25,11 @@ func compactJSON(m proto.Message) ([]byte, error) {
 		return nil, err
 	}
 	var line bytes.Buffer
-	err = json.Compact(&line, data) // the protobuf module varies its spaces
+	err = json.Compact(&line, data) // the protobuf module varies its spaces on purpose
 	return line.Bytes(), err
 }
 
-// PrintJSON prints a message for programs, one a line.
+// PrintJSON prints a message for programs, as one line.
 func PrintJSON(w io.Writer, m proto.Message) error {
 	line, err := compactJSON(m)
 	if err != nil {
@@ -39,7 +39,7 @@ func PrintJSON(w io.Writer, m proto.Message) error {
 	return err
 }
 
-// Table prints rows for people, in columns.
+// Table prints rows for people, in aligned columns. It prints nothing before Flush.
 type Table struct{ w *tabwriter.Writer }
 
 // NewTable begins a table with the names of its columns.
@@ -49,7 +49,7 @@ func NewTable(w io.Writer, header ...string) *Table {
 	return t
 }
 
-// Row adds a row. Cells may have what users wrote, so their control characters are escaped: a terminal would obey them.
+// Row adds a row. It escapes control characters, because cells may have what users wrote, and a terminal would obey them.
 func (t *Table) Row(cells ...string) {
 	escaped := make([]string, len(cells))
 	for i, cell := range cells {
@@ -61,7 +61,7 @@ func (t *Table) Row(cells ...string) {
 // Flush prints the table.
 func (t *Table) Flush() error { return t.w.Flush() }
 
-// Plural returns a number with its noun in singular or plural.
+// Plural returns a number with its noun, in the singular for 1 and otherwise in the plural.
 func Plural(n uint64, one, many string) string {
 	if n == 1 {
 		return "1 " + one
@@ -69,7 +69,7 @@ func Plural(n uint64, one, many string) string {
 	return strconv.FormatUint(n, 10) + " " + many
 }
 
-// TimeText returns a time for people; empty for nil.
+// TimeText returns a time for people; nil is "-".
 func TimeText(t *timestamppb.Timestamp) string {
 	if t == nil {
 		return "-"
@@ -95,5 +95,5 @@ func SecondsText(seconds float64) string {
 	return time.Duration(seconds * float64(time.Second)).Round(time.Millisecond).String()
 }
 
-// PrintPlainJSON prints a value for programs, one a line.
+// PrintPlainJSON prints a value that is not a message of the API for programs, as one line.
 func PrintPlainJSON(w io.Writer, v any) error { return json.NewEncoder(w).Encode(v) }

@@ -14,25 +14,26 @@ import (
 	"github.com/skein-feed/skein/replay"
 )
 
-// logEvery is the time between two lines of progress if the output is no terminal.
-const logEvery = 5 * time.Second
+// lineInterval is the least time between two lines of progress if the output is not a terminal.
+const lineInterval = 5 * time.Second
 
-// Progress shows the progress of a long task: as a bar on a terminal, as occasional lines elsewhere.
+// Progress shows the progress of a long task: on a terminal as a bar, otherwise as a line from time to time. Its methods may be called
+// concurrently.
 type Progress struct {
 	w    io.Writer
-	what string
-	bar  *progressbar.ProgressBar // nil means there is no terminal
+	name string                   // of the task
+	bar  *progressbar.ProgressBar // nil means that w is not a terminal
 
-	mu   sync.Mutex
-	told time.Time
-	rate forecast
-	// troubled reports whether the present error was printed, so that it is printed once.
-	troubled bool
+	mu       sync.Mutex
+	lastLine time.Time // when the last line of progress was printed
+	forecast forecast
+	// isRetrying is set after an error was printed, so that the errors of further attempts are not printed.
+	isRetrying bool
 }
 
-// NewProgress shows the progress of the work with this name.
+// NewProgress returns the progress of a task with this name, of which nothing is shown yet.
 func NewProgress(w io.Writer, what string) *Progress {
-	p := &Progress{w: w, what: what, told: time.Now()}
+	p := &Progress{w: w, name: what, lastLine: time.Now()}
 	if f, ok := w.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
 		p.bar = progressbar.NewOptions64(1,
 			progressbar.OptionSetWriter(w), progressbar.OptionSetDescription(what), progressbar.OptionFullWidth(),
@@ -43,25 +44,25 @@ func NewProgress(w io.Writer, what string) *Progress {
 	return p
 }
 
-// Say prints a line between two states of the bar.
+// Say prints a line that begins with the name of the task.
 func (p *Progress) Say(format string, args ...any) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.line("%s: %s", p.what, fmt.Sprintf(format, args...))
+	p.printLine("%s: %s", p.name, fmt.Sprintf(format, args...))
 }
 
-// Note prints a line of its own between two states of the bar, without the name of the work.
+// Note prints a line without the name of the task.
 func (p *Progress) Note(text string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.line("%s", text)
+	p.printLine("%s", text)
 }
 
-// Show shows the progress, and an estimate of the time left.
+// Show shows the progress with an estimate of the time left.
 func (p *Progress) Show(done, total int64, text string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if left, ok := p.rate.left(time.Now(), done, total); ok {
+	if left, ok := p.forecast.timeLeft(time.Now(), done, total); ok {
 		text += ", about " + left.Round(time.Second).String() + " left"
 	}
 	if p.bar == nil {
@@ -78,38 +79,39 @@ func (p *Progress) Draw(done, total int64, text string) {
 }
 
 func (p *Progress) drawLocked(done, total int64, text string) {
-	text = p.what + ": " + text
+	text = p.name + ": " + text
 	switch {
 	case p.bar != nil:
 		p.bar.ChangeMax64(max(total, 1))
 		p.bar.Describe(text)
-		_ = p.bar.Set64(min(done, total)) // a bar that cannot be drawn does not stop the work
-	case time.Since(p.told) >= logEvery:
-		p.told = time.Now()
+		_ = p.bar.Set64(min(done, total)) // the task continues even if its bar cannot be drawn
+	case time.Since(p.lastLine) >= lineInterval:
+		p.lastLine = time.Now()
 		fmt.Fprintln(p.w, text)
 	}
 }
 
-// Retrying prints an error when retries begin, and once more when they have ended.
-func (p *Progress) Retrying(trouble error) bool {
+// Retrying records the outcome of an attempt, and reports whether the task is being retried. It prints the error of the first attempt that
+// fails, but not those of the attempts that follow until one succeeds.
+func (p *Progress) Retrying(err error) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if trouble != nil && !p.troubled {
-		p.line("%s: trying again: %v", p.what, trouble)
+	if err != nil && !p.isRetrying {
+		p.printLine("%s: retrying: %v", p.name, err)
 	}
-	p.troubled = trouble != nil
-	return p.troubled
+	p.isRetrying = err != nil
+	return p.isRetrying
 }
 
-// line prints a line between two states of the bar.
-func (p *Progress) line(format string, args ...any) {
+// printLine removes the bar, which the next call of Show or Draw draws again, and prints a line.
+func (p *Progress) printLine(format string, args ...any) {
 	if p.bar != nil {
 		_ = p.bar.Clear()
 	}
 	fmt.Fprintf(p.w, format+"\n", args...)
 }
 
-// Clear hides the bar, so that other output can be printed.
+// Clear removes the bar until the next call of Show or Draw, so that other output can be printed.
 func (p *Progress) Clear() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -128,7 +130,7 @@ func (p *Progress) End() {
 	}
 }
 
-// ShowProgress shows the progress of work on bytes until stop is called. stop may be called again.
+// ShowProgress shows the progress of a task that counts bytes, until stop is called. stop may be called again.
 func ShowProgress(w io.Writer, what string, at *replay.Progress) (stop func()) {
 	return ShowEvery(w, what, func(p *Progress) {
 		if now := at.Now(); now.Total > 0 {
@@ -137,7 +139,7 @@ func ShowProgress(w io.Writer, what string, at *replay.Progress) (stop func()) {
 	})
 }
 
-// ShowPhases shows the progress of work with phases, each with a unit of its own, until stop is called. stop may be called again.
+// ShowPhases shows the progress of a task with phases, each of which counts in its own unit, until stop is called. stop may be called again.
 func ShowPhases(w io.Writer, what string, at *replay.Progress) (stop func()) {
 	return ShowEvery(w, what, func(p *Progress) {
 		if now := at.Now(); now.Total > 0 {
@@ -146,10 +148,11 @@ func ShowPhases(w io.Writer, what string, at *replay.Progress) (stop func()) {
 	})
 }
 
-// ShowEvery calls show periodically until stop is called. stop may be called again.
+// ShowEvery calls show periodically until stop is called. stop returns when show is not called any more; it may be called again.
 func ShowEvery(w io.Writer, what string, show func(p *Progress)) (stop func()) {
 	p := NewProgress(w, what)
-	quit, ended := make(chan struct{}), make(chan struct{})
+	quit := make(chan struct{})
+	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
 		ticker := time.NewTicker(200 * time.Millisecond)

@@ -7,7 +7,7 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// HoleText describes a hole in the log for people.
+// HoleText describes for people a hole in the log: envelopes that the log has lost.
 func HoleText(h *skeinv1.LogHole) string {
 	if h.GetFirstSequence() == h.GetLastSequence() {
 		return fmt.Sprintf("envelope %d", h.GetFirstSequence())
@@ -15,7 +15,7 @@ func HoleText(h *skeinv1.LogHole) string {
 	return fmt.Sprintf("envelopes %d to %d", h.GetFirstSequence(), h.GetLastSequence())
 }
 
-// Stuck reports whether a projection has failed, or is held in front of a hole in the log, so that an operator must act.
+// Stuck reports whether a projection has failed, or stopped at a hole in the log, so that an operator must act.
 func Stuck(p *skeinv1.ProjectionStatus) bool {
 	return p.GetState() == skeinv1.ProjectionState_PROJECTION_STATE_FAILED || p.GetState() == skeinv1.ProjectionState_PROJECTION_STATE_HELD
 }

@@ -21,10 +21,10 @@ const (
 
 // ArchiveFlags say where the archive of the log is.
 type ArchiveFlags struct {
-	Archive string `help:"Archive of the log: directory (DATA/archive), s3://BUCKET/PREFIX, or off (with --nats)." placeholder:"TARGET"`
+	Archive string `help:"Archive of the log: a directory, s3://BUCKET/PREFIX, or off. By default DATA/archive, or off with --nats." placeholder:"TARGET"`
 }
 
-// Open returns the bucket of the archive of a data directory; nil means that the archive is off. external reports whether the log is on
+// Open opens the archive of the log. It returns nil if the archive is off. dir is the data directory; external reports whether the log is on
 // external servers (--nats).
 func (f *ArchiveFlags) Open(ctx context.Context, dir string, external bool) (bucket.Bucket, error) {
 	target := f.Archive
@@ -41,21 +41,23 @@ func (f *ArchiveFlags) Open(ctx context.Context, dir string, external bool) (buc
 	return b, nil
 }
 
-// Attach connects the log of a data directory with its archive, and returns the archive; nil means there is none.
+// Attach opens the archive of a log in a data directory, and makes the log read from the archive what its stream no longer has. It returns nil
+// if there is no archive, and creates none.
 func (f *ArchiveFlags) Attach(ctx context.Context, dir string, log *eventlog.Log) (*archive.Archive, error) {
 	if f.Archive == "" {
 		if _, err := os.Stat(filepath.Join(dir, ArchiveDir)); errors.Is(err, os.ErrNotExist) {
-			return nil, nil //nolint:nilnil // opening it would create it
+			return nil, nil //nolint:nilnil // Open would create the directory
 		}
 	}
+
 	b, err := f.Open(ctx, dir, false)
 	if b == nil || err != nil {
 		return nil, err
 	}
-	past, err := archive.Open(ctx, b, log.ID())
+	archived, err := archive.Open(ctx, b, log.ID())
 	if err != nil {
 		return nil, fmt.Errorf("--archive: %w", err)
 	}
-	log.SetArchive(past)
-	return past, nil
+	log.SetArchive(archived)
+	return archived, nil
 }

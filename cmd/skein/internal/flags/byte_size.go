@@ -28,7 +28,7 @@ func (b *ByteSize) UnmarshalText(text []byte) error {
 		*b = ByteSize(n * unit.bytes)
 		return nil
 	}
-	return fmt.Errorf("%q is no size: a number of bytes, or with KiB, MiB or GiB", text)
+	return fmt.Errorf("%q is not a size: write a number of bytes, or a number with KiB, MiB or GiB", text)
 }
 
 // String returns the size in the form that UnmarshalText reads.

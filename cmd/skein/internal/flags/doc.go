@@ -1,3 +1,3 @@
-// Package flags has the flags that several commands share: the archive, the NATS servers, the settings of folds, the log messages of the
-// process, and sizes.
+// Package flags has flags that several commands share: those for the archive of the log, the NATS servers, the settings of folds (the functions
+// that compute stores from the log) and the log messages of the process, and the type of flags for sizes.
 package flags

@@ -7,8 +7,8 @@ import (
 
 // LogFlags configure the log messages of a process.
 type LogFlags struct {
-	LogFormat string `help:"How the process writes its own log: ${enum}." enum:"text,json" default:"text"`
-	LogLevel  string `help:"The least level of log messages: ${enum}." enum:"debug,info,warn,error" default:"info"`
+	LogFormat string `help:"Format of log messages: ${enum}." enum:"text,json" default:"text"`
+	LogLevel  string `help:"Write log messages of this level and above: ${enum}." enum:"debug,info,warn,error" default:"info"`
 }
 
 // Logger returns a logger that writes to w.

@@ -80,7 +80,9 @@ type reactionsCmd struct {
 
 // Run calls ListReactions.
 func (c *reactionsCmd) Run(ctx context.Context, q *Cmd, std *command.Streams) error {
-	rowOf := func(e *skeinv1.ReactionEntry) []string { return []string{e.GetItemId(), command.TimeText(e.GetReactTime())} }
+	rowOf := func(e *skeinv1.ReactionEntry) []string {
+		return []string{e.GetItemId(), command.TimeText(e.GetReactTime())}
+	}
 	req := &skeinv1.ListReactionsRequest{UserId: c.User, Kind: c.Kind}
 	return list(ctx, q, std, &c.pageFlags, q.Client().Counters().ListReactions, req, []string{"ITEM", "SINCE"},
 		func(res *skeinv1.ListReactionsResponse) [][]string { return mapRows(res.GetEntries(), rowOf) })
@@ -95,7 +97,9 @@ type reactorsCmd struct {
 
 // Run calls ListReactors.
 func (c *reactorsCmd) Run(ctx context.Context, q *Cmd, std *command.Streams) error {
-	rowOf := func(e *skeinv1.ReactorEntry) []string { return []string{e.GetUserId(), command.TimeText(e.GetReactTime())} }
+	rowOf := func(e *skeinv1.ReactorEntry) []string {
+		return []string{e.GetUserId(), command.TimeText(e.GetReactTime())}
+	}
 	req := &skeinv1.ListReactorsRequest{ItemId: c.Item, Kind: c.Kind, ViewerId: c.Viewer}
 	return list(ctx, q, std, &c.pageFlags, q.Client().Counters().ListReactors, req, userHeader,
 		func(res *skeinv1.ListReactorsResponse) [][]string { return mapRows(res.GetEntries(), rowOf) })
@@ -122,7 +126,9 @@ func (c *trendingCmd) Run(ctx context.Context, q *Cmd, std *command.Streams) err
 		req.Scope = &skeinv1.ListTrendingRequest_OwnerId{OwnerId: c.Owner}
 	}
 
-	rowOf := func(item *skeinv1.TrendingItem) []string { return []string{item.GetItemId(), formatScore(item.GetScore())} }
+	rowOf := func(item *skeinv1.TrendingItem) []string {
+		return []string{item.GetItemId(), formatScore(item.GetScore())}
+	}
 	return list(ctx, q, std, &c.pageFlags, q.Client().Counters().ListTrending, req, []string{"ITEM", "SCORE"},
 		func(res *skeinv1.ListTrendingResponse) [][]string { return mapRows(res.GetItems(), rowOf) })
 }

@@ -79,7 +79,9 @@ type followingCmd struct {
 func (c *followingCmd) Run(ctx context.Context, q *Cmd, std *command.Streams) error {
 	req := &skeinv1.ListFollowingRequest{UserId: c.User, Kind: followKinds[c.Kind], Only: followSettings[c.Only]}
 	return list(ctx, q, std, &c.pageFlags, q.Client().Graph().ListFollowing, req, followHeader,
-		func(res *skeinv1.ListFollowingResponse) [][]string { return mapRows(res.GetEntries(), followRowWithSettings) })
+		func(res *skeinv1.ListFollowingResponse) [][]string {
+			return mapRows(res.GetEntries(), followRowWithSettings)
+		})
 }
 
 type followersCmd struct {
@@ -196,7 +198,9 @@ type mutualsCmd struct {
 func (c *mutualsCmd) Run(ctx context.Context, q *Cmd, std *command.Streams) error {
 	req := &skeinv1.ListMutualsRequest{ViewerId: c.Viewer, UserId: c.User}
 	return list(ctx, q, std, &c.pageFlags, q.Client().Graph().ListMutuals, req, followHeader,
-		func(res *skeinv1.ListMutualsResponse) [][]string { return mapRows(res.GetEntries(), followRowWithSettings) })
+		func(res *skeinv1.ListMutualsResponse) [][]string {
+			return mapRows(res.GetEntries(), followRowWithSettings)
+		})
 }
 
 type scanCmd struct {

@@ -102,7 +102,9 @@ type hiddenItemsCmd struct {
 
 // Run calls ListHidden.
 func (c *hiddenItemsCmd) Run(ctx context.Context, q *Cmd, std *command.Streams) error {
-	rowOf := func(e *skeinv1.HiddenEntry) []string { return []string{e.GetItemId(), command.TimeText(e.GetHideTime())} }
+	rowOf := func(e *skeinv1.HiddenEntry) []string {
+		return []string{e.GetItemId(), command.TimeText(e.GetHideTime())}
+	}
 	req := &skeinv1.ListHiddenRequest{UserId: c.User}
 	return list(ctx, q, std, &c.pageFlags, q.Client().Seen().ListHidden, req, []string{"ITEM", "SINCE"},
 		func(res *skeinv1.ListHiddenResponse) [][]string { return mapRows(res.GetEntries(), rowOf) })
