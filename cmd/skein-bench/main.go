@@ -115,7 +115,7 @@ func (c *measureCmd) Run(ctx context.Context, std *streams) error {
 	}
 	switch {
 	case c.Quick:
-		opts = opts.Quickly()
+		opts = opts.SmokeTest()
 	case !static():
 		return errCgo
 	}
@@ -158,7 +158,7 @@ func (c *compareCmd) Run(ctx context.Context, std *streams) error {
 	}
 	switch {
 	case c.Quick:
-		opts = opts.Quickly()
+		opts = opts.SmokeTest()
 	case !static():
 		return errCgo
 	}

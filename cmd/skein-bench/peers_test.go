@@ -11,7 +11,7 @@ import (
 // TestQuick runs the smoke test of the bench with the real programs. It is behind a tag because it needs redis-server,
 // redis-benchmark and wrk, which go test ./... must not: go test -C cmd/skein-bench -tags peers .
 func TestQuick(t *testing.T) {
-	report := runBench(t, measure.Options{}.Quickly())
+	report := runBench(t, measure.Options{}.SmokeTest())
 	measured := make(map[string]bool)
 	for _, r := range report.Rows {
 		measured[r.ID] = true

@@ -9,7 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestRatiosOutsideTheNoiseAreMarked demands medians, ratios, the spread over rounds, and a mark only where all rounds agree.
+// The table has medians, ratios and their spread over rounds. It marks a ratio only if all rounds are on the same side of 1.
 func TestRatiosOutsideTheNoiseAreMarked(t *testing.T) {
 	r := &Report{Settings: Settings{Base: "aaa", Head: "bbb", Users: 10, Edges: 100, Runs: 3}}
 	b := &Bench{Report: r}
@@ -53,7 +53,7 @@ func TestRatiosOutsideTheNoiseAreMarked(t *testing.T) {
 	}
 }
 
-// TestContendersAlternate demands that every other run has the opposite order.
+// Every other run has the opposite order.
 func TestContendersAlternate(t *testing.T) {
 	var order []string
 	contender := func(name string) Contender {

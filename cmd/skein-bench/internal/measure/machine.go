@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// Machine is where and with what the bench ran.
+// Machine describes the machine and the versions of the programs with which the bench ran.
 type Machine struct {
 	CPU        string `json:"cpu"`
 	Cores      int    `json:"cores"`
@@ -27,22 +27,22 @@ type Machine struct {
 	Redis      string `json:"redis"`
 	GoRedis    string `json:"go_redis"`
 	Wrk        string `json:"wrk"`
-	// FsyncMicros is the median time of an append of 4 KiB with fsync, where the data lies.
+	// FsyncMicros is the median time of an append of 4 KiB with fsync, on the disk of the bench's temporary directory.
 	FsyncMicros float64 `json:"fsync_us"`
 }
 
-// Tools are the programs of others that the bench runs.
+// Tools has the paths of the programs of other projects that the bench runs.
 type Tools struct{ RedisServer, RedisBenchmark, Wrk string }
 
-// FindTools looks for the programs and says which packages bring what is missing.
+// FindTools looks for the programs. Its error names the Debian packages of those that are missing.
 func FindTools() (Tools, error) {
 	var (
 		t       Tools
 		missing []string
 	)
 	for _, p := range []struct {
-		path          *string
-		name, inThere string
+		path                *string
+		name, debianPackage string
 	}{
 		{&t.RedisServer, "redis-server", "redis-server"},
 		{&t.RedisBenchmark, "redis-benchmark", "redis-tools"},
@@ -50,7 +50,7 @@ func FindTools() (Tools, error) {
 	} {
 		path, err := exec.LookPath(p.name)
 		if err != nil {
-			missing = append(missing, fmt.Sprintf("%s (Debian package %s)", p.name, p.inThere))
+			missing = append(missing, fmt.Sprintf("%s (Debian package %s)", p.name, p.debianPackage))
 		}
 		*p.path = path
 	}
@@ -61,21 +61,22 @@ func FindTools() (Tools, error) {
 	return t, nil
 }
 
-// DescribeMachine finds out what it measures on: the machine, the disk of a directory, the versions of programs.
+// DescribeMachine describes the machine, the disk of a directory, and the versions of the programs.
 func DescribeMachine(ctx context.Context, t Tools, dir string) (Machine, error) {
 	m := Machine{
 		CPU: cpuModel(ctx), Cores: runtime.NumCPU(), OS: runtime.GOOS, Arch: runtime.GOARCH, Go: runtime.Version(),
 		Redis: toolVersion(ctx, t.RedisServer, "--version"), Wrk: toolVersion(ctx, t.Wrk, "--version"),
 	}
 	if info, ok := debug.ReadBuildInfo(); ok {
-		m.modules(info)
+		m.setVersions(info)
 	}
 	var err error
 	m.FsyncMicros, err = measureFsync(dir)
 	return m, err
 }
 
-func (m *Machine) modules(info *debug.BuildInfo) {
+// setVersions sets the versions of skein and of the modules with which the bench was built.
+func (m *Machine) setVersions(info *debug.BuildInfo) {
 	m.Skein = info.Main.Version
 	for _, s := range info.Settings {
 		if s.Key == "vcs.revision" {
@@ -98,7 +99,7 @@ func (m *Machine) modules(info *debug.BuildInfo) {
 
 var versionPattern = regexp.MustCompile(`\d+\.\d+(\.\d+)?`)
 
-// toolVersion returns the first version number that a program prints, whatever its exit status: wrk's is 1.
+// toolVersion returns the first version number that a program prints. It ignores the exit status, which is 1 for wrk.
 func toolVersion(ctx context.Context, path, flag string) string {
 	out, _ := exec.CommandContext(ctx, path, flag).CombinedOutput()
 	if v := versionPattern.Find(out); v != nil {
@@ -128,11 +129,12 @@ func measureFsync(dir string) (micros float64, err error) {
 		return 0, err
 	}
 	defer func() {
-		if cerr := f.Close(); err == nil {
-			err = cerr
+		if closeErr := f.Close(); err == nil {
+			err = closeErr
 		}
 		os.Remove(f.Name())
 	}()
+
 	var times []float64
 	for block := make([]byte, 4096); len(times) < 100; {
 		start := time.Now()

@@ -5,18 +5,18 @@ import (
 	"testing"
 )
 
-func TestMissingTools(t *testing.T) {
+func TestFindToolsNamesThePackagesOfMissingPrograms(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
 	_, err := FindTools()
 	if err == nil {
-		t.Fatal("nothing is missing")
+		t.Fatal("expected an error without any program")
 	}
 	for _, want := range []string{
 		"redis-server (Debian package redis-server)", "redis-benchmark (Debian package redis-tools)",
 		"wrk (Debian package wrk)",
 	} {
 		if !strings.Contains(err.Error(), want) {
-			t.Errorf("%q does not say %q", err, want)
+			t.Errorf("expected %q in the error, got %q", want, err)
 		}
 	}
 }

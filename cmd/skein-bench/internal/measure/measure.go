@@ -8,86 +8,96 @@ import (
 	"time"
 )
 
-// How operations are timed of which one alone is too short.
+// An operation that is too short to be timed alone is timed in groups.
 const (
-	// Group is how many operations of a kind are timed at once.
+	// Group is how many operations are timed together.
 	Group = 10
-	// Rounds is how often each group is timed in a run.
+	// Rounds is how many groups a run times.
 	Rounds = 200
 )
 
-// MySelf is the name of skein among the contenders of a row.
-const MySelf = "skein"
+// Skein is the name of skein among the contenders of a row.
+const Skein = "skein"
 
 // Options say what is measured, and how long.
 type Options struct {
-	// Self is the path of the program that the bench is: it runs the service in front of Redis, and each measurement of a replay in a
-	// process of its own. If it is empty, these measurements are made in this process.
+	// Self is the path of this program. The bench starts it again as the service in front of Redis, and for each measurement of a replay. If it
+	// is empty, these measurements are made in this process.
 	Self string
-	// Dir is where the temporary directory is made: the disk that is measured; empty means the system's.
+	// Dir is the directory in which the temporary directory is made, and so the disk that is measured; empty means the system's default.
 	Dir string
-	// Users and Edges are the size of the graph.
+	// Users and Edges are the numbers of users and follows of the graph.
 	Users, Edges int
 	// Runs is how often everything is measured.
 	Runs int
-	// Time is how long a reading measurement takes.
+	// Time is how long one measurement of reads takes.
 	Time time.Duration
-	// Follows is how many follows an ingest measurement takes.
+	// Follows is how many follows one measurement of ingest publishes.
 	Follows int
-	// BigUser is how many followers the big user has.
+	// BigUser is how many followers the user has whose costs are compared with those of a user with 10.
 	BigUser int
-	// Posts is a file of posts for the rows of the home feed (see feedworld.go of package stores); empty means they are made.
+	// Posts is a file of posts for the rows of the home feed (see feedworld.go of package stores); if it is empty, posts are made up.
 	Posts string
 	// Readers is how many readers the home feed has.
 	Readers int
-	// Plays are those of one measurement of what users have seen.
+	// Plays is how many plays one measurement of the projection seen folds.
 	Plays int
 	// Items is how many items the lists by heat have.
 	Items int
-	// Replayed is about how many events each log has that is replayed.
+	// Replayed is about how many events each replayed log has.
 	Replayed int
-	// ReplayOf names the projections that are replayed; none given: all.
+	// ReplayOf names the projections that are replayed; if it is empty, all are.
 	ReplayOf []string
-	// Growth are the numbers of follows whose costs are compared; GrowthAlone: of the graph alone, without starting a service.
+	// Growth has the numbers of follows whose costs are compared. With GrowthAlone only the graph is built, and no service started.
 	Growth      []int
 	GrowthAlone bool
-	// RebuildMemory is what a rebuild of growth may take; 0 means the default.
+	// RebuildMemory is the memory for a rebuild of growth, in bytes; 0 means the default.
 	RebuildMemory int
-	// LogEvents is how many events of a large product one of its nodes reads.
+	// LogEvents is how many events the log of a large product has that a node reads.
 	LogEvents int
-	// Base and Head are the programs of a comparison. Without a path the head is built from the clone around, and the base is the head:
-	// then the ratios show the noise.
+	// Base and Head are the programs of a comparison. If Head has no path, it is built from the clone in which the bench runs. If Base has no
+	// path, it is the head, and the ratios show the noise.
 	Base, Head ComparedProgram
-	// Limit bounds the whole run; 0 means nothing does.
+	// Limit is how long the whole run may take; 0 means any time.
 	Limit time.Duration
-	// Only names the groups of rows to measure; none given: all but those that take long.
+	// Only names the groups of rows to measure; if it is empty, all but those that take long are measured.
 	Only []string
-	// Quick marks a smoke test in the report.
+	// Quick says that the run is a smoke test, whose figures mean nothing.
 	Quick bool
-	// Progress gets a line whenever something begins.
+	// Progress gets a line whenever something begins; it may be nil.
 	Progress io.Writer
 }
 
-// ComparedProgram is one of the two programs of a comparison: a file, and the name that the report has for it.
+// ComparedProgram is one of the two programs of a comparison: the path of its file, and its name in the report.
 type ComparedProgram struct{ Name, Path string }
 
-// Quickly returns the options with everything cut to a smoke test of about a minute.
-func (o Options) Quickly() Options {
-	o.Users, o.Edges, o.Runs, o.Time, o.Follows, o.BigUser, o.Quick = 2000, 20_000, 1, time.Second, 2000, 10_000, true
-	o.Readers, o.Plays, o.Items, o.Replayed = 2000, 20_000, 10_000, 20_000
-	o.Growth, o.LogEvents = []int{10_000, 30_000}, 100_000
+// SmokeTest returns the options of a run of about a minute, whose figures mean nothing.
+func (o Options) SmokeTest() Options {
+	o.Quick = true
+	o.Runs = 1
+	o.Time = time.Second
+	o.Users = 2000
+	o.Edges = 20_000
+	o.Follows = 2000
+	o.BigUser = 10_000
+	o.Readers = 2000
+	o.Plays = 20_000
+	o.Items = 10_000
+	o.Replayed = 20_000
+	o.Growth = []int{10_000, 30_000}
+	o.LogEvents = 100_000
 	return o
 }
 
-// Bench is one run.
+// Bench is one run of the bench.
 type Bench struct {
 	Opts   Options
 	Tools  Tools
-	Dir    string
+	Dir    string // temporary, on the disk that is measured
 	Report *Report
-	// Program is the path of the measured program, once it is built.
+	// Program is the path of the measured program; empty until it is built.
 	Program string
-	// ServeOn are the cores on which it serves, as taskset(1) takes them; empty means all.
+	// ServeOn has the cores on which the program serves, in the form of taskset(1); empty means all.
 	ServeOn string
 }
 
@@ -98,21 +108,21 @@ func (b *Bench) Say(format string, args ...any) {
 	}
 }
 
-// Row begins a row of the report.
+// Row adds a row to the report. The note says what a reader must know to judge the figures.
 func (b *Bench) Row(id, title, unit, note string) *Row {
 	r := &Row{ID: id, Title: title, Unit: unit, Note: note}
 	b.Report.Rows = append(b.Report.Rows, r)
 	return r
 }
 
-// Measurement is one figure, and the latencies in milliseconds where they are known.
+// Measurement is one figure in the unit of its row, with latencies in milliseconds if they are known.
 type Measurement struct {
 	Value, P50, P99, P999 float64
-	// WorstSecond is the greatest P99 of one second.
+	// WorstSecond is the greatest p99 of one second.
 	WorstSecond float64
 }
 
-// Contender is one of those that a row measures.
+// Contender is one of the programs, or ways to use them, that a row compares.
 type Contender struct {
 	Name    string
 	Measure func(ctx context.Context) (Measurement, error)
@@ -123,12 +133,13 @@ func (b *Bench) Alternate(ctx context.Context, row *Row, contenders ...Contender
 	return b.AlternateTimes(ctx, b.Opts.Runs, row, contenders...)
 }
 
-// AlternateTimes measures each contender so often, in turn, every other time in the opposite order, so that what drifts
-// on the machine meets all alike.
+// AlternateTimes measures each contender as often as runs says, in turn. Every other run has the opposite order, so that what changes on the
+// machine in the meantime affects all contenders alike.
 func (b *Bench) AlternateTimes(ctx context.Context, runs int, row *Row, contenders ...Contender) error {
 	for _, c := range contenders {
-		row.SeriesOf(c.Name) // the order of the table
+		row.SeriesOf(c.Name) // adds the series in the order of the table
 	}
+
 	for run := range runs {
 		for _, c := range InTurn(run, contenders) {
 			m, err := c.Measure(ctx)
@@ -142,7 +153,7 @@ func (b *Bench) AlternateTimes(ctx context.Context, runs int, row *Row, contende
 	return nil
 }
 
-// InTurn returns in which order all are measured in a run: every other run has the opposite order.
+// InTurn returns the order in which contenders are measured in a run. Every other run has the opposite order.
 func InTurn[T any](run int, all []T) []T {
 	order := slices.Clone(all)
 	if run%2 == 1 {

@@ -9,7 +9,8 @@ import (
 	"strconv"
 )
 
-// ProcessStatus returns a size that Linux tells of a process, in bytes.
+// ProcessStatus returns a size in the status that Linux has of a process, in bytes. It returns false on other systems. The field has the form
+// "VmRSS:".
 func ProcessStatus(pid, field string) (bytesOf float64, ok bool) {
 	status, err := os.ReadFile(filepath.Join("/proc", pid, "status"))
 	if err != nil {
@@ -28,8 +29,8 @@ func ProcessStatus(pid, field string) (bytesOf float64, ok bool) {
 	return 0, false
 }
 
-// PeakMemory returns the greatest resident memory of the process; where the system does not say it, what Go asked of it. The
-// usage that the system tells of a process begins with that of the one that started it.
+// PeakMemory returns the greatest resident memory of this process so far. On other systems than Linux it returns what Go has asked the system
+// for: getrusage(2) is of no use, because its maximum begins with that of the process that started this one.
 func PeakMemory() float64 {
 	if n, ok := ProcessStatus("self", "VmHWM:"); ok {
 		return n

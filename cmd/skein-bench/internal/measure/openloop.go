@@ -13,10 +13,10 @@ import (
 	"github.com/HdrHistogram/hdrhistogram-go"
 )
 
-// longestCall bounds what a histogram holds; what takes longer counts as so long.
+// longestCall is the longest duration in a histogram. A call that takes longer counts as this long.
 const longestCall = 10 * time.Minute
 
-// Times are durations, of which three digits are kept.
+// Times is a histogram of durations, with a precision of three digits. Durations may be added concurrently.
 type Times struct {
 	mu   sync.Mutex
 	hist *hdrhistogram.Histogram
@@ -26,20 +26,20 @@ func newTimes() *Times {
 	return &Times{hist: hdrhistogram.New(1, longestCall.Microseconds(), 3)}
 }
 
-func (t *Times) note(d time.Duration) {
+func (t *Times) add(d time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	_ = t.hist.RecordValue(min(max(1, d.Microseconds()), longestCall.Microseconds())) // it is within the bounds
+	_ = t.hist.RecordValue(min(max(1, d.Microseconds()), longestCall.Microseconds())) // cannot fail within the bounds
 }
 
-// Count is how many there are.
+// Count returns the number of durations.
 func (t *Times) Count() int64 { return t.hist.TotalCount() }
 
-// MS is the time in milliseconds that so many percent do not exceed.
+// MS returns a percentile in milliseconds.
 func (t *Times) MS(percent float64) float64 { return float64(t.hist.ValueAtPercentile(percent)) / 1000 }
 
-// Poisson are moments at a mean rate a second, for a time, each independent of the others: bursts included, as they come
-// from many users.
+// Poisson returns the moments of a Poisson process with a mean rate per second, up to d. Calls of many independent users come like this, with
+// bursts.
 func Poisson(rate float64, d time.Duration, seed uint64) iter.Seq[time.Duration] {
 	return func(yield func(time.Duration) bool) {
 		r := rand.New(rand.NewPCG(seed, 0))
@@ -52,7 +52,7 @@ func Poisson(rate float64, d time.Duration, seed uint64) iter.Seq[time.Duration]
 	}
 }
 
-// Steady are moments at a rate a second, without an end.
+// Steady returns moments at a constant rate per second, without an end.
 func Steady(rate float64) iter.Seq[time.Duration] {
 	return func(yield func(time.Duration) bool) {
 		for i := 0; yield(time.Duration(float64(i) / rate * float64(time.Second))); i++ { //nolint:revive // all is in the head
@@ -60,20 +60,22 @@ func Steady(rate float64) iter.Seq[time.Duration] {
 	}
 }
 
-// OpenLoop makes calls at given moments, whatever became of those before.
+// OpenLoop makes calls at given moments, whether or not the calls before were answered. A client that waits for answers would send less to a slow
+// service, and hide how long its users wait.
 type OpenLoop struct {
-	// Took is from the moment at which a call was due to its answer, however long it had to wait to be sent.
+	// Took has the times from the moment at which a call was due to its answer, including the time for which the call waited to be sent.
 	Took *Times
-	// Late is how much after its moment a call was begun though a worker was free: by how much the client itself was late.
+	// Late has the times from the moment at which a call was due to its start, of the calls for which a worker was free. They show by how much the
+	// client itself was late.
 	Late *Times
 
 	mu sync.Mutex
-	// seconds are the calls of Took by the second in which they were due.
+	// seconds has the times of Took for each second in which calls were due.
 	seconds []*Times
 }
 
-// WorstSecond is the greatest of a percentile over the seconds, in milliseconds. A second with fewer than a hundred calls
-// says nothing, and is left out.
+// WorstSecond returns the greatest value of a percentile in one second, in milliseconds. It leaves out seconds with fewer than a hundred calls,
+// which say nothing about a p99.
 func (l *OpenLoop) WorstSecond(percent float64) (worst float64) {
 	for _, s := range l.seconds {
 		if s.Count() >= 100 {
@@ -83,75 +85,78 @@ func (l *OpenLoop) WorstSecond(percent float64) (worst float64) {
 	return worst
 }
 
-// note counts the time of a call.
-func (l *OpenLoop) note(due, took time.Duration) {
-	l.Took.note(took)
+// add adds the time of a call that was due at a moment.
+func (l *OpenLoop) add(due, took time.Duration) {
+	l.Took.add(took)
+
 	l.mu.Lock()
 	for int(due/time.Second) >= len(l.seconds) {
 		l.seconds = append(l.seconds, newTimes())
 	}
 	second := l.seconds[due/time.Second]
 	l.mu.Unlock()
-	second.note(took)
+	second.add(took)
 }
 
 // dueCall is a call whose moment has come.
 type dueCall struct {
 	at time.Duration
 	i  int
-	// free reports that a worker was free, so that nothing but the client delays the call.
-	free bool
+	// hasWorker reports that a worker was free, so that only the client itself can delay the call.
+	hasWorker bool
 }
 
-// WaitingCalls may wait for a worker. When there are more the pacer waits too, and the calls keep their moments.
+// WaitingCalls is how many calls may wait for a worker. When more are due they wait in pace, and their times still count from the moments at
+// which they were due.
 const WaitingCalls = 1 << 14
 
-// Run makes the calls by some workers, and returns the first error. It ends with the moments or with the context, which is no
-// error.
+// Run makes the calls with some workers, and returns the first error. It ends after the last moment, or with the context, which is not an error.
 func (l *OpenLoop) Run(
 	ctx context.Context, moments iter.Seq[time.Duration], workers int, call func(ctx context.Context, worker, i int) error,
 ) error {
-	l.Took, l.Late, l.seconds = newTimes(), newTimes(), nil
-	running, stop := context.WithCancelCause(ctx)
+	l.Took = newTimes()
+	l.Late = newTimes()
+	l.seconds = nil
+
+	callCtx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	due := make(chan dueCall, WaitingCalls)
 	begin := time.Now()
-	var (
-		wg   sync.WaitGroup
-		busy atomic.Int64 // calls that are handed out and not answered
-	)
+	var wg sync.WaitGroup
+	var unanswered atomic.Int64 // calls that are due and not answered
 	for worker := range workers {
 		wg.Go(func() {
 			for c := range due {
-				if running.Err() != nil {
+				if callCtx.Err() != nil {
 					return
 				}
-				if c.free {
-					l.Late.note(time.Since(begin) - c.at)
+				if c.hasWorker {
+					l.Late.add(time.Since(begin) - c.at)
 				}
-				if err := call(running, worker, c.i); err != nil {
+				if err := call(callCtx, worker, c.i); err != nil {
 					stop(err)
 					return
 				}
-				l.note(c.at, time.Since(begin)-c.at)
-				busy.Add(-1)
+				l.add(c.at, time.Since(begin)-c.at)
+				unanswered.Add(-1)
 			}
 		})
 	}
-	l.pace(running, begin, moments, due, func() bool { return busy.Add(1) <= int64(workers) })
+
+	l.pace(callCtx, begin, moments, due, func() bool { return unanswered.Add(1) <= int64(workers) })
 	close(due)
 	wg.Wait()
 	if ctx.Err() != nil {
-		return nil // it was ended
+		return nil // the caller has ended the loop
 	}
-	return context.Cause(running)
+	return context.Cause(callCtx)
 }
 
-// pace hands out calls when their moments come. It has a thread of its own, because it waits in the system. free counts a call
-// and reports whether a worker is free for it.
+// pace sends calls to due when their moments come. countCall counts a call and reports whether a worker is free for it.
 func (l *OpenLoop) pace(
-	ctx context.Context, begin time.Time, moments iter.Seq[time.Duration], due chan<- dueCall, free func() bool,
+	ctx context.Context, begin time.Time, moments iter.Seq[time.Duration], due chan<- dueCall, countCall func() bool,
 ) {
+	// pause blocks its thread, which must not run other goroutines meanwhile.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	i := 0
@@ -160,7 +165,7 @@ func (l *OpenLoop) pace(
 			pause(wait)
 		}
 		select {
-		case due <- dueCall{at, i, free()}:
+		case due <- dueCall{at, i, countCall()}:
 			i++
 		case <-ctx.Done():
 			return
@@ -168,14 +173,12 @@ func (l *OpenLoop) pace(
 	}
 }
 
-// ClosedLoop makes calls one after the other by some workers for a time, and returns how many there were a second.
+// ClosedLoop lets each of some workers make one call after the other for a time, and returns the number of calls per second.
 func ClosedLoop(
 	ctx context.Context, d time.Duration, workers int, call func(ctx context.Context, worker, i int) error,
 ) (rate float64, err error) {
-	var (
-		next atomic.Int64
-		wg   sync.WaitGroup
-	)
+	var next atomic.Int64
+	var wg sync.WaitGroup
 	errs := make([]error, workers)
 	begin := time.Now()
 	for worker := range workers {

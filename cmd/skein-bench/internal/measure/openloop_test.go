@@ -53,10 +53,10 @@ func TestWorstSecond(t *testing.T) {
 	loop := OpenLoop{Took: newTimes()}
 	for second, took := range []time.Duration{time.Millisecond, 5 * time.Millisecond, 2 * time.Millisecond} {
 		for range 100 {
-			loop.note(time.Duration(second)*time.Second, took)
+			loop.add(time.Duration(second)*time.Second, took)
 		}
 	}
-	loop.note(3*time.Second, time.Second)
+	loop.add(3*time.Second, time.Second)
 	if worst := loop.WorstSecond(99); worst < 4.9 || worst > 5.1 {
 		t.Errorf("p99 of the worst second is %v ms, want 5", worst)
 	}
@@ -132,10 +132,10 @@ func TestMoments(t *testing.T) {
 func TestTimes(t *testing.T) {
 	times := newTimes()
 	for i := range 1000 {
-		times.note(time.Duration(i+1) * time.Millisecond)
+		times.add(time.Duration(i+1) * time.Millisecond)
 	}
-	times.note(-time.Second)
-	times.note(2 * longestCall)
+	times.add(-time.Second)
+	times.add(2 * longestCall)
 	if p50, p999 := times.MS(50), times.MS(99.9); math.Abs(p50-500) > 1 || math.Abs(p999-1000) > 2 || times.Count() != 1002 {
 		t.Errorf("p50 %v, p99.9 %v of %d", p50, p999, times.Count())
 	}

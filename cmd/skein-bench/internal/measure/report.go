@@ -36,28 +36,28 @@ type Settings struct {
 	Head string `json:"head,omitempty"`
 }
 
-// Row is one thing that was measured, on skein and on what it is held against.
+// Row is one thing that was measured, of skein and of what skein is compared with.
 type Row struct {
-	// ID names the row for --only and for programs.
+	// ID is the name of the row for programs, and for pages that quote its figures.
 	ID    string `json:"id"`
 	Title string `json:"title"`
-	// Unit is that of all values.
+	// Unit is the unit of all values.
 	Unit        string       `json:"unit"`
 	Series      []*Series    `json:"series"`
 	Comparisons []Comparison `json:"comparisons"`
 	// Note says what a reader must know to judge the figures.
 	Note string `json:"note,omitempty"`
-	// Load is of a row of latencies under load; its table is one of its own.
+	// Load is set in a row of latencies under load. These rows have a table of their own.
 	Load *Load `json:"load,omitempty"`
 }
 
-// Load says under which load latencies were measured. The series are the circumstances.
+// Load is the load under which latencies were measured. Each series of the row has other circumstances, such as writes at the same time.
 type Load struct {
-	// Saturated is how many calls a second are answered beside writes if each connection sends the next after the answer,
-	// Rate how many were made.
+	// Saturated is how many calls per second the service answers beside writes if each connection sends the next call after the answer.
 	Saturated float64 `json:"saturated_per_s"`
-	Rate      float64 `json:"rate_per_s"`
-	// Entries is how many an answer has.
+	// Rate is how many calls per second were made.
+	Rate float64 `json:"rate_per_s"`
+	// Entries is how many entries an answer has.
 	Entries float64 `json:"entries_of_an_answer"`
 }
 
@@ -68,33 +68,33 @@ type Series struct {
 	Median float64   `json:"median"`
 	Min    float64   `json:"min"`
 	Max    float64   `json:"max"`
-	// P50 and P99 are latencies in milliseconds, one for each value, where the driver tells.
-	P50 []float64 `json:"p50_ms,omitempty"`
-	P99 []float64 `json:"p99_ms,omitempty"`
-	// P999 is that which 999 of 1000 do not exceed.
+	// P50, P99 and P999 have percentiles of the latencies in milliseconds, one for each value, if the driver reports them.
+	P50  []float64 `json:"p50_ms,omitempty"`
+	P99  []float64 `json:"p99_ms,omitempty"`
 	P999 []float64 `json:"p999_ms,omitempty"`
-	// WorstSecond is the greatest P99 of one second.
+	// WorstSecond has the greatest p99 of one second.
 	WorstSecond []float64 `json:"p99_of_the_worst_second_ms,omitempty"`
-	// Void is how many measurements do not count, since the client itself was late.
+	// Void is how many measurements do not count because the client itself was late.
 	Void int `json:"void,omitempty"`
 }
 
-// Comparison holds the median of one series against that of another, or against a fixed bound.
+// Comparison compares the median of one series with that of another, or with a target.
 type Comparison struct {
+	// Of is the name of the series.
 	Of string `json:"of"`
-	// To is the other series; empty means Ratio is the median of Of itself.
+	// To is the name of the other series. If it is empty, Ratio is the median of the series Of.
 	To    string  `json:"to,omitempty"`
 	Ratio float64 `json:"ratio"`
-	// Min and Max are over the ratios of the single runs.
+	// Min and Max are the least and the greatest ratio of a single run.
 	Min float64 `json:"min"`
 	Max float64 `json:"max"`
-	// Target is what Ratio must reach, or, with AtMost, must not exceed; 0 means for information only.
+	// Target is the value that Ratio should reach, or with AtMost not exceed; 0 means that there is none.
 	Target float64 `json:"target,omitempty"`
 	AtMost bool    `json:"at_most,omitempty"`
 	Met    bool    `json:"met"`
 }
 
-// SeriesOf returns the series of a contender, a new one if there is none.
+// SeriesOf returns the series of a contender. If there is none, it adds one.
 func (r *Row) SeriesOf(name string) *Series {
 	for _, s := range r.Series {
 		if s.Name == name {
@@ -110,7 +110,8 @@ func (r *Row) SeriesOf(name string) *Series {
 func (s *Series) Add(m Measurement) {
 	s.Values = append(s.Values, m.Value)
 	if m.P99 > 0 {
-		s.P50, s.P99 = append(s.P50, m.P50), append(s.P99, m.P99)
+		s.P50 = append(s.P50, m.P50)
+		s.P99 = append(s.P99, m.P99)
 	}
 	if m.P999 > 0 {
 		s.P999 = append(s.P999, m.P999)
@@ -122,18 +123,18 @@ func (s *Series) Add(m Measurement) {
 	s.Min, s.Max = spread(s.Values)
 }
 
-// Compare adds a comparison. It is called when all measurements have been added.
+// Compare adds a comparison of the series of with the series to, or with only a target if to is empty. Call it after the last measurement.
 func (r *Row) Compare(of, to string, target float64, atMost bool) {
 	a := r.SeriesOf(of)
 	c := Comparison{Of: of, To: to, Target: target, AtMost: atMost, Ratio: a.Median, Min: a.Min, Max: a.Max}
 	if to != "" {
 		b := r.SeriesOf(to)
 		c.Ratio = a.Median / b.Median
-		var single []float64
+		var runRatios []float64
 		for i := range min(len(a.Values), len(b.Values)) {
-			single = append(single, a.Values[i]/b.Values[i])
+			runRatios = append(runRatios, a.Values[i]/b.Values[i])
 		}
-		c.Min, c.Max = spread(single)
+		c.Min, c.Max = spread(runRatios)
 	}
 	c.Met = target == 0 || (atMost && c.Ratio <= target) || (!atMost && c.Ratio >= target)
 	r.Comparisons = append(r.Comparisons, c)
@@ -147,11 +148,12 @@ func (r *Report) WriteJSON(w io.Writer) error {
 	return enc.Encode(r)
 }
 
-// WriteMarkdown writes the report for people: the machine, a table of ratios, a table of latencies, the notes.
+// WriteMarkdown writes the report for people: the machine, the tables of ratios, latencies and latencies under load, and the notes of the rows.
 func (r *Report) WriteMarkdown(w io.Writer) error {
 	var b strings.Builder
-	r.Machine.markdown(&b)
-	r.Settings.markdown(&b)
+	r.Machine.writeMarkdown(&b)
+	r.Settings.writeMarkdown(&b)
+
 	b.WriteString("| what | | held against | | ratio | target | |\n|---|--:|---|--:|--:|--:|---|\n")
 	for _, row := range r.Rows {
 		if row.Load != nil {
@@ -162,11 +164,12 @@ func (r *Report) WriteMarkdown(w io.Writer) error {
 			if i == 0 {
 				title = fmt.Sprintf("**%s**, %s", row.Title, row.Unit)
 			}
-			row.markdown(&b, title, c)
+			row.writeComparison(&b, title, c)
 		}
 	}
-	r.latencies(&b)
-	r.loads(&b)
+
+	r.writeLatencies(&b)
+	r.writeLoads(&b)
 	for _, row := range r.Rows {
 		if row.Note != "" {
 			fmt.Fprintf(&b, "\n*%s*: %s\n", row.Title, row.Note)
@@ -176,65 +179,73 @@ func (r *Report) WriteMarkdown(w io.Writer) error {
 	return err
 }
 
-func (r *Row) markdown(b *strings.Builder, title string, c Comparison) {
-	target, verdict := "–", ""
+// writeComparison writes a line of the table of ratios. Only the first line of a row has its title.
+func (r *Row) writeComparison(b *strings.Builder, title string, c Comparison) {
+	target := "–"
+	verdict := ""
 	if c.Target != 0 {
 		sign := "≥"
 		if c.AtMost {
 			sign = "≤"
 		}
-		target, verdict = sign+" "+Figure(c.Target), "missed"
+		target = sign + " " + Figure(c.Target)
+		verdict = "missed"
 		if c.Met {
 			verdict = "met"
 		}
 	}
-	to, other, ratio := "–", "", ""
+
+	to := "–"
+	toValues := ""
+	ratio := ""
 	if c.To != "" {
-		to, other = c.To, figures(r.SeriesOf(c.To).Values)
+		to = c.To
+		toValues = figures(r.SeriesOf(c.To).Values)
 		ratio = fmt.Sprintf("**%s** (%s – %s)", Figure(c.Ratio), Figure(c.Min), Figure(c.Max))
 	}
 	fmt.Fprintf(b, "| %s | %s: %s | %s | %s | %s | %s | %s |\n",
-		title, c.Of, figures(r.SeriesOf(c.Of).Values), to, other, ratio, target, verdict)
+		title, c.Of, figures(r.SeriesOf(c.Of).Values), to, toValues, ratio, target, verdict)
 }
 
-func (r *Report) latencies(b *strings.Builder) {
-	head := "\n| latency | | p50 ms | p99 ms |\n|---|---|--:|--:|\n"
+// writeLatencies writes the table of latencies, unless no row has any.
+func (r *Report) writeLatencies(b *strings.Builder) {
+	header := "\n| latency | | p50 ms | p99 ms |\n|---|---|--:|--:|\n"
 	for _, row := range r.Rows {
 		for _, s := range row.Series {
 			if len(s.P99) == 0 || row.Load != nil {
 				continue
 			}
-			fmt.Fprintf(b, "%s| %s | %s | %s | %s |\n", head, row.Title, s.Name, figures(s.P50), figures(s.P99))
-			head = ""
+			fmt.Fprintf(b, "%s| %s | %s | %s | %s |\n", header, row.Title, s.Name, figures(s.P50), figures(s.P99))
+			header = ""
 		}
 	}
 }
 
-// loads is the table of latencies under load: methods × circumstances.
-func (r *Report) loads(b *strings.Builder) {
-	begun := false
+// writeLoads writes the table of latencies under load, unless no row has any: a line for each method, and a column for each of the circumstances.
+func (r *Report) writeLoads(b *strings.Builder) {
+	hasHeader := false
 	for _, row := range r.Rows {
 		if row.Load == nil {
 			continue
 		}
-		if !begun {
+		if !hasHeader {
 			b.WriteString("\n| calls under load: p50 / p99 / p99.9 / p99 of the worst second, ms | entries | saturated, calls/s | made |")
 			for _, s := range row.Series {
 				fmt.Fprintf(b, " %s |", s.Name)
 			}
 			b.WriteString("\n|---|--:|--:|--:|" + strings.Repeat("--:|", len(row.Series)) + "\n")
-			begun = true
+			hasHeader = true
 		}
 		fmt.Fprintf(b, "| %s | %s | %s | %s |", row.Title, Figure(row.Load.Entries), Figure(row.Load.Saturated), Figure(row.Load.Rate))
 		for _, s := range row.Series {
-			s.load(b)
+			s.writeLoad(b)
 		}
 		b.WriteString("\n")
 	}
 }
 
-// load is a cell of that table: medians of the runs, and the worst second of all.
-func (s *Series) load(b *strings.Builder) {
+// writeLoad writes a cell of that table: the medians of all runs, and the worst second of all runs.
+func (s *Series) writeLoad(b *strings.Builder) {
 	if len(s.P99) == 0 {
 		b.WriteString(" void |")
 		return
@@ -250,14 +261,14 @@ func (s *Series) load(b *strings.Builder) {
 	b.WriteString(" |")
 }
 
-func (m *Machine) markdown(b *strings.Builder) {
+func (m *Machine) writeMarkdown(b *strings.Builder) {
 	fmt.Fprintf(b, "%s, %d cores, %s/%s; append and fsync of 4 KiB: %s µs.\n", m.CPU, m.Cores, m.OS, m.Arch,
 		Figure(m.FsyncMicros))
 	fmt.Fprintf(b, "skein %s, %s, pebble %s, nats-server %s; redis-server %s, go-redis %s, connect %s, wrk %s.\n\n",
 		m.Skein, m.Go, m.Pebble, m.NATSServer, m.Redis, m.GoRedis, m.Connect, m.Wrk)
 }
 
-func (s *Settings) markdown(b *strings.Builder) {
+func (s *Settings) writeMarkdown(b *strings.Builder) {
 	fmt.Fprintf(b, "%d users, %d follows; medians of %d alternated runs (least – greatest)", s.Users, s.Edges, s.Runs)
 	if s.Quick {
 		b.WriteString("; a smoke test: the figures mean nothing")
@@ -265,26 +276,27 @@ func (s *Settings) markdown(b *strings.Builder) {
 	b.WriteString(".\n\n")
 }
 
-// Growth is what a number of follows costs.
+// Growth has the costs of a service with a number of follows.
 type Growth struct {
 	Follows int `json:"follows"`
 	Users   int `json:"users"`
-	// Micros is what an operation takes, by its name: medians.
+	// Micros has the median time of each operation in microseconds, by its name.
 	Micros                map[string]float64 `json:"us,omitempty"`
 	ArchiveBytesPerFollow float64            `json:"archive_bytes_per_follow"`
-	// Stores were built from the archive, by name.
+	// Stores has the stores that were built from the archive, by projection.
 	Stores map[string]GrownStore `json:"stores"`
-	// StartSeconds is from the start of the process until it is ready; the memories are resident.
+	// StartSeconds is the time from the start of the service until it is ready.
 	StartSeconds float64 `json:"start_s,omitempty"`
-	ReadyBytes   float64 `json:"ready_bytes,omitempty"`
-	// IdleBytes is after a while without calls, UnauditedBytes that of a service without an auditor.
+	// ReadyBytes is the resident memory of the service when it is ready, and IdleBytes after some time without calls. UnauditedBytes is the
+	// latter for a service without an auditor.
+	ReadyBytes     float64 `json:"ready_bytes,omitempty"`
 	IdleBytes      float64 `json:"idle_bytes,omitempty"`
 	UnauditedBytes float64 `json:"idle_bytes_without_auditor,omitempty"`
 }
 
-// GrownStore is a store of some follows, built in a process of its own.
+// GrownStore has the costs of a store that was built in a process of its own.
 type GrownStore struct {
-	// BytesPerFollow are on disk.
+	// BytesPerFollow is the size on disk.
 	BytesPerFollow   float64 `json:"bytes_per_follow"`
 	FollowsPerSecond float64 `json:"follows_per_s"`
 	// Memory is the greatest resident memory of the process, in bytes.

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Median returns the middle of the values, the mean of the two middle ones of an even number, 0 of none.
+// Median returns the middle one of the values. Of an even number of values it returns the mean of the two in the middle, and of none 0.
 func Median(values []float64) float64 {
 	if len(values) == 0 {
 		return 0
@@ -20,7 +20,7 @@ func Median(values []float64) float64 {
 	return (sorted[mid-1] + sorted[mid]) / 2
 }
 
-// spread returns the least and the greatest of the values, 0 of none.
+// spread returns the least and the greatest of the values, or 0 if there are none.
 func spread(values []float64) (least, greatest float64) {
 	if len(values) == 0 {
 		return 0, 0
@@ -28,14 +28,15 @@ func spread(values []float64) (least, greatest float64) {
 	return slices.Min(values), slices.Max(values)
 }
 
-// Figure writes a number with three significant digits and a unit prefix: 0.77, 33.1, 104 k, 1.05 M.
+// Figure formats a number with three significant digits and a unit prefix: 0.77, 33.1, 104 k, 1.05 M.
 func Figure(v float64) string {
 	prefix := ""
 	for _, p := range []string{"k", "M", "G"} {
 		if math.Abs(v) < 999.5 {
 			break
 		}
-		v, prefix = v/1000, " "+p
+		v /= 1000
+		prefix = " " + p
 	}
 	switch a := math.Abs(v); {
 	case a >= 99.95 || a == 0:
@@ -47,7 +48,7 @@ func Figure(v float64) string {
 	}
 }
 
-// figures writes the median and, of more than one value, the spread.
+// figures formats the median and, if there is more than one value, the spread.
 func figures(values []float64) string {
 	if len(values) < 2 {
 		return Figure(Median(values))
@@ -56,17 +57,17 @@ func figures(values []float64) string {
 	return fmt.Sprintf("%s (%s – %s)", Figure(Median(values)), Figure(least), Figure(greatest))
 }
 
-// Micros are the microseconds of a time.
+// Micros returns a duration in microseconds.
 func Micros(d time.Duration) float64 { return float64(d.Nanoseconds()) / 1000 }
 
-// Latency is a measurement of times in microseconds, whose value is the time that 99 of 100 do not exceed.
+// Latency returns the measurement of times in microseconds, which it sorts. The value is the p99.
 func Latency(times []float64) Measurement {
 	slices.Sort(times)
-	at := func(percent int) float64 { return times[min(len(times)-1, len(times)*percent/100)] }
-	return Measurement{Value: at(99), P50: at(50) / 1000, P99: at(99) / 1000}
+	percentile := func(percent int) float64 { return times[min(len(times)-1, len(times)*percent/100)] }
+	return Measurement{Value: percentile(99), P50: percentile(50) / 1000, P99: percentile(99) / 1000}
 }
 
-// Rate is how many a second so many are that were done since a moment.
-func Rate(n int, since time.Time) Measurement {
-	return Measurement{Value: float64(n) / time.Since(since).Seconds()}
+// Rate returns how many operations per second were done, if n were done since begin.
+func Rate(n int, begin time.Time) Measurement {
+	return Measurement{Value: float64(n) / time.Since(begin).Seconds()}
 }

@@ -5,7 +5,7 @@ import (
 	"path/filepath"
 )
 
-// TreeBytes is the size of all files below a directory.
+// TreeBytes returns the size of all files below a directory.
 func TreeBytes(dir string) (n int64, err error) {
 	err = filepath.WalkDir(dir, func(_ string, entry fs.DirEntry, err error) error {
 		if err != nil || !entry.Type().IsRegular() {

@@ -55,8 +55,8 @@ func Counters(ctx context.Context, b *measure.Bench) (err error) {
 	load := b.Row("counters-load", "loading plays into counters", "plays/s", fmt.Sprintf("%d plays of %d items over %d days, made "+
 		"and decoded on the way, %d folded together. From the first envelope to the flush.",
 		2*b.Opts.Items, b.Opts.Items, playDays, playsTogether*playEnvelopes))
-	load.SeriesOf(measure.MySelf).Add(measure.Rate(2*b.Opts.Items, begin))
-	load.Compare(measure.MySelf, "", 0, false)
+	load.SeriesOf(measure.Skein).Add(measure.Rate(2*b.Opts.Items, begin))
+	load.Compare(measure.Skein, "", 0, false)
 	b.Say("  %-18s %s plays/s", load.ID, measure.Figure(load.Series[0].Median))
 	if err := loadTrending(ctx, s, spreadPlays(b.Opts.Items)); err != nil {
 		return err
@@ -142,7 +142,7 @@ func countersTrending(ctx context.Context, b *measure.Bench, c *countersStore, s
 		"WITHSCORES of the set of all items, whose scores are plays (ZINCRBY), which neither fade nor hold still while somebody pages.",
 		b.Opts.Items, 2*b.Opts.Items, playDays))
 	err := b.Alternate(ctx, row,
-		measure.Contender{Name: measure.MySelf, Measure: timeCalls(b, func(ctx context.Context) error {
+		measure.Contender{Name: measure.Skein, Measure: timeCalls(b, func(ctx context.Context) error {
 			_, _, err := c.trending(ctx, nil, trendingPage)
 			return err
 		})},
@@ -156,7 +156,7 @@ func countersTrending(ctx context.Context, b *measure.Bench, c *countersStore, s
 	if err != nil {
 		return err
 	}
-	row.Compare(measure.MySelf, peer, 0, true)
+	row.Compare(measure.Skein, peer, 0, true)
 	return nil
 }
 
@@ -203,7 +203,7 @@ func countersBatch(ctx context.Context, b *measure.Bench, c *countersStore) erro
 	r := rand.New(rand.NewPCG(19, 0))
 	row := b.Row("counters-batch", fmt.Sprintf("counts of %d keys, p50", countedKeys), "µs", "in process, a new view of the "+
 		"store for each call, one goroutine; random items and users, in turn.")
-	err := b.Alternate(ctx, row, measure.Contender{Name: measure.MySelf, Measure: timeCalls(b, func(context.Context) error {
+	err := b.Alternate(ctx, row, measure.Contender{Name: measure.Skein, Measure: timeCalls(b, func(context.Context) error {
 		return c.ask(func(q *counters.Queries) error {
 			for i := range countedKeys {
 				if i%2 == 0 {
@@ -220,6 +220,6 @@ func countersBatch(ctx context.Context, b *measure.Bench, c *countersStore) erro
 			return nil
 		})
 	})})
-	row.Compare(measure.MySelf, "", 0, true)
+	row.Compare(measure.Skein, "", 0, true)
 	return err
 }

@@ -216,7 +216,7 @@ func fanOutRows(
 	core := b.Row("feed-fanout-core", "fan-out, durable, by processor time", "deliveries/s", "the same measurements, by "+
 		"seconds of one core: of skein all threads, flushes, compactions and garbage collection included; of Redis the "+
 		"server alone, without the program that sends.")
-	core.SeriesOf(measure.MySelf)
+	core.SeriesOf(measure.Skein)
 	fold := func(ctx context.Context, run postRun) (measure.Measurement, error) {
 		posts := w.of(run)
 		log, err := w.seal(posts)
@@ -233,10 +233,10 @@ func fanOutRows(
 		}
 		m := measure.Rate(w.deliveries(posts), begin)
 		now, err := measure.CPUTime()
-		core.SeriesOf(measure.MySelf).Add(measure.Measurement{Value: float64(w.deliveries(posts)) / (now - used).Seconds()})
+		core.SeriesOf(measure.Skein).Add(measure.Measurement{Value: float64(w.deliveries(posts)) / (now - used).Seconds()})
 		return m, err
 	}
-	contenders := []measure.Contender{{Name: measure.MySelf, Measure: inTurn(runs, fold)}}
+	contenders := []measure.Contender{{Name: measure.Skein, Measure: inTurn(runs, fold)}}
 	followers := w.followers()
 	for i, kind := range peers {
 		core.SeriesOf(kind.name())
@@ -252,10 +252,10 @@ func fanOutRows(
 	if err := b.AlternateTimes(ctx, len(runs), row, contenders...); err != nil {
 		return err
 	}
-	core.Compare(measure.MySelf, "", 800_000, false)
+	core.Compare(measure.Skein, "", 800_000, false)
 	for _, kind := range peers {
-		row.Compare(measure.MySelf, kind.name(), 3, false)
-		core.Compare(measure.MySelf, kind.name(), 3, false)
+		row.Compare(measure.Skein, kind.name(), 3, false)
+		core.Compare(measure.Skein, kind.name(), 3, false)
 	}
 	return nil
 }

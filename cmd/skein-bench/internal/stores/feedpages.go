@@ -161,7 +161,7 @@ func feedPages(ctx context.Context, b *measure.Bench, w *feedWorld, f *feedStore
 			mine = func(r feedReader) error { return f.dropInbox(r.number) }
 		}
 		err := b.Alternate(ctx, row,
-			measure.Contender{Name: measure.MySelf, Measure: timePages(b, class.readers, mine, func(ctx context.Context, r feedReader) error {
+			measure.Contender{Name: measure.Skein, Measure: timePages(b, class.readers, mine, func(ctx context.Context, r feedReader) error {
 				_, err := f.page(ctx, r.number)
 				return err
 			})},
@@ -172,7 +172,7 @@ func feedPages(ctx context.Context, b *measure.Bench, w *feedWorld, f *feedStore
 		if err != nil {
 			return err
 		}
-		row.Compare(measure.MySelf, peer, class.bound, true)
+		row.Compare(measure.Skein, peer, class.bound, true)
 	}
 	return nil
 }

@@ -145,7 +145,7 @@ type seenStore struct {
 }
 
 // bloomFilters names the series of skein.
-const bloomFilters = measure.MySelf + ", Bloom filters"
+const bloomFilters = measure.Skein + ", Bloom filters"
 
 func openSeen(b *measure.Bench) (*seenStore, error) {
 	settings := seen.DefaultSettings()

@@ -75,10 +75,10 @@ func seenFoldRows(
 	core := b.Row(id+"-core", title+", by processor time", "plays/s", "the same measurements, by seconds of one core: of "+
 		"skein all threads, flushes, compactions and garbage collection included; of Redis the server alone, without the "+
 		"program that sends.")
-	core.SeriesOf(measure.MySelf)
+	core.SeriesOf(measure.Skein)
 	core.SeriesOf(redisPlays)
 	err := b.AlternateTimes(ctx, len(runs), row,
-		measure.Contender{Name: measure.MySelf, Measure: inTurn(runs, func(ctx context.Context, run playRun) (measure.Measurement, error) {
+		measure.Contender{Name: measure.Skein, Measure: inTurn(runs, func(ctx context.Context, run playRun) (measure.Measurement, error) {
 			envs, err := f.decodePlays(slices.Collect(run.all()))
 			if err != nil {
 				return measure.Measurement{}, err
@@ -94,7 +94,7 @@ func seenFoldRows(
 			}
 			m := measure.Rate(run.n, begin)
 			now, err := measure.CPUTime()
-			core.SeriesOf(measure.MySelf).Add(measure.Measurement{Value: float64(run.n) / (now - used).Seconds()})
+			core.SeriesOf(measure.Skein).Add(measure.Measurement{Value: float64(run.n) / (now - used).Seconds()})
 			return m, err
 		})},
 		measure.Contender{Name: redisPlays, Measure: inTurn(runs, func(ctx context.Context, run playRun) (measure.Measurement, error) {
@@ -105,9 +105,9 @@ func seenFoldRows(
 	if err != nil {
 		return err
 	}
-	row.Compare(measure.MySelf, "", 800_000, false)
-	row.Compare(measure.MySelf, redisPlays, 2, false)
-	core.Compare(measure.MySelf, redisPlays, 0, false)
+	row.Compare(measure.Skein, "", 800_000, false)
+	row.Compare(measure.Skein, redisPlays, 2, false)
+	core.Compare(measure.Skein, redisPlays, 0, false)
 	return nil
 }
 
