@@ -1,5 +1,5 @@
-// Skein-bench measures skein against what it is held against, side by side in one run, and prints a table of ratios. It is a module of
-// its own: what only it needs is no requirement of those who import skein. See docs/performance.md.
+// Skein-bench measures skein and what it is compared with, side by side in one run, and prints a table of ratios. It is a module of its own, so
+// that programs that import skein do not depend on the modules that only the bench needs. See docs/performance.md.
 package main
 
 import (
@@ -29,10 +29,10 @@ type cli struct {
 	Measure measureCmd      `cmd:"" name:"run" default:"withargs" help:"Measure, and print the table (needs Redis and wrk)."`
 	Compare compareCmd      `cmd:"" name:"compare" help:"Measure two builds of skein in turn, and print their ratios (needs neither Redis nor wrk)."`
 	Service redisServiceCmd `cmd:"" name:"redis-service" hidden:"" help:"Run the service in front of Redis that the bench measures."`
-	Job     replayJobCmd    `cmd:"" name:"replay-job" hidden:"" help:"Do one measurement of a replay, in a process of its own."`
+	Job     replayJobCmd    `cmd:"" name:"replay-job" hidden:"" help:"Make one measurement of a replay, in a process of its own."`
 }
 
-// streams are where the table goes, and what is said meanwhile.
+// streams are the standard streams: the table goes to out, and progress to err.
 type streams struct{ out, err io.Writer }
 
 func main() {
@@ -50,7 +50,7 @@ func run(ctx context.Context, args []string, std *streams) error {
 		kong.Name("skein-bench"),
 		kong.Description("Measure skein against Redis, side by side, and print a table of ratios."),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true}),
-		kong.Vars{"benchGroups": strings.Join(bench.RowNames(), ", ")},
+		kong.Vars{"benchGroups": strings.Join(bench.GroupNames(), ", ")},
 		kong.Writers(std.out, std.err),
 		kong.BindTo(ctx, (*context.Context)(nil)),
 	)
@@ -65,28 +65,28 @@ func run(ctx context.Context, args []string, std *streams) error {
 }
 
 type measureCmd struct {
-	Quick   bool          `help:"A smoke test of about a minute: everything is cut short, the figures mean nothing."`
-	Only    []string      `help:"These groups of: ${benchGroups}; the last are measured only when named." placeholder:"NAME"`
+	Quick   bool          `help:"Make a smoke test of about a minute, whose figures mean nothing."`
+	Only    []string      `help:"Measure only these groups of ${benchGroups}. The last three are measured only if they are named." placeholder:"NAME"`
 	Edges   int           `help:"Follows of the graph." default:"1000000"`
-	Users   int           `help:"Users of the graph; 0 stands for a tenth of its follows." default:"0"`
-	Runs    int           `help:"How often everything is measured." default:"5"`
+	Users   int           `help:"Users of the graph; 0 means a tenth of its follows." default:"0"`
+	Runs    int           `help:"How often to measure everything." default:"5"`
 	Time    time.Duration `help:"How long one measurement of reads takes." default:"3s"`
-	Follows int           `help:"How many follows one measurement of ingest takes." default:"300000"`
-	Big     int           `help:"Followers of the user whose cost is held against that of one with 10." default:"1000000"`
-	Posts   string        `help:"Posts of home feeds: CSV, plain or zstd. Default: made up." placeholder:"FILE" type:"existingfile"`
+	Follows int           `help:"Follows that one measurement of ingest publishes." default:"300000"`
+	Big     int           `help:"Followers of the user whose costs are compared with those of a user with 10." default:"1000000"`
+	Posts   string        `help:"File with the posts of home feeds, CSV, plain or zstd; by default posts are made up." placeholder:"FILE" type:"existingfile"`
 	Readers int           `help:"Readers of home feeds, and users who play." default:"100000"`
-	Plays   int           `help:"How many plays one measurement of the projection seen takes." default:"2000000"`
+	Plays   int           `help:"Plays that one measurement of the projection seen folds." default:"2000000"`
 	Items   int           `help:"Items of the lists by heat." default:"1000000"`
 	Replay  int           `help:"Events of each log that is replayed." default:"1000000"`
-	Of      []string      `help:"Of the projections that are replayed, these only." name:"replay-of" placeholder:"NAME"`
+	Of      []string      `help:"Replay only these projections." name:"replay-of" placeholder:"NAME"`
 	Growth  []int         `help:"Numbers of follows whose costs are compared." default:"100000,1000000,10000000"`
-	Alone   bool          `help:"Of growth, the graph alone: no service is started." name:"growth-alone"`
+	Alone   bool          `help:"Measure only the growth of the graph, without starting a service." name:"growth-alone"`
 	Memory  byteSize      `help:"Memory for the rebuilds of growth; 0 means 512 MiB." name:"rebuild-memory" default:"0"`
-	Events  int           `help:"Events of a large product that one of its nodes reads." name:"log-events" default:"20000000"`
+	Events  int           `help:"Events in the log of a large product, of which one node is measured." name:"log-events" default:"20000000"`
 	Limit   time.Duration `help:"Give up after this time." default:"40m"`
-	Dir     string        `help:"Where temporary files are: the disk that is measured." placeholder:"DIR" type:"existingdir"`
+	Dir     string        `help:"Directory for temporary files, on the disk that is measured." placeholder:"DIR" type:"existingdir"`
 	JSON    string        `help:"Write the report, with every single measurement, to this file." placeholder:"FILE" type:"path"`
-	MD      string        `help:"Write the table to this file, too." placeholder:"FILE" type:"path"`
+	MD      string        `help:"Also write the table to this file." placeholder:"FILE" type:"path"`
 }
 
 // Run measures.
@@ -94,15 +94,16 @@ func (c *measureCmd) Run(ctx context.Context, std *streams) error {
 	if c.Edges < 1000 || c.Users < 0 || c.Runs < 1 || c.Follows < 1000 || c.Big < 1000 || c.Readers < 1000 ||
 		c.Plays < 1000 || c.Items < 10_000 || c.Replay < 10_000 || c.Events < 10_000 ||
 		len(c.Growth) == 0 || slices.Min(c.Growth) < 10_000 {
-		return errors.New("less than 1000 follows, followers, readers or plays, less than 10000 items, events of a log or follows of " +
-			"growth, or less than one run, says nothing")
+		return errors.New("--edges, --follows, --big, --readers and --plays must be at least 1000, --items, --replay, --log-events and --growth " +
+			"at least 10000, --runs at least 1, and --users must not be negative: smaller runs say nothing")
 	}
 	if c.Users == 0 {
 		c.Users = c.Edges / 10
 	}
 	if c.Edges/50 > c.Users {
-		return errors.New("at most 50 follows a user")
+		return fmt.Errorf("--users must be at least a fiftieth of --edges, %d, is %d", c.Edges/50, c.Users)
 	}
+
 	self, err := os.Executable()
 	if err != nil {
 		return err
@@ -116,7 +117,7 @@ func (c *measureCmd) Run(ctx context.Context, std *streams) error {
 	switch {
 	case c.Quick:
 		opts = opts.SmokeTest()
-	case !static():
+	case !isStatic():
 		return errCgo
 	}
 	report, err := bench.Run(ctx, opts)
@@ -127,29 +128,30 @@ func (c *measureCmd) Run(ctx context.Context, std *streams) error {
 		report.WriteMarkdown(std.out), writeTo(c.MD, report.WriteMarkdown), writeTo(c.JSON, report.WriteJSON))
 }
 
-// fewestRounds is how many rounds of a comparison can show a difference: of so many, all are on one side of 1 by chance once in 16 rows.
-const fewestRounds = 5
+// minRounds is the least number of rounds that can show a difference between two programs. Between equal programs, all of five rounds are on the
+// same side of 1 by chance in one of 16 rows.
+const minRounds = 5
 
 type compareCmd struct {
-	Base     string        `help:"Program that the head is compared with. Default: the head, which shows the noise." placeholder:"FILE" type:"existingfile"`
-	Head     string        `help:"Program that is compared. Default: built from this clone." placeholder:"FILE" type:"existingfile"`
+	Base     string        `help:"Program to compare with; by default the head itself, which shows the noise." placeholder:"FILE" type:"existingfile"`
+	Head     string        `help:"Program to compare; by default it is built from this clone." placeholder:"FILE" type:"existingfile"`
 	BaseName string        `help:"Name of the base in the report." default:"the head"`
 	HeadName string        `help:"Name of the head in the report." default:"this clone"`
-	Quick    bool          `help:"A smoke test of about a minute: everything is cut short, the figures mean nothing."`
-	Runs     int           `help:"How often everything is measured with each program: rounds." default:"8"`
+	Quick    bool          `help:"Make a smoke test of about a minute, whose figures mean nothing."`
+	Runs     int           `help:"Rounds: how often to measure everything with each program." default:"8"`
 	Time     time.Duration `help:"How long one measurement of reads takes." default:"2s"`
-	Edges    int           `help:"Follows of the graph; there is a tenth as many users." default:"300000"`
-	Follows  int           `help:"How many follows or other events are published for one measurement." default:"100000"`
-	Plays    int           `help:"How many plays are published for one measurement." default:"100000"`
+	Edges    int           `help:"Follows of the graph, which has a tenth as many users." default:"300000"`
+	Follows  int           `help:"Follows or other events that one measurement publishes." default:"100000"`
+	Plays    int           `help:"Plays that one measurement publishes." default:"100000"`
 	Limit    time.Duration `help:"Give up after this time." default:"40m"`
-	Dir      string        `help:"Where temporary files are: the disk that is measured." placeholder:"DIR" type:"existingdir"`
+	Dir      string        `help:"Directory for temporary files, on the disk that is measured." placeholder:"DIR" type:"existingdir"`
 	JSON     string        `help:"Write the report, with every single measurement, to this file." placeholder:"FILE" type:"path"`
 }
 
-// Run measures. A ratio, however bad, is no error.
+// Run measures. A bad ratio is not an error.
 func (c *compareCmd) Run(ctx context.Context, std *streams) error {
-	if c.Runs < fewestRounds || c.Edges < 10_000 || c.Follows < 10_000 || c.Plays < 10_000 {
-		return fmt.Errorf("--runs must be at least %d, and --edges, --follows and --plays at least 10000 each: less says nothing", fewestRounds)
+	if c.Runs < minRounds || c.Edges < 10_000 || c.Follows < 10_000 || c.Plays < 10_000 {
+		return fmt.Errorf("--runs must be at least %d, and --edges, --follows and --plays at least 10000 each: less says nothing", minRounds)
 	}
 	opts := measure.Options{
 		Dir: c.Dir, Users: c.Edges / 10, Edges: c.Edges, Runs: c.Runs, Time: c.Time, Follows: c.Follows, Plays: c.Plays, Items: c.Plays,
@@ -159,7 +161,7 @@ func (c *compareCmd) Run(ctx context.Context, std *streams) error {
 	switch {
 	case c.Quick:
 		opts = opts.SmokeTest()
-	case !static():
+	case !isStatic():
 		return errCgo
 	}
 	report, err := bench.Compare(ctx, opts)
@@ -169,12 +171,12 @@ func (c *compareCmd) Run(ctx context.Context, std *streams) error {
 	return errors.Join(report.WriteComparison(std.out), writeTo(c.JSON, report.WriteJSON))
 }
 
-// errCgo refuses to measure with a program that was built otherwise than released ones.
-var errCgo = errors.New("this program was built with cgo, which changes what is measured; released ones are not: " +
+// errCgo is the error of a bench that was built with cgo. Released programs are built without, and some rows measure code of the bench itself.
+var errCgo = errors.New("this program was built with cgo, unlike released ones, which changes the figures; run " +
 	"CGO_ENABLED=0 go run -C cmd/skein-bench ., or task bench")
 
-// static reports whether this program was built without cgo.
-func static() bool {
+// isStatic reports whether this program was built without cgo.
+func isStatic() bool {
 	info, ok := debug.ReadBuildInfo()
 	return ok && slices.Contains(info.Settings, debug.BuildSetting{Key: "CGO_ENABLED", Value: "0"})
 }
@@ -189,7 +191,7 @@ func (b *byteSize) UnmarshalText(text []byte) error {
 	return err
 }
 
-// writeTo writes a file, if there is a name for it.
+// writeTo writes a file, unless its name is empty.
 func writeTo(file string, write func(io.Writer) error) error {
 	if file == "" {
 		return nil
@@ -213,10 +215,10 @@ func (c *redisServiceCmd) Run(ctx context.Context) error {
 }
 
 type replayJobCmd struct {
-	Job string `help:"What is to be done." required:""`
+	Job string `help:"The job, as JSON." required:""`
 }
 
-// Run does the job and prints what it found.
+// Run does the job and prints its result as JSON.
 func (c *replayJobCmd) Run(ctx context.Context, std *streams) error {
 	return replays.RunReplayJob(ctx, c.Job, std.out)
 }

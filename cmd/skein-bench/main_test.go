@@ -128,8 +128,8 @@ func TestGrowthOfServices(t *testing.T) {
 // TestRefusesCgo demands that only programs that are built as released ones measure, and that each build says which it is.
 func TestRefusesCgo(t *testing.T) {
 	err := run(t.Context(), []string{"--only", "nothing"}, &streams{io.Discard, io.Discard})
-	if err == nil || strings.Contains(err.Error(), "built with cgo") == static() {
-		t.Errorf("without cgo: %v: %v", static(), err)
+	if err == nil || strings.Contains(err.Error(), "built with cgo") == isStatic() {
+		t.Errorf("without cgo: %v: %v", isStatic(), err)
 	}
 }
 

@@ -16,67 +16,71 @@ import (
 	"github.com/skein-feed/skein/cmd/skein-bench/internal/stores"
 )
 
-// rowGroup is a family of rows that are measured together.
+// rowGroup is a group of rows that are measured together.
 type rowGroup struct {
 	name string
-	// peers reports that the group needs the programs of others, apart that it is only measured when it is named: it takes long.
-	peers, apart bool
-	run          func(ctx context.Context, b *measure.Bench) error
+	// needsTools says that the group needs the programs of other projects.
+	needsTools bool
+	// onlyIfNamed says that the group is measured only if it is named, because it takes long.
+	onlyIfNamed bool
+	measure     func(ctx context.Context, b *measure.Bench) error
 }
 
-var rows = []rowGroup{
-	{name: "reads", peers: true, run: serving.Reads},
-	{name: "ingest", peers: true, run: serving.Ingest},
-	{name: "constant", run: stores.Constant},
-	{name: "inprocess", run: stores.InProcess},
-	{name: "disk", peers: true, run: stores.Disk},
-	{name: "feed", peers: true, run: stores.Feed},
-	{name: "seen", peers: true, run: stores.Seen},
-	{name: "counters", peers: true, run: stores.Counters},
-	{name: "replay", peers: true, run: replays.Replay},
-	{name: "latency", apart: true, run: serving.UnderLoad},
-	{name: "growth", apart: true, run: replays.Grow},
-	{name: "nodes", apart: true, run: nodes.Nodes},
+var groups = []rowGroup{
+	{name: "reads", needsTools: true, measure: serving.Reads},
+	{name: "ingest", needsTools: true, measure: serving.Ingest},
+	{name: "constant", measure: stores.Constant},
+	{name: "inprocess", measure: stores.InProcess},
+	{name: "disk", needsTools: true, measure: stores.Disk},
+	{name: "feed", needsTools: true, measure: stores.Feed},
+	{name: "seen", needsTools: true, measure: stores.Seen},
+	{name: "counters", needsTools: true, measure: stores.Counters},
+	{name: "replay", needsTools: true, measure: replays.Replay},
+	{name: "latency", onlyIfNamed: true, measure: serving.UnderLoad},
+	{name: "growth", onlyIfNamed: true, measure: replays.Grow},
+	{name: "nodes", onlyIfNamed: true, measure: nodes.Nodes},
 }
 
-// RowNames returns the names that Only may hold.
-func RowNames() []string {
-	names := make([]string, len(rows))
-	for i, r := range rows {
-		names[i] = r.name
+// GroupNames returns the names of all groups of rows, which [measure.Options.Only] can have.
+func GroupNames() []string {
+	names := make([]string, len(groups))
+	for i, g := range groups {
+		names[i] = g.name
 	}
 	return names
 }
 
-// Run measures and returns what it found.
+// Run measures the groups that the options name and returns the report.
 func Run(ctx context.Context, opts measure.Options) (*measure.Report, error) {
-	wanted, err := pick(opts.Only)
+	chosen, err := chooseGroups(opts.Only)
 	if err != nil {
 		return nil, err
 	}
-	return measureGroups(ctx, opts, wanted)
+	return measureGroups(ctx, opts, chosen)
 }
 
-// Compare measures two programs in turn and returns what it found.
+// Compare measures the base and the head in turn and returns the report.
 func Compare(ctx context.Context, opts measure.Options) (*measure.Report, error) {
-	return measureGroups(ctx, opts, []rowGroup{{name: "compare", run: serving.Compare}})
+	return measureGroups(ctx, opts, []rowGroup{{name: "compare", measure: serving.Compare}})
 }
 
-func measureGroups(ctx context.Context, opts measure.Options, wanted []rowGroup) (_ *measure.Report, err error) {
+func measureGroups(ctx context.Context, opts measure.Options, chosen []rowGroup) (_ *measure.Report, err error) {
 	if opts.Limit > 0 {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeoutCause(ctx, opts.Limit, fmt.Errorf("it took longer than %v", opts.Limit))
+		ctx, cancel = context.WithTimeoutCause(ctx, opts.Limit, fmt.Errorf("the bench took longer than --limit, %v", opts.Limit))
 		defer cancel()
 	}
+
 	b := &measure.Bench{Opts: opts, Program: opts.Head.Path}
 	b.Tools, err = measure.FindTools()
-	if err != nil && slices.ContainsFunc(wanted, func(r rowGroup) bool { return r.peers }) {
+	if err != nil && slices.ContainsFunc(chosen, func(g rowGroup) bool { return g.needsTools }) {
 		return nil, err
 	}
 	if b.Dir, err = os.MkdirTemp(opts.Dir, "skein-bench-"); err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(b.Dir)) }()
+
 	b.Report = &measure.Report{Settings: measure.Settings{
 		Users: opts.Users, Edges: opts.Edges, Runs: opts.Runs, Seconds: opts.Time.Seconds(),
 		IngestedFollows: opts.Follows, BigUser: opts.BigUser, Readers: opts.Readers, Plays: opts.Plays, Items: opts.Items,
@@ -89,33 +93,31 @@ func measureGroups(ctx context.Context, opts measure.Options, wanted []rowGroup)
 	if b.Report.Machine, err = measure.DescribeMachine(ctx, b.Tools, b.Dir); err != nil {
 		return nil, err
 	}
-	for _, r := range wanted {
-		if err := r.run(ctx, b); err != nil {
-			return nil, fmt.Errorf("%s: %w", r.name, explain(ctx, err))
+
+	for _, g := range chosen {
+		if err := g.measure(ctx, b); err != nil {
+			// If the context has ended, err is only the first call that noticed it.
+			if cause := context.Cause(ctx); cause != nil {
+				err = cause
+			}
+			return nil, fmt.Errorf("%s: %w", g.name, err)
 		}
 	}
 	return b.Report, nil
 }
 
-// explain says why the context ended, if it did: what failed then is of no interest.
-func explain(ctx context.Context, err error) error {
-	if cause := context.Cause(ctx); cause != nil {
-		return cause
+// chooseGroups returns the groups with these names. Without names it returns all groups that need not be named.
+func chooseGroups(names []string) ([]rowGroup, error) {
+	if len(names) == 0 {
+		return slices.DeleteFunc(slices.Clone(groups), func(g rowGroup) bool { return g.onlyIfNamed }), nil
 	}
-	return err
-}
-
-func pick(only []string) ([]rowGroup, error) {
-	if len(only) == 0 {
-		return slices.DeleteFunc(slices.Clone(rows), func(r rowGroup) bool { return r.apart }), nil
-	}
-	var wanted []rowGroup
-	for _, name := range only {
-		i := slices.IndexFunc(rows, func(r rowGroup) bool { return r.name == name })
+	var chosen []rowGroup
+	for _, name := range names {
+		i := slices.IndexFunc(groups, func(g rowGroup) bool { return g.name == name })
 		if i < 0 {
-			return nil, fmt.Errorf("no row is named %q; there are %s", name, strings.Join(RowNames(), ", "))
+			return nil, fmt.Errorf("--only: there is no group %q: the groups are %s", name, strings.Join(GroupNames(), ", "))
 		}
-		wanted = append(wanted, rows[i])
+		chosen = append(chosen, groups[i])
 	}
-	return wanted, nil
+	return chosen, nil
 }

@@ -8,17 +8,17 @@ import (
 	"github.com/skein-feed/skein/cmd/skein-bench/internal/measure"
 )
 
-func TestPickGroups(t *testing.T) {
-	apart := slices.ContainsFunc(rows, func(r rowGroup) bool { return r.apart })
-	all, err := pick(nil)
-	if err != nil || !apart || len(all) == 0 || slices.ContainsFunc(all, func(r rowGroup) bool { return r.apart }) {
-		t.Errorf("without names: %v, %v", all, err)
+func TestGroupsThatTakeLongMustBeNamed(t *testing.T) {
+	onlyIfNamed := func(g rowGroup) bool { return g.onlyIfNamed }
+	all, err := chooseGroups(nil)
+	if err != nil || !slices.ContainsFunc(groups, onlyIfNamed) || len(all) == 0 || slices.ContainsFunc(all, onlyIfNamed) {
+		t.Errorf("without names: expected the groups that need not be named, got %v, %v", all, err)
 	}
-	if some, err := pick([]string{"disk", "reads"}); err != nil || len(some) != 2 || some[0].name != "disk" {
-		t.Errorf("disk, reads: %v, %v", some, err)
+	if some, err := chooseGroups([]string{"disk", "reads"}); err != nil || len(some) != 2 || some[0].name != "disk" {
+		t.Errorf("expected disk and reads, got %v, %v", some, err)
 	}
-	if _, err := pick([]string{"nope"}); err == nil {
-		t.Error("an unknown name was accepted")
+	if _, err := chooseGroups([]string{"nope"}); err == nil {
+		t.Error("expected an error for an unknown name")
 	}
 }
 

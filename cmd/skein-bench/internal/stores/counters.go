@@ -20,9 +20,9 @@ import (
 const (
 	// trendingPage is how many items a page of a list by heat has.
 	trendingPage = 50
-	// countedKeys is how many keys are asked for together.
+	// countedKeys is how many keys a call of BatchGetCounters has.
 	countedKeys = 100
-	// playDays is over how long the plays are spread.
+	// playDays is the number of days over which the plays are spread.
 	playDays = 30
 )
 
@@ -47,6 +47,7 @@ func Counters(ctx context.Context, b *measure.Bench) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, s.Close()) }()
+
 	b.Say("folding plays of %d items", b.Opts.Items)
 	begin := time.Now()
 	if err := c.foldPlays(ctx, spreadPlays(b.Opts.Items).all); err != nil {
@@ -58,6 +59,7 @@ func Counters(ctx context.Context, b *measure.Bench) (err error) {
 	load.SeriesOf(measure.Skein).Add(measure.Rate(2*b.Opts.Items, begin))
 	load.Compare(measure.Skein, "", 0, false)
 	b.Say("  %-18s %s plays/s", load.ID, measure.Figure(load.Series[0].Median))
+
 	if err := loadTrending(ctx, s, spreadPlays(b.Opts.Items)); err != nil {
 		return err
 	}
@@ -67,11 +69,11 @@ func Counters(ctx context.Context, b *measure.Bench) (err error) {
 	return countersBatch(ctx, b, c)
 }
 
-// spreadPlays are plays of so many items, each once and then as many again by a power law, evenly spread over [playDays].
+// spreadPlays is a number of items. Its plays, evenly spread over [playDays], are one of each item and then as many again by a power law.
 type spreadPlays int
 
-func (h spreadPlays) all(yield func(play) bool) {
-	n := int(h)
+func (items spreadPlays) all(yield func(play) bool) {
+	n := int(items)
 	r := rand.New(rand.NewPCG(17, 0))
 	step := playDays * day / events.Micros(2*n)
 	for i, item := range slices.Concat(r.Perm(n), make([]int, n)) {
@@ -84,44 +86,43 @@ func (h spreadPlays) all(yield func(play) bool) {
 	}
 }
 
-// ask opens a view, asks, and closes it, as the service does for each call.
-func (c *countersStore) ask(question func(q *counters.Queries) error) error {
+// query runs a query on a new view of the store, as the service does for each call.
+func (c *countersStore) query(run func(q *counters.Queries) error) error {
 	v, err := c.Store.View()
 	if err != nil {
 		return err
 	}
-	return errors.Join(question(counters.NewQueries(v)), v.Close())
+	return errors.Join(run(counters.NewQueries(v)), v.Close())
 }
 
 // trending reads a page of everybody's list.
 func (c *countersStore) trending(ctx context.Context, after counters.PageCursor, n int) (
 	items []counters.TrendingItem, next counters.PageCursor, err error,
 ) {
-	err = c.ask(func(q *counters.Queries) error {
+	err = c.query(func(q *counters.Queries) error {
 		items, next, err = q.Trending(ctx, counters.Scope{}, after, n)
 		return err
 	})
 	return items, next, err
 }
 
-// checkTrending walks over everybody's list. It fails unless every item stands in the list once, hotter ones first.
+// checkTrending reads everybody's list, and returns an error unless every item is in the list once and the hottest come first.
 func (c *countersStore) checkTrending(ctx context.Context, items int) error {
-	var (
-		found  = make(map[string]bool, items)
-		cursor counters.PageCursor
-		last   *counters.TrendingItem
-	)
+	found := make(map[string]bool, items)
+	var cursor counters.PageCursor
+	var previous *counters.TrendingItem
 	for page := 0; page == 0 || cursor != nil; page++ {
 		list, next, err := c.trending(ctx, cursor, 20*trendingPage)
 		if err != nil {
 			return err
 		}
 		for i := range list {
-			it := &list[i]
-			if found[it.Item] || last != nil && last.Score < it.Score {
-				return fmt.Errorf("the list by heat has %s twice, or behind a colder one", it.Item)
+			item := &list[i]
+			if found[item.Item] || previous != nil && previous.Score < item.Score {
+				return fmt.Errorf("the list by heat has %s twice, or behind a colder item", item.Item)
 			}
-			found[it.Item], last = true, it
+			found[item.Item] = true
+			previous = item
 		}
 		cursor = next
 	}
@@ -162,26 +163,23 @@ func countersTrending(ctx context.Context, b *measure.Bench, c *countersStore, s
 
 const trendingKey = "hot"
 
-// loadTrending counts plays in a sorted set.
+// loadTrending counts the plays of each item in a sorted set of Redis.
 func loadTrending(ctx context.Context, s *programs.Redis, plays spreadPlays) error {
+	const commandsPerPipeline = 1000
 	pipe := s.Client.Pipeline()
-	flush := func(most int) error {
-		if pipe.Len() <= most {
-			return nil
-		}
-		_, err := pipe.Exec(ctx)
-		return err
-	}
 	for p := range plays.all {
 		pipe.ZIncrBy(ctx, trendingKey, 1, strconv.FormatUint(p.item, 10))
-		if err := flush(1000); err != nil {
-			return err
+		if pipe.Len() > commandsPerPipeline {
+			if _, err := pipe.Exec(ctx); err != nil {
+				return err
+			}
 		}
 	}
-	return flush(0)
+	_, err := pipe.Exec(ctx)
+	return err
 }
 
-// timeCalls times calls one after the other, for a third of the time of a measurement. Its value is the median.
+// timeCalls returns a function that times calls one after the other, for a third of the time of a measurement. The value is the median.
 func timeCalls(b *measure.Bench, call func(context.Context) error) func(context.Context) (measure.Measurement, error) {
 	return func(ctx context.Context) (measure.Measurement, error) {
 		var times []float64
@@ -198,13 +196,13 @@ func timeCalls(b *measure.Bench, call func(context.Context) error) func(context.
 	}
 }
 
-// countersBatch measures the counts of items and users, as BatchGetCounters asks for them.
+// countersBatch measures the counts of items and users that a call of BatchGetCounters reads.
 func countersBatch(ctx context.Context, b *measure.Bench, c *countersStore) error {
 	r := rand.New(rand.NewPCG(19, 0))
 	row := b.Row("counters-batch", fmt.Sprintf("counts of %d keys, p50", countedKeys), "µs", "in process, a new view of the "+
 		"store for each call, one goroutine; random items and users, in turn.")
 	err := b.Alternate(ctx, row, measure.Contender{Name: measure.Skein, Measure: timeCalls(b, func(context.Context) error {
-		return c.ask(func(q *counters.Queries) error {
+		return c.query(func(q *counters.Queries) error {
 			for i := range countedKeys {
 				if i%2 == 0 {
 					n, err := q.ItemCounts(strconv.Itoa(workload.FirstID + r.IntN(b.Opts.Items)))

@@ -94,7 +94,7 @@ func TestClassPlays(t *testing.T) {
 // TestSeenStore folds plays and asks what the bench asks, before and after the store was closed and compacted.
 func TestSeenStore(t *testing.T) {
 	b := &measure.Bench{Dir: t.TempDir()}
-	readers := seenReaders(3, 400, 5000)
+	readers := makeSeenReaders(3, 400, 5000)
 	f, err := openSeen(b)
 	if err != nil {
 		t.Fatal(err)
@@ -114,7 +114,7 @@ func TestSeenStore(t *testing.T) {
 			t.Errorf("%d bytes, %v", n, err)
 		}
 	}
-	strangers := seenReaders(3, 500, 5000)
+	strangers := makeSeenReaders(3, 500, 5000)
 	if err := c.check(t.Context(), strangers); err == nil || !strings.Contains(err.Error(), "taken for unseen") {
 		t.Errorf("plays that were not folded: %v", err)
 	}
@@ -125,7 +125,7 @@ func TestSeenStore(t *testing.T) {
 
 func TestWrongAnswers(t *testing.T) {
 	r := &seenReader{unseen: []uint32{1, 4, 6, 9}}
-	r.ask(make([]uint64, 10))
+	r.setCandidates(make([]uint64, 10))
 	for _, c := range []struct {
 		answer  []uint32
 		missing int
@@ -139,12 +139,12 @@ func TestWrongAnswers(t *testing.T) {
 		{[]uint32{9, 9}, 0, true},
 		{[]uint32{0}, 0, true},
 	} {
-		missing, err := r.wrong(c.answer)
+		missing, err := r.countMissing(c.answer)
 		if (err != nil) != c.err || err == nil && missing != c.missing {
 			t.Errorf("%v: %d are missing, %v", c.answer, missing, err)
 		}
 	}
-	if n := mostMissing(1_000_000); n != 1000+126+1 {
+	if n := maxMissing(1_000_000); n != 1000+126+1 {
 		t.Errorf("%d of a million may be missing", n)
 	}
 	c := seenContender{"mine", true, func(context.Context, *seenReader, []uint32) ([]uint32, error) { return []uint32{1, 4, 6}, nil }}

@@ -7,34 +7,35 @@ import (
 	"math"
 	"math/rand/v2"
 	"strconv"
-	"time"
 
 	"github.com/skein-feed/skein/cmd/skein-bench/internal/measure"
 	"github.com/skein-feed/skein/cmd/skein-bench/internal/programs"
 	"github.com/skein-feed/skein/cmd/skein-bench/internal/workload"
 )
 
-// seenReader is a reader who is asked for with candidates.
+// seenReader is a reader and a question about the reader: which of some candidates has the reader not seen?
 type seenReader struct {
 	number uint32
-	// plays is how many there are in each month of the window.
+	// plays is how many items the reader has played in each month of the window.
 	plays int
-	// items are the candidates, texts the same as text, unseen the indexes of those that were not played.
-	items  []uint64
-	texts  []string
+	// items are the candidates as numbers, and texts the same as decimal text.
+	items []uint64
+	texts []string
+	// unseen has the indexes of the candidates that the reader has not played: the right answer.
 	unseen []uint32
 }
 
-// ask sets the candidates.
-func (r *seenReader) ask(items []uint64) {
-	r.items, r.texts = items, make([]string, len(items))
+// setCandidates sets the candidates.
+func (r *seenReader) setCandidates(items []uint64) {
+	r.items = items
+	r.texts = make([]string, len(items))
 	for i, item := range items {
 		r.texts[i] = strconv.FormatUint(item, 10)
 	}
 }
 
-// seenReaders makes readers with candidates, of which every tenth was played, at random places and of all months alike.
-func seenReaders(readers, plays, candidates int) []seenReader {
+// makeSeenReaders makes readers with candidates. About a tenth of the candidates, at random places, was played, in all months alike.
+func makeSeenReaders(readers, plays, candidates int) []seenReader {
 	made := make([]seenReader, readers)
 	for i := range made {
 		r := &made[i]
@@ -49,41 +50,42 @@ func seenReaders(readers, plays, candidates int) []seenReader {
 			items[at] = unplayedItem(r.number, at)
 			r.unseen = append(r.unseen, uint32(at))
 		}
-		r.ask(items)
+		r.setCandidates(items)
 	}
 	return made
 }
 
-// wrong counts the unseen candidates that are missing in an answer. It fails if there is one in it that was played.
-func (r *seenReader) wrong(answer []uint32) (missing int, err error) {
-	truth := r.unseen
+// countMissing returns how many unseen candidates an answer lacks. An answer that has a played candidate is an error.
+func (r *seenReader) countMissing(answer []uint32) (missing int, err error) {
+	expected := r.unseen
 	for _, i := range answer {
-		for len(truth) > 0 && truth[0] < i {
-			truth = truth[1:]
+		for len(expected) > 0 && expected[0] < i {
+			expected = expected[1:]
 			missing++
 		}
-		if len(truth) == 0 || truth[0] != i {
-			return missing, fmt.Errorf("%s has played %s, which is taken for unseen", workload.UserID(r.number), r.texts[i])
+		if len(expected) == 0 || expected[0] != i {
+			return missing, fmt.Errorf("%s has played %s, which the answer has as unseen", workload.UserID(r.number), r.texts[i])
 		}
-		truth = truth[1:]
+		expected = expected[1:]
 	}
-	return missing + len(truth), nil
+	return missing + len(expected), nil
 }
 
-// maxFalsePositives is the share of unseen candidates that may be taken for seen.
+// maxFalsePositives is the share of unseen candidates that an answer may take for seen.
 const maxFalsePositives = 0.001
 
-// mostMissing is how many of n unseen candidates may be missing in answers: what is allowed, and four times the scattering.
-func mostMissing(n int) int {
-	allowed := maxFalsePositives * float64(n)
-	return int(allowed + 4*math.Sqrt(allowed) + 1)
+// maxMissing returns how many of n unseen candidates answers may lack: the expected number of false positives, and four standard deviations.
+func maxMissing(n int) int {
+	expected := maxFalsePositives * float64(n)
+	return int(expected + 4*math.Sqrt(expected) + 1)
 }
 
-// seenContender answers what a reader has not seen.
+// seenContender is a way to find what a reader has not seen.
 type seenContender struct {
 	name string
-	// exact answers have no false positives.
-	exact  bool
+	// exact says that the answers have no false positives.
+	exact bool
+	// unseen appends the indexes of the unseen candidates to out.
 	unseen func(ctx context.Context, r *seenReader, out []uint32) ([]uint32, error)
 }
 
@@ -96,46 +98,38 @@ func (s *seenStore) contender() seenContender {
 	}
 }
 
-// check fails unless the answers to all readers are right.
+// check returns an error unless the answers for all readers are right.
 func (c *seenContender) check(ctx context.Context, readers []seenReader) error {
-	missing, unseen := 0, 0
+	missing := 0
+	unseen := 0
 	for i := range readers {
 		r := &readers[i]
 		answer, err := c.unseen(ctx, r, nil)
 		if err != nil {
 			return fmt.Errorf("%s: %w", c.name, err)
 		}
-		wrong, err := r.wrong(answer)
+		readerMissing, err := r.countMissing(answer)
 		if err != nil {
 			return fmt.Errorf("%s: %w", c.name, err)
 		}
-		missing, unseen = missing+wrong, unseen+len(r.unseen)
+		missing += readerMissing
+		unseen += len(r.unseen)
 	}
-	if c.exact && missing > 0 || missing > mostMissing(unseen) {
+	if c.exact && missing > 0 || missing > maxMissing(unseen) {
 		return fmt.Errorf("%s takes %d of %d unseen candidates for seen", c.name, missing, unseen)
 	}
 	return nil
 }
 
-// time asks for one reader after the other, for a third of the time of a measurement.
+// time returns a function that times the answers for one reader after the other.
 func (c *seenContender) time(b *measure.Bench, readers []seenReader) func(context.Context) (measure.Measurement, error) {
-	return func(ctx context.Context) (measure.Measurement, error) {
-		var (
-			times []float64
-			out   []uint32
-			err   error
-		)
-		for end := time.Now().Add(b.Opts.Time / 3); len(times) < fewestPages || time.Now().Before(end); {
-			begin := time.Now()
-			if out, err = c.unseen(ctx, &readers[len(times)%len(readers)], out[:0]); err != nil {
-				return measure.Measurement{}, err
-			}
-			times = append(times, measure.Micros(time.Since(begin)))
-		}
-		m := measure.Latency(times)
-		m.Value = m.P50 * 1000
-		return m, nil
-	}
+	var out []uint32
+	next := 0
+	return timeCalls(b, func(ctx context.Context) (err error) {
+		out, err = c.unseen(ctx, &readers[next%len(readers)], out[:0])
+		next++
+		return err
+	})
 }
 
 // seenFilter measures which of some candidates readers have not seen.
@@ -154,7 +148,8 @@ func seenFilter(ctx context.Context, b *measure.Bench, size seenSize) (err error
 	}
 	s := seenRedis{server}
 	defer func() { err = errors.Join(err, s.Close()) }()
-	many, few := seenReaders(size.readers, size.monthPlays, size.candidates), seenReaders(size.readers, size.monthPlays, feedPage)
+	many := makeSeenReaders(size.readers, size.monthPlays, size.candidates)
+	few := makeSeenReaders(size.readers, size.monthPlays, feedPage)
 	b.Say("loading plays of %d readers into redis", len(many))
 	if err := s.loadSeen(ctx, many); err != nil {
 		return err
@@ -172,8 +167,8 @@ func seenFilter(ctx context.Context, b *measure.Bench, size seenSize) (err error
 	)
 }
 
-// seenFilterRow measures our answers and those of others. bound is how many times faster than the first of the others ours must be; 0
-// means that the row is for information only.
+// seenFilterRow measures the answers of skein and those of others. bound is the target, by which factor skein should be faster than the first of
+// the others; 0 means that there is none.
 func seenFilterRow(
 	ctx context.Context, b *measure.Bench, id, note string, readers []seenReader, ours seenContender, others []seenContender, bound float64,
 ) error {
@@ -190,11 +185,11 @@ func seenFilterRow(
 		return err
 	}
 	for i, o := range others {
-		most := 0.0
+		target := 0.0
 		if i == 0 && bound > 0 {
-			most = 1 / bound
+			target = 1 / bound
 		}
-		row.Compare(ours.name, o.name, most, true)
+		row.Compare(ours.name, o.name, target, true)
 	}
 	return nil
 }

@@ -124,7 +124,7 @@ func checkFold(ctx context.Context, f *seenStore, s seenRedis, runs []playRun) e
 	}
 	for user, items := range played {
 		reader := seenReader{number: uint32(user)}
-		reader.ask(items)
+		reader.setCandidates(items)
 		unseen, err := f.unseen(reader.number, items, nil)
 		if err != nil {
 			return err
