@@ -117,7 +117,7 @@ type exportRowsCmd struct {
 	exportFlags         `embed:""`
 	command.ClientFlags `embed:""`
 
-	Projection string   `arg:"" help:"The projection: graph, inbox, seen or counters."`
+	Projection string   `arg:"" help:"The projection: graph, inbox, seen, counters or notifications."`
 	Target     string   `help:"Where the snapshots are: a directory, or s3://BUCKET/PREFIX?endpoint=HOST:PORT&region=REGION." placeholder:"TARGET"`
 	Snapshot   string   `help:"Name of the snapshot; by default the latest." placeholder:"NAME"`
 	Take       bool     `help:"Let a running service take a snapshot first, which is exported and then deleted. --target must be the service's own."`
@@ -139,7 +139,7 @@ func (c *exportRowsCmd) Run(ctx context.Context, std *command.Streams) (err erro
 	i := slices.IndexFunc(list, func(p projections.Projection) bool { return p.Name() == c.Projection })
 	switch {
 	case i < 0:
-		return command.Usagef("there is no projection %q: the projections are graph, inbox, seen and counters", c.Projection)
+		return command.Usagef("there is no projection %q: the projections are graph, inbox, seen, counters and notifications", c.Projection)
 	case (c.Target == "") == (c.Data == ""):
 		return command.Usagef("give either --target, where the snapshots are, or --data, the directory of a service that is not running")
 	case c.Target == "" && (c.Snapshot != "" || c.Take):

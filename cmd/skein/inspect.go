@@ -23,7 +23,7 @@ import (
 
 type inspectCmd struct {
 	Dir        string `arg:"" help:"The data directory of a service that is not running." type:"existingdir"`
-	Projection string `help:"The store: graph, inbox, seen or counters." default:"graph"`
+	Projection string `help:"The store: graph, inbox, seen, counters or notifications." default:"graph"`
 	Generation uint32 `help:"The generation of the store; 0 means the latest." default:"0"`
 	User       string `help:"Only rows whose keys begin with this user, or with a board of this user."`
 	Kind       string `help:"Only rows of this kind, which is the second word of each line: edge, following, board-counts, checkpoint, ..."`
@@ -50,7 +50,7 @@ func (c *inspectCmd) openStore() (*store.Store, error) {
 	list := all.All(all.Settings{})
 	i := slices.IndexFunc(list, func(p projections.Projection) bool { return p.Name() == c.Projection })
 	if i < 0 {
-		return nil, command.Usagef("there is no projection %q: the projections are graph, inbox, seen and counters", c.Projection)
+		return nil, command.Usagef("there is no projection %q: the projections are graph, inbox, seen, counters and notifications", c.Projection)
 	}
 
 	// The argument may also be the directory of the stores itself, such as one that skein restore has made.

@@ -12,7 +12,7 @@ import (
 
 type notificationsCmd struct {
 	User      string `arg:"" help:"The user who is notified."`
-	pageFlags `embed:"" set:"pageDefault=50" set:"pageMost=1000"`
+	pageFlags `embed:"" set:"pageDefault=20" set:"pageMost=100"`
 }
 
 // Run calls ReadNotifications.

@@ -51,8 +51,8 @@ type Cmd struct {
 	CountNotifications countNotificationsCmd `cmd:"" help:"How many groups of notifications has a user not seen?"`
 	WatchNotifications watchNotificationsCmd `cmd:"" help:"The number that count-notifications prints, again whenever it changes."`
 
-	Counters       countersCmd       `cmd:"" help:"Counts of users, boards and items: pins, followers, plays, reactions, re-pins."`
-	Trending       trendingCmd       `cmd:"" help:"The hottest items: of everybody, of one author or on one board."`
+	Counters countersCmd `cmd:"" help:"Counts of users, boards and items: pins, followers, plays, reactions, re-pins."`
+	Trending trendingCmd `cmd:"" help:"The hottest items: of everybody, of one author or on one board."`
 }
 
 // answer has the methods that the responses of all methods share.
