@@ -97,12 +97,12 @@ func TestArchiveRestoreReplacesStream(t *testing.T) {
 	if err := stream.DeleteMsg(t.Context(), 4); err != nil {
 		t.Fatal(err)
 	}
-	demandRun(t, 1, "", "give the command again with --replace-stream", restore...)
+	demandRun(t, 1, "", "run the command again with --replace-stream", restore...)
 	if info, err := stream.Info(t.Context()); err != nil || info.State.Msgs != 4 {
 		t.Fatalf("%+v, %v", info, err)
 	}
-	demandRun(t, 2, "", "--replace-stream is for --nats", append(restore[:5:5], "--replace-stream")...)
-	out := demandRun(t, 0, "gave 2 envelopes with 2 events", "then it is deleted", append(restore, "--replace-stream")...)
+	demandRun(t, 2, "", "--replace-stream needs --nats", append(restore[:5:5], "--replace-stream")...)
+	out := demandRun(t, 0, "gave 2 envelopes with 2 events", "then the stream is deleted", append(restore, "--replace-stream")...)
 	if !strings.Contains(out, "continues in epoch 2 after sequence 5 ") || !strings.Contains(out, "Lost: 1 envelope at sequence 4.") {
 		t.Error(out)
 	}
@@ -112,7 +112,7 @@ func TestArchiveRestoreReplacesStream(t *testing.T) {
 		t.Errorf("the new stream: %+v, %v", info, err)
 	}
 	publishTo(t, url, "gus")
-	demandRun(t, 0, "", "can be read, to sequence 6", restore...)
+	demandRun(t, 0, "", "can be read, up to sequence 6", restore...)
 	// Where it is gone there is nothing to be confirmed.
 	if err := js.DeleteStream(t.Context(), eventlog.StreamName); err != nil {
 		t.Fatal(err)

@@ -112,7 +112,7 @@ func TestArchiveStatusAndCheck(t *testing.T) {
 	demandRun(t, 0, "", "is whole", "replay", "archive", "check", "--data", dir)
 	demandRun(t, 1, "", "there is no archive", "replay", "archive", "check", "--data", filepath.Join(dir, "none"))
 	demandRun(t, 1, "", "there is no archive", "replay", "archive", "status", "--archive", filepath.Join(dir, "none"))
-	demandRun(t, 2, "", "where is the archive", "replay", "archive", "check", "--archive", "off")
+	demandRun(t, 2, "", "where the archive is", "replay", "archive", "check", "--archive", "off")
 	if _, err := os.Stat(filepath.Join(dir, "none")); err == nil {
 		t.Error("a directory was made")
 	}
@@ -192,7 +192,7 @@ func TestArchiveRestore(t *testing.T) {
 		t.Errorf("moved: %v", moved)
 	}
 	demandRun(t, 1, "", "there is no archive", "replay", "archive", "restore", "--data", t.TempDir())
-	demandRun(t, 2, "", "where is the archive", append(restore, "--nats", "nats://127.0.0.1:1")...)
+	demandRun(t, 2, "", "where the archive is", append(restore, "--nats", "nats://127.0.0.1:1")...)
 	other := t.TempDir()
 	_, stop = startApp(t, other, quiet)
 	stop()
@@ -301,7 +301,7 @@ func TestArchiveRestoreHeals(t *testing.T) {
 	}
 	demandRun(t, 1, filepath.Base(names[0]), "", "replay", "archive", "check", "--data", dir)
 	restore := []string{"replay", "archive", "restore", "--data", dir}
-	demandRun(t, 0, "nothing is taken twice", "nothing of the log is lost; files of event ids", restore...)
+	demandRun(t, 0, "nothing is taken twice", "nothing of the log is lost; damaged files of event ids", restore...)
 	demandRun(t, 0, "", "is whole", "replay", "archive", "check", "--data", dir)
 	demandRun(t, 0, "up to      sequence 2, 2", "", "replay", "archive", "status", "--data", dir)
 	demandRun(t, 0, "", "nothing is restored", restore...)

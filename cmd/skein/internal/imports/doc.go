@@ -1,3 +1,3 @@
-// Package imports is the command `skein import`: history from files of delimited text (file.go), and from a live Redis (redis.go).
-// What reads, checks and publishes it is in replay/importer and replay/importer/redis; this is flags, progress and reports.
+// Package imports is the command `skein import`. It publishes history from files of delimited text (file.go) or from a live Redis (redis.go). The
+// packages replay/importer and replay/importer/redis read, check and publish the records; this package has the flags, the progress and the reports.
 package imports

@@ -19,23 +19,23 @@ import (
 	"github.com/skein-feed/skein/replay/importer"
 )
 
-// Cmd has the commands that import: one for each kind of file, and one for Redis.
+// Cmd is the command `skein import`: a command for each kind of file, and one for Redis.
 type Cmd struct {
-	Follows followsCmd `cmd:"" help:"Import follows: a follower and a user a row, perhaps with a time."`
-	Boards  boardsCmd  `cmd:"" help:"Import boards: an owner and a board a row, perhaps with title, time, and a follower of it."`
-	Pins    pinsCmd    `cmd:"" help:"Import pins: an owner and a pin a row, perhaps with board, item, re-pinned pin, attributes, time."`
-	Plays   playsCmd   `cmd:"" help:"Import plays: a user and an item a row, perhaps with a time."`
+	Follows followsCmd `cmd:"" help:"Import follows. A row has a follower, a user, and optionally a time."`
+	Boards  boardsCmd  `cmd:"" help:"Import boards. A row has an owner, a board, and optionally a title, a follower and a time."`
+	Pins    pinsCmd    `cmd:"" help:"Import pins. A row has an owner, a pin, and optionally board, item, re-pinned pin, attributes and time."`
+	Plays   playsCmd   `cmd:"" help:"Import plays. A row has a user, an item, and optionally a time."`
 
-	Reactions reactionsCmd `cmd:"" help:"Import likes and other reactions: a user and an item a row, perhaps with kind, pin and time."`
+	Reactions reactionsCmd `cmd:"" help:"Import likes and other reactions. A row has a user, an item, and optionally kind, pin and time."`
 
-	Unfollows      unfollowsCmd      `cmd:"" help:"Import ends of follows: a follower and a user a row, perhaps with a time."`
-	BoardUnfollows boardUnfollowsCmd `cmd:"" help:"Import ends of board follows: a follower, an owner and a board a row, perhaps with a time."`
-	Blocks         blocksCmd         `cmd:"" help:"Import blocks: a user and a blocked user a row, perhaps with a time."`
-	Mutes          mutesCmd          `cmd:"" help:"Import mutes: a user and a muted user a row, perhaps with a time."`
-	FollowSettings followSettingsCmd `cmd:"" help:"Import settings of follows: a follower, a user and the settings that are on a row, perhaps with a time."`
-	HiddenItems    hiddenItemsCmd    `cmd:"" help:"Import hidden items: a user and an item that it hides a row, perhaps with a time."`
+	Unfollows      unfollowsCmd      `cmd:"" help:"Import unfollows. A row has a follower, a user, and optionally a time."`
+	BoardUnfollows boardUnfollowsCmd `cmd:"" help:"Import unfollows of boards. A row has a follower, an owner, a board, and optionally a time."`
+	Blocks         blocksCmd         `cmd:"" help:"Import blocks. A row has a user, a blocked user, and optionally a time."`
+	Mutes          mutesCmd          `cmd:"" help:"Import mutes. A row has a user, a muted user, and optionally a time."`
+	FollowSettings followSettingsCmd `cmd:"" help:"Import settings of follows. A row has a follower, a user, and optionally settings and a time."`
+	HiddenItems    hiddenItemsCmd    `cmd:"" help:"Import hidden items. A row has a user, an item, and optionally a time."`
 
-	Redis redisCmd `cmd:"" help:"Import from a live Redis, by a mapping of what its keys mean."`
+	Redis redisCmd `cmd:"" help:"Import from a live Redis. A mapping says what its keys mean."`
 }
 
 type followsCmd struct {
@@ -199,19 +199,20 @@ func (c *hiddenItemsCmd) Run(ctx context.Context, std *command.Streams) error {
 	return c.runImport(ctx, std, importer.HiddenItems)
 }
 
-const importHelp = `Columns are found by their names, or given by --columns. Files may be
-packed with gzip or zstd. The whole file is read before anything is published, and nothing is published if it can be read in two
-ways or has more bad rows than --max-rejects allows. Everything is history: it never undoes what happened live. An import can
-be interrupted and run again at any time: it continues where it was, and the log ignores what it has. Bad rows are written
-beside the file with the reason.`
+// importHelp is the part of the help that all kinds of files share.
+const importHelp = `The first line may name the columns; --columns names them otherwise. Files may be compressed with gzip or
+zstd. The command reads the whole file before it publishes anything. It publishes nothing if the file can be read in two ways, or has
+more bad rows than --max-rejects allows. Imported events are history: they never undo what happened live. You can interrupt an import
+and run the same command again at any time: it continues where it stopped, and the log ignores events that it already has. Bad rows are
+written to a file next to the input, with the reason.`
 
-// importLimits are the limits of all imports.
+// importLimits are the flags that limit an import, from a file or from Redis.
 type importLimits struct {
-	MaxLag     time.Duration       `help:"Wait while the slowest projection is further behind the log; 0 disables it." default:"5s"`
-	MaxRejects importer.MaxRejects `help:"Rejects allowed, a number or 0.5%; beyond it the exit code is 1." default:"0" placeholder:"N"`
+	MaxLag     time.Duration       `help:"Pause publishing while the slowest projection is further behind the log; 0 never pauses." default:"5s"`
+	MaxRejects importer.MaxRejects `help:"Largest number or share of rejects, such as 10 or 0.5%. With more, the exit code is 1." default:"0" placeholder:"N"`
 }
 
-// serviceCalls has the calls that an import makes.
+// serviceCalls returns functions that publish events at the service, and that ask how far the slowest projection is behind the log.
 func (l *importLimits) serviceCalls(api *command.Client) (importer.PublishFunc, importer.LagFunc) {
 	publish := func(ctx context.Context, req *skeinv1.PublishRequest) (*skeinv1.PublishResponse, error) {
 		res, err := api.Events().Publish(ctx, connect.NewRequest(req))
@@ -226,9 +227,10 @@ func (l *importLimits) serviceCalls(api *command.Client) (importer.PublishFunc, 
 			return slowest, err
 		}
 		for _, p := range res.Msg.GetProjections() {
+			// A projection in one of these states does not catch up, however long the import waits.
 			switch p.GetState() {
 			case skeinv1.ProjectionState_PROJECTION_STATE_FAILED, skeinv1.ProjectionState_PROJECTION_STATE_STOPPED,
-				skeinv1.ProjectionState_PROJECTION_STATE_OUTDATED: // such a projection does not catch up by waiting
+				skeinv1.ProjectionState_PROJECTION_STATE_OUTDATED:
 				continue
 			}
 			behind := time.Duration(p.GetLagSeconds() * float64(time.Second))
@@ -241,12 +243,12 @@ func (l *importLimits) serviceCalls(api *command.Client) (importer.PublishFunc, 
 	return publish, lag
 }
 
-// printPosition prints a position, and its use.
+// printPosition prints the position after the import, and what it is for.
 func printPosition(std *command.Streams, position string) {
 	if position == "" {
 		return
 	}
-	std.Sayf("the position that contains the import, for the --at-least of queries:")
+	std.Sayf("queries with --at-least and this position contain the import:")
 	fmt.Fprintln(std.Out, position)
 }
 
@@ -258,37 +260,44 @@ func printReasons(std *command.Streams, reasons importer.Reasons) {
 	}
 }
 
+// importFlags are the flags of an import from a file.
 type importFlags struct {
 	command.ClientFlags `embed:""`
 	importLimits        `embed:""`
 
-	File      string        `arg:"" help:"The file; - is standard input." type:"existingfile"`
-	Columns   []string      `help:"The roles of the columns: follower,user,-,time by position, or follower=who,user=whom." placeholder:"ROLE"`
-	Delimiter string        `help:"comma, tab, semicolon, space, or one character; by default found out." placeholder:"NAME"`
-	Header    *bool         `help:"The first line names the columns, or is a row (--no-header); by default found out." negatable:""`
-	Quotes    *bool         `help:"Double quotes enclose fields, or not (--no-quotes); by default found out." negatable:""`
-	Null      []string      `help:"Text of an absent value, such as NULL, or empty for none; by default found out." placeholder:"TEXT" sep:"none"`
-	TimeUnit  string        `help:"Unit of times that are numbers: s, ms or us; by default found out." placeholder:"UNIT"`
-	First     bool          `help:"Take only the first row of each follower and user (or board), owner and pin, or user and item."`
-	Source    string        `help:"Name of the import in the log; by default the file's name and a hash of it." placeholder:"NAME"`
-	State     string        `help:"Where the import keeps how far it is; by default FILE.skein-import.json." type:"path" placeholder:"PATH"`
-	Rejects   string        `help:"Where rows that cannot be taken are written; by default FILE.rejects.tsv." type:"path" placeholder:"PATH"`
-	Restart   bool          `help:"Forget how far an earlier import was."`
-	DryRun    bool          `help:"Read everything, show the first events and rejects, and publish and write nothing."`
-	RetryFor  time.Duration `help:"How long a call is tried again while the service does not answer." default:"5m"`
+	File      string        `arg:"" help:"File to import; - is standard input." type:"existingfile"`
+	Columns   []string      `help:"Meaning of the columns, by position as in follower,user,-,time or by name as in follower=who,user=whom." placeholder:"ROLE"`
+	Delimiter string        `help:"Delimiter: comma, tab, semicolon, space, or one character; by default detected." placeholder:"NAME"`
+	Header    *bool         `help:"The first line names the columns; with --no-header, it is a row. By default detected." negatable:""`
+	Quotes    *bool         `help:"Double quotes can enclose fields; with --no-quotes, they are ordinary characters. By default detected." negatable:""`
+	Null      []string      `help:"Text that stands for a missing value, such as NULL; empty for none. By default detected." placeholder:"TEXT" sep:"none"`
+	TimeUnit  string        `help:"Unit of times that are numbers: s, ms or us; by default detected." placeholder:"UNIT"`
+	First     bool          `help:"Import only the first row of each follower and user (or board), owner and pin, or user and item."`
+	Source    string        `help:"Name of the import in the log; by default the name and a hash of the file." placeholder:"NAME"`
+	State     string        `help:"File for the progress of the import, to continue from; by default FILE.skein-import.json." type:"path" placeholder:"PATH"`
+	Rejects   string        `help:"File for rows that cannot be imported; by default FILE.rejects.tsv." type:"path" placeholder:"PATH"`
+	Restart   bool          `help:"Start from the beginning, and not where an earlier import stopped."`
+	DryRun    bool          `help:"Read everything and print the first events and rejects, but publish and write nothing."`
+	RetryFor  time.Duration `help:"How long to retry a call while the service does not answer." default:"5m"`
 
-	Compare       bool `help:"Afterwards compare every list and count of the users or items in the file with the service."`
-	CompareChecks int  `help:"How many random pairs --compare checks besides, for follows and boards." default:"100000"`
+	Compare       bool `help:"After the import, compare every list and count of the users or items in the file with the service."`
+	CompareChecks int  `help:"Number of random pairs that --compare also checks, for follows and boards." default:"100000"`
 
-	Constant map[string]string `help:"A role with the same value in all rows, such as follower=ann." placeholder:"ROLE=VALUE" mapsep:"none"`
+	Constant map[string]string `help:"A column that has the same value in all rows, such as follower=ann." placeholder:"ROLE=VALUE" mapsep:"none"`
 
 	JSON bool `help:"Print the report as JSON."`
 }
 
+// options returns the options of an import, without those that need the file or the service.
 func (c *importFlags) options(kind importer.Kind) (importer.Options, error) {
 	o := importer.Options{
-		Kind: kind, First: c.First, Source: c.Source, MaxRejects: c.MaxRejects,
-		Restart: c.Restart, DryRun: c.DryRun, PublishOptions: importer.PublishOptions{Patience: c.RetryFor, CallTimeout: c.Timeout, MaxLag: c.MaxLag},
+		Kind:           kind,
+		First:          c.First,
+		Source:         c.Source,
+		MaxRejects:     c.MaxRejects,
+		Restart:        c.Restart,
+		DryRun:         c.DryRun,
+		PublishOptions: importer.PublishOptions{Patience: c.RetryFor, CallTimeout: c.Timeout, MaxLag: c.MaxLag},
 		Format: importer.Format{
 			Columns: c.Columns, Constants: c.Constant, Header: importer.HeaderAuto, Quotes: c.Quotes, Null: c.Null,
 		},
@@ -314,6 +323,7 @@ func (c *importFlags) options(kind importer.Kind) (importer.Options, error) {
 	return o, nil
 }
 
+// runImport imports a file with records of a kind, and compares the result with the service if --compare is given.
 func (c *importFlags) runImport(ctx context.Context, std *command.Streams, kind importer.Kind) error {
 	if c.Compare && !kind.IsComparable() {
 		return command.Usagef("--compare: the service does not list %s", kind)
@@ -331,25 +341,27 @@ func (c *importFlags) runImport(ctx context.Context, std *command.Streams, kind 
 		o.LogID = status.GetLog().GetLogId()
 	}
 	o.Publish, o.Lag = c.serviceCalls(api)
-	from, err := openInput(ctx, c.File, std.In)
+
+	input, err := openInput(ctx, c.File, std.In)
 	if err != nil {
 		return err
 	}
-	defer from.remove()
-	o.Path = from.path
-	if from.isCopy {
-		o.Name = from.name
+	defer input.remove()
+	o.Path = input.path
+	if input.isCopy {
+		o.Name = input.name
 	}
-	o.State, o.Rejects = cmp.Or(c.State, from.outputPrefix+".skein-import.json"), cmp.Or(c.Rejects, from.outputPrefix+".rejects.tsv")
+	o.State = cmp.Or(c.State, input.outputPrefix+".skein-import.json")
+	o.Rejects = cmp.Or(c.Rejects, input.outputPrefix+".rejects.tsv")
 
 	bar := command.NewProgress(std.Err, "import "+string(kind))
 	o.Notice = func(text string) { bar.Note(events.EscapeControls(text)) }
 	o.Observe = showImportProgress(bar)
-	began := time.Now()
+	startTime := time.Now()
 	report, err := importer.Run(ctx, o)
 	bar.End()
 	if errors.Is(err, importer.ErrRejected) {
-		return errors.Join(c.printReport(std, report, time.Since(began)), err)
+		return errors.Join(c.printReport(std, report, time.Since(startTime)), err) // the report says why rows were rejected
 	}
 	if err != nil {
 		if ctx.Err() != nil && report != nil {
@@ -357,25 +369,31 @@ func (c *importFlags) runImport(ctx context.Context, std *command.Streams, kind 
 		}
 		return err
 	}
-	if err := c.printReport(std, report, time.Since(began)); err != nil {
+	if err := c.printReport(std, report, time.Since(startTime)); err != nil {
 		return err
 	}
-	rejects := c.MaxRejects.Check(report.Rejected, report.Events+report.Ignored, report.Records)
-	if rejects == nil && report.Ignored > 0 && !report.OwnSource {
-		rejects = fmt.Errorf("the log ignored %d events: another import has used the source %q, so import with another --source",
+
+	rejectsErr := c.MaxRejects.Check(report.Rejected, report.Events+report.Ignored, report.Records)
+	if rejectsErr == nil && report.Ignored > 0 && !report.OwnSource {
+		rejectsErr = fmt.Errorf("the log ignored %d events, because another import has used the source %q: import with another --source",
 			report.Ignored, report.Source)
 	}
 	if !c.Compare || c.DryRun {
-		return rejects
+		return rejectsErr
 	}
-	err = c.compare(ctx, std, o, api, report)
-	if rejects != nil && (err == nil || errors.Is(err, command.ErrSilent)) {
-		return rejects
-	}
-	return err
+	return joinRejects(rejectsErr, c.compare(ctx, std, o, api, report))
 }
 
-// FileReport is the report for programs.
+// joinRejects returns the error of an import that was compared with the service. Too many rejects explain differences, which compare has printed, so
+// their error comes first. Any other error of the comparison is more important.
+func joinRejects(rejectsErr, compareErr error) error {
+	if rejectsErr != nil && (compareErr == nil || errors.Is(compareErr, command.ErrSilent)) {
+		return rejectsErr
+	}
+	return compareErr
+}
+
+// FileReport is what an import from a file prints with --json.
 type FileReport struct {
 	Rows uint64 `json:"rows"`
 	importer.Totals
@@ -389,6 +407,7 @@ type FileReport struct {
 	Position  string           `json:"position"`
 }
 
+// printReport prints the report of an import.
 func (c *importFlags) printReport(std *command.Streams, r *importer.Report, took time.Duration) error {
 	for _, ev := range r.Sample {
 		if err := command.PrintJSON(std.Out, ev); err != nil {
@@ -401,6 +420,7 @@ func (c *importFlags) printReport(std *command.Streams, r *importer.Report, took
 			Source: r.Source, StartedAt: r.StartedAt, Rejects: r.Rejects, Position: r.Position,
 		})
 	}
+
 	verb := "imported"
 	if r.Unpublished {
 		verb = "would be imported"
@@ -421,36 +441,44 @@ func (c *importFlags) printReport(std *command.Streams, r *importer.Report, took
 		std.Sayf("%d events sent in %v: %.0f a second", r.Sent, took.Round(time.Millisecond), float64(r.Sent)/took.Seconds())
 	}
 	if r.Waited > 0 {
-		std.Sayf("for %v of that it waited for the slowest projection (--max-lag %v)", r.Waited.Round(time.Millisecond), c.MaxLag)
+		std.Sayf("for %v of that time the import waited for the slowest projection (--max-lag %v)", r.Waited.Round(time.Millisecond), c.MaxLag)
 	}
 	printPosition(std, r.Position)
 	return nil
 }
 
-// compare compares the file with the answers of the service.
+// compare compares the file with the answers of the service, and prints the differences. It returns [command.ErrSilent] if there are any.
 func (c *importFlags) compare(
 	ctx context.Context, std *command.Streams, o importer.Options, api *command.Client, r *importer.Report,
 ) error {
 	bar := command.NewProgress(std.Err, "compare")
-	began := time.Now()
+	startTime := time.Now()
 	found, err := importer.Compare(ctx, importer.CompareOptions{
 		Kind: o.Kind, Path: o.Path, Format: o.Format, First: o.First, MaxRejects: o.MaxRejects, StartedAt: r.StartedAt, AtLeast: r.Position,
 		Graph: api.Graph(), Feed: api.Feed(), Counters: api.Counters(), Pairs: c.CompareChecks, Seed: rand.Uint64(), Patience: c.RetryFor,
 		Observe:    showCompareProgress(bar),
-		Difference: func(text string) { bar.Clear(); fmt.Fprintln(std.Out, "difference: "+text) },
+		Difference: printDifference(std, bar),
 	})
 	bar.End()
 	if err != nil {
 		return err
 	}
-	std.Sayf("%s", comparisonText(found, time.Since(began)))
+	std.Sayf("%s", comparisonText(found, time.Since(startTime)))
 	if found.Differences() > 0 {
 		return command.ErrSilent
 	}
 	return nil
 }
 
-// showCompareProgress shows the progress of a comparison.
+// printDifference returns a function that prints a difference, without mixing it with the progress.
+func printDifference(std *command.Streams, bar *command.Progress) func(text string) {
+	return func(text string) {
+		bar.Clear()
+		fmt.Fprintln(std.Out, "difference: "+text)
+	}
+}
+
+// showCompareProgress returns a function that shows the progress of a comparison.
 func showCompareProgress(bar *command.Progress) func(done, total int) {
 	return func(done, total int) {
 		bar.Show(int64(done), int64(total), fmt.Sprintf("%d of %d lists, counts and checks", done, total))
@@ -465,11 +493,12 @@ func comparisonText(found *importer.Comparison, took time.Duration) string {
 		found.Missing, found.Extra, found.OtherTimes, found.OtherTexts, found.OtherCounts, found.Unordered)
 }
 
-// showImportProgress shows the progress of an import.
+// showImportProgress returns a function that shows the progress of an import.
 func showImportProgress(bar *command.Progress) func(importer.Progress) {
-	began := time.Now()
-	// Events that an earlier run has sent do not count for the rate.
-	first, begun := uint64(0), false
+	startTime := time.Now()
+	// The first call says how many events an earlier run has sent. They do not count for the rate.
+	earlierEvents := uint64(0)
+	hasBegun := false
 	return func(at importer.Progress) {
 		if bar.Retrying(at.Retrying) {
 			return
@@ -483,10 +512,11 @@ func showImportProgress(bar *command.Progress) func(importer.Progress) {
 		case at.Phase == replay.Reading:
 			show("%d %s, %d elements read", at.Done, at.Unit, at.Elements)
 		case at.Unit == "bytes": // the number of rows of a file is unknown
-			if !begun {
-				begun, first = true, at.Events
+			if !hasBegun {
+				hasBegun = true
+				earlierEvents = at.Events
 			}
-			rate := float64(at.Events-first) / max(time.Since(began).Seconds(), 0.001)
+			rate := float64(at.Events-earlierEvents) / max(time.Since(startTime).Seconds(), 0.001)
 			rejected := ""
 			if at.Rejected > 0 {
 				rejected = fmt.Sprintf(", %d rejected", at.Rejected)
@@ -498,10 +528,10 @@ func showImportProgress(bar *command.Progress) func(importer.Progress) {
 	}
 }
 
-// lagText returns, for people, for which projection an import waits.
-func lagText(by importer.Lag) string {
-	if by.Projection == "" {
+// lagText says for which projection an import waits; it is empty if the import does not wait.
+func lagText(lag importer.Lag) string {
+	if lag.Projection == "" {
 		return ""
 	}
-	return fmt.Sprintf(", waiting for %s, %.1fs behind", by.Projection, by.Behind.Seconds())
+	return fmt.Sprintf(", waiting for %s, %.1fs behind", lag.Projection, lag.Behind.Seconds())
 }

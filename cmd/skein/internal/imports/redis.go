@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"time"
@@ -17,37 +16,38 @@ import (
 	"github.com/skein-feed/skein/replay/importer/redis"
 )
 
-// redisCmd imports from a live Redis.
+// redisCmd is the command `skein import redis`.
 type redisCmd struct {
 	command.ClientFlags `embed:""`
 	importLimits        `embed:""`
 
-	Mapping  string        `arg:"" help:"File that says what the keys mean." type:"existingfile"`
-	Redis    string        `help:"Address of the Redis." default:"redis://127.0.0.1:6379/0" placeholder:"URL"`
-	State    string        `help:"Directory for what was read and published; by default MAPPING.skein-redis." type:"path" placeholder:"DIR"`
-	Commands float64       `help:"How many commands a second Redis gets at most; 0 means as many as it answers." default:"2000"`
-	Page     int           `help:"How many members one command asks for." default:"1000"`
-	Restart  bool          `help:"Forget what earlier runs read and published: everything is sent again, and plays count twice."`
-	DryRun   bool          `help:"Read everything, show the first events and rejects, and publish and write nothing."`
-	RetryFor time.Duration `help:"How long calls are tried again while the service, or a Redis that once answered, is away." default:"5m"`
+	Mapping  string        `arg:"" help:"File that says what the keys of Redis mean." type:"existingfile"`
+	Redis    string        `help:"Address of Redis." default:"redis://127.0.0.1:6379/0" placeholder:"URL"`
+	State    string        `help:"Directory for what was read and published, to continue from; by default MAPPING.skein-redis." type:"path" placeholder:"DIR"`
+	Commands float64       `help:"Largest number of commands per second that Redis gets; 0 means no limit." default:"2000"`
+	Page     int           `help:"Number of members that one command asks for." default:"1000"`
+	Restart  bool          `help:"Start from the beginning. Everything is published again, so plays count twice."`
+	DryRun   bool          `help:"Read everything and print the first events and rejects, but publish and write nothing."`
+	RetryFor time.Duration `help:"How long to retry calls while the service, or a Redis that answered before, does not answer." default:"5m"`
 
-	Compare          bool          `help:"Afterwards compare everything that Redis says with the service."`
-	CompareOnly      bool          `help:"Publish nothing: only compare."`
-	CompareTolerance time.Duration `help:"By how much times may differ: what is written to both has two clocks." default:"0s"`
+	Compare          bool          `help:"After the import, compare everything in Redis with the service."`
+	CompareOnly      bool          `help:"Only compare, and publish nothing."`
+	CompareTolerance time.Duration `help:"Largest difference of times that does not count. If your application writes to both, their clocks differ." default:"0s"`
 
 	JSON bool `help:"Print the report as JSON."`
 }
 
 // Help is shown below the flags.
 func (*redisCmd) Help() string {
-	return `The mapping is YAML: rules with a pattern of keys and what their members, fields or elements mean, such as
+	return `The mapping is a YAML file. Each rule has a pattern of keys, and says what their members, fields or elements mean:
   rules:
     - {means: follows, key: "followers:{user}", member: "{follower}", score: s}
---redis is redis://user:password@host:port/database, or rediss:// for TLS. Everything is history: it never undoes what
-happened live. The import only reads Redis, by SCAN. It can be interrupted and run again at any time; run again when it is
-done, it publishes what Redis has beside what was published. Elements that cannot be imported are in rejects.tsv in the state directory.`
+--redis has the form redis://user:password@host:port/database, or rediss:// for TLS. Imported events are history: they never undo what
+happened live. The command only reads from Redis, with SCAN. You can interrupt it and run it again at any time. If you run it again after it
+has finished, it publishes what Redis has got since. Elements that cannot be imported are written to rejects.tsv in the state directory.`
 }
 
+// options returns the options of the import, without those that need the service.
 func (c *redisCmd) options() (redis.Options, error) {
 	data, err := os.ReadFile(c.Mapping)
 	if err != nil {
@@ -61,32 +61,40 @@ func (c *redisCmd) options() (redis.Options, error) {
 		c.State = c.Mapping + ".skein-redis"
 	}
 	return redis.Options{
-		URL: c.Redis, Mapping: m, Name: filepath.Base(c.Mapping), State: c.State, Commands: c.Commands, PageSize: c.Page,
-		Restart: c.Restart, PublishOptions: importer.PublishOptions{Patience: c.RetryFor, CallTimeout: c.Timeout, MaxLag: c.MaxLag},
+		URL:            c.Redis,
+		Mapping:        m,
+		Name:           filepath.Base(c.Mapping),
+		State:          c.State,
+		Commands:       c.Commands,
+		PageSize:       c.Page,
+		Restart:        c.Restart,
+		PublishOptions: importer.PublishOptions{Patience: c.RetryFor, CallTimeout: c.Timeout, MaxLag: c.MaxLag},
 	}, nil
 }
 
-// Run imports from a Redis.
+// Run imports from Redis, and compares the result with the service if --compare is given.
 func (c *redisCmd) Run(ctx context.Context, std *command.Streams) error {
 	if c.CompareOnly && (c.DryRun || c.Restart) {
-		return command.Usagef("--compare-only publishes nothing: --dry-run and --restart have no meaning beside it")
+		return command.Usagef("--compare-only publishes nothing, so it excludes --dry-run and --restart")
 	}
 	o, err := c.options()
 	if err != nil {
 		return err
 	}
-	logging.Disable() // its messages would disturb the progress, and the import reports errors itself
+	logging.Disable() // messages of the Redis client would mix with the progress, and the import reports its errors itself
 	bar := command.NewProgress(std.Err, "import redis")
-	o.Notice, o.Observe = bar.Note, showImportProgress(bar)
+	o.Notice = bar.Note
+	o.Observe = showImportProgress(bar)
+	startTime := time.Now()
 	if c.DryRun {
-		began := time.Now()
 		report, err := redis.DryRun(ctx, o)
 		bar.End()
 		if err != nil {
 			return asUsageError(err)
 		}
-		return c.printDryRun(std, report, time.Since(began))
+		return c.printDryRun(std, report, time.Since(startTime))
 	}
+
 	api := c.Client()
 	status, err := command.Call(ctx, &c.ClientFlags, api.Admin().GetStatus, &skeinv1.GetStatusRequest{})
 	if err != nil {
@@ -94,9 +102,9 @@ func (c *redisCmd) Run(ctx context.Context, std *command.Streams) error {
 	}
 	o.LogID = status.GetLog().GetLogId()
 	o.Publish, o.Lag = c.serviceCalls(api)
-	position, rejects := "", error(nil)
+	position := "" // after the import; a comparison alone needs none
+	var rejectsErr error
 	if !c.CompareOnly {
-		began := time.Now()
 		report, err := redis.Run(ctx, o)
 		bar.End()
 		if err != nil {
@@ -105,22 +113,20 @@ func (c *redisCmd) Run(ctx context.Context, std *command.Streams) error {
 			}
 			return asUsageError(err)
 		}
-		if err := c.printReport(std, report, time.Since(began)); err != nil {
+		if err := c.printReport(std, report, time.Since(startTime)); err != nil {
 			return err
 		}
-		position, rejects = report.Position, c.checkRejects(report)
+		position = report.Position
+		rejectsErr = c.checkRejects(report)
 	}
+
 	if !c.Compare && !c.CompareOnly {
-		return rejects
+		return rejectsErr
 	}
-	err = c.compare(ctx, std, o, api, position)
-	if rejects != nil && (err == nil || errors.Is(err, command.ErrSilent)) {
-		return rejects
-	}
-	return err
+	return joinRejects(rejectsErr, c.compare(ctx, std, o, api, position))
 }
 
-// checkRejects returns an error if too many elements were rejected, or none was found.
+// checkRejects returns an error if too many elements were rejected, or none were found.
 func (c *redisCmd) checkRejects(r *redis.Report) error {
 	rejected := r.Rejected + r.Refused
 	if r.Found+rejected == 0 {
@@ -129,9 +135,10 @@ func (c *redisCmd) checkRejects(r *redis.Report) error {
 	return c.MaxRejects.Check(rejected, r.Found-r.Refused, r.Found+r.Rejected)
 }
 
-var errNothingFound = errors.New("nothing was found in the keys of the mapping: is it the right database?")
+// errNothingFound is the error if no key of Redis matches the mapping.
+var errNothingFound = errors.New("no keys of the mapping were found: is this the right database?")
 
-// asUsageError turns errors that the command line has caused into errors of usage.
+// asUsageError returns an error of usage if err means that --redis is wrong, and err otherwise.
 func asUsageError(err error) error {
 	if errors.Is(err, redis.ErrURL) {
 		return command.Usagef("%w", err)
@@ -139,7 +146,7 @@ func asUsageError(err error) error {
 	return err
 }
 
-// redisReport is the report for programs.
+// redisReport is what an import from Redis prints with --json.
 type redisReport struct {
 	redis.KeyCounts
 	Found     uint64           `json:"found"`
@@ -160,6 +167,7 @@ type redisReport struct {
 	Position  string           `json:"position"`
 }
 
+// printReport prints the report of an import.
 func (c *redisCmd) printReport(std *command.Streams, r *redis.Report, took time.Duration) error {
 	if c.JSON {
 		return json.NewEncoder(std.Out).Encode(redisReport{
@@ -189,17 +197,18 @@ func (c *redisCmd) printReport(std *command.Streams, r *redis.Report, took time.
 	return nil
 }
 
-// printThrottleTime prints how long --commands has slowed down the import.
-func (c *redisCmd) printThrottleTime(std *command.Streams, held time.Duration) {
-	if held >= time.Second {
-		std.Sayf("for %v of that commands waited, for Redis gets at most %.6g a second (--commands)", held.Round(time.Millisecond), c.Commands)
+// printThrottleTime prints for how long commands waited because of --commands, unless it was less than a second.
+func (c *redisCmd) printThrottleTime(std *command.Streams, throttled time.Duration) {
+	if throttled >= time.Second {
+		std.Sayf("for %v of that time commands waited, because Redis gets at most %.6g per second (--commands)",
+			throttled.Round(time.Millisecond), c.Commands)
 	}
 }
 
-// printKeyCounts prints the counts of each rule. They include the range of times, which reveals a wrong unit.
-func printKeyCounts(std *command.Streams, k *redis.KeyCounts) {
-	for i := range k.Rules {
-		r := &k.Rules[i]
+// printKeyCounts prints what was found for each rule, with the range of times, which reveals a wrong unit.
+func printKeyCounts(std *command.Streams, counts *redis.KeyCounts) {
+	for i := range counts.Rules {
+		r := &counts.Rules[i]
 		times := "without times"
 		if r.Latest > 0 {
 			times = "from " + r.Earliest.Time().Format(time.DateTime) + " to " + r.Latest.Time().Format(time.DateTime)
@@ -207,14 +216,15 @@ func printKeyCounts(std *command.Streams, k *redis.KeyCounts) {
 		std.Sayf("%s: %d keys, %d elements, %d rejected, %s", r.Rule, r.Keys, r.Elements, r.Rejected, times)
 		switch {
 		case r.Keys == 0:
-			std.Sayf("  no key matches it, or an earlier rule reads them: is the pattern right?")
+			std.Sayf("  no key matches this rule, or an earlier rule takes its keys: is the pattern right?")
 		case r.Latest > 0 && r.Latest.Time().Year() < 1990:
-			std.Sayf("  all its times are before 1990: is the unit right?")
+			std.Sayf("  all times are before 1990: is the unit right?")
 		}
 	}
-	std.Sayf("%d keys scanned: %d are of no rule, %d went before they were read", k.Scanned, k.Unmatched, k.Vanished)
+	std.Sayf("%d keys scanned: %d match no rule, %d were deleted before they were read", counts.Scanned, counts.Unmatched, counts.Vanished)
 }
 
+// printDryRun prints the report of --dry-run.
 func (c *redisCmd) printDryRun(std *command.Streams, r *redis.Report, took time.Duration) error {
 	for _, ev := range r.Sample {
 		if err := command.PrintJSON(std.Out, ev); err != nil {
@@ -226,28 +236,28 @@ func (c *redisCmd) printDryRun(std *command.Streams, r *redis.Report, took time.
 	for _, rej := range r.SampleRejects {
 		std.Sayf("rule %s", rej)
 	}
-	std.Sayf("%d events would be published but for those that were before, %d elements or keys rejected, in %v",
+	std.Sayf("%d events would be published, except those that were published before; %d elements or keys rejected, in %v",
 		r.Found, r.Rejected, took.Round(time.Millisecond))
 	c.printThrottleTime(std, r.Held)
 	return c.checkRejects(r)
 }
 
-// compare compares Redis with the answers of the service.
+// compare compares Redis with the answers of the service, and prints the differences. It returns [command.ErrSilent] if there are any.
 func (c *redisCmd) compare(ctx context.Context, std *command.Streams, o redis.Options, api *command.Client, position string) error {
 	bar := command.NewProgress(std.Err, "compare")
 	o.Observe = showImportProgress(bar)
-	began := time.Now()
+	startTime := time.Now()
 	found, err := redis.Compare(ctx, redis.CompareOptions{
 		Options: o, AtLeast: position, Graph: api.Graph(), Feed: api.Feed(), Seen: api.Seen(), Counters: api.Counters(),
 		Tolerance:  c.CompareTolerance,
 		Asked:      showCompareProgress(bar),
-		Difference: func(text string) { bar.Clear(); fmt.Fprintln(std.Out, "difference: "+text) },
+		Difference: printDifference(std, bar),
 	})
 	bar.End()
 	if err != nil {
 		return asUsageError(err)
 	}
-	std.Sayf("%s; %d elements or keys of Redis rejected", comparisonText(&found.Comparison, time.Since(began)), found.Rejected)
+	std.Sayf("%s; %d elements or keys of Redis rejected", comparisonText(&found.Comparison, time.Since(startTime)), found.Rejected)
 	c.printThrottleTime(std, found.Held)
 	if found.Differences() > 0 {
 		return command.ErrSilent

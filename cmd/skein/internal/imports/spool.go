@@ -12,19 +12,20 @@ import (
 	"github.com/skein-feed/skein/replay/importer"
 )
 
-// inputFile is a file that is imported. The importer reads a file several times, so what can be read only once, such as a pipe, is copied to
-// a temporary file first.
+// inputFile is the file to import. The importer reads it several times, so input that can be read only once, such as a pipe, is copied to a
+// temporary file first.
 type inputFile struct {
 	path string
-	// name is the name of the file for people, and in the source of the import.
+	// name is the name of the file in messages, and in the source of the import.
 	name string
-	// outputPrefix is the beginning of the names of the files that an import keeps. Those of a copy are in the current directory, and have a hash of
-	// the content in their names: what comes from a pipe next time is another file, unless it is the same.
+	// outputPrefix is how the paths of the files begin that the import writes: state and rejects. For a regular file it is the path of that file.
+	// For a copy it is a name in the current directory that contains a hash of the content, so that other input does not continue this import.
 	outputPrefix string
 	isCopy       bool
 }
 
-// openInput copies a file that can be read only once to the directory for temporary files. A dash is standard input.
+// openInput returns the file at a path; a dash means standard input. If the input is not a regular file, openInput copies it to a temporary file, which
+// the caller must remove.
 func openInput(ctx context.Context, path string, stdin io.Reader) (*inputFile, error) {
 	fromStdin := path == "-" || path == "/dev/stdin" || path == "/dev/fd/0" || path == "/proc/self/fd/0"
 	if !fromStdin {
@@ -46,8 +47,8 @@ func openInput(ctx context.Context, path string, stdin io.Reader) (*inputFile, e
 		s.name = "stdin"
 	}
 
-	// Opening a pipe without a writer, or reading one whose writer is silent, can last forever. So a signal must end the command meanwhile;
-	// the goroutine ends with the process.
+	// Opening a pipe that has no writer, or reading from one whose writer is silent, can block forever. A signal must still end the command, so the
+	// copy runs in a goroutine of its own, which ends at the latest with the process.
 	hash := xxh3.New()
 	copied := make(chan error, 1)
 	go func() {
@@ -80,9 +81,9 @@ func openInput(ctx context.Context, path string, stdin io.Reader) (*inputFile, e
 	return s, nil
 }
 
-// remove removes the copy, if the file is one.
+// remove removes the temporary file, if the input was copied.
 func (s *inputFile) remove() {
 	if s.isCopy {
-		_ = os.Remove(s.path) // it is in the directory for temporary files
+		_ = os.Remove(s.path) // what is left is in the directory for temporary files
 	}
 }

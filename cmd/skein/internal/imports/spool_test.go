@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-// A pipe to which nobody writes does not keep the command from ending.
+// TestWaitingForAPipeCanBeInterrupted: a pipe to which nobody writes does not keep the command from ending, and no temporary file is left.
 func TestWaitingForAPipeCanBeInterrupted(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
 	pipe := filepath.Join(t.TempDir(), "pipe")
@@ -23,11 +23,11 @@ func TestWaitingForAPipeCanBeInterrupted(t *testing.T) {
 	cancel()
 
 	if _, err := openInput(ctx, pipe, strings.NewReader("")); !errors.Is(err, context.Canceled) {
-		t.Errorf("got %v, want context.Canceled", err)
+		t.Errorf("expected context.Canceled, got %v", err)
 	}
 	left, err := os.ReadDir(os.TempDir())
 	if err != nil || len(left) > 0 {
-		t.Errorf("left in TMPDIR: %v, %v", left, err)
+		t.Errorf("expected an empty TMPDIR, got %v, %v", left, err)
 	}
 
 	// The goroutine that opens the pipe ends when a writer comes.
@@ -48,11 +48,12 @@ func TestRegularFileIsNotCopied(t *testing.T) {
 
 	got, err := openInput(t.Context(), path, strings.NewReader("stdin"))
 	if want := (inputFile{path: path, name: "follows.csv", outputPrefix: path}); err != nil || *got != want {
-		t.Errorf("got %+v, %v, want %+v", got, err, want)
+		t.Errorf("expected %+v, got %+v, %v", want, got, err)
 	}
 }
 
-func TestStandardInputIsCopiedOnce(t *testing.T) {
+// TestStandardInputHasOneName: standard input is copied, and has the same names whichever path stands for it, so that an import continues.
+func TestStandardInputHasOneName(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
 	var names []string
 	for _, path := range []string{"-", "/dev/stdin", "/dev/fd/0"} {
@@ -61,15 +62,16 @@ func TestStandardInputIsCopiedOnce(t *testing.T) {
 			t.Fatal(err)
 		}
 		if text, err := os.ReadFile(got.path); string(text) != "ann,bob\n" || err != nil {
-			t.Errorf("%s: the copy is %q, %v", path, text, err)
+			t.Errorf("%s: expected a copy of the input, got %q, %v", path, text, err)
 		}
 		names = append(names, got.name+" "+got.outputPrefix)
-		if got.remove(); exists(got.path) {
-			t.Errorf("%s: the copy is left", path)
+		got.remove()
+		if exists(got.path) {
+			t.Errorf("%s: expected that the copy is removed", path)
 		}
 	}
 	if names[0] != names[1] || names[0] != names[2] || !strings.HasPrefix(names[0], "stdin stdin-") {
-		t.Errorf("got %q, want the same name three times", names)
+		t.Errorf("expected the same name three times, got %q", names)
 	}
 }
 

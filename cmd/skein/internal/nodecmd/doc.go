@@ -1,2 +1,2 @@
-// Package nodecmd is the command `skein node`: the nodes of a cluster, and their partitions.
+// Package nodecmd is the command `skein node`, which lists the nodes of a cluster and drains them.
 package nodecmd

@@ -17,37 +17,42 @@ import (
 	"github.com/skein-feed/skein/replay"
 )
 
-// archiveCmd has the commands for the archive of the log. They read the archive themselves, and need no service.
+// archiveCmd is the command `skein replay archive`. Its commands read the archive of the log themselves, without a service.
 type archiveCmd struct {
-	Status  archiveStatusCmd  `cmd:"" help:"Show what the archive of the log holds."`
-	Check   archiveCheckCmd   `cmd:"" help:"Read all of the archive and compare it with its checksums."`
-	Restore archiveRestoreCmd `cmd:"" help:"Make a lost or damaged log again from its archive. The service must not be running."`
+	Status  archiveStatusCmd  `cmd:"" help:"Show what the archive of the log contains."`
+	Check   archiveCheckCmd   `cmd:"" help:"Read the whole archive and compare it with its checksums."`
+	Restore archiveRestoreCmd `cmd:"" help:"Restore a lost or damaged log from its archive. The service must be stopped."`
 }
 
-// archiveLocationFlags name an existing archive.
+// archiveLocationFlags say where an existing archive is.
 type archiveLocationFlags struct {
 	flags.ArchiveFlags `embed:""`
 
 	Data string `help:"Data directory of the service." default:"./skein-data" type:"path" placeholder:"DIR"`
 }
 
-// openBucket returns the bucket of the archive. Unlike serve, it does not create its directory.
+// openBucket opens the bucket of an archive, by default the directory in the data directory. external says that the log is on NATS servers, and then
+// there is no default. Unlike the service, openBucket fails if the directory does not exist.
 func (f *archiveLocationFlags) openBucket(ctx context.Context, external bool) (bucket.Bucket, error) {
-	dir := f.Archive
-	if dir == "" {
-		dir = filepath.Join(f.Data, flags.ArchiveDir)
+	location := f.Archive
+	if location == "" && !external {
+		location = filepath.Join(f.Data, flags.ArchiveDir)
 	}
-	if _, err := os.Stat(dir); err != nil && !strings.Contains(dir, "://") && dir != flags.ArchiveOff && (f.Archive != "" || !external) {
-		return nil, fmt.Errorf("there is no archive: %w", err)
+	isDirectory := location != "" && location != flags.ArchiveOff && !strings.Contains(location, "://")
+	if isDirectory {
+		if _, err := os.Stat(location); err != nil {
+			return nil, fmt.Errorf("there is no archive: %w", err)
+		}
 	}
+
 	b, err := f.Open(ctx, f.Data, external)
 	if err == nil && b == nil {
-		err = command.Usagef("--archive TARGET: where is the archive?")
+		err = command.Usagef("--archive TARGET must say where the archive is")
 	}
 	return b, err
 }
 
-// openArchive opens the archive, whatever log it belongs to.
+// openArchive opens the archive, without knowing to which log it belongs.
 func (f *archiveLocationFlags) openArchive(ctx context.Context) (*archive.Archive, error) {
 	b, err := f.openBucket(ctx, false)
 	if err != nil {
@@ -69,7 +74,7 @@ type archiveStatusCmd struct {
 	JSON bool `help:"Print one JSON object."`
 }
 
-// ArchiveStatus is the output for programs.
+// ArchiveStatus is what `skein replay archive status --json` prints.
 type ArchiveStatus struct {
 	Archive      string          `json:"archive"`
 	Log          string          `json:"log"`
@@ -82,6 +87,7 @@ type ArchiveStatus struct {
 	Predecessors []previousEpoch `json:"predecessors"`
 }
 
+// archiveClass is the size of the files of one class of events in the archive.
 type archiveClass struct {
 	Class    string `json:"class"`
 	Segments int    `json:"segments"`
@@ -89,22 +95,29 @@ type archiveClass struct {
 	Events   uint64 `json:"events"`
 }
 
+// previousEpoch is an epoch of the log before the present one. Last is its last sequence that the present epoch continues.
 type previousEpoch struct {
 	Epoch uint32 `json:"epoch"`
 	Last  uint64 `json:"last"`
 }
 
-// Run prints the contents of the manifest.
+// Run prints what the archive contains. It reads only the manifest of the archive.
 func (c *archiveStatusCmd) Run(ctx context.Context, std *command.Streams) error {
 	a, err := c.openArchive(ctx)
 	if err != nil {
 		return err
 	}
+
 	info := a.Info()
 	s := ArchiveStatus{
-		Archive: info.Location, Log: fmt.Sprintf("%x", info.End.Log), Epoch: info.Epoch, Seq: info.End.Seq,
-		Time: info.End.LastTime.Time().UTC().Format(time.RFC3339Nano), Envelopes: info.Envelopes,
-		Classes: []archiveClass{}, Predecessors: []previousEpoch{},
+		Archive:      info.Location,
+		Log:          fmt.Sprintf("%x", info.End.Log),
+		Epoch:        info.Epoch,
+		Seq:          info.End.Seq,
+		Time:         info.End.LastTime.Time().UTC().Format(time.RFC3339Nano),
+		Envelopes:    info.Envelopes,
+		Classes:      []archiveClass{}, // not nil, so that JSON has an empty list
+		Predecessors: []previousEpoch{},
 	}
 	for _, class := range info.Classes {
 		s.Bytes += class.Bytes
@@ -116,6 +129,7 @@ func (c *archiveStatusCmd) Run(ctx context.Context, std *command.Streams) error 
 	if c.JSON {
 		return command.PrintPlainJSON(std.Out, s)
 	}
+
 	fmt.Fprintf(std.Out, "archive    %s\n", s.Archive)
 	fmt.Fprintf(std.Out, "log        %s, epoch %d\n", s.Log, s.Epoch)
 	fmt.Fprintf(std.Out, "up to      sequence %d, %s\n", s.Seq, s.Time)
@@ -136,7 +150,7 @@ type archiveCheckCmd struct {
 	JSON bool `help:"Print one JSON object."`
 }
 
-// ArchiveCheck is the output for programs.
+// ArchiveCheck is what `skein replay archive check --json` prints.
 type ArchiveCheck struct {
 	Archive string   `json:"archive"`
 	Seq     uint64   `json:"seq"`
@@ -144,49 +158,51 @@ type ArchiveCheck struct {
 	Damaged []string `json:"damaged"`
 }
 
-// Run reads the whole archive. It returns an error if something is damaged.
+// Run reads the whole archive. It returns an error if a file is damaged.
 func (c *archiveCheckCmd) Run(ctx context.Context, std *command.Streams) error {
 	a, err := c.openArchive(ctx)
-	if errors.Is(err, archive.ErrDamaged) { // the manifest
+	if errors.Is(err, archive.ErrDamaged) { // the manifest is damaged
 		return c.printResult(std, ArchiveCheck{Damaged: []string{err.Error()}})
 	}
 	if err != nil {
 		return err
 	}
-	var at replay.Progress
-	at.StartPhase(replay.Checking, "bytes", 0)
-	shown := command.ShowProgress(std.Err, "check", &at)
-	defer shown()
-	done := ArchiveCheck{Archive: a.Info().Location, Damaged: []string{}}
+
+	var progress replay.Progress
+	progress.StartPhase(replay.Checking, "bytes", 0)
+	stopProgress := command.ShowProgress(std.Err, "check", &progress)
+	defer stopProgress()
+	result := ArchiveCheck{Archive: a.Info().Location, Damaged: []string{}}
 	err = a.Check(ctx, func(read, total uint64) {
-		at.SetTotal(total)
-		at.SetDone(read)
-		done.Bytes = read
+		progress.SetTotal(total)
+		progress.SetDone(read)
+		result.Bytes = read
 	})
-	shown()
-	done.Seq = a.End().Seq
+	stopProgress()
+	result.Seq = a.End().Seq
 	if err != nil && !errors.Is(err, archive.ErrDamaged) || ctx.Err() != nil {
 		return errors.Join(err, ctx.Err())
 	}
 	if err != nil {
-		done.Damaged = strings.Split(err.Error(), "\n")
+		result.Damaged = strings.Split(err.Error(), "\n") // one line for each damaged file
 	}
-	return c.printResult(std, done)
+	return c.printResult(std, result)
 }
 
-func (c *archiveCheckCmd) printResult(std *command.Streams, done ArchiveCheck) error {
+// printResult prints the result of a check. It returns [command.ErrSilent] if a file is damaged.
+func (c *archiveCheckCmd) printResult(std *command.Streams, result ArchiveCheck) error {
 	if c.JSON {
-		if err := command.PrintPlainJSON(std.Out, done); err != nil {
+		if err := command.PrintPlainJSON(std.Out, result); err != nil {
 			return err
 		}
 	} else {
-		for _, what := range done.Damaged {
-			fmt.Fprintln(std.Out, what)
+		for _, line := range result.Damaged {
+			fmt.Fprintln(std.Out, line)
 		}
 	}
-	if len(done.Damaged) > 0 {
+	if len(result.Damaged) > 0 {
 		return command.ErrSilent
 	}
-	std.Sayf("%s is whole: %s, up to sequence %d", done.Archive, events.FormatSize(done.Bytes), done.Seq)
+	std.Sayf("%s is whole: %s, up to sequence %d", result.Archive, events.FormatSize(result.Bytes), result.Seq)
 	return nil
 }

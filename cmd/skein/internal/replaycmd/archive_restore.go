@@ -26,16 +26,16 @@ import (
 	"github.com/skein-feed/skein/replay/archiver"
 )
 
-// DamagedDirPrefix begins the names of directories below the data directory to which damaged logs are moved.
+// DamagedDirPrefix is how the names of the directories begin, below the data directory, to which damaged logs are moved. The time follows.
 const DamagedDirPrefix = service.LogDir + "-damaged-"
 
 type archiveRestoreCmd struct {
 	archiveLocationFlags `embed:""`
 
-	Force bool `help:"Begin a new epoch even if nothing seems wrong with the log."`
+	Force bool `help:"Restore the log, in a new epoch, even if nothing seems wrong with it."`
 	JSON  bool `help:"Print the report as one JSON object."`
 
-	ReplaceStream bool `help:"With --nats: delete the damaged stream, when what can be read of it is archived. The rest is gone for good."`
+	ReplaceStream bool `help:"With --nats: archive what can be read of the damaged stream, and delete the stream. The rest is lost for good."`
 
 	flags.NATSFlags `embed:""`
 	flags.FoldFlags `embed:""`
@@ -43,23 +43,26 @@ type archiveRestoreCmd struct {
 
 // Help is shown below the flags.
 func (*archiveRestoreCmd) Help() string {
-	return `The whole archive is read and checked first. If a segment of it is damaged, nothing is changed, and the error names the segment.
+	return `The command first reads and checks the whole archive. If a segment is damaged, nothing is changed, and the error names the segment.
 
-A damaged DATA/log is moved to DATA/log-damaged-TIME and stays there; what can still be read of it is archived first. The new
-log begins after that, in a new epoch. The report says which sequences are missing, and which stores must be built again:
-those that had come further than the log now goes.
+It then archives what can still be read of a damaged DATA/log, and moves that directory to DATA/log-damaged-TIME, where it stays. The new log
+continues after the archived part, in a new epoch. The report says which sequences are missing, and which stores must be rebuilt because they
+had folded more than the new log has.
 
-Damaged files of event ids in the archive are made again from the log, as far as it has them; the report says what may be taken
-twice. That needs no new epoch where nothing else is wrong.
+If files of event ids in the archive are damaged, the command makes them again from the log, as far as the log has the events. The report says
+which events may be accepted twice. This needs no new epoch if nothing else is wrong.
 
-A command that was interrupted is given again. Where nothing is wrong, nothing is done. With --nats a damaged
-stream that is still there is left alone, unless --replace-stream is given: then what can be read of it is archived, and it is
-deleted. Messages that cannot be read now are lost with it, even to later repair: save it first, with "nats stream backup SKEIN DIR" or as
-copies of the servers' directories. Stop all services before.`
+If the command was interrupted, run it again. If nothing is wrong, it does nothing. With --nats, it does not change a damaged stream that still
+exists, unless --replace-stream is given: then it archives what can be read of the stream, and deletes it. Messages that cannot be read are
+then lost, even if they could be repaired later. So first stop all services and save the stream, with "nats stream backup SKEIN DIR" or by
+copying the directories of the servers.`
 }
 
 // Run restores the log.
 func (c *archiveRestoreCmd) Run(ctx context.Context, std *command.Streams) error {
+	if c.NATS == "" && c.ReplaceStream {
+		return command.Usagef("--replace-stream needs --nats: without it, a damaged log is moved away and not deleted")
+	}
 	b, err := c.openBucket(ctx, c.NATS != "")
 	if err != nil {
 		return err
@@ -68,22 +71,22 @@ func (c *archiveRestoreCmd) Run(ctx context.Context, std *command.Streams) error
 	if err != nil {
 		return err
 	}
+
 	o := archiver.RestoreOptions{Bucket: b, Stores: stores, Stream: c.Config(filepath.Join(c.Data, service.LogDir))}
 	o.Stream.Logger = slog.New(slog.DiscardHandler)
-	prepare := c.prepareStream
-	if c.NATS == "" {
-		if c.ReplaceStream {
-			return command.Usagef("--replace-stream is for --nats: a damaged DATA/log is moved away")
-		}
-		prepare = c.prepareDirectory
+	prepare := c.prepareDirectory
+	if c.NATS != "" {
+		prepare = c.prepareStream
 	}
-	if needed, err := prepare(ctx, std, &o); err != nil || !needed {
+	needed, err := prepare(ctx, std, &o)
+	if err != nil || !needed {
 		return err
 	}
+
 	std.Sayf("restoring the log from %s", b)
 	r, err := c.restore(ctx, std, o)
 	if errors.Is(err, archive.ErrDamaged) {
-		return fmt.Errorf("%w\nbring whole copies of these objects back, and give the command again", err)
+		return fmt.Errorf("%w\nRestore undamaged copies of these files, and run the command again", err)
 	}
 	if err != nil {
 		return err
@@ -95,70 +98,72 @@ func (c *archiveRestoreCmd) Run(ctx context.Context, std *command.Streams) error
 	return nil
 }
 
-// restore restores the log, and shows how much of the archive is checked.
+// restore restores the log, and shows how much of the archive it has checked.
 func (*archiveRestoreCmd) restore(ctx context.Context, std *command.Streams, o archiver.RestoreOptions) (archiver.Restored, error) {
-	var at replay.Progress
-	at.StartPhase(replay.Checking, "bytes", 0)
-	stop := command.ShowProgress(std.Err, "check of the archive", &at)
+	var progress replay.Progress
+	progress.StartPhase(replay.Checking, "bytes", 0)
+	stop := command.ShowProgress(std.Err, "check of the archive", &progress)
 	defer stop()
 	o.Checked = func(done, total uint64) {
-		at.SetTotal(total)
-		at.SetDone(done)
+		progress.SetTotal(total)
+		progress.SetDone(done)
 	}
 	return archiver.Restore(ctx, o)
 }
 
-// findMismatch returns an error if a stream does not fit its archive or the stores beside it.
+// findMismatch returns what is wrong with a stream: that it does not continue its archive, or that it ends before the position of a store.
 func findMismatch(x archiver.StreamCheck, o *archiver.RestoreOptions) error {
-	for name, at := range o.Stores {
-		if x.Wrong == nil && at.Epoch == x.Epoch && at.Seq > x.Last {
-			return fmt.Errorf("it ends at sequence %d, and %s is at %d", x.Last, name, at.Seq)
+	if x.Wrong != nil {
+		return x.Wrong
+	}
+	for name, cursor := range o.Stores {
+		if cursor.Epoch == x.Epoch && cursor.Seq > x.Last {
+			return fmt.Errorf("it ends at sequence %d, and %s is at %d", x.Last, name, cursor.Seq)
 		}
 	}
-	return x.Wrong
+	return nil
 }
 
-// prepareStream examines the stream on external servers. It returns false if there is nothing to restore.
+// prepareStream checks the stream on NATS servers, and sets in o how to replace it. It returns false if there is nothing to restore.
 func (c *archiveRestoreCmd) prepareStream(ctx context.Context, std *command.Streams, o *archiver.RestoreOptions) (bool, error) {
 	x, err := archiver.CheckStream(ctx, o.Bucket, o.Stream)
-	switch {
-	case err != nil:
+	if err != nil {
 		return false, err
-	case errors.Is(x.Wrong, events.ErrNoLog):
-		return true, nil
-	case errors.Is(x.Wrong, events.ErrOtherLog), errors.Is(x.Wrong, archiver.ErrArchiveBehind):
+	}
+	if errors.Is(x.Wrong, events.ErrNoLog) {
+		return true, nil // there is no stream to replace
+	}
+	if errors.Is(x.Wrong, events.ErrOtherLog) || errors.Is(x.Wrong, archiver.ErrArchiveBehind) {
 		return false, fmt.Errorf("%s: %w", c.NATS, x.Wrong)
 	}
-	why := findMismatch(x, o)
-	if why == nil && !c.Force {
-		if done, err := c.replaceEventIDFiles(ctx, std, o); done || err != nil {
-			return false, err
-		}
-		std.Sayf("nothing of the log on %s is lost: what the archive lacks can be read, to sequence %d; nothing is restored", c.NATS, x.Last)
-		return false, nil
+
+	mismatch := findMismatch(x, o)
+	if mismatch == nil && !c.Force {
+		return false, c.reportWhole(ctx, std, o, "on "+c.NATS, x.Last)
 	}
-	if why == nil {
-		why = errors.New("nothing seems wrong with it")
+	if mismatch == nil {
+		mismatch = errors.New("nothing seems wrong with it")
 	}
 	if !c.ReplaceStream {
-		return false, fmt.Errorf("stream %s on %s: %w\n%w: stop all services, save it with `nats stream backup %s DIR`, and give the "+
-			"command again with --replace-stream: it archives what can be read and deletes the stream, with all that cannot",
-			eventlog.StreamName, c.NATS, why, events.ErrLogExists, eventlog.StreamName)
+		return false, fmt.Errorf("stream %s on %s: %w\n%w: stop all services, save the stream with `nats stream backup %s DIR`, and run the "+
+			"command again with --replace-stream, which archives what can be read of the stream and deletes it",
+			eventlog.StreamName, c.NATS, mismatch, events.ErrLogExists, eventlog.StreamName)
 	}
-	std.Sayf("stream %s on %s: %v", eventlog.StreamName, c.NATS, why)
-	std.Sayf("archiving what can be read of it; then it is deleted")
+	std.Sayf("stream %s on %s: %v", eventlog.StreamName, c.NATS, mismatch)
+	std.Sayf("archiving what can be read of the stream; then the stream is deleted")
 	o.Replace = true
 	return true, nil
 }
 
-// prepareDirectory examines the log in the data directory, and has a damaged one moved away. It finds the log from which envelopes can be
-// salvaged, and returns false if there is nothing to restore.
+// prepareDirectory checks the log in the data directory, and sets in o that a damaged one is moved away and from which log envelopes can be salvaged. It
+// returns false if there is nothing to restore.
 func (c *archiveRestoreCmd) prepareDirectory(ctx context.Context, std *command.Streams, o *archiver.RestoreOptions) (bool, error) {
 	dir := o.Stream.Dir
-	switch left, err := hasFiles(dir); {
-	case err != nil:
+	hasLog, err := hasFiles(dir)
+	if err != nil {
 		return false, err
-	case left:
+	}
+	if hasLog {
 		x, err := archiver.CheckStream(ctx, o.Bucket, o.Stream)
 		if err != nil {
 			return false, err
@@ -166,65 +171,77 @@ func (c *archiveRestoreCmd) prepareDirectory(ctx context.Context, std *command.S
 		if errors.Is(x.Wrong, events.ErrOtherLog) || errors.Is(x.Wrong, archiver.ErrArchiveBehind) {
 			return false, fmt.Errorf("%s: %w", dir, x.Wrong)
 		}
-		why := findMismatch(x, o)
-		if why == nil && !c.Force {
-			if done, err := c.replaceEventIDFiles(ctx, std, o); done || err != nil {
-				return false, err
-			}
-			std.Sayf("nothing of the log in %s is lost: what the archive lacks can be read, to sequence %d; nothing is restored", dir, x.Last)
-			return false, nil
+		mismatch := findMismatch(x, o)
+		if mismatch == nil && !c.Force {
+			return false, c.reportWhole(ctx, std, o, "in "+dir, x.Last)
 		}
-		if why != nil {
-			std.Sayf("the log in %s is damaged: %v", dir, why)
+		if mismatch != nil {
+			std.Sayf("the log in %s is damaged: %v", dir, mismatch)
 		}
-		moved := filepath.Join(c.Data, DamagedDirPrefix+time.Now().UTC().Format("20060102T150405.000000Z"))
+
+		movedDir := filepath.Join(c.Data, DamagedDirPrefix+time.Now().UTC().Format("20060102T150405.000000Z"))
 		o.FreeSpace = func() error {
-			if err := os.Rename(dir, moved); err != nil {
+			if err := os.Rename(dir, movedDir); err != nil {
 				return err
 			}
-			std.Sayf("moved it to %s", moved)
+			std.Sayf("moved it to %s", movedDir)
 			return nil
 		}
-		o.Damaged = &eventlog.Config{Dir: moved, Logger: o.Stream.Logger}
+		o.Damaged = &eventlog.Config{Dir: movedDir, Logger: o.Stream.Logger}
 		if canSalvage(x) {
 			return true, nil
 		}
 	}
-	// An earlier run that was interrupted has moved a log away. Without one, Restore reports why nothing can be salvaged.
-	earlier, err := c.findDamagedLog(ctx, o.Bucket)
-	if earlier != "" {
-		o.Damaged = &eventlog.Config{Dir: earlier, Logger: o.Stream.Logger}
+
+	// An earlier run may have moved a log away before it was interrupted; then salvage from that one. If there is none, o.Damaged stays, and the
+	// report says why nothing can be salvaged.
+	earlierDir, err := c.findDamagedLog(ctx, o.Bucket)
+	if earlierDir != "" {
+		o.Damaged = &eventlog.Config{Dir: earlierDir, Logger: o.Stream.Logger}
 	}
 	return true, err
 }
 
-// canSalvage reports whether a damaged log may have something that its archive lacks.
+// reportWhole is called if nothing is wrong with a log. place says where the log is, as in "in DIR" or "on URL". It replaces damaged files of event ids in the archive, or
+// else reports that there is nothing to do.
+func (c *archiveRestoreCmd) reportWhole(
+	ctx context.Context, std *command.Streams, o *archiver.RestoreOptions, place string, lastSeq uint64,
+) error {
+	replaced, err := c.replaceEventIDFiles(ctx, std, o)
+	if err != nil || replaced {
+		return err
+	}
+	std.Sayf("nothing of the log %s is lost: the part after the archive can be read, up to sequence %d; nothing is restored", place, lastSeq)
+	return nil
+}
+
+// canSalvage reports whether a damaged log may have envelopes that the archive lacks. A log that was rewritten has envelopes of another past.
 func canSalvage(x archiver.StreamCheck) bool {
 	return x.Last > 0 && !errors.Is(x.Wrong, events.ErrRewritten)
 }
 
-// replaceEventIDFiles replaces damaged files of event ids in the archive of a log that is whole. It returns false if there are none.
+// replaceEventIDFiles replaces damaged files of event ids in the archive, from a log that is not damaged. It returns false if none are damaged.
 func (c *archiveRestoreCmd) replaceEventIDFiles(ctx context.Context, std *command.Streams, o *archiver.RestoreOptions) (bool, error) {
-	healed, err := archiver.RecoverIDs(ctx, o.Bucket, o.Stream)
-	if err != nil || healed == nil {
+	recovered, err := archiver.RecoverIDs(ctx, o.Bucket, o.Stream)
+	if err != nil || recovered == nil {
 		return false, err
 	}
-	std.Sayf("nothing of the log is lost; files of event ids in %s were damaged, and are replaced", o.Bucket)
+	std.Sayf("nothing of the log is lost; damaged files of event ids in %s were replaced", o.Bucket)
 	if c.JSON {
-		return true, command.PrintPlainJSON(std.Out, RestoredLog{Lost: []seqRange{}, Stores: []restoredStore{}, Repeats: newEventIDReport(healed)})
+		return true, command.PrintPlainJSON(std.Out, RestoredLog{Lost: []seqRange{}, Stores: []restoredStore{}, Repeats: newEventIDReport(recovered)})
 	}
-	fmt.Fprint(std.Out, healed)
+	fmt.Fprint(std.Out, recovered)
 	return true, nil
 }
 
-// findDamagedLog returns the latest damaged log from which something can be salvaged; empty means there is none. It finds one if an earlier run
-// was interrupted after it had moved the log away.
+// findDamagedLog returns the directory of the latest damaged log that an earlier run has moved away and that has something to salvage. It returns the
+// empty string if there is none.
 func (c *archiveRestoreCmd) findDamagedLog(ctx context.Context, b bucket.Bucket) (string, error) {
 	dirs, err := filepath.Glob(filepath.Join(c.Data, DamagedDirPrefix+"*"))
 	if err != nil {
 		return "", err
 	}
-	slices.Sort(dirs)
+	slices.Sort(dirs) // the names end with the time
 	for _, dir := range slices.Backward(dirs) {
 		x, err := archiver.CheckStream(ctx, b, eventlog.Config{Dir: dir, Logger: slog.New(slog.DiscardHandler)})
 		if err != nil {
@@ -237,7 +254,7 @@ func (c *archiveRestoreCmd) findDamagedLog(ctx context.Context, b bucket.Bucket)
 	return "", nil
 }
 
-// hasFiles reports whether there are files in a directory. A service that has not found its log may have left an empty one.
+// hasFiles reports whether a directory has files besides a lock file. A service that did not find its log leaves a directory without any.
 func hasFiles(dir string) (found bool, err error) {
 	err = filepath.WalkDir(dir, func(_ string, e fs.DirEntry, err error) error {
 		if err == nil && !e.IsDir() && e.Name() != "LOCK" {
@@ -252,16 +269,16 @@ func hasFiles(dir string) (found bool, err error) {
 	return found, err
 }
 
-// readStorePositions returns the positions of the stores in the data directory.
+// readStorePositions returns the cursors of the stores in the data directory, by projection.
 func (c *archiveRestoreCmd) readStorePositions() (map[string]events.Cursor, error) {
 	settings, err := c.Settings()
 	if err != nil {
 		return nil, err
 	}
-	at := map[string]events.Cursor{}
-	for _, p := range all.Constructors(settings) {
-		name := p().Name()
-		store, err := live.Open(live.Options{New: p, Options: store.Options{
+	cursors := map[string]events.Cursor{}
+	for _, newProjection := range all.Constructors(settings) {
+		name := newProjection().Name()
+		projection, err := live.Open(live.Options{New: newProjection, Options: store.Options{
 			Dir: filepath.Join(c.Data, service.StoresDir), ReadOnly: true,
 		}})
 		if errors.Is(err, projections.ErrNoStore) {
@@ -270,17 +287,17 @@ func (c *archiveRestoreCmd) readStorePositions() (map[string]events.Cursor, erro
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", name, err)
 		}
-		if cursor := store.Cursor(); cursor != (events.Cursor{}) {
-			at[name] = cursor
+		if cursor := projection.Cursor(); cursor != (events.Cursor{}) {
+			cursors[name] = cursor
 		}
-		if err := store.Close(); err != nil {
+		if err := projection.Close(); err != nil {
 			return nil, fmt.Errorf("%s: %w", name, err)
 		}
 	}
-	return at, nil
+	return cursors, nil
 }
 
-// RestoredLog is the output for programs.
+// RestoredLog is what `skein replay archive restore --json` prints.
 type RestoredLog struct {
 	Log       string          `json:"log"`
 	Epoch     uint32          `json:"epoch"`
@@ -295,15 +312,17 @@ type RestoredLog struct {
 	Repeats   *eventIDReport  `json:"event_ids,omitempty"`
 }
 
-// eventIDReport reports on damaged files of event ids.
+// eventIDReport says which files of event ids were damaged.
 type eventIDReport struct {
 	Damaged []string `json:"damaged"`
-	// Repeatable reports whether some event ids were not found elsewhere: those after the sequence From, up to To.
+	// Repeatable says that the ids of events after the time From, up to To, are not all known any more. If a client publishes such an event again,
+	// the log accepts it a second time.
 	Repeatable bool   `json:"may_be_taken_twice"`
 	From       string `json:"from,omitempty"`
 	To         string `json:"to,omitempty"`
 }
 
+// newEventIDReport returns the report for the recovered event ids; nil if none were damaged.
 func newEventIDReport(r *archiver.RecoveredIDs) *eventIDReport {
 	if r == nil {
 		return nil
@@ -313,16 +332,19 @@ func newEventIDReport(r *archiver.RecoveredIDs) *eventIDReport {
 		j.Damaged = append(j.Damaged, err.Error())
 	}
 	if !r.Whole {
-		j.From, j.To = r.From.Time().UTC().Format(time.RFC3339Nano), r.To.Time().UTC().Format(time.RFC3339Nano)
+		j.From = r.From.Time().UTC().Format(time.RFC3339Nano)
+		j.To = r.To.Time().UTC().Format(time.RFC3339Nano)
 	}
 	return j
 }
 
+// seqRange is a range of sequences, both ends included.
 type seqRange struct {
 	First uint64 `json:"first"`
 	Last  uint64 `json:"last"`
 }
 
+// restoredStore says whether a store can continue with the restored log. Holds are the lost sequences that the store has folded.
 type restoredStore struct {
 	Name    string     `json:"name"`
 	Seq     uint64     `json:"seq"`
@@ -331,14 +353,22 @@ type restoredStore struct {
 	Holds   []seqRange `json:"holds_lost"`
 }
 
+// newRestoredLog returns the output for a restored log.
 func newRestoredLog(r archiver.Restored) RestoredLog {
 	j := RestoredLog{
-		Log: fmt.Sprintf("%x", r.Log), Epoch: r.Epoch, Archived: r.Archived.Seq, Head: r.Head.Seq,
-		Time: r.Head.LastTime.Time().UTC().Format(time.RFC3339Nano), Lost: []seqRange{}, Stores: []restoredStore{},
-		Repeats: newEventIDReport(r.Repeats),
+		Log:      fmt.Sprintf("%x", r.Log),
+		Epoch:    r.Epoch,
+		Archived: r.Archived.Seq,
+		Head:     r.Head.Seq,
+		Time:     r.Head.LastTime.Time().UTC().Format(time.RFC3339Nano),
+		Lost:     []seqRange{}, // not nil, so that JSON has an empty list
+		Stores:   []restoredStore{},
+		Repeats:  newEventIDReport(r.Repeats),
 	}
 	if s := r.Salvaged; s != nil {
-		j.Envelopes, j.Events, j.Lost = s.Envelopes, s.Events, newSeqRanges(s.Lost)
+		j.Envelopes = s.Envelopes
+		j.Events = s.Events
+		j.Lost = newSeqRanges(s.Lost)
 	}
 	if r.Unreadable != nil {
 		j.Note = r.Unreadable.Error()
@@ -353,6 +383,7 @@ func newRestoredLog(r archiver.Restored) RestoredLog {
 	return j
 }
 
+// newSeqRanges returns ranges of the log as ranges of the output.
 func newSeqRanges(list []eventlog.SeqRange) []seqRange {
 	out := make([]seqRange, len(list))
 	for i, r := range list {

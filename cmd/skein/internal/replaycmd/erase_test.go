@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-func TestErasureNeedsTheIDTwice(t *testing.T) {
+// TestErasureNeedsTheIDAgain: an erasure is confirmed only by typing the id of the user.
+func TestErasureNeedsTheIDAgain(t *testing.T) {
 	for _, c := range []struct {
 		name, typed string
 		want        error
@@ -14,17 +15,17 @@ func TestErasureNeedsTheIDTwice(t *testing.T) {
 		{"the same id", "ann\n", nil},
 		{"the same id on Windows", "ann\r\n", nil},
 		{"another id", "anne\n", errNotConfirmed},
-		{"yes", "y\n", errNotConfirmed},
+		{"y for yes", "y\n", errNotConfirmed},
 		{"an empty line", "\n", errNotConfirmed},
 		{"no line", "", errNotConfirmed},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			var asked strings.Builder
-			if err := confirmErasure("ann", strings.NewReader(c.typed), &asked); !errors.Is(err, c.want) {
+			var question strings.Builder
+			if err := confirmErasure("ann", strings.NewReader(c.typed), &question); !errors.Is(err, c.want) {
 				t.Errorf("expected %v, got %v", c.want, err)
 			}
-			if !strings.Contains(asked.String(), "erases the user ann for good") {
-				t.Errorf("the question does not say what happens: %s", asked.String())
+			if want := "erases the user ann for good"; !strings.Contains(question.String(), want) {
+				t.Errorf("expected a question that contains %q, got %q", want, question.String())
 			}
 		})
 	}

@@ -7,24 +7,24 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// logCmd has the commands for the log itself.
+// logCmd is the command `skein replay log`.
 type logCmd struct {
-	AcceptHole acceptHoleCmd `cmd:"" help:"Accept that envelopes are lost for good, and have everything continue over them."`
+	AcceptHole acceptHoleCmd `cmd:"" help:"Accept that envelopes of the log are lost for good, so that the projections continue after them."`
 }
 
 type acceptHoleCmd struct {
 	command.ClientFlags `embed:""`
 
-	First uint64 `arg:"" help:"The first sequence that is missing, as status shows it."`
-	Last  uint64 `arg:"" optional:"" help:"The last one; by default only the first."`
+	First uint64 `arg:"" help:"First missing sequence, as skein status shows it."`
+	Last  uint64 `arg:"" optional:"" help:"Last missing sequence; by default the first one is the only one."`
 }
 
 // Help is shown below the flags.
 func (acceptHoleCmd) Help() string {
-	return "The log records that the envelopes from FIRST to LAST are lost. Every process and every later fold passes over them, and " +
-		"so do the archive and restored logs. This cannot be undone: a message that comes back later is not read. Stores that " +
-		"folded the envelopes before keep what they know until they are rebuilt; verify and the auditor then take it for a " +
-		"difference, and a repair removes it. Try first to bring the messages back: docs/runbook.md, SkeinLogHole."
+	return "The log records that the envelopes from FIRST to LAST are lost. From then on, the archive, restored logs and every fold skip these " +
+		"envelopes. This cannot be undone: a message that reappears later is not read. A store that folded the envelopes before they were lost " +
+		"keeps their effect until it is rebuilt. Verify and the auditor report this as a difference, and a repair removes it. First try to get " +
+		"the messages back: docs/runbook.md, SkeinLogHole."
 }
 
 // Run makes the service accept the hole.
@@ -35,9 +35,9 @@ func (c *acceptHoleCmd) Run(ctx context.Context, std *command.Streams) error {
 	if err != nil {
 		return err
 	}
-	last := max(c.First, c.Last)
-	std.Sayf("accepted as lost: %s; every fold passes over them",
-		command.HoleText(&skeinv1.LogHole{FirstSequence: c.First, LastSequence: last}))
+
+	accepted := &skeinv1.LogHole{FirstSequence: c.First, LastSequence: max(c.First, c.Last)} // Last is 0 if it was not given
+	std.Sayf("accepted as lost: %s; every fold skips them", command.HoleText(accepted))
 	for _, h := range res.GetHoles() {
 		std.Sayf("still missing: %s", command.HoleText(h))
 	}

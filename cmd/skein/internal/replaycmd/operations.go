@@ -8,113 +8,117 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-type rebuildCmd struct {
+// operationFlags are the flags of all commands that start an operation.
+type operationFlags struct {
 	command.ClientFlags `embed:""`
 	command.WaitFlags   `embed:""`
-
-	Projection string   `arg:"" help:"Which is built again."`
-	Partition  []uint32 `help:"Only this one of the 256 partitions; more than once for several." placeholder:"N" sep:"none"`
-	Share      float64  `help:"Part of one core's time that the work may take, up to 1; 0 means as the service is set."`
 }
 
-// Run starts a rebuild and waits for its end.
-func (c *rebuildCmd) Run(ctx context.Context, std *command.Streams) error {
-	res, err := command.Call(ctx, &c.ClientFlags, c.Client().Admin().StartRebuild, &skeinv1.StartRebuildRequest{
-		Projection: c.Projection, Partitions: c.Partition, Share: c.Share,
-	})
+// startsOperation is a response of the API that names the operation which the call has started.
+type startsOperation[Res any] interface {
+	*Res
+	GetOperation() *skeinv1.Operation
+}
+
+// startAndFollow calls a method of the API that starts an operation, and waits for its end unless --no-wait is given. It fails if the operation fails.
+func startAndFollow[Req, Res any, PRes startsOperation[Res]](
+	ctx context.Context, f *operationFlags, std *command.Streams, method command.Method[Req, Res], req *Req,
+) error {
+	res, err := command.Call(ctx, &f.ClientFlags, method, req)
 	if err != nil {
 		return err
 	}
-	return c.Follow(ctx, &c.ClientFlags, std, res.GetOperation())
+	return f.Follow(ctx, &f.ClientFlags, std, PRes(res).GetOperation())
+}
+
+type rebuildCmd struct {
+	operationFlags `embed:""`
+
+	Projection string   `arg:"" help:"Projection to rebuild."`
+	Partition  []uint32 `help:"Repair only this one of the 256 partitions instead; can be given several times." placeholder:"N" sep:"none"`
+	Share      float64  `help:"Share of one CPU core that the operation may use, between 0 and 1. 0 uses the default of the service."`
+}
+
+// Run rebuilds a projection.
+func (c *rebuildCmd) Run(ctx context.Context, std *command.Streams) error {
+	return startAndFollow(ctx, &c.operationFlags, std, c.Client().Admin().StartRebuild, &skeinv1.StartRebuildRequest{
+		Projection: c.Projection, Partitions: c.Partition, Share: c.Share,
+	})
 }
 
 type verifyCmd struct {
-	command.ClientFlags `embed:""`
-	command.WaitFlags   `embed:""`
+	operationFlags `embed:""`
 
-	Projection string   `arg:"" optional:"" help:"Which is compared; without it each in turn."`
-	Partition  []uint32 `help:"Only this one of the 256 partitions; more than once for several." placeholder:"N" sep:"none"`
-	Share      float64  `help:"Part of one core's time that the work may take, up to 1; 0 means as the service is set."`
+	Projection string   `arg:"" optional:"" help:"Projection to compare with the log; by default all, one after the other."`
+	Partition  []uint32 `help:"Compare only this one of the 256 partitions; can be given several times." placeholder:"N" sep:"none"`
+	Share      float64  `help:"Share of one CPU core that the operation may use, between 0 and 1. 0 uses the default of the service."`
 }
 
-// Run starts a comparison and waits for its end. It returns an error if there are differences.
+// Run compares projections with the log. It returns an error if there are differences.
 func (c *verifyCmd) Run(ctx context.Context, std *command.Streams) error {
-	res, err := command.Call(ctx, &c.ClientFlags, c.Client().Admin().Verify, &skeinv1.VerifyRequest{
+	return startAndFollow(ctx, &c.operationFlags, std, c.Client().Admin().Verify, &skeinv1.VerifyRequest{
 		Projection: c.Projection, Partitions: c.Partition, Share: c.Share,
 	})
-	if err != nil {
-		return err
-	}
-	return c.Follow(ctx, &c.ClientFlags, std, res.GetOperation())
 }
 
 type repairCmd struct {
-	command.ClientFlags `embed:""`
-	command.WaitFlags   `embed:""`
+	operationFlags `embed:""`
 
-	Projection string   `arg:"" help:"Which is repaired."`
-	Partition  []uint32 `help:"Only this one of the 256 partitions; without: those that differed last." placeholder:"N" sep:"none"`
-	Share      float64  `help:"Part of one core's time that the work may take, up to 1; 0 means as the service is set."`
+	Projection string   `arg:"" help:"Projection to repair."`
+	Partition  []uint32 `help:"Repair only this one of the 256 partitions; can be given several times." placeholder:"N" sep:"none"`
+	Share      float64  `help:"Share of one CPU core that the operation may use, between 0 and 1. 0 uses the default of the service."`
 }
 
-// Run starts a repair and waits for its end.
+// Run repairs the rows of a projection that differ from the log.
 func (c *repairCmd) Run(ctx context.Context, std *command.Streams) error {
-	res, err := command.Call(ctx, &c.ClientFlags, c.Client().Admin().Repair, &skeinv1.RepairRequest{
+	return startAndFollow(ctx, &c.operationFlags, std, c.Client().Admin().Repair, &skeinv1.RepairRequest{
 		Projection: c.Projection, Partitions: c.Partition, Share: c.Share,
 	})
-	if err != nil {
-		return err
-	}
-	return c.Follow(ctx, &c.ClientFlags, std, res.GetOperation())
 }
 
 type rollbackCmd struct {
-	command.ClientFlags `embed:""`
-	command.WaitFlags   `embed:""`
+	operationFlags `embed:""`
 
-	Projection string `arg:"" help:"Which goes back to the generation before."`
+	Projection string `arg:"" help:"Projection that goes back to its previous generation."`
 }
 
-// Run starts a rollback and waits for its end.
+// Run rolls a projection back.
 func (c *rollbackCmd) Run(ctx context.Context, std *command.Streams) error {
-	res, err := command.Call(ctx, &c.ClientFlags, c.Client().Admin().Rollback, &skeinv1.RollbackRequest{Projection: c.Projection})
-	if err != nil {
-		return err
-	}
-	return c.Follow(ctx, &c.ClientFlags, std, res.GetOperation())
+	return startAndFollow(ctx, &c.operationFlags, std, c.Client().Admin().Rollback, &skeinv1.RollbackRequest{Projection: c.Projection})
 }
 
 type watchCmd struct {
 	command.ClientFlags `embed:""`
 
-	Operation string `arg:"" help:"Which is watched, as the command that started it said."`
-	JSON      bool   `help:"Print the operation at its end as the API gives it, one JSON object."`
+	Operation string `arg:"" help:"Id of the operation, as printed by the command that started it."`
+	JSON      bool   `help:"When the operation has ended, print it as one JSON object, in the form of the API."`
 }
 
-// Run waits for the end of an operation.
+// Run shows an operation until it ends. It fails if the operation fails.
 func (c *watchCmd) Run(ctx context.Context, std *command.Streams) error {
 	res, err := command.Call(ctx, &c.ClientFlags, c.Client().Admin().GetOperation, &skeinv1.GetOperationRequest{OperationId: c.Operation})
 	if err != nil {
 		return err
 	}
-	w := command.WaitFlags{JSON: c.JSON}
-	return w.Follow(ctx, &c.ClientFlags, std, res.GetOperation())
+	wait := command.WaitFlags{JSON: c.JSON}
+	return wait.Follow(ctx, &c.ClientFlags, std, res.GetOperation())
 }
 
 type cancelCmd struct {
 	command.ClientFlags `embed:""`
 
-	Operation string `arg:"" help:"Which shall end."`
-	JSON      bool   `help:"Print the operation as the API gives it, one JSON object."`
+	Operation string `arg:"" help:"Id of the operation to cancel."`
+	JSON      bool   `help:"Print the operation as one JSON object, in the form of the API."`
 }
 
-// Run cancels an operation, and does not wait for its end.
+// Run asks an operation to end, and does not wait until it has ended.
 func (c *cancelCmd) Run(ctx context.Context, std *command.Streams) error {
 	res, err := command.Call(ctx, &c.ClientFlags, c.Client().Admin().CancelOperation,
 		&skeinv1.CancelOperationRequest{OperationId: c.Operation})
 	if err != nil {
 		return err
 	}
+
 	op := res.GetOperation()
 	if c.JSON {
 		return command.PrintJSON(std.Out, op)
@@ -131,38 +135,44 @@ type operationsCmd struct {
 	command.ClientFlags `embed:""`
 
 	Kind  string `help:"Only this kind: ${enum}." enum:",rebuild,verify,repair,rollback,snapshot,erase" default:""`
-	Limit int32  `help:"At most so many, the latest first." default:"20"`
+	Limit int32  `help:"Largest number of operations to list." default:"20"`
 	JSON  bool   `help:"Print one JSON object for each operation."`
 }
 
 // Run lists operations, the latest first.
 func (c *operationsCmd) Run(ctx context.Context, std *command.Streams) error {
 	if c.Limit <= 0 {
-		return command.Usagef("--limit is above 0")
+		return command.Usagef("--limit must be above 0, is %d", c.Limit)
 	}
-	t := command.NewTable(std.Out, "OPERATION", "KIND", "PROJECTION", "STATE", "BEGAN", "ENDED", "DONE", "ERROR")
 	req := &skeinv1.ListOperationsRequest{PageSize: c.Limit}
 	if c.Kind != "" {
 		req.Kind = skeinv1.OperationKind(skeinv1.OperationKind_value["OPERATION_KIND_"+strings.ToUpper(c.Kind)])
 	}
-	for left := int(c.Limit); left > 0; {
+
+	t := command.NewTable(std.Out, "OPERATION", "KIND", "PROJECTION", "STATE", "BEGAN", "ENDED", "DONE", "ERROR")
+	remaining := int(c.Limit)
+	for remaining > 0 {
 		res, err := command.Call(ctx, &c.ClientFlags, c.Client().Admin().ListOperations, req)
 		if err != nil {
 			return err
 		}
-		for _, op := range res.GetOperations()[:min(left, len(res.GetOperations()))] {
+		page := res.GetOperations()
+		page = page[:min(remaining, len(page))]
+		remaining -= len(page)
+		for _, op := range page {
 			if c.JSON {
 				if err := command.PrintJSON(std.Out, op); err != nil {
 					return err
 				}
 				continue
 			}
-			failure, _, _ := strings.Cut(op.GetError(), "\n")
+			firstLine, _, _ := strings.Cut(op.GetError(), "\n")
 			t.Row(op.GetOperationId(), command.OperationKindText(op), op.GetProjection(), command.OperationStateText(op),
-				command.TimeText(op.GetCreateTime()), command.TimeText(op.GetEndTime()), command.OperationDone(op), failure)
+				command.TimeText(op.GetCreateTime()), command.TimeText(op.GetEndTime()), command.OperationDone(op), firstLine)
 		}
-		left -= len(res.GetOperations())
-		if req.PageToken = res.GetNextPageToken(); req.GetPageToken() == "" {
+
+		req.PageToken = res.GetNextPageToken()
+		if req.GetPageToken() == "" {
 			break
 		}
 	}

@@ -27,7 +27,7 @@ import (
 	"github.com/skein-feed/skein/replay/rebuild"
 )
 
-// baseMemory is what the command takes besides the memory of the build: the log that it reads, and the program.
+// baseMemory is the memory that the command takes besides that of the build: for the program, and for the part of the log that it reads.
 const baseMemory = 128 << 20
 
 type prepareCmd struct {
@@ -36,32 +36,34 @@ type prepareCmd struct {
 	flags.ArchiveFlags  `embed:""`
 	flags.FoldFlags     `embed:""`
 
-	Projection []string       `arg:"" optional:"" help:"Only these; by default all that this program folds in another way than the running service."`
+	Projection []string       `arg:"" optional:"" help:"Projections to prepare; by default all that this version folds differently from the running service."`
 	Data       string         `help:"Data directory of the running service." default:"./skein-data" type:"path" placeholder:"DIR"`
-	Share      float64        `help:"Share of one CPU core the command may use, above 0 and at most 1." default:"0.5"`
+	Share      float64        `help:"Share of one CPU core that the command may use, above 0 and at most 1." default:"0.5"`
 	Memory     flags.ByteSize `name:"rebuild-memory" help:"Memory of a build, from 16MiB to 4GiB." default:"512MiB"`
 }
 
 // Help is shown below the flags.
 func (prepareCmd) Help() string {
-	return "Run it with the new version, or the new --feed-, --heat- and --seen- settings, on the machine of the running service. It builds the " +
-		"stores that the new version would have to rebuild, in the data directory beside those that serve, and ends. Then stop the service " +
-		"and start the new version: it continues the prepared stores. Run the command again to make up for what the log got since. The version " +
-		"before continues its own stores if it is started again."
+	return "Run this command of the new version, or with the new --feed-, --heat- and --seen- settings, on the machine of the running service. It " +
+		"builds the stores that the new version would have to rebuild, beside those that serve, and ends. Then stop the service and start the " +
+		"new version, which continues the prepared stores. If you do not start it soon, run the command again to fold what the log got since. " +
+		"If you go back to the previous version, it continues its own stores."
 }
 
 // Run prepares the projections that the running service folds in another way, one after the other.
 func (c *prepareCmd) Run(ctx context.Context, std *command.Streams) (err error) {
 	settings, err := c.Settings()
-	switch {
-	case err != nil:
+	if err != nil {
 		return err
-	case c.Share <= 0 || c.Share > 1:
+	}
+	if c.Share <= 0 || c.Share > 1 {
 		return command.Usagef("--share must be above 0 and at most 1, is %v", c.Share)
-	case c.Memory < rebuild.LeastMemory || c.Memory > rebuild.MostMemory:
+	}
+	if c.Memory < rebuild.LeastMemory || c.Memory > rebuild.MostMemory {
 		return command.Usagef("--rebuild-memory must be from 16MiB to 4GiB, is %v", c.Memory)
 	}
 	debug.SetMemoryLimit(int64(c.Memory) + baseMemory)
+
 	status, err := command.Call(ctx, &c.ClientFlags, c.Client().Admin().GetStatus, &skeinv1.GetStatusRequest{PageSize: 1})
 	if err != nil {
 		return err
@@ -76,9 +78,9 @@ func (c *prepareCmd) Run(ctx context.Context, std *command.Streams) (err error) 
 		return err
 	}
 	defer func() {
-		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), service.CloseTimeout)
+		closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), service.CloseTimeout)
 		defer cancel()
-		err = errors.Join(err, log.Close(last))
+		err = errors.Join(err, log.Close(closing))
 	}()
 	if id := log.ID(); fmt.Sprintf("%x", id[:]) != status.GetLog().GetLogId() {
 		return fmt.Errorf("--data has the log %x, but the service at %s has the log %s", id[:], c.Server, status.GetLog().GetLogId())
@@ -86,18 +88,21 @@ func (c *prepareCmd) Run(ctx context.Context, std *command.Streams) (err error) 
 	if _, err := c.Attach(ctx, c.Data, log); err != nil {
 		return err
 	}
+
+	// The hub runs until it is closed, also after a signal, so that a build that is being interrupted ends in order.
 	hub := eventlog.NewHub(log, eventlog.HubOptions{})
-	running, ended := make(chan error, 1), context.WithoutCancel(ctx)
-	go func() { running <- hub.Run(ended) }() // it ends with the hub
+	hubEnded := make(chan error, 1)
+	hubCtx := context.WithoutCancel(ctx)
+	go func() { hubEnded <- hub.Run(hubCtx) }()
 	defer func() {
 		hub.Close()
-		err = errors.Join(err, <-running)
+		err = errors.Join(err, <-hubEnded)
 	}()
 
 	for _, target := range targets {
 		target.Log = log.ID()
 		target.Epoch = func(ctx context.Context) (uint32, error) {
-			_, err := log.Head(ctx) // an answer of the log tells of a new epoch
+			_, err := log.Head(ctx) // the log learns of a new epoch when it asks the stream for its head
 			return log.Epoch(), err
 		}
 		if err := c.prepareProjection(ctx, std, target, log, hub, status); err != nil {
@@ -108,8 +113,8 @@ func (c *prepareCmd) Run(ctx context.Context, std *command.Streams) (err error) 
 	return nil
 }
 
-// findTargets returns the projections that are to be prepared: those whose fingerprint in the running service is another one than in this program,
-// and those that the service does not have.
+// findTargets returns the projections to prepare: those that the running service does not have, or that have another fingerprint there than in this
+// program. A fingerprint stands for the version and the settings of a fold.
 func (c *prepareCmd) findTargets(
 	settings all.Settings, status *skeinv1.GetStatusResponse, std *command.Streams,
 ) (targets []rebuild.Target, err error) {

@@ -3,6 +3,7 @@ package replaycmd
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/skein-feed/skein/cmd/skein/internal/command"
 	"github.com/skein-feed/skein/events"
@@ -11,46 +12,41 @@ import (
 
 // Cmd has the commands for projections and their log.
 type Cmd struct {
-	Status     statusCmd     `cmd:"" help:"Show how far each projection is, and what it was built from."`
-	Rebuild    rebuildCmd    `cmd:"" help:"Build a projection again from the log, beside the one that answers, and swap."`
-	Prepare    prepareCmd    `cmd:"" help:"Build the stores of this version beside a running service of the version before, for an upgrade without downtime."`
-	Verify     verifyCmd     `cmd:"" help:"Compare projections with a fresh fold of the log."`
-	Repair     repairCmd     `cmd:"" help:"Replace the rows of a projection that differ from a fresh fold of the log."`
-	Rollback   rollbackCmd   `cmd:"" help:"Answer from the generation before the last rebuild again."`
-	Erase      eraseCmd      `cmd:"" help:"Take a user out of stores, archive, log and scheduled snapshots, for good. Rebuilds every projection."`
+	Status     statusCmd     `cmd:"" help:"Show the state and position of each projection."`
+	Rebuild    rebuildCmd    `cmd:"" help:"Build a projection again from the log, while the present one serves, and then replace it."`
+	Prepare    prepareCmd    `cmd:"" help:"Build stores for this version while the previous version serves, for an upgrade without downtime."`
+	Verify     verifyCmd     `cmd:"" help:"Compare projections with a new fold of the log."`
+	Repair     repairCmd     `cmd:"" help:"Replace the rows of a projection that differ from a new fold of the log."`
+	Rollback   rollbackCmd   `cmd:"" help:"Go back to the generation of a projection that served before the last rebuild."`
+	Erase      eraseCmd      `cmd:"" help:"Erase a user from the stores, the log, the archive and scheduled snapshots. Rebuilds every projection."`
 	Operations operationsCmd `cmd:"" help:"List rebuilds and other operations, the latest first."`
 	Watch      watchCmd      `cmd:"" help:"Show an operation until it ends."`
 	Cancel     cancelCmd     `cmd:"" help:"Ask an operation to end."`
 	Log        logCmd        `cmd:"" help:"Accept that the log has lost envelopes."`
-	Archive    archiveCmd    `cmd:"" help:"Look after the archive of the log, and restore a log that is lost or damaged."`
+	Archive    archiveCmd    `cmd:"" help:"Inspect and check the archive of the log, and restore a lost or damaged log from it."`
 }
 
 type statusCmd struct {
 	command.ClientFlags `embed:""`
 
-	Projection string `arg:"" optional:"" help:"Only this one."`
+	Projection string `arg:"" optional:"" help:"Projection to show; by default all."`
 	JSON       bool   `help:"Print one JSON object for each projection."`
 }
 
-// Run calls GetStatus. It returns an error if a projection has failed, for the sake of scripts.
+// Run prints the state of the projections. It returns an error, for scripts, if one of them has failed or is held.
 func (c *statusCmd) Run(ctx context.Context, std *command.Streams) error {
 	res, err := command.Call(ctx, &c.ClientFlags, c.Client().Admin().GetStatus, &skeinv1.GetStatusRequest{PageSize: 1})
 	if err != nil {
 		return err
 	}
-	var shown []*skeinv1.ProjectionStatus
-	stuck := false
-	for _, p := range res.GetProjections() {
-		if c.Projection != "" && c.Projection != p.GetName() {
-			continue
-		}
-		shown = append(shown, p)
-		stuck = stuck || command.Stuck(p)
-	}
-	if len(shown) == 0 {
+	selected := slices.DeleteFunc(res.GetProjections(), func(p *skeinv1.ProjectionStatus) bool {
+		return c.Projection != "" && c.Projection != p.GetName()
+	})
+	if len(selected) == 0 {
 		return fmt.Errorf("the service has no projection %q", c.Projection)
 	}
-	for _, p := range shown {
+
+	for _, p := range selected {
 		if c.JSON {
 			if err := command.PrintJSON(std.Out, p); err != nil {
 				return err
@@ -68,7 +64,7 @@ func (c *statusCmd) Run(ctx context.Context, std *command.Streams) error {
 			fmt.Fprintf(std.Out, "  error        %s\n", p.GetError())
 		}
 	}
-	if stuck {
+	if slices.ContainsFunc(selected, command.Stuck) {
 		return command.ErrSilent
 	}
 	return nil

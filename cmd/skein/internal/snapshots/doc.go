@@ -1,2 +1,3 @@
-// Package snapshots has the commands snapshot, restore and finalize-upgrade.
+// Package snapshots has the commands `skein snapshot`, `skein restore` and `skein finalize-upgrade`. A snapshot is a copy of the store of a
+// projection in a directory or a bucket of S3, the target.
 package snapshots

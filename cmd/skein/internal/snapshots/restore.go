@@ -27,32 +27,32 @@ import (
 	"github.com/skein-feed/skein/replay/snapshot"
 )
 
-// Restore is the command restore.
+// Restore is the command `skein restore`.
 type Restore struct {
 	TargetFlag         `embed:""`
 	flags.ArchiveFlags `embed:""`
 
-	Projections []string `arg:"" optional:"" name:"projection" help:"Which; without any: all that have a snapshot."`
-	Data        string   `help:"Data directory of a service that is not running." default:"./skein-data" type:"path" placeholder:"DIR"`
-	Snapshot    string   `help:"Name of the snapshot; without it the latest of each projection." placeholder:"NAME"`
-	Drill       bool     `help:"For practice: restore into a directory that is removed again, and print how long it took."`
+	Projections []string `arg:"" optional:"" name:"projection" help:"Projections to restore; by default all that have a snapshot."`
+	Data        string   `help:"Data directory of the service, which must be stopped." default:"./skein-data" type:"path" placeholder:"DIR"`
+	Snapshot    string   `help:"Name of the snapshot; by default the latest one of each projection." placeholder:"NAME"`
+	Drill       bool     `help:"Practice: restore into a temporary directory, print how long that took, and remove the directory."`
 
 	flags.FoldFlags `embed:""`
 }
 
 // Help is shown below the flags.
 func (*Restore) Help() string {
-	return `A new node restores and then folds only what the log has after the snapshot. There must be no store where one is
-restored; every file is checked before it takes its place. Where DATA holds a log, the snapshot must be of that log.
+	return `Each restored store then folds only the events that the log has after the snapshot. The data directory must not have a store of a
+projection that is restored. Every file is checked before the store appears. If DATA has a log, the snapshot must be of that log.
 
-The snapshots of a node of a cluster are below TARGET/nodes/NAME. A store has the partitions that it had then; the node builds and
-drops what the cluster gives it otherwise.
+A cluster keeps the snapshots of each node below TARGET/nodes/NAME. A restored store holds the partitions that it had at the time of the
+snapshot; when the node starts, it copies and drops partitions as the cluster requires.
 
-A snapshot of a store whose rows this program does not read is left out, unless it is asked for: the service builds that store from
+A snapshot that this version of the program cannot read is skipped, unless you name its projection: the service can build that store from
 the log (--auto-rebuild).
 
-The flags --feed-…, --heat-… and --seen-… must be those of the service (a configuration file gives them to both): a snapshot of
-a store that was built with others is refused, by name of what differs.`
+The flags --feed-…, --heat-… and --seen-… must have the same values as for the service (a configuration file gives them to both). A snapshot
+that was taken with other values is refused, and the error names the values that differ.`
 }
 
 // Run restores stores.
@@ -61,7 +61,7 @@ func (c *Restore) Run(ctx context.Context, std *command.Streams) (err error) {
 	if err != nil {
 		return err
 	}
-	list, err := c.selectProjections(all.All(settings))
+	selected, err := c.selectProjections(all.All(settings))
 	if err != nil {
 		return err
 	}
@@ -75,21 +75,25 @@ func (c *Restore) Run(ctx context.Context, std *command.Streams) (err error) {
 	}
 	if log != nil {
 		defer func() {
-			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), service.CloseTimeout)
+			closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), service.CloseTimeout)
 			defer cancel()
-			err = errors.Join(err, log.Close(last))
+			err = errors.Join(err, log.Close(closing))
 		}()
 	}
+
 	restored := 0
-	for _, p := range list {
+	for _, p := range selected {
 		err := c.restoreProjection(ctx, std, b, log, p)
-		switch all := len(c.Projections) == 0; {
-		case all && c.Snapshot == "" && errors.Is(err, snapshot.ErrNone):
-			std.Sayf("%s: no snapshot", p.Name())
-			continue
-		case all && errors.Is(err, snapshot.ErrVersion):
-			std.Sayf("%s: not restored: %v", p.Name(), err)
-			continue
+		// A projection that the user has not named may lack a snapshot, or have one that only another version can read.
+		if len(c.Projections) == 0 {
+			if c.Snapshot == "" && errors.Is(err, snapshot.ErrNone) {
+				std.Sayf("%s: no snapshot", p.Name())
+				continue
+			}
+			if errors.Is(err, snapshot.ErrVersion) {
+				std.Sayf("%s: not restored: %v", p.Name(), err)
+				continue
+			}
 		}
 		if err != nil {
 			return fmt.Errorf("%s: %w", p.Name(), err)
@@ -102,26 +106,26 @@ func (c *Restore) Run(ctx context.Context, std *command.Streams) (err error) {
 	return nil
 }
 
-// selectProjections returns the projections that the command line names.
-func (c *Restore) selectProjections(list []projections.Projection) ([]projections.Projection, error) {
+// selectProjections returns the projections that the command line names, each once, or all if it names none.
+func (c *Restore) selectProjections(all []projections.Projection) ([]projections.Projection, error) {
 	if len(c.Projections) == 0 {
-		return list, nil
+		return all, nil
 	}
-	var chosen []projections.Projection
+	var selected []projections.Projection
 	for _, name := range c.Projections {
-		i := slices.IndexFunc(list, func(p projections.Projection) bool { return p.Name() == name })
+		i := slices.IndexFunc(all, func(p projections.Projection) bool { return p.Name() == name })
 		if i < 0 {
 			return nil, command.Usagef("there is no projection %q", name)
 		}
-		if !slices.Contains(chosen, list[i]) {
-			chosen = append(chosen, list[i])
+		if !slices.Contains(selected, all[i]) {
+			selected = append(selected, all[i])
 		}
 	}
-	return chosen, nil
+	return selected, nil
 }
 
-// openLog opens the log in the data directory, which also locks the directory against a service; nil means there is no log. A drill
-// works without the log if a service has it open.
+// openLog opens the log in the data directory; it returns nil if there is no log. The open log keeps a service from starting with the directory. If
+// a service has the log open already, a restore fails and a drill works without the log.
 func (c *Restore) openLog(ctx context.Context, std *command.Streams) (*eventlog.Log, error) {
 	dir := filepath.Join(c.Data, service.LogDir)
 	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
@@ -129,48 +133,54 @@ func (c *Restore) openLog(ctx context.Context, std *command.Streams) (*eventlog.
 	}
 	log, err := eventlog.Open(ctx, eventlog.Config{Dir: dir, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil && c.Drill && errors.Is(err, events.ErrLocked) {
-		std.Sayf("a service has the log in %s open: what comes after the snapshot is not folded", dir)
+		std.Sayf("a service has the log in %s open, so the drill does not fold the events after the snapshot", dir)
 		return nil, nil
 	}
 	if err != nil {
 		return nil, err
 	}
-	// A log that was just restored has all its events in the archive.
+	// A log that was restored a moment ago may have all of its events in the archive, and none in the stream.
 	if _, err := c.Attach(ctx, c.Data, log); err != nil {
 		return nil, errors.Join(err, log.Close(context.WithoutCancel(ctx)))
 	}
 	return log, nil
 }
 
-// restoreProjection restores the store of one projection.
+// restoreProjection restores the store of one projection. log may be nil.
 func (c *Restore) restoreProjection(
 	ctx context.Context, std *command.Streams, b bucket.Bucket, log *eventlog.Log, p projections.Projection,
 ) (err error) {
-	var at replay.Progress
+	var progress replay.Progress
 	o := snapshot.RestoreOptions{
-		Bucket: b, Snapshot: c.Snapshot, Projection: p, Dir: filepath.Join(c.Data, service.StoresDir), Progress: &at,
+		Bucket:     b,
+		Snapshot:   c.Snapshot,
+		Projection: p,
+		Dir:        filepath.Join(c.Data, service.StoresDir),
+		Progress:   &progress,
 	}
 	if log != nil {
-		o.Accept = log.CheckCursor
+		o.Accept = log.CheckCursor // refuse a snapshot of another log
 	}
-	shown := command.ShowProgress(std.Err, p.Name(), &at)
-	defer shown()
+	stopProgress := command.ShowProgress(std.Err, p.Name(), &progress)
+	defer stopProgress()
 	if c.Drill {
 		return c.runDrill(ctx, std, o, log)
 	}
+
+	// Before the store appears in the data directory, record there which erasures it has gone through.
 	o.Place = func(m *snapshot.Manifest) error { return erase.Restored(c.Data, service.StoresDir, m.Erased) }
 	done, err := c.restoreLatest(ctx, std, o)
 	if err != nil {
 		return err
 	}
-	shown()
+	stopProgress()
 	std.Sayf("%s: restored from snapshot %s at sequence %d, %s in %s", p.Name(), done.Manifest.Snapshot,
 		done.Manifest.Cursor.Seq, events.FormatSize(uint64(done.Manifest.Bytes())), (done.Download + done.Open).Round(time.Millisecond))
 	return nil
 }
 
-// restoreLatest restores the named snapshot, or else the latest one whose position the log has: a log that was restored from its archive may end
-// before the positions of the last snapshots.
+// restoreLatest restores the snapshot that the command line names. If it names none, restoreLatest restores the latest snapshot whose position is in
+// the log: a log that was restored from its archive may end before the positions of the last snapshots.
 func (c *Restore) restoreLatest(ctx context.Context, std *command.Streams, o snapshot.RestoreOptions) (snapshot.RestoreReport, error) {
 	done, err := snapshot.Restore(ctx, o)
 	if o.Snapshot != "" || !isAheadOfLog(err) {
@@ -180,24 +190,27 @@ func (c *Restore) restoreLatest(ctx context.Context, std *command.Streams, o sna
 	if err != nil {
 		return done, err
 	}
-	for _, l := range slices.Backward(list) {
-		if l.Projection != o.Projection.Name() || l.Manifest == nil {
+	for _, listed := range slices.Backward(list) { // the latest is the last
+		if listed.Projection != o.Projection.Name() || listed.Manifest == nil {
 			continue
 		}
-		o.Snapshot = l.Snapshot
-		if done, err = snapshot.Restore(ctx, o); !isAheadOfLog(err) {
+		o.Snapshot = listed.Snapshot
+		done, err = snapshot.Restore(ctx, o)
+		if !isAheadOfLog(err) {
 			return done, err
 		}
-		std.Sayf("%s: snapshot %s is ahead of the log, which ends earlier than it did", l.Projection, l.Snapshot)
+		std.Sayf("%s: snapshot %s is ahead of the log, which ends earlier than when it was taken", listed.Projection, listed.Snapshot)
 	}
 	return done, fmt.Errorf("%w that is not ahead of the log", snapshot.ErrNone)
 }
 
-// isAheadOfLog reports whether an error says that the snapshot's position is after the end of the log.
+// isAheadOfLog reports whether err says that the position of a snapshot is not in the log.
 func isAheadOfLog(err error) bool {
 	return errors.Is(err, events.ErrLogShorter) || errors.Is(err, events.ErrOtherEpoch)
 }
 
+// runDrill restores a store into a temporary directory, folds the rest of the log into it if log is not nil, prints how long both took, and removes the
+// directory.
 func (c *Restore) runDrill(ctx context.Context, std *command.Streams, o snapshot.RestoreOptions, log *eventlog.Log) (err error) {
 	if err := os.MkdirAll(c.Data, 0o700); err != nil {
 		return err
@@ -207,12 +220,13 @@ func (c *Restore) runDrill(ctx context.Context, std *command.Streams, o snapshot
 		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+
 	o.Dir = filepath.Join(dir, service.StoresDir)
-	d := snapshot.DrillOptions{RestoreOptions: o}
+	drill := snapshot.DrillOptions{RestoreOptions: o}
 	if log != nil {
-		d.Tail = func(ctx context.Context, s *store.Store) error { return foldToHead(ctx, log, s) }
+		drill.Tail = func(ctx context.Context, s *store.Store) error { return foldToHead(ctx, log, s) }
 	}
-	done, err := snapshot.Drill(ctx, d)
+	done, err := snapshot.Drill(ctx, drill)
 	if err != nil {
 		return err
 	}
@@ -220,7 +234,7 @@ func (c *Restore) runDrill(ctx context.Context, std *command.Streams, o snapshot
 	return nil
 }
 
-// foldToHead folds the log up to its present end.
+// foldToHead folds the log into a store, up to where the log ends when foldToHead is called.
 func foldToHead(ctx context.Context, log *eventlog.Log, s *store.Store) error {
 	head, err := log.Head(ctx)
 	if err != nil {
@@ -228,11 +242,13 @@ func foldToHead(ctx context.Context, log *eventlog.Log, s *store.Store) error {
 	}
 	hub := eventlog.NewHub(log, eventlog.HubOptions{})
 	defer hub.Close()
-	g, within := errgroup.WithContext(ctx)
-	within, stop := context.WithCancel(within)
-	g.Go(func() error { return hub.Run(within) })
-	g.Go(func() error {
-		return s.Run(within, func(from events.Cursor) (store.Subscription, error) {
+
+	// The hub and the store run until the store has reached the end of the log, or one of the three fails.
+	goroutines, ctx := errgroup.WithContext(ctx)
+	ctx, stop := context.WithCancel(ctx)
+	goroutines.Go(func() error { return hub.Run(ctx) })
+	goroutines.Go(func() error {
+		return s.Run(ctx, func(from events.Cursor) (store.Subscription, error) {
 			sub, err := hub.Subscribe(from)
 			if err != nil {
 				return nil, err
@@ -240,9 +256,9 @@ func foldToHead(ctx context.Context, log *eventlog.Log, s *store.Store) error {
 			return service.NewSubscription(sub, hub), nil
 		})
 	})
-	g.Go(func() error {
+	goroutines.Go(func() error {
 		defer stop()
-		return s.WaitFor(within, head.Last)
+		return s.WaitFor(ctx, head.Last)
 	})
-	return g.Wait()
+	return goroutines.Wait()
 }

@@ -15,17 +15,17 @@ import (
 	"github.com/skein-feed/skein/replay/snapshot"
 )
 
-// Cmd has the commands that take, list, prune and check snapshots.
+// Cmd is the command `skein snapshot`.
 type Cmd struct {
-	Take  snapshotTakeCmd  `cmd:"" default:"withargs" help:"Have a running service write a copy of its stores to its target now."`
+	Take  snapshotTakeCmd  `cmd:"" default:"withargs" help:"Make a running service take a snapshot of its stores now."`
 	List  snapshotListCmd  `cmd:"" help:"List the snapshots at a target, the latest last."`
-	Check snapshotCheckCmd `cmd:"" help:"Read everything at a target and compare it with its checksums."`
-	Prune snapshotPruneCmd `cmd:"" help:"Remove snapshots at a target, and what an interrupted one has left there."`
+	Check snapshotCheckCmd `cmd:"" help:"Read all files at a target and compare them with their checksums."`
+	Prune snapshotPruneCmd `cmd:"" help:"Remove snapshots from a target, and files that an interrupted snapshot has left there."`
 }
 
-// TargetFlag names the target of snapshots.
+// TargetFlag names the target of snapshots, for commands that read or change it without a service.
 type TargetFlag struct {
-	Target string `help:"A directory, or s3://BUCKET/PREFIX?endpoint=HOST:PORT&region=REGION." required:"" placeholder:"TARGET"`
+	Target string `help:"Where the snapshots are: a directory, or s3://BUCKET/PREFIX?endpoint=HOST:PORT&region=REGION." required:"" placeholder:"TARGET"`
 }
 
 // OpenTarget opens the bucket of the target.
@@ -41,16 +41,16 @@ type snapshotTakeCmd struct {
 	command.ClientFlags `embed:""`
 	command.WaitFlags   `embed:""`
 
-	Projections []string `arg:"" optional:"" name:"projection" help:"Which; without any: all."`
-	Name        string   `help:"Name of the snapshot; without it one of the time. A named one is never pruned by number."`
+	Projections []string `arg:"" optional:"" name:"projection" help:"Projections to copy; by default all."`
+	Name        string   `help:"Name of the snapshot; by default the time. Snapshots with a name are not removed when newer ones are taken."`
 }
 
 // Help is shown below the flags.
 func (*snapshotTakeCmd) Help() string {
-	return `The service continues meanwhile. Only tables that are not at its target yet are written.`
+	return `The service continues to serve meanwhile. It writes only those files that its target does not have yet.`
 }
 
-// Run orders a snapshot and waits for its end.
+// Run starts a snapshot and waits for its end.
 func (c *snapshotTakeCmd) Run(ctx context.Context, std *command.Streams) error {
 	res, err := command.Call(ctx, &c.ClientFlags, c.Client().Admin().TakeSnapshot, &skeinv1.TakeSnapshotRequest{
 		Projections: c.Projections, Name: c.Name,
@@ -64,12 +64,11 @@ func (c *snapshotTakeCmd) Run(ctx context.Context, std *command.Streams) error {
 type snapshotListCmd struct {
 	command.ClientFlags `embed:""`
 
-	Target string `help:"A directory, or s3://BUCKET/PREFIX?endpoint=HOST:PORT&region=REGION; else that of the service." placeholder:"TARGET"`
-
-	JSON bool `help:"Print one JSON object for each snapshot of a projection."`
+	Target string `help:"As for snapshot check; by default the target of the service." placeholder:"TARGET"`
+	JSON   bool   `help:"Print one JSON object for each snapshot of a projection."`
 }
 
-// listedSnapshot is a line of JSON.
+// listedSnapshot is what --json prints for each snapshot of a projection.
 type listedSnapshot struct {
 	Snapshot    string `json:"snapshot"`
 	Projection  string `json:"projection"`
@@ -84,15 +83,34 @@ type listedSnapshot struct {
 	Error       string `json:"error,omitempty"`
 }
 
-// Run lists the snapshots. It returns an error if one cannot be read, for the sake of scripts.
+// newListedSnapshot returns the output for an entry of a list of snapshots.
+func newListedSnapshot(l *snapshot.ListedSnapshot) listedSnapshot {
+	out := listedSnapshot{Snapshot: l.Snapshot, Projection: l.Projection, Time: l.Time.UTC().Format(time.RFC3339)}
+	m := l.Manifest
+	if m == nil {
+		out.Error = l.Err.Error()
+		return out
+	}
+	out.Scheduled = m.Scheduled
+	out.Seq = m.Cursor.Seq
+	out.Epoch = m.Cursor.Epoch
+	out.Log = m.Cursor.Log
+	out.Bytes = m.Bytes()
+	out.Files = len(m.Files)
+	out.Fingerprint = m.Fingerprint.String()
+	return out
+}
+
+// Run lists the snapshots. It returns an error, for scripts, if the description of a snapshot cannot be read.
 func (c *snapshotListCmd) Run(ctx context.Context, std *command.Streams) error {
 	if c.Target == "" {
 		res, err := command.Call(ctx, &c.ClientFlags, c.Client().Admin().GetStatus, &skeinv1.GetStatusRequest{PageSize: 1})
 		if err != nil {
-			return fmt.Errorf("ask the service where its snapshots are, as --target is not given: %w", err)
+			return fmt.Errorf("--target is not given, so the service must say where its snapshots are: %w", err)
 		}
-		if c.Target = res.GetSnapshots().GetLocation(); c.Target == "" {
-			return errors.New("the service has no place for snapshots (serve --snapshots); --target names another")
+		c.Target = res.GetSnapshots().GetLocation()
+		if c.Target == "" {
+			return errors.New("the service takes no snapshots (serve --snapshots), so --target must say where to look")
 		}
 	}
 	b, err := (&TargetFlag{Target: c.Target}).OpenTarget(ctx)
@@ -103,25 +121,24 @@ func (c *snapshotListCmd) Run(ctx context.Context, std *command.Streams) error {
 	if err != nil {
 		return err
 	}
+
+	isDamaged := false
 	t := command.NewTable(std.Out, "SNAPSHOT", "PROJECTION", "TIME", "SEQUENCE", "SIZE", "SCHEDULED")
-	damaged := false
-	for _, l := range list {
-		line := listedSnapshot{Snapshot: l.Snapshot, Projection: l.Projection, Time: l.Time.UTC().Format(time.RFC3339)}
-		if m := l.Manifest; m != nil {
-			line.Scheduled, line.Seq, line.Epoch, line.Log = m.Scheduled, m.Cursor.Seq, m.Cursor.Epoch, m.Cursor.Log
-			line.Bytes, line.Files, line.Fingerprint = m.Bytes(), len(m.Files), m.Fingerprint.String()
-			t.Row(l.Snapshot, l.Projection, line.Time, fmt.Sprint(line.Seq), events.FormatSize(uint64(line.Bytes)), command.YesNo(m.Scheduled))
-		} else {
-			damaged = true
-			line.Error = l.Err.Error()
-			std.Sayf("%s", line.Error)
-			t.Row(l.Snapshot, l.Projection, line.Time, "?", "?", "?")
+	for i := range list {
+		s := newListedSnapshot(&list[i])
+		if s.Error != "" {
+			isDamaged = true
+			std.Sayf("%s", s.Error)
 		}
-		if !c.JSON {
-			continue
-		}
-		if err := command.PrintPlainJSON(std.Out, line); err != nil {
-			return err
+		switch {
+		case c.JSON:
+			if err := command.PrintPlainJSON(std.Out, s); err != nil {
+				return err
+			}
+		case s.Error != "":
+			t.Row(s.Snapshot, s.Projection, s.Time, "?", "?", "?")
+		default:
+			t.Row(s.Snapshot, s.Projection, s.Time, fmt.Sprint(s.Seq), events.FormatSize(uint64(s.Bytes)), command.YesNo(s.Scheduled))
 		}
 	}
 	if !c.JSON {
@@ -129,7 +146,7 @@ func (c *snapshotListCmd) Run(ctx context.Context, std *command.Streams) error {
 			return err
 		}
 	}
-	if damaged {
+	if isDamaged {
 		return command.ErrSilent
 	}
 	return nil
@@ -138,36 +155,38 @@ func (c *snapshotListCmd) Run(ctx context.Context, std *command.Streams) error {
 type snapshotPruneCmd struct {
 	TargetFlag `embed:""`
 
-	Names     []string `arg:"" optional:"" name:"snapshot" help:"Remove these; without any: scheduled ones beyond --keep-count."`
-	KeepCount int      `help:"How many scheduled snapshots of each projection are kept. 0 keeps all." default:"0"`
+	Names     []string `arg:"" optional:"" name:"snapshot" help:"Snapshots to remove; by default the scheduled ones beyond --keep-count."`
+	KeepCount int      `help:"Number of scheduled snapshots of each projection to keep; 0 keeps all." default:"0"`
 }
 
 // Run removes snapshots.
 func (c *snapshotPruneCmd) Run(ctx context.Context, std *command.Streams) error {
 	if c.KeepCount < 0 {
-		return command.Usagef("--keep-count is %d, must be at least 0", c.KeepCount)
+		return command.Usagef("--keep-count must be at least 0, is %d", c.KeepCount)
 	}
 	if len(c.Names) > 0 && c.KeepCount > 0 {
-		return command.Usagef("either snapshots by name, or --keep-count")
+		return command.Usagef("give either names of snapshots or --keep-count, not both")
 	}
 	b, err := c.OpenTarget(ctx)
 	if err != nil {
 		return err
 	}
-	var done snapshot.PruneReport
+
+	var pruned snapshot.PruneReport
 	if len(c.Names) > 0 {
-		done, err = snapshot.Remove(ctx, b, c.Names...)
+		pruned, err = snapshot.Remove(ctx, b, c.Names...)
 	} else {
-		done, err = snapshot.Prune(ctx, b, c.KeepCount)
+		pruned, err = snapshot.Prune(ctx, b, c.KeepCount)
 	}
-	if len(done.Snapshots) > 0 {
-		fmt.Fprintln(std.Out, strings.Join(done.Snapshots, "\n"))
+	// After an error, too, print what was removed before it.
+	if len(pruned.Snapshots) > 0 {
+		fmt.Fprintln(std.Out, strings.Join(pruned.Snapshots, "\n"))
 	}
 	if err != nil {
 		return err
 	}
-	std.Sayf("%s", done)
-	if len(done.Unreadable) > 0 {
+	std.Sayf("%s", pruned)
+	if len(pruned.Unreadable) > 0 {
 		return command.ErrSilent
 	}
 	return nil
@@ -176,35 +195,36 @@ func (c *snapshotPruneCmd) Run(ctx context.Context, std *command.Streams) error 
 type snapshotCheckCmd struct {
 	TargetFlag `embed:""`
 
-	RemoveDamaged bool    `help:"Remove damaged files, so that the next snapshot writes them anew if the stores still have them."`
-	Share         float64 `help:"Part of one core's time that the work may take, up to 1." default:"1"`
+	RemoveDamaged bool    `help:"Remove damaged files, so that the next snapshot writes those again that the stores still have."`
+	Share         float64 `help:"Share of one CPU core that the command may use, above 0 and at most 1." default:"1"`
 }
 
-// Run reads all files of the target. It returns an error if a snapshot cannot be restored.
+// Run reads all files at the target. It returns an error, for scripts, if a file is damaged or a snapshot cannot be restored.
 func (c *snapshotCheckCmd) Run(ctx context.Context, std *command.Streams) error {
 	if c.Share <= 0 || c.Share > 1 {
-		return command.Usagef("--share is above 0 and at most 1")
+		return command.Usagef("--share must be above 0 and at most 1, is %v", c.Share)
 	}
 	b, err := c.OpenTarget(ctx)
 	if err != nil {
 		return err
 	}
-	var at replay.Progress
-	shown := command.ShowProgress(std.Err, "check", &at)
-	defer shown()
-	done, err := snapshot.Check(ctx, b, c.RemoveDamaged, replay.Pace{Share: c.Share}, &at)
-	shown()
-	for _, name := range done.Damaged {
+
+	var progress replay.Progress
+	stopProgress := command.ShowProgress(std.Err, "check", &progress)
+	defer stopProgress()
+	checked, err := snapshot.Check(ctx, b, c.RemoveDamaged, replay.Pace{Share: c.Share}, &progress)
+	stopProgress()
+	for _, name := range checked.Damaged {
 		fmt.Fprintln(std.Out, "damaged:", name)
 	}
-	for _, name := range done.Broken {
+	for _, name := range checked.Broken {
 		fmt.Fprintln(std.Out, "cannot be restored:", name)
 	}
 	if err != nil {
 		return err
 	}
-	std.Sayf("%s", done)
-	if len(done.Damaged)+len(done.Broken) > 0 {
+	std.Sayf("%s", checked)
+	if len(checked.Damaged)+len(checked.Broken) > 0 {
 		return command.ErrSilent
 	}
 	return nil

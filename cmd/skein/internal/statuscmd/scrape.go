@@ -17,7 +17,7 @@ import (
 	"github.com/skein-feed/skein/cmd/skein/internal/command"
 )
 
-// MetricsReading are the metrics of a service at one time.
+// MetricsReading holds the metrics of a service as they were at one time.
 type MetricsReading struct {
 	Time     time.Time
 	Families map[string]*dto.MetricFamily
@@ -38,6 +38,7 @@ func Scrape(ctx context.Context, c *command.Client) (*MetricsReading, error) {
 		text, _ := io.ReadAll(io.LimitReader(res.Body, 1<<10))
 		return nil, fmt.Errorf("%s/metrics: %s: %s", c.URL, res.Status, strings.TrimSpace(string(text)))
 	}
+
 	parser := expfmt.NewTextParser(model.UTF8Validation)
 	f := &MetricsReading{Time: time.Now()}
 	if f.Families, err = parser.TextToMetricFamilies(res.Body); err != nil {
@@ -46,7 +47,7 @@ func Scrape(ctx context.Context, c *command.Client) (*MetricsReading, error) {
 	return f, nil
 }
 
-// hasLabels selects metrics by labels, which are names and values alternately.
+// hasLabels reports whether a metric has all of these labels, given as name, value, name, value and so on.
 func hasLabels(m *dto.Metric, labels []string) bool {
 	for i := 0; i+1 < len(labels); i += 2 {
 		if labelValue(m, labels[i]) != labels[i+1] {
@@ -56,6 +57,7 @@ func hasLabels(m *dto.Metric, labels []string) bool {
 	return true
 }
 
+// labelValue returns the value of a label of a metric, or the empty string if the metric does not have the label.
 func labelValue(m *dto.Metric, name string) string {
 	for _, l := range m.GetLabel() {
 		if l.GetName() == name {
@@ -65,11 +67,12 @@ func labelValue(m *dto.Metric, name string) string {
 	return ""
 }
 
-// sum returns the sum of the metrics with a name and labels, and reports whether there is one.
+// sum adds up the metrics with a name and labels. A histogram counts with the number of its observations. ok reports whether there is such a metric.
 func (f *MetricsReading) sum(name string, labels ...string) (sum float64, ok bool) {
 	for _, m := range f.Families[name].GetMetric() {
 		if hasLabels(m, labels) {
 			ok = true
+			// A metric has one of these types; the others are 0.
 			sum += m.GetGauge().GetValue() + m.GetCounter().GetValue() + m.GetUntyped().GetValue() +
 				float64(m.GetHistogram().GetSampleCount())
 		}
@@ -77,7 +80,7 @@ func (f *MetricsReading) sum(name string, labels ...string) (sum float64, ok boo
 	return sum, ok
 }
 
-// labelValues returns the values of a label among the metrics with a name, sorted.
+// labelValues returns the different values that a label has among the metrics with a name, sorted.
 func (f *MetricsReading) labelValues(name, label string) (values []string) {
 	for _, m := range f.Families[name].GetMetric() {
 		if v := labelValue(m, label); !slices.Contains(values, v) {
@@ -88,27 +91,29 @@ func (f *MetricsReading) labelValues(name, label string) (values []string) {
 	return values
 }
 
-// metricsChange is the change between two readings.
+// metricsChange is the change of the metrics of a service between two readings.
 type metricsChange struct{ from, to *MetricsReading }
 
-func (s metricsChange) seconds() float64 { return s.to.Time.Sub(s.from.Time).Seconds() }
+// seconds returns the time between the readings.
+func (c metricsChange) seconds() float64 { return c.to.Time.Sub(c.from.Time).Seconds() }
 
-// increase returns the growth of counters. A counter that has shrunk was reset by a restart, so all of it counts.
-func (s metricsChange) increase(name string, labels ...string) float64 {
-	now, _ := s.to.sum(name, labels...)
-	before, _ := s.from.sum(name, labels...)
+// increase returns by how much the sum of the counters with a name and labels has increased. If it has decreased, the service was restarted and
+// counts from 0, so increase returns the present sum.
+func (c metricsChange) increase(name string, labels ...string) float64 {
+	now, _ := c.to.sum(name, labels...)
+	before, _ := c.from.sum(name, labels...)
 	if now < before {
 		return now
 	}
 	return now - before
 }
 
-// rate returns the growth per second.
-func (s metricsChange) rate(name string, labels ...string) float64 {
-	return s.increase(name, labels...) / max(s.seconds(), 1e-3)
+// rate returns the increase per second.
+func (c metricsChange) rate(name string, labels ...string) float64 {
+	return c.increase(name, labels...) / max(c.seconds(), 1e-3)
 }
 
-// histogramBuckets returns the numbers of observations up to each bound. The bounds rise.
+// histogramBuckets adds up the histograms with a name and labels. counts[i] is the number of observations up to bounds[i]; the bounds ascend.
 func (f *MetricsReading) histogramBuckets(name string, labels []string) (bounds, counts []float64) {
 	for _, m := range f.Families[name].GetMetric() {
 		if !hasLabels(m, labels) {
@@ -116,7 +121,8 @@ func (f *MetricsReading) histogramBuckets(name string, labels []string) (bounds,
 		}
 		for i, b := range m.GetHistogram().GetBucket() {
 			if i == len(bounds) {
-				bounds, counts = append(bounds, b.GetUpperBound()), append(counts, 0)
+				bounds = append(bounds, b.GetUpperBound())
+				counts = append(counts, 0)
 			}
 			counts[i] += float64(b.GetCumulativeCount())
 		}
@@ -124,27 +130,35 @@ func (f *MetricsReading) histogramBuckets(name string, labels []string) (bounds,
 	return bounds, counts
 }
 
-// quantile estimates a quantile of the observations, as Prometheus does: within a bucket all values are equally likely. It returns false
-// if there were no observations.
-func (s metricsChange) quantile(q float64, name string, labels ...string) (v float64, ok bool) {
-	bounds, counts := s.to.histogramBuckets(name, labels)
-	n := len(counts)
-	// If there are fewer observations than before, the service was restarted.
-	if _, before := s.from.histogramBuckets(name, labels); n > 0 && len(before) == n && counts[n-1] >= before[n-1] {
+// quantile estimates the quantile q of the values that were observed between the readings. It estimates as Prometheus does, as if the values
+// within a bucket were spread evenly. It returns false if no value was observed.
+func (c metricsChange) quantile(q float64, name string, labels ...string) (value float64, ok bool) {
+	bounds, counts := c.to.histogramBuckets(name, labels)
+	if len(counts) == 0 {
+		return 0, false
+	}
+
+	// If there are fewer observations than before, the service was restarted and counts from 0.
+	last := len(counts) - 1
+	_, before := c.from.histogramBuckets(name, labels)
+	if len(before) == len(counts) && counts[last] >= before[last] {
 		for i := range counts {
 			counts[i] -= before[i]
 		}
 	}
-	if n == 0 || counts[n-1] <= 0 {
+	if counts[last] <= 0 {
 		return 0, false
 	}
-	rank := q * counts[n-1]
+
+	// The first bucket that reaches the rank contains the quantile.
+	rank := q * counts[last]
 	i, _ := slices.BinarySearch(counts, rank)
-	switch {
-	case i >= n-1 && n > 1: // beyond the last bound, which is infinite
-		return bounds[n-2], true
-	case i == 0:
+	if i >= last && last > 0 {
+		return bounds[last-1], true // the last bound is infinite
+	}
+	if i == 0 {
 		return bounds[0] * rank / counts[0], true
 	}
-	return bounds[i-1] + (bounds[i]-bounds[i-1])*(rank-counts[i-1])/(counts[i]-counts[i-1]), true
+	part := (rank - counts[i-1]) / (counts[i] - counts[i-1])
+	return bounds[i-1] + (bounds[i]-bounds[i-1])*part, true
 }

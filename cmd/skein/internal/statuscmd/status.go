@@ -16,15 +16,15 @@ import (
 type Cmd struct {
 	command.ClientFlags `embed:""`
 
-	Rejected int32 `help:"How many refused events to show." default:"5"`
+	Rejected int32 `help:"Number of refused events to show." default:"5"`
 	JSON     bool  `help:"Print the answer of the service as JSON."`
 
-	Watch bool          `help:"Show what the service is doing, live, until a signal."`
-	Every time.Duration `help:"How often that is shown." default:"1s"`
-	Count int           `help:"After how many times it ends; 0 means never." default:"0"`
+	Watch bool          `help:"Show continuously what the service is doing, until a signal."`
+	Every time.Duration `help:"With --watch: time between two updates." default:"1s"`
+	Count int           `help:"With --watch: stop after this many updates; 0 means never." default:"0"`
 }
 
-// Run calls GetStatus, and prints the answer. It returns an error if the log does not answer, or a projection has failed or is held.
+// Run calls GetStatus and prints the answer. It returns an error, for scripts, if the log does not answer or a projection does not fold.
 func (c *Cmd) Run(ctx context.Context, std *command.Streams) error {
 	if c.Watch {
 		return c.watch(ctx, std)
@@ -33,13 +33,13 @@ func (c *Cmd) Run(ctx context.Context, std *command.Streams) error {
 	if err != nil {
 		return err
 	}
+
 	if c.JSON {
-		if err := command.PrintJSON(std.Out, res); err != nil {
-			return err
-		}
-		return healthError(res)
+		err = command.PrintJSON(std.Out, res)
+	} else {
+		err = std.PrintAtOnce(func(std *command.Streams) error { return c.print(std, res) })
 	}
-	if err := std.PrintAtOnce(func(std *command.Streams) error { return c.print(std, res) }); err != nil {
+	if err != nil {
 		return err
 	}
 	return healthError(res)
@@ -47,7 +47,7 @@ func (c *Cmd) Run(ctx context.Context, std *command.Streams) error {
 
 // print prints the answer of GetStatus for people.
 func (c *Cmd) print(std *command.Streams, res *skeinv1.GetStatusResponse) error {
-	c.printLog(std, res)
+	printLog(std, res)
 	printMaintenance(std, res)
 	if err := printProjections(std, res); err != nil {
 		return err
@@ -58,6 +58,7 @@ func (c *Cmd) print(std *command.Streams, res *skeinv1.GetStatusResponse) error 
 			return err
 		}
 	}
+
 	for _, op := range res.GetOperations() {
 		fmt.Fprintf(std.Out, "%s: %s\n", command.OperationName(op), command.OperationProgress(op))
 	}
@@ -65,20 +66,22 @@ func (c *Cmd) print(std *command.Streams, res *skeinv1.GetStatusResponse) error 
 		fmt.Fprintf(std.Out, "\nfeed pages: %d from inboxes alone, %d merged with %d outboxes\n",
 			f.GetInboxPages(), f.GetMergedPages(), f.GetOutboxesOpened())
 	}
+
 	fmt.Fprintf(std.Out, "\nrefused events: %d\n", res.GetRejectedEventCount())
 	for i, r := range res.GetRejectedEvents() {
-		if i < int(c.Rejected) {
-			what := fmt.Sprintf("envelope %d", r.GetSequence())
-			if r.GetSlot() >= 0 { // otherwise the whole envelope is rejected
-				what += fmt.Sprintf(", event %d", r.GetSlot())
-			}
-			fmt.Fprintf(std.Out, "  %s: %s\n", what, r.GetMessage())
+		if i >= int(c.Rejected) {
+			break
 		}
+		where := fmt.Sprintf("envelope %d", r.GetSequence())
+		if r.GetSlot() >= 0 { // a negative slot means that the whole envelope was refused
+			where += fmt.Sprintf(", event %d", r.GetSlot())
+		}
+		fmt.Fprintf(std.Out, "  %s: %s\n", where, r.GetMessage())
 	}
 	return nil
 }
 
-// healthError returns an error if the log does not answer, or a projection has failed or is held. The caller has printed the answer.
+// healthError returns [command.ErrSilent] if the log does not answer, or a projection has failed or is held. The printed answer says what is wrong.
 func healthError(res *skeinv1.GetStatusResponse) error {
 	if res.GetLog().GetError() != "" || slices.ContainsFunc(res.GetProjections(), command.Stuck) {
 		return command.ErrSilent
@@ -86,7 +89,8 @@ func healthError(res *skeinv1.GetStatusResponse) error {
 	return nil
 }
 
-func (c *Cmd) printLog(std *command.Streams, res *skeinv1.GetStatusResponse) {
+// printLog prints the state of the log.
+func printLog(std *command.Streams, res *skeinv1.GetStatusResponse) {
 	l := res.GetLog()
 	fmt.Fprintf(std.Out, "log %s, epoch %d\n", l.GetLogId(), l.GetEpoch())
 	if l.GetError() != "" {
@@ -94,6 +98,7 @@ func (c *Cmd) printLog(std *command.Streams, res *skeinv1.GetStatusResponse) {
 			l.GetError(), l.GetLastSequence(), res.GetPosition())
 		return
 	}
+
 	limit := "no limit"
 	if l.GetMaxBytes() > 0 {
 		limit = "of " + events.FormatSize(l.GetMaxBytes())
@@ -110,12 +115,12 @@ func (c *Cmd) printLog(std *command.Streams, res *skeinv1.GetStatusResponse) {
 		fmt.Fprintf(std.Out, "  lost, and accepted as lost: %s\n", command.HoleText(h))
 	}
 	for _, h := range l.GetHoles() {
-		fmt.Fprintf(std.Out, "  HAS A HOLE: %s, across which nothing is folded; docs/runbook.md, SkeinLogHole\n", command.HoleText(h))
+		fmt.Fprintf(std.Out, "  HAS A HOLE: %s, and no projection folds beyond it; docs/runbook.md, SkeinLogHole\n", command.HoleText(h))
 	}
 	fmt.Fprintf(std.Out, "position %s\n", res.GetPosition())
 }
 
-// printMaintenance prints the state of the maintenance.
+// printMaintenance prints the state of the archive, the snapshots and the auditor.
 func printMaintenance(std *command.Streams, res *skeinv1.GetStatusResponse) {
 	if a := res.GetArchive(); a != nil {
 		fmt.Fprintf(std.Out, "archive %s\n  up to envelope %d, %s in %d files, %s", a.GetLocation(), a.GetLastSequence(),
@@ -131,6 +136,7 @@ func printMaintenance(std *command.Streams, res *skeinv1.GetStatusResponse) {
 		}
 		fmt.Fprintln(std.Out)
 	}
+
 	if s := res.GetSnapshots(); s != nil {
 		fmt.Fprintf(std.Out, "snapshots %s\n  %d taken, %d failed, the last at %s, %s\n", s.GetLocation(), s.GetTaken(), s.GetFailed(),
 			command.TimeText(s.GetLastTime()), events.FormatSize(s.GetLastBytes()))
@@ -138,11 +144,12 @@ func printMaintenance(std *command.Streams, res *skeinv1.GetStatusResponse) {
 			fmt.Fprintf(std.Out, "  the last failed: %s\n", s.GetError())
 		}
 	}
+
 	if a := res.GetAudit(); a != nil {
 		fmt.Fprintf(std.Out, "audit\n  %d checks, %d wait, round %d at partition %d of 256; %d findings, %d rows repaired\n", a.GetChecks(),
 			a.GetQueued(), a.GetRounds()+1, a.GetPartition(), a.GetFindings(), a.GetRepairedRows())
 		if a.GetUnexplained() > 0 {
-			fmt.Fprintf(std.Out, "  %d findings that no repair changed: a fold is wrong\n", a.GetUnexplained())
+			fmt.Fprintf(std.Out, "  %d findings that a repair did not change, so a fold must be wrong\n", a.GetUnexplained())
 		}
 		if a.GetLastFinding() != "" {
 			fmt.Fprintf(std.Out, "  the last finding: %s\n", a.GetLastFinding())
@@ -151,7 +158,7 @@ func printMaintenance(std *command.Streams, res *skeinv1.GetStatusResponse) {
 	fmt.Fprintln(std.Out)
 }
 
-// formatText returns the format of a store, and the one to which finalize-upgrade would move it.
+// formatText returns the format of a store's files and, if there is a newer one, the format to which `skein finalize-upgrade` would move them.
 func formatText(p *skeinv1.ProjectionStatus) string {
 	text := strconv.FormatUint(uint64(p.GetStoreFormat()), 10)
 	if p.GetStoreFormat() < p.GetNewestStoreFormat() {
@@ -160,12 +167,21 @@ func formatText(p *skeinv1.ProjectionStatus) string {
 	return text
 }
 
+// printProjections prints a table of the projections, and then their errors.
 func printProjections(std *command.Streams, res *skeinv1.GetStatusResponse) error {
 	t := command.NewTable(std.Out, "PROJECTION", "STATE", "ENVELOPES BEHIND", "LAG", "DISK", "VERSION", "GENERATION", "FORMAT", "VERIFIED")
 	for _, p := range res.GetProjections() {
-		t.Row(p.GetName(), command.StateText(p.GetState()), strconv.FormatUint(p.GetLagEnvelopes(), 10), command.SecondsText(p.GetLagSeconds()),
-			events.FormatSize(p.GetDiskBytes()), strconv.FormatUint(uint64(p.GetVersion()), 10),
-			strconv.FormatUint(uint64(p.GetGeneration()), 10), formatText(p), command.TimeText(p.GetLastVerifyTime()))
+		t.Row(
+			p.GetName(),
+			command.StateText(p.GetState()),
+			strconv.FormatUint(p.GetLagEnvelopes(), 10),
+			command.SecondsText(p.GetLagSeconds()),
+			events.FormatSize(p.GetDiskBytes()),
+			strconv.FormatUint(uint64(p.GetVersion()), 10),
+			strconv.FormatUint(uint64(p.GetGeneration()), 10),
+			formatText(p),
+			command.TimeText(p.GetLastVerifyTime()),
+		)
 	}
 	if err := t.Flush(); err != nil {
 		return err

@@ -13,7 +13,8 @@ import (
 	"github.com/prometheus/common/model"
 )
 
-func TestQuantilesOfWhatHappenedSince(t *testing.T) {
+// TestQuantileCountsOnlyNewObservations: a quantile is that of the values between the two readings, and after a restart that of all values.
+func TestQuantileCountsOnlyNewObservations(t *testing.T) {
 	read := func(text string) *MetricsReading {
 		t.Helper()
 		parser := expfmt.NewTextParser(model.UTF8Validation)
@@ -34,31 +35,36 @@ func TestQuantilesOfWhatHappenedSince(t *testing.T) {
 	from := read(kind + histogram("a", 100, 100, 100, 100) + histogram("b", 0, 0, 0, 0))
 	to := read(kind + histogram("a", 100, 110, 110, 110) + histogram("b", 10, 20, 20, 30))
 	for _, c := range []struct {
-		q      float64
-		labels []string
-		want   float64
+		name     string
+		from, to *MetricsReading
+		q        float64
+		labels   []string
+		want     float64
 	}{
-		{.5, []string{"method", "a"}, 1.5},
-		{.99, []string{"method", "a"}, 1.99},
-		{.5, []string{"method", "b"}, 1.5},
-		{.1, []string{"method", "b"}, .3},
-		{.99, []string{"method", "b"}, 4}, // above the last bound
-		{.5, nil, 1.5},
+		{"median of the second bucket", from, to, .5, []string{"method", "a"}, 1.5},
+		{"near the end of the second bucket", from, to, .99, []string{"method", "a"}, 1.99},
+		{"median of several buckets", from, to, .5, []string{"method", "b"}, 1.5},
+		{"within the first bucket", from, to, .1, []string{"method", "b"}, .3},
+		{"above the last finite bound", from, to, .99, []string{"method", "b"}, 4},
+		{"all methods", from, to, .5, nil, 1.5},
+		{"the service was restarted", to, from, .5, []string{"method", "a"}, .5},
 	} {
-		if got, ok := (metricsChange{from, to}).quantile(c.q, "h", c.labels...); !ok || math.Abs(got-c.want) > 1e-9 {
-			t.Errorf("%v of %v: %v %v, want %v", c.q, c.labels, got, ok, c.want)
+		t.Run(c.name, func(t *testing.T) {
+			got, ok := metricsChange{c.from, c.to}.quantile(c.q, "h", c.labels...)
+			if !ok || math.Abs(got-c.want) > 1e-9 {
+				t.Errorf("quantile %v: expected %v, got %v, %t", c.q, c.want, got, ok)
+			}
+		})
+	}
+	t.Run("nothing was observed", func(t *testing.T) {
+		if got, ok := (metricsChange{to, to}).quantile(.5, "h", "method", "a"); ok {
+			t.Errorf("expected no quantile, got %v", got)
 		}
-	}
-	if got, ok := (metricsChange{to, to}).quantile(.5, "h", "method", "a"); ok {
-		t.Errorf("nothing was observed: %v", got)
-	}
-	// A service that was started again counts from 0.
-	if got, ok := (metricsChange{to, from}).quantile(.5, "h", "method", "a"); !ok || got != .5 {
-		t.Errorf("started again: %v %v", got, ok)
-	}
+	})
 }
 
-func TestScreenFitsTheTerminal(t *testing.T) {
+// TestScreenIsCutToTheTerminal: 30 lines of 100 characters are cut to the size that is assumed if the terminal does not tell its own, 24 lines of 80.
+func TestScreenIsCutToTheTerminal(t *testing.T) {
 	f, err := os.Create(filepath.Join(t.TempDir(), "no terminal"))
 	if err != nil {
 		t.Fatal(err)
@@ -68,7 +74,14 @@ func TestScreenFitsTheTerminal(t *testing.T) {
 	if err := redrawTerminal(&out, f, strings.Repeat(strings.Repeat("x", 100)+"\n", 30)); err != nil {
 		t.Fatal(err)
 	}
-	if got := out.String(); strings.Count(got, "\n") != 23 || strings.Count(got, "x") != 24*80 || !strings.HasPrefix(got, moveToTopLeft) {
-		t.Errorf("%q", got)
+	got := out.String()
+	if lines := strings.Count(got, "\n") + 1; lines != 24 {
+		t.Errorf("expected 24 lines, got %d", lines)
+	}
+	if n := strings.Count(got, "x"); n != 24*80 {
+		t.Errorf("expected %d characters, got %d", 24*80, n)
+	}
+	if !strings.HasPrefix(got, moveToTopLeft) {
+		t.Errorf("expected to start at the top left, got %.20q", got)
 	}
 }

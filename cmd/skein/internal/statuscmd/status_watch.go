@@ -12,38 +12,45 @@ import (
 	"github.com/skein-feed/skein/cmd/skein/internal/command"
 )
 
-// Sequences of a terminal.
+// Control sequences of a terminal.
 const (
-	enterAlternateScreen = "\x1b[?1049h\x1b[?25l" // without a cursor
+	// enterAlternateScreen switches to a second screen and hides the cursor. leaveAlternateScreen switches back, so that the terminal shows
+	// again what was there before.
+	enterAlternateScreen = "\x1b[?1049h\x1b[?25l"
 	leaveAlternateScreen = "\x1b[?25h\x1b[?1049l"
 	moveToTopLeft        = "\x1b[H"
 	clearToEndOfLine     = "\x1b[K"
 	clearToEndOfScreen   = "\x1b[J"
 )
 
-// watch shows the metrics of the service until the context ends, or for the given number of times. A terminal shows them in one place;
-// elsewhere each reading follows the last. They come from the page of metrics. So they are the same as on a dashboard, and the permission
-// to read is enough.
+// minWatchPeriod is the least value of --every.
+const minWatchPeriod = 100 * time.Millisecond
+
+// watch shows what the service is doing until ctx ends, or --count times. On a terminal each update replaces the last one; elsewhere it follows. The
+// figures come from the metrics of the service, so they agree with a dashboard, and callers need only the right to read.
 func (c *Cmd) watch(ctx context.Context, std *command.Streams) error {
-	if c.Every < 100*time.Millisecond {
-		return command.Usagef("--every must be at least 100ms, is %v", c.Every)
+	if c.Every < minWatchPeriod {
+		return command.Usagef("--every must be at least %v, is %v", minWatchPeriod, c.Every)
 	}
-	out, show := std.Out, printBlock
-	if f, ok := std.Out.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
-		_, _ = io.WriteString(out, enterAlternateScreen)
-		defer func() { _, _ = io.WriteString(out, leaveAlternateScreen) }()
-		show = func(w io.Writer, text string) error { return redrawTerminal(w, f, text) }
+
+	show := func(text string) error { return printBlock(std.Out, text) }
+	if terminal, ok := std.Out.(*os.File); ok && term.IsTerminal(int(terminal.Fd())) {
+		_, _ = io.WriteString(std.Out, enterAlternateScreen)
+		defer func() { _, _ = io.WriteString(std.Out, leaveAlternateScreen) }()
+		show = func(text string) error { return redrawTerminal(std.Out, terminal, text) }
 	}
-	api := c.Client()
-	ask := func() (*MetricsReading, error) {
+
+	client := c.Client()
+	scrape := func() (*MetricsReading, error) {
 		ctx, cancel := context.WithTimeout(ctx, c.Timeout)
 		defer cancel()
-		return Scrape(ctx, api)
+		return Scrape(ctx, client)
 	}
-	from, err := ask()
+	last, err := scrape()
 	if err != nil {
 		return err
 	}
+
 	tick := time.NewTicker(c.Every)
 	defer tick.Stop()
 	for n := 1; ; n++ {
@@ -52,15 +59,17 @@ func (c *Cmd) watch(ctx context.Context, std *command.Streams) error {
 		case <-ctx.Done():
 			return nil
 		}
-		to, err := ask()
-		switch {
-		case ctx.Err() != nil:
+
+		reading, err := scrape()
+		if ctx.Err() != nil {
 			return nil
-		case err != nil: // the service may be restarting
-			err = show(out, "no answer at "+time.Now().Format(time.TimeOnly)+": "+command.Explain(err)+"\n")
-		default:
-			screen := Screen(api.URL, from, to)
-			err, from = show(out, screen), to
+		}
+		if err != nil {
+			// The service may be restarting, so go on.
+			err = show("no answer at " + time.Now().Format(time.TimeOnly) + ": " + command.Explain(err) + "\n")
+		} else {
+			err = show(Screen(client.URL, last, reading))
+			last = reading
 		}
 		if err != nil || n == c.Count {
 			return err
@@ -68,17 +77,20 @@ func (c *Cmd) watch(ctx context.Context, std *command.Streams) error {
 	}
 }
 
+// printBlock prints an update and an empty line.
 func printBlock(w io.Writer, text string) error {
 	_, err := io.WriteString(w, text+"\n")
 	return err
 }
 
-// redrawTerminal draws over the last screen, and cuts the text to the size of the terminal.
+// redrawTerminal replaces what the terminal shows by the text, cut to the size of the terminal. It overwrites line by line, because a terminal that is
+// cleared first flickers.
 func redrawTerminal(w io.Writer, terminal *os.File, text string) error {
 	width, height, err := term.GetSize(int(terminal.Fd()))
 	if err != nil || width <= 0 || height <= 0 {
 		width, height = 80, 24
 	}
+
 	lines := strings.Split(strings.TrimSuffix(text, "\n"), "\n")
 	var b strings.Builder
 	b.WriteString(moveToTopLeft)
