@@ -46,7 +46,7 @@ func smallFeeds(o *worldOptions) {
 // newCluster starts so many nodes. Two of them hold each partition p: the nodes p and p+1, modulo the number of nodes.
 func newCluster(t testing.TB, nodes int, options ...func(*worldOptions)) *cluster {
 	t.Helper()
-	options = append([]func(*worldOptions){withFeeds, withSeen, smallFeeds}, options...)
+	options = append([]func(*worldOptions){withNotifications, withSeen, smallFeeds}, options...)
 	c := &cluster{whole: newWorld(t, options...)}
 	c.alive.Store(&[]Node{})
 	for i := range nodes {
@@ -96,7 +96,7 @@ func (c *cluster) join(t testing.TB, name string, n *world, held *events.Partiti
 
 // router starts a process that holds nothing, and asks the given nodes.
 func (c *cluster) router(nodes func() []Node, options ...func(*worldOptions)) *world {
-	return c.whole.replica(append(options, withFeeds, withSeen, func(o *worldOptions) {
+	return c.whole.replica(append(options, withNotifications, withSeen, func(o *worldOptions) {
 		o.partitions, o.Nodes = &events.Partitions{}, nodes
 	})...)
 }
@@ -209,7 +209,7 @@ func TestEveryReadFindsItsNode(t *testing.T) {
 	s := c.nodes[0].server
 	for procedure := range s.methods {
 		service, _, _ := strings.Cut(strings.TrimPrefix(procedure, "/skein.v1."), "/")
-		if !slices.Contains([]string{"GraphService", "FeedService", "SeenService", "CounterService"}, service) {
+		if !slices.Contains([]string{"GraphService", "FeedService", "SeenService", "CounterService", "NotificationService"}, service) {
 			continue
 		}
 		if procedure == connectv1.CounterServiceListReactionsProcedure {

@@ -12,17 +12,17 @@ import (
 
 // Every method of every service is there. Those that wait for a projection say which.
 func TestEveryMethodAnswers(t *testing.T) {
-	demandMethods(newWorld(t, withFeeds, withSeen, withCounters), 33, 10)
+	demandMethods(newWorld(t, withFeeds, withSeen, withCounters, withNotifications), 36, 10)
 }
 
 // With an operator what is missing waits for projections.
 func TestMethodsOfAnOperator(t *testing.T) {
-	demandMethods(newWorld(t, withOperator(&notebook{})), 29, 14)
+	demandMethods(newWorld(t, withOperator(&notebook{})), 29, 17)
 }
 
 // Without an inbox there are no feeds, and so on.
 func TestMethodsOfTheGraphAlone(t *testing.T) {
-	demandMethods(newWorld(t), 19, 24)
+	demandMethods(newWorld(t), 19, 27)
 }
 
 func demandMethods(w *world, wantHere, wantAbsent int) {

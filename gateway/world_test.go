@@ -29,6 +29,7 @@ import (
 	"github.com/skein-feed/skein/projections/graph"
 	"github.com/skein-feed/skein/projections/inbox"
 	"github.com/skein-feed/skein/projections/live"
+	"github.com/skein-feed/skein/projections/notifications"
 	"github.com/skein-feed/skein/projections/querycache"
 	"github.com/skein-feed/skein/projections/seen"
 	"github.com/skein-feed/skein/projections/store"
@@ -58,12 +59,12 @@ type world struct {
 	store     *live.Live
 	// inbox is nil in a world without feeds, seen and counters in one without those. The channels close when the store
 	// has caught up with the log.
-	inbox, seen, counters                *live.Live
-	inboxReady, seenReady, countersReady <-chan struct{}
-	registry                             *prometheus.Registry
-	server                               *Server
-	url                                  string
-	http                                 *http.Client
+	inbox, seen, counters, notifications                     *live.Live
+	inboxReady, seenReady, countersReady, notificationsReady <-chan struct{}
+	registry                                                 *prometheus.Registry
+	server                                                   *Server
+	url                                                      string
+	http                                                     *http.Client
 	// clientTLS is that of http; nil means it is not needed.
 	clientTLS *tls.Config
 
@@ -72,6 +73,7 @@ type world struct {
 	feed          connectv1.FeedServiceClient
 	seenClient    connectv1.SeenServiceClient
 	counterClient connectv1.CounterServiceClient
+	notifyClient  connectv1.NotificationServiceClient
 	admin         connectv1.AdminServiceClient
 	health        healthv1connect.HealthClient
 
@@ -107,6 +109,13 @@ func withCounters(o *worldOptions) {
 	o.counters = &settings
 }
 
+// withNotifications gives the world notifications, and an inbox.
+func withNotifications(o *worldOptions) {
+	withFeeds(o)
+	settings := notifications.DefaultSettings()
+	o.notifications = &settings
+}
+
 // noCache is a size of [worldOptions.cache].
 const noCache = -1
 
@@ -117,10 +126,12 @@ type worldOptions struct {
 	logConfig eventlog.Config
 	// past is the archived part of the log; nil means none.
 	past events.Archive
-	// inbox, seen and counters are the settings of the stores; nil means there is none.
+	// inbox, seen, counters and notifications are the settings of the stores; nil means there is none.
 	inbox    *inbox.Settings
 	seen     *seen.Settings
 	counters *counters.Settings
+
+	notifications *notifications.Settings
 	// watchPeriod is that of the server; 0 means the default.
 	watchPeriod time.Duration
 	// fs is the file system under the stores; nil means the disk.
@@ -189,7 +200,7 @@ func (w *world) begin(o worldOptions) {
 	w.registry = prometheus.NewPedanticRegistry()
 	w.openStores(&o)
 	o.Log, o.Publisher, o.Hub, o.Registry = w.log, w.publisher, w.hub, w.registry
-	o.Graph, o.Inbox, o.Seen, o.Counters = w.store, w.inbox, w.seen, w.counters
+	o.Graph, o.Inbox, o.Seen, o.Counters, o.Notifications = w.store, w.inbox, w.seen, w.counters, w.notifications
 	o.Version = "test"
 	// A test that waits for a state waits for as long as the machine needs.
 	setDefault(&o.Limits.AtLeastWait, patienceOfTests)
@@ -200,7 +211,7 @@ func (w *world) begin(o worldOptions) {
 	}
 	w.clientTLS = o.clientTLS
 	w.serve(o.Options, o.watchPeriod)
-	for _, ready := range []<-chan struct{}{w.inboxReady, w.seenReady, w.countersReady} {
+	for _, ready := range []<-chan struct{}{w.inboxReady, w.seenReady, w.countersReady, w.notificationsReady} {
 		if !o.asleep && ready != nil {
 			<-ready
 		}
@@ -254,6 +265,9 @@ func (w *world) openStores(o *worldOptions) {
 	}
 	if o.counters != nil {
 		w.counters, w.countersReady = watched(func() projections.Projection { return counters.New(*o.counters) })
+	}
+	if settings := o.notifications; settings != nil {
+		w.notifications, w.notificationsReady = watched(func() projections.Projection { return notifications.New(*settings) })
 	}
 	folding, endFold := context.WithCancel(context.Background())
 	folded := make(chan error, len(stores))
@@ -360,6 +374,7 @@ func (w *world) connect(options ...connect.ClientOption) {
 	w.feed = connectv1.NewFeedServiceClient(w.http, w.url, options...)
 	w.seenClient = connectv1.NewSeenServiceClient(w.http, w.url, options...)
 	w.counterClient = connectv1.NewCounterServiceClient(w.http, w.url, options...)
+	w.notifyClient = connectv1.NewNotificationServiceClient(w.http, w.url, options...)
 	w.admin = connectv1.NewAdminServiceClient(w.http, w.url, options...)
 	w.health = healthv1connect.NewHealthClient(w.http, w.url, options...)
 }

@@ -6,7 +6,7 @@
 //
 // A [Projection] is a pure fold of the log: its Apply sees an event and a [Batch], and nothing else (I1, I4). The batch also reads rows, and
 // shows what the fold has just written. A query reads a [View]: the rows of a store at one whole position. Each projection has its own
-// folder (graph, inbox, seen, counters) with the fold, the keys and the queries. A projection that needs more implements further interfaces,
+// folder (graph, inbox, seen, counters, notifications) with the fold, the keys and the queries. A projection that needs more implements further interfaces,
 // such as [ClockTicker] and [MergerProvider].
 //
 // Batch and View are concrete types, because a call through an interface would allocate memory for every key. Only the store has the

@@ -86,7 +86,7 @@ func (f *traffic) lately(n int) []acked {
 // startOperations are calls that start operations before a kill.
 func startOperations(api *command.Client) []func(context.Context) error {
 	var all []func(context.Context) error
-	for _, name := range []string{"graph", "inbox", "seen", "counters"} {
+	for _, name := range []string{"graph", "inbox", "seen", "counters", "notifications"} {
 		all = append(all, func(ctx context.Context) error {
 			_, err := api.Admin().StartRebuild(ctx, connect.NewRequest(&skeinv1.StartRebuildRequest{Projection: name}))
 			return err

@@ -160,7 +160,7 @@ func TestReplayCommands(t *testing.T) {
 	r.let <- errors.New("2 rows of inbox differ")
 	demand(1, `"state":"OPERATION_STATE_FAILED"`, "", "replay", "verify", "inbox", "--json")
 	<-r.began
-	demand(1, "", "is no projection of this service: it has counters, graph, inbox, seen", "replay", "verify", "nothing")
+	demand(1, "", "is no projection of this service: it has counters, graph, inbox, notifications, seen", "replay", "verify", "nothing")
 	demand(1, "", "graph has no previous generation (OPERATION_REFUSED)", "replay", "rollback", "graph")
 	demand(1, "", "--archive", "replay", "erase", "ann", "--yes")
 	demand(1, "", "--snapshots", "snapshot")

@@ -42,13 +42,17 @@ func (r questionMaker) only() skeinv1.FollowSetting {
 // Question returns a random request of one of the unary methods that read, about the users and items of [Events]. Its at_least is the given position.
 func Question(rng *rand.Rand, atLeast string) proto.Message {
 	r := questionMaker{randomChoices{rng}, atLeast}
-	switch k := r.IntN(25); {
+	switch k := r.IntN(27); {
 	case k < 12:
 		return r.graphQuestion(k)
 	case k < 17:
 		return r.feedQuestion(k)
 	case k < 24:
 		return r.itemQuestion(k)
+	case k == 24:
+		return &skeinv1.ReadNotificationsRequest{UserId: r.user(), PageSize: r.size(), AtLeast: r.atLeast}
+	case k == 25:
+		return &skeinv1.CountNotificationsRequest{UserId: r.user(), AtLeast: r.atLeast}
 	}
 	return &skeinv1.ReadFeedRequest{
 		ReaderId: r.user(), PageSize: r.pageSize(), Order: r.order(), IncludeOwn: r.bool(), HideSeen: r.bool(), OnePerItem: r.bool(), Only: r.only(),
