@@ -50,7 +50,7 @@ func Question(rng *rand.Rand, atLeast string) proto.Message {
 	case k < 24:
 		return r.itemQuestion(k)
 	case k == 24:
-		return &skeinv1.ReadNotificationsRequest{UserId: r.user(), PageSize: r.size(), AtLeast: r.atLeast}
+		return &skeinv1.ReadNotificationsRequest{UserId: r.user(), PageSize: r.pageSize(), AtLeast: r.atLeast}
 	case k == 25:
 		return &skeinv1.CountNotificationsRequest{UserId: r.user(), AtLeast: r.atLeast}
 	}
