@@ -103,7 +103,6 @@ func (r *rebuildState) makeResizedStore(
 ) (err error) {
 	present := r.live.Holds()
 	st := r.live.Status()
-	fs := r.live.FS()
 
 	shared := present
 	shared.Intersect(&wanted)
@@ -114,9 +113,19 @@ func (r *rebuildState) makeResizedStore(
 	if withoutPresent {
 		missing = wanted
 	}
+	return r.joinParts(ctx, subscribe, dir, wanted, missing, withoutPresent)
+}
 
+// joinParts makes a store of the wanted partitions in dir. It copies the rows of the missing partitions from the sources, and builds those that no
+// source gives from the log. The rows of the other partitions are in the present generation, of which the store starts as a copy. If
+// withoutPresent is set, all wanted partitions are missing, and the store does not start as a copy.
+func (r *rebuildState) joinParts(
+	ctx context.Context, subscribe SubscribeFunc, dir string, wanted, missing events.Partitions, withoutPresent bool,
+) (err error) {
+	fs := r.live.FS()
 	copies := dir + ".copies"
-	if err := fs.RemoveAll(copies); err != nil {
+	// A rebuild that was interrupted may have left the second directory.
+	if err := errors.Join(fs.RemoveAll(copies), fs.RemoveAll(dir+".parts")); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, fs.RemoveAll(copies)) }()

@@ -1,0 +1,49 @@
+package rebuild_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/projections/store"
+	"github.com/skein-feed/skein/replay/rebuild"
+)
+
+// Every projection is renewed while the log grows and the projection is read: with partitions from the log, with some of them, and with none. No read
+// fails, and the rows are those of a fold.
+func TestRenewedStoreHasTheRowsOfAFold(t *testing.T) {
+	w := newTestLog(t)
+	n := 300
+	if testing.Short() {
+		n = 100
+	}
+	first := w.publish(n)
+
+	for _, l := range w.openAll(store.Options{}) {
+		if err := l.WaitFor(t.Context(), first); err != nil {
+			t.Fatal(err)
+		}
+		stop := w.startReading(l)
+		for _, fromLog := range []events.Partitions{everyNth(0, 3), {}, events.AllPartitions()} {
+			before := l.Status().Generation
+			report, err := rebuild.Renew(t.Context(), l, fromLog, w.growingLog, rebuild.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Log(l.Name(), report)
+
+			want := fmt.Sprintf("%d of 256 partitions were built from the log", fromLog.Len())
+			if fromLog.Len() < events.NumPartitions && !strings.Contains(report, want) {
+				t.Errorf("got the report %q of %s, expected %q", report, l.Name(), want)
+			}
+			if l.Status().Generation == before {
+				t.Errorf("%s has no new generation", l.Name())
+			}
+			w.checkRows(l, w.publish(1))
+		}
+		if stop() == 0 {
+			t.Errorf("expected reads of %s", l.Name())
+		}
+	}
+}
