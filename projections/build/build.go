@@ -62,6 +62,10 @@ type Builder struct {
 	log events.LogID
 	// handover is set in the process that finishes a build which another process has begun. Its Builder has no sequencer.
 	handover *Handover
+	// key is set if the build was saved (see save.go). ranges are then the ranges of partitions to fold, and folded those that were saved.
+	key    string
+	ranges [][2]int
+	folded map[[2]int]savedRange
 	// sampleMemory is the memory in which samples are folded, reused by each.
 	sampleMemory store.MemoryFold
 }
@@ -181,7 +185,10 @@ func (b *Builder) Finish(ctx context.Context) error {
 
 	// Fold the partitions.
 	workers := b.Workers(1)
-	ranges := b.partitionRanges(tasksPerWorker * workers)
+	ranges := b.ranges
+	if ranges == nil {
+		ranges = b.partitionRanges(tasksPerWorker * workers)
+	}
 	var mu sync.Mutex // guards tables and rest
 	var tables []string
 	var rest []*runSet
@@ -189,7 +196,9 @@ func (b *Builder) Finish(ctx context.Context) error {
 	group.SetLimit(workers)
 	for _, r := range ranges {
 		group.Go(func() error {
-			names, runs, err := b.foldRange(folding, r[0], r[1], b.options.Memory/4/workers)
+			names, runs, err := b.foldOrLoadRange(func() (*tableWriter, *runSet, error) {
+				return b.foldRange(folding, r[0], r[1], b.options.Memory/4/workers)
+			}, r)
 			mu.Lock()
 			defer mu.Unlock()
 			tables = append(tables, names...)
@@ -206,7 +215,13 @@ func (b *Builder) Finish(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("build %s: %w", b.projection.Name(), err)
 	}
-	return store.CreateStore(ctx, b.options.FS, b.options.Dir, b.projection, tables, merged)
+	if err := store.CreateStore(ctx, b.options.FS, b.options.Dir, b.projection, tables, merged); err != nil {
+		return err
+	}
+	if b.key == "" {
+		return nil
+	}
+	return b.finishSaved()
 }
 
 // partitionRanges divides the partitions into at most n ranges from <= partition < to, with about the same number of bytes of events each.
@@ -229,22 +244,22 @@ func (b *Builder) partitionRanges(n int) (ranges [][2]int) {
 }
 
 // foldRange folds the partitions from <= partition < to. It writes the rows that are in place into tables, and all others into sorted runs of about
-// maxRunBytes. It returns the files of the tables, in the order of keys, and the runs.
-func (b *Builder) foldRange(ctx context.Context, from, to, maxRunBytes int) (names []string, rest *runSet, err error) {
-	t := b.newTables(b)
+// maxRunBytes. It returns the writer of the tables, which is closed, and the runs.
+func (b *Builder) foldRange(ctx context.Context, from, to, maxRunBytes int) (t *tableWriter, rest *runSet, err error) {
+	t = b.newTables(b)
 	rest = &runSet{builder: b, maxBytes: maxRunBytes}
 	var m store.MemoryFold // reused, because all partitions take about the same memory
 
 	for p := from; p < to; p++ {
 		if ctx.Err() != nil {
-			return nil, nil, errors.Join(ctx.Err(), t.close())
+			return t, nil, errors.Join(ctx.Err(), t.close())
 		}
 		if !b.partitions.Has(uint8(p)) {
 			continue
 		}
 		err := b.options.AroundFold(ctx, func() error { return b.foldPartition(&m, uint8(p), t, rest) })
 		if err != nil {
-			return nil, nil, errors.Join(fmt.Errorf("partition %d: %w", p, err), t.close())
+			return t, nil, errors.Join(fmt.Errorf("partition %d: %w", p, err), t.close())
 		}
 	}
 
@@ -252,7 +267,7 @@ func (b *Builder) foldRange(ctx context.Context, from, to, maxRunBytes int) (nam
 	// Free the memory before the merge.
 	rest.data = nil
 	rest.rows = nil
-	return t.names, rest, err
+	return t, rest, err
 }
 
 // foldPartition folds one partition: in the memory of m, or on disk if its rows would take too much memory.
@@ -385,8 +400,11 @@ func (b *Builder) newFilePath(kind string) string {
 	return b.options.FS.PathJoin(b.tempDir, fmt.Sprintf("%s-%06d", kind, b.files.Add(1)))
 }
 
-// Close removes all temporary files. The store stays.
+// Close removes all temporary files. The store stays, and so do the files by which a saved build continues.
 func (b *Builder) Close() error {
 	b.scatter.encoding.Wait()
+	if b.key != "" {
+		return nil
+	}
 	return b.options.FS.RemoveAll(b.tempDir)
 }

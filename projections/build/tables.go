@@ -21,6 +21,7 @@ type tableWriter struct {
 	level   store.TableLevel
 	writer  *sstable.Writer // nil if no table is open
 	rows    int64           // in the open table
+	allRows int64           // in the tables that are closed
 	names   []string        // of the files, in the order of keys
 }
 
@@ -50,6 +51,7 @@ func (t *tableWriter) close() error {
 	}
 	err := t.writer.Close()
 	t.builder.rows.Add(t.rows)
+	t.allRows += t.rows
 	t.writer = nil
 	t.rows = 0
 	return err

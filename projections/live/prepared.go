@@ -49,6 +49,11 @@ func (p *Preparation) fingerprint() string {
 	return projections.FingerprintOfPartitions(p.Options.Projection, p.Options.Partitions).String()
 }
 
+// Key identifies what the generation is built from: the fold with its settings and partitions, and the epoch of the log.
+func (p *Preparation) Key() string {
+	return fmt.Sprintf("%s %x %d", p.fingerprint(), p.Log, p.Epoch)
+}
+
 // IsComplete reports whether Complete was called for a generation with this fingerprint, from this epoch of this log. The generation then
 // lacks only the envelopes that the log has had since.
 func (p *Preparation) IsComplete() (bool, error) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -38,8 +39,9 @@ type Target struct {
 // The service does not use it. The next start of a service for which the live generation is outdated and this one is not continues it; see
 // [live.Preparation].
 //
-// Calling Prepare again folds only what the log got since then. An interrupted build begins again. Of the options, WaitTurn, Sources, Paused and
-// Worker are not used. The report is for people.
+// Calling Prepare again folds only what the log got since then. A build that was interrupted continues after the last step that it has completed:
+// the reading of the log, the folding of a range of partitions, the writing of the store. A reading begins again. Of the
+// options, WaitTurn, Sources, Paused and Worker are not used. The report is for people.
 func Prepare(ctx context.Context, target Target, subscribe SubscribeFunc, o Options) (report string, err error) {
 	name := target.New().Name()
 	defer func() {
@@ -66,7 +68,7 @@ func Prepare(ctx context.Context, target Target, subscribe SubscribeFunc, o Opti
 		r.o.Logger.Warn("what was prepared before cannot be used", "projection", name, "error", err)
 	}
 	if !complete {
-		if err := errors.Join(r.preparation.Remove(), r.build(ctx)); err != nil {
+		if err := r.buildOrContinue(ctx); err != nil {
 			return "", err
 		}
 	}
@@ -80,7 +82,7 @@ func Prepare(ctx context.Context, target Target, subscribe SubscribeFunc, o Opti
 		}
 		return "", err
 	}
-	if err := r.preparation.Complete(); err != nil {
+	if err := errors.Join(r.preparation.Complete(), vfs.Default.RemoveAll(r.preparation.Dir()+".parts")); err != nil {
 		return "", err
 	}
 	return fmt.Sprintf("a generation is prepared up to sequence %d, after %v: %d envelopes, %s, were read", at,
@@ -107,8 +109,33 @@ func (r *preparing) checkFree() error {
 	return replay.CheckFree(r.o.Margin, free)
 }
 
-// build builds the generation up to near the end of the log.
-func (r *preparing) build(ctx context.Context) (err error) {
+// buildOrContinue builds the generation, unless an earlier call has done so. If what an earlier call has left cannot be used, it begins again.
+func (r *preparing) buildOrContinue(ctx context.Context) error {
+	fs, dir := vfs.Default, r.preparation.Dir()
+	built, err := build.IsBuilt(fs, dir, r.preparation.Key())
+	if built {
+		return nil
+	}
+	var resumed bool
+	if err == nil {
+		// The directory may have a store that was not complete when the call was interrupted.
+		if err = fs.RemoveAll(dir); err == nil {
+			resumed, err = r.build(ctx)
+		}
+		if err == nil || !resumed || ctx.Err() != nil || errors.Is(err, replay.ErrDisk) {
+			return err
+		}
+	}
+	r.o.Logger.Warn("the interrupted build cannot be continued, and begins again", "error", err)
+	if err := r.preparation.Remove(); err != nil {
+		return err
+	}
+	_, err = r.build(ctx)
+	return err
+}
+
+// build builds the generation up to near the end of the log. resumed reports whether it continued a build that was interrupted.
+func (r *preparing) build(ctx context.Context) (resumed bool, err error) {
 	held := events.AllPartitions()
 	if p := r.preparation.Options.Partitions; p != nil {
 		held = *p
@@ -116,11 +143,12 @@ func (r *preparing) build(ctx context.Context) (err error) {
 	kinds := neededKinds(r.preparation.Options.Projection)
 	sub, err := r.subscribe(events.Cursor{}, kinds)
 	if err != nil {
-		return fmt.Errorf("subscribe to the log: %w", err)
+		return false, fmt.Errorf("subscribe to the log: %w", err)
 	}
-	defer sub.Close()
+	closeSub := sync.OnceFunc(sub.Close)
+	defer closeSub()
 	o := paced.Options{
-		Pace: r.o.Pace, Progress: r.o.Progress, Head: sub.Head(), Check: r.checkFree,
+		Pace: r.o.Pace, Progress: r.o.Progress, Head: sub.Head(), Check: r.checkFree, Key: r.preparation.Key(),
 		Options: build.Options{
 			FS: vfs.Default, Dir: r.preparation.Dir(), New: r.target.New, Partitions: &held, Memory: r.o.Memory,
 		},
@@ -134,16 +162,17 @@ func (r *preparing) build(ctx context.Context) (err error) {
 
 	b, err := paced.New(o)
 	if err != nil {
-		return err
+		return true, err // only the files of an interrupted build are read
 	}
 	defer func() { err = errors.Join(err, b.Close()) }()
-	for b.Cursor().Seq < o.Head {
+	for !b.IsResumed() && b.Cursor().Seq < o.Head {
 		add := func(envs []*events.Envelope) error { return b.Add(ctx, envs) }
 		if err := r.readInto(ctx, sub, add); err != nil {
-			return err
+			return false, err
 		}
 	}
-	return b.Finish(ctx)
+	closeSub() // Finish may take long and reads no more of the log
+	return b.IsResumed(), b.Finish(ctx)
 }
 
 // foldRest folds what the generation lacks of the log as it is now, and returns the sequence that it has reached.

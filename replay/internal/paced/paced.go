@@ -29,6 +29,9 @@ type Options struct {
 	Log replay.LogSize
 	// Worker starts the process that finishes the build. If Worker is nil, this process finishes it.
 	Worker *worker.Command
+	// Key makes the build continue one that was interrupted after all events were added, if that one had the same key. Empty means that no build
+	// continues another one.
+	Key string
 	// Check is called after every [replay.DiskPeriod] bytes of the log, and after every few thousand folded events. If it returns an error,
 	// the build fails.
 	Check func() error
@@ -40,6 +43,8 @@ type Options struct {
 type Build struct {
 	*build.Builder
 	opts Options
+	// isResumed is set if the build continues one to which all events were added.
+	isResumed bool
 	// addedSeq is the last sequence that was added. addedEvents and addedBytes are what was added so far, counted like opts.Log.
 	addedSeq, addedEvents, addedBytes uint64
 	// total is the size of the whole log in the unit of the progress.
@@ -73,8 +78,16 @@ func New(o Options) (b *Build, err error) {
 	}
 	b = &Build{opts: o, nextSampleAt: firstSampleAt}
 	o.Options = worker.Throttled(o.Options, o.Pace, b.setProgress)
-	if b.Builder, err = build.New(o.Options); err != nil {
-		return nil, err
+	if o.Key != "" {
+		if b.Builder, err = build.Resume(o.Options, o.Key); err != nil {
+			return nil, err
+		}
+		b.isResumed = b.Builder != nil
+	}
+	if b.Builder == nil {
+		if b.Builder, err = build.New(o.Options); err != nil {
+			return nil, err
+		}
 	}
 
 	unit, total := "envelopes", o.Head
@@ -90,6 +103,9 @@ func New(o Options) (b *Build, err error) {
 	o.Progress.SetAfterPhase(replay.Unknown)
 	return b, nil
 }
+
+// IsResumed reports whether the build continues one to which all events were added. Its caller calls only Finish and Close.
+func (b *Build) IsResumed() bool { return b.isResumed }
 
 // Add adds envelopes. They must follow those of the last call in the log.
 func (b *Build) Add(ctx context.Context, envs []*events.Envelope) error {
@@ -169,8 +185,13 @@ func (b *Build) takeSample(ctx context.Context, readPart float64) error {
 // Finish folds and merges the events, which makes the store. It takes a last sample first, because the kinds of events are not spread
 // evenly over a log: imports come one kind after the other.
 func (b *Build) Finish(ctx context.Context) error {
-	if b.opts.Progress != nil {
+	if b.opts.Progress != nil && !b.isResumed {
 		if err := b.takeSample(ctx, 1); err != nil {
+			return err
+		}
+	}
+	if b.opts.Key != "" && !b.isResumed {
+		if err := b.Save(b.opts.Key); err != nil {
 			return err
 		}
 	}

@@ -1,0 +1,212 @@
+package build
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/skein-feed/skein/projections"
+	"github.com/skein-feed/skein/projections/internal/disk"
+	"github.com/skein-feed/skein/projections/store"
+)
+
+// A build that was saved continues after the end of its process. It is saved when all events were added, which takes longest, and then after each
+// range of partitions that was folded. These files are beside the other temporary files, each written after all that it names:
+//
+//	saved           the events by partition, and the ranges (savedBuild)
+//	range-FROM-TO   a range of partitions that was folded: its tables and runs (savedRange)
+//	built           the store is complete; the other temporary files are removed
+//
+// A merge begins again. So does the folding of a range whose files are gone, because Finish had begun to move them into the store.
+
+// savedBuild is the content of the file "saved".
+type savedBuild struct {
+	// Key says what the build was made from. Only a build with the same key continues it.
+	Key      string
+	Handover *Handover
+	// Ranges are the ranges from <= partition < to.
+	Ranges [][2]int
+}
+
+// savedRange is the content of a file for a range of partitions that was folded.
+type savedRange struct {
+	// Tables and Runs are the names of files in the directory of temporary files.
+	Tables, Runs []string
+	// TableRows and RunRows are the numbers of rows in them, and Samples are those of the runs.
+	TableRows, RunRows int64
+	Samples            [][]byte
+	// Files is the number of temporary files so far: the numbers of later files must be greater.
+	Files int64
+}
+
+func (b *Builder) savedFile() string { return b.options.FS.PathJoin(b.tempDir, "saved") }
+
+func (b *Builder) rangeFile(r [2]int) string {
+	return b.options.FS.PathJoin(b.tempDir, fmt.Sprintf("range-%03d-%03d", r[0], r[1]))
+}
+
+// builtFile returns the name of the file that says that the store in dir is complete.
+func builtFile(fs store.FS, dir string) string { return fs.PathJoin(dir+".parts", "built") }
+
+// Save ends the adding of events and makes the build one that continues after an interruption, by [Resume] with the same key. Finish must follow.
+func (b *Builder) Save(key string) error {
+	h, err := b.HandOver()
+	if err != nil {
+		return err
+	}
+	b.handover = h
+	b.key = key
+	b.ranges = b.partitionRanges(tasksPerWorker * b.Workers(1))
+	return errors.Join(
+		syncFiles(b.options.FS, b.eventsFile(), b.storeRowsFile()),
+		b.writeSaved(b.savedFile(), savedBuild{Key: key, Handover: h, Ranges: b.ranges}),
+		disk.SyncDir(b.options.FS, b.options.FS.PathDir(b.tempDir)),
+	)
+}
+
+// Resume continues a build that was saved with this key, or returns nil if there is none. Of the options, it uses those for which [TakeOver] uses the
+// handover as they are now. The directory of the store must not exist.
+func Resume(o Options, key string) (*Builder, error) {
+	b := newBuilder(o)
+	var saved savedBuild
+	found, err := readSaved(o.FS, b.savedFile(), &saved)
+	if err != nil || !found || saved.Key != key {
+		return nil, err
+	}
+
+	saved.Handover.Dir = b.options.Dir
+	saved.Handover.Memory = b.options.Memory
+	saved.Handover.Workers = b.options.Workers
+	b = TakeOver(o, saved.Handover)
+	b.key = key
+	b.ranges = saved.Ranges
+	b.folded = map[[2]int]savedRange{}
+	for _, r := range b.ranges {
+		var folded savedRange
+		found, err := readSaved(o.FS, b.rangeFile(r), &folded)
+		if err != nil {
+			return nil, err
+		}
+		b.files.Store(max(b.files.Load(), folded.Files))
+		if found && b.hasFiles(folded) {
+			b.folded[r] = folded
+		}
+	}
+	return b, nil
+}
+
+// IsBuilt reports whether a build that was saved with this key has made its store in dir. The store may have been folded further since.
+func IsBuilt(fs store.FS, dir, key string) (bool, error) {
+	var of string
+	found, err := readSaved(fs, builtFile(fs, dir), &of)
+	return found && of == key, err
+}
+
+// hasFiles reports whether all files of a folded range still exist.
+func (b *Builder) hasFiles(r savedRange) bool {
+	for _, names := range [][]string{r.Tables, r.Runs} {
+		for _, name := range names {
+			if _, err := b.options.FS.Stat(b.options.FS.PathJoin(b.tempDir, name)); err != nil {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// foldOrLoadRange does what foldRange does. If the build is saved, it saves the range, or returns the one that was saved before.
+func (b *Builder) foldOrLoadRange(fold func() (*tableWriter, *runSet, error), r [2]int) (names []string, rest *runSet, err error) {
+	fs := b.options.FS
+	if saved, ok := b.folded[r]; ok {
+		rest = &runSet{builder: b, samples: saved.Samples, rowCount: saved.RunRows}
+		for _, name := range saved.Tables {
+			names = append(names, fs.PathJoin(b.tempDir, name))
+		}
+		for _, name := range saved.Runs {
+			rest.names = append(rest.names, fs.PathJoin(b.tempDir, name))
+		}
+		b.rows.Add(saved.TableRows)
+		b.options.Folded(b.eventsOf(r))
+		return names, rest, nil
+	}
+
+	t, rest, err := fold()
+	if err != nil || b.key == "" {
+		return t.names, rest, err
+	}
+	// The tables are synced already, and the runs are not.
+	if err := syncFiles(fs, rest.names...); err != nil {
+		return t.names, rest, err
+	}
+	saved := savedRange{TableRows: t.allRows, RunRows: rest.rowCount, Samples: rest.samples, Files: b.files.Load()}
+	for _, name := range t.names {
+		saved.Tables = append(saved.Tables, fs.PathBase(name))
+	}
+	for _, name := range rest.names {
+		saved.Runs = append(saved.Runs, fs.PathBase(name))
+	}
+	return t.names, rest, b.writeSaved(b.rangeFile(r), saved)
+}
+
+// eventsOf returns the number of events of a range of partitions.
+func (b *Builder) eventsOf(r [2]int) (n uint64) {
+	for p := r[0]; p < r[1]; p++ {
+		n += uint64(b.scatter.parts[p].eventCount)
+	}
+	return n
+}
+
+// finishSaved records that the store is complete, and removes all other temporary files.
+func (b *Builder) finishSaved() error {
+	fs := b.options.FS
+	if err := b.writeSaved(builtFile(fs, b.options.Dir), b.key); err != nil {
+		return err
+	}
+	names, err := fs.List(b.tempDir)
+	for _, name := range names {
+		if name != fs.PathBase(builtFile(fs, b.options.Dir)) {
+			err = errors.Join(err, fs.RemoveAll(fs.PathJoin(b.tempDir, name)))
+		}
+	}
+	return err
+}
+
+// syncFiles syncs files that are closed.
+func syncFiles(fs store.FS, names ...string) error {
+	for _, name := range names {
+		f, err := fs.Open(name)
+		if err != nil {
+			return err
+		}
+		if err := errors.Join(f.Sync(), f.Close()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// writeSaved writes a value as JSON to a file, which appears with its content.
+func (b *Builder) writeSaved(name string, value any) error {
+	data, err := json.Marshal(value)
+	if err != nil {
+		return err
+	}
+	fs := b.options.FS
+	return errors.Join(disk.WriteFile(fs, name+".new", data), fs.Rename(name+".new", name), disk.SyncDir(fs, b.tempDir))
+}
+
+// readSaved reads what writeSaved has written. It reports whether there is a file.
+func readSaved(fs store.FS, name string, to any) (found bool, err error) {
+	data, err := disk.ReadFile(fs, name)
+	if errors.Is(err, os.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	if err := json.Unmarshal(data, to); err != nil {
+		return true, fmt.Errorf("%w: %s: %w", projections.ErrCorrupt, name, err)
+	}
+	return true, nil
+}
