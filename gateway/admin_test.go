@@ -123,11 +123,13 @@ func TestOperatorsStartOperations(t *testing.T) {
 	if res.GetOperation().GetOperationId() != "003" {
 		t.Error(res)
 	}
+	ask(w, w.admin.EraseUser, &skeinv1.EraseUserRequest{UserIds: []string{"ann", "bob"}})
 	want := []operator.OperationRequest{
 		{Kind: skeinv1.OperationKind_OPERATION_KIND_REBUILD, Projection: "graph", Partitions: []uint32{0, 255}, Share: 0.5},
 		{Kind: skeinv1.OperationKind_OPERATION_KIND_VERIFY, Share: 1},
 		{Kind: skeinv1.OperationKind_OPERATION_KIND_REPAIR, Projection: "inbox", Partitions: []uint32{7}},
-		{Kind: skeinv1.OperationKind_OPERATION_KIND_ERASE, User: "ann"},
+		{Kind: skeinv1.OperationKind_OPERATION_KIND_ERASE, Users: []string{"ann"}},
+		{Kind: skeinv1.OperationKind_OPERATION_KIND_ERASE, Users: []string{"ann", "bob"}},
 	}
 	if diff := cmp.Diff(want, n.orders); diff != "" {
 		t.Error(diff)
@@ -165,7 +167,15 @@ func TestRefusedOperationsSayWhy(t *testing.T) {
 	if d := detailsOf(t, err); d.info.GetMetadata()["operation_id"] != "7" || err.Error() != "failed_precondition: 7 is in the way" {
 		t.Error(err, d.info)
 	}
-	_, err = w.admin.EraseUser(t.Context(), connect.NewRequest(&skeinv1.EraseUserRequest{UserId: "a b"}))
+	for field, req := range map[string]*skeinv1.EraseUserRequest{
+		"user_id":     {UserId: "a b"},
+		"user_ids[1]": {UserIds: []string{"ann", "a b"}},
+		"user_ids":    {UserIds: slices.Repeat([]string{"ann"}, 10_001)},
+	} {
+		_, err = w.admin.EraseUser(t.Context(), connect.NewRequest(req))
+		wantError(t, err, connect.CodeInvalidArgument, "INVALID_FIELD", field)
+	}
+	_, err = w.admin.EraseUser(t.Context(), connect.NewRequest(&skeinv1.EraseUserRequest{UserId: "ann", UserIds: []string{"bob"}}))
 	wantError(t, err, connect.CodeInvalidArgument, "INVALID_FIELD", "user_id")
 	_, err = w.admin.GetOperation(t.Context(), connect.NewRequest(&skeinv1.GetOperationRequest{OperationId: "x"}))
 	wantError(t, err, connect.CodeNotFound, "UNKNOWN_OPERATION", "")

@@ -130,7 +130,7 @@ func (s *Server) mountOperations() {
 	unary(s, connectv1.AdminServiceRepairProcedure, nil, a.Repair)
 	unary(s, connectv1.AdminServiceRollbackProcedure, nil, a.Rollback)
 	unary(s, connectv1.AdminServiceTakeSnapshotProcedure, nil, a.TakeSnapshot)
-	unary(s, connectv1.AdminServiceEraseUserProcedure, request.ValidateUser, a.EraseUser)
+	unary(s, connectv1.AdminServiceEraseUserProcedure, request.ValidateErasure, a.EraseUser)
 	unary(s, connectv1.AdminServiceGetOperationProcedure, nil, a.GetOperation)
 	unary(s, connectv1.AdminServiceListOperationsProcedure, nil, a.ListOperations)
 	unary(s, connectv1.AdminServiceCancelOperationProcedure, nil, a.CancelOperation)

@@ -25,6 +25,10 @@ const (
 	metaLastTime = "skein-last-time"
 	// metaErased is the last erasure as EPOCH:SEQUENCE: the epoch that ended with it, and the sequence of the deletion.
 	metaErased = "skein-erased"
+	// metaErasedPartitions says as JSON, for the last erasure, which partitions of each projection events about erased users were delivered to:
+	// {"epoch":1,"partitions":{"seen":"…"}}. It holds only if the epoch is that of metaErased, because programs that do not know the key leave
+	// it as it was.
+	metaErasedPartitions = "skein-erased-partitions"
 )
 
 // Predecessor is an epoch of the log before the present one.
@@ -47,6 +51,8 @@ type logMeta struct {
 	predecessors []Predecessor
 	// erased is the last erasure, or the zero value if there was none.
 	erased Erasure
+	// erasedPartitions belongs to erased; nil if it is not known.
+	erasedPartitions map[string]events.Partitions
 	// holes are the holes that an operator has accepted: disjoint and in ascending order.
 	holes []SeqRange
 }
@@ -63,6 +69,10 @@ type Erasure struct {
 // LastErasure returns the epoch before the lost one, with the epoch's last sequence, because that epoch may have ended with an erasure.
 func (l *Log) LastErasure() Erasure { return l.meta().erased }
 
+// ErasedPartitions returns, by projection, the partitions to which events about the users of the last erasure were delivered. It returns nil if that
+// is not known. Rows of other partitions are the same after the erasure as before.
+func (l *Log) ErasedPartitions() map[string]events.Partitions { return l.meta().erasedPartitions }
+
 // String returns EPOCH:SEQUENCE, the format of the stream's metadata.
 func (e Erasure) String() string { return fmt.Sprintf("%d:%d", e.Epoch, e.Seq) }
 
@@ -75,6 +85,27 @@ func parseErased(text string) (e Erasure, err error) {
 		return e, fmt.Errorf("metadata %s is %q, must be an epoch and a sequence", metaErased, text)
 	}
 	return e, nil
+}
+
+// erasedPartitionsMeta is the content of metaErasedPartitions.
+type erasedPartitionsMeta struct {
+	Epoch      uint32                       `json:"epoch"`
+	Partitions map[string]events.Partitions `json:"partitions"`
+}
+
+// parseErasedPartitions returns the partitions of the erasure that ended the epoch. It returns nil if the text is empty or about another epoch.
+func parseErasedPartitions(text string, epoch uint32) (map[string]events.Partitions, error) {
+	if text == "" {
+		return nil, nil
+	}
+	var meta erasedPartitionsMeta
+	if err := json.Unmarshal([]byte(text), &meta); err != nil {
+		return nil, fmt.Errorf("metadata %s is malformed: %w", metaErasedPartitions, err)
+	}
+	if meta.Epoch != epoch {
+		return nil, nil
+	}
+	return meta.Partitions, nil
 }
 
 // parseMeta parses the metadata of the stream.
@@ -96,6 +127,10 @@ func parseMeta(m map[string]string) (logMeta, error) {
 		return meta, err
 	}
 	if meta.erased, err = parseErased(m[metaErased]); err != nil {
+		return meta, err
+	}
+
+	if meta.erasedPartitions, err = parseErasedPartitions(m[metaErasedPartitions], meta.erased.Epoch); err != nil {
 		return meta, err
 	}
 

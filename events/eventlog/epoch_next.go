@@ -2,6 +2,7 @@ package eventlog
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -68,12 +69,13 @@ func (l *Log) updateMeta(meta logMeta) error {
 //
 // seal must archive everything up to the given sequence, the head of the epoch, and return the cursor at the end of the archive, which
 // must be at that sequence. deleted is the sequence of the deletion up to which the archive was scrubbed; afterwards [Log.LastErasure]
-// returns it in all processes.
+// returns it in all processes, and [Log.ErasedPartitions] returns partitions; nil means that they are not known.
 //
 // NextEpoch returns the last cursor of the epoch that ended. If it returns [ErrEpochNotBegun], with the cause, the log continues as it
 // was. A crash leaves a paused log, in the old epoch or the new one, and the next process that opens it or publishes to it resumes it.
 func (l *Log) NextEpoch(
-	ctx context.Context, deleted uint64, seal func(ctx context.Context, head uint64) (events.Cursor, error),
+	ctx context.Context, deleted uint64, partitions map[string]events.Partitions,
+	seal func(ctx context.Context, head uint64) (events.Cursor, error),
 ) (_ events.Cursor, err error) {
 	if !l.reconfigureMu.TryLock() {
 		return events.Cursor{}, fmt.Errorf("%w: another one is being begun", ErrEpochNotBegun)
@@ -110,7 +112,7 @@ func (l *Log) NextEpoch(
 		return events.Cursor{}, fmt.Errorf("%w: %w", ErrEpochNotBegun, err)
 	}
 
-	if err := l.writeNewEpoch(pauseCtx, end, deleted); err != nil {
+	if err := l.writeNewEpoch(pauseCtx, end, deleted, partitions); err != nil {
 		return events.Cursor{}, err
 	}
 	// From here on the epoch has begun, so the deadline of the pause no longer applies.
@@ -213,8 +215,11 @@ func (l *Log) settledHead(ctx context.Context) (uint64, error) {
 	}
 }
 
-// writeNewEpoch writes the new epoch into the metadata of the stream, which is still paused. end is the last cursor of the old epoch.
-func (l *Log) writeNewEpoch(ctx context.Context, end events.Cursor, deleted uint64) error {
+// writeNewEpoch writes the new epoch into the metadata of the stream, which is still paused. end is the last cursor of the old epoch. The other
+// arguments are those of NextEpoch.
+func (l *Log) writeNewEpoch(
+	ctx context.Context, end events.Cursor, deleted uint64, partitions map[string]events.Partitions,
+) error {
 	old := l.Epoch()
 	next := RestoredState{
 		ID:           l.ID(),
@@ -230,6 +235,11 @@ func (l *Log) writeNewEpoch(ctx context.Context, end events.Cursor, deleted uint
 	if err != nil {
 		return err
 	}
+	erased, err := json.Marshal(erasedPartitionsMeta{Epoch: old, Partitions: partitions})
+	if err != nil {
+		return fmt.Errorf("eventlog: %w", err)
+	}
+	metadata[metaErasedPartitions] = string(erased)
 
 	err = l.updateStreamConfig(ctx, func(c *jetstream.StreamConfig) error {
 		if !isPaused(c) {

@@ -210,7 +210,7 @@ func TestAcceptedHoleSurvivesNewEpoch(t *testing.T) {
 
 		archive := &memoryArchive{envs: all}
 		l.archive = archive
-		if _, err := l.NextEpoch(ctx, 0, func(_ context.Context, head uint64) (events.Cursor, error) {
+		if _, err := l.NextEpoch(ctx, 0, nil, func(_ context.Context, head uint64) (events.Cursor, error) {
 			archive.setLength(int(head))
 			return archive.End(), nil
 		}); err != nil {

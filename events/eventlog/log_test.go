@@ -201,16 +201,17 @@ func TestOpenRejectsUnfitStream(t *testing.T) {
 		"mirror": func(c *jetstream.StreamConfig) {
 			c.Mirror, c.Subjects = &jetstream.StreamSource{Name: "OTHER"}, nil
 		},
-		"no_ack":               func(c *jetstream.StreamConfig) { c.NoAck = true },
-		"deny_purge":           func(c *jetstream.StreamConfig) { c.DenyPurge = true },
-		"allow_rollup_hdrs":    func(c *jetstream.StreamConfig) { c.AllowRollup = true },
-		"allow_msg_ttl":        func(c *jetstream.StreamConfig) { c.AllowMsgTTL = true },
-		"allow_atomic":         func(c *jetstream.StreamConfig) { c.AllowAtomicPublish = true },
-		"allow_batched":        func(c *jetstream.StreamConfig) { c.AllowBatchPublish = true },
-		"metadata skein-log":   func(c *jetstream.StreamConfig) { c.Metadata = nil },
-		"skein-epoch is \"0\"": func(c *jetstream.StreamConfig) { c.Metadata[metaEpoch] = "0" },
-		"skein-predecessors":   func(c *jetstream.StreamConfig) { c.Metadata[metaPredecessors] = "x" },
-		"skein-erased":         func(c *jetstream.StreamConfig) { c.Metadata[metaErased] = "1:07" },
+		"no_ack":                  func(c *jetstream.StreamConfig) { c.NoAck = true },
+		"deny_purge":              func(c *jetstream.StreamConfig) { c.DenyPurge = true },
+		"allow_rollup_hdrs":       func(c *jetstream.StreamConfig) { c.AllowRollup = true },
+		"allow_msg_ttl":           func(c *jetstream.StreamConfig) { c.AllowMsgTTL = true },
+		"allow_atomic":            func(c *jetstream.StreamConfig) { c.AllowAtomicPublish = true },
+		"allow_batched":           func(c *jetstream.StreamConfig) { c.AllowBatchPublish = true },
+		"metadata skein-log":      func(c *jetstream.StreamConfig) { c.Metadata = nil },
+		"skein-epoch is \"0\"":    func(c *jetstream.StreamConfig) { c.Metadata[metaEpoch] = "0" },
+		"skein-predecessors":      func(c *jetstream.StreamConfig) { c.Metadata[metaPredecessors] = "x" },
+		"skein-erased":            func(c *jetstream.StreamConfig) { c.Metadata[metaErased] = "1:07" },
+		"skein-erased-partitions": func(c *jetstream.StreamConfig) { c.Metadata[metaErasedPartitions] = "{" },
 		"from 1 to below": func(c *jetstream.StreamConfig) {
 			c.Metadata[metaPredecessors] = `[{"epoch":1,"last":5}]`
 		},

@@ -89,7 +89,7 @@ func TestForbiddenRequestNamesItsSubject(t *testing.T) {
 			archive := &memoryArchive{envs: readWholeLog(t, l), archivedLen: 1}
 			restricted := mustOpenLog(t, some)
 			restricted.SetArchive(archive)
-			_, err := restricted.NextEpoch(testContext(t), 0, func(context.Context, uint64) (events.Cursor, error) {
+			_, err := restricted.NextEpoch(testContext(t), 0, nil, func(context.Context, uint64) (events.Cursor, error) {
 				return archive.End(), nil
 			})
 			checkForbidden(t, "next epoch", err, subject)

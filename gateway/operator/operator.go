@@ -36,8 +36,10 @@ type OperationRequest struct {
 	Share float64
 	// Name is the name of a snapshot. If it is empty, the service chooses one.
 	Name string
-	// User is the id of the user to erase.
-	User string
+	// Users are the ids of the users to erase.
+	Users []string
+	// Resumed is set if an earlier process accepted the operation, and this one continues it after a restart.
+	Resumed bool
 }
 
 // Errors of an [Operator].

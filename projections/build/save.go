@@ -127,7 +127,7 @@ func (b *Builder) foldOrLoadRange(fold func() (*tableWriter, *runSet, error), r 
 			rest.names = append(rest.names, fs.PathJoin(b.tempDir, name))
 		}
 		b.rows.Add(saved.TableRows)
-		b.options.Folded(b.eventsOf(r))
+		b.options.OnFolded(b.eventsOf(r))
 		return names, rest, nil
 	}
 

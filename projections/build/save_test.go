@@ -30,7 +30,7 @@ func TestInterruptedBuildContinues(t *testing.T) {
 		var mu sync.Mutex
 		o := build.Options{
 			FS: fs, Dir: "data/counters/000001", New: newCounters, Workers: 1,
-			Around: func(_ context.Context, fold func() error) error {
+			AroundFold: func(_ context.Context, fold func() error) error {
 				err := fold()
 				mu.Lock()
 				defer mu.Unlock()

@@ -1,5 +1,5 @@
-// Package erase removes a user from the log for good (I12): from the stores, the archive and the stream, so that no file contains the user's
-// id any more.
+// Package erase removes users from the log for good (I12): from the stores, the archive and the stream, so that no file contains their ids any
+// more.
 //
 //	user_deleted ──► folded by every store ──► rows of the user are gone
 //	      │
@@ -7,7 +7,9 @@
 //	      │
 //	publishing pauses ─► the rest archived, up to H ─► epoch + 1 ─► publishing continues at H + 1 ─► the stream up to H is destroyed
 //	      │
-//	tables with deleted rows, previous generations, snapshots: rebuilt, or removed
+//	a new generation of each store: partitions with events about the users built from the log, rows of the others copied
+//	      │
+//	previous generations, snapshots: removed
 //
 // # Invariant
 //

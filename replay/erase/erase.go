@@ -10,12 +10,11 @@ import (
 	"sync"
 	"time"
 
-	"google.golang.org/protobuf/proto"
-
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/events/archive"
 	"github.com/skein-feed/skein/events/bucket"
 	"github.com/skein-feed/skein/events/eventlog"
+	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/live"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 	"github.com/skein-feed/skein/replay"
@@ -46,8 +45,9 @@ type Options struct {
 	Bucket bucket.Bucket
 	// Buckets are the buckets of the archive and of the snapshots. Files that a crash has left half written are removed from them.
 	Buckets []bucket.Bucket
-	// Part is the part of this process in the erasure, and Nodes are the other nodes. Both are nil if the process is not a node of a cluster.
-	Part  *Part
+	// Part is the part of this process in the erasure. If it is nil, all partitions of all stores are built from the log.
+	Part *Part
+	// Nodes are the other nodes. It is nil if the process is not a node of a cluster.
 	Nodes *Nodes
 	// Shared is the bucket that contains the buckets of all nodes ([snapshot.OfNode]).
 	Shared bucket.Bucket
@@ -55,7 +55,12 @@ type Options struct {
 
 // Report is the result of an erasure.
 type Report struct {
-	// Deleted is the position of the user_deleted event. Later events with the same id belong to a new user and were not changed.
+	// Users is the number of users who were erased.
+	Users int
+	// Unknown has the numbers of the users whom no event of the log names, by their places in the list of the erasure, from 1.
+	Unknown []int
+	// Deleted is the position of the last user_deleted event. Events with the id of a user after the user's own deletion belong to a new user
+	// and were not changed.
 	Deleted events.Position
 	// Scrubbed counts what was changed in the archive.
 	Scrubbed archive.ScrubResult
@@ -71,10 +76,17 @@ type Report struct {
 	Left []string
 }
 
-// String reports the result to people. It does not name the user.
+// String reports the result to people. It does not name the users.
 func (r Report) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "deleted at sequence %d\n", r.Deleted.Seq)
+	if r.Users == 1 {
+		fmt.Fprintf(&b, "deleted at sequence %d\n", r.Deleted.Seq)
+	} else {
+		fmt.Fprintf(&b, "%d users deleted, the last at sequence %d\n", r.Users, r.Deleted.Seq)
+	}
+	for _, number := range r.Unknown {
+		fmt.Fprintf(&b, "user %d of the list was not erased: no event of the log names this user\n", number)
+	}
 	fmt.Fprintf(&b, "archive: %d events and %d rejects scrubbed, %d segments written anew\n",
 		r.Scrubbed.Changed+r.Scrubbed.Dropped, r.Scrubbed.Rejects, r.Scrubbed.Segments)
 	fmt.Fprintf(&b, "log: epoch %d after sequence %d; nobody could publish for %v\n", r.Epoch, r.Head, r.Pause.Round(time.Millisecond))
@@ -93,87 +105,124 @@ func (r Report) String() string {
 // ErrUser means that no user can have this id.
 var ErrUser = errors.New("erase: not the id of a user")
 
-// ErrUnknownUser means that no event of the log names the user, for example because the id was misspelled. Nothing was changed.
+// ErrUnknownUser means that no event of the log names any of the users, for example because an id was misspelled. Nothing was changed.
 var ErrUnknownUser = errors.New("erase: no event of the log names this user: nothing was erased")
 
-// maxReadBytes is how many bytes of the log checkKnown decodes at a time.
+// maxReadBytes is how many bytes of the log findKnown decodes at a time.
 const maxReadBytes = 8 << 20
 
-// checkKnown returns [ErrUnknownUser] unless an event of the log names the user, or the pseudonym that an earlier erasure has left of the user.
-// It reads the log from the beginning to the first such event. To look for rows of the user would not be enough: a user may have none left
-// and still be in the log.
-func (o *Options) checkKnown(ctx context.Context, user string, p *replay.Progress) error {
-	head, err := o.Log.Head(ctx)
-	if err != nil {
-		return err
+// checkUsers returns the users of a list of ids, each once.
+func checkUsers(log events.LogID, ids []string) (users []*erasedUser, err error) {
+	hash := events.NewKeyedHash(log)
+	seen := map[string]bool{}
+	for i, id := range ids {
+		if err := events.ValidateID(id); err != nil {
+			return nil, fmt.Errorf("%w: user %d of the list: %w", ErrUser, i+1, err)
+		}
+		if !seen[id] {
+			users = append(users, &erasedUser{id: id, pseudonym: hash.Pseudonym(id), number: i + 1})
+			seen[id] = true
+		}
 	}
-	if head.Last == 0 {
-		return ErrUnknownUser
+	if len(users) == 0 {
+		return nil, fmt.Errorf("%w: the list is empty", ErrUser)
+	}
+	return users, nil
+}
+
+// findKnown returns the users whom an event of the log names, or whose pseudonym one names, which an earlier erasure has left. It reads the log
+// once, from the beginning until all are found. To look for rows of the users would not be enough: a user may have none left and still be in
+// the log.
+func (o *Options) findKnown(ctx context.Context, users []*erasedUser, p *replay.Progress) (known []*erasedUser, err error) {
+	head, err := o.Log.Head(ctx)
+	if err != nil || head.Last == 0 {
+		return nil, err
 	}
 	sub, err := o.Subscribe(events.Cursor{}, events.AllKinds)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer sub.Close()
 
 	p.StartPhase(replay.Reading, "envelopes", head.Last)
-	pseudonym := events.NewKeyedHash(o.Log.ID()).Pseudonym(user)
-	namesUser := func(ev *events.Event) bool {
-		ids := []string{ev.User, ev.Peer, ev.RepinUser}
-		return slices.Contains(ids, user) || slices.Contains(ids, pseudonym)
+	missing := map[string]*erasedUser{} // by id and by pseudonym
+	for _, u := range users {
+		missing[u.id] = u
+		missing[u.pseudonym] = u
+	}
+	found := func(u *erasedUser) {
+		delete(missing, u.id)
+		delete(missing, u.pseudonym)
+		known = append(known, u)
 	}
 
-	for {
+	for len(missing) > 0 {
 		envs, err := sub.Next(ctx, maxReadBytes)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		for _, env := range envs {
 			for i := range env.Events {
-				if namesUser(&env.Events[i]) {
-					return nil
+				ev := &env.Events[i]
+				for _, id := range [...]string{ev.User, ev.Peer, ev.RepinUser} {
+					if u := missing[id]; u != nil {
+						found(u)
+					}
 				}
 			}
 			for _, reject := range env.Rejects {
-				if _, named := reject.RedactUser(user); named {
-					return nil
+				for _, u := range users {
+					if _, named := reject.RedactUser(u.id); named && missing[u.id] != nil {
+						found(u)
+					}
 				}
 			}
 			if env.Seq() >= head.Last {
-				return ErrUnknownUser
+				return known, nil
 			}
 			p.SetDone(env.Seq())
 		}
 	}
+	return known, nil
 }
 
-// Erase removes a user from the log, the archive, the stores and the snapshots. If it is interrupted, the caller must run it again: it
-// repeats all steps, of which those that are done take little time. An error names the step that has failed; the steps before it are done.
+// Erase removes users from the log, the archive, the stores and the snapshots. However many there are, it reads the log and the archive as often
+// as for one. If it is interrupted, the caller must run it again: it repeats all steps, of which those that are done take little time. An error
+// names the step that has failed; the steps before it are done.
 //
-// The order of the steps matters. First, all stores fold the deletion, while the id is still in the log. The archive is scrubbed before the
-// stream is destroyed, so that events are never lost. Stores are rebuilt from the scrubbed log, and snapshots are taken of rebuilt stores.
+// The order of the steps matters. First, all stores fold the deletions, while the ids are still in the log. The archive is scrubbed before the
+// stream is destroyed, so that events are never lost. Stores are built anew from the scrubbed log, and snapshots are taken of these stores.
+// Of a store, only those partitions are folded to which events about the users were delivered. The rows of the others are copied.
 //
-// Erase returns [ErrUnknownUser] before it changes anything if no event names the user. It does not remove snapshots that were taken by hand,
-// like all other removals; the report names those that may contain the user.
+// Users whom no event names are left out, and the report says so; if no event names any of the users, Erase returns [ErrUnknownUser] before it
+// changes anything. It does not remove snapshots that were taken by hand, like all other removals; the report names those that may contain
+// the users.
 //
-// In a cluster, every node must have flushed the deletion before anything is scrubbed; Erase returns [ErrNode] if one cannot. After the new
-// epoch has begun, each node rebuilds its stores by itself, even if this process does not live to see it.
-func Erase(ctx context.Context, o Options, user string, p *replay.Progress) (r Report, err error) {
-	if err := events.ValidateID(user); err != nil {
-		return r, fmt.Errorf("%w: %w", ErrUser, err)
+// In a cluster, every node must have flushed the deletions before anything is scrubbed; Erase returns [ErrNode] if one cannot. After the new
+// epoch has begun, each node builds its stores anew by itself, even if this process does not live to see it.
+func Erase(ctx context.Context, o Options, ids []string, p *replay.Progress) (r Report, err error) {
+	users, err := checkUsers(o.Log.ID(), ids)
+	if err != nil {
+		return r, err
 	}
 	if p == nil {
 		p = &replay.Progress{}
 	}
 	began := time.Now()
 
-	err = o.checkKnown(ctx, user, p)
-	if errors.Is(err, ErrUnknownUser) {
-		return r, err
-	}
+	known, err := o.findKnown(ctx, users, p)
 	if err != nil {
-		return r, fmt.Errorf("look for the user in the log: %w", err)
+		return r, fmt.Errorf("look for the users in the log: %w", err)
 	}
+	if len(known) == 0 {
+		return r, ErrUnknownUser
+	}
+	for _, u := range users {
+		if !slices.Contains(known, u) {
+			r.Unknown = append(r.Unknown, u.number)
+		}
+	}
+	r.Users = len(known)
 
 	// Keep this process from building generations in the meantime: they may have read less of the log than the stores.
 	release := func() {}
@@ -183,19 +232,19 @@ func Erase(ctx context.Context, o Options, user string, p *replay.Progress) (r R
 		}
 		release = sync.OnceFunc(release)
 		defer release()
+		o.Part.Epoch() // it takes the present epoch into the marker, if the stores have gone through all erasures before this one
 	}
 
-	// Ask first whether all nodes can take part, before the user is deleted.
+	// Ask first whether all nodes can take part, before the users are deleted.
 	if err := o.Nodes.flushAll(ctx, o.Log.Epoch(), 0); err != nil {
 		return r, err
 	}
-	slot, err := o.deleteAndArchive(ctx, user, &r)
-	if err != nil {
+	if err := o.deleteAndArchive(ctx, known, &r); err != nil {
 		return r, err
 	}
 
 	// Scrub the archive.
-	s := newScrubber(o.Log.ID(), user, r.Deleted.Seq, slot)
+	s := newScrubber(known, o.projections())
 	p.StartPhase(replay.Writing, "bytes", 0)
 	r.Scrubbed, err = o.Archive.Scrub(ctx, s.scrubEvent, s.scrubReject, func(done, total uint64) {
 		p.SetTotal(total)
@@ -204,16 +253,16 @@ func Erase(ctx context.Context, o Options, user string, p *replay.Progress) (r R
 	if err != nil {
 		return r, fmt.Errorf("scrub the archive: %w", err)
 	}
-	if places := s.remaining.String(); places != "" {
+	if places := s.remaining.describe(len(ids) > 1); places != "" {
 		r.Left = append(r.Left, "the id stays where an event contains it as a part of another text: "+places)
 	}
 
-	// An interrupted scrub or seal may have left segments that still contain the id but that the manifest does not name.
+	// An interrupted scrub or seal may have left segments that still contain an id but that the manifest does not name.
 	if err := o.Archive.Sweep(ctx); err != nil {
 		return r, fmt.Errorf("sweep the archive: %w", err)
 	}
 
-	if err := o.beginEpoch(ctx, &r); err != nil {
+	if err := o.beginEpoch(ctx, s.partitions, &r); err != nil {
 		return r, fmt.Errorf("begin a new epoch: %w", err)
 	}
 
@@ -226,7 +275,7 @@ func Erase(ctx context.Context, o Options, user string, p *replay.Progress) (r R
 		return r, err
 	}
 
-	// Remove what still contains the user outside of the stores.
+	// Remove what still contains the users outside of the stores.
 	if err := o.replaceOwnSnapshots(ctx, &r, p); err != nil {
 		return r, err
 	}
@@ -239,61 +288,63 @@ func Erase(ctx context.Context, o Options, user string, p *replay.Progress) (r R
 	return r, nil
 }
 
-// deleteAndArchive deletes the user and archives the log up to the deletion. It returns the slot of the deletion in its envelope, once all
-// stores of all nodes have flushed the deletion.
-func (o *Options) deleteAndArchive(ctx context.Context, user string, r *Report) (slot uint16, err error) {
-	if r.Deleted, slot, err = o.deleteUser(ctx, user); err != nil {
-		return slot, fmt.Errorf("delete the user: %w", err)
+// projections returns an instance of each projection.
+func (o *Options) projections() (of []projections.Projection) {
+	for _, s := range o.Stores {
+		of = append(of, s.New())
+	}
+	return of
+}
+
+// deleteAndArchive deletes the users and archives the log up to the last deletion. It returns once all stores of all nodes have flushed the
+// deletions.
+func (o *Options) deleteAndArchive(ctx context.Context, users []*erasedUser, r *Report) (err error) {
+	if r.Deleted, err = o.deleteUsers(ctx, users); err != nil {
+		return fmt.Errorf("delete the users: %w", err)
 	}
 	if err := o.Archiver.ArchiveNow(ctx, r.Deleted.Seq); err != nil {
-		return slot, fmt.Errorf("archive the log: %w", err)
+		return fmt.Errorf("archive the log: %w", err)
 	}
 	if o.Part != nil {
 		if err := o.Part.recordFlushed(r.Deleted.Seq); err != nil {
-			return slot, err
+			return err
 		}
 	}
-	return slot, o.Nodes.flushAll(ctx, o.Log.Epoch(), r.Deleted.Seq)
+	return o.Nodes.flushAll(ctx, o.Log.Epoch(), r.Deleted.Seq)
 }
 
-// deleteUser publishes the deletion and waits until every store of this process has folded and flushed it. The flush is necessary: if a store
-// continued from before the deletion after a crash, it would read the deletion of a pseudonym from the scrubbed log, and keep the user's
-// rows.
-func (o *Options) deleteUser(ctx context.Context, user string) (at events.Position, slot uint16, err error) {
-	id := "erase-" + rand.Text()
-	ev := &skeinv1.Event{EventId: id, Kind: &skeinv1.Event_UserDeleted{UserDeleted: &skeinv1.UserDeleted{UserId: user}}}
-	if refused := events.Validate(ev); refused != nil {
-		return at, 0, refused
-	}
-	res, err := o.Publisher.Publish(ctx, []*skeinv1.Event{ev}, eventlog.PublishOptions{})
-	if err != nil {
-		return at, 0, err
-	}
-	at = res.Position
+// deletionsPerCall is how many deletions are published at a time.
+const deletionsPerCall = 100
 
-	// Find the slot of the event in its envelope, which may contain other events.
-	msg, err := o.Log.ReadMessage(ctx, at.Seq)
-	if err != nil {
-		return at, 0, err
-	}
-	var batch skeinv1.EventBatch
-	if err := proto.Unmarshal(msg.Data, &batch); err != nil {
-		return at, 0, err
-	}
-	for i, ev := range batch.GetEvents() {
-		if ev.GetEventId() == id {
-			slot = uint16(i)
+// deleteUsers publishes the deletions, sets their positions, and waits until every store of this process has folded and flushed them. The flush is
+// necessary: if a store continued from before a deletion after a crash, it would read the deletion of a pseudonym from the scrubbed log, and
+// keep the user's rows.
+func (o *Options) deleteUsers(ctx context.Context, users []*erasedUser) (last events.Position, err error) {
+	for some := range slices.Chunk(users, deletionsPerCall) {
+		var evs []*skeinv1.Event
+		for _, u := range some {
+			evs = append(evs, &skeinv1.Event{
+				EventId: "erase-" + rand.Text(), Kind: &skeinv1.Event_UserDeleted{UserDeleted: &skeinv1.UserDeleted{UserId: u.id}},
+			})
+		}
+		res, err := o.Publisher.Publish(ctx, evs, eventlog.PublishOptions{})
+		if err != nil {
+			return last, err
+		}
+		last = res.Position
+		for i, u := range some {
+			u.seq = last.Seq
+			u.slot = uint16(res.Slot + i)
 		}
 	}
-
-	return at, slot, flushStores(ctx, o.Stores, at.Seq)
+	return last, flushStores(ctx, o.Stores, last.Seq)
 }
 
 // beginEpoch begins a new epoch of the log and destroys the messages of the old epoch in the stream. The archive has them all by then, up to
-// the head at which publishing pauses.
-func (o *Options) beginEpoch(ctx context.Context, r *Report) error {
+// the head at which publishing pauses. partitions has, by projection, the partitions to which events about the users were delivered.
+func (o *Options) beginEpoch(ctx context.Context, partitions map[string]events.Partitions, r *Report) error {
 	began := time.Now()
-	end, err := o.Log.NextEpoch(ctx, r.Deleted.Seq, func(ctx context.Context, head uint64) (events.Cursor, error) {
+	end, err := o.Log.NextEpoch(ctx, r.Deleted.Seq, partitions, func(ctx context.Context, head uint64) (events.Cursor, error) {
 		err := o.Archiver.ArchiveNow(ctx, head)
 		return o.Archive.End(), err
 	})
@@ -308,12 +359,16 @@ func (o *Options) beginEpoch(ctx context.Context, r *Report) error {
 	return o.Archiver.ArchiveNow(ctx, end.Seq)
 }
 
-// rebuildOwnStores rebuilds the stores of this process.
+// rebuildOwnStores makes new generations of the stores of this process.
 func (o *Options) rebuildOwnStores(ctx context.Context, r *Report, p *replay.Progress) (err error) {
 	p.SetMore(true) // the time of the steps after the rebuild is not estimated
 	options := o.Rebuild
 	options.Progress = p
-	r.Rebuilt, err = rebuildStores(ctx, o.Stores, o.Subscribe, options)
+	var partitions map[string]events.Partitions
+	if o.Part != nil {
+		partitions = o.Part.partitionsToBuild()
+	}
+	r.Rebuilt, err = rebuildStores(ctx, o.Stores, partitions, o.Subscribe, options)
 	if err == nil && o.Part != nil {
 		err = o.Part.recordRebuilt(r.Epoch)
 	}

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 
@@ -114,6 +115,8 @@ func startFailingService(t *testing.T, dir string, d *failureSchedule) *testServ
 			return l.Run(ctx, func(from events.Cursor) (store.Subscription, error) { return s.subscribe(from, events.AllKinds) })
 		})
 	}
+	s.o.Part = &Part{Log: s.o.Log, Archive: s.o.Archive, Stores: s.o.Stores}
+	must(s.o.Part.OpenAlone(dir))
 	s.stop = func() {
 		err := s.o.Publisher.Close(context.Background())
 		cancel()
@@ -232,7 +235,7 @@ func TestErasedIDIsInNoFile(t *testing.T) {
 
 		want := s.waitForRows(res.Position.Seq)
 
-		r, err := Erase(t.Context(), s.o, user, nil)
+		r, err := Erase(t.Context(), s.o, []string{user}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -266,6 +269,89 @@ func TestErasedIDIsInNoFile(t *testing.T) {
 	s.stop()
 }
 
+// Many users are erased in one pass: the log begins a single epoch. Stores build only partitions to which events about them were delivered, and no row
+// of another user changes. The report names a user who is not in the log by the place in the list.
+func TestManyUsersAreErasedInOnePass(t *testing.T) {
+	dir := t.TempDir()
+	s := startService(t, dir)
+	w := memlog.NewWorld(11, 30)
+	s.waitForRows(s.publish(w.Envelopes(300), erasedNames))
+	for _, l := range s.o.Stores {
+		if err := l.Flush(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	res, err := s.o.Publisher.Publish(t.Context(), deletions(erased), eventlog.PublishOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := s.waitForRows(res.Position.Seq)
+
+	r, err := Erase(t.Context(), s.o, append([]string{"nobody"}, erased...), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]any{3, []int{1}, uint32(2)}, []any{r.Users, r.Unknown, r.Epoch}); diff != "" {
+		t.Errorf("users, unknown users and epoch (-want +got)\n%s", diff)
+	}
+	for i, rows := range s.waitForRows(r.Head) {
+		withoutLogTime(rows).MustEqual(t, withoutLogTime(want[i]), "%s after the erasure", s.o.Stores[i].Name())
+	}
+
+	var homes events.Partitions // seen has rows at the homes of users alone
+	for _, user := range erased {
+		homes.AddHome(user)
+	}
+	wantLine := fmt.Sprintf("seen: %d of 256 partitions were built from the log, and the rows of the others copied", homes.Len())
+	if !strings.Contains(r.String(), wantLine) || !strings.Contains(r.String(), "user 1 of the list was not erased") {
+		t.Errorf("got the report\n%s\nexpected %q, and that user 1 was not erased", r, wantLine)
+	}
+
+	s.waitForRows(s.publish(w.Envelopes(20), map[string]string{"user1": "other1", "user2": "other2", "user3": "other3"}))
+	s.stop()
+	for _, user := range erased {
+		if found := conformance.FilesWith(t, dir, user); len(found) > 0 {
+			t.Errorf("%s is still in the files %v", user, found)
+		}
+	}
+}
+
+// An erasure that ended before the stores were built anew is made up for by the next one, also if that is about another user.
+func TestNextErasureCleansUpAfterFailedOne(t *testing.T) {
+	dir := t.TempDir()
+	s := startService(t, dir)
+	s.waitForRows(s.publish(memlog.NewWorld(12, 20).Envelopes(100), erasedNames))
+	for _, l := range s.o.Stores {
+		if err := l.Flush(); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	fault := errors.New("no log today")
+	subscribe := s.o.Subscribe
+	s.o.Subscribe = func(from events.Cursor, kinds events.KindSet) (store.Subscription, error) {
+		if s.o.Log.Epoch() > 1 {
+			return nil, fault
+		}
+		return subscribe(from, kinds)
+	}
+	if _, err := Erase(t.Context(), s.o, erased[:1], nil); !errors.Is(err, fault) {
+		t.Fatalf("got %v, expected %v", err, fault)
+	}
+	s.stop()
+
+	s = startService(t, dir)
+	if _, err := Erase(t.Context(), s.o, erased[1:2], nil); err != nil {
+		t.Fatal(err)
+	}
+	s.stop()
+	for _, user := range erased[:2] {
+		if found := conformance.FilesWith(t, filepath.Join(dir, "stores"), user); len(found) > 0 {
+			t.Errorf("%s is still in the files %v", user, found)
+		}
+	}
+}
+
 // An id that no event names, for example because it is misspelled, changes nothing. The id of a user who was erased before is known.
 func TestUnknownUserIsNotErased(t *testing.T) {
 	s := startService(t, t.TempDir())
@@ -277,7 +363,7 @@ func TestUnknownUserIsNotErased(t *testing.T) {
 			t.Fatal(err)
 		}
 
-		if _, err := Erase(t.Context(), s.o, user, nil); !errors.Is(err, ErrUnknownUser) {
+		if _, err := Erase(t.Context(), s.o, []string{user}, nil); !errors.Is(err, ErrUnknownUser) {
 			t.Errorf("got %v, expected %v", err, ErrUnknownUser)
 		}
 
@@ -294,7 +380,7 @@ func TestUnknownUserIsNotErased(t *testing.T) {
 	s.waitForRows(s.publish(memlog.NewWorld(1, 30).Envelopes(20), map[string]string{"user1": "somebody"}))
 	checkUnknown("somebodi")
 	for range 2 {
-		if _, err := Erase(t.Context(), s.o, "somebody", nil); err != nil {
+		if _, err := Erase(t.Context(), s.o, []string{"somebody"}, nil); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -332,7 +418,7 @@ func TestErasureDisturbsNoCaller(t *testing.T) {
 	}()
 
 	for _, user := range []string{"user1", "user4"} {
-		r, err := Erase(t.Context(), s.o, user, nil)
+		r, err := Erase(t.Context(), s.o, []string{user}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -370,7 +456,7 @@ func TestFailedErasureKeepsTheEpoch(t *testing.T) {
 	s := startService(t, dir)
 	s.publish(memlog.NewWorld(4, 20).Envelopes(10), nil)
 	fault := errors.New("no archive today")
-	_, err := s.o.Log.NextEpoch(t.Context(), 0, func(context.Context, uint64) (events.Cursor, error) { return events.Cursor{}, fault })
+	_, err := s.o.Log.NextEpoch(t.Context(), 0, nil, func(context.Context, uint64) (events.Cursor, error) { return events.Cursor{}, fault })
 	if !errors.Is(err, eventlog.ErrEpochNotBegun) || !errors.Is(err, fault) || s.o.Log.Epoch() != 1 {
 		t.Errorf("got %v and epoch %d, expected %v in epoch 1", err, s.o.Log.Epoch(), eventlog.ErrEpochNotBegun)
 	}

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/events/archive"
 	"github.com/skein-feed/skein/events/atomicfile"
 	"github.com/skein-feed/skein/events/bucket"
@@ -71,8 +72,17 @@ type marker struct {
 // markerVersion is the version of the format of the file.
 const markerVersion = 1
 
-// Open reads the marker from the data directory dir. The stores must not run yet.
+// Open reads the marker from the data directory dir. The stores must not run yet. It returns [ErrMissed] if they must be removed first.
 func (p *Part) Open(dir string) error {
+	if err := p.OpenAlone(dir); err != nil {
+		return err
+	}
+	_, err := p.Look()
+	return err
+}
+
+// OpenAlone does the same for the only process with stores, which performs all erasures itself and so misses none.
+func (p *Part) OpenAlone(dir string) error {
 	p.path = filepath.Join(dir, markerName)
 	p.buildSlot = make(chan struct{}, 1)
 	p.buildWanted = make(chan struct{}, 1)
@@ -86,12 +96,9 @@ func (p *Part) Open(dir string) error {
 	// Stores that are empty contain nothing of any epoch.
 	isEmpty := !slices.ContainsFunc(p.Stores, func(s *live.Live) bool { return s.Cursor().Seq > 0 })
 	if !found && isEmpty {
-		if err := p.recordRebuilt(p.Log.Epoch()); err != nil {
-			return err
-		}
+		return p.recordRebuilt(p.Log.Epoch())
 	}
-	_, err = p.Look()
-	return err
+	return nil
 }
 
 // readMarker reads the marker from a file. found is false, without an error, if there is no file.
@@ -352,7 +359,7 @@ func (p *Part) Build(ctx context.Context, subscribe rebuild.SubscribeFunc, o reb
 	if err := p.Archive.Reload(ctx); err != nil {
 		return nil, err
 	}
-	report, err = rebuildStores(ctx, p.Stores, subscribe, o)
+	report, err = rebuildStores(ctx, p.Stores, p.partitionsToBuild(), subscribe, o)
 	if err != nil {
 		return report, err
 	}
@@ -372,13 +379,29 @@ func (p *Part) Build(ctx context.Context, subscribe rebuild.SubscribeFunc, o reb
 	return report, p.recordRebuilt(epoch)
 }
 
-// rebuildStores rebuilds stores and deletes their previous generations, because tables and manifests of old generations still contain the keys
-// of deleted rows. It returns one line for each store.
+// partitionsToBuild returns, by projection, the partitions that must be built from the log after the last erasure. It returns nil, for all partitions,
+// if that is not known, or if the stores have missed an erasure before.
+func (p *Part) partitionsToBuild() map[string]events.Partitions {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.marker.Epoch != p.Log.LastErasure().Epoch || p.marker.hasMissed(p.Log) {
+		return nil
+	}
+	return p.Log.ErasedPartitions()
+}
+
+// rebuildStores makes new generations of stores, which share no file with the present ones, and deletes the previous generations: tables and
+// manifests of old generations still contain the keys of deleted rows. It builds the given partitions of each projection from the log; those
+// of a projection that partitions lacks are all built. It returns one line for each store.
 func rebuildStores(
-	ctx context.Context, stores []*live.Live, subscribe rebuild.SubscribeFunc, o rebuild.Options,
+	ctx context.Context, stores []*live.Live, partitions map[string]events.Partitions, subscribe rebuild.SubscribeFunc, o rebuild.Options,
 ) (lines []string, err error) {
 	for _, s := range stores {
-		report, err := rebuild.Rebuild(ctx, s, subscribe, o)
+		fromLog, ok := partitions[s.Name()]
+		if !ok {
+			fromLog = events.AllPartitions()
+		}
+		report, err := rebuild.Renew(ctx, s, fromLog, subscribe, o)
 		if err == nil {
 			err = s.DeletePrevious(ctx)
 		}

@@ -167,7 +167,7 @@ func TestErasedIDIsInNoFileOfAnyNode(t *testing.T) {
 		}
 	}
 
-	r, err := Erase(t.Context(), s.o, user, nil)
+	r, err := Erase(t.Context(), s.o, []string{user}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -205,7 +205,7 @@ func TestNothingIsScrubbedWithoutANode(t *testing.T) {
 
 	refused := func(what string) {
 		t.Helper()
-		_, err := Erase(t.Context(), s.o, user, nil)
+		_, err := Erase(t.Context(), s.o, []string{user}, nil)
 		if !errors.Is(err, ErrNode) || s.o.Log.Epoch() != 1 || len(conformance.FilesWith(t, filepath.Join(s.dir, "bucket"), user)) == 0 {
 			t.Errorf("%s: got %v in epoch %d, expected ErrNode in epoch 1, and the id still in the bucket", what, err, s.o.Log.Epoch())
 		}
@@ -240,7 +240,7 @@ func TestNothingIsScrubbedWithoutANode(t *testing.T) {
 
 	peers["b"] = s.startNode(b.dir)
 	defer func() { peers["b"].stop() }()
-	if _, err := Erase(t.Context(), s.o, user, nil); err != nil {
+	if _, err := Erase(t.Context(), s.o, []string{user}, nil); err != nil {
 		t.Error(err)
 	}
 }
@@ -272,7 +272,7 @@ func TestNodeAwayDuringErasureRebuildsItsStores(t *testing.T) {
 		cancel()
 		return false, "", ctx.Err()
 	}
-	if _, err := Erase(ctx, s.o, user, nil); !errors.Is(err, context.Canceled) || s.o.Log.Epoch() != 2 {
+	if _, err := Erase(ctx, s.o, []string{user}, nil); !errors.Is(err, context.Canceled) || s.o.Log.Epoch() != 2 {
 		t.Fatalf("got %v in epoch %d, expected context.Canceled in epoch 2", err, s.o.Log.Epoch())
 	}
 
@@ -315,7 +315,7 @@ func TestNodeAwayDuringErasureRebuildsItsStores(t *testing.T) {
 		peers[name] = s.startNode(p.dir)
 		defer func() { peers[name].stop() }()
 	}
-	if r, err := Erase(t.Context(), s.o, user, nil); err != nil || r.Epoch != 3 || len(r.Nodes) != 3 {
+	if r, err := Erase(t.Context(), s.o, []string{user}, nil); err != nil || r.Epoch != 3 || len(r.Nodes) != 3 {
 		t.Errorf("got %+v and %v, expected epoch 3 and 3 nodes", r, err)
 	}
 }

@@ -1,82 +1,107 @@
 package erase
 
 import (
+	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
 	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/projections"
 )
 
-// scrubber replaces a user's id by the pseudonym in all events up to and including the user's deletion. Later events with the id belong to a
-// new user.
-type scrubber struct {
-	user, pseudonym string
-	// seq and slot are the position of the deletion.
+// erasedUser is a user of an erasure.
+type erasedUser struct {
+	id, pseudonym string
+	// number is the place of the user in the list of the erasure, from 1. The report names the user by it, and not by the id.
+	number int
+	// seq and slot are the position of the user's deletion. Later events with the id belong to a new user.
 	seq  uint64
 	slot uint16
-	// remaining collects the kinds of texts in which scrubbed events still contain the id.
+}
+
+// isDeletedBefore reports whether the deletion is before an event.
+func (u *erasedUser) isDeletedBefore(ev *events.Event) bool {
+	return ev.Seq > u.seq || ev.Seq == u.seq && ev.Slot > u.slot
+}
+
+// scrubber replaces the ids of users by their pseudonyms in all events up to and including the deletion of each user.
+type scrubber struct {
+	users []*erasedUser
+	// byID has the users by their ids, and pseudonyms the pseudonyms of all. An erasure that was interrupted has left these in events.
+	byID       map[string]*erasedUser
+	pseudonyms map[string]bool
+	// lastSeq is the greatest sequence of a deletion.
+	lastSeq uint64
+	finder  *textFinder
+	// remaining collects the kinds of texts in which scrubbed events still contain an id.
 	remaining remainingTexts
+	// projections are those of which partitions has, by name, the partitions to which events about the users were delivered.
+	projections []projections.Projection
+	partitions  map[string]events.Partitions
 }
 
-// remainingTexts says in which kinds of texts of events the id remains. These texts are not ids of users. Rows of other users depend on most of
-// them, so the scrubber cannot change them.
-type remainingTexts struct {
-	sources, items, boardsOrPins, titles, attributes bool
+// newScrubber returns a scrubber for users whose deletions are in the log.
+func newScrubber(users []*erasedUser, of []projections.Projection) *scrubber {
+	s := &scrubber{
+		users: users, byID: map[string]*erasedUser{}, pseudonyms: map[string]bool{},
+		projections: of, partitions: map[string]events.Partitions{},
+	}
+	var ids []string
+	for _, u := range users {
+		s.byID[u.id] = u
+		s.pseudonyms[u.pseudonym] = true
+		s.lastSeq = max(s.lastSeq, u.seq)
+		ids = append(ids, u.id)
+	}
+	s.finder = newTextFinder(ids)
+	for _, p := range of {
+		s.partitions[p.Name()] = events.Partitions{}
+	}
+	return s
 }
 
-// addTextsOf adds the kinds of texts in which an event contains the user's id.
-func (t *remainingTexts) addTextsOf(ev *events.Event, user string) {
-	contains := func(text string) bool { return strings.Contains(text, user) }
-	t.sources = t.sources || contains(ev.Source)
-	t.items = t.items || contains(ev.Item) || slices.ContainsFunc(ev.Items, contains)
-	t.boardsOrPins = t.boardsOrPins || contains(ev.Board) || contains(ev.Pin) || contains(ev.RepinPin)
-	t.titles = t.titles || contains(ev.Title)
-	t.attributes = t.attributes || contains(string(ev.Attributes))
+// scrubEvent returns the event without the ids of the users. It returns an event that names none of them unchanged. keep is always true.
+func (s *scrubber) scrubEvent(ev *events.Event) (changed *events.Event, keep bool) {
+	if ev.Seq > s.lastSeq {
+		return ev, true
+	}
+
+	changed = ev
+	if s.isNamedBy(ev) {
+		changed = s.withoutIDs(ev)
+		s.addPartitions(changed)
+	}
+	s.addRemainingTexts(changed)
+	return changed, true
 }
 
-// String lists the kinds of texts for people. It is empty if there are none.
-func (t *remainingTexts) String() string {
-	var places []string
-	for _, place := range []struct {
-		name  string
-		stays bool
-	}{
-		{"names of import sources", t.sources},
-		{"item ids", t.items},
-		{"ids of boards or pins", t.boardsOrPins},
-		{"titles of boards of others", t.titles},
-		{"attributes of pins of others", t.attributes},
-	} {
-		if place.stays {
-			places = append(places, place.name)
+// isNamedBy reports whether an event up to the deletion of a user names the user, or the pseudonym that an earlier run has left.
+func (s *scrubber) isNamedBy(ev *events.Event) bool {
+	for _, id := range [...]string{ev.User, ev.Peer, ev.RepinUser} {
+		if id == "" {
+			continue
+		}
+		if u := s.byID[id]; u != nil && !u.isDeletedBefore(ev) || s.pseudonyms[id] {
+			return true
 		}
 	}
-	return strings.Join(places, ", ")
+	return false
 }
 
-// newScrubber returns a scrubber for the user whose deletion is at seq and slot.
-func newScrubber(log events.LogID, user string, seq uint64, slot uint16) *scrubber {
-	return &scrubber{user: user, pseudonym: events.NewKeyedHash(log).Pseudonym(user), seq: seq, slot: slot}
-}
-
-// scrubEvent returns the event without the user's id. It returns an event that does not name the user unchanged. keep is always true.
-func (s *scrubber) scrubEvent(ev *events.Event) (changed *events.Event, keep bool) {
-	if ev.Seq > s.seq || ev.Seq == s.seq && ev.Slot > s.slot {
-		return ev, true
-	}
-
-	if ev.User != s.user && ev.Peer != s.user && ev.RepinUser != s.user {
-		s.remaining.addTextsOf(ev, s.user)
-		return ev, true
-	}
-
+// withoutIDs returns a copy of the event with pseudonyms in place of the ids of the users, or the event itself if it has pseudonyms already.
+func (s *scrubber) withoutIDs(ev *events.Event) *events.Event {
 	without := *ev
 	for _, id := range []*string{&without.User, &without.Peer, &without.RepinUser} {
-		if *id == s.user {
-			*id = s.pseudonym
+		if u := s.byID[*id]; u != nil && !u.isDeletedBefore(ev) {
+			*id = u.pseudonym
 		}
 	}
-	if ev.User == s.user {
+	if without.User == ev.User && without.Peer == ev.Peer && without.RepinUser == ev.RepinUser {
+		return ev
+	}
+
+	if without.User != ev.User {
 		// Only the user's own rows contain the titles that the user wrote and the items that were served to the user.
 		without.Title, without.Items = "", nil
 		if len(ev.Attributes) > 0 {
@@ -84,20 +109,113 @@ func (s *scrubber) scrubEvent(ev *events.Event) (changed *events.Event, keep boo
 			without.Attributes = []byte{0}
 		}
 	}
-
 	if without.Encoded != nil {
 		without.Encoded = without.Canonical()
 	}
-	s.remaining.addTextsOf(&without, s.user)
-	return &without, true
+	return &without
 }
 
-// scrubReject returns a reject as folds keep it after the deletion: without the user's id. keep is always true.
+// addPartitions adds the partitions to which an event about a user was delivered. A pseudonym has the partition of its user, so it does not matter
+// whether the event was scrubbed before.
+func (s *scrubber) addPartitions(ev *events.Event) {
+	for _, p := range s.projections {
+		if !slices.Contains(p.Kinds(), ev.Kind) {
+			continue
+		}
+		var to events.Partitions
+		projections.RouteRows(p, ev, &to)
+		if to == events.AllPartitions() {
+			// The event ends something everywhere, as a deletion. At other homes than that of the user it leaves only keyed hashes, and removes
+			// rows that other events have written there, which count by themselves (checkRowsWithIDs in the tests).
+			to = events.Partitions{}
+			to.AddHome(ev.User)
+		}
+		all := s.partitions[p.Name()]
+		all.AddSet(&to)
+		s.partitions[p.Name()] = all
+	}
+}
+
+// scrubReject returns a reject as folds keep it after the deletions: without the ids of the users. keep is always true.
 func (s *scrubber) scrubReject(r *events.Reject) (changed *events.Reject, keep bool) {
-	if r.Seq < s.seq {
-		if without, named := r.RedactUser(s.user); named {
-			return &without, true
+	changed = r
+	for _, u := range s.users {
+		if r.Seq >= u.seq {
+			continue
+		}
+		if without, named := changed.RedactUser(u.id); named {
+			changed = &without
 		}
 	}
-	return r, true
+	return changed, true
+}
+
+// remainingTexts has, for each kind of text of events, the numbers of the users whose ids remain in such texts. These texts are not ids of users.
+// Rows of other users depend on most of them, so the scrubber cannot change them.
+type remainingTexts struct {
+	sources, items, boardsOrPins, titles, attributes map[int]bool
+}
+
+// addRemainingTexts adds the kinds of texts in which an event contains the id of a user.
+func (s *scrubber) addRemainingTexts(ev *events.Event) {
+	add := func(to *map[int]bool, text string) {
+		s.finder.each(text, func(i int) {
+			if u := s.users[i]; !u.isDeletedBefore(ev) {
+				if *to == nil {
+					*to = map[int]bool{}
+				}
+				(*to)[u.number] = true
+			}
+		})
+	}
+	add(&s.remaining.sources, ev.Source)
+	add(&s.remaining.items, ev.Item)
+	for _, item := range ev.Items {
+		add(&s.remaining.items, item)
+	}
+	add(&s.remaining.boardsOrPins, ev.Board)
+	add(&s.remaining.boardsOrPins, ev.Pin)
+	add(&s.remaining.boardsOrPins, ev.RepinPin)
+	add(&s.remaining.titles, ev.Title)
+	if len(ev.Attributes) > 0 {
+		add(&s.remaining.attributes, string(ev.Attributes))
+	}
+}
+
+// describe lists the kinds of texts for people, each with the numbers of the users if the erasure has several. It returns nothing if there are
+// no such texts.
+func (t *remainingTexts) describe(isBatch bool) string {
+	var places []string
+	for _, place := range []struct {
+		name  string
+		users map[int]bool
+	}{
+		{"names of import sources", t.sources},
+		{"item ids", t.items},
+		{"ids of boards or pins", t.boardsOrPins},
+		{"titles of boards of others", t.titles},
+		{"attributes of pins of others", t.attributes},
+	} {
+		if len(place.users) == 0 {
+			continue
+		}
+		if isBatch {
+			place.name += " (" + numbersText(place.users) + ")"
+		}
+		places = append(places, place.name)
+	}
+	return strings.Join(places, ", ")
+}
+
+// numbersText names users by their numbers in the list of the erasure.
+func numbersText(numbers map[int]bool) string {
+	const most = 10 // a report is for people
+	sorted := slices.Sorted(maps.Keys(numbers))
+	more := ""
+	if len(sorted) > most {
+		more = fmt.Sprintf(" and %d more", len(sorted)-most)
+		sorted = sorted[:most]
+	}
+	list := strings.ReplaceAll(strings.Trim(fmt.Sprint(sorted), "[]"), " ", ", ")
+	return "of user " + list + more
 }

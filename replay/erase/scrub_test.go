@@ -4,9 +4,11 @@ import (
 	"bytes"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
 	"github.com/skein-feed/skein/events"
@@ -101,15 +103,37 @@ func rowsOf(t failer, p projections.Projection, envs []*events.Envelope) conform
 	}
 }
 
-// checkFoldsAlike compares the rows of all projections over a log with those over the log without a user. It does nothing if the user is not deleted.
-func checkFoldsAlike(t failer, set all.Settings, envs []*events.Envelope, user string, what fmt.Stringer) {
+// scrubberOf returns a scrubber for those of the users who are deleted in the log, at their last deletions. It returns nil if there are none.
+func scrubberOf(envs []*events.Envelope, set all.Settings, users ...string) *scrubber {
+	var deleted []*erasedUser
+	for i, user := range users {
+		if seq, slot, ok := lastDeletion(envs, user); ok {
+			pseudonym := events.NewKeyedHash(envs[0].Cursor.Log).Pseudonym(user)
+			deleted = append(deleted, &erasedUser{id: user, pseudonym: pseudonym, number: i + 1, seq: seq, slot: slot})
+		}
+	}
+	if len(deleted) == 0 {
+		return nil
+	}
+	var of []projections.Projection
+	for _, newProjection := range all.Constructors(set) {
+		of = append(of, newProjection())
+	}
+	return newScrubber(deleted, of)
+}
+
+// checkFoldsAlike compares the rows of all projections over a log with those over the log without some users. It does nothing if none of the users is
+// deleted. Before the deletions, it looks for rows with the users' ids outside of the partitions to which their events were delivered.
+func checkFoldsAlike(t failer, set all.Settings, envs []*events.Envelope, what fmt.Stringer, users ...string) {
 	t.Helper()
-	seq, slot, ok := lastDeletion(envs, user)
-	if !ok {
+	s := scrubberOf(envs, set, users...)
+	if s == nil {
 		return
 	}
 
-	clean := scrubEnvelopes(envs, newScrubber(envs[0].Cursor.Log, user, seq, slot))
+	clean := scrubEnvelopes(envs, s)
+	seq := s.lastSeq
+	checkRowsWithIDs(t, set, envs, users, what)
 	for _, maker := range all.Constructors(set) {
 		want, got := rowsOf(t, maker(), envs), rowsOf(t, maker(), clean)
 		for i := range max(len(want), len(got)) {
@@ -124,8 +148,62 @@ func checkFoldsAlike(t failer, set all.Settings, envs []*events.Envelope, user s
 				text, err := all.Describe(maker().Name(), rows[i].Key, rows[i].Value)
 				return fmt.Sprint(text, " ", err)
 			}
-			t.Fatalf("%s after the erasure of %s at %d: row %d of the scrubbed log is\n%s\nexpected, as of the original log:\n%s\n%v", maker().Name(), user, seq, i,
+			t.Fatalf("%s after the erasure of %s at %d: row %d of the scrubbed log is\n%s\nexpected, as of the original log:\n%s\n%v", maker().Name(), users, seq, i,
 				tell(got), tell(want), what)
+		}
+	}
+}
+
+// renameUsers returns the log with other ids of some users, which are no ids of pins, boards or items, and these ids.
+func renameUsers(envs []*events.Envelope, users []string) (renamed []*events.Envelope, names []string) {
+	for _, user := range users {
+		names = append(names, "erased-"+user)
+	}
+	for _, env := range envs {
+		e := *env
+		e.Events = slices.Clone(env.Events)
+		for i := range e.Events {
+			for _, id := range []*string{&e.Events[i].User, &e.Events[i].Peer, &e.Events[i].RepinUser} {
+				if slices.Contains(users, *id) {
+					*id = "erased-" + *id
+				}
+			}
+		}
+		renamed = append(renamed, &e)
+	}
+	return renamed, names
+}
+
+// checkRowsWithIDs folds the log up to the first deletion of the users. Rows that have an id of one of the users must be in the partitions that a
+// scrubber finds: the rows of all other partitions are copied, and not built from the scrubbed log.
+func checkRowsWithIDs(t failer, set all.Settings, envs []*events.Envelope, users []string, what fmt.Stringer) {
+	t.Helper()
+	envs, users = renameUsers(envs, users)
+	s := scrubberOf(envs, set, users...)
+	scrubEnvelopes(envs, s)
+	first := s.lastSeq
+	var ids []string
+	for _, u := range s.users {
+		first = min(first, u.seq)
+		ids = append(ids, string(events.AppendID(nil, u.id)))
+	}
+	end := slices.IndexFunc(envs, func(env *events.Envelope) bool { return env.Seq() >= first })
+
+	for _, newProjection := range all.Constructors(set) {
+		p := newProjection()
+		found := s.partitions[p.Name()]
+		for _, row := range rowsOf(t, p, envs[:end]) {
+			partition := projections.PartitionOf(p, row.Key)
+			if partition == projections.StoreWide || found.Has(uint8(partition)) {
+				continue
+			}
+			for i, id := range ids {
+				if bytes.Contains(row.Key, []byte(id)) || bytes.Contains(row.Value, []byte(id)) {
+					text, err := all.Describe(p.Name(), row.Key, row.Value)
+					t.Fatalf("%s: a row of partition %d, to which no event about %s was delivered, has the id: %s %v\n%v",
+						p.Name(), partition, s.users[i].id, text, err, what)
+				}
+			}
 		}
 	}
 }
@@ -156,7 +234,7 @@ func TestScrubbedLogFoldsAlike(t *testing.T) {
 
 				end := rapid.IntRange(1, len(evs)).Draw(rt, "deleted after")
 				evs = insertDeletion(evs, end, user)
-				checkFoldsAlike(rt, smallSettings(), histories.Envelopes(evs), user, history(evs))
+				checkFoldsAlike(rt, smallSettings(), histories.Envelopes(evs), history(evs), user)
 			})
 		})
 	}
@@ -195,8 +273,14 @@ func TestScrubbedWorldFoldsAlike(t *testing.T) {
 		for _, user := range []string{"user0", "user3", "user17"} {
 			envs := append(append(slices.Clip(envs), w.Envelope(events.Event{Kind: events.UserDeleted, User: user})),
 				w.Envelopes(100)...)
-			checkFoldsAlike(t, smallSettings(), envs, user, seedOf(seed))
+			checkFoldsAlike(t, smallSettings(), envs, seedOf(seed), user)
 		}
+
+		three := slices.Clip(envs)
+		for _, user := range []string{"user0", "user3", "user17"} {
+			three = append(three, w.Envelope(events.Event{Kind: events.UserDeleted, User: user}))
+		}
+		checkFoldsAlike(t, smallSettings(), append(three, w.Envelopes(100)...), seedOf(seed), "user0", "user3", "user17")
 	}
 }
 
@@ -226,11 +310,46 @@ func TestScrubberReportsRemainingTexts(t *testing.T) {
 		}, all},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := newScrubber(events.LogID{}, user, 10, 0)
+			s := newScrubber([]*erasedUser{{id: user, pseudonym: " p", number: 1, seq: 10}}, nil)
 			s.scrubEvent(&c.event)
-			if got := s.remaining.String(); got != c.want {
+			if got := s.remaining.describe(false); got != c.want {
 				t.Errorf("expected %q, got %q", c.want, got)
 			}
 		})
 	}
+}
+
+// With several users, the report names those whose ids remain by their places in the list.
+func TestReportNamesUsersByNumber(t *testing.T) {
+	s := newScrubber([]*erasedUser{
+		{id: "zoe-to-be-erased", pseudonym: " p", number: 1, seq: 10}, {id: "yan-to-be-erased", pseudonym: " q", number: 3, seq: 10},
+	}, nil)
+	for _, ev := range []events.Event{
+		{User: "ann", Item: "film-of-yan-to-be-erased"}, {User: "zoe-to-be-erased", Peer: "yan-to-be-erased", Board: "zoe-to-be-erased"},
+		{User: "ann", Item: "zoe-to-be-erased/yan-to-be-erased"},
+	} {
+		s.scrubEvent(&ev)
+	}
+	if got, want := s.remaining.describe(true), "item ids (of user 1, 3), ids of boards or pins (of user 1)"; got != want {
+		t.Errorf("expected %q, got %q", want, got)
+	}
+}
+
+// A textFinder finds the ids that strings.Contains finds.
+func TestTextFinderFindsAllIDs(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		word := rapid.StringMatching("[abé]{1,12}")
+		ids := rapid.SliceOfNDistinct(word, 1, 8, rapid.ID[string]).Draw(rt, "ids")
+		text := rapid.StringMatching("[abé]{0,40}").Draw(rt, "text")
+		want, got := map[int]bool{}, map[int]bool{}
+		for i, id := range ids {
+			if strings.Contains(text, id) {
+				want[i] = true
+			}
+		}
+		newTextFinder(ids).each(text, func(i int) { got[i] = true })
+		if diff := cmp.Diff(want, got); diff != "" {
+			rt.Errorf("ids in %q (-want +got)\n%s", text, diff)
+		}
+	})
 }

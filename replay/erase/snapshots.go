@@ -147,7 +147,7 @@ func (o *Options) replaceOwnSnapshots(ctx context.Context, r *Report, p *replay.
 // exist, and those of processes that hold all partitions.
 func (o *Options) removeSharedSnapshots(ctx context.Context, r *Report, began time.Time) error {
 	if o.Shared == nil {
-		if o.Part != nil {
+		if o.Nodes != nil {
 			r.Left = append(r.Left, "snapshots of nodes that are gone, if there are any: this node has no --snapshots")
 		}
 		return nil

@@ -128,7 +128,7 @@ func TestErasureRemovesSnapshotsOfAllNodes(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	r, err := Erase(t.Context(), s.o, user, nil)
+	r, err := Erase(t.Context(), s.o, []string{user}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -199,7 +199,7 @@ func TestSnapshotsTakenByHandStayAfterErasure(t *testing.T) {
 	}
 	gone.stop()
 
-	r, err := Erase(t.Context(), s.o, user, nil)
+	r, err := Erase(t.Context(), s.o, []string{user}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -264,7 +264,7 @@ func TestSnapshotOfOldStoresDoesNotOutliveErasure(t *testing.T) {
 		return clean(ctx, name, epoch)
 	}
 
-	if _, err := Erase(t.Context(), s.o, user, nil); err != nil {
+	if _, err := Erase(t.Context(), s.o, []string{user}, nil); err != nil {
 		t.Fatal(err)
 	}
 	if got := snapshotNames(t, s.bucketOfNode(shared, "b")); len(got) > 0 {

@@ -92,11 +92,15 @@ func (s *Service) TakeSnapshot(
 	return &skeinv1.TakeSnapshotResponse{Operation: op}, err
 }
 
-// EraseUser starts to erase a user from the stores, the log and the archive.
+// EraseUser starts to erase one user or many from the stores, the log and the archive.
 func (s *Service) EraseUser(
 	ctx context.Context, req *skeinv1.EraseUserRequest, _ *call.Info,
 ) (*skeinv1.EraseUserResponse, error) {
-	op, err := s.start(ctx, operator.OperationRequest{Kind: skeinv1.OperationKind_OPERATION_KIND_ERASE, User: req.GetUserId()})
+	users := req.GetUserIds()
+	if req.GetUserId() != "" {
+		users = []string{req.GetUserId()}
+	}
+	op, err := s.start(ctx, operator.OperationRequest{Kind: skeinv1.OperationKind_OPERATION_KIND_ERASE, Users: users})
 	return &skeinv1.EraseUserResponse{Operation: op}, err
 }
 

@@ -167,5 +167,21 @@ func idErrorText(err error) string {
 // OfUser is implemented by requests about one user.
 type OfUser interface{ GetUserId() string }
 
+// maxErasedUsers is how many users a call of EraseUser erases at most.
+const maxErasedUsers = 10_000
+
+// ValidateErasure requires a valid user_id or some valid user_ids, and not both.
+func ValidateErasure(c *Checker, req *skeinv1.EraseUserRequest) {
+	if len(req.GetUserIds()) == 0 {
+		c.ID("user_id", req.GetUserId())
+		return
+	}
+	if req.GetUserId() != "" {
+		c.Found = append(c.Found, apierror.InvalidField("user_id", "must not be given together with user_ids"))
+	}
+	c.AtMostItems("user_ids", len(req.GetUserIds()), maxErasedUsers)
+	c.IDs("user_ids", req.GetUserIds())
+}
+
 // ValidateUser requires a valid user_id.
 func ValidateUser[P OfUser](c *Checker, req P) { c.ID("user_id", req.GetUserId()) }

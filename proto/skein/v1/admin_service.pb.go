@@ -2408,11 +2408,14 @@ func (x *TakeSnapshotResponse) GetOperation() *Operation {
 	return nil
 }
 
-// A call of EraseUser.
+// A call of EraseUser. Exactly one of user_id and user_ids is given.
 type EraseUserRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The user to erase. 1 to 128 bytes.
-	UserId        string `protobuf:"bytes,1,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
+	UserId string `protobuf:"bytes,1,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
+	// The users to erase in one pass over log and archive, which takes hardly longer than for one user. At most 10000. The report names a user
+	// by the place in this list, from 1.
+	UserIds       []string `protobuf:"bytes,2,rep,name=user_ids,json=userIds,proto3" json:"user_ids,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2452,6 +2455,13 @@ func (x *EraseUserRequest) GetUserId() string {
 		return x.UserId
 	}
 	return ""
+}
+
+func (x *EraseUserRequest) GetUserIds() []string {
+	if x != nil {
+		return x.UserIds
+	}
+	return nil
 }
 
 // The answer of EraseUser.
@@ -3301,10 +3311,10 @@ const file_skein_v1_admin_service_proto_rawDesc = "" +
 	"\x10@\"\x06r\x04 \x01(@R\vprojections\x12:\n" +
 	"\x04name\x18\x02 \x01(\tB&\xbaH#r!2\x1f^([a-z0-9][a-z0-9._-]{0,127})?$R\x04name\"I\n" +
 	"\x14TakeSnapshotResponse\x121\n" +
-	"\toperation\x18\x01 \x01(\v2\x13.skein.v1.OperationR\toperation\"7\n" +
-	"\x10EraseUserRequest\x12#\n" +
-	"\auser_id\x18\x01 \x01(\tB\n" +
-	"\xbaH\ar\x05 \x01(\x80\x01R\x06userId\"F\n" +
+	"\toperation\x18\x01 \x01(\v2\x13.skein.v1.OperationR\toperation\"d\n" +
+	"\x10EraseUserRequest\x12!\n" +
+	"\auser_id\x18\x01 \x01(\tB\b\xbaH\x05r\x03(\x80\x01R\x06userId\x12-\n" +
+	"\buser_ids\x18\x02 \x03(\tB\x12\xbaH\x0f\x92\x01\f\x10\x90N\"\ar\x05 \x01(\x80\x01R\auserIds\"F\n" +
 	"\x11EraseUserResponse\x121\n" +
 	"\toperation\x18\x01 \x01(\v2\x13.skein.v1.OperationR\toperation\"b\n" +
 	"\x14AcceptLogHoleRequest\x12%\n" +

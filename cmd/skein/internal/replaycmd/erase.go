@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
+	"strconv"
 	"strings"
 
 	"golang.org/x/term"
@@ -19,46 +21,95 @@ type eraseCmd struct {
 	command.ClientFlags `embed:""`
 	command.WaitFlags   `embed:""`
 
-	User string `arg:"" help:"Id of the user to erase, for good."`
-	Yes  bool   `help:"Do not ask for confirmation. Scripts need this flag." env:"-"`
+	User []string `arg:"" optional:"" help:"Ids of the users to erase, for good."`
+	File string   `help:"File with more ids, one on each line; - reads standard input." placeholder:"FILE" env:"-"`
+	Yes  bool     `help:"Do not ask for confirmation. Scripts need this flag." env:"-"`
 }
 
 // Help is shown below the flags.
 func (*eraseCmd) Help() string {
-	return `An erasure cannot be undone: it removes the user from the stores, the log, the archive and the scheduled snapshots. On a terminal the
-command asks you to type the id again; elsewhere it needs --yes. It fails if no event of the log names the user. Snapshots that you took by
-hand are not changed, and the report names them.`
+	return `An erasure cannot be undone: it removes the users from the stores, the log, the archive and the scheduled snapshots. On a terminal the
+command asks you to type the id again, or the number of several users; elsewhere it needs --yes. It fails if no event of the log names any
+of the users, and reports those whom none names. Snapshots that you took by hand are not changed, and the report names them. Up to 10000
+users take hardly longer than one.`
 }
 
-// Run erases a user, after a confirmation, and waits for the end.
+// Run erases the users, after a confirmation, and waits for the end.
 func (c *eraseCmd) Run(ctx context.Context, std *command.Streams) error {
+	users, err := c.users(std)
+	if err != nil {
+		return err
+	}
 	if !c.Yes {
 		terminal, ok := std.In.(*os.File)
 		if !ok || !term.IsTerminal(int(terminal.Fd())) {
 			return command.Usagef("an erasure cannot be undone: add --yes, or run the command on a terminal, where it asks for confirmation")
 		}
-		if err := confirmErasure(c.User, terminal, std.Err); err != nil {
+		if err := confirmErasure(users, terminal, std.Err); err != nil {
 			return err
 		}
 	}
-	res, err := command.Call(ctx, &c.ClientFlags, c.Client().Admin().EraseUser, &skeinv1.EraseUserRequest{UserId: c.User})
+	res, err := command.Call(ctx, &c.ClientFlags, c.Client().Admin().EraseUser, &skeinv1.EraseUserRequest{UserIds: users})
 	if err != nil {
 		return err
 	}
 	return c.Follow(ctx, &c.ClientFlags, std, res.GetOperation())
 }
 
-// errNotConfirmed is the error of confirmErasure.
-var errNotConfirmed = errors.New("that is not the id of the user: nothing was erased")
+// users returns the users of the arguments, and then those of the file.
+func (c *eraseCmd) users(std *command.Streams) (users []string, err error) {
+	users = slices.Clone(c.User)
+	switch {
+	case c.File == "" && len(users) == 0:
+		return nil, command.Usagef("name the users to erase, or give a --file of them")
+	case c.File == "":
+		return users, nil
+	case c.File == "-" && !c.Yes:
+		return nil, command.Usagef("--file - reads the users from standard input, so the command cannot ask there: add --yes")
+	}
 
-// confirmErasure asks a person to type the id of the user. It fails with errNotConfirmed if the person types anything else.
-func confirmErasure(user string, in io.Reader, out io.Writer) error {
-	fmt.Fprintf(out, "This erases the user %s for good. Type the id again to continue: ", user)
+	in := std.In
+	if c.File != "-" {
+		f, err := os.Open(c.File)
+		if err != nil {
+			return nil, fmt.Errorf("--file: %w", err)
+		}
+		defer func() { _ = f.Close() }() // it was only read
+		in = f
+	}
+	lines := bufio.NewScanner(in)
+	for lines.Scan() {
+		if line := strings.TrimSuffix(lines.Text(), "\r"); line != "" {
+			users = append(users, line)
+		}
+	}
+	if err := lines.Err(); err != nil {
+		return nil, fmt.Errorf("--file: %w", err)
+	}
+	if len(users) == 0 {
+		return nil, command.Usagef("--file: there are no users in %s", c.File)
+	}
+	return users, nil
+}
+
+// errNotConfirmed is the error of confirmErasure.
+var errNotConfirmed = errors.New("that is not the id of the user, or the number of users: nothing was erased")
+
+// confirmErasure asks a person to type the id of the user again, or the number of several users. It fails with errNotConfirmed
+// if the person types anything else.
+func confirmErasure(users []string, in io.Reader, out io.Writer) error {
+	want := users[0]
+	if len(users) == 1 {
+		fmt.Fprintf(out, "This erases the user %s for good. Type the id again to continue: ", want)
+	} else {
+		want = strconv.Itoa(len(users))
+		fmt.Fprintf(out, "This erases %s users for good. Type their number to continue: ", want)
+	}
 	line, err := bufio.NewReader(in).ReadString('\n')
 	if err != nil && !errors.Is(err, io.EOF) {
 		return err
 	}
-	if strings.TrimSuffix(strings.TrimSuffix(line, "\n"), "\r") != user {
+	if strings.TrimSuffix(strings.TrimSuffix(line, "\n"), "\r") != want {
 		return errNotConfirmed
 	}
 	return nil

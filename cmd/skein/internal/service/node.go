@@ -13,13 +13,13 @@ import (
 	"github.com/skein-feed/skein/replay/rebuild"
 )
 
-// openNode joins the cluster if the process is a node.
+// openNode opens the part of the process in erasures, and joins the cluster if the process is a node.
 func (s *Service) openNode(ctx context.Context, c *node.Config, registry prometheus.Registerer) (err error) {
+	s.erasure = &erase.Part{Log: s.log, Archive: s.archive, Stores: s.Stores, Snapshots: s.snapshotBucket}
 	if c == nil {
-		return nil
+		return s.erasure.OpenAlone(s.dir)
 	}
 
-	s.erasure = &erase.Part{Log: s.log, Archive: s.archive, Stores: s.Stores, Snapshots: s.snapshotBucket}
 	if err := s.erasure.Open(s.dir); err != nil {
 		return err
 	}

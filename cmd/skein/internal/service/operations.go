@@ -7,11 +7,13 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/events/archive"
 	"github.com/skein-feed/skein/events/bucket"
 	"github.com/skein-feed/skein/events/eventlog"
+	"github.com/skein-feed/skein/events/wait"
 	"github.com/skein-feed/skein/gateway/operator"
 	"github.com/skein-feed/skein/projections/all"
 	"github.com/skein-feed/skein/projections/live"
@@ -37,7 +39,7 @@ func (s *Service) OfferedOperations() OfferedOperations {
 		offered[operation.Snapshot] = OfferedOperation{Prepare: s.prepareSnapshot}
 	}
 	if s.archiver != nil {
-		offered[operation.Erase] = OfferedOperation{Prepare: s.prepareErasure}
+		offered[operation.Erase] = OfferedOperation{Prepare: s.prepareErasure, Resumes: true}
 	}
 	for kind, offer := range offered {
 		offered[kind] = OfferedOperation{Prepare: s.refuseWhileLogHasHole(offer.Prepare), Resumes: offer.Resumes}
@@ -74,16 +76,47 @@ func (s *Service) checkNoHole(ctx context.Context) error {
 	return err
 }
 
-// prepareErasure returns the operation that erases a user from the log, its archive, the stores of all nodes, and the snapshots.
-func (s *Service) prepareErasure(req operator.OperationRequest) (operation.Func, error) {
-	if !s.archiver.Status().Running {
-		return nil, &operator.Refusal{
-			Cause: operator.ErrNotPossible,
-			Text: "this process does not archive the log, and only the one that does may rewrite the archive: " +
-				"erase the user there",
+// errNotArchiving refuses an erasure in a process that may not write the archive.
+var errNotArchiving = &operator.Refusal{
+	Cause: operator.ErrNotPossible,
+	Text: "this process does not archive the log, and only the one that does may rewrite the archive: " +
+		"erase the user there",
+}
+
+// awaitArchiver waits until this process archives, as after a restart. If another process has become the one that archives, it gives up after
+// some time.
+func (s *Service) awaitArchiver(ctx context.Context) error {
+	waitCtx, cancel := context.WithTimeout(ctx, archiverWait)
+	defer cancel()
+	for !s.archiver.Status().Running {
+		if err := wait.For(waitCtx, archiverPoll); err != nil {
+			return errors.Join(ctx.Err(), errNotArchiving)
 		}
 	}
+	return nil
+}
+
+const (
+	// archiverWait is longer than the lease of a process that was killed.
+	archiverWait = 2 * time.Minute
+	archiverPoll = 100 * time.Millisecond
+)
+
+// prepareErasure returns the operation that erases users from the log, its archive, the stores of all nodes and the snapshots.
+func (s *Service) prepareErasure(req operator.OperationRequest) (operation.Func, error) {
+	switch {
+	case !req.Resumed && !s.archiver.Status().Running:
+		return nil, errNotArchiving
+	case len(req.Users) == 0:
+		// An operation of buildErased was interrupted. The node looks by itself whether it must begin another one.
+		return nil, errors.New("the node begins it again by itself")
+	}
 	return func(ctx context.Context, p *replay.Progress) (string, error) {
+		if req.Resumed {
+			if err := s.awaitArchiver(ctx); err != nil {
+				return "", err
+			}
+		}
 		if s.node == nil {
 			if err := s.checkNoCluster(ctx); err != nil {
 				return "", err
@@ -105,7 +138,7 @@ func (s *Service) prepareErasure(req operator.OperationRequest) (operation.Func,
 			Part:    s.erasure,
 			Nodes:   s.node.EraseNodes(),
 			Shared:  s.bucketOfAllSnapshots(),
-		}, req.User, p)
+		}, req.Users, p)
 
 		// After a restoration, the damaged log stays in the data directory until an operator removes it, and still has the user.
 		if damaged, _ := filepath.Glob(filepath.Join(s.dir, LogDir+"-damaged-*")); len(damaged) > 0 {

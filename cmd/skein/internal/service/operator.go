@@ -72,7 +72,9 @@ func newOperator(manager *operation.Manager, offered OfferedOperations) *process
 			if err := json.Unmarshal(i.Args, &args); err != nil {
 				return nil, fmt.Errorf("decode its request: %w", err)
 			}
-			return offer.Prepare(args.request(i))
+			r := args.request(i)
+			r.Resumed = true
+			return offer.Prepare(r)
 		})
 	}
 	return &processOperator{manager: manager, offered: offered}
@@ -85,11 +87,16 @@ type requestArgs struct {
 	Partitions  []uint32 `json:"partitions,omitempty"`
 	Share       float64  `json:"share,omitempty"`
 	Name        string   `json:"name,omitempty"`
-	User        string   `json:"user,omitempty"`
+	Users       []string `json:"users,omitempty"`
+	// User is what programs before Users wrote.
+	User string `json:"user,omitempty"`
 }
 
 // request returns the request of an operation.
 func (a requestArgs) request(i operation.Info) operator.OperationRequest {
+	if a.User != "" {
+		a.Users = []string{a.User}
+	}
 	return operator.OperationRequest{
 		Kind:        protoKind(i.Kind),
 		Projection:  i.Projection,
@@ -97,7 +104,7 @@ func (a requestArgs) request(i operation.Info) operator.OperationRequest {
 		Partitions:  a.Partitions,
 		Share:       a.Share,
 		Name:        a.Name,
-		User:        a.User,
+		Users:       a.Users,
 	}
 }
 
@@ -128,7 +135,7 @@ func (o *processOperator) Start(_ context.Context, r operator.OperationRequest) 
 		return nil, err
 	}
 	i, err := o.manager.Start(kind, r.Projection, requestArgs{
-		Projections: r.Projections, Partitions: r.Partitions, Share: r.Share, Name: r.Name, User: r.User,
+		Projections: r.Projections, Partitions: r.Partitions, Share: r.Share, Name: r.Name, Users: r.Users,
 	}, run)
 	return protoOperationOrError(i, err)
 }

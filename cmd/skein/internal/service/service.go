@@ -104,7 +104,7 @@ type Service struct {
 	diskGuard  *diskGuard
 	pprof      net.Listener // nil if profiles are not served
 	node       *node.Node   // nil outside of a cluster
-	erasure    *erase.Part  // what this node does when a user is erased; nil outside of a cluster
+	erasure    *erase.Part  // what this process does when users are erased
 	logger     *slog.Logger
 
 	dir      string

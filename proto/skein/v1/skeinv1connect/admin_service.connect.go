@@ -83,7 +83,7 @@ type AdminServiceClient interface {
 	Rollback(context.Context, *connect.Request[v1.RollbackRequest]) (*connect.Response[v1.RollbackResponse], error)
 	// TakeSnapshot writes a copy of the projections from which another process can start.
 	TakeSnapshot(context.Context, *connect.Request[v1.TakeSnapshotRequest]) (*connect.Response[v1.TakeSnapshotResponse], error)
-	// EraseUser removes the rows of a user, and then removes the user's id from the archive and the log, which begins a new epoch.
+	// EraseUser removes the rows of one user or of many, and then removes their ids from the archive and the log, which begins a new epoch.
 	EraseUser(context.Context, *connect.Request[v1.EraseUserRequest]) (*connect.Response[v1.EraseUserResponse], error)
 	// AcceptLogHole records in the log that some of its envelopes are lost for good. All processes then continue behind them. Stores that
 	// have folded the lost envelopes before keep their effects until they are rebuilt. This cannot be undone.
@@ -293,7 +293,7 @@ type AdminServiceHandler interface {
 	Rollback(context.Context, *connect.Request[v1.RollbackRequest]) (*connect.Response[v1.RollbackResponse], error)
 	// TakeSnapshot writes a copy of the projections from which another process can start.
 	TakeSnapshot(context.Context, *connect.Request[v1.TakeSnapshotRequest]) (*connect.Response[v1.TakeSnapshotResponse], error)
-	// EraseUser removes the rows of a user, and then removes the user's id from the archive and the log, which begins a new epoch.
+	// EraseUser removes the rows of one user or of many, and then removes their ids from the archive and the log, which begins a new epoch.
 	EraseUser(context.Context, *connect.Request[v1.EraseUserRequest]) (*connect.Response[v1.EraseUserResponse], error)
 	// AcceptLogHole records in the log that some of its envelopes are lost for good. All processes then continue behind them. Stores that
 	// have folded the lost envelopes before keep their effects until they are rebuilt. This cannot be undone.
