@@ -150,6 +150,7 @@ func TestFieldsOfMessagesMeanWhatTheirNamesSay(t *testing.T) {
 		"pin.owner_id": "User", "pin.pin_id": "Pin", "repin_of.owner_id": "RepinUser", "repin_of.pin_id": "RepinPin",
 		"title": "Title", "attributes": "Attributes", "score": "Score", "read_time": "Read", "source": "Source", "kind": "Reaction",
 		"hide_repins": "Settings", "notify": "Settings", "favorite": "Settings", "until": "Until",
+		"seen_time": "Read", "group_id": "Group",
 	}
 	for k, member := range listKindFields() {
 		hasUserID := member.Message().Fields().ByName("user_id") != nil

@@ -67,7 +67,6 @@ func newEventsOfEveryKind() []*skeinv1.Event {
 	return append(all,
 		&skeinv1.Event{Kind: &skeinv1.Event_PinCreated{PinCreated: &skeinv1.PinCreated{Pin: newPin("bob", "p2")}}},
 		&skeinv1.Event{Kind: &skeinv1.Event_BackfillClosed{BackfillClosed: &skeinv1.BackfillClosed{}}},
-		&skeinv1.Event{Kind: &skeinv1.Event_PinDeleted{PinDeleted: &skeinv1.PinDeleted{Pin: newPin("bob", "p1"), RepinOf: newPin("cat", "p9")}}},
 		&skeinv1.Event{Kind: &skeinv1.Event_NotificationsRead{NotificationsRead: &skeinv1.NotificationsRead{
 			UserId: "ann", ReadTime: timestamppb.New(time.Date(2026, 11, 20, 8, 30, 0, 0, time.UTC)),
 		}}},
@@ -110,6 +109,7 @@ func TestValidateAcceptsGoodEvents(t *testing.T) {
 	long := strings.Repeat("x", 128)
 	good := newEventsOfEveryKind()
 	good = append(good, []*skeinv1.Event{
+		{Kind: &skeinv1.Event_PinDeleted{PinDeleted: &skeinv1.PinDeleted{Pin: newPin("bob", "p1"), RepinOf: newPin("cat", "p9")}}},
 		{EventId: long[:64], Kind: &skeinv1.Event_UserFollowed{UserFollowed: &skeinv1.UserFollowed{UserId: long, TargetUserId: long[:127]}}},
 		{Kind: &skeinv1.Event_BoardCreated{BoardCreated: &skeinv1.BoardCreated{Board: newBoard("b", long), Title: long + long}}},
 		{Kind: &skeinv1.Event_PinCreated{PinCreated: &skeinv1.PinCreated{Pin: newPin("b", "p"), Attributes: make([]byte, 256)}}},
