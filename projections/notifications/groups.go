@@ -58,7 +58,7 @@ type Group struct {
 }
 
 // kindLetters are the first letters of the ids of groups.
-var kindLetters = [...]byte{Followed: 'f', Reacted: 'r', Repinned: 'p'} //nolint:gochecknoglobals // never changed
+var kindLetters = [...]byte{Followed: 'f', Reacted: 'r', Repinned: 'p'}
 
 // ID returns the id of the group: a letter for the kind, the day, and for most kinds a colon and the pin. It is part of events, so it never
 // changes.

@@ -48,7 +48,7 @@ const (
 )
 
 // storedKinds are the kinds that have rows.
-var storedKinds = [...]Kind{Reacted, Repinned} //nolint:gochecknoglobals // never changed
+var storedKinds = [...]Kind{Reacted, Repinned}
 
 // factID names a fact.
 type factID struct {

@@ -35,7 +35,8 @@ func (s *Service) WatchFeed(
 ) error {
 	countsUnread := req.GetNewerThan() == ""
 	// The watcher enters before the first count, so no change between the two is missed.
-	watcher, err := s.Watchers.Enter(req.GetReaderId(), req.GetHideSeen(), countsUnread) //nolint:contextcheck // the follower of the log serves all watchers, and outlives this call
+	//nolint:contextcheck // the follower of the log serves all watchers, and outlives this call
+	watcher, err := s.Watchers.Enter(req.GetReaderId(), req.GetHideSeen(), countsUnread)
 	if err != nil {
 		return err
 	}

@@ -156,7 +156,7 @@ func (g *Graph) Markers(user string) NotificationMarkers {
 	m := NotificationMarkers{Groups: map[string]events.Micros{}}
 	var lastMarked []string // the groups, the one that was marked last at the end
 	for _, ev := range g.log {
-		at := min(ev.Event.Read, ev.Time)
+		at := min(ev.Read, ev.Time)
 		switch {
 		case ev.User != user:
 		case ev.Kind == events.UserDeleted:

@@ -17,6 +17,8 @@ import (
 
 // TestListenerAnswersWhileStarting: while a service is being opened, its port answers that the process is alive and not available yet. After that
 // the port belongs to the service, also if the opening ended before the delay.
+//
+//nolint:tparallel // the subtests share the listener and run one after the other
 func TestListenerAnswersWhileStarting(t *testing.T) {
 	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
