@@ -69,16 +69,21 @@ func (q *Queries) Explain(ctx context.Context, f Feed, owner, id string) (Explan
 	} else {
 		explanation, err = q.explainNewest(ctx, &f, pin)
 	}
-	if err != nil || explanation.Rank == 0 {
-		return explanation, err
+	if err != nil {
+		return Explanation{}, err
+	}
+	if explanation.Rank == 0 {
+		return explanation, nil
 	}
 
 	if f.Only != 0 {
 		explanation.Delivery = DeliveryPulled // pages read outboxes only
 		return explanation, nil
 	}
-	explanation.Delivery, err = q.delivery(f.Reader, explanation.Pin)
-	return explanation, err
+	if explanation.Delivery, err = q.delivery(f.Reader, explanation.Pin); err != nil {
+		return Explanation{}, err
+	}
+	return explanation, nil
 }
 
 // isItemHidden asks [Feed.HiddenItems] about one item.
