@@ -209,8 +209,11 @@ const (
 	HeldPerByte = 2
 )
 
-// Reservation is what one call holds of a budget of bytes. It must not be used concurrently.
+// Reservation is what one call holds of a budget of bytes. It must not be used concurrently, nor copied: the copy would give the same bytes back a
+// second time.
 type Reservation struct {
+	_ [0]sync.Mutex // takes no memory, and makes go vet report copies
+
 	budget *Budget
 	caller string
 	// free is how many bytes may still be held without being counted.
