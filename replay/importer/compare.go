@@ -25,9 +25,11 @@ type CompareOptions struct {
 	StartedAt time.Time
 	// AtLeast is a position of the log that contains the import.
 	AtLeast string
-	// Graph answers for follows, boards, blocks and mutes, Feed answers for pins, and Counters answers for plays and reactions.
+	// Graph answers for follows, boards, blocks and mutes, Feed answers for pins, Seen answers for hidden items, and Counters answers for plays and
+	// reactions.
 	Graph    skeinv1connect.GraphServiceClient
 	Feed     skeinv1connect.FeedServiceClient
+	Seen     skeinv1connect.SeenServiceClient
 	Counters skeinv1connect.CounterServiceClient
 	// Pairs is the number of random pairs that are checked in addition to all lists and counts, for follows and boards.
 	Pairs int
@@ -48,14 +50,14 @@ type Comparison = comparison.Result
 var ErrNothingToCompare = errors.New("there is nothing to compare with")
 
 // IsComparable reports whether files of the kind can be compared with the service. The service does not list follows that have ended, and not
-// settings of follows in the order of an import. It lists hidden items, but nothing compares them.
+// settings of follows in the order of an import.
 func (k Kind) IsComparable() bool {
-	return k != Unfollows && k != BoardUnfollows && k != FollowSettings && k != HiddenItems
+	return k != Unfollows && k != BoardUnfollows && k != FollowSettings
 }
 
 // Compare reads the file of an import again, and compares all its facts with the answers of a running service. For follows and boards, it
 // compares the lists of every user and board, in order and with times, every count, and random pairs. For pins, it compares the pins of every
-// owner and board; for plays and reactions, the counts of every item. Other facts about the same users and items, whether live or from another
+// owner and board; for hidden items, the list of every user; for plays and reactions, the counts of every item. Other facts about the same users and items, whether live or from another
 // import, are reported as differences. It returns [ErrNothingToCompare] for a file without such facts.
 func Compare(ctx context.Context, o CompareOptions) (_ *Comparison, err error) {
 	if !o.Kind.IsComparable() {
@@ -78,6 +80,7 @@ func Compare(ctx context.Context, o CompareOptions) (_ *Comparison, err error) {
 		AtLeast:    o.AtLeast,
 		Graph:      o.Graph,
 		Feed:       o.Feed,
+		Seen:       o.Seen,
 		Counters:   o.Counters,
 		Patience:   o.Patience,
 		Latest:     math.MaxInt64,
@@ -94,6 +97,8 @@ func Compare(ctx context.Context, o CompareOptions) (_ *Comparison, err error) {
 		switch o.Kind {
 		case Pins:
 			err = fmt.Errorf("%w: the service does not list pins: %w", ErrNothingToCompare, err)
+		case HiddenItems:
+			err = fmt.Errorf("%w: the service does not list hidden items: %w", ErrNothingToCompare, err)
 		case Plays, Reactions:
 			err = fmt.Errorf("%w: the service does not count: %w", ErrNothingToCompare, err)
 		}

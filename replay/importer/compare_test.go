@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -193,5 +194,76 @@ func TestCompareWithoutAnswersFindsNothing(t *testing.T) {
 	if !errors.Is(err, ErrNothingToCompare) || !strings.Contains(err.Error(), "the service does not count") ||
 		!strings.Contains(err.Error(), "no counters here") {
 		t.Errorf("plays: got %v, expected ErrNothingToCompare with the reason", err)
+	}
+}
+
+// fakeHidden lists the items that the events of a log hide, as one page. spoil may change an answer.
+type fakeHidden struct {
+	skeinv1connect.SeenServiceClient
+
+	taken []events.Event
+	spoil func(res *skeinv1.ListHiddenResponse)
+}
+
+func (f *fakeHidden) ListHidden(
+	_ context.Context, req *connect.Request[skeinv1.ListHiddenRequest],
+) (*connect.Response[skeinv1.ListHiddenResponse], error) {
+	latest := map[string]events.Micros{}
+	for _, ev := range f.taken {
+		if ev.User == req.Msg.GetUserId() {
+			latest[ev.Item] = max(latest[ev.Item], ev.Time)
+		}
+	}
+	items := slices.SortedFunc(maps.Keys(latest), func(a, b string) int {
+		return cmp.Or(cmp.Compare(latest[b], latest[a]), events.CompareIDs(a, b))
+	})
+	res := &skeinv1.ListHiddenResponse{TotalSize: uint32(len(items))}
+	for _, item := range items {
+		res.Entries = append(res.Entries, &skeinv1.HiddenEntry{ItemId: item, HideTime: timestamppb.New(latest[item].Time())})
+	}
+	if f.spoil != nil {
+		f.spoil(res)
+	}
+	return connect.NewResponse(res), nil
+}
+
+// TestHiddenItemsAreCompared: the lists of all users in the file are compared, with their order, times and totals.
+func TestHiddenItemsAreCompared(t *testing.T) {
+	const text = "user,item,time\nann,i,2024-01-01\nann,j,2024-01-02\nann,i,2024-01-03\nbob,j,2024-01-02\nbob,bad id,2024-01-02\n"
+	for name, tt := range map[string]struct {
+		want  string
+		spoil func(*skeinv1.ListHiddenResponse)
+	}{
+		"equal":    {"", nil},
+		"missing":  {"hidden items of bob: j is missing", func(res *skeinv1.ListHiddenResponse) { res.Entries, res.TotalSize = nil, 0 }},
+		"extra":    {"hidden items of ann: k is extra", func(res *skeinv1.ListHiddenResponse) { res.Entries[0].ItemId = "k" }},
+		"the time": {"hidden items of bob: j has another time", func(res *skeinv1.ListHiddenResponse) { res.Entries[0].HideTime.Seconds++ }},
+		"the total": {
+			"hidden items of ann: skein lists 2 and says that there are 3", func(res *skeinv1.ListHiddenResponse) { res.TotalSize++ },
+		},
+		"the order": {
+			"hidden items of ann: i, since 2024-01-03T00:00:00Z, comes after j", func(res *skeinv1.ListHiddenResponse) { slices.Reverse(res.GetEntries()) },
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := newFakeLog(t)
+			o := options(t, l, text)
+			o.Kind, o.MaxRejects = HiddenItems, mustAllow(t, "1")
+			report := mustRun(t, o)
+
+			var told []string
+			found, err := Compare(t.Context(), CompareOptions{
+				Kind: HiddenItems, Path: o.Path, StartedAt: report.StartedAt, AtLeast: report.Position, MaxRejects: o.MaxRejects,
+				Seen:       &fakeHidden{taken: l.taken, spoil: tt.spoil},
+				Difference: func(text string) { told = append(told, text) },
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			has := func(text string) bool { return strings.Contains(text, tt.want) }
+			if (found.Differences() > 0) != (tt.want != "") || tt.want != "" && !slices.ContainsFunc(told, has) {
+				t.Errorf("got %d differences %q, expected one with %q", found.Differences(), told, tt.want)
+			}
+		})
 	}
 }

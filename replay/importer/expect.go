@@ -50,6 +50,8 @@ func (k Kind) entries(r *record, at events.Micros) []comparison.Entry {
 		return []comparison.Entry{entry(comparison.Blocked, r.fields[user], r.fields[blocked])}
 	case Mutes:
 		return []comparison.Entry{entry(comparison.Muted, r.fields[user], r.fields[muted])}
+	case HiddenItems:
+		return []comparison.Entry{entry(comparison.HiddenItems, r.fields[user], r.fields[item])}
 	case Reactions:
 		return comparison.ReactionEntries(r.fields[user], r.fields[item], r.fields[reactionKind], at)
 	case Plays:

@@ -38,6 +38,8 @@ const (
 	Pins
 	BoardPins
 	Served
+	// HiddenItems are the items that a user hides.
+	HiddenItems
 	// PlaysOf counts the plays of an item, PlaysBy those by a user, and ReactionsOf the users who react to an
 	// item with a kind, which is the Board of the list.
 	PlaysOf
@@ -49,7 +51,8 @@ var listNames = [...]string{
 	Following: "following", Followers: "followers", ImplicitFollowing: "following by boards", ImplicitFollowers: "followers by boards",
 	FollowedBoards: "followed boards", BoardFollowers: "followers of the board", Boards: "boards", Blocked: "blocked", Muted: "muted",
 	followCounts: "counts", boardFollowCounts: "counts of the board", Pins: "pins", BoardPins: "pins of the board", Served: "served",
-	PlaysOf: "plays of", PlaysBy: "plays by", ReactionsOf: "reactions to",
+	HiddenItems: "hidden items",
+	PlaysOf:     "plays of", PlaysBy: "plays by", ReactionsOf: "reactions to",
 }
 
 // String returns the name of the kind for people.

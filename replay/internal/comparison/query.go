@@ -132,6 +132,11 @@ func (c *Comparer) queryPage(ctx context.Context, list List, token string) (page
 			UserId: of, PageSize: pageSize, PageToken: token, AtLeast: c.AtLeast,
 		})
 		return pageOf(res, userEntry), err
+	case HiddenItems:
+		res, err := callRetrying(ctx, c, c.Seen.ListHidden, &skeinv1.ListHiddenRequest{
+			UserId: of, PageSize: pageSize, PageToken: token, AtLeast: c.AtLeast,
+		})
+		return pageOf(res, hiddenItemEntry), err
 	case Pins:
 		pins.Target = &skeinv1.ListPinsRequest_OwnerId{OwnerId: of}
 	case BoardPins:
@@ -161,6 +166,10 @@ func followEntry(e *skeinv1.FollowEntry) Entry {
 
 func userEntry(e *skeinv1.UserEntry) Entry {
 	return Entry{ID: e.GetUserId(), At: toMicros(e.GetTime())}
+}
+
+func hiddenItemEntry(e *skeinv1.HiddenEntry) Entry {
+	return Entry{ID: e.GetItemId(), At: toMicros(e.GetHideTime())}
 }
 
 func boardEntry(e *skeinv1.BoardEntry) Entry {

@@ -455,7 +455,7 @@ func (c *importFlags) compare(
 	startTime := time.Now()
 	found, err := importer.Compare(ctx, importer.CompareOptions{
 		Kind: o.Kind, Path: o.Path, Format: o.Format, First: o.First, MaxRejects: o.MaxRejects, StartedAt: r.StartedAt, AtLeast: r.Position,
-		Graph: api.Graph(), Feed: api.Feed(), Counters: api.Counters(), Pairs: c.CompareChecks, Seed: rand.Uint64(), Patience: c.RetryFor,
+		Graph: api.Graph(), Feed: api.Feed(), Seen: api.Seen(), Counters: api.Counters(), Pairs: c.CompareChecks, Seed: rand.Uint64(), Patience: c.RetryFor,
 		Observe:    showCompareProgress(bar),
 		Difference: printDifference(std, bar),
 	})
