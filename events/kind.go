@@ -35,6 +35,7 @@ const (
 	FeedRead        Kind = 34
 	ItemHidden      Kind = 36
 	ItemShown       Kind = 37
+	PinEdited       Kind = 38
 
 	FollowSettingsSet Kind = 35
 	NotificationsSeen Kind = 39
@@ -43,7 +44,7 @@ const (
 	firstKind = UserFollowed
 	lastKind  = NotificationsRead
 	// noKinds are the numbers between firstKind and lastKind that no kind has. See formerKinds for 32 and 33.
-	noKinds KindSet = 1<<24 | 1<<formerRepinsHidden | 1<<formerRepinsShown | 1<<38
+	noKinds KindSet = 1<<24 | 1<<formerRepinsHidden | 1<<formerRepinsShown
 )
 
 // String returns the name of the field of the kind in the Event message, such as user_followed.

@@ -99,6 +99,10 @@ var kindTable = [lastKind + 1]kindInfo{
 		{number: 1, message: ownPin},
 		{number: 2, message: otherPin, optional: true},
 	}},
+	PinEdited: {topic: TopicContent, fields: []messageField{
+		{number: 1, message: ownPin},
+		{number: 2, field: FieldAttributes, optional: true},
+	}},
 
 	Played: {topic: TopicSeen, recordName: "plays", fields: userAndItem},
 	Served: {topic: TopicSeen, recordName: "served", fields: []messageField{

@@ -53,6 +53,7 @@ func newEventsOfEveryKind() []*skeinv1.Event {
 		{Kind: &skeinv1.Event_NotificationsRead{NotificationsRead: &skeinv1.NotificationsRead{
 			UserId: "ann", ReadTime: timestamppb.New(time.Date(2026, 11, 20, 8, 30, 0, 0, time.UTC)), GroupId: "r20421:p1",
 		}}},
+		{Kind: &skeinv1.Event_PinEdited{PinEdited: &skeinv1.PinEdited{Pin: newPin("bob", "p1"), Attributes: []byte{1, 255}}}},
 	}
 	all := live
 	for i, msg := range live {
@@ -221,6 +222,10 @@ func listBadEvents() []badEvent {
 			invalid, "pin_moved.board_id", "128",
 		},
 		{&skeinv1.Event{Kind: &skeinv1.Event_PinDeleted{PinDeleted: &skeinv1.PinDeleted{}}}, invalid, "pin_deleted.pin.owner_id", "1 to 128"},
+		{
+			&skeinv1.Event{Kind: &skeinv1.Event_PinEdited{PinEdited: &skeinv1.PinEdited{Pin: newPin("b", "p"), Attributes: []byte(long)}}},
+			invalid, "pin_edited.attributes", "at most 256",
+		},
 		{served(), invalid, "served.item_ids", "1 to 100"},
 		{served(strings.Split(long[:101], "")...), invalid, "served.item_ids", "1 to 100"},
 		{served("i", ""), invalid, "served.item_ids[1]", "1 to 128"},

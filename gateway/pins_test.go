@@ -25,6 +25,12 @@ func movedTo(owner, pin, board string) *skeinv1.Event {
 	return &skeinv1.Event{Kind: &skeinv1.Event_PinMoved{PinMoved: &skeinv1.PinMoved{Pin: pinNamed(owner, pin), BoardId: board}}}
 }
 
+func editedPin(owner, pin, attributes string) *skeinv1.Event {
+	return &skeinv1.Event{Kind: &skeinv1.Event_PinEdited{PinEdited: &skeinv1.PinEdited{
+		Pin: pinNamed(owner, pin), Attributes: []byte(attributes),
+	}}}
+}
+
 func deletedBoard(owner, id string) *skeinv1.Event {
 	return &skeinv1.Event{Kind: &skeinv1.Event_BoardDeleted{BoardDeleted: &skeinv1.BoardDeleted{Board: board(owner, id)}}}
 }
@@ -103,6 +109,45 @@ func TestBatchGetPins(t *testing.T) {
 	again := w.pinStates(at, pinNamed("bob", "ended"), pinNamed("bob", "plain"))
 	if !again[0].GetLiving() || again[0].GetBoardId() != "dogs" || !again[0].GetCreateTime().AsTime().After(again[1].GetCreateTime().AsTime()) {
 		t.Error(again)
+	}
+}
+
+// TestEditChangesAttributesAndNoOrder: an edit is in the page, the list and the state of the pin, with its time. The pin keeps its place and its time,
+// a count of newer pins does not have it, and the edit ends with the life of the pin.
+func TestEditChangesAttributesAndNoOrder(t *testing.T) {
+	w := newWorld(t, withFeeds)
+	first := pinned("bob", "", "first")
+	first.GetPinCreated().Attributes = []byte("old")
+	at := w.publish(follow("ann", "bob"), first, pinned("bob", "", "second"))
+	before := ask(w, w.feed.ReadFeed, &skeinv1.ReadFeedRequest{ReaderId: "ann", AtLeast: at})
+
+	at = w.publish(editedPin("bob", "first", "older"), editedPin("bob", "first", "new"), editedPin("bob", "never", "new"))
+	newer := ask(w, w.feed.CountNewer, &skeinv1.CountNewerRequest{ReaderId: "ann", NewerThan: before.GetNewestToken(), AtLeast: at})
+	if newer.GetCount() != 0 {
+		t.Errorf("%d newer pins after edits, want 0", newer.GetCount())
+	}
+	want := before.GetEntries()
+	want[1].Attributes = []byte("new")
+	ignored := protocmp.IgnoreFields(&skeinv1.FeedEntry{}, "edit_time")
+	list := pinsOf("bob")
+	list.AtLeast = at
+	page := ask(w, w.feed.ReadFeed, &skeinv1.ReadFeedRequest{ReaderId: "ann", AtLeast: at}).GetEntries()
+	for name, entries := range map[string][]*skeinv1.FeedEntry{"feed": page, "pins": ask(w, w.feed.ListPins, list).GetEntries()} {
+		if diff := cmp.Diff(want, entries, protocmp.Transform(), ignored); diff != "" {
+			t.Errorf("%s (-expected +got):\n%s", name, diff)
+		}
+		if created, edited := entries[1].GetCreateTime().AsTime(), entries[1].GetEditTime().AsTime(); !edited.After(created) || entries[0].GetEditTime() != nil {
+			t.Errorf("%s: edited at %v, and the other pin at %v, want after %v and never", name, edited, entries[0].GetEditTime(), created)
+		}
+	}
+	state := w.pinStates(at, pinNamed("bob", "first"))[0]
+	if diff := cmp.Diff(page[1].GetEditTime(), state.GetEditTime(), protocmp.Transform()); diff != "" || string(state.GetAttributes()) != "new" {
+		t.Errorf("pin state %v, want the attributes and the edit time of the page: %s", state, diff)
+	}
+
+	at = w.publish(unpinned("bob", "first"), pinned("bob", "", "first"))
+	if again := w.pinStates(at, pinNamed("bob", "first"))[0]; !again.GetLiving() || again.GetEditTime() != nil || len(again.GetAttributes()) > 0 {
+		t.Errorf("created again: %v, want a living pin that was not edited", again)
 	}
 }
 

@@ -13,11 +13,14 @@ import (
 // How many users, items, boards per user and pins per user there are. There are few, so that many events and questions are about the same ones.
 const users, items, boards, pins = 14, 40, 3, 30
 
-// randomChoices draws ids and other values at random.
-type randomChoices struct{ *rand.Rand }
+// randomChoices draws ids and other values at random. The ids of users and items begin with prefix, so that those of several histories do not meet.
+type randomChoices struct {
+	*rand.Rand
+	prefix string
+}
 
-func (r randomChoices) user() string    { return fmt.Sprintf("u%d", r.IntN(users)) }
-func (r randomChoices) item() string    { return fmt.Sprintf("i%d", r.IntN(items)) }
+func (r randomChoices) user() string    { return fmt.Sprintf("%su%d", r.prefix, r.IntN(users)) }
+func (r randomChoices) item() string    { return fmt.Sprintf("%si%d", r.prefix, r.IntN(items)) }
 func (r randomChoices) bool() bool      { return r.IntN(2) == 0 }
 func (r randomChoices) pageSize() int32 { return int32(1 + r.IntN(9)) }
 
@@ -35,8 +38,11 @@ func (r randomChoices) pin(owner string) *skeinv1.Pin {
 }
 
 // Events returns n random events of many kinds, about few users.
-func Events(rng *rand.Rand, n int) (evs []*skeinv1.Event) {
-	r := randomChoices{rng}
+func Events(rng *rand.Rand, n int) (evs []*skeinv1.Event) { return EventsOf(rng, "", n) }
+
+// EventsOf is Events about users and items whose names begin with prefix.
+func EventsOf(rng *rand.Rand, prefix string, n int) (evs []*skeinv1.Event) {
+	r := randomChoices{rng, prefix}
 	for len(evs) < n {
 		a, b := r.user(), r.user()
 		switch k := r.IntN(22); {
@@ -112,6 +118,10 @@ func (r randomChoices) userEvent(k int, a string) *skeinv1.Event {
 	case 12:
 		ev.Kind = &skeinv1.Event_PinMoved{PinMoved: &skeinv1.PinMoved{Pin: r.pin(a), BoardId: board.GetBoardId()}}
 	case 13:
+		if r.bool() {
+			ev.Kind = &skeinv1.Event_PinEdited{PinEdited: &skeinv1.PinEdited{Pin: r.pin(a), Attributes: []byte(r.item())}}
+			return ev
+		}
 		deleted := &skeinv1.PinDeleted{Pin: r.pin(a)}
 		if r.bool() {
 			deleted.RepinOf = r.pin(r.user())

@@ -40,8 +40,12 @@ func (r questionMaker) only() skeinv1.FollowSetting {
 }
 
 // Question returns a random request of one of the unary methods that read, about the users and items of [Events]. Its at_least is the given position.
-func Question(rng *rand.Rand, atLeast string) proto.Message {
-	r := questionMaker{randomChoices{rng}, atLeast}
+func Question(rng *rand.Rand, at string) proto.Message { return QuestionOf(rng, "", at) }
+
+// QuestionOf is Question about what [EventsOf] are about. With a prefix, it does not ask for the list of all items by heat, which has those of all
+// prefixes.
+func QuestionOf(rng *rand.Rand, prefix, at string) proto.Message {
+	r := questionMaker{randomChoices{rng, prefix}, at}
 	switch k := r.IntN(27); {
 	case k < 12:
 		return r.graphQuestion(k)
@@ -146,11 +150,11 @@ func (r questionMaker) itemQuestion(k int) proto.Message {
 		return req
 	case 22:
 		req := &skeinv1.ListTrendingRequest{PageSize: r.pageSize(), AtLeast: r.atLeast}
-		switch r.IntN(3) {
-		case 0:
-			req.Scope = &skeinv1.ListTrendingRequest_OwnerId{OwnerId: r.user()}
-		case 1:
+		switch scope := r.IntN(3); {
+		case scope == 0:
 			req.Scope = &skeinv1.ListTrendingRequest_Board{Board: r.board(r.user())}
+		case scope == 1 || r.prefix != "":
+			req.Scope = &skeinv1.ListTrendingRequest_OwnerId{OwnerId: r.user()}
 		}
 		return req
 	case 23:

@@ -17,7 +17,7 @@
 //
 // An inbox has every pin above its floor that A sees, unless a pull row leads to the pin. It may have more: deleted pins, pins of owners whom A no
 // longer follows, pins that an outbox has too. An entry of an inbox or outbox is only a candidate. Whether A sees the pin is decided when A reads,
-// by the pin and the relation to its owner at that position. So a deletion, an unfollow, a mute, settings of a follow or an excluded board change no
+// by the pin and the relation to its owner at that position. So a deletion, an edit, an unfollow, a mute, settings of a follow or an excluded board change no
 // inbox, and take effect on the next page.
 //
 //   - Inboxes are in memory and are made from outboxes. The first page of a reader merges outboxes, and the inbox learns what the page has merged

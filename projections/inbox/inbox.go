@@ -95,7 +95,8 @@ func (*Inbox) Name() string { return "inbox" }
 //   - 9: No row says what an inbox lacks.
 //   - 10: The rows of the graph are those of its version 4.
 //   - 11: The rows of the graph are those of its version 5. A re-pin keeps which pin it repeats, and a reader has hidden items.
-func (*Inbox) Version() uint32 { return 11 }
+//   - 12: A pin keeps its last edit.
+func (*Inbox) Version() uint32 { return 12 }
 
 // Config returns the settings.
 func (f *Inbox) Config() Settings { return f.settings }
@@ -107,7 +108,7 @@ func (f *Inbox) Settings() map[string]string {
 
 // Kinds returns the kinds of events that change pins, read markers, hidden items and the relations of the embedded graph.
 func (f *Inbox) Kinds() []events.Kind {
-	return append(f.graph.Kinds(), events.PinDeleted, events.FeedRead, events.ItemHidden, events.ItemShown)
+	return append(f.graph.Kinds(), events.PinEdited, events.PinDeleted, events.FeedRead, events.ItemHidden, events.ItemShown)
 }
 
 // Apply folds one event.
@@ -124,6 +125,8 @@ func (f *Inbox) Apply(ev events.Event, b *projections.Batch) error {
 		return f.createPin()
 	case events.PinMoved:
 		return f.movePin()
+	case events.PinEdited:
+		return f.editPin()
 	case events.PinDeleted:
 		return f.deletePin()
 	case events.BoardDeleted:

@@ -221,7 +221,7 @@ func pins(want []model.Pin, heats map[string]int64) (list []inbox.Pin) {
 	for _, p := range want {
 		list = append(list, inbox.Pin{
 			Owner: p.Owner, ID: p.ID, Board: p.Board, Item: p.Item, Repin: p.Repin, RepinOwner: p.RepinOwner, RepinPin: p.RepinPin,
-			Attributes: p.Attributes, Created: p.Created, Score: heats[p.Item],
+			Attributes: p.Attributes, Created: p.Created, Edited: p.Edited, Score: heats[p.Item],
 		})
 	}
 	return list

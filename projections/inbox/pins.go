@@ -142,6 +142,20 @@ func (f *Inbox) movePin() error {
 	return f.writePin(p)
 }
 
+// editPin replaces the attributes of a pin. No list depends on them, so no inbox changes.
+func (f *Inbox) editPin() error {
+	p, err := f.readPin(f.ev.User, f.ev.Pin)
+	if err != nil {
+		return err
+	}
+	// A pin that does not live cannot be edited. If history may still come, the edit is kept: with it, the pin may have lived.
+	if p.stateBefore.Creation == nil && (p.row.HistoryClosed || f.batch.BackfillsClosed()) {
+		return nil
+	}
+	p.row.Edit = &pinstore.Edit{At: f.ev.Time, Attributes: f.ev.Attributes}
+	return f.writePin(p)
+}
+
 func (f *Inbox) deletePin() error {
 	p, err := f.readPin(f.ev.User, f.ev.Pin)
 	if err != nil {

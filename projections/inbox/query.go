@@ -42,9 +42,11 @@ type Pin struct {
 	// Repin is set if the pin repeats another pin. RepinOwner and RepinPin name that pin. They are empty if its owner was deleted since.
 	Repin                bool
 	RepinOwner, RepinPin string
-	// Attributes are the attributes of the event that created the pin.
+	// Attributes are those of the event that created the pin or, if later, of the last one that edited it.
 	Attributes []byte
 	Created    events.Micros
+	// Edited is when the pin was last edited since it was created, or 0 if it was not.
+	Edited events.Micros
 	// Score is the heat of the item. It is 0 except in the order Trending.
 	Score int64
 }
@@ -217,7 +219,7 @@ func (q *Queries) livingPin(owner, id string) (*Pin, error) {
 	}
 	pin := &Pin{
 		Owner: owner, ID: id, Board: s.Board, Item: s.Creation.Item, Repin: s.Creation.Repin, RepinOwner: s.Creation.RepinOwner,
-		Attributes: s.Creation.Attributes, Created: s.Creation.Time,
+		Attributes: s.Attributes(), Created: s.Creation.Time, Edited: s.Edited(),
 	}
 	if pin.RepinOwner != "" {
 		pin.RepinPin = s.Creation.RepinPin

@@ -13,6 +13,11 @@ func Describe(d *projections.Description, row []byte) error {
 		d.Section("history")
 		p.History.describe(d)
 	}
+	if p.Edit != nil {
+		d.Section("edited")
+		d.Time("at", p.Edit.At)
+		d.Bytes("attributes", p.Edit.Attributes)
+	}
 	for i := range p.Live {
 		f := &p.Live[i]
 		switch f.Kind {

@@ -9,15 +9,16 @@ import (
 	"github.com/skein-feed/skein/projections/internal/fields"
 )
 
-// An encoded row consists of varints and of texts with their length: the flags, the history if there is one, and then each live fact: its kind
-// (1 byte), time, board and, for a creation, the creation.
+// An encoded row consists of varints and of texts with their length: the flags, the history if there is one, the time and the attributes of the edit
+// if there is one, and then each live fact: its kind (1 byte), time, board and, for a creation, the creation.
 
 // The flags of an encoded row.
 const (
 	flagHistoryClosed = 1 << iota
 	flagHistory
+	flagEdit
 	// flagCount is the number of flags.
-	flagCount = 2
+	flagCount = 3
 )
 
 // The first byte of what an encoded creation has about the pin that it repeats.
@@ -59,10 +60,17 @@ func (r *Row) Append(dst []byte, pin string) []byte {
 	if r.History != nil {
 		flags |= flagHistory
 	}
+	if r.Edit != nil {
+		flags |= flagEdit
+	}
 	dst = binary.AppendUvarint(dst, flags)
 
 	if r.History != nil {
 		dst = r.History.appendTo(dst, pin)
+	}
+	if r.Edit != nil {
+		dst = binary.AppendUvarint(dst, uint64(r.Edit.At))
+		dst = fields.AppendText(dst, string(r.Edit.Attributes))
 	}
 	for i := range r.Live {
 		f := &r.Live[i]
@@ -109,6 +117,12 @@ func Decode(row []byte, pin string) (p Row, err error) {
 	p.HistoryClosed = flags&flagHistoryClosed != 0
 	if flags&flagHistory != 0 {
 		p.History = readCreation(&r, pin)
+	}
+	if flags&flagEdit != 0 {
+		p.Edit = &Edit{At: events.Micros(r.Uvarint())}
+		if b := r.Bytes(); len(b) > 0 {
+			p.Edit.Attributes = bytes.Clone(b)
+		}
 	}
 
 	for len(r.Rest) > 0 && !r.Bad {

@@ -85,6 +85,13 @@ const (
 	FactBoardDeleted
 )
 
+// Edit is a live edit of a pin.
+type Edit struct {
+	At events.Micros
+	// Attributes replace those of the creation.
+	Attributes []byte
+}
+
 // Row has the facts that are kept about a pin. Its state follows from them, whenever history arrives.
 type Row struct {
 	// History is the first backfilled creation. It is nil if there was none, or once the history is closed.
@@ -95,6 +102,9 @@ type Row struct {
 	// Live has the live facts, the oldest first. Once the history is closed, it has at most one creation and one move. The creation of a pin that
 	// lives already is kept too: if history puts the pin on a board that was deleted before that creation, then it counts.
 	Live []Fact
+	// Edit is the latest live edit, or nil if there was none. It is not among Live, because the edits before it cannot matter: if the pin lived
+	// when it was edited last, this edit replaced theirs, and if it did not live then, whatever they changed had ended.
+	Edit *Edit
 }
 
 // State is the state of a pin.
@@ -102,6 +112,24 @@ type State struct {
 	// Creation is the creation of the pin, or nil if the pin does not live.
 	Creation *Creation
 	Board    string
+	// Edit is the latest edit of the pin since its creation, or nil if there was none.
+	Edit *Edit
+}
+
+// Attributes returns the attributes of a pin that lives: those of its last edit or, without one, those of its creation.
+func (s *State) Attributes() []byte {
+	if s.Edit != nil {
+		return s.Edit.Attributes
+	}
+	return s.Creation.Attributes
+}
+
+// Edited returns when the pin was last edited since its creation, or 0 if it was not.
+func (s *State) Edited() events.Micros {
+	if s.Edit != nil {
+		return s.Edit.At
+	}
+	return 0
 }
 
 // RepinOwners returns the owners of the pins that the creations of the row repeat, each once, in no particular order.
@@ -134,20 +162,35 @@ func (r *Row) ForgetRepinOwner(owner string) {
 // State derives the state of the pin by applying its facts in order.
 func (r *Row) State() (s State) {
 	if r.History != nil {
-		s = State{r.History, r.History.Board}
+		s = State{Creation: r.History, Board: r.History.Board}
 	}
+	edit := r.Edit
 	for i := range r.Live {
 		f := &r.Live[i]
+		if edit != nil && edit.At < f.At {
+			s.apply(edit)
+			edit = nil
+		}
 		switch {
 		case f.Kind == FactCreated && s.Creation == nil:
-			s = State{f.Creation, f.Board}
+			s = State{Creation: f.Creation, Board: f.Board}
 		case f.Kind == FactMoved && s.Creation != nil:
 			s.Board = f.Board
 		case f.Kind == FactBoardDeleted && s.Board == f.Board:
 			s = State{}
 		}
 	}
+	if edit != nil {
+		s.apply(edit)
+	}
 	return s
+}
+
+// apply edits the pin if it lives.
+func (s *State) apply(edit *Edit) {
+	if s.Creation != nil {
+		s.Edit = edit
+	}
 }
 
 // PossibleBoards returns the boards, in no particular order, on which the pin may be as far as live facts can tell. Which of them it is depends on
@@ -205,8 +248,8 @@ func (r *Row) AddBoardDeletion(at events.Micros, board string) {
 	}
 }
 
-// CloseHistory drops the facts that only matter if history arrives. It keeps the state of the pin, as facts at the time at. A state that does not
-// live leaves no facts.
+// CloseHistory drops the facts that only matter if history arrives. It keeps the state of the pin, as facts at the time at or, if the pin was
+// edited, at the time of the edit. A state that does not live leaves no facts.
 func (r *Row) CloseHistory(s State, at events.Micros) {
 	*r = Row{HistoryClosed: true}
 	if s.Creation == nil {
@@ -215,6 +258,11 @@ func (r *Row) CloseHistory(s State, at events.Micros) {
 	made := *s.Creation
 	if made.RepinOwner == "" {
 		made.RepinPin = "" // it only served to compare backfilled creations
+	}
+	if s.Edit != nil {
+		r.Edit = s.Edit
+		made.Attributes = nil // the edit has replaced them
+		at = s.Edit.At        // the edit must not come before the creation that it changes
 	}
 	r.Live = []Fact{{Kind: FactCreated, At: at, Board: made.Board, Creation: &made}}
 	if s.Board != s.Creation.Board {

@@ -37,6 +37,10 @@ func drawRow(t *rapid.T) Row {
 	if rapid.IntRange(0, 3).Draw(t, "gone") == 0 {
 		r.AddBoardDeletion(events.Micros(rapid.IntRange(9, 30).Draw(t, "at")), boards.Draw(t, "board"))
 	}
+	if rapid.Bool().Draw(t, "edited") {
+		at := events.Micros(9 + 2*rapid.IntRange(0, 9).Draw(t, "edit")) // the live facts are at even times
+		r.Edit = &Edit{At: at, Attributes: []byte(rapid.SampledFrom([]string{"", "edited"}).Draw(t, "attributes"))}
+	}
 	return r
 }
 
@@ -77,6 +81,46 @@ func TestClosingHistoryKeepsState(t *testing.T) {
 			after.Creation.Repin != before.Creation.Repin || after.Creation.RepinOwner != before.Creation.RepinOwner ||
 			(after.Creation.RepinPin != "") != (after.Creation.RepinOwner != "")) {
 			t.Fatalf("%+v became %+v", before.Creation, after.Creation)
+		}
+		if after.Creation != nil && (after.Edited() != before.Edited() || !bytes.Equal(after.Attributes(), before.Attributes())) {
+			t.Fatalf("%+v became %+v", before, after)
+		}
+	})
+}
+
+// TestOnlyLastEditMatters: an edit holds as long as the pin has lived without a break since. So where an edit holds, each later one holds too, and
+// only the last one needs to be kept, whatever history says.
+func TestOnlyLastEditMatters(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		r := drawRow(t)
+		const end = 40
+		holds := func(edit events.Micros) bool {
+			for at := edit; at < end; at++ {
+				upTo := Row{History: r.History}
+				for _, f := range r.Live {
+					if f.At <= at {
+						upTo.Live = append(upTo.Live, f)
+					}
+				}
+				if s := upTo.State(); s.Creation == nil {
+					return false
+				}
+			}
+			return true
+		}
+		earlier := events.Micros(9 + 2*rapid.IntRange(0, 4).Draw(t, "earlier edit"))
+		last := events.Micros(9 + 2*rapid.IntRange(5, 9).Draw(t, "last edit"))
+		r.Edit = &Edit{At: last, Attributes: []byte("last")}
+
+		if holds(earlier) && !holds(last) {
+			t.Fatalf("%+v: an edit at %d holds, but not the one at %d", r, earlier, last)
+		}
+		want := events.Micros(0)
+		if holds(last) {
+			want = last
+		}
+		if s := r.State(); s.Edited() != want {
+			t.Fatalf("%+v was last edited at %d, want %d", r, s.Edited(), want)
 		}
 	})
 }
@@ -147,6 +191,7 @@ func FuzzDecode(f *testing.F) {
 	for _, r := range []Row{
 		{},
 		{HistoryClosed: true},
+		{Edit: &Edit{At: 9, Attributes: []byte("edited")}, Live: []Fact{{Kind: FactCreated, At: 6, Board: "c", Creation: c}}},
 		{History: c},
 		{History: c, Live: []Fact{
 			{Kind: FactCreated, At: 6, Board: "c", Creation: c}, {Kind: FactMoved, At: 7, Board: "d"}, {Kind: FactBoardDeleted, At: 8, Board: "d"},

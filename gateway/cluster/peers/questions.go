@@ -97,6 +97,7 @@ func pinFromMessage(owner string, p *peerv1.Pin) *inbox.Pin {
 	return &inbox.Pin{
 		Owner: owner, ID: p.GetId(), Board: p.GetBoard(), Item: p.GetItem(), Repin: p.GetRepin(), RepinOwner: p.GetRepinOwner(),
 		RepinPin: p.GetRepinPin(), Attributes: p.GetAttributes(), Created: events.Micros(p.GetCreated()),
+		Edited: events.Micros(p.GetEdited()),
 	}
 }
 
@@ -104,7 +105,7 @@ func pinFromMessage(owner string, p *peerv1.Pin) *inbox.Pin {
 func PinMessage(p *inbox.Pin) *peerv1.Pin {
 	return &peerv1.Pin{
 		Id: p.ID, Board: p.Board, Item: p.Item, Repin: p.Repin, RepinOwner: p.RepinOwner, RepinPin: p.RepinPin,
-		Attributes: p.Attributes, Created: int64(p.Created),
+		Attributes: p.Attributes, Created: int64(p.Created), Edited: int64(p.Edited),
 	}
 }
 

@@ -3,6 +3,8 @@ package feedservice
 import (
 	"context"
 
+	"google.golang.org/protobuf/types/known/timestamppb"
+
 	"github.com/skein-feed/skein/gateway/internal/apierror"
 	"github.com/skein-feed/skein/gateway/internal/call"
 	"github.com/skein-feed/skein/gateway/internal/request"
@@ -73,7 +75,16 @@ func fillPinState(to *skeinv1.PinState, name *skeinv1.Pin, p *inbox.Pin, lives b
 	to.ItemId = p.Item
 	to.CreateTime = times.Of(p.Created)
 	to.Attributes = p.Attributes
+	to.EditTime = editTime(p)
 	to.RepinOf, to.RepinOfDeleted = repinOf(p)
+}
+
+// editTime returns when a pin was last edited, or nil if it was not. Few pins are edited, so it allocates for each that was.
+func editTime(p *inbox.Pin) *timestamppb.Timestamp {
+	if p.Edited == 0 {
+		return nil
+	}
+	return timestamppb.New(p.Edited.Time())
 }
 
 // repinOf returns the name of the pin that p repeats. It returns nil if p is no re-pin, or if the owner of the repeated pin was deleted since, in

@@ -241,6 +241,7 @@ func feedEntries(pins []inbox.Pin) []*skeinv1.FeedEntry {
 		e.CreateTime = times.Of(p.Created)
 		e.Score = p.Score
 		e.Attributes = p.Attributes
+		e.EditTime = editTime(p)
 		e.RepinOf, e.RepinOfDeleted = repinOf(p)
 		list[i] = e
 	}

@@ -143,6 +143,9 @@ func (a *Watchers) dispatchEvent(ev *events.Event, c *stepChanges) {
 			a.addFollowedOwner(ev.Peer, ev.User)
 		}
 	case events.TopicContent:
+		if ev.Kind == events.PinEdited {
+			return // it changes no number
+		}
 		if ev.Kind == events.UserDeleted {
 			c.everything = true // anybody may follow a user who re-pinned the deleted one
 		}

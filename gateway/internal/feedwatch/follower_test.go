@@ -60,6 +60,7 @@ func TestEventsWakeOnlyConcernedWatchers(t *testing.T) {
 		"a pin of an owner who is followed": {anns, []events.Event{{Kind: events.PinCreated, User: "bob"}}},
 		"a pin that goes":                   {anns, []events.Event{{Kind: events.PinDeleted, User: "cid"}}},
 		"a pin that moves":                  {anns, []events.Event{{Kind: events.PinMoved, User: "cid"}}},
+		"an edit of a pin":                  {none, []events.Event{{Kind: events.PinEdited, User: "cid"}, {Kind: events.PinEdited, User: "dan"}}},
 		"a board that goes":                 {anns, []events.Event{{Kind: events.BoardDeleted, User: "cid"}}},
 		"an owner who goes":                 {all, []events.Event{{Kind: events.UserDeleted, User: "cid"}}},
 		"an own pin":                        {dans, []events.Event{{Kind: events.PinCreated, User: "dan"}}},

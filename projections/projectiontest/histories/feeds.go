@@ -14,6 +14,7 @@ var feedWeights = []weight{
 	{events.FeedRead, 6, false},
 	{events.PinMoved, 7, false},
 	{events.PinDeleted, 5, false},
+	{events.PinEdited, 6, false},
 	{events.Played, 8, false},
 	{events.Reacted, 8, false},
 	{events.Unreacted, 5, false},
@@ -24,7 +25,7 @@ var feedWeights = []weight{
 	{events.BoardUnfollowed, 6, false},
 	{events.UserBlocked, 2, false},
 	{events.UserUnblocked, 3, false},
-	{events.UserMuted, 3, false},
+	{events.UserMuted, 5, false},
 	{events.UserUnmuted, 2, false},
 	{events.FollowSettingsSet, 8, false},
 	{events.UserDeleted, 1, false},
@@ -51,6 +52,12 @@ func (w world) setFeedFields(d chooser, ev *events.Event) bool {
 		if ev.Kind == events.BoardFollowed {
 			ev.Board = boardIDs[0]
 		}
+	case events.UserMuted:
+		if w.users < 3 || d.choose(3, "whose mute") > 0 {
+			return false
+		}
+		// A follower of the user who has many mutes the one whose pins that user repeats.
+		ev.User, ev.Peer = userIDs[2+d.choose(w.users-2, "who mutes")], userIDs[1]
 	case events.PinCreated:
 		ev.Board = w.randomBoard(d)
 		ev.User, ev.Pin = w.randomOwnedPin(d)
@@ -69,6 +76,11 @@ func (w world) setFeedFields(d chooser, ev *events.Event) bool {
 		ev.User, ev.Pin = w.randomOwnedPin(d)
 	case events.PinDeleted:
 		ev.User, ev.Pin = w.randomOwnedPin(d)
+	case events.PinEdited:
+		ev.User, ev.Pin = w.randomOwnedPin(d)
+		if d.choose(4, "attributes") > 0 {
+			ev.Attributes = []byte{byte(d.choose(256, "attribute"))}
+		}
 	case events.BoardCreated, events.BoardDeleted:
 		if d.choose(3, "whose board") == 0 {
 			ev.User, ev.Board = userIDs[0], boardIDs[0]
@@ -178,11 +190,11 @@ func (w world) addSecondCreation(d chooser, s *step) {
 
 // addPinHistory adds several events about a pin that is moved, on few boards that are deleted and created, with backfills between live events.
 func (w world) addPinHistory(d chooser, s *step) {
-	for range 4 + d.choose(8, "length of the story") {
+	for i := range 4 + d.choose(8, "length of the story") {
 		more := step{sharesEnvelope: d.choose(4, "joins") == 3, pause: 1}
 		ev := &more.event
 		ev.User, ev.Board = s.event.User, boardIDs[d.choose(len(boardIDs), "board")]
-		switch what := d.choose(12, "story"); {
+		switch what := d.choose(14, "story"); {
 		case what < 6:
 			ev.Kind, ev.Pin, ev.Item = events.PinCreated, s.event.Pin, w.randomItem(d)
 			if d.choose(2, "re-pin") == 1 {
@@ -197,6 +209,9 @@ func (w world) addPinHistory(d chooser, s *step) {
 			ev.Kind, ev.Board = events.BoardDeleted, w.randomNamedBoard(d)
 		case what < 11:
 			ev.Kind, ev.Board = events.BoardCreated, w.randomNamedBoard(d)
+		case what < 13:
+			ev.Kind, ev.Pin, ev.Board = events.PinEdited, s.event.Pin, ""
+			ev.Attributes = []byte{byte(i)}
 		default:
 			ev.Kind, ev.Pin, ev.Board = events.PinDeleted, s.event.Pin, ""
 		}

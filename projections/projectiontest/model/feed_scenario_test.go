@@ -105,6 +105,9 @@ func pinList(list []model.Pin) string {
 		if p.Item != p.ID {
 			name += " " + p.Item
 		}
+		if p.Edited != 0 {
+			name += fmt.Sprintf(" edited %d %q", p.Edited, p.Attributes)
+		}
 		words = append(words, name)
 	}
 	if len(words) == 0 {

@@ -19,8 +19,10 @@ type Pin struct {
 	Repin bool
 	// RepinOwner and RepinPin name the repeated pin. They are empty if its owner was deleted later.
 	RepinOwner, RepinPin string
-	// Attributes are the attributes of its creation.
+	// Attributes are the attributes of its last edit or, if it was not edited since its creation, those of its creation.
 	Attributes []byte
+	// Edited is the time of its last edit since its creation. 0 means that there was none.
+	Edited events.Micros
 	// Created is the time of its creation. A move does not change it.
 	Created events.Micros
 }
@@ -28,7 +30,7 @@ type Pin struct {
 // isPinKind reports whether events of a kind decide which pins of the acting user live, and on which boards.
 func isPinKind(k events.Kind) bool {
 	switch k {
-	case events.PinCreated, events.PinMoved, events.PinDeleted, events.BoardDeleted:
+	case events.PinCreated, events.PinMoved, events.PinEdited, events.PinDeleted, events.BoardDeleted:
 		return true
 	}
 	return false
@@ -49,6 +51,8 @@ func findPin(owned facts, id string) (pin Pin, lives bool) {
 			}
 		case f.Kind == events.PinMoved && f.Pin == id && lives:
 			pin.Board = f.Board
+		case f.Kind == events.PinEdited && f.Pin == id && lives:
+			pin.Attributes, pin.Edited = f.Attributes, f.Time
 		case f.Kind == events.PinDeleted && f.Pin == id:
 			lives = false
 		case f.Kind == events.BoardDeleted && f.Board == pin.Board:

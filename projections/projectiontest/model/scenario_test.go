@@ -131,6 +131,9 @@ func (s *scenario) happens(line string) error {
 			ev.RepinPin = "x"
 		}
 	}
+	if ev.Kind == events.PinEdited {
+		ev.Attributes = []byte(words[4])
+	}
 	if ev.Kind == events.BoardCreated {
 		ev.Title = words[4]
 	}
@@ -190,7 +193,7 @@ func setKind(ev *events.Event, verb, target string) error {
 	kinds := map[string]events.Kind{
 		"follows": events.UserFollowed, "unfollows": events.UserUnfollowed, "leaves": events.UserDeleted,
 		"creates": events.BoardCreated, "deletes": events.BoardDeleted,
-		"pins": events.PinCreated, "moves": events.PinMoved,
+		"pins": events.PinCreated, "moves": events.PinMoved, "edits": events.PinEdited,
 		"blocks": events.UserBlocked, "unblocks": events.UserUnblocked,
 		"mutes": events.UserMuted, "unmutes": events.UserUnmuted,
 		"sets":     events.FollowSettingsSet,
@@ -221,7 +224,7 @@ func setKind(ev *events.Event, verb, target string) error {
 		read, err := parseTime(target)
 		ev.Read = read
 		return err
-	case events.PinDeleted:
+	case events.PinDeleted, events.PinEdited:
 		ev.Pin = target
 	case events.Reacted, events.Unreacted, events.Played, events.ItemHidden, events.ItemShown:
 		ev.Item = target

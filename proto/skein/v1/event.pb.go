@@ -249,6 +249,7 @@ type Event struct {
 	//	*Event_FollowSettingsSet
 	//	*Event_ItemHidden
 	//	*Event_ItemShown
+	//	*Event_PinEdited
 	//	*Event_NotificationsSeen
 	//	*Event_NotificationsRead
 	Kind          isEvent_Kind `protobuf_oneof:"kind"`
@@ -546,6 +547,15 @@ func (x *Event) GetItemShown() *ItemShown {
 	return nil
 }
 
+func (x *Event) GetPinEdited() *PinEdited {
+	if x != nil {
+		if x, ok := x.Kind.(*Event_PinEdited); ok {
+			return x.PinEdited
+		}
+	}
+	return nil
+}
+
 func (x *Event) GetNotificationsSeen() *NotificationsSeen {
 	if x != nil {
 		if x, ok := x.Kind.(*Event_NotificationsSeen); ok {
@@ -697,6 +707,11 @@ type Event_ItemShown struct {
 	ItemShown *ItemShown `protobuf:"bytes,37,opt,name=item_shown,json=itemShown,proto3,oneof"`
 }
 
+type Event_PinEdited struct {
+	// An owner changes the attributes of a pin. The pin keeps its place in every list, and is not delivered again.
+	PinEdited *PinEdited `protobuf:"bytes,38,opt,name=pin_edited,json=pinEdited,proto3,oneof"`
+}
+
 type Event_NotificationsSeen struct {
 	// A user has seen the notifications up to a time, so the badge no longer counts them. One that is not later than an earlier one changes
 	// nothing, so devices may send it late and again.
@@ -758,6 +773,8 @@ func (*Event_FollowSettingsSet) isEvent_Kind() {}
 func (*Event_ItemHidden) isEvent_Kind() {}
 
 func (*Event_ItemShown) isEvent_Kind() {}
+
+func (*Event_PinEdited) isEvent_Kind() {}
 
 func (*Event_NotificationsSeen) isEvent_Kind() {}
 
@@ -1280,6 +1297,62 @@ func (x *PinDeleted) GetRepinOf() *Pin {
 	return nil
 }
 
+// A change of the attributes of a pin. It has no effect if the pin does not live. It holds until the pin ends: a pin that is created again
+// later has the attributes of its creation.
+type PinEdited struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The pin, of the acting user.
+	Pin *Pin `protobuf:"bytes,1,opt,name=pin,proto3" json:"pin,omitempty"`
+	// The attributes that replace those before: any bytes, which every feed entry returns unchanged. At most 256 bytes.
+	Attributes    []byte `protobuf:"bytes,2,opt,name=attributes,proto3" json:"attributes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PinEdited) Reset() {
+	*x = PinEdited{}
+	mi := &file_skein_v1_event_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PinEdited) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PinEdited) ProtoMessage() {}
+
+func (x *PinEdited) ProtoReflect() protoreflect.Message {
+	mi := &file_skein_v1_event_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PinEdited.ProtoReflect.Descriptor instead.
+func (*PinEdited) Descriptor() ([]byte, []int) {
+	return file_skein_v1_event_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *PinEdited) GetPin() *Pin {
+	if x != nil {
+		return x.Pin
+	}
+	return nil
+}
+
+func (x *PinEdited) GetAttributes() []byte {
+	if x != nil {
+		return x.Attributes
+	}
+	return nil
+}
+
 // A block.
 type UserBlocked struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1293,7 +1366,7 @@ type UserBlocked struct {
 
 func (x *UserBlocked) Reset() {
 	*x = UserBlocked{}
-	mi := &file_skein_v1_event_proto_msgTypes[13]
+	mi := &file_skein_v1_event_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1305,7 +1378,7 @@ func (x *UserBlocked) String() string {
 func (*UserBlocked) ProtoMessage() {}
 
 func (x *UserBlocked) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_event_proto_msgTypes[13]
+	mi := &file_skein_v1_event_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1318,7 +1391,7 @@ func (x *UserBlocked) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UserBlocked.ProtoReflect.Descriptor instead.
 func (*UserBlocked) Descriptor() ([]byte, []int) {
-	return file_skein_v1_event_proto_rawDescGZIP(), []int{13}
+	return file_skein_v1_event_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *UserBlocked) GetUserId() string {
@@ -1348,7 +1421,7 @@ type UserUnblocked struct {
 
 func (x *UserUnblocked) Reset() {
 	*x = UserUnblocked{}
-	mi := &file_skein_v1_event_proto_msgTypes[14]
+	mi := &file_skein_v1_event_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1360,7 +1433,7 @@ func (x *UserUnblocked) String() string {
 func (*UserUnblocked) ProtoMessage() {}
 
 func (x *UserUnblocked) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_event_proto_msgTypes[14]
+	mi := &file_skein_v1_event_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1373,7 +1446,7 @@ func (x *UserUnblocked) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UserUnblocked.ProtoReflect.Descriptor instead.
 func (*UserUnblocked) Descriptor() ([]byte, []int) {
-	return file_skein_v1_event_proto_rawDescGZIP(), []int{14}
+	return file_skein_v1_event_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *UserUnblocked) GetUserId() string {
@@ -1407,7 +1480,7 @@ type UserMuted struct {
 
 func (x *UserMuted) Reset() {
 	*x = UserMuted{}
-	mi := &file_skein_v1_event_proto_msgTypes[15]
+	mi := &file_skein_v1_event_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1419,7 +1492,7 @@ func (x *UserMuted) String() string {
 func (*UserMuted) ProtoMessage() {}
 
 func (x *UserMuted) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_event_proto_msgTypes[15]
+	mi := &file_skein_v1_event_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1432,7 +1505,7 @@ func (x *UserMuted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UserMuted.ProtoReflect.Descriptor instead.
 func (*UserMuted) Descriptor() ([]byte, []int) {
-	return file_skein_v1_event_proto_rawDescGZIP(), []int{15}
+	return file_skein_v1_event_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *UserMuted) GetUserId() string {
@@ -1469,7 +1542,7 @@ type UserUnmuted struct {
 
 func (x *UserUnmuted) Reset() {
 	*x = UserUnmuted{}
-	mi := &file_skein_v1_event_proto_msgTypes[16]
+	mi := &file_skein_v1_event_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1481,7 +1554,7 @@ func (x *UserUnmuted) String() string {
 func (*UserUnmuted) ProtoMessage() {}
 
 func (x *UserUnmuted) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_event_proto_msgTypes[16]
+	mi := &file_skein_v1_event_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1494,7 +1567,7 @@ func (x *UserUnmuted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UserUnmuted.ProtoReflect.Descriptor instead.
 func (*UserUnmuted) Descriptor() ([]byte, []int) {
-	return file_skein_v1_event_proto_rawDescGZIP(), []int{16}
+	return file_skein_v1_event_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *UserUnmuted) GetUserId() string {
@@ -1531,7 +1604,7 @@ type FollowSettingsSet struct {
 
 func (x *FollowSettingsSet) Reset() {
 	*x = FollowSettingsSet{}
-	mi := &file_skein_v1_event_proto_msgTypes[17]
+	mi := &file_skein_v1_event_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1543,7 +1616,7 @@ func (x *FollowSettingsSet) String() string {
 func (*FollowSettingsSet) ProtoMessage() {}
 
 func (x *FollowSettingsSet) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_event_proto_msgTypes[17]
+	mi := &file_skein_v1_event_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1556,7 +1629,7 @@ func (x *FollowSettingsSet) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FollowSettingsSet.ProtoReflect.Descriptor instead.
 func (*FollowSettingsSet) Descriptor() ([]byte, []int) {
-	return file_skein_v1_event_proto_rawDescGZIP(), []int{17}
+	return file_skein_v1_event_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *FollowSettingsSet) GetUserId() string {
@@ -1605,7 +1678,7 @@ type UserDeleted struct {
 
 func (x *UserDeleted) Reset() {
 	*x = UserDeleted{}
-	mi := &file_skein_v1_event_proto_msgTypes[18]
+	mi := &file_skein_v1_event_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1617,7 +1690,7 @@ func (x *UserDeleted) String() string {
 func (*UserDeleted) ProtoMessage() {}
 
 func (x *UserDeleted) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_event_proto_msgTypes[18]
+	mi := &file_skein_v1_event_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1630,7 +1703,7 @@ func (x *UserDeleted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UserDeleted.ProtoReflect.Descriptor instead.
 func (*UserDeleted) Descriptor() ([]byte, []int) {
-	return file_skein_v1_event_proto_rawDescGZIP(), []int{18}
+	return file_skein_v1_event_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *UserDeleted) GetUserId() string {
@@ -1654,7 +1727,7 @@ type FeedRead struct {
 
 func (x *FeedRead) Reset() {
 	*x = FeedRead{}
-	mi := &file_skein_v1_event_proto_msgTypes[19]
+	mi := &file_skein_v1_event_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1666,7 +1739,7 @@ func (x *FeedRead) String() string {
 func (*FeedRead) ProtoMessage() {}
 
 func (x *FeedRead) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_event_proto_msgTypes[19]
+	mi := &file_skein_v1_event_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1679,7 +1752,7 @@ func (x *FeedRead) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FeedRead.ProtoReflect.Descriptor instead.
 func (*FeedRead) Descriptor() ([]byte, []int) {
-	return file_skein_v1_event_proto_rawDescGZIP(), []int{19}
+	return file_skein_v1_event_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *FeedRead) GetUserId() string {
@@ -1710,7 +1783,7 @@ type NotificationsSeen struct {
 
 func (x *NotificationsSeen) Reset() {
 	*x = NotificationsSeen{}
-	mi := &file_skein_v1_event_proto_msgTypes[20]
+	mi := &file_skein_v1_event_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1722,7 +1795,7 @@ func (x *NotificationsSeen) String() string {
 func (*NotificationsSeen) ProtoMessage() {}
 
 func (x *NotificationsSeen) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_event_proto_msgTypes[20]
+	mi := &file_skein_v1_event_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1735,7 +1808,7 @@ func (x *NotificationsSeen) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NotificationsSeen.ProtoReflect.Descriptor instead.
 func (*NotificationsSeen) Descriptor() ([]byte, []int) {
-	return file_skein_v1_event_proto_rawDescGZIP(), []int{20}
+	return file_skein_v1_event_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *NotificationsSeen) GetUserId() string {
@@ -1769,7 +1842,7 @@ type NotificationsRead struct {
 
 func (x *NotificationsRead) Reset() {
 	*x = NotificationsRead{}
-	mi := &file_skein_v1_event_proto_msgTypes[21]
+	mi := &file_skein_v1_event_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1781,7 +1854,7 @@ func (x *NotificationsRead) String() string {
 func (*NotificationsRead) ProtoMessage() {}
 
 func (x *NotificationsRead) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_event_proto_msgTypes[21]
+	mi := &file_skein_v1_event_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1794,7 +1867,7 @@ func (x *NotificationsRead) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NotificationsRead.ProtoReflect.Descriptor instead.
 func (*NotificationsRead) Descriptor() ([]byte, []int) {
-	return file_skein_v1_event_proto_rawDescGZIP(), []int{21}
+	return file_skein_v1_event_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *NotificationsRead) GetUserId() string {
@@ -1831,7 +1904,7 @@ type ItemHidden struct {
 
 func (x *ItemHidden) Reset() {
 	*x = ItemHidden{}
-	mi := &file_skein_v1_event_proto_msgTypes[22]
+	mi := &file_skein_v1_event_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1843,7 +1916,7 @@ func (x *ItemHidden) String() string {
 func (*ItemHidden) ProtoMessage() {}
 
 func (x *ItemHidden) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_event_proto_msgTypes[22]
+	mi := &file_skein_v1_event_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1856,7 +1929,7 @@ func (x *ItemHidden) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ItemHidden.ProtoReflect.Descriptor instead.
 func (*ItemHidden) Descriptor() ([]byte, []int) {
-	return file_skein_v1_event_proto_rawDescGZIP(), []int{22}
+	return file_skein_v1_event_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ItemHidden) GetUserId() string {
@@ -1886,7 +1959,7 @@ type ItemShown struct {
 
 func (x *ItemShown) Reset() {
 	*x = ItemShown{}
-	mi := &file_skein_v1_event_proto_msgTypes[23]
+	mi := &file_skein_v1_event_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1898,7 +1971,7 @@ func (x *ItemShown) String() string {
 func (*ItemShown) ProtoMessage() {}
 
 func (x *ItemShown) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_event_proto_msgTypes[23]
+	mi := &file_skein_v1_event_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1911,7 +1984,7 @@ func (x *ItemShown) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ItemShown.ProtoReflect.Descriptor instead.
 func (*ItemShown) Descriptor() ([]byte, []int) {
-	return file_skein_v1_event_proto_rawDescGZIP(), []int{23}
+	return file_skein_v1_event_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ItemShown) GetUserId() string {
@@ -1947,7 +2020,7 @@ type Reacted struct {
 
 func (x *Reacted) Reset() {
 	*x = Reacted{}
-	mi := &file_skein_v1_event_proto_msgTypes[24]
+	mi := &file_skein_v1_event_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1959,7 +2032,7 @@ func (x *Reacted) String() string {
 func (*Reacted) ProtoMessage() {}
 
 func (x *Reacted) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_event_proto_msgTypes[24]
+	mi := &file_skein_v1_event_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1972,7 +2045,7 @@ func (x *Reacted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reacted.ProtoReflect.Descriptor instead.
 func (*Reacted) Descriptor() ([]byte, []int) {
-	return file_skein_v1_event_proto_rawDescGZIP(), []int{24}
+	return file_skein_v1_event_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Reacted) GetUserId() string {
@@ -2020,7 +2093,7 @@ type Unreacted struct {
 
 func (x *Unreacted) Reset() {
 	*x = Unreacted{}
-	mi := &file_skein_v1_event_proto_msgTypes[25]
+	mi := &file_skein_v1_event_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2032,7 +2105,7 @@ func (x *Unreacted) String() string {
 func (*Unreacted) ProtoMessage() {}
 
 func (x *Unreacted) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_event_proto_msgTypes[25]
+	mi := &file_skein_v1_event_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2045,7 +2118,7 @@ func (x *Unreacted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Unreacted.ProtoReflect.Descriptor instead.
 func (*Unreacted) Descriptor() ([]byte, []int) {
-	return file_skein_v1_event_proto_rawDescGZIP(), []int{25}
+	return file_skein_v1_event_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Unreacted) GetUserId() string {
@@ -2089,7 +2162,7 @@ type Played struct {
 
 func (x *Played) Reset() {
 	*x = Played{}
-	mi := &file_skein_v1_event_proto_msgTypes[26]
+	mi := &file_skein_v1_event_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2101,7 +2174,7 @@ func (x *Played) String() string {
 func (*Played) ProtoMessage() {}
 
 func (x *Played) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_event_proto_msgTypes[26]
+	mi := &file_skein_v1_event_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2114,7 +2187,7 @@ func (x *Played) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Played.ProtoReflect.Descriptor instead.
 func (*Played) Descriptor() ([]byte, []int) {
-	return file_skein_v1_event_proto_rawDescGZIP(), []int{26}
+	return file_skein_v1_event_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Played) GetUserId() string {
@@ -2144,7 +2217,7 @@ type Served struct {
 
 func (x *Served) Reset() {
 	*x = Served{}
-	mi := &file_skein_v1_event_proto_msgTypes[27]
+	mi := &file_skein_v1_event_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2156,7 +2229,7 @@ func (x *Served) String() string {
 func (*Served) ProtoMessage() {}
 
 func (x *Served) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_event_proto_msgTypes[27]
+	mi := &file_skein_v1_event_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2169,7 +2242,7 @@ func (x *Served) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Served.ProtoReflect.Descriptor instead.
 func (*Served) Descriptor() ([]byte, []int) {
-	return file_skein_v1_event_proto_rawDescGZIP(), []int{27}
+	return file_skein_v1_event_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *Served) GetUserId() string {
@@ -2197,7 +2270,7 @@ type SeenCleared struct {
 
 func (x *SeenCleared) Reset() {
 	*x = SeenCleared{}
-	mi := &file_skein_v1_event_proto_msgTypes[28]
+	mi := &file_skein_v1_event_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2209,7 +2282,7 @@ func (x *SeenCleared) String() string {
 func (*SeenCleared) ProtoMessage() {}
 
 func (x *SeenCleared) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_event_proto_msgTypes[28]
+	mi := &file_skein_v1_event_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2222,7 +2295,7 @@ func (x *SeenCleared) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SeenCleared.ProtoReflect.Descriptor instead.
 func (*SeenCleared) Descriptor() ([]byte, []int) {
-	return file_skein_v1_event_proto_rawDescGZIP(), []int{28}
+	return file_skein_v1_event_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *SeenCleared) GetUserId() string {
@@ -2246,7 +2319,7 @@ type ItemScored struct {
 
 func (x *ItemScored) Reset() {
 	*x = ItemScored{}
-	mi := &file_skein_v1_event_proto_msgTypes[29]
+	mi := &file_skein_v1_event_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2258,7 +2331,7 @@ func (x *ItemScored) String() string {
 func (*ItemScored) ProtoMessage() {}
 
 func (x *ItemScored) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_event_proto_msgTypes[29]
+	mi := &file_skein_v1_event_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2271,7 +2344,7 @@ func (x *ItemScored) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ItemScored.ProtoReflect.Descriptor instead.
 func (*ItemScored) Descriptor() ([]byte, []int) {
-	return file_skein_v1_event_proto_rawDescGZIP(), []int{29}
+	return file_skein_v1_event_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *ItemScored) GetItemId() string {
@@ -2299,7 +2372,7 @@ type BackfillClosed struct {
 
 func (x *BackfillClosed) Reset() {
 	*x = BackfillClosed{}
-	mi := &file_skein_v1_event_proto_msgTypes[30]
+	mi := &file_skein_v1_event_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2311,7 +2384,7 @@ func (x *BackfillClosed) String() string {
 func (*BackfillClosed) ProtoMessage() {}
 
 func (x *BackfillClosed) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_event_proto_msgTypes[30]
+	mi := &file_skein_v1_event_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2324,7 +2397,7 @@ func (x *BackfillClosed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackfillClosed.ProtoReflect.Descriptor instead.
 func (*BackfillClosed) Descriptor() ([]byte, []int) {
-	return file_skein_v1_event_proto_rawDescGZIP(), []int{30}
+	return file_skein_v1_event_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *BackfillClosed) GetSource() string {
@@ -2352,7 +2425,7 @@ const file_skein_v1_event_proto_rawDesc = "" +
 	"EventBatch\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\rR\aversion\x12\x14\n" +
 	"\x05kinds\x18\x02 \x01(\x06R\x05kinds\x124\n" +
-	"\x06events\x18\x03 \x03(\v2\x0f.skein.v1.EventB\v\xbaH\b\x92\x01\x05\b\x01\x10\xe8\aR\x06events\"\xa2\x0e\n" +
+	"\x06events\x18\x03 \x03(\v2\x0f.skein.v1.EventB\v\xbaH\b\x92\x01\x05\b\x01\x10\xe8\aR\x06events\"\xd8\x0e\n" +
 	"\x05Event\x12\"\n" +
 	"\bevent_id\x18\x01 \x01(\tB\a\xbaH\x04r\x02(@R\aeventId\x12;\n" +
 	"\voccurred_at\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
@@ -2390,7 +2463,9 @@ const file_skein_v1_event_proto_rawDesc = "" +
 	"\vitem_hidden\x18$ \x01(\v2\x14.skein.v1.ItemHiddenH\x00R\n" +
 	"itemHidden\x124\n" +
 	"\n" +
-	"item_shown\x18% \x01(\v2\x13.skein.v1.ItemShownH\x00R\titemShown\x12L\n" +
+	"item_shown\x18% \x01(\v2\x13.skein.v1.ItemShownH\x00R\titemShown\x124\n" +
+	"\n" +
+	"pin_edited\x18& \x01(\v2\x13.skein.v1.PinEditedH\x00R\tpinEdited\x12L\n" +
 	"\x12notifications_seen\x18' \x01(\v2\x1b.skein.v1.NotificationsSeenH\x00R\x11notificationsSeen\x12L\n" +
 	"\x12notifications_read\x18( \x01(\v2\x1b.skein.v1.NotificationsReadH\x00R\x11notificationsReadB\r\n" +
 	"\x04kind\x12\x05\xbaH\x02\b\x01J\x04\b\x18\x10\x19J\x04\b \x10!J\x04\b!\x10\"\"e\n" +
@@ -2432,7 +2507,12 @@ const file_skein_v1_event_proto_rawDesc = "" +
 	"\n" +
 	"PinDeleted\x12'\n" +
 	"\x03pin\x18\x01 \x01(\v2\r.skein.v1.PinB\x06\xbaH\x03\xc8\x01\x01R\x03pin\x12(\n" +
-	"\brepin_of\x18\x02 \x01(\v2\r.skein.v1.PinR\arepinOf\"d\n" +
+	"\brepin_of\x18\x02 \x01(\v2\r.skein.v1.PinR\arepinOf\"^\n" +
+	"\tPinEdited\x12'\n" +
+	"\x03pin\x18\x01 \x01(\v2\r.skein.v1.PinB\x06\xbaH\x03\xc8\x01\x01R\x03pin\x12(\n" +
+	"\n" +
+	"attributes\x18\x02 \x01(\fB\b\xbaH\x05z\x03\x18\x80\x02R\n" +
+	"attributes\"d\n" +
 	"\vUserBlocked\x12#\n" +
 	"\auser_id\x18\x01 \x01(\tB\n" +
 	"\xbaH\ar\x05 \x01(\x80\x01R\x06userId\x120\n" +
@@ -2536,7 +2616,7 @@ func file_skein_v1_event_proto_rawDescGZIP() []byte {
 	return file_skein_v1_event_proto_rawDescData
 }
 
-var file_skein_v1_event_proto_msgTypes = make([]protoimpl.MessageInfo, 31)
+var file_skein_v1_event_proto_msgTypes = make([]protoimpl.MessageInfo, 32)
 var file_skein_v1_event_proto_goTypes = []any{
 	(*Board)(nil),                 // 0: skein.v1.Board
 	(*Pin)(nil),                   // 1: skein.v1.Pin
@@ -2551,29 +2631,30 @@ var file_skein_v1_event_proto_goTypes = []any{
 	(*PinCreated)(nil),            // 10: skein.v1.PinCreated
 	(*PinMoved)(nil),              // 11: skein.v1.PinMoved
 	(*PinDeleted)(nil),            // 12: skein.v1.PinDeleted
-	(*UserBlocked)(nil),           // 13: skein.v1.UserBlocked
-	(*UserUnblocked)(nil),         // 14: skein.v1.UserUnblocked
-	(*UserMuted)(nil),             // 15: skein.v1.UserMuted
-	(*UserUnmuted)(nil),           // 16: skein.v1.UserUnmuted
-	(*FollowSettingsSet)(nil),     // 17: skein.v1.FollowSettingsSet
-	(*UserDeleted)(nil),           // 18: skein.v1.UserDeleted
-	(*FeedRead)(nil),              // 19: skein.v1.FeedRead
-	(*NotificationsSeen)(nil),     // 20: skein.v1.NotificationsSeen
-	(*NotificationsRead)(nil),     // 21: skein.v1.NotificationsRead
-	(*ItemHidden)(nil),            // 22: skein.v1.ItemHidden
-	(*ItemShown)(nil),             // 23: skein.v1.ItemShown
-	(*Reacted)(nil),               // 24: skein.v1.Reacted
-	(*Unreacted)(nil),             // 25: skein.v1.Unreacted
-	(*Played)(nil),                // 26: skein.v1.Played
-	(*Served)(nil),                // 27: skein.v1.Served
-	(*SeenCleared)(nil),           // 28: skein.v1.SeenCleared
-	(*ItemScored)(nil),            // 29: skein.v1.ItemScored
-	(*BackfillClosed)(nil),        // 30: skein.v1.BackfillClosed
-	(*timestamppb.Timestamp)(nil), // 31: google.protobuf.Timestamp
+	(*PinEdited)(nil),             // 13: skein.v1.PinEdited
+	(*UserBlocked)(nil),           // 14: skein.v1.UserBlocked
+	(*UserUnblocked)(nil),         // 15: skein.v1.UserUnblocked
+	(*UserMuted)(nil),             // 16: skein.v1.UserMuted
+	(*UserUnmuted)(nil),           // 17: skein.v1.UserUnmuted
+	(*FollowSettingsSet)(nil),     // 18: skein.v1.FollowSettingsSet
+	(*UserDeleted)(nil),           // 19: skein.v1.UserDeleted
+	(*FeedRead)(nil),              // 20: skein.v1.FeedRead
+	(*NotificationsSeen)(nil),     // 21: skein.v1.NotificationsSeen
+	(*NotificationsRead)(nil),     // 22: skein.v1.NotificationsRead
+	(*ItemHidden)(nil),            // 23: skein.v1.ItemHidden
+	(*ItemShown)(nil),             // 24: skein.v1.ItemShown
+	(*Reacted)(nil),               // 25: skein.v1.Reacted
+	(*Unreacted)(nil),             // 26: skein.v1.Unreacted
+	(*Played)(nil),                // 27: skein.v1.Played
+	(*Served)(nil),                // 28: skein.v1.Served
+	(*SeenCleared)(nil),           // 29: skein.v1.SeenCleared
+	(*ItemScored)(nil),            // 30: skein.v1.ItemScored
+	(*BackfillClosed)(nil),        // 31: skein.v1.BackfillClosed
+	(*timestamppb.Timestamp)(nil), // 32: google.protobuf.Timestamp
 }
 var file_skein_v1_event_proto_depIdxs = []int32{
 	3,  // 0: skein.v1.EventBatch.events:type_name -> skein.v1.Event
-	31, // 1: skein.v1.Event.occurred_at:type_name -> google.protobuf.Timestamp
+	32, // 1: skein.v1.Event.occurred_at:type_name -> google.protobuf.Timestamp
 	4,  // 2: skein.v1.Event.user_followed:type_name -> skein.v1.UserFollowed
 	5,  // 3: skein.v1.Event.user_unfollowed:type_name -> skein.v1.UserUnfollowed
 	6,  // 4: skein.v1.Event.board_followed:type_name -> skein.v1.BoardFollowed
@@ -2583,44 +2664,46 @@ var file_skein_v1_event_proto_depIdxs = []int32{
 	10, // 8: skein.v1.Event.pin_created:type_name -> skein.v1.PinCreated
 	11, // 9: skein.v1.Event.pin_moved:type_name -> skein.v1.PinMoved
 	12, // 10: skein.v1.Event.pin_deleted:type_name -> skein.v1.PinDeleted
-	13, // 11: skein.v1.Event.user_blocked:type_name -> skein.v1.UserBlocked
-	14, // 12: skein.v1.Event.user_unblocked:type_name -> skein.v1.UserUnblocked
-	15, // 13: skein.v1.Event.user_muted:type_name -> skein.v1.UserMuted
-	16, // 14: skein.v1.Event.user_unmuted:type_name -> skein.v1.UserUnmuted
-	18, // 15: skein.v1.Event.user_deleted:type_name -> skein.v1.UserDeleted
-	24, // 16: skein.v1.Event.reacted:type_name -> skein.v1.Reacted
-	25, // 17: skein.v1.Event.unreacted:type_name -> skein.v1.Unreacted
-	26, // 18: skein.v1.Event.played:type_name -> skein.v1.Played
-	27, // 19: skein.v1.Event.served:type_name -> skein.v1.Served
-	28, // 20: skein.v1.Event.seen_cleared:type_name -> skein.v1.SeenCleared
-	29, // 21: skein.v1.Event.item_scored:type_name -> skein.v1.ItemScored
-	30, // 22: skein.v1.Event.backfill_closed:type_name -> skein.v1.BackfillClosed
-	19, // 23: skein.v1.Event.feed_read:type_name -> skein.v1.FeedRead
-	17, // 24: skein.v1.Event.follow_settings_set:type_name -> skein.v1.FollowSettingsSet
-	22, // 25: skein.v1.Event.item_hidden:type_name -> skein.v1.ItemHidden
-	23, // 26: skein.v1.Event.item_shown:type_name -> skein.v1.ItemShown
-	20, // 27: skein.v1.Event.notifications_seen:type_name -> skein.v1.NotificationsSeen
-	21, // 28: skein.v1.Event.notifications_read:type_name -> skein.v1.NotificationsRead
-	0,  // 29: skein.v1.BoardFollowed.board:type_name -> skein.v1.Board
-	0,  // 30: skein.v1.BoardUnfollowed.board:type_name -> skein.v1.Board
-	0,  // 31: skein.v1.BoardCreated.board:type_name -> skein.v1.Board
-	0,  // 32: skein.v1.BoardDeleted.board:type_name -> skein.v1.Board
-	1,  // 33: skein.v1.PinCreated.pin:type_name -> skein.v1.Pin
-	1,  // 34: skein.v1.PinCreated.repin_of:type_name -> skein.v1.Pin
-	1,  // 35: skein.v1.PinMoved.pin:type_name -> skein.v1.Pin
-	1,  // 36: skein.v1.PinDeleted.pin:type_name -> skein.v1.Pin
-	1,  // 37: skein.v1.PinDeleted.repin_of:type_name -> skein.v1.Pin
-	31, // 38: skein.v1.UserMuted.until:type_name -> google.protobuf.Timestamp
-	31, // 39: skein.v1.FeedRead.read_time:type_name -> google.protobuf.Timestamp
-	31, // 40: skein.v1.NotificationsSeen.seen_time:type_name -> google.protobuf.Timestamp
-	31, // 41: skein.v1.NotificationsRead.read_time:type_name -> google.protobuf.Timestamp
-	1,  // 42: skein.v1.Reacted.pin:type_name -> skein.v1.Pin
-	1,  // 43: skein.v1.Unreacted.pin:type_name -> skein.v1.Pin
-	44, // [44:44] is the sub-list for method output_type
-	44, // [44:44] is the sub-list for method input_type
-	44, // [44:44] is the sub-list for extension type_name
-	44, // [44:44] is the sub-list for extension extendee
-	0,  // [0:44] is the sub-list for field type_name
+	14, // 11: skein.v1.Event.user_blocked:type_name -> skein.v1.UserBlocked
+	15, // 12: skein.v1.Event.user_unblocked:type_name -> skein.v1.UserUnblocked
+	16, // 13: skein.v1.Event.user_muted:type_name -> skein.v1.UserMuted
+	17, // 14: skein.v1.Event.user_unmuted:type_name -> skein.v1.UserUnmuted
+	19, // 15: skein.v1.Event.user_deleted:type_name -> skein.v1.UserDeleted
+	25, // 16: skein.v1.Event.reacted:type_name -> skein.v1.Reacted
+	26, // 17: skein.v1.Event.unreacted:type_name -> skein.v1.Unreacted
+	27, // 18: skein.v1.Event.played:type_name -> skein.v1.Played
+	28, // 19: skein.v1.Event.served:type_name -> skein.v1.Served
+	29, // 20: skein.v1.Event.seen_cleared:type_name -> skein.v1.SeenCleared
+	30, // 21: skein.v1.Event.item_scored:type_name -> skein.v1.ItemScored
+	31, // 22: skein.v1.Event.backfill_closed:type_name -> skein.v1.BackfillClosed
+	20, // 23: skein.v1.Event.feed_read:type_name -> skein.v1.FeedRead
+	18, // 24: skein.v1.Event.follow_settings_set:type_name -> skein.v1.FollowSettingsSet
+	23, // 25: skein.v1.Event.item_hidden:type_name -> skein.v1.ItemHidden
+	24, // 26: skein.v1.Event.item_shown:type_name -> skein.v1.ItemShown
+	13, // 27: skein.v1.Event.pin_edited:type_name -> skein.v1.PinEdited
+	21, // 28: skein.v1.Event.notifications_seen:type_name -> skein.v1.NotificationsSeen
+	22, // 29: skein.v1.Event.notifications_read:type_name -> skein.v1.NotificationsRead
+	0,  // 30: skein.v1.BoardFollowed.board:type_name -> skein.v1.Board
+	0,  // 31: skein.v1.BoardUnfollowed.board:type_name -> skein.v1.Board
+	0,  // 32: skein.v1.BoardCreated.board:type_name -> skein.v1.Board
+	0,  // 33: skein.v1.BoardDeleted.board:type_name -> skein.v1.Board
+	1,  // 34: skein.v1.PinCreated.pin:type_name -> skein.v1.Pin
+	1,  // 35: skein.v1.PinCreated.repin_of:type_name -> skein.v1.Pin
+	1,  // 36: skein.v1.PinMoved.pin:type_name -> skein.v1.Pin
+	1,  // 37: skein.v1.PinDeleted.pin:type_name -> skein.v1.Pin
+	1,  // 38: skein.v1.PinDeleted.repin_of:type_name -> skein.v1.Pin
+	1,  // 39: skein.v1.PinEdited.pin:type_name -> skein.v1.Pin
+	32, // 40: skein.v1.UserMuted.until:type_name -> google.protobuf.Timestamp
+	32, // 41: skein.v1.FeedRead.read_time:type_name -> google.protobuf.Timestamp
+	32, // 42: skein.v1.NotificationsSeen.seen_time:type_name -> google.protobuf.Timestamp
+	32, // 43: skein.v1.NotificationsRead.read_time:type_name -> google.protobuf.Timestamp
+	1,  // 44: skein.v1.Reacted.pin:type_name -> skein.v1.Pin
+	1,  // 45: skein.v1.Unreacted.pin:type_name -> skein.v1.Pin
+	46, // [46:46] is the sub-list for method output_type
+	46, // [46:46] is the sub-list for method input_type
+	46, // [46:46] is the sub-list for extension type_name
+	46, // [46:46] is the sub-list for extension extendee
+	0,  // [0:46] is the sub-list for field type_name
 }
 
 func init() { file_skein_v1_event_proto_init() }
@@ -2654,6 +2737,7 @@ func file_skein_v1_event_proto_init() {
 		(*Event_FollowSettingsSet)(nil),
 		(*Event_ItemHidden)(nil),
 		(*Event_ItemShown)(nil),
+		(*Event_PinEdited)(nil),
 		(*Event_NotificationsSeen)(nil),
 		(*Event_NotificationsRead)(nil),
 	}
@@ -2663,7 +2747,7 @@ func file_skein_v1_event_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_skein_v1_event_proto_rawDesc), len(file_skein_v1_event_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   31,
+			NumMessages:   32,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

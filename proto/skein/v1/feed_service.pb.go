@@ -982,14 +982,16 @@ type FeedEntry struct {
 	CreateTime *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=create_time,json=createTime,proto3" json:"create_time,omitempty"`
 	// The heat of the item, as a binary logarithm in units of 1/65536. Only in the order TRENDING; otherwise 0.
 	Score int64 `protobuf:"zigzag64,6,opt,name=score,proto3" json:"score,omitempty"`
-	// The attributes with which the pin was created. At most 256 bytes.
+	// The attributes of the last edit (pin_edited), or those with which the pin was created. At most 256 bytes.
 	Attributes []byte `protobuf:"bytes,7,opt,name=attributes,proto3" json:"attributes,omitempty"`
 	// The pin that this pin repeats. Absent if this pin is no re-pin, or if repin_of_deleted is set.
 	RepinOf *Pin `protobuf:"bytes,8,opt,name=repin_of,json=repinOf,proto3" json:"repin_of,omitempty"`
 	// This pin is a re-pin, and the owner of the repeated pin was deleted since. Feeds do not have such pins.
 	RepinOfDeleted bool `protobuf:"varint,9,opt,name=repin_of_deleted,json=repinOfDeleted,proto3" json:"repin_of_deleted,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// When the attributes were last edited. Absent if the pin was not edited since it was created.
+	EditTime      *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=edit_time,json=editTime,proto3" json:"edit_time,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *FeedEntry) Reset() {
@@ -1083,6 +1085,13 @@ func (x *FeedEntry) GetRepinOfDeleted() bool {
 		return x.RepinOfDeleted
 	}
 	return false
+}
+
+func (x *FeedEntry) GetEditTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.EditTime
+	}
+	return nil
 }
 
 // A call of ListPins.
@@ -1398,14 +1407,16 @@ type PinState struct {
 	ItemId string `protobuf:"bytes,5,opt,name=item_id,json=itemId,proto3" json:"item_id,omitempty"`
 	// When the pin was created. A move does not change this time. Absent if the pin does not live.
 	CreateTime *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=create_time,json=createTime,proto3" json:"create_time,omitempty"`
-	// The attributes with which the pin was created. At most 256 bytes.
+	// The attributes of the last edit (pin_edited), or those with which the pin was created. At most 256 bytes.
 	Attributes []byte `protobuf:"bytes,7,opt,name=attributes,proto3" json:"attributes,omitempty"`
 	// The pin that this pin repeats, as in FeedEntry.
 	RepinOf *Pin `protobuf:"bytes,8,opt,name=repin_of,json=repinOf,proto3" json:"repin_of,omitempty"`
 	// The owner of the pin that this pin repeats was deleted since, as in FeedEntry.
 	RepinOfDeleted bool `protobuf:"varint,9,opt,name=repin_of_deleted,json=repinOfDeleted,proto3" json:"repin_of_deleted,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// When the attributes were last edited, as in FeedEntry.
+	EditTime      *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=edit_time,json=editTime,proto3" json:"edit_time,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *PinState) Reset() {
@@ -1499,6 +1510,13 @@ func (x *PinState) GetRepinOfDeleted() bool {
 		return x.RepinOfDeleted
 	}
 	return false
+}
+
+func (x *PinState) GetEditTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.EditTime
+	}
+	return nil
 }
 
 // A pin or an item to ask about.
@@ -2140,7 +2158,7 @@ const file_skein_v1_feed_service_proto_rawDesc = "" +
 	"\fcompleteness\x18\x03 \x01(\x0e2\x1a.skein.v1.FeedCompletenessR\fcompleteness\x12\x1a\n" +
 	"\bposition\x18\x04 \x01(\tR\bposition\x12!\n" +
 	"\fnewest_token\x18\x05 \x01(\tR\vnewestToken\x127\n" +
-	"\tread_time\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\breadTime\"\xb8\x02\n" +
+	"\tread_time\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\breadTime\"\xf1\x02\n" +
 	"\tFeedEntry\x12\x15\n" +
 	"\x06pin_id\x18\x01 \x01(\tR\x05pinId\x12\x17\n" +
 	"\aitem_id\x18\x02 \x01(\tR\x06itemId\x12\x19\n" +
@@ -2153,7 +2171,9 @@ const file_skein_v1_feed_service_proto_rawDesc = "" +
 	"attributes\x18\a \x01(\fR\n" +
 	"attributes\x12(\n" +
 	"\brepin_of\x18\b \x01(\v2\r.skein.v1.PinR\arepinOf\x12(\n" +
-	"\x10repin_of_deleted\x18\t \x01(\bR\x0erepinOfDeleted\"\xe8\x01\n" +
+	"\x10repin_of_deleted\x18\t \x01(\bR\x0erepinOfDeleted\x127\n" +
+	"\tedit_time\x18\n" +
+	" \x01(\v2\x1a.google.protobuf.TimestampR\beditTime\"\xe8\x01\n" +
 	"\x0fListPinsRequest\x12'\n" +
 	"\bowner_id\x18\x01 \x01(\tB\n" +
 	"\xbaH\ar\x05 \x01(\x80\x01H\x00R\aownerId\x12'\n" +
@@ -2174,7 +2194,7 @@ const file_skein_v1_feed_service_proto_rawDesc = "" +
 	"\bat_least\x18\x02 \x01(\tB\b\xbaH\x05r\x03(\x80\x02R\aatLeast\"Z\n" +
 	"\x14BatchGetPinsResponse\x12&\n" +
 	"\x04pins\x18\x01 \x03(\v2\x12.skein.v1.PinStateR\x04pins\x12\x1a\n" +
-	"\bposition\x18\x02 \x01(\tR\bposition\"\xb9\x02\n" +
+	"\bposition\x18\x02 \x01(\tR\bposition\"\xf2\x02\n" +
 	"\bPinState\x12\x19\n" +
 	"\bowner_id\x18\x01 \x01(\tR\aownerId\x12\x15\n" +
 	"\x06pin_id\x18\x02 \x01(\tR\x05pinId\x12\x16\n" +
@@ -2187,7 +2207,9 @@ const file_skein_v1_feed_service_proto_rawDesc = "" +
 	"attributes\x18\a \x01(\fR\n" +
 	"attributes\x12(\n" +
 	"\brepin_of\x18\b \x01(\v2\r.skein.v1.PinR\arepinOf\x12(\n" +
-	"\x10repin_of_deleted\x18\t \x01(\bR\x0erepinOfDeleted\"k\n" +
+	"\x10repin_of_deleted\x18\t \x01(\bR\x0erepinOfDeleted\x127\n" +
+	"\tedit_time\x18\n" +
+	" \x01(\v2\x1a.google.protobuf.TimestampR\beditTime\"k\n" +
 	"\x0eViewerStateKey\x12!\n" +
 	"\x03pin\x18\x01 \x01(\v2\r.skein.v1.PinH\x00R\x03pin\x12%\n" +
 	"\aitem_id\x18\x02 \x01(\tB\n" +
@@ -2337,44 +2359,46 @@ var file_skein_v1_feed_service_proto_depIdxs = []int32{
 	23, // 10: skein.v1.WatchFeedResponse.read_time:type_name -> google.protobuf.Timestamp
 	23, // 11: skein.v1.FeedEntry.create_time:type_name -> google.protobuf.Timestamp
 	24, // 12: skein.v1.FeedEntry.repin_of:type_name -> skein.v1.Pin
-	25, // 13: skein.v1.ListPinsRequest.board:type_name -> skein.v1.Board
-	10, // 14: skein.v1.ListPinsResponse.entries:type_name -> skein.v1.FeedEntry
-	24, // 15: skein.v1.BatchGetPinsRequest.pins:type_name -> skein.v1.Pin
-	15, // 16: skein.v1.BatchGetPinsResponse.pins:type_name -> skein.v1.PinState
-	23, // 17: skein.v1.PinState.create_time:type_name -> google.protobuf.Timestamp
-	24, // 18: skein.v1.PinState.repin_of:type_name -> skein.v1.Pin
-	24, // 19: skein.v1.ViewerStateKey.pin:type_name -> skein.v1.Pin
-	16, // 20: skein.v1.BatchGetViewerStateRequest.keys:type_name -> skein.v1.ViewerStateKey
-	19, // 21: skein.v1.BatchGetViewerStateResponse.states:type_name -> skein.v1.ViewerState
-	26, // 22: skein.v1.ViewerState.following:type_name -> skein.v1.FollowKind
-	26, // 23: skein.v1.ViewerState.following_board:type_name -> skein.v1.FollowKind
-	27, // 24: skein.v1.ViewerState.follow_settings:type_name -> skein.v1.FollowSettings
-	24, // 25: skein.v1.ExplainPinRequest.pin:type_name -> skein.v1.Pin
-	0,  // 26: skein.v1.ExplainPinRequest.order:type_name -> skein.v1.FeedOrder
-	22, // 27: skein.v1.ExplainPinRequest.only:type_name -> skein.v1.FollowSetting
-	2,  // 28: skein.v1.ExplainPinResponse.reasons:type_name -> skein.v1.AbsenceReason
-	15, // 29: skein.v1.ExplainPinResponse.pin:type_name -> skein.v1.PinState
-	3,  // 30: skein.v1.ExplainPinResponse.delivery:type_name -> skein.v1.PinDelivery
-	1,  // 31: skein.v1.ExplainPinResponse.completeness:type_name -> skein.v1.FeedCompleteness
-	4,  // 32: skein.v1.FeedService.ReadFeed:input_type -> skein.v1.ReadFeedRequest
-	6,  // 33: skein.v1.FeedService.CountNewer:input_type -> skein.v1.CountNewerRequest
-	8,  // 34: skein.v1.FeedService.WatchFeed:input_type -> skein.v1.WatchFeedRequest
-	11, // 35: skein.v1.FeedService.ListPins:input_type -> skein.v1.ListPinsRequest
-	13, // 36: skein.v1.FeedService.BatchGetPins:input_type -> skein.v1.BatchGetPinsRequest
-	17, // 37: skein.v1.FeedService.BatchGetViewerState:input_type -> skein.v1.BatchGetViewerStateRequest
-	20, // 38: skein.v1.FeedService.ExplainPin:input_type -> skein.v1.ExplainPinRequest
-	5,  // 39: skein.v1.FeedService.ReadFeed:output_type -> skein.v1.ReadFeedResponse
-	7,  // 40: skein.v1.FeedService.CountNewer:output_type -> skein.v1.CountNewerResponse
-	9,  // 41: skein.v1.FeedService.WatchFeed:output_type -> skein.v1.WatchFeedResponse
-	12, // 42: skein.v1.FeedService.ListPins:output_type -> skein.v1.ListPinsResponse
-	14, // 43: skein.v1.FeedService.BatchGetPins:output_type -> skein.v1.BatchGetPinsResponse
-	18, // 44: skein.v1.FeedService.BatchGetViewerState:output_type -> skein.v1.BatchGetViewerStateResponse
-	21, // 45: skein.v1.FeedService.ExplainPin:output_type -> skein.v1.ExplainPinResponse
-	39, // [39:46] is the sub-list for method output_type
-	32, // [32:39] is the sub-list for method input_type
-	32, // [32:32] is the sub-list for extension type_name
-	32, // [32:32] is the sub-list for extension extendee
-	0,  // [0:32] is the sub-list for field type_name
+	23, // 13: skein.v1.FeedEntry.edit_time:type_name -> google.protobuf.Timestamp
+	25, // 14: skein.v1.ListPinsRequest.board:type_name -> skein.v1.Board
+	10, // 15: skein.v1.ListPinsResponse.entries:type_name -> skein.v1.FeedEntry
+	24, // 16: skein.v1.BatchGetPinsRequest.pins:type_name -> skein.v1.Pin
+	15, // 17: skein.v1.BatchGetPinsResponse.pins:type_name -> skein.v1.PinState
+	23, // 18: skein.v1.PinState.create_time:type_name -> google.protobuf.Timestamp
+	24, // 19: skein.v1.PinState.repin_of:type_name -> skein.v1.Pin
+	23, // 20: skein.v1.PinState.edit_time:type_name -> google.protobuf.Timestamp
+	24, // 21: skein.v1.ViewerStateKey.pin:type_name -> skein.v1.Pin
+	16, // 22: skein.v1.BatchGetViewerStateRequest.keys:type_name -> skein.v1.ViewerStateKey
+	19, // 23: skein.v1.BatchGetViewerStateResponse.states:type_name -> skein.v1.ViewerState
+	26, // 24: skein.v1.ViewerState.following:type_name -> skein.v1.FollowKind
+	26, // 25: skein.v1.ViewerState.following_board:type_name -> skein.v1.FollowKind
+	27, // 26: skein.v1.ViewerState.follow_settings:type_name -> skein.v1.FollowSettings
+	24, // 27: skein.v1.ExplainPinRequest.pin:type_name -> skein.v1.Pin
+	0,  // 28: skein.v1.ExplainPinRequest.order:type_name -> skein.v1.FeedOrder
+	22, // 29: skein.v1.ExplainPinRequest.only:type_name -> skein.v1.FollowSetting
+	2,  // 30: skein.v1.ExplainPinResponse.reasons:type_name -> skein.v1.AbsenceReason
+	15, // 31: skein.v1.ExplainPinResponse.pin:type_name -> skein.v1.PinState
+	3,  // 32: skein.v1.ExplainPinResponse.delivery:type_name -> skein.v1.PinDelivery
+	1,  // 33: skein.v1.ExplainPinResponse.completeness:type_name -> skein.v1.FeedCompleteness
+	4,  // 34: skein.v1.FeedService.ReadFeed:input_type -> skein.v1.ReadFeedRequest
+	6,  // 35: skein.v1.FeedService.CountNewer:input_type -> skein.v1.CountNewerRequest
+	8,  // 36: skein.v1.FeedService.WatchFeed:input_type -> skein.v1.WatchFeedRequest
+	11, // 37: skein.v1.FeedService.ListPins:input_type -> skein.v1.ListPinsRequest
+	13, // 38: skein.v1.FeedService.BatchGetPins:input_type -> skein.v1.BatchGetPinsRequest
+	17, // 39: skein.v1.FeedService.BatchGetViewerState:input_type -> skein.v1.BatchGetViewerStateRequest
+	20, // 40: skein.v1.FeedService.ExplainPin:input_type -> skein.v1.ExplainPinRequest
+	5,  // 41: skein.v1.FeedService.ReadFeed:output_type -> skein.v1.ReadFeedResponse
+	7,  // 42: skein.v1.FeedService.CountNewer:output_type -> skein.v1.CountNewerResponse
+	9,  // 43: skein.v1.FeedService.WatchFeed:output_type -> skein.v1.WatchFeedResponse
+	12, // 44: skein.v1.FeedService.ListPins:output_type -> skein.v1.ListPinsResponse
+	14, // 45: skein.v1.FeedService.BatchGetPins:output_type -> skein.v1.BatchGetPinsResponse
+	18, // 46: skein.v1.FeedService.BatchGetViewerState:output_type -> skein.v1.BatchGetViewerStateResponse
+	21, // 47: skein.v1.FeedService.ExplainPin:output_type -> skein.v1.ExplainPinResponse
+	41, // [41:48] is the sub-list for method output_type
+	34, // [34:41] is the sub-list for method input_type
+	34, // [34:34] is the sub-list for extension type_name
+	34, // [34:34] is the sub-list for extension extendee
+	0,  // [0:34] is the sub-list for field type_name
 }
 
 func init() { file_skein_v1_feed_service_proto_init() }

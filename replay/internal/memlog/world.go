@@ -102,6 +102,7 @@ func (w *World) randomEvent() events.Event {
 		{22, events.PinCreated},
 		{3, events.PinMoved},
 		{3, events.PinDeleted},
+		{2, events.PinEdited},
 		{2, events.UserBlocked},
 		{1, events.UserUnblocked},
 		{2, events.UserMuted},
@@ -159,6 +160,8 @@ func (w *World) setFields(ev *events.Event) {
 		ev.Board, ev.Pin = w.randomBoard(), w.randomPin()
 	case events.PinDeleted:
 		ev.Pin = w.randomPin()
+	case events.PinEdited:
+		ev.Pin, ev.Attributes = w.randomPin(), []byte(w.randomItem())
 	case events.Reacted, events.Unreacted:
 		ev.Item, ev.RepinUser, ev.RepinPin = w.randomItem(), peer, w.randomPin()
 	case events.Played, events.ItemHidden, events.ItemShown:

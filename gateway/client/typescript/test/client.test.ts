@@ -272,6 +272,19 @@ test("an address that fetch would not take is refused at once", () => {
   }
 });
 
+test("an edit of a pin is in the feed, at the place of the pin", async () => {
+  const skein = new Skein({ baseUrl: url });
+  const [first, second] = ["first", "second"].map((pinId) => ({ ownerId: "edits", pinId }));
+  await skein.publish([
+    follow("reads-edits", "edits"),
+    event("pinCreated", { pin: first!, attributes: new Uint8Array([1]) }),
+    event("pinCreated", { pin: second! }),
+  ]);
+  await skein.publish([event("pinEdited", { pin: first!, attributes: new Uint8Array([2]) })], { wait: PublishWait.VISIBLE });
+  const { entries } = await skein.feed.readFeed({ readerId: "reads-edits" });
+  assert.deepEqual(entries.map((e) => [e.pinId, [...e.attributes], e.editTime !== undefined]), [["second", [], false], ["first", [2], true]]);
+});
+
 test("messages can be turned into JSON", async () => {
   const skein = new Skein({ baseUrl: url });
   const created = event("pinCreated", { pin: { ownerId: "json", pinId: "p" }, attributes: new Uint8Array([1, 2]) });

@@ -1502,14 +1502,16 @@ type Pin struct {
 	Item string `protobuf:"bytes,3,opt,name=item,proto3" json:"item,omitempty"`
 	// Whether the pin is a re-pin. repin_owner and repin_pin name the pin that it repeats.
 	Repin bool `protobuf:"varint,4,opt,name=repin,proto3" json:"repin,omitempty"`
-	// The attributes with which it was created.
+	// The attributes of its last edit, or those with which it was created.
 	Attributes []byte `protobuf:"bytes,5,opt,name=attributes,proto3" json:"attributes,omitempty"`
 	// When it was created, in microseconds since 1970.
 	Created int64 `protobuf:"varint,6,opt,name=created,proto3" json:"created,omitempty"`
 	// The owner of the pin that it repeats. Empty if there is none, or if that user was deleted since.
 	RepinOwner string `protobuf:"bytes,7,opt,name=repin_owner,json=repinOwner,proto3" json:"repin_owner,omitempty"`
 	// The id of the pin that it repeats. Empty if repin_owner is empty.
-	RepinPin      string `protobuf:"bytes,8,opt,name=repin_pin,json=repinPin,proto3" json:"repin_pin,omitempty"`
+	RepinPin string `protobuf:"bytes,8,opt,name=repin_pin,json=repinPin,proto3" json:"repin_pin,omitempty"`
+	// When its attributes were last edited, in microseconds since 1970. 0 if they were not.
+	Edited        int64 `protobuf:"varint,9,opt,name=edited,proto3" json:"edited,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1598,6 +1600,13 @@ func (x *Pin) GetRepinPin() string {
 		return x.RepinPin
 	}
 	return ""
+}
+
+func (x *Pin) GetEdited() int64 {
+	if x != nil {
+		return x.Edited
+	}
+	return 0
 }
 
 // Entry is an entry of a list.
@@ -1755,7 +1764,7 @@ const file_skein_peer_v1_peer_proto_rawDesc = "" +
 	"\x06number\x18\x05 \x01(\x03R\x06number\x12.\n" +
 	"\aentries\x18\x06 \x03(\v2\x14.skein.peer.v1.EntryR\aentries\x12\x12\n" +
 	"\x04next\x18\a \x01(\fR\x04next\x12\x14\n" +
-	"\x05kinds\x18\b \x03(\tR\x05kinds\"\xcd\x01\n" +
+	"\x05kinds\x18\b \x03(\tR\x05kinds\"\xe5\x01\n" +
 	"\x03Pin\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x14\n" +
 	"\x05board\x18\x02 \x01(\tR\x05board\x12\x12\n" +
@@ -1767,7 +1776,8 @@ const file_skein_peer_v1_peer_proto_rawDesc = "" +
 	"\acreated\x18\x06 \x01(\x03R\acreated\x12\x1f\n" +
 	"\vrepin_owner\x18\a \x01(\tR\n" +
 	"repinOwner\x12\x1b\n" +
-	"\trepin_pin\x18\b \x01(\tR\brepinPin\"1\n" +
+	"\trepin_pin\x18\b \x01(\tR\brepinPin\x12\x16\n" +
+	"\x06edited\x18\t \x01(\x03R\x06edited\"1\n" +
 	"\x05Entry\x12\x12\n" +
 	"\x04item\x18\x01 \x01(\tR\x04item\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\x03R\x05value2\x9b\x02\n" +

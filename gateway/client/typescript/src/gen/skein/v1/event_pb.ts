@@ -16,7 +16,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file skein/v1/event.proto.
  */
 export const file_skein_v1_event: GenFile = /*@__PURE__*/
-  fileDesc("ChRza2Vpbi92MS9ldmVudC5wcm90bxIIc2tlaW4udjEiKwoFQm9hcmQSEAoIb3duZXJfaWQYASABKAkSEAoIYm9hcmRfaWQYAiABKAkiJwoDUGluEhAKCG93bmVyX2lkGAEgASgJEg4KBnBpbl9pZBgCIAEoCSJNCgpFdmVudEJhdGNoEg8KB3ZlcnNpb24YASABKA0SDQoFa2luZHMYAiABKAYSHwoGZXZlbnRzGAMgAygLMg8uc2tlaW4udjEuRXZlbnQigAsKBUV2ZW50EhAKCGV2ZW50X2lkGAEgASgJEi8KC29jY3VycmVkX2F0GAIgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIOCgZzb3VyY2UYAyABKAkSDgoGb2Zmc2V0GAQgASgEEi8KDXVzZXJfZm9sbG93ZWQYCiABKAsyFi5za2Vpbi52MS5Vc2VyRm9sbG93ZWRIABIzCg91c2VyX3VuZm9sbG93ZWQYCyABKAsyGC5za2Vpbi52MS5Vc2VyVW5mb2xsb3dlZEgAEjEKDmJvYXJkX2ZvbGxvd2VkGAwgASgLMhcuc2tlaW4udjEuQm9hcmRGb2xsb3dlZEgAEjUKEGJvYXJkX3VuZm9sbG93ZWQYDSABKAsyGS5za2Vpbi52MS5Cb2FyZFVuZm9sbG93ZWRIABIvCg1ib2FyZF9jcmVhdGVkGA4gASgLMhYuc2tlaW4udjEuQm9hcmRDcmVhdGVkSAASLwoNYm9hcmRfZGVsZXRlZBgPIAEoCzIWLnNrZWluLnYxLkJvYXJkRGVsZXRlZEgAEisKC3Bpbl9jcmVhdGVkGBAgASgLMhQuc2tlaW4udjEuUGluQ3JlYXRlZEgAEicKCXBpbl9tb3ZlZBgRIAEoCzISLnNrZWluLnYxLlBpbk1vdmVkSAASKwoLcGluX2RlbGV0ZWQYEiABKAsyFC5za2Vpbi52MS5QaW5EZWxldGVkSAASLQoMdXNlcl9ibG9ja2VkGBMgASgLMhUuc2tlaW4udjEuVXNlckJsb2NrZWRIABIxCg51c2VyX3VuYmxvY2tlZBgUIAEoCzIXLnNrZWluLnYxLlVzZXJVbmJsb2NrZWRIABIpCgp1c2VyX211dGVkGBUgASgLMhMuc2tlaW4udjEuVXNlck11dGVkSAASLQoMdXNlcl91bm11dGVkGBYgASgLMhUuc2tlaW4udjEuVXNlclVubXV0ZWRIABItCgx1c2VyX2RlbGV0ZWQYFyABKAsyFS5za2Vpbi52MS5Vc2VyRGVsZXRlZEgAEiQKB3JlYWN0ZWQYGSABKAsyES5za2Vpbi52MS5SZWFjdGVkSAASKAoJdW5yZWFjdGVkGBogASgLMhMuc2tlaW4udjEuVW5yZWFjdGVkSAASIgoGcGxheWVkGBsgASgLMhAuc2tlaW4udjEuUGxheWVkSAASIgoGc2VydmVkGBwgASgLMhAuc2tlaW4udjEuU2VydmVkSAASLQoMc2Vlbl9jbGVhcmVkGB0gASgLMhUuc2tlaW4udjEuU2VlbkNsZWFyZWRIABIrCgtpdGVtX3Njb3JlZBgeIAEoCzIULnNrZWluLnYxLkl0ZW1TY29yZWRIABIzCg9iYWNrZmlsbF9jbG9zZWQYHyABKAsyGC5za2Vpbi52MS5CYWNrZmlsbENsb3NlZEgAEicKCWZlZWRfcmVhZBgiIAEoCzISLnNrZWluLnYxLkZlZWRSZWFkSAASOgoTZm9sbG93X3NldHRpbmdzX3NldBgjIAEoCzIbLnNrZWluLnYxLkZvbGxvd1NldHRpbmdzU2V0SAASKwoLaXRlbV9oaWRkZW4YJCABKAsyFC5za2Vpbi52MS5JdGVtSGlkZGVuSAASKQoKaXRlbV9zaG93bhglIAEoCzITLnNrZWluLnYxLkl0ZW1TaG93bkgAEjkKEm5vdGlmaWNhdGlvbnNfc2VlbhgnIAEoCzIbLnNrZWluLnYxLk5vdGlmaWNhdGlvbnNTZWVuSAASOQoSbm90aWZpY2F0aW9uc19yZWFkGCggASgLMhsuc2tlaW4udjEuTm90aWZpY2F0aW9uc1JlYWRIAEIGCgRraW5kSgQIGBAZSgQIIBAhSgQIIRAiIjcKDFVzZXJGb2xsb3dlZBIPCgd1c2VyX2lkGAEgASgJEhYKDnRhcmdldF91c2VyX2lkGAIgASgJIjkKDlVzZXJVbmZvbGxvd2VkEg8KB3VzZXJfaWQYASABKAkSFgoOdGFyZ2V0X3VzZXJfaWQYAiABKAkiQAoNQm9hcmRGb2xsb3dlZBIPCgd1c2VyX2lkGAEgASgJEh4KBWJvYXJkGAIgASgLMg8uc2tlaW4udjEuQm9hcmQiQgoPQm9hcmRVbmZvbGxvd2VkEg8KB3VzZXJfaWQYASABKAkSHgoFYm9hcmQYAiABKAsyDy5za2Vpbi52MS5Cb2FyZCI9CgxCb2FyZENyZWF0ZWQSHgoFYm9hcmQYASABKAsyDy5za2Vpbi52MS5Cb2FyZBINCgV0aXRsZRgCIAEoCSIuCgxCb2FyZERlbGV0ZWQSHgoFYm9hcmQYASABKAsyDy5za2Vpbi52MS5Cb2FyZCKAAQoKUGluQ3JlYXRlZBIaCgNwaW4YASABKAsyDS5za2Vpbi52MS5QaW4SEAoIYm9hcmRfaWQYAiABKAkSDwoHaXRlbV9pZBgDIAEoCRIfCghyZXBpbl9vZhgEIAEoCzINLnNrZWluLnYxLlBpbhISCgphdHRyaWJ1dGVzGAUgASgMIjgKCFBpbk1vdmVkEhoKA3BpbhgBIAEoCzINLnNrZWluLnYxLlBpbhIQCghib2FyZF9pZBgCIAEoCSJJCgpQaW5EZWxldGVkEhoKA3BpbhgBIAEoCzINLnNrZWluLnYxLlBpbhIfCghyZXBpbl9vZhgCIAEoCzINLnNrZWluLnYxLlBpbiI2CgtVc2VyQmxvY2tlZBIPCgd1c2VyX2lkGAEgASgJEhYKDnRhcmdldF91c2VyX2lkGAIgASgJIjgKDVVzZXJVbmJsb2NrZWQSDwoHdXNlcl9pZBgBIAEoCRIWCg50YXJnZXRfdXNlcl9pZBgCIAEoCSJfCglVc2VyTXV0ZWQSDwoHdXNlcl9pZBgBIAEoCRIWCg50YXJnZXRfdXNlcl9pZBgCIAEoCRIpCgV1bnRpbBgDIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXAiNgoLVXNlclVubXV0ZWQSDwoHdXNlcl9pZBgBIAEoCRIWCg50YXJnZXRfdXNlcl9pZBgCIAEoCSJzChFGb2xsb3dTZXR0aW5nc1NldBIPCgd1c2VyX2lkGAEgASgJEhYKDnRhcmdldF91c2VyX2lkGAIgASgJEhMKC2hpZGVfcmVwaW5zGAMgASgIEg4KBm5vdGlmeRgEIAEoCBIQCghmYXZvcml0ZRgFIAEoCCIeCgtVc2VyRGVsZXRlZBIPCgd1c2VyX2lkGAEgASgJIkoKCEZlZWRSZWFkEg8KB3VzZXJfaWQYASABKAkSLQoJcmVhZF90aW1lGAIgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcCJTChFOb3RpZmljYXRpb25zU2VlbhIPCgd1c2VyX2lkGAEgASgJEi0KCXNlZW5fdGltZRgCIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXAiZQoRTm90aWZpY2F0aW9uc1JlYWQSDwoHdXNlcl9pZBgBIAEoCRItCglyZWFkX3RpbWUYAiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEhAKCGdyb3VwX2lkGAMgASgJIi4KCkl0ZW1IaWRkZW4SDwoHdXNlcl9pZBgBIAEoCRIPCgdpdGVtX2lkGAIgASgJIi0KCUl0ZW1TaG93bhIPCgd1c2VyX2lkGAEgASgJEg8KB2l0ZW1faWQYAiABKAkiVQoHUmVhY3RlZBIPCgd1c2VyX2lkGAEgASgJEg8KB2l0ZW1faWQYAiABKAkSDAoEa2luZBgDIAEoCRIaCgNwaW4YBCABKAsyDS5za2Vpbi52MS5QaW4iVwoJVW5yZWFjdGVkEg8KB3VzZXJfaWQYASABKAkSDwoHaXRlbV9pZBgCIAEoCRIMCgRraW5kGAMgASgJEhoKA3BpbhgEIAEoCzINLnNrZWluLnYxLlBpbiIqCgZQbGF5ZWQSDwoHdXNlcl9pZBgBIAEoCRIPCgdpdGVtX2lkGAIgASgJIisKBlNlcnZlZBIPCgd1c2VyX2lkGAEgASgJEhAKCGl0ZW1faWRzGAIgAygJIh4KC1NlZW5DbGVhcmVkEg8KB3VzZXJfaWQYASABKAkiLAoKSXRlbVNjb3JlZBIPCgdpdGVtX2lkGAEgASgJEg0KBXNjb3JlGAIgASgSIiAKDkJhY2tmaWxsQ2xvc2VkEg4KBnNvdXJjZRgBIAEoCUI0WjJnaXRodWIuY29tL3NrZWluLWZlZWQvc2tlaW4vcHJvdG8vc2tlaW4vdjE7c2tlaW52MWIGcHJvdG8z", [file_google_protobuf_timestamp]);
+  fileDesc("ChRza2Vpbi92MS9ldmVudC5wcm90bxIIc2tlaW4udjEiKwoFQm9hcmQSEAoIb3duZXJfaWQYASABKAkSEAoIYm9hcmRfaWQYAiABKAkiJwoDUGluEhAKCG93bmVyX2lkGAEgASgJEg4KBnBpbl9pZBgCIAEoCSJNCgpFdmVudEJhdGNoEg8KB3ZlcnNpb24YASABKA0SDQoFa2luZHMYAiABKAYSHwoGZXZlbnRzGAMgAygLMg8uc2tlaW4udjEuRXZlbnQiqwsKBUV2ZW50EhAKCGV2ZW50X2lkGAEgASgJEi8KC29jY3VycmVkX2F0GAIgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIOCgZzb3VyY2UYAyABKAkSDgoGb2Zmc2V0GAQgASgEEi8KDXVzZXJfZm9sbG93ZWQYCiABKAsyFi5za2Vpbi52MS5Vc2VyRm9sbG93ZWRIABIzCg91c2VyX3VuZm9sbG93ZWQYCyABKAsyGC5za2Vpbi52MS5Vc2VyVW5mb2xsb3dlZEgAEjEKDmJvYXJkX2ZvbGxvd2VkGAwgASgLMhcuc2tlaW4udjEuQm9hcmRGb2xsb3dlZEgAEjUKEGJvYXJkX3VuZm9sbG93ZWQYDSABKAsyGS5za2Vpbi52MS5Cb2FyZFVuZm9sbG93ZWRIABIvCg1ib2FyZF9jcmVhdGVkGA4gASgLMhYuc2tlaW4udjEuQm9hcmRDcmVhdGVkSAASLwoNYm9hcmRfZGVsZXRlZBgPIAEoCzIWLnNrZWluLnYxLkJvYXJkRGVsZXRlZEgAEisKC3Bpbl9jcmVhdGVkGBAgASgLMhQuc2tlaW4udjEuUGluQ3JlYXRlZEgAEicKCXBpbl9tb3ZlZBgRIAEoCzISLnNrZWluLnYxLlBpbk1vdmVkSAASKwoLcGluX2RlbGV0ZWQYEiABKAsyFC5za2Vpbi52MS5QaW5EZWxldGVkSAASLQoMdXNlcl9ibG9ja2VkGBMgASgLMhUuc2tlaW4udjEuVXNlckJsb2NrZWRIABIxCg51c2VyX3VuYmxvY2tlZBgUIAEoCzIXLnNrZWluLnYxLlVzZXJVbmJsb2NrZWRIABIpCgp1c2VyX211dGVkGBUgASgLMhMuc2tlaW4udjEuVXNlck11dGVkSAASLQoMdXNlcl91bm11dGVkGBYgASgLMhUuc2tlaW4udjEuVXNlclVubXV0ZWRIABItCgx1c2VyX2RlbGV0ZWQYFyABKAsyFS5za2Vpbi52MS5Vc2VyRGVsZXRlZEgAEiQKB3JlYWN0ZWQYGSABKAsyES5za2Vpbi52MS5SZWFjdGVkSAASKAoJdW5yZWFjdGVkGBogASgLMhMuc2tlaW4udjEuVW5yZWFjdGVkSAASIgoGcGxheWVkGBsgASgLMhAuc2tlaW4udjEuUGxheWVkSAASIgoGc2VydmVkGBwgASgLMhAuc2tlaW4udjEuU2VydmVkSAASLQoMc2Vlbl9jbGVhcmVkGB0gASgLMhUuc2tlaW4udjEuU2VlbkNsZWFyZWRIABIrCgtpdGVtX3Njb3JlZBgeIAEoCzIULnNrZWluLnYxLkl0ZW1TY29yZWRIABIzCg9iYWNrZmlsbF9jbG9zZWQYHyABKAsyGC5za2Vpbi52MS5CYWNrZmlsbENsb3NlZEgAEicKCWZlZWRfcmVhZBgiIAEoCzISLnNrZWluLnYxLkZlZWRSZWFkSAASOgoTZm9sbG93X3NldHRpbmdzX3NldBgjIAEoCzIbLnNrZWluLnYxLkZvbGxvd1NldHRpbmdzU2V0SAASKwoLaXRlbV9oaWRkZW4YJCABKAsyFC5za2Vpbi52MS5JdGVtSGlkZGVuSAASKQoKaXRlbV9zaG93bhglIAEoCzITLnNrZWluLnYxLkl0ZW1TaG93bkgAEikKCnBpbl9lZGl0ZWQYJiABKAsyEy5za2Vpbi52MS5QaW5FZGl0ZWRIABI5ChJub3RpZmljYXRpb25zX3NlZW4YJyABKAsyGy5za2Vpbi52MS5Ob3RpZmljYXRpb25zU2VlbkgAEjkKEm5vdGlmaWNhdGlvbnNfcmVhZBgoIAEoCzIbLnNrZWluLnYxLk5vdGlmaWNhdGlvbnNSZWFkSABCBgoEa2luZEoECBgQGUoECCAQIUoECCEQIiI3CgxVc2VyRm9sbG93ZWQSDwoHdXNlcl9pZBgBIAEoCRIWCg50YXJnZXRfdXNlcl9pZBgCIAEoCSI5Cg5Vc2VyVW5mb2xsb3dlZBIPCgd1c2VyX2lkGAEgASgJEhYKDnRhcmdldF91c2VyX2lkGAIgASgJIkAKDUJvYXJkRm9sbG93ZWQSDwoHdXNlcl9pZBgBIAEoCRIeCgVib2FyZBgCIAEoCzIPLnNrZWluLnYxLkJvYXJkIkIKD0JvYXJkVW5mb2xsb3dlZBIPCgd1c2VyX2lkGAEgASgJEh4KBWJvYXJkGAIgASgLMg8uc2tlaW4udjEuQm9hcmQiPQoMQm9hcmRDcmVhdGVkEh4KBWJvYXJkGAEgASgLMg8uc2tlaW4udjEuQm9hcmQSDQoFdGl0bGUYAiABKAkiLgoMQm9hcmREZWxldGVkEh4KBWJvYXJkGAEgASgLMg8uc2tlaW4udjEuQm9hcmQigAEKClBpbkNyZWF0ZWQSGgoDcGluGAEgASgLMg0uc2tlaW4udjEuUGluEhAKCGJvYXJkX2lkGAIgASgJEg8KB2l0ZW1faWQYAyABKAkSHwoIcmVwaW5fb2YYBCABKAsyDS5za2Vpbi52MS5QaW4SEgoKYXR0cmlidXRlcxgFIAEoDCI4CghQaW5Nb3ZlZBIaCgNwaW4YASABKAsyDS5za2Vpbi52MS5QaW4SEAoIYm9hcmRfaWQYAiABKAkiSQoKUGluRGVsZXRlZBIaCgNwaW4YASABKAsyDS5za2Vpbi52MS5QaW4SHwoIcmVwaW5fb2YYAiABKAsyDS5za2Vpbi52MS5QaW4iOwoJUGluRWRpdGVkEhoKA3BpbhgBIAEoCzINLnNrZWluLnYxLlBpbhISCgphdHRyaWJ1dGVzGAIgASgMIjYKC1VzZXJCbG9ja2VkEg8KB3VzZXJfaWQYASABKAkSFgoOdGFyZ2V0X3VzZXJfaWQYAiABKAkiOAoNVXNlclVuYmxvY2tlZBIPCgd1c2VyX2lkGAEgASgJEhYKDnRhcmdldF91c2VyX2lkGAIgASgJIl8KCVVzZXJNdXRlZBIPCgd1c2VyX2lkGAEgASgJEhYKDnRhcmdldF91c2VyX2lkGAIgASgJEikKBXVudGlsGAMgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcCI2CgtVc2VyVW5tdXRlZBIPCgd1c2VyX2lkGAEgASgJEhYKDnRhcmdldF91c2VyX2lkGAIgASgJInMKEUZvbGxvd1NldHRpbmdzU2V0Eg8KB3VzZXJfaWQYASABKAkSFgoOdGFyZ2V0X3VzZXJfaWQYAiABKAkSEwoLaGlkZV9yZXBpbnMYAyABKAgSDgoGbm90aWZ5GAQgASgIEhAKCGZhdm9yaXRlGAUgASgIIh4KC1VzZXJEZWxldGVkEg8KB3VzZXJfaWQYASABKAkiSgoIRmVlZFJlYWQSDwoHdXNlcl9pZBgBIAEoCRItCglyZWFkX3RpbWUYAiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wIlMKEU5vdGlmaWNhdGlvbnNTZWVuEg8KB3VzZXJfaWQYASABKAkSLQoJc2Vlbl90aW1lGAIgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcCJlChFOb3RpZmljYXRpb25zUmVhZBIPCgd1c2VyX2lkGAEgASgJEi0KCXJlYWRfdGltZRgCIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASEAoIZ3JvdXBfaWQYAyABKAkiLgoKSXRlbUhpZGRlbhIPCgd1c2VyX2lkGAEgASgJEg8KB2l0ZW1faWQYAiABKAkiLQoJSXRlbVNob3duEg8KB3VzZXJfaWQYASABKAkSDwoHaXRlbV9pZBgCIAEoCSJVCgdSZWFjdGVkEg8KB3VzZXJfaWQYASABKAkSDwoHaXRlbV9pZBgCIAEoCRIMCgRraW5kGAMgASgJEhoKA3BpbhgEIAEoCzINLnNrZWluLnYxLlBpbiJXCglVbnJlYWN0ZWQSDwoHdXNlcl9pZBgBIAEoCRIPCgdpdGVtX2lkGAIgASgJEgwKBGtpbmQYAyABKAkSGgoDcGluGAQgASgLMg0uc2tlaW4udjEuUGluIioKBlBsYXllZBIPCgd1c2VyX2lkGAEgASgJEg8KB2l0ZW1faWQYAiABKAkiKwoGU2VydmVkEg8KB3VzZXJfaWQYASABKAkSEAoIaXRlbV9pZHMYAiADKAkiHgoLU2VlbkNsZWFyZWQSDwoHdXNlcl9pZBgBIAEoCSIsCgpJdGVtU2NvcmVkEg8KB2l0ZW1faWQYASABKAkSDQoFc2NvcmUYAiABKBIiIAoOQmFja2ZpbGxDbG9zZWQSDgoGc291cmNlGAEgASgJQjRaMmdpdGh1Yi5jb20vc2tlaW4tZmVlZC9za2Vpbi9wcm90by9za2Vpbi92MTtza2VpbnYxYgZwcm90bzM", [file_google_protobuf_timestamp]);
 
 /**
  * A board: a channel, playlist or topic of one user.
@@ -362,6 +362,14 @@ export type Event = Message<"skein.v1.Event"> & {
     case: "itemShown";
   } | {
     /**
+     * An owner changes the attributes of a pin. The pin keeps its place in every list, and is not delivered again.
+     *
+     * @generated from field: skein.v1.PinEdited pin_edited = 38;
+     */
+    value: PinEdited;
+    case: "pinEdited";
+  } | {
+    /**
      * A user has seen the notifications up to a time, so the badge no longer counts them. One that is not later than an earlier one changes
      * nothing, so devices may send it late and again.
      *
@@ -659,6 +667,35 @@ export const PinDeletedSchema: GenMessage<PinDeleted> = /*@__PURE__*/
   messageDesc(file_skein_v1_event, 12);
 
 /**
+ * A change of the attributes of a pin. It has no effect if the pin does not live. It holds until the pin ends: a pin that is created again
+ * later has the attributes of its creation.
+ *
+ * @generated from message skein.v1.PinEdited
+ */
+export type PinEdited = Message<"skein.v1.PinEdited"> & {
+  /**
+   * The pin, of the acting user.
+   *
+   * @generated from field: skein.v1.Pin pin = 1;
+   */
+  pin?: Pin | undefined;
+
+  /**
+   * The attributes that replace those before: any bytes, which every feed entry returns unchanged. At most 256 bytes.
+   *
+   * @generated from field: bytes attributes = 2;
+   */
+  attributes: Uint8Array;
+};
+
+/**
+ * Describes the message skein.v1.PinEdited.
+ * Use `create(PinEditedSchema)` to create a new message.
+ */
+export const PinEditedSchema: GenMessage<PinEdited> = /*@__PURE__*/
+  messageDesc(file_skein_v1_event, 13);
+
+/**
  * A block.
  *
  * @generated from message skein.v1.UserBlocked
@@ -684,7 +721,7 @@ export type UserBlocked = Message<"skein.v1.UserBlocked"> & {
  * Use `create(UserBlockedSchema)` to create a new message.
  */
 export const UserBlockedSchema: GenMessage<UserBlocked> = /*@__PURE__*/
-  messageDesc(file_skein_v1_event, 13);
+  messageDesc(file_skein_v1_event, 14);
 
 /**
  * The end of a block.
@@ -712,7 +749,7 @@ export type UserUnblocked = Message<"skein.v1.UserUnblocked"> & {
  * Use `create(UserUnblockedSchema)` to create a new message.
  */
 export const UserUnblockedSchema: GenMessage<UserUnblocked> = /*@__PURE__*/
-  messageDesc(file_skein_v1_event, 14);
+  messageDesc(file_skein_v1_event, 15);
 
 /**
  * A mute. If a user is muted several times, the latest mute says until when.
@@ -749,7 +786,7 @@ export type UserMuted = Message<"skein.v1.UserMuted"> & {
  * Use `create(UserMutedSchema)` to create a new message.
  */
 export const UserMutedSchema: GenMessage<UserMuted> = /*@__PURE__*/
-  messageDesc(file_skein_v1_event, 15);
+  messageDesc(file_skein_v1_event, 16);
 
 /**
  * The end of a mute.
@@ -777,7 +814,7 @@ export type UserUnmuted = Message<"skein.v1.UserUnmuted"> & {
  * Use `create(UserUnmutedSchema)` to create a new message.
  */
 export const UserUnmutedSchema: GenMessage<UserUnmuted> = /*@__PURE__*/
-  messageDesc(file_skein_v1_event, 16);
+  messageDesc(file_skein_v1_event, 17);
 
 /**
  * The settings of a follow. The latest settings hold while user_id follows target_user_id or one of its boards, and end with an unfollow or
@@ -827,7 +864,7 @@ export type FollowSettingsSet = Message<"skein.v1.FollowSettingsSet"> & {
  * Use `create(FollowSettingsSetSchema)` to create a new message.
  */
 export const FollowSettingsSetSchema: GenMessage<FollowSettingsSet> = /*@__PURE__*/
-  messageDesc(file_skein_v1_event, 17);
+  messageDesc(file_skein_v1_event, 18);
 
 /**
  * The deletion of a user.
@@ -848,7 +885,7 @@ export type UserDeleted = Message<"skein.v1.UserDeleted"> & {
  * Use `create(UserDeletedSchema)` to create a new message.
  */
 export const UserDeletedSchema: GenMessage<UserDeleted> = /*@__PURE__*/
-  messageDesc(file_skein_v1_event, 18);
+  messageDesc(file_skein_v1_event, 19);
 
 /**
  * The read marker of a reader's feed.
@@ -877,7 +914,7 @@ export type FeedRead = Message<"skein.v1.FeedRead"> & {
  * Use `create(FeedReadSchema)` to create a new message.
  */
 export const FeedReadSchema: GenMessage<FeedRead> = /*@__PURE__*/
-  messageDesc(file_skein_v1_event, 19);
+  messageDesc(file_skein_v1_event, 20);
 
 /**
  * The marker up to which a user has seen notifications.
@@ -906,7 +943,7 @@ export type NotificationsSeen = Message<"skein.v1.NotificationsSeen"> & {
  * Use `create(NotificationsSeenSchema)` to create a new message.
  */
 export const NotificationsSeenSchema: GenMessage<NotificationsSeen> = /*@__PURE__*/
-  messageDesc(file_skein_v1_event, 20);
+  messageDesc(file_skein_v1_event, 21);
 
 /**
  * The marker up to which a user has read notifications.
@@ -943,7 +980,7 @@ export type NotificationsRead = Message<"skein.v1.NotificationsRead"> & {
  * Use `create(NotificationsReadSchema)` to create a new message.
  */
 export const NotificationsReadSchema: GenMessage<NotificationsRead> = /*@__PURE__*/
-  messageDesc(file_skein_v1_event, 21);
+  messageDesc(file_skein_v1_event, 22);
 
 /**
  * The hiding of an item.
@@ -971,7 +1008,7 @@ export type ItemHidden = Message<"skein.v1.ItemHidden"> & {
  * Use `create(ItemHiddenSchema)` to create a new message.
  */
 export const ItemHiddenSchema: GenMessage<ItemHidden> = /*@__PURE__*/
-  messageDesc(file_skein_v1_event, 22);
+  messageDesc(file_skein_v1_event, 23);
 
 /**
  * The end of the hiding of an item.
@@ -999,7 +1036,7 @@ export type ItemShown = Message<"skein.v1.ItemShown"> & {
  * Use `create(ItemShownSchema)` to create a new message.
  */
 export const ItemShownSchema: GenMessage<ItemShown> = /*@__PURE__*/
-  messageDesc(file_skein_v1_event, 23);
+  messageDesc(file_skein_v1_event, 24);
 
 /**
  * A reaction to an item.
@@ -1043,7 +1080,7 @@ export type Reacted = Message<"skein.v1.Reacted"> & {
  * Use `create(ReactedSchema)` to create a new message.
  */
 export const ReactedSchema: GenMessage<Reacted> = /*@__PURE__*/
-  messageDesc(file_skein_v1_event, 24);
+  messageDesc(file_skein_v1_event, 25);
 
 /**
  * The end of a reaction.
@@ -1085,7 +1122,7 @@ export type Unreacted = Message<"skein.v1.Unreacted"> & {
  * Use `create(UnreactedSchema)` to create a new message.
  */
 export const UnreactedSchema: GenMessage<Unreacted> = /*@__PURE__*/
-  messageDesc(file_skein_v1_event, 25);
+  messageDesc(file_skein_v1_event, 26);
 
 /**
  * A play: the user watched the item.
@@ -1113,7 +1150,7 @@ export type Played = Message<"skein.v1.Played"> & {
  * Use `create(PlayedSchema)` to create a new message.
  */
 export const PlayedSchema: GenMessage<Played> = /*@__PURE__*/
-  messageDesc(file_skein_v1_event, 26);
+  messageDesc(file_skein_v1_event, 27);
 
 /**
  * A serve: items were sent to the user, perhaps unseen.
@@ -1141,7 +1178,7 @@ export type Served = Message<"skein.v1.Served"> & {
  * Use `create(ServedSchema)` to create a new message.
  */
 export const ServedSchema: GenMessage<Served> = /*@__PURE__*/
-  messageDesc(file_skein_v1_event, 27);
+  messageDesc(file_skein_v1_event, 28);
 
 /**
  * The clearing of a user's history of plays and serves.
@@ -1162,7 +1199,7 @@ export type SeenCleared = Message<"skein.v1.SeenCleared"> & {
  * Use `create(SeenClearedSchema)` to create a new message.
  */
 export const SeenClearedSchema: GenMessage<SeenCleared> = /*@__PURE__*/
-  messageDesc(file_skein_v1_event, 28);
+  messageDesc(file_skein_v1_event, 29);
 
 /**
  * A score from a ranker of your own.
@@ -1191,7 +1228,7 @@ export type ItemScored = Message<"skein.v1.ItemScored"> & {
  * Use `create(ItemScoredSchema)` to create a new message.
  */
 export const ItemScoredSchema: GenMessage<ItemScored> = /*@__PURE__*/
-  messageDesc(file_skein_v1_event, 29);
+  messageDesc(file_skein_v1_event, 30);
 
 /**
  * The end of an import.
@@ -1212,5 +1249,5 @@ export type BackfillClosed = Message<"skein.v1.BackfillClosed"> & {
  * Use `create(BackfillClosedSchema)` to create a new message.
  */
 export const BackfillClosedSchema: GenMessage<BackfillClosed> = /*@__PURE__*/
-  messageDesc(file_skein_v1_event, 30);
+  messageDesc(file_skein_v1_event, 31);
 
