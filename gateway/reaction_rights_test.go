@@ -14,14 +14,19 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// reactionReads are the rows of the table in docs/access.md, in its order. Each returns what a caller sees of the reactions of bob, as a
-// text. self is the user of the caller, empty for the application.
-var reactionReads = []struct {
-	row                                  string
-	read                                 func(w *world, at, self string) (string, error)
+// documentedRead is a row of a table in docs/access.md that says what each caller sees of what bob, the user, did.
+type documentedRead struct {
+	// row is the first column of the table.
+	row string
+	// read returns what a caller sees, as a text. self is the user of the caller, empty for the application.
+	read func(w *world, at, self string) (string, error)
+	// What the three callers see, and the other columns of the table.
 	stranger, user, application          string
 	strangerDoc, userDoc, applicationDoc string
-}{
+}
+
+// reactionReads are the rows of the table about reactions, in its order.
+var reactionReads = []documentedRead{
 	{
 		"`ListReactions` of the user, a kind such as `save`", readReactionsOfBob("save"), "i", "i", "i",
 		"the list", "the list", "the list",
@@ -107,22 +112,29 @@ func readStateOfBob(w *world, at, _ string) (string, error) {
 // TestReactionsAreSeenAsDocumented walks the table of docs/access.md, on one process and at each node of a cluster. bob blocks ann, the
 // stranger, and cid blocks bob.
 func TestReactionsAreSeenAsDocumented(t *testing.T) {
-	g := guardFiles(t)
-	bobToken := g.addToken(t, "bob")
-	c := newCluster(t, 3, withCounters, func(o *worldOptions) { g.options(t, o) })
-	asCaller := func(w *world, token string) *world { return (&guarded{world: w}).as(token) }
-
-	at := asCaller(c.whole, g.tokens["publisher"]).publish(
+	walkDocumentedReads(t, reactionReads,
 		reacted("bob", "i", "save"), reacted("bob", "i", "_bookmark"), liked("bob", "i"), reacted("cid", "i", "save"),
 		block("bob", "ann"), block("cid", "bob"),
 	)
+}
+
+// walkDocumentedReads publishes events and lets the three callers make each read, on one process and at each node of a cluster. It compares what
+// they see with the rows, and the rows with docs/access.md. ann is the stranger, and bob the user.
+func walkDocumentedReads(t *testing.T, rows []documentedRead, evs ...*skeinv1.Event) {
+	t.Helper()
+	g := guardFiles(t)
+	bobToken := g.addToken(t, "bob")
+	c := newCluster(t, 3, withAllStores, func(o *worldOptions) { g.options(t, o) })
+	asCaller := func(w *world, token string) *world { return (&guarded{world: w}).as(token) }
+
+	at := asCaller(c.whole, g.tokens["publisher"]).publish(evs...)
 	page, err := os.ReadFile("../docs/access.md")
 	if err != nil {
 		t.Fatal(err)
 	}
 
 	for i, w := range append([]*world{c.whole}, c.nodes...) {
-		for _, r := range reactionReads {
+		for _, r := range rows {
 			documented := fmt.Sprintf("| %s | %s | %s | %s |", r.row, r.strangerDoc, r.userDoc, r.applicationDoc)
 			if !strings.Contains(string(page), documented) {
 				t.Errorf("docs/access.md lacks the row %s", documented)
