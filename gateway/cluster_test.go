@@ -15,6 +15,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoregistry"
+	"pgregory.net/rapid"
 
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/gateway/access"
@@ -128,8 +129,14 @@ func pages(req proto.Message, nodes ...*world) ([]proto.Message, error) {
 // compare sends random requests to the nodes, which answer the pages in turn. It expects the answers of the process that holds everything.
 func (c *cluster) compare(t *testing.T, rng *rand.Rand, at string, nodes []*world, questions int) {
 	t.Helper()
+	c.compareHistory(t, rng, "", at, nodes, questions)
+}
+
+// compareHistory is compare about users and items whose names begin with prefix.
+func (c *cluster) compareHistory(t failer, rng *rand.Rand, prefix, at string, nodes []*world, questions int) {
+	t.Helper()
 	for range questions {
-		req := gatewaytest.Question(rng, at)
+		req := gatewaytest.QuestionOf(rng, prefix, at)
 		want, err := pages(req, c.whole)
 		if err != nil {
 			t.Fatalf("%T %v: %v", req, req, err)
@@ -159,6 +166,27 @@ func TestClusterAnswersAsOneProcess(t *testing.T) {
 	}
 	c.stopPeers[1]()
 	c.compare(t, rng, at, []*world{c.nodes[0], c.nodes[2]}, 300)
+}
+
+// failer is a test, or one history of a property.
+type failer interface {
+	Helper()
+	Fatalf(format string, args ...any)
+}
+
+// TestClusterAnswersGeneratedHistories: about each of many short histories of follows and their settings, blocks, mutes, pins, edits, re-pins,
+// reactions, plays and hidden items, a cluster of three nodes answers as the process that holds everything. The tests of the projections compare
+// such answers with the model.
+func TestClusterAnswersGeneratedHistories(t *testing.T) {
+	c := newCluster(t, 3)
+	histories := 0
+	rapid.Check(t, func(t *rapid.T) {
+		rng := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 0))
+		prefix := fmt.Sprintf("h%d-", histories)
+		histories++
+		at := c.nodes[rng.IntN(len(c.nodes))].publish(gatewaytest.EventsOf(rng, prefix, 60)...)
+		c.compareHistory(t, rng, prefix, at, c.nodes, 8)
+	})
 }
 
 // With no more nodes than copies, each node holds everything, and has no other node to ask.
