@@ -49,8 +49,8 @@ type Limits struct {
 	// Watches is how many streams of EventService.Watch may be under way at a time. Each stream that falls behind reads the log by itself,
 	// which takes about 20 MiB. Default 32.
 	Watches int
-	// FeedWatches is how many feeds may be watched at a time, and how many users' notifications. Each takes about 20 KB, and 4 bytes for each
-	// owner that its reader follows. Including garbage that is not collected yet, plan with 32 KiB of memory per watched feed. Default 10 000.
+	// FeedWatches is how many streams of WatchFeed and of WatchNotifications there may be at a time, together. Each takes about 20 KB, and 4
+	// bytes for each owner that its reader follows. Including garbage that is not collected yet, plan with 32 KiB of memory per watched feed. Default 10 000.
 	FeedWatches int
 	// Followees is how many users a user may follow, counting explicit and implicit follows. Default 10 000; negative means no limit.
 	// Backfills are history, and are not limited.
@@ -100,7 +100,7 @@ func (l Limits) admissionLimits() admission.Limits {
 			healthv1connect.HealthWatchProcedure:                     {Streams: healthStreams},
 			connectv1.EventServiceWatchProcedure:                     {Streams: l.Watches},
 			connectv1.FeedServiceWatchFeedProcedure:                  {Streams: l.FeedWatches, Flag: "--memory"},
-			connectv1.NotificationServiceWatchNotificationsProcedure: {Streams: l.FeedWatches, Flag: "--memory"},
+			connectv1.NotificationServiceWatchNotificationsProcedure: {SharedWith: connectv1.FeedServiceWatchFeedProcedure},
 		},
 	}
 }

@@ -15,6 +15,7 @@ import (
 	healthv1 "github.com/skein-feed/skein/proto/grpc/health/v1"
 	"github.com/skein-feed/skein/proto/grpc/health/v1/healthv1connect"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
+	connectv1 "github.com/skein-feed/skein/proto/skein/v1/skeinv1connect"
 )
 
 // multiplexed has the clients of a world use HTTP/2 without TLS.
@@ -113,6 +114,27 @@ func TestEveryStreamHasABudget(t *testing.T) {
 		if b == nil || b.Limit > int64(max(healthStreams, w.server.limits.FeedWatches)) || b.Limit < 1 {
 			t.Errorf("%s: %+v", procedure, b)
 		}
+	}
+}
+
+// TestStreamsOfFeedsAndNotificationsShareTheirMemory: both kinds of streams follow the log for a user and cost the same, so one bound, which is
+// derived from the memory of the process, holds for both together.
+func TestStreamsOfFeedsAndNotificationsShareTheirMemory(t *testing.T) {
+	w := newWorld(t)
+	streams := w.server.budgets.Streams
+	feeds, notifications := streams[connectv1.FeedServiceWatchFeedProcedure],
+		streams[connectv1.NotificationServiceWatchNotificationsProcedure]
+	if feeds == nil || feeds != notifications {
+		t.Fatalf("expected one budget for both kinds of streams, got %p and %p", feeds, notifications)
+	}
+
+	before := w.server.budgets.InFlight()
+	if f := notifications.Take("", 1); f != nil {
+		t.Fatal(f)
+	}
+	defer notifications.Release("", 1)
+	if got := w.server.budgets.InFlight(); got != before+1 {
+		t.Errorf("expected the stream to count once, got %d calls in work after %d", got, before)
 	}
 }
 

@@ -29,6 +29,8 @@ type StreamLimit struct {
 	Streams int
 	// Flag is the flag by which an operator changes this limit, for errors. It is empty if there is none.
 	Flag string
+	// SharedWith is the procedure of another method, of whose streams this method's streams are a part. The other fields are not used then.
+	SharedWith string
 }
 
 // Limits that cannot be configured.
@@ -59,7 +61,7 @@ type Budgets struct {
 	// ExpensiveReads is for reads that read much more than they return, such as a page by heat. LongPages is for reads that return a page of
 	// many entries. Both kinds of reads also count in Reads.
 	ExpensiveReads, LongPages *Budget
-	// Streams has one budget for each method that answers with a stream, by procedure.
+	// Streams has the budget of each method that answers with a stream, by procedure. Two methods may share one.
 	Streams map[string]*Budget
 	// Callers limits the calls and streams of each caller, except for methods that need no token. It has no limit for all callers together.
 	Callers *Budget
@@ -131,6 +133,10 @@ func (b *Budgets) NewStream(procedure string, shed bool) *Budget {
 	if !ok {
 		limit.Streams = defaultStreams
 	}
+	if limit.SharedWith != "" {
+		b.Streams[procedure] = b.NewStream(limit.SharedWith, shed)
+		return b.Streams[procedure]
+	}
 	class := Class{Name: "streams of " + strings.TrimPrefix(procedure, "/"), Limit: int64(limit.Streams), Flag: limit.Flag}
 	if shed {
 		class.Processors = b.Processors
@@ -142,8 +148,10 @@ func (b *Budgets) NewStream(procedure string, shed bool) *Budget {
 // InFlight returns the number of calls in work plus the number of streams.
 func (b *Budgets) InFlight() int64 {
 	n := b.Reads.Used() + b.Writes.Used() + b.Operators.Used() + b.Health.Used()
-	for _, stream := range b.Streams {
-		n += stream.Used()
+	for procedure, stream := range b.Streams {
+		if b.streamLimits[procedure].SharedWith == "" {
+			n += stream.Used()
+		}
 	}
 	return n
 }
