@@ -64,7 +64,7 @@ func (r *seenReader) countMissing(answer []uint32) (missing int, err error) {
 			missing++
 		}
 		if len(expected) == 0 || expected[0] != i {
-			return missing, fmt.Errorf("%s has played %s, which the answer has as unseen", workload.UserID(r.number), r.texts[i])
+			return missing, fmt.Errorf("%s has played %s, which is taken for unseen", workload.UserID(r.number), r.texts[i])
 		}
 		expected = expected[1:]
 	}
