@@ -60,7 +60,6 @@ var graphWeights = []weight{
 	{events.PinCreated, 4, false},
 	{events.PinMoved, 2, false},
 	{events.PinDeleted, 1, false},
-	{events.PinEdited, 1, false},
 	{events.UserDeleted, 1, false},
 	{events.Reacted, 1, false},
 	{events.BackfillClosed, 1, false},

@@ -121,7 +121,7 @@ func (w world) randomEvent(d chooser) events.Event {
 	case events.PinMoved:
 		ev.Board = w.randomBoard(d)
 		ev.Pin = [...]string{"p1", "p2"}[d.choose(2, "pin")]
-	case events.PinDeleted, events.PinEdited:
+	case events.PinDeleted:
 		ev.Pin = [...]string{"p1", "p2"}[d.choose(2, "pin")]
 	case events.Reacted:
 		ev.Item = "p1"
