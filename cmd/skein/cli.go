@@ -34,7 +34,7 @@ type cli struct {
 	Finalize snapshots.Finalize `cmd:"" group:"Administration:" name:"finalize-upgrade" help:"Move stores to the newest format, which earlier releases refuse."`
 	Inspect  inspectCmd         `cmd:"" group:"Administration:" help:"Print the rows of a store with readable keys. The service must not be running."`
 
-	ConfigCmd   configCmd      `cmd:"" group:"Other:" name:"config" help:"Print the configuration with which serve would run, without secrets, and the origin of each value."`
+	ConfigCmd   configCmd      `cmd:"" group:"Other:" name:"config" help:"Print the settings that serve would use, without secrets, and their origins."`
 	Healthcheck healthcheckCmd `cmd:"" group:"Other:" help:"Exit with 0 if a service is ready. For containers."`
 	Completion  completionCmd  `cmd:"" group:"Other:" help:"Print shell code that completes commands and flags."`
 	VersionCmd  versionCmd     `cmd:"" group:"Other:" name:"version" help:"Print the version and how it was built."`

@@ -121,7 +121,7 @@ type exportRowsCmd struct {
 	Target     string   `help:"Where the snapshots are: a directory, or s3://BUCKET/PREFIX?endpoint=HOST:PORT&region=REGION." placeholder:"TARGET"`
 	Snapshot   string   `help:"Name of the snapshot; by default the latest." placeholder:"NAME"`
 	Take       bool     `help:"Let a running service take a snapshot first, which is exported and then deleted. --target must be the service's own."`
-	Scratch    string   `help:"Directory into which the snapshot is restored for the time of the export; by default the one for temporary files." type:"path" placeholder:"DIR"`
+	Scratch    string   `help:"Directory for the snapshot during the export; by default the one for temporary files." type:"path" placeholder:"DIR"`
 	Data       string   `help:"Data directory of a service that is not running." type:"path" placeholder:"DIR"`
 	Tag        []string `help:"Only rows of this kind, as inspect names it; repeat for several." placeholder:"NAME" sep:"none"`
 	Partition  int      `help:"Only rows of this partition, from 0 to 255; -1 means all rows." default:"-1" placeholder:"N"`

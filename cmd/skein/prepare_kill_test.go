@@ -49,9 +49,16 @@ func TestPreparationSurvivesKills(t *testing.T) {
 		files string
 		n     int
 	}{
-		{"000001.parts", 1}, {"000001.parts/events", 1}, {"000001.parts/store", 1}, {"000001.parts/saved", 1},
-		{"000001.parts/range-*", 1}, {"000001.parts/range-*", 2}, {"000001.parts/range-*", 4}, {"000001.parts/range-*", 8},
-		{"000001", 1}, {"000001.parts/built", 1},
+		{"000001.parts", 1},
+		{"000001.parts/events", 1},
+		{"000001.parts/store", 1},
+		{"000001.parts/saved", 1},
+		{"000001.parts/range-*", 1},
+		{"000001.parts/range-*", 2},
+		{"000001.parts/range-*", 4},
+		{"000001.parts/range-*", 8},
+		{"000001", 1},
+		{"000001.parts/built", 1},
 	} {
 		if killAtFiles(t, prepare(), filepath.Join(prepared, point.files), point.n) {
 			killed++
@@ -103,7 +110,7 @@ func killAtFiles(t *testing.T, cmd *exec.Cmd, pattern string, n int) (killed boo
 		}
 		if found, err := filepath.Glob(pattern); err != nil || len(found) >= n {
 			_ = cmd.Process.Kill()
-			<-ended
+			_ = <-ended // killed
 			return true
 		}
 	}

@@ -39,16 +39,16 @@ type serveCmd struct {
 
 	LogMaxBytes     flags.ByteSize `help:"Size of the log at which Publish is refused; 0 means 80 % of the disk that is free when the log is created." default:"0"`
 	DiskReserve     flags.ByteSize `help:"Refuse Publish while less disk than this is free; 0 means a tenth of the disk, at most 1 GiB." default:"0"`
-	Memory          memorySetting  `help:"Memory of the process: a size, a share of the machine, or auto, which is half of the machine, at most 1GiB." default:"auto"`
+	Memory          memorySetting  `help:"Memory of the process: a size, a share of the machine, or auto: half of the machine, at most 1GiB." default:"auto"`
 	BlockCacheBytes memorySetting  `help:"Memory for blocks of rows that are in use: a size, a share of --memory, or auto, which is a quarter." default:"auto"`
-	QueryCacheBytes memorySetting  `help:"Memory for follows, outboxes and inboxes: a size, a share of --memory, or auto, which is a sixteenth; 0 means none." default:"auto"`
+	QueryCacheBytes memorySetting  `help:"Memory for follows, outboxes and inboxes: a size, a share of --memory, or auto (a sixteenth)." default:"auto"`
 	FolloweeCap     int            `help:"How many users a user may follow; -1 means no limit. Imported history is not limited." default:"10000"`
-	MaxConnections  int            `help:"How many connections may be open, half of them from one address; 0 means 10000, or fewer if the limit of open files is low." default:"0"`
+	MaxConnections  int            `help:"Open connections, half of them from one address; 0 means 10000, or fewer if the limit of files is low." default:"0"`
 	ShedAfter       time.Duration  `help:"Refuse a part of the calls while calls wait longer than this for a processor; 0 refuses none." default:"500ms"`
 	CallerRate      float64        `help:"How many calls per second each caller may make on average; 0 means any number." default:"0"`
 	CallerBurst     int            `help:"How many calls a caller may make at once after a pause; 0 means --caller-rate." default:"0"`
 	CallerInFlight  int            `help:"How many calls, streams included, each caller may have in progress; 0 means any number." default:"0"`
-	PageTokenKeys   string         `help:"File with the keys that sign page tokens and calls between nodes; by default a key that follows from the id of the log." type:"path" placeholder:"FILE"`
+	PageTokenKeys   string         `help:"File with the keys that sign page tokens and calls between nodes." type:"path" placeholder:"FILE"`
 	DrainDelay      time.Duration  `help:"After the signal to stop, accept calls for this time while /readyz says that the service is not ready." default:"0s"`
 	ShutdownTimeout time.Duration  `help:"How long calls in progress may take after that." default:"30s"`
 
@@ -142,7 +142,7 @@ func (c *serveCmd) Run(ctx context.Context, std *command.Streams) (err error) {
 		}
 		defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	}
-	if o.Maintenance, err = c.maintenanceFlags.maintenanceOptions(ctx, o.Dir, c.NATS != ""); err != nil {
+	if o.Maintenance, err = c.maintenanceOptions(ctx, o.Dir, c.NATS != ""); err != nil {
 		return err
 	}
 	if err := checkWritable(&o.Maintenance); err != nil {
@@ -220,7 +220,7 @@ func (c *serveCmd) printRebuildPlan(ctx context.Context, o service.Options, std 
 		}
 	}
 
-	if o.Maintenance, err = c.maintenanceFlags.maintenanceOptions(ctx, o.Dir, c.NATS != ""); err != nil {
+	if o.Maintenance, err = c.maintenanceOptions(ctx, o.Dir, c.NATS != ""); err != nil {
 		return err
 	}
 	rebuilds, err := service.Check(ctx, o, std.Out)

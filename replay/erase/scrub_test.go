@@ -325,7 +325,8 @@ func TestReportNamesUsersByNumber(t *testing.T) {
 		{id: "zoe-to-be-erased", pseudonym: " p", number: 1, seq: 10}, {id: "yan-to-be-erased", pseudonym: " q", number: 3, seq: 10},
 	}, nil)
 	for _, ev := range []events.Event{
-		{User: "ann", Item: "film-of-yan-to-be-erased"}, {User: "zoe-to-be-erased", Peer: "yan-to-be-erased", Board: "zoe-to-be-erased"},
+		{User: "ann", Item: "film-of-yan-to-be-erased"},
+		{User: "zoe-to-be-erased", Peer: "yan-to-be-erased", Board: "zoe-to-be-erased"},
 		{User: "ann", Item: "zoe-to-be-erased/yan-to-be-erased"},
 	} {
 		s.scrubEvent(&ev)

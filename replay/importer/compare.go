@@ -57,8 +57,8 @@ func (k Kind) IsComparable() bool {
 
 // Compare reads the file of an import again, and compares all its facts with the answers of a running service. For follows and boards, it
 // compares the lists of every user and board, in order and with times, every count, and random pairs. For pins, it compares the pins of every
-// owner and board; for hidden items, the list of every user; for plays and reactions, the counts of every item. Other facts about the same users and items, whether live or from another
-// import, are reported as differences. It returns [ErrNothingToCompare] for a file without such facts.
+// owner and board; for hidden items, the list of every user; for plays and reactions, the counts of every item. Other facts about the same
+// users and items, whether live or from another import, are reported as differences. Compare returns [ErrNothingToCompare] for a file without such facts.
 func Compare(ctx context.Context, o CompareOptions) (_ *Comparison, err error) {
 	if !o.Kind.IsComparable() {
 		return nil, fmt.Errorf("%w: the service does not list %s", ErrNothingToCompare, o.Kind)

@@ -20,7 +20,7 @@ type ClientFlags struct {
 	Server  string        `help:"Address of the service." default:"http://127.0.0.1:7411" placeholder:"URL" group:"Connection:"`
 	Timeout time.Duration `help:"How long one call may take." default:"30s" group:"Connection:"`
 
-	TokenFile    string `help:"File with the caller's token. The variable SKEIN_TOKEN can have the token itself instead." type:"path" placeholder:"FILE" group:"Connection:"`
+	TokenFile    string `help:"File with the caller's token. SKEIN_TOKEN can have the token itself instead." type:"path" placeholder:"FILE" group:"Connection:"`
 	TokenInClear bool   `help:"Send the token to another machine even without TLS. Whoever sees the traffic can use the token." group:"Connection:"`
 	TLSCA        string `name:"tls-ca" help:"Authorities that sign the service's certificate, PEM." type:"path" placeholder:"FILE" group:"Connection:"`
 	ClientCert   string `help:"Client certificate, PEM, for a service that demands one." type:"path" placeholder:"FILE" group:"Connection:"`

@@ -13,7 +13,7 @@ import (
 
 // FoldFlags are the settings of folds. A store that was built with other settings does not continue, except with another FeedKeep.
 type FoldFlags struct {
-	FeedThreshold   int64         `help:"Pins of a user with more followers than this in a partition are not pushed to inboxes there but merged on reading; -1 pushes all pins." default:"39"`
+	FeedThreshold   int64         `help:"Pins of users with more followers in a partition are merged on reading; -1 pushes all pins." default:"39"`
 	FeedKeep        int           `help:"How many of its newest entries an inbox keeps in memory. A feed by heat ranks only these." default:"1000"`
 	HeatHalfLife    time.Duration `help:"Time in which the heat of an item halves." default:"24h"`
 	HeatPerPlay     uint32        `help:"Heat that a play adds to an item." default:"1"`

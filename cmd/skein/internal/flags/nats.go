@@ -12,7 +12,7 @@ type NATSFlags struct {
 	NATSKey      string `name:"nats-key" help:"Key of the client certificate, PEM." type:"path" placeholder:"FILE"`
 	NATSCA       string `name:"nats-ca" help:"Authorities that sign the servers' certificates, PEM." type:"path" placeholder:"FILE"`
 	NATSInbox    string `name:"nats-inbox" help:"Prefix of the subjects on which the servers answer; by default _INBOX." placeholder:"PREFIX"`
-	NATSReplicas int    `name:"nats-replicas" help:"How many servers store each message of a new log; 0 means 3 on a cluster of three or more servers, else 1." default:"0"`
+	NATSReplicas int    `name:"nats-replicas" help:"How many servers store each message of a new log; 0 means 3 if there are as many servers, else 1." default:"0"`
 }
 
 // Config returns the configuration of the log. dir is the directory of the log if there are no external servers.

@@ -13,7 +13,7 @@ import (
 type countFlags struct {
 	feedFlags `embed:""`
 
-	NewerThan string `help:"Count what is newer than an earlier page, given the token that query feed printed; by default, than the read marker." placeholder:"TOKEN"`
+	NewerThan string `help:"Count what is newer than the page that printed this token; by default, than the read marker." placeholder:"TOKEN"`
 }
 
 type countNewerCmd struct {

@@ -105,7 +105,7 @@ var boardFollowerKinds = map[string]skeinv1.BoardFollowerKind{
 
 type boardFollowersCmd struct {
 	Board     string `arg:"" help:"The board, as OWNER/BOARD; OWNER/ is the owner's default board."`
-	Kind      string `help:"All who see the board, only those who follow the board itself, or those who exclude it: ${enum}." enum:"all,explicit,excluders" default:"all"`
+	Kind      string `help:"All who see the board, those who follow it itself, or those who exclude it: ${enum}." enum:"all,explicit,excluders" default:"all"`
 	pageFlags `embed:"" set:"pageDefault=50" set:"pageMost=1000"`
 }
 

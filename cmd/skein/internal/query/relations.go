@@ -48,7 +48,7 @@ type filterCmd struct {
 	Viewer    string   `arg:"" help:"The user whose relations count."`
 	Users     []string `arg:"" optional:"" help:"The users among whom to choose."`
 	Board     []string `help:"Choose among these boards instead of users." placeholder:"OWNER/BOARD" sep:"none"`
-	Direction string   `help:"Choose those whom the user follows, those who follow the user, or those of whom both holds: ${enum}." enum:"following,followed-by,mutual" default:"following"`
+	Direction string   `help:"Whom the user follows, who follows the user, or both: ${enum}." enum:"following,followed-by,mutual" default:"following"`
 }
 
 var followDirections = map[string]skeinv1.FollowDirection{

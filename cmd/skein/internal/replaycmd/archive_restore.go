@@ -202,8 +202,8 @@ func (c *archiveRestoreCmd) prepareDirectory(ctx context.Context, std *command.S
 	return true, err
 }
 
-// reportWhole is called if nothing is wrong with a log. place says where the log is, as in "in DIR" or "on URL". It replaces damaged files of event ids in the archive, or
-// else reports that there is nothing to do.
+// reportWhole is called if nothing is wrong with a log. place says where the log is, as in "in DIR" or "on URL". reportWhole replaces damaged
+// files of event ids in the archive, or else reports that there is nothing to do.
 func (c *archiveRestoreCmd) reportWhole(
 	ctx context.Context, std *command.Streams, o *archiver.RestoreOptions, place string, lastSeq uint64,
 ) error {
