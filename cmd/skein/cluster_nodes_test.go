@@ -369,7 +369,15 @@ func (c *nodes) natsRestart(ctx context.Context) error {
 
 // roll restarts all nodes with a program, one after the other.
 func (c *nodes) roll(ctx context.Context, program string) error {
+	return c.rollAfter(ctx, program, func(context.Context, *server) error { return nil })
+}
+
+// rollAfter does the same, and calls before for each node while the node is still running.
+func (c *nodes) rollAfter(ctx context.Context, program string, before func(context.Context, *server) error) error {
 	for _, name := range slices.Sorted(maps.Keys(c.running)) {
+		if err := before(ctx, c.running[name].server); err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
 		s := c.take(name)
 		if err := s.stopInOrder(); err != nil {
 			return fmt.Errorf("%s ended with %w", name, err)

@@ -1,0 +1,219 @@
+//go:build upgrade
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+
+	"github.com/skein-feed/skein/cmd/skein/internal/command"
+	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
+)
+
+// programOfOldFold returns a program that folds counters in another version than this one, and in no other way differs from it or is older.
+func programOfOldFold(t *testing.T) string {
+	t.Helper()
+	old := os.Getenv("SKEIN_OLD_FOLD")
+	if old == "" {
+		t.Fatal("SKEIN_OLD_FOLD is a program with another version of counters: go tool -modfile=tools.mod task upgrade:drill")
+	}
+	return old
+}
+
+// restartLoad reads and publishes all the time while a server is replaced. A read may fail only during a restart.
+type restartLoad struct {
+	t   *testing.T
+	api *command.Client
+	// isRestarting is set while the server is stopped and started.
+	isRestarting atomic.Bool
+	reads, plays atomic.Int64
+	stop         chan struct{}
+	running      sync.WaitGroup
+
+	mu sync.Mutex
+	// lastRead is the end of the last read that succeeded, and longestGap the longest time between two such ends.
+	lastRead   time.Time
+	longestGap time.Duration
+}
+
+func (l *restartLoad) start(ctx context.Context) {
+	l.stop = make(chan struct{})
+	l.lastRead = time.Now()
+	for range 2 {
+		l.running.Go(func() { l.repeat(func() { l.read(ctx) }) })
+	}
+	l.running.Go(func() { l.repeat(func() { l.publish(ctx) }) })
+}
+
+func (l *restartLoad) repeat(do func()) {
+	for {
+		select {
+		case <-l.stop:
+			return
+		default:
+			do()
+		}
+	}
+}
+
+// read asks for two things, and fails the test if that fails outside of a restart.
+func (l *restartLoad) read(ctx context.Context) {
+	during := l.isRestarting.Load()
+	_, err := l.api.Counters().BatchGetCounters(ctx, connect.NewRequest(&skeinv1.BatchGetCountersRequest{
+		Keys: []*skeinv1.CounterKey{{Target: &skeinv1.CounterKey_ItemId{ItemId: "i1"}}},
+	}))
+	if err == nil {
+		_, err = l.api.Graph().CheckFollows(ctx, connect.NewRequest(&skeinv1.CheckFollowsRequest{
+			Pairs: []*skeinv1.FollowPair{{UserId: "u1", Target: &skeinv1.FollowPair_TargetUserId{TargetUserId: "u2"}}},
+		}))
+	}
+	if err != nil {
+		if !during && !l.isRestarting.Load() {
+			l.t.Errorf("a read failed while the server was running: %v", err)
+		}
+		return
+	}
+
+	l.reads.Add(1)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := time.Now()
+	l.longestGap = max(l.longestGap, now.Sub(l.lastRead))
+	l.lastRead = now
+}
+
+// publish publishes a play, again until it is acknowledged.
+func (l *restartLoad) publish(ctx context.Context) {
+	ev := &skeinv1.Event{
+		EventId: fmt.Sprint("play-", l.plays.Load()),
+		Kind:    &skeinv1.Event_Played{Played: &skeinv1.Played{UserId: "u1", ItemId: "i1"}},
+	}
+	for ctx.Err() == nil {
+		_, err := l.api.Events().Publish(ctx, connect.NewRequest(&skeinv1.PublishRequest{Events: []*skeinv1.Event{ev}}))
+		if err == nil {
+			l.plays.Add(1)
+			return
+		}
+	}
+}
+
+// restart replaces the program of the server.
+func (l *restartLoad) restart(ctx context.Context, s *server, program string) {
+	l.t.Helper()
+	l.mu.Lock()
+	l.longestGap = 0
+	l.mu.Unlock()
+
+	l.isRestarting.Store(true)
+	if err := s.stopInOrder(); err != nil {
+		l.t.Fatal(err)
+	}
+	s.program = program
+	if err := s.start(ctx); err != nil {
+		l.t.Fatal(err)
+	}
+	l.isRestarting.Store(false)
+
+	// Wait until reads succeed again, so that the gap is complete.
+	before := l.reads.Load()
+	if err := eventually(ctx, func(context.Context) error {
+		if l.reads.Load() < before+10 {
+			return fmt.Errorf("%d reads", l.reads.Load()-before)
+		}
+		return nil
+	}); err != nil {
+		l.t.Fatal(err)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.t.Logf("restarted as %s: for %v no read was answered", filepath.Base(program), l.longestGap.Round(time.Millisecond))
+}
+
+// TestPreparedUpgrade upgrades a service under load to a version with another fold of counters: the new program prepares a generation beside it, and the
+// restart continues that one. Then it goes back and forth again, which takes a restart each. No read fails but during the restarts.
+func TestPreparedUpgrade(t *testing.T) {
+	old := programOfOldFold(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*patience)
+	defer cancel()
+	s := &server{t: t, dir: t.TempDir(), program: old}
+	t.Cleanup(func() { s.kill() })
+	if err := s.start(ctx); err != nil {
+		t.Fatal(err)
+	}
+	writeWorld(t, s, old)
+	l := &restartLoad{t: t, api: (&command.ClientFlags{Server: s.addr}).Client()}
+	t.Cleanup(l.api.HTTP.CloseIdleConnections)
+	l.start(ctx)
+
+	run := func(want string, args ...string) {
+		t.Helper()
+		out, err := exec.CommandContext(ctx, "skein", append(args, "--server", s.addr)...).CombinedOutput()
+		t.Logf("skein %s (%v)\n%s", strings.ReplaceAll(strings.Join(args, " "), s.dir, "DIR"), err, strings.ReplaceAll(string(out), s.dir, "DIR"))
+		if err != nil || !strings.Contains(string(out), want) {
+			t.Errorf("skein %s: expected %q", strings.Join(args, " "), want)
+		}
+	}
+	for range 2 { // the second time right before the restart
+		run("counters: a generation is prepared", "replay", "prepare", "--data", filepath.Join(s.dir, "data"))
+	}
+	for _, step := range []struct{ program, generation string }{
+		{"skein", "generation 2: ready"}, {old, "generation 1: ready"}, {"skein", "generation 2: ready"},
+	} {
+		l.restart(ctx, s, step.program)
+		if err := eventually(ctx, func(ctx context.Context) error {
+			out, err := exec.CommandContext(ctx, "skein", "replay", "status", "counters", "--server", s.addr).CombinedOutput()
+			if err == nil && !strings.Contains(string(out), step.generation) {
+				err = fmt.Errorf("expected %q, got %s", step.generation, out)
+			}
+			return err
+		}); err != nil {
+			t.Fatal(err)
+		}
+		run("equal", "replay", "verify", "--share", "1")
+	}
+
+	close(l.stop)
+	l.running.Wait()
+	t.Logf("%d reads, %d plays", l.reads.Load(), l.plays.Load())
+}
+
+// TestPreparedUpgradeOfNodes does the same node by node in a cluster of two versions, which answers all questions meanwhile as a process that has all
+// rows.
+func TestPreparedUpgradeOfNodes(t *testing.T) {
+	old := programOfOldFold(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*patience)
+	defer cancel()
+	c := startNodes(ctx, t, old)
+	prepare := func(ctx context.Context, s *server) error {
+		out, err := exec.CommandContext(ctx, "skein", "replay", "prepare", "--data", filepath.Join(s.dir, "data"),
+			"--nats", c.nats.url(), "--server", s.addr).CombinedOutput()
+		if err == nil && !strings.Contains(string(out), "counters: a generation is prepared") {
+			err = fmt.Errorf("no generation was prepared")
+		}
+		if err != nil {
+			return fmt.Errorf("%w: %s", err, out)
+		}
+		return nil
+	}
+	c.underLoad(ctx, func(ctx context.Context) {
+		for _, s := range []strike{
+			{"prepared, to the new program", func(ctx context.Context) error { return c.rollAfter(ctx, "skein", prepare) }},
+			{"back", func(ctx context.Context) error { return c.roll(ctx, old) }},
+			{"to the new program again", func(ctx context.Context) error { return c.roll(ctx, "skein") }},
+		} {
+			if !c.strike(ctx, s) {
+				return
+			}
+		}
+	})
+}
