@@ -427,10 +427,11 @@ func (blanks) Read(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// attacksPage ends with a table of the attacks, whose head is attacksTableHead.
+// attacksPage has a table of the attacks, between attacksTableHead and attacksTableEnd.
 const (
 	attacksPage      = "../docs/attacks.md"
 	attacksTableHead = "| attack | answer |\n|---|---|\n"
+	attacksTableEnd  = "\n## Further attacks\n"
 )
 
 // updateAttacks makes TestAttacks write the table of docs/attacks.md.
@@ -470,13 +471,14 @@ func TestAttacks(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	text, documented, found := strings.Cut(string(page), attacksTableHead)
-	if !found {
-		t.Fatalf("expected %s to have the line %q", attacksPage, attacksTableHead)
+	before, rest, hasHead := strings.Cut(string(page), attacksTableHead)
+	documented, after, hasEnd := strings.Cut(rest, attacksTableEnd)
+	if !hasHead || !hasEnd {
+		t.Fatalf("expected %s to have the lines %q and %q", attacksPage, attacksTableHead, attacksTableEnd)
 	}
 	if *updateAttacks {
 		documented = rows.String()
-		if err := os.WriteFile(attacksPage, []byte(text+attacksTableHead+documented), 0o644); err != nil {
+		if err := os.WriteFile(attacksPage, []byte(before+attacksTableHead+documented+attacksTableEnd+after), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}

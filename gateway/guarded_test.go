@@ -119,7 +119,7 @@ func newGuarded(t testing.TB, options ...func(*worldOptions)) *guarded {
 	t.Helper()
 	g := guardFiles(t)
 	g.world = newWorld(t, append([]func(*worldOptions){
-		withFeeds, withSeen, withCounters, func(o *worldOptions) { g.options(t, o); o.Operator = idle{} },
+		withFeeds, withSeen, withCounters, withNotifications, func(o *worldOptions) { g.options(t, o); o.Operator = idle{} },
 	}, options...)...)
 	return g
 }

@@ -123,7 +123,7 @@ func TestNotificationsTellWhatOthersDid(t *testing.T) {
 	}
 }
 
-// showingReaction is a reaction on a pin to an item that the pin does not show.
+// showingReaction is a reaction on a pin to an item, which the pin may not show.
 func showingReaction(user, owner, pin, item string) *skeinv1.Event {
 	ev := reacted(user, item, "")
 	ev.GetReacted().Pin = &skeinv1.Pin{OwnerId: owner, PinId: pin}

@@ -154,6 +154,9 @@ func (w *world) publishBlocks() worldOfBlocks {
 		}
 		evs = append(evs, ev)
 	}
+	for i, pin := range longIDs("show", 40) {
+		evs = append(evs, showingReaction(b.owners[i%len(b.owners)], b.star, pin, b.items[i]))
+	}
 	for i, fan := range longIDs("fan", 180) {
 		evs = append(evs, follow(fan, b.star))
 		switch i % 5 {
@@ -220,7 +223,7 @@ func (w *world) flushAndStopFolding(at string) {
 }
 
 func (w *world) stores() []*live.Live {
-	return []*live.Live{w.store, w.inbox, w.seen, w.counters}
+	return []*live.Live{w.store, w.inbox, w.seen, w.counters, w.notifications}
 }
 
 // dropCaches drops all that the stores keep in memory of rows. A repair does that, also one of a row that is right.
@@ -243,6 +246,7 @@ func (w *world) dropCaches() {
 // questions returns calls of all methods that read.
 func (w *world) questions(b worldOfBlocks) (all []question) {
 	all = append(w.questionsOfGraph(b), w.questionsOfFeeds(b)...)
+	all = append(all, w.questionsOfNotifications(b)...)
 	return append(all, w.questionsOfItems(b)...)
 }
 
@@ -368,6 +372,21 @@ func (w *world) questionsOfFeeds(b worldOfBlocks) (all []question) {
 	)
 }
 
+func (w *world) questionsOfNotifications(b worldOfBlocks) []question {
+	client := w.notifyClient
+	first := &skeinv1.ReadNotificationsRequest{UserId: b.star, PageSize: 10}
+	second := proto.CloneOf(first)
+	second.PageToken = ask(w, client.ReadNotifications, first).GetNextPageToken()
+	return []question{
+		questionOf("first page", connectv1.NotificationServiceReadNotificationsProcedure, client.ReadNotifications, first),
+		questionOf("second page", connectv1.NotificationServiceReadNotificationsProcedure, client.ReadNotifications, second),
+		questionOf("count", connectv1.NotificationServiceCountNotificationsProcedure, client.CountNotifications,
+			&skeinv1.CountNotificationsRequest{UserId: b.star}),
+		questionOfStream("first message", connectv1.NotificationServiceWatchNotificationsProcedure, client.WatchNotifications,
+			&skeinv1.WatchNotificationsRequest{UserId: b.star}, 1),
+	}
+}
+
 func (w *world) questionsOfItems(b worldOfBlocks) []question {
 	cats := &skeinv1.ListTrendingRequest_Board{Board: board(b.star, "cats")}
 	everybody := &skeinv1.ListTrendingRequest{PageSize: 100}
@@ -405,7 +424,7 @@ const mostReads = 20
 // calls fails: a failed read leaves nothing wrong in memory.
 func TestFailedReadIsNeverAWrongAnswer(t *testing.T) {
 	faults := &conformance.FailingRead{}
-	w := newWorld(t, withFeeds, withSeen, func(o *worldOptions) {
+	w := newWorld(t, withFeeds, withSeen, withNotifications, func(o *worldOptions) {
 		o.fs, o.cache = faults.FileSystem(nil), noCache
 		o.inbox = &inbox.Settings{Threshold: 2, Keep: 20}
 	})

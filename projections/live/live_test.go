@@ -303,7 +303,7 @@ func (h *recordedStates) Add(s store.State, err error) {
 // readsVersion1 is a projection that can read the rows of version 1.
 type readsVersion1 struct{ tally.Variant }
 
-func (readsVersion1) Reads(was projections.Fingerprint) bool { return was.Version == 1 }
+func (readsVersion1) CanRead(was projections.Fingerprint) bool { return was.Version == 1 }
 
 // TestDamagedStoreIsReportedAndRebuilt checks that a store that cannot be opened is reported and can be rebuilt, and does not end the process.
 func TestDamagedStoreIsReportedAndRebuilt(t *testing.T) {

@@ -72,7 +72,7 @@ func TestRules(t *testing.T) {
 // query that asks about the same two; and that counts are numbers in JSON, which 64 bits are not, where they can be.
 func TestNames(t *testing.T) {
 	ids := map[protoreflect.Name]protoreflect.FieldNumber{
-		"user_id": 1, "target_user_id": 2, "owner_id": 0, "board_id": 0, "pin_id": 0, "item_id": 0,
+		"user_id": 1, "target_user_id": 2, "owner_id": 0, "board_id": 0, "pin_id": 0, "item_id": 0, "group_id": 0,
 	}
 	kinds := skeinv1.File_skein_v1_event_proto.Messages().ByName("Event").Oneofs().ByName("kind").Fields()
 	messages := []protoreflect.MessageDescriptor{(&skeinv1.FollowPair{}).ProtoReflect().Descriptor()}
