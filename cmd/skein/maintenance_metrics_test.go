@@ -59,8 +59,8 @@ func awaitFolded(t *testing.T, api *command.Client, n float64) {
 				return fmt.Errorf("%v: %v envelopes folded, want %v", m.GetLabel(), got, n)
 			}
 		}
-		if len(folded) != 4 {
-			return fmt.Errorf("%d projections count envelopes, want 4", len(folded))
+		if len(folded) != 5 {
+			return fmt.Errorf("%d projections count envelopes, want 5", len(folded))
 		}
 		return nil
 	})
