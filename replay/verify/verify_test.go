@@ -487,7 +487,7 @@ func (m movingStore) View() (*projections.View, error) {
 // dropLists drops rows of lists. A fold does not fail without them; a fold that meets an impossible row stops.
 func (f *testStore) dropLists(seed uint64) corruption {
 	f.t.Helper()
-	lists := map[int][]byte{0: {0x13, 0x1a, 0x15}, 1: {0x41, 0x42}, 2: {0x60, 0x61, 0x62}, 3: {0x74, 0x7a, 0x7b}}[f.i]
+	lists := map[int][]byte{0: {0x13, 0x1a, 0x15}, 1: {0x41, 0x42}, 2: {0x60, 0x61, 0x62}, 3: {0x74, 0x7a, 0x7b}, 4: {0x91}}[f.i]
 	random := rand.New(rand.NewPCG(seed, 4))
 	done := corruption{}
 	rows := conformance.RowsOf(f.t, f.store)
