@@ -26,7 +26,10 @@ func TestErasureContinuesAfterKills(t *testing.T) {
 	api := (&command.ClientFlags{Server: s.addr}).Client()
 	t.Cleanup(api.HTTP.CloseIdleConnections)
 
-	const points = 10
+	points := 10
+	if testing.Short() {
+		points = 2
+	}
 	var users []string
 	for i := range 2 * points {
 		users = append(users, fmt.Sprintf("to-be-erased-%02d", i))

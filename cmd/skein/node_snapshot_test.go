@@ -110,7 +110,7 @@ func TestNodeRestored(t *testing.T) {
 	}
 	same(publish())
 	demand("snapshot two in", "snapshot", "--name", "two", "--server", twin.addr)
-	demand("removed 4 snapshots", "snapshot", "prune", "--target", own, "one")
+	demand("removed 5 snapshots", "snapshot", "prune", "--target", own, "one")
 }
 
 // TestNamesOfNodesWithSnapshots: a name that is no folder is refused before anything is written, and a router has nothing to copy.
@@ -124,7 +124,7 @@ func TestNamesOfNodesWithSnapshots(t *testing.T) {
 			t.Errorf("%q: exit code %d, %s", name, code, said)
 		}
 	}
-	if code, _, said := skein(append(args, "--router")...); code != exitUsage || !strings.Contains(said, "--router has nothing") {
+	if code, _, said := skein(append(args, "--router")...); code != exitUsage || !strings.Contains(said, "--router does not go with --snapshots") {
 		t.Errorf("a router: exit code %d, %s", code, said)
 	}
 	if left, err := os.ReadDir(target); err != nil || len(left) > 0 {

@@ -108,6 +108,7 @@ func TestOperationsOfAService(t *testing.T) {
 	// The next process continues with the same order.
 	api, stop = startApp(t, dir, logger, withRehearsal)
 	defer stop()
+	want.Resumed = true
 	if diff := cmp.Diff(want, <-r.began); diff != "" {
 		t.Error(diff)
 	}

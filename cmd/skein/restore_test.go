@@ -134,11 +134,11 @@ func TestSnapshotListAndPrune(t *testing.T) {
 	stop()
 	takeSnapshot(t, dir, target, "one")
 	takeSnapshot(t, dir, target, "two")
-	if code, out, said := skein("snapshot", "list", "--target", target); code != exitOK || strings.Count(out, "\n") != 9 ||
+	if code, out, said := skein("snapshot", "list", "--target", target); code != exitOK || strings.Count(out, "\n") != 11 ||
 		!regexp.MustCompile(`(?m)^one +graph `).MatchString(out) {
 		t.Errorf("exit code %d, %q, %q", code, out, said)
 	}
-	if code, out, said := skein("snapshot", "prune", "--target", target, "one"); code != exitOK || strings.Count(out, "\n") != 4 {
+	if code, out, said := skein("snapshot", "prune", "--target", target, "one"); code != exitOK || strings.Count(out, "\n") != 5 {
 		t.Errorf("exit code %d, %q, %q", code, out, said)
 	}
 	if code, out, said := skein("snapshot", "list", "--target", target, "--json"); code != exitOK || strings.Count(out, `"snapshot":"two"`) != 4 ||

@@ -40,7 +40,7 @@ func TestStatusScreen(t *testing.T) {
 	for _, part := range []string{
 		"(over 2.0 s)", "calls      5.5/s, 0 under way, 0 watching; INVALID_FIELD 0.5/s\n",
 		"\nEventService/Publish       5        ", "\nGraphService/CheckFollows  0.5      ",
-		"publish    10 events/s in 5 envelopes/s, on disk in ", ", read by 1\n", "\ngraph       ready  0                 0s   10  ",
+		"publish    10 events/s in 5 envelopes/s, on disk in ", ", read by 1\n", "\ngraph          ready  0                 0s   10  ",
 		"caches     blocks ", "feeds      0 pages/s", " free, ", "process    ",
 	} {
 		if !strings.Contains(text, part) {

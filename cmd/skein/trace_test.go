@@ -88,7 +88,7 @@ func TestTraces(t *testing.T) {
 			t.Errorf("%v", s)
 		}
 	}
-	want := []string{"append", "fold counters", "fold graph", "fold inbox", "fold seen", "skein.v1.EventService/Publish"}
+	want := []string{"append", "fold counters", "fold graph", "fold inbox", "fold notifications", "fold seen", "skein.v1.EventService/Publish"}
 	for _, id := range []string{followed, another} {
 		if got := slices.Sorted(slices.Values(names[id])); !slices.Equal(got, want) {
 			t.Errorf("trace %s has %v, want %v", id, got, want)
