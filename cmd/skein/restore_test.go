@@ -141,7 +141,7 @@ func TestSnapshotListAndPrune(t *testing.T) {
 	if code, out, said := skein("snapshot", "prune", "--target", target, "one"); code != exitOK || strings.Count(out, "\n") != 5 {
 		t.Errorf("exit code %d, %q, %q", code, out, said)
 	}
-	if code, out, said := skein("snapshot", "list", "--target", target, "--json"); code != exitOK || strings.Count(out, `"snapshot":"two"`) != 4 ||
+	if code, out, said := skein("snapshot", "list", "--target", target, "--json"); code != exitOK || strings.Count(out, `"snapshot":"two"`) != 5 ||
 		strings.Contains(out, "one") {
 		t.Errorf("exit code %d, %q, %q", code, out, said)
 	}
