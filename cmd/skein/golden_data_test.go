@@ -211,7 +211,7 @@ func unpack(t *testing.T, file, dir string) {
 func awaitRebuilds(t *testing.T, s *server) {
 	t.Helper()
 	err := eventually(t.Context(), func(context.Context) error {
-		code, out, said := skein("replay", "status", "--server", s.addr)
+		code, out, said := skein("replay", "status", "--server", s.addr) //nolint:contextcheck // a command line has no context
 		if code != exitOK || strings.Count(out, ", generation ") != strings.Count(out, ": ready\n") {
 			return fmt.Errorf("exit code %d, %s%s", code, out, said)
 		}

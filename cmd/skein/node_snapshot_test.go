@@ -91,7 +91,7 @@ func TestNodeRestored(t *testing.T) {
 	for _, s := range c.running {
 		// The nodes that were away get their partitions back. A verification that such a change overtakes is refused.
 		if err := eventually(ctx, func(context.Context) error {
-			code, out, said := skein("replay", "verify", "--server", s.addr)
+			code, out, said := skein("replay", "verify", "--server", s.addr) //nolint:contextcheck // a command line has no context
 			if code == exitOK || !strings.Contains(said, "holds other partitions than when the verification began") {
 				if code != exitOK {
 					t.Errorf("skein replay verify: exit code %d, %s%s", code, out, said)
