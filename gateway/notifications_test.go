@@ -283,3 +283,26 @@ func TestWatchNotificationsReachesTheCount(t *testing.T) {
 		t.Errorf("got %d before and %d after the stream resumed, want %d after", first.GetCount(), resumed.GetCount(), want)
 	}
 }
+
+// TestNotificationsRefuseBadPositionsAndTokens checks that calls whose stores cannot be opened get an error that names the field.
+func TestNotificationsRefuseBadPositionsAndTokens(t *testing.T) {
+	w := newWorld(t, withNotifications)
+	ahead := w.log.Position(99).String()
+
+	_, err := w.notifyClient.ReadNotifications(t.Context(), connect.NewRequest(&skeinv1.ReadNotificationsRequest{UserId: "ann", AtLeast: ahead}))
+	wantError(t, err, connect.CodeInvalidArgument, "INVALID_POSITION", "at_least")
+	_, err = w.notifyClient.ReadNotifications(t.Context(), connect.NewRequest(&skeinv1.ReadNotificationsRequest{UserId: "ann", PageToken: "x"}))
+	wantError(t, err, connect.CodeInvalidArgument, "INVALID_PAGE_TOKEN", "page_token")
+	_, err = w.notifyClient.CountNotifications(t.Context(), connect.NewRequest(&skeinv1.CountNotificationsRequest{UserId: "ann", AtLeast: ahead}))
+	wantError(t, err, connect.CodeInvalidArgument, "INVALID_POSITION", "at_least")
+
+	stream, err := w.notifyClient.WatchNotifications(t.Context(), connect.NewRequest(&skeinv1.WatchNotificationsRequest{UserId: "ann", AtLeast: ahead}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stream.Close()
+	if stream.Receive() {
+		t.Error("expected no message, got one")
+	}
+	wantError(t, stream.Err(), connect.CodeInvalidArgument, "INVALID_POSITION", "at_least")
+}

@@ -16,38 +16,34 @@ type stores struct {
 	notifications *views.Notifications
 	inbox         *views.Inbox
 	graph         *views.Graph
-	opened        []*views.StoreView
-	// position is the position that all views contain, and newest one that contains all views.
+	// opened are the three views again.
+	opened []*views.StoreView
+	// position is the position that all views contain.
 	position string
 }
 
 // open opens the views at positions that contain all demands. The caller must close them.
-func (s *Service) open(ctx context.Context, x *call.Info, demands ...views.Demand) (o *stores, err error) {
-	o = &stores{}
-	defer func() {
-		if err != nil {
-			o.close()
-		}
-	}()
-	if o.notifications, err = s.OpenNotifications(ctx, x, demands...); err != nil {
+func (s *Service) open(ctx context.Context, x *call.Info, demands ...views.Demand) (*stores, error) {
+	o := &stores{}
+	if err := o.openViews(ctx, s, x, demands); err != nil {
+		o.close()
 		return nil, err
+	}
+	o.opened = []*views.StoreView{&o.notifications.StoreView, &o.inbox.StoreView, &o.graph.StoreView}
+	o.position = views.OldestPosition(o.opened...)
+	return o, nil
+}
+
+// openViews opens the three views. If one cannot be opened, those before it stay open.
+func (o *stores) openViews(ctx context.Context, s *Service, x *call.Info, demands []views.Demand) (err error) {
+	if o.notifications, err = s.OpenNotifications(ctx, x, demands...); err != nil {
+		return err
 	}
 	if o.inbox, err = s.OpenFeed(ctx, x, demands...); err != nil {
-		return nil, err
+		return err
 	}
-	if o.graph, err = s.Open(ctx, x, demands...); err != nil {
-		return nil, err
-	}
-
-	o.opened = []*views.StoreView{&o.notifications.StoreView, &o.inbox.StoreView, &o.graph.StoreView}
-	least := o.opened[0]
-	for _, view := range o.opened {
-		if view.At.Seq < least.At.Seq {
-			least = view
-		}
-	}
-	o.position = least.Position
-	return o, nil
+	o.graph, err = s.Open(ctx, x, demands...)
+	return err
 }
 
 func (o *stores) close() {
