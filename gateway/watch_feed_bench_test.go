@@ -30,7 +30,7 @@ func BenchmarkQuietWatchers(b *testing.B) {
 
 func benchmarkQuietWatchers(b *testing.B, w *world, header ...string) {
 	const watchers, a, followees = 10_000, 250, 50
-	w.server.feed.CountInterval, w.server.feed.Watchers.Pause = time.Second, 200*time.Millisecond
+	w.server.feed.Watchers.CountInterval, w.server.feed.Watchers.Pause = time.Second, 200*time.Millisecond
 	at := ""
 	for i := 0; i < watchers; i += 10 {
 		var evs []*skeinv1.Event

@@ -22,6 +22,7 @@ import (
 
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/events/eventlog"
+	"github.com/skein-feed/skein/gateway/internal/feedwatch"
 	"github.com/skein-feed/skein/gateway/internal/views"
 	"github.com/skein-feed/skein/gateway/pagetoken"
 	"github.com/skein-feed/skein/projections"
@@ -316,6 +317,14 @@ type subscription struct {
 
 func (s subscription) Head() uint64 { return s.hub.Head() }
 
+// quicken lets streams count and read the log after a millisecond, and send again after resendAfter if it is not 0.
+func quicken(watchers *feedwatch.Watchers, resendAfter time.Duration) {
+	watchers.CountInterval, watchers.Pause = time.Millisecond, time.Millisecond
+	if resendAfter > 0 {
+		watchers.ResendAfter = resendAfter
+	}
+}
+
 // serve starts the server, and stops it at the end of the test if that was not done.
 func (w *world) serve(o Options, watchPeriod time.Duration) {
 	w.t.Helper()
@@ -328,10 +337,10 @@ func (w *world) serve(o Options, watchPeriod time.Duration) {
 		w.server.events.CheckpointInterval = watchPeriod
 	}
 	if feed := w.server.feed; feed != nil {
-		feed.CountInterval, feed.Watchers.Pause = time.Millisecond, time.Millisecond
-		if watchPeriod > 0 {
-			feed.ResendAfter = watchPeriod
-		}
+		quicken(feed.Watchers, watchPeriod)
+	}
+	if notifications := w.server.notifications; notifications != nil {
+		quicken(notifications.Watchers, watchPeriod)
 	}
 	l, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", "127.0.0.1:0")
 	if err != nil {

@@ -13,8 +13,6 @@ package feedservice
 
 import (
 	"log/slog"
-	"runtime"
-	"time"
 
 	"github.com/skein-feed/skein/gateway/internal/admission"
 	"github.com/skein-feed/skein/gateway/internal/feedwatch"
@@ -34,11 +32,6 @@ type Service struct {
 
 	// Watchers wakes the streams of WatchFeed when their feed may have changed.
 	Watchers *feedwatch.Watchers
-	// countSlots is a semaphore that limits how many streams of WatchFeed count their feed at a time.
-	countSlots chan struct{}
-	// CountInterval is the least time between two counts of one stream. ResendAfter is the time without a change after which a stream sends the
-	// last number again.
-	CountInterval, ResendAfter time.Duration
 }
 
 // New returns the service. It fails if v.Inbox is the store of another projection.
@@ -50,8 +43,5 @@ func New(v *views.Views, m *metrics.Metrics, expensiveReads *admission.Budget, l
 	return &Service{
 		Views: v, metrics: m, expensiveReads: expensiveReads, logger: logger, maxRanked: maxRanked,
 		Watchers: feedwatch.New(v.Log, v.Hub, v.Inbox.Live),
-		// Half of the processors may count for streams, so that the other calls always find one.
-		countSlots:    make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2)),
-		CountInterval: watchCountInterval, ResendAfter: watchResendAfter,
 	}, nil
 }

@@ -7,7 +7,7 @@
 // shows what it has read, and only then looks for the watchers that are concerned. A watcher is woken by events of its reader, by a block of its
 // reader, and by every change of pins or boards of an owner that its reader follows. The watcher keeps 4 bytes for each of these owners, so events
 // of other owners need no query. The deletion of a user wakes every watcher, because re-pins of that user's pins leave the feeds of readers
-// who do not follow the user. A woken watcher counts its feed again.
+// who do not follow the user. A woken watcher counts its feed again. [Stream] is the loop that counts and sends.
 //
 // Guarantees:
 //

@@ -3,6 +3,7 @@ package feedwatch
 import (
 	"context"
 	"hash/maphash"
+	"runtime"
 	"slices"
 	"sync"
 	"time"
@@ -24,6 +25,11 @@ type Watchers struct {
 	seed maphash.Seed
 	// Pause is the time between two steps of reading the log. It must not be changed once a watcher has entered.
 	Pause time.Duration
+	// CountInterval is the least time between two counts of one [Stream]. ResendAfter is the time without a change after which a Stream sends the
+	// last number again. They must not be changed once a watcher has entered.
+	CountInterval, ResendAfter time.Duration
+	// countSlots is a semaphore that limits how many Streams count at a time.
+	countSlots chan struct{}
 
 	mu sync.Mutex
 	// byReader has the watchers of each reader.
@@ -47,8 +53,11 @@ func newWatchers(
 	log *eventlog.Log, hub *eventlog.Hub, dispatch func(a *Watchers, ev *events.Event, c *stepChanges), stores ...*live.Live,
 ) *Watchers {
 	return &Watchers{
-		log: log, hub: hub, stores: stores, dispatch: dispatch, seed: maphash.MakeSeed(), Pause: defaultPause,
-		byReader: map[string][]*Watcher{},
+		log: log, hub: hub, stores: stores, dispatch: dispatch, seed: maphash.MakeSeed(),
+		Pause: defaultPause, CountInterval: defaultCountInterval, ResendAfter: defaultResendAfter,
+		// Half of the processors may count for streams, so that the other calls always find one.
+		countSlots: make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2)),
+		byReader:   map[string][]*Watcher{},
 	}
 }
 

@@ -6,9 +6,6 @@
 package notificationservice
 
 import (
-	"runtime"
-	"time"
-
 	"github.com/skein-feed/skein/gateway/internal/feedwatch"
 	"github.com/skein-feed/skein/gateway/internal/views"
 )
@@ -18,10 +15,6 @@ type Service struct {
 	*views.Views
 	// Watchers wakes those who watch notifications.
 	Watchers *feedwatch.Watchers
-	// counts is a semaphore: how many watchers count at a time.
-	counts chan struct{}
-	// Pace is the least time between two counts of a watcher, and Silence after how long without a change it gets the last one again.
-	Pace, Silence time.Duration
 }
 
 // New answers from the notifications, the graph and the inbox, which the views must have.
@@ -29,7 +22,5 @@ func New(v *views.Views) *Service {
 	return &Service{
 		Views:    v,
 		Watchers: feedwatch.NewForNotifications(v.Log, v.Hub, v.Notifications.Live, v.Inbox.Live, v.Graph.Live),
-		counts:   make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2)),
-		Pace:     time.Second, Silence: 30 * time.Second,
 	}
 }
