@@ -51,8 +51,8 @@ func (w *world) countNotifications(user, atLeast string) uint32 {
 	return ask(w, w.notifyClient.CountNotifications, &skeinv1.CountNotificationsRequest{UserId: user, AtLeast: atLeast}).GetCount()
 }
 
-// told is a group without its times.
-type told struct {
+// groupSummary is what the tests compare of a group: all but its times.
+type groupSummary struct {
 	Kind, Pin string
 	Actors    []string
 	Count     uint32
@@ -60,7 +60,8 @@ type told struct {
 	Unseen    bool
 }
 
-func tell(groups []*skeinv1.NotificationGroup) (list []told) {
+// summarize returns the summaries of groups.
+func summarize(groups []*skeinv1.NotificationGroup) (list []groupSummary) {
 	kinds := map[skeinv1.NotificationKind]string{
 		skeinv1.NotificationKind_NOTIFICATION_KIND_FOLLOWED: "followed",
 		skeinv1.NotificationKind_NOTIFICATION_KIND_REACTED:  "reacted",
@@ -71,7 +72,7 @@ func tell(groups []*skeinv1.NotificationGroup) (list []told) {
 		for _, a := range g.GetActors() {
 			actors = append(actors, a.GetUserId())
 		}
-		list = append(list, told{kinds[g.GetKind()], g.GetPin().GetPinId(), actors, g.GetActorCount(), g.GetUnread(), g.GetUnseen()})
+		list = append(list, groupSummary{kinds[g.GetKind()], g.GetPin().GetPinId(), actors, g.GetActorCount(), g.GetUnread(), g.GetUnseen()})
 	}
 	return list
 }
@@ -86,12 +87,12 @@ func TestNotificationsTellWhatOthersDid(t *testing.T) {
 		reactedTo("ann", "ann", "p", ""), reactedTo("dan", "ann", "p", "_bookmark"), reacted("eve", "p", ""),
 		repinned("dan", "r", "q", "ann", "q"),
 	)
-	followed := told{"followed", "", []string{"bob"}, 1, true, true}
-	reactions := told{"reacted", "p", []string{"cid", "bob"}, 2, true, true}
-	repins := told{"repinned", "q", []string{"dan"}, 1, true, true}
-	check := func(what, at string, unseen uint32, want ...told) {
+	followed := groupSummary{"followed", "", []string{"bob"}, 1, true, true}
+	reactions := groupSummary{"reacted", "p", []string{"cid", "bob"}, 2, true, true}
+	repins := groupSummary{"repinned", "q", []string{"dan"}, 1, true, true}
+	check := func(what, at string, unseen uint32, want ...groupSummary) {
 		t.Helper()
-		if diff := cmp.Diff(want, tell(w.readNotifications("ann", 0, "", at).GetGroups())); diff != "" {
+		if diff := cmp.Diff(want, summarize(w.readNotifications("ann", 0, "", at).GetGroups())); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", what, diff)
 		}
 		if got := w.countNotifications("ann", at); got != unseen {
@@ -104,19 +105,19 @@ func TestNotificationsTellWhatOthersDid(t *testing.T) {
 		what   string
 		ev     *skeinv1.Event
 		unseen uint32
-		want   []told
+		want   []groupSummary
 	}{
-		{"a muted actor", mute("ann", "dan"), 2, []told{reactions, followed}},
+		{"a muted actor", mute("ann", "dan"), 2, []groupSummary{reactions, followed}},
 		{"an actor who is muted no more", &skeinv1.Event{Kind: &skeinv1.Event_UserUnmuted{
 			UserUnmuted: &skeinv1.UserUnmuted{UserId: "ann", TargetUserId: "dan"},
-		}}, 3, []told{repins, reactions, followed}},
-		{"an actor who blocks", block("dan", "ann"), 2, []told{reactions, followed}},
-		{"a blocked actor", block("ann", "cid"), 2, []told{{"reacted", "p", []string{"bob"}, 1, true, true}, followed}},
-		{"a reaction that ends", unreactedTo("bob", "ann", "p", ""), 1, []told{followed}},
-		{"a reaction that does not name the pin", reacted("bob", "p", ""), 1, []told{followed}},
-		{"a reaction to another item", showingReaction("bob", "ann", "p", "other"), 1, []told{followed}},
-		{"a reaction on the other pin", reactedTo("bob", "ann", "q", ""), 2, []told{{"reacted", "q", []string{"bob"}, 1, true, true}, followed}},
-		{"a pin that ends", unpinned("ann", "q"), 1, []told{followed}},
+		}}, 3, []groupSummary{repins, reactions, followed}},
+		{"an actor who blocks", block("dan", "ann"), 2, []groupSummary{reactions, followed}},
+		{"a blocked actor", block("ann", "cid"), 2, []groupSummary{{"reacted", "p", []string{"bob"}, 1, true, true}, followed}},
+		{"a reaction that ends", unreactedTo("bob", "ann", "p", ""), 1, []groupSummary{followed}},
+		{"a reaction that does not name the pin", reacted("bob", "p", ""), 1, []groupSummary{followed}},
+		{"a reaction to another item", showingReaction("bob", "ann", "p", "other"), 1, []groupSummary{followed}},
+		{"a reaction on the other pin", reactedTo("bob", "ann", "q", ""), 2, []groupSummary{{"reacted", "q", []string{"bob"}, 1, true, true}, followed}},
+		{"a pin that ends", unpinned("ann", "q"), 1, []groupSummary{followed}},
 		{"an unfollow", unfollow("bob", "ann"), 0, nil},
 	} {
 		check(step.what, w.publish(step.ev), step.unseen, step.want...)
@@ -130,15 +131,15 @@ func showingReaction(user, owner, pin, item string) *skeinv1.Event {
 	return ev
 }
 
-// TestRepinThatEndsUnnamedNotifiesNobody checks that a re-pin is not told once it is gone, whether or not its end names the original.
+// TestRepinThatEndsUnnamedNotifiesNobody checks that a re-pin is not groupSummary once it is gone, whether or not its end names the original.
 func TestRepinThatEndsUnnamedNotifiesNobody(t *testing.T) {
 	w := newWorld(t, withNotifications)
 	w.publish(pinned("ann", "", "p"), repinned("bob", "r", "p", "ann", "p"), repinned("cid", "s", "p", "ann", "p"))
 	end := unpinned("cid", "s")
 	end.GetPinDeleted().RepinOf = &skeinv1.Pin{OwnerId: "ann", PinId: "p"}
 	at := w.publish(end)
-	want := []told{{"repinned", "p", []string{"bob"}, 1, true, true}}
-	if diff := cmp.Diff(want, tell(w.readNotifications("ann", 0, "", at).GetGroups())); diff != "" {
+	want := []groupSummary{{"repinned", "p", []string{"bob"}, 1, true, true}}
+	if diff := cmp.Diff(want, summarize(w.readNotifications("ann", 0, "", at).GetGroups())); diff != "" {
 		t.Errorf("after an end that names the original (-want +got):\n%s", diff)
 	}
 	at = w.publish(unpinned("bob", "r"))

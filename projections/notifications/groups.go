@@ -162,14 +162,14 @@ func (q *Queries) Groups(
 		}
 	}
 
-	w, err := q.newWalk(ctx, src, user, &s, 0)
+	d, err := q.newDayReader(ctx, src, user, &s, 0)
 	if err != nil {
 		return nil, nil, err
 	}
-	defer func() { err = errors.Join(err, w.close()) }()
+	defer func() { err = errors.Join(err, d.close()) }()
 
 	for {
-		day, groups, err := w.nextDay()
+		day, groups, err := d.nextDay()
 		if err != nil || groups == nil {
 			return page, nil, err
 		}
@@ -200,15 +200,15 @@ func (q *Queries) CountUnseen(
 	ctx context.Context, src Sources, user string, seen events.Micros, limit int, eachRepinner func(actor string),
 ) (count int, more bool, err error) {
 	cursor := q.state.Cursor()
-	w, err := q.newWalk(ctx, src, user, &session{seq: cursor.Seq, time: cursor.LastTime}, seen)
+	d, err := q.newDayReader(ctx, src, user, &session{seq: cursor.Seq, time: cursor.LastTime}, seen)
 	if err != nil {
 		return 0, false, err
 	}
-	w.eachRepinner = eachRepinner
-	defer func() { err = errors.Join(err, w.close()) }()
+	d.eachRepinner = eachRepinner
+	defer func() { err = errors.Join(err, d.close()) }()
 
 	for {
-		_, groups, err := w.nextDay()
+		_, groups, err := d.nextDay()
 		if err != nil || groups == nil {
 			return count, false, err
 		}
@@ -218,51 +218,57 @@ func (q *Queries) CountUnseen(
 	}
 }
 
-// walk goes through the visible notifications of a user, day by day.
-type walk struct {
-	ctx  context.Context //nolint:containedctx // of the one query that the walk serves
+// dayReader reads the visible notifications of a user, day by day.
+type dayReader struct {
+	ctx  context.Context //nolint:containedctx // of the one query that the reader serves
 	src  Sources
 	user string
 	// newerThan is the time up to which notifications are left out.
-	newerThan    events.Micros
-	followers    []Follower
-	stored       [2]*rows // by index in storedKinds
-	pins         map[string]pinState
-	hidden       map[string]bool
+	newerThan events.Micros
+	// followers are the followers that were not read yet, and stored the notifications of each of storedKinds, all newest first.
+	followers []Follower
+	stored    [len(storedKinds)]*entryIterator
+	// pins has the user's pins that were looked up, by id, and hidden whether each actor that was looked up is hidden from the user. Most
+	// notifications are about few pins.
+	pins   map[string]pinState
+	hidden map[string]bool
+	// eachRepinner is called for the actor of each re-pin that was looked up; it may be nil.
 	eachRepinner func(actor string)
-	steps        int
+	// readCount is how many notifications were read.
+	readCount int
 }
 
+// pinState is a pin, and whether it lives.
 type pinState struct {
 	Pin
 	lives bool
 }
 
-func (q *Queries) newWalk(ctx context.Context, src Sources, user string, s *session, newerThan events.Micros) (*walk, error) {
+func (q *Queries) newDayReader(ctx context.Context, src Sources, user string, s *session, newerThan events.Micros) (*dayReader, error) {
 	followers, err := src.Followers(ctx, user, s.time, q.keep)
 	if err != nil {
 		return nil, err
 	}
-	w := &walk{
+	d := &dayReader{
 		ctx: ctx, src: src, user: user, newerThan: newerThan, followers: followers,
 		pins: map[string]pinState{}, hidden: map[string]bool{},
 	}
 	for i, kind := range storedKinds {
-		w.stored[i] = q.newRows(user, kind, s.seq)
+		d.stored[i] = q.newEntries(user, kind, s.seq)
 	}
-	return w, nil
+	return d, nil
 }
 
-func (w *walk) close() error { return errors.Join(w.stored[0].close(), w.stored[1].close()) }
+func (d *dayReader) close() error { return errors.Join(d.stored[0].close(), d.stored[1].close()) }
 
 // nextDay returns the groups of the next day that has visible notifications, in order. It returns no groups at the end.
-func (w *walk) nextDay() (day int64, groups []Group, err error) {
+func (d *dayReader) nextDay() (day int64, groups []Group, err error) {
 	for groups == nil {
 		newest := events.Micros(-1)
-		if len(w.followers) > 0 {
-			newest = w.followers[0].Since
+		if len(d.followers) > 0 {
+			newest = d.followers[0].Since
 		}
-		for _, r := range w.stored {
+		for _, r := range d.stored {
 			if r.err != nil {
 				return 0, nil, r.err
 			}
@@ -270,15 +276,21 @@ func (w *walk) nextDay() (day int64, groups []Group, err error) {
 				newest = max(newest, r.current.Since)
 			}
 		}
-		if newest <= w.newerThan {
+		if newest <= d.newerThan {
 			return 0, nil, nil
 		}
 		day = dayOf(newest)
-		if groups, err = w.readDay(day); err != nil {
+		if groups, err = d.readDay(day); err != nil {
 			return 0, nil, err
 		}
 	}
 	return day, groups, nil
+}
+
+// groupKey tells apart the groups of one day.
+type groupKey struct {
+	kind Kind
+	pin  string
 }
 
 // groupBuilder is a group while its notifications are added.
@@ -288,18 +300,18 @@ type groupBuilder struct {
 }
 
 // readDay reads all notifications of a day.
-func (w *walk) readDay(day int64) ([]Group, error) {
-	begin := max(events.Micros(day*dayMicros), w.newerThan+1)
-	builders := map[[2]string]*groupBuilder{}
-	for ; len(w.followers) > 0 && w.followers[0].Since >= begin; w.followers = w.followers[1:] {
-		f := w.followers[0]
-		if err := w.add(builders, day, Notification{Kind: Followed, Actor: f.User, Since: f.Since}); err != nil {
+func (d *dayReader) readDay(day int64) ([]Group, error) {
+	begin := max(events.Micros(day*dayMicros), d.newerThan+1)
+	builders := map[groupKey]*groupBuilder{}
+	for ; len(d.followers) > 0 && d.followers[0].Since >= begin; d.followers = d.followers[1:] {
+		f := d.followers[0]
+		if err := d.add(builders, day, Notification{Kind: Followed, Actor: f.User, Since: f.Since}); err != nil {
 			return nil, err
 		}
 	}
-	for _, r := range w.stored {
+	for _, r := range d.stored {
 		for ; r.isValid && r.current.Since >= begin; r.next() {
-			if err := w.add(builders, day, r.current); err != nil {
+			if err := d.add(builders, day, r.current); err != nil {
 				return nil, err
 			}
 		}
@@ -320,16 +332,18 @@ func (w *walk) readDay(day int64) ([]Group, error) {
 }
 
 // add adds a notification to its group, if the user may see it. The notifications of a kind are added newest first.
-func (w *walk) add(builders map[[2]string]*groupBuilder, day int64, n Notification) error {
-	if w.steps++; w.steps%1024 == 0 && w.ctx.Err() != nil {
-		return w.ctx.Err()
+func (d *dayReader) add(builders map[groupKey]*groupBuilder, day int64, n Notification) error {
+	// A page reads a few thousand notifications at most, so it is enough to ask the context from time to time.
+	if d.readCount++; d.readCount%1024 == 0 && d.ctx.Err() != nil {
+		return d.ctx.Err()
 	}
-	visible, err := w.isVisible(&n)
+
+	visible, err := d.isVisible(&n)
 	if err != nil || !visible {
 		return err
 	}
 
-	key := [2]string{string(kindLetters[n.Kind]), n.Pin}
+	key := groupKey{n.Kind, n.Pin}
 	b := builders[key]
 	if b == nil {
 		b = &groupBuilder{Group: Group{Kind: n.Kind, Pin: n.Pin, Item: n.Item, Day: day, Newest: n.Since}, actors: map[string]bool{}}
@@ -346,37 +360,37 @@ func (w *walk) add(builders map[[2]string]*groupBuilder, day int64, n Notificati
 
 // isVisible reports whether the user may see a notification: its pin lives and shows its item, its re-pin lives and names the pin, and the user
 // neither mutes the actor nor is separated from the actor by a block.
-func (w *walk) isVisible(n *Notification) (bool, error) {
+func (d *dayReader) isVisible(n *Notification) (bool, error) {
 	if n.Kind != Followed {
-		pin, ok := w.pins[n.Pin]
+		pin, ok := d.pins[n.Pin]
 		if !ok {
 			var err error
-			if pin.Pin, pin.lives, err = w.src.Pin(w.user, n.Pin); err != nil {
+			if pin.Pin, pin.lives, err = d.src.Pin(d.user, n.Pin); err != nil {
 				return false, err
 			}
-			w.pins[n.Pin] = pin
+			d.pins[n.Pin] = pin
 		}
 		if !pin.lives || pin.Item != n.Item {
 			return false, nil
 		}
 	}
 
-	hidden, ok := w.hidden[n.Actor]
+	hidden, ok := d.hidden[n.Actor]
 	if !ok {
 		var err error
-		if hidden, err = w.src.Hides(w.user, n.Actor); err != nil {
+		if hidden, err = d.src.Hides(d.user, n.Actor); err != nil {
 			return false, err
 		}
-		w.hidden[n.Actor] = hidden
+		d.hidden[n.Actor] = hidden
 	}
 	if hidden || n.Kind != Repinned {
 		return !hidden, nil
 	}
 
 	// The end of a re-pin need not name the pin that it repeated, and then the notification is still there.
-	if w.eachRepinner != nil {
-		w.eachRepinner(n.Actor)
+	if d.eachRepinner != nil {
+		d.eachRepinner(n.Actor)
 	}
-	repin, lives, err := w.src.Pin(n.Actor, n.Repin)
-	return lives && repin.RepinOwner == w.user && repin.RepinPin == n.Pin, err
+	repin, lives, err := d.src.Pin(n.Actor, n.Repin)
+	return lives && repin.RepinOwner == d.user && repin.RepinPin == n.Pin, err
 }

@@ -101,7 +101,7 @@ func describeActor(d *projections.Description, rest, value []byte) error {
 	if id.pin, rest, err = events.CutID(rest); err != nil {
 		return err
 	}
-	if err := id.cutWhat(rest); err != nil {
+	if err := id.cutDetail(rest); err != nil {
 		return err
 	}
 	if len(value) != 0 {

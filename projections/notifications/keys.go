@@ -10,20 +10,20 @@ import (
 )
 
 // The rows, in physical order. B is a recipient, p a pin of B, and A an actor. k is the kind of a notification in one byte. ^t is the
-// complement of a time in 8 bytes, so that the latest time comes first. what tells apart several facts of one actor about one pin: for a
+// complement of a time in 8 bytes, so that the latest time comes first. detail tells apart several facts of one actor about one pin: for a
 // reaction it is the item and the kind of the reaction, ended by 0x00; for a re-pin it is the re-pin.
 //
 // A key begins with the shard of its first id and the tag, and the first id is the home of the row. A row marked "part of B" is a row of
 // the partition of B, in the first shard of that partition. A row marked "store" has no home and is in the shard for rows of the store as a
 // whole.
 //
-//	tag   key                        value    holds
-//	0x90  B k p A what               fact     everything that is known about a fact
-//	0x91  B k ^t p A what            entry    the fact holds since t
-//	0x92  part of B: A B k p what    -        B has a row of tag 0x90 about A
-//	0x93  B                          state    number of rows of tag 0x91 of each kind, and the markers of all groups
-//	0x94  B                          groups   the markers of the groups that were marked last
-//	0x95  store: hash(A)             -        A was deleted (a keyed hash stands for the id)
+//	tag   key                          value    holds
+//	0x90  B k p A detail               fact     everything that is known about a fact
+//	0x91  B k ^t p A detail            entry    the fact holds since t
+//	0x92  part of B: A B k p detail    -        B has a row of tag 0x90 about A
+//	0x93  B                            state    number of rows of tag 0x91 of each kind, and the markers of all groups
+//	0x94  B                            groups   the markers of the groups that were marked last
+//	0x95  store: hash(A)               -        A was deleted (a keyed hash stands for the id)
 const (
 	tagFact projections.Tag = projections.FirstNotificationsTag + iota
 	tagEntry
@@ -60,8 +60,8 @@ type factID struct {
 	item, reaction, repin string
 }
 
-// appendWhat appends what tells apart several facts of one actor about one pin.
-func (id *factID) appendWhat(dst []byte) []byte {
+// appendDetail appends the detail of a key.
+func (id *factID) appendDetail(dst []byte) []byte {
 	if id.kind == Repinned {
 		return events.AppendID(dst, id.repin)
 	}
@@ -69,8 +69,8 @@ func (id *factID) appendWhat(dst []byte) []byte {
 	return append(append(events.AppendID(dst, id.item), id.reaction...), 0)
 }
 
-// cutWhat reads what appendWhat wrote, which must be the rest of a key.
-func (id *factID) cutWhat(rest []byte) (err error) {
+// cutDetail reads a detail, which must be the rest of a key.
+func (id *factID) cutDetail(rest []byte) (err error) {
 	if id.kind == Repinned {
 		if id.repin, rest, err = events.CutID(rest); err == nil && len(rest) != 0 {
 			err = projections.RowError("re-pin", rest)
@@ -97,20 +97,20 @@ func kindPrefix(dst []byte, tag projections.Tag, recipient string, kind Kind) []
 // factKey appends the key of the row with what is known about a fact.
 func (id *factID) factKey(dst []byte) []byte {
 	dst = kindPrefix(dst, tagFact, id.recipient, id.kind)
-	return id.appendWhat(events.AppendID(events.AppendID(dst, id.pin), id.actor))
+	return id.appendDetail(events.AppendID(events.AppendID(dst, id.pin), id.actor))
 }
 
 // entryKey appends the key of a notification in the list of its recipient.
 func (id *factID) entryKey(dst []byte, since events.Micros) []byte {
 	dst = binary.BigEndian.AppendUint64(kindPrefix(dst, tagEntry, id.recipient, id.kind), ^uint64(since))
-	return id.appendWhat(events.AppendID(events.AppendID(dst, id.pin), id.actor))
+	return id.appendDetail(events.AppendID(events.AppendID(dst, id.pin), id.actor))
 }
 
 // actorKey appends the key by which a fact is found when its actor is deleted.
 func (id *factID) actorKey(dst []byte) []byte {
 	dst = actorPrefix(dst, events.ShardOf(id.recipient).Partition(), id.actor)
 	dst = append(events.AppendID(dst, id.recipient), byte(id.kind))
-	return id.appendWhat(events.AppendID(dst, id.pin))
+	return id.appendDetail(events.AppendID(dst, id.pin))
 }
 
 // actorPrefix appends the prefix of the rows about the facts of an actor in a partition.
@@ -138,7 +138,7 @@ func cutActorKey(actor string, rest []byte) (id factID, err error) {
 	if id.pin, rest, err = events.CutID(rest); err != nil {
 		return id, err
 	}
-	return id, id.cutWhat(rest)
+	return id, id.cutDetail(rest)
 }
 
 // cutFactKey reads the part of the key of a fact row that follows the kind.
@@ -150,7 +150,7 @@ func cutFactKey(recipient string, kind Kind, rest []byte) (id factID, err error)
 	if id.actor, rest, err = events.CutID(rest); err != nil {
 		return id, err
 	}
-	return id, id.cutWhat(rest)
+	return id, id.cutDetail(rest)
 }
 
 // cutEntryKey reads the part of the key of a list row that follows the kind.

@@ -37,8 +37,8 @@ type Notification struct {
 	seq uint64
 }
 
-// rows walks over the notifications of a user and a kind, newest first.
-type rows struct {
+// entryIterator iterates over the notifications of a user and a kind, newest first.
+type entryIterator struct {
 	it     projections.Iterator
 	user   string
 	kind   Kind
@@ -46,15 +46,15 @@ type rows struct {
 	// left is how many notifications of the kind may still be read, and maxSeq the sequence after which they are left out.
 	left   int
 	maxSeq uint64
-	// current is the notification at which the walk is. It is valid if isValid is true.
+	// current is the notification at which the iterator is. It is valid if isValid is true.
 	current Notification
 	isValid bool
 	err     error
 }
 
-func (q *Queries) newRows(user string, kind Kind, maxSeq uint64) *rows {
+func (q *Queries) newEntries(user string, kind Kind, maxSeq uint64) *entryIterator {
 	q.scratch = kindPrefix(q.scratch[:0], tagEntry, user, kind)
-	r := &rows{
+	r := &entryIterator{
 		it: q.state.Iter(q.scratch, projections.PrefixEnd(q.scratch)), user: user, kind: kind, prefix: len(q.scratch),
 		left: q.keep, maxSeq: maxSeq,
 	}
@@ -63,7 +63,7 @@ func (q *Queries) newRows(user string, kind Kind, maxSeq uint64) *rows {
 }
 
 // next moves to the next notification.
-func (r *rows) next() {
+func (r *entryIterator) next() {
 	r.isValid = false
 	for r.err == nil && r.left > 0 && r.it.Next() {
 		id, since, err := cutEntryKey(r.user, r.kind, r.it.Key()[r.prefix:])
@@ -91,8 +91,8 @@ func (r *rows) next() {
 	}
 }
 
-// close returns the first error of the walk.
-func (r *rows) close() error {
+// close returns the first error of the iteration.
+func (r *entryIterator) close() error {
 	if err := r.it.Close(); r.err == nil {
 		r.err = err
 	}
@@ -101,7 +101,7 @@ func (r *rows) close() error {
 
 // Newest returns the notifications of a user that the store has of a kind, newest first: at most [Settings.Keep].
 func (q *Queries) Newest(user string, kind Kind) (list []Notification, err error) {
-	r := q.newRows(user, kind, ^uint64(0))
+	r := q.newEntries(user, kind, ^uint64(0))
 	for ; r.isValid; r.next() {
 		list = append(list, r.current)
 	}

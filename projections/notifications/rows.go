@@ -8,14 +8,17 @@ import (
 	"github.com/skein-feed/skein/projections"
 )
 
-// fact is what is known about one fact: that an actor reacted to a pin, or that a pin of the actor re-pins it.
+// fact is what a row knows about one relation: that an actor reacted to a pin of the recipient, or that a pin of the actor repeats it. The
+// relation begins and ends as docs/semantics.md says for all relations: imported history comes before everything live, whenever it arrives.
 type fact struct {
-	// backfillTime is the time of the latest backfilled beginning, or 0. liveTime is the time of the first live one since the last live end,
-	// or 0.
-	backfillTime, liveTime events.Micros
-	// backfillItem and liveItem are the items that the re-pin showed then. They are empty for reactions.
+	// backfillTime is the latest time at which imported history says that the relation began, or 0. It is kept after a live end as well,
+	// although it does not count any more: so the row says the same in whichever order events arrive.
+	backfillTime events.Micros
+	// liveTime is the time of the first live event that began the relation after the last live end, or 0. Repetitions do not move it.
+	liveTime events.Micros
+	// backfillItem and liveItem are the items that the re-pin showed at these times. They are empty for reactions.
 	backfillItem, liveItem string
-	// hasLiveEnd is set once there was a live end. Backfilled beginnings come before it and so do not count.
+	// hasLiveEnd says that a live event has ended the relation at least once. Imported beginnings came before that end, so they do not count.
 	hasLiveEnd bool
 }
 
@@ -25,15 +28,15 @@ const (
 	factLive
 	factEnded
 
-	// factBits is the number of flags.
-	factBits = 3
+	// numFactFlags is the number of flags.
+	numFactFlags = 3
 )
 
-// holds reports whether the fact holds.
-func (f *fact) holds() bool { return f.liveTime != 0 || f.backfillTime != 0 && !f.hasLiveEnd }
+// holds reports whether the relation holds: a live event began it, or imported history did and no live event ended it.
+func (f *fact) holds() bool { return f.liveTime != 0 || (f.backfillTime != 0 && !f.hasLiveEnd) }
 
-// since returns since when a fact that holds does so, and the item that a re-pin shows. A backfilled beginning that no live fact ended
-// decides, as for all relations in docs/semantics.md.
+// since returns the time at which a relation that holds began, and the item that the re-pin shows. An imported beginning that counts
+// decides, because it came before the live one. The result means nothing if the relation does not hold.
 func (f *fact) since() (events.Micros, string) {
 	if f.backfillTime != 0 && !f.hasLiveEnd {
 		return f.backfillTime, f.backfillItem
@@ -41,8 +44,8 @@ func (f *fact) since() (events.Micros, string) {
 	return f.liveTime, f.liveItem
 }
 
-// appendRow appends the value of a row: the flags, and then for each time that is not 0 the time in 8 bytes and, for a re-pin, the item. It
-// appends nothing for the zero fact, which has no row.
+// appendRow appends the value of a row: one byte of flags, and then backfillTime and liveTime, as far as they are not 0. A time has 8 bytes, big
+// endian, and is followed by its item if the fact is a re-pin. appendRow appends nothing for the zero fact, which has no row.
 func (f *fact) appendRow(dst []byte, kind Kind) []byte {
 	if *f == (fact{}) {
 		return dst
@@ -68,8 +71,9 @@ func (f *fact) appendRow(dst []byte, kind Kind) []byte {
 	return dst
 }
 
+// decodeFact reads a value that appendRow wrote.
 func decodeFact(row []byte, kind Kind) (f fact, err error) {
-	if len(row) == 0 || row[0] == 0 || row[0] >= 1<<factBits {
+	if len(row) == 0 || row[0] == 0 || row[0] >= 1<<numFactFlags {
 		return f, projections.RowError("fact of a notification", row)
 	}
 
@@ -106,11 +110,12 @@ func decodeFact(row []byte, kind Kind) (f fact, err error) {
 	return f, nil
 }
 
-// applyFact folds an event that begins or ends a fact, at the home of the recipient.
+// applyFact folds an event that begins or ends a relation. The store has the rows of the recipient.
 func (n *Notifications) applyFact(id *factID) error {
 	ev := n.ev
 	if ev.Backfill {
-		// No history about a deleted user counts, neither of the actor nor of the recipient.
+		// Imported history about an actor or a recipient who was deleted does not count. A live event may name such a user: the id has a
+		// new life then.
 		for _, user := range []string{id.actor, id.recipient} {
 			if erased, err := n.isErased(user); err != nil || erased {
 				return err
@@ -128,7 +133,7 @@ func (n *Notifications) applyFact(id *factID) error {
 		item = ev.Item
 	}
 	switch {
-	case ev.Kind == events.Unreacted || ev.Kind == events.PinDeleted:
+	case ev.Kind == events.Unreacted || ev.Kind == events.PinDeleted: // always live: history has no endings
 		after.liveTime, after.liveItem = 0, ""
 		after.hasLiveEnd = true
 	case ev.Backfill:
@@ -139,11 +144,12 @@ func (n *Notifications) applyFact(id *factID) error {
 		after.liveTime, after.liveItem = ev.Time, item
 	}
 	if n.batch.BackfillsClosed() && after.hasLiveEnd && after.liveTime == 0 {
-		after = fact{} // the end was kept only for late history
+		after = fact{} // the end was kept only for history that might still arrive, and none does
 	}
 	return n.writeFact(id, &before, &after)
 }
 
+// readFact returns the fact of a row, or the zero fact if there is no row. It leaves the key of the row in n.key.
 func (n *Notifications) readFact(id *factID) (fact, error) {
 	n.key = id.factKey(n.key[:0])
 	row, ok, err := n.batch.Get(n.key)
@@ -153,7 +159,8 @@ func (n *Notifications) readFact(id *factID) (fact, error) {
 	return decodeFact(row, id.kind)
 }
 
-// writeFact writes what is known about a fact, and the notification in the list of the recipient, as far as they change.
+// writeFact replaces a fact by another one, and makes all other rows fit: the actor row, the notification in the list of the recipient, and the
+// number of notifications.
 func (n *Notifications) writeFact(id *factID, before, after *fact) error {
 	if *after == *before {
 		return nil
@@ -162,6 +169,8 @@ func (n *Notifications) writeFact(id *factID, before, after *fact) error {
 	n.key = id.factKey(n.key[:0])
 	n.value = after.appendRow(n.value[:0], id.kind)
 	n.setOrDelete(n.key, n.value)
+
+	// The actor row is there exactly while there is a fact row. It has no value.
 	hadRow, hasRow := *before != fact{}, *after != fact{}
 	if hadRow != hasRow {
 		n.key = id.actorKey(n.key[:0])
@@ -174,9 +183,12 @@ func (n *Notifications) writeFact(id *factID, before, after *fact) error {
 
 	beforeSince, beforeItem := before.since()
 	afterSince, afterItem := after.since()
-	if before.holds() == after.holds() && (!before.holds() || beforeSince == afterSince && beforeItem == afterItem) {
-		return nil
+	bothHold := before.holds() && after.holds()
+	neitherHolds := !before.holds() && !after.holds()
+	if neitherHolds || bothHold && beforeSince == afterSince && beforeItem == afterItem {
+		return nil // the notification stays as it is
 	}
+
 	delta := int64(0)
 	if before.holds() {
 		n.key = id.entryKey(n.key[:0], beforeSince)
@@ -195,8 +207,8 @@ func (n *Notifications) writeFact(id *factID, before, after *fact) error {
 	return n.countEntries(id.recipient, id.kind, delta)
 }
 
-// appendEntry appends the value of a list row: the sequence of the envelope that brought the notification to its place, as a varint, and the item of a
-// re-pin. A session of pages leaves out what came after it began, by this sequence.
+// appendEntry appends the value of a notification in the list: the sequence of the envelope that put the notification where it is, as a varint,
+// and the item of a re-pin. A page leaves out the notifications with a sequence after the beginning of its session.
 func appendEntry(dst []byte, kind Kind, seq uint64, item string) []byte {
 	dst = binary.AppendUvarint(dst, seq)
 	if kind == Repinned {
@@ -223,7 +235,7 @@ func decodeEntry(row []byte, kind Kind) (seq uint64, item string, err error) {
 	return seq, item, nil
 }
 
-// countEntries adds to the number of notifications of a kind, and drops the oldest if there are too many.
+// countEntries adds delta to the number of notifications of a kind. If there are more than a quarter too many, it drops all but the newest Keep.
 func (n *Notifications) countEntries(recipient string, kind Kind, delta int64) error {
 	state, err := readState(n.batch, &n.key, recipient)
 	if err != nil {
@@ -234,8 +246,9 @@ func (n *Notifications) countEntries(recipient string, kind Kind, delta int64) e
 	if *count < 0 {
 		return projections.RowError("notifications below zero", n.key)
 	}
-	// Iterators move towards older notifications only, so the oldest are found by passing the ones that stay. That is done once for every
-	// quarter of Keep.
+
+	// Iterators move from newer to older notifications, so dropOldest reads past all that stay. A quarter of Keep may accumulate, so that it does
+	// that once for this many new notifications and not for each.
 	if keep := n.settings.Keep; *count > int64(keep+keep/4) {
 		if err := n.dropOldest(recipient, kind); err != nil {
 			return err
@@ -246,7 +259,8 @@ func (n *Notifications) countEntries(recipient string, kind Kind, delta int64) e
 	return nil
 }
 
-// dropOldest drops all notifications of a kind except the newest Keep, with everything that is known about their facts.
+// dropOldest deletes all notifications of a kind except the newest Keep ([Settings]), with their fact rows and actor rows. If history about such a
+// fact arrives later, it is a new fact.
 func (n *Notifications) dropOldest(recipient string, kind Kind) error {
 	prefix := kindPrefix(nil, tagEntry, recipient, kind)
 	var dropped [][]byte
