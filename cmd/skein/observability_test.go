@@ -91,15 +91,15 @@ func TestObservabilityAsksForWhatThereIs(t *testing.T) {
 	name := regexp.MustCompile("`([a-z_]+)`")
 	for line := range strings.Lines(text) {
 		cells := strings.Split(line, "|")
-		if len(cells) < 5 || !strings.Contains(cells[1], "`skein_") {
+		if len(cells) < 4 || !strings.Contains(cells[1], "`skein_") {
 			continue
 		}
 		for _, metric := range name.FindAllStringSubmatch(cells[1], -1) {
 			of := map[string]bool{"job": true, "instance": true}
-			for _, label := range name.FindAllStringSubmatch(cells[3], -1) {
+			for _, label := range name.FindAllStringSubmatch(cells[2], -1) {
 				of[label[1]] = true
 			}
-			if strings.Contains(cells[2], "histogram") {
+			if strings.HasPrefix(cells[3], " (histogram)") {
 				of["le"] = true
 				for _, part := range []string{"_bucket", "_sum", "_count"} {
 					labels[metric[1]+part] = of
