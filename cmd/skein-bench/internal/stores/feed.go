@@ -103,6 +103,12 @@ type sealed struct {
 	data  []byte
 }
 
+// sealEvents makes an envelope of events.
+func sealEvents(stamp events.Micros, evs []*skeinv1.Event) (sealed, error) {
+	data, err := events.EncodeEnvelope(evs)
+	return sealed{stamp, data}, err
+}
+
 // seal makes envelopes of posts, each with the time of its last one.
 func (w *feedWorld) seal(posts []feedPost) ([]sealed, error) {
 	var made []sealed
@@ -111,17 +117,17 @@ func (w *feedWorld) seal(posts []feedPost) ([]sealed, error) {
 		for i, p := range together {
 			evs[i] = workload.PinCreated(w.boards[p.board], p.id)
 		}
-		data, err := events.EncodeEnvelope(evs)
+		one, err := sealEvents(together[len(together)-1].at, evs)
 		if err != nil {
 			return nil, err
 		}
-		made = append(made, sealed{together[len(together)-1].at, data})
+		made = append(made, one)
 	}
 	return made, nil
 }
 
 // foldSealed decodes and folds envelopes, some at a time, and brings them to disk.
-func (f *feedStore) foldSealed(ctx context.Context, log []sealed) error {
+func foldSealed(ctx context.Context, f *workload.Folder, log []sealed) error {
 	for together := range slices.Chunk(log, envelopesTogether) {
 		if err := ctx.Err(); err != nil {
 			return err
@@ -228,7 +234,7 @@ func fanOutRows(
 			return measure.Measurement{}, err
 		}
 		begin := time.Now()
-		if err := f.foldSealed(ctx, log); err != nil {
+		if err := foldSealed(ctx, f.Folder, log); err != nil {
 			return measure.Measurement{}, err
 		}
 		m := measure.Rate(w.deliveries(posts), begin)
@@ -290,7 +296,7 @@ func feedHome(ctx context.Context, b *measure.Bench, w *feedWorld, size feedSize
 	if err != nil {
 		return err
 	}
-	if err := f.foldSealed(ctx, log); err != nil {
+	if err := foldSealed(ctx, f.Folder, log); err != nil {
 		return err
 	}
 	return feedPages(ctx, b, w, f)

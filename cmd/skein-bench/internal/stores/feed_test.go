@@ -107,7 +107,7 @@ func TestFeedStore(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := f.foldSealed(t.Context(), log); err != nil {
+		if err := foldSealed(t.Context(), f.Folder, log); err != nil {
 			t.Fatal(err)
 		}
 		want := func(r feedReader) []string { return w.namesOf(w.posts, r.boards) }

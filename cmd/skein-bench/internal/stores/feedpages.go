@@ -178,8 +178,8 @@ func feedPages(ctx context.Context, b *measure.Bench, w *feedWorld, f *feedStore
 }
 
 // timePages reads pages of some readers in turn, for a third of the time of a measurement. What prepare does before each is not timed.
-func timePages(
-	b *measure.Bench, readers []feedReader, prepare func(feedReader) error, read func(context.Context, feedReader) error,
+func timePages[R any](
+	b *measure.Bench, readers []R, prepare func(R) error, read func(context.Context, R) error,
 ) func(context.Context) (measure.Measurement, error) {
 	return func(ctx context.Context) (measure.Measurement, error) {
 		var times []float64

@@ -52,7 +52,7 @@ func seenFold(ctx context.Context, b *measure.Bench, size seenSize) (err error) 
 				"ended. skein: fold envelopes of %d plays, decoded beforehand, %d together, until all are flushed. Redis: the same "+
 				"plays in pipelines of %d over 2 connections, encoded beforehand, AOF everysec, until the last reply; what is older "+
 				"than %d months is trimmed with each play.",
-				size.plays, size.users, playsTogether, playEnvelopes, playsPipelined, seenWindow), open,
+				size.plays, size.users, playsTogether, playEnvelopes, writesPipelined, seenWindow), open,
 		},
 		{
 			"seen-fold-sealing", "plays, months that seal the one before",

@@ -3,12 +3,10 @@ package stores
 import (
 	"context"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"math"
 	"math/bits"
 	"strconv"
-	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -19,12 +17,8 @@ import (
 	"github.com/skein-feed/skein/events"
 )
 
-const (
-	// playsPipelined go over a connection in one pipeline.
-	playsPipelined = 500
-	// windowLength is what Redis keeps of plays: no month of the window is longer than 31 days.
-	windowLength = seenWindow * 31 * day
-)
+// windowLength is what Redis keeps of plays: no month of the window is longer than 31 days.
+const windowLength = seenWindow * 31 * day
 
 func playsKey(user uint32) string { return "s:" + workload.UserID(user) }
 
@@ -38,55 +32,9 @@ func appendPlay(dst []byte, p play) []byte {
 // seenRedis is a server that holds plays.
 type seenRedis struct{ *programs.Redis }
 
-// play writes plays and returns the time and the processor time of the server that it took. Two connections, so that the
-// server always has something to do; each has every other pipeline, encoded beforehand.
+// play writes plays and returns the time and the processor time of the server that it took.
 func (s seenRedis) play(ctx context.Context, plays []play) (took, used time.Duration, err error) {
-	const connections = 2
-	type pipeline struct {
-		data    []byte
-		replies int
-	}
-	var (
-		pipelines [connections][]pipeline
-		conns     [connections]*programs.RESPConn
-		errs      [connections]error
-		wg        sync.WaitGroup
-	)
-	for from := 0; from < len(plays); from += playsPipelined {
-		var p pipeline
-		for _, one := range plays[from:min(from+playsPipelined, len(plays))] {
-			p.data, p.replies = appendPlay(p.data, one), p.replies+2
-		}
-		c := from / playsPipelined % connections
-		pipelines[c] = append(pipelines[c], p)
-	}
-	for i := range conns {
-		if conns[i], err = programs.DialRESP(ctx, s.Addr); err != nil {
-			return 0, 0, err
-		}
-		defer conns[i].Close()
-	}
-	before, err := s.CPU(ctx)
-	if err != nil {
-		return 0, 0, err
-	}
-	begin := time.Now()
-	for i, c := range conns {
-		wg.Go(func() {
-			for _, p := range pipelines[i] {
-				if errs[i] = errors.Join(ctx.Err(), c.RoundTrip(p.data, p.replies)); errs[i] != nil {
-					return
-				}
-			}
-		})
-	}
-	wg.Wait()
-	took = time.Since(begin)
-	if err := errors.Join(errs[:]...); err != nil {
-		return took, 0, err
-	}
-	after, err := s.CPU(ctx)
-	return took, after - before, err
+	return writePipelines(ctx, s.Redis, plays, appendPlay, 2)
 }
 
 // What Redis can be asked about candidates. Each appends the indexes of those that are unseen.
