@@ -74,8 +74,8 @@ type measureCmd struct {
 	Follows int           `help:"Follows that one measurement of ingest publishes." default:"300000"`
 	Big     int           `help:"Followers of the user whose costs are compared with those of a user with 10." default:"1000000"`
 	Posts   string        `help:"File with the posts of home feeds, CSV, plain or zstd; by default posts are made up." placeholder:"FILE" type:"existingfile"`
-	Readers int           `help:"Readers of home feeds, and users who play." default:"100000"`
-	Plays   int           `help:"Plays that one measurement of the projection seen folds." default:"2000000"`
+	Readers int           `help:"Readers of home feeds, users who play, and users who are notified." default:"100000"`
+	Plays   int           `help:"Plays that one measurement of the projection seen folds. Of notifications, one folds a quarter as many." default:"2000000"`
 	Items   int           `help:"Items of the lists by heat." default:"1000000"`
 	Replay  int           `help:"Events of each log that is replayed." default:"1000000"`
 	Of      []string      `help:"Replay only these projections." name:"replay-of" placeholder:"NAME"`

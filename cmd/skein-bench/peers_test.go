@@ -34,6 +34,8 @@ func TestQuick(t *testing.T) {
 		"inprocess-check", "disk-dense", "disk-wide", "disk-wide-175", "feed-fanout", "feed-fanout-core", "feed-bytes", "feed-page-light",
 		"feed-page-heavy", "feed-page-returning", "seen-fold", "seen-fold-core", "seen-fold-sealing", "seen-fold-sealing-core",
 		"seen-bytes-200", "seen-filter", "seen-filter-page", "counters-load", "counters-hot", "counters-batch",
+		"notifications-fold", "notifications-fold-core", "notifications-bytes", "notifications-badge", "notifications-page",
+		"notifications-page-day",
 		"replay-graph", "replay-graph-core", "replay-bytes-graph", "replay-inbox", "replay-bytes-inbox", "replay-seen",
 		"replay-bytes-seen", "replay-counters", "replay-counters-core", "replay-bytes-counters", "replay-round",
 	} {

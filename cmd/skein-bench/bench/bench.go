@@ -35,6 +35,7 @@ var groups = []rowGroup{
 	{name: "feed", needsTools: true, measure: stores.Feed},
 	{name: "seen", needsTools: true, measure: stores.Seen},
 	{name: "counters", needsTools: true, measure: stores.Counters},
+	{name: "notifications", needsTools: true, measure: stores.Notifications},
 	{name: "replay", needsTools: true, measure: replays.Replay},
 	{name: "latency", onlyIfNamed: true, measure: serving.UnderLoad},
 	{name: "growth", onlyIfNamed: true, measure: replays.Grow},

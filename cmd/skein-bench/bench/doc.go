@@ -20,7 +20,8 @@
 //
 //	bench          options to a report: the groups of rows, in their order
 //	serving        groups of a service that runs: reads, ingest, latency
-//	stores         groups of one store in process: constant, inprocess, disk, feed, seen, counters
+//	stores         groups of one store in process: constant, inprocess, disk, feed, seen, counters,
+//	               notifications
 //	replays        groups of stores that are built from the log: replay, growth
 //	nodes          the group of nodes of a cluster, each by itself: nodes
 //	workload       the follow graph, its events, stores that are folded from them
