@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"embed"
 	"encoding/base64"
+	"errors"
 	"fmt"
 	"io/fs"
 	"net/http"
@@ -13,7 +14,9 @@ import (
 	"time"
 )
 
-//go:embed dist
+// The prefix all: also embeds files whose names begin with _ or a dot, as the bundler may name a part of the page.
+//
+//go:embed all:dist
 var dist embed.FS
 
 // Path is where the console is served.
@@ -75,13 +78,16 @@ func New() (http.Handler, error) {
 		s[Path+relativePath] = f
 		return nil
 	})
-	if err == nil && s[Path].body == nil {
-		err = fmt.Errorf("console: no page was built")
+	if err != nil {
+		return nil, err
 	}
-	return s, err
+	if s[Path].body == nil {
+		return nil, errors.New("console: no page was built")
+	}
+	return s, nil
 }
 
-// ServeHTTP answers GET and HEAD.
+// ServeHTTP answers GET and HEAD with the file at the path, and refuses other methods.
 func (s consoleFiles) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
 	h.Set("Content-Security-Policy", contentSecurityPolicy)
@@ -90,6 +96,11 @@ func (s consoleFiles) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.Set("Cross-Origin-Opener-Policy", "same-origin")
 	h.Set("Cross-Origin-Resource-Policy", "same-origin")
 	h.Set("Cache-Control", "no-cache")
+	if r.Method != http.MethodGet && r.Method != http.MethodHead {
+		h.Set("Allow", "GET, HEAD")
+		http.Error(w, "the console answers only GET and HEAD", http.StatusMethodNotAllowed)
+		return
+	}
 	if r.URL.Path+"/" == Path {
 		h.Set("Location", path.Base(Path)+"/") // relative, because a proxy may have put the service below another path
 		w.WriteHeader(http.StatusFound)

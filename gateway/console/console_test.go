@@ -2,6 +2,7 @@ package console_test
 
 import (
 	"bytes"
+	"io/fs"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -62,6 +63,55 @@ func TestPageAndItsFilesAreServed(t *testing.T) {
 	}
 	if again := get(t, h, "/console/", "If-None-Match", page.Header().Get("ETag")); again.Code != http.StatusNotModified {
 		t.Errorf("the same page is sent again: %d", again.Code)
+	}
+}
+
+// TestEveryBuiltFileIsServed checks that the program contains each file of dist, whatever its name begins with.
+func TestEveryBuiltFileIsServed(t *testing.T) {
+	h, err := console.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	built := os.DirFS("dist")
+	err = fs.WalkDir(built, ".", func(name string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			return err
+		}
+		want, err := fs.ReadFile(built, name)
+		if err != nil {
+			return err
+		}
+		path := console.Path + strings.TrimSuffix(name, "index.html")
+		if res := get(t, h, path); res.Code != http.StatusOK || !bytes.Equal(res.Body.Bytes(), want) {
+			t.Errorf("GET %s: got status %d and %d bytes, want 200 and the %d bytes of dist/%s", path, res.Code, res.Body.Len(), len(want), name)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestOnlyGetAndHeadAreAnswered checks that other methods are refused, and that the refusal says which ones are not.
+func TestOnlyGetAndHeadAreAnswered(t *testing.T) {
+	h, err := console.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for method, want := range map[string]int{
+		http.MethodGet: http.StatusOK, http.MethodHead: http.StatusOK, http.MethodPost: http.StatusMethodNotAllowed,
+		http.MethodPut: http.StatusMethodNotAllowed, http.MethodDelete: http.StatusMethodNotAllowed, http.MethodOptions: http.StatusMethodNotAllowed,
+	} {
+		t.Run(method, func(t *testing.T) {
+			res := httptest.NewRecorder()
+			h.ServeHTTP(res, httptest.NewRequestWithContext(t.Context(), method, console.Path, nil))
+			if res.Code != want {
+				t.Errorf("got status %d, want %d", res.Code, want)
+			}
+			if allow := res.Header().Get("Allow"); want == http.StatusMethodNotAllowed && allow != "GET, HEAD" {
+				t.Errorf("got Allow %q, want GET, HEAD", allow)
+			}
+		})
 	}
 }
 
