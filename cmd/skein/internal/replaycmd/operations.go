@@ -146,7 +146,11 @@ func (c *operationsCmd) Run(ctx context.Context, std *command.Streams) error {
 	}
 	req := &skeinv1.ListOperationsRequest{PageSize: c.Limit}
 	if c.Kind != "" {
-		req.Kind = skeinv1.OperationKind(skeinv1.OperationKind_value["OPERATION_KIND_"+strings.ToUpper(c.Kind)])
+		kind, err := parseOperationKind(c.Kind)
+		if err != nil {
+			return err
+		}
+		req.Kind = kind
 	}
 
 	t := command.NewTable(std.Out, "OPERATION", "KIND", "PROJECTION", "STATE", "BEGAN", "ENDED", "DONE", "ERROR")
@@ -180,4 +184,24 @@ func (c *operationsCmd) Run(ctx context.Context, std *command.Streams) error {
 		return nil
 	}
 	return t.Flush()
+}
+
+// operationKindPrefix begins the names of all kinds of operations in the API.
+const operationKindPrefix = "OPERATION_KIND_"
+
+// parseOperationKind returns the kind of operation that has this name on the command line.
+func parseOperationKind(name string) (skeinv1.OperationKind, error) {
+	if kind := skeinv1.OperationKind_value[operationKindPrefix+strings.ToUpper(name)]; kind != 0 {
+		return skeinv1.OperationKind(kind), nil
+	}
+	return 0, command.Usagef("--kind: there is no kind of operation %q, only %s", name, strings.Join(operationKinds(), ", "))
+}
+
+// operationKinds returns the names of all kinds of operations on the command line, in the order of the API.
+func operationKinds() (names []string) {
+	// The first value of the enum stands for no kind.
+	for kind := int32(1); skeinv1.OperationKind_name[kind] != ""; kind++ {
+		names = append(names, strings.ToLower(strings.TrimPrefix(skeinv1.OperationKind_name[kind], operationKindPrefix)))
+	}
+	return names
 }
