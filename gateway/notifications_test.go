@@ -131,7 +131,7 @@ func showingReaction(user, owner, pin, item string) *skeinv1.Event {
 	return ev
 }
 
-// TestRepinThatEndsUnnamedNotifiesNobody checks that a re-pin is not groupSummary once it is gone, whether or not its end names the original.
+// TestRepinThatEndsUnnamedNotifiesNobody checks that a re-pin notifies nobody once it is gone, whether or not its end names the original.
 func TestRepinThatEndsUnnamedNotifiesNobody(t *testing.T) {
 	w := newWorld(t, withNotifications)
 	w.publish(pinned("ann", "", "p"), repinned("bob", "r", "p", "ann", "p"), repinned("cid", "s", "p", "ann", "p"))
