@@ -14,7 +14,6 @@ import (
 	"github.com/skein-feed/skein/cmd/skein/internal/flags"
 	"github.com/skein-feed/skein/cmd/skein/internal/service"
 	"github.com/skein-feed/skein/events/bucket"
-	"github.com/skein-feed/skein/events/eventlog"
 	"github.com/skein-feed/skein/gateway/console"
 )
 
@@ -36,28 +35,41 @@ func (c *demoCmd) Run(ctx context.Context, std *command.Streams) (err error) {
 	if err != nil {
 		return err
 	}
-	archive, err := bucket.NewDir(filepath.Join(dir, flags.ArchiveDir))
-	if err != nil {
-		return errors.Join(err, l.Close())
-	}
-	flags := flags.LogFlags{LogFormat: "text", LogLevel: c.LogLevel}
-	a, err := service.Open(ctx, service.Options{
-		Log: eventlog.Config{Dir: filepath.Join(dir, service.LogDir)}, Dir: dir, Memory: service.Memory{Cache: 64 << 20, Queries: 1 << 20},
-		Logger: flags.Logger(std.Err), Version: version().Version, Console: true,
-		Maintenance: service.MaintenanceOptions{Archive: archive, AuditShare: 0.05, AutoRebuild: true},
-	})
-	if err != nil {
-		return errors.Join(err, l.Close())
-	}
-	ctx, stop := context.WithCancel(ctx)
-	defer stop()
-	url := "http://" + l.Addr().String()
-	err = a.Run(ctx, l, func() error {
-		if err := c.show(ctx, std, url, dir); err != nil && ctx.Err() == nil {
+	return c.serve(ctx, std, l, service.Options{Dir: dir, Console: true}, func(ctx context.Context, url string, stop func()) error {
+		if err := c.show(ctx, std, url, dir); err != nil {
 			return err
 		}
 		if c.Exit {
 			stop()
+		}
+		return nil
+	})
+}
+
+// serve runs a service of the demo, to whose options serve adds those that all services of the demo have. It calls show once the service is ready,
+// and returns when ctx ends or show has called stop.
+func (c *demoCmd) serve(
+	ctx context.Context, std *command.Streams, l net.Listener, o service.Options, show func(ctx context.Context, url string, stop func()) error,
+) error {
+	archive, err := bucket.NewDir(filepath.Join(o.Dir, flags.ArchiveDir))
+	if err != nil {
+		return errors.Join(err, l.Close())
+	}
+	logFlags := flags.LogFlags{LogFormat: "text", LogLevel: c.LogLevel}
+	o.Log.Dir = filepath.Join(o.Dir, service.LogDir)
+	o.Memory = service.Memory{Cache: 64 << 20, Queries: 1 << 20}
+	o.Logger, o.Version = logFlags.Logger(std.Err), version().Version
+	o.Maintenance = service.MaintenanceOptions{Archive: archive, AuditShare: 0.05, AutoRebuild: true}
+	a, err := service.Open(ctx, o)
+	if err != nil {
+		return errors.Join(err, l.Close())
+	}
+
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	err = a.Run(ctx, l, func() error {
+		if err := show(ctx, "http://"+l.Addr().String(), stop); err != nil && ctx.Err() == nil {
+			return err
 		}
 		return nil
 	})
@@ -88,6 +100,9 @@ func (c *demoCmd) show(ctx context.Context, std *command.Streams, url, dir strin
 	t := &tour{url: url, http: api.HTTP, out: std.Out}
 	if err := t.walk(ctx); err != nil {
 		return fmt.Errorf("the tour: %w", err)
+	}
+	if err := c.showAddedNotifications(ctx, std); err != nil {
+		return fmt.Errorf("the history of notifications: %w", err)
 	}
 	self := selfCommand()
 	fmt.Fprintf(std.Out, "\nThe same from a terminal of your own, in another window:\n\n"+

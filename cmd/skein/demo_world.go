@@ -97,8 +97,13 @@ type world struct {
 	now    time.Time
 }
 
+// newEmptyWorld returns a world in which nothing has happened yet.
+func newEmptyWorld() *world {
+	return &world{rng: rand.New(rand.NewPCG(7, 411)), now: time.Now().UTC().Truncate(time.Minute)}
+}
+
 func newWorld() *world {
-	w := &world{rng: rand.New(rand.NewPCG(7, 411)), now: time.Now().UTC().Truncate(time.Minute)}
+	w := newEmptyWorld()
 	for _, b := range demoBoards {
 		w.add(w.ago(700, 730), boardCreated(b.owner, b.board, b.title))
 	}
@@ -129,18 +134,20 @@ func newWorld() *world {
 		}
 	}
 	for i, r := range demoReactions {
-		at := w.now.Add(-time.Duration(len(demoReactions)-i) * 20 * time.Minute)
-		w.add(at, &skeinv1.Event{Kind: &skeinv1.Event_Reacted{Reacted: &skeinv1.Reacted{
-			UserId: r.user, ItemId: r.pin, Kind: r.kind, Pin: &skeinv1.Pin{OwnerId: r.owner, PinId: r.pin},
-		}}})
+		w.add(w.now.Add(-time.Duration(len(demoReactions)-i)*20*time.Minute), reactedTo(r.user, r.owner, r.pin, r.kind))
 	}
+	w.numberEvents()
+	return w
+}
+
+// numberEvents sorts the events by their times, and numbers them as the history of one source.
+func (w *world) numberEvents() {
 	slices.SortStableFunc(w.events, func(a, b *skeinv1.Event) int {
 		return a.GetOccurredAt().AsTime().Compare(b.GetOccurredAt().AsTime())
 	})
 	for i, ev := range w.events {
 		ev.Source, ev.Offset = demoSource, uint64(i+1)
 	}
-	return w
 }
 
 // ada adds the part of the history that the tour shows.
@@ -208,6 +215,13 @@ func repinCreated(owner, ofOwner, ofPin string) *skeinv1.Event {
 		Pin:     &skeinv1.Pin{OwnerId: owner, PinId: ofOwner + "." + ofPin},
 		ItemId:  ofPin,
 		RepinOf: &skeinv1.Pin{OwnerId: ofOwner, PinId: ofPin},
+	}}}
+}
+
+// reactedTo states a reaction to a pin that shows the item of the same id. It names the pin, so that the owner of the pin is notified.
+func reactedTo(user, owner, pin, kind string) *skeinv1.Event {
+	return &skeinv1.Event{Kind: &skeinv1.Event_Reacted{Reacted: &skeinv1.Reacted{
+		UserId: user, ItemId: pin, Kind: kind, Pin: &skeinv1.Pin{OwnerId: owner, PinId: pin},
 	}}}
 }
 

@@ -23,11 +23,17 @@ const runningProgram = "/proc/self/exe"
 
 // newBuildWorker returns the command that starts a worker.
 func newBuildWorker() (*worker.Command, error) {
-	path := runningProgram
-	if _, err := os.Stat(path); err != nil {
-		if path, err = os.Executable(); err != nil {
-			return nil, err
-		}
+	path, err := programPath()
+	if err != nil {
+		return nil, err
 	}
 	return &worker.Command{Path: path, Args: []string{os.Args[0], "finish-build"}}, nil
+}
+
+// programPath returns a path by which this process can start its own program.
+func programPath() (string, error) {
+	if _, err := os.Stat(runningProgram); err == nil {
+		return runningProgram, nil
+	}
+	return os.Executable()
 }

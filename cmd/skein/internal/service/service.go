@@ -49,6 +49,8 @@ type Options struct {
 	DiskReserve int64
 	// Settings are the settings of the folds; the zero value means the defaults.
 	Settings all.Settings
+	// Without has the names of projections that the service does not have, like a service of a version from before these projections.
+	Without []string
 	// Keys sign page tokens and the calls between nodes.
 	Keys   pagetoken.KeyRing
 	Access Access
@@ -212,6 +214,10 @@ func (s *Service) openStores(o *Options, registry prometheus.Registerer) error {
 	}
 
 	for _, newProjection := range all.Constructors(settings) {
+		name := newProjection().Name()
+		if slices.Contains(o.Without, name) {
+			continue
+		}
 		projection, err := live.Open(live.Options{
 			New: newProjection,
 			Options: store.Options{
@@ -219,7 +225,7 @@ func (s *Service) openStores(o *Options, registry prometheus.Registerer) error {
 				Cache:       s.blockCache,
 				Bounds:      o.Memory.storeBounds(),
 				Logger:      o.Logger,
-				Listener:    metrics.attach(newProjection().Name(), o.Tracer, s.caughtUpListener()),
+				Listener:    metrics.attach(name, o.Tracer, s.caughtUpListener()),
 				Partitioned: o.Node != nil,
 			},
 			Log:   s.log.ID(),
