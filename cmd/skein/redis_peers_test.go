@@ -278,7 +278,7 @@ func TestRedisEmptyTitle(t *testing.T) {
 	const lost = `difference: boards:ann no id=x: Redis has it, skein cannot: rule 1: board_created.board.board_id must be`
 	for _, most := range []string{"0", "33%"} {
 		if got := i.run(1, "--compare-only", "--max-rejects", most); !strings.Contains(got.Text, lost) ||
-			!strings.Contains(got.Text, "1 of 3 rejected (33 %), and --max-rejects allows "+most) {
+			!strings.Contains(got.Text, "1 of 3 rejected (33%), and --max-rejects allows "+most) {
 			t.Errorf("a board that was lost:\n%s", got.Text)
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"math/big"
 	"regexp"
 	"strconv"
 	"strings"
@@ -76,35 +77,48 @@ func excerpt(line string) string {
 // MaxRejects limits how many records may be rejected: a number, or a share of all records. The zero value allows none.
 type MaxRejects struct {
 	number uint64
-	// percent is the share; 0 means that number counts.
-	percent float64
+	// percent is nil if the limit is a number. It is exact, because in binary floating point 0.57% of 10,000 records would be less than 57.
+	percent *big.Rat
 	text    string
 }
 
 var errMaxRejects = errors.New("must be a number of rows, such as 100, or a share of them from 0% to 100%, such as 0.5%")
 
+// decimalNumber matches a number without sign and exponent. [big.Rat.SetString] would also accept fractions, and exponents that need much memory.
+var decimalNumber = regexp.MustCompile(`^([0-9]+\.?[0-9]*|\.[0-9]+)$`)
+
 // UnmarshalText parses a number such as "100" or a share such as "0.5%".
 func (m *MaxRejects) UnmarshalText(text []byte) (err error) {
 	*m = MaxRejects{text: string(text)}
-	if share, ok := strings.CutSuffix(m.text, "%"); ok {
-		m.percent, err = strconv.ParseFloat(share, 64)
-		if err != nil || !(m.percent >= 0 && m.percent <= 100) { // NaN is neither
+	digits, isShare := strings.CutSuffix(m.text, "%")
+	if !isShare {
+		m.number, err = strconv.ParseUint(digits, 10, 63)
+		if err != nil {
 			return errMaxRejects
 		}
 		return nil
 	}
-	if m.number, err = strconv.ParseUint(m.text, 10, 63); err != nil {
+
+	if !decimalNumber.MatchString(digits) {
 		return errMaxRejects
 	}
+	percent, ok := new(big.Rat).SetString(digits)
+	if !ok || percent.Cmp(big.NewRat(100, 1)) > 0 {
+		return errMaxRejects
+	}
+	m.percent = percent
 	return nil
 }
 
 // allows reports whether this many of all records may be rejected.
 func (m *MaxRejects) allows(rejected, all uint64) bool {
-	if m.percent == 0 {
+	if m.percent == nil {
 		return rejected <= m.number
 	}
-	return float64(rejected)*100 <= m.percent*float64(all)
+	// rejected / all <= percent / 100, without a division by zero
+	rejectedTimes100 := new(big.Rat).Mul(new(big.Rat).SetUint64(rejected), big.NewRat(100, 1))
+	allowedTimes100 := new(big.Rat).Mul(m.percent, new(big.Rat).SetUint64(all))
+	return rejectedTimes100.Cmp(allowedTimes100) <= 0
 }
 
 // Check returns an error if more records were rejected than allowed, or if no record was accepted.
@@ -119,11 +133,11 @@ func (m *MaxRejects) Check(rejected, taken, all uint64) error {
 		rejected, all, Percent(rejected, all), cmp.Or(m.text, "0"))
 }
 
-// Percent returns a share for people, with two significant digits, as in 3.8 % or 0.0021 %.
+// Percent returns a share for people, with two significant digits, as in 3.8% or 0.0021%, which is also the form of --max-rejects.
 func Percent(part, all uint64) string {
 	share := 100 * float64(part) / float64(max(all, 1))
 	if share >= 10 {
-		return fmt.Sprintf("%.0f %%", share)
+		return fmt.Sprintf("%.0f%%", share)
 	}
-	return fmt.Sprintf("%.2g %%", share)
+	return fmt.Sprintf("%.2g%%", share)
 }

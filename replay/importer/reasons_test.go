@@ -74,35 +74,51 @@ func TestReasonsAreBoundedAndCountAllRejects(t *testing.T) {
 
 func TestMaxRejectsLimitsNumberOrShare(t *testing.T) {
 	for _, tt := range []struct {
-		text                 string
+		limit                string
 		rejected, taken, all uint64
-		want                 string
+		wantError            string
 	}{
 		{"0", 0, 5, 5, ""},
-		{"0", 1, 4, 5, "1 of 5 rejected (20 %), and --max-rejects allows 0"},
+		{"0", 1, 4, 5, "1 of 5 rejected (20%), and --max-rejects allows 0"},
 		{"3", 3, 1, 4, ""},
 		{"3", 4, 1, 5, "allows 3"},
+		{"0%", 0, 5, 5, ""},
 		{"0%", 1, 4, 5, "allows 0%"},
 		{"0.5%", 5, 995, 1000, ""},
-		{"0.5%", 6, 994, 1000, "6 of 1000 rejected (0.6 %)"},
-		{"0", 999, 1, 1000, "999 of 1000 rejected (100 %)"},
+		{"0.5%", 6, 994, 1000, "6 of 1000 rejected (0.6%)"},
+		{".5%", 5, 995, 1000, ""},
+		{"0.50%", 5, 995, 1000, ""},
+		{"0", 999, 1, 1000, "999 of 1000 rejected (100%)"},
 		{"100%", 5, 0, 5, "nothing was taken"},
 		{"100%", 4, 1, 5, ""},
 		{"0", 0, 0, 0, "nothing was taken"},
+		// These shares are allowed exactly. As a binary fraction each of them is a little too small.
+		{"0.57%", 57, 9943, 10_000, ""},
+		{"0.57%", 58, 9942, 10_000, "58 of 10000 rejected (0.58%), and --max-rejects allows 0.57%"},
+		{"0.29%", 29, 9971, 10_000, ""},
+		{"1.1%", 11, 989, 1000, ""},
+		{"0.0000000000000000001%", 1, 999_999, 1_000_000, "allows 0.0000000000000000001%"},
 	} {
-		var m MaxRejects
-		if err := m.UnmarshalText([]byte(tt.text)); err != nil {
-			t.Fatal(err)
-		}
-		err := m.Check(tt.rejected, tt.taken, tt.all)
-		if (tt.want == "") != (err == nil) || err != nil && !strings.Contains(err.Error(), tt.want) {
-			t.Errorf("%+v: %v", tt, err)
-		}
+		t.Run(fmt.Sprintf("%s of %d/%d", tt.limit, tt.rejected, tt.all), func(t *testing.T) {
+			var m MaxRejects
+			if err := m.UnmarshalText([]byte(tt.limit)); err != nil {
+				t.Fatal(err)
+			}
+			err := m.Check(tt.rejected, tt.taken, tt.all)
+			if (tt.wantError == "") != (err == nil) || err != nil && !strings.Contains(err.Error(), tt.wantError) {
+				t.Errorf("expected error %q, got %v", tt.wantError, err)
+			}
+		})
 	}
-	for _, text := range []string{"", "%", "-1", "101%", "-1%", "NaN%", "0.5", "x"} {
-		if err := new(MaxRejects).UnmarshalText([]byte(text)); err == nil {
-			t.Errorf("%q is taken", text)
-		}
+}
+
+func TestMaxRejectsRefusesOtherForms(t *testing.T) {
+	for _, text := range []string{"", "%", ".%", "-1", "101%", "100.01%", "-1%", "+1%", "NaN%", "0.5", "x", "1/2%", "1e1%", "1e999999999%", "0x1%", "1_0%"} {
+		t.Run(text, func(t *testing.T) {
+			if err := new(MaxRejects).UnmarshalText([]byte(text)); err == nil {
+				t.Errorf("expected an error for %q", text)
+			}
+		})
 	}
 }
 
