@@ -19,7 +19,7 @@ import (
 	"github.com/skein-feed/skein/replay/importer"
 )
 
-// Cmd is the command `skein import`: a command for each kind of file, and one for Redis.
+// Cmd is the command `skein import`. It has a subcommand for each kind of record in a file, and one for Redis.
 type Cmd struct {
 	Follows followsCmd `cmd:"" help:"Import follows. A row has a follower, a user, and optionally a time."`
 	Boards  boardsCmd  `cmd:"" help:"Import boards. A row has an owner, a board, and optionally a title, a follower and a time."`
@@ -199,21 +199,22 @@ func (c *hiddenItemsCmd) Run(ctx context.Context, std *command.Streams) error {
 	return c.runImport(ctx, std, importer.HiddenItems)
 }
 
-// importHelp is the part of the help that all kinds of files share.
+// importHelp is the part of the help that the commands for all kinds of files share.
 const importHelp = `The first line may name the columns; --columns names them otherwise. Files may be compressed with gzip or
 zstd. The command reads the whole file before it publishes anything. It publishes nothing if the file can be read in two ways, or has
 more bad rows than --max-rejects allows. Imported events are history: they never undo what happened live. You can interrupt an import
 and run the same command again at any time: it continues where it stopped, and the log ignores events that it already has. Bad rows are
 written to a file next to the input, with the reason.`
 
-// importLimits are the flags that limit an import, from a file or from Redis.
+// importLimits are the flags that limit an import. They are the same for files and for Redis.
 type importLimits struct {
 	MaxLag     time.Duration       `help:"Pause publishing while the slowest projection is further behind the log; 0 never pauses." default:"5s"`
 	MaxRejects importer.MaxRejects `help:"Largest number or share of rejects, such as 10 or 0.5%. With more, the exit code is 1." default:"0" placeholder:"N"`
 }
 
-// serviceCalls returns functions that publish events at the service, and that ask how far the slowest projection is behind the log.
-func (l *importLimits) serviceCalls(api *command.Client) (importer.PublishFunc, importer.LagFunc) {
+// serviceCalls returns two functions that call the service: one publishes events, the other asks how far the slowest projection is behind the log.
+// A projection is a store that the service computes from the log.
+func (*importLimits) serviceCalls(api *command.Client) (importer.PublishFunc, importer.LagFunc) {
 	publish := func(ctx context.Context, req *skeinv1.PublishRequest) (*skeinv1.PublishResponse, error) {
 		res, err := api.Events().Publish(ctx, connect.NewRequest(req))
 		if err != nil {
@@ -221,11 +222,13 @@ func (l *importLimits) serviceCalls(api *command.Client) (importer.PublishFunc, 
 		}
 		return res.Msg, nil
 	}
+
 	lag := func(ctx context.Context) (slowest importer.Lag, err error) {
 		res, err := api.Admin().GetStatus(ctx, connect.NewRequest(&skeinv1.GetStatusRequest{PageSize: 1}))
 		if err != nil {
 			return slowest, err
 		}
+
 		for _, p := range res.Msg.GetProjections() {
 			// A projection in one of these states does not catch up, however long the import waits.
 			switch p.GetState() {
@@ -233,6 +236,7 @@ func (l *importLimits) serviceCalls(api *command.Client) (importer.PublishFunc, 
 				skeinv1.ProjectionState_PROJECTION_STATE_OUTDATED:
 				continue
 			}
+
 			behind := time.Duration(p.GetLagSeconds() * float64(time.Second))
 			if behind > slowest.Behind {
 				slowest = importer.Lag{Projection: p.GetName(), Behind: behind}
@@ -240,10 +244,11 @@ func (l *importLimits) serviceCalls(api *command.Client) (importer.PublishFunc, 
 		}
 		return slowest, nil
 	}
+
 	return publish, lag
 }
 
-// printPosition prints the position after the import, and what it is for.
+// printPosition prints the position of the log after the import, and what it is for. The position is empty if nothing was published.
 func printPosition(std *command.Streams, position string) {
 	if position == "" {
 		return
@@ -288,7 +293,7 @@ type importFlags struct {
 	JSON bool `help:"Print the report as JSON."`
 }
 
-// options returns the options of an import, without those that need the file or the service.
+// options returns the options of an import that follow from the flags. runImport adds those that need the file or the service.
 func (c *importFlags) options(kind importer.Kind) (importer.Options, error) {
 	o := importer.Options{
 		Kind:           kind,
@@ -299,31 +304,38 @@ func (c *importFlags) options(kind importer.Kind) (importer.Options, error) {
 		DryRun:         c.DryRun,
 		PublishOptions: importer.PublishOptions{Patience: c.RetryFor, CallTimeout: c.Timeout, MaxLag: c.MaxLag},
 		Format: importer.Format{
-			Columns: c.Columns, Constants: c.Constant, Header: importer.HeaderAuto, Quotes: c.Quotes, Null: c.Null,
+			Columns:   c.Columns,
+			Constants: c.Constant,
+			Header:    importer.HeaderAuto,
+			Quotes:    c.Quotes,
+			Null:      c.Null,
 		},
 	}
+
 	if c.Header != nil {
 		o.Format.Header = importer.HeaderNo
 		if *c.Header {
 			o.Format.Header = importer.HeaderYes
 		}
 	}
+
+	var err error
 	if c.Delimiter != "" {
-		var err error
-		if o.Format.Delimiter, err = importer.ParseDelimiter(c.Delimiter); err != nil {
+		o.Format.Delimiter, err = importer.ParseDelimiter(c.Delimiter)
+		if err != nil {
 			return o, command.Usagef("--delimiter: %w", err)
 		}
 	}
 	if c.TimeUnit != "" {
-		var err error
-		if o.Format.TimeUnit, err = importer.ParseTimeUnit(c.TimeUnit); err != nil {
+		o.Format.TimeUnit, err = importer.ParseTimeUnit(c.TimeUnit)
+		if err != nil {
 			return o, command.Usagef("--time-unit: %w", err)
 		}
 	}
 	return o, nil
 }
 
-// runImport imports a file with records of a kind, and compares the result with the service if --compare is given.
+// runImport imports a file with records of a kind. With --compare it then compares the service with the file.
 func (c *importFlags) runImport(ctx context.Context, std *command.Streams, kind importer.Kind) error {
 	if c.Compare && !kind.IsComparable() {
 		return command.Usagef("--compare: the service does not list %s", kind)
@@ -332,6 +344,8 @@ func (c *importFlags) runImport(ctx context.Context, std *command.Streams, kind 
 	if err != nil {
 		return err
 	}
+
+	// The state of an import is valid for one log only. A dry run has no state, and must not need a service.
 	api := c.Client()
 	if !c.DryRun {
 		status, err := command.Call(ctx, &c.ClientFlags, api.Admin().GetStatus, &skeinv1.GetStatusRequest{})
@@ -349,6 +363,7 @@ func (c *importFlags) runImport(ctx context.Context, std *command.Streams, kind 
 	defer input.remove()
 	o.Path = input.path
 	if input.isCopy {
+		// The path of a temporary file means nothing to the user, and is another one in every run.
 		o.Name = input.name
 	}
 	o.State = cmp.Or(c.State, input.outputPrefix+".skein-import.json")
@@ -361,7 +376,8 @@ func (c *importFlags) runImport(ctx context.Context, std *command.Streams, kind 
 	report, err := importer.Run(ctx, o)
 	bar.End()
 	if errors.Is(err, importer.ErrRejected) {
-		return errors.Join(c.printReport(std, report, time.Since(startTime)), err) // the report says why rows were rejected
+		// Nothing was published, but the report says why rows were rejected.
+		return errors.Join(c.printReport(std, report, time.Since(startTime)), err)
 	}
 	if err != nil {
 		if ctx.Err() != nil && report != nil {
@@ -369,10 +385,13 @@ func (c *importFlags) runImport(ctx context.Context, std *command.Streams, kind 
 		}
 		return err
 	}
-	if err := c.printReport(std, report, time.Since(startTime)); err != nil {
+	err = c.printReport(std, report, time.Since(startTime))
+	if err != nil {
 		return err
 	}
 
+	// An ignored event counts as accepted here, because the log may have it from an earlier run of the same import. If another import uses
+	// the source, the log ignores events that it does not have.
 	rejectsErr := c.MaxRejects.Check(report.Rejected, report.Events+report.Ignored, report.Records)
 	if rejectsErr == nil && report.Ignored > 0 && !report.OwnSource {
 		rejectsErr = fmt.Errorf("the log ignored %d events, because another import has used the source %q: import with another --source",
@@ -384,8 +403,8 @@ func (c *importFlags) runImport(ctx context.Context, std *command.Streams, kind 
 	return joinRejects(rejectsErr, c.compare(ctx, std, o, api, report))
 }
 
-// joinRejects returns the error of an import that was compared with the service. Too many rejects explain differences, which compare has printed, so
-// their error comes first. Any other error of the comparison is more important.
+// joinRejects returns the error of an import that was compared with the service. rejectsErr says that too many records were rejected. That explains the
+// differences that compare has printed, so rejectsErr takes the place of [command.ErrSilent]. Any other error of the comparison is more important.
 func joinRejects(rejectsErr, compareErr error) error {
 	if rejectsErr != nil && (compareErr == nil || errors.Is(compareErr, command.ErrSilent)) {
 		return rejectsErr
@@ -397,17 +416,20 @@ func joinRejects(rejectsErr, compareErr error) error {
 type FileReport struct {
 	Rows uint64 `json:"rows"`
 	importer.Totals
-	Reasons   importer.Reasons `json:"reasons,omitempty"`
-	Sent      uint64           `json:"sent"`
-	Seconds   float64          `json:"seconds"`
-	Waited    float64          `json:"waited_seconds"`
-	Source    string           `json:"source"`
-	StartedAt time.Time        `json:"started_at"`
-	Rejects   string           `json:"rejects,omitempty"`
-	Position  string           `json:"position"`
+	Reasons importer.Reasons `json:"reasons,omitempty"`
+	Sent    uint64           `json:"sent"`
+	Seconds float64          `json:"seconds"`
+	// Waited is how many seconds the import waited for the slowest projection (--max-lag).
+	Waited    float64   `json:"waited_seconds"`
+	Source    string    `json:"source"`
+	StartedAt time.Time `json:"started_at"`
+	// Rejects is the path of the file with the rejected rows.
+	Rejects string `json:"rejects,omitempty"`
+	// Position is the position of the log after the import.
+	Position string `json:"position"`
 }
 
-// printReport prints the report of an import.
+// printReport prints the report of an import that took some time. A dry run has sample events in its report, which are printed first.
 func (c *importFlags) printReport(std *command.Streams, r *importer.Report, took time.Duration) error {
 	for _, ev := range r.Sample {
 		if err := command.PrintJSON(std.Out, ev); err != nil {
@@ -416,8 +438,16 @@ func (c *importFlags) printReport(std *command.Streams, r *importer.Report, took
 	}
 	if c.JSON {
 		return json.NewEncoder(std.Out).Encode(FileReport{
-			Rows: r.Records, Totals: r.Totals, Reasons: r.Reasons, Sent: r.Sent, Seconds: took.Seconds(), Waited: r.Waited.Seconds(),
-			Source: r.Source, StartedAt: r.StartedAt, Rejects: r.Rejects, Position: r.Position,
+			Rows:      r.Records,
+			Totals:    r.Totals,
+			Reasons:   r.Reasons,
+			Sent:      r.Sent,
+			Seconds:   took.Seconds(),
+			Waited:    r.Waited.Seconds(),
+			Source:    r.Source,
+			StartedAt: r.StartedAt,
+			Rejects:   r.Rejects,
+			Position:  r.Position,
 		})
 	}
 
@@ -430,6 +460,7 @@ func (c *importFlags) printReport(std *command.Streams, r *importer.Report, took
 	if r.Ignored > 0 {
 		std.Sayf("%d more events changed nothing: the log had them, or later ones of the same source", r.Ignored)
 	}
+
 	printReasons(std, r.Reasons)
 	for _, rej := range r.SampleRejects {
 		std.Sayf("row %d: %s: %s", rej.Record, rej.Reason, events.EscapeControls(rej.Line))
@@ -437,6 +468,7 @@ func (c *importFlags) printReport(std *command.Streams, r *importer.Report, took
 	if r.Rejects != "" {
 		std.Sayf("rejected rows: %s", r.Rejects)
 	}
+
 	if !r.Unpublished {
 		std.Sayf("%d events sent in %v: %.0f a second", r.Sent, took.Round(time.Millisecond), float64(r.Sent)/took.Seconds())
 	}
@@ -447,15 +479,28 @@ func (c *importFlags) printReport(std *command.Streams, r *importer.Report, took
 	return nil
 }
 
-// compare compares the file with the answers of the service, and prints the differences. It returns [command.ErrSilent] if there are any.
+// compare compares the file with the answers of the service, and prints the differences. compare returns [command.ErrSilent] if there are any.
 func (c *importFlags) compare(
-	ctx context.Context, std *command.Streams, o importer.Options, api *command.Client, r *importer.Report,
+	ctx context.Context, std *command.Streams, o importer.Options, api *command.Client, imported *importer.Report,
 ) error {
 	bar := command.NewProgress(std.Err, "compare")
 	startTime := time.Now()
 	found, err := importer.Compare(ctx, importer.CompareOptions{
-		Kind: o.Kind, Path: o.Path, Format: o.Format, First: o.First, MaxRejects: o.MaxRejects, StartedAt: r.StartedAt, AtLeast: r.Position,
-		Graph: api.Graph(), Feed: api.Feed(), Seen: api.Seen(), Counters: api.Counters(), Pairs: c.CompareChecks, Seed: rand.Uint64(), Patience: c.RetryFor,
+		Kind:       o.Kind,
+		Path:       o.Path,
+		Format:     o.Format,
+		First:      o.First,
+		MaxRejects: o.MaxRejects,
+		StartedAt:  imported.StartedAt,
+		// The answers must contain the whole import.
+		AtLeast:    imported.Position,
+		Graph:      api.Graph(),
+		Feed:       api.Feed(),
+		Seen:       api.Seen(),
+		Counters:   api.Counters(),
+		Pairs:      c.CompareChecks,
+		Seed:       rand.Uint64(),
+		Patience:   c.RetryFor,
 		Observe:    showCompareProgress(bar),
 		Difference: printDifference(std, bar),
 	})
@@ -463,6 +508,7 @@ func (c *importFlags) compare(
 	if err != nil {
 		return err
 	}
+
 	std.Sayf("%s", comparisonText(found, time.Since(startTime)))
 	if found.Differences() > 0 {
 		return command.ErrSilent
@@ -470,7 +516,7 @@ func (c *importFlags) compare(
 	return nil
 }
 
-// printDifference returns a function that prints a difference, without mixing it with the progress.
+// printDifference returns a function that prints a difference on a line of its own. The function clears the progress bar first.
 func printDifference(std *command.Streams, bar *command.Progress) func(text string) {
 	return func(text string) {
 		bar.Clear()
@@ -478,14 +524,14 @@ func printDifference(std *command.Streams, bar *command.Progress) func(text stri
 	}
 }
 
-// showCompareProgress returns a function that shows the progress of a comparison.
+// showCompareProgress returns a function that shows how much of a comparison is done.
 func showCompareProgress(bar *command.Progress) func(done, total int) {
 	return func(done, total int) {
 		bar.Show(int64(done), int64(total), fmt.Sprintf("%d of %d lists, counts and checks", done, total))
 	}
 }
 
-// comparisonText returns the result of a comparison for people.
+// comparisonText describes the result of a comparison in one sentence.
 func comparisonText(found *importer.Comparison, took time.Duration) string {
 	return fmt.Sprintf("compared %d lists with %d entries, %d counts of plays and reactions, %d checks in %v: %d differences "+
 		"(%d missing, %d extra, %d other times, %d other texts, %d other counts, %d out of order)",
@@ -493,27 +539,31 @@ func comparisonText(found *importer.Comparison, took time.Duration) string {
 		found.Missing, found.Extra, found.OtherTimes, found.OtherTexts, found.OtherCounts, found.Unordered)
 }
 
-// showImportProgress returns a function that shows the progress of an import.
+// showImportProgress returns a function that shows the progress of an import, from a file or from Redis.
 func showImportProgress(bar *command.Progress) func(importer.Progress) {
 	startTime := time.Now()
-	// The first call says how many events an earlier run has sent. They do not count for the rate.
+	// The first progress of publishing tells how many events an earlier run of the same import has sent. They do not count for the rate.
 	earlierEvents := uint64(0)
-	hasBegun := false
+	knowsEarlierEvents := false
+
 	return func(at importer.Progress) {
-		if bar.Retrying(at.Retrying) {
-			return
+		isRetrying := bar.Retrying(at.Retrying)
+		if isRetrying {
+			return // Retrying has printed the error of the call
 		}
 		show := func(format string, args ...any) {
 			bar.Show(int64(at.Done), int64(at.Total), fmt.Sprintf(format, args...))
 		}
+
 		switch {
 		case at.Phase == replay.Checking:
 			show("checking the file, nothing is published yet")
 		case at.Phase == replay.Reading:
 			show("%d %s, %d elements read", at.Done, at.Unit, at.Elements)
-		case at.Unit == "bytes": // the number of rows of a file is unknown
-			if !hasBegun {
-				hasBegun = true
+		case at.Unit == "bytes":
+			// A file is published. Done and Total are bytes, because the number of rows is not known before the end.
+			if !knowsEarlierEvents {
+				knowsEarlierEvents = true
 				earlierEvents = at.Events
 			}
 			rate := float64(at.Events-earlierEvents) / max(time.Since(startTime).Seconds(), 0.001)
@@ -528,7 +578,7 @@ func showImportProgress(bar *command.Progress) func(importer.Progress) {
 	}
 }
 
-// lagText says for which projection an import waits; it is empty if the import does not wait.
+// lagText returns ", waiting for" and the projection for which an import waits, or an empty string if the import does not wait.
 func lagText(lag importer.Lag) string {
 	if lag.Projection == "" {
 		return ""

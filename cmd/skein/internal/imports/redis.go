@@ -16,7 +16,8 @@ import (
 	"github.com/skein-feed/skein/replay/importer/redis"
 )
 
-// redisCmd is the command `skein import redis`.
+// redisCmd is the command `skein import redis`. An element is a member of a set, a field of a hash, or an element of a list in Redis; each element
+// becomes a fact (follow, pin, play …) that is published as an event.
 type redisCmd struct {
 	command.ClientFlags `embed:""`
 	importLimits        `embed:""`
@@ -47,22 +48,23 @@ happened live. The command only reads from Redis, with SCAN. You can interrupt i
 has finished, it publishes what Redis has got since. Elements that cannot be imported are written to rejects.tsv in the state directory.`
 }
 
-// options returns the options of the import, without those that need the service.
+// options reads the mapping and returns the options of the import that follow from it and from the flags. Run adds those that need the service.
 func (c *redisCmd) options() (redis.Options, error) {
 	data, err := os.ReadFile(c.Mapping)
 	if err != nil {
 		return redis.Options{}, err
 	}
-	m, err := redis.ParseMapping(data)
+	mapping, err := redis.ParseMapping(data)
 	if err != nil {
 		return redis.Options{}, command.Usagef("%s: %w", c.Mapping, err)
 	}
+
 	if c.State == "" {
 		c.State = c.Mapping + ".skein-redis"
 	}
 	return redis.Options{
 		URL:            c.Redis,
-		Mapping:        m,
+		Mapping:        mapping,
 		Name:           filepath.Base(c.Mapping),
 		State:          c.State,
 		Commands:       c.Commands,
@@ -72,7 +74,7 @@ func (c *redisCmd) options() (redis.Options, error) {
 	}, nil
 }
 
-// Run imports from Redis, and compares the result with the service if --compare is given.
+// Run imports from Redis. With --compare it then compares the service with Redis, and with --compare-only it does nothing else.
 func (c *redisCmd) Run(ctx context.Context, std *command.Streams) error {
 	if c.CompareOnly && (c.DryRun || c.Restart) {
 		return command.Usagef("--compare-only publishes nothing, so it excludes --dry-run and --restart")
@@ -81,11 +83,15 @@ func (c *redisCmd) Run(ctx context.Context, std *command.Streams) error {
 	if err != nil {
 		return err
 	}
-	logging.Disable() // messages of the Redis client would mix with the progress, and the import reports its errors itself
+
+	// Messages of the Redis client would mix with the progress. The import reports errors itself.
+	logging.Disable()
 	bar := command.NewProgress(std.Err, "import redis")
 	o.Notice = bar.Note
 	o.Observe = showImportProgress(bar)
 	startTime := time.Now()
+
+	// A dry run must not need a service.
 	if c.DryRun {
 		report, err := redis.DryRun(ctx, o)
 		bar.End()
@@ -102,7 +108,9 @@ func (c *redisCmd) Run(ctx context.Context, std *command.Streams) error {
 	}
 	o.LogID = status.GetLog().GetLogId()
 	o.Publish, o.Lag = c.serviceCalls(api)
-	position := "" // after the import; a comparison alone needs none
+
+	// A comparison alone waits for no position, and has no rejects of an import.
+	position := ""
 	var rejectsErr error
 	if !c.CompareOnly {
 		report, err := redis.Run(ctx, o)
@@ -113,7 +121,8 @@ func (c *redisCmd) Run(ctx context.Context, std *command.Streams) error {
 			}
 			return asUsageError(err)
 		}
-		if err := c.printReport(std, report, time.Since(startTime)); err != nil {
+		err = c.printReport(std, report, time.Since(startTime))
+		if err != nil {
 			return err
 		}
 		position = report.Position
@@ -126,7 +135,8 @@ func (c *redisCmd) Run(ctx context.Context, std *command.Streams) error {
 	return joinRejects(rejectsErr, c.compare(ctx, std, o, api, position))
 }
 
-// checkRejects returns an error if too many elements were rejected, or none were found.
+// checkRejects returns an error if too many elements were rejected, or if none were found. The import rejects elements that do not fit the mapping;
+// the service refuses facts. Both count as rejects.
 func (c *redisCmd) checkRejects(r *redis.Report) error {
 	rejected := r.Rejected + r.Refused
 	if r.Found+rejected == 0 {
@@ -135,10 +145,10 @@ func (c *redisCmd) checkRejects(r *redis.Report) error {
 	return c.MaxRejects.Check(rejected, r.Found-r.Refused, r.Found+r.Rejected)
 }
 
-// errNothingFound is the error if no key of Redis matches the mapping.
+// errNothingFound means that no key in Redis matches the mapping.
 var errNothingFound = errors.New("no keys of the mapping were found: is this the right database?")
 
-// asUsageError returns an error of usage if err means that --redis is wrong, and err otherwise.
+// asUsageError turns the error that --redis is not a valid address into a usage error, and returns any other error as it is.
 func asUsageError(err error) error {
 	if errors.Is(err, redis.ErrURL) {
 		return command.Usagef("%w", err)
@@ -146,46 +156,72 @@ func asUsageError(err error) error {
 	return err
 }
 
-// redisReport is what an import from Redis prints with --json.
+// redisReport is what an import from Redis prints with --json. It counts facts, but for KeyCounts and Rejected, which count keys and elements.
 type redisReport struct {
 	redis.KeyCounts
-	Found     uint64           `json:"found"`
-	New       uint64           `json:"new"`
-	Published uint64           `json:"published"`
-	Clamped   uint64           `json:"clamped"`
-	Gone      uint64           `json:"gone"`
-	Rejected  uint64           `json:"rejected"`
-	Reasons   importer.Reasons `json:"reasons,omitempty"`
-	Rejects   string           `json:"rejects,omitempty"`
-	Refused   uint64           `json:"refused"`
-	Seconds   float64          `json:"seconds"`
-	Held      float64          `json:"held_seconds"`
-	Waited    float64          `json:"waited_seconds"`
-	Source    string           `json:"source"`
-	Run       int              `json:"run"`
-	StartedAt time.Time        `json:"started_at"`
-	Position  string           `json:"position"`
+	Found uint64 `json:"found"`
+	// New is how many of the found facts no earlier run has published.
+	New       uint64 `json:"new"`
+	Published uint64 `json:"published"`
+	// Clamped is how many new facts had a time after the start of the import. They got that start as their time.
+	Clamped uint64 `json:"clamped"`
+	// Gone is how many facts an earlier run has published that are no longer in Redis.
+	Gone     uint64           `json:"gone"`
+	Rejected uint64           `json:"rejected"`
+	Reasons  importer.Reasons `json:"reasons,omitempty"`
+	// Rejects is the path of the file with the rejected elements.
+	Rejects string `json:"rejects,omitempty"`
+	// Refused is how many facts the service did not accept.
+	Refused uint64  `json:"refused"`
+	Seconds float64 `json:"seconds"`
+	// Throttled is for how many seconds commands to Redis waited because of --commands.
+	Throttled float64 `json:"held_seconds"`
+	// Waited is for how many seconds publishing waited for the slowest projection (--max-lag).
+	Waited float64 `json:"waited_seconds"`
+	Source string  `json:"source"`
+	// Run is the number of this run of the import; the first one is 1.
+	Run       int       `json:"run"`
+	StartedAt time.Time `json:"started_at"`
+	// Position is the position of the log after the import.
+	Position string `json:"position"`
 }
 
 // printReport prints the report of an import.
 func (c *redisCmd) printReport(std *command.Streams, r *redis.Report, took time.Duration) error {
 	if c.JSON {
 		return json.NewEncoder(std.Out).Encode(redisReport{
-			KeyCounts: r.KeyCounts, Found: r.Found, New: r.New, Published: r.Published, Clamped: r.Clamped, Gone: r.Gone,
-			Rejected: r.Rejected, Reasons: r.Reasons, Rejects: r.Rejects, Refused: r.Refused, Seconds: took.Seconds(),
-			Held: r.Held.Seconds(), Waited: r.Waited.Seconds(), Source: r.Source, Run: r.Run, StartedAt: r.StartedAt, Position: r.Position,
+			KeyCounts: r.KeyCounts,
+			Found:     r.Found,
+			New:       r.New,
+			Published: r.Published,
+			Clamped:   r.Clamped,
+			Gone:      r.Gone,
+			Rejected:  r.Rejected,
+			Reasons:   r.Reasons,
+			Rejects:   r.Rejects,
+			Refused:   r.Refused,
+			Seconds:   took.Seconds(),
+			Throttled: r.Held.Seconds(),
+			Waited:    r.Waited.Seconds(),
+			Source:    r.Source,
+			Run:       r.Run,
+			StartedAt: r.StartedAt,
+			Position:  r.Position,
 		})
 	}
+
 	printKeyCounts(std, &r.KeyCounts)
 	std.Sayf("%d facts found, %d of them new: %d published as %s (run %d), %d with a time in the future, in %v",
 		r.Found, r.New, r.Published, r.Source, r.Run, r.Clamped, took.Round(time.Millisecond))
 	if r.Gone > 0 {
 		std.Sayf("%d facts that were published before are no longer in Redis: the log keeps them", r.Gone)
 	}
+
 	c.printThrottleTime(std, r.Held)
 	if r.Waited > 0 {
 		std.Sayf("publishing waited for %v for the slowest projection (--max-lag %v)", r.Waited.Round(time.Millisecond), c.MaxLag)
 	}
+
 	printReasons(std, r.Reasons)
 	if r.Rejected > 0 {
 		std.Sayf("%d elements or keys rejected: %s", r.Rejected, r.Rejects)
@@ -193,11 +229,12 @@ func (c *redisCmd) printReport(std *command.Streams, r *redis.Report, took time.
 	if r.Refused > 0 {
 		std.Sayf("%d facts refused by the service: %s", r.Refused, r.RefusedFile)
 	}
+
 	printPosition(std, r.Position)
 	return nil
 }
 
-// printThrottleTime prints for how long commands waited because of --commands, unless it was less than a second.
+// printThrottleTime prints for how long commands to Redis waited because of --commands, unless that was less than a second.
 func (c *redisCmd) printThrottleTime(std *command.Streams, throttled time.Duration) {
 	if throttled >= time.Second {
 		std.Sayf("for %v of that time commands waited, because Redis gets at most %.6g per second (--commands)",
@@ -205,15 +242,17 @@ func (c *redisCmd) printThrottleTime(std *command.Streams, throttled time.Durati
 	}
 }
 
-// printKeyCounts prints what was found for each rule, with the range of times, which reveals a wrong unit.
+// printKeyCounts prints what was found for each rule of the mapping. The range of times lets the user notice a wrong unit.
 func printKeyCounts(std *command.Streams, counts *redis.KeyCounts) {
 	for i := range counts.Rules {
 		r := &counts.Rules[i]
+
 		times := "without times"
 		if r.Latest > 0 {
 			times = "from " + r.Earliest.Time().Format(time.DateTime) + " to " + r.Latest.Time().Format(time.DateTime)
 		}
 		std.Sayf("%s: %d keys, %d elements, %d rejected, %s", r.Rule, r.Keys, r.Elements, r.Rejected, times)
+
 		switch {
 		case r.Keys == 0:
 			std.Sayf("  no key matches this rule, or an earlier rule takes its keys: is the pattern right?")
@@ -224,13 +263,14 @@ func printKeyCounts(std *command.Streams, counts *redis.KeyCounts) {
 	std.Sayf("%d keys scanned: %d match no rule, %d were deleted before they were read", counts.Scanned, counts.Unmatched, counts.Vanished)
 }
 
-// printDryRun prints the report of --dry-run.
+// printDryRun prints the report of --dry-run: the first events and rejects, and what was found.
 func (c *redisCmd) printDryRun(std *command.Streams, r *redis.Report, took time.Duration) error {
 	for _, ev := range r.Sample {
 		if err := command.PrintJSON(std.Out, ev); err != nil {
 			return err
 		}
 	}
+
 	printKeyCounts(std, &r.KeyCounts)
 	printReasons(std, r.Reasons)
 	for _, rej := range r.SampleRejects {
@@ -242,13 +282,19 @@ func (c *redisCmd) printDryRun(std *command.Streams, r *redis.Report, took time.
 	return c.checkRejects(r)
 }
 
-// compare compares Redis with the answers of the service, and prints the differences. It returns [command.ErrSilent] if there are any.
+// compare compares Redis with the answers of the service, which must contain the position, and prints the differences. compare returns
+// [command.ErrSilent] if there are any.
 func (c *redisCmd) compare(ctx context.Context, std *command.Streams, o redis.Options, api *command.Client, position string) error {
 	bar := command.NewProgress(std.Err, "compare")
 	o.Observe = showImportProgress(bar)
 	startTime := time.Now()
 	found, err := redis.Compare(ctx, redis.CompareOptions{
-		Options: o, AtLeast: position, Graph: api.Graph(), Feed: api.Feed(), Seen: api.Seen(), Counters: api.Counters(),
+		Options:    o,
+		AtLeast:    position,
+		Graph:      api.Graph(),
+		Feed:       api.Feed(),
+		Seen:       api.Seen(),
+		Counters:   api.Counters(),
 		Tolerance:  c.CompareTolerance,
 		Asked:      showCompareProgress(bar),
 		Difference: printDifference(std, bar),
@@ -257,8 +303,10 @@ func (c *redisCmd) compare(ctx context.Context, std *command.Streams, o redis.Op
 	if err != nil {
 		return asUsageError(err)
 	}
+
 	std.Sayf("%s; %d elements or keys of Redis rejected", comparisonText(&found.Comparison, time.Since(startTime)), found.Rejected)
 	c.printThrottleTime(std, found.Held)
+
 	if found.Differences() > 0 {
 		return command.ErrSilent
 	}
