@@ -17,29 +17,29 @@ const (
 	// largeUsers and largeItems are those of the product, whose log has largeRate events a second at its peak: 500 million daily users of
 	// docs/sizing.md.
 	largeUsers, largeItems, largeRate = 1_000_000_000, 100_000_000, 1_620_000
-	// readTogether is how many envelopes are made at once, before they are measured.
-	readTogether = 500
+	// envelopesPerRead is how many envelopes are made at once, before they are measured.
+	envelopesPerRead = 500
 )
 
-// largeNode is a reader of the log of a large product.
-type largeNode struct {
+// largeClusterReader is a reader of the log of a large product.
+type largeClusterReader struct {
 	name string
 	// parts are nil for a reader that only decodes.
 	parts *events.Partitions
 }
 
 // large measures one of many nodes. Nothing of the log is kept: it is made on the way.
-func large(ctx context.Context, b *measure.Bench) error {
-	sets := placed(largeNodes)
+func measureLargeCluster(ctx context.Context, b *measure.Bench) error {
+	sets := partitionsOfNodes(largeNodes)
 	median := sets[largeNodes/2]
-	readers := []largeNode{
+	readers := []largeClusterReader{
 		{"decoded only", nil},
 		{"node without partitions", &events.Partitions{}},
 		{fmt.Sprintf("node of %d partitions", median.Len()), &median},
 	}
 	note := fmt.Sprintf("%d events in envelopes of %d, of %s users and %s items, at the proportions of docs/sizing.md, with times of a peak "+
 		"of %s events a second; %d nodes hold %d to %d partitions, this one the median. By processor time: all threads, flushes, "+
-		"compactions and garbage collection included, making the log excluded.", b.Opts.LogEvents, envelopeEvents,
+		"compactions and garbage collection included, making the log excluded.", b.Opts.LogEvents, eventsPerEnvelope,
 		measure.Figure(largeUsers), measure.Figure(largeItems), measure.Figure(largeRate), largeNodes, sets[0].Len(),
 		sets[largeNodes-1].Len())
 	for _, ids := range []bool{false, true} {
@@ -81,25 +81,25 @@ func large(ctx context.Context, b *measure.Bench) error {
 // largeFigures are those of one reading: events a second of a core, bytes of the stores, and resident memory.
 type largeFigures struct{ rate, bytes, memory float64 }
 
-func (l largeNode) measure(ctx context.Context, b *measure.Bench, ids bool) (m largeFigures, err error) {
+func (l largeClusterReader) measure(ctx context.Context, b *measure.Bench, ids bool) (m largeFigures, err error) {
 	n, err := openNode(b.Dir, l.parts)
 	if err != nil {
 		return m, err
 	}
 	defer func() { err = errors.Join(err, n.close()) }()
-	g := product{
-		users: largeUsers, items: largeItems, ids: ids,
-		mix: mix{plays: 500, likes: 50, follows: 10, pins: 1},
-	}.generate(43)
-	log := make([][]byte, readTogether)
+	g := productLog{
+		users: largeUsers, items: largeItems, withEventIDs: ids,
+		mix: eventMix{plays: 500, likes: 50, follows: 10, pins: 1},
+	}.newGenerator(43)
+	log := make([][]byte, envelopesPerRead)
 	debug.FreeOSMemory() // what came before is no part of this
-	count := max(1, b.Opts.LogEvents/envelopeEvents)
+	count := max(1, b.Opts.LogEvents/eventsPerEnvelope)
 	for done := 0; done < count; done += len(log) {
 		log = log[:min(len(log), count-done)]
 		for i := range log {
 			log[i] = g.envelope()
 		}
-		if err := n.read(ctx, workload.FirstFollow, envelopeEvents*1_000_000/largeRate, log); err != nil {
+		if err := n.fold(ctx, workload.FirstFollow, eventsPerEnvelope*1_000_000/largeRate, log); err != nil {
 			return m, err
 		}
 		if resident, ok := measure.ProcessStatus("self", "VmRSS:"); ok {
@@ -109,8 +109,8 @@ func (l largeNode) measure(ctx context.Context, b *measure.Bench, ids bool) (m l
 	if err := n.flush(); err != nil {
 		return m, err
 	}
-	m.rate = float64(count*envelopeEvents) / n.used.Seconds()
-	bytes, err := n.bytes(ctx)
+	m.rate = float64(count*eventsPerEnvelope) / n.used.Seconds()
+	bytes, err := n.compactedBytes(ctx)
 	m.bytes = float64(bytes)
 	return m, err
 }

@@ -21,12 +21,12 @@ const (
 	copies = 2
 	// cacheBytes is what `skein serve` has by default for blocks of tables and for memtables.
 	cacheBytes = 256 << 20
-	// envelopeEvents are in an envelope, foldTogether envelopes are folded by a store before the next store folds them.
-	envelopeEvents, foldTogether = events.MaxEnvelopeEvents, 20
+	// eventsPerEnvelope are in an envelope, envelopesPerFold envelopes are folded by a store before the next store folds them.
+	eventsPerEnvelope, envelopesPerFold = events.MaxEnvelopeEvents, 20
 )
 
-// placed returns the partitions of the nodes of a cluster, those with the fewest first.
-func placed(n int) []events.Partitions {
+// partitionsOfNodes returns the partitions of the nodes of a cluster, those with the fewest first.
+func partitionsOfNodes(n int) []events.Partitions {
 	sets := make([]events.Partitions, n)
 	members, number := make([]placement.Member, n), make(map[string]int, n)
 	for i := range members {
@@ -76,20 +76,20 @@ func openNode(parent string, parts *events.Partitions) (n *node, err error) {
 }
 
 // read decodes and folds envelopes. The first has the time begin, each next one comes a step later.
-func (n *node) read(ctx context.Context, begin, step events.Micros, log [][]byte) error {
+func (n *node) fold(ctx context.Context, begin, step events.Micros, log [][]byte) error {
 	before, err := measure.CPUTime()
 	if err != nil {
 		return err
 	}
-	for some := range slices.Chunk(log, foldTogether) {
+	for some := range slices.Chunk(log, envelopesPerFold) {
 		envs := make([]*events.Envelope, len(some))
 		for i, data := range some {
 			n.seq++
 			if envs[i], err = n.decoder.Decode(n.seq, begin+step*events.Micros(n.seq), data); err != nil {
 				return err
 			}
-			if len(envs[i].Events) != envelopeEvents {
-				return fmt.Errorf("envelope %d has %d events, not %d", n.seq, len(envs[i].Events), envelopeEvents)
+			if len(envs[i].Events) != eventsPerEnvelope {
+				return fmt.Errorf("envelope %d has %d events, not %d", n.seq, len(envs[i].Events), eventsPerEnvelope)
 			}
 		}
 		for _, s := range n.stores {
@@ -123,7 +123,7 @@ func (n *node) flush() error {
 }
 
 // bytes compacts the stores, closes them and returns the size of their files.
-func (n *node) bytes(ctx context.Context) (int64, error) {
+func (n *node) compactedBytes(ctx context.Context) (int64, error) {
 	for _, s := range n.stores {
 		if err := errors.Join(s.Compact(ctx), s.Close()); err != nil {
 			return 0, err

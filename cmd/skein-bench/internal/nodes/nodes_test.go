@@ -13,9 +13,9 @@ import (
 
 // TestEnvelopes compares envelopes with what the encoder of the log makes of the same events.
 func TestEnvelopes(t *testing.T) {
-	p := product{users: 50, items: 30, mix: mix{1, 2, 3, 4, 5}}
-	for _, p.ids = range []bool{false, true} {
-		g, again, d := p.generate(1), p.generate(1), events.NewDecoder(events.Cursor{})
+	p := productLog{users: 50, items: 30, mix: eventMix{1, 2, 3, 4, 5}}
+	for _, p.withEventIDs = range []bool{false, true} {
+		g, again, d := p.newGenerator(1), p.newGenerator(1), events.NewDecoder(events.Cursor{})
 		for i := range 3 {
 			data := g.envelope()
 			if !bytes.Equal(data, again.envelope()) {
@@ -29,14 +29,14 @@ func TestEnvelopes(t *testing.T) {
 				t.Fatalf("the encoding is not that of the log, %v", err)
 			}
 			env, err := d.Decode(uint64(i+1), 1, data)
-			if err != nil || len(env.Events) != envelopeEvents || len(env.Rejects) > 0 {
+			if err != nil || len(env.Events) != eventsPerEnvelope || len(env.Rejects) > 0 {
 				t.Fatalf("%v, %v", env, err)
 			}
 			if want := events.Kinds(events.Played, events.Reacted, events.UserFollowed, events.PinCreated,
 				events.ItemScored); env.Kinds != want {
 				t.Errorf("kinds %v", env.Kinds.Slice())
 			}
-			if (env.Events[0].ID != "") != p.ids {
+			if (env.Events[0].ID != "") != p.withEventIDs {
 				t.Errorf("event id %q", env.Events[0].ID)
 			}
 		}
@@ -44,8 +44,8 @@ func TestEnvelopes(t *testing.T) {
 }
 
 func TestPlaced(t *testing.T) {
-	for _, n := range append(sizes(), largeNodes) {
-		sets, sum := placed(n), 0
+	for _, n := range append(clusterSizes(), largeNodes) {
+		sets, sum := partitionsOfNodes(n), 0
 		var together events.Partitions
 		for i := range sets {
 			sum += sets[i].Len()

@@ -15,31 +15,31 @@ import (
 // firstItem is the id of item 0, a number of 13 digits as the ids of users are.
 const firstItem = 5 * workload.FirstID
 
-// mix is how many events of a log are of each kind, of their sum.
-type mix struct{ plays, likes, follows, pins, scores int }
+// eventMix is how many events of a log are of each kind, of their sum.
+type eventMix struct{ plays, likes, follows, pins, scores int }
 
 // product is what a log is made up of. Plays, likes and followed users are drawn by power laws, items of pins and scores evenly.
-type product struct {
+type productLog struct {
 	users, items int
-	mix          mix
+	mix          eventMix
 	// ids gives every event an event id.
-	ids bool
+	withEventIDs bool
 }
 
 // generator makes the envelopes of a log, always the same ones from a seed. It writes their encoding itself, so that 10⁸ events take
 // seconds and leave no garbage that would be collected while others are measured.
 type generator struct {
-	product
+	productLog
 	r *rand.Rand
-	// kinds has each kind as often as the mix says, and pin is the number of the last one.
+	// kinds has each kind as often as the eventMix says, and pin is the number of the last one.
 	kinds []events.Kind
 	pin   uint64
 	// body and inner are scratch.
 	body, inner []byte
 }
 
-func (p product) generate(seed uint64) *generator {
-	g := &generator{product: p, r: rand.New(rand.NewPCG(seed, 0))}
+func (p productLog) newGenerator(seed uint64) *generator {
+	g := &generator{productLog: p, r: rand.New(rand.NewPCG(seed, 0))}
 	for _, k := range []struct {
 		kind events.Kind
 		n    int
@@ -60,14 +60,14 @@ func (p product) generate(seed uint64) *generator {
 // envelope makes the next envelope.
 func (g *generator) envelope() []byte {
 	var (
-		data  = make([]byte, 0, 64*envelopeEvents)
+		data  = make([]byte, 0, 64*eventsPerEnvelope)
 		kinds events.KindSet
 	)
 	data = protowire.AppendVarint(protowire.AppendTag(data, 1, protowire.VarintType), events.EnvelopeVersion)
 	data = protowire.AppendTag(data, 2, protowire.Fixed64Type)
 	at := len(data)
 	data = append(data, make([]byte, 8)...)
-	for range envelopeEvents {
+	for range eventsPerEnvelope {
 		kind := g.kinds[g.r.IntN(len(g.kinds))]
 		kinds |= events.Kinds(kind)
 		g.event(kind)
@@ -105,7 +105,7 @@ func (g *generator) event(kind events.Kind) {
 		}
 	}
 	body := g.body[:0]
-	if g.ids {
+	if g.withEventIDs {
 		body = protowire.AppendVarint(protowire.AppendTag(body, 1, protowire.BytesType), 16)
 		body = hex.AppendEncode(body, binary.BigEndian.AppendUint64(nil, g.r.Uint64()))
 	}

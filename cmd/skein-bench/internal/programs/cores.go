@@ -23,11 +23,11 @@ func DivideCores() *Cores {
 	return &Cores{Service: fmt.Sprintf("0-%d", n/2-1), Client: fmt.Sprintf("%d-%d", n/2, n-1)}
 }
 
-// sparePs are enough for the pacers of calls and of writes.
-const sparePs = 4
+// extraProcs are enough for the pacers of calls and of writes.
+const extraProcs = 4
 
-// Confine keeps this process on the client's cores until the returned function is called.
-func (c *Cores) Confine(ctx context.Context) (release func() error, err error) {
+// ConfineToClient keeps this process on the client's cores until the returned function is called.
+func (c *Cores) ConfineToClient(ctx context.Context) (release func() error, err error) {
 	confine := func(ctx context.Context, cores string) error {
 		cmd := exec.CommandContext(ctx, "taskset", "--all-tasks", "--cpu-list", "--pid", cores, strconv.Itoa(os.Getpid()))
 		if out, err := cmd.CombinedOutput(); err != nil {
@@ -41,7 +41,7 @@ func (c *Cores) Confine(ctx context.Context) (release func() error, err error) {
 	}
 	// The pacer of an open loop waits in the system, and holds a processor of the runtime until that notices, up to 10 ms later:
 	// there are others for the calls.
-	before := runtime.GOMAXPROCS(all - all/2 + sparePs)
+	before := runtime.GOMAXPROCS(all - all/2 + extraProcs)
 	return func() error {
 		runtime.GOMAXPROCS(before)
 		return confine(context.WithoutCancel(ctx), fmt.Sprintf("0-%d", all-1))

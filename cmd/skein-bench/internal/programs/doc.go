@@ -6,5 +6,5 @@
 //	redis.go        redis-server, fresh, without a configuration file; redisaof.go: one that loads an append-only file
 //	service.go      a Connect service in front of that Redis: a hidden command of skein-bench, a process of its own
 //	wrk.go, redisbench.go    the drivers of others
-//	wire.go, resp.go         those of our own: calls and pipelines over kept connections
+//	callconn.go, resp.go         those of our own: calls and pipelines over kept connections
 package programs

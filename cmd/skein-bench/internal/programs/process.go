@@ -35,7 +35,7 @@ func (a Address) String() string { return net.JoinHostPort(a.host, a.port) }
 type Process struct {
 	name string
 	cmd  *exec.Cmd
-	out  tail
+	out  outputTail
 	// done is closed when the program has ended, with err.
 	done chan struct{}
 	err  error
@@ -46,7 +46,7 @@ func start(ctx context.Context, name, path string, args ...string) (*Process, er
 	cmd := exec.CommandContext(ctx, path, args...) //nolint:gosec // ourselves, or a program that was looked up by name
 	p := &Process{name: name, cmd: cmd, done: make(chan struct{})}
 	p.cmd.Stdout, p.cmd.Stderr = &p.out, &p.out
-	p.cmd.Env = WithoutSettings(os.Environ())
+	p.cmd.Env = WithoutSkeinSettings(os.Environ())
 	p.cmd.Cancel = func() error { return p.cmd.Process.Signal(syscall.SIGTERM) }
 	p.cmd.WaitDelay = StopTimeout
 	if err := p.cmd.Start(); err != nil {
@@ -59,8 +59,8 @@ func start(ctx context.Context, name, path string, args ...string) (*Process, er
 	return p, nil
 }
 
-// WithoutSettings removes what would change the defaults of the measured service.
-func WithoutSettings(env []string) []string {
+// WithoutSkeinSettings removes what would change the defaults of the measured service.
+func WithoutSkeinSettings(env []string) []string {
 	var kept []string
 	for _, e := range env {
 		if !strings.HasPrefix(e, "SKEIN_") {
@@ -88,11 +88,11 @@ func (p *Process) Stop() error {
 }
 
 // until polls a condition until it holds, the program has ended, or it has taken too long.
-func (p *Process) until(ctx context.Context, what string, ready func(context.Context) bool) error {
-	return p.untilWithin(ctx, startTimeout, what, ready)
+func (p *Process) waitUntil(ctx context.Context, what string, ready func(context.Context) bool) error {
+	return p.waitUntilWithin(ctx, startTimeout, what, ready)
 }
 
-func (p *Process) untilWithin(
+func (p *Process) waitUntilWithin(
 	ctx context.Context, timeout time.Duration, what string, ready func(context.Context) bool,
 ) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
@@ -112,9 +112,9 @@ func (p *Process) untilWithin(
 }
 
 // listening waits for the file into which the program writes its port, then for its /readyz.
-func (p *Process) listening(ctx context.Context, portFile string) (Address, error) {
+func (p *Process) waitUntilListening(ctx context.Context, portFile string) (Address, error) {
 	addr := Address{host: "127.0.0.1"}
-	err := p.until(ctx, "listening", func(context.Context) bool {
+	err := p.waitUntil(ctx, "listening", func(context.Context) bool {
 		data, err := os.ReadFile(portFile)
 		addr.port = string(bytes.TrimSpace(data))
 		return err == nil && addr.port != ""
@@ -122,7 +122,7 @@ func (p *Process) listening(ctx context.Context, portFile string) (Address, erro
 	if err != nil {
 		return addr, err
 	}
-	return addr, p.until(ctx, "ready", func(ctx context.Context) bool {
+	return addr, p.waitUntil(ctx, "ready", func(ctx context.Context) bool {
 		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+addr.String()+"/readyz", http.NoBody)
 		if err != nil {
 			return false
@@ -148,33 +148,33 @@ func freePort(ctx context.Context) (string, error) {
 }
 
 // tail keeps the end of what a program prints, for error messages.
-type tail struct {
+type outputTail struct {
 	mu  sync.Mutex
 	buf []byte
 }
 
-const tailBytes = 4096
+const outputTailBytes = 4096
 
 // Write implements io.Writer.
-func (t *tail) Write(b []byte) (int, error) {
+func (t *outputTail) Write(b []byte) (int, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.buf = append(t.buf, b...)
-	if over := len(t.buf) - tailBytes; over > 0 {
+	if over := len(t.buf) - outputTailBytes; over > 0 {
 		t.buf = append(t.buf[:0], t.buf[over:]...)
 	}
 	return len(b), nil
 }
 
 // String returns the last few thousand bytes.
-func (t *tail) String() string {
+func (t *outputTail) String() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return string(t.buf)
 }
 
 // Alone waits for a time, in which the process must not end.
-func (p *Process) Alone(ctx context.Context, d time.Duration) error {
+func (p *Process) StayIdle(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
@@ -188,7 +188,7 @@ func (p *Process) Alone(ctx context.Context, d time.Duration) error {
 }
 
 // Memory is the resident memory of the process, in bytes.
-func (p *Process) Memory(ctx context.Context) (float64, error) {
+func (p *Process) ResidentBytes(ctx context.Context) (float64, error) {
 	pid := strconv.Itoa(p.cmd.Process.Pid)
 	if n, ok := measure.ProcessStatus(pid, "VmRSS:"); ok {
 		return n, nil

@@ -15,7 +15,7 @@ func TestProgramThatEnds(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	err = p.until(t.Context(), "ready", func(context.Context) bool { return false })
+	err = p.waitUntil(t.Context(), "ready", func(context.Context) bool { return false })
 	if err == nil || !strings.Contains(err.Error(), "the program ended before it was ready") {
 		t.Errorf("until: %v", err)
 	}
@@ -36,7 +36,7 @@ func TestWritePort(t *testing.T) {
 }
 
 func TestTailOfOutput(t *testing.T) {
-	var out tail
+	var out outputTail
 	for range 100 {
 		if _, err := out.Write([]byte(strings.Repeat("x", 99) + "\n")); err != nil {
 			t.Fatal(err)
@@ -45,13 +45,13 @@ func TestTailOfOutput(t *testing.T) {
 	if _, err := out.Write([]byte("the end")); err != nil {
 		t.Fatal(err)
 	}
-	if s := out.String(); len(s) != tailBytes || !strings.HasSuffix(s, "x\nthe end") {
+	if s := out.String(); len(s) != outputTailBytes || !strings.HasSuffix(s, "x\nthe end") {
 		t.Errorf("%d bytes, the last %q", len(s), s[len(s)-10:])
 	}
 }
 
 func TestWithoutSettings(t *testing.T) {
-	got := WithoutSettings([]string{"PATH=/bin", "SKEIN_DATA=/x", "HOME=/"})
+	got := WithoutSkeinSettings([]string{"PATH=/bin", "SKEIN_DATA=/x", "HOME=/"})
 	if strings.Join(got, " ") != "PATH=/bin HOME=/" {
 		t.Errorf("%v", got)
 	}

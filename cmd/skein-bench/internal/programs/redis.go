@@ -53,7 +53,7 @@ func StartRedis(ctx context.Context, tool, dir string, d Durability) (*Redis, er
 	}
 	s := &Redis{Process: p, dir: dir, Addr: Address{"127.0.0.1", port}}
 	s.Client = redis.NewClient(&redis.Options{Addr: s.Addr.String()})
-	err = p.until(ctx, "ready", func(ctx context.Context) bool { return s.Client.Ping(ctx).Err() == nil })
+	err = p.waitUntil(ctx, "ready", func(ctx context.Context) bool { return s.Client.Ping(ctx).Err() == nil })
 	if err != nil {
 		return nil, errors.Join(err, s.Close())
 	}

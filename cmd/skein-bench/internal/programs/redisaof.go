@@ -20,15 +20,15 @@ const AOFName = "appendonly.aof"
 // loadTimeout is how long a server may take to load a file.
 const loadTimeout = 20 * time.Minute
 
-var loadedLine = regexp.MustCompile(`DB loaded from append only file: ([0-9.]+) seconds`)
+var loadTimeLine = regexp.MustCompile(`DB loaded from append only file: ([0-9.]+) seconds`)
 
-// AOFLoaded is what a server took to load a file: time, as it says, and time of a processor.
-type AOFLoaded struct{ Took, Used time.Duration }
+// AOFLoadTimes is what a server took to load a file: time, as it says, and time of a processor.
+type AOFLoadTimes struct{ Reported, Processor time.Duration }
 
 // LoadAOF starts a server that loads a file, and fails unless it holds then what it should.
 func LoadAOF(
 	ctx context.Context, b *measure.Bench, file string, holds func(context.Context, *Redis) error,
-) (l AOFLoaded, err error) {
+) (l AOFLoadTimes, err error) {
 	dir, err := os.MkdirTemp(b.Dir, "redis-")
 	if err != nil {
 		return l, err
@@ -49,21 +49,21 @@ func LoadAOF(
 	s.Client = redis.NewClient(&redis.Options{Addr: s.Addr.String()})
 	defer func() { err = errors.Join(err, s.Close()) }()
 	loaded := func(ctx context.Context) bool { return s.Client.Ping(ctx).Err() == nil } // an error while it loads
-	if err := p.untilWithin(ctx, loadTimeout, "loaded", loaded); err != nil {
+	if err := p.waitUntilWithin(ctx, loadTimeout, "loaded", loaded); err != nil {
 		return l, err
 	}
-	if l.Took, err = loadTook(p.out.String()); err != nil {
+	if l.Reported, err = parseLoadTime(p.out.String()); err != nil {
 		return l, err
 	}
-	if l.Used, err = s.CPU(ctx); err != nil {
+	if l.Processor, err = s.CPU(ctx); err != nil {
 		return l, err
 	}
 	return l, holds(ctx, s)
 }
 
-// loadTook reads from what a server prints how long it took to load its file, at least a millisecond.
-func loadTook(said string) (time.Duration, error) {
-	found := loadedLine.FindStringSubmatch(said)
+// parseLoadTime reads from what a server prints how long it took to load its file, at least a millisecond.
+func parseLoadTime(said string) (time.Duration, error) {
+	found := loadTimeLine.FindStringSubmatch(said)
 	if found == nil {
 		return 0, fmt.Errorf("redis did not say how long it took to load its file:\n%s", said)
 	}

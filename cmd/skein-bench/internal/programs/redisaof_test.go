@@ -6,15 +6,15 @@ import (
 )
 
 func TestLoadTook(t *testing.T) {
-	took, err := loadTook("1:M * DB loaded from base file appendonly.aof.1.base.aof: 9.000 seconds\n" +
+	took, err := parseLoadTime("1:M * DB loaded from base file appendonly.aof.1.base.aof: 9.000 seconds\n" +
 		"1:M * DB loaded from append only file: 1.250 seconds\n")
 	if err != nil || took != 1250*time.Millisecond {
 		t.Errorf("%v, %v", took, err)
 	}
-	if took, err := loadTook("DB loaded from append only file: 0.000 seconds"); err != nil || took != time.Millisecond {
+	if took, err := parseLoadTime("DB loaded from append only file: 0.000 seconds"); err != nil || took != time.Millisecond {
 		t.Errorf("%v, %v", took, err)
 	}
-	if _, err := loadTook("Ready to accept connections"); err == nil {
+	if _, err := parseLoadTime("Ready to accept connections"); err == nil {
 		t.Error("no line, no error")
 	}
 }

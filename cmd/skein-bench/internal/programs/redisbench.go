@@ -12,8 +12,8 @@ import (
 	"github.com/skein-feed/skein/cmd/skein-bench/internal/measure"
 )
 
-// RedisJob is one command that redis-benchmark repeats, with random ids in place of __rand_int__.
-type RedisJob struct {
+// RedisBenchmarkJob is one command that redis-benchmark repeats, with random ids in place of __rand_int__.
+type RedisBenchmarkJob struct {
 	Addr    Address
 	Command []string
 	// Keyspace bounds the random numbers.
@@ -23,20 +23,20 @@ type RedisJob struct {
 }
 
 // Run sends the command from some connections, without pipelining, for about a time.
-func (j *RedisJob) Run(ctx context.Context, tool string, connections int, d time.Duration) (measure.Measurement, error) {
+func (j *RedisBenchmarkJob) Run(ctx context.Context, tool string, connections int, d time.Duration) (measure.Measurement, error) {
 	if j.rate == 0 {
-		m, err := j.send(ctx, tool, connections, 20_000)
+		m, err := j.sendRequests(ctx, tool, connections, 20_000)
 		if err != nil {
 			return m, err
 		}
 		j.rate = m.Value
 	}
-	m, err := j.send(ctx, tool, connections, max(10_000, int(j.rate*d.Seconds())))
+	m, err := j.sendRequests(ctx, tool, connections, max(10_000, int(j.rate*d.Seconds())))
 	j.rate = m.Value
 	return m, err
 }
 
-func (j *RedisJob) send(ctx context.Context, tool string, connections, requests int) (measure.Measurement, error) {
+func (j *RedisBenchmarkJob) sendRequests(ctx context.Context, tool string, connections, requests int) (measure.Measurement, error) {
 	args := append([]string{
 		"-h", j.Addr.host, "-p", j.Addr.port, "-c", strconv.Itoa(connections), "-n", strconv.Itoa(requests),
 		"-r", strconv.Itoa(j.Keyspace), "--csv",

@@ -168,8 +168,8 @@ func writePort(file string, addr net.Addr) error {
 	return atomicfile.Write(file, []byte(port+"\n"))
 }
 
-// StartService starts the service in front of a Redis server: the mode is pooled or batched.
-func StartService(ctx context.Context, b *measure.Bench, r *Redis, mode string) (*Process, Address, error) {
+// StartRedisService starts the service in front of a Redis server: the mode is pooled or batched.
+func StartRedisService(ctx context.Context, b *measure.Bench, r *Redis, mode string) (*Process, Address, error) {
 	portFile := filepath.Join(b.Dir, "service-"+mode+".port")
 	args := []string{"redis-service", "--redis", r.Addr.String(), "--port-file", portFile}
 	if mode == "batched" {
@@ -179,6 +179,6 @@ func StartService(ctx context.Context, b *measure.Bench, r *Redis, mode string) 
 	if err != nil {
 		return nil, Address{}, err
 	}
-	addr, err := p.listening(ctx, portFile)
+	addr, err := p.waitUntilListening(ctx, portFile)
 	return p, addr, err
 }

@@ -53,13 +53,13 @@ func BuildSkein(ctx context.Context, b *measure.Bench) (string, error) {
 	return program, nil
 }
 
-// StartSkein starts the service with an empty data directory, and waits until it is ready.
-func StartSkein(ctx context.Context, b *measure.Bench) (*Skein, error) {
+// StartEmptySkein starts the service with an empty data directory, and waits until it is ready.
+func StartEmptySkein(ctx context.Context, b *measure.Bench) (*Skein, error) {
 	dir, err := os.MkdirTemp(b.Dir, "skein-")
 	if err != nil {
 		return nil, err
 	}
-	s, err := ServeSkein(ctx, b, filepath.Join(dir, "data"), filepath.Join(dir, "port"))
+	s, err := StartSkeinWithData(ctx, b, filepath.Join(dir, "data"), filepath.Join(dir, "port"))
 	if err != nil {
 		return nil, errors.Join(err, os.RemoveAll(dir))
 	}
@@ -67,8 +67,8 @@ func StartSkein(ctx context.Context, b *measure.Bench) (*Skein, error) {
 	return s, nil
 }
 
-// ServeSkein starts the service with a data directory, and waits until it is ready.
-func ServeSkein(ctx context.Context, b *measure.Bench, data, portFile string, flags ...string) (*Skein, error) {
+// StartSkeinWithData starts the service with a data directory, and waits until it is ready.
+func StartSkeinWithData(ctx context.Context, b *measure.Bench, data, portFile string, flags ...string) (*Skein, error) {
 	path, err := BuildSkein(ctx, b)
 	if err != nil {
 		return nil, err
@@ -86,7 +86,7 @@ func ServeSkein(ctx context.Context, b *measure.Bench, data, portFile string, fl
 		return nil, err
 	}
 	s := &Skein{Process: p}
-	if s.Addr, err = p.listening(ctx, portFile); err != nil {
+	if s.Addr, err = p.waitUntilListening(ctx, portFile); err != nil {
 		return nil, errors.Join(err, s.Stop())
 	}
 	return s, nil
@@ -95,12 +95,12 @@ func ServeSkein(ctx context.Context, b *measure.Bench, data, portFile string, fl
 // settledTime is how long a service may flush and compact what was loaded.
 const settledTime = 5 * time.Minute
 
-// Settled waits until the service has flushed and compacted what was loaded: until it takes less than a tenth of a core. Only Linux says
+// WaitUntilCompacted waits until the service has flushed and compacted what was loaded: until it takes less than a tenth of a core. Only Linux says
 // what it takes; elsewhere it waits for two seconds.
-func (s *Skein) Settled(ctx context.Context) error {
+func (s *Skein) WaitUntilCompacted(ctx context.Context) error {
 	const period = 2 * time.Second
 	used, since := 0.0, time.Time{}
-	return s.untilWithin(ctx, settledTime, "at rest", func(context.Context) bool {
+	return s.waitUntilWithin(ctx, settledTime, "at rest", func(context.Context) bool {
 		took := time.Since(since)
 		if took < period {
 			return false
@@ -136,7 +136,7 @@ type Publisher struct {
 }
 
 // Publisher returns a publisher over a new connection.
-func (s *Skein) Publisher() *Publisher {
+func (s *Skein) NewPublisher() *Publisher {
 	t := &http.Transport{
 		DialContext:     (&net.Dialer{}).DialContext,
 		MaxConnsPerHost: 1, MaxIdleConnsPerHost: 1, DisableCompression: true,
@@ -147,7 +147,7 @@ func (s *Skein) Publisher() *Publisher {
 }
 
 // publish publishes calls one after the other and returns the last position.
-func (p *Publisher) publish(ctx context.Context, calls []*skeinv1.PublishRequest) (last events.Position, err error) {
+func (p *Publisher) publishInOrder(ctx context.Context, calls []*skeinv1.PublishRequest) (last events.Position, err error) {
 	for _, call := range calls {
 		res, err := p.Publish(ctx, connect.NewRequest(call))
 		if err != nil {
@@ -165,14 +165,14 @@ func (p *Publisher) publish(ctx context.Context, calls []*skeinv1.PublishRequest
 
 // Publish publishes several sequences of calls at once, each over a connection of its own, and returns when every
 // projection shows the last event.
-func (s *Skein) Publish(ctx context.Context, sequences [][]*skeinv1.PublishRequest) error {
+func (s *Skein) PublishSequences(ctx context.Context, sequences [][]*skeinv1.PublishRequest) error {
 	positions, errs := make([]events.Position, len(sequences)), make([]error, len(sequences))
 	var wg sync.WaitGroup
 	for i, calls := range sequences {
 		wg.Go(func() {
-			p := s.Publisher()
+			p := s.NewPublisher()
 			defer p.Transport.CloseIdleConnections()
-			positions[i], errs[i] = p.publish(ctx, calls)
+			positions[i], errs[i] = p.publishInOrder(ctx, calls)
 		})
 	}
 	wg.Wait()
@@ -215,7 +215,7 @@ func (s *Skein) WaitUntilVisible(ctx context.Context, p events.Position) error {
 }
 
 // behind reports whether some projection does not yet show a position.
-func behind(status *skeinv1.GetStatusResponse, p events.Position) (bool, error) {
+func isBehind(status *skeinv1.GetStatusResponse, p events.Position) (bool, error) {
 	if len(status.GetProjections()) == 0 {
 		return false, errors.New("the service has no projections")
 	}

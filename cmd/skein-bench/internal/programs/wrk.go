@@ -60,18 +60,18 @@ func (j *WrkJob) Run(ctx context.Context, wrk string, connections int, d time.Du
 }
 
 var (
-	wrkRate    = regexp.MustCompile(`(?m)^Requests/sec: +([0-9.]+)$`)
-	wrkQuant   = regexp.MustCompile(`(?m)^ +(50|99)% +([0-9.]+)(us|ms|s|m)$`)
-	wrkFailed  = regexp.MustCompile(`(?m)^ +Non-2xx or 3xx responses: ([0-9]+)$`)
-	wrkSockets = regexp.MustCompile(`(?m)^ +Socket errors: (.*)$`)
+	wrkRate           = regexp.MustCompile(`(?m)^Requests/sec: +([0-9.]+)$`)
+	wrkPercentile     = regexp.MustCompile(`(?m)^ +(50|99)% +([0-9.]+)(us|ms|s|m)$`)
+	wrkErrorResponses = regexp.MustCompile(`(?m)^ +Non-2xx or 3xx responses: ([0-9]+)$`)
+	wrkSocketErrors   = regexp.MustCompile(`(?m)^ +Socket errors: (.*)$`)
 )
 
 // parseWrk reads the output of wrk --latency. A run in which any request failed is no measurement.
 func parseWrk(out []byte) (m measure.Measurement, err error) {
-	if failed := wrkFailed.FindSubmatch(out); failed != nil {
+	if failed := wrkErrorResponses.FindSubmatch(out); failed != nil {
 		return m, fmt.Errorf("wrk: %s requests were answered with an error", failed[1])
 	}
-	if failed := wrkSockets.FindSubmatch(out); failed != nil {
+	if failed := wrkSocketErrors.FindSubmatch(out); failed != nil {
 		return m, fmt.Errorf("wrk: socket errors: %s", failed[1])
 	}
 	rate := wrkRate.FindSubmatch(out)
@@ -81,7 +81,7 @@ func parseWrk(out []byte) (m measure.Measurement, err error) {
 	if m.Value, err = strconv.ParseFloat(string(rate[1]), 64); err != nil || m.Value == 0 {
 		return m, fmt.Errorf("wrk: no request was answered: %s", out)
 	}
-	for _, q := range wrkQuant.FindAllSubmatch(out, -1) {
+	for _, q := range wrkPercentile.FindAllSubmatch(out, -1) {
 		v, err := strconv.ParseFloat(string(q[2]), 64)
 		if err != nil {
 			return m, fmt.Errorf("wrk: latency: %w", err)

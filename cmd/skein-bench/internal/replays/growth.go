@@ -32,12 +32,12 @@ const (
 // Go collects where nothing is allocated.
 const idleTime = 130 * time.Second
 
-// grown is a data directory of some size.
-type grown struct {
+// growthSize is a data directory of some size.
+type growthSize struct {
 	log   growthLog
 	name  string
 	data  string
-	found *measure.Growth
+	costs *measure.Growth
 }
 
 // growthRows are the rows of what is not an operation.
@@ -46,7 +46,7 @@ type growthRows struct{ build, bytes, start, ready, idle *measure.Row }
 // Grow measures what the number of follows changes.
 func Grow(ctx context.Context, b *measure.Bench) (err error) {
 	sizes := slices.Sorted(slices.Values(b.Opts.Growth))
-	var all []*grown
+	var all []*growthSize
 	defer func() {
 		for _, g := range all {
 			err = errors.Join(err, os.RemoveAll(g.data))
@@ -55,7 +55,7 @@ func Grow(ctx context.Context, b *measure.Bench) (err error) {
 	rows := newGrowthRows(b)
 	for _, n := range sizes {
 		l := newGrowthLog(n)
-		g := &grown{log: l, name: measure.Figure(float64(n)) + " follows", found: &measure.Growth{
+		g := &growthSize{log: l, name: measure.Figure(float64(n)) + " follows", costs: &measure.Growth{
 			Follows: n, Users: l.users, Stores: map[string]measure.GrownStore{},
 		}}
 		if g.data, err = os.MkdirTemp(b.Dir, "growth-"); err != nil {
@@ -63,16 +63,16 @@ func Grow(ctx context.Context, b *measure.Bench) (err error) {
 		}
 		all = append(all, g)
 		b.Report.Growth = append(b.Report.Growth, g.found)
-		if err := grow(ctx, b, g, rows); err != nil {
+		if err := measureSize(ctx, b, g, rows); err != nil {
 			return fmt.Errorf("%s: %w", g.name, err)
 		}
 	}
 	if !b.Opts.GrowthAlone {
-		if err := growthIdle(ctx, b, all[len(all)-1], rows); err != nil {
+		if err := measureIdleMemory(ctx, b, all[len(all)-1], rows); err != nil {
 			return err
 		}
 	}
-	if err := growthOperations(ctx, b, all); err != nil {
+	if err := measureOperations(ctx, b, all); err != nil {
 		return err
 	}
 	largest := all[len(all)-1].name
@@ -112,7 +112,7 @@ func idleFor(b *measure.Bench) time.Duration {
 }
 
 // grow makes the data directory of a size and measures all but operations.
-func grow(ctx context.Context, b *measure.Bench, g *grown, rows growthRows) error {
+func measureSize(ctx context.Context, b *measure.Bench, g *growthSize, rows growthRows) error {
 	b.Say("an archive of %s", g.name)
 	if err := g.log.archive(ctx, g.data); err != nil {
 		return err
@@ -122,7 +122,7 @@ func grow(ctx context.Context, b *measure.Bench, g *grown, rows growthRows) erro
 		return err
 	}
 	n := float64(g.log.n)
-	g.found.ArchiveBytesPerFollow = float64(archived) / n
+	g.costs.ArchiveBytesPerFollow = float64(archived) / n
 	names := []string{"graph"}
 	if !b.Opts.GrowthAlone {
 		names = nil
@@ -131,7 +131,7 @@ func grow(ctx context.Context, b *measure.Bench, g *grown, rows growthRows) erro
 		}
 	}
 	for _, name := range names {
-		r, err := do(ctx, b, replayJob{
+		r, err := runInOwnProcess(ctx, b, replayJob{
 			Work: workRebuild, Log: g.data, Into: filepath.Join(g.data, "stores"), Projection: name, Archive: true,
 			Threshold: inbox.DefaultSettings().Threshold, Memory: b.Opts.RebuildMemory,
 		})
@@ -146,33 +146,33 @@ func grow(ctx context.Context, b *measure.Bench, g *grown, rows growthRows) erro
 			return fmt.Errorf("%d events were read", r.Events)
 		}
 		built := measure.GrownStore{BytesPerFollow: float64(size) / n, FollowsPerSecond: n / r.Seconds, Memory: r.Memory}
-		g.found.Stores[name] = built
+		g.costs.Stores[name] = built
 		b.Say("  %s built in %s s, with %s bytes of memory: %s bytes a follow", name, measure.Figure(r.Seconds), measure.Figure(r.Memory),
 			measure.Figure(built.BytesPerFollow))
 	}
-	rows.build.SeriesOf(g.name).Add(measure.Measurement{Value: g.found.Stores["graph"].FollowsPerSecond})
-	rows.bytes.SeriesOf(g.name).Add(measure.Measurement{Value: g.found.Stores["graph"].BytesPerFollow})
-	b.Say("  %s bytes a follow in the archive", measure.Figure(g.found.ArchiveBytesPerFollow))
+	rows.build.SeriesOf(g.name).Add(measure.Measurement{Value: g.costs.Stores["graph"].FollowsPerSecond})
+	rows.bytes.SeriesOf(g.name).Add(measure.Measurement{Value: g.costs.Stores["graph"].BytesPerFollow})
+	b.Say("  %s bytes a follow in the archive", measure.Figure(g.costs.ArchiveBytesPerFollow))
 	if b.Opts.GrowthAlone {
 		return nil
 	}
-	return growthStarts(ctx, b, g, rows)
+	return measureStarts(ctx, b, g, rows)
 }
 
-// growthStarts starts the service some times.
-func growthStarts(ctx context.Context, b *measure.Bench, g *grown, rows growthRows) error {
+// measureStarts starts the service some times.
+func measureStarts(ctx context.Context, b *measure.Bench, g *growthSize, rows growthRows) error {
 	if _, err := programs.BuildSkein(ctx, b); err != nil { // its time is not that of a start
 		return err
 	}
 	for range b.Opts.Runs {
 		begin := time.Now()
-		s, err := serveGrown(ctx, b, g)
+		s, err := startWithGrowth(ctx, b, g)
 		if err != nil {
 			return err
 		}
 		took := time.Since(begin).Seconds()
-		memory, err := s.Memory(ctx)
-		err = errors.Join(err, hasProbes(ctx, s, g.log), s.Stop())
+		memory, err := s.ResidentBytes(ctx)
+		err = errors.Join(err, checkProbe(ctx, s, g.log), s.Stop())
 		if err != nil {
 			return err
 		}
@@ -180,35 +180,35 @@ func growthStarts(ctx context.Context, b *measure.Bench, g *grown, rows growthRo
 		rows.ready.SeriesOf(g.name).Add(measure.Measurement{Value: memory})
 		b.Say("  %-18s ready in %s s with %s bytes of memory", rows.start.ID, measure.Figure(took), measure.Figure(memory))
 	}
-	g.found.StartSeconds = rows.start.SeriesOf(g.name).Median
-	g.found.ReadyBytes = rows.ready.SeriesOf(g.name).Median
+	g.costs.StartSeconds = rows.start.SeriesOf(g.name).Median
+	g.costs.ReadyBytes = rows.ready.SeriesOf(g.name).Median
 	return nil
 }
 
-func serveGrown(ctx context.Context, b *measure.Bench, g *grown, flags ...string) (*programs.Skein, error) {
-	return programs.ServeSkein(ctx, b, g.data, filepath.Join(g.data, "port"), flags...)
+func startWithGrowth(ctx context.Context, b *measure.Bench, g *growthSize, flags ...string) (*programs.Skein, error) {
+	return programs.StartSkeinWithData(ctx, b, g.data, filepath.Join(g.data, "port"), flags...)
 }
 
 // An idle service as it is by default, and one that does nothing at all.
 const audited, unaudited = "as by default", "without an auditor"
 
-// growthIdle leaves a service alone for a while.
-func growthIdle(ctx context.Context, b *measure.Bench, g *grown, rows growthRows) (err error) {
+// measureIdleMemory leaves a service alone for a while.
+func measureIdleMemory(ctx context.Context, b *measure.Bench, g *growthSize, rows growthRows) (err error) {
 	for _, idle := range []struct {
 		name  string
 		flags []string
 		found *float64
 	}{
-		{audited, nil, &g.found.IdleBytes},
-		{unaudited, []string{"--audit-share", "0"}, &g.found.UnauditedBytes},
+		{audited, nil, &g.costs.IdleBytes},
+		{unaudited, []string{"--audit-share", "0"}, &g.costs.UnauditedBytes},
 	} {
-		s, err := serveGrown(ctx, b, g, idle.flags...)
+		s, err := startWithGrowth(ctx, b, g, idle.flags...)
 		if err != nil {
 			return err
 		}
-		err = s.Alone(ctx, idleFor(b))
+		err = s.StayIdle(ctx, idleFor(b))
 		if err == nil {
-			*idle.found, err = s.Memory(ctx)
+			*idle.found, err = s.ResidentBytes(ctx)
 		}
 		if err := errors.Join(err, s.Stop()); err != nil {
 			return err
@@ -219,11 +219,11 @@ func growthIdle(ctx context.Context, b *measure.Bench, g *grown, rows growthRows
 	return nil
 }
 
-// hasProbes fails unless the service knows the followers of a probe.
-func hasProbes(ctx context.Context, s *programs.Skein, l growthLog) error {
+// checkProbe fails unless the service knows the followers of a probe.
+func checkProbe(ctx context.Context, s *programs.Skein, l growthLog) error {
 	client := skeinv1connect.NewGraphServiceClient(http.DefaultClient, "http://"+s.Addr.String())
 	res, err := client.BatchGetFollowCounts(ctx, connect.NewRequest(&skeinv1.BatchGetFollowCountsRequest{
-		UserIds: []string{workload.UserID(l.probed(0))},
+		UserIds: []string{workload.UserID(l.probeFollowee(0))},
 	}))
 	if err == nil && res.Msg.GetUsers()[0].GetFollowerCount() != probes/2 {
 		err = fmt.Errorf("a probe has %d followers", res.Msg.GetUsers()[0].GetFollowerCount())

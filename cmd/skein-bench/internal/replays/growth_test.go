@@ -16,7 +16,7 @@ func TestGrowthLog(t *testing.T) {
 	for _, n := range []int{10_000, 31_234} {
 		l := newGrowthLog(n)
 		seen, lists, lastProbe := map[workload.Edge]bool{}, map[uint32]int{}, 0
-		for e := range l.all() {
+		for e := range l.follows() {
 			if e.Follower == e.Followee || seen[e] {
 				t.Fatalf("%d: follow %v is of oneself, or a repeat", n, e)
 			}
@@ -94,7 +94,7 @@ func TestGrowthArchive(t *testing.T) {
 	if err != nil || found.Events != l.n {
 		t.Errorf("%d events, %v", found.Events, err)
 	}
-	if got := a.Info(); a.End().Epoch != growthEpoch+1 || a.End().Seq != uint64((l.n+replayTogether-1)/replayTogether) {
+	if got := a.Info(); a.End().Epoch != growthEpoch+1 || a.End().Seq != uint64((l.n+eventsPerEnvelope-1)/eventsPerEnvelope) {
 		t.Errorf("%+v", got)
 	}
 }

@@ -39,14 +39,14 @@ type growthLog struct{ n, users int }
 func newGrowthLog(n int) growthLog { return growthLog{n, max(2*degree, n/degree)} }
 
 // prober and probed are the probes.
-func (l growthLog) prober(i int) uint32 { return uint32(l.users + i) }
-func (l growthLog) probed(i int) uint32 { return uint32(l.users + probes + i) }
+func (l growthLog) probeFollower(i int) uint32 { return uint32(l.users + i) }
+func (l growthLog) probeFollowee(i int) uint32 { return uint32(l.users + probes + i) }
 
 // probing are the follows between probes.
-func (l growthLog) probing() (edges []workload.Edge) {
+func (l growthLog) probeFollows() (edges []workload.Edge) {
 	for i := range probes {
 		for j := range probes / 2 {
-			edges = append(edges, workload.Edge{Follower: l.prober(i), Followee: l.probed((i + j) % probes)})
+			edges = append(edges, workload.Edge{Follower: l.probeFollower(i), Followee: l.probeFollowee((i + j) % probes)})
 		}
 	}
 	return edges
@@ -54,9 +54,9 @@ func (l growthLog) probing() (edges []workload.Edge) {
 
 // all are the follows in their order: those of the probes spread evenly over the others, everybody's first follow, then
 // everybody's second one, and so on. No two are equal.
-func (l growthLog) all() iter.Seq[workload.Edge] {
+func (l growthLog) follows() iter.Seq[workload.Edge] {
 	return func(yield func(workload.Edge) bool) {
-		probing := l.probing()
+		probing := l.probeFollows()
 		step := workload.Coprime(mathrand.New(mathrand.NewPCG(61, 0)), l.users)
 		every := l.n / len(probing)
 		follower, round, made := 0, 0, 0
@@ -123,7 +123,7 @@ func (l growthLog) fill(ctx context.Context, a *archive.Archive, start events.Cu
 		decoder = events.NewDecoder(start)
 		seq     uint64
 		w       = a.Writer()
-		step    = growthTime / time.Duration(l.n/replayTogether+1)
+		step    = growthTime / time.Duration(l.n/eventsPerEnvelope+1)
 		stamp   = time.Now().Add(-growthTime)
 		call    []*skeinv1.Event
 	)
@@ -150,8 +150,8 @@ func (l growthLog) fill(ctx context.Context, a *archive.Archive, start events.Cu
 		}
 		return err
 	}
-	for e := range l.all() {
-		if call = append(call, &skeinv1.Event{Kind: workload.Followed(e, workload.UserID)}); len(call) < replayTogether {
+	for e := range l.follows() {
+		if call = append(call, &skeinv1.Event{Kind: workload.Followed(e, workload.UserID)}); len(call) < eventsPerEnvelope {
 			continue
 		}
 		if err := errors.Join(add(), ctx.Err()); err != nil {

@@ -21,28 +21,28 @@ import (
 type growthOp struct {
 	id, title string
 	// run does it once, the i-th time.
-	run func(s *grownStore, i int) error
+	run func(s *growthStore, i int) error
 	// written: events, a group of them committed together and visible. Preparation and cleanup are not timed.
 	before, written, after func(follower uint32, user string) *skeinv1.Event
 }
 
-// grownStore is an open graph of some size.
-type grownStore struct {
+// growthStore is an open graph of some size.
+type growthStore struct {
 	*workload.Folder
-	*grown
+	*growthSize
 	ops map[string][]float64
 	// fresh is the next number of a user without follows.
 	fresh uint32
 }
 
 func growthOps() []growthOp {
-	cached := func(ask func(q *graph.Queries, s *grownStore, i int) error) func(s *grownStore, i int) error {
-		return func(s *grownStore, i int) error {
+	cached := func(ask func(q *graph.Queries, s *growthStore, i int) error) func(s *growthStore, i int) error {
+		return func(s *growthStore, i int) error {
 			return s.AskCached(func(q *graph.Queries) error { return ask(q, s, i) })
 		}
 	}
-	read := func(ask func(q *graph.Queries, s *grownStore, i int) error) func(s *grownStore, i int) error {
-		return func(s *grownStore, i int) error {
+	read := func(ask func(q *graph.Queries, s *growthStore, i int) error) func(s *growthStore, i int) error {
+		return func(s *growthStore, i int) error {
 			return s.Ask(func(q *graph.Queries) error { return ask(q, s, i) })
 		}
 	}
@@ -59,21 +59,21 @@ func growthOps() []growthOp {
 }
 
 // askCheck asks about two probes, of whom every second time one follows the other.
-func askCheck(q *graph.Queries, s *grownStore, i int) error {
+func askCheck(q *graph.Queries, s *growthStore, i int) error {
 	from, to := i%probes, (i+i%2*probes/2)%probes
-	f, err := q.UserFollow(workload.UserID(s.log.prober(from)), workload.UserID(s.log.probed(to)))
+	f, err := q.UserFollow(workload.UserID(s.log.probeFollower(from)), workload.UserID(s.log.probeFollowee(to)))
 	if err == nil && (f.Kind == graph.Explicit) != (i%2 == 0) {
 		err = errors.New("a wrong answer")
 	}
 	return err
 }
 
-func askFilter(q *graph.Queries, s *grownStore, i int) error {
+func askFilter(q *graph.Queries, s *growthStore, i int) error {
 	users, follows := make([]string, workload.FilterSize), make([]graph.Follow, workload.FilterSize)
 	for j := range users {
-		users[j] = workload.UserID(s.log.probed((i + 4*j) % probes))
+		users[j] = workload.UserID(s.log.probeFollowee((i + 4*j) % probes))
 	}
-	if err := q.UserFollows(workload.UserID(s.log.prober(i%probes)), users, follows); err != nil {
+	if err := q.UserFollows(workload.UserID(s.log.probeFollower(i%probes)), users, follows); err != nil {
 		return err
 	}
 	found := 0
@@ -88,8 +88,8 @@ func askFilter(q *graph.Queries, s *grownStore, i int) error {
 	return nil
 }
 
-func askList(q *graph.Queries, s *grownStore, i int) error {
-	followers := graph.List{Kind: graph.Followers, User: workload.UserID(s.log.probed(i % probes))}
+func askList(q *graph.Queries, s *growthStore, i int) error {
+	followers := graph.List{Kind: graph.Followers, User: workload.UserID(s.log.probeFollowee(i % probes))}
 	page, _, err := q.List(context.Background(), followers, nil, workload.PageSize)
 	if err == nil && len(page) != probes/2 {
 		err = fmt.Errorf("a page of %d", len(page))
@@ -97,32 +97,32 @@ func askList(q *graph.Queries, s *grownStore, i int) error {
 	return err
 }
 
-func askCounts(q *graph.Queries, s *grownStore, i int) error {
-	c, err := q.UserCounts(workload.UserID(s.log.probed(i % probes)))
+func askCounts(q *graph.Queries, s *growthStore, i int) error {
+	c, err := q.UserCounts(workload.UserID(s.log.probeFollowee(i % probes)))
 	if err == nil && c.Followers != probes/2 {
 		err = fmt.Errorf("%d followers", c.Followers)
 	}
 	return err
 }
 
-// openGrown opens the graph of a data directory that no service uses.
-func openGrown(g *grown) (*grownStore, error) {
+// openGrowthStore opens the graph of a data directory that no service uses.
+func openGrowthStore(g *growthSize) (*growthStore, error) {
 	f, err := workload.ReopenFolder(filepath.Join(g.data, "stores"), func() projections.Projection {
 		return graph.NewWith(querycache.New(querycache.DefaultBytes))
 	})
-	return &grownStore{Folder: f, grown: g, ops: map[string][]float64{}, fresh: uint32(g.log.users + 2*probes)}, err
+	return &growthStore{Folder: f, growthSize: g, ops: map[string][]float64{}, fresh: uint32(g.log.users + 2*probes)}, err
 }
 
-// growthOperations times operations in the stores of all sizes, in turn.
-func growthOperations(ctx context.Context, b *measure.Bench, all []*grown) (err error) {
-	var stores []*grownStore
+// measureOperations times operations in the stores of all sizes, in turn.
+func measureOperations(ctx context.Context, b *measure.Bench, all []*growthSize) (err error) {
+	var stores []*growthStore
 	defer func() {
 		for _, s := range stores {
-			err = errors.Join(err, s.Leave())
+			err = errors.Join(err, s.CloseAndKeep())
 		}
 	}()
 	for _, g := range all {
-		s, err := openGrown(g)
+		s, err := openGrowthStore(g)
 		if err != nil {
 			return err
 		}
@@ -136,7 +136,7 @@ func growthOperations(ctx context.Context, b *measure.Bench, all []*grown) (err 
 				"the sizes in turn: medians.", 2*probes, probes/2, measure.Group, measure.Rounds)
 		}
 		for run := range b.Opts.Runs {
-			if err := growthRun(ctx, op, run, stores); err != nil {
+			if err := timeRun(ctx, op, run, stores); err != nil {
 				return fmt.Errorf("%s: %w", op.title, err)
 			}
 			for _, s := range stores {
@@ -145,18 +145,18 @@ func growthOperations(ctx context.Context, b *measure.Bench, all []*grown) (err 
 			}
 		}
 		for _, s := range stores {
-			if s.found.Micros == nil {
-				s.found.Micros = map[string]float64{}
+			if s.costs.Micros == nil {
+				s.costs.Micros = map[string]float64{}
 			}
-			s.found.Micros[op.id] = row.SeriesOf(s.name).Median
+			s.costs.Micros[op.id] = row.SeriesOf(s.name).Median
 		}
 		row.Compare(stores[len(stores)-1].name, stores[0].name, maxGrowth, true)
 	}
 	return nil
 }
 
-// growthRun times an operation in each store, in turn.
-func growthRun(ctx context.Context, op growthOp, run int, stores []*grownStore) error {
+// timeRun times an operation in each store, in turn.
+func timeRun(ctx context.Context, op growthOp, run int, stores []*growthStore) error {
 	for _, s := range stores {
 		s.ops[op.id] = nil
 	}
@@ -179,9 +179,9 @@ func growthRun(ctx context.Context, op growthOp, run int, stores []*grownStore) 
 }
 
 // timeGroup does an operation some times, and returns what one took, in microseconds.
-func (s *grownStore) timeGroup(op growthOp, round int) (float64, error) {
+func (s *growthStore) timeGroup(op growthOp, round int) (float64, error) {
 	if op.written == nil {
-		return each(func() error {
+		return timePerOperation(func() error {
 			for i := range measure.Group {
 				if err := op.run(s, round*measure.Group+i); err != nil {
 					return err
@@ -198,13 +198,13 @@ func (s *grownStore) timeGroup(op growthOp, round int) (float64, error) {
 		}
 		evs := make([]*skeinv1.Event, measure.Group)
 		for i := range evs {
-			evs[i] = event(first+uint32(i), workload.UserID(s.log.probed((round+i)%probes)))
+			evs[i] = event(first+uint32(i), workload.UserID(s.log.probeFollowee((round+i)%probes)))
 		}
 		env, err := s.Envelope(evs)
 		if err != nil {
 			return 0, err
 		}
-		return each(func() error { return s.Store.Fold([]*events.Envelope{env}) })
+		return timePerOperation(func() error { return s.Store.Fold([]*events.Envelope{env}) })
 	}
 	if _, err := fold(op.before); err != nil {
 		return 0, err
@@ -218,7 +218,7 @@ func (s *grownStore) timeGroup(op growthOp, round int) (float64, error) {
 }
 
 // each returns what one operation of a group takes, in microseconds.
-func each(run func() error) (float64, error) {
+func timePerOperation(run func() error) (float64, error) {
 	begin := time.Now()
 	err := run()
 	return measure.Micros(time.Since(begin)) / measure.Group, err

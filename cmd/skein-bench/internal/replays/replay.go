@@ -35,15 +35,15 @@ func Replay(ctx context.Context, b *measure.Bench) error {
 		if len(of) > 0 && !slices.Contains(of, l.projection) {
 			continue
 		}
-		if err := replayOf(ctx, b, l); err != nil {
+		if err := measureProjection(ctx, b, l); err != nil {
 			return fmt.Errorf("%s: %w", l.projection, err)
 		}
 	}
 	return nil
 }
 
-// replayOf makes a log and measures with it.
-func replayOf(ctx context.Context, b *measure.Bench, l *replayLog) (err error) {
+// measureProjection makes a log and measures with it.
+func measureProjection(ctx context.Context, b *measure.Bench, l *replayLog) (err error) {
 	if l.dir, err = os.MkdirTemp(b.Dir, "replay-"); err != nil {
 		return err
 	}
@@ -51,37 +51,37 @@ func replayOf(ctx context.Context, b *measure.Bench, l *replayLog) (err error) {
 	if err := makeLog(ctx, b, l); err != nil {
 		return err
 	}
-	replayBytes(b, l)
-	if err := replayRebuild(ctx, b, l); err != nil {
+	measureLogBytes(b, l)
+	if err := measureRebuilds(ctx, b, l); err != nil {
 		return err
 	}
 	if l.follows == nil {
 		return nil
 	}
-	return replayRound(ctx, b, l)
+	return measureAuditRound(ctx, b, l)
 }
 
-// replayBytes says what an event takes in the log.
-func replayBytes(b *measure.Bench, l *replayLog) {
+// measureLogBytes says what an event takes in the log.
+func measureLogBytes(b *measure.Bench, l *replayLog) {
 	const inArchive, inStream = "archive", "stream"
-	row := b.Row("replay-bytes-"+l.projection, "bytes of "+l.what+" in the log", "bytes", fmt.Sprintf("%d events in envelopes of "+
+	row := b.Row("replay-bytes-"+l.projection, "bytes of "+l.eventText+" in the log", "bytes", fmt.Sprintf("%d events in envelopes of "+
 		"%d, ids of 13 digits. Archive: the files of all segments; stream: what the server says that the stream takes.",
-		l.events, replayTogether))
-	n := float64(l.events)
+		l.eventCount, eventsPerEnvelope))
+	n := float64(l.eventCount)
 	row.SeriesOf(inArchive).Add(measure.Measurement{Value: float64(l.archiveBytes) / n})
 	row.SeriesOf(inStream).Add(measure.Measurement{Value: float64(l.streamBytes) / n})
-	row.Compare(inArchive, "", l.bytes, true)
+	row.Compare(inArchive, "", l.targetBytes, true)
 	row.Compare(inArchive, inStream, 0, true)
 	b.Say("  %-18s %s bytes in the archive, %s in the stream", row.ID,
 		measure.Figure(row.Series[0].Median), measure.Figure(row.Series[1].Median))
 }
 
-// replayRebuild measures rebuilds.
-func replayRebuild(ctx context.Context, b *measure.Bench, l *replayLog) error {
+// measureRebuilds measures rebuilds.
+func measureRebuilds(ctx context.Context, b *measure.Bench, l *replayLog) error {
 	title := l.projection + " rebuilt"
 	row := b.Row("replay-"+l.projection, title+", reading and decoding included", "events/s", fmt.Sprintf("%d %s, a "+
 		"process of its own each time: from the first envelope asked for until all is folded with the bounds of a rebuild, on disk "+
-		"and compacted. %s", l.events, l.mix, l.peer))
+		"and compacted. %s", l.eventCount, l.mixText, l.redisText))
 	core := &measure.Row{
 		ID: row.ID + "-core", Title: title + ", by processor time", Unit: "events/s",
 		Note: "by seconds of one core, of the whole process: the log's server, flushes, compactions and garbage collection included. " +
@@ -89,14 +89,14 @@ func replayRebuild(ctx context.Context, b *measure.Bench, l *replayLog) error {
 	}
 	rebuild := func(name string, archived bool) measure.Contender {
 		return measure.Contender{Name: name, Measure: func(ctx context.Context) (measure.Measurement, error) {
-			r, err := do(ctx, b, replayJob{
+			r, err := runInOwnProcess(ctx, b, replayJob{
 				Work: workRebuild, Log: l.dir, Projection: l.projection, Archive: archived, Threshold: l.threshold,
 			})
 			if err != nil {
 				return measure.Measurement{}, err
 			}
-			core.SeriesOf(name).Add(measure.Measurement{Value: float64(l.events) / r.Processor})
-			return measure.Measurement{Value: float64(l.events) / r.Seconds}, l.holds(r)
+			core.SeriesOf(name).Add(measure.Measurement{Value: float64(l.eventCount) / r.ProcessorSeconds})
+			return measure.Measurement{Value: float64(l.eventCount) / r.Seconds}, l.checkEventCount(r)
 		}}
 	}
 	contenders := []measure.Contender{rebuild(fromArchive, true), rebuild(fromStream, false)}
@@ -108,20 +108,20 @@ func replayRebuild(ctx context.Context, b *measure.Bench, l *replayLog) error {
 		defer os.Remove(file)
 		contenders = append(contenders, measure.Contender{Name: redisLoads, Measure: func(ctx context.Context) (measure.Measurement, error) {
 			loaded, err := programs.LoadAOF(ctx, b, file, func(ctx context.Context, s *programs.Redis) error {
-				return workload.RedisHolds(ctx, s, l.follows)
+				return workload.CheckRedisGraph(ctx, s, l.follows)
 			})
 			if err != nil {
 				return measure.Measurement{}, err
 			}
-			core.SeriesOf(redisLoads).Add(measure.Measurement{Value: float64(l.events) / loaded.Used.Seconds()})
-			return measure.Measurement{Value: float64(l.events) / loaded.Took.Seconds()}, nil
+			core.SeriesOf(redisLoads).Add(measure.Measurement{Value: float64(l.eventCount) / loaded.Processor.Seconds()})
+			return measure.Measurement{Value: float64(l.eventCount) / loaded.Reported.Seconds()}, nil
 		}})
 	}
 	if err := b.AlternateTimes(ctx, min(b.Opts.Runs, replayRuns), row, contenders...); err != nil {
 		return err
 	}
 	for _, name := range []string{fromArchive, fromStream} {
-		row.Compare(name, "", l.rate, false)
+		row.Compare(name, "", l.targetRate, false)
 		if l.follows != nil {
 			row.Compare(name, redisLoads, 5, false)
 			core.Compare(name, redisLoads, 0, false)
@@ -136,23 +136,23 @@ func replayRebuild(ctx context.Context, b *measure.Bench, l *replayLog) error {
 // auditShare is the part of a core that the auditor takes if nothing else is said.
 const auditShare = 0.05
 
-// replayRound measures a full round of the auditor over the follows.
-func replayRound(ctx context.Context, b *measure.Bench, l *replayLog) error {
-	r, err := do(ctx, b, replayJob{Work: workAudit, Log: l.dir, Threshold: l.threshold})
+// measureAuditRound measures a full round of the auditor over the follows.
+func measureAuditRound(ctx context.Context, b *measure.Bench, l *replayLog) error {
+	r, err := runInOwnProcess(ctx, b, replayJob{Work: workAudit, Log: l.dir, Threshold: l.threshold})
 	if err != nil {
 		return err
 	}
 	const audits, shadows = "audits of all partitions", "verification of all projections"
-	each := r.Shadows
+	each := r.VerifySeconds
 	row := b.Row("replay-round", "a full round of the auditor", "s of one core", fmt.Sprintf("over %d follows, in the stores of "+
 		"graph, inbox and counters: every entity audited (%d checks, in %.1f s), with feeds and other sides of a sixteenth of the users "+
 		"as in each round of the service, and each of the projections verified by a shadow. At the "+
-		"default share of %.2f of a core, half for either, a round takes %.0f s.", l.events, r.Checks, r.Seconds, auditShare,
-		max(r.Audits, each)/(auditShare/2)))
-	row.SeriesOf(audits).Add(measure.Measurement{Value: r.Audits})
+		"default share of %.2f of a core, half for either, a round takes %.0f s.", l.eventCount, r.Checks, r.Seconds, auditShare,
+		max(r.AuditSeconds, each)/(auditShare/2)))
+	row.SeriesOf(audits).Add(measure.Measurement{Value: r.AuditSeconds})
 	row.SeriesOf(shadows).Add(measure.Measurement{Value: each})
 	row.Compare(audits, "", 0, true)
 	row.Compare(shadows, "", 0, true)
-	b.Say("  %-18s %s s of audits, %s s of shadows", row.ID, measure.Figure(r.Audits), measure.Figure(each))
+	b.Say("  %-18s %s s of audits, %s s of shadows", row.ID, measure.Figure(r.AuditSeconds), measure.Figure(each))
 	return nil
 }

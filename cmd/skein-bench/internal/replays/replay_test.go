@@ -34,17 +34,17 @@ func TestReplay(t *testing.T) {
 		if err := makeLog(t.Context(), b, l); err != nil {
 			t.Fatal(l.projection, err)
 		}
-		if l.events < b.Opts.Replayed/2 || l.events > 2*b.Opts.Replayed {
-			t.Errorf("%s: %d events", l.projection, l.events)
+		if l.eventCount < b.Opts.Replayed/2 || l.eventCount > 2*b.Opts.Replayed {
+			t.Errorf("%s: %d events", l.projection, l.eventCount)
 		}
-		replayBytes(b, l)
+		measureLogBytes(b, l)
 		for _, job := range []replayJob{
 			{Work: workRebuild, Archive: true},
 			{Work: workRebuild},
 		} {
 			job.Log, job.Projection, job.Threshold = l.dir, l.projection, l.threshold
 			r := runJob(t, job)
-			if r.Events != l.events || r.Seconds <= 0 || r.Processor < 0 || r.Memory < 1<<20 {
+			if r.Events != l.eventCount || r.Seconds <= 0 || r.ProcessorSeconds < 0 || r.Memory < 1<<20 {
 				t.Errorf("%+v: %+v", job, r)
 			}
 		}
@@ -52,7 +52,7 @@ func TestReplay(t *testing.T) {
 			continue
 		}
 		r := runJob(t, replayJob{Work: workAudit, Log: l.dir, Threshold: l.threshold})
-		if int(r.Checks) < b.Opts.Replayed/10 || r.Audits <= 0 || r.Shadows <= 0 {
+		if int(r.Checks) < b.Opts.Replayed/10 || r.AuditSeconds <= 0 || r.VerifySeconds <= 0 {
 			t.Errorf("audit: %+v", r)
 		}
 	}

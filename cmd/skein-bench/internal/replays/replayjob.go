@@ -57,12 +57,12 @@ type replayJob struct {
 type replayResult struct {
 	Events int
 	// Seconds is how long it took, Processor the time of all processors meanwhile.
-	Seconds, Processor float64
+	Seconds, ProcessorSeconds float64
 	// Memory is the greatest resident memory of the process, in bytes.
 	Memory float64
 	// Of the work audit: entities that were checked, and processor time of the audits and of the shadows.
-	Checks          uint64
-	Audits, Shadows float64
+	Checks                      uint64
+	AuditSeconds, VerifySeconds float64
 }
 
 // RunReplayJob does a job, which the bench has encoded, and writes the result.
@@ -79,7 +79,7 @@ func RunReplayJob(ctx context.Context, encoded string, out io.Writer) error {
 }
 
 // do does a job in a process of its own; in this one if the program is not known.
-func do(ctx context.Context, b *measure.Bench, job replayJob) (r replayResult, err error) {
+func runInOwnProcess(ctx context.Context, b *measure.Bench, job replayJob) (r replayResult, err error) {
 	if b.Opts.Self == "" {
 		return job.run(ctx)
 	}
@@ -88,7 +88,7 @@ func do(ctx context.Context, b *measure.Bench, job replayJob) (r replayResult, e
 		return r, err
 	}
 	cmd := exec.CommandContext(ctx, b.Opts.Self, "replay-job", "--job", string(encoded))
-	cmd.Env = programs.WithoutSettings(os.Environ())
+	cmd.Env = programs.WithoutSkeinSettings(os.Environ())
 	var said bytes.Buffer
 	cmd.Stderr = &said
 	out, err := cmd.Output()
@@ -121,7 +121,7 @@ func (j *replayJob) run(ctx context.Context) (r replayResult, err error) {
 }
 
 // project returns what makes the projection.
-func (j *replayJob) project(name string) (func() projections.Projection, error) {
+func (j *replayJob) constructorOf(name string) (func() projections.Projection, error) {
 	settings := all.Settings{Inbox: inbox.DefaultSettings()}
 	settings.Inbox.Threshold = j.Threshold
 	for _, p := range all.Constructors(settings) {
@@ -134,7 +134,7 @@ func (j *replayJob) project(name string) (func() projections.Projection, error) 
 
 // rebuild builds a store as a rebuild does, but that nothing follows the log meanwhile.
 func (j *replayJob) rebuild(ctx context.Context, dir string, r *replayResult) (err error) {
-	p, err := j.project(j.Projection)
+	p, err := j.constructorOf(j.Projection)
 	if err != nil {
 		return err
 	}
@@ -155,7 +155,7 @@ func (j *replayJob) measure(ctx context.Context, r *replayResult, fold func([]*e
 		return err
 	}
 	defer func() { err = errors.Join(err, stop()) }()
-	clock, err := startClock()
+	clock, err := startStopwatch()
 	if err != nil {
 		return err
 	}
@@ -177,28 +177,28 @@ func (j *replayJob) measure(ctx context.Context, r *replayResult, fold func([]*e
 	if err := end(); err != nil {
 		return err
 	}
-	r.Seconds, r.Processor = clock.read()
+	r.Seconds, r.ProcessorSeconds = clock.read()
 	return nil
 }
 
 // clock measures time, and that of the processors.
-type clock struct {
+type stopwatch struct {
 	begin time.Time
 	used  time.Duration
 }
 
-func startClock() (clock, error) {
+func startStopwatch() (stopwatch, error) {
 	used, err := measure.CPUTime()
-	return clock{time.Now(), used}, err
+	return stopwatch{time.Now(), used}, err
 }
 
-func (c clock) read() (seconds, processor float64) {
+func (c stopwatch) read() (seconds, processor float64) {
 	used, _ := measure.CPUTime() // it worked a moment ago
 	return time.Since(c.begin).Seconds(), (used - c.used).Seconds()
 }
 
-// readTogether is how many bytes of the log are read at a time, as a rebuild does.
-const readTogether = 8 << 20
+// bytesPerRead is how many bytes of the log are read at a time, as a rebuild does.
+const bytesPerRead = 8 << 20
 
 // open returns a function that reads the log, up to io.EOF, and one that ends the reading.
 func (j *replayJob) open(ctx context.Context) (next func(context.Context) ([]*events.Envelope, error), stop func() error, err error) {
@@ -222,7 +222,7 @@ func (j *replayJob) open(ctx context.Context) (next func(context.Context) ([]*ev
 		if at >= head.Last {
 			return nil, io.EOF
 		}
-		if envs, err = r.Next(ctx, readTogether); err == nil {
+		if envs, err = r.Next(ctx, bytesPerRead); err == nil {
 			at = envs[len(envs)-1].Seq()
 		}
 		return envs, err
@@ -245,7 +245,7 @@ func (j *replayJob) openArchive(
 	if err != nil {
 		return nil, nil, err
 	}
-	p, err := j.project(j.Projection)
+	p, err := j.constructorOf(j.Projection)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -254,7 +254,7 @@ func (j *replayJob) openArchive(
 	if err != nil {
 		return nil, nil, err
 	}
-	next = func(ctx context.Context) ([]*events.Envelope, error) { return r.Next(ctx, readTogether) }
+	next = func(ctx context.Context) ([]*events.Envelope, error) { return r.Next(ctx, bytesPerRead) }
 	return next, func() error { r.Close(); return nil }, nil
 }
 
@@ -281,7 +281,7 @@ func (j *replayJob) openStores(ctx context.Context, dir string, names ...string)
 		if err := built.rebuild(ctx, dir, new(replayResult)); err != nil {
 			return s, err
 		}
-		p, err := j.project(name)
+		p, err := j.constructorOf(name)
 		if err != nil {
 			return s, err
 		}
@@ -317,17 +317,17 @@ func (s *replayStores) close(ctx context.Context) (err error) {
 }
 
 // check verifies a store, and returns the processor time of that. The store must be equal to the log.
-func (j *replayJob) check(ctx context.Context, dir, name string, s *replayStores) (processor float64, err error) {
-	p, err := j.project(name)
+func (j *replayJob) verifyStore(ctx context.Context, dir, name string, s *replayStores) (processor float64, err error) {
+	p, err := j.constructorOf(name)
 	if err != nil {
 		return 0, err
 	}
-	clock, err := startClock()
+	clock, err := startStopwatch()
 	if err != nil {
 		return 0, err
 	}
 	report, err := verify.Verify(ctx, s.byName[name], verify.Options{
-		Dir: filepath.Join(dir, "shadow"), New: p, Subscribe: workload.Follow(s.log, s.hub),
+		Dir: filepath.Join(dir, "shadow"), New: p, Subscribe: workload.SubscribeToLog(s.log, s.hub),
 		Disk: func() (store, free uint64, err error) { return s.byName[name].Status().DiskBytes, 1 << 60, nil },
 	})
 	if err == nil && !report.Equal {
@@ -345,7 +345,7 @@ func (j *replayJob) audit(ctx context.Context, dir string, r *replayResult) (err
 		return err
 	}
 	defer func() { err = errors.Join(err, s.close(ctx)) }()
-	clock, err := startClock()
+	clock, err := startStopwatch()
 	if err != nil {
 		return err
 	}
@@ -354,13 +354,13 @@ func (j *replayJob) audit(ctx context.Context, dir string, r *replayResult) (err
 			return err
 		}
 	}
-	r.Seconds, r.Audits = clock.read()
+	r.Seconds, r.AuditSeconds = clock.read()
 	for _, name := range names {
-		processor, err := j.check(ctx, dir, name, s)
+		processor, err := j.verifyStore(ctx, dir, name, s)
 		if err != nil {
 			return err
 		}
-		r.Shadows += processor
+		r.VerifySeconds += processor
 	}
 	return nil
 }

@@ -21,8 +21,8 @@ import (
 )
 
 const (
-	// replayTogether is how many events are in an envelope of a log that is replayed.
-	replayTogether = 100
+	// eventsPerEnvelope is how many events are in an envelope of a log that is replayed.
+	eventsPerEnvelope = 100
 	// segmentBytes of the stream go into one segment, as where archiving is on.
 	segmentBytes = 64 << 20
 )
@@ -31,17 +31,17 @@ const (
 type replayLog struct {
 	projection string
 	// what is the event whose bytes count, mix says in words which events there are, peer what they are held against.
-	what, mix, peer string
-	make            iter.Seq[*skeinv1.Event]
+	eventText, mixText, redisText string
+	events                        iter.Seq[*skeinv1.Event]
 	// follows are the events, where they are all follows: what Redis is given too.
 	follows *workload.Graph
 	// threshold is that of inbox.
 	threshold int64
 	// rate and bytes are what must be reached; 0 means nothing need be.
-	rate, bytes float64
+	targetRate, targetBytes float64
 
 	dir                       string
-	events                    int
+	eventCount                int
 	archiveBytes, streamBytes uint64
 }
 
@@ -53,19 +53,19 @@ func replayLogs(b *measure.Bench) []*replayLog {
 	g := workload.NewGraph(users, n, 31)
 	return []*replayLog{
 		{
-			projection: "graph", what: "a follow", mix: "follows", follows: g, make: g.All(), threshold: threshold,
-			peer: "Redis: the time that it says it took to load an append-only file of the same follows, each a MULTI … EXEC " +
+			projection: "graph", eventText: "a follow", mixText: "follows", follows: g, events: g.FollowEvents(), threshold: threshold,
+			redisText: "Redis: the time that it says it took to load an append-only file of the same follows, each a MULTI … EXEC " +
 				"with two ZADD and two HINCRBY, never rewritten.",
-			rate: 1_500_000, bytes: 20,
+			targetRate: 1_500_000, targetBytes: 20,
 		},
-		{projection: "inbox", what: "a follow or pin", mix: "follows and pins", make: stores.HomeEvents(n), threshold: threshold},
+		{projection: "inbox", eventText: "a follow or pin", mixText: "follows and pins", events: stores.HomeEvents(n), threshold: threshold},
 		{
-			projection: "seen", what: "a play", mix: "plays", threshold: threshold, rate: 1_500_000, bytes: 12,
-			make: stores.PlayEvents(n, max(1, n/20), 31),
+			projection: "seen", eventText: "a play", mixText: "plays", threshold: threshold, targetRate: 1_500_000, targetBytes: 12,
+			events: stores.PlayEvents(n, max(1, n/20), 31),
 		},
 		{
-			projection: "counters", what: "an event of all kinds", mix: "plays (a half), likes, follows and pins", make: countedEvents(n, n),
-			threshold: threshold, rate: 300_000,
+			projection: "counters", eventText: "an event of all kinds", mixText: "plays (a half), likes, follows and pins", events: countedEvents(n, n),
+			threshold: threshold, targetRate: 300_000,
 		},
 	}
 }
@@ -102,16 +102,16 @@ func (l *replayLog) logDir() string     { return filepath.Join(l.dir, "log") }
 func (l *replayLog) archiveDir() string { return filepath.Join(l.dir, "archive") }
 
 // holds fails unless all events were read.
-func (l *replayLog) holds(r replayResult) error {
-	if r.Events != l.events {
-		return fmt.Errorf("%d events were read, not %d", r.Events, l.events)
+func (l *replayLog) checkEventCount(r replayResult) error {
+	if r.Events != l.eventCount {
+		return fmt.Errorf("%d events were read, not %d", r.Events, l.eventCount)
 	}
 	return nil
 }
 
 // makeLog publishes the events and archives all of them.
 func makeLog(ctx context.Context, b *measure.Bench, l *replayLog) (err error) {
-	b.Say("a log of %s", l.mix)
+	b.Say("a log of %s", l.mixText)
 	log, err := eventlog.Open(ctx, eventlog.Config{Dir: l.logDir()})
 	if err != nil {
 		return err
@@ -149,9 +149,9 @@ func (l *replayLog) publish(ctx context.Context, log *eventlog.Log) (last uint64
 		last, call = res.Position.Seq, nil
 		return err
 	}
-	for ev := range l.make {
-		l.events++
-		if call = append(call, ev); len(call) == replayTogether {
+	for ev := range l.events {
+		l.eventCount++
+		if call = append(call, ev); len(call) == eventsPerEnvelope {
 			if err := flush(); err != nil {
 				return 0, err
 			}
@@ -198,7 +198,7 @@ func (l *replayLog) archive(ctx context.Context, log *eventlog.Log, last uint64)
 
 // streamReading is a reading of a log from its start, through a hub of its own.
 type streamReading struct {
-	workload.Reading
+	workload.HubSubscription
 	cancel context.CancelFunc
 	ended  chan error
 }
@@ -213,7 +213,7 @@ func readStream(ctx context.Context, log *eventlog.Log) (*streamReading, error) 
 		cancel()
 		return nil, errors.Join(err, <-r.ended)
 	}
-	r.Reading = workload.Reading{Subscription: sub, Hub: hub}
+	r.Reading = workload.HubSubscription{Subscription: sub, Hub: hub}
 	return r, nil
 }
 

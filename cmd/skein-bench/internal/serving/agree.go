@@ -24,25 +24,25 @@ type entry struct {
 	since events.Micros
 }
 
-// answerer is asked the questions of the rows one by one.
-type answerer interface {
+// graphQueries is asked the questions of the rows one by one.
+type graphQueries interface {
 	// check tells since when the follower follows the followee; 0 means not at all.
-	check(ctx context.Context, pair workload.Edge) (events.Micros, error)
+	followTime(ctx context.Context, pair workload.Edge) (events.Micros, error)
 	// filter reports which candidates the viewer follows.
-	filter(ctx context.Context, f workload.Filter) ([]uint32, error)
+	followedCandidates(ctx context.Context, f workload.Filter) ([]uint32, error)
 	// newest returns the newest followers.
-	newest(ctx context.Context, user uint32, n int) ([]entry, error)
+	newestFollowers(ctx context.Context, user uint32, n int) ([]entry, error)
 }
 
 // questions are a sample of what will be measured.
-type questions struct {
+type questionSample struct {
 	pairs   []workload.Edge
 	filters []workload.Filter
 	lists   []uint32
 }
 
-func sampleOf(g *workload.Graph, r *rand.Rand, n int) questions {
-	q := questions{pairs: g.Pairs(r, n), filters: g.Filters(r, n/5)}
+func drawQuestions(g *workload.Graph, r *rand.Rand, n int) questionSample {
+	q := questionSample{pairs: g.Pairs(r, n), filters: g.Filters(r, n/5)}
 	for range n / 5 {
 		q.lists = append(q.lists, uint32(r.IntN(g.Users)))
 	}
@@ -50,24 +50,26 @@ func sampleOf(g *workload.Graph, r *rand.Rand, n int) questions {
 	return q
 }
 
-// agree fails unless every answerer gives the answers of the first.
-func (q questions) agree(ctx context.Context, names []string, all []answerer) error {
+// agree fails unless every graphQueries gives the answers of the first.
+func (q questionSample) compareAnswers(ctx context.Context, names []string, all []graphQueries) error {
 	for i, a := range all {
 		for _, p := range q.pairs {
-			if err := same(ctx, p, all[0].check, a.check, equal); err != nil {
+			if err := compareAnswer(ctx, p, all[0].followTime, a.followTime, equal); err != nil {
 				return fmt.Errorf("check: %s and %s: %w", names[0], names[i], err)
 			}
 		}
 		for _, f := range q.filters {
-			if err := same(ctx, f, all[0].filter, a.filter, slices.Equal); err != nil {
+			if err := compareAnswer(ctx, f, all[0].followedCandidates, a.followedCandidates, slices.Equal); err != nil {
 				return fmt.Errorf("filter: %s and %s: %w", names[0], names[i], err)
 			}
 		}
 		for _, u := range q.lists {
-			page := func(a answerer) func(context.Context, uint32) ([]entry, error) {
-				return func(ctx context.Context, u uint32) ([]entry, error) { return a.newest(ctx, u, workload.PageSize) }
+			page := func(a graphQueries) func(context.Context, uint32) ([]entry, error) {
+				return func(ctx context.Context, u uint32) ([]entry, error) {
+					return a.newestFollowers(ctx, u, workload.PageSize)
+				}
 			}
-			if err := same(ctx, u, page(all[0]), page(a), slices.Equal); err != nil {
+			if err := compareAnswer(ctx, u, page(all[0]), page(a), slices.Equal); err != nil {
 				return fmt.Errorf("newest followers: %s and %s: %w", names[0], names[i], err)
 			}
 		}
@@ -77,7 +79,7 @@ func (q questions) agree(ctx context.Context, names []string, all []answerer) er
 
 func equal(a, b events.Micros) bool { return a == b }
 
-func same[Q, A any](
+func compareAnswer[Q, A any](
 	ctx context.Context, q Q, first, other func(context.Context, Q) (A, error), equal func(A, A) bool,
 ) error {
 	want, err := first(ctx, q)
@@ -94,15 +96,15 @@ func same[Q, A any](
 	return nil
 }
 
-// truth answers from the graph itself.
-type truth struct {
+// referenceGraph answers from the graph itself.
+type referenceGraph struct {
 	*workload.Graph
 	since map[workload.Edge]events.Micros
 	lists map[uint32][]entry
 }
 
-func newTruth(g *workload.Graph) *truth {
-	t := &truth{Graph: g, since: make(map[workload.Edge]events.Micros, len(g.Edges)), lists: make(map[uint32][]entry)}
+func newReferenceGraph(g *workload.Graph) *referenceGraph {
+	t := &referenceGraph{Graph: g, since: make(map[workload.Edge]events.Micros, len(g.Edges)), lists: make(map[uint32][]entry)}
 	for i, e := range slices.Backward(g.Edges) {
 		t.since[e] = g.Since(i)
 		if len(t.lists[e.Followee]) < workload.PageSize {
@@ -112,11 +114,11 @@ func newTruth(g *workload.Graph) *truth {
 	return t
 }
 
-func (t *truth) check(_ context.Context, p workload.Edge) (events.Micros, error) {
+func (t *referenceGraph) followTime(_ context.Context, p workload.Edge) (events.Micros, error) {
 	return t.since[p], nil
 }
 
-func (t *truth) filter(_ context.Context, f workload.Filter) (indexes []uint32, _ error) {
+func (t *referenceGraph) followedCandidates(_ context.Context, f workload.Filter) (indexes []uint32, _ error) {
 	for i, c := range f.Candidates {
 		if t.Follows(f.Viewer, c) {
 			indexes = append(indexes, uint32(i))
@@ -125,21 +127,21 @@ func (t *truth) filter(_ context.Context, f workload.Filter) (indexes []uint32, 
 	return indexes, nil
 }
 
-func (t *truth) newest(_ context.Context, user uint32, n int) ([]entry, error) {
+func (t *referenceGraph) newestFollowers(_ context.Context, user uint32, n int) ([]entry, error) {
 	list := t.lists[user]
 	return list[:min(n, len(list))], nil
 }
 
 // service answers over the Connect protocol.
-type service struct {
+type connectClient struct {
 	client skeinv1connect.GraphServiceClient
 }
 
-func newService(addr programs.Address, opts ...connect.ClientOption) *service {
-	return &service{skeinv1connect.NewGraphServiceClient(http.DefaultClient, "http://"+addr.String(), opts...)}
+func newConnectClient(addr programs.Address, opts ...connect.ClientOption) *connectClient {
+	return &connectClient{skeinv1connect.NewGraphServiceClient(http.DefaultClient, "http://"+addr.String(), opts...)}
 }
 
-func (s *service) check(ctx context.Context, p workload.Edge) (events.Micros, error) {
+func (s *connectClient) followTime(ctx context.Context, p workload.Edge) (events.Micros, error) {
 	req := checkRequest(p)
 	req.IncludeTimes = true
 	res, err := s.client.CheckFollows(ctx, connect.NewRequest(req))
@@ -156,7 +158,7 @@ func (s *service) check(ctx context.Context, p workload.Edge) (events.Micros, er
 	return since, nil
 }
 
-func (s *service) filter(ctx context.Context, f workload.Filter) ([]uint32, error) {
+func (s *connectClient) followedCandidates(ctx context.Context, f workload.Filter) ([]uint32, error) {
 	res, err := s.client.FilterFollowed(ctx, connect.NewRequest(filterRequest(f)))
 	if err != nil {
 		return nil, err
@@ -164,7 +166,7 @@ func (s *service) filter(ctx context.Context, f workload.Filter) ([]uint32, erro
 	return res.Msg.GetIndexes(), nil
 }
 
-func (s *service) newest(ctx context.Context, user uint32, n int) ([]entry, error) {
+func (s *connectClient) newestFollowers(ctx context.Context, user uint32, n int) ([]entry, error) {
 	res, err := s.client.ListFollowers(ctx, connect.NewRequest(newestRequest(user, n)))
 	if err != nil {
 		return nil, err
@@ -176,10 +178,10 @@ func (s *service) newest(ctx context.Context, user uint32, n int) ([]entry, erro
 	return page, nil
 }
 
-// rawRedis answers from Redis itself.
-type rawRedis struct{ *redis.Client }
+// redisQueries answers from Redis itself.
+type redisQueries struct{ *redis.Client }
 
-func (c rawRedis) check(ctx context.Context, p workload.Edge) (events.Micros, error) {
+func (c redisQueries) followTime(ctx context.Context, p workload.Edge) (events.Micros, error) {
 	score, err := c.ZScore(ctx, programs.FollowingKey(workload.UserID(p.Follower)), workload.UserID(p.Followee)).Result()
 	if errors.Is(err, redis.Nil) {
 		return 0, nil
@@ -187,7 +189,7 @@ func (c rawRedis) check(ctx context.Context, p workload.Edge) (events.Micros, er
 	return events.Micros(score), err
 }
 
-func (c rawRedis) filter(ctx context.Context, f workload.Filter) (indexes []uint32, err error) {
+func (c redisQueries) followedCandidates(ctx context.Context, f workload.Filter) (indexes []uint32, err error) {
 	scores, err := c.ZMScore(ctx, programs.FollowingKey(workload.UserID(f.Viewer)), userIDs(f.Candidates)...).Result()
 	for i, s := range scores {
 		if s != 0 {
@@ -197,7 +199,7 @@ func (c rawRedis) filter(ctx context.Context, f workload.Filter) (indexes []uint
 	return indexes, err
 }
 
-func (c rawRedis) newest(ctx context.Context, user uint32, n int) ([]entry, error) {
+func (c redisQueries) newestFollowers(ctx context.Context, user uint32, n int) ([]entry, error) {
 	list, err := c.ZRevRangeWithScores(ctx, programs.FollowersKey(workload.UserID(user)), 0, int64(n)-1).Result()
 	var page []entry
 	for _, z := range list {

@@ -10,22 +10,22 @@ import (
 // TestDifferingAnswersAreFound lets answerers differ in one answer each.
 func TestDifferingAnswersAreFound(t *testing.T) {
 	g := workload.NewGraph(300, 3000, 1)
-	q := sampleOf(g, rand.New(rand.NewPCG(1, 1)), 100)
+	q := drawQuestions(g, rand.New(rand.NewPCG(1, 1)), 100)
 	names := []string{"one", "other"}
-	good := newTruth(g)
-	if err := q.agree(t.Context(), names, []answerer{good, newTruth(g)}); err != nil {
+	good := newReferenceGraph(g)
+	if err := q.compareAnswers(t.Context(), names, []graphQueries{good, newReferenceGraph(g)}); err != nil {
 		t.Fatal(err)
 	}
-	late := newTruth(g)
+	late := newReferenceGraph(g)
 	for e := range late.since {
 		late.since[e]++
 	}
-	short := newTruth(g)
+	short := newReferenceGraph(g)
 	short.lists[0] = short.lists[0][1:]
-	empty := newTruth(g)
+	empty := newReferenceGraph(g)
 	empty.Graph = workload.NewGraph(300, 3000, 2)
-	for name, bad := range map[string]answerer{"late": late, "short": short, "empty": empty} {
-		if err := q.agree(t.Context(), names, []answerer{good, bad}); err == nil {
+	for name, bad := range map[string]graphQueries{"late": late, "short": short, "empty": empty} {
+		if err := q.compareAnswers(t.Context(), names, []graphQueries{good, bad}); err == nil {
 			t.Errorf("%s: nobody noticed", name)
 		}
 	}

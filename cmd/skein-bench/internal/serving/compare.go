@@ -87,7 +87,7 @@ func newComparison(ctx context.Context, b *measure.Bench) (*comparison, error) {
 
 // serve starts the program of this side on a data directory. Without an auditor: what it reads would be noise.
 func (s *comparedSide) serve(ctx context.Context, dir string) (*programs.Skein, error) {
-	return programs.ServeSkein(ctx, s.bench, filepath.Join(dir, "data"), filepath.Join(dir, "port"), "--audit-share", "0")
+	return programs.StartSkeinWithData(ctx, s.bench, filepath.Join(dir, "data"), filepath.Join(dir, "port"), "--audit-share", "0")
 }
 
 // makeWorld makes a data directory that holds the world, by the program of this side.
@@ -109,7 +109,7 @@ func (s *comparedSide) waitUntilCompacted(ctx context.Context, skein *programs.S
 	if s.bench.Opts.Quick {
 		return nil
 	}
-	return skein.Settled(ctx)
+	return skein.WaitUntilCompacted(ctx)
 }
 
 // compareIdleMemory starts as many services as there are rounds, lets all of them idle together, and reads their memory.
@@ -149,11 +149,11 @@ func (c *comparison) compareIdleMemory(ctx context.Context) (err error) {
 	}
 
 	c.Say("%d services idle for %v", len(services), idle)
-	if err := services[0].skein.Alone(ctx, idle); err != nil {
+	if err := services[0].skein.StayIdle(ctx, idle); err != nil {
 		return err
 	}
 	for _, s := range services {
-		memory, err := s.skein.Memory(ctx)
+		memory, err := s.skein.ResidentBytes(ctx)
 		if err != nil {
 			return err
 		}

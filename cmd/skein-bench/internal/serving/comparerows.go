@@ -93,10 +93,10 @@ func (c *comparison) compareReads(ctx context.Context) error {
 }
 
 func (c *comparison) compareRead(ctx context.Context, read comparedRead, method readMethod, encoding programs.Encoding) error {
-	calls := map[*comparedSide]*programs.WireCalls{}
+	calls := map[*comparedSide]*programs.EncodedCalls{}
 	for _, s := range c.sides {
 		var err error
-		if calls[s], err = programs.NewWireCalls(s.skein.Addr, method.procedure, encoding, method.requests); err != nil {
+		if calls[s], err = programs.EncodeCalls(s.skein.Addr, method.procedure, encoding, method.requests); err != nil {
 			return err
 		}
 		if err := s.warm(ctx, method, calls[s], encoding); err != nil {
@@ -107,28 +107,28 @@ func (c *comparison) compareRead(ctx context.Context, read comparedRead, method 
 	title := read.title + ", " + encoding.Name
 	return c.compareRow(ctx, read.id+"-"+encoding.Name, title, "calls/s", false,
 		func(ctx context.Context, s *comparedSide) (m measure.Measurement, err error) {
-			wires, err := programs.DialWires(ctx, s.skein.Addr, connections)
+			conns, err := programs.DialCallConns(ctx, s.skein.Addr, connections)
 			if err != nil {
 				return m, err
 			}
-			defer func() { err = errors.Join(err, wires.Close()) }()
+			defer func() { err = errors.Join(err, conns.Close()) }()
 
-			m.Value, err = measure.ClosedLoop(ctx, c.Opts.Time, len(wires), func(_ context.Context, worker, i int) error {
-				return wires[worker].Call(calls[s], i, "", nil)
+			m.Value, err = measure.ClosedLoop(ctx, c.Opts.Time, len(conns), func(_ context.Context, worker, i int) error {
+				return conns[worker].Call(calls[s], i, "", nil)
 			})
 			return m, err
 		})
 }
 
 // warm makes every call once, so that the first round finds the caches as the others do. It fails if the answers are empty.
-func (s *comparedSide) warm(ctx context.Context, method readMethod, calls *programs.WireCalls, encoding programs.Encoding) (err error) {
-	wires, err := programs.DialWires(ctx, s.skein.Addr, connections)
+func (s *comparedSide) warm(ctx context.Context, method readMethod, calls *programs.EncodedCalls, encoding programs.Encoding) (err error) {
+	conns, err := programs.DialCallConns(ctx, s.skein.Addr, connections)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, wires.Close()) }()
+	defer func() { err = errors.Join(err, conns.Close()) }()
 
-	answers, err := wires.CallAll(calls)
+	answers, err := conns.CallAll(calls)
 	if err != nil {
 		return err
 	}
@@ -138,7 +138,7 @@ func (s *comparedSide) warm(ctx context.Context, method readMethod, calls *progr
 		if err := encoding.Unmarshal(body, answer); err != nil {
 			return err
 		}
-		total += entries(answer)
+		total += countEntries(answer)
 	}
 	if total == 0 {
 		return errors.New("all answers are empty")
@@ -161,7 +161,7 @@ func (c *comparison) compareFanOut(ctx context.Context) error {
 	}
 	pages := make([]proto.Message, len(readers))
 	for i, reader := range readers {
-		pages[i] = &skeinv1.ReadFeedRequest{ReaderId: workload.UserID(reader), PageSize: entriesRead}
+		pages[i] = &skeinv1.ReadFeedRequest{ReaderId: workload.UserID(reader), PageSize: feedPageSize}
 	}
 
 	return c.compareRow(ctx, "fan-out", fmt.Sprintf("fan-out until visible, %d readers", len(readers)), "deliveries/s", false,
@@ -173,11 +173,11 @@ func (c *comparison) compareFanOut(ctx context.Context) error {
 			for i := range pins {
 				deliveries += inboxes[i%owners]
 			}
-			sequences := dealt(inCalls(s.pins(pins, owners), ingestPipeline), ingestConnections)
+			sequences := dealCalls(groupIntoCalls(s.pins(pins, owners), ingestPipeline), ingestConnections)
 			s.pinned += pins
 
 			begin := time.Now()
-			if err := s.skein.Publish(ctx, sequences); err != nil {
+			if err := s.skein.PublishSequences(ctx, sequences); err != nil {
 				return m, err
 			}
 			return measure.Rate(deliveries, begin), nil
@@ -196,16 +196,16 @@ func (s *comparedSide) pins(n, owners int) iter.Seq[*skeinv1.Event] {
 }
 
 func (s *comparedSide) readPages(ctx context.Context, pages []proto.Message) (err error) {
-	calls, err := programs.NewWireCalls(s.skein.Addr, skeinv1connect.FeedServiceReadFeedProcedure, programs.Protobuf(), pages)
+	calls, err := programs.EncodeCalls(s.skein.Addr, skeinv1connect.FeedServiceReadFeedProcedure, programs.Protobuf(), pages)
 	if err != nil {
 		return err
 	}
-	wires, err := programs.DialWires(ctx, s.skein.Addr, connections)
+	conns, err := programs.DialCallConns(ctx, s.skein.Addr, connections)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, wires.Close()) }()
-	_, err = wires.CallAll(calls)
+	defer func() { err = errors.Join(err, conns.Close()) }()
+	_, err = conns.CallAll(calls)
 	return err
 }
 
@@ -226,22 +226,22 @@ func (c *comparison) comparePublishing(ctx context.Context) error {
 
 func (c *comparison) publish(ctx context.Context, s *comparedSide, encoding programs.Encoding) (m measure.Measurement, err error) {
 	var requests []proto.Message
-	for _, call := range inCalls(c.world.writes(s.written, c.Opts.Follows), publishedTogether) {
+	for _, call := range groupIntoCalls(c.world.writtenEvents(s.written, c.Opts.Follows), publishedTogether) {
 		requests = append(requests, call)
 	}
 	s.written += c.Opts.Follows
-	calls, err := programs.NewWireCalls(s.skein.Addr, skeinv1connect.EventServicePublishProcedure, encoding, requests)
+	calls, err := programs.EncodeCalls(s.skein.Addr, skeinv1connect.EventServicePublishProcedure, encoding, requests)
 	if err != nil {
 		return m, err
 	}
-	wires, err := programs.DialWires(ctx, s.skein.Addr, connections)
+	conns, err := programs.DialCallConns(ctx, s.skein.Addr, connections)
 	if err != nil {
 		return m, err
 	}
-	defer func() { err = errors.Join(err, wires.Close()) }()
+	defer func() { err = errors.Join(err, conns.Close()) }()
 
 	begin := time.Now()
-	answers, err := wires.CallAll(calls)
+	answers, err := conns.CallAll(calls)
 	if err != nil {
 		return m, err
 	}
@@ -272,7 +272,7 @@ func (c *comparison) publish(ctx context.Context, s *comparedSide, encoding prog
 // compareIngest measures follows and plays until every projection shows the last of them, each time from an empty service.
 func (c *comparison) compareIngest(ctx context.Context) error {
 	g := workload.NewGraph(max(100, c.Opts.Follows/10), c.Opts.Follows, 4)
-	follows := callsOf(g)
+	follows := followCalls(g)
 	err := c.compareRow(ctx, "follows", "follows until visible", "follows/s", false,
 		func(ctx context.Context, s *comparedSide) (measure.Measurement, error) {
 			return ingestSkein(ctx, s.bench, follows, len(g.Edges))

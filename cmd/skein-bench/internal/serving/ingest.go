@@ -37,7 +37,7 @@ func Ingest(ctx context.Context, b *measure.Bench) error {
 	}
 	err := b.Alternate(ctx, row,
 		measure.Contender{Name: overHTTP, Measure: func(ctx context.Context) (measure.Measurement, error) {
-			return ingestSkein(ctx, b, callsOf(g), len(g.Edges))
+			return ingestSkein(ctx, b, followCalls(g), len(g.Edges))
 		}},
 		measure.Contender{Name: inProcess, Measure: func(ctx context.Context) (measure.Measurement, error) {
 			return ingestInProcess(ctx, b, g)
@@ -55,8 +55,8 @@ func Ingest(ctx context.Context, b *measure.Bench) error {
 	return ingestPlays(ctx, b)
 }
 
-// sharesOf deals pipelines of follows out to the connections in turn.
-func sharesOf(g *workload.Graph) [ingestConnections][][]workload.Edge {
+// splitIntoPipelines deals pipelines of follows out to the connections in turn.
+func splitIntoPipelines(g *workload.Graph) [ingestConnections][][]workload.Edge {
 	var shares [ingestConnections][][]workload.Edge
 	for i := 0; i < len(g.Edges); i += ingestPipeline {
 		conn := i / ingestPipeline % ingestConnections
@@ -65,10 +65,10 @@ func sharesOf(g *workload.Graph) [ingestConnections][][]workload.Edge {
 	return shares
 }
 
-// callsOf are the shares as Publish calls.
-func callsOf(g *workload.Graph) [][]*skeinv1.PublishRequest {
+// followCalls are the shares as Publish calls.
+func followCalls(g *workload.Graph) [][]*skeinv1.PublishRequest {
 	var calls [][]*skeinv1.PublishRequest
-	for _, share := range sharesOf(g) {
+	for _, share := range splitIntoPipelines(g) {
 		var sequence []*skeinv1.PublishRequest
 		for _, follows := range share {
 			call := &skeinv1.PublishRequest{}
@@ -84,13 +84,13 @@ func callsOf(g *workload.Graph) [][]*skeinv1.PublishRequest {
 
 // ingestSkein publishes n events to an empty service, as sequences of calls.
 func ingestSkein(ctx context.Context, b *measure.Bench, calls [][]*skeinv1.PublishRequest, n int) (m measure.Measurement, err error) {
-	s, err := programs.StartSkein(ctx, b)
+	s, err := programs.StartEmptySkein(ctx, b)
 	if err != nil {
 		return m, err
 	}
 	defer func() { err = errors.Join(err, s.Close()) }()
 	begin := time.Now()
-	if err := s.Publish(ctx, calls); err != nil {
+	if err := s.PublishSequences(ctx, calls); err != nil {
 		return m, err
 	}
 	return measure.Rate(n, begin), nil
@@ -109,7 +109,7 @@ func ingestRedis(ctx context.Context, b *measure.Bench, g *workload.Graph, d pro
 		conns     [ingestConnections]*programs.RESPConn
 	)
 	since := 0
-	for conn, share := range sharesOf(g) {
+	for conn, share := range splitIntoPipelines(g) {
 		if conns[conn], err = programs.DialRESP(ctx, s.Addr); err != nil {
 			return m, err
 		}
@@ -141,5 +141,5 @@ func ingestRedis(ctx context.Context, b *measure.Bench, g *workload.Graph, d pro
 	if err := errors.Join(errs...); err != nil {
 		return m, err
 	}
-	return m, workload.RedisHolds(ctx, s, g)
+	return m, workload.CheckRedisGraph(ctx, s, g)
 }

@@ -12,12 +12,12 @@ import (
 )
 
 const (
-	// askedRequests is how many different requests there are of a method.
-	askedRequests = 5000
-	// relationsAsked, countsAsked, countersAsked, pinsAsked and candidatesAsked are what one call asks for.
-	relationsAsked, countsAsked, countersAsked, pinsAsked, candidatesAsked = 25, 25, 50, 50, 200
-	// entriesRead is a page of pins.
-	entriesRead = 20
+	// requestsPerMethod is how many different requests there are of a method.
+	requestsPerMethod = 5000
+	// usersPerRelationshipsCall, usersPerCountsCall, keysPerCountersCall, pinsPerCall and itemsPerFilterCall are what one call asks for.
+	usersPerRelationshipsCall, usersPerCountsCall, keysPerCountersCall, pinsPerCall, itemsPerFilterCall = 25, 25, 50, 50, 200
+	// feedPageSize is a page of pins.
+	feedPageSize = 20
 )
 
 // readMethod is a method of the API that reads, and what it is asked.
@@ -31,8 +31,8 @@ type readMethod struct {
 	answer proto.Message
 }
 
-func requests(r *rand.Rand, one func(r *rand.Rand) proto.Message) (all []proto.Message) {
-	for range askedRequests {
+func randomRequests(r *rand.Rand, one func(r *rand.Rand) proto.Message) (all []proto.Message) {
+	for range requestsPerMethod {
 		all = append(all, one(r))
 	}
 	return all
@@ -59,29 +59,29 @@ func (w *loadWorld) followee(r *rand.Rand) uint32 {
 	return w.graph.Edges[r.IntN(len(w.graph.Edges))].Followee
 }
 
-func (w *loadWorld) aBusyOne(r *rand.Rand) uint32 { return w.busy[r.IntN(len(w.busy))] }
+func (w *loadWorld) busyUser(r *rand.Rand) uint32 { return w.busy[r.IntN(len(w.busy))] }
 
 func (w *loadWorld) graphMethods(r *rand.Rand) []readMethod {
 	check := readMethod{
 		id: "check", title: "CheckFollows, 1 pair", projection: "graph",
 		procedure: skeinv1connect.GraphServiceCheckFollowsProcedure, answer: new(skeinv1.CheckFollowsResponse),
 	}
-	for _, p := range w.graph.Pairs(r, askedRequests) {
+	for _, p := range w.graph.Pairs(r, requestsPerMethod) {
 		check.requests = append(check.requests, checkRequest(p))
 	}
 	filter := readMethod{
 		id: "filter", title: "FilterFollowed, 25 users", projection: "graph",
 		procedure: skeinv1connect.GraphServiceFilterFollowedProcedure, answer: new(skeinv1.FilterFollowedResponse),
 	}
-	for _, f := range w.graph.Filters(r, askedRequests) {
+	for _, f := range w.graph.Filters(r, requestsPerMethod) {
 		filter.requests = append(filter.requests, filterRequest(f))
 	}
 	return []readMethod{check, filter, {
 		id: "relationships", title: "BatchGetRelationships, 25 users", projection: "graph",
 		procedure: skeinv1connect.GraphServiceBatchGetRelationshipsProcedure, answer: new(skeinv1.BatchGetRelationshipsResponse),
-		requests: requests(r, func(r *rand.Rand) proto.Message {
+		requests: randomRequests(r, func(r *rand.Rand) proto.Message {
 			m := &skeinv1.BatchGetRelationshipsRequest{ViewerId: workload.UserID(w.follower(r))}
-			for range relationsAsked {
+			for range usersPerRelationshipsCall {
 				m.UserIds = append(m.UserIds, workload.UserID(w.followee(r)))
 			}
 			return m
@@ -89,9 +89,9 @@ func (w *loadWorld) graphMethods(r *rand.Rand) []readMethod {
 	}, {
 		id: "counts", title: "BatchGetFollowCounts, 25 users", projection: "graph",
 		procedure: skeinv1connect.GraphServiceBatchGetFollowCountsProcedure, answer: new(skeinv1.BatchGetFollowCountsResponse),
-		requests: requests(r, func(r *rand.Rand) proto.Message {
+		requests: randomRequests(r, func(r *rand.Rand) proto.Message {
 			m := &skeinv1.BatchGetFollowCountsRequest{}
-			for range countsAsked {
+			for range usersPerCountsCall {
 				m.UserIds = append(m.UserIds, workload.UserID(w.followee(r)))
 			}
 			return m
@@ -103,32 +103,32 @@ func (w *loadWorld) listMethods(r *rand.Rand) []readMethod {
 	return []readMethod{{
 		id: "following", title: "ListFollowing, 50", projection: "graph",
 		procedure: skeinv1connect.GraphServiceListFollowingProcedure, answer: new(skeinv1.ListFollowingResponse),
-		requests: requests(r, func(r *rand.Rand) proto.Message {
+		requests: randomRequests(r, func(r *rand.Rand) proto.Message {
 			return &skeinv1.ListFollowingRequest{UserId: workload.UserID(w.follower(r)), PageSize: workload.PageSize}
 		}),
 	}, {
 		id: "followers", title: "ListFollowers, 50", projection: "graph",
 		procedure: skeinv1connect.GraphServiceListFollowersProcedure, answer: new(skeinv1.ListFollowersResponse),
-		requests: requests(r, func(r *rand.Rand) proto.Message { return newestRequest(w.followee(r), workload.PageSize) }),
+		requests: randomRequests(r, func(r *rand.Rand) proto.Message { return newestRequest(w.followee(r), workload.PageSize) }),
 	}, {
 		id: "mutuals", title: "ListMutuals, 50", projection: "graph",
 		procedure: skeinv1connect.GraphServiceListMutualsProcedure, answer: new(skeinv1.ListMutualsResponse),
-		requests: requests(r, func(r *rand.Rand) proto.Message {
+		requests: randomRequests(r, func(r *rand.Rand) proto.Message {
 			return &skeinv1.ListMutualsRequest{
-				ViewerId: workload.UserID(w.aBusyOne(r)), UserId: workload.UserID(uint32(r.IntN(w.graph.Users / 100))), PageSize: workload.PageSize,
+				ViewerId: workload.UserID(w.busyUser(r)), UserId: workload.UserID(uint32(r.IntN(w.graph.Users / 100))), PageSize: workload.PageSize,
 			}
 		}),
 	}, {
 		id: "blocked", title: "ListBlocked, 50", projection: "graph",
 		procedure: skeinv1connect.GraphServiceListBlockedProcedure, answer: new(skeinv1.ListBlockedResponse),
-		requests: requests(r, func(r *rand.Rand) proto.Message {
-			return &skeinv1.ListBlockedRequest{UserId: workload.UserID(w.aBusyOne(r)), PageSize: workload.PageSize}
+		requests: randomRequests(r, func(r *rand.Rand) proto.Message {
+			return &skeinv1.ListBlockedRequest{UserId: workload.UserID(w.busyUser(r)), PageSize: workload.PageSize}
 		}),
 	}, {
 		id: "muted", title: "ListMuted, 50", projection: "graph",
 		procedure: skeinv1connect.GraphServiceListMutedProcedure, answer: new(skeinv1.ListMutedResponse),
-		requests: requests(r, func(r *rand.Rand) proto.Message {
-			return &skeinv1.ListMutedRequest{UserId: workload.UserID(w.aBusyOne(r)), PageSize: workload.PageSize}
+		requests: randomRequests(r, func(r *rand.Rand) proto.Message {
+			return &skeinv1.ListMutedRequest{UserId: workload.UserID(w.busyUser(r)), PageSize: workload.PageSize}
 		}),
 	}}
 }
@@ -137,7 +137,7 @@ func (w *loadWorld) boardMethods(r *rand.Rand) []readMethod {
 	return []readMethod{{
 		id: "board-followers", title: "ListBoardFollowers, 50", projection: "graph",
 		procedure: skeinv1connect.GraphServiceListBoardFollowersProcedure, answer: new(skeinv1.ListBoardFollowersResponse),
-		requests: requests(r, func(r *rand.Rand) proto.Message {
+		requests: randomRequests(r, func(r *rand.Rand) proto.Message {
 			return &skeinv1.ListBoardFollowersRequest{
 				Board: board(w.followee(r), ""), PageSize: workload.PageSize, Kind: skeinv1.BoardFollowerKind_BOARD_FOLLOWER_KIND_ALL,
 			}
@@ -145,20 +145,20 @@ func (w *loadWorld) boardMethods(r *rand.Rand) []readMethod {
 	}, {
 		id: "followed-boards", title: "ListFollowedBoards, 50", projection: "graph",
 		procedure: skeinv1connect.GraphServiceListFollowedBoardsProcedure, answer: new(skeinv1.ListFollowedBoardsResponse),
-		requests: requests(r, func(r *rand.Rand) proto.Message {
-			return &skeinv1.ListFollowedBoardsRequest{UserId: workload.UserID(w.aBusyOne(r)), PageSize: workload.PageSize}
+		requests: randomRequests(r, func(r *rand.Rand) proto.Message {
+			return &skeinv1.ListFollowedBoardsRequest{UserId: workload.UserID(w.busyUser(r)), PageSize: workload.PageSize}
 		}),
 	}, {
 		id: "excluded-boards", title: "ListExcludedBoards, 50", projection: "graph",
 		procedure: skeinv1connect.GraphServiceListExcludedBoardsProcedure, answer: new(skeinv1.ListExcludedBoardsResponse),
-		requests: requests(r, func(r *rand.Rand) proto.Message {
-			return &skeinv1.ListExcludedBoardsRequest{UserId: workload.UserID(w.aBusyOne(r)), PageSize: workload.PageSize}
+		requests: randomRequests(r, func(r *rand.Rand) proto.Message {
+			return &skeinv1.ListExcludedBoardsRequest{UserId: workload.UserID(w.busyUser(r)), PageSize: workload.PageSize}
 		}),
 	}, {
 		id: "boards", title: "ListBoards, 50", projection: "graph",
 		procedure: skeinv1connect.GraphServiceListBoardsProcedure, answer: new(skeinv1.ListBoardsResponse),
-		requests: requests(r, func(r *rand.Rand) proto.Message {
-			return &skeinv1.ListBoardsRequest{UserId: workload.UserID(w.aBusyOne(r)), PageSize: workload.PageSize}
+		requests: randomRequests(r, func(r *rand.Rand) proto.Message {
+			return &skeinv1.ListBoardsRequest{UserId: workload.UserID(w.busyUser(r)), PageSize: workload.PageSize}
 		}),
 	}}
 }
@@ -168,9 +168,9 @@ func (w *loadWorld) feedMethods(r *rand.Rand) []readMethod {
 		return readMethod{
 			id: id, title: title, projection: "inbox",
 			procedure: skeinv1connect.FeedServiceReadFeedProcedure, answer: new(skeinv1.ReadFeedResponse),
-			requests: requests(r, func(r *rand.Rand) proto.Message {
+			requests: randomRequests(r, func(r *rand.Rand) proto.Message {
 				return &skeinv1.ReadFeedRequest{
-					ReaderId: workload.UserID(w.follower(r)), PageSize: entriesRead, Order: order, HideSeen: hideSeen,
+					ReaderId: workload.UserID(w.follower(r)), PageSize: feedPageSize, Order: order, HideSeen: hideSeen,
 				}
 			}),
 		}
@@ -182,10 +182,10 @@ func (w *loadWorld) feedMethods(r *rand.Rand) []readMethod {
 		{
 			id: "pins", title: "ListPins, 20", projection: "inbox",
 			procedure: skeinv1connect.FeedServiceListPinsProcedure, answer: new(skeinv1.ListPinsResponse),
-			requests: requests(r, func(r *rand.Rand) proto.Message {
+			requests: randomRequests(r, func(r *rand.Rand) proto.Message {
 				return &skeinv1.ListPinsRequest{
 					Target:   &skeinv1.ListPinsRequest_OwnerId{OwnerId: workload.UserID(w.authors[r.IntN(len(w.authors))])},
-					PageSize: entriesRead,
+					PageSize: feedPageSize,
 				}
 			}),
 		},
@@ -198,7 +198,7 @@ func (w *loadWorld) likes(r *rand.Rand) readMethod {
 	return readMethod{
 		id: "likes", title: "ListReactions, 50", projection: "counters",
 		procedure: skeinv1connect.CounterServiceListReactionsProcedure, answer: new(skeinv1.ListReactionsResponse),
-		requests: requests(r, func(r *rand.Rand) proto.Message {
+		requests: randomRequests(r, func(r *rand.Rand) proto.Message {
 			return &skeinv1.ListReactionsRequest{UserId: workload.UserID(uint32(r.IntN(w.watchers))), PageSize: workload.PageSize}
 		}),
 	}
@@ -209,10 +209,10 @@ func (w *loadWorld) reactors(r *rand.Rand) readMethod {
 	return readMethod{
 		id: "reactors", title: "ListReactors, 50", projection: "counters",
 		procedure: skeinv1connect.CounterServiceListReactorsProcedure, answer: new(skeinv1.ListReactorsResponse),
-		requests: requests(r, func(r *rand.Rand) proto.Message {
+		requests: randomRequests(r, func(r *rand.Rand) proto.Message {
 			viewer := r.IntN(w.watchers)
 			return &skeinv1.ListReactorsRequest{
-				ItemId: w.watched(viewer, 0), ViewerId: workload.UserID(uint32(viewer)), PageSize: workload.PageSize,
+				ItemId: w.playedItem(viewer, 0), ViewerId: workload.UserID(uint32(viewer)), PageSize: workload.PageSize,
 			}
 		}),
 	}
@@ -223,7 +223,7 @@ func (w *loadWorld) countNewer(r *rand.Rand) readMethod {
 	return readMethod{
 		id: "count-newer", title: "CountNewer, up to 100", projection: "inbox",
 		procedure: skeinv1connect.FeedServiceCountNewerProcedure, answer: new(skeinv1.CountNewerResponse),
-		requests: requests(r, func(r *rand.Rand) proto.Message {
+		requests: randomRequests(r, func(r *rand.Rand) proto.Message {
 			return &skeinv1.CountNewerRequest{ReaderId: workload.UserID(uint32(r.IntN(w.watchers)))}
 		}),
 	}
@@ -234,7 +234,7 @@ func (w *loadWorld) explainPin(r *rand.Rand) readMethod {
 	return readMethod{
 		id: "explain-pin", title: "ExplainPin", projection: "inbox",
 		procedure: skeinv1connect.FeedServiceExplainPinProcedure, answer: new(skeinv1.ExplainPinResponse),
-		requests: requests(r, func(r *rand.Rand) proto.Message {
+		requests: randomRequests(r, func(r *rand.Rand) proto.Message {
 			return &skeinv1.ExplainPinRequest{ReaderId: workload.UserID(uint32(r.IntN(w.watchers))), Pin: w.pinName(r.IntN(w.pins))}
 		}),
 	}
@@ -245,9 +245,9 @@ func (w *loadWorld) pinStates(r *rand.Rand) readMethod {
 	return readMethod{
 		id: "pin-states", title: "BatchGetPins, 50 pins", projection: "inbox",
 		procedure: skeinv1connect.FeedServiceBatchGetPinsProcedure, answer: new(skeinv1.BatchGetPinsResponse),
-		requests: requests(r, func(r *rand.Rand) proto.Message {
+		requests: randomRequests(r, func(r *rand.Rand) proto.Message {
 			m := &skeinv1.BatchGetPinsRequest{}
-			for range pinsAsked {
+			for range pinsPerCall {
 				m.Pins = append(m.Pins, w.pinName(r.IntN(w.pins)))
 			}
 			return m
@@ -260,9 +260,9 @@ func (w *loadWorld) viewerState(r *rand.Rand) readMethod {
 	return readMethod{
 		id: "viewer-state", title: "BatchGetViewerState, 50 pins", projection: "inbox",
 		procedure: skeinv1connect.FeedServiceBatchGetViewerStateProcedure, answer: new(skeinv1.BatchGetViewerStateResponse),
-		requests: requests(r, func(r *rand.Rand) proto.Message {
+		requests: randomRequests(r, func(r *rand.Rand) proto.Message {
 			m := &skeinv1.BatchGetViewerStateRequest{ViewerId: workload.UserID(uint32(r.IntN(w.watchers)))}
-			for range pinsAsked {
+			for range pinsPerCall {
 				m.Keys = append(m.Keys, &skeinv1.ViewerStateKey{Target: &skeinv1.ViewerStateKey_Pin{Pin: w.pinName(r.IntN(w.pins))}})
 			}
 			return m
@@ -274,13 +274,13 @@ func (w *loadWorld) seenMethods(r *rand.Rand) []readMethod {
 	return []readMethod{{
 		id: "seen", title: "FilterSeen, 200 items", projection: "seen",
 		procedure: skeinv1connect.SeenServiceFilterSeenProcedure, answer: new(skeinv1.FilterSeenResponse),
-		requests: requests(r, func(r *rand.Rand) proto.Message {
+		requests: randomRequests(r, func(r *rand.Rand) proto.Message {
 			watcher := r.IntN(w.watchers)
 			m := &skeinv1.FilterSeenRequest{UserId: workload.UserID(uint32(watcher))}
-			for i := range candidatesAsked { // every tenth was played
+			for i := range itemsPerFilterCall { // every tenth was played
 				item := w.itemID(r.IntN(w.items()))
 				if i%10 == 0 {
-					item = w.watched(watcher, r.IntN(watcherPlays))
+					item = w.playedItem(watcher, r.IntN(watcherPlays))
 				}
 				m.ItemIds = append(m.ItemIds, item)
 			}
@@ -289,13 +289,13 @@ func (w *loadWorld) seenMethods(r *rand.Rand) []readMethod {
 	}, {
 		id: "served", title: "ListServed", projection: "seen",
 		procedure: skeinv1connect.SeenServiceListServedProcedure, answer: new(skeinv1.ListServedResponse),
-		requests: requests(r, func(r *rand.Rand) proto.Message {
+		requests: randomRequests(r, func(r *rand.Rand) proto.Message {
 			return &skeinv1.ListServedRequest{UserId: workload.UserID(uint32(r.IntN(w.watchers)))}
 		}),
 	}, {
 		id: "hidden", title: "ListHidden", projection: "seen",
 		procedure: skeinv1connect.SeenServiceListHiddenProcedure, answer: new(skeinv1.ListHiddenResponse),
-		requests: requests(r, func(r *rand.Rand) proto.Message {
+		requests: randomRequests(r, func(r *rand.Rand) proto.Message {
 			return &skeinv1.ListHiddenRequest{UserId: workload.UserID(uint32(r.IntN(w.watchers)))}
 		}),
 	}}
@@ -305,9 +305,9 @@ func (w *loadWorld) counterMethods(r *rand.Rand) []readMethod {
 	return []readMethod{{
 		id: "counters", title: "BatchGetCounters, 50 keys", projection: "counters",
 		procedure: skeinv1connect.CounterServiceBatchGetCountersProcedure, answer: new(skeinv1.BatchGetCountersResponse),
-		requests: requests(r, func(r *rand.Rand) proto.Message {
+		requests: randomRequests(r, func(r *rand.Rand) proto.Message {
 			m := &skeinv1.BatchGetCountersRequest{}
-			for i := range countersAsked {
+			for i := range keysPerCountersCall {
 				key := &skeinv1.CounterKey{Target: &skeinv1.CounterKey_ItemId{ItemId: w.itemID(workload.PowerLaw(r, w.items(), workload.PlaySkew))}}
 				if i%5 == 0 {
 					key.Target = &skeinv1.CounterKey_UserId{UserId: workload.UserID(w.followee(r))}
@@ -323,7 +323,7 @@ func (w *loadWorld) counterMethods(r *rand.Rand) []readMethod {
 	}, {
 		id: "hot-owner", title: "ListTrending, 50 of an author", projection: "counters",
 		procedure: skeinv1connect.CounterServiceListTrendingProcedure, answer: new(skeinv1.ListTrendingResponse),
-		requests: requests(r, func(r *rand.Rand) proto.Message {
+		requests: randomRequests(r, func(r *rand.Rand) proto.Message {
 			return &skeinv1.ListTrendingRequest{
 				Scope:    &skeinv1.ListTrendingRequest_OwnerId{OwnerId: workload.UserID(w.authors[r.IntN(len(w.authors))])},
 				PageSize: workload.PageSize,
@@ -333,7 +333,7 @@ func (w *loadWorld) counterMethods(r *rand.Rand) []readMethod {
 }
 
 // entries is how many things an answer holds: the elements of all its lists, or what it counts.
-func entries(answer proto.Message) (n int) {
+func countEntries(answer proto.Message) (n int) {
 	if c, ok := answer.(*skeinv1.CountNewerResponse); ok {
 		return int(c.GetCount())
 	}

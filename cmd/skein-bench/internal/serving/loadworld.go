@@ -73,26 +73,26 @@ func (w *loadWorld) items() int { return 2 * w.pins }
 // load publishes the world in phases, of which each needs the one before. It is visible then.
 func (w *loadWorld) load(ctx context.Context, s *programs.Skein) error {
 	for _, phase := range [][]iter.Seq[*skeinv1.Event]{
-		{w.graph.All()},
-		{w.lists()},
-		{w.posts(), w.activity(), w.history()},
+		{w.graph.FollowEvents()},
+		{w.listEvents()},
+		{w.pinEvents(), w.recentActivity(), w.playHistory()},
 	} {
 		var sequences [][]*skeinv1.PublishRequest
 		for _, evs := range phase {
-			sequences = append(sequences, inCalls(evs, events.MaxEnvelopeEvents))
+			sequences = append(sequences, groupIntoCalls(evs, events.MaxEnvelopeEvents))
 		}
 		if len(sequences) == 1 { // no event of it needs another
-			sequences = dealt(sequences[0], loadSources)
+			sequences = dealCalls(sequences[0], loadSources)
 		}
-		if err := s.Publish(ctx, sequences); err != nil {
+		if err := s.PublishSequences(ctx, sequences); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// inCalls are the events in calls of so many.
-func inCalls(evs iter.Seq[*skeinv1.Event], together int) (calls []*skeinv1.PublishRequest) {
+// groupIntoCalls are the events in calls of so many.
+func groupIntoCalls(evs iter.Seq[*skeinv1.Event], together int) (calls []*skeinv1.PublishRequest) {
 	for ev := range evs {
 		if len(calls) == 0 || len(calls[len(calls)-1].Events) == together {
 			calls = append(calls, &skeinv1.PublishRequest{})
@@ -103,8 +103,8 @@ func inCalls(evs iter.Seq[*skeinv1.Event], together int) (calls []*skeinv1.Publi
 	return calls
 }
 
-// dealt are the calls, dealt out to n sequences.
-func dealt(calls []*skeinv1.PublishRequest, n int) [][]*skeinv1.PublishRequest {
+// dealCalls are the calls, dealCalls out to n sequences.
+func dealCalls(calls []*skeinv1.PublishRequest, n int) [][]*skeinv1.PublishRequest {
 	sequences := make([][]*skeinv1.PublishRequest, n)
 	for i, call := range calls {
 		sequences[i%n] = append(sequences[i%n], call)
@@ -117,13 +117,13 @@ func board(owner uint32, id string) *skeinv1.Board {
 }
 
 // lists give each busy user boards, followed and excluded boards, blocked and muted users.
-func (w *loadWorld) lists() iter.Seq[*skeinv1.Event] {
+func (w *loadWorld) listEvents() iter.Seq[*skeinv1.Event] {
 	return func(yield func(*skeinv1.Event) bool) {
 		r := rand.New(rand.NewPCG(47, 0))
 		for _, u := range w.busy {
 			followees := w.graph.Of(u)
 			for i := range min(listLength, len(followees)) {
-				other, stranger := followees[i], w.graph.Stranger(r, u)
+				other, stranger := followees[i], w.graph.RandomNonFollowee(r, u)
 				for _, ev := range []*skeinv1.Event{
 					{Kind: &skeinv1.Event_BoardCreated{BoardCreated: &skeinv1.BoardCreated{
 						Board: board(u, ownBoard+strconv.Itoa(i)), Title: "Board " + strconv.Itoa(i),
@@ -155,17 +155,17 @@ func (w *loadWorld) pinName(i int) *skeinv1.Pin {
 }
 
 // pin is the post of that number.
-func (w *loadWorld) pin(i int) *skeinv1.Event {
+func (w *loadWorld) pinCreated(i int) *skeinv1.Event {
 	return &skeinv1.Event{Kind: &skeinv1.Event_PinCreated{PinCreated: &skeinv1.PinCreated{
 		Pin:        w.pinName(i),
 		Attributes: []byte(`{"ratio":"16:9","seconds":42}`),
 	}}}
 }
 
-func (w *loadWorld) posts() iter.Seq[*skeinv1.Event] {
+func (w *loadWorld) pinEvents() iter.Seq[*skeinv1.Event] {
 	return func(yield func(*skeinv1.Event) bool) {
 		for i := range w.pins {
-			if !yield(w.pin(i)) {
+			if !yield(w.pinCreated(i)) {
 				return
 			}
 		}
@@ -181,26 +181,26 @@ func liked(user uint32, item string) *skeinv1.Event {
 }
 
 // watched is the item of the n-th play of a watcher, popular ones more often than others.
-func (w *loadWorld) watched(watcher, n int) string {
+func (w *loadWorld) playedItem(watcher, n int) string {
 	r := rand.New(rand.NewPCG(uint64(watcher), uint64(n)))
 	return w.itemID(workload.PowerLaw(r, w.items(), workload.PlaySkew))
 }
 
 // activity has the plays of this month, a like for every tenth, what was served, and an item that each watcher hides.
-func (w *loadWorld) activity() iter.Seq[*skeinv1.Event] {
+func (w *loadWorld) recentActivity() iter.Seq[*skeinv1.Event] {
 	return func(yield func(*skeinv1.Event) bool) {
 		for watcher := range w.watchers {
 			for n := range watcherPlays / 2 {
-				item := w.watched(watcher, n)
+				item := w.playedItem(watcher, n)
 				if !yield(played(uint32(watcher), item)) || n%10 == 0 && !yield(liked(uint32(watcher), item)) {
 					return
 				}
 			}
 			served := &skeinv1.Served{UserId: workload.UserID(uint32(watcher))}
 			for n := range servedItems {
-				served.ItemIds = append(served.ItemIds, w.watched(watcher, watcherPlays+n))
+				served.ItemIds = append(served.ItemIds, w.playedItem(watcher, watcherPlays+n))
 			}
-			hidden := &skeinv1.ItemHidden{UserId: workload.UserID(uint32(watcher)), ItemId: w.watched(watcher, watcherPlays)}
+			hidden := &skeinv1.ItemHidden{UserId: workload.UserID(uint32(watcher)), ItemId: w.playedItem(watcher, watcherPlays)}
 			if !yield(&skeinv1.Event{Kind: &skeinv1.Event_Served{Served: served}}) ||
 				!yield(&skeinv1.Event{Kind: &skeinv1.Event_ItemHidden{ItemHidden: hidden}}) {
 				return
@@ -210,13 +210,13 @@ func (w *loadWorld) activity() iter.Seq[*skeinv1.Event] {
 }
 
 // history are the plays of the months before.
-func (w *loadWorld) history() iter.Seq[*skeinv1.Event] {
+func (w *loadWorld) playHistory() iter.Seq[*skeinv1.Event] {
 	return func(yield func(*skeinv1.Event) bool) {
 		offset := uint64(0)
 		for watcher := range w.watchers {
 			for n := range watcherPlays / 2 {
 				offset++
-				ev := played(uint32(watcher), w.watched(watcher, watcherPlays/2+n))
+				ev := played(uint32(watcher), w.playedItem(watcher, watcherPlays/2+n))
 				ev.Source, ev.Offset = "history", offset
 				ev.OccurredAt = timestamppb.New(w.now.AddDate(0, 0, -30*(1+n%pastMonths)))
 				if !yield(ev) {
@@ -228,12 +228,12 @@ func (w *loadWorld) history() iter.Seq[*skeinv1.Event] {
 }
 
 // written is the i-th event of what continues to be written: of ten five are plays, two likes, two follows and one is a pin.
-func (w *loadWorld) written(i int) *skeinv1.Event {
+func (w *loadWorld) writtenEvent(i int) *skeinv1.Event {
 	r := rand.New(rand.NewPCG(53, uint64(i)))
 	user, item := uint32(r.IntN(w.graph.Users)), w.itemID(workload.PowerLaw(r, w.items(), workload.PlaySkew))
 	switch i % 10 {
 	case 0:
-		return w.pin(w.items() + i)
+		return w.pinCreated(w.items() + i)
 	case 1, 2:
 		return liked(user, item)
 	case 3, 4:
@@ -245,10 +245,10 @@ func (w *loadWorld) written(i int) *skeinv1.Event {
 }
 
 // writes are n events of those from a number on.
-func (w *loadWorld) writes(from, n int) iter.Seq[*skeinv1.Event] {
+func (w *loadWorld) writtenEvents(from, n int) iter.Seq[*skeinv1.Event] {
 	return func(yield func(*skeinv1.Event) bool) {
 		for i := range n {
-			if !yield(w.written(from + i)) {
+			if !yield(w.writtenEvent(from + i)) {
 				return
 			}
 		}

@@ -38,12 +38,12 @@ func TestLoadWorld(t *testing.T) {
 			}
 		}
 	}
-	decode(inCalls(w.graph.All(), 1000))
-	decode(inCalls(w.lists(), 1000))
-	decode(inCalls(w.posts(), 1000))
-	decode(inCalls(w.activity(), 1000))
-	decode(inCalls(w.history(), 1000))
-	decode(inCalls(w.writes(0, 500), 10))
+	decode(groupIntoCalls(w.graph.FollowEvents(), 1000))
+	decode(groupIntoCalls(w.listEvents(), 1000))
+	decode(groupIntoCalls(w.pinEvents(), 1000))
+	decode(groupIntoCalls(w.recentActivity(), 1000))
+	decode(groupIntoCalls(w.playHistory(), 1000))
+	decode(groupIntoCalls(w.writtenEvents(0, 500), 10))
 	for kind, want := range map[events.Kind]int{
 		events.UserFollowed: 5000 + 100, events.PinCreated: 1000 + 50, events.Served: 1000,
 		events.ItemHidden: 1000,

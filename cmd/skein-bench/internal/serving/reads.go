@@ -46,7 +46,7 @@ func newestRequest(user uint32, n int) *skeinv1.ListFollowersRequest {
 }
 
 // world is what the reading rows measure: one graph in skein, in Redis, and behind a service in front of Redis.
-type world struct {
+type readContenders struct {
 	graph *workload.Graph
 	skein *programs.Skein
 	redis *programs.Redis
@@ -55,8 +55,8 @@ type world struct {
 	pooledAddr, batchedAddr programs.Address
 }
 
-func newWorld(ctx context.Context, b *measure.Bench) (_ *world, err error) {
-	w := &world{}
+func startReadContenders(ctx context.Context, b *measure.Bench) (_ *readContenders, err error) {
+	w := &readContenders{}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, w.close())
@@ -71,25 +71,25 @@ func newWorld(ctx context.Context, b *measure.Bench) (_ *world, err error) {
 	if err := workload.LoadRedis(ctx, w.redis, w.graph, workload.UserID); err != nil {
 		return w, err
 	}
-	if w.skein, err = programs.StartSkein(ctx, b); err != nil {
+	if w.skein, err = programs.StartEmptySkein(ctx, b); err != nil {
 		return w, err
 	}
 	b.Say("loading it into skein")
-	if err := loadSkein(ctx, w.skein, w.graph); err != nil {
+	if err := publishGraphAsHistory(ctx, w.skein, w.graph); err != nil {
 		return w, err
 	}
-	if err := w.skein.Settled(ctx); err != nil {
+	if err := w.skein.WaitUntilCompacted(ctx); err != nil {
 		return w, err
 	}
-	w.pooled, w.pooledAddr, err = programs.StartService(ctx, b, w.redis, "pooled")
+	w.pooled, w.pooledAddr, err = programs.StartRedisService(ctx, b, w.redis, "pooled")
 	if err != nil {
 		return w, err
 	}
-	w.batched, w.batchedAddr, err = programs.StartService(ctx, b, w.redis, "batched")
+	w.batched, w.batchedAddr, err = programs.StartRedisService(ctx, b, w.redis, "batched")
 	return w, err
 }
 
-func (w *world) close() error {
+func (w *readContenders) close() error {
 	var errs []error
 	for _, p := range []*programs.Process{w.pooled, w.batched} {
 		if p != nil {
@@ -106,18 +106,18 @@ func (w *world) close() error {
 }
 
 // agree puts a sample of questions to all peers, and fails if the answers differ.
-func (w *world) agree(ctx context.Context, n int) error {
+func (w *readContenders) checkAnswers(ctx context.Context, n int) error {
 	r := rand.New(rand.NewPCG(2, 0))
-	return sampleOf(w.graph, r, n).agree(ctx,
+	return drawQuestions(w.graph, r, n).compareAnswers(ctx,
 		[]string{
 			"the graph itself", "skein, protobuf", "skein, JSON", "redis", "pooled service, protobuf",
 			"pooled service, JSON", "batched service, protobuf", "batched service, JSON",
 		},
-		[]answerer{
-			newTruth(w.graph), newService(w.skein.Addr), newService(w.skein.Addr, connect.WithProtoJSON()),
-			rawRedis{w.redis.Client},
-			newService(w.pooledAddr), newService(w.pooledAddr, connect.WithProtoJSON()),
-			newService(w.batchedAddr), newService(w.batchedAddr, connect.WithProtoJSON()),
+		[]graphQueries{
+			newReferenceGraph(w.graph), newConnectClient(w.skein.Addr), newConnectClient(w.skein.Addr, connect.WithProtoJSON()),
+			redisQueries{w.redis.Client},
+			newConnectClient(w.pooledAddr), newConnectClient(w.pooledAddr, connect.WithProtoJSON()),
+			newConnectClient(w.batchedAddr), newConnectClient(w.batchedAddr, connect.WithProtoJSON()),
 		})
 }
 
@@ -126,18 +126,18 @@ type readRow struct {
 	id, title, unit, note string
 	procedure             string
 	requests              []proto.Message
-	redis                 programs.RedisJob
+	redis                 programs.RedisBenchmarkJob
 	// times is what one request counts for.
-	times float64
+	unitsPerRequest float64
 	// pipelined reports that the service sends its commands in one pipeline anyway.
 	pipelined bool
 	// raw and service are the targets against Redis itself and against a service in front of it.
-	raw, service float64
+	redisTarget, serviceTarget float64
 }
 
 // Reads measures point checks, filters and newest pages over HTTP, against Redis and against a service in front of it.
 func Reads(ctx context.Context, b *measure.Bench) (err error) {
-	w, err := newWorld(ctx, b)
+	w, err := startReadContenders(ctx, b)
 	if err != nil {
 		return err
 	}
@@ -146,12 +146,12 @@ func Reads(ctx context.Context, b *measure.Bench) (err error) {
 	if b.Opts.Quick {
 		sample = 100
 	}
-	if err := w.agree(ctx, sample); err != nil {
+	if err := w.checkAnswers(ctx, sample); err != nil {
 		return fmt.Errorf("the contenders answer differently: %w", err)
 	}
 	b.Say("all contenders gave the same answers to a sample of questions")
 	for _, r := range w.rows() {
-		if err := readOver(ctx, b, w, r); err != nil {
+		if err := measureReads(ctx, b, w, r); err != nil {
 			return err
 		}
 	}
@@ -159,12 +159,12 @@ func Reads(ctx context.Context, b *measure.Bench) (err error) {
 }
 
 // rows returns the questions.
-func (w *world) rows() []readRow {
+func (w *readContenders) rows() []readRow {
 	g, r := w.graph, rand.New(rand.NewPCG(3, 0))
 	check := readRow{
-		id: "check", title: "point check, 1 pair, 50 connections", unit: "requests/s", times: 1, raw: 0.6, service: 2,
+		id: "check", title: "point check, 1 pair, 50 connections", unit: "requests/s", unitsPerRequest: 1, redisTarget: 0.6, serviceTarget: 2,
 		procedure: skeinv1connect.GraphServiceCheckFollowsProcedure,
-		redis: programs.RedisJob{
+		redis: programs.RedisBenchmarkJob{
 			Command: []string{"ZSCORE", programs.FollowingKey("1__rand_int__"), "1__rand_int__"}, Keyspace: g.Users,
 		},
 		note: "over HTTP every second pair is a follow; redis-benchmark asks for random pairs, nearly none of which " +
@@ -174,9 +174,9 @@ func (w *world) rows() []readRow {
 		check.requests = append(check.requests, checkRequest(p))
 	}
 	many := readRow{
-		id: "filter", title: "25-way filter, 50 connections", unit: "pairs/s", times: workload.FilterSize, raw: 0.6, service: 3,
+		id: "filter", title: "25-way filter, 50 connections", unit: "pairs/s", unitsPerRequest: workload.FilterSize, redisTarget: 0.6, serviceTarget: 3,
 		procedure: skeinv1connect.GraphServiceFilterFollowedProcedure,
-		redis:     programs.RedisJob{Command: []string{"ZMSCORE", programs.FollowingKey("1__rand_int__")}, Keyspace: g.Users},
+		redis:     programs.RedisBenchmarkJob{Command: []string{"ZMSCORE", programs.FollowingKey("1__rand_int__")}, Keyspace: g.Users},
 		note: "over HTTP up to 12 of the 25 candidates are followed, as far as the viewer follows as many; " +
 			"redis-benchmark asks for random ones, nearly none of which is followed.",
 	}
@@ -186,12 +186,12 @@ func (w *world) rows() []readRow {
 	for _, f := range g.Filters(r, workload.DistinctRequests/2) {
 		many.requests = append(many.requests, filterRequest(f))
 	}
-	popular := max(1, g.WithFollowers(workload.PageSize))
+	popular := max(1, g.CountWithFollowers(workload.PageSize))
 	newest := readRow{
-		id: "newest", title: "newest 50 followers with since-times, 50 connections", unit: "requests/s", times: 1,
-		raw: 0.6, service: 1.5, pipelined: true,
+		id: "newest", title: "newest 50 followers with since-times, 50 connections", unit: "requests/s", unitsPerRequest: 1,
+		redisTarget: 0.6, serviceTarget: 1.5, pipelined: true,
 		procedure: skeinv1connect.GraphServiceListFollowersProcedure,
-		redis: programs.RedisJob{
+		redis: programs.RedisBenchmarkJob{
 			Command: []string{
 				"ZREVRANGE", programs.FollowersKey("1__rand_int__"), "0", strconv.Itoa(workload.PageSize - 1), "WITHSCORES",
 			},
@@ -214,16 +214,16 @@ const (
 	readRedis   = "redis-server"
 )
 
-// readOver measures one question: with protobuf against the targets, with JSON for information.
-func readOver(ctx context.Context, b *measure.Bench, w *world, r readRow) error {
+// measureReads measures one question: with protobuf against the targets, with JSON for information.
+func measureReads(ctx context.Context, b *measure.Bench, w *readContenders, r readRow) error {
 	for _, json := range []bool{false, true} {
 		row := b.Row(r.id, r.title+", protobuf", r.unit, r.note)
-		raw, service := r.raw, r.service
+		redisTarget, serviceTarget := r.redisTarget, r.serviceTarget
 		if json {
 			row.ID, row.Title, row.Note = r.id+"-json", r.title+", JSON", ""
-			raw, service = 0, 0
+			redisTarget, serviceTarget = 0, 0
 		}
-		contenders, err := overHTTP(b, w, r, row.ID, json)
+		contenders, err := httpContenders(b, w, r, row.ID, json)
 		if err != nil {
 			return err
 		}
@@ -232,7 +232,7 @@ func readOver(ctx context.Context, b *measure.Bench, w *world, r readRow) error 
 			job.Addr = w.redis.Addr
 			contenders = append(contenders, measure.Contender{Name: readRedis, Measure: func(ctx context.Context) (measure.Measurement, error) {
 				m, err := job.Run(ctx, b.Tools.RedisBenchmark, connections, b.Opts.Time)
-				m.Value *= r.times
+				m.Value *= r.unitsPerRequest
 				return m, err
 			}})
 		}
@@ -240,18 +240,18 @@ func readOver(ctx context.Context, b *measure.Bench, w *world, r readRow) error 
 			return err
 		}
 		if !json {
-			row.Compare(readSkein, readRedis, raw, false)
+			row.Compare(readSkein, readRedis, redisTarget, false)
 		}
-		row.Compare(readSkein, readPooled, service, false)
+		row.Compare(readSkein, readPooled, serviceTarget, false)
 		if !r.pipelined {
-			row.Compare(readSkein, readBatched, service, false)
+			row.Compare(readSkein, readBatched, serviceTarget, false)
 		}
 	}
 	return nil
 }
 
 // overHTTP returns the contenders that wrk asks, with the same requests for each.
-func overHTTP(b *measure.Bench, w *world, r readRow, id string, json bool) (contenders []measure.Contender, err error) {
+func httpContenders(b *measure.Bench, w *readContenders, r readRow, id string, json bool) (contenders []measure.Contender, err error) {
 	contentType, marshal := "application/proto", proto.Marshal
 	if json {
 		contentType, marshal = "application/json", protojson.Marshal
@@ -283,16 +283,16 @@ func overHTTP(b *measure.Bench, w *world, r readRow, id string, json bool) (cont
 		}
 		contenders = append(contenders, measure.Contender{Name: s.name, Measure: func(ctx context.Context) (measure.Measurement, error) {
 			m, err := job.Run(ctx, b.Tools.Wrk, connections, b.Opts.Time)
-			m.Value *= r.times
+			m.Value *= r.unitsPerRequest
 			return m, err
 		}})
 	}
 	return contenders, nil
 }
 
-// loadSkein brings a graph into the service as history, so that every follow has the time that it has in the graph.
+// publishGraphAsHistory brings a graph into the service as history, so that every follow has the time that it has in the graph.
 // Each connection is a source of its own, since offsets rise within a source.
-func loadSkein(ctx context.Context, s *programs.Skein, g *workload.Graph) error {
+func publishGraphAsHistory(ctx context.Context, s *programs.Skein, g *workload.Graph) error {
 	const conns, batch = 4, events.MaxEnvelopeEvents
 	sequences := make([][]*skeinv1.PublishRequest, conns)
 	for i := range g.Edges {
@@ -306,5 +306,5 @@ func loadSkein(ctx context.Context, s *programs.Skein, g *workload.Graph) error 
 			OccurredAt: timestamppb.New(g.Since(i).Time()), Kind: workload.Followed(g.Edges[i], workload.UserID),
 		})
 	}
-	return s.Publish(ctx, sequences)
+	return s.PublishSequences(ctx, sequences)
 }

@@ -38,7 +38,7 @@ func PinCreated(owner, id string) *skeinv1.Event {
 }
 
 // All are the follows of the graph, as live events.
-func (g *Graph) All() iter.Seq[*skeinv1.Event] {
+func (g *Graph) FollowEvents() iter.Seq[*skeinv1.Event] {
 	return func(yield func(*skeinv1.Event) bool) {
 		for _, e := range g.Edges {
 			if !yield(&skeinv1.Event{Kind: Followed(e, UserID)}) {

@@ -21,7 +21,7 @@ type Folder struct {
 	cache *store.Cache
 	Store *store.Store
 	// project makes the projection anew whenever the store is opened.
-	project func() projections.Projection
+	newProjection func() projections.Projection
 
 	decoder *events.Decoder
 	// begin is the time of the first envelope.
@@ -35,13 +35,13 @@ func OpenFolder(parent string) (*Folder, error) {
 }
 
 // OpenProjection opens an empty store of a projection, whose log begins at a time.
-func OpenProjection(parent string, begin events.Micros, project func() projections.Projection) (*Folder, error) {
+func OpenProjection(parent string, begin events.Micros, newProjection func() projections.Projection) (*Folder, error) {
 	dir, err := os.MkdirTemp(parent, "store-")
 	if err != nil {
 		return nil, err
 	}
 	f := &Folder{
-		dir: dir, cache: store.NewCache(CacheBytes), project: project, decoder: events.NewDecoder(events.Cursor{}),
+		dir: dir, cache: store.NewCache(CacheBytes), newProjection: project, decoder: events.NewDecoder(events.Cursor{}),
 		begin: begin,
 	}
 	if err := f.open(); err != nil {
@@ -52,24 +52,24 @@ func OpenProjection(parent string, begin events.Micros, project func() projectio
 }
 
 func (f *Folder) open() (err error) {
-	f.Store, err = store.Open(store.Options{Dir: f.dir, Projection: f.project(), Cache: f.cache})
+	f.Store, err = store.Open(store.Options{Dir: f.dir, Projection: f.newProjection(), Cache: f.cache})
 	return err
 }
 
 // ReopenFolder opens a store that a service has left, and continues behind its last envelope.
-func ReopenFolder(dir string, project func() projections.Projection) (*Folder, error) {
-	f := &Folder{dir: dir, cache: store.NewCache(CacheBytes), project: project}
+func ReopenFolder(dir string, newProjection func() projections.Projection) (*Folder, error) {
+	f := &Folder{dir: dir, cache: store.NewCache(CacheBytes), newProjection: project}
 	if err := f.open(); err != nil {
 		f.cache.Unref()
 		return nil, err
 	}
 	v, err := f.Store.View()
 	if err != nil {
-		return nil, errors.Join(err, f.Leave())
+		return nil, errors.Join(err, f.CloseAndKeep())
 	}
 	at := v.Cursor()
 	at.WarmSeq, at.WarmTime = 0, 0 // there is nothing to be read before it
-	f.decoder, f.seq, f.begin = events.NewDecoder(at), at.Seq, at.LastTime
+	f.decoder, f.seq, f.startTime = events.NewDecoder(at), at.Seq, at.LastTime
 	return f, v.Close()
 }
 
@@ -93,10 +93,10 @@ func (f *Folder) Compacted(ctx context.Context) (bytes int64, err error) {
 }
 
 // Close closes the store and removes it.
-func (f *Folder) Close() error { return errors.Join(f.Leave(), os.RemoveAll(f.dir)) }
+func (f *Folder) Close() error { return errors.Join(f.CloseAndKeep(), os.RemoveAll(f.dir)) }
 
 // Leave closes the store and lets it be.
-func (f *Folder) Leave() error {
+func (f *Folder) CloseAndKeep() error {
 	err := f.Store.Close()
 	f.cache.Unref()
 	return err
@@ -108,7 +108,7 @@ func (f *Folder) Envelope(evs []*skeinv1.Event) (*events.Envelope, error) {
 	if err != nil {
 		return nil, err
 	}
-	return f.Decode(f.begin+events.Micros(f.seq+1)*1000, data)
+	return f.Decode(f.startTime+events.Micros(f.seq+1)*1000, data)
 }
 
 // Decode decodes the next envelope of the log.

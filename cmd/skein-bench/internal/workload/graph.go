@@ -48,8 +48,8 @@ type Graph struct {
 	Edges []Edge
 	// following holds the followees of all users, one user after the other, each in rising order; of user u those
 	// from start[u] to start[u+1].
-	following []uint32
-	start     []int
+	followees      []uint32
+	followeesStart []int
 	// Followers is how many followers each user has.
 	Followers []int
 }
@@ -75,8 +75,8 @@ func NewGraph(users, edges int, seed uint64) *Graph {
 		g.Edges[i] = Edge{uint32(p >> 32), uint32(p)}
 		g.Followers[uint32(p)]++
 	}
-	g.number()
-	g.index()
+	g.renumberByFollowers()
+	g.indexFollowees()
 	return g
 }
 
@@ -86,7 +86,7 @@ func PowerLaw(r *rand.Rand, n int, skew float64) int {
 }
 
 // number gives users new numbers, by falling number of followers.
-func (g *Graph) number() {
+func (g *Graph) renumberByFollowers() {
 	byRank := make([]uint32, g.Users)
 	for i := range byRank {
 		byRank[i] = uint32(i)
@@ -102,18 +102,18 @@ func (g *Graph) number() {
 	g.Followers = followers
 }
 
-func (g *Graph) index() {
-	g.start = make([]int, g.Users+1)
+func (g *Graph) indexFollowees() {
+	g.followeesStart = make([]int, g.Users+1)
 	for _, e := range g.Edges {
-		g.start[e.Follower+1]++
+		g.followeesStart[e.Follower+1]++
 	}
 	for u := range g.Users {
-		g.start[u+1] += g.start[u]
+		g.followeesStart[u+1] += g.followeesStart[u]
 	}
-	g.following = make([]uint32, len(g.Edges))
-	next := slices.Clone(g.start)
+	g.followees = make([]uint32, len(g.Edges))
+	next := slices.Clone(g.followeesStart)
 	for _, e := range g.Edges {
-		g.following[next[e.Follower]] = e.Followee
+		g.followees[next[e.Follower]] = e.Followee
 		next[e.Follower]++
 	}
 	for u := range g.Users {
@@ -122,7 +122,9 @@ func (g *Graph) index() {
 }
 
 // Of returns the followees of a user in rising order.
-func (g *Graph) Of(user uint32) []uint32 { return g.following[g.start[user]:g.start[user+1]] }
+func (g *Graph) Of(user uint32) []uint32 {
+	return g.followees[g.followeesStart[user]:g.followeesStart[user+1]]
+}
 
 // Follows reports whether user a follows user b.
 func (g *Graph) Follows(a, b uint32) bool {
@@ -135,8 +137,8 @@ func (g *Graph) Since(i int) events.Micros {
 	return FirstFollow + events.Micros(time.Duration(i)*time.Millisecond/time.Microsecond)
 }
 
-// WithFollowers returns how many users have at least n followers: they are the first ones.
-func (g *Graph) WithFollowers(n int) int {
+// CountWithFollowers returns how many users have at least n followers: they are the first ones.
+func (g *Graph) CountWithFollowers(n int) int {
 	k, _ := slices.BinarySearchFunc(g.Followers, n, func(have, n int) int {
 		if have >= n {
 			return -1
@@ -146,8 +148,8 @@ func (g *Graph) WithFollowers(n int) int {
 	return k
 }
 
-// Stranger returns a random user whom a does not follow.
-func (g *Graph) Stranger(r *rand.Rand, a uint32) uint32 {
+// RandomNonFollowee returns a random user whom a does not follow.
+func (g *Graph) RandomNonFollowee(r *rand.Rand, a uint32) uint32 {
 	for {
 		if b := uint32(r.IntN(g.Users)); b != a && !g.Follows(a, b) {
 			return b
@@ -161,7 +163,7 @@ func (g *Graph) Pairs(r *rand.Rand, n int) []Edge {
 	for i := range out {
 		out[i] = g.Edges[r.IntN(len(g.Edges))]
 		if i%2 == 1 {
-			out[i].Followee = g.Stranger(r, out[i].Follower)
+			out[i].Followee = g.RandomNonFollowee(r, out[i].Follower)
 		}
 	}
 	return out
@@ -184,7 +186,7 @@ func (g *Graph) Filters(r *rand.Rand, n int) []Filter {
 			f.Candidates = append(f.Candidates, followees[j])
 		}
 		for len(f.Candidates) < FilterSize {
-			f.Candidates = append(f.Candidates, g.Stranger(r, viewer))
+			f.Candidates = append(f.Candidates, g.RandomNonFollowee(r, viewer))
 		}
 		r.Shuffle(FilterSize, func(a, b int) {
 			f.Candidates[a], f.Candidates[b] = f.Candidates[b], f.Candidates[a]

@@ -38,7 +38,7 @@ func TestGraph(t *testing.T) {
 				want++
 			}
 		}
-		if got := g.WithFollowers(n); got != want {
+		if got := g.CountWithFollowers(n); got != want {
 			t.Errorf("%d users have at least %d followers, want %d", got, n, want)
 		}
 	}

@@ -33,8 +33,8 @@ func LoadRedis(ctx context.Context, s *programs.Redis, g *Graph, id func(uint32)
 	return nil
 }
 
-// RedisHolds fails unless the server has the follows of the most followed user.
-func RedisHolds(ctx context.Context, s *programs.Redis, g *Graph) error {
+// CheckRedisGraph fails unless the server has the follows of the most followed user.
+func CheckRedisGraph(ctx context.Context, s *programs.Redis, g *Graph) error {
 	n, err := s.Client.ZCard(ctx, programs.FollowersKey(UserID(0))).Result()
 	if err != nil {
 		return err

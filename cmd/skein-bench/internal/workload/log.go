@@ -13,23 +13,23 @@ import (
 // published figures were measured with it.
 const CacheBytes = 512 << 20
 
-// Reading is a subscription that knows how far the log goes.
-type Reading struct {
+// HubSubscription is a subscription that knows how far the log goes.
+type HubSubscription struct {
 	*eventlog.Subscription
 	Hub *eventlog.Hub
 }
 
 // Head returns the last sequence that the log is known to have.
-func (r Reading) Head() uint64 { return r.Hub.Head() }
+func (r HubSubscription) Head() uint64 { return r.Hub.Head() }
 
-// Follow returns a source that reads the log through the hub.
-func Follow(log *eventlog.Log, hub *eventlog.Hub) store.SubscribeFunc {
+// SubscribeToLog returns a source that reads the log through the hub.
+func SubscribeToLog(log *eventlog.Log, hub *eventlog.Hub) store.SubscribeFunc {
 	return func(from events.Cursor) (store.Subscription, error) {
 		if from.Seq == 0 {
 			from = log.Start()
 		}
 		s, err := hub.Subscribe(from)
-		return Reading{s, hub}, err
+		return HubSubscription{s, hub}, err
 	}
 }
 

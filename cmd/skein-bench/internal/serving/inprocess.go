@@ -51,19 +51,19 @@ func startEngine(ctx context.Context, parent string) (_ *engine, err error) {
 		return e, err
 	}
 	hub := eventlog.NewHub(e.log, eventlog.HubOptions{})
-	e.run(func() error { return hub.Run(running) })
+	e.startTask(func() error { return hub.Run(running) })
 	for _, p := range all.All(all.Settings{}) {
 		store, err := store.Open(store.Options{Dir: filepath.Join(dir, "stores"), Projection: p, Cache: e.cache})
 		if err != nil {
 			return e, err
 		}
 		e.stores = append(e.stores, store)
-		e.run(func() error { return store.Run(running, workload.Follow(e.log, hub)) })
+		e.startTask(func() error { return store.Run(running, workload.SubscribeToLog(e.log, hub)) })
 	}
 	return e, nil
 }
 
-func (e *engine) run(f func() error) {
+func (e *engine) startTask(f func() error) {
 	e.wg.Go(func() {
 		err := f()
 		e.mu.Lock()
@@ -98,7 +98,7 @@ func ingestInProcess(ctx context.Context, b *measure.Bench, g *workload.Graph) (
 		last [ingestConnections]uint64
 		errs [ingestConnections]error
 	)
-	shares := callsOf(g)
+	shares := followCalls(g)
 	begin := time.Now()
 	for conn, calls := range shares {
 		wg.Go(func() { last[conn], errs[conn] = e.publish(ctx, calls) })

@@ -18,20 +18,20 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// Wire is a connection that is kept, on which one call at a time is under way. It does little, since it shares the processor
+// CallConn is a connection that is kept, on which one call at a time is under way. It does little, since it shares the processor
 // with the service: what it sends is encoded beforehand, and what comes back is read and dropped.
-type Wire struct {
+type CallConn struct {
 	conn net.Conn
 	in   *bufio.Reader
 	out  []byte
 }
 
-func dialWire(ctx context.Context, addr Address) (*Wire, error) {
+func dialCallConn(ctx context.Context, addr Address) (*CallConn, error) {
 	conn, err := new(net.Dialer).DialContext(ctx, "tcp", addr.String())
 	if err != nil {
 		return nil, err
 	}
-	return &Wire{conn: conn, in: bufio.NewReaderSize(conn, 16<<10)}, nil
+	return &CallConn{conn: conn, in: bufio.NewReaderSize(conn, 16<<10)}, nil
 }
 
 // Encoding is how the messages of a call are encoded.
@@ -51,8 +51,8 @@ func JSON() Encoding {
 	return Encoding{Name: "JSON", ContentType: "application/json", Marshal: protojson.Marshal, Unmarshal: protojson.Unmarshal}
 }
 
-// WireCalls are encoded calls of a method.
-type WireCalls struct {
+// EncodedCalls are encoded calls of a method.
+type EncodedCalls struct {
 	head   []byte
 	bodies [][]byte
 	// atLeast is the number of the field that asks for a position. It is 0 if the method has no such field, or if the calls are
@@ -60,9 +60,9 @@ type WireCalls struct {
 	atLeast protowire.Number
 }
 
-// NewWireCalls encodes calls of a method.
-func NewWireCalls(addr Address, procedure string, encoding Encoding, requests []proto.Message) (*WireCalls, error) {
-	c := &WireCalls{head: fmt.Appendf(nil, "POST %s HTTP/1.1\r\nHost: %s\r\nContent-Type: %s\r\n"+
+// EncodeCalls encodes calls of a method.
+func EncodeCalls(addr Address, procedure string, encoding Encoding, requests []proto.Message) (*EncodedCalls, error) {
+	c := &EncodedCalls{head: fmt.Appendf(nil, "POST %s HTTP/1.1\r\nHost: %s\r\nContent-Type: %s\r\n"+
 		"Connect-Protocol-Version: 1\r\nContent-Length: ", procedure, addr, encoding.ContentType)}
 
 	for _, r := range requests {
@@ -85,7 +85,7 @@ func NewWireCalls(addr Address, procedure string, encoding Encoding, requests []
 
 // Call makes a call, with the newest position that the answer must contain unless that is empty, and reads the answer into body,
 // or drops it if that is nil.
-func (w *Wire) Call(c *WireCalls, i int, atLeast string, body *bytes.Buffer) error {
+func (w *CallConn) Call(c *EncodedCalls, i int, atLeast string, body *bytes.Buffer) error {
 	request := c.bodies[i%len(c.bodies)]
 	size := len(request)
 	if atLeast != "" {
@@ -110,7 +110,7 @@ func (w *Wire) Call(c *WireCalls, i int, atLeast string, body *bytes.Buffer) err
 	}
 	defer res.Body.Close()
 	if res.StatusCode != http.StatusOK {
-		text, err := io.ReadAll(io.LimitReader(res.Body, tailBytes))
+		text, err := io.ReadAll(io.LimitReader(res.Body, outputTailBytes))
 		return errors.Join(fmt.Errorf("answered with %s: %s", res.Status, text), err)
 	}
 	if body == nil {
@@ -121,11 +121,11 @@ func (w *Wire) Call(c *WireCalls, i int, atLeast string, body *bytes.Buffer) err
 	return err
 }
 
-// Wires are connections to the service.
-type Wires []*Wire
+// CallConns are connections to the service.
+type CallConns []*CallConn
 
 // CallAll makes every call once, each over the next connection that is free, and returns the answers in the order of the calls.
-func (all Wires) CallAll(c *WireCalls) ([][]byte, error) {
+func (all CallConns) CallAll(c *EncodedCalls) ([][]byte, error) {
 	var (
 		next atomic.Int64
 		wg   sync.WaitGroup
@@ -148,10 +148,10 @@ func (all Wires) CallAll(c *WireCalls) ([][]byte, error) {
 	return answers, errors.Join(errs...)
 }
 
-// DialWires opens n connections.
-func DialWires(ctx context.Context, addr Address, n int) (all Wires, err error) {
+// DialCallConns opens n connections.
+func DialCallConns(ctx context.Context, addr Address, n int) (all CallConns, err error) {
 	for range n {
-		w, err := dialWire(ctx, addr)
+		w, err := dialCallConn(ctx, addr)
 		if err != nil {
 			return nil, errors.Join(err, all.Close())
 		}
@@ -161,7 +161,7 @@ func DialWires(ctx context.Context, addr Address, n int) (all Wires, err error) 
 }
 
 // Close closes all connections.
-func (all Wires) Close() error {
+func (all CallConns) Close() error {
 	var errs []error
 	for _, w := range all {
 		errs = append(errs, w.conn.Close())

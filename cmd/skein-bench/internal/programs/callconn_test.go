@@ -39,7 +39,7 @@ func TestWire(t *testing.T) {
 		t.Fatal(err)
 	}
 	addr := Address{host, port}
-	all, err := DialWires(t.Context(), addr, 1)
+	all, err := DialCallConns(t.Context(), addr, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -48,7 +48,7 @@ func TestWire(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	calls, err := NewWireCalls(addr, "/served", Protobuf(), []proto.Message{
+	calls, err := EncodeCalls(addr, "/served", Protobuf(), []proto.Message{
 		&skeinv1.ListServedRequest{UserId: "a"}, &skeinv1.ListServedRequest{UserId: "b", AtLeast: "0"}, &skeinv1.ListServedRequest{UserId: "nobody"},
 	})
 	if err != nil {
@@ -84,7 +84,7 @@ func TestWire(t *testing.T) {
 		"a method without at_least": {Protobuf(), &skeinv1.PublishRequest{}},
 		"a call in JSON":            {JSON(), &skeinv1.ListServedRequest{}},
 	} {
-		c, err := NewWireCalls(addr, "/any", calls.encoding, []proto.Message{calls.request})
+		c, err := EncodeCalls(addr, "/any", calls.encoding, []proto.Message{calls.request})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -18,65 +18,65 @@ import (
 	"github.com/skein-feed/skein/proto/skein/v1/skeinv1connect"
 )
 
-// loadWriter writes at a steady rate until it is stopped.
-type loadWriter struct {
+// backgroundWriter writes at a steady rate until it is stopped.
+type backgroundWriter struct {
 	first  int
 	cancel context.CancelFunc
 	ended  chan error
 	calls  atomic.Int64
 	// begin says that a call was answered, or that none will be.
-	begin func()
+	markStarted func()
 
 	mu   sync.Mutex
 	last events.Position
 	// text is the last position as the service gave it.
-	text string
+	lastText string
 }
 
 // startWrites begins to write a tenth of the peak. It returns when a first call was answered: what is timed then is timed beside
 // writes, and newest has a position. What failed before is an error of stop.
-func (l *latencyBench) startWrites(ctx context.Context) *loadWriter {
+func (l *latencyBench) startWrites(ctx context.Context) *backgroundWriter {
 	ctx, cancel := context.WithCancel(ctx)
 	begun := make(chan struct{})
-	w := &loadWriter{
-		first: l.written, cancel: cancel, ended: make(chan error, 1), begin: sync.OnceFunc(func() { close(begun) }),
+	w := &backgroundWriter{
+		first: l.writtenEvents, cancel: cancel, ended: make(chan error, 1), markStarted: sync.OnceFunc(func() { close(begun) }),
 	}
 	go func() {
-		defer w.begin()
+		defer w.markStarted()
 		w.ended <- w.run(ctx, l)
 	}()
 	<-begun
 	return w
 }
 
-func (w *loadWriter) run(ctx context.Context, l *latencyBench) error {
+func (w *backgroundWriter) run(ctx context.Context, l *latencyBench) error {
 	publishers := make([]*programs.Publisher, writeWorkers)
 	for i := range publishers {
-		publishers[i] = l.skein.Publisher()
+		publishers[i] = l.skein.NewPublisher()
 		defer publishers[i].Transport.CloseIdleConnections()
 	}
 	var loop measure.OpenLoop
-	return loop.Run(ctx, measure.Steady(l.peak*writeShare/writeTogetherUnderLoad), writeWorkers,
+	return loop.Run(ctx, measure.Steady(l.peakWriteRate*writeRateShare/eventsPerWrite), writeWorkers,
 		func(ctx context.Context, worker, i int) error {
 			call := &skeinv1.PublishRequest{}
-			for ev := range l.world.writes(w.first+i*writeTogetherUnderLoad, writeTogetherUnderLoad) {
+			for ev := range l.world.writtenEvents(w.first+i*eventsPerWrite, eventsPerWrite) {
 				call.Events = append(call.Events, ev)
 			}
 			res, err := publishers[worker].Publish(ctx, connect.NewRequest(call))
 			if err != nil {
 				return fmt.Errorf("a write failed: %w", err)
 			}
-			if err := w.note(res.Msg.GetPosition()); err != nil {
+			if err := w.recordPosition(res.Msg.GetPosition()); err != nil {
 				return err
 			}
 			w.calls.Add(1)
-			w.begin()
+			w.markStarted()
 			return nil
 		})
 }
 
 // note keeps the newest position: calls that are under way together are answered in any order.
-func (w *loadWriter) note(text string) error {
+func (w *backgroundWriter) recordPosition(text string) error {
 	p, err := events.ParsePosition(text)
 	if err != nil {
 		return err
@@ -84,24 +84,24 @@ func (w *loadWriter) note(text string) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if p.Seq > w.last.Seq {
-		w.last, w.text = p, text
+		w.last, w.lastText = p, text
 	}
 	return nil
 }
 
 // newest is the position that a write returned last.
-func (w *loadWriter) newest() string {
+func (w *backgroundWriter) newestPosition() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.text
+	return w.lastText
 }
 
 // stop ends the writing and returns what failed.
-func (w *loadWriter) stop(l *latencyBench) error {
+func (w *backgroundWriter) stop(l *latencyBench) error {
 	w.cancel()
 	err := <-w.ended
 	// Calls that were interrupted may be in the log: their numbers are not used again.
-	l.written += (int(w.calls.Load()) + measure.WaitingCalls) * writeTogetherUnderLoad
+	l.writtenEvents += (int(w.calls.Load()) + measure.WaitingCalls) * eventsPerWrite
 	return err
 }
 
@@ -111,10 +111,10 @@ type rebuilder struct {
 	cancel context.CancelFunc
 	done   chan error
 	// ended is how many rebuilds did.
-	ended atomic.Int64
-	mu    sync.Mutex
+	finished atomic.Int64
+	mu       sync.Mutex
 	// under is the operation that is under way.
-	under string
+	operationID string
 }
 
 // startRebuilds has the first rebuild begun when it returns.
@@ -122,28 +122,28 @@ func (l *latencyBench) startRebuilds(ctx context.Context, projection string, sha
 	r := &rebuilder{
 		admin: skeinv1connect.NewAdminServiceClient(http.DefaultClient, "http://"+l.skein.Addr.String()), done: make(chan error, 1),
 	}
-	order := &skeinv1.StartRebuildRequest{Projection: projection, Share: share}
-	if err := r.begin(ctx, order); err != nil {
+	request := &skeinv1.StartRebuildRequest{Projection: projection, Share: share}
+	if err := r.begin(ctx, request); err != nil {
 		return nil, err
 	}
 	ctx, r.cancel = context.WithCancel(ctx)
-	go func() { r.done <- r.run(ctx, order) }()
+	go func() { r.done <- r.run(ctx, request) }()
 	return r, nil
 }
 
-func (r *rebuilder) begin(ctx context.Context, order *skeinv1.StartRebuildRequest) error {
+func (r *rebuilder) begin(ctx context.Context, request *skeinv1.StartRebuildRequest) error {
 	// Not interrupted with ctx: it would continue under a name that is lost.
-	res, err := r.admin.StartRebuild(context.WithoutCancel(ctx), connect.NewRequest(order))
+	res, err := r.admin.StartRebuild(context.WithoutCancel(ctx), connect.NewRequest(request))
 	if err != nil {
-		return fmt.Errorf("a rebuild of %s did not begin: %w", order.GetProjection(), err)
+		return fmt.Errorf("a rebuild of %s did not begin: %w", request.GetProjection(), err)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.under = res.Msg.GetOperation().GetOperationId()
+	r.operationID = res.Msg.GetOperation().GetOperationId()
 	return nil
 }
 
-func (r *rebuilder) run(ctx context.Context, order *skeinv1.StartRebuildRequest) error {
+func (r *rebuilder) run(ctx context.Context, request *skeinv1.StartRebuildRequest) error {
 	for {
 		end, err := r.wait(ctx)
 		if ctx.Err() != nil {
@@ -153,10 +153,10 @@ func (r *rebuilder) run(ctx context.Context, order *skeinv1.StartRebuildRequest)
 		case err != nil:
 			return err
 		case end.GetState() != skeinv1.OperationState_OPERATION_STATE_SUCCEEDED:
-			return fmt.Errorf("a rebuild of %s ended as %v: %s", order.GetProjection(), end.GetState(), end.GetError())
+			return fmt.Errorf("a rebuild of %s ended as %v: %s", request.GetProjection(), end.GetState(), end.GetError())
 		}
-		r.ended.Add(1)
-		if err := r.begin(ctx, order); err != nil {
+		r.finished.Add(1)
+		if err := r.begin(ctx, request); err != nil {
 			return err
 		}
 	}
@@ -167,7 +167,7 @@ func (r *rebuilder) wait(ctx context.Context) (*skeinv1.Operation, error) {
 	ticker := time.NewTicker(programs.PollInterval)
 	defer ticker.Stop()
 	for {
-		res, err := r.admin.GetOperation(ctx, connect.NewRequest(&skeinv1.GetOperationRequest{OperationId: r.operation()}))
+		res, err := r.admin.GetOperation(ctx, connect.NewRequest(&skeinv1.GetOperationRequest{OperationId: r.currentOperation()}))
 		if err != nil {
 			return nil, err
 		}
@@ -184,17 +184,17 @@ func (r *rebuilder) wait(ctx context.Context) (*skeinv1.Operation, error) {
 	}
 }
 
-func (r *rebuilder) operation() string {
+func (r *rebuilder) currentOperation() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.under
+	return r.operationID
 }
 
 // stop cancels the rebuild under way, waits for its end, and returns what failed.
 func (r *rebuilder) stop(ctx context.Context) error {
 	r.cancel()
 	failed := <-r.done
-	_, err := r.admin.CancelOperation(ctx, connect.NewRequest(&skeinv1.CancelOperationRequest{OperationId: r.operation()}))
+	_, err := r.admin.CancelOperation(ctx, connect.NewRequest(&skeinv1.CancelOperationRequest{OperationId: r.currentOperation()}))
 	if err == nil {
 		_, err = r.wait(ctx)
 	}
