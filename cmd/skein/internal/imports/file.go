@@ -542,7 +542,7 @@ func comparisonText(found *importer.Comparison, took time.Duration) string {
 // showImportProgress returns a function that shows the progress of an import, from a file or from Redis.
 func showImportProgress(bar *command.Progress) func(importer.Progress) {
 	startTime := time.Now()
-	// The first progress of publishing tells how many events an earlier run of the same import has sent. They do not count for the rate.
+	// The first progress of publishing has the number of events that earlier runs of the same import have sent. They do not count for the rate.
 	earlierEvents := uint64(0)
 	knowsEarlierEvents := false
 
