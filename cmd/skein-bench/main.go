@@ -45,6 +45,7 @@ func main() {
 	}
 }
 
+// run parses the command line and runs the command that it names.
 func run(ctx context.Context, args []string, std *streams) error {
 	parser, err := kong.New(&cli{},
 		kong.Name("skein-bench"),
@@ -64,6 +65,7 @@ func run(ctx context.Context, args []string, std *streams) error {
 	return parsed.Run(std)
 }
 
+// measureCmd is the command `skein-bench run`, which is also the command without a name.
 type measureCmd struct {
 	Quick   bool          `help:"Make a smoke test of about a minute, whose figures mean nothing."`
 	Only    []string      `help:"Measure only these groups of ${benchGroups}. The last three are measured only if they are named." placeholder:"NAME"`
@@ -89,7 +91,7 @@ type measureCmd struct {
 	MD      string        `help:"Also write the table to this file." placeholder:"FILE" type:"path"`
 }
 
-// Run measures.
+// Run measures, and prints the table.
 func (c *measureCmd) Run(ctx context.Context, std *streams) error {
 	if c.Edges < 1000 || c.Users < 0 || c.Runs < 1 || c.Follows < 1000 || c.Big < 1000 || c.Readers < 1000 ||
 		c.Plays < 1000 || c.Items < 10_000 || c.Replay < 10_000 || c.Events < 10_000 ||
@@ -109,10 +111,27 @@ func (c *measureCmd) Run(ctx context.Context, std *streams) error {
 		return err
 	}
 	opts := measure.Options{
-		Self: self, Dir: c.Dir, Users: c.Users, Edges: c.Edges, Runs: c.Runs, Time: c.Time, Follows: c.Follows,
-		BigUser: c.Big, Posts: c.Posts, Readers: c.Readers, Plays: c.Plays, Items: c.Items,
-		Replayed: c.Replay, ReplayOf: c.Of, Growth: c.Growth, GrowthAlone: c.Alone, RebuildMemory: int(c.Memory),
-		LogEvents: c.Events, Limit: c.Limit, Only: c.Only, Progress: std.err,
+		Self:          self,
+		Dir:           c.Dir,
+		Users:         c.Users,
+		Edges:         c.Edges,
+		Runs:          c.Runs,
+		Time:          c.Time,
+		Follows:       c.Follows,
+		BigUser:       c.Big,
+		Posts:         c.Posts,
+		Readers:       c.Readers,
+		Plays:         c.Plays,
+		Items:         c.Items,
+		Replayed:      c.Replay,
+		ReplayOf:      c.Of,
+		Growth:        c.Growth,
+		GrowthAlone:   c.Alone,
+		RebuildMemory: int(c.Memory),
+		LogEvents:     c.Events,
+		Limit:         c.Limit,
+		Only:          c.Only,
+		Progress:      std.err,
 	}
 	switch {
 	case c.Quick:
@@ -120,18 +139,23 @@ func (c *measureCmd) Run(ctx context.Context, std *streams) error {
 	case !isStatic():
 		return errCgo
 	}
+
 	report, err := bench.Run(ctx, opts)
 	if err != nil {
 		return err
 	}
 	return errors.Join(
-		report.WriteMarkdown(std.out), writeTo(c.MD, report.WriteMarkdown), writeTo(c.JSON, report.WriteJSON))
+		report.WriteMarkdown(std.out),
+		writeTo(c.MD, report.WriteMarkdown),
+		writeTo(c.JSON, report.WriteJSON),
+	)
 }
 
 // minRounds is the least number of rounds that can show a difference between two programs. Between equal programs, all of five rounds are on the
 // same side of 1 by chance in one of 16 rows.
 const minRounds = 5
 
+// compareCmd is the command `skein-bench compare`.
 type compareCmd struct {
 	Base     string        `help:"Program to compare with; by default the head itself, which shows the noise." placeholder:"FILE" type:"existingfile"`
 	Head     string        `help:"Program to compare; by default it is built from this clone." placeholder:"FILE" type:"existingfile"`
@@ -148,15 +172,24 @@ type compareCmd struct {
 	JSON     string        `help:"Write the report, with every single measurement, to this file." placeholder:"FILE" type:"path"`
 }
 
-// Run measures. A bad ratio is not an error.
+// Run measures both programs, and prints their ratios. A bad ratio is not an error.
 func (c *compareCmd) Run(ctx context.Context, std *streams) error {
 	if c.Runs < minRounds || c.Edges < 10_000 || c.Follows < 10_000 || c.Plays < 10_000 {
 		return fmt.Errorf("--runs must be at least %d, and --edges, --follows and --plays at least 10000 each: less says nothing", minRounds)
 	}
 	opts := measure.Options{
-		Dir: c.Dir, Users: c.Edges / 10, Edges: c.Edges, Runs: c.Runs, Time: c.Time, Follows: c.Follows, Plays: c.Plays, Items: c.Plays,
-		Base: measure.ComparedProgram{Name: c.BaseName, Path: c.Base}, Head: measure.ComparedProgram{Name: c.HeadName, Path: c.Head},
-		Limit: c.Limit, Progress: std.err,
+		Dir:      c.Dir,
+		Users:    c.Edges / 10,
+		Edges:    c.Edges,
+		Runs:     c.Runs,
+		Time:     c.Time,
+		Follows:  c.Follows,
+		Plays:    c.Plays,
+		Items:    c.Plays,
+		Base:     measure.ComparedProgram{Name: c.BaseName, Path: c.Base},
+		Head:     measure.ComparedProgram{Name: c.HeadName, Path: c.Head},
+		Limit:    c.Limit,
+		Progress: std.err,
 	}
 	switch {
 	case c.Quick:
@@ -164,6 +197,7 @@ func (c *compareCmd) Run(ctx context.Context, std *streams) error {
 	case !isStatic():
 		return errCgo
 	}
+
 	report, err := bench.Compare(ctx, opts)
 	if err != nil {
 		return err
@@ -171,7 +205,7 @@ func (c *compareCmd) Run(ctx context.Context, std *streams) error {
 	return errors.Join(report.WriteComparison(std.out), writeTo(c.JSON, report.WriteJSON))
 }
 
-// errCgo is the error of a bench that was built with cgo. Released programs are built without, and some rows measure code of the bench itself.
+// errCgo means that the bench was built with cgo. Released programs are built without cgo, and some rows measure code in the bench itself.
 var errCgo = errors.New("this program was built with cgo, unlike released ones, which changes the figures; run " +
 	"CGO_ENABLED=0 go run -C cmd/skein-bench ., or task bench")
 
@@ -181,17 +215,17 @@ func isStatic() bool {
 	return ok && slices.Contains(info.Settings, debug.BuildSetting{Key: "CGO_ENABLED", Value: "0"})
 }
 
-// byteSize is a number of bytes, or one with a unit: 3GiB.
+// byteSize is a number of bytes. On the command line it may have a unit, as in 3GiB.
 type byteSize int
 
-// UnmarshalText is part of encoding.TextUnmarshaler.
+// UnmarshalText parses a number of bytes, with or without a unit.
 func (b *byteSize) UnmarshalText(text []byte) error {
 	n, err := humanize.ParseBytes(string(text))
 	*b = byteSize(n)
 	return err
 }
 
-// writeTo writes a file, unless its name is empty.
+// writeTo calls write with a new file, unless the path is empty.
 func writeTo(file string, write func(io.Writer) error) error {
 	if file == "" {
 		return nil
@@ -203,6 +237,7 @@ func writeTo(file string, write func(io.Writer) error) error {
 	return errors.Join(write(f), f.Close())
 }
 
+// redisServiceCmd is the hidden command that serves the graph in a Redis server.
 type redisServiceCmd struct {
 	Redis    string `help:"Address of the Redis server." required:""`
 	PortFile string `help:"File for the port." required:""`
@@ -214,6 +249,7 @@ func (c *redisServiceCmd) Run(ctx context.Context) error {
 	return programs.ServeRedis(ctx, c.Redis, c.PortFile, c.Batch)
 }
 
+// replayJobCmd is the hidden command that makes one measurement in a process of its own.
 type replayJobCmd struct {
 	Job string `help:"The job, as JSON." required:""`
 }

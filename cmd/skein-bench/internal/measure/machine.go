@@ -108,6 +108,7 @@ func toolVersion(ctx context.Context, path, flag string) string {
 	return "unknown"
 }
 
+// cpuModel returns the name of the processor, on Linux and macOS.
 func cpuModel(ctx context.Context) string {
 	if data, err := os.ReadFile("/proc/cpuinfo"); err == nil {
 		for line := range strings.Lines(string(data)) {

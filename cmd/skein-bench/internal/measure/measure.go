@@ -10,7 +10,7 @@ import (
 
 // An operation that is too short to be timed alone is timed in groups.
 const (
-	// Group is how many operations are timed together.
+	// Group is how many operations a group has, which are timed together.
 	Group = 10
 	// Rounds is how many groups a run times.
 	Rounds = 200
@@ -48,8 +48,9 @@ type Options struct {
 	Replayed int
 	// ReplayOf names the projections that are replayed; if it is empty, all are.
 	ReplayOf []string
-	// Growth has the numbers of follows whose costs are compared. With GrowthAlone only the graph is built, and no service started.
-	Growth      []int
+	// Growth has the numbers of follows whose costs are compared.
+	Growth []int
+	// GrowthAlone says that growth builds only the store of the graph, and starts no service.
 	GrowthAlone bool
 	// RebuildMemory is the memory for a rebuild of growth, in bytes; 0 means the default.
 	RebuildMemory int
@@ -64,7 +65,7 @@ type Options struct {
 	Only []string
 	// Quick says that the run is a smoke test, whose figures mean nothing.
 	Quick bool
-	// Progress gets a line whenever something begins; it may be nil.
+	// Progress gets a line whenever a step begins or has a result; it may be nil.
 	Progress io.Writer
 }
 
@@ -91,9 +92,10 @@ func (o Options) SmokeTest() Options {
 
 // Bench is one run of the bench.
 type Bench struct {
-	Opts   Options
-	Tools  Tools
-	Dir    string // temporary, on the disk that is measured
+	Opts  Options
+	Tools Tools
+	// Dir is a temporary directory, on the disk that is measured.
+	Dir    string
 	Report *Report
 	// Program is the path of the measured program; empty until it is built.
 	Program string

@@ -9,9 +9,9 @@ import (
 	"strconv"
 )
 
-// ProcessStatus returns a size in the status that Linux has of a process, in bytes. It returns false on other systems. The field has the form
-// "VmRSS:".
-func ProcessStatus(pid, field string) (bytesOf float64, ok bool) {
+// ProcessStatus returns a size in bytes from the file /proc/PID/status. The field has the form "VmRSS:". ok is false on systems other than Linux, which
+// have no such file.
+func ProcessStatus(pid, field string) (size float64, ok bool) {
 	status, err := os.ReadFile(filepath.Join("/proc", pid, "status"))
 	if err != nil {
 		return 0, false
@@ -29,8 +29,8 @@ func ProcessStatus(pid, field string) (bytesOf float64, ok bool) {
 	return 0, false
 }
 
-// PeakMemory returns the greatest resident memory of this process so far. On other systems than Linux it returns what Go has asked the system
-// for: getrusage(2) is of no use, because its maximum begins with that of the process that started this one.
+// PeakMemory returns the greatest resident memory of this process so far, in bytes. On systems other than Linux it returns how much memory Go has got from
+// the system. getrusage(2) would be wrong, because its maximum includes that of the process that started this one.
 func PeakMemory() float64 {
 	if n, ok := ProcessStatus("self", "VmHWM:"); ok {
 		return n

@@ -16,31 +16,35 @@ import (
 // longestCall is the longest duration in a histogram. A call that takes longer counts as this long.
 const longestCall = 10 * time.Minute
 
-// Times is a histogram of durations, with a precision of three digits. Durations may be added concurrently.
-type Times struct {
+// DurationHistogram is a histogram of durations, with a precision of three digits. Durations may be added concurrently.
+type DurationHistogram struct {
 	mu   sync.Mutex
 	hist *hdrhistogram.Histogram
 }
 
-func newTimes() *Times {
-	return &Times{hist: hdrhistogram.New(1, longestCall.Microseconds(), 3)}
+// newDurationHistogram returns an empty histogram.
+func newDurationHistogram() *DurationHistogram {
+	return &DurationHistogram{hist: hdrhistogram.New(1, longestCall.Microseconds(), 3)}
 }
 
-func (t *Times) add(d time.Duration) {
+// add adds a duration.
+func (t *DurationHistogram) add(d time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	_ = t.hist.RecordValue(min(max(1, d.Microseconds()), longestCall.Microseconds())) // cannot fail within the bounds
 }
 
 // Count returns the number of durations.
-func (t *Times) Count() int64 { return t.hist.TotalCount() }
+func (t *DurationHistogram) Count() int64 { return t.hist.TotalCount() }
 
-// MS returns a percentile in milliseconds.
-func (t *Times) MS(percent float64) float64 { return float64(t.hist.ValueAtPercentile(percent)) / 1000 }
+// Milliseconds returns a percentile in milliseconds.
+func (t *DurationHistogram) Milliseconds(percent float64) float64 {
+	return float64(t.hist.ValueAtPercentile(percent)) / 1000
+}
 
-// Poisson returns the moments of a Poisson process with a mean rate per second, up to d. Calls of many independent users come like this, with
+// PoissonMoments returns the moments of a Poisson process with a mean rate per second, up to d. Calls of many independent users come like this, with
 // bursts.
-func Poisson(rate float64, d time.Duration, seed uint64) iter.Seq[time.Duration] {
+func PoissonMoments(rate float64, d time.Duration, seed uint64) iter.Seq[time.Duration] {
 	return func(yield func(time.Duration) bool) {
 		r := rand.New(rand.NewPCG(seed, 0))
 		for at := 0.0; ; {
@@ -52,8 +56,8 @@ func Poisson(rate float64, d time.Duration, seed uint64) iter.Seq[time.Duration]
 	}
 }
 
-// Steady returns moments at a constant rate per second, without an end.
-func Steady(rate float64) iter.Seq[time.Duration] {
+// SteadyMoments returns moments at a constant rate per second, without an end.
+func SteadyMoments(rate float64) iter.Seq[time.Duration] {
 	return func(yield func(time.Duration) bool) {
 		for i := 0; yield(time.Duration(float64(i) / rate * float64(time.Second))); i++ { //nolint:revive // all is in the head
 		}
@@ -63,15 +67,15 @@ func Steady(rate float64) iter.Seq[time.Duration] {
 // OpenLoop makes calls at given moments, whether or not the calls before were answered. A client that waits for answers would send less to a slow
 // service, and hide how long its users wait.
 type OpenLoop struct {
-	// Took has the times from the moment at which a call was due to its answer, including the time for which the call waited to be sent.
-	Took *Times
-	// Late has the times from the moment at which a call was due to its start, of the calls for which a worker was free. They show by how much the
+	// AnswerTimes has the times from the moment at which a call was due to its answer, including the time for which the call waited to be sent.
+	AnswerTimes *DurationHistogram
+	// StartDelays has the times from the moment at which a call was due to its start, of the calls for which a worker was free. They show by how much the
 	// client itself was late.
-	Late *Times
+	StartDelays *DurationHistogram
 
 	mu sync.Mutex
-	// seconds has the times of Took for each second in which calls were due.
-	seconds []*Times
+	// seconds has the answer times of the calls that were due in each second.
+	seconds []*DurationHistogram
 }
 
 // WorstSecond returns the greatest value of a percentile in one second, in milliseconds. It leaves out seconds with fewer than a hundred calls,
@@ -79,7 +83,7 @@ type OpenLoop struct {
 func (l *OpenLoop) WorstSecond(percent float64) (worst float64) {
 	for _, s := range l.seconds {
 		if s.Count() >= 100 {
-			worst = max(worst, s.MS(percent))
+			worst = max(worst, s.Milliseconds(percent))
 		}
 	}
 	return worst
@@ -87,11 +91,11 @@ func (l *OpenLoop) WorstSecond(percent float64) (worst float64) {
 
 // add adds the time of a call that was due at a moment.
 func (l *OpenLoop) add(due, took time.Duration) {
-	l.Took.add(took)
+	l.AnswerTimes.add(took)
 
 	l.mu.Lock()
 	for int(due/time.Second) >= len(l.seconds) {
-		l.seconds = append(l.seconds, newTimes())
+		l.seconds = append(l.seconds, newDurationHistogram())
 	}
 	second := l.seconds[due/time.Second]
 	l.mu.Unlock()
@@ -100,8 +104,10 @@ func (l *OpenLoop) add(due, took time.Duration) {
 
 // dueCall is a call whose moment has come.
 type dueCall struct {
-	at time.Duration
-	i  int
+	// moment is when the call is due, counted from the start of the loop.
+	moment time.Duration
+	// number counts the calls from 0.
+	number int
 	// hasWorker reports that a worker was free, so that only the client itself can delay the call.
 	hasWorker bool
 }
@@ -114,8 +120,8 @@ const WaitingCalls = 1 << 14
 func (l *OpenLoop) Run(
 	ctx context.Context, moments iter.Seq[time.Duration], workers int, call func(ctx context.Context, worker, i int) error,
 ) error {
-	l.Took = newTimes()
-	l.Late = newTimes()
+	l.AnswerTimes = newDurationHistogram()
+	l.StartDelays = newDurationHistogram()
 	l.seconds = nil
 
 	callCtx, stop := context.WithCancelCause(ctx)
@@ -123,7 +129,7 @@ func (l *OpenLoop) Run(
 	due := make(chan dueCall, WaitingCalls)
 	begin := time.Now()
 	var wg sync.WaitGroup
-	var unanswered atomic.Int64 // calls that are due and not answered
+	var unanswered atomic.Int64 // how many calls are due and not answered yet
 	for worker := range workers {
 		wg.Go(func() {
 			for c := range due {
@@ -131,13 +137,13 @@ func (l *OpenLoop) Run(
 					return
 				}
 				if c.hasWorker {
-					l.Late.add(time.Since(begin) - c.at)
+					l.StartDelays.add(time.Since(begin) - c.moment)
 				}
-				if err := call(callCtx, worker, c.i); err != nil {
+				if err := call(callCtx, worker, c.number); err != nil {
 					stop(err)
 					return
 				}
-				l.add(c.at, time.Since(begin)-c.at)
+				l.add(c.moment, time.Since(begin)-c.moment)
 				unanswered.Add(-1)
 			}
 		})
@@ -159,14 +165,16 @@ func (l *OpenLoop) pace(
 	// pause blocks its thread, which must not run other goroutines meanwhile.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	i := 0
-	for at := range moments {
-		for wait := at - time.Since(begin); wait > 0; wait = at - time.Since(begin) {
+
+	number := 0
+	for moment := range moments {
+		// A pause can end early, so look at the clock again.
+		for wait := moment - time.Since(begin); wait > 0; wait = moment - time.Since(begin) {
 			pause(wait)
 		}
 		select {
-		case due <- dueCall{at, i, countCall()}:
-			i++
+		case due <- dueCall{moment, number, countCall()}:
+			number++
 		case <-ctx.Done():
 			return
 		}

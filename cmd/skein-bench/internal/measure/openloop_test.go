@@ -11,25 +11,25 @@ import (
 	"time"
 )
 
-// TestOpenLoopCountsWaiting has one call that takes long: all that were due meanwhile have waited for it. That is no delay of the
-// client.
-func TestOpenLoopCountsWaiting(t *testing.T) {
+// TestOpenLoopCountsTheTimeOfWaiting makes one call that takes long. The times of all calls that were due meanwhile include their waiting, which does not
+// count as a delay of the client.
+func TestOpenLoopCountsTheTimeOfWaiting(t *testing.T) {
 	const calls, long = 50, 20 * time.Millisecond
 	var (
 		loop   OpenLoop
 		made   []int
-		handed = make(chan struct{}) // closed when all calls have been handed out
+		allDue = make(chan struct{}) // closed when all calls are due
 	)
 	moments := func(yield func(time.Duration) bool) {
 		for i := 0; i < calls && yield(0); i++ { //nolint:revive // all is in the head
 		}
-		close(handed)
+		close(allDue)
 	}
 	err := loop.Run(t.Context(), moments, 1, func(_ context.Context, _, i int) error {
 		if i == 0 {
-			<-handed
+			<-allDue
 		}
-		for begin := time.Now(); i == 0 && time.Since(begin) < long; { //nolint:revive // it works
+		for begin := time.Now(); i == 0 && time.Since(begin) < long; { //nolint:revive // the call works
 		}
 		made = append(made, i)
 		return nil
@@ -37,20 +37,20 @@ func TestOpenLoopCountsWaiting(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if loop.Took.Count() != calls || !slices.IsSorted(made) || len(made) != calls {
-		t.Errorf("%d calls were timed, %v made", loop.Took.Count(), made)
+	if loop.AnswerTimes.Count() != calls || !slices.IsSorted(made) || len(made) != calls {
+		t.Errorf("%d calls were timed, %v made", loop.AnswerTimes.Count(), made)
 	}
-	if least := loop.Took.MS(0); least < 19.9 { // three digits are kept
+	if least := loop.AnswerTimes.Milliseconds(0); least < 19.9 { // three digits are kept
 		t.Errorf("a call that had to wait took %v ms", least)
 	}
-	if n := loop.Late.Count(); n != 1 {
+	if n := loop.StartDelays.Count(); n != 1 {
 		t.Errorf("a worker was free for %d calls, want the first alone", n)
 	}
 }
 
-// TestWorstSecond: the worst second counts, and one with few calls does not.
-func TestWorstSecond(t *testing.T) {
-	loop := OpenLoop{Took: newTimes()}
+// TestWorstSecondNeedsAHundredCalls checks that the worst second counts, and that a second with few calls does not.
+func TestWorstSecondNeedsAHundredCalls(t *testing.T) {
+	loop := OpenLoop{AnswerTimes: newDurationHistogram()}
 	for second, took := range []time.Duration{time.Millisecond, 5 * time.Millisecond, 2 * time.Millisecond} {
 		for range 100 {
 			loop.add(time.Duration(second)*time.Second, took)
@@ -62,10 +62,10 @@ func TestWorstSecond(t *testing.T) {
 	}
 }
 
-func TestOpenLoopEnds(t *testing.T) {
+func TestOpenLoopEndsWithErrorOrContext(t *testing.T) {
 	broken := errors.New("broken")
 	var loop OpenLoop
-	err := loop.Run(t.Context(), Steady(1e6), 3, func(_ context.Context, _, i int) error {
+	err := loop.Run(t.Context(), SteadyMoments(1e6), 3, func(_ context.Context, _, i int) error {
 		if i == 100 {
 			return broken
 		}
@@ -75,18 +75,18 @@ func TestOpenLoopEnds(t *testing.T) {
 		t.Errorf("a failed call: %v", err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	err = loop.Run(ctx, Steady(1e6), 3, func(_ context.Context, _, i int) error {
+	err = loop.Run(ctx, SteadyMoments(1e6), 3, func(_ context.Context, _, i int) error {
 		if i == 100 {
 			cancel()
 		}
 		return nil
 	})
-	if err != nil || loop.Took.Count() < 50 {
-		t.Errorf("ended: %v after %d calls", err, loop.Took.Count())
+	if err != nil || loop.AnswerTimes.Count() < 50 {
+		t.Errorf("ended: %v after %d calls", err, loop.AnswerTimes.Count())
 	}
 }
 
-func TestClosedLoop(t *testing.T) {
+func TestClosedLoopReturnsRateAndError(t *testing.T) {
 	var made atomic.Int64
 	rate, err := ClosedLoop(t.Context(), 10*time.Millisecond, 2, func(context.Context, int, int) error {
 		made.Add(1)
@@ -101,9 +101,9 @@ func TestClosedLoop(t *testing.T) {
 	}
 }
 
-func TestMoments(t *testing.T) {
+func TestMomentsAreRandomOrSteady(t *testing.T) {
 	const rate, long = 10_000, 2 * time.Second
-	random := slices.Collect(Poisson(rate, long, 1))
+	random := slices.Collect(PoissonMoments(rate, long, 1))
 	if !slices.IsSorted(random) || random[len(random)-1] >= long {
 		t.Error("the moments are not in order, or beyond the end")
 	}
@@ -120,7 +120,7 @@ func TestMoments(t *testing.T) {
 	if cv := math.Sqrt(squares/float64(len(random)-1)-mean*mean) / mean; cv < 0.9 || cv > 1.1 {
 		t.Errorf("gaps vary by %v of their mean", cv)
 	}
-	next, stop := iter.Pull(Steady(4))
+	next, stop := iter.Pull(SteadyMoments(4))
 	defer stop()
 	for i := range 5 {
 		if at, _ := next(); at != time.Duration(i)*250*time.Millisecond {
@@ -129,14 +129,14 @@ func TestMoments(t *testing.T) {
 	}
 }
 
-func TestTimes(t *testing.T) {
-	times := newTimes()
+func TestTimesGivePercentiles(t *testing.T) {
+	times := newDurationHistogram()
 	for i := range 1000 {
 		times.add(time.Duration(i+1) * time.Millisecond)
 	}
 	times.add(-time.Second)
 	times.add(2 * longestCall)
-	if p50, p999 := times.MS(50), times.MS(99.9); math.Abs(p50-500) > 1 || math.Abs(p999-1000) > 2 || times.Count() != 1002 {
+	if p50, p999 := times.Milliseconds(50), times.Milliseconds(99.9); math.Abs(p50-500) > 1 || math.Abs(p999-1000) > 2 || times.Count() != 1002 {
 		t.Errorf("p50 %v, p99.9 %v of %d", p50, p999, times.Count())
 	}
 }

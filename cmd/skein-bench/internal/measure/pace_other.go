@@ -4,5 +4,5 @@ package measure
 
 import "time"
 
-// pause waits.
+// pause waits for d, as exactly as the Go runtime can.
 func pause(d time.Duration) { time.Sleep(d) }

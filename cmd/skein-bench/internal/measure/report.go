@@ -261,6 +261,7 @@ func (s *Series) writeLoad(b *strings.Builder) {
 	b.WriteString(" |")
 }
 
+// writeMarkdown writes the line about the machine and the line of versions.
 func (m *Machine) writeMarkdown(b *strings.Builder) {
 	fmt.Fprintf(b, "%s, %d cores, %s/%s; append and fsync of 4 KiB: %s µs.\n", m.CPU, m.Cores, m.OS, m.Arch,
 		Figure(m.FsyncMicros))
@@ -268,6 +269,7 @@ func (m *Machine) writeMarkdown(b *strings.Builder) {
 		m.Skein, m.Go, m.Pebble, m.NATSServer, m.Redis, m.GoRedis, m.Connect, m.Wrk)
 }
 
+// writeMarkdown writes the line about the sizes and the number of runs.
 func (s *Settings) writeMarkdown(b *strings.Builder) {
 	fmt.Fprintf(b, "%d users, %d follows; medians of %d alternated runs (least – greatest)", s.Users, s.Edges, s.Runs)
 	if s.Quick {

@@ -29,7 +29,7 @@ func golden(t *testing.T, name string, got []byte) {
 	}
 }
 
-func TestReport(t *testing.T) {
+func TestReportMatchesGoldenFiles(t *testing.T) {
 	r := &Report{
 		Machine: Machine{
 			CPU: "Model 7", Cores: 2, OS: "linux", Arch: "amd64", Go: "go1.26.0", Skein: "v0.1.0", Pebble: "v2.1.7",

@@ -1,8 +1,11 @@
 package measure
 
-import "testing"
+import (
+	"fmt"
+	"testing"
+)
 
-func TestMedian(t *testing.T) {
+func TestMedianIsTheMiddleValue(t *testing.T) {
 	for _, c := range []struct {
 		values []float64
 		want   float64
@@ -13,29 +16,34 @@ func TestMedian(t *testing.T) {
 		{[]float64{9, 1, 5}, 5},
 		{[]float64{9, 1, 5, 2, 7}, 5},
 	} {
-		if got := Median(c.values); got != c.want {
-			t.Errorf("median of %v is %v, want %v", c.values, got, c.want)
-		}
+		t.Run(fmt.Sprint(c.values), func(t *testing.T) {
+			if got := Median(c.values); got != c.want {
+				t.Errorf("expected %v, got %v", c.want, got)
+			}
+		})
 	}
 }
 
-func TestFigure(t *testing.T) {
+func TestFigureHasThreeDigits(t *testing.T) {
 	for v, want := range map[float64]string{
 		0: "0", 0.604: "0.60", 9.996: "10.0", 33.14: "33.1", 99.96: "100", 999.4: "999", 999.6: "1.00 k",
 		104_166: "104 k", 1_050_000: "1.05 M", 2e9: "2.00 G", 7e12: "7000 G", -5.5: "-5.50",
 	} {
-		if got := Figure(v); got != want {
-			t.Errorf("%v is written %q, want %q", v, got, want)
-		}
+		t.Run(want, func(t *testing.T) {
+			if got := Figure(v); got != want {
+				t.Errorf("expected %v as %q, got %q", v, want, got)
+			}
+		})
 	}
 }
 
-func TestLatency(t *testing.T) {
+func TestLatencyGivesPercentiles(t *testing.T) {
 	var times []float64
 	for i := range 1000 {
 		times = append(times, float64(1000-i))
 	}
-	if m := Latency(times); m != (Measurement{Value: 991, P50: 0.501, P99: 0.991}) {
-		t.Errorf("%+v", m)
+	expected := Measurement{Value: 991, P50: 0.501, P99: 0.991}
+	if got := Latency(times); got != expected {
+		t.Errorf("expected %+v, got %+v", expected, got)
 	}
 }

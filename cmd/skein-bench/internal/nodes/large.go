@@ -12,23 +12,24 @@ import (
 )
 
 const (
-	// largeNodes is how many nodes the large cluster has: each holds one of 96 parts of the rows.
+	// largeNodes is how many nodes the large cluster has. It has every partition on several nodes, so each node has a 96th of the rows.
 	largeNodes = 96 * copies
-	// largeUsers and largeItems are those of the product, whose log has largeRate events a second at its peak: 500 million daily users of
-	// docs/sizing.md.
+	// largeUsers and largeItems are how many users and items the product has. largeRate is how many events per second its log gets at a peak. They are the
+	// figures of docs/sizing.md for 500 million daily users.
 	largeUsers, largeItems, largeRate = 1_000_000_000, 100_000_000, 1_620_000
-	// envelopesPerRead is how many envelopes are made at once, before they are measured.
+	// envelopesPerRead is how many envelopes are made at a time, before the node folds them and is measured.
 	envelopesPerRead = 500
 )
 
-// largeClusterReader is a reader of the log of a large product.
+// largeClusterReader reads the log of a large product, and folds the events of its partitions.
 type largeClusterReader struct {
 	name string
-	// parts are nil for a reader that only decodes.
-	parts *events.Partitions
+	// partitions is nil for a reader that decodes the log and folds nothing.
+	partitions *events.Partitions
 }
 
-// large measures one of many nodes. Nothing of the log is kept: it is made on the way.
+// measureLargeCluster measures one of many nodes, once with a log without event ids and once with one that has them. The log is too large to be
+// kept, so it is made while it is read.
 func measureLargeCluster(ctx context.Context, b *measure.Bench) error {
 	sets := partitionsOfNodes(largeNodes)
 	median := sets[largeNodes/2]
@@ -42,22 +43,26 @@ func measureLargeCluster(ctx context.Context, b *measure.Bench) error {
 		"compactions and garbage collection included, making the log excluded.", b.Opts.LogEvents, eventsPerEnvelope,
 		measure.Figure(largeUsers), measure.Figure(largeItems), measure.Figure(largeRate), largeNodes, sets[0].Len(),
 		sets[largeNodes-1].Len())
-	for _, ids := range []bool{false, true} {
-		id, title := "nodes-large", "log of a large product, read on one core"
-		if ids {
-			id, title, note = id+"-ids", title+", with event ids", ""
+	for _, withEventIDs := range []bool{false, true} {
+		id := "nodes-large"
+		title := "log of a large product, read on one core"
+		if withEventIDs {
+			id += "-ids"
+			title += ", with event ids"
+			note = "" // the note of the row without event ids is enough
 		}
 		rate := b.Row(id, title, "events/s", note)
 		memory := b.Row(id+"-memory", title+": resident memory", "MB", "")
 		disk := b.Row(id+"-bytes", title+": stores, compacted", "MB", "")
+
 		var contenders []measure.Contender
 		for _, reader := range readers {
-			memory.SeriesOf(reader.name)
+			memory.SeriesOf(reader.name) // adds the series in the order of the table
 			contenders = append(contenders, measure.Contender{
 				Name: reader.name, Measure: func(ctx context.Context) (measure.Measurement, error) {
-					m, err := reader.measure(ctx, b, ids)
+					m, err := reader.measure(ctx, b, withEventIDs)
 					memory.SeriesOf(reader.name).Add(measure.Measurement{Value: m.memory / 1e6})
-					if reader.parts != nil {
+					if reader.partitions != nil {
 						disk.SeriesOf(reader.name).Add(measure.Measurement{Value: m.bytes / 1e6})
 					}
 					return measure.Measurement{Value: m.rate}, err
@@ -67,6 +72,7 @@ func measureLargeCluster(ctx context.Context, b *measure.Bench) error {
 		if err := b.Alternate(ctx, rate, contenders...); err != nil {
 			return err
 		}
+
 		for _, reader := range readers {
 			rate.Compare(reader.name, "", 0, false)
 			memory.Compare(reader.name, "", 0, true)
@@ -78,21 +84,23 @@ func measureLargeCluster(ctx context.Context, b *measure.Bench) error {
 	return nil
 }
 
-// largeFigures are those of one reading: events a second of a core, bytes of the stores, and resident memory.
-type largeFigures struct{ rate, bytes, memory float64 }
+// largeClusterFigures has the figures of one reader: events per second of one core, bytes of the stores on disk, and the greatest resident memory in bytes.
+type largeClusterFigures struct{ rate, bytes, memory float64 }
 
-func (l largeClusterReader) measure(ctx context.Context, b *measure.Bench, ids bool) (m largeFigures, err error) {
-	n, err := openNode(b.Dir, l.parts)
+// measure makes a log and reads it.
+func (l largeClusterReader) measure(ctx context.Context, b *measure.Bench, withEventIDs bool) (m largeClusterFigures, err error) {
+	n, err := openNode(b.Dir, l.partitions)
 	if err != nil {
 		return m, err
 	}
 	defer func() { err = errors.Join(err, n.close()) }()
+
 	g := productLog{
-		users: largeUsers, items: largeItems, withEventIDs: ids,
+		users: largeUsers, items: largeItems, withEventIDs: withEventIDs,
 		mix: eventMix{plays: 500, likes: 50, follows: 10, pins: 1},
 	}.newGenerator(43)
 	log := make([][]byte, envelopesPerRead)
-	debug.FreeOSMemory() // what came before is no part of this
+	debug.FreeOSMemory() // memory of earlier measurements must not count
 	count := max(1, b.Opts.LogEvents/eventsPerEnvelope)
 	for done := 0; done < count; done += len(log) {
 		log = log[:min(len(log), count-done)]
@@ -106,10 +114,11 @@ func (l largeClusterReader) measure(ctx context.Context, b *measure.Bench, ids b
 			m.memory = max(m.memory, resident)
 		}
 	}
+
 	if err := n.flush(); err != nil {
 		return m, err
 	}
-	m.rate = float64(count*eventsPerEnvelope) / n.used.Seconds()
+	m.rate = float64(count*eventsPerEnvelope) / n.processorTime.Seconds()
 	bytes, err := n.compactedBytes(ctx)
 	m.bytes = float64(bytes)
 	return m, err

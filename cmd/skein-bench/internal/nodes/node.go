@@ -17,56 +17,65 @@ import (
 )
 
 const (
-	// copies is how many nodes hold each partition.
+	// copies is how many nodes hold each partition, if the cluster has that many nodes.
 	copies = 2
-	// cacheBytes is what `skein serve` has by default for blocks of tables and for memtables.
+	// cacheBytes is the memory for blocks of tables and for memtables, as much as `skein serve` has by default.
 	cacheBytes = 256 << 20
-	// eventsPerEnvelope are in an envelope, envelopesPerFold envelopes are folded by a store before the next store folds them.
-	eventsPerEnvelope, envelopesPerFold = events.MaxEnvelopeEvents, 20
+	// eventsPerEnvelope is how many events an envelope has. An envelope is a group of events that the log writes together.
+	eventsPerEnvelope = events.MaxEnvelopeEvents
+	// envelopesPerFold is how many envelopes a store folds before the next store folds the same ones.
+	envelopesPerFold = 20
 )
 
-// partitionsOfNodes returns the partitions of the nodes of a cluster, those with the fewest first.
+// partitionsOfNodes returns the partitions of each node of a cluster of n nodes. The node with the fewest partitions is first.
 func partitionsOfNodes(n int) []events.Partitions {
-	sets := make([]events.Partitions, n)
-	members, number := make([]placement.Member, n), make(map[string]int, n)
+	members := make([]placement.Member, n)
+	indexOf := make(map[string]int, n)
 	for i := range members {
 		members[i].Name = fmt.Sprintf("node-%d", i+1)
-		number[members[i].Name] = i
+		indexOf[members[i].Name] = i
 	}
+
+	sets := make([]events.Partitions, n)
 	table := placement.Place(members, copies)
 	for p, names := range &table.Nodes {
 		for _, name := range names {
-			sets[number[name]].Add(uint8(p))
+			sets[indexOf[name]].Add(uint8(p))
 		}
 	}
+
 	slices.SortStableFunc(sets, func(a, b events.Partitions) int { return cmp.Compare(a.Len(), b.Len()) })
 	return sets
 }
 
-// node is what a node of a cluster does with its log: it decodes all of it once, and folds it into the stores of all projections, which
-// hold its partitions.
+// node does what a node of a cluster does with the log. It decodes all envelopes once, and folds them into the stores of all projections. The stores
+// keep only the rows of the partitions of the node.
 type node struct {
 	dir     string
 	cache   *store.Cache
 	decoder *events.Decoder
-	seq     uint64
-	stores  []*store.Store
-	// used is the processor time of decoding and folding, flushes, compactions and garbage collection meanwhile included.
-	used time.Duration
+	// seq is the sequence of the last envelope that was decoded.
+	seq    uint64
+	stores []*store.Store
+	// processorTime is the processor time that all threads have used while the node decoded, folded and flushed. It includes compactions and garbage
+	// collection in that time.
+	processorTime time.Duration
 }
 
-// openNode opens an empty node with some partitions. A node without stores only decodes.
-func openNode(parent string, parts *events.Partitions) (n *node, err error) {
+// openNode opens an empty node with some partitions, in a new directory below parent. If partitions is nil, the node has no stores, and only decodes.
+func openNode(parent string, partitions *events.Partitions) (n *node, err error) {
 	n = &node{decoder: events.NewDecoder(events.Cursor{}), cache: store.NewCache(cacheBytes)}
-	if n.dir, err = os.MkdirTemp(parent, "node-"); err != nil {
+	n.dir, err = os.MkdirTemp(parent, "node-")
+	if err != nil {
 		n.cache.Unref()
 		return nil, err
 	}
-	if parts == nil {
+	if partitions == nil {
 		return n, nil
 	}
+
 	for _, p := range all.All(all.Settings{}) {
-		s, err := store.Open(store.Options{Dir: n.dir, Projection: p, Partitions: parts, Cache: n.cache})
+		s, err := store.Open(store.Options{Dir: n.dir, Projection: p, Partitions: partitions, Cache: n.cache})
 		if err != nil {
 			return nil, errors.Join(err, n.close())
 		}
@@ -75,23 +84,27 @@ func openNode(parent string, parts *events.Partitions) (n *node, err error) {
 	return n, nil
 }
 
-// read decodes and folds envelopes. The first has the time begin, each next one comes a step later.
-func (n *node) fold(ctx context.Context, begin, step events.Micros, log [][]byte) error {
+// fold decodes and folds encoded envelopes. Log time begins at begin, and each envelope of the node is a step later than the one before.
+func (n *node) fold(ctx context.Context, begin, step events.Micros, encoded [][]byte) error {
 	before, err := measure.CPUTime()
 	if err != nil {
 		return err
 	}
-	for some := range slices.Chunk(log, envelopesPerFold) {
-		envs := make([]*events.Envelope, len(some))
-		for i, data := range some {
+
+	for chunk := range slices.Chunk(encoded, envelopesPerFold) {
+		envs := make([]*events.Envelope, len(chunk))
+		for i, data := range chunk {
 			n.seq++
-			if envs[i], err = n.decoder.Decode(n.seq, begin+step*events.Micros(n.seq), data); err != nil {
+			envs[i], err = n.decoder.Decode(n.seq, begin+step*events.Micros(n.seq), data)
+			if err != nil {
 				return err
 			}
+			// An event that the decoder rejects would make the node look fast.
 			if len(envs[i].Events) != eventsPerEnvelope {
 				return fmt.Errorf("envelope %d has %d events, not %d", n.seq, len(envs[i].Events), eventsPerEnvelope)
 			}
 		}
+
 		for _, s := range n.stores {
 			if err := s.Fold(envs); err != nil {
 				return err
@@ -102,11 +115,11 @@ func (n *node) fold(ctx context.Context, begin, step events.Micros, log [][]byte
 		}
 	}
 	after, err := measure.CPUTime()
-	n.used += after - before
+	n.processorTime += after - before
 	return err
 }
 
-// flush writes what is in memory to disk, as part of folding.
+// flush writes what the stores have in memory to disk. Its time counts as time of folding.
 func (n *node) flush() error {
 	before, err := measure.CPUTime()
 	if err != nil {
@@ -118,11 +131,11 @@ func (n *node) flush() error {
 		}
 	}
 	after, err := measure.CPUTime()
-	n.used += after - before
+	n.processorTime += after - before
 	return err
 }
 
-// bytes compacts the stores, closes them and returns the size of their files.
+// compactedBytes compacts the stores, closes them and returns the size of their files.
 func (n *node) compactedBytes(ctx context.Context) (int64, error) {
 	for _, s := range n.stores {
 		if err := errors.Join(s.Compact(ctx), s.Close()); err != nil {
@@ -132,7 +145,7 @@ func (n *node) compactedBytes(ctx context.Context) (int64, error) {
 	return measure.TreeBytes(n.dir)
 }
 
-// close closes the stores and removes them.
+// close closes the stores and removes their files.
 func (n *node) close() (err error) {
 	for _, s := range n.stores {
 		err = errors.Join(err, s.Close())

@@ -11,11 +11,13 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// TestEnvelopes compares envelopes with what the encoder of the log makes of the same events.
-func TestEnvelopes(t *testing.T) {
+// TestGeneratorEncodesAsTheLogDoes decodes generated envelopes, and compares them with what the encoder of the log makes of the same events.
+func TestGeneratorEncodesAsTheLogDoes(t *testing.T) {
 	p := productLog{users: 50, items: 30, mix: eventMix{1, 2, 3, 4, 5}}
 	for _, p.withEventIDs = range []bool{false, true} {
-		g, again, d := p.newGenerator(1), p.newGenerator(1), events.NewDecoder(events.Cursor{})
+		g := p.newGenerator(1)
+		again := p.newGenerator(1)
+		d := events.NewDecoder(events.Cursor{})
 		for i := range 3 {
 			data := g.envelope()
 			if !bytes.Equal(data, again.envelope()) {
@@ -43,9 +45,10 @@ func TestEnvelopes(t *testing.T) {
 	}
 }
 
-func TestPlaced(t *testing.T) {
+func TestEachPartitionHasItsCopies(t *testing.T) {
 	for _, n := range append(clusterSizes(), largeNodes) {
-		sets, sum := partitionsOfNodes(n), 0
+		sets := partitionsOfNodes(n)
+		sum := 0
 		var together events.Partitions
 		for i := range sets {
 			sum += sets[i].Len()
@@ -60,7 +63,7 @@ func TestPlaced(t *testing.T) {
 	}
 }
 
-func TestNodes(t *testing.T) {
+func TestNodesMeasuresEveryRow(t *testing.T) {
 	b := &measure.Bench{
 		Dir: t.TempDir(), Report: &measure.Report{}, Opts: measure.Options{Runs: 1, Replayed: 2000, LogEvents: 1000},
 	}

@@ -14,21 +14,21 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-func TestWire(t *testing.T) {
+func TestCallConnSendsAllCallsOverOneConnection(t *testing.T) {
 	var remotes []string
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		remotes = append(remotes, r.RemoteAddr)
 		body, err := io.ReadAll(r.Body)
 		m := new(skeinv1.ListServedRequest)
 		if err != nil || proto.Unmarshal(body, m) != nil || r.Header.Get("Content-Type") != "application/proto" {
-			http.Error(w, "what?", http.StatusBadRequest)
+			http.Error(w, "bad request", http.StatusBadRequest)
 			return
 		}
 		if m.GetUserId() == "nobody" {
 			http.Error(w, "not found", http.StatusNotFound)
 			return
 		}
-		// More than one piece, so that the length is not told beforehand.
+		// The answer is so long that the server sends it in chunks, without its length.
 		for range 5000 {
 			_, _ = io.WriteString(w, r.URL.Path+m.GetUserId()+m.GetAtLeast())
 		}
@@ -66,15 +66,15 @@ func TestWire(t *testing.T) {
 		switch {
 		case i == 2:
 			if err == nil || !strings.Contains(err.Error(), "404 Not Found: not found") {
-				t.Errorf("call %d: %v", i, err)
+				t.Errorf("call %d: expected the status 404, got %v", i, err)
 			}
 		case err != nil || body != nil && body.String() != strings.Repeat(want, 5000):
-			t.Errorf("call %d: %v, %v", i, body, err)
+			t.Errorf("call %d: expected %q many times, got %v, %v", i, want, body, err)
 		}
 	}
 	for _, r := range remotes {
 		if r != remotes[0] {
-			t.Error("the connection was not kept")
+			t.Errorf("expected one connection from %s, got another from %s", remotes[0], r)
 		}
 	}
 	for name, calls := range map[string]struct {
@@ -84,12 +84,15 @@ func TestWire(t *testing.T) {
 		"a method without at_least": {Protobuf(), &skeinv1.PublishRequest{}},
 		"a call in JSON":            {JSON(), &skeinv1.ListServedRequest{}},
 	} {
-		c, err := EncodeCalls(addr, "/any", calls.encoding, []proto.Message{calls.request})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := all[0].Call(c, 0, "9", nil); err == nil || !strings.Contains(err.Error(), "cannot ask for a position") {
-			t.Errorf("%s asked for a position: %v", name, err)
-		}
+		t.Run(name, func(t *testing.T) {
+			c, err := EncodeCalls(addr, "/any", calls.encoding, []proto.Message{calls.request})
+			if err != nil {
+				t.Fatal(err)
+			}
+			err = all[0].Call(c, 0, "9", nil)
+			if err == nil || !strings.Contains(err.Error(), "cannot ask for a position") {
+				t.Errorf("expected that the call cannot ask for a position, got %v", err)
+			}
+		})
 	}
 }

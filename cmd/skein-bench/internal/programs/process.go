@@ -18,35 +18,42 @@ import (
 	"github.com/skein-feed/skein/cmd/skein-bench/internal/measure"
 )
 
-// How long a started program may take until it answers, and a stopped one until it is killed.
 const (
+	// startTimeout is how long a program may take from its start until it answers.
 	startTimeout = 2 * time.Minute
-	StopTimeout  = time.Minute
+	// StopTimeout is how long a program may take to stop before it is killed.
+	StopTimeout = time.Minute
+	// PollInterval is the time between two attempts to find out whether a program has reached a state.
 	PollInterval = 10 * time.Millisecond
 )
 
 // Address is where a program listens.
 type Address struct{ host, port string }
 
-// String returns host and port.
+// String returns the address in the form host:port.
 func (a Address) String() string { return net.JoinHostPort(a.host, a.port) }
 
-// Process is a program that the bench started and will stop.
+// Process is a program that the bench has started, and that it stops in the end.
 type Process struct {
+	// name is the name of the program in errors.
 	name string
 	cmd  *exec.Cmd
-	out  outputTail
-	// done is closed when the program has ended, with err.
+	// out has the end of what the program has printed.
+	out outputTail
+	// done is closed when the program has ended.
 	done chan struct{}
-	err  error
+	// err is the error with which the program ended. It may be read after done was closed.
+	err error
 }
 
-// start runs a program until it is stopped or the context ends.
+// start starts a program, which runs until Stop is called or the context ends.
 func start(ctx context.Context, name, path string, args ...string) (*Process, error) {
-	cmd := exec.CommandContext(ctx, path, args...) //nolint:gosec // ourselves, or a program that was looked up by name
+	cmd := exec.CommandContext(ctx, path, args...) //nolint:gosec // the path is that of this program, or of one that was looked up by name
 	p := &Process{name: name, cmd: cmd, done: make(chan struct{})}
-	p.cmd.Stdout, p.cmd.Stderr = &p.out, &p.out
+	p.cmd.Stdout = &p.out
+	p.cmd.Stderr = &p.out
 	p.cmd.Env = WithoutSkeinSettings(os.Environ())
+	// Cancel is called when the context ends. The program may then end in order, as after Stop.
 	p.cmd.Cancel = func() error { return p.cmd.Process.Signal(syscall.SIGTERM) }
 	p.cmd.WaitDelay = StopTimeout
 	if err := p.cmd.Start(); err != nil {
@@ -59,22 +66,23 @@ func start(ctx context.Context, name, path string, args ...string) (*Process, er
 	return p, nil
 }
 
-// WithoutSkeinSettings removes what would change the defaults of the measured service.
+// WithoutSkeinSettings removes the variables that would change settings of `skein serve`. A measured service has its default settings.
 func WithoutSkeinSettings(env []string) []string {
-	var kept []string
+	var others []string
 	for _, e := range env {
 		if !strings.HasPrefix(e, "SKEIN_") {
-			kept = append(kept, e)
+			others = append(others, e)
 		}
 	}
-	return kept
+	return others
 }
 
-// Stop ends the program in order and waits for its end.
+// Stop asks the program to end, and waits until it has ended. After StopTimeout it kills the program and returns an error.
 func (p *Process) Stop() error {
 	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return err
 	}
+
 	timer := time.NewTimer(StopTimeout)
 	defer timer.Stop()
 	select {
@@ -87,11 +95,13 @@ func (p *Process) Stop() error {
 	}
 }
 
-// until polls a condition until it holds, the program has ended, or it has taken too long.
+// waitUntil polls the condition ready until it holds. waitUntil returns an error if the program ends before, or after startTimeout. The
+// state is a word such as "ready", for the error.
 func (p *Process) waitUntil(ctx context.Context, what string, ready func(context.Context) bool) error {
 	return p.waitUntilWithin(ctx, startTimeout, what, ready)
 }
 
+// waitUntilWithin is waitUntil with another timeout.
 func (p *Process) waitUntilWithin(
 	ctx context.Context, timeout time.Duration, what string, ready func(context.Context) bool,
 ) error {
@@ -99,6 +109,7 @@ func (p *Process) waitUntilWithin(
 	defer cancel()
 	ticker := time.NewTicker(PollInterval)
 	defer ticker.Stop()
+
 	for !ready(ctx) {
 		select {
 		case <-p.done:
@@ -111,7 +122,8 @@ func (p *Process) waitUntilWithin(
 	return nil
 }
 
-// listening waits for the file into which the program writes its port, then for its /readyz.
+// waitUntilListening waits until the program has written its port to portFile, and then until its path /readyz answers with status 200. It
+// returns the address of the program.
 func (p *Process) waitUntilListening(ctx context.Context, portFile string) (Address, error) {
 	addr := Address{host: "127.0.0.1"}
 	err := p.waitUntil(ctx, "listening", func(context.Context) bool {
@@ -122,6 +134,7 @@ func (p *Process) waitUntilListening(ctx context.Context, portFile string) (Addr
 	if err != nil {
 		return addr, err
 	}
+
 	return addr, p.waitUntil(ctx, "ready", func(ctx context.Context) bool {
 		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+addr.String()+"/readyz", http.NoBody)
 		if err != nil {
@@ -136,7 +149,7 @@ func (p *Process) waitUntilListening(ctx context.Context, portFile string) (Addr
 	})
 }
 
-// freePort returns a port of the loopback that was free a moment ago.
+// freePort returns a port of the loopback that was free a moment ago. Another program may take it before the caller does.
 func freePort(ctx context.Context) (string, error) {
 	l, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
@@ -147,15 +160,16 @@ func freePort(ctx context.Context) (string, error) {
 	return port, err
 }
 
-// tail keeps the end of what a program prints, for error messages.
+// outputTail is an io.Writer that keeps only the end of what a program prints, for error messages.
 type outputTail struct {
 	mu  sync.Mutex
 	buf []byte
 }
 
+// outputTailBytes is how much of the output is kept.
 const outputTailBytes = 4096
 
-// Write implements io.Writer.
+// Write appends b, and drops the oldest bytes that are too many.
 func (t *outputTail) Write(b []byte) (int, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -166,14 +180,14 @@ func (t *outputTail) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// String returns the last few thousand bytes.
+// String returns the end of the output.
 func (t *outputTail) String() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return string(t.buf)
 }
 
-// Alone waits for a time, in which the process must not end.
+// StayIdle waits for a time without calling the process. It returns an error if the process ends in that time.
 func (p *Process) StayIdle(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -187,12 +201,14 @@ func (p *Process) StayIdle(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// Memory is the resident memory of the process, in bytes.
+// ResidentBytes returns the resident memory of the process.
 func (p *Process) ResidentBytes(ctx context.Context) (float64, error) {
 	pid := strconv.Itoa(p.cmd.Process.Pid)
 	if n, ok := measure.ProcessStatus(pid, "VmRSS:"); ok {
 		return n, nil
 	}
+
+	// Systems other than Linux have no /proc.
 	out, err := exec.CommandContext(ctx, "ps", "-o", "rss=", "-p", pid).Output()
 	if err != nil {
 		return 0, fmt.Errorf("the memory of %s: %w", p.name, err)

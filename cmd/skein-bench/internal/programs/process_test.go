@@ -9,33 +9,33 @@ import (
 	"testing"
 )
 
-// TestProgramThatEnds starts the test program itself, which ends at once.
-func TestProgramThatEnds(t *testing.T) {
+func TestWaitingEndsWithTheProgram(t *testing.T) {
+	// The program is this test binary, which runs no test and ends.
 	p, err := start(t.Context(), "the program", os.Args[0], "-test.run=^$")
 	if err != nil {
 		t.Fatal(err)
 	}
 	err = p.waitUntil(t.Context(), "ready", func(context.Context) bool { return false })
 	if err == nil || !strings.Contains(err.Error(), "the program ended before it was ready") {
-		t.Errorf("until: %v", err)
+		t.Errorf("expected an error with the end of the program, got %v", err)
 	}
 	if err := p.Stop(); err != nil {
-		t.Errorf("stop: %v", err)
+		t.Errorf("expected that an ended program can be stopped, got %v", err)
 	}
 }
 
-func TestWritePort(t *testing.T) {
+func TestPortIsWrittenToFile(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "port")
 	if err := writePort(file, &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 4711}); err != nil {
 		t.Fatal(err)
 	}
 	data, err := os.ReadFile(file)
 	if err != nil || string(data) != "4711\n" {
-		t.Errorf("%q, %v", data, err)
+		t.Errorf("expected the port 4711, got %q, %v", data, err)
 	}
 }
 
-func TestTailOfOutput(t *testing.T) {
+func TestOutputTailKeepsTheEnd(t *testing.T) {
 	var out outputTail
 	for range 100 {
 		if _, err := out.Write([]byte(strings.Repeat("x", 99) + "\n")); err != nil {
@@ -46,13 +46,13 @@ func TestTailOfOutput(t *testing.T) {
 		t.Fatal(err)
 	}
 	if s := out.String(); len(s) != outputTailBytes || !strings.HasSuffix(s, "x\nthe end") {
-		t.Errorf("%d bytes, the last %q", len(s), s[len(s)-10:])
+		t.Errorf("expected %d bytes that end with \"the end\", got %d that end with %q", outputTailBytes, len(s), s[len(s)-10:])
 	}
 }
 
-func TestWithoutSettings(t *testing.T) {
+func TestSettingsOfSkeinAreRemoved(t *testing.T) {
 	got := WithoutSkeinSettings([]string{"PATH=/bin", "SKEIN_DATA=/x", "HOME=/"})
 	if strings.Join(got, " ") != "PATH=/bin HOME=/" {
-		t.Errorf("%v", got)
+		t.Errorf("expected only PATH and HOME, got %v", got)
 	}
 }

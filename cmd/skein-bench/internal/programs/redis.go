@@ -12,60 +12,74 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Durability is how a Redis server writes its append-only file.
+// Durability says when a Redis server writes its append-only file (AOF), the log of all writes, to disk.
 type Durability string
 
-// When the file is written to the disk: there is none, every second, before each answer.
 const (
-	NoFile   Durability = "no"
+	// NoFile means that there is no append-only file.
+	NoFile Durability = "no"
+	// Everysec means that the file is written to disk every second.
 	Everysec Durability = "everysec"
-	Always   Durability = "always"
+	// Always means that the file is written to disk before the server answers.
+	Always Durability = "always"
 )
 
-// Redis is a Redis server with nothing in it but what the bench puts there.
+// Redis is a Redis server that the bench has started, and that has only the data that the bench writes.
 type Redis struct {
 	*Process
+	// dir has the files of the server.
 	dir    string
 	Addr   Address
 	Client *redis.Client
 }
 
-// StartRedis starts a fresh server on a free port of the loopback, with its files in a folder of its own below dir
-// and without any configuration file, and waits until it answers.
-func StartRedis(ctx context.Context, tool, dir string, d Durability) (*Redis, error) {
-	dir, err := os.MkdirTemp(dir, "redis-")
+// StartRedis starts an empty server on a free port of the loopback, and waits until it answers. The server has its files in a new directory below
+// parent, and no configuration file. tool is the path of redis-server.
+func StartRedis(ctx context.Context, tool, parent string, d Durability) (*Redis, error) {
+	dir, err := os.MkdirTemp(parent, "redis-")
 	if err != nil {
 		return nil, err
 	}
-	port, err := freePort(ctx)
-	if err != nil {
-		return nil, err
-	}
-	args := []string{"--bind", "127.0.0.1", "--port", port, "--dir", dir, "--save", "", "--daemonize", "no"}
+
+	args := []string{"--appendonly", "yes", "--appendfsync", string(d)}
 	if d == NoFile {
-		args = append(args, "--appendonly", "no")
-	} else {
-		args = append(args, "--appendonly", "yes", "--appendfsync", string(d))
+		args = []string{"--appendonly", "no"}
 	}
-	p, err := start(ctx, filepath.Base(tool), tool, args...)
+	s, err := startRedisServer(ctx, tool, dir, args...)
 	if err != nil {
-		return nil, err
+		return nil, errors.Join(err, os.RemoveAll(dir))
 	}
-	s := &Redis{Process: p, dir: dir, Addr: Address{"127.0.0.1", port}}
-	s.Client = redis.NewClient(&redis.Options{Addr: s.Addr.String()})
-	err = p.waitUntil(ctx, "ready", func(ctx context.Context) bool { return s.Client.Ping(ctx).Err() == nil })
+	err = s.waitUntil(ctx, "ready", s.isAnswering)
 	if err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
 	return s, nil
 }
 
+// startRedisServer starts a server with its files in dir, and does not wait until it answers.
+func startRedisServer(ctx context.Context, tool, dir string, args ...string) (*Redis, error) {
+	port, err := freePort(ctx)
+	if err != nil {
+		return nil, err
+	}
+	args = append([]string{"--bind", "127.0.0.1", "--port", port, "--dir", dir, "--save", "", "--daemonize", "no"}, args...)
+	p, err := start(ctx, filepath.Base(tool), tool, args...)
+	if err != nil {
+		return nil, err
+	}
+	addr := Address{"127.0.0.1", port}
+	return &Redis{Process: p, dir: dir, Addr: addr, Client: redis.NewClient(&redis.Options{Addr: addr.String()})}, nil
+}
+
+// isAnswering reports whether the server answers a ping. It answers with an error while it loads a file.
+func (s *Redis) isAnswering(ctx context.Context) bool { return s.Client.Ping(ctx).Err() == nil }
+
 // Close stops the server and removes its files.
 func (s *Redis) Close() error {
 	return errors.Join(s.Client.Close(), s.Stop(), os.RemoveAll(s.dir))
 }
 
-// Memory returns the bytes that the server uses beyond those of an empty one.
+// Memory returns how many bytes the server uses for its data: what it has allocated, without what it had allocated at its start.
 func (s *Redis) Memory(ctx context.Context) (float64, error) {
 	info, err := s.Client.InfoMap(ctx, "memory").Result()
 	if err != nil {
@@ -75,14 +89,14 @@ func (s *Redis) Memory(ctx context.Context) (float64, error) {
 	if err != nil {
 		return 0, fmt.Errorf("redis memory: %w", err)
 	}
-	empty, err := strconv.ParseFloat(info["Memory"]["used_memory_startup"], 64)
+	usedAtStart, err := strconv.ParseFloat(info["Memory"]["used_memory_startup"], 64)
 	if err != nil {
 		return 0, fmt.Errorf("redis memory: %w", err)
 	}
-	return used - empty, nil
+	return used - usedAtStart, nil
 }
 
-// CPU returns the processor time that the server has used.
+// CPU returns the processor time that the server has used since its start.
 func (s *Redis) CPU(ctx context.Context) (time.Duration, error) {
 	info, err := s.Client.InfoMap(ctx, "cpu").Result()
 	if err != nil {
@@ -99,17 +113,18 @@ func (s *Redis) CPU(ctx context.Context) (time.Duration, error) {
 	return time.Duration(sum * float64(time.Second)), nil
 }
 
-// FollowingKey is the sorted set of those that a user follows. The graph is in Redis as a product would keep it: two sorted sets and
-// a hash of counts for each user. Scores are times in microseconds, which a double holds exactly.
+// FollowingKey returns the key of the sorted set of the users whom a user follows. The bench keeps the follow graph in Redis as a product would:
+// each user has two sorted sets and a hash of counts. The score of a member is the time of the follow in microseconds, which is exact in a
+// floating-point number of 64 bits.
 func FollowingKey(user string) string { return "f:" + user }
 
-// FollowersKey is the sorted set of the followers of a user.
+// FollowersKey returns the key of the sorted set of the followers of a user.
 func FollowersKey(user string) string { return "r:" + user }
 
-// CountsKey is the hash of the counts of a user.
+// CountsKey returns the key of the hash with the numbers of followers and followees of a user.
 func CountsKey(user string) string { return "c:" + user }
 
-// AppendFollow appends the index writes of one follow as one transaction.
+// AppendFollow appends the commands that write one follow at the time since, in one transaction, encoded for Redis.
 func AppendFollow(dst []byte, follower, followee, since string) []byte {
 	dst = AppendCommand(dst, "MULTI")
 	dst = AppendCommand(dst, "ZADD", FollowingKey(follower), since, followee)

@@ -9,63 +9,60 @@ import (
 	"regexp"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/skein-feed/skein/cmd/skein-bench/internal/measure"
 )
 
-// AOFName is how a server of any version finds an append-only file in its directory.
+// AOFName is the name under which a server of any version looks for an append-only file in its directory.
 const AOFName = "appendonly.aof"
 
-// loadTimeout is how long a server may take to load a file.
+// loadTimeout is how long a server may take to load an append-only file.
 const loadTimeout = 20 * time.Minute
 
+// loadTimeLine matches the line in which a server prints how long it took to load its file.
 var loadTimeLine = regexp.MustCompile(`DB loaded from append only file: ([0-9.]+) seconds`)
 
-// AOFLoadTimes is what a server took to load a file: time, as it says, and time of a processor.
+// AOFLoadTimes has the time that a server took to load its append-only file: Reported is what the server prints, Processor the processor time that
+// it has used.
 type AOFLoadTimes struct{ Reported, Processor time.Duration }
 
-// LoadAOF starts a server that loads a file, and fails unless it holds then what it should.
+// LoadAOF starts a server that loads an append-only file, and returns how long that took. The function check returns an error unless the server then
+// has the right data.
 func LoadAOF(
-	ctx context.Context, b *measure.Bench, file string, holds func(context.Context, *Redis) error,
-) (l AOFLoadTimes, err error) {
+	ctx context.Context, b *measure.Bench, file string, check func(context.Context, *Redis) error,
+) (times AOFLoadTimes, err error) {
 	dir, err := os.MkdirTemp(b.Dir, "redis-")
 	if err != nil {
-		return l, err
-	}
-	port, err := freePort(ctx)
-	if err != nil {
-		return l, errors.Join(err, os.RemoveAll(dir))
+		return times, err
 	}
 	if err := os.Link(file, filepath.Join(dir, AOFName)); err != nil {
-		return l, errors.Join(err, os.RemoveAll(dir))
+		return times, errors.Join(err, os.RemoveAll(dir))
 	}
-	p, err := start(ctx, "redis-server", b.Tools.RedisServer, "--bind", "127.0.0.1", "--port", port, "--dir", dir,
-		"--save", "", "--daemonize", "no", "--appendonly", "yes", "--auto-aof-rewrite-percentage", "0")
+	s, err := startRedisServer(ctx, b.Tools.RedisServer, dir, "--appendonly", "yes", "--auto-aof-rewrite-percentage", "0")
 	if err != nil {
-		return l, errors.Join(err, os.RemoveAll(dir))
+		return times, errors.Join(err, os.RemoveAll(dir))
 	}
-	s := &Redis{Process: p, dir: dir, Addr: Address{"127.0.0.1", port}}
-	s.Client = redis.NewClient(&redis.Options{Addr: s.Addr.String()})
 	defer func() { err = errors.Join(err, s.Close()) }()
-	loaded := func(ctx context.Context) bool { return s.Client.Ping(ctx).Err() == nil } // an error while it loads
-	if err := p.waitUntilWithin(ctx, loadTimeout, "loaded", loaded); err != nil {
-		return l, err
+	if err := s.waitUntilWithin(ctx, loadTimeout, "loaded", s.isAnswering); err != nil {
+		return times, err
 	}
-	if l.Reported, err = parseLoadTime(p.out.String()); err != nil {
-		return l, err
+
+	times.Reported, err = parseLoadTime(s.out.String())
+	if err != nil {
+		return times, err
 	}
-	if l.Processor, err = s.CPU(ctx); err != nil {
-		return l, err
+	times.Processor, err = s.CPU(ctx)
+	if err != nil {
+		return times, err
 	}
-	return l, holds(ctx, s)
+	return times, check(ctx, s)
 }
 
-// parseLoadTime reads from what a server prints how long it took to load its file, at least a millisecond.
-func parseLoadTime(said string) (time.Duration, error) {
-	found := loadTimeLine.FindStringSubmatch(said)
+// parseLoadTime returns the time that a server prints for loading its file. It returns at least a millisecond, the precision of that time, because the
+// caller divides by it.
+func parseLoadTime(output string) (time.Duration, error) {
+	found := loadTimeLine.FindStringSubmatch(output)
 	if found == nil {
-		return 0, fmt.Errorf("redis did not say how long it took to load its file:\n%s", said)
+		return 0, fmt.Errorf("redis did not say how long it took to load its file:\n%s", output)
 	}
 	took, err := time.ParseDuration(found[1] + "s")
 	return max(took, time.Millisecond), err

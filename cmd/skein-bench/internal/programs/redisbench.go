@@ -12,18 +12,21 @@ import (
 	"github.com/skein-feed/skein/cmd/skein-bench/internal/measure"
 )
 
-// RedisBenchmarkJob is one command that redis-benchmark repeats, with random ids in place of __rand_int__.
+// RedisBenchmarkJob is a command that redis-benchmark sends again and again. It replaces each __rand_int__ by a random number of 12 digits.
 type RedisBenchmarkJob struct {
 	Addr    Address
 	Command []string
-	// Keyspace bounds the random numbers.
+	// Keyspace is the number below which the random numbers are.
 	Keyspace int
-	// rate is what the last run gave: it says how many requests fill the time of the next.
+	// rate is how many commands per second were answered in the last run. redis-benchmark takes a number of commands and not a time, so the next run
+	// needs the rate to last as long as it should.
 	rate float64
 }
 
-// Run sends the command from some connections, without pipelining, for about a time.
+// Run sends the command over several connections for about the time d. Each connection waits for the reply before it sends the next command.
+// tool is the path of redis-benchmark.
 func (j *RedisBenchmarkJob) Run(ctx context.Context, tool string, connections int, d time.Duration) (measure.Measurement, error) {
+	// Before the first run, a short run finds the rate.
 	if j.rate == 0 {
 		m, err := j.sendRequests(ctx, tool, connections, 20_000)
 		if err != nil {
@@ -31,11 +34,13 @@ func (j *RedisBenchmarkJob) Run(ctx context.Context, tool string, connections in
 		}
 		j.rate = m.Value
 	}
+
 	m, err := j.sendRequests(ctx, tool, connections, max(10_000, int(j.rate*d.Seconds())))
 	j.rate = m.Value
 	return m, err
 }
 
+// sendRequests runs redis-benchmark with a number of commands.
 func (j *RedisBenchmarkJob) sendRequests(ctx context.Context, tool string, connections, requests int) (measure.Measurement, error) {
 	args := append([]string{
 		"-h", j.Addr.host, "-p", j.Addr.port, "-c", strconv.Itoa(connections), "-n", strconv.Itoa(requests),
@@ -51,7 +56,7 @@ func (j *RedisBenchmarkJob) sendRequests(ctx context.Context, tool string, conne
 	return parseRedisBenchmark(out)
 }
 
-// parseRedisBenchmark reads the output of redis-benchmark --csv for one command.
+// parseRedisBenchmark reads the output of redis-benchmark --csv for one command: a line with the names of the columns, and one with the values.
 func parseRedisBenchmark(out []byte) (m measure.Measurement, err error) {
 	table, err := csv.NewReader(bytes.NewReader(out)).ReadAll()
 	if err != nil || len(table) != 2 {

@@ -20,47 +20,50 @@ import (
 	"github.com/skein-feed/skein/proto/skein/v1/skeinv1connect"
 )
 
-// redisService answers three methods of the graph service from Redis: what a team writes that needs the same answers
-// over the same protocol, and nothing besides. It checks no limits and keeps no metrics.
+// redisService answers three methods of the graph service from Redis. It is what a team would write that has its graph in Redis and needs the same
+// answers over the same protocol. It checks no limits and has no metrics.
 type redisService struct {
 	skeinv1connect.UnimplementedGraphServiceHandler
 
-	// commands sends single commands, pipelines several at once.
-	commands  redis.Cmdable
+	// commands sends single commands. It may send those of concurrent calls together.
+	commands redis.Cmdable
+	// pipelines sends the commands of one call together.
 	pipelines *redis.Client
 }
 
-// CheckFollows asks for one score each.
+// CheckFollows reads the score of each pair. The score is the time of the follow.
 func (s *redisService) CheckFollows(
 	ctx context.Context, req *connect.Request[skeinv1.CheckFollowsRequest],
 ) (*connect.Response[skeinv1.CheckFollowsResponse], error) {
 	pairs := req.Msg.GetPairs()
-	cmds := make([]*redis.FloatCmd, len(pairs))
-	ask := func(c redis.Cmdable) {
+	scores := make([]*redis.FloatCmd, len(pairs))
+	readScores := func(c redis.Cmdable) {
 		for i, p := range pairs {
-			cmds[i] = c.ZScore(ctx, FollowingKey(p.GetUserId()), p.GetTargetUserId())
+			scores[i] = c.ZScore(ctx, FollowingKey(p.GetUserId()), p.GetTargetUserId())
 		}
 	}
 	if len(pairs) == 1 {
-		ask(s.commands)
+		readScores(s.commands)
 	} else {
 		pipe := s.pipelines.Pipeline()
-		ask(pipe)
+		readScores(pipe)
 		if _, err := pipe.Exec(ctx); err != nil && !errors.Is(err, redis.Nil) {
 			return nil, err
 		}
 	}
+
 	res := &skeinv1.CheckFollowsResponse{Kinds: make([]skeinv1.FollowKind, len(pairs))}
-	for i, cmd := range cmds {
+	for i, cmd := range scores {
 		score, err := cmd.Result()
 		switch {
-		case errors.Is(err, redis.Nil):
+		case errors.Is(err, redis.Nil): // the set has no such member
 			res.Kinds[i] = skeinv1.FollowKind_FOLLOW_KIND_NONE
 		case err != nil:
 			return nil, err
 		default:
 			res.Kinds[i] = skeinv1.FollowKind_FOLLOW_KIND_EXPLICIT
 		}
+
 		if req.Msg.GetIncludeTimes() {
 			since := &skeinv1.FollowTime{}
 			if err == nil {
@@ -72,7 +75,7 @@ func (s *redisService) CheckFollows(
 	return connect.NewResponse(res), nil
 }
 
-// FilterFollowed asks for all scores with one command.
+// FilterFollowed reads all scores with one command.
 func (s *redisService) FilterFollowed(
 	ctx context.Context, req *connect.Request[skeinv1.FilterFollowedRequest],
 ) (*connect.Response[skeinv1.FilterFollowedResponse], error) {
@@ -80,8 +83,10 @@ func (s *redisService) FilterFollowed(
 	if err != nil {
 		return nil, err
 	}
+
 	res := &skeinv1.FilterFollowedResponse{}
 	for i, score := range scores {
+		// The score of a missing member is 0, and no follow has the time 0.
 		if score != 0 {
 			res.Indexes = append(res.Indexes, uint32(i))
 		}
@@ -89,7 +94,7 @@ func (s *redisService) FilterFollowed(
 	return connect.NewResponse(res), nil
 }
 
-// ListFollowers asks for the first page and for the length of the list, in one pipeline.
+// ListFollowers reads the first page and the length of the list, in one pipeline.
 func (s *redisService) ListFollowers(
 	ctx context.Context, req *connect.Request[skeinv1.ListFollowersRequest],
 ) (*connect.Response[skeinv1.ListFollowersResponse], error) {
@@ -101,6 +106,7 @@ func (s *redisService) ListFollowers(
 	if _, err := pipe.Exec(ctx); err != nil {
 		return nil, err
 	}
+
 	res := &skeinv1.ListFollowersResponse{TotalSize: uint32(total.Val())}
 	res.Entries = make([]*skeinv1.FollowEntry, len(page.Val()))
 	for i, z := range page.Val() {
@@ -118,13 +124,14 @@ func (s *redisService) ListFollowers(
 	return connect.NewResponse(res), nil
 }
 
+// timestamp returns the time of a follow, which is the score of a member in microseconds.
 func timestamp(score float64) *timestamppb.Timestamp {
 	return timestamppb.New(time.UnixMicro(int64(score)))
 }
 
-// ServeRedis serves the graph of a Redis server over HTTP on a free port of the loopback, which it writes to a file
-// when it is ready. With batch, commands of concurrent calls go out together (go-redis calls it auto-pipelining);
-// without, each call takes a connection of the pool. It returns when the context ends.
+// ServeRedis serves the graph in a Redis server over HTTP until the context ends. It listens on a free port of the loopback, and writes the port to
+// portFile when it listens. With batch, the commands of concurrent calls are sent together, which go-redis calls auto-pipelining. Without batch, each call
+// takes a connection from a pool.
 func ServeRedis(ctx context.Context, redisAddr, portFile string, batch bool) (err error) {
 	client := redis.NewClient(&redis.Options{Addr: redisAddr, PoolSize: 64, MinIdleConns: 64})
 	defer func() { err = errors.Join(err, client.Close()) }()
@@ -136,9 +143,11 @@ func ServeRedis(ctx context.Context, redisAddr, portFile string, batch bool) (er
 		}
 		s.commands = auto
 	}
+
 	if err := client.Ping(ctx).Err(); err != nil {
 		return fmt.Errorf("redis at %s: %w", redisAddr, err)
 	}
+
 	mux := http.NewServeMux()
 	mux.Handle(skeinv1connect.NewGraphServiceHandler(s))
 	mux.HandleFunc("GET /readyz", func(http.ResponseWriter, *http.Request) {})
@@ -149,6 +158,7 @@ func ServeRedis(ctx context.Context, redisAddr, portFile string, batch bool) (er
 	server := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}
 	stop := context.AfterFunc(ctx, func() { server.Close() })
 	defer stop()
+
 	if err := writePort(portFile, listener.Addr()); err != nil {
 		listener.Close()
 		return err
@@ -159,7 +169,7 @@ func ServeRedis(ctx context.Context, redisAddr, portFile string, batch bool) (er
 	return nil
 }
 
-// writePort writes the port of an address to a file that is there as a whole or not at all.
+// writePort writes the port of an address to a file. A program that waits for the file never reads a part of the port.
 func writePort(file string, addr net.Addr) error {
 	_, port, err := net.SplitHostPort(addr.String())
 	if err != nil {
@@ -168,7 +178,8 @@ func writePort(file string, addr net.Addr) error {
 	return atomicfile.Write(file, []byte(port+"\n"))
 }
 
-// StartRedisService starts the service in front of a Redis server: the mode is pooled or batched.
+// StartRedisService starts this program as the service in front of a Redis server, and returns its process and address. The mode is "pooled" or
+// "batched" (see [ServeRedis]).
 func StartRedisService(ctx context.Context, b *measure.Bench, r *Redis, mode string) (*Process, Address, error) {
 	portFile := filepath.Join(b.Dir, "service-"+mode+".port")
 	args := []string{"redis-service", "--redis", r.Addr.String(), "--port-file", portFile}

@@ -22,18 +22,21 @@ import (
 	"github.com/skein-feed/skein/proto/skein/v1/skeinv1connect"
 )
 
-// Skein is `skein serve` with its own data directory.
+// Skein is a process of `skein serve`.
 type Skein struct {
 	*Process
+	// dir is removed by Close. It is empty if the data directory belongs to the caller.
 	dir  string
 	Addr Address
 }
 
-// BuildSkein builds the measured program as it is released, from the source around, if it is not built yet, and returns its path.
+// BuildSkein returns the path of the measured program. If there is none yet, BuildSkein builds it as releases are built, from the clone in which the
+// bench runs.
 func BuildSkein(ctx context.Context, b *measure.Bench) (string, error) {
 	if b.Program != "" {
 		return b.Program, nil
 	}
+
 	b.Say("building skein")
 	root, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", "github.com/skein-feed/skein").Output()
 	if err != nil {
@@ -43,6 +46,7 @@ func BuildSkein(ctx context.Context, b *measure.Bench) (string, error) {
 	if err != nil {
 		return "", err
 	}
+
 	build := exec.CommandContext(ctx, "go", "build", "-o", program, "./cmd/skein")
 	build.Dir = strings.TrimSpace(string(root))
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
@@ -53,7 +57,7 @@ func BuildSkein(ctx context.Context, b *measure.Bench) (string, error) {
 	return program, nil
 }
 
-// StartEmptySkein starts the service with an empty data directory, and waits until it is ready.
+// StartEmptySkein starts the service on a new data directory, and waits until the service is ready.
 func StartEmptySkein(ctx context.Context, b *measure.Bench) (*Skein, error) {
 	dir, err := os.MkdirTemp(b.Dir, "skein-")
 	if err != nil {
@@ -67,7 +71,8 @@ func StartEmptySkein(ctx context.Context, b *measure.Bench) (*Skein, error) {
 	return s, nil
 }
 
-// StartSkeinWithData starts the service with a data directory, and waits until it is ready.
+// StartSkeinWithData starts the service on a data directory that may have data, and waits until the service is ready. The service writes its port to
+// portFile.
 func StartSkeinWithData(ctx context.Context, b *measure.Bench, data, portFile string, flags ...string) (*Skein, error) {
 	path, err := BuildSkein(ctx, b)
 	if err != nil {
@@ -77,47 +82,54 @@ func StartSkeinWithData(ctx context.Context, b *measure.Bench, data, portFile st
 	if err := os.Remove(portFile); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, err
 	}
+
 	args := append([]string{"serve", "--data", data, "--listen", "127.0.0.1:0", "--port-file", portFile}, flags...)
 	if b.ServeOn != "" {
-		path, args = "taskset", append([]string{"--cpu-list", b.ServeOn, path}, args...)
+		args = append([]string{"--cpu-list", b.ServeOn, path}, args...)
+		path = "taskset"
 	}
 	p, err := start(ctx, "skein serve", path, args...)
 	if err != nil {
 		return nil, err
 	}
 	s := &Skein{Process: p}
-	if s.Addr, err = p.waitUntilListening(ctx, portFile); err != nil {
+	s.Addr, err = p.waitUntilListening(ctx, portFile)
+	if err != nil {
 		return nil, errors.Join(err, s.Stop())
 	}
 	return s, nil
 }
 
-// settledTime is how long a service may flush and compact what was loaded.
-const settledTime = 5 * time.Minute
+// compactionTimeout is how long a service may flush and compact what was loaded.
+const compactionTimeout = 5 * time.Minute
 
-// WaitUntilCompacted waits until the service has flushed and compacted what was loaded: until it takes less than a tenth of a core. Only Linux says
-// what it takes; elsewhere it waits for two seconds.
+// WaitUntilCompacted waits until the service has flushed and compacted what was loaded: until it uses less than a tenth of a core for two seconds.
+// The processor time of another process is known only on Linux. On other systems the wait ends after two seconds.
 func (s *Skein) WaitUntilCompacted(ctx context.Context) error {
 	const period = 2 * time.Second
-	used, since := 0.0, time.Time{}
-	return s.waitUntilWithin(ctx, settledTime, "at rest", func(context.Context) bool {
-		took := time.Since(since)
-		if took < period {
+	used := 0.0
+	var periodStart time.Time
+	return s.waitUntilWithin(ctx, compactionTimeout, "at rest", func(context.Context) bool {
+		elapsed := time.Since(periodStart)
+		if elapsed < period {
 			return false
 		}
-		before, first := used, since.IsZero()
+		// The first call only begins a period.
+		isFirst := periodStart.IsZero()
+		usedBefore := used
 		used = processorSeconds(s.cmd.Process.Pid)
-		since = time.Now()
-		return !first && used-before < took.Seconds()/10
+		periodStart = time.Now()
+		return !isFirst && used-usedBefore < elapsed.Seconds()/10
 	})
 }
 
-// processorSeconds returns the processor time that a process has used so far, or 0 where the system does not say it.
+// processorSeconds returns the processor time that a process has used so far, or 0 on systems other than Linux.
 func processorSeconds(pid int) float64 {
 	const ticksPerSecond = 100 // on every platform of Linux
 	stat, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	_, rest, _ := strings.Cut(string(stat), ") ") // the name may hold spaces
-	fields := strings.Fields(rest)
+	// The second field is the name of the program in parentheses, which may contain spaces.
+	_, afterName, _ := strings.Cut(string(stat), ") ")
+	fields := strings.Fields(afterName)
 	if len(fields) < 13 {
 		return 0
 	}
@@ -126,27 +138,30 @@ func processorSeconds(pid int) float64 {
 	return (user + system) / ticksPerSecond
 }
 
-// Close stops the service and removes its data.
+// Close stops the service and removes its data, if [StartEmptySkein] has made the directory.
 func (s *Skein) Close() error { return errors.Join(s.Stop(), os.RemoveAll(s.dir)) }
 
-// Publisher publishes over one connection of its own.
+// Publisher publishes over a connection that no other publisher uses.
 type Publisher struct {
 	skeinv1connect.EventServiceClient
 	Transport *http.Transport
 }
 
-// Publisher returns a publisher over a new connection.
+// NewPublisher returns a publisher with a new connection.
 func (s *Skein) NewPublisher() *Publisher {
 	t := &http.Transport{
-		DialContext:     (&net.Dialer{}).DialContext,
-		MaxConnsPerHost: 1, MaxIdleConnsPerHost: 1, DisableCompression: true,
+		DialContext:         (&net.Dialer{}).DialContext,
+		MaxConnsPerHost:     1,
+		MaxIdleConnsPerHost: 1,
+		DisableCompression:  true,
 	}
 	return &Publisher{
 		skeinv1connect.NewEventServiceClient(&http.Client{Transport: t}, "http://"+s.Addr.String()), t,
 	}
 }
 
-// publish publishes calls one after the other and returns the last position.
+// publishInOrder makes calls one after the other, and returns the position of the last one. It returns an error if the service does not accept
+// every event.
 func (p *Publisher) publishInOrder(ctx context.Context, calls []*skeinv1.PublishRequest) (last events.Position, err error) {
 	for _, call := range calls {
 		res, err := p.Publish(ctx, connect.NewRequest(call))
@@ -156,17 +171,19 @@ func (p *Publisher) publishInOrder(ctx context.Context, calls []*skeinv1.Publish
 		if int(res.Msg.GetAcceptedCount()) != len(call.GetEvents()) {
 			return last, fmt.Errorf("%d of %d events were accepted", res.Msg.GetAcceptedCount(), len(call.GetEvents()))
 		}
-		if last, err = events.ParsePosition(res.Msg.GetPosition()); err != nil {
+		last, err = events.ParsePosition(res.Msg.GetPosition())
+		if err != nil {
 			return last, err
 		}
 	}
 	return last, nil
 }
 
-// Publish publishes several sequences of calls at once, each over a connection of its own, and returns when every
-// projection shows the last event.
+// PublishSequences publishes several sequences of calls at once, each over a connection of its own and in order. It returns when every projection
+// of the service shows the last event.
 func (s *Skein) PublishSequences(ctx context.Context, sequences [][]*skeinv1.PublishRequest) error {
-	positions, errs := make([]events.Position, len(sequences)), make([]error, len(sequences))
+	positions := make([]events.Position, len(sequences))
+	errs := make([]error, len(sequences))
 	var wg sync.WaitGroup
 	for i, calls := range sequences {
 		wg.Go(func() {
@@ -179,6 +196,7 @@ func (s *Skein) PublishSequences(ctx context.Context, sequences [][]*skeinv1.Pub
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}
+
 	var last events.Position
 	for _, p := range positions {
 		if p.Seq > last.Seq {
@@ -188,7 +206,7 @@ func (s *Skein) PublishSequences(ctx context.Context, sequences [][]*skeinv1.Pub
 	return s.WaitUntilVisible(ctx, last)
 }
 
-// WaitUntilVisible waits until every projection of the service shows a position.
+// WaitUntilVisible waits until every projection of the service shows a position of the log: until reads contain all events up to it.
 func (s *Skein) WaitUntilVisible(ctx context.Context, p events.Position) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
@@ -196,13 +214,14 @@ func (s *Skein) WaitUntilVisible(ctx context.Context, p events.Position) error {
 	ticker := time.NewTicker(PollInterval)
 	defer ticker.Stop()
 	for {
+		// The service answers with Unavailable if a projection does not show the position for some time.
 		res, err := admin.GetStatus(ctx, connect.NewRequest(&skeinv1.GetStatusRequest{AtLeast: p.String()}))
 		if err != nil && connect.CodeOf(err) != connect.CodeUnavailable {
 			return err
 		}
 		if err == nil {
-			behind, err := behind(res.Msg, p)
-			if err != nil || !behind {
+			isMissing, err := isBehind(res.Msg, p)
+			if err != nil || !isMissing {
 				return err
 			}
 		}
@@ -214,7 +233,7 @@ func (s *Skein) WaitUntilVisible(ctx context.Context, p events.Position) error {
 	}
 }
 
-// behind reports whether some projection does not yet show a position.
+// isBehind reports whether a projection does not show a position yet.
 func isBehind(status *skeinv1.GetStatusResponse, p events.Position) (bool, error) {
 	if len(status.GetProjections()) == 0 {
 		return false, errors.New("the service has no projections")

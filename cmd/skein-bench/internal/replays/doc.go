@@ -1,7 +1,8 @@
-// Package replays has the rows of stores that are built from the log, and of what the number of follows changes.
+// Package replays has the rows about stores that are built from the log, and about costs that depend on the number of follows. To fold is to
+// apply events to a store; a rebuild folds the whole log into a new store.
 //
-//	replay.go     rebuilds from archive and stream, a round of the auditor; replaylog.go: the logs and their archives;
+//	replay.go     rebuilds from the archive and from the stream of the log, and a round of the auditor; replaylog.go: the logs;
 //	              replayjob.go: one measurement, in a process of its own
-//	growth.go     what the number of follows changes: bytes, start, memory; growthlog.go: an archive of any size;
-//	              growthops.go: operations
+//	growth.go     what more follows cost: disk, start, memory; growthlog.go: a log of any size, written into an archive;
+//	              growthops.go: times of single operations
 package replays

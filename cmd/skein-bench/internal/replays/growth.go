@@ -21,29 +21,37 @@ import (
 	"github.com/skein-feed/skein/proto/skein/v1/skeinv1connect"
 )
 
-// Bounds of the design, for ten million follows.
+// These are the targets with ten million follows.
 const (
-	maxStartSeconds, maxIdleBytes = 1, 150e6
-	maxGrowth                     = 1.5
-	maxBytesDense                 = 25
+	// maxStartSeconds is the time from the start of the service until it is ready.
+	maxStartSeconds = 1
+	// maxIdleBytes is the resident memory of an idle service.
+	maxIdleBytes = 150e6
+	// maxGrowth is the ratio of the time of an operation with the most follows to its time with the fewest.
+	maxGrowth = 1.5
+	// maxBytesDense is the size of the graph store on disk per follow.
+	maxBytesDense = 25
 )
 
-// idleTime is how long a service that is ready is left alone before its memory is read: longer than the two minutes after which
-// Go collects where nothing is allocated.
+// idleTime is how long a service is idle before its memory is read. It is longer than the two minutes after which Go collects garbage even if nothing
+// is allocated.
 const idleTime = 130 * time.Second
 
-// growthSize is a data directory of some size.
+// growthSize is one of the numbers of follows whose costs are compared.
 type growthSize struct {
-	log   growthLog
-	name  string
-	data  string
+	log growthLog
+	// name is the name of the series.
+	name string
+	// data is the data directory of the service: the log, its archive and the stores.
+	data string
+	// costs is the part of the report about this size.
 	costs *measure.Growth
 }
 
-// growthRows are the rows of what is not an operation.
+// growthRows has the rows of this group, but for those of operations.
 type growthRows struct{ build, bytes, start, ready, idle *measure.Row }
 
-// Grow measures what the number of follows changes.
+// Grow measures the costs that depend on the number of follows: those of building, starting and keeping a service, and those of operations.
 func Grow(ctx context.Context, b *measure.Bench) (err error) {
 	sizes := slices.Sorted(slices.Values(b.Opts.Growth))
 	var all []*growthSize
@@ -52,21 +60,26 @@ func Grow(ctx context.Context, b *measure.Bench) (err error) {
 			err = errors.Join(err, os.RemoveAll(g.data))
 		}
 	}()
+
 	rows := newGrowthRows(b)
 	for _, n := range sizes {
 		l := newGrowthLog(n)
-		g := &growthSize{log: l, name: measure.Figure(float64(n)) + " follows", costs: &measure.Growth{
-			Follows: n, Users: l.users, Stores: map[string]measure.GrownStore{},
-		}}
-		if g.data, err = os.MkdirTemp(b.Dir, "growth-"); err != nil {
+		g := &growthSize{
+			log:   l,
+			name:  measure.Figure(float64(n)) + " follows",
+			costs: &measure.Growth{Follows: n, Users: l.users, Stores: map[string]measure.GrownStore{}},
+		}
+		g.data, err = os.MkdirTemp(b.Dir, "growth-")
+		if err != nil {
 			return err
 		}
 		all = append(all, g)
-		b.Report.Growth = append(b.Report.Growth, g.found)
+		b.Report.Growth = append(b.Report.Growth, g.costs)
 		if err := measureSize(ctx, b, g, rows); err != nil {
 			return fmt.Errorf("%s: %w", g.name, err)
 		}
 	}
+
 	if !b.Opts.GrowthAlone {
 		if err := measureIdleMemory(ctx, b, all[len(all)-1], rows); err != nil {
 			return err
@@ -75,6 +88,7 @@ func Grow(ctx context.Context, b *measure.Bench) (err error) {
 	if err := measureOperations(ctx, b, all); err != nil {
 		return err
 	}
+
 	largest := all[len(all)-1].name
 	rows.bytes.Compare(largest, "", maxBytesDense, true)
 	rows.build.Compare(largest, all[0].name, 0, false)
@@ -87,6 +101,7 @@ func Grow(ctx context.Context, b *measure.Bench) (err error) {
 	return nil
 }
 
+// newGrowthRows adds the rows to the report. With GrowthAlone no service is started, so there are only rows about the graph store.
 func newGrowthRows(b *measure.Bench) (r growthRows) {
 	r.build = b.Row("growth-build", "growth: the graph built from an archive", "follows/s", "as a rebuild does, compacted, in a process of "+
 		"its own, once. Everybody follows 10 users, by a power law.")
@@ -104,6 +119,7 @@ func newGrowthRows(b *measure.Bench) (r growthRows) {
 	return r
 }
 
+// idleFor returns how long a service is idle before its memory is read.
 func idleFor(b *measure.Bench) time.Duration {
 	if b.Opts.Quick {
 		return idleTime / 1000
@@ -111,7 +127,7 @@ func idleFor(b *measure.Bench) time.Duration {
 	return idleTime
 }
 
-// grow makes the data directory of a size and measures all but operations.
+// measureSize makes the data directory of a size, and measures everything but operations.
 func measureSize(ctx context.Context, b *measure.Bench, g *growthSize, rows growthRows) error {
 	b.Say("an archive of %s", g.name)
 	if err := g.log.archive(ctx, g.data); err != nil {
@@ -123,6 +139,8 @@ func measureSize(ctx context.Context, b *measure.Bench, g *growthSize, rows grow
 	}
 	n := float64(g.log.n)
 	g.costs.ArchiveBytesPerFollow = float64(archived) / n
+
+	// Build a store of each projection that the service needs.
 	names := []string{"graph"}
 	if !b.Opts.GrowthAlone {
 		names = nil
@@ -132,8 +150,13 @@ func measureSize(ctx context.Context, b *measure.Bench, g *growthSize, rows grow
 	}
 	for _, name := range names {
 		r, err := runInOwnProcess(ctx, b, replayJob{
-			Work: workRebuild, Log: g.data, Into: filepath.Join(g.data, "stores"), Projection: name, Archive: true,
-			Threshold: inbox.DefaultSettings().Threshold, Memory: b.Opts.RebuildMemory,
+			Work:       workRebuild,
+			Log:        g.data,
+			Into:       filepath.Join(g.data, "stores"),
+			Projection: name,
+			Archive:    true,
+			Threshold:  inbox.DefaultSettings().Threshold,
+			Memory:     b.Opts.RebuildMemory,
 		})
 		if err != nil {
 			return err
@@ -143,13 +166,14 @@ func measureSize(ctx context.Context, b *measure.Bench, g *growthSize, rows grow
 			return err
 		}
 		if name == "graph" && r.Events != g.log.n {
-			return fmt.Errorf("%d events were read", r.Events)
+			return fmt.Errorf("%d events were read, not %d", r.Events, g.log.n)
 		}
 		built := measure.GrownStore{BytesPerFollow: float64(size) / n, FollowsPerSecond: n / r.Seconds, Memory: r.Memory}
 		g.costs.Stores[name] = built
 		b.Say("  %s built in %s s, with %s bytes of memory: %s bytes a follow", name, measure.Figure(r.Seconds), measure.Figure(r.Memory),
 			measure.Figure(built.BytesPerFollow))
 	}
+
 	rows.build.SeriesOf(g.name).Add(measure.Measurement{Value: g.costs.Stores["graph"].FollowsPerSecond})
 	rows.bytes.SeriesOf(g.name).Add(measure.Measurement{Value: g.costs.Stores["graph"].BytesPerFollow})
 	b.Say("  %s bytes a follow in the archive", measure.Figure(g.costs.ArchiveBytesPerFollow))
@@ -159,11 +183,13 @@ func measureSize(ctx context.Context, b *measure.Bench, g *growthSize, rows grow
 	return measureStarts(ctx, b, g, rows)
 }
 
-// measureStarts starts the service some times.
+// measureStarts starts the service several times, and measures how long it takes until it is ready and its memory then.
 func measureStarts(ctx context.Context, b *measure.Bench, g *growthSize, rows growthRows) error {
-	if _, err := programs.BuildSkein(ctx, b); err != nil { // its time is not that of a start
+	// The time of a start must not contain that of a build.
+	if _, err := programs.BuildSkein(ctx, b); err != nil {
 		return err
 	}
+
 	for range b.Opts.Runs {
 		begin := time.Now()
 		s, err := startWithGrowth(ctx, b, g)
@@ -180,19 +206,21 @@ func measureStarts(ctx context.Context, b *measure.Bench, g *growthSize, rows gr
 		rows.ready.SeriesOf(g.name).Add(measure.Measurement{Value: memory})
 		b.Say("  %-18s ready in %s s with %s bytes of memory", rows.start.ID, measure.Figure(took), measure.Figure(memory))
 	}
+
 	g.costs.StartSeconds = rows.start.SeriesOf(g.name).Median
 	g.costs.ReadyBytes = rows.ready.SeriesOf(g.name).Median
 	return nil
 }
 
+// startWithGrowth starts the service on the data directory of a size, and waits until it is ready.
 func startWithGrowth(ctx context.Context, b *measure.Bench, g *growthSize, flags ...string) (*programs.Skein, error) {
 	return programs.StartSkeinWithData(ctx, b, g.data, filepath.Join(g.data, "port"), flags...)
 }
 
-// An idle service as it is by default, and one that does nothing at all.
+// The names of the series of idle services. An auditor compares stores in the background.
 const audited, unaudited = "as by default", "without an auditor"
 
-// measureIdleMemory leaves a service alone for a while.
+// measureIdleMemory measures the memory of a service that is idle for some time, with an auditor and without one.
 func measureIdleMemory(ctx context.Context, b *measure.Bench, g *growthSize, rows growthRows) (err error) {
 	for _, idle := range []struct {
 		name  string
@@ -219,14 +247,18 @@ func measureIdleMemory(ctx context.Context, b *measure.Bench, g *growthSize, row
 	return nil
 }
 
-// checkProbe fails unless the service knows the followers of a probe.
+// checkProbe returns an error unless the service has the followers of a probe, one of the users whom the operations are about.
 func checkProbe(ctx context.Context, s *programs.Skein, l growthLog) error {
 	client := skeinv1connect.NewGraphServiceClient(http.DefaultClient, "http://"+s.Addr.String())
 	res, err := client.BatchGetFollowCounts(ctx, connect.NewRequest(&skeinv1.BatchGetFollowCountsRequest{
 		UserIds: []string{workload.UserID(l.probeFollowee(0))},
 	}))
-	if err == nil && res.Msg.GetUsers()[0].GetFollowerCount() != probes/2 {
-		err = fmt.Errorf("a probe has %d followers", res.Msg.GetUsers()[0].GetFollowerCount())
+	if err != nil {
+		return err
 	}
-	return err
+	count := res.Msg.GetUsers()[0].GetFollowerCount()
+	if count != probes/2 {
+		return fmt.Errorf("a probe has %d followers", count)
+	}
+	return nil
 }

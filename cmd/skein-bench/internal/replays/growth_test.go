@@ -11,8 +11,8 @@ import (
 	"github.com/skein-feed/skein/events/bucket"
 )
 
-// TestGrowthLog demands of a log of any size that no two follows are equal and that the probes have all of theirs.
-func TestGrowthLog(t *testing.T) {
+// TestGrowthLogHasDistinctFollowsAndAllProbes demands of a log of any size that no two follows are equal and that the probes have all of theirs.
+func TestGrowthLogHasDistinctFollowsAndAllProbes(t *testing.T) {
 	for _, n := range []int{10_000, 31_234} {
 		l := newGrowthLog(n)
 		seen, lists, lastProbe := map[workload.Edge]bool{}, map[uint32]int{}, 0
@@ -38,8 +38,8 @@ func TestGrowthLog(t *testing.T) {
 	}
 }
 
-// TestGrowthAlone is what measures 10⁸ follows, with few: an archive is generated, the graph built from it, and asked.
-func TestGrowthAlone(t *testing.T) {
+// TestGrowthMeasuresGraphStores is what measures 10⁸ follows, with few: an archive is generated, the graph built from it, and asked.
+func TestGrowthMeasuresGraphStores(t *testing.T) {
 	report := &measure.Report{}
 	b := &measure.Bench{
 		Opts: measure.Options{Growth: []int{10_000, 20_000}, GrowthAlone: true, Runs: 2, Quick: true}, Dir: t.TempDir(), Report: report,
@@ -64,8 +64,8 @@ func TestGrowthAlone(t *testing.T) {
 	}
 }
 
-// TestGrowthArchive reads back what was generated.
-func TestGrowthArchive(t *testing.T) {
+// TestGrowthArchiveHasAllFollows reads back what was generated.
+func TestGrowthArchiveHasAllFollows(t *testing.T) {
 	dir := t.TempDir()
 	l := newGrowthLog(10_050)
 	if err := l.archive(t.Context(), dir); err != nil {

@@ -21,28 +21,31 @@ import (
 )
 
 const (
-	// degree is how many users everybody follows in a log of any size.
+	// degree is how many users each user follows.
 	degree = 10
-	// probes are users who are in a log of any size, and are asked about: as many who follow as who are followed, each of them
-	// half of the others.
+	// probes is how many probe followers and how many probe followees there are. Operations are measured with these users, who are the same in logs of all
+	// sizes. Each probe follower follows half of the probe followees.
 	probes = 100
-	// growthTime is over how much log time the follows are spread.
+	// growthTime is the log time over which the follows are spread.
 	growthTime = 30 * 24 * time.Hour
-	// growthEpoch is that of a new log.
+	// growthEpoch is the epoch of a new log. A log gets a new epoch when it is restored.
 	growthEpoch = 1
 )
 
-// growthLog are n follows, of n/10 users by the power law of followees and of the probes. It is made as it is read, so that its
-// size takes no memory.
+// growthLog is a log of n follows: those of the probes, and those of n/10 users, whose followees are drawn by a power law. The follows are made while they
+// are read, so a large log takes no memory.
 type growthLog struct{ n, users int }
 
+// newGrowthLog returns a log of n follows. It has enough users for each to follow degree others.
 func newGrowthLog(n int) growthLog { return growthLog{n, max(2*degree, n/degree)} }
 
-// prober and probed are the probes.
+// probeFollower returns the number of the i-th user who follows other probes.
 func (l growthLog) probeFollower(i int) uint32 { return uint32(l.users + i) }
+
+// probeFollowee returns the number of the i-th user whom other probes follow.
 func (l growthLog) probeFollowee(i int) uint32 { return uint32(l.users + probes + i) }
 
-// probing are the follows between probes.
+// probeFollows returns the follows between probes.
 func (l growthLog) probeFollows() (edges []workload.Edge) {
 	for i := range probes {
 		for j := range probes / 2 {
@@ -52,49 +55,56 @@ func (l growthLog) probeFollows() (edges []workload.Edge) {
 	return edges
 }
 
-// all are the follows in their order: those of the probes spread evenly over the others, everybody's first follow, then
-// everybody's second one, and so on. No two are equal.
+// follows returns all follows in order: first one of each user, then a second one of each user, and so on. The follows of probes are spread evenly
+// among them. No two follows are equal.
 func (l growthLog) follows() iter.Seq[workload.Edge] {
 	return func(yield func(workload.Edge) bool) {
-		probing := l.probeFollows()
+		probeFollows := l.probeFollows()
+		probeInterval := l.n / len(probeFollows)
+		probesDone := 0
+
+		// Steps of this size visit each user once per round, in an order that looks random.
 		step := workload.Coprime(mathrand.New(mathrand.NewPCG(61, 0)), l.users)
-		every := l.n / len(probing)
-		follower, round, made := 0, 0, 0
+		follower := 0
+		round := 0
 		for i := range l.n {
-			if every > 0 && i%every == every-1 && made < len(probing) {
-				if !yield(probing[made]) {
+			if probeInterval > 0 && i%probeInterval == probeInterval-1 && probesDone < len(probeFollows) {
+				if !yield(probeFollows[probesDone]) {
 					return
 				}
-				made++
+				probesDone++
 				continue
 			}
+
 			if !yield(workload.Edge{Follower: uint32(follower), Followee: l.followee(uint32(follower), round)}) {
 				return
 			}
-			if follower = (follower + step) % l.users; follower == 0 {
+			follower = (follower + step) % l.users
+			if follower == 0 {
 				round++
 			}
 		}
 	}
 }
 
-// followee returns the user whom a user follows in a round, a different one in each.
+// followee returns the user whom a follower follows in a round. It is a different user in each round.
 func (l growthLog) followee(follower uint32, round int) uint32 {
+	// The draws of earlier rounds are repeated, so that nothing need be kept for each user.
 	r := mathrand.New(mathrand.NewPCG(67, uint64(follower)))
 	chosen := make([]uint32, 0, degree)
 	for {
-		other := uint32(workload.PowerLaw(r, l.users, workload.FolloweeSkew))
-		if other == follower || slices.Contains(chosen, other) {
+		candidate := uint32(workload.PowerLaw(r, l.users, workload.FolloweeSkew))
+		if candidate == follower || slices.Contains(chosen, candidate) {
 			continue
 		}
 		if len(chosen) == round {
-			return other
+			return candidate
 		}
-		chosen = append(chosen, other)
+		chosen = append(chosen, candidate)
 	}
 }
 
-// archive writes the log into the archive of a data directory, without a stream, and makes the stream that continues behind it.
+// archive writes the log into the archive of a data directory. It then makes an empty stream that continues the log after the archive, as after a restore.
 func (l growthLog) archive(ctx context.Context, data string) error {
 	target, err := bucket.NewDir(filepath.Join(data, "archive"))
 	if err != nil {
@@ -108,6 +118,7 @@ func (l growthLog) archive(ctx context.Context, data string) error {
 	if err != nil {
 		return err
 	}
+
 	if err := l.fill(ctx, a, events.Cursor{Log: id, Epoch: growthEpoch}); err != nil {
 		return err
 	}
@@ -117,57 +128,65 @@ func (l growthLog) archive(ctx context.Context, data string) error {
 	return err
 }
 
-// fill archives the follows, in envelopes at equal distances up to now.
+// fill writes the follows into an archive. Their envelopes have times at equal distances, and the last one has the present time.
 func (l growthLog) fill(ctx context.Context, a *archive.Archive, start events.Cursor) error {
-	var (
-		decoder = events.NewDecoder(start)
-		seq     uint64
-		w       = a.Writer()
-		step    = growthTime / time.Duration(l.n/eventsPerEnvelope+1)
-		stamp   = time.Now().Add(-growthTime)
-		call    []*skeinv1.Event
-	)
+	decoder := events.NewDecoder(start)
+	seq := uint64(0)
+	step := growthTime / time.Duration(l.n/eventsPerEnvelope+1)
+	stamp := time.Now().Add(-growthTime)
+	var evs []*skeinv1.Event // of the next envelope
+
+	// seal ends a segment, one of the files of the archive, and begins the next one.
+	w := a.Writer()
 	seal := func() error {
 		_, err := w.Seal(ctx)
 		w = a.Writer()
 		return err
 	}
-	add := func() error {
-		data, err := events.EncodeEnvelope(call)
+	addEnvelope := func() error {
+		data, err := events.EncodeEnvelope(evs)
 		if err != nil {
 			return err
 		}
-		seq, stamp, call = seq+1, stamp.Add(step), call[:0]
+		seq++
+		stamp = stamp.Add(step)
+		evs = evs[:0]
 		env, err := decoder.Decode(seq, events.Micros(stamp.UnixMicro()), data)
 		if err != nil {
 			return err
 		}
+
 		err = w.Add(env)
-		if errors.Is(err, archive.ErrFull) {
-			if err = seal(); err == nil {
-				err = w.Add(env)
-			}
+		if !errors.Is(err, archive.ErrFull) {
+			return err
 		}
-		return err
+		if err := seal(); err != nil {
+			return err
+		}
+		return w.Add(env)
 	}
+
 	for e := range l.follows() {
-		if call = append(call, &skeinv1.Event{Kind: workload.Followed(e, workload.UserID)}); len(call) < eventsPerEnvelope {
+		evs = append(evs, &skeinv1.Event{Kind: workload.Followed(e, workload.UserID)})
+		if len(evs) < eventsPerEnvelope {
 			continue
 		}
-		if err := errors.Join(add(), ctx.Err()); err != nil {
+		if err := errors.Join(addEnvelope(), ctx.Err()); err != nil {
 			return err
 		}
 	}
-	if len(call) > 0 {
-		if err := add(); err != nil {
+	if len(evs) > 0 {
+		if err := addEnvelope(); err != nil {
 			return err
 		}
 	}
 	if err := seal(); err != nil {
 		return err
 	}
-	if got := a.End().Seq; got != seq {
-		return fmt.Errorf("%d of %d envelopes are archived", got, seq)
+
+	archived := a.End().Seq
+	if archived != seq {
+		return fmt.Errorf("%d of %d envelopes are archived", archived, seq)
 	}
 	return nil
 }

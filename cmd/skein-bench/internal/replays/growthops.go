@@ -17,103 +17,134 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// growthOp is an operation that must cost the same in a store of any size.
+// growthOp is an operation that should cost the same in stores of all sizes. It either reads, and then has the function read, or it folds events.
 type growthOp struct {
 	id, title string
-	// run does it once, the i-th time.
-	run func(s *growthStore, i int) error
-	// written: events, a group of them committed together and visible. Preparation and cleanup are not timed.
-	before, written, after func(follower uint32, user string) *skeinv1.Event
+	// read asks the store once. i counts the calls, so that each call can ask about another user.
+	read func(s *growthStore, i int) error
+	// timedEvent makes an event that is folded. A group of events is committed together, and time ends when reads show them.
+	timedEvent func(follower uint32, followee string) *skeinv1.Event
+	// before and after make events that are folded before and after the timed ones, and not timed. They may be nil.
+	before, after func(follower uint32, followee string) *skeinv1.Event
 }
 
-// growthStore is an open graph of some size.
+// growthStore is an open graph store of one size.
 type growthStore struct {
 	*workload.Folder
 	*growthSize
-	ops map[string][]float64
-	// fresh is the next number of a user without follows.
-	fresh uint32
+	// times has the times of each operation in the current run, by its id, in microseconds.
+	times map[string][]float64
+	// nextFollower is the number of the next user who has no follows yet.
+	nextFollower uint32
 }
 
+// growthOps returns the operations that are measured.
 func growthOps() []growthOp {
+	// cached reads as the service does, with the cache of the projection. fromRows reads without it.
 	cached := func(ask func(q *graph.Queries, s *growthStore, i int) error) func(s *growthStore, i int) error {
 		return func(s *growthStore, i int) error {
 			return s.AskCached(func(q *graph.Queries) error { return ask(q, s, i) })
 		}
 	}
-	read := func(ask func(q *graph.Queries, s *growthStore, i int) error) func(s *growthStore, i int) error {
+	fromRows := func(ask func(q *graph.Queries, s *growthStore, i int) error) func(s *growthStore, i int) error {
 		return func(s *growthStore, i int) error {
 			return s.Ask(func(q *graph.Queries) error { return ask(q, s, i) })
 		}
 	}
 	return []growthOp{
-		{id: "check", title: "point check", run: cached(askCheck)},
-		{id: "filter", title: "25-way filter", run: cached(askFilter)},
-		{id: "check-rows", title: "point check, from rows", run: read(askCheck)},
-		{id: "filter-rows", title: "25-way filter, from rows", run: read(askFilter)},
-		{id: "list", title: "newest 50 followers", run: read(askList)},
-		{id: "counts", title: "counts of a user", run: read(askCounts)},
-		{id: "follow", title: "follow", written: workload.UserFollowed, after: workload.UserUnfollowed},
-		{id: "unfollow", title: "unfollow", before: workload.UserFollowed, written: workload.UserUnfollowed},
+		{id: "check", title: "point check", read: cached(askCheck)},
+		{id: "filter", title: "25-way filter", read: cached(askFilter)},
+		{id: "check-rows", title: "point check, from rows", read: fromRows(askCheck)},
+		{id: "filter-rows", title: "25-way filter, from rows", read: fromRows(askFilter)},
+		{id: "list", title: "newest 50 followers", read: fromRows(askList)},
+		{id: "counts", title: "counts of a user", read: fromRows(askCounts)},
+		{id: "follow", title: "follow", timedEvent: workload.UserFollowed, after: workload.UserUnfollowed},
+		{id: "unfollow", title: "unfollow", before: workload.UserFollowed, timedEvent: workload.UserUnfollowed},
 	}
 }
 
-// askCheck asks about two probes, of whom every second time one follows the other.
+// askCheck asks whether a probe follows another one. In every second call it does.
 func askCheck(q *graph.Queries, s *growthStore, i int) error {
-	from, to := i%probes, (i+i%2*probes/2)%probes
-	f, err := q.UserFollow(workload.UserID(s.log.probeFollower(from)), workload.UserID(s.log.probeFollowee(to)))
-	if err == nil && (f.Kind == graph.Explicit) != (i%2 == 0) {
-		err = errors.New("a wrong answer")
+	isFollowing := i%2 == 0
+	follower := i % probes
+	followee := follower
+	if !isFollowing {
+		followee = (i + probes/2) % probes
 	}
-	return err
+	f, err := q.UserFollow(workload.UserID(s.log.probeFollower(follower)), workload.UserID(s.log.probeFollowee(followee)))
+	if err != nil {
+		return err
+	}
+	if (f.Kind == graph.Explicit) != isFollowing {
+		return errors.New("a wrong answer")
+	}
+	return nil
 }
 
+// askFilter asks which of some probes another probe follows.
 func askFilter(q *graph.Queries, s *growthStore, i int) error {
-	users, follows := make([]string, workload.FilterSize), make([]graph.Follow, workload.FilterSize)
+	users := make([]string, workload.FilterSize)
+	follows := make([]graph.Follow, workload.FilterSize)
 	for j := range users {
 		users[j] = workload.UserID(s.log.probeFollowee((i + 4*j) % probes))
 	}
 	if err := q.UserFollows(workload.UserID(s.log.probeFollower(i%probes)), users, follows); err != nil {
 		return err
 	}
+
 	found := 0
 	for _, f := range follows {
 		if f.Kind == graph.Explicit {
 			found++
 		}
 	}
-	if want := (probes/2 + 3) / 4; found != want {
-		return fmt.Errorf("%d are followed, not %d", found, want)
+	// Every fourth of the probes is asked about, and half of all probes are followed.
+	const expected = (probes/2 + 3) / 4
+	if found != expected {
+		return fmt.Errorf("%d are followed, not %d", found, expected)
 	}
 	return nil
 }
 
+// askList reads the newest followers of a probe.
 func askList(q *graph.Queries, s *growthStore, i int) error {
 	followers := graph.List{Kind: graph.Followers, User: workload.UserID(s.log.probeFollowee(i % probes))}
 	page, _, err := q.List(context.Background(), followers, nil, workload.PageSize)
-	if err == nil && len(page) != probes/2 {
-		err = fmt.Errorf("a page of %d", len(page))
+	if err != nil {
+		return err
 	}
-	return err
+	if len(page) != probes/2 {
+		return fmt.Errorf("a page of %d", len(page))
+	}
+	return nil
 }
 
+// askCounts reads how many followers a probe has.
 func askCounts(q *graph.Queries, s *growthStore, i int) error {
-	c, err := q.UserCounts(workload.UserID(s.log.probeFollowee(i % probes)))
-	if err == nil && c.Followers != probes/2 {
-		err = fmt.Errorf("%d followers", c.Followers)
+	counts, err := q.UserCounts(workload.UserID(s.log.probeFollowee(i % probes)))
+	if err != nil {
+		return err
 	}
-	return err
+	if counts.Followers != probes/2 {
+		return fmt.Errorf("%d followers", counts.Followers)
+	}
+	return nil
 }
 
-// openGrowthStore opens the graph of a data directory that no service uses.
+// openGrowthStore opens the graph store of a size. No service may use it.
 func openGrowthStore(g *growthSize) (*growthStore, error) {
 	f, err := workload.ReopenFolder(filepath.Join(g.data, "stores"), func() projections.Projection {
 		return graph.NewWith(querycache.New(querycache.DefaultBytes))
 	})
-	return &growthStore{Folder: f, growthSize: g, ops: map[string][]float64{}, fresh: uint32(g.log.users + 2*probes)}, err
+	return &growthStore{
+		Folder:       f,
+		growthSize:   g,
+		times:        map[string][]float64{},
+		nextFollower: uint32(g.log.users + 2*probes), // the last users of the log are the probes
+	}, err
 }
 
-// measureOperations times operations in the stores of all sizes, in turn.
+// measureOperations times the operations in the stores of all sizes, in turn.
 func measureOperations(ctx context.Context, b *measure.Bench, all []*growthSize) (err error) {
 	var stores []*growthStore
 	defer func() {
@@ -128,6 +159,7 @@ func measureOperations(ctx context.Context, b *measure.Bench, all []*growthSize)
 		}
 		stores = append(stores, s)
 	}
+
 	for i, op := range growthOps() {
 		row := b.Row("growth-"+op.id, "growth: "+op.title+", p50", "µs", "")
 		if i == 0 {
@@ -140,10 +172,11 @@ func measureOperations(ctx context.Context, b *measure.Bench, all []*growthSize)
 				return fmt.Errorf("%s: %w", op.title, err)
 			}
 			for _, s := range stores {
-				row.SeriesOf(s.name).Add(measure.Measurement{Value: measure.Median(s.ops[op.id])})
-				b.Say("  %-18s run %d  %-30s %s µs", row.ID, run+1, s.name, measure.Figure(measure.Median(s.ops[op.id])))
+				row.SeriesOf(s.name).Add(measure.Measurement{Value: measure.Median(s.times[op.id])})
+				b.Say("  %-18s run %d  %-30s %s µs", row.ID, run+1, s.name, measure.Figure(measure.Median(s.times[op.id])))
 			}
 		}
+
 		for _, s := range stores {
 			if s.costs.Micros == nil {
 				s.costs.Micros = map[string]float64{}
@@ -155,10 +188,10 @@ func measureOperations(ctx context.Context, b *measure.Bench, all []*growthSize)
 	return nil
 }
 
-// timeRun times an operation in each store, in turn.
+// timeRun times an operation in all stores. Groups of operations alternate between the stores, so that what changes on the machine affects all alike.
 func timeRun(ctx context.Context, op growthOp, run int, stores []*growthStore) error {
 	for _, s := range stores {
-		s.ops[op.id] = nil
+		s.times[op.id] = nil
 	}
 	for round := range measure.Rounds + 1 {
 		order := slices.Clone(stores)
@@ -170,35 +203,37 @@ func timeRun(ctx context.Context, op growthOp, run int, stores []*growthStore) e
 			if err := errors.Join(err, ctx.Err()); err != nil {
 				return fmt.Errorf("%s: %w", s.name, err)
 			}
-			if round > 0 { // the first fills the caches
-				s.ops[op.id] = append(s.ops[op.id], took)
+			if round > 0 { // the first round only fills the caches
+				s.times[op.id] = append(s.times[op.id], took)
 			}
 		}
 	}
 	return nil
 }
 
-// timeGroup does an operation some times, and returns what one took, in microseconds.
+// timeGroup does an operation several times, and returns the time of one in microseconds.
 func (s *growthStore) timeGroup(op growthOp, round int) (float64, error) {
-	if op.written == nil {
+	if op.timedEvent == nil {
 		return timePerOperation(func() error {
 			for i := range measure.Group {
-				if err := op.run(s, round*measure.Group+i); err != nil {
+				if err := op.read(s, round*measure.Group+i); err != nil {
 					return err
 				}
 			}
 			return nil
 		})
 	}
-	first := s.fresh
-	s.fresh += measure.Group
+
+	// Each event has a new follower, so that no event repeats an earlier one.
+	firstFollower := s.nextFollower
+	s.nextFollower += measure.Group
 	fold := func(event func(uint32, string) *skeinv1.Event) (took float64, err error) {
 		if event == nil {
 			return 0, nil
 		}
 		evs := make([]*skeinv1.Event, measure.Group)
 		for i := range evs {
-			evs[i] = event(first+uint32(i), workload.UserID(s.log.probeFollowee((round+i)%probes)))
+			evs[i] = event(firstFollower+uint32(i), workload.UserID(s.log.probeFollowee((round+i)%probes)))
 		}
 		env, err := s.Envelope(evs)
 		if err != nil {
@@ -206,10 +241,11 @@ func (s *growthStore) timeGroup(op growthOp, round int) (float64, error) {
 		}
 		return timePerOperation(func() error { return s.Store.Fold([]*events.Envelope{env}) })
 	}
+
 	if _, err := fold(op.before); err != nil {
 		return 0, err
 	}
-	took, err := fold(op.written)
+	took, err := fold(op.timedEvent)
 	if err != nil {
 		return 0, err
 	}
@@ -217,7 +253,7 @@ func (s *growthStore) timeGroup(op growthOp, round int) (float64, error) {
 	return took, err
 }
 
-// each returns what one operation of a group takes, in microseconds.
+// timePerOperation runs a group of operations, and returns the time of one in microseconds.
 func timePerOperation(run func() error) (float64, error) {
 	begin := time.Now()
 	err := run()

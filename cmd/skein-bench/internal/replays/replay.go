@@ -13,26 +13,29 @@ import (
 	"github.com/skein-feed/skein/cmd/skein-bench/internal/workload"
 )
 
-// replayRuns is how often at most a rebuild is measured.
+// replayRuns is the largest number of runs of a rebuild, because each takes long.
 const replayRuns = 3
 
-// What a log is replayed from.
+// The names of the contenders.
 const (
-	fromArchive, fromStream = "skein, from the archive", "skein, from the stream"
-	redisLoads              = "redis, loading the AOF"
+	fromArchive = "skein, from the archive"
+	fromStream  = "skein, from the stream"
+	redisLoads  = "redis, loading the AOF"
 )
 
-// Replay measures how fast projections are built again, what a round of the auditor takes, and the bytes of the log. Each projection
-// has a log of its own, of events that it reads.
+// Replay measures how fast projections are rebuilt, how long a round of the auditor takes, and how many bytes the log has. Each projection has a log
+// of its own, with events that the projection reads.
 func Replay(ctx context.Context, b *measure.Bench) error {
-	of, logs := b.Opts.ReplayOf, replayLogs(b)
-	for _, name := range of {
+	names := b.Opts.ReplayOf
+	logs := replayLogs(b)
+	for _, name := range names {
 		if !slices.ContainsFunc(logs, func(l *replayLog) bool { return l.projection == name }) {
 			return fmt.Errorf("there is no projection %q to replay", name)
 		}
 	}
+
 	for _, l := range logs {
-		if len(of) > 0 && !slices.Contains(of, l.projection) {
+		if len(names) > 0 && !slices.Contains(names, l.projection) {
 			continue
 		}
 		if err := measureProjection(ctx, b, l); err != nil {
@@ -42,12 +45,14 @@ func Replay(ctx context.Context, b *measure.Bench) error {
 	return nil
 }
 
-// measureProjection makes a log and measures with it.
+// measureProjection makes the log of a projection, and measures its rows.
 func measureProjection(ctx context.Context, b *measure.Bench, l *replayLog) (err error) {
-	if l.dir, err = os.MkdirTemp(b.Dir, "replay-"); err != nil {
+	l.dir, err = os.MkdirTemp(b.Dir, "replay-")
+	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(l.dir)) }()
+
 	if err := makeLog(ctx, b, l); err != nil {
 		return err
 	}
@@ -61,7 +66,7 @@ func measureProjection(ctx context.Context, b *measure.Bench, l *replayLog) (err
 	return measureAuditRound(ctx, b, l)
 }
 
-// measureLogBytes says what an event takes in the log.
+// measureLogBytes adds the row of the size of an event in the log.
 func measureLogBytes(b *measure.Bench, l *replayLog) {
 	const inArchive, inStream = "archive", "stream"
 	row := b.Row("replay-bytes-"+l.projection, "bytes of "+l.eventText+" in the log", "bytes", fmt.Sprintf("%d events in envelopes of "+
@@ -76,12 +81,13 @@ func measureLogBytes(b *measure.Bench, l *replayLog) {
 		measure.Figure(row.Series[0].Median), measure.Figure(row.Series[1].Median))
 }
 
-// measureRebuilds measures rebuilds.
+// measureRebuilds measures rebuilds from the archive and from the stream. For follows it also measures how long Redis takes to load the same ones.
 func measureRebuilds(ctx context.Context, b *measure.Bench, l *replayLog) error {
 	title := l.projection + " rebuilt"
 	row := b.Row("replay-"+l.projection, title+", reading and decoding included", "events/s", fmt.Sprintf("%d %s, a "+
 		"process of its own each time: from the first envelope asked for until all is folded with the bounds of a rebuild, on disk "+
 		"and compacted. %s", l.eventCount, l.mixText, l.redisText))
+	// The row by processor time is filled by the same measurements, and comes after the other row.
 	core := &measure.Row{
 		ID: row.ID + "-core", Title: title + ", by processor time", Unit: "events/s",
 		Note: "by seconds of one core, of the whole process: the log's server, flushes, compactions and garbage collection included. " +
@@ -90,7 +96,11 @@ func measureRebuilds(ctx context.Context, b *measure.Bench, l *replayLog) error 
 	rebuild := func(name string, archived bool) measure.Contender {
 		return measure.Contender{Name: name, Measure: func(ctx context.Context) (measure.Measurement, error) {
 			r, err := runInOwnProcess(ctx, b, replayJob{
-				Work: workRebuild, Log: l.dir, Projection: l.projection, Archive: archived, Threshold: l.threshold,
+				Work:       workRebuild,
+				Log:        l.dir,
+				Projection: l.projection,
+				Archive:    archived,
+				Threshold:  l.threshold,
 			})
 			if err != nil {
 				return measure.Measurement{}, err
@@ -99,6 +109,7 @@ func measureRebuilds(ctx context.Context, b *measure.Bench, l *replayLog) error 
 			return measure.Measurement{Value: float64(l.eventCount) / r.Seconds}, l.checkEventCount(r)
 		}}
 	}
+
 	contenders := []measure.Contender{rebuild(fromArchive, true), rebuild(fromStream, false)}
 	if l.follows != nil {
 		file := filepath.Join(l.dir, programs.AOFName)
@@ -117,9 +128,11 @@ func measureRebuilds(ctx context.Context, b *measure.Bench, l *replayLog) error 
 			return measure.Measurement{Value: float64(l.eventCount) / loaded.Reported.Seconds()}, nil
 		}})
 	}
+
 	if err := b.AlternateTimes(ctx, min(b.Opts.Runs, replayRuns), row, contenders...); err != nil {
 		return err
 	}
+
 	for _, name := range []string{fromArchive, fromStream} {
 		row.Compare(name, "", l.targetRate, false)
 		if l.follows != nil {
@@ -133,26 +146,26 @@ func measureRebuilds(ctx context.Context, b *measure.Bench, l *replayLog) error 
 	return nil
 }
 
-// auditShare is the part of a core that the auditor takes if nothing else is said.
+// auditShare is the share of a core that the auditor uses by default.
 const auditShare = 0.05
 
-// measureAuditRound measures a full round of the auditor over the follows.
+// measureAuditRound measures a full round of the auditor: it audits all shards, and verifies each store by comparing it with a second one that is
+// built from the log.
 func measureAuditRound(ctx context.Context, b *measure.Bench, l *replayLog) error {
 	r, err := runInOwnProcess(ctx, b, replayJob{Work: workAudit, Log: l.dir, Threshold: l.threshold})
 	if err != nil {
 		return err
 	}
-	const audits, shadows = "audits of all partitions", "verification of all projections"
-	each := r.VerifySeconds
+	const audits, verification = "audits of all partitions", "verification of all projections"
 	row := b.Row("replay-round", "a full round of the auditor", "s of one core", fmt.Sprintf("over %d follows, in the stores of "+
 		"graph, inbox and counters: every entity audited (%d checks, in %.1f s), with feeds and other sides of a sixteenth of the users "+
 		"as in each round of the service, and each of the projections verified by a shadow. At the "+
 		"default share of %.2f of a core, half for either, a round takes %.0f s.", l.eventCount, r.Checks, r.Seconds, auditShare,
-		max(r.AuditSeconds, each)/(auditShare/2)))
+		max(r.AuditSeconds, r.VerifySeconds)/(auditShare/2)))
 	row.SeriesOf(audits).Add(measure.Measurement{Value: r.AuditSeconds})
-	row.SeriesOf(shadows).Add(measure.Measurement{Value: each})
+	row.SeriesOf(verification).Add(measure.Measurement{Value: r.VerifySeconds})
 	row.Compare(audits, "", 0, true)
-	row.Compare(shadows, "", 0, true)
-	b.Say("  %-18s %s s of audits, %s s of shadows", row.ID, measure.Figure(r.AuditSeconds), measure.Figure(each))
+	row.Compare(verification, "", 0, true)
+	b.Say("  %-18s %s s of audits, %s s of shadows", row.ID, measure.Figure(r.AuditSeconds), measure.Figure(r.VerifySeconds))
 	return nil
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/skein-feed/skein/cmd/skein-bench/internal/measure"
 )
 
-// replayed is the size of the logs: the race detector makes the work ten times as long.
-func replayed() int {
+// logSize returns the size of the logs. It is small in short tests, because the race detector makes the work ten times as long.
+func logSize() int {
 	if testing.Short() {
 		return 5000
 	}
@@ -22,12 +22,12 @@ func replayed() int {
 func newBench(t *testing.T) *measure.Bench {
 	t.Helper()
 	return &measure.Bench{
-		Opts: measure.Options{Replayed: replayed(), Runs: 1, Time: 100 * time.Millisecond}, Dir: t.TempDir(), Report: &measure.Report{},
+		Opts: measure.Options{Replayed: logSize(), Runs: 1, Time: 100 * time.Millisecond}, Dir: t.TempDir(), Report: &measure.Report{},
 	}
 }
 
-// TestReplay makes small logs and does with them what the bench does, but for Redis, in this process.
-func TestReplay(t *testing.T) {
+// TestJobsReadTheWholeLog makes small logs, and runs all jobs of the bench with them in this process. It does not need Redis.
+func TestJobsReadTheWholeLog(t *testing.T) {
 	b := newBench(t)
 	for _, l := range replayLogs(b) {
 		l.dir = t.TempDir()
@@ -43,24 +43,24 @@ func TestReplay(t *testing.T) {
 			{Work: workRebuild},
 		} {
 			job.Log, job.Projection, job.Threshold = l.dir, l.projection, l.threshold
-			r := runJob(t, job)
+			r := mustRunJob(t, job)
 			if r.Events != l.eventCount || r.Seconds <= 0 || r.ProcessorSeconds < 0 || r.Memory < 1<<20 {
-				t.Errorf("%+v: %+v", job, r)
+				t.Errorf("%+v: expected %d events, and a time and memory above 0, got %+v", job, l.eventCount, r)
 			}
 		}
 		if l.follows == nil {
 			continue
 		}
-		r := runJob(t, replayJob{Work: workAudit, Log: l.dir, Threshold: l.threshold})
+		r := mustRunJob(t, replayJob{Work: workAudit, Log: l.dir, Threshold: l.threshold})
 		if int(r.Checks) < b.Opts.Replayed/10 || r.AuditSeconds <= 0 || r.VerifySeconds <= 0 {
-			t.Errorf("audit: %+v", r)
+			t.Errorf("audit: expected many checks and times above 0, got %+v", r)
 		}
 	}
 	checkBytes(t, b.Report)
 }
 
-// runJob does a job by way of its encoding, as in a process of its own.
-func runJob(t *testing.T, job replayJob) (r replayResult) {
+// mustRunJob encodes a job, runs it in this process, and decodes the result.
+func mustRunJob(t *testing.T, job replayJob) (r replayResult) {
 	t.Helper()
 	encoded, err := json.Marshal(job)
 	if err != nil {
@@ -76,16 +76,17 @@ func runJob(t *testing.T, job replayJob) (r replayResult) {
 	return r
 }
 
+// checkBytes checks the rows of bytes of an event.
 func checkBytes(t *testing.T, report *measure.Report) {
 	t.Helper()
 	for _, row := range report.Rows {
 		if a, s := row.Series[0].Median, row.Series[1].Median; a < 1 || a > 30 || s < a {
-			t.Errorf("%s: %v bytes in the archive, %v in the stream", row.ID, a, s)
+			t.Errorf("%s: expected 1 to 30 bytes in the archive and more in the stream, got %v and %v", row.ID, a, s)
 		}
 	}
 }
 
-func TestReplayJobIsRefused(t *testing.T) {
+func TestReplayJobRefusesBadInput(t *testing.T) {
 	dir := t.TempDir()
 	for job, want := range map[string]string{
 		`{`:                                    "job: ",
@@ -94,16 +95,16 @@ func TestReplayJobIsRefused(t *testing.T) {
 		`{"Work":"rebuild","Archive":true,"Projection":"graph","Log":"` + dir + `"}`: "there is no archive",
 	} {
 		if err := RunReplayJob(t.Context(), job, new(bytes.Buffer)); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: %v", job, err)
+			t.Errorf("%s: expected an error with %q, got %v", job, want, err)
 		}
 	}
-	left, err := os.ReadDir(dir)
+	remaining, err := os.ReadDir(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, e := range left {
+	for _, e := range remaining {
 		if strings.HasPrefix(e.Name(), "job-") {
-			t.Errorf("%s was left", e.Name())
+			t.Errorf("expected that temporary directories are removed, found %s", e.Name())
 		}
 	}
 }

@@ -2,6 +2,7 @@ package replays
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -30,42 +31,44 @@ import (
 	"github.com/skein-feed/skein/replay/verify"
 )
 
-// What a job does.
+// The kinds of jobs.
 const (
 	workRebuild = "rebuild"
 	workAudit   = "audit"
 )
 
-// replayJob is one measurement with a log, in a process of its own: what others left in memory is no part of it.
+// replayJob is one measurement with a log. It runs in a process of its own, so that memory of other measurements does not count. The job is passed to
+// that process as JSON.
 type replayJob struct {
 	Work string
-	// Log is the directory that makeLog filled.
+	// Log is the data directory with the log that is read.
 	Log string
-	// Projection is rebuilt.
+	// Projection is the name of the projection that is rebuilt.
 	Projection string
-	// Archive: the archive is read, not the stream.
+	// Archive says that a rebuild reads the archive, and not the stream.
 	Archive bool
-	// Threshold is that of inbox.
+	// Threshold is the number of followers from which on the projection inbox does not push the pins of a user.
 	Threshold int64
-	// Memory is what a rebuild may take; 0 means the default.
+	// Memory is how many bytes a rebuild may use; 0 means the default.
 	Memory int
-	// Into is where a rebuilt store stays; empty means it is removed.
+	// Into is the directory in which a rebuilt store stays. If it is empty, the store is removed.
 	Into string
 }
 
-// replayResult is what a job found. Times are in seconds.
+// replayResult is the result of a job.
 type replayResult struct {
+	// Events is how many events were read.
 	Events int
-	// Seconds is how long it took, Processor the time of all processors meanwhile.
+	// Seconds is the time that the job took, and ProcessorSeconds the processor time that all threads used in it.
 	Seconds, ProcessorSeconds float64
 	// Memory is the greatest resident memory of the process, in bytes.
 	Memory float64
-	// Of the work audit: entities that were checked, and processor time of the audits and of the shadows.
+	// Checks is how many checks the auditor made. AuditSeconds and VerifySeconds are the processor time of its audits and of verifying the stores.
 	Checks                      uint64
 	AuditSeconds, VerifySeconds float64
 }
 
-// RunReplayJob does a job, which the bench has encoded, and writes the result.
+// RunReplayJob does a job that another process of the bench has encoded, and writes the result as JSON.
 func RunReplayJob(ctx context.Context, encoded string, out io.Writer) error {
 	var job replayJob
 	if err := json.Unmarshal([]byte(encoded), &job); err != nil {
@@ -78,7 +81,7 @@ func RunReplayJob(ctx context.Context, encoded string, out io.Writer) error {
 	return json.NewEncoder(out).Encode(r)
 }
 
-// do does a job in a process of its own; in this one if the program is not known.
+// runInOwnProcess does a job in a new process. If the path of this program is not known, as in tests, it does the job in this process.
 func runInOwnProcess(ctx context.Context, b *measure.Bench, job replayJob) (r replayResult, err error) {
 	if b.Opts.Self == "" {
 		return job.run(ctx)
@@ -89,30 +92,28 @@ func runInOwnProcess(ctx context.Context, b *measure.Bench, job replayJob) (r re
 	}
 	cmd := exec.CommandContext(ctx, b.Opts.Self, "replay-job", "--job", string(encoded))
 	cmd.Env = programs.WithoutSkeinSettings(os.Environ())
-	var said bytes.Buffer
-	cmd.Stderr = &said
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
 	out, err := cmd.Output()
 	if err != nil {
-		return r, fmt.Errorf("%s of %s: %w\n%s", job.Work, job.Projection, err, said.String())
+		return r, fmt.Errorf("%s of %s: %w\n%s", job.Work, job.Projection, err, stderr.String())
 	}
 	return r, json.Unmarshal(out, &r)
 }
 
+// run does the job in this process.
 func (j *replayJob) run(ctx context.Context) (r replayResult, err error) {
-	dir, err := os.MkdirTemp(j.Log, "job-")
+	temporary, err := os.MkdirTemp(j.Log, "job-")
 	if err != nil {
 		return r, err
 	}
-	scratch := dir
-	defer func() { err = errors.Join(err, os.RemoveAll(scratch)) }()
+	defer func() { err = errors.Join(err, os.RemoveAll(temporary)) }()
+
 	switch j.Work {
 	case workRebuild:
-		if j.Into != "" {
-			dir = j.Into
-		}
-		err = j.rebuild(ctx, dir, &r)
+		err = j.rebuild(ctx, cmp.Or(j.Into, temporary), &r)
 	case workAudit:
-		err = j.audit(ctx, dir, &r)
+		err = j.audit(ctx, temporary, &r)
 	default:
 		err = fmt.Errorf("no work is named %q", j.Work)
 	}
@@ -120,26 +121,29 @@ func (j *replayJob) run(ctx context.Context) (r replayResult, err error) {
 	return r, err
 }
 
-// project returns what makes the projection.
+// constructorOf returns the function that makes the projection with a name.
 func (j *replayJob) constructorOf(name string) (func() projections.Projection, error) {
 	settings := all.Settings{Inbox: inbox.DefaultSettings()}
 	settings.Inbox.Threshold = j.Threshold
-	for _, p := range all.Constructors(settings) {
-		if p().Name() == name {
-			return p, nil
+	for _, newProjection := range all.Constructors(settings) {
+		if newProjection().Name() == name {
+			return newProjection, nil
 		}
 	}
 	return nil, fmt.Errorf("no projection is named %q", name)
 }
 
-// rebuild builds a store as a rebuild does, but that nothing follows the log meanwhile.
+// rebuild builds a store in a directory as a rebuild of a service does. In a service, the store then also follows the log.
 func (j *replayJob) rebuild(ctx context.Context, dir string, r *replayResult) (err error) {
-	p, err := j.constructorOf(j.Projection)
+	newProjection, err := j.constructorOf(j.Projection)
 	if err != nil {
 		return err
 	}
 	b, err := build.New(build.Options{
-		FS: vfs.Default, Dir: filepath.Join(dir, p().Name(), "000001"), New: p, Memory: j.Memory,
+		FS:     vfs.Default,
+		Dir:    filepath.Join(dir, newProjection().Name(), "000001"),
+		New:    newProjection,
+		Memory: j.Memory,
 	})
 	if err != nil {
 		return err
@@ -148,14 +152,15 @@ func (j *replayJob) rebuild(ctx context.Context, dir string, r *replayResult) (e
 	return j.measure(ctx, r, b.Add, func() error { return b.Finish(ctx) })
 }
 
-// measure reads the log, and takes the time until all is folded and ended.
+// measure reads the whole log and passes it to fold, then calls end, and measures the time of all that.
 func (j *replayJob) measure(ctx context.Context, r *replayResult, fold func([]*events.Envelope) error, end func() error) (err error) {
-	next, stop, err := j.open(ctx)
+	next, stop, err := j.openLog(ctx)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, stop()) }()
-	clock, err := startStopwatch()
+
+	watch, err := startStopwatch()
 	if err != nil {
 		return err
 	}
@@ -177,31 +182,34 @@ func (j *replayJob) measure(ctx context.Context, r *replayResult, fold func([]*e
 	if err := end(); err != nil {
 		return err
 	}
-	r.Seconds, r.ProcessorSeconds = clock.read()
+	r.Seconds, r.ProcessorSeconds = watch.read()
 	return nil
 }
 
-// clock measures time, and that of the processors.
+// stopwatch measures time, and the processor time of this process.
 type stopwatch struct {
-	begin time.Time
-	used  time.Duration
+	begin       time.Time
+	usedAtBegin time.Duration
 }
 
+// startStopwatch returns a stopwatch that starts now.
 func startStopwatch() (stopwatch, error) {
 	used, err := measure.CPUTime()
 	return stopwatch{time.Now(), used}, err
 }
 
-func (c stopwatch) read() (seconds, processor float64) {
-	used, _ := measure.CPUTime() // it worked a moment ago
-	return time.Since(c.begin).Seconds(), (used - c.used).Seconds()
+// read returns the time since the start, and the processor time that was used in it.
+func (w stopwatch) read() (seconds, processor float64) {
+	used, _ := measure.CPUTime() // it has worked in startStopwatch
+	return time.Since(w.begin).Seconds(), (used - w.usedAtBegin).Seconds()
 }
 
-// bytesPerRead is how many bytes of the log are read at a time, as a rebuild does.
+// bytesPerRead is how many bytes of the log are read at a time, as many as in a rebuild.
 const bytesPerRead = 8 << 20
 
-// open returns a function that reads the log, up to io.EOF, and one that ends the reading.
-func (j *replayJob) open(ctx context.Context) (next func(context.Context) ([]*events.Envelope, error), stop func() error, err error) {
+// openLog opens the archive or the stream. It returns a function that returns the next envelopes, or io.EOF at the end of the log, and a function that
+// closes the log.
+func (j *replayJob) openLog(ctx context.Context) (next func(context.Context) ([]*events.Envelope, error), stop func() error, err error) {
 	if j.Archive {
 		return j.openArchive(ctx)
 	}
@@ -213,23 +221,28 @@ func (j *replayJob) open(ctx context.Context) (next func(context.Context) ([]*ev
 	if err != nil {
 		return nil, nil, errors.Join(err, workload.CloseLog(ctx, log))
 	}
-	r, err := readStream(ctx, log)
+	stream, err := subscribeFromStart(ctx, log)
 	if err != nil {
 		return nil, nil, errors.Join(err, workload.CloseLog(ctx, log))
 	}
-	at := uint64(0)
-	next = func(ctx context.Context) (envs []*events.Envelope, err error) {
-		if at >= head.Last {
+
+	// A subscription waits at the end of the log, so the function must know where the log ends.
+	lastSeq := uint64(0)
+	next = func(ctx context.Context) ([]*events.Envelope, error) {
+		if lastSeq >= head.Last {
 			return nil, io.EOF
 		}
-		if envs, err = r.Next(ctx, bytesPerRead); err == nil {
-			at = envs[len(envs)-1].Seq()
+		envs, err := stream.Next(ctx, bytesPerRead)
+		if err != nil {
+			return nil, err
 		}
-		return envs, err
+		lastSeq = envs[len(envs)-1].Seq()
+		return envs, nil
 	}
-	return next, func() error { return errors.Join(r.stop(), workload.CloseLog(ctx, log)) }, nil
+	return next, func() error { return errors.Join(stream.stop(), workload.CloseLog(ctx, log)) }, nil
 }
 
+// openArchive does what openLog does, for the archive.
 func (j *replayJob) openArchive(
 	ctx context.Context,
 ) (next func(context.Context) ([]*events.Envelope, error), stop func() error, err error) {
@@ -245,11 +258,13 @@ func (j *replayJob) openArchive(
 	if err != nil {
 		return nil, nil, err
 	}
-	p, err := j.constructorOf(j.Projection)
+
+	// As a rebuild, read only the kinds of events that the projection folds, and those that the decoder needs.
+	newProjection, err := j.constructorOf(j.Projection)
 	if err != nil {
 		return nil, nil, err
 	}
-	kinds := events.Kinds(p().Kinds()...) | events.Kinds(events.BackfillClosed)
+	kinds := events.Kinds(newProjection().Kinds()...) | events.Kinds(events.BackfillClosed)
 	r, err := a.Read(ctx, events.Cursor{Log: id}, kinds)
 	if err != nil {
 		return nil, nil, err
@@ -258,17 +273,19 @@ func (j *replayJob) openArchive(
 	return next, func() error { r.Close(); return nil }, nil
 }
 
-// replayStores are open stores with all of a log folded, and the log.
+// replayStores has a log, and open stores that have folded all of it.
 type replayStores struct {
-	log    *eventlog.Log
+	log *eventlog.Log
+	// hub reads the log until cancel is called. hubErr then gets its error.
 	hub    *eventlog.Hub
 	cancel context.CancelFunc
-	ended  chan error
+	hubErr chan error
 	cache  *store.Cache
+	// byName has the stores by the names of their projections.
 	byName map[string]*store.Store
 }
 
-// openStores builds projections from the archive and opens the log.
+// openStores builds the stores of projections from the archive, and opens the stores and the log.
 func (j *replayJob) openStores(ctx context.Context, dir string, names ...string) (s *replayStores, err error) {
 	s = &replayStores{cache: store.NewCache(workload.CacheBytes), byName: map[string]*store.Store{}}
 	defer func() {
@@ -276,33 +293,38 @@ func (j *replayJob) openStores(ctx context.Context, dir string, names ...string)
 			err = errors.Join(err, s.close(ctx))
 		}
 	}()
+
 	for _, name := range names {
-		built := replayJob{Work: workRebuild, Log: j.Log, Projection: name, Archive: true, Threshold: j.Threshold}
-		if err := built.rebuild(ctx, dir, new(replayResult)); err != nil {
+		rebuild := replayJob{Work: workRebuild, Log: j.Log, Projection: name, Archive: true, Threshold: j.Threshold}
+		if err := rebuild.rebuild(ctx, dir, new(replayResult)); err != nil {
 			return s, err
 		}
-		p, err := j.constructorOf(name)
+		newProjection, err := j.constructorOf(name)
 		if err != nil {
 			return s, err
 		}
-		if s.byName[name], err = store.Open(store.Options{Dir: dir, Projection: p(), Cache: s.cache}); err != nil {
+		s.byName[name], err = store.Open(store.Options{Dir: dir, Projection: newProjection(), Cache: s.cache})
+		if err != nil {
 			return s, err
 		}
 	}
-	if s.log, err = eventlog.Open(ctx, eventlog.Config{Dir: filepath.Join(j.Log, "log"), Existing: true}); err != nil {
+
+	s.log, err = eventlog.Open(ctx, eventlog.Config{Dir: filepath.Join(j.Log, "log"), Existing: true})
+	if err != nil {
 		return s, err
 	}
-	hub, ended := eventlog.NewHub(s.log, eventlog.HubOptions{}), make(chan error, 1)
+	s.hub = eventlog.NewHub(s.log, eventlog.HubOptions{})
+	s.hubErr = make(chan error, 1)
 	ctx, s.cancel = context.WithCancel(ctx)
-	go func() { ended <- hub.Run(ctx) }()
-	s.hub, s.ended = hub, ended
+	go func() { s.hubErr <- s.hub.Run(ctx) }()
 	return s, nil
 }
 
+// close closes the stores and the log. It also closes those of a replayStores that could not be opened completely.
 func (s *replayStores) close(ctx context.Context) (err error) {
 	if s.hub != nil {
 		s.cancel()
-		err = <-s.ended
+		err = <-s.hubErr
 	}
 	for _, store := range s.byName {
 		if store != nil {
@@ -316,28 +338,36 @@ func (s *replayStores) close(ctx context.Context) (err error) {
 	return err
 }
 
-// check verifies a store, and returns the processor time of that. The store must be equal to the log.
+// verifyStore compares a store with a second one that it builds from the log, as the service does, and returns the processor time of that. It returns an
+// error if the stores differ.
 func (j *replayJob) verifyStore(ctx context.Context, dir, name string, s *replayStores) (processor float64, err error) {
-	p, err := j.constructorOf(name)
+	newProjection, err := j.constructorOf(name)
 	if err != nil {
 		return 0, err
 	}
-	clock, err := startStopwatch()
+
+	watch, err := startStopwatch()
 	if err != nil {
 		return 0, err
 	}
 	report, err := verify.Verify(ctx, s.byName[name], verify.Options{
-		Dir: filepath.Join(dir, "shadow"), New: p, Subscribe: workload.SubscribeToLog(s.log, s.hub),
+		Dir:       filepath.Join(dir, "shadow"),
+		New:       newProjection,
+		Subscribe: workload.SubscribeToLog(s.log, s.hub),
+		// There is enough space on the disk for a second store.
 		Disk: func() (store, free uint64, err error) { return s.byName[name].Status().DiskBytes, 1 << 60, nil },
 	})
-	if err == nil && !report.Equal {
-		err = errors.New(report.String())
+	if err != nil {
+		return 0, err
 	}
-	_, processor = clock.read()
-	return processor, err
+	if !report.Equal {
+		return 0, errors.New(report.String())
+	}
+	_, processor = watch.read()
+	return processor, nil
 }
 
-// audit goes once round all shards, as the auditor does, and verifies each store.
+// audit audits all shards once, as the auditor of a service does, and then verifies each store. A shard is a part of the users and items.
 func (j *replayJob) audit(ctx context.Context, dir string, r *replayResult) (err error) {
 	names := []string{"graph", "inbox", "counters"}
 	s, err := j.openStores(ctx, dir, names...)
@@ -345,7 +375,8 @@ func (j *replayJob) audit(ctx context.Context, dir string, r *replayResult) (err
 		return err
 	}
 	defer func() { err = errors.Join(err, s.close(ctx)) }()
-	clock, err := startStopwatch()
+
+	watch, err := startStopwatch()
 	if err != nil {
 		return err
 	}
@@ -354,7 +385,8 @@ func (j *replayJob) audit(ctx context.Context, dir string, r *replayResult) (err
 			return err
 		}
 	}
-	r.Seconds, r.AuditSeconds = clock.read()
+	r.Seconds, r.AuditSeconds = watch.read()
+
 	for _, name := range names {
 		processor, err := j.verifyStore(ctx, dir, name, s)
 		if err != nil {
@@ -365,8 +397,9 @@ func (j *replayJob) audit(ctx context.Context, dir string, r *replayResult) (err
 	return nil
 }
 
+// auditShard audits one shard, and returns an error if the auditor finds a fault.
 func (s *replayStores) auditShard(ctx context.Context, shard events.Shard, r *replayResult) (err error) {
-	const feed = 200 // the auditor's limit in a round
+	const feed = 200 // the limit of the auditor of a service in one round
 	a, err := audit.Open(ctx, s.byName["graph"], s.byName["inbox"], s.byName["counters"], audit.Limits{Feed: feed, FeedTurns: audit.FeedTurns})
 	if err != nil {
 		return err
@@ -374,8 +407,12 @@ func (s *replayStores) auditShard(ctx context.Context, shard events.Shard, r *re
 	defer func() { err = errors.Join(err, a.Close()) }()
 	err = a.Shard(ctx, shard)
 	r.Checks += a.Checks
-	if found := a.Findings(); err == nil && len(found) > 0 {
-		err = fmt.Errorf("the auditor found %v", found[0])
+	if err != nil {
+		return err
 	}
-	return err
+	findings := a.Findings()
+	if len(findings) > 0 {
+		return fmt.Errorf("the auditor found %v", findings[0])
+	}
+	return nil
 }

@@ -21,34 +21,37 @@ import (
 )
 
 const (
-	// eventsPerEnvelope is how many events are in an envelope of a log that is replayed.
+	// eventsPerEnvelope is how many events an envelope has in the logs of this package. An envelope is a group of events that the log writes together.
 	eventsPerEnvelope = 100
-	// segmentBytes of the stream go into one segment, as where archiving is on.
+	// segmentBytes is how many bytes of the stream go into a segment of the archive, as many as in a service.
 	segmentBytes = 64 << 20
 )
 
-// replayLog is a log, in a stream and in an archive, of events that one projection reads.
+// replayLog is the log of one projection, in a stream and in an archive.
 type replayLog struct {
 	projection string
-	// what is the event whose bytes count, mix says in words which events there are, peer what they are held against.
+	// eventText names an event in the title of the row of bytes, mixText says which events there are, and redisText says what Redis does.
 	eventText, mixText, redisText string
 	events                        iter.Seq[*skeinv1.Event]
-	// follows are the events, where they are all follows: what Redis is given too.
+	// follows is the graph whose follows are the events. It is nil if there are other events too. Only follows are also measured with Redis.
 	follows *workload.Graph
-	// threshold is that of inbox.
+	// threshold is the number of followers from which on the projection inbox does not push the pins of a user.
 	threshold int64
-	// rate and bytes are what must be reached; 0 means nothing need be.
+	// targetRate is how many events per second a rebuild should reach, and targetBytes the largest size of an event in the archive; 0 means that there is
+	// no target.
 	targetRate, targetBytes float64
 
+	// dir has the log. makeLog sets the fields that follow.
 	dir                       string
 	eventCount                int
 	archiveBytes, streamBytes uint64
 }
 
-// replayLogs are the logs that are measured with, one for each projection.
+// replayLogs returns the logs of all projections, which are not made yet.
 func replayLogs(b *measure.Bench) []*replayLog {
 	n := b.Opts.Replayed
 	users := max(100, n/10)
+	// With few users, the threshold of a service would never be reached.
 	threshold := min(inbox.DefaultSettings().Threshold, int64(users/10/events.NumPartitions))
 	g := workload.NewGraph(users, n, 31)
 	return []*replayLog{
@@ -64,18 +67,18 @@ func replayLogs(b *measure.Bench) []*replayLog {
 			events: stores.PlayEvents(n, max(1, n/20), 31),
 		},
 		{
-			projection: "counters", eventText: "an event of all kinds", mixText: "plays (a half), likes, follows and pins", events: countedEvents(n, n),
+			projection: "counters", eventText: "an event of all kinds", mixText: "plays (a half), likes, follows and pins", events: countedEvents(n),
 			threshold: threshold, targetRate: 300_000,
 		},
 	}
 }
 
-// countedEvents are n events that are counted, of as many users and items as size events have: of ten five are plays, two
-// likes, two follows and one is a pin.
-func countedEvents(n, size int) iter.Seq[*skeinv1.Event] {
+// countedEvents returns n events that the projection counters reads. Of ten of them, five are plays, two likes, two follows and one is a pin.
+func countedEvents(n int) iter.Seq[*skeinv1.Event] {
 	return func(yield func(*skeinv1.Event) bool) {
 		r := rand.New(rand.NewPCG(37, 0))
-		users, items := max(100, size/10), max(100, size/4)
+		users := max(100, n/10)
+		items := max(100, n/4)
 		for i := range n {
 			user := uint32(r.IntN(users))
 			item := strconv.Itoa(workload.FirstID + workload.PowerLaw(r, items, workload.PlaySkew))
@@ -98,10 +101,11 @@ func countedEvents(n, size int) iter.Seq[*skeinv1.Event] {
 	}
 }
 
+// logDir is the directory of the stream, and archiveDir that of the archive.
 func (l *replayLog) logDir() string     { return filepath.Join(l.dir, "log") }
 func (l *replayLog) archiveDir() string { return filepath.Join(l.dir, "archive") }
 
-// holds fails unless all events were read.
+// checkEventCount returns an error unless a job has read all events.
 func (l *replayLog) checkEventCount(r replayResult) error {
 	if r.Events != l.eventCount {
 		return fmt.Errorf("%d events were read, not %d", r.Events, l.eventCount)
@@ -109,7 +113,7 @@ func (l *replayLog) checkEventCount(r replayResult) error {
 	return nil
 }
 
-// makeLog publishes the events and archives all of them.
+// makeLog publishes the events into a new log, and archives all of them.
 func makeLog(ctx context.Context, b *measure.Bench, l *replayLog) (err error) {
 	b.Say("a log of %s", l.mixText)
 	log, err := eventlog.Open(ctx, eventlog.Config{Dir: l.logDir()})
@@ -117,7 +121,8 @@ func makeLog(ctx context.Context, b *measure.Bench, l *replayLog) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, workload.CloseLog(ctx, log)) }()
-	last, err := l.publish(ctx, log)
+
+	lastSeq, err := l.publish(ctx, log)
 	if err != nil {
 		return err
 	}
@@ -126,42 +131,48 @@ func makeLog(ctx context.Context, b *measure.Bench, l *replayLog) (err error) {
 		return err
 	}
 	l.streamBytes = uint64(head.Bytes)
-	info, err := l.archive(ctx, log, last)
+
+	info, err := l.archive(ctx, log, lastSeq)
 	for _, c := range info.Classes {
 		l.archiveBytes += c.Bytes
 	}
 	return err
 }
 
-// publish appends the events, and returns the last sequence.
-func (l *replayLog) publish(ctx context.Context, log *eventlog.Log) (last uint64, err error) {
-	p, err := log.NewPublisher(eventlog.PublisherOptions{}) //nolint:contextcheck // it lives until it is closed
+// publish publishes the events, and returns the sequence of the last envelope.
+func (l *replayLog) publish(ctx context.Context, log *eventlog.Log) (lastSeq uint64, err error) {
+	p, err := log.NewPublisher(eventlog.PublisherOptions{}) //nolint:contextcheck // the publisher lives until it is closed
 	if err != nil {
 		return 0, err
 	}
 	defer func() { err = errors.Join(err, p.Close(ctx)) }()
+
+	// Nothing else is published meanwhile, so the events of a call become an envelope.
 	var call []*skeinv1.Event
-	flush := func() error {
+	publishCall := func() error {
 		if len(call) == 0 {
 			return nil
 		}
 		res, err := p.Publish(ctx, call, eventlog.PublishOptions{})
-		last, call = res.Position.Seq, nil
+		lastSeq = res.Position.Seq
+		call = nil
 		return err
 	}
 	for ev := range l.events {
 		l.eventCount++
-		if call = append(call, ev); len(call) == eventsPerEnvelope {
-			if err := flush(); err != nil {
+		call = append(call, ev)
+		if len(call) == eventsPerEnvelope {
+			if err := publishCall(); err != nil {
 				return 0, err
 			}
 		}
 	}
-	return last, flush()
+	err = publishCall()
+	return lastSeq, err
 }
 
-// archive archives the log up to its last envelope.
-func (l *replayLog) archive(ctx context.Context, log *eventlog.Log, last uint64) (info archive.Info, err error) {
+// archive archives the log up to the envelope with the sequence lastSeq.
+func (l *replayLog) archive(ctx context.Context, log *eventlog.Log, lastSeq uint64) (info archive.Info, err error) {
 	target, err := bucket.NewDir(l.archiveDir())
 	if err != nil {
 		return info, err
@@ -170,15 +181,17 @@ func (l *replayLog) archive(ctx context.Context, log *eventlog.Log, last uint64)
 	if err != nil {
 		return info, err
 	}
-	reading, err := readStream(ctx, log)
+
+	stream, err := subscribeFromStart(ctx, log)
 	if err != nil {
 		return info, err
 	}
-	defer func() { err = errors.Join(err, reading.stop()) }()
-	for a.End().Seq < last {
+	defer func() { err = errors.Join(err, stream.stop()) }()
+	for a.End().Seq < lastSeq {
 		w := a.Writer()
-		for raw := 0; raw < segmentBytes && w.End().Seq < last; {
-			envs, err := reading.Next(ctx, 1<<20)
+		segment := 0 // bytes of the envelopes in this segment
+		for segment < segmentBytes && w.End().Seq < lastSeq {
+			envs, err := stream.Next(ctx, 1<<20)
 			if err != nil {
 				return info, err
 			}
@@ -186,7 +199,7 @@ func (l *replayLog) archive(ctx context.Context, log *eventlog.Log, last uint64)
 				return info, err
 			}
 			for _, env := range envs {
-				raw += env.Bytes
+				segment += env.Bytes
 			}
 		}
 		if _, err := w.Seal(ctx); err != nil {
@@ -196,29 +209,33 @@ func (l *replayLog) archive(ctx context.Context, log *eventlog.Log, last uint64)
 	return a.Info(), nil
 }
 
-// streamReading is a reading of a log from its start, through a hub of its own.
-type streamReading struct {
+// streamSubscription reads a log from its start, through a hub that nothing else uses.
+type streamSubscription struct {
 	workload.HubSubscription
 	cancel context.CancelFunc
-	ended  chan error
+	// hubErr gets the error of the hub, or nil, when the hub has ended.
+	hubErr chan error
 }
 
-func readStream(ctx context.Context, log *eventlog.Log) (*streamReading, error) {
+// subscribeFromStart starts a hub and subscribes to the log from its start.
+func subscribeFromStart(ctx context.Context, log *eventlog.Log) (*streamSubscription, error) {
 	hub := eventlog.NewHub(log, eventlog.HubOptions{})
 	ctx, cancel := context.WithCancel(ctx)
-	r := &streamReading{cancel: cancel, ended: make(chan error, 1)}
-	go func() { r.ended <- hub.Run(ctx) }()
-	sub, err := hub.Subscribe(log.Start())
+	s := &streamSubscription{cancel: cancel, hubErr: make(chan error, 1)}
+	go func() { s.hubErr <- hub.Run(ctx) }()
+
+	subscription, err := hub.Subscribe(log.Start())
 	if err != nil {
 		cancel()
-		return nil, errors.Join(err, <-r.ended)
+		return nil, errors.Join(err, <-s.hubErr)
 	}
-	r.Reading = workload.HubSubscription{Subscription: sub, Hub: hub}
-	return r, nil
+	s.HubSubscription = workload.HubSubscription{Subscription: subscription, Hub: hub}
+	return s, nil
 }
 
-func (r *streamReading) stop() error {
-	r.Close()
-	r.cancel()
-	return <-r.ended
+// stop ends the subscription and the hub.
+func (s *streamSubscription) stop() error {
+	s.Close()
+	s.cancel()
+	return <-s.hubErr
 }

@@ -18,43 +18,46 @@ import (
 	"github.com/skein-feed/skein/proto/skein/v1/skeinv1connect"
 )
 
-// entry is one entry of a page of followers.
+// entry is a follower in a list of followers, with the time of the follow.
 type entry struct {
 	user  string
 	since events.Micros
 }
 
-// graphQueries is asked the questions of the rows one by one.
+// graphQueries answers the three questions that the rows measure. Each contender has an implementation, and the graph itself has one.
 type graphQueries interface {
-	// check tells since when the follower follows the followee; 0 means not at all.
+	// followTime returns since when the follower follows the followee; 0 means that it does not.
 	followTime(ctx context.Context, pair workload.Edge) (events.Micros, error)
-	// filter reports which candidates the viewer follows.
+	// followedCandidates returns the indexes of the candidates whom the viewer follows.
 	followedCandidates(ctx context.Context, f workload.Filter) ([]uint32, error)
-	// newest returns the newest followers.
+	// newestFollowers returns the n newest followers of a user, newest first.
 	newestFollowers(ctx context.Context, user uint32, n int) ([]entry, error)
 }
 
-// questions are a sample of what will be measured.
+// questionSample has random questions of the kinds that will be measured.
 type questionSample struct {
 	pairs   []workload.Edge
 	filters []workload.Filter
-	lists   []uint32
+	// lists has the users whose newest followers are read.
+	lists []uint32
 }
 
+// drawQuestions draws n pairs, and a fifth as many filters and lists.
 func drawQuestions(g *workload.Graph, r *rand.Rand, n int) questionSample {
 	q := questionSample{pairs: g.Pairs(r, n), filters: g.Filters(r, n/5)}
 	for range n / 5 {
 		q.lists = append(q.lists, uint32(r.IntN(g.Users)))
 	}
-	q.lists = append(q.lists, 0) // the longest
+	q.lists = append(q.lists, 0) // user 0 has the longest list
 	return q
 }
 
-// agree fails unless every graphQueries gives the answers of the first.
+// compareAnswers asks all of the implementations, and returns an error if one gives another answer than the first.
 func (q questionSample) compareAnswers(ctx context.Context, names []string, all []graphQueries) error {
 	for i, a := range all {
 		for _, p := range q.pairs {
-			if err := compareAnswer(ctx, p, all[0].followTime, a.followTime, equal); err != nil {
+			isEqual := func(a, b events.Micros) bool { return a == b }
+			if err := compareAnswer(ctx, p, all[0].followTime, a.followTime, isEqual); err != nil {
 				return fmt.Errorf("check: %s and %s: %w", names[0], names[i], err)
 			}
 		}
@@ -77,34 +80,39 @@ func (q questionSample) compareAnswers(ctx context.Context, names []string, all 
 	return nil
 }
 
-func equal(a, b events.Micros) bool { return a == b }
-
-func compareAnswer[Q, A any](
-	ctx context.Context, q Q, first, other func(context.Context, Q) (A, error), equal func(A, A) bool,
+// compareAnswer asks first and other the same question, and returns an error if their answers differ.
+func compareAnswer[Question, Answer any](
+	ctx context.Context, question Question, first, other func(context.Context, Question) (Answer, error), isEqual func(Answer, Answer) bool,
 ) error {
-	want, err := first(ctx, q)
+	expected, err := first(ctx, question)
 	if err != nil {
 		return err
 	}
-	got, err := other(ctx, q)
+	got, err := other(ctx, question)
 	if err != nil {
 		return err
 	}
-	if !equal(want, got) {
-		return fmt.Errorf("to %v they answer %v and %v", q, want, got)
+	if !isEqual(expected, got) {
+		return fmt.Errorf("to %v they answer %v and %v", question, expected, got)
 	}
 	return nil
 }
 
-// referenceGraph answers from the graph itself.
+// referenceGraph answers from the graph that was loaded into all contenders.
 type referenceGraph struct {
 	*workload.Graph
 	since map[workload.Edge]events.Micros
+	// lists has the first page of the followers of each user.
 	lists map[uint32][]entry
 }
 
+// newReferenceGraph prepares the answers about a graph.
 func newReferenceGraph(g *workload.Graph) *referenceGraph {
-	t := &referenceGraph{Graph: g, since: make(map[workload.Edge]events.Micros, len(g.Edges)), lists: make(map[uint32][]entry)}
+	t := &referenceGraph{
+		Graph: g,
+		since: make(map[workload.Edge]events.Micros, len(g.Edges)),
+		lists: make(map[uint32][]entry),
+	}
 	for i, e := range slices.Backward(g.Edges) {
 		t.since[e] = g.Since(i)
 		if len(t.lists[e.Followee]) < workload.PageSize {
@@ -132,11 +140,12 @@ func (t *referenceGraph) newestFollowers(_ context.Context, user uint32, n int) 
 	return list[:min(n, len(list))], nil
 }
 
-// service answers over the Connect protocol.
+// connectClient answers by calls of skein, or of the service in front of Redis, over the Connect protocol.
 type connectClient struct {
 	client skeinv1connect.GraphServiceClient
 }
 
+// newConnectClient returns a client for an address. The options choose the encoding.
 func newConnectClient(addr programs.Address, opts ...connect.ClientOption) *connectClient {
 	return &connectClient{skeinv1connect.NewGraphServiceClient(http.DefaultClient, "http://"+addr.String(), opts...)}
 }
@@ -151,8 +160,10 @@ func (s *connectClient) followTime(ctx context.Context, p workload.Edge) (events
 	if len(res.Msg.GetKinds()) != 1 || len(res.Msg.GetFollowTimes()) != 1 {
 		return 0, errors.New("not one answer")
 	}
+
 	since := events.Micros(res.Msg.GetFollowTimes()[0].GetTime().AsTime().UnixMicro())
-	if (since != 0) != (res.Msg.GetKinds()[0] == skeinv1.FollowKind_FOLLOW_KIND_EXPLICIT) {
+	isFollowing := res.Msg.GetKinds()[0] == skeinv1.FollowKind_FOLLOW_KIND_EXPLICIT
+	if (since != 0) != isFollowing {
 		return 0, fmt.Errorf("kind %v since %v", res.Msg.GetKinds()[0], since)
 	}
 	return since, nil
@@ -178,7 +189,7 @@ func (s *connectClient) newestFollowers(ctx context.Context, user uint32, n int)
 	return page, nil
 }
 
-// redisQueries answers from Redis itself.
+// redisQueries answers by commands of Redis.
 type redisQueries struct{ *redis.Client }
 
 func (c redisQueries) followTime(ctx context.Context, p workload.Edge) (events.Micros, error) {
@@ -191,8 +202,8 @@ func (c redisQueries) followTime(ctx context.Context, p workload.Edge) (events.M
 
 func (c redisQueries) followedCandidates(ctx context.Context, f workload.Filter) (indexes []uint32, err error) {
 	scores, err := c.ZMScore(ctx, programs.FollowingKey(workload.UserID(f.Viewer)), userIDs(f.Candidates)...).Result()
-	for i, s := range scores {
-		if s != 0 {
+	for i, score := range scores {
+		if score != 0 { // the score of a missing member is 0
 			indexes = append(indexes, uint32(i))
 		}
 	}

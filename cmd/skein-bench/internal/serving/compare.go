@@ -13,14 +13,14 @@ import (
 	"github.com/skein-feed/skein/cmd/skein-bench/internal/programs"
 )
 
-// The two programs of a comparison, by the names of their series.
+// The names of the two programs of a comparison, which are also the names of their series.
 const baseSide, headSide = "base", "head"
 
 // comparedIdle is how long an idle service is left alone before its memory is read. It is longer than the two minutes after which
 // Go collects garbage even if nothing is allocated.
 const comparedIdle = 130 * time.Second
 
-// comparedSide is one of the two programs and the service that it runs.
+// comparedSide is one of the two programs, with the service that it runs.
 type comparedSide struct {
 	name string
 	// bench has the settings of the run and starts the program of this side.
@@ -28,19 +28,18 @@ type comparedSide struct {
 	// dir holds the data of the service.
 	dir   string
 	skein *programs.Skein
-	// written and pinned count the events and the pins that were published, so that the next ones are new.
+	// written and pinned are how many events and how many pins were published, so that the next ones are new.
 	written, pinned int
 }
 
-// comparison is one run that compares two programs. It uses nothing of them but `skein serve` and the API, so it can compare
-// commits whose code has nothing in common.
+// comparison is one run that compares two programs. It uses only `skein serve` and the API, so it can compare commits whose code has nothing in common.
 type comparison struct {
 	*measure.Bench
 	world *loadWorld
 	sides []*comparedSide
 }
 
-// Compare measures rows of two programs in turn, every other round in the opposite order. Both hold the same world.
+// Compare measures rows of two programs in turn, in every other round in the opposite order. Both services have the same data.
 func Compare(ctx context.Context, b *measure.Bench) (err error) {
 	c, err := newComparison(ctx, b)
 	if err != nil {
@@ -64,6 +63,7 @@ func Compare(ctx context.Context, b *measure.Bench) (err error) {
 	return c.compareIngest(ctx)
 }
 
+// newComparison builds the programs that are not built yet, and makes the data of the services.
 func newComparison(ctx context.Context, b *measure.Bench) (*comparison, error) {
 	head, err := programs.BuildSkein(ctx, b)
 	if err != nil {
@@ -85,12 +85,12 @@ func newComparison(ctx context.Context, b *measure.Bench) (*comparison, error) {
 	return c, nil
 }
 
-// serve starts the program of this side on a data directory. Without an auditor: what it reads would be noise.
+// serve starts the service of this side on a data directory. It has no auditor, because the reads of an auditor would be noise.
 func (s *comparedSide) serve(ctx context.Context, dir string) (*programs.Skein, error) {
 	return programs.StartSkeinWithData(ctx, s.bench, filepath.Join(dir, "data"), filepath.Join(dir, "port"), "--audit-share", "0")
 }
 
-// makeWorld makes a data directory that holds the world, by the program of this side.
+// makeWorld loads the data into a service of this side, and stops the service.
 func (s *comparedSide) makeWorld(ctx context.Context, w *loadWorld) error {
 	s.bench.Say("loading the world into %s", s.name)
 	skein, err := s.serve(ctx, s.dir)
@@ -130,6 +130,7 @@ func (c *comparison) compareIdleMemory(ctx context.Context) (err error) {
 			err = errors.Join(err, s.skein.Stop())
 		}
 	}()
+
 	copies, err := os.MkdirTemp(c.Dir, "idle-")
 	if err != nil {
 		return err
@@ -164,7 +165,7 @@ func (c *comparison) compareIdleMemory(ctx context.Context) (err error) {
 	return nil
 }
 
-// compareServices measures the rows of two services that hold the world.
+// compareServices measures the rows that need a service with data.
 func (c *comparison) compareServices(ctx context.Context) (err error) {
 	defer func() {
 		for _, s := range c.sides {
@@ -200,7 +201,7 @@ func (c *comparison) compareServices(ctx context.Context) (err error) {
 	return c.comparePublishing(ctx)
 }
 
-// compareRow measures one thing of both sides in turn.
+// compareRow adds a row, measures both sides in turn, and compares them.
 func (c *comparison) compareRow(
 	ctx context.Context, id, title, unit string, lessIsBetter bool, measureSide func(ctx context.Context, s *comparedSide) (measure.Measurement, error),
 ) error {

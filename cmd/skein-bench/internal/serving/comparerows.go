@@ -22,19 +22,21 @@ import (
 )
 
 const (
-	// publishedTogether is how many events a call publishes in the rows of publishing.
-	publishedTogether = 10
-	// fanOutOwners are the most followed users, who pin in the row of the fan-out. fanOutReaders follow most, and have inboxes: few
-	// enough to fit into the memory that a service has for inboxes by default.
-	fanOutOwners, fanOutReaders = 100, 3000
-	// fanOutShare is how many fewer pins than follows are published for a measurement, since each of them has many deliveries.
-	fanOutShare = 20
+	// eventsPerPublish is how many events a call publishes in the rows of publishing.
+	eventsPerPublish = 10
+	// fanOutOwners is how many users create pins in the row of the fan-out. They are the users with most followers.
+	fanOutOwners = 100
+	// fanOutReaders is how many readers have inboxes in that row. They are the users who follow most others. They are so few that their inboxes fit
+	// into the memory that a service has for inboxes by default.
+	fanOutReaders = 3000
+	// fanOutDivisor is how many times fewer pins than follows a measurement publishes, because each pin has many deliveries.
+	fanOutDivisor = 20
 )
 
 // comparedProjections are those whose rebuilds are compared.
 func comparedProjections() []string { return []string{"graph", "inbox", "seen", "counters"} }
 
-// compareRebuilds times a rebuild of each projection in a service that answers, cut-over included.
+// compareRebuilds times a rebuild of each projection in a running service, until the service answers from the new store.
 func (c *comparison) compareRebuilds(ctx context.Context) error {
 	for _, projection := range comparedProjections() {
 		rebuild := func(ctx context.Context, s *comparedSide) (m measure.Measurement, err error) {
@@ -43,12 +45,12 @@ func (c *comparison) compareRebuilds(ctx context.Context) error {
 			if err := r.begin(ctx, &skeinv1.StartRebuildRequest{Projection: projection}); err != nil {
 				return m, err
 			}
-			end, err := r.wait(ctx)
+			operation, err := r.wait(ctx)
 			if err != nil {
 				return m, err
 			}
-			if end.GetState() != skeinv1.OperationState_OPERATION_STATE_SUCCEEDED {
-				return m, fmt.Errorf("the rebuild ended as %v: %s", end.GetState(), end.GetError())
+			if operation.GetState() != skeinv1.OperationState_OPERATION_STATE_SUCCEEDED {
+				return m, fmt.Errorf("the rebuild ended as %v: %s", operation.GetState(), operation.GetError())
 			}
 			return measure.Measurement{Value: time.Since(begin).Seconds()}, nil
 		}
@@ -59,12 +61,13 @@ func (c *comparison) compareRebuilds(ctx context.Context) error {
 	return nil
 }
 
-// comparedRead is a method whose calls are compared, in some encodings.
+// comparedRead is a method whose calls are compared, in one or several encodings.
 type comparedRead struct {
 	id, title string
 	encodings []programs.Encoding
 }
 
+// comparedReads returns the methods that are compared.
 func comparedReads() []comparedRead {
 	return []comparedRead{
 		{"check", "checks", []programs.Encoding{programs.Protobuf(), programs.JSON()}},
@@ -74,7 +77,7 @@ func comparedReads() []comparedRead {
 	}
 }
 
-// compareReads measures how many calls a second are answered when the next call follows the answer.
+// compareReads measures how many calls per second are answered if each connection sends the next call after the answer.
 func (c *comparison) compareReads(ctx context.Context) error {
 	r := rand.New(rand.NewPCG(59, 0))
 	methods := slices.Concat(c.world.graphMethods(r), c.world.listMethods(r), c.world.feedMethods(r))
@@ -92,11 +95,13 @@ func (c *comparison) compareReads(ctx context.Context) error {
 	return nil
 }
 
+// compareRead measures one method in one encoding.
 func (c *comparison) compareRead(ctx context.Context, read comparedRead, method readMethod, encoding programs.Encoding) error {
 	calls := map[*comparedSide]*programs.EncodedCalls{}
 	for _, s := range c.sides {
 		var err error
-		if calls[s], err = programs.EncodeCalls(s.skein.Addr, method.procedure, encoding, method.requests); err != nil {
+		calls[s], err = programs.EncodeCalls(s.skein.Addr, method.procedure, encoding, method.requests)
+		if err != nil {
 			return err
 		}
 		if err := s.warm(ctx, method, calls[s], encoding); err != nil {
@@ -120,7 +125,7 @@ func (c *comparison) compareRead(ctx context.Context, read comparedRead, method 
 		})
 }
 
-// warm makes every call once, so that the first round finds the caches as the others do. It fails if the answers are empty.
+// warm makes every call once, so that caches are as full in the first round as in the others. It returns an error if all answers are empty.
 func (s *comparedSide) warm(ctx context.Context, method readMethod, calls *programs.EncodedCalls, encoding programs.Encoding) (err error) {
 	conns, err := programs.DialCallConns(ctx, s.skein.Addr, connections)
 	if err != nil {
@@ -146,12 +151,13 @@ func (s *comparedSide) warm(ctx context.Context, method readMethod, calls *progr
 	return nil
 }
 
-// compareFanOut measures deliveries a second from the first pin that is published until every projection shows the last one. The
-// readers have inboxes: each has read a page since the last pins.
+// compareFanOut measures how many pins per second are delivered to inboxes, from the first call that publishes a pin until every projection shows the
+// last pin. Each reader has an inbox, because it has read a page of its feed since the pins before.
 func (c *comparison) compareFanOut(ctx context.Context) error {
 	g := c.world.graph
-	owners, readers := min(fanOutOwners, g.Users), mostFollowing(g, min(fanOutReaders, g.Users))
-	inboxes := make([]int, owners) // of the readers who follow the owner
+	owners := min(fanOutOwners, g.Users)
+	readers := mostFollowing(g, min(fanOutReaders, g.Users))
+	inboxes := make([]int, owners) // how many of the readers follow each owner
 	for _, reader := range readers {
 		for owner := range inboxes {
 			if g.Follows(reader, uint32(owner)) {
@@ -169,7 +175,8 @@ func (c *comparison) compareFanOut(ctx context.Context) error {
 			if err := s.readPages(ctx, pages); err != nil {
 				return m, err
 			}
-			pins, deliveries := max(owners, c.Opts.Follows/fanOutShare), 0
+			pins := max(owners, c.Opts.Follows/fanOutDivisor)
+			deliveries := 0
 			for i := range pins {
 				deliveries += inboxes[i%owners]
 			}
@@ -184,7 +191,7 @@ func (c *comparison) compareFanOut(ctx context.Context) error {
 		})
 }
 
-// pins are n new pins, of some owners in turn.
+// pins creates n new pins, of the first users in turn.
 func (s *comparedSide) pins(n, owners int) iter.Seq[*skeinv1.Event] {
 	return func(yield func(*skeinv1.Event) bool) {
 		for i := range n {
@@ -195,6 +202,7 @@ func (s *comparedSide) pins(n, owners int) iter.Seq[*skeinv1.Event] {
 	}
 }
 
+// readPages makes each of the calls of ReadFeed once.
 func (s *comparedSide) readPages(ctx context.Context, pages []proto.Message) (err error) {
 	calls, err := programs.EncodeCalls(s.skein.Addr, skeinv1connect.FeedServiceReadFeedProcedure, programs.Protobuf(), pages)
 	if err != nil {
@@ -205,14 +213,15 @@ func (s *comparedSide) readPages(ctx context.Context, pages []proto.Message) (er
 		return err
 	}
 	defer func() { err = errors.Join(err, conns.Close()) }()
+
 	_, err = conns.CallAll(calls)
 	return err
 }
 
-// comparePublishing measures how many events a second are on disk: until the last call is answered, not until reads show them.
+// comparePublishing measures how many events per second are on disk: until the last call is answered, which may be before reads show the event.
 func (c *comparison) comparePublishing(ctx context.Context) error {
 	for _, encoding := range []programs.Encoding{programs.Protobuf(), programs.JSON()} {
-		title := fmt.Sprintf("publishing in calls of %d, %s", publishedTogether, encoding.Name)
+		title := fmt.Sprintf("publishing in calls of %d, %s", eventsPerPublish, encoding.Name)
 		err := c.compareRow(ctx, "publish-"+encoding.Name, title, "events/s", false,
 			func(ctx context.Context, s *comparedSide) (measure.Measurement, error) {
 				return c.publish(ctx, s, encoding)
@@ -224,12 +233,14 @@ func (c *comparison) comparePublishing(ctx context.Context) error {
 	return nil
 }
 
+// publish publishes new events over many connections, and then waits until reads show all of them.
 func (c *comparison) publish(ctx context.Context, s *comparedSide, encoding programs.Encoding) (m measure.Measurement, err error) {
 	var requests []proto.Message
-	for _, call := range groupIntoCalls(c.world.writtenEvents(s.written, c.Opts.Follows), publishedTogether) {
+	for _, call := range groupIntoCalls(c.world.writtenEvents(s.written, c.Opts.Follows), eventsPerPublish) {
 		requests = append(requests, call)
 	}
 	s.written += c.Opts.Follows
+
 	calls, err := programs.EncodeCalls(s.skein.Addr, skeinv1connect.EventServicePublishProcedure, encoding, requests)
 	if err != nil {
 		return m, err
@@ -247,8 +258,9 @@ func (c *comparison) publish(ctx context.Context, s *comparedSide, encoding prog
 	}
 	m = measure.Rate(c.Opts.Follows, begin)
 
-	// All of it must be accepted, and folded before the next measurement begins.
-	accepted, last := 0, events.Position{}
+	// All events must be accepted, and all stores must have them before the next measurement begins.
+	accepted := 0
+	var last events.Position
 	for _, body := range answers {
 		var answer skeinv1.PublishResponse
 		if err := encoding.Unmarshal(body, &answer); err != nil {
@@ -269,7 +281,8 @@ func (c *comparison) publish(ctx context.Context, s *comparedSide, encoding prog
 	return m, s.skein.WaitUntilVisible(ctx, last)
 }
 
-// compareIngest measures follows and plays until every projection shows the last of them, each time from an empty service.
+// compareIngest measures how many follows and plays per second are published, until every projection shows the last one. Each measurement starts an empty
+// service.
 func (c *comparison) compareIngest(ctx context.Context) error {
 	g := workload.NewGraph(max(100, c.Opts.Follows/10), c.Opts.Follows, 4)
 	follows := followCalls(g)

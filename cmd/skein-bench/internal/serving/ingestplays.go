@@ -12,18 +12,19 @@ import (
 )
 
 const (
-	// playsTogether are the plays of a call, playConnections the calls that are under way at a time.
-	playsTogether   = 100
+	// playsPerCall is how many plays a call publishes.
+	playsPerCall = 100
+	// playConnections is how many connections publish at the same time.
 	playConnections = 16
 )
 
-// ingestPlays measures plays a second through the whole service, from the first one sent until every projection shows the last one.
+// ingestPlays measures how many plays per second are published, from the first call until every projection shows the last play.
 func ingestPlays(ctx context.Context, b *measure.Bench) error {
 	users := max(100, b.Opts.Plays/20)
-	row := b.Row("ingest-plays", fmt.Sprintf("plays until visible in every projection, %d connections × %d", playConnections, playsTogether),
+	row := b.Row("ingest-plays", fmt.Sprintf("plays until visible in every projection, %d connections × %d", playConnections, playsPerCall),
 		"plays/s", fmt.Sprintf("%d plays of %d items, by a power law, by %d users, on an empty server each time, over HTTP: each connection "+
 			"sends Publish calls of %d plays, one after the other; each is answered when the log has fsynced, and the time ends when every "+
-			"projection shows the last.", b.Opts.Plays, b.Opts.Items, users, playsTogether))
+			"projection shows the last.", b.Opts.Plays, b.Opts.Items, users, playsPerCall))
 	publish := func(ctx context.Context) (measure.Measurement, error) {
 		return ingestSkein(ctx, b, playCalls(b.Opts.Plays, users, b.Opts.Items), b.Opts.Plays)
 	}
@@ -34,15 +35,16 @@ func ingestPlays(ctx context.Context, b *measure.Bench) error {
 	return nil
 }
 
-// playCalls are n plays as sequences of Publish calls, one for each connection. Items have plays by a power law.
+// playCalls returns Publish calls of n plays in sequences, one for each connection. The items of the plays are drawn by a power law.
 func playCalls(n, users, items int) [][]*skeinv1.PublishRequest {
 	r := rand.New(rand.NewPCG(12, 1))
 	calls := make([][]*skeinv1.PublishRequest, playConnections)
 	for i := 0; n > 0; i++ {
 		call := &skeinv1.PublishRequest{}
-		for ; n > 0 && len(call.Events) < playsTogether; n-- {
+		for ; n > 0 && len(call.Events) < playsPerCall; n-- {
 			call.Events = append(call.Events, &skeinv1.Event{Kind: &skeinv1.Event_Played{Played: &skeinv1.Played{
-				UserId: workload.UserID(uint32(r.IntN(users))), ItemId: strconv.Itoa(workload.FirstID + workload.PowerLaw(r, items, workload.PlaySkew)),
+				UserId: workload.UserID(uint32(r.IntN(users))),
+				ItemId: strconv.Itoa(workload.FirstID + workload.PowerLaw(r, items, workload.PlaySkew)),
 			}}})
 		}
 		calls[i%playConnections] = append(calls[i%playConnections], call)

@@ -17,20 +17,24 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// engine is what `skein serve` runs, without HTTP: an embedded log, its publisher and hub, and every projection.
+// engine has the parts of `skein serve` but HTTP, in this process: an embedded log, a publisher, a hub that reads the log for all, and a store of each
+// projection.
 type engine struct {
 	log       *eventlog.Log
 	publisher *eventlog.Publisher
 	cache     *store.Cache
 	stores    []*store.Store
 
-	dir  string
-	stop context.CancelFunc
-	wg   sync.WaitGroup
-	mu   sync.Mutex
+	dir string
+	// stop ends the tasks, and tasks waits for their ends.
+	stop  context.CancelFunc
+	tasks sync.WaitGroup
+	mu    sync.Mutex
+	// errs has the errors with which tasks have ended.
 	errs []error
 }
 
+// startEngine starts an engine with an empty log, in a new directory below parent.
 func startEngine(ctx context.Context, parent string) (_ *engine, err error) {
 	dir, err := os.MkdirTemp(parent, "engine-")
 	if err != nil {
@@ -43,13 +47,16 @@ func startEngine(ctx context.Context, parent string) (_ *engine, err error) {
 			err = errors.Join(err, e.close(ctx))
 		}
 	}()
-	if e.log, err = eventlog.Open(ctx, eventlog.Config{Dir: filepath.Join(dir, "log")}); err != nil {
-		return e, err
-	}
-	e.publisher, err = e.log.NewPublisher(eventlog.PublisherOptions{}) //nolint:contextcheck // it lives until the log is closed
+
+	e.log, err = eventlog.Open(ctx, eventlog.Config{Dir: filepath.Join(dir, "log")})
 	if err != nil {
 		return e, err
 	}
+	e.publisher, err = e.log.NewPublisher(eventlog.PublisherOptions{}) //nolint:contextcheck // the publisher lives until the log is closed
+	if err != nil {
+		return e, err
+	}
+
 	hub := eventlog.NewHub(e.log, eventlog.HubOptions{})
 	e.startTask(func() error { return hub.Run(running) })
 	for _, p := range all.All(all.Settings{}) {
@@ -63,8 +70,9 @@ func startEngine(ctx context.Context, parent string) (_ *engine, err error) {
 	return e, nil
 }
 
+// startTask runs a function in a goroutine until the engine is closed, and keeps its error.
 func (e *engine) startTask(f func() error) {
-	e.wg.Go(func() {
+	e.tasks.Go(func() {
 		err := f()
 		e.mu.Lock()
 		defer e.mu.Unlock()
@@ -72,9 +80,10 @@ func (e *engine) startTask(f func() error) {
 	})
 }
 
+// close stops the tasks, closes stores and log, and removes their files. It returns all errors, those of the tasks included.
 func (e *engine) close(ctx context.Context) error {
 	e.stop()
-	e.wg.Wait()
+	e.tasks.Wait()
 	errs := e.errs
 	for _, s := range e.stores {
 		errs = append(errs, s.Close())
@@ -86,42 +95,45 @@ func (e *engine) close(ctx context.Context) error {
 	return errors.Join(append(errs, os.RemoveAll(e.dir))...)
 }
 
-// ingestInProcess publishes the same calls as over HTTP, from as many goroutines as there are connections.
+// ingestInProcess publishes the same calls as ingestSkein, from as many goroutines as there are connections, and waits until every store has folded the
+// last event.
 func ingestInProcess(ctx context.Context, b *measure.Bench, g *workload.Graph) (m measure.Measurement, err error) {
 	e, err := startEngine(ctx, b.Dir)
 	if err != nil {
 		return m, err
 	}
 	defer func() { err = errors.Join(err, e.close(ctx)) }()
+
 	var (
-		wg   sync.WaitGroup
-		last [ingestConnections]uint64
-		errs [ingestConnections]error
+		wg       sync.WaitGroup
+		lastSeqs [ingestConnections]uint64
+		errs     [ingestConnections]error
 	)
-	shares := followCalls(g)
+	sequences := followCalls(g)
 	begin := time.Now()
-	for conn, calls := range shares {
-		wg.Go(func() { last[conn], errs[conn] = e.publish(ctx, calls) })
+	for conn, calls := range sequences {
+		wg.Go(func() { lastSeqs[conn], errs[conn] = e.publish(ctx, calls) })
 	}
 	wg.Wait()
 	if err := errors.Join(errs[:]...); err != nil {
 		return m, err
 	}
 	for _, s := range e.stores {
-		if err := s.WaitFor(ctx, slices.Max(last[:])); err != nil {
+		if err := s.WaitFor(ctx, slices.Max(lastSeqs[:])); err != nil {
 			return m, err
 		}
 	}
 	return measure.Rate(len(g.Edges), begin), nil
 }
 
-func (e *engine) publish(ctx context.Context, calls []*skeinv1.PublishRequest) (last uint64, err error) {
+// publish makes calls one after the other, and returns the sequence of the envelope with the last event.
+func (e *engine) publish(ctx context.Context, calls []*skeinv1.PublishRequest) (lastSeq uint64, err error) {
 	for _, call := range calls {
 		res, err := e.publisher.Publish(ctx, call.GetEvents(), eventlog.PublishOptions{})
 		if err != nil {
-			return last, err
+			return lastSeq, err
 		}
-		last = res.Position.Seq
+		lastSeq = res.Position.Seq
 	}
-	return last, nil
+	return lastSeq, nil
 }

@@ -18,45 +18,53 @@ import (
 	"github.com/skein-feed/skein/proto/skein/v1/skeinv1connect"
 )
 
-// backgroundWriter writes at a steady rate until it is stopped.
+// backgroundWriter writes events at a steady rate until it is stopped.
 type backgroundWriter struct {
+	// first is the number of the first event that it writes.
 	first  int
 	cancel context.CancelFunc
-	ended  chan error
-	calls  atomic.Int64
-	// begin says that a call was answered, or that none will be.
+	// ended gets the error of the writer, or nil, when the writer has ended.
+	ended chan error
+	// calls is how many calls were answered.
+	calls atomic.Int64
+	// markStarted is called when the first call was answered, or when the writer has ended.
 	markStarted func()
 
-	mu   sync.Mutex
-	last events.Position
-	// text is the last position as the service gave it.
+	mu sync.Mutex
+	// last is the newest position that a call has returned, and lastText is that position as the service returned it.
+	last     events.Position
 	lastText string
 }
 
-// startWrites begins to write a tenth of the peak. It returns when a first call was answered: what is timed then is timed beside
-// writes, and newest has a position. What failed before is an error of stop.
+// startWrites starts to write events at a tenth of the peak rate. It returns when the first call was answered, so that calls that are timed from then on
+// run beside writes, and newestPosition has a position. If a call fails, stop returns the error.
 func (l *latencyBench) startWrites(ctx context.Context) *backgroundWriter {
 	ctx, cancel := context.WithCancel(ctx)
-	begun := make(chan struct{})
+	started := make(chan struct{})
 	w := &backgroundWriter{
-		first: l.writtenEvents, cancel: cancel, ended: make(chan error, 1), markStarted: sync.OnceFunc(func() { close(begun) }),
+		first:       l.writtenEvents,
+		cancel:      cancel,
+		ended:       make(chan error, 1),
+		markStarted: sync.OnceFunc(func() { close(started) }),
 	}
 	go func() {
 		defer w.markStarted()
 		w.ended <- w.run(ctx, l)
 	}()
-	<-begun
+	<-started
 	return w
 }
 
+// run writes events until the context ends.
 func (w *backgroundWriter) run(ctx context.Context, l *latencyBench) error {
 	publishers := make([]*programs.Publisher, writeWorkers)
 	for i := range publishers {
 		publishers[i] = l.skein.NewPublisher()
 		defer publishers[i].Transport.CloseIdleConnections()
 	}
+
 	var loop measure.OpenLoop
-	return loop.Run(ctx, measure.Steady(l.peakWriteRate*writeRateShare/eventsPerWrite), writeWorkers,
+	return loop.Run(ctx, measure.SteadyMoments(l.peakWriteRate*writeRateShare/eventsPerWrite), writeWorkers,
 		func(ctx context.Context, worker, i int) error {
 			call := &skeinv1.PublishRequest{}
 			for ev := range l.world.writtenEvents(w.first+i*eventsPerWrite, eventsPerWrite) {
@@ -75,7 +83,7 @@ func (w *backgroundWriter) run(ctx context.Context, l *latencyBench) error {
 		})
 }
 
-// note keeps the newest position: calls that are under way together are answered in any order.
+// recordPosition keeps the position that a call returned, if it is newer than the last one. Calls that run at the same time are answered in any order.
 func (w *backgroundWriter) recordPosition(text string) error {
 	p, err := events.ParsePosition(text)
 	if err != nil {
@@ -84,43 +92,46 @@ func (w *backgroundWriter) recordPosition(text string) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if p.Seq > w.last.Seq {
-		w.last, w.lastText = p, text
+		w.last = p
+		w.lastText = text
 	}
 	return nil
 }
 
-// newest is the position that a write returned last.
+// newestPosition returns the newest position that a call has returned.
 func (w *backgroundWriter) newestPosition() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.lastText
 }
 
-// stop ends the writing and returns what failed.
+// stop ends the writer and returns the error of a failed call.
 func (w *backgroundWriter) stop(l *latencyBench) error {
 	w.cancel()
 	err := <-w.ended
-	// Calls that were interrupted may be in the log: their numbers are not used again.
+	// The log may have the events of calls that were interrupted, so their numbers are not used again.
 	l.writtenEvents += (int(w.calls.Load()) + measure.WaitingCalls) * eventsPerWrite
 	return err
 }
 
-// rebuilder has a projection rebuilt, again and again, until it is stopped.
+// rebuilder rebuilds a projection, again and again, until it is stopped.
 type rebuilder struct {
 	admin  skeinv1connect.AdminServiceClient
 	cancel context.CancelFunc
-	done   chan error
-	// ended is how many rebuilds did.
+	// done gets the error of the rebuilder, or nil, when no further rebuild will start.
+	done chan error
+	// finished is how many rebuilds have succeeded.
 	finished atomic.Int64
 	mu       sync.Mutex
-	// under is the operation that is under way.
+	// operationID is the id of the rebuild that runs.
 	operationID string
 }
 
-// startRebuilds has the first rebuild begun when it returns.
+// startRebuilds starts a rebuilder with a share of a core. When it returns, the first rebuild has started.
 func (l *latencyBench) startRebuilds(ctx context.Context, projection string, share float64) (*rebuilder, error) {
 	r := &rebuilder{
-		admin: skeinv1connect.NewAdminServiceClient(http.DefaultClient, "http://"+l.skein.Addr.String()), done: make(chan error, 1),
+		admin: skeinv1connect.NewAdminServiceClient(http.DefaultClient, "http://"+l.skein.Addr.String()),
+		done:  make(chan error, 1),
 	}
 	request := &skeinv1.StartRebuildRequest{Projection: projection, Share: share}
 	if err := r.begin(ctx, request); err != nil {
@@ -131,8 +142,9 @@ func (l *latencyBench) startRebuilds(ctx context.Context, projection string, sha
 	return r, nil
 }
 
+// begin starts a rebuild.
 func (r *rebuilder) begin(ctx context.Context, request *skeinv1.StartRebuildRequest) error {
-	// Not interrupted with ctx: it would continue under a name that is lost.
+	// If the end of ctx interrupted the call, the rebuild could run with an id that nobody knows, and stop could not cancel it.
 	res, err := r.admin.StartRebuild(context.WithoutCancel(ctx), connect.NewRequest(request))
 	if err != nil {
 		return fmt.Errorf("a rebuild of %s did not begin: %w", request.GetProjection(), err)
@@ -143,11 +155,12 @@ func (r *rebuilder) begin(ctx context.Context, request *skeinv1.StartRebuildRequ
 	return nil
 }
 
+// run waits for the end of each rebuild and starts the next one, until the context ends or a rebuild fails.
 func (r *rebuilder) run(ctx context.Context, request *skeinv1.StartRebuildRequest) error {
 	for {
 		end, err := r.wait(ctx)
 		if ctx.Err() != nil {
-			return nil //nolint:nilerr // it was stopped
+			return nil //nolint:nilerr // stop has ended the context
 		}
 		switch {
 		case err != nil:
@@ -162,7 +175,7 @@ func (r *rebuilder) run(ctx context.Context, request *skeinv1.StartRebuildReques
 	}
 }
 
-// wait returns the operation under way when it has ended.
+// wait returns the rebuild that runs when it has ended.
 func (r *rebuilder) wait(ctx context.Context) (*skeinv1.Operation, error) {
 	ticker := time.NewTicker(programs.PollInterval)
 	defer ticker.Stop()
@@ -184,19 +197,20 @@ func (r *rebuilder) wait(ctx context.Context) (*skeinv1.Operation, error) {
 	}
 }
 
+// currentOperation returns the id of the rebuild that runs.
 func (r *rebuilder) currentOperation() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.operationID
 }
 
-// stop cancels the rebuild under way, waits for its end, and returns what failed.
+// stop cancels the rebuild that runs and waits for its end. It returns the error of a rebuild that failed before.
 func (r *rebuilder) stop(ctx context.Context) error {
 	r.cancel()
-	failed := <-r.done
+	rebuildErr := <-r.done
 	_, err := r.admin.CancelOperation(ctx, connect.NewRequest(&skeinv1.CancelOperationRequest{OperationId: r.currentOperation()}))
 	if err == nil {
 		_, err = r.wait(ctx)
 	}
-	return errors.Join(failed, err)
+	return errors.Join(rebuildErr, err)
 }

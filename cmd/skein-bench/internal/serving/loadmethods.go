@@ -12,33 +12,39 @@ import (
 )
 
 const (
-	// requestsPerMethod is how many different requests there are of a method.
+	// requestsPerMethod is how many different requests are made for a method.
 	requestsPerMethod = 5000
-	// usersPerRelationshipsCall, usersPerCountsCall, keysPerCountersCall, pinsPerCall and itemsPerFilterCall are what one call asks for.
-	usersPerRelationshipsCall, usersPerCountsCall, keysPerCountersCall, pinsPerCall, itemsPerFilterCall = 25, 25, 50, 50, 200
-	// feedPageSize is a page of pins.
+	// These are how many users, keys, pins or items one call asks about.
+	usersPerRelationshipsCall = 25
+	usersPerCountsCall        = 25
+	keysPerCountersCall       = 50
+	pinsPerCall               = 50
+	itemsPerFilterCall        = 200
+	// feedPageSize is how many pins a page of a feed or of pins has.
 	feedPageSize = 20
 )
 
-// readMethod is a method of the API that reads, and what it is asked.
+// readMethod is a method of the API that reads, with the requests that are sent to it.
 type readMethod struct {
+	// id and title are those of the row.
 	id, title string
-	// projection answers.
+	// projection is the name of the projection whose store answers.
 	projection string
 	procedure  string
 	requests   []proto.Message
-	// answer is an empty one.
+	// answer is an empty message of the type of the answers.
 	answer proto.Message
 }
 
-func randomRequests(r *rand.Rand, one func(r *rand.Rand) proto.Message) (all []proto.Message) {
+// randomRequests calls newRequest for each request of a method.
+func randomRequests(r *rand.Rand, newRequest func(r *rand.Rand) proto.Message) (all []proto.Message) {
 	for range requestsPerMethod {
-		all = append(all, one(r))
+		all = append(all, newRequest(r))
 	}
 	return all
 }
 
-// methods are all methods that read, but for streams: those are for jobs.
+// methods returns all methods that read, except streams. Applications do not wait for a stream.
 func (w *loadWorld) methods() (all []readMethod) {
 	r := rand.New(rand.NewPCG(59, 0))
 	all = append(all, w.graphMethods(r)...)
@@ -49,18 +55,20 @@ func (w *loadWorld) methods() (all []readMethod) {
 	return append(all, w.counterMethods(r)...)
 }
 
-// follower is a random one, those who follow much more often.
+// follower returns the follower of a random follow. Users who follow many others are drawn more often.
 func (w *loadWorld) follower(r *rand.Rand) uint32 {
 	return w.graph.Edges[r.IntN(len(w.graph.Edges))].Follower
 }
 
-// followee is a random one, those who are followed much more often.
+// followee returns the followee of a random follow. Users with many followers are drawn more often.
 func (w *loadWorld) followee(r *rand.Rand) uint32 {
 	return w.graph.Edges[r.IntN(len(w.graph.Edges))].Followee
 }
 
+// busyUser returns a random user who has lists of every kind.
 func (w *loadWorld) busyUser(r *rand.Rand) uint32 { return w.busy[r.IntN(len(w.busy))] }
 
+// graphMethods returns the methods about relations and counts of users.
 func (w *loadWorld) graphMethods(r *rand.Rand) []readMethod {
 	check := readMethod{
 		id: "check", title: "CheckFollows, 1 pair", projection: "graph",
@@ -69,6 +77,7 @@ func (w *loadWorld) graphMethods(r *rand.Rand) []readMethod {
 	for _, p := range w.graph.Pairs(r, requestsPerMethod) {
 		check.requests = append(check.requests, checkRequest(p))
 	}
+
 	filter := readMethod{
 		id: "filter", title: "FilterFollowed, 25 users", projection: "graph",
 		procedure: skeinv1connect.GraphServiceFilterFollowedProcedure, answer: new(skeinv1.FilterFollowedResponse),
@@ -76,6 +85,7 @@ func (w *loadWorld) graphMethods(r *rand.Rand) []readMethod {
 	for _, f := range w.graph.Filters(r, requestsPerMethod) {
 		filter.requests = append(filter.requests, filterRequest(f))
 	}
+
 	return []readMethod{check, filter, {
 		id: "relationships", title: "BatchGetRelationships, 25 users", projection: "graph",
 		procedure: skeinv1connect.GraphServiceBatchGetRelationshipsProcedure, answer: new(skeinv1.BatchGetRelationshipsResponse),
@@ -99,6 +109,7 @@ func (w *loadWorld) graphMethods(r *rand.Rand) []readMethod {
 	}}
 }
 
+// listMethods returns the methods that list users.
 func (w *loadWorld) listMethods(r *rand.Rand) []readMethod {
 	return []readMethod{{
 		id: "following", title: "ListFollowing, 50", projection: "graph",
@@ -133,6 +144,7 @@ func (w *loadWorld) listMethods(r *rand.Rand) []readMethod {
 	}}
 }
 
+// boardMethods returns the methods that list boards, or the followers of a board.
 func (w *loadWorld) boardMethods(r *rand.Rand) []readMethod {
 	return []readMethod{{
 		id: "board-followers", title: "ListBoardFollowers, 50", projection: "graph",
@@ -163,6 +175,7 @@ func (w *loadWorld) boardMethods(r *rand.Rand) []readMethod {
 	}}
 }
 
+// feedMethods returns the methods about feeds, pins and reactions.
 func (w *loadWorld) feedMethods(r *rand.Rand) []readMethod {
 	feed := func(id, title string, order skeinv1.FeedOrder, hideSeen bool) readMethod {
 		return readMethod{
@@ -193,7 +206,7 @@ func (w *loadWorld) feedMethods(r *rand.Rand) []readMethod {
 	}
 }
 
-// likes asks what watchers like.
+// likes lists the likes of watchers. A watcher is a user who has plays.
 func (w *loadWorld) likes(r *rand.Rand) readMethod {
 	return readMethod{
 		id: "likes", title: "ListReactions, 50", projection: "counters",
@@ -204,7 +217,7 @@ func (w *loadWorld) likes(r *rand.Rand) readMethod {
 	}
 }
 
-// reactors asks who likes items, popular ones more often than others, for a viewer.
+// reactors lists the users who like an item, as a viewer sees them. Popular items are drawn more often.
 func (w *loadWorld) reactors(r *rand.Rand) readMethod {
 	return readMethod{
 		id: "reactors", title: "ListReactors, 50", projection: "counters",
@@ -218,7 +231,7 @@ func (w *loadWorld) reactors(r *rand.Rand) readMethod {
 	}
 }
 
-// countNewer asks for the badge of watchers who have read nothing, the dearest one.
+// countNewer counts the unread pins of watchers who have read nothing, which costs most.
 func (w *loadWorld) countNewer(r *rand.Rand) readMethod {
 	return readMethod{
 		id: "count-newer", title: "CountNewer, up to 100", projection: "inbox",
@@ -229,7 +242,7 @@ func (w *loadWorld) countNewer(r *rand.Rand) readMethod {
 	}
 }
 
-// explainPin asks why watchers have a pin in their feeds, or not. Most pins are of owners whom a watcher does not follow.
+// explainPin asks why a pin is or is not in the feed of a watcher. Most pins are of owners whom the watcher does not follow.
 func (w *loadWorld) explainPin(r *rand.Rand) readMethod {
 	return readMethod{
 		id: "explain-pin", title: "ExplainPin", projection: "inbox",
@@ -240,7 +253,7 @@ func (w *loadWorld) explainPin(r *rand.Rand) readMethod {
 	}
 }
 
-// pinStates asks for pins of many authors, as an application that stores names of pins does.
+// pinStates reads pins of many authors, as an application does that stores the names of pins.
 func (w *loadWorld) pinStates(r *rand.Rand) readMethod {
 	return readMethod{
 		id: "pin-states", title: "BatchGetPins, 50 pins", projection: "inbox",
@@ -255,7 +268,7 @@ func (w *loadWorld) pinStates(r *rand.Rand) readMethod {
 	}
 }
 
-// viewerState asks what watchers have to do with as many pins.
+// viewerState asks how a watcher relates to many pins: which of them the watcher has liked, played and so on.
 func (w *loadWorld) viewerState(r *rand.Rand) readMethod {
 	return readMethod{
 		id: "viewer-state", title: "BatchGetViewerState, 50 pins", projection: "inbox",
@@ -270,6 +283,7 @@ func (w *loadWorld) viewerState(r *rand.Rand) readMethod {
 	}
 }
 
+// seenMethods returns the methods about what a watcher has played, was served or hides.
 func (w *loadWorld) seenMethods(r *rand.Rand) []readMethod {
 	return []readMethod{{
 		id: "seen", title: "FilterSeen, 200 items", projection: "seen",
@@ -277,7 +291,8 @@ func (w *loadWorld) seenMethods(r *rand.Rand) []readMethod {
 		requests: randomRequests(r, func(r *rand.Rand) proto.Message {
 			watcher := r.IntN(w.watchers)
 			m := &skeinv1.FilterSeenRequest{UserId: workload.UserID(uint32(watcher))}
-			for i := range itemsPerFilterCall { // every tenth was played
+			for i := range itemsPerFilterCall {
+				// The watcher has played every tenth item.
 				item := w.itemID(r.IntN(w.items()))
 				if i%10 == 0 {
 					item = w.playedItem(watcher, r.IntN(watcherPlays))
@@ -301,6 +316,7 @@ func (w *loadWorld) seenMethods(r *rand.Rand) []readMethod {
 	}}
 }
 
+// counterMethods returns the methods about counts and trending items.
 func (w *loadWorld) counterMethods(r *rand.Rand) []readMethod {
 	return []readMethod{{
 		id: "counters", title: "BatchGetCounters, 50 keys", projection: "counters",
@@ -332,11 +348,12 @@ func (w *loadWorld) counterMethods(r *rand.Rand) []readMethod {
 	}}
 }
 
-// entries is how many things an answer holds: the elements of all its lists, or what it counts.
+// countEntries returns how many things an answer has: the elements of all its lists, or the number that it counts.
 func countEntries(answer proto.Message) (n int) {
 	if c, ok := answer.(*skeinv1.CountNewerResponse); ok {
 		return int(c.GetCount())
 	}
+
 	answer.ProtoReflect().Range(func(field protoreflect.FieldDescriptor, v protoreflect.Value) bool {
 		if field.IsList() {
 			n += v.List().Len()

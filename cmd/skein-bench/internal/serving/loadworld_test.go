@@ -12,11 +12,12 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// TestLoadWorld decodes all events of the world: none may be malformed.
-func TestLoadWorld(t *testing.T) {
+// TestEventsOfTheWorldAreAccepted decodes all events of the world. The decoder must not reject any of them.
+func TestEventsOfTheWorldAreAccepted(t *testing.T) {
 	w := newLoadWorld(1000, 5000, time.Now())
 	dec := events.NewDecoder(events.Cursor{})
-	now, seq := events.Micros(time.Now().UnixMicro()), uint64(0)
+	now := events.Micros(time.Now().UnixMicro())
+	seq := uint64(0)
 	kinds := map[events.Kind]int{}
 	decode := func(calls []*skeinv1.PublishRequest) {
 		t.Helper()
@@ -62,17 +63,19 @@ func TestLoadWorld(t *testing.T) {
 	}
 }
 
-// TestLoadMethods demands that there is a row for every method, and that requests differ.
-func TestLoadMethods(t *testing.T) {
+// TestEveryReadMethodHasARow checks that each method that reads has a row, and that its requests are not all the same.
+func TestEveryReadMethodHasARow(t *testing.T) {
 	w := newLoadWorld(1000, 5000, time.Now())
-	asked, ids := map[string]bool{}, map[string]bool{}
+	procedures := map[string]bool{}
+	ids := map[string]bool{}
 	for _, m := range w.methods() {
 		if ids[m.id] {
 			t.Errorf("two rows are named %s", m.id)
 		}
-		asked[m.procedure], ids[m.id] = true, true
+		procedures[m.procedure] = true
+		ids[m.id] = true
 		if len(m.requests) > 1 && proto.Equal(m.requests[0], m.requests[1]) && proto.Equal(m.requests[1], m.requests[2]) {
-			t.Errorf("%s is asked the same again and again", m.title)
+			t.Errorf("%s: expected different requests", m.title)
 		}
 	}
 	for _, file := range []protoreflect.FileDescriptor{
@@ -82,8 +85,8 @@ func TestLoadMethods(t *testing.T) {
 		methods := file.Services().Get(0).Methods()
 		for i := range methods.Len() {
 			m := methods.Get(i)
-			if path := fmt.Sprintf("/%s/%s", m.Parent().FullName(), m.Name()); !m.IsStreamingServer() && !asked[path] {
-				t.Errorf("%s is not asked", path)
+			if path := fmt.Sprintf("/%s/%s", m.Parent().FullName(), m.Name()); !m.IsStreamingServer() && !procedures[path] {
+				t.Errorf("%s has no row", path)
 			}
 		}
 	}

@@ -1,8 +1,10 @@
-// Package workload has what the groups of rows share of what is measured with: the follow graph, always the same, its events, its
-// index in Redis, and stores on disk that events are folded into without a service.
+// Package workload has the data that several groups of rows measure with: a follow graph, which is the same in every run, the events
+// that make it, the same graph in Redis, and stores on disk into which events are folded without a service.
 //
-//	graph.go         the graph, and questions about it; graphredis.go: the same in Redis
-//	events.go        the facts of it
-//	fold.go          a store of a projection
-//	log.go           a log that stores follow
+// To fold is to apply events to a store, one after the other. An envelope is a group of events that the log writes together.
+//
+//	graph.go         the graph, and random questions about it; graphredis.go: the same graph in Redis
+//	events.go        events of follows and pins
+//	fold.go          a store of one projection that is folded without a log
+//	log.go           the log from which stores read
 package workload

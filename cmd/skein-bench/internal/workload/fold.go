@@ -14,35 +14,39 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// Folder is a store on disk, of a graph if nothing else is said, that is folded from envelopes made here, without a log.
-// The envelopes go through the reader's decoder as those of a log do.
+// Folder is a store on disk, and folds events into it without a log. It makes the envelopes itself, and decodes them as a reader of the log
+// does.
 type Folder struct {
 	dir   string
 	cache *store.Cache
 	Store *store.Store
-	// project makes the projection anew whenever the store is opened.
+	// newProjection makes the projection whose rows the store has. Each opening of the store needs a new one.
 	newProjection func() projections.Projection
 
 	decoder *events.Decoder
-	// begin is the time of the first envelope.
-	begin events.Micros
-	seq   uint64
+	// startTime is the log time from which envelopes count.
+	startTime events.Micros
+	// seq is the sequence of the last envelope that was decoded.
+	seq uint64
 }
 
-// OpenFolder opens an empty store of a graph, in a directory of its own below the parent.
+// OpenFolder opens an empty store of the projection graph, in a new directory below parent.
 func OpenFolder(parent string) (*Folder, error) {
 	return OpenProjection(parent, FirstFollow, func() projections.Projection { return graph.New() })
 }
 
-// OpenProjection opens an empty store of a projection, whose log begins at a time.
+// OpenProjection opens an empty store of a projection, in a new directory below parent. The envelopes count their times from begin.
 func OpenProjection(parent string, begin events.Micros, newProjection func() projections.Projection) (*Folder, error) {
 	dir, err := os.MkdirTemp(parent, "store-")
 	if err != nil {
 		return nil, err
 	}
 	f := &Folder{
-		dir: dir, cache: store.NewCache(CacheBytes), newProjection: project, decoder: events.NewDecoder(events.Cursor{}),
-		begin: begin,
+		dir:           dir,
+		cache:         store.NewCache(CacheBytes),
+		newProjection: newProjection,
+		decoder:       events.NewDecoder(events.Cursor{}),
+		startTime:     begin,
 	}
 	if err := f.open(); err != nil {
 		f.cache.Unref()
@@ -51,40 +55,48 @@ func OpenProjection(parent string, begin events.Micros, newProjection func() pro
 	return f, nil
 }
 
+// open opens the store in the directory of the folder.
 func (f *Folder) open() (err error) {
 	f.Store, err = store.Open(store.Options{Dir: f.dir, Projection: f.newProjection(), Cache: f.cache})
 	return err
 }
 
-// ReopenFolder opens a store that a service has left, and continues behind its last envelope.
+// ReopenFolder opens a store that a service has closed. The next envelope follows the last one that the service has folded.
 func ReopenFolder(dir string, newProjection func() projections.Projection) (*Folder, error) {
-	f := &Folder{dir: dir, cache: store.NewCache(CacheBytes), newProjection: project}
+	f := &Folder{dir: dir, cache: store.NewCache(CacheBytes), newProjection: newProjection}
 	if err := f.open(); err != nil {
 		f.cache.Unref()
 		return nil, err
 	}
-	v, err := f.Store.View()
+	view, err := f.Store.View()
 	if err != nil {
 		return nil, errors.Join(err, f.CloseAndKeep())
 	}
-	at := v.Cursor()
-	at.WarmSeq, at.WarmTime = 0, 0 // there is nothing to be read before it
-	f.decoder, f.seq, f.startTime = events.NewDecoder(at), at.Seq, at.LastTime
-	return f, v.Close()
+	cursor := view.Cursor()
+	// The decoder would first want the envelopes since WarmSeq, to know the event ids in them. There is no log that has them, and no event here has
+	// an id.
+	cursor.WarmSeq = 0
+	cursor.WarmTime = 0
+	f.decoder = events.NewDecoder(cursor)
+	f.seq = cursor.Seq
+	f.startTime = cursor.LastTime
+	return f, view.Close()
 }
 
-// ClosedBytes closes the store, which ends what it does in the background, returns its size and opens it again.
+// ClosedBytes returns the size of the files of the store. It closes the store before, so that flushes and compactions in the background have
+// ended, and opens it again.
 func (f *Folder) ClosedBytes() (bytes int64, err error) {
 	if err := f.Store.Close(); err != nil {
 		return 0, err
 	}
-	if bytes, err = f.diskBytes(); err != nil {
+	bytes, err = f.diskBytes()
+	if err != nil {
 		return 0, err
 	}
 	return bytes, f.open()
 }
 
-// Compacted brings every row of the store to the last level and returns its size.
+// Compacted compacts the store, so that all rows are in its last level, and returns the size of its files.
 func (f *Folder) Compacted(ctx context.Context) (bytes int64, err error) {
 	if err := f.Store.Compact(ctx); err != nil {
 		return 0, err
@@ -92,17 +104,17 @@ func (f *Folder) Compacted(ctx context.Context) (bytes int64, err error) {
 	return f.ClosedBytes()
 }
 
-// Close closes the store and removes it.
+// Close closes the store and removes its files.
 func (f *Folder) Close() error { return errors.Join(f.CloseAndKeep(), os.RemoveAll(f.dir)) }
 
-// Leave closes the store and lets it be.
+// CloseAndKeep closes the store and keeps its files.
 func (f *Folder) CloseAndKeep() error {
 	err := f.Store.Close()
 	f.cache.Unref()
 	return err
 }
 
-// Envelope makes the next envelope of the log, a millisecond after the one before.
+// Envelope makes the next envelope from events. Its time is a millisecond after that of the envelope before.
 func (f *Folder) Envelope(evs []*skeinv1.Event) (*events.Envelope, error) {
 	data, err := events.EncodeEnvelope(evs)
 	if err != nil {
@@ -111,33 +123,37 @@ func (f *Folder) Envelope(evs []*skeinv1.Event) (*events.Envelope, error) {
 	return f.Decode(f.startTime+events.Micros(f.seq+1)*1000, data)
 }
 
-// Decode decodes the next envelope of the log.
+// Decode decodes the next envelope, which the log would have taken at the time stamp.
 func (f *Folder) Decode(stamp events.Micros, data []byte) (*events.Envelope, error) {
 	f.seq++
 	return f.decoder.Decode(f.seq, stamp, data)
 }
 
-// Load folds n events in full envelopes, some at a time, and brings them to disk.
+// Load folds n events in full envelopes, several envelopes at a time, and then flushes the store to disk. The function event returns the i-th
+// event.
 func (f *Folder) Load(n int, event func(i int) *skeinv1.Event) error {
-	const together = 10
+	const envelopesPerFold = 10
 	var (
 		evs  []*skeinv1.Event
 		envs []*events.Envelope
 	)
 	for i := range n {
 		evs = append(evs, event(i))
-		last := i == n-1
-		if len(evs) < events.MaxEnvelopeEvents && !last {
+		isLast := i == n-1
+		if len(evs) < events.MaxEnvelopeEvents && !isLast {
 			continue
 		}
+
 		env, err := f.Envelope(evs)
 		if err != nil {
 			return err
 		}
-		evs, envs = evs[:0], append(envs, env)
-		if len(envs) < together && !last {
+		evs = evs[:0]
+		envs = append(envs, env)
+		if len(envs) < envelopesPerFold && !isLast {
 			continue
 		}
+
 		if err := f.Store.Fold(envs); err != nil {
 			return err
 		}
@@ -146,12 +162,13 @@ func (f *Folder) Load(n int, event func(i int) *skeinv1.Event) error {
 	return f.Store.Flush()
 }
 
-// LoadGraph folds the follows of a graph as live ones.
+// LoadGraph folds the follows of a graph as live events. The function id gives users their ids.
 func (f *Folder) LoadGraph(g *Graph, id func(uint32) string) error {
 	return f.Load(len(g.Edges), func(i int) *skeinv1.Event { return &skeinv1.Event{Kind: Followed(g.Edges[i], id)} })
 }
 
-// AskCached opens a view, asks, and closes it, as the service does for each call about follows.
+// AskCached opens a view of the store, calls question with queries of the view, and closes the view. The queries use the cache of the projection, as
+// those of the service do.
 func (f *Folder) AskCached(question func(q *graph.Queries) error) error {
 	v, err := f.Store.View()
 	if err != nil {
@@ -160,7 +177,7 @@ func (f *Folder) AskCached(question func(q *graph.Queries) error) error {
 	return errors.Join(question(graph.NewCachedQueries(v)), v.Close())
 }
 
-// Ask does the same without what is kept in memory: rows are read.
+// Ask does the same with queries that read rows from the store and do not use the cache.
 func (f *Folder) Ask(question func(q *graph.Queries) error) error {
 	v, err := f.Store.View()
 	if err != nil {
@@ -169,11 +186,11 @@ func (f *Folder) Ask(question func(q *graph.Queries) error) error {
 	return errors.Join(question(graph.NewQueries(v)), v.Close())
 }
 
-// diskBytes returns the size of all files of the store.
+// diskBytes returns the size of all files of the store. Files may disappear meanwhile, because the store removes them in the background.
 func (f *Folder) diskBytes() (n int64, err error) {
 	err = filepath.Walk(f.dir, func(_ string, info os.FileInfo, err error) error {
 		if errors.Is(err, fs.ErrNotExist) {
-			return nil // the store has removed it meanwhile
+			return nil
 		}
 		if err == nil && info.Mode().IsRegular() {
 			n += info.Size()

@@ -6,12 +6,13 @@ import (
 	"testing"
 )
 
-func TestGraph(t *testing.T) {
+func TestGraphIsConsistentAndRepeatable(t *testing.T) {
 	g := NewGraph(500, 4000, 1)
 	if !slices.Equal(g.Edges, NewGraph(500, 4000, 1).Edges) {
 		t.Error("the same seed gave another graph")
 	}
-	followers, seen := make([]int, g.Users), make(map[Edge]bool)
+	followers := make([]int, g.Users)
+	seen := make(map[Edge]bool)
 	for _, e := range g.Edges {
 		if e.Follower == e.Followee || seen[e] {
 			t.Fatalf("follow %v is of oneself, or a repeat", e)
@@ -29,7 +30,7 @@ func TestGraph(t *testing.T) {
 		t.Error("users are not numbered by their followers")
 	}
 	if len(seen) != 4000 {
-		t.Errorf("%d follows", len(seen))
+		t.Errorf("expected 4000 follows, got %d", len(seen))
 	}
 	for _, n := range []int{0, 1, 10, followers[0], followers[0] + 1} {
 		want := 0
@@ -44,8 +45,9 @@ func TestGraph(t *testing.T) {
 	}
 }
 
-func TestQuestions(t *testing.T) {
-	g, r := NewGraph(500, 4000, 1), rand.New(rand.NewPCG(1, 1))
+func TestHalfOfRandomQuestionsAreFollows(t *testing.T) {
+	g := NewGraph(500, 4000, 1)
+	r := rand.New(rand.NewPCG(1, 1))
 	for i, p := range g.Pairs(r, 1000) {
 		if g.Follows(p.Follower, p.Followee) != (i%2 == 0) {
 			t.Fatalf("pair %d: %v", i, p)
@@ -64,7 +66,7 @@ func TestQuestions(t *testing.T) {
 	}
 }
 
-func TestIDs(t *testing.T) {
+func TestIDsHaveThirteenDigits(t *testing.T) {
 	if UserID(0) != "1000000000000" || UserID(42) != "1000000000042" {
 		t.Errorf("%s, %s: redis-benchmark writes random numbers with 12 digits", UserID(0), UserID(42))
 	}

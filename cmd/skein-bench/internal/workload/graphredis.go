@@ -13,16 +13,19 @@ import (
 	"github.com/skein-feed/skein/cmd/skein-bench/internal/programs"
 )
 
-// LoadRedis writes a graph as the index writes of its follows.
+// LoadRedis writes the graph into Redis: for each follow two members of sorted sets and two counts. The function id gives users their ids.
 func LoadRedis(ctx context.Context, s *programs.Redis, g *Graph, id func(uint32) string) error {
 	const batch = 1000
 	pipe := s.Client.Pipeline()
 	for i, e := range g.Edges {
-		a, b, since := id(e.Follower), id(e.Followee), float64(g.Since(i))
-		pipe.ZAdd(ctx, programs.FollowingKey(a), redis.Z{Score: since, Member: b})
-		pipe.ZAdd(ctx, programs.FollowersKey(b), redis.Z{Score: since, Member: a})
-		pipe.HIncrBy(ctx, programs.CountsKey(a), "following", 1)
-		pipe.HIncrBy(ctx, programs.CountsKey(b), "followers", 1)
+		follower := id(e.Follower)
+		followee := id(e.Followee)
+		since := float64(g.Since(i))
+		pipe.ZAdd(ctx, programs.FollowingKey(follower), redis.Z{Score: since, Member: followee})
+		pipe.ZAdd(ctx, programs.FollowersKey(followee), redis.Z{Score: since, Member: follower})
+		pipe.HIncrBy(ctx, programs.CountsKey(follower), "following", 1)
+		pipe.HIncrBy(ctx, programs.CountsKey(followee), "followers", 1)
+
 		if i%batch != batch-1 && i != len(g.Edges)-1 {
 			continue
 		}
@@ -33,9 +36,9 @@ func LoadRedis(ctx context.Context, s *programs.Redis, g *Graph, id func(uint32)
 	return nil
 }
 
-// CheckRedisGraph fails unless the server has the follows of the most followed user.
+// CheckRedisGraph returns an error unless the server has all followers of the most followed user, who is user 0.
 func CheckRedisGraph(ctx context.Context, s *programs.Redis, g *Graph) error {
-	n, err := s.Client.ZCard(ctx, programs.FollowersKey(UserID(0))).Result()
+	size, err := s.Client.ZCard(ctx, programs.FollowersKey(UserID(0))).Result()
 	if err != nil {
 		return err
 	}
@@ -43,19 +46,20 @@ func CheckRedisGraph(ctx context.Context, s *programs.Redis, g *Graph) error {
 	if err != nil {
 		return err
 	}
-	if int(n) != g.Followers[0] || count != g.Followers[0] {
-		return fmt.Errorf("%d followers, counted %d, instead of %d", n, count, g.Followers[0])
+	if int(size) != g.Followers[0] || count != g.Followers[0] {
+		return fmt.Errorf("%d followers, counted %d, instead of %d", size, count, g.Followers[0])
 	}
 	return nil
 }
 
-// WriteAOF writes the append-only file of a server that has taken the index writes of the follows, one transaction each.
+// WriteAOF writes the append-only file that a Redis server would have written for the follows of the graph, each in a transaction of its own.
 func WriteAOF(g *Graph, path string) (err error) {
 	file, err := os.Create(path)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, file.Close()) }()
+
 	w := bufio.NewWriterSize(file, 1<<20)
 	buf := programs.AppendCommand(nil, "SELECT", "0")
 	for i, e := range g.Edges {

@@ -10,7 +10,7 @@ import (
 	"github.com/skein-feed/skein/cmd/skein-bench/internal/programs"
 )
 
-func TestWriteAOF(t *testing.T) {
+func TestAOFHasOneTransactionPerFollow(t *testing.T) {
 	g := NewGraph(100, 300, 1)
 	path := filepath.Join(t.TempDir(), programs.AOFName)
 	if err := WriteAOF(g, path); err != nil {
