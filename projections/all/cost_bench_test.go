@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"math/rand/v2"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -25,6 +26,8 @@ type costWorld struct {
 	popular   *rand.Zipf
 	followers map[string]int
 	cursor    events.Cursor
+	// follows and pins have the follows and pins so far, for events about them.
+	follows, pins []events.Event
 }
 
 const (
@@ -33,6 +36,7 @@ const (
 	costPins    = 20_000
 	costPlays   = 400_000
 	costLikes   = 200_000
+	costOthers  = 100_000
 )
 
 func newCostWorld() *costWorld {
@@ -69,11 +73,14 @@ func (w *costWorld) envelopes(n int, of func(i int) events.Event) (envs []*event
 func (w *costWorld) follow(int) events.Event {
 	ev := events.Event{Kind: events.UserFollowed, User: w.anyone(), Peer: w.user(w.popular.Uint64())}
 	w.followers[ev.Peer]++
+	w.follows = append(w.follows, ev)
 	return ev
 }
 
 func (w *costWorld) pin(i int) events.Event {
-	return events.Event{Kind: events.PinCreated, User: w.anyone(), Pin: "p" + strconv.Itoa(i), Item: "i" + strconv.Itoa(i)}
+	ev := events.Event{Kind: events.PinCreated, User: w.anyone(), Pin: "p" + strconv.Itoa(i), Item: "i" + strconv.Itoa(i)}
+	w.pins = append(w.pins, ev)
+	return ev
 }
 
 func (w *costWorld) play(int) events.Event {
@@ -97,6 +104,41 @@ func (w *costWorld) bookmark(i int) events.Event {
 	return ev
 }
 
+// settings sets the settings of a follow that exists.
+func (w *costWorld) settings(i int) events.Event {
+	f := w.follows[i%len(w.follows)]
+	return events.Event{Kind: events.FollowSettingsSet, User: f.User, Peer: f.Peer, Settings: events.FollowSettings(1 + i%7)}
+}
+
+// mute mutes somebody for an hour.
+func (w *costWorld) mute(int) events.Event {
+	ev := events.Event{Kind: events.UserMuted, User: w.anyone(), Peer: w.user(w.popular.Uint64()), Until: w.cursor.LastTime + 3600_000_000}
+	for ev.Peer == ev.User {
+		ev.Peer = w.anyone()
+	}
+	return ev
+}
+
+func (w *costWorld) hide(int) events.Event {
+	return events.Event{Kind: events.ItemHidden, User: w.anyone(), Item: "i" + strconv.Itoa(int(w.popular.Uint64()))}
+}
+
+// repin is a pin that names a pin of another user.
+func (w *costWorld) repin(i int) events.Event {
+	of := w.pins[w.random.IntN(len(w.pins))]
+	return events.Event{Kind: events.PinCreated, User: w.anyone(), Pin: "r" + strconv.Itoa(i), Item: of.Item, RepinUser: of.User, RepinPin: of.Pin}
+}
+
+// edit gives a pin 40 bytes of attributes.
+func (w *costWorld) edit(int) events.Event {
+	pin := w.pins[w.random.IntN(len(w.pins))]
+	attributes := make([]byte, 40)
+	for i := range attributes {
+		attributes[i] = byte(w.random.Uint32())
+	}
+	return events.Event{Kind: events.PinEdited, User: pin.User, Pin: pin.Pin, Attributes: attributes}
+}
+
 // BenchmarkCost reports how many rows and how many bytes of compacted tables an event of each kind adds to the store of each projection, and how much
 // processor time that takes.
 func BenchmarkCost(b *testing.B) {
@@ -110,22 +152,30 @@ func BenchmarkCost(b *testing.B) {
 			deliveries := 0
 			for _, phase := range []struct {
 				name string
+				kind events.Kind
 				n    int
 				of   func(int) events.Event
 			}{
-				{"follow", costFollows, w.follow},
-				{"pin", costPins, func(i int) events.Event {
+				{"follow", events.UserFollowed, costFollows, w.follow},
+				{"pin", events.PinCreated, costPins, func(i int) events.Event {
 					ev := w.pin(i)
 					deliveries += w.followers[ev.User]
 					return ev
 				}},
-				{"play", costPlays, w.play},
-				{"like", costLikes, w.like},
-				{"save", costLikes, w.save},
-				{"bookmark", costLikes, w.bookmark},
+				{"play", events.Played, costPlays, w.play},
+				{"like", events.Reacted, costLikes, w.like},
+				{"save", events.Reacted, costLikes, w.save},
+				{"bookmark", events.Reacted, costLikes, w.bookmark},
+				{"repin", events.PinCreated, costPins, w.repin},
+				{"settings", events.FollowSettingsSet, costOthers, w.settings},
+				{"mute", events.UserMuted, costOthers, w.mute},
+				{"hide", events.ItemHidden, costOthers, w.hide},
+				{"edit", events.PinEdited, costOthers, w.edit},
 			} {
-				if p.Name() != "counters" && phase.n == costLikes {
-					continue // only counters reads reactions
+				if !slices.Contains(p.Kinds(), phase.kind) {
+					// The projection does not read the events, but later ones are about them.
+					w.envelopes(phase.n, phase.of)
+					continue
 				}
 				for i := 0; p.Name() == "inbox" && phase.name == "pin" && i < costUsers; i++ {
 					beginInbox(b, s, w.user(uint64(i)))
