@@ -117,6 +117,7 @@ export const lists: Record<string, List> = {
           e.boardId || "default",
           e.itemId === e.pinId ? "" : `shows ${e.itemId}`,
           e.repinOf ? `re-pin of ${e.repinOf.pinId} of ${e.repinOf.ownerId}` : "",
+          e.editTime ? "edited" : "",
         ].filter(Boolean).join(", "),
         at: date(e.createTime),
       }));

@@ -163,6 +163,7 @@ function Entry({ of: e, rank, question: q }: { of: FeedEntry; rank: number; ques
         {e.pinId}
         {e.itemId !== e.pinId && <small>shows {e.itemId}</small>}
         {e.repinOf && <small>re-pin of {e.repinOf.pinId} of {e.repinOf.ownerId}</small>}
+        {e.editTime && <small>edited <When at={date(e.editTime)} /></small>}
       </TableCell>
       <TableCell label="Owner">
         <User id={e.ownerId} />
@@ -268,6 +269,14 @@ function Verdict({ of: e, question: q }: { of: ExplainPinResponse; question: Que
           <dd>
             <When at={date(pin.createTime)} />
           </dd>
+          {pin.editTime && (
+            <>
+              <dt>Edited</dt>
+              <dd>
+                <When at={date(pin.editTime)} />
+              </dd>
+            </>
+          )}
         </dl>
       )}
       <p>
