@@ -179,6 +179,15 @@ func (c *absenceChecker) selectedOwners() (map[string]bool, error) {
 	return selected, nil
 }
 
+// hidesOwner reports whether the reader sees no pin of an owner, because the reader mutes the owner or a block separates the two.
+func (c *absenceChecker) hidesOwner(owner string) (bool, error) {
+	if owner == c.feed.Reader {
+		return false, nil
+	}
+	relation, err := c.relationTo(owner)
+	return relation.Muted || relation.Blocked, err
+}
+
 // repinReasons returns the reasons for which the reader does not see a re-pin, whoever owns it, because of the owner of the pin that it repeats.
 func (c *absenceChecker) repinReasons(p *Pin) (reasons AbsenceReasons, err error) {
 	switch p.RepinOwner {

@@ -213,6 +213,13 @@ func (w *feedIterator) visiblePin(sortKey []byte) (*Pin, error) {
 	if err != nil {
 		return nil, err
 	}
+
+	// This decides about most pins of muted owners without reading them, because the checker remembers the relation to each owner.
+	hidden, err := w.checker.hidesOwner(owner)
+	if err != nil || hidden {
+		return nil, err
+	}
+
 	p, err := w.queries.livingPin(owner, id)
 	if err != nil {
 		return nil, err

@@ -52,9 +52,14 @@ func (q *Queries) readNewest(ctx context.Context, f *Feed, after PageCursor, n i
 
 	var lastSortKey []byte
 	for {
-		// Read one pin more than the page needs: only if there is one does the page have a cursor to the next.
+		// Read one pin more than the page needs: only if there is one does the page have a cursor to the next. If some pins may be hidden, read a
+		// few more, because a second batch asks HiddenItems again, and that costs as much as reading several pins.
 		missing := n - len(page.Pins)
-		batch, sortKeys, err := it.nextBatch(ctx, missing+1, bound, shownItems)
+		wanted := missing + 1
+		if f.HiddenItems != nil {
+			wanted += missing / 8
+		}
+		batch, sortKeys, err := it.nextBatch(ctx, wanted, bound, shownItems)
 		if err != nil {
 			return Page{}, err
 		}
