@@ -246,7 +246,7 @@ func (a *attacker) healthStreams(ctx context.Context) {
 // feedStreams opens streams of WatchFeed, more than the service admits, and has every one that is open count its feed again, some times.
 // The streams stay open until the test ends.
 func (a *attacker) feedStreams(ctx context.Context, streams int) {
-	const owners, perConnection = 20, 240
+	const owners = 20
 	for first := 0; first < streams; first += 500 {
 		var follows []*skeinv1.Event
 		for i := first; i < min(first+500, streams); i++ {
@@ -257,30 +257,9 @@ func (a *attacker) feedStreams(ctx context.Context, streams int) {
 		a.publish(ctx, follows)
 	}
 
-	head := http2Head(connectv1.FeedServiceWatchFeedProcedure, "application/connect+proto")
-	for first := 0; first < streams; first += perConnection {
-		f := a.http2Client(ctx)
-		if f == nil || f.WriteWindowUpdate(0, 1<<30) != nil {
-			a.t.Error("a connection is refused")
-			return
-		}
-		for i := first; i < min(first+perConnection, streams); i++ {
-			request, err := proto.Marshal(&skeinv1.WatchFeedRequest{ReaderId: fmt.Sprint("reader", i)})
-			if err != nil {
-				a.t.Error(err)
-				return
-			}
-			stream := uint32(2*(i-first) + 1)
-			err = f.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: head, EndHeaders: true})
-			if err == nil {
-				err = f.WriteData(stream, true, append([]byte{0, 0, 0, 0, byte(len(request))}, request...))
-			}
-			if err != nil {
-				a.t.Error(err)
-				return
-			}
-		}
-	}
+	a.openStreams(ctx, connectv1.FeedServiceWatchFeedProcedure, streams, func(i int) proto.Message {
+		return &skeinv1.WatchFeedRequest{ReaderId: fmt.Sprint("reader", i)}
+	})
 	// Those beyond are refused by this budget, or before by that of all requests for streams.
 	admitted := fmt.Sprint(maxFeedWatchStreams(minMemory))
 	a.awaitMetric(ctx, `skein_budget_used{of="streams of skein.v1.FeedService/WatchFeed"} `+admitted)
@@ -296,6 +275,35 @@ func (a *attacker) feedStreams(ctx context.Context, streams int) {
 		a.publish(ctx, pins)
 	}
 	a.worked(ctx)
+}
+
+// openStreams calls a streaming method so many times, over connections of 240 streams each, and leaves the streams open.
+func (a *attacker) openStreams(ctx context.Context, procedure string, streams int, requestOf func(i int) proto.Message) {
+	const perConnection = 240
+	head := http2Head(procedure, "application/connect+proto")
+	for first := 0; first < streams; first += perConnection {
+		f := a.http2Client(ctx)
+		if f == nil || f.WriteWindowUpdate(0, 1<<30) != nil {
+			a.t.Error("a connection is refused")
+			return
+		}
+		for i := first; i < min(first+perConnection, streams); i++ {
+			request, err := proto.Marshal(requestOf(i))
+			if err != nil {
+				a.t.Error(err)
+				return
+			}
+			stream := uint32(2*(i-first) + 1)
+			err = f.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: head, EndHeaders: true})
+			if err == nil {
+				err = f.WriteData(stream, true, append([]byte{0, 0, 0, 0, byte(len(request))}, request...))
+			}
+			if err != nil {
+				a.t.Error(err)
+				return
+			}
+		}
+	}
 }
 
 func (a *attacker) publish(ctx context.Context, evs []*skeinv1.Event) {

@@ -11,6 +11,11 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
+	connectv1 "github.com/skein-feed/skein/proto/skein/v1/skeinv1connect"
 )
 
 // The history that the memory of a service is measured with.
@@ -82,6 +87,52 @@ func TestFeedStreamsFitIntoMemory(t *testing.T) {
 	}
 	if got := s.answered(t, "query", "check", "reader1", "owner1"); !strings.Contains(got, "explicit") {
 		t.Errorf("a caller is answered %s", got)
+	}
+}
+
+// TestNotificationWatchersFitIntoMemory demands that 5000 streams of WatchNotifications take less than 200 MB, while each of them counts new
+// notifications. The same events are published before the streams are opened, so that the memory of folding them does not count.
+func TestNotificationWatchersFitIntoMemory(t *testing.T) {
+	const watchers, rounds, most = 5000, 5, int64(200_000_000)
+	s := &server{t: t, dir: t.TempDir(), flags: []string{"--memory", "2GiB", "--log-level", "warn"}}
+	if err := s.start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	defer s.kill()
+	a := &attacker{t: t, addr: s.addr}
+
+	actors := 0
+	followAll := func() {
+		for range rounds {
+			actors++
+			for first := 0; first < watchers; first += 500 {
+				var follows []*skeinv1.Event
+				for i := first; i < first+500; i++ {
+					follows = append(follows, &skeinv1.Event{Kind: &skeinv1.Event_UserFollowed{UserFollowed: &skeinv1.UserFollowed{
+						UserId: fmt.Sprint("actor", actors), TargetUserId: fmt.Sprint("reader", i),
+					}}})
+				}
+				a.publish(t.Context(), follows)
+			}
+		}
+	}
+	followAll()
+	before := s.resident(t, "VmHWM")
+
+	a.openStreams(t.Context(), connectv1.NotificationServiceWatchNotificationsProcedure, watchers, func(i int) proto.Message {
+		return &skeinv1.WatchNotificationsRequest{UserId: fmt.Sprint("reader", i)}
+	})
+	a.awaitMetric(t.Context(), fmt.Sprint(`skein_budget_used{of="streams of skein.v1.FeedService/WatchFeed"} `, watchers))
+	followAll()
+	a.worked(t.Context())
+
+	after := s.resident(t, "VmHWM")
+	t.Logf("%d streams: at most %d kB before, %d kB with them", watchers, before/1000, after/1000)
+	if after-before > most {
+		t.Errorf("the streams took %d bytes, expected at most %d", after-before, most)
+	}
+	if got := s.answered(t, "query", "notifications", "reader1"); !strings.Contains(got, fmt.Sprint("actor", actors)) {
+		t.Errorf("got the notifications %s, expected one of actor%d", got, actors)
 	}
 }
 
