@@ -195,7 +195,7 @@ func (q *Queries) Groups(
 }
 
 // CountUnseen returns how many groups of a user have a notification that the user has not seen, at most limit, and whether there are more. seen is
-// the marker of the user. eachRepinner is called for the actors of re-pins that were counted, whose pins decide about the number.
+// the marker of the user. eachRepinner is called for the actors of the re-pins that were looked up, whose pins decide about the number.
 func (q *Queries) CountUnseen(
 	ctx context.Context, src Sources, user string, seen events.Micros, limit int, eachRepinner func(actor string),
 ) (count int, more bool, err error) {
@@ -204,7 +204,7 @@ func (q *Queries) CountUnseen(
 	if err != nil {
 		return 0, false, err
 	}
-	d.eachRepinner = eachRepinner
+	d.eachRepinner, d.groupsOnly = eachRepinner, true
 	defer func() { err = errors.Join(err, d.close()) }()
 
 	for {
@@ -234,6 +234,9 @@ type dayReader struct {
 	hidden map[string]bool
 	// eachRepinner is called for the actor of each re-pin that was looked up; it may be nil.
 	eachRepinner func(actor string)
+	// groupsOnly says that only the existence of groups matters. The first visible notification of a group is enough then, so that the others
+	// are not looked up, and the actors of the group are not complete.
+	groupsOnly bool
 	// readCount is how many notifications were read.
 	readCount int
 }
@@ -338,13 +341,16 @@ func (d *dayReader) add(builders map[groupKey]*groupBuilder, day int64, n Notifi
 		return d.ctx.Err()
 	}
 
+	key := groupKey{n.Kind, n.Pin}
+	b := builders[key]
+	if b != nil && d.groupsOnly {
+		return nil
+	}
 	visible, err := d.isVisible(&n)
 	if err != nil || !visible {
 		return err
 	}
 
-	key := groupKey{n.Kind, n.Pin}
-	b := builders[key]
 	if b == nil {
 		b = &groupBuilder{Group: Group{Kind: n.Kind, Pin: n.Pin, Item: n.Item, Day: day, Newest: n.Since}, actors: map[string]bool{}}
 		builders[key] = b

@@ -250,7 +250,7 @@ func (n *Notifications) countEntries(recipient string, kind Kind, delta int64) e
 	// Iterators move from newer to older notifications, so dropOldest reads past all that stay. A quarter of Keep may accumulate, so that it does
 	// that once for this many new notifications and not for each.
 	if keep := n.settings.Keep; *count > int64(keep+keep/4) {
-		if err := n.dropOldest(recipient, kind); err != nil {
+		if err := n.dropOldest(recipient, kind, *count); err != nil {
 			return err
 		}
 		*count = int64(keep)
@@ -259,14 +259,16 @@ func (n *Notifications) countEntries(recipient string, kind Kind, delta int64) e
 	return nil
 }
 
-// dropOldest deletes all notifications of a kind except the newest Keep ([Settings]), with their fact rows and actor rows. If history about such a
-// fact arrives later, it is a new fact.
-func (n *Notifications) dropOldest(recipient string, kind Kind) error {
+// dropOldest deletes all notifications of a kind except the newest Keep ([Settings]), with their fact rows and actor rows. count is how many there
+// are. If history about such a fact arrives later, it is a new fact.
+func (n *Notifications) dropOldest(recipient string, kind Kind, count int64) error {
 	prefix := kindPrefix(nil, tagEntry, recipient, kind)
 	var dropped [][]byte
 	it := n.batch.Iter(prefix, projections.PrefixEnd(prefix))
-	for passed := 0; it.Next(); passed++ {
-		if passed >= n.settings.Keep {
+	// Stop at the last one: behind it are only those that were dropped before, which the iterator of Pebble skips one by one until a compaction
+	// has removed them.
+	for passed := int64(0); passed < count && it.Next(); passed++ {
+		if passed >= int64(n.settings.Keep) {
 			dropped = append(dropped, bytes.Clone(it.Key()))
 		}
 	}
