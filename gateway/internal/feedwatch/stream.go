@@ -95,11 +95,19 @@ func (s *Stream[C]) hasChangedSince(before C) bool {
 		s.latest.GetCompleteness() != before.GetCompleteness() || !proto.Equal(s.MarkerTime(s.latest), s.MarkerTime(before))
 }
 
-// count counts, and sets latest.
+// count counts, and sets latest. It waits until few enough other streams count.
 //
 // It counts in a goroutine of its own, which then ends. Reading a page needs a deep stack, and the goroutine of the stream would keep a stack of that
-// size as long as it waits for changes.
+// size as long as it waits for changes. The goroutine begins after the wait, because thousands of streams may wait at once.
 func (s *Stream[C]) count(ctx context.Context, isFirst bool) error {
+	slots := s.Watcher.all.countSlots
+	select {
+	case slots <- struct{}{}:
+		defer func() { <-slots }()
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+
 	type result struct {
 		err        error
 		panicValue any
@@ -111,7 +119,8 @@ func (s *Stream[C]) count(ctx context.Context, isFirst bool) error {
 			r.panicValue = recover()
 			done <- r
 		}()
-		r.err = s.countOnThisStack(ctx, isFirst)
+		s.latest, r.err = s.CountNow(ctx, isFirst)
+		s.lastCount = time.Now()
 	}()
 
 	r := <-done
@@ -120,21 +129,6 @@ func (s *Stream[C]) count(ctx context.Context, isFirst bool) error {
 		panic(r.panicValue)
 	}
 	return r.err
-}
-
-// countOnThisStack does the work of count.
-func (s *Stream[C]) countOnThisStack(ctx context.Context, isFirst bool) (err error) {
-	slots := s.Watcher.all.countSlots
-	select {
-	case slots <- struct{}{}:
-		defer func() { <-slots }()
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-
-	s.latest, err = s.CountNow(ctx, isFirst)
-	s.lastCount = time.Now()
-	return err
 }
 
 // send sends the latest count.
