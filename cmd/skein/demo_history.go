@@ -44,10 +44,10 @@ func (c *demoCmd) showAddedNotifications(ctx context.Context, std *command.Strea
 			return err
 		}
 		fmt.Fprintf(std.Out, "A second service, at %s while this part lasts, has %d events of the last 365 days. It runs like a\n"+
-			"version that had no notifications: the store of that projection is not on its disk, and the bell of %s does not work.\n", url, len(year.events), popularUser)
+			"version that had no notifications: the store of that projection is not on its disk, and the bell of %s does not work.\n",
+			url, len(year.events), popularUser)
 		err := runCommand(ctx, std, std.Out, "query", "count-notifications", popularUser, "--server", url)
-		var exit *exec.ExitError
-		if !errors.As(err, &exit) {
+		if _, ok := errors.AsType[*exec.ExitError](err); !ok {
 			return fmt.Errorf("query count-notifications does not fail without notifications: %w", err)
 		}
 

@@ -33,8 +33,7 @@ func TestUnknownKindOfOperationIsRefused(t *testing.T) {
 	for _, name := range []string{"unspecified", "compaction", "rebuild "} {
 		t.Run(name, func(t *testing.T) {
 			_, err := parseOperationKind(name)
-			var usageError command.UsageError
-			if !errors.As(err, &usageError) {
+			if _, ok := errors.AsType[command.UsageError](err); !ok {
 				t.Fatalf("got %v, want a usage error", err)
 			}
 			want := "only rebuild, verify, repair, rollback, snapshot, erase"
