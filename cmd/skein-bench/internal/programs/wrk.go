@@ -89,12 +89,12 @@ func parseWrk(out []byte) (m measure.Measurement, err error) {
 	}
 
 	for _, q := range wrkPercentile.FindAllSubmatch(out, -1) {
-		percent, value, unit := string(q[1]), string(q[2]), string(q[3])
+		percent, value := string(q[1]), string(q[2])
 		latency, err := strconv.ParseFloat(value, 64)
 		if err != nil {
 			return m, fmt.Errorf("wrk: latency: %w", err)
 		}
-		millis := latency * map[string]float64{"us": 0.001, "ms": 1, "s": 1000, "m": 60_000}[unit]
+		millis := latency * map[string]float64{"us": 0.001, "ms": 1, "s": 1000, "m": 60_000}[string(q[3])]
 		if percent == "50" {
 			m.P50 = millis
 		} else {

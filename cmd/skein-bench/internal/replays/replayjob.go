@@ -316,7 +316,8 @@ func (j *replayJob) openStores(ctx context.Context, dir string, names ...string)
 	s.hub = eventlog.NewHub(s.log, eventlog.HubOptions{})
 	s.hubErr = make(chan error, 1)
 	ctx, s.cancel = context.WithCancel(ctx)
-	go func() { s.hubErr <- s.hub.Run(ctx) }()
+	hub, ended := s.hub, s.hubErr
+	go func() { ended <- hub.Run(ctx) }()
 	return s, nil
 }
 

@@ -259,7 +259,7 @@ func (l *latencyBench) timeAllMethods(ctx context.Context, c scenario) (err erro
 		}
 	}
 
-	// rebuilds rebuilds the projection of the methods that are timed. It is nil if none is rebuilt.
+	// The rebuilder rebuilds the projection of the methods that are timed. It is nil if none is rebuilt.
 	var rebuilds *rebuilder
 	rebuiltProjection := ""
 	stopRebuilds := func() error {

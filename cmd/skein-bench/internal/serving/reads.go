@@ -159,7 +159,7 @@ func Reads(ctx context.Context, b *measure.Bench) (err error) {
 		sample = 100
 	}
 	if err := c.checkAnswers(ctx, sample); err != nil {
-		return fmt.Errorf("the contenders answer differently: %c", err)
+		return fmt.Errorf("the contenders answer differently: %w", err)
 	}
 	b.Say("all contenders gave the same answers to a sample of questions")
 
