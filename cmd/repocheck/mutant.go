@@ -26,6 +26,7 @@ type test struct {
 	flags string // further flags of the test, as in "-short -rapid.shrinktime=1s"
 }
 
+// String returns the arguments of go test that run the test.
 func (t test) String() string {
 	return strings.TrimSpace(t.pkg + " -run " + t.run + " " + t.flags)
 }

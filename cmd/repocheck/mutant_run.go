@@ -39,6 +39,7 @@ type verdict struct {
 	elapsed time.Duration
 }
 
+// String returns the verdict as the report prints it.
 func (v verdict) String() string {
 	switch {
 	case v.err != nil:

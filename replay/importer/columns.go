@@ -80,6 +80,7 @@ var roleNames = [numRoles]string{
 	"attributes_base64", "time", "blocked", "muted", "until", "hide_repins", "notify", "favorite", "kind", "pin_owner",
 }
 
+// String returns the name of the column that has the role.
 func (r role) String() string { return roleNames[r] }
 
 // kindColumns describes the columns of the files of a kind.

@@ -40,8 +40,10 @@ func (r *Received[T, P]) Undecoded(err error) { r.Err = err }
 // protoCodec is the binary encoding.
 type protoCodec struct{}
 
+// Name implements connect.Codec.
 func (protoCodec) Name() string { return "proto" }
 
+// Marshal implements connect.Codec.
 func (protoCodec) Marshal(v any) ([]byte, error) {
 	m, err := AsMessage(v)
 	if err != nil {
@@ -50,6 +52,7 @@ func (protoCodec) Marshal(v any) ([]byte, error) {
 	return AppendProto(nil, m)
 }
 
+// MarshalAppend appends the encoding of a message to dst. Connect calls it instead of Marshal, to reuse buffers.
 func (protoCodec) MarshalAppend(dst []byte, v any) ([]byte, error) {
 	m, err := AsMessage(v)
 	if err != nil {
@@ -58,6 +61,7 @@ func (protoCodec) MarshalAppend(dst []byte, v any) ([]byte, error) {
 	return AppendProto(dst, m)
 }
 
+// Unmarshal implements connect.Codec.
 func (protoCodec) Unmarshal(data []byte, v any) error { return decodeInto(data, v, UnmarshalProto) }
 
 // JSONCodec encodes JSON with default values, so that answers show false and 0. Connect has it under two names.

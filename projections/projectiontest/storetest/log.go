@@ -73,6 +73,7 @@ type subscription struct {
 	next int
 }
 
+// Next implements store.Subscription.
 func (r *subscription) Next(ctx context.Context, maxBytes int) ([]*events.Envelope, error) {
 	for {
 		r.log.mu.Lock()
@@ -101,6 +102,7 @@ func (r *subscription) Next(ctx context.Context, maxBytes int) ([]*events.Envelo
 	}
 }
 
+// Head implements store.Subscription.
 func (r *subscription) Head() uint64 {
 	r.log.mu.Lock()
 	defer r.log.mu.Unlock()
@@ -110,6 +112,7 @@ func (r *subscription) Head() uint64 {
 	return r.log.envs[len(r.log.envs)-1].Seq()
 }
 
+// Close implements store.Subscription.
 func (r *subscription) Close() {
 	r.log.mu.Lock()
 	defer r.log.mu.Unlock()
