@@ -37,9 +37,10 @@ import (
 // noSuchDisk is more than any disk keeps free.
 const noSuchDisk = "10000000GiB"
 
-// TestAlertsFire: each alert of docs/observability/alerts.yml is fired by a fault of a real service that a real Prometheus scrapes.
-// The rules are those of the file but for their times (see shortened). None fires while nothing is wrong.
-func TestAlertsFire(t *testing.T) {
+// TestEveryAlertFiresForItsFault fires each alert of docs/observability/alerts.yml by a fault of a
+// real service that a real Prometheus scrapes. The rules are those of the file with shorter times
+// (see shortened). No alert may fire while nothing is wrong.
+func TestEveryAlertFiresForItsFault(t *testing.T) {
 	p := startPrometheus(t)
 	for _, f := range []struct {
 		name string

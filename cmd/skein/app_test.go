@@ -80,8 +80,9 @@ func publish(t *testing.T, api *command.Client, evs ...*skeinv1.Event) (position
 	return res.Msg.GetPosition()
 }
 
-// The service leaves no goroutine behind, and what was published is there when it is opened again.
-func TestAppOpensAndCloses(t *testing.T) {
+// TestServiceKeepsEventsAndLeavesNoGoroutine closes a service and opens it again: the service must
+// leave no goroutine behind, and must still have what was published.
+func TestServiceKeepsEventsAndLeavesNoGoroutine(t *testing.T) {
 	// What libraries start once for a process and never end.
 	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
 	dir := t.TempDir()
@@ -120,8 +121,9 @@ func (b *lockedBuffer) String() string {
 	return b.text.String()
 }
 
-// A projection that cannot continue stops itself, not the process: the status says why.
-func TestProjectionFailsAlone(t *testing.T) {
+// TestFailedProjectionDoesNotStopTheService demands that a projection that cannot continue stops
+// itself and not the process, and that the status says why.
+func TestFailedProjectionDoesNotStopTheService(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	api, stop := startApp(t, dir, slog.New(slog.DiscardHandler))
@@ -178,9 +180,10 @@ func (f edgeFacts) since() (events.Micros, bool) {
 	return 0, false
 }
 
-// Pieces of history that are imported in any order, twice, between live follows and unfollows give the same: what
-// happened live stands, and elsewhere the latest of history.
-func TestHistoryLosesToLive(t *testing.T) {
+// TestLiveEventsOverrideImportedHistory imports pieces of history in any order, each of them twice,
+// between live follows and unfollows. The order must not matter: live events win over history, and
+// elsewhere the latest event of the history wins.
+func TestLiveEventsOverrideImportedHistory(t *testing.T) {
 	t.Parallel()
 	rng := rand.New(rand.NewPCG(3, 4))
 	dir := t.TempDir()

@@ -32,9 +32,10 @@ func (w *warned) Handle(context.Context, slog.Record) error {
 	return nil
 }
 
-// TestStartWaitsForTheLog: as long as the log does not answer whether it is the one that was archived, the service does not start.
-// Here it is another one, on the same port, when it answers.
-func TestStartWaitsForTheLog(t *testing.T) {
+// TestStartWaitsUntilTheLogIsIdentified demands that a service does not start until the log says
+// whether it is the log that was archived. In this test, another log answers on the same port in
+// the end.
+func TestStartWaitsUntilTheLogIsIdentified(t *testing.T) {
 	t.Parallel()
 	ns := newNATS(t)
 	at := ns.ClientURL()

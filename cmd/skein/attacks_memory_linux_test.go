@@ -25,8 +25,9 @@ import (
 	connectv1 "github.com/skein-feed/skein/proto/skein/v1/skeinv1connect"
 )
 
-// TestAttacksFitIntoMemory: whatever strangers send, the process stays within --memory and a tenth, and answers afterwards. What
-// each attack is answered with is tested in the gateway; this is the real program with the least memory that it takes.
+// TestAttacksFitIntoMemory demands that the process exceeds --memory by at most a tenth, whatever
+// strangers send, and that it answers afterwards. It runs the real program with the least memory
+// that the program accepts. The tests of the gateway check how each attack is answered.
 func TestAttacksFitIntoMemory(t *testing.T) {
 	t.Parallel()
 	const memory = minMemory

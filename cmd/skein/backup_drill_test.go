@@ -34,9 +34,10 @@ type loss struct {
 	window, restoring, starting time.Duration
 }
 
-// TestBackupDrill loses the data directory of a service under traffic and restores it by the documented commands, and measures how many
-// acknowledged facts are gone (RPO) and how long it takes until the service is ready again (RTO).
-func TestBackupDrill(t *testing.T) {
+// TestBackupRestoresServiceUnderTraffic loses the data directory of a service under traffic and
+// restores it by the documented commands. It measures how many acknowledged facts are lost (RPO)
+// and how long it takes until the service is ready again (RTO).
+func TestBackupRestoresServiceUnderTraffic(t *testing.T) {
 	for _, every := range []time.Duration{2 * time.Second, 10 * time.Second} {
 		t.Run(fmt.Sprint("embedded, --archive-every ", every), func(t *testing.T) {
 			backup := t.TempDir()

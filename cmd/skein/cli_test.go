@@ -26,8 +26,9 @@ func outputWith(more []kong.Option, args ...string) (code int, out string) {
 	return code, text.String() + trouble.String()
 }
 
-// TestHelp: help COMMAND is COMMAND --help, and what is of the command stands before what is of the connection.
-func TestHelp(t *testing.T) {
+// TestHelpCommandEqualsHelpFlag demands that `help COMMAND` prints the same as `COMMAND --help`,
+// and that the flags of the command come before the flags of the connection.
+func TestHelpCommandEqualsHelpFlag(t *testing.T) {
 	for _, command := range [][]string{nil, {"serve"}, {"replay", "verify"}, {"query", "feed"}} {
 		code, asked := output(append([]string{"help"}, command...)...)
 		_, flagged := output(append(slices.Clone(command), "--help")...)
@@ -42,7 +43,8 @@ func TestHelp(t *testing.T) {
 	}
 }
 
-// TestHelpFitsOnOneScreen: the first page has one line for each command, by group, the most used first.
+// TestHelpFitsOnOneScreen demands that the first page of help has one line for each command, in
+// groups, with the most used commands first.
 func TestHelpFitsOnOneScreen(t *testing.T) {
 	_, page := output("--help")
 	lines := strings.Split(strings.TrimSpace(page), "\n")
@@ -66,8 +68,9 @@ func TestHelpFitsOnOneScreen(t *testing.T) {
 	}
 }
 
-// TestServingLine: a person who starts the service reads where it is.
-func TestServingLine(t *testing.T) {
+// TestStartMessageNamesAddressAndConsole demands that the person who starts the service reads its
+// addresses.
+func TestStartMessageNamesAddressAndConsole(t *testing.T) {
 	const url = "http://127.0.0.1:7411"
 	for withConsole, want := range map[bool]string{
 		false: "skein serves at " + url,
@@ -79,8 +82,9 @@ func TestServingLine(t *testing.T) {
 	}
 }
 
-// TestNegativeValues: a number below zero may stand after a space.
-func TestNegativeValues(t *testing.T) {
+// TestNegativeFlagValueMayFollowASpace demands that a negative number after a space is the value of
+// the flag before it.
+func TestNegativeFlagValueMayFollowASpace(t *testing.T) {
 	for line, want := range map[string]string{
 		"serve --feed-threshold -1 --followee-cap -1": "serve --feed-threshold=-1 --followee-cap=-1",
 		"serve --log-retention -1h --listen x":        "serve --log-retention=-1h --listen x",
@@ -97,8 +101,9 @@ func TestNegativeValues(t *testing.T) {
 	}
 }
 
-// TestEveryCommandIsWhole: every command has all that the list of docs/development.md demands of a new one.
-func TestEveryCommandIsWhole(t *testing.T) {
+// TestEveryCommandHasItsParts demands of every command all that the list of docs/development.md
+// demands of a new one.
+func TestEveryCommandHasItsParts(t *testing.T) {
 	parser, err := kong.New(&cli{})
 	if err != nil {
 		t.Fatal(err)

@@ -63,9 +63,10 @@ type door struct {
 	breakUp context.CancelFunc // ends the calls that are under way
 }
 
-// TestClusterNodes demands that no read fails and that none is answered otherwise than by a process that holds everything, while nodes are
-// killed, stand still, join and leave, and the NATS servers are started again.
-func TestClusterNodes(t *testing.T) { // not parallel: it keeps all processors busy
+// TestReadsSucceedWhileNodesFail demands that no read fails, and that each is answered as by a
+// process that has all rows, while nodes are killed, stand still, join and leave, and while the
+// NATS servers are restarted.
+func TestReadsSucceedWhileNodesFail(t *testing.T) { // not parallel: it keeps all processors busy
 	ctx, cancel := context.WithTimeout(t.Context(), 3*patience)
 	defer cancel()
 	c := startNodes(ctx, t, "")

@@ -41,7 +41,8 @@ func change[T any](do func(T)) func(any) {
 	}
 }
 
-// A comparison names every kind of wrong answer about a file of follows or boards, and nothing if all answers are right.
+// TestComparisonFindsEveryWrongAnswer demands that a comparison with a file of follows or boards
+// reports every kind of wrong answer, and reports nothing if all answers are right.
 //
 //nolint:tparallel // the subtests share one server and take milliseconds
 func TestComparisonFindsEveryWrongAnswer(t *testing.T) {

@@ -13,8 +13,9 @@ import (
 	"github.com/skein-feed/skein/cmd/skein/internal/flags"
 )
 
-// TestConfigurationReference: docs/configuration.md is what the code says. `task generate` writes it.
-func TestConfigurationReference(t *testing.T) {
+// TestConfigurationReferenceIsUpToDate compares docs/configuration.md with the code. `task
+// generate` writes that page.
+func TestConfigurationReferenceIsUpToDate(t *testing.T) {
 	want, err := os.ReadFile("../../docs/configuration.md")
 	if err != nil {
 		t.Fatal(err)
@@ -41,8 +42,8 @@ func (w *writeCounter) Write(p []byte) (int, error) {
 	return w.Buffer.Write(p)
 }
 
-// TestConfigIsPrintedAtOnce: `skein config | head` must not end the command by SIGPIPE.
-func TestConfigIsPrintedAtOnce(t *testing.T) {
+// TestConfigIsPrintedInOneWrite keeps `skein config | head` from ending the command by SIGPIPE.
+func TestConfigIsPrintedInOneWrite(t *testing.T) {
 	var out writeCounter
 	var noise bytes.Buffer
 	if code := run([]string{"config"}, &command.Streams{Out: &out, Err: &noise}); code != exitOK {
@@ -53,7 +54,9 @@ func TestConfigIsPrintedAtOnce(t *testing.T) {
 	}
 }
 
-func TestHide(t *testing.T) {
+// TestSecretsAreHiddenInPrintedValues demands that passwords, tokens and keys in URLs are replaced,
+// and nothing else.
+func TestSecretsAreHiddenInPrintedValues(t *testing.T) {
 	for value, want := range map[string]string{
 		"nats://a:4222": "nats://a:4222",
 		"nats://ann:s3cret@a:4222,nats://t0ken@b":    "nats://ann:hidden@a:4222,nats://hidden@b",
@@ -67,8 +70,8 @@ func TestHide(t *testing.T) {
 	}
 }
 
-// TestByteSizeText: a size is printed as it is read.
-func TestByteSizeText(t *testing.T) {
+// TestPrintedByteSizeIsReadBack demands that a printed size is read as the same size.
+func TestPrintedByteSizeIsReadBack(t *testing.T) {
 	for _, size := range []flags.ByteSize{0, 1, 1023, 1 << 10, 1<<20 + 1, 512 << 20, 3 << 30} {
 		var again flags.ByteSize
 		if err := again.UnmarshalText([]byte(size.String())); err != nil || again != size {
@@ -77,8 +80,9 @@ func TestByteSizeText(t *testing.T) {
 	}
 }
 
-// TestComplete: shells get exactly the commands and flags that the parser knows.
-func TestComplete(t *testing.T) {
+// TestCompletionOffersKnownCommandsAndFlags demands that shells are offered exactly the commands
+// and flags that the parser knows.
+func TestCompletionOffersKnownCommandsAndFlags(t *testing.T) {
 	parser, err := kong.New(&cli{})
 	if err != nil {
 		t.Fatal(err)

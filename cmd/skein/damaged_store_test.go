@@ -16,9 +16,10 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// TestDamagedStoreStopsOnlyItself flips one bit at a time near the end of the tables of a store, where their indexes are. The commands
-// that read the store must report that in an error. A service must start and rebuild the store while the others answer.
-func TestDamagedStoreStopsOnlyItself(t *testing.T) {
+// TestDamagedStoreIsRebuiltWhileOthersAnswer flips one bit at a time near the end of the tables of
+// a store, where their indexes are. The commands that read the store must report the damage in an
+// error. A service must start, and rebuild the store while the others answer.
+func TestDamagedStoreIsRebuiltWhileOthersAnswer(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	quiet := slog.New(slog.DiscardHandler)

@@ -48,9 +48,10 @@ var quiet = []string{
 	"skein_rpc_refusals", "skein_rpc_internal_errors", "skein_operation_", "skein_cluster_",
 }
 
-// TestDashboardShows: Prometheus answers every query of the dashboard with figures of a service under traffic. With SKEIN_PICTURES=DIR it
-// runs for longer, and draws what a dashboard would show, and the screen of skein status --watch, to files there.
-func TestDashboardShows(t *testing.T) {
+// TestDashboardQueriesHaveFigures demands that Prometheus answers every query of the dashboard with
+// figures of a service under traffic. With SKEIN_PICTURES=DIR the test runs for longer, and writes
+// pictures of the dashboard and the screen of `skein status --watch` to files in DIR.
+func TestDashboardQueriesHaveFigures(t *testing.T) {
 	data, err := os.ReadFile("../../docs/observability/dashboard.json")
 	if err != nil {
 		t.Fatal(err)

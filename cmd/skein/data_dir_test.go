@@ -8,8 +8,9 @@ import (
 	"testing"
 )
 
-// TestStoppingProcessLeavesReplacedDirectoryAlone: a process that is still stopping ends at once when its data directory is removed and
-// another process has created it again. Before, it went on, and created files by name among those of the other process.
+// TestStoppingProcessLeavesReplacedDirectoryAlone demands that a process that is still stopping
+// ends at once when its data directory is removed and another process has created the directory
+// again. Before, it continued and created files among those of the other process.
 func TestStoppingProcessLeavesReplacedDirectoryAlone(t *testing.T) {
 	t.Parallel()
 	stopping := &server{t: t, dir: t.TempDir(), flags: []string{"--drain-delay", "1h"}}

@@ -77,9 +77,10 @@ func wantOwnedVolumes(t *testing.T, service, image string, volumes []string) {
 	}
 }
 
-// TestComposeFile: what the Compose file runs are commands of this program and of its environment, each process has a volume of its
-// own, nothing is open to other machines, and the NATS servers sync what they acknowledge.
-func TestComposeFile(t *testing.T) {
+// TestComposeFileFitsTheProgram demands that the Compose file runs commands of this program with
+// variables that the program reads, that each process has a volume of its own, that no port is open
+// to other machines, and that the NATS servers sync what they acknowledge.
+func TestComposeFileFitsTheProgram(t *testing.T) {
 	var file struct {
 		Services map[string]struct {
 			Image       string            `yaml:"image"`
@@ -144,7 +145,8 @@ func TestComposeFile(t *testing.T) {
 	}
 }
 
-// TestHealthcheckFailsOnProblems: a container that answers, but cannot archive its log, is not healthy.
+// TestHealthcheckFailsOnProblems demands that a container that answers, but cannot archive its log,
+// is not healthy.
 func TestHealthcheckFailsOnProblems(t *testing.T) {
 	const problem = `{"status":"ok","problems":["the log cannot be archived"]}`
 	for _, c := range []struct {
@@ -172,8 +174,9 @@ func TestHealthcheckFailsOnProblems(t *testing.T) {
 	}
 }
 
-// TestDockerfileAndUnit: what the image and the unit run are commands of this program.
-func TestDockerfileAndUnit(t *testing.T) {
+// TestDockerfileAndUnitRunKnownCommands demands that the image and the systemd unit run commands of
+// this program.
+func TestDockerfileAndUnitRunKnownCommands(t *testing.T) {
 	docker := readDeployed(t, "Dockerfile")
 	var check []string
 	found := regexp.MustCompile(`(?m)^HEALTHCHECK .*CMD (\[.*\])$`).FindStringSubmatch(docker)

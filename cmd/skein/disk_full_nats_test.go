@@ -62,9 +62,10 @@ func (n *natsOnSmallDisk) kill() {
 	_ = n.cmd.Wait() // "signal: killed"
 }
 
-// TestDiskOfNATSFull: not a byte is left where an external NATS server has the log. Facts are refused or their outcome is not known,
-// questions are answered, and nothing that was acknowledged is lost when there is room again and the server is restarted.
-func TestDiskOfNATSFull(t *testing.T) {
+// TestDiskFullAtNATSLosesNothing fills the disk of an external NATS server, which has the log, to
+// the last byte. Publishing then fails or has an unknown outcome, questions are answered, and
+// nothing that was acknowledged is lost once there is space again and the server is restarted.
+func TestDiskFullAtNATSLosesNothing(t *testing.T) {
 	dir := t.TempDir()
 	n := newNATSOnSmallDisk(t, dir, 128)
 	ctx, cancel := context.WithTimeout(t.Context(), 3*patience)

@@ -183,9 +183,10 @@ func (d *onSmallDisk) equal() {
 	}
 }
 
-// TestDiskFilledBySomebodyElse: the last byte goes at once, while facts are published. Nothing that was acknowledged is lost, and
-// when there is room again the service continues by itself.
-func TestDiskFilledBySomebodyElse(t *testing.T) {
+// TestDiskFilledByOthersLosesNothing takes the last byte of the disk at once, while facts are
+// published. Nothing that was acknowledged may be lost, and the service must continue by itself
+// when there is space again.
+func TestDiskFilledByOthersLosesNothing(t *testing.T) {
 	d := startOnSmallDisk(t, 448, "--disk-reserve", "8MiB")
 	for range 40 {
 		if err := d.publish(); err != nil {
@@ -226,9 +227,10 @@ func TestDiskFilledBySomebodyElse(t *testing.T) {
 	d.equal()
 }
 
-// TestDiskFull: a disk that fills refuses facts and answers questions, and continues when there is room; with no byte left at
-// all, killed and started again there, nothing that was acknowledged is lost.
-func TestDiskFull(t *testing.T) {
+// TestDiskFullRefusesFactsAndRecovers demands that a service on a disk that fills refuses facts and
+// answers questions, and continues when there is space again. It is then killed and restarted
+// without a free byte, and must lose nothing that was acknowledged.
+func TestDiskFullRefusesFactsAndRecovers(t *testing.T) {
 	d := startOnSmallDisk(t, 448, "--disk-reserve", "320MiB")
 	for d.publish() == nil {
 	}

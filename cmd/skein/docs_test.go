@@ -93,9 +93,10 @@ func anchors(text string) map[string]bool {
 	return found
 }
 
-// TestDocsNameWhatIsThere: every link, every path of the repository and every test that a document names exists, and its blocks of
-// commands can be pasted: none begins with a prompt.
-func TestDocsNameWhatIsThere(t *testing.T) {
+// TestDocsNameOnlyWhatExists demands that every link, every path of the repository and every test
+// that a document names exists, and that its blocks of commands can be pasted: none may begin with
+// a prompt.
+func TestDocsNameOnlyWhatExists(t *testing.T) {
 	r := readRepository(t)
 	docs := 0
 	for _, name := range r.paths {
@@ -134,8 +135,9 @@ func TestDocsNameWhatIsThere(t *testing.T) {
 // sourcePath matches a path of a Go file from the root of the repository.
 var sourcePath = regexp.MustCompile(`\b(?:cmd|events|gateway|projections|proto|replay)/[\w/.-]*\.go\b`)
 
-// TestSourceFilesOfScriptsAreThere: scripts that only `task nightly` runs would tell of a moved file weeks later.
-func TestSourceFilesOfScriptsAreThere(t *testing.T) {
+// TestScriptsNameExistingSourceFiles reports source files that were moved. Otherwise, scripts that
+// only `task nightly` runs would fail because of that weeks later.
+func TestScriptsNameExistingSourceFiles(t *testing.T) {
 	r := readRepository(t)
 	found := 0
 	for _, name := range r.paths {

@@ -12,8 +12,10 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// TestErasureContinuesAfterKills kills the service during ten erasures of two users each, one after the other, and each at a later point of its progress.
-// The erasure continues after the restart and succeeds. In the end no file has one of the ids, and others follow whom they followed.
+// TestErasureContinuesAfterKills kills the service during ten erasures of two users each, each time
+// at a later point of the erasure's progress. The erasure must continue after the restart and
+// succeed. In the end no file may contain one of the ids, and the other users must follow whom they
+// followed.
 func TestErasureContinuesAfterKills(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), 5*patience)

@@ -12,8 +12,9 @@ import (
 	"github.com/skein-feed/skein/replay/export"
 )
 
-// TestExportOfASnapshot exports a snapshot beside a service that has gone on, and leaves nothing else behind.
-func TestExportOfASnapshot(t *testing.T) {
+// TestExportReadsSnapshotOfRunningService exports a snapshot while the service has already folded
+// more, and leaves no other files behind.
+func TestExportReadsSnapshotOfRunningService(t *testing.T) {
 	t.Parallel()
 	dir, target, out, scratch := t.TempDir(), t.TempDir(), t.TempDir(), t.TempDir()
 	quiet := slog.New(slog.DiscardHandler)

@@ -24,11 +24,12 @@ const goldenDir = "testdata/golden"
 // keepAll are flags of a service that changes nothing of old data by itself, but to continue with it.
 var keepAll = []string{"--archive-every", "24h", "--log-retention=-1h", "--audit-share", "0"}
 
-// TestGoldenMake makes the data of a version with this program. It runs by `task golden:data` only, and is nothing else otherwise.
-func TestGoldenMake(t *testing.T) {
+// TestMakeGoldenData makes the data of a version with this program. Only `task golden:data` runs
+// it; otherwise it does nothing.
+func TestMakeGoldenData(t *testing.T) {
 	release := os.Getenv("SKEIN_GOLDEN_MAKE")
 	if release == "" {
-		return // TestGoldenData checks what it has made
+		return // TestDataOfEveryReleaseIsServed checks what it has made
 	}
 	home := filepath.Join(goldenDir, release)
 	if _, err := os.Stat(home); !errors.Is(err, fs.ErrNotExist) {
@@ -57,10 +58,11 @@ func TestGoldenMake(t *testing.T) {
 	pack(t, filepath.Join(dir, "data"), filepath.Join(home, "data.tar.gz"))
 }
 
-// TestGoldenData starts this program on the data of every released version. It answers what that version answered: to the same
-// questions, with the same page tokens and positions, from its stores, from stores made of its snapshot, and from stores that
-// are built anew from its log; and verify finds that all of these are the fold of that log.
-func TestGoldenData(t *testing.T) {
+// TestDataOfEveryReleaseIsServed starts this program on the data of every released version. It must
+// answer the same questions, page tokens and positions as that version did, from its stores, from
+// stores that are restored from its snapshot, and from stores that are rebuilt from its log. Verify
+// must find that all of these are the fold of that log.
+func TestDataOfEveryReleaseIsServed(t *testing.T) {
 	t.Parallel()
 	versions, err := os.ReadDir(goldenDir)
 	if err != nil || len(versions) == 0 {

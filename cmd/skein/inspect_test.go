@@ -9,7 +9,8 @@ import (
 	"github.com/skein-feed/skein/projections"
 )
 
-// A cursor over the rows of a user in the store of seen items visits all of them, by seeking from one place where there may be some to the next.
+// TestRowCursorFindsAllRowsOfAUser demands that a cursor over the rows of a user in the seen store
+// visits all of them. It seeks from one place that may have some to the next.
 func TestRowCursorFindsAllRowsOfAUser(t *testing.T) {
 	id := events.AppendID(nil, "ann")
 	shard := projections.AppendPrefix(nil, events.ShardOf("ann"), 0)[:2]

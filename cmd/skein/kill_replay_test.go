@@ -104,11 +104,12 @@ func startOperations(api *command.Client) []func(context.Context) error {
 	})
 }
 
-// TestServerKilledDuringReplay: the service is killed again and again while it builds, cuts over, rolls back, repairs, takes
-// snapshots and archives, under writes and reads. After any start every projection serves from a whole generation, nothing
-// that was acknowledged is missing, and no read was refused. At the end every store is equal to the log, and the archive
-// and the snapshots are whole.
-func TestServerKilledDuringReplay(t *testing.T) {
+// TestServerKilledDuringReplayLosesNothing kills the service again and again while it builds, cuts
+// over, rolls back, repairs, takes snapshots and archives, under writes and reads. After each
+// start, every projection must serve from a complete generation, nothing that was acknowledged may
+// be missing, and no read may be refused. In the end every store must equal the log, and the
+// archive and the snapshots must be complete.
+func TestServerKilledDuringReplayLosesNothing(t *testing.T) {
 	t.Parallel()
 	kills := 20
 	if testing.Short() {

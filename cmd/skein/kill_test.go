@@ -51,10 +51,11 @@ type acked struct {
 	events   []*skeinv1.Event
 }
 
-// The service is killed again and again during an import, at any moment, and started again on what is left on disk.
-// The importer continues by itself. No acknowledged event is missing after any start, and at the end every answer equals
-// the file.
-func TestServerKilledDuringImport(t *testing.T) {
+// TestServerKilledDuringImportLosesNothing kills the service again and again during an import, at
+// any moment, and starts it again on what is left on disk. The importer must continue by itself. No
+// acknowledged event may be missing after any start, and in the end every answer must equal the
+// file.
+func TestServerKilledDuringImportLosesNothing(t *testing.T) {
 	t.Parallel()
 	kills, rows := 20, 130_000
 	if testing.Short() {
@@ -202,8 +203,9 @@ func compareAll(ctx context.Context, t *testing.T, api *command.Client, path str
 	}
 }
 
-// The import itself is interrupted, then killed, and the same command again continues from there.
-func TestImportBrokenOff(t *testing.T) {
+// TestInterruptedImportContinues interrupts an import, then kills it, and demands that the same
+// command continues where the import stopped.
+func TestInterruptedImportContinues(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	path := filepath.Join(dir, "follows.csv")

@@ -279,10 +279,12 @@ func (r *trimRound) server(t *testing.T) *server {
 	return &server{t: t, dir: r.dir, addr: r.addr, flags: []string{"--archive-every", "50ms", "--log-retention", "1s", "--audit-share", "0"}}
 }
 
-// TestServerKilledDuringTrim: the service is killed before, while and after it archives and trims a log that is older than the
-// horizon. Every time archive and stream together are the whole log, without a gap; and what is started on them trims, has
-// all that was acknowledged, knows the event ids of the horizon, and every store equals the log.
-func TestServerKilledDuringTrim(t *testing.T) {
+// TestServerKilledDuringTrimLosesNothing kills the service before, during and after it archives and
+// trims a log that is older than the horizon. After each kill, the archive and the stream together
+// must be the complete log, without a gap. A service that is started on them must trim, must have
+// all that was acknowledged and know the event ids of the horizon, and each of its stores must
+// equal the log.
+func TestServerKilledDuringTrimLosesNothing(t *testing.T) {
 	t.Parallel()
 	kills := 20
 	if testing.Short() {

@@ -5,7 +5,9 @@ import (
 	"testing"
 )
 
-func TestPprofListensHere(t *testing.T) {
+// TestPprofListensOnlyOnLoopback demands that --pprof refuses every address that other machines may
+// reach.
+func TestPprofListensOnlyOnLoopback(t *testing.T) {
 	for _, addr := range []string{":6060", "0.0.0.0:6060", "[::]:6060", "192.0.2.1:6060", "6060"} {
 		if l, err := listenPprof(t.Context(), addr); err == nil || !strings.Contains(err.Error(), "--pprof") {
 			t.Errorf("%s: %v, %v", addr, l, err)
@@ -20,7 +22,9 @@ func TestPprofListensHere(t *testing.T) {
 	}
 }
 
-func TestConsoleIsServed(t *testing.T) {
+// TestConsoleIsServedOnLoopbackOrWithAccessControl demands that the console is not served where
+// strangers may reach it without credentials, and not with --no-console.
+func TestConsoleIsServedOnLoopbackOrWithAccessControl(t *testing.T) {
 	for _, c := range []struct {
 		serve serveCmd
 		want  bool

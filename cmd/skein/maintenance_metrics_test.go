@@ -14,8 +14,9 @@ import (
 	"github.com/skein-feed/skein/cmd/skein/internal/statuscmd"
 )
 
-// What a scrape of the service says has names and units as Prometheus wants them, and counts what was done.
-func TestScrapeIsLinted(t *testing.T) {
+// TestMetricsPassLintAndCountWork demands that the metrics of a service have names and units as
+// Prometheus wants them, and count what was done.
+func TestMetricsPassLintAndCountWork(t *testing.T) {
 	api, stop := startApp(t, t.TempDir(), slog.New(slog.DiscardHandler))
 	defer stop()
 	publish(t, api, userFollowed("ann", "bob"), userFollowed("cid", "bob"))

@@ -24,9 +24,10 @@ const (
 	memoryFollows = 10 // of each user
 )
 
-// TestMemoryHolds demands that a process stays within --memory while it imports, rebuilds and verifies, and that it gives back
-// within two minutes what it needed for that. Nothing in it depends on how fast the machine is.
-func TestMemoryHolds(t *testing.T) {
+// TestImportRebuildAndVerifyFitIntoMemory demands that a process stays within --memory while it
+// imports, rebuilds and verifies, and that it gives back within two minutes what it needed for
+// that. Nothing in the test depends on the speed of the machine.
+func TestImportRebuildAndVerifyFitIntoMemory(t *testing.T) {
 	for _, c := range []struct {
 		memory string
 		// limit and after are the most that may be resident, at any time and two minutes after the work, in bytes.
@@ -67,8 +68,9 @@ func TestMemoryHolds(t *testing.T) {
 	}
 }
 
-// TestFeedStreamsFitIntoMemory demands that a process stays within the least --memory with as many streams of WatchFeed as it admits, idle
-// and while pins are published that each of them counts, and that it still answers. 9500 such streams once took 554 MB.
+// TestFeedStreamsFitIntoMemory demands that a process with the least --memory stays within it with
+// as many streams of WatchFeed as it admits, while they are idle and while each of them counts
+// published pins, and that the process still answers. 9500 such streams once took 554 MB.
 func TestFeedStreamsFitIntoMemory(t *testing.T) {
 	s := &server{t: t, dir: t.TempDir(), flags: []string{"--memory", "256MiB", "--log-level", "warn"}}
 	if err := s.start(t.Context()); err != nil {
@@ -90,8 +92,10 @@ func TestFeedStreamsFitIntoMemory(t *testing.T) {
 	}
 }
 
-// TestNotificationWatchersFitIntoMemory demands that 5000 streams of WatchNotifications take less than 200 MB, and that their users are still
-// notified. While all of them count, the heap grows by about as much again, because the collector lets garbage grow up to the size of what is in use.
+// TestNotificationWatchersFitIntoMemory demands that 5000 streams of WatchNotifications take less
+// than 200 MB, and that their users are still notified. While all of the streams count, the heap
+// grows by about as much again, because the collector lets garbage grow up to the size of what is
+// in use.
 func TestNotificationWatchersFitIntoMemory(t *testing.T) {
 	const watchers, rounds, most = 5000, 5, int64(200_000_000)
 	s := &server{t: t, dir: t.TempDir(), flags: []string{"--memory", "2GiB", "--log-level", "warn"}}

@@ -15,8 +15,9 @@ import (
 	"github.com/skein-feed/skein/cmd/skein/internal/service"
 )
 
-// TestMemoryIsSharedOut: --memory is one number, of which everything that can grow has a part. Flags that are given win.
-func TestMemoryIsSharedOut(t *testing.T) {
+// TestMemoryFlagSetsEveryLimit demands that everything that can grow gets a part of --memory, and
+// that flags that are given override these parts.
+func TestMemoryFlagSetsEveryLimit(t *testing.T) {
 	const mib, gib = 1 << 20, 1 << 30
 	// The limit is that of the process: workers take what is for rebuilds and shadows.
 	shared := func(limit, cache, queries, ring, rebuild, shadow, requests int64) service.Memory {
@@ -56,8 +57,9 @@ func TestMemoryIsSharedOut(t *testing.T) {
 	}
 }
 
-// TestFeedWatchesFitIntoMemory: the number of streams of WatchFeed follows from --memory.
-func TestFeedWatchesFitIntoMemory(t *testing.T) {
+// TestFeedStreamLimitFollowsMemory demands that --memory determines how many streams of WatchFeed
+// are admitted.
+func TestFeedStreamLimitFollowsMemory(t *testing.T) {
 	for _, c := range []struct {
 		memory int64
 		want   int
@@ -72,7 +74,9 @@ func TestFeedWatchesFitIntoMemory(t *testing.T) {
 	}
 }
 
-func TestMemoryThatDoesNotFit(t *testing.T) {
+// TestInvalidMemoryIsRefused demands that settings that cannot be read, or that leave too little
+// memory for a part, are refused.
+func TestInvalidMemoryIsRefused(t *testing.T) {
 	for _, text := range []string{"", "0%", "101%", "x%", "NaN%", "-1", "1TB"} {
 		if err := new(memorySetting).UnmarshalText([]byte(text)); err == nil {
 			t.Errorf("%q is taken", text)
@@ -93,8 +97,9 @@ func TestMemoryThatDoesNotFit(t *testing.T) {
 	}
 }
 
-// TestAvailableMemory: the least of the machine and of all cgroups around the process, of either version.
-func TestAvailableMemory(t *testing.T) {
+// TestAvailableMemoryIsTheLowestLimit demands the minimum of the machine and of all cgroups around
+// the process, of both cgroup versions.
+func TestAvailableMemoryIsTheLowestLimit(t *testing.T) {
 	const machine = 4 << 20
 	for name, c := range map[string]struct {
 		machine int64
@@ -133,8 +138,9 @@ func TestAvailableMemory(t *testing.T) {
 	}
 }
 
-// TestMachineMemoryNeedsNoProc compares the memory of the machine, which is read without /proc, with what /proc says.
-func TestMachineMemoryNeedsNoProc(t *testing.T) {
+// TestMachineMemoryEqualsProc compares the memory of the machine, which is read without /proc, with
+// what /proc says.
+func TestMachineMemoryEqualsProc(t *testing.T) {
 	text, err := os.ReadFile("/proc/meminfo")
 	if err != nil {
 		if got := machineMemory(); (got > 0) != (runtime.GOOS == "linux") {
@@ -151,8 +157,9 @@ func TestMachineMemoryNeedsNoProc(t *testing.T) {
 	}
 }
 
-// TestServeSetsItsMemory demands that a service has Go's limit and its cache from --memory.
-func TestServeSetsItsMemory(t *testing.T) {
+// TestServeAppliesMemoryFlag demands that a service takes Go's memory limit and the size of its
+// cache from --memory.
+func TestServeAppliesMemoryFlag(t *testing.T) {
 	s := &server{t: t, dir: t.TempDir(), flags: []string{"--memory", "512MiB"}}
 	if err := s.start(t.Context()); err != nil {
 		t.Fatal(err)

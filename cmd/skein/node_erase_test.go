@@ -154,9 +154,11 @@ func ofNode(name string) string {
 	}
 }
 
-// TestEraseInACluster: a user who is erased at one node is in no file of any node, of the archive and of the log. Nothing is scrubbed while
-// a node is away, and one that comes back with what it had before is clean, too, be it a copy or a snapshot. No snapshot has the user.
-func TestEraseInACluster(t *testing.T) {
+// TestErasureRemovesUserFromEveryNode demands that a user who is erased at one node is in no file
+// of any node, of the archive and of the log. Nothing may be scrubbed while a node is away. A node
+// that returns with old data, be it a copy or a snapshot, must be clean, too, and no snapshot may
+// have the user.
+func TestErasureRemovesUserFromEveryNode(t *testing.T) {
 	t.Parallel()
 	user := ofNode("b")
 	ns := newNATS(t)

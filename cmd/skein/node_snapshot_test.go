@@ -15,9 +15,10 @@ import (
 	"github.com/skein-feed/skein/gateway/gatewaytest"
 )
 
-// TestNodeRestored: a node that has lost its data directory is restored from its snapshot, folds the rest of the log, and answers as before.
-// So does another process that is restored under its name, which then stops.
-func TestNodeRestored(t *testing.T) {
+// TestLostNodeIsRestoredFromItsSnapshot demands that a node that has lost its data directory is
+// restored from its snapshot, folds the rest of the log, and answers as before. The same holds for
+// another process that is restored under the name of the node, which must then stop.
+func TestLostNodeIsRestoredFromItsSnapshot(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), 3*patience)
 	defer cancel()
@@ -126,8 +127,10 @@ func TestNodeRestored(t *testing.T) {
 	demand("removed 5 snapshots", "snapshot", "prune", "--target", own, "one")
 }
 
-// TestNamesOfNodesWithSnapshots: a name that is no folder is refused before anything is written, and a router has nothing to copy.
-func TestNamesOfNodesWithSnapshots(t *testing.T) {
+// TestUnusableNodeNameIsRefusedWithSnapshots demands that a name of a node that cannot be the name
+// of a folder is refused before anything is written, and that a router, which has nothing to copy,
+// takes no snapshots.
+func TestUnusableNodeNameIsRefusedWithSnapshots(t *testing.T) {
 	t.Parallel()
 	ns, target := newNATS(t), t.TempDir()
 	args := []string{"serve", "--data", t.TempDir(), "--listen", "127.0.0.1:0", "--nats", ns.ClientURL(), "--snapshots", target}

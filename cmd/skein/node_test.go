@@ -21,8 +21,9 @@ import (
 	"github.com/skein-feed/skein/events/eventlog"
 )
 
-// TestNodeCommands: an operator sees the nodes of a cluster, and that copies are missing, and drains one of them.
-func TestNodeCommands(t *testing.T) {
+// TestNodeCommandsListAndDrainNodes demands that an operator sees the nodes of a cluster, and that
+// copies are missing, and can drain a node.
+func TestNodeCommandsListAndDrainNodes(t *testing.T) {
 	t.Parallel()
 	ns := newNATS(t)
 	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")

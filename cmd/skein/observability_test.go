@@ -78,9 +78,10 @@ func expressions(t *testing.T) map[string]string {
 	return said
 }
 
-// TestObservabilityAsksForWhatThereIs: dashboard and alerts ask for metrics that the service has, with labels that these have;
-// the runbook has each alert and no other, and the dashboard shows every metric but those of a person's curiosity.
-func TestObservabilityAsksForWhatThereIs(t *testing.T) {
+// TestDashboardAndAlertsNameExistingMetrics demands that the dashboard and the alerts use metrics
+// that the service has, with labels that these metrics have. The runbook must have each alert and
+// no other. The dashboard or an alert must use every metric, except those that the test lists.
+func TestDashboardAndAlertsNameExistingMetrics(t *testing.T) {
 	doc, err := os.ReadFile("../../docs/metrics.md")
 	if err != nil {
 		t.Fatal(err)

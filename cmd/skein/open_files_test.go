@@ -10,7 +10,8 @@ import (
 	"time"
 )
 
-// TestConnectionLimitFollowsOpenFiles: the default is lowered to what the limit of open files leaves, and more than that is refused.
+// TestConnectionLimitFollowsOpenFiles demands that the default limit is lowered to what the limit
+// of open files leaves, and that a higher one is refused.
 func TestConnectionLimitFollowsOpenFiles(t *testing.T) {
 	for name, c := range map[string]struct {
 		given int
@@ -38,8 +39,9 @@ func TestConnectionLimitFollowsOpenFiles(t *testing.T) {
 	}
 }
 
-// TestConnectionsLeaveFilesToTheService: more connections than files that the process may open keep nobody out. Before, the service could
-// open neither a connection nor a file until clients left.
+// TestConnectionsLeaveFilesToTheService demands that nobody is kept out when there are more
+// connections than files that the process may open. Before, the service could open neither a
+// connection nor a file until clients left.
 func TestConnectionsLeaveFilesToTheService(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -70,8 +70,9 @@ func reasonAndOperation(t *testing.T, err error) (reason, id string) {
 	return "", ""
 }
 
-// Operations by the API of a whole service, over a restart.
-func TestOperationsOfAService(t *testing.T) {
+// TestOperationsContinueAfterRestart starts, refuses and watches operations through the API of a
+// service, and demands that a running operation continues after a restart.
+func TestOperationsContinueAfterRestart(t *testing.T) {
 	t.Parallel()
 	dir, logger, r := t.TempDir(), slog.New(slog.DiscardHandler), rehearse()
 	withRehearsal := func(o *service.Options) { o.OfferedOperations = r.offered }
@@ -135,7 +136,9 @@ func skein(args ...string) (code int, out, said string) {
 	return code, stdout.String(), stderr.String()
 }
 
-func TestReplayCommands(t *testing.T) {
+// TestReplayCommandsReportOutcome demands that the commands of `skein replay` print reports and
+// failures, and return the exit code for them.
+func TestReplayCommandsReportOutcome(t *testing.T) {
 	t.Parallel()
 	r := rehearse()
 	api, stop := startApp(t, t.TempDir(), slog.New(slog.DiscardHandler), func(o *service.Options) { o.OfferedOperations = r.offered })
@@ -179,7 +182,9 @@ func TestReplayCommands(t *testing.T) {
 	demand(1, "", "there is no such operation", "replay", "watch", "x")
 }
 
-func TestWatchCommand(t *testing.T) {
+// TestWatchCommandContinuesAtPosition demands that `skein watch` prints events and the position at
+// which another call continues.
+func TestWatchCommandContinuesAtPosition(t *testing.T) {
 	t.Parallel()
 	api, stop := startApp(t, t.TempDir(), slog.New(slog.DiscardHandler))
 	defer stop()

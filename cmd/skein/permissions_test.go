@@ -141,8 +141,9 @@ func (n *natsOfUsers) serve(t *testing.T, user string, logger *slog.Logger, b bu
 	})
 }
 
-// TestUsersOfNATS does as each user of docs/operations.md what it is there for, with no more than it is permitted there.
-func TestUsersOfNATS(t *testing.T) {
+// TestNATSUsersCanDoTheirWork does the work of each user of docs/operations.md with the permissions
+// that the page gives to that user.
+func TestNATSUsersCanDoTheirWork(t *testing.T) {
 	leaks := goleak.IgnoreCurrent()
 	t.Cleanup(func() { goleak.VerifyNone(t, leaks) })
 	n := startNATSOfUsers(t)
@@ -265,8 +266,9 @@ type endsAt struct {
 // End is part of events.Archive.
 func (p endsAt) End() events.Cursor { return p.end }
 
-// An archiver trims, and a server may not, whatever it takes for archived.
-func TestUsersOfNATSWhoTrim(t *testing.T) {
+// TestOnlyArchiverCanTrim demands that an archiver can trim the log, and that a server cannot, even
+// if it believes that the log is archived.
+func TestOnlyArchiverCanTrim(t *testing.T) {
 	t.Parallel()
 	n := startNATSOfUsers(t)
 	quiet := slog.New(slog.DiscardHandler)
@@ -347,9 +349,10 @@ func (n *natsOfUsers) replaces(t *testing.T, user, archive string) {
 	}
 }
 
-// The permissions of each user on the log, as the servers see them: no other user destroys the log, and a user without permission does
-// not read, write or shorten it.
-func TestUsersOfNATSMayNotMore(t *testing.T) {
+// TestNATSUsersHaveNoFurtherPermissions compares the permissions of each user on the log, as the
+// NATS servers apply them, with a table: no other user can destroy the log, and a user without the
+// permission cannot read, write or shorten it.
+func TestNATSUsersHaveNoFurtherPermissions(t *testing.T) {
 	t.Parallel()
 	n := startNATSOfUsers(t)
 	deeds := map[string][]string{

@@ -14,8 +14,9 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// TestPreparationSurvivesKills kills `skein replay prepare` at ten points of its progress, which are files that it writes. The next run continues, and
-// the service that is started with the prepared store answers as before. The service that runs meanwhile fails no call.
+// TestPreparationSurvivesKills kills `skein replay prepare` at ten points of its progress, which
+// are files that it writes. The next run must continue, and the service that is started with the
+// prepared store must answer as before. The service that runs meanwhile must fail no call.
 func TestPreparationSurvivesKills(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), 3*patience)

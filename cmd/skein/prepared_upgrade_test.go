@@ -139,9 +139,11 @@ func (l *restartLoad) restart(ctx context.Context, s *server, program string) {
 	l.t.Logf("restarted as %s: for %v no read was answered", filepath.Base(program), l.longestGap.Round(time.Millisecond))
 }
 
-// TestPreparedUpgrade upgrades a service under load to a version with another fold of counters: the new program prepares a generation beside it, and the
-// restart continues that one. Then it goes back and forth again, which takes a restart each. No read fails but during the restarts.
-func TestPreparedUpgrade(t *testing.T) {
+// TestPreparedUpgradeFailsNoRead upgrades a service under load to a version with another fold of
+// counters. The new program prepares a generation while the old one serves, and continues that
+// generation after the restart. The service then goes back and forth again, which takes a restart
+// each. Reads may fail only during the restarts.
+func TestPreparedUpgradeFailsNoRead(t *testing.T) {
 	old := programOfOldFold(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 5*patience)
 	defer cancel()
@@ -187,9 +189,9 @@ func TestPreparedUpgrade(t *testing.T) {
 	t.Logf("%d reads, %d plays", l.reads.Load(), l.plays.Load())
 }
 
-// TestPreparedUpgradeOfNodes does the same node by node in a cluster of two versions, which answers all questions meanwhile as a process that has all
-// rows.
-func TestPreparedUpgradeOfNodes(t *testing.T) {
+// TestPreparedUpgradeOfNodesFailsNoRead does the same node by node. The cluster of two versions
+// must answer all questions meanwhile as a process that has all rows.
+func TestPreparedUpgradeOfNodesFailsNoRead(t *testing.T) {
 	old := programOfOldFold(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 3*patience)
 	defer cancel()

@@ -17,7 +17,8 @@ import (
 	"testing"
 )
 
-// A demo serves on after its tour, and a signal ends it and removes what it made.
+// TestDemoServesUntilSignal demands that a demo continues to serve after its tour, and that a
+// signal ends it and removes its files.
 func TestDemoServesUntilSignal(t *testing.T) {
 	t.Parallel()
 	tmp := t.TempDir()

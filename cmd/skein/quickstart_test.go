@@ -17,9 +17,10 @@ import (
 
 var block = regexp.MustCompile("(?ms)^```(\\w*)\n(.*?)^```$")
 
-// TestQuickStarts runs every ```sh block of the documents as it stands, those of one document in one shell, in an empty directory, from a
-// clone of this commit. Each line of a ```text block must be among what is printed.
-func TestQuickStarts(t *testing.T) {
+// TestQuickStartsPrintWhatTheyPromise runs every ```sh block of the documents unchanged, those of
+// one document in one shell, in an empty directory, from a clone of this commit. Each line of a
+// ```text block must be among what the commands print.
+func TestQuickStartsPrintWhatTheyPromise(t *testing.T) {
 	top, err := filepath.Abs("../..")
 	if err != nil {
 		t.Fatal(err)

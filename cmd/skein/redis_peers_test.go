@@ -209,9 +209,10 @@ func fillRedis(t *testing.T, r *redisPeer, large int) {
 	}
 }
 
-// Everything of a Redis is imported, interrupted by kill -9 or not, and a second run has nothing to publish. A comparison
-// finds no difference, and every one that is made.
-func TestRedisImport(t *testing.T) {
+// TestRedisImportContinuesAndIsComplete imports all of a Redis database, interrupted by kill -9 or
+// not. A second run must have nothing to publish. A comparison must find no difference at first,
+// and then each difference that the test makes.
+func TestRedisImportContinuesAndIsComplete(t *testing.T) {
 	const large = 5000
 	r, err := startRedisPeer(t, t.TempDir())
 	if err != nil {
@@ -257,9 +258,10 @@ func TestRedisImport(t *testing.T) {
 	}
 }
 
-// A board without a title is a board, whatever pattern the title has; and what cannot be imported is no less missing than
-// what was not.
-func TestRedisEmptyTitle(t *testing.T) {
+// TestRedisBoardWithoutTitleIsImported demands that a board without a title is a board, whatever
+// pattern the title has. A comparison must report what cannot be imported as missing, like what was
+// not imported.
+func TestRedisBoardWithoutTitleIsImported(t *testing.T) {
 	r, err := startRedisPeer(t, t.TempDir())
 	if err != nil {
 		t.Fatal(err)
@@ -308,9 +310,10 @@ type expectedKey struct {
 	Value json.RawMessage `json:"value"`
 }
 
-// Of each file that Redis loads, every member and score of every sorted set is in the service or in the rejects, and the
-// comparison finds no difference but those that are made.
-func TestRedisFiles(t *testing.T) {
+// TestRedisFilesAreImportedOrRejected demands that every member and score of every sorted set in
+// files that Redis loads is in the service or in the rejects, and that the comparison finds only
+// the differences that the test makes.
+func TestRedisFilesAreImportedOrRejected(t *testing.T) {
 	folder := os.Getenv(redisFileEnv)
 	if folder == "" {
 		t.Logf("LEFT OUT: %s names no folder with RDB and AOF files", redisFileEnv)

@@ -76,8 +76,9 @@ func publishTo(t *testing.T, url string, users ...string) {
 	}
 }
 
-// TestArchiveRestoreReplacesStream: a damaged stream on servers is left alone until the risk is confirmed. Then what can be read
-// of it is archived, and the log continues in a new stream.
+// TestArchiveRestoreReplacesStream demands that a damaged stream on NATS servers is left alone
+// until the operator confirms the risk. Then the command archives what can be read of the stream,
+// and the log continues in a new stream.
 func TestArchiveRestoreReplacesStream(t *testing.T) {
 	t.Parallel()
 	url := startNATS(t)

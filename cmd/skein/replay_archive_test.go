@@ -98,8 +98,9 @@ func demandRun(t *testing.T, code int, out, said string, args ...string) string 
 	return gotOut
 }
 
-// TestArchiveStatusAndCheck reads an archive that is whole, and finds what is damaged in it by name.
-func TestArchiveStatusAndCheck(t *testing.T) {
+// TestArchiveCheckNamesDamagedFiles reads a complete archive, and demands that damage is reported
+// with the name of the file.
+func TestArchiveCheckNamesDamagedFiles(t *testing.T) {
 	t.Parallel()
 	dir := archivedService(t)
 	demandRun(t, 0, "up to      sequence 2, 2", "", "replay", "archive", "status", "--data", dir)
@@ -137,8 +138,9 @@ func TestArchiveStatusAndCheck(t *testing.T) {
 	}
 }
 
-// TestArchiveRestore restores a log that is damaged, that is gone, and that is gone again.
-func TestArchiveRestore(t *testing.T) {
+// TestArchiveRestoreRecoversLog restores a log that is damaged, then one that is lost, and then one
+// that is lost again.
+func TestArchiveRestoreRecoversLog(t *testing.T) {
 	t.Parallel()
 	dir := archivedService(t)
 	quiet := slog.New(slog.DiscardHandler)
@@ -202,7 +204,8 @@ func TestArchiveRestore(t *testing.T) {
 	}
 }
 
-// TestArchiveRestoreRefusesDamagedArchive: with a damaged archive, a damaged log stays where it is and is restored once the archive is whole.
+// TestArchiveRestoreRefusesDamagedArchive demands that a damaged log stays where it is while the
+// archive is damaged, too, and is restored once the archive is complete.
 func TestArchiveRestoreRefusesDamagedArchive(t *testing.T) {
 	t.Parallel()
 	dir := archivedService(t)
@@ -234,8 +237,9 @@ func TestArchiveRestoreRefusesDamagedArchive(t *testing.T) {
 	demandRun(t, 0, "continues in epoch 2 after sequence 3 ", "moved it", restore...)
 }
 
-// TestArchiveRestoreInterrupted: the log was moved away, and then the command was interrupted.
-func TestArchiveRestoreInterrupted(t *testing.T) {
+// TestArchiveRestoreContinuesAfterInterruption interrupts the command after it has moved the log
+// away.
+func TestArchiveRestoreContinuesAfterInterruption(t *testing.T) {
 	t.Parallel()
 	dir := archivedService(t)
 	if err := os.Rename(filepath.Join(dir, service.LogDir), filepath.Join(dir, replaycmd.DamagedDirPrefix+"20260101T000000.000000Z")); err != nil {
@@ -250,7 +254,8 @@ func TestArchiveRestoreInterrupted(t *testing.T) {
 	}
 }
 
-// TestServeRefusesEarlierLog: a log that ends before its archive, or is of an epoch before, takes no events.
+// TestServeRefusesEarlierLog demands that a log that ends before its archive, or is of an earlier
+// epoch, takes no events.
 func TestServeRefusesEarlierLog(t *testing.T) {
 	t.Parallel()
 	dir, early := t.TempDir(), t.TempDir()
@@ -281,8 +286,9 @@ func TestServeRefusesEarlierLog(t *testing.T) {
 	demandRun(t, 1, "", "does not continue where its archive ends", append(serve, dir)...)
 }
 
-// TestArchiveRestoreHeals: a damaged file of event ids is named by check, and made again by restore, without another epoch.
-func TestArchiveRestoreHeals(t *testing.T) {
+// TestArchiveRestoreRebuildsEventIDs demands that `check` names a damaged file of event ids, and
+// that `restore` rebuilds the file without a new epoch.
+func TestArchiveRestoreRebuildsEventIDs(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	api, stop := startApp(t, dir, slog.New(slog.DiscardHandler))

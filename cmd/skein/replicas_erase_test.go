@@ -13,9 +13,10 @@ import (
 	"github.com/skein-feed/skein/projections/projectiontest/conformance"
 )
 
-// TestEraseOnReplicas erases several users in one pass from a log with three replicas. The log goes on, and neither the messages of a replica nor the
-// archive, nor the stores of the process that erases have one of the ids.
-func TestEraseOnReplicas(t *testing.T) {
+// TestErasureRemovesUsersFromReplicatedLog erases several users in one pass from a log with three
+// replicas. The log must continue, and neither the messages of a replica, nor the archive, nor the
+// stores of the process that erases may have one of the ids.
+func TestErasureRemovesUsersFromReplicatedLog(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
 	defer cancel()

@@ -20,9 +20,10 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// TestReplicasHole follows docs/runbook.md, SkeinLogHole, with two processes over a log on three NATS servers: the replica of one
-// server is damaged, found and repaired; then all replicas lack a message, and the loss is accepted.
-func TestReplicasHole(t *testing.T) { //nolint:tparallel // its parts follow each other
+// TestHoleInReplicatedLogIsRepaired follows docs/runbook.md, SkeinLogHole, with two processes over
+// a log on three NATS servers. First the replica of one server is damaged, found and repaired. Then
+// all replicas lack a message, and the loss is accepted.
+func TestHoleInReplicatedLogIsRepaired(t *testing.T) { //nolint:tparallel // its parts follow each other
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), 3*patience)
 	defer cancel()

@@ -39,9 +39,10 @@ type replicas struct {
 // callTime bounds one call. It is more than the service itself takes for any.
 const callTime = 2 * time.Minute
 
-// TestReplicas demands that two processes over one cluster answer as one would: while a NATS server is down, page by
-// page, while they are restarted one after the other, and after one was killed or has lost its disk.
-func TestReplicas(t *testing.T) { //nolint:tparallel // its parts follow each other
+// TestReplicasAnswerAsOneProcess demands that two processes over one cluster answer as one would:
+// while a NATS server is down, page by page, while the processes are restarted one after the other,
+// and after one was killed or has lost its disk.
+func TestReplicasAnswerAsOneProcess(t *testing.T) { //nolint:tparallel // its parts follow each other
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), 3*patience)
 	defer cancel()

@@ -48,8 +48,9 @@ func takeSnapshot(t *testing.T, dir, target, name string) {
 	}
 }
 
-// TestRestore takes a snapshot of a service, loses its stores, and restores them.
-func TestRestore(t *testing.T) {
+// TestLostStoresAreRestoredFromSnapshot takes a snapshot of a service, loses its stores, and
+// restores them.
+func TestLostStoresAreRestoredFromSnapshot(t *testing.T) {
 	t.Parallel()
 	dir, target := t.TempDir(), t.TempDir()
 	quiet := slog.New(slog.DiscardHandler)
@@ -104,8 +105,9 @@ func TestRestore(t *testing.T) {
 	}
 }
 
-// TestRestoreOfAnotherLog has a target of another service.
-func TestRestoreOfAnotherLog(t *testing.T) {
+// TestSnapshotOfAnotherLogIsRefused demands that `skein restore` writes no stores if the target has
+// the snapshots of another service.
+func TestSnapshotOfAnotherLogIsRefused(t *testing.T) {
 	t.Parallel()
 	target, dirs := t.TempDir(), []string{t.TempDir(), t.TempDir()}
 	for _, dir := range dirs {
@@ -126,7 +128,9 @@ func TestRestoreOfAnotherLog(t *testing.T) {
 	}
 }
 
-func TestSnapshotListAndPrune(t *testing.T) {
+// TestSnapshotsAreListedPrunedAndChecked demands that the commands of `skein snapshot` work on a
+// target, with and without a service, and name a damaged manifest.
+func TestSnapshotsAreListedPrunedAndChecked(t *testing.T) {
 	t.Parallel()
 	dir, target := t.TempDir(), t.TempDir()
 	api, stop := startApp(t, dir, slog.New(slog.DiscardHandler))
@@ -188,9 +192,10 @@ func TestSnapshotListAndPrune(t *testing.T) {
 	}
 }
 
-// TestRestoreBesideRestoredLog: a log that was made again from its archive begins after what a snapshot continues with, and has that in
-// the archive.
-func TestRestoreBesideRestoredLog(t *testing.T) {
+// TestSnapshotContinuesFromArchiveOfRestoredLog restores a snapshot after its log was restored from
+// the archive. The new log begins after the events with which the snapshot continues, so these must
+// come from the archive.
+func TestSnapshotContinuesFromArchiveOfRestoredLog(t *testing.T) {
 	t.Parallel()
 	dir, target := t.TempDir(), t.TempDir()
 	api, stop := startApp(t, dir, slog.New(slog.DiscardHandler))

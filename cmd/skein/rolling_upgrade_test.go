@@ -7,9 +7,10 @@ import (
 	"testing"
 )
 
-// TestRollingUpgrade replaces two processes of an older program, $SKEIN_OLD, over one cluster by this one, one after the other
-// under a load, then back, then forth again: no call fails at both addresses, and all that was acknowledged is in both.
-func TestRollingUpgrade(t *testing.T) {
+// TestRollingUpgradeFailsNoCall replaces two processes of an older program, $SKEIN_OLD, over one
+// cluster by this program, one after the other under load, then goes back, then forth again. No
+// call may fail at both addresses, and both processes must have all that was acknowledged.
+func TestRollingUpgradeFailsNoCall(t *testing.T) {
 	old := oldProgram(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 5*patience)
 	defer cancel()
@@ -28,9 +29,10 @@ func TestRollingUpgrade(t *testing.T) {
 	r.demandQuietLogs(t)
 }
 
-// TestRollingNodes replaces the nodes of an older program, $SKEIN_OLD, by this one, one after the other, then back, then forth again, while
-// questions are asked: each is answered, as by a process that has all rows.
-func TestRollingNodes(t *testing.T) {
+// TestRollingUpgradeOfNodesFailsNoRead replaces the nodes of an older program, $SKEIN_OLD, by this
+// program, one after the other, then goes back, then forth again. Each question that is asked
+// meanwhile must be answered as by a process that has all rows.
+func TestRollingUpgradeOfNodesFailsNoRead(t *testing.T) {
 	old := oldProgram(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 3*patience)
 	defer cancel()

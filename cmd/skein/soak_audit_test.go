@@ -212,10 +212,12 @@ func soakFor(t *testing.T) time.Duration {
 	return d
 }
 
-// TestAuditorUnderLoad: while the service takes traffic of all kinds, and until there was a whole round over all partitions and a
-// verification of every projection, nothing is found and nothing repaired. A row that then goes wrong is found and healed,
-// under the same traffic if it still runs. It lasts for seconds, or for as long as SKEIN_SOAK says: task soak:audit.
-func TestAuditorUnderLoad(t *testing.T) {
+// TestAuditorFindsOnlyDamageUnderLoad runs the auditor while the service takes traffic of all
+// kinds, until it has completed a round over all partitions and a verification of every projection.
+// It must find and repair nothing. The test then damages a row, which must be found and repaired,
+// under the same traffic if that still runs. The traffic lasts for seconds, or for as long as
+// SKEIN_SOAK says: task soak:audit.
+func TestAuditorFindsOnlyDamageUnderLoad(t *testing.T) {
 	t.Parallel()
 	seed := testSeed(t)
 	duration := soakFor(t)

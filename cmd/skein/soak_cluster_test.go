@@ -35,7 +35,8 @@ type clustered struct {
 	js      jetstream.JetStream
 }
 
-// TestSoakFaultsCluster torments two processes and the NATS servers that have their log.
+// TestSoakFaultsCluster injects faults into two processes and the NATS servers that have their log,
+// and demands that no answer is wrong and nothing is lost.
 func TestSoakFaultsCluster(t *testing.T) {
 	dir := t.TempDir()
 	c := &clustered{campaign: newCampaign(t), dir: dir, host: "127.0.0.1"}

@@ -33,7 +33,8 @@ type embedded struct {
 	holes int
 }
 
-// TestSoakFaultsEmbedded torments one process with an embedded log.
+// TestSoakFaultsEmbedded injects faults into one process with an embedded log, and demands that no
+// answer is wrong and nothing is lost.
 func TestSoakFaultsEmbedded(t *testing.T) {
 	dir := t.TempDir()
 	e := &embedded{campaign: newCampaign(t), dir: dir}

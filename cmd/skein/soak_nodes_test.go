@@ -51,7 +51,8 @@ func nodesFromEnv(t *testing.T) int {
 	return n
 }
 
-// TestSoakFaultsNodes torments a cluster of nodes.
+// TestSoakFaultsNodes injects faults into a cluster of nodes, and demands that no answer is wrong
+// and nothing is lost.
 func TestSoakFaultsNodes(t *testing.T) {
 	count := nodesFromEnv(t)
 	n := &noded{network: newNetwork(t, count)}

@@ -20,9 +20,10 @@ func (l *ledger) clone() *ledger {
 	return &c
 }
 
-// The traffic of the soak finds nothing wrong in a service that is well, in all that it compares; and it is not blind: what a ledger
-// has and the service never got is lost, and what the service says and the ledger has not is wrong.
-func TestSoakFindsWhatIsWrong(t *testing.T) {
+// TestSoakFindsLostAndWrongAnswers demands that the traffic of the soak finds nothing wrong in a
+// healthy service, in all that it compares. It then spoils the ledger: an event that the service
+// never got must count as lost, and an event that the ledger lacks must count as wrong.
+func TestSoakFindsLostAndWrongAnswers(t *testing.T) {
 	api, stop := startApp(t, t.TempDir(), slog.New(slog.DiscardHandler))
 	defer stop()
 	f := newSoak(1, 2, []*command.Client{api}, t.Logf)

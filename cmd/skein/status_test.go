@@ -30,8 +30,8 @@ func demandLines(t *testing.T, text string, lines ...string) {
 	}
 }
 
-// TestStatusIsPrintedAtOnce: `skein status | grep -q` must not end the command by SIGPIPE.
-func TestStatusIsPrintedAtOnce(t *testing.T) {
+// TestStatusIsPrintedInOneWrite keeps `skein status | grep -q` from ending the command by SIGPIPE.
+func TestStatusIsPrintedInOneWrite(t *testing.T) {
 	t.Parallel()
 	api, stop := startApp(t, t.TempDir(), slog.New(slog.DiscardHandler), func(*service.Options) {})
 	defer stop()
@@ -45,8 +45,9 @@ func TestStatusIsPrintedAtOnce(t *testing.T) {
 	}
 }
 
-// TestStatusWithoutTheLog: what is known is printed, and scripts hear of the trouble.
-func TestStatusWithoutTheLog(t *testing.T) {
+// TestStatusReportsUnreachableLog demands that the status prints what is known without the log, and
+// that its exit code tells scripts of the problem.
+func TestStatusReportsUnreachableLog(t *testing.T) {
 	t.Parallel()
 	ns := newNATS(t)
 	api, stop := startApp(t, t.TempDir(), slog.New(slog.DiscardHandler), func(o *service.Options) {
@@ -66,8 +67,9 @@ func TestStatusWithoutTheLog(t *testing.T) {
 	demandLines(t, text, "^log [0-9a-f]{32}, epoch 1$", "^  does not answer: ", "^  the last envelope that is known is 1$", "^graph +ready ")
 }
 
-// TestStatusShowsOperations: what is under way is a line of the status.
-func TestStatusShowsOperations(t *testing.T) {
+// TestStatusShowsRunningOperations demands that each running operation is a line of the status,
+// until it ends.
+func TestStatusShowsRunningOperations(t *testing.T) {
 	t.Parallel()
 	var running *service.Service
 	api, stop := startApp(t, t.TempDir(), slog.New(slog.DiscardHandler), func(o *service.Options) {

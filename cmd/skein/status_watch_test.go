@@ -13,8 +13,9 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// The screen says what happened between two readings of a service.
-func TestStatusScreen(t *testing.T) {
+// TestStatusScreenShowsRatesBetweenScrapes demands that the screen shows what happened between two
+// scrapes of a service.
+func TestStatusScreenShowsRatesBetweenScrapes(t *testing.T) {
 	api, stop := startApp(t, t.TempDir(), slog.New(slog.DiscardHandler))
 	defer stop()
 	publish(t, api, userFollowed("ann", "bob"))

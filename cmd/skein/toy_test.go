@@ -45,8 +45,9 @@ func toyLine() []kong.Option {
 	return []kong.Option{kong.DynamicCommand("toy", toyHelp, "", &toyCmd{})}
 }
 
-// TestToyCommand: a command in the list has all that every command has, with nothing said in it: help, values of its flags from the
-// environment and the file, exit codes, completion and a place in the reference.
+// TestToyCommand demands that a command that is only added to the list has all that every command
+// has: help, values of its flags from the environment and the file, exit codes, completion and a
+// place in the reference.
 func TestToyCommand(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "skein.yaml")
 	if err := os.WriteFile(file, []byte("toy: {times: 2}\n"), 0o600); err != nil {
@@ -82,8 +83,9 @@ func TestToyCommand(t *testing.T) {
 	}
 }
 
-// TestToyCommandIsWhole: what a new command lacks of the list is named, and nothing else.
-func TestToyCommandIsWhole(t *testing.T) {
+// TestMissingPartsOfACommandAreNamed demands that exactly those parts of the list are named that a
+// new command lacks.
+func TestMissingPartsOfACommandAreNamed(t *testing.T) {
 	page, run := exitCodesPage(t), scripts(t)
 	head, tail, _ := strings.Cut(page, "\n| `watch` |")
 	row := head + toyRow + "| `watch` |" + tail

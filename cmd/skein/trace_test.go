@@ -42,9 +42,10 @@ func (c *collector) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// A call that its caller follows is seen through Connect, the append and the fold of every projection, in the caller's trace, whichever
-// way it came; one that is not followed leaves nothing, not even beside its envelope.
-func TestTraces(t *testing.T) {
+// TestSampledCallsAreTracedThroughEveryFold demands that a call that its caller samples has spans
+// in the caller's trace, from Connect over the append to the fold of every projection, whichever
+// way the call came. A call that is not sampled must leave nothing, not even beside its envelope.
+func TestSampledCallsAreTracedThroughEveryFold(t *testing.T) {
 	t.Parallel()
 	var c collector
 	at := httptest.NewServer(&c)
@@ -99,7 +100,8 @@ func TestTraces(t *testing.T) {
 	}
 }
 
-func TestTraceFlags(t *testing.T) {
+// TestInvalidTraceFlagsAreRefused also demands that no tracer is opened without an endpoint.
+func TestInvalidTraceFlagsAreRefused(t *testing.T) {
 	for _, f := range []traceFlags{{TraceSample: -1}, {TraceSample: 1.5}, {TraceEndpoint: "localhost:4318"}, {TraceEndpoint: "ftp://x"}} {
 		if _, _, err := f.openTracing(t.Context(), slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), "--trace-") {
 			t.Errorf("%+v: %v", f, err)

@@ -22,10 +22,11 @@ func oldProgram(t *testing.T) string {
 	return old
 }
 
-// TestUpgradeDrill goes from an older program, $SKEIN_OLD, to this one, back, and forth for good. `task upgrade:drill` builds the
-// older one. $SKEIN_MOVED matches the questions of which the two mean different things. With SKEIN_OLD_REFUSES the older one must refuse
-// what was finalized; else the drill says what it does.
-func TestUpgradeDrill(t *testing.T) {
+// TestUpgradeAndDowngradeKeepAnswers upgrades from an older program, $SKEIN_OLD, to this one, goes
+// back, and then upgrades for good. `task upgrade:drill` builds the older program. $SKEIN_MOVED
+// matches the questions of which the two programs mean different things. With SKEIN_OLD_REFUSES the
+// older program must refuse what was finalized; otherwise the test logs what it does.
+func TestUpgradeAndDowngradeKeepAnswers(t *testing.T) {
 	old := oldProgram(t)
 	var moved *regexp.Regexp
 	if text := os.Getenv("SKEIN_MOVED"); text != "" {

@@ -21,7 +21,7 @@ else
   export SKEIN_OLD_REFUSES=1
 fi
 # For prepared upgrades, the older program also folds counters in another version.
-drills='TestUpgradeDrill|TestRollingUpgrade'
+drills='TestUpgradeAndDowngradeKeepAnswers|TestRollingUpgradeFailsNoCall'
 if [[ -z $1 ]]; then
   counters=projections/counters/counters.go
   sed 's/^\(func (\*Counters) Version() uint32 { return [0-9]*\) }/\1 - 1 }/' "$counters" >"$work/counters.go"
@@ -31,11 +31,11 @@ if [[ -z $1 ]]; then
   fi
   printf '{"Replace": {"%s/%s": "%s/counters.go"}}' "$PWD" "$counters" "$work" >"$work/overlay-fold.json"
   CGO_ENABLED=0 go build -overlay "$work/overlay-fold.json" -buildvcs=auto -o "$work/skein-old-fold" ./cmd/skein
-  drills+='|TestPreparedUpgrade|TestPreparedUpgradeOfNodes'
+  drills+='|TestPreparedUpgradeFailsNoRead|TestPreparedUpgradeOfNodesFailsNoRead'
 fi
 nodes=
 help=$("$work/skein" serve --help) # a pipe to grep -q may end the program by SIGPIPE, and the nodes would be left out
 if [[ $help == *--node-addr* ]]; then # it knows clusters
-  nodes='|TestRollingNodes'
+  nodes='|TestRollingUpgradeOfNodesFailsNoRead'
 fi
 SKEIN_OLD=$work/skein SKEIN_OLD_FOLD=$work/skein-old-fold go test -count 1 -tags upgrade -v -run "^($drills$nodes)\$" ./cmd/skein
