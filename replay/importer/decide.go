@@ -120,7 +120,7 @@ func (in *inspection) chooseMeasurement(all []*measurement) (*measurement, error
 	var possible, single []*measurement
 	for _, me := range all {
 		switch {
-		case !in.MaxRejects.allows(me.misfits, me.records) || 2*me.misfits >= max(me.records, 1):
+		case me.misfits > in.MaxRejects.allowed(me.records) || 2*me.misfits >= max(me.records, 1):
 		case me.width() == 1:
 			single = append(single, me)
 		default:
@@ -424,7 +424,7 @@ func (in *inspection) fitsPositions(me *measurement) bool {
 	}
 	fitting := me.records - me.misfits
 	times := me.columns[i].times()
-	return 2*times > fitting && in.MaxRejects.allows(fitting-times, me.records)
+	return 2*times > fitting && fitting-times <= in.MaxRejects.allowed(me.records)
 }
 
 // decideTimes returns an error if the unit of the times is not certain, or if an unused column seems to contain the times.

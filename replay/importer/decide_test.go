@@ -138,12 +138,12 @@ func TestAmbiguousFilePublishesNothing(t *testing.T) {
 		{"NULL in a row that begins with #", Reactions, Format{Header: HeaderNo}, "#golang,y\n#rust,NULL\nann,y\n", "first in row 2"},
 		{"a first row above numbers", Follows, Format{}, "user_1a,user_2b\n1,2\n3,4\n", "could be a row or the names"},
 		{"a NUL byte", Follows, Format{}, "ann,bob\nci\x00d,bob\n", "has a NUL byte"},
-		{"more bad rows than allowed", Follows, Format{}, "follower,user\nann,bob\nann,ann\n", "1 of 2 rejected (50%), and --max-rejects allows 0"},
+		{"more bad rows than allowed", Follows, Format{}, "follower,user\nann,bob\nann,ann\n", "1 of 2 records were rejected, and --max-rejects allows only 0"},
 		{
 			"the names of the columns once more", Follows,
 			Format{},
 			"follower,user\nann,bob\nfollower,user\nann,cid\n",
-			"1 of 3 rejected (33%), and --max-rejects allows 0",
+			"1 of 3 records were rejected, and --max-rejects allows only 0",
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -64,8 +64,8 @@ type Report struct {
 	// Records is the number of records that were read. Record is the number of the last record that is done.
 	Records, Record uint64
 	Totals
-	// Reasons say why records were rejected.
-	Reasons Reasons
+	// Reasons counts the rejected records by reason.
+	Reasons ReasonCounts
 	// Sent is the number of events that this run has published.
 	Sent uint64
 	// OwnSource reports whether no other records can have the same source, because it is made of them, or because the state file says that they
@@ -196,7 +196,7 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", shownPath, err)
 	}
-	if err := o.MaxRejects.Check(report.Rejected, report.Events, report.Records); err != nil {
+	if err := o.MaxRejects.Check(report.Rejected, report.Records, report.Events > 0); err != nil {
 		// An import that continues has its file of rejects already. It also contains the records that the service has rejected.
 		if !o.DryRun && old == nil && report.Rejected > 0 {
 			report.Rejects = o.Rejects

@@ -1,143 +1,163 @@
 package importer
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"math/big"
 	"regexp"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/skein-feed/skein/events"
 )
 
-// Reason is a reason for which records were rejected, with the number of these records.
-type Reason struct {
+// ReasonCount counts the records that were rejected for the same reason. Both texts are safe to print on a terminal.
+type ReasonCount struct {
 	Reason string `json:"reason"`
-	Count  uint64 `json:"count"`
-	// FirstRecord is the number of the first of these records; 0 if records have no numbers. First is the beginning of that record.
+	// Count is the number of records.
+	Count uint64 `json:"count"`
+	// FirstRecord is the lowest record number among them, from 1; 0 if the input has no record numbers, as Redis.
 	FirstRecord uint64 `json:"first_row,omitempty"`
-	First       string `json:"first"`
+	// FirstExcerpt is the beginning of the record with the number FirstRecord, or of the record that was counted first if
+	// there are no numbers.
+	FirstExcerpt string `json:"first"`
 }
 
-// String describes the reason to people.
-func (r *Reason) String() string {
-	at := ""
-	if r.FirstRecord > 0 {
-		at = fmt.Sprintf(" row %d", r.FirstRecord)
+// String formats the count as one line of text.
+func (c ReasonCount) String() string {
+	first := "first"
+	if c.FirstRecord > 0 {
+		first = fmt.Sprintf("first row %d", c.FirstRecord)
 	}
-	return fmt.Sprintf("%d rejected: %s; first%s: %s", r.Count, events.EscapeControls(r.Reason), at, r.First)
+	return fmt.Sprintf("%d rejected: %s; %s: %s", c.Count, c.Reason, first, c.FirstExcerpt)
 }
 
-// Reasons are the reasons for which records were rejected, in the order in which they were met.
-type Reasons []Reason
+// ReasonCounts has one element per reason, in the order in which Add met the reasons. One more element counts the records
+// with other reasons, if there are more than maxReasons.
+type ReasonCounts []ReasonCount
 
 const (
-	// maxReasons limits the number of reasons. The last one stands for all others.
-	maxReasons   = 20
+	maxReasons = 20
+	// otherReasons is the reason in the element for other reasons.
 	otherReasons = "other reasons"
-	// excerptBytes is how many bytes of a record are kept with its reason.
+	// excerptBytes limits an excerpt of a record. Escapes and "…" may make the excerpt longer.
 	excerptBytes = 120
 )
 
-// quotedValues matches the values of a record that a reason quotes. They are removed, so that records with the same fault have the same reason.
-var quotedValues = regexp.MustCompile(`"(?:[^"\\]|\\.)*"`)
+// quotedText matches a text in double quotes. Most messages quote the values of the record.
+var quotedText = regexp.MustCompile(`"(?:[^"\\]|\\.)*"`)
 
-// Add counts a rejected record.
-func (rs *Reasons) Add(reason string, record uint64, line string) {
-	reason = strings.Join(strings.Fields(quotedValues.ReplaceAllString(reason, "…")), " ")
-	for i := range *rs {
-		r := &(*rs)[i]
-		if r.Reason != reason && i != maxReasons-1 {
-			continue
-		}
-		r.Count++
-		// Records that the service rejects are reported later than records that were not sent.
-		if record < r.FirstRecord {
-			r.FirstRecord = record
-			r.First = excerpt(line)
-		}
+// Add counts a rejected record. The message says why it was rejected; the reason is the message with "…" instead of each
+// quoted text, so that records with the same fault but other values are counted together. number is the number of the
+// record, from 1, or always 0 if the input has no record numbers. record is its text.
+func (cs *ReasonCounts) Add(message string, number uint64, record string) {
+	reason := strings.Join(strings.Fields(quotedText.ReplaceAllString(message, "…")), " ")
+	reason = events.EscapeControls(reason)
+
+	c := cs.find(reason)
+	if c == nil && len(*cs) >= maxReasons {
+		reason = otherReasons
+		c = cs.find(reason)
+	}
+	if c == nil {
+		*cs = append(*cs, ReasonCount{Reason: reason, Count: 1, FirstRecord: number, FirstExcerpt: excerpt(record)})
 		return
 	}
-	if len(*rs) == maxReasons-1 {
-		reason = otherReasons
+
+	c.Count++
+	// Numbers do not always rise: the importer adds a record that it does not send before the records of the same call
+	// that the service rejects.
+	if number < c.FirstRecord {
+		c.FirstRecord = number
+		c.FirstExcerpt = excerpt(record)
 	}
-	*rs = append(*rs, Reason{Reason: reason, Count: 1, FirstRecord: record, First: excerpt(line)})
 }
 
-// excerpt returns the beginning of a record for people.
-func excerpt(line string) string {
-	if len(line) <= excerptBytes {
-		return events.EscapeControls(strings.ToValidUTF8(line, "\ufffd"))
+// find returns the element with the reason, or nil.
+func (cs *ReasonCounts) find(reason string) *ReasonCount {
+	for i := range *cs {
+		if (*cs)[i].Reason == reason {
+			return &(*cs)[i]
+		}
 	}
-	return events.EscapeControls(strings.ToValidUTF8(line[:excerptBytes], "")) + "…"
+	return nil
 }
 
-// MaxRejects limits how many records may be rejected: a number, or a share of all records. The zero value allows none.
+// excerpt returns the beginning of a record, with escaped control characters and with U+FFFD for bytes that are not UTF-8.
+// It appends "…" to the beginning of a longer record.
+func excerpt(record string) string {
+	ellipsis := ""
+	if len(record) > excerptBytes {
+		ellipsis = "…"
+		// Do not cut within a character.
+		end := excerptBytes
+		for end > excerptBytes-utf8.UTFMax && !utf8.RuneStart(record[end]) {
+			end--
+		}
+		record = record[:end]
+	}
+	return events.EscapeControls(strings.ToValidUTF8(record, "\ufffd")) + ellipsis
+}
+
+// MaxRejects limits how many records may be rejected, either by a number or by a percentage of all records. The zero value
+// allows none.
 type MaxRejects struct {
 	number uint64
-	// percent is nil if the limit is a number. It is exact, because in binary floating point 0.57% of 10,000 records would be less than 57.
+	// percent is from 0 to 100; nil means that number is the limit. A binary floating-point number would be too small for
+	// 0.57% of 10,000 records, which are 57.
 	percent *big.Rat
-	text    string
 }
 
-var errMaxRejects = errors.New("must be a number of rows, such as 100, or a share of them from 0% to 100%, such as 0.5%")
+// errMaxRejectsSyntax has no subject, because the command line puts the name of the flag before it.
+var errMaxRejectsSyntax = errors.New("must be a number such as 100, or a percentage from 0% to 100% such as 0.5%")
 
-// decimalNumber matches a number without sign and exponent. [big.Rat.SetString] would also accept fractions, and exponents that need much memory.
+// decimalNumber matches a decimal number without a sign and without an exponent. [big.Rat.SetString] would also accept 1/3,
+// and 1e999999999, which needs much memory.
 var decimalNumber = regexp.MustCompile(`^([0-9]+\.?[0-9]*|\.[0-9]+)$`)
 
-// UnmarshalText parses a number such as "100" or a share such as "0.5%".
-func (m *MaxRejects) UnmarshalText(text []byte) (err error) {
-	*m = MaxRejects{text: string(text)}
-	digits, isShare := strings.CutSuffix(m.text, "%")
-	if !isShare {
-		m.number, err = strconv.ParseUint(digits, 10, 63)
+// UnmarshalText parses a number such as "100" or a percentage such as "0.5%".
+func (m *MaxRejects) UnmarshalText(text []byte) error {
+	digits, isPercentage := strings.CutSuffix(string(text), "%")
+	if !isPercentage {
+		number, err := strconv.ParseUint(digits, 10, 64)
 		if err != nil {
-			return errMaxRejects
+			return errMaxRejectsSyntax
 		}
+		*m = MaxRejects{number: number}
 		return nil
 	}
 
 	if !decimalNumber.MatchString(digits) {
-		return errMaxRejects
+		return errMaxRejectsSyntax
 	}
 	percent, ok := new(big.Rat).SetString(digits)
 	if !ok || percent.Cmp(big.NewRat(100, 1)) > 0 {
-		return errMaxRejects
+		return errMaxRejectsSyntax
 	}
-	m.percent = percent
+	*m = MaxRejects{percent: percent}
 	return nil
 }
 
-// allows reports whether this many of all records may be rejected.
-func (m *MaxRejects) allows(rejected, all uint64) bool {
+// allowed returns how many of the records may be rejected, where records is the number of all records.
+func (m *MaxRejects) allowed(records uint64) uint64 {
 	if m.percent == nil {
-		return rejected <= m.number
+		return m.number
 	}
-	// rejected / all <= percent / 100, without a division by zero
-	rejectedTimes100 := new(big.Rat).Mul(new(big.Rat).SetUint64(rejected), big.NewRat(100, 1))
-	allowedTimes100 := new(big.Rat).Mul(m.percent, new(big.Rat).SetUint64(all))
-	return rejectedTimes100.Cmp(allowedTimes100) <= 0
+	limit := new(big.Rat).SetUint64(records)
+	limit.Mul(limit, m.percent)
+	limit.Mul(limit, big.NewRat(1, 100))
+	return new(big.Int).Quo(limit.Num(), limit.Denom()).Uint64() // rounded down
 }
 
-// Check returns an error if more records were rejected than allowed, or if no record was accepted.
-func (m *MaxRejects) Check(rejected, taken, all uint64) error {
-	switch {
-	case taken == 0:
-		return fmt.Errorf("nothing was taken: %d of %d rejected", rejected, all)
-	case m.allows(rejected, all):
-		return nil
+// Check returns an error if no record was accepted, whatever the limit is, or if more records were rejected than the limit
+// allows. records is the number of all records, those that were rejected included.
+func (m *MaxRejects) Check(rejected, records uint64, anyAccepted bool) error {
+	if !anyAccepted {
+		return fmt.Errorf("no record was accepted: %d of %d were rejected", rejected, records)
 	}
-	return fmt.Errorf("%d of %d rejected (%s), and --max-rejects allows %s",
-		rejected, all, Percent(rejected, all), cmp.Or(m.text, "0"))
-}
-
-// Percent returns a share for people, with two significant digits, as in 3.8% or 0.0021%, which is also the form of --max-rejects.
-func Percent(part, all uint64) string {
-	share := 100 * float64(part) / float64(max(all, 1))
-	if share >= 10 {
-		return fmt.Sprintf("%.0f%%", share)
+	if allowed := m.allowed(records); rejected > allowed {
+		return fmt.Errorf("%d of %d records were rejected, and --max-rejects allows only %d", rejected, records, allowed)
 	}
-	return fmt.Sprintf("%.2g%%", share)
+	return nil
 }

@@ -38,7 +38,7 @@ func TestSameFaultHasTheSameReason(t *testing.T) {
 	o.Publish = l.publish
 	o.MaxRejects = mustAllow(t, "5")
 	report := mustRun(t, o)
-	want := Reasons{
+	want := ReasonCounts{
 		{"user_followed.target_user_id must not be the acting user: nobody follows, blocks or mutes themselves", 2, 2502, "ann,ann,2024-01-01"},
 		{"the time … is no time: unix seconds, milliseconds or microseconds, or 2006-01-02 15:04:05, or RFC 3339", 2, 2503, "ann,bob,soon"},
 		{"it has 1 fields, not 3 as the first row", 1, 2507, "ann"},
@@ -55,56 +55,74 @@ func TestSameFaultHasTheSameReason(t *testing.T) {
 
 // The number of reasons is limited, and every reject is counted in one.
 func TestReasonsAreBoundedAndCountAllRejects(t *testing.T) {
-	var rs Reasons
+	var counts ReasonCounts
 	for i := range 1000 {
-		rs.Add(fmt.Sprintf("fault %d of \"%d\"", i, i), uint64(i+1), strings.Repeat("é", 1000))
+		counts.Add(fmt.Sprintf("fault %d of \"%d\"", i, i), uint64(i+1), strings.Repeat("é", 1000))
 	}
 	total := uint64(0)
-	for _, r := range rs {
+	for _, r := range counts {
 		total += r.Count
-		if len(r.First) > excerptBytes+len("…") || !strings.HasSuffix(r.First, "é…") {
-			t.Errorf("%q is kept", r.First)
+		if len(r.FirstExcerpt) > excerptBytes+len("…") || !strings.HasSuffix(r.FirstExcerpt, "é…") {
+			t.Errorf("%q is kept", r.FirstExcerpt)
 		}
 	}
-	last := rs[len(rs)-1]
-	if len(rs) != maxReasons || total != 1000 || last.Reason != otherReasons || last.FirstRecord != maxReasons {
-		t.Errorf("%d reasons of %d rows, the last is %+v", len(rs), total, last)
+	last := counts[len(counts)-1]
+	if len(counts) != maxReasons+1 || total != 1000 || last.Reason != otherReasons || last.FirstRecord != maxReasons+1 {
+		t.Errorf("%d reasons of %d rows, the last is %+v", len(counts), total, last)
 	}
 }
 
-func TestMaxRejectsLimitsNumberOrShare(t *testing.T) {
+// An input cannot send control characters to the terminal, and an excerpt ends with a whole character.
+func TestReasonsAreSafeToPrint(t *testing.T) {
+	var counts ReasonCounts
+	counts.Add("bad \x1b in \"a\"", 3, "\x1b[2J\xff")
+	counts.Add("bad \x1b in \"b\"", 2, "x"+strings.Repeat("é", excerptBytes))
+
+	want := ReasonCounts{{`bad \x1b in …`, 2, 2, "x" + strings.Repeat("é", excerptBytes/2-1) + "…"}}
+	if diff := cmp.Diff(want, counts); diff != "" {
+		t.Errorf("reasons (-want +got):\n%s", diff)
+	}
+
+	counts = nil
+	counts.Add("bad", 0, "\x1b[2J\xff")
+	if got, want := counts[0].String(), "1 rejected: bad; first: \\x1b[2J\ufffd"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+func TestMaxRejectsLimitsNumberOrPercentage(t *testing.T) {
 	for _, tt := range []struct {
-		limit                string
-		rejected, taken, all uint64
-		wantError            string
+		limit                       string
+		rejected, accepted, records uint64
+		wantError                   string
 	}{
 		{"0", 0, 5, 5, ""},
-		{"0", 1, 4, 5, "1 of 5 rejected (20%), and --max-rejects allows 0"},
+		{"0", 1, 4, 5, "1 of 5 records were rejected, and --max-rejects allows only 0"},
 		{"3", 3, 1, 4, ""},
-		{"3", 4, 1, 5, "allows 3"},
+		{"3", 4, 1, 5, "allows only 3"},
 		{"0%", 0, 5, 5, ""},
-		{"0%", 1, 4, 5, "allows 0%"},
+		{"0%", 1, 4, 5, "allows only 0"},
 		{"0.5%", 5, 995, 1000, ""},
-		{"0.5%", 6, 994, 1000, "6 of 1000 rejected (0.6%)"},
+		{"0.5%", 6, 994, 1000, "6 of 1000 records were rejected, and --max-rejects allows only 5"},
 		{".5%", 5, 995, 1000, ""},
 		{"0.50%", 5, 995, 1000, ""},
-		{"0", 999, 1, 1000, "999 of 1000 rejected (100%)"},
-		{"100%", 5, 0, 5, "nothing was taken"},
+		{"0", 999, 1, 1000, "999 of 1000 records were rejected, and --max-rejects allows only 0"},
+		{"100%", 5, 0, 5, "no record was accepted"},
 		{"100%", 4, 1, 5, ""},
-		{"0", 0, 0, 0, "nothing was taken"},
-		// These shares are allowed exactly. As a binary fraction each of them is a little too small.
+		{"0", 0, 0, 0, "no record was accepted"},
+		// These percentages are allowed exactly. As a binary fraction each of them is a little too small.
 		{"0.57%", 57, 9943, 10_000, ""},
-		{"0.57%", 58, 9942, 10_000, "58 of 10000 rejected (0.58%), and --max-rejects allows 0.57%"},
+		{"0.57%", 58, 9942, 10_000, "58 of 10000 records were rejected, and --max-rejects allows only 57"},
 		{"0.29%", 29, 9971, 10_000, ""},
 		{"1.1%", 11, 989, 1000, ""},
-		{"0.0000000000000000001%", 1, 999_999, 1_000_000, "allows 0.0000000000000000001%"},
+		{"0.0000000000000000001%", 1, 999_999, 1_000_000, "allows only 0"},
 	} {
-		t.Run(fmt.Sprintf("%s of %d/%d", tt.limit, tt.rejected, tt.all), func(t *testing.T) {
+		t.Run(fmt.Sprintf("%s of %d/%d", tt.limit, tt.rejected, tt.records), func(t *testing.T) {
 			var m MaxRejects
 			if err := m.UnmarshalText([]byte(tt.limit)); err != nil {
 				t.Fatal(err)
 			}
-			err := m.Check(tt.rejected, tt.taken, tt.all)
+			err := m.Check(tt.rejected, tt.records, tt.accepted > 0)
 			if (tt.wantError == "") != (err == nil) || err != nil && !strings.Contains(err.Error(), tt.wantError) {
 				t.Errorf("expected error %q, got %v", tt.wantError, err)
 			}
@@ -113,10 +131,14 @@ func TestMaxRejectsLimitsNumberOrShare(t *testing.T) {
 }
 
 func TestMaxRejectsRefusesOtherForms(t *testing.T) {
-	for _, text := range []string{"", "%", ".%", "-1", "101%", "100.01%", "-1%", "+1%", "NaN%", "0.5", "x", "1/2%", "1e1%", "1e999999999%", "0x1%", "1_0%"} {
+	for _, text := range []string{"", "%", ".%", "-1", "101%", "100.01%", "-1%", "+1%", "NaN%", "0.5", "x", "1/2%", "18446744073709551616", "1e1%", "1e999999999%", "0x1%", "1_0%"} {
 		t.Run(text, func(t *testing.T) {
-			if err := new(MaxRejects).UnmarshalText([]byte(text)); err == nil {
+			var m MaxRejects
+			if err := m.UnmarshalText([]byte(text)); err == nil {
 				t.Errorf("expected an error for %q", text)
+			}
+			if m != (MaxRejects{}) {
+				t.Errorf("%q was refused, but set the limit %+v", text, m)
 			}
 		})
 	}

@@ -30,9 +30,9 @@ type state struct {
 	StartedAt time.Time `json:"started_at"`
 	// RecordsDone is the number of a record. That record and all before it were acknowledged by the log or rejected.
 	RecordsDone uint64 `json:"rows_done"`
-	// Totals counts these records, and Reasons those of them that were rejected.
+	// Totals counts the records up to RecordsDone. Reasons counts the rejected ones by reason.
 	Totals
-	Reasons Reasons `json:"reasons,omitempty"`
+	Reasons ReasonCounts `json:"reasons,omitempty"`
 	// Repeated is set if an earlier run has sent all records to this log, so that it ignores them now.
 	Repeated bool `json:"repeated,omitempty"`
 	// Complete is set when all records are done.

@@ -200,7 +200,7 @@ func (r *reject) appendTo(dst []byte) []byte {
 }
 
 // countIn adds the reject to the reasons.
-func (r *reject) countIn(into *importer.Reasons) {
+func (r *reject) countIn(into *importer.ReasonCounts) {
 	into.Add(fmt.Sprintf("rule %d: %s", r.rule, r.reason), 0, strings.TrimSuffix(quote(r.key)+" "+quote(r.element), " "))
 }
 

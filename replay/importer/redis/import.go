@@ -48,8 +48,8 @@ type Report struct {
 	// Rejected is the number of elements and keys that could not be imported. Rejects is the file that contains them, if there are any.
 	Rejected uint64
 	Rejects  string
-	// Reasons say why they were rejected, each with the first element.
-	Reasons importer.Reasons
+	// Reasons counts the rejected elements and keys, and then the refused facts, by reason.
+	Reasons importer.ReasonCounts
 	// Held is how long commands have waited for the limit. Waited is how long calls have waited for projections.
 	Held, Waited time.Duration
 	// Refused is the number of facts that the service has rejected. RefusedFile is the file that contains them.
@@ -347,10 +347,10 @@ func (r *importRun) publish(ctx context.Context) error {
 		r.report.Clamped = report.Clamped
 		r.report.RefusedFile = report.Rejects
 		r.report.Waited = report.Waited
-		for _, why := range report.Reasons {
-			why.Reason = "refused by the service: " + why.Reason
-			why.FirstRecord = 0 // the number of a fact means nothing to people
-			r.report.Reasons = append(r.report.Reasons, why)
+		for _, count := range report.Reasons {
+			count.Reason = "refused by the service: " + count.Reason
+			count.FirstRecord = 0 // the number of a fact means nothing to the user
+			r.report.Reasons = append(r.report.Reasons, count)
 		}
 		if report.Position != "" {
 			s.Position = report.Position

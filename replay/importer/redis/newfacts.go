@@ -81,7 +81,7 @@ type factSelection struct {
 
 	// facts and rejected are the numbers of found facts and rejects. gone is the number of known facts that were not found.
 	facts, rejected, gone uint64
-	reasons               importer.Reasons
+	reasons               importer.ReasonCounts
 }
 
 // selectFacts goes through all records. It writes the rejects to the file at rejectsPath.

@@ -65,8 +65,8 @@ type state struct {
 	Found    uint64 `json:"found"`
 	Rejected uint64 `json:"rejected"`
 	Gone     uint64 `json:"gone"`
-	// Reasons say why elements were rejected.
-	Reasons importer.Reasons `json:"reasons,omitempty"`
+	// Reasons counts the rejected elements by reason.
+	Reasons importer.ReasonCounts `json:"reasons,omitempty"`
 
 	// While the run publishes: New is the file of new facts, NewSize their number, and Digest the checksum of the file.
 	New     string `json:"new,omitempty"`

@@ -209,7 +209,7 @@ written to a file next to the input, with the reason.`
 // importLimits are the flags that limit an import. They are the same for files and for Redis.
 type importLimits struct {
 	MaxLag     time.Duration       `help:"Pause publishing while the slowest projection is further behind the log; 0 never pauses." default:"5s"`
-	MaxRejects importer.MaxRejects `help:"Largest number or share of rejects, such as 10 or 0.5%. With more, the exit code is 1." default:"0" placeholder:"N"`
+	MaxRejects importer.MaxRejects `help:"How many records may be rejected: a number such as 10, or a percentage such as 0.5%. With more, the exit code is 1." default:"0" placeholder:"N"`
 }
 
 // serviceCalls returns two functions that call the service: one publishes events, the other asks how far the slowest projection is behind the log.
@@ -258,10 +258,10 @@ func printPosition(std *command.Streams, position string) {
 }
 
 // printReasons prints the reasons for rejects, the most frequent one first.
-func printReasons(std *command.Streams, reasons importer.Reasons) {
-	slices.SortStableFunc(reasons, func(a, b importer.Reason) int { return cmp.Compare(b.Count, a.Count) })
-	for i := range reasons {
-		std.Sayf("%s", &reasons[i])
+func printReasons(std *command.Streams, reasons importer.ReasonCounts) {
+	slices.SortStableFunc(reasons, func(a, b importer.ReasonCount) int { return cmp.Compare(b.Count, a.Count) })
+	for _, count := range reasons {
+		std.Sayf("%s", count)
 	}
 }
 
@@ -392,7 +392,7 @@ func (c *importFlags) runImport(ctx context.Context, std *command.Streams, kind 
 
 	// An ignored event counts as accepted here, because the log may have it from an earlier run of the same import. If another import uses
 	// the source, the log ignores events that it does not have.
-	rejectsErr := c.MaxRejects.Check(report.Rejected, report.Events+report.Ignored, report.Records)
+	rejectsErr := c.MaxRejects.Check(report.Rejected, report.Records, report.Events+report.Ignored > 0)
 	if rejectsErr == nil && report.Ignored > 0 && !report.OwnSource {
 		rejectsErr = fmt.Errorf("the log ignored %d events, because another import has used the source %q: import with another --source",
 			report.Ignored, report.Source)
@@ -416,9 +416,9 @@ func joinRejects(rejectsErr, compareErr error) error {
 type FileReport struct {
 	Rows uint64 `json:"rows"`
 	importer.Totals
-	Reasons importer.Reasons `json:"reasons,omitempty"`
-	Sent    uint64           `json:"sent"`
-	Seconds float64          `json:"seconds"`
+	Reasons importer.ReasonCounts `json:"reasons,omitempty"`
+	Sent    uint64                `json:"sent"`
+	Seconds float64               `json:"seconds"`
 	// Waited is how many seconds the import waited for the slowest projection (--max-lag).
 	Waited    float64   `json:"waited_seconds"`
 	Source    string    `json:"source"`
@@ -455,8 +455,8 @@ func (c *importFlags) printReport(std *command.Streams, r *importer.Report, took
 	if r.Unpublished {
 		verb = "would be imported"
 	}
-	std.Sayf("%d rows: %d events %s as %s, %d rows rejected (%s), %d skipped as repeats, %d with a time in the future",
-		r.Records, r.Events, verb, r.Source, r.Rejected, importer.Percent(r.Rejected, r.Records), r.Skipped, r.Clamped)
+	std.Sayf("%d rows: %d events %s as %s, %d rows rejected, %d skipped as repeats, %d with a time in the future",
+		r.Records, r.Events, verb, r.Source, r.Rejected, r.Skipped, r.Clamped)
 	if r.Ignored > 0 {
 		std.Sayf("%d more events changed nothing: the log had them, or later ones of the same source", r.Ignored)
 	}

@@ -142,7 +142,7 @@ func (c *redisCmd) checkRejects(r *redis.Report) error {
 	if r.Found+rejected == 0 {
 		return errNothingFound
 	}
-	return c.MaxRejects.Check(rejected, r.Found-r.Refused, r.Found+r.Rejected)
+	return c.MaxRejects.Check(rejected, r.Found+r.Rejected, r.Found > r.Refused)
 }
 
 // errNothingFound means that no key in Redis matches the mapping.
@@ -166,9 +166,9 @@ type redisReport struct {
 	// Clamped is how many new facts had a time after the start of the import. They got that start as their time.
 	Clamped uint64 `json:"clamped"`
 	// Gone is how many facts an earlier run has published that are no longer in Redis.
-	Gone     uint64           `json:"gone"`
-	Rejected uint64           `json:"rejected"`
-	Reasons  importer.Reasons `json:"reasons,omitempty"`
+	Gone     uint64                `json:"gone"`
+	Rejected uint64                `json:"rejected"`
+	Reasons  importer.ReasonCounts `json:"reasons,omitempty"`
 	// Rejects is the path of the file with the rejected elements.
 	Rejects string `json:"rejects,omitempty"`
 	// Refused is how many facts the service did not accept.
@@ -313,5 +313,5 @@ func (c *redisCmd) compare(ctx context.Context, std *command.Streams, o redis.Op
 	if found.Entries+found.Rejected == 0 {
 		return errNothingFound
 	}
-	return c.MaxRejects.Check(found.Rejected, found.Entries, found.Entries+found.Rejected)
+	return c.MaxRejects.Check(found.Rejected, found.Entries+found.Rejected, found.Entries > 0)
 }
