@@ -32,7 +32,7 @@ func TestDeletionContinuesAfterPowerCut(t *testing.T) {
 			history = append(history, []events.Event{end}, []events.Event{{Kind: events.Played, User: "bob", Item: "9"}})
 			counts := conformance.CheckCrashes(t, func() projections.Projection { return New(DefaultSettings()) },
 				envelopes(history, len(history)-2), store.Bounds{BatchBytes: 4 << 10, FlushBytes: 32 << 10})
-			if counts.PartialEnvelopes == 0 {
+			if counts.ImagesInsideEnvelope == 0 {
 				t.Errorf("expected a crash inside an event, got %+v", counts)
 			}
 		})

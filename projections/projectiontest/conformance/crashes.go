@@ -15,30 +15,30 @@ import (
 	"github.com/skein-feed/skein/projections/store"
 )
 
-// The tests in this file cut no power: the store under test folds on undisturbed. Before each write of the store to its
-// in-memory file system, a crashChecker copies the file system as a power cut at that moment would leave it, opens a
-// second store on the copy, and checks that store.
+// A crash test folds envelopes into a store on an in-memory file system and never interrupts it. Before each write of the
+// store, and after the last one, a crashChecker copies the file system as a power cut at that moment could leave it. Such a
+// copy is a crash image. The checker opens another store on each image and checks the rows of that store.
 
-// The suite checks the crashes during the first crashTestEnvelopes envelopes of a history, or crashTestEnvelopesShort
-// in short mode. Each envelope causes several writes, and each write two recoveries.
+// The suite uses only the first crashTestEnvelopes envelopes of a history, or crashTestEnvelopesShort in short mode, because
+// the tests are slow: an envelope causes several writes, and the checker opens two stores for each write.
 const (
 	crashTestEnvelopes      = 60
 	crashTestEnvelopesShort = 15
 )
 
-// envelopesPerFlush is the number of envelopes between two explicit flushes. It is less than crashTestEnvelopesShort,
-// so that also in short mode there are crashes after a flush.
+// envelopesPerFlush is how many envelopes a crash test folds before it calls Flush of the store. It is less than
+// crashTestEnvelopesShort. With small bounds, the store also starts flushes itself.
 const envelopesPerFlush = 12
 
-// firstCrashStep makes [CheckCrashesDuringRecovery] continue from every seventh crash, because continuing from all takes
-// too long. The step must be odd: crashes come in pairs, one for each of survivingPercents, and an even step would
-// always take the same one of the pair.
-const firstCrashStep = 7
+// survivalChances has a chance, in percent, for each of the two images of a power cut. Each block and each directory entry
+// that was not synced survives with this chance. With 0, only synced data survives.
+var survivalChances = [...]int{0, 50}
 
-// survivingPercents are the chances, in percent, that a block or a directory entry that was not synced survives a
-// crash. 0 loses everything that was not synced; 50 also tears files and directories.
-var survivingPercents = [...]int{0, 50}
+// continuedImageStep makes [CheckCrashesDuringRecovery] continue the fold from one in so many images, because continuing
+// from all takes too long. It is odd, because an even step would find the same survival chance in all of these images.
+const continuedImageStep = 7
 
+// testCrashes runs [CheckCrashes] with a history and small bounds.
 func testCrashes(t *testing.T, c Case, h History) {
 	n := crashTestEnvelopes
 	if testing.Short() {
@@ -46,106 +46,109 @@ func testCrashes(t *testing.T, c Case, h History) {
 	}
 	envs := h.Envelopes[:min(n, len(h.Envelopes))]
 
-	// How many crashes fall inside an envelope is only logged: it depends on the projection, and on how many memtables
-	// Pebble's goroutine flushes at once.
+	// ImagesInsideEnvelope may be 0 here: it depends on the projection and on the timing of Pebble's goroutines.
 	counts := CheckCrashes(t, c.New, envs, flushOften)
 	t.Logf("%+v", counts)
 }
 
-// CrashCounts counts the writes and the recovered stores of [CheckCrashes].
+// CrashCounts says what a crash test has checked.
 type CrashCounts struct {
-	// Writes is the number of operations that change the file system, syncs and closes of files included.
+	// Writes is the number of operations of the file system other than reads, such as writes, syncs and renames.
 	Writes int
-	// EmptyStores is the number of crashes after which the store had no whole envelope.
-	EmptyStores int
-	// PartialEnvelopes is the number of crashes after which the store had folded a part of an envelope.
-	PartialEnvelopes int
+	// ImagesInsideEnvelope is the number of images whose store had folded a part of an envelope and not yet the rest.
+	ImagesInsideEnvelope int
 }
 
-// CheckCrashes folds the envelopes into a new store and checks what a crash before any of its writes would leave. The
-// recovered store must have every envelope that was flushed, and exactly the rows of a fold of the envelopes up to its
-// cursor. After it has folded the remaining envelopes, it must have the rows of all envelopes.
+// CheckCrashes folds the envelopes into a new store with these bounds and checks all crash images. The store on an image
+// must have all envelopes that were folded before the last call of Flush, and exactly the rows of the first n envelopes, for
+// some n; if it has a part of an envelope, it must have these rows once it has folded the rest of that envelope. When it
+// has folded all remaining envelopes, it must have the rows of all envelopes.
 func CheckCrashes(t *testing.T, newProjection func() projections.Projection, envs []*events.Envelope,
 	bounds store.Bounds,
 ) CrashCounts {
 	t.Helper()
-	checker := newCrashChecker(t, newProjection, envs, bounds, 5)
-	checker.handleCrash = checker.checkRecovery
-	checker.foldRemaining(crash{disk: vfs.NewCrashableMem()})
-
-	// The first write creates the directory of the store, so a crash before it leaves nothing.
-	if checker.counts.EmptyStores == 0 {
-		t.Errorf("expected a crash that leaves an empty store, got %+v", checker.counts)
-	}
+	checker := newCrashChecker(t, newProjection, envs, bounds)
+	checker.handleImage = checker.checkImage
+	checker.foldFrom(crashImage{disk: vfs.NewCrashableMem()})
 	return checker.counts
 }
 
-// CheckCrashesDuringRecovery checks crashes during the recovery from a crash. It first folds the envelopes and collects the
-// crashes without checking them. Then it continues the fold from every firstCrashStep-th of them, and checks each write
-// of these folds as [CheckCrashes] does.
+// CheckCrashesDuringRecovery checks crashes of stores that have crashed before. It first folds the envelopes into a new
+// store and collects the crash images without checking them. Then it continues the fold on some of these images, as a
+// service does after a crash, and checks the crash images of these folds as [CheckCrashes] does.
 func CheckCrashesDuringRecovery(t *testing.T, newProjection func() projections.Projection, envs []*events.Envelope,
 	bounds store.Bounds,
 ) {
 	t.Helper()
-	checker := newCrashChecker(t, newProjection, envs, bounds, 7)
+	checker := newCrashChecker(t, newProjection, envs, bounds)
 
-	var firstCrashes []crash
-	checker.handleCrash = func(c crash) error {
-		firstCrashes = append(firstCrashes, c)
+	var images []crashImage
+	checker.handleImage = func(image crashImage) error {
+		images = append(images, image)
 		return nil
 	}
-	checker.foldRemaining(crash{disk: vfs.NewCrashableMem()})
+	checker.foldFrom(crashImage{disk: vfs.NewCrashableMem()})
+	if len(images) < continuedImageStep {
+		t.Fatalf("expected at least %d images, got %d", continuedImageStep, len(images))
+	}
 
-	checker.handleCrash = checker.checkRecovery
-	for i := 0; i < len(firstCrashes); i += firstCrashStep {
-		checker.foldRemaining(firstCrashes[i])
+	checker.handleImage = checker.checkImage
+	for i := continuedImageStep - 1; i < len(images); i += continuedImageStep {
+		t.Logf("continue from image %d of %d", i, len(images))
+		checker.foldFrom(images[i])
 	}
 }
 
-// crash is what a power cut leaves.
-type crash struct {
+// crashImage is a disk as a power cut may leave it.
+type crashImage struct {
 	disk *vfs.MemFS
-	// flushedSeq is the sequence of the last envelope that was flushed before the crash; 0 means none.
+	// flushedSeq is the sequence number of the last envelope before the last call of Flush; 0 if Flush was not called. The
+	// store on the disk must have all envelopes up to this number.
 	flushedSeq uint64
 }
 
-// crashChecker is an [errorfs.Injector] that injects no error. It uses the call before each operation to copy the disk.
+// crashChecker is an [errorfs.Injector] that injects no errors: it copies the disk when errorfs asks it whether a write
+// should fail.
 type crashChecker struct {
 	t             *testing.T
 	newProjection func() projections.Projection
 	envs          []*events.Envelope
 	bounds        store.Bounds
-	// rowsAfter has at index n the rows of a fold of the first n envelopes.
+	// rowsAfter[n] has the rows after the first n envelopes.
 	rowsAfter []Rows
-	// handleCrash is called with each crash while mu is held. It runs on Pebble's goroutines too, so it must return an
-	// error instead of ending the test.
-	handleCrash func(crash) error
+	// handleImage gets each crash image. It must not end the test, because goroutines of Pebble call it. It is called while
+	// mu is held.
+	handleImage func(crashImage) error
 
-	// mu guards the following fields, because Pebble also writes from goroutines of its own.
+	// mu guards the following fields while a store is open, because Pebble also writes from its own goroutines.
 	mu sync.Mutex
-	// current is the disk of the running fold, and what was flushed to it.
-	current crash
-	random  *rand.Rand
-	counts  CrashCounts
-	// failed is true after a crash could not be handled. The checker then ignores the other writes of the fold, which
-	// would fail in the same way.
-	failed bool
+	// isChecking is true during a fold, until handleImage returns an error. Later images would only repeat the error.
+	isChecking bool
+	// disk is the disk of the store that folds. flushedSeq is that of its next image.
+	disk       *vfs.MemFS
+	flushedSeq uint64
+	// random decides what survives. Two runs can differ, because the goroutines of Pebble take its numbers in any order.
+	random *rand.Rand
+	counts CrashCounts
 }
 
-// newCrashChecker returns a checker without handleCrash. The seed decides what survives the crashes.
+// newCrashChecker returns a checker. The caller must set handleImage before the first fold.
 func newCrashChecker(t *testing.T, newProjection func() projections.Projection, envs []*events.Envelope,
-	bounds store.Bounds, seed uint64,
+	bounds store.Bounds,
 ) *crashChecker {
 	t.Helper()
 	return &crashChecker{
-		t: t, newProjection: newProjection, envs: envs, bounds: bounds,
-		rowsAfter: rowsAfterEach(t, newProjection(), envs),
-		random:    rand.New(rand.NewPCG(seed, seed+1)),
+		t:             t,
+		newProjection: newProjection,
+		envs:          envs,
+		bounds:        bounds,
+		rowsAfter:     rowsOfPrefixes(t, newProjection(), envs),
+		random:        rand.New(rand.NewPCG(1, 2)),
 	}
 }
 
-// rowsAfterEach returns the rows before the first envelope, followed by the rows after each envelope.
-func rowsAfterEach(t *testing.T, p projections.Projection, envs []*events.Envelope) []Rows {
+// rowsOfPrefixes folds the envelopes one by one. Element n of the result has the rows after the first n envelopes.
+func rowsOfPrefixes(t *testing.T, p projections.Projection, envs []*events.Envelope) []Rows {
 	t.Helper()
 	s := Open(t, vfs.NewMem(), p, store.Bounds{})
 	rows := []Rows{RowsOf(t, s)}
@@ -157,14 +160,18 @@ func rowsAfterEach(t *testing.T, p projections.Projection, envs []*events.Envelo
 	return rows
 }
 
-// foldRemaining opens a store on the disk, folds the envelopes that the store does not have, and closes it. It ends the
-// test if a crash on the way could not be handled.
-func (c *crashChecker) foldRemaining(start crash) {
+// foldFrom opens a store on the disk of the image and folds all envelopes that this store does not have. It calls Flush
+// after each envelopesPerFlush envelopes, and closes the store at the end. It ends the test after an error.
+func (c *crashChecker) foldFrom(image crashImage) {
 	c.t.Helper()
-	c.current = start
+	c.disk = image.disk
+	c.flushedSeq = image.flushedSeq
+	c.isChecking = true
+	// Goroutines of Pebble may still write after Fatal has ended the test. Then they must not call handleImage.
+	defer c.stopChecking()
 	writesBefore := c.counts.Writes
 
-	s := Open(c.t, errorfs.Wrap(start.disk, c), c.newProjection(), c.bounds)
+	s := Open(c.t, errorfs.Wrap(image.disk, c), c.newProjection(), c.bounds)
 	remaining := c.envs[IndexAfter(c.envs, s.Cursor()):]
 	for i := range remaining {
 		Fold(c.t, s, remaining[i:i+1])
@@ -173,109 +180,114 @@ func (c *crashChecker) foldRemaining(start crash) {
 			if err := s.Flush(); err != nil {
 				c.t.Fatal(err)
 			}
-			c.setFlushed(remaining[i].Seq())
+			c.setFlushedSeq(remaining[i].Seq())
 		}
 	}
 	Close(c.t, s)
 
-	// No goroutine of Pebble is left that could need the lock, so it is held to the end.
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.failed {
-		c.t.FailNow()
-	}
 	if c.counts.Writes == writesBefore {
 		c.t.Fatal("the store wrote nothing, so no crash was checked")
 	}
+	c.handleImages("after the last write")
+	if c.t.Failed() {
+		c.t.FailNow()
+	}
 }
 
-// setFlushed records that every crash from now on must keep the envelopes up to seq.
-func (c *crashChecker) setFlushed(seq uint64) {
+func (c *crashChecker) stopChecking() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.current.flushedSeq = seq
+	c.isChecking = false
 }
 
-// String names the injector in messages of errorfs.
+func (c *crashChecker) setFlushedSeq(seq uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.flushedSeq = seq
+}
+
+// String returns the name of the injector. The interface demands this method.
 func (c *crashChecker) String() string { return "crash checker" }
 
-// MaybeError is called before each operation of the file system. It handles the crashes before a write and returns nil.
+// MaybeError handles the crash images before a write. errorfs calls it before each operation of the file system. It always
+// returns nil, so that the operation succeeds.
 func (c *crashChecker) MaybeError(op errorfs.Op) error {
-	// A read changes nothing, so a crash before it leaves the same as one before the next write.
+	// A read changes nothing: an image before it would equal the image before the next write.
 	if op.Kind.ReadOrWrite() == errorfs.OpIsRead {
 		return nil
 	}
 
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.failed {
-		return nil
-	}
 	c.counts.Writes++
-
-	for _, percent := range survivingPercents {
-		disk := c.current.disk.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: percent, RNG: c.random})
-		if err := c.handleCrash(crash{disk: disk, flushedSeq: c.current.flushedSeq}); err != nil {
-			c.failed = true
-			c.t.Errorf("crash before write %d (%s), %d %% of the unsynced data survives: %v",
-				c.counts.Writes, op.Path, percent, err)
-			return nil
-		}
-	}
+	c.handleImages(fmt.Sprintf("before write %d, to %s", c.counts.Writes, op.Path))
 	return nil
 }
 
-// checkRecovery checks the store on the disk of a crash, as described at [CheckCrashes].
-func (c *crashChecker) checkRecovery(crashed crash) (err error) {
+// handleImages makes one image of the disk for each of survivalChances and passes it to handleImage. moment is the time of
+// the power cut, for errors. The caller must hold mu if a store is open.
+func (c *crashChecker) handleImages(moment string) {
+	for _, chance := range survivalChances {
+		if !c.isChecking {
+			return
+		}
+
+		disk := c.disk.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: chance, RNG: c.random})
+		if err := c.handleImage(crashImage{disk: disk, flushedSeq: c.flushedSeq}); err != nil {
+			c.t.Errorf("power cut %s, survival chance %d %%: %v", moment, chance, err)
+			c.isChecking = false
+		}
+	}
+}
+
+// checkImage checks the store on an image as described at [CheckCrashes].
+func (c *crashChecker) checkImage(image crashImage) (err error) {
 	s, err := store.Open(store.Options{
-		FS: crashed.disk, Dir: dataDir, Projection: c.newProjection(), Bounds: c.bounds,
+		FS: image.disk, Dir: dataDir, Projection: c.newProjection(), Bounds: c.bounds,
 	})
 	if err != nil {
 		return fmt.Errorf("open: %w", err)
 	}
 	defer func() { err = errors.Join(err, s.Close()) }()
 
-	// A flush promises that its envelopes survive.
 	cursor := s.Cursor()
-	if cursor.Seq < crashed.flushedSeq {
-		return fmt.Errorf("the store lost flushed envelopes: expected sequence %d or later, got %d",
-			crashed.flushedSeq, cursor.Seq)
-	}
-	folded := IndexAfter(c.envs, cursor)
-	if folded == 0 {
-		c.counts.EmptyStores++
+	if cursor.Seq < image.flushedSeq {
+		return fmt.Errorf("the store lost flushed envelopes: expected sequence number %d or higher, got %d",
+			image.flushedSeq, cursor.Seq)
 	}
 
-	// A store that has a part of the next envelope shows no rows until the rest of that envelope is folded.
+	// A store that has a part of an envelope returns ErrNotReady until it has folded the rest. Fold skips the part that the
+	// store has.
+	foldedEnvelopes := IndexAfter(c.envs, cursor)
 	rows, err := readRows(s)
 	if errors.Is(err, projections.ErrNotReady) {
-		c.counts.PartialEnvelopes++
-		if folded == len(c.envs) {
-			return fmt.Errorf("the store has all %d envelopes, but is in the middle of another one: %w", folded, err)
+		c.counts.ImagesInsideEnvelope++
+		if foldedEnvelopes == len(c.envs) {
+			return fmt.Errorf("the store has all %d envelopes, and cannot be read: %w", foldedEnvelopes, err)
 		}
-		if err := s.Fold(c.envs[folded : folded+1]); err != nil {
-			return fmt.Errorf("finish envelope %d: %w", c.envs[folded].Seq(), err)
+		if err := s.Fold(c.envs[foldedEnvelopes : foldedEnvelopes+1]); err != nil {
+			return fmt.Errorf("fold the rest of the envelope with index %d: %w", foldedEnvelopes, err)
 		}
-		folded++
+		foldedEnvelopes++
 		rows, err = FlushedRows(s)
 	}
 	if err != nil {
-		return fmt.Errorf("rows after the recovery: %w", err)
+		return fmt.Errorf("read the recovered rows: %w", err)
 	}
-	if diff := rows.Diff(c.rowsAfter[folded]); diff != "" {
-		return fmt.Errorf("the rows are not those of the first %d envelopes:\n%s", folded, diff)
+	if diff := rows.Diff(c.rowsAfter[foldedEnvelopes]); diff != "" {
+		return fmt.Errorf("the rows are not those of the first %d envelopes:\n%s", foldedEnvelopes, diff)
 	}
 
-	// The fold continues where the crash interrupted it.
-	if err := s.Fold(c.envs[folded:]); err != nil {
-		return fmt.Errorf("fold the envelopes from index %d: %w", folded, err)
+	// The store must be able to continue.
+	if err := s.Fold(c.envs[foldedEnvelopes:]); err != nil {
+		return fmt.Errorf("fold the envelopes from index %d: %w", foldedEnvelopes, err)
 	}
 	rows, err = FlushedRows(s)
 	if err != nil {
-		return fmt.Errorf("rows after the fold of the other envelopes: %w", err)
+		return fmt.Errorf("read the rows of all envelopes: %w", err)
 	}
 	if diff := rows.Diff(c.rowsAfter[len(c.envs)]); diff != "" {
-		return fmt.Errorf("the rows are not those of all envelopes after a fold from index %d:\n%s", folded, diff)
+		return fmt.Errorf("the rows are not those of all envelopes after a fold from index %d:\n%s", foldedEnvelopes, diff)
 	}
 	return nil
 }
