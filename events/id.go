@@ -53,7 +53,7 @@ var (
 )
 
 // idRule is the rule of [IsIDRune], for errors.
-const idRule = "UTF-8 without white space, control characters and noncharacters"
+const idRule = "UTF-8 without white space, control characters, bidirectional controls and noncharacters"
 
 // ValidateID returns an error unless the id is 1 to 128 bytes of UTF-8 that consists of characters that ids may contain ([IsIDRune]).
 func ValidateID(id string) error { return validateText(id, MaxIDBytes) }

@@ -434,7 +434,7 @@ func TestRefusedImportKeepsItsRejects(t *testing.T) {
 		t.Errorf("got %+v, expected 2 events and one reject of an import that published nothing", report)
 	}
 
-	want := "row\treason\tline\n2\tboard_created.board.board_id must be 1 to 128 bytes of UTF-8 without white space, control characters and noncharacters\t" +
+	want := "row\treason\tline\n2\tboard_created.board.board_id must be 1 to 128 bytes of UTF-8 without white space, control characters, bidirectional controls and noncharacters\t" +
 		"ann,b 2,\"two\\nlines\t\\x1b[2J\"\n"
 	got, err := os.ReadFile(o.Path + ".rejects.tsv")
 	if diff := cmp.Diff(want, string(got)); diff != "" || err != nil {

@@ -152,7 +152,7 @@ func TestRejectNamesFieldAndLimit(t *testing.T) {
 		record, reason string
 	}{
 		{Pins, ",p,,,,,,,2001-01-01", "pin_created.pin.owner_id must be 1 to 128 bytes"},
-		{Pins, "ann,,,,,,,,2001-01-01", "pin_created.pin.pin_id must be 1 to 128 bytes of UTF-8 without white space, control characters and noncharacters and is empty"},
+		{Pins, "ann,,,,,,,,2001-01-01", "pin_created.pin.pin_id must be 1 to 128 bytes of UTF-8 without white space, control characters, bidirectional controls and noncharacters and is empty"},
 		{Pins, "ann,p q,,,,,,,2001-01-01", "pin_created.pin.pin_id must be 1 to 128 bytes"},
 		{Pins, "ann,p," + long + ",,,,,,2001-01-01", "pin_created.board_id is too long: 129 bytes, at most 128"},
 		{Pins, "ann,p,,i j,,,,,2001-01-01", "pin_created.item_id must be 1 to 128 bytes"},

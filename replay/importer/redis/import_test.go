@@ -54,7 +54,7 @@ func TestRedisFactsAreInTheLog(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const reason = "must be 1 to 128 bytes of UTF-8 without white space, control characters and noncharacters"
+	const reason = "must be 1 to 128 bytes of UTF-8 without white space, control characters, bidirectional controls and noncharacters"
 	if diff := cmp.Diff(`rule	key	element	reason
 1	followers:ann	ann	user_followed.target_user_id must not be the acting user: nobody follows, blocks or mutes themselves
 1	followers:ann	b d	user_followed.user_id `+reason+`
