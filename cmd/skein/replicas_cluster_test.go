@@ -136,6 +136,32 @@ func (c *natsCluster) leader(ctx context.Context) (int, error) {
 	return -1, fmt.Errorf("there is no server %q", info.Cluster.Leader)
 }
 
+// stopFollower stops a server that does not lead the log, waits until the others know that, and returns its number.
+func (c *natsCluster) stopFollower(ctx context.Context) (n int) {
+	c.t.Helper()
+	leader, err := c.leader(ctx)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	n = (leader + 1) % len(c.servers)
+	c.stop(n)
+	if err := askCluster(ctx, func(ctx context.Context) error {
+		stream, err := c.js.Stream(ctx, eventlog.StreamName)
+		if err != nil {
+			return err
+		}
+		for _, r := range stream.CachedInfo().Cluster.Replicas {
+			if r.Name == c.opts[n].ServerName && r.Offline {
+				return nil
+			}
+		}
+		return fmt.Errorf("server %d is still there", n)
+	}); err != nil {
+		c.t.Fatal(err)
+	}
+	return n
+}
+
 // envelopes reads the log as it stands, without any of the rules of skein.
 func (c *natsCluster) envelopes(ctx context.Context) (all []*skeinv1.EventBatch, err error) {
 	info, err := c.awaitWhole(ctx)

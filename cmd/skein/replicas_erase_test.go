@@ -14,8 +14,9 @@ import (
 )
 
 // TestErasureRemovesUsersFromReplicatedLog erases several users in one pass from a log with three
-// replicas. The log must continue, and neither the messages of a replica, nor the archive, nor the
-// stores of the process that erases may have one of the ids.
+// replicas, and another user while one of the three servers is down. The log must continue, and
+// neither the messages of a replica, nor the archive, nor the stores of the process that erases may
+// have one of the ids. The report must say that Raft logs still have them, and which server was down.
 func TestErasureRemovesUsersFromReplicatedLog(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
@@ -45,25 +46,11 @@ func TestErasureRemovesUsersFromReplicatedLog(t *testing.T) {
 	if err := os.WriteFile(list, []byte(strings.Join(users, "\n")+"\nnobody\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	archives := -1 // the process that archives
-	if err := eventually(ctx, func(context.Context) error {
-		var all string
-		for i := range r.servers {
-			code, out, said := skein("replay", "erase", "--file", list, "--yes", "--server", r.servers[i].addr) //nolint:contextcheck // a command makes its own
-			all += out + said
-			if code == exitOK {
-				archives = i
-				for _, want := range []string{"3 users deleted", "user 4 of the list was not erased", "epoch 2"} {
-					if !strings.Contains(out, want) {
-						t.Errorf("expected %q in the report\n%s", want, out)
-					}
-				}
-				return nil
-			}
-		}
-		return errors.New(all)
-	}); err != nil {
-		t.Fatal(err)
+	erasedBy := map[string]int{} // the process that archived the log then
+	by := r.erase(ctx, t, []string{"--file", list}, "3 users deleted", "user 4 of the list was not erased", "epoch 2",
+		"removed from 3 of 3 replicas", "left: each NATS server of the stream has erased messages in its Raft log")
+	for _, user := range users {
+		erasedBy[user] = by
 	}
 
 	at, err = r.publish(ctx, 0, userFollowed("u1", "after"))
@@ -78,20 +65,63 @@ func TestErasureRemovesUsersFromReplicatedLog(t *testing.T) {
 		}
 	}
 
+	// Erase another user while a server of the log is down, which the report names.
+	last := "another-to-be-erased"
+	if _, err := r.publish(ctx, 0, userFollowed(last, "u1")); err != nil {
+		t.Fatal(err)
+	}
+	down := r.cluster.stopFollower(ctx)
+	erasedBy[last] = r.erase(ctx, t, []string{last, "--json"}, "epoch 3", "removed from 2 of 3 replicas",
+		"left: NATS servers that do not run have all erased messages until they have caught up: start "+r.cluster.opts[down].ServerName)
+	r.cluster.start(down)
+
 	if _, err := r.cluster.awaitWhole(ctx); err != nil {
 		t.Fatal(err)
 	}
-	dirs := []string{archived, filepath.Join(r.servers[archives].dir, "data")}
+	dirs := []string{archived}
 	for n := range r.cluster.opts {
 		dirs = append(dirs, messageDirs(t, r.cluster.opts[n].StoreDir)...)
 	}
-	for _, user := range users {
-		for _, dir := range dirs {
-			if found := conformance.FilesWith(t, dir, user); len(found) > 0 {
-				t.Errorf("%s is still in %v", user, found)
+	if err := eventually(ctx, func(context.Context) error { // the server that was down catches up
+		var errs []error
+		for user, by := range erasedBy {
+			for _, dir := range append(dirs, filepath.Join(r.servers[by].dir, "data")) {
+				if found := conformance.FilesWith(t, dir, user); len(found) > 0 {
+					errs = append(errs, fmt.Errorf("%s is still in %v", user, found))
+				}
 			}
 		}
+		return errors.Join(errs...)
+	}); err != nil {
+		t.Error(err)
 	}
+}
+
+// erase erases users at the process that archives the log, and returns its number. Every text must be in the report.
+func (r *replicas) erase(ctx context.Context, t *testing.T, users []string, texts ...string) (archives int) {
+	t.Helper()
+	if err := eventually(ctx, func(context.Context) error {
+		var all string
+		for i := range r.servers {
+			args := append([]string{"replay", "erase", "--yes", "--server", r.servers[i].addr}, users...)
+			code, out, said := skein(args...) //nolint:contextcheck // a command makes its own
+			all += out + said
+			if code != exitOK {
+				continue
+			}
+			archives = i
+			for _, want := range texts {
+				if !strings.Contains(out, want) {
+					t.Errorf("expected %q in the report\n%s", want, out)
+				}
+			}
+			return nil
+		}
+		return errors.New(all)
+	}); err != nil {
+		t.Fatal(err)
+	}
+	return archives
 }
 
 // messageDirs returns the directories below dir in which a NATS server keeps the messages of the log. Its Raft logs, which it compacts by its own

@@ -222,13 +222,20 @@ func (l *Log) Epoch() uint32 { return l.meta().epoch }
 // connection.
 func (l *Log) JetStream() jetstream.JetStream { return l.conn.js }
 
-// Replicas returns how many servers store the stream of the log.
-func (l *Log) Replicas(ctx context.Context) (int, error) {
+// Replicas returns how many servers store the stream of the log, and the names of those that are offline, as far as the cluster knows.
+func (l *Log) Replicas(ctx context.Context) (count int, offline []string, err error) {
 	info, err := l.streamInfo(ctx)
 	if err != nil {
-		return 0, err
+		return 0, nil, err
 	}
-	return info.Config.Replicas, nil
+	if info.Cluster != nil {
+		for _, replica := range info.Cluster.Replicas {
+			if replica.Offline {
+				offline = append(offline, replica.Name)
+			}
+		}
+	}
+	return info.Config.Replicas, offline, nil
 }
 
 // Start returns the cursor of a reader that has read nothing.

@@ -68,6 +68,10 @@ type Report struct {
 	Epoch uint32
 	Head  uint64
 	Pause time.Duration
+	// Replicas is how many NATS servers store the stream. If there are several, each also keeps messages in a Raft log, which the erasure
+	// does not reach. Offline are those that did not run when the messages of the old epoch were removed.
+	Replicas int
+	Offline  []string
 	// Rebuilt has one line for each store of this process, and Nodes one for each other node.
 	Rebuilt, Nodes []string
 	// Snapshots are the names of the snapshots that were removed.
@@ -90,6 +94,12 @@ func (r Report) String() string {
 	fmt.Fprintf(&b, "archive: %d events and %d rejects scrubbed, %d segments written anew\n",
 		r.Scrubbed.Changed+r.Scrubbed.Dropped, r.Scrubbed.Rejects, r.Scrubbed.Segments)
 	fmt.Fprintf(&b, "log: epoch %d after sequence %d; nobody could publish for %v\n", r.Epoch, r.Head, r.Pause.Round(time.Millisecond))
+	if r.Replicas > 1 {
+		fmt.Fprintf(&b, "stream: erased messages were removed from %d of %d replicas, but not from the Raft logs of their servers\n",
+			r.Replicas-len(r.Offline), r.Replicas)
+	} else {
+		fmt.Fprintln(&b, "stream: erased messages were removed; there are no replicas, and so no Raft logs")
+	}
 	for _, line := range slices.Concat(r.Rebuilt, r.Nodes) {
 		fmt.Fprintf(&b, "%s\n", line)
 	}
@@ -354,9 +364,28 @@ func (o *Options) beginEpoch(ctx context.Context, partitions map[string]events.P
 	}
 	r.Epoch = o.Log.Epoch()
 	r.Head = end.Seq
+	if err := o.reportReplicas(ctx, r); err != nil {
+		return err
+	}
 
 	// Archive the beginning of the new epoch. The archiver then drops what it has kept in memory of the old one.
 	return o.Archiver.ArchiveNow(ctx, end.Seq)
+}
+
+// reportReplicas reports how many NATS servers store the stream, and what erased messages these servers still have.
+func (o *Options) reportReplicas(ctx context.Context, r *Report) (err error) {
+	if r.Replicas, r.Offline, err = o.Log.Replicas(ctx); err != nil {
+		return err
+	}
+	if r.Replicas > 1 {
+		r.Left = append(r.Left, "each NATS server of the stream has erased messages in its Raft log, below STORE_DIR/jetstream/$SYS/_js_, "+
+			"until it compacts that log, which it tries every few minutes while it runs")
+	}
+	if len(r.Offline) > 0 {
+		r.Left = append(r.Left, fmt.Sprintf("NATS servers that do not run have all erased messages until they have caught up: start %s",
+			strings.Join(r.Offline, ", ")))
+	}
+	return nil
 }
 
 // rebuildOwnStores makes new generations of the stores of this process.

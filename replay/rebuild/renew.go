@@ -64,6 +64,6 @@ func renewPartly(
 	if report, err = r.catchUpAndCutOver(ctx, subscribe); err != nil {
 		return "", fmt.Errorf("renew %s: %w", serving.Name(), err)
 	}
-	return fmt.Sprintf("%d of %d partitions were built from the log, and the rows of the others copied: ",
+	return fmt.Sprintf("%d of %d partitions were built from the log; the others have the same rows as before, which were copied: ",
 		held.Len()-r.copiedPartitions, held.Len()) + report, nil
 }

@@ -90,7 +90,7 @@ func Open(ctx context.Context, o Options) (*Node, error) {
 	n.others.Store(&[]gateway.Node{})
 
 	// The bucket must survive the loss of as many servers as the log does.
-	replicas, err := o.Log.Replicas(ctx)
+	replicas, _, err := o.Log.Replicas(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("join the cluster: %w", err)
 	}

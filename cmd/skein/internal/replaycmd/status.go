@@ -18,7 +18,7 @@ type Cmd struct {
 	Verify     verifyCmd     `cmd:"" help:"Compare projections with a new fold of the log."`
 	Repair     repairCmd     `cmd:"" help:"Replace the rows of a projection that differ from a new fold of the log."`
 	Rollback   rollbackCmd   `cmd:"" help:"Go back to the generation of a projection that served before the last rebuild."`
-	Erase      eraseCmd      `cmd:"" help:"Erase a user from the stores, the log, the archive and scheduled snapshots. Rebuilds every projection."`
+	Erase      eraseCmd      `cmd:"" help:"Erase users from the stores, the log, the archive and scheduled snapshots. Makes new files for every store."`
 	Operations operationsCmd `cmd:"" help:"List rebuilds and other operations, the latest first."`
 	Watch      watchCmd      `cmd:"" help:"Show an operation until it ends."`
 	Cancel     cancelCmd     `cmd:"" help:"Ask an operation to end."`
