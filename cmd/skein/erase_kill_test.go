@@ -3,7 +3,10 @@ package main
 import (
 	"context"
 	"fmt"
+	"os"
+	"path/filepath"
 	"testing"
+	"time"
 
 	"connectrpc.com/connect"
 
@@ -13,84 +16,162 @@ import (
 )
 
 // TestErasureContinuesAfterKills kills the service during ten erasures of two users each, each time
-// at a later point of the erasure's progress. The erasure must continue after the restart and
-// succeed. In the end no file may contain one of the ids, and the other users must follow whom they
-// followed.
+// at another point: when a file appears or is replaced in the data directory. The erasure must
+// continue after the restart and succeed. In the end no file may contain one of the ids, the other
+// users must follow whom they followed, and all stores must be equal to the log.
 func TestErasureContinuesAfterKills(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), 5*patience)
 	defer cancel()
-	s := &server{t: t, dir: t.TempDir(), flags: []string{"--archive-every", "100ms"}}
-	t.Cleanup(func() { s.kill() })
-	if err := s.start(ctx); err != nil {
+	dir := t.TempDir()
+	e := &killedErasure{t: t, s: &server{t: t, dir: dir, flags: []string{
+		"--archive-every", "100ms", "--snapshots", filepath.Join(dir, "data", "snapshots"), "--snapshot-every", "24h",
+	}}}
+	t.Cleanup(func() { e.s.kill() })
+	if err := e.s.start(ctx); err != nil {
 		t.Fatal(err)
 	}
-	api := (&command.ClientFlags{Server: s.addr}).Client()
-	t.Cleanup(api.HTTP.CloseIdleConnections)
+	e.api = (&command.ClientFlags{Server: e.s.addr}).Client()
+	t.Cleanup(e.api.HTTP.CloseIdleConnections)
+	// The oldest segment of the archive names all users, so every erasure replaces it.
+	const mostUsers, followed = 100, 20
+	var evs []*skeinv1.Event
+	for i := range mostUsers {
+		evs = append(evs, userFollowed("bob", erasedName(i)))
+	}
+	publish(t, e.api, evs...)
+	for i := range followed {
+		publish(t, e.api, userFollowed("ann", fmt.Sprint("u", i)))
+	}
 
-	points := 10
+	points := []struct{ name, files string }{
+		{"the erasure was accepted", "operations/*"},
+		{"the deletions were flushed", "erased.json"},
+		{"the oldest events of the archive were replaced", "archive/archive/*-00000000000000000001-*"},
+		{"the graph is built", "stores/graph/shadow-next*"},
+		{"the graph was built", "stores/graph/0*"},
+		{"the inboxes are built", "stores/inbox/shadow-next*"},
+		{"the seen store is built", "stores/seen/shadow-next*"},
+		{"the counters are built", "stores/counters/shadow-next*"},
+		{"the notifications were built", "stores/notifications/0*"},
+		{"a snapshot is taken", "snapshots/snapshot-files/*"},
+	}
 	if testing.Short() {
-		points = 2
+		points = []struct{ name, files string }{points[2], points[7]}
 	}
-	var users []string
-	for i := range 2 * points {
-		users = append(users, fmt.Sprintf("to-be-erased-%02d", i))
-	}
-	for i := range 20 {
-		var evs []*skeinv1.Event
-		for _, user := range users {
-			evs = append(evs, userFollowed(user, fmt.Sprint("u", i)), userFollowed(fmt.Sprint("u", i), user))
+	for _, point := range points {
+		killed := false
+		for !killed { // an erasure may pass the point before it is seen
+			if len(e.users) == mostUsers {
+				t.Fatalf("no erasure was killed when %s", point.name)
+			}
+			killed = e.eraseAndKillAt(ctx, filepath.Join(dir, "data", point.files))
 		}
-		publish(t, api, append(evs, userFollowed("ann", fmt.Sprint("u", i)))...)
+		t.Logf("killed when %s", point.name)
 	}
 
-	for point := range points {
-		var op *skeinv1.Operation
-		if err := eventually(ctx, func(ctx context.Context) error { // until the service archives
-			res, err := api.Admin().EraseUser(ctx, connect.NewRequest(&skeinv1.EraseUserRequest{UserIds: users[2*point : 2*point+2]}))
-			if err == nil {
-				op = res.Msg.GetOperation()
-			}
-			return err
-		}); err != nil {
-			t.Fatal(err)
-		}
-
-		seen := map[string]bool{}
-		for len(seen) <= point && !command.OperationEnded(op) {
-			res, err := api.Admin().GetOperation(ctx, connect.NewRequest(&skeinv1.GetOperationRequest{OperationId: op.GetOperationId()}))
-			if err != nil {
-				t.Fatal(err)
-			}
-			op = res.Msg.GetOperation()
-			seen[fmt.Sprint(op.GetState(), op.GetPhase(), op.GetDone())] = true
-		}
-		t.Logf("killed at point %d: %s, %s", point, op.GetState(), op.GetPhase())
-		s.kill()
-		if err := s.start(ctx); err != nil {
-			t.Fatal(err)
-		}
-		if err := eventually(ctx, func(ctx context.Context) error {
-			res, err := api.Admin().GetOperation(ctx, connect.NewRequest(&skeinv1.GetOperationRequest{OperationId: op.GetOperationId()}))
-			if err == nil && res.Msg.GetOperation().GetState() != skeinv1.OperationState_OPERATION_STATE_SUCCEEDED {
-				err = fmt.Errorf("the erasure is %v", res.Msg.GetOperation())
-			}
-			return err
-		}); err != nil {
-			t.Fatalf("after the kill at point %d: %v", point, err)
-		}
+	res, err := e.api.Graph().ListFollowing(ctx, connect.NewRequest(&skeinv1.ListFollowingRequest{UserId: "ann", PageSize: 100}))
+	if err != nil || len(res.Msg.GetEntries()) != followed {
+		t.Errorf("ann follows %d users, %v, expected %d", len(res.Msg.GetEntries()), err, followed)
 	}
-
-	res, err := api.Graph().ListFollowing(ctx, connect.NewRequest(&skeinv1.ListFollowingRequest{UserId: "ann", PageSize: 100}))
-	if err != nil || len(res.Msg.GetEntries()) != 20 {
-		t.Errorf("ann follows %d users, %v, expected 20", len(res.Msg.GetEntries()), err)
-	}
-	if err := s.stopInOrder(); err != nil {
+	demandEqual(ctx, t, e.api)
+	if err := e.s.stopInOrder(); err != nil {
 		t.Error(err)
 	}
-	for _, user := range users {
-		if found := conformance.FilesWith(t, s.dir, user); len(found) > 0 {
+	for _, user := range e.users {
+		if found := conformance.FilesWith(t, dir, user); len(found) > 0 {
 			t.Errorf("%s is still in %v", user, found)
 		}
 	}
+}
+
+// erasedName returns the id of the i-th user who is erased.
+func erasedName(i int) string { return fmt.Sprintf("to-be-erased-%02d", i) }
+
+// killedErasure is a service that is killed while it erases users.
+type killedErasure struct {
+	t   *testing.T
+	s   *server
+	api *command.Client
+	// users are all who were erased.
+	users []string
+}
+
+// eraseAndKillAt publishes follows of two new users and erases them. It kills the service when a file that matches the pattern appears or is
+// replaced, starts it again, and waits until the erasure has succeeded. It reports whether the erasure was still under way at the kill.
+func (e *killedErasure) eraseAndKillAt(ctx context.Context, pattern string) (killed bool) {
+	t := e.t
+	t.Helper()
+	users := []string{erasedName(len(e.users)), erasedName(len(e.users) + 1)}
+	e.users = append(e.users, users...)
+	for i := range 20 {
+		other := fmt.Sprint("u", i)
+		publish(t, e.api, userFollowed(users[0], other), userFollowed(other, users[0]), userFollowed(users[1], other), userFollowed(other, users[1]))
+	}
+
+	before := modTimes(t, pattern)
+	var op *skeinv1.Operation
+	if err := eventually(ctx, func(ctx context.Context) error { // until the service archives
+		res, err := e.api.Admin().EraseUser(ctx, connect.NewRequest(&skeinv1.EraseUserRequest{UserIds: users}))
+		if err == nil {
+			op = res.Msg.GetOperation()
+		}
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	get := func(ctx context.Context) error {
+		res, err := e.api.Admin().GetOperation(ctx, connect.NewRequest(&skeinv1.GetOperationRequest{OperationId: op.GetOperationId()}))
+		if err == nil {
+			op = res.Msg.GetOperation()
+		}
+		return err
+	}
+
+	for !killed && !command.OperationEnded(op) {
+		for name, modTime := range modTimes(t, pattern) {
+			killed = killed || !modTime.Equal(before[name])
+		}
+		if err := get(ctx); err != nil {
+			t.Fatal(err)
+		}
+	}
+	killed = killed && !command.OperationEnded(op)
+	e.s.kill()
+
+	// If the service was taking a snapshot, its claim to the snapshots expires after some minutes. Make the claim that old.
+	for name := range modTimes(t, filepath.Join(e.s.dir, "data", "snapshots", "snapshot-claims", "*")) {
+		if err := os.Chtimes(name, time.Time{}, time.Now().Add(-time.Hour)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := e.s.start(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if err := eventually(ctx, func(ctx context.Context) error {
+		err := get(ctx)
+		if err == nil && op.GetState() != skeinv1.OperationState_OPERATION_STATE_SUCCEEDED {
+			err = fmt.Errorf("the erasure is %v", op)
+		}
+		return err
+	}); err != nil {
+		t.Fatalf("after a kill at %s: %v", pattern, err)
+	}
+	return killed
+}
+
+// modTimes returns when the files that match a pattern were last written.
+func modTimes(t *testing.T, pattern string) map[string]time.Time {
+	t.Helper()
+	names, err := filepath.Glob(pattern)
+	if err != nil {
+		t.Fatal(err)
+	}
+	times := map[string]time.Time{}
+	for _, name := range names {
+		if info, err := os.Stat(name); err == nil { // a file may be gone by now
+			times[name] = info.ModTime()
+		}
+	}
+	return times
 }
