@@ -226,10 +226,7 @@ func (b *Builder) Finish(ctx context.Context) error {
 
 // partitionRanges divides the partitions into at most n ranges from <= partition < to, with about the same number of bytes of events each.
 func (b *Builder) partitionRanges(n int) (ranges [][2]int) {
-	all := int64(0)
-	for i := range b.scatter.parts {
-		all += b.scatter.parts[i].rawBytes
-	}
+	all := b.scatter.rawBytes()
 
 	// End the k-th range as soon as the first k ranges have k/n of the bytes.
 	from, sum := 0, int64(0)

@@ -40,6 +40,15 @@ type savedRange struct {
 	Files int64
 }
 
+// savedRangeBytes is about how many bytes of events a range of a large saved build has, unless it is a single partition. What was folded of a range when
+// the build was interrupted is folded again, and that should take only a second or two.
+const savedRangeBytes = 32 << 20
+
+// rangesToSave divides the partitions into the ranges of a saved build.
+func (b *Builder) rangesToSave() [][2]int {
+	return b.partitionRanges(max(tasksPerWorker*b.Workers(1), int(b.scatter.rawBytes()/savedRangeBytes)))
+}
+
 func (b *Builder) savedFile() string { return b.options.FS.PathJoin(b.tempDir, "saved") }
 
 func (b *Builder) rangeFile(r [2]int) string {
@@ -57,7 +66,7 @@ func (b *Builder) Save(key string) error {
 	}
 	b.handover = h
 	b.key = key
-	b.ranges = b.partitionRanges(tasksPerWorker * b.Workers(1))
+	b.ranges = b.rangesToSave()
 	return errors.Join(
 		syncFiles(b.options.FS, b.eventsFile(), b.storeRowsFile()),
 		b.writeSaved(b.savedFile(), savedBuild{Key: key, Handover: h, Ranges: b.ranges}),

@@ -56,6 +56,14 @@ type partitionEvents struct {
 	rawBytes, eventCount int64
 }
 
+// rawBytes returns the number of bytes of all events before compression.
+func (s *scatterFile) rawBytes() (all int64) {
+	for i := range s.parts {
+		all += s.parts[i].rawBytes
+	}
+	return all
+}
+
 // deltaBase has the numbers of an event from which the next event is encoded: as differences, which are small. The first event of a block is encoded from
 // zeros, so that a block can be decoded alone.
 type deltaBase struct {

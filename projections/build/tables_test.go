@@ -9,6 +9,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/graph"
 	"github.com/skein-feed/skein/projections/store"
@@ -100,5 +101,31 @@ func TestFewRowsAreOnePiece(t *testing.T) {
 	}
 	if p := r.pieces(4); len(p) != 1 || p[0].lower != nil || p[0].upper != nil {
 		t.Errorf("got pieces %v, want one without bounds", p)
+	}
+}
+
+// TestRangesOfSavedBuildAreSmall checks that an interruption of a large build loses the folding of a few partitions only.
+func TestRangesOfSavedBuildAreSmall(t *testing.T) {
+	for name, c := range map[string]struct {
+		bytesPerPartition int64
+		wantRanges        int
+	}{
+		"small log":      {1 << 10, tasksPerWorker},
+		"log of 4 GiB":   {16 << 20, 128},
+		"log of 256 GiB": {1 << 30, events.NumPartitions},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b, err := New(Options{FS: vfs.NewMem(), Dir: "new", New: func() projections.Projection { return graph.New() }, Workers: 1})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer b.Close()
+			for i := range b.scatter.parts {
+				b.scatter.parts[i].rawBytes = c.bytesPerPartition
+			}
+			if got := len(b.rangesToSave()); got != c.wantRanges {
+				t.Errorf("got %d ranges, want %d", got, c.wantRanges)
+			}
+		})
 	}
 }
