@@ -190,7 +190,8 @@ func TestPreparedUpgradeFailsNoRead(t *testing.T) {
 }
 
 // TestPreparedUpgradeOfNodesFailsNoRead does the same node by node. The cluster of two versions
-// must answer all questions meanwhile as a process that has all rows.
+// must answer all questions meanwhile as a process that has all rows. Each start must continue a
+// generation that exists, and must build none.
 func TestPreparedUpgradeOfNodesFailsNoRead(t *testing.T) {
 	old := programOfOldFold(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 3*patience)
@@ -208,13 +209,23 @@ func TestPreparedUpgradeOfNodesFailsNoRead(t *testing.T) {
 		return nil
 	}
 	c.underLoad(ctx, func(ctx context.Context) {
-		for _, s := range []strike{
+		for i, s := range []strike{
 			{"prepared, to the new program", func(ctx context.Context) error { return c.rollAfter(ctx, "skein", prepare) }},
 			{"back", func(ctx context.Context) error { return c.roll(ctx, old) }},
 			{"to the new program again", func(ctx context.Context) error { return c.roll(ctx, "skein") }},
 		} {
 			if !c.strike(ctx, s) {
 				return
+			}
+			for name, node := range c.running {
+				text, err := os.ReadFile(filepath.Join(node.dir, "server.log"))
+				if err != nil {
+					t.Fatal(err)
+				}
+				const continued = "the live generation is outdated, and another one is live instead"
+				if n := strings.Count(string(text), continued); n != i+1 {
+					t.Errorf("%s: %s continued another generation at %d starts, expected %d", s.name, name, n, i+1)
+				}
 			}
 		}
 	})

@@ -38,4 +38,4 @@ help=$("$work/skein" serve --help) # a pipe to grep -q may end the program by SI
 if [[ $help == *--node-addr* ]]; then # it knows clusters
   nodes='|TestRollingUpgradeOfNodesFailsNoRead'
 fi
-SKEIN_OLD=$work/skein SKEIN_OLD_FOLD=$work/skein-old-fold go test -count 1 -tags upgrade -v -run "^($drills$nodes)\$" ./cmd/skein
+SKEIN_OLD=$work/skein SKEIN_OLD_FOLD=$work/skein-old-fold go test -count 1 -timeout 80m -tags upgrade -v -run "^($drills$nodes)\$" ./cmd/skein
