@@ -68,7 +68,7 @@ func run(ctx context.Context, args []string, std *streams) error {
 // measureCmd is the command `skein-bench run`, which is also the command without a name.
 type measureCmd struct {
 	Quick   bool          `help:"Make a smoke test of about a minute, whose figures mean nothing."`
-	Only    []string      `help:"Measure only these groups of ${benchGroups}. The last three are measured only if they are named." placeholder:"NAME"`
+	Only    []string      `help:"Measure only these groups of ${benchGroups}. The last four are measured only if they are named." placeholder:"NAME"`
 	Edges   int           `help:"Follows of the graph." default:"1000000"`
 	Users   int           `help:"Users of the graph; 0 means a tenth of its follows." default:"0"`
 	Runs    int           `help:"How often to measure everything." default:"5"`
@@ -83,7 +83,7 @@ type measureCmd struct {
 	Of      []string      `help:"Replay only these projections." name:"replay-of" placeholder:"NAME"`
 	Growth  []int         `help:"Numbers of follows whose costs are compared." default:"100000,1000000,10000000"`
 	Alone   bool          `help:"Measure only the growth of the graph, without starting a service." name:"growth-alone"`
-	Memory  byteSize      `help:"Memory for the rebuilds of growth; 0 means 512 MiB." name:"rebuild-memory" default:"0"`
+	Memory  byteSize      `help:"Memory for the rebuilds of growth and plays; 0 means 512 MiB." name:"rebuild-memory" default:"0"`
 	Events  int           `help:"Events in the log of a large product, of which one node is measured." name:"log-events" default:"20000000"`
 	Limit   time.Duration `help:"Give up after this time." default:"40m"`
 	Dir     string        `help:"Directory for temporary files, on the disk that is measured." placeholder:"DIR" type:"existingdir"`

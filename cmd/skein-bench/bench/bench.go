@@ -37,6 +37,7 @@ var groups = []rowGroup{
 	{name: "counters", needsTools: true, measure: stores.Counters},
 	{name: "notifications", needsTools: true, measure: stores.Notifications},
 	{name: "replay", needsTools: true, measure: replays.Replay},
+	{name: "plays", onlyIfNamed: true, measure: replays.Plays},
 	{name: "latency", onlyIfNamed: true, measure: serving.UnderLoad},
 	{name: "growth", onlyIfNamed: true, measure: replays.Grow},
 	{name: "nodes", onlyIfNamed: true, measure: nodes.Nodes},

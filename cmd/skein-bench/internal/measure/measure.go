@@ -52,7 +52,7 @@ type Options struct {
 	Growth []int
 	// GrowthAlone says that growth builds only the store of the graph, and starts no service.
 	GrowthAlone bool
-	// RebuildMemory is the memory for a rebuild of growth, in bytes; 0 means the default.
+	// RebuildMemory is the memory for a rebuild of growth or plays, in bytes; 0 means the default.
 	RebuildMemory int
 	// LogEvents is how many events the log of a large product has that a node reads.
 	LogEvents int

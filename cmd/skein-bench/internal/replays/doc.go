@@ -5,4 +5,6 @@
 //	              replayjob.go: one measurement, in a process of its own
 //	growth.go     what more follows cost: disk, start, memory; growthlog.go: a log of any size, written into an archive;
 //	              growthops.go: times of single operations
+//	plays.go      builds from a large log of plays
+//	archivewriter.go: writes a generated log into an archive
 package replays

@@ -2,9 +2,7 @@ package replays
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
-	"fmt"
 	"iter"
 	mathrand "math/rand/v2"
 	"path/filepath"
@@ -13,8 +11,6 @@ import (
 
 	"github.com/skein-feed/skein/cmd/skein-bench/internal/workload"
 	"github.com/skein-feed/skein/events"
-	"github.com/skein-feed/skein/events/archive"
-	"github.com/skein-feed/skein/events/bucket"
 	"github.com/skein-feed/skein/events/eventlog"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 	"github.com/skein-feed/skein/replay/archiver"
@@ -106,20 +102,11 @@ func (l growthLog) followee(follower uint32, round int) uint32 {
 
 // archive writes the log into the archive of a data directory. It then makes an empty stream that continues the log after the archive, as after a restore.
 func (l growthLog) archive(ctx context.Context, data string) error {
-	target, err := bucket.NewDir(filepath.Join(data, "archive"))
+	target, w, err := newArchive(ctx, data)
 	if err != nil {
 		return err
 	}
-	var id events.LogID
-	if _, err := rand.Read(id[:]); err != nil {
-		return err
-	}
-	a, err := archive.Open(ctx, target, id)
-	if err != nil {
-		return err
-	}
-
-	if err := l.fill(ctx, a, events.Cursor{Log: id, Epoch: growthEpoch}); err != nil {
+	if err := l.fill(ctx, w); err != nil {
 		return err
 	}
 	_, err = archiver.Restore(ctx, archiver.RestoreOptions{
@@ -129,20 +116,13 @@ func (l growthLog) archive(ctx context.Context, data string) error {
 }
 
 // fill writes the follows into an archive. Their envelopes have times at equal distances, and the last one has the present time.
-func (l growthLog) fill(ctx context.Context, a *archive.Archive, start events.Cursor) error {
-	decoder := events.NewDecoder(start)
+func (l growthLog) fill(ctx context.Context, w *archiveWriter) error {
+	decoder := events.NewDecoder(w.start)
 	seq := uint64(0)
 	step := growthTime / time.Duration(l.n/eventsPerEnvelope+1)
 	stamp := time.Now().Add(-growthTime)
 	var evs []*skeinv1.Event // of the next envelope
 
-	// seal ends a segment, one of the files of the archive, and begins the next one.
-	w := a.Writer()
-	seal := func() error {
-		_, err := w.Seal(ctx)
-		w = a.Writer()
-		return err
-	}
 	addEnvelope := func() error {
 		data, err := events.EncodeEnvelope(evs)
 		if err != nil {
@@ -156,14 +136,7 @@ func (l growthLog) fill(ctx context.Context, a *archive.Archive, start events.Cu
 			return err
 		}
 
-		err = w.Add(env)
-		if !errors.Is(err, archive.ErrFull) {
-			return err
-		}
-		if err := seal(); err != nil {
-			return err
-		}
-		return w.Add(env)
+		return w.add(ctx, env)
 	}
 
 	for e := range l.follows() {
@@ -180,13 +153,5 @@ func (l growthLog) fill(ctx context.Context, a *archive.Archive, start events.Cu
 			return err
 		}
 	}
-	if err := seal(); err != nil {
-		return err
-	}
-
-	archived := a.End().Seq
-	if archived != seq {
-		return fmt.Errorf("%d of %d envelopes are archived", archived, seq)
-	}
-	return nil
+	return w.finish(ctx, seq)
 }

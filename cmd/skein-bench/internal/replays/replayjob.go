@@ -63,6 +63,8 @@ type replayResult struct {
 	Seconds, ProcessorSeconds float64
 	// Memory is the greatest resident memory of the process, in bytes.
 	Memory float64
+	// StoreBytes is the size of the store that a rebuild has made. BuildBytes also has the temporary files that it then removes.
+	StoreBytes, BuildBytes int64
 	// Checks is how many checks the auditor made. AuditSeconds and VerifySeconds are the processor time of its audits and of verifying the stores.
 	Checks                      uint64
 	AuditSeconds, VerifySeconds float64
@@ -149,7 +151,17 @@ func (j *replayJob) rebuild(ctx context.Context, dir string, r *replayResult) (e
 		return err
 	}
 	defer func() { err = errors.Join(err, b.Close()) }()
-	return j.measure(ctx, r, b.Add, func() error { return b.Finish(ctx) })
+	if err := j.measure(ctx, r, b.Add, func() error { return b.Finish(ctx) }); err != nil {
+		return err
+	}
+
+	stores := filepath.Join(dir, newProjection().Name())
+	r.BuildBytes, err = measure.TreeBytes(stores)
+	if err != nil {
+		return err
+	}
+	r.StoreBytes, err = measure.TreeBytes(filepath.Join(stores, "000001"))
+	return err
 }
 
 // measure reads the whole log and passes it to fold, then calls end, and measures the time of all that.
