@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -146,6 +147,9 @@ func (b *Builder) Cursor() events.Cursor { return b.sequencer.Cursor() }
 // rows of some 100 bytes each, including the entry in the hash table.
 const memoryPerEventByte = 14
 
+// maxMemoryRows is how many bytes of rows a fold in memory may hold, however much memory there is: it could not address more.
+const maxMemoryRows = 2 << 30
+
 // ScatteredEvents returns the number of events to fold. An event that is delivered to several partitions counts once for each.
 func (b *Builder) ScatteredEvents() (events int64) {
 	_ = b.scatter.waitEncoded() // Finish will return the error, too
@@ -197,7 +201,7 @@ func (b *Builder) Finish(ctx context.Context) error {
 	for _, r := range ranges {
 		group.Go(func() error {
 			names, runs, err := b.foldOrLoadRange(func() (*tableWriter, *runSet, error) {
-				return b.foldRange(folding, r[0], r[1], b.options.Memory/4/workers)
+				return b.foldRange(folding, r[0], r[1], b.options.Memory/workers)
 			}, r)
 			mu.Lock()
 			defer mu.Unlock()
@@ -241,10 +245,10 @@ func (b *Builder) partitionRanges(n int) (ranges [][2]int) {
 }
 
 // foldRange folds the partitions from <= partition < to. It writes the rows that are in place into tables, and all others into sorted runs of about
-// maxRunBytes. It returns the writer of the tables, which is closed, and the runs.
-func (b *Builder) foldRange(ctx context.Context, from, to, maxRunBytes int) (t *tableWriter, rest *runSet, err error) {
+// a quarter of maxBytes. It returns the writer of the tables, which is closed, and the runs.
+func (b *Builder) foldRange(ctx context.Context, from, to, maxBytes int) (t *tableWriter, rest *runSet, err error) {
 	t = b.newTables(b)
-	rest = &runSet{builder: b, maxBytes: maxRunBytes}
+	rest = &runSet{builder: b, maxBytes: maxBytes / 4}
 	var m store.MemoryFold // reused, because all partitions take about the same memory
 
 	for p := from; p < to; p++ {
@@ -254,7 +258,7 @@ func (b *Builder) foldRange(ctx context.Context, from, to, maxRunBytes int) (t *
 		if !b.partitions.Has(uint8(p)) {
 			continue
 		}
-		err := b.options.AroundFold(ctx, func() error { return b.foldPartition(&m, uint8(p), t, rest) })
+		err := b.options.AroundFold(ctx, func() error { return b.foldPartition(&m, min(maxBytes, maxMemoryRows), uint8(p), t, rest) })
 		if err != nil {
 			return t, nil, errors.Join(fmt.Errorf("partition %d: %w", p, err), t.close())
 		}
@@ -267,38 +271,56 @@ func (b *Builder) foldRange(ctx context.Context, from, to, maxRunBytes int) (t *
 	return t, rest, err
 }
 
-// foldPartition folds one partition: in the memory of m, or on disk if its rows would take too much memory.
-func (b *Builder) foldPartition(m *store.MemoryFold, partition uint8, t *tableWriter, rest *runSet) (err error) {
+// foldPartition folds one partition: in the memory of m, or on disk if its rows take more than maxBytes of memory.
+func (b *Builder) foldPartition(m *store.MemoryFold, maxBytes int, partition uint8, t *tableWriter, rest *runSet) (err error) {
 	var parts events.Partitions
 	parts.Add(partition)
 	p := b.options.New()
 
-	// Even with more memory, a fold in memory holds less than 2 GiB of rows.
-	if b.scatter.parts[partition].rawBytes*memoryPerEventByte > int64(min(b.options.Memory, 2<<30)) {
-		dir := b.newFilePath("fold")
-		m = new(store.MemoryFold)
-		if err := m.BeginOnDisk(b.options.FS, dir, p, &parts, b.log); err != nil {
-			return err
-		}
-		defer func() { err = errors.Join(err, m.Close(), b.options.FS.RemoveAll(dir)) }()
-	} else if err := m.Begin(p, &parts, b.log); err != nil {
-		return err
-	}
-
-	return b.foldInto(m, p, partition, t, rest, func() error {
+	// foldEvents folds the events until the rows take more than most bytes. reported is how many events OnFolded was told of.
+	reported := uint64(0)
+	foldEvents := func(m *store.MemoryFold, most int) error {
 		const reportEvery = 1 << 12 // events
 		n := uint64(0)
 		err := b.scatter.eachEvent(partition, func(ev *events.Event, logTime events.Micros) error {
 			n++
-			if n%reportEvery == 0 {
+			if n == reported+reportEvery {
 				b.options.OnFolded(reportEvery)
+				reported = n
+			}
+			if m.Memory() > most {
+				return errTooLarge
 			}
 			return m.Fold(ev, logTime)
 		})
-		b.options.OnFolded(n % reportEvery)
+		if err == nil {
+			b.options.OnFolded(n - reported)
+		}
 		return err
-	})
+	}
+
+	if err := m.Begin(p, &parts, b.log); err != nil {
+		return err
+	}
+	err = b.foldInto(m, p, partition, t, rest, func() error { return foldEvents(m, maxBytes) })
+	if !errors.Is(err, errTooLarge) {
+		return err
+	}
+
+	// Begin again, on disk.
+	*m = store.MemoryFold{}
+	dir := b.newFilePath("fold")
+	onDisk := new(store.MemoryFold)
+	p = b.options.New()
+	if err := onDisk.BeginOnDisk(b.options.FS, dir, p, &parts, b.log); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, onDisk.Close(), b.options.FS.RemoveAll(dir)) }()
+	return b.foldInto(onDisk, p, partition, t, rest, func() error { return foldEvents(onDisk, math.MaxInt) })
 }
+
+// errTooLarge ends a fold whose rows take too much memory.
+var errTooLarge = errors.New("build: the rows of a partition take too much memory")
 
 // foldInto calls fold, which folds events into m, and then writes the rows of m.
 func (b *Builder) foldInto(

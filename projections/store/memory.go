@@ -99,6 +99,9 @@ func (m *MemoryFold) Tick(now events.Micros) error {
 	return b.FirstMisuse()
 }
 
+// Memory returns about the number of bytes that the rows take in memory.
+func (m *MemoryFold) Memory() int { return m.store.fold.batch.Rows().Memory() }
+
 // Rows returns an iterator over all rows of the fold.
 func (m *MemoryFold) Rows() projections.Iterator { return m.store.fold.batch.Iter(nil, nil) }
 

@@ -120,7 +120,7 @@ func readingOperations(t *testing.T, c Case, h History) []readingOperation {
 	}
 
 	buildStore := func(disk, failing store.FS) (Rows, error) {
-		b, err := build.New(build.Options{FS: failing, Dir: dir, New: c.New, Memory: 4 << 10, Workers: 1})
+		b, err := build.New(build.Options{FS: failing, Dir: dir, New: c.New, Memory: 2 << 10, Workers: 1})
 		if err == nil {
 			err = errors.Join(b.Add(h.Envelopes), b.Finish(t.Context()), b.Close())
 		}
