@@ -77,6 +77,7 @@ func (m *MemoryFold) Fold(ev *events.Event, logTime events.Micros) error {
 	if err := f.applyEvent(ev); err != nil {
 		return err
 	}
+	f.batch.Rows().ForgetDeleted()
 
 	// Only a fold on disk ever reaches the size of its batch.
 	if f.batch.Rows().Size() < m.store.opts.Bounds.BatchBytes {

@@ -147,6 +147,7 @@ func (o *Overlay) commitOperands(r *record) error {
 // deleted, and the next commit deletes the range in the database.
 func (o *Overlay) DeleteRange(lower, upper []byte) {
 	for _, d := range o.dirtyRowsWithin(lower, upper) {
+		o.deleteCount++
 		r := &o.rows[d.row]
 		r.lastOperand = 0
 		r.state &^= rowHasValue | rowBaseInDB

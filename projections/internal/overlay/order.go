@@ -75,6 +75,9 @@ func (o *Overlay) dirtyRowsWithin(lower, upper []byte) (found []dirtyRow) {
 	if upper == nil || len(lower) < PrefixLen || bytes.Compare(upper, PrefixEnd(lower[:PrefixLen])) > 0 {
 		found = make([]dirtyRow, 0, len(o.dirty))
 		for _, row := range o.dirty {
+			if o.db == nil && !o.rows[row].exists() {
+				continue // there is no row below that it hides
+			}
 			if key := o.keyOf(&o.rows[row]); bytes.Compare(key, lower) >= 0 && (upper == nil || bytes.Compare(key, upper) < 0) {
 				found = append(found, o.newDirtyRow(row))
 			}

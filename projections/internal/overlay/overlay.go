@@ -37,6 +37,8 @@ type Overlay struct {
 	// maxCleanBytes is the size of the clean rows that may stay in memory. A commit forgets rows once all rows take more than forgetAbove,
 	// which is at most maxCleanBytes.
 	maxCleanBytes, forgetAbove int
+	// deleteCount is the number of rows that were deleted since ForgetDeleted has last dropped rows.
+	deleteCount int
 	// sortScratch is reused for sorting.
 	sortScratch []dirtyRow
 	// prefetchSink has no meaning. prefetchKeys adds what it reads to it, so that the compiler does not remove the reads.
@@ -145,6 +147,7 @@ func (o *Overlay) Reset() {
 // Reuse forgets all rows, none of which may be dirty, and takes over the memory of another overlay, which must not be used any more.
 func (o *Overlay) Reuse(used *Overlay) {
 	o.data = used.data[:0]
+	o.spareData = used.spareData[:0]
 	o.rows = used.rows[:0]
 	o.dirty = used.dirty[:0]
 	o.sortScratch = used.sortScratch[:0]
@@ -380,9 +383,13 @@ func (o *Overlay) Delete(key []byte) {
 	r := &o.rows[row]
 	o.markDirty(row)
 	o.dirtyBytes -= r.countedValueBytes()
+	o.deleteCount++
 	r.lastOperand = 0
 	r.state &^= rowHasValue | rowBaseInDB
 }
+
+// exists reports whether a row exists that no database has.
+func (r *record) exists() bool { return r.state&rowHasValue != 0 || r.lastOperand != 0 }
 
 // countedValueBytes returns the part of dirtyBytes that the value of a dirty row accounts for.
 func (r *record) countedValueBytes() int {
@@ -473,6 +480,45 @@ func (o *Overlay) Commit() error {
 		o.forgetAbove = min(o.maxCleanBytes, o.Memory()+max(minForgetBytes, o.Memory()/2))
 	}
 	return nil
+}
+
+// ForgetDeleted drops rows that were deleted, if they may be most of all rows. It does nothing above a database, whose rows they hide. It must not be called
+// while an iterator is open.
+func (o *Overlay) ForgetDeleted() {
+	// The table of rows has one and a third to three times as many slots as there are rows. To clear and fill it again must cost little per delete.
+	if o.db != nil || 4*o.deleteCount < len(o.slots) {
+		return
+	}
+	o.deleteCount = 0
+
+	// Copy the other rows, all of which are dirty.
+	data, rows := o.spareData[:0], o.rows[:0]
+	o.dirty = o.dirty[:0]
+	o.dirtyBytes = 0
+	for i := range o.rows {
+		r := o.rows[i]
+		if !r.exists() {
+			continue
+		}
+		key, value := o.keyOf(&r), o.valueOf(&r)
+		r.keyOffset = uint32(len(data))
+		data = append(data, key...)
+		r.valueOffset = uint32(len(data))
+		r.valueCap = r.valueLen
+		data = append(data, value...)
+		r.nextInChain = 0
+		r.state &^= rowDirty
+		rows = append(rows, r)
+	}
+	o.spareData, o.data, o.rows = o.data, data, rows
+	clear(o.slots)
+	o.fillTable()
+
+	o.chainedCount = 0
+	clear(o.orderByPrefix)
+	for i := range o.rows {
+		o.markDirty(i)
+	}
 }
 
 // forgetRows drops clean rows. It first drops all rows that the fold has only written, which are most. If the others take more than three quarters
