@@ -81,7 +81,8 @@ func (*Counters) Name() string { return "counters" }
 //	6  a pin keeps whether it is a re-pin
 //	7  a live re-pin on a deleted board counts
 //	8  likes are reactions of a kind, and items have lists of who reacted
-func (*Counters) Version() uint32 { return 8 }
+//	9  the row of an item has its score, and earlier scores are numbered
+func (*Counters) Version() uint32 { return 9 }
 
 // Settings returns the settings as they are part of the fingerprint.
 func (c *Counters) Settings() map[string]string {

@@ -17,10 +17,12 @@ type itemRow struct {
 	// listsByScore is the number of owners whose lists have the item by score.
 	listsByScore int64
 	// hasScore is set once the item has a score. scoreFrom is the position since which it has the current one. The position
-	// is kept here so that a change of the score finds the version that it ends without a search.
+	// is kept here so that a change of the score finds the version that it ends without a search. lastEnded is the number of the ended
+	// version before the current one, or 0 if there was none. It may have been dropped.
 	hasScore  bool
 	scoreFrom int64
 	score     int64
+	lastEnded uint64
 	// heat is exact. The score lags behind it by less than [minScoreGrowth].
 	heat heat.Item
 }
@@ -29,13 +31,13 @@ type itemRow struct {
 // every play would rewrite the rows of the item in all lists.
 const minScoreGrowth = heat.One / 4
 
-// currentVersion returns the version of the score that holds now, with what rows in lists need of it: beganAt is not set.
+// currentVersion returns the version of the score that holds now.
 func (item *itemRow) currentVersion() version {
 	return version{fromSeq: uint64(item.scoreFrom), toSeq: math.MaxUint64, score: item.score}
 }
 
-// appendRow appends plays, likes, re-pins, other kinds and listsByScore as varints. If the item has a score, scoreFrom and the growth of
-// the heat since then follow as varints, and then the heat. It appends nothing for the zero row.
+// appendRow appends plays, likes, re-pins, other kinds and listsByScore as varints. If the item has a score, scoreFrom, lastEnded and the growth
+// of the heat since scoreFrom follow as varints, and then the heat. It appends nothing for the zero row.
 func (item *itemRow) appendRow(dst []byte) []byte {
 	if *item == (itemRow{}) {
 		return dst
@@ -46,6 +48,7 @@ func (item *itemRow) appendRow(dst []byte) []byte {
 	if item.hasScore {
 		growth := item.heat.Score() - item.score
 		dst = binary.AppendUvarint(dst, uint64(item.scoreFrom))
+		dst = binary.AppendUvarint(dst, item.lastEnded)
 		dst = binary.AppendUvarint(dst, uint64(growth))
 		dst = item.heat.Append(dst)
 	}
@@ -62,13 +65,14 @@ func decodeItem(row []byte) (item itemRow, err error) {
 
 	if len(rest) > 0 {
 		item.hasScore = true
-		var growth int64
-		if item.scoreFrom, err = fields.CutCount(&rest); err == nil {
-			growth, err = fields.CutCount(&rest)
+		var lastEnded, growth int64
+		for _, n := range []*int64{&item.scoreFrom, &lastEnded, &growth} {
+			if *n, err = fields.CutCount(&rest); err != nil {
+				return itemRow{}, projections.RowError("item", row)
+			}
 		}
-		if err == nil {
-			item.heat, err = heat.DecodeItem(rest)
-		}
+		item.lastEnded = uint64(lastEnded)
+		item.heat, err = heat.DecodeItem(rest)
 		if growth >= minScoreGrowth || growth > 0 && item.heat.HasGivenScore {
 			err = projections.RowError("score", row)
 		}

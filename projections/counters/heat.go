@@ -1,12 +1,6 @@
 package counters
 
-import (
-	"encoding/binary"
-
-	"github.com/skein-feed/skein/events"
-	"github.com/skein-feed/skein/projections"
-	"github.com/skein-feed/skein/projections/heat"
-)
+import "github.com/skein-feed/skein/projections/heat"
 
 // addHeat adds to the heat of an item, at the time of the event. The caller writes the item. A score that was given by an
 // item_scored stays.
@@ -59,22 +53,5 @@ func (c *Counters) setHeat(id string, item *itemRow, after heat.Item) error {
 // version is one version of the score of an item. It holds at the positions S of the log with fromSeq <= S < toSeq.
 type version struct {
 	fromSeq, toSeq uint64
-	// beganAt is the log time of the position fromSeq.
-	beganAt events.Micros
-	score   int64
-}
-
-// The row of a version is the log time as a varint and the score in 8 bytes. A version ends where the next one begins, so its
-// end is not stored.
-
-func (v *version) appendRow(dst []byte) []byte {
-	return binary.BigEndian.AppendUint64(binary.AppendUvarint(dst, uint64(v.beganAt)), uint64(v.score))
-}
-
-func decodeVersion(row []byte) (beganAt events.Micros, score int64, err error) {
-	t, n := binary.Uvarint(row)
-	if n <= 0 || len(row) != n+8 || t > 1<<62 || n > 1 && row[n-1] == 0 {
-		return 0, 0, projections.RowError("version", row)
-	}
-	return events.Micros(t), int64(binary.BigEndian.Uint64(row[n:])), nil
+	score          int64
 }

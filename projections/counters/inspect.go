@@ -1,6 +1,7 @@
 package counters
 
 import (
+	"encoding/binary"
 	"encoding/hex"
 	"math"
 
@@ -40,7 +41,6 @@ var itemForms = map[projections.Tag]projections.RowForm{
 	tagShownItem:     {Name: "shown", Parts: "B i p", Value: describeShownItem},
 	tagReaction:      {Name: "reaction", Parts: "A i kind", Special: reactionKeyParts, Remote: true, Value: describeReaction},
 	tagItem:          {Name: "item", Parts: "i", Value: describeItem},
-	tagVersion:       {Name: "score", Parts: "i ^seq", Value: describeVersion},
 	tagItemLists:     {Name: "listed", Parts: "i B"},
 	tagReactedItem:   {Name: "reacted", Parts: "A kind ^since i", Special: reactionKeyParts},
 	tagReactor:       {Name: "reactor", Parts: "i kind ^since A", Special: reactionKeyParts},
@@ -121,6 +121,8 @@ func describeItem(d *projections.Description, row []byte) error {
 	if it.hasScore {
 		d.Int("score", it.score)
 		d.Flag("given", it.heat.HasGivenScore)
+		d.Uint("seq", uint64(it.scoreFrom))
+		d.Uint("last-ended", it.lastEnded)
 	}
 	return nil
 }
@@ -131,24 +133,14 @@ func describeNamedItem(d *projections.Description, row []byte) error {
 	return err
 }
 
-func describeVersion(d *projections.Description, row []byte) error {
-	began, score, err := decodeVersion(row)
-	if err != nil {
-		return err
-	}
-	d.Int("score", score)
-	d.Time("since", began)
-	return nil
-}
-
 // listForms describe the rows whose keys have other parts, which functions of their own read.
 var listForms = map[projections.Tag]projections.RowForm{
-	tagGlobalList:        {Name: "list", Store: true, Rest: describeListEntry},
-	tagOwnerList:         {Name: "user-list", Parts: "B", Rest: describeListEntry},
-	tagEndedVersion:      {Name: "ended", Rest: describeEndedVersion},
-	tagFirstEndedVersion: {Name: "first-ended", Rest: describeFirstEndTime},
-	tagTombstone:         {Name: "tombstone", Store: true, Rest: describeTombstone},
-	tagBoardDeletion:     {Name: "board-deleted", Store: true, Rest: describeBoardDeletion},
+	tagGlobalList:    {Name: "list", Store: true, Rest: describeListEntry},
+	tagOwnerList:     {Name: "user-list", Parts: "B", Rest: describeListEntry},
+	tagEndedVersion:  {Name: "ended", Rest: describeEndedVersion},
+	tagVersionQueue:  {Name: "ended-queue", Rest: describeVersionQueue},
+	tagTombstone:     {Name: "tombstone", Store: true, Rest: describeTombstone},
+	tagBoardDeletion: {Name: "board-deleted", Store: true, Rest: describeBoardDeletion},
 }
 
 // describeListEntry describes an entry of a list by heat (see [entryByName]).
@@ -187,23 +179,34 @@ func describeListEntry(d *projections.Description, rest, value []byte) error {
 }
 
 func describeEndedVersion(d *projections.Description, rest, value []byte) error {
-	at, item, from, err := cutEndedVersion(rest)
-	if err == nil && (len(value) != 0 || d.Shard != firstShard(itemPartition(item))) {
+	if len(rest) != 8 {
+		return projections.RowError("ended version", rest)
+	}
+	d.Uint("number", binary.BigEndian.Uint64(rest))
+	v, err := decodeEndedVersion(value)
+	if err == nil && d.Shard != firstShard(itemPartition(v.item)) {
 		err = projections.RowError("ended version", value)
 	}
-	d.Time("at", at)
-	d.Name("i", item)
-	d.Uint("seq", from)
+	d.InValue()
+	d.Name("i", v.item)
+	d.Int("score", v.score)
+	d.Uint("seq", v.fromSeq)
+	d.Time("at", v.endedAt)
+	d.Uint("previous", v.previous)
 	return err
 }
 
-func describeFirstEndTime(d *projections.Description, rest, value []byte) error {
+func describeVersionQueue(d *projections.Description, rest, value []byte) error {
 	if len(rest) != 0 || d.Shard != firstShard(d.Shard.Partition()) {
-		return projections.RowError("first of the ended versions", rest)
+		return projections.RowError("queue of ended versions", rest)
 	}
-	at, err := decodeFirstEndTime(value)
+	queue, err := decodeVersionQueue(value)
 	d.InValue()
-	d.Time("at", at)
+	d.Uint("last", queue.last)
+	d.Uint("length", queue.length)
+	if queue.length > 0 {
+		d.Time("first", queue.firstEndedAt)
+	}
 	return err
 }
 

@@ -25,13 +25,12 @@ import (
 //	0x74  B i p                            board      the living pin p shows i, on this board
 //	0x75  part of i: A i kind              reaction   whether A reacts to i with the kind, or did
 //	0x76  i                                item       plays, likes, re-pins; number of other kinds; of owners' lists with its score; heat
-//	0x77  i ^from                          version    the score of i from a position on
 //	0x78  i B                              -          the list of B has i by score
 //	0x79  region of i: B part(i) i p       named      p was once created to show i
 //	0x7a  region of i, in store's shard: entry  to    global list by heat
 //	0x7b  region of i: B entry             to         list by heat of B
-//	0x7c  part of i: ended i from          -          a version that ended, and will be dropped
-//	0x7d  part of i:                       time       the time of the first row of 0x7c
+//	0x7c  part of i: number                ended      an earlier score of i, which will be dropped
+//	0x7d  part of i:                       queue      which rows of 0x7c there are
 //	0x7e  store: hash(B) hash(B,b)         deletion   b was deleted once, and whether it was created again
 //	0x7f  store: hash(A)                   -          A was deleted (a keyed hash stands for the id)
 //	0x80  region of i: A kind ^t i         -          A reacts to i with the kind, since t
@@ -47,13 +46,13 @@ const (
 	tagShownItem
 	tagReaction
 	tagItem
-	tagVersion
+	_ // 0x77 had the versions of scores until version 8
 	tagItemLists
 	tagNamedItem
 	tagGlobalList
 	tagOwnerList
 	tagEndedVersion
-	tagFirstEndedVersion
+	tagVersionQueue
 	tagBoardDeletion
 	tagTombstone
 	tagReactedItem
@@ -65,8 +64,7 @@ const (
 // [projections.IteratedOnly].
 func (*Counters) IteratedTags() []projections.Tag {
 	return []projections.Tag{
-		tagPossibleBoard, tagShownItem, tagItemLists, tagNamedItem, tagGlobalList, tagOwnerList, tagEndedVersion,
-		tagReactedItem, tagReactor,
+		tagPossibleBoard, tagShownItem, tagItemLists, tagNamedItem, tagGlobalList, tagOwnerList, tagReactedItem, tagReactor,
 	}
 }
 
@@ -77,12 +75,6 @@ func storePrefix(dst []byte, tag projections.Tag) []byte {
 
 // itemPartition returns the partition of an item.
 func itemPartition(item string) uint8 { return events.ShardOf(item).Partition() }
-
-// versionKey appends the key of the version of an item's score that begins at a position. The version that holds at a
-// position is the first one at or after the key for that position.
-func versionKey(dst []byte, item string, from uint64) []byte {
-	return binary.BigEndian.AppendUint64(projections.AppendKey(dst, tagVersion, item), ^from)
-}
 
 // appendReactionKind appends the kind of a reaction. No kind contains a zero byte, so none is a prefix of another.
 func appendReactionKind(dst []byte, kind string) []byte { return append(append(dst, kind...), 0) }
@@ -190,27 +182,9 @@ func cutNamedItem(rest []byte) (item, pin string, err error) {
 	return cutLastTwoIDs(rest[1:])
 }
 
-// endedVersionKey appends the key under which an ended version of an item's score waits to be dropped. ended is the log time
-// at which it ended, and from the position at which it began.
-func endedVersionKey(dst []byte, ended events.Micros, item string, from uint64) []byte {
-	dst = projections.AppendPartition(dst, itemPartition(item), tagEndedVersion)
-	dst = binary.BigEndian.AppendUint64(dst, uint64(ended))
-	dst = events.AppendID(dst, item)
-	return binary.BigEndian.AppendUint64(dst, from)
-}
-
-// cutEndedVersion reads the part of such a key that follows the tag.
-func cutEndedVersion(rest []byte) (ended events.Micros, item string, from uint64, err error) {
-	if len(rest) < 8 || binary.BigEndian.Uint64(rest) > math.MaxInt64 {
-		return 0, "", 0, projections.RowError("ended version", rest)
-	}
-	ended = events.Micros(binary.BigEndian.Uint64(rest))
-
-	item, tail, err := events.CutID(rest[8:])
-	if err != nil || len(tail) != 8 {
-		return 0, "", 0, projections.RowError("ended version", rest)
-	}
-	return ended, item, binary.BigEndian.Uint64(tail), nil
+// endedVersionKey appends the key of the ended version with a number.
+func endedVersionKey(dst []byte, partition uint8, number uint64) []byte {
+	return binary.BigEndian.AppendUint64(projections.AppendPartition(dst, partition, tagEndedVersion), number)
 }
 
 // A list by heat is identified by the prefix of its rows.
@@ -221,7 +195,7 @@ func ownerListPrefix(owner string) []byte { return projections.AppendKey(nil, ta
 
 // A list has two kinds of entries, and the first byte after the prefix says of which kind an entry is. Entries by name come first:
 //
-//	0x00 i              the list has item i; its score is looked up in the versions of i
+//	0x00 i              the list has item i; its score is looked up in the row of i
 //	0x01 ^score i ^from a version of i: the list has i with this score from the position from on. The value is the position
 //	                    from which on it no longer holds, as a varint, or nothing while it holds
 //

@@ -135,7 +135,7 @@ func (c *Counters) listByScore(owner, id string, item *itemRow) error {
 		c.batch.Delete(c.key)
 	}
 
-	versions, err := c.readVersions(id)
+	versions, err := readVersions(c.batch, id, item)
 	if err != nil {
 		return err
 	}

@@ -3,8 +3,8 @@ package counters
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"fmt"
-	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -366,9 +366,8 @@ func itemsIn(history []events.Event) []string {
 func auditLists(t failer, v *projections.View, set sizes, want *model.Graph, history []events.Event) {
 	t.Helper()
 	a := auditor{
-		versions: map[string][]version{}, items: map[string]itemRow{}, named: map[[2]string]map[string]bool{}, pins: map[string]int{},
-		listed: map[string]map[string]bool{}, shown: map[string]string{}, lists: map[string]string{}, queue: map[string]bool{},
-		firstEnds: map[uint8]events.Micros{},
+		ended: map[uint8]map[uint64]endedVersion{}, queues: map[uint8]versionQueue{}, items: map[string]itemRow{}, named: map[[2]string]map[string]bool{}, pins: map[string]int{},
+		listed: map[string]map[string]bool{}, shown: map[string]string{}, lists: map[string]string{},
 	}
 	it := v.Iter(nil, nil)
 	for it.Next() {
@@ -383,9 +382,6 @@ func auditLists(t failer, v *projections.View, set sizes, want *model.Graph, his
 		if row.listsByScore != int64(len(a.listed[item])) || row.listsByScore > int64(set.maxListsByScore) {
 			t.Fatalf("%s is listed by %v: %+v\nafter\n%s", item, a.listed[item], row, formatHistory(history))
 		}
-		if row.hasScore != (len(a.versions[item]) > 0) || row.hasScore && (a.versions[item][0].score != row.score || a.versions[item][0].fromSeq != uint64(row.scoreFrom)) {
-			t.Fatalf("%s has heat %+v and versions %+v\nafter\n%s", item, row, a.versions[item], formatHistory(history))
-		}
 	}
 	for of, items := range a.named {
 		for item := range items {
@@ -394,32 +390,32 @@ func auditLists(t failer, v *projections.View, set sizes, want *model.Graph, his
 			}
 		}
 	}
-	lists, queue := a.deriveLists()
+	lists, found := a.deriveLists(t, v)
 	for what, diff := range map[string]string{
-		"lists": cmp.Diff(lists, a.lists), "queue": cmp.Diff(queue, a.queue), "first of the queues": cmp.Diff(a.deriveFirstEnds(), a.firstEnds),
+		"lists": cmp.Diff(lists, a.lists), "queues": cmp.Diff(a.deriveQueues(), a.queues, cmp.AllowUnexported(versionQueue{})), "ended versions by item": cmp.Diff(found, a.countEnded()),
 		"what is shown": cmp.Diff(a.deriveShown(t, want), a.shown),
 	} {
 		if diff != "" {
 			t.Fatalf("%s: -want +got\n%s\nafter\n%s", what, diff, formatHistory(history))
 		}
 	}
-	if len(a.queue) > len(history) {
-		t.Fatalf("%d ended versions wait", len(a.queue))
+	if n := a.countEnded(); n > len(history) {
+		t.Fatalf("%d ended versions wait", n)
 	}
 }
 
 // auditor collects the rows from which lists are derived, and the rows of lists.
 type auditor struct {
-	versions map[string][]version
-	items    map[string]itemRow
+	// ended has the ended versions of each partition by number, and queues its queue.
+	ended  map[uint8]map[uint64]endedVersion
+	queues map[uint8]versionQueue
+	items  map[string]itemRow
 	// named are the items by owner and pin. pins is the number of pins by which an owner named items of a partition.
 	named map[[2]string]map[string]bool
 	pins  map[string]int
 	// listed are the owners whose lists have the item by score.
 	listed       map[string]map[string]bool
 	shown, lists map[string]string
-	queue        map[string]bool
-	firstEnds    map[uint8]events.Micros
 }
 
 // ownerPartition is the key of auditor.pins: the owner, and the partition of the item.
@@ -435,22 +431,6 @@ func (a *auditor) readRow(key, row []byte) (err error) {
 		}
 		a.items[item], err = decodeItem(row)
 		return err
-	case tagVersion:
-		item, rest, err := events.CutID(rest)
-		if err != nil || len(rest) != 8 {
-			return projections.RowError("version", key)
-		}
-		v := version{toSeq: math.MaxUint64}
-		for _, b := range rest {
-			v.fromSeq = v.fromSeq<<8 | uint64(^b)
-		}
-		if v.beganAt, v.score, err = decodeVersion(row); err != nil {
-			return err
-		}
-		if n := len(a.versions[item]); n > 0 {
-			v.toSeq = a.versions[item][n-1].fromSeq
-		}
-		a.versions[item] = append(a.versions[item], v)
 	case tagItemLists:
 		item, owner, err := cutLastTwoIDs(rest)
 		if a.listed[item] == nil {
@@ -476,16 +456,22 @@ func (a *auditor) readRow(key, row []byte) (err error) {
 	case tagGlobalList, tagOwnerList:
 		a.lists[string(key)] = string(row)
 	case tagEndedVersion:
-		a.queue[string(key)] = true
-	case tagFirstEndedVersion:
-		a.firstEnds[events.Shard(uint16(key[0])<<8|uint16(key[1])).Partition()], err = decodeFirstEndTime(row)
+		partition := keyPartition(key)
+		if a.ended[partition] == nil {
+			a.ended[partition] = map[uint64]endedVersion{}
+		}
+		a.ended[partition][binary.BigEndian.Uint64(rest)], err = decodeEndedVersion(row)
+	case tagVersionQueue:
+		a.queues[keyPartition(key)], err = decodeVersionQueue(row)
 	}
 	return err
 }
 
-// deriveLists derives the rows of all lists and of the queue of ended versions.
-func (a *auditor) deriveLists() (lists map[string]string, queue map[string]bool) {
-	lists, queue = map[string]string{}, map[string]bool{}
+func keyPartition(key []byte) uint8 { return events.Shard(binary.BigEndian.Uint16(key)).Partition() }
+
+// deriveLists derives the rows of all lists. found is the number of ended versions that the items name.
+func (a *auditor) deriveLists(t failer, v *projections.View) (lists map[string]string, found int) {
+	lists = map[string]string{}
 	for of, items := range a.named {
 		for item := range items {
 			if !a.listed[item][of[0]] {
@@ -493,35 +479,53 @@ func (a *auditor) deriveLists() (lists map[string]string, queue map[string]bool)
 			}
 		}
 	}
-	for item := range a.items {
+	for item, row := range a.items {
 		in := [][]byte{globalListPrefix()}
 		for owner := range a.listed[item] {
 			in = append(in, ownerListPrefix(owner))
 		}
-		for i, v := range a.versions[item] {
+		versions, err := readVersions(v, item, &row)
+		if err != nil {
+			t.Fatalf("versions of %s: %v", item, err)
+		}
+		for i, v := range versions {
 			to := ""
-			if v.toSeq != math.MaxUint64 {
+			if i > 0 {
 				to = string(appendUvarint(v.toSeq))
-				queue[string(endedVersionKey(nil, a.versions[item][i-1].beganAt, item, v.fromSeq))] = true
+				found++
 			}
 			for _, list := range in {
 				lists[string(scoreEntryKey(nil, list, item, v.score, v.fromSeq))] = to
 			}
 		}
 	}
-	return lists, queue
+	return lists, found
 }
 
-// deriveFirstEnds derives the time of the first ended version of each partition.
-func (a *auditor) deriveFirstEnds() map[uint8]events.Micros {
-	first := map[uint8]events.Micros{}
-	for key := range a.queue {
-		at, item, _, err := cutEndedVersion([]byte(key)[3:])
-		if is, ok := first[itemPartition(item)]; err == nil && (!ok || at < is) {
-			first[itemPartition(item)] = at
+// countEnded returns the number of ended versions.
+func (a *auditor) countEnded() (n int) {
+	for _, ended := range a.ended {
+		n += len(ended)
+	}
+	return n
+}
+
+// deriveQueues derives the queue of each partition from its ended versions, which must have consecutive numbers up to the last one that was given.
+func (a *auditor) deriveQueues() map[uint8]versionQueue {
+	queues := map[uint8]versionQueue{}
+	for partition, is := range a.queues {
+		want := versionQueue{last: is.last, length: uint64(len(a.ended[partition]))}
+		if want.length > 0 {
+			want.firstEndedAt = a.ended[partition][want.last-want.length+1].endedAt
+		}
+		queues[partition] = want
+	}
+	for partition := range a.ended {
+		if _, ok := a.queues[partition]; !ok {
+			queues[partition] = versionQueue{length: uint64(len(a.ended[partition]))}
 		}
 	}
-	return first
+	return queues
 }
 
 // deriveShown derives the rows of what living pins show, and checks that the items of all of them were named.

@@ -79,23 +79,23 @@ func FuzzItemRows(f *testing.F) {
 	f.Add((&itemRow{repins: 1, hasScore: true, scoreFrom: 300, score: -5, heat: heat.Item{HasGivenScore: true, GivenScore: -5}}).appendRow(nil))
 	f.Add((&itemRow{listsByScore: 1}).appendRow(nil))
 	f.Add(boardDeletion{firstTime: 8, isDeleted: true}.appendRow(nil))
-	f.Add((&version{beganAt: 17, score: -9}).appendRow(nil))
+	f.Add((&endedVersion{item: "a", endedAt: 17, fromSeq: 3, score: -9, previous: 1}).appendRow(nil))
+	f.Add(versionQueue{last: 300, length: 2, firstEndedAt: 17}.appendRow(nil))
 	f.Add(appendUvarint(77))
 	f.Add(reaction{backfillTime: 7, liveTime: 9, hasLiveEnd: true}.appendRow(nil))
-	f.Add(endedVersionKey(nil, 9, "a", 3)[3:])
 	f.Add(scoreEntryKey(nil, nil, "a", -3, 3)[1:])
 	f.Fuzz(func(t *testing.T, row []byte) {
 		if it, err := decodeItem(row); err == nil && !bytes.Equal(it.appendRow(nil), row) {
 			t.Errorf("item %x became %x", row, it.appendRow(nil))
 		}
-		if began, score, err := decodeVersion(row); err == nil && !bytes.Equal((&version{beganAt: began, score: score}).appendRow(nil), row) {
-			t.Errorf("version %x", row)
+		if v, err := decodeEndedVersion(row); err == nil && !bytes.Equal(v.appendRow(nil), row) {
+			t.Errorf("ended version %x became %x", row, v.appendRow(nil))
+		}
+		if q, err := decodeVersionQueue(row); err == nil && !bytes.Equal(q.appendRow(nil), row) {
+			t.Errorf("queue %x became %x", row, q.appendRow(nil))
 		}
 		if to, err := decodeVersionEnd(row); err == nil && len(row) > 0 && !bytes.Equal(appendUvarint(to), row) {
 			t.Errorf("end %x is %d", row, to)
-		}
-		if at, item, from, err := cutEndedVersion(row); err == nil && !bytes.Equal(endedVersionKey(nil, at, item, from)[3:], row) {
-			t.Errorf("ended %x", row)
 		}
 		if item, score, from, err := cutScoreEntry(row); err == nil && !bytes.Equal(scoreEntryKey(nil, nil, item, score, from)[1:], row) {
 			t.Errorf("entry %x", row)
@@ -115,7 +115,6 @@ func FuzzItemRows(f *testing.F) {
 			t.Errorf("entry of a list of reactions %x", row)
 		}
 		_, _ = decodeCount(row)
-		_, _ = decodeFirstEndTime(row)
 		_, _ = projections.Text(DescribeRow(append(projections.AppendPrefix(nil, projections.StoreShard, tagGlobalList), row...), nil))
 	})
 }

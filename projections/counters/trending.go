@@ -245,20 +245,15 @@ func (q *Queries) countRow(ctx context.Context) error {
 	return nil
 }
 
-// Scores reads the scores of items at one position. It uses one iterator for all items, because opening an iterator costs
-// more than a seek.
+// Scores reads the scores of items at one position.
 type Scores struct {
-	it      projections.Iterator
 	seq     uint64
-	key     []byte
 	queries *Queries
 }
 
 // ScoresAt returns the scores at a position. The position must not be later than that of the state, nor older than
 // [SessionLifetime].
-func (q *Queries) ScoresAt(seq uint64) *Scores {
-	return &Scores{it: q.state.Iter(nil, nil), seq: seq, queries: q}
-}
+func (q *Queries) ScoresAt(seq uint64) *Scores { return &Scores{seq: seq, queries: q} }
 
 // Of returns the score of an item. ok is false if the item has none.
 func (s *Scores) Of(item string) (score int64, ok bool, err error) {
@@ -266,15 +261,8 @@ func (s *Scores) Of(item string) (score int64, ok bool, err error) {
 		score, ok, _ = s.queries.remote.Score(item, s.seq)
 		return score, ok, nil
 	}
-
-	s.key = versionKey(s.key[:0], item, s.seq)
-	itemPrefix := s.key[:len(s.key)-8]
-	if !s.it.SeekGE(s.key) || !bytes.HasPrefix(s.it.Key(), itemPrefix) {
-		return 0, false, s.it.Error()
-	}
-	_, score, err = decodeVersion(s.it.Value())
-	return score, err == nil, err
+	return scoreAt(s.queries.state, item, s.seq)
 }
 
-// Close must be called after the last call of Of.
-func (s *Scores) Close() error { return s.it.Close() }
+// Close implements the interface of package inbox.
+func (*Scores) Close() error { return nil }
