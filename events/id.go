@@ -109,7 +109,7 @@ func AppendID(dst []byte, id string) []byte {
 
 // CutID returns the id that [AppendID] wrote at the start of a key, and the rest of the key. It returns [ErrKeyID] for other bytes.
 func CutID(key []byte) (id string, rest []byte, err error) {
-	if rest, err = skipID(key); err != nil {
+	if rest, err = SkipID(key); err != nil {
 		return "", nil, err
 	}
 	switch body := key[1 : len(key)-len(rest)]; key[0] {
@@ -127,8 +127,8 @@ func CutID(key []byte) (id string, rest []byte, err error) {
 	}
 }
 
-// skipID returns the rest of a key after the id that [AppendID] wrote at its start.
-func skipID(key []byte) (rest []byte, err error) {
+// SkipID returns the rest of a key after the id that [AppendID] wrote at its start. It checks less than [CutID] and allocates nothing.
+func SkipID(key []byte) (rest []byte, err error) {
 	if len(key) > 0 {
 		switch body := key[1:]; key[0] {
 		case tagNumber:

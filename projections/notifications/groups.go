@@ -1,6 +1,7 @@
 package notifications
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/binary"
@@ -12,6 +13,7 @@ import (
 	"github.com/zeebo/xxh3"
 
 	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/projections/internal/fields"
 )
 
 // ErrPageCursor is returned for bytes that are no page cursor.
@@ -179,8 +181,8 @@ func (q *Queries) Groups(
 		if day < s.day {
 			s.day, s.shown = day, map[groupHash]bool{}
 		}
-		for i := range groups {
-			hash := hashOf(&groups[i])
+		for _, group := range groups {
+			hash := hashOf(&group.Group)
 			if s.shown[hash] {
 				continue
 			}
@@ -188,7 +190,10 @@ func (q *Queries) Groups(
 				// s is at the day of this group, which is the first of the next page.
 				return page, s.cursor(), nil
 			}
-			page = append(page, groups[i])
+			if err := d.addActors(group); err != nil {
+				return nil, nil, err
+			}
+			page = append(page, group.Group)
 			s.shown[hash] = true
 		}
 	}
@@ -218,7 +223,7 @@ func (q *Queries) CountUnseen(
 	}
 }
 
-// dayReader reads the visible notifications of a user, day by day.
+// dayReader reads the groups of a user, day by day.
 type dayReader struct {
 	ctx  context.Context //nolint:containedctx // of the one query that the reader serves
 	src  Sources
@@ -228,23 +233,47 @@ type dayReader struct {
 	// followers are the followers that were not read yet, and stored the notifications of each of storedKinds, all newest first.
 	followers []Follower
 	stored    [len(storedKinds)]*entryIterator
-	// pins has the user's pins that were looked up, by id, and hidden whether each actor that was looked up is hidden from the user. Most
-	// notifications are about few pins.
-	pins   map[string]pinState
-	hidden map[string]bool
+	// pins has the user's pins that were looked up, and actors the actors, by their encoded ids. Most notifications are about few pins.
+	pins   map[string]*pinState
+	actors map[string]*actorState
+	// groups are the groups of the day that is being read.
+	groups []*groupBuilder
 	// eachRepinner is called for the actor of each re-pin that was looked up; it may be nil.
 	eachRepinner func(actor string)
-	// groupsOnly says that only the existence of groups matters. The first visible notification of a group is enough then, so that the others
-	// are not looked up, and the actors of the group are not complete.
+	// groupsOnly says that only the existence of groups matters, so that addActors will not be called.
 	groupsOnly bool
 	// readCount is how many notifications were read.
 	readCount int
+	// key is a buffer for an encoded id.
+	key []byte
 }
 
-// pinState is a pin, and whether it lives.
+// groupBuilder is a group. A page has few of the groups of a crowded day, and only for those it needs to know which of their notifications the user
+// may see. So a day is read only until each group has a visible notification, which gives the group its place. The others are copied, and
+// addActors looks at them.
+type groupBuilder struct {
+	Group
+	// rows has the newest visible notification and all that follow it, each as the key behind the kind and the value. Each key and value has its
+	// length before it. followers has the same for the kind Followed.
+	rows      []byte
+	followers []Follower
+}
+
+// pinState is a pin of the user, and whether it lives.
 type pinState struct {
 	Pin
+	id    string
 	lives bool
+	// item is the encoded id of the item.
+	item []byte
+	// group is the last group that was made about the pin, perhaps of another kind or day.
+	group *groupBuilder
+}
+
+// actorState is an actor, and whether the actor is hidden from the user.
+type actorState struct {
+	id     string
+	hidden bool
 }
 
 func (q *Queries) newDayReader(ctx context.Context, src Sources, user string, s *session, newerThan events.Micros) (*dayReader, error) {
@@ -254,7 +283,7 @@ func (q *Queries) newDayReader(ctx context.Context, src Sources, user string, s 
 	}
 	d := &dayReader{
 		ctx: ctx, src: src, user: user, newerThan: newerThan, followers: followers,
-		pins: map[string]pinState{}, hidden: map[string]bool{},
+		pins: map[string]*pinState{}, actors: map[string]*actorState{},
 	}
 	for i, kind := range storedKinds {
 		d.stored[i] = q.newEntries(user, kind, s.seq)
@@ -264,9 +293,9 @@ func (q *Queries) newDayReader(ctx context.Context, src Sources, user string, s 
 
 func (d *dayReader) close() error { return errors.Join(d.stored[0].close(), d.stored[1].close()) }
 
-// nextDay returns the groups of the next day that has visible notifications, in order. It returns no groups at the end.
-func (d *dayReader) nextDay() (day int64, groups []Group, err error) {
-	for groups == nil {
+// nextDay returns the groups of the next day that has visible notifications, in order, without their actors. It returns no groups at the end.
+func (d *dayReader) nextDay() (day int64, groups []*groupBuilder, err error) {
+	for len(groups) == 0 {
 		newest := events.Micros(-1)
 		if len(d.followers) > 0 {
 			newest = d.followers[0].Since
@@ -276,7 +305,7 @@ func (d *dayReader) nextDay() (day int64, groups []Group, err error) {
 				return 0, nil, r.err
 			}
 			if r.isValid {
-				newest = max(newest, r.current.Since)
+				newest = max(newest, r.current.since)
 			}
 		}
 		if newest <= d.newerThan {
@@ -290,31 +319,16 @@ func (d *dayReader) nextDay() (day int64, groups []Group, err error) {
 	return day, groups, nil
 }
 
-// groupKey tells apart the groups of one day.
-type groupKey struct {
-	kind Kind
-	pin  string
-}
-
-// groupBuilder is a group while its notifications are added.
-type groupBuilder struct {
-	Group
-	actors map[string]bool
-}
-
 // readDay reads all notifications of a day.
-func (d *dayReader) readDay(day int64) ([]Group, error) {
+func (d *dayReader) readDay(day int64) ([]*groupBuilder, error) {
 	begin := max(events.Micros(day*dayMicros), d.newerThan+1)
-	builders := map[groupKey]*groupBuilder{}
-	for ; len(d.followers) > 0 && d.followers[0].Since >= begin; d.followers = d.followers[1:] {
-		f := d.followers[0]
-		if err := d.add(builders, day, Notification{Kind: Followed, Actor: f.User, Since: f.Since}); err != nil {
-			return nil, err
-		}
+	d.groups = d.groups[:0]
+	if err := d.readFollowers(day, begin); err != nil {
+		return nil, err
 	}
 	for _, r := range d.stored {
-		for ; r.isValid && r.current.Since >= begin; r.next() {
-			if err := d.add(builders, day, r.current); err != nil {
+		for ; r.isValid && r.current.since >= begin; r.next() {
+			if err := d.addEntry(day, r); err != nil {
 				return nil, err
 			}
 		}
@@ -323,80 +337,194 @@ func (d *dayReader) readDay(day int64) ([]Group, error) {
 		}
 	}
 
-	var groups []Group
-	for _, b := range builders {
-		b.ActorCount = len(b.actors)
-		groups = append(groups, b.Group)
-	}
-	slices.SortFunc(groups, func(x, y Group) int {
+	slices.SortFunc(d.groups, func(x, y *groupBuilder) int {
 		return cmp.Or(cmp.Compare(y.Newest, x.Newest), cmp.Compare(x.Kind, y.Kind), events.CompareIDs(x.Pin, y.Pin))
 	})
-	return groups, nil
+	return d.groups, nil
 }
 
-// add adds a notification to its group, if the user may see it. The notifications of a kind are added newest first.
-func (d *dayReader) add(builders map[groupKey]*groupBuilder, day int64, n Notification) error {
-	// A page reads a few thousand notifications at most, so it is enough to ask the context from time to time.
-	if d.readCount++; d.readCount%1024 == 0 && d.ctx.Err() != nil {
-		return d.ctx.Err()
+// readFollowers reads all followers of a day, who are one group.
+func (d *dayReader) readFollowers(day int64, begin events.Micros) error {
+	end := 0
+	for end < len(d.followers) && d.followers[end].Since >= begin {
+		end++
 	}
+	ofDay := d.followers[:end]
+	d.followers = d.followers[end:]
 
-	key := groupKey{n.Kind, n.Pin}
-	b := builders[key]
-	if b != nil && d.groupsOnly {
-		return nil
-	}
-	visible, err := d.isVisible(&n)
-	if err != nil || !visible {
-		return err
-	}
-
-	if b == nil {
-		b = &groupBuilder{Group: Group{Kind: n.Kind, Pin: n.Pin, Item: n.Item, Day: day, Newest: n.Since}, actors: map[string]bool{}}
-		builders[key] = b
-	}
-	if !b.actors[n.Actor] {
-		b.actors[n.Actor] = true
-		if len(b.Actors) < MaxActors {
-			b.Actors = append(b.Actors, n)
+	for i := range ofDay {
+		hidden, err := d.hidesFollower(&ofDay[i])
+		if err != nil {
+			return err
+		}
+		if !hidden {
+			group := Group{Kind: Followed, Day: day, Newest: ofDay[i].Since}
+			d.groups = append(d.groups, &groupBuilder{Group: group, followers: ofDay[i:]})
+			return nil
 		}
 	}
 	return nil
 }
 
-// isVisible reports whether the user may see a notification: its pin lives and shows its item, its re-pin lives and names the pin, and the user
-// neither mutes the actor nor is separated from the actor by a block.
-func (d *dayReader) isVisible(n *Notification) (bool, error) {
-	if n.Kind != Followed {
-		pin, ok := d.pins[n.Pin]
-		if !ok {
-			var err error
-			if pin.Pin, pin.lives, err = d.src.Pin(d.user, n.Pin); err != nil {
-				return false, err
+// addEntry adds the notification at which an iterator is to its group. A notification of a pin that does not live, or that shows another item, is
+// left out. The notifications of a kind are added newest first.
+func (d *dayReader) addEntry(day int64, r *entryIterator) error {
+	if err := d.countRead(); err != nil {
+		return err
+	}
+
+	pin, err := d.pinOf(r.current.pin)
+	if err != nil || !pin.lives || !bytes.Equal(pin.item, r.current.item) {
+		return err
+	}
+	group := pin.group
+	if group == nil || group.Kind != r.kind || group.Day != day {
+		visible, err := d.isVisible(r.kind, &r.current, pin.id)
+		if err != nil || !visible {
+			return err
+		}
+		group = &groupBuilder{Group: Group{Kind: r.kind, Pin: pin.id, Item: pin.Item, Day: day, Newest: r.current.since}}
+		pin.group = group
+		d.groups = append(d.groups, group)
+	}
+
+	if !d.groupsOnly {
+		for _, part := range [][]byte{r.it.Key()[r.prefix:], r.it.Value()} {
+			group.rows = append(binary.AppendUvarint(group.rows, uint64(len(part))), part...)
+		}
+	}
+	return nil
+}
+
+// addActors adds to a group the actors of its visible notifications.
+func (d *dayReader) addActors(g *groupBuilder) error {
+	for i := range g.followers {
+		f := &g.followers[i]
+		hidden, err := d.hidesFollower(f)
+		if err != nil {
+			return err
+		}
+		if !hidden {
+			g.ActorCount++
+			if len(g.Actors) < MaxActors {
+				g.Actors = append(g.Actors, Notification{Kind: Followed, Actor: f.User, Since: f.Since})
 			}
-			d.pins[n.Pin] = pin
-		}
-		if !pin.lives || pin.Item != n.Item {
-			return false, nil
 		}
 	}
 
-	hidden, ok := d.hidden[n.Actor]
-	if !ok {
-		var err error
-		if hidden, err = d.src.Hides(d.user, n.Actor); err != nil {
-			return false, err
+	counted := map[*actorState]bool{}
+	for r := (fields.Reader{Rest: g.rows}); len(r.Rest) > 0; {
+		if err := d.countRead(); err != nil {
+			return err
 		}
-		d.hidden[n.Actor] = hidden
+		key, value := r.Bytes(), r.Bytes()
+		e, err := splitEntry(g.Kind, key, value)
+		if err != nil {
+			return err
+		}
+		actor, err := d.actorOf(e.actor)
+		if err != nil {
+			return err
+		}
+		if counted[actor] {
+			continue // with a newer notification
+		}
+
+		// The first notification is known to be visible.
+		if len(counted) > 0 {
+			visible, err := d.isVisible(g.Kind, &e, g.Pin)
+			if err != nil {
+				return err
+			}
+			if !visible {
+				continue
+			}
+		}
+		counted[actor] = true
+		if len(g.Actors) < MaxActors {
+			n, err := e.notification(g.Kind)
+			if err != nil {
+				return err
+			}
+			g.Actors = append(g.Actors, n)
+		}
 	}
-	if hidden || n.Kind != Repinned {
-		return !hidden, nil
+	g.ActorCount += len(counted)
+	return nil
+}
+
+// countRead counts a notification that is read. It returns the error of the context from time to time: a page reads a few thousand notifications
+// at most.
+func (d *dayReader) countRead() error {
+	if d.readCount++; d.readCount%1024 == 0 {
+		return d.ctx.Err()
+	}
+	return nil
+}
+
+// pinOf returns the pin of the user with an encoded id.
+func (d *dayReader) pinOf(encoded []byte) (*pinState, error) {
+	if pin := d.pins[string(encoded)]; pin != nil {
+		return pin, nil
 	}
 
-	// The end of a re-pin need not name the pin that it repeated, and then the notification is still there.
+	id, _, err := events.CutID(encoded)
+	if err != nil {
+		return nil, err
+	}
+	pin := &pinState{id: id}
+	if pin.Pin, pin.lives, err = d.src.Pin(d.user, id); err != nil {
+		return nil, err
+	}
+	pin.item = events.AppendID(nil, pin.Item)
+	d.pins[string(encoded)] = pin
+	return pin, nil
+}
+
+// actorOf returns the actor with an encoded id.
+func (d *dayReader) actorOf(encoded []byte) (*actorState, error) {
+	if actor := d.actors[string(encoded)]; actor != nil {
+		return actor, nil
+	}
+
+	id, _, err := events.CutID(encoded)
+	if err != nil {
+		return nil, err
+	}
+	actor := &actorState{id: id}
+	if actor.hidden, err = d.src.Hides(d.user, id); err != nil {
+		return nil, err
+	}
+	d.actors[string(encoded)] = actor
+	return actor, nil
+}
+
+// hidesFollower reports whether a follower is hidden from the user.
+func (d *dayReader) hidesFollower(f *Follower) (bool, error) {
+	if err := d.countRead(); err != nil {
+		return false, err
+	}
+	d.key = events.AppendID(d.key[:0], f.User)
+	actor, err := d.actorOf(d.key)
+	return err == nil && actor.hidden, err
+}
+
+// isVisible reports whether the user may see a notification about a pin that lives and shows the item: the user neither mutes the actor nor is
+// separated from the actor by a block, and a re-pin lives and repeats the pin. The end of a re-pin need not name the pin that it
+// repeated, and then its notification is still there.
+func (d *dayReader) isVisible(kind Kind, e *entry, pin string) (bool, error) {
+	actor, err := d.actorOf(e.actor)
+	if err != nil || actor.hidden || kind != Repinned {
+		return err == nil && !actor.hidden, err
+	}
+
+	_, repin, err := e.decodeDetail(kind)
+	if err != nil {
+		return false, err
+	}
 	if d.eachRepinner != nil {
-		d.eachRepinner(n.Actor)
+		d.eachRepinner(actor.id)
 	}
-	repin, lives, err := d.src.Pin(n.Actor, n.Repin)
-	return lives && repin.RepinOwner == d.user && repin.RepinPin == n.Pin, err
+	found, lives, err := d.src.Pin(actor.id, repin)
+	return lives && found.RepinOwner == d.user && found.RepinPin == pin, err
 }

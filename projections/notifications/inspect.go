@@ -83,11 +83,13 @@ func describeEntry(d *projections.Description, rest, value []byte) error {
 	describeID(d, &id, true)
 
 	d.InValue()
-	seq, item, err := decodeEntry(value, kind)
+	seq, encodedItem, err := splitEntryValue(value, kind)
 	d.Uint("seq", seq)
-	if kind == Repinned {
-		d.Name("i", item)
+	if err != nil || kind != Repinned {
+		return err
 	}
+	item, _, err := events.CutID(encodedItem)
+	d.Name("i", item)
 	return err
 }
 

@@ -155,12 +155,57 @@ func cutFactKey(recipient string, kind Kind, rest []byte) (id factID, err error)
 
 // cutEntryKey reads the part of the key of a list row that follows the kind.
 func cutEntryKey(recipient string, kind Kind, rest []byte) (id factID, since events.Micros, err error) {
-	if len(rest) < 8 || ^binary.BigEndian.Uint64(rest) > math.MaxInt64 {
-		return id, 0, projections.RowError("time of a notification", rest)
+	if since, rest, err = cutEntryTime(rest); err != nil {
+		return id, 0, err
 	}
-	since = events.Micros(^binary.BigEndian.Uint64(rest))
-	id, err = cutFactKey(recipient, kind, rest[8:])
+	id, err = cutFactKey(recipient, kind, rest)
 	return id, since, err
+}
+
+// cutEntryTime reads the time in the key of a list row.
+func cutEntryTime(rest []byte) (events.Micros, []byte, error) {
+	if len(rest) < 8 || ^binary.BigEndian.Uint64(rest) > math.MaxInt64 {
+		return 0, nil, projections.RowError("time of a notification", rest)
+	}
+	return events.Micros(^binary.BigEndian.Uint64(rest)), rest[8:], nil
+}
+
+// entry is a row of the list of a recipient, as the row has it. Most rows that a query reads add nothing but an actor to a group, so the ids
+// are decoded only where an answer has them. The slices are parts of the row.
+type entry struct {
+	since events.Micros
+	// pin, actor and item are encoded ids.
+	pin, actor, item []byte
+	// detail is the detail of the key.
+	detail []byte
+	// seq is the sequence of the envelope that brought the notification to its place.
+	seq uint64
+}
+
+// splitEntry splits a row of the list into its parts. rest is the part of the key that follows the kind.
+func splitEntry(kind Kind, rest, value []byte) (e entry, err error) {
+	if e.since, rest, err = cutEntryTime(rest); err != nil {
+		return e, err
+	}
+	if e.pin, rest, err = splitID(rest); err != nil {
+		return e, err
+	}
+	if e.actor, e.detail, err = splitID(rest); err != nil {
+		return e, err
+	}
+	if e.seq, e.item, err = splitEntryValue(value, kind); err != nil || kind == Repinned {
+		return e, err
+	}
+	e.item, _, err = splitID(e.detail)
+	return e, err
+}
+
+// splitID returns the encoded id with which a key begins, and the rest of the key.
+func splitID(key []byte) (id, rest []byte, err error) {
+	if rest, err = events.SkipID(key); err != nil {
+		return nil, nil, err
+	}
+	return key[:len(key)-len(rest)], rest, nil
 }
 
 // tombstoneKey appends the key of the row of a deleted user.

@@ -1,6 +1,8 @@
 package notifications
 
 import (
+	"errors"
+
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/projections"
 )
@@ -33,21 +35,18 @@ type Notification struct {
 	// Reaction is the kind of the reaction as in [events.Event], and Repin the actor's pin. Each is set for one kind of notifications.
 	Reaction, Repin string
 	Since           events.Micros
-	// seq is the sequence of the envelope that brought the notification to its place.
-	seq uint64
 }
 
 // entryIterator iterates over the notifications of a user and a kind, newest first.
 type entryIterator struct {
 	it     projections.Iterator
-	user   string
 	kind   Kind
 	prefix int
 	// left is how many notifications of the kind may still be read, and maxSeq the sequence after which they are left out.
 	left   int
 	maxSeq uint64
-	// current is the notification at which the iterator is. It is valid if isValid is true.
-	current Notification
+	// current is the notification at which the iterator is. It is valid if isValid is true, until the next call of next.
+	current entry
 	isValid bool
 	err     error
 }
@@ -55,7 +54,7 @@ type entryIterator struct {
 func (q *Queries) newEntries(user string, kind Kind, maxSeq uint64) *entryIterator {
 	q.scratch = kindPrefix(q.scratch[:0], tagEntry, user, kind)
 	r := &entryIterator{
-		it: q.state.Iter(q.scratch, projections.PrefixEnd(q.scratch)), user: user, kind: kind, prefix: len(q.scratch),
+		it: q.state.Iter(q.scratch, projections.PrefixEnd(q.scratch)), kind: kind, prefix: len(q.scratch),
 		left: q.keep, maxSeq: maxSeq,
 	}
 	r.next()
@@ -66,28 +65,12 @@ func (q *Queries) newEntries(user string, kind Kind, maxSeq uint64) *entryIterat
 func (r *entryIterator) next() {
 	r.isValid = false
 	for r.err == nil && r.left > 0 && r.it.Next() {
-		id, since, err := cutEntryKey(r.user, r.kind, r.it.Key()[r.prefix:])
-		if err != nil {
-			r.err = err
+		r.current, r.err = splitEntry(r.kind, r.it.Key()[r.prefix:], r.it.Value())
+		if r.err == nil && r.current.seq <= r.maxSeq {
+			r.left--
+			r.isValid = true
 			return
 		}
-		seq, item, err := decodeEntry(r.it.Value(), r.kind)
-		if err != nil {
-			r.err = err
-			return
-		}
-		if seq > r.maxSeq {
-			continue
-		}
-		if r.kind == Reacted {
-			item = id.item
-		}
-		r.left--
-		r.isValid = true
-		r.current = Notification{
-			Kind: r.kind, Pin: id.pin, Actor: id.actor, Item: item, Reaction: id.reaction, Repin: id.repin, Since: since, seq: seq,
-		}
-		return
 	}
 }
 
@@ -103,9 +86,36 @@ func (r *entryIterator) close() error {
 func (q *Queries) Newest(user string, kind Kind) (list []Notification, err error) {
 	r := q.newEntries(user, kind, ^uint64(0))
 	for ; r.isValid; r.next() {
-		list = append(list, r.current)
+		n, err := r.current.notification(kind)
+		if err != nil {
+			return nil, errors.Join(err, r.close())
+		}
+		list = append(list, n)
 	}
 	return list, r.close()
+}
+
+// notification decodes a row of the list.
+func (e *entry) notification(kind Kind) (n Notification, err error) {
+	n = Notification{Kind: kind, Since: e.since}
+	if n.Pin, _, err = events.CutID(e.pin); err != nil {
+		return n, err
+	}
+	if n.Actor, _, err = events.CutID(e.actor); err != nil {
+		return n, err
+	}
+	if n.Item, _, err = events.CutID(e.item); err != nil {
+		return n, err
+	}
+	n.Reaction, n.Repin, err = e.decodeDetail(kind)
+	return n, err
+}
+
+// decodeDetail returns the kind of the reaction or the re-pin.
+func (e *entry) decodeDetail(kind Kind) (reaction, repin string, err error) {
+	id := factID{kind: kind}
+	err = id.cutDetail(e.detail)
+	return id.reaction, id.repin, err
 }
 
 // Markers are the times up to which a user has seen and read notifications. 0 means never.

@@ -217,20 +217,20 @@ func appendEntry(dst []byte, kind Kind, seq uint64, item string) []byte {
 	return dst
 }
 
-// decodeEntry reads a value that appendEntry wrote.
-func decodeEntry(row []byte, kind Kind) (seq uint64, item string, err error) {
+// splitEntryValue splits a value that appendEntry wrote. The item stays encoded.
+func splitEntryValue(row []byte, kind Kind) (seq uint64, item []byte, err error) {
 	seq, size := binary.Uvarint(row)
 	if size <= 0 || size > 1 && row[size-1] == 0 {
-		return 0, "", projections.RowError("notification", row)
+		return 0, nil, projections.RowError("notification", row)
 	}
 	rest := row[size:]
 	if kind == Repinned {
-		if item, rest, err = events.CutID(rest); err != nil {
-			return 0, "", projections.RowError("notification", row)
+		if item, rest, err = splitID(rest); err != nil {
+			return 0, nil, projections.RowError("notification", row)
 		}
 	}
 	if len(rest) != 0 {
-		return 0, "", projections.RowError("notification", row)
+		return 0, nil, projections.RowError("notification", row)
 	}
 	return seq, item, nil
 }
