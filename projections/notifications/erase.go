@@ -19,7 +19,7 @@ func (n *Notifications) eraseUser() error {
 	user := n.ev.User
 	err := n.batch.EachPartition(func(partition uint8) error {
 		return n.eraseRows(actorPrefix(nil, partition, user), func(rest []byte) error {
-			id, err := cutActorKey(user, rest)
+			id, err := cutFactKey(user, rest)
 			if err != nil {
 				return err
 			}
@@ -48,8 +48,18 @@ func (n *Notifications) eraseUser() error {
 // eraseRecipient removes the notifications and the markers of a deleted user.
 func (n *Notifications) eraseRecipient(user string) error {
 	for _, kind := range storedKinds {
-		err := n.eraseRows(kindPrefix(nil, tagFact, user, kind), func(rest []byte) error {
-			id, err := cutFactKey(user, kind, rest)
+		err := n.eraseRows(kindPrefix(nil, tagEntry, user, kind), func(rest []byte) error {
+			id, _, err := cutEntryKey(user, kind, rest)
+			if err != nil {
+				return err
+			}
+			return n.eraseFact(&id)
+		})
+		if err != nil {
+			return err
+		}
+		err = n.eraseRows(kindPrefix(nil, tagEnded, user, kind), func(rest []byte) error {
+			id, err := cutEndedKey(user, kind, rest)
 			if err != nil {
 				return err
 			}
@@ -73,7 +83,7 @@ func (n *Notifications) eraseFact(id *factID) error {
 		return err
 	}
 	if before == (fact{}) {
-		return projections.RowError("actor of no notification", n.key)
+		return projections.RowError("no fact of a notification", n.key)
 	}
 	return n.writeFact(id, &before, &fact{})
 }

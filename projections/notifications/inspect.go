@@ -17,9 +17,9 @@ func DescribeRow(key, value []byte) (*projections.Description, error) {
 }
 
 var rowForms = map[projections.Tag]projections.RowForm{
-	tagFact:         {Name: "fact", Parts: "B", Rest: describeFact},
+	tagFact:         {Name: "fact", Parts: "A B", Remote: true, Rest: describeFact},
 	tagEntry:        {Name: "notification", Parts: "B", Rest: describeEntry},
-	tagActor:        {Name: "actor", Parts: "A B", Remote: true, Rest: describeActor},
+	tagEnded:        {Name: "ended-fact", Parts: "B", Rest: describeEnded},
 	tagState:        {Name: "user", Parts: "B", Value: describeState},
 	tagGroupMarkers: {Name: "group-markers", Parts: "B", Value: describeGroupMarkers},
 	tagTombstone:    {Name: "tombstone", Store: true, Rest: describeTombstone},
@@ -50,12 +50,15 @@ func describeFact(d *projections.Description, rest, value []byte) error {
 	if err != nil {
 		return err
 	}
-	id, err := cutFactKey(d.ID, kind, rest)
-	if err != nil {
+	id := factID{kind: kind}
+	if id.pin, rest, err = events.CutID(rest); err != nil {
+		return err
+	}
+	if err := id.cutDetail(rest); err != nil {
 		return err
 	}
 	describeKind(d, kind)
-	describeID(d, &id, true)
+	describeID(d, &id, false)
 
 	d.InValue()
 	f, err := decodeFact(value, kind)
@@ -93,24 +96,20 @@ func describeEntry(d *projections.Description, rest, value []byte) error {
 	return err
 }
 
-func describeActor(d *projections.Description, rest, value []byte) error {
+func describeEnded(d *projections.Description, rest, value []byte) error {
 	kind, rest, err := cutKind(rest)
 	if err != nil {
 		return err
 	}
-	var id factID
-	id.kind = kind
-	if id.pin, rest, err = events.CutID(rest); err != nil {
-		return err
-	}
-	if err := id.cutDetail(rest); err != nil {
+	id, err := cutEndedKey(d.ID, kind, rest)
+	if err != nil {
 		return err
 	}
 	if len(value) != 0 {
-		return projections.RowError("actor of a notification", value)
+		return projections.RowError("end of a fact", value)
 	}
 	describeKind(d, kind)
-	describeID(d, &id, false)
+	describeID(d, &id, true)
 	d.InValue()
 	return nil
 }

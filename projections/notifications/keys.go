@@ -18,23 +18,23 @@ import (
 // whole.
 //
 //	tag   key                          value    holds
-//	0x90  B k p A detail               fact     everything that is known about a fact
+//	0x90  part of B: A B k p detail    fact     everything that is known about a fact
 //	0x91  B k ^t p A detail            entry    the fact holds since t
-//	0x92  part of B: A B k p detail    -        B has a row of tag 0x90 about A
+//	0x92  B k p A detail               -        the fact has a row of tag 0x90, but does not hold
 //	0x93  B                            state    number of rows of tag 0x91 of each kind, and the markers of all groups
 //	0x94  B                            groups   the markers of the groups that were marked last
 //	0x95  store: hash(A)               -        A was deleted (a keyed hash stands for the id)
 const (
 	tagFact projections.Tag = projections.FirstNotificationsTag + iota
 	tagEntry
-	tagActor
+	tagEnded
 	tagState
 	tagGroupMarkers
 	tagTombstone
 )
 
 // IteratedTags returns the tags of rows that are only read with iterators. It is part of [projections.IteratedOnly].
-func (*Notifications) IteratedTags() []projections.Tag { return []projections.Tag{tagEntry, tagActor} }
+func (*Notifications) IteratedTags() []projections.Tag { return []projections.Tag{tagEntry, tagEnded} }
 
 // Kind is the kind of a notification.
 type Kind uint8
@@ -96,8 +96,14 @@ func kindPrefix(dst []byte, tag projections.Tag, recipient string, kind Kind) []
 
 // factKey appends the key of the row with what is known about a fact.
 func (id *factID) factKey(dst []byte) []byte {
-	dst = kindPrefix(dst, tagFact, id.recipient, id.kind)
-	return id.appendDetail(events.AppendID(events.AppendID(dst, id.pin), id.actor))
+	dst = actorPrefix(dst, events.ShardOf(id.recipient).Partition(), id.actor)
+	dst = append(events.AppendID(dst, id.recipient), byte(id.kind))
+	return id.appendDetail(events.AppendID(dst, id.pin))
+}
+
+// actorPrefix appends the prefix of the rows with what is known about the facts of an actor in a partition.
+func actorPrefix(dst []byte, partition uint8, actor string) []byte {
+	return events.AppendID(projections.AppendPartition(dst, partition, tagFact), actor)
 }
 
 // entryKey appends the key of a notification in the list of its recipient.
@@ -106,16 +112,10 @@ func (id *factID) entryKey(dst []byte, since events.Micros) []byte {
 	return id.appendDetail(events.AppendID(events.AppendID(dst, id.pin), id.actor))
 }
 
-// actorKey appends the key by which a fact is found when its actor is deleted.
-func (id *factID) actorKey(dst []byte) []byte {
-	dst = actorPrefix(dst, events.ShardOf(id.recipient).Partition(), id.actor)
-	dst = append(events.AppendID(dst, id.recipient), byte(id.kind))
-	return id.appendDetail(events.AppendID(dst, id.pin))
-}
-
-// actorPrefix appends the prefix of the rows about the facts of an actor in a partition.
-func actorPrefix(dst []byte, partition uint8, actor string) []byte {
-	return events.AppendID(projections.AppendPartition(dst, partition, tagActor), actor)
+// endedKey appends the key by which a fact that does not hold is found when its recipient is deleted.
+func (id *factID) endedKey(dst []byte) []byte {
+	dst = kindPrefix(dst, tagEnded, id.recipient, id.kind)
+	return id.appendDetail(events.AppendID(events.AppendID(dst, id.pin), id.actor))
 }
 
 // cutKind reads the kind of a notification.
@@ -126,8 +126,8 @@ func cutKind(rest []byte) (Kind, []byte, error) {
 	return Kind(rest[0]), rest[1:], nil
 }
 
-// cutActorKey reads the part of the key of an actor row that follows the actor.
-func cutActorKey(actor string, rest []byte) (id factID, err error) {
+// cutFactKey reads the part of the key of a fact row that follows the actor.
+func cutFactKey(actor string, rest []byte) (id factID, err error) {
 	id.actor = actor
 	if id.recipient, rest, err = events.CutID(rest); err != nil {
 		return id, err
@@ -141,8 +141,8 @@ func cutActorKey(actor string, rest []byte) (id factID, err error) {
 	return id, id.cutDetail(rest)
 }
 
-// cutFactKey reads the part of the key of a fact row that follows the kind.
-func cutFactKey(recipient string, kind Kind, rest []byte) (id factID, err error) {
+// cutEndedKey reads the part of the key of an ended row that follows the kind.
+func cutEndedKey(recipient string, kind Kind, rest []byte) (id factID, err error) {
 	id.recipient, id.kind = recipient, kind
 	if id.pin, rest, err = events.CutID(rest); err != nil {
 		return id, err
@@ -158,7 +158,7 @@ func cutEntryKey(recipient string, kind Kind, rest []byte) (id factID, since eve
 	if since, rest, err = cutEntryTime(rest); err != nil {
 		return id, 0, err
 	}
-	id, err = cutFactKey(recipient, kind, rest)
+	id, err = cutEndedKey(recipient, kind, rest)
 	return id, since, err
 }
 

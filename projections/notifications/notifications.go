@@ -52,7 +52,7 @@ func New(s Settings) *Notifications { return &Notifications{settings: s} }
 func (*Notifications) Name() string { return "notifications" }
 
 // Version returns the version of the fold and its rows.
-func (*Notifications) Version() uint32 { return 1 }
+func (*Notifications) Version() uint32 { return 2 }
 
 // Config returns the settings.
 func (n *Notifications) Config() Settings { return n.settings }

@@ -35,6 +35,9 @@ const (
 // holds reports whether the relation holds: a live event began it, or imported history did and no live event ended it.
 func (f *fact) holds() bool { return f.liveTime != 0 || (f.backfillTime != 0 && !f.hasLiveEnd) }
 
+// isKeptEnded reports whether the relation does not hold, although there is a row about it.
+func (f *fact) isKeptEnded() bool { return *f != fact{} && !f.holds() }
+
 // since returns the time at which a relation that holds began, and the item that the re-pin shows. An imported beginning that counts
 // decides, because it came before the live one. The result means nothing if the relation does not hold.
 func (f *fact) since() (events.Micros, string) {
@@ -159,7 +162,7 @@ func (n *Notifications) readFact(id *factID) (fact, error) {
 	return decodeFact(row, id.kind)
 }
 
-// writeFact replaces a fact by another one, and makes all other rows fit: the actor row, the notification in the list of the recipient, and the
+// writeFact replaces a fact by another one, and makes all other rows fit: the ended row, the notification in the list of the recipient, and the
 // number of notifications.
 func (n *Notifications) writeFact(id *factID, before, after *fact) error {
 	if *after == *before {
@@ -170,11 +173,11 @@ func (n *Notifications) writeFact(id *factID, before, after *fact) error {
 	n.value = after.appendRow(n.value[:0], id.kind)
 	n.setOrDelete(n.key, n.value)
 
-	// The actor row is there exactly while there is a fact row. It has no value.
-	hadRow, hasRow := *before != fact{}, *after != fact{}
-	if hadRow != hasRow {
-		n.key = id.actorKey(n.key[:0])
-		if hasRow {
+	// The ended row is there exactly while the fact has a row and does not hold. It has no value.
+	hadEnded, hasEnded := before.isKeptEnded(), after.isKeptEnded()
+	if hadEnded != hasEnded {
+		n.key = id.endedKey(n.key[:0])
+		if hasEnded {
 			n.batch.Set(n.key, nil)
 		} else {
 			n.batch.Delete(n.key)
@@ -259,8 +262,8 @@ func (n *Notifications) countEntries(recipient string, kind Kind, delta int64) e
 	return nil
 }
 
-// dropOldest deletes all notifications of a kind except the newest Keep ([Settings]), with their fact rows and actor rows. count is how many there
-// are. If history about such a fact arrives later, it is a new fact.
+// dropOldest deletes all notifications of a kind except the newest Keep ([Settings]), with their fact rows. count is how many there are. If
+// history about such a fact arrives later, it is a new fact.
 func (n *Notifications) dropOldest(recipient string, kind Kind, count int64) error {
 	prefix := kindPrefix(nil, tagEntry, recipient, kind)
 	var dropped [][]byte
@@ -283,8 +286,6 @@ func (n *Notifications) dropOldest(recipient string, kind Kind, count int64) err
 		}
 		n.batch.Delete(key)
 		n.key = id.factKey(n.key[:0])
-		n.batch.Delete(n.key)
-		n.key = id.actorKey(n.key[:0])
 		n.batch.Delete(n.key)
 	}
 	return nil

@@ -31,7 +31,7 @@ var tagRanges = map[string]TagRange{
 		Hashed: []projections.Tag{0x7c, 0x7d}, Remote: []projections.Tag{0x75},
 	},
 	"notifications": {
-		First: projections.FirstNotificationsTag, Last: projections.LastNotificationsTag, Remote: []projections.Tag{0x92},
+		First: projections.FirstNotificationsTag, Last: projections.LastNotificationsTag, Remote: []projections.Tag{0x90},
 	},
 }
 
