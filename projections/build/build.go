@@ -30,8 +30,8 @@ type Options struct {
 	// Memory is about how much memory the build takes, in bytes. A partition whose rows do not fit is folded on disk, which is slow. Default
 	// 512 MiB.
 	Memory int
-	// Workers is the greatest number of partitions that are folded at a time. There are fewer if memory is short. Default: one per core that the
-	// process may use.
+	// Workers is the greatest number of partitions that are folded at a time. Partitions that take more than their share of the memory are folded
+	// alone. Default: one per core that the process may use.
 	Workers int
 	// Temporary is set for a store that is read once and then removed. Its tables are compressed less, to save time.
 	Temporary bool
@@ -67,6 +67,10 @@ type Builder struct {
 	key    string
 	ranges [][2]int
 	folded map[[2]int]savedRange
+	// workerMemory is the limit of a partition that is folded beside others, and allMemory that of one that is folded alone. folding is locked by the
+	// latter, and read-locked by the former.
+	workerMemory, allMemory memoryLimit
+	folding                 sync.RWMutex
 	// sampleMemory is the memory in which samples are folded, reused by each.
 	sampleMemory store.MemoryFold
 }
@@ -112,7 +116,11 @@ func newBuilder(o Options) *Builder {
 	if o.Partitions != nil {
 		held = *o.Partitions
 	}
-	return &Builder{options: o, projection: o.New(), partitions: held, tempDir: o.Dir + ".parts"}
+	b := &Builder{options: o, projection: o.New(), partitions: held, tempDir: o.Dir + ".parts"}
+	// A quarter of the memory is for the runs (see Finish).
+	b.workerMemory.bytes = min(o.Memory/o.Workers/4*3, maxMemoryRows)
+	b.allMemory.bytes = min(o.Memory/4*3, maxMemoryRows)
+	return b
 }
 
 func (b *Builder) eventsFile() string { return b.options.FS.PathJoin(b.tempDir, "events") }
@@ -143,10 +151,6 @@ func (b *Builder) Add(envs []*events.Envelope) error {
 // Cursor returns the cursor after the last envelope that was added.
 func (b *Builder) Cursor() events.Cursor { return b.sequencer.Cursor() }
 
-// memoryPerEventByte estimates how many bytes of memory the rows of a partition take per byte of its encoded events. A follow of 30 bytes makes four
-// rows of some 100 bytes each, including the entry in the hash table.
-const memoryPerEventByte = 14
-
 // maxMemoryRows is how many bytes of rows a fold in memory may hold, however much memory there is: it could not address more.
 const maxMemoryRows = 2 << 30
 
@@ -162,18 +166,8 @@ func (b *Builder) ScatteredEvents() (events int64) {
 // Rows returns the number of rows in the store, once [Builder.Finish] has returned.
 func (b *Builder) Rows() int64 { return b.rows.Load() }
 
-// Workers returns how many partitions Finish will fold at a time. part is the share of the whole log, above 0 and up to 1, that was added so far.
-func (b *Builder) Workers(part float64) int {
-	_ = b.scatter.waitEncoded() // Finish will return the error, too
-
-	// Each worker needs memory for the rows of a whole partition, at worst of the largest one.
-	largest := int64(1)
-	for i := range b.scatter.parts {
-		largest = max(largest, b.scatter.parts[i].rawBytes)
-	}
-	fit := float64(b.options.Memory) * part / float64(largest*memoryPerEventByte)
-	return max(1, min(b.options.Workers, int(fit)))
-}
+// Workers returns the greatest number of partitions that Finish will fold at a time.
+func (b *Builder) Workers() int { return b.options.Workers }
 
 // tasksPerWorker is how many ranges of partitions, and how many pieces of the merge, there are per worker. A worker that is done early takes another
 // one.
@@ -188,7 +182,7 @@ func (b *Builder) Finish(ctx context.Context) error {
 	}
 
 	// Fold the partitions.
-	workers := b.Workers(1)
+	workers := b.Workers()
 	ranges := b.ranges
 	if ranges == nil {
 		ranges = b.partitionRanges(tasksPerWorker * workers)
@@ -201,7 +195,7 @@ func (b *Builder) Finish(ctx context.Context) error {
 	for _, r := range ranges {
 		group.Go(func() error {
 			names, runs, err := b.foldOrLoadRange(func() (*tableWriter, *runSet, error) {
-				return b.foldRange(folding, r[0], r[1], b.options.Memory/workers)
+				return b.foldRange(folding, r[0], r[1], b.options.Memory/4/workers)
 			}, r)
 			mu.Lock()
 			defer mu.Unlock()
@@ -245,10 +239,10 @@ func (b *Builder) partitionRanges(n int) (ranges [][2]int) {
 }
 
 // foldRange folds the partitions from <= partition < to. It writes the rows that are in place into tables, and all others into sorted runs of about
-// a quarter of maxBytes. It returns the writer of the tables, which is closed, and the runs.
-func (b *Builder) foldRange(ctx context.Context, from, to, maxBytes int) (t *tableWriter, rest *runSet, err error) {
+// maxRunBytes. It returns the writer of the tables, which is closed, and the runs.
+func (b *Builder) foldRange(ctx context.Context, from, to, maxRunBytes int) (t *tableWriter, rest *runSet, err error) {
 	t = b.newTables(b)
-	rest = &runSet{builder: b, maxBytes: maxBytes / 4}
+	rest = &runSet{builder: b, maxBytes: maxRunBytes}
 	var m store.MemoryFold // reused, because all partitions take about the same memory
 
 	for p := from; p < to; p++ {
@@ -258,7 +252,7 @@ func (b *Builder) foldRange(ctx context.Context, from, to, maxBytes int) (t *tab
 		if !b.partitions.Has(uint8(p)) {
 			continue
 		}
-		err := b.options.AroundFold(ctx, func() error { return b.foldPartition(&m, min(maxBytes, maxMemoryRows), uint8(p), t, rest) })
+		err := b.options.AroundFold(ctx, func() error { return b.foldPartition(&m, uint8(p), t, rest) })
 		if err != nil {
 			return t, nil, errors.Join(fmt.Errorf("partition %d: %w", p, err), t.close())
 		}
@@ -271,56 +265,102 @@ func (b *Builder) foldRange(ctx context.Context, from, to, maxBytes int) (t *tab
 	return t, rest, err
 }
 
-// foldPartition folds one partition: in the memory of m, or on disk if its rows take more than maxBytes of memory.
-func (b *Builder) foldPartition(m *store.MemoryFold, maxBytes int, partition uint8, t *tableWriter, rest *runSet) (err error) {
-	var parts events.Partitions
-	parts.Add(partition)
-	p := b.options.New()
+// memoryLimit is a limit of the memory that the rows of a partition may take.
+type memoryLimit struct {
+	bytes int
+	// exceededBy is the least number of bytes of events of a partition whose rows took more, or 0 if there was none. Partitions with as many events are not
+	// tried again.
+	exceededBy atomic.Int64
+}
 
-	// foldEvents folds the events until the rows take more than most bytes. reported is how many events OnFolded was told of.
-	reported := uint64(0)
-	foldEvents := func(m *store.MemoryFold, most int) error {
-		const reportEvery = 1 << 12 // events
-		n := uint64(0)
-		err := b.scatter.eachEvent(partition, func(ev *events.Event, logTime events.Micros) error {
-			n++
-			if n == reported+reportEvery {
-				b.options.OnFolded(reportEvery)
-				reported = n
-			}
-			if m.Memory() > most {
-				return errTooLarge
-			}
-			return m.Fold(ev, logTime)
-		})
-		if err == nil {
-			b.options.OnFolded(n - reported)
-		}
-		return err
-	}
-
-	if err := m.Begin(p, &parts, b.log); err != nil {
-		return err
-	}
-	err = b.foldInto(m, p, partition, t, rest, func() error { return foldEvents(m, maxBytes) })
-	if !errors.Is(err, errTooLarge) {
-		return err
-	}
-
-	// Begin again, on disk.
-	*m = store.MemoryFold{}
-	dir := b.newFilePath("fold")
-	onDisk := new(store.MemoryFold)
-	p = b.options.New()
-	if err := onDisk.BeginOnDisk(b.options.FS, dir, p, &parts, b.log); err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, onDisk.Close(), b.options.FS.RemoveAll(dir)) }()
-	return b.foldInto(onDisk, p, partition, t, rest, func() error { return foldEvents(onDisk, math.MaxInt) })
+// allows reports whether the rows of a partition with so many bytes of events may be within the limit.
+func (l *memoryLimit) allows(eventBytes int64) bool {
+	by := l.exceededBy.Load()
+	return by == 0 || eventBytes < by
 }
 
 // errTooLarge ends a fold whose rows take too much memory.
 var errTooLarge = errors.New("build: the rows of a partition take too much memory")
+
+// foldPartition folds one partition. How much memory its rows take is known only when they are there, because events may add rows or only raise counts. So
+// the partition is first folded in the memory of a worker, then, if that was too little, in the memory of all workers, which wait, and at last on disk.
+func (b *Builder) foldPartition(m *store.MemoryFold, partition uint8, t *tableWriter, rest *runSet) (err error) {
+	eventBytes := b.scatter.parts[partition].rawBytes
+	reported := uint64(0)
+	if b.workerMemory.allows(eventBytes) {
+		b.folding.RLock()
+		err := b.foldInMemory(m, &b.workerMemory, partition, &reported, t, rest)
+		b.folding.RUnlock()
+		if !errors.Is(err, errTooLarge) {
+			return err
+		}
+	}
+
+	b.folding.Lock()
+	defer b.folding.Unlock()
+	defer func() { *m = store.MemoryFold{} }() // the other workers need the memory
+	if b.allMemory.bytes > b.workerMemory.bytes && b.allMemory.allows(eventBytes) {
+		err := b.foldInMemory(m, &b.allMemory, partition, &reported, t, rest)
+		if !errors.Is(err, errTooLarge) {
+			return err
+		}
+	}
+	return b.foldOnDisk(partition, &reported, t, rest)
+}
+
+// foldInMemory folds one partition in the memory of m. It fails with errTooLarge if the rows take more than the limit.
+func (b *Builder) foldInMemory(
+	m *store.MemoryFold, limit *memoryLimit, partition uint8, reported *uint64, t *tableWriter, rest *runSet,
+) error {
+	var parts events.Partitions
+	parts.Add(partition)
+	p := b.options.New()
+	if err := m.Begin(p, &parts, b.log); err != nil {
+		return err
+	}
+	err := b.foldInto(m, p, partition, t, rest, func() error { return b.foldEvents(m, limit.bytes, partition, reported) })
+	if errors.Is(err, errTooLarge) {
+		limit.exceededBy.Store(b.scatter.parts[partition].rawBytes)
+		*m = store.MemoryFold{}
+	}
+	return err
+}
+
+// foldOnDisk folds one partition on disk.
+func (b *Builder) foldOnDisk(partition uint8, reported *uint64, t *tableWriter, rest *runSet) (err error) {
+	var parts events.Partitions
+	parts.Add(partition)
+	p := b.options.New()
+	dir := b.newFilePath("fold")
+	var m store.MemoryFold
+	if err := m.BeginOnDisk(b.options.FS, dir, p, &parts, b.log); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, m.Close(), b.options.FS.RemoveAll(dir)) }()
+	return b.foldInto(&m, p, partition, t, rest, func() error { return b.foldEvents(&m, math.MaxInt, partition, reported) })
+}
+
+// foldEvents folds the events of a partition until the rows take more than maxBytes of memory. reported is how many of these events OnFolded was
+// already told of.
+func (b *Builder) foldEvents(m *store.MemoryFold, maxBytes int, partition uint8, reported *uint64) error {
+	const reportEvery = 1 << 12 // events
+	n := uint64(0)
+	err := b.scatter.eachEvent(partition, func(ev *events.Event, logTime events.Micros) error {
+		n++
+		if n == *reported+reportEvery {
+			b.options.OnFolded(reportEvery)
+			*reported = n
+		}
+		if m.Memory() > maxBytes {
+			return errTooLarge
+		}
+		return m.Fold(ev, logTime)
+	})
+	if err == nil {
+		b.options.OnFolded(n - *reported)
+	}
+	return err
+}
 
 // foldInto calls fold, which folds events into m, and then writes the rows of m.
 func (b *Builder) foldInto(

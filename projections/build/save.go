@@ -46,7 +46,7 @@ const savedRangeBytes = 32 << 20
 
 // rangesToSave divides the partitions into the ranges of a saved build.
 func (b *Builder) rangesToSave() [][2]int {
-	return b.partitionRanges(max(tasksPerWorker*b.Workers(1), int(b.scatter.rawBytes()/savedRangeBytes)))
+	return b.partitionRanges(max(tasksPerWorker*b.Workers(), int(b.scatter.rawBytes()/savedRangeBytes)))
 }
 
 func (b *Builder) savedFile() string { return b.options.FS.PathJoin(b.tempDir, "saved") }

@@ -20,7 +20,7 @@ func testBuild(t *testing.T, c Case, h History, straight Rows) {
 		"default":   {},
 		"temporary": {Temporary: true},
 		// Each sorted run has only a few rows.
-		"little memory": {Memory: 2 << 10, Workers: 2},
+		"little memory": {Memory: 4 << 10, Workers: 2},
 	} {
 		for _, until := range []int{len(h.Envelopes), len(h.Envelopes) / 2, 0} {
 			o.FS = vfs.NewMem()

@@ -174,7 +174,7 @@ func (b *Build) takeSample(ctx context.Context, readPart float64) error {
 	scaledWithRests := func(worked time.Duration) time.Duration {
 		return time.Duration(scale * float64(worked+b.opts.Pace.Pause(worked)))
 	}
-	workers := time.Duration(b.Workers(readPart))
+	workers := time.Duration(b.Workers())
 	b.mergeTime = scaledWithRests(time.Since(folded)) / workers
 	foldTime := scaledWithRests(folded.Sub(began)) / workers
 	b.timeAfterBuild = b.opts.After(ctx, int64(scale*float64(s.Rows())))
