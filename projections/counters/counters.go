@@ -49,6 +49,8 @@ type Counters struct {
 	// maxPinsByName and maxListsByScore are the constants of the same names. Tests set smaller ones, to exceed them with few
 	// pins.
 	maxPinsByName, maxListsByScore int
+	// globalListOnly is what [Counters.readListsByScore] returns for most items, which is not allocated each time.
+	globalListOnly [][]byte
 	// key and value are buffers, which may be reused after every call of the batch, because it copies keys and values.
 	key, value []byte
 }
@@ -66,6 +68,7 @@ func New(s Settings) *Counters {
 	return &Counters{
 		settings: s, reactionWeights: weights, weightsErr: err,
 		maxPinsByName: maxPinsByName, maxListsByScore: maxListsByScore,
+		globalListOnly: [][]byte{globalListPrefix()},
 	}
 }
 

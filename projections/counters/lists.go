@@ -147,10 +147,10 @@ func (c *Counters) listByScore(owner, id string, item *itemRow) error {
 
 // readListsByScore returns the prefixes of the lists that have an item by score: the global list and those of owners.
 func (c *Counters) readListsByScore(id string, item *itemRow) (lists [][]byte, err error) {
-	lists = [][]byte{globalListPrefix()}
 	if item.listsByScore == 0 {
-		return lists, nil
+		return c.globalListOnly, nil
 	}
+	lists = slices.Clone(c.globalListOnly)
 
 	// One key more than there should be is read, to notice if the number is wrong.
 	prefix := projections.AppendKey(nil, tagItemLists, id)
