@@ -1,6 +1,7 @@
 package placement
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -14,26 +15,27 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/events/wait"
 )
 
-// Errors of [Cluster.Run] and [Cluster.Drain].
+// The data of a cluster is in one bucket of the NATS key-value store. Each node renews its node key there. One node at a time has the lease
+// and is the controller: it writes the table, which says which nodes should hold each partition. A drain key says that a node should hold
+// none. The package doc has a drawing.
+
 var (
-	// ErrNameTaken means that a process that started later runs a node of the same name and has taken over its key. The process that
-	// started first gets this error.
-	ErrNameTaken = errors.New("placement: the name of the node is taken")
-	// ErrUnknownNode means that this process knows no node of this name: it has read no key of the node from the bucket.
-	ErrUnknownNode = errors.New("placement: there is no such node")
+	// ErrNameTakenOver is what Run returns in the older of two processes that run a node of the same name. The newer process has
+	// overwritten the node key, and keeps it.
+	ErrNameTakenOver = errors.New("placement: a newer process has taken over the name of the node")
+	// ErrUnknownNode means that the bucket has no node key of this name, as far as this process has read the bucket.
+	ErrUnknownNode = errors.New("placement: the bucket has no node of this name")
 )
 
-// The defaults of [Options]. They do not depend on each other. If RenewEvery is set to more than a third of DefaultExpireAfter, the
-// other durations must be set, too, because Open compares them.
+// The defaults of [Options].
 const (
-	DefaultPartitionReplicas = 2
-	DefaultRenewEvery        = 2 * time.Second
-	DefaultExpireAfter       = 20 * time.Second
-	DefaultReplaceAfter      = time.Minute
+	DefaultCopies       = 2
+	DefaultRenewEvery   = 2 * time.Second
+	DefaultExpireAfter  = 20 * time.Second
+	DefaultReplaceAfter = time.Minute
 )
 
 // requestTimeout bounds one request to the server.
@@ -42,28 +44,28 @@ const requestTimeout = 5 * time.Second
 // openTimeout is how long Open keeps trying to read the bucket. Servers that have just started must elect leaders before they can answer.
 const openTimeout = time.Minute
 
-// Options select the cluster and say what this process does in it.
+// Options say which cluster a process takes part in, and how.
 type Options struct {
-	// JS is the connection to NATS JetStream. The package does not close it.
+	// JS is the connection to NATS JetStream. It must not be nil. The package does not close it.
 	JS jetstream.JetStream
-	// LogID is the id of the log that all nodes of the cluster read. The bucket is named skein-cluster-LOGID.
+	// LogID is the id of the event log that all nodes of the cluster read: 1 to 64 letters, digits, - and _. The bucket is named
+	// skein-cluster-LOGID.
 	LogID string
-	// Self describes the node that this process runs. If Self is nil, the process runs none: it reads the bucket, and may drain nodes.
+	// Self describes the node that this process runs. Name and Addr are required; Draining is ignored. If Self is nil, the process runs no
+	// node and only reads the bucket and writes drain keys.
 	Self *Member
-	// PartitionReplicas is the number of nodes that should hold each partition; 0 means DefaultPartitionReplicas. If processes differ in
-	// it, the value of the controller counts, which is the process that writes the table.
-	PartitionReplicas int
-	// RenewEvery is the time between two renewals of a node's key; 0 means DefaultRenewEvery. All processes of a cluster must use the
-	// same RenewEvery and the same ExpireAfter. Otherwise some of them take nodes for dead that others take for alive.
+	// Copies is the number of nodes that should hold each partition; 0 means DefaultCopies. Only the value of the controller has an effect.
+	Copies int
+	// RenewEvery is the time between two renewals of a node key; 0 means DefaultRenewEvery. All processes of a cluster must use the same
+	// RenewEvery and the same ExpireAfter, because each process judges the renewals of all nodes by its own values.
 	RenewEvery time.Duration
-	// ExpireAfter is how long a member must be silent before it no longer counts as alive, and before another node may take the lease of a
-	// silent controller; 0 means DefaultExpireAfter. It must be at least 3*RenewEvery.
+	// ExpireAfter is the time without a renewal after which a node no longer counts as alive, and after which another node may take the
+	// lease; 0 means DefaultExpireAfter. It must be at least 3*RenewEvery. A node that has expired keeps its partitions in the table.
 	ExpireAfter time.Duration
-	// ReplaceAfter is how long a member must be silent before the controller deletes its key and assigns its partitions to other nodes; 0
-	// means DefaultReplaceAfter. It must be at least ExpireAfter.
+	// ReplaceAfter is the time without a renewal after which the controller deletes a node key and assigns the node's partitions to other
+	// nodes; 0 means DefaultReplaceAfter. It must be at least ExpireAfter.
 	ReplaceAfter time.Duration
-	// BucketReplicas is the number of NATS servers that store the bucket; 0 means 1. It has no effect if the bucket exists. Do not confuse
-	// it with PartitionReplicas, which counts nodes of skein.
+	// BucketReplicas is the number of NATS servers that store the bucket; 0 means 1. It has no effect if the bucket exists.
 	BucketReplicas int
 	// Logger receives outages of the bucket and changes of the cluster; nil discards them.
 	Logger *slog.Logger
@@ -75,77 +77,75 @@ func (o *Options) checkAndSetDefaults() error {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	o.PartitionReplicas = orDefault(o.PartitionReplicas, DefaultPartitionReplicas)
-	o.RenewEvery = orDefault(o.RenewEvery, DefaultRenewEvery)
-	o.ExpireAfter = orDefault(o.ExpireAfter, DefaultExpireAfter)
-	o.ReplaceAfter = orDefault(o.ReplaceAfter, DefaultReplaceAfter)
+	o.Copies = cmp.Or(o.Copies, DefaultCopies)
+	o.RenewEvery = cmp.Or(o.RenewEvery, DefaultRenewEvery)
+	o.ExpireAfter = cmp.Or(o.ExpireAfter, DefaultExpireAfter)
+	o.ReplaceAfter = cmp.Or(o.ReplaceAfter, DefaultReplaceAfter)
+	o.BucketReplicas = cmp.Or(o.BucketReplicas, 1)
 
-	// A negative ExpireAfter fails the comparison with 3*RenewEvery, and a negative ReplaceAfter the one with ExpireAfter.
+	if err := checkName("id of the event log", o.LogID); err != nil {
+		return err
+	}
 	switch {
-	case checkName(o.LogID) != nil:
-		return fmt.Errorf("placement: the id of a log is letters, digits, - and _, not %q", o.LogID)
-	case o.PartitionReplicas < 0 || o.RenewEvery < 0:
-		return errors.New("placement: replicas and periods must not be negative")
+	case o.Copies < 0:
+		return fmt.Errorf("placement: Copies must not be negative, is %d", o.Copies)
+	case o.BucketReplicas < 0:
+		return fmt.Errorf("placement: BucketReplicas must not be negative, is %d", o.BucketReplicas)
+	case o.RenewEvery < 0:
+		return fmt.Errorf("placement: RenewEvery must not be negative, is %v", o.RenewEvery)
 	case o.ExpireAfter < 3*o.RenewEvery:
-		return fmt.Errorf("placement: a member would expire after %v, must be at least three periods of %v", o.ExpireAfter, o.RenewEvery)
+		return fmt.Errorf("placement: ExpireAfter must be at least 3*RenewEvery, %v, but is %v", 3*o.RenewEvery, o.ExpireAfter)
 	case o.ReplaceAfter < o.ExpireAfter:
-		return fmt.Errorf("placement: a member would be replaced after %v, before it expires after %v", o.ReplaceAfter, o.ExpireAfter)
-	case o.Self == nil:
+		return fmt.Errorf("placement: ReplaceAfter must be at least ExpireAfter, %v, but is %v", o.ExpireAfter, o.ReplaceAfter)
+	}
+	if o.Self == nil {
 		return nil
 	}
 
 	self := *o.Self
-	self.Weight = orDefault(self.Weight, 1)
-	self.Draining = false // whether a node is drained is decided by the drain key in the bucket alone
+	self.Weight = cmp.Or(self.Weight, 1)
+	self.Draining = false // only the drain key in the bucket makes a node drain
 	o.Self = &self
 	return self.check()
-}
-
-// orDefault returns value, or fallback if value is the zero value.
-func orDefault[T comparable](value, fallback T) T {
-	var zero T
-	if value == zero {
-		return fallback
-	}
-	return value
 }
 
 // Cluster is what a process knows of a cluster. If the process runs a node, the Cluster also makes that node a member. Its methods may be
 // called concurrently.
 type Cluster struct {
-	opts     Options
-	instance string // a random id of this Cluster, by which two processes with the same node name are distinguished
-
-	// publishNow wakes up renewAndControl before the next renewal is due, because the set of served partitions has changed.
-	publishNow chan struct{}
+	opts Options
+	// instance is a random id of this Cluster. It distinguishes two processes that run a node of the same name.
+	instance string
+	// announceNow wakes up renewAndControl before the next renewal is due, because the announced partitions have changed.
+	announceNow chan struct{}
 
 	// mu guards the fields below.
 	mu sync.Mutex
+	// kv is the open bucket. It is set when Open returns, and replaced after the bucket was deleted and created again.
 	kv jetstream.KeyValue
 	// bucketCreated is when the server created the bucket. A bucket that was deleted and created again has another time, and its
-	// revisions start anew.
+	// revisions begin at 1 again.
 	bucketCreated time.Time
-	// state holds what this process has read from the bucket.
-	state *state
+	// bucketState holds what this process has read from the bucket.
+	bucketState *bucketState
 	// ackedRevisions maps each key to the revision of this process's last acknowledged write. The watch may not have delivered that
 	// revision yet.
 	ackedRevisions map[string]uint64
-	// self is opts.Self with the values that Publish and SetState set last.
+	// self is what this process writes to its node key next: opts.Self with the last Announcement. It is empty if opts.Self is nil.
 	self Member
-	// ownsNodeKey is set once this instance has written the key of its node. If the key has the id of another instance after that, a
-	// process that started later has taken the name.
-	ownsNodeKey bool
-	// hasLeft is set by Leave: this process must not write its key or take the lease again.
-	hasLeft bool
-	// changed is closed, and replaced, when members or table change.
+	// wroteNodeKey says that this instance has written its node key. If another instance's value is in the key after that, a newer
+	// process has taken over the name, because a process does not write the key again once it has read the value of a newer one.
+	wroteNodeKey bool
+	// changed is the channel that Changed returns. It is closed and replaced at each change.
 	changed chan struct{}
-	// failedAccess has the kinds of access to the bucket that fail at present.
-	failedAccess map[bucketAccess]bool
+	// failingAccess has the kinds of access to the bucket whose last attempt failed. A kind that succeeds is deleted from the map.
+	failingAccess map[bucketAccess]bool
 }
 
-// Open creates the bucket if it is missing and reads it once. When Open returns, Table is the one in the bucket, and Members are all nodes that
-// have a key, because the silence of a node is measured from now on. Only Run keeps them up to date. Open retries for up to a minute if the
-// bucket cannot be read or created, whatever the reason. It ignores values that it cannot read; see [Cluster.UnreadableKeys].
+// Open creates the bucket if it is missing, and reads all its keys. Values that it cannot read are ignored; see [Cluster.UnreadableKeys]. If it
+// fails for any reason, Open tries again for up to a minute.
+//
+// Open cannot know how long a node was silent before. So at first, Members contains every node that has a key, even one that stopped
+// long ago. If such a node renews nothing, it expires ExpireAfter later, while Run is running.
 func Open(ctx context.Context, o Options) (*Cluster, error) {
 	if err := o.checkAndSetDefaults(); err != nil {
 		return nil, err
@@ -153,11 +153,11 @@ func Open(ctx context.Context, o Options) (*Cluster, error) {
 	c := &Cluster{
 		opts:           o,
 		instance:       rand.Text(),
-		publishNow:     make(chan struct{}, 1),
-		state:          newState(o.RenewEvery, o.ExpireAfter),
+		announceNow:    make(chan struct{}, 1),
+		bucketState:    newBucketState(o.RenewEvery, o.ExpireAfter),
 		ackedRevisions: map[string]uint64{},
 		changed:        make(chan struct{}),
-		failedAccess:   map[bucketAccess]bool{},
+		failingAccess:  map[bucketAccess]bool{},
 	}
 	if o.Self != nil {
 		c.self = *o.Self
@@ -166,20 +166,22 @@ func Open(ctx context.Context, o Options) (*Cluster, error) {
 	openCtx, cancel := context.WithTimeout(ctx, openTimeout)
 	defer cancel()
 	for failures := 0; ; failures++ {
-		_, err := c.applyBucketEntries(openCtx, requestTimeout, true)
+		err := c.readBucket(openCtx)
 		if err == nil {
 			return c, nil
 		}
 		if wait.For(openCtx, c.retryDelay(failures)) != nil {
-			return nil, err
+			return nil, err // says more than the end of openCtx
 		}
 	}
 }
 
-// Run keeps Members and Table up to date. If the process has a Self, Run also renews the node's key, and does the controller's work while
-// this node has the lease. It retries while the bucket is out of reach. When ctx ends, Run returns nil and leaves the node's key and the
-// lease in the bucket; see [Cluster.Leave]. It returns [ErrNameTaken] when a process that started later has taken the name of Self. Call Run
-// once.
+// Run keeps Members and Table up to date. If the process runs a node, Run also renews the node key, and does the controller's work while this
+// node has the lease. Run retries while the bucket is out of reach. It returns [ErrNameTakenOver] when a newer process has taken over the
+// name of Self.
+//
+// When ctx ends, Run returns nil. It does not delete the node key or the lease, because most nodes that stop are soon started again. Call
+// Run at most once.
 func (c *Cluster) Run(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return c.watchBucket(ctx) })
@@ -189,86 +191,76 @@ func (c *Cluster) Run(ctx context.Context) error {
 	return group.Wait()
 }
 
-// Publish sets the partitions and the position that this node publishes in its key. If the partitions differ from those of the last call, Run
-// writes the key at once. Otherwise the position is written with the next renewal.
-func (c *Cluster) Publish(serves events.Partitions, position string) {
+// Announce sets what the node key says about this node from the next renewal on. If the partitions differ from the last announcement, Run
+// renews the key at once. Without a Self, Announce has no effect.
+func (c *Cluster) Announce(a Announcement) {
 	c.mu.Lock()
-	servesChanged := c.self.Serves != serves
-	c.self.Serves = serves
-	c.self.Position = position
+	partitionsChanged := c.self.Serves != a.Serves
+	c.self.Announcement = a
 	c.mu.Unlock()
 
-	if servesChanged {
+	if partitionsChanged {
 		select {
-		case c.publishNow <- struct{}{}:
+		case c.announceNow <- struct{}{}:
 		default: // a wake-up is pending already
 		}
 	}
 }
 
-// SetState sets two texts that this node publishes in its key: the name of the state in which it is, such as "serving", and how far its change
-// of partitions is, such as "copying". Run writes them with the next renewal.
-func (c *Cluster) SetState(state, change string) {
+// IsAnnounced reports whether this process has read its own node key back from the bucket, with the partitions of the last Announcement. Then
+// other processes can read them too. It is false without a Self.
+func (c *Cluster) IsAnnounced() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.self.State = state
-	c.self.Change = change
-}
-
-// IsPublished reports whether this process has read its own key back from the bucket, with the partitions that Publish set last. Before that,
-// no other process can know of them.
-func (c *Cluster) IsPublished() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	n := c.state.nodes[c.self.Name]
+	n := c.bucketState.nodes[c.self.Name]
 	return n != nil && n.instance == c.instance && n.Serves == c.self.Serves
 }
 
-// Members returns the members that are alive, sorted by name: those whose key this process has seen renewed within ExpireAfter. While the
-// bucket is out of reach, Members returns those that were alive before the outage.
+// Members returns the nodes that are alive, sorted by name. A node is alive if its key was renewed, or read by Open, within ExpireAfter. Time
+// without any write to the bucket does not count, so during an outage the result stays as it was before.
 func (c *Cluster) Members() []Member {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return slices.Clone(c.state.alive)
+	return slices.Clone(c.bucketState.alive)
 }
 
-// SilentNodes returns the members that have a key but are not alive, sorted by name, with the values of their last renewal.
+// SilentNodes returns the nodes that have a key but are not alive, sorted by name, with the values of their last renewal.
 func (c *Cluster) SilentNodes() []Member {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return slices.DeleteFunc(c.state.membersWithKey(), func(m Member) bool {
-		return slices.ContainsFunc(c.state.alive, func(alive Member) bool { return alive.Name == m.Name })
-	})
+	return slices.DeleteFunc(c.bucketState.membersWithKey(), func(m Member) bool { return c.bucketState.isAlive(m.Name) })
 }
 
-// UnreadableKeys returns the sorted keys of the bucket whose values this program cannot read. Such a value is ignored: what was read before
-// under the same key still holds.
+// UnreadableKeys returns, sorted, the keys of the bucket with a value that this version of skein cannot read. Such a value is ignored: the value
+// that was read before under the same key remains in effect.
 func (c *Cluster) UnreadableKeys() []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return slices.Sorted(maps.Keys(c.state.unreadable))
+	return slices.Sorted(maps.Keys(c.bucketState.unreadable))
 }
 
 // Table returns the table that this process read last. The caller must not change the lists in it.
 func (c *Cluster) Table() Table {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.state.table
+	return c.bucketState.table
 }
 
-// Changed returns a channel that is closed when a member comes, goes or serves other partitions, or when the table changes. A new Position,
-// State or Change of a member does not close it. Call Changed before Members and Table, so that no change is missed.
+// Changed returns a channel that is closed at the next change of Members or Table. A change of only LastSeen, or of only the Position, State or
+// PartitionChange of an Announcement, does not close it. Call Changed before Members and Table, so that no change is missed.
 func (c *Cluster) Changed() <-chan struct{} {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.changed
 }
 
-// Drain has the controller assign no partitions to a node if drain is true. Those that the node holds move to other nodes. If drain is false,
-// the node gets partitions again. The setting is kept in the bucket and survives restarts of the node. Drain fails with
-// [ErrUnknownNode] if the node has no key, unless it is known to be drained and is to get partitions again.
-func (c *Cluster) Drain(ctx context.Context, name string, drain bool) error {
-	if err := checkName(name); err != nil {
+// SetDraining writes or deletes the drain key of a node. While the key exists, the controller assigns no partitions to the node, and the
+// partitions that it holds move to other nodes. The key outlives restarts of the node.
+//
+// SetDraining returns [ErrUnknownNode] if this process has read no node key of that name. It still deletes a drain key that it has read, for
+// a node that is gone.
+func (c *Cluster) SetDraining(ctx context.Context, name string, draining bool) error {
+	if err := checkName("name of a node", name); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
@@ -276,85 +268,27 @@ func (c *Cluster) Drain(ctx context.Context, name string, drain bool) error {
 
 	c.mu.Lock()
 	kv := c.kv
-	hasKey := c.state.nodes[name] != nil
-	isDrained := c.state.drained[name]
+	hasNodeKey := c.bucketState.nodes[name] != nil
+	hasDrainKey := c.bucketState.draining[name]
 	c.mu.Unlock()
 
-	if !hasKey && (drain || !isDrained) {
+	if !hasNodeKey && (draining || !hasDrainKey) {
 		return fmt.Errorf("%w: %s", ErrUnknownNode, name)
 	}
 
-	if !drain {
+	if !draining {
 		if err := kv.Delete(ctx, drainPrefix+name); err != nil {
-			return fmt.Errorf("placement: give %s partitions again: %w", name, err)
+			return fmt.Errorf("placement: delete the drain key of %s: %w", name, err)
 		}
 		return nil
 	}
 
-	value, err := encode(drainValue{V: version})
+	value, err := encode(drainValue{V: formatVersion})
 	if err != nil {
 		return err
 	}
 	if _, err := kv.Put(ctx, drainPrefix+name, value); err != nil {
-		return fmt.Errorf("placement: drain %s: %w", name, err)
+		return fmt.Errorf("placement: write the drain key of %s: %w", name, err)
 	}
 	return nil
-}
-
-// Leave removes this node from the cluster for good: it deletes the node's key, so that other nodes get its partitions without waiting for
-// ReplaceAfter, and the controller's lease if this instance has it. Leave does not touch a key that a newer process has taken. If Leave
-// fails, the key, the lease or both may still be in the bucket. They then end like those of a node that has stopped: another node may take
-// the lease after ExpireAfter, and the controller deletes the node's key after ReplaceAfter. This Cluster writes neither again, even after a
-// failed Leave. The context should have a deadline.
-func (c *Cluster) Leave(ctx context.Context) error {
-	c.mu.Lock()
-	c.hasLeft = true
-	c.mu.Unlock()
-	if c.opts.Self == nil {
-		return nil
-	}
-
-	// A write of Run may have succeeded although its answer was lost. Then this instance owns a key without knowing it.
-	if err := c.rereadBucket(ctx); err != nil {
-		return err
-	}
-
-	ownsLease := func() bool { return c.state.lease.holder == c.instance }
-	ownsNode := func() bool {
-		n := c.state.nodes[c.self.Name]
-		return n != nil && n.instance == c.instance
-	}
-	return errors.Join(
-		c.deleteOwnKey(ctx, leaseKey, ownsLease),
-		c.deleteOwnKey(ctx, nodePrefix+c.self.Name, ownsNode),
-	)
-}
-
-// deleteOwnKey deletes a key if this instance wrote its value. It returns nil once the key is deleted or belongs to another instance.
-// isOwn reports whether the value that was last read is this instance's; it is called with mu held.
-func (c *Cluster) deleteOwnKey(ctx context.Context, key string, isOwn func() bool) error {
-	for {
-		c.mu.Lock()
-		snapshot := c.snapshotKey(key)
-		// A write that was acknowledged, but not delivered by the watch yet, also makes the key this instance's.
-		own := isOwn() || c.ackedRevisions[key] > c.state.revisions[key]
-		c.mu.Unlock()
-		if !own {
-			return nil
-		}
-
-		err := c.deleteKey(ctx, snapshot)
-		if !errors.Is(err, jetstream.ErrKeyRevisionMismatch) {
-			return err
-		}
-
-		// Either a renewal that was under way has reached the bucket, or another process has taken the key. Read again to find out.
-		if err := c.rereadBucket(ctx); err != nil {
-			return err
-		}
-		// The NATS server that answered may lag behind the others, so do not retry in a tight loop.
-		if err := wait.For(ctx, c.retryDelay(0)); err != nil {
-			return err
-		}
-	}
 }

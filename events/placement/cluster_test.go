@@ -34,7 +34,7 @@ func TestAllProcessesKnowTheSameTable(t *testing.T) {
 		w.waitUntilMembers(t, "a", "b", "c")
 		w.waitUntilPlaced(t, "a", "b", "c")
 		advance(time.Minute)
-		want := Place(w.Members(), DefaultPartitionReplicas)
+		want := Place(w.Members(), DefaultCopies)
 		want.Revision = 1
 		for _, p := range append(nodes, w, openProcess(t, ns, nil)) {
 			if got := p.Table(); got.Revision != 1 || !equalNodes(&got, &want) || !slices.Equal(p.memberNames(), []string{"a", "b", "c"}) {
@@ -54,9 +54,9 @@ func equalNodes(a, b *Table) bool {
 	return slices.EqualFunc(a.Nodes[:], b.Nodes[:], slices.Equal)
 }
 
-// TestPublishSpreadsPartitionsAtOnce checks that other processes learn of the partitions that a node serves at once, and of a new position with the
-// next renewal, without a change.
-func TestPublishSpreadsPartitionsAtOnce(t *testing.T) {
+// TestAnnouncementSpreadsPartitionsAtOnce checks that other processes learn of the partitions that a node serves at once, and of a new
+// position with the next renewal, without a change.
+func TestAnnouncementSpreadsPartitionsAtOnce(t *testing.T) {
 	runInBubble(t, func(t *testing.T, ns *server.Server) {
 		w, a := start(t, ns, nil), start(t, ns, newNode("a", ""))
 		w.waitUntilMembers(t, "a")
@@ -64,15 +64,15 @@ func TestPublishSpreadsPartitionsAtOnce(t *testing.T) {
 		advance(DefaultRenewEvery / 4)
 		var serves events.Partitions
 		serves.Add(7)
-		published := time.Now()
-		a.Publish(serves, "one")
+		announced := time.Now()
+		a.Announce(Announcement{Serves: serves, Position: "one"})
 		w.waitUntil(t, "a serves it", func() bool { return w.member(t, "a").Serves == serves })
-		if took := time.Since(published); took >= DefaultRenewEvery/4 || w.member(t, "a").Position != "one" {
+		if took := time.Since(announced); took >= DefaultRenewEvery/4 || w.member(t, "a").Position != "one" {
 			t.Errorf("partitions of a: got them after %v with position %q, want them before the next renewal with position one",
 				took, w.member(t, "a").Position)
 		}
 		changed := w.Changed()
-		a.Publish(serves, "two")
+		a.Announce(Announcement{Serves: serves, Position: "two"})
 		advance(2 * DefaultRenewEvery)
 		if w.member(t, "a").Position != "two" {
 			t.Errorf("position after a renewal: got %q, want two", w.member(t, "a").Position)
@@ -137,13 +137,13 @@ func TestDrainingNodeHasNoPartitions(t *testing.T) {
 		w.waitUntilPlaced(t, "a", "b")
 		first := w.Table()
 		command := openProcess(t, ns, nil)
-		if err := command.Drain(t.Context(), "c", true); !errors.Is(err, ErrUnknownNode) {
+		if err := command.SetDraining(t.Context(), "c", true); !errors.Is(err, ErrUnknownNode) {
 			t.Errorf("drain of an unknown node: got error %v, want %v", err, ErrUnknownNode)
 		}
-		if err := command.Drain(t.Context(), "*", false); err == nil {
+		if err := command.SetDraining(t.Context(), "*", false); err == nil {
 			t.Error("drain of a malformed name: got no error, want one")
 		}
-		if err := command.Drain(t.Context(), "b", true); err != nil {
+		if err := command.SetDraining(t.Context(), "b", true); err != nil {
 			t.Fatal(err)
 		}
 		w.waitUntilPlaced(t, "a")
@@ -158,7 +158,7 @@ func TestDrainingNodeHasNoPartitions(t *testing.T) {
 		}
 
 		// If all nodes drain, the table stays as it is.
-		if err := command.Drain(t.Context(), "a", true); err != nil {
+		if err := command.SetDraining(t.Context(), "a", true); err != nil {
 			t.Fatal(err)
 		}
 		w.waitUntil(t, "a drains", func() bool { return w.member(t, "a").Draining })
@@ -167,7 +167,7 @@ func TestDrainingNodeHasNoPartitions(t *testing.T) {
 			t.Errorf("nodes with partitions when all drain: got %v, want a", got)
 		}
 		for _, name := range []string{"a", "b"} {
-			if err := command.Drain(t.Context(), name, false); err != nil {
+			if err := command.SetDraining(t.Context(), name, false); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -179,7 +179,7 @@ func TestDrainingNodeHasNoPartitions(t *testing.T) {
 	})
 }
 
-// TestNewerProcessTakesTheName runs two processes with the same name. The older one ends with ErrNameTaken, and the newer one keeps the node.
+// TestNewerProcessTakesTheName runs two processes with the same name. The older one ends with ErrNameTakenOver, and the newer one keeps the node.
 func TestNewerProcessTakesTheName(t *testing.T) {
 	runInBubble(t, func(t *testing.T, ns *server.Server) {
 		w := start(t, ns, nil)
@@ -189,14 +189,10 @@ func TestNewerProcessTakesTheName(t *testing.T) {
 		other := newNode("a", "")
 		other.Addr = "elsewhere:1"
 		newer := start(t, ns, other)
-		if err := older.waitUntilEnded(t); !errors.Is(err, ErrNameTaken) || !strings.Contains(err.Error(), other.Addr) {
-			t.Errorf("older process: got error %v, want %v with %q", err, ErrNameTaken, other.Addr)
+		if err := older.waitUntilEnded(t); !errors.Is(err, ErrNameTakenOver) || !strings.Contains(err.Error(), other.Addr) {
+			t.Errorf("older process: got error %v, want %v with %q", err, ErrNameTakenOver, other.Addr)
 		}
 
-		// When the older process leaves, it does not delete the key of the newer one.
-		if err := older.Leave(t.Context()); err != nil {
-			t.Error(err)
-		}
 		advance(2 * DefaultReplaceAfter)
 		if got := w.member(t, "a").Addr; got != other.Addr || w.Table().Revision != 1 {
 			t.Errorf("node a: got address %s and table %d, want %s and table 1", got, w.Table().Revision, other.Addr)
@@ -215,7 +211,7 @@ func TestStaleSnapshotCannotWriteOrDelete(t *testing.T) {
 		a := start(t, ns, newNode("a", ""))
 		a.waitUntilPlaced(t, "a")
 		put := func(addr string) {
-			value, err := encode(memberValue{V: version, Instance: "another", Member: Member{Name: "b", Addr: addr, Weight: 1}})
+			value, err := encode(memberValue{V: formatVersion, Instance: "another", Member: Member{Name: "b", Addr: addr, Weight: 1}})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -256,15 +252,15 @@ func TestRestartedNodeReturnsWithoutChange(t *testing.T) {
 			began := time.Now()
 			serves := w.member(t, "a").Serves
 			a = openProcess(t, ns, newNode("a", ""))
-			a.Publish(serves, "")
-			if a.IsPublished() {
-				t.Error("partitions that the node served before its restart: got published, want not yet")
+			a.Announce(Announcement{Serves: serves})
+			if a.IsAnnounced() {
+				t.Error("partitions that the node served before its restart: got announced, want not yet")
 			}
 			serves.Add(uint8(began.Second()))
 			serves.Add(uint8(began.Minute()) + 64)
-			a.Publish(serves, "")
-			if a.IsPublished() {
-				t.Error("partitions before they are written: got published, want not yet")
+			a.Announce(Announcement{Serves: serves})
+			if a.IsAnnounced() {
+				t.Error("partitions before they are written: got announced, want not yet")
 			}
 			select {
 			case <-changed:
@@ -277,7 +273,7 @@ func TestRestartedNodeReturnsWithoutChange(t *testing.T) {
 			if took := time.Since(began); took > DefaultRenewEvery {
 				t.Errorf("time until the node was back: got %v, want at most %v", took, DefaultRenewEvery)
 			}
-			a.waitUntil(t, "a has read its own partitions", a.IsPublished)
+			a.waitUntil(t, "a has read its own partitions", a.IsAnnounced)
 		}
 
 		if got := w.Table().Revision; got != 1 {
@@ -286,8 +282,7 @@ func TestRestartedNodeReturnsWithoutChange(t *testing.T) {
 	})
 }
 
-// TestAnotherNodeTakesTheLease stops the controller. Another node takes the lease after ExpireAfter. If the controller leaves, another node takes the
-// lease with its next renewal.
+// TestAnotherNodeTakesTheLease stops the controller. Another node takes the lease after ExpireAfter.
 func TestAnotherNodeTakesTheLease(t *testing.T) {
 	runInBubble(t, func(t *testing.T, ns *server.Server) {
 		w := start(t, ns, nil)
@@ -306,18 +301,8 @@ func TestAnotherNodeTakesTheLease(t *testing.T) {
 		if second == nil {
 			t.Fatal("controller: got none, want another node")
 		}
-		second.stop()
-		if err := second.Leave(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		left := time.Now()
-		for w.findController(all...) == nil || w.findController(all...) == second {
-			advance(DefaultRenewEvery)
-		}
-		if after := time.Since(left); after > 2*DefaultRenewEvery {
-			t.Errorf("time until the released lease was taken: got %v, want at most %v", after, 2*DefaultRenewEvery)
-		}
-		w.waitUntilPlaced(t, w.findController(all...).self.Name)
+		names := slices.DeleteFunc([]string{"a", "b", "c"}, func(name string) bool { return name == first.self.Name })
+		w.waitUntilPlaced(t, names...)
 	})
 }
 
@@ -344,7 +329,7 @@ func TestFormerControllerWritesNothing(t *testing.T) {
 			advance(time.Second)
 		}
 		old.Cluster.mu.Lock()
-		old.state.tableStored = false // so that a new table seems to be due
+		old.bucketState.tableStored = false // so that a new table seems to be due
 		old.Cluster.mu.Unlock()
 		if leads, err := old.renewLease(t.Context()); leads || err != nil {
 			t.Errorf("lease of the old controller: got %v and error %v, want false", leads, err)
@@ -392,9 +377,7 @@ func TestUnreachableBucketChangesNothing(t *testing.T) {
 
 		// A process that was cut off learns afterwards what has changed meanwhile.
 		w.setCut(true)
-		if err := b.Leave(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		b.stop()
 		quiet.waitUntilMembers(t, "a")
 		advance(time.Minute)
 		w.setCut(false)
@@ -431,42 +414,8 @@ func TestUnreachableBucketChangesNothing(t *testing.T) {
 	})
 }
 
-// TestLeavingNodeIsRemovedAtOnce makes a node leave. It is no member at once and has no partitions soon after, and its Run does not bring it back.
-func TestLeavingNodeIsRemovedAtOnce(t *testing.T) {
-	runInBubble(t, func(t *testing.T, ns *server.Server) {
-		w := start(t, ns, nil)
-		start(t, ns, newNode("a", ""))
-		b := start(t, ns, newNode("b", ""))
-		w.waitUntilPlaced(t, "a", "b")
-		if err := openProcess(t, ns, newNode("a", "")).Leave(t.Context()); err != nil { // this process never ran, so the key is that of another one
-			t.Error(err)
-		}
-		advance(DefaultRenewEvery / 2)
-		began := time.Now()
-		if err := b.Leave(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		w.waitUntilMembers(t, "a")
-		if took := time.Since(began); took >= DefaultRenewEvery {
-			t.Errorf("time until the node was no member: got %v, want less than %v", took, DefaultRenewEvery)
-		}
-		w.waitUntilPlaced(t, "a")
-		if took := time.Since(began); took > 5*DefaultRenewEvery {
-			t.Errorf("time until the node had no partitions: got %v, want at most %v", took, 5*DefaultRenewEvery)
-		}
-		advance(time.Minute) // Run of the node continues
-		if got := w.memberNames(); !slices.Equal(got, []string{"a"}) {
-			t.Errorf("members: got %v, want a", got)
-		}
-		b.stop()
-		if err := b.Leave(t.Context()); err != nil {
-			t.Errorf("second Leave: got error %v, want none", err)
-		}
-	})
-}
-
 // TestLostAnswersAreFoundByTheWatch writes the keys of a node again, as if its own writes had succeeded without an answer. The node learns of them from
-// the watch, keeps renewing, and can still leave.
+// the watch and keeps renewing.
 func TestLostAnswersAreFoundByTheWatch(t *testing.T) {
 	runInBubble(t, func(t *testing.T, ns *server.Server) {
 		w, a := start(t, ns, nil), start(t, ns, newNode("a", ""))
@@ -485,18 +434,6 @@ func TestLostAnswersAreFoundByTheWatch(t *testing.T) {
 		if m := w.member(t, "a"); time.Since(m.LastSeen) > DefaultRenewEvery {
 			t.Errorf("last renewal of a: got %v ago, want at most %v", time.Since(m.LastSeen), DefaultRenewEvery)
 		}
-		a.stop()
-		entry, err := a.kv.Get(t.Context(), nodePrefix+"a")
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := a.kv.Put(t.Context(), nodePrefix+"a", entry.Value()); err != nil {
-			t.Fatal(err)
-		}
-		if err := a.Leave(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		w.waitUntilMembers(t)
 	})
 }
 
@@ -584,7 +521,8 @@ func TestOpenRejectsInvalidOptions(t *testing.T) {
 	for _, o := range []Options{
 		{},
 		{LogID: "a.b"},
-		{LogID: "x", PartitionReplicas: -1},
+		{LogID: "x", Copies: -1},
+		{LogID: "x", BucketReplicas: -1},
 		{LogID: "x", RenewEvery: -1},
 		{LogID: "x", RenewEvery: 10 * time.Second},
 		{LogID: "x", ReplaceAfter: time.Second},
@@ -630,8 +568,4 @@ func TestClusterWorksWithBucketOnDisk(t *testing.T) {
 	w.waitUntilPlaced(t, "a", "b", "c")
 	all[3].stop()
 	w.waitUntilPlaced(t, "a", "b")
-	if err := all[2].Leave(ctx); err != nil {
-		t.Fatal(err)
-	}
-	w.waitUntilPlaced(t, "a")
 }

@@ -7,18 +7,18 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// actAsController takes or renews the controller's lease. If this node has the lease, it deletes the keys of the nodes that have been silent
-// for ReplaceAfter and writes the table if the nodes require another one. Each write is conditional, so a controller that has been replaced
-// without knowing it changes nothing.
+// actAsController takes or renews the lease. If this node has the lease then, it deletes the node keys that have been silent for
+// ReplaceAfter, and writes a new table if the nodes require one. Each write depends on the revision of its key, so a controller that has lost
+// the lease without having read that changes nothing.
 func (c *Cluster) actAsController(ctx context.Context) error {
 	hasLease, err := c.renewLease(ctx)
 	if err != nil || !hasLease {
 		return err
 	}
 
-	// The snapshots are taken under the same lock as the list of silent nodes, so that a node that renews its key after that keeps it.
+	// The snapshots are taken under the same lock as the list of silent nodes. If a node renews its key after that, the deletion fails.
 	c.mu.Lock()
-	silent := c.state.silentNodes(c.opts.ReplaceAfter)
+	silent := c.bucketState.silentNodes(c.opts.ReplaceAfter)
 	snapshots := make([]keySnapshot, len(silent))
 	for i, name := range silent {
 		snapshots[i] = c.snapshotKey(nodePrefix + name)
@@ -33,20 +33,20 @@ func (c *Cluster) actAsController(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		c.opts.Logger.Warn("cluster: a node is silent, and is replaced", "name", name, "after", c.opts.ReplaceAfter)
+		c.opts.Logger.Warn("cluster: a silent node is replaced", "name", name, "after", c.opts.ReplaceAfter)
 	}
 
 	return c.writeTable(ctx)
 }
 
-// renewLease takes or renews the controller's lease, and reports whether this node has it now. It returns false without an error when
-// another node has the lease or was faster to take it.
+// renewLease takes or renews the lease, and reports whether this node has it now. It returns false without an error when another node
+// has the lease, or took it first.
 func (c *Cluster) renewLease(ctx context.Context) (hasLease bool, err error) {
 	c.mu.Lock()
 	snapshot := c.snapshotKey(leaseKey)
-	canTake := c.state.canTakeLease(c.instance) && !c.hasLeft
-	isNewController := c.state.lease.holder != c.instance
-	value, err := encode(leaseValue{V: version, Holder: c.instance, Name: c.self.Name, Counter: c.state.lease.counter + 1})
+	canTake := c.bucketState.canTakeLease(c.instance)
+	isNewController := c.bucketState.lease.holder != c.instance
+	value, err := encode(leaseValue{V: formatVersion, Holder: c.instance, Name: c.self.Name, Counter: c.bucketState.lease.counter + 1})
 	c.mu.Unlock()
 	if err != nil || !canTake {
 		return false, err
@@ -66,17 +66,17 @@ func (c *Cluster) renewLease(ctx context.Context) (hasLease bool, err error) {
 	return true, nil
 }
 
-// writeTable writes the next table if [state.nextTable] says that one is due.
+// writeTable writes the next table if [bucketState.nextTable] says that one is due.
 func (c *Cluster) writeTable(ctx context.Context) error {
 	c.mu.Lock()
-	// Until the watch has delivered the table that this process wrote last, the state still has the one before, and would ask for the same
-	// change again.
-	if c.state.revisions[tableKey] < c.ackedRevisions[tableKey] {
+	// Until the watch has delivered the table that this process wrote last, bucketState has the previous table, and nextTable would return the
+	// same new table again.
+	if c.bucketState.revisions[tableKey] < c.ackedRevisions[tableKey] {
 		c.mu.Unlock()
 		return nil
 	}
 	snapshot := c.snapshotKey(tableKey)
-	table, isDue := c.state.nextTable(c.opts.PartitionReplicas)
+	table, isDue := c.bucketState.nextTable(c.opts.Copies)
 	c.mu.Unlock()
 	if !isDue {
 		return nil
@@ -94,6 +94,6 @@ func (c *Cluster) writeTable(ctx context.Context) error {
 		return err
 	}
 
-	c.opts.Logger.Info("cluster: new table", "revision", table.Revision, "replicas", table.Replicas)
+	c.opts.Logger.Info("cluster: new table", "revision", table.Revision, "copies", table.Copies)
 	return nil
 }

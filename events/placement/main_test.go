@@ -254,7 +254,7 @@ func (p *process) findController(among ...*process) *process {
 	p.Cluster.mu.Lock()
 	defer p.Cluster.mu.Unlock()
 	for _, other := range among {
-		if other.instance == p.state.lease.holder {
+		if other.instance == p.bucketState.lease.holder {
 			return other
 		}
 	}

@@ -28,8 +28,8 @@ func drawNodes(most, zones, weights int) *rapid.Generator[[]Member] {
 func TestPlaceSpreadsOverNodesAndZones(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		nodes := drawNodes(8, 4, 5).Draw(t, "nodes")
-		replicas := rapid.IntRange(1, 4).Draw(t, "replicas")
-		table := Place(nodes, replicas)
+		copies := rapid.IntRange(1, 4).Draw(t, "copies")
+		table := Place(nodes, copies)
 		zoneOf := map[string]string{}
 		zones := map[string]bool{}
 		for _, m := range nodes {
@@ -42,7 +42,7 @@ func TestPlaceSpreadsOverNodesAndZones(t *testing.T) {
 				usedNodes[name] = true
 				usedZones[zoneOf[name]] = true
 			}
-			if want := min(replicas, len(nodes)); len(names) != want || len(usedNodes) != want {
+			if want := min(copies, len(nodes)); len(names) != want || len(usedNodes) != want {
 				t.Fatalf("nodes of partition %d: got %v, want %d different ones", p, names, want)
 			}
 			if len(usedZones) != min(len(names), len(zones)) {
@@ -51,7 +51,7 @@ func TestPlaceSpreadsOverNodesAndZones(t *testing.T) {
 		}
 
 		others := append(rapid.Permutation(nodes).Draw(t, "permutation"), Member{Name: "DRAINS", Draining: true, Weight: 100})
-		if again := Place(others, replicas); !equalNodes(&table, &again) || again.Replicas != replicas {
+		if again := Place(others, copies); !equalNodes(&table, &again) || again.Copies != copies {
 			t.Fatalf("table for another order of the nodes: got %v, want %v", again.Nodes, table.Nodes)
 		}
 	})
@@ -61,9 +61,9 @@ func TestPlaceSpreadsOverNodesAndZones(t *testing.T) {
 func TestAddedNodeTakesOnlyItsShare(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		nodes := drawNodes(8, 3, 5).Draw(t, "nodes")
-		replicas := rapid.IntRange(1, 4).Draw(t, "replicas")
+		copies := rapid.IntRange(1, 4).Draw(t, "copies")
 		added := nodes[len(nodes)-1]
-		before, after := Place(nodes[:len(nodes)-1], replicas), Place(nodes, replicas)
+		before, after := Place(nodes[:len(nodes)-1], copies), Place(nodes, copies)
 		for p, names := range after.Nodes {
 			for _, name := range names {
 				if name != added.Name && !slices.Contains(before.Nodes[p], name) {
@@ -84,8 +84,8 @@ func TestAddedNodeTakesOnlyItsShare(t *testing.T) {
 func TestPlaceFollowsWeights(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		nodes := drawNodes(8, 1, 3).Draw(t, "nodes")
-		replicas := rapid.IntRange(1, 3).Draw(t, "replicas")
-		if replicas > 1 { // the second node of a partition differs from the first, so the shares are exact only for equal weights
+		copies := rapid.IntRange(1, 3).Draw(t, "copies")
+		if copies > 1 { // the second node of a partition differs from the first, so the shares are exact only for equal weights
 			for i := range nodes {
 				nodes[i].Weight = 2
 			}
@@ -94,7 +94,7 @@ func TestPlaceFollowsWeights(t *testing.T) {
 		for _, m := range nodes {
 			all += m.Weight
 		}
-		table := Place(nodes, replicas)
+		table := Place(nodes, copies)
 		for _, m := range nodes {
 			got := 0
 			for _, names := range table.Nodes {
@@ -103,7 +103,7 @@ func TestPlaceFollowsWeights(t *testing.T) {
 				}
 			}
 
-			share := min(1, float64(replicas*m.Weight)/float64(all))
+			share := min(1, float64(copies*m.Weight)/float64(all))
 			want := share * events.NumPartitions
 			deviation := math.Sqrt(events.NumPartitions * share * (1 - share))
 			if math.Abs(float64(got)-want) > 6*deviation+1 {

@@ -15,73 +15,74 @@ type entry struct {
 	deleted  bool
 }
 
-// state is what this process has read of the bucket. It does no I/O and reads no clock, so that tests can drive it.
-type state struct {
-	every, expire time.Duration // as in Options
+// bucketState is what this process has read of the bucket. It does no I/O and reads no clock, so that tests can drive it.
+type bucketState struct {
+	renewEvery, expireAfter time.Duration // as in Options
 
-	nodes       map[string]*node // by name, including those that have expired
-	drained     map[string]bool  // by name; true if an operator drains the node
+	nodes       map[string]*node // by name, alive or not
+	draining    map[string]bool  // by name; true if the bucket has a drain key for the node
 	lease       lease
 	table       Table
-	tableStored bool // the bucket has the table; false if its key was deleted or is not in a new bucket
+	tableStored bool // the bucket has this table; false if its key was deleted, overwritten with an unreadable value, or not yet written to a new bucket
 
 	revisions map[string]uint64 // per key, the last revision that was applied
-	// unreadable has the keys with values that this program cannot read. The values are ignored, and no decision depends on these keys:
-	// otherwise everybody who can write one key of the bucket could keep the cluster from having a controller.
+	// unreadable has the keys whose values cannot be read. No decision depends on it. Otherwise an attacker who can write one key of the
+	// bucket could keep the cluster from having a controller.
 	unreadable map[string]struct{}
 
-	// writeClock measures silence. It only advances while writes to the bucket arrive, so nobody expires during an outage.
+	// writeClock measures how long nodes have been silent. It only advances while writes to the bucket arrive, so no node expires during
+	// an outage.
 	writeClock time.Duration
-	// lastWrite is the process's own time when the last write arrived.
+	// lastWrite is the time, by the clock of this process, when the last write arrived.
 	lastWrite time.Time
 	// lastPlacementChange is the writeClock when something that the table depends on last changed.
 	lastPlacementChange time.Duration
-	// alive are the members that have not expired, sorted by name.
+	// alive are the nodes that have not expired, sorted by name.
 	alive []Member
 }
 
-// node is a member as its key describes it.
+// node is a node as its node key describes it.
 type node struct {
 	Member
 
-	instance    string        // the run of the process that wrote the key
+	instance    string        // see Cluster.instance
 	lastRenewal time.Duration // by writeClock
 }
 
-// lease is the controller's lease. It is free if holder is empty.
+// lease is the lease of the controller. No node has it if holder is empty.
 type lease struct {
-	holder      string // an instance
+	holder      string // the instance of the controller
 	counter     uint64
 	lastRenewal time.Duration // by writeClock
 }
 
-func newState(every, expire time.Duration) *state {
-	s := &state{every: every, expire: expire, nodes: map[string]*node{}}
+func newBucketState(renewEvery, expireAfter time.Duration) *bucketState {
+	s := &bucketState{renewEvery: renewEvery, expireAfter: expireAfter, nodes: map[string]*node{}}
 	s.resetForNewBucket()
 	return s
 }
 
-// resetForNewBucket removes what belongs to the old bucket after another one of the same name was created, because the revisions of the new
-// bucket start anew. Members stay, and expire unless the new bucket has them too. The table stays until the new bucket has one.
-func (s *state) resetForNewBucket() {
+// resetForNewBucket removes what belongs to the old bucket after the bucket was deleted and created again, because the revisions of the new
+// bucket begin at 1 again. Nodes stay, and expire unless they write their keys to the new bucket. The table stays until the new bucket has one.
+func (s *bucketState) resetForNewBucket() {
 	s.revisions = map[string]uint64{}
 	s.unreadable = map[string]struct{}{}
-	s.drained = map[string]bool{}
+	s.draining = map[string]bool{}
 	s.lease = lease{}
 	s.tableStored = false
 	s.lastPlacementChange = s.writeClock
 }
 
-// apply applies an entry that arrived at the time now. It reports whether the members, apart from their positions and states, or the
-// table have changed. It ignores an entry whose revision is not newer than the last one of the key: a restarted watch delivers such entries, because
-// it begins with all keys and a replica that lags may answer it. An error says that the value cannot be read; the state then keeps the
-// value that the key had before.
-func (s *state) apply(e entry, now time.Time) (changed bool, err error) {
+// apply applies an entry that arrived at the time now. It reports whether the table or the nodes that are alive have changed, apart from what
+// updateAlive does not count. It ignores an entry whose revision is not newer than the last one of the key. A restarted watch delivers such
+// entries, because it begins with all keys, and a NATS server that lags may answer it. An error means that the value cannot be read; then the
+// value that the key had before stays in effect.
+func (s *bucketState) apply(e entry, now time.Time) (changed bool, err error) {
 	if e.revision <= s.revisions[e.key] {
 		return false, nil
 	}
 	s.revisions[e.key] = e.revision
-	s.advance(now)
+	s.advanceClock(now)
 	delete(s.unreadable, e.key)
 	changed, err = s.applyToKey(e, now)
 	if err != nil {
@@ -93,17 +94,17 @@ func (s *state) apply(e entry, now time.Time) (changed bool, err error) {
 	return s.updateAlive() || changed, err
 }
 
-// advance advances writeClock by the time since the last write, but by at most two periods. After a longer time without any write, the
-// bucket was out of reach, and that members were silent says nothing about them.
-func (s *state) advance(now time.Time) {
+// advanceClock advances writeClock by the time since the last write, but by at most two periods. If there was no write for longer, the bucket was
+// out of reach, and nodes may have run without being able to renew their keys.
+func (s *bucketState) advanceClock(now time.Time) {
 	if !s.lastWrite.IsZero() {
-		s.writeClock += max(0, min(now.Sub(s.lastWrite), 2*s.every))
+		s.writeClock += max(0, min(now.Sub(s.lastWrite), 2*s.renewEvery))
 	}
 	s.lastWrite = now
 }
 
-// applyToKey applies an entry according to its kind of key, and reports whether the table was replaced.
-func (s *state) applyToKey(e entry, now time.Time) (tableChanged bool, err error) {
+// applyToKey applies an entry as the kind of its key demands, and reports whether the table was replaced.
+func (s *bucketState) applyToKey(e entry, now time.Time) (tableChanged bool, err error) {
 	prefix, name, _ := strings.Cut(e.key, ".")
 	switch {
 	case prefix+"." == nodePrefix:
@@ -114,13 +115,13 @@ func (s *state) applyToKey(e entry, now time.Time) (tableChanged bool, err error
 				return false, err
 			}
 		}
-		if s.drained[name] == e.deleted {
+		if s.draining[name] == e.deleted {
 			s.lastPlacementChange = s.writeClock
 		}
 		if e.deleted {
-			delete(s.drained, name)
+			delete(s.draining, name)
 		} else {
-			s.drained[name] = true
+			s.draining[name] = true
 		}
 	case e.key == leaseKey:
 		if e.deleted {
@@ -147,7 +148,8 @@ func (s *state) applyToKey(e entry, now time.Time) (tableChanged bool, err error
 	return false, nil // ignore other keys: a later version of skein may have added them
 }
 
-func (s *state) applyToNodeKey(e entry, name string, now time.Time) error {
+// applyToNodeKey applies an entry of the node key of the node with this name.
+func (s *bucketState) applyToNodeKey(e entry, name string, now time.Time) error {
 	before := s.nodes[name]
 	if e.deleted {
 		if before != nil {
@@ -168,32 +170,36 @@ func (s *state) applyToNodeKey(e entry, name string, now time.Time) error {
 	return nil
 }
 
-// silenceSince returns how long ago, by writeClock, a renewal arrived.
-func (s *state) silenceSince(renewal time.Duration) time.Duration { return s.writeClock - renewal }
+// isAlive reports whether the node with this name, which must be in nodes, has renewed its key within expireAfter.
+func (s *bucketState) isAlive(name string) bool {
+	return s.writeClock-s.nodes[name].lastRenewal < s.expireAfter
+}
 
-// updateAlive recomputes alive, and reports whether it has changed apart from positions and states.
-func (s *state) updateAlive() bool {
+// updateAlive recomputes alive, and reports whether it has changed. It does not count a change of only positions, states or times of renewals.
+func (s *bucketState) updateAlive() bool {
 	var alive []Member
 	for _, m := range s.membersWithKey() {
-		if s.silenceSince(s.nodes[m.Name].lastRenewal) < s.expire {
+		if s.isAlive(m.Name) {
 			alive = append(alive, m)
 		}
 	}
 
 	same := slices.EqualFunc(s.alive, alive, func(a, b Member) bool {
-		a.Position, a.LastSeen, a.State, a.Change = b.Position, b.LastSeen, b.State, b.Change
+		a.LastSeen = b.LastSeen
+		a.Announcement = Announcement{Serves: a.Serves}
+		b.Announcement = Announcement{Serves: b.Serves}
 		return a == b
 	})
 	s.alive = alive
 	return !same
 }
 
-// membersWithKey returns all members that have a key, alive or not, sorted by name.
-func (s *state) membersWithKey() []Member {
+// membersWithKey returns a new slice with all nodes that have a key, alive or not, sorted by name.
+func (s *bucketState) membersWithKey() []Member {
 	all := make([]Member, 0, len(s.nodes))
 	for name, n := range s.nodes {
 		m := n.Member
-		m.Draining = s.drained[name]
+		m.Draining = s.draining[name]
 		all = append(all, m)
 	}
 	slices.SortFunc(all, func(a, b Member) int { return cmp.Compare(a.Name, b.Name) })
@@ -201,9 +207,9 @@ func (s *state) membersWithKey() []Member {
 }
 
 // silentNodes returns the sorted names of the nodes that have been silent for at least the given time.
-func (s *state) silentNodes(minSilence time.Duration) (names []string) {
+func (s *bucketState) silentNodes(minSilence time.Duration) (names []string) {
 	for name, n := range s.nodes {
-		if s.silenceSince(n.lastRenewal) >= minSilence {
+		if s.writeClock-n.lastRenewal >= minSilence {
 			names = append(names, name)
 		}
 	}
@@ -212,23 +218,23 @@ func (s *state) silentNodes(minSilence time.Duration) (names []string) {
 }
 
 // canTakeLease reports whether an instance may try to take or renew the lease.
-func (s *state) canTakeLease(instance string) bool {
-	return s.lease.holder == "" || s.lease.holder == instance || s.silenceSince(s.lease.lastRenewal) >= s.expire
+func (s *bucketState) canTakeLease(instance string) bool {
+	return s.lease.holder == "" || s.lease.holder == instance || s.writeClock-s.lease.lastRenewal >= s.expireAfter
 }
 
 // nextTable returns the table that the bucket should have, and whether the controller should write it. It returns false if the nodes have
-// changed in the last two periods, if no node can hold partitions, or if the bucket has this table already.
-func (s *state) nextTable(replicas int) (Table, bool) {
+// changed in the last two periods, if all nodes are draining, or if the bucket already has this table.
+func (s *bucketState) nextTable(copies int) (Table, bool) {
 	// Nodes that start one after the other should not cause a table each.
-	if s.silenceSince(s.lastPlacementChange) < 2*s.every {
+	if s.writeClock-s.lastPlacementChange < 2*s.renewEvery {
 		return Table{}, false
 	}
 
-	t := Place(s.membersWithKey(), replicas)
+	t := Place(s.membersWithKey(), copies)
 	if len(t.Nodes[0]) == 0 {
 		return Table{}, false
 	}
 
 	t.Revision = s.table.Revision + 1
-	return t, !s.tableStored || t.Replicas != s.table.Replicas || !slices.EqualFunc(t.Nodes[:], s.table.Nodes[:], slices.Equal)
+	return t, !s.tableStored || t.Copies != s.table.Copies || !slices.EqualFunc(t.Nodes[:], s.table.Nodes[:], slices.Equal)
 }

@@ -8,7 +8,7 @@ import (
 
 // stateFixture is a state that gets entries at times and revisions that it counts.
 type stateFixture struct {
-	*state
+	*bucketState
 
 	t        *testing.T
 	now      time.Time
@@ -17,13 +17,13 @@ type stateFixture struct {
 
 // newStateFixture returns a state with a period of 2 s in which members expire after 20 s.
 func newStateFixture(t *testing.T) *stateFixture {
-	return &stateFixture{state: newState(2*time.Second, 20*time.Second), t: t, now: time.Unix(1e9, 0)}
+	return &stateFixture{bucketState: newBucketState(2*time.Second, 20*time.Second), t: t, now: time.Unix(1e9, 0)}
 }
 
-// renew applies the renewal of a node, so long after the last entry, and returns what [state.apply] returns.
+// renew applies the renewal of a node, so long after the last entry, and returns what [bucketState.apply] returns.
 func (b *stateFixture) renew(after time.Duration, name string) bool {
 	b.t.Helper()
-	value, err := encode(memberValue{V: 1, Member: Member{Name: name, Addr: "a:1", Weight: 1, Position: b.now.String()}})
+	value, err := encode(memberValue{V: 1, Member: Member{Name: name, Addr: "a:1", Weight: 1, Announcement: Announcement{Position: b.now.String()}}})
 	if err != nil {
 		b.t.Fatal(err)
 	}

@@ -11,48 +11,53 @@ import (
 	"github.com/skein-feed/skein/events"
 )
 
-// Member describes a node. The node publishes it in its key, apart from Draining and Seen.
+// Member describes a node. The node writes all fields except Draining and LastSeen into its node key.
 type Member struct {
-	// Name is unique in the cluster: 1 to 64 letters, digits, - and _.
+	// Name is unique in the cluster. It is 1 to 64 letters, digits, - and _.
 	Name string `json:"name"`
-	// Addr is the host:port at which other nodes reach it.
+	// Addr is the host:port at which other nodes reach the node.
 	Addr string `json:"addr"`
-	// Zone is the failure domain of the node. Replicas of a partition are in different zones if there are enough zones. All nodes with
+	// Zone is the failure domain of the node. The copies of a partition are in different zones if there are enough zones. All nodes with
 	// an empty Zone are in one zone.
 	Zone string `json:"zone,omitempty"`
 	// Weight is the node's share of the partitions relative to other nodes; 0 means 1.
 	Weight int `json:"weight"`
+	Announcement
+	// Draining says that the bucket has a drain key for this node. See [Cluster.SetDraining].
+	Draining bool `json:"draining,omitempty"`
+	// LastSeen is when this process received the last renewal, by its own clock.
+	LastSeen time.Time `json:"-"`
+}
+
+// Announcement is the part of a Member that changes while the node runs.
+type Announcement struct {
 	// Serves has the partitions for which the node answers queries now, in all projections.
 	Serves events.Partitions `json:"serves"`
-	// State is the state of the node, and Change the state of the change of its partitions. Both are empty if an older version of skein
-	// wrote the key.
-	State  string `json:"state,omitempty"`
-	Change string `json:"change,omitempty"`
-	// Position is the position in the log of the node's slowest projection, as text.
+	// State is the name of the node's state, such as "serving". It is empty if an older version of skein wrote the node key, and so is
+	// PartitionChange, the name of the state in which the node's change to other partitions is, such as "copying".
+	State           string `json:"state,omitempty"`
+	PartitionChange string `json:"change,omitempty"`
+	// Position is the position in the event log of the node's slowest projection, as [events.Position] writes it.
 	Position string `json:"position,omitempty"`
-	// Draining means that an operator has stopped the assignment of partitions to this node. See [Cluster.Drain].
-	Draining bool `json:"draining,omitempty"`
-	// LastSeen is the time, by the clock of this process, when it received the last renewal.
-	LastSeen time.Time `json:"-"`
 }
 
 // Table says which nodes should hold each partition.
 type Table struct {
 	// Revision increases by one with each table; 0 means that no table has been written yet.
 	Revision uint64
-	// Replicas is how many nodes each partition should have.
-	Replicas int
-	// Nodes has, per partition, the names of at most Replicas nodes, the highest score of Place first.
+	// Copies is how many nodes should hold each partition. There are fewer if the cluster has fewer nodes.
+	Copies int
+	// Nodes has, per partition, the names of at most Copies nodes, the highest score of Place first.
 	Nodes [events.NumPartitions][]string
 }
 
 // ErrVersion is the error of a value that another version of skein wrote, which this one cannot read.
 var ErrVersion = errors.New("placement: unknown version")
 
-// version is the format version of the values of all keys. A program reads no other version.
-const version = 1
+// formatVersion is the version of the format of all values in the bucket. This program reads no other version.
+const formatVersion = 1
 
-// The keys of the bucket.
+// The keys of the bucket. The prefixes are followed by the name of a node.
 const (
 	nodePrefix  = "node."
 	drainPrefix = "drain."
@@ -60,23 +65,23 @@ const (
 	tableKey    = "table"
 )
 
-// memberValue is the value of the key of a node.
+// memberValue is the value of a node key.
 type memberValue struct {
 	V        int    `json:"v"`
-	Instance string `json:"instance"` // random id of one run of the node
+	Instance string `json:"instance"` // see Cluster.instance
 	Member
 }
 
-// drainValue is the value of a key that drains a node.
+// drainValue is the value of a drain key. That the key exists is the message.
 type drainValue struct {
 	V int `json:"v"`
 }
 
-// leaseValue is the value of the key of the controller. The counter makes each renewal another value.
+// leaseValue is the value of the lease. Counter increases by one with each renewal.
 type leaseValue struct {
 	V       int    `json:"v"`
-	Holder  string `json:"holder"` // an instance
-	Name    string `json:"name"`   // of its node, for a person who reads it
+	Holder  string `json:"holder"` // the instance of the controller
+	Name    string `json:"name"`   // name of the controller's node, for a person who reads the value
 	Counter uint64 `json:"counter"`
 }
 
@@ -84,15 +89,15 @@ type leaseValue struct {
 type tableValue struct {
 	V        int        `json:"v"`
 	Revision uint64     `json:"revision"`
-	Replicas int        `json:"replicas"`
-	Nodes    [][]string `json:"nodes"` // one for each partition
+	Copies   int        `json:"replicas"`
+	Nodes    [][]string `json:"nodes"` // the names per partition
 }
 
 func encodeTable(t *Table) ([]byte, error) {
-	return json.Marshal(tableValue{V: version, Revision: t.Revision, Replicas: t.Replicas, Nodes: t.Nodes[:]})
+	return json.Marshal(tableValue{V: formatVersion, Revision: t.Revision, Copies: t.Copies, Nodes: t.Nodes[:]})
 }
 
-// decode reads the value of a key, which must have the version that this program knows.
+// decode decodes the value of a key. It returns [ErrVersion] for a value of another format version.
 func decode[T any](key string, data []byte) (value T, err error) {
 	var head struct {
 		V int `json:"v"`
@@ -100,8 +105,8 @@ func decode[T any](key string, data []byte) (value T, err error) {
 	if err = json.Unmarshal(data, &head); err != nil {
 		return value, fmt.Errorf("placement: the value of %s is malformed: %w", key, err)
 	}
-	if head.V != version {
-		return value, fmt.Errorf("%w: the value of %s has version %d, this program reads version %d", ErrVersion, key, head.V, version)
+	if head.V != formatVersion {
+		return value, fmt.Errorf("%w: the value of %s has version %d, this program reads version %d", ErrVersion, key, head.V, formatVersion)
 	}
 	if err = json.Unmarshal(data, &value); err != nil {
 		return value, fmt.Errorf("placement: the value of %s is malformed: %w", key, err)
@@ -132,30 +137,32 @@ func decodeTable(data []byte) (t Table, err error) {
 	if len(v.Nodes) != len(t.Nodes) {
 		return t, fmt.Errorf("placement: the table has %d partitions, must have %d", len(v.Nodes), len(t.Nodes))
 	}
-	t.Revision, t.Replicas = v.Revision, v.Replicas
+	t.Revision = v.Revision
+	t.Copies = v.Copies
 	copy(t.Nodes[:], v.Nodes)
 	return t, nil
 }
 
 var namePattern = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
 
-func checkName(name string) error {
+// checkName returns an error if the name cannot be part of a key or of the bucket's name. what says what is named.
+func checkName(what, name string) error {
 	if !namePattern.MatchString(name) {
-		return fmt.Errorf("placement: the name of a node is 1 to 64 letters, digits, - and _, not %q", name)
+		return fmt.Errorf("placement: the %s must be 1 to 64 letters, digits, - and _, but is %q", what, name)
 	}
 	return nil
 }
 
 // check returns an error that describes the first invalid field.
 func (m *Member) check() error {
-	if err := checkName(m.Name); err != nil {
+	if err := checkName("name of a node", m.Name); err != nil {
 		return err
 	}
 	if _, _, err := net.SplitHostPort(m.Addr); err != nil {
-		return fmt.Errorf("placement: the address of a node is host:port: %w", err)
+		return fmt.Errorf("placement: the address of a node must be host:port: %w", err)
 	}
 	if m.Weight < 0 {
-		return fmt.Errorf("placement: the weight of a node must not be negative: %d", m.Weight)
+		return fmt.Errorf("placement: the weight of a node must not be negative, is %d", m.Weight)
 	}
 	return nil
 }

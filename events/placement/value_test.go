@@ -26,7 +26,8 @@ func checkGolden(t *testing.T, name string, got []byte) {
 // The value of a member has the golden format and is decoded unchanged, except for the time at which it was seen.
 func TestMemberValueFormat(t *testing.T) {
 	want := memberValue{V: 1, Instance: "RUN", Member: Member{
-		Name: "node-1", Addr: "10.0.0.1:7411", Zone: "a", Weight: 2, Position: "1-17", LastSeen: time.Now(),
+		Name: "node-1", Addr: "10.0.0.1:7411", Zone: "a", Weight: 2, LastSeen: time.Now(),
+		Announcement: Announcement{State: "serving", PartitionChange: "copying", Position: "1-17"},
 	}}
 	for p := range uint8(10) {
 		want.Serves.Add(7 * p)

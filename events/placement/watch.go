@@ -13,13 +13,13 @@ import (
 
 var (
 	// errNoEntries ends a watch that has delivered nothing for too long.
-	errNoEntries = errors.New("placement: nothing comes from the bucket")
-	// errWatchEnded is returned when the client closes the watch by itself.
+	errNoEntries = errors.New("placement: the bucket delivers nothing")
+	// errWatchEnded means that the NATS client closed the watch.
 	errWatchEnded = errors.New("placement: the watch of the bucket has ended")
 )
 
-// watchBucket keeps the state up to date until ctx ends, and then returns nil. Because nodes renew their keys every period, a watch that
-// delivers nothing for three periods may be lost: watchBucket starts it again.
+// watchBucket keeps bucketState up to date until ctx ends, and then returns nil. Nodes renew their keys every period, so a watch that delivers
+// nothing for three periods may be lost, and watchBucket starts a new one.
 func (c *Cluster) watchBucket(ctx context.Context) error {
 	failures := 0
 	for {
@@ -30,7 +30,7 @@ func (c *Cluster) watchBucket(ctx context.Context) error {
 
 		if complete {
 			failures = 0
-			// Silence after a complete reading is not an outage: no other node may be running. Start the watch again without a delay.
+			// No entries after a complete reading need not be an outage: perhaps no node is running. Start a new watch without a delay.
 			if errors.Is(err, errNoEntries) {
 				continue
 			}
@@ -44,27 +44,24 @@ func (c *Cluster) watchBucket(ctx context.Context) error {
 	}
 }
 
-// rereadBucket brings the state up to date by reading the whole bucket once. It ignores values that cannot be read.
-func (c *Cluster) rereadBucket(ctx context.Context) error {
-	complete, err := c.applyBucketEntries(ctx, requestTimeout, true)
-	if !complete {
-		return err
-	}
-	return nil
+// readBucket reads the whole bucket once into bucketState. It creates the bucket if it is missing, and ignores values that it cannot read.
+func (c *Cluster) readBucket(ctx context.Context) error {
+	_, err := c.applyBucketEntries(ctx, requestTimeout, true)
+	return err
 }
 
-// applyBucketEntries opens the bucket, applies all its entries to the state, and then those that arrive, until the watch fails or ctx ends.
-// complete reports whether all entries that were in the bucket have been applied.
+// applyBucketEntries opens the bucket, or creates it if it is missing. It applies all entries of the bucket to bucketState, and then the entries
+// that arrive, until the watch fails or ctx ends. If once is set, it returns nil as soon as the bucket has been read. complete reports whether the
+// bucket has been read.
 //
-// It fails with [errNoEntries] if it cannot read the bucket within requestTimeout, or if nothing arrives for maxSilence after that. With
-// once set, it returns as soon as the bucket has been read. It logs and ignores values that cannot be read.
+// The error is [errNoEntries] if reading the bucket takes longer than requestTimeout, or if no entry arrives for maxSilence after that.
 func (c *Cluster) applyBucketEntries(ctx context.Context, maxSilence time.Duration, once bool) (complete bool, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	timer := time.AfterFunc(requestTimeout, func() { cancel(errNoEntries) })
 	defer timer.Stop()
 
-	// When ctx has ended, the reason for that says more than the error of the request that it interrupted.
+	// If ctx has ended, the cause of its end says more than the error of the interrupted request.
 	watchError := func(err error) error {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
@@ -80,7 +77,7 @@ func (c *Cluster) applyBucketEntries(ctx context.Context, maxSilence time.Durati
 	if err != nil {
 		return false, watchError(err)
 	}
-	// Deferred calls run in reverse order: cancel ends the watch, and then drainWatcher takes what the watch still delivers.
+	// Deferred calls run in reverse order: cancel ends the watch, and then drainWatcher receives what the watch still delivers.
 	defer drainWatcher(watcher)
 	defer cancel(nil)
 
@@ -125,12 +122,12 @@ func drainWatcher(watcher jetstream.KeyWatcher) {
 	}
 }
 
-// applyEntry applies one entry to the state and closes changed if members or table have changed. It logs a value that
-// cannot be read once, until the key is deleted or gets a value that can be read.
+// applyEntry applies one entry to bucketState, and closes changed if Members or Table have changed. It logs the first unreadable value of a key,
+// and no further ones until the key is deleted or has a readable value.
 func (c *Cluster) applyEntry(e jetstream.KeyValueEntry) {
 	c.mu.Lock()
-	_, isLogged := c.state.unreadable[e.Key()]
-	changed, err := c.state.apply(entry{
+	_, isLogged := c.bucketState.unreadable[e.Key()]
+	changed, err := c.bucketState.apply(entry{
 		key: e.Key(), value: e.Value(), revision: e.Revision(), deleted: e.Operation() != jetstream.KeyValuePut,
 	}, time.Now())
 	if changed {
@@ -140,18 +137,18 @@ func (c *Cluster) applyEntry(e jetstream.KeyValueEntry) {
 	c.mu.Unlock()
 
 	if err != nil && !isLogged {
-		c.opts.Logger.Error("cluster: the bucket has a value that cannot be read, which is ignored", "key", e.Key(),
+		c.opts.Logger.Error("cluster: a value in the bucket cannot be read and is ignored", "key", e.Key(),
 			"bucket", c.bucketName(), "error", err)
 	}
 }
 
-// BucketName returns the name of the bucket that the nodes reading the log with this id share.
+// BucketName returns the name of the bucket of the cluster whose nodes read the event log with this id.
 func BucketName(logID string) string { return "skein-cluster-" + logID }
 
 func (c *Cluster) bucketName() string { return BucketName(c.opts.LogID) }
 
-// openBucket opens the bucket, and creates it if it is missing. If it is not the bucket of the last call, because somebody deleted that one,
-// openBucket resets the state and the revisions that belong to the old bucket.
+// openBucket opens the bucket, or creates it if it is missing. If the bucket was deleted and created again since the last call, openBucket resets
+// what belongs to the old bucket.
 func (c *Cluster) openBucket(ctx context.Context) (jetstream.KeyValue, error) {
 	js, name := c.opts.JS, c.bucketName()
 	kv, err := js.KeyValue(ctx, name)
@@ -161,9 +158,9 @@ func (c *Cluster) openBucket(ctx context.Context) (jetstream.KeyValue, error) {
 			Description: "The nodes of a cluster of skein, and their partitions. Written by skein; do not edit.",
 			History:     1,
 			Storage:     jetstream.FileStorage,
-			Replicas:    max(c.opts.BucketReplicas, 1),
+			Replicas:    c.opts.BucketReplicas,
 		})
-		if errors.Is(err, jetstream.ErrBucketExists) { // another process created it meanwhile
+		if errors.Is(err, jetstream.ErrBucketExists) { // another process has just created the bucket
 			kv, err = js.KeyValue(ctx, name)
 		}
 	}
@@ -183,7 +180,7 @@ func (c *Cluster) openBucket(ctx context.Context) (jetstream.KeyValue, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !created.Equal(c.bucketCreated) {
-		c.state.resetForNewBucket()
+		c.bucketState.resetForNewBucket()
 		clear(c.ackedRevisions)
 	}
 	c.kv = kv
@@ -199,30 +196,30 @@ const (
 	writeAccess bucketAccess = "written"
 )
 
-// logOutage records whether an access to the bucket failed; a nil err means that it succeeded. It logs once when the first kind of access
-// begins to fail, and once when all kinds succeed again.
+// logOutage records whether an access to the bucket failed. A nil err means that it succeeded. logOutage logs once when the first kind of access
+// begins to fail, and once when no kind fails any more.
 func (c *Cluster) logOutage(access bucketAccess, err error) {
 	c.mu.Lock()
-	failedBefore := len(c.failedAccess)
+	failingBefore := len(c.failingAccess)
 	if err != nil {
-		c.failedAccess[access] = true
+		c.failingAccess[access] = true
 	} else {
-		delete(c.failedAccess, access)
+		delete(c.failingAccess, access)
 	}
-	failedNow := len(c.failedAccess)
+	failingNow := len(c.failingAccess)
 	c.mu.Unlock()
 
 	switch {
-	case failedBefore == 0 && failedNow > 0:
-		c.opts.Logger.Warn("cluster: the bucket cannot be "+string(access)+"; members and table stay as they are",
+	case failingBefore == 0 && failingNow > 0:
+		c.opts.Logger.Warn("cluster: the bucket cannot be "+string(access)+"; the known nodes and the table stay as they are",
 			"bucket", c.bucketName(), "error", err)
-	case failedBefore > 0 && failedNow == 0:
+	case failingBefore > 0 && failingNow == 0:
 		c.opts.Logger.Info("cluster: the bucket is in reach again", "bucket", c.bucketName())
 	}
 }
 
-// retryDelay returns how long to wait after the given number of earlier failures: an eighth of a period, doubled after each failure up to a
-// whole period, which is the usual time between two writes.
+// retryDelay returns how long to wait before the next attempt, after so many earlier failures: RenewEvery/8 for 0, doubled with each failure up
+// to RenewEvery.
 func (c *Cluster) retryDelay(failures int) time.Duration {
 	return c.opts.RenewEvery / 8 << min(failures, 3)
 }

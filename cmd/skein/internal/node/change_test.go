@@ -128,6 +128,11 @@ func newPartitions(partitions ...uint8) (s events.Partitions) {
 	return s
 }
 
+// newMember returns a member that serves partitions.
+func newMember(name string, serves events.Partitions) placement.Member {
+	return placement.Member{Name: name, Announcement: placement.Announcement{Serves: serves}}
+}
+
 // TestDecideAddsAtOnceAndDropsLater: wanted partitions are added at once. Unwanted ones are dropped when they have not been announced for ten
 // seconds, and in a change of their own.
 func TestDecideAddsAtOnceAndDropsLater(t *testing.T) {
@@ -206,7 +211,9 @@ func TestNodeServesUntilOthersHaveTakenOver(t *testing.T) {
 	table.Nodes[2] = []string{"a", "b"}
 	table.Nodes[3] = []string{"a", "b"}
 	table.Nodes[4] = []string{"a", "gone"}
-	members := []placement.Member{{Name: "a", Serves: newPartitions(2, 3, 4)}, {Name: "b", Serves: newPartitions(3)}, {Name: "self", Serves: newPartitions(2, 3, 4, 5)}}
+	members := []placement.Member{
+		newMember("a", newPartitions(2, 3, 4)), newMember("b", newPartitions(3)), newMember("self", newPartitions(2, 3, 4, 5)),
+	}
 	for _, c := range []struct {
 		name         string
 		served, want events.Partitions

@@ -96,16 +96,18 @@ func Open(ctx context.Context, o Options) (*Node, error) {
 	}
 	var self *placement.Member // nil for a router, which is no member
 	if o.Name != "" {
-		self = &placement.Member{Name: o.Name, Addr: o.Addr, Zone: o.Zone, Weight: o.Weight, State: Joining.String()}
+		self = &placement.Member{
+			Name: o.Name, Addr: o.Addr, Zone: o.Zone, Weight: o.Weight, Announcement: placement.Announcement{State: Joining.String()},
+		}
 	}
 	n.cluster, err = placement.Open(ctx, placement.Options{
-		JS:                o.Log.JetStream(),
-		LogID:             fmt.Sprintf("%x", o.Log.ID()),
-		PartitionReplicas: o.Copies,
-		ReplaceAfter:      o.ReplaceAfter,
-		BucketReplicas:    replicas,
-		Logger:            o.Logger,
-		Self:              self,
+		JS:             o.Log.JetStream(),
+		LogID:          fmt.Sprintf("%x", o.Log.ID()),
+		Copies:         o.Copies,
+		ReplaceAfter:   o.ReplaceAfter,
+		BucketReplicas: replicas,
+		Logger:         o.Logger,
+		Self:           self,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("join the cluster: %w", err)
@@ -141,7 +143,7 @@ func (n *Node) handleEvents(ctx context.Context, stopping, caughtUp <-chan struc
 		changed := n.cluster.Changed() // taken before the members are read, so that no later change is missed
 		n.updateOthers()
 		// A router announces nothing, so it need not read anything back.
-		if caughtUp == nil && (n.Name == "" || n.cluster.IsPublished()) {
+		if caughtUp == nil && (n.Name == "" || n.cluster.IsAnnounced()) {
 			n.handle(announcementSeen)
 		}
 		select {
@@ -272,8 +274,12 @@ func (n *Node) announce(serves events.Partitions) {
 	for _, s := range n.Stores[1:] {
 		leastSeq = min(leastSeq, s.Cursor().Seq)
 	}
-	n.cluster.SetState(n.State().String(), n.changer.slowest().String())
-	n.cluster.Publish(serves, n.Log.Position(leastSeq).String())
+	n.cluster.Announce(placement.Announcement{
+		Serves:          serves,
+		State:           n.State().String(),
+		PartitionChange: n.changer.slowest().String(),
+		Position:        n.Log.Position(leastSeq).String(),
+	})
 }
 
 // sources returns the other nodes as sources of rows. They refuse to give rows if their stores may contain a user who was erased before the

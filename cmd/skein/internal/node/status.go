@@ -40,7 +40,7 @@ func (n *Node) Status() *skeinv1.ClusterStatus {
 		// The node knows its own states before the bucket has them.
 		if members[i].Name == n.Name {
 			members[i].State = n.State().String()
-			members[i].Change = n.changer.slowest().String()
+			members[i].PartitionChange = n.changer.slowest().String()
 		}
 	}
 	status := clusterStatus(&clusterView{
@@ -54,7 +54,7 @@ func (n *Node) Status() *skeinv1.ClusterStatus {
 // clusterStatus returns a view as the API has it: each node with the partitions that it serves and that the table gives it, and how many partitions
 // have too few copies.
 func clusterStatus(v *clusterView) *skeinv1.ClusterStatus {
-	c := &skeinv1.ClusterStatus{Copies: uint32(cmp.Or(v.table.Replicas, v.copies))}
+	c := &skeinv1.ClusterStatus{Copies: uint32(cmp.Or(v.table.Copies, v.copies))}
 	given := map[string]*events.Partitions{} // by the name of each node in c.Nodes
 	add := func(s *skeinv1.NodeStatus) {
 		s.Self = s.GetName() == v.self
@@ -67,7 +67,7 @@ func clusterStatus(v *clusterView) *skeinv1.ClusterStatus {
 		s.Serves = uint32(m.Serves.Len())
 		s.ServesPartitions = partitionsText(m.Serves)
 		s.State = skeinv1.NodeState(skeinv1.NodeState_value[enumName("NODE_STATE_", m.State)])
-		s.PartitionChange = skeinv1.PartitionChangeState(skeinv1.PartitionChangeState_value[enumName("PARTITION_CHANGE_STATE_", m.Change)])
+		s.PartitionChange = skeinv1.PartitionChangeState(skeinv1.PartitionChangeState_value[enumName("PARTITION_CHANGE_STATE_", m.PartitionChange)])
 		add(s)
 	}
 
@@ -140,7 +140,7 @@ func partitionsText(s events.Partitions) string {
 
 // Drain stops assigning partitions to a node, if drained is true, or resumes it.
 func (n *Node) Drain(ctx context.Context, name string, drained bool) error {
-	err := n.cluster.Drain(ctx, name, drained)
+	err := n.cluster.SetDraining(ctx, name, drained)
 	if err == nil {
 		n.Logger.Info("an operator has changed whether a node is drained", "node", name, "drained", drained)
 		return nil

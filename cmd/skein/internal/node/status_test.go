@@ -19,14 +19,17 @@ import (
 func TestClusterStatusCountsPartitions(t *testing.T) {
 	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	at := func(seq uint64) string { return events.Position{Epoch: 1, Seq: seq}.String() }
-	table := placement.Table{Revision: 1, Replicas: 2}
+	table := placement.Table{Revision: 1, Copies: 2}
 	a := placement.Member{
-		Name: "a", Addr: "a:1", Zone: "z", Weight: 3, Position: at(7), LastSeen: now.Add(-time.Second), State: "serving", Change: "cut_over",
+		Name: "a", Addr: "a:1", Zone: "z", Weight: 3, LastSeen: now.Add(-time.Second),
+		Announcement: placement.Announcement{Position: at(7), State: "serving", PartitionChange: "cut_over"},
 	}
 	b := placement.Member{
-		Name: "b", Addr: "b:1", Draining: true, Position: at(12), LastSeen: now.Add(time.Hour), State: "of a later version",
+		Name: "b", Addr: "b:1", Draining: true, LastSeen: now.Add(time.Hour),
+		Announcement: placement.Announcement{Position: at(12), State: "of a later version"},
 	}
-	c := placement.Member{Name: "c", Addr: "c:1", Zone: "y", Weight: 1, LastSeen: now.Add(-30 * time.Second), State: "serving"}
+	c := placement.Member{Name: "c", Addr: "c:1", Zone: "y", Weight: 1, LastSeen: now.Add(-30 * time.Second)}
+	c.State = "serving"
 	c.Serves.Add(0) // what c announced before it was silent
 	for p := range events.NumPartitions {
 		switch {
