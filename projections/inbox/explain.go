@@ -5,45 +5,48 @@ import (
 	"context"
 )
 
-// Delivery is how a pin gets into the feed of a reader. It only serves explanations: a feed shows the same pins whichever way they
-// come (I8).
+// Delivery is how the pages of a reader find the pins of an owner at the position of the state. It depends on the rows alone. Whether the
+// reader has an inbox in memory, and how an older pin was once found, has no effect on it. Pages show the same pins either way.
 type Delivery uint8
 
-// The ways in which a pin is delivered.
+// The kinds of delivery.
 const (
 	// DeliveryNone: the pin is not in the feed.
 	DeliveryNone Delivery = iota
-	// DeliveryPushed: the owner has few enough followers in the partition of the reader that new pins are pushed to the inboxes of followers.
-	// This says nothing about memory: the reader may have no inbox at the moment, and then the page merges outboxes.
+	// DeliveryPushed: when the owner creates a pin, it is pushed to the inboxes of the followers in the reader's partition.
 	DeliveryPushed
-	// DeliveryPulled: pages merge an outbox with the inbox of the reader, because the owner has too many followers for pushing or because the
-	// owner is the reader.
+	// DeliveryPulled: pages read the pin from an outbox, although the reader may have an inbox. They do so for a feed with [Feed.Only], for the
+	// reader's own pins, and where a pull row says that the owner or the board has too many followers for pushing.
 	DeliveryPulled
 )
 
-// Explanation says why a pin is in a feed, and where, or why it is not.
+// Explanation says at which place of a feed a pin is, or why it is absent.
 type Explanation struct {
-	// Pin is the pin as it is now, or nil if it does not live. Its Score is set if the feed is in the order Trending and the pin is among
-	// the ranked pins, also when another pin of the same item takes its entry (AbsenceItemShown).
-	Pin     *Pin
+	// Pin is the pin at the position of the state, or nil if no such pin lives. Its Score is set if explainTrending found the pin among the
+	// ranked pins.
+	Pin *Pin
+	// Absence is the set of reasons why the pin is absent, or 0 if it is in the feed.
 	Absence AbsenceReasons
-	// Rank is the number of the pin's entry, counted from 1 over all pages of the feed. It is 0 if the pin is not in the feed.
-	Rank     int
+	// Rank is the pin's place in the feed, counted over all pages: 1 is the first entry. It is 0 if the pin is absent. An entry is a pin that
+	// the feed shows; with [Feed.OnePerItem], that is one pin per item.
+	Rank int
+	// Delivery is DeliveryNone if and only if the pin is absent.
 	Delivery Delivery
 }
 
-// Explain says why a pin is, or is not, in a feed: the feed that a reader gets who reads all pages of one session that begins at the
-// position of the state.
+// Explain says whether a pin is in a feed, and where or why not. The feed is that of a session which begins at the position of the state, over
+// all pages.
 //
-// If the pin itself, the relation to the owner or [Feed.HiddenItems] keeps the pin out, Explain costs a few point reads. Otherwise it must find
-// the pin's place among the other pins: in the order Newest it reads the feed down to the pin, and in the order Trending it reads all
-// pins that are ranked. That holds also for a pin that turns out to be AbsenceNotRanked or AbsenceItemShown.
+// If the pin does not live, or the reader may not see the pin or its item, Explain costs a few point reads and one call of
+// [Feed.HiddenItems]. Otherwise it looks for the pin among the others, whether the pin is there or not: in the order Newest it reads the feed
+// down to the pin, and in the order Trending it reads all ranked pins.
 func (q *Queries) Explain(ctx context.Context, f Feed, owner, id string) (Explanation, error) {
 	pin, err := q.livingPin(owner, id)
 	if err != nil {
 		return Explanation{}, err
 	}
 
+	// A pin that does not live is nil. The checker then gives the reasons that hold for all pins of the owner.
 	checker := newAbsenceChecker(q, &f)
 	reasons, err := checker.reasons(owner, pin)
 	if err != nil {
@@ -52,6 +55,7 @@ func (q *Queries) Explain(ctx context.Context, f Feed, owner, id string) (Explan
 	if pin == nil {
 		return Explanation{Absence: reasons | AbsenceNotLiving}, nil
 	}
+
 	hidden, err := isItemHidden(&f, pin.Item)
 	if err != nil {
 		return Explanation{}, err
@@ -72,35 +76,36 @@ func (q *Queries) Explain(ctx context.Context, f Feed, owner, id string) (Explan
 	if err != nil {
 		return Explanation{}, err
 	}
-	if explanation.Rank == 0 {
+	if explanation.Absence != 0 {
 		return explanation, nil
 	}
 
-	if f.Only != 0 {
-		explanation.Delivery = DeliveryPulled // pages read outboxes only
-		return explanation, nil
-	}
-	if explanation.Delivery, err = q.delivery(f.Reader, explanation.Pin); err != nil {
+	explanation.Delivery, err = q.findDelivery(&f, pin)
+	if err != nil {
 		return Explanation{}, err
 	}
 	return explanation, nil
 }
 
-// isItemHidden asks [Feed.HiddenItems] about one item.
+// isItemHidden asks [Feed.HiddenItems] about one item. The result of HiddenItems is nil or has one element per item.
 func isItemHidden(f *Feed, item string) (bool, error) {
 	if f.HiddenItems == nil {
 		return false, nil
 	}
 	hidden, err := f.HiddenItems([]string{item})
-	return err == nil && hidden != nil && hidden[0], err
+	if err != nil || hidden == nil {
+		return false, err
+	}
+	return hidden[0], nil
 }
 
 // explainBatch is how many pins explainNewest reads at a time. It asks [Feed.HiddenItems] once for each such batch.
 const explainBatch = 512
 
-// explainNewest ranks a pin that the reader may see, by counting the entries of the feed down to the pin.
+// explainNewest finds the place of a pin in the order Newest, by counting the entries of the feed down to the pin. The caller has checked that
+// the reader may see the pin.
 func (q *Queries) explainNewest(ctx context.Context, f *Feed, pin *Pin) (_ Explanation, err error) {
-	it, err := q.newFeedIterator(f, nil)
+	it, err := q.newFeedIterator(f, nil) // nil: from the top
 	if err != nil {
 		return Explanation{}, err
 	}
@@ -110,49 +115,50 @@ func (q *Queries) explainNewest(ctx context.Context, f *Feed, pin *Pin) (_ Expla
 		}
 	}()
 
-	// The bound of a batch is exclusive. No sort key lies between a key and the key with a zero byte behind it, so this bound ends the
-	// feed right after the pin.
+	// The sort keys of newer pins are smaller. The smallest key after sortKey is sortKey with a zero byte appended. It is an exclusive upper
+	// bound, so the iterator ends right after the pin.
 	sortKey := sortKeyOf(pin.Created, pin.Owner, pin.ID)
 	bound := append(bytes.Clone(sortKey), 0)
-	shownItems := map[string]bool{}
+	shownItems := map[string]bool{} // nextBatch adds the items of the pins that it returns
 
 	count := 0
 	var lastSortKey []byte
 	for !it.ended {
-		_, sortKeys, err := it.nextBatch(ctx, explainBatch, bound, shownItems)
-		if err != nil {
-			return Explanation{}, err
+		_, sortKeys, batchErr := it.nextBatch(ctx, explainBatch, bound, shownItems)
+		if batchErr != nil {
+			return Explanation{}, batchErr
 		}
 		count += len(sortKeys)
 		if len(sortKeys) > 0 {
-			lastSortKey = sortKeys[len(sortKeys)-1]
+			lastSortKey = sortKeys[len(sortKeys)-1] // valid until the iterator is closed
 		}
 	}
 
-	switch {
-	case bytes.Equal(lastSortKey, sortKey):
+	if bytes.Equal(lastSortKey, sortKey) {
 		return Explanation{Pin: pin, Rank: count}, nil
-	case f.OnePerItem && shownItems[pin.Item]:
+	}
+	if f.OnePerItem && shownItems[pin.Item] {
 		return Explanation{Pin: pin, Absence: AbsenceItemShown}, nil
 	}
-	// The reader may see the pin, and no other pin of its item came first. So its outbox row is missing.
-	return Explanation{}, errRow("feed without a pin that its reader sees", sortKey)
+	// Nothing keeps the pin out of the feed, so its outbox must have lacked it, or the inbox that was made from the outbox.
+	return Explanation{}, errRow("feed that lacks a pin which the reader should see", sortKey)
 }
 
-// explainTrending ranks a pin that the reader may see, by reading all ranked pins.
+// explainTrending finds the place of a pin in the order Trending by reading all ranked pins. The caller has checked that the reader may see the
+// pin.
+//
+// If the outbox row of the pin is missing, the result is AbsenceNotRanked. explainNewest returns an error in that case.
 func (q *Queries) explainTrending(ctx context.Context, f *Feed, pin *Pin) (Explanation, error) {
-	// The number of ranked pins is limited before the feed is reduced to one entry per item, here as on pages. So this reads the ranked
-	// pins without the reduction, which tells a pin that is AbsenceNotRanked from one that is only not the first of its item.
-	//
-	// Reducing them afterwards gives the entries of the pages: all pins of an item have the same score, so the newest of them comes first
-	// here, and the newest is the one that pages keep.
-	everyPin := *f
-	everyPin.OnePerItem = false
-	page, err := q.readTrending(ctx, &everyPin, nil, f.MaxRanked)
+	// Read all ranked pins as one page, without OnePerItem, so that the page also has the pins of items that another pin shows.
+	ungrouped := *f
+	ungrouped.OnePerItem = false
+	page, err := q.readTrending(ctx, &ungrouped, nil, f.MaxRanked) // nil: the first page
 	if err != nil {
 		return Explanation{}, err
 	}
 
+	// With OnePerItem, the newest pin of each item is the entry. All pins of an item have the same score, and pins of the same score are sorted
+	// newest first. So the entry is the first pin of the item here.
 	entries := 0
 	shownItems := map[string]bool{}
 	for i := range page.Pins {
@@ -171,7 +177,6 @@ func (q *Queries) explainTrending(ctx context.Context, f *Feed, pin *Pin) (Expla
 		return Explanation{Pin: ranked, Absence: AbsenceItemShown}, nil
 	}
 
-	// Unlike explainNewest, this cannot tell a pin whose outbox row is missing from one that is not ranked.
 	reasons := AbsenceNotRanked
 	if f.OnePerItem && shownItems[pin.Item] {
 		reasons |= AbsenceItemShown
@@ -179,27 +184,21 @@ func (q *Queries) explainTrending(ctx context.Context, f *Feed, pin *Pin) (Expla
 	return Explanation{Pin: pin, Absence: reasons}, nil
 }
 
-// delivery reports how a pin gets into the feed of a reader. It looks at pull rows, not at inboxes in memory, so that all processes that
-// hold the rows give the same answer.
-func (q *Queries) delivery(reader string, p *Pin) (Delivery, error) {
-	if p.Owner == reader {
+// findDelivery returns the delivery of a pin that is in the feed.
+func (q *Queries) findDelivery(f *Feed, pin *Pin) (Delivery, error) {
+	if f.Only != 0 || pin.Owner == f.Reader {
 		return DeliveryPulled, nil
 	}
 
-	// The pull row is one of the owner if the reader follows the owner, and one of the board if the reader follows only boards.
-	_, pullsOwner, err := q.state.Get(pullKey(nil, reader, p.Owner, nil))
-	if err != nil {
-		return DeliveryNone, err
-	}
-	if pullsOwner {
-		return DeliveryPulled, nil
-	}
-	_, pullsBoard, err := q.state.Get(pullKey(nil, reader, p.Owner, &p.Board))
-	if err != nil {
-		return DeliveryNone, err
-	}
-	if pullsBoard {
-		return DeliveryPulled, nil
+	// A reader who follows the owner has at most a pull row for the owner. A reader who follows only boards has at most one for each board.
+	for _, board := range []*string{nil, &pin.Board} {
+		_, pulled, err := q.state.Get(pullKey(nil, f.Reader, pin.Owner, board))
+		if err != nil {
+			return DeliveryNone, err
+		}
+		if pulled {
+			return DeliveryPulled, nil
+		}
 	}
 	return DeliveryPushed, nil
 }

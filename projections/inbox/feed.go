@@ -27,14 +27,15 @@ type feedIterator struct {
 	checker absenceChecker
 	merge   *streamMerger
 	keys    arena
-	// floor is the sort key at which the inbox ends. It is empty if there is no inbox, so that everything is below it.
+	// floor is the sort key up to which the inbox is read. It is empty if there is no inbox. "Below the floor" means: of older pins, whose sort
+	// keys are floor or greater.
 	floor []byte
 	// belowFloor is set once the iterator has reached the floor and merges all outboxes.
 	belowFloor bool
-	// learns is set if what is merged is the whole feed below the floor, so that the inbox can learn it.
+	// learns is set while all outboxes are merged below the floor, so that the inbox can learn the merged sort keys.
 	learns bool
-	// mergedKeys are the sort keys that were merged below the floor, from mergedFrom on without a gap, for the inbox to learn. There are
-	// at most as many as an inbox may have. mergedToEnd is set if the feed has no more.
+	// mergedKeys are the sort keys that were merged below the floor for the inbox to learn: all from mergedFrom on, up to the number of entries
+	// that an inbox may have. mergedToEnd says that the feed has no more.
 	mergedKeys  [][]byte
 	mergedFrom  []byte
 	mergedToEnd bool
@@ -46,7 +47,7 @@ type feedIterator struct {
 	ended bool
 }
 
-// newFeedIterator begins at the first sort key that is not before from; nil means at the top.
+// newFeedIterator returns an iterator over the pins whose sort keys are from or greater. A nil from begins with the newest pin.
 func (q *Queries) newFeedIterator(f *Feed, from []byte) (*feedIterator, error) {
 	if q.remoteLookup != nil && from == nil {
 		// Other nodes may be at a later position than this state. A page cursor counts what is new from the position of the state, so a
@@ -65,7 +66,7 @@ func (w *feedIterator) start(from []byte) error {
 	if w.feed.Only != 0 {
 		return w.mergeSelected(from)
 	}
-	entries := w.readInbox()
+	inboxKeys := w.readInbox()
 	if bytes.Compare(from, w.floor) >= 0 {
 		return w.continueBelowFloor(from)
 	}
@@ -74,18 +75,18 @@ func (w *feedIterator) start(from []byte) error {
 		return err
 	}
 	w.outboxesOpened += len(streams)
-	w.mergeStreams(append(streams, &stream{entries: entries}), from)
+	w.mergeStreams(append(streams, &stream{inboxKeys: inboxKeys}), from)
 	return nil
 }
 
-// readInbox returns the entries of the reader's inbox and sets the floor.
-func (w *feedIterator) readInbox() (entries inboxcache.List) {
+// readInbox returns the sort keys of the reader's inbox and sets the floor.
+func (w *feedIterator) readInbox() (sortKeys inboxcache.Iterator) {
 	if w.queries.cache == nil {
-		return entries
+		return sortKeys
 	}
-	entries, floor := w.queries.cache.ReadInbox(events.AppendID(nil, w.feed.Reader), w.queries.version)
+	sortKeys, floor := w.queries.cache.ReadInbox(events.AppendID(nil, w.feed.Reader), w.queries.version)
 	w.floor = []byte(floor)
-	return entries
+	return sortKeys
 }
 
 // mergeStreams merges streams from a sort key on, together with the reader's own outbox if the feed shows it.
@@ -165,8 +166,8 @@ func (w *feedIterator) mergeSelected(from []byte) error {
 	return nil
 }
 
-// contextCheckInterval is how many candidates next reads between two looks at the context. A reader who mutes or hides much may skip very
-// many candidates in one call.
+// contextCheckInterval is how many sort keys next reads before it checks again whether the context has ended. One call may skip very many sort keys, if
+// the reader mutes or hides many pins.
 const contextCheckInterval = 1024
 
 // next returns the next pin that the reader sees, with its sort key, or nil at the end of the feed.

@@ -9,11 +9,11 @@ import (
 	"github.com/skein-feed/skein/projections/inbox/internal/inboxcache"
 )
 
-// stream is a sorted list of sort keys. It is either an inbox, whose entries are sort keys, or an outbox. The rows of an outbox become sort
-// keys when the owner is inserted between the time and the pin.
+// stream is a sorted list of sort keys: those of an inbox, or those of the pins of an outbox. The key of an outbox row becomes a sort key when
+// the owner is inserted between the time and the pin.
 type stream struct {
-	// entries are the entries of an inbox.
-	entries inboxcache.List
+	// inboxKeys are the sort keys of an inbox.
+	inboxKeys inboxcache.Iterator
 	// prefix is the prefix of the rows of an outbox.
 	prefix []byte
 	// owner is the owner of an outbox, in the encoding of keys; nil means that the stream is an inbox.
@@ -24,7 +24,7 @@ type stream struct {
 	nextRow []byte
 	// singleKey is the memory of buffered while it holds a single key, as for most outboxes, which saves an allocation.
 	singleKey [1][]byte
-	// readRemote reads on in an outbox whose rows another node has; nil means that the rows are in the state.
+	// readRemote reads the next pins of an outbox whose rows another node has; nil means that the rows are in the state.
 	readRemote func(from []byte, n int) (pins []Pin, next []byte)
 }
 
@@ -56,7 +56,7 @@ type streamMerger struct {
 	keys *arena
 	// cache has the newest sort keys of outboxes; nil means that there is no cache.
 	cache *inboxcache.Cache
-	// version is the version of the view, by which the cache decides whether an entry answers.
+	// version is the version of the view. The cache decides by it whether an outbox can be read for the view.
 	version uint64
 	// outboxesToLearn are outboxes that were read from rows for the cache. The cache learns them only if the merge ends without an error:
 	// an outbox that could not be read looks as if it had no more rows.
@@ -96,7 +96,7 @@ func (m *streamMerger) reset(streams []*stream, from []byte) {
 // openStream reads the first sort keys of a stream that are not before from, those of an outbox from the cache if it has them.
 func (m *streamMerger) openStream(s *stream, from []byte) {
 	if s.owner == nil {
-		s.entries.Skip(from)
+		s.inboxKeys.SkipTo(from)
 		m.fill(s, readAhead)
 		return
 	}
@@ -168,7 +168,7 @@ func firstRowKey(s *stream, from []byte) []byte {
 // fill reads up to n sort keys of a stream that has none buffered.
 func (m *streamMerger) fill(s *stream, n int) {
 	if s.owner == nil {
-		m.fillEntries(s, n)
+		m.fillFromInbox(s, n)
 		return
 	}
 	if s.nextRow == nil || m.err != nil {
@@ -206,11 +206,11 @@ func (m *streamMerger) fill(s *stream, n int) {
 	m.err = m.rows.Error()
 }
 
-// fillEntries takes up to n entries of an inbox.
-func (m *streamMerger) fillEntries(s *stream, n int) {
+// fillFromInbox reads up to n sort keys of an inbox.
+func (m *streamMerger) fillFromInbox(s *stream, n int) {
 	s.buffered = make([][]byte, 0, n)
 	for len(s.buffered) < n {
-		sortKey, ok := s.entries.Next()
+		sortKey, ok := s.inboxKeys.Next()
 		if !ok {
 			return
 		}

@@ -11,7 +11,7 @@ import (
 func (q *Queries) readNewest(ctx context.Context, f *Feed, after PageCursor, n int) (page Page, err error) {
 	page.Top = topCursor(q.state.Cursor().LastTime)
 
-	// bound is the first sort key that the page leaves out, or nil.
+	// bound is an exclusive upper bound of the sort keys on the page; nil means no bound.
 	var bound []byte
 	if f.NewerThan != nil {
 		if bound, err = parseTopCursor(f.NewerThan); err != nil {
@@ -107,10 +107,11 @@ func (q *Queries) resumeNewest(
 	return append(bytes.Clone(last), 0), sessionTop, nil
 }
 
-// nextBatch returns the next pins that the feed shows, at most n, with their sort keys. It returns at least one unless the feed has ended or
-// reached the sort key bound (nil: none), and then sets w.ended. It asks [Feed.HiddenItems] about many pins at once.
+// nextBatch returns the next pins that the feed shows, at most n, with their sort keys. The sort keys are valid until the iterator is closed. A nil
+// bound has no effect; otherwise the feed ends before the first sort key that is bound or greater. nextBatch sets w.ended when the feed ends. It
+// returns at least one pin before that. It calls [Feed.HiddenItems] once for many pins.
 //
-// For a feed with one entry per item it skips pins whose item is in shownItems, and adds the items of the others.
+// For a feed with [Feed.OnePerItem], nextBatch skips pins whose item is in shownItems, and adds the items of the pins that it does not skip.
 func (w *feedIterator) nextBatch(
 	ctx context.Context, n int, bound []byte, shownItems map[string]bool,
 ) ([]Pin, [][]byte, error) {

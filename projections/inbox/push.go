@@ -9,7 +9,7 @@ import (
 // cacheWithInboxes returns the cache of the store if it has any inbox. It returns nil if the event need not be delivered: the cache is empty,
 // or there is none, as in a build.
 func (f *Inbox) cacheWithInboxes() *inboxcache.Cache {
-	if c, ok := f.batch.QueryCache().(*inboxcache.Cache); ok && !c.HasNoInboxes(f.batch.Version()) {
+	if c, ok := f.batch.QueryCache().(*inboxcache.Cache); ok && !c.SkipDelivery(f.batch.Version()) {
 		return c
 	}
 	return nil
@@ -24,8 +24,8 @@ func (f *Inbox) invalidateOutboxes(owner string) {
 }
 
 // pushCreatedPin delivers the pin of an event to the inboxes of those who follow the owner or the board. It decides by the event alone, because
-// the facts about the pin are at the home of the owner, perhaps in another store. So inboxes also get a candidate for a pin that lives already,
-// which no page shows. All explicit followers get it, even those who have excluded the board, so that nothing need be delivered if they
+// the facts about the pin are at the home of the owner, perhaps in another store. So inboxes also get an entry for a pin that lives already, which
+// no page shows. All explicit followers get it, even those who have excluded the board, so that nothing need be delivered if they
 // include the board again.
 //
 // An event of history drops the inboxes instead, those of all who follow the owner or any board of the owner. History can put the pin on any
@@ -39,13 +39,13 @@ func (f *Inbox) pushCreatedPin() error {
 	}
 
 	scan := regionScan{inbox: f, owner: ev.User}
-	candidate := inboxcache.NewCandidate(sortKeyOf(ev.Time, ev.User, ev.Pin), f.batch.Version())
+	pin := inboxcache.NewPushedPin(sortKeyOf(ev.Time, ev.User, ev.Pin), f.batch.Version())
 	err := scan.eachConcerned(graph.RegionPrefix(nil, ev.User), func(r graph.RegionRow) {
 		switch {
 		case ev.Backfill:
 			inboxes.DropInbox(r.Key, f.batch.Version())
 		case r.Follows:
-			inboxes.DeliverToInbox(&candidate, r.Key)
+			inboxes.DeliverToInbox(&pin, r.Key)
 		}
 	})
 	// Readers of single boards are in the region of the board. If the region of the owner has none of them, that one is empty.
@@ -53,7 +53,7 @@ func (f *Inbox) pushCreatedPin() error {
 		return err
 	}
 	return scan.eachConcerned(graph.BoardRegionPrefix(nil, ev.User, ev.Board), func(r graph.RegionRow) {
-		inboxes.DeliverToInbox(&candidate, r.Key)
+		inboxes.DeliverToInbox(&pin, r.Key)
 	})
 }
 

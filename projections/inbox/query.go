@@ -76,7 +76,8 @@ type Feed struct {
 	Heat Heat
 	// MaxRanked is how many of the newest pins the order Trending ranks. It shows no others.
 	MaxRanked int
-	// HiddenItems reports for each of the given items whether its pins are to be left out. A nil function, or a nil result, hides nothing.
+	// HiddenItems reports for each of the given items whether its pins are to be left out: hide[i] is about items[i]. A nil function, or a nil
+	// result, hides nothing.
 	HiddenItems func(items []string) (hide []bool, err error)
 }
 
@@ -109,11 +110,11 @@ type Queries struct {
 	graph *graph.Queries
 	// scratch is memory for keys, reused by each read.
 	scratch []byte
-	// cache has the inboxes and outboxes that the store keeps in memory; nil means that it keeps none.
+	// cache has the inboxes and outboxes that the store keeps in memory; nil means that there is no such cache.
 	cache *inboxcache.Cache
-	// version is the version of the view, by which the cache decides what it can answer.
+	// version is the version of the view. The cache decides by it whether an inbox or outbox can be read for the view.
 	version uint64
-	// remoteLookup answers for partitions that are not in the state; nil means that all are.
+	// remoteLookup answers for partitions that are not in the state; nil means that the state has all partitions.
 	remoteLookup RemoteLookup
 }
 
@@ -170,7 +171,7 @@ func (q *Queries) Feed(ctx context.Context, f Feed, after PageCursor, n int) (Pa
 	return q.readNewest(ctx, &f, after, n)
 }
 
-// FirstMuteEnd returns the earliest time at which one of the mutes of a reader that still hold ends by itself, or 0 if none does.
+// FirstMuteEnd returns the earliest time at which a mute of the reader will end, among the mutes with an end that hold now. It is 0 if there is none.
 func (q *Queries) FirstMuteEnd(reader string) (events.Micros, error) {
 	return graph.NewQueries(q.state).FirstMuteEnd(reader)
 }
@@ -292,7 +293,7 @@ func (q *Queries) Outbox(
 // MaxHiddenItems is how many items a user may hide. It is checked when events are published.
 const MaxHiddenItems = hiddenitems.Max
 
-// Hiding returns how many items a user hides, and whether a certain item is one of them, with two point reads.
+// Hiding returns how many items a user hides, and whether the given item is one of them. It costs at most two point reads.
 func (q *Queries) Hiding(user, item string) (total int64, hides bool, err error) {
 	if q.isRemote(user) {
 		total, hides, known := q.remoteLookup.Hiding(user, item)

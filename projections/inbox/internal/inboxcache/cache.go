@@ -15,7 +15,7 @@ type Cache struct {
 	MaxEntries int
 	trimTo     int
 
-	// shared has the bound in bytes of all caches of the process.
+	// shared has the limit of the memory of all caches of the process, in bytes.
 	shared *querycache.Cache
 
 	relations projections.QueryCache
@@ -24,8 +24,8 @@ type Cache struct {
 	// mu guards the fields below.
 	mu         sync.Mutex
 	young, old *generation
-	// deliveredVersion is the version of the first views that show everything that the fold has delivered or dropped so far. An inbox that is
-	// begun now may learn only from views of this version or later: it has missed what was delivered before.
+	// deliveredVersion is the lowest version of a view that shows every event for which the fold has delivered pins or dropped inboxes so far.
+	// It never falls. An inbox that begins now must not learn from older views, because it was not given the pins that those views lack.
 	deliveredVersion uint64
 	closed           bool
 }
@@ -47,11 +47,11 @@ func New(shared *querycache.Cache, relations projections.QueryCache, keep int) *
 
 var _ graph.RelationsHolder = (*Cache)(nil)
 
-// Relations returns the cache of the embedded graph. It is part of [graph.Keeper].
+// Relations returns the cache of the embedded graph. It is part of [graph.RelationsHolder].
 func (c *Cache) Relations() projections.QueryCache { return c.relations }
 
-// Repaired forgets everything, because a repair has changed rows without an event. Only views of a version or later may teach the cache again. It
-// is part of [projections.QueryCache].
+// Repaired forgets everything, because a repair has changed rows without an event. The cache then learns only from views of this version or
+// later. Repaired is part of [projections.QueryCache].
 func (c *Cache) Repaired(version uint64) {
 	c.relations.Repaired(version)
 	c.outboxes.Repaired(version)

@@ -17,19 +17,19 @@
 // An inbox begins with the first page of its reader: the page merges outboxes, and the inbox learns the sort keys that were merged. From then on
 // the fold delivers new sort keys to it. The sort keys of newer pins are smaller, so the floor is an upper bound.
 //
-// Invariant: for a view of version v >= learnedVersion, an inbox has every sort key smaller than its floor that outboxes have for its reader, except
+// Invariant: for a view of version v >= minReadVersion, an inbox has every sort key smaller than its floor that outboxes have for its reader, except
 // those that a pull row leads to. It may have others, because the page decides whether the reader sees a pin.
 //
 //   - LearnInbox is given the sort keys that outboxes have in a range, at a view of version v. They extend the inbox if the range begins at or before
-//     the floor and v >= missedVersion. missedVersion is the version of the first views that show everything that the inbox was not given: what was
-//     delivered before it began, what was at or below its floor, and what it has trimmed away.
-//   - The fold calls DeliverToInbox before there is a view with the pin. A sort key before the floor is added; another one is missed. As long as
-//     the inbox has learned nothing, all are added.
-//   - If there are no inboxes at all, as during an import before the first reader, the fold only records the version (HasNoInboxes) and does not
+//     the floor and v >= minLearnVersion. minLearnVersion is the lowest version of a view that shows every pin which was delivered but is not in the
+//     inbox: because it was delivered before the inbox began, was not smaller than the floor, or was trimmed away.
+//   - The fold calls DeliverToInbox before there is a view with the pin. The inbox stores a sort key that is smaller than the floor and skips others.
+//     As long as the inbox has learned nothing, it stores all.
+//   - If there are no inboxes at all, as during an import before the first reader, the fold only records the version (SkipDelivery) and does not
 //     look for followers.
-//   - A view that is older than learnedVersion may show a pin that was deleted before the inbox learned. So its pages do not use the inbox.
-//   - A reader who begins to follow needs what outboxes had before, so the inbox is dropped. Views from before cannot teach the next one.
-//   - A repair changes rows without an event, so all inboxes are dropped. Views from before cannot teach the next ones.
+//   - A view that is older than minReadVersion may show a pin that was deleted before the inbox learned. So its pages do not use the inbox.
+//   - A reader who begins to follow needs pins that outboxes have already, so the inbox is dropped. The next inbox does not learn from older views.
+//   - A repair changes rows without an event, so all inboxes are dropped. The next inboxes do not learn from older views.
 //
 // # Outboxes
 //

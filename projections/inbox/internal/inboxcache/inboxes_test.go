@@ -41,8 +41,8 @@ func (w *world) next(come, goes string) {
 
 // deliver delivers a sort key that the next version shows, as a fold does.
 func (w *world) deliver(come string) {
-	if version := w.version() + 1; !w.cache.HasNoInboxes(version) {
-		c := NewCandidate([]byte(come), version)
+	if version := w.version() + 1; !w.cache.SkipDelivery(version) {
+		c := NewPushedPin([]byte(come), version)
 		w.cache.DeliverToInbox(&c, reader)
 	}
 }
@@ -54,7 +54,7 @@ func (w *world) read(t *rapid.T, version uint64, from string, n int) {
 	want = want[:min(n, len(want))]
 	list, floor := w.cache.ReadInbox(reader, version)
 	var got []string
-	list.Skip([]byte(from))
+	list.SkipTo([]byte(from))
 	for more := from < floor; more && len(got) < n; {
 		var key string
 		if key, more = list.Next(); more && key >= floor {
@@ -173,7 +173,7 @@ func TestDeliveryMakesNoInbox(t *testing.T) {
 	cache := querycache.New(1 << 20)
 	s := learned(cache, 1)
 	before := cache.Stats().Bytes
-	c := NewCandidate([]byte("key"), 1)
+	c := NewPushedPin([]byte("key"), 1)
 	s.DeliverToInbox(&c, name(1))
 	if n := cache.Stats().Bytes - before; n != 0 {
 		t.Errorf("it takes %d bytes", n)
@@ -192,7 +192,7 @@ func TestInboxesAreBounded(t *testing.T) {
 		if _, floor := s.ReadInbox(name(0), 0); floor != end {
 			t.Fatalf("after %d readers the inbox that is read is gone", i)
 		}
-		c := NewCandidate(fmt.Appendf(nil, "key%06d", 20_000-i), 1)
+		c := NewPushedPin(fmt.Appendf(nil, "key%06d", 20_000-i), 1)
 		s.DeliverToInbox(&c, name(i))
 		if n := cache.Stats().Bytes; n > cache.Limit()/2+1<<10 {
 			t.Fatalf("after %d readers they take %d bytes of %d", i, n, cache.Limit())
@@ -223,7 +223,7 @@ func TestTrimmedInboxIsCompleteAboveItsFloor(t *testing.T) {
 	s := newCache(querycache.New(1<<20), 4)
 	s.LearnInbox(reader, 0, nil, nil, []byte(end))
 	for i := range 6 {
-		c := NewCandidate([]byte{byte('9' - i)}, 1)
+		c := NewPushedPin([]byte{byte('9' - i)}, 1)
 		s.DeliverToInbox(&c, reader)
 	}
 	list, floor := s.ReadInbox(reader, 1)
@@ -268,7 +268,7 @@ func TestPagesDuringDelivery(t *testing.T) {
 		})
 	}
 	for n := range 3000 {
-		c := NewCandidate(fmt.Appendf(nil, "%06d", (n*7919)%100_000), uint64(n))
+		c := NewPushedPin(fmt.Appendf(nil, "%06d", (n*7919)%100_000), uint64(n))
 		for i := range 7 {
 			s.DeliverToInbox(&c, name(i))
 		}
@@ -285,10 +285,10 @@ func BenchmarkDeliver(b *testing.B) {
 		names[i] = name(i)
 	}
 	b.ReportAllocs()
-	var c Candidate
+	var c PushedPin
 	for i := 0; b.Loop(); i++ {
 		if i%20 == 0 {
-			c = NewCandidate(fmt.Appendf(nil, "%012d", 1_000_000_000-i), 1)
+			c = NewPushedPin(fmt.Appendf(nil, "%012d", 1_000_000_000-i), 1)
 		}
 		s.DeliverToInbox(&c, names[i*7919%readers])
 	}
