@@ -11,8 +11,8 @@ import (
 // same user.
 func EachUser(r projections.Reader, shard events.Shard, do func(user string) error) error {
 	for _, tag := range []projections.Tag{
-		tagEdge, tagFollowing, tagFollowingImplicit, tagFollowedBoards, tagExcludedBoards, tagUserCounts, tagFollowers,
-		tagFollowersImplicit, tagBoards, tagRegion,
+		tagOutEdge, tagFollowingExplicit, tagFollowingImplicit, tagFollowedBoards, tagExcludedBoards, tagUserCounts, tagFollowersExplicit,
+		tagFollowersImplicit, tagBoardList, tagRegion,
 	} {
 		if err := projections.EachID(r, shard, tag, do); err != nil {
 			return err
@@ -47,21 +47,21 @@ func (q *Queries) HasEntry(l List, e Entry) (bool, error) {
 			f, err := q.UserFollow(l.User, e.User)
 			return f == Follow{Explicit, e.Since}, err
 		}
-		key = listKey(key, tagFollowing, l.User, e.Since, e.User)
+		key = appendListKey(key, tagFollowingExplicit, l.User, e.Since, e.User)
 	case FollowingImplicit:
-		key = listKey(key, tagFollowingImplicit, l.User, e.Since, e.User)
+		key = appendListKey(key, tagFollowingImplicit, l.User, e.Since, e.User)
 	case FollowersExplicit:
-		key = listKey(key, tagFollowers, l.User, e.Since, e.User)
+		key = appendListKey(key, tagFollowersExplicit, l.User, e.Since, e.User)
 	case FollowersImplicit:
-		key = listKey(key, tagFollowersImplicit, l.User, e.Since, e.User)
+		key = appendListKey(key, tagFollowersImplicit, l.User, e.Since, e.User)
 	case FollowedBoards:
-		key = boardListKey(key, tagFollowedBoards, l.User, e.Since, e.User, e.Board)
+		key = appendBoardListKey(key, tagFollowedBoards, l.User, e.Since, e.User, e.Board)
 	case ExcludedBoards:
-		key = boardListKey(key, tagExcludedBoards, l.User, e.Since, e.User, e.Board)
+		key = appendBoardListKey(key, tagExcludedBoards, l.User, e.Since, e.User, e.Board)
 	case BoardFollowersExplicit:
-		key = boardFollowerListKey(key, tagBoardFollowers, l.User, l.Board, e.Since, e.User)
+		key = appendListKeyOfBoard(key, tagBoardFollowers, l.User, l.Board, e.Since, e.User)
 	case BoardExcluders:
-		key = boardFollowerListKey(key, tagBoardExcluders, l.User, l.Board, e.Since, e.User)
+		key = appendListKeyOfBoard(key, tagBoardExcluders, l.User, l.Board, e.Since, e.User)
 	default:
 		return false, fmt.Errorf("graph: the list of kind %d is no list of rows", l.Kind)
 	}

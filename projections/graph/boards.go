@@ -8,10 +8,10 @@ import (
 // A board that was ever deleted has a row in every store, because both ends of an edge must decide alike which events about
 // the board are void.
 
-// boardDeletionKey appends the key of that row. It begins with the hash of the owner, so that the deletion of the owner
+// appendBoardDeletionKey appends the key of that row. It begins with the hash of the owner, so that the deletion of the owner
 // finds the rows of all boards.
-func (t *txn) boardDeletionKey(dst []byte, owner, id string) []byte {
-	dst = storeHashKey(dst, tagBoardDeletion, t.batch.KeyedHash(owner))
+func (t *eventFold) appendBoardDeletionKey(dst []byte, owner, id string) []byte {
+	dst = appendStoreWideKey(dst, tagBoardDeletion, t.batch.KeyedHash(owner))
 
 	t.value = events.AppendID(events.AppendID(t.value[:0], owner), id)
 	hash := t.batch.KeyedHash(string(t.value))
@@ -30,8 +30,8 @@ const (
 	boardRecreated
 )
 
-func (t *txn) readBoardDeletion(owner, id string) (boardDeletion, error) {
-	t.key = t.boardDeletionKey(t.key[:0], owner, id)
+func (t *eventFold) readBoardDeletion(owner, id string) (boardDeletion, error) {
+	t.key = t.appendBoardDeletionKey(t.key[:0], owner, id)
 	row, ok, err := t.batch.Get(t.key)
 	if err != nil || !ok {
 		return boardNeverDeleted, err
@@ -50,15 +50,15 @@ func decodeBoardDeletion(row []byte) (boardDeletion, error) {
 	return d, nil
 }
 
-func (t *txn) writeBoardDeletion(owner, id string, d boardDeletion) {
-	t.key = t.boardDeletionKey(t.key[:0], owner, id)
+func (t *eventFold) writeBoardDeletion(owner, id string, d boardDeletion) {
+	t.key = t.appendBoardDeletionKey(t.key[:0], owner, id)
 	t.batch.Set(t.key, []byte{byte(d)})
 }
 
 // isBoardEventVoid reports whether the event is void because its board was deleted. A live event is void from the deletion
 // until the next creation. A backfilled event is void if the board was ever deleted, because history comes before every
 // deletion.
-func (t *txn) isBoardEventVoid(owner, id string) (bool, error) {
+func (t *eventFold) isBoardEventVoid(owner, id string) (bool, error) {
 	if id == "" {
 		return false, nil // the default board cannot be deleted
 	}
@@ -75,12 +75,13 @@ func readBoard(r projections.Reader, scratch []byte, owner, id string) (b board,
 	if err != nil || !ok {
 		return b, err
 	}
-	return b, b.decodeRow(row)
+	err = b.decodeRow(row)
+	return b, err
 }
 
 // mentionBoard creates a board if this event is its first mention. Events may mention a board before its creation arrives, or
 // without one. The caller has checked that the event is not void.
-func (t *txn) mentionBoard(owner, id string) error {
+func (t *eventFold) mentionBoard(owner, id string) error {
 	if id == "" {
 		return nil
 	}
@@ -93,7 +94,7 @@ func (t *txn) mentionBoard(owner, id string) error {
 
 // mentionBoardOfPin counts an event that puts a pin on a board as a mention of the board. It reports whether the board
 // exists afterwards; if not, the event is void.
-func (t *txn) mentionBoardOfPin() (exists bool, err error) {
+func (t *eventFold) mentionBoardOfPin() (exists bool, err error) {
 	void, err := t.isBoardEventVoid(t.ev.User, t.ev.Board)
 	if err != nil || void {
 		return !void, err
@@ -107,7 +108,7 @@ func (t *txn) mentionBoardOfPin() (exists bool, err error) {
 
 // setBoardCreated sets the creation time of a board if the event begins the present life of the board: the first live mention
 // does, and any earlier backfilled one.
-func (t *txn) setBoardCreated(owner, id string, b *board) error {
+func (t *eventFold) setBoardCreated(owner, id string, b *board) error {
 	before := *b
 	switch {
 	case !t.ev.Backfill && !b.exists():
@@ -121,16 +122,16 @@ func (t *txn) setBoardCreated(owner, id string, b *board) error {
 }
 
 // writeBoard writes the row of a board, its entry in the list of its owner, and the length of that list.
-func (t *txn) writeBoard(owner, id string, before, after board) error {
+func (t *eventFold) writeBoard(owner, id string, before, after board) error {
 	existedBefore := before.exists()
 	existsAfter := after.exists()
 	if existedBefore != existsAfter || (existsAfter && before.created() != after.created()) {
 		if existedBefore {
-			t.key = listKey(t.key[:0], tagBoards, owner, before.created(), id)
+			t.key = appendListKey(t.key[:0], tagBoardList, owner, before.created(), id)
 			t.batch.Delete(t.key)
 		}
 		if existsAfter {
-			t.key = listKey(t.key[:0], tagBoards, owner, after.created(), id)
+			t.key = appendListKey(t.key[:0], tagBoardList, owner, after.created(), id)
 			t.batch.Set(t.key, nil)
 		}
 		d := userDelta{boardsIndex: lengthChange(existedBefore, existsAfter)}
@@ -151,7 +152,7 @@ func (t *txn) writeBoard(owner, id string, before, after board) error {
 
 // createBoard folds a board_created: it creates a board, or creates it again after its deletion, and gives it a title if this
 // is the latest creation.
-func (t *txn) createBoard() error {
+func (t *eventFold) createBoard() error {
 	owner, id := t.ev.User, t.ev.Board
 
 	// Every store updates the row of a deleted board; the rest is for the store that holds the owner.
@@ -195,16 +196,16 @@ func (t *txn) createBoard() error {
 
 // changeBoardFollow folds a follow or unfollow of one board. An unfollow of a board whose owner the user follows is an
 // exclusion.
-func (t *txn) changeBoardFollow() error {
+func (t *eventFold) changeBoardFollow() error {
 	void, err := t.isBoardEventVoid(t.ev.Peer, t.ev.Board)
 	if err != nil || void {
 		return err
 	}
-	return t.applyBothEnds(t.ev.User, t.ev.Peer, (*txn).changeBoardFollowAtEnd)
+	return t.applyBothEnds(t.ev.User, t.ev.Peer, (*eventFold).changeBoardFollowAtEnd)
 }
 
 // changeBoardFollowAtEnd changes one board edge at one end.
-func (t *txn) changeBoardFollowAtEnd(e *edgeEnd) error {
+func (t *eventFold) changeBoardFollowAtEnd(e *edgeEnd) error {
 	board := t.ev.Board
 	isFollow := t.ev.Kind == events.BoardFollowed
 	owner := &e.before
@@ -255,7 +256,7 @@ func (t *txn) changeBoardFollowAtEnd(e *edgeEnd) error {
 // deleteBoard folds a board_deleted: it ends the board and, in steps, all relations to it. The row that says that the board
 // is deleted is written last. A fold that was interrupted folds the event again, and finds the rest of its work in the rows
 // that are left.
-func (t *txn) deleteBoard() error {
+func (t *eventFold) deleteBoard() error {
 	owner, id := t.ev.User, t.ev.Board
 
 	// deleteEdge returns a function that ends the board edge to which a row leads. cutFollower reads the follower from the
@@ -266,14 +267,14 @@ func (t *txn) deleteBoard() error {
 			if err != nil {
 				return err
 			}
-			return t.applyOneEnd(end, follower, owner, (*txn).deleteBoardEdge)
+			return t.applyOneEnd(end, follower, owner, (*eventFold).deleteBoardEdge)
 		}
 	}
 
 	// In-ends and the board itself are at the home of the owner.
 	holdsBoard := !t.outEndsOnly && t.holdsHome(owner)
 	if holdsBoard {
-		for _, tag := range []projections.Tag{tagBoardFollowers, tagBoardExcluders, tagBoardReverse} {
+		for _, tag := range []projections.Tag{tagBoardFollowers, tagBoardExcluders, tagUnlistedInBoardEdges} {
 			prefix := projections.AppendKey(nil, tag, owner, id)
 			if err := t.eraseRows(prefix, deleteEdge(inEnd, userCutter(tag))); err != nil {
 				return err
@@ -283,7 +284,7 @@ func (t *txn) deleteBoard() error {
 
 	// Out-ends are found by the region of the board, whichever partitions this store holds.
 	prefix := projections.AppendKey(nil, tagBoardRegion, owner, id)
-	if err := t.eraseRows(prefix, deleteEdge(outEnd, cutRegionUser)); err != nil {
+	if err := t.eraseRows(prefix, deleteEdge(outEnd, decodeRegionUser)); err != nil {
 		return err
 	}
 
@@ -302,7 +303,7 @@ func (t *txn) deleteBoard() error {
 
 // deleteBoardEdge ends the relation of a follower to a board that is being deleted. It removes the facts, too, because all
 // of them are older than the deletion.
-func (t *txn) deleteBoardEdge(e *edgeEnd) error {
+func (t *eventFold) deleteBoardEdge(e *edgeEnd) error {
 	before, err := readBoardEdge(t.batch, t.key[:0], e.end, e.follower, e.followee, t.ev.Board)
 	if err != nil {
 		return err

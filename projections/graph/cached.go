@@ -130,7 +130,7 @@ func (q *Queries) fillCacheEntry(e *cacheEntry, id *cacheID, user string) int64 
 // readCacheEdges reads the edges of a user. It leaves out edges by which nothing holds, and fails with errNotCached if the
 // edges do not fit into an entry.
 func (q *Queries) readCacheEdges(user string) (edges []cacheEdge, err error) {
-	prefix := projections.AppendKey(nil, tagEdge, user)
+	prefix := projections.AppendKey(nil, tagOutEdge, user)
 	it := q.reader.Iter(prefix, projections.PrefixEnd(prefix))
 	defer func() { err = errors.Join(err, it.Close()) }()
 

@@ -87,7 +87,7 @@ func readCounts(r projections.Reader, key []byte, fields []*int64) error {
 
 // updateCounts adds the deltas to the counts of one row. fields point to a zero value into which the row is read. If all
 // deltas are zero, the row is not read.
-func (t *txn) updateCounts(key []byte, fields []*int64, deltas []int64) error {
+func (t *eventFold) updateCounts(key []byte, fields []*int64, deltas []int64) error {
 	changed := false
 	for _, d := range deltas {
 		changed = changed || d != 0
@@ -103,7 +103,7 @@ func (t *txn) updateCounts(key []byte, fields []*int64, deltas []int64) error {
 		return err
 	}
 	t.value = appendCounts(t.value[:0], fields)
-	t.setOrDelete(key, t.value)
+	t.setOrDeleteRow(key, t.value)
 	return nil
 }
 
@@ -124,13 +124,13 @@ type (
 	boardDelta [boardCountFields]int64
 )
 
-func (t *txn) updateUserCounts(user string, d userDelta) error {
+func (t *eventFold) updateUserCounts(user string, d userDelta) error {
 	var u userCountsRow
 	t.key = projections.AppendKey(t.key[:0], tagUserCounts, user)
 	return t.updateCounts(t.key, u.fields(), d[:])
 }
 
-func (t *txn) updateBoardCounts(owner, board string, d boardDelta) error {
+func (t *eventFold) updateBoardCounts(owner, board string, d boardDelta) error {
 	var c BoardCounts
 	t.key = projections.AppendKey(t.key[:0], tagBoardCounts, owner, board)
 	return t.updateCounts(t.key, c.fields(), d[:])

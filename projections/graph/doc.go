@@ -14,7 +14,7 @@
 //
 //	                 A follows B
 //	home of A: out-end                   home of B: in-end
-//	A B → facts                          part(B) A B → facts
+//	A B → facts                          A B → facts
 //	    │                                    │
 //	lists of A: follows, boards,         lists of B: followers; of its boards:
 //	exclusions, blocks, mutes            followers, excluders
@@ -29,9 +29,9 @@
 // When a user is deleted, the fold must find all edges from the other end. For each out-end there is a row under the
 // region of B (B part(A) A). A region is a group of rows that are sorted by one user and belong to the homes of others, so
 // one walk over the region of B finds every out-end that points to B, whatever partitions the store holds. In-ends need no
-// such rows, because their keys begin with part(B) and A: one seek in each partition finds those of A. The lists of B lead
-// to the in-ends at the home of B, and in-ends that no list of B shows have a row of their own that leads to them. The same
-// holds for board edges.
+// such rows: they are in the first shard of the partition of B, and their keys begin with A, so one seek in each partition
+// finds those of A. The lists of B lead to the in-ends at the home of B, and in-ends that no list of B shows have a row of
+// their own that leads to them. The same holds for board edges.
 //
 // Which events are void must be decided alike at every home. Every store therefore has the tombstones of deleted users, and
 // a row for each board that was ever deleted, which says whether the board was created again. Both are stored under keyed
@@ -46,7 +46,7 @@
 // because all history comes before all live facts, in whatever order it arrives. A board edge (A, B, b) does the same for
 // one board. What holds is a pure function of these facts: [edge.explicitSince] and [boardEdge.relation].
 //
-// An event changes facts only. [txn.writeEnd] then compares what held before with what holds now, at one end, and changes
+// An event changes facts only. [eventFold.writeEnd] then compares what held before with what holds now, at one end, and changes
 // list rows and counts by the difference. This is the only place that does so, so a list and its count always agree (I7),
 // and history that arrives late needs no code of its own. That the lists of the two ends agree with each other is checked
 // by the model (TestModel), and in production by the auditor.
@@ -81,8 +81,8 @@
 //	out_graph.go       a graph of out-ends only, for a projection that needs follows in its own store; embed.go: its use
 //	cached*.go         decoded edges in memory
 //
-// To add an index: add a tag and its key to keys.go; write its rows in [txn.writeOutEnd] or [txn.writeInEnd] (for board
-// edges in [txn.writeOutBoardEdge] or [txn.writeInBoardEdge]), beside the rows that change with them; and open it as a list
+// To add an index: add a tag and its key to keys.go; write its rows in [eventFold.writeOutEnd] or [eventFold.writeInEnd] (for board
+// edges in [eventFold.writeOutBoardEdge] or [eventFold.writeInBoardEdge]), beside the rows that change with them; and open it as a list
 // in [Queries.listIterators].
 //
 // # Where the semantics leave a choice

@@ -7,35 +7,40 @@ import (
 	"github.com/skein-feed/skein/projections"
 )
 
-// txn folds one event into the store. It holds the event, the batch that the rows are read from and written to, and buffers
-// that are reused from event to event.
-type txn struct {
+// An edge is the facts of one user, the follower, about another user, the followee: follows, blocks, mutes. A board edge is the facts of the
+// follower about one board of the followee. Each edge is stored at two ends: the out-end at the home of the follower, and the in-end at the home
+// of the followee. The home of a user is the user's partition, which this store may not hold. The package doc explains these words.
+
+// eventFold folds events into the rows of a store, one event after the other. It has the current event and the batch for its rows, settings, and
+// buffers.
+type eventFold struct {
 	batch *projections.Batch
 	ev    *events.Event
-	// order is the place of the event in the order of facts.
+	// order says which of two facts is later: the one with the greater order.
 	order factOrder
-	// eventCopy is what ev points to. Copying the event into the txn costs less than allocating it for each call of Apply.
+	// eventCopy is what ev points to. If ev pointed to the argument of Apply, each call would allocate the argument.
 	eventCopy events.Event
 
-	// key, value and scratchEnd are buffers. The batch copies keys and values, so key and value may be reused after every
-	// call of the batch. A txn works on one end of an edge at a time, so one scratchEnd is enough.
+	// key, value and edgeBuffer are buffers. The batch copies keys and values, so key and value may be reused after every call of the
+	// batch. Only one end of an edge is changed at a time, so one edgeBuffer is enough.
 	key, value []byte
-	scratchEnd edgeEnd
+	edgeBuffer edgeEnd
 
-	// outEndsOnly folds only out-ends, without lists and counts (see [NewOutEnds]).
+	// outEndsOnly is set for [NewOutEnds]: only out-ends are stored, without lists and counts.
 	outEndsOnly bool
-	// maxShortList is the largest number of edges of a user whose list of follows is not stored (following_list.go).
+	// maxShortList is a number of edges. The list of a user's follows is stored only if the user has more edges (following_list.go).
 	maxShortList int64
-	// observe is called with every change of a follow at the out-end. It is nil unless another projection embeds the graph.
+	// observe is the function given to [Graph.Observe], or nil.
 	observe func(FollowChange) error
 }
 
-// holdsHome reports whether this store has the partition of a user, so that it must write the rows at the user's home.
-func (t *txn) holdsHome(user string) bool { return t.batch.Holds(user) }
+// holdsHome reports whether this store holds the partition of a user, and so the rows at the user's home.
+func (t *eventFold) holdsHome(user string) bool { return t.batch.Holds(user) }
 
-// setOrDelete writes a row, or deletes the row if the value is empty. A row without facts must not stay: rows of equal
-// meaning must be equal bytes (I13), and after the deletion of a user nothing may name the user (I12).
-func (t *txn) setOrDelete(key, value []byte) {
+// setOrDeleteRow writes the row of an edge or board, or deletes the row if the value is empty, which means that there are no facts. A row
+// without facts must not stay: stores with the same facts must have the same bytes, and nothing may name a deleted user
+// (docs/invariants.md, I13 and I12).
+func (t *eventFold) setOrDeleteRow(key, value []byte) {
 	if len(value) == 0 {
 		t.batch.Delete(key)
 		return
@@ -43,7 +48,7 @@ func (t *txn) setOrDelete(key, value []byte) {
 	t.batch.Set(key, value)
 }
 
-// endKind says at which end an edge is stored.
+// endKind is one of the two ends of an edge.
 type endKind uint8
 
 const (
@@ -53,29 +58,30 @@ const (
 	inEnd
 )
 
-// edgeEnd is an edge at one of its ends while one event changes it: the facts before and after the event, and the board
-// edges that change with them. Each end has all facts and derives what holds by the same functions, so it never asks the
-// other end (I13). Events change only facts; [txn.writeEnd] turns the difference into rows and counts.
+// edgeEnd is the change of an edge, at one of its ends, by one event. The event changes facts in after. Then [eventFold.writeEnd] derives what
+// follows from the facts, and writes the difference between before and after as rows and counts. Both ends have all facts of the two users about
+// follows, blocks and boards, so neither end reads the rows of the other (I13).
 type edgeEnd struct {
 	end                endKind
 	follower, followee string
 	before, after      edge
-	boardChanges       []boardEdgeChange
-	// hasAllBoards is set if boardChanges has every board edge of the two users, and not only the one that the event is
-	// about. What depends on all of them can then be derived without reading rows.
+	// boardChanges has the board edge that the event is about, if it is about one, or all board edges of the follower to boards of the
+	// followee. hasAllBoards says that it has all. If hasAllBoards is not set, boardChanges has at most one element.
+	boardChanges []boardEdgeChange
 	hasAllBoards bool
 }
 
-// boardEdgeChange is a board edge before and after the event: its facts, and the relation that holds by them.
+// boardEdgeChange is a board edge before and after the event. A relation, such as a board follow, is derived from the facts of the board edge and
+// those of the edge.
 type boardEdgeChange struct {
 	board                         string
 	before, after                 boardEdge
 	relationBefore, relationAfter relation
 }
 
-// applyBothEnds calls change for each end of the edge that this store holds. The out-end comes last, because observers are
-// called from it and may read the in-end.
-func (t *txn) applyBothEnds(follower, followee string, change func(*txn, *edgeEnd) error) error {
+// applyBothEnds calls change for each end of the edge that this store holds. change must write the end. The out-end comes last, because writing it
+// calls the observer, which may read the in-end if this store holds that.
+func (t *eventFold) applyBothEnds(follower, followee string, change func(*eventFold, *edgeEnd) error) error {
 	if !t.outEndsOnly {
 		if err := t.applyOneEnd(inEnd, follower, followee, change); err != nil {
 			return err
@@ -84,9 +90,10 @@ func (t *txn) applyBothEnds(follower, followee string, change func(*txn, *edgeEn
 	return t.applyOneEnd(outEnd, follower, followee, change)
 }
 
-// applyOneEnd reads one end of the edge and calls change with it, if this store holds that end.
-func (t *txn) applyOneEnd(
-	end endKind, follower, followee string, change func(*txn, *edgeEnd) error,
+// applyOneEnd reads one end of the edge and calls change with it, if this store holds that end. change must write the end. Callers pass a method
+// expression for change, which allocates no closure.
+func (t *eventFold) applyOneEnd(
+	end endKind, follower, followee string, change func(*eventFold, *edgeEnd) error,
 ) error {
 	home := follower
 	if end == inEnd {
@@ -101,7 +108,7 @@ func (t *txn) applyOneEnd(
 		return err
 	}
 
-	e := &t.scratchEnd
+	e := &t.edgeBuffer
 	*e = edgeEnd{
 		end:          end,
 		follower:     follower,
@@ -113,23 +120,19 @@ func (t *txn) applyOneEnd(
 	return change(t, e)
 }
 
-// readEdge returns the facts of an edge at one end. The zero edge means that the two users have none. scratch is a buffer
-// for the key.
+// readEdge returns an edge as it is stored at one end. It returns the zero edge if nothing is stored. scratch is a buffer for the key.
 func readEdge(
 	r projections.Reader, scratch []byte, end endKind, follower, followee string,
 ) (e edge, err error) {
-	tag := tagEdge
-	if end == inEnd {
-		tag = tagInEdge
-	}
-	row, ok, err := r.Get(end.appendEdgeKey(scratch, tag, follower, followee))
+	row, ok, err := r.Get(end.appendEdgeKey(scratch, follower, followee))
 	if err != nil || !ok {
 		return e, err
 	}
-	return e, e.decodeRow(row)
+	err = e.decodeRow(row)
+	return e, err
 }
 
-// readBoardEdge is [readEdge] for a board edge.
+// readBoardEdge returns a board edge as it is stored at one end. It returns the zero boardEdge if nothing is stored.
 func readBoardEdge(
 	r projections.Reader, scratch []byte, end endKind, follower, followee, board string,
 ) (e boardEdge, err error) {
@@ -138,15 +141,17 @@ func readBoardEdge(
 	if err != nil || !ok {
 		return e, err
 	}
-	return e, e.decodeRow(row)
+	err = e.decodeRow(row)
+	return e, err
 }
 
-// eachBoardEdge calls do with every stored board edge of this end. do must not write, because an iterator is open.
-func (t *txn) eachBoardEdge(e *edgeEnd, do func(board string, facts boardEdge)) error {
+// eachBoardEdge calls do with every board edge of the follower to a board of the followee, as it is stored at the end e. It does not see
+// e.boardChanges. The function do must not write rows, because an iterator is open.
+func (t *eventFold) eachBoardEdge(e *edgeEnd, do func(board string, facts boardEdge)) error {
 	prefix := e.end.appendBoardEdgePrefix(nil, e.follower, e.followee)
 	it := t.batch.Iter(prefix, projections.PrefixEnd(prefix))
 	for it.Next() {
-		board, _, err := events.CutID(it.Key()[len(prefix):])
+		board, err := decodeID(it.Key()[len(prefix):])
 		var facts boardEdge
 		if err == nil {
 			err = facts.decodeRow(it.Value())
@@ -159,9 +164,9 @@ func (t *txn) eachBoardEdge(e *edgeEnd, do func(board string, facts boardEdge)) 
 	return it.Close()
 }
 
-// loadBoardChanges lists all board edges of this end as changes. This is needed when facts about the owner change, because
-// each board relation depends on those, too: a block or an unfollow of the owner ends it.
-func (t *txn) loadBoardChanges(e *edgeEnd) error {
+// loadBoardChanges reads all board edges of the follower to boards of the followee into e.boardChanges. This is needed when the facts of the edge
+// change, because every board relation depends on them, too: an unfollow of the followee, for example, ends all board follows.
+func (t *eventFold) loadBoardChanges(e *edgeEnd) error {
 	e.boardChanges = e.boardChanges[:0]
 	e.hasAllBoards = true
 	if !e.before.hasBoards {
@@ -179,17 +184,17 @@ func (t *txn) loadBoardChanges(e *edgeEnd) error {
 	})
 }
 
-// writeWithBoards writes an end whose facts about the owner have changed, with all board relations that change with them.
-func (t *txn) writeWithBoards(e *edgeEnd) error {
+// writeWithBoards writes an end whose edge has changed facts on which board relations depend. Its cost grows with the number of board edges.
+func (t *eventFold) writeWithBoards(e *edgeEnd) error {
 	if err := t.loadBoardChanges(e); err != nil {
 		return err
 	}
 	return t.writeEnd(e)
 }
 
-// eraseEnd removes an end with its board edges, and with its entries in lists and counts. Its cost grows with the number of
-// board edges.
-func (t *txn) eraseEnd(e *edgeEnd) error {
+// eraseEnd deletes an end with its board edges, removes their entries from lists, and subtracts them from counts. Its cost grows with the number
+// of board edges.
+func (t *eventFold) eraseEnd(e *edgeEnd) error {
 	if err := t.loadBoardChanges(e); err != nil {
 		return err
 	}
@@ -198,7 +203,7 @@ func (t *txn) eraseEnd(e *edgeEnd) error {
 	return t.writeEnd(e)
 }
 
-// clearBoardFacts makes every change remove its board edge.
+// clearBoardFacts sets e.boardChanges so that writeEnd deletes the board edges in it.
 func (e *edgeEnd) clearBoardFacts() {
 	for i := range e.boardChanges {
 		e.boardChanges[i].after = boardEdge{}
@@ -206,10 +211,11 @@ func (e *edgeEnd) clearBoardFacts() {
 	}
 }
 
-// writeEnd turns the difference between the facts before and after into rows and counts. Relations, the lists that show
-// them and the counts change together here and nowhere else (I7).
-func (t *txn) writeEnd(e *edgeEnd) error {
-	// Any fact about the two users may have ended the settings of the follow.
+// writeEnd writes an end after an event has changed facts in e.after. It first updates what is derived from the facts: settings, the implicit
+// follow, and whether facts are still needed. Then it writes the edge and its board edges, and changes lists and counts by the difference between
+// before and after. It is the only function that writes the relations of an end, so lists and counts always agree (I7).
+func (t *eventFold) writeEnd(e *edgeEnd) error {
+	// The event may be an unfollow or a block, which ends the settings of the follow, or history that arrives after the settings.
 	e.after.dropEndedSettings()
 
 	explicitBefore := e.before.explicitState()
@@ -219,8 +225,10 @@ func (t *txn) writeEnd(e *edgeEnd) error {
 		return err
 	}
 
+	// Facts without effect are only needed to order backfills. The closing of all backfills is an event of the log, so all stores drop such facts
+	// at the same events.
 	if t.batch.BackfillsClosed() && !e.after.hasEffect() {
-		if err := t.dropUnusedFacts(e); err != nil {
+		if err := t.dropFactsWithoutEffect(e); err != nil {
 			return err
 		}
 	}
@@ -238,9 +246,10 @@ func (t *txn) writeEnd(e *edgeEnd) error {
 	return t.writeOutEnd(e, explicitBefore, explicitAfter)
 }
 
-// updateImplicit sets after.implicitSince to the earliest board follow that holds. Usually the changes suffice. If the board
-// follow that was the earliest changes, all the others must be read to find the next one.
-func (t *txn) updateImplicit(e *edgeEnd, explicit bool) error {
+// updateImplicit sets after.implicitSince, which says since when the follower follows any board of the followee. It is 0 if there is no board
+// follow, or if the follower follows the followee explicitly. Usually e.boardChanges suffices. Only if the earliest board follow changes must all
+// board edges be read, to find the next one.
+func (t *eventFold) updateImplicit(e *edgeEnd, explicit bool) error {
 	after := &e.after
 	if !after.hasBoards || explicit {
 		after.implicitSince = 0
@@ -253,8 +262,10 @@ func (t *txn) updateImplicit(e *edgeEnd, explicit bool) error {
 	for i := range e.boardChanges {
 		c := &e.boardChanges[i]
 		wasFollow := c.relationBefore.kind == relationFollow
+		// An order is a time plus one, because an order of 0 means that there is none.
 		wasEarliest := wasFollow && factOrder(c.relationBefore.since)+1 == after.implicitSince
 		if !e.hasAllBoards && wasEarliest && c.relationBefore != c.relationAfter {
+			// Without hasAllBoards, c is the only element of boardChanges.
 			return t.recomputeImplicit(e, c)
 		}
 		after.lowerImplicit(c.relationAfter)
@@ -262,9 +273,9 @@ func (t *txn) updateImplicit(e *edgeEnd, explicit bool) error {
 	return nil
 }
 
-// recomputeImplicit finds the earliest board follow by reading all board edges. The changed one is not written yet, so its
-// row is ignored and the new relation is used instead.
-func (t *txn) recomputeImplicit(e *edgeEnd, changed *boardEdgeChange) error {
+// recomputeImplicit sets after.implicitSince by reading all board edges. The changed board edge is not written yet, so recomputeImplicit ignores
+// its row and uses changed.relationAfter instead.
+func (t *eventFold) recomputeImplicit(e *edgeEnd, changed *boardEdgeChange) error {
 	e.after.implicitSince = 0
 	e.after.lowerImplicit(changed.relationAfter)
 	return t.eachBoardEdge(e, func(board string, facts boardEdge) {
@@ -274,18 +285,15 @@ func (t *txn) recomputeImplicit(e *edgeEnd, changed *boardEdgeChange) error {
 	})
 }
 
-// dropUnusedFacts drops the facts of an end by which nothing holds any more. They were kept only so that late history would
-// lose against them, and none can come once all backfills are closed.
-func (t *txn) dropUnusedFacts(e *edgeEnd) error {
-	// The board edges go, too. Those that the event does not change must be read for that.
+// dropFactsWithoutEffect drops the facts of an end without a follow, block, mute or settings. Such facts are kept only to decide about backfills
+// that arrive later, and no backfill can arrive any more.
+func (t *eventFold) dropFactsWithoutEffect(e *edgeEnd) error {
+	// The board edges are dropped, too. Read those that e.boardChanges lacks.
 	if e.after.hasBoards && !e.hasAllBoards {
-		known := len(e.boardChanges)
-		var knownBoard string
-		if known > 0 {
-			knownBoard = e.boardChanges[0].board
-		}
+		changed := e.boardChanges // at most one
 		err := t.eachBoardEdge(e, func(board string, facts boardEdge) {
-			if known == 0 || board != knownBoard {
+			if len(changed) == 0 || board != changed[0].board {
+				// Without a follow of the followee or of a board there is no board relation, so relationBefore stays zero.
 				e.boardChanges = append(e.boardChanges, boardEdgeChange{board: board, before: facts})
 			}
 		})
@@ -299,9 +307,9 @@ func (t *txn) dropUnusedFacts(e *edgeEnd) error {
 	return nil
 }
 
-// writeBoardEdge writes a board edge, the lists that show it, and the row from which the deletion of its board finds it.
-// explicitBefore and explicitAfter say whether the follower follows the owner of the board explicitly.
-func (t *txn) writeBoardEdge(e *edgeEnd, c *boardEdgeChange, explicitBefore, explicitAfter bool) error {
+// writeBoardEdge writes the row of a board edge, and then the rows that only one end has. explicitBefore and explicitAfter say whether the
+// follower follows the followee explicitly. Only the in-end needs them, for the counts of the board.
+func (t *eventFold) writeBoardEdge(e *edgeEnd, c *boardEdgeChange, explicitBefore, explicitAfter bool) error {
 	if c.before != c.after {
 		t.key = e.end.appendBoardEdgePrefix(t.key[:0], e.follower, e.followee)
 		t.key = events.AppendID(t.key, c.board)
@@ -309,7 +317,7 @@ func (t *txn) writeBoardEdge(e *edgeEnd, c *boardEdgeChange, explicitBefore, exp
 		if c.after != (boardEdge{}) {
 			t.value = c.after.appendRow(t.value)
 		}
-		t.setOrDelete(t.key, t.value)
+		t.setOrDeleteRow(t.key, t.value)
 	}
 
 	if e.end == inEnd {
@@ -319,21 +327,21 @@ func (t *txn) writeBoardEdge(e *edgeEnd, c *boardEdgeChange, explicitBefore, exp
 	return nil
 }
 
-// writeEdge writes the row of the edge if its facts have changed.
-func (t *txn) writeEdge(e *edgeEnd, tag projections.Tag) {
+// writeEdge writes the row of the edge, and no other, if the edge has changed.
+func (t *eventFold) writeEdge(e *edgeEnd) {
 	if e.before == e.after {
 		return
 	}
 
-	t.key = e.end.appendEdgeKey(t.key[:0], tag, e.follower, e.followee)
+	t.key = e.end.appendEdgeKey(t.key[:0], e.follower, e.followee)
 	t.value = t.value[:0]
 	if e.after != (edge{}) {
 		t.value = e.after.appendRow(t.value)
 	}
-	t.setOrDelete(t.key, t.value)
+	t.setOrDeleteRow(t.key, t.value)
 }
 
-// lengthChange returns by how much the length of a list changes, given whether it had an entry before and has it after.
+// lengthChange returns the change of a list's length, +1, 0 or -1, given whether the list had an entry before and whether it has it after.
 func lengthChange(before, after bool) int64 {
 	switch {
 	case after && !before:
@@ -344,23 +352,23 @@ func lengthChange(before, after bool) int64 {
 	return 0
 }
 
-// moveListRow updates the entry of user in a list of another user, owner. The time is part of the key, so a change of the
-// time deletes one row and writes another. The settings of a follow are the value of the row.
-func (t *txn) moveListRow(tag projections.Tag, owner, user string, before, after state) {
+// updateListRow writes, replaces or deletes the row of member in a list of listOwner. The time is part of the key, so a change of the time deletes
+// one row and writes another. The value of the row has the settings of a follow.
+func (t *eventFold) updateListRow(tag projections.Tag, listOwner, member string, before, after state) {
 	if before == after {
 		return
 	}
 	if before.holds && (!after.holds || before.since != after.since) {
-		t.key = listKey(t.key[:0], tag, owner, before.since, user)
+		t.key = appendListKey(t.key[:0], tag, listOwner, before.since, member)
 		t.batch.Delete(t.key)
 	}
 	if after.holds {
-		t.key = listKey(t.key[:0], tag, owner, after.since, user)
+		t.key = appendListKey(t.key[:0], tag, listOwner, after.since, member)
 		t.batch.Set(t.key, settingsValue(after.settings))
 	}
 }
 
-// settingsValue returns the value of a list entry with settings. Most entries have none, and then no value.
+// settingsValue returns the value of a list row: one byte with the settings, or nil if there are none, as in most rows.
 func settingsValue(s events.FollowSettings) []byte {
 	if s == 0 {
 		return nil
@@ -368,7 +376,7 @@ func settingsValue(s events.FollowSettings) []byte {
 	return []byte{byte(s)}
 }
 
-// decodeSettingsValue reads what settingsValue has written.
+// decodeSettingsValue decodes a value that settingsValue returned.
 func decodeSettingsValue(value []byte) (events.FollowSettings, error) {
 	if len(value) == 0 {
 		return 0, nil
@@ -380,8 +388,9 @@ func decodeSettingsValue(value []byte) (events.FollowSettings, error) {
 	return s, nil
 }
 
-// moveBoardListRow updates the entry of a board relation in the list for its kind. appendKey appends the key of the entry.
-func (t *txn) moveBoardListRow(c *boardEdgeChange, appendKey func(dst []byte, r relation) []byte) {
+// updateBoardListRow writes, replaces or deletes the list row of a board relation. appendKey appends the key of the row for a relation. The kind of
+// the relation decides about the list, so a change of the kind moves the row to another list.
+func (t *eventFold) updateBoardListRow(c *boardEdgeChange, appendKey func(dst []byte, r relation) []byte) {
 	if c.relationBefore == c.relationAfter {
 		return
 	}

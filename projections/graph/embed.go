@@ -29,10 +29,10 @@ type BoardFollowChange struct {
 // Observe sets a function that is called for every change, after its rows are written. The function may read the batch and
 // write rows to it, except rows of the graph. It must not call [projections.Batch.Step]. After a crash within an event it is
 // called again for some of the changes.
-func (g *Graph) Observe(f func(FollowChange) error) { g.txn.observe = f }
+func (g *Graph) Observe(f func(FollowChange) error) { g.fold.observe = f }
 
 // notifyObserver calls the observer if a follow began or ended, or if the edge is gone.
-func (t *txn) notifyObserver(e *edgeEnd, explicitBefore, explicitAfter bool) error {
+func (t *eventFold) notifyObserver(e *edgeEnd, explicitBefore, explicitAfter bool) error {
 	if t.observe == nil {
 		return nil
 	}
@@ -69,12 +69,12 @@ func (g *Graph) ApplyPin(ev events.Event, b *projections.Batch) (exists bool, er
 
 // IsErased reports whether a user was deleted. No backfill may bring back anything about such a user.
 func (g *Graph) IsErased(ev events.Event, b *projections.Batch, user string) (bool, error) {
-	return g.startEvent(ev, b).isAnyUserErased(user)
+	return g.startEvent(ev, b).isAnyUserDeleted(user)
 }
 
 // FollowersPrefix appends the prefix of the rows of the explicit followers of a user.
 func FollowersPrefix(dst []byte, user string) []byte {
-	return projections.AppendKey(dst, tagFollowers, user)
+	return projections.AppendKey(dst, tagFollowersExplicit, user)
 }
 
 // Visibility says which pins of a user a reader sees, as far as the edge between the two decides.

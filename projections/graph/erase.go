@@ -15,7 +15,7 @@ const eraseChunk = 256
 // eraseRows calls eraseRow for each row below the prefix, until none is left. eraseRow gets the part of the key that follows
 // the prefix and must delete the row. Between chunks the event may be interrupted (see [projections.Batch.Step]). Run again,
 // eraseRows finds the rows that are left.
-func (t *txn) eraseRows(prefix []byte, eraseRow func(rest []byte) error) error {
+func (t *eventFold) eraseRows(prefix []byte, eraseRow func(rest []byte) error) error {
 	upper := projections.PrefixEnd(prefix)
 	for {
 		// Nothing may be written while an iterator is open, so the keys are read first.
@@ -50,16 +50,16 @@ func (t *txn) eraseRows(prefix []byte, eraseRow func(rest []byte) error) error {
 
 // userCutter returns the function that reads the follower from the keys of a tag whose rows lead to in-ends.
 func userCutter(tag projections.Tag) func(rest []byte) (string, error) {
-	if tag == tagReverse || tag == tagBoardReverse {
-		return cutUser
+	if tag == tagUnlistedInEdges || tag == tagUnlistedInBoardEdges {
+		return decodeID
 	}
-	return cutListUser
+	return decodeListUser
 }
 
 // eraseUser folds a user_deleted. In steps, it removes every row with the user's id: the ends of the user's edges at the
 // homes of other users, as far as this store holds them, and the rows at the user's own home. A tombstone stays, so that
 // later backfills about the user are void. It is not needed once all backfills are closed.
-func (t *txn) eraseUser() error {
+func (t *eventFold) eraseUser() error {
 	user := t.ev.User
 
 	if !t.outEndsOnly {
@@ -70,23 +70,23 @@ func (t *txn) eraseUser() error {
 
 	// Out-ends of other users that point to the user are found by the user's region.
 	err := t.eraseRows(projections.AppendKey(nil, tagRegion, user), func(rest []byte) error {
-		follower, err := cutRegionUser(rest)
+		follower, err := decodeRegionUser(rest)
 		if err != nil {
 			return err
 		}
-		return t.applyOneEnd(outEnd, follower, user, (*txn).eraseEnd)
+		return t.applyOneEnd(outEnd, follower, user, (*eventFold).eraseEnd)
 	})
 	if err != nil {
 		return err
 	}
 
 	if t.holdsHome(user) {
-		err := t.eraseRows(projections.AppendKey(nil, tagEdge, user), func(rest []byte) error {
-			followee, err := cutUser(rest)
+		err := t.eraseRows(projections.AppendKey(nil, tagOutEdge, user), func(rest []byte) error {
+			followee, err := decodeID(rest)
 			if err != nil {
 				return err
 			}
-			return t.applyOneEnd(outEnd, user, followee, (*txn).eraseEnd)
+			return t.applyOneEnd(outEnd, user, followee, (*eventFold).eraseEnd)
 		})
 		if err != nil {
 			return err
@@ -97,7 +97,7 @@ func (t *txn) eraseUser() error {
 	}
 
 	// Every store has the rows of the user's deleted boards, and gets the tombstone.
-	deletions := storeHashKey(nil, tagBoardDeletion, t.batch.KeyedHash(user))
+	deletions := appendStoreWideKey(nil, tagBoardDeletion, t.batch.KeyedHash(user))
 	err = t.eraseRows(deletions, func(rest []byte) error {
 		t.key = append(append(t.key[:0], deletions...), rest...)
 		t.batch.Delete(t.key)
@@ -106,22 +106,22 @@ func (t *txn) eraseUser() error {
 	if err != nil || t.batch.BackfillsClosed() {
 		return err
 	}
-	t.key = storeHashKey(t.key[:0], tagTombstone, t.batch.KeyedHash(user))
+	t.key = appendStoreWideKey(t.key[:0], tagTombstone, t.batch.KeyedHash(user))
 	t.batch.Set(t.key, nil)
 	return nil
 }
 
 // eraseInEnds removes the in-ends of the user's edges, in both directions.
-func (t *txn) eraseInEnds(user string) error {
+func (t *eventFold) eraseInEnds(user string) error {
 	// In-ends of edges from the user to others: a seek in each partition.
 	err := t.batch.EachPartition(func(partition uint8) error {
 		prefix := events.AppendID(projections.AppendPartition(nil, partition, tagInEdge), user)
 		return t.eraseRows(prefix, func(rest []byte) error {
-			followee, err := cutUser(rest)
+			followee, err := decodeID(rest)
 			if err != nil {
 				return err
 			}
-			return t.applyOneEnd(inEnd, user, followee, (*txn).eraseEnd)
+			return t.applyOneEnd(inEnd, user, followee, (*eventFold).eraseEnd)
 		})
 	})
 	if err != nil || !t.holdsHome(user) {
@@ -129,13 +129,13 @@ func (t *txn) eraseInEnds(user string) error {
 	}
 
 	// In-ends of edges from others to the user: the lists that show them, and the rows that lead to those that no list shows.
-	for _, tag := range []projections.Tag{tagFollowers, tagFollowersImplicit, tagReverse} {
+	for _, tag := range []projections.Tag{tagFollowersExplicit, tagFollowersImplicit, tagUnlistedInEdges} {
 		err := t.eraseRows(projections.AppendKey(nil, tag, user), func(rest []byte) error {
 			follower, err := userCutter(tag)(rest)
 			if err != nil {
 				return err
 			}
-			return t.applyOneEnd(inEnd, follower, user, (*txn).eraseEnd)
+			return t.applyOneEnd(inEnd, follower, user, (*eventFold).eraseEnd)
 		})
 		if err != nil {
 			return err
@@ -145,12 +145,12 @@ func (t *txn) eraseInEnds(user string) error {
 }
 
 // eraseBoards removes the rows of the user's own boards. A graph of out-ends has none.
-func (t *txn) eraseBoards(user string) error {
+func (t *eventFold) eraseBoards(user string) error {
 	if t.outEndsOnly {
 		return nil
 	}
 	return t.eraseRows(projections.AppendKey(nil, tagBoard, user), func(rest []byte) error {
-		id, err := cutUser(rest)
+		id, err := decodeID(rest)
 		if err != nil {
 			return err
 		}

@@ -9,11 +9,11 @@ import (
 	"github.com/skein-feed/skein/projections"
 )
 
-// The list of the users whom a user follows explicitly, newest first, is stored (tagFollowing) only for users with many
+// The list of the users whom a user follows explicitly, newest first, is stored (tagFollowingExplicit) only for users with many
 // edges. Most users follow few others, and their edges hold the same information, sorted by id. For them the edges are read
 // and sorted by time when the list is asked for. This saves a third of the rows of a follow, on disk and in every fold.
 //
-// Invariant: the rows of tagFollowing of a user are all explicit follows if userCountsRow.followingStored is 1, and there are
+// Invariant: the rows of tagFollowingExplicit of a user are all explicit follows if userCountsRow.followingStored is 1, and there are
 // none if it is 0. It is 0 only while the user has at most [DefaultShortList] edges.
 
 // DefaultShortList is the default for the largest number of edges of a user whose list of follows is not stored.
@@ -22,7 +22,7 @@ const DefaultShortList = 256
 // WithShortList replaces [DefaultShortList] by another number of edges; 0 stores every list. The number decides which rows exist, so it is
 // part of the fingerprint.
 func (g *Graph) WithShortList(edges int) *Graph {
-	g.txn.maxShortList = int64(edges)
+	g.fold.maxShortList = int64(edges)
 	return g
 }
 
@@ -35,7 +35,7 @@ type userCountsRow struct {
 	// otherEdges is the number of edges that are no follows. With Following and FollowingImplicit, it gives the number of all
 	// edges.
 	otherEdges int64
-	// followingStored is 1 if the rows of tagFollowing are stored, else 0.
+	// followingStored is 1 if the rows of tagFollowingExplicit are stored, else 0.
 	followingStored int64
 }
 
@@ -82,7 +82,7 @@ func readUserCounts(r projections.Reader, key []byte) (u userCountsRow, err erro
 // updateFollowerCounts adds d to the counts of the follower, and updates the stored list of follows. If the number of edges
 // crosses the threshold, the whole list is written or deleted. The edge must be written already, because the list is written
 // from the edges.
-func (t *txn) updateFollowerCounts(e *edgeEnd, d userDelta, explicitBefore, explicitAfter state) error {
+func (t *eventFold) updateFollowerCounts(e *edgeEnd, d userDelta, explicitBefore, explicitAfter state) error {
 	if d == (userDelta{}) && explicitBefore == explicitAfter {
 		return nil
 	}
@@ -109,7 +109,7 @@ func (t *txn) updateFollowerCounts(e *edgeEnd, d userDelta, explicitBefore, expl
 		u.followingStored = 1
 		err = t.writeFollowingList(e.follower)
 	case store && explicitBefore != explicitAfter:
-		t.moveListRow(tagFollowing, e.follower, e.followee, explicitBefore, explicitAfter)
+		t.updateListRow(tagFollowingExplicit, e.follower, e.followee, explicitBefore, explicitAfter)
 	case !store && u.followingStored == 1:
 		u.followingStored = 0
 		err = t.deleteFollowingList(e.follower)
@@ -120,12 +120,12 @@ func (t *txn) updateFollowerCounts(e *edgeEnd, d userDelta, explicitBefore, expl
 
 	t.key = projections.AppendKey(t.key[:0], tagUserCounts, e.follower)
 	t.value = appendCounts(t.value[:0], fields)
-	t.setOrDelete(t.key, t.value)
+	t.setOrDeleteRow(t.key, t.value)
 	return nil
 }
 
 // writeFollowingList writes the list of a user from the edges, of which there are few at this time.
-func (t *txn) writeFollowingList(user string) error {
+func (t *eventFold) writeFollowingList(user string) error {
 	list := sortFollowing(t.batch, user)
 	for list.Next() {
 		t.batch.Set(list.Key(), list.Value())
@@ -134,9 +134,9 @@ func (t *txn) writeFollowingList(user string) error {
 }
 
 // deleteFollowingList deletes the list of a user, which is short at this time.
-func (t *txn) deleteFollowingList(user string) error {
+func (t *eventFold) deleteFollowingList(user string) error {
 	// Nothing may be written while an iterator is open.
-	prefix := projections.AppendKey(nil, tagFollowing, user)
+	prefix := projections.AppendKey(nil, tagFollowingExplicit, user)
 	var keys [][]byte
 	it := t.batch.Iter(prefix, projections.PrefixEnd(prefix))
 	for it.Next() {
@@ -160,21 +160,21 @@ func (q *Queries) followingRows(user string) projections.Iterator {
 		return &sortedRows{err: err}
 	}
 	if u.followingStored == 1 {
-		prefix := projections.AppendKey(nil, tagFollowing, user)
+		prefix := projections.AppendKey(nil, tagFollowingExplicit, user)
 		return q.reader.Iter(prefix, projections.PrefixEnd(prefix))
 	}
 	return sortFollowing(q.reader, user)
 }
 
-// sortFollowing returns the keys that the rows of tagFollowing of a user would have, in order. It reads all edges of the user.
+// sortFollowing returns the keys that the rows of tagFollowingExplicit of a user would have, in order. It reads all edges of the user.
 func sortFollowing(r projections.Reader, user string) *sortedRows {
 	s := sortedRows{valueSize: 1}
 
 	// All keys are written to one buffer. Slices of it are taken only when it no longer grows.
 	var buf []byte
 	var ends []int
-	edgePrefix := projections.AppendKey(nil, tagEdge, user)
-	listPrefix := projections.AppendKey(nil, tagFollowing, user)
+	edgePrefix := projections.AppendKey(nil, tagOutEdge, user)
+	listPrefix := projections.AppendKey(nil, tagFollowingExplicit, user)
 	it := r.Iter(edgePrefix, projections.PrefixEnd(edgePrefix))
 	for it.Next() {
 		var e edge

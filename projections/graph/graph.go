@@ -8,9 +8,10 @@ import (
 	"github.com/skein-feed/skein/projections/querycache"
 )
 
-// Graph is the projection. It reuses buffers from event to event, so one Graph folds into one store, from one goroutine.
+// Graph is the projection of follows, blocks, mutes and boards: it folds events into rows. It reuses buffers, so only one goroutine may use it.
 type Graph struct {
-	txn   txn
+	fold eventFold
+	// cache is the query cache that all stores share; nil means that queries are not cached.
 	cache *querycache.Cache
 }
 
@@ -25,15 +26,17 @@ var (
 // New returns the projection without a query cache.
 func New() *Graph { return NewWith(nil) }
 
-// NewWith returns the projection with a cache for [NewCachedQueries]. The cache changes no row; nil means no cache.
+// NewWith returns the projection with a cache for [NewCachedQueries]; a nil cache means that queries are not cached. The rows do not depend on
+// the cache.
 func NewWith(cache *querycache.Cache) *Graph {
 	return (&Graph{cache: cache}).WithShortList(DefaultShortList)
 }
 
-// CacheStats returns the statistics of the cache. They are all 0 without a cache.
+// CacheStats returns the statistics of the cache. They are 0 if the cache is nil.
 func (g *Graph) CacheStats() querycache.Stats { return g.cache.Stats() }
 
-// NewQueryCache is part of [projections.QueryCacher].
+// NewQueryCache returns the part of the cache for a store that is being opened, or nil if the cache is nil. It is part of
+// [projections.QueryCacher].
 func (g *Graph) NewQueryCache() projections.QueryCache {
 	if g.cache == nil {
 		return nil
@@ -44,20 +47,22 @@ func (g *Graph) NewQueryCache() projections.QueryCache {
 // Name returns "graph".
 func (*Graph) Name() string { return "graph" }
 
-// Version returns the version of the fold and its rows:
+// Version returns the version of the fold and its rows. What each version changed:
 //
-//	2  the list of a user's follows is not stored while it is short
-//	3  an edge is stored at two ends
-//	4  the end of a backfilled block ends follows
-//	5  a follow has settings, and a mute may end by itself
+//	2  the list of a user's follows is stored only while it is long (following_list.go)
+//	3  an edge is stored twice: at the home of the follower, and at the home of the followee
+//	4  an unblock ends follows, if a backfill says that there was a block
+//	5  a follow has settings, and a mute may have an end
 func (*Graph) Version() uint32 { return 5 }
 
-// Settings returns the setting that decides which rows exist. It is part of the fingerprint.
+// Settings returns the one setting on which the rows depend, the value of [Graph.WithShortList]. It is part of the fingerprint of a store, so a store
+// that was built with another value is rebuilt.
 func (g *Graph) Settings() map[string]string {
-	return map[string]string{"short": fmt.Sprint(g.txn.maxShortList)}
+	return map[string]string{"short": fmt.Sprint(g.fold.maxShortList)}
 }
 
-// Kinds returns the kinds of events that make, end or mention users and boards. Events about pins only mention boards here.
+// Kinds returns the kinds of events that the graph folds: about follows, blocks, mutes, boards, and the deletion of users. From an event about a pin,
+// the graph takes only that the board of the pin exists.
 func (*Graph) Kinds() []events.Kind {
 	return []events.Kind{
 		events.UserFollowed, events.UserUnfollowed, events.BoardFollowed, events.BoardUnfollowed,
@@ -66,22 +71,22 @@ func (*Graph) Kinds() []events.Kind {
 	}
 }
 
-// Apply folds one event.
+// Apply folds one event. It ignores a backfill about a deleted user, and returns an error for a kind that Kinds does not return.
 func (g *Graph) Apply(ev events.Event, b *projections.Batch) error {
 	t := g.startEvent(ev, b)
 
 	if ev.Backfill {
-		erased, err := t.isAnyUserErased(ev.User, ev.Peer)
-		if err != nil || erased {
+		deleted, err := t.isAnyUserDeleted(ev.User, ev.Peer)
+		if err != nil || deleted {
 			return err
 		}
 	}
 
 	switch ev.Kind {
 	case events.UserFollowed:
-		return t.applyBothEnds(ev.User, ev.Peer, (*txn).followUser)
+		return t.applyBothEnds(ev.User, ev.Peer, (*eventFold).followUser)
 	case events.UserUnfollowed:
-		return t.applyBothEnds(ev.User, ev.Peer, (*txn).unfollowUser)
+		return t.applyBothEnds(ev.User, ev.Peer, (*eventFold).unfollowUser)
 	case events.BoardFollowed, events.BoardUnfollowed:
 		return t.changeBoardFollow()
 	case events.BoardCreated:
@@ -92,42 +97,44 @@ func (g *Graph) Apply(ev events.Event, b *projections.Batch) error {
 		_, err := t.mentionBoardOfPin()
 		return err
 	case events.UserBlocked, events.UserUnblocked:
-		// A block ends the follows of each by the other, so it changes the edges in both directions.
-		if err := t.applyBothEnds(ev.User, ev.Peer, (*txn).changeBlock); err != nil {
+		// Each of the two users stops following the other, so the edges in both directions change. changeBlock finds out from the event which
+		// of the two users is the blocker.
+		if err := t.applyBothEnds(ev.User, ev.Peer, (*eventFold).changeBlock); err != nil {
 			return err
 		}
-		return t.applyBothEnds(ev.Peer, ev.User, (*txn).changeBlock)
+		return t.applyBothEnds(ev.Peer, ev.User, (*eventFold).changeBlock)
 	case events.UserMuted, events.UserUnmuted:
-		return t.applyOneEnd(outEnd, ev.User, ev.Peer, (*txn).changeMute)
+		return t.applyOneEnd(outEnd, ev.User, ev.Peer, (*eventFold).changeMute)
 	case events.FollowSettingsSet:
-		return t.applyOneEnd(outEnd, ev.User, ev.Peer, (*txn).changeSettings)
+		return t.applyOneEnd(outEnd, ev.User, ev.Peer, (*eventFold).changeSettings)
 	case events.UserDeleted:
 		return t.eraseUser()
 	}
-	return fmt.Errorf("graph: event of kind %s, which it does not read", ev.Kind)
+	return fmt.Errorf("graph: unexpected event of kind %s", ev.Kind)
 }
 
-// startEvent prepares the txn of the Graph for one event.
-func (g *Graph) startEvent(ev events.Event, b *projections.Batch) *txn {
-	t := &g.txn
+// startEvent makes g.fold fold another event.
+func (g *Graph) startEvent(ev events.Event, b *projections.Batch) *eventFold {
+	t := &g.fold
 	t.batch = b
 	t.eventCopy = ev
 	t.ev = &t.eventCopy
-	t.order = factOrderOf(&ev)
+	t.order = factOrderOf(t.ev)
 	return t
 }
 
-// isAnyUserErased reports whether one of the users was deleted. No backfill may bring back anything about such a user.
-func (t *txn) isAnyUserErased(users ...string) (bool, error) {
+// isAnyUserDeleted reports whether any of the users was deleted. It ignores the empty id, which an event without a peer has. A deleted user has a
+// tombstone in every store: a row with a keyed hash, which does not reveal the id.
+func (t *eventFold) isAnyUserDeleted(users ...string) (bool, error) {
 	for _, user := range users {
 		if user == "" {
 			continue
 		}
 
-		t.key = storeHashKey(t.key[:0], tagTombstone, t.batch.KeyedHash(user))
-		_, ok, err := t.batch.Get(t.key)
-		if err != nil || ok {
-			return ok, err
+		t.key = appendStoreWideKey(t.key[:0], tagTombstone, t.batch.KeyedHash(user))
+		_, deleted, err := t.batch.Get(t.key)
+		if err != nil || deleted {
+			return deleted, err
 		}
 	}
 	return false, nil

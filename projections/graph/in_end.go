@@ -4,21 +4,21 @@ import "github.com/skein-feed/skein/projections"
 
 // writeInBoardEdge updates the lists of the board and their lengths, and the row that leads to the board edge if no list
 // shows it. explicitBefore and explicitAfter say whether the follower follows the owner of the board explicitly.
-func (t *txn) writeInBoardEdge(
+func (t *eventFold) writeInBoardEdge(
 	e *edgeEnd, c *boardEdgeChange, explicitBefore, explicitAfter bool,
 ) error {
 	isUnlisted := func(facts *boardEdge, r relation) bool {
 		return *facts != (boardEdge{}) && r.kind == relationNone
 	}
-	t.key = projections.AppendKey(t.key[:0], tagBoardReverse, e.followee, c.board, e.follower)
-	t.updateReverseRow(isUnlisted(&c.before, c.relationBefore), isUnlisted(&c.after, c.relationAfter))
+	t.key = projections.AppendKey(t.key[:0], tagUnlistedInBoardEdges, e.followee, c.board, e.follower)
+	t.updateUnlistedRow(isUnlisted(&c.before, c.relationBefore), isUnlisted(&c.after, c.relationAfter))
 
-	t.moveBoardListRow(c, func(dst []byte, r relation) []byte {
+	t.updateBoardListRow(c, func(dst []byte, r relation) []byte {
 		tag := tagBoardFollowers
 		if r.kind == relationExclude {
 			tag = tagBoardExcluders
 		}
-		return boardFollowerListKey(dst, tag, e.followee, c.board, r.since, e.follower)
+		return appendListKeyOfBoard(dst, tag, e.followee, c.board, r.since, e.follower)
 	})
 
 	followedBefore := c.relationBefore.kind == relationFollow
@@ -33,15 +33,15 @@ func (t *txn) writeInBoardEdge(
 }
 
 // writeInEnd writes the in-end: the edge, the lists of the followee's followers, and their lengths.
-func (t *txn) writeInEnd(e *edgeEnd, explicitBefore, explicitAfter state) error {
-	t.moveListRow(tagFollowers, e.followee, e.follower, explicitBefore, explicitAfter)
-	t.moveListRow(tagFollowersImplicit, e.followee, e.follower,
+func (t *eventFold) writeInEnd(e *edgeEnd, explicitBefore, explicitAfter state) error {
+	t.updateListRow(tagFollowersExplicit, e.followee, e.follower, explicitBefore, explicitAfter)
+	t.updateListRow(tagFollowersImplicit, e.followee, e.follower,
 		e.before.implicitState(), e.after.implicitState())
 
-	t.key = projections.AppendKey(t.key[:0], tagReverse, e.followee, e.follower)
-	t.updateReverseRow(e.before.isUnlisted(), e.after.isUnlisted())
+	t.key = projections.AppendKey(t.key[:0], tagUnlistedInEdges, e.followee, e.follower)
+	t.updateUnlistedRow(e.before.isUnlisted(), e.after.isUnlisted())
 
-	t.writeEdge(e, tagInEdge)
+	t.writeEdge(e)
 
 	return t.updateUserCounts(e.followee, userDelta{
 		followersIndex:         lengthChange(explicitBefore.holds, explicitAfter.holds),
@@ -49,8 +49,8 @@ func (t *txn) writeInEnd(e *edgeEnd, explicitBefore, explicitAfter state) error 
 	})
 }
 
-// updateReverseRow writes or deletes the row with the key t.key, which leads to an edge or board edge that no list shows.
-func (t *txn) updateReverseRow(neededBefore, neededAfter bool) {
+// updateUnlistedRow writes or deletes the row with the key t.key, which leads to an edge or board edge that no list shows.
+func (t *eventFold) updateUnlistedRow(neededBefore, neededAfter bool) {
 	switch {
 	case neededAfter && !neededBefore:
 		t.batch.Set(t.key, nil)

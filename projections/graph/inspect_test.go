@@ -21,7 +21,7 @@ func TestDescribeRow(t *testing.T) {
 		want string
 	}{
 		{
-			projections.AppendKey(nil, tagEdge, "ann", "17"),
+			projections.AppendKey(nil, tagOutEdge, "ann", "17"),
 			(&edge{
 				followLive: live, unfollowBackfill: history, block: toggle{liveEnd: live}, mute: muteFacts{facts: toggle{backfillBegin: history}, backfillUntil: at},
 				blockedBy: toggle{liveBegin: live}, settings: settingsFact{live, events.SettingHideRepins | events.SettingFavorite}, hasBoards: true,
@@ -33,38 +33,38 @@ func TestDescribeRow(t *testing.T) {
 			events.AppendID(outEnd.appendBoardEdgePrefix(nil, "ann", "bob"), "bread"), (&boardEdge{unfollowLive: live, followBackfill: history}).appendRow(nil), "ann",
 			"board-edge A=ann B=bob b=bread unfollow-live=AT follow-backfill=AT",
 		},
-		{regionKey(nil, "bob", "ann"), nil, "bob", "edge-of B=bob A=ann"},
-		{regionKey(nil, "bob", "ann"), []byte{regionNotFollowed | regionBoardsOnly}, "bob", "edge-of B=bob A=ann follows-not boards"},
-		{boardRegionKey(nil, "bob", "", "ann"), []byte{regionNotFollowed}, "bob", `board-edge-of B=bob b="" A=ann follows-not`},
-		{inEnd.appendEdgeKey(nil, tagInEdge, "ann", "bob"), (&edge{followLive: live}).appendRow(nil), "part", "in-edge A=ann B=bob follow-live=AT"},
+		{appendRegionKey(nil, "bob", "ann"), nil, "bob", "edge-of B=bob A=ann"},
+		{appendRegionKey(nil, "bob", "ann"), []byte{regionNotFollowed | regionBoardsOnly}, "bob", "edge-of B=bob A=ann follows-not boards"},
+		{appendBoardRegionKey(nil, "bob", "", "ann"), []byte{regionNotFollowed}, "bob", `board-edge-of B=bob b="" A=ann follows-not`},
+		{inEnd.appendEdgeKey(nil, "ann", "bob"), (&edge{followLive: live}).appendRow(nil), "part", "in-edge A=ann B=bob follow-live=AT"},
 		{
 			events.AppendID(inEnd.appendBoardEdgePrefix(nil, "ann", "bob"), "b"), (&boardEdge{followLive: live}).appendRow(nil), "part",
 			"in-board-edge A=ann B=bob b=b follow-live=AT",
 		},
-		{projections.AppendKey(nil, tagBoardReverse, "bob", "b", "ann"), nil, "bob", "board-reverse B=bob b=b A=ann"},
+		{projections.AppendKey(nil, tagUnlistedInBoardEdges, "bob", "b", "ann"), nil, "bob", "board-reverse B=bob b=b A=ann"},
 		{
-			append(storeHashKey(nil, tagBoardDeletion, [16]byte{0xab}), make([]byte, 16)...),
+			append(appendStoreWideKey(nil, tagBoardDeletion, [16]byte{0xab}), make([]byte, 16)...),
 			[]byte{byte(boardRecreated)},
 			"",
 			"board-life hash=ab000000000000000000000000000000 hash-of-board=00000000000000000000000000000000 lives-again",
 		},
-		{listKey(nil, tagFollowing, "ann", at, "bob"), nil, "ann", "following A=ann since=AT B=bob"},
-		{listKey(nil, tagFollowingImplicit, "ann", at, "bob"), nil, "ann", "following-implicitly A=ann since=AT B=bob"},
-		{listKey(nil, tagFollowing, "ann", at, "bob"), []byte{2}, "ann", "following A=ann since=AT B=bob notify"},
-		{listKey(nil, tagTimedMutes, "ann", at, "bob"), appendNewestFirst(nil, at), "ann", "muted-until A=ann until=AT B=bob since=AT"},
-		{listKey(nil, tagFavorites, "ann", at, "bob"), nil, "ann", "favorite A=ann since=AT B=bob"},
-		{listKey(nil, tagNotifying, "ann", at, "bob"), nil, "ann", "notifying A=ann since=AT B=bob"},
-		{boardListKey(nil, tagFollowedBoards, "ann", at, "bob", "b"), nil, "ann", "followed-board A=ann since=AT B=bob b=b"},
-		{boardListKey(nil, tagExcludedBoards, "ann", at, "bob", "b"), nil, "ann", "excluded-board A=ann since=AT B=bob b=b"},
-		{listKey(nil, tagBlocked, "ann", at, "bob"), nil, "ann", "blocked A=ann since=AT B=bob"},
-		{listKey(nil, tagMuted, "ann", at, "bob"), nil, "ann", "muted A=ann since=AT B=bob"},
+		{appendListKey(nil, tagFollowingExplicit, "ann", at, "bob"), nil, "ann", "following A=ann since=AT B=bob"},
+		{appendListKey(nil, tagFollowingImplicit, "ann", at, "bob"), nil, "ann", "following-implicitly A=ann since=AT B=bob"},
+		{appendListKey(nil, tagFollowingExplicit, "ann", at, "bob"), []byte{2}, "ann", "following A=ann since=AT B=bob notify"},
+		{appendListKey(nil, tagTimedMutes, "ann", at, "bob"), appendNewestFirst(nil, at), "ann", "muted-until A=ann until=AT B=bob since=AT"},
+		{appendListKey(nil, tagFavorites, "ann", at, "bob"), nil, "ann", "favorite A=ann since=AT B=bob"},
+		{appendListKey(nil, tagNotifying, "ann", at, "bob"), nil, "ann", "notifying A=ann since=AT B=bob"},
+		{appendBoardListKey(nil, tagFollowedBoards, "ann", at, "bob", "b"), nil, "ann", "followed-board A=ann since=AT B=bob b=b"},
+		{appendBoardListKey(nil, tagExcludedBoards, "ann", at, "bob", "b"), nil, "ann", "excluded-board A=ann since=AT B=bob b=b"},
+		{appendListKey(nil, tagBlocked, "ann", at, "bob"), nil, "ann", "blocked A=ann since=AT B=bob"},
+		{appendListKey(nil, tagMuted, "ann", at, "bob"), nil, "ann", "muted A=ann since=AT B=bob"},
 		{
 			projections.AppendKey(nil, tagUserCounts, "ann"), appendCounts(nil, (&userCountsRow{UserCounts: UserCounts{Followers: 3, Muted: 1}, followingStored: 1}).fields()), "ann",
 			"user-counts A=ann followers=3 muted=1 kept=1",
 		},
-		{listKey(nil, tagFollowers, "bob", at, "ann"), nil, "bob", "follower B=bob since=AT A=ann"},
-		{listKey(nil, tagFollowersImplicit, "bob", at, "ann"), nil, "bob", "implicit-follower B=bob since=AT A=ann"},
-		{projections.AppendKey(nil, tagReverse, "bob", "ann"), nil, "bob", "reverse B=bob A=ann"},
+		{appendListKey(nil, tagFollowersExplicit, "bob", at, "ann"), nil, "bob", "follower B=bob since=AT A=ann"},
+		{appendListKey(nil, tagFollowersImplicit, "bob", at, "ann"), nil, "bob", "implicit-follower B=bob since=AT A=ann"},
+		{projections.AppendKey(nil, tagUnlistedInEdges, "bob", "ann"), nil, "bob", "reverse B=bob A=ann"},
 		{
 			projections.AppendKey(nil, tagBoard, "bob", "b"), (&board{createdLive: live, titleOrder: live, title: "Bread & more"}).appendRow(nil), "bob",
 			`board B=bob b=b created-live=AT titled=AT title="Bread & more"`,
@@ -73,10 +73,10 @@ func TestDescribeRow(t *testing.T) {
 			projections.AppendKey(nil, tagBoardCounts, "bob", "b"), appendCounts(nil, (&BoardCounts{Excluders: 2}).fields()), "bob",
 			"board-counts B=bob b=b excluders=2",
 		},
-		{listKey(nil, tagBoards, "bob", at, "b"), nil, "bob", "own-board B=bob created=AT b=b"},
-		{boardFollowerListKey(nil, tagBoardFollowers, "bob", "b", at, "ann"), nil, "bob", "board-follower B=bob b=b since=AT A=ann"},
-		{boardFollowerListKey(nil, tagBoardExcluders, "bob", "b", at, "ann"), nil, "bob", "board-excluder B=bob b=b since=AT A=ann"},
-		{storeHashKey(nil, tagTombstone, [16]byte{0xab, 15: 1}), nil, "", "tombstone hash=ab000000000000000000000000000001"},
+		{appendListKey(nil, tagBoardList, "bob", at, "b"), nil, "bob", "own-board B=bob created=AT b=b"},
+		{appendListKeyOfBoard(nil, tagBoardFollowers, "bob", "b", at, "ann"), nil, "bob", "board-follower B=bob b=b since=AT A=ann"},
+		{appendListKeyOfBoard(nil, tagBoardExcluders, "bob", "b", at, "ann"), nil, "bob", "board-excluder B=bob b=b since=AT A=ann"},
+		{appendStoreWideKey(nil, tagTombstone, [16]byte{0xab, 15: 1}), nil, "", "tombstone hash=ab000000000000000000000000000001"},
 	} {
 		kind, _, _ := strings.Cut(tt.want, " ")
 		t.Run(kind, func(t *testing.T) {
@@ -114,8 +114,8 @@ func replaceAt(s string) string { return strings.ReplaceAll(s, "=AT", "=2023-11-
 // A row in the shard of another user was never written by the fold.
 func TestDescribeRowRefusesRowInForeignShard(t *testing.T) {
 	for _, key := range [][]byte{
-		projections.AppendKey(nil, tagUserCounts, "ann"), regionKey(nil, "bob", "ann"), inEnd.appendEdgeKey(nil, tagInEdge, "ann", "bob"),
-		storeHashKey(nil, tagTombstone, [16]byte{}),
+		projections.AppendKey(nil, tagUserCounts, "ann"), appendRegionKey(nil, "bob", "ann"), inEnd.appendEdgeKey(nil, "ann", "bob"),
+		appendStoreWideKey(nil, tagTombstone, [16]byte{}),
 	} {
 		value := []byte(nil)
 		switch projections.Tag(key[2]) {
@@ -132,7 +132,7 @@ func TestDescribeRowRefusesRowInForeignShard(t *testing.T) {
 			t.Errorf("row in a foreign shard: %q, %v, want projections.ErrCorrupt", got, err)
 		}
 	}
-	remote := regionKey(nil, "bob", "ann")
+	remote := appendRegionKey(nil, "bob", "ann")
 	remote[len(remote)-len(appendRegionHome(nil, "ann"))]++
 	if got, err := projections.Text(DescribeRow(remote, nil)); !errors.Is(err, projections.ErrCorrupt) {
 		t.Errorf("row in a foreign partition: %q, %v, want projections.ErrCorrupt", got, err)
@@ -147,6 +147,6 @@ func TestDescribeRowKnowsAllTags(t *testing.T) {
 		}
 	}
 	if len(rowForms) != int(tagNotifying-projections.FirstGraphTag)+1 {
-		t.Errorf("%d row forms, want one for each of the tags up to %#x", len(rowForms), tagBoardReverse)
+		t.Errorf("%d row forms, want one for each of the tags up to %#x", len(rowForms), tagUnlistedInBoardEdges)
 	}
 }

@@ -7,61 +7,70 @@ import (
 	"github.com/skein-feed/skein/projections"
 )
 
-// The rows of the graph, in the order of their tags. A and B are users, b is a board of B.
+// The rows of the graph, in the order of their tags. A and B are users, b is a board of B. The package doc explains edges, out-ends and in-ends,
+// and explicit and implicit follows.
 //
-// Every key begins with a shard and the tag. Ids are in the encoding of [events.AppendID]. ^since is the complement of a
-// time in 8 bytes, so that newer rows come first; rows of equal time are ordered by id. part(A) is the partition of A in one
-// byte.
+// A key is a shard, the tag, and the parts that the table names. The partition of the shard says which stores hold the row:
 //
-// The home of a row is the first id of its key, with three exceptions. Rows of a region (0x12, 0x24) are in the shard of B,
-// so that a walk finds them by B, but their home is A. Keys that begin with part(B) are in the first shard of that partition,
-// and their home is B. Rows that begin with a hash are in the shard for rows of the store as a whole: every store has them.
+//	A, B    the shard of user A or B
+//	first   the first shard of the partition of B
+//	all     the shard for rows that every store has
 //
-//	tag   key              value          holds
-//	0x10  A B              edge           out-end: all facts of A about B, and the blocks of A by B
-//	0x11  A B b            board edge     out-end: the same for board b
-//	0x12  B part(A) A      flags          region of B: one row for each of 0x10, with whether A follows B or only boards of B
-//	0x13  A ^since B       settings       users whom A follows explicitly, if A has many edges (following_list.go)
-//	0x14  A ^since B       settings       users whom A follows implicitly
-//	0x15  A ^since B b     -              boards that A follows
-//	0x16  A ^since B b     -              boards that A excludes
-//	0x17  A ^since B       -              users whom A blocks
-//	0x18  A ^since B       -              users whom A mutes without an end
-//	0x19  A                user counts    the lengths of the lists of A, and whether 0x13 is stored
-//	0x1a  B ^since A       -              users who follow B explicitly
-//	0x1b  B ^since A       -              users who follow B implicitly
-//	0x1c  B A              -              leads to rows of 0x25 that are in neither 0x1a nor 0x1b, for the deletion of B
-//	0x1d  B b              board          creation, title
-//	0x1e  B b              board counts   the lengths of the lists of b
-//	0x1f  B ^created b     -              living boards of B
-//	0x20  B b ^since A     -              users who follow b itself
-//	0x21  B b ^since A     -              users who exclude b
-//	0x22  hash(B)          -              B was deleted: no backfill may touch B (16 bytes, keyed)
-//	0x23  hash(B) hash(Bb) deletion       b was deleted, and whether it was created again
-//	0x24  B b part(A) A    flags          region of b: one row for each of 0x11, with whether A follows b
-//	0x25  part(B) A B      edge           in-end: the facts of 0x10 without mutes and settings
-//	0x26  part(B) A B b    board edge     in-end: the facts of 0x11
-//	0x27  B b A            -              leads to rows of 0x26 that are in neither 0x20 nor 0x21, for the deletion of b
-//	0x28  A ^until B       ^since         users whom A mutes until a time, which may have passed
-//	0x29  A ^set B         -              users whom A follows with the setting favorite, and when A set the settings
-//	0x2a  A ^set B         -              the same for the setting notify
+// The home of a row is the user under whom the row stands: its partition is exported, imported and rebuilt with the rows of that user. For most rows it
+// is the user of the shard. The rows of a region (0x12, 0x24) are the exception: their home is A, and they are in the shard of B, so that one scan of
+// the region finds the rows of all homes. Rows in the shard for every store have no home.
+//
+// Users and boards are in the encoding of [events.AppendID]. part(A) is the partition of A in one byte. ^t is the complement of a time t in 8 bytes, so
+// that later times sort first. Rows with the same time are ordered by id.
+//
+//	tag   shard  key            value         meaning
+//	0x10  A      A B            edge          out-end: the facts of A about B, and whether B blocks A
+//	0x11  A      A B b          board edge    out-end: the facts of A about board b
+//	0x12  B      B part(A) A    flags         region of B: each A with a row 0x10, and whether A follows B, only boards of B, or neither
+//	0x13  A      A ^since B     settings      users whom A follows explicitly; stored only if A has many edges (following_list.go)
+//	0x14  A      A ^since B     settings      users whom A follows implicitly
+//	0x15  A      A ^since B b   -             boards that A follows
+//	0x16  A      A ^since B b   -             boards that A excludes
+//	0x17  A      A ^since B     -             users whom A blocks
+//	0x18  A      A ^since B     -             users whom A mutes for an unlimited time
+//	0x19  A      A              user counts   the lengths of the lists of A, and whether 0x13 is stored
+//	0x1a  B      B ^since A     -             users who follow B explicitly
+//	0x1b  B      B ^since A     -             users who follow B implicitly
+//	0x1c  B      B A            -             users A who have a row 0x25 but follow B neither explicitly nor implicitly, such as blockers
+//	0x1d  B      B b            board         creation and title
+//	0x1e  B      B b            board counts  the lengths of the lists of b
+//	0x1f  B      B ^created b   -             boards of B that exist
+//	0x20  B      B b ^since A   -             users who follow b, and not only B
+//	0x21  B      B b ^since A   -             users who exclude b
+//	0x22  all    hash(B)        -             tombstone: B was deleted, and backfills about B are ignored
+//	0x23  all    hash(B) hash   deletion      a board of B was deleted; whether it was created again. The second hash is that of the board
+//	0x24  B      B b part(A) A  flags         region of b: each A with a row 0x11, and whether A follows b
+//	0x25  first  A B            edge          in-end: as 0x10, without mutes and settings
+//	0x26  first  A B b          board edge    in-end: as 0x11
+//	0x27  B      B b A          -             users A who have a row 0x26 but neither follow nor exclude b now
+//	0x28  A      A ^until B     ^since        users whom A mutes until a time, even if that time has passed
+//	0x29  A      A ^set B       -             users whom A follows with the setting favorite; set is when A last set any settings of the follow
+//	0x2a  A      A ^set B       -             users whom A follows with the setting notify; set as in 0x29
+//
+// The deletion of B finds the in-ends of B by 0x1a, 0x1b and 0x1c, and that of b by 0x20, 0x21 and 0x27. Hashes are keyed and have 16 bytes, so that
+// they do not reveal ids.
 const (
-	tagEdge projections.Tag = projections.FirstGraphTag + iota
-	tagBoardEdge
+	tagOutEdge projections.Tag = projections.FirstGraphTag + iota
+	tagOutBoardEdge
 	tagRegion
-	tagFollowing
+	tagFollowingExplicit
 	tagFollowingImplicit
 	tagFollowedBoards
 	tagExcludedBoards
 	tagBlocked
 	tagMuted
 	tagUserCounts
-	tagFollowers
+	tagFollowersExplicit
 	tagFollowersImplicit
-	tagReverse
+	tagUnlistedInEdges
 	tagBoard
 	tagBoardCounts
-	tagBoards
+	tagBoardList
 	tagBoardFollowers
 	tagBoardExcluders
 	tagTombstone
@@ -69,33 +78,32 @@ const (
 	tagBoardRegion
 	tagInEdge
 	tagInBoardEdge
-	tagBoardReverse
+	tagUnlistedInBoardEdges
 	tagTimedMutes
 	tagFavorites
 	tagNotifying
 )
 
-// IteratedTags returns the tags of rows that are only walked over and never read by their keys. It is part of
-// [projections.IteratedOnly].
+// IteratedTags returns the tags of rows that are read only by iterators, and never by Get. It is part of [projections.IteratedOnly].
 func (*Graph) IteratedTags() []projections.Tag {
 	return []projections.Tag{
-		tagRegion, tagFollowing, tagFollowingImplicit, tagFollowedBoards, tagExcludedBoards, tagBlocked, tagMuted,
-		tagFollowers, tagFollowersImplicit, tagReverse, tagBoards, tagBoardFollowers, tagBoardExcluders, tagBoardRegion,
-		tagBoardReverse, tagTimedMutes, tagFavorites, tagNotifying,
+		tagRegion, tagFollowingExplicit, tagFollowingImplicit, tagFollowedBoards, tagExcludedBoards, tagBlocked, tagMuted,
+		tagFollowersExplicit, tagFollowersImplicit, tagUnlistedInEdges, tagBoardList, tagBoardFollowers, tagBoardExcluders, tagBoardRegion,
+		tagUnlistedInBoardEdges, tagTimedMutes, tagFavorites, tagNotifying,
 	}
 }
 
-// Regions is part of [projections.Regional].
+// Regions returns the tags of rows that belong to regions. It is part of [projections.Regional].
 func (*Graph) Regions() []projections.Tag { return []projections.Tag{tagRegion, tagBoardRegion} }
 
-// RegionHome is part of [projections.Regional].
+// RegionHome calls the function RegionHome. It is part of [projections.Regional].
 func (*Graph) RegionHome(key []byte) (partition uint8, ok bool) { return RegionHome(key) }
 
-// RegionHome is [Graph.RegionHome] for a projection that embeds the graph.
+// RegionHome returns the partition of the home of a row that belongs to a region. ok is false for the key of any other row.
 func RegionHome(key []byte) (partition uint8, ok bool) {
-	// The partition comes after the ids by which the region is found.
+	// The partition follows the user of the region, or the user and the board.
 	var ids int
-	switch projections.Tag(key[2]) {
+	switch projections.Tag(key[prefixSize-1]) {
 	case tagRegion:
 		ids = 1
 	case tagBoardRegion:
@@ -104,7 +112,7 @@ func RegionHome(key []byte) (partition uint8, ok bool) {
 		return 0, false
 	}
 
-	rest := key[3:]
+	rest := key[prefixSize:]
 	for range ids {
 		var err error
 		if _, rest, err = events.CutID(rest); err != nil {
@@ -117,39 +125,46 @@ func RegionHome(key []byte) (partition uint8, ok bool) {
 	return rest[0], true
 }
 
+// prefixSize is the size of the shard and the tag at the beginning of a key.
+const prefixSize = 3
+
+// userPartition returns the partition of a user.
 func userPartition(user string) uint8 { return events.ShardOf(user).Partition() }
 
-// appendEdgeKey appends the key of an edge at this end. With the tag of board edges, it appends the prefix of the keys of
-// all board edges between the two users.
-func (e endKind) appendEdgeKey(dst []byte, tag projections.Tag, follower, followee string) []byte {
+// appendEdgeKey appends the key of an edge at this end.
+func (e endKind) appendEdgeKey(dst []byte, follower, followee string) []byte {
+	return e.appendUsers(dst, tagOutEdge, tagInEdge, follower, followee)
+}
+
+// appendBoardEdgePrefix appends the prefix of the keys of the follower's board edges to boards of the followee, at this end. The id of a board
+// completes a key.
+func (e endKind) appendBoardEdgePrefix(dst []byte, follower, followee string) []byte {
+	return e.appendUsers(dst, tagOutBoardEdge, tagInBoardEdge, follower, followee)
+}
+
+// appendUsers appends the shard and the tag for this end, and the two users.
+func (e endKind) appendUsers(dst []byte, outTag, inTag projections.Tag, follower, followee string) []byte {
 	if e == outEnd {
-		return projections.AppendKey(dst, tag, follower, followee)
+		return projections.AppendKey(dst, outTag, follower, followee)
 	}
-	dst = projections.AppendPartition(dst, userPartition(followee), tag)
+	dst = projections.AppendPartition(dst, userPartition(followee), inTag)
 	dst = events.AppendID(dst, follower)
 	return events.AppendID(dst, followee)
 }
 
-// appendBoardEdgePrefix appends the prefix of the keys of the board edges between two users at this end.
-func (e endKind) appendBoardEdgePrefix(dst []byte, follower, followee string) []byte {
-	tag := tagBoardEdge
-	if e == inEnd {
-		tag = tagInBoardEdge
-	}
-	return e.appendEdgeKey(dst, tag, follower, followee)
+// appendRegionKey appends the key of the follower's row in the region of the followee.
+func appendRegionKey(dst []byte, followee, follower string) []byte {
+	return appendRegionHome(projections.AppendKey(dst, tagRegion, followee), follower)
 }
 
-// appendRegionHome appends the part of a region's key that names the home of the row: its partition and its id.
-func appendRegionHome(dst []byte, home string) []byte {
-	return events.AppendID(append(dst, userPartition(home)), home)
+// appendBoardRegionKey appends the key of the follower's row in the region of a board of the followee.
+func appendBoardRegionKey(dst []byte, followee, board, follower string) []byte {
+	return appendRegionHome(projections.AppendKey(dst, tagBoardRegion, followee, board), follower)
 }
 
-func regionKey(dst []byte, owner, follower string) []byte {
-	return appendRegionHome(projections.AppendKey(dst, tagRegion, owner), follower)
-}
-
-func boardRegionKey(dst []byte, owner, board, follower string) []byte {
-	return appendRegionHome(projections.AppendKey(dst, tagBoardRegion, owner, board), follower)
+// appendRegionHome appends the user who is the home of a row of a region: the partition of the user in one byte, and the id.
+func appendRegionHome(dst []byte, user string) []byte {
+	return events.AppendID(append(dst, userPartition(user)), user)
 }
 
 // timeSize is the number of bytes of a time in a key.
@@ -160,35 +175,31 @@ func appendNewestFirst(dst []byte, since events.Micros) []byte {
 	return binary.BigEndian.AppendUint64(dst, ^uint64(since))
 }
 
-// listKey appends the key of the entry of user in a list that belongs to another user, owner.
-func listKey(dst []byte, tag projections.Tag, owner string, since events.Micros, user string) []byte {
-	dst = appendNewestFirst(projections.AppendKey(dst, tag, owner), since)
-	return events.AppendID(dst, user)
+// appendListKey appends the key of the row of member in a list of listOwner.
+func appendListKey(dst []byte, tag projections.Tag, listOwner string, since events.Micros, member string) []byte {
+	dst = appendNewestFirst(projections.AppendKey(dst, tag, listOwner), since)
+	return events.AppendID(dst, member)
 }
 
-// boardListKey appends the key of the entry of a board in a list that belongs to user.
-func boardListKey(
-	dst []byte, tag projections.Tag, user string, since events.Micros, owner, board string,
-) []byte {
-	return events.AppendID(listKey(dst, tag, user, since, owner), board)
+// appendBoardListKey appends the key of the row of a board in a list of listOwner. boardOwner is the owner of the board.
+func appendBoardListKey(dst []byte, tag projections.Tag, listOwner string, since events.Micros, boardOwner, board string) []byte {
+	return events.AppendID(appendListKey(dst, tag, listOwner, since, boardOwner), board)
 }
 
-// boardFollowerListKey appends the key of the entry of user in a list that belongs to a board.
-func boardFollowerListKey(
-	dst []byte, tag projections.Tag, owner, board string, since events.Micros, user string,
-) []byte {
-	dst = appendNewestFirst(projections.AppendKey(dst, tag, owner, board), since)
-	return events.AppendID(dst, user)
+// appendListKeyOfBoard appends the key of the row of member in a list that belongs to a board. boardOwner is the owner of the board.
+func appendListKeyOfBoard(dst []byte, tag projections.Tag, boardOwner, board string, since events.Micros, member string) []byte {
+	dst = appendNewestFirst(projections.AppendKey(dst, tag, boardOwner, board), since)
+	return events.AppendID(dst, member)
 }
 
-// storeHashKey appends the key of a row of the store as a whole that begins with a hash.
-func storeHashKey(dst []byte, tag projections.Tag, hash [16]byte) []byte {
+// appendStoreWideKey appends the key of a row that every store has: the tag and a hash. The key of tagBoardDeletion continues with another hash.
+func appendStoreWideKey(dst []byte, tag projections.Tag, hash [16]byte) []byte {
 	return append(projections.AppendPrefix(dst, projections.StoreShard, tag), hash[:]...)
 }
 
-// The functions below read the part of a key that follows a known prefix.
+// The functions below decode the part of a key that follows a prefix which the caller knows.
 
-// cutSince reads the time of a list entry, which comes first, and returns the remaining bytes.
+// cutSince decodes the time at the start of rest, and returns the bytes after it.
 func cutSince(rest []byte) (events.Micros, []byte, error) {
 	if len(rest) < timeSize {
 		return 0, nil, rowError("list key", rest)
@@ -196,25 +207,25 @@ func cutSince(rest []byte) (events.Micros, []byte, error) {
 	return events.Micros(^binary.BigEndian.Uint64(rest)), rest[timeSize:], nil
 }
 
-// cutListUser reads the user of an entry in a list of users.
-func cutListUser(rest []byte) (string, error) {
+// decodeListUser decodes the user of a list row: rest is the time and the user.
+func decodeListUser(rest []byte) (string, error) {
 	_, rest, err := cutSince(rest)
 	if err != nil {
 		return "", err
 	}
-	return cutUser(rest)
+	return decodeID(rest)
 }
 
-// cutUser reads a user id at the end of a key.
-func cutUser(rest []byte) (string, error) {
+// decodeID decodes the id at the start of rest and ignores the bytes after it.
+func decodeID(rest []byte) (string, error) {
 	id, _, err := events.CutID(rest)
 	return id, err
 }
 
-// cutRegionUser reads the user whom a row of a region is about. This user is the home of the row.
-func cutRegionUser(rest []byte) (string, error) {
+// decodeRegionUser decodes the user who is the home of a row of a region: rest is the partition and the user.
+func decodeRegionUser(rest []byte) (string, error) {
 	if len(rest) == 0 {
 		return "", rowError("region key", rest)
 	}
-	return cutUser(rest[1:])
+	return decodeID(rest[1:])
 }

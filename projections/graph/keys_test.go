@@ -18,15 +18,15 @@ func TestKeyEncodingIsPinned(t *testing.T) {
 		key  []byte
 		want string
 	}{
-		{"edge", projections.AppendKey(nil, tagEdge, owner, "ann"), "10" + "01000000000000002a" + "03616e6e00"},
+		{"edge", projections.AppendKey(nil, tagOutEdge, owner, "ann"), "10" + "01000000000000002a" + "03616e6e00"},
 		{"board edge", events.AppendID(outEnd.appendBoardEdgePrefix(nil, owner, uuid), ""), "11" + "01000000000000002a" + "026ba7b8109dad11d180b400c04fd430c8" + "0300"},
-		{"region", regionKey(nil, owner, "7"), "12" + "01000000000000002a" + "SEVEN" + "010000000000000007"},
-		{"board region", boardRegionKey(nil, owner, "x", "7"), "24" + "01000000000000002a" + "037800" + "SEVEN" + "010000000000000007"},
-		{"following", listKey(nil, tagFollowing, owner, 258, "7"), "13" + "01000000000000002a" + "fffffffffffffefd" + "010000000000000007"},
-		{"followed board", boardListKey(nil, tagFollowedBoards, owner, 258, "7", "x"), "15" + "01000000000000002a" + "fffffffffffffefd" + "010000000000000007" + "037800"},
+		{"region", appendRegionKey(nil, owner, "7"), "12" + "01000000000000002a" + "SEVEN" + "010000000000000007"},
+		{"board region", appendBoardRegionKey(nil, owner, "x", "7"), "24" + "01000000000000002a" + "037800" + "SEVEN" + "010000000000000007"},
+		{"following", appendListKey(nil, tagFollowingExplicit, owner, 258, "7"), "13" + "01000000000000002a" + "fffffffffffffefd" + "010000000000000007"},
+		{"followed board", appendBoardListKey(nil, tagFollowedBoards, owner, 258, "7", "x"), "15" + "01000000000000002a" + "fffffffffffffefd" + "010000000000000007" + "037800"},
 		{"counts", projections.AppendKey(nil, tagUserCounts, owner), "19" + "01000000000000002a"},
 		{"board", projections.AppendKey(nil, tagBoard, owner, "x"), "1d" + "01000000000000002a" + "037800"},
-		{"board follower", boardFollowerListKey(nil, tagBoardFollowers, owner, "x", 258, "7"), "20" + "01000000000000002a" + "037800" + "fffffffffffffefd" + "010000000000000007"},
+		{"board follower", appendListKeyOfBoard(nil, tagBoardFollowers, owner, "x", 258, "7"), "20" + "01000000000000002a" + "037800" + "fffffffffffffefd" + "010000000000000007"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			const shard = "0242"
@@ -46,10 +46,10 @@ func TestKeyEncodingOfPartitionRowsIsPinned(t *testing.T) {
 		key  []byte
 		want string
 	}{
-		{"in-edge", inEnd.appendEdgeKey(nil, tagInEdge, "7", "42"), "0240" + "25" + "010000000000000007" + "01000000000000002a"},
+		{"in-edge", inEnd.appendEdgeKey(nil, "7", "42"), "0240" + "25" + "010000000000000007" + "01000000000000002a"},
 		{"in-board-edge", events.AppendID(inEnd.appendBoardEdgePrefix(nil, "7", "42"), "x"), "0240" + "26" + "010000000000000007" + "01000000000000002a" + "037800"},
-		{"tombstone", storeHashKey(nil, tagTombstone, hash), "ffff" + "22" + "01020000000000000000000000000000"},
-		{"board life", append(storeHashKey(nil, tagBoardDeletion, hash), hash[:]...), "ffff" + "23" + "01020000000000000000000000000000" + "01020000000000000000000000000000"},
+		{"tombstone", appendStoreWideKey(nil, tagTombstone, hash), "ffff" + "22" + "01020000000000000000000000000000"},
+		{"board life", append(appendStoreWideKey(nil, tagBoardDeletion, hash), hash[:]...), "ffff" + "23" + "01020000000000000000000000000000" + "01020000000000000000000000000000"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if got := hex.EncodeToString(c.key); got != c.want {
@@ -61,7 +61,7 @@ func TestKeyEncodingOfPartitionRowsIsPinned(t *testing.T) {
 
 // The home of a row in a region is the last user in its key. RegionHome refuses all other keys.
 func TestRegionHomeIsTheLastUserOfTheKey(t *testing.T) {
-	for _, key := range [][]byte{regionKey(nil, "ann", "7"), boardRegionKey(nil, "ann", "", "7")} {
+	for _, key := range [][]byte{appendRegionKey(nil, "ann", "7"), appendBoardRegionKey(nil, "ann", "", "7")} {
 		if p, ok := RegionHome(key); !ok || p != userPartition("7") {
 			t.Errorf("home of %x is partition %d, %v, want %d, true", key, p, ok, userPartition("7"))
 		}
@@ -70,7 +70,7 @@ func TestRegionHomeIsTheLastUserOfTheKey(t *testing.T) {
 			t.Errorf("key %x, which is cut, has a home, want none", cut)
 		}
 	}
-	if _, ok := RegionHome(projections.AppendKey(nil, tagEdge, "ann", "7")); ok {
+	if _, ok := RegionHome(projections.AppendKey(nil, tagOutEdge, "ann", "7")); ok {
 		t.Error("the key of an edge has a home in a region, want none")
 	}
 }

@@ -120,7 +120,7 @@ func (q *Queries) listIterators(l List, after PageCursor) []*listIterator {
 	}
 	// The list of explicit follows may have to be sorted first.
 	explicitFollows := func() *listIterator {
-		prefix := projections.AppendKey(nil, tagFollowing, l.User)
+		prefix := projections.AppendKey(nil, tagFollowingExplicit, l.User)
 		return newListIterator(q.followingRows(l.User), prefix, Explicit, after)
 	}
 
@@ -132,13 +132,13 @@ func (q *Queries) listIterators(l List, after PageCursor) []*listIterator {
 	case FollowingImplicit:
 		return []*listIterator{ofUser(tagFollowingImplicit, Implicit)}
 	case Followers:
-		return []*listIterator{ofUser(tagFollowers, Explicit), ofUser(tagFollowersImplicit, Implicit)}
+		return []*listIterator{ofUser(tagFollowersExplicit, Explicit), ofUser(tagFollowersImplicit, Implicit)}
 	case FollowersExplicit:
-		return []*listIterator{ofUser(tagFollowers, Explicit)}
+		return []*listIterator{ofUser(tagFollowersExplicit, Explicit)}
 	case FollowersImplicit:
 		return []*listIterator{ofUser(tagFollowersImplicit, Implicit)}
 	case BoardFollowers:
-		return []*listIterator{ofUser(tagFollowers, Explicit), ofBoard(tagBoardFollowers, OnBoard)}
+		return []*listIterator{ofUser(tagFollowersExplicit, Explicit), ofBoard(tagBoardFollowers, OnBoard)}
 	case BoardFollowersExplicit:
 		return []*listIterator{ofBoard(tagBoardFollowers, OnBoard)}
 	case BoardExcluders:
@@ -148,7 +148,7 @@ func (q *Queries) listIterators(l List, after PageCursor) []*listIterator {
 	case ExcludedBoards:
 		return []*listIterator{ofUser(tagExcludedBoards, Excluded)}
 	case Boards:
-		return []*listIterator{ofUser(tagBoards, None)}
+		return []*listIterator{ofUser(tagBoardList, None)}
 	case Blocked:
 		return []*listIterator{ofUser(tagBlocked, None)}
 	case Muted:

@@ -29,7 +29,7 @@ func (e *edge) regionFlags() (flags byte) {
 
 // updateRegionRow writes or deletes the row with the key t.key in a region, if it changes. The row exists while the edge or
 // board edge that it leads to does.
-func (t *txn) updateRegionRow(existedBefore, existsAfter bool, flagsBefore, flagsAfter byte) {
+func (t *eventFold) updateRegionRow(existedBefore, existsAfter bool, flagsBefore, flagsAfter byte) {
 	switch {
 	case !existsAfter && existedBefore:
 		t.batch.Delete(t.key)
@@ -43,44 +43,44 @@ func (t *txn) updateRegionRow(existedBefore, existsAfter bool, flagsBefore, flag
 }
 
 // writeOutBoardEdge updates the region of the board and the lists of the follower.
-func (t *txn) writeOutBoardEdge(e *edgeEnd, c *boardEdgeChange) {
+func (t *eventFold) writeOutBoardEdge(e *edgeEnd, c *boardEdgeChange) {
 	flags := func(r relation) byte {
 		if r.kind == relationFollow {
 			return 0
 		}
 		return regionNotFollowed
 	}
-	t.key = boardRegionKey(t.key[:0], e.followee, c.board, e.follower)
+	t.key = appendBoardRegionKey(t.key[:0], e.followee, c.board, e.follower)
 	t.updateRegionRow(c.before != boardEdge{}, c.after != boardEdge{},
 		flags(c.relationBefore), flags(c.relationAfter))
 
 	if t.outEndsOnly {
 		return
 	}
-	t.moveBoardListRow(c, func(dst []byte, r relation) []byte {
+	t.updateBoardListRow(c, func(dst []byte, r relation) []byte {
 		tag := tagFollowedBoards
 		if r.kind == relationExclude {
 			tag = tagExcludedBoards
 		}
-		return boardListKey(dst, tag, e.follower, r.since, e.followee, c.board)
+		return appendBoardListKey(dst, tag, e.follower, r.since, e.followee, c.board)
 	})
 }
 
 // writeOutEnd writes the out-end: the edge, its row in the region of the followee, the lists of the follower, and their
 // lengths.
-func (t *txn) writeOutEnd(e *edgeEnd, explicitBefore, explicitAfter state) error {
-	t.key = regionKey(t.key[:0], e.followee, e.follower)
+func (t *eventFold) writeOutEnd(e *edgeEnd, explicitBefore, explicitAfter state) error {
+	t.key = appendRegionKey(t.key[:0], e.followee, e.follower)
 	t.updateRegionRow(e.before != edge{}, e.after != edge{}, e.before.regionFlags(), e.after.regionFlags())
 
 	if e.before != e.after {
 		t.invalidateCache(e.follower)
 	}
-	t.writeEdge(e, tagEdge)
-	t.moveListRow(tagFavorites, e.follower, e.followee,
+	t.writeEdge(e)
+	t.updateListRow(tagFavorites, e.follower, e.followee,
 		e.before.settingState(events.SettingFavorite), e.after.settingState(events.SettingFavorite))
-	t.moveListRow(tagNotifying, e.follower, e.followee,
+	t.updateListRow(tagNotifying, e.follower, e.followee,
 		e.before.settingState(events.SettingNotify), e.after.settingState(events.SettingNotify))
-	t.moveTimedMuteRow(e)
+	t.updateTimedMuteRow(e)
 
 	if !t.outEndsOnly {
 		if err := t.writeOutLists(e, explicitBefore, explicitAfter); err != nil {
@@ -91,7 +91,7 @@ func (t *txn) writeOutEnd(e *edgeEnd, explicitBefore, explicitAfter state) error
 }
 
 // invalidateCache tells the query cache that the edges of the user change with the next view.
-func (t *txn) invalidateCache(user string) {
+func (t *eventFold) invalidateCache(user string) {
 	cache := relationsCacheOf(t.batch.QueryCache())
 	if cache == nil {
 		return
@@ -103,18 +103,18 @@ func (t *txn) invalidateCache(user string) {
 
 // writeOutLists updates the lists of the follower and their lengths. The edge must be written already, because a list of
 // follows that becomes long is written from the edges.
-func (t *txn) writeOutLists(e *edgeEnd, explicitBefore, explicitAfter state) error {
-	t.moveListRow(tagFollowingImplicit, e.follower, e.followee,
+func (t *eventFold) writeOutLists(e *edgeEnd, explicitBefore, explicitAfter state) error {
+	t.updateListRow(tagFollowingImplicit, e.follower, e.followee,
 		e.before.implicitState(), e.after.implicitState())
 
 	d := userDelta{
 		followingIndex:         lengthChange(explicitBefore.holds, explicitAfter.holds),
 		followingImplicitIndex: lengthChange(e.before.implicitSince != 0, e.after.implicitSince != 0),
-		blockedIndex:           t.moveToggleRow(e, tagBlocked, &e.before.block, &e.after.block),
+		blockedIndex:           t.updateBlockRow(e, tagBlocked, &e.before.block, &e.after.block),
 		otherEdgesIndex:        lengthChange(e.before.isUnlisted(), e.after.isUnlisted()),
 	}
 	mutedBefore, mutedAfter := e.before.mute.endlessState(), e.after.mute.endlessState()
-	t.moveListRow(tagMuted, e.follower, e.followee, mutedBefore, mutedAfter)
+	t.updateListRow(tagMuted, e.follower, e.followee, mutedBefore, mutedAfter)
 	d[mutedIndex] = lengthChange(mutedBefore.holds, mutedAfter.holds)
 	d[timedMutesIndex] = lengthChange(e.before.mute.hasTimedEnd(), e.after.mute.hasTimedEnd())
 	d[favoritesIndex] = lengthChange(
@@ -134,28 +134,28 @@ func (t *txn) writeOutLists(e *edgeEnd, explicitBefore, explicitAfter state) err
 // hasTimedEnd reports whether the mute is set and ends by itself, or has ended.
 func (m *muteFacts) hasTimedEnd() bool { return m.isSet() && m.until() != 0 }
 
-// moveTimedMuteRow updates the entry of a mute that ends by itself. Reads leave the entry out once the mute has ended.
-func (t *txn) moveTimedMuteRow(e *edgeEnd) {
+// updateTimedMuteRow updates the entry of a mute that ends by itself. Reads leave the entry out once the mute has ended.
+func (t *eventFold) updateTimedMuteRow(e *edgeEnd) {
 	before, after := &e.before.mute, &e.after.mute
 	if *before == *after {
 		return
 	}
 
 	if before.hasTimedEnd() {
-		t.key = listKey(t.key[:0], tagTimedMutes, e.follower, before.until(), e.followee)
+		t.key = appendListKey(t.key[:0], tagTimedMutes, e.follower, before.until(), e.followee)
 		t.batch.Delete(t.key)
 	}
 	if after.hasTimedEnd() {
-		t.key = listKey(t.key[:0], tagTimedMutes, e.follower, after.until(), e.followee)
+		t.key = appendListKey(t.key[:0], tagTimedMutes, e.follower, after.until(), e.followee)
 		t.value = appendNewestFirst(t.value[:0], after.since())
 		t.batch.Set(t.key, t.value)
 	}
 }
 
-// moveToggleRow updates the entry of a block in its list and returns by how much the length of the list changes.
-func (t *txn) moveToggleRow(e *edgeEnd, tag projections.Tag, before, after *toggle) int64 {
+// updateBlockRow updates the entry of a block in its list and returns by how much the length of the list changes.
+func (t *eventFold) updateBlockRow(e *edgeEnd, tag projections.Tag, before, after *toggle) int64 {
 	stateBefore := before.state()
 	stateAfter := after.state()
-	t.moveListRow(tag, e.follower, e.followee, stateBefore, stateAfter)
+	t.updateListRow(tag, e.follower, e.followee, stateBefore, stateAfter)
 	return lengthChange(stateBefore.holds, stateAfter.holds)
 }

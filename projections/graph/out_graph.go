@@ -14,7 +14,7 @@ import (
 // [Queries.EachFollowee], [Queries.EachFollowedBoard], [Queries.EachFolloweeWith] and
 // [Queries.FirstMuteEnd]. A fold walks over its regions to find all readers whom a post concerns.
 func NewOutEnds(cache *querycache.Cache) *Graph {
-	return &Graph{cache: cache, txn: txn{outEndsOnly: true}}
+	return &Graph{cache: cache, fold: eventFold{outEndsOnly: true}}
 }
 
 // RegionRow is one row of the region of a user or board: a user whose home the store holds and who has an edge to the owner
@@ -91,7 +91,7 @@ func (q *Queries) EachFolloweeWith(
 	defer func() { err = errors.Join(err, it.Close()) }()
 
 	for it.Next() {
-		user, err := cutListUser(it.Key()[len(prefix):])
+		user, err := decodeListUser(it.Key()[len(prefix):])
 		if err != nil {
 			return err
 		}
@@ -112,14 +112,14 @@ func settingTag(setting events.FollowSettings) projections.Tag {
 
 // EachFollowedBoardOf calls do with the boards of one owner that a reader follows, until do returns an error.
 func (q *Queries) EachFollowedBoardOf(reader, owner string, do func(board string) error) error {
-	prefix := projections.AppendKey(nil, tagBoardEdge, reader, owner)
+	prefix := projections.AppendKey(nil, tagOutBoardEdge, reader, owner)
 	return q.eachFollowedBoardBelow(reader, prefix, func(_, board string) error { return do(board) })
 }
 
 // EachFollowedBoard calls do with the boards that a reader follows, by owner and id, until do returns an error. It reads
 // each board edge of the reader, and the edge to each of their owners.
 func (q *Queries) EachFollowedBoard(reader string, do func(owner, board string) error) error {
-	prefix := projections.AppendKey(nil, tagBoardEdge, reader)
+	prefix := projections.AppendKey(nil, tagOutBoardEdge, reader)
 	return q.eachFollowedBoardBelow(reader, prefix, do)
 }
 
@@ -127,7 +127,7 @@ func (q *Queries) EachFollowedBoard(reader string, do func(owner, board string) 
 func (q *Queries) eachFollowedBoardBelow(
 	reader string, prefix []byte, do func(owner, board string) error,
 ) (err error) {
-	readerPrefixLen := len(projections.AppendKey(nil, tagBoardEdge, reader))
+	readerPrefixLen := len(projections.AppendKey(nil, tagOutBoardEdge, reader))
 	it := q.reader.Iter(prefix, projections.PrefixEnd(prefix))
 	defer func() { err = errors.Join(err, it.Close()) }()
 
@@ -139,7 +139,7 @@ func (q *Queries) eachFollowedBoardBelow(
 		if err != nil {
 			return err
 		}
-		board, err := cutUser(rest)
+		board, err := decodeID(rest)
 		if err != nil {
 			return err
 		}
@@ -168,12 +168,12 @@ func (q *Queries) eachFollowedBoardBelow(
 
 // eachEdge calls do with the edges of a follower, by the id of the followee, until do returns an error.
 func (q *Queries) eachEdge(follower string, do func(followee string, e *edge) error) (err error) {
-	prefix := projections.AppendKey(nil, tagEdge, follower)
+	prefix := projections.AppendKey(nil, tagOutEdge, follower)
 	it := q.reader.Iter(prefix, projections.PrefixEnd(prefix))
 	defer func() { err = errors.Join(err, it.Close()) }()
 
 	for it.Next() {
-		followee, err := cutUser(it.Key()[len(prefix):])
+		followee, err := decodeID(it.Key()[len(prefix):])
 		if err != nil {
 			return err
 		}

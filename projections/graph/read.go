@@ -168,7 +168,7 @@ func (q *Queries) UserFollows(follower string, users []string, follows []Follow)
 func (q *Queries) walkFollows(follower string, users []string, follows []Follow) (err error) {
 	// Make the key of each edge, and sort the users by these keys. All keys share one buffer; each is limited to its length,
 	// so that a key never changes if the buffer grows.
-	prefix := projections.AppendKey(nil, tagEdge, follower)
+	prefix := projections.AppendKey(nil, tagOutEdge, follower)
 	keys := make([][]byte, len(users))
 	order := make([]int, len(users))
 	buf := make([]byte, 0, len(users)*(len(prefix)+24)) // 24 bytes are enough for most ids
@@ -394,7 +394,7 @@ func DeletedUsers(v *projections.View, users []string) (deleted map[string]bool,
 	deleted = map[string]bool{}
 	hash := events.NewKeyedHash(v.Cursor().Log)
 	for _, user := range users {
-		_, ok, err := v.Get(storeHashKey(nil, tagTombstone, hash.HashID(user)))
+		_, ok, err := v.Get(appendStoreWideKey(nil, tagTombstone, hash.HashID(user)))
 		if err != nil {
 			return nil, err
 		}

@@ -5,7 +5,7 @@ import "github.com/skein-feed/skein/events"
 // The methods below fold events about two users, at one end of an edge between them.
 
 // followUser records that the follower follows the followee, with all boards, present and future.
-func (t *txn) followUser(e *edgeEnd) error {
+func (t *eventFold) followUser(e *edgeEnd) error {
 	facts := &e.after
 	switch {
 	case t.ev.Backfill:
@@ -24,13 +24,13 @@ func (t *txn) followUser(e *edgeEnd) error {
 }
 
 // unfollowUser records that the follower follows neither the followee nor any of the followee's boards.
-func (t *txn) unfollowUser(e *edgeEnd) error {
+func (t *eventFold) unfollowUser(e *edgeEnd) error {
 	t.recordUnfollow(&e.after)
 	return t.writeWithBoards(e)
 }
 
 // recordUnfollow records an unfollow, or a block, which counts as one.
-func (t *txn) recordUnfollow(facts *edge) {
+func (t *eventFold) recordUnfollow(facts *edge) {
 	if t.ev.Backfill {
 		facts.unfollowBackfill = max(facts.unfollowBackfill, t.order)
 		return
@@ -40,7 +40,7 @@ func (t *txn) recordUnfollow(facts *edge) {
 }
 
 // changeBlock records that one user blocks the other, or ends the block. It is called for the edges in both directions.
-func (t *txn) changeBlock(e *edgeEnd) error {
+func (t *eventFold) changeBlock(e *edgeEnd) error {
 	block := &e.after.block
 	if e.follower != t.ev.User {
 		block = &e.after.blockedBy
@@ -65,7 +65,7 @@ func (t *txn) changeBlock(e *edgeEnd) error {
 }
 
 // changeMute records that the follower mutes the followee, or ends the mute.
-func (t *txn) changeMute(e *edgeEnd) error {
+func (t *eventFold) changeMute(e *edgeEnd) error {
 	if t.ev.Kind == events.UserMuted {
 		e.after.mute.begin(t.order, t.ev.Until)
 	} else {
@@ -79,7 +79,7 @@ func (t *txn) changeMute(e *edgeEnd) error {
 }
 
 // changeSettings records the settings of a follow. The follow may begin later: history arrives in any order.
-func (t *txn) changeSettings(e *edgeEnd) error {
+func (t *eventFold) changeSettings(e *edgeEnd) error {
 	set := settingsFact{order: t.order, settings: t.ev.Settings}
 	if !e.after.settings.isBefore(set) {
 		return nil
