@@ -27,20 +27,20 @@ type rowGroup struct {
 }
 
 var groups = []rowGroup{
-	{name: "reads", needsTools: true, measure: serving.Reads},
-	{name: "ingest", needsTools: true, measure: serving.Ingest},
-	{name: "constant", measure: stores.Constant},
-	{name: "inprocess", measure: stores.InProcess},
-	{name: "disk", needsTools: true, measure: stores.Disk},
-	{name: "feed", needsTools: true, measure: stores.Feed},
-	{name: "seen", needsTools: true, measure: stores.Seen},
-	{name: "counters", needsTools: true, measure: stores.Counters},
-	{name: "notifications", needsTools: true, measure: stores.Notifications},
-	{name: "replay", needsTools: true, measure: replays.Replay},
-	{name: "plays", onlyIfNamed: true, measure: replays.Plays},
-	{name: "latency", onlyIfNamed: true, measure: serving.UnderLoad},
-	{name: "growth", onlyIfNamed: true, measure: replays.Grow},
-	{name: "nodes", onlyIfNamed: true, measure: nodes.Nodes},
+	{name: "reads", needsTools: true, measure: serving.MeasureReads},
+	{name: "ingest", needsTools: true, measure: serving.MeasureIngest},
+	{name: "constant", measure: stores.MeasureFollowCost},
+	{name: "inprocess", measure: stores.MeasureFollowChecks},
+	{name: "disk", needsTools: true, measure: stores.MeasureBytesPerFollow},
+	{name: "feed", needsTools: true, measure: stores.MeasureFeed},
+	{name: "seen", needsTools: true, measure: stores.MeasureSeen},
+	{name: "counters", needsTools: true, measure: stores.MeasureCounters},
+	{name: "notifications", needsTools: true, measure: stores.MeasureNotifications},
+	{name: "replay", needsTools: true, measure: replays.MeasureReplay},
+	{name: "plays", onlyIfNamed: true, measure: replays.MeasurePlays},
+	{name: "latency", onlyIfNamed: true, measure: serving.MeasureUnderLoad},
+	{name: "growth", onlyIfNamed: true, measure: replays.MeasureGrowth},
+	{name: "nodes", onlyIfNamed: true, measure: nodes.MeasureNodes},
 }
 
 // GroupNames returns the names of all groups of rows, which [measure.Options.Only] can have.
@@ -63,7 +63,7 @@ func Run(ctx context.Context, opts measure.Options) (*measure.Report, error) {
 
 // Compare measures the base and the head in turn and returns the report.
 func Compare(ctx context.Context, opts measure.Options) (*measure.Report, error) {
-	return measureGroups(ctx, opts, []rowGroup{{name: "compare", measure: serving.Compare}})
+	return measureGroups(ctx, opts, []rowGroup{{name: "compare", measure: serving.MeasurePrograms}})
 }
 
 func measureGroups(ctx context.Context, opts measure.Options, chosen []rowGroup) (_ *measure.Report, err error) {

@@ -11,7 +11,7 @@ import (
 func (r *Report) WriteComparison(w io.Writer) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s, %d cores, %s/%s, %s; append and fsync of 4 KiB: %s µs.\n", r.Machine.CPU, r.Machine.Cores, r.Machine.OS,
-		r.Machine.Arch, r.Machine.Go, Figure(r.Machine.FsyncMicros))
+		r.Machine.Arch, r.Machine.Go, FormatFigure(r.Machine.FsyncMicros))
 	fmt.Fprintf(&b, "base: %s; head: %s; %d users, %d follows; medians of %d rounds", r.Settings.Base, r.Settings.Head,
 		r.Settings.Users, r.Settings.Edges, r.Settings.Runs)
 	if r.Settings.Quick {
@@ -27,7 +27,7 @@ func (r *Report) WriteComparison(w io.Writer) error {
 				mark = "" // of one round
 			}
 			fmt.Fprintf(&b, "| %s | %s | %s | %s | **%.3f** | %.3f – %.3f | %s |\n", row.Title, row.Unit,
-				Figure(row.SeriesOf(c.To).Median), Figure(row.SeriesOf(c.Of).Median), c.Ratio, c.Min, c.Max, mark)
+				FormatFigure(row.SeriesOf(c.To).Median), FormatFigure(row.SeriesOf(c.Of).Median), c.Ratio, c.Min, c.Max, mark)
 		}
 	}
 

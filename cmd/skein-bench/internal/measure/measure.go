@@ -10,10 +10,10 @@ import (
 
 // An operation that is too short to be timed alone is timed in groups.
 const (
-	// Group is how many operations a group has, which are timed together.
-	Group = 10
-	// Rounds is how many groups a run times.
-	Rounds = 200
+	// OperationsPerGroup is how many operations a group has, which are timed together.
+	OperationsPerGroup = 10
+	// GroupsPerRun is how many groups a run times.
+	GroupsPerRun = 200
 )
 
 // Skein is the name of skein among the contenders of a row.
@@ -149,7 +149,7 @@ func (b *Bench) AlternateTimes(ctx context.Context, runs int, row *Row, contende
 				return fmt.Errorf("%s: %s: %w", row.ID, c.Name, err)
 			}
 			row.SeriesOf(c.Name).Add(m)
-			b.Say("  %-18s run %d  %-44s %s %s", row.ID, run+1, c.Name, Figure(m.Value), row.Unit)
+			b.Say("  %-18s run %d  %-44s %s %s", row.ID, run+1, c.Name, FormatFigure(m.Value), row.Unit)
 		}
 	}
 	return nil

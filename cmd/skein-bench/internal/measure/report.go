@@ -188,7 +188,7 @@ func (r *Row) writeComparison(b *strings.Builder, title string, c Comparison) {
 		if c.AtMost {
 			sign = "≤"
 		}
-		target = sign + " " + Figure(c.Target)
+		target = sign + " " + FormatFigure(c.Target)
 		verdict = "missed"
 		if c.Met {
 			verdict = "met"
@@ -200,11 +200,11 @@ func (r *Row) writeComparison(b *strings.Builder, title string, c Comparison) {
 	ratio := ""
 	if c.To != "" {
 		to = c.To
-		toValues = figures(r.SeriesOf(c.To).Values)
-		ratio = fmt.Sprintf("**%s** (%s – %s)", Figure(c.Ratio), Figure(c.Min), Figure(c.Max))
+		toValues = formatMedianAndSpread(r.SeriesOf(c.To).Values)
+		ratio = fmt.Sprintf("**%s** (%s – %s)", FormatFigure(c.Ratio), FormatFigure(c.Min), FormatFigure(c.Max))
 	}
 	fmt.Fprintf(b, "| %s | %s: %s | %s | %s | %s | %s | %s |\n",
-		title, c.Of, figures(r.SeriesOf(c.Of).Values), to, toValues, ratio, target, verdict)
+		title, c.Of, formatMedianAndSpread(r.SeriesOf(c.Of).Values), to, toValues, ratio, target, verdict)
 }
 
 // writeLatencies writes the table of latencies, unless no row has any.
@@ -215,7 +215,7 @@ func (r *Report) writeLatencies(b *strings.Builder) {
 			if len(s.P99) == 0 || row.Load != nil {
 				continue
 			}
-			fmt.Fprintf(b, "%s| %s | %s | %s | %s |\n", header, row.Title, s.Name, figures(s.P50), figures(s.P99))
+			fmt.Fprintf(b, "%s| %s | %s | %s | %s |\n", header, row.Title, s.Name, formatMedianAndSpread(s.P50), formatMedianAndSpread(s.P99))
 			header = ""
 		}
 	}
@@ -236,7 +236,7 @@ func (r *Report) writeLoads(b *strings.Builder) {
 			b.WriteString("\n|---|--:|--:|--:|" + strings.Repeat("--:|", len(row.Series)) + "\n")
 			hasHeader = true
 		}
-		fmt.Fprintf(b, "| %s | %s | %s | %s |", row.Title, Figure(row.Load.Entries), Figure(row.Load.Saturated), Figure(row.Load.Rate))
+		fmt.Fprintf(b, "| %s | %s | %s | %s |", row.Title, FormatFigure(row.Load.Entries), FormatFigure(row.Load.Saturated), FormatFigure(row.Load.Rate))
 		for _, s := range row.Series {
 			s.writeLoad(b)
 		}
@@ -252,9 +252,9 @@ func (s *Series) writeLoad(b *strings.Builder) {
 	}
 	worst := "–"
 	if len(s.WorstSecond) > 0 {
-		worst = Figure(slices.Max(s.WorstSecond))
+		worst = FormatFigure(slices.Max(s.WorstSecond))
 	}
-	fmt.Fprintf(b, " %s / %s / %s / %s", Figure(Median(s.P50)), Figure(Median(s.P99)), Figure(Median(s.P999)), worst)
+	fmt.Fprintf(b, " %s / %s / %s / %s", FormatFigure(Median(s.P50)), FormatFigure(Median(s.P99)), FormatFigure(Median(s.P999)), worst)
 	if s.Void > 0 {
 		fmt.Fprintf(b, " (%d void)", s.Void)
 	}
@@ -264,7 +264,7 @@ func (s *Series) writeLoad(b *strings.Builder) {
 // writeMarkdown writes the line about the machine and the line of versions.
 func (m *Machine) writeMarkdown(b *strings.Builder) {
 	fmt.Fprintf(b, "%s, %d cores, %s/%s; append and fsync of 4 KiB: %s µs.\n", m.CPU, m.Cores, m.OS, m.Arch,
-		Figure(m.FsyncMicros))
+		FormatFigure(m.FsyncMicros))
 	fmt.Fprintf(b, "skein %s, %s, pebble %s, nats-server %s; redis-server %s, go-redis %s, connect %s, wrk %s.\n\n",
 		m.Skein, m.Go, m.Pebble, m.NATSServer, m.Redis, m.GoRedis, m.Connect, m.Wrk)
 }

@@ -28,8 +28,8 @@ func spread(values []float64) (least, greatest float64) {
 	return slices.Min(values), slices.Max(values)
 }
 
-// Figure formats a number with three significant digits and a unit prefix: 0.77, 33.1, 104 k, 1.05 M.
-func Figure(v float64) string {
+// FormatFigure formats a number with three significant digits and a unit prefix: 0.77, 33.1, 104 k, 1.05 M.
+func FormatFigure(v float64) string {
 	prefix := ""
 	for _, p := range []string{"k", "M", "G"} {
 		if math.Abs(v) < 999.5 {
@@ -48,26 +48,26 @@ func Figure(v float64) string {
 	}
 }
 
-// figures formats the median and, if there is more than one value, the spread.
-func figures(values []float64) string {
+// formatMedianAndSpread formats the median and, if there is more than one value, the spread.
+func formatMedianAndSpread(values []float64) string {
 	if len(values) < 2 {
-		return Figure(Median(values))
+		return FormatFigure(Median(values))
 	}
 	least, greatest := spread(values)
-	return fmt.Sprintf("%s (%s – %s)", Figure(Median(values)), Figure(least), Figure(greatest))
+	return fmt.Sprintf("%s (%s – %s)", FormatFigure(Median(values)), FormatFigure(least), FormatFigure(greatest))
 }
 
 // Micros returns a duration in microseconds.
 func Micros(d time.Duration) float64 { return float64(d.Nanoseconds()) / 1000 }
 
-// Latency returns the measurement of times in microseconds, which it sorts. The value is the p99.
-func Latency(times []float64) Measurement {
+// SummarizeLatencies returns the measurement of times in microseconds, which it sorts. The value is the p99.
+func SummarizeLatencies(times []float64) Measurement {
 	slices.Sort(times)
 	percentile := func(percent int) float64 { return times[min(len(times)-1, len(times)*percent/100)] }
 	return Measurement{Value: percentile(99), P50: percentile(50) / 1000, P99: percentile(99) / 1000}
 }
 
-// Rate returns how many operations per second were done, if n were done since begin.
-func Rate(n int, begin time.Time) Measurement {
+// RateSince returns how many operations per second were done, if n were done since begin.
+func RateSince(n int, begin time.Time) Measurement {
 	return Measurement{Value: float64(n) / time.Since(begin).Seconds()}
 }

@@ -30,7 +30,7 @@ func TestFigureHasThreeDigits(t *testing.T) {
 		104_166: "104 k", 1_050_000: "1.05 M", 2e9: "2.00 G", 7e12: "7000 G", -5.5: "-5.50",
 	} {
 		t.Run(want, func(t *testing.T) {
-			if got := Figure(v); got != want {
+			if got := FormatFigure(v); got != want {
 				t.Errorf("expected %v as %q, got %q", v, want, got)
 			}
 		})
@@ -43,7 +43,7 @@ func TestLatencyGivesPercentiles(t *testing.T) {
 		times = append(times, float64(1000-i))
 	}
 	expected := Measurement{Value: 991, P50: 0.501, P99: 0.991}
-	if got := Latency(times); got != expected {
+	if got := SummarizeLatencies(times); got != expected {
 		t.Errorf("expected %+v, got %+v", expected, got)
 	}
 }

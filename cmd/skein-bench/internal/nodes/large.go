@@ -41,7 +41,7 @@ func measureLargeCluster(ctx context.Context, b *measure.Bench) error {
 	note := fmt.Sprintf("%d events in envelopes of %d, of %s users and %s items, at the proportions of docs/sizing.md, with times of a peak "+
 		"of %s events a second; %d nodes hold %d to %d partitions, this one the median. By processor time: all threads, flushes, "+
 		"compactions and garbage collection included, making the log excluded.", b.Opts.LogEvents, eventsPerEnvelope,
-		measure.Figure(largeUsers), measure.Figure(largeItems), measure.Figure(largeRate), largeNodes, sets[0].Len(),
+		measure.FormatFigure(largeUsers), measure.FormatFigure(largeItems), measure.FormatFigure(largeRate), largeNodes, sets[0].Len(),
 		sets[largeNodes-1].Len())
 	for _, withEventIDs := range []bool{false, true} {
 		id := "nodes-large"

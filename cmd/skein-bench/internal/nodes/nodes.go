@@ -28,8 +28,8 @@ const (
 	maxTimeOf3, maxTimeOf8 = 0.75, 0.35
 )
 
-// Nodes measures what a node costs, in a very large cluster, and in small clusters compared with one node that holds all rows.
-func Nodes(ctx context.Context, b *measure.Bench) error {
+// MeasureNodes measures what a node costs, in a very large cluster, and in small clusters compared with one node that holds all rows.
+func MeasureNodes(ctx context.Context, b *measure.Bench) error {
 	if err := measureLargeCluster(ctx, b); err != nil {
 		return err
 	}

@@ -67,7 +67,7 @@ func TestNodesMeasuresEveryRow(t *testing.T) {
 	b := &measure.Bench{
 		Dir: t.TempDir(), Report: &measure.Report{}, Opts: measure.Options{Runs: 1, Replayed: 2000, LogEvents: 1000},
 	}
-	if err := Nodes(t.Context(), b); err != nil {
+	if err := MeasureNodes(t.Context(), b); err != nil {
 		t.Fatal(err)
 	}
 	if len(b.Report.Rows) != 8 {

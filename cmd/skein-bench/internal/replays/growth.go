@@ -51,8 +51,8 @@ type growthSize struct {
 // growthRows has the rows of this group, but for those of operations.
 type growthRows struct{ build, bytes, start, ready, idle *measure.Row }
 
-// Grow measures the costs that depend on the number of follows: those of building, starting and keeping a service, and those of operations.
-func Grow(ctx context.Context, b *measure.Bench) (err error) {
+// MeasureGrowth measures the costs that depend on the number of follows: those of building, starting and keeping a service, and those of operations.
+func MeasureGrowth(ctx context.Context, b *measure.Bench) (err error) {
 	sizes := slices.Sorted(slices.Values(b.Opts.Growth))
 	var all []*growthSize
 	defer func() {
@@ -66,7 +66,7 @@ func Grow(ctx context.Context, b *measure.Bench) (err error) {
 		l := newGrowthLog(n)
 		g := &growthSize{
 			log:   l,
-			name:  measure.Figure(float64(n)) + " follows",
+			name:  measure.FormatFigure(float64(n)) + " follows",
 			costs: &measure.Growth{Follows: n, Users: l.users, Stores: map[string]measure.GrownStore{}},
 		}
 		g.data, err = os.MkdirTemp(b.Dir, "growth-")
@@ -170,13 +170,13 @@ func measureSize(ctx context.Context, b *measure.Bench, g *growthSize, rows grow
 		}
 		built := measure.GrownStore{BytesPerFollow: float64(size) / n, FollowsPerSecond: n / r.Seconds, Memory: r.Memory}
 		g.costs.Stores[name] = built
-		b.Say("  %s built in %s s, with %s bytes of memory: %s bytes a follow", name, measure.Figure(r.Seconds), measure.Figure(r.Memory),
-			measure.Figure(built.BytesPerFollow))
+		b.Say("  %s built in %s s, with %s bytes of memory: %s bytes a follow", name, measure.FormatFigure(r.Seconds), measure.FormatFigure(r.Memory),
+			measure.FormatFigure(built.BytesPerFollow))
 	}
 
 	rows.build.SeriesOf(g.name).Add(measure.Measurement{Value: g.costs.Stores["graph"].FollowsPerSecond})
 	rows.bytes.SeriesOf(g.name).Add(measure.Measurement{Value: g.costs.Stores["graph"].BytesPerFollow})
-	b.Say("  %s bytes a follow in the archive", measure.Figure(g.costs.ArchiveBytesPerFollow))
+	b.Say("  %s bytes a follow in the archive", measure.FormatFigure(g.costs.ArchiveBytesPerFollow))
 	if b.Opts.GrowthAlone {
 		return nil
 	}
@@ -204,7 +204,7 @@ func measureStarts(ctx context.Context, b *measure.Bench, g *growthSize, rows gr
 		}
 		rows.start.SeriesOf(g.name).Add(measure.Measurement{Value: took})
 		rows.ready.SeriesOf(g.name).Add(measure.Measurement{Value: memory})
-		b.Say("  %-18s ready in %s s with %s bytes of memory", rows.start.ID, measure.Figure(took), measure.Figure(memory))
+		b.Say("  %-18s ready in %s s with %s bytes of memory", rows.start.ID, measure.FormatFigure(took), measure.FormatFigure(memory))
 	}
 
 	g.costs.StartSeconds = rows.start.SeriesOf(g.name).Median
@@ -242,7 +242,7 @@ func measureIdleMemory(ctx context.Context, b *measure.Bench, g *growthSize, row
 			return err
 		}
 		rows.idle.SeriesOf(idle.name).Add(measure.Measurement{Value: *idle.found})
-		b.Say("  %-18s %s: %s bytes", rows.idle.ID, idle.name, measure.Figure(*idle.found))
+		b.Say("  %-18s %s: %s bytes", rows.idle.ID, idle.name, measure.FormatFigure(*idle.found))
 	}
 	return nil
 }

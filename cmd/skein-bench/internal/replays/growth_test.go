@@ -44,7 +44,7 @@ func TestGrowthMeasuresGraphStores(t *testing.T) {
 	b := &measure.Bench{
 		Opts: measure.Options{Growth: []int{10_000, 20_000}, GrowthAlone: true, Runs: 2, Quick: true}, Dir: t.TempDir(), Report: report,
 	}
-	if err := Grow(t.Context(), b); err != nil {
+	if err := MeasureGrowth(t.Context(), b); err != nil {
 		t.Fatal(err)
 	}
 	if len(report.Growth) != 2 {

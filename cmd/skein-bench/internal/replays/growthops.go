@@ -30,7 +30,7 @@ type growthOp struct {
 
 // growthStore is an open graph store of one size.
 type growthStore struct {
-	*workload.Folder
+	*workload.BenchStore
 	*growthSize
 	// times has the times of each operation in the current run, by its id, in microseconds.
 	times map[string][]float64
@@ -43,12 +43,12 @@ func growthOps() []growthOp {
 	// cached reads as the service does, with the cache of the projection. fromRows reads without it.
 	cached := func(ask func(q *graph.Queries, s *growthStore, i int) error) func(s *growthStore, i int) error {
 		return func(s *growthStore, i int) error {
-			return s.AskCached(func(q *graph.Queries) error { return ask(q, s, i) })
+			return s.QueryCached(func(q *graph.Queries) error { return ask(q, s, i) })
 		}
 	}
 	fromRows := func(ask func(q *graph.Queries, s *growthStore, i int) error) func(s *growthStore, i int) error {
 		return func(s *growthStore, i int) error {
-			return s.Ask(func(q *graph.Queries) error { return ask(q, s, i) })
+			return s.Query(func(q *graph.Queries) error { return ask(q, s, i) })
 		}
 	}
 	return []growthOp{
@@ -133,11 +133,11 @@ func askCounts(q *graph.Queries, s *growthStore, i int) error {
 
 // openGrowthStore opens the graph store of a size. No service may use it.
 func openGrowthStore(g *growthSize) (*growthStore, error) {
-	f, err := workload.ReopenFolder(filepath.Join(g.data, "stores"), func() projections.Projection {
+	f, err := workload.ReopenStore(filepath.Join(g.data, "stores"), func() projections.Projection {
 		return graph.NewWith(querycache.New(querycache.DefaultBytes))
 	})
 	return &growthStore{
-		Folder:       f,
+		BenchStore:   f,
 		growthSize:   g,
 		times:        map[string][]float64{},
 		nextFollower: uint32(g.log.users + 2*probes), // the last users of the log are the probes
@@ -149,7 +149,7 @@ func measureOperations(ctx context.Context, b *measure.Bench, all []*growthSize)
 	var stores []*growthStore
 	defer func() {
 		for _, s := range stores {
-			err = errors.Join(err, s.CloseAndKeep())
+			err = errors.Join(err, s.CloseAndKeepFiles())
 		}
 	}()
 	for _, g := range all {
@@ -165,7 +165,7 @@ func measureOperations(ctx context.Context, b *measure.Bench, all []*growthSize)
 		if i == 0 {
 			row.Note = fmt.Sprintf("in process, of %d users who follow and are followed by %d others in a store of any size, so that what is "+
 				"asked is in the caches. %d operations are timed at a time, those that write committed together and visible, %d times a run, "+
-				"the sizes in turn: medians.", 2*probes, probes/2, measure.Group, measure.Rounds)
+				"the sizes in turn: medians.", 2*probes, probes/2, measure.OperationsPerGroup, measure.GroupsPerRun)
 		}
 		for run := range b.Opts.Runs {
 			if err := timeRun(ctx, op, run, stores); err != nil {
@@ -173,7 +173,7 @@ func measureOperations(ctx context.Context, b *measure.Bench, all []*growthSize)
 			}
 			for _, s := range stores {
 				row.SeriesOf(s.name).Add(measure.Measurement{Value: measure.Median(s.times[op.id])})
-				b.Say("  %-18s run %d  %-30s %s µs", row.ID, run+1, s.name, measure.Figure(measure.Median(s.times[op.id])))
+				b.Say("  %-18s run %d  %-30s %s µs", row.ID, run+1, s.name, measure.FormatFigure(measure.Median(s.times[op.id])))
 			}
 		}
 
@@ -193,7 +193,7 @@ func timeRun(ctx context.Context, op growthOp, run int, stores []*growthStore) e
 	for _, s := range stores {
 		s.times[op.id] = nil
 	}
-	for round := range measure.Rounds + 1 {
+	for round := range measure.GroupsPerRun + 1 {
 		order := slices.Clone(stores)
 		if (run+round)%2 == 1 {
 			slices.Reverse(order)
@@ -215,8 +215,8 @@ func timeRun(ctx context.Context, op growthOp, run int, stores []*growthStore) e
 func (s *growthStore) timeGroup(op growthOp, round int) (float64, error) {
 	if op.timedEvent == nil {
 		return timePerOperation(func() error {
-			for i := range measure.Group {
-				if err := op.read(s, round*measure.Group+i); err != nil {
+			for i := range measure.OperationsPerGroup {
+				if err := op.read(s, round*measure.OperationsPerGroup+i); err != nil {
 					return err
 				}
 			}
@@ -226,16 +226,16 @@ func (s *growthStore) timeGroup(op growthOp, round int) (float64, error) {
 
 	// Each event has a new follower, so that no event repeats an earlier one.
 	firstFollower := s.nextFollower
-	s.nextFollower += measure.Group
+	s.nextFollower += measure.OperationsPerGroup
 	fold := func(event func(uint32, string) *skeinv1.Event) (took float64, err error) {
 		if event == nil {
 			return 0, nil
 		}
-		evs := make([]*skeinv1.Event, measure.Group)
+		evs := make([]*skeinv1.Event, measure.OperationsPerGroup)
 		for i := range evs {
 			evs[i] = event(firstFollower+uint32(i), workload.UserID(s.log.probeFollowee((round+i)%probes)))
 		}
-		env, err := s.Envelope(evs)
+		env, err := s.NextEnvelope(evs)
 		if err != nil {
 			return 0, err
 		}
@@ -257,5 +257,5 @@ func (s *growthStore) timeGroup(op growthOp, round int) (float64, error) {
 func timePerOperation(run func() error) (float64, error) {
 	begin := time.Now()
 	err := run()
-	return measure.Micros(time.Since(begin)) / measure.Group, err
+	return measure.Micros(time.Since(begin)) / measure.OperationsPerGroup, err
 }

@@ -94,8 +94,8 @@ func (l *playsLog) archive(ctx context.Context, data string) error {
 // playsRows has the rows of this group.
 type playsRows struct{ rate, core, memory, store, temporary *measure.Row }
 
-// Plays measures builds of stores from an archive of plays, which may be large: their rate, processor time, memory and disk.
-func Plays(ctx context.Context, b *measure.Bench) (err error) {
+// MeasurePlays measures builds of stores from an archive of plays, which may be large: their rate, processor time, memory and disk.
+func MeasurePlays(ctx context.Context, b *measure.Bench) (err error) {
 	dir, err := os.MkdirTemp(b.Dir, "plays-")
 	if err != nil {
 		return err
@@ -103,7 +103,7 @@ func Plays(ctx context.Context, b *measure.Bench) (err error) {
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 
 	log := newPlaysLog(b.Opts.Replayed)
-	b.Say("an archive of %s plays", measure.Figure(float64(log.n)))
+	b.Say("an archive of %s plays", measure.FormatFigure(float64(log.n)))
 	began := time.Now()
 	if err := log.archive(ctx, dir); err != nil {
 		return err
@@ -113,7 +113,7 @@ func Plays(ctx context.Context, b *measure.Bench) (err error) {
 		return err
 	}
 	bytesPerPlay := float64(archived) / float64(log.n)
-	b.Say("  written in %s s: %s bytes a play", measure.Figure(time.Since(began).Seconds()), measure.Figure(bytesPerPlay))
+	b.Say("  written in %s s: %s bytes a play", measure.FormatFigure(time.Since(began).Seconds()), measure.FormatFigure(bytesPerPlay))
 
 	names := b.Opts.ReplayOf
 	if len(names) == 0 {
@@ -142,7 +142,7 @@ func newPlaysRows(b *measure.Bench, l *playsLog, archiveBytes float64) playsRows
 	return playsRows{
 		rate: b.Row("plays-rate", title, "plays/s", fmt.Sprintf("%d plays of %d items by %d users over 20 days, from an archive with %s bytes "+
 			"a play, in a process of its own. Half of the plays are of popular items, half of new ones, by a power law.",
-			l.n, len(l.items), len(l.users), measure.Figure(archiveBytes))),
+			l.n, len(l.items), len(l.users), measure.FormatFigure(archiveBytes))),
 		core:   b.Row("plays-core", title+", processor time of a play", "µs", ""),
 		memory: b.Row("plays-memory", title+", resident memory", "bytes", "the greatest of the process."),
 		store:  b.Row("plays-disk", title+", bytes of a play", "bytes", "the new store, before a compaction."),
@@ -180,7 +180,7 @@ func (rows *playsRows) measureBuild(ctx context.Context, b *measure.Bench, l *pl
 		{rows.temporary, float64(r.BuildBytes) / n},
 	} {
 		m.row.SeriesOf(name).Add(measure.Measurement{Value: m.value})
-		b.Say("  %-20s %-8s %s %s", m.row.ID, name, measure.Figure(m.value), m.row.Unit)
+		b.Say("  %-20s %-8s %s %s", m.row.ID, name, measure.FormatFigure(m.value), m.row.Unit)
 	}
 	return nil
 }

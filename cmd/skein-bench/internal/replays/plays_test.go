@@ -10,7 +10,7 @@ import (
 func TestPlaysAreBuiltFromArchive(t *testing.T) {
 	report := &measure.Report{}
 	b := &measure.Bench{Opts: measure.Options{Replayed: 10_050, Runs: 1, Quick: true}, Dir: t.TempDir(), Report: report}
-	if err := Plays(t.Context(), b); err != nil {
+	if err := MeasurePlays(t.Context(), b); err != nil {
 		t.Fatal(err)
 	}
 

@@ -23,9 +23,9 @@ const (
 	redisLoads  = "redis, loading the AOF"
 )
 
-// Replay measures how fast projections are rebuilt, how long a round of the auditor takes, and how many bytes the log has. Each projection has a log
+// MeasureReplay measures how fast projections are rebuilt, how long a round of the auditor takes, and how many bytes the log has. Each projection has a log
 // of its own, with events that the projection reads.
-func Replay(ctx context.Context, b *measure.Bench) error {
+func MeasureReplay(ctx context.Context, b *measure.Bench) error {
 	names := b.Opts.ReplayOf
 	logs := replayLogs(b)
 	for _, name := range names {
@@ -78,7 +78,7 @@ func measureLogBytes(b *measure.Bench, l *replayLog) {
 	row.Compare(inArchive, "", l.targetBytes, true)
 	row.Compare(inArchive, inStream, 0, true)
 	b.Say("  %-18s %s bytes in the archive, %s in the stream", row.ID,
-		measure.Figure(row.Series[0].Median), measure.Figure(row.Series[1].Median))
+		measure.FormatFigure(row.Series[0].Median), measure.FormatFigure(row.Series[1].Median))
 }
 
 // measureRebuilds measures rebuilds from the archive and from the stream. For follows it also measures how long Redis takes to load the same ones.
@@ -166,6 +166,6 @@ func measureAuditRound(ctx context.Context, b *measure.Bench, l *replayLog) erro
 	row.SeriesOf(verification).Add(measure.Measurement{Value: r.VerifySeconds})
 	row.Compare(audits, "", 0, true)
 	row.Compare(verification, "", 0, true)
-	b.Say("  %-18s %s s of audits, %s s of shadows", row.ID, measure.Figure(r.AuditSeconds), measure.Figure(r.VerifySeconds))
+	b.Say("  %-18s %s s of audits, %s s of shadows", row.ID, measure.FormatFigure(r.AuditSeconds), measure.FormatFigure(r.VerifySeconds))
 	return nil
 }

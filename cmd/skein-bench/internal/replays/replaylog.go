@@ -61,7 +61,7 @@ func replayLogs(b *measure.Bench) []*replayLog {
 				"with two ZADD and two HINCRBY, never rewritten.",
 			targetRate: 1_500_000, targetBytes: 20,
 		},
-		{projection: "inbox", eventText: "a follow or pin", mixText: "follows and pins", events: stores.HomeEvents(n), threshold: threshold},
+		{projection: "inbox", eventText: "a follow or pin", mixText: "follows and pins", events: stores.FeedEvents(n), threshold: threshold},
 		{
 			projection: "seen", eventText: "a play", mixText: "plays", threshold: threshold, targetRate: 1_500_000, targetBytes: 12,
 			events: stores.PlayEvents(n, max(1, n/20), 31),

@@ -39,8 +39,8 @@ type comparison struct {
 	sides []*comparedSide
 }
 
-// Compare measures rows of two programs in turn, in every other round in the opposite order. Both services have the same data.
-func Compare(ctx context.Context, b *measure.Bench) (err error) {
+// MeasurePrograms measures rows of two programs in turn, in every other round in the opposite order. Both services have the same data.
+func MeasurePrograms(ctx context.Context, b *measure.Bench) (err error) {
 	c, err := newComparison(ctx, b)
 	if err != nil {
 		return err
@@ -159,7 +159,7 @@ func (c *comparison) compareIdleMemory(ctx context.Context) (err error) {
 			return err
 		}
 		row.SeriesOf(s.side.name).Add(measure.Measurement{Value: memory})
-		c.Say("  %-22s %s %s bytes", row.ID, s.side.name, measure.Figure(memory))
+		c.Say("  %-22s %s %s bytes", row.ID, s.side.name, measure.FormatFigure(memory))
 	}
 	row.Compare(headSide, baseSide, 0, true)
 	return nil

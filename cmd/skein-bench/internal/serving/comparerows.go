@@ -187,7 +187,7 @@ func (c *comparison) compareFanOut(ctx context.Context) error {
 			if err := s.skein.PublishSequences(ctx, sequences); err != nil {
 				return m, err
 			}
-			return measure.Rate(deliveries, begin), nil
+			return measure.RateSince(deliveries, begin), nil
 		})
 }
 
@@ -256,7 +256,7 @@ func (c *comparison) publish(ctx context.Context, s *comparedSide, encoding prog
 	if err != nil {
 		return m, err
 	}
-	m = measure.Rate(c.Opts.Follows, begin)
+	m = measure.RateSince(c.Opts.Follows, begin)
 
 	// All events must be accepted, and all stores must have them before the next measurement begins.
 	accepted := 0

@@ -20,9 +20,9 @@ const (
 	ingestPipeline = 50
 )
 
-// Ingest measures how many follows and how many plays per second are published, from the first call until the last event is on disk and reads show
+// MeasureIngest measures how many follows and how many plays per second are published, from the first call until the last event is on disk and reads show
 // it. Each measurement starts an empty server, and publishes the same events in the same order.
-func Ingest(ctx context.Context, b *measure.Bench) error {
+func MeasureIngest(ctx context.Context, b *measure.Bench) error {
 	g := workload.NewGraph(max(100, b.Opts.Follows/10), b.Opts.Follows, 4)
 	const overHTTP, inProcess = "skein, over HTTP", "skein, in process"
 	const aofEverysec, aofAlways = "redis, AOF everysec", "redis, AOF always"
@@ -97,7 +97,7 @@ func ingestSkein(ctx context.Context, b *measure.Bench, calls [][]*skeinv1.Publi
 	if err := s.PublishSequences(ctx, calls); err != nil {
 		return m, err
 	}
-	return measure.Rate(n, begin), nil
+	return measure.RateSince(n, begin), nil
 }
 
 // ingestRedis starts an empty Redis server, and measures how long it takes to write the follows of a graph.
@@ -148,7 +148,7 @@ func ingestRedis(ctx context.Context, b *measure.Bench, g *workload.Graph, d pro
 		})
 	}
 	wg.Wait()
-	m = measure.Rate(len(g.Edges), begin)
+	m = measure.RateSince(len(g.Edges), begin)
 	if err := errors.Join(errs...); err != nil {
 		return m, err
 	}

@@ -123,7 +123,7 @@ func ingestInProcess(ctx context.Context, b *measure.Bench, g *workload.Graph) (
 			return m, err
 		}
 	}
-	return measure.Rate(len(g.Edges), begin), nil
+	return measure.RateSince(len(g.Edges), begin), nil
 }
 
 // publish makes calls one after the other, and returns the sequence of the envelope with the last event.

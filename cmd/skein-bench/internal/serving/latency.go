@@ -98,9 +98,9 @@ type latencyBench struct {
 	finishedRebuilds int
 }
 
-// UnderLoad measures the latencies of all methods that read, in several scenarios, at a fifth of the rate that the service can reach. The service and
+// MeasureUnderLoad measures the latencies of all methods that read, in several scenarios, at a fifth of the rate that the service can reach. The service and
 // its client have cores of their own if the machine has several.
-func UnderLoad(ctx context.Context, b *measure.Bench) (err error) {
+func MeasureUnderLoad(ctx context.Context, b *measure.Bench) (err error) {
 	users := max(1000, b.Opts.Users/worldDivisor)
 	l := &latencyBench{
 		Bench:         b,
@@ -192,7 +192,7 @@ func (l *latencyBench) findReadRates(ctx context.Context) (err error) {
 		for _, c := range scenarios() {
 			t.row.SeriesOf(c.name) // adds the series in the order of the table
 		}
-		l.Say("  %-22s %s calls/s saturated", t.row.ID, measure.Figure(rate))
+		l.Say("  %-22s %s calls/s saturated", t.row.ID, measure.FormatFigure(rate))
 		l.methods = append(l.methods, t)
 	}
 	return nil
@@ -206,7 +206,7 @@ func (l *latencyBench) findWriteRate(ctx context.Context) error {
 	if err := l.skein.PublishSequences(ctx, sequences); err != nil {
 		return err
 	}
-	m := measure.Rate(n, begin)
+	m := measure.RateSince(n, begin)
 	l.peakWriteRate = m.Value
 	l.writtenEvents = n
 
@@ -215,7 +215,7 @@ func (l *latencyBench) findWriteRate(ctx context.Context) error {
 			"written.", n))
 	row.SeriesOf(measure.Skein).Add(m)
 	row.Compare(measure.Skein, "", 0, false)
-	l.Say("  %-22s %s events/s", row.ID, measure.Figure(m.Value))
+	l.Say("  %-22s %s events/s", row.ID, measure.FormatFigure(m.Value))
 	return nil
 }
 
@@ -321,7 +321,7 @@ func (l *latencyBench) timeMethod(ctx context.Context, c scenario, m *timedMetho
 	p999 := loop.AnswerTimes.Milliseconds(99.9)
 	late := loop.StartDelays.Milliseconds(99)
 	l.Say("  %-22s %-30s %s / %s / %s ms of %d; the client was late by %s", m.row.ID, c.name,
-		measure.Figure(p50), measure.Figure(p99), measure.Figure(p999), loop.AnswerTimes.Count(), measure.Figure(late))
+		measure.FormatFigure(p50), measure.FormatFigure(p99), measure.FormatFigure(p999), loop.AnswerTimes.Count(), measure.FormatFigure(late))
 
 	// A smoke test measures nothing, so the client may be late. In its short time, there may be no call at all at a low rate.
 	if late > maxLateMillis && !l.Opts.Quick || loop.AnswerTimes.Count() == 0 {
@@ -354,7 +354,7 @@ func (l *latencyBench) finishRows() {
 		"measurements are void, because the client missed 99 of 100 moments by more than %s ms. %q: %s events/s, a tenth of the peak, "+
 		"go on being written in calls of %d. %q: each call asks for the position that the last such write returned. %q: the projection that "+
 		"answers is rebuilt again and again, %d times in all, at full speed, as without --share; %q: with --share %.2f. Every call was answered.",
-		connections, cores, l.timePerMethod/2, l.timePerMethod, l.Opts.Runs, l.voidCount, measure.Figure(maxLateMillis),
-		scenarioWrites, measure.Figure(l.peakWriteRate*writeRateShare),
+		connections, cores, l.timePerMethod/2, l.timePerMethod, l.Opts.Runs, l.voidCount, measure.FormatFigure(maxLateMillis),
+		scenarioWrites, measure.FormatFigure(l.peakWriteRate*writeRateShare),
 		eventsPerWrite, scenarioAtLeast, scenarioRebuild, l.finishedRebuilds, scenarioThrottledRebuild, throttledShare)
 }

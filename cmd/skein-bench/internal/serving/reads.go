@@ -145,9 +145,9 @@ type readRow struct {
 	redisTarget, serviceTarget float64
 }
 
-// Reads measures checks of one pair, filters of 25 candidates and pages of newest followers over HTTP, against Redis and against a service in front of
+// MeasureReads measures checks of one pair, filters of 25 candidates and pages of newest followers over HTTP, against Redis and against a service in front of
 // Redis.
-func Reads(ctx context.Context, b *measure.Bench) (err error) {
+func MeasureReads(ctx context.Context, b *measure.Bench) (err error) {
 	c, err := startReadContenders(ctx, b)
 	if err != nil {
 		return err

@@ -18,30 +18,30 @@ import (
 )
 
 const (
-	// trendingPage is how many items a page of a list by heat has.
-	trendingPage = 50
-	// countedKeys is how many keys a call of BatchGetCounters has.
-	countedKeys = 100
+	// trendingPageSize is how many items a page of a list by heat has.
+	trendingPageSize = 50
+	// keysPerCall is how many keys a call of BatchGetCounters has.
+	keysPerCall = 100
 	// playDays is the number of days over which the plays are spread.
 	playDays = 30
 )
 
-// players is how many users play and own pins.
-const players = 10_000
+// playerCount is how many users play and own pins.
+const playerCount = 10_000
 
 // countersStore is a store of counters.
 type countersStore struct{ playStore }
 
-// Counters measures lists by heat and counts.
-func Counters(ctx context.Context, b *measure.Bench) (err error) {
-	f, err := workload.OpenProjection(b.Dir, monthAt(0)+(playDays+1)*day, func() projections.Projection {
+// MeasureCounters measures lists by heat and counts.
+func MeasureCounters(ctx context.Context, b *measure.Bench) (err error) {
+	f, err := workload.OpenStore(b.Dir, monthStart(0)+(playDays+1)*day, func() projections.Projection {
 		return counters.New(counters.DefaultSettings())
 	})
 	if err != nil {
 		return err
 	}
 	c := &countersStore{playStore{f}}
-	defer func() { err = errors.Join(err, c.Close()) }()
+	defer func() { err = errors.Join(err, c.CloseAndRemove()) }()
 	s, err := programs.StartRedis(ctx, b.Tools.RedisServer, b.Dir, programs.NoFile)
 	if err != nil {
 		return err
@@ -55,18 +55,18 @@ func Counters(ctx context.Context, b *measure.Bench) (err error) {
 	}
 	load := b.Row("counters-load", "loading plays into counters", "plays/s", fmt.Sprintf("%d plays of %d items over %d days, made "+
 		"and decoded on the way, %d folded together. From the first envelope to the flush.",
-		2*b.Opts.Items, b.Opts.Items, playDays, playsTogether*playEnvelopes))
-	load.SeriesOf(measure.Skein).Add(measure.Rate(2*b.Opts.Items, begin))
+		2*b.Opts.Items, b.Opts.Items, playDays, playsPerEnvelope*envelopesPerPlayFold))
+	load.SeriesOf(measure.Skein).Add(measure.RateSince(2*b.Opts.Items, begin))
 	load.Compare(measure.Skein, "", 0, false)
-	b.Say("  %-18s %s plays/s", load.ID, measure.Figure(load.Series[0].Median))
+	b.Say("  %-18s %s plays/s", load.ID, measure.FormatFigure(load.Series[0].Median))
 
-	if err := loadTrending(ctx, s, spreadPlays(b.Opts.Items)); err != nil {
+	if err := loadTrendingIntoRedis(ctx, s, spreadPlays(b.Opts.Items)); err != nil {
 		return err
 	}
-	if err := countersTrending(ctx, b, c, s); err != nil {
+	if err := measureTrending(ctx, b, c, s); err != nil {
 		return err
 	}
-	return countersBatch(ctx, b, c)
+	return measureCounterBatch(ctx, b, c)
 }
 
 // spreadPlays is a number of items. Its plays, evenly spread over [playDays], are one of each item and then as many again by a power law.
@@ -80,7 +80,7 @@ func (items spreadPlays) all(yield func(play) bool) {
 		if i >= n {
 			item = workload.PowerLaw(r, n, workload.PlaySkew)
 		}
-		if !yield(play{monthAt(0) + step*events.Micros(i), workload.FirstID + uint64(item), uint32(r.IntN(players))}) {
+		if !yield(play{monthStart(0) + step*events.Micros(i), workload.FirstID + uint64(item), uint32(r.IntN(playerCount))}) {
 			return
 		}
 	}
@@ -95,8 +95,8 @@ func (c *countersStore) query(run func(q *counters.Queries) error) error {
 	return errors.Join(run(counters.NewQueries(v)), v.Close())
 }
 
-// trending reads a page of everybody's list.
-func (c *countersStore) trending(ctx context.Context, after counters.PageCursor, n int) (
+// readTrending reads a page of everybody's list.
+func (c *countersStore) readTrending(ctx context.Context, after counters.PageCursor, n int) (
 	items []counters.TrendingItem, next counters.PageCursor, err error,
 ) {
 	err = c.query(func(q *counters.Queries) error {
@@ -112,7 +112,7 @@ func (c *countersStore) checkTrending(ctx context.Context, items int) error {
 	var cursor counters.PageCursor
 	var previous *counters.TrendingItem
 	for page := 0; page == 0 || cursor != nil; page++ {
-		list, next, err := c.trending(ctx, cursor, 20*trendingPage)
+		list, next, err := c.readTrending(ctx, cursor, 20*trendingPageSize)
 		if err != nil {
 			return err
 		}
@@ -132,24 +132,24 @@ func (c *countersStore) checkTrending(ctx context.Context, items int) error {
 	return nil
 }
 
-// countersTrending measures the first page of everybody's list by heat.
-func countersTrending(ctx context.Context, b *measure.Bench, c *countersStore, s *programs.Redis) error {
+// measureTrending measures the first page of everybody's list by heat.
+func measureTrending(ctx context.Context, b *measure.Bench, c *countersStore, s *programs.Redis) error {
 	if err := c.checkTrending(ctx, b.Opts.Items); err != nil {
 		return err
 	}
 	const peer = "redis ZREVRANGE"
-	row := b.Row("counters-hot", fmt.Sprintf("page 1 of %d by heat, p50", trendingPage), "µs", fmt.Sprintf("in process, a new view of the "+
+	row := b.Row("counters-hot", fmt.Sprintf("page 1 of %d by heat, p50", trendingPageSize), "µs", fmt.Sprintf("in process, a new view of the "+
 		"store for each page, one goroutine; %d items with %d plays over %d days. Redis: go-redis, over the loopback; ZREVRANGE "+
 		"WITHSCORES of the set of all items, whose scores are plays (ZINCRBY), which neither fade nor hold still while somebody pages.",
 		b.Opts.Items, 2*b.Opts.Items, playDays))
 	err := b.Alternate(ctx, row,
 		measure.Contender{Name: measure.Skein, Measure: timeCalls(b, func(ctx context.Context) error {
-			_, _, err := c.trending(ctx, nil, trendingPage)
+			_, _, err := c.readTrending(ctx, nil, trendingPageSize)
 			return err
 		})},
 		measure.Contender{Name: peer, Measure: timeCalls(b, func(ctx context.Context) error {
-			list, err := s.Client.ZRevRangeWithScores(ctx, trendingKey, 0, trendingPage-1).Result()
-			if err == nil && len(list) != trendingPage {
+			list, err := s.Client.ZRevRangeWithScores(ctx, redisTrendingKey, 0, trendingPageSize-1).Result()
+			if err == nil && len(list) != trendingPageSize {
 				err = fmt.Errorf("redis gives a page of %d", len(list))
 			}
 			return err
@@ -161,14 +161,14 @@ func countersTrending(ctx context.Context, b *measure.Bench, c *countersStore, s
 	return nil
 }
 
-const trendingKey = "hot"
+const redisTrendingKey = "hot"
 
-// loadTrending counts the plays of each item in a sorted set of Redis.
-func loadTrending(ctx context.Context, s *programs.Redis, plays spreadPlays) error {
+// loadTrendingIntoRedis counts the plays of each item in a sorted set of Redis.
+func loadTrendingIntoRedis(ctx context.Context, s *programs.Redis, plays spreadPlays) error {
 	const commandsPerPipeline = 1000
 	pipe := s.Client.Pipeline()
 	for p := range plays.all {
-		pipe.ZIncrBy(ctx, trendingKey, 1, strconv.FormatUint(p.item, 10))
+		pipe.ZIncrBy(ctx, redisTrendingKey, 1, strconv.FormatUint(p.item, 10))
 		if pipe.Len() > commandsPerPipeline {
 			if _, err := pipe.Exec(ctx); err != nil {
 				return err
@@ -183,27 +183,27 @@ func loadTrending(ctx context.Context, s *programs.Redis, plays spreadPlays) err
 func timeCalls(b *measure.Bench, call func(context.Context) error) func(context.Context) (measure.Measurement, error) {
 	return func(ctx context.Context) (measure.Measurement, error) {
 		var times []float64
-		for end := time.Now().Add(b.Opts.Time / 3); len(times) < fewestPages || time.Now().Before(end); {
+		for end := time.Now().Add(b.Opts.Time / 3); len(times) < minTimedCalls || time.Now().Before(end); {
 			begin := time.Now()
 			if err := call(ctx); err != nil {
 				return measure.Measurement{}, err
 			}
 			times = append(times, measure.Micros(time.Since(begin)))
 		}
-		m := measure.Latency(times)
+		m := measure.SummarizeLatencies(times)
 		m.Value = m.P50 * 1000
 		return m, nil
 	}
 }
 
-// countersBatch measures the counts of items and users that a call of BatchGetCounters reads.
-func countersBatch(ctx context.Context, b *measure.Bench, c *countersStore) error {
+// measureCounterBatch measures the counts of items and users that a call of BatchGetCounters reads.
+func measureCounterBatch(ctx context.Context, b *measure.Bench, c *countersStore) error {
 	r := rand.New(rand.NewPCG(19, 0))
-	row := b.Row("counters-batch", fmt.Sprintf("counts of %d keys, p50", countedKeys), "µs", "in process, a new view of the "+
+	row := b.Row("counters-batch", fmt.Sprintf("counts of %d keys, p50", keysPerCall), "µs", "in process, a new view of the "+
 		"store for each call, one goroutine; random items and users, in turn.")
 	err := b.Alternate(ctx, row, measure.Contender{Name: measure.Skein, Measure: timeCalls(b, func(context.Context) error {
 		return c.query(func(q *counters.Queries) error {
-			for i := range countedKeys {
+			for i := range keysPerCall {
 				if i%2 == 0 {
 					n, err := q.ItemCounts(strconv.Itoa(workload.FirstID + r.IntN(b.Opts.Items)))
 					if err != nil || n.Plays == 0 {
@@ -211,7 +211,7 @@ func countersBatch(ctx context.Context, b *measure.Bench, c *countersStore) erro
 					}
 					continue
 				}
-				if _, err := q.UserCounts(workload.UserID(uint32(r.IntN(players)))); err != nil {
+				if _, err := q.UserCounts(workload.UserID(uint32(r.IntN(playerCount)))); err != nil {
 					return err
 				}
 			}

@@ -12,14 +12,14 @@ import (
 
 func openCounters(t *testing.T) *countersStore {
 	t.Helper()
-	f, err := workload.OpenProjection(t.TempDir(), monthAt(0)+(playDays+1)*day, func() projections.Projection {
+	f, err := workload.OpenStore(t.TempDir(), monthStart(0)+(playDays+1)*day, func() projections.Projection {
 		return counters.New(counters.DefaultSettings())
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := f.Close(); err != nil {
+		if err := f.CloseAndRemove(); err != nil {
 			t.Error(err)
 		}
 	})
@@ -33,8 +33,8 @@ func TestHotPlays(t *testing.T) {
 	}
 	items := make(map[uint64]int)
 	for i, p := range plays {
-		if items[p.item]++; i > 0 && p.at <= plays[i-1].at || p.at >= monthAt(0)+playDays*day {
-			t.Fatalf("play %d is at %d", i, p.at)
+		if items[p.item]++; i > 0 && p.playedAt <= plays[i-1].playedAt || p.playedAt >= monthStart(0)+playDays*day {
+			t.Fatalf("play %d is at %d", i, p.playedAt)
 		}
 	}
 	if len(plays) != 1000 || len(items) != 500 || items[workload.FirstID] < 5 {
@@ -52,9 +52,9 @@ func TestCountersStore(t *testing.T) {
 	if err := c.checkTrending(t.Context(), items); err != nil {
 		t.Fatal(err)
 	}
-	first, next, err := c.trending(t.Context(), nil, trendingPage)
-	if err != nil || len(first) != trendingPage || next == nil {
-		t.Fatalf("got a page of %d items, %v, want %d and a cursor", len(first), err, trendingPage)
+	first, next, err := c.readTrending(t.Context(), nil, trendingPageSize)
+	if err != nil || len(first) != trendingPageSize || next == nil {
+		t.Fatalf("got a page of %d items, %v, want %d and a cursor", len(first), err, trendingPageSize)
 	}
 	if err := c.checkTrending(t.Context(), items+1); err == nil || !strings.Contains(err.Error(), "3000 items, not 3001") {
 		t.Errorf("an item too few: %v", err)

@@ -19,8 +19,8 @@ func wideID(user uint32) string {
 	return strconv.FormatUint((z^z>>31)>>4, 10)
 }
 
-// Disk measures the bytes that a follow takes in the graph store, both directions and all counts included, and in Redis.
-func Disk(ctx context.Context, b *measure.Bench) error {
+// MeasureBytesPerFollow measures the bytes that a follow takes in the graph store, both directions and all counts included, and in Redis.
+func MeasureBytesPerFollow(ctx context.Context, b *measure.Bench) error {
 	const live, compacted, inRedis = "skein on disk, as folded", "skein on disk, compacted", "redis in memory"
 	for _, d := range []struct {
 		id, title string
@@ -35,11 +35,11 @@ func Disk(ctx context.Context, b *measure.Bench) error {
 	} {
 		g := workload.NewGraph(max(2*d.degree, b.Opts.Edges/d.degree), b.Opts.Edges, 6)
 		row := b.Row(d.id, "bytes a follow: "+d.title, "bytes", "")
-		folded, dense, err := storeBytes(ctx, b, g, d.name)
+		folded, dense, err := measureStoreBytes(ctx, b, g, d.name)
 		if err != nil {
 			return err
 		}
-		memory, err := redisBytes(ctx, b, g, d.name)
+		memory, err := measureRedisBytes(ctx, b, g, d.name)
 		if err != nil {
 			return err
 		}
@@ -47,8 +47,8 @@ func Disk(ctx context.Context, b *measure.Bench) error {
 		row.SeriesOf(live).Add(measure.Measurement{Value: float64(folded) / n})
 		row.SeriesOf(compacted).Add(measure.Measurement{Value: float64(dense) / n})
 		row.SeriesOf(inRedis).Add(measure.Measurement{Value: memory / n})
-		b.Say("  %-18s %s folded, %s compacted, %s in redis", d.id, measure.Figure(float64(folded)/n), measure.Figure(float64(dense)/n),
-			measure.Figure(memory/n))
+		b.Say("  %-18s %s folded, %s compacted, %s in redis", d.id, measure.FormatFigure(float64(folded)/n), measure.FormatFigure(float64(dense)/n),
+			measure.FormatFigure(memory/n))
 		row.Compare(compacted, "", d.bound, true)
 		row.Compare(live, "", 55, true)
 		row.Compare(compacted, inRedis, d.fraction, true)
@@ -58,25 +58,25 @@ func Disk(ctx context.Context, b *measure.Bench) error {
 	return nil
 }
 
-// storeBytes folds a graph and returns the size of the store as the fold leaves it and when it is compacted.
-func storeBytes(
+// measureStoreBytes folds a graph and returns the size of the store as the fold leaves it and when it is compacted.
+func measureStoreBytes(
 	ctx context.Context, b *measure.Bench, g *workload.Graph, id func(uint32) string,
 ) (folded, compacted int64, err error) {
-	f, err := workload.OpenFolder(b.Dir)
+	f, err := workload.OpenGraphStore(b.Dir)
 	if err != nil {
 		return 0, 0, err
 	}
-	defer func() { err = errors.Join(err, f.Close()) }()
-	if err := f.LoadGraph(g, id); err != nil {
+	defer func() { err = errors.Join(err, f.CloseAndRemove()) }()
+	if err := f.FoldGraph(g, id); err != nil {
 		return 0, 0, err
 	}
-	if folded, err = f.ClosedBytes(); err != nil {
+	if folded, err = f.BytesAfterClose(); err != nil {
 		return 0, 0, err
 	}
-	if compacted, err = f.Compacted(ctx); err != nil {
+	if compacted, err = f.CompactedBytes(ctx); err != nil {
 		return 0, 0, err
 	}
-	return folded, compacted, f.Ask(func(q *graph.Queries) error {
+	return folded, compacted, f.Query(func(q *graph.Queries) error {
 		c, err := q.UserCounts(id(0))
 		if err == nil && int(c.Followers) != g.Followers[0] {
 			err = errors.New("the compacted store has lost followers")
@@ -85,8 +85,8 @@ func storeBytes(
 	})
 }
 
-// redisBytes loads a graph into a fresh server and returns the memory that it takes.
-func redisBytes(ctx context.Context, b *measure.Bench, g *workload.Graph, id func(uint32) string) (n float64, err error) {
+// measureRedisBytes loads a graph into a fresh server and returns the memory that it takes.
+func measureRedisBytes(ctx context.Context, b *measure.Bench, g *workload.Graph, id func(uint32) string) (n float64, err error) {
 	s, err := programs.StartRedis(ctx, b.Tools.RedisServer, b.Dir, programs.NoFile)
 	if err != nil {
 		return 0, err

@@ -18,12 +18,13 @@ import (
 )
 
 const (
-	// feedRuns is how often at most what takes long is measured.
-	feedRuns = 3
-	// postsTogether is how many posts are in an envelope, envelopesTogether how many envelopes are folded at once.
-	postsTogether, envelopesTogether = 100, 10
-	// pushAll is the threshold at which everything is pushed.
-	pushAll = -1
+	// maxLongRuns is the largest number of runs of rows that take long.
+	maxLongRuns = 3
+	// postsPerEnvelope is how many posts are in an envelope, and envelopesPerFold how many envelopes are folded at once.
+	postsPerEnvelope = 100
+	envelopesPerFold = 10
+	// pushAllThreshold is the threshold at which everything is pushed.
+	pushAllThreshold = -1
 )
 
 // feedSize is how much is measured of the home feed.
@@ -44,8 +45,8 @@ func newFeedSize(b *measure.Bench) feedSize {
 	return feedSize{boards: 2500, posts: 300_000, deliveries: 1_500_000, threshold: threshold}
 }
 
-// Feed measures the home feed: posts that come to inboxes, and pages that are read.
-func Feed(ctx context.Context, b *measure.Bench) error {
+// MeasureFeed measures the home feed: posts that come to inboxes, and pages that are read.
+func MeasureFeed(ctx context.Context, b *measure.Bench) error {
 	size := newFeedSize(b)
 	boards, posts := makePosts(size.boards, size.posts)
 	if b.Opts.Posts != "" {
@@ -58,66 +59,66 @@ func Feed(ctx context.Context, b *measure.Bench) error {
 	if err != nil {
 		return err
 	}
-	if err := feedFanOut(ctx, b, w, size); err != nil {
+	if err := measureFanOut(ctx, b, w, size); err != nil {
 		return err
 	}
-	return feedHome(ctx, b, w, size)
+	return measureFeedReads(ctx, b, w, size)
 }
 
 // feedStore is a store of home feeds, and what it keeps in memory.
 type feedStore struct {
-	*workload.Folder
+	*workload.BenchStore
 	cache *querycache.Cache
 }
 
-// inboxBytes bound what is kept of feeds: so much that no reader's inbox is dropped.
-const inboxBytes = 1 << 30
+// inboxCacheBytes bound what is kept of feeds: so much that no reader's inbox is dropped.
+const inboxCacheBytes = 1 << 30
 
-// openFeed opens an empty store of home feeds.
-func openFeed(b *measure.Bench, w *feedWorld, threshold int64) (*feedStore, error) {
+// openFeedStore opens an empty store of home feeds.
+func openFeedStore(b *measure.Bench, w *feedWorld, threshold int64) (*feedStore, error) {
 	settings := inbox.DefaultSettings()
 	settings.Threshold = threshold
-	cache := querycache.New(inboxBytes)
-	f, err := workload.OpenProjection(b.Dir, w.start(), func() projections.Projection { return inbox.NewWith(settings, cache) })
+	cache := querycache.New(inboxCacheBytes)
+	f, err := workload.OpenStore(b.Dir, w.startTime(), func() projections.Projection { return inbox.NewWith(settings, cache) })
 	return &feedStore{f, cache}, err
 }
 
 // loadFollows folds the follows.
 func (f *feedStore) loadFollows(w *feedWorld) error {
-	return f.Load(len(w.follows), func(i int) *skeinv1.Event { return w.followed(w.follows[i]) })
+	return f.FoldEvents(len(w.follows), func(i int) *skeinv1.Event { return w.followEvent(w.follows[i]) })
 }
 
-// beginInboxes has readers read a page, with which the inbox of each begins. All follows must be folded before: a follow drops it.
-func (f *feedStore) beginInboxes(ctx context.Context, w *feedWorld) error {
-	for reader := range w.inboxes() {
-		if _, err := f.page(ctx, uint32(reader)); err != nil {
+// createInboxes has readers read a page, with which the inbox of each begins. All follows must be folded before: a follow drops it.
+func (f *feedStore) createInboxes(ctx context.Context, w *feedWorld) error {
+	for reader := range w.inboxCount() {
+		if _, err := f.readPage(ctx, uint32(reader)); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// sealed is an envelope as it comes from a log.
-type sealed struct {
-	stamp events.Micros
-	data  []byte
+// encodedEnvelope is an envelope as it comes from a log.
+type encodedEnvelope struct {
+	logTime events.Micros
+	data    []byte
 }
 
-// sealEvents makes an envelope of events.
-func sealEvents(stamp events.Micros, evs []*skeinv1.Event) (sealed, error) {
+// encodeEnvelope makes an envelope of events.
+func encodeEnvelope(stamp events.Micros, evs []*skeinv1.Event) (encodedEnvelope, error) {
 	data, err := events.EncodeEnvelope(evs)
-	return sealed{stamp, data}, err
+	return encodedEnvelope{stamp, data}, err
 }
 
-// seal makes envelopes of posts, each with the time of its last one.
-func (w *feedWorld) seal(posts []feedPost) ([]sealed, error) {
-	var made []sealed
-	for together := range slices.Chunk(posts, postsTogether) {
+// encodePosts makes envelopes of posts, each with the time of its last one.
+func (w *feedWorld) encodePosts(posts []feedPost) ([]encodedEnvelope, error) {
+	var made []encodedEnvelope
+	for together := range slices.Chunk(posts, postsPerEnvelope) {
 		evs := make([]*skeinv1.Event, len(together))
 		for i, p := range together {
 			evs[i] = workload.PinCreated(w.boards[p.board], p.id)
 		}
-		one, err := sealEvents(together[len(together)-1].at, evs)
+		one, err := encodeEnvelope(together[len(together)-1].createdAt, evs)
 		if err != nil {
 			return nil, err
 		}
@@ -126,16 +127,16 @@ func (w *feedWorld) seal(posts []feedPost) ([]sealed, error) {
 	return made, nil
 }
 
-// foldSealed decodes and folds envelopes, some at a time, and brings them to disk.
-func foldSealed(ctx context.Context, f *workload.Folder, log []sealed) error {
-	for together := range slices.Chunk(log, envelopesTogether) {
+// foldEncoded decodes and folds envelopes, some at a time, and brings them to disk.
+func foldEncoded(ctx context.Context, f *workload.BenchStore, log []encodedEnvelope) error {
+	for together := range slices.Chunk(log, envelopesPerFold) {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
 		envs := make([]*events.Envelope, len(together))
 		for i, s := range together {
 			var err error
-			if envs[i], err = f.Decode(s.stamp, s.data); err != nil {
+			if envs[i], err = f.DecodeNext(s.logTime, s.data); err != nil {
 				return err
 			}
 		}
@@ -146,27 +147,27 @@ func foldSealed(ctx context.Context, f *workload.Folder, log []sealed) error {
 	return f.Store.Flush()
 }
 
-// feedFanOut measures how fast posts come to the inboxes of all followers, and the bytes that they take there.
-func feedFanOut(ctx context.Context, b *measure.Bench, w *feedWorld, size feedSize) (err error) {
-	f, err := openFeed(b, w, pushAll)
+// measureFanOut measures how fast posts come to the inboxes of all followers, and the bytes that they take there.
+func measureFanOut(ctx context.Context, b *measure.Bench, w *feedWorld, size feedSize) (err error) {
+	f, err := openFeedStore(b, w, pushAllThreshold)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, f.Close()) }()
+	defer func() { err = errors.Join(err, f.CloseAndRemove()) }()
 	b.Say("folding %d follows of %d boards", len(w.follows), len(w.boards))
 	if err := f.loadFollows(w); err != nil {
 		return err
 	}
-	empty, err := f.Compacted(ctx)
+	empty, err := f.CompactedBytes(ctx)
 	if err != nil {
 		return err
 	}
-	if err := f.beginInboxes(ctx, w); err != nil {
+	if err := f.createInboxes(ctx, w); err != nil {
 		return err
 	}
 	begun := f.cache.Stats().Bytes
-	runs := w.cut(min(b.Opts.Runs, feedRuns), size.deliveries)
-	peers := [...]feedKind{feedLists, feedSets}
+	runs := w.lastRuns(min(b.Opts.Runs, maxLongRuns), size.deliveries)
+	peers := [...]redisFeedKind{feedsAsLists, feedsAsSortedSets}
 	var servers [len(peers)]feedRedis
 	for i := range peers {
 		if servers[i].Redis, err = programs.StartRedis(ctx, b.Tools.RedisServer, b.Dir, programs.Everysec); err != nil {
@@ -174,20 +175,20 @@ func feedFanOut(ctx context.Context, b *measure.Bench, w *feedWorld, size feedSi
 		}
 		defer func() { err = errors.Join(err, servers[i].Close()) }()
 	}
-	if err := fanOutRows(ctx, b, w, f, runs, peers[:], servers[:]); err != nil {
+	if err := measureFanOutRows(ctx, b, w, f, runs, peers[:], servers[:]); err != nil {
 		return err
 	}
 	inMemory := f.cache.Stats().Bytes - begun
 	pushed := w.posts[runs[0].from:]
 	// Before the store is compacted, which opens it anew, without inboxes.
-	if err := f.checkPages(ctx, w.light, func(r feedReader) []string { return w.namesOf(pushed, r.boards) }); err != nil {
+	if err := f.checkPages(ctx, w.light, func(r feedReader) []string { return w.expectedPage(pushed, r.boards) }); err != nil {
 		return err
 	}
-	full, err := f.Compacted(ctx)
+	full, err := f.CompactedBytes(ctx)
 	if err != nil {
 		return err
 	}
-	deliveries := float64(w.deliveries(pushed))
+	deliveries := float64(w.countDeliveries(pushed))
 	row := b.Row("feed-bytes", "bytes a delivery", "bytes", "skein in memory: what inboxes count against the "+
 		"bound of the cache; on disk: the directory of the compacted store, with the pins themselves and their outboxes; both less what "+
 		"was there before the first post. Redis: used_memory of the lists and sets alone, "+
@@ -203,29 +204,29 @@ func feedFanOut(ctx context.Context, b *measure.Bench, w *feedWorld, size feedSi
 		if err != nil {
 			return err
 		}
-		row.SeriesOf(kind.memoryName()).Add(measure.Measurement{Value: used / deliveries})
-		row.Compare(memory, kind.memoryName(), 0, true)
+		row.SeriesOf(kind.memorySeriesName()).Add(measure.Measurement{Value: used / deliveries})
+		row.Compare(memory, kind.memorySeriesName(), 0, true)
 	}
-	b.Say("  %-18s %s", row.ID, measure.Figure(row.SeriesOf(memory).Median))
+	b.Say("  %-18s %s", row.ID, measure.FormatFigure(row.SeriesOf(memory).Median))
 	return nil
 }
 
-// fanOutRows measures the fan-out of some runs of posts.
-func fanOutRows(
-	ctx context.Context, b *measure.Bench, w *feedWorld, f *feedStore, runs []postRun, peers []feedKind, servers []feedRedis,
+// measureFanOutRows measures the fan-out of some runs of posts.
+func measureFanOutRows(
+	ctx context.Context, b *measure.Bench, w *feedWorld, f *feedStore, runs []postRange, peers []redisFeedKind, servers []feedRedis,
 ) error {
 	row := b.Row("feed-fanout", "fan-out, durable", "deliveries/s", fmt.Sprintf("the newest posts, pushed to all "+
 		"followers, %s deliveries a run; each run goes on where the one before ended, so inboxes grow. skein: decode and "+
 		"fold envelopes of %d posts until all are flushed, threshold infinite. Redis: the same deliveries in pipelines of "+
 		"%d over 2 connections, encoded by hand, AOF everysec, until the last reply. %d readers, all with an inbox, which skein has in memory.",
-		measure.Figure(float64(w.deliveries(w.of(runs[0])))), postsTogether, deliveriesTogether, w.inboxes()))
+		measure.FormatFigure(float64(w.countDeliveries(w.postsIn(runs[0])))), postsPerEnvelope, deliveriesPerPipeline, w.inboxCount()))
 	core := b.Row("feed-fanout-core", "fan-out, durable, by processor time", "deliveries/s", "the same measurements, by "+
 		"seconds of one core: of skein all threads, flushes, compactions and garbage collection included; of Redis the "+
 		"server alone, without the program that sends.")
 	core.SeriesOf(measure.Skein)
-	fold := func(ctx context.Context, run postRun) (measure.Measurement, error) {
-		posts := w.of(run)
-		log, err := w.seal(posts)
+	fold := func(ctx context.Context, run postRange) (measure.Measurement, error) {
+		posts := w.postsIn(run)
+		log, err := w.encodePosts(posts)
 		if err != nil {
 			return measure.Measurement{}, err
 		}
@@ -234,23 +235,23 @@ func fanOutRows(
 			return measure.Measurement{}, err
 		}
 		begin := time.Now()
-		if err := foldSealed(ctx, f.Folder, log); err != nil {
+		if err := foldEncoded(ctx, f.BenchStore, log); err != nil {
 			return measure.Measurement{}, err
 		}
-		m := measure.Rate(w.deliveries(posts), begin)
+		m := measure.RateSince(w.countDeliveries(posts), begin)
 		now, err := measure.CPUTime()
-		core.SeriesOf(measure.Skein).Add(measure.Measurement{Value: float64(w.deliveries(posts)) / (now - used).Seconds()})
+		core.SeriesOf(measure.Skein).Add(measure.Measurement{Value: float64(w.countDeliveries(posts)) / (now - used).Seconds()})
 		return m, err
 	}
-	contenders := []measure.Contender{{Name: measure.Skein, Measure: inTurn(runs, fold)}}
-	followers := w.followers()
+	contenders := []measure.Contender{{Name: measure.Skein, Measure: measureNextRun(runs, fold)}}
+	followers := w.homeFeedKeysByBoard()
 	for i, kind := range peers {
-		core.SeriesOf(kind.name())
+		core.SeriesOf(kind.seriesName())
 		contenders = append(contenders, measure.Contender{
-			Name: kind.name(), Measure: inTurn(runs, func(ctx context.Context, run postRun) (measure.Measurement, error) {
-				took, used, err := servers[i].fanOut(ctx, w, kind, followers, run)
-				n := float64(w.deliveries(w.of(run)))
-				core.SeriesOf(kind.name()).Add(measure.Measurement{Value: n / used.Seconds()})
+			Name: kind.seriesName(), Measure: measureNextRun(runs, func(ctx context.Context, run postRange) (measure.Measurement, error) {
+				took, used, err := servers[i].deliverToFollowers(ctx, w, kind, followers, run)
+				n := float64(w.countDeliveries(w.postsIn(run)))
+				core.SeriesOf(kind.seriesName()).Add(measure.Measurement{Value: n / used.Seconds()})
 				return measure.Measurement{Value: n / took.Seconds()}, err
 			}),
 		})
@@ -260,14 +261,14 @@ func fanOutRows(
 	}
 	core.Compare(measure.Skein, "", 800_000, false)
 	for _, kind := range peers {
-		row.Compare(measure.Skein, kind.name(), 3, false)
-		core.Compare(measure.Skein, kind.name(), 3, false)
+		row.Compare(measure.Skein, kind.seriesName(), 3, false)
+		core.Compare(measure.Skein, kind.seriesName(), 3, false)
 	}
 	return nil
 }
 
-// inTurn measures with one run after the other.
-func inTurn[T any](
+// measureNextRun measures with one run after the other.
+func measureNextRun[T any](
 	runs []T, one func(context.Context, T) (measure.Measurement, error),
 ) func(context.Context) (measure.Measurement, error) {
 	next := 0
@@ -277,27 +278,27 @@ func inTurn[T any](
 	}
 }
 
-// feedHome loads all posts with the default threshold and reads pages.
-func feedHome(ctx context.Context, b *measure.Bench, w *feedWorld, size feedSize) (err error) {
-	f, err := openFeed(b, w, size.threshold)
+// measureFeedReads loads all posts with the default threshold and reads pages.
+func measureFeedReads(ctx context.Context, b *measure.Bench, w *feedWorld, size feedSize) (err error) {
+	f, err := openFeedStore(b, w, size.threshold)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, f.Close()) }()
+	defer func() { err = errors.Join(err, f.CloseAndRemove()) }()
 	b.Say("folding %d follows, threshold %d", len(w.follows), size.threshold)
 	if err := f.loadFollows(w); err != nil {
 		return err
 	}
-	if err := f.beginInboxes(ctx, w); err != nil {
+	if err := f.createInboxes(ctx, w); err != nil {
 		return err
 	}
 	b.Say("folding %d posts", len(w.posts))
-	log, err := w.seal(w.posts)
+	log, err := w.encodePosts(w.posts)
 	if err != nil {
 		return err
 	}
-	if err := foldSealed(ctx, f.Folder, log); err != nil {
+	if err := foldEncoded(ctx, f.BenchStore, log); err != nil {
 		return err
 	}
-	return feedPages(ctx, b, w, f)
+	return measureFeedPages(ctx, b, w, f)
 }

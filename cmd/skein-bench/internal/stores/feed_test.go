@@ -35,23 +35,23 @@ func TestFeedWorld(t *testing.T) {
 			t.Fatalf("follow %v is a repeat", e)
 		}
 		seen[e] = true
-		if int(e.Follower) < w.inboxes() {
+		if int(e.Follower) < w.inboxCount() {
 			pushes[e.Followee]++
 		}
 	}
-	if !slices.Equal(pushes, w.pushes) {
+	if !slices.Equal(pushes, w.inboxesPerBoard) {
 		t.Error("those who are pushed to are counted wrongly")
 	}
-	if w.pushes[0] < w.readers {
-		t.Errorf("%d of %d readers follow the first board", w.pushes[0], w.readers)
+	if w.inboxesPerBoard[0] < w.readers {
+		t.Errorf("%d of %d readers follow the first board", w.inboxesPerBoard[0], w.readers)
 	}
-	for board, n := range w.pushes {
-		if (n > w.readers/10) != (board < celebrities) {
+	for board, n := range w.inboxesPerBoard {
+		if (n > w.readers/10) != (board < celebrityCount) {
 			t.Errorf("board %d has %d followers", board, n)
 		}
 	}
 	for kind, want := range map[*[]feedReader]int{
-		&w.light: lightFollows, &w.heavy: celebrities + 540, &w.returning: celebrities + 540,
+		&w.light: followsPerLightReader, &w.heavy: celebrityCount + 540, &w.returning: celebrityCount + 540,
 	} {
 		for _, r := range *kind {
 			if len(r.boards) != want || !slices.IsSorted(r.boards) {
@@ -64,60 +64,60 @@ func TestFeedWorld(t *testing.T) {
 			}
 		}
 	}
-	if !slices.IsSortedFunc(w.posts, func(a, b feedPost) int { return int(a.at - b.at) }) {
+	if !slices.IsSortedFunc(w.posts, func(a, b feedPost) int { return int(a.createdAt - b.createdAt) }) {
 		t.Error("posts are not in the order of time")
 	}
 }
 
 func TestCutPosts(t *testing.T) {
 	w := newTestWorld(t)
-	runs := w.cut(3, 10_000)
+	runs := w.lastRuns(3, 10_000)
 	if len(runs) != 3 || runs[2].to != len(w.posts) || runs[0].to != runs[1].from || runs[1].to != runs[2].from {
 		t.Fatalf("runs %v of %d posts", runs, len(w.posts))
 	}
 	for _, r := range runs {
-		if n := w.deliveries(w.of(r)); n < 10_000 || n-w.pushes[w.posts[r.from].board] >= 10_000 {
+		if n := w.countDeliveries(w.postsIn(r)); n < 10_000 || n-w.inboxesPerBoard[w.posts[r.from].board] >= 10_000 {
 			t.Errorf("run %v has %d deliveries", r, n)
 		}
 	}
-	if runs := w.cut(3, 1<<40); !slices.Equal(runs, []postRun{{0, len(w.posts)}}) {
+	if runs := w.lastRuns(3, 1<<40); !slices.Equal(runs, []postRange{{0, len(w.posts)}}) {
 		t.Errorf("all posts in one run: %v", runs)
 	}
 }
 
-// pullAll is the threshold at which nothing is pushed.
-const pullAll = 0
+// pullAllThreshold is the threshold at which nothing is pushed.
+const pullAllThreshold = 0
 
 // TestFeedStore folds the posts of a small world and reads the pages whose times the bench takes.
 func TestFeedStore(t *testing.T) {
 	w := newTestWorld(t)
 	b := &measure.Bench{Dir: t.TempDir()}
-	for _, threshold := range []int64{pullAll, pushAll} {
-		f, err := openFeed(b, w, threshold)
+	for _, threshold := range []int64{pullAllThreshold, pushAllThreshold} {
+		f, err := openFeedStore(b, w, threshold)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if err := f.loadFollows(w); err != nil {
 			t.Fatal(err)
 		}
-		if err := f.beginInboxes(t.Context(), w); err != nil {
+		if err := f.createInboxes(t.Context(), w); err != nil {
 			t.Fatal(err)
 		}
-		log, err := w.seal(w.posts)
+		log, err := w.encodePosts(w.posts)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := foldSealed(t.Context(), f.Folder, log); err != nil {
+		if err := foldEncoded(t.Context(), f.BenchStore, log); err != nil {
 			t.Fatal(err)
 		}
-		want := func(r feedReader) []string { return w.namesOf(w.posts, r.boards) }
+		want := func(r feedReader) []string { return w.expectedPage(w.posts, r.boards) }
 		for name, class := range map[string]struct {
 			readers  []feedReader
 			outboxes int
 		}{
 			"light": {w.light, 0}, "heavy": {w.heavy, 0}, "returning": {w.returning, len(w.returning[0].boards)},
 		} {
-			if threshold == pullAll {
+			if threshold == pullAllThreshold {
 				class.outboxes = len(class.readers[0].boards)
 			}
 			for range 2 { // a page begins an inbox, so returning readers lose theirs before each
@@ -126,7 +126,7 @@ func TestFeedStore(t *testing.T) {
 						t.Fatal(err)
 					}
 				}
-				page, err := f.page(t.Context(), class.readers[0].number)
+				page, err := f.readPage(t.Context(), class.readers[0].number)
 				if err != nil || page.OutboxesOpened != class.outboxes {
 					t.Errorf("%s, threshold %d: %d outboxes were opened, not %d; %v", name, threshold, page.OutboxesOpened, class.outboxes, err)
 				}
@@ -138,10 +138,10 @@ func TestFeedStore(t *testing.T) {
 		if err := f.checkPages(t.Context(), w.light[:1], func(feedReader) []string { return nil }); err == nil {
 			t.Error("a wrong page was not noticed")
 		}
-		if n, err := f.Compacted(t.Context()); err != nil || n == 0 {
+		if n, err := f.CompactedBytes(t.Context()); err != nil || n == 0 {
 			t.Errorf("compacted to %d bytes, %v", n, err)
 		}
-		if err := f.Close(); err != nil {
+		if err := f.CloseAndRemove(); err != nil {
 			t.Error(err)
 		}
 	}
@@ -187,23 +187,23 @@ func TestReadPosts(t *testing.T) {
 }
 
 func TestAppendDelivery(t *testing.T) {
-	for kind, want := range map[feedKind]string{
-		feedLists: "*3\r\n$5\r\nLPUSH\r\n$1\r\nk\r\n$1\r\np\r\n*4\r\n$5\r\nLTRIM\r\n$1\r\nk\r\n$1\r\n0\r\n$3\r\n999\r\n",
-		feedSets: "*4\r\n$4\r\nZADD\r\n$1\r\nk\r\n$1\r\n9\r\n$1\r\np\r\n" +
+	for kind, want := range map[redisFeedKind]string{
+		feedsAsLists: "*3\r\n$5\r\nLPUSH\r\n$1\r\nk\r\n$1\r\np\r\n*4\r\n$5\r\nLTRIM\r\n$1\r\nk\r\n$1\r\n0\r\n$3\r\n999\r\n",
+		feedsAsSortedSets: "*4\r\n$4\r\nZADD\r\n$1\r\nk\r\n$1\r\n9\r\n$1\r\np\r\n" +
 			"*4\r\n$15\r\nZREMRANGEBYRANK\r\n$1\r\nk\r\n$1\r\n0\r\n$5\r\n-1001\r\n",
 	} {
 		if got := string(kind.appendDelivery(nil, "k", "p", "9")); got != want {
-			t.Errorf("%s: %q", kind.name(), got)
+			t.Errorf("%s: %q", kind.seriesName(), got)
 		}
 	}
 }
 
 func TestMergeLists(t *testing.T) {
 	lists := idLists{{"9", "4", "1"}, {"8"}, {"7", "6", "5", "3", "2"}}
-	if got := lists.merge(6); !slices.Equal(got, []string{"9", "8", "7", "6", "5", "4"}) {
+	if got := lists.takeNewest(6); !slices.Equal(got, []string{"9", "8", "7", "6", "5", "4"}) {
 		t.Errorf("merged %v", got)
 	}
-	if got := (idLists{{"2"}, {"1"}}).merge(6); !slices.Equal(got, []string{"2", "1"}) {
+	if got := (idLists{{"2"}, {"1"}}).takeNewest(6); !slices.Equal(got, []string{"2", "1"}) {
 		t.Errorf("merged %v", got)
 	}
 }

@@ -15,45 +15,45 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// feedPage is how many posts a page has.
-const feedPage = 20
+// feedPageSize is how many posts a page has.
+const feedPageSize = 20
 
-// fewestPages is how many pages are timed at least, so that there is a 99th percentile.
-const fewestPages = 200
+// minTimedCalls is how many pages are timed at least, so that there is a 99th percentile.
+const minTimedCalls = 200
 
-// page reads the first page of a home feed, as the service does for each call.
-func (f *feedStore) page(ctx context.Context, reader uint32) (page inbox.Page, err error) {
+// readPage reads the first page of a home feed, as the service does for each call.
+func (f *feedStore) readPage(ctx context.Context, reader uint32) (page inbox.Page, err error) {
 	v, err := f.Store.View()
 	if err != nil {
 		return page, err
 	}
-	page, err = inbox.CachedQuery(v).Feed(ctx, inbox.Feed{Reader: workload.UserID(reader)}, nil, feedPage)
+	page, err = inbox.CachedQuery(v).Feed(ctx, inbox.Feed{Reader: workload.UserID(reader)}, nil, feedPageSize)
 	return page, errors.Join(err, v.Close())
 }
 
-// plainUser pins nothing.
-const plainUser = "plain"
+// userWithoutPins pins nothing.
+const userWithoutPins = "plain"
 
 // dropInbox has a reader follow a user and unfollow that user, which drops the inbox: all outboxes are merged for the next page.
 func (f *feedStore) dropInbox(reader uint32) error {
-	env, err := f.Envelope([]*skeinv1.Event{workload.UserFollowed(reader, plainUser), workload.UserUnfollowed(reader, plainUser)})
+	env, err := f.NextEnvelope([]*skeinv1.Event{workload.UserFollowed(reader, userWithoutPins), workload.UserUnfollowed(reader, userWithoutPins)})
 	if err != nil {
 		return err
 	}
 	return f.Store.Fold([]*events.Envelope{env})
 }
 
-// name names a post for comparing.
-func (w *feedWorld) name(p feedPost) string { return w.boards[p.board] + " " + p.id }
+// postName names a post for comparing.
+func (w *feedWorld) postName(p feedPost) string { return w.boards[p.board] + " " + p.id }
 
-// namesOf returns the names of the first page of a reader, of posts in the order of time.
-func (w *feedWorld) namesOf(posts []feedPost, boards []uint32) []string {
+// expectedPage returns the names of the first page of a reader, of posts in the order of time.
+func (w *feedWorld) expectedPage(posts []feedPost, boards []uint32) []string {
 	var names []string
 	for _, p := range slices.Backward(posts) {
 		if _, ok := slices.BinarySearch(boards, p.board); ok {
-			names = append(names, w.name(p))
+			names = append(names, w.postName(p))
 		}
-		if len(names) == feedPage {
+		if len(names) == feedPageSize {
 			break
 		}
 	}
@@ -63,7 +63,7 @@ func (w *feedWorld) namesOf(posts []feedPost, boards []uint32) []string {
 // checkPages fails unless the first pages of some readers are what they should be.
 func (f *feedStore) checkPages(ctx context.Context, readers []feedReader, want func(feedReader) []string) error {
 	for _, r := range readers {
-		page, err := f.page(ctx, r.number)
+		page, err := f.readPage(ctx, r.number)
 		if err != nil {
 			return err
 		}
@@ -78,57 +78,57 @@ func (f *feedStore) checkPages(ctx context.Context, readers []feedReader, want f
 	return nil
 }
 
-// feedClass is a kind of reader whose pages are measured.
-type feedClass struct {
+// readerClass is a kind of reader whose pages are measured.
+type readerClass struct {
 	id, title, note string
 	readers         []feedReader
-	// returning: the readers have no inbox before each page.
-	returning bool
-	// lists are those that are merged in Redis.
-	lists func(feedReader) []string
-	// bound is what skein may take at most of the time of Redis; 0 means for information only.
-	bound float64
+	// dropInboxBeforePage: the readers have no inbox before each page.
+	dropInboxBeforePage bool
+	// redisLists are those that are merged in Redis.
+	redisLists func(feedReader) []string
+	// maxRatio is what skein may take at most of the time of Redis; 0 means for information only.
+	maxRatio float64
 }
 
-func (w *feedWorld) classes() []feedClass {
+func (w *feedWorld) readerClasses() []readerClass {
 	outs := func(boards []uint32) (keys []string) {
 		for _, board := range boards {
-			keys = append(keys, outKey(board))
+			keys = append(keys, outboxKey(board))
 		}
 		return keys
 	}
 	follows := len(w.heavy[0].boards)
-	return []feedClass{
+	return []readerClass{
 		{
 			id: "feed-page-light", title: fmt.Sprintf("of %d followees, all pushed", len(w.light[0].boards)),
 			note: fmt.Sprintf("in process, a new view of the store for each page, one goroutine, the store as the fold left it; "+
 				"%d readers in turn, of the heavy and the returning ones %d. Redis: go-redis, over the loopback; LRANGE of the "+
-				"reader's list, then one pipeline of %d HMGET.", len(w.light), len(w.heavy), feedPage),
-			readers: w.light,
-			lists:   func(r feedReader) []string { return []string{homeKey(r.number)} },
+				"reader's list, then one pipeline of %d HMGET.", len(w.light), len(w.heavy), feedPageSize),
+			readers:    w.light,
+			redisLists: func(r feedReader) []string { return []string{homeFeedKey(r.number)} },
 		},
 		{
-			id: "feed-page-heavy", title: fmt.Sprintf("of %d followees, %d of them above the threshold", follows, celebrities),
+			id: "feed-page-heavy", title: fmt.Sprintf("of %d followees, %d of them above the threshold", follows, celebrityCount),
 			note: fmt.Sprintf("Redis: one pipeline of LRANGE of the reader's list and of the %d newest of each of the %d, merged "+
-				"in the client, then one of %d HMGET.", feedPage, celebrities, feedPage),
-			readers: w.heavy,
-			lists:   func(r feedReader) []string { return append(outs(r.boards[:celebrities]), homeKey(r.number)) },
-			bound:   0.5,
+				"in the client, then one of %d HMGET.", feedPageSize, celebrityCount, feedPageSize),
+			readers:    w.heavy,
+			redisLists: func(r feedReader) []string { return append(outs(r.boards[:celebrityCount]), homeFeedKey(r.number)) },
+			maxRatio:   0.5,
 		},
 		{
 			id: "feed-page-returning", title: fmt.Sprintf("of %d followees, without an inbox, as after a follow", follows),
 			note: fmt.Sprintf("before each page, not timed, its reader follows a user and unfollows, so skein drops the inbox and "+
 				"merges all outboxes. Redis: one pipeline of LRANGE of the %d newest of each followee, "+
-				"merged in the client, then one of %d HMGET.", feedPage, feedPage),
-			readers:   w.returning,
-			returning: true,
-			lists:     func(r feedReader) []string { return outs(r.boards) },
+				"merged in the client, then one of %d HMGET.", feedPageSize, feedPageSize),
+			readers:             w.returning,
+			dropInboxBeforePage: true,
+			redisLists:          func(r feedReader) []string { return outs(r.boards) },
 		},
 	}
 }
 
-// feedPages measures the first page of light, heavy and returning readers.
-func feedPages(ctx context.Context, b *measure.Bench, w *feedWorld, f *feedStore) (err error) {
+// measureFeedPages measures the first page of light, heavy and returning readers.
+func measureFeedPages(ctx context.Context, b *measure.Bench, w *feedWorld, f *feedStore) (err error) {
 	server, err := programs.StartRedis(ctx, b.Tools.RedisServer, b.Dir, programs.NoFile)
 	if err != nil {
 		return err
@@ -140,39 +140,39 @@ func feedPages(ctx context.Context, b *measure.Bench, w *feedWorld, f *feedStore
 		return err
 	}
 	const peer = "redis lists"
-	for _, class := range w.classes() {
-		want := func(r feedReader) []string { return w.namesOf(w.posts, r.boards) }
+	for _, class := range w.readerClasses() {
+		want := func(r feedReader) []string { return w.expectedPage(w.posts, r.boards) }
 		if err := f.checkPages(ctx, class.readers, want); err != nil {
 			return err
 		}
 		for _, r := range class.readers {
-			page, err := s.page(ctx, class.lists(r)...)
+			page, err := s.readPage(ctx, class.redisLists(r)...)
 			if err != nil {
 				return err
 			}
-			if names := redisNames(page); !slices.Equal(names, want(r)) {
+			if names := redisPostNames(page); !slices.Equal(names, want(r)) {
 				return fmt.Errorf("redis gives %s %q, not %q", workload.UserID(r.number), names, want(r))
 			}
 		}
 		row := b.Row(class.id, "page of 20, "+class.title+", p99", "µs", class.note)
 		prepare := func(feedReader) error { return nil }
 		mine := prepare
-		if class.returning {
+		if class.dropInboxBeforePage {
 			mine = func(r feedReader) error { return f.dropInbox(r.number) }
 		}
 		err := b.Alternate(ctx, row,
 			measure.Contender{Name: measure.Skein, Measure: timePages(b, class.readers, mine, func(ctx context.Context, r feedReader) error {
-				_, err := f.page(ctx, r.number)
+				_, err := f.readPage(ctx, r.number)
 				return err
 			})},
 			measure.Contender{Name: peer, Measure: timePages(b, class.readers, prepare, func(ctx context.Context, r feedReader) error {
-				_, err := s.page(ctx, class.lists(r)...)
+				_, err := s.readPage(ctx, class.redisLists(r)...)
 				return err
 			})})
 		if err != nil {
 			return err
 		}
-		row.Compare(measure.Skein, peer, class.bound, true)
+		row.Compare(measure.Skein, peer, class.maxRatio, true)
 	}
 	return nil
 }
@@ -183,7 +183,7 @@ func timePages[R any](
 ) func(context.Context) (measure.Measurement, error) {
 	return func(ctx context.Context) (measure.Measurement, error) {
 		var times []float64
-		for end := time.Now().Add(b.Opts.Time / 3); len(times) < fewestPages || time.Now().Before(end); {
+		for end := time.Now().Add(b.Opts.Time / 3); len(times) < minTimedCalls || time.Now().Before(end); {
 			r := readers[len(times)%len(readers)]
 			if err := prepare(r); err != nil {
 				return measure.Measurement{}, err
@@ -194,6 +194,6 @@ func timePages[R any](
 			}
 			times = append(times, measure.Micros(time.Since(begin)))
 		}
-		return measure.Latency(times), nil
+		return measure.SummarizeLatencies(times), nil
 	}
 }

@@ -16,65 +16,65 @@ import (
 	"github.com/skein-feed/skein/cmd/skein-bench/internal/workload"
 )
 
-// feedKind is how Redis keeps a home feed.
-type feedKind int
+// redisFeedKind is how Redis keeps a home feed.
+type redisFeedKind int
 
 const (
-	// feedLists: LPUSH and LTRIM.
-	feedLists feedKind = iota
-	// feedSets: ZADD by time, and ZREMRANGEBYRANK.
-	feedSets
+	// feedsAsLists: LPUSH and LTRIM.
+	feedsAsLists redisFeedKind = iota
+	// feedsAsSortedSets: ZADD by time, and ZREMRANGEBYRANK.
+	feedsAsSortedSets
 )
 
 const (
-	// feedKeep is how many posts a home feed in Redis keeps: as many as an inbox of skein by default.
-	feedKeep = 1000
-	// outKeep is how many of the newest posts of each board are in Redis when pages are measured.
-	outKeep = 5 * feedPage
-	// deliveriesTogether go over a connection in one pipeline.
-	deliveriesTogether = 500
+	// postsKeptPerFeed is how many posts a home feed in Redis keeps: as many as an inbox of skein by default.
+	postsKeptPerFeed = 1000
+	// postsKeptPerBoard is how many of the newest posts of each board are in Redis when pages are measured.
+	postsKeptPerBoard = 5 * feedPageSize
+	// deliveriesPerPipeline go over a connection in one pipeline.
+	deliveriesPerPipeline = 500
 )
 
-func (k feedKind) name() string {
-	if k == feedLists {
+func (k redisFeedKind) seriesName() string {
+	if k == feedsAsLists {
 		return "redis LPUSH + LTRIM"
 	}
 	return "redis ZADD + ZREMRANGEBYRANK"
 }
 
-func (k feedKind) memoryName() string {
-	if k == feedLists {
+func (k redisFeedKind) memorySeriesName() string {
+	if k == feedsAsLists {
 		return "redis lists in memory"
 	}
 	return "redis sorted sets in memory"
 }
 
-func homeKey(reader uint32) string { return "h:" + workload.UserID(reader) }
-func outKey(board uint32) string   { return "o:" + strconv.Itoa(int(board)) }
-func postKey(id string) string     { return "p:" + id }
+func homeFeedKey(reader uint32) string { return "h:" + workload.UserID(reader) }
+func outboxKey(board uint32) string    { return "o:" + strconv.Itoa(int(board)) }
+func postKey(id string) string         { return "p:" + id }
 
-// postID is the id of a post in Redis: a decimal number of 13 digits that rises with time, so that who merges lists needs
+// redisPostID is the id of a post in Redis: a decimal number of 13 digits that rises with time, so that who merges lists needs
 // nothing else.
-func postID(post int) string { return strconv.Itoa(workload.FirstID + post) }
+func redisPostID(post int) string { return strconv.Itoa(workload.FirstID + post) }
 
 // appendDelivery appends the delivery of a post to a home feed.
-func (k feedKind) appendDelivery(dst []byte, key, post, at string) []byte {
-	if k == feedLists {
+func (k redisFeedKind) appendDelivery(dst []byte, key, post, at string) []byte {
+	if k == feedsAsLists {
 		dst = programs.AppendCommand(dst, "LPUSH", key, post)
-		return programs.AppendCommand(dst, "LTRIM", key, "0", strconv.Itoa(feedKeep-1))
+		return programs.AppendCommand(dst, "LTRIM", key, "0", strconv.Itoa(postsKeptPerFeed-1))
 	}
 	dst = programs.AppendCommand(dst, "ZADD", key, at, post)
-	return programs.AppendCommand(dst, "ZREMRANGEBYRANK", key, "0", strconv.Itoa(-feedKeep-1))
+	return programs.AppendCommand(dst, "ZREMRANGEBYRANK", key, "0", strconv.Itoa(-postsKeptPerFeed-1))
 }
 
-// followers returns the home feeds that the posts on each board come to.
-func (w *feedWorld) followers() [][]string {
-	keys := make([]string, w.inboxes())
+// homeFeedKeysByBoard returns the home feeds that the posts on each board come to.
+func (w *feedWorld) homeFeedKeysByBoard() [][]string {
+	keys := make([]string, w.inboxCount())
 	for i := range keys {
-		keys[i] = homeKey(uint32(i))
+		keys[i] = homeFeedKey(uint32(i))
 	}
 	of := make([][]string, len(w.boards))
-	for board, n := range w.pushes {
+	for board, n := range w.inboxesPerBoard {
 		of[board] = make([]string, 0, n)
 	}
 	for _, e := range w.follows {
@@ -88,10 +88,10 @@ func (w *feedWorld) followers() [][]string {
 // feedRedis is a server that holds home feeds.
 type feedRedis struct{ *programs.Redis }
 
-// fanOut delivers posts to all followers and returns the time and the processor time of the server that it took. Two
+// deliverToFollowers delivers posts to all followers and returns the time and the processor time of the server that it took. Two
 // connections, so that the server always has something to do; each has its own posts.
-func (s feedRedis) fanOut(
-	ctx context.Context, w *feedWorld, kind feedKind, followers [][]string, run postRun,
+func (s feedRedis) deliverToFollowers(
+	ctx context.Context, w *feedWorld, kind redisFeedKind, followers [][]string, run postRange,
 ) (took, used time.Duration, err error) {
 	const connections = 2
 	var conns [connections]*programs.RESPConn
@@ -111,7 +111,9 @@ func (s feedRedis) fanOut(
 	)
 	begin := time.Now()
 	for i, c := range conns {
-		wg.Go(func() { errs[i] = deliver(ctx, c, w, kind, followers, postRun{run.from + i, run.to}, connections) })
+		wg.Go(func() {
+			errs[i] = deliverEveryNthPost(ctx, c, w, kind, followers, postRange{run.from + i, run.to}, connections)
+		})
 	}
 	wg.Wait()
 	took = time.Since(begin)
@@ -122,9 +124,9 @@ func (s feedRedis) fanOut(
 	return took, after - before, err
 }
 
-// deliver delivers every n-th post of a run.
-func deliver(
-	ctx context.Context, c *programs.RESPConn, w *feedWorld, kind feedKind, followers [][]string, run postRun, n int,
+// deliverEveryNthPost delivers every n-th post of a run.
+func deliverEveryNthPost(
+	ctx context.Context, c *programs.RESPConn, w *feedWorld, kind redisFeedKind, followers [][]string, run postRange, n int,
 ) error {
 	var pipeline []byte
 	waiting := 0
@@ -138,10 +140,10 @@ func deliver(
 	}
 	for number := run.from; number < run.to; number += n {
 		p := &w.posts[number]
-		id, at := postID(number), strconv.FormatInt(int64(p.at), 10)
+		id, at := redisPostID(number), strconv.FormatInt(int64(p.createdAt), 10)
 		for _, key := range followers[p.board] {
 			pipeline = kind.appendDelivery(pipeline, key, id, at)
-			if waiting++; waiting == deliveriesTogether {
+			if waiting++; waiting == deliveriesPerPipeline {
 				if err := flush(); err != nil {
 					return err
 				}
@@ -167,32 +169,32 @@ func (s feedRedis) loadFeeds(ctx context.Context, w *feedWorld) error {
 	written := make([]int, len(w.boards))
 	for i := len(w.posts) - 1; i >= 0; i-- {
 		p := &w.posts[i]
-		if written[p.board]++; written[p.board] > outKeep {
+		if written[p.board]++; written[p.board] > postsKeptPerBoard {
 			continue
 		}
-		id := postID(i)
-		pipe.RPush(ctx, outKey(p.board), id)
-		pipe.HSet(ctx, postKey(id), "owner", w.boards[p.board], "pin", p.id, "item", p.id, "created", int64(p.at))
+		id := redisPostID(i)
+		pipe.RPush(ctx, outboxKey(p.board), id)
+		pipe.HSet(ctx, postKey(id), "owner", w.boards[p.board], "pin", p.id, "item", p.id, "created", int64(p.createdAt))
 		if err := flush(1000); err != nil {
 			return err
 		}
 	}
 	for _, r := range slices.Concat(w.light, w.heavy) {
-		pushed := slices.DeleteFunc(slices.Clone(r.boards), func(board uint32) bool { return board < celebrities })
+		pushed := slices.DeleteFunc(slices.Clone(r.boards), func(board uint32) bool { return board < celebrityCount })
 		var ids []any
-		for _, i := range w.newest(pushed, feedKeep) {
-			ids = append(ids, postID(i))
+		for _, i := range w.newestPosts(pushed, postsKeptPerFeed) {
+			ids = append(ids, redisPostID(i))
 		}
 		if len(ids) > 0 {
-			pipe.RPush(ctx, homeKey(r.number), ids...)
+			pipe.RPush(ctx, homeFeedKey(r.number), ids...)
 		}
 	}
 	return flush(0)
 }
 
-// page reads the newest posts of some lists, and what is known of them.
-func (s feedRedis) page(ctx context.Context, lists ...string) ([][]any, error) {
-	ids, err := s.newest(ctx, lists)
+// readPage reads the newest posts of some lists, and what is known of them.
+func (s feedRedis) readPage(ctx context.Context, lists ...string) ([][]any, error) {
+	ids, err := s.newestIDs(ctx, lists)
 	if err != nil {
 		return nil, err
 	}
@@ -211,15 +213,15 @@ func (s feedRedis) page(ctx context.Context, lists ...string) ([][]any, error) {
 	return page, nil
 }
 
-// newest returns the newest ids of some lists, each newest first.
-func (s feedRedis) newest(ctx context.Context, lists []string) ([]string, error) {
+// newestIDs returns the newest ids of some lists, each newest first.
+func (s feedRedis) newestIDs(ctx context.Context, lists []string) ([]string, error) {
 	if len(lists) == 1 {
-		return s.Client.LRange(ctx, lists[0], 0, feedPage-1).Result()
+		return s.Client.LRange(ctx, lists[0], 0, feedPageSize-1).Result()
 	}
 	pipe := s.Client.Pipeline()
 	cmds := make([]*redis.StringSliceCmd, len(lists))
 	for i, key := range lists {
-		cmds[i] = pipe.LRange(ctx, key, 0, feedPage-1)
+		cmds[i] = pipe.LRange(ctx, key, 0, feedPageSize-1)
 	}
 	if _, err := pipe.Exec(ctx); err != nil {
 		return nil, err
@@ -230,14 +232,14 @@ func (s feedRedis) newest(ctx context.Context, lists []string) ([]string, error)
 			found = append(found, ids)
 		}
 	}
-	return found.merge(feedPage), nil
+	return found.takeNewest(feedPageSize), nil
 }
 
 // idLists is a heap of lists of ids, each newest first, by their first ones. No list is empty.
 type idLists [][]string
 
-// merge takes the newest n ids.
-func (h idLists) merge(n int) (ids []string) {
+// takeNewest takes the newest n ids.
+func (h idLists) takeNewest(n int) (ids []string) {
 	heap.Init(&h)
 	for len(ids) < n && len(h) > 0 {
 		ids = append(ids, h[0][0])
@@ -265,8 +267,8 @@ func (h *idLists) Pop() any {
 	return last
 }
 
-// redisNames names the posts of a page, as feedWorld.name does.
-func redisNames(page [][]any) (names []string) {
+// redisPostNames names the posts of a page, as feedWorld.name does.
+func redisPostNames(page [][]any) (names []string) {
 	for _, values := range page {
 		names = append(names, fmt.Sprintf("%v %v", values[0], values[1]))
 	}

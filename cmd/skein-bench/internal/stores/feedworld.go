@@ -23,8 +23,8 @@ import (
 )
 
 const (
-	// celebrities boards have more followers than the threshold, at the default number of readers.
-	celebrities = 20
+	// celebrityCount boards have more followers than the threshold, at the default number of readers.
+	celebrityCount = 20
 	// celebritySkew and boardSkew are the exponents of the two power laws of followers: of the boards above the
 	// threshold, and of the others, of which the first has a hundredth of the readers. One law for all would leave so
 	// many boards just below the threshold that the deliveries of all posts could not be measured in minutes.
@@ -35,15 +35,15 @@ const (
 
 // How many there are of each kind of reader whose pages are measured, and what they follow.
 const (
-	lightReaders, lightFollows = 50, 50
-	heavyReaders, heavyFollows = 8, 1000
+	lightReaderCount, followsPerLightReader = 50, 50
+	heavyReaderCount, followsPerHeavyReader = 8, 1000
 )
 
 // feedPost is a post: a pin of a user who is named like the board.
 type feedPost struct {
-	id    string
-	at    events.Micros
-	board uint32
+	id        string
+	createdAt events.Micros
+	board     uint32
 }
 
 // feedWorld has the authors and the follows. Boards are users in skein's words: what they post are their pins, and to
@@ -57,8 +57,8 @@ type feedWorld struct {
 	readers int
 	// follows are in the order of time; the followee is a board.
 	follows []workload.Edge
-	// pushes is how many readers with an inbox follow each board.
-	pushes []int
+	// inboxesPerBoard is how many readers with an inbox follow each board.
+	inboxesPerBoard []int
 	// light, heavy and returning are the readers whose pages are measured. The returning ones do not read before the first post.
 	light, heavy, returning []feedReader
 }
@@ -72,104 +72,104 @@ type feedReader struct {
 
 // newFeedWorld makes the followers of the boards of some posts, always the same.
 func newFeedWorld(boards []string, posts []feedPost, readers int) (*feedWorld, error) {
-	if len(boards) < 2*celebrities+2*lightFollows || len(posts) == 0 {
+	if len(boards) < 2*celebrityCount+2*followsPerLightReader || len(posts) == 0 {
 		return nil, fmt.Errorf("%d posts on %d boards are too few", len(posts), len(boards))
 	}
-	w := &feedWorld{boards: boards, posts: posts, readers: readers, pushes: make([]int, len(boards))}
+	w := &feedWorld{boards: boards, posts: posts, readers: readers, inboxesPerBoard: make([]int, len(boards))}
 	r := rand.New(rand.NewPCG(7, 0))
 	for board := range boards {
 		// Readers at equal distances, from any one on: each once.
-		n := boardFollowers(board, readers)
+		n := boardFollowerCount(board, readers)
 		at, step := r.IntN(readers), workload.Coprime(r, readers)
 		for range n {
-			w.follow(uint32(at), uint32(board))
+			w.addFollow(uint32(at), uint32(board))
 			at = (at + step) % readers
 		}
-		w.pushes[board] += n
+		w.inboxesPerBoard[board] += n
 	}
 	next := uint32(readers)
 	special := func(n, famous, others int) (made []feedReader) {
-		others = min(others, (len(boards)-celebrities)/2)
+		others = min(others, (len(boards)-celebrityCount)/2)
 		for range n {
 			f := feedReader{number: next}
 			next++
 			for board := range famous {
 				f.boards = append(f.boards, uint32(board))
 			}
-			for _, board := range r.Perm(len(boards) - celebrities)[:others] {
-				f.boards = append(f.boards, uint32(celebrities+board))
+			for _, board := range r.Perm(len(boards) - celebrityCount)[:others] {
+				f.boards = append(f.boards, uint32(celebrityCount+board))
 			}
 			slices.Sort(f.boards)
 			for _, board := range f.boards {
-				w.follow(f.number, board)
+				w.addFollow(f.number, board)
 			}
 			made = append(made, f)
 		}
 		return made
 	}
-	w.light = special(lightReaders, 0, lightFollows)
-	w.heavy = special(heavyReaders, celebrities, heavyFollows-celebrities)
+	w.light = special(lightReaderCount, 0, followsPerLightReader)
+	w.heavy = special(heavyReaderCount, celebrityCount, followsPerHeavyReader-celebrityCount)
 	for _, f := range slices.Concat(w.light, w.heavy) {
 		for _, board := range f.boards {
-			w.pushes[board]++
+			w.inboxesPerBoard[board]++
 		}
 	}
-	w.returning = special(heavyReaders, celebrities, heavyFollows-celebrities)
+	w.returning = special(heavyReaderCount, celebrityCount, followsPerHeavyReader-celebrityCount)
 	r.Shuffle(len(w.follows), func(i, j int) { w.follows[i], w.follows[j] = w.follows[j], w.follows[i] })
 	return w, nil
 }
 
-func (w *feedWorld) follow(reader, board uint32) {
+func (w *feedWorld) addFollow(reader, board uint32) {
 	w.follows = append(w.follows, workload.Edge{Follower: reader, Followee: board})
 }
 
-// boardFollowers returns how many of the readers follow a board.
-func boardFollowers(board, readers int) int {
+// boardFollowerCount returns how many of the readers follow a board.
+func boardFollowerCount(board, readers int) int {
 	n := float64(readers) * math.Pow(float64(board+1), -celebritySkew)
-	if board >= celebrities {
-		n = float64(readers) / 100 * math.Pow(float64(board-celebrities+1), -boardSkew)
+	if board >= celebrityCount {
+		n = float64(readers) / 100 * math.Pow(float64(board-celebrityCount+1), -boardSkew)
 	}
 	return max(1, int(n))
 }
 
-// inboxes returns how many readers have an inbox before the first post. They are numbered from 0.
-func (w *feedWorld) inboxes() int { return w.readers + len(w.light) + len(w.heavy) }
+// inboxCount returns how many readers have an inbox before the first post. They are numbered from 0.
+func (w *feedWorld) inboxCount() int { return w.readers + len(w.light) + len(w.heavy) }
 
-// start is a time before the first post.
-func (w *feedWorld) start() events.Micros {
-	return w.posts[0].at - events.Micros((24 * time.Hour).Microseconds())
+// startTime is a time before the first post.
+func (w *feedWorld) startTime() events.Micros {
+	return w.posts[0].createdAt - events.Micros((24 * time.Hour).Microseconds())
 }
 
-// deliveries returns how many inboxes some posts come to if all are pushed.
-func (w *feedWorld) deliveries(posts []feedPost) (n int) {
+// countDeliveries returns how many inboxes some posts come to if all are pushed.
+func (w *feedWorld) countDeliveries(posts []feedPost) (n int) {
 	for i := range posts {
-		n += w.pushes[posts[i].board]
+		n += w.inboxesPerBoard[posts[i].board]
 	}
 	return n
 }
 
-// postRun is the posts from one number up to another.
-type postRun struct{ from, to int }
+// postRange is the posts from one number up to another.
+type postRange struct{ from, to int }
 
-func (w *feedWorld) of(r postRun) []feedPost { return w.posts[r.from:r.to] }
+func (w *feedWorld) postsIn(r postRange) []feedPost { return w.posts[r.from:r.to] }
 
-// cut returns so many runs of posts, the last ones of all, which follow each other, with at least so many deliveries each
+// lastRuns returns so many runs of posts, the last ones of all, which follow each other, with at least so many deliveries each
 // as long as there are posts.
-func (w *feedWorld) cut(runs, deliveries int) (made []postRun) {
+func (w *feedWorld) lastRuns(runs, deliveries int) (made []postRange) {
 	to := len(w.posts)
 	for ; len(made) < runs && to > 0; to = made[len(made)-1].from {
 		from := to
 		for n := 0; from > 0 && n < deliveries; from-- {
-			n += w.pushes[w.posts[from-1].board]
+			n += w.inboxesPerBoard[w.posts[from-1].board]
 		}
-		made = append(made, postRun{from, to})
+		made = append(made, postRange{from, to})
 	}
 	slices.Reverse(made)
 	return made
 }
 
-// newest returns the numbers of the newest posts on some boards, in rising order, the newest first.
-func (w *feedWorld) newest(boards []uint32, n int) (posts []int) {
+// newestPosts returns the numbers of the newest posts on some boards, in rising order, the newest first.
+func (w *feedWorld) newestPosts(boards []uint32, n int) (posts []int) {
 	for i := len(w.posts) - 1; i >= 0 && len(posts) < n; i-- {
 		if _, ok := slices.BinarySearch(boards, w.posts[i].board); ok {
 			posts = append(posts, i)
@@ -178,8 +178,8 @@ func (w *feedWorld) newest(boards []uint32, n int) (posts []int) {
 	return posts
 }
 
-// popular numbers boards anew by falling popularity.
-func popular(boards []string, popularity []int, posts []feedPost) []string {
+// renumberByPopularity numbers boards anew by falling popularity.
+func renumberByPopularity(boards []string, popularity []int, posts []feedPost) []string {
 	byRank := make([]int, len(boards))
 	for i := range byRank {
 		byRank[i] = i
@@ -205,11 +205,11 @@ func makePosts(boards, posts int) ([]string, []feedPost) {
 	made := make([]feedPost, posts)
 	for i := range made {
 		made[i] = feedPost{
-			id: strconv.FormatInt(int64(i)+1<<20, 36), at: workload.FirstFollow + events.Micros(i)*1_000_000,
+			id: strconv.FormatInt(int64(i)+1<<20, 36), createdAt: workload.FirstFollow + events.Micros(i)*1_000_000,
 			board: uint32(workload.PowerLaw(r, boards, postSkew)),
 		}
 	}
-	return popular(names, popularity, made), made
+	return renumberByPopularity(names, popularity, made), made
 }
 
 // readPosts reads the last n posts from a file, or as many as there are. Popular is a board whose posts, all of the file,
@@ -237,7 +237,7 @@ func readPosts(path string, n int) (boards []string, posts []feedPost, err error
 	if len(posts) > n {
 		posts = slices.Clone(posts[len(posts)-n:])
 	}
-	return popular(boards, popularity, posts), posts, nil
+	return renumberByPopularity(boards, popularity, posts), posts, nil
 }
 
 // parsePosts reads a table with a line of names, in the order of time.
@@ -280,20 +280,20 @@ func parsePosts(text io.Reader) (boards []string, popularity []int, posts []feed
 		}
 		popularity[board] += score
 		at := events.Micros(seconds) * 1_000_000
-		if len(posts) > 0 && at < posts[len(posts)-1].at {
+		if len(posts) > 0 && at < posts[len(posts)-1].createdAt {
 			return nil, nil, nil, fmt.Errorf("post %s is older than the one before it", line[columns[2]])
 		}
 		// A string of its own: the line would be kept with it.
-		posts = append(posts, feedPost{id: strings.Clone(line[columns[2]]), at: at, board: board})
+		posts = append(posts, feedPost{id: strings.Clone(line[columns[2]]), createdAt: at, board: board})
 	}
 }
 
-func (w *feedWorld) followed(e workload.Edge) *skeinv1.Event {
+func (w *feedWorld) followEvent(e workload.Edge) *skeinv1.Event {
 	return workload.UserFollowed(e.Follower, w.boards[e.Followee])
 }
 
-// HomeEvents are about n events of home feeds: follows of boards, and then pins.
-func HomeEvents(n int) iter.Seq[*skeinv1.Event] {
+// FeedEvents are about n events of home feeds: follows of boards, and then pins.
+func FeedEvents(n int) iter.Seq[*skeinv1.Event] {
 	return func(yield func(*skeinv1.Event) bool) {
 		boards, posts := makePosts(max(200, n/400), n/3)
 		w, err := newFeedWorld(boards, posts, max(200, n/10))
@@ -301,7 +301,7 @@ func HomeEvents(n int) iter.Seq[*skeinv1.Event] {
 			panic(err) // never: there are enough boards and posts
 		}
 		for _, e := range w.follows {
-			if !yield(w.followed(e)) {
+			if !yield(w.followEvent(e)) {
 				return
 			}
 		}

@@ -16,12 +16,12 @@ import (
 	"github.com/skein-feed/skein/projections/querycache"
 )
 
-// bitmaps is the follow graph as compressed bitmaps in memory: the fastest way to answer these questions when it
+// followBitmaps is the follow graph as compressed bitmaps in memory: the fastest way to answer these questions when it
 // need not be durable, has no times, and another program turns ids into small numbers.
-type bitmaps map[string]*roaring.Bitmap
+type followBitmaps map[string]*roaring.Bitmap
 
-func newBitmaps(g *workload.Graph) bitmaps {
-	m := make(bitmaps)
+func newFollowBitmaps(g *workload.Graph) followBitmaps {
+	m := make(followBitmaps)
 	for u := range g.Users {
 		if followees := g.Of(uint32(u)); len(followees) > 0 {
 			b := roaring.BitmapOf(followees...)
@@ -32,63 +32,63 @@ func newBitmaps(g *workload.Graph) bitmaps {
 	return m
 }
 
-func (m bitmaps) check(follower string, user uint32) bool {
+func (m followBitmaps) follows(follower string, user uint32) bool {
 	b, ok := m[follower]
 	return ok && b.Contains(user)
 }
 
-// InProcess measures checks without a network, on data in memory.
-func InProcess(ctx context.Context, b *measure.Bench) (err error) {
+// MeasureFollowChecks measures checks without a network, on data in memory.
+func MeasureFollowChecks(ctx context.Context, b *measure.Bench) (err error) {
 	g := workload.NewGraph(b.Opts.Users, b.Opts.Edges, 1)
-	f, err := workload.OpenProjection(b.Dir, workload.FirstFollow, func() projections.Projection {
+	f, err := workload.OpenStore(b.Dir, workload.FirstFollow, func() projections.Projection {
 		return graph.NewWith(querycache.New(querycache.DefaultBytes))
 	})
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, f.Close()) }()
+	defer func() { err = errors.Join(err, f.CloseAndRemove()) }()
 	b.Say("folding %d follows in process", len(g.Edges))
-	if err := f.LoadGraph(g, workload.UserID); err != nil {
+	if err := f.FoldGraph(g, workload.UserID); err != nil {
 		return err
 	}
-	maps, ids := newBitmaps(g), make([]string, g.Users)
+	maps, ids := newFollowBitmaps(g), make([]string, g.Users)
 	for u := range ids {
 		ids[u] = workload.UserID(uint32(u))
 	}
-	return inProcessCheck(ctx, b, f, g, rand.New(rand.NewPCG(5, 0)), maps, ids)
+	return measurePointChecks(ctx, b, f, g, rand.New(rand.NewPCG(5, 0)), maps, ids)
 }
 
 // The contenders in process.
-const mine, peer = "skein", "roaring in a map"
+const skeinInProcess, roaringInMap = "skein", "roaring in a map"
 
-func inProcessCheck(
-	ctx context.Context, b *measure.Bench, f *workload.Folder, g *workload.Graph, r *rand.Rand, maps bitmaps, ids []string,
+func measurePointChecks(
+	ctx context.Context, b *measure.Bench, f *workload.BenchStore, g *workload.Graph, r *rand.Rand, maps followBitmaps, ids []string,
 ) error {
 	pairs := g.Pairs(r, workload.DistinctRequests)
 	row := b.Row("inprocess-check", "point check in process, warm", "checks/s",
 		"one goroutine, a new view of the store for each question, the default cache of follows. Every second pair is a follow. The "+
 			"bitmaps are in a map by the follower's id and hold small numbers, which the followee's id is taken to be already.")
 	err := b.Alternate(ctx, row,
-		measure.Contender{Name: mine, Measure: loop(b, len(pairs), func(i int) (bool, error) {
+		measure.Contender{Name: skeinInProcess, Measure: timeQuestions(b, len(pairs), func(i int) (bool, error) {
 			var found graph.Follow
-			err := f.AskCached(func(q *graph.Queries) (err error) {
+			err := f.QueryCached(func(q *graph.Queries) (err error) {
 				found, err = q.UserFollow(ids[pairs[i].Follower], ids[pairs[i].Followee])
 				return err
 			})
 			return (found.Kind == graph.Explicit) == (i%2 == 0), err
 		})},
-		measure.Contender{Name: peer, Measure: loop(b, len(pairs), func(i int) (bool, error) {
-			return maps.check(ids[pairs[i].Follower], pairs[i].Followee) == (i%2 == 0), nil
+		measure.Contender{Name: roaringInMap, Measure: timeQuestions(b, len(pairs), func(i int) (bool, error) {
+			return maps.follows(ids[pairs[i].Follower], pairs[i].Followee) == (i%2 == 0), nil
 		})})
 	if err != nil {
 		return err
 	}
-	row.Compare(mine, peer, 2, false)
+	row.Compare(skeinInProcess, roaringInMap, 2, false)
 	return nil
 }
 
-// loop puts n questions in turn for the time of a measurement, and fails when one is answered wrongly.
-func loop(b *measure.Bench, n int, ask func(i int) (bool, error)) func(context.Context) (measure.Measurement, error) {
+// timeQuestions puts n questions in turn for the time of a measurement, and fails when one is answered wrongly.
+func timeQuestions(b *measure.Bench, n int, ask func(i int) (bool, error)) func(context.Context) (measure.Measurement, error) {
 	return func(ctx context.Context) (measure.Measurement, error) {
 		// Once without the clock, so that everything is warm.
 		for i := range n {

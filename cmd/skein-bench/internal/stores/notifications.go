@@ -32,20 +32,20 @@ type notificationsSize struct {
 	usersOfClass int
 }
 
-// Notifications measures notifications that are folded, the badge, and pages of groups.
-func Notifications(ctx context.Context, b *measure.Bench) error {
+// MeasureNotifications measures notifications that are folded, the badge, and pages of groups.
+func MeasureNotifications(ctx context.Context, b *measure.Bench) error {
 	size := notificationsSize{recipients: b.Opts.Readers, folded: b.Opts.Plays / 4, usersOfClass: 50}
 	if b.Opts.Quick {
 		size.usersOfClass = 4
 	}
-	if err := foldNotifications(ctx, b, size); err != nil {
+	if err := measureNotificationFold(ctx, b, size); err != nil {
 		return err
 	}
-	return readNotifications(ctx, b, size)
+	return measureNotificationReads(ctx, b, size)
 }
 
-func openNotifications(b *measure.Bench) (*workload.Folder, error) {
-	return workload.OpenProjection(b.Dir, monthAt(0), func() projections.Projection {
+func openNotificationStore(b *measure.Bench) (*workload.BenchStore, error) {
+	return workload.OpenStore(b.Dir, monthStart(0), func() projections.Projection {
 		return notifications.New(notifications.DefaultSettings())
 	})
 }
@@ -53,17 +53,17 @@ func openNotifications(b *measure.Bench) (*workload.Folder, error) {
 // redisSortedSets names the series of Redis.
 const redisSortedSets = "redis sorted sets"
 
-// foldNotifications measures what a notification costs, and the bytes that it takes.
-func foldNotifications(ctx context.Context, b *measure.Bench, size notificationsSize) (err error) {
-	runs, err := notificationRuns(min(b.Opts.Runs, feedRuns), size.folded, size.recipients)
+// measureNotificationFold measures what a notification costs, and the bytes that it takes.
+func measureNotificationFold(ctx context.Context, b *measure.Bench, size notificationsSize) (err error) {
+	runs, err := notificationRuns(min(b.Opts.Runs, maxLongRuns), size.folded, size.recipients)
 	if err != nil {
 		return err
 	}
-	f, err := openNotifications(b)
+	f, err := openNotificationStore(b)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, f.Close()) }()
+	defer func() { err = errors.Join(err, f.CloseAndRemove()) }()
 	server, err := programs.StartRedis(ctx, b.Tools.RedisServer, b.Dir, programs.Everysec)
 	if err != nil {
 		return err
@@ -71,7 +71,7 @@ func foldNotifications(ctx context.Context, b *measure.Bench, size notifications
 	s := notificationsRedis{server}
 	defer func() { err = errors.Join(err, s.Close()) }()
 
-	if err := foldNotificationsRows(ctx, b, f, s, runs, size); err != nil {
+	if err := measureNotificationFoldRows(ctx, b, f, s, runs, size); err != nil {
 		return err
 	}
 	kept := keptNotifications(runs)
@@ -87,7 +87,7 @@ func foldNotifications(ctx context.Context, b *measure.Bench, size notifications
 	const onDisk, inMemory = "skein on disk, compacted", redisSortedSets + " in memory"
 	row := b.Row("notifications-bytes", "bytes a notification", "bytes", "after the notifications above, of those that their recipients "+
 		"can read. skein: the directory of the store of notifications. Redis: used_memory, less that of an empty server.")
-	bytes, err := f.Compacted(ctx)
+	bytes, err := f.CompactedBytes(ctx)
 	if err != nil {
 		return err
 	}
@@ -98,20 +98,20 @@ func foldNotifications(ctx context.Context, b *measure.Bench, size notifications
 	}
 	row.SeriesOf(inMemory).Add(measure.Measurement{Value: memory / float64(count)})
 	row.Compare(onDisk, inMemory, 0, true)
-	b.Say("  %-18s %s bytes, redis %s", row.ID, measure.Figure(row.SeriesOf(onDisk).Median), measure.Figure(row.SeriesOf(inMemory).Median))
+	b.Say("  %-18s %s bytes, redis %s", row.ID, measure.FormatFigure(row.SeriesOf(onDisk).Median), measure.FormatFigure(row.SeriesOf(inMemory).Median))
 	return nil
 }
 
-// foldNotificationsRows measures the fold of some runs of notifications.
-func foldNotificationsRows(
-	ctx context.Context, b *measure.Bench, f *workload.Folder, s notificationsRedis, runs [][]notification, size notificationsSize,
+// measureNotificationFoldRows measures the fold of some runs of notifications.
+func measureNotificationFoldRows(
+	ctx context.Context, b *measure.Bench, f *workload.BenchStore, s notificationsRedis, runs [][]notification, size notificationsSize,
 ) error {
 	row := b.Row("notifications-fold", "notifications folded", "notifications/s", fmt.Sprintf("%d notifications a run, for %d recipients "+
 		"by a power law, a tenth of them re-pins and the others reactions; each run goes on where the one before ended. skein: decode "+
 		"and fold envelopes of %d, %d together, until all are flushed, in the store of notifications alone. Redis: ZADD NX and "+
 		"ZREMRANGEBYRANK in pipelines of %d over %d connections, encoded beforehand, AOF everysec, until the last reply. Both keep "+
 		"%d of each kind. Unlike skein, Redis cannot find the notifications of an actor who is deleted.",
-		size.folded, size.recipients, notifiedTogether, envelopesTogether, writesPipelined, writeConnections, notificationsKept))
+		size.folded, size.recipients, notificationsPerEnvelope, envelopesPerFold, writesPipelined, writeConnections, notificationsKept))
 	core := b.Row("notifications-fold-core", "a notification folded, by processor time", "µs", "the same measurements, in time of one "+
 		"core: of skein all threads, flushes, compactions and garbage collection included; of Redis the server alone, without the "+
 		"program that sends.")
@@ -119,7 +119,7 @@ func foldNotificationsRows(
 	core.SeriesOf(redisSortedSets)
 
 	fold := func(ctx context.Context, run []notification) (measure.Measurement, error) {
-		log, err := sealNotifications(run)
+		log, err := encodeNotifications(run)
 		if err != nil {
 			return measure.Measurement{}, err
 		}
@@ -129,10 +129,10 @@ func foldNotificationsRows(
 			return measure.Measurement{}, err
 		}
 		begin := time.Now()
-		if err := foldSealed(ctx, f, log); err != nil {
+		if err := foldEncoded(ctx, f, log); err != nil {
 			return measure.Measurement{}, err
 		}
-		m := measure.Rate(len(run), begin)
+		m := measure.RateSince(len(run), begin)
 		after, err := measure.CPUTime()
 		core.SeriesOf(measure.Skein).Add(measure.Measurement{Value: measure.Micros(after-before) / float64(len(run))})
 		return m, err
@@ -143,8 +143,8 @@ func foldNotificationsRows(
 		return measure.Measurement{Value: float64(len(run)) / took.Seconds()}, err
 	}
 	err := b.AlternateTimes(ctx, len(runs), row,
-		measure.Contender{Name: measure.Skein, Measure: inTurn(runs, fold)},
-		measure.Contender{Name: redisSortedSets, Measure: inTurn(runs, write)})
+		measure.Contender{Name: measure.Skein, Measure: measureNextRun(runs, fold)},
+		measure.Contender{Name: redisSortedSets, Measure: measureNextRun(runs, write)})
 	if err != nil {
 		return err
 	}
@@ -167,7 +167,7 @@ func keptNotifications(runs [][]notification) map[listOfRecipient][]listedNotifi
 		for _, n := range slices.Backward(run) {
 			name := listOfRecipient{n.recipient, n.kind}
 			if list := kept[name]; len(list) < notificationsKept {
-				kept[name] = append(list, n.listed())
+				kept[name] = append(list, n.asListed())
 			}
 		}
 	}
@@ -177,7 +177,7 @@ func keptNotifications(runs [][]notification) map[listOfRecipient][]listedNotifi
 // checkKept returns an error unless the store and Redis have the expected notifications of some recipients: of those who received most, and of some
 // others.
 func checkKept(
-	ctx context.Context, f *workload.Folder, s notificationsRedis, expected map[listOfRecipient][]listedNotification, recipients int,
+	ctx context.Context, f *workload.BenchStore, s notificationsRedis, expected map[listOfRecipient][]listedNotification, recipients int,
 ) error {
 	const checked = 20
 	for i := range uint32(2 * checked) {
@@ -188,14 +188,14 @@ func checkKept(
 		user := workload.UserID(recipient)
 		for _, kind := range []notifications.Kind{notifications.Reacted, notifications.Repinned} {
 			want := expected[listOfRecipient{recipient, kind}]
-			inRedis, err := s.newest(ctx, user, kind)
+			inRedis, err := s.readList(ctx, user, kind)
 			if err != nil {
 				return err
 			}
 			if !slices.Equal(want, inRedis) {
 				return fmt.Errorf("redis has %d notifications of kind %d of %s, not the %d expected ones", len(inRedis), kind, user, len(want))
 			}
-			inSkein, err := newestNotifications(f, user, kind)
+			inSkein, err := readNewestFromStore(f, user, kind)
 			if err != nil {
 				return err
 			}
@@ -207,8 +207,8 @@ func checkKept(
 	return nil
 }
 
-// newestNotifications returns the notifications of a kind that the store has of a user.
-func newestNotifications(f *workload.Folder, user string, kind notifications.Kind) (list []listedNotification, err error) {
+// readNewestFromStore returns the notifications of a kind that the store has of a user.
+func readNewestFromStore(f *workload.BenchStore, user string, kind notifications.Kind) (list []listedNotification, err error) {
 	v, err := f.Store.View()
 	if err != nil {
 		return nil, err
@@ -234,42 +234,42 @@ func detailOf(n *notifications.Notification) string {
 }
 
 // notificationStores are the stores that answer about notifications.
-type notificationStores struct{ notifications, inbox, graph *workload.Folder }
+type notificationStores struct{ notifications, inbox, graph *workload.BenchStore }
 
 func openNotificationStores(b *measure.Bench) (s *notificationStores, err error) {
 	s = &notificationStores{}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, s.close())
+			err = errors.Join(err, s.closeAndRemove())
 		}
 	}()
-	if s.notifications, err = openNotifications(b); err != nil {
+	if s.notifications, err = openNotificationStore(b); err != nil {
 		return nil, err
 	}
 	cache := querycache.New(querycache.DefaultBytes)
-	s.inbox, err = workload.OpenProjection(b.Dir, monthAt(0), func() projections.Projection {
+	s.inbox, err = workload.OpenStore(b.Dir, monthStart(0), func() projections.Projection {
 		return inbox.NewWith(inbox.DefaultSettings(), cache)
 	})
 	if err != nil {
 		return nil, err
 	}
-	s.graph, err = workload.OpenProjection(b.Dir, monthAt(0), func() projections.Projection { return graph.NewWith(cache) })
+	s.graph, err = workload.OpenStore(b.Dir, monthStart(0), func() projections.Projection { return graph.NewWith(cache) })
 	return s, err
 }
 
-func (s *notificationStores) close() (err error) {
-	for _, f := range []*workload.Folder{s.notifications, s.inbox, s.graph} {
+func (s *notificationStores) closeAndRemove() (err error) {
+	for _, f := range []*workload.BenchStore{s.notifications, s.inbox, s.graph} {
 		if f != nil {
-			err = errors.Join(err, f.Close())
+			err = errors.Join(err, f.CloseAndRemove())
 		}
 	}
 	return err
 }
 
 // fold folds a log into all stores.
-func (s *notificationStores) fold(ctx context.Context, log []sealed) error {
-	for _, f := range []*workload.Folder{s.notifications, s.inbox, s.graph} {
-		if err := foldSealed(ctx, f, log); err != nil {
+func (s *notificationStores) fold(ctx context.Context, log []encodedEnvelope) error {
+	for _, f := range []*workload.BenchStore{s.notifications, s.inbox, s.graph} {
+		if err := foldEncoded(ctx, f, log); err != nil {
 			return err
 		}
 	}
@@ -286,7 +286,7 @@ type notificationQueries struct {
 // query runs a query on new views of the stores, as the service does for each call.
 func (s *notificationStores) query(run func(q *notificationQueries) error) (err error) {
 	var views [3]*projections.View
-	for i, f := range []*workload.Folder{s.notifications, s.inbox, s.graph} {
+	for i, f := range []*workload.BenchStore{s.notifications, s.inbox, s.graph} {
 		if views[i], err = f.Store.View(); err != nil {
 			return err
 		}
@@ -323,13 +323,13 @@ func (q *notificationQueries) Followers(
 	return followers, err
 }
 
-// page returns the first page of the groups of a user with the user's markers, and whether there are more groups.
-func (s *notificationStores) page(
+// readPage returns the first page of the groups of a user with the user's markers, and whether there are more groups.
+func (s *notificationStores) readPage(
 	ctx context.Context, user string,
 ) (page []notifications.Group, markers notifications.Markers, more bool, err error) {
 	err = s.query(func(q *notificationQueries) (err error) {
 		var next notifications.PageCursor
-		if page, next, err = q.Groups(ctx, q, user, nil, feedPage); err != nil {
+		if page, next, err = q.Groups(ctx, q, user, nil, feedPageSize); err != nil {
 			return err
 		}
 		more = next != nil
@@ -354,7 +354,7 @@ func (s *notificationStores) countUnseen(ctx context.Context, user string) (coun
 
 // check returns an error unless the page and the badge of a user are as expected.
 func (s *notificationStores) check(ctx context.Context, user string, expected []notificationGroup) error {
-	found, markers, more, err := s.page(ctx, user)
+	found, markers, more, err := s.readPage(ctx, user)
 	if err != nil {
 		return err
 	}
@@ -376,7 +376,7 @@ func (s *notificationStores) check(ctx context.Context, user string, expected []
 
 // check does the same for Redis.
 func (s notificationsRedis) check(ctx context.Context, user string, expected []notificationGroup) error {
-	page, more, err := s.page(ctx, user)
+	page, more, err := s.readPage(ctx, user)
 	if err != nil {
 		return err
 	}
@@ -389,8 +389,8 @@ func (s notificationsRedis) check(ctx context.Context, user string, expected []n
 
 // compareGroups returns an error unless a page and a badge are those of all groups of a user. The user has seen none of the groups.
 func compareGroups(name, user string, all, page []notificationGroup, more bool, count int, moreUnseen bool) error {
-	expected := all[:min(len(all), feedPage)]
-	if diff := cmp.Diff(expected, page); diff != "" || more != (len(all) > feedPage) {
+	expected := all[:min(len(all), feedPageSize)]
+	if diff := cmp.Diff(expected, page); diff != "" || more != (len(all) > feedPageSize) {
 		return fmt.Errorf("%s: page of %s, of %d groups, more %t (-want +got):\n%s", name, user, len(all), more, diff)
 	}
 	if count != min(len(all), maxBadge) || moreUnseen != (len(all) > maxBadge) {
@@ -399,13 +399,13 @@ func compareGroups(name, user string, all, page []notificationGroup, more bool, 
 	return nil
 }
 
-// readNotifications measures the badge and pages of groups.
-func readNotifications(ctx context.Context, b *measure.Bench, size notificationsSize) (err error) {
+// measureNotificationReads measures the badge and pages of groups.
+func measureNotificationReads(ctx context.Context, b *measure.Bench, size notificationsSize) (err error) {
 	skein, err := openNotificationStores(b)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, skein.close()) }()
+	defer func() { err = errors.Join(err, skein.closeAndRemove()) }()
 	server, err := programs.StartRedis(ctx, b.Tools.RedisServer, b.Dir, programs.NoFile)
 	if err != nil {
 		return err
@@ -415,7 +415,7 @@ func readNotifications(ctx context.Context, b *measure.Bench, size notifications
 
 	b.Say("folding and loading notifications that are read")
 	classes := notifiedClasses(size.usersOfClass)
-	log, err := sealClasses(classes)
+	log, err := encodeClasses(classes)
 	if err != nil {
 		return err
 	}
@@ -435,12 +435,12 @@ func readNotifications(ctx context.Context, b *measure.Bench, size notifications
 		}
 	}
 
-	badge := b.Row("notifications-badge", fmt.Sprintf("badge, all of %d notifications unseen, p99", notificationRows), "µs", fmt.Sprintf(
+	badge := b.Row("notifications-badge", fmt.Sprintf("badge, all of %d notifications unseen, p99", notificationsPerUser), "µs", fmt.Sprintf(
 		"in process, new views of the stores for each count, one goroutine; %d users in turn, each with %d notifications over 8 days: "+
 			"5 %% follows, 20 %% re-pins and 75 %% reactions by %d actors, one in 25 of whom is muted or blocked, about %d pins, a tenth "+
 			"of them deleted. Redis: go-redis, over the loopback; HGET of the marker, one pipeline of ZREVRANGEBYSCORE, and one of "+
 			"SMISMEMBER and SISMEMBER of muted and blocked actors, of pins, and of each re-pin; grouped in the client.",
-		size.usersOfClass, notificationRows, actorsOfUser, pinsNotifiedOf))
+		size.usersOfClass, notificationsPerUser, actorsPerUser, pinsPerRecipient))
 	countSkein := func(ctx context.Context, user string) error {
 		_, _, err := skein.countUnseen(ctx, user)
 		return err
@@ -455,17 +455,17 @@ func readNotifications(ctx context.Context, b *measure.Bench, size notifications
 
 	for i := range classes {
 		c := &classes[i]
-		row := b.Row(c.id, fmt.Sprintf("page of %d groups, %d notifications %s, p99", feedPage, notificationRows, c.title), "µs",
+		row := b.Row(c.id, fmt.Sprintf("page of %d groups, %d notifications %s, p99", feedPageSize, notificationsPerUser, c.title), "µs",
 			fmt.Sprintf("%d groups in all; each answer has the markers, too. Skein reads whole days until the page is full. Redis: one "+
 				"pipeline of ZREVRANGE of the newest %d of each kind and HGETALL of the markers, one of what is visible of the days that "+
 				"were read completely, and both again for the rest if the page is not full.",
 				len(c.expectedGroups(c.users[0])), firstNotifications))
 		pageSkein := func(ctx context.Context, user string) error {
-			_, _, _, err := skein.page(ctx, user)
+			_, _, _, err := skein.readPage(ctx, user)
 			return err
 		}
 		pageRedis := func(ctx context.Context, user string) error {
-			_, _, err := s.page(ctx, user)
+			_, _, err := s.readPage(ctx, user)
 			return err
 		}
 		if err := compareReads(ctx, b, row, c, pageSkein, pageRedis, 2000); err != nil {

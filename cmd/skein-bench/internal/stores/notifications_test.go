@@ -59,12 +59,12 @@ func TestNotificationStoresAnswerAsExpected(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := s.close(); err != nil {
+		if err := s.closeAndRemove(); err != nil {
 			t.Error(err)
 		}
 	})
 	classes := notifiedClasses(2)
-	log, err := sealClasses(classes)
+	log, err := encodeClasses(classes)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -76,7 +76,7 @@ func TestNotificationStoresAnswerAsExpected(t *testing.T) {
 		t.Run(c.title, func(t *testing.T) {
 			for _, user := range c.users {
 				expected := c.expectedGroups(user)
-				if n := len(expected); n <= feedPage || n > maxBadge {
+				if n := len(expected); n <= feedPageSize || n > maxBadge {
 					t.Errorf("there are %d groups, want more than a page and at most %d", n, maxBadge)
 				}
 				if err := s.check(t.Context(), workload.UserID(user), expected); err != nil {
@@ -96,7 +96,7 @@ func TestUsersSeePartOfWhatTheyReceived(t *testing.T) {
 	for _, c := range notifiedClasses(1) {
 		t.Run(c.title, func(t *testing.T) {
 			hidden := make(map[string]int)
-			for _, n := range c.received(c.users[0]) {
+			for _, n := range c.notificationsOf(c.users[0]) {
 				switch {
 				case n.isVisible():
 					continue

@@ -76,14 +76,14 @@ func parseListed(kind notifications.Kind, z *redis.Z) (n listedNotification, err
 
 // appendNotification appends the two writes of a notification: it begins unless it is there already, and the oldest are dropped.
 func appendNotification(dst []byte, n notification) []byte {
-	listed := n.listed()
+	listed := n.asListed()
 	key := notificationsKey(n.kind, workload.UserID(n.recipient))
 	dst = programs.AppendCommand(dst, "ZADD", key, "NX", strconv.FormatInt(int64(n.at), 10), listed.member())
 	return programs.AppendCommand(dst, "ZREMRANGEBYRANK", key, "0", strconv.Itoa(-notificationsKept-1))
 }
 
-// newest returns all notifications of a kind, newest first.
-func (s notificationsRedis) newest(ctx context.Context, user string, kind notifications.Kind) ([]listedNotification, error) {
+// readList returns all notifications of a kind, newest first.
+func (s notificationsRedis) readList(ctx context.Context, user string, kind notifications.Kind) ([]listedNotification, error) {
 	rows, err := s.Client.ZRevRangeWithScores(ctx, notificationsKey(kind, user), 0, -1).Result()
 	if err != nil {
 		return nil, err
@@ -107,12 +107,12 @@ func (s notificationsRedis) load(ctx context.Context, c *notifiedClass) error {
 	for _, user := range c.users {
 		id := workload.UserID(user)
 		pipe := s.Client.Pipeline()
-		for pin := range uint32(pinsNotifiedOf) {
-			if number := user*pinsNotifiedOf + pin; !isDeletedPin(number) {
+		for pin := range uint32(pinsPerRecipient) {
+			if number := user*pinsPerRecipient + pin; !isDeletedPin(number) {
 				pipe.SAdd(ctx, livingPinsKey(id), pinID(number))
 			}
 		}
-		for _, n := range c.received(user) {
+		for _, n := range c.notificationsOf(user) {
 			actor := workload.UserID(n.actor)
 			if isMuted(n.actor) {
 				pipe.SAdd(ctx, mutedKey(id), actor)
@@ -126,12 +126,12 @@ func (s notificationsRedis) load(ctx context.Context, c *notifiedClass) error {
 			if n.kind == notifications.Followed && isBlocked(n.actor) {
 				continue // the block has ended the follow
 			}
-			listed := n.listed()
+			listed := n.asListed()
 			pipe.ZAdd(ctx, notificationsKey(n.kind, id), redis.Z{Score: float64(n.at), Member: listed.member()})
 		}
-		read, group := c.markers(user)
+		read, group := c.readMarkers(user)
 		pipe.HSet(ctx, notificationMarkersKey(id),
-			"seen", int64(monthAt(0)-day), "read", int64(read), group.ID, int64(group.Newest))
+			"seen", int64(monthStart(0)-day), "read", int64(read), group.ID, int64(group.Newest))
 		if _, err := pipe.Exec(ctx); err != nil {
 			return fmt.Errorf("loading redis: %w", err)
 		}
@@ -142,8 +142,8 @@ func (s notificationsRedis) load(ctx context.Context, c *notifiedClass) error {
 // firstNotifications is how many notifications of each kind a page reads at first. Then it reads all others.
 const firstNotifications = 300
 
-// page returns the first page of the groups of a user, and whether there are more groups.
-func (s notificationsRedis) page(ctx context.Context, user string) (page []notificationGroup, more bool, err error) {
+// readPage returns the first page of the groups of a user, and whether there are more groups.
+func (s notificationsRedis) readPage(ctx context.Context, user string) (page []notificationGroup, more bool, err error) {
 	var (
 		markers *redis.MapStringStringCmd
 		groups  []notificationGroup
@@ -184,17 +184,17 @@ func (s notificationsRedis) page(ctx context.Context, user string) (page []notif
 		}
 		pending = incomplete
 
-		if complete, err = s.visible(ctx, user, complete); err != nil {
+		if complete, err = s.filterVisible(ctx, user, complete); err != nil {
 			return nil, false, err
 		}
 		groups = append(groups, groupNotifications(complete)...)
-		if len(groups) > feedPage || incompleteDay < 0 {
+		if len(groups) > feedPageSize || incompleteDay < 0 {
 			break
 		}
 	}
 
-	more = len(groups) > feedPage
-	page = groups[:min(len(groups), feedPage)]
+	more = len(groups) > feedPageSize
+	page = groups[:min(len(groups), feedPageSize)]
 	return page, more, setUnread(page, markers.Val())
 }
 
@@ -247,16 +247,16 @@ func (s notificationsRedis) countUnseen(ctx context.Context, user string) (count
 		}
 	}
 
-	if list, err = s.visible(ctx, user, list); err != nil {
+	if list, err = s.filterVisible(ctx, user, list); err != nil {
 		return 0, false, err
 	}
 	count = len(groupNotifications(list))
 	return min(count, maxBadge), count > maxBadge, nil
 }
 
-// visible returns the notifications that a user may see. It asks with one pipeline which pins and re-pins live, and which actors the user mutes or
+// filterVisible returns the notifications that a user may see. It asks with one pipeline which pins and re-pins live, and which actors the user mutes or
 // a block separates from the user.
-func (s notificationsRedis) visible(ctx context.Context, user string, list []listedNotification) ([]listedNotification, error) {
+func (s notificationsRedis) filterVisible(ctx context.Context, user string, list []listedNotification) ([]listedNotification, error) {
 	if len(list) == 0 {
 		return nil, nil
 	}

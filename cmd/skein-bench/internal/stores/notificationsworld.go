@@ -28,7 +28,7 @@ type notification struct {
 // pinID returns the id of a pin. The pin shows an item of the same id.
 func pinID(pin uint32) string { return strconv.FormatUint(workload.FirstID+uint64(pin), 10) }
 
-func pinOf(owner, pin uint32) *skeinv1.Pin {
+func pinMessage(owner, pin uint32) *skeinv1.Pin {
 	return &skeinv1.Pin{OwnerId: workload.UserID(owner), PinId: pinID(pin)}
 }
 
@@ -39,17 +39,17 @@ func (n *notification) event() *skeinv1.Event {
 		return workload.UserFollowed(n.actor, workload.UserID(n.recipient))
 	case notifications.Repinned:
 		return &skeinv1.Event{Kind: &skeinv1.Event_PinCreated{PinCreated: &skeinv1.PinCreated{
-			Pin: pinOf(n.actor, n.repin), ItemId: pinID(n.pin), RepinOf: pinOf(n.recipient, n.pin),
+			Pin: pinMessage(n.actor, n.repin), ItemId: pinID(n.pin), RepinOf: pinMessage(n.recipient, n.pin),
 		}}}
 	default:
 		return &skeinv1.Event{Kind: &skeinv1.Event_Reacted{Reacted: &skeinv1.Reacted{
-			UserId: workload.UserID(n.actor), ItemId: pinID(n.pin), Pin: pinOf(n.recipient, n.pin),
+			UserId: workload.UserID(n.actor), ItemId: pinID(n.pin), Pin: pinMessage(n.recipient, n.pin),
 		}}}
 	}
 }
 
-// listed returns the notification as a list of the recipient has it.
-func (n *notification) listed() listedNotification {
+// asListed returns the notification as a list of the recipient has it.
+func (n *notification) asListed() listedNotification {
 	l := listedNotification{kind: n.kind, actor: workload.UserID(n.actor), at: n.at}
 	if n.kind != notifications.Followed {
 		l.pin = pinID(n.pin)
@@ -138,10 +138,10 @@ func groupID(n *listedNotification) string {
 }
 
 const (
-	// pinsNotifiedOf is how many pins a recipient has.
-	pinsNotifiedOf = 40
-	// notifiedTogether is how many notifications are in an envelope.
-	notifiedTogether = 100
+	// pinsPerRecipient is how many pins a recipient has.
+	pinsPerRecipient = 40
+	// notificationsPerEnvelope is how many notifications are in an envelope.
+	notificationsPerEnvelope = 100
 	// minute is the time between two envelopes. The events of an envelope are a microsecond apart, as in every log.
 	minute = events.Micros(60_000_000)
 	// recipientSkew is the exponent of the power law of notifications over recipients. It is greater than that of followers, so that many
@@ -167,11 +167,11 @@ func notificationRuns(runs, n, recipients int) ([][]notification, error) {
 				runs*n, recipients)
 		}
 		all[i] = notification{
-			at:        monthAt(0) + minute*events.Micros(i/notifiedTogether) + events.Micros(i%notifiedTogether),
+			at:        monthStart(0) + minute*events.Micros(i/notificationsPerEnvelope) + events.Micros(i%notificationsPerEnvelope),
 			kind:      notifications.Reacted,
 			recipient: uint32(recipient),
 			actor:     uint32(recipients + (31*recipient+count)*7_368_787%recipients),
-			pin:       uint32(recipient*pinsNotifiedOf + count%pinsNotifiedOf),
+			pin:       uint32(recipient*pinsPerRecipient + count%pinsPerRecipient),
 		}
 		if i%10 == 0 {
 			all[i].kind, all[i].repin = notifications.Repinned, uint32(i)
@@ -180,15 +180,15 @@ func notificationRuns(runs, n, recipients int) ([][]notification, error) {
 	return slices.Collect(slices.Chunk(all, n)), nil
 }
 
-// sealNotifications makes envelopes of the events of notifications.
-func sealNotifications(list []notification) ([]sealed, error) {
-	var log []sealed
-	for together := range slices.Chunk(list, notifiedTogether) {
+// encodeNotifications makes envelopes of the events of notifications.
+func encodeNotifications(list []notification) ([]encodedEnvelope, error) {
+	var log []encodedEnvelope
+	for together := range slices.Chunk(list, notificationsPerEnvelope) {
 		evs := make([]*skeinv1.Event, len(together))
 		for i := range together {
 			evs[i] = together[i].event()
 		}
-		one, err := sealEvents(together[0].at, evs)
+		one, err := encodeEnvelope(together[0].at, evs)
 		if err != nil {
 			return nil, err
 		}
@@ -197,7 +197,7 @@ func sealNotifications(list []notification) ([]sealed, error) {
 	return log, nil
 }
 
-// notifiedClass is a class of users whose badges and pages are measured. Each received notificationRows notifications, evenly over some days. The
+// notifiedClass is a class of users whose badges and pages are measured. Each received notificationsPerUser notifications, evenly over some days. The
 // notifications of a day are about the same few pins, so all days together are about all of a user's pins.
 type notifiedClass struct {
 	id, title string
@@ -208,18 +208,18 @@ type notifiedClass struct {
 }
 
 const (
-	// notificationRows is how many notifications each user of a class received.
-	notificationRows = 1000
-	// actorsOfUser is how many actors the notifications of a user have, and firstActor the number of the first actor of all users.
-	actorsOfUser = 500
-	firstActor   = 1 << 20
+	// notificationsPerUser is how many notifications each user of a class received.
+	notificationsPerUser = 1000
+	// actorsPerUser is how many actors the notifications of a user have, and firstActor the number of the first actor of all users.
+	actorsPerUser = 500
+	firstActor    = 1 << 20
 )
 
 // notifiedClasses returns the classes, of n users each. Their notifications follow each other in the log.
 func notifiedClasses(n int) []notifiedClass {
 	classes := []notifiedClass{
-		{id: "notifications-page", title: "over 8 days", begin: monthAt(0), days: 8},
-		{id: "notifications-page-day", title: "of one day", begin: monthAt(0) + 10*day, days: 1},
+		{id: "notifications-page", title: "over 8 days", begin: monthStart(0), days: 8},
+		{id: "notifications-page-day", title: "of one day", begin: monthStart(0) + 10*day, days: 1},
 	}
 	for i := range classes {
 		for user := range n {
@@ -229,14 +229,14 @@ func notifiedClasses(n int) []notifiedClass {
 	return classes
 }
 
-// received returns the notifications of a user of the class, in the order of time: of 20, one is a follow, four are re-pins, and the others
+// notificationsOf returns the notifications of a user of the class, in the order of time: of 20, one is a follow, four are re-pins, and the others
 // are reactions. All are different facts.
-func (c *notifiedClass) received(user uint32) []notification {
-	rowsOfDay := notificationRows / c.days
-	pinsOfDay := pinsNotifiedOf / c.days
+func (c *notifiedClass) notificationsOf(user uint32) []notification {
+	rowsOfDay := notificationsPerUser / c.days
+	pinsOfDay := pinsPerRecipient / c.days
 	// All users of the class receive their next notification with the same envelope, whose events are a microsecond apart.
 	begin := c.begin + events.Micros(user-c.users[0])
-	list := make([]notification, notificationRows)
+	list := make([]notification, notificationsPerUser)
 	for i := range list {
 		dayOfRow, slot := i/rowsOfDay, i%rowsOfDay
 		pin := dayOfRow*pinsOfDay + (i/20+i)%pinsOfDay
@@ -244,15 +244,15 @@ func (c *notifiedClass) received(user uint32) []notification {
 			at:        begin + day*events.Micros(dayOfRow) + day/events.Micros(rowsOfDay)*events.Micros(slot),
 			kind:      notifications.Reacted,
 			recipient: user,
-			actor:     firstActor + 97*user + uint32(i*7919%actorsOfUser),
-			pin:       user*pinsNotifiedOf + uint32(pin),
+			actor:     firstActor + 97*user + uint32(i*7919%actorsPerUser),
+			pin:       user*pinsPerRecipient + uint32(pin),
 		}
 		switch i % 20 {
 		case 0:
 			n.kind, n.pin = notifications.Followed, 0
 			n.actor = firstActor + 97*user + uint32(i/20*10+1) // a follow needs an actor of its own
 		case 1, 2, 3, 4:
-			n.kind, n.repin = notifications.Repinned, user*notificationRows+uint32(i)
+			n.kind, n.repin = notifications.Repinned, user*notificationsPerUser+uint32(i)
 		}
 		list[i] = n
 	}
@@ -280,39 +280,39 @@ func (n *notification) isVisible() bool {
 	}
 }
 
-// markers returns up to when a user of the class has read all groups, and the newest group, which the user has read as well.
-func (c *notifiedClass) markers(user uint32) (read events.Micros, group notificationGroup) {
-	list := c.received(user)
-	return list[notificationRows/2].at, groupNotifications(visibleOf(list))[0]
+// readMarkers returns up to when a user of the class has read all groups, and the newest group, which the user has read as well.
+func (c *notifiedClass) readMarkers(user uint32) (read events.Micros, group notificationGroup) {
+	list := c.notificationsOf(user)
+	return list[notificationsPerUser/2].at, groupNotifications(visibleNotifications(list))[0]
 }
 
 // expectedGroups returns all groups of a user of the class, newest first.
 func (c *notifiedClass) expectedGroups(user uint32) []notificationGroup {
-	read, readGroup := c.markers(user)
-	groups := groupNotifications(visibleOf(c.received(user)))
+	read, readGroup := c.readMarkers(user)
+	groups := groupNotifications(visibleNotifications(c.notificationsOf(user)))
 	for i := range groups {
 		groups[i].Unread = groups[i].Newest > read && groups[i].ID != readGroup.ID
 	}
 	return groups
 }
 
-func visibleOf(list []notification) []listedNotification {
+func visibleNotifications(list []notification) []listedNotification {
 	var visible []listedNotification
 	for i := range list {
 		if list[i].isVisible() {
-			visible = append(visible, list[i].listed())
+			visible = append(visible, list[i].asListed())
 		}
 	}
 	return visible
 }
 
-// sealClasses makes the log of the classes: the users' pins, what the users received, and then the mutes, the blocks, the deletions and the
+// encodeClasses makes the log of the classes: the users' pins, what the users received, and then the mutes, the blocks, the deletions and the
 // markers. Every user has seen what is older than the first notification, which is nothing.
-func sealClasses(classes []notifiedClass) ([]sealed, error) {
-	var log []sealed
+func encodeClasses(classes []notifiedClass) ([]encodedEnvelope, error) {
+	var log []encodedEnvelope
 	seal := func(at events.Micros, evs iter.Seq[*skeinv1.Event]) error {
 		for together := range slices.Chunk(slices.Collect(evs), events.MaxEnvelopeEvents) {
-			one, err := sealEvents(at, together)
+			one, err := encodeEnvelope(at, together)
 			if err != nil {
 				return err
 			}
@@ -321,9 +321,9 @@ func sealClasses(classes []notifiedClass) ([]sealed, error) {
 		return nil
 	}
 
-	before := monthAt(0) - day
+	before := monthStart(0) - day
 	for i := range classes {
-		if err := seal(before, classes[i].setup(before)); err != nil {
+		if err := seal(before, classes[i].eventsBefore(before)); err != nil {
 			return nil, err
 		}
 	}
@@ -331,9 +331,9 @@ func sealClasses(classes []notifiedClass) ([]sealed, error) {
 		c := &classes[i]
 		received := make([][]notification, len(c.users))
 		for u, user := range c.users {
-			received[u] = c.received(user)
+			received[u] = c.notificationsOf(user)
 		}
-		for row := range notificationRows {
+		for row := range notificationsPerUser {
 			err := seal(received[0][row].at, func(yield func(*skeinv1.Event) bool) {
 				for u := range received {
 					if !yield(received[u][row].event()) {
@@ -346,21 +346,21 @@ func sealClasses(classes []notifiedClass) ([]sealed, error) {
 			}
 		}
 	}
-	after := monthAt(1)
+	after := monthStart(1)
 	for i := range classes {
-		if err := seal(after, classes[i].endings()); err != nil {
+		if err := seal(after, classes[i].eventsAfter()); err != nil {
 			return nil, err
 		}
 	}
 	return log, nil
 }
 
-// setup returns the events before the notifications of the class: each user creates pins, and has seen everything so far.
-func (c *notifiedClass) setup(now events.Micros) iter.Seq[*skeinv1.Event] {
+// eventsBefore returns the events before the notifications of the class: each user creates pins, and has seen everything so far.
+func (c *notifiedClass) eventsBefore(now events.Micros) iter.Seq[*skeinv1.Event] {
 	return func(yield func(*skeinv1.Event) bool) {
 		for _, user := range c.users {
-			for pin := range uint32(pinsNotifiedOf) {
-				if !yield(workload.PinCreated(workload.UserID(user), pinID(user*pinsNotifiedOf+pin))) {
+			for pin := range uint32(pinsPerRecipient) {
+				if !yield(workload.PinCreated(workload.UserID(user), pinID(user*pinsPerRecipient+pin))) {
 					return
 				}
 			}
@@ -372,12 +372,12 @@ func (c *notifiedClass) setup(now events.Micros) iter.Seq[*skeinv1.Event] {
 	}
 }
 
-// endings returns the events after the notifications of the class. The deletions do not name the pin that was notified of, so it is up to the
+// eventsAfter returns the events after the notifications of the class. The deletions do not name the pin that was notified of, so it is up to the
 // reads to leave out what they end.
-func (c *notifiedClass) endings() iter.Seq[*skeinv1.Event] {
+func (c *notifiedClass) eventsAfter() iter.Seq[*skeinv1.Event] {
 	return func(yield func(*skeinv1.Event) bool) {
 		for _, user := range c.users {
-			for _, ev := range c.endingsOf(user) {
+			for _, ev := range c.eventsAfterFor(user) {
 				if !yield(ev) {
 					return
 				}
@@ -386,22 +386,22 @@ func (c *notifiedClass) endings() iter.Seq[*skeinv1.Event] {
 	}
 }
 
-func (c *notifiedClass) endingsOf(user uint32) []*skeinv1.Event {
+func (c *notifiedClass) eventsAfterFor(user uint32) []*skeinv1.Event {
 	var evs []*skeinv1.Event
 	deletePin := func(pin *skeinv1.Pin) {
 		evs = append(evs, &skeinv1.Event{Kind: &skeinv1.Event_PinDeleted{PinDeleted: &skeinv1.PinDeleted{Pin: pin}}})
 	}
 
-	for pin := range uint32(pinsNotifiedOf) {
-		if number := user*pinsNotifiedOf + pin; isDeletedPin(number) {
-			deletePin(pinOf(user, number))
+	for pin := range uint32(pinsPerRecipient) {
+		if number := user*pinsPerRecipient + pin; isDeletedPin(number) {
+			deletePin(pinMessage(user, number))
 		}
 	}
 	id := workload.UserID(user)
 	done := make(map[uint32]bool)
-	for _, n := range c.received(user) {
+	for _, n := range c.notificationsOf(user) {
 		if n.kind == notifications.Repinned && isDeletedRepin(n.repin) {
-			deletePin(pinOf(n.actor, n.repin))
+			deletePin(pinMessage(n.actor, n.repin))
 		}
 		if done[n.actor] {
 			continue
@@ -416,7 +416,7 @@ func (c *notifiedClass) endingsOf(user uint32) []*skeinv1.Event {
 		}
 	}
 
-	read, group := c.markers(user)
+	read, group := c.readMarkers(user)
 	for _, marker := range []*skeinv1.NotificationsRead{
 		{UserId: id, ReadTime: timestamppb.New(read.Time())},
 		{UserId: id, ReadTime: timestamppb.New(group.Newest.Time()), GroupId: group.ID},

@@ -19,31 +19,31 @@ import (
 )
 
 const (
-	// playsTogether is how many plays are in an envelope, playEnvelopes how many envelopes are folded at once: 8 MiB of log,
+	// playsPerEnvelope is how many plays are in an envelope, envelopesPerPlayFold how many envelopes are folded at once: 8 MiB of log,
 	// which is what a store reads at once that has more before it than it can fold.
-	playsTogether, playEnvelopes = 500, 480
-	// seenWindow is the default window in months.
-	seenWindow = 4
-	day        = events.Micros(24 * 3600 * 1_000_000)
+	playsPerEnvelope, envelopesPerPlayFold = 500, 480
+	// windowMonths is the default window in months.
+	windowMonths = 4
+	day          = events.Micros(24 * 3600 * 1_000_000)
 )
 
 // seenSize is how much is measured of what users have seen.
 type seenSize struct {
 	// users and plays are those of one measurement of the fold.
 	users, plays int
-	// bytes is the density at which the bytes of a play are measured.
-	bytes seenDensity
+	// restingPlays is the density at which the bytes of a play are measured.
+	restingPlays playDensity
 	// readers are asked for with candidates; each has monthPlays in each month of the window.
 	readers, monthPlays, candidates int
 }
 
-// seenDensity is so many users with so many plays in each month.
-type seenDensity struct{ users, plays int }
+// playDensity is so many users with so many plays in each month.
+type playDensity struct{ users, playsPerMonth int }
 
 func newSeenSize(b *measure.Bench) seenSize {
 	n := b.Opts.Readers
 	size := seenSize{
-		users: n, plays: b.Opts.Plays, bytes: seenDensity{n / 10, 200},
+		users: n, plays: b.Opts.Plays, restingPlays: playDensity{n / 10, 200},
 		readers: 50, monthPlays: 3300, candidates: 10_000,
 	}
 	if b.Opts.Quick {
@@ -52,11 +52,11 @@ func newSeenSize(b *measure.Bench) seenSize {
 	return size
 }
 
-// Seen measures what users have seen: plays that are folded, the bytes that they take, and filters.
-func Seen(ctx context.Context, b *measure.Bench) error {
+// MeasureSeen measures what users have seen: plays that are folded, the bytes that they take, and filters.
+func MeasureSeen(ctx context.Context, b *measure.Bench) error {
 	size := newSeenSize(b)
 	for _, part := range []func(context.Context, *measure.Bench, seenSize) error{
-		seenFold, seenBytes, seenFilter,
+		measureSeenFold, measureSeenBytes, measureSeenFilter,
 	} {
 		if err := part(ctx, b, size); err != nil {
 			return err
@@ -65,16 +65,16 @@ func Seen(ctx context.Context, b *measure.Bench) error {
 	return nil
 }
 
-// monthAt returns the first moment of a month, from 0.
-func monthAt(month int) events.Micros {
+// monthStart returns the first moment of a month, from 0.
+func monthStart(month int) events.Micros {
 	return events.Micros(time.Date(2026, time.Month(1+month), 1, 0, 0, 0, 0, time.UTC).UnixMicro())
 }
 
 // play is one play. Items are decimal numbers of 13 digits, as users are.
 type play struct {
-	at   events.Micros
-	item uint64
-	user uint32
+	playedAt events.Micros
+	item     uint64
+	user     uint32
 }
 
 func (p play) event() *skeinv1.Event {
@@ -85,20 +85,20 @@ func (p play) event() *skeinv1.Event {
 
 // playRun is n plays, evenly spread over a time, each of a random item by a random user.
 type playRun struct {
-	from, to events.Micros
-	n, users int
-	seed     uint64
+	from, to         events.Micros
+	count, userCount int
+	seed             uint64
 }
 
-// playedItems is among how many items random plays are.
-const playedItems = 10_000_000
+// randomItemCount is among how many items random plays are.
+const randomItemCount = 10_000_000
 
-func (p playRun) all() iter.Seq[play] {
+func (p playRun) plays() iter.Seq[play] {
 	return func(yield func(play) bool) {
 		r := rand.New(rand.NewPCG(11, p.seed))
-		for i := range p.n {
-			at := p.from + events.Micros(float64(p.to-p.from)*float64(i)/float64(p.n))
-			if !yield(play{at, workload.FirstID + uint64(r.IntN(playedItems)), uint32(r.IntN(p.users))}) {
+		for i := range p.count {
+			at := p.from + events.Micros(float64(p.to-p.from)*float64(i)/float64(p.count))
+			if !yield(play{at, workload.FirstID + uint64(r.IntN(randomItemCount)), uint32(r.IntN(p.userCount))}) {
 				return
 			}
 		}
@@ -113,21 +113,21 @@ func playedItem(reader uint32, n int) uint64 {
 
 func unplayedItem(reader uint32, n int) uint64 { return playedItem(reader, n) + 1 }
 
-// classPlays are plays of readers of several densities, numbered one class after the other, who play equally often in every
+// playsOfClasses are plays of readers of several densities, numbered one class after the other, who play equally often in every
 // month of the window, of which the last is open and the others can be sealed: it ends on its 20th day.
-func classPlays(classes ...seenDensity) iter.Seq[play] {
+func playsOfClasses(classes ...playDensity) iter.Seq[play] {
 	total := 0
 	for _, c := range classes {
-		total += c.users * c.plays
+		total += c.users * c.playsPerMonth
 	}
 	return func(yield func(play) bool) {
-		for month := range seenWindow {
+		for month := range windowMonths {
 			i, first := 0, 0
 			for _, c := range classes {
-				for n := range c.users * c.plays {
-					at := monthAt(month) + 20*day/events.Micros(total+1)*events.Micros(i+1)
+				for n := range c.users * c.playsPerMonth {
+					at := monthStart(month) + 20*day/events.Micros(total+1)*events.Micros(i+1)
 					reader := uint32(first + n%c.users)
-					if !yield(play{at, playedItem(reader, month*c.plays+n/c.users), reader}) {
+					if !yield(play{at, playedItem(reader, month*c.playsPerMonth+n/c.users), reader}) {
 						return
 					}
 					i++
@@ -144,22 +144,22 @@ type seenStore struct {
 	settings seen.Settings
 }
 
-// bloomFilters names the series of skein.
-const bloomFilters = measure.Skein + ", Bloom filters"
+// skeinBloomFilters names the series of skein.
+const skeinBloomFilters = measure.Skein + ", Bloom filters"
 
-func openSeen(b *measure.Bench) (*seenStore, error) {
+func openSeenStore(b *measure.Bench) (*seenStore, error) {
 	settings := seen.DefaultSettings()
-	f, err := workload.OpenProjection(b.Dir, monthAt(0), func() projections.Projection { return seen.New(settings) })
+	f, err := workload.OpenStore(b.Dir, monthStart(0), func() projections.Projection { return seen.New(settings) })
 	return &seenStore{playStore{f}, settings}, err
 }
 
 // playStore is a store that plays are folded into.
-type playStore struct{ *workload.Folder }
+type playStore struct{ *workload.BenchStore }
 
 // decodePlays makes envelopes of plays, each with the time of its last one.
 func (f playStore) decodePlays(plays []play) ([]*events.Envelope, error) {
 	var envs []*events.Envelope
-	for together := range slices.Chunk(plays, playsTogether) {
+	for together := range slices.Chunk(plays, playsPerEnvelope) {
 		evs := make([]*skeinv1.Event, len(together))
 		for i, p := range together {
 			evs[i] = p.event()
@@ -168,7 +168,7 @@ func (f playStore) decodePlays(plays []play) ([]*events.Envelope, error) {
 		if err != nil {
 			return nil, err
 		}
-		env, err := f.Decode(together[len(together)-1].at, data)
+		env, err := f.DecodeNext(together[len(together)-1].playedAt, data)
 		if err != nil {
 			return nil, err
 		}
@@ -179,7 +179,7 @@ func (f playStore) decodePlays(plays []play) ([]*events.Envelope, error) {
 
 // foldDecoded folds envelopes, some at a time.
 func (f playStore) foldDecoded(ctx context.Context, envs []*events.Envelope) error {
-	for together := range slices.Chunk(envs, playEnvelopes) {
+	for together := range slices.Chunk(envs, envelopesPerPlayFold) {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
@@ -192,7 +192,7 @@ func (f playStore) foldDecoded(ctx context.Context, envs []*events.Envelope) err
 
 // foldPlays decodes and folds plays, some at a time, and brings them to disk.
 func (f playStore) foldPlays(ctx context.Context, plays iter.Seq[play]) error {
-	chunk := make([]play, 0, playsTogether*playEnvelopes)
+	chunk := make([]play, 0, playsPerEnvelope*envelopesPerPlayFold)
 	fold := func() error {
 		envs, err := f.decodePlays(chunk)
 		if err != nil {
@@ -214,15 +214,15 @@ func (f playStore) foldPlays(ctx context.Context, plays iter.Seq[play]) error {
 	return f.Store.Flush()
 }
 
-// unseen appends the indexes of the items that a reader has not seen, as the service does for each call.
-func (s *seenStore) unseen(reader uint32, items []uint64, out []uint32) ([]uint32, error) {
+// appendUnseen appends the indexes of the items that a reader has not seen, as the service does for each call.
+func (s *seenStore) appendUnseen(reader uint32, items []uint64, out []uint32) ([]uint32, error) {
 	v, err := s.Store.View()
 	if err != nil {
 		return out, err
 	}
 	out, months, err := seen.Query(v, s.settings).FilterNumeric(seen.Question{User: workload.UserID(reader)}, items, out)
-	if err == nil && months != seenWindow {
-		err = fmt.Errorf("%d months were looked at, not %d", months, seenWindow)
+	if err == nil && months != windowMonths {
+		err = fmt.Errorf("%d months were looked at, not %d", months, windowMonths)
 	}
 	return out, errors.Join(err, v.Close())
 }
@@ -230,7 +230,7 @@ func (s *seenStore) unseen(reader uint32, items []uint64, out []uint32) ([]uint3
 // PlayEvents are n plays, each of a random item by a random user.
 func PlayEvents(n, users int, seed uint64) iter.Seq[*skeinv1.Event] {
 	return func(yield func(*skeinv1.Event) bool) {
-		for p := range (playRun{n: n, users: users, seed: seed}).all() {
+		for p := range (playRun{count: n, userCount: users, seed: seed}).plays() {
 			if !yield(p.event()) {
 				return
 			}

@@ -12,38 +12,38 @@ import (
 )
 
 func TestPlayRun(t *testing.T) {
-	run := playRun{from: monthAt(0), to: monthAt(1), n: 5000, users: 30, seed: 1}
-	plays := slices.Collect(run.all())
-	if !slices.Equal(plays, slices.Collect(run.all())) {
+	run := playRun{from: monthStart(0), to: monthStart(1), count: 5000, userCount: 30, seed: 1}
+	plays := slices.Collect(run.plays())
+	if !slices.Equal(plays, slices.Collect(run.plays())) {
 		t.Error("the same run gave other plays")
 	}
 	other := run
 	other.seed++
-	if slices.Equal(plays, slices.Collect(other.all())) {
+	if slices.Equal(plays, slices.Collect(other.plays())) {
 		t.Error("another run gave the same plays")
 	}
 	users := make(map[uint32]bool)
 	for i, p := range plays {
-		if p.at < run.from || p.at >= run.to || i > 0 && p.at <= plays[i-1].at {
-			t.Fatalf("play %d is at %d", i, p.at)
+		if p.playedAt < run.from || p.playedAt >= run.to || i > 0 && p.playedAt <= plays[i-1].playedAt {
+			t.Fatalf("play %d is at %d", i, p.playedAt)
 		}
 		users[p.user] = true
 	}
-	if len(plays) != run.n || len(users) != run.users {
+	if len(plays) != run.count || len(users) != run.userCount {
 		t.Errorf("%d plays by %d users", len(plays), len(users))
 	}
 }
 
 func TestSeenRuns(t *testing.T) {
 	size := seenSize{users: 10, plays: 100}
-	open, later := size.runs(3)
+	open, later := size.playRuns(3)
 	for i, r := range slices.Concat(open, later) {
-		inside := r.from >= monthAt(0) && r.to <= monthAt(1)
-		if r.n != 100 || r.users != 10 || r.seed != uint64(i) || inside != (i < 3) {
+		inside := r.from >= monthStart(0) && r.to <= monthStart(1)
+		if r.count != 100 || r.userCount != 10 || r.seed != uint64(i) || inside != (i < 3) {
 			t.Errorf("run %d: %+v", i, r)
 		}
 	}
-	if last := later[2]; last.from != monthAt(3) || last.to != monthAt(4) || open[2].from != open[1].to {
+	if last := later[2]; last.from != monthStart(3) || last.to != monthStart(4) || open[2].from != open[1].to {
 		t.Errorf("runs %v and %v", open, later)
 	}
 }
@@ -63,30 +63,30 @@ func TestPlayedItems(t *testing.T) {
 }
 
 func TestClassPlays(t *testing.T) {
-	classes := []seenDensity{{3, 4}, {2, 50}}
+	classes := []playDensity{{3, 4}, {2, 50}}
 	var last events.Micros
 	count := make(map[[2]int]int)
 	items := make(map[uint64]bool)
-	for p := range classPlays(classes...) {
+	for p := range playsOfClasses(classes...) {
 		month := 0
-		for p.at >= monthAt(month+1) {
+		for p.playedAt >= monthStart(month+1) {
 			month++
 		}
-		if p.at <= last || p.at >= monthAt(month)+20*day {
-			t.Fatalf("a play at %v after one at %v", p.at, last)
+		if p.playedAt <= last || p.playedAt >= monthStart(month)+20*day {
+			t.Fatalf("a play at %v after one at %v", p.playedAt, last)
 		}
-		last = p.at
+		last = p.playedAt
 		count[[2]int{month, int(p.user)}]++
 		items[p.item] = true
 	}
-	for month := range seenWindow {
+	for month := range windowMonths {
 		for user, want := range []int{4, 4, 4, 50, 50} {
 			if n := count[[2]int{month, user}]; n != want {
 				t.Errorf("month %d: %d plays of user %d, not %d", month, n, user, want)
 			}
 		}
 	}
-	if len(items) != seenWindow*112 || len(count) != seenWindow*5 {
+	if len(items) != windowMonths*112 || len(count) != windowMonths*5 {
 		t.Errorf("%d items in %d months of users", len(items), len(count))
 	}
 }
@@ -95,17 +95,17 @@ func TestClassPlays(t *testing.T) {
 func TestSeenStore(t *testing.T) {
 	b := &measure.Bench{Dir: t.TempDir()}
 	readers := makeSeenReaders(3, 400, 5000)
-	f, err := openSeen(b)
+	f, err := openSeenStore(b)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := f.foldPlays(t.Context(), classPlays(seenDensity{3, 400})); err != nil {
+	if err := f.foldPlays(t.Context(), playsOfClasses(playDensity{3, 400})); err != nil {
 		t.Fatal(err)
 	}
-	c := f.contender()
+	c := f.skeinContender()
 	for _, then := range []func() (int64, error){
-		func() (int64, error) { return f.ClosedBytes() },
-		func() (int64, error) { return f.Compacted(t.Context()) },
+		func() (int64, error) { return f.BytesAfterClose() },
+		func() (int64, error) { return f.CompactedBytes(t.Context()) },
 	} {
 		if err := c.check(t.Context(), readers); err != nil {
 			t.Error(err)
@@ -118,7 +118,7 @@ func TestSeenStore(t *testing.T) {
 	if err := c.check(t.Context(), strangers); err == nil || !strings.Contains(err.Error(), "taken for unseen") {
 		t.Errorf("plays that were not folded: %v", err)
 	}
-	if err := f.Close(); err != nil {
+	if err := f.CloseAndRemove(); err != nil {
 		t.Error(err)
 	}
 }
@@ -171,20 +171,20 @@ func TestBitString(t *testing.T) {
 	}
 	filter := makeBitString(size, played)
 	for item := range played {
-		if !filter.has(hashItem(item)) {
+		if !filter.mayContain(hashItem(item)) {
 			t.Fatalf("%d is not in the filter", item)
 		}
 	}
 	found := 0
 	for n := range 100_000 {
-		if filter.has(hashItem(unplayedItem(3, n))) {
+		if filter.mayContain(hashItem(unplayedItem(3, n))) {
 			found++
 		}
 	}
 	if found > 60 {
 		t.Errorf("%d of 100000 are in the filter by chance", found)
 	}
-	if bitString("").has(1) {
+	if bitString("").mayContain(1) {
 		t.Error("something is in no filter")
 	}
 }
@@ -192,7 +192,7 @@ func TestBitString(t *testing.T) {
 func TestAppendPlay(t *testing.T) {
 	const want = "*4\r\n$4\r\nZADD\r\n$15\r\ns:1000000000007\r\n$16\r\n1767225600000000\r\n$2\r\n42\r\n" +
 		"*4\r\n$16\r\nZREMRANGEBYSCORE\r\n$15\r\ns:1000000000007\r\n$4\r\n-inf\r\n$16\r\n1756512000000000\r\n"
-	if got := string(appendPlay(nil, play{at: monthAt(0), item: 42, user: 7})); got != want {
+	if got := string(appendPlay(nil, play{playedAt: monthStart(0), item: 42, user: 7})); got != want {
 		t.Errorf("%q", got)
 	}
 }

@@ -16,11 +16,11 @@ import (
 // seenReader is a reader and a question about the reader: which of some candidates has the reader not seen?
 type seenReader struct {
 	number uint32
-	// plays is how many items the reader has played in each month of the window.
-	plays int
+	// playsPerMonth is how many items the reader has played in each month of the window.
+	playsPerMonth int
 	// items are the candidates as numbers, and texts the same as decimal text.
-	items []uint64
-	texts []string
+	items     []uint64
+	itemTexts []string
 	// unseen has the indexes of the candidates that the reader has not played: the right answer.
 	unseen []uint32
 }
@@ -28,9 +28,9 @@ type seenReader struct {
 // setCandidates sets the candidates.
 func (r *seenReader) setCandidates(items []uint64) {
 	r.items = items
-	r.texts = make([]string, len(items))
+	r.itemTexts = make([]string, len(items))
 	for i, item := range items {
-		r.texts[i] = strconv.FormatUint(item, 10)
+		r.itemTexts[i] = strconv.FormatUint(item, 10)
 	}
 }
 
@@ -39,12 +39,12 @@ func makeSeenReaders(readers, plays, candidates int) []seenReader {
 	made := make([]seenReader, readers)
 	for i := range made {
 		r := &made[i]
-		*r = seenReader{number: uint32(i), plays: plays}
+		*r = seenReader{number: uint32(i), playsPerMonth: plays}
 		source := rand.New(rand.NewPCG(13, uint64(i)))
 		items := make([]uint64, candidates)
 		for at := range items {
 			if source.IntN(10) == 0 {
-				items[at] = playedItem(r.number, source.IntN(seenWindow*plays))
+				items[at] = playedItem(r.number, source.IntN(windowMonths*plays))
 				continue
 			}
 			items[at] = unplayedItem(r.number, at)
@@ -64,7 +64,7 @@ func (r *seenReader) countMissing(answer []uint32) (missing int, err error) {
 			missing++
 		}
 		if len(expected) == 0 || expected[0] != i {
-			return missing, fmt.Errorf("%s has played %s, which is taken for unseen", workload.UserID(r.number), r.texts[i])
+			return missing, fmt.Errorf("%s has played %s, which is taken for unseen", workload.UserID(r.number), r.itemTexts[i])
 		}
 		expected = expected[1:]
 	}
@@ -85,15 +85,15 @@ type seenContender struct {
 	name string
 	// exact says that the answers have no false positives.
 	exact bool
-	// unseen appends the indexes of the unseen candidates to out.
-	unseen func(ctx context.Context, r *seenReader, out []uint32) ([]uint32, error)
+	// appendUnseen appends the indexes of the unseen candidates to out.
+	appendUnseen func(ctx context.Context, r *seenReader, out []uint32) ([]uint32, error)
 }
 
-func (s *seenStore) contender() seenContender {
+func (s *seenStore) skeinContender() seenContender {
 	return seenContender{
-		bloomFilters, false,
+		skeinBloomFilters, false,
 		func(_ context.Context, r *seenReader, out []uint32) ([]uint32, error) {
-			return s.unseen(r.number, r.items, out)
+			return s.appendUnseen(r.number, r.items, out)
 		},
 	}
 }
@@ -104,7 +104,7 @@ func (c *seenContender) check(ctx context.Context, readers []seenReader) error {
 	unseen := 0
 	for i := range readers {
 		r := &readers[i]
-		answer, err := c.unseen(ctx, r, nil)
+		answer, err := c.appendUnseen(ctx, r, nil)
 		if err != nil {
 			return fmt.Errorf("%s: %w", c.name, err)
 		}
@@ -121,25 +121,25 @@ func (c *seenContender) check(ctx context.Context, readers []seenReader) error {
 	return nil
 }
 
-// time returns a function that times the answers for one reader after the other.
-func (c *seenContender) time(b *measure.Bench, readers []seenReader) func(context.Context) (measure.Measurement, error) {
+// timeAnswers returns a function that times the answers for one reader after the other.
+func (c *seenContender) timeAnswers(b *measure.Bench, readers []seenReader) func(context.Context) (measure.Measurement, error) {
 	var out []uint32
 	next := 0
 	return timeCalls(b, func(ctx context.Context) (err error) {
-		out, err = c.unseen(ctx, &readers[next%len(readers)], out[:0])
+		out, err = c.appendUnseen(ctx, &readers[next%len(readers)], out[:0])
 		next++
 		return err
 	})
 }
 
-// seenFilter measures which of some candidates readers have not seen.
-func seenFilter(ctx context.Context, b *measure.Bench, size seenSize) (err error) {
-	f, err := openSeen(b)
+// measureSeenFilter measures which of some candidates readers have not seen.
+func measureSeenFilter(ctx context.Context, b *measure.Bench, size seenSize) (err error) {
+	f, err := openSeenStore(b)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, f.Close()) }()
-	if err := f.foldPlays(ctx, classPlays(seenDensity{size.readers, size.monthPlays})); err != nil {
+	defer func() { err = errors.Join(err, f.CloseAndRemove()) }()
+	if err := f.foldPlays(ctx, playsOfClasses(playDensity{size.readers, size.monthPlays})); err != nil {
 		return err
 	}
 	server, err := programs.StartRedis(ctx, b.Tools.RedisServer, b.Dir, programs.NoFile)
@@ -149,37 +149,37 @@ func seenFilter(ctx context.Context, b *measure.Bench, size seenSize) (err error
 	s := seenRedis{server}
 	defer func() { err = errors.Join(err, s.Close()) }()
 	many := makeSeenReaders(size.readers, size.monthPlays, size.candidates)
-	few := makeSeenReaders(size.readers, size.monthPlays, feedPage)
+	few := makeSeenReaders(size.readers, size.monthPlays, feedPageSize)
 	b.Say("loading plays of %d readers into redis", len(many))
-	if err := s.loadSeen(ctx, many); err != nil {
+	if err := s.loadPlays(ctx, many); err != nil {
 		return err
 	}
-	whole := seenContender{"redis ZRANGE and a map", true, s.unseenWhole}
-	others := []seenContender{whole, {"redis ZMSCORE", true, s.unseenScores}, {"redis bit strings, MGET", false, s.unseenBits}}
+	whole := seenContender{"redis ZRANGE and a map", true, s.unseenByZRange}
+	others := []seenContender{whole, {"redis ZMSCORE", true, s.unseenByZMScore}, {"redis bit strings, MGET", false, s.unseenByMGet}}
 	return errors.Join(
-		seenFilterRow(ctx, b, "seen-filter", fmt.Sprintf("in process, a new view of the store for each question, one goroutine; "+
+		measureSeenFilterRow(ctx, b, "seen-filter", fmt.Sprintf("in process, a new view of the store for each question, one goroutine; "+
 			"%d readers in turn, a tenth of the candidates played. Three months are closed and sealed, one is open. Redis: go-redis, "+
 			"over the loopback: all plays of the reader, looked up in a map; the scores of all candidates; the bit strings of the four "+
 			"months, Bloom filters of the same size as skein's, probed in the client.", size.readers),
-			many, f.contender(), others, 4),
-		seenFilterRow(ctx, b, "seen-filter-page", "as above; BITFIELD: one for each month, of all positions, in one pipeline.",
-			few, f.contender(), append(others, seenContender{"redis bit strings, BITFIELD", false, s.unseenBitField}), 0),
+			many, f.skeinContender(), others, 4),
+		measureSeenFilterRow(ctx, b, "seen-filter-page", "as above; BITFIELD: one for each month, of all positions, in one pipeline.",
+			few, f.skeinContender(), append(others, seenContender{"redis bit strings, BITFIELD", false, s.unseenByBitField}), 0),
 	)
 }
 
-// seenFilterRow measures the answers of skein and those of others. bound is the target, by which factor skein should be faster than the first of
+// measureSeenFilterRow measures the answers of skein and those of others. bound is the target, by which factor skein should be faster than the first of
 // the others; 0 means that there is none.
-func seenFilterRow(
+func measureSeenFilterRow(
 	ctx context.Context, b *measure.Bench, id, note string, readers []seenReader, ours seenContender, others []seenContender, bound float64,
 ) error {
 	r := &readers[0]
-	row := b.Row(id, fmt.Sprintf("%d candidates against %d months of %d plays, p50", len(r.items), seenWindow, r.plays), "µs", note)
+	row := b.Row(id, fmt.Sprintf("%d candidates against %d months of %d plays, p50", len(r.items), windowMonths, r.playsPerMonth), "µs", note)
 	var all []measure.Contender
 	for _, c := range append([]seenContender{ours}, others...) {
 		if err := c.check(ctx, readers); err != nil {
 			return err
 		}
-		all = append(all, measure.Contender{Name: c.name, Measure: c.time(b, readers)})
+		all = append(all, measure.Contender{Name: c.name, Measure: c.timeAnswers(b, readers)})
 	}
 	if err := b.Alternate(ctx, row, all...); err != nil {
 		return err

@@ -17,30 +17,30 @@ import (
 	"github.com/skein-feed/skein/events"
 )
 
-// windowLength is what Redis keeps of plays: no month of the window is longer than 31 days.
-const windowLength = seenWindow * 31 * day
+// redisWindow is what Redis keeps of plays: no month of the window is longer than 31 days.
+const redisWindow = windowMonths * 31 * day
 
 func playsKey(user uint32) string { return "s:" + workload.UserID(user) }
 
 // appendPlay appends the writes of one play: the item by time, without those that the window has left.
 func appendPlay(dst []byte, p play) []byte {
 	key := playsKey(p.user)
-	dst = programs.AppendCommand(dst, "ZADD", key, strconv.FormatInt(int64(p.at), 10), strconv.FormatUint(p.item, 10))
-	return programs.AppendCommand(dst, "ZREMRANGEBYSCORE", key, "-inf", strconv.FormatInt(int64(p.at-windowLength), 10))
+	dst = programs.AppendCommand(dst, "ZADD", key, strconv.FormatInt(int64(p.playedAt), 10), strconv.FormatUint(p.item, 10))
+	return programs.AppendCommand(dst, "ZREMRANGEBYSCORE", key, "-inf", strconv.FormatInt(int64(p.playedAt-redisWindow), 10))
 }
 
 // seenRedis is a server that holds plays.
 type seenRedis struct{ *programs.Redis }
 
-// play writes plays and returns the time and the processor time of the server that it took.
-func (s seenRedis) play(ctx context.Context, plays []play) (took, used time.Duration, err error) {
+// writePlays writes plays and returns the time and the processor time of the server that it took.
+func (s seenRedis) writePlays(ctx context.Context, plays []play) (took, used time.Duration, err error) {
 	return writePipelines(ctx, s.Redis, plays, appendPlay, 2)
 }
 
 // What Redis can be asked about candidates. Each appends the indexes of those that are unseen.
 
-// unseenWhole reads all plays of the reader and looks the candidates up in them.
-func (s seenRedis) unseenWhole(ctx context.Context, q *seenReader, out []uint32) ([]uint32, error) {
+// unseenByZRange reads all plays of the reader and looks the candidates up in them.
+func (s seenRedis) unseenByZRange(ctx context.Context, q *seenReader, out []uint32) ([]uint32, error) {
 	played, err := s.Client.ZRange(ctx, playsKey(q.number), 0, -1).Result()
 	if err != nil {
 		return out, err
@@ -49,7 +49,7 @@ func (s seenRedis) unseenWhole(ctx context.Context, q *seenReader, out []uint32)
 	for _, item := range played {
 		all[item] = struct{}{}
 	}
-	for i, item := range q.texts {
+	for i, item := range q.itemTexts {
 		if _, ok := all[item]; !ok {
 			out = append(out, uint32(i))
 		}
@@ -57,9 +57,9 @@ func (s seenRedis) unseenWhole(ctx context.Context, q *seenReader, out []uint32)
 	return out, nil
 }
 
-// unseenScores asks for the score of each candidate.
-func (s seenRedis) unseenScores(ctx context.Context, q *seenReader, out []uint32) ([]uint32, error) {
-	scores, err := s.Client.ZMScore(ctx, playsKey(q.number), q.texts...).Result()
+// unseenByZMScore asks for the score of each candidate.
+func (s seenRedis) unseenByZMScore(ctx context.Context, q *seenReader, out []uint32) ([]uint32, error) {
+	scores, err := s.Client.ZMScore(ctx, playsKey(q.number), q.itemTexts...).Result()
 	for i, at := range scores {
 		if at == 0 {
 			out = append(out, uint32(i))
@@ -68,13 +68,13 @@ func (s seenRedis) unseenScores(ctx context.Context, q *seenReader, out []uint32
 	return out, err
 }
 
-// unseenBits reads the bit strings of the months and probes them.
-func (s seenRedis) unseenBits(ctx context.Context, q *seenReader, out []uint32) ([]uint32, error) {
-	rows, err := s.Client.MGet(ctx, bitKeys(q.number)...).Result()
+// unseenByMGet reads the bit strings of the months and probes them.
+func (s seenRedis) unseenByMGet(ctx context.Context, q *seenReader, out []uint32) ([]uint32, error) {
+	rows, err := s.Client.MGet(ctx, bitStringKeys(q.number)...).Result()
 	if err != nil {
 		return out, err
 	}
-	var filters [seenWindow]string
+	var filters [windowMonths]string
 	for month, row := range rows {
 		filters[month], _ = row.(string) // no string is no play
 	}
@@ -82,7 +82,7 @@ candidates:
 	for i, item := range q.items {
 		hash := hashItem(item)
 		for _, f := range filters {
-			if bitString(f).has(hash) {
+			if bitString(f).mayContain(hash) {
 				continue candidates
 			}
 		}
@@ -91,19 +91,19 @@ candidates:
 	return out, nil
 }
 
-// unseenBitField has the server probe: one BITFIELD for each month, in one pipeline.
-func (s seenRedis) unseenBitField(ctx context.Context, q *seenReader, out []uint32) ([]uint32, error) {
-	size := uint64(bitStringBytes(q.plays)) * 8
-	args := make([]any, 0, 3*bitPositions*len(q.items))
+// unseenByBitField has the server probe: one BITFIELD for each month, in one pipeline.
+func (s seenRedis) unseenByBitField(ctx context.Context, q *seenReader, out []uint32) ([]uint32, error) {
+	size := uint64(bitStringBytes(q.playsPerMonth)) * 8
+	args := make([]any, 0, 3*positionsPerItem*len(q.items))
 	for _, item := range q.items {
 		pos := bitPosition(hashItem(item))
-		for range bitPositions {
+		for range positionsPerItem {
 			args = append(args, "get", "u1", pos.next(size))
 		}
 	}
 	pipe := s.Client.Pipeline()
-	var found [seenWindow]*redis.IntSliceCmd
-	for month, key := range bitKeys(q.number) {
+	var found [windowMonths]*redis.IntSliceCmd
+	for month, key := range bitStringKeys(q.number) {
 		found[month] = pipe.BitField(ctx, key, args...)
 	}
 	if _, err := pipe.Exec(ctx); err != nil {
@@ -113,10 +113,10 @@ candidates:
 	for i := range q.items {
 		for _, f := range found {
 			ones := int64(0)
-			for _, bit := range f.Val()[i*bitPositions : (i+1)*bitPositions] {
+			for _, bit := range f.Val()[i*positionsPerItem : (i+1)*positionsPerItem] {
 				ones += bit
 			}
-			if ones == bitPositions {
+			if ones == positionsPerItem {
 				continue candidates
 			}
 		}
@@ -125,11 +125,11 @@ candidates:
 	return out, nil
 }
 
-// bitPositions is how many positions an item has: as many as in a Bloom filter of skein by default.
-const bitPositions = 12
+// positionsPerItem is how many positions an item has: as many as in a Bloom filter of skein by default.
+const positionsPerItem = 12
 
-func bitKeys(user uint32) []string {
-	keys := make([]string, seenWindow)
+func bitStringKeys(user uint32) []string {
+	keys := make([]string, windowMonths)
 	for month := range keys {
 		keys[month] = fmt.Sprintf("b:%d:%s", month, workload.UserID(user))
 	}
@@ -138,7 +138,7 @@ func bitKeys(user uint32) []string {
 
 // bitStringBytes is the size of a filter of so many plays, at which half of its bits are set, as skein's are.
 func bitStringBytes(plays int) int {
-	return int(math.Ceil(float64(plays)*bitPositions/math.Ln2/64)) * 8
+	return int(math.Ceil(float64(plays)*positionsPerItem/math.Ln2/64)) * 8
 }
 
 func hashItem(item uint64) uint64 {
@@ -163,7 +163,7 @@ func makeBitString(size int, items func(yield func(uint64) bool)) bitString {
 	made := make([]byte, size)
 	for item := range items {
 		pos := bitPosition(hashItem(item))
-		for range bitPositions {
+		for range positionsPerItem {
 			at := pos.next(uint64(size) * 8)
 			made[at>>3] |= 0x80 >> (at & 7)
 		}
@@ -171,12 +171,12 @@ func makeBitString(size int, items func(yield func(uint64) bool)) bitString {
 	return bitString(made)
 }
 
-func (b bitString) has(hash uint64) bool {
+func (b bitString) mayContain(hash uint64) bool {
 	pos, size := bitPosition(hash), uint64(len(b))*8
 	if size == 0 {
 		return false
 	}
-	for range bitPositions {
+	for range positionsPerItem {
 		if at := pos.next(size); b[at>>3]&(0x80>>(at&7)) == 0 {
 			return false
 		}
@@ -184,25 +184,25 @@ func (b bitString) has(hash uint64) bool {
 	return true
 }
 
-// loadSeen writes the plays of readers, as sorted sets and as bit strings.
-func (s seenRedis) loadSeen(ctx context.Context, readers []seenReader) error {
+// loadPlays writes the plays of readers, as sorted sets and as bit strings.
+func (s seenRedis) loadPlays(ctx context.Context, readers []seenReader) error {
 	for i := range readers {
 		r := &readers[i]
 		pipe := s.Client.Pipeline()
-		for month, key := range bitKeys(r.number) {
+		for month, key := range bitStringKeys(r.number) {
 			var members []redis.Z
 			items := func(yield func(uint64) bool) {
-				for n := range r.plays {
-					item := playedItem(r.number, month*r.plays+n)
+				for n := range r.playsPerMonth {
+					item := playedItem(r.number, month*r.playsPerMonth+n)
 					members = append(members, redis.Z{
-						Score: float64(monthAt(month) + events.Micros(n)), Member: strconv.FormatUint(item, 10),
+						Score: float64(monthStart(month) + events.Micros(n)), Member: strconv.FormatUint(item, 10),
 					})
 					if !yield(item) {
 						return
 					}
 				}
 			}
-			pipe.Set(ctx, key, string(makeBitString(bitStringBytes(r.plays), items)), 0)
+			pipe.Set(ctx, key, string(makeBitString(bitStringBytes(r.playsPerMonth), items)), 0)
 			pipe.ZAdd(ctx, playsKey(r.number), members...)
 		}
 		if _, err := pipe.Exec(ctx); err != nil {

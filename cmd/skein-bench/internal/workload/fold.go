@@ -14,9 +14,9 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// Folder is a store on disk, and folds events into it without a log. It makes the envelopes itself, and decodes them as a reader of the log
+// BenchStore is a store on disk, and folds events into it without a log. It makes the envelopes itself, and decodes them as a reader of the log
 // does.
-type Folder struct {
+type BenchStore struct {
 	dir   string
 	cache *store.Cache
 	Store *store.Store
@@ -30,18 +30,18 @@ type Folder struct {
 	seq uint64
 }
 
-// OpenFolder opens an empty store of the projection graph, in a new directory below parent.
-func OpenFolder(parent string) (*Folder, error) {
-	return OpenProjection(parent, FirstFollow, func() projections.Projection { return graph.New() })
+// OpenGraphStore opens an empty store of the projection graph, in a new directory below parent.
+func OpenGraphStore(parent string) (*BenchStore, error) {
+	return OpenStore(parent, FirstFollow, func() projections.Projection { return graph.New() })
 }
 
-// OpenProjection opens an empty store of a projection, in a new directory below parent. The envelopes count their times from begin.
-func OpenProjection(parent string, begin events.Micros, newProjection func() projections.Projection) (*Folder, error) {
+// OpenStore opens an empty store of a projection, in a new directory below parent. The envelopes count their times from begin.
+func OpenStore(parent string, begin events.Micros, newProjection func() projections.Projection) (*BenchStore, error) {
 	dir, err := os.MkdirTemp(parent, "store-")
 	if err != nil {
 		return nil, err
 	}
-	f := &Folder{
+	f := &BenchStore{
 		dir:           dir,
 		cache:         store.NewCache(CacheBytes),
 		newProjection: newProjection,
@@ -56,21 +56,21 @@ func OpenProjection(parent string, begin events.Micros, newProjection func() pro
 }
 
 // open opens the store in the directory of the folder.
-func (f *Folder) open() (err error) {
+func (f *BenchStore) open() (err error) {
 	f.Store, err = store.Open(store.Options{Dir: f.dir, Projection: f.newProjection(), Cache: f.cache})
 	return err
 }
 
-// ReopenFolder opens a store that a service has closed. The next envelope follows the last one that the service has folded.
-func ReopenFolder(dir string, newProjection func() projections.Projection) (*Folder, error) {
-	f := &Folder{dir: dir, cache: store.NewCache(CacheBytes), newProjection: newProjection}
+// ReopenStore opens a store that a service has closed. The next envelope follows the last one that the service has folded.
+func ReopenStore(dir string, newProjection func() projections.Projection) (*BenchStore, error) {
+	f := &BenchStore{dir: dir, cache: store.NewCache(CacheBytes), newProjection: newProjection}
 	if err := f.open(); err != nil {
 		f.cache.Unref()
 		return nil, err
 	}
 	view, err := f.Store.View()
 	if err != nil {
-		return nil, errors.Join(err, f.CloseAndKeep())
+		return nil, errors.Join(err, f.CloseAndKeepFiles())
 	}
 	cursor := view.Cursor()
 	// The decoder would first want the envelopes since WarmSeq, to know the event ids in them. There is no log that has them, and no event here has
@@ -83,9 +83,9 @@ func ReopenFolder(dir string, newProjection func() projections.Projection) (*Fol
 	return f, view.Close()
 }
 
-// ClosedBytes returns the size of the files of the store. It closes the store before, so that flushes and compactions in the background have
+// BytesAfterClose returns the size of the files of the store. It closes the store before, so that flushes and compactions in the background have
 // ended, and opens it again.
-func (f *Folder) ClosedBytes() (bytes int64, err error) {
+func (f *BenchStore) BytesAfterClose() (bytes int64, err error) {
 	if err := f.Store.Close(); err != nil {
 		return 0, err
 	}
@@ -96,42 +96,44 @@ func (f *Folder) ClosedBytes() (bytes int64, err error) {
 	return bytes, f.open()
 }
 
-// Compacted compacts the store, so that all rows are in its last level, and returns the size of its files.
-func (f *Folder) Compacted(ctx context.Context) (bytes int64, err error) {
+// CompactedBytes compacts the store, so that all rows are in its last level, and returns the size of its files.
+func (f *BenchStore) CompactedBytes(ctx context.Context) (bytes int64, err error) {
 	if err := f.Store.Compact(ctx); err != nil {
 		return 0, err
 	}
-	return f.ClosedBytes()
+	return f.BytesAfterClose()
 }
 
-// Close closes the store and removes its files.
-func (f *Folder) Close() error { return errors.Join(f.CloseAndKeep(), os.RemoveAll(f.dir)) }
+// CloseAndRemove closes the store and removes its files.
+func (f *BenchStore) CloseAndRemove() error {
+	return errors.Join(f.CloseAndKeepFiles(), os.RemoveAll(f.dir))
+}
 
-// CloseAndKeep closes the store and keeps its files.
-func (f *Folder) CloseAndKeep() error {
+// CloseAndKeepFiles closes the store and keeps its files.
+func (f *BenchStore) CloseAndKeepFiles() error {
 	err := f.Store.Close()
 	f.cache.Unref()
 	return err
 }
 
-// Envelope makes the next envelope from events. Its time is a millisecond after that of the envelope before.
-func (f *Folder) Envelope(evs []*skeinv1.Event) (*events.Envelope, error) {
+// NextEnvelope makes the next envelope from events. Its time is a millisecond after that of the envelope before.
+func (f *BenchStore) NextEnvelope(evs []*skeinv1.Event) (*events.Envelope, error) {
 	data, err := events.EncodeEnvelope(evs)
 	if err != nil {
 		return nil, err
 	}
-	return f.Decode(f.startTime+events.Micros(f.seq+1)*1000, data)
+	return f.DecodeNext(f.startTime+events.Micros(f.seq+1)*1000, data)
 }
 
-// Decode decodes the next envelope, which the log would have taken at the time stamp.
-func (f *Folder) Decode(stamp events.Micros, data []byte) (*events.Envelope, error) {
+// DecodeNext decodes the next envelope, which the log would have taken at the time stamp.
+func (f *BenchStore) DecodeNext(stamp events.Micros, data []byte) (*events.Envelope, error) {
 	f.seq++
 	return f.decoder.Decode(f.seq, stamp, data)
 }
 
-// Load folds n events in full envelopes, several envelopes at a time, and then flushes the store to disk. The function event returns the i-th
+// FoldEvents folds n events in full envelopes, several envelopes at a time, and then flushes the store to disk. The function event returns the i-th
 // event.
-func (f *Folder) Load(n int, event func(i int) *skeinv1.Event) error {
+func (f *BenchStore) FoldEvents(n int, event func(i int) *skeinv1.Event) error {
 	const envelopesPerFold = 10
 	var (
 		evs  []*skeinv1.Event
@@ -144,7 +146,7 @@ func (f *Folder) Load(n int, event func(i int) *skeinv1.Event) error {
 			continue
 		}
 
-		env, err := f.Envelope(evs)
+		env, err := f.NextEnvelope(evs)
 		if err != nil {
 			return err
 		}
@@ -162,14 +164,14 @@ func (f *Folder) Load(n int, event func(i int) *skeinv1.Event) error {
 	return f.Store.Flush()
 }
 
-// LoadGraph folds the follows of a graph as live events. The function id gives users their ids.
-func (f *Folder) LoadGraph(g *Graph, id func(uint32) string) error {
-	return f.Load(len(g.Edges), func(i int) *skeinv1.Event { return &skeinv1.Event{Kind: Followed(g.Edges[i], id)} })
+// FoldGraph folds the follows of a graph as live events. The function id gives users their ids.
+func (f *BenchStore) FoldGraph(g *Graph, id func(uint32) string) error {
+	return f.FoldEvents(len(g.Edges), func(i int) *skeinv1.Event { return &skeinv1.Event{Kind: Followed(g.Edges[i], id)} })
 }
 
-// AskCached opens a view of the store, calls question with queries of the view, and closes the view. The queries use the cache of the projection, as
+// QueryCached opens a view of the store, calls question with queries of the view, and closes the view. The queries use the cache of the projection, as
 // those of the service do.
-func (f *Folder) AskCached(question func(q *graph.Queries) error) error {
+func (f *BenchStore) QueryCached(question func(q *graph.Queries) error) error {
 	v, err := f.Store.View()
 	if err != nil {
 		return err
@@ -177,8 +179,8 @@ func (f *Folder) AskCached(question func(q *graph.Queries) error) error {
 	return errors.Join(question(graph.NewCachedQueries(v)), v.Close())
 }
 
-// Ask does the same with queries that read rows from the store and do not use the cache.
-func (f *Folder) Ask(question func(q *graph.Queries) error) error {
+// Query does the same with queries that read rows from the store and do not use the cache.
+func (f *BenchStore) Query(question func(q *graph.Queries) error) error {
 	v, err := f.Store.View()
 	if err != nil {
 		return err
@@ -187,7 +189,7 @@ func (f *Folder) Ask(question func(q *graph.Queries) error) error {
 }
 
 // diskBytes returns the size of all files of the store. Files may disappear meanwhile, because the store removes them in the background.
-func (f *Folder) diskBytes() (n int64, err error) {
+func (f *BenchStore) diskBytes() (n int64, err error) {
 	err = filepath.Walk(f.dir, func(_ string, info os.FileInfo, err error) error {
 		if errors.Is(err, fs.ErrNotExist) {
 			return nil
