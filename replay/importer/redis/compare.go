@@ -41,8 +41,8 @@ type Comparison struct {
 	importer.Comparison
 	// Rejected is the number of elements in Redis that the service cannot have. Each is reported like a difference.
 	Rejected uint64
-	// Held is how long commands to Redis have waited for the limit.
-	Held time.Duration
+	// ThrottleTime is how long commands to Redis have waited for the limit.
+	ThrottleTime time.Duration
 }
 
 // Compare reads a Redis and queries a service for all its facts. It reports entries that are missing in the service, entries that only the service
@@ -57,7 +57,7 @@ func Compare(ctx context.Context, o CompareOptions) (_ *Comparison, err error) {
 	o.Options = r.Options
 	found, err := compare(ctx, o, r.keyspace)
 	if found != nil {
-		found.Held = r.waitedForLimit()
+		found.ThrottleTime = r.waitedForLimit()
 	}
 	return found, err
 }

@@ -43,15 +43,15 @@ type Report struct {
 	Found, New, Published uint64
 	// Clamped is the number of new facts with a time after the start of the run, by up to a day. They got the start as their time.
 	Clamped uint64
-	// Gone is the number of facts from earlier runs that Redis no longer has. The log keeps them.
-	Gone uint64
+	// NoLongerInRedis is the number of facts from earlier runs that Redis no longer has. The log keeps them.
+	NoLongerInRedis uint64
 	// Rejected is the number of elements and keys that could not be imported. Rejects is the file that contains them, if there are any.
 	Rejected uint64
 	Rejects  string
 	// Reasons counts the rejected elements and keys, and then the refused facts, by reason.
 	Reasons importer.ReasonCounts
-	// Held is how long commands have waited for the limit. Waited is how long calls have waited for projections.
-	Held, Waited time.Duration
+	// ThrottleTime is how long commands have waited for the limit. Waited is how long calls have waited for projections.
+	ThrottleTime, Waited time.Duration
 	// Refused is the number of facts that the service has rejected. RefusedFile is the file that contains them.
 	Refused     uint64
 	RefusedFile string
@@ -410,7 +410,7 @@ func (r *importRun) completeReport() *Report {
 	p.KeyCounts = s.Keys
 	p.Found = s.Found
 	p.New = s.NewSize
-	p.Gone = s.Gone
+	p.NoLongerInRedis = s.NotFound
 	p.Rejected = s.Rejected
 	p.Source = s.Source
 	p.Run = s.Run
@@ -420,7 +420,7 @@ func (r *importRun) completeReport() *Report {
 		p.Rejects = filepath.Join(r.State, rejectsName)
 	}
 	p.Reasons = append(slices.Clone(s.Reasons), p.Reasons...)
-	p.Held = r.waitedForLimit()
+	p.ThrottleTime = r.waitedForLimit()
 	return p
 }
 
@@ -472,6 +472,6 @@ func (r *importRun) dryRun(ctx context.Context) (*Report, error) {
 		}
 		r.Observe(p.progress(total))
 	}
-	p.Held = r.waitedForLimit()
+	p.ThrottleTime = r.waitedForLimit()
 	return p, nil
 }

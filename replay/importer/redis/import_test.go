@@ -95,7 +95,7 @@ func TestSecondRunPublishesOnlyNewFacts(t *testing.T) {
 	r.run++ // as if Redis was restarted, so that it lists keys in another order
 	imp = imp.again()
 	imp.Now = func() time.Time { return start.Add(time.Hour) }
-	if report := mustRun(t, imp); report.New != 0 || report.Gone != 0 || report.Found != 11 || l.calls != calls || report.Run != 2 {
+	if report := mustRun(t, imp); report.New != 0 || report.NoLongerInRedis != 0 || report.Found != 11 || l.calls != calls || report.Run != 2 {
 		t.Errorf("the second run made %d calls and reported %+v, expected no calls and nothing new", l.calls-calls, report)
 	}
 	if report := mustRun(t, imp.again()); report.Position == "" {
@@ -106,7 +106,7 @@ func TestSecondRunPublishesOnlyNewFacts(t *testing.T) {
 	r.keys["likes:i1"] = fakeKey{set, []string{"ann"}}
 	r.keys["following:bob"] = fakeKey{set, []string{"ann", "dan", "eve"}}
 	report := mustRun(t, imp.again())
-	if report.New != 3 || report.Published != 3 || report.Gone != 1 || len(l.taken) != taken+3 || report.Run != 4 {
+	if report.New != 3 || report.Published != 3 || report.NoLongerInRedis != 1 || len(l.taken) != taken+3 || report.Run != 4 {
 		t.Errorf("after a change, got %d new events and %+v, expected 3 events and one fact that is gone", len(l.taken)-taken, report)
 	}
 	for ev, n := range l.taken {
@@ -135,7 +135,7 @@ func TestFactWithoutTimeDoesNotRepeatOneWithTime(t *testing.T) {
 	}
 
 	delete(r.keys, "followers:ann")
-	if report := mustRun(t, imp.again()); report.New != 0 || report.Gone != 1 {
+	if report := mustRun(t, imp.again()); report.New != 0 || report.NoLongerInRedis != 1 {
 		t.Errorf("without the side with the time: got %+v and the events %v, expected nothing new and one that is gone", report, l.taken)
 	}
 }

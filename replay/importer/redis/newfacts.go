@@ -62,7 +62,7 @@ func (r *importRun) selectNew() error {
 	s.Found = x.facts
 	s.Rejected = x.rejected
 	s.Reasons = x.reasons
-	s.Gone = x.gone
+	s.NotFound = x.notFound
 	s.Files = nil
 	if err := r.save(); err != nil {
 		return err
@@ -79,9 +79,9 @@ type factSelection struct {
 	// lastTimedIDs are the kind and ids of the last fact with a time, found or known.
 	lastTimedIDs []byte
 
-	// facts and rejected are the numbers of found facts and rejects. gone is the number of known facts that were not found.
-	facts, rejected, gone uint64
-	reasons               importer.ReasonCounts
+	// facts and rejected are the numbers of found facts and rejects. notFound is the number of known facts that were not found.
+	facts, rejected, notFound uint64
+	reasons                   importer.ReasonCounts
 }
 
 // selectFacts goes through all records. It writes the rejects to the file at rejectsPath.
@@ -119,7 +119,7 @@ func (x *factSelection) selectFacts(rejectsPath string) error {
 
 	// The known facts that are left were not found.
 	for x.nextKnown != nil {
-		x.gone++
+		x.notFound++
 		if err := x.advanceKnown(); err != nil {
 			return err
 		}
@@ -143,7 +143,7 @@ func (x *factSelection) handleFact(record []byte) error {
 	for x.nextKnown != nil {
 		switch c := bytes.Compare(x.nextKnown, record); {
 		case c < 0:
-			x.gone++
+			x.notFound++
 			x.rememberTimed(x.nextKnown)
 			if err := x.advanceKnown(); err != nil {
 				return err

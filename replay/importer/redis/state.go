@@ -61,10 +61,10 @@ type state struct {
 	Files    []string  `json:"files,omitempty"`
 	NextFile int       `json:"next_file"`
 	Keys     KeyCounts `json:"keys"`
-	// Found and Rejected are the numbers of distinct facts and rejects of this run. Gone is the number of known facts that it has not found.
+	// Found and Rejected are the numbers of distinct facts and rejects of this run. NotFound is the number of known facts that it has not found.
 	Found    uint64 `json:"found"`
 	Rejected uint64 `json:"rejected"`
-	Gone     uint64 `json:"gone"`
+	NotFound uint64 `json:"gone"`
 	// Reasons counts the rejected elements by reason.
 	Reasons importer.ReasonCounts `json:"reasons,omitempty"`
 

@@ -165,10 +165,10 @@ type redisReport struct {
 	Published uint64 `json:"published"`
 	// Clamped is how many new facts had a time after the start of the import. They got that start as their time.
 	Clamped uint64 `json:"clamped"`
-	// Gone is how many facts an earlier run has published that are no longer in Redis.
-	Gone     uint64                `json:"gone"`
-	Rejected uint64                `json:"rejected"`
-	Reasons  importer.ReasonCounts `json:"reasons,omitempty"`
+	// NoLongerInRedis is how many facts an earlier run has published that Redis no longer has.
+	NoLongerInRedis uint64                `json:"gone"`
+	Rejected        uint64                `json:"rejected"`
+	Reasons         importer.ReasonCounts `json:"reasons,omitempty"`
 	// Rejects is the path of the file with the rejected elements.
 	Rejects string `json:"rejects,omitempty"`
 	// Refused is how many facts the service did not accept.
@@ -190,34 +190,34 @@ type redisReport struct {
 func (c *redisCmd) printReport(std *command.Streams, r *redis.Report, took time.Duration) error {
 	if c.JSON {
 		return json.NewEncoder(std.Out).Encode(redisReport{
-			KeyCounts: r.KeyCounts,
-			Found:     r.Found,
-			New:       r.New,
-			Published: r.Published,
-			Clamped:   r.Clamped,
-			Gone:      r.Gone,
-			Rejected:  r.Rejected,
-			Reasons:   r.Reasons,
-			Rejects:   r.Rejects,
-			Refused:   r.Refused,
-			Seconds:   took.Seconds(),
-			Throttled: r.Held.Seconds(),
-			Waited:    r.Waited.Seconds(),
-			Source:    r.Source,
-			Run:       r.Run,
-			StartedAt: r.StartedAt,
-			Position:  r.Position,
+			KeyCounts:       r.KeyCounts,
+			Found:           r.Found,
+			New:             r.New,
+			Published:       r.Published,
+			Clamped:         r.Clamped,
+			NoLongerInRedis: r.NoLongerInRedis,
+			Rejected:        r.Rejected,
+			Reasons:         r.Reasons,
+			Rejects:         r.Rejects,
+			Refused:         r.Refused,
+			Seconds:         took.Seconds(),
+			Throttled:       r.ThrottleTime.Seconds(),
+			Waited:          r.Waited.Seconds(),
+			Source:          r.Source,
+			Run:             r.Run,
+			StartedAt:       r.StartedAt,
+			Position:        r.Position,
 		})
 	}
 
 	printKeyCounts(std, &r.KeyCounts)
 	std.Sayf("%d facts found, %d of them new: %d published as %s (run %d), %d with a time in the future, in %v",
 		r.Found, r.New, r.Published, r.Source, r.Run, r.Clamped, took.Round(time.Millisecond))
-	if r.Gone > 0 {
-		std.Sayf("%d facts that were published before are no longer in Redis: the log keeps them", r.Gone)
+	if r.NoLongerInRedis > 0 {
+		std.Sayf("%d facts that were published before are no longer in Redis: the log keeps them", r.NoLongerInRedis)
 	}
 
-	c.printThrottleTime(std, r.Held)
+	c.printThrottleTime(std, r.ThrottleTime)
 	if r.Waited > 0 {
 		std.Sayf("publishing waited for %v for the slowest projection (--max-lag %v)", r.Waited.Round(time.Millisecond), c.MaxLag)
 	}
@@ -278,7 +278,7 @@ func (c *redisCmd) printDryRun(std *command.Streams, r *redis.Report, took time.
 	}
 	std.Sayf("%d events would be published, except those that were published before; %d elements or keys rejected, in %v",
 		r.Found, r.Rejected, took.Round(time.Millisecond))
-	c.printThrottleTime(std, r.Held)
+	c.printThrottleTime(std, r.ThrottleTime)
 	return c.checkRejects(r)
 }
 
@@ -305,7 +305,7 @@ func (c *redisCmd) compare(ctx context.Context, std *command.Streams, o redis.Op
 	}
 
 	std.Sayf("%s; %d elements or keys of Redis rejected", comparisonText(&found.Comparison, time.Since(startTime)), found.Rejected)
-	c.printThrottleTime(std, found.Held)
+	c.printThrottleTime(std, found.ThrottleTime)
 
 	if found.Differences() > 0 {
 		return command.ErrSilent
