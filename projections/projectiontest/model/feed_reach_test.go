@@ -8,28 +8,9 @@ import (
 	"github.com/skein-feed/skein/projections/projectiontest/histories"
 )
 
-// The same as [TestHistoriesReachTheHardCases], of histories with pins and feeds.
+// The same as [TestHistoriesReachTheHardCases], for histories with pins and feeds.
 func TestHistoriesWithFeedsReachTheHardCases(t *testing.T) {
-	const seeds = 200
-	hits := map[string]int{}
-	for seed := range uint64(seeds) {
-		history := histories.FixedFeeds(seed, 80)
-		here := map[string]bool{}
-		note := func(name string, reached bool) {
-			if reached {
-				here[name] = true
-			}
-		}
-		for n := 8; n <= len(history); n += 8 {
-			noteFeeds(note, New(history[:n]))
-		}
-		notePins(note, history)
-		noteHeat(note, history)
-		for name := range here {
-			hits[name]++
-		}
-	}
-	for _, name := range []string{
+	expectHistoriesReach(t, func(seed uint64) []events.Event { return histories.FixedFeeds(seed, 80) }, []string{
 		"feed", "feed of 20 pins", "own pins", "hidden by a mute", "hidden as a re-pin", "hidden as a re-pin of a deleted user", "hidden as a re-pin of a muted user", "hidden as a re-pin of a blocked user", "hidden item", "own hidden item", "item hidden by history", "history hides no item that was shown again", "read in part", "read, but not as far as before", "read ahead of the log", "read marker ends with its user", "hidden by an exclusion", "by a board follow only",
 		"pins of one item", "user with 3 explicit followers", "board with 3 followers of its own", "equal times of two owners", "equal times of one owner", "pin of the past", "pin on the default board",
 		"pin moved", "pin edited", "edit ignored", "edit of an edited pin", "edit ends with the life of the pin", "edit before its history arrives", "attributes", "pins of a later life of a board", "pin of a deleted user's new life",
@@ -39,33 +20,34 @@ func TestHistoriesWithFeedsReachTheHardCases(t *testing.T) {
 		"play", "like", "reaction that is no like", "private reaction", "reactions of several kinds by one user", "re-pin", "repeated like", "repeated backfilled like", "re-pin of a living pin", "re-pin by late history",
 		"scored after plays", "played after a score", "like ended with its user", "liked and unliked and liked",
 		"backfilled like of what was unliked", "pins with and without scores",
-	} {
-		t.Logf("%3d of %d: %s", hits[name], seeds, name)
-		if hits[name] < seeds/50 {
-			t.Errorf("only %d of %d histories reach: %s", hits[name], seeds, name)
+	}, func(record recordFunc, history []events.Event) {
+		for n := 8; n <= len(history); n += 8 {
+			recordFeedCases(record, New(history[:n]))
 		}
-	}
+		recordPinCases(record, history)
+		recordHeatCases(record, history)
+	})
 }
 
-func noteFeeds(note func(name string, reached bool), g *Graph) {
+func recordFeedCases(record recordFunc, g *Graph) {
 	for _, b := range g.boards {
-		note("board with 3 followers of its own", len(g.BoardFollowers(b.Owner, b.Board, OnBoard)) >= 3)
+		record("board with 3 followers of its own", len(g.BoardFollowers(b.Owner, b.Board, OnBoard)) >= 3)
 	}
 	for _, reader := range g.users {
-		note("user with 3 explicit followers", len(g.Followers(reader, Explicit)) >= 3)
+		record("user with 3 explicit followers", len(g.Followers(reader, Explicit)) >= 3)
 		feed := g.Feed(reader, false)
-		note("feed", len(feed) > 0)
-		note("feed of 20 pins", len(feed) >= 20)
+		record("feed", len(feed) > 0)
+		record("feed of 20 pins", len(feed) >= 20)
 		unread := After(g.Read(reader), feed)
-		note("read in part", len(unread) > 0 && len(unread) < len(feed))
-		note("own pins", len(feed) > 0 && len(g.Feed(reader, true)) > len(feed))
-		note("pins of one item", len(OnePerItem(feed)) < len(feed))
+		record("read in part", len(unread) > 0 && len(unread) < len(feed))
+		record("own pins", len(feed) > 0 && len(g.Feed(reader, true)) > len(feed))
+		record("pins of one item", len(OnePerItem(feed)) < len(feed))
 		for i, p := range feed {
 			_, explicit := g.explicit(reader, p.Owner)
-			note("by a board follow only", !explicit)
+			record("by a board follow only", !explicit)
 			if i > 0 && feed[i-1].Created == p.Created {
-				note("equal times of two owners", feed[i-1].Owner != p.Owner)
-				note("equal times of one owner", feed[i-1].Owner == p.Owner)
+				record("equal times of two owners", feed[i-1].Owner != p.Owner)
+				record("equal times of one owner", feed[i-1].Owner == p.Owner)
 			}
 		}
 		for _, owner := range g.users {
@@ -73,81 +55,83 @@ func noteFeeds(note func(name string, reached bool), g *Graph) {
 			repins := g.hidesRepins(reader, owner)
 			for _, p := range g.Pins(owner) {
 				kind := g.Board(reader, owner, p.Board).Kind
-				note("hidden by a mute", muted && (kind == Board || kind == Explicit))
-				note("hidden as a re-pin", repins && p.Repin && (kind == Board || kind == Explicit))
+				record("hidden by a mute", muted && (kind == Board || kind == Explicit))
+				record("hidden as a re-pin", repins && p.Repin && (kind == Board || kind == Explicit))
 				origin := g.originOf(reader, p)
 				_, itemHidden := g.hidesItem(reader, p.Item)
-				note("hidden item", itemHidden && (kind == Board || kind == Explicit))
-				note("hidden as a re-pin of a deleted user", origin.Deleted && (kind == Board || kind == Explicit))
-				note("hidden as a re-pin of a muted user", origin.Muted && (kind == Board || kind == Explicit))
-				note("hidden as a re-pin of a blocked user", origin.Blocked && (kind == Board || kind == Explicit))
-				note("hidden by an exclusion", kind == Excluded)
+				record("hidden item", itemHidden && (kind == Board || kind == Explicit))
+				record("hidden as a re-pin of a deleted user", origin.Deleted && (kind == Board || kind == Explicit))
+				record("hidden as a re-pin of a muted user", origin.Muted && (kind == Board || kind == Explicit))
+				record("hidden as a re-pin of a blocked user", origin.Blocked && (kind == Board || kind == Explicit))
+				record("hidden by an exclusion", kind == Excluded)
 			}
 		}
 		for of, facts := range g.hidingFacts {
 			_, hides := g.hidesItem(of.user, of.item)
-			note("item hidden by history", hides && len(facts.live()) == 0)
-			note("history hides no item that was shown again", !hides && len(facts.backfilled()) > 0)
+			record("item hidden by history", hides && len(facts.live()) == 0)
+			record("history hides no item that was shown again", !hides && len(facts.backfilled()) > 0)
 		}
 		for _, p := range g.Pins(reader) {
 			_, hidden := g.hidesItem(reader, p.Item)
-			note("own hidden item", hidden)
-			note("pin of the past", p.Created < histories.Start)
-			note("pin on the default board", p.Board == "")
-			note("attributes", len(p.Attributes) > 0)
-			note("edit before its history arrives", p.Edited != 0 && arrivedAfter(g.log, p))
-			note("pins of a later life of a board", len(g.deletions(BoardID{reader, p.Board})) > 0)
+			record("own hidden item", hidden)
+			record("pin of the past", p.Created < histories.Start)
+			record("pin on the default board", p.Board == "")
+			record("attributes", len(p.Attributes) > 0)
+			record("edit before its history arrives", p.Edited != 0 && arrivedAfter(g.log, p))
+			record("pins of a later life of a board", len(g.deletions(BoardID{reader, p.Board})) > 0)
 		}
 	}
 }
 
-// notePins compares what a pin is after every event with what it was before.
-func notePins(note func(name string, reached bool), history []events.Event) {
+// recordPinCases compares what a pin is after every event with what it was before.
+func recordPinCases(record recordFunc, history []events.Event) {
 	pinsIn := map[uint64]int{}
 	deleted := map[string]bool{}
 	existed := map[[2]string]bool{}
 	for n, ev := range history {
 		deleted[ev.User] = deleted[ev.User] || ev.Kind == events.UserDeleted
-		if before := New(history[:n]).Read(ev.User); ev.Kind == events.FeedRead {
-			note("read, but not as far as before", ev.Read < before)
-			note("read ahead of the log", ev.Read > ev.Time)
+		readBefore := New(history[:n]).Read(ev.User)
+		if ev.Kind == events.FeedRead {
+			record("read, but not as far as before", ev.Read < readBefore)
+			record("read ahead of the log", ev.Read > ev.Time)
 		} else {
-			note("read marker ends with its user", ev.Kind == events.UserDeleted && before > 0)
+			record("read marker ends with its user", ev.Kind == events.UserDeleted && readBefore > 0)
 		}
 		if !isPinKind(ev.Kind) {
 			continue
 		}
 		counts := isAccepted(history[:n], ev) && !isVoid(history[:n], ev)
-		before, after := New(history[:n]), New(history[:n+1])
+		before := New(history[:n])
+		after := New(history[:n+1])
 		if ev.Kind == events.BoardDeleted {
 			for _, p := range before.BoardPins(ev.User, ev.Board) {
-				note("pin dies with its board", true)
-				note("history dies with its board", p.Created <= histories.Start)
+				record("pin dies with its board", true)
+				record("history dies with its board", p.Created <= histories.Start)
 			}
 			continue
 		}
 		was, lived := pinOf(before, ev)
 		is, lives := pinOf(after, ev)
-		note("pin void", !counts && !ev.Backfill)
-		note("creation ignored", counts && ev.Kind == events.PinCreated && !ev.Backfill && lived)
-		note("move ignored", counts && ev.Kind == events.PinMoved && !lived)
-		note("pin moved", lived && lives && was.Board != is.Board && ev.Kind == events.PinMoved)
-		note("pin edited", lives && is.Edited != was.Edited && is.Edited != 0 && ev.Kind == events.PinEdited)
-		note("edit ignored", ev.Kind == events.PinEdited && !lived)
-		note("edit of an edited pin", lived && was.Edited != 0 && ev.Kind == events.PinEdited)
-		note("edit ends with the life of the pin", lived && was.Edited != 0 && !lives)
-		note("re-created", lives && !lived && existed[[2]string{ev.User, ev.Pin}])
-		note("pin of a deleted user's new life", lives && deleted[ev.User])
+		record("pin void", !counts && !ev.Backfill)
+		record("creation ignored", counts && ev.Kind == events.PinCreated && !ev.Backfill && lived)
+		record("move ignored", counts && ev.Kind == events.PinMoved && !lived)
+		record("pin moved", lived && lives && was.Board != is.Board && ev.Kind == events.PinMoved)
+		record("pin edited", lives && is.Edited != was.Edited && is.Edited != 0 && ev.Kind == events.PinEdited)
+		record("edit ignored", ev.Kind == events.PinEdited && !lived)
+		record("edit of an edited pin", lived && was.Edited != 0 && ev.Kind == events.PinEdited)
+		record("edit ends with the life of the pin", lived && was.Edited != 0 && !lives)
+		record("re-created", lives && !lived && existed[[2]string{ev.User, ev.Pin}])
+		record("pin of a deleted user's new life", lives && deleted[ev.User])
 		existed[[2]string{ev.User, ev.Pin}] = existed[[2]string{ev.User, ev.Pin}] || lives
 		if ev.Kind != events.PinCreated || !counts {
 			continue
 		}
 		if pinsIn[ev.Seq]++; pinsIn[ev.Seq] >= 20 {
-			note("large envelope", true)
-			note("large envelope of history", ev.Backfill)
+			record("large envelope", true)
+			record("large envelope of history", ev.Backfill)
 		}
 		if ev.Backfill {
-			noteLate(note, after, ev, was, lived, is, lives)
+			recordBackfilledPinCases(record, after, ev, was, lived, is, lives)
 		}
 	}
 }
@@ -169,22 +153,23 @@ func arrivedAfter(log []loggedEvent, p Pin) bool {
 
 func pinOf(g *Graph, ev events.Event) (Pin, bool) { return findPin(g.pinFacts[ev.User], ev.Pin) }
 
-// noteLate notes what an accepted backfilled creation does to a pin.
-func noteLate(note func(name string, reached bool), g *Graph, ev events.Event, was Pin, lived bool, is Pin, lives bool) {
+// recordBackfilledPinCases records what an accepted backfilled creation does to a pin.
+func recordBackfilledPinCases(record recordFunc, g *Graph, ev events.Event, was Pin, lived bool, is Pin, lives bool) {
 	mine := g.pinFacts[ev.User].where(func(f *fact) bool { return f.Pin == ev.Pin })
 	gone := g.pinFacts[ev.User].of(events.BoardDeleted).on(ev.Board)
-	note("late history is moved", lives && is.Created == ev.Time && is.Board != ev.Board)
-	note("late history takes the place of a pin", lived && lives && is.Created == ev.Time && was.Created != ev.Time)
-	note("history saved by a move", lives && is.Created == ev.Time && is.Board != ev.Board && len(gone) > 0)
-	note("history revives a live creation", lived && lives && is.Created != was.Created && is.Created != ev.Time)
+	record("late history is moved", lives && is.Created == ev.Time && is.Board != ev.Board)
+	record("late history takes the place of a pin", lived && lives && is.Created == ev.Time && was.Created != ev.Time)
+	record("history saved by a move", lives && is.Created == ev.Time && is.Board != ev.Board && len(gone) > 0)
+	record("history revives a live creation", lived && lives && is.Created != was.Created && is.Created != ev.Time)
 	for _, f := range mine.of(events.PinCreated).backfilled() {
-		note("order by encoding", f.Time == ev.Time && !bytes.Equal(f.Encoded, ev.Encoded))
+		record("order by encoding", f.Time == ev.Time && !bytes.Equal(f.Encoded, ev.Encoded))
 	}
 }
 
-func noteHeat(note func(name string, reached bool), history []events.Event) {
+func recordHeatCases(record recordFunc, history []events.Event) {
 	log := markCounted(history)
-	touched, scored := map[string]bool{}, map[string]bool{}
+	touched := map[string]bool{}
+	scored := map[string]bool{}
 	for n, ev := range log {
 		if !ev.counts {
 			continue
@@ -194,32 +179,32 @@ func noteHeat(note func(name string, reached bool), history []events.Event) {
 		facts := before.reactionFacts[reactionOf(&ev.Event)]
 		switch ev.Kind {
 		case events.Played:
-			note("play", true)
-			note("played after a score", scored[ev.Item])
+			record("play", true)
+			record("played after a score", scored[ev.Item])
 		case events.Reacted:
 			repeats := repeatsReaction(log[:n], ev.Event)
-			note("like", !repeats && ev.Reaction == "")
-			note("reaction that is no like", !repeats && ev.Reaction != "")
-			note("private reaction", events.IsPrivateReaction(ev.Reaction))
-			note("reactions of several kinds by one user", len(before.OwnReactions(ev.User, ev.Item)) > 1)
-			note("repeated like", repeats && !ev.Backfill)
-			note("repeated backfilled like", repeats && ev.Backfill)
-			note("liked and unliked and liked", !ev.Backfill && !reacted && len(facts.of(events.Reacted)) > 0)
-			note("backfilled like of what was unliked", ev.Backfill && facts.live().last().Kind == events.Unreacted)
+			record("like", !repeats && ev.Reaction == "")
+			record("reaction that is no like", !repeats && ev.Reaction != "")
+			record("private reaction", events.IsPrivateReaction(ev.Reaction))
+			record("reactions of several kinds by one user", len(before.OwnReactions(ev.User, ev.Item)) > 1)
+			record("repeated like", repeats && !ev.Backfill)
+			record("repeated backfilled like", repeats && ev.Backfill)
+			record("liked and unliked and liked", !ev.Backfill && !reacted && len(facts.of(events.Reacted)) > 0)
+			record("backfilled like of what was unliked", ev.Backfill && facts.live().last().Kind == events.Unreacted)
 		case events.PinCreated:
 			if ev.RepinUser != "" {
 				again := isNewRepin(log, n)
 				_, lives := pinOf(before, ev.Event)
-				note("re-pin", again)
-				note("re-pin by late history", again && ev.Backfill)
-				note("re-pin of a living pin", lives)
+				record("re-pin", again)
+				record("re-pin by late history", again && ev.Backfill)
+				record("re-pin of a living pin", lives)
 			}
 		case events.ItemScored:
-			note("scored after plays", touched[ev.Item])
+			record("scored after plays", touched[ev.Item])
 			scored[ev.Item] = true
 		case events.UserDeleted:
 			for of, facts := range before.reactionFacts {
-				note("like ended with its user", of.user == ev.User && reactionHolds(facts))
+				record("like ended with its user", of.user == ev.User && reactionHolds(facts))
 			}
 		}
 		if ev.Kind == events.Played || ev.Kind == events.Reacted {
@@ -229,11 +214,15 @@ func noteHeat(note func(name string, reached bool), history []events.Event) {
 	heats := Heats(history, HeatSettings{HalfLife: 1, Play: 1, Repin: 1, Reactions: map[string]uint32{"": 1}})
 	g := New(history)
 	for _, reader := range g.users {
-		with, without := false, false
+		withScore := false
+		withoutScore := false
 		for _, p := range g.Feed(reader, false) {
-			_, ok := heats[p.Item]
-			with, without = with || ok, without || !ok
+			if _, ok := heats[p.Item]; ok {
+				withScore = true
+			} else {
+				withoutScore = true
+			}
 		}
-		note("pins with and without scores", with && without)
+		record("pins with and without scores", withScore && withoutScore)
 	}
 }

@@ -17,37 +17,37 @@ const scenarioRanked = 5
 // scenarioHeat is how the scenarios count: what happens at 10 counts twice what happens at 0.
 var scenarioHeat = model.HeatSettings{HalfLife: 10, Play: 1, Repin: 8, Reactions: map[string]uint32{"": 4, "save": 3}}
 
-// feedAnswer answers the questions about pins, feeds and items. A feed+ has the reader's own pins. A score is shown in
+// answerFeedQuestion answers the questions about pins, feeds and items. A feed+ has the reader's own pins. A score is shown in
 // doublings, in steps of at least a sixteenth, or as it is if it is no such number.
-func feedAnswer(history []events.Event, q []string) (string, bool) {
+func answerFeedQuestion(history []events.Event, q []string) (string, bool) {
 	g := model.New(history)
 	last := q[len(q)-1]
 	switch q[0] {
 	case "feed", "feed+":
-		return pinList(g.Feed(last, q[0] == "feed+")), true
+		return formatPins(g.Feed(last, q[0] == "feed+")), true
 	case "unread":
-		return pinList(model.After(g.Read(last), g.Feed(last, false))), true
+		return formatPins(model.After(g.Read(last), g.Feed(last, false))), true
 	case "once":
-		return pinList(model.OnePerItem(g.Feed(last, false))), true
+		return formatPins(model.OnePerItem(g.Feed(last, false))), true
 	case "trending":
-		return pinList(g.TrendingFeed(last, false, scenarioRanked, func(item string) (int64, bool) {
+		return formatPins(g.TrendingFeed(last, false, scenarioRanked, func(item string) (int64, bool) {
 			return model.Heat(history, item, scenarioHeat)
 		})), true
 	case "pins":
 		if owner, board, ok := strings.Cut(last, "/"); ok {
-			return pinList(g.BoardPins(owner, strings.TrimPrefix(board, "-"))), true
+			return formatPins(g.BoardPins(owner, strings.TrimPrefix(board, "-"))), true
 		}
-		return pinList(g.Pins(last)), true
+		return formatPins(g.Pins(last)), true
 	case "liked":
 		return fmt.Sprint(g.Reacted(q[1], last, "")), true
 	case "reactions":
-		return reactionList(g.Reactions(q[1], events.ReactionOf(last))), true
+		return formatReactions(g.Reactions(q[1], events.ReactionOf(last))), true
 	case "reactors":
-		return reactorList(g.Reactors(q[1], events.ReactionOf(last))), true
+		return formatReactors(g.Reactors(q[1], events.ReactionOf(last))), true
 	case "kinds":
-		return kindList(g.ReactionCounts(last)), true
+		return formatReactionCounts(g.ReactionCounts(last)), true
 	case "own":
-		return ownList(g.OwnReactions(q[1], last)), true
+		return formatReactionNames(g.OwnReactions(q[1], last)), true
 	case "heat":
 		score, ok := model.Heat(history, last, scenarioHeat)
 		switch {
@@ -62,7 +62,7 @@ func feedAnswer(history []events.Event, q []string) (string, bool) {
 }
 
 // The answers to questions about reactions: what of them, since when, how many.
-func reactionList(list []model.Reaction) string {
+func formatReactions(list []model.Reaction) string {
 	words := make([]string, len(list))
 	for i, r := range list {
 		words[i] = fmt.Sprint(r.Item, " ", r.Since)
@@ -70,7 +70,7 @@ func reactionList(list []model.Reaction) string {
 	return cmp.Or(strings.Join(words, ", "), "-")
 }
 
-func reactorList(list []model.Reactor) string {
+func formatReactors(list []model.Reactor) string {
 	words := make([]string, len(list))
 	for i, r := range list {
 		words[i] = fmt.Sprint(r.User, " ", r.Since)
@@ -78,7 +78,7 @@ func reactorList(list []model.Reactor) string {
 	return cmp.Or(strings.Join(words, ", "), "-")
 }
 
-func kindList(list []model.ReactionCount) string {
+func formatReactionCounts(list []model.ReactionCount) string {
 	words := make([]string, len(list))
 	for i, r := range list {
 		words[i] = fmt.Sprint(events.ReactionName(r.Reaction), " ", r.Count)
@@ -86,7 +86,7 @@ func kindList(list []model.ReactionCount) string {
 	return cmp.Or(strings.Join(words, ", "), "-")
 }
 
-func ownList(kinds []string) string {
+func formatReactionNames(kinds []string) string {
 	words := make([]string, len(kinds))
 	for i, kind := range kinds {
 		words[i] = events.ReactionName(kind)
@@ -94,7 +94,7 @@ func ownList(kinds []string) string {
 	return cmp.Or(strings.Join(words, ", "), "-")
 }
 
-func pinList(list []model.Pin) string {
+func formatPins(list []model.Pin) string {
 	words := make([]string, 0, len(list))
 	for _, p := range list {
 		name := p.Owner + "/" + p.Board

@@ -17,17 +17,18 @@ import (
 // momentHeat goes with generated histories, most of which last some seconds.
 var momentHeat = model.HeatSettings{HalfLife: 1_000_000, Play: 1, Repin: 8, Reactions: map[string]uint32{"": 4, "save": 3}}
 
-// What the definitions imply together, at every position.
-func TestFeedsFitTogether(t *testing.T) {
+// TestFeedAnswersAgreeAtEveryPosition demands that the answers about pins and feeds agree with each other, and that the score of an item falls
+// only if it is set.
+func TestFeedAnswersAgreeAtEveryPosition(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		history := histories.History(t, histories.Options{Feeds: true, Events: 40})
 		before := map[string]int64{}
 		for n := range history {
 			g := model.New(history[:n+1])
 			heats := model.Heats(history[:n+1], momentHeat)
-			pinsFit(t, g)
+			expectPinsAgree(t, g)
 			for _, reader := range append(g.Users(), "stranger") {
-				feedFits(t, g, reader, heats)
+				expectFeedAgrees(t, g, reader, heats)
 			}
 			for item, score := range before {
 				scored := history[n].Kind == events.ItemScored && history[n].Item == item
@@ -36,14 +37,14 @@ func TestFeedsFitTogether(t *testing.T) {
 				}
 			}
 			if t.Failed() {
-				t.Fatalf("after %s", tell(history[:n+1]))
+				t.Fatalf("after %s", formatHistory(history[:n+1]))
 			}
 			before = heats
 		}
 	})
 }
 
-func pinsFit(t *rapid.T, g *model.Graph) {
+func expectPinsAgree(t *rapid.T, g *model.Graph) {
 	for _, owner := range g.Users() {
 		pins := g.Pins(owner)
 		var byBoard int
@@ -62,20 +63,25 @@ func pinsFit(t *rapid.T, g *model.Graph) {
 			}
 			if i > 0 && (pins[i-1].Created < p.Created ||
 				pins[i-1].Created == p.Created && events.CompareIDs(pins[i-1].ID, p.ID) >= 0) {
-				t.Errorf("%+v before %+v", pins[i-1], p)
+				t.Errorf("pins of %s are not newest first: %+v is before %+v", owner, pins[i-1], p)
 			}
 		}
 	}
 }
 
-func feedFits(t *rapid.T, g *model.Graph, reader string, heats map[string]int64) {
-	feed, own := g.Feed(reader, false), g.Feed(reader, true)
+func expectFeedAgrees(t *rapid.T, g *model.Graph, reader string, heats map[string]int64) {
+	feed := g.Feed(reader, false)
+	own := g.Feed(reader, true)
+
 	// A pin is in the feed if its board appears for the reader, and the other way round.
 	var want []model.Pin
 	for _, owner := range g.Users() {
 		for _, p := range g.Pins(owner) {
-			f, r := g.Board(reader, owner, p.Board), g.Relationship(reader, owner)
-			if (f.Kind == model.Board || f.Kind == model.Explicit) && !r.Muting && (!r.Settings.Has(events.SettingHideRepins) || !p.Repin) && showsOrigin(g, reader, p) {
+			f := g.Board(reader, owner, p.Board)
+			r := g.Relationship(reader, owner)
+			isFollowed := f.Kind == model.Board || f.Kind == model.Explicit
+			isHiddenRepin := p.Repin && r.Settings.Has(events.SettingHideRepins)
+			if isFollowed && !r.Muting && !isHiddenRepin && showsOrigin(g, reader, p) {
 				want = append(want, p)
 			}
 		}
@@ -94,29 +100,35 @@ func feedFits(t *rapid.T, g *model.Graph, reader string, heats map[string]int64)
 	}
 	sorted := func(list []model.Pin) []model.Pin { return slices.SortedFunc(slices.Values(list), byName) }
 	if !reflect.DeepEqual(sorted(feed), sorted(want)) {
-		t.Errorf("%s: feed %s, want %s", reader, pinList(feed), pinList(want))
+		t.Errorf("%s: feed %s, want %s", reader, formatPins(feed), formatPins(want))
 	}
-	if got, want := sorted(own), sorted(slices.Concat(feed, ownShown)); !reflect.DeepEqual(got, want) {
-		t.Errorf("%s: feed with own pins %s, want %s", reader, pinList(own), pinList(want))
+	wantOwn := sorted(slices.Concat(feed, ownShown))
+	if !reflect.DeepEqual(sorted(own), wantOwn) {
+		t.Errorf("%s: feed with own pins %s, want %s", reader, formatPins(own), formatPins(wantOwn))
 	}
+
+	// The list by heat has the newest pins of the feed, the hottest first, and pins without a score last.
 	ranked := len(feed)/2 + 1
 	trending := g.TrendingFeed(reader, false, ranked, func(item string) (int64, bool) { score, ok := heats[item]; return score, ok })
 	if newest := feed[:min(len(feed), ranked)]; !reflect.DeepEqual(sorted(trending), sorted(newest)) {
-		t.Errorf("%s: by heat %s, the newest %d %s", reader, pinList(trending), ranked, pinList(newest))
+		t.Errorf("%s: by heat %s, the newest %d %s", reader, formatPins(trending), ranked, formatPins(newest))
 	}
 	for i := 1; i < len(trending); i++ {
-		a, okA := heats[trending[i-1].Item]
-		b, okB := heats[trending[i].Item]
-		if okB && (!okA || a < b) || okA == okB && a == b && trending[i-1].Created < trending[i].Created {
-			t.Errorf("%s: by heat %s with %v", reader, pinList(trending), heats)
+		previous, previousHasHeat := heats[trending[i-1].Item]
+		score, hasHeat := heats[trending[i].Item]
+		isHotter := hasHeat && (!previousHasHeat || previous < score)
+		isEqual := previousHasHeat == hasHeat && previous == score
+		if isHotter || isEqual && trending[i-1].Created < trending[i].Created {
+			t.Errorf("%s: by heat %s with %v", reader, formatPins(trending), heats)
 		}
 	}
+
 	items := map[string]bool{}
 	for _, p := range trending {
 		items[p.Item] = true
 	}
 	if once := model.OnePerItem(trending); len(once) != len(items) {
-		t.Errorf("%s: of %d items %s", reader, len(items), pinList(once))
+		t.Errorf("%s: got one pin each of %d items: %s, expected %d items", reader, len(once), formatPins(once), len(items))
 	}
 }
 
@@ -133,16 +145,19 @@ func showsOrigin(g *model.Graph, reader string, p model.Pin) bool {
 	return p.RepinOwner != "" && !r.Muting && !r.Blocking && !r.BlockedBy
 }
 
-// Heats looks at single pins and likes only; here every position has a whole model.
-func TestHeatsAreThoseOfTheWholeModel(t *testing.T) {
+// TestHeatsEqualRunningSums compares heats, which look only at single pins and likes, with sums that are added up event by event. What an event
+// adds depends on the whole model of the history before it.
+func TestHeatsEqualRunningSums(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		history := histories.History(t, histories.Options{Feeds: true, Plays: rapid.Bool().Draw(t, "plays")})
 		want := map[string]int64{}
-		sums, scored := map[string]heat.Sum{}, map[string]bool{}
-		backfilled, repinned := map[string]bool{}, repinned{}
+		sums := map[string]heat.Sum{}
+		scored := map[string]bool{}
+		backfilled := map[string]bool{}
+		repinned := repinnedItems{}
 		for n, ev := range history {
 			before := model.New(history[:n])
-			if !counts(history, n) {
+			if !isCounted(history, n) {
 				continue
 			}
 			var weight uint32
@@ -151,19 +166,20 @@ func TestHeatsAreThoseOfTheWholeModel(t *testing.T) {
 				weight = momentHeat.Play
 			case events.Reacted:
 				key := ev.User + " " + ev.Item + " " + ev.Reaction
-				if ev.Backfill && !backfilled[key] && !model.New(live(history[:n])).Reacted(ev.User, ev.Item, ev.Reaction) ||
+				if ev.Backfill && !backfilled[key] && !model.New(liveEvents(history[:n])).Reacted(ev.User, ev.Item, ev.Reaction) ||
 					!ev.Backfill && !before.Reacted(ev.User, ev.Item, ev.Reaction) {
 					weight = momentHeat.Reactions[ev.Reaction]
 				}
 				backfilled[key] = backfilled[key] || ev.Backfill
 			case events.PinCreated:
-				if repinned.happens(ev) {
+				if repinned.addIfNew(ev) {
 					weight = momentHeat.Repin
 				}
 			case events.UserDeleted:
 				delete(repinned, ev.User)
 			case events.ItemScored:
-				scored[ev.Item], want[ev.Item] = true, ev.Score
+				scored[ev.Item] = true
+				want[ev.Item] = ev.Score
 			}
 			if weight > 0 {
 				sums[ev.Item] = sums[ev.Item].Add(weight, int64(ev.Time), int64(momentHeat.HalfLife))
@@ -174,7 +190,7 @@ func TestHeatsAreThoseOfTheWholeModel(t *testing.T) {
 			}
 		}
 		if got := model.Heats(history, momentHeat); !maps.Equal(got, want) {
-			t.Fatalf("%v, want %v after %s", got, want, tell(history))
+			t.Fatalf("%v, want %v after %s", got, want, formatHistory(history))
 		}
 		for _, item := range []string{"i", "p1", "nothing"} {
 			got, ok := model.Heat(history, item, momentHeat)
@@ -185,11 +201,12 @@ func TestHeatsAreThoseOfTheWholeModel(t *testing.T) {
 	})
 }
 
-// repinned are pins and the items that they re-pinned, by owner.
-type repinned map[string]map[[2]string]bool
+// repinnedItems has the pins of each owner, with the items that they re-pinned.
+type repinnedItems map[string]map[[2]string]bool
 
-// happens notes a pin_created that is accepted, and reports whether it is a re-pin that counts. Whether its board was deleted does not matter.
-func (r repinned) happens(ev events.Event) bool {
+// addIfNew adds what an accepted pin_created re-pins, and reports whether it is a re-pin that counts. Whether its board was deleted does not
+// matter.
+func (r repinnedItems) addIfNew(ev events.Event) bool {
 	what := [2]string{ev.Pin, ev.Item}
 	if ev.RepinUser == "" || r[ev.User][what] {
 		return false
@@ -201,9 +218,9 @@ func (r repinned) happens(ev events.Event) bool {
 	return true
 }
 
-// counts tells of a backfill whether it is accepted: a play of the same index in the log would be told apart by heat. Live
-// plays and likes always count, and so do live pins where they change something.
-func counts(history []events.Event, n int) bool {
+// isCounted reports whether the n-th event of the history is live, or a backfill that is accepted. Live plays and likes always count, and so do
+// live pins where they change something.
+func isCounted(history []events.Event, n int) bool {
 	ev := history[n]
 	if !ev.Backfill {
 		return true
@@ -219,6 +236,6 @@ func counts(history []events.Event, n int) bool {
 	return true
 }
 
-func live(history []events.Event) []events.Event {
+func liveEvents(history []events.Event) []events.Event {
 	return slices.DeleteFunc(slices.Clone(history), func(ev events.Event) bool { return ev.Backfill })
 }

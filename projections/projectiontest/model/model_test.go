@@ -14,14 +14,14 @@ import (
 	"github.com/skein-feed/skein/projections/projectiontest/model"
 )
 
-// dump is every answer of a graph about some users and boards.
-func dump(g *model.Graph, users []string, boards []model.BoardID) string {
+// formatAnswers formats every answer of a graph about some users and boards.
+func formatAnswers(g *model.Graph, users []string, boards []model.BoardID) string {
 	var b strings.Builder
 	for _, u := range users {
-		fmt.Fprintf(&b, "%s: following %s; followers %s\n", u, list(g.Following(u, model.None)), list(g.Followers(u, model.None)))
-		fmt.Fprintf(&b, "\tboards %s; followed %s; excluded %s; users blocked %s; muted %s\n", list(g.Boards(u)),
-			list(g.FollowedBoards(u)), list(g.ExcludedBoards(u)), list(g.Blocked(u)), list(g.Muted(u)))
-		fmt.Fprintf(&b, "\tpins %s; feed %s\n", pinList(g.Pins(u)), pinList(g.Feed(u, false)))
+		fmt.Fprintf(&b, "%s: following %s; followers %s\n", u, formatEntries(g.Following(u, model.None)), formatEntries(g.Followers(u, model.None)))
+		fmt.Fprintf(&b, "\tboards %s; followed %s; excluded %s; users blocked %s; muted %s\n", formatEntries(g.Boards(u)),
+			formatEntries(g.FollowedBoards(u)), formatEntries(g.ExcludedBoards(u)), formatEntries(g.Blocked(u)), formatEntries(g.Muted(u)))
+		fmt.Fprintf(&b, "\tpins %s; feed %s\n", formatPins(g.Pins(u)), formatPins(g.Feed(u, false)))
 		fmt.Fprintf(&b, "\tplayed %d; in months", g.PlaysBy(u))
 		for months := range 6 {
 			fmt.Fprintf(&b, " %v", g.Played(u, histories.Start+events.Micros(30*24*3600*1_000_000*months), 2))
@@ -31,10 +31,10 @@ func dump(g *model.Graph, users []string, boards []model.BoardID) string {
 			fmt.Fprintf(&b, "reactions of kind %q: %+v\n", kind, g.Reactions(u, kind))
 		}
 		for _, other := range users {
-			fmt.Fprintf(&b, "%s and %s: %+v; mutuals %s\n", u, other, g.Relationship(u, other), list(g.Mutuals(u, other)))
+			fmt.Fprintf(&b, "%s and %s: %+v; mutuals %s\n", u, other, g.Relationship(u, other), formatEntries(g.Mutuals(u, other)))
 		}
 		for _, board := range boards {
-			fmt.Fprintf(&b, "%s on %v: %s\n", u, board, follow(g.Board(u, board.Owner, board.Board)))
+			fmt.Fprintf(&b, "%s on %v: %s\n", u, board, formatFollow(g.Board(u, board.Owner, board.Board)))
 		}
 	}
 	for _, item := range g.Items() {
@@ -42,26 +42,27 @@ func dump(g *model.Graph, users []string, boards []model.BoardID) string {
 	}
 	for _, board := range boards {
 		for _, which := range []model.BoardList{model.All, model.OnBoard, model.Excluders} {
-			fmt.Fprintf(&b, "%v, list %d: %s\n", board, which, list(g.BoardFollowers(board.Owner, board.Board, which)))
+			fmt.Fprintf(&b, "%v, list %d: %s\n", board, which, formatEntries(g.BoardFollowers(board.Owner, board.Board, which)))
 		}
 	}
 	return b.String()
 }
 
-// The answers do not depend on when backfills arrive, in what order, and between which live events, where no deletion
-// of a user and no end of an import makes the difference.
+// TestArrivalOfBackfillsDoesNotMatter demands that the answers do not depend on when backfills arrive, in what order, and between which live
+// events. Only deletions of users and ends of imports make a difference, so these histories have none.
 func TestArrivalOfBackfillsDoesNotMatter(t *testing.T) {
 	opt := histories.Options{Without: events.Kinds(events.UserDeleted, events.BackfillClosed), RisingOffsets: true}
 	rapid.Check(t, func(t *rapid.T) {
 		opt := opt
-		opt.Feeds, opt.Plays = rapid.Bool().Draw(t, "feeds"), rapid.Bool().Draw(t, "plays")
+		opt.Feeds = rapid.Bool().Draw(t, "feeds")
+		opt.Plays = rapid.Bool().Draw(t, "plays")
 		history := histories.History(t, opt)
 		moved := moveBackfills(t, history)
 		g := model.New(history)
-		want := dump(g, g.Users(), g.BoardsMentioned())
-		if got := dump(model.New(moved), g.Users(), g.BoardsMentioned()); got != want {
+		want := formatAnswers(g, g.Users(), g.BoardsMentioned())
+		if got := formatAnswers(model.New(moved), g.Users(), g.BoardsMentioned()); got != want {
 			t.Fatalf("in the order of the log:\n%s\nwith the backfills moved:\n%s\nlog %s\nmoved %s",
-				want, got, tell(history), tell(moved))
+				want, got, formatHistory(history), formatHistory(moved))
 		}
 	})
 }
@@ -81,16 +82,18 @@ func moveBackfills(t *rapid.T, history []events.Event) (moved []events.Event) {
 		if len(live) == 0 || len(past) > 0 && rapid.Bool().Draw(t, "past next") {
 			ev := past[0]
 			ev.Offset = uint64(len(moved)) + 1
-			moved, past = append(moved, ev), past[1:]
+			moved = append(moved, ev)
+			past = past[1:]
 			continue
 		}
-		moved, live = append(moved, live[0]), live[1:]
+		moved = append(moved, live[0])
+		live = live[1:]
 	}
 	return moved
 }
 
-// TestEndOfBlockRestoresNothing: after a block has ended, only what was followed or excluded after its end holds, in whatever order the
-// block, backfilled or live, its end and the follows arrived.
+// TestEndOfBlockRestoresNothing demands that, after a block has ended, only those follows and exclusions hold that were made after its end, in
+// whatever order the block, backfilled or live, its end and the follows arrived.
 func TestEndOfBlockRestoresNothing(t *testing.T) {
 	opt := histories.Options{Users: 3, Without: events.Kinds(events.UserDeleted, events.BackfillClosed), RisingOffsets: true}
 	rapid.Check(t, func(t *rapid.T) {
@@ -101,7 +104,7 @@ func TestEndOfBlockRestoresNothing(t *testing.T) {
 			for _, since := range append(relationTimes(g, a, b), relationTimes(g, b, a)...) {
 				if since <= ends {
 					t.Fatalf("%s unblocked %s at %d, and a relation between them holds since %d\nlog %s",
-						a, b, ends-histories.Start, since-histories.Start, tell(history))
+						a, b, ends-histories.Start, since-histories.Start, formatHistory(history))
 				}
 			}
 		}
@@ -110,19 +113,21 @@ func TestEndOfBlockRestoresNothing(t *testing.T) {
 
 type direction struct{ user, peer string }
 
-// blockEnds returns when the latest block of one user by another ended that has ended, backfilled or live. All backfilled blocks end with
-// the first live unblock.
+// blockEnds returns when the latest ended block of one user by another ended. It applies backfills before live events, because all backfilled
+// blocks end with the first live unblock.
 func blockEnds(history []events.Event) map[direction]events.Micros {
-	blocked, ends := map[direction]bool{}, map[direction]events.Micros{}
+	blocked := map[direction]bool{}
+	ends := map[direction]events.Micros{}
 	for _, backfill := range []bool{true, false} {
 		for _, ev := range history {
-			of := direction{ev.User, ev.Peer}
+			pair := direction{ev.User, ev.Peer}
 			switch {
 			case ev.Backfill != backfill:
 			case ev.Kind == events.UserBlocked:
-				blocked[of] = true
-			case ev.Kind == events.UserUnblocked && blocked[of]:
-				blocked[of], ends[of] = false, ev.Time
+				blocked[pair] = true
+			case ev.Kind == events.UserUnblocked && blocked[pair]:
+				blocked[pair] = false
+				ends[pair] = ev.Time
 			}
 		}
 	}
@@ -143,8 +148,8 @@ func relationTimes(g *model.Graph, user, other string) (times []events.Micros) {
 	return times
 }
 
-// An import that is run a second time changes nothing.
-func TestImportTwiceIsOnce(t *testing.T) {
+// TestRepeatedImportChangesNothing demands that an import that is run a second time changes no answer.
+func TestRepeatedImportChangesNothing(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		history := histories.History(t, histories.Options{
 			Feeds: rapid.Bool().Draw(t, "feeds"), Plays: rapid.Bool().Draw(t, "plays"),
@@ -156,9 +161,9 @@ func TestImportTwiceIsOnce(t *testing.T) {
 			}
 		}
 		g := model.New(history)
-		want := dump(g, g.Users(), g.BoardsMentioned())
-		if got := dump(model.New(twice), g.Users(), g.BoardsMentioned()); got != want {
-			t.Fatalf("once:\n%s\ntwice:\n%s\nlog %s", want, got, tell(history))
+		want := formatAnswers(g, g.Users(), g.BoardsMentioned())
+		if got := formatAnswers(model.New(twice), g.Users(), g.BoardsMentioned()); got != want {
+			t.Fatalf("once:\n%s\ntwice:\n%s\nlog %s", want, got, formatHistory(history))
 		}
 		again := model.New(twice)
 		for _, item := range g.Items() {
@@ -172,20 +177,20 @@ func TestImportTwiceIsOnce(t *testing.T) {
 	})
 }
 
-// What the definitions imply together, at every position.
-func TestAnswersFitTogether(t *testing.T) {
+// TestFollowAnswersAgreeAtEveryPosition demands that the answers about follows, exclusions, blocks and counts agree with each other.
+func TestFollowAnswersAgreeAtEveryPosition(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		history := histories.History(t, histories.Options{})
 		for n := range history {
-			fits(t, model.New(history[:n+1]))
+			expectFollowAnswersAgree(t, model.New(history[:n+1]))
 			if t.Failed() {
-				t.Fatalf("after %s", tell(history[:n+1]))
+				t.Fatalf("after %s", formatHistory(history[:n+1]))
 			}
 		}
 	})
 }
 
-func fits(t *rapid.T, g *model.Graph) {
+func expectFollowAnswersAgree(t *rapid.T, g *model.Graph) {
 	for _, b := range g.BoardsMentioned() {
 		exists := b.Board == "" || slices.ContainsFunc(g.Boards(b.Owner), func(e model.Entry) bool { return e.Board == b.Board })
 		all := g.BoardFollowers(b.Owner, b.Board, model.All)
@@ -202,7 +207,7 @@ func fits(t *rapid.T, g *model.Graph) {
 			}
 			if len(seen) != len(all)+len(excluders) {
 				t.Errorf("%v: followers %s, excluders %s, explicit followers of the owner %s",
-					b, list(all), list(excluders), list(explicit))
+					b, formatEntries(all), formatEntries(excluders), formatEntries(explicit))
 			}
 		}
 		for _, e := range on {
@@ -222,22 +227,22 @@ func fits(t *rapid.T, g *model.Graph) {
 		for _, b := range g.Users() {
 			r := g.Relationship(a, b)
 			if (r.Blocking || r.BlockedBy || a == b) && (r.Following.Kind != model.None || r.FollowedBy.Kind != model.None) {
-				t.Errorf("%s and %s: %+v", a, b, r)
+				t.Errorf("%s and %s are one user, or separated by a block, and follow each other: %+v", a, b, r)
 			}
 			onBoards := slices.ContainsFunc(g.FollowedBoards(a), func(e model.Entry) bool { return e.Owner == b })
 			if onBoards && r.Following.Kind == model.None || !onBoards && r.Following.Kind == model.Implicit {
-				t.Errorf("%s follows %s %s, boards %s", a, b, follow(r.Following), list(g.FollowedBoards(a)))
+				t.Errorf("%s follows %s %s, boards %s", a, b, formatFollow(r.Following), formatEntries(g.FollowedBoards(a)))
 			}
 		}
 		c := g.UserCounts(a)
 		if c.Followers != c.ExplicitFollowers+c.ImplicitFollowers || c.Following != c.ExplicitFollowing+c.ImplicitFollowing {
-			t.Errorf("%s: %+v", a, c)
+			t.Errorf("%s has counts that do not add up: %+v", a, c)
 		}
 	}
 }
 
-// tell writes a history so that it can be read.
-func tell(history []events.Event) string {
+// formatHistory formats a history for people, one event a line.
+func formatHistory(history []events.Event) string {
 	var b strings.Builder
 	for _, ev := range history {
 		fmt.Fprintf(&b, "\n\t%d.%d %d", ev.Seq, ev.Slot, ev.Time-histories.Start)
@@ -261,7 +266,7 @@ func tell(history []events.Event) string {
 	return b.String()
 }
 
-func TestBoardsMentioned(t *testing.T) {
+func TestMentionedBoardsAndUsersAreListed(t *testing.T) {
 	g := model.New([]events.Event{
 		{Kind: events.PinCreated, User: "bob", Board: "art", Pin: "p", Item: "p", RepinUser: "cid", RepinPin: "q"},
 		{Kind: events.BoardFollowed, User: "7", Peer: "ann", Board: "9"},

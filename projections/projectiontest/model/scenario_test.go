@@ -68,12 +68,12 @@ func runScenarios(t *testing.T, file string) (count int) {
 			s = &scenario{name: strings.TrimSpace(line[1:])}
 			count++
 		case line[0] >= '0' && line[0] <= '9' || strings.HasPrefix(line, "past "):
-			if err := s.happens(line); err != nil {
+			if err := s.appendEvent(line); err != nil {
 				t.Fatalf("%s:%d: %q: %v", file, n, line, err)
 			}
 		default:
 			question, want, ok := strings.Cut(line, ": ")
-			got, err := answer(s.history, strings.Fields(question))
+			got, err := answerQuestion(s.history, strings.Fields(question))
 			if !ok || err != nil {
 				t.Fatalf("%s:%d: %q: %v", file, n, line, err)
 			}
@@ -85,8 +85,8 @@ func runScenarios(t *testing.T, file string) (count int) {
 	return count
 }
 
-// happens appends the event that a line tells.
-func (s *scenario) happens(line string) error {
+// appendEvent appends the event of a line.
+func (s *scenario) appendEvent(line string) error {
 	words := strings.Fields(line)
 	ev := events.Event{Seq: uint64(len(s.history)) + 1}
 	if words[0] == "past" {
@@ -219,7 +219,7 @@ func setKind(ev *events.Event, verb, target string) error {
 	switch kind {
 	case events.UserDeleted, events.SeenCleared:
 	case events.Served:
-		ev.Items = itemList(target)
+		ev.Items = parseItems(target)
 	case events.FeedRead:
 		read, err := parseTime(target)
 		ev.Read = read
@@ -245,12 +245,12 @@ func setKind(ev *events.Event, verb, target string) error {
 	return nil
 }
 
-// answer asks a question.
-func answer(history []events.Event, q []string) (string, error) {
-	if words, ok := feedAnswer(history, q); ok {
+// answerQuestion answers a question about a history, in the words of the scenarios.
+func answerQuestion(history []events.Event, q []string) (string, error) {
+	if words, ok := answerFeedQuestion(history, q); ok {
 		return words, nil
 	}
-	if words, ok, err := seenAnswer(history, q); ok {
+	if words, ok, err := answerSeenQuestion(history, q); ok {
 		return words, err
 	}
 	g := model.New(history)
@@ -264,35 +264,35 @@ func answer(history []events.Event, q []string) (string, error) {
 	board = strings.TrimPrefix(board, "-")
 	switch q[0] {
 	case "following":
-		return list(g.Following(last, kind)), nil
+		return formatEntries(g.Following(last, kind)), nil
 	case "followers":
-		return list(g.Followers(last, kind)), nil
+		return formatEntries(g.Followers(last, kind)), nil
 	case "all":
-		return list(g.BoardFollowers(owner, board, model.All)), nil
+		return formatEntries(g.BoardFollowers(owner, board, model.All)), nil
 	case "on":
-		return list(g.BoardFollowers(owner, board, model.OnBoard)), nil
+		return formatEntries(g.BoardFollowers(owner, board, model.OnBoard)), nil
 	case "excluders":
-		return list(g.BoardFollowers(owner, board, model.Excluders)), nil
+		return formatEntries(g.BoardFollowers(owner, board, model.Excluders)), nil
 	case "followed-boards":
-		return list(g.FollowedBoards(last)), nil
+		return formatEntries(g.FollowedBoards(last)), nil
 	case "excluded-boards":
-		return list(g.ExcludedBoards(last)), nil
+		return formatEntries(g.ExcludedBoards(last)), nil
 	case "boards":
-		return list(g.Boards(last)), nil
+		return formatEntries(g.Boards(last)), nil
 	case "blocked":
-		return list(g.Blocked(last)), nil
+		return formatEntries(g.Blocked(last)), nil
 	case "muted":
-		return list(g.Muted(last)), nil
+		return formatEntries(g.Muted(last)), nil
 	case "mutuals":
-		return list(g.Mutuals(q[1], last)), nil
+		return formatEntries(g.Mutuals(q[1], last)), nil
 	case "relationship":
 		r := g.Relationship(q[1], last)
 		return fmt.Sprintf("%s, %s, blocking=%t blocked=%t muting=%t settings=%s",
-			follow(r.Following), follow(r.FollowedBy), r.Blocking, r.BlockedBy, r.Muting, formatSettings(r.Settings)), nil
+			formatFollow(r.Following), formatFollow(r.FollowedBy), r.Blocking, r.BlockedBy, r.Muting, formatSettings(r.Settings)), nil
 	case "favorites":
-		return list(g.With(last, events.SettingFavorite)), nil
+		return formatEntries(g.With(last, events.SettingFavorite)), nil
 	case "notifying":
-		return list(g.With(last, events.SettingNotify)), nil
+		return formatEntries(g.With(last, events.SettingNotify)), nil
 	case "counts":
 		if strings.Contains(last, "/") {
 			return fmt.Sprintf("%+v", g.BoardCounts(owner, board)), nil
@@ -305,19 +305,19 @@ func answer(history []events.Event, q []string) (string, error) {
 		return "", fmt.Errorf("unknown question %q", q)
 	}
 	if strings.Contains(last, "/") {
-		return follow(g.Board(q[0], owner, board)), nil
+		return formatFollow(g.Board(q[0], owner, board)), nil
 	}
-	return follow(g.User(q[0], last)), nil
+	return formatFollow(g.User(q[0], last)), nil
 }
 
-func follow(f model.Follow) string {
+func formatFollow(f model.Follow) string {
 	if f.Kind == model.None {
 		return "none"
 	}
 	return fmt.Sprintf("%s %d", f.Kind, f.Since)
 }
 
-func list(entries []model.Entry) string {
+func formatEntries(entries []model.Entry) string {
 	words := make([]string, 0, len(entries))
 	for _, e := range entries {
 		name := e.User

@@ -8,9 +8,9 @@ import (
 	"github.com/skein-feed/skein/projections/projectiontest/histories"
 )
 
-// The same as [TestHistoriesReachTheHardCases], of histories with plays.
+// The same as [TestHistoriesReachTheHardCases], for histories with plays.
 func TestHistoriesWithPlaysReachTheHardCases(t *testing.T) {
-	reach(t, func(seed uint64) []events.Event { return histories.FixedPlays(seed, 80) }, []string{
+	expectHistoriesReach(t, func(seed uint64) []events.Event { return histories.FixedPlays(seed, 80) }, []string{
 		"played this month", "played 1 months ago", "played 2 months ago", "played 3 months ago", "played 4 months ago",
 		"played 5 months ago", "played 6 months ago", "played years ago", "fell out of the window",
 		"played in the last moment of a month", "played in the first moment of a month",
@@ -22,15 +22,15 @@ func TestHistoriesWithPlaysReachTheHardCases(t *testing.T) {
 		"one served", "100 served", "fell off the 100", "history fell off the 100", "served again", "served again by history", "named twice in a serve",
 		"late history beneath live serves", "history of what was served live", "history of one moment",
 		"history of one moment and index", "history of one item in one moment",
-	}, func(note noting, history []events.Event) {
-		noteMonths(note, history)
-		noteServes(note, history)
-		noteClearings(note, history)
+	}, func(record recordFunc, history []events.Event) {
+		recordMonthCases(record, history)
+		recordServeCases(record, history)
+		recordClearingCases(record, history)
 	})
 }
 
-// What counters are tested with.
-func TestHistoriesReachWhatIsCounted(t *testing.T) {
+// The same for histories that counters are tested with.
+func TestHistoriesReachTheHardCasesOfCounters(t *testing.T) {
 	names := []string{
 		"play", "play of history", "play of a closed import", "played by a deleted user", "like", "liked by two", "unliked", "like ended with its user",
 		"scored", "scored only", "re-pin", "re-pin again", "repeated re-pin", "re-pin of what is shown elsewhere", "re-pin of a living pin", "pin dies with its board", "re-created",
@@ -38,44 +38,20 @@ func TestHistoriesReachWhatIsCounted(t *testing.T) {
 		"item loses its last pin on a board", "item without a pin", "pin without a score", "2 on the list of a board", "equal scores", "negative score",
 	}
 	t.Run("plays", func(t *testing.T) {
-		reach(t, func(seed uint64) []events.Event { return histories.FixedPlays(seed, 80) }, names, noteCounts)
+		expectHistoriesReach(t, func(seed uint64) []events.Event { return histories.FixedPlays(seed, 80) }, names, recordCounterCases)
 	})
 	t.Run("feeds", func(t *testing.T) {
-		reach(t, func(seed uint64) []events.Event { return histories.FixedFeeds(seed, 80) }, names, noteCounts)
+		expectHistoriesReach(t, func(seed uint64) []events.Event { return histories.FixedFeeds(seed, 80) }, names, recordCounterCases)
 	})
 }
 
-type noting func(name string, reached bool)
-
-// reach counts the seeds whose histories reach what is named.
-func reach(t *testing.T, history func(seed uint64) []events.Event, names []string, look func(noting, []events.Event)) {
-	t.Helper()
-	const seeds = 200
-	hits := map[string]int{}
-	for seed := range uint64(seeds) {
-		here := map[string]bool{}
-		look(func(name string, reached bool) { here[name] = here[name] || reached }, history(seed))
-		for name, reached := range here {
-			if reached {
-				hits[name]++
-			}
-		}
-	}
-	for _, name := range names {
-		t.Logf("%3d of %d: %s", hits[name], seeds, name)
-		if hits[name] < seeds/50 {
-			t.Errorf("only %d of %d histories reach: %s", hits[name], seeds, name)
-		}
-	}
-}
-
-// noteMonths asks at every position.
-func noteMonths(note noting, history []events.Event) {
+// recordMonthCases records the cases of plays in months, at every position.
+func recordMonthCases(record recordFunc, history []events.Event) {
 	n := 0
 	last := histories.Start
 	for _, env := range histories.Envelopes(history) {
 		now := env.Cursor.LastTime
-		note("half a year without an event", now-last > 180*24*3600*1_000_000)
+		record("half a year without an event", now-last > 180*24*3600*1_000_000)
 		last = now
 		n += len(env.Events)
 		g := New(history[:n])
@@ -83,17 +59,17 @@ func noteMonths(note noting, history []events.Event) {
 			months := map[string]int{}
 			for _, f := range g.countedSeen(user, events.Played) {
 				ago := monthNumber(now) - monthNumber(f.Time)
-				note([...]string{
+				record([...]string{
 					"played this month", "played 1 months ago", "played 2 months ago", "played 3 months ago",
 					"played 4 months ago", "played 5 months ago", "played 6 months ago", "played years ago",
 				}[min(ago, 7)], true)
-				note("fell out of the window", ago > 3 && !g.Played(user, now, 4)[f.Item])
+				record("fell out of the window", ago > 3 && !g.Played(user, now, 4)[f.Item])
 				months[f.Item] |= 1 << min(ago, 7)
-				note("played in two months", months[f.Item]&(months[f.Item]-1) != 0)
+				record("played in two months", months[f.Item]&(months[f.Item]-1) != 0)
 			}
 		}
 		first, end := env.Events[0], env.Events[len(env.Events)-1]
-		note("two months in one envelope", !first.Backfill && !end.Backfill && monthNumber(first.Time) != monthNumber(end.Time))
+		record("two months in one envelope", !first.Backfill && !end.Backfill && monthNumber(first.Time) != monthNumber(end.Time))
 		for _, ev := range env.Events {
 			if ev.Kind != events.Played {
 				continue
@@ -102,18 +78,18 @@ func noteMonths(note noting, history []events.Event) {
 			if ev.Backfill {
 				edge = "history in the "
 				ago := monthNumber(now) - monthNumber(ev.Time)
-				note("history of this month", ago == 0)
-				note("history of an earlier month of the window", 0 < ago && ago < 4)
-				note("history past the retention", ago >= 6)
+				record("history of this month", ago == 0)
+				record("history of an earlier month of the window", 0 < ago && ago < 4)
+				record("history past the retention", ago >= 6)
 			}
-			note(edge+"last moment of a month", monthNumber(ev.Time+1) != monthNumber(ev.Time))
-			note(edge+"first moment of a month", monthNumber(ev.Time-1) != monthNumber(ev.Time))
+			record(edge+"last moment of a month", monthNumber(ev.Time+1) != monthNumber(ev.Time))
+			record(edge+"first moment of a month", monthNumber(ev.Time-1) != monthNumber(ev.Time))
 		}
 	}
 }
 
-// noteServes compares what was served before and after every serve that counts.
-func noteServes(note noting, history []events.Event) {
+// recordServeCases compares what was served before and after every serve that counts.
+func recordServeCases(record recordFunc, history []events.Event) {
 	for n, ev := range history {
 		if ev.Kind != events.Served || !isAccepted(history[:n], ev) {
 			continue
@@ -123,65 +99,65 @@ func noteServes(note noting, history []events.Event) {
 		if len(after.countedSeen(ev.User, events.Served)) == len(before.countedSeen(ev.User, events.Served)) {
 			continue
 		}
-		note("one served", len(is) == 1)
-		note("100 served", len(is) == ServedItems)
+		record("one served", len(is) == 1)
+		record("100 served", len(is) == ServedItems)
 		for _, item := range was {
-			note("fell off the 100", !slices.Contains(is, item))
+			record("fell off the 100", !slices.Contains(is, item))
 		}
 		for i, item := range ev.Items {
-			note("named twice in a serve", slices.Contains(ev.Items[:i], item))
-			note("history fell off the 100", ev.Backfill && !slices.Contains(is, item))
+			record("named twice in a serve", slices.Contains(ev.Items[:i], item))
+			record("history fell off the 100", ev.Backfill && !slices.Contains(is, item))
 			at := slices.Index(was, item)
-			note("served again", at > len(ev.Items) && !ev.Backfill)
-			note("served again by history", at >= 0 && ev.Backfill && slices.Index(is, item) < at)
-			note("history of what was served live", at >= 0 && ev.Backfill && slices.Index(is, item) <= at &&
+			record("served again", at > len(ev.Items) && !ev.Backfill)
+			record("served again by history", at >= 0 && ev.Backfill && slices.Index(is, item) < at)
+			record("history of what was served live", at >= 0 && ev.Backfill && slices.Index(is, item) <= at &&
 				slices.ContainsFunc(before.countedSeen(ev.User, events.Served).live(), func(f *fact) bool { return slices.Contains(f.Items, item) }))
 		}
 		live := before.countedSeen(ev.User, events.Served).live()
-		note("late history beneath live serves", ev.Backfill && len(live) > 0 && len(is) > len(was))
+		record("late history beneath live serves", ev.Backfill && len(live) > 0 && len(is) > len(was))
 		for _, f := range before.countedSeen(ev.User, events.Served).backfilled() {
 			if !ev.Backfill || f.Time != ev.Time {
 				continue
 			}
-			note("history of one moment", true)
-			note("history of one moment and index", f.Items[0] != ev.Items[0])
+			record("history of one moment", true)
+			record("history of one moment and index", f.Items[0] != ev.Items[0])
 			for i, item := range ev.Items {
 				index := slices.Index(f.Items, item)
-				note("history of one item in one moment", index >= 0 && index != i)
+				record("history of one item in one moment", index >= 0 && index != i)
 			}
 		}
 	}
 }
 
-func noteClearings(note noting, history []events.Event) {
+func recordClearingCases(record recordFunc, history []events.Event) {
 	cleared, deleted := map[string]bool{}, map[string]bool{}
 	for n, ev := range history {
 		switch {
 		case ev.Kind == events.UserDeleted:
-			note("played by a deleted user", New(history[:n]).PlaysBy(ev.User) > 0)
+			record("played by a deleted user", New(history[:n]).PlaysBy(ev.User) > 0)
 			deleted[ev.User] = true
 		case ev.Kind == events.SeenCleared:
 			before := New(history[:n])
 			plays := before.countedSeen(ev.User, events.Played)
-			note("cleared plays", len(plays.live()) > 0)
-			note("cleared history", len(plays.backfilled()) > 0)
-			note("cleared serves", len(before.Served(ev.User)) > 0)
+			record("cleared plays", len(plays.live()) > 0)
+			record("cleared history", len(plays.backfilled()) > 0)
+			record("cleared serves", len(before.Served(ev.User)) > 0)
 			for _, f := range plays {
-				note("cleared plays of several months", monthNumber(f.Time) != monthNumber(plays[0].Time))
+				record("cleared plays of several months", monthNumber(f.Time) != monthNumber(plays[0].Time))
 			}
 			cleared[ev.User] = true
 		case ev.Backfill && deleted[ev.User]:
-			note("play void by a deletion", ev.Kind == events.Played)
+			record("play void by a deletion", ev.Kind == events.Played)
 		case ev.Backfill && cleared[ev.User] && isAccepted(history[:n], ev):
-			note("play void by a clearing", ev.Kind == events.Played)
-			note("serve void by a clearing", ev.Kind == events.Served)
+			record("play void by a clearing", ev.Kind == events.Played)
+			record("serve void by a clearing", ev.Kind == events.Served)
 		case ev.Kind == events.Played && cleared[ev.User]:
-			note("played after a clearing", !ev.Backfill)
+			record("played after a clearing", !ev.Backfill)
 		}
 	}
 }
 
-func noteCounts(note noting, history []events.Event) {
+func recordCounterCases(record recordFunc, history []events.Event) {
 	log := markCounted(history)
 	heat := HeatSettings{HalfLife: 1_000_000, Play: 1, Repin: 8, Reactions: map[string]uint32{"": 4}}
 	existed := map[[2]string]bool{}
@@ -189,60 +165,60 @@ func noteCounts(note noting, history []events.Event) {
 	after := New(nil)
 	for n, ev := range log {
 		before := after
-		note("play of a closed import", !ev.counts && ev.Kind == events.Played)
+		record("play of a closed import", !ev.counts && ev.Kind == events.Played)
 		if !ev.counts {
 			continue
 		}
 		after = New(history[:n+1])
 		switch ev.Kind {
 		case events.Played:
-			note("play", !ev.Backfill)
-			note("play of history", ev.Backfill)
+			record("play", !ev.Backfill)
+			record("play of history", ev.Backfill)
 		case events.Reacted, events.Unreacted:
 			was, is := before.Likers(ev.Item), after.Likers(ev.Item)
-			note("like", is > was)
-			note("liked by two", is > 1)
-			note("unliked", is < was)
+			record("like", is > was)
+			record("liked by two", is > 1)
+			record("unliked", is < was)
 		case events.ItemScored:
-			note("scored", true)
-			note("scored only", before.Plays(ev.Item) == 0)
-			note("negative score", ev.Score < 0)
+			record("scored", true)
+			record("scored only", before.Plays(ev.Item) == 0)
+			record("negative score", ev.Score < 0)
 		case events.UserDeleted:
-			note("played by a deleted user", before.PlaysBy(ev.User) > 0)
-			note("pin dies with its user", len(before.Pins(ev.User)) > 0)
+			record("played by a deleted user", before.PlaysBy(ev.User) > 0)
+			record("pin dies with its user", len(before.Pins(ev.User)) > 0)
 			for _, item := range before.items {
-				note("like ended with its user", after.Likers(item) < before.Likers(item))
+				record("like ended with its user", after.Likers(item) < before.Likers(item))
 			}
 		case events.BoardDeleted:
-			note("pin dies with its board", len(after.Pins(ev.User)) < len(before.Pins(ev.User)))
+			record("pin dies with its board", len(after.Pins(ev.User)) < len(before.Pins(ev.User)))
 		case events.PinCreated, events.PinMoved, events.PinDeleted:
 			pin := [2]string{ev.User, ev.Pin}
 			was, lived := pinOf(before, ev.Event)
 			is, lives := pinOf(after, ev.Event)
-			note("re-created", !lived && lives && existed[pin])
-			note("pin moved", lived && lives && was.Board != is.Board)
+			record("re-created", !lived && lives && existed[pin])
+			record("pin moved", lived && lives && was.Board != is.Board)
 			existed[pin] = existed[pin] || lives
 			again := isNewRepin(log, n)
-			note("re-pin", again)
-			note("re-pin again", again && repinned[pin])
-			note("repeated re-pin", ev.RepinUser != "" && !again)
-			note("re-pin of a living pin", ev.RepinUser != "" && lived)
-			note("re-pin of what is shown elsewhere", again && slices.ContainsFunc(before.users, func(user string) bool {
+			record("re-pin", again)
+			record("re-pin again", again && repinned[pin])
+			record("repeated re-pin", ev.RepinUser != "" && !again)
+			record("re-pin of a living pin", ev.RepinUser != "" && lived)
+			record("re-pin of what is shown elsewhere", again && slices.ContainsFunc(before.users, func(user string) bool {
 				return before.isInScope(Scope{Owner: user}, ev.Item)
 			}))
 			repinned[pin] = repinned[pin] || again
-			note("item loses its last pin on a board", lived && (!lives || is.Board != was.Board) &&
+			record("item loses its last pin on a board", lived && (!lives || is.Board != was.Board) &&
 				!after.isInScope(Scope{was.Owner, &was.Board}, was.Item))
 		}
 		if n%8 == 7 {
-			noteTops(note, after, Heats(history[:n+1], heat))
+			recordTopCases(record, after, Heats(history[:n+1], heat))
 		}
 	}
 }
 
-func noteTops(note noting, g *Graph, heats map[string]int64) {
+func recordTopCases(record recordFunc, g *Graph, heats map[string]int64) {
 	for i, h := range g.Top(Scope{}, heats) {
-		note("equal scores", i > 0 && g.Top(Scope{}, heats)[i-1].Score == h.Score)
+		record("equal scores", i > 0 && g.Top(Scope{}, heats)[i-1].Score == h.Score)
 		boards := 0
 		for _, user := range g.users {
 			var mine []Pin
@@ -254,19 +230,19 @@ func noteTops(note noting, g *Graph, heats map[string]int64) {
 			on := map[string]int{}
 			for _, p := range mine {
 				on[p.Board]++
-				note("item shown by two pins of a board", on[p.Board] > 1)
+				record("item shown by two pins of a board", on[p.Board] > 1)
 			}
-			note("item on two boards of an owner", len(on) > 1)
+			record("item on two boards of an owner", len(on) > 1)
 			boards += len(on)
 		}
-		note("item without a pin", boards == 0)
-		note("item on three boards", boards >= 3)
+		record("item without a pin", boards == 0)
+		record("item on three boards", boards >= 3)
 	}
 	for _, b := range g.boards {
-		note("2 on the list of a board", len(g.Top(Scope{b.Owner, &b.Board}, heats)) >= 2)
+		record("2 on the list of a board", len(g.Top(Scope{b.Owner, &b.Board}, heats)) >= 2)
 		for _, p := range g.BoardPins(b.Owner, b.Board) {
 			_, ok := heats[p.Item]
-			note("pin without a score", !ok)
+			record("pin without a score", !ok)
 		}
 	}
 }

@@ -25,8 +25,8 @@ func parseTime(word string) (events.Micros, error) {
 	return events.Micros(t.UnixMicro()), err
 }
 
-// itemList reads a list of items: "i,k1..k3" is i, k1, k2, k3.
-func itemList(words string) (items []string) {
+// parseItems parses a list of items: "i,k1..k3" is i, k1, k2, k3.
+func parseItems(words string) (items []string) {
 	for word := range strings.SplitSeq(words, ",") {
 		first, last, ok := strings.Cut(word, "..")
 		if !ok {
@@ -43,10 +43,10 @@ func itemList(words string) (items []string) {
 	return items
 }
 
-// seenAnswer answers the questions about plays, serves and counts. "played ann 4 2024-05-01" are the items that ann played
+// answerSeenQuestion answers the questions about plays, serves and counts. "played ann 4 2024-05-01" are the items that ann played
 // in the 4 months of which the last is that of the time, by id. A list of served items that is a long run
 // of numbers is shown by its ends.
-func seenAnswer(history []events.Event, q []string) (words string, ok bool, err error) {
+func answerSeenQuestion(history []events.Event, q []string) (words string, ok bool, err error) {
 	g := model.New(history)
 	last := q[len(q)-1]
 	owner, board, isBoard := strings.Cut(last, "/")
@@ -66,7 +66,7 @@ func seenAnswer(history []events.Event, q []string) (words string, ok bool, err 
 			items = append(items, item)
 		}
 		slices.SortFunc(items, events.CompareIDs)
-		return runs(items), true, nil
+		return formatItems(items), true, nil
 	case "hidden":
 		var list []string
 		for _, h := range g.Hidden(last) {
@@ -74,7 +74,7 @@ func seenAnswer(history []events.Event, q []string) (words string, ok bool, err 
 		}
 		return cmp.Or(strings.Join(list, ", "), "-"), true, nil
 	case "served":
-		return runs(g.Served(last)), true, nil
+		return formatItems(g.Served(last)), true, nil
 	case "item":
 		return fmt.Sprintf("%+v", g.ItemCounts(last)), true, nil
 	case "plays-by":
@@ -96,15 +96,15 @@ func seenAnswer(history []events.Event, q []string) (words string, ok bool, err 
 		for _, h := range g.Top(scope, model.Heats(history, scenarioHeat)) {
 			list = append(list, h.Item)
 		}
-		return runs(list), true, nil
+		return formatItems(list), true, nil
 	case "items":
 		return strings.Join(g.Items(), " "), true, nil
 	}
 	return "", false, nil
 }
 
-// runs writes a list of items, long rising runs of numbered ones by their ends.
-func runs(items []string) string {
+// formatItems formats a list of items. A long rising run of numbered items is formatted by its ends.
+func formatItems(items []string) string {
 	var words []string
 	for len(items) > 0 {
 		name := strings.TrimRight(items[0], "0123456789")

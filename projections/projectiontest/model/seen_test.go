@@ -14,13 +14,16 @@ import (
 	"github.com/skein-feed/skein/projections/projectiontest/model"
 )
 
-// watched is what one user has seen, carried along event by event: what the model says must be the same, though it takes
-// the whole history anew.
-type watched struct {
-	closed bool            // to backfills
-	plays  map[string]bool // "2024-01 item"
-	live   []string        // served, newest first
-	past   []pastServe     // newest first, each item once
+// seenState is what one user has seen, updated event by event. The model, which reads the whole history for each answer, must say the same.
+type seenState struct {
+	// rejectsBackfills is set when a deletion or a clearing has made older backfills void.
+	rejectsBackfills bool
+	// plays has strings such as "2024-01 item".
+	plays map[string]bool
+	// liveServes are the items that live events served, newest first.
+	liveServes []string
+	// pastServes are those of backfills, newest first, each item once.
+	pastServes []pastServe
 }
 
 type pastServe struct {
@@ -29,48 +32,52 @@ type pastServe struct {
 	item  string
 }
 
-func (w *watched) happens(ev events.Event) {
+func (w *seenState) apply(ev events.Event) {
 	switch {
 	case ev.Kind == events.SeenCleared || ev.Kind == events.UserDeleted:
-		*w = watched{closed: true, plays: map[string]bool{}}
-	case ev.Backfill && w.closed:
+		*w = seenState{rejectsBackfills: true, plays: map[string]bool{}}
+	case ev.Backfill && w.rejectsBackfills:
 	case ev.Kind == events.Played:
 		w.plays[ev.Time.Time().Format("2006-01 ")+ev.Item] = true
 	case ev.Kind == events.Served && !ev.Backfill:
 		for _, item := range slices.Backward(ev.Items) {
-			w.live = slices.Insert(slices.DeleteFunc(w.live, func(s string) bool { return s == item }), 0, item)
+			w.liveServes = slices.Insert(slices.DeleteFunc(w.liveServes, func(s string) bool { return s == item }), 0, item)
 		}
-		w.live = w.live[:min(len(w.live), model.ServedItems)]
+		w.liveServes = w.liveServes[:min(len(w.liveServes), model.ServedItems)]
 	case ev.Kind == events.Served:
 		for index, item := range ev.Items {
-			w.past = append(w.past, pastServe{ev.Time, index, item})
+			w.pastServes = append(w.pastServes, pastServe{ev.Time, index, item})
 		}
-		slices.SortFunc(w.past, func(x, y pastServe) int {
+		slices.SortFunc(w.pastServes, func(x, y pastServe) int {
 			return cmp.Or(cmp.Compare(y.time, x.time), cmp.Compare(x.index, y.index), events.CompareIDs(x.item, y.item))
 		})
-		once := map[string]bool{}
-		w.past = slices.DeleteFunc(w.past, func(s pastServe) bool { was := once[s.item]; once[s.item] = true; return was })
-		w.past = w.past[:min(len(w.past), model.ServedItems)]
+		found := map[string]bool{}
+		w.pastServes = slices.DeleteFunc(w.pastServes, func(s pastServe) bool {
+			isRepeated := found[s.item]
+			found[s.item] = true
+			return isRepeated
+		})
+		w.pastServes = w.pastServes[:min(len(w.pastServes), model.ServedItems)]
 	}
 }
 
-func (w *watched) played(now events.Micros, window int) map[string]bool {
+func (w *seenState) played(now events.Micros, window int) map[string]bool {
 	items := map[string]bool{}
 	for back := range window {
 		t := now.Time()
-		of := t.AddDate(0, -back, 1-t.Day()).Format("2006-01 ")
+		month := t.AddDate(0, -back, 1-t.Day()).Format("2006-01 ")
 		for play := range w.plays {
-			if play[:len(of)] == of {
-				items[play[len(of):]] = true
+			if item, ok := strings.CutPrefix(play, month); ok {
+				items[item] = true
 			}
 		}
 	}
 	return items
 }
 
-func (w *watched) served() []string {
-	list := slices.Clone(w.live)
-	for _, s := range w.past {
+func (w *seenState) served() []string {
+	list := slices.Clone(w.liveServes)
+	for _, s := range w.pastServes {
 		if len(list) < model.ServedItems && !slices.Contains(list, s.item) {
 			list = append(list, s.item)
 		}
@@ -78,40 +85,41 @@ func (w *watched) served() []string {
 	return list
 }
 
-func TestSeenEqualsARunningSet(t *testing.T) {
+func TestSeenAnswersEqualRunningState(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		history := histories.History(t, histories.Options{Plays: true})
-		users := map[string]*watched{"stranger": {}}
+		users := map[string]*seenState{"stranger": {}}
 		for _, user := range model.New(history).Users() {
-			users[user] = &watched{plays: map[string]bool{}}
+			users[user] = &seenState{plays: map[string]bool{}}
 		}
 		n := 0
 		for _, env := range histories.Envelopes(history) {
 			for _, ev := range env.Events {
-				if counts(history, n) && ev.User != "" {
-					users[ev.User].happens(ev)
+				if isCounted(history, n) && ev.User != "" {
+					users[ev.User].apply(ev)
 				}
 				n++
 			}
 			g := model.New(history[:n])
 			for user, w := range users {
 				for window := range 8 {
-					got, want := g.Played(user, env.Cursor.LastTime, window), w.played(env.Cursor.LastTime, window)
+					got := g.Played(user, env.Cursor.LastTime, window)
+					want := w.played(env.Cursor.LastTime, window)
 					if !maps.Equal(got, want) {
-						t.Fatalf("%s played in %d months %v, want %v after %s", user, window, got, want, tell(history[:n]))
+						t.Fatalf("%s played in %d months %v, want %v after %s", user, window, got, want, formatHistory(history[:n]))
 					}
 				}
 				if got, want := g.Served(user), w.served(); !slices.Equal(got, want) {
-					t.Fatalf("%s was served %v, want %v after %s", user, got, want, tell(history[:n]))
+					t.Fatalf("%s was served %v, want %v after %s", user, got, want, formatHistory(history[:n]))
 				}
 			}
 		}
 	})
 }
 
-// reactionsFit checks that the lists of an item's reactors and those of the users' reactions are the same facts, and that counts are
+// expectReactionsAgree checks that the lists of an item's reactors and those of the users' reactions are the same facts, and that counts are
 // their lengths, without private kinds.
-func reactionsFit(t *rapid.T, g *model.Graph, item string) {
+func expectReactionsAgree(t *rapid.T, g *model.Graph, item string) {
 	counts := map[string]int{}
 	for _, user := range g.Users() {
 		for _, kind := range g.OwnReactions(user, item) {
@@ -140,49 +148,51 @@ func reactionsFit(t *rapid.T, g *model.Graph, item string) {
 	}
 }
 
-// Tallies by a count that is carried along, and lists by heat from the lists of pins.
-func TestCountsFitTogether(t *testing.T) {
+// TestCountsEqualRunningCounts compares counts with counters that are updated event by event, and lists by heat with the lists of pins.
+func TestCountsEqualRunningCounts(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		plays := rapid.Bool().Draw(t, "plays")
 		history := histories.History(t, histories.Options{Plays: plays, Feeds: !plays, Events: 40})
-		played, by, repins := map[string]int{}, map[string]int{}, map[string]int{}
-		repinned := repinned{}
+		playsOfItem := map[string]int{}
+		playsByUser := map[string]int{}
+		repinsOfItem := map[string]int{}
+		repinned := repinnedItems{}
 		for n, ev := range history {
 			g := model.New(history[:n+1])
 			switch {
 			case ev.Kind == events.UserDeleted:
-				delete(by, ev.User)
+				delete(playsByUser, ev.User)
 				delete(repinned, ev.User)
-			case !counts(history, n):
+			case !isCounted(history, n):
 			case ev.Kind == events.Played:
-				played[ev.Item]++
-				by[ev.User]++
-			case ev.Kind == events.PinCreated && repinned.happens(ev):
-				repins[ev.Item]++
+				playsOfItem[ev.Item]++
+				playsByUser[ev.User]++
+			case ev.Kind == events.PinCreated && repinned.addIfNew(ev):
+				repinsOfItem[ev.Item]++
 			}
 			for _, item := range append(g.Items(), "nothing") {
-				want := model.ItemCounts{Plays: played[item], Repins: repins[item]}
+				want := model.ItemCounts{Plays: playsOfItem[item], Repins: repinsOfItem[item]}
 				for _, user := range g.Users() {
 					if g.Reacted(user, item, "") {
 						want.Likes++
 					}
 				}
 				if got := g.ItemCounts(item); got != want {
-					t.Fatalf("%s: %+v, want %+v after %s", item, got, want, tell(history[:n+1]))
+					t.Fatalf("%s: %+v, want %+v after %s", item, got, want, formatHistory(history[:n+1]))
 				}
-				reactionsFit(t, g, item)
+				expectReactionsAgree(t, g, item)
 			}
 			for _, user := range append(g.Users(), "stranger") {
-				if got := g.PlaysBy(user); got != by[user] {
-					t.Fatalf("%d plays by %s, want %d after %s", got, user, by[user], tell(history[:n+1]))
+				if got := g.PlaysBy(user); got != playsByUser[user] {
+					t.Fatalf("%d plays by %s, want %d after %s", got, user, playsByUser[user], formatHistory(history[:n+1]))
 				}
 			}
-			topsFit(t, g, model.Heats(history[:n+1], momentHeat))
+			expectTopsAgree(t, g, model.Heats(history[:n+1], momentHeat))
 		}
 	})
 }
 
-func topsFit(t *rapid.T, g *model.Graph, heats map[string]int64) {
+func expectTopsAgree(t *rapid.T, g *model.Graph, heats map[string]int64) {
 	check := func(s model.Scope, shown []model.Pin) {
 		t.Helper()
 		got := g.Top(s, heats)
@@ -191,7 +201,7 @@ func topsFit(t *rapid.T, g *model.Graph, heats map[string]int64) {
 			items[h.Item] = h.Score
 			if i > 0 && (got[i-1].Score < h.Score ||
 				got[i-1].Score == h.Score && events.CompareIDs(got[i-1].Item, h.Item) >= 0) {
-				t.Fatalf("%+v: %+v", s, got)
+				t.Fatalf("%+v: got a list that is not sorted by heat and then by id: %+v", s, got)
 			}
 		}
 		want := heats
