@@ -2,7 +2,7 @@ package http1
 
 import "testing"
 
-// Lines are counted wherever the input is cut.
+// TestFramingLinesAreCounted demands that lines are counted wherever the input is cut.
 func TestFramingLinesAreCounted(t *testing.T) {
 	text := "POST / HTTP/1.1\r\nContent-Length: 3\r\nX: Content-Length: 3\r\n" +
 		"transfer-ENCODING:chunked\r\nX-Content-Length: 3\r\n\r\n\ncontent-length:\n"

@@ -12,21 +12,26 @@ import (
 	"github.com/skein-feed/skein/gateway/internal/http1/http1test"
 )
 
-// The head of a plain call is accepted, each proper beginning of it is incomplete, and everything else is not plain.
+// TestOnlyPlainHeadsAreAccepted demands that the head of a plain call is accepted, that each proper beginning of it is incomplete, and that
+// everything else is not plain.
 func TestOnlyPlainHeadsAreAccepted(t *testing.T) {
-	for _, text := range http1test.PlainRequests {
-		var h Head
-		if got := h.parse([]byte(text)); got != plainHead {
-			t.Errorf("%q: got %v, expected plainHead", text, got)
+	t.Run("plain requests", func(t *testing.T) {
+		for _, text := range http1test.PlainRequests {
+			var h Head
+			if got := h.parse([]byte(text)); got != plainHead {
+				t.Errorf("%q: got %v, expected plainHead", text, got)
+			}
+			demandSameAsNetHTTP(t, []byte(text), &h)
 		}
-		demandSameAsNetHTTP(t, []byte(text), &h)
-	}
-	for _, text := range http1test.OddRequests {
-		var h Head
-		if got := h.parse([]byte(text)); got != notPlain {
-			t.Errorf("%q: got %v, expected notPlain", text, got)
+	})
+	t.Run("other requests", func(t *testing.T) {
+		for _, text := range http1test.OddRequests {
+			var h Head
+			if got := h.parse([]byte(text)); got != notPlain {
+				t.Errorf("%q: got %v, expected notPlain", text, got)
+			}
 		}
-	}
+	})
 }
 
 // headOf returns what a request that net/http has read says of its call. ok is false if the call is not plain.
@@ -45,7 +50,7 @@ func headOf(r *http.Request) (h Head, ok bool) {
 	return h, h.has(contentType)
 }
 
-// demandSameAsNetHTTP fails unless net/http reads a request as the parser did.
+// demandSameAsNetHTTP fails the test unless net/http reads a request as the parser did.
 func demandSameAsNetHTTP(t *testing.T, data []byte, h *Head) {
 	t.Helper()
 	in := bufio.NewReader(bytes.NewReader(data))
@@ -61,10 +66,12 @@ func demandSameAsNetHTTP(t *testing.T, data []byte, h *Head) {
 		strings.Join(r.Header["Authorization"], ", ") != string(h.Authorization) {
 		t.Fatalf("%q: got %+v, expected %+v, which is plain: %v", data, h, expected, ok)
 	}
-	if r.RequestURI != string(h.Path) || r.URL.Path != string(h.Path) && !bytes.ContainsAny(h.Path, "%?") ||
-		r.Proto != "HTTP/1.1" || r.Close || r.Host == "" ||
+	if r.RequestURI != string(h.Path) || r.URL.Path != string(h.Path) && !bytes.ContainsAny(h.Path, "%?") {
+		t.Fatalf("%q: got the path %q, net/http reads %q, %q", data, h.Path, r.RequestURI, r.URL.Path)
+	}
+	if r.Proto != "HTTP/1.1" || r.Close || r.Host == "" ||
 		len(r.TransferEncoding) > 0 || len(r.Trailer) > 0 || r.Header.Get("Expect") != "" {
-		t.Fatalf("%q: net/http reads %+v", data, r)
+		t.Fatalf("%q: expected a plain call of HTTP/1.1, net/http reads %+v", data, r)
 	}
 
 	// The request ends at the same byte.
@@ -76,6 +83,8 @@ func demandSameAsNetHTTP(t *testing.T, data []byte, h *Head) {
 	if expected := data[h.bytes+len(body):]; !bytes.Equal(rest, expected) {
 		t.Fatalf("%q: net/http continues with %q, expected %q", data, rest, expected)
 	}
+
+	// Each proper beginning of the head is incomplete.
 	for i := range h.bytes {
 		var part Head
 		if got := part.parse(data[:i]); got != incompleteHead {
@@ -84,7 +93,7 @@ func demandSameAsNetHTTP(t *testing.T, data []byte, h *Head) {
 	}
 }
 
-// FuzzHead: net/http reads each request that the parser accepts in the same way, to the byte.
+// FuzzHead demands that net/http reads each request that the parser accepts in the same way, to the byte.
 func FuzzHead(f *testing.F) {
 	for _, text := range slices.Concat(http1test.PlainRequests, http1test.OddRequests) {
 		f.Add([]byte(text))

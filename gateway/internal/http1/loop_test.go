@@ -64,12 +64,14 @@ func (s *echoServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if s.handler != nil {
 		s.handler(r)
 	}
-	w.Header()["Accept-Encoding"], w.Header()["Content-Type"] = gzipValue, []string{"application/proto"}
-	w.Header()[call.LagHeader], w.Header()["X-Content-Type-Options"] = []string{"3"}, nosniffValue
+	w.Header()["Accept-Encoding"] = gzipValue
+	w.Header()["Content-Type"] = []string{"application/proto"}
+	w.Header()[call.LagHeader] = []string{"3"}
+	w.Header()["X-Content-Type-Options"] = nosniffValue
 	_, _ = io.Copy(w, r.Body)
 }
 
-// options are those of a loop in front of the server.
+// options returns the options of a loop in front of the server.
 func (s *echoServer) options() Options {
 	var protocols http.Protocols
 	protocols.SetHTTP1(true)
@@ -105,7 +107,7 @@ func startLoop(t *testing.T, l net.Listener, s *echoServer) (_ *Loop, stop func(
 	}
 }
 
-// After a call that the loop has answered, a connection cannot become an HTTP/2 connection, as with net/http alone. Otherwise a proxy that
+// TestConnectionDoesNotBecomeHTTP2 demands that, after a call that the loop has answered, a connection cannot become an HTTP/2 connection, as with net/http alone. Otherwise a proxy that
 // shares the connection among clients would give them each other's answers. Empty lines before a request do not count as a part of it.
 func TestConnectionDoesNotBecomeHTTP2(t *testing.T) {
 	l := http1test.NewPipes()
@@ -127,7 +129,7 @@ func TestConnectionDoesNotBecomeHTTP2(t *testing.T) {
 	}
 }
 
-// Pipelined requests are answered in order, each once, whether the input is cut in two anywhere, or arrives in single bytes.
+// TestPipelinedRequestsAreAnsweredInOrder demands that pipelined requests are answered in order, each once, whether the input is cut in two anywhere, or arrives in single bytes.
 func TestPipelinedRequestsAreAnsweredInOrder(t *testing.T) {
 	l := http1test.NewPipes()
 	_, stop := startLoop(t, l, &echoServer{})
@@ -165,7 +167,7 @@ func TestPipelinedRequestsAreAnsweredInOrder(t *testing.T) {
 	}
 }
 
-// The loop answers large requests between small ones on the same connection.
+// TestBufferGrowsForLargeRequests demands that the loop answers large requests between small ones on the same connection.
 func TestBufferGrowsForLargeRequests(t *testing.T) {
 	l := http1test.NewPipes()
 	s := &echoServer{}
@@ -198,7 +200,7 @@ func TestBufferGrowsForLargeRequests(t *testing.T) {
 	}
 }
 
-// The loop also answers over TLS. HTTP/2 connections go to net/http before a byte is read, and net/http knows the TLS state of a connection
+// TestLoopAnswersOverTLS demands that the loop also answers over TLS. HTTP/2 connections go to net/http before a byte is read, and net/http knows the TLS state of a connection
 // that it gets later.
 func TestLoopAnswersOverTLS(t *testing.T) {
 	certified := httptest.NewTLSServer(http.NotFoundHandler())

@@ -15,10 +15,10 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// requests returns an empty request of each method of the API.
-func requests(t testing.TB) (all []proto.Message) {
+// emptyRequests returns an empty request of each method of the API.
+func emptyRequests(t testing.TB) (all []proto.Message) {
 	t.Helper()
-	for _, service := range services() {
+	for _, service := range apiServices() {
 		for i := range service.Methods().Len() {
 			in := service.Methods().Get(i).Input()
 			kind, err := protoregistry.GlobalTypes.FindMessageByName(in.FullName())
@@ -63,10 +63,12 @@ func setLimits(shape *messageShape, limit int) {
 	}
 }
 
-// Every list of every request has a limit that is not enormous, and none is a map, which would not be counted.
-func TestEveryListHasALimit(t *testing.T) {
+// TestEveryRequestListHasALimit demands that every list of every request has a limit of at most 100 000, and that no field is a map, whose
+// items would not be counted.
+func TestEveryRequestListHasALimit(t *testing.T) {
 	lists := 0
-	for _, m := range requests(t) {
+	for _, m := range emptyRequests(t) {
+		// Each list has a limit.
 		count := 0
 		shape := newMessageShape(m.ProtoReflect().Descriptor(), "", 1, &count)
 		var walk func(*messageShape)
@@ -82,6 +84,8 @@ func TestEveryListHasALimit(t *testing.T) {
 		}
 		walk(shape)
 		lists += count
+
+		// No field is a map.
 		var expectNoMaps func(protoreflect.MessageDescriptor)
 		expectNoMaps = func(d protoreflect.MessageDescriptor) {
 			for i := range d.Fields().Len() {
@@ -99,7 +103,7 @@ func TestEveryListHasALimit(t *testing.T) {
 	}
 }
 
-// A message that decodes is refused exactly if one of its lists is too long.
+// FuzzListLimits demands that a message that decodes is refused exactly if one of its lists is too long.
 func FuzzListLimits(f *testing.F) {
 	for _, text := range []string{
 		`{"userIds":["a","b","c"]}`, `{"user_ids":["a","b"], "boards":[{},{"ownerId":"x"},{}]}`, ` { "userIds" : [ ] , "boards" : null } `,
@@ -113,24 +117,24 @@ func FuzzListLimits(f *testing.F) {
 			f.Add([]byte(text), i)
 		}
 	}
-	for i, m := range requests(f) {
+	for i := range emptyRequests(f) {
 		publish := &skeinv1.PublishRequest{Events: []*skeinv1.Event{follow("a", "b"), served("a", "1", "2", "3")}}
 		data, _ := proto.Marshal(publish)
 		f.Add(data, uint8(i))
 		f.Add(append(data, data...), uint8(i))
 		numbers, _ := proto.Marshal(&skeinv1.FilterSeenRequest{NumericIds: []uint64{1, 2, 3}})
 		f.Add(numbers, uint8(i))
-		_ = m
 	}
 	f.Fuzz(func(t *testing.T, data []byte, which uint8) {
-		all := requests(t)
+		all := emptyRequests(t)
 		m := all[int(which)%len(all)]
 		const limit = 2
 		check := func(encoding string, refusal *apierror.Failure, decodeErr error, isExact bool) {
 			if decodeErr != nil {
 				return
 			}
-			items, tooLong := map[string]int{}, ""
+			items := map[string]int{}
+			tooLong := ""
 			countItems(m.ProtoReflect(), "", items)
 			for path, n := range items {
 				if n > limit {
@@ -156,8 +160,9 @@ func FuzzListLimits(f *testing.F) {
 	})
 }
 
-// A body of two million empty items is refused for its length, with the name of the list, before it is decoded.
-func TestListsAreCountedFirst(t *testing.T) {
+// TestTooLongListIsRefusedBeforeDecoding sends bodies of two million empty items. Each must be refused for its length, with the name of the
+// list, before it is decoded.
+func TestTooLongListIsRefusedBeforeDecoding(t *testing.T) {
 	const items = 2_000_000
 	for _, c := range []struct {
 		m          proto.Message
@@ -172,33 +177,38 @@ func TestListsAreCountedFirst(t *testing.T) {
 	} {
 		data := []byte(strings.Repeat(c.binary, items))
 		text := []byte(strings.TrimSuffix(c.text, ",") + "]}")
-		for name, decode := range map[string]func() error{
+		for encoding, decode := range map[string]func() error{
 			"binary": func() error { return UnmarshalProto(data, c.m) },
 			"JSON":   func() error { return JSONCodec{"json"}.Unmarshal(text, c.m) },
 		} {
-			var err error
-			if n := testing.AllocsPerRun(1, func() { err = decode() }); n > 60 {
-				t.Errorf("%T %s: %v allocations, expected at most 60", c.m, name, n)
-			}
-			f, ok := errors.AsType[*apierror.Failure](err)
-			if !ok || len(f.Fields) != 1 || f.Fields[0].Field != c.want || !strings.Contains(f.Text, "at most") {
-				t.Errorf("%T %s: got %v, expected a failure that names only %s and its limit", c.m, name, err, c.want)
-			}
-			if size := proto.Size(c.m); size != 0 {
-				t.Errorf("%T %s: %d bytes were decoded, expected none", c.m, name, size)
-			}
+			t.Run(fmt.Sprintf("%s in %s", c.m.ProtoReflect().Descriptor().Name(), encoding), func(t *testing.T) {
+				var err error
+				if n := testing.AllocsPerRun(1, func() { err = decode() }); n > 60 {
+					t.Errorf("got %v allocations, expected at most 60", n)
+				}
+				f, ok := errors.AsType[*apierror.Failure](err)
+				if !ok || len(f.Fields) != 1 || f.Fields[0].Field != c.want || !strings.Contains(f.Text, "at most") {
+					t.Errorf("got %v, expected a failure that names only %s and its limit", err, c.want)
+				}
+				if size := proto.Size(c.m); size != 0 {
+					t.Errorf("%d bytes were decoded, expected none", size)
+				}
+			})
 		}
 	}
 }
 
-// The check of a long list with many invalid items stops as soon as one error has all the violations that it may have.
+// TestChecksStopAtTheLargestError demands that the check of a list with many invalid items stops as soon as the error has all the violations
+// that it may have.
 func TestChecksStopAtTheLargestError(t *testing.T) {
 	var c Checker
 	c.IDs("ids", make([]string, 10_000))
 	if len(c.Found) != apierror.MaxViolations {
 		t.Errorf("got %d violations, expected %d", len(c.Found), apierror.MaxViolations)
 	}
-	if f := apierror.Invalid(c.Found...); !strings.HasPrefix(f.Text, "ids[0]") || !strings.HasSuffix(f.Text, fmt.Sprintf("(and at least %d more)", apierror.MaxViolations-1)) {
+	others := fmt.Sprintf("(and at least %d more)", apierror.MaxViolations-1)
+	f := apierror.Invalid(c.Found...)
+	if !strings.HasPrefix(f.Text, "ids[0]") || !strings.HasSuffix(f.Text, others) {
 		t.Errorf("got the text %q, expected the first id and the number of the others", f.Text)
 	}
 }

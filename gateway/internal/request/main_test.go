@@ -21,8 +21,8 @@ func served(user string, items ...string) *skeinv1.Event {
 	return &skeinv1.Event{Kind: &skeinv1.Event_Served{Served: &skeinv1.Served{UserId: user, ItemIds: items}}}
 }
 
-// services are those of the API.
-func services() (all []protoreflect.ServiceDescriptor) {
+// apiServices returns the services of the API.
+func apiServices() (all []protoreflect.ServiceDescriptor) {
 	protoregistry.GlobalFiles.RangeFilesByPackage("skein.v1", func(file protoreflect.FileDescriptor) bool {
 		for i := range file.Services().Len() {
 			all = append(all, file.Services().Get(i))

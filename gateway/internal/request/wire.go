@@ -11,7 +11,7 @@ import (
 // string (docs/decisions/0017-http-loop.md). The decoders accept only messages that consist of the fields that they know, in any order, each with
 // its own wire type. A message with anything else, such as unknown fields, invalid UTF-8 or an incomplete field, goes to the general decoder,
 // which accepts it or reports the error. So a field that is added to a proto but not here makes requests slower, but is not lost. In an answer it
-// would be lost, and TestWireKnowsAllFields fails.
+// would be lost, and TestWireCodeEncodesAllFields fails.
 
 // UnmarshalProto decodes a message in the binary encoding into m, which must be empty.
 func UnmarshalProto(data []byte, m proto.Message) error {

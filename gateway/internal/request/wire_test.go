@@ -23,8 +23,10 @@ func wireMessages() []proto.Message {
 // expectSameDecoding fails the test if UnmarshalProto and the library decode data differently.
 func expectSameDecoding(t *testing.T, data []byte, empty proto.Message) {
 	t.Helper()
-	got, want := proto.Clone(empty), proto.Clone(empty)
-	gotErr, wantErr := UnmarshalProto(data, got), proto.Unmarshal(data, want)
+	got := proto.Clone(empty)
+	gotErr := UnmarshalProto(data, got)
+	want := proto.Clone(empty)
+	wantErr := proto.Unmarshal(data, want)
 	if (gotErr == nil) != (wantErr == nil) {
 		t.Fatalf("%T %x: got the error %v, expected %v as from the library", empty, data, gotErr, wantErr)
 	}
@@ -33,58 +35,71 @@ func expectSameDecoding(t *testing.T, data []byte, empty proto.Message) {
 	}
 }
 
-// The hand-written code and the library decode the same message from the same bytes, however the bytes are changed.
-func TestWireAgreesWithTheLibrary(t *testing.T) {
+// TestWireCodeAgreesWithTheLibrary demands that the hand-written code and the library decode the same message from the same bytes, however the
+// bytes are changed.
+func TestWireCodeAgreesWithTheLibrary(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for _, empty := range wireMessages() {
-		for range 3000 {
+		t.Run(messageName(empty), func(t *testing.T) {
+			for range 3000 {
+				m := proto.Clone(empty)
+				requesttest.Fill(r, m.ProtoReflect(), []float64{1, 0.8, 0.3}[r.IntN(3)])
+				data, err := AppendProto([]byte("before"), m)
+				if err != nil {
+					t.Fatal(err)
+				}
+				data = data[len("before"):]
+				expectDecodesTo(t, data, m)
+
+				expectSameDecoding(t, data, empty)
+				expectSameDecoding(t, append(slices.Clone(data), data...), empty) // each field is there twice
+				expectSameDecoding(t, data[:r.IntN(len(data)+1)], empty)
+				unknownField := protowire.AppendVarint(protowire.AppendTag(slices.Clone(data), 99, protowire.VarintType), 1)
+				expectSameDecoding(t, unknownField, empty)
+				for range 3 {
+					if len(data) > 0 {
+						data = slices.Clone(data)
+						data[r.IntN(len(data))] = byte(r.Uint32())
+						expectSameDecoding(t, data, empty)
+					}
+				}
+			}
+		})
+	}
+}
+
+func messageName(m proto.Message) string { return string(m.ProtoReflect().Descriptor().Name()) }
+
+// expectDecodesTo fails the test unless the library decodes data as the message.
+func expectDecodesTo(t *testing.T, data []byte, want proto.Message) {
+	t.Helper()
+	got := want.ProtoReflect().New().Interface()
+	if err := proto.Unmarshal(data, got); err != nil || !proto.Equal(want, got) {
+		t.Fatalf("%T was encoded as %x, which is %v; expected %v (%v)", want, data, got, want, err)
+	}
+}
+
+// TestWireCodeEncodesAllFields reports fields that were added to a message and not to its hand-written encoder. They would be missing in every
+// answer.
+func TestWireCodeEncodesAllFields(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	for _, empty := range wireMessages() {
+		t.Run(messageName(empty), func(t *testing.T) {
 			m := proto.Clone(empty)
-			requesttest.Fill(r, m.ProtoReflect(), []float64{1, 0.8, 0.3}[r.IntN(3)])
-			data, err := AppendProto([]byte("before"), m)
+			// A random value may be the default value, which is not encoded. After several rounds every field has another value.
+			for range 50 {
+				requesttest.Fill(r, m.ProtoReflect(), 1)
+			}
+			data, err := AppendProto(nil, m)
 			if err != nil {
 				t.Fatal(err)
 			}
-			back := proto.Clone(empty)
-			if err := proto.Unmarshal(data[len("before"):], back); err != nil || !proto.Equal(m, back) {
-				t.Fatalf("%T was encoded as %x, which is %v; expected %v (%v)", empty, data, back, m, err)
-			}
-			data = data[len("before"):]
-			expectSameDecoding(t, data, empty)
-			expectSameDecoding(t, append(slices.Clone(data), data...), empty) // each field is there twice
-			expectSameDecoding(t, data[:r.IntN(len(data)+1)], empty)
-			expectSameDecoding(t, protowire.AppendVarint(protowire.AppendTag(slices.Clone(data), 99, protowire.VarintType), 1), empty)
-			for range 3 {
-				if len(data) > 0 {
-					data = slices.Clone(data)
-					data[r.IntN(len(data))] = byte(r.Uint32())
-					expectSameDecoding(t, data, empty)
-				}
-			}
-		}
+			expectDecodesTo(t, data, m)
+		})
 	}
 }
 
-// A field that is added to a message must be added to its hand-written encoder, or it would be missing in every answer.
-func TestWireKnowsAllFields(t *testing.T) {
-	r := rand.New(rand.NewPCG(1, 2))
-	for _, empty := range wireMessages() {
-		m := proto.Clone(empty)
-		// A random value may be the default value, which is not encoded. After several rounds every field has another value.
-		for range 50 {
-			requesttest.Fill(r, m.ProtoReflect(), 1)
-		}
-		data, err := AppendProto(nil, m)
-		if err != nil {
-			t.Fatal(err)
-		}
-		back := proto.Clone(empty)
-		if err := proto.Unmarshal(data, back); err != nil || !proto.Equal(m, back) {
-			t.Errorf("%T: the encoded message is %v, expected %v (%v)", empty, back, m, err)
-		}
-	}
-}
-
-// The hand-written decoders accept the requests of frequent calls.
+// TestWireDecodesFrequentRequests demands that the hand-written decoders accept the requests of frequent calls.
 func TestWireDecodesFrequentRequests(t *testing.T) {
 	for _, m := range []proto.Message{
 		&skeinv1.CheckFollowsRequest{Pairs: []*skeinv1.FollowPair{userPair("ann", "bob")}, IncludeTimes: true, AtLeast: "x"},
