@@ -34,7 +34,9 @@ func TestCheckCallRejectsMalformedAndReusedIDs(t *testing.T) {
 func TestCallRejectsBackfillsThatCannotCount(t *testing.T) {
 	liked := func(source string, offset uint64) *skeinv1.Event {
 		ev := newLike("a", "1", "")
-		ev.Source, ev.Offset, ev.OccurredAt = source, offset, timestamppb.New(time.Unix(1e9, 0))
+		ev.Source = source
+		ev.Offset = offset
+		ev.OccurredAt = timestamppb.New(time.Unix(1e9, 0))
 		return ev
 	}
 

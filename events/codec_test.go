@@ -54,7 +54,8 @@ func TestGoldenEnvelopesDecodeUnchanged(t *testing.T) {
 		if r != nil {
 			t.Fatal(r)
 		}
-		ev.Seq, ev.Slot = 1, uint16(i)
+		ev.Seq = 1
+		ev.Slot = uint16(i)
 		if !ev.Backfill {
 			ev.Time = 1_700_000_000_000_000 + Micros(i)
 		}
@@ -73,8 +74,8 @@ func isReactionWithKind(msg *skeinv1.Event) bool {
 	return msg.GetReacted().GetKind()+msg.GetUnreacted().GetKind() != ""
 }
 
-// TestReactionsGolden: the bytes of reactions with a kind and a pin stay readable, too.
-func TestReactionsGolden(t *testing.T) {
+// TestGoldenReactionsDecodeUnchanged demands that the bytes of reactions with a kind and a pin stay readable, too.
+func TestGoldenReactionsDecodeUnchanged(t *testing.T) {
 	expected, err := hex.DecodeString(readGolden(t, "envelope-reactions.hex"))
 	if err != nil {
 		t.Fatal(err)
@@ -99,10 +100,12 @@ func TestReactionsGolden(t *testing.T) {
 	}
 }
 
-// TestLikeByNameIsTheSame: "like" and no kind are the same reaction, also for a retry with the same event id.
+// TestLikeByNameIsTheSame demands that "like" and no kind are the same reaction, also for a retry with the same event id.
 func TestLikeByNameIsTheSame(t *testing.T) {
-	named, unnamed := reacted("a", "i", "like", nil), reacted("a", "i", "", nil)
-	named.EventId, unnamed.EventId = "r", "r"
+	named := newReaction("a", "i", "like", nil)
+	unnamed := newReaction("a", "i", "", nil)
+	named.EventId = "r"
+	unnamed.EventId = "r"
 	env, err := NewDecoder(Cursor{}).Decode(1, 1, mustEncode(t, named, unnamed))
 	if err != nil {
 		t.Fatal(err)

@@ -66,7 +66,9 @@ func listTimes(env *Envelope) (ts []Micros) {
 // I5: the times of events rise by at least one microsecond, whatever the clock of the server does.
 func TestTimesNeverRepeat(t *testing.T) {
 	f := newFeeder(t)
-	first, second, third := newLike("a", "1", ""), newLike("a", "2", ""), newLike("a", "3", "")
+	first := newLike("a", "1", "")
+	second := newLike("a", "2", "")
+	third := newLike("a", "3", "")
 	for i, step := range []struct {
 		stamp Micros // since epoch2023
 		n     int
@@ -93,7 +95,8 @@ func TestTimesNeverRepeat(t *testing.T) {
 // I5 and I11: a malformed event takes a slot and with it a time, wherever it is in the envelope.
 func TestMalformedEventTakesSlot(t *testing.T) {
 	f := newFeeder(t)
-	bad, good := newMalformedLike("a", ""), newLike("a", "1", "")
+	bad := newMalformedLike("a", "")
+	good := newLike("a", "1", "")
 	env := f.feed(epoch2023, bad, good, bad, good, bad)
 	if got := listTimes(env); !slices.Equal(got, []Micros{1, 3}) || env.Cursor.LastTime != epoch2023+4 {
 		t.Errorf("got times %v and last time %d, want 1 and 3, and 4", got, env.Cursor.LastTime-epoch2023)
@@ -208,7 +211,8 @@ func TestBackfillKeepsItsTimeUpToLogTime(t *testing.T) {
 	f := newFeeder(t)
 	newBackfill := func(occurred Micros, nanos int32) *skeinv1.Event {
 		msg := newLike("a", "1", "")
-		msg.Source, msg.Offset = "s", 1
+		msg.Source = "s"
+		msg.Offset = 1
 		msg.OccurredAt = timestamppb.New(occurred.Time())
 		msg.OccurredAt.Nanos += nanos
 		return msg
@@ -252,7 +256,8 @@ func TestDecoderRejectsFallingSequences(t *testing.T) {
 func TestEnvelopeDoesNotShareBuffer(t *testing.T) {
 	data := mustEncode(t, append(newEventsOfEveryKind(), newMalformedLike("a", "x"))...)
 	f := newFeeder(t)
-	env, want := f.feedBytes(epoch2023, data), newFeeder(t).feedBytes(epoch2023, bytes.Clone(data))
+	env := f.feedBytes(epoch2023, data)
+	want := newFeeder(t).feedBytes(epoch2023, bytes.Clone(data))
 	clear(data)
 	if !equalEnvelopes(env, want) {
 		t.Errorf("envelope after its buffer was cleared: got %+v, want %+v", env, want)

@@ -71,8 +71,10 @@ func TestAppendIDEncodesAndParses(t *testing.T) {
 // can be split without lengths.
 func TestIDKeysSortLikeIDs(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		a, b := drawID().Draw(t, "a"), drawID().Draw(t, "b")
-		ka, kb := AppendID(nil, a), AppendID(nil, b)
+		a := drawID().Draw(t, "a")
+		b := drawID().Draw(t, "b")
+		ka := AppendID(nil, a)
+		kb := AppendID(nil, b)
 		want := CompareIDs(a, b)
 		if got := bytes.Compare(ka, kb); got != cmp.Compare(want, 0) {
 			t.Fatalf("comparison of the keys of %q and %q: got %d, want %d like the ids", a, b, got, want)
@@ -170,7 +172,7 @@ var namesThatPeopleType = map[string]string{
 	"private use, such as the logo of a company": "\uf8ff",
 }
 
-func TestIDsAreWhatPeopleType(t *testing.T) {
+func TestNamesThatPeopleTypeAreIDs(t *testing.T) {
 	for what, name := range namesThatPeopleType {
 		t.Run(what, func(t *testing.T) {
 			if err := ValidateID(name); err != nil {

@@ -85,7 +85,7 @@ func TestKindSetHasWhatWasAdded(t *testing.T) {
 }
 
 // KindOf and FromProto agree on the kind of every message.
-func TestKindOfEveryMessage(t *testing.T) {
+func TestKindOfAndFromProtoAgree(t *testing.T) {
 	for _, msg := range newEventsOfEveryKind() {
 		ev, r := FromProto(msg)
 		if r != nil || KindOf(msg) != ev.Kind || ev.Kind == 0 {

@@ -228,7 +228,8 @@ func TestSkippedSlotsAreReportedPerCall(t *testing.T) {
 	}
 
 	archived := *env
-	archived.Cursor.Checksum, archived.Cursor.WarmSeq = 0, 0
+	archived.Cursor.Checksum = 0
+	archived.Cursor.WarmSeq = 0
 	if _, _, ok := archived.SkippedSlots(0, 1); ok {
 		t.Error("slots of an archived envelope: got ok, want none")
 	}

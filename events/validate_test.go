@@ -71,7 +71,7 @@ func newEventsOfEveryKind() []*skeinv1.Event {
 		&skeinv1.Event{Kind: &skeinv1.Event_NotificationsRead{NotificationsRead: &skeinv1.NotificationsRead{
 			UserId: "ann", ReadTime: timestamppb.New(time.Date(2026, 11, 20, 8, 30, 0, 0, time.UTC)),
 		}}},
-		reacted("ann", "film", "_bookmark", nil), asBackfill(reacted("ann", "film", "save", newPin("bob", "p1")), 77),
+		newReaction("ann", "film", "_bookmark", nil), asBackfill(newReaction("ann", "film", "save", newPin("bob", "p1")), 77),
 		&skeinv1.Event{Kind: &skeinv1.Event_Unreacted{Unreacted: &skeinv1.Unreacted{
 			UserId: "ann", ItemId: "film", Kind: "save", Pin: newPin("bob", "p1"),
 		}}},
@@ -89,8 +89,8 @@ func newEventsOfEveryKind() []*skeinv1.Event {
 // newBoard returns a reference to a board.
 func newBoard(owner, id string) *skeinv1.Board { return &skeinv1.Board{OwnerId: owner, BoardId: id} }
 
-// reacted is a reaction on a pin, which may be nil.
-func reacted(user, item, kind string, on *skeinv1.Pin) *skeinv1.Event {
+// newReaction returns a reaction on a pin, which may be nil.
+func newReaction(user, item, kind string, on *skeinv1.Pin) *skeinv1.Event {
 	return &skeinv1.Event{Kind: &skeinv1.Event_Reacted{Reacted: &skeinv1.Reacted{UserId: user, ItemId: item, Kind: kind, Pin: on}}}
 }
 
@@ -100,7 +100,8 @@ func newPin(owner, id string) *skeinv1.Pin { return &skeinv1.Pin{OwnerId: owner,
 // asBackfill returns a copy of the event as a backfill of 2019.
 func asBackfill(msg *skeinv1.Event, offset uint64) *skeinv1.Event {
 	msg = proto.CloneOf(msg)
-	msg.Source, msg.Offset = "old-redis", offset
+	msg.Source = "old-redis"
+	msg.Offset = offset
 	msg.OccurredAt = timestamppb.New(time.Date(2019, 5, 17, 8, 30, 0, 123_456_789, time.UTC))
 	return msg
 }
@@ -172,12 +173,12 @@ func listBadEvents() []badEvent {
 		{&skeinv1.Event{}, unknown, "kind", "knows"},
 		{liked("", "i"), invalid, "reacted.user_id", "1 to 128 bytes"},
 		{liked(long[:129], "i"), invalid, "reacted.user_id", "at most 128"},
-		{reacted("a", "i", "Save", nil), invalid, "reacted.kind", "1 to 32 bytes of a-z, 0-9 and _"},
-		{reacted("a", "i", "a-b", nil), invalid, "reacted.kind", "1 to 32"},
-		{reacted("a", "i", "é", nil), invalid, "reacted.kind", "1 to 32"},
-		{reacted("a", "i", long[:33], nil), invalid, "reacted.kind", "1 to 32"},
-		{reacted("a", "i", "", &skeinv1.Pin{OwnerId: "b"}), invalid, "reacted.pin.pin_id", "1 to 128"},
-		{reacted("a", "i", "", &skeinv1.Pin{PinId: "p"}), invalid, "reacted.pin.owner_id", "1 to 128"},
+		{newReaction("a", "i", "Save", nil), invalid, "reacted.kind", "1 to 32 bytes of a-z, 0-9 and _"},
+		{newReaction("a", "i", "a-b", nil), invalid, "reacted.kind", "1 to 32"},
+		{newReaction("a", "i", "é", nil), invalid, "reacted.kind", "1 to 32"},
+		{newReaction("a", "i", long[:33], nil), invalid, "reacted.kind", "1 to 32"},
+		{newReaction("a", "i", "", &skeinv1.Pin{OwnerId: "b"}), invalid, "reacted.pin.pin_id", "1 to 128"},
+		{newReaction("a", "i", "", &skeinv1.Pin{PinId: "p"}), invalid, "reacted.pin.owner_id", "1 to 128"},
 		{liked("a", ""), invalid, "reacted.item_id", "1 to 128 bytes"},
 		{liked("a", "two words"), invalid, "reacted.item_id", "UTF-8 without white space"},
 		{liked("a", "\xff"), invalid, "reacted.item_id", "UTF-8 without white space"},

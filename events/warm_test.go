@@ -84,8 +84,10 @@ func decodeFromStart(t interface{ Fatal(...any) }, log []loggedMessage) (envs []
 // equalEnvelopes compares two envelopes. Nil and empty lists of events are equal.
 func equalEnvelopes(a, b *Envelope) bool {
 	if len(a.Events)+len(b.Events) == 0 {
-		x, y := *a, *b
-		x.Events, y.Events = nil, nil
+		x := *a
+		y := *b
+		x.Events = nil
+		y.Events = nil
 		return reflect.DeepEqual(x, y)
 	}
 	return reflect.DeepEqual(a, b)
@@ -119,12 +121,15 @@ func modelDecode(log []loggedMessage) (envs []*Envelope) {
 		first := max(m.stamp, lastTime+1)
 		for _, ev := range evs {
 			at := first + Micros(ev.Slot)
-			isRepeat, sameContent := false, false
+			isRepeat := false
+			sameContent := false
 			content := ev
-			content.Slot, content.Time = 0, 0
+			content.Slot = 0
+			content.Time = 0
 			for _, o := range seen {
 				if ev.ID != "" && o.ev.User == ev.User && o.ev.ID == ev.ID && o.ev.Kind == ev.Kind && at-o.at <= Horizon {
-					isRepeat, sameContent = true, sameContent || reflect.DeepEqual(o.ev, content)
+					isRepeat = true
+					sameContent = sameContent || reflect.DeepEqual(o.ev, content)
 				}
 			}
 
@@ -159,7 +164,8 @@ func modelDecode(log []loggedMessage) (envs []*Envelope) {
 		for i := range spans {
 			beginsSecond := spans[i].first/1_000_000 > spans[i].before/1_000_000
 			if beginsSecond && spans[i].before <= lastTime-Horizon {
-				env.Cursor.WarmSeq, env.Cursor.WarmTime = spans[i].seq, spans[i].before
+				env.Cursor.WarmSeq = spans[i].seq
+				env.Cursor.WarmTime = spans[i].before
 			}
 		}
 
@@ -258,7 +264,8 @@ func TestRewrittenLogIsNoticed(t *testing.T) {
 		{"another last time", nil, func(c *Cursor) { c.LastTime++ }, ErrRewritten},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			from, l := envs[4].Cursor, append([]loggedMessage(nil), log...)
+			from := envs[4].Cursor
+			l := append([]loggedMessage(nil), log...)
 			if from.WarmSeq != 3 {
 				t.Fatalf("cursor: got %+v, want a warm-up from 3", from)
 			}

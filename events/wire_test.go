@@ -36,7 +36,8 @@ func referenceDecode(data []byte) (evs []Event, rejects map[int]Rejection, slots
 			rejects[slot] = *r
 			continue
 		}
-		ev.Seq, ev.Slot = 9, uint16(slot)
+		ev.Seq = 9
+		ev.Slot = uint16(slot)
 		evs = append(evs, ev)
 	}
 
@@ -54,7 +55,8 @@ func checkDecode(data []byte) error {
 			slots, len(env.Events), env.Rejects, wantSlots, len(evs), rejects)
 	}
 	for i := range evs {
-		got, want := env.Events[i], evs[i]
+		got := env.Events[i]
+		want := evs[i]
 		if !reflect.DeepEqual(got, want) {
 			return fmt.Errorf("event %d: got\n%+v, want\n%+v", i, got, want)
 		}
