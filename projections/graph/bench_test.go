@@ -11,17 +11,20 @@ import (
 	"github.com/skein-feed/skein/projections/store"
 )
 
-// follows returns envelopes of 100 live follows: n follows among n/10 users, followees by a power law.
-func follows(n int) []*events.Envelope {
+// makeFollows returns envelopes of 100 live follows: n follows among n/10 users, followees by a power law.
+func makeFollows(n int) []*events.Envelope {
 	r := rand.New(rand.NewPCG(1, 2))
 	users := n / 10
 	popular := rand.NewZipf(r, 1.1, 10, uint64(users-1))
 	list := make([]events.Event, n)
 	for i := range list {
 		ev := &list[i]
-		ev.Kind, ev.Seq, ev.Slot = events.UserFollowed, uint64(i/100+1), uint16(i%100)
+		ev.Kind = events.UserFollowed
+		ev.Seq = uint64(i/100 + 1)
+		ev.Slot = uint16(i % 100)
 		ev.Time = histories.Start + events.Micros(i)*10
-		ev.User, ev.Peer = strconv.Itoa(r.IntN(users)+1), strconv.FormatUint(popular.Uint64()+1, 10)
+		ev.User = strconv.Itoa(r.IntN(users) + 1)
+		ev.Peer = strconv.FormatUint(popular.Uint64()+1, 10)
 		if ev.User == ev.Peer {
 			ev.Peer = strconv.Itoa(users + 1)
 		}
@@ -31,7 +34,7 @@ func follows(n int) []*events.Envelope {
 
 // BenchmarkFold folds follows into a store on disk, 64 envelopes of 100 at a time. One operation is one follow.
 func BenchmarkFold(b *testing.B) {
-	envs := follows(max(b.N, 10_000))
+	envs := makeFollows(max(b.N, 10_000))
 	cache := store.NewCache(512 << 20)
 	defer cache.Unref()
 	s, err := store.Open(store.Options{Dir: b.TempDir(), Projection: graph.New(), Cache: cache})

@@ -42,8 +42,9 @@ func TestParseNumberAcceptsCanonicalNumbersOnly(t *testing.T) {
 // An entry, with what the cache adds to it, fills one cache line, and is counted with its real
 // size.
 func TestCacheEntryFillsOneCacheLine(t *testing.T) {
-	if size := reflect.TypeFor[cacheEntry]().Size(); size != entryBytes || size+querycache.EntryBytes != 64 {
-		t.Errorf("%d bytes, %d are counted", size, entryBytes)
+	size := reflect.TypeFor[cacheEntry]().Size()
+	if size != entryBytes || size+querycache.EntryBytes != 64 {
+		t.Errorf("an entry has %d bytes, expected %d, and 64 with the %d of the cache", size, entryBytes, querycache.EntryBytes)
 	}
 }
 
@@ -62,7 +63,8 @@ func TestCacheEntryFindsItsEdgesOnly(t *testing.T) {
 				}
 				return h
 			}
-			want, edges := map[string]cacheValue{}, []cacheEdge(nil)
+			want := map[string]cacheValue{}
+			edges := []cacheEdge(nil)
 			for i := range n {
 				id := strconv.Itoa(r.IntN(1000))
 				if i%3 == 0 {
@@ -73,7 +75,8 @@ func TestCacheEntryFindsItsEdgesOnly(t *testing.T) {
 					edges = append(edges, cacheEdge{idOf(id), want[id]})
 				}
 			}
-			me, e := idOf("me"), cacheEntry{}
+			me := idOf("me")
+			e := cacheEntry{}
 			e.fill(&me, edges)
 			for i := range 1000 {
 				for _, id := range []string{strconv.Itoa(i), fmt.Sprint("u", i)} {
@@ -99,18 +102,20 @@ func TestCacheValueKeepsWhatHolds(t *testing.T) {
 		e.hasBoards = rapid.Bool().Draw(t, "boards")
 		e.settings.settings = events.FollowSettings(rapid.ByteMax(byte(events.AllFollowSettings)).Draw(t, "settings"))
 		if e.mute.isSet() && rapid.Bool().Draw(t, "ends") {
-			e.mute.liveUntil, e.mute.backfillUntil = 7, 7
+			e.mute.liveUntil = 7
+			e.mute.backfillUntil = 7
 		}
 		v, ok := cacheValueOf(&e)
-		if f := e.currentFollow(); ok != (f.Since <= maxCacheSince) || ok && v.follow() != f {
-			t.Fatalf("%+v: %+v, %v, want %+v", e, v.follow(), ok, f)
+		want := e.currentFollow()
+		if wantOK := want.Since <= maxCacheSince; ok != wantOK || ok && v.follow() != want {
+			t.Fatalf("%+v: got the follow %+v, %v, want %+v, %v", e, v.follow(), ok, want, wantOK)
 		}
 		if v.has(cachedBoards) != e.hasBoards || v.has(cachedBlocking) != e.block.holds() ||
 			v.has(cachedBlockedBy) != e.blockedBy.holds() || v.has(cachedMuting) != e.mute.endlessState().holds ||
 			v.has(cachedTimedMute) != e.mute.hasTimedEnd() ||
 			v.has(cachedHidingRepins) != e.followSettings().Has(events.SettingHideRepins) ||
 			v.has(cachedMoreSettings) != (e.followSettings()&^events.SettingHideRepins != 0) {
-			t.Fatalf("%+v: %b", e, v)
+			t.Fatalf("the flags %b of the value do not fit the edge %+v", v, e)
 		}
 	})
 }

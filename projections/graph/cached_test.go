@@ -33,7 +33,7 @@ func openCached(t testing.TB, fs vfs.FS, dir string, cache *querycache.Cache) *s
 	return s
 }
 
-func view(t testing.TB, s *store.Store) *projections.View {
+func mustView(t testing.TB, s *store.Store) *projections.View {
 	t.Helper()
 	v, err := s.View()
 	if err != nil {
@@ -47,10 +47,12 @@ func view(t testing.TB, s *store.Store) *projections.View {
 	return v
 }
 
-// sameAnswers returns an error if a cached answer differs from that of the rows of the same view.
-func sameAnswers(v *projections.View, a string, others []string, board string) error {
-	cached, rows := graph.NewCachedQueries(v), graph.NewQueries(v)
-	got, want := make([]graph.Follow, len(others)), make([]graph.Follow, len(others))
+// compareCachedAnswers returns an error if a cached answer differs from that of the rows of the same view.
+func compareCachedAnswers(v *projections.View, a string, others []string, board string) error {
+	cached := graph.NewCachedQueries(v)
+	rows := graph.NewQueries(v)
+	got := make([]graph.Follow, len(others))
+	want := make([]graph.Follow, len(others))
 	if err := errors.Join(cached.UserFollows(a, others, got), rows.UserFollows(a, others, want)); err != nil {
 		return err
 	}
@@ -84,7 +86,7 @@ func sameAnswers(v *projections.View, a string, others []string, board string) e
 
 // cacheWorld makes random events of users with ids of every form: follows, blocks, mutes, board follows and deletions.
 type cacheWorld struct {
-	story
+	eventHistory
 	r     *rand.Rand
 	users []string
 }
@@ -137,12 +139,12 @@ func TestCachedAnswersAreThoseOfRowsWhileFolding(t *testing.T) {
 	cache := querycache.New(size)
 	s := openCached(t, vfs.NewMem(), "data", cache)
 	w := newCacheWorld(1, 150)
-	fold := func(envs []*events.Envelope) {
+	mustFoldAll := func(envs []*events.Envelope) {
 		if err := s.Fold(envs); err != nil {
 			t.Error(err)
 		}
 	}
-	fold(w.next(3000))
+	mustFoldAll(w.next(3000))
 	ctx, stop := context.WithCancel(t.Context())
 	var readers sync.WaitGroup
 	for reader := range uint64(4) {
@@ -173,23 +175,23 @@ func TestCachedAnswersAreThoseOfRowsWhileFolding(t *testing.T) {
 					others[i] = w.users[r.IntN(len(w.users))]
 				}
 				a := w.users[min(r.IntN(len(w.users)), r.IntN(len(w.users)))]
-				if err := sameAnswers(*v, a, others, [...]string{"art", ""}[n%2]); err != nil {
+				if err := compareCachedAnswers(*v, a, others, [...]string{"art", ""}[n%2]); err != nil {
 					t.Error(err)
 					return
 				}
 				if used := cache.Stats().Bytes; used > size {
-					t.Error(used, "bytes are used")
+					t.Errorf("%d bytes are used, expected at most %d", used, size)
 				}
 			}
 		})
 	}
 	for range 150 {
-		fold(w.next(1 + w.r.IntN(10)))
+		mustFoldAll(w.next(1 + w.r.IntN(10)))
 	}
 	stop()
 	readers.Wait()
 	if st := cache.Stats(); st.Hits == 0 || st.Misses == 0 || st.Evictions == 0 || st.Bytes == 0 {
-		t.Errorf("nothing was tried: %+v", st)
+		t.Errorf("got %+v, expected hits, misses, evictions and bytes in use", st)
 	}
 }
 
@@ -206,23 +208,23 @@ func TestCachedAnswersAreThoseOfRowsInHistories(t *testing.T) {
 			if err := s.Fold([]*events.Envelope{env}); err != nil {
 				t.Fatal(err)
 			}
-			older = append(older, view(t, s))
+			older = append(older, mustView(t, s))
 			for _, a := range users[:len(users)-1] {
 				for _, v := range []*projections.View{older[len(older)-1], older[max(0, len(older)-3)]} {
-					if err := sameAnswers(v, a, users, "art"); err != nil {
+					if err := compareCachedAnswers(v, a, users, "art"); err != nil {
 						t.Fatal(err)
 					}
 				}
 			}
 		}
 		if st := cache.Stats(); st.Hits < st.Misses {
-			t.Errorf("%+v", st)
+			t.Errorf("got %+v, expected at least as many hits as misses", st)
 		}
 	}
 }
 
-// ask asks three times how a follows b, so that the answer gets into the cache. It reports whether the last answer was cached.
-func ask(t testing.TB, cache *querycache.Cache, v *projections.View, a, b string) (f graph.Follow, cached bool) {
+// askUntilCached asks three times how a follows b, so that the answer gets into the cache. It reports whether the last answer was cached.
+func askUntilCached(t testing.TB, cache *querycache.Cache, v *projections.View, a, b string) (f graph.Follow, cached bool) {
 	t.Helper()
 	for range 3 {
 		before := cache.Stats().Hits
@@ -240,27 +242,27 @@ func TestCacheEntryAnswersOtherViewsButNotAcrossChange(t *testing.T) {
 	for _, first := range []string{"old", "new"} {
 		cache := querycache.New(1 << 20)
 		s := openCached(t, vfs.NewMem(), "data", cache)
-		var st story
+		var st eventHistory
 		for i := range 20 {
 			st.add(events.Event{Kind: events.UserFollowed, User: fmt.Sprint(i), Peer: "bob"})
 		}
 		if err := s.Fold(histories.Envelopes(st.list)); err != nil {
 			t.Fatal(err)
 		}
-		before := view(t, s)
+		before := mustView(t, s)
 		st.add(events.Event{Kind: events.UserUnfollowed, User: "3", Peer: "bob"})
 		if err := s.Fold(histories.Envelopes(st.list)[20:]); err != nil {
 			t.Fatal(err)
 		}
-		after := view(t, s)
+		after := mustView(t, s)
 		entryOf := map[string]*projections.View{"old": before, "new": after}[first]
 		others := 0
 		for i := range 20 {
-			_, _ = ask(t, cache, entryOf, fmt.Sprint(i), "bob")
-			was, wasCached := ask(t, cache, before, fmt.Sprint(i), "bob")
-			is, isCached := ask(t, cache, after, fmt.Sprint(i), "bob")
+			_, _ = askUntilCached(t, cache, entryOf, fmt.Sprint(i), "bob")
+			was, wasCached := askUntilCached(t, cache, before, fmt.Sprint(i), "bob")
+			is, isCached := askUntilCached(t, cache, after, fmt.Sprint(i), "bob")
 			if was.Kind != graph.Explicit || (is.Kind == graph.Explicit) != (i != 3) {
-				t.Errorf("%s view first: %d followed bob: %v, and now: %v", first, i, was, is)
+				t.Errorf("%s view first: %d followed bob: %v, and now: %v, expected all to follow bob, and only 3 no longer", first, i, was, is)
 			}
 			if i != 3 && wasCached && isCached {
 				others++
@@ -268,7 +270,7 @@ func TestCacheEntryAnswersOtherViewsButNotAcrossChange(t *testing.T) {
 		}
 		// Some may be in the bucket of the user whose edges have changed.
 		if others < 10 {
-			t.Errorf("%s view first: only %d others answer at both views", first, others)
+			t.Errorf("%s view first: %d other entries answer at both views, expected at least 10", first, others)
 		}
 	}
 }
@@ -278,15 +280,15 @@ func TestCacheEntryAnswersOtherViewsButNotAcrossChange(t *testing.T) {
 func TestRepairInvalidatesCacheEntries(t *testing.T) {
 	cache := querycache.New(1 << 20)
 	s := openCached(t, vfs.NewMem(), "data", cache)
-	var st story
+	var st eventHistory
 	st.add(events.Event{Kind: events.UserFollowed, User: "ann", Peer: "bob"})
 	st.add(events.Event{Kind: events.UserFollowed, User: "ann", Peer: "cid"})
 	if err := s.Fold(histories.Envelopes(st.list)); err != nil {
 		t.Fatal(err)
 	}
-	before := view(t, s)
-	if f, cached := ask(t, cache, before, "ann", "bob"); !cached || f.Kind != graph.Explicit {
-		t.Fatal(f, cached)
+	before := mustView(t, s)
+	if f, cached := askUntilCached(t, cache, before, "ann", "bob"); !cached || f.Kind != graph.Explicit {
+		t.Fatalf("got %v, cached %t, expected an explicit follow from the cache", f, cached)
 	}
 	err := s.Repair(t.Context(), func(_ events.Cursor, rows projections.Reader, m *store.Repair) error {
 		it := rows.Iter(nil, nil)
@@ -300,29 +302,30 @@ func TestRepairInvalidatesCacheEntries(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	after := view(t, s)
+	after := mustView(t, s)
 	if before.Cursor() != after.Cursor() {
-		t.Fatal("the position has moved")
+		t.Fatalf("a repair moved the position from %v to %v", before.Cursor(), after.Cursor())
 	}
 	for range 2 {
-		if f, _ := ask(t, cache, after, "ann", "bob"); f.Kind != graph.None {
-			t.Error("after the repair: ", f)
+		if f, _ := askUntilCached(t, cache, after, "ann", "bob"); f.Kind != graph.None {
+			t.Errorf("after the repair: got %v, expected no follow", f)
 		}
-		if f, _ := ask(t, cache, before, "ann", "bob"); f.Kind != graph.Explicit {
-			t.Error("before the repair: ", f)
+		if f, _ := askUntilCached(t, cache, before, "ann", "bob"); f.Kind != graph.Explicit {
+			t.Errorf("before the repair: got %v, expected an explicit follow", f)
 		}
 	}
-	if _, cached := ask(t, cache, after, "ann", "bob"); !cached {
+	if _, cached := askUntilCached(t, cache, after, "ann", "bob"); !cached {
 		t.Error("no answer is cached after a repair")
 	}
 }
 
 // Stores that share a cache do not share answers, and nothing is left of a store that was closed.
 func TestStoresShareLimitButNoCacheEntries(t *testing.T) {
-	cache, fs := querycache.New(1<<20), vfs.NewMem()
-	follow := func(dir, peer string) *store.Store {
+	cache := querycache.New(1 << 20)
+	fs := vfs.NewMem()
+	openWithFollow := func(dir, peer string) *store.Store {
 		s := openCached(t, fs, dir, cache)
-		var st story
+		var st eventHistory
 		st.add(events.Event{Kind: events.UserFollowed, User: "ann", Peer: peer})
 		if err := s.Fold(histories.Envelopes(st.list)); err != nil {
 			t.Fatal(err)
@@ -331,27 +334,30 @@ func TestStoresShareLimitButNoCacheEntries(t *testing.T) {
 	}
 	check := func(s *store.Store, peer string) {
 		t.Helper()
-		v := view(t, s)
+		v := mustView(t, s)
 		for _, b := range []string{"bob", "cid"} {
-			if f, cached := ask(t, cache, v, "ann", b); !cached || (f.Kind == graph.Explicit) != (b == peer) {
-				t.Error(b, f, cached)
+			if f, cached := askUntilCached(t, cache, v, "ann", b); !cached || (f.Kind == graph.Explicit) != (b == peer) {
+				t.Errorf("ann follows %s: got %v, cached %t, expected only the follow of %s, from the cache", b, f, cached, peer)
 			}
 		}
 		if err := v.Close(); err != nil {
 			t.Error(err)
 		}
 	}
-	one, two := follow("one", "bob"), follow("two", "cid")
+	one := openWithFollow("one", "bob")
+	two := openWithFollow("two", "cid")
 	check(one, "bob")
 	check(two, "cid")
 	check(one, "bob")
-	late := view(t, one)
+
+	// A view that is open while its store closes still answers.
+	late := mustView(t, one)
 	closing := make(chan error)
 	go func() { closing <- one.Close() }()
 	if err := one.WaitFor(t.Context(), 99); !errors.Is(err, projections.ErrStopped) {
 		t.Fatal(err)
 	}
-	if err := sameAnswers(late, "ann", []string{"bob", "cid"}, ""); err != nil {
+	if err := compareCachedAnswers(late, "ann", []string{"bob", "cid"}, ""); err != nil {
 		t.Error(err)
 	}
 	if err := errors.Join(late.Close(), <-closing); err != nil {
@@ -362,9 +368,10 @@ func TestStoresShareLimitButNoCacheEntries(t *testing.T) {
 		t.Error(err)
 	}
 	if st := cache.Stats(); st.Bytes != 0 {
-		t.Errorf("after closing: %+v", st)
+		t.Errorf("after closing: got %+v, expected no bytes in use", st)
 	}
-	// Opened again, also for reading only: entries of its own.
+
+	// A store that is opened again has entries of its own, also if it is opened only for reading.
 	check(openCached(t, fs, "one", cache), "bob")
 	only, err := store.Open(store.Options{FS: fs, Dir: "two", Projection: graph.NewWith(cache), ReadOnly: true})
 	if err != nil {
@@ -381,7 +388,7 @@ func TestStoresShareLimitButNoCacheEntries(t *testing.T) {
 func TestUserIsCachedOnlyAfterEnoughQuestions(t *testing.T) {
 	cache := querycache.New(8 << 20)
 	s := openCached(t, vfs.NewMem(), "data", cache)
-	var st story
+	var st eventHistory
 	for i := range 1000 {
 		st.add(events.Event{Kind: events.UserFollowed, User: fmt.Sprint(i), Peer: "bob"})
 		st.add(events.Event{Kind: events.UserFollowed, User: "eager", Peer: fmt.Sprint(i)})
@@ -389,7 +396,7 @@ func TestUserIsCachedOnlyAfterEnoughQuestions(t *testing.T) {
 	if err := s.Fold(histories.Envelopes(st.list)); err != nil {
 		t.Fatal(err)
 	}
-	q := graph.NewCachedQueries(view(t, s))
+	q := graph.NewCachedQueries(mustView(t, s))
 	for i := range 1000 {
 		if _, err := q.UserFollow(fmt.Sprint(i), "bob"); err != nil {
 			t.Fatal(err)
@@ -397,7 +404,7 @@ func TestUserIsCachedOnlyAfterEnoughQuestions(t *testing.T) {
 	}
 	// Two users whose hashes meet in one ghost count as one.
 	if st := cache.Stats(); st.Bytes != 0 || st.Hits != 0 || st.Misses != 1000 {
-		t.Errorf("after one walk: %+v", st)
+		t.Errorf("after one walk: got %+v, expected no bytes in use, no hits and 1000 misses", st)
 	}
 	for n := 1; ; n++ {
 		if _, err := q.UserFollow("eager", "77"); err != nil {
@@ -407,7 +414,7 @@ func TestUserIsCachedOnlyAfterEnoughQuestions(t *testing.T) {
 			continue
 		}
 		if n < 40 || n > 100 {
-			t.Error("1000 edges were read for", n, "questions")
+			t.Errorf("1000 edges were cached after %d questions, expected 40 to 100", n)
 		}
 		break
 	}
@@ -420,11 +427,11 @@ func TestTooSmallCacheKeepsNothing(t *testing.T) {
 	if err := s.Fold(newCacheWorld(5, 10).next(100)); err != nil {
 		t.Fatal(err)
 	}
-	v := view(t, s)
+	v := mustView(t, s)
 	if cache != nil || v.QueryCache() != nil || !reflect.DeepEqual(cache.Stats(), querycache.Stats{}) {
 		t.Error("a cache of 100 bytes keeps something, want nothing")
 	}
-	if err := sameAnswers(v, "0", newCacheWorld(5, 10).users, "art"); err != nil {
+	if err := compareCachedAnswers(v, "0", newCacheWorld(5, 10).users, "art"); err != nil {
 		t.Error(err)
 	}
 }

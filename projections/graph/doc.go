@@ -49,7 +49,7 @@
 // An event changes facts only. [eventFold.writeEnd] then compares what held before with what holds now, at one end, and changes
 // list rows and counts by the difference. This is the only place that does so, so a list and its count always agree (I7),
 // and history that arrives late needs no code of its own. That the lists of the two ends agree with each other is checked
-// by the model (TestModel), and in production by the auditor.
+// by the model (TestQueriesAgreeWithModel), and in production by the auditor.
 //
 // # What an event costs
 //

@@ -16,16 +16,18 @@ import (
 	"github.com/skein-feed/skein/projections/store"
 )
 
-// story collects live events, of one envelope each, a second apart.
-type story struct{ list []events.Event }
+// eventHistory collects live events, of one envelope each, a second apart.
+type eventHistory struct{ list []events.Event }
 
-func (s *story) add(ev events.Event) {
+func (s *eventHistory) add(ev events.Event) {
 	n := len(s.list) + 1
-	ev.Seq, ev.Time = uint64(n), histories.Start+events.Micros(n)*1_000_000
+	ev.Seq = uint64(n)
+	ev.Time = histories.Start + events.Micros(n)*1_000_000
 	s.list = append(s.list, ev)
 }
 
-func fold(t *testing.T, bounds store.Bounds, list []events.Event) *store.Store {
+// mustFold folds events into a store in memory.
+func mustFold(t *testing.T, bounds store.Bounds, list []events.Event) *store.Store {
 	t.Helper()
 	s, err := store.Open(store.Options{
 		FS: vfs.NewMem(), Dir: "data", Projection: graph.New(), Bounds: bounds,
@@ -44,8 +46,8 @@ func fold(t *testing.T, bounds store.Bounds, list []events.Event) *store.Store {
 	return s
 }
 
-// rowsOf returns every row of the projection, with keys and values in hexadecimal.
-func rowsOf(t *testing.T, s *store.Store) map[string]string {
+// readRows returns every row of the projection, with keys and values in hexadecimal.
+func readRows(t *testing.T, s *store.Store) map[string]string {
 	t.Helper()
 	v, err := s.View()
 	if err != nil {
@@ -66,10 +68,10 @@ func rowsOf(t *testing.T, s *store.Store) map[string]string {
 	return all
 }
 
-// crowd returns the events of a user, star, with n fans: some follow explicitly, some by board, some exclude a board, some have
+// makeStarWithFans returns the events of a user, star, with n fans: some follow explicitly, some by board, some exclude a board, some have
 // unfollowed, and some are blocked and mute the star.
-func crowd(n int) *story {
-	s := &story{}
+func makeStarWithFans(n int) *eventHistory {
+	s := &eventHistory{}
 	for i := range n {
 		fan := fmt.Sprintf("fan%d", i)
 		s.add(events.Event{Kind: events.UserFollowed, User: fan, Peer: "star"})
@@ -95,11 +97,11 @@ func crowd(n int) *story {
 // After the deletion of a user, no row has the user's id (I12). The remaining rows are those of a
 // log in which the others only ever dealt with each other.
 func TestErasedUserLeavesNoRow(t *testing.T) {
-	s := crowd(600)
+	s := makeStarWithFans(600)
 	s.add(events.Event{Kind: events.UserFollowed, User: "fan0", Peer: "fan1"})
 	s.add(events.Event{Kind: events.UserDeleted, User: "star"})
 	id := fmt.Sprintf("%x", events.AppendID(nil, "star"))
-	got := rowsOf(t, fold(t, store.Bounds{}, s.list))
+	got := readRows(t, mustFold(t, store.Bounds{}, s.list))
 	tombstones := 0
 	for key := range got {
 		if strings.Contains(key, id) {
@@ -113,7 +115,7 @@ func TestErasedUserLeavesNoRow(t *testing.T) {
 	if tombstones != 1 {
 		t.Errorf("%d tombstones, want 1", tombstones)
 	}
-	want := rowsOf(t, fold(t, store.Bounds{}, s.list[len(s.list)-2:len(s.list)-1]))
+	want := readRows(t, mustFold(t, store.Bounds{}, s.list[len(s.list)-2:len(s.list)-1]))
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("rows (-want +got):\n%s", diff)
 	}
@@ -126,12 +128,12 @@ func TestDeletionInStepsLeavesTheSameRows(t *testing.T) {
 		{Kind: events.BoardDeleted, User: "star", Board: "art"},
 	} {
 		t.Run(end.Kind.String(), func(t *testing.T) {
-			s := crowd(3000)
+			s := makeStarWithFans(3000)
 			s.add(end)
 			s.add(events.Event{Kind: events.UserFollowed, User: "fan0", Peer: "star"})
 
-			atOnce := rowsOf(t, fold(t, store.Bounds{BatchBytes: 1 << 30}, s.list))
-			inSteps := rowsOf(t, fold(t, store.Bounds{BatchBytes: 4 << 10}, s.list))
+			atOnce := readRows(t, mustFold(t, store.Bounds{BatchBytes: 1 << 30}, s.list))
+			inSteps := readRows(t, mustFold(t, store.Bounds{BatchBytes: 4 << 10}, s.list))
 			if diff := cmp.Diff(atOnce, inSteps); diff != "" {
 				t.Errorf("rows (-at once +in steps):\n%s", diff)
 			}
@@ -142,13 +144,13 @@ func TestDeletionInStepsLeavesTheSameRows(t *testing.T) {
 // Once all backfills are closed, an edge by which nothing holds is dropped when an event changes
 // it.
 func TestEdgesWithoutEffectAreDroppedAfterImports(t *testing.T) {
-	s := &story{}
+	s := &eventHistory{}
 	s.add(events.Event{Kind: events.UserFollowed, User: "ann", Peer: "bob"})
 	s.add(events.Event{Kind: events.BoardUnfollowed, User: "ann", Peer: "bob", Board: "art"})
 	s.add(events.Event{Kind: events.UserUnfollowed, User: "ann", Peer: "bob"})
 	s.add(events.Event{Kind: events.UserFollowed, User: "ann", Peer: "cid"})
 	edges := func() (n int) {
-		for key := range rowsOf(t, fold(t, store.Bounds{}, s.list)) {
+		for key := range readRows(t, mustFold(t, store.Bounds{}, s.list)) {
 			if slices.Contains([]string{"10", "11", "12", "1c", "24", "25", "26", "27"}, key[4:6]) {
 				n++
 			}

@@ -76,7 +76,8 @@ func TestRowsDecodeToWhatWasEncoded(t *testing.T) {
 			titleOrder: drawOrder(t, rapid.Bool().Draw(t, "live"), "titled"),
 		}
 		if b.titleOrder != 0 {
-			b.title, b.titleEventBytes = rapid.String().Draw(t, "title"), rapid.String().Draw(t, "encoded")
+			b.title = rapid.String().Draw(t, "title")
+			b.titleEventBytes = rapid.String().Draw(t, "encoded")
 		}
 		var decodedBoard board
 		if err := decodedBoard.decodeRow(b.appendRow(nil)); err != nil || decodedBoard != b {

@@ -15,14 +15,14 @@ import (
 // The list of a user's follows is stored from the first edge beyond the threshold until half of the
 // threshold is left, and it reads the same throughout.
 func TestFollowingListIsStoredOnlyWhileLong(t *testing.T) {
-	s := &story{}
-	follows := func(peer int, kind events.Kind) {
+	s := &eventHistory{}
+	addFollowEvent := func(peer int, kind events.Kind) {
 		s.add(events.Event{Kind: kind, User: "ann", Peer: fmt.Sprintf("peer%04d", peer)})
 	}
 	for i := range graph.DefaultShortList {
-		follows(i, events.UserFollowed)
+		addFollowEvent(i, events.UserFollowed)
 	}
-	st := fold(t, store.Bounds{}, nil)
+	st := mustFold(t, store.Bounds{}, nil)
 	done := 0
 	// check folds the events that were added since its last call. The list must then have the users from-to, the newest first, and
 	// as many stored rows as wantRows.
@@ -33,7 +33,7 @@ func TestFollowingListIsStoredOnlyWhileLong(t *testing.T) {
 		}
 		done = len(s.list)
 		rows := 0
-		for key := range rowsOf(t, st) {
+		for key := range readRows(t, st) {
 			if key[4:6] == "13" && strings.Contains(key, fmt.Sprintf("%x", "ann\x00")) {
 				rows++
 			}
@@ -58,21 +58,25 @@ func TestFollowingListIsStoredOnlyWhileLong(t *testing.T) {
 				got = append(got, e.User)
 			}
 			if c.gets > 1 || c.rows > graph.DefaultShortList+1 {
-				t.Errorf("%s: a page took %d rows and %d point reads", when, c.rows, c.gets)
+				t.Errorf("%s: a page took %d rows and %d point reads, want at most %d and 1", when, c.rows, c.gets, graph.DefaultShortList+1)
 			}
-			if c.gets, c.rows = 0, 0; next == nil {
+			c.gets = 0
+			c.rows = 0
+			if next == nil {
 				break
 			}
 			after = next
 		}
-		if len(got) != to-from || len(got) > 0 && (got[0] != fmt.Sprintf("peer%04d", to-1) || got[len(got)-1] != fmt.Sprintf("peer%04d", from)) {
-			t.Errorf("%s: the list has %d users, want %d from peer%04d down to peer%04d: %v", when, len(got), to-from, to-1, from, got)
+		first := fmt.Sprintf("peer%04d", to-1)
+		last := fmt.Sprintf("peer%04d", from)
+		if len(got) != to-from || len(got) > 0 && (got[0] != first || got[len(got)-1] != last) {
+			t.Errorf("%s: the list has %d users, want %d from %s down to %s: %v", when, len(got), to-from, first, last, got)
 		}
 	}
 	check("at the threshold", 0, graph.DefaultShortList, 0)
-	follows(graph.DefaultShortList, events.UserFollowed)
+	addFollowEvent(graph.DefaultShortList, events.UserFollowed)
 	check("above it", 0, graph.DefaultShortList+1, graph.DefaultShortList+1)
-	follows(0, events.UserUnfollowed)
+	addFollowEvent(0, events.UserUnfollowed)
 	check("unfollowed: the edge stays, for late history", 1, graph.DefaultShortList+1, graph.DefaultShortList)
 	for i := 1; i <= graph.DefaultShortList/2; i++ {
 		s.add(events.Event{Kind: events.UserDeleted, User: fmt.Sprintf("peer%04d", i)})
@@ -80,7 +84,7 @@ func TestFollowingListIsStoredOnlyWhileLong(t *testing.T) {
 	check("with more than half", graph.DefaultShortList/2+1, graph.DefaultShortList+1, graph.DefaultShortList/2)
 	s.add(events.Event{Kind: events.UserDeleted, User: "peer0000"})
 	check("with half", graph.DefaultShortList/2+1, graph.DefaultShortList+1, 0)
-	follows(graph.DefaultShortList+1, events.UserFollowed)
+	addFollowEvent(graph.DefaultShortList+1, events.UserFollowed)
 	check("and one more", graph.DefaultShortList/2+1, graph.DefaultShortList+2, 0)
 	s.add(events.Event{Kind: events.UserDeleted, User: "ann"})
 	check("deleted", 0, 0, 0)
@@ -89,12 +93,12 @@ func TestFollowingListIsStoredOnlyWhileLong(t *testing.T) {
 // A user who follows few others but has muted many has a stored list, so a page does not read the
 // mutes.
 func TestPageOfFewFollowsDoesNotReadManyMutes(t *testing.T) {
-	s := &story{}
+	s := &eventHistory{}
 	for i := range 3 * graph.DefaultShortList {
 		s.add(events.Event{Kind: events.UserMuted, User: "ann", Peer: fmt.Sprintf("peer%d", i)})
 	}
 	s.add(events.Event{Kind: events.UserFollowed, User: "ann", Peer: "bob"})
-	v, err := fold(t, store.Bounds{}, s.list).View()
+	v, err := mustFold(t, store.Bounds{}, s.list).View()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -102,6 +106,6 @@ func TestPageOfFewFollowsDoesNotReadManyMutes(t *testing.T) {
 	c := &counting{Reader: v}
 	page, next, err := graph.NewQueries(c).List(context.Background(), graph.List{Kind: graph.FollowingExplicit, User: "ann"}, nil, 10)
 	if err != nil || next != nil || len(page) != 1 || c.rows > 2 {
-		t.Errorf("%v with %d rows read, next %x: %v", page, c.rows, next, err)
+		t.Errorf("got %v with %d rows read, next %x: %v, want one follow, at most 2 rows and no next page", page, c.rows, next, err)
 	}
 }

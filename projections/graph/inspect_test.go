@@ -11,9 +11,10 @@ import (
 )
 
 // A description names every field that is set. A part of a row, and a row with more bytes, are corrupt.
-func TestDescribeRow(t *testing.T) {
+func TestDescribeRowNamesEveryFieldThatIsSet(t *testing.T) {
 	const at = 1_700_000_000_000_001 // 2023-11-14T22:13:20.000001Z
-	live, history := liveBit|factOrder(at+1), factOrder(at+1)
+	live := liveBit | factOrder(at+1)
+	history := factOrder(at + 1)
 	for _, tt := range []struct {
 		key, value []byte
 		// home is the user in whose shard the row is: "" for the store's shard, "part" for the first shard of bob's partition.
@@ -88,7 +89,7 @@ func TestDescribeRow(t *testing.T) {
 			default:
 				shard = events.ShardOf(tt.home)
 			}
-			want := fmt.Sprintf("%04x %s", uint16(shard), replaceAt(tt.want))
+			want := fmt.Sprintf("%04x %s", uint16(shard), insertTestTime(tt.want))
 			if got, err := projections.Text(DescribeRow(tt.key, tt.value)); got != want || err != nil {
 				t.Errorf("got  %s, %v\nwant %s", got, err, want)
 			}
@@ -109,7 +110,9 @@ func TestDescribeRow(t *testing.T) {
 	}
 }
 
-func replaceAt(s string) string { return strings.ReplaceAll(s, "=AT", "=2023-11-14T22:13:20.000001Z") }
+func insertTestTime(s string) string {
+	return strings.ReplaceAll(s, "=AT", "=2023-11-14T22:13:20.000001Z")
+}
 
 // A row in the shard of another user was never written by the fold.
 func TestDescribeRowRefusesRowInForeignShard(t *testing.T) {

@@ -36,10 +36,10 @@ func openMem(t fataler, short int, parts *events.Partitions) *store.Store {
 
 // At every position of every history, every query has the model's answer, and every count is the length of its list (I7), whether
 // the lists of follows are stored or sorted.
-func TestModel(t *testing.T) { rapid.Check(t, compareWithModel(histories.Options{})) }
+func TestQueriesAgreeWithModel(t *testing.T) { rapid.Check(t, compareWithModel(histories.Options{})) }
 
 // The same holds in histories in which most boards begin with a pin, and envelopes may be very large.
-func TestModelInHistoriesOfFeeds(t *testing.T) {
+func TestQueriesAgreeWithModelInHistoriesOfFeeds(t *testing.T) {
 	rapid.Check(t, compareWithModel(histories.Options{Feeds: true}))
 }
 
@@ -54,13 +54,13 @@ func compareWithModel(opt histories.Options) func(*rapid.T) {
 				t.Fatalf("fold %d: %v", env.Seq(), err)
 			}
 			folded += len(env.Events)
-			compare(t, s, model.New(history[:folded]), everybody)
+			expectModelAnswers(t, s, model.New(history[:folded]), holdsEveryUser)
 		}
 	}
 }
 
 // The same holds at some positions of long seeded histories, in which much state accumulates. Half of them are about feeds.
-func TestLongHistories(t *testing.T) {
+func TestQueriesAgreeWithModelInLongHistories(t *testing.T) {
 	n := 600
 	if testing.Short() {
 		n = 150
@@ -76,8 +76,9 @@ func TestLongHistories(t *testing.T) {
 			if err := s.Fold([]*events.Envelope{env}); err != nil {
 				t.Fatalf("fold %d: %v", env.Seq(), err)
 			}
-			if folded += len(env.Events); i%16 == 0 || folded == len(history) {
-				compare(t, s, model.New(history[:folded]), everybody)
+			folded += len(env.Events)
+			if i%16 == 0 || folded == len(history) {
+				expectModelAnswers(t, s, model.New(history[:folded]), holdsEveryUser)
 			}
 		}
 		if err := s.Close(); err != nil {
@@ -102,7 +103,7 @@ func TestStoreOfSomePartitionsAnswersAsModel(t *testing.T) {
 		if err := s.Fold(histories.Envelopes(history)); err != nil {
 			t.Fatalf("fold: %v", err)
 		}
-		compare(t, s, model.New(history), func(user string) bool { return parts.Has(events.ShardOf(user).Partition()) })
+		expectModelAnswers(t, s, model.New(history), func(user string) bool { return parts.Has(events.ShardOf(user).Partition()) })
 	})
 }
 
@@ -175,17 +176,17 @@ func compareAtEveryPosition(t *testing.T, history []events.Event, users []string
 		if err := s.Fold([]*events.Envelope{env}); err != nil {
 			t.Fatalf("fold %d: %v", env.Seq(), err)
 		}
-		compare(t, s, model.New(history[:i+1]), func(user string) bool { return slices.Contains(users, user) })
+		expectModelAnswers(t, s, model.New(history[:i+1]), func(user string) bool { return slices.Contains(users, user) })
 	}
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
 }
 
-func everybody(string) bool { return true }
+func holdsEveryUser(string) bool { return true }
 
-// compare asks about the users that are held.
-func compare(t fataler, s *store.Store, want *model.Graph, held func(string) bool) {
+// expectModelAnswers demands the answers of the model to every question about the users that the store holds.
+func expectModelAnswers(t fataler, s *store.Store, want *model.Graph, held func(string) bool) {
 	t.Helper()
 	v, err := s.View()
 	if err != nil {
@@ -194,26 +195,27 @@ func compare(t fataler, s *store.Store, want *model.Graph, held func(string) boo
 	defer v.Close()
 	q := graph.NewQueries(v)
 	want.At(v.Cursor().LastTime)
-	must := func(err error) {
+	expectNoError := func(err error) {
 		t.Helper()
 		if err != nil {
 			t.Fatalf("query at %d: %v", v.Cursor().Seq, err)
 		}
 	}
-	same := func(got, want any, format string, args ...any) {
+	expectSame := func(got, want any, format string, args ...any) {
 		t.Helper()
 		if !reflect.DeepEqual(got, want) {
 			t.Fatalf("at %d: %s:\n got %+v\nwant %+v", v.Cursor().Seq, fmt.Sprintf(format, args...), got, want)
 		}
 	}
-	users, boards := append(want.Users(), "stranger"), want.BoardsMentioned()
-	list := func(l graph.List, want []model.Entry) {
+	users := append(want.Users(), "stranger")
+	boards := want.BoardsMentioned()
+	expectList := func(l graph.List, want []model.Entry) {
 		t.Helper()
 		var got []graph.Entry
 		var after graph.PageCursor
 		for {
 			page, next, err := q.List(context.Background(), l, after, 2)
-			must(err)
+			expectNoError(err)
 			got = append(got, page...)
 			if next == nil {
 				break
@@ -223,11 +225,11 @@ func compare(t fataler, s *store.Store, want *model.Graph, held func(string) boo
 			}
 			after = next
 		}
-		same(got, entries(want), "list %+v", l)
+		expectSame(got, toEntries(want), "list %+v", l)
 		if l.Kind != graph.Mutuals {
 			total, err := q.Total(l)
-			must(err)
-			same(total, int64(len(want)), "total of %+v", l)
+			expectNoError(err)
+			expectSame(total, int64(len(want)), "total of %+v", l)
 		}
 	}
 	for _, a := range users {
@@ -235,23 +237,23 @@ func compare(t fataler, s *store.Store, want *model.Graph, held func(string) boo
 			continue
 		}
 		follows := make([]graph.Follow, len(users))
-		must(q.UserFollows(a, users, follows))
+		expectNoError(q.UserFollows(a, users, follows))
 		for i, b := range users {
 			if a == b {
 				continue
 			}
 			f, err := q.UserFollow(a, b)
-			must(err)
-			same(f, follow(want.User(a, b)), "%s follows %s", a, b)
-			same(follows[i], f, "%s follows %s, among others", a, b)
+			expectNoError(err)
+			expectSame(f, toFollow(want.User(a, b)), "%s follows %s", a, b)
+			expectSame(follows[i], f, "%s follows %s, among others", a, b)
 			r, err := q.Relationship(a, b)
-			must(err)
-			same(r, relationship(want.Relationship(a, b)), "relationship of %s with %s", a, b)
+			expectNoError(err)
+			expectSame(r, toRelationship(want.Relationship(a, b)), "relationship of %s with %s", a, b)
 			settings, err := q.FollowSettings(a, b)
-			must(err)
-			same(settings, r.Settings, "settings of the follow of %s by %s", b, a)
+			expectNoError(err)
+			expectSame(settings, r.Settings, "settings of the follow of %s by %s", b, a)
 			if held(b) {
-				list(graph.List{Kind: graph.Mutuals, User: a, Peer: b}, want.Mutuals(a, b))
+				expectList(graph.List{Kind: graph.Mutuals, User: a, Peer: b}, want.Mutuals(a, b))
 			}
 		}
 		for _, b := range boards {
@@ -259,22 +261,22 @@ func compare(t fataler, s *store.Store, want *model.Graph, held func(string) boo
 				continue
 			}
 			f, err := q.BoardFollow(a, b.Owner, b.Board)
-			must(err)
-			same(f, follow(want.Board(a, b.Owner, b.Board)), "%s follows board %v", a, b)
+			expectNoError(err)
+			expectSame(f, toFollow(want.Board(a, b.Owner, b.Board)), "%s follows board %v", a, b)
 		}
-		list(graph.List{Kind: graph.Following, User: a}, want.Following(a, model.None))
-		list(graph.List{Kind: graph.FollowingExplicit, User: a}, want.Following(a, model.Explicit))
-		list(graph.List{Kind: graph.FollowingImplicit, User: a}, want.Following(a, model.Implicit))
-		list(graph.List{Kind: graph.Followers, User: a}, want.Followers(a, model.None))
-		list(graph.List{Kind: graph.FollowersExplicit, User: a}, want.Followers(a, model.Explicit))
-		list(graph.List{Kind: graph.FollowersImplicit, User: a}, want.Followers(a, model.Implicit))
-		list(graph.List{Kind: graph.FollowedBoards, User: a}, want.FollowedBoards(a))
-		list(graph.List{Kind: graph.ExcludedBoards, User: a}, want.ExcludedBoards(a))
-		list(graph.List{Kind: graph.Boards, User: a}, want.Boards(a))
-		list(graph.List{Kind: graph.Blocked, User: a}, want.Blocked(a))
-		list(graph.List{Kind: graph.Muted, User: a}, want.Muted(a))
-		list(graph.List{Kind: graph.Favorites, User: a}, want.With(a, events.SettingFavorite))
-		list(graph.List{Kind: graph.Notifying, User: a}, want.With(a, events.SettingNotify))
+		expectList(graph.List{Kind: graph.Following, User: a}, want.Following(a, model.None))
+		expectList(graph.List{Kind: graph.FollowingExplicit, User: a}, want.Following(a, model.Explicit))
+		expectList(graph.List{Kind: graph.FollowingImplicit, User: a}, want.Following(a, model.Implicit))
+		expectList(graph.List{Kind: graph.Followers, User: a}, want.Followers(a, model.None))
+		expectList(graph.List{Kind: graph.FollowersExplicit, User: a}, want.Followers(a, model.Explicit))
+		expectList(graph.List{Kind: graph.FollowersImplicit, User: a}, want.Followers(a, model.Implicit))
+		expectList(graph.List{Kind: graph.FollowedBoards, User: a}, want.FollowedBoards(a))
+		expectList(graph.List{Kind: graph.ExcludedBoards, User: a}, want.ExcludedBoards(a))
+		expectList(graph.List{Kind: graph.Boards, User: a}, want.Boards(a))
+		expectList(graph.List{Kind: graph.Blocked, User: a}, want.Blocked(a))
+		expectList(graph.List{Kind: graph.Muted, User: a}, want.Muted(a))
+		expectList(graph.List{Kind: graph.Favorites, User: a}, want.With(a, events.SettingFavorite))
+		expectList(graph.List{Kind: graph.Notifying, User: a}, want.With(a, events.SettingNotify))
 
 		var firstMuteEnd events.Micros
 		for _, muted := range want.Muted(a) {
@@ -283,8 +285,8 @@ func compare(t fataler, s *store.Store, want *model.Graph, held func(string) boo
 			}
 		}
 		end, err := q.FirstMuteEnd(a)
-		must(err)
-		same(end, firstMuteEnd, "the first end of a mute of %s", a)
+		expectNoError(err)
+		expectSame(end, firstMuteEnd, "the first end of a mute of %s", a)
 	}
 	for _, b := range boards {
 		if !held(b.Owner) {
@@ -295,24 +297,25 @@ func compare(t fataler, s *store.Store, want *model.Graph, held func(string) boo
 			graph.BoardFollowers: model.All, graph.BoardFollowersExplicit: model.OnBoard, graph.BoardExcluders: model.Excluders,
 		} {
 			l.Kind = kind
-			list(l, want.BoardFollowers(b.Owner, b.Board, which))
+			expectList(l, want.BoardFollowers(b.Owner, b.Board, which))
 		}
 	}
 }
 
-func follow(f model.Follow) graph.Follow {
+// toFollow returns the follow of the model as the graph returns it.
+func toFollow(f model.Follow) graph.Follow {
 	return graph.Follow{Kind: graph.FollowKind(f.Kind), Since: f.Since}
 }
 
-func relationship(r model.Relationship) graph.Relationship {
+func toRelationship(r model.Relationship) graph.Relationship {
 	return graph.Relationship{
-		Following: follow(r.Following), FollowedBy: follow(r.FollowedBy),
+		Following: toFollow(r.Following), FollowedBy: toFollow(r.FollowedBy),
 		Blocking: r.Blocking, BlockedBy: r.BlockedBy, Muting: r.Muting,
 		MuteUntil: r.MuteUntil, Settings: r.Settings,
 	}
 }
 
-func entries(want []model.Entry) []graph.Entry {
+func toEntries(want []model.Entry) []graph.Entry {
 	var list []graph.Entry
 	for _, e := range want {
 		g := graph.Entry{User: e.User, Board: e.Board, Title: e.Title, Kind: graph.FollowKind(e.Kind), Since: e.Since, Settings: e.Settings, Until: e.Until}

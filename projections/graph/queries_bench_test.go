@@ -23,7 +23,7 @@ const (
 func benchID(user int) string { return fmt.Sprint(1_000_000_000_000 + user) }
 
 // benchView folds 10⁵ follows of 10⁴ users into a store on disk, each tenth of one of a user's boards, and returns a
-// view of it, and the pairs. The first hundred users have some two hundred followers each.
+// mustView of it, and the pairs. The first hundred users have some two hundred followers each.
 func benchView(b *testing.B, p projections.Projection) (*projections.View, [][2]string) {
 	b.Helper()
 	store, err := store.Open(store.Options{
@@ -44,7 +44,8 @@ func benchView(b *testing.B, p projections.Projection) (*projections.View, [][2]
 		evs   []*skeinv1.Event
 	)
 	for i := range pairs {
-		a, u := r.IntN(benchUsers), int(benchUsers*math.Pow(r.Float64(), 3))
+		a := r.IntN(benchUsers)
+		u := int(benchUsers * math.Pow(r.Float64(), 3))
 		if a == u {
 			u = (u + 1) % benchUsers
 		}
@@ -137,7 +138,8 @@ func BenchmarkQueries(b *testing.B) {
 func BenchmarkCached(b *testing.B) {
 	view, pairs := benchView(b, graph.NewWith(querycache.New(querycache.DefaultBytes)))
 	q := graph.NewCachedQueries(view)
-	users, follows := make([]string, 25), make([]graph.Follow, 25)
+	users := make([]string, 25)
+	follows := make([]graph.Follow, 25)
 	filter := func(i int) error {
 		for j := range users {
 			users[j] = pairs[(i*31+j*7)%len(pairs)][1]
