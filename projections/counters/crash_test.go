@@ -22,12 +22,12 @@ func TestDeletionContinuesAfterPowerCut(t *testing.T) {
 			var pins, plays []events.Event
 			for n := range 300 {
 				item := fmt.Sprint(n % 100)
-				pins = append(pins, creates("ann", fmt.Sprint(n), "art", item))
+				pins = append(pins, newPinCreated("ann", fmt.Sprint(n), "art", item))
 				plays = append(plays, events.Event{Kind: events.Reacted, User: "ann", Item: item})
 			}
 			history := [][]events.Event{pins, plays}
 			for n := range 8 {
-				history = append(history, []events.Event{scores("8", int64(n)), scores("9", int64(-n))})
+				history = append(history, []events.Event{newItemScored("8", int64(n)), newItemScored("9", int64(-n))})
 			}
 			history = append(history, []events.Event{end}, []events.Event{{Kind: events.Played, User: "bob", Item: "9"}})
 			counts := conformance.CheckCrashes(t, func() projections.Projection { return New(DefaultSettings()) },
@@ -50,7 +50,9 @@ func envelopes(lists [][]events.Event, late int) (envs []*events.Envelope) {
 		env := &events.Envelope{}
 		for slot, ev := range list {
 			at.LastTime++
-			ev.Seq, ev.Slot, ev.Time = at.Seq, uint16(slot), at.LastTime
+			ev.Seq = at.Seq
+			ev.Slot = uint16(slot)
+			ev.Time = at.LastTime
 			env.Events = append(env.Events, ev)
 			env.Kinds |= events.Kinds(ev.Kind)
 		}

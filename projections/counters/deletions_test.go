@@ -22,11 +22,11 @@ func TestDeletionRowsStayWhileHistoryMayNeedThem(t *testing.T) {
 	}
 	l.add(board(events.BoardDeleted, "ann", "art"), board(events.BoardDeleted, "ann", "tea"), board(events.BoardDeleted, "bob", "art"))
 	check("deleted", 0, 3)
-	l.add(creates("ann", "p", "art", "i"), creates("bob", "p", "tea", "i"))
+	l.add(newPinCreated("ann", "p", "art", "i"), newPinCreated("bob", "p", "tea", "i"))
 	l.add(board(events.BoardCreated, "ann", "art"), board(events.BoardCreated, "ann", "new"))
 	check("made again", 0, 3)
-	l.add(creates("ann", "p", "art", "j"))
-	v := viewOf(t, l.s)
+	l.add(newPinCreated("ann", "p", "art", "j"))
+	v := mustView(t, l.s)
 	for item, want := range map[string]int64{"i": 0, "j": 1} {
 		if n, err := NewQueries(v).CountPinsShowing(item, "ann", nil); n != want || err != nil {
 			t.Errorf("%d pins of ann show %s: %v", n, item, err)

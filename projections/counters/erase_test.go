@@ -19,12 +19,14 @@ var longIDs = map[string]string{
 	"6ba7b810-9dad-11d1-80b4-00c04fd430c8": "0badcafe-9dad-4dd1-8bbb-00c04fd43099",
 }
 
-// deletion gives the users of a history long ids, deletes one of them at its end, and lets the imports come again, at
+// deleteUserAndReimport gives the users of a history long ids, deletes one of them at its end, and lets the imports come again, at
 // offsets that are new.
-func deletion(t *rapid.T, history []events.Event) (all []events.Event, victim string) {
+func deleteUserAndReimport(t *rapid.T, history []events.Event) (all []events.Event, victim string) {
 	for i := range history {
 		ev := &history[i]
-		ev.User, ev.Peer, ev.RepinUser = longIDs[ev.User], longIDs[ev.Peer], longIDs[ev.RepinUser]
+		ev.User = longIDs[ev.User]
+		ev.Peer = longIDs[ev.Peer]
+		ev.RepinUser = longIDs[ev.RepinUser]
 		if ev.Encoded == nil {
 			continue
 		}
@@ -33,12 +35,16 @@ func deletion(t *rapid.T, history []events.Event) (all []events.Event, victim st
 		}
 	}
 	envs := histories.Envelopes(history)
-	seq, at := envs[len(envs)-1].Seq(), envs[len(envs)-1].Cursor.LastTime
+	seq := envs[len(envs)-1].Seq()
+	at := envs[len(envs)-1].Cursor.LastTime
 	add := func(ev events.Event) {
-		if seq, at = seq+1, at+1; !ev.Backfill {
+		seq++
+		at++
+		if !ev.Backfill {
 			ev.Time = at
 		}
-		ev.Seq, ev.Slot = seq, 0
+		ev.Seq = seq
+		ev.Slot = 0
 		history = append(history, ev)
 	}
 	victim = longIDs[rapid.SampledFrom([]string{"ann", "7", "6ba7b810-9dad-11d1-80b4-00c04fd430c8"}).Draw(t, "deleted")]
@@ -56,12 +62,12 @@ func deletion(t *rapid.T, history []events.Event) (all []events.Event, victim st
 // After the deletion of a user, no row has the id, whatever imports bring later (I12).
 func TestErasedUserLeavesNoRow(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		history, victim := deletion(t, drawHistory(t))
+		history, victim := deleteUserAndReimport(t, drawHistory(t))
 		set := drawSizes(t)
 		s := openStore(t, set, rapid.SampledFrom(someBounds).Draw(t, "bounds"))
 		defer s.Close()
 		for _, env := range histories.Envelopes(history) {
-			foldOne(t, s, env)
+			mustFold(t, s, env)
 		}
 		checkNoRowNames(t, s, victim, history)
 		compareItems(t, s, set, history)
@@ -94,27 +100,33 @@ func TestErasureInStepsLeavesTheSameRows(t *testing.T) {
 		for n := range 3000 {
 			item := "item" + string(rune('a'+n%26)) + string(rune('a'+n%7))
 			all = append(all,
-				creates("bob-to-go", "p"+string(rune('0'+n/1000))+item+string(rune('0'+n%10)), "board"+string(rune('0'+n%4)), item),
+				newPinCreated("bob-to-go", "p"+string(rune('0'+n/1000))+item+string(rune('0'+n%10)), "board"+string(rune('0'+n%4)), item),
 				events.Event{Kind: events.Reacted, User: "bob-to-go", Item: item},
 				events.Event{Kind: events.Reacted, User: "eve", Item: item},
 				events.Event{Kind: events.Played, User: "bob-to-go", Item: item},
-				creates("eve", item, "", item))
+				newPinCreated("eve", item, "", item))
 		}
 		all = append(all, events.Event{Kind: events.BoardDeleted, User: "bob-to-go", Board: "board1"})
 		l.addAll(all)
 		l.add(events.Event{Kind: events.UserDeleted, User: "bob-to-go"})
 		checkNoRowNames(t, l.s, "bob-to-go", nil)
 		rows[i] = readRows(t, l.s)
-		v := viewOf(t, l.s)
+		v := mustView(t, l.s)
 		q := NewQueries(v)
 		bob, err := q.UserCounts("bob-to-go")
-		item, err2 := q.ItemCounts("itemaa")
-		eve, err3 := q.UserCounts("eve")
-		if err != nil || err2 != nil || err3 != nil || bob != (UserCounts{}) || item.Likes != 1 || item.Plays == 0 || eve.Pins != 182 {
-			t.Errorf("bob %+v, item %+v, eve %+v: %v %v %v", bob, item, eve, err, err2, err3)
+		if err != nil || bob != (UserCounts{}) {
+			t.Errorf("got counts %+v of the erased user, %v, expected none", bob, err)
+		}
+		item, err := q.ItemCounts("itemaa")
+		if err != nil || item.Likes != 1 || item.Plays == 0 {
+			t.Errorf("got counts %+v of an item, %v, expected the like of eve and the plays", item, err)
+		}
+		eve, err := q.UserCounts("eve")
+		if err != nil || eve.Pins != 182 {
+			t.Errorf("got counts %+v of eve, %v, expected 182 pins", eve, err)
 		}
 		if got := readList(t, q, Scope{Owner: "eve"}, 50); len(got) != 182 {
-			t.Errorf("the list of eve has %d items", len(got))
+			t.Errorf("got %d items in the list of eve, expected 182", len(got))
 		}
 		if err := v.Close(); err != nil {
 			t.Error(err)
@@ -122,6 +134,6 @@ func TestErasureInStepsLeavesTheSameRows(t *testing.T) {
 		l.close()
 	}
 	if diff := cmp.Diff(rows[0], rows[1]); diff != "" {
-		t.Error(diff)
+		t.Errorf("(-rows of the first bounds +rows of the second)\n%s", diff)
 	}
 }

@@ -20,19 +20,19 @@ type part struct {
 	q    *Queries
 }
 
-// others answers from all states but the one that runs the query.
-type others struct {
+// otherStates answers from all states but the one that runs the query.
+type otherStates struct {
 	t     failer
 	here  events.Partitions
 	parts []part
 }
 
-func (o *others) Holds(home string) bool { return o.here.Has(events.ShardOf(home).Partition()) }
-func (*others) Unresolved() bool         { return false }
-func (*others) Full() bool               { return false }
+func (o *otherStates) Holds(home string) bool { return o.here.Has(events.ShardOf(home).Partition()) }
+func (*otherStates) Unresolved() bool         { return false }
+func (*otherStates) Full() bool               { return false }
 
 // of returns a state that holds the home.
-func (o *others) of(home string) *Queries {
+func (o *otherStates) of(home string) *Queries {
 	for _, p := range o.parts {
 		if p.held.Has(events.ShardOf(home).Partition()) {
 			return p.q
@@ -42,14 +42,14 @@ func (o *others) of(home string) *Queries {
 	return nil
 }
 
-func (o *others) check(err error) {
+func (o *otherStates) check(err error) {
 	if err != nil {
 		o.t.Helper()
 		o.t.Fatalf("elsewhere: %v", err)
 	}
 }
 
-func (o *others) Score(item string, seq uint64) (score int64, scored, known bool) {
+func (o *otherStates) Score(item string, seq uint64) (score int64, scored, known bool) {
 	scores := o.of(item).ScoresAt(seq)
 	score, scored, err := scores.Of(item)
 	o.check(err)
@@ -57,19 +57,19 @@ func (o *others) Score(item string, seq uint64) (score int64, scored, known bool
 	return score, scored, true
 }
 
-func (o *others) OwnReactions(user, item string) (kinds []string, known bool) {
+func (o *otherStates) OwnReactions(user, item string) (kinds []string, known bool) {
 	kinds, err := o.of(item).OwnReactions(user, item)
 	o.check(err)
 	return kinds, true
 }
 
-func (o *others) Reactors(item, kind string, after PageCursor, n int) (part ReactorPart, known bool) {
+func (o *otherStates) Reactors(item, kind string, after PageCursor, n int) (part ReactorPart, known bool) {
 	part, err := o.of(item).LocalReactors(context.Background(), item, kind, after, n)
 	o.check(err)
 	return part, true
 }
 
-func (o *others) Reactions(user, kind string, after PageCursor, n int) (parts []ReactionPart, known bool) {
+func (o *otherStates) Reactions(user, kind string, after PageCursor, n int) (parts []ReactionPart, known bool) {
 	for _, p := range o.parts {
 		part, err := p.q.LocalReactions(context.Background(), user, kind, after, n)
 		o.check(err)
@@ -78,7 +78,7 @@ func (o *others) Reactions(user, kind string, after PageCursor, n int) (parts []
 	return parts, true
 }
 
-func (o *others) Candidates(owner string, seq uint64, after []byte, n int) (parts []CandidatePart, known bool) {
+func (o *otherStates) Candidates(owner string, seq uint64, after []byte, n int) (parts []CandidatePart, known bool) {
 	for _, p := range o.parts {
 		part, err := p.q.Candidates(context.Background(), owner, seq, after, n)
 		o.check(err)
@@ -123,9 +123,9 @@ func TestGatheredPagesAreThoseOfOneState(t *testing.T) {
 			}
 			defer s.Close()
 			for _, env := range histories.Envelopes(history) {
-				foldOne(t, s, env)
+				mustFold(t, s, env)
 			}
-			v := viewOf(t, s)
+			v := mustView(t, s)
 			defer v.Close()
 			parts = append(parts, part{held, set.query(v)})
 		}
@@ -136,7 +136,7 @@ func TestGatheredPagesAreThoseOfOneState(t *testing.T) {
 				if home == "" || held.Has(events.ShardOf(home).Partition()) {
 					rest := append(append([]part{}, parts[:i]...), parts[i+1:len(sets)]...)
 					q := *parts[i].q
-					return q.WithRemote(&others{t, held, rest})
+					return q.WithRemote(&otherStates{t, held, rest})
 				}
 			}
 			t.Fatalf("no state holds %s", home)
@@ -146,26 +146,26 @@ func TestGatheredPagesAreThoseOfOneState(t *testing.T) {
 		for _, user := range append(users, "") {
 			if user != "" {
 				for _, kind := range someKinds {
-					samePages(t, "reactions of "+user, func(q *Queries, after PageCursor) (any, PageCursor, error) {
+					expectSamePages(t, "reactions of "+user, func(q *Queries, after PageCursor) (any, PageCursor, error) {
 						return result(q.Reactions(context.Background(), user, kind, after, size))
 					}, whole, asking(user))
 				}
 			}
-			samePages(t, "list of "+user, func(q *Queries, after PageCursor) (any, PageCursor, error) {
+			expectSamePages(t, "list of "+user, func(q *Queries, after PageCursor) (any, PageCursor, error) {
 				return result(q.Trending(context.Background(), Scope{Owner: user}, after, size))
 			}, whole, asking(user))
 		}
 		for _, item := range want.Items() {
 			for _, kind := range someKinds {
 				// Any state may be asked who reacted, as the page of a viewer is made where the viewer is at home.
-				samePages(t, "who reacted to "+item, func(q *Queries, after PageCursor) (any, PageCursor, error) {
+				expectSamePages(t, "who reacted to "+item, func(q *Queries, after PageCursor) (any, PageCursor, error) {
 					part, next, err := q.Reactors(context.Background(), item, kind, after, size)
 					return part, next, err
 				}, whole, asking(""))
 			}
 		}
 		for _, b := range want.BoardsMentioned() {
-			samePages(t, "list of a board of "+b.Owner, func(q *Queries, after PageCursor) (any, PageCursor, error) {
+			expectSamePages(t, "list of a board of "+b.Owner, func(q *Queries, after PageCursor) (any, PageCursor, error) {
 				return result(q.Trending(context.Background(), Scope{b.Owner, &b.Board}, after, size))
 			}, whole, asking(b.Owner))
 		}
@@ -176,8 +176,8 @@ func result[T any](page []T, next PageCursor, err error) (any, PageCursor, error
 	return page, next, err
 }
 
-// samePages checks that both return the same entries on each page, and the same page cursors.
-func samePages(t failer, name string, page func(*Queries, PageCursor) (any, PageCursor, error), whole, split *Queries) {
+// expectSamePages checks that both return the same entries on each page, and the same page cursors.
+func expectSamePages(t failer, name string, page func(*Queries, PageCursor) (any, PageCursor, error), whole, split *Queries) {
 	t.Helper()
 	var after PageCursor
 	for {
@@ -201,7 +201,7 @@ func samePages(t failer, name string, page func(*Queries, PageCursor) (any, Page
 // States may be at different positions. An item that was reacted to again between them is in a page
 // once, with the later time.
 func TestMergedReactionsKeepTheLatestTime(t *testing.T) {
-	o := &others{t: t}
+	o := &otherStates{t: t}
 	q := &Queries{remote: reactionParts{o, []ReactionPart{
 		{Items: []ReactedItem{{"a", 3}, {"b", 1}}}, {Items: []ReactedItem{{"a", 2}, {"c", 1}}, More: true},
 	}}}
@@ -213,7 +213,7 @@ func TestMergedReactionsKeepTheLatestTime(t *testing.T) {
 
 // reactionParts returns the same parts for the reactions of every user.
 type reactionParts struct {
-	*others
+	*otherStates
 	parts []ReactionPart
 }
 

@@ -11,8 +11,8 @@ import (
 	"github.com/skein-feed/skein/projections/store"
 )
 
-// TestDescribeRow describes every row that long histories make, and demands every kind of row about items among them.
-func TestDescribeRow(t *testing.T) {
+// TestDescribeRowDescribesEveryRow describes every row that long histories make, and demands every kind of row about items among them.
+func TestDescribeRowDescribesEveryRow(t *testing.T) {
 	seen := map[string]string{}
 	for seed := range uint64(6) {
 		set := defaultSizes()
@@ -23,7 +23,7 @@ func TestDescribeRow(t *testing.T) {
 			history = histories.FixedPlays(seed, 400)
 		}
 		for _, env := range histories.Envelopes(history) {
-			foldOne(t, s, env)
+			mustFold(t, s, env)
 		}
 		for key, value := range readRows(t, s) {
 			text, err := projections.Text(DescribeRow([]byte(key), []byte(value)))

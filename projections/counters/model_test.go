@@ -45,13 +45,15 @@ func drawSizes(t *rapid.T) sizes {
 
 func (s sizes) projection() *Counters {
 	c := New(s.Settings)
-	c.maxPinsByName, c.maxListsByScore = s.maxPinsByName, s.maxListsByScore
+	c.maxPinsByName = s.maxPinsByName
+	c.maxListsByScore = s.maxListsByScore
 	return c
 }
 
 func (s sizes) query(v *projections.View) *Queries {
 	q := NewQueries(v)
-	q.maxComputedPins, q.maxRowsPerPin = s.maxComputedPins, s.maxRowsPerPin
+	q.maxComputedPins = s.maxComputedPins
+	q.maxRowsPerPin = s.maxRowsPerPin
 	return q
 }
 
@@ -78,14 +80,14 @@ func openStore(t failer, s sizes, bounds store.Bounds) *store.Store {
 	return store
 }
 
-func foldOne(t failer, s *store.Store, env *events.Envelope) {
+func mustFold(t failer, s *store.Store, env *events.Envelope) {
 	t.Helper()
 	if err := s.Fold([]*events.Envelope{env}); err != nil {
 		t.Fatalf("fold %d: %v", env.Seq(), err)
 	}
 }
 
-func viewOf(t failer, s *store.Store) *projections.View {
+func mustView(t failer, s *store.Store) *projections.View {
 	t.Helper()
 	v, err := s.View()
 	if err != nil {
@@ -111,7 +113,7 @@ func TestCountersAgreeWithModel(t *testing.T) {
 		defer s.Close()
 		folded := 0
 		for _, env := range histories.Envelopes(history) {
-			foldOne(t, s, env)
+			mustFold(t, s, env)
 			folded += len(env.Events)
 			compareItems(t, s, set, history[:folded])
 		}
@@ -130,11 +132,13 @@ func TestCountersAgreeWithModelInLongHistories(t *testing.T) {
 			history = histories.FixedPlays(seed, n)
 		}
 		set := defaultSizes()
-		set.maxPinsByName, set.maxListsByScore, set.maxComputedPins = int(seed%3), []int{1, 64}[seed/3], []int64{0, 256}[seed%2]
+		set.maxPinsByName = int(seed % 3)
+		set.maxListsByScore = []int{1, 64}[seed/3]
+		set.maxComputedPins = []int64{0, 256}[seed%2]
 		s := openStore(t, set, store.Bounds{})
 		folded := 0
 		for i, env := range histories.Envelopes(history) {
-			foldOne(t, s, env)
+			mustFold(t, s, env)
 			if folded += len(env.Events); i%24 == 0 || folded == len(history) {
 				compareItems(t, s, set, history[:folded])
 			}
@@ -154,7 +158,7 @@ func TestFoldInStepsLeavesTheSameRows(t *testing.T) {
 		for i, bounds := range someBounds {
 			s := openStore(t, set, bounds)
 			for _, env := range envs {
-				foldOne(t, s, env)
+				mustFold(t, s, env)
 			}
 			rows[i] = readRows(t, s)
 			s.Close()
@@ -168,7 +172,7 @@ func TestFoldInStepsLeavesTheSameRows(t *testing.T) {
 // readRows returns the rows of the projection by key.
 func readRows(t failer, s *store.Store) map[string]string {
 	t.Helper()
-	v := viewOf(t, s)
+	v := mustView(t, s)
 	defer v.Close()
 	rows := map[string]string{}
 	it := v.Iter(nil, nil)
@@ -187,7 +191,7 @@ func readRows(t failer, s *store.Store) map[string]string {
 func compareItems(t failer, s *store.Store, set sizes, history []events.Event) {
 	t.Helper()
 	want := model.New(history)
-	v := viewOf(t, s)
+	v := mustView(t, s)
 	defer v.Close()
 	q := set.query(v)
 	same := func(got, want any, format string, args ...any) {
@@ -199,7 +203,7 @@ func compareItems(t failer, s *store.Store, set sizes, history []events.Event) {
 	heats := model.Heats(history, heatSettings(set))
 	top := func(owner string, board *string) {
 		t.Helper()
-		same(readList(t, q, Scope{owner, board}, 2), trendingItems(want.Top(model.Scope{Owner: owner, Board: board}, heats)),
+		same(readList(t, q, Scope{owner, board}, 2), toTrendingItems(want.Top(model.Scope{Owner: owner, Board: board}, heats)),
 			"list of %q", owner)
 	}
 	top("", nil)
@@ -345,7 +349,7 @@ func readReactors(t failer, q *Queries, item, kind string, n int) (all []Reactor
 	}
 }
 
-func trendingItems(want []model.TrendingItem) (list []TrendingItem) {
+func toTrendingItems(want []model.TrendingItem) (list []TrendingItem) {
 	for _, h := range want {
 		list = append(list, TrendingItem(h))
 	}

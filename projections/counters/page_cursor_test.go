@@ -20,8 +20,12 @@ func TestSortKeysCompareAsScoresThenIDs(t *testing.T) {
 	score := rapid.OneOf(rapid.Int64(), rapid.Int64Range(-2, 2), rapid.SampledFrom([]int64{math.MinInt64, math.MaxInt64}))
 	id := rapid.SampledFrom([]string{"a", "ab", "b", "7", "10", "007", "6ba7b810-9dad-11d1-80b4-00c04fd430c8"})
 	rapid.Check(t, func(t *rapid.T) {
-		scoreA, scoreB, a, b := score.Draw(t, "score"), score.Draw(t, "score"), id.Draw(t, "id"), id.Draw(t, "id")
-		keyA, keyB := appendSortKey(nil, a, scoreA), appendSortKey(nil, b, scoreB)
+		scoreA := score.Draw(t, "score")
+		scoreB := score.Draw(t, "score")
+		a := id.Draw(t, "id")
+		b := id.Draw(t, "id")
+		keyA := appendSortKey(nil, a, scoreA)
+		keyB := appendSortKey(nil, b, scoreB)
 		want := cmp.Or(cmp.Compare(scoreB, scoreA), events.CompareIDs(a, b))
 		if got := bytes.Compare(keyA, keyB); got != cmp.Compare(want, 0) {
 			t.Fatalf("%d %s and %d %s compare as %d", scoreA, a, scoreB, b, got)
@@ -37,8 +41,8 @@ func TestSortKeysCompareAsScoresThenIDs(t *testing.T) {
 func TestForeignPageCursorsAreRefused(t *testing.T) {
 	l := newItemLog(t, defaultSizes())
 	defer l.close()
-	l.add(scores("a", 2), scores("b", 1))
-	v := viewOf(t, l.s)
+	l.add(newItemScored("a", 2), newItemScored("b", 1))
+	v := mustView(t, l.s)
 	defer v.Close()
 	_, good, err := NewQueries(v).Trending(context.Background(), Scope{}, nil, 1)
 	if err != nil || good == nil {

@@ -6,7 +6,7 @@ import (
 )
 
 // Settings that mean the same have the same fingerprint, and settings without a clear meaning are refused.
-func TestReactionWeights(t *testing.T) {
+func TestEqualReactionWeightsHaveOneFingerprint(t *testing.T) {
 	for _, test := range []struct{ name, text, expected, expectedError string }{
 		{"default", DefaultSettings().ReactionWeights, "like=4", ""},
 		{"sorted by name", "save=3,like=4", "like=4,save=3", ""},

@@ -35,7 +35,7 @@ type reading struct {
 
 // Whatever is written between the pages of a session, an item that is in the list throughout appears exactly once. Any other item
 // appears at most once, and only on a page whose list has it. The order is that of the session's scores (I9).
-func TestSessions(t *testing.T) {
+func TestSessionsShowEachItemOnce(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		history := drawHistory(t)
 		set := drawSizes(t)
@@ -47,8 +47,8 @@ func TestSessions(t *testing.T) {
 		var open []*reading
 		folded := 0
 		for _, env := range histories.Envelopes(history) {
-			foldOne(t, s, env)
-			foldOne(t, replica, env)
+			mustFold(t, s, env)
+			mustFold(t, replica, env)
 			folded += len(env.Events)
 			now := model.New(history[:folded])
 			if rapid.IntRange(0, 2).Draw(t, "begin") == 0 {
@@ -118,7 +118,7 @@ func (r *reading) step(t *rapid.T, s *store.Store, now *model.Graph, set sizes, 
 	if !turn {
 		return
 	}
-	v := viewOf(t, s)
+	v := mustView(t, s)
 	defer v.Close()
 	if first {
 		r.began = v.Cursor().LastTime
@@ -128,7 +128,8 @@ func (r *reading) step(t *rapid.T, s *store.Store, now *model.Graph, set sizes, 
 		t.Fatalf("a page %d µs after the first: %v", v.Cursor().LastTime-r.began, err)
 	}
 	if err != nil {
-		r.ended, r.always = true, map[string]bool{}
+		r.ended = true
+		r.always = map[string]bool{}
 		return
 	}
 	// What comes behind the last sort key by the scores of the session.
@@ -137,7 +138,7 @@ func (r *reading) step(t *rapid.T, s *store.Store, now *model.Graph, set sizes, 
 			return h.Score > r.last.Score || h.Score == r.last.Score && events.CompareIDs(h.Item, r.last.Item) <= 0
 		})
 	}
-	want := trendingItems(list[:min(r.size, len(list))])
+	want := toTrendingItems(list[:min(r.size, len(list))])
 	if diff := cmp.Diff(want, page); diff != "" || (next == nil) != (len(list) <= r.size) {
 		t.Fatalf("page of %+v, another %v: -want +got\n%s\nafter\n%s", r.scope, next != nil, diff, formatHistory(history))
 	}
@@ -146,7 +147,8 @@ func (r *reading) step(t *rapid.T, s *store.Store, now *model.Graph, set sizes, 
 		last := model.TrendingItem(h)
 		r.last = &last
 	}
-	r.after, r.ended = next, next == nil
+	r.after = next
+	r.ended = next == nil
 }
 
 func (r *reading) finish(t *rapid.T, history []events.Event) {
@@ -167,19 +169,19 @@ func (r *reading) finish(t *rapid.T, history []events.Event) {
 // An item stays in a list while one envelope deletes the pin that shows it and creates others, after its score has changed since
 // the session began. The session shows it once, with the score of its beginning.
 func TestItemStaysInSessionWhenItsPinIsReplaced(t *testing.T) {
-	for _, set := range everyWay() {
+	for _, set := range sizesForEveryListForm() {
 		l := newItemLog(t, set)
 		for _, item := range []string{"a", "b", "c"} {
-			l.add(creates("ann", "p"+item, "", item), scores(item, 10))
+			l.add(newPinCreated("ann", "p"+item, "", item), newItemScored(item, 10))
 		}
 		page, next := l.page(Scope{Owner: "ann"}, nil, 1)
 		if len(page) != 1 || page[0].Item != "a" {
 			t.Fatalf("first page %v", page)
 		}
-		l.add(scores("c", 99))
+		l.add(newItemScored("c", 99))
 		l.add(
 			events.Event{Kind: events.PinDeleted, User: "ann", Pin: "pc"},
-			creates("ann", "again", "art", "c"), creates("ann", "more", "tea", "c"),
+			newPinCreated("ann", "again", "art", "c"), newPinCreated("ann", "more", "tea", "c"),
 		)
 		page, _ = l.page(Scope{Owner: "ann"}, next, 5)
 		if want := []TrendingItem{{"b", 10}, {"c", 10}}; !slices.Equal(page, want) {
@@ -193,12 +195,14 @@ func TestItemStaysInSessionWhenItsPinIsReplaced(t *testing.T) {
 	}
 }
 
-// everyWay returns sizes with which lists are computed, have their items by name, or have them by score.
-func everyWay() (all []sizes) {
+// sizesForEveryListForm returns sizes with which lists are computed, have their items by name, or have them by score.
+func sizesForEveryListForm() (all []sizes) {
 	for _, named := range []int{0, 2, 64} {
 		for _, computed := range []int64{0, 256} {
 			set := defaultSizes()
-			set.maxPinsByName, set.maxComputedPins, set.maxRowsPerPin = named, computed, 0
+			set.maxPinsByName = named
+			set.maxComputedPins = computed
+			set.maxRowsPerPin = 0
 			all = append(all, set)
 		}
 	}
@@ -208,36 +212,40 @@ func everyWay() (all []sizes) {
 // A list has an item by name or by score throughout a session, or changes from one to the other. In every case the session shows
 // the item once, at the score that it had when the session began.
 func TestSessionShowsItemOnceHoweverItIsListed(t *testing.T) {
-	for _, set := range everyWay() {
+	for _, set := range sizesForEveryListForm() {
 		for _, c := range []struct{ before, after int }{{1, 1}, {1, 3}, {3, 1}, {3, 3}, {4, 3}, {0, 3}} {
 			for _, score := range []int64{-99, 99} {
 				what := fmt.Sprintf("%+v, from %d pins to %d", set, c.before, c.after)
+
+				// The session begins with a, which is the hottest.
 				l := newItemLog(t, set)
-				l.add(scores("a", 10), creates("ann", "pa", "", "a"), scores("b", 5), scores("c", 5), creates("ann", "pc", "", "c"))
-				show := func(n int) {
+				l.add(newItemScored("a", 10), newPinCreated("ann", "pa", "", "a"), newItemScored("b", 5), newItemScored("c", 5), newPinCreated("ann", "pc", "", "c"))
+				showOnBoards := func(n int) {
 					for i := range 4 {
 						pin := events.Event{Kind: events.PinDeleted, User: "ann", Pin: fmt.Sprint("b", i)}
 						if i < n {
-							pin = creates("ann", pin.Pin, fmt.Sprint("board", i), "b")
+							pin = newPinCreated("ann", pin.Pin, fmt.Sprint("board", i), "b")
 						}
 						l.add(pin)
 					}
 				}
-				show(c.before)
+				showOnBoards(c.before)
 				page, next := l.page(Scope{Owner: "ann"}, nil, 1)
 				if !slices.Equal(page, []TrendingItem{{"a", 10}}) {
-					t.Errorf("%s: first page %v", what, page)
+					t.Errorf("%s: first page %v, expected a", what, page)
 				}
-				l.add(scores("b", score))
-				show(c.after)
-				l.add(scores("b", score+1))
+
+				// Between the pages b gets other scores, and is shown by another number of pins.
+				l.add(newItemScored("b", score))
+				showOnBoards(c.after)
+				l.add(newItemScored("b", score+1))
 				page, next = l.page(Scope{Owner: "ann"}, next, 1)
 				if !slices.Equal(page, []TrendingItem{{"b", 5}}) {
-					t.Errorf("%s: second page %v", what, page)
+					t.Errorf("%s: second page %v, expected b with its old score", what, page)
 				}
 				page, next = l.page(Scope{Owner: "ann"}, next, 1)
 				if !slices.Equal(page, []TrendingItem{{"c", 5}}) || next != nil {
-					t.Errorf("%s: third page %v", what, page)
+					t.Errorf("%s: third and last page %v, expected c", what, page)
 				}
 				l.close()
 			}
@@ -251,28 +259,28 @@ func TestSessionExpiresAfterAnHour(t *testing.T) {
 	l := newItemLog(t, defaultSizes())
 	defer l.close()
 	for i, item := range []string{"a", "b", "c"} {
-		l.add(scores(item, int64(9-i)))
+		l.add(newItemScored(item, int64(9-i)))
 	}
 	_, next := l.page(Scope{}, nil, 1)
 	began := l.cursor.LastTime
-	l.add(scores("b", 1), scores("c", 100))
+	l.add(newItemScored("b", 1), newItemScored("c", 100))
 	for range 20 {
 		l.advanceTime(SessionLifetime/20 - 10)
-		l.add(scores("c", int64(l.cursor.Seq)))
+		l.add(newItemScored("c", int64(l.cursor.Seq)))
 	}
 	if page, _ := l.page(Scope{}, next, 5); !slices.Equal(page, []TrendingItem{{"b", 8}, {"c", 7}}) {
-		t.Errorf("%d µs after the first page: %v", l.cursor.LastTime-began, page)
+		t.Errorf("%d µs after the first page: got %v, expected b and c with their old scores", l.cursor.LastTime-began, page)
 	}
 	l.advanceTime(began + SessionLifetime - l.cursor.LastTime - 1)
 	l.add(events.Event{Kind: events.Played, User: "ann", Item: "x"})
 	if page, _ := l.page(Scope{}, next, 5); len(page) != 2 {
-		t.Errorf("an hour after the first page: %v", page)
+		t.Errorf("an hour after the first page: got %v, expected 2 items", page)
 	}
 	l.add(events.Event{Kind: events.Played, User: "ann", Item: "x"})
-	v := viewOf(t, l.s)
+	v := mustView(t, l.s)
 	defer v.Close()
 	if _, _, err := NewQueries(v).Trending(context.Background(), Scope{}, next, 5); !errors.Is(err, ErrExpired) {
-		t.Errorf("later: %v", err)
+		t.Errorf("more than an hour after the first page: got %v, expected %v", err, ErrExpired)
 	}
 }
 
@@ -304,7 +312,8 @@ func (l *itemLog) add(list ...events.Event) {
 	env := &events.Envelope{}
 	for i, ev := range list {
 		l.cursor.LastTime++
-		ev.Seq, ev.Slot = l.cursor.Seq, uint16(i)
+		ev.Seq = l.cursor.Seq
+		ev.Slot = uint16(i)
 		if !ev.Backfill {
 			ev.Time = l.cursor.LastTime
 		}
@@ -312,7 +321,7 @@ func (l *itemLog) add(list ...events.Event) {
 		env.Kinds |= events.Kinds(ev.Kind)
 	}
 	env.Cursor = l.cursor
-	foldOne(l.t, l.s, env)
+	mustFold(l.t, l.s, env)
 }
 
 // addAll adds events in envelopes of a thousand.
@@ -325,7 +334,7 @@ func (l *itemLog) addAll(list []events.Event) {
 
 func (l *itemLog) page(s Scope, after PageCursor, n int) ([]TrendingItem, PageCursor) {
 	l.t.Helper()
-	v := viewOf(l.t, l.s)
+	v := mustView(l.t, l.s)
 	defer v.Close()
 	page, next, err := l.set.query(v).Trending(context.Background(), s, after, n)
 	if err != nil {
@@ -334,10 +343,10 @@ func (l *itemLog) page(s Scope, after PageCursor, n int) ([]TrendingItem, PageCu
 	return page, next
 }
 
-func creates(owner, pin, board, item string) events.Event {
+func newPinCreated(owner, pin, board, item string) events.Event {
 	return events.Event{Kind: events.PinCreated, User: owner, Pin: pin, Board: board, Item: item}
 }
 
-func scores(item string, score int64) events.Event {
+func newItemScored(item string, score int64) events.Event {
 	return events.Event{Kind: events.ItemScored, Item: item, Score: score}
 }

@@ -24,39 +24,42 @@ func TestPagesOfLargeBoardReadFewRows(t *testing.T) {
 	var all []events.Event
 	for i := range n {
 		item := fmt.Sprint(i)
-		all = append(all, creates("ann", item, "art", item), scores(item, int64(i*7919%n)))
+		all = append(all, newPinCreated("ann", item, "art", item), newItemScored(item, int64(i*7919%n)))
 	}
 	l.addAll(all)
 	art := "art"
 	for _, s := range []Scope{{}, {Owner: "ann"}, {Owner: "ann", Board: &art}} {
 		checkPages(t, l, s, size, 3*size)
 	}
+
 	// Every tenth gets another score near the top: what ended is passed over until it is dropped.
 	all = all[:0]
 	for i := range n / 10 {
-		all = append(all, scores(fmt.Sprint(i*10), int64(n-1-i%100)))
+		all = append(all, newItemScored(fmt.Sprint(i*10), int64(n-1-i%100)))
 	}
 	l.addAll(all)
 	l.advanceTime(SessionLifetime + 1)
 	all = all[:0]
 	for i := range n / 10 {
-		all = append(all, plays(fmt.Sprint(i*10)))
+		all = append(all, newPlayed(fmt.Sprint(i*10)))
 	}
 	l.addAll(all)
 	checkPages(t, l, Scope{Owner: "ann", Board: &art}, size, 3*size)
+
+	// The plays have dropped the ended versions.
 	if got := countRows(t, l.s); got[tagItem] != n || got[tagOwnerList] != n || got[tagEndedVersion] != 0 {
-		t.Errorf("rows by tag: %v", got)
+		t.Errorf("got %v rows by tag, expected %d items and entries of the owner's list, and no ended versions", got, n)
 	}
 }
 
-func plays(item string) events.Event {
+func newPlayed(item string) events.Event {
 	return events.Event{Kind: events.Played, User: "bob", Item: item}
 }
 
 // checkPages reads a hundred pages, and checks their order and that none reads more than most rows.
 func checkPages(t *testing.T, l *itemLog, s Scope, size, most int) {
 	t.Helper()
-	v := viewOf(t, l.s)
+	v := mustView(t, l.s)
 	defer v.Close()
 	q := NewQueries(v)
 	var after PageCursor
@@ -64,11 +67,12 @@ func checkPages(t *testing.T, l *itemLog, s Scope, size, most int) {
 	for i := range 100 {
 		page, next, err := q.Trending(context.Background(), s, after, size)
 		if err != nil || len(page) != size || next == nil || q.RowsRead() > most {
-			t.Fatalf("page %d of %+v: %d items, %d rows read: %v", i, s, len(page), q.RowsRead(), err)
+			t.Fatalf("page %d of %+v: got %d items with %d rows read: %v, expected %d items, at most %d rows and a next page",
+				i, s, len(page), q.RowsRead(), err, size, most)
 		}
 		for _, h := range page {
 			if last != nil && (h.Score > last.Score || h.Score == last.Score && events.CompareIDs(h.Item, last.Item) <= 0) {
-				t.Fatalf("page %d of %+v: %v comes after %v", i, s, h, *last)
+				t.Fatalf("page %d of %+v: %v comes after %v, expected the highest score first, then the lowest id", i, s, h, *last)
 			}
 			last = &h
 		}
@@ -90,28 +94,34 @@ func countRows(t *testing.T, s *store.Store) map[projections.Tag]int {
 func TestManyPlaysWriteFewVersions(t *testing.T) {
 	const n = 100_000
 	set := defaultSizes()
-	set.maxPinsByName, set.maxComputedPins, set.maxRowsPerPin = 0, 0, 0
+	set.maxPinsByName = 0
+	set.maxComputedPins = 0
+	set.maxRowsPerPin = 0
 	l := newItemLog(t, set)
 	defer l.close()
-	all := []events.Event{creates("ann", "p", "", "i")}
+	all := []events.Event{newPinCreated("ann", "p", "", "i")}
 	for i := range n {
 		all = append(all, events.Event{Kind: events.Played, User: fmt.Sprint("user", i%100), Item: "i"})
 	}
 	l.addAll(all)
-	v := viewOf(t, l.s)
+	v := mustView(t, l.s)
 	defer v.Close()
 	q := set.query(v)
 	item, err := q.ItemCounts("i")
-	user, err2 := q.UserCounts("user7")
-	if err != nil || err2 != nil || item != (ItemCounts{Plays: n}) || user.Plays != n/100 {
-		t.Errorf("%+v, %+v: %v %v", item, user, err, err2)
+	if err != nil || item != (ItemCounts{Plays: n}) {
+		t.Errorf("got counts %+v of the item: %v, expected %d plays", item, err, n)
 	}
-	// 4 versions a doubling, of which one envelope keeps the last.
+	user, err := q.UserCounts("user7")
+	if err != nil || user.Plays != n/100 {
+		t.Errorf("got counts %+v of a user: %v, expected %d plays", user, err, n/100)
+	}
+
+	// There are 4 versions per doubling, and one envelope keeps only the last.
 	if rows := countRows(t, l.s); rows[tagOwnerList] > 4*17 || rows[tagEndedVersion] != rows[tagOwnerList]-1 {
-		t.Errorf("rows by tag: %v", rows)
+		t.Errorf("got %v rows by tag, expected at most %d entries of the owner's list, and all but one of their versions ended", rows, 4*17)
 	}
 	if got := readList(t, q, Scope{Owner: "ann"}, 5); len(got) != 1 || q.RowsRead() > 4*17 {
-		t.Errorf("list %v, %d rows read", got, q.RowsRead())
+		t.Errorf("got the list %v with %d rows read, expected one item and at most %d rows", got, q.RowsRead(), 4*17)
 	}
 }
 
@@ -125,37 +135,42 @@ func TestLargeBoardIsDeletedAndCreatedAgain(t *testing.T) {
 		l.s = openStore(t, defaultSizes(), bounds)
 		check := func(when string, want int) {
 			t.Helper()
-			v := viewOf(t, l.s)
+			v := mustView(t, l.s)
 			defer v.Close()
 			q := NewQueries(v)
 			board, err := q.BoardPins("ann", "art")
-			user, err2 := q.UserCounts("ann")
-			if err != nil || err2 != nil || board != int64(want) || user.Pins != int64(want)+1 {
-				t.Errorf("%s: %+v, %+v: %v %v", when, board, user, err, err2)
+			if err != nil || board != int64(want) {
+				t.Errorf("%s: got %d pins of the board: %v, expected %d", when, board, err, want)
+			}
+			user, err := q.UserCounts("ann")
+			if err != nil || user.Pins != int64(want)+1 {
+				t.Errorf("%s: got %d pins of the owner: %v, expected %d", when, user.Pins, err, want+1)
 			}
 			if got := readList(t, q, Scope{Owner: "ann", Board: &art}, 1000); len(got) != want/2 {
-				t.Errorf("%s: the list of the board has %d items", when, len(got))
+				t.Errorf("%s: got %d items in the list of the board, expected %d", when, len(got), want/2)
 			}
 			if got := readList(t, q, Scope{Owner: "ann"}, 1000); len(got) != want/2+1 {
-				t.Errorf("%s: the list of the owner has %d items", when, len(got))
+				t.Errorf("%s: got %d items in the list of the owner, expected %d", when, len(got), want/2+1)
 			}
 			if got := readList(t, q, Scope{}, 1000); len(got) != n/2+1 {
-				t.Errorf("%s: everybody's list has %d items", when, len(got))
+				t.Errorf("%s: got %d items in everybody's list, expected %d", when, len(got), n/2+1)
 			}
 		}
-		pins := []events.Event{creates("ann", "elsewhere", "", "x")}
+		pins := []events.Event{newPinCreated("ann", "elsewhere", "", "x")}
 		for i := range n {
-			pins = append(pins, creates("ann", fmt.Sprint(i), art, fmt.Sprint(i)))
+			pins = append(pins, newPinCreated("ann", fmt.Sprint(i), art, fmt.Sprint(i)))
 		}
 		l.addAll(pins)
-		l.add(scores("x", -1))
+		l.add(newItemScored("x", -1))
 		for i := range n / 2 {
-			pins = append(pins, scores(fmt.Sprint(2*i), int64(i)))
+			pins = append(pins, newItemScored(fmt.Sprint(2*i), int64(i)))
 		}
 		l.addAll(pins[n+1:])
 		check("made", n)
+
 		l.add(events.Event{Kind: events.BoardDeleted, User: "ann", Board: art})
 		check("deleted", 0)
+
 		l.add(events.Event{Kind: events.BoardCreated, User: "ann", Board: art})
 		l.addAll(pins[:n+1])
 		check("made again", n)
@@ -167,25 +182,26 @@ func TestLargeBoardIsDeletedAndCreatedAgain(t *testing.T) {
 func TestRecreatedPinCountsOneRepinPerItem(t *testing.T) {
 	l := newItemLog(t, defaultSizes())
 	defer l.close()
-	l.add(scores("i0", 5), scores("i1", 6))
+	l.add(newItemScored("i0", 5), newItemScored("i1", 6))
 	for i := range 10 {
-		pin := creates("ann", "p", "", fmt.Sprint("i", i%2))
-		pin.RepinUser, pin.RepinPin = "bob", "q"
+		pin := newPinCreated("ann", "p", "", fmt.Sprint("i", i%2))
+		pin.RepinUser = "bob"
+		pin.RepinPin = "q"
 		l.add(pin)
-		l.add(pin) // it lives
+		l.add(pin) // has no effect, because the pin lives
 		if got, _ := l.page(Scope{Owner: "ann"}, nil, 5); len(got) != 1 || got[0].Item != pin.Item {
-			t.Errorf("%d: %v", i, got)
+			t.Errorf("round %d: got the list %v, expected only %s", i, got, pin.Item)
 		}
 		l.add(events.Event{Kind: events.PinDeleted, User: "ann", Pin: "p"})
 		if got, _ := l.page(Scope{Owner: "ann"}, nil, 5); len(got) != 0 {
-			t.Errorf("%d, deleted: %v", i, got)
+			t.Errorf("round %d, after the deletion: got the list %v, expected none", i, got)
 		}
 	}
-	v := viewOf(t, l.s)
+	v := mustView(t, l.s)
 	defer v.Close()
 	for _, id := range []string{"i0", "i1"} {
 		if got, err := NewQueries(v).ItemCounts(id); err != nil || got != (ItemCounts{Repins: 1}) {
-			t.Errorf("%s: %+v: %v", id, got, err)
+			t.Errorf("%s: got %+v: %v, expected one re-pin", id, got, err)
 		}
 	}
 }
@@ -200,38 +216,40 @@ func TestExpiredVersionsAreDropped(t *testing.T) {
 		l := newItemLog(t, set)
 		var all []events.Event
 		for i := range n {
-			all = append(all, creates("ann", fmt.Sprint(i), "a", fmt.Sprint(i)))
+			all = append(all, newPinCreated("ann", fmt.Sprint(i), "a", fmt.Sprint(i)))
 			if i%3 == 0 {
-				all = append(all, creates("bob", fmt.Sprint(i), "b", fmt.Sprint(i)))
+				all = append(all, newPinCreated("bob", fmt.Sprint(i), "b", fmt.Sprint(i)))
 			}
 		}
 		l.addAll(all)
 		for round := range 5 {
 			all = all[:0]
 			for i := range n {
-				all = append(all, scores(fmt.Sprint(i), int64(i-round*n-1)))
+				all = append(all, newItemScored(fmt.Sprint(i), int64(i-round*n-1)))
 			}
 			l.addAll(all)
 		}
 		if got := countRows(t, l.s); got[tagEndedVersion] != 4*n || got[tagGlobalList] != 5*n {
-			t.Errorf("named %d: rows by tag: %v", named, got)
+			t.Errorf("named %d: got %v rows by tag, expected %d entries of everybody's list, %d of their versions ended", named, got, 5*n, 4*n)
 		}
+
+		// An hour later, each event drops a few of the ended versions.
 		l.advanceTime(SessionLifetime + 1)
 		all = all[:0]
 		for i := range n {
-			all = append(all, plays(fmt.Sprint(i)))
+			all = append(all, newPlayed(fmt.Sprint(i)))
 		}
 		l.addAll(all[:10])
 		if got := countRows(t, l.s); got[tagEndedVersion] != 4*n-10*maxDropsPerEvent {
-			t.Errorf("named %d: after ten events %v", named, got)
+			t.Errorf("named %d: after ten events: got %v rows by tag, expected %d ended versions", named, got, 4*n-10*maxDropsPerEvent)
 		}
 		l.addAll(all[10:])
 		got := countRows(t, l.s)
 		if got[tagEndedVersion] != 0 || got[tagGlobalList] != n {
-			t.Errorf("named %d: at last %v", named, got)
+			t.Errorf("named %d: at last: got %v rows by tag, expected %d entries of everybody's list and no ended versions", named, got, n)
 		}
 		if page, _ := l.page(Scope{Owner: "bob"}, nil, 1); !slices.Equal(page, []TrendingItem{{"1998", 1998 - 4*n - 1}}) {
-			t.Errorf("named %d: %v", named, page)
+			t.Errorf("named %d: got the page %v, expected the newest score of 1998", named, page)
 		}
 		l.close()
 	}
@@ -240,17 +258,17 @@ func TestExpiredVersionsAreDropped(t *testing.T) {
 // A new score of an item that 10,000 owners show writes few rows: short lists have the item by
 // name, and only a limited number of long ones have it by score.
 func TestScoreChangeWritesFewRows(t *testing.T) {
-	for _, set := range everyWay() {
+	for _, set := range sizesForEveryListForm() {
 		l := newItemLog(t, set)
 		var all []events.Event
 		for i := range 10_000 {
-			all = append(all, creates(fmt.Sprint("user", i), "p", "", "viral"))
+			all = append(all, newPinCreated(fmt.Sprint("user", i), "p", "", "viral"))
 		}
 		for i := range 200 {
-			all = append(all, creates("user7", fmt.Sprint(i), "", fmt.Sprint(i)), scores(fmt.Sprint(i), int64(i)))
+			all = append(all, newPinCreated("user7", fmt.Sprint(i), "", fmt.Sprint(i)), newItemScored(fmt.Sprint(i), int64(i)))
 		}
-		l.addAll(append(all, scores("viral", 100)))
-		changed := func(ev events.Event) (n int) {
+		l.addAll(append(all, newItemScored("viral", 100)))
+		countChangedRows := func(ev events.Event) (n int) {
 			before := readRows(t, l.s)
 			l.add(ev)
 			after := readRows(t, l.s)
@@ -266,25 +284,25 @@ func TestScoreChangeWritesFewRows(t *testing.T) {
 		if set.maxPinsByName < 64 {
 			most += 2 * maxListsByScore
 		}
-		if n := changed(scores("viral", 150)); n > most {
-			t.Errorf("%+v: a score changes %d rows", set, n)
+		if n := countChangedRows(newItemScored("viral", 150)); n > most {
+			t.Errorf("%+v: a score changes %d rows, expected at most %d", set, n, most)
 		}
-		if n := changed(events.Event{Kind: events.PinDeleted, User: "user9999", Pin: "p"}); n > 5 {
-			t.Errorf("%+v: a pin that goes changes %d rows", set, n)
+		if n := countChangedRows(events.Event{Kind: events.PinDeleted, User: "user9999", Pin: "p"}); n > 5 {
+			t.Errorf("%+v: a deleted pin changes %d rows, expected at most 5", set, n)
 		}
-		v := viewOf(t, l.s)
+		v := mustView(t, l.s)
 		q := set.query(v)
 		page, _, err := q.Trending(context.Background(), Scope{Owner: "user7"}, nil, 55)
 		if err != nil || len(page) != 55 || page[49] != (TrendingItem{"150", 150}) || page[50] != (TrendingItem{"viral", 150}) || q.RowsRead() > 3*201 {
-			t.Errorf("%+v: %d rows read for %v: %v", set, q.RowsRead(), page, err)
+			t.Errorf("%+v: got %v with %d rows read: %v, expected 55 items with viral behind 150, and at most %d rows", set, page, q.RowsRead(), err, 3*201)
 		}
 		v.Close()
 		l.close()
 	}
 }
 
-// neighbors returns n items of one partition.
-func neighbors(n int) (items []string) {
+// itemsOfOnePartition returns n items of one partition.
+func itemsOfOnePartition(n int) (items []string) {
 	for i := 0; len(items) < n; i++ {
 		if item := fmt.Sprint("item", i); itemPartition(item) == 7 {
 			items = append(items, item)
@@ -293,8 +311,8 @@ func neighbors(n int) (items []string) {
 	return items
 }
 
-// entries counts the entries by name and by score in all lists of owners.
-func entries(t *testing.T, s *store.Store) (byName, byScore int) {
+// countListEntries counts the entries by name and by score in all lists of owners.
+func countListEntries(t *testing.T, s *store.Store) (byName, byScore int) {
 	t.Helper()
 	for key := range readRows(t, s) {
 		if tagOfKey([]byte(key)) != tagOwnerList {
@@ -316,17 +334,20 @@ func entries(t *testing.T, s *store.Store) (byName, byScore int) {
 // came, until the owner is deleted.
 func TestManyPinsInPartitionAreListedByScore(t *testing.T) {
 	set := defaultSizes()
-	set.maxComputedPins, set.maxRowsPerPin = 0, 0
+	set.maxComputedPins = 0
+	set.maxRowsPerPin = 0
 	l := newItemLog(t, set)
 	defer l.close()
-	items := neighbors(6)
+	items := itemsOfOnePartition(6)
 	for i, item := range items {
-		l.add(scores(item, 1))
-		l.add(scores(item, int64(100-i)))
-		l.add(creates("ann", item, "", item), creates("bob", fmt.Sprint(i), "", items[0]))
-		wantName, wantScore := i+1, 0
+		l.add(newItemScored(item, 1))
+		l.add(newItemScored(item, int64(100-i)))
+		l.add(newPinCreated("ann", item, "", item), newPinCreated("bob", fmt.Sprint(i), "", items[0]))
+		wantName := i + 1
+		wantScore := 0
 		if wantName > maxPinsByName {
-			wantName, wantScore = 0, 2*wantName
+			wantScore = 2 * wantName
+			wantName = 0
 		}
 		// Those of bob are pins of one item.
 		if i+1 > maxPinsByName {
@@ -334,20 +355,20 @@ func TestManyPinsInPartitionAreListedByScore(t *testing.T) {
 		} else {
 			wantName++
 		}
-		if byName, byScore := entries(t, l.s); byName != wantName || byScore != wantScore {
-			t.Errorf("%d items: %d entries by name, %d by score", i+1, byName, byScore)
+		if byName, byScore := countListEntries(t, l.s); byName != wantName || byScore != wantScore {
+			t.Errorf("%d items: got %d entries by name and %d by score, expected %d and %d", i+1, byName, byScore, wantName, wantScore)
 		}
 		if page, _ := l.page(Scope{Owner: "ann"}, nil, 10); len(page) != i+1 || page[0] != (TrendingItem{items[0], 100}) {
-			t.Errorf("%d items: %v", i+1, page)
+			t.Errorf("%d items: got the page %v, expected all of them, %s first", i+1, page, items[0])
 		}
 	}
 	l.add(events.Event{Kind: events.UserDeleted, User: "ann"}, events.Event{Kind: events.UserDeleted, User: "bob"})
-	if byName, byScore := entries(t, l.s); byName != 0 || byScore != 0 {
-		t.Errorf("%d and %d entries of users who are gone", byName, byScore)
+	if byName, byScore := countListEntries(t, l.s); byName != 0 || byScore != 0 {
+		t.Errorf("got %d entries by name and %d by score of deleted users, expected none", byName, byScore)
 	}
-	l.add(creates("ann", "p", "", items[0]))
-	if byName, byScore := entries(t, l.s); byName != 1 || byScore != 0 {
-		t.Errorf("begun again, %d entries by name, %d by score", byName, byScore)
+	l.add(newPinCreated("ann", "p", "", items[0]))
+	if byName, byScore := countListEntries(t, l.s); byName != 1 || byScore != 0 {
+		t.Errorf("after the first pin of a new life: got %d entries by name and %d by score, expected 1 and 0", byName, byScore)
 	}
 }
 
@@ -355,26 +376,28 @@ func TestManyPinsInPartitionAreListedByScore(t *testing.T) {
 // is room.
 func TestItemIsListedByScoreInLimitedLists(t *testing.T) {
 	set := defaultSizes()
-	set.maxPinsByName, set.maxListsByScore, set.maxComputedPins = 0, 2, 0
+	set.maxPinsByName = 0
+	set.maxListsByScore = 2
+	set.maxComputedPins = 0
 	l := newItemLog(t, set)
 	defer l.close()
-	l.add(scores("i", 5))
+	l.add(newItemScored("i", 5))
 	check := func(when string, wantName, wantScore int) {
 		t.Helper()
-		if byName, byScore := entries(t, l.s); byName != wantName || byScore != wantScore {
-			t.Errorf("%s: %d entries by name, %d by score", when, byName, byScore)
+		if byName, byScore := countListEntries(t, l.s); byName != wantName || byScore != wantScore {
+			t.Errorf("%s: got %d entries by name and %d by score, expected %d and %d", when, byName, byScore, wantName, wantScore)
 		}
 		if page, _ := l.page(Scope{Owner: "cid"}, nil, 10); !slices.Equal(page, []TrendingItem{{"i", 5}}) {
-			t.Errorf("%s: the list of cid is %v", when, page)
+			t.Errorf("%s: got the list %v of cid, expected i", when, page)
 		}
 	}
-	l.add(creates("ann", "p", "", "i"), creates("bob", "p", "", "i"), creates("cid", "p", "", "i"))
+	l.add(newPinCreated("ann", "p", "", "i"), newPinCreated("bob", "p", "", "i"), newPinCreated("cid", "p", "", "i"))
 	check("three", 1, 2)
-	l.add(creates("cid", "q", "", "i"))
+	l.add(newPinCreated("cid", "q", "", "i"))
 	check("another pin", 1, 2)
 	l.add(events.Event{Kind: events.UserDeleted, User: "ann"})
 	check("one less", 1, 1)
-	l.add(creates("cid", "r", "", "i"))
+	l.add(newPinCreated("cid", "r", "", "i"))
 	check("there is room", 0, 2)
 }
 
@@ -387,22 +410,22 @@ func TestPageCostIsBoundedWhenFewItemsAreShown(t *testing.T) {
 	var all []events.Event
 	for i := range 10 * n {
 		item := fmt.Sprint(i)
-		all = append(all, creates("ann", item, "old", item), scores(item, int64(20*n-i)))
+		all = append(all, newPinCreated("ann", item, "old", item), newItemScored(item, int64(20*n-i)))
 	}
 	for i := range n {
 		item := fmt.Sprint("new", i)
-		all = append(all, creates("ann", item, "new", item), scores(item, int64(n-i)))
+		all = append(all, newPinCreated("ann", item, "new", item), newItemScored(item, int64(n-i)))
 	}
 	l.addAll(all)
 	board := "new"
 	check := func(s Scope) {
 		t.Helper()
-		v := viewOf(t, l.s)
+		v := mustView(t, l.s)
 		defer v.Close()
 		q := NewQueries(v)
 		page, _, err := q.Trending(context.Background(), s, nil, 10)
 		if err != nil || len(page) != 10 || page[9] != (TrendingItem{"new9", n - 9}) || q.RowsRead() > (maxRowsPerPin+3)*n {
-			t.Errorf("%d rows read for %v: %v", q.RowsRead(), page, err)
+			t.Errorf("got %v with %d rows read: %v, expected 10 items, new9 last, and at most %d rows", page, q.RowsRead(), err, (maxRowsPerPin+3)*n)
 		}
 	}
 	check(Scope{Owner: "ann", Board: &board})
