@@ -13,8 +13,10 @@ import (
 )
 
 const (
+	// smallFollowerCount is how many followers the small user has.
 	smallFollowerCount = 10
-	maxCostRatio       = 1.5
+	// maxCostRatio is how much more a follow of the big user may cost than one of the small user.
+	maxCostRatio = 1.5
 )
 
 // followedUser is a user to whom followers are added.
@@ -30,6 +32,7 @@ func MeasureFollowCost(ctx context.Context, b *measure.Bench) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, f.CloseAndRemove()) }()
+
 	small := followedUser{fmt.Sprintf("%d followers", smallFollowerCount), workload.UserID(0)}
 	big := followedUser{measure.FormatFigure(float64(b.Opts.BigUser)) + " followers", workload.UserID(1)}
 	b.Say("folding %s", big.name)
@@ -40,7 +43,9 @@ func MeasureFollowCost(ctx context.Context, b *measure.Bench) (err error) {
 	row := b.Row("constant-follow", "constant cost: follow", "µs", fmt.Sprintf("in process, in one store on disk. %d follows are timed at "+
 		"a time, committed together and visible, %d times a run, the two users in turn: medians. Decoding the log is left out. The followers "+
 		"unfollow at once, so the small user has %d to %d.", measure.OperationsPerGroup, measure.GroupsPerRun, smallFollowerCount, smallFollowerCount+measure.OperationsPerGroup))
-	row.SeriesOf(small.name) // the order of the table
+	row.SeriesOf(small.name) // adds the series of the small user first, which is the order of the table
+
+	// Each group needs followers who do not follow yet.
 	fresh := uint32(b.Opts.BigUser + 100)
 	for run := range b.Opts.Runs {
 		times := map[string][]float64{}
@@ -54,6 +59,7 @@ func MeasureFollowCost(ctx context.Context, b *measure.Bench) (err error) {
 				fresh += measure.OperationsPerGroup
 			}
 		}
+
 		for _, user := range []followedUser{small, big} {
 			median := measure.Median(times[user.name])
 			row.SeriesOf(user.name).Add(measure.Measurement{Value: median})

@@ -69,7 +69,8 @@ func MeasureCounters(ctx context.Context, b *measure.Bench) (err error) {
 	return measureCounterBatch(ctx, b, c)
 }
 
-// spreadPlays is a number of items. Its plays, evenly spread over [playDays], are one of each item and then as many again by a power law.
+// spreadPlays is the number of items of a list of plays. The plays are evenly spread over [playDays]: first one of each item, and then as many
+// again by a power law.
 type spreadPlays int
 
 func (items spreadPlays) all(yield func(play) bool) {

@@ -26,7 +26,7 @@ func openCounters(t *testing.T) *countersStore {
 	return &countersStore{playStore{f}}
 }
 
-func TestHotPlays(t *testing.T) {
+func TestPlaysAreSpreadOverItemsAndDays(t *testing.T) {
 	plays := slices.Collect(spreadPlays(500).all)
 	if !slices.Equal(plays, slices.Collect(spreadPlays(500).all)) {
 		t.Error("the same size gave other plays")
@@ -42,8 +42,8 @@ func TestHotPlays(t *testing.T) {
 	}
 }
 
-// TestCountersStore folds what the bench folds, and asks for it.
-func TestCountersStore(t *testing.T) {
+// TestTrendingListIsComplete folds what the bench folds, and asks for it.
+func TestTrendingListIsComplete(t *testing.T) {
 	const items = 3000
 	c := openCounters(t)
 	if err := c.foldPlays(t.Context(), spreadPlays(items).all); err != nil {

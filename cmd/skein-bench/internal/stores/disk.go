@@ -11,7 +11,8 @@ import (
 	"github.com/skein-feed/skein/projections/graph"
 )
 
-// wideID is an id of up to 60 bits, spread as the ids of large services are.
+// wideID returns an id of up to 60 bits for a user, spread as the ids of large services are. It mixes the bits of the number as SplitMix64 does, so
+// that different users have different ids.
 func wideID(user uint32) string {
 	z := (uint64(user) + 1) * 0x9e3779b97f4a7c15
 	z = (z ^ z>>30) * 0xbf58476d1ce4e5b9
@@ -26,8 +27,8 @@ func MeasureBytesPerFollow(ctx context.Context, b *measure.Bench) error {
 		id, title string
 		degree    int
 		name      func(uint32) string
-		// bound is for the compacted store, fraction for its ratio to Redis.
-		bound, fraction float64
+		// maxBytes is the target for a follow in the compacted store, and maxRatio the target for its ratio to Redis.
+		maxBytes, maxRatio float64
 	}{
 		{"disk-dense", "dense ids, 10 follows a user", 10, workload.UserID, 25, 2.0 / 3},
 		{"disk-wide", "60-bit ids, 10 follows a user", 10, wideID, 40, 2.0 / 3},
@@ -35,7 +36,7 @@ func MeasureBytesPerFollow(ctx context.Context, b *measure.Bench) error {
 	} {
 		g := workload.NewGraph(max(2*d.degree, b.Opts.Edges/d.degree), b.Opts.Edges, 6)
 		row := b.Row(d.id, "bytes a follow: "+d.title, "bytes", "")
-		folded, dense, err := measureStoreBytes(ctx, b, g, d.name)
+		folded, afterCompaction, err := measureStoreBytes(ctx, b, g, d.name)
 		if err != nil {
 			return err
 		}
@@ -43,16 +44,20 @@ func MeasureBytesPerFollow(ctx context.Context, b *measure.Bench) error {
 		if err != nil {
 			return err
 		}
+
 		n := float64(len(g.Edges))
 		row.SeriesOf(live).Add(measure.Measurement{Value: float64(folded) / n})
-		row.SeriesOf(compacted).Add(measure.Measurement{Value: float64(dense) / n})
+		row.SeriesOf(compacted).Add(measure.Measurement{Value: float64(afterCompaction) / n})
 		row.SeriesOf(inRedis).Add(measure.Measurement{Value: memory / n})
-		b.Say("  %-18s %s folded, %s compacted, %s in redis", d.id, measure.FormatFigure(float64(folded)/n), measure.FormatFigure(float64(dense)/n),
+		b.Say("  %-18s %s folded, %s compacted, %s in redis", d.id, measure.FormatFigure(float64(folded)/n), measure.FormatFigure(float64(afterCompaction)/n),
 			measure.FormatFigure(memory/n))
-		row.Compare(compacted, "", d.bound, true)
+
+		row.Compare(compacted, "", d.maxBytes, true)
 		row.Compare(live, "", 55, true)
-		row.Compare(compacted, inRedis, d.fraction, true)
+		row.Compare(compacted, inRedis, d.maxRatio, true)
 	}
+
+	// The note of the last row holds for all of them.
 	b.Report.Rows[len(b.Report.Rows)-1].Note = "live follows. The directory of the store after it was closed; Redis: " +
 		"used_memory, less that of an empty server, of two sorted sets and a hash a user, the same follows."
 	return nil
@@ -70,12 +75,17 @@ func measureStoreBytes(
 	if err := f.FoldGraph(g, id); err != nil {
 		return 0, 0, err
 	}
-	if folded, err = f.BytesAfterClose(); err != nil {
+
+	folded, err = f.BytesAfterClose()
+	if err != nil {
 		return 0, 0, err
 	}
-	if compacted, err = f.CompactedBytes(ctx); err != nil {
+	compacted, err = f.CompactedBytes(ctx)
+	if err != nil {
 		return 0, 0, err
 	}
+
+	// A store that lost rows would be too small.
 	return folded, compacted, f.Query(func(q *graph.Queries) error {
 		c, err := q.UserCounts(id(0))
 		if err == nil && int(c.Followers) != g.Followers[0] {

@@ -2,7 +2,7 @@ package stores
 
 import "testing"
 
-func TestWideIDs(t *testing.T) {
+func TestWideIDsDiffer(t *testing.T) {
 	seen := make(map[string]bool)
 	for u := range uint32(10_000) {
 		seen[wideID(u)] = true

@@ -27,13 +27,13 @@ const (
 	pushAllThreshold = -1
 )
 
-// feedSize is how much is measured of the home feed.
+// feedSize says how much of the home feed is measured.
 type feedSize struct {
-	// boards and posts are how many are made up; of a file that is given so many posts are taken, the last ones.
+	// boards and posts are how many are made up. Of a file of posts, the last ones are taken, as many as posts says.
 	boards, posts int
-	// deliveries are those of one measurement of the fan-out.
+	// deliveries is the number of deliveries of one measurement of the fan-out.
 	deliveries int
-	// threshold is that of the inbox, in one partition: so low that the celebrities are above it in each of them.
+	// threshold is the threshold of the inbox in one partition. It is so low that the celebrities are above it in each partition.
 	threshold int64
 }
 
@@ -45,7 +45,7 @@ func newFeedSize(b *measure.Bench) feedSize {
 	return feedSize{boards: 2500, posts: 300_000, deliveries: 1_500_000, threshold: threshold}
 }
 
-// MeasureFeed measures the home feed: posts that come to inboxes, and pages that are read.
+// MeasureFeed measures the home feed: how posts are delivered to inboxes, and how pages are read.
 func MeasureFeed(ctx context.Context, b *measure.Bench) error {
 	size := newFeedSize(b)
 	boards, posts := makePosts(size.boards, size.posts)
@@ -71,7 +71,7 @@ type feedStore struct {
 	cache *querycache.Cache
 }
 
-// inboxCacheBytes bound what is kept of feeds: so much that no reader's inbox is dropped.
+// inboxCacheBytes is the size of the cache of inboxes. It is so large that no reader's inbox is dropped.
 const inboxCacheBytes = 1 << 30
 
 // openFeedStore opens an empty store of home feeds.
@@ -88,7 +88,8 @@ func (f *feedStore) loadFollows(w *feedWorld) error {
 	return f.FoldEvents(len(w.follows), func(i int) *skeinv1.Event { return w.followEvent(w.follows[i]) })
 }
 
-// createInboxes has readers read a page, with which the inbox of each begins. All follows must be folded before: a follow drops it.
+// createInboxes reads a page for each reader, which creates the reader's inbox. All follows must be folded before, because a follow drops the
+// inbox.
 func (f *feedStore) createInboxes(ctx context.Context, w *feedWorld) error {
 	for reader := range w.inboxCount() {
 		if _, err := f.readPage(ctx, uint32(reader)); err != nil {
@@ -104,41 +105,42 @@ type encodedEnvelope struct {
 	data    []byte
 }
 
-// encodeEnvelope makes an envelope of events.
-func encodeEnvelope(stamp events.Micros, evs []*skeinv1.Event) (encodedEnvelope, error) {
+// encodeEnvelope makes an envelope of events, which the log takes at logTime.
+func encodeEnvelope(logTime events.Micros, evs []*skeinv1.Event) (encodedEnvelope, error) {
 	data, err := events.EncodeEnvelope(evs)
-	return encodedEnvelope{stamp, data}, err
+	return encodedEnvelope{logTime, data}, err
 }
 
-// encodePosts makes envelopes of posts, each with the time of its last one.
+// encodePosts makes envelopes of posts. The time of each envelope is that of its last post.
 func (w *feedWorld) encodePosts(posts []feedPost) ([]encodedEnvelope, error) {
-	var made []encodedEnvelope
-	for together := range slices.Chunk(posts, postsPerEnvelope) {
-		evs := make([]*skeinv1.Event, len(together))
-		for i, p := range together {
+	var log []encodedEnvelope
+	for chunk := range slices.Chunk(posts, postsPerEnvelope) {
+		evs := make([]*skeinv1.Event, len(chunk))
+		for i, p := range chunk {
 			evs[i] = workload.PinCreated(w.boards[p.board], p.id)
 		}
-		one, err := encodeEnvelope(together[len(together)-1].createdAt, evs)
+		env, err := encodeEnvelope(chunk[len(chunk)-1].createdAt, evs)
 		if err != nil {
 			return nil, err
 		}
-		made = append(made, one)
+		log = append(log, env)
 	}
-	return made, nil
+	return log, nil
 }
 
-// foldEncoded decodes and folds envelopes, some at a time, and brings them to disk.
+// foldEncoded decodes and folds envelopes, several at a time, and flushes the store to disk.
 func foldEncoded(ctx context.Context, f *workload.BenchStore, log []encodedEnvelope) error {
-	for together := range slices.Chunk(log, envelopesPerFold) {
+	for chunk := range slices.Chunk(log, envelopesPerFold) {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		envs := make([]*events.Envelope, len(together))
-		for i, s := range together {
-			var err error
-			if envs[i], err = f.DecodeNext(s.logTime, s.data); err != nil {
+		envs := make([]*events.Envelope, len(chunk))
+		for i, encoded := range chunk {
+			env, err := f.DecodeNext(encoded.logTime, encoded.data)
+			if err != nil {
 				return err
 			}
+			envs[i] = env
 		}
 		if err := f.Store.Fold(envs); err != nil {
 			return err
@@ -147,13 +149,14 @@ func foldEncoded(ctx context.Context, f *workload.BenchStore, log []encodedEnvel
 	return f.Store.Flush()
 }
 
-// measureFanOut measures how fast posts come to the inboxes of all followers, and the bytes that they take there.
+// measureFanOut measures how fast posts are delivered to the inboxes of all followers, and the bytes that they take there.
 func measureFanOut(ctx context.Context, b *measure.Bench, w *feedWorld, size feedSize) (err error) {
 	f, err := openFeedStore(b, w, pushAllThreshold)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, f.CloseAndRemove()) }()
+
 	b.Say("folding %d follows of %d boards", len(w.follows), len(w.boards))
 	if err := f.loadFollows(w); err != nil {
 		return err
@@ -165,7 +168,8 @@ func measureFanOut(ctx context.Context, b *measure.Bench, w *feedWorld, size fee
 	if err := f.createInboxes(ctx, w); err != nil {
 		return err
 	}
-	begun := f.cache.Stats().Bytes
+	bytesOfEmptyInboxes := f.cache.Stats().Bytes
+
 	runs := w.lastRuns(min(b.Opts.Runs, maxLongRuns), size.deliveries)
 	peers := [...]redisFeedKind{feedsAsLists, feedsAsSortedSets}
 	var servers [len(peers)]feedRedis
@@ -178,9 +182,10 @@ func measureFanOut(ctx context.Context, b *measure.Bench, w *feedWorld, size fee
 	if err := measureFanOutRows(ctx, b, w, f, runs, peers[:], servers[:]); err != nil {
 		return err
 	}
-	inMemory := f.cache.Stats().Bytes - begun
+
+	// The pages are checked before the store is compacted, because a compaction opens the store anew, without inboxes.
+	inMemory := f.cache.Stats().Bytes - bytesOfEmptyInboxes
 	pushed := w.posts[runs[0].from:]
-	// Before the store is compacted, which opens it anew, without inboxes.
 	if err := f.checkPages(ctx, w.light, func(r feedReader) []string { return w.expectedPage(pushed, r.boards) }); err != nil {
 		return err
 	}
@@ -188,6 +193,7 @@ func measureFanOut(ctx context.Context, b *measure.Bench, w *feedWorld, size fee
 	if err != nil {
 		return err
 	}
+
 	deliveries := float64(w.countDeliveries(pushed))
 	row := b.Row("feed-bytes", "bytes a delivery", "bytes", "skein in memory: what inboxes count against the "+
 		"bound of the cache; on disk: the directory of the compacted store, with the pins themselves and their outboxes; both less what "+
@@ -195,7 +201,8 @@ func measureFanOut(ctx context.Context, b *measure.Bench, w *feedWorld, size fee
 		"less that of an empty server; posts stand in them as numbers, which they hold as such.")
 	const memory, onDisk = "skein in memory", "skein on disk"
 	row.SeriesOf(memory).Add(measure.Measurement{Value: float64(inMemory) / deliveries})
-	if !b.Opts.Quick { // there, compactions change the store by more than the pins take
+	// In a smoke test, compactions change the size of the store by more than the pins take.
+	if !b.Opts.Quick {
 		row.SeriesOf(onDisk).Add(measure.Measurement{Value: float64(full-empty) / deliveries})
 		row.Compare(onDisk, "", 0, true)
 	}
@@ -224,13 +231,15 @@ func measureFanOutRows(
 		"seconds of one core: of skein all threads, flushes, compactions and garbage collection included; of Redis the "+
 		"server alone, without the program that sends.")
 	core.SeriesOf(measure.Skein)
+
 	fold := func(ctx context.Context, run postRange) (measure.Measurement, error) {
 		posts := w.postsIn(run)
 		log, err := w.encodePosts(posts)
 		if err != nil {
 			return measure.Measurement{}, err
 		}
-		used, err := measure.CPUTime()
+
+		before, err := measure.CPUTime()
 		if err != nil {
 			return measure.Measurement{}, err
 		}
@@ -239,8 +248,8 @@ func measureFanOutRows(
 			return measure.Measurement{}, err
 		}
 		m := measure.RateSince(w.countDeliveries(posts), begin)
-		now, err := measure.CPUTime()
-		core.SeriesOf(measure.Skein).Add(measure.Measurement{Value: float64(w.countDeliveries(posts)) / (now - used).Seconds()})
+		after, err := measure.CPUTime()
+		core.SeriesOf(measure.Skein).Add(measure.Measurement{Value: float64(w.countDeliveries(posts)) / (after - before).Seconds()})
 		return m, err
 	}
 	contenders := []measure.Contender{{Name: measure.Skein, Measure: measureNextRun(runs, fold)}}
@@ -259,6 +268,7 @@ func measureFanOutRows(
 	if err := b.AlternateTimes(ctx, len(runs), row, contenders...); err != nil {
 		return err
 	}
+
 	core.Compare(measure.Skein, "", 800_000, false)
 	for _, kind := range peers {
 		row.Compare(measure.Skein, kind.seriesName(), 3, false)
@@ -267,14 +277,14 @@ func measureFanOutRows(
 	return nil
 }
 
-// measureNextRun measures with one run after the other.
+// measureNextRun returns a function that measures with the next of the runs each time it is called.
 func measureNextRun[T any](
-	runs []T, one func(context.Context, T) (measure.Measurement, error),
+	runs []T, measureRun func(context.Context, T) (measure.Measurement, error),
 ) func(context.Context) (measure.Measurement, error) {
 	next := 0
 	return func(ctx context.Context) (measure.Measurement, error) {
 		next++
-		return one(ctx, runs[next-1])
+		return measureRun(ctx, runs[next-1])
 	}
 }
 
@@ -285,6 +295,7 @@ func measureFeedReads(ctx context.Context, b *measure.Bench, w *feedWorld, size 
 		return err
 	}
 	defer func() { err = errors.Join(err, f.CloseAndRemove()) }()
+
 	b.Say("folding %d follows, threshold %d", len(w.follows), size.threshold)
 	if err := f.loadFollows(w); err != nil {
 		return err
@@ -292,6 +303,7 @@ func measureFeedReads(ctx context.Context, b *measure.Bench, w *feedWorld, size 
 	if err := f.createInboxes(ctx, w); err != nil {
 		return err
 	}
+
 	b.Say("folding %d posts", len(w.posts))
 	log, err := w.encodePosts(w.posts)
 	if err != nil {

@@ -24,7 +24,7 @@ func newTestWorld(t *testing.T) *feedWorld {
 	return w
 }
 
-func TestFeedWorld(t *testing.T) {
+func TestFeedWorldIsConsistent(t *testing.T) {
 	w := newTestWorld(t)
 	if again := newTestWorld(t); !slices.Equal(w.follows, again.follows) || !slices.Equal(w.posts, again.posts) {
 		t.Error("the same sizes gave another world")
@@ -69,7 +69,7 @@ func TestFeedWorld(t *testing.T) {
 	}
 }
 
-func TestCutPosts(t *testing.T) {
+func TestLastRunsHaveEnoughDeliveries(t *testing.T) {
 	w := newTestWorld(t)
 	runs := w.lastRuns(3, 10_000)
 	if len(runs) != 3 || runs[2].to != len(w.posts) || runs[0].to != runs[1].from || runs[1].to != runs[2].from {
@@ -88,8 +88,8 @@ func TestCutPosts(t *testing.T) {
 // pullAllThreshold is the threshold at which nothing is pushed.
 const pullAllThreshold = 0
 
-// TestFeedStore folds the posts of a small world and reads the pages whose times the bench takes.
-func TestFeedStore(t *testing.T) {
+// TestPagesOpenExpectedOutboxes folds the posts of a small world and reads the pages whose times the bench takes.
+func TestPagesOpenExpectedOutboxes(t *testing.T) {
 	w := newTestWorld(t)
 	b := &measure.Bench{Dir: t.TempDir()}
 	for _, threshold := range []int64{pullAllThreshold, pushAllThreshold} {
@@ -147,7 +147,7 @@ func TestFeedStore(t *testing.T) {
 	}
 }
 
-func TestReadPosts(t *testing.T) {
+func TestPostsAreReadPlainAndCompressed(t *testing.T) {
 	const table = "created_utc,board,post_id,score,ups\n10,b,x,1,0\n20,a,y,5,0\n20,b,z,2,0\n30,c,w,4,0\n"
 	plain := filepath.Join(t.TempDir(), "posts.csv")
 	var packed bytes.Buffer
@@ -186,7 +186,7 @@ func TestReadPosts(t *testing.T) {
 	}
 }
 
-func TestAppendDelivery(t *testing.T) {
+func TestDeliveryCommandsAreEncoded(t *testing.T) {
 	for kind, want := range map[redisFeedKind]string{
 		feedsAsLists: "*3\r\n$5\r\nLPUSH\r\n$1\r\nk\r\n$1\r\np\r\n*4\r\n$5\r\nLTRIM\r\n$1\r\nk\r\n$1\r\n0\r\n$3\r\n999\r\n",
 		feedsAsSortedSets: "*4\r\n$4\r\nZADD\r\n$1\r\nk\r\n$1\r\n9\r\n$1\r\np\r\n" +
@@ -198,7 +198,7 @@ func TestAppendDelivery(t *testing.T) {
 	}
 }
 
-func TestMergeLists(t *testing.T) {
+func TestMergedListsAreNewestFirst(t *testing.T) {
 	lists := idLists{{"9", "4", "1"}, {"8"}, {"7", "6", "5", "3", "2"}}
 	if got := lists.takeNewest(6); !slices.Equal(got, []string{"9", "8", "7", "6", "5", "4"}) {
 		t.Errorf("merged %v", got)

@@ -15,13 +15,13 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// feedPageSize is how many posts a page has.
+// feedPageSize is the number of posts of a page.
 const feedPageSize = 20
 
-// minTimedCalls is how many pages are timed at least, so that there is a 99th percentile.
+// minTimedCalls is the smallest number of calls that are timed. There must be enough for a 99th percentile.
 const minTimedCalls = 200
 
-// readPage reads the first page of a home feed, as the service does for each call.
+// readPage reads the first page of a home feed, with a new view of the store, as the service does for each call.
 func (f *feedStore) readPage(ctx context.Context, reader uint32) (page inbox.Page, err error) {
 	v, err := f.Store.View()
 	if err != nil {
@@ -31,10 +31,10 @@ func (f *feedStore) readPage(ctx context.Context, reader uint32) (page inbox.Pag
 	return page, errors.Join(err, v.Close())
 }
 
-// userWithoutPins pins nothing.
+// userWithoutPins is a user who pins nothing.
 const userWithoutPins = "plain"
 
-// dropInbox has a reader follow a user and unfollow that user, which drops the inbox: all outboxes are merged for the next page.
+// dropInbox folds a follow and an unfollow of the reader, which drops the reader's inbox. The next page then merges all outboxes.
 func (f *feedStore) dropInbox(reader uint32) error {
 	env, err := f.NextEnvelope([]*skeinv1.Event{workload.UserFollowed(reader, userWithoutPins), workload.UserUnfollowed(reader, userWithoutPins)})
 	if err != nil {
@@ -46,7 +46,7 @@ func (f *feedStore) dropInbox(reader uint32) error {
 // postName names a post for comparing.
 func (w *feedWorld) postName(p feedPost) string { return w.boards[p.board] + " " + p.id }
 
-// expectedPage returns the names of the first page of a reader, of posts in the order of time.
+// expectedPage returns the names of the posts on the first page of a reader who follows the boards. The posts are in the order of time.
 func (w *feedWorld) expectedPage(posts []feedPost, boards []uint32) []string {
 	var names []string
 	for _, p := range slices.Backward(posts) {
@@ -60,7 +60,7 @@ func (w *feedWorld) expectedPage(posts []feedPost, boards []uint32) []string {
 	return names
 }
 
-// checkPages fails unless the first pages of some readers are what they should be.
+// checkPages returns an error unless the first pages of the readers have the wanted posts.
 func (f *feedStore) checkPages(ctx context.Context, readers []feedReader, want func(feedReader) []string) error {
 	for _, r := range readers {
 		page, err := f.readPage(ctx, r.number)
@@ -82,16 +82,16 @@ func (f *feedStore) checkPages(ctx context.Context, readers []feedReader, want f
 type readerClass struct {
 	id, title, note string
 	readers         []feedReader
-	// dropInboxBeforePage: the readers have no inbox before each page.
+	// dropInboxBeforePage says that the readers have no inbox before each page.
 	dropInboxBeforePage bool
-	// redisLists are those that are merged in Redis.
+	// redisLists returns the keys of the lists that Redis merges for a page of a reader.
 	redisLists func(feedReader) []string
-	// maxRatio is what skein may take at most of the time of Redis; 0 means for information only.
+	// maxRatio is the target for the time of skein divided by the time of Redis; 0 means that there is no target.
 	maxRatio float64
 }
 
 func (w *feedWorld) readerClasses() []readerClass {
-	outs := func(boards []uint32) (keys []string) {
+	outboxKeys := func(boards []uint32) (keys []string) {
 		for _, board := range boards {
 			keys = append(keys, outboxKey(board))
 		}
@@ -111,9 +111,11 @@ func (w *feedWorld) readerClasses() []readerClass {
 			id: "feed-page-heavy", title: fmt.Sprintf("of %d followees, %d of them above the threshold", follows, celebrityCount),
 			note: fmt.Sprintf("Redis: one pipeline of LRANGE of the reader's list and of the %d newest of each of the %d, merged "+
 				"in the client, then one of %d HMGET.", feedPageSize, celebrityCount, feedPageSize),
-			readers:    w.heavy,
-			redisLists: func(r feedReader) []string { return append(outs(r.boards[:celebrityCount]), homeFeedKey(r.number)) },
-			maxRatio:   0.5,
+			readers: w.heavy,
+			redisLists: func(r feedReader) []string {
+				return append(outboxKeys(r.boards[:celebrityCount]), homeFeedKey(r.number))
+			},
+			maxRatio: 0.5,
 		},
 		{
 			id: "feed-page-returning", title: fmt.Sprintf("of %d followees, without an inbox, as after a follow", follows),
@@ -122,7 +124,7 @@ func (w *feedWorld) readerClasses() []readerClass {
 				"merged in the client, then one of %d HMGET.", feedPageSize, feedPageSize),
 			readers:             w.returning,
 			dropInboxBeforePage: true,
-			redisLists:          func(r feedReader) []string { return outs(r.boards) },
+			redisLists:          func(r feedReader) []string { return outboxKeys(r.boards) },
 		},
 	}
 }
@@ -139,8 +141,10 @@ func measureFeedPages(ctx context.Context, b *measure.Bench, w *feedWorld, f *fe
 	if err := s.loadFeeds(ctx, w); err != nil {
 		return err
 	}
+
 	const peer = "redis lists"
 	for _, class := range w.readerClasses() {
+		// Both must give the right pages before they are timed.
 		want := func(r feedReader) []string { return w.expectedPage(w.posts, r.boards) }
 		if err := f.checkPages(ctx, class.readers, want); err != nil {
 			return err
@@ -154,18 +158,19 @@ func measureFeedPages(ctx context.Context, b *measure.Bench, w *feedWorld, f *fe
 				return fmt.Errorf("redis gives %s %q, not %q", workload.UserID(r.number), names, want(r))
 			}
 		}
+
 		row := b.Row(class.id, "page of 20, "+class.title+", p99", "µs", class.note)
-		prepare := func(feedReader) error { return nil }
-		mine := prepare
+		prepareNothing := func(feedReader) error { return nil }
+		prepareSkein := prepareNothing
 		if class.dropInboxBeforePage {
-			mine = func(r feedReader) error { return f.dropInbox(r.number) }
+			prepareSkein = func(r feedReader) error { return f.dropInbox(r.number) }
 		}
 		err := b.Alternate(ctx, row,
-			measure.Contender{Name: measure.Skein, Measure: timePages(b, class.readers, mine, func(ctx context.Context, r feedReader) error {
+			measure.Contender{Name: measure.Skein, Measure: timePages(b, class.readers, prepareSkein, func(ctx context.Context, r feedReader) error {
 				_, err := f.readPage(ctx, r.number)
 				return err
 			})},
-			measure.Contender{Name: peer, Measure: timePages(b, class.readers, prepare, func(ctx context.Context, r feedReader) error {
+			measure.Contender{Name: peer, Measure: timePages(b, class.readers, prepareNothing, func(ctx context.Context, r feedReader) error {
 				_, err := s.readPage(ctx, class.redisLists(r)...)
 				return err
 			})})
@@ -177,7 +182,8 @@ func measureFeedPages(ctx context.Context, b *measure.Bench, w *feedWorld, f *fe
 	return nil
 }
 
-// timePages reads pages of some readers in turn, for a third of the time of a measurement. What prepare does before each is not timed.
+// timePages returns a function that reads pages of the readers in turn, for a third of the time of a measurement. The time of prepare, which is
+// called before each page, does not count.
 func timePages[R any](
 	b *measure.Bench, readers []R, prepare func(R) error, read func(context.Context, R) error,
 ) func(context.Context) (measure.Measurement, error) {

@@ -20,9 +20,9 @@ import (
 type redisFeedKind int
 
 const (
-	// feedsAsLists: LPUSH and LTRIM.
+	// feedsAsLists writes with LPUSH and LTRIM.
 	feedsAsLists redisFeedKind = iota
-	// feedsAsSortedSets: ZADD by time, and ZREMRANGEBYRANK.
+	// feedsAsSortedSets writes with ZADD, by time, and ZREMRANGEBYRANK.
 	feedsAsSortedSets
 )
 
@@ -31,7 +31,7 @@ const (
 	postsKeptPerFeed = 1000
 	// postsKeptPerBoard is how many of the newest posts of each board are in Redis when pages are measured.
 	postsKeptPerBoard = 5 * feedPageSize
-	// deliveriesPerPipeline go over a connection in one pipeline.
+	// deliveriesPerPipeline is how many deliveries go over a connection in one pipeline.
 	deliveriesPerPipeline = 500
 )
 
@@ -53,8 +53,7 @@ func homeFeedKey(reader uint32) string { return "h:" + workload.UserID(reader) }
 func outboxKey(board uint32) string    { return "o:" + strconv.Itoa(int(board)) }
 func postKey(id string) string         { return "p:" + id }
 
-// redisPostID is the id of a post in Redis: a decimal number of 13 digits that rises with time, so that who merges lists needs
-// nothing else.
+// redisPostID returns the id of a post in Redis: a decimal number of 13 digits that rises with time, so that lists can be merged by id.
 func redisPostID(post int) string { return strconv.Itoa(workload.FirstID + post) }
 
 // appendDelivery appends the delivery of a post to a home feed.
@@ -73,16 +72,17 @@ func (w *feedWorld) homeFeedKeysByBoard() [][]string {
 	for i := range keys {
 		keys[i] = homeFeedKey(uint32(i))
 	}
-	of := make([][]string, len(w.boards))
+
+	byBoard := make([][]string, len(w.boards))
 	for board, n := range w.inboxesPerBoard {
-		of[board] = make([]string, 0, n)
+		byBoard[board] = make([]string, 0, n)
 	}
 	for _, e := range w.follows {
 		if int(e.Follower) < len(keys) {
-			of[e.Followee] = append(of[e.Followee], keys[e.Follower])
+			byBoard[e.Followee] = append(byBoard[e.Followee], keys[e.Follower])
 		}
 	}
-	return of
+	return byBoard
 }
 
 // feedRedis is a server that holds home feeds.
@@ -101,14 +101,14 @@ func (s feedRedis) deliverToFollowers(
 		}
 		defer conns[i].Close()
 	}
+
 	before, err := s.CPU(ctx)
 	if err != nil {
 		return 0, 0, err
 	}
-	var (
-		errs [connections]error
-		wg   sync.WaitGroup
-	)
+
+	var errs [connections]error
+	var wg sync.WaitGroup
 	begin := time.Now()
 	for i, c := range conns {
 		wg.Go(func() {
@@ -117,6 +117,7 @@ func (s feedRedis) deliverToFollowers(
 	}
 	wg.Wait()
 	took = time.Since(begin)
+
 	if err := errors.Join(errs[:]...); err != nil {
 		return took, 0, err
 	}
@@ -135,15 +136,19 @@ func deliverEveryNthPost(
 			return err
 		}
 		err := c.RoundTrip(pipeline, 2*waiting)
-		pipeline, waiting = pipeline[:0], 0
+		pipeline = pipeline[:0]
+		waiting = 0
 		return err
 	}
+
 	for number := run.from; number < run.to; number += n {
 		p := &w.posts[number]
-		id, at := redisPostID(number), strconv.FormatInt(int64(p.createdAt), 10)
+		id := redisPostID(number)
+		createdAt := strconv.FormatInt(int64(p.createdAt), 10)
 		for _, key := range followers[p.board] {
-			pipeline = kind.appendDelivery(pipeline, key, id, at)
-			if waiting++; waiting == deliveriesPerPipeline {
+			pipeline = kind.appendDelivery(pipeline, key, id, createdAt)
+			waiting++
+			if waiting == deliveriesPerPipeline {
 				if err := flush(); err != nil {
 					return err
 				}
@@ -157,8 +162,9 @@ func deliverEveryNthPost(
 // who are pushed to.
 func (s feedRedis) loadFeeds(ctx context.Context, w *feedWorld) error {
 	pipe := s.Client.Pipeline()
-	flush := func(most int) error {
-		if pipe.Len() <= most {
+	// flushAbove sends the commands if there are more than maxCommands.
+	flushAbove := func(maxCommands int) error {
+		if pipe.Len() <= maxCommands {
 			return nil
 		}
 		if _, err := pipe.Exec(ctx); err != nil {
@@ -166,19 +172,23 @@ func (s feedRedis) loadFeeds(ctx context.Context, w *feedWorld) error {
 		}
 		return nil
 	}
+
 	written := make([]int, len(w.boards))
 	for i := len(w.posts) - 1; i >= 0; i-- {
 		p := &w.posts[i]
-		if written[p.board]++; written[p.board] > postsKeptPerBoard {
+		written[p.board]++
+		if written[p.board] > postsKeptPerBoard {
 			continue
 		}
 		id := redisPostID(i)
 		pipe.RPush(ctx, outboxKey(p.board), id)
 		pipe.HSet(ctx, postKey(id), "owner", w.boards[p.board], "pin", p.id, "item", p.id, "created", int64(p.createdAt))
-		if err := flush(1000); err != nil {
+		if err := flushAbove(1000); err != nil {
 			return err
 		}
 	}
+
+	// The posts of celebrities are not in home feeds. A page merges them from their lists.
 	for _, r := range slices.Concat(w.light, w.heavy) {
 		pushed := slices.DeleteFunc(slices.Clone(r.boards), func(board uint32) bool { return board < celebrityCount })
 		var ids []any
@@ -189,7 +199,7 @@ func (s feedRedis) loadFeeds(ctx context.Context, w *feedWorld) error {
 			pipe.RPush(ctx, homeFeedKey(r.number), ids...)
 		}
 	}
-	return flush(0)
+	return flushAbove(0)
 }
 
 // readPage reads the newest posts of some lists, and what is known of them.
@@ -243,7 +253,8 @@ func (h idLists) takeNewest(n int) (ids []string) {
 	heap.Init(&h)
 	for len(ids) < n && len(h) > 0 {
 		ids = append(ids, h[0][0])
-		if h[0] = h[0][1:]; len(h[0]) == 0 {
+		h[0] = h[0][1:]
+		if len(h[0]) == 0 {
 			heap.Pop(&h)
 		} else {
 			heap.Fix(&h, 0)

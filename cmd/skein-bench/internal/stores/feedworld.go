@@ -23,17 +23,17 @@ import (
 )
 
 const (
-	// celebrityCount boards have more followers than the threshold, at the default number of readers.
+	// celebrityCount is the number of boards that have more followers than the threshold, at the default number of readers.
 	celebrityCount = 20
 	// celebritySkew and boardSkew are the exponents of the two power laws of followers: of the boards above the
 	// threshold, and of the others, of which the first has a hundredth of the readers. One law for all would leave so
 	// many boards just below the threshold that the deliveries of all posts could not be measured in minutes.
 	celebritySkew, boardSkew = 0.7, 0.75
-	// postSkew is that of made-up posts over boards.
+	// postSkew is the exponent of the power law of made-up posts over boards.
 	postSkew = 0.2
 )
 
-// How many there are of each kind of reader whose pages are measured, and what they follow.
+// The number of readers of each kind whose pages are measured, and how many boards each of them follows.
 const (
 	lightReaderCount, followsPerLightReader = 50, 50
 	heavyReaderCount, followsPerHeavyReader = 8, 1000
@@ -53,7 +53,8 @@ type feedWorld struct {
 	boards []string
 	// posts are in the order of time.
 	posts []feedPost
-	// readers follow boards and read before the first post, so they have inboxes. Those whose pages are measured come after them.
+	// readers is the number of readers who follow boards and read before the first post, so that they have inboxes. The numbers of the readers whose
+	// pages are measured come after theirs.
 	readers int
 	// follows are in the order of time; the followee is a board.
 	follows []workload.Edge
@@ -78,22 +79,25 @@ func newFeedWorld(boards []string, posts []feedPost, readers int) (*feedWorld, e
 	w := &feedWorld{boards: boards, posts: posts, readers: readers, inboxesPerBoard: make([]int, len(boards))}
 	r := rand.New(rand.NewPCG(7, 0))
 	for board := range boards {
-		// Readers at equal distances, from any one on: each once.
+		// The followers of a board have equal distances, from a random one on. The step and the number of readers are coprime, so none occurs twice.
 		n := boardFollowerCount(board, readers)
-		at, step := r.IntN(readers), workload.Coprime(r, readers)
+		at := r.IntN(readers)
+		step := workload.Coprime(r, readers)
 		for range n {
 			w.addFollow(uint32(at), uint32(board))
 			at = (at + step) % readers
 		}
 		w.inboxesPerBoard[board] += n
 	}
+
+	// The readers whose pages are measured follow the most popular boards and random other ones.
 	next := uint32(readers)
-	special := func(n, famous, others int) (made []feedReader) {
+	makeReaders := func(n, popular, others int) (made []feedReader) {
 		others = min(others, (len(boards)-celebrityCount)/2)
 		for range n {
 			f := feedReader{number: next}
 			next++
-			for board := range famous {
+			for board := range popular {
 				f.boards = append(f.boards, uint32(board))
 			}
 			for _, board := range r.Perm(len(boards) - celebrityCount)[:others] {
@@ -107,14 +111,15 @@ func newFeedWorld(boards []string, posts []feedPost, readers int) (*feedWorld, e
 		}
 		return made
 	}
-	w.light = special(lightReaderCount, 0, followsPerLightReader)
-	w.heavy = special(heavyReaderCount, celebrityCount, followsPerHeavyReader-celebrityCount)
-	for _, f := range slices.Concat(w.light, w.heavy) {
+	w.light = makeReaders(lightReaderCount, 0, followsPerLightReader)
+	w.heavy = makeReaders(heavyReaderCount, celebrityCount, followsPerHeavyReader-celebrityCount)
+	for _, f := range slices.Concat(w.light, w.heavy) { // the returning readers have no inbox
 		for _, board := range f.boards {
 			w.inboxesPerBoard[board]++
 		}
 	}
-	w.returning = special(heavyReaderCount, celebrityCount, followsPerHeavyReader-celebrityCount)
+	w.returning = makeReaders(heavyReaderCount, celebrityCount, followsPerHeavyReader-celebrityCount)
+
 	r.Shuffle(len(w.follows), func(i, j int) { w.follows[i], w.follows[j] = w.follows[j], w.follows[i] })
 	return w, nil
 }
@@ -148,13 +153,12 @@ func (w *feedWorld) countDeliveries(posts []feedPost) (n int) {
 	return n
 }
 
-// postRange is the posts from one number up to another.
+// postRange is a range of posts by their numbers. The post with the number to is not part of it.
 type postRange struct{ from, to int }
 
 func (w *feedWorld) postsIn(r postRange) []feedPost { return w.posts[r.from:r.to] }
 
-// lastRuns returns so many runs of posts, the last ones of all, which follow each other, with at least so many deliveries each
-// as long as there are posts.
+// lastRuns returns runs of the last posts, which follow each other. Each has at least the given number of deliveries, unless there are too few posts.
 func (w *feedWorld) lastRuns(runs, deliveries int) (made []postRange) {
 	to := len(w.posts)
 	for ; len(made) < runs && to > 0; to = made[len(made)-1].from {
@@ -185,9 +189,12 @@ func renumberByPopularity(boards []string, popularity []int, posts []feedPost) [
 		byRank[i] = i
 	}
 	slices.SortStableFunc(byRank, func(a, b int) int { return popularity[b] - popularity[a] })
-	ranked, rank := make([]string, len(boards)), make([]uint32, len(boards))
+
+	ranked := make([]string, len(boards))
+	rank := make([]uint32, len(boards))
 	for i, board := range byRank {
-		ranked[i], rank[board] = boards[board], uint32(i)
+		ranked[i] = boards[board]
+		rank[board] = uint32(i)
 	}
 	for i := range posts {
 		posts[i].board = rank[posts[i].board]
@@ -198,10 +205,13 @@ func renumberByPopularity(boards []string, popularity []int, posts []feedPost) [
 // makePosts makes up posts, one a second.
 func makePosts(boards, posts int) ([]string, []feedPost) {
 	r := rand.New(rand.NewPCG(8, 0))
-	names, popularity := make([]string, boards), make([]int, boards)
+	names := make([]string, boards)
+	popularity := make([]int, boards)
 	for i, p := range r.Perm(boards) {
-		names[i], popularity[i] = "board"+strconv.Itoa(i), p
+		names[i] = "board" + strconv.Itoa(i)
+		popularity[i] = p
 	}
+
 	made := make([]feedPost, posts)
 	for i := range made {
 		made[i] = feedPost{
@@ -212,8 +222,8 @@ func makePosts(boards, posts int) ([]string, []feedPost) {
 	return renumberByPopularity(names, popularity, made), made
 }
 
-// readPosts reads the last n posts from a file, or as many as there are. Popular is a board whose posts, all of the file,
-// have high scores together.
+// readPosts reads the last n posts from a file, or all if there are fewer. The popularity of a board is the sum of the scores of all its posts in
+// the file.
 func readPosts(path string, n int) (boards []string, posts []feedPost, err error) {
 	file, err := os.Open(path)
 	if err != nil {
@@ -221,8 +231,11 @@ func readPosts(path string, n int) (boards []string, posts []feedPost, err error
 	}
 	defer file.Close()
 	in := bufio.NewReaderSize(file, 1<<20)
+
+	// A file may be compressed with zstd. Files of less than four bytes are not.
 	var text io.Reader = in
-	if magic, _ := in.Peek(4); string(magic) == "\x28\xb5\x2f\xfd" { // a shorter file is not packed
+	magic, _ := in.Peek(4)
+	if string(magic) == "\x28\xb5\x2f\xfd" {
 		unpacked, err := zstd.NewReader(in, zstd.WithDecoderConcurrency(1))
 		if err != nil {
 			return nil, nil, err
@@ -240,7 +253,7 @@ func readPosts(path string, n int) (boards []string, posts []feedPost, err error
 	return renumberByPopularity(boards, popularity, posts), posts, nil
 }
 
-// parsePosts reads a table with a line of names, in the order of time.
+// parsePosts parses a table that begins with a line of names. The posts must be in the order of time.
 func parsePosts(text io.Reader) (boards []string, popularity []int, posts []feedPost, err error) {
 	table := csv.NewReader(text)
 	table.ReuseRecord = true
@@ -254,6 +267,7 @@ func parsePosts(text io.Reader) (boards []string, popularity []int, posts []feed
 			return nil, nil, nil, fmt.Errorf("no column is named %s", name)
 		}
 	}
+
 	numbers := make(map[string]uint32)
 	for {
 		line, err := table.Read()
@@ -276,14 +290,16 @@ func parsePosts(text io.Reader) (boards []string, popularity []int, posts []feed
 			name := strings.Clone(line[columns[1]])
 			board = uint32(len(boards))
 			numbers[name] = board
-			boards, popularity = append(boards, name), append(popularity, 0)
+			boards = append(boards, name)
+			popularity = append(popularity, 0)
 		}
 		popularity[board] += score
 		at := events.Micros(seconds) * 1_000_000
 		if len(posts) > 0 && at < posts[len(posts)-1].createdAt {
 			return nil, nil, nil, fmt.Errorf("post %s is older than the one before it", line[columns[2]])
 		}
-		// A string of its own: the line would be kept with it.
+
+		// The id is cloned, because it would keep the whole line in memory.
 		posts = append(posts, feedPost{id: strings.Clone(line[columns[2]]), createdAt: at, board: board})
 	}
 }
@@ -292,7 +308,7 @@ func (w *feedWorld) followEvent(e workload.Edge) *skeinv1.Event {
 	return workload.UserFollowed(e.Follower, w.boards[e.Followee])
 }
 
-// FeedEvents are about n events of home feeds: follows of boards, and then pins.
+// FeedEvents returns about n events of home feeds: follows of boards, and then pins.
 func FeedEvents(n int) iter.Seq[*skeinv1.Event] {
 	return func(yield func(*skeinv1.Event) bool) {
 		boards, posts := makePosts(max(200, n/400), n/3)

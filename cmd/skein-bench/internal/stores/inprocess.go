@@ -47,19 +47,25 @@ func MeasureFollowChecks(ctx context.Context, b *measure.Bench) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, f.CloseAndRemove()) }()
+
 	b.Say("folding %d follows in process", len(g.Edges))
 	if err := f.FoldGraph(g, workload.UserID); err != nil {
 		return err
 	}
-	maps, ids := newFollowBitmaps(g), make([]string, g.Users)
+
+	maps := newFollowBitmaps(g)
+	ids := make([]string, g.Users)
 	for u := range ids {
 		ids[u] = workload.UserID(uint32(u))
 	}
 	return measurePointChecks(ctx, b, f, g, rand.New(rand.NewPCG(5, 0)), maps, ids)
 }
 
-// The contenders in process.
-const skeinInProcess, roaringInMap = "skein", "roaring in a map"
+// The names of the contenders in process.
+const (
+	skeinInProcess = measure.Skein
+	roaringInMap   = "roaring in a map"
+)
 
 func measurePointChecks(
 	ctx context.Context, b *measure.Bench, f *workload.BenchStore, g *workload.Graph, r *rand.Rand, maps followBitmaps, ids []string,
@@ -87,16 +93,19 @@ func measurePointChecks(
 	return nil
 }
 
-// timeQuestions puts n questions in turn for the time of a measurement, and fails when one is answered wrongly.
+// timeQuestions returns a function that asks n questions in turn for the time of a measurement. It returns an error if an answer is wrong.
 func timeQuestions(b *measure.Bench, n int, ask func(i int) (bool, error)) func(context.Context) (measure.Measurement, error) {
 	return func(ctx context.Context) (measure.Measurement, error) {
-		// Once without the clock, so that everything is warm.
+		// The first round is not timed, so that everything is warm, and checks the answers.
 		for i := range n {
 			if ok, err := ask(i); err != nil || !ok {
 				return measure.Measurement{}, errors.Join(err, fmt.Errorf("question %d was answered wrongly", i))
 			}
 		}
-		asked, begin := 0, time.Now()
+
+		// The clock is read only now and then, because it takes about as long as a question.
+		asked := 0
+		begin := time.Now()
 		for {
 			if _, err := ask(asked % n); err != nil {
 				return measure.Measurement{}, err

@@ -21,12 +21,12 @@ import (
 	"github.com/skein-feed/skein/projections/querycache"
 )
 
-// maxBadge is up to which number unseen groups are counted, as the service counts them.
+// maxBadge is the number up to which unseen groups are counted, as the service does.
 const maxBadge = 100
 
-// notificationsSize is how much is measured of notifications.
+// notificationsSize says how much of notifications is measured.
 type notificationsSize struct {
-	// recipients receive the notifications that are folded, folded in each measurement.
+	// recipients is the number of users who receive the notifications that are folded, and folded the number of notifications of each measurement.
 	recipients, folded int
 	// usersOfClass is how many users of each class read pages.
 	usersOfClass int
@@ -50,7 +50,7 @@ func openNotificationStore(b *measure.Bench) (*workload.BenchStore, error) {
 	})
 }
 
-// redisSortedSets names the series of Redis.
+// redisSortedSets is the name of the series of Redis.
 const redisSortedSets = "redis sorted sets"
 
 // measureNotificationFold measures what a notification costs, and the bytes that it takes.
@@ -102,7 +102,7 @@ func measureNotificationFold(ctx context.Context, b *measure.Bench, size notific
 	return nil
 }
 
-// measureNotificationFoldRows measures the fold of some runs of notifications.
+// measureNotificationFoldRows measures the fold of runs of notifications in two rows: by time, and by processor time.
 func measureNotificationFoldRows(
 	ctx context.Context, b *measure.Bench, f *workload.BenchStore, s notificationsRedis, runs [][]notification, size notificationsSize,
 ) error {
@@ -123,7 +123,7 @@ func measureNotificationFoldRows(
 		if err != nil {
 			return measure.Measurement{}, err
 		}
-		runtime.GC() // what encoding has left behind is no part of the fold
+		runtime.GC() // the fold should not pay for the garbage of the encoding
 		before, err := measure.CPUTime()
 		if err != nil {
 			return measure.Measurement{}, err
@@ -179,10 +179,10 @@ func keptNotifications(runs [][]notification) map[listOfRecipient][]listedNotifi
 func checkKept(
 	ctx context.Context, f *workload.BenchStore, s notificationsRedis, expected map[listOfRecipient][]listedNotification, recipients int,
 ) error {
-	const checked = 20
-	for i := range uint32(2 * checked) {
+	const checkedOfEach = 20
+	for i := range uint32(2 * checkedOfEach) {
 		recipient := i
-		if i >= checked {
+		if i >= checkedOfEach {
 			recipient = uint32(recipients) - 1 - i
 		}
 		user := workload.UserID(recipient)

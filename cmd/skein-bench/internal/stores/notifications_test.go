@@ -119,7 +119,7 @@ func TestUsersSeePartOfWhatTheyReceived(t *testing.T) {
 	}
 }
 
-func TestAppendNotification(t *testing.T) {
+func TestNotificationCommandsAreEncoded(t *testing.T) {
 	n := notification{at: 9, kind: notifications.Reacted, recipient: 1, actor: 2, pin: 3}
 	want := "*5\r\n$4\r\nZADD\r\n$17\r\nn:r:1000000000001\r\n$2\r\nNX\r\n$1\r\n9\r\n$32\r\n1000000000003 1000000000002 like\r\n" +
 		"*4\r\n$15\r\nZREMRANGEBYRANK\r\n$17\r\nn:r:1000000000001\r\n$1\r\n0\r\n$5\r\n-1001\r\n"

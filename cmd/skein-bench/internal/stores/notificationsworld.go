@@ -183,16 +183,16 @@ func notificationRuns(runs, n, recipients int) ([][]notification, error) {
 // encodeNotifications makes envelopes of the events of notifications.
 func encodeNotifications(list []notification) ([]encodedEnvelope, error) {
 	var log []encodedEnvelope
-	for together := range slices.Chunk(list, notificationsPerEnvelope) {
-		evs := make([]*skeinv1.Event, len(together))
-		for i := range together {
-			evs[i] = together[i].event()
+	for chunk := range slices.Chunk(list, notificationsPerEnvelope) {
+		evs := make([]*skeinv1.Event, len(chunk))
+		for i := range chunk {
+			evs[i] = chunk[i].event()
 		}
-		one, err := encodeEnvelope(together[0].at, evs)
+		env, err := encodeEnvelope(chunk[0].at, evs)
 		if err != nil {
 			return nil, err
 		}
-		log = append(log, one)
+		log = append(log, env)
 	}
 	return log, nil
 }
@@ -310,20 +310,20 @@ func visibleNotifications(list []notification) []listedNotification {
 // markers. Every user has seen what is older than the first notification, which is nothing.
 func encodeClasses(classes []notifiedClass) ([]encodedEnvelope, error) {
 	var log []encodedEnvelope
-	seal := func(at events.Micros, evs iter.Seq[*skeinv1.Event]) error {
-		for together := range slices.Chunk(slices.Collect(evs), events.MaxEnvelopeEvents) {
-			one, err := encodeEnvelope(at, together)
+	appendEnvelopes := func(at events.Micros, evs iter.Seq[*skeinv1.Event]) error {
+		for chunk := range slices.Chunk(slices.Collect(evs), events.MaxEnvelopeEvents) {
+			env, err := encodeEnvelope(at, chunk)
 			if err != nil {
 				return err
 			}
-			log = append(log, one)
+			log = append(log, env)
 		}
 		return nil
 	}
 
 	before := monthStart(0) - day
 	for i := range classes {
-		if err := seal(before, classes[i].eventsBefore(before)); err != nil {
+		if err := appendEnvelopes(before, classes[i].eventsBefore(before)); err != nil {
 			return nil, err
 		}
 	}
@@ -334,7 +334,7 @@ func encodeClasses(classes []notifiedClass) ([]encodedEnvelope, error) {
 			received[u] = c.notificationsOf(user)
 		}
 		for row := range notificationsPerUser {
-			err := seal(received[0][row].at, func(yield func(*skeinv1.Event) bool) {
+			err := appendEnvelopes(received[0][row].at, func(yield func(*skeinv1.Event) bool) {
 				for u := range received {
 					if !yield(received[u][row].event()) {
 						return
@@ -348,7 +348,7 @@ func encodeClasses(classes []notifiedClass) ([]encodedEnvelope, error) {
 	}
 	after := monthStart(1)
 	for i := range classes {
-		if err := seal(after, classes[i].eventsAfter()); err != nil {
+		if err := appendEnvelopes(after, classes[i].eventsAfter()); err != nil {
 			return nil, err
 		}
 	}

@@ -19,25 +19,27 @@ import (
 )
 
 const (
-	// playsPerEnvelope is how many plays are in an envelope, envelopesPerPlayFold how many envelopes are folded at once: 8 MiB of log,
-	// which is what a store reads at once that has more before it than it can fold.
-	playsPerEnvelope, envelopesPerPlayFold = 500, 480
+	// playsPerEnvelope is how many plays are in an envelope, and envelopesPerPlayFold how many envelopes are folded at once. Together they are 8 MiB of
+	// the log, which is what a store reads at once while it is far behind.
+	playsPerEnvelope     = 500
+	envelopesPerPlayFold = 480
 	// windowMonths is the default window in months.
 	windowMonths = 4
 	day          = events.Micros(24 * 3600 * 1_000_000)
 )
 
-// seenSize is how much is measured of what users have seen.
+// seenSize says how much of the seen projection is measured.
 type seenSize struct {
-	// users and plays are those of one measurement of the fold.
+	// users and plays are the numbers of users and plays of one measurement of the fold.
 	users, plays int
 	// restingPlays is the density at which the bytes of a play are measured.
 	restingPlays playDensity
-	// readers are asked for with candidates; each has monthPlays in each month of the window.
+	// readers is the number of readers who are asked about. Each played monthPlays items in each month of the window, and is asked about the number of
+	// candidates.
 	readers, monthPlays, candidates int
 }
 
-// playDensity is so many users with so many plays in each month.
+// playDensity is a number of users, and how many items each of them plays in each month.
 type playDensity struct{ users, playsPerMonth int }
 
 func newSeenSize(b *measure.Bench) seenSize {
@@ -65,7 +67,7 @@ func MeasureSeen(ctx context.Context, b *measure.Bench) error {
 	return nil
 }
 
-// monthStart returns the first moment of a month, from 0.
+// monthStart returns the first moment of a month. Month 0 is January 2026.
 func monthStart(month int) events.Micros {
 	return events.Micros(time.Date(2026, time.Month(1+month), 1, 0, 0, 0, 0, time.UTC).UnixMicro())
 }
@@ -83,14 +85,14 @@ func (p play) event() *skeinv1.Event {
 	}}}
 }
 
-// playRun is n plays, evenly spread over a time, each of a random item by a random user.
+// playRun is a number of plays, evenly spread over a time. Each is the play of a random item by a random user.
 type playRun struct {
 	from, to         events.Micros
 	count, userCount int
 	seed             uint64
 }
 
-// randomItemCount is among how many items random plays are.
+// randomItemCount is the number of items of which random plays are.
 const randomItemCount = 10_000_000
 
 func (p playRun) plays() iter.Seq[play] {
@@ -105,16 +107,18 @@ func (p playRun) plays() iter.Seq[play] {
 	}
 }
 
-// playedItem is the n-th item that a reader plays, different for all n; unplayedItem is one that no reader plays.
+// playedItem returns the n-th item that a reader plays. It is another one for each n. The product with an odd number scatters the items without
+// repetition, and the items that readers play have even distances from the first id.
 func playedItem(reader uint32, n int) uint64 {
 	const numbers = 1<<40 - 1
 	return workload.FirstID + 2*((uint64(reader)<<24|uint64(n))*0x9e3779b97f4a7c15&numbers)
 }
 
+// unplayedItem returns an item that no reader plays.
 func unplayedItem(reader uint32, n int) uint64 { return playedItem(reader, n) + 1 }
 
-// playsOfClasses are plays of readers of several densities, numbered one class after the other, who play equally often in every
-// month of the window, of which the last is open and the others can be sealed: it ends on its 20th day.
+// playsOfClasses returns plays of readers of several densities. The readers are numbered one class after the other, and play equally often in each
+// month of the window. In each month the plays end on the 20th day, so that the last month is open and the others can be sealed.
 func playsOfClasses(classes ...playDensity) iter.Seq[play] {
 	total := 0
 	for _, c := range classes {
@@ -122,7 +126,8 @@ func playsOfClasses(classes ...playDensity) iter.Seq[play] {
 	}
 	return func(yield func(play) bool) {
 		for month := range windowMonths {
-			i, first := 0, 0
+			i := 0
+			first := 0
 			for _, c := range classes {
 				for n := range c.users * c.playsPerMonth {
 					at := monthStart(month) + 20*day/events.Micros(total+1)*events.Micros(i+1)
@@ -144,7 +149,7 @@ type seenStore struct {
 	settings seen.Settings
 }
 
-// skeinBloomFilters names the series of skein.
+// skeinBloomFilters is the name of the series of skein.
 const skeinBloomFilters = measure.Skein + ", Bloom filters"
 
 func openSeenStore(b *measure.Bench) (*seenStore, error) {
@@ -156,19 +161,19 @@ func openSeenStore(b *measure.Bench) (*seenStore, error) {
 // playStore is a store that plays are folded into.
 type playStore struct{ *workload.BenchStore }
 
-// decodePlays makes envelopes of plays, each with the time of its last one.
+// decodePlays makes envelopes of plays and decodes them. The time of each envelope is that of its last play.
 func (f playStore) decodePlays(plays []play) ([]*events.Envelope, error) {
 	var envs []*events.Envelope
-	for together := range slices.Chunk(plays, playsPerEnvelope) {
-		evs := make([]*skeinv1.Event, len(together))
-		for i, p := range together {
+	for chunk := range slices.Chunk(plays, playsPerEnvelope) {
+		evs := make([]*skeinv1.Event, len(chunk))
+		for i, p := range chunk {
 			evs[i] = p.event()
 		}
 		data, err := events.EncodeEnvelope(evs)
 		if err != nil {
 			return nil, err
 		}
-		env, err := f.DecodeNext(together[len(together)-1].playedAt, data)
+		env, err := f.DecodeNext(chunk[len(chunk)-1].playedAt, data)
 		if err != nil {
 			return nil, err
 		}
@@ -177,20 +182,20 @@ func (f playStore) decodePlays(plays []play) ([]*events.Envelope, error) {
 	return envs, nil
 }
 
-// foldDecoded folds envelopes, some at a time.
+// foldDecoded folds envelopes, several at a time.
 func (f playStore) foldDecoded(ctx context.Context, envs []*events.Envelope) error {
-	for together := range slices.Chunk(envs, envelopesPerPlayFold) {
+	for chunk := range slices.Chunk(envs, envelopesPerPlayFold) {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		if err := f.Store.Fold(together); err != nil {
+		if err := f.Store.Fold(chunk); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// foldPlays decodes and folds plays, some at a time, and brings them to disk.
+// foldPlays decodes and folds plays, several envelopes at a time, and flushes the store to disk.
 func (f playStore) foldPlays(ctx context.Context, plays iter.Seq[play]) error {
 	chunk := make([]play, 0, playsPerEnvelope*envelopesPerPlayFold)
 	fold := func() error {
@@ -201,8 +206,10 @@ func (f playStore) foldPlays(ctx context.Context, plays iter.Seq[play]) error {
 		chunk = chunk[:0]
 		return f.foldDecoded(ctx, envs)
 	}
+
 	for p := range plays {
-		if chunk = append(chunk, p); len(chunk) == cap(chunk) {
+		chunk = append(chunk, p)
+		if len(chunk) == cap(chunk) {
 			if err := fold(); err != nil {
 				return err
 			}
@@ -222,12 +229,12 @@ func (s *seenStore) appendUnseen(reader uint32, items []uint64, out []uint32) ([
 	}
 	out, months, err := seen.Query(v, s.settings).FilterNumeric(seen.Question{User: workload.UserID(reader)}, items, out)
 	if err == nil && months != windowMonths {
-		err = fmt.Errorf("%d months were looked at, not %d", months, windowMonths)
+		err = fmt.Errorf("skein looked at %d months, not %d", months, windowMonths)
 	}
 	return out, errors.Join(err, v.Close())
 }
 
-// PlayEvents are n plays, each of a random item by a random user.
+// PlayEvents returns n plays, each of a random item by a random user.
 func PlayEvents(n, users int, seed uint64) iter.Seq[*skeinv1.Event] {
 	return func(yield func(*skeinv1.Event) bool) {
 		for p := range (playRun{count: n, userCount: users, seed: seed}).plays() {

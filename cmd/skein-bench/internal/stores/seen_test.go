@@ -11,7 +11,7 @@ import (
 	"github.com/skein-feed/skein/events"
 )
 
-func TestPlayRun(t *testing.T) {
+func TestPlayRunIsReproducible(t *testing.T) {
 	run := playRun{from: monthStart(0), to: monthStart(1), count: 5000, userCount: 30, seed: 1}
 	plays := slices.Collect(run.plays())
 	if !slices.Equal(plays, slices.Collect(run.plays())) {
@@ -34,7 +34,7 @@ func TestPlayRun(t *testing.T) {
 	}
 }
 
-func TestSeenRuns(t *testing.T) {
+func TestPlayRunsFollowEachOther(t *testing.T) {
 	size := seenSize{users: 10, plays: 100}
 	open, later := size.playRuns(3)
 	for i, r := range slices.Concat(open, later) {
@@ -48,7 +48,7 @@ func TestSeenRuns(t *testing.T) {
 	}
 }
 
-func TestPlayedItems(t *testing.T) {
+func TestPlayedItemsDiffer(t *testing.T) {
 	seen := make(map[uint64]bool)
 	for _, reader := range []uint32{0, 1, 1111, 1<<16 - 1} {
 		for _, n := range []int{0, 1, 2, 3, 1000, 400_000, 1<<24 - 1} {
@@ -62,7 +62,7 @@ func TestPlayedItems(t *testing.T) {
 	}
 }
 
-func TestClassPlays(t *testing.T) {
+func TestPlaysOfClassesAreEvenlySpread(t *testing.T) {
 	classes := []playDensity{{3, 4}, {2, 50}}
 	var last events.Micros
 	count := make(map[[2]int]int)
@@ -91,8 +91,8 @@ func TestClassPlays(t *testing.T) {
 	}
 }
 
-// TestSeenStore folds plays and asks what the bench asks, before and after the store was closed and compacted.
-func TestSeenStore(t *testing.T) {
+// TestSeenAnswersStayAfterCompaction folds plays and asks what the bench asks, before and after the store was closed and compacted.
+func TestSeenAnswersStayAfterCompaction(t *testing.T) {
 	b := &measure.Bench{Dir: t.TempDir()}
 	readers := makeSeenReaders(3, 400, 5000)
 	f, err := openSeenStore(b)
@@ -123,7 +123,7 @@ func TestSeenStore(t *testing.T) {
 	}
 }
 
-func TestWrongAnswers(t *testing.T) {
+func TestWrongAnswersAreNoticed(t *testing.T) {
 	r := &seenReader{unseen: []uint32{1, 4, 6, 9}}
 	r.setCandidates(make([]uint64, 10))
 	for _, c := range []struct {
@@ -156,7 +156,7 @@ func TestWrongAnswers(t *testing.T) {
 	}
 }
 
-func TestBitString(t *testing.T) {
+func TestBitStringHasWhatWasPlayed(t *testing.T) {
 	const plays = 2000
 	played := func(yield func(uint64) bool) {
 		for n := range plays {
@@ -189,7 +189,7 @@ func TestBitString(t *testing.T) {
 	}
 }
 
-func TestAppendPlay(t *testing.T) {
+func TestPlayCommandsAreEncoded(t *testing.T) {
 	const want = "*4\r\n$4\r\nZADD\r\n$15\r\ns:1000000000007\r\n$16\r\n1767225600000000\r\n$2\r\n42\r\n" +
 		"*4\r\n$16\r\nZREMRANGEBYSCORE\r\n$15\r\ns:1000000000007\r\n$4\r\n-inf\r\n$16\r\n1756512000000000\r\n"
 	if got := string(appendPlay(nil, play{playedAt: monthStart(0), item: 42, user: 7})); got != want {

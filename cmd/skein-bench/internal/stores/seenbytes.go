@@ -13,7 +13,7 @@ import (
 	"github.com/skein-feed/skein/events"
 )
 
-// playsOfFirstMonth are the plays of one month, in turn by all users of a density.
+// playsOfFirstMonth returns the plays of one month, in turn by all users of a density.
 func (d playDensity) playsOfFirstMonth() iter.Seq[play] {
 	n := d.users * d.playsPerMonth
 	step := 27 * day / events.Micros(n+1)
@@ -27,7 +27,7 @@ func (d playDensity) playsOfFirstMonth() iter.Seq[play] {
 	}
 }
 
-// playThatSealsFirstMonth is a play by which the first month is closed, and all of it sealed.
+// playThatSealsFirstMonth is a sequence of one play. The play is so late that the fold closes the first month and seals all of it.
 func playThatSealsFirstMonth(yield func(play) bool) {
 	yield(play{monthStart(1) + 14*day, workload.FirstID, 1<<32 - 1})
 }
@@ -44,7 +44,7 @@ func measureSeenBytes(ctx context.Context, b *measure.Bench, size seenSize) erro
 			"The directory of the store after it was closed, as the fold left it and compacted. Redis: used_memory, less that "+
 			"of an empty server; items stand in it as numbers, where sorted sets are small enough for that.", d.users))
 	n := float64(d.users * d.playsPerMonth)
-	note := func(name string, bytes float64) {
+	addSeries := func(name string, bytes float64) {
 		row.SeriesOf(name).Add(measure.Measurement{Value: bytes / n})
 		b.Say("  %-18s %-44s %s bytes", row.ID, name, measure.FormatFigure(bytes/n))
 	}
@@ -53,30 +53,32 @@ func measureSeenBytes(ctx context.Context, b *measure.Bench, size seenSize) erro
 	if err != nil {
 		return err
 	}
-	note(openMonth+", as folded", float64(found.open))
-	note(openMonth+", compacted", float64(found.openCompacted))
-	note(sealedMonth+", as folded", float64(found.sealed))
-	note(sealedMonth+", compacted", float64(found.sealedCompacted))
+	addSeries(openMonth+", as folded", float64(found.open))
+	addSeries(openMonth+", compacted", float64(found.openCompacted))
+	addSeries(sealedMonth+", as folded", float64(found.sealed))
+	addSeries(sealedMonth+", compacted", float64(found.sealedCompacted))
 	memory, err := measureRedisPlayBytes(ctx, b, d)
 	if err != nil {
 		return err
 	}
 
-	bounds := []float64{5, 5, 2.4, 2.4}
-	for i, s := range slices.Clone(row.Series) {
-		row.Compare(s.Name, "", bounds[i], true)
-	}
+	// The targets are in the order in which the series were added.
+	targets := []float64{5, 5, 2.4, 2.4}
 	ofSkein := slices.Clone(row.Series)
-	note(inRedis, memory)
 	for i, s := range ofSkein {
-		if i%2 == 1 { // compacted
+		row.Compare(s.Name, "", targets[i], true)
+	}
+	addSeries(inRedis, memory)
+	for i, s := range ofSkein {
+		isCompacted := i%2 == 1
+		if isCompacted {
 			row.Compare(s.Name, inRedis, 0, true)
 		}
 	}
 	return nil
 }
 
-// seenStoreBytes are sizes of a store: with its month open and sealed, as folded and compacted.
+// seenStoreBytes has the sizes of a store with its month open and with its month sealed, each as the fold left it and compacted.
 type seenStoreBytes struct{ open, openCompacted, sealed, sealedCompacted int64 }
 
 func measureSeenStoreBytes(ctx context.Context, b *measure.Bench, d playDensity) (found seenStoreBytes, err error) {
@@ -88,16 +90,20 @@ func measureSeenStoreBytes(ctx context.Context, b *measure.Bench, d playDensity)
 	if err := f.foldPlays(ctx, d.playsOfFirstMonth()); err != nil {
 		return found, err
 	}
-	if found.open, err = f.BytesAfterClose(); err != nil {
+	found.open, err = f.BytesAfterClose()
+	if err != nil {
 		return found, err
 	}
-	if found.openCompacted, err = f.CompactedBytes(ctx); err != nil {
+	found.openCompacted, err = f.CompactedBytes(ctx)
+	if err != nil {
 		return found, err
 	}
+
 	if err := f.foldPlays(ctx, playThatSealsFirstMonth); err != nil {
 		return found, err
 	}
-	if found.sealed, err = f.BytesAfterClose(); err != nil {
+	found.sealed, err = f.BytesAfterClose()
+	if err != nil {
 		return found, err
 	}
 	found.sealedCompacted, err = f.CompactedBytes(ctx)

@@ -16,7 +16,7 @@ import (
 
 const redisPlaySeries = "redis ZADD + ZREMRANGEBYSCORE"
 
-// playRuns are n runs within the first month, and then n of one month each.
+// playRuns returns n runs within the first month, and then n runs of one month each.
 func (s seenSize) playRuns(n int) (open, later []playRun) {
 	length := (monthStart(1) - monthStart(0)) / events.Micros(n)
 	for i := range n {
@@ -41,6 +41,7 @@ func measureSeenFold(ctx context.Context, b *measure.Bench, size seenSize) (err 
 	}
 	s := seenRedis{server}
 	defer func() { err = errors.Join(err, s.Close()) }()
+
 	open, later := size.playRuns(min(b.Opts.Runs, maxLongRuns))
 	for _, part := range []struct {
 		id, title, note string
@@ -67,7 +68,7 @@ func measureSeenFold(ctx context.Context, b *measure.Bench, size seenSize) (err 
 	return checkFoldedPlays(ctx, f, s, slices.Concat(open, later))
 }
 
-// measureSeenFoldRows measures some runs of plays.
+// measureSeenFoldRows measures runs of plays in two rows: by time, and by processor time.
 func measureSeenFoldRows(
 	ctx context.Context, b *measure.Bench, id, title, note string, f *seenStore, s seenRedis, runs []playRun,
 ) error {
@@ -83,18 +84,19 @@ func measureSeenFoldRows(
 			if err != nil {
 				return measure.Measurement{}, err
 			}
-			runtime.GC() // what encoding has left behind is no part of the fold
-			used, err := measure.CPUTime()
+			runtime.GC() // the fold should not pay for the garbage of the encoding
+			before, err := measure.CPUTime()
 			if err != nil {
 				return measure.Measurement{}, err
 			}
+
 			begin := time.Now()
 			if err := errors.Join(f.foldDecoded(ctx, envs), f.Store.Flush()); err != nil {
 				return measure.Measurement{}, err
 			}
 			m := measure.RateSince(run.count, begin)
-			now, err := measure.CPUTime()
-			core.SeriesOf(measure.Skein).Add(measure.Measurement{Value: float64(run.count) / (now - used).Seconds()})
+			after, err := measure.CPUTime()
+			core.SeriesOf(measure.Skein).Add(measure.Measurement{Value: float64(run.count) / (after - before).Seconds()})
 			return m, err
 		})},
 		measure.Contender{Name: redisPlaySeries, Measure: measureNextRun(runs, func(ctx context.Context, run playRun) (measure.Measurement, error) {
@@ -111,17 +113,18 @@ func measureSeenFoldRows(
 	return nil
 }
 
-// checkFoldedPlays fails unless a few users have seen all that they played, in the store and in Redis.
+// checkFoldedPlays returns an error unless a few users have seen all that they played, in the store and in Redis.
 func checkFoldedPlays(ctx context.Context, f *seenStore, s seenRedis, runs []playRun) error {
-	const checked = 20
-	var played [checked][]uint64
+	const checkedUsers = 20
+	var played [checkedUsers][]uint64
 	for _, run := range runs {
 		for p := range run.plays() {
-			if p.user < checked && p.playedAt > runs[len(runs)-1].to-redisWindow {
+			if p.user < checkedUsers && p.playedAt > runs[len(runs)-1].to-redisWindow {
 				played[p.user] = append(played[p.user], p.item)
 			}
 		}
 	}
+
 	for user, items := range played {
 		reader := seenReader{number: uint32(user)}
 		reader.setCandidates(items)

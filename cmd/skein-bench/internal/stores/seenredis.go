@@ -17,12 +17,12 @@ import (
 	"github.com/skein-feed/skein/events"
 )
 
-// redisWindow is what Redis keeps of plays: no month of the window is longer than 31 days.
+// redisWindow is for how long Redis keeps plays. No month of the window is longer than 31 days.
 const redisWindow = windowMonths * 31 * day
 
 func playsKey(user uint32) string { return "s:" + workload.UserID(user) }
 
-// appendPlay appends the writes of one play: the item by time, without those that the window has left.
+// appendPlay appends the two writes of one play: one adds the item by its time, and one drops the items that are older than the window.
 func appendPlay(dst []byte, p play) []byte {
 	key := playsKey(p.user)
 	dst = programs.AppendCommand(dst, "ZADD", key, strconv.FormatInt(int64(p.playedAt), 10), strconv.FormatUint(p.item, 10))
@@ -37,7 +37,7 @@ func (s seenRedis) writePlays(ctx context.Context, plays []play) (took, used tim
 	return writePipelines(ctx, s.Redis, plays, appendPlay, 2)
 }
 
-// What Redis can be asked about candidates. Each appends the indexes of those that are unseen.
+// These methods are different ways to ask Redis about candidates. Each appends the indexes of the unseen ones to out.
 
 // unseenByZRange reads all plays of the reader and looks the candidates up in them.
 func (s seenRedis) unseenByZRange(ctx context.Context, q *seenReader, out []uint32) ([]uint32, error) {
@@ -76,7 +76,7 @@ func (s seenRedis) unseenByMGet(ctx context.Context, q *seenReader, out []uint32
 	}
 	var filters [windowMonths]string
 	for month, row := range rows {
-		filters[month], _ = row.(string) // no string is no play
+		filters[month], _ = row.(string) // there is no string if there are no plays
 	}
 candidates:
 	for i, item := range q.items {
@@ -91,7 +91,7 @@ candidates:
 	return out, nil
 }
 
-// unseenByBitField has the server probe: one BITFIELD for each month, in one pipeline.
+// unseenByBitField makes the server probe the bit strings: it sends one BITFIELD for each month, in one pipeline.
 func (s seenRedis) unseenByBitField(ctx context.Context, q *seenReader, out []uint32) ([]uint32, error) {
 	size := uint64(bitStringBytes(q.playsPerMonth)) * 8
 	args := make([]any, 0, 3*positionsPerItem*len(q.items))
@@ -101,6 +101,7 @@ func (s seenRedis) unseenByBitField(ctx context.Context, q *seenReader, out []ui
 			args = append(args, "get", "u1", pos.next(size))
 		}
 	}
+
 	pipe := s.Client.Pipeline()
 	var found [windowMonths]*redis.IntSliceCmd
 	for month, key := range bitStringKeys(q.number) {
@@ -125,7 +126,7 @@ candidates:
 	return out, nil
 }
 
-// positionsPerItem is how many positions an item has: as many as in a Bloom filter of skein by default.
+// positionsPerItem is how many bits of a Bloom filter an item sets. It is the default of skein.
 const positionsPerItem = 12
 
 func bitStringKeys(user uint32) []string {
@@ -136,7 +137,7 @@ func bitStringKeys(user uint32) []string {
 	return keys
 }
 
-// bitStringBytes is the size of a filter of so many plays, at which half of its bits are set, as skein's are.
+// bitStringBytes returns the size at which a filter of the plays has half of its bits set, as the filters of skein have.
 func bitStringBytes(plays int) int {
 	return int(math.Ceil(float64(plays)*positionsPerItem/math.Ln2/64)) * 8
 }
@@ -147,9 +148,10 @@ func hashItem(item uint64) uint64 {
 	return xxh3.Hash(id[:])
 }
 
-// bitPosition makes the positions of an item from its hash, without division, as skein does.
+// bitPosition is a random number that begins as the hash of an item, and gives the positions of the item one after the other, as in skein.
 type bitPosition uint64
 
+// next returns the next position in a filter of size bits. It multiplies, because that is faster than a division.
 func (p *bitPosition) next(size uint64) uint64 {
 	pos, _ := bits.Mul64(uint64(*p), size)
 	*p = *p*6364136223846793005 + 1442695040888963407
@@ -171,6 +173,7 @@ func makeBitString(size int, items func(yield func(uint64) bool)) bitString {
 	return bitString(made)
 }
 
+// mayContain reports whether all bits of an item are set.
 func (b bitString) mayContain(hash uint64) bool {
 	pos, size := bitPosition(hash), uint64(len(b))*8
 	if size == 0 {
