@@ -41,7 +41,7 @@ type savedRange struct {
 }
 
 // savedRangeBytes is about how many bytes of events a range of a large saved build has, unless it is a single partition. What was folded of a range when
-// the build was interrupted is folded again, and that should take only a second or two.
+// the build was interrupted is folded again, and that should take only some seconds.
 const savedRangeBytes = 32 << 20
 
 // rangesToSave divides the partitions into the ranges of a saved build.
