@@ -199,27 +199,29 @@ func TestCachedAnswersAreThoseOfRowsWhileFolding(t *testing.T) {
 // before, the cached answers are those of the rows.
 func TestCachedAnswersAreThoseOfRowsInHistories(t *testing.T) {
 	for seed := range uint64(3) {
-		history := histories.Fixed(seed+40, 400)
-		cache := querycache.New(64 << 10)
-		s := openCached(t, vfs.NewMem(), "data", cache)
-		users := []string{"ann", "7", "6ba7b810-9dad-11d1-80b4-00c04fd430c8", "10", "007", "bob", "nobody", ""}
-		var older []*projections.View
-		for _, env := range histories.Envelopes(history) {
-			if err := s.Fold([]*events.Envelope{env}); err != nil {
-				t.Fatal(err)
-			}
-			older = append(older, mustView(t, s))
-			for _, a := range users[:len(users)-1] {
-				for _, v := range []*projections.View{older[len(older)-1], older[max(0, len(older)-3)]} {
-					if err := compareCachedAnswers(v, a, users, "art"); err != nil {
-						t.Fatal(err)
+		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
+			history := histories.Fixed(seed+40, 400)
+			cache := querycache.New(64 << 10)
+			s := openCached(t, vfs.NewMem(), "data", cache)
+			users := []string{"ann", "7", "6ba7b810-9dad-11d1-80b4-00c04fd430c8", "10", "007", "bob", "nobody", ""}
+			var older []*projections.View
+			for _, env := range histories.Envelopes(history) {
+				if err := s.Fold([]*events.Envelope{env}); err != nil {
+					t.Fatal(err)
+				}
+				older = append(older, mustView(t, s))
+				for _, a := range users[:len(users)-1] {
+					for _, v := range []*projections.View{older[len(older)-1], older[max(0, len(older)-3)]} {
+						if err := compareCachedAnswers(v, a, users, "art"); err != nil {
+							t.Fatal(err)
+						}
 					}
 				}
 			}
-		}
-		if st := cache.Stats(); st.Hits < st.Misses {
-			t.Errorf("got %+v, expected at least as many hits as misses", st)
-		}
+			if st := cache.Stats(); st.Hits < st.Misses {
+				t.Errorf("got %+v, expected at least as many hits as misses", st)
+			}
+		})
 	}
 }
 
@@ -240,38 +242,40 @@ func askUntilCached(t testing.TB, cache *querycache.Cache, v *projections.View, 
 // An entry answers at older and newer views, but not across a change of its user.
 func TestCacheEntryAnswersOtherViewsButNotAcrossChange(t *testing.T) {
 	for _, first := range []string{"old", "new"} {
-		cache := querycache.New(1 << 20)
-		s := openCached(t, vfs.NewMem(), "data", cache)
-		var st eventHistory
-		for i := range 20 {
-			st.add(events.Event{Kind: events.UserFollowed, User: fmt.Sprint(i), Peer: "bob"})
-		}
-		if err := s.Fold(histories.Envelopes(st.list)); err != nil {
-			t.Fatal(err)
-		}
-		before := mustView(t, s)
-		st.add(events.Event{Kind: events.UserUnfollowed, User: "3", Peer: "bob"})
-		if err := s.Fold(histories.Envelopes(st.list)[20:]); err != nil {
-			t.Fatal(err)
-		}
-		after := mustView(t, s)
-		entryOf := map[string]*projections.View{"old": before, "new": after}[first]
-		others := 0
-		for i := range 20 {
-			_, _ = askUntilCached(t, cache, entryOf, fmt.Sprint(i), "bob")
-			was, wasCached := askUntilCached(t, cache, before, fmt.Sprint(i), "bob")
-			is, isCached := askUntilCached(t, cache, after, fmt.Sprint(i), "bob")
-			if was.Kind != graph.Explicit || (is.Kind == graph.Explicit) != (i != 3) {
-				t.Errorf("%s view first: %d followed bob: %v, and now: %v, expected all to follow bob, and only 3 no longer", first, i, was, is)
+		t.Run(first+" view first", func(t *testing.T) {
+			cache := querycache.New(1 << 20)
+			s := openCached(t, vfs.NewMem(), "data", cache)
+			var st eventHistory
+			for i := range 20 {
+				st.add(events.Event{Kind: events.UserFollowed, User: fmt.Sprint(i), Peer: "bob"})
 			}
-			if i != 3 && wasCached && isCached {
-				others++
+			if err := s.Fold(histories.Envelopes(st.list)); err != nil {
+				t.Fatal(err)
 			}
-		}
-		// Some may be in the bucket of the user whose edges have changed.
-		if others < 10 {
-			t.Errorf("%s view first: %d other entries answer at both views, expected at least 10", first, others)
-		}
+			before := mustView(t, s)
+			st.add(events.Event{Kind: events.UserUnfollowed, User: "3", Peer: "bob"})
+			if err := s.Fold(histories.Envelopes(st.list)[20:]); err != nil {
+				t.Fatal(err)
+			}
+			after := mustView(t, s)
+			entryOf := map[string]*projections.View{"old": before, "new": after}[first]
+			others := 0
+			for i := range 20 {
+				_, _ = askUntilCached(t, cache, entryOf, fmt.Sprint(i), "bob")
+				was, wasCached := askUntilCached(t, cache, before, fmt.Sprint(i), "bob")
+				is, isCached := askUntilCached(t, cache, after, fmt.Sprint(i), "bob")
+				if was.Kind != graph.Explicit || (is.Kind == graph.Explicit) != (i != 3) {
+					t.Errorf("%d followed bob: %v, and now: %v, expected all to follow bob, and only 3 no longer", i, was, is)
+				}
+				if i != 3 && wasCached && isCached {
+					others++
+				}
+			}
+			// Some may be in the bucket of the user whose edges have changed.
+			if others < 10 {
+				t.Errorf("%d other entries answer at both views, expected at least 10", others)
+			}
+		})
 	}
 }
 

@@ -66,24 +66,26 @@ func TestQueriesAgreeWithModelInLongHistories(t *testing.T) {
 		n = 150
 	}
 	for seed := range uint64(8) {
-		history := histories.Fixed(seed, n)
-		if seed >= 4 {
-			history = histories.FixedFeeds(seed, n)
-		}
-		s := openMem(t, int(seed%4), nil)
-		folded := 0
-		for i, env := range histories.Envelopes(history) {
-			if err := s.Fold([]*events.Envelope{env}); err != nil {
-				t.Fatalf("fold %d: %v", env.Seq(), err)
+		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
+			history := histories.Fixed(seed, n)
+			if seed >= 4 {
+				history = histories.FixedFeeds(seed, n)
 			}
-			folded += len(env.Events)
-			if i%16 == 0 || folded == len(history) {
-				expectModelAnswers(t, s, model.New(history[:folded]), holdsEveryUser)
+			s := openMem(t, int(seed%4), nil)
+			folded := 0
+			for i, env := range histories.Envelopes(history) {
+				if err := s.Fold([]*events.Envelope{env}); err != nil {
+					t.Fatalf("fold %d: %v", env.Seq(), err)
+				}
+				folded += len(env.Events)
+				if i%16 == 0 || folded == len(history) {
+					expectModelAnswers(t, s, model.New(history[:folded]), holdsEveryUser)
+				}
 			}
-		}
-		if err := s.Close(); err != nil {
-			t.Fatal(err)
-		}
+			if err := s.Close(); err != nil {
+				t.Fatal(err)
+			}
+		})
 	}
 }
 
