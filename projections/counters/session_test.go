@@ -215,39 +215,39 @@ func TestSessionShowsItemOnceHoweverItIsListed(t *testing.T) {
 	for _, set := range sizesForEveryListForm() {
 		for _, c := range []struct{ before, after int }{{1, 1}, {1, 3}, {3, 1}, {3, 3}, {4, 3}, {0, 3}} {
 			for _, score := range []int64{-99, 99} {
-				what := fmt.Sprintf("%+v, from %d pins to %d", set, c.before, c.after)
-
-				// The session begins with a, which is the hottest.
-				l := newItemLog(t, set)
-				l.add(newItemScored("a", 10), newPinCreated("ann", "pa", "", "a"), newItemScored("b", 5), newItemScored("c", 5), newPinCreated("ann", "pc", "", "c"))
-				showOnBoards := func(n int) {
-					for i := range 4 {
-						pin := events.Event{Kind: events.PinDeleted, User: "ann", Pin: fmt.Sprint("b", i)}
-						if i < n {
-							pin = newPinCreated("ann", pin.Pin, fmt.Sprint("board", i), "b")
+				t.Run(fmt.Sprintf("%+v, from %d pins to %d, score %d", set, c.before, c.after, score), func(t *testing.T) {
+					// The session begins with a, which is the hottest.
+					l := newItemLog(t, set)
+					l.add(newItemScored("a", 10), newPinCreated("ann", "pa", "", "a"), newItemScored("b", 5), newItemScored("c", 5), newPinCreated("ann", "pc", "", "c"))
+					showOnBoards := func(n int) {
+						for i := range 4 {
+							pin := events.Event{Kind: events.PinDeleted, User: "ann", Pin: fmt.Sprint("b", i)}
+							if i < n {
+								pin = newPinCreated("ann", pin.Pin, fmt.Sprint("board", i), "b")
+							}
+							l.add(pin)
 						}
-						l.add(pin)
 					}
-				}
-				showOnBoards(c.before)
-				page, next := l.page(Scope{Owner: "ann"}, nil, 1)
-				if !slices.Equal(page, []TrendingItem{{"a", 10}}) {
-					t.Errorf("%s: first page %v, expected a", what, page)
-				}
+					showOnBoards(c.before)
+					page, next := l.page(Scope{Owner: "ann"}, nil, 1)
+					if !slices.Equal(page, []TrendingItem{{"a", 10}}) {
+						t.Errorf("first page %v, expected a", page)
+					}
 
-				// Between the pages b gets other scores, and is shown by another number of pins.
-				l.add(newItemScored("b", score))
-				showOnBoards(c.after)
-				l.add(newItemScored("b", score+1))
-				page, next = l.page(Scope{Owner: "ann"}, next, 1)
-				if !slices.Equal(page, []TrendingItem{{"b", 5}}) {
-					t.Errorf("%s: second page %v, expected b with its old score", what, page)
-				}
-				page, next = l.page(Scope{Owner: "ann"}, next, 1)
-				if !slices.Equal(page, []TrendingItem{{"c", 5}}) || next != nil {
-					t.Errorf("%s: third and last page %v, expected c", what, page)
-				}
-				l.close()
+					// Between the pages b gets other scores, and is shown by another number of pins.
+					l.add(newItemScored("b", score))
+					showOnBoards(c.after)
+					l.add(newItemScored("b", score+1))
+					page, next = l.page(Scope{Owner: "ann"}, next, 1)
+					if !slices.Equal(page, []TrendingItem{{"b", 5}}) {
+						t.Errorf("second page %v, expected b with its old score", page)
+					}
+					page, next = l.page(Scope{Owner: "ann"}, next, 1)
+					if !slices.Equal(page, []TrendingItem{{"c", 5}}) || next != nil {
+						t.Errorf("third and last page %v, expected c", page)
+					}
+					l.close()
+				})
 			}
 		}
 	}

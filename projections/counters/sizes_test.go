@@ -211,47 +211,49 @@ func TestRecreatedPinCountsOneRepinPerItem(t *testing.T) {
 func TestExpiredVersionsAreDropped(t *testing.T) {
 	const n = 2000
 	for _, named := range []int{0, 1, 64} {
-		set := defaultSizes()
-		set.maxPinsByName = named
-		l := newItemLog(t, set)
-		var all []events.Event
-		for i := range n {
-			all = append(all, newPinCreated("ann", fmt.Sprint(i), "a", fmt.Sprint(i)))
-			if i%3 == 0 {
-				all = append(all, newPinCreated("bob", fmt.Sprint(i), "b", fmt.Sprint(i)))
-			}
-		}
-		l.addAll(all)
-		for round := range 5 {
-			all = all[:0]
+		t.Run(fmt.Sprintf("at most %d pins by name", named), func(t *testing.T) {
+			set := defaultSizes()
+			set.maxPinsByName = named
+			l := newItemLog(t, set)
+			var all []events.Event
 			for i := range n {
-				all = append(all, newItemScored(fmt.Sprint(i), int64(i-round*n-1)))
+				all = append(all, newPinCreated("ann", fmt.Sprint(i), "a", fmt.Sprint(i)))
+				if i%3 == 0 {
+					all = append(all, newPinCreated("bob", fmt.Sprint(i), "b", fmt.Sprint(i)))
+				}
 			}
 			l.addAll(all)
-		}
-		if got := countRows(t, l.s); got[tagEndedVersion] != 4*n || got[tagGlobalList] != 5*n {
-			t.Errorf("named %d: got %v rows by tag, expected %d entries of everybody's list, %d of their versions ended", named, got, 5*n, 4*n)
-		}
+			for round := range 5 {
+				all = all[:0]
+				for i := range n {
+					all = append(all, newItemScored(fmt.Sprint(i), int64(i-round*n-1)))
+				}
+				l.addAll(all)
+			}
+			if got := countRows(t, l.s); got[tagEndedVersion] != 4*n || got[tagGlobalList] != 5*n {
+				t.Errorf("got %v rows by tag, expected %d entries of everybody's list, %d of their versions ended", got, 5*n, 4*n)
+			}
 
-		// An hour later, each event drops a few of the ended versions.
-		l.advanceTime(SessionLifetime + 1)
-		all = all[:0]
-		for i := range n {
-			all = append(all, newPlayed(fmt.Sprint(i)))
-		}
-		l.addAll(all[:10])
-		if got := countRows(t, l.s); got[tagEndedVersion] != 4*n-10*maxDropsPerEvent {
-			t.Errorf("named %d: after ten events: got %v rows by tag, expected %d ended versions", named, got, 4*n-10*maxDropsPerEvent)
-		}
-		l.addAll(all[10:])
-		got := countRows(t, l.s)
-		if got[tagEndedVersion] != 0 || got[tagGlobalList] != n {
-			t.Errorf("named %d: at last: got %v rows by tag, expected %d entries of everybody's list and no ended versions", named, got, n)
-		}
-		if page, _ := l.page(Scope{Owner: "bob"}, nil, 1); !slices.Equal(page, []TrendingItem{{"1998", 1998 - 4*n - 1}}) {
-			t.Errorf("named %d: got the page %v, expected the newest score of 1998", named, page)
-		}
-		l.close()
+			// An hour later, each event drops a few of the ended versions.
+			l.advanceTime(SessionLifetime + 1)
+			all = all[:0]
+			for i := range n {
+				all = append(all, newPlayed(fmt.Sprint(i)))
+			}
+			l.addAll(all[:10])
+			if got := countRows(t, l.s); got[tagEndedVersion] != 4*n-10*maxDropsPerEvent {
+				t.Errorf("after ten events: got %v rows by tag, expected %d ended versions", got, 4*n-10*maxDropsPerEvent)
+			}
+			l.addAll(all[10:])
+			got := countRows(t, l.s)
+			if got[tagEndedVersion] != 0 || got[tagGlobalList] != n {
+				t.Errorf("at last: got %v rows by tag, expected %d entries of everybody's list and no ended versions", got, n)
+			}
+			if page, _ := l.page(Scope{Owner: "bob"}, nil, 1); !slices.Equal(page, []TrendingItem{{"1998", 1998 - 4*n - 1}}) {
+				t.Errorf("got the page %v, expected the newest score of 1998", page)
+			}
+			l.close()
+		})
 	}
 }
 
@@ -259,45 +261,47 @@ func TestExpiredVersionsAreDropped(t *testing.T) {
 // name, and only a limited number of long ones have it by score.
 func TestScoreChangeWritesFewRows(t *testing.T) {
 	for _, set := range sizesForEveryListForm() {
-		l := newItemLog(t, set)
-		var all []events.Event
-		for i := range 10_000 {
-			all = append(all, newPinCreated(fmt.Sprint("user", i), "p", "", "viral"))
-		}
-		for i := range 200 {
-			all = append(all, newPinCreated("user7", fmt.Sprint(i), "", fmt.Sprint(i)), newItemScored(fmt.Sprint(i), int64(i)))
-		}
-		l.addAll(append(all, newItemScored("viral", 100)))
-		countChangedRows := func(ev events.Event) (n int) {
-			before := readRows(t, l.s)
-			l.add(ev)
-			after := readRows(t, l.s)
-			for key, value := range after {
-				if was, ok := before[key]; !ok || was != value {
-					n++
-				}
-				delete(before, key)
+		t.Run(fmt.Sprintf("%+v", set), func(t *testing.T) {
+			l := newItemLog(t, set)
+			var all []events.Event
+			for i := range 10_000 {
+				all = append(all, newPinCreated(fmt.Sprint("user", i), "p", "", "viral"))
 			}
-			return n + len(before)
-		}
-		most := 5 // the item, its queue and everybody's list
-		if set.maxPinsByName < 64 {
-			most += 2 * maxListsByScore
-		}
-		if n := countChangedRows(newItemScored("viral", 150)); n > most {
-			t.Errorf("%+v: a score changes %d rows, expected at most %d", set, n, most)
-		}
-		if n := countChangedRows(events.Event{Kind: events.PinDeleted, User: "user9999", Pin: "p"}); n > 5 {
-			t.Errorf("%+v: a deleted pin changes %d rows, expected at most 5", set, n)
-		}
-		v := mustView(t, l.s)
-		q := set.query(v)
-		page, _, err := q.Trending(context.Background(), Scope{Owner: "user7"}, nil, 55)
-		if err != nil || len(page) != 55 || page[49] != (TrendingItem{"150", 150}) || page[50] != (TrendingItem{"viral", 150}) || q.RowsRead() > 3*201 {
-			t.Errorf("%+v: got %v with %d rows read: %v, expected 55 items with viral behind 150, and at most %d rows", set, page, q.RowsRead(), err, 3*201)
-		}
-		v.Close()
-		l.close()
+			for i := range 200 {
+				all = append(all, newPinCreated("user7", fmt.Sprint(i), "", fmt.Sprint(i)), newItemScored(fmt.Sprint(i), int64(i)))
+			}
+			l.addAll(append(all, newItemScored("viral", 100)))
+			countChangedRows := func(ev events.Event) (n int) {
+				before := readRows(t, l.s)
+				l.add(ev)
+				after := readRows(t, l.s)
+				for key, value := range after {
+					if was, ok := before[key]; !ok || was != value {
+						n++
+					}
+					delete(before, key)
+				}
+				return n + len(before)
+			}
+			most := 5 // the item, its queue and everybody's list
+			if set.maxPinsByName < 64 {
+				most += 2 * maxListsByScore
+			}
+			if n := countChangedRows(newItemScored("viral", 150)); n > most {
+				t.Errorf("a score changes %d rows, expected at most %d", n, most)
+			}
+			if n := countChangedRows(events.Event{Kind: events.PinDeleted, User: "user9999", Pin: "p"}); n > 5 {
+				t.Errorf("a deleted pin changes %d rows, expected at most 5", n)
+			}
+			v := mustView(t, l.s)
+			q := set.query(v)
+			page, _, err := q.Trending(context.Background(), Scope{Owner: "user7"}, nil, 55)
+			if err != nil || len(page) != 55 || page[49] != (TrendingItem{"150", 150}) || page[50] != (TrendingItem{"viral", 150}) || q.RowsRead() > 3*201 {
+				t.Errorf("got %v with %d rows read: %v, expected 55 items with viral behind 150, and at most %d rows", page, q.RowsRead(), err, 3*201)
+			}
+			v.Close()
+			l.close()
+		})
 	}
 }
 
