@@ -1889,7 +1889,7 @@ type StartRebuildRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The name of the projection. 1 to 64 bytes.
 	Projection string `protobuf:"bytes,1,opt,name=projection,proto3" json:"projection,omitempty"`
-	// The partitions to rebuild, 0 to 255. The others are copied from the generation that answers. Empty means all partitions.
+	// The partitions to repair in place, 0 to 255, as Repair does. Empty means a rebuild of the whole projection.
 	Partitions []uint32 `protobuf:"varint,2,rep,packed,name=partitions,proto3" json:"partitions,omitempty"`
 	// The share of one CPU core that the operation may use, above 0 and at most 1. 0 means the default of the service.
 	Share         float64 `protobuf:"fixed64,3,opt,name=share,proto3" json:"share,omitempty"`
@@ -2109,7 +2109,7 @@ type RepairRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The name of the projection. 1 to 64 bytes.
 	Projection string `protobuf:"bytes,1,opt,name=projection,proto3" json:"projection,omitempty"`
-	// The partitions to repair, 0 to 255. Empty means those in which the last Verify found differences.
+	// The partitions to repair, 0 to 255. Empty means all partitions.
 	Partitions []uint32 `protobuf:"varint,2,rep,packed,name=partitions,proto3" json:"partitions,omitempty"`
 	// The share of one CPU core that the operation may use, above 0 and at most 1. 0 means the default of the service.
 	Share         float64 `protobuf:"fixed64,3,opt,name=share,proto3" json:"share,omitempty"`

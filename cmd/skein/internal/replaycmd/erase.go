@@ -21,20 +21,20 @@ type eraseCmd struct {
 	command.ClientFlags `embed:""`
 	command.WaitFlags   `embed:""`
 
-	User []string `arg:"" optional:"" help:"Ids of the users to erase, for good."`
-	File string   `help:"File with more ids, one on each line; - reads standard input." placeholder:"FILE" env:"-"`
+	User []string `arg:"" optional:"" help:"Ids of the users to erase."`
+	File string   `help:"File with more ids, one per line; - reads standard input." placeholder:"FILE" env:"-"`
 	Yes  bool     `help:"Do not ask for confirmation. Scripts need this flag." env:"-"`
 }
 
 // Help is shown below the flags.
 func (*eraseCmd) Help() string {
 	return `An erasure cannot be undone: it removes the users from the stores, the log, the archive and the scheduled snapshots. On a terminal the
-command asks you to type the id again, or the number of several users; elsewhere it needs --yes. It fails if no event of the log names any
-of the users, and reports those whom none names. Snapshots that you took by hand are not changed, and the report names them. Up to 10000
-users take hardly longer than one.`
+command asks you to type the id of the user again, or the number of users if there are several. Without a terminal it needs --yes. The
+erasure fails if no event of the log names any of the users. Otherwise the report lists the users whom no event names, and the snapshots
+that you took by hand, which still contain the users. To erase up to 10000 users takes hardly longer than to erase one.`
 }
 
-// Run erases the users, after a confirmation, and waits for the end.
+// Run erases the users after a confirmation.
 func (c *eraseCmd) Run(ctx context.Context, std *command.Streams) error {
 	users, err := c.users(std)
 	if err != nil {
@@ -56,7 +56,7 @@ func (c *eraseCmd) Run(ctx context.Context, std *command.Streams) error {
 	return c.Follow(ctx, &c.ClientFlags, std, res.GetOperation())
 }
 
-// users returns the users of the arguments, and then those of the file.
+// users returns the ids of the arguments, followed by those of the file.
 func (c *eraseCmd) users(std *command.Streams) (users []string, err error) {
 	users = slices.Clone(c.User)
 	switch {
@@ -92,8 +92,8 @@ func (c *eraseCmd) users(std *command.Streams) (users []string, err error) {
 	return users, nil
 }
 
-// errNotConfirmed is the error of confirmErasure.
-var errNotConfirmed = errors.New("that is not the id of the user, or the number of users: nothing was erased")
+// errNotConfirmed means that a person typed anything but what confirmErasure asked for.
+var errNotConfirmed = errors.New("the text that you typed is not the one that was asked for: nothing was erased")
 
 // confirmErasure asks a person to type the id of the user again, or the number of several users. It fails with errNotConfirmed
 // if the person types anything else.

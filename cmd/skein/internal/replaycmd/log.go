@@ -16,7 +16,7 @@ type acceptHoleCmd struct {
 	command.ClientFlags `embed:""`
 
 	First uint64 `arg:"" help:"First missing sequence, as skein status shows it."`
-	Last  uint64 `arg:"" optional:"" help:"Last missing sequence; by default the first one is the only one."`
+	Last  uint64 `arg:"" optional:"" help:"Last missing sequence; by default FIRST."`
 }
 
 // Help is shown below the flags.

@@ -2,104 +2,115 @@ package replaycmd
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/skein-feed/skein/cmd/skein/internal/command"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// operationFlags are the flags of all commands that start an operation.
+// operationFlags are the flags that rebuild, verify, repair and rollback have in common. Each of these commands starts an operation, which is a
+// long-running task of the service.
 type operationFlags struct {
 	command.ClientFlags `embed:""`
 	command.WaitFlags   `embed:""`
 }
 
-// startsOperation is a response of the API that names the operation which the call has started.
-type startsOperation[Res any] interface {
-	*Res
-	GetOperation() *skeinv1.Operation
+// shareFlag is the flag that limits the CPU time of an operation.
+type shareFlag struct {
+	CPUShare float64 `name:"share" help:"Share of one CPU core that the operation may use, at most 1. 0 means the default of the service." placeholder:"NUMBER"`
 }
 
-// startAndFollow calls a method of the API that starts an operation, and waits for its end unless --no-wait is given. It fails if the operation fails.
-func startAndFollow[Req, Res any, PRes startsOperation[Res]](
+// startOperation calls method, which starts an operation, and shows the operation as the flags say. Unless --no-wait is given, startOperation waits
+// until the operation ends, and returns an error if the operation has failed or was canceled.
+func startOperation[Req, Res any, PRes operationResponse[Res]](
 	ctx context.Context, f *operationFlags, std *command.Streams, method command.Method[Req, Res], req *Req,
 ) error {
 	res, err := command.Call(ctx, &f.ClientFlags, method, req)
 	if err != nil {
 		return err
 	}
-	return f.Follow(ctx, &f.ClientFlags, std, PRes(res).GetOperation())
+	op := PRes(res).GetOperation()
+	return f.Follow(ctx, &f.ClientFlags, std, op)
+}
+
+// operationResponse is a pointer to a response that contains the operation which the call has started. Responses are generated types whose methods
+// have pointer receivers. This constraint makes GetOperation callable on the *Res that [command.Call] returns.
+type operationResponse[Res any] interface {
+	*Res
+	GetOperation() *skeinv1.Operation
 }
 
 type rebuildCmd struct {
 	operationFlags `embed:""`
+	shareFlag      `embed:""`
 
-	Projection string   `arg:"" help:"Projection to rebuild."`
-	Partition  []uint32 `help:"Repair only this one of the 256 partitions instead; can be given several times." placeholder:"N" sep:"none"`
-	Share      float64  `help:"Share of one CPU core that the operation may use, between 0 and 1. 0 uses the default of the service."`
+	Projection string `arg:"" help:"Projection to rebuild."`
 }
 
 // Run rebuilds a projection.
 func (c *rebuildCmd) Run(ctx context.Context, std *command.Streams) error {
-	return startAndFollow(ctx, &c.operationFlags, std, c.Client().Admin().StartRebuild, &skeinv1.StartRebuildRequest{
-		Projection: c.Projection, Partitions: c.Partition, Share: c.Share,
+	return startOperation(ctx, &c.operationFlags, std, c.Client().Admin().StartRebuild, &skeinv1.StartRebuildRequest{
+		Projection: c.Projection, Share: c.CPUShare,
 	})
 }
 
 type verifyCmd struct {
 	operationFlags `embed:""`
+	shareFlag      `embed:""`
 
-	Projection string   `arg:"" optional:"" help:"Projection to compare with the log; by default all, one after the other."`
-	Partition  []uint32 `help:"Compare only this one of the 256 partitions; can be given several times." placeholder:"N" sep:"none"`
-	Share      float64  `help:"Share of one CPU core that the operation may use, between 0 and 1. 0 uses the default of the service."`
+	Projection string   `arg:"" optional:"" help:"Projection to compare with a new fold of the log; by default all projections, one after the other."`
+	Partition  []uint32 `help:"Compare only this partition, from 0 to 255. Repeat the flag for several partitions." placeholder:"N" sep:"none"`
 }
 
-// Run compares projections with the log. It returns an error if there are differences.
+// Run compares one projection or all projections with a new fold of the log. The operation fails if it finds a difference.
 func (c *verifyCmd) Run(ctx context.Context, std *command.Streams) error {
-	return startAndFollow(ctx, &c.operationFlags, std, c.Client().Admin().Verify, &skeinv1.VerifyRequest{
-		Projection: c.Projection, Partitions: c.Partition, Share: c.Share,
+	return startOperation(ctx, &c.operationFlags, std, c.Client().Admin().Verify, &skeinv1.VerifyRequest{
+		Projection: c.Projection, Partitions: c.Partition, Share: c.CPUShare,
 	})
 }
 
 type repairCmd struct {
 	operationFlags `embed:""`
+	shareFlag      `embed:""`
 
 	Projection string   `arg:"" help:"Projection to repair."`
-	Partition  []uint32 `help:"Repair only this one of the 256 partitions; can be given several times." placeholder:"N" sep:"none"`
-	Share      float64  `help:"Share of one CPU core that the operation may use, between 0 and 1. 0 uses the default of the service."`
+	Partition  []uint32 `help:"Repair only this partition, from 0 to 255. Repeat the flag for several partitions." placeholder:"N" sep:"none"`
 }
 
-// Run repairs the rows of a projection that differ from the log.
+// Run replaces the rows of a projection that differ from those of a new fold of the log.
 func (c *repairCmd) Run(ctx context.Context, std *command.Streams) error {
-	return startAndFollow(ctx, &c.operationFlags, std, c.Client().Admin().Repair, &skeinv1.RepairRequest{
-		Projection: c.Projection, Partitions: c.Partition, Share: c.Share,
+	return startOperation(ctx, &c.operationFlags, std, c.Client().Admin().Repair, &skeinv1.RepairRequest{
+		Projection: c.Projection, Partitions: c.Partition, Share: c.CPUShare,
 	})
 }
 
 type rollbackCmd struct {
 	operationFlags `embed:""`
 
-	Projection string `arg:"" help:"Projection that goes back to its previous generation."`
+	Projection string `arg:"" help:"Projection to roll back."`
 }
 
-// Run rolls a projection back.
+// Run makes the previous generation of a projection, the one before the last rebuild, serve again.
 func (c *rollbackCmd) Run(ctx context.Context, std *command.Streams) error {
-	return startAndFollow(ctx, &c.operationFlags, std, c.Client().Admin().Rollback, &skeinv1.RollbackRequest{Projection: c.Projection})
+	return startOperation(ctx, &c.operationFlags, std, c.Client().Admin().Rollback, &skeinv1.RollbackRequest{Projection: c.Projection})
 }
 
 type watchCmd struct {
 	command.ClientFlags `embed:""`
 
-	Operation string `arg:"" help:"Id of the operation, as printed by the command that started it."`
-	JSON      bool   `help:"When the operation has ended, print it as one JSON object, in the form of the API."`
+	Operation string `arg:"" help:"Id of the operation. The command that started the operation printed it."`
+	JSON      bool   `help:"When the operation has ended, print it as one line of JSON, as the API gives it."`
 }
 
-// Run shows an operation until it ends. It fails if the operation fails.
+// Run shows the progress of an operation until it ends. It returns an error if the operation has failed or was canceled.
 func (c *watchCmd) Run(ctx context.Context, std *command.Streams) error {
 	res, err := command.Call(ctx, &c.ClientFlags, c.Client().Admin().GetOperation, &skeinv1.GetOperationRequest{OperationId: c.Operation})
 	if err != nil {
 		return err
 	}
+	// The command has no --no-wait: the zero NoWait makes Follow wait.
 	wait := command.WaitFlags{JSON: c.JSON}
 	return wait.Follow(ctx, &c.ClientFlags, std, res.GetOperation())
 }
@@ -108,10 +119,10 @@ type cancelCmd struct {
 	command.ClientFlags `embed:""`
 
 	Operation string `arg:"" help:"Id of the operation to cancel."`
-	JSON      bool   `help:"Print the operation as one JSON object, in the form of the API."`
+	JSON      bool   `help:"Print the operation as one line of JSON, as the API gives it."`
 }
 
-// Run asks an operation to end, and does not wait until it has ended.
+// Run requests the cancellation of an operation and returns at once. If the operation has ended already, Run prints its state.
 func (c *cancelCmd) Run(ctx context.Context, std *command.Streams) error {
 	res, err := command.Call(ctx, &c.ClientFlags, c.Client().Admin().CancelOperation,
 		&skeinv1.CancelOperationRequest{OperationId: c.Operation})
@@ -127,81 +138,97 @@ func (c *cancelCmd) Run(ctx context.Context, std *command.Streams) error {
 		std.Sayf("%s: %s", command.OperationName(op), command.OperationStateText(op))
 		return nil
 	}
-	std.Sayf("%s: asked to end", command.OperationName(op))
+	std.Sayf("%s: cancellation requested", command.OperationName(op))
 	return nil
 }
 
 type operationsCmd struct {
 	command.ClientFlags `embed:""`
 
-	Kind  string `help:"Only this kind: ${enum}." enum:",rebuild,verify,repair,rollback,snapshot,erase" default:""`
+	Kind  string `help:"List only operations of this kind: rebuild, verify, repair, rollback, snapshot or erase."`
 	Limit int32  `help:"Largest number of operations to list." default:"20"`
-	JSON  bool   `help:"Print one JSON object for each operation."`
+	JSON  bool   `help:"Print each operation as one line of JSON, as the API gives it."`
 }
 
-// Run lists operations, the latest first.
+// Run lists operations in the order of the API, the latest first.
 func (c *operationsCmd) Run(ctx context.Context, std *command.Streams) error {
-	if c.Limit <= 0 {
-		return command.Usagef("--limit must be above 0, is %d", c.Limit)
-	}
-	req := &skeinv1.ListOperationsRequest{PageSize: c.Limit}
-	if c.Kind != "" {
-		kind, err := parseOperationKind(c.Kind)
-		if err != nil {
-			return err
-		}
-		req.Kind = kind
+	operations, err := c.list(ctx)
+	if err != nil {
+		return err
 	}
 
-	t := command.NewTable(std.Out, "OPERATION", "KIND", "PROJECTION", "STATE", "BEGAN", "ENDED", "DONE", "ERROR")
-	remaining := int(c.Limit)
-	for remaining > 0 {
-		res, err := command.Call(ctx, &c.ClientFlags, c.Client().Admin().ListOperations, req)
-		if err != nil {
-			return err
-		}
-		page := res.GetOperations()
-		page = page[:min(remaining, len(page))]
-		remaining -= len(page)
-		for _, op := range page {
-			if c.JSON {
-				if err := command.PrintJSON(std.Out, op); err != nil {
-					return err
-				}
-				continue
-			}
-			firstLine, _, _ := strings.Cut(op.GetError(), "\n")
-			t.Row(op.GetOperationId(), command.OperationKindText(op), op.GetProjection(), command.OperationStateText(op),
-				command.TimeText(op.GetCreateTime()), command.TimeText(op.GetEndTime()), command.OperationDone(op), firstLine)
-		}
-
-		req.PageToken = res.GetNextPageToken()
-		if req.GetPageToken() == "" {
-			break
-		}
-	}
 	if c.JSON {
+		for _, op := range operations {
+			if err := command.PrintJSON(std.Out, op); err != nil {
+				return err
+			}
+		}
 		return nil
+	}
+
+	t := command.NewTable(std.Out, "OPERATION", "KIND", "PROJECTION", "STATE", "CREATED", "ENDED", "PROGRESS", "ERROR")
+	for _, op := range operations {
+		firstLine, _, _ := strings.Cut(op.GetError(), "\n")
+		t.Row(op.GetOperationId(), command.OperationKindText(op), op.GetProjection(), command.OperationStateText(op),
+			command.TimeText(op.GetCreateTime()), command.TimeText(op.GetEndTime()), command.OperationDone(op), firstLine)
 	}
 	return t.Flush()
 }
 
-// operationKindPrefix begins the names of all kinds of operations in the API.
+// list returns up to --limit operations of the kind that --kind names. It reads page by page, because the service limits the size of a page.
+func (c *operationsCmd) list(ctx context.Context) (operations []*skeinv1.Operation, err error) {
+	if c.Limit <= 0 {
+		return nil, command.Usagef("--limit must be above 0, is %d", c.Limit)
+	}
+	kind, err := parseOperationKind(c.Kind)
+	if err != nil {
+		return nil, err
+	}
+
+	admin := c.Client().Admin()
+	limit := int(c.Limit)
+	token := ""
+	for len(operations) < limit {
+		res, err := command.Call(ctx, &c.ClientFlags, admin.ListOperations, &skeinv1.ListOperationsRequest{
+			Kind: kind, PageSize: int32(limit - len(operations)), PageToken: token,
+		})
+		if err != nil {
+			return nil, err
+		}
+		page := res.GetOperations()
+		operations = append(operations, page...)
+		token = res.GetNextPageToken()
+
+		// The API promises that a page with a token is not empty. Without this check, a service that breaks the promise would keep this loop
+		// running forever.
+		if token == "" || len(page) == 0 {
+			break
+		}
+	}
+	return operations[:min(limit, len(operations))], nil
+}
+
+// operationKindPrefix is the prefix that the names of all values of [skeinv1.OperationKind] have. The command line leaves it out.
 const operationKindPrefix = "OPERATION_KIND_"
 
-// parseOperationKind returns the kind of operation that has this name on the command line.
+// parseOperationKind returns the kind that --kind names. The empty name means all kinds, which is OPERATION_KIND_UNSPECIFIED in the API.
 func parseOperationKind(name string) (skeinv1.OperationKind, error) {
-	if kind := skeinv1.OperationKind_value[operationKindPrefix+strings.ToUpper(name)]; kind != 0 {
-		return skeinv1.OperationKind(kind), nil
+	if name == "" {
+		return skeinv1.OperationKind_OPERATION_KIND_UNSPECIFIED, nil
+	}
+	if slices.Contains(operationKinds(), name) {
+		return skeinv1.OperationKind(skeinv1.OperationKind_value[operationKindPrefix+strings.ToUpper(name)]), nil
 	}
 	return 0, command.Usagef("--kind: there is no kind of operation %q, only %s", name, strings.Join(operationKinds(), ", "))
 }
 
-// operationKinds returns the names of all kinds of operations on the command line, in the order of the API.
+// operationKinds returns the names that --kind accepts: those of all values of [skeinv1.OperationKind] except OPERATION_KIND_UNSPECIFIED, in
+// lower case and without the prefix, by ascending number.
 func operationKinds() (names []string) {
-	// The first value of the enum stands for no kind.
-	for kind := int32(1); skeinv1.OperationKind_name[kind] != ""; kind++ {
-		names = append(names, strings.ToLower(strings.TrimPrefix(skeinv1.OperationKind_name[kind], operationKindPrefix)))
+	for _, number := range slices.Sorted(maps.Keys(skeinv1.OperationKind_name)) {
+		if number != int32(skeinv1.OperationKind_OPERATION_KIND_UNSPECIFIED) {
+			names = append(names, strings.ToLower(strings.TrimPrefix(skeinv1.OperationKind_name[number], operationKindPrefix)))
+		}
 	}
 	return names
 }

@@ -10,30 +10,30 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// Cmd has the commands for projections and their log.
+// Cmd is the command `skein replay`.
 type Cmd struct {
 	Status     statusCmd     `cmd:"" help:"Show the state and position of each projection."`
-	Rebuild    rebuildCmd    `cmd:"" help:"Build a projection again from the log, while the present one serves, and then replace it."`
-	Prepare    prepareCmd    `cmd:"" help:"Build stores for this version while the previous version serves, for an upgrade without downtime."`
-	Verify     verifyCmd     `cmd:"" help:"Compare projections with a new fold of the log."`
-	Repair     repairCmd     `cmd:"" help:"Replace the rows of a projection that differ from a new fold of the log."`
-	Rollback   rollbackCmd   `cmd:"" help:"Go back to the generation of a projection that served before the last rebuild."`
+	Rebuild    rebuildCmd    `cmd:"" help:"Build a new generation of a projection from the log while the present one serves, and then replace the present one."`
+	Prepare    prepareCmd    `cmd:"" help:"Build stores for this version while the service runs another version, for an upgrade without downtime."`
+	Verify     verifyCmd     `cmd:"" help:"Compare projections with a new fold of the log. Fails if a row differs."`
+	Repair     repairCmd     `cmd:"" help:"Replace the rows of a projection that differ from those of a new fold of the log."`
+	Rollback   rollbackCmd   `cmd:"" help:"Make the generation of a projection that served before the last rebuild serve again."`
 	Erase      eraseCmd      `cmd:"" help:"Erase users from the stores, the log, the archive and scheduled snapshots. Makes new files for every store."`
-	Operations operationsCmd `cmd:"" help:"List rebuilds and other operations, the latest first."`
-	Watch      watchCmd      `cmd:"" help:"Show an operation until it ends."`
-	Cancel     cancelCmd     `cmd:"" help:"Ask an operation to end."`
-	Log        logCmd        `cmd:"" help:"Accept that the log has lost envelopes."`
+	Operations operationsCmd `cmd:"" help:"List operations, the long-running tasks of the service, the latest first."`
+	Watch      watchCmd      `cmd:"" help:"Show the progress of an operation until it ends."`
+	Cancel     cancelCmd     `cmd:"" help:"Cancel an operation."`
+	Log        logCmd        `cmd:"" help:"Accept that envelopes of the log are lost."`
 	Archive    archiveCmd    `cmd:"" help:"Inspect and check the archive of the log, and restore a lost or damaged log from it."`
 }
 
 type statusCmd struct {
 	command.ClientFlags `embed:""`
 
-	Projection string `arg:"" optional:"" help:"Projection to show; by default all."`
+	Projection string `arg:"" optional:"" help:"Projection to show; by default all projections."`
 	JSON       bool   `help:"Print one JSON object for each projection."`
 }
 
-// Run prints the state of the projections. It returns an error, for scripts, if one of them has failed or is held.
+// Run prints the state of the projections. For scripts, it returns an error if one of them is stuck, see [command.Stuck].
 func (c *statusCmd) Run(ctx context.Context, std *command.Streams) error {
 	res, err := command.Call(ctx, &c.ClientFlags, c.Client().Admin().GetStatus, &skeinv1.GetStatusRequest{PageSize: 1})
 	if err != nil {

@@ -1024,7 +1024,7 @@ export type StartRebuildRequest = Message<"skein.v1.StartRebuildRequest"> & {
   projection: string;
 
   /**
-   * The partitions to rebuild, 0 to 255. The others are copied from the generation that answers. Empty means all partitions.
+   * The partitions to repair in place, 0 to 255, as Repair does. Empty means a rebuild of the whole projection.
    *
    * @generated from field: repeated uint32 partitions = 2;
    */
@@ -1136,7 +1136,7 @@ export type RepairRequest = Message<"skein.v1.RepairRequest"> & {
   projection: string;
 
   /**
-   * The partitions to repair, 0 to 255. Empty means those in which the last Verify found differences.
+   * The partitions to repair, 0 to 255. Empty means all partitions.
    *
    * @generated from field: repeated uint32 partitions = 2;
    */
