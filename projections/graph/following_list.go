@@ -16,11 +16,11 @@ import (
 // Invariant: the rows of tagFollowingExplicit of a user are all explicit follows if userCountsRow.followingStored is 1, and there are
 // none if it is 0. It is 0 only while the user has at most [DefaultShortList] edges.
 
-// DefaultShortList is the default for the largest number of edges of a user whose list of follows is not stored.
+// DefaultShortList is a number of edges. By default, the list of a user's follows is stored only if the user has more edges.
 const DefaultShortList = 256
 
-// WithShortList replaces [DefaultShortList] by another number of edges; 0 stores every list. The number decides which rows exist, so it is
-// part of the fingerprint.
+// WithShortList replaces [DefaultShortList] in g by another number of edges, and returns g; 0 stores every list. The number decides which rows exist,
+// so it is part of the fingerprint, and must not change after the first event.
 func (g *Graph) WithShortList(edges int) *Graph {
 	g.fold.maxShortList = int64(edges)
 	return g

@@ -94,7 +94,7 @@ func (g *Graph) Apply(ev events.Event, b *projections.Batch) error {
 	case events.BoardDeleted:
 		return t.deleteBoard()
 	case events.PinCreated, events.PinMoved:
-		_, err := t.mentionBoardOfPin()
+		_, err := t.mentionBoardOfPin() // whether the board exists matters only to [Graph.ApplyPin]
 		return err
 	case events.UserBlocked, events.UserUnblocked:
 		// Each of the two users stops following the other, so the edges in both directions change. changeBlock finds out from the event which

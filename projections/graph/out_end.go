@@ -131,10 +131,10 @@ func (t *eventFold) writeOutLists(e *edgeEnd, explicitBefore, explicitAfter stat
 	return t.updateFollowerCounts(e, d, explicitBefore, explicitAfter)
 }
 
-// hasTimedEnd reports whether the mute is set and ends by itself, or has ended.
+// hasTimedEnd reports whether the latest fact is a mute with an end, even if the mute has ended since.
 func (m *muteFacts) hasTimedEnd() bool { return m.isSet() && m.until() != 0 }
 
-// updateTimedMuteRow updates the entry of a mute that ends by itself. Reads leave the entry out once the mute has ended.
+// updateTimedMuteRow updates the row of a mute with an end in tagTimedMutes. Reads leave the row out once the mute has ended.
 func (t *eventFold) updateTimedMuteRow(e *edgeEnd) {
 	before, after := &e.before.mute, &e.after.mute
 	if *before == *after {
@@ -152,7 +152,7 @@ func (t *eventFold) updateTimedMuteRow(e *edgeEnd) {
 	}
 }
 
-// updateBlockRow updates the entry of a block in its list and returns by how much the length of the list changes.
+// updateBlockRow updates the row of a block in its list, and returns the change of the length of the list.
 func (t *eventFold) updateBlockRow(e *edgeEnd, tag projections.Tag, before, after *toggle) int64 {
 	stateBefore := before.state()
 	stateAfter := after.state()
