@@ -11,7 +11,8 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// CheckCall rejects malformed events, and events with the event id of an earlier good event of the same acting user and kind.
+// TestCheckCallRejectsMalformedAndReusedIDs demands that CheckCall rejects malformed events, and events with the event id of an earlier
+// good event of the same acting user and kind.
 func TestCheckCallRejectsMalformedAndReusedIDs(t *testing.T) {
 	good, rejected := CheckCall([]*skeinv1.Event{
 		newLike("a", "1", "r"), newLike("b", "1", "r"), newLike("a", "2", ""),

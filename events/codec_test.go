@@ -27,7 +27,8 @@ func mustEncode(tb testing.TB, msgs ...*skeinv1.Event) []byte {
 	return data
 }
 
-// Existing logs stay readable: the golden envelope is decoded to the same events and the same cursor, and encoding gives the same bytes.
+// TestGoldenEnvelopesDecodeUnchanged demands that existing logs stay readable: the golden envelope must be decoded to the same events and
+// the same cursor, and encoding must give the same bytes.
 func TestGoldenEnvelopesDecodeUnchanged(t *testing.T) {
 	want, err := hex.DecodeString(readGolden(t, "envelope.hex"))
 	if err != nil {
@@ -125,7 +126,8 @@ func encodeCursorHex(tb testing.TB, c Cursor) string {
 	return hex.EncodeToString(b)
 }
 
-// EncodeEnvelope rejects envelopes with no events, too many events or too many bytes. The envelope names its version and the kinds of its events.
+// TestEncodeEnvelopeEnforcesLimits demands that EncodeEnvelope rejects envelopes with no events, too many events or too many bytes, and
+// that an envelope names its version and the kinds of its events.
 func TestEncodeEnvelopeEnforcesLimits(t *testing.T) {
 	follow := newEventsOfEveryKind()[0]
 	many := make([]*skeinv1.Event, MaxEnvelopeEvents+1)
@@ -198,7 +200,8 @@ func TestJoinedCallsEqualLibraryEncoding(t *testing.T) {
 	}
 }
 
-// FromProto and Proto are the reverse of each other, and Encoded has the bytes that the protobuf library writes.
+// TestProtoConversionIsReversible demands that FromProto and Proto are the reverse of each other, and that Encoded has the bytes that the
+// protobuf library writes.
 func TestProtoConversionIsReversible(t *testing.T) {
 	for _, msg := range newEventsOfEveryKind() {
 		ev, r := FromProto(msg)
@@ -249,7 +252,8 @@ func TestProtoConversionIsReversible(t *testing.T) {
 	}
 }
 
-// I11: the decoder rejects exactly the events that Validate rejects, with the same rejections.
+// TestDecodeRejectsWhatValidateRejects demands that the decoder rejects exactly the events that Validate rejects, with the same rejections
+// (I11).
 func TestDecodeRejectsWhatValidateRejects(t *testing.T) {
 	msgs := newEventsOfEveryKind()
 	good := len(msgs)

@@ -24,7 +24,8 @@ func drawID() *rapid.Generator[string] {
 	)
 }
 
-// AppendID encodes numbers and UUIDs in compact form and all other ids as text. CutID parses these keys, and rejects all others.
+// TestAppendIDEncodesAndParses demands that AppendID encodes numbers and UUIDs in compact form and all other ids as text, and that CutID
+// parses these keys and rejects all others.
 func TestAppendIDEncodesAndParses(t *testing.T) {
 	for _, c := range []struct{ id, key string }{
 		{"", "\x03\x00"},
@@ -67,8 +68,8 @@ func TestAppendIDEncodesAndParses(t *testing.T) {
 	}
 }
 
-// Keys sort like their ids, no key is the prefix of another, and each can be parsed. So a key of several ids sorts by the first id, then the next, and
-// can be split without lengths.
+// TestIDKeysSortLikeIDs demands that keys sort like their ids, that no key is the prefix of another, and that each can be parsed. So a key
+// of several ids sorts by the first id, then the next, and can be split without lengths.
 func TestIDKeysSortLikeIDs(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		a := drawID().Draw(t, "a")
@@ -92,7 +93,7 @@ func TestIDKeysSortLikeIDs(t *testing.T) {
 	})
 }
 
-// CompareIDs orders numbers by value, then UUIDs, and then all other ids as text.
+// TestCompareIDsOrder demands that CompareIDs orders numbers by value, then UUIDs, and then all other ids as text.
 func TestCompareIDsOrder(t *testing.T) {
 	sorted := []string{
 		"2", "10", "18446744073709551615", "00000000-0000-0000-0000-000000000002",
@@ -107,7 +108,7 @@ func TestCompareIDsOrder(t *testing.T) {
 	}
 }
 
-// ValidateID accepts printable UTF-8 without spaces, up to the largest length.
+// TestValidateIDRejectsBadIDs demands that ValidateID accepts printable UTF-8 without spaces, up to the largest length, and nothing else.
 func TestValidateIDRejectsBadIDs(t *testing.T) {
 	for id, want := range map[string]error{
 		"a":                               nil,
@@ -188,7 +189,7 @@ func TestNamesThatPeopleTypeAreIDs(t *testing.T) {
 	}
 }
 
-// The shard of an id never changes, because the keys of stored rows contain it.
+// TestShardsNeverChange pins the shards of ids, because the keys of stored rows contain them.
 func TestShardsNeverChange(t *testing.T) {
 	for id, want := range map[string]Shard{"alice": 2484, "1": 3257, "": 1440} {
 		got := ShardOf(id)

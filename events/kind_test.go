@@ -27,7 +27,7 @@ func listKindFields() map[Kind]protoreflect.FieldDescriptor {
 	return fields
 }
 
-// The kinds have the numbers and names of the members of the message.
+// TestKindsMatchMessage demands that the kinds have the numbers and names of the members of the message.
 func TestKindsMatchMessage(t *testing.T) {
 	fields := listKindFields()
 	for k, f := range fields {
@@ -52,7 +52,7 @@ func TestKindsMatchMessage(t *testing.T) {
 	}
 }
 
-// Exactly these kinds can be backfilled.
+// TestBackfillableKindsArePinned demands that exactly the kinds of its list can be backfilled.
 func TestBackfillableKindsArePinned(t *testing.T) {
 	want := strings.Fields(`user_followed user_unfollowed board_followed board_unfollowed board_created
 		pin_created user_blocked user_muted reacted played served follow_settings_set item_hidden`)
@@ -70,7 +70,7 @@ func TestBackfillableKindsArePinned(t *testing.T) {
 	}
 }
 
-// A set has exactly the kinds that were added.
+// TestKindSetHasWhatWasAdded demands that a set has exactly the kinds that were added.
 func TestKindSetHasWhatWasAdded(t *testing.T) {
 	s := Kinds(Played, UserFollowed)
 	if !s.Has(Played) || !s.Has(UserFollowed) || s.Has(Served) || s.Has(0) {
@@ -84,7 +84,7 @@ func TestKindSetHasWhatWasAdded(t *testing.T) {
 	}
 }
 
-// KindOf and FromProto agree on the kind of every message.
+// TestKindOfAndFromProtoAgree demands that KindOf and FromProto agree on the kind of every message.
 func TestKindOfAndFromProtoAgree(t *testing.T) {
 	for _, msg := range newEventsOfEveryKind() {
 		ev, r := FromProto(msg)

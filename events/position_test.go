@@ -32,7 +32,7 @@ var (
 	}
 )
 
-// The text of a position never changes.
+// TestPositionFormatIsPinned demands that the text of a position never changes.
 func TestPositionFormatIsPinned(t *testing.T) {
 	want := readGolden(t, "position.txt")
 	if got := goldenPosition.String(); got != want {
@@ -46,7 +46,8 @@ func TestPositionFormatIsPinned(t *testing.T) {
 	}
 }
 
-// The text of an event position never changes. It begins with the position of the envelope, and is parsed as that by ParsePosition.
+// TestEventPositionFormatIsPinned demands that the text of an event position never changes. It begins with the position of the envelope,
+// and ParsePosition parses it as that.
 func TestEventPositionFormatIsPinned(t *testing.T) {
 	for _, p := range []EventPosition{{goldenPosition, 0}, {goldenPosition, 1}, {goldenPosition, 1000}} {
 		if got, err := ParseEventPosition(p.String()); err != nil || got != p {
@@ -67,7 +68,7 @@ func TestEventPositionFormatIsPinned(t *testing.T) {
 	}
 }
 
-// The bytes of a cursor never change.
+// TestCursorFormatIsPinned demands that the bytes of a cursor never change.
 func TestCursorFormatIsPinned(t *testing.T) {
 	want, err := hex.DecodeString(readGolden(t, "cursor.hex"))
 	if err != nil {
@@ -88,7 +89,7 @@ func TestCursorFormatIsPinned(t *testing.T) {
 	}
 }
 
-// Every position and every cursor is the same after encoding and parsing.
+// TestPositionSurvivesEncoding demands that every position and every cursor is the same after encoding and parsing.
 func TestPositionSurvivesEncoding(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := Position{

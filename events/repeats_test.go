@@ -11,8 +11,8 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// I6: an event with the acting user, kind and event id of another one within the horizon is dropped as a repeat. If its content differs, it becomes
-// a reject.
+// TestRepeatIsDropped demands that an event with the acting user, kind and event id of another one within the horizon is dropped as a
+// repeat, or becomes a reject if its content differs (I6).
 func TestRepeatIsDropped(t *testing.T) {
 	f := newFeeder(t)
 	unliked := &skeinv1.Event{EventId: "r", Kind: &skeinv1.Event_Unreacted{Unreacted: &skeinv1.Unreacted{UserId: "a", ItemId: "1"}}}
@@ -43,7 +43,7 @@ func TestRepeatIsDropped(t *testing.T) {
 	}
 }
 
-// I6: the horizon is exactly 15 minutes of log time.
+// TestRepeatHorizonIsExact demands that the horizon is exactly 15 minutes of log time (I6).
 func TestRepeatHorizonIsExact(t *testing.T) {
 	for _, c := range []struct {
 		later Micros
@@ -58,7 +58,8 @@ func TestRepeatHorizonIsExact(t *testing.T) {
 	}
 }
 
-// I6: each content that was seen with an event id is remembered for the horizon, whatever the order in which the contents occur again.
+// TestReusedIDIsRemembered demands that each content that was seen with an event id is remembered for the horizon, whatever the order in
+// which the contents occur again (I6).
 func TestReusedIDIsRemembered(t *testing.T) {
 	f := newFeeder(t)
 	at := epoch2023
@@ -83,7 +84,8 @@ func TestReusedIDIsRemembered(t *testing.T) {
 	}
 }
 
-// I6: every field of an event is part of its content key, except for its place in the log and its times.
+// TestContentKeyCoversEveryField demands that every field of an event is part of its content key, except for its place in the log and its
+// times (I6).
 func TestContentKeyCoversEveryField(t *testing.T) {
 	seen := map[uint64]string{}
 	addKey := func(name string, ev Event) {
@@ -125,7 +127,8 @@ func TestContentKeyCoversEveryField(t *testing.T) {
 	}
 }
 
-// I6: a dropped repeat is remembered like a first occurrence, so it extends the time in which the id is a repeat.
+// TestDroppedRepeatIsRemembered demands that a dropped repeat is remembered like a first occurrence, so that it extends the time in which
+// the id is a repeat (I6).
 func TestDroppedRepeatIsRemembered(t *testing.T) {
 	f := newFeeder(t)
 	f.feed(epoch2023, newLike("a", "1", "r"))
@@ -140,7 +143,8 @@ func TestDroppedRepeatIsRemembered(t *testing.T) {
 	}
 }
 
-// I6 and I11: the event ids of malformed events, and of envelopes that cannot be decoded, are not remembered.
+// TestMalformedEventRegistersNothing demands that the event ids of malformed events, and of envelopes that cannot be decoded, are not
+// remembered (I6, I11).
 func TestMalformedEventRegistersNothing(t *testing.T) {
 	f := newFeeder(t)
 	f.feed(epoch2023, newLike("b", "1", "r"))
@@ -155,7 +159,8 @@ func TestMalformedEventRegistersNothing(t *testing.T) {
 	}
 }
 
-// The window finds the same repeats as a model that forgets nothing, and forgets what is before the horizon.
+// TestRepeatWindowMatchesModel demands that the window finds the same repeats as a model that forgets nothing, and forgets what is before
+// the horizon.
 func TestRepeatWindowMatchesModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var w repeatWindow
@@ -184,7 +189,7 @@ func TestRepeatWindowMatchesModel(t *testing.T) {
 	})
 }
 
-// The keys of repeats never change, because archives contain them.
+// TestRepeatKeyIsPinned demands that the keys of repeats never change, because archives contain them.
 func TestRepeatKeyIsPinned(t *testing.T) {
 	seen := map[uint64]string{}
 	for _, user := range []string{"", "a", "ab"} {
@@ -205,7 +210,8 @@ func TestRepeatKeyIsPinned(t *testing.T) {
 	}
 }
 
-// I6: each of the calls that share an envelope learns of its own repeats and reused event ids, and not of those of others.
+// TestSkippedSlotsAreReportedPerCall demands that each of the calls that share an envelope learns of its own repeats and reused event ids,
+// and not of those of others (I6).
 func TestSkippedSlotsAreReportedPerCall(t *testing.T) {
 	f := newFeeder(t)
 	env := f.feed(epoch2023,

@@ -106,7 +106,7 @@ func asBackfill(msg *skeinv1.Event, offset uint64) *skeinv1.Event {
 	return msg
 }
 
-// Validate accepts events of every kind, and values at the limits.
+// TestValidateAcceptsGoodEvents demands that Validate accepts events of every kind, and values at the limits.
 func TestValidateAcceptsGoodEvents(t *testing.T) {
 	long := strings.Repeat("x", 128)
 	good := newEventsOfEveryKind()
@@ -259,7 +259,8 @@ func listBadEvents() []badEvent {
 	}
 }
 
-// Validate rejects bad events with a reason, a field and a message that names the limit. FromProto rejects them the same way.
+// TestValidateRejectsBadEvents demands that Validate rejects bad events with a reason, a field and a message that names the limit, and that
+// FromProto rejects them the same way.
 func TestValidateRejectsBadEvents(t *testing.T) {
 	bad := listBadEvents()
 	for _, msg := range newEventsOfEveryKind() {

@@ -175,7 +175,8 @@ func modelDecode(log []loggedMessage) (envs []*Envelope) {
 	return envs
 }
 
-// The decoder returns the same envelopes as a simple model of its rules, for logs with repeats, malformed events and a clock that jumps (I5, I6, I11).
+// TestDecoderMatchesModel demands that the decoder returns the same envelopes as a simple model of its rules, for logs with repeats,
+// malformed events and a clock that jumps (I5, I6, I11).
 func TestDecoderMatchesModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		log := drawLog().Draw(t, "log")
@@ -195,7 +196,8 @@ func TestDecoderMatchesModel(t *testing.T) {
 	})
 }
 
-// I5 and I6: a decoder that starts at any cursor returns the same envelopes, with the same cursors, as one that started at the beginning.
+// TestDecoderStartsAnywhere demands that a decoder that starts at any cursor returns the same envelopes, with the same cursors, as one that
+// started at the beginning (I5, I6).
 func TestDecoderStartsAnywhere(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		log := drawLog().Draw(t, "log")
@@ -225,7 +227,8 @@ func TestDecoderStartsAnywhere(t *testing.T) {
 	})
 }
 
-// The warm-up starts at least one horizon before the cursor and, if the clock does not jump, at most two seconds before that.
+// TestWarmStartIsClose demands that the warm-up starts at least one horizon before the cursor and, if the clock does not jump, at most two
+// seconds before that.
 func TestWarmStartIsClose(t *testing.T) {
 	f := newFeeder(t)
 	const perSecond = 4
@@ -241,7 +244,8 @@ func TestWarmStartIsClose(t *testing.T) {
 	}
 }
 
-// If the log before a cursor differs from the log from which the cursor was taken, the decoder notices it at the cursor.
+// TestRewrittenLogIsNoticed demands that the decoder notices at the cursor if the log before the cursor differs from the log from which the
+// cursor was taken.
 func TestRewrittenLogIsNoticed(t *testing.T) {
 	log := []loggedMessage{}
 	for i := range uint64(6) {
