@@ -12,25 +12,27 @@ import (
 // Batch gives a fold access to the rows of its store. Reads see the writes of the batch that are not committed yet. A Batch is
 // not safe for concurrent use.
 type Batch struct {
+	// host is the store.
 	host BatchHost
 	opts BatchOptions
-	// rows holds the writes since the last commit and reads through to the rows of the store.
+	// rows has the writes since the last commit. It reads all other rows from the store.
 	rows overlay.Overlay
 	// scans makes the iterators and counts those that are open.
 	scans overlay.Scans
-	// err is the first misuse of the batch by the fold. The methods that write return no error, so the misuse is recorded here
-	// and fails the event when Apply returns.
+	// err is the first misuse of the batch by the fold. The methods that write return no error, so they record the misuse
+	// here, and Step or the end of the event fails with it.
 	err error
 
-	// seq, slot, step and log identify the event that is being folded. step counts the commits inside the event.
+	// log, the sequence number of the envelope, and the slot in the envelope identify the event that is being folded. step is
+	// the number of commits within this event so far.
+	log  events.LogID
 	seq  uint64
 	slot uint16
 	step uint32
-	log  events.LogID
-	// logTime is the log time of the last event of the envelope.
+	// logTime is the time at which the log received the last event of the envelope.
 	logTime events.Micros
 
-	// keyedHash is the hash for the log keyedHashLog. It is made at the first use.
+	// keyedHash is the hash of the log keyedHashLog. KeyedHash sets both at its first call for a log.
 	keyedHashLog events.LogID
 	keyedHash    events.KeyedHash
 }
@@ -42,17 +44,16 @@ var (
 	errWriteInScan = errors.New("projections: a row was written while an iterator was open")
 	errOpenScan    = errors.New("projections: an iterator was not closed")
 	errTooLarge    = errors.New("projections: a fold writes too much between two steps")
-	errReservedKey = errors.New("projections: a fold wrote to a key without shard and tag, or with a tag of the runtime")
-	errNoMerger    = errors.New("projections: a fold merges without having a merger")
-	errNotHeld     = errors.New("projections: a fold wrote a row of a home that is not held")
-	errRange       = errors.New("projections: a fold deletes a range that is none, or that has rows of several tags")
+	errReservedKey = errors.New("projections: a fold wrote a key without shard and tag, or with a tag that only the store may use")
+	errNoMerger    = errors.New("projections: a fold called Merge, but its projection has no merger")
+	errNotHeld     = errors.New("projections: a fold wrote a row of a partition that the store does not hold")
+	errRange       = errors.New("projections: a fold deleted a range that is empty, or that is not within one shard and tag")
 )
 
-// Get returns the value of a key, including writes of this batch. The value is valid until the next call.
+// Get implements [Reader].
 func (b *Batch) Get(key []byte) (value []byte, ok bool, err error) { return b.rows.Get(key) }
 
-// Iter returns an iterator over the keys k with lower <= k < upper, including writes of this batch.
-// Nothing may be written until the iterator is closed.
+// Iter implements [Reader].
 func (b *Batch) Iter(lower, upper []byte) Iterator {
 	return b.rows.Iter(lower, upper, &b.scans)
 }
@@ -83,9 +84,9 @@ func (b *Batch) Merge(key, value []byte) {
 	}
 }
 
-// DeleteRange removes the rows with lower <= k < upper. All of the range must be below one
-// prefix of [PrefixLen] bytes: one tag of one shard, or of one month for rows that begin with a month. The cost does not
-// depend on the number of rows. Compactions later free their space, and drop files at once that lie inside of the range.
+// DeleteRange removes the rows whose keys k have lower <= k < upper. Their keys must begin with the same [PrefixLen] bytes: one
+// shard and tag or, for a [MonthKeyed] projection, one month and tag. The cost does not depend on the number of rows.
+// Compactions free the disk space later.
 func (b *Batch) DeleteRange(lower, upper []byte) {
 	if bytes.Compare(lower, upper) >= 0 || len(lower) < PrefixLen || len(upper) < PrefixLen ||
 		!bytes.Equal(lower[:PrefixLen], upper[:PrefixLen]) && !bytes.Equal(upper, PrefixEnd(lower[:PrefixLen])) {
@@ -137,10 +138,10 @@ func (b *Batch) EachPartition(do func(partition uint8) error) error {
 	return nil
 }
 
-// Step lets the store commit a part of a large event, so that the event does not have to fit into memory. A fold may call it only
-// at points from which Apply, run again from its start, would recognize the committed rows and continue. If the batch has
-// reached its size limit, Step commits it with the position and a step number, and empties it. No iterator may be open.
-// The fold must return the error of Step.
+// Step commits the writes so far if they have reached [BatchOptions.StepBytes], so that those of a large event need not fit into
+// memory. After a crash, the store calls Apply with the same event on the committed rows ([Projection.Apply]), so a fold may
+// call Step only where such a second call continues correctly. No iterator may be open. The fold must return the error of
+// Step.
 func (b *Batch) Step() error {
 	if b.scans.Open() > 0 {
 		b.fail(errOpenScan)
@@ -155,12 +156,12 @@ func (b *Batch) Step() error {
 	return b.host.CommitStep(b.seq, b.slot, b.step)
 }
 
-// BackfillsClosed reports whether the store rejects every later backfill of every source. A fold then no longer needs rows that
-// it keeps only to order backfills.
+// BackfillsClosed reports whether the store ignores all later backfills, whatever their source. A fold then no longer needs rows
+// that it keeps only to order backfills.
 func (b *Batch) BackfillsClosed() bool { return b.host.BackfillsClosed() }
 
-// LogTime returns the log time at the end of the envelope that is being folded. For a live event that is about its own time. For
-// a backfilled event, whose own time may be years ago, it is the time at which the log received it.
+// LogTime returns the time at which the log received the last event of the envelope that is being folded. The own time of a
+// backfilled event, by contrast, may be years earlier.
 func (b *Batch) LogTime() events.Micros { return b.logTime }
 
 // KeyedHash returns a hash of an id under a key that is derived from the id of the log. The hash does not reveal the id, and two
@@ -175,6 +176,6 @@ func (b *Batch) KeyedHash(id string) [16]byte {
 // QueryCache returns the query cache of the store. It is nil if the projection has none.
 func (b *Batch) QueryCache() QueryCache { return b.opts.QueryCache }
 
-// Version returns the version of the first view that will show the current writes. All earlier writes are visible already or
-// become visible with the same version. A fold that continues while an earlier commit is not visible yet must not rely on this.
+// Version returns the version of the first view that will show the current writes ([View.Version]). Earlier writes that no view
+// shows yet become visible with the same version.
 func (b *Batch) Version() uint64 { return b.host.NextVersion() }

@@ -8,20 +8,20 @@ import (
 	"github.com/skein-feed/skein/projections/internal/overlay"
 )
 
-// The keyspace. Every key begins with a shard (2 bytes, big endian) and a tag (1 byte); what follows is named in
-// keys.go of the projection. No two projections share a tag, so a key alone tells the
-// kind of its row. Most keys begin with the shard of the user or item that the row is about. Rows of the store as a whole
-// have StoreShard, which sorts after every other shard.
+// The keyspace. Every key begins with a shard (2 bytes, big endian) and a tag (1 byte); keys.go of the projection says what
+// follows. The tag alone tells the kind of the row, because no two projections have the same tag. Most keys begin with the
+// shard of the home of the row. The keys of a [MonthKeyed] projection may begin with a month, which takes the place of the
+// shard. The runtime is the store itself, as opposed to the projection.
 //
-//	tags         owner        rows
-//	0x00–0x0f    runtime      checkpoint, fingerprint, backfill offsets, rejects (in StoreShard)
-//	0x10–0x3f    graph        follows, boards, blocks, mutes, counts; in the store of inbox, too, which embeds them
-//	0x40–0x5f    inbox        pins, outboxes, inboxes
-//	0x60–0x6f    seen         plays by month, serves
-//	0x70–0x8f    counters     pins, plays, reactions, what counts them, lists by heat
-//	0x90–0x9f    notifications  reactions to pins and re-pins by recipient, markers
+//	tags       owner          rows
+//	0x00–0x0f  runtime        checkpoint, fingerprint, backfill offsets, rejects (in StoreShard)
+//	0x10–0x3f  graph          follows, boards, blocks, mutes, counts; the store of inbox has these rows, too
+//	0x40–0x5f  inbox          pins, outboxes, inboxes
+//	0x60–0x6f  seen           plays by month, serves
+//	0x70–0x8f  counters       pins, plays and reactions with their counts, lists by heat
+//	0x90–0x9f  notifications  reactions to pins and re-pins by recipient, markers
 const (
-	// StoreShard is the shard of rows that belong to the store as a whole. No user or item has it.
+	// StoreShard is the shard of rows that belong to the store as a whole. It is higher than all shards of users and items.
 	StoreShard events.Shard = 0xffff
 
 	FirstRuntimeTag Tag = 0x00
@@ -43,19 +43,19 @@ const (
 // PrefixLen is the length in bytes of the shard and the tag that begin every key.
 const PrefixLen = overlay.PrefixLen
 
-// Tag is the third byte of every key: the kind of row.
+// Tag is the third byte of every key. It stands for a kind of row.
 type Tag byte
 
-// IsRuntimeKey reports whether a row belongs to the store itself (the runtime) and not to the projection.
+// IsRuntimeKey reports whether the key is of a row of the runtime, and not of the projection.
 func IsRuntimeKey(key []byte) bool { return len(key) >= 3 && Tag(key[2]) <= LastRuntimeTag }
 
-// AppendPrefix appends the shard and the tag that every key begins with.
+// AppendPrefix appends a shard and a tag to dst. They are the prefix of a key.
 func AppendPrefix(dst []byte, shard events.Shard, tag Tag) []byte {
 	return append(binary.BigEndian.AppendUint16(dst, uint16(shard)), byte(tag))
 }
 
-// AppendKey appends the shard of the first id, the tag, and the ids. The result is a key, or the common prefix of all keys that
-// continue with other parts. It needs at least one id.
+// AppendKey appends to dst the shard of the first id, the tag, and the ids. The result is a key, or the common prefix of keys that
+// have more parts. It panics without an id.
 func AppendKey(dst []byte, tag Tag, ids ...string) []byte {
 	dst = AppendPrefix(dst, events.ShardOf(ids[0]), tag)
 	for _, id := range ids {
@@ -64,7 +64,7 @@ func AppendKey(dst []byte, tag Tag, ids ...string) []byte {
 	return dst
 }
 
-// NextShard returns the first shard in [from, end) that has rows, and end if there is none.
+// NextShard returns the first shard s with from <= s < end that has rows, or end if there is none.
 func NextShard(r Reader, from, end events.Shard) (events.Shard, error) {
 	it := r.Iter(AppendPrefix(nil, from, 0), AppendPrefix(nil, end, 0))
 	if it.Next() {
@@ -73,12 +73,11 @@ func NextShard(r Reader, from, end events.Shard) (events.Shard, error) {
 	return end, it.Close()
 }
 
-// EachID calls do once for every distinct first id in the keys of a tag in a shard, in key order. It seeks from one id to the next
-// instead of reading all rows between. It skips keys without an id, which no fold can have written. It stops at the first error.
+// EachID calls do once for each first id in the keys with the shard and the tag, in key order. It seeks from one id to the next, so
+// it does not read the other rows with the same first id. It skips malformed keys. It stops at the first error and returns it.
 func EachID(r Reader, shard events.Shard, tag Tag, do func(id string) error) error {
 	prefix := AppendPrefix(nil, shard, tag)
-	end := PrefixEnd(prefix)
-	it := r.Iter(prefix, end)
+	it := r.Iter(prefix, PrefixEnd(prefix))
 	var err error
 	for more := it.Next(); more && err == nil; {
 		key := it.Key()
@@ -87,19 +86,21 @@ func EachID(r Reader, shard events.Shard, tag Tag, do func(id string) error) err
 			more = it.Next()
 			continue
 		}
-		next := PrefixEnd(key[:len(key)-len(rest)])
+
+		keyOfNextID := PrefixEnd(key[:len(key)-len(rest)])
 		if err = do(id); err == nil {
-			more = next != nil && it.SeekGE(next)
+			more = keyOfNextID != nil && it.SeekGE(keyOfNextID)
 		}
 	}
+
 	if closeErr := it.Close(); err == nil {
 		err = closeErr
 	}
 	return err
 }
 
-// EachPair calls do with the first two ids of every key of a tag in a shard, in key order. It skips keys without two ids, which no
-// fold can have written. It stops at the first error.
+// EachPair calls do with the first two ids of each key with the shard and the tag, in key order. It skips malformed keys. It stops at
+// the first error and returns it.
 func EachPair(r Reader, shard events.Shard, tag Tag, do func(first, second string) error) error {
 	prefix := AppendPrefix(nil, shard, tag)
 	it := r.Iter(prefix, PrefixEnd(prefix))
@@ -119,9 +120,9 @@ func EachPair(r Reader, shard events.Shard, tag Tag, do func(first, second strin
 	return err
 }
 
-// PrefixEnd returns the first key after all keys that begin with prefix. It returns nil if no key can follow them.
+// PrefixEnd returns the lowest key above all keys that begin with prefix, or nil if there is none.
 func PrefixEnd(prefix []byte) []byte { return overlay.PrefixEnd(prefix) }
 
-// RowError returns an error for a row that no fold can have written. It wraps [ErrCorrupt]. what describes the row, and row is its
-// key or its value. A fold that returns this error stops its store, which then counts as damaged and must be rebuilt.
+// RowError returns an error for a row that no fold can have written. The error wraps [ErrCorrupt]. what describes the row, and row
+// is its key or its value. If a fold returns this error, its store stops and must be rebuilt.
 func RowError(what string, row []byte) error { return fmt.Errorf("%w: %s %x", ErrCorrupt, what, row) }

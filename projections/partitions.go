@@ -7,49 +7,50 @@ import (
 	"github.com/skein-feed/skein/events"
 )
 
-// MonthKeyed is implemented by a projection some of whose keys begin with a month in place of the shard. In these keys the shard
-// follows the tag.
+// MonthKeyed is implemented by a projection that has keys with a month in place of the shard. In these keys the shard follows the
+// tag. So the rows of one month lie together.
 type MonthKeyed interface {
-	// MonthTags returns the tags of these rows.
+	// MonthTags returns the tags of these keys.
 	MonthTags() []Tag
 }
 
-// Regional is implemented by a projection that has regions. A region is a set of derived rows that are sorted in the order in
-// which queries read them. A region key begins with the shard and the id by which the row is looked up, such as the owner of
-// a post, and names its home further behind. One scan therefore finds the rows of all homes.
+// Regional is implemented by a projection that has regions. A region is the rows of a tag whose keys do not begin with the shard of
+// their home, but with what queries look up, such as the shard and the id of a pin's owner. So one scan finds the rows of all
+// homes. The home, or its partition, stands further behind in the key.
 type Regional interface {
-	// Regions returns the tags of these rows.
+	// Regions returns the tags of the regions.
 	Regions() []Tag
-	// RegionHome returns the partition of the home that a region key names. ok is false for a key with another tag.
+	// RegionHome returns the partition of the home in a key of a region. ok is false for any other key.
 	RegionHome(key []byte) (partition uint8, ok bool)
 }
 
-// HomeRouter is implemented by a projection that routes some events to every partition only because every store needs them for what
-// it keeps in memory.
+// HomeRouter is implemented by a projection that routes some events to partitions whose rows they do not change, because every store
+// keeps something from these events in memory.
 type HomeRouter interface {
-	// ChangesOnlyHome reports whether an event changes only rows at the home of its User. A build keeps nothing else in memory, so
-	// it delivers such an event to that home alone.
+	// ChangesOnlyHome reports whether the event changes only rows at the home of its User. A build makes only rows, so it delivers
+	// such an event to the partition of this home alone.
 	ChangesOnlyHome(ev *events.Event) bool
 }
 
-// RouteRows adds to the set the partitions whose rows an event may change. For a [HomeRouter] projection these may be fewer than the
-// partitions of the route.
-func RouteRows(p Projection, ev *events.Event, to *events.Partitions) {
-	if homed, ok := p.(HomeRouter); ok && homed.ChangesOnlyHome(ev) {
-		to.AddHome(ev.User)
+// RouteRows adds to partitions every partition whose rows the event may change. For a [HomeRouter] these may be fewer than those of
+// [Projection.Route].
+func RouteRows(p Projection, ev *events.Event, partitions *events.Partitions) {
+	if router, ok := p.(HomeRouter); ok && router.ChangesOnlyHome(ev) {
+		partitions.AddHome(ev.User)
 		return
 	}
-	p.Route(ev, to)
+	p.Route(ev, partitions)
 }
 
-// AppendPartition appends the prefix of rows that are grouped by partition and looked up by an id that is not their home. The
-// prefix is the first shard of the partition and the tag. In the key, the lookup id follows, and then the home.
+// AppendPartition appends the first shard of the partition and the tag to dst. Rows with this prefix are in the partition of their
+// home, but queries look them up by another id: in the key, that id follows, and then the home.
 func AppendPartition(dst []byte, partition uint8, tag Tag) []byte {
-	return AppendPrefix(dst, events.Shard(uint16(partition)<<5), tag)
+	firstShard := events.Shard(partition) << 5 // a partition has 32 shards
+	return AppendPrefix(dst, firstShard, tag)
 }
 
-// StoreWide is returned in place of a partition for rows that belong to none: rows of the runtime, rows of the store as a whole,
-// and rows that no fold can have written.
+// StoreWide is what [PartitionOf] returns for rows that belong to no partition: rows of the store as a whole, which include those of
+// the runtime, and rows that no fold can have written.
 const StoreWide = events.NumPartitions
 
 // PartitionOf returns the partition of the home of a row, or [StoreWide].
@@ -80,7 +81,7 @@ type Holding struct {
 	Held *events.Partitions
 }
 
-// NilIfAll returns nil if the set has all partitions, and otherwise the set itself.
+// NilIfAll returns nil if held is nil or has all partitions, and otherwise held itself.
 func NilIfAll(held *events.Partitions) *events.Partitions {
 	if held != nil && *held == events.AllPartitions() {
 		return nil
@@ -101,8 +102,8 @@ func (h *Holding) Has(id string) bool {
 	return h.Held == nil || h.Held.Has(events.ShardOf(id).Partition())
 }
 
-// Delivers reports whether the fold of the store applies an event. scratch is overwritten. The caller passes it in because a local
-// variable would be allocated for every event: it escapes to the projection, which is called through an interface.
+// Delivers reports whether the store applies an event. Delivers overwrites *scratch. A local variable would be allocated for every
+// event, because it would escape to the projection, which is called through an interface.
 func (h *Holding) Delivers(ev *events.Event, scratch *events.Partitions) bool {
 	if h.Held == nil {
 		return true
@@ -110,12 +111,13 @@ func (h *Holding) Delivers(ev *events.Event, scratch *events.Partitions) bool {
 	*scratch = events.Partitions{}
 	h.Projection.Route(ev, scratch)
 
-	// An event that concerns every home also concerns rows of the store as a whole. A store without any partition has such
-	// rows, too.
+	// An event that is routed to all partitions may also change rows of the store as a whole, which even a store without
+	// partitions has.
 	return scratch.Intersects(h.Held) || *scratch == events.AllPartitions()
 }
 
-// MayWrite reports whether the fold may write a row: its partition must be held, or it must belong to the store as a whole.
+// MayWrite reports whether the fold may write the row: the store must hold its partition, or the row must belong to the store as a
+// whole.
 func (h *Holding) MayWrite(key []byte) bool {
 	if h.Held == nil {
 		return true

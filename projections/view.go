@@ -5,72 +5,73 @@ import (
 	"github.com/skein-feed/skein/projections/internal/overlay"
 )
 
-// View reads the rows of a store at one whole position. A View is not safe for concurrent use. It must be closed after its
-// iterators. Until then the store keeps the older rows on disk that the view reads.
+// View reads the rows of a store at one whole position. A View is not safe for concurrent use. Its iterators must be closed
+// first, and then the view. Until then the store keeps the rows that the view reads on disk, even if later events delete them.
 type View struct {
-	position *Snapshot
+	// snapshot is nil after Close.
+	snapshot *Snapshot
 	finder   overlay.Finder
 	scans    overlay.Scans
 }
 
 var _ Reader = (*View)(nil)
 
-// Snapshot is a position at which a store has folded no envelope only in part, together with everything that views at
-// this position show.
+// Snapshot is the state of a store at a whole position. All views at this position share it.
 type Snapshot struct {
-	// Rows are the rows at the position. Views share the snapshot, which counts its references.
+	// Rows are the rows at the position. Rows counts its references: each view has one.
 	Rows *overlay.Snapshot
 	// Cursor is the position.
 	Cursor events.Cursor
-	// Rejects is the number of malformed events up to the position.
+	// Rejects is the number of malformed events in the log up to the position.
 	Rejects uint64
 	// Version is the version of the rows (see [View.Version]).
 	Version uint64
 	// QueryCache is the query cache of the store. It is nil if the projection has none.
 	QueryCache QueryCache
-	// Holding names the partitions that the store holds.
+	// Holding says which partitions the store holds.
 	Holding *Holding
 	// Down is closed when the store has failed or begins to close.
 	Down <-chan struct{}
 }
 
-// keptScans is how many iterators of closed scans a view keeps for reuse by later scans.
+// maxIdleScans is how many closed iterators a view keeps for its next calls of Iter.
 const maxIdleScans = 4
 
-// Open returns a view of the position. The caller must have acquired Rows before. [View.Close] releases them.
-func (p *Snapshot) Open() *View {
-	return &View{position: p, scans: overlay.Scans{MaxIdle: maxIdleScans}}
+// Open returns a view of the snapshot. The caller must have acquired a reference of Rows, which [View.Close] releases.
+func (s *Snapshot) Open() *View {
+	return &View{snapshot: s, scans: overlay.Scans{MaxIdle: maxIdleScans}}
 }
 
-// Cursor returns the position that the rows reflect.
-func (v *View) Cursor() events.Cursor { return v.position.Cursor }
+// Cursor returns the position of the rows.
+func (v *View) Cursor() events.Cursor { return v.snapshot.Cursor }
 
-// Get returns the value of a key. The value is valid until the next call.
+// Get implements [Reader].
 func (v *View) Get(key []byte) (value []byte, ok bool, err error) {
-	// Views of one position hand down one Pebble iterator for lookups, so that not every view has to open one.
+	// Close leaves the Pebble iterator of a view to the next view of the snapshot, so that few views have to open one.
 	if v.finder.It == nil {
-		v.finder.It = v.position.Rows.TakeIterator()
+		v.finder.It = v.snapshot.Rows.TakeIterator()
 	}
-	return v.finder.Find(v.position.Rows, key)
+	return v.finder.Find(v.snapshot.Rows, key)
 }
 
-// Iter returns an iterator over the keys k with lower <= k < upper. A nil bound is no limit.
+// Iter implements [Reader].
 func (v *View) Iter(lower, upper []byte) Iterator {
-	return v.scans.Scan(v.position.Rows, lower, upper)
+	return v.scans.Scan(v.snapshot.Rows, lower, upper)
 }
 
-// Close releases the view. If iterators are still open, Close closes them and returns an error. Further calls do nothing.
+// Close releases the view, of which only Close may be called afterwards, without effect. If iterators are still open, Close
+// closes them and returns an error.
 func (v *View) Close() error {
-	if v.position == nil {
+	if v.snapshot == nil {
 		return nil
 	}
 
 	// Pebble iterators must be closed before the snapshot that they read.
-	v.position.Rows.LeaveIterator(&v.finder)
+	v.snapshot.Rows.LeaveIterator(&v.finder)
 	leaked := v.scans.CloseOpen()
 	v.scans.Drop()
-	v.position.Rows.Release()
-	v.position = nil
+	v.snapshot.Rows.Release()
+	v.snapshot = nil
 
 	if leaked > 0 {
 		return errOpenScan
@@ -78,20 +79,20 @@ func (v *View) Close() error {
 	return nil
 }
 
-// Down returns a channel that is closed when the store has failed or begins to close, for example after a cut-over. Closing
-// the store waits for the view, so the holder should then close the view soon.
-func (v *View) Down() <-chan struct{} { return v.position.Down }
+// Down returns a channel that is closed when the store has failed or begins to close, for example because another generation
+// takes its place. The store cannot close before all views are closed, so the user of the view should then close it soon.
+func (v *View) Down() <-chan struct{} { return v.snapshot.Down }
 
-// Holds reports whether the store holds the partition of a user or item. If it does not, the view has no rows of that user or
-// item, which says nothing about whether such rows exist.
-func (v *View) Holds(id string) bool { return v.position.Holding.Has(id) }
+// Holds reports whether the store holds the partition of a user or item. If it returns false, the view has no rows of that
+// user or item, although another node may have some.
+func (v *View) Holds(id string) bool { return v.snapshot.Holding.Has(id) }
 
-// Partitions returns the partitions that the store holds. The partitions of a generation never change.
-func (v *View) Partitions() events.Partitions { return v.position.Holding.Partitions() }
+// Partitions returns the partitions that the store holds. They never change.
+func (v *View) Partitions() events.Partitions { return v.snapshot.Holding.Partitions() }
 
 // QueryCache returns the query cache of the store. It is nil if the projection has none.
-func (v *View) QueryCache() QueryCache { return v.position.QueryCache }
+func (v *View) QueryCache() QueryCache { return v.snapshot.QueryCache }
 
-// Version returns the version of the rows. The open store counts versions from 1 and starts a new one whenever it publishes
-// changed rows. Views of one version show the same rows.
-func (v *View) Version() uint64 { return v.position.Version }
+// Version returns the version of the rows. A store counts versions from 1 each time it is opened, and begins a new one
+// whenever it shows changed rows. Views of one version show the same rows.
+func (v *View) Version() uint64 { return v.snapshot.Version }

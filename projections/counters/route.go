@@ -21,19 +21,19 @@ func (*Counters) Route(ev *events.Event, partitions *events.Partitions) {
 		partitions.AddAll()
 
 	case events.PinCreated, events.Played:
-		// The home of User has the pin, or the number of plays by User. The home of Item has the plays and re-pins of the item, and which
-		// users have pinned it.
+		// The home of User has the pins of User, and counts the plays by User. The home of Item counts the plays and re-pins of Item, and
+		// records which users have pinned it.
 		partitions.AddHome(ev.User)
 		partitions.AddHome(ev.Item)
 
 	case events.PinMoved, events.PinDeleted:
-		// The home of the item need not know. It has which users have pinned the item, and lists by heat ask the homes of these users
-		// whether a pin of the item still exists. Re-pins that were deleted still count.
+		// No row at the home of the item changes. It records which users have pinned the item, and a list by heat asks the homes of these
+		// users whether a pin of the item still exists. The item's count of re-pins includes deleted ones.
 		partitions.AddHome(ev.User)
 
 	case events.Reacted, events.Unreacted:
 		// All rows of a reaction are at the home of the item, including those of the list of a user's reactions. This list is merged from
-		// all partitions when it is read. The pin on which the user reacted changes no row.
+		// all partitions when it is read. The fold ignores the pin on which the user reacted.
 		partitions.AddHome(ev.Item)
 
 	case events.ItemScored:

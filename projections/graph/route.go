@@ -16,7 +16,7 @@ func (*Graph) Route(ev *events.Event, partitions *events.Partitions) {
 		partitions.AddHome(ev.Peer)
 
 	case events.UserMuted, events.UserUnmuted, events.FollowSettingsSet:
-		// Only User can read its mutes and the settings of its follows, so they are not stored at the home of Peer.
+		// Only User can read whom User mutes and the settings of User's follows, so the home of Peer has no row of them.
 		partitions.AddHome(ev.User)
 
 	case events.PinCreated, events.PinMoved:
@@ -26,7 +26,7 @@ func (*Graph) Route(ev *events.Event, partitions *events.Partitions) {
 
 	case events.UserDeleted, events.BoardDeleted:
 		// The event ends relations of users whom it does not name, and the homes of these users can be any partitions. Every partition
-		// also records the deletion, and refuses imported history about the user or board that arrives after it.
+		// also records the deletion, and from then on refuses imported history about the user or board.
 		partitions.AddAll()
 
 	case events.BoardCreated:

@@ -145,10 +145,10 @@ func TestMisuseOfMergeAndRangesFailsFold(t *testing.T) {
 		do   func(ev events.Event, b *projections.Batch)
 		want string
 	}{
-		"runtime key":     {func(_ events.Event, b *projections.Batch) { b.Merge([]byte{0, 0, 1, 2}, nil) }, "a key without shard and tag, or with a tag of the runtime"},
-		"runtime range":   {func(_ events.Event, b *projections.Batch) { b.DeleteRange([]byte{0, 0, 1}, []byte{0, 0, 2}) }, "a key without shard and tag, or with a tag of the runtime"},
-		"two tags":        {func(_ events.Event, b *projections.Batch) { b.DeleteRange([]byte{0, 0, 0xf0}, []byte{0, 0, 0xf2}) }, "a range that is none, or that has rows of several tags"},
-		"backwards":       {func(_ events.Event, b *projections.Batch) { b.DeleteRange(append(key, 1), key) }, "a range that is none, or that has rows of several tags"},
+		"runtime key":     {func(_ events.Event, b *projections.Batch) { b.Merge([]byte{0, 0, 1, 2}, nil) }, "a key without shard and tag, or with a tag that only the store may use"},
+		"runtime range":   {func(_ events.Event, b *projections.Batch) { b.DeleteRange([]byte{0, 0, 1}, []byte{0, 0, 2}) }, "a key without shard and tag, or with a tag that only the store may use"},
+		"two tags":        {func(_ events.Event, b *projections.Batch) { b.DeleteRange([]byte{0, 0, 0xf0}, []byte{0, 0, 0xf2}) }, "a range that is empty, or that is not within one shard and tag"},
+		"backwards":       {func(_ events.Event, b *projections.Batch) { b.DeleteRange(append(key, 1), key) }, "a range that is empty, or that is not within one shard and tag"},
 		"whole tag":       {func(_ events.Event, b *projections.Batch) { b.DeleteRange([]byte{0, 0, 0xf0}, []byte{0, 0, 0xf1}) }, ""},
 		"while iterating": {func(_ events.Event, b *projections.Batch) { it := b.Iter(nil, nil); b.Merge(key, nil); _ = it.Close() }, "a row was written while an iterator was open"},
 	} {
@@ -160,7 +160,7 @@ func TestMisuseOfMergeAndRangesFailsFold(t *testing.T) {
 	// Without a merger nothing can be merged.
 	type unmerging struct{ projections.Projection }
 	s := openMerging(t, vfs.NewMem(), unmerging{&mergingProjection{"one", mergeItem}})
-	if err := foldPlays(t, s, 1, "a"); err == nil || !strings.Contains(err.Error(), "a fold merges without having a merger") {
+	if err := foldPlays(t, s, 1, "a"); err == nil || !strings.Contains(err.Error(), "a fold called Merge, but its projection has no merger") {
 		t.Errorf("merge without a merger: got error %v", err)
 	}
 }

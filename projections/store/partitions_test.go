@@ -33,7 +33,7 @@ func TestFoldMayNotWriteForeignPartitions(t *testing.T) {
 	if err := s.Fold(envs[:1]); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Fold(envs[1:]); err == nil || !strings.Contains(err.Error(), "a home that is not held") {
+	if err := s.Fold(envs[1:]); err == nil || !strings.Contains(err.Error(), "a partition that the store does not hold") {
 		t.Errorf("write of a row of bob into a store that holds ann: got error %v", err)
 	}
 }
