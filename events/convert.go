@@ -140,7 +140,7 @@ func (ev *Event) FillDerivedFields() {
 	if ev.Kind == PinCreated && ev.Item == "" {
 		ev.Item = ev.Pin
 	}
-	if ev.Backfill && kindTable[ev.Kind].encoded {
+	if ev.Backfill && kindTable[ev.Kind].comparesEncoding {
 		ev.Encoded = ev.Canonical()
 	}
 }

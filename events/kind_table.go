@@ -13,41 +13,34 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// Topic is the subject of the events of a kind.
+// Topic groups the kinds of events that are about the same subject. Each kind has one topic.
 type Topic uint8
 
 // The topics.
 const (
-	// TopicRelations is the relations between users: follows and their settings, blocks, mutes.
-	TopicRelations Topic = iota + 1
-	// TopicContent is the existence of users, boards and pins.
-	TopicContent
-	// TopicSeen is the items that users have played and were served.
-	TopicSeen
-	// TopicItems is reactions and scores, which make items popular.
-	TopicItems
-	// TopicMarkers is the times up to which users have read their feeds.
-	TopicMarkers
-	// TopicImports is the ends of imports.
-	TopicImports
-	// TopicHidden is the items that users hide.
-	TopicHidden
-	// TopicNotificationMarkers is the times up to which users have seen and read their notifications.
-	TopicNotificationMarkers
+	TopicRelations           Topic = iota + 1 // relations between users: follows and their settings, blocks, mutes
+	TopicContent                              // users, boards and pins begin and cease to exist, or change
+	TopicSeen                                 // items that users have played and were served
+	TopicItems                                // reactions to items, and scores of items
+	TopicMarkers                              // times up to which users have read their feeds
+	TopicImports                              // ends of imports
+	TopicHidden                               // items that users hide
+	TopicNotificationMarkers                  // times up to which users have seen and read their notifications
 )
 
-// kindInfo describes one kind.
+// kindInfo describes a kind. An event has a user, who acts, and some kinds also have a peer, the other user whom the event concerns.
 type kindInfo struct {
 	topic Topic
-	// recordName is the name that importers use for records of the kind. A kind without a name cannot be backfilled.
+	// recordName is the name that importers use for records of the kind. A kind without this name cannot be backfilled.
 	recordName string
 	// fields are the fields of the kind's message.
 	fields []messageField
-	// removes is true for a kind that ends something. Of two backfills with the same time, the one that ends something counts as the later.
+	// removes is true for a kind that ends something, such as a follow. Of two backfills with the same time, the one whose kind removes
+	// counts as the later.
 	removes bool
-	// encoded is true if, of two backfills of the kind with the same time, the one with the larger encoding counts as the later. Backfills of
-	// the kind then have [Event.Encoded].
-	encoded bool
+	// comparesEncoding is true if, of two backfills of the kind with the same time, the one whose encoding is greater, byte by byte, counts
+	// as the later. Only backfills of such a kind have [Event.Encoded].
+	comparesEncoding bool
 	// mutual is true if the event means the same for the peer as for the user, as a block does.
 	mutual bool
 	// beginsFollow is true if the event makes the user follow the peer or one of the peer's boards. endsFollow is true if it ends the
@@ -55,8 +48,8 @@ type kindInfo struct {
 	beginsFollow, endsFollow bool
 }
 
-// kindTable describes every kind. The conversion from and to messages, validation, the decoder, the archive, the files of builds and the
-// importers are driven by it, so a new kind needs a row here and no change in any of them.
+// kindTable describes every kind. The conversion from and to messages, the validation, the decoder, the archive, the files of builds and the
+// importers read this table, so none of them must change for a new kind.
 var kindTable = [lastKind + 1]kindInfo{
 	UserFollowed:    {topic: TopicRelations, recordName: "follows", fields: userAndTarget, beginsFollow: true},
 	UserUnfollowed:  {topic: TopicRelations, recordName: "unfollows", fields: userAndTarget, removes: true, endsFollow: true},
@@ -79,12 +72,12 @@ var kindTable = [lastKind + 1]kindInfo{
 	}},
 
 	UserDeleted: {topic: TopicContent, fields: []messageField{{number: 1, field: FieldUser}}},
-	BoardCreated: {topic: TopicContent, recordName: "boards", encoded: true, fields: []messageField{
+	BoardCreated: {topic: TopicContent, recordName: "boards", comparesEncoding: true, fields: []messageField{
 		{number: 1, message: namedBoard},
 		{number: 2, field: FieldTitle, optional: true},
 	}},
 	BoardDeleted: {topic: TopicContent, fields: []messageField{{number: 1, message: namedBoard}}},
-	PinCreated: {topic: TopicContent, recordName: "pins", encoded: true, fields: []messageField{
+	PinCreated: {topic: TopicContent, recordName: "pins", comparesEncoding: true, fields: []messageField{
 		{number: 1, message: ownPin},
 		{number: 2, field: FieldBoard, optional: true},
 		{number: 3, field: FieldItem, optional: true}, // empty: an item with the id of the pin
@@ -152,21 +145,22 @@ var (
 		{number: 4, message: otherPin, optional: true},
 	}
 
-	// Fields of the messages Board and Pin. The default board has an empty id.
+	// Fields of the messages Board and Pin. peersBoard may be the default board, whose id is empty; namedBoard may not.
 	peersBoard = []messageField{{number: 1, field: FieldPeer}, {number: 2, field: FieldBoard, optional: true}}
 	namedBoard = []messageField{{number: 1, field: FieldUser}, {number: 2, field: FieldBoard}}
 	ownPin     = []messageField{{number: 1, field: FieldUser}, {number: 2, field: FieldPin}}
 	otherPin   = []messageField{{number: 1, field: FieldRepinUser}, {number: 2, field: FieldRepinPin}}
 )
 
-// messageField describes which field of an [Event] a field of a message is.
+// messageField says where in an [Event] the value of a field of a proto message is stored.
 type messageField struct {
+	// number is the number of the field in the message.
 	number protowire.Number
-	// field is the field of the event. It is not used if the value is a message.
+	// field is the field of the Event. It is not used if message is set.
 	field Field
-	// setting is the bit of [Event.Settings] that the value sets, if field is FieldSettings.
+	// setting is the bit of [Event.Settings] that stores the value, if field is FieldSettings.
 	setting FollowSettings
-	// message describes the fields of a Board or Pin. It is nil for other values.
+	// message describes the fields of the value if the value is a message, Board or Pin; otherwise it is nil.
 	message []messageField
 	// optional is true if the value may be empty or, if it is a message, missing.
 	optional bool
@@ -213,7 +207,8 @@ func (s FieldSet) All() iter.Seq[Field] {
 	}
 }
 
-// Fields returns the fields that events of the kind have. It does not contain the source of a backfill, which any kind can have.
+// Fields returns the fields that events of the kind have. Of the source, it contains only that of [BackfillClosed], and not the source that
+// every backfill has.
 func (k Kind) Fields() FieldSet {
 	if k > lastKind {
 		return 0
@@ -239,7 +234,7 @@ func KindsAbout(topics ...Topic) (s KindSet) {
 	return s
 }
 
-// IsMutual reports whether an event of the kind means the same for the peer as for the user.
+// IsMutual reports whether an event of the kind means the same for the peer as for the user, as a block does.
 func (k Kind) IsMutual() bool { return k <= lastKind && kindTable[k].mutual }
 
 // BeginsFollow reports whether an event of the kind makes the user follow the peer, or a board of the peer.
@@ -251,7 +246,7 @@ func (k Kind) EndsFollow() bool { return k <= lastKind && kindTable[k].endsFollo
 // Backfillable reports whether events of the kind may be backfilled.
 func (k Kind) Backfillable() bool { return k <= lastKind && kindTable[k].recordName != "" }
 
-// ParseRecords returns the kind whose records have a name in importers, such as "follows". It returns false if no kind has that name.
+// ParseRecords returns the kind whose records have the given name in importers, such as "follows". It returns false if there is none.
 func ParseRecords(name string) (Kind, bool) {
 	for k := range kindTable {
 		if name != "" && kindTable[k].recordName == name {
@@ -261,7 +256,7 @@ func ParseRecords(name string) (Kind, bool) {
 	return 0, false
 }
 
-// TextField returns a pointer to a field that is a single text, and nil for any other field.
+// TextField returns a pointer to the field f of the event if f is an id or another single text, and nil for any other field.
 func (ev *Event) TextField(f Field) *string {
 	switch f {
 	case FieldUser:
@@ -334,7 +329,7 @@ const maxFieldNumber = 7
 
 // messageShape is a message that [kindTable] describes, in the form that the decoder, the conversions and the validation use.
 type messageShape struct {
-	// byNumber holds the fields at the indexes of their numbers. All other entries have tag 0.
+	// byNumber[n] is the field with the number n. Its tag is 0 if there is no such field.
 	byNumber [maxFieldNumber + 1]fieldShape
 	// required are the fields of the event that must not be empty.
 	required FieldSet
@@ -342,7 +337,7 @@ type messageShape struct {
 
 // fieldShape is a field of a messageShape.
 type fieldShape struct {
-	tag      uint32 // number and wire type
+	tag      uint32 // number and wire type, as encoded before the value
 	form     valueForm
 	field    Field
 	bit      FieldSet // the set that contains only the field
@@ -353,7 +348,7 @@ type fieldShape struct {
 	limit int
 	// message is set for formMessage.
 	message *messageShape
-	// descriptor is the field in the proto. path is its path from the Event message, such as "pin_created.pin.pin_id".
+	// descriptor is the field in the proto. path is the path from the message Event to the field, such as "pin_created.pin.pin_id".
 	descriptor protoreflect.FieldDescriptor
 	path       string
 }
@@ -365,12 +360,13 @@ type kindShape struct {
 	descriptor protoreflect.FieldDescriptor
 	// name is the name of the descriptor.
 	name string
-	// values are all fields that are no messages, including those of a Board or Pin, in the order in which they are validated.
+	// values are all fields that are not messages, including those of a Board or Pin, in the order in which they are validated.
 	values []fieldShape
+	// fields are the fields of the Event that values set.
 	fields FieldSet
 	// hasDerivedFields is true if [Event.FillDerivedFields] can change events of the kind.
 	hasDerivedFields bool
-	// peerPath is the path of the peer's id.
+	// peerPath is the path of the peer's id, or empty if the kind has no peer.
 	peerPath string
 }
 
@@ -388,7 +384,7 @@ func newKindShapes() (shapes [lastKind + 1]kindShape) {
 		s.name = string(s.descriptor.Name())
 		s.messageShape = newMessageShape(s.descriptor.Message(), kindTable[k].fields, s.name+".")
 
-		s.hasDerivedFields = kindTable[k].encoded
+		s.hasDerivedFields = kindTable[k].comparesEncoding
 		s.values = s.leafFields()
 		slices.SortFunc(s.values, func(a, b fieldShape) int { return cmp.Compare(a.field, b.field) })
 		for _, value := range s.values {
@@ -401,7 +397,7 @@ func newKindShapes() (shapes [lastKind + 1]kindShape) {
 	return shapes
 }
 
-// leafFields returns the fields of a message that are no messages, and those of the messages in it.
+// leafFields returns the fields of the message that are not messages themselves, including those of its Board or Pin.
 func (shape *messageShape) leafFields() (values []fieldShape) {
 	for i := range shape.byNumber {
 		switch f := &shape.byNumber[i]; {
@@ -415,7 +411,7 @@ func (shape *messageShape) leafFields() (values []fieldShape) {
 	return values
 }
 
-// newMessageShape returns the shape of the message with the given path, which ends with a point.
+// newMessageShape returns the shape of a message with these fields. path is the prefix of their paths, such as "pin_created.".
 func newMessageShape(d protoreflect.MessageDescriptor, fields []messageField, path string) (m messageShape) {
 	for _, described := range fields {
 		f := &m.byNumber[described.number]

@@ -69,7 +69,7 @@ func (m *method) checkRole(id identity) error {
 		return unauthenticatedError(id.authError)
 	case !id.caller.Roles.Any(m.right.roles):
 		return missingRoleError(m.right.roles)
-	case id.caller.User != "" && m.right.bound.other == nil:
+	case id.caller.User != "" && m.right.bound.refusedField == nil:
 		// A caller who is bound to one user may not call this method at all.
 		return otherUserError(id.caller.User, "the answer")
 	}
@@ -84,7 +84,7 @@ func (m *method) admitBeforeBody(caller identity) bool {
 // checkSubject refuses a valid request about another user if the caller is bound to one user. It also logs calls of operators.
 func (m *method) checkSubject(ctx context.Context, id identity, req proto.Message) error {
 	if user := id.caller.User; user != "" && !m.right.open {
-		if field := m.right.bound.other(user, req); field != "" {
+		if field := m.right.bound.refusedField(user, req); field != "" {
 			return otherUserError(user, field)
 		}
 	}

@@ -14,32 +14,34 @@ import (
 	connectv1 "github.com/skein-feed/skein/proto/skein/v1/skeinv1connect"
 )
 
-// right says which callers may call a method. The zero right admits no caller, so a method that is missing in the table cannot be called.
+// right says which callers may call a method. The zero right admits no caller.
 type right struct {
-	// open admits every caller, even an unauthenticated one.
+	// open admits every caller, even one without a token.
 	open bool
-	// roles admits callers that have at least one of the roles.
+	// roles admits callers that have at least one of these roles.
 	roles access.Roles
-	// bound further restricts callers who are bound to one user.
+	// bound restricts bound callers further. A bound caller is one whose token names a user, such as an app on this user's phone. Comments
+	// in this file call the user U.
 	bound binding
 }
 
-// binding says which requests a caller who is bound to one user may send. The zero binding admits none.
+// binding says which requests a bound caller may send, and what the answers show. The zero binding admits no request.
 type binding struct {
-	// text describes the binding in docs/access.md, where U is the user.
+	// text describes the binding in docs/access.md.
 	text string
-	// other returns the path of the field by which a request is about another user, or "" if the request is about the user alone.
-	other func(user string, req proto.Message) string
-	// conceal removes from an answer what the user may not see. It is nil if the user may see all of it. It may change the answer, which no
-	// other call shares.
+	// refusedField returns the path of the field because of which a bound caller may not send the request, such as one with the id of another
+	// user. It returns "" if the caller may send it. A nil function admits no request.
+	refusedField func(user string, req proto.Message) string
+	// conceal removes from an answer what the user may not see. nil means that the user may see all of it. conceal may change the answer, because
+	// no other call has the same message.
 	conceal func(user string, req, res proto.Message)
 }
 
 // rights has the right of every method. docs/access.md shows the same table. Nobody may call a method that is missing here.
 //
-// What concerns a user alone, such as blocks, mutes and plays, is visible to that user alone. Follows, boards, pins and their counts are
-// public, except exclusions: an exclusion is between two users, and looks like an unfollow to everybody else. docs/access.md says what can still
-// be inferred from public lists.
+// Only the user sees what concerns this user alone, such as blocks, mutes and plays. Follows, boards, pins and their counts are public.
+// Exclusions are not: to all but the excluding user, an exclusion looks like an unfollow. docs/access.md says what can still be inferred
+// from public lists.
 var rights = map[string]right{
 	connectv1.EventServicePublishProcedure: {roles: access.Publish, bound: ownEvents()},
 	connectv1.EventServiceWatchProcedure:   {roles: access.Offline},
@@ -80,7 +82,7 @@ var rights = map[string]right{
 	connectv1.NotificationServiceCountNotificationsProcedure: {roles: access.Read, bound: own("user_id")},
 	connectv1.NotificationServiceWatchNotificationsProcedure: {roles: access.Read, bound: own("user_id")},
 
-	// Imports and dashboards call GetStatus. It is not for bound callers, because it shows the beginnings of refused events with their ids.
+	// Imports and dashboards call GetStatus. Bound callers may not, because the answer contains the beginnings of refused events of all users.
 	connectv1.AdminServiceGetStatusProcedure:       {roles: access.Read | access.Admin},
 	connectv1.AdminServiceStartRebuildProcedure:    {roles: access.Admin},
 	connectv1.AdminServiceVerifyProcedure:          {roles: access.Admin},
@@ -102,11 +104,11 @@ var rights = map[string]right{
 
 // everything admits every request.
 func everything() binding {
-	return binding{text: "everything", other: func(string, proto.Message) string { return "" }}
+	return binding{text: "everything", refusedField: func(string, proto.Message) string { return "" }}
 }
 
-// ownCounts admits every request, but shows counts of blocks, mutes and exclusions only for U's own actions. A bound caller never learns how
-// many users exclude a board, because the owner of the board could then distinguish an exclusion from an unfollow.
+// ownCounts admits every request, but shows only to U how many users and boards U has blocked, muted and excluded. It shows to no bound caller
+// how many users exclude a board, because the owner of the board could then distinguish an exclusion from an unfollow.
 func ownCounts() binding {
 	b := everything()
 	b.text = "everything, but 0 for `excluder_count`, and for `excluded_board_count`, `blocked_count` and `muted_count` of others"
@@ -124,12 +126,12 @@ func ownCounts() binding {
 	return b
 }
 
-// ownSettings permits every list of follows. The settings of follows are the follower's own affair: of the follows of others, U neither gets
-// them nor learns from a list which follows have one.
+// ownSettings admits requests for the follows of every user, but only U sees the settings of U's follows. It refuses lists of only those
+// follows of another user that have a setting.
 func ownSettings() binding {
 	return binding{
 		text: "everything, but of others without `settings`, and not with `only`",
-		other: func(user string, req proto.Message) string {
+		refusedField: func(user string, req proto.Message) string {
 			list, _ := req.(*skeinv1.ListFollowingRequest)
 			if list.GetOnly() != skeinv1.FollowSetting_FOLLOW_SETTING_UNSPECIFIED && list.GetUserId() != user {
 				return "only"
@@ -149,7 +151,7 @@ func ownSettings() binding {
 	}
 }
 
-// ownPlays admits every request, but conceals how much other users have played. How often an item was played is public.
+// ownPlays admits every request, but shows only to U how many items U has played. How often an item was played is public.
 func ownPlays() binding {
 	b := everything()
 	b.text = "everything, but 0 for `play_count` of other users"
@@ -165,10 +167,10 @@ func ownPlays() binding {
 	return b
 }
 
-// ownPrivateKinds permits lists of every user's reactions, but those of private kinds only of U. What others react to with other kinds is
-// public, as their names are in the lists of who reacted.
+// ownPrivateKinds admits requests for the reactions of every user, but for those of a private kind only if they are U's. Reactions of other
+// kinds are public: the lists of who reacted to an item also contain them.
 func ownPrivateKinds() binding {
-	return binding{text: "everything, but of a private `kind` only if `user_id` is U", other: func(user string, req proto.Message) string {
+	return binding{text: "everything, but of a private `kind` only if `user_id` is U", refusedField: func(user string, req proto.Message) string {
 		list, ok := req.(*skeinv1.ListReactionsRequest)
 		if !ok || events.IsPrivateReaction(list.GetKind()) && list.GetUserId() != user {
 			return "user_id"
@@ -177,9 +179,9 @@ func ownPrivateKinds() binding {
 	}}
 }
 
-// own admits requests that have the user in the given field.
+// own admits requests whose given field has the id of U.
 func own(field protoreflect.Name) binding {
-	return binding{text: "`" + string(field) + "` is U", other: func(user string, req proto.Message) string {
+	return binding{text: "`" + string(field) + "` is U", refusedField: func(user string, req proto.Message) string {
 		m := req.ProtoReflect()
 		if f := m.Descriptor().Fields().ByName(field); f != nil && f.Kind() == protoreflect.StringKind && m.Get(f).String() == user {
 			return ""
@@ -188,8 +190,8 @@ func own(field protoreflect.Name) binding {
 	}}
 }
 
-// ownRelationships admits requests for the relationships of U, but conceals who blocks U. The rest of the answer does not reveal a block, because
-// a block ends the follows between the two users, as if both had unfollowed each other.
+// ownRelationships admits requests for the relationships of U, but conceals who blocks U. The rest of the answer looks as if the two users had
+// unfollowed each other, because a block ends the follows between them.
 func ownRelationships() binding {
 	b := own("viewer_id")
 	b.text += "; `blocked_by` is false"
@@ -202,10 +204,11 @@ func ownRelationships() binding {
 	return b
 }
 
-// ownFeedReasons admits questions about the feed of U, but removes the reason BLOCKED, which would not say which of the two users blocks the
-// other. The answer still has a reason, because NOT_FOLLOWED always accompanies BLOCKED. BatchGetRelationships says whom U blocks.
+// ownFeedReasons admits questions about the feed of U, but removes the reason BLOCKED, because it could tell U that the owner of the pin blocks
+// U. The answer still has a reason, because NOT_FOLLOWED always accompanies BLOCKED. BatchGetRelationships tells U whom U blocks.
 //
-// Beside REPIN_OF_BLOCKED no other reason need hold, so another one takes its place, and that of REPIN_OF_DELETED so that the two look alike.
+// REPIN_OF_BLOCKED may be the only reason, so it is replaced and not removed. The same reason replaces REPIN_OF_DELETED, so that U cannot
+// distinguish the two.
 func ownFeedReasons() binding {
 	b := own("reader_id")
 	b.text += "; without the reason BLOCKED, and with REPIN_OF_UNAVAILABLE for REPIN_OF_BLOCKED and REPIN_OF_DELETED"
@@ -229,7 +232,7 @@ func ownFeedReasons() binding {
 
 // ownPairs admits requests that ask only about follows of U.
 func ownPairs() binding {
-	return binding{text: "`user_id` of every pair is U", other: func(user string, req proto.Message) string {
+	return binding{text: "`user_id` of every pair is U", refusedField: func(user string, req proto.Message) string {
 		check, _ := req.(*skeinv1.CheckFollowsRequest)
 		for i, pair := range check.GetPairs() {
 			if pair.GetUserId() != user {
@@ -242,7 +245,7 @@ func ownPairs() binding {
 
 // noExcluders admits every request except those for the users who exclude a board.
 func noExcluders() binding {
-	return binding{text: "`kind` is not EXCLUDERS", other: func(_ string, req proto.Message) string {
+	return binding{text: "`kind` is not EXCLUDERS", refusedField: func(_ string, req proto.Message) string {
 		list, ok := req.(*skeinv1.ListBoardFollowersRequest)
 		if !ok || list.GetKind() == skeinv1.BoardFollowerKind_BOARD_FOLLOWER_KIND_EXCLUDERS {
 			return "kind"
@@ -251,13 +254,13 @@ func noExcluders() binding {
 	}}
 }
 
-// ownEvents admits live events whose acting user is U. Backfills are only for callers who are not bound to a user: a backfill chooses its own
-// time, and uses up offsets of its source, so that no later backfill of that source with a lower offset is accepted.
+// ownEvents admits live events whose acting user is U. It refuses backfills, because their senders choose their time, and because after a
+// backfill with a high offset the log ignores all backfills of the same source with lower offsets.
 //
-// ownEvents does not object to a malformed event, because the method refuses it with all of its errors. It validates only events that it would
-// otherwise refuse, so the method remains the only one that validates the others.
+// ownEvents admits malformed events, because the method itself then refuses them, with a list of all errors. To save time, ownEvents validates
+// only an event that it would refuse if the event were well-formed.
 func ownEvents() binding {
-	return binding{text: "the acting user of every event is U; no backfills", other: func(user string, req proto.Message) string {
+	return binding{text: "the acting user of every event is U; no backfills", refusedField: func(user string, req proto.Message) string {
 		call, _ := req.(*skeinv1.PublishRequest)
 		for i, msg := range call.GetEvents() {
 			ev, _ := events.FromLog(msg)

@@ -390,7 +390,7 @@ func (o *Options) reportReplicas(ctx context.Context, r *Report) (err error) {
 
 // rebuildOwnStores makes new generations of the stores of this process.
 func (o *Options) rebuildOwnStores(ctx context.Context, r *Report, p *replay.Progress) (err error) {
-	p.SetMore(true) // the time of the steps after the rebuild is not estimated
+	p.SetUnestimatedPhasesFollow(true) // the time of the steps after the rebuild is not estimated
 	options := o.Rebuild
 	options.Progress = p
 	var partitions map[string]events.Partitions

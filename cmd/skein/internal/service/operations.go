@@ -299,7 +299,7 @@ func (s *Service) prepareComparison(
 		var reports []string
 		var errs error
 		for i, projection := range targets {
-			p.SetMore(i < len(targets)-1)
+			p.SetUnestimatedPhasesFollow(i < len(targets)-1)
 			o := s.shadowOptions(projection.Name(), "shadow-verify")
 			o.Pace = replay.Pace{Share: req.Share}
 			o.Progress = p
