@@ -59,7 +59,7 @@ func deleteUserAndReimport(t *rapid.T, history []events.Event) (all []events.Eve
 	return history, victim
 }
 
-// After the deletion of a user, no row has the id, whatever imports bring later (I12).
+// TestErasedUserLeavesNoRow demands that, after the deletion of a user, no row has the id, whatever imports bring later (I12).
 func TestErasedUserLeavesNoRow(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		history, victim := deleteUserAndReimport(t, drawHistory(t))
@@ -87,7 +87,8 @@ func checkNoRowNames(t failer, s *store.Store, user string, history []events.Eve
 	}
 }
 
-// A user with thousands of pins and likes is erased in steps, and what others did stays.
+// TestErasureInStepsLeavesTheSameRows erases a user with thousands of pins and likes in steps and at once. Both must leave the same rows,
+// and keep what others did.
 func TestErasureInStepsLeavesTheSameRows(t *testing.T) {
 	var rows [2]map[string]string
 	for i, bounds := range someBounds {

@@ -105,8 +105,8 @@ func drawParts(t *rapid.T, homes []string) []events.Partitions {
 	return sets
 }
 
-// Whichever partitions each state holds, one of them that asks the others answers every page as a
-// state with all partitions does.
+// TestGatheredPagesAreThoseOfOneState demands that, whichever partitions each state holds, one of them that asks the others answers every
+// page as a state with all partitions does.
 func TestGatheredPagesAreThoseOfOneState(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		history := drawHistory(t)
@@ -198,8 +198,8 @@ func expectSamePages(t failer, name string, page func(*Queries, PageCursor) (any
 	}
 }
 
-// States may be at different positions. An item that was reacted to again between them is in a page
-// once, with the later time.
+// TestMergedReactionsKeepTheLatestTime merges the lists of states at different positions. An item that was reacted to again between them
+// must be in a page once, with the later time.
 func TestMergedReactionsKeepTheLatestTime(t *testing.T) {
 	o := &otherStates{t: t}
 	q := &Queries{remote: reactionParts{o, []ReactionPart{

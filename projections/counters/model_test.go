@@ -103,8 +103,9 @@ func heatSettings(s sizes) model.HeatSettings {
 	}
 }
 
-// At every position of every history, all counts and lists are those of the model (I7), and the rows of lists are those that
-// follow from the versions and the named items. This holds for all limits of lists, and wherever events are cut.
+// TestCountersAgreeWithModel demands that, at every position of every history, all counts and lists are those of the model (I7), and the
+// rows of lists are those that follow from the versions and the named items. This holds for all limits of lists, and wherever events are
+// cut.
 func TestCountersAgreeWithModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		history := drawHistory(t)
@@ -120,7 +121,7 @@ func TestCountersAgreeWithModel(t *testing.T) {
 	})
 }
 
-// The same holds at some positions of long seeded histories, in which much state accumulates.
+// TestCountersAgreeWithModelInLongHistories demands the same at some positions of long seeded histories, in which much state accumulates.
 func TestCountersAgreeWithModelInLongHistories(t *testing.T) {
 	n := 600
 	if testing.Short() {
@@ -149,7 +150,7 @@ func TestCountersAgreeWithModelInLongHistories(t *testing.T) {
 	}
 }
 
-// A fold that is cut wherever it may be leaves the same rows as one that is not.
+// TestFoldInStepsLeavesTheSameRows demands that a fold that is cut wherever it may be leaves the same rows as one that is not.
 func TestFoldInStepsLeavesTheSameRows(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		envs := histories.Envelopes(drawHistory(t))

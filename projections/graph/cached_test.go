@@ -132,8 +132,8 @@ func (w *cacheWorld) next(n int) []*events.Envelope {
 	return histories.Envelopes(w.list)[from:]
 }
 
-// Readers hold views of different ages while the fold continues. From a cache that is much too
-// small, they get the answers that the rows of their views give.
+// TestCachedAnswersAreThoseOfRowsWhileFolding has readers with views of different ages while the fold continues. From a cache that is much
+// too small, they must get the answers that the rows of their views give.
 func TestCachedAnswersAreThoseOfRowsWhileFolding(t *testing.T) {
 	const size = 24 << 10
 	cache := querycache.New(size)
@@ -195,8 +195,8 @@ func TestCachedAnswersAreThoseOfRowsWhileFolding(t *testing.T) {
 	}
 }
 
-// At every position of histories with imports and deletions, and at a view of some envelopes
-// before, the cached answers are those of the rows.
+// TestCachedAnswersAreThoseOfRowsInHistories demands that, at every position of histories with imports and deletions, and at a view of some
+// envelopes before, the cached answers are those of the rows.
 func TestCachedAnswersAreThoseOfRowsInHistories(t *testing.T) {
 	for seed := range uint64(3) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
@@ -239,7 +239,8 @@ func askUntilCached(t testing.TB, cache *querycache.Cache, v *projections.View, 
 	return f, cached
 }
 
-// An entry answers at older and newer views, but not across a change of its user.
+// TestCacheEntryAnswersOtherViewsButNotAcrossChange demands that an entry answers at older and newer views, but not across a change of its
+// user.
 func TestCacheEntryAnswersOtherViewsButNotAcrossChange(t *testing.T) {
 	for _, first := range []string{"old", "new"} {
 		t.Run(first+" view first", func(t *testing.T) {
@@ -279,8 +280,8 @@ func TestCacheEntryAnswersOtherViewsButNotAcrossChange(t *testing.T) {
 	}
 }
 
-// A repair changes rows but not the position. Entries that were made before it do not answer after
-// it.
+// TestRepairInvalidatesCacheEntries repairs a store, which changes rows but not the position. Entries that were made before the repair must
+// not answer after it.
 func TestRepairInvalidatesCacheEntries(t *testing.T) {
 	cache := querycache.New(1 << 20)
 	s := openCached(t, vfs.NewMem(), "data", cache)
@@ -323,7 +324,8 @@ func TestRepairInvalidatesCacheEntries(t *testing.T) {
 	}
 }
 
-// Stores that share a cache do not share answers, and nothing is left of a store that was closed.
+// TestStoresShareLimitButNoCacheEntries demands that stores that share a cache do not share answers, and that nothing is left of a store
+// that was closed.
 func TestStoresShareLimitButNoCacheEntries(t *testing.T) {
 	cache := querycache.New(1 << 20)
 	fs := vfs.NewMem()
@@ -387,8 +389,8 @@ func TestStoresShareLimitButNoCacheEntries(t *testing.T) {
 	}
 }
 
-// A user about whom one question is asked is not cached, so a walk over all users takes no room. A
-// user with many edges is not cached before many questions were asked.
+// TestUserIsCachedOnlyAfterEnoughQuestions demands that a user about whom one question is asked is not cached, so that a walk over all
+// users takes no space, and that a user with many edges is not cached before many questions were asked.
 func TestUserIsCachedOnlyAfterEnoughQuestions(t *testing.T) {
 	cache := querycache.New(8 << 20)
 	s := openCached(t, vfs.NewMem(), "data", cache)
@@ -424,7 +426,7 @@ func TestUserIsCachedOnlyAfterEnoughQuestions(t *testing.T) {
 	}
 }
 
-// A cache that is too small keeps nothing, and all questions are answered.
+// TestTooSmallCacheKeepsNothing demands that a cache that is too small keeps nothing, and that all questions are answered.
 func TestTooSmallCacheKeepsNothing(t *testing.T) {
 	cache := querycache.New(100)
 	s := openCached(t, vfs.NewMem(), "data", cache)

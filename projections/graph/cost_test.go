@@ -33,8 +33,8 @@ type countingIterator struct {
 
 func (i *countingIterator) Next() bool { i.c.rows++; return i.Iterator.Next() }
 
-// The common followers of a viewer with few followees and a user with many followers take one point
-// read for each followee and one for the viewer.
+// TestMutualsReadOneRowPerFollowee demands that the common followers of a viewer with few followees and a user with many followers take one
+// point read for each followee and one for the viewer.
 func TestMutualsReadOneRowPerFollowee(t *testing.T) {
 	s := &eventHistory{}
 	for i := range 2000 {
@@ -60,7 +60,7 @@ func TestMutualsReadOneRowPerFollowee(t *testing.T) {
 	}
 }
 
-// A page reads its own rows, however long the list is.
+// TestPageReadsItsOwnRowsOnly demands that a page reads its own rows, however long the list is.
 func TestPageReadsItsOwnRowsOnly(t *testing.T) {
 	s := &eventHistory{}
 	for i := range 3000 {

@@ -9,8 +9,7 @@ import (
 	"github.com/skein-feed/skein/events"
 )
 
-// The values on disk do not change. If this test must change, so must Version, and stores are
-// rebuilt.
+// TestRowEncodingIsPinned demands that the values on disk do not change. If this test must change, so must Version, and stores are rebuilt.
 func TestRowEncodingIsPinned(t *testing.T) {
 	const at = factOrder(1_700_000_000_000_001)
 	for _, c := range []struct {

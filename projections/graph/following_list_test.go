@@ -12,8 +12,8 @@ import (
 	"github.com/skein-feed/skein/projections/store"
 )
 
-// The list of a user's follows is stored from the first edge beyond the threshold until half of the
-// threshold is left, and it reads the same throughout.
+// TestFollowingListIsStoredOnlyWhileLong demands that the list of a user's follows is stored from the first edge beyond the threshold until
+// half of the threshold is left, and that it reads the same throughout.
 func TestFollowingListIsStoredOnlyWhileLong(t *testing.T) {
 	s := &eventHistory{}
 	addFollowEvent := func(peer int, kind events.Kind) {
@@ -90,8 +90,8 @@ func TestFollowingListIsStoredOnlyWhileLong(t *testing.T) {
 	check("deleted", 0, 0, 0)
 }
 
-// A user who follows few others but has muted many has a stored list, so a page does not read the
-// mutes.
+// TestPageOfFewFollowsDoesNotReadManyMutes demands that a user who follows few others but has muted many has a stored list, so that a page
+// does not read the mutes.
 func TestPageOfFewFollowsDoesNotReadManyMutes(t *testing.T) {
 	s := &eventHistory{}
 	for i := range 3 * graph.DefaultShortList {

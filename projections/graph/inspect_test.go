@@ -10,7 +10,8 @@ import (
 	"github.com/skein-feed/skein/projections"
 )
 
-// A description names every field that is set. A part of a row, and a row with more bytes, are corrupt.
+// TestDescribeRowNamesEveryFieldThatIsSet demands that a description names every field that is set, and that a part of a row, and a row
+// with more bytes, are corrupt.
 func TestDescribeRowNamesEveryFieldThatIsSet(t *testing.T) {
 	const at = 1_700_000_000_000_001 // 2023-11-14T22:13:20.000001Z
 	live := liveBit | factOrder(at+1)
@@ -114,7 +115,7 @@ func insertTestTime(s string) string {
 	return strings.ReplaceAll(s, "=AT", "=2023-11-14T22:13:20.000001Z")
 }
 
-// A row in the shard of another user was never written by the fold.
+// TestDescribeRowRefusesRowInForeignShard demands an error for a row in the shard of another user, which the fold never writes.
 func TestDescribeRowRefusesRowInForeignShard(t *testing.T) {
 	for _, key := range [][]byte{
 		projections.AppendKey(nil, tagUserCounts, "ann"), appendRegionKey(nil, "bob", "ann"), inEnd.appendEdgeKey(nil, "ann", "bob"),
@@ -142,7 +143,7 @@ func TestDescribeRowRefusesRowInForeignShard(t *testing.T) {
 	}
 }
 
-// Every kind of row in keys.go can be described.
+// TestDescribeRowKnowsAllTags demands that every kind of row in keys.go can be described.
 func TestDescribeRowKnowsAllTags(t *testing.T) {
 	for tag := projections.FirstGraphTag; tag <= tagNotifying; tag++ {
 		if _, ok := rowForms[tag]; !ok {

@@ -34,11 +34,12 @@ func openMem(t fataler, short int, parts *events.Partitions) *store.Store {
 	return s
 }
 
-// At every position of every history, every query has the model's answer, and every count is the length of its list (I7), whether
-// the lists of follows are stored or sorted.
+// TestQueriesAgreeWithModel demands that, at every position of every history, every query has the model's answer, and every count is the
+// length of its list (I7), whether the lists of follows are stored or sorted.
 func TestQueriesAgreeWithModel(t *testing.T) { rapid.Check(t, compareWithModel(histories.Options{})) }
 
-// The same holds in histories in which most boards begin with a pin, and envelopes may be very large.
+// TestQueriesAgreeWithModelInHistoriesOfFeeds demands the same in histories in which most boards begin with a pin, and envelopes may be
+// very large.
 func TestQueriesAgreeWithModelInHistoriesOfFeeds(t *testing.T) {
 	rapid.Check(t, compareWithModel(histories.Options{Feeds: true}))
 }
@@ -59,7 +60,8 @@ func compareWithModel(opt histories.Options) func(*rapid.T) {
 	}
 }
 
-// The same holds at some positions of long seeded histories, in which much state accumulates. Half of them are about feeds.
+// TestQueriesAgreeWithModelInLongHistories demands the same at some positions of long seeded histories, in which much state accumulates.
+// Half of them are about feeds.
 func TestQueriesAgreeWithModelInLongHistories(t *testing.T) {
 	n := 600
 	if testing.Short() {
@@ -89,8 +91,9 @@ func TestQueriesAgreeWithModelInLongHistories(t *testing.T) {
 	}
 }
 
-// A store of some partitions has the model's answer to every question about users whose homes it holds. Each answer takes rows of
-// one user only, except those about a board or the followers of another user, which take rows of both (I13).
+// TestStoreOfSomePartitionsAnswersAsModel demands that a store of some partitions has the model's answer to every question about users
+// whose homes it holds. Each answer takes rows of one user only, except those about a board or the followers of another user, which take
+// rows of both (I13).
 func TestStoreOfSomePartitionsAnswersAsModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		history := histories.History(t, histories.Options{})
@@ -109,8 +112,8 @@ func TestStoreOfSomePartitionsAnswersAsModel(t *testing.T) {
 	})
 }
 
-// A backfilled block and a backfilled follow may arrive anywhere among live follows, an exclusion and two unblocks. A store of all
-// partitions, and a store of each user alone, then have the model's answers at every position.
+// TestEndOfBackfilledBlockRestoresNothing inserts a backfilled block and a backfilled follow anywhere among live follows, an exclusion and
+// two unblocks. A store of all partitions, and a store of each user alone, must then have the model's answers at every position.
 func TestEndOfBackfilledBlockRestoresNothing(t *testing.T) {
 	live := []events.Event{
 		{Kind: events.UserFollowed, User: "ann", Peer: "bob"},
@@ -144,8 +147,8 @@ func TestEndOfBackfilledBlockRestoresNothing(t *testing.T) {
 	}
 }
 
-// What a user follows and excludes while a backfilled block stands does not come back when the block ends, even if no more history
-// can arrive.
+// TestEndOfBlockAfterImportsRestoresNothing demands that what a user follows and excludes while a backfilled block stands does not come
+// back when the block ends, even if no more history can arrive.
 func TestEndOfBlockAfterImportsRestoresNothing(t *testing.T) {
 	history := []events.Event{
 		{Kind: events.UserBlocked, User: "bob", Peer: "ann", Backfill: true, Source: "old", Offset: 1, Time: 5},
