@@ -5,9 +5,10 @@ import (
 	"github.com/skein-feed/skein/projections/internal/overlay"
 )
 
-// BatchHost is what a batch calls of the store that it belongs to.
+// BatchHost has the methods of a store that its batch calls.
 type BatchHost interface {
-	// CommitStep commits the writes so far in the middle of an event, together with the position and the step number.
+	// CommitStep commits the writes of a part of an event. Together with them it commits the place of the event, which is the sequence number
+	// of its envelope and its slot, and the number of the step, counted from 1.
 	CommitStep(seq uint64, slot uint16, step uint32) error
 	// BackfillsClosed implements [Batch.BackfillsClosed].
 	BackfillsClosed() bool
@@ -15,13 +16,13 @@ type BatchHost interface {
 	NextVersion() uint64
 }
 
-// BatchOptions are the options of a batch. They do not change while the store is open.
+// BatchOptions are the options of a batch.
 type BatchOptions struct {
-	// Holding decides which rows the fold may write.
+	// Holding says which partitions the store holds, and so which rows the fold may write.
 	Holding *Holding
-	// Merges reports whether the projection has a merger.
+	// Merges is true if the projection has a merger.
 	Merges bool
-	// StepBytes is the size in bytes from which [Batch.Step] commits.
+	// StepBytes is how many bytes of rows make [Batch.Step] commit.
 	StepBytes int
 	// QueryCache is the query cache of the store. It is nil if the projection has none.
 	QueryCache QueryCache
@@ -52,14 +53,14 @@ func (c *BatchControl) SetRow(key, value []byte) { c.rows.Set(key, value) }
 // BeginLog sets the log to which the next envelopes belong.
 func (c *BatchControl) BeginLog(log events.LogID) { c.log = log }
 
-// BeginEnvelope sets the sequence of the envelope that is folded next and the log time at its end.
+// BeginEnvelope sets the sequence number of the envelope that is folded next, and the time at which the log received its last event.
 func (c *BatchControl) BeginEnvelope(seq uint64, logTime events.Micros) {
 	c.seq = seq
 	c.logTime = logTime
 }
 
-// BeginEvent sets the slot of the event that is folded next. step is the number of its steps that were committed before a crash,
-// and 0 for an event that was not interrupted.
+// BeginEvent sets the slot of the event that is folded next. step is how many steps of this event were committed before a crash
+// interrupted it; 0 means none, or no crash.
 func (c *BatchControl) BeginEvent(slot uint16, step uint32) {
 	c.slot = slot
 	c.step = step

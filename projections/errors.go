@@ -15,10 +15,10 @@ var (
 	ErrClosed = fmt.Errorf("%w: the store is closed", ErrStopped)
 	// ErrPartial means that the store holds only some partitions, as on a node of a cluster, and the caller needs others.
 	ErrPartial = errors.New("projections: the store holds only some of the partitions")
-	// ErrNotReady means that the store has no whole position to read at, because a crash has interrupted an event that is not
-	// folded to its end yet.
+	// ErrNotReady means that the store cannot be read yet: a crash has interrupted the fold within an envelope, and the store has
+	// not folded the rest of it.
 	ErrNotReady = errors.New("projections: not ready")
-	// ErrNoStore means that a store was to be opened for reading only and does not exist.
+	// ErrNoStore means that a store does not exist that was to be opened for reading only.
 	ErrNoStore = errors.New("projections: no store")
 	// ErrInUse means that this process or another one has the files open already.
 	ErrInUse = errors.New("projections: the store is in use by another process")
@@ -29,7 +29,7 @@ var (
 	ErrLog = errors.New("projections: not the log of this store")
 	// ErrPositionPassed means that the store is beyond the requested position.
 	ErrPositionPassed = errors.New("projections: the store is beyond the position")
-	// ErrUnresolved ends a query that needs answers from other nodes. The caller fetches them and runs the query again.
+	// ErrUnresolved is returned by a query that needs answers from other nodes (see [RemoteLookup]).
 	ErrUnresolved = errors.New("projections: the query needs answers from elsewhere")
 	// ErrFormat means that the files of the store have a format that is newer than this program.
 	ErrFormat = errors.New("projections: the store was written by a later release")

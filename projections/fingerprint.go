@@ -48,7 +48,7 @@ func FingerprintOfPartitions(p Projection, held *events.Partitions) Fingerprint 
 	return f
 }
 
-// FormatHeld returns the text form of a set of partitions in a fingerprint. It is empty for nil, which means all, and for all.
+// FormatHeld returns the text form of a set of partitions in a fingerprint. It is empty for all partitions, also in the form of nil.
 func FormatHeld(held *events.Partitions) string {
 	if held = NilIfAll(held); held == nil {
 		return ""
@@ -84,8 +84,8 @@ func (f Fingerprint) String() string {
 	return hex.EncodeToString(sum[:16])
 }
 
-// Differences describes for people how f, which a store was built with, differs from the fingerprint of the program now. It
-// returns an empty string if they are equal.
+// Differences lists the differences between f, the fingerprint of a store, and now, the fingerprint that the program gives a new
+// store. It returns an empty string if they are equal.
 func (f Fingerprint) Differences(now Fingerprint) string {
 	var differences []string
 	compare := func(what, before, after string) {
