@@ -106,7 +106,9 @@ func (e *killedErasure) eraseAndKillAt(ctx context.Context, pattern string) (kil
 	e.users = append(e.users, users...)
 	for i := range 20 {
 		other := fmt.Sprint("u", i)
-		publish(t, e.api, userFollowed(users[0], other), userFollowed(other, users[0]), userFollowed(users[1], other), userFollowed(other, users[1]))
+		for _, user := range users {
+			publish(t, e.api, userFollowed(user, other), userFollowed(other, user)) //nolint:contextcheck // it has the context of the test
+		}
 	}
 
 	before := modTimes(t, pattern)

@@ -12,7 +12,7 @@ import (
 //
 // A key is a shard, the tag, and the parts that the table names. The partition of the shard says which stores hold the row:
 //
-//	A, B    the shard of user A or B
+//	A's     the shard of user A, and B's likewise
 //	first   the first shard of the partition of B
 //	all     the shard for rows that every store has
 //
@@ -24,33 +24,33 @@ import (
 // that later times sort first. Rows with the same time are ordered by id.
 //
 //	tag   shard  key            value         meaning
-//	0x10  A      A B            edge          out-end: the facts of A about B, and whether B blocks A
-//	0x11  A      A B b          board edge    out-end: the facts of A about board b
-//	0x12  B      B part(A) A    flags         region of B: each A with a row 0x10, and whether A follows B, only boards of B, or neither
-//	0x13  A      A ^since B     settings      users whom A follows explicitly; stored only if A has many edges (following_list.go)
-//	0x14  A      A ^since B     settings      users whom A follows implicitly
-//	0x15  A      A ^since B b   -             boards that A follows
-//	0x16  A      A ^since B b   -             boards that A excludes
-//	0x17  A      A ^since B     -             users whom A blocks
-//	0x18  A      A ^since B     -             users whom A mutes for an unlimited time
-//	0x19  A      A              user counts   the lengths of the lists of A, and whether 0x13 is stored
-//	0x1a  B      B ^since A     -             users who follow B explicitly
-//	0x1b  B      B ^since A     -             users who follow B implicitly
-//	0x1c  B      B A            -             users A who have a row 0x25 but follow B neither explicitly nor implicitly, such as blockers
-//	0x1d  B      B b            board         creation and title
-//	0x1e  B      B b            board counts  the lengths of the lists of b
-//	0x1f  B      B ^created b   -             boards of B that exist
-//	0x20  B      B b ^since A   -             users who follow b, and not only B
-//	0x21  B      B b ^since A   -             users who exclude b
+//	0x10  A's    A B            edge          out-end: the facts of A about B, and whether B blocks A
+//	0x11  A's    A B b          board edge    out-end: the facts of A about board b
+//	0x12  B's    B part(A) A    flags         region of B: each A with a row 0x10, and whether A follows B, only boards of B, or neither
+//	0x13  A's    A ^since B     settings      users whom A follows explicitly; stored only if A has many edges (following_list.go)
+//	0x14  A's    A ^since B     settings      users whom A follows implicitly
+//	0x15  A's    A ^since B b   -             boards that A follows
+//	0x16  A's    A ^since B b   -             boards that A excludes
+//	0x17  A's    A ^since B     -             users whom A blocks
+//	0x18  A's    A ^since B     -             users whom A mutes for an unlimited time
+//	0x19  A's    A              user counts   the lengths of the lists of A, and whether 0x13 is stored
+//	0x1a  B's    B ^since A     -             users who follow B explicitly
+//	0x1b  B's    B ^since A     -             users who follow B implicitly
+//	0x1c  B's    B A            -             users A who have a row 0x25 but follow B neither explicitly nor implicitly, such as blockers
+//	0x1d  B's    B b            board         creation and title
+//	0x1e  B's    B b            board counts  the lengths of the lists of b
+//	0x1f  B's    B ^created b   -             boards of B that exist
+//	0x20  B's    B b ^since A   -             users who follow b, and not only B
+//	0x21  B's    B b ^since A   -             users who exclude b
 //	0x22  all    hash(B)        -             tombstone: B was deleted, and backfills about B are ignored
 //	0x23  all    hash(B) hash   deletion      a board of B was deleted; whether it was created again. The second hash is that of the board
-//	0x24  B      B b part(A) A  flags         region of b: each A with a row 0x11, and whether A follows b
+//	0x24  B's    B b part(A) A  flags         region of b: each A with a row 0x11, and whether A follows b
 //	0x25  first  A B            edge          in-end: as 0x10, without mutes and settings
 //	0x26  first  A B b          board edge    in-end: as 0x11
-//	0x27  B      B b A          -             users A who have a row 0x26 but neither follow nor exclude b now
-//	0x28  A      A ^until B     ^since        users whom A mutes until a time, even if that time has passed
-//	0x29  A      A ^set B       -             users whom A follows with the setting favorite; set is when A last set any settings of the follow
-//	0x2a  A      A ^set B       -             users whom A follows with the setting notify; set as in 0x29
+//	0x27  B's    B b A          -             users A who have a row 0x26 but neither follow nor exclude b now
+//	0x28  A's    A ^until B     ^since        users whom A mutes until a time, even if that time has passed
+//	0x29  A's    A ^set B       -             users whom A follows with the setting favorite; set is when A last set any settings of the follow
+//	0x2a  A's    A ^set B       -             users whom A follows with the setting notify; set as in 0x29
 //
 // The deletion of B finds the in-ends of B by 0x1a, 0x1b and 0x1c, and that of b by 0x20, 0x21 and 0x27. Hashes are keyed and have 16 bytes, so that
 // they do not reveal ids.

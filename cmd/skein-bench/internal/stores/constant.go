@@ -42,7 +42,8 @@ func MeasureFollowCost(ctx context.Context, b *measure.Bench) (err error) {
 
 	row := b.Row("constant-follow", "constant cost: follow", "µs", fmt.Sprintf("in process, in one store on disk. %d follows are timed at "+
 		"a time, committed together and visible, %d times a run, the two users in turn: medians. Decoding the log is left out. The followers "+
-		"unfollow at once, so the small user has %d to %d.", measure.OperationsPerGroup, measure.GroupsPerRun, smallFollowerCount, smallFollowerCount+measure.OperationsPerGroup))
+		"unfollow at once, so the small user has %d to %d.", measure.OperationsPerGroup, measure.GroupsPerRun,
+		smallFollowerCount, smallFollowerCount+measure.OperationsPerGroup))
 	row.SeriesOf(small.name) // adds the series of the small user first, which is the order of the table
 
 	// Each group needs followers who do not follow yet.

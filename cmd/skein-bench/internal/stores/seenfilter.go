@@ -157,7 +157,11 @@ func measureSeenFilter(ctx context.Context, b *measure.Bench, size seenSize) (er
 		return err
 	}
 
-	others := []seenContender{{"redis ZRANGE and a map", true, s.unseenByZRange}, {"redis ZMSCORE", true, s.unseenByZMScore}, {"redis bit strings, MGET", false, s.unseenByMGet}}
+	others := []seenContender{
+		{"redis ZRANGE and a map", true, s.unseenByZRange},
+		{"redis ZMSCORE", true, s.unseenByZMScore},
+		{"redis bit strings, MGET", false, s.unseenByMGet},
+	}
 	return errors.Join(
 		measureSeenFilterRow(ctx, b, "seen-filter", fmt.Sprintf("in process, a new view of the store for each question, one goroutine; "+
 			"%d readers in turn, a tenth of the candidates played. Three months are closed and sealed, one is open. Redis: go-redis, "+

@@ -209,7 +209,7 @@ written to a file next to the input, with the reason.`
 // importLimits are the flags that limit an import. They are the same for files and for Redis.
 type importLimits struct {
 	MaxLag     time.Duration       `help:"Pause publishing while the slowest projection is further behind the log; 0 never pauses." default:"5s"`
-	MaxRejects importer.MaxRejects `help:"How many records may be rejected: a number such as 10, or a percentage such as 0.5%. With more, the exit code is 1." default:"0" placeholder:"N"`
+	MaxRejects importer.MaxRejects `help:"How many records may be rejected, such as 10 or 0.5%. With more, the exit code is 1." default:"0" placeholder:"N"`
 }
 
 // serviceCalls returns two functions that call the service: one publishes events, the other asks how far the slowest projection is behind the log.
