@@ -76,6 +76,11 @@ func writeWorld(t *testing.T, s *server, program string) {
 func skeinRuns(ctx context.Context, s *server, program, stdin string, args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
+	return runProgram(ctx, s, program, stdin, args...)
+}
+
+// runProgram runs a program with the address of a server until it or the context ends. It returns all that the program prints.
+func runProgram(ctx context.Context, s *server, program, stdin string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, program, args...)
 	cmd.Env = append(os.Environ(), "SKEIN_SERVER=http://"+s.addr)
 	cmd.Stdin = strings.NewReader(stdin)
