@@ -31,8 +31,8 @@ func (o *otherStates) Holds(home string) bool { return o.here.Has(events.ShardOf
 func (*otherStates) Unresolved() bool         { return false }
 func (*otherStates) Full() bool               { return false }
 
-// of returns a state that holds the home.
-func (o *otherStates) of(home string) *Queries {
+// queriesOf returns the queries of the part that holds the home.
+func (o *otherStates) queriesOf(home string) *Queries {
 	for _, p := range o.parts {
 		if p.held.Has(events.ShardOf(home).Partition()) {
 			return p.q
@@ -50,7 +50,7 @@ func (o *otherStates) check(err error) {
 }
 
 func (o *otherStates) Score(item string, seq uint64) (score int64, scored, known bool) {
-	scores := o.of(item).ScoresAt(seq)
+	scores := o.queriesOf(item).ScoresAt(seq)
 	score, scored, err := scores.Of(item)
 	o.check(err)
 	o.check(scores.Close())
@@ -58,13 +58,13 @@ func (o *otherStates) Score(item string, seq uint64) (score int64, scored, known
 }
 
 func (o *otherStates) OwnReactions(user, item string) (kinds []string, known bool) {
-	kinds, err := o.of(item).OwnReactions(user, item)
+	kinds, err := o.queriesOf(item).OwnReactions(user, item)
 	o.check(err)
 	return kinds, true
 }
 
 func (o *otherStates) Reactors(item, kind string, after PageCursor, n int) (part ReactorPart, known bool) {
-	part, err := o.of(item).LocalReactors(context.Background(), item, kind, after, n)
+	part, err := o.queriesOf(item).LocalReactors(context.Background(), item, kind, after, n)
 	o.check(err)
 	return part, true
 }
