@@ -268,8 +268,8 @@ func (b *Builder) foldRange(ctx context.Context, from, to, maxRunBytes int) (t *
 // memoryLimit is a limit of the memory that the rows of a partition may take.
 type memoryLimit struct {
 	bytes int
-	// exceededBy is the least number of bytes of events of a partition whose rows took more, or 0 if there was none. Partitions with as many events are not
-	// tried again.
+	// exceededBy is how many bytes of events a partition had whose rows took more, or 0 if there was none. Partitions with at least as many bytes are
+	// not tried. If several workers exceed the limit at the same time, any of them may be the one that counts; then a try is made in vain.
 	exceededBy atomic.Int64
 }
 

@@ -22,7 +22,7 @@ type Overlay struct {
 	// data has the keys and values of all rows.
 	data []byte
 	rows []record
-	// spareData is the memory into which forgetRows copies data. Then the two are swapped.
+	// spareData is the memory into which forgetRows and ForgetDeleted copy data. Then the two are swapped. Memory does not count it.
 	spareData []byte
 	// slots is a hash table of rows, with open addressing. Its length is a power of two.
 	slots []tableEntry
@@ -491,7 +491,7 @@ func (o *Overlay) ForgetDeleted() {
 	}
 	o.deleteCount = 0
 
-	// Copy the other rows, all of which are dirty.
+	// Copy the other rows, all of which are dirty, into spareData. The old data is the spare of the next time, so that nothing is allocated anew.
 	data, rows := o.spareData[:0], o.rows[:0]
 	o.dirty = o.dirty[:0]
 	o.dirtyBytes = 0

@@ -126,7 +126,7 @@ func (c *Cache) DeliverToInbox(pin *PushedPin, reader []byte) {
 		return
 	}
 
-	// The inbox does not store older pins than its floor. So it must not learn this range of sort keys from a view that lacks the pin.
+	// The inbox does not store older pins than its floor. Therefore the inbox must not learn this range of sort keys from a view that lacks the pin.
 	if box.floor != "" && pin.sortKey >= box.floor {
 		box.minLearnVersion = c.deliveredVersion // which never falls
 		return
