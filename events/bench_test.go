@@ -12,8 +12,8 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// encodeFollows returns an envelope of n live follows between users with 8-digit ids, from a number on; with event ids if
-// asked.
+// encodeFollows returns an envelope of n live follows between users with 8-digit ids, from a number
+// on; with event ids if asked.
 func encodeFollows(tb testing.TB, from, n int, withIDs bool) []byte {
 	tb.Helper()
 	evs := make([]*skeinv1.Event, n)
@@ -37,8 +37,9 @@ func reportEvents(b *testing.B, perOp int) {
 	b.ReportMetric(float64(perOp)*float64(b.N)/b.Elapsed().Seconds(), "events/s")
 }
 
-// BenchmarkDecode decodes envelopes of 100 follows with the decoder of readers, without event ids, with a new event id in every event, and with all
-// kinds, and also with the standard protobuf decoder, which neither checks events nor assigns times.
+// BenchmarkDecode decodes envelopes of 100 follows with the decoder of readers, without event ids,
+// with a new event id in every event, and with all kinds, and also with the standard protobuf
+// decoder, which neither checks events nor assigns times.
 func BenchmarkDecode(b *testing.B) {
 	const n = 100
 
@@ -111,7 +112,8 @@ func BenchmarkDecode(b *testing.B) {
 	})
 }
 
-// BenchmarkWindow remembers a million event ids and their contents, as a decoder does, and reports the time and memory that it takes.
+// BenchmarkWindow remembers a million event ids and their contents, as a decoder does, and reports
+// the time and memory that it takes.
 func BenchmarkWindow(b *testing.B) {
 	const n = 1 << 20
 	for b.Loop() {

@@ -8,11 +8,13 @@ type CheckedEvent struct {
 	Index int
 }
 
-// CheckCall validates the events of one call and returns the valid ones and the rejections, each in the order of the call.
+// CheckCall validates the events of one call and returns the valid ones and the rejections, each in
+// the order of the call.
 //
-// Besides what [Validate] refuses, it refuses two kinds of repetition within the call, because readers of the log would ignore the
-// later event (I6): an event with the event id of an earlier event of the same acting user and kind, and a backfill whose offset is
-// not above that of an earlier backfill of the same source and kind.
+// Besides what [Validate] refuses, it refuses two kinds of repetition within the call, because
+// readers of the log would ignore the later event (I6): an event with the event id of an earlier
+// event of the same acting user and kind, and a backfill whose offset is not above that of an
+// earlier backfill of the same source and kind.
 func CheckCall(evs []*skeinv1.Event) (good []CheckedEvent, refused []Rejection) {
 	type eventIDKey struct {
 		user, id string
@@ -53,7 +55,8 @@ func CheckCall(evs []*skeinv1.Event) (good []CheckedEvent, refused []Rejection) 
 	return good, refused
 }
 
-// highestOffsets holds the highest offset of the valid backfills of one call so far, per source and kind.
+// highestOffsets holds the highest offset of the valid backfills of one call so far, per source and
+// kind.
 type highestOffsets map[offsetKey]offsetOfEvent
 
 type offsetKey struct {
@@ -67,8 +70,8 @@ type offsetOfEvent struct {
 	index  int
 }
 
-// checkOffset refuses a backfill that the log would ignore because an earlier event of the call has the same or a higher offset.
-// Otherwise it records the offset as the highest.
+// checkOffset refuses a backfill that the log would ignore because an earlier event of the call has
+// the same or a higher offset. Otherwise it records the offset as the highest.
 func (h highestOffsets) checkOffset(ev *Event, index int) *Rejection {
 	key := offsetKey{ev.Source, ev.Kind}
 	highest, known := h[key]

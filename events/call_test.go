@@ -11,8 +11,8 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// TestCheckCallRejectsMalformedAndReusedIDs demands that CheckCall rejects malformed events, and events with the event id of an earlier
-// good event of the same acting user and kind.
+// TestCheckCallRejectsMalformedAndReusedIDs demands that CheckCall rejects malformed events, and
+// events with the event id of an earlier good event of the same acting user and kind.
 func TestCheckCallRejectsMalformedAndReusedIDs(t *testing.T) {
 	good, rejected := CheckCall([]*skeinv1.Event{
 		newLike("a", "1", "r"), newLike("b", "1", "r"), newLike("a", "2", ""),
@@ -30,8 +30,8 @@ func TestCheckCallRejectsMalformedAndReusedIDs(t *testing.T) {
 	}
 }
 
-// TestCallRejectsBackfillsThatCannotCount calls CheckCall with backfills of one source and kind whose offsets do not rise. The log would ignore such a
-// backfill, so the call rejects it.
+// TestCallRejectsBackfillsThatCannotCount calls CheckCall with backfills of one source and kind
+// whose offsets do not rise. The log would ignore such a backfill, so the call rejects it.
 func TestCallRejectsBackfillsThatCannotCount(t *testing.T) {
 	liked := func(source string, offset uint64) *skeinv1.Event {
 		ev := newLike("a", "1", "")

@@ -17,7 +17,8 @@ const (
 	MaxEnvelopeBytes  = 768 << 10
 )
 
-// EnvelopeVersion is the version of the encoding of envelopes. Readers read version 0 as 1, and refuse later versions.
+// EnvelopeVersion is the version of the encoding of envelopes. Readers read version 0 as 1, and
+// refuse later versions.
 const EnvelopeVersion = 1
 
 // Errors of [EncodeCall].
@@ -32,7 +33,8 @@ const (
 	envelopeKindsField   = 2
 	envelopeEventsField  = 3
 
-	// envelopeHeadBytes is the encoded size of version and kinds: a tag and a varint of one byte each, a tag, and a fixed64.
+	// envelopeHeadBytes is the encoded size of version and kinds: a tag and a varint of one byte
+	// each, a tag, and a fixed64.
 	envelopeHeadBytes = 1 + 1 + 1 + 8
 )
 
@@ -44,9 +46,10 @@ type EncodedCall struct {
 	records []byte
 }
 
-// EncodeCall encodes the events of one call. It does not [Validate] them. It returns [ErrEnvelopeEmpty] without events, and
-// [ErrEnvelopeTooLarge] above [MaxEnvelopeEvents] or [MaxEnvelopeBytes]. The publisher calls it on the goroutine of the caller, so
-// that its own goroutine, which all callers share, only copies bytes.
+// EncodeCall encodes the events of one call. It does not [Validate] them. It returns
+// [ErrEnvelopeEmpty] without events, and [ErrEnvelopeTooLarge] above [MaxEnvelopeEvents] or
+// [MaxEnvelopeBytes]. The publisher calls it on the goroutine of the caller, so that its own
+// goroutine, which all callers share, only copies bytes.
 func EncodeCall(evs []*skeinv1.Event) (EncodedCall, error) {
 	if len(evs) == 0 {
 		return EncodedCall{}, ErrEnvelopeEmpty
@@ -81,17 +84,20 @@ func EncodeCall(evs []*skeinv1.Event) (EncodedCall, error) {
 // Bytes returns the number of bytes that the events take in an envelope.
 func (c *EncodedCall) Bytes() int { return len(c.records) }
 
-// EnvelopeSize adds up the sizes of the calls that share an envelope. The zero value is that of an envelope without calls.
+// EnvelopeSize adds up the sizes of the calls that share an envelope. The zero value is that of an
+// envelope without calls.
 type EnvelopeSize struct{ events, records int }
 
-// Add adds a call. It returns false if the envelope would exceed a limit with the call. The EnvelopeSize must not be used after that.
+// Add adds a call. It returns false if the envelope would exceed a limit with the call. The
+// EnvelopeSize must not be used after that.
 func (s *EnvelopeSize) Add(c *EncodedCall) bool {
 	s.events += c.Events
 	s.records += len(c.records)
 	return s.events <= MaxEnvelopeEvents && envelopeHeadBytes+s.records <= MaxEnvelopeBytes
 }
 
-// EncodeEnvelope returns the body of a log message with the events of one call. It combines [EncodeCall] and [JoinCalls].
+// EncodeEnvelope returns the body of a log message with the events of one call. It combines
+// [EncodeCall] and [JoinCalls].
 func EncodeEnvelope(evs []*skeinv1.Event) ([]byte, error) {
 	c, err := EncodeCall(evs)
 	if err != nil {
@@ -100,8 +106,8 @@ func EncodeEnvelope(evs []*skeinv1.Event) ([]byte, error) {
 	return JoinCalls(&c), nil
 }
 
-// JoinCalls returns the body of a log message with the events of several calls, in order. The calls must fit into one envelope;
-// [EnvelopeSize.Add] checks that.
+// JoinCalls returns the body of a log message with the events of several calls, in order. The calls
+// must fit into one envelope; [EnvelopeSize.Add] checks that.
 func JoinCalls(calls ...*EncodedCall) []byte {
 	size := envelopeHeadBytes
 	var kinds KindSet
@@ -132,8 +138,8 @@ func KindOf(ev *skeinv1.Event) Kind {
 // span is the part [from, to) of the body of an envelope, in bytes.
 type span struct{ from, to int }
 
-// splitEnvelope appends the spans of the events of an envelope to dst. It does not decode the events. Apart from them it accepts what a
-// standard protobuf decoder accepts.
+// splitEnvelope appends the spans of the events of an envelope to dst. It does not decode the
+// events. Apart from them it accepts what a standard protobuf decoder accepts.
 func splitEnvelope(dst []span, data []byte) ([]span, *Rejection) {
 	if len(data) > MaxEnvelopeBytes {
 		return dst, envelopeRejection(skeinv1.Reason_REASON_TOO_LARGE, "has %d bytes: at most %d",
@@ -175,19 +181,23 @@ func envelopeRejection(reason skeinv1.Reason, format string, args ...any) *Rejec
 	return &Rejection{Reason: reason, Message: "the envelope " + fmt.Sprintf(format, args...)}
 }
 
-// body is the body of an envelope, as bytes and as a string. The strings of events are parts of text, so they all share one allocation.
+// body is the body of an envelope, as bytes and as a string. The strings of events are parts of
+// text, so they all share one allocation.
 type body struct {
 	data []byte
 	text string
 }
 
-// decodeEvent decodes one event into ev, which must be zero, and checks it. It sets the Time of a backfill to its occurred_at.
+// decodeEvent decodes one event into ev, which must be zero, and checks it. It sets the Time of a
+// backfill to its occurred_at.
 //
-// Events in the usual encoding take the fast path. The standard decoder and [Validate] decide about all others: malformed events, and
-// valid ones in an unusual encoding, such as a message in two parts. So the fast path must never accept an event that they refuse, or
-// decode one to other values.
+// Events in the usual encoding take the fast path. The standard decoder and [Validate] decide about
+// all others: malformed events, and valid ones in an unusual encoding, such as a message in two
+// parts. So the fast path must never accept an event that they refuse, or decode one to other
+// values.
 //
-// If decoded is false, the bytes are not an Event message at all, so the envelope is not a valid EventBatch either.
+// If decoded is false, the bytes are not an Event message at all, so the envelope is not a valid
+// EventBatch either.
 func (b *body) decodeEvent(s span, ev *Event) (r *Rejection, decoded bool) {
 	if b.decodeEventFast(s.from, s.to, ev) {
 		return nil, true

@@ -27,15 +27,16 @@ func mustEncode(tb testing.TB, msgs ...*skeinv1.Event) []byte {
 	return data
 }
 
-// TestGoldenEnvelopesDecodeUnchanged demands that existing logs stay readable: the golden envelope must be decoded to the same events and
-// the same cursor, and encoding must give the same bytes.
+// TestGoldenEnvelopesDecodeUnchanged demands that existing logs stay readable: the golden envelope
+// must be decoded to the same events and the same cursor, and encoding must give the same bytes.
 func TestGoldenEnvelopesDecodeUnchanged(t *testing.T) {
 	want, err := hex.DecodeString(readGolden(t, "envelope.hex"))
 	if err != nil {
 		t.Fatal(err)
 	}
 
-	// The golden file has the kinds and fields that existed when it was written. Later ones do not change it.
+	// The golden file has the kinds and fields that existed when it was written. Later ones do not
+	// change it.
 	const kinds = AllKinds & (1<<(BackfillClosed+1) - 1)
 	msgs := slices.DeleteFunc(newEventsOfEveryKind(), func(msg *skeinv1.Event) bool {
 		return !kinds.Has(KindOf(msg)) || isReactionWithKind(msg) || msg.GetUserMuted().GetUntil() != nil
@@ -70,12 +71,14 @@ func TestGoldenEnvelopesDecodeUnchanged(t *testing.T) {
 	}
 }
 
-// isReactionWithKind reports whether an event has fields that kinds 25 and 26 had not when they were likes.
+// isReactionWithKind reports whether an event has fields that kinds 25 and 26 had not when they
+// were likes.
 func isReactionWithKind(msg *skeinv1.Event) bool {
 	return msg.GetReacted().GetKind()+msg.GetUnreacted().GetKind() != ""
 }
 
-// TestGoldenReactionsDecodeUnchanged demands that the bytes of reactions with a kind and a pin stay readable, too.
+// TestGoldenReactionsDecodeUnchanged demands that the bytes of reactions with a kind and a pin stay
+// readable, too.
 func TestGoldenReactionsDecodeUnchanged(t *testing.T) {
 	expected, err := hex.DecodeString(readGolden(t, "envelope-reactions.hex"))
 	if err != nil {
@@ -101,7 +104,8 @@ func TestGoldenReactionsDecodeUnchanged(t *testing.T) {
 	}
 }
 
-// TestLikeByNameIsTheSame demands that "like" and no kind are the same reaction, also for a retry with the same event id.
+// TestLikeByNameIsTheSame demands that "like" and no kind are the same reaction, also for a retry
+// with the same event id.
 func TestLikeByNameIsTheSame(t *testing.T) {
 	named := newReaction("a", "i", "like", nil)
 	unnamed := newReaction("a", "i", "", nil)
@@ -126,8 +130,9 @@ func encodeCursorHex(tb testing.TB, c Cursor) string {
 	return hex.EncodeToString(b)
 }
 
-// TestEncodeEnvelopeEnforcesLimits demands that EncodeEnvelope rejects envelopes with no events, too many events or too many bytes, and
-// that an envelope names its version and the kinds of its events.
+// TestEncodeEnvelopeEnforcesLimits demands that EncodeEnvelope rejects envelopes with no events,
+// too many events or too many bytes, and that an envelope names its version and the kinds of its
+// events.
 func TestEncodeEnvelopeEnforcesLimits(t *testing.T) {
 	follow := newEventsOfEveryKind()[0]
 	many := make([]*skeinv1.Event, MaxEnvelopeEvents+1)
@@ -172,8 +177,8 @@ func TestEncodeEnvelopeEnforcesLimits(t *testing.T) {
 	}
 }
 
-// TestJoinedCallsEqualLibraryEncoding joins several calls into one envelope. It has the same bytes as the encoding of all their events by the protobuf
-// library.
+// TestJoinedCallsEqualLibraryEncoding joins several calls into one envelope. It has the same bytes
+// as the encoding of all their events by the protobuf library.
 func TestJoinedCallsEqualLibraryEncoding(t *testing.T) {
 	all := newEventsOfEveryKind()
 	var calls []*EncodedCall
@@ -200,8 +205,8 @@ func TestJoinedCallsEqualLibraryEncoding(t *testing.T) {
 	}
 }
 
-// TestProtoConversionIsReversible demands that FromProto and Proto are the reverse of each other, and that Encoded has the bytes that the
-// protobuf library writes.
+// TestProtoConversionIsReversible demands that FromProto and Proto are the reverse of each other,
+// and that Encoded has the bytes that the protobuf library writes.
 func TestProtoConversionIsReversible(t *testing.T) {
 	for _, msg := range newEventsOfEveryKind() {
 		ev, r := FromProto(msg)
@@ -242,7 +247,8 @@ func TestProtoConversionIsReversible(t *testing.T) {
 		}
 	}
 
-	// A pin without an item has itself as its item, so naming that item explicitly gives the same event.
+	// A pin without an item has itself as its item, so naming that item explicitly gives the same
+	// event.
 	pinned := &skeinv1.PinCreated{Pin: newPin("b", "p")}
 	a, _ := FromProto(asBackfill(&skeinv1.Event{Kind: &skeinv1.Event_PinCreated{PinCreated: pinned}}, 1))
 	pinned.ItemId = "p"
@@ -252,8 +258,8 @@ func TestProtoConversionIsReversible(t *testing.T) {
 	}
 }
 
-// TestDecodeRejectsWhatValidateRejects demands that the decoder rejects exactly the events that Validate rejects, with the same rejections
-// (I11).
+// TestDecodeRejectsWhatValidateRejects demands that the decoder rejects exactly the events that
+// Validate rejects, with the same rejections (I11).
 func TestDecodeRejectsWhatValidateRejects(t *testing.T) {
 	msgs := newEventsOfEveryKind()
 	good := len(msgs)

@@ -11,12 +11,13 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// The conversions between messages and events follow kindTable by reflection. That costs 0.1 to 1 µs more per event than code for each kind
-// would, while publishing an event costs 20 µs and more. Readers of the log use the fast path of the decoder instead.
+// The conversions between messages and events follow kindTable by reflection. That costs 0.1 to 1
+// µs more per event than code for each kind would, while publishing an event costs 20 µs and more.
+// Readers of the log use the fast path of the decoder instead.
 
-// FromProto checks a message as [Validate] does and converts it to an event, without sequence and slot. The time of a backfill is its
-// occurred_at, which may be later than its log time will be; the time of a live event is 0. The event shares Items and Attributes with
-// the message.
+// FromProto checks a message as [Validate] does and converts it to an event, without sequence and
+// slot. The time of a backfill is its occurred_at, which may be later than its log time will be;
+// the time of a live event is 0. The event shares Items and Attributes with the message.
 func FromProto(msg *skeinv1.Event) (Event, *Rejection) {
 	ev, raw := flattenEvent(msg)
 	if r := checkEvent(&ev, &raw); r != nil {
@@ -27,8 +28,9 @@ func FromProto(msg *skeinv1.Event) (Event, *Rejection) {
 	return ev, nil
 }
 
-// FromLog converts a message that the log holds, such as one from a change feed, like [FromProto] but without checking it. Events in the
-// log need not be valid: the pseudonym of an erased user could not be published. It returns false if this version does not know the kind.
+// FromLog converts a message that the log holds, such as one from a change feed, like [FromProto]
+// but without checking it. Events in the log need not be valid: the pseudonym of an erased user
+// could not be published. It returns false if this version does not know the kind.
 func FromLog(msg *skeinv1.Event) (Event, bool) {
 	ev, raw := flattenEvent(msg)
 	ev.setTimes(&raw)
@@ -45,7 +47,8 @@ type rawFields struct {
 	required FieldSet
 }
 
-// flattenEvent copies the fields of a message, which may be invalid, into an event. It sets neither times nor derived fields.
+// flattenEvent copies the fields of a message, which may be invalid, into an event. It sets neither
+// times nor derived fields.
 func flattenEvent(msg *skeinv1.Event) (ev Event, raw rawFields) {
 	ev.ID = msg.GetEventId()
 	ev.Source = msg.GetSource()
@@ -60,7 +63,8 @@ func flattenEvent(msg *skeinv1.Event) (ev Event, raw rawFields) {
 	return ev, raw
 }
 
-// copyFields copies the fields of a message that is part of an event: the message of its kind, or a message within that one.
+// copyFields copies the fields of a message that is part of an event: the message of its kind, or a
+// message within that one.
 func (raw *rawFields) copyFields(m protoreflect.Message, shape *messageShape, ev *Event) {
 	raw.required |= shape.required
 	for i := range shape.byNumber {
@@ -70,14 +74,15 @@ func (raw *rawFields) copyFields(m protoreflect.Message, shape *messageShape, ev
 		}
 		switch f.form {
 		case formMessage:
-			// The required fields of a missing message are required only if the message itself is. Then they are among those
-			// of shape, so the check finds them empty.
+			// The required fields of a missing message are required only if the message itself is.
+			// Then they are among those of shape, so the check finds them empty.
 			if m.Has(f.descriptor) {
 				raw.copyFields(m.Get(f.descriptor).Message(), f.message, ev)
 			}
 		case formID, formTitle:
-			// FieldSource is the source that a BackfillClosed ends. The event itself must be live and have no source. If it has one
-			// anyway, that source stays in the event, and Backfill makes checkEvent refuse it.
+			// FieldSource is the source that a BackfillClosed ends. The event itself must be live
+			// and have no source. If it has one anyway, that source stays in the event, and
+			// Backfill makes checkEvent refuse it.
 			if f.field != FieldSource || !ev.Backfill {
 				*ev.TextField(f.field) = m.Get(f.descriptor).String()
 			}
@@ -135,7 +140,8 @@ func (ev *Event) setTimes(raw *rawFields) {
 	}
 }
 
-// FillDerivedFields sets the fields that follow from others: the item of a PinCreated that names none, and Encoded.
+// FillDerivedFields sets the fields that follow from others: the item of a PinCreated that names
+// none, and Encoded.
 func (ev *Event) FillDerivedFields() {
 	if ev.Kind == PinCreated && ev.Item == "" {
 		ev.Item = ev.Pin
@@ -145,8 +151,9 @@ func (ev *Event) FillDerivedFields() {
 	}
 }
 
-// Proto returns the message that [FromProto] converts to ev. Sequence, slot and the time of a live event are lost, because the message
-// has no fields for them. An item_id that equals the pin id is left out.
+// Proto returns the message that [FromProto] converts to ev. Sequence, slot and the time of a live
+// event are lost, because the message has no fields for them. An item_id that equals the pin id is
+// left out.
 func (ev Event) Proto() *skeinv1.Event {
 	msg := &skeinv1.Event{EventId: ev.ID}
 	if ev.Backfill {
@@ -199,7 +206,8 @@ func (shape *messageShape) fill(m protoreflect.Message, ev *Event) {
 	}
 }
 
-// isPresent reports whether an event has an optional message, that is, whether one of its fields is not empty.
+// isPresent reports whether an event has an optional message, that is, whether one of its fields is
+// not empty.
 func (shape *messageShape) isPresent(ev *Event) bool {
 	for i := range shape.byNumber {
 		if f := &shape.byNumber[i]; f.tag != 0 && *ev.TextField(f.field) != "" {
@@ -209,8 +217,8 @@ func (shape *messageShape) isPresent(ev *Event) bool {
 	return false
 }
 
-// messageText returns the text of a field of the message. It differs from that of the event for an item with the id of its pin: the
-// item_id of the message is then empty.
+// messageText returns the text of a field of the message. It differs from that of the event for an
+// item with the id of its pin: the item_id of the message is then empty.
 func (ev *Event) messageText(f Field) string {
 	if f == FieldItem && ev.Item == ev.Pin {
 		return ""
@@ -218,11 +226,13 @@ func (ev *Event) messageText(f Field) string {
 	return *ev.TextField(f)
 }
 
-// Canonical returns the canonical encoding of the message of the event's kind, which is the Encoded of a backfill: the fields that are not
-// empty, in order of their numbers, without unknown fields. It depends on the event alone, however the producer encoded the message.
+// Canonical returns the canonical encoding of the message of the event's kind, which is the Encoded
+// of a backfill: the fields that are not empty, in order of their numbers, without unknown fields.
+// It depends on the event alone, however the producer encoded the message.
 //
-// The owner of a pin that is re-pinned is left out. No order depends on it, and a fold that compares encodings would otherwise have to
-// store the id of that user in a row that is not about them.
+// The owner of a pin that is re-pinned is left out. No order depends on it, and a fold that
+// compares encodings would otherwise have to store the id of that user in a row that is not about
+// them.
 func (ev *Event) Canonical() []byte {
 	const tagsAndLengths = 24 // more bytes than the largest message needs for them
 	size := len(ev.User) + len(ev.Board) + len(ev.Pin) + len(ev.Item) + len(ev.RepinPin) + len(ev.Title) + len(ev.Attributes)

@@ -6,8 +6,8 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// TestEventsOfErasedUserConvert demands that FromLog converts events of an erased user, as a change feed returns them, although no caller
-// can publish such events.
+// TestEventsOfErasedUserConvert demands that FromLog converts events of an erased user, as a change
+// feed returns them, although no caller can publish such events.
 func TestEventsOfErasedUserConvert(t *testing.T) {
 	name := NewKeyedHash(LogID{1}).Pseudonym("somebody")
 	msg := &skeinv1.Event{Kind: &skeinv1.Event_Served{Served: &skeinv1.Served{UserId: name}}}

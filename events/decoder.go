@@ -17,7 +17,8 @@ const Horizon = Micros(15 * time.Minute / time.Microsecond)
 
 // Errors of [Decoder.Decode]. After one of them the decoder must not be used again.
 var (
-	// ErrRewritten means that the log before the cursor is not the log from which the cursor was taken.
+	// ErrRewritten means that the log before the cursor is not the log from which the cursor was
+	// taken.
 	ErrRewritten = errors.New("events: the log is not the one that the cursor was taken from")
 	// ErrSequenceOrder means that an envelope was passed twice, or after a later one.
 	ErrSequenceOrder = errors.New("events: sequences do not rise")
@@ -26,20 +27,22 @@ var (
 // MaxRejectData is the number of bytes of a malformed event that a [Reject] keeps.
 const MaxRejectData = 256
 
-// Decoder turns the messages of the log, in order, into envelopes. It is the pure core of every reader: the envelopes depend on the
-// log alone, and not on where the decoder started. A Decoder is not safe for concurrent use.
+// Decoder turns the messages of the log, in order, into envelopes. It is the pure core of every
+// reader: the envelopes depend on the log alone, and not on where the decoder started. A Decoder is
+// not safe for concurrent use.
 type Decoder struct {
 	// start is the cursor after which the caller continues.
 	start Cursor
-	// reached is the cursor after the last decoded envelope. Its fields WarmSeq and WarmTime are not kept up to date.
+	// reached is the cursor after the last decoded envelope. Its fields WarmSeq and WarmTime are
+	// not kept up to date.
 	reached Cursor
 	// warming is true until the decoder has read the envelopes from start.WarmSeq to start again.
 	warming bool
 	// passedLost is true if an accepted hole was passed.
 	passedLost bool
 
-	// warmStarts are the envelopes at which the warm-up of this cursor or a later one may start, oldest first. The first entry is that
-	// of the current cursor.
+	// warmStarts are the envelopes at which the warm-up of this cursor or a later one may start,
+	// oldest first. The first entry is that of the current cursor.
 	warmStarts []warmStart
 	window     repeatWindow
 	// spans are the spans of the events of the envelope that is being decoded. The slice is reused.
@@ -53,7 +56,8 @@ type warmStart struct {
 	lastTime Micros
 }
 
-// NewDecoder returns a decoder that continues after a cursor. The caller must pass it the envelopes from [Decoder.WarmUpFrom] on.
+// NewDecoder returns a decoder that continues after a cursor. The caller must pass it the envelopes
+// from [Decoder.WarmUpFrom] on.
 func NewDecoder(from Cursor) *Decoder {
 	d := &Decoder{start: from, reached: from}
 	if from.WarmSeq > 0 && from.WarmSeq <= from.Seq {
@@ -67,8 +71,9 @@ func NewDecoder(from Cursor) *Decoder {
 // Repeats returns the event ids that a later event could repeat, in order of their keys.
 func (d *Decoder) Repeats() []Repeat { return d.window.repeatsSince(d.reached.LastTime - Horizon + 1) }
 
-// WarmUpFrom returns the sequence of the first envelope that must be passed to the decoder. If there are event ids to remember, that
-// envelope is at or before the cursor; otherwise it is the next one.
+// WarmUpFrom returns the sequence of the first envelope that must be passed to the decoder. If
+// there are event ids to remember, that envelope is at or before the cursor; otherwise it is the
+// next one.
 func (d *Decoder) WarmUpFrom() uint64 {
 	if d.start.WarmSeq > 0 && d.start.WarmSeq <= d.start.Seq {
 		return d.start.WarmSeq
@@ -82,11 +87,13 @@ func (d *Decoder) Seq() uint64 { return d.reached.Seq }
 // IsWarmingUp reports whether the decoder has not yet reached the cursor that it was made from.
 func (d *Decoder) IsWarmingUp() bool { return d.warming }
 
-// Decode decodes the body of the message with the given sequence and timestamp of the stream. Sequences must rise, but need not be
-// consecutive. The returned envelope does not share memory with data.
+// Decode decodes the body of the message with the given sequence and timestamp of the stream.
+// Sequences must rise, but need not be consecutive. The returned envelope does not share memory
+// with data.
 //
-// During the warm-up Decode returns nil, because the caller already has the envelope. At the end of the warm-up it compares the cursor
-// that it has computed with the cursor that the decoder was made from.
+// During the warm-up Decode returns nil, because the caller already has the envelope. At the end of
+// the warm-up it compares the cursor that it has computed with the cursor that the decoder was made
+// from.
 func (d *Decoder) Decode(seq uint64, stamp Micros, data []byte) (*Envelope, error) {
 	if err := d.checkOrder(seq); err != nil {
 		return nil, err
@@ -95,7 +102,8 @@ func (d *Decoder) Decode(seq uint64, stamp Micros, data []byte) (*Envelope, erro
 	env := &Envelope{Bytes: len(data)}
 	slots := d.decodeEvents(seq, data, env)
 	if slots > 0 {
-		// A malformed event takes a slot and so a time, too. Otherwise times would depend on which events this version can read.
+		// A malformed event takes a slot and so a time, too. Otherwise times would depend on which
+		// events this version can read.
 		first := max(stamp, d.reached.LastTime+1)
 		d.noteWarmStart(seq, first)
 		d.assignTimes(env, first, data)
@@ -113,8 +121,8 @@ func (d *Decoder) Decode(seq uint64, stamp Micros, data []byte) (*Envelope, erro
 	return env, nil
 }
 
-// checkOrder returns [ErrSequenceOrder] unless the sequence rises. During the warm-up it returns [ErrRewritten] if the first or the last
-// envelope of the warm-up is missing.
+// checkOrder returns [ErrSequenceOrder] unless the sequence rises. During the warm-up it returns
+// [ErrRewritten] if the first or the last envelope of the warm-up is missing.
 func (d *Decoder) checkOrder(seq uint64) error {
 	if seq <= d.reached.Seq {
 		return fmt.Errorf("%w: %d after %d", ErrSequenceOrder, seq, d.reached.Seq)
@@ -133,7 +141,8 @@ func (d *Decoder) checkOrder(seq uint64) error {
 	return nil
 }
 
-// checkWarmUp ends the warm-up if it has reached the cursor that the decoder was made from, and compares the computed cursor with it.
+// checkWarmUp ends the warm-up if it has reached the cursor that the decoder was made from, and
+// compares the computed cursor with it.
 func (d *Decoder) checkWarmUp(now Cursor) error {
 	if now.Seq < d.start.Seq {
 		return nil
@@ -141,8 +150,8 @@ func (d *Decoder) checkWarmUp(now Cursor) error {
 	d.warming = false
 
 	if d.passedLost && now != d.start && (now.Checksum == d.start.Checksum || now.Checksum == lostChecksum) {
-		// The cursor is that of a store that folded envelopes which were lost later, so the warm-up could not read all of them. Times
-		// continue after those that the store knows.
+		// The cursor is that of a store that folded envelopes which were lost later, so the warm-up
+		// could not read all of them. Times continue after those that the store knows.
 		d.reached.LastTime = max(d.reached.LastTime, d.start.LastTime)
 		return nil
 	}
@@ -152,8 +161,8 @@ func (d *Decoder) checkWarmUp(now Cursor) error {
 	return nil
 }
 
-// decodeEvents decodes the events into the envelope and returns how many slots they take, which is 0 if the envelope cannot be
-// decoded. It sets the slots of the events, but not their times.
+// decodeEvents decodes the events into the envelope and returns how many slots they take, which is
+// 0 if the envelope cannot be decoded. It sets the slots of the events, but not their times.
 func (d *Decoder) decodeEvents(seq uint64, data []byte, env *Envelope) (slots int) {
 	spans, rejection := splitEnvelope(d.spans[:0], data)
 	d.spans = spans[:0]
@@ -172,7 +181,8 @@ func (d *Decoder) decodeEvents(seq uint64, data []byte, env *Envelope) (slots in
 		ev := &evs[n]
 		r, decoded := b.decodeEvent(s, ev)
 		if !decoded {
-			// One event that is no message makes the whole envelope unreadable, including the events before it.
+			// One event that is no message makes the whole envelope unreadable, including the
+			// events before it.
 			env.Rejects = nil
 			env.addReject(seq, -1, r, data)
 			return 0
@@ -188,15 +198,17 @@ func (d *Decoder) decodeEvents(seq uint64, data []byte, env *Envelope) (slots in
 	return len(spans)
 }
 
-// addReject records that the event at a slot was refused, or the whole envelope if the slot is -1. data is the refused event or envelope.
+// addReject records that the event at a slot was refused, or the whole envelope if the slot is -1.
+// data is the refused event or envelope.
 func (e *Envelope) addReject(seq uint64, slot int, r *Rejection, data []byte) {
 	r.Index = max(slot, 0)
 	data = data[:min(len(data), MaxRejectData)]
 	e.Rejects = append(e.Rejects, Reject{Seq: seq, Slot: slot, Rejection: *r, Data: append([]byte(nil), data...)})
 }
 
-// assignTimes sets the times of the events, of which the first slot has the time first, and removes the repeats. A repeat with the
-// same content is only counted; an event that reuses an event id for something else becomes a reject.
+// assignTimes sets the times of the events, of which the first slot has the time first, and removes
+// the repeats. A repeat with the same content is only counted; an event that reuses an event id for
+// something else becomes a reject.
 func (d *Decoder) assignTimes(env *Envelope, first Micros, data []byte) {
 	d.window.forgetBefore(first)
 	spans := d.spans[:cap(d.spans)] // as decodeEvents left them
@@ -209,7 +221,8 @@ func (d *Decoder) assignTimes(env *Envelope, first Micros, data []byte) {
 
 		if ev.ID != "" {
 			key, content := RepeatKey(ev), ContentKey(ev)
-			// Both keys are remembered whether or not the event is dropped, so that a reader that starts later decides alike.
+			// Both keys are remembered whether or not the event is dropped, so that a reader that
+			// starts later decides alike.
 			repeat, same := d.window.remember(key, logTime), d.window.remember(content, logTime)
 			if repeat {
 				env.Repeated = append(env.Repeated, Repeat{Key: key, Time: logTime}, Repeat{Key: content, Time: logTime})
@@ -249,8 +262,8 @@ func reusedIDRejection() *Rejection {
 		"must be new: within 15 minutes another event of the same user and kind had it and said something else")
 }
 
-// noteWarmStart records an envelope as a possible start of a warm-up if it is the first envelope of its second of log time. One start per
-// second keeps the list short.
+// noteWarmStart records an envelope as a possible start of a warm-up if it is the first envelope of
+// its second of log time. One start per second keeps the list short.
 func (d *Decoder) noteWarmStart(seq uint64, first Micros) {
 	const second = Micros(time.Second / time.Microsecond)
 	if n := len(d.warmStarts); n == 0 || (first/second > d.reached.LastTime/second && seq > d.warmStarts[n-1].seq) {
@@ -258,9 +271,10 @@ func (d *Decoder) noteWarmStart(seq uint64, first Micros) {
 	}
 }
 
-// takeCursor returns the cursor after the last decoded envelope, and drops the warm-up starts that no later cursor can need. The
-// warm-up of a cursor starts at the newest envelope that has the whole horizon at or after it. That may be an old envelope if the clock
-// went back and log time hardly moved. The warm-up starts depend on the log alone, and so does the cursor.
+// takeCursor returns the cursor after the last decoded envelope, and drops the warm-up starts that
+// no later cursor can need. The warm-up of a cursor starts at the newest envelope that has the
+// whole horizon at or after it. That may be an old envelope if the clock went back and log time
+// hardly moved. The warm-up starts depend on the log alone, and so does the cursor.
 func (d *Decoder) takeCursor() Cursor {
 	c := d.reached
 

@@ -63,7 +63,8 @@ func listTimes(env *Envelope) (ts []Micros) {
 	return ts
 }
 
-// TestTimesNeverRepeat demands that the times of events rise by at least one microsecond, whatever the clock of the server does (I5).
+// TestTimesNeverRepeat demands that the times of events rise by at least one microsecond, whatever
+// the clock of the server does (I5).
 func TestTimesNeverRepeat(t *testing.T) {
 	f := newFeeder(t)
 	first := newLike("a", "1", "")
@@ -92,7 +93,8 @@ func TestTimesNeverRepeat(t *testing.T) {
 	}
 }
 
-// TestMalformedEventTakesSlot demands that a malformed event takes a slot and with it a time, wherever it is in the envelope (I5, I11).
+// TestMalformedEventTakesSlot demands that a malformed event takes a slot and with it a time,
+// wherever it is in the envelope (I5, I11).
 func TestMalformedEventTakesSlot(t *testing.T) {
 	f := newFeeder(t)
 	bad := newMalformedLike("a", "")
@@ -115,8 +117,8 @@ func TestMalformedEventTakesSlot(t *testing.T) {
 	}
 }
 
-// TestUndecodableEnvelopeTakesNoTime demands that an envelope that cannot be decoded has one reject and no events, and takes no time (I11).
-// The decoder must continue after it.
+// TestUndecodableEnvelopeTakesNoTime demands that an envelope that cannot be decoded has one reject
+// and no events, and takes no time (I11). The decoder must continue after it.
 func TestUndecodableEnvelopeTakesNoTime(t *testing.T) {
 	good := mustEncode(t, newLike("a", "1", "x"), newLike("a", "2", "y"))
 	many := slices.Repeat(good[bytes.IndexByte(good, 0x1a):], 501)
@@ -167,8 +169,8 @@ func TestUndecodableEnvelopeTakesNoTime(t *testing.T) {
 	}
 }
 
-// TestEmptyEnvelopeTakesNoTime demands that an envelope without events takes no time. An empty event takes a slot, and is rejected because
-// it has no kind.
+// TestEmptyEnvelopeTakesNoTime demands that an envelope without events takes no time. An empty
+// event takes a slot, and is rejected because it has no kind.
 func TestEmptyEnvelopeTakesNoTime(t *testing.T) {
 	f := newFeeder(t)
 	for _, data := range [][]byte{nil, {8, 1}} {
@@ -184,8 +186,8 @@ func TestEmptyEnvelopeTakesNoTime(t *testing.T) {
 	}
 }
 
-// TestLargestEnvelopeDecodes demands that an envelope with exactly the largest number of events and bytes is decoded, and that one with one
-// byte more is rejected.
+// TestLargestEnvelopeDecodes demands that an envelope with exactly the largest number of events and
+// bytes is decoded, and that one with one byte more is rejected.
 func TestLargestEnvelopeDecodes(t *testing.T) {
 	msgs := make([]*skeinv1.Event, MaxEnvelopeEvents)
 	for i := range msgs {
@@ -209,8 +211,8 @@ func TestLargestEnvelopeDecodes(t *testing.T) {
 	}
 }
 
-// TestBackfillKeepsItsTimeUpToLogTime demands that a backfill keeps its own time, unless that is after its log time; then it gets its log
-// time (I5).
+// TestBackfillKeepsItsTimeUpToLogTime demands that a backfill keeps its own time, unless that is
+// after its log time; then it gets its log time (I5).
 func TestBackfillKeepsItsTimeUpToLogTime(t *testing.T) {
 	f := newFeeder(t)
 	newBackfill := func(occurred Micros, nanos int32) *skeinv1.Event {
@@ -234,8 +236,8 @@ func TestBackfillKeepsItsTimeUpToLogTime(t *testing.T) {
 	}
 }
 
-// TestDecoderRejectsFallingSequences demands that the decoder rejects a sequence that was passed before, or that is lower than one that
-// was. Gaps are allowed.
+// TestDecoderRejectsFallingSequences demands that the decoder rejects a sequence that was passed
+// before, or that is lower than one that was. Gaps are allowed.
 func TestDecoderRejectsFallingSequences(t *testing.T) {
 	d := NewDecoder(Cursor{Seq: 10, LastTime: epoch2023})
 	if d.IsWarmingUp() || d.WarmUpFrom() != 11 {
@@ -257,8 +259,8 @@ func TestDecoderRejectsFallingSequences(t *testing.T) {
 	}
 }
 
-// TestEnvelopeDoesNotShareBuffer demands that a decoded envelope does not share memory with the body of the message, so that the caller may
-// reuse its buffer.
+// TestEnvelopeDoesNotShareBuffer demands that a decoded envelope does not share memory with the
+// body of the message, so that the caller may reuse its buffer.
 func TestEnvelopeDoesNotShareBuffer(t *testing.T) {
 	data := mustEncode(t, append(newEventsOfEveryKind(), newMalformedLike("a", "x"))...)
 	f := newFeeder(t)

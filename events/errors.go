@@ -2,7 +2,8 @@ package events
 
 import "errors"
 
-// Errors of a log that is not in the expected state. The text of the returned error says what to do.
+// Errors of a log that is not in the expected state. The text of the returned error says what to
+// do.
 var (
 	// ErrOtherLog means that the stream, cursor or position belongs to another log.
 	ErrOtherLog = errors.New("events: another log")
@@ -18,7 +19,8 @@ var (
 	ErrNoLog = errors.New("events: there is no log")
 	// ErrLogExists means that there already is a stream where a log was to be restored.
 	ErrLogExists = errors.New("events: there is a log already")
-	// ErrArchiveDamaged means that the archive does not hold what it should. Implementations of [Archive] wrap it.
+	// ErrArchiveDamaged means that the archive does not hold what it should. Implementations of
+	// [Archive] wrap it.
 	ErrArchiveDamaged = errors.New("events: the archive of the log is damaged")
 	// ErrTrimRefused means that the stream must not be trimmed so far.
 	ErrTrimRefused = errors.New("events: trimming is refused")
@@ -32,9 +34,11 @@ var (
 	ErrLocked = errors.New("events: the data directory is in use")
 )
 
-// Errors of publishing. After all of them but ErrOutcomeUnknown, no event of the call is in the log.
+// Errors of publishing. After all of them but ErrOutcomeUnknown, no event of the call is in the
+// log.
 var (
-	// ErrOutcomeUnknown means that the log did not say in time whether it took the events. Retry with the same event ids.
+	// ErrOutcomeUnknown means that the log did not say in time whether it took the events. Retry
+	// with the same event ids.
 	ErrOutcomeUnknown = errors.New("events: outcome unknown: retry with the same event ids")
 	// ErrLogFull means that the log has reached its size limit.
 	ErrLogFull = errors.New("events: the log is full")
@@ -48,9 +52,10 @@ var (
 
 // Errors of reading and using a log.
 var (
-	// ErrHole means that the log has lost envelopes. The returned error is an eventlog.HoleError. Reading continues when they come back
-	// or when the hole is accepted.
+	// ErrHole means that the log has lost envelopes. The returned error is an eventlog.HoleError.
+	// Reading continues when they come back or when the hole is accepted.
 	ErrHole = errors.New("eventlog: the log has a hole")
-	// ErrClosed is returned by methods of a log, publisher, hub or subscription after it was closed.
+	// ErrClosed is returned by methods of a log, publisher, hub or subscription after it was
+	// closed.
 	ErrClosed = errors.New("eventlog: closed")
 )

@@ -7,8 +7,9 @@ import (
 	"unicode/utf8"
 )
 
-// EscapeControls makes an untrusted text safe to print on a terminal. It replaces control characters, and characters that change the direction
-// of text, by their Go escapes, such as \x1b. A terminal would obey them, and could show something other than the text.
+// EscapeControls makes an untrusted text safe to print on a terminal. It replaces control
+// characters, and characters that change the direction of text, by their Go escapes, such as \x1b.
+// A terminal would obey them, and could show something other than the text.
 func EscapeControls(s string) string {
 	if strings.IndexFunc(s, isControlRune) < 0 {
 		return s

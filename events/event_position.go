@@ -5,19 +5,23 @@ import (
 	"encoding/binary"
 )
 
-// EventPosition is a position in the log that may be within an envelope. A reader of single events continues from it. Where a call expects
-// a [Position], an EventPosition stands for the position after its whole envelope, because no store holds only a part of one.
+// EventPosition is a position in the log that may be within an envelope. A reader of single events
+// continues from it. Where a call expects a [Position], an EventPosition stands for the position
+// after its whole envelope, because no store holds only a part of one.
 type EventPosition struct {
 	Position
-	// Slots is the number of slots of the envelope at Seq that are before the position. 0 means all of them.
+	// Slots is the number of slots of the envelope at Seq that are before the position. 0 means all
+	// of them.
 	Slots int
 }
 
-// eventPositionVersion is the version byte of a position within an envelope. A position after an envelope is encoded like a [Position].
+// eventPositionVersion is the version byte of a position within an envelope. A position after an
+// envelope is encoded like a [Position].
 const eventPositionVersion = 2
 
-// String encodes the event position. After a whole envelope the result is that of [Position.String]. Within an envelope it has another
-// version byte, and the number of slots as a varint at the end.
+// String encodes the event position. After a whole envelope the result is that of
+// [Position.String]. Within an envelope it has another version byte, and the number of slots as a
+// varint at the end.
 func (p EventPosition) String() string {
 	if p.Slots == 0 {
 		return p.Position.String()
@@ -25,7 +29,8 @@ func (p EventPosition) String() string {
 	return base64.RawURLEncoding.EncodeToString(binary.AppendUvarint(p.encode(eventPositionVersion), uint64(p.Slots)))
 }
 
-// ParseEventPosition parses the result of [EventPosition.String] or [Position.String]. It returns [ErrPosition] for other strings.
+// ParseEventPosition parses the result of [EventPosition.String] or [Position.String]. It returns
+// [ErrPosition] for other strings.
 func ParseEventPosition(s string) (EventPosition, error) {
 	if len(s) > 64 {
 		return EventPosition{}, ErrPosition
@@ -61,7 +66,8 @@ func ParseEventPosition(s string) (EventPosition, error) {
 	}
 	p.Epoch = uint32(epoch)
 
-	// The base64 decoder ignores line breaks, and a varint has longer encodings. Only the one string that String returns is valid.
+	// The base64 decoder ignores line breaks, and a varint has longer encodings. Only the one
+	// string that String returns is valid.
 	if p.String() != s {
 		return EventPosition{}, ErrPosition
 	}

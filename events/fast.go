@@ -9,9 +9,10 @@ import (
 	"github.com/skein-feed/skein/proto/protoscan"
 )
 
-// This file is the fast path of the decoder. It decodes the protobuf wire format directly into an event, and checks the event on the way.
-// The functions work on a range of the body. They return false for everything malformed or unusual; then the standard decoder and
-// [Validate] decide about the event.
+// This file is the fast path of the decoder. It decodes the protobuf wire format directly into an
+// event, and checks the event on the way. The functions work on a range of the body. They return
+// false for everything malformed or unusual; then the standard decoder and [Validate] decide about
+// the event.
 
 // Tags of the fields of Event and of Timestamp: number and wire type.
 const (
@@ -76,8 +77,9 @@ func (b *body) decodeEventFast(i, end int, ev *Event) bool {
 	return b.checkBackfillFast(occurred, ev) && b.decodeKindFast(payload, ev)
 }
 
-// checkBackfillFast checks source, offset and occurred_at, and sets the time of a backfill. A span that begins at 0 is missing, because the
-// first byte of an envelope is a tag of the envelope itself.
+// checkBackfillFast checks source, offset and occurred_at, and sets the time of a backfill. A span
+// that begins at 0 is missing, because the first byte of an envelope is a tag of the envelope
+// itself.
 func (b *body) checkBackfillFast(occurred span, ev *Event) bool {
 	if ev.Source == "" {
 		return ev.Offset == 0 && occurred.from == 0
@@ -131,7 +133,8 @@ func (b *body) decodeKindFast(p span, ev *Event) bool {
 	return kind.required&^filled == 0
 }
 
-// decodeFieldsFast decodes and checks the fields of a message. filled are the fields that are not empty.
+// decodeFieldsFast decodes and checks the fields of a message. filled are the fields that are not
+// empty.
 func (b *body) decodeFieldsFast(p span, shape *messageShape, ev *Event) (filled FieldSet, ok bool) {
 	messagesRead := uint32(0) // bit n is set if the message with field number n was read
 	for i := p.from; i < p.to; {
@@ -197,7 +200,8 @@ func (b *body) decodeFieldsFast(p span, shape *messageShape, ev *Event) (filled 
 	return filled, true
 }
 
-// decodeValueFast decodes and checks a value that is no id. end is the end of the message that contains the value.
+// decodeValueFast decodes and checks a value that is no id. end is the end of the message that
+// contains the value.
 func (b *body) decodeValueFast(v span, end int, f *fieldShape, ev *Event) (filled FieldSet, ok bool) {
 	switch f.form {
 	case formMessage:
@@ -231,13 +235,15 @@ func (b *body) decodeValueFast(v span, end int, f *fieldShape, ev *Event) (fille
 	}
 }
 
-// isPlainText reports whether a range is empty or a valid id, event id or source of at most limit bytes.
+// isPlainText reports whether a range is empty or a valid id, event id or source of at most limit
+// bytes.
 func (b *body) isPlainText(from, to, limit int) bool {
 	if to-from > limit {
 		return false
 	}
 
-	// Most ids are ASCII. Those bytes are checked eight at a time; any other byte leaves the decision to validateText.
+	// Most ids are ASCII. Those bytes are checked eight at a time; any other byte leaves the
+	// decision to validateText.
 	s := b.data[from:to]
 	const ones, high = 0x0101010101010101, 0x8080808080808080
 	for len(s) >= 8 {

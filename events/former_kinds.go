@@ -7,7 +7,8 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// The numbers of kinds that newer kinds have replaced. No event of these kinds can be published, but older logs have them.
+// The numbers of kinds that newer kinds have replaced. No event of these kinds can be published,
+// but older logs have them.
 const (
 	// formerRepinsHidden was repins_hidden, with the fields user_id and target_user_id.
 	formerRepinsHidden Kind = 32
@@ -15,8 +16,8 @@ const (
 	formerRepinsShown Kind = 33
 )
 
-// ReplaceFormerKind returns the kind and the settings as which an event of a former kind is read, and the same kind without settings for
-// every other kind.
+// ReplaceFormerKind returns the kind and the settings as which an event of a former kind is read,
+// and the same kind without settings for every other kind.
 func ReplaceFormerKind(k Kind) (Kind, FollowSettings) {
 	switch k {
 	case formerRepinsHidden:
@@ -28,8 +29,9 @@ func ReplaceFormerKind(k Kind) (Kind, FollowSettings) {
 	}
 }
 
-// replaceFormerKind gives a message of a former kind, which this version knows only as an unknown field, the kind as which it is read. It
-// changes no message that has a kind. It returns an error if the unknown field is not the message that the former kind had.
+// replaceFormerKind gives a message of a former kind, which this version knows only as an unknown
+// field, the kind as which it is read. It changes no message that has a kind. It returns an error
+// if the unknown field is not the message that the former kind had.
 func replaceFormerKind(msg *skeinv1.Event) error {
 	if msg.GetKind() != nil {
 		return nil

@@ -12,8 +12,9 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// TestFormerKindsAreReadAsTheirReplacements demands that an envelope with repins_hidden and repins_shown, which an older version has written, is
-// read as follow_settings_set, both live events and backfills.
+// TestFormerKindsAreReadAsTheirReplacements demands that an envelope with repins_hidden and
+// repins_shown, which an older version has written, is read as follow_settings_set, both live
+// events and backfills.
 func TestFormerKindsAreReadAsTheirReplacements(t *testing.T) {
 	data, err := hex.DecodeString(readGolden(t, "envelope-former-kinds.hex"))
 	if err != nil {
@@ -41,8 +42,8 @@ func TestFormerKindsAreReadAsTheirReplacements(t *testing.T) {
 	}
 }
 
-// TestFormerKindsAreCheckedLikeOthers demands that a malformed event of a former kind is refused, and that one that is no message makes the
-// envelope unreadable.
+// TestFormerKindsAreCheckedLikeOthers demands that a malformed event of a former kind is refused,
+// and that one that is no message makes the envelope unreadable.
 func TestFormerKindsAreCheckedLikeOthers(t *testing.T) {
 	formerEvent := func(content []byte) []byte {
 		event := protowire.AppendBytes(protowire.AppendTag(nil, protowire.Number(formerRepinsHidden), protowire.BytesType), content)

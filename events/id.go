@@ -23,7 +23,8 @@ const (
 	MaxServedItems     = 100
 )
 
-// Ids are spread over NumShards virtual shards. Each of the NumPartitions partitions consists of adjacent shards.
+// Ids are spread over NumShards virtual shards. Each of the NumPartitions partitions consists of
+// adjacent shards.
 const (
 	NumShards     = 8192
 	NumPartitions = 256
@@ -32,7 +33,8 @@ const (
 // Shard is a virtual shard, 0 ≤ Shard < [NumShards]: the top 13 bits of xxh3-64 of an id.
 type Shard uint16
 
-// ShardOf returns the shard of the id of a user or item. A pseudonym has the shard of the erased user (see [KeyedHash.Pseudonym]).
+// ShardOf returns the shard of the id of a user or item. A pseudonym has the shard of the erased
+// user (see [KeyedHash.Pseudonym]).
 func ShardOf(id string) Shard {
 	if len(id) == pseudonymBytes && id[0] == pseudonymPrefix {
 		if shard, _, ok := parsePseudonym(id); ok {
@@ -55,7 +57,8 @@ var (
 // idRule is the rule of [IsIDRune], for errors.
 const idRule = "UTF-8 without white space, control characters, bidirectional controls and noncharacters"
 
-// ValidateID returns an error unless the id is 1 to 128 bytes of UTF-8 that consists of characters that ids may contain ([IsIDRune]).
+// ValidateID returns an error unless the id is 1 to 128 bytes of UTF-8 that consists of characters
+// that ids may contain ([IsIDRune]).
 func ValidateID(id string) error { return validateText(id, MaxIDBytes) }
 
 // validateText is ValidateID with another limit.
@@ -94,9 +97,10 @@ const (
 // ErrKeyID is returned by [CutID] for bytes that [AppendID] did not write.
 var ErrKeyID = errors.New("events: malformed id in key")
 
-// AppendID appends the key encoding of an id. Encodings are ordered like ids ([CompareIDs]), and none is a prefix of another. Canonical
-// unsigned decimals come first, by value, in 8 bytes; then canonical UUIDs in 16 bytes; then all other ids, byte by byte, with a
-// terminator. The empty id, which is that of the default board, is the first of those.
+// AppendID appends the key encoding of an id. Encodings are ordered like ids ([CompareIDs]), and
+// none is a prefix of another. Canonical unsigned decimals come first, by value, in 8 bytes; then
+// canonical UUIDs in 16 bytes; then all other ids, byte by byte, with a terminator. The empty id,
+// which is that of the default board, is the first of those.
 func AppendID(dst []byte, id string) []byte {
 	if n, ok := parseNumber(id); ok {
 		return binary.BigEndian.AppendUint64(append(dst, tagNumber), n)
@@ -107,7 +111,8 @@ func AppendID(dst []byte, id string) []byte {
 	return append(append(append(dst, tagRaw), id...), 0)
 }
 
-// CutID returns the id that [AppendID] wrote at the start of a key, and the rest of the key. It returns [ErrKeyID] for other bytes.
+// CutID returns the id that [AppendID] wrote at the start of a key, and the rest of the key. It
+// returns [ErrKeyID] for other bytes.
 func CutID(key []byte) (id string, rest []byte, err error) {
 	if rest, err = SkipID(key); err != nil {
 		return "", nil, err
@@ -118,7 +123,8 @@ func CutID(key []byte) (id string, rest []byte, err error) {
 	case tagUUID:
 		return formatUUID(body), rest, nil
 	default:
-		// AppendID never writes a number or UUID in this form: otherwise the same id would have two keys.
+		// AppendID never writes a number or UUID in this form: otherwise the same id would have two
+		// keys.
 		id = string(body[:len(body)-1])
 		if keyTagOf(id) != tagRaw {
 			return "", nil, ErrKeyID
@@ -127,7 +133,8 @@ func CutID(key []byte) (id string, rest []byte, err error) {
 	}
 }
 
-// SkipID returns the rest of a key after the id that [AppendID] wrote at its start. It checks less than [CutID] and allocates nothing.
+// SkipID returns the rest of a key after the id that [AppendID] wrote at its start. It checks less
+// than [CutID] and allocates nothing.
 func SkipID(key []byte) (rest []byte, err error) {
 	if len(key) > 0 {
 		switch body := key[1:]; key[0] {
@@ -222,7 +229,8 @@ func parseUUID(s string) (u [16]byte, ok bool) {
 // uuidDigits are the indexes in the canonical form at which the two digits of each byte begin.
 var uuidDigits = [16]uint8{0, 2, 4, 6, 9, 11, 14, 16, 19, 21, 24, 26, 28, 30, 32, 34}
 
-// hexDigitValue returns the value of a lower-case hexadecimal digit, and 0xff for any other character.
+// hexDigitValue returns the value of a lower-case hexadecimal digit, and 0xff for any other
+// character.
 func hexDigitValue(c byte) byte {
 	switch {
 	case c >= '0' && c <= '9':
@@ -250,7 +258,8 @@ func appendUUID(dst, u []byte) []byte {
 	return dst
 }
 
-// NumberFromKey returns the number that a key encoding stands for. It returns false if the id is no canonical unsigned decimal.
+// NumberFromKey returns the number that a key encoding stands for. It returns false if the id is no
+// canonical unsigned decimal.
 func NumberFromKey(key []byte) (uint64, bool) {
 	if len(key) == 9 && key[0] == tagNumber {
 		return binary.BigEndian.Uint64(key[1:]), true

@@ -2,13 +2,14 @@ package events
 
 import "unicode"
 
-// IsIDRune reports whether an id may contain a character. An id is what people type, so every character is allowed except
+// IsIDRune reports whether an id may contain a character. An id is what people type, so every
+// character is allowed except
 //
 //   - control characters, white space and bidirectional controls, which make an id look like another one or like two,
 //   - noncharacters, which Unicode reserves for the inside of programs.
 //
-// The joiners of Persian, of Malayalam and of emoji, the tags in flags, and characters that Unicode does not assign yet are allowed. docs/semantics.md
-// states the rule for users.
+// The joiners of Persian, of Malayalam and of emoji, the tags in flags, and characters that Unicode
+// does not assign yet are allowed. docs/semantics.md states the rule for users.
 func IsIDRune(r rune) bool {
 	if r < 0x80 {
 		return r > ' ' && r != 0x7f
@@ -16,8 +17,9 @@ func IsIDRune(r rune) bool {
 	return !unicode.Is(&refusedRunes, r)
 }
 
-// refusedRunes are the characters above ASCII that [IsIDRune] refuses. The table is frozen. Those of the standard library may change with a Unicode
-// version, and the same log must not fold differently with a newer Go (I4).
+// refusedRunes are the characters above ASCII that [IsIDRune] refuses. The table is frozen. Those
+// of the standard library may change with a Unicode version, and the same log must not fold
+// differently with a newer Go (I4).
 //
 //nolint:gochecknoglobals // a table
 var refusedRunes = unicode.RangeTable{

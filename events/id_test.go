@@ -12,7 +12,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// drawID returns a generator of ids of every encoding, and of many that almost have a compact encoding.
+// drawID returns a generator of ids of every encoding, and of many that almost have a compact
+// encoding.
 func drawID() *rapid.Generator[string] {
 	return rapid.OneOf(
 		rapid.Custom(func(t *rapid.T) string { return fmt.Sprint(rapid.Uint64().Draw(t, "number")) }),
@@ -24,8 +25,8 @@ func drawID() *rapid.Generator[string] {
 	)
 }
 
-// TestAppendIDEncodesAndParses demands that AppendID encodes numbers and UUIDs in compact form and all other ids as text, and that CutID
-// parses these keys and rejects all others.
+// TestAppendIDEncodesAndParses demands that AppendID encodes numbers and UUIDs in compact form and
+// all other ids as text, and that CutID parses these keys and rejects all others.
 func TestAppendIDEncodesAndParses(t *testing.T) {
 	for _, c := range []struct{ id, key string }{
 		{"", "\x03\x00"},
@@ -68,8 +69,9 @@ func TestAppendIDEncodesAndParses(t *testing.T) {
 	}
 }
 
-// TestIDKeysSortLikeIDs demands that keys sort like their ids, that no key is the prefix of another, and that each can be parsed. So a key
-// of several ids sorts by the first id, then the next, and can be split without lengths.
+// TestIDKeysSortLikeIDs demands that keys sort like their ids, that no key is the prefix of
+// another, and that each can be parsed. So a key of several ids sorts by the first id, then the
+// next, and can be split without lengths.
 func TestIDKeysSortLikeIDs(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		a := drawID().Draw(t, "a")
@@ -93,7 +95,8 @@ func TestIDKeysSortLikeIDs(t *testing.T) {
 	})
 }
 
-// TestCompareIDsOrder demands that CompareIDs orders numbers by value, then UUIDs, and then all other ids as text.
+// TestCompareIDsOrder demands that CompareIDs orders numbers by value, then UUIDs, and then all
+// other ids as text.
 func TestCompareIDsOrder(t *testing.T) {
 	sorted := []string{
 		"2", "10", "18446744073709551615", "00000000-0000-0000-0000-000000000002",
@@ -108,7 +111,8 @@ func TestCompareIDsOrder(t *testing.T) {
 	}
 }
 
-// TestValidateIDRejectsBadIDs demands that ValidateID accepts printable UTF-8 without spaces, up to the largest length, and nothing else.
+// TestValidateIDRejectsBadIDs demands that ValidateID accepts printable UTF-8 without spaces, up to
+// the largest length, and nothing else.
 func TestValidateIDRejectsBadIDs(t *testing.T) {
 	for id, want := range map[string]error{
 		"a":                               nil,
@@ -143,8 +147,9 @@ func TestValidateIDRejectsBadIDs(t *testing.T) {
 	}
 }
 
-// TestIDRunesAreThoseOfTheRule compares the frozen table with the properties of Unicode that define the rule. Unicode keeps noncharacters and
-// bidirectional controls as they are. If it ever changes white space, the table must stay and this test names the difference.
+// TestIDRunesAreThoseOfTheRule compares the frozen table with the properties of Unicode that define
+// the rule. Unicode keeps noncharacters and bidirectional controls as they are. If it ever changes
+// white space, the table must stay and this test names the difference.
 func TestIDRunesAreThoseOfTheRule(t *testing.T) {
 	refused := []*unicode.RangeTable{unicode.Cc, unicode.White_Space, unicode.Bidi_Control, unicode.Noncharacter_Code_Point}
 	for r := rune(0); r <= unicode.MaxRune; r++ {

@@ -5,7 +5,8 @@ import (
 	"math/bits"
 )
 
-// Kind is the kind of an event. Its number is the number of its field in the oneof of the message Event, and never changes.
+// Kind is the kind of an event. Its number is the number of its field in the oneof of the message
+// Event, and never changes.
 type Kind uint8
 
 // The kinds of events. proto/skein/v1/event.proto says what each means.
@@ -41,8 +42,8 @@ const (
 
 	firstKind = UserFollowed
 	lastKind  = NotificationsRead
-	// unusedNumbers are the numbers between firstKind and lastKind that no kind has. The message Event reserves them. Older
-	// logs have events with 32 and 33 (former_kinds.go).
+	// unusedNumbers are the numbers between firstKind and lastKind that no kind has. The message
+	// Event reserves them. Older logs have events with 32 and 33 (former_kinds.go).
 	unusedNumbers KindSet = 1<<24 | 1<<formerRepinsHidden | 1<<formerRepinsShown
 )
 

@@ -28,28 +28,32 @@ const (
 	TopicNotificationMarkers                  // times up to which users have seen and read their notifications
 )
 
-// kindInfo describes a kind. An event has a user, who acts, and some kinds also have a peer, the other user whom the event concerns.
+// kindInfo describes a kind. An event has a user, who acts, and some kinds also have a peer, the
+// other user whom the event concerns.
 type kindInfo struct {
 	topic Topic
-	// recordName is the name that importers use for records of the kind. A kind without this name cannot be backfilled.
+	// recordName is the name that importers use for records of the kind. A kind without this name
+	// cannot be backfilled.
 	recordName string
 	// fields are the fields of the kind's message.
 	fields []messageField
-	// removes is true for a kind that ends something, such as a follow. Of two backfills with the same time, the one whose kind removes
-	// counts as the later.
+	// removes is true for a kind that ends something, such as a follow. Of two backfills with the
+	// same time, the one whose kind removes counts as the later.
 	removes bool
-	// comparesEncoding is true if, of two backfills of the kind with the same time, the one whose encoding is greater, byte by byte, counts
-	// as the later. Only backfills of such a kind have [Event.Encoded].
+	// comparesEncoding is true if, of two backfills of the kind with the same time, the one whose
+	// encoding is greater, byte by byte, counts as the later. Only backfills of such a kind have
+	// [Event.Encoded].
 	comparesEncoding bool
 	// mutual is true if the event means the same for the peer as for the user, as a block does.
 	mutual bool
-	// beginsFollow is true if the event makes the user follow the peer or one of the peer's boards. endsFollow is true if it ends the
-	// user's follows of the peer and of all the peer's boards.
+	// beginsFollow is true if the event makes the user follow the peer or one of the peer's boards.
+	// endsFollow is true if it ends the user's follows of the peer and of all the peer's boards.
 	beginsFollow, endsFollow bool
 }
 
-// kindTable describes every kind. The conversion from and to messages, the validation, the decoder, the archive, the files of builds and the
-// importers read this table, so none of them must change for a new kind.
+// kindTable describes every kind. The conversion from and to messages, the validation, the decoder,
+// the archive, the files of builds and the importers read this table, so none of them must change
+// for a new kind.
 var kindTable = [lastKind + 1]kindInfo{
 	UserFollowed:    {topic: TopicRelations, recordName: "follows", fields: userAndTarget, beginsFollow: true},
 	UserUnfollowed:  {topic: TopicRelations, recordName: "unfollows", fields: userAndTarget, removes: true, endsFollow: true},
@@ -145,7 +149,8 @@ var (
 		{number: 4, message: otherPin, optional: true},
 	}
 
-	// Fields of the messages Board and Pin. peersBoard may be the default board, whose id is empty; namedBoard may not.
+	// Fields of the messages Board and Pin. peersBoard may be the default board, whose id is empty;
+	// namedBoard may not.
 	peersBoard = []messageField{{number: 1, field: FieldPeer}, {number: 2, field: FieldBoard, optional: true}}
 	namedBoard = []messageField{{number: 1, field: FieldUser}, {number: 2, field: FieldBoard}}
 	ownPin     = []messageField{{number: 1, field: FieldUser}, {number: 2, field: FieldPin}}
@@ -160,7 +165,8 @@ type messageField struct {
 	field Field
 	// setting is the bit of [Event.Settings] that stores the value, if field is FieldSettings.
 	setting FollowSettings
-	// message describes the fields of the value if the value is a message, Board or Pin; otherwise it is nil.
+	// message describes the fields of the value if the value is a message, Board or Pin; otherwise
+	// it is nil.
 	message []messageField
 	// optional is true if the value may be empty or, if it is a message, missing.
 	optional bool
@@ -207,8 +213,8 @@ func (s FieldSet) All() iter.Seq[Field] {
 	}
 }
 
-// Fields returns the fields that events of the kind have. Of the source, it contains only that of [BackfillClosed], and not the source that
-// every backfill has.
+// Fields returns the fields that events of the kind have. Of the source, it contains only that of
+// [BackfillClosed], and not the source that every backfill has.
 func (k Kind) Fields() FieldSet {
 	if k > lastKind {
 		return 0
@@ -234,19 +240,23 @@ func KindsAbout(topics ...Topic) (s KindSet) {
 	return s
 }
 
-// IsMutual reports whether an event of the kind means the same for the peer as for the user, as a block does.
+// IsMutual reports whether an event of the kind means the same for the peer as for the user, as a
+// block does.
 func (k Kind) IsMutual() bool { return k <= lastKind && kindTable[k].mutual }
 
-// BeginsFollow reports whether an event of the kind makes the user follow the peer, or a board of the peer.
+// BeginsFollow reports whether an event of the kind makes the user follow the peer, or a board of
+// the peer.
 func (k Kind) BeginsFollow() bool { return k <= lastKind && kindTable[k].beginsFollow }
 
-// EndsFollow reports whether an event of the kind ends the user's follows of the peer and of all the peer's boards.
+// EndsFollow reports whether an event of the kind ends the user's follows of the peer and of all
+// the peer's boards.
 func (k Kind) EndsFollow() bool { return k <= lastKind && kindTable[k].endsFollow }
 
 // Backfillable reports whether events of the kind may be backfilled.
 func (k Kind) Backfillable() bool { return k <= lastKind && kindTable[k].recordName != "" }
 
-// ParseRecords returns the kind whose records have the given name in importers, such as "follows". It returns false if there is none.
+// ParseRecords returns the kind whose records have the given name in importers, such as "follows".
+// It returns false if there is none.
 func ParseRecords(name string) (Kind, bool) {
 	for k := range kindTable {
 		if name != "" && kindTable[k].recordName == name {
@@ -256,7 +266,8 @@ func ParseRecords(name string) (Kind, bool) {
 	return 0, false
 }
 
-// TextField returns a pointer to the field f of the event if f is an id or another single text, and nil for any other field.
+// TextField returns a pointer to the field f of the event if f is an id or another single text, and
+// nil for any other field.
 func (ev *Event) TextField(f Field) *string {
 	switch f {
 	case FieldUser:
@@ -323,11 +334,12 @@ func formOfField(f Field) valueForm {
 	}
 }
 
-// maxFieldNumber is the highest number of a field in the message of a kind. It is one less than a power of two, so that the decoder can
-// use it as a mask.
+// maxFieldNumber is the highest number of a field in the message of a kind. It is one less than a
+// power of two, so that the decoder can use it as a mask.
 const maxFieldNumber = 7
 
-// messageShape is a message that [kindTable] describes, in the form that the decoder, the conversions and the validation use.
+// messageShape is a message that [kindTable] describes, in the form that the decoder, the
+// conversions and the validation use.
 type messageShape struct {
 	// byNumber[n] is the field with the number n. Its tag is 0 if there is no such field.
 	byNumber [maxFieldNumber + 1]fieldShape
@@ -348,7 +360,8 @@ type fieldShape struct {
 	limit int
 	// message is set for formMessage.
 	message *messageShape
-	// descriptor is the field in the proto. path is the path from the message Event to the field, such as "pin_created.pin.pin_id".
+	// descriptor is the field in the proto. path is the path from the message Event to the field,
+	// such as "pin_created.pin.pin_id".
 	descriptor protoreflect.FieldDescriptor
 	path       string
 }
@@ -360,7 +373,8 @@ type kindShape struct {
 	descriptor protoreflect.FieldDescriptor
 	// name is the name of the descriptor.
 	name string
-	// values are all fields that are not messages, including those of a Board or Pin, in the order in which they are validated.
+	// values are all fields that are not messages, including those of a Board or Pin, in the order
+	// in which they are validated.
 	values []fieldShape
 	// fields are the fields of the Event that values set.
 	fields FieldSet
@@ -397,7 +411,8 @@ func newKindShapes() (shapes [lastKind + 1]kindShape) {
 	return shapes
 }
 
-// leafFields returns the fields of the message that are not messages themselves, including those of its Board or Pin.
+// leafFields returns the fields of the message that are not messages themselves, including those of
+// its Board or Pin.
 func (shape *messageShape) leafFields() (values []fieldShape) {
 	for i := range shape.byNumber {
 		switch f := &shape.byNumber[i]; {
@@ -411,7 +426,8 @@ func (shape *messageShape) leafFields() (values []fieldShape) {
 	return values
 }
 
-// newMessageShape returns the shape of a message with these fields. path is the prefix of their paths, such as "pin_created.".
+// newMessageShape returns the shape of a message with these fields. path is the prefix of their
+// paths, such as "pin_created.".
 func newMessageShape(d protoreflect.MessageDescriptor, fields []messageField, path string) (m messageShape) {
 	for _, described := range fields {
 		f := &m.byNumber[described.number]

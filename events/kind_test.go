@@ -27,7 +27,8 @@ func listKindFields() map[Kind]protoreflect.FieldDescriptor {
 	return fields
 }
 
-// TestKindsMatchMessage demands that the kinds have the numbers and names of the members of the message.
+// TestKindsMatchMessage demands that the kinds have the numbers and names of the members of the
+// message.
 func TestKindsMatchMessage(t *testing.T) {
 	fields := listKindFields()
 	for k, f := range fields {
@@ -98,7 +99,8 @@ func TestKindOfAndFromProtoAgree(t *testing.T) {
 	}
 }
 
-// TestKindTableCoversTheMessages checks that kindTable has every field of the message of every kind, and no other field.
+// TestKindTableCoversTheMessages checks that kindTable has every field of the message of every
+// kind, and no other field.
 func TestKindTableCoversTheMessages(t *testing.T) {
 	var compare func(path string, d protoreflect.MessageDescriptor, tableFields []messageField)
 	compare = func(path string, d protoreflect.MessageDescriptor, tableFields []messageField) {
@@ -142,8 +144,8 @@ func TestKindTableCoversTheMessages(t *testing.T) {
 	}
 }
 
-// TestFieldsOfMessagesMeanWhatTheirNamesSay checks which field of an Event holds each field of a message. It derives that from the names of the fields,
-// and not from kindTable.
+// TestFieldsOfMessagesMeanWhatTheirNamesSay checks which field of an Event holds each field of a
+// message. It derives that from the names of the fields, and not from kindTable.
 func TestFieldsOfMessagesMeanWhatTheirNamesSay(t *testing.T) {
 	eventFields := map[string]string{
 		"user_id": "User", "target_user_id": "Peer", "item_id": "Item", "item_ids": "Items", "board_id": "Board", "board.board_id": "Board",

@@ -6,8 +6,8 @@ import (
 	"slices"
 )
 
-// SeedRepeats adds event ids that the decoder cannot read again because they occurred before the epoch. Ids with a time after the last
-// assigned time are ignored.
+// SeedRepeats adds event ids that the decoder cannot read again because they occurred before the
+// epoch. Ids with a time after the last assigned time are ignored.
 func (d *Decoder) SeedRepeats(repeats []Repeat) {
 	byTime := slices.Clone(repeats)
 	slices.SortFunc(byTime, func(a, b Repeat) int { return cmp.Compare(a.Time, b.Time) }) // the window takes rising times
@@ -18,7 +18,8 @@ func (d *Decoder) SeedRepeats(repeats []Repeat) {
 	}
 }
 
-// MergeRepeats adds event ids to those that the decoder has read. Of an id that occurred twice, the later time counts.
+// MergeRepeats adds event ids to those that the decoder has read. Of an id that occurred twice, the
+// later time counts.
 func (d *Decoder) MergeRepeats(repeats []Repeat) {
 	latest := map[uint64]Micros{}
 	for _, r := range append(d.Repeats(), repeats...) {
@@ -34,16 +35,17 @@ func (d *Decoder) MergeRepeats(repeats []Repeat) {
 	d.SeedRepeats(all)
 }
 
-// NewWarmUpDecoder returns a decoder that warms up to a cursor from archived envelopes instead of messages of the stream. Pass
-// it every envelope from [Cursor.WarmSeq] on with [Decoder.WarmUpWith], and then call [Decoder.FinishWarmUp].
+// NewWarmUpDecoder returns a decoder that warms up to a cursor from archived envelopes instead of
+// messages of the stream. Pass it every envelope from [Cursor.WarmSeq] on with
+// [Decoder.WarmUpWith], and then call [Decoder.FinishWarmUp].
 func NewWarmUpDecoder(to Cursor) *Decoder {
 	d := NewDecoder(Cursor{Log: to.Log, Epoch: to.Epoch, Seq: to.WarmSeq - 1, LastTime: to.WarmTime})
 	d.warmStarts = append(d.warmStarts, warmStart{to.WarmSeq, to.WarmTime})
 	return d
 }
 
-// WarmUpWith takes an archived envelope that holds all of its events, as if the decoder had decoded it. The archive does not store
-// event ids; [Decoder.FinishWarmUp] adds them.
+// WarmUpWith takes an archived envelope that holds all of its events, as if the decoder had decoded
+// it. The archive does not store event ids; [Decoder.FinishWarmUp] adds them.
 func (d *Decoder) WarmUpWith(env *Envelope) {
 	// Each event has taken one slot: the valid ones, the repeats, and the rejects of single events.
 	slots := len(env.Events) + env.Repeats
@@ -64,8 +66,9 @@ func (d *Decoder) WarmUpWith(env *Envelope) {
 	d.reached.Seq, d.reached.LastTime = env.Seq(), env.Cursor.LastTime
 }
 
-// FinishWarmUp ends the warm-up of [NewWarmUpDecoder] at the cursor that it was made for, and adds the event ids that were seen up to there. It
-// returns [ErrArchiveDamaged] if the archived envelopes did not lead to that cursor.
+// FinishWarmUp ends the warm-up of [NewWarmUpDecoder] at the cursor that it was made for, and adds
+// the event ids that were seen up to there. It returns [ErrArchiveDamaged] if the archived
+// envelopes did not lead to that cursor.
 func (d *Decoder) FinishWarmUp(to Cursor, repeats []Repeat) error {
 	d.reached.Checksum = to.Checksum // the archive has no checksums
 	if now := d.takeCursor(); now != to {
@@ -77,5 +80,6 @@ func (d *Decoder) FinishWarmUp(to Cursor, repeats []Repeat) error {
 	return nil
 }
 
-// ContinueFrom sets the last assigned time of a decoder that could not read everything before its start. Times continue after it.
+// ContinueFrom sets the last assigned time of a decoder that could not read everything before its
+// start. Times continue after it.
 func (d *Decoder) ContinueFrom(last Micros) { d.reached.LastTime = last }

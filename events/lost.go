@@ -12,8 +12,9 @@ const lostText = "the envelope was lost with the file that held it, and an opera
 // lostChecksum is the checksum of a cursor at a lost sequence, which has no bytes to hash.
 var lostChecksum = xxh3.HashString("skein: lost") //nolint:gochecknoglobals // a constant that is computed
 
-// DecodeLost takes the place of [Decoder.Decode] for a sequence that the log has lost and whose loss an operator has accepted. It returns an
-// envelope that has one reject, no events, and takes no log time.
+// DecodeLost takes the place of [Decoder.Decode] for a sequence that the log has lost and whose
+// loss an operator has accepted. It returns an envelope that has one reject, no events, and takes
+// no log time.
 func (d *Decoder) DecodeLost(seq uint64) (*Envelope, error) {
 	if err := d.checkOrder(seq); err != nil {
 		return nil, err

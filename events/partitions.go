@@ -62,7 +62,8 @@ func (s *Partitions) Intersects(other *Partitions) bool {
 	return false
 }
 
-// Each calls do for every partition of the set, in ascending order. It stops at the first error and returns it.
+// Each calls do for every partition of the set, in ascending order. It stops at the first error and
+// returns it.
 func (s *Partitions) Each(do func(partition uint8) error) error {
 	for i, word := range s {
 		for ; word != 0; word &= word - 1 {
@@ -82,7 +83,8 @@ func (s *Partitions) Len() (n int) {
 	return n
 }
 
-// String returns the set as 64 hexadecimal digits. The four bits of the first digit stand for the partitions 0 to 3.
+// String returns the set as 64 hexadecimal digits. The four bits of the first digit stand for the
+// partitions 0 to 3.
 func (s *Partitions) String() string {
 	var b []byte
 	for _, word := range s {

@@ -8,7 +8,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestPartitionsSurviveEncoding checks that a set has exactly the partitions that were added, and that parsing its text gives the same set.
+// TestPartitionsSurviveEncoding checks that a set has exactly the partitions that were added, and
+// that parsing its text gives the same set.
 func TestPartitionsSurviveEncoding(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var set, again Partitions

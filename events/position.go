@@ -9,7 +9,8 @@ import (
 // LogID identifies a log forever. It is chosen at random when the stream is created.
 type LogID [16]byte
 
-// Position is a point in the log: after the envelope at Seq, in an epoch of the log. In the API its string form is opaque.
+// Position is a point in the log: after the envelope at Seq, in an epoch of the log. In the API its
+// string form is opaque.
 type Position struct {
 	// Log is the first 4 bytes of the id of the log. It distinguishes positions of different logs.
 	Log   [4]byte
@@ -22,7 +23,8 @@ var ErrPosition = errors.New("events: malformed position")
 
 const positionVersion = 1
 
-// String encodes the position: a version byte, the log, and epoch and sequence as varints, in base64url without padding.
+// String encodes the position: a version byte, the log, and epoch and sequence as varints, in
+// base64url without padding.
 func (p Position) String() string {
 	return base64.RawURLEncoding.EncodeToString(p.encode(positionVersion))
 }
@@ -35,27 +37,31 @@ func (p Position) encode(version byte) []byte {
 	return binary.AppendUvarint(b, p.Seq)
 }
 
-// ParsePosition parses the result of [Position.String]. It also parses the result of [EventPosition.String] and returns the position after the
-// whole envelope, because no store holds only a part of an envelope.
+// ParsePosition parses the result of [Position.String]. It also parses the result of
+// [EventPosition.String] and returns the position after the whole envelope, because no store holds
+// only a part of an envelope.
 func ParsePosition(s string) (Position, error) {
 	p, err := ParseEventPosition(s)
 	return p.Position, err
 }
 
-// Cursor is the state with which a reader continues after an envelope as if it had never stopped. A store commits it together with
-// the rows that it has folded up to there (I3). A reader compares it with the log when it starts and whenever it reconnects.
+// Cursor is the state with which a reader continues after an envelope as if it had never stopped. A
+// store commits it together with the rows that it has folded up to there (I3). A reader compares it
+// with the log when it starts and whenever it reconnects.
 type Cursor struct {
 	Log   LogID
 	Epoch uint32
 	// Seq is the sequence of the last envelope, or 0 before the first one.
 	Seq uint64
-	// Checksum is xxh3-64 of the body of the message at Seq. It shows whether the log was rewritten.
+	// Checksum is xxh3-64 of the body of the message at Seq. It shows whether the log was
+	// rewritten.
 	Checksum uint64
 	// LastTime is the last time that was assigned to an event at or before Seq (I5).
 	LastTime Micros
-	// WarmSeq is the sequence from which a reader that starts here must read again to know every event id of the horizon (I6): all
-	// envelopes with times within the horizon before LastTime are at or after it. WarmTime is the last time that was assigned before
-	// WarmSeq. Both depend on the log alone.
+	// WarmSeq is the sequence from which a reader that starts here must read again to know every
+	// event id of the horizon (I6): all envelopes with times within the horizon before LastTime are
+	// at or after it. WarmTime is the last time that was assigned before WarmSeq. Both depend on
+	// the log alone.
 	WarmSeq  uint64
 	WarmTime Micros
 }
@@ -65,11 +71,12 @@ func (c Cursor) Position() Position {
 	return Position{Log: [4]byte(c.Log[:4]), Epoch: c.Epoch, Seq: c.Seq}
 }
 
-// IsArchival reports whether a cursor comes from the archive. Such a cursor has neither a checksum nor a start of the warm-up.
+// IsArchival reports whether a cursor comes from the archive. Such a cursor has neither a checksum
+// nor a start of the warm-up.
 func (c Cursor) IsArchival() bool { return c.Seq > 0 && c.Checksum == 0 && c.WarmSeq == 0 }
 
-// AgreesWith reports whether two cursors can be cursors of the same position. If one of them comes from the archive, it compares only what both
-// of them have.
+// AgreesWith reports whether two cursors can be cursors of the same position. If one of them comes
+// from the archive, it compares only what both of them have.
 func (c Cursor) AgreesWith(other Cursor) bool {
 	if c.IsArchival() || other.IsArchival() {
 		return c.Log == other.Log && c.Epoch == other.Epoch && c.Seq == other.Seq && c.LastTime == other.LastTime
@@ -85,7 +92,8 @@ const (
 // ErrCursor is returned for bytes that [Cursor.MarshalBinary] did not write.
 var ErrCursor = errors.New("events: malformed cursor")
 
-// AppendBinary appends the encoding of the cursor: a version and fixed-width fields, 61 bytes. The error is always nil.
+// AppendBinary appends the encoding of the cursor: a version and fixed-width fields, 61 bytes. The
+// error is always nil.
 func (c Cursor) AppendBinary(b []byte) ([]byte, error) {
 	b = append(b, cursorVersion)
 	b = append(b, c.Log[:]...)
@@ -99,7 +107,8 @@ func (c Cursor) AppendBinary(b []byte) ([]byte, error) {
 // MarshalBinary returns the encoding of [Cursor.AppendBinary].
 func (c Cursor) MarshalBinary() ([]byte, error) { return c.AppendBinary(make([]byte, 0, cursorLen)) }
 
-// UnmarshalBinary decodes the result of [Cursor.MarshalBinary]. It returns [ErrCursor] for other bytes.
+// UnmarshalBinary decodes the result of [Cursor.MarshalBinary]. It returns [ErrCursor] for other
+// bytes.
 func (c *Cursor) UnmarshalBinary(b []byte) error {
 	if len(b) != cursorLen || b[0] != cursorVersion {
 		return ErrCursor

@@ -12,8 +12,9 @@ import (
 	"pgregory.net/rapid"
 )
 
-// readGolden reads a file of testdata/golden without white space. Stores and clients have such bytes: if a test against a file fails, the encoding needs
-// a new version, and the file must stay as it is.
+// readGolden reads a file of testdata/golden without white space. Stores and clients have such
+// bytes: if a test against a file fails, the encoding needs a new version, and the file must stay
+// as it is.
 func readGolden(t testing.TB, name string) string {
 	t.Helper()
 	b, err := os.ReadFile(filepath.Join("testdata", "golden", name))
@@ -46,8 +47,8 @@ func TestPositionFormatIsPinned(t *testing.T) {
 	}
 }
 
-// TestEventPositionFormatIsPinned demands that the text of an event position never changes. It begins with the position of the envelope,
-// and ParsePosition parses it as that.
+// TestEventPositionFormatIsPinned demands that the text of an event position never changes. It
+// begins with the position of the envelope, and ParsePosition parses it as that.
 func TestEventPositionFormatIsPinned(t *testing.T) {
 	for _, p := range []EventPosition{{goldenPosition, 0}, {goldenPosition, 1}, {goldenPosition, 1000}} {
 		if got, err := ParseEventPosition(p.String()); err != nil || got != p {
@@ -89,7 +90,8 @@ func TestCursorFormatIsPinned(t *testing.T) {
 	}
 }
 
-// TestPositionSurvivesEncoding demands that every position and every cursor is the same after encoding and parsing.
+// TestPositionSurvivesEncoding demands that every position and every cursor is the same after
+// encoding and parsing.
 func TestPositionSurvivesEncoding(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := Position{

@@ -11,8 +11,8 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// TestRepeatIsDropped demands that an event with the acting user, kind and event id of another one within the horizon is dropped as a
-// repeat, or becomes a reject if its content differs (I6).
+// TestRepeatIsDropped demands that an event with the acting user, kind and event id of another one
+// within the horizon is dropped as a repeat, or becomes a reject if its content differs (I6).
 func TestRepeatIsDropped(t *testing.T) {
 	f := newFeeder(t)
 	unliked := &skeinv1.Event{EventId: "r", Kind: &skeinv1.Event_Unreacted{Unreacted: &skeinv1.Unreacted{UserId: "a", ItemId: "1"}}}
@@ -58,8 +58,8 @@ func TestRepeatHorizonIsExact(t *testing.T) {
 	}
 }
 
-// TestReusedIDIsRemembered demands that each content that was seen with an event id is remembered for the horizon, whatever the order in
-// which the contents occur again (I6).
+// TestReusedIDIsRemembered demands that each content that was seen with an event id is remembered
+// for the horizon, whatever the order in which the contents occur again (I6).
 func TestReusedIDIsRemembered(t *testing.T) {
 	f := newFeeder(t)
 	at := epoch2023
@@ -84,8 +84,8 @@ func TestReusedIDIsRemembered(t *testing.T) {
 	}
 }
 
-// TestContentKeyCoversEveryField demands that every field of an event is part of its content key, except for its place in the log and its
-// times (I6).
+// TestContentKeyCoversEveryField demands that every field of an event is part of its content key,
+// except for its place in the log and its times (I6).
 func TestContentKeyCoversEveryField(t *testing.T) {
 	seen := map[uint64]string{}
 	addKey := func(name string, ev Event) {
@@ -127,8 +127,8 @@ func TestContentKeyCoversEveryField(t *testing.T) {
 	}
 }
 
-// TestDroppedRepeatIsRemembered demands that a dropped repeat is remembered like a first occurrence, so that it extends the time in which
-// the id is a repeat (I6).
+// TestDroppedRepeatIsRemembered demands that a dropped repeat is remembered like a first
+// occurrence, so that it extends the time in which the id is a repeat (I6).
 func TestDroppedRepeatIsRemembered(t *testing.T) {
 	f := newFeeder(t)
 	f.feed(epoch2023, newLike("a", "1", "r"))
@@ -143,8 +143,8 @@ func TestDroppedRepeatIsRemembered(t *testing.T) {
 	}
 }
 
-// TestMalformedEventRegistersNothing demands that the event ids of malformed events, and of envelopes that cannot be decoded, are not
-// remembered (I6, I11).
+// TestMalformedEventRegistersNothing demands that the event ids of malformed events, and of
+// envelopes that cannot be decoded, are not remembered (I6, I11).
 func TestMalformedEventRegistersNothing(t *testing.T) {
 	f := newFeeder(t)
 	f.feed(epoch2023, newLike("b", "1", "r"))
@@ -159,8 +159,8 @@ func TestMalformedEventRegistersNothing(t *testing.T) {
 	}
 }
 
-// TestRepeatWindowMatchesModel demands that the window finds the same repeats as a model that forgets nothing, and forgets what is before
-// the horizon.
+// TestRepeatWindowMatchesModel demands that the window finds the same repeats as a model that
+// forgets nothing, and forgets what is before the horizon.
 func TestRepeatWindowMatchesModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var w repeatWindow
@@ -189,7 +189,8 @@ func TestRepeatWindowMatchesModel(t *testing.T) {
 	})
 }
 
-// TestRepeatKeyIsPinned demands that the keys of repeats never change, because archives contain them.
+// TestRepeatKeyIsPinned demands that the keys of repeats never change, because archives contain
+// them.
 func TestRepeatKeyIsPinned(t *testing.T) {
 	seen := map[uint64]string{}
 	for _, user := range []string{"", "a", "ab"} {
@@ -210,8 +211,8 @@ func TestRepeatKeyIsPinned(t *testing.T) {
 	}
 }
 
-// TestSkippedSlotsAreReportedPerCall demands that each of the calls that share an envelope learns of its own repeats and reused event ids,
-// and not of those of others (I6).
+// TestSkippedSlotsAreReportedPerCall demands that each of the calls that share an envelope learns
+// of its own repeats and reused event ids, and not of those of others (I6).
 func TestSkippedSlotsAreReportedPerCall(t *testing.T) {
 	f := newFeeder(t)
 	env := f.feed(epoch2023,

@@ -2,7 +2,8 @@ package events
 
 import "fmt"
 
-// FormatSize formats a number of bytes for people, such as "768 KiB". The result is exact, or rounded down to at least two digits.
+// FormatSize formats a number of bytes for people, such as "768 KiB". The result is exact, or
+// rounded down to at least two digits.
 func FormatSize(bytes uint64) string {
 	for _, unit := range [...]struct {
 		name  string

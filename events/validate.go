@@ -11,14 +11,15 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// Rejection is the reason why one event was refused. The gateway returns it to the client, and a reader of the log keeps it in a [Reject].
+// Rejection is the reason why one event was refused. The gateway returns it to the client, and a
+// reader of the log keeps it in a [Reject].
 type Rejection struct {
 	// Index is the index of the event in the call or envelope, from 0. [Validate] leaves it 0.
 	Index int
 	// Reason is the reason in a form for programs.
 	Reason skeinv1.Reason
-	// Field is the path of the invalid field within the event, such as "pin_created.pin.pin_id". It is empty if the event as a whole is
-	// invalid.
+	// Field is the path of the invalid field within the event, such as "pin_created.pin.pin_id". It
+	// is empty if the event as a whole is invalid.
 	Field string
 	// Message is the reason in a form for people. It names the field and its limit.
 	Message string
@@ -27,14 +28,16 @@ type Rejection struct {
 // Error returns the message.
 func (r Rejection) Error() string { return r.Message }
 
-// Validate checks everything that can be checked by looking at one event alone. It returns nil for a valid event. The
-// decoder refuses exactly the same events when it reads the log, before any fold sees them (I11).
+// Validate checks everything that can be checked by looking at one event alone. It returns nil for
+// a valid event. The decoder refuses exactly the same events when it reads the log, before any fold
+// sees them (I11).
 func Validate(ev *skeinv1.Event) *Rejection {
 	flat, raw := flattenEvent(ev)
 	return checkEvent(&flat, &raw)
 }
 
-// checkEvent validates an event. Its derived fields must not be set yet: the Item of a pin is the one that the client named, if any.
+// checkEvent validates an event. Its derived fields must not be set yet: the Item of a pin is the
+// one that the client named, if any.
 func checkEvent(ev *Event, raw *rawFields) *Rejection {
 	if !ev.Kind.Valid() {
 		return newRejection(skeinv1.Reason_REASON_UNKNOWN_KIND, "kind",
@@ -102,7 +105,8 @@ func (f *fieldShape) checkField(ev *Event, raw *rawFields) *Rejection {
 	return nil
 }
 
-// checkBackfill validates source, offset and occurred_at. A backfill has all three of them, and a live event none.
+// checkBackfill validates source, offset and occurred_at. A backfill has all three of them, and a
+// live event none.
 func checkBackfill(ev *Event, occurred *timestamppb.Timestamp) *Rejection {
 	invalid := skeinv1.Reason_REASON_INVALID_BACKFILL
 	if !ev.Backfill {

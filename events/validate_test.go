@@ -12,7 +12,8 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// newEventsOfEveryKind returns a good live event of every kind, a backfill of every kind that can be backfilled, and a few with empty fields.
+// newEventsOfEveryKind returns a good live event of every kind, a backfill of every kind that can
+// be backfilled, and a few with empty fields.
 func newEventsOfEveryKind() []*skeinv1.Event {
 	live := []*skeinv1.Event{
 		{Kind: &skeinv1.Event_UserFollowed{UserFollowed: &skeinv1.UserFollowed{UserId: "ann", TargetUserId: "17"}}},
@@ -106,7 +107,8 @@ func asBackfill(msg *skeinv1.Event, offset uint64) *skeinv1.Event {
 	return msg
 }
 
-// TestValidateAcceptsGoodEvents demands that Validate accepts events of every kind, and values at the limits.
+// TestValidateAcceptsGoodEvents demands that Validate accepts events of every kind, and values at
+// the limits.
 func TestValidateAcceptsGoodEvents(t *testing.T) {
 	long := strings.Repeat("x", 128)
 	good := newEventsOfEveryKind()
@@ -259,8 +261,8 @@ func listBadEvents() []badEvent {
 	}
 }
 
-// TestValidateRejectsBadEvents demands that Validate rejects bad events with a reason, a field and a message that names the limit, and that
-// FromProto rejects them the same way.
+// TestValidateRejectsBadEvents demands that Validate rejects bad events with a reason, a field and
+// a message that names the limit, and that FromProto rejects them the same way.
 func TestValidateRejectsBadEvents(t *testing.T) {
 	bad := listBadEvents()
 	for _, msg := range newEventsOfEveryKind() {

@@ -19,7 +19,8 @@ type loggedMessage struct {
 	data  []byte
 }
 
-// drawLog returns a generator of logs with few users and event ids, so that there are repeats, with malformed events, and with a clock that jumps.
+// drawLog returns a generator of logs with few users and event ids, so that there are repeats, with
+// malformed events, and with a clock that jumps.
 func drawLog() *rapid.Generator[[]loggedMessage] {
 	event := rapid.Custom(func(t *rapid.T) *skeinv1.Event {
 		user := rapid.SampledFrom([]string{"ann", "bob", "17"}).Draw(t, "user")
@@ -93,7 +94,8 @@ func equalEnvelopes(a, b *Envelope) bool {
 	return reflect.DeepEqual(a, b)
 }
 
-// modelDecode is a simple implementation of the rules of the decoder. It remembers all events and searches them all.
+// modelDecode is a simple implementation of the rules of the decoder. It remembers all events and
+// searches them all.
 func modelDecode(log []loggedMessage) (envs []*Envelope) {
 	type occurrence struct {
 		ev Event
@@ -160,7 +162,8 @@ func modelDecode(log []loggedMessage) (envs []*Envelope) {
 		}
 		env.Cursor = Cursor{Seq: m.seq, Checksum: xxh3.Hash(m.data), LastTime: lastTime, WarmSeq: warmSeq}
 
-		// The warm-up starts at the newest envelope that begins a second and has nothing of the horizon before it.
+		// The warm-up starts at the newest envelope that begins a second and has nothing of the
+		// horizon before it.
 		for i := range spans {
 			beginsSecond := spans[i].first/1_000_000 > spans[i].before/1_000_000
 			if beginsSecond && spans[i].before <= lastTime-Horizon {
@@ -175,8 +178,8 @@ func modelDecode(log []loggedMessage) (envs []*Envelope) {
 	return envs
 }
 
-// TestDecoderMatchesModel demands that the decoder returns the same envelopes as a simple model of its rules, for logs with repeats,
-// malformed events and a clock that jumps (I5, I6, I11).
+// TestDecoderMatchesModel demands that the decoder returns the same envelopes as a simple model of
+// its rules, for logs with repeats, malformed events and a clock that jumps (I5, I6, I11).
 func TestDecoderMatchesModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		log := drawLog().Draw(t, "log")
@@ -196,8 +199,8 @@ func TestDecoderMatchesModel(t *testing.T) {
 	})
 }
 
-// TestDecoderStartsAnywhere demands that a decoder that starts at any cursor returns the same envelopes, with the same cursors, as one that
-// started at the beginning (I5, I6).
+// TestDecoderStartsAnywhere demands that a decoder that starts at any cursor returns the same
+// envelopes, with the same cursors, as one that started at the beginning (I5, I6).
 func TestDecoderStartsAnywhere(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		log := drawLog().Draw(t, "log")
@@ -227,8 +230,8 @@ func TestDecoderStartsAnywhere(t *testing.T) {
 	})
 }
 
-// TestWarmStartIsClose demands that the warm-up starts at least one horizon before the cursor and, if the clock does not jump, at most two
-// seconds before that.
+// TestWarmStartIsClose demands that the warm-up starts at least one horizon before the cursor and,
+// if the clock does not jump, at most two seconds before that.
 func TestWarmStartIsClose(t *testing.T) {
 	f := newFeeder(t)
 	const perSecond = 4
@@ -244,8 +247,8 @@ func TestWarmStartIsClose(t *testing.T) {
 	}
 }
 
-// TestRewrittenLogIsNoticed demands that the decoder notices at the cursor if the log before the cursor differs from the log from which the
-// cursor was taken.
+// TestRewrittenLogIsNoticed demands that the decoder notices at the cursor if the log before the
+// cursor differs from the log from which the cursor was taken.
 func TestRewrittenLogIsNoticed(t *testing.T) {
 	log := []loggedMessage{}
 	for i := range uint64(6) {

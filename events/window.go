@@ -8,15 +8,18 @@ import (
 	"github.com/zeebo/xxh3"
 )
 
-// RepeatKey returns the key by which an event with an event id is remembered: xxh3-64 of the event id, seeded with xxh3-64 of the
-// acting user, which is seeded with the kind. It is never 0. The archive stores these keys, so the function must never change.
+// RepeatKey returns the key by which an event with an event id is remembered: xxh3-64 of the event
+// id, seeded with xxh3-64 of the acting user, which is seeded with the kind. It is never 0. The
+// archive stores these keys, so the function must never change.
 func RepeatKey(ev *Event) uint64 {
 	return max(1, xxh3.HashStringSeed(ev.ID, xxh3.HashStringSeed(ev.User, uint64(ev.Kind))))
 }
 
-// ContentKey returns a hash of [RepeatKey] and of everything that the event states. It is remembered beside the key: an event whose key is
-// remembered and whose content is not has reused an event id for something else (I6). The occurred_at of a backfill is not part of
-// the hash, because it may have been limited to the log time. Like [RepeatKey], the function must never change.
+// ContentKey returns a hash of [RepeatKey] and of everything that the event states. It is
+// remembered beside the key: an event whose key is remembered and whose content is not has reused
+// an event id for something else (I6). The occurred_at of a backfill is not part of the hash,
+// because it may have been limited to the log time. Like [RepeatKey], the function must never
+// change.
 func ContentKey(ev *Event) uint64 {
 	h := RepeatKey(ev)
 	for i, s := range [...]string{
@@ -56,19 +59,23 @@ func ContentKey(ev *Event) uint64 {
 	return max(1, h^contentSalt)
 }
 
-// contentSalt makes the two keys of an event differ if the event has no fields besides those of its [RepeatKey].
+// contentSalt makes the two keys of an event differ if the event has no fields besides those of its
+// [RepeatKey].
 const contentSalt = 0x9e3779b97f4a7c15
 
-// repeatWindow remembers, for each key, the last time at which it occurred, for at least one [Horizon] (I6).
+// repeatWindow remembers, for each key, the last time at which it occurred, for at least one
+// [Horizon] (I6).
 //
-// Keys are in two tables, each of which covers at most one horizon. When the current table is full, it becomes the previous one, and
-// all keys of the table before it are forgotten at once. So forgetting costs nothing per key.
+// Keys are in two tables, each of which covers at most one horizon. When the current table is full,
+// it becomes the previous one, and all keys of the table before it are forgotten at once. So
+// forgetting costs nothing per key.
 type repeatWindow struct {
 	current, previous *keyTimes // nil means empty
 }
 
-// remember records that a key, which must not be 0, occurs at a time, which must not be before the times of earlier calls. It reports
-// whether the key also occurred within the horizon before that time.
+// remember records that a key, which must not be 0, occurs at a time, which must not be before the
+// times of earlier calls. It reports whether the key also occurred within the horizon before that
+// time.
 func (w *repeatWindow) remember(key uint64, at Micros) bool {
 	w.forgetBefore(at)
 	if w.current.put(key, at) {
@@ -100,7 +107,8 @@ func (w *repeatWindow) forgetBefore(at Micros) {
 	w.current = &keyTimes{start: at}
 }
 
-// repeatsSince returns the keys that occurred at a time or later, each with its last time, in order of the keys.
+// repeatsSince returns the keys that occurred at a time or later, each with its last time, in order
+// of the keys.
 func (w *repeatWindow) repeatsSince(from Micros) []Repeat {
 	var list []Repeat
 	for _, times := range []*keyTimes{w.current, w.previous} {
@@ -125,8 +133,9 @@ func (w *repeatWindow) repeatsSince(from Micros) []Repeat {
 	return slices.CompactFunc(list, func(a, b Repeat) bool { return a.Key == b.Key })
 }
 
-// keyTimes maps keys to times from its start to one horizon later. It takes 12 bytes per slot. The keys are spread over 256 small hash
-// tables by their first byte, so that growing one of them never takes long.
+// keyTimes maps keys to times from its start to one horizon later. It takes 12 bytes per slot. The
+// keys are spread over 256 small hash tables by their first byte, so that growing one of them never
+// takes long.
 type keyTimes struct {
 	start  Micros
 	tables [256]keyTable
@@ -159,15 +168,16 @@ func (k *keyTimes) get(key uint64) (Micros, bool) {
 	return k.start + Micros(table.after[slot]), table.keys[slot] == key
 }
 
-// keyTable is a hash table with open addressing and linear probing. The keys are hashes, so they are not hashed again. A key of 0 marks a
-// free slot.
+// keyTable is a hash table with open addressing and linear probing. The keys are hashes, so they
+// are not hashed again. A key of 0 marks a free slot.
 type keyTable struct {
 	keys  []uint64
 	after []uint32 // microseconds after the start of the keyTimes
 	used  int
 }
 
-// find returns the slot of a key, or the free slot where the key belongs. At least a quarter of the slots are free, so the search ends.
+// find returns the slot of a key, or the free slot where the key belongs. At least a quarter of the
+// slots are free, so the search ends.
 func (t *keyTable) find(key uint64) int {
 	mask := uint64(len(t.keys) - 1)
 	slot := key & mask

@@ -14,8 +14,9 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// referenceDecode decodes an envelope with the standard protobuf decoder and Validate. It returns the events with their slots, and the rejections by
-// slot, where slot -1 stands for the whole envelope.
+// referenceDecode decodes an envelope with the standard protobuf decoder and Validate. It returns
+// the events with their slots, and the rejections by slot, where slot -1 stands for the whole
+// envelope.
 func referenceDecode(data []byte) (evs []Event, rejects map[int]Rejection, slots int) {
 	var batch skeinv1.EventBatch
 	err := proto.Unmarshal(data, &batch)
@@ -23,7 +24,8 @@ func referenceDecode(data []byte) (evs []Event, rejects map[int]Rejection, slots
 		return nil, map[int]Rejection{-1: {}}, 0
 	}
 	for _, msg := range batch.GetEvents() {
-		// A former kind whose message cannot be decoded is a field that cannot be decoded, as for the version that knew the kind.
+		// A former kind whose message cannot be decoded is a field that cannot be decoded, as for
+		// the version that knew the kind.
 		if err := replaceFormerKind(msg); err != nil {
 			return nil, map[int]Rejection{-1: {}}, 0
 		}
@@ -72,7 +74,8 @@ func checkDecode(data []byte) error {
 	return nil
 }
 
-// messageSpeller encodes messages in all the ways that the wire format allows, and in some that it does not allow.
+// messageSpeller encodes messages in all the ways that the wire format allows, and in some that it
+// does not allow.
 type messageSpeller struct {
 	*rand.Rand
 	// odd is the chance in percent of each oddity.
@@ -147,7 +150,8 @@ func (s messageSpeller) spellField(f protoreflect.FieldDescriptor, v protoreflec
 	}
 }
 
-// splitMessage distributes the fields of a message to two messages whose merge is the message again.
+// splitMessage distributes the fields of a message to two messages whose merge is the message
+// again.
 func (s messageSpeller) splitMessage(m protoreflect.Message) [2]protoreflect.Message {
 	parts := [2]protoreflect.Message{m.New(), m.New()}
 	m.Range(func(f protoreflect.FieldDescriptor, v protoreflect.Value) bool {
@@ -237,7 +241,8 @@ func drawEnvelope() *rapid.Generator[[]byte] {
 	})
 }
 
-// The decoder accepts exactly what the standard decoder and Validate accept, with the same values, whatever the encoding.
+// The decoder accepts exactly what the standard decoder and Validate accept, with the same values,
+// whatever the encoding.
 func TestDecodeEqualsStandardDecoder(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		data := drawEnvelope().Draw(t, "envelope")
@@ -262,7 +267,8 @@ func FuzzDecodeEnvelope(f *testing.F) {
 	})
 }
 
-// Events in their regular encoding take the fast path of the decoder. Otherwise the decoder would be slow.
+// Events in their regular encoding take the fast path of the decoder. Otherwise the decoder would
+// be slow.
 func TestRegularEventsTakeFastPath(t *testing.T) {
 	for _, msg := range newEventsOfEveryKind() {
 		b, err := proto.Marshal(msg)

@@ -21,22 +21,24 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// identity is the caller of a call, or the reason why authentication failed. The zero identity has no role, so a code path that forgets to
-// authenticate refuses every call.
+// identity is the caller of a call, or the reason why authentication failed. The zero identity has
+// no role, so a code path that forgets to authenticate refuses every call.
 type identity struct {
 	caller access.Caller
 	// authError says why authentication failed. It is nil for an authenticated caller.
 	authError error
-	// reauthenticate authenticates the caller again, for streams that outlive a token. It is nil if the caller cannot lose its rights.
+	// reauthenticate authenticates the caller again, for streams that outlive a token. It is nil if
+	// the caller cannot lose its rights.
 	reauthenticate func() identity
 	// node is the proof of a caller that is another node of the cluster. It is nil for clients.
 	node *peers.CallProof
-	// conn is the connection of a call in net/http. It is nil for a call of the loop in package http1, whose session has the connection.
+	// conn is the connection of a call in net/http. It is nil for a call of the loop in package
+	// http1, whose session has the connection.
 	conn *admission.Conn
 }
 
-// budgetCaller returns the name under which budgets count the call: the authenticated caller's name, or else the client's address. isOpen says
-// that the method needs no authentication.
+// budgetCaller returns the name under which budgets count the call: the authenticated caller's
+// name, or else the client's address. isOpen says that the method needs no authentication.
 func (id identity) budgetCaller(s *Server, isOpen bool) string {
 	switch {
 	case id.node != nil:
@@ -50,8 +52,9 @@ func (id identity) budgetCaller(s *Server, isOpen bool) string {
 	return ""
 }
 
-// authenticate identifies the caller of a call. Every code path that accepts calls authenticates before it reads a body. Authorization happens
-// in two places only: [method.checkRole], and then [method.checkSubject].
+// authenticate identifies the caller of a call. Every code path that accepts calls authenticates
+// before it reads a body. Authorization happens in two places only: [method.checkRole], and then
+// [method.checkSubject].
 func (s *Server) authenticate(authorization string, cert *x509.Certificate) identity {
 	if s.authenticator == nil {
 		return identity{caller: access.Anyone()}
@@ -81,7 +84,8 @@ func (m *method) admitBeforeBody(caller identity) bool {
 	return caller.authError == nil || m.right.open
 }
 
-// checkSubject refuses a valid request about another user if the caller is bound to one user. It also logs calls of operators.
+// checkSubject refuses a valid request about another user if the caller is bound to one user. It
+// also logs calls of operators.
 func (m *method) checkSubject(ctx context.Context, id identity, req proto.Message) error {
 	if user := id.caller.User; user != "" && !m.right.open {
 		if field := m.right.bound.refusedField(user, req); field != "" {
@@ -94,10 +98,12 @@ func (m *method) checkSubject(ctx context.Context, id identity, req proto.Messag
 	return nil
 }
 
-// streamContext returns a context for a stream that also ends when the server stops, or when its caller would no longer be admitted because
-// the token has expired or was removed from the token file. The caller must call the returned function when the stream has ended.
+// streamContext returns a context for a stream that also ends when the server stops, or when its
+// caller would no longer be admitted because the token has expired or was removed from the token
+// file. The caller must call the returned function when the stream has ended.
 //
-// A stream may last for months and there may be thousands of them, so the checks run on timers instead of a goroutine per stream.
+// A stream may last for months and there may be thousands of them, so the checks run on timers
+// instead of a goroutine per stream.
 func (m *method) streamContext(ctx context.Context, id identity) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	unlinkServer := context.AfterFunc(m.s.serverCtx, func() { cancel(apierror.ErrStopping) })
@@ -105,7 +111,8 @@ func (m *method) streamContext(ctx context.Context, id identity) (context.Contex
 		return ctx, func() { unlinkServer(); cancel(nil) }
 	}
 
-	// The function reads check, so it must not run before check is set: the timer first gets a time that never comes.
+	// The function reads check, so it must not run before check is set: the timer first gets a time
+	// that never comes.
 	var check *time.Timer
 	check = time.AfterFunc(longestDuration, func() {
 		if err := m.recheckCaller(id); err != nil {
@@ -122,7 +129,8 @@ func (m *method) streamContext(ctx context.Context, id identity) (context.Contex
 // longestDuration is longer than any process runs.
 const longestDuration = time.Duration(math.MaxInt64)
 
-// recheckCaller returns an error if the caller of a stream would be refused now, or is now bound to another user.
+// recheckCaller returns an error if the caller of a stream would be refused now, or is now bound to
+// another user.
 func (m *method) recheckCaller(id identity) error {
 	current := id.reauthenticate()
 	if err := m.checkRole(current); err != nil {
@@ -134,8 +142,8 @@ func (m *method) recheckCaller(id identity) error {
 	return nil
 }
 
-// streamEndError returns the reason why a stream of streamContext ended: the server stops, or the caller is no longer admitted. If it ended
-// for another reason, streamEndError returns err.
+// streamEndError returns the reason why a stream of streamContext ended: the server stops, or the
+// caller is no longer admitted. If it ended for another reason, streamEndError returns err.
 func streamEndError(ctx context.Context, err error) error {
 	cause := context.Cause(ctx)
 	if f, ok := errors.AsType[*apierror.Failure](cause); ok {
@@ -147,16 +155,19 @@ func streamEndError(ctx context.Context, err error) error {
 	return err
 }
 
-// reauthPeriod is the interval at which the caller of a stream is authenticated again. The streams of a revoked token end within it.
+// reauthPeriod is the interval at which the caller of a stream is authenticated again. The streams
+// of a revoked token end within it.
 const reauthPeriod = 5 * time.Second
 
-// authorizationHeader returns the header Authorization. If a request has it twice, the joined values are not a valid token and the call is
-// refused, because proxies and servers disagree on which of the two counts.
+// authorizationHeader returns the header Authorization. If a request has it twice, the joined
+// values are not a valid token and the call is refused, because proxies and servers disagree on
+// which of the two counts.
 func authorizationHeader(r *http.Request) string {
 	return strings.Join(r.Header["Authorization"], ", ")
 }
 
-// verifiedCertificate returns the verified client certificate of a connection, or nil if there is none.
+// verifiedCertificate returns the verified client certificate of a connection, or nil if there is
+// none.
 func verifiedCertificate(state *tls.ConnectionState) *x509.Certificate {
 	if state == nil || len(state.VerifiedChains) == 0 {
 		return nil
@@ -164,8 +175,9 @@ func verifiedCertificate(state *tls.ConnectionState) *x509.Certificate {
 	return state.VerifiedChains[0][0]
 }
 
-// requireRoles returns a handler for a page that is not part of the API. It admits callers with at least one of the roles. Callers who are
-// bound to a user are admitted only to pages that are for all roles.
+// requireRoles returns a handler for a page that is not part of the API. It admits callers with at
+// least one of the roles. Callers who are bound to a user are admitted only to pages that are for
+// all roles.
 func (s *Server) requireRoles(roles access.Roles, h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		id := s.authenticate(authorizationHeader(r), verifiedCertificate(r.TLS))
@@ -189,8 +201,8 @@ func (s *Server) requireRoles(roles access.Roles, h http.Handler) http.Handler {
 	})
 }
 
-// unauthenticatedError is the error of a call whose credentials are missing or invalid. Its text is that of package access, which never quotes
-// a part of a token.
+// unauthenticatedError is the error of a call whose credentials are missing or invalid. Its text is
+// that of package access, which never quotes a part of a token.
 func unauthenticatedError(err error) *apierror.Failure {
 	f := &apierror.Failure{
 		Code: connect.CodeUnauthenticated, Reason: skeinv1.Reason_REASON_TOKEN_INVALID, Text: err.Error(),
@@ -213,7 +225,8 @@ func missingRoleError(roles access.Roles) *apierror.Failure {
 	}
 }
 
-// otherUserError is the error of a call whose caller is bound to the user. subject is what is about other users: a field, or a noun.
+// otherUserError is the error of a call whose caller is bound to the user. subject is what is about
+// other users: a field, or a noun.
 func otherUserError(user, subject string) *apierror.Failure {
 	return &apierror.Failure{
 		Code: connect.CodePermissionDenied, Reason: skeinv1.Reason_REASON_OTHER_USER,

@@ -25,7 +25,8 @@ type accessCase struct {
 	gate        *access.Authenticator
 }
 
-// accessCases are those with access control off, by a token of the file, by one that is bound to user 17, and by a JWT.
+// accessCases are those with access control off, by a token of the file, by one that is bound to
+// user 17, and by a JWT.
 func accessCases(b *testing.B) []accessCase {
 	b.Helper()
 	file := filepath.Join(b.TempDir(), "tokens")
@@ -65,8 +66,9 @@ func (c accessCase) request(b *testing.B, procedure string, req proto.Message) [
 		procedure, line, len(body), body)
 }
 
-// BenchmarkAccess is what it costs a plain call to say who makes it, of calls that cost little by themselves: with access control off,
-// by a token of the file, by one that is bound to a user, and by a JWT. Without system calls, and over a connection that stays open.
+// BenchmarkAccess is what it costs a plain call to say who makes it, of calls that cost little by
+// themselves: with access control off, by a token of the file, by one that is bound to a user, and
+// by a JWT. Without system calls, and over a connection that stays open.
 func BenchmarkAccess(b *testing.B) {
 	w := benchWorld(b)
 	cases := accessCases(b)
@@ -106,8 +108,9 @@ func BenchmarkAccess(b *testing.B) {
 	w.server.authenticator = nil
 }
 
-// BenchmarkAccessP99 is the median and the 99th percentile of a check of one pair over four connections that stay open. The cases
-// take turns, so that what else the machine does hits all of them.
+// BenchmarkAccessP99 is the median and the 99th percentile of a check of one pair over four
+// connections that stay open. The cases take turns, so that what else the machine does hits all of
+// them.
 func BenchmarkAccessP99(b *testing.B) {
 	const conns, calls = 4, 250
 	w := benchWorld(b)

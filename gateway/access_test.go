@@ -157,7 +157,8 @@ var ways = []struct {
 	{"json", "application/json", protojson.Marshal},
 }
 
-// For every method, by the loop and by net/http: a caller without a token or with another role is refused, and one with the role is admitted.
+// For every method, by the loop and by net/http: a caller without a token or with another role is
+// refused, and one with the role is admitted.
 func TestEveryMethodDemandsItsRole(t *testing.T) {
 	g := newGuarded(t)
 	for procedure, m := range apiMethods() {
@@ -266,7 +267,8 @@ func TestStreamEndsWithItsToken(t *testing.T) {
 	wantError(t, watch.Err(), connect.CodeUnauthenticated, "TOKEN_INVALID", "")
 }
 
-// For every method, by the loop and by net/http: a caller who is bound to a user may ask about that user, and not about another.
+// For every method, by the loop and by net/http: a caller who is bound to a user may ask about that
+// user, and not about another.
 func TestBoundCallerReadsOnlyItsUser(t *testing.T) {
 	g := newGuarded(t)
 	for procedure, m := range apiMethods() {
@@ -515,7 +517,8 @@ func TestAccessErrorsHaveNoDetailsOfTheServer(t *testing.T) {
 	}
 }
 
-// No request has a field with which a caller could name a file on the machine of the service, or another machine.
+// No request has a field with which a caller could name a file on the machine of the service, or
+// another machine.
 func TestNoRequestNamesAPath(t *testing.T) {
 	fields := 0
 	var look func(m protoreflect.MessageDescriptor, seen map[protoreflect.FullName]bool)

@@ -150,8 +150,8 @@ func (a *attacker) raw(config *tls.Config, text string) string {
 	return "cut off"
 }
 
-// fallSilent sends bytes to the impatient server, and nothing after them. It tries again as long as the machine is too slow for the server,
-// which then answers less than want.
+// fallSilent sends bytes to the impatient server, and nothing after them. It tries again as long as
+// the machine is too slow for the server, which then answers less than want.
 func (a *attacker) fallSilent(config *tls.Config, text, want string) (got string) {
 	a.t.Helper()
 	impatient := *a.world
@@ -495,7 +495,8 @@ func (w *world) followersOf(user string) uint32 {
 	return ask(w, w.graph.ListFollowers, &skeinv1.ListFollowersRequest{UserId: user}).GetTotalSize()
 }
 
-// attacksTable returns the rows of the table of docs/attacks.md: one for each answer, with all attacks that are answered so.
+// attacksTable returns the rows of the table of docs/attacks.md: one for each answer, with all
+// attacks that are answered so.
 func attacksTable(attacks []attack) string {
 	var answers []string
 	names := map[string][]string{}

@@ -161,7 +161,8 @@ func BenchmarkHandler(b *testing.B) {
 	}
 }
 
-// BenchmarkHTTP is a call over a connection that stays open, by a client that does as little as it can.
+// BenchmarkHTTP is a call over a connection that stays open, by a client that does as little as it
+// can.
 func BenchmarkHTTP(b *testing.B) {
 	w := benchWorld(b)
 	for _, c := range benchRequests() {

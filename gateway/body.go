@@ -19,14 +19,16 @@ import (
 )
 
 const (
-	// initialDecompressBuffer is the first size of the buffer for a decompressed body. The buffer doubles as needed.
+	// initialDecompressBuffer is the first size of the buffer for a decompressed body. The buffer
+	// doubles as needed.
 	initialDecompressBuffer = 8 << 10
 	// maxDeflateRatio is the largest number of bytes into which one byte of deflate can decompress.
 	maxDeflateRatio = 1032
 )
 
-// reserveAnswer counts the bytes of an answer as memory of its call until the client has read the answer. The time for reading begins now.
-// Calls that did not come through net/http are not counted here.
+// reserveAnswer counts the bytes of an answer as memory of its call until the client has read the
+// answer. The time for reading begins now. Calls that did not come through net/http are not counted
+// here.
 func reserveAnswer(ctx context.Context, bytes int) *apierror.Failure {
 	c := httpCallOf(ctx)
 	if c == nil {
@@ -39,13 +41,15 @@ func reserveAnswer(ctx context.Context, bytes int) *apierror.Failure {
 	return nil
 }
 
-// answerRefusedError returns the error that a client gets instead of an answer for which there is no memory.
+// answerRefusedError returns the error that a client gets instead of an answer for which there is
+// no memory.
 func (s *Server) answerRefusedError(ctx context.Context, f *apierror.Failure) error {
 	s.metrics.Refused(f)
 	return addErrorID(ctx, f.ConnectError())
 }
 
-// boundedBody is the body of a request. It counts the bytes that arrive as memory of the call, and fails if the body is larger than allowed.
+// boundedBody is the body of a request. It counts the bytes that arrive as memory of the call, and
+// fails if the body is larger than allowed.
 type boundedBody struct {
 	io.ReadCloser
 	s      *Server
@@ -72,8 +76,9 @@ func (b *boundedBody) Read(p []byte) (int, error) {
 	return n, b.classifyReadError(err)
 }
 
-// classifyReadError returns an invalid_argument error if err is the fault of the request's bytes: they are not valid chunks, or the body ends
-// too early. It returns errors of the connection, such as a passed deadline, unchanged.
+// classifyReadError returns an invalid_argument error if err is the fault of the request's bytes:
+// they are not valid chunks, or the body ends too early. It returns errors of the connection, such
+// as a passed deadline, unchanged.
 func (b *boundedBody) classifyReadError(err error) error {
 	if err == nil || errors.Is(err, io.EOF) || !b.isHTTP1 {
 		return err
@@ -87,8 +92,8 @@ func (b *boundedBody) classifyReadError(err error) error {
 	}).ConnectError()
 }
 
-// encodingHeader returns the name of the header that names the compression of messages, and whether each message has a prefix with its flags
-// and length.
+// encodingHeader returns the name of the header that names the compression of messages, and whether
+// each message has a prefix with its flags and length.
 func encodingHeader(r *http.Request) (header string, isPrefixed bool) {
 	contentType := r.Header.Get("Content-Type")
 	switch {
@@ -101,20 +106,24 @@ func encodingHeader(r *http.Request) (header string, isPrefixed bool) {
 }
 
 const (
-	// prefixBytes is the length of a message's prefix: 1 byte of flags, and 4 bytes with the length of the message.
+	// prefixBytes is the length of a message's prefix: 1 byte of flags, and 4 bytes with the length
+	// of the message.
 	prefixBytes = 5
 	// flagCompressed is the value of the flags of a compressed message.
 	flagCompressed = 1
 )
 
-// decompressBody replaces a gzip body of a request by the decompressed one. Decompression ends at the size limit, and all of the body is in
-// memory before it is decoded, so its lists can be counted first. Any other body stays as it is.
+// decompressBody replaces a gzip body of a request by the decompressed one. Decompression ends at
+// the size limit, and all of the body is in memory before it is decoded, so its lists can be
+// counted first. Any other body stays as it is.
 //
-// An error of reading is not returned, but kept for the handler, which reads again and reports it in its own protocol.
+// An error of reading is not returned, but kept for the handler, which reads again and reports it
+// in its own protocol.
 func (s *Server) decompressBody(r *http.Request, memory *admission.Reservation) *apierror.Failure {
 	if r.Method == http.MethodGet {
 		if q := r.URL.Query(); q.Get("compression") == gzipEncoding {
-			// Connect's handler decompresses the message in the query. The message is short, and cannot become larger than this.
+			// Connect's handler decompresses the message in the query. The message is short, and
+			// cannot become larger than this.
 			size := min(int64(s.limits.BodyBytes), maxDeflateRatio*int64(len(q.Get("message"))))
 			return memory.Hold(admission.HeldPerByte * size)
 		}
@@ -163,7 +172,8 @@ func (s *Server) decompressBody(r *http.Request, memory *admission.Reservation) 
 
 var gzipReaders = sync.Pool{New: func() any { return new(gzip.Reader) }} //nolint:gochecknoglobals // memory only
 
-// decompress returns the decompressed data, with prefixSpace unused bytes in front of it. The data counts as memory of the call.
+// decompress returns the decompressed data, with prefixSpace unused bytes in front of it. The data
+// counts as memory of the call.
 func (s *Server) decompress(compressed io.Reader, memory *admission.Reservation, prefixSpace int) ([]byte, *apierror.Failure) {
 	source := &errorRecordingReader{Reader: compressed}
 	z, _ := gzipReaders.Get().(*gzip.Reader)
@@ -198,7 +208,8 @@ func (s *Server) decompress(compressed io.Reader, memory *admission.Reservation,
 	}
 }
 
-// errorRecordingReader keeps the error of reading compressed data, which gzip.Reader returns like its own errors.
+// errorRecordingReader keeps the error of reading compressed data, which gzip.Reader returns like
+// its own errors.
 type errorRecordingReader struct {
 	io.Reader
 	err error
@@ -213,8 +224,9 @@ func (r *errorRecordingReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// gzipOption makes Connect's handlers compress answers, and decompress those messages that decompressBody does not, such as those of GETs.
-// Its decompressor stops at the size limit. Connect's own would read on to the end, only to report the full size.
+// gzipOption makes Connect's handlers compress answers, and decompress those messages that
+// decompressBody does not, such as those of GETs. Its decompressor stops at the size limit.
+// Connect's own would read on to the end, only to report the full size.
 func (s *Server) gzipOption() connect.HandlerOption {
 	return connect.WithCompression(gzipEncoding,
 		func() connect.Decompressor { return &boundedGzip{s: s} },
@@ -244,7 +256,8 @@ func (z *boundedGzip) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// replayedBody is a body of which a part was read already. It returns that part first, and then either err or the rest of the body.
+// replayedBody is a body of which a part was read already. It returns that part first, and then
+// either err or the rest of the body.
 type replayedBody struct {
 	io.ReadCloser
 	first []byte

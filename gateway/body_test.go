@@ -48,7 +48,8 @@ func prefixed(flags byte, data []byte) []byte {
 	return append(b, data...)
 }
 
-// packedWays are the ways in which a packed message of JSON comes, to a method that may be asked by GET.
+// packedWays are the ways in which a packed message of JSON comes, to a method that may be asked by
+// GET.
 func packedWays(t testing.TB, w *world, data []byte) map[string]*http.Request {
 	t.Helper()
 	unary, stream := w.url+connectv1.GraphServiceListFollowersProcedure, w.url+connectv1.GraphServiceScanFollowersProcedure
@@ -75,7 +76,8 @@ func packedWays(t testing.TB, w *world, data []byte) map[string]*http.Request {
 	}
 }
 
-// answerTo makes a request and returns its answer, with what stands in the headers and trailers of gRPC.
+// answerTo makes a request and returns its answer, with what stands in the headers and trailers of
+// gRPC.
 func answerTo(t testing.TB, w *world, req *http.Request) string {
 	t.Helper()
 	res, err := w.http.Do(req)
@@ -107,7 +109,8 @@ func TestCompressedBodiesAreRead(t *testing.T) {
 	}
 }
 
-// A body that decompresses to more than a body may have is refused at that limit in every protocol, and no more of it is kept in memory.
+// A body that decompresses to more than a body may have is refused at that limit in every protocol,
+// and no more of it is kept in memory.
 func TestDecompressionBombsAreRefused(t *testing.T) {
 	w := newWorld(t)
 	for name, req := range packedWays(t, w, make([]byte, 32<<20)) {
@@ -136,8 +139,8 @@ func TestDecompressionBombsAreRefused(t *testing.T) {
 	}
 }
 
-// slowly sends half of a JSON body of so many bytes, with a token, until the end of the test. It returns when the server has what
-// was sent, or has refused it with what is returned.
+// slowly sends half of a JSON body of so many bytes, with a token, until the end of the test. It
+// returns when the server has what was sent, or has refused it with what is returned.
 func (g *guarded) slowly(token string, size int) (refused string) {
 	g.t.Helper()
 	before := g.server.budgets.Bytes.Used()
@@ -173,8 +176,8 @@ func (g *guarded) slowly(token string, size int) (refused string) {
 	}
 }
 
-// Bodies that are arriving hold a limited number of bytes, per caller and in total. Small requests are answered all the time, and everything is
-// given back in the end.
+// Bodies that are arriving hold a limited number of bytes, per caller and in total. Small requests
+// are answered all the time, and everything is given back in the end.
 func TestFloodOfBodies(t *testing.T) {
 	const size = 200 << 10
 	g := newGuarded(t, func(o *worldOptions) { o.Limits.BodyBytes, o.Limits.RequestBytes = 256<<10, 1<<20 })
@@ -202,7 +205,8 @@ func TestFloodOfBodies(t *testing.T) {
 	}
 }
 
-// Sixty requests of nearly 4 MiB at once are answered or refused, and never hold more memory than they may.
+// Sixty requests of nearly 4 MiB at once are answered or refused, and never hold more memory than
+// they may.
 func TestFloodOfLargeRequests(t *testing.T) {
 	w := newWorld(t, func(o *worldOptions) { o.Limits.RequestBytes = 32 << 20 })
 	w.http.Transport.(*http.Transport).MaxConnsPerHost = 0
@@ -283,7 +287,8 @@ func TestLargeBodiesOfTheLoopCountAsMemory(t *testing.T) {
 	}
 }
 
-// slowReader makes calls by HTTP/1.1 without an end, and reads no answer, until the server closes the connection.
+// slowReader makes calls by HTTP/1.1 without an end, and reads no answer, until the server closes
+// the connection.
 func (w *world) slowReader(contentType, body string) error {
 	conn, err := (&net.Dialer{}).DialContext(w.t.Context(), "tcp", strings.TrimPrefix(w.url, "http://"))
 	if err != nil {
@@ -299,7 +304,8 @@ func (w *world) slowReader(contentType, body string) error {
 	}
 }
 
-// A client that does not read its answer is cut off in time, by the loop and by net/http, and holds nothing after that.
+// A client that does not read its answer is cut off in time, by the loop and by net/http, and holds
+// nothing after that.
 func TestSlowReadersAreCutOff(t *testing.T) {
 	t.Parallel()
 	fast := newWorld(t)

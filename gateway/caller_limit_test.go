@@ -9,7 +9,8 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// One caller is refused in every protocol, and told when to call again. Other callers are not refused, and neither are health checks.
+// One caller is refused in every protocol, and told when to call again. Other callers are not
+// refused, and neither are health checks.
 func TestCallerLimitRefusesOneCallerOnly(t *testing.T) {
 	g := newGuarded(t, func(o *worldOptions) { o.Limits.CallerRate, o.Limits.CallerBurst = 0.001, 2 })
 	check := &skeinv1.CheckFollowsRequest{Pairs: []*skeinv1.FollowPair{userPair("ann", "bob")}}

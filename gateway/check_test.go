@@ -15,7 +15,8 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// The hand-written checks of CheckFollows and FilterFollowed refuse exactly what the rules of their protos and the rules of ids refuse.
+// The hand-written checks of CheckFollows and FilterFollowed refuse exactly what the rules of their
+// protos and the rules of ids refuse.
 func TestHandChecksAgreeWithTheRules(t *testing.T) {
 	r, err := request.NewRules()
 	if err != nil {
@@ -97,7 +98,8 @@ func TestHandChecksAgreeWithTheRules(t *testing.T) {
 	}
 }
 
-// A nil board in a list, which only a program in the same process can send, is refused and does not cause a panic.
+// A nil board in a list, which only a program in the same process can send, is refused and does not
+// cause a panic.
 func TestNilBoardIsRefused(t *testing.T) {
 	if got := graphservice.ValidateFilterFollowed(&skeinv1.FilterFollowedRequest{ViewerId: "v", Boards: []*skeinv1.Board{nil}}); len(got) != 1 {
 		t.Error(got)

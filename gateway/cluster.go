@@ -29,8 +29,9 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// In a cluster, each node holds some partitions and accepts every call. Package peers describes how a node asks the others. A method that
-// reads rows is either about one home, which its request names ([homeOf]), or its request has parts that are each about one home (parts.go).
+// In a cluster, each node holds some partitions and accepts every call. Package peers describes how
+// a node asks the others. A method that reads rows is either about one home, which its request
+// names ([homeOf]), or its request has parts that are each about one home (parts.go).
 
 // Node is a node of the cluster as the others see it.
 type Node = peers.Node
@@ -44,13 +45,16 @@ type clusterServer struct {
 	// methods are the handlers that other nodes call, by path.
 	methods map[string]http.Handler
 	keeper  StoreAccess // may be nil
-	// isAnnounced reports whether the other nodes can know which partitions this one serves. Nil means always.
+	// isAnnounced reports whether the other nodes can know which partitions this one serves. Nil
+	// means always.
 	isAnnounced func() bool
-	// certificates are what nodes present to each other. If nil, connections between nodes are not encrypted.
+	// certificates are what nodes present to each other. If nil, connections between nodes are not
+	// encrypted.
 	certificates *access.Certificates
 }
 
-// newClusterServer returns nil outside of a cluster. The answers of other nodes count in the budget of bytes.
+// newClusterServer returns nil outside of a cluster. The answers of other nodes count in the budget
+// of bytes.
 func newClusterServer(o *Options, bytes *admission.Budget) *clusterServer {
 	if o.Nodes == nil {
 		return nil
@@ -72,7 +76,8 @@ func newClusterServer(o *Options, bytes *admission.Budget) *clusterServer {
 	}
 }
 
-// isKnownToOthers reports whether the other nodes can know which partitions this node serves. It is true outside of a cluster.
+// isKnownToOthers reports whether the other nodes can know which partitions this node serves. It is
+// true outside of a cluster.
 func (c *clusterServer) isKnownToOthers() bool {
 	return c == nil || c.isAnnounced == nil || c.isAnnounced()
 }
@@ -91,8 +96,9 @@ func (s *Server) holds(home string) bool {
 	return true
 }
 
-// canAnswerFor reports whether this node answers calls about a home itself. It must hold the home, and its stores must have caught up with
-// the log once; while they have not, it answers only if no other node serves the partition.
+// canAnswerFor reports whether this node answers calls about a home itself. It must hold the home,
+// and its stores must have caught up with the log once; while they have not, it answers only if no
+// other node serves the partition.
 func (s *Server) canAnswerFor(home string) bool {
 	if !s.holds(home) {
 		return false
@@ -115,8 +121,9 @@ func (s *Server) Serves() events.Partitions {
 	return served
 }
 
-// countUnservedPartitions returns how many partitions neither this node nor another one serves, as far as this node knows. A call about such
-// a partition fails with NOT_HERE. The count is 0 outside of a cluster.
+// countUnservedPartitions returns how many partitions neither this node nor another one serves, as
+// far as this node knows. A call about such a partition fails with NOT_HERE. The count is 0 outside
+// of a cluster.
 func (s *Server) countUnservedPartitions() int {
 	if s.cluster == nil {
 		return 0
@@ -127,9 +134,10 @@ func (s *Server) countUnservedPartitions() int {
 	return events.NumPartitions - served.Len()
 }
 
-// isAnswerable reports whether a node may get calls, given how many partitions nobody serves. At first every partition must be served. After a
-// part of the cluster is lost, one served partition is enough: no other node could answer more, and if all nodes refused calls, calls about
-// the remaining partitions would fail as well.
+// isAnswerable reports whether a node may get calls, given how many partitions nobody serves. At
+// first every partition must be served. After a part of the cluster is lost, one served partition
+// is enough: no other node could answer more, and if all nodes refused calls, calls about the
+// remaining partitions would fail as well.
 func (s *Server) isAnswerable(unserved int) bool {
 	if unserved == 0 {
 		s.wasFullyServed.Store(true)
@@ -137,15 +145,17 @@ func (s *Server) isAnswerable(unserved int) bool {
 	return unserved == 0 || s.wasFullyServed.Load() && unserved < events.NumPartitions
 }
 
-// homeOf returns the user whose rows a request is about. It returns "" for a request that is about no single user, such as one for the
-// trending items of all users. Any node can collect the answer to such a request.
+// homeOf returns the user whose rows a request is about. It returns "" for a request that is about
+// no single user, such as one for the trending items of all users. Any node can collect the answer
+// to such a request.
 func homeOf(req proto.Message) string {
 	var boardOwner string
 	if m, ok := req.(interface{ GetBoard() *skeinv1.Board }); ok {
 		boardOwner = m.GetBoard().GetOwnerId()
 	}
 
-	// The viewer and the reader come first, because their requests also name the users whom they ask about.
+	// The viewer and the reader come first, because their requests also name the users whom they
+	// ask about.
 	switch m := req.(type) {
 	case interface{ GetViewerId() string }:
 		return m.GetViewerId()
@@ -186,8 +196,9 @@ type (
 	streamHandler[Req, Res any, P request.Message[Req]] func(context.Context, P, call.Stream[Res]) error
 )
 
-// routeByHome returns a handler that calls do if this node can answer for the home of the request, and otherwise forwards the request to a node
-// that can. It also mounts do for other nodes. Outside of a cluster it returns do.
+// routeByHome returns a handler that calls do if this node can answer for the home of the request,
+// and otherwise forwards the request to a node that can. It also mounts do for other nodes. Outside
+// of a cluster it returns do.
 func routeByHome[Req, Res any, P request.Message[Req]](
 	s *Server, procedure string, do unaryHandler[Req, Res, P],
 ) unaryHandler[Req, Res, P] {
@@ -199,8 +210,9 @@ func routeByHome[Req, Res any, P request.Message[Req]](
 	return func(ctx context.Context, req P, info *call.Info) (*Res, error) {
 		home := homeOf(req)
 		if s.canAnswerFor(home) {
-			// If the node has given up the home meanwhile, the answer may lack rows and is dropped. A check after the answer is enough,
-			// because a home returns only by a build, which takes longer than a call.
+			// If the node has given up the home meanwhile, the answer may lack rows and is dropped.
+			// A check after the answer is enough, because a home returns only by a build, which
+			// takes longer than a call.
 			res, err := do(ctx, req, info)
 			if s.holds(home) && !s.shouldAskOthers(err, home) {
 				return res, err
@@ -212,8 +224,9 @@ func routeByHome[Req, Res any, P request.Message[Req]](
 	}
 }
 
-// shouldAskOthers reports whether another node may answer a call that failed here with err, because the store of this node has stopped or is
-// too far behind, and another node serves one of the homes.
+// shouldAskOthers reports whether another node may answer a call that failed here with err, because
+// the store of this node has stopped or is too far behind, and another node serves one of the
+// homes.
 func (s *Server) shouldAskOthers(err error, homes ...string) bool {
 	isServedElsewhere := func(home string) bool { return s.cluster.IsServed(peers.PartitionOf(home)) }
 	if err == nil || !slices.ContainsFunc(homes, isServedElsewhere) {
@@ -254,8 +267,8 @@ func routeStreamByHome[Req, Res any, P request.Message[Req]](
 	}
 }
 
-// homeStream is a stream that ends when the node gives up the home that the stream is about. The client then opens a new stream, which reaches
-// a node that holds the home.
+// homeStream is a stream that ends when the node gives up the home that the stream is about. The
+// client then opens a new stream, which reaches a node that holds the home.
 type homeStream[Res any] struct {
 	call.Stream[Res]
 	s    *Server
@@ -270,15 +283,18 @@ func (h *homeStream[Res]) Send(part *Res) error {
 	return h.Stream.Send(part)
 }
 
-// Other nodes call a listener of their own, which no application needs to reach. The node that calls proves that it has the keys of page tokens.
-// It has already authenticated its caller and checked the request, so the methods here do neither.
+// Other nodes call a listener of their own, which no application needs to reach. The node that
+// calls proves that it has the keys of page tokens. It has already authenticated its caller and
+// checked the request, so the methods here do neither.
 
-// peerMethod is a request-response method for other nodes. The loop answers plain calls (plain.go), and Connect's handler all others.
+// peerMethod is a request-response method for other nodes. The loop answers plain calls (plain.go),
+// and Connect's handler all others.
 type peerMethod[Req, Res any, P request.Message[Req]] struct {
 	s *Server
 	// name is the path, with the leading slash.
 	name string
-	// holds reports whether this node holds all that a request is about. It must be true before and after the request is answered.
+	// holds reports whether this node holds all that a request is about. It must be true before and
+	// after the request is answered.
 	holds func(P) bool
 	do    unaryHandler[Req, Res, P]
 	http.Handler
@@ -305,8 +321,8 @@ func mountPeerMethod[Req, Res any, P request.Message[Req]](
 	s.cluster.methods[procedure] = m
 }
 
-// answer answers a call of another node. If this node does not hold what the request is about, or gives it up meanwhile, the error tells the
-// caller to ask another node.
+// answer answers a call of another node. If this node does not hold what the request is about, or
+// gives it up meanwhile, the error tells the caller to ask another node.
 func (m *peerMethod[Req, Res, P]) answer(ctx context.Context, req P, info *call.Info) (*Res, error) {
 	if !m.holds(req) {
 		return nil, m.s.errorForPeer(m.name, peers.NotHereError())
@@ -325,7 +341,8 @@ func (*peerMethod[Req, Res, P]) admitBeforeBody(caller identity) bool { return c
 func (m *peerMethod[Req, Res, P]) answerPlain(
 	ctx context.Context, caller identity, body, dst []byte,
 ) (answer []byte, lag int64, err error) {
-	// The proof of the caller covers the hash of the body, which could not be compared before the body was read.
+	// The proof of the caller covers the hash of the body, which could not be compared before the
+	// body was read.
 	if caller.node == nil || !caller.node.HasBody(body) {
 		return nil, 0, connect.NewError(connect.CodeUnauthenticated, errUnsignedBody)
 	}
@@ -344,7 +361,8 @@ func (m *peerMethod[Req, Res, P]) answerPlain(
 	return answer, info.Lag, err
 }
 
-// RunPeers serves the other nodes of the cluster on a listener until ctx ends. Then it answers the calls under way and returns.
+// RunPeers serves the other nodes of the cluster on a listener until ctx ends. Then it answers the
+// calls under way and returns.
 func (s *Server) RunPeers(ctx context.Context, l net.Listener) error {
 	defer s.cluster.Close()
 	if s.cluster.certificates != nil {
@@ -383,7 +401,8 @@ func (s *Server) RunPeers(ctx context.Context, l net.Listener) error {
 // errUnsignedBody refuses a body that is not the one that another node has signed.
 var errUnsignedBody = errors.New("the body is not the one for which the caller has proven to be a node")
 
-// authenticateNode authenticates another node. Each call has a proof of its own, so nodes have no sessions.
+// authenticateNode authenticates another node. Each call has a proof of its own, so nodes have no
+// sessions.
 func (s *Server) authenticateNode(path []byte, authorization string, _ *x509.Certificate) identity {
 	proof, err := s.cluster.Credentials().VerifyCall(authorization, string(path), time.Now())
 	if err != nil {
@@ -425,15 +444,17 @@ func mountNodeMethod[Req, Res any, P request.Message[Req]](s *Server, procedure 
 		func(ctx context.Context, req P, _ *call.Info) (*Res, error) { return do(ctx, req) })
 }
 
-// FlushNode makes a node fold and flush the log up to a deletion, for an erasure (see [StoreAccess]). why says what stands in the way on that node.
-// err is not nil only if the node could not be reached.
+// FlushNode makes a node fold and flush the log up to a deletion, for an erasure (see
+// [StoreAccess]). why says what stands in the way on that node. err is not nil only if the node
+// could not be reached.
 func (s *Server) FlushNode(ctx context.Context, n Node, epoch uint32, seq uint64) (done bool, why string, err error) {
 	res, _, err := peers.Call[peerv1.FlushRequest, peerv1.FlushResponse](ctx, s.cluster.Peers, &n,
 		peerv1connect.PeerServiceFlushProcedure, &peerv1.FlushRequest{Epoch: epoch, Seq: seq})
 	return res.GetDone(), res.GetWhy(), err
 }
 
-// CleanNode asks a node whether its stores were built from the log of an epoch (see [StoreAccess]). why and err are as those of FlushNode.
+// CleanNode asks a node whether its stores were built from the log of an epoch (see [StoreAccess]).
+// why and err are as those of FlushNode.
 func (s *Server) CleanNode(ctx context.Context, n Node, epoch uint32) (done bool, why string, err error) {
 	res, _, err := peers.Call[peerv1.CleanRequest, peerv1.CleanResponse](ctx, s.cluster.Peers, &n,
 		peerv1connect.PeerServiceCleanProcedure, &peerv1.CleanRequest{Epoch: epoch})
@@ -443,7 +464,8 @@ func (s *Server) CleanNode(ctx context.Context, n Node, epoch uint32) (done bool
 // rowsTimeout is how long RowsOf waits for the first or the next message with rows.
 const rowsTimeout = 30 * time.Second
 
-// RowsOf calls do with the rows of some partitions that another node sends (see [StoreAccess]). It fails if the node sends nothing for rowsTimeout.
+// RowsOf calls do with the rows of some partitions that another node sends (see [StoreAccess]). It
+// fails if the node sends nothing for rowsTimeout.
 func (s *Server) RowsOf(
 	ctx context.Context, n Node, projection, fold string, epoch uint32, partitions events.Partitions, do func(key, value []byte) error,
 ) error {
@@ -463,8 +485,8 @@ func (s *Server) RowsOf(
 	return cmp.Or(context.Cause(ctx), err)
 }
 
-// errorForPeer returns an error as another node receives it, with its code, reason and details. It logs internal errors here, because the other
-// node receives no cause.
+// errorForPeer returns an error as another node receives it, with its code, reason and details. It
+// logs internal errors here, because the other node receives no cause.
 func (s *Server) errorForPeer(procedure string, err error) error {
 	if err == nil {
 		return nil

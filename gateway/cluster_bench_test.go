@@ -17,8 +17,9 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// BenchmarkForwarded puts calls to a node that holds what they are about, to the same node as other nodes do, and to a router, which
-// forwards them. Clients are as in [BenchmarkHTTP]. The metric is the processor time of a call, of client and servers together.
+// BenchmarkForwarded puts calls to a node that holds what they are about, to the same node as other
+// nodes do, and to a router, which forwards them. Clients are as in [BenchmarkHTTP]. The metric is
+// the processor time of a call, of client and servers together.
 func BenchmarkForwarded(b *testing.B) {
 	c := newCluster(b, 1)
 	c.nodes[0].flushedAt(b, c.whole.benchFacts(b))
@@ -53,8 +54,9 @@ func BenchmarkForwarded(b *testing.B) {
 	}
 }
 
-// BenchmarkHungNode is the second before a node of three stands still, and the second after: it takes calls and does not answer them. A
-// router gets 500 checks a second in an open loop, a third of them for that node first. Times are from when a call was due.
+// BenchmarkHungNode is the second before a node of three stands still, and the second after: it
+// takes calls and does not answer them. A router gets 500 checks a second in an open loop, a third
+// of them for that node first. Times are from when a call was due.
 func BenchmarkHungNode(b *testing.B) {
 	c := newCluster(b, 3)
 	at := c.whole.benchFacts(b)
@@ -107,8 +109,9 @@ func checksOfSeconds(b *testing.B, to *world, seconds int) []time.Duration {
 	return took
 }
 
-// BenchmarkFeedOfNodes reads first pages of 20 of readers who follow 20 users each, one after the other: from one process, and from each of
-// some nodes in turn. The processor time is that of client and servers together.
+// BenchmarkFeedOfNodes reads first pages of 20 of readers who follow 20 users each, one after the
+// other: from one process, and from each of some nodes in turn. The processor time is that of
+// client and servers together.
 func BenchmarkFeedOfNodes(b *testing.B) {
 	for _, nodes := range []int{3, 8} {
 		c := newCluster(b, nodes, withFeeds) // with the default settings of feeds

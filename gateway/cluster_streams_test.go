@@ -94,7 +94,8 @@ func TestClusterStreamsAvoidHungNode(t *testing.T) {
 	}
 }
 
-// A stream ends when its node is no longer alive, although its connection is open. A new stream is answered by another node.
+// A stream ends when its node is no longer alive, although its connection is open. A new stream is
+// answered by another node.
 func TestClusterStreamsEndWithTheirNode(t *testing.T) {
 	c := newCluster(t, 3)
 	n := c.nodeWithout(t, "ann")
@@ -139,7 +140,8 @@ func TestClusterFolloweeLimit(t *testing.T) {
 	n.publish(unfollow("ann", "bob"), follow("ann", "dan"))
 }
 
-// A node that does not hold the follower looks up the number of followees in a first run that lacks it. What that run finds must not be cached.
+// A node that does not hold the follower looks up the number of followees in a first run that lacks
+// it. What that run finds must not be cached.
 func TestClusterRefusesEveryFollowBeyondTheLimit(t *testing.T) {
 	const limit = 20
 	c := newCluster(t, 3, func(o *worldOptions) { o.Limits.Followees = limit })
@@ -155,7 +157,8 @@ func TestClusterRefusesEveryFollowBeyondTheLimit(t *testing.T) {
 	}
 }
 
-// Calls about a partition that no node serves fail, and the error has its number. Other calls are answered.
+// Calls about a partition that no node serves fail, and the error has its number. Other calls are
+// answered.
 func TestClusterNamesPartitionsThatNobodyServes(t *testing.T) {
 	c := newCluster(t, 3, func(o *worldOptions) { o.Limits.Followees = 1 })
 	n := c.nodeWithout(t, "ann")
@@ -221,7 +224,8 @@ func TestClusterListenerRefusesStrangers(t *testing.T) {
 	}
 }
 
-// If the only node that holds a user cannot answer, the error is its own, as that of a process that holds everything.
+// If the only node that holds a user cannot answer, the error is its own, as that of a process that
+// holds everything.
 func TestClusterOfOneSaysWhyItLags(t *testing.T) {
 	c := newCluster(t, 1, asleep, func(o *worldOptions) { o.Limits.AtLeastWait = time.Millisecond })
 	at := c.whole.publish(follow("ann", "bob"))

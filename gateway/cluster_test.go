@@ -36,15 +36,16 @@ type cluster struct {
 	stopPeers []func()
 }
 
-// smallFeeds makes inboxes short, and makes feeds read the outbox of an owner who has more than one follower in a partition, so that feeds need the
-// outboxes of other nodes.
+// smallFeeds makes inboxes short, and makes feeds read the outbox of an owner who has more than one
+// follower in a partition, so that feeds need the outboxes of other nodes.
 func smallFeeds(o *worldOptions) {
 	settings := inbox.DefaultSettings()
 	settings.Keep, settings.Threshold = 20, 1
 	o.inbox = &settings
 }
 
-// newCluster starts so many nodes. Two of them hold each partition p: the nodes p and p+1, modulo the number of nodes.
+// newCluster starts so many nodes. Two of them hold each partition p: the nodes p and p+1, modulo
+// the number of nodes.
 func newCluster(t testing.TB, nodes int, options ...func(*worldOptions)) *cluster {
 	t.Helper()
 	options = append([]func(*worldOptions){withNotifications, withSeen, smallFeeds}, options...)
@@ -126,7 +127,8 @@ func pages(req proto.Message, nodes ...*world) ([]proto.Message, error) {
 	return gatewaytest.Pages(req, func(page int, req proto.Message) (proto.Message, error) { return nodes[page%len(nodes)].answerTo(req) })
 }
 
-// compare sends random requests to the nodes, which answer the pages in turn. It expects the answers of the process that holds everything.
+// compare sends random requests to the nodes, which answer the pages in turn. It expects the
+// answers of the process that holds everything.
 func (c *cluster) compare(t *testing.T, rng *rand.Rand, at string, nodes []*world, questions int) {
 	t.Helper()
 	c.compareHistory(t, rng, "", at, nodes, questions)
@@ -152,8 +154,8 @@ func (c *cluster) compareHistory(t failer, rng *rand.Rand, prefix, at string, no
 	}
 }
 
-// Whichever node is asked, and whichever node is asked for the next page, the answer is that of a process that holds everything. This is also
-// true after a node is gone.
+// Whichever node is asked, and whichever node is asked for the next page, the answer is that of a
+// process that holds everything. This is also true after a node is gone.
 func TestClusterAnswersAsOneProcess(t *testing.T) {
 	c := newCluster(t, 3)
 	rng := rand.New(rand.NewPCG(1, 2))
@@ -174,8 +176,9 @@ type failer interface {
 	Fatalf(format string, args ...any)
 }
 
-// TestClusterAnswersGeneratedHistories: about each of many short histories of follows and their settings, blocks, mutes, pins, edits, re-pins,
-// reactions, plays and hidden items, a cluster of three nodes answers as the process that holds everything. The tests of the projections compare
+// TestClusterAnswersGeneratedHistories: about each of many short histories of follows and their
+// settings, blocks, mutes, pins, edits, re-pins, reactions, plays and hidden items, a cluster of
+// three nodes answers as the process that holds everything. The tests of the projections compare
 // such answers with the model.
 func TestClusterAnswersGeneratedHistories(t *testing.T) {
 	c := newCluster(t, 3)

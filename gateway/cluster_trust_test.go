@@ -22,7 +22,8 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// relay is what a writer of the bucket runs at the address that it has written: it sends what nodes send it to a node.
+// relay is what a writer of the bucket runs at the address that it has written: it sends what nodes
+// send it to a node.
 type relay struct {
 	t  *testing.T
 	to string
@@ -57,7 +58,8 @@ func (r *relay) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	_, _ = io.Copy(w, res.Body)
 }
 
-// A writer of the bucket can make nodes call any address. It gets proofs there that no node accepts, and cannot answer any call.
+// A writer of the bucket can make nodes call any address. It gets proofs there that no node
+// accepts, and cannot answer any call.
 func TestBucketWriterReadsNothingFromNodes(t *testing.T) {
 	c := newCluster(t, 3)
 	at := c.whole.publish(block("ann", "bob"))
@@ -102,7 +104,8 @@ func TestBucketWriterReadsNothingFromNodes(t *testing.T) {
 	})
 }
 
-// A node that has the keys, but gives incomplete answers, or answers that are older than a page token, is passed over.
+// A node that has the keys, but gives incomplete answers, or answers that are older than a page
+// token, is passed over.
 func TestUselessAnswersOfNodesAreNotPassedOn(t *testing.T) {
 	c := newCluster(t, 3)
 	early := c.whole.publish(follow("ann", "bob"))

@@ -26,8 +26,8 @@ func full[M proto.Message](m M) M {
 	return m
 }
 
-// A caller who is bound to a user gets all counts of this user that the table calls own, and only public counts of others. A new
-// count must be added to the table.
+// A caller who is bound to a user gets all counts of this user that the table calls own, and only
+// public counts of others. A new count must be added to the table.
 func TestCountsAreConcealed(t *testing.T) {
 	const public, own, nobody = "public", "own", "nobody's who is bound"
 	users := map[protoreflect.Name]string{
@@ -89,8 +89,8 @@ func TestCountsAreConcealed(t *testing.T) {
 	see("counters of a board", res.GetCounters()[3], ofItem, false)
 }
 
-// A caller who is bound to ann is not told who blocks her, neither by a relationship nor by the reason why a pin is not in her feed. It is told
-// whom she blocks.
+// A caller who is bound to ann is not told who blocks her, neither by a relationship nor by the
+// reason why a pin is not in her feed. It is told whom she blocks.
 func TestBlocksByOthersAreConcealed(t *testing.T) {
 	g := newGuarded(t)
 	at := g.as(g.tokens["all"]).publish(
@@ -129,8 +129,8 @@ func TestBlocksByOthersAreConcealed(t *testing.T) {
 	}
 }
 
-// A caller who is bound to ann gets one reason for a re-pin of a user whom a block separates from her and for one of a deleted user, and is told
-// of her own mutes.
+// A caller who is bound to ann gets one reason for a re-pin of a user whom a block separates from
+// her and for one of a deleted user, and is told of her own mutes.
 func TestBlocksAreConcealedInReasonsOfRepins(t *testing.T) {
 	g := newGuarded(t)
 	at := g.as(g.tokens["all"]).publish(
@@ -158,7 +158,8 @@ func TestBlocksAreConcealedInReasonsOfRepins(t *testing.T) {
 	}
 }
 
-// Publish accepts a follow of a user who blocks the follower, and gives no reason. The follow has no effect.
+// Publish accepts a follow of a user who blocks the follower, and gives no reason. The follow has
+// no effect.
 func TestPublishDoesNotTellOfBlocks(t *testing.T) {
 	g := newGuarded(t)
 	g.as(g.tokens["all"]).publish(block("bob", "ann"))
@@ -175,8 +176,8 @@ func TestPublishDoesNotTellOfBlocks(t *testing.T) {
 	}
 }
 
-// docs/access.md says that a bound caller can conclude who excludes a board, from two lists that are public. This test shows how, so that
-// the page is corrected if it becomes untrue.
+// docs/access.md says that a bound caller can conclude who excludes a board, from two lists that
+// are public. This test shows how, so that the page is corrected if it becomes untrue.
 func TestExclusionsFollowFromPublicLists(t *testing.T) {
 	g := newGuarded(t)
 	at := g.as(g.tokens["all"]).publish(

@@ -165,8 +165,9 @@ func TestHeldConnectionsKeepNobodyOut(t *testing.T) {
 	}
 }
 
-// One address has at most half of all connections, however many it opens. A further connection replaces one of its own, and those of other
-// addresses stay. An IPv6 address counts as its network.
+// One address has at most half of all connections, however many it opens. A further connection
+// replaces one of its own, and those of other addresses stay. An IPv6 address counts as its
+// network.
 func TestOneAddressHasHalfOfTheConnections(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCrowd(t, 8, echo{})
@@ -190,7 +191,8 @@ func TestOneAddressHasHalfOfTheConnections(t *testing.T) {
 	})
 }
 
-// TestConnectionWithoutCallsForLongestIsClosed: the one that made no call for the longest time makes room.
+// TestConnectionWithoutCallsForLongestIsClosed: the one that made no call for the longest time
+// makes room.
 func TestConnectionWithoutCallsForLongestIsClosed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCrowd(t, 4, echo{})

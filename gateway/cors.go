@@ -13,18 +13,21 @@ import (
 	"github.com/skein-feed/skein/gateway/internal/http1"
 )
 
-// corsMaxAge is the time in seconds for which a browser may reuse the answer to a preflight. It is the longest that Chromium allows.
+// corsMaxAge is the time in seconds for which a browser may reuse the answer to a preflight. It is
+// the longest that Chromium allows.
 const corsMaxAge = 7200
 
-// tracingHeaders returns the headers that tracing libraries add to the requests of a page: W3C Trace Context and Baggage, and Sentry. If they
-// were not allowed, a page with such a library could not call at all.
+// tracingHeaders returns the headers that tracing libraries add to the requests of a page: W3C
+// Trace Context and Baggage, and Sentry. If they were not allowed, a page with such a library could
+// not call at all.
 func tracingHeaders() []string {
 	return []string{http1.TraceParentHeader, "Tracestate", "Baggage", "Sentry-Trace"}
 }
 
-// newCORS returns a handler that lets pages of the origins call from a browser, or nil if there are no origins. Such pages may send and read the
-// headers that the protocols of browsers need, the Authorization header, request ids and the lag. newCORS does not allow credentials that a
-// browser adds by itself, such as cookies: the page must set the header that authenticates the caller.
+// newCORS returns a handler that lets pages of the origins call from a browser, or nil if there are
+// no origins. Such pages may send and read the headers that the protocols of browsers need, the
+// Authorization header, request ids and the lag. newCORS does not allow credentials that a browser
+// adds by itself, such as cookies: the page must set the header that authenticates the caller.
 func newCORS(origins []string) (*cors.Cors, error) {
 	for _, origin := range origins {
 		if origin == "*" {

@@ -21,7 +21,8 @@ func (w *world) countNewer(feed *skeinv1.ReadFeedRequest, newerThan string) *ske
 	})
 }
 
-// TestCountNewer: whatever the options are, the count is the number of entries that ReadFeed returns above the same page, up to 100.
+// TestCountNewer: whatever the options are, the count is the number of entries that ReadFeed
+// returns above the same page, up to 100.
 func TestCountNewer(t *testing.T) {
 	w := newWorld(t, withAllStores)
 	feeds := []*skeinv1.ReadFeedRequest{
@@ -118,7 +119,8 @@ func TestCountNewerBadInput(t *testing.T) {
 	}
 }
 
-// A count is of a position that contains what is demanded, and that of the page (I9). Without the seen store it hides nothing, and says so.
+// A count is of a position that contains what is demanded, and that of the page (I9). Without the
+// seen store it hides nothing, and says so.
 func TestCountNewerBehind(t *testing.T) {
 	w := newWorld(t, withFeeds, asleep, func(o *worldOptions) { o.Limits.AtLeastWait = 10 * time.Millisecond })
 	at := w.publish(follow("ann", "bob"), pinned("bob", "", "p"), played("ann", "p"))

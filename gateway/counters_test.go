@@ -120,7 +120,8 @@ func TestBatchGetCounters(t *testing.T) {
 	}
 }
 
-// TestCountersBehind: followers and boards are those of the graph, all else is that of counters, and an answer says what both contain.
+// TestCountersBehind: followers and boards are those of the graph, all else is that of counters,
+// and an answer says what both contain.
 func TestCountersBehind(t *testing.T) {
 	for _, graphAhead := range []bool{false, true} {
 		w := newWorld(t, withCounters, asleep)

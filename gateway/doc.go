@@ -1,6 +1,7 @@
-// Package gateway serves the API of skein: Connect, gRPC, gRPC-Web and plain JSON on one port. It keeps no state of its own. It appends
-// events to the log and answers reads from the stores, so any number of processes over one log give the same answers, and each accepts the
-// positions and page tokens that another has issued.
+// Package gateway serves the API of skein: Connect, gRPC, gRPC-Web and plain JSON on one port. It
+// keeps no state of its own. It appends events to the log and answers reads from the stores, so any
+// number of processes over one log give the same answers, and each accepts the positions and page
+// tokens that another has issued.
 //
 //	request ─▶ decode ─▶ check ─▶ ┌ Publish: judge each event ─▶ followee cap ─▶ publisher ─▶ log
 //	           (codec)  (protos,  │                                                  │
@@ -26,7 +27,8 @@
 //
 // # The steps of a call
 //
-// Every method takes the same steps (method.go). Only what is specific to one method is in the file of that method.
+// Every method takes the same steps (method.go). Only what is specific to one method is in the file
+// of that method.
 //
 //  1. A connection starts in the loop of package http1, which answers plain calls. With the first request that is not a plain call, it
 //     moves to net/http for good (docs/decisions/0017-http-loop.md). Package admission limits how many connections are open and decides
@@ -49,15 +51,19 @@
 //
 // # Invariants
 //
-// I2, acknowledged means on disk: Publish answers after the publisher has learned of the fsync. It fails with resource_exhausted or
-// unavailable if no event was accepted, and with deadline_exceeded if the events are, or may be, in the log.
+// I2, acknowledged means on disk: Publish answers after the publisher has learned of the fsync. It
+// fails with resource_exhausted or unavailable if no event was accepted, and with deadline_exceeded
+// if the events are, or may be, in the log.
 //
-// I9, a session never goes back in time: a page token holds a sort key (a time and ids, not an offset) and the position of its page. The next
-// page must contain that position, so it never comes from an older state than the page before. Tokens are signed, and each is bound to its
-// list. They do not expire (packages pagetoken and views), except those of feeds and lists by heat, whose errors say so. A feed hides items
-// that were seen at the position of the page or later, and no later page reads an older state of the seen items (package feedservice).
+// I9, a session never goes back in time: a page token holds a sort key (a time and ids, not an
+// offset) and the position of its page. The next page must contain that position, so it never comes
+// from an older state than the page before. Tokens are signed, and each is bound to its list. They
+// do not expire (packages pagetoken and views), except those of feeds and lists by heat, whose
+// errors say so. A feed hides items that were seen at the position of the page or later, and no
+// later page reads an older state of the seen items (package feedservice).
 //
 // Reads change nothing.
 //
-// I11, bad input affects no other caller: every malformed request gets an error that names the field and the limit.
+// I11, bad input affects no other caller: every malformed request gets an error that names the
+// field and the limit.
 package gateway

@@ -79,7 +79,8 @@ func oldLog(t *testing.T, evs ...*skeinv1.Event) archivedLog {
 	return all
 }
 
-// Positions and page tokens of an earlier epoch are valid as far as the present epoch continues that one. Others are refused.
+// Positions and page tokens of an earlier epoch are valid as far as the present epoch continues
+// that one. Others are refused.
 func TestPositionsOfAnEarlierEpochAreAccepted(t *testing.T) {
 	all := oldLog(t, follow("ann", "bob"), follow("cid", "bob"), follow("dan", "bob"))
 	head := all[1].Cursor

@@ -121,8 +121,9 @@ func TestExplainPin(t *testing.T) {
 	}
 }
 
-// TestExplainPinIsReadFeed: whatever happens between a reader and some owners, and whatever the options are, a pin is in the feed that
-// ReadFeed returns exactly if no reason is given, as the entry of that rank (I8).
+// TestExplainPinIsReadFeed: whatever happens between a reader and some owners, and whatever the
+// options are, a pin is in the feed that ReadFeed returns exactly if no reason is given, as the
+// entry of that rank (I8).
 func TestExplainPinIsReadFeed(t *testing.T) {
 	w := newWorld(t, withAllStores, func(o *worldOptions) { o.inbox.Keep = 4 })
 	readers := 0
@@ -253,8 +254,9 @@ func TestExplainPinOfCallers(t *testing.T) {
 	}
 }
 
-// TestExplainPinBehind: an explanation is of a position that contains what is demanded. By heat it is that of the store that is behind,
-// and what came after the scores is not ranked. Without the seen store it hides nothing, and says so.
+// TestExplainPinBehind: an explanation is of a position that contains what is demanded. By heat it
+// is that of the store that is behind, and what came after the scores is not ranked. Without the
+// seen store it hides nothing, and says so.
 func TestExplainPinBehind(t *testing.T) {
 	w := newWorld(t, withAllStores, asleep, func(o *worldOptions) { o.Limits.AtLeastWait = 10 * time.Millisecond })
 	first := w.publish(follow("ann", "bob"), pinned("bob", "", "old"), played("ann", "old"))

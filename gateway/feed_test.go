@@ -82,7 +82,8 @@ func pinsOn(owner, id string) *skeinv1.ListPinsRequest {
 	return &skeinv1.ListPinsRequest{Target: &skeinv1.ListPinsRequest_Board{Board: board(owner, id)}}
 }
 
-// wholeFeed walks from a request to the end of the feed. Every page after the first may come from another process.
+// wholeFeed walks from a request to the end of the feed. Every page after the first may come from
+// another process.
 func wholeFeed(req *skeinv1.ReadFeedRequest, worlds ...*world) (got []string) {
 	t := worlds[0].t
 	t.Helper()
@@ -234,7 +235,8 @@ func TestListPins(t *testing.T) {
 	}
 }
 
-// Publish a pin, then ask with the position that was returned: it is there, in the list and in the feeds.
+// Publish a pin, then ask with the position that was returned: it is there, in the list and in the
+// feeds.
 func TestReadYourOwnPin(t *testing.T) {
 	w := newWorld(t, withFeeds)
 	const writers, times = 4, 100
@@ -360,7 +362,8 @@ func TestFeedTokensDemandTheirPosition(t *testing.T) {
 	}
 }
 
-// Two processes over one log continue with each other's pages, also if one pushes to inboxes what the other merges.
+// Two processes over one log continue with each other's pages, also if one pushes to inboxes what
+// the other merges.
 func TestFeedsOfTwoProcesses(t *testing.T) {
 	w := newWorld(t, withFeeds)
 	other := w.replica(withFeeds, func(o *worldOptions) { o.inbox.Threshold, o.inbox.Keep = 0, 24 })
@@ -404,7 +407,8 @@ func TestFeedsOfTwoProcesses(t *testing.T) {
 	}
 }
 
-// I9 through the API: what stays in the feed appears once, whatever comes and goes between the pages.
+// I9 through the API: what stays in the feed appears once, whatever comes and goes between the
+// pages.
 func TestFeedWhilePinsChange(t *testing.T) {
 	w := newWorld(t, withFeeds)
 	evs := []*skeinv1.Event{follow("ann", "bob")}

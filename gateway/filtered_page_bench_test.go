@@ -16,9 +16,10 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// BenchmarkFilteredPage compares the processor time of a page of 20 that leaves out seen and hidden items, pins of muted users, re-pins that the
-// reader hides, re-pins of muted users and second pins of an item, with that of a page of a reader without filters, who follows the same users. It
-// reads the two in turn and reports the median of the ratios.
+// BenchmarkFilteredPage compares the processor time of a page of 20 that leaves out seen and hidden
+// items, pins of muted users, re-pins that the reader hides, re-pins of muted users and second pins
+// of an item, with that of a page of a reader without filters, who follows the same users. It reads
+// the two in turn and reports the median of the ratios.
 func BenchmarkFilteredPage(b *testing.B) {
 	const authors, pins = 300, 6000
 	w := newWorld(b, withAllStores, func(o *worldOptions) { o.cache = 512 << 20 })

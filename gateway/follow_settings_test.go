@@ -29,7 +29,8 @@ func followSettings(entries []*skeinv1.FollowEntry) map[string]*skeinv1.FollowSe
 	return settings
 }
 
-// TestSettingsOfFollowsAreInLists: every answer about the follows of a user has their settings, and a list can be of those with a setting.
+// TestSettingsOfFollowsAreInLists: every answer about the follows of a user has their settings, and
+// a list can be of those with a setting.
 func TestSettingsOfFollowsAreInLists(t *testing.T) {
 	w := newWorld(t, withAllStores)
 	notify := &skeinv1.FollowSettings{Notify: true}
@@ -79,7 +80,8 @@ func TestSettingsOfFollowsAreInLists(t *testing.T) {
 	}
 }
 
-// TestSettingsOfFollowsArePrivate: a caller who is bound to a user gets the settings of the own follows only.
+// TestSettingsOfFollowsArePrivate: a caller who is bound to a user gets the settings of the own
+// follows only.
 func TestSettingsOfFollowsArePrivate(t *testing.T) {
 	g := newGuarded(t)
 	set := &skeinv1.FollowSettings{Notify: true}
@@ -112,8 +114,8 @@ func TestSettingsOfFollowsArePrivate(t *testing.T) {
 	}
 }
 
-// TestFeedsOfFavoritesAndOfTheBell: a feed with only has the pins of the owners whose follow has the setting, page by page, and its counts,
-// its watcher and its explanations agree with it.
+// TestFeedsOfFavoritesAndOfTheBell: a feed with only has the pins of the owners whose follow has
+// the setting, page by page, and its counts, its watcher and its explanations agree with it.
 func TestFeedsOfFavoritesAndOfTheBell(t *testing.T) {
 	w := newWorld(t, withAllStores)
 	at := w.publish(
@@ -202,7 +204,8 @@ func TestFeedsOfFavoritesAndOfTheBell(t *testing.T) {
 	}
 }
 
-// TestFeedOfFavoritesHasTheOwnersSetLast: a feed with only has the owners for whom the setting was set last, as many as the limit says.
+// TestFeedOfFavoritesHasTheOwnersSetLast: a feed with only has the owners for whom the setting was
+// set last, as many as the limit says.
 func TestFeedOfFavoritesHasTheOwnersSetLast(t *testing.T) {
 	w := newWorld(t, withFeeds)
 	favorite := &skeinv1.FollowSettings{Favorite: true}
@@ -240,7 +243,8 @@ func muteUntil(user, muted string, end time.Time) *skeinv1.Event {
 	return ev
 }
 
-// TestMuteEndsByItself: a mute with an end leaves feeds, lists and counts when the log time has reached the end, and a watcher is told.
+// TestMuteEndsByItself: a mute with an end leaves feeds, lists and counts when the log time has
+// reached the end, and a watcher is told.
 func TestMuteEndsByItself(t *testing.T) {
 	w := newWorld(t, withAllStores)
 	farEnd := time.Now().Add(24 * time.Hour).Truncate(time.Microsecond)

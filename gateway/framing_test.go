@@ -23,7 +23,8 @@ import (
 type sender struct {
 	*world
 	t *testing.T
-	// loop is a request that the loop answers, rest one for net/http: what comes first on a connection.
+	// loop is a request that the loop answers, rest one for net/http: what comes first on a
+	// connection.
 	loop, rest string
 	// bodies are those of a check, by content type.
 	bodies map[string]string
@@ -52,8 +53,8 @@ func (s *sender) dial() *net.TCPConn {
 	return conn.(*net.TCPConn)
 }
 
-// ends sends data, and demands that the answers begin with good ones, as many as there are requests before, and end with one that
-// closes the connection and has all of these parts.
+// ends sends data, and demands that the answers begin with good ones, as many as there are requests
+// before, and end with one that closes the connection and has all of these parts.
 func (s *sender) ends(name string, before int, data []string, want ...string) {
 	s.t.Helper()
 	parts := make([][]byte, 0, len(data))
@@ -77,7 +78,8 @@ func (s *sender) ends(name string, before int, data []string, want ...string) {
 	}
 }
 
-// befores are the requests that may come on a connection first: none, or some that are answered by the loop and by net/http.
+// befores are the requests that may come on a connection first: none, or some that are answered by
+// the loop and by net/http.
 func (s *sender) befores() []string { return []string{"", s.loop, s.rest, s.loop + s.rest + s.loop} }
 
 // chunked writes a request whose body comes in chunks.
@@ -137,7 +139,8 @@ func TestTruncatedBodyIsTheCallersFault(t *testing.T) {
 	}
 }
 
-// A message with two framings closes its connection after the answer, whichever messages came before. Nothing after it is read.
+// A message with two framings closes its connection after the answer, whichever messages came
+// before. Nothing after it is read.
 func TestTwoFramingsCloseTheConnection(t *testing.T) {
 	s := newSender(t)
 	behind := http1test.Request(connectv1.EventServicePublishProcedure, "", string(marshal(t, &skeinv1.PublishRequest{Events: []*skeinv1.Event{follow("eve", "bob")}}))) + http1test.LastRequest
@@ -172,7 +175,8 @@ func TestTwoFramingsCloseTheConnection(t *testing.T) {
 	}
 }
 
-// A chunked message without a length keeps its connection open, also between messages with a length.
+// A chunked message without a length keeps its connection open, also between messages with a
+// length.
 func TestChunksKeepTheConnection(t *testing.T) {
 	s := newSender(t)
 	conn := s.dial()
@@ -198,7 +202,8 @@ func TestChunksKeepTheConnection(t *testing.T) {
 	}
 }
 
-// A path is that of a method or page only in one spelling, because a proxy that forbids the path compares characters.
+// A path is that of a method or page only in one spelling, because a proxy that forbids the path
+// compares characters.
 func TestEncodedPathsAreRefused(t *testing.T) {
 	s := newSender(t)
 	watch, err := proto.Marshal(&skeinv1.WatchRequest{})

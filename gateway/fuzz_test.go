@@ -77,7 +77,8 @@ func (c *choices) next(n int) int {
 	return int(b) % n
 }
 
-// message fills a message by choices. Fields stay empty once the choices have no bytes left, so that it ends.
+// message fills a message by choices. Fields stay empty once the choices have no bytes left, so
+// that it ends.
 func (w *fuzzWorld) message(c *choices, m protoreflect.Message) {
 	fields := m.Descriptor().Fields()
 	for i := range fields.Len() {
@@ -178,8 +179,8 @@ func requestBy(t *testing.T, way int, procedure string, body []byte) *http.Reque
 	return post("application/proto", body)
 }
 
-// demandAnswer: the answer to a call is one, or an error of the caller's that says what it is. It returns the message; nil means there
-// is none.
+// demandAnswer: the answer to a call is one, or an error of the caller's that says what it is. It
+// returns the message; nil means there is none.
 func demandAnswer(t *testing.T, way int, rec *httptest.ResponseRecorder, out protoreflect.MessageType) proto.Message {
 	t.Helper()
 	data := rec.Body.Bytes()
@@ -261,7 +262,8 @@ func typesOf(t testing.TB, procedure string) (in, out protoreflect.MessageType) 
 	return in, out
 }
 
-// Whatever comes as body of whatever call in whatever encoding, the answer is one, or an error of the caller's.
+// Whatever comes as body of whatever call in whatever encoding, the answer is one, or an error of
+// the caller's.
 func FuzzCallBytes(f *testing.F) {
 	w := newFuzzWorld(f)
 	for i, procedure := range w.methods {
@@ -333,7 +335,8 @@ func FuzzCallFields(f *testing.F) {
 	})
 }
 
-// demandPlainAnswer fails unless a method answers a plain call of the loop as Connect's handler does, errors included.
+// demandPlainAnswer fails unless a method answers a plain call of the loop as Connect's handler
+// does, errors included.
 func (w *fuzzWorld) demandPlainAnswer(t *testing.T, procedure string, body []byte) {
 	t.Helper()
 	method, ok := w.server.methods[procedure].(plainMethod)
@@ -364,7 +367,8 @@ func (w *fuzzWorld) demandPlainAnswer(t *testing.T, procedure string, body []byt
 	}
 }
 
-// forget removes what is different in two answers to the same question: tokens hold the time, a status tells of it.
+// forget removes what is different in two answers to the same question: tokens hold the time, a
+// status tells of it.
 func forget(m protoreflect.Message) {
 	if m.Descriptor().Name() == "GetStatusResponse" {
 		proto.Reset(m.Interface())
@@ -375,7 +379,8 @@ func forget(m protoreflect.Message) {
 	}
 }
 
-// Events are appended whole or refused with a reason each, in every encoding, and the service continues.
+// Events are appended whole or refused with a reason each, in every encoding, and the service
+// continues.
 func FuzzPublish(f *testing.F) {
 	w := newFuzzWorld(f)
 	for seed := range 16 {

@@ -34,19 +34,22 @@ import (
 
 // Errors that the process that runs the server returns from the functions in [Options].
 var (
-	// ErrDiskFull means that the disk is too full for more events. [Options.CheckDisk] returns it wrapped in an error with figures.
+	// ErrDiskFull means that the disk is too full for more events. [Options.CheckDisk] returns it
+	// wrapped in an error with figures.
 	ErrDiskFull = apierror.ErrDiskFull
-	// ErrStopping means that the process is stopping. An operator that returns it starts no more operations.
+	// ErrStopping means that the process is stopping. An operator that returns it starts no more
+	// operations.
 	ErrStopping = apierror.ErrStopping
 )
 
-// Options are the parts and settings of a server. The server closes none of the parts: the caller closes the log, the publisher and the
-// stores after [Server.Run].
+// Options are the parts and settings of a server. The server closes none of the parts: the caller
+// closes the log, the publisher and the stores after [Server.Run].
 type Options struct {
 	// Log is the log that the stores fold. Required.
 	Log *eventlog.Log
-	// Publisher appends to the log. It should fail when its queue is full (events.PublisherOptions.FailWhenFull), so that clients learn of
-	// an overload instead of waiting. Required.
+	// Publisher appends to the log. It should fail when its queue is full
+	// (events.PublisherOptions.FailWhenFull), so that clients learn of an overload instead of
+	// waiting. Required.
 	Publisher *eventlog.Publisher
 	// Hub reads the log for the stores, and knows the end of the log. Required.
 	Hub *eventlog.Hub
@@ -54,48 +57,63 @@ type Options struct {
 	Graph *live.Live
 	// Inbox is the inbox projection. If it is nil, FeedService answers "unimplemented".
 	Inbox *live.Live
-	// Seen is the seen projection. If it is nil, SeenService answers "unimplemented", and feeds do not hide seen items.
+	// Seen is the seen projection. If it is nil, SeenService answers "unimplemented", and feeds do
+	// not hide seen items.
 	Seen *live.Live
 	// Counters is the counters projection. If it is nil, CounterService answers "unimplemented".
 	Counters *live.Live
-	// Notifications is the notifications projection. If it is nil, or Inbox is, NotificationService answers "unimplemented".
+	// Notifications is the notifications projection. If it is nil, or Inbox is, NotificationService
+	// answers "unimplemented".
 	Notifications *live.Live
-	// Stores are all projections of the process, including the five above. Readiness, status, metrics and Publish with VISIBLE cover all
-	// of them. Default: the five above, as far as they are set.
+	// Stores are all projections of the process, including the five above. Readiness, status,
+	// metrics and Publish with VISIBLE cover all of them. Default: the five above, as far as they
+	// are set.
 	Stores []*live.Live
-	// Operator runs operations. If it is nil, all methods of AdminService except GetStatus answer "unimplemented".
+	// Operator runs operations. If it is nil, all methods of AdminService except GetStatus answer
+	// "unimplemented".
 	Operator operator.Operator
-	// Nodes returns the other nodes of the cluster that are alive. The server calls it for each call that needs another node. If Nodes is
-	// nil, the server is not in a cluster, and its stores hold all partitions.
+	// Nodes returns the other nodes of the cluster that are alive. The server calls it for each
+	// call that needs another node. If Nodes is nil, the server is not in a cluster, and its stores
+	// hold all partitions.
 	Nodes func() []Node
-	// NodeName and NodeAddr are the name and the host:port by which other nodes call this one. Both are empty for a router.
+	// NodeName and NodeAddr are the name and the host:port by which other nodes call this one. Both
+	// are empty for a router.
 	NodeName, NodeAddr string
-	// IsJoined reports whether the other nodes can know which partitions this node serves. The node is not ready before. Nil means always.
+	// IsJoined reports whether the other nodes can know which partitions this node serves. The node
+	// is not ready before. Nil means always.
 	IsJoined func() bool
-	// NodeCertificates are the TLS certificates that nodes present to each other. If nil, calls between nodes are not encrypted.
+	// NodeCertificates are the TLS certificates that nodes present to each other. If nil, calls
+	// between nodes are not encrypted.
 	NodeCertificates *access.Certificates
-	// StoreAccess gives other nodes access to the stores of this node. It is nil outside of a cluster.
+	// StoreAccess gives other nodes access to the stores of this node. It is nil outside of a
+	// cluster.
 	StoreAccess StoreAccess
-	// Report adds to an answer of GetStatus what other parts of the process do: archive, audit, snapshots. It may be nil.
+	// Report adds to an answer of GetStatus what other parts of the process do: archive, audit,
+	// snapshots. It may be nil.
 	Report func(context.Context, *skeinv1.GetStatusResponse)
-	// Problems returns what an operator must repair, each in a few words, such as "the log cannot be archived". /healthz lists the
-	// problems; the server still answers calls. It may be nil.
+	// Problems returns what an operator must repair, each in a few words, such as "the log cannot
+	// be archived". /healthz lists the problems; the server still answers calls. It may be nil.
 	Problems func() []string
-	// Drain stops assigning partitions to the named node of the cluster, or, if on is false, resumes it. For an unknown node it returns
-	// [operator.ErrUnknownNode]. It is nil outside of a cluster.
+	// Drain stops assigning partitions to the named node of the cluster, or, if on is false,
+	// resumes it. For an unknown node it returns [operator.ErrUnknownNode]. It is nil outside of a
+	// cluster.
 	Drain func(ctx context.Context, name string, on bool) error
-	// CheckDisk returns an error that wraps [ErrDiskFull] while no more events may be published, and nil otherwise. Default: always nil.
+	// CheckDisk returns an error that wraps [ErrDiskFull] while no more events may be published,
+	// and nil otherwise. Default: always nil.
 	CheckDisk func() error
-	// Authenticator authenticates callers. If it is nil, every caller that reaches the port has all rights.
+	// Authenticator authenticates callers. If it is nil, every caller that reaches the port has all
+	// rights.
 	Authenticator *access.Authenticator
 	// Certificates are the TLS certificates of the server. If nil, [Server.Run] serves without TLS.
 	Certificates *access.Certificates
-	// Origins are the web origins whose pages may call from a browser, each as SCHEME://HOST:PORT, or "*" for all. Default: none.
+	// Origins are the web origins whose pages may call from a browser, each as SCHEME://HOST:PORT,
+	// or "*" for all. Default: none.
 	Origins []string
-	// Console serves the console at /console/. If Authenticator is nil, the page of the console may call the server as if its origin were one of
-	// Origins.
+	// Console serves the console at /console/. If Authenticator is nil, the page of the console may
+	// call the server as if its origin were one of Origins.
 	Console bool
-	// AllowedHosts are host names by which a server without an Authenticator may be called, in addition to those that mean loopback. "*" allows all.
+	// AllowedHosts are host names by which a server without an Authenticator may be called, in
+	// addition to those that mean loopback. "*" allows all.
 	AllowedHosts []string
 	// Keys sign page tokens. Default: [pagetoken.DefaultKeyRing] of the log.
 	Keys pagetoken.KeyRing
@@ -103,7 +121,8 @@ type Options struct {
 	Limits Limits
 	// Logger receives what a person must see. Default: nothing is logged.
 	Logger *slog.Logger
-	// Registry receives the metrics, and /metrics exposes all metrics in it. Default: a new registry.
+	// Registry receives the metrics, and /metrics exposes all metrics in it. Default: a new
+	// registry.
 	Registry *prometheus.Registry
 	// Tracer records spans of sampled calls. If it is nil, no call is traced.
 	Tracer trace.Tracer
@@ -162,14 +181,16 @@ type Server struct {
 	rules       request.Rules
 	errorWriter *connect.ErrorWriter
 
-	// The next four maps do not change after New. The keys of the first three are paths, such as "/skein.v1.GraphService/CheckFollows".
+	// The next four maps do not change after New. The keys of the first three are paths, such as
+	// "/skein.v1.GraphService/CheckFollows".
 
 	// rights has the right of every method.
 	rights map[string]right
 	// methods has the handler of every method, and streams the methods that answer with a stream.
 	methods map[string]http.Handler
 	streams map[string]bool
-	// unimplemented has the methods whose projection or operator this process lacks, by path without the leading slash.
+	// unimplemented has the methods whose projection or operator this process lacks, by path
+	// without the leading slash.
 	unimplemented map[string]bool
 
 	// pages serves everything that is not a method of the API.
@@ -180,7 +201,8 @@ type Server struct {
 
 	// healthPeriod is the interval at which a health stream reads the health. Tests shorten it.
 	healthPeriod time.Duration
-	// reauthPeriod is the interval at which the caller of a stream is authenticated again. Tests shorten it.
+	// reauthPeriod is the interval at which the caller of a stream is authenticated again. Tests
+	// shorten it.
 	reauthPeriod time.Duration
 	// conns are the connections of [Server.Run].
 	conns admission.Connections
@@ -196,7 +218,8 @@ type Server struct {
 	cancelServer context.CancelFunc
 }
 
-// New returns a server that does not serve yet. Call [Server.Run], or pass [Server.Handler] to an HTTP server.
+// New returns a server that does not serve yet. Call [Server.Run], or pass [Server.Handler] to an
+// HTTP server.
 func New(o Options) (*Server, error) {
 	if o.Log == nil || o.Publisher == nil || o.Hub == nil || o.Graph == nil {
 		return nil, errors.New("gateway: a server needs a log, a publisher, a hub and the graph")
@@ -283,9 +306,10 @@ func New(o Options) (*Server, error) {
 	return s, nil
 }
 
-// Handler returns the server as an HTTP handler, for a caller that does not use [Server.Run] and does not need the loop for plain calls
-// (package http1). The handler closes each HTTP/1.0 connection, and each connection with a chunked request, after the answer, because it
-// cannot know whether the request also had a Content-Length.
+// Handler returns the server as an HTTP handler, for a caller that does not use [Server.Run] and
+// does not need the loop for plain calls (package http1). The handler closes each HTTP/1.0
+// connection, and each connection with a chunked request, after the answer, because it cannot know
+// whether the request also had a Content-Length.
 func (s *Server) Handler() http.Handler { return s }
 
 // Formats returns the versions of the formats that clients store, by name.

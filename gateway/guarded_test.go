@@ -28,7 +28,8 @@ type guarded struct {
 	ca *accesstest.Authority
 	// jwts signs tokens that are taken.
 	jwts *accesstest.JWTs
-	// file is the token file, tokens what is known by it: one for each role, and some who are bound to ann.
+	// file is the token file, tokens what is known by it: one for each role, and some who are bound
+	// to ann.
 	file   string
 	tokens map[string]string
 	lines  map[string]string

@@ -37,8 +37,9 @@ func (s *Server) healthCheck(
 	return &healthv1.HealthCheckResponse{Status: status}, nil
 }
 
-// healthWatch sends the health at once and after every change, until the client leaves or the server stops. Before the server ends the stream,
-// it sends the health once more, so the client sees that the service stops.
+// healthWatch sends the health at once and after every change, until the client leaves or the
+// server stops. Before the server ends the stream, it sends the health once more, so the client
+// sees that the service stops.
 func (s *Server) healthWatch(
 	ctx context.Context, req *healthv1.HealthCheckRequest, out call.Stream[healthv1.HealthCheckResponse],
 ) error {
@@ -66,8 +67,8 @@ func (s *Server) healthWatch(
 	}
 }
 
-// healthOf returns the health of the process (service "") or of a service by its full name. A service without a projection, or whose projection
-// has failed, is not serving.
+// healthOf returns the health of the process (service "") or of a service by its full name. A
+// service without a projection, or whose projection has failed, is not serving.
 func (s *Server) healthOf(service string) healthv1.HealthCheckResponse_ServingStatus {
 	serving := !s.draining.Load() && s.serverCtx.Err() == nil && s.isReady() && s.cluster.isKnownToOthers() &&
 		s.isAnswerable(s.countUnservedPartitions())

@@ -84,8 +84,9 @@ func TestNodeIsNotReadyBeforeOthersKnowIt(t *testing.T) {
 	w.wantHealth("known", map[string]healthv1.HealthCheckResponse_ServingStatus{"": serving, connectv1.GraphServiceName: serving})
 }
 
-// A load balancer that polls /readyz sends no calls that fail because no node has the rows. A node that was ready stays ready while a part of
-// the cluster is lost, because calls about the other partitions are answered.
+// A load balancer that polls /readyz sends no calls that fail because no node has the rows. A node
+// that was ready stays ready while a part of the cluster is lost, because calls about the other
+// partitions are answered.
 func TestNodeIsReadyOnceEveryPartitionIsServed(t *testing.T) {
 	var half events.Partitions
 	for p := range events.NumPartitions / 2 {

@@ -19,7 +19,8 @@ func shownAgain(user, item string) *skeinv1.Event {
 	return &skeinv1.Event{Kind: &skeinv1.Event_ItemShown{ItemShown: &skeinv1.ItemShown{UserId: user, ItemId: item}}}
 }
 
-// hiddenItems reads the whole list of a user in pages of two, and demands that the total is its length.
+// hiddenItems reads the whole list of a user in pages of two, and demands that the total is its
+// length.
 func (w *world) hiddenItems(user, at string) (items []string) {
 	w.t.Helper()
 	for token := ""; ; {
@@ -39,7 +40,8 @@ func (w *world) hiddenItems(user, at string) (items []string) {
 	}
 }
 
-// TestHiddenItemIsInNoFeed: an item that a user hides is in no feed and no count of this user, counts as seen, and is explained; others see it.
+// TestHiddenItemIsInNoFeed: an item that a user hides is in no feed and no count of this user,
+// counts as seen, and is explained; others see it.
 func TestHiddenItemIsInNoFeed(t *testing.T) {
 	w := newWorld(t, withAllStores)
 	at := w.publish(
@@ -101,7 +103,8 @@ func TestHiddenItemIsInNoFeed(t *testing.T) {
 	}
 }
 
-// TestFeedHidesItemsWithoutSeenStore: a process that has no seen store leaves hidden items out of feeds all the same.
+// TestFeedHidesItemsWithoutSeenStore: a process that has no seen store leaves hidden items out of
+// feeds all the same.
 func TestFeedHidesItemsWithoutSeenStore(t *testing.T) {
 	w := newWorld(t, withFeeds)
 	at := w.publish(follow("ann", "bob"), showing("bob", "1", "i"), showing("bob", "2", "j"), hidden("ann", "i"))
@@ -111,8 +114,8 @@ func TestFeedHidesItemsWithoutSeenStore(t *testing.T) {
 	}
 }
 
-// TestNobodyHidesMoreItemsThanTheLimit: Publish refuses a hidden item beyond the limit, also within one call, but neither a repeat, nor an item
-// in place of another, nor history.
+// TestNobodyHidesMoreItemsThanTheLimit: Publish refuses a hidden item beyond the limit, also within
+// one call, but neither a repeat, nor an item in place of another, nor history.
 func TestNobodyHidesMoreItemsThanTheLimit(t *testing.T) {
 	w := newWorld(t, withAllStores)
 	var at string

@@ -41,7 +41,8 @@ func (a *audience) clear() {
 	a.publish(seenCleared(a.reader))
 }
 
-// seen reports whether an item was played, or is among the last 100 different items that were served.
+// seen reports whether an item was played, or is among the last 100 different items that were
+// served.
 func (a *audience) seen(item string, ignoreServed bool) bool {
 	if a.played[item] || ignoreServed {
 		return a.played[item]
@@ -77,9 +78,9 @@ func (a *audience) something(t *rapid.T, items []string) {
 	}
 }
 
-// TestHideSeenIsFilterSeen reads sessions whose every page is published as served, while the reader plays, is served and
-// forgets: each page holds the next entries of the whole feed that the reader has not seen at its position (I9, I10), which
-// are those that FilterSeen leaves.
+// TestHideSeenIsFilterSeen reads sessions whose every page is published as served, while the reader
+// plays, is served and forgets: each page holds the next entries of the whole feed that the reader
+// has not seen at its position (I9, I10), which are those that FilterSeen leaves.
 func TestHideSeenIsFilterSeen(t *testing.T) {
 	w := newWorld(t, withFeeds, withSeen)
 	readers := 0

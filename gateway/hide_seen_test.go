@@ -23,7 +23,8 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// A play hides every pin of its item, in both orders and with every other option; so does a serve, unless it is ignored.
+// A play hides every pin of its item, in both orders and with every other option; so does a serve,
+// unless it is ignored.
 func TestHideSeen(t *testing.T) {
 	w := newWorld(t, withFeeds, withSeen)
 	w.publishPictures()
@@ -73,7 +74,8 @@ func TestHideSeen(t *testing.T) {
 	}
 }
 
-// I9: what is played during a session is gone from the next page on, each of its pins; what stays comes once.
+// I9: what is played during a session is gone from the next page on, each of its pins; what stays
+// comes once.
 func TestHideSeenWhilePlaying(t *testing.T) {
 	w := newWorld(t, withFeeds, withSeen)
 	for _, order := range []skeinv1.FeedOrder{newestFirst, byHeat} {
@@ -123,7 +125,8 @@ func TestHideSeenWhilePlaying(t *testing.T) {
 	}
 }
 
-// Without a seen store, with one that is being built and with one that has stopped, nothing is hidden, and the page says so.
+// Without a seen store, with one that is being built and with one that has stopped, nothing is
+// hidden, and the page says so.
 func TestHideSeenWithoutTheSeen(t *testing.T) {
 	w := newWorld(t, withFeeds, withSeen)
 	at := w.publish(follow("ann", "bob"), pinned("bob", "", "1"), pinned("bob", "", "2"), played("ann", "1"))
@@ -163,7 +166,8 @@ func TestHideSeenWithoutTheSeen(t *testing.T) {
 	demand("when it has stopped", w, seenUnavailable, "bob//1", "bob//2")
 }
 
-// A seen store that lags behind the inbox is waited for, but not for ever: the page hides nothing then.
+// A seen store that lags behind the inbox is waited for, but not for ever: the page hides nothing
+// then.
 func TestHideSeenThatLags(t *testing.T) {
 	w := newWorld(t, withFeeds, withSeen)
 	w.publish(follow("ann", "bob"), pinned("bob", "", "1"), pinned("bob", "", "2"))
@@ -204,8 +208,8 @@ func TestHideSeenThatLags(t *testing.T) {
 // patienceOfTests is how long a test waits for what must come. It comes in a fraction of that.
 const patienceOfTests = 5 * time.Minute
 
-// The seen store may be ahead of the inbox and hide what was played since. No other process shows it on the next page (I9),
-// and none waits for an inbox that lags.
+// The seen store may be ahead of the inbox and hide what was played since. No other process shows
+// it on the next page (I9), and none waits for an inbox that lags.
 func TestHideSeenAhead(t *testing.T) {
 	w := newWorld(t, withFeeds, withSeen)
 	w.publish(follow("ann", "bob"), showing("bob", "old", "clip"), pinned("bob", "", "1"), pinned("bob", "", "2"), showing("bob", "new", "clip"))
@@ -296,7 +300,8 @@ func (c corrupt) Apply(ev events.Event, b *projections.Batch) error {
 	return nil
 }
 
-// A seen store whose rows cannot be read fails no feed: nothing is hidden, on the whole page, and the page says so.
+// A seen store whose rows cannot be read fails no feed: nothing is hidden, on the whole page, and
+// the page says so.
 func TestHideSeenThatIsCorrupt(t *testing.T) {
 	w := newWorld(t, withFeeds, withSeen)
 	at := w.publish(follow("ann", "bob"), pinned("bob", "", "1"), pinned("bob", "", "2"), played("ann", "1"))

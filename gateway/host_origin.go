@@ -11,8 +11,9 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// checkHost refuses a request that was sent to a host name that is not allowed. Only a server without access control checks it, because a web
-// page whose name resolves to this machine could otherwise call the server ([access.Hosts]). It returns nil if the request is admitted.
+// checkHost refuses a request that was sent to a host name that is not allowed. Only a server
+// without access control checks it, because a web page whose name resolves to this machine could
+// otherwise call the server ([access.Hosts]). It returns nil if the request is admitted.
 func (s *Server) checkHost(r *http.Request) *apierror.Failure {
 	if s.authenticator != nil || s.hosts.Allow(r.Host) {
 		return nil
@@ -24,8 +25,9 @@ func (s *Server) checkHost(r *http.Request) *apierror.Failure {
 	}
 }
 
-// checkOrigin refuses a request of a web page whose origin is not allowed. Only a server without access control checks it. Allowed are
-// [Options.Origins] and, if the server has a console, its own origin. checkOrigin returns nil if the request is admitted.
+// checkOrigin refuses a request of a web page whose origin is not allowed. Only a server without
+// access control checks it. Allowed are [Options.Origins] and, if the server has a console, its own
+// origin. checkOrigin returns nil if the request is admitted.
 func (s *Server) checkOrigin(r *http.Request) *apierror.Failure {
 	if s.authenticator != nil {
 		return nil
@@ -44,9 +46,10 @@ func (s *Server) checkOrigin(r *http.Request) *apierror.Failure {
 	}
 }
 
-// checkFetchSite refuses a request that a page of another site makes without an Origin header, such as a GET for an image. The page could not
-// read the answer, but it could make the server work, and learn from the time that the answer takes. A link that a person follows to a page,
-// such as the console, is admitted.
+// checkFetchSite refuses a request that a page of another site makes without an Origin header, such
+// as a GET for an image. The page could not read the answer, but it could make the server work, and
+// learn from the time that the answer takes. A link that a person follows to a page, such as the
+// console, is admitted.
 func (s *Server) checkFetchSite(r *http.Request) *apierror.Failure {
 	switch r.Header.Get("Sec-Fetch-Site") {
 	case "", "none", "same-origin": // not a browser, a person, or the console
@@ -63,8 +66,8 @@ func (s *Server) checkFetchSite(r *http.Request) *apierror.Failure {
 	}
 }
 
-// isConsoleOrigin reports whether an origin is that of the console, as the caller addresses the server. The host must be a known one: a host
-// that only "*" allows could be that of any web page.
+// isConsoleOrigin reports whether an origin is that of the console, as the caller addresses the
+// server. The host must be a known one: a host that only "*" allows could be that of any web page.
 func (s *Server) isConsoleOrigin(origin string, r *http.Request) bool {
 	scheme := "http://"
 	if r.TLS != nil {
@@ -73,7 +76,8 @@ func (s *Server) isConsoleOrigin(origin string, r *http.Request) bool {
 	return s.console != nil && s.hosts.IsOwn(r.Host) && origin == scheme+r.Host
 }
 
-// writeForeignRefusal answers a request that checkHost or checkOrigin refuses. Only a call of a method counts in the metrics of methods.
+// writeForeignRefusal answers a request that checkHost or checkOrigin refuses. Only a call of a
+// method counts in the metrics of methods.
 func (s *Server) writeForeignRefusal(w http.ResponseWriter, r *http.Request, f *apierror.Failure) {
 	if _, ok := s.methods[r.URL.Path]; ok {
 		s.refuseCall(w, r, f)

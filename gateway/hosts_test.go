@@ -30,7 +30,8 @@ func newWebPage(t *testing.T, w *world) *webPage {
 	return s
 }
 
-// ask sends a request with a Host and perhaps an Origin over HTTP/1.1 and HTTP/2, and returns its status and reason, which are the same.
+// ask sends a request with a Host and perhaps an Origin over HTTP/1.1 and HTTP/2, and returns its
+// status and reason, which are the same.
 func (s *webPage) ask(method, path, host, origin, body string) string {
 	s.t.Helper()
 	var got [2]string
@@ -74,8 +75,8 @@ const (
 	wrongOrigin = "403 ORIGIN_NOT_ALLOWED"
 )
 
-// Without access control a page whose name was made to mean this machine is refused on every path, and so is a page of an
-// origin that is not allowed.
+// Without access control a page whose name was made to mean this machine is refused on every path,
+// and so is a page of an origin that is not allowed.
 func TestDNSRebinding(t *testing.T) {
 	w := newWorld(t, withFeeds, withSeen, withCounters, func(o *worldOptions) { o.Operator, o.Console = idle{}, true })
 	s := newWebPage(t, w)
@@ -129,7 +130,8 @@ func TestDNSRebinding(t *testing.T) {
 	}
 }
 
-// What --allowed-hosts and --cors-origin name is let in, and so is every host where callers are asked who they are.
+// What --allowed-hosts and --cors-origin name is let in, and so is every host where callers are
+// asked who they are.
 func TestAllowedHosts(t *testing.T) {
 	named := newWebPage(t, newWorld(t, func(o *worldOptions) {
 		o.AllowedHosts, o.Origins = []string{"Skein.internal", "10.0.0.7"}, []string{"https://app.example"}
@@ -166,8 +168,8 @@ func TestAllowedHosts(t *testing.T) {
 	}
 }
 
-// TestPagesOfOtherSitesMakeNoRequests: a page of another site cannot have its browser ask for an image or a script, which has no Origin.
-// Programs, people and the console may ask.
+// TestPagesOfOtherSitesMakeNoRequests: a page of another site cannot have its browser ask for an
+// image or a script, which has no Origin. Programs, people and the console may ask.
 func TestPagesOfOtherSitesMakeNoRequests(t *testing.T) {
 	w := newWorld(t, func(o *worldOptions) { o.Console = true })
 	list := connectv1.GraphServiceListFollowersProcedure + "?connect=v1&encoding=json&message=" + url.QueryEscape(`{"userId":"ann"}`)
@@ -218,7 +220,8 @@ func TestPagesOfOtherSitesMakeNoRequests(t *testing.T) {
 	}
 }
 
-// TestTracedPagesMayCall: the headers that tracing libraries add to every request pass the preflight.
+// TestTracedPagesMayCall: the headers that tracing libraries add to every request pass the
+// preflight.
 func TestTracedPagesMayCall(t *testing.T) {
 	w := newWorld(t, func(o *worldOptions) { o.Origins = []string{"https://app.example"} })
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodOptions, w.url+connectv1.GraphServiceCheckFollowsProcedure, http.NoBody)
@@ -234,7 +237,8 @@ func TestTracedPagesMayCall(t *testing.T) {
 	}
 }
 
-// pipelined sends a plain call for each host on one connection, for the loop, then a last one, and returns the statuses.
+// pipelined sends a plain call for each host on one connection, for the loop, then a last one, and
+// returns the statuses.
 func pipelined(t *testing.T, url, path string, body []byte, hosts ...string) string {
 	t.Helper()
 	var text strings.Builder

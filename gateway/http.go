@@ -15,15 +15,18 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// ServeHTTP finds the handler of the method or page, and limits what a call may send before anything of its body is read.
+// ServeHTTP finds the handler of the method or page, and limits what a call may send before
+// anything of its body is read.
 //
-// It is long because the order of the checks matters: each one must come before the work that it protects.
+// It is long because the order of the checks matters: each one must come before the work that it
+// protects.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	// While the process drains, the next call of the client should go to a process that stays.
 	if http1.MustClose(r) || s.draining.Load() && r.ProtoMajor == 1 {
 		w.Header().Set("Connection", "close")
 	}
-	// A browser must not interpret an answer as another type than its Content-Type, such as JSON that contains an id with markup as a page.
+	// A browser must not interpret an answer as another type than its Content-Type, such as JSON
+	// that contains an id with markup as a page.
 	w.Header()[noSniffHeader] = noSniff
 
 	// These two checks also cover the pages that are not methods, such as /metrics.
@@ -43,8 +46,9 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 
 	if r.URL.RawPath != "" || !isCleanPath(r.URL.Path) {
-		// Each path has only one spelling here, so that a proxy that forbids this spelling forbids the path. net/http would answer the
-		// path //skein.v1.GraphService/CheckFollows with a redirect that no RPC client follows.
+		// Each path has only one spelling here, so that a proxy that forbids this spelling forbids
+		// the path. net/http would answer the path //skein.v1.GraphService/CheckFollows with a
+		// redirect that no RPC client follows.
 		s.refuseStatus(w, r, http.StatusNotFound)
 		return
 	}
@@ -66,7 +70,8 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 
-	// The request holds a place until its client has taken the answer, because client and server may take any time for either.
+	// The request holds a place until its client has taken the answer, because client and server
+	// may take any time for either.
 	requests := s.budgets.Requests
 	switch {
 	case c.isOpen:
@@ -81,7 +86,8 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer requests.Release(c.memory.Caller(), 1)
 	defer c.memory.Release()
 
-	// A body whose announced length is too large is refused unread. A body without a length is counted while it is read.
+	// A body whose announced length is too large is refused unread. A body without a length is
+	// counted while it is read.
 	if r.ContentLength > int64(s.limits.BodyBytes) {
 		s.refuseCall(w, r, s.tooLargeError(""))
 		return
@@ -109,7 +115,8 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	handler.ServeHTTP(w, r)
 }
 
-// isCleanPath reports whether a path has no empty, "." or ".." element. The last element may be empty.
+// isCleanPath reports whether a path has no empty, "." or ".." element. The last element may be
+// empty.
 func isCleanPath(p string) bool {
 	clean := path.Clean(p)
 	return p == clean || p == clean+"/" && clean != "/"
@@ -150,13 +157,15 @@ func (s *Server) newHTTPCall(w http.ResponseWriter, r *http.Request) *httpCall {
 
 type httpCallKey struct{}
 
-// httpCallOf returns the call that a context belongs to, or nil if the call did not come through net/http.
+// httpCallOf returns the call that a context belongs to, or nil if the call did not come through
+// net/http.
 func httpCallOf(ctx context.Context) *httpCall {
 	c, _ := ctx.Value(httpCallKey{}).(*httpCall)
 	return c
 }
 
-// identityOf returns the caller of a call that came through net/http. For any other call it returns the zero identity, which has no rights.
+// identityOf returns the caller of a call that came through net/http. For any other call it returns
+// the zero identity, which has no rights.
 func identityOf(ctx context.Context) identity {
 	if c := httpCallOf(ctx); c != nil {
 		return c.identity
@@ -172,14 +181,16 @@ func (s *Server) refuseCall(w http.ResponseWriter, r *http.Request, f *apierror.
 	}
 }
 
-// countRefusal counts a call that is refused before it reaches its method, and returns the error for the client.
+// countRefusal counts a call that is refused before it reaches its method, and returns the error
+// for the client.
 func (s *Server) countRefusal(ctx context.Context, method string, f *apierror.Failure) error {
 	s.metrics.RPC(method).Failed(f.Code, 0)
 	s.metrics.Refused(f)
 	return addErrorID(ctx, f.ConnectError())
 }
 
-// tooLargeError is the error of a body above the limit. suffix completes the sentence, and begins with a space unless it is empty.
+// tooLargeError is the error of a body above the limit. suffix completes the sentence, and begins
+// with a space unless it is empty.
 func (s *Server) tooLargeError(suffix string) *apierror.Failure {
 	return &apierror.Failure{
 		Code: connect.CodeInvalidArgument, Reason: skeinv1.Reason_REASON_TOO_LARGE,
@@ -187,8 +198,9 @@ func (s *Server) tooLargeError(suffix string) *apierror.Failure {
 	}
 }
 
-// answerDeadline limits how long a client may take to read its answer, or each message of it if it is a stream. On an HTTP server that
-// supports no deadlines, as in some tests, its methods have no effect.
+// answerDeadline limits how long a client may take to read its answer, or each message of it if it
+// is a stream. On an HTTP server that supports no deadlines, as in some tests, its methods have no
+// effect.
 type answerDeadline struct {
 	w       http.ResponseWriter
 	timeout time.Duration
@@ -199,13 +211,14 @@ func (d *answerDeadline) extend() {
 	_ = http.NewResponseController(d.w).SetWriteDeadline(time.Now().Add(d.timeout))
 }
 
-// clearReadDeadline removes the deadline for the request, which has arrived. If that deadline passed during the answer, net/http would treat
-// the client as gone.
+// clearReadDeadline removes the deadline for the request, which has arrived. If that deadline
+// passed during the answer, net/http would treat the client as gone.
 func (d *answerDeadline) clearReadDeadline() {
 	_ = http.NewResponseController(d.w).SetReadDeadline(time.Time{})
 }
 
-// clear removes the deadline after a message was read, because the next message of a stream may follow much later.
+// clear removes the deadline after a message was read, because the next message of a stream may
+// follow much later.
 func (d *answerDeadline) clear() { _ = http.NewResponseController(d.w).SetWriteDeadline(time.Time{}) }
 
 // rpcStream sends the messages of a stream to a client of Connect or gRPC.
@@ -227,7 +240,8 @@ func (p *rpcStream[Res]) Send(part *Res) error {
 // SetLag sets the header that says by how many envelopes the first message is behind the log.
 func (p *rpcStream[Res]) SetLag(lag int64) { p.out.ResponseHeader()[LagHeader] = formatLag(lag) }
 
-// answerDeadlineOf returns the deadline of a call that came through net/http, or nil for any other call.
+// answerDeadlineOf returns the deadline of a call that came through net/http, or nil for any other
+// call.
 func answerDeadlineOf(ctx context.Context) *answerDeadline {
 	if c := httpCallOf(ctx); c != nil {
 		return &c.deadline
@@ -237,7 +251,8 @@ func answerDeadlineOf(ctx context.Context) *answerDeadline {
 
 type connectionKey struct{}
 
-// connectionOf returns the connection of a call in net/http, or nil if [Server.Run] did not accept the connection.
+// connectionOf returns the connection of a call in net/http, or nil if [Server.Run] did not accept
+// the connection.
 func connectionOf(ctx context.Context) *admission.Conn {
 	conn, _ := ctx.Value(connectionKey{}).(*admission.Conn)
 	return conn

@@ -89,7 +89,8 @@ func (f *h2Client) call(stream uint32, head, body []byte) bool {
 		f.WriteData(stream, true, body) == nil
 }
 
-// TestRapidResets: calls that are cancelled as soon as they are made hold no more than those that are not, and others are answered.
+// TestRapidResets: calls that are cancelled as soon as they are made hold no more than those that
+// are not, and others are answered.
 func TestRapidResets(t *testing.T) {
 	w := newWorld(t, asleep, func(o *worldOptions) { o.Limits.AtLeastWait = time.Hour })
 	body, err := proto.Marshal(&skeinv1.ListFollowersRequest{UserId: "bob", AtLeast: w.publish(follow("ann", "bob"))})
@@ -140,8 +141,8 @@ func TestHTTP2ContinuationFlood(t *testing.T) {
 	w.callsOfEachKind()
 }
 
-// slowCallsByHTTP2 makes calls on a connection, and opens no window for their answers. It begins again if the server closes the connection
-// because the machine is too slow.
+// slowCallsByHTTP2 makes calls on a connection, and opens no window for their answers. It begins
+// again if the server closes the connection because the machine is too slow.
 func (w *world) slowCallsByHTTP2(t *testing.T, calls uint32, body []byte) *h2Client {
 	t.Helper()
 	head := h2Head(connectv1.GraphServiceListFollowersProcedure)
@@ -160,7 +161,8 @@ func (w *world) slowCallsByHTTP2(t *testing.T, calls uint32, body []byte) *h2Cli
 	return nil
 }
 
-// TestSlowReadersOfHTTP2: answers for which a client opens no window end in time, as streams, and hold nothing after that.
+// TestSlowReadersOfHTTP2: answers for which a client opens no window end in time, as streams, and
+// hold nothing after that.
 func TestSlowReadersOfHTTP2(t *testing.T) {
 	t.Parallel()
 	fast := newWorld(t)

@@ -156,7 +156,8 @@ func TestGet(t *testing.T) {
 	if err != nil || len(res.Msg.GetEntries()) != 1 {
 		t.Error(res, err)
 	}
-	// Every method without side effects, and no other but the streams that a page in a browser reads (see TestEventsOfLog).
+	// Every method without side effects, and no other but the streams that a page in a browser
+	// reads (see TestEventsOfLog).
 	for _, service := range services() {
 		for i := range service.Methods().Len() {
 			procedure := fmt.Sprintf("/%s/%s", service.FullName(), service.Methods().Get(i).Name())
@@ -247,7 +248,8 @@ func TestBadInput(t *testing.T) {
 	} {
 		status, _, body := w.post(c.procedure, "application/json", strings.NewReader(c.body))
 		if name == "call of 1 MB" {
-			// 1000 good events, but 380 KiB in binary: the limit is that of the log, so this one is taken.
+			// 1000 good events, but 380 KiB in binary: the limit is that of the log, so this one is
+			// taken.
 			if status != http.StatusOK {
 				t.Errorf("%s: %d %s", name, status, body)
 			}
@@ -301,7 +303,8 @@ func TestBodiesThatAreTooLarge(t *testing.T) {
 			req.Header.Set("Content-Type", contentType)
 			res, err := w.http.Do(req)
 			if err != nil {
-				// The connection may be closed before the client has read the answer: it was still sending.
+				// The connection may be closed before the client has read the answer: it was still
+				// sending.
 				t.Log(name, err)
 			} else {
 				answer, _ := io.ReadAll(res.Body)
@@ -411,7 +414,8 @@ func TestRefusedInGRPC(t *testing.T) {
 	wantError(t, err, connect.CodeInvalidArgument, "SELF_RELATION", "events[0].user_followed.target_user_id")
 }
 
-// TestCallToUncleanPathGetsAnError: a base URL that ends with a slash makes such paths, and no client of an RPC follows a redirect.
+// TestCallToUncleanPathGetsAnError: a base URL that ends with a slash makes such paths, and no
+// client of an RPC follows a redirect.
 func TestCallToUncleanPathGetsAnError(t *testing.T) {
 	w := newWorld(t)
 	status, header, body := w.post("/"+connectv1.GraphServiceCheckFollowsProcedure, "application/json", strings.NewReader("{}"))
@@ -420,7 +424,8 @@ func TestCallToUncleanPathGetsAnError(t *testing.T) {
 	}
 }
 
-// TestMalformedProtocolHeadersAreNamed: an error from before a method runs has the reason and the field, as those of methods have.
+// TestMalformedProtocolHeadersAreNamed: an error from before a method runs has the reason and the
+// field, as those of methods have.
 func TestMalformedProtocolHeadersAreNamed(t *testing.T) {
 	const (
 		jsonType, protoType = "application/json", "application/proto"
@@ -512,7 +517,8 @@ func TestMalformedProtocolHeadersAreNamed(t *testing.T) {
 	}
 }
 
-// TestGRPCWebTextIsRefused: the base64 form of gRPC-Web is not supported, and the error names the forms that are.
+// TestGRPCWebTextIsRefused: the base64 form of gRPC-Web is not supported, and the error names the
+// forms that are.
 func TestGRPCWebTextIsRefused(t *testing.T) {
 	w := newWorld(t)
 	for _, contentType := range []string{"application/grpc-web-text", "application/grpc-web-text+proto"} {
@@ -524,7 +530,8 @@ func TestGRPCWebTextIsRefused(t *testing.T) {
 	}
 }
 
-// TestEveryAnswerForbidsSniffing: also the answers of the loop, errors, and pages that are not there.
+// TestEveryAnswerForbidsSniffing: also the answers of the loop, errors, and pages that are not
+// there.
 func TestEveryAnswerForbidsSniffing(t *testing.T) {
 	w := newWorld(t, func(o *worldOptions) { o.Console = true })
 	w.publish(follow("ann", "bob"))
@@ -549,7 +556,8 @@ func TestEveryAnswerForbidsSniffing(t *testing.T) {
 	wantNoSniff("an error of the loop", header)
 }
 
-// TestFrontPageLeadsToConsole: a person who opens the address of the service finds the console, or reads what is there.
+// TestFrontPageLeadsToConsole: a person who opens the address of the service finds the console, or
+// reads what is there.
 func TestFrontPageLeadsToConsole(t *testing.T) {
 	for name, withConsole := range map[string]bool{"with a console": true, "without a console": false} {
 		t.Run(name, func(t *testing.T) {

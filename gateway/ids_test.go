@@ -9,8 +9,8 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// TestIDsAreWhatPeopleType: names with joiners, tags and variation selectors go through every store and back, also through page tokens, in
-// binary and in JSON.
+// TestIDsAreWhatPeopleType: names with joiners, tags and variation selectors go through every store
+// and back, also through page tokens, in binary and in JSON.
 func TestIDsAreWhatPeopleType(t *testing.T) {
 	persian, malayalam := "علی\u200cرضا", "നന്\u200dമ"
 	family, england := "👩\u200d👩\u200d👧\u200d👦", "🏴\U000e0067\U000e0062\U000e0065\U000e006e\U000e0067\U000e007f"

@@ -52,7 +52,8 @@ func TestListReactions(t *testing.T) {
 	if got := w.likes("stranger").all(t, 1, at); len(got) != 0 {
 		t.Error(got)
 	}
-	// While the list changes, what stays is shown once, and what is liked anew is above the page (I9).
+	// While the list changes, what stays is shown once, and what is liked anew is above the page
+	// (I9).
 	first, err := w.likes("ann")(2, "", at)
 	if err != nil {
 		t.Fatal(err)
@@ -93,7 +94,8 @@ func TestListReactionsBadInput(t *testing.T) {
 	}
 }
 
-// Everybody may list reactions, but private kinds only their user, and unbound callers, which are the application.
+// Everybody may list reactions, but private kinds only their user, and unbound callers, which are
+// the application.
 func TestListReactionsOfCallers(t *testing.T) {
 	g := newGuarded(t)
 	at := g.as(g.tokens["publisher"]).publish(
@@ -120,7 +122,8 @@ func TestListReactionsOfCallers(t *testing.T) {
 	}
 }
 
-// reactors is the list of those who reacted to an item, as any other list. An empty viewer is the application.
+// reactors is the list of those who reacted to an item, as any other list. An empty viewer is the
+// application.
 func (w *world) reactors(item, kind, viewer string) lister {
 	return list(w.counterClient.ListReactors, func(size int32, token, at string) *skeinv1.ListReactorsRequest {
 		return &skeinv1.ListReactorsRequest{ItemId: item, Kind: kind, ViewerId: viewer, PageSize: size, PageToken: token, AtLeast: at}
@@ -135,7 +138,8 @@ func (w *world) reactors(item, kind, viewer string) lister {
 	})
 }
 
-// A viewer does not see those whom a block separates from the viewer, in either direction. The total counts them.
+// A viewer does not see those whom a block separates from the viewer, in either direction. The
+// total counts them.
 func TestListReactors(t *testing.T) {
 	w := newWorld(t, withAllStores)
 	at := w.publish(

@@ -256,8 +256,8 @@ func TestPageSize(t *testing.T) {
 	wantError(t, err, connect.CodeInvalidArgument, "INVALID_FIELD", "page_size")
 }
 
-// I9: entries that stay in the list from the first page to the last appear exactly once, in order, whatever comes and
-// goes in between; what goes does not appear on a later page.
+// I9: entries that stay in the list from the first page to the last appear exactly once, in order,
+// whatever comes and goes in between; what goes does not appear on a later page.
 func TestPagesWhileTheListChanges(t *testing.T) {
 	w := newWorld(t)
 	var evs []*skeinv1.Event
@@ -282,7 +282,8 @@ func TestPagesWhileTheListChanges(t *testing.T) {
 		if token = p.next; token == "" {
 			break
 		}
-		// One comes, one that was shown goes, one that is to come goes, and one of each goes and comes again.
+		// One comes, one that was shown goes, one that is to come goes, and one of each goes and
+		// comes again.
 		shown, ahead := fmt.Sprintf("fan%02d", 57-7*page), fmt.Sprintf("fan%02d", page)
 		moved := fmt.Sprintf("fan%02d", 10+page)
 		at = w.publish(

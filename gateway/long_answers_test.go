@@ -11,7 +11,8 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// askLong asks for a page of each list whose pages can be long, and returns the errors. Each may take so long.
+// askLong asks for a page of each list whose pages can be long, and returns the errors. Each may
+// take so long.
 func (w *world) askLong(size int32, patience time.Duration) map[string]error {
 	errs := map[string]error{}
 	for name, ask := range map[string]func(context.Context) error{
@@ -60,7 +61,8 @@ func (w *world) askLong(size int32, patience time.Duration) map[string]error {
 	return errs
 }
 
-// TestLongAnswers: a long page is made when there is a place for it in the budget, and gives the place back; short pages wait for nothing.
+// TestLongAnswers: a long page is made when there is a place for it in the budget, and gives the
+// place back; short pages wait for nothing.
 func TestLongAnswers(t *testing.T) {
 	w := newWorld(t, withFeeds, withSeen, withCounters)
 	w.caughtUp(w.publish(follow("ann", "bob"), pinned("bob", "", "p")))

@@ -10,15 +10,17 @@ import (
 	"github.com/skein-feed/skein/gateway/internal/http1"
 )
 
-// mediaTypeErrorWriter answers a call whose Content-Type or HTTP method no handler accepts. Connect's handlers answer such a call with status 415
-// or 405 and no body, so that curl without a Content-Type, the first call of many users, would print nothing at all.
+// mediaTypeErrorWriter answers a call whose Content-Type or HTTP method no handler accepts.
+// Connect's handlers answer such a call with status 415 or 405 and no body, so that curl without a
+// Content-Type, the first call of many users, would print nothing at all.
 type mediaTypeErrorWriter struct {
 	http.ResponseWriter
 	s *Server
 	r *http.Request
 }
 
-// hasCommonMediaType reports whether a call certainly needs no [mediaTypeErrorWriter]. Nearly all calls are of this kind.
+// hasCommonMediaType reports whether a call certainly needs no [mediaTypeErrorWriter]. Nearly all
+// calls are of this kind.
 func (s *Server) hasCommonMediaType(r *http.Request) bool {
 	contentType := r.Header["Content-Type"]
 	return r.Method == http.MethodPost && len(contentType) == 1 && !s.streams[r.URL.Path] &&
@@ -61,8 +63,9 @@ func (m mediaTypeErrorWriter) mediaTypeError() *apierror.Failure {
 		"must be %s, or one of gRPC: application/grpc, application/grpc-web; it is %q", connectTypes, m.r.Header.Get("Content-Type")))
 }
 
-// refuseStatus answers a request for an unknown path, or with an HTTP method that is not allowed, with an error like all others and the given
-// HTTP status. Such requests are not counted, because a client could make up any number of paths.
+// refuseStatus answers a request for an unknown path, or with an HTTP method that is not allowed,
+// with an error like all others and the given HTTP status. Such requests are not counted, because a
+// client could make up any number of paths.
 func (s *Server) refuseStatus(w http.ResponseWriter, r *http.Request, status int) {
 	pages := "/healthz, /readyz, /metrics"
 	if s.console != nil {
@@ -80,7 +83,8 @@ func (s *Server) refuseStatus(w http.ResponseWriter, r *http.Request, status int
 	}
 }
 
-// pageErrorWriter replaces the text with which net/http answers a request for an unknown page by an error like all others.
+// pageErrorWriter replaces the text with which net/http answers a request for an unknown page by an
+// error like all others.
 type pageErrorWriter struct {
 	http.ResponseWriter
 	s        *Server
@@ -106,7 +110,8 @@ func (p *pageErrorWriter) Write(text []byte) (int, error) {
 	return p.ResponseWriter.Write(text)
 }
 
-// statusOverride sends the given HTTP status instead of the one that belongs to the code of an error.
+// statusOverride sends the given HTTP status instead of the one that belongs to the code of an
+// error.
 type statusOverride struct {
 	http.ResponseWriter
 	status int

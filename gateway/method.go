@@ -26,10 +26,12 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// method is one RPC. All methods take the same steps: decode, check, answer, count. Only what is specific to one method is in its own file.
+// method is one RPC. All methods take the same steps: decode, check, answer, count. Only what is
+// specific to one method is in its own file.
 //
-// The handlers are created here and not by Connect's generated code, because a generated handler answers a request that does not decode by
-// itself, without skein's error details and without counting it.
+// The handlers are created here and not by Connect's generated code, because a generated handler
+// answers a request that does not decode by itself, without skein's error details and without
+// counting it.
 type method struct {
 	s *Server
 	// name is the path without the leading slash: "skein.v1.GraphService/CheckFollows".
@@ -41,12 +43,13 @@ type method struct {
 	metrics metrics.RPC
 }
 
-// LagHeader is the response header of reads with the lag of the answer: by how many envelopes the state that answered was behind the end of
-// the log, as far as the process knew the log.
+// LagHeader is the response header of reads with the lag of the answer: by how many envelopes the
+// state that answered was behind the end of the log, as far as the process knew the log.
 const LagHeader = call.LagHeader
 
-// unary mounts a request-response method. A request is checked against the rules in its proto first, and then by check, which looks at ids.
-// A nil check means that the request has no ids. Each call has the time limit CallTimeout.
+// unary mounts a request-response method. A request is checked against the rules in its proto
+// first, and then by check, which looks at ids. A nil check means that the request has no ids. Each
+// call has the time limit CallTimeout.
 func unary[Req, Res any, P request.Message[Req]](
 	s *Server, procedure string,
 	check func(*request.Checker, P),
@@ -59,9 +62,10 @@ func unary[Req, Res any, P request.Message[Req]](
 	})
 }
 
-// unaryByHand mounts a request-response method whose requests are checked by the hand-written check alone, and whose calls have no time limit.
-// It is for methods that are called too often for the rules in their proto (docs/decisions/0005-edge-validation.md) and that end by
-// themselves. A nil check means that every request is valid.
+// unaryByHand mounts a request-response method whose requests are checked by the hand-written check
+// alone, and whose calls have no time limit. It is for methods that are called too often for the
+// rules in their proto (docs/decisions/0005-edge-validation.md) and that end by themselves. A nil
+// check means that every request is valid.
 func unaryByHand[Req, Res any, P request.Message[Req]](
 	s *Server, procedure string,
 	check func(P) []apierror.Violation,
@@ -84,7 +88,8 @@ func unaryByHand[Req, Res any, P request.Message[Req]](
 				return nil, err
 			}
 
-			// The answer is in memory twice: as a message, and as its encoded bytes. If there is no memory for it, it is garbage at once.
+			// The answer is in memory twice: as a message, and as its encoded bytes. If there is no
+			// memory for it, it is garbage at once.
 			message, _ := any(res).(proto.Message)
 			if f := reserveAnswer(ctx, admission.HeldPerByte*proto.Size(message)); f != nil {
 				return nil, s.answerRefusedError(ctx, f)
@@ -98,8 +103,8 @@ func unaryByHand[Req, Res any, P request.Message[Req]](
 	s.methods[procedure] = u
 }
 
-// answer answers a call of Connect's handler or of the loop in package http1. A caller without the required role is refused before the
-// request is examined.
+// answer answers a call of Connect's handler or of the loop in package http1. A caller without the
+// required role is refused before the request is examined.
 func (u *unaryMethod[Req, Res, P]) answer(
 	ctx context.Context, id identity, req *request.Received[Req, P], info *call.Info,
 ) (res *Res, err error) {
@@ -142,8 +147,9 @@ func (s *Server) budgetOf(r right) *admission.Budget {
 	return s.budgets.Reads
 }
 
-// reserveCall takes a place for a call in the budget of its class and in the limits of its caller, or refuses the call. The caller of
-// reserveCall must call releaseCall when the call has ended. Calls that need no authentication do not count for a caller.
+// reserveCall takes a place for a call in the budget of its class and in the limits of its caller,
+// or refuses the call. The caller of reserveCall must call releaseCall when the call has ended.
+// Calls that need no authentication do not count for a caller.
 func (m *method) reserveCall(id identity, now time.Time) error {
 	if f := m.budget.Take("", 1); f != nil {
 		return f
@@ -158,7 +164,8 @@ func (m *method) reserveCall(id identity, now time.Time) error {
 	return nil
 }
 
-// reserveForCaller counts a call for its caller, or refuses it. A call that exceeds the rate of its caller gives its place back.
+// reserveForCaller counts a call for its caller, or refuses it. A call that exceeds the rate of its
+// caller gives its place back.
 func (s *Server) reserveForCaller(caller string, now time.Time) *apierror.Failure {
 	if f := s.budgets.Callers.Take(caller, 1); f != nil {
 		return f
@@ -179,7 +186,8 @@ func (m *method) releaseCall(id identity) {
 	}
 }
 
-// streamMethod is a method that answers with a stream. Its requests are checked like those of [unary].
+// streamMethod is a method that answers with a stream. Its requests are checked like those of
+// [unary].
 type streamMethod[Req, Res any, P request.Message[Req]] struct {
 	*method
 	procedure string
@@ -187,8 +195,9 @@ type streamMethod[Req, Res any, P request.Message[Req]] struct {
 	do        func(context.Context, P, call.Stream[Res]) error
 }
 
-// stream mounts a method that answers with a stream. Each such method has a budget of its own. Streams of operators and of methods that need
-// no authentication are not shed when calls wait long for a processor.
+// stream mounts a method that answers with a stream. Each such method has a budget of its own.
+// Streams of operators and of methods that need no authentication are not shed when calls wait long
+// for a processor.
 func stream[Req, Res any, P request.Message[Req]](
 	s *Server, procedure string,
 	check func(*request.Checker, P),
@@ -261,7 +270,8 @@ func validateRequest[Req any, P request.Message[Req]](
 	return nil
 }
 
-// commonLags are the values of LagHeader that nearly all answers have, so that these answers allocate nothing for it.
+// commonLags are the values of LagHeader that nearly all answers have, so that these answers
+// allocate nothing for it.
 var commonLags = [...][]string{{"0"}, {"1"}, {"2"}, {"3"}, {"4"}, {"5"}, {"6"}, {"7"}}
 
 // formatLag returns the value of LagHeader. It must not be changed.
@@ -278,8 +288,8 @@ func (s *Server) newMethod(procedure string) *method {
 	return &method{s: s, name: name, right: s.rights[procedure], metrics: s.metrics.RPC(name)}
 }
 
-// handlerOptions returns the options of Connect's handler for a method: the same codecs and limits for all, and GET for those without side
-// effects.
+// handlerOptions returns the options of Connect's handler for a method: the same codecs and limits
+// for all, and GET for those without side effects.
 func (s *Server) handlerOptions(procedure string) []connect.HandlerOption {
 	options := []connect.HandlerOption{
 		request.Codecs(),
@@ -296,7 +306,8 @@ func (s *Server) handlerOptions(procedure string) []connect.HandlerOption {
 	return options
 }
 
-// hasNoSideEffects reports whether the proto declares that the method changes nothing. Such methods may be called by GET.
+// hasNoSideEffects reports whether the proto declares that the method changes nothing. Such methods
+// may be called by GET.
 func hasNoSideEffects(d protoreflect.MethodDescriptor) bool {
 	o, ok := d.Options().(*descriptorpb.MethodOptions)
 	return ok && o.GetIdempotencyLevel() == descriptorpb.MethodOptions_NO_SIDE_EFFECTS
@@ -313,7 +324,8 @@ func descriptorOf(procedure string) protoreflect.MethodDescriptor {
 	return m
 }
 
-// finishCall ends a call: it maps its error, or its panic, to the error that the client gets, logs faults of the service, and counts.
+// finishCall ends a call: it maps its error, or its panic, to the error that the client gets, logs
+// faults of the service, and counts.
 func (m *method) finishCall(ctx context.Context, start time.Time, err error, panicked any) error {
 	if panicked != nil {
 		// net/http and package http1 use this panic to close the connection without a log line.
@@ -344,7 +356,8 @@ func (m *method) finishCall(ctx context.Context, start time.Time, err error, pan
 	return addErrorID(ctx, f.ConnectError())
 }
 
-// checkRulesAndIDs returns a function that checks a request against the rules in its proto, and its ids only if no rule is broken.
+// checkRulesAndIDs returns a function that checks a request against the rules in its proto, and its
+// ids only if no rule is broken.
 func checkRulesAndIDs[P proto.Message](s *Server, checkIDs func(*request.Checker, P)) func(P) []apierror.Violation {
 	return func(req P) []apierror.Violation {
 		violations := s.rules.Check(req)

@@ -86,7 +86,8 @@ func TestAbort(t *testing.T) {
 	}
 }
 
-// A caller who goes away ends the call: by HTTP/2 at once, by HTTP/1.1 only when there is an answer, which is dropped then.
+// A caller who goes away ends the call: by HTTP/2 at once, by HTTP/1.1 only when there is an
+// answer, which is dropped then.
 func TestCallerGoesAway(t *testing.T) { //nolint:tparallel // its parts follow each other
 	t.Parallel()
 	for _, way := range []string{"HTTP/1.1", "HTTP/2"} {

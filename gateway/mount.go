@@ -13,8 +13,8 @@ import (
 	connectv1 "github.com/skein-feed/skein/proto/skein/v1/skeinv1connect"
 )
 
-// mount mounts the methods of all services. A new method needs a line here, a line in rights.go, and a file in the package of its service.
-// These functions mount a method:
+// mount mounts the methods of all services. A new method needs a line here, a line in rights.go,
+// and a file in the package of its service. These functions mount a method:
 //
 //	unary       a method with one answer
 //	stream      a method that answers with a stream of messages
@@ -22,10 +22,12 @@ import (
 //	readStream  the same for a stream
 //	readParts   unary, for a request with parts that are about different homes: several nodes may answer parts of it (parts.go)
 //
-// Before the method runs, they check the request against the rules in its proto, and then with the function Validate…, if there is one. The
-// variants with the suffix ByHand call only Validate…, because the rules are too slow for methods that are called often (method.go).
+// Before the method runs, they check the request against the rules in its proto, and then with the
+// function Validate…, if there is one. The variants with the suffix ByHand call only Validate…,
+// because the rules are too slow for methods that are called often (method.go).
 //
-// A process need not have all projections. mountUnimplemented mounts an error for all methods that the lines before it have not mounted.
+// A process need not have all projections. mountUnimplemented mounts an error for all methods that
+// the lines before it have not mounted.
 func (s *Server) mount() error {
 	s.mountEvents()
 	s.mountGraph()
@@ -85,8 +87,8 @@ func (s *Server) mountFeed() error {
 	read(s, connectv1.FeedServiceReadFeedProcedure, feedservice.ValidateReadFeed, f.ReadFeed)
 	read(s, connectv1.FeedServiceCountNewerProcedure, feedservice.ValidateCountNewer, f.CountNewer)
 	watch := readStream(s, connectv1.FeedServiceWatchFeedProcedure, feedservice.ValidateWatchFeed, f.WatchFeed)
-	// A stream that resumes begins with the current count of new pins. AtLeast makes sure that this count is not older than the last one
-	// that the browser received.
+	// A stream that resumes begins with the current count of new pins. AtLeast makes sure that this
+	// count is not older than the last one that the browser received.
 	forBrowsers(watch, func(req *skeinv1.WatchFeedRequest, position string) { req.AtLeast = position })
 	read(s, connectv1.FeedServiceListPinsProcedure, feedservice.ValidateListPins, f.ListPins)
 	readPartsByHand(s, connectv1.FeedServiceBatchGetPinsProcedure, feedservice.ValidateBatchGetPins, byBatchGetPins(), f.BatchGetPins)
@@ -129,7 +131,8 @@ func (s *Server) mountNotifications() {
 	read(s, connectv1.NotificationServiceReadNotificationsProcedure, request.ValidateUser, n.ReadNotifications)
 	read(s, connectv1.NotificationServiceCountNotificationsProcedure, request.ValidateUser, n.CountNotifications)
 	watch := readStream(s, connectv1.NotificationServiceWatchNotificationsProcedure, request.ValidateUser, n.WatchNotifications)
-	// As for WatchFeed: the stream begins with the current count, and AtLeast makes sure that the count is not older than the last one.
+	// As for WatchFeed: the stream begins with the current count, and AtLeast makes sure that the
+	// count is not older than the last one.
 	forBrowsers(watch, func(req *skeinv1.WatchNotificationsRequest, position string) { req.AtLeast = position })
 }
 

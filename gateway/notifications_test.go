@@ -77,8 +77,8 @@ func summarize(groups []*skeinv1.NotificationGroup) (list []groupSummary) {
 	return list
 }
 
-// TestNotificationsTellWhatOthersDid checks the groups of a user after each of some events: which actors they have, what hides them, and
-// what is unread and unseen.
+// TestNotificationsTellWhatOthersDid checks the groups of a user after each of some events: which
+// actors they have, what hides them, and what is unread and unseen.
 func TestNotificationsTellWhatOthersDid(t *testing.T) {
 	w := newWorld(t, withNotifications)
 	w.publish(pinned("ann", "", "p"), pinned("ann", "", "q"))
@@ -131,7 +131,8 @@ func showingReaction(user, owner, pin, item string) *skeinv1.Event {
 	return ev
 }
 
-// TestRepinThatEndsUnnamedNotifiesNobody checks that a re-pin notifies nobody once it is gone, whether or not its end names the original.
+// TestRepinThatEndsUnnamedNotifiesNobody checks that a re-pin notifies nobody once it is gone,
+// whether or not its end names the original.
 func TestRepinThatEndsUnnamedNotifiesNobody(t *testing.T) {
 	w := newWorld(t, withNotifications)
 	w.publish(pinned("ann", "", "p"), repinned("bob", "r", "p", "ann", "p"), repinned("cid", "s", "p", "ann", "p"))
@@ -148,7 +149,8 @@ func TestRepinThatEndsUnnamedNotifiesNobody(t *testing.T) {
 	}
 }
 
-// TestNotificationMarkersNeverMoveBack checks what seen and read mean, and that late reports of devices change nothing.
+// TestNotificationMarkersNeverMoveBack checks what seen and read mean, and that late reports of
+// devices change nothing.
 func TestNotificationMarkersNeverMoveBack(t *testing.T) {
 	w := newWorld(t, withNotifications)
 	w.publish(pinned("ann", "", "p"))
@@ -188,8 +190,9 @@ func TestNotificationMarkersNeverMoveBack(t *testing.T) {
 	}
 }
 
-// TestGroupsOfASessionHoldStill checks that a group that is there throughout a session of pages comes exactly once, although groups lose their
-// newest notification and get new ones meanwhile, and that what came later is left out.
+// TestGroupsOfASessionHoldStill checks that a group that is there throughout a session of pages
+// comes exactly once, although groups lose their newest notification and get new ones meanwhile,
+// and that what came later is left out.
 func TestGroupsOfASessionHoldStill(t *testing.T) {
 	w := newWorld(t, withNotifications)
 	pins := []string{"a", "b", "c", "d", "e"}
@@ -214,7 +217,8 @@ func TestGroupsOfASessionHoldStill(t *testing.T) {
 		if page.GetNextPageToken() == "" {
 			break
 		}
-		// The groups that were shown first fall behind the others, and the last one gets a new notification.
+		// The groups that were shown first fall behind the others, and the last one gets a new
+		// notification.
 		at = w.publish(unreactedTo("cid", "ann", pins[len(pins)-1-n], ""), reactedTo("dan", "ann", "a", ""), reactedTo("dan", "ann", "new", ""))
 		page = w.readNotifications("ann", 2, page.GetNextPageToken(), at)
 	}
@@ -228,8 +232,9 @@ func TestGroupsOfASessionHoldStill(t *testing.T) {
 	wantError(t, err, connect.CodeInvalidArgument, "INVALID_PAGE_TOKEN", "page_token")
 }
 
-// TestWatchNotificationsReachesTheCount checks that a watcher gets the number of CountNotifications after everything that changes it, and that
-// a stream of a browser that broke resumes with the current number.
+// TestWatchNotificationsReachesTheCount checks that a watcher gets the number of CountNotifications
+// after everything that changes it, and that a stream of a browser that broke resumes with the
+// current number.
 func TestWatchNotificationsReachesTheCount(t *testing.T) {
 	w := newWorld(t, withNotifications)
 	at := w.publish(pinned("ann", "", "p"), pinned("ann", "", "q"))
@@ -285,7 +290,8 @@ func TestWatchNotificationsReachesTheCount(t *testing.T) {
 	}
 }
 
-// TestNotificationsRefuseBadPositionsAndTokens checks that calls whose stores cannot be opened get an error that names the field.
+// TestNotificationsRefuseBadPositionsAndTokens checks that calls whose stores cannot be opened get
+// an error that names the field.
 func TestNotificationsRefuseBadPositionsAndTokens(t *testing.T) {
 	w := newWorld(t, withNotifications)
 	ahead := w.log.Position(99).String()

@@ -18,7 +18,8 @@ import (
 	"github.com/skein-feed/skein/proto/grpc/health/v1/healthv1connect"
 )
 
-// mountPages mounts everything that is not a method of the API: gRPC reflection, health for load balancers, metrics and the console.
+// mountPages mounts everything that is not a method of the API: gRPC reflection, health for load
+// balancers, metrics and the console.
 func (s *Server) mountPages(registry *prometheus.Registry) {
 	names := []string{healthv1connect.HealthName}
 	for _, service := range services() {
@@ -44,7 +45,8 @@ func (s *Server) mountPages(registry *prometheus.Registry) {
 	mux.HandleFunc("GET /readyz", s.serveReadyz)
 
 	s.pages = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		// For an unknown path, the mux would answer with a plain text instead of an error of the API.
+		// For an unknown path, the mux would answer with a plain text instead of an error of the
+		// API.
 		if _, pattern := mux.Handler(r); pattern == "" {
 			w = &pageErrorWriter{ResponseWriter: w, s: s, r: r}
 		}
@@ -52,7 +54,8 @@ func (s *Server) mountPages(registry *prometheus.Registry) {
 	})
 }
 
-// serveFrontPage tells a person who opens the address in a browser what the service offers, and redirects to the console if there is one.
+// serveFrontPage tells a person who opens the address in a browser what the service offers, and
+// redirects to the console if there is one.
 func (s *Server) serveFrontPage(w http.ResponseWriter, _ *http.Request) {
 	h := w.Header()
 	h.Set("Content-Type", "text/plain; charset=utf-8")
@@ -77,7 +80,8 @@ documentation  README.md of https://github.com/skein-feed/skein
 `, s.version, consoleLine)
 }
 
-// limitPages limits how many requests for such pages run at a time, so that scrapers cannot occupy all processors.
+// limitPages limits how many requests for such pages run at a time, so that scrapers cannot occupy
+// all processors.
 func (s *Server) limitPages(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if f := s.budgets.Pages.Take("", 1); f != nil {
@@ -89,9 +93,10 @@ func (s *Server) limitPages(h http.Handler) http.Handler {
 	})
 }
 
-// serveHealthz reports that the process answers, and names the problems that an operator must repair. The status is 200 even if there are
-// problems: whatever restarts a process that does not answer must not restart this one, because a restart repairs neither a failed projection
-// nor an archive.
+// serveHealthz reports that the process answers, and names the problems that an operator must
+// repair. The status is 200 even if there are problems: whatever restarts a process that does not
+// answer must not restart this one, because a restart repairs neither a failed projection nor an
+// archive.
 func (s *Server) serveHealthz(w http.ResponseWriter, _ *http.Request) {
 	answer := struct {
 		Status   string   `json:"status"`
@@ -109,8 +114,8 @@ func (s *Server) serveHealthz(w http.ResponseWriter, _ *http.Request) {
 	writeJSON(w, http.StatusOK, answer)
 }
 
-// serveReadyz reports whether a load balancer should send calls to this process, and the state of each projection. The status is 200 only if
-// the process is ready.
+// serveReadyz reports whether a load balancer should send calls to this process, and the state of
+// each projection. The status is 200 only if the process is ready.
 func (s *Server) serveReadyz(w http.ResponseWriter, _ *http.Request) {
 	type projection struct {
 		State        string `json:"state"`
@@ -156,11 +161,12 @@ func (s *Server) serveReadyz(w http.ResponseWriter, _ *http.Request) {
 	writeJSON(w, code, answer)
 }
 
-// isReady reports whether every projection has caught up with the log once since the start. Later lag does not count: metrics show it, and
-// reads that need newer state demand it with at_least.
+// isReady reports whether every projection has caught up with the log once since the start. Later
+// lag does not count: metrics show it, and reads that need newer state demand it with at_least.
 //
-// A projection that has failed, or that is outdated and answers from where it stopped, does not delay readiness. A projection whose store this
-// version cannot read does, until it is rebuilt, because processes of the previous version can still answer from theirs.
+// A projection that has failed, or that is outdated and answers from where it stopped, does not
+// delay readiness. A projection whose store this version cannot read does, until it is rebuilt,
+// because processes of the previous version can still answer from theirs.
 func (s *Server) isReady() bool {
 	if s.caughtUp.Load() {
 		return true

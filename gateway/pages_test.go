@@ -69,7 +69,8 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
-// docs/metrics.md names every metric, and no other, but for what the program tells of its maintenance.
+// docs/metrics.md names every metric, and no other, but for what the program tells of its
+// maintenance.
 func TestMetricsAreDocumented(t *testing.T) {
 	w := newWorld(t)
 	doc, err := os.ReadFile("../docs/metrics.md")

@@ -27,8 +27,8 @@ func readPartsByHand[Req, Res any, P request.Message[Req]](
 	unaryByHand(s, procedure, check, routeByParts(s, procedure, splitter, do))
 }
 
-// partSplitter says how to split the requests of a method into parts that are each about one home, and how to merge the answers. Parts are
-// identified by their indexes in the result of homes.
+// partSplitter says how to split the requests of a method into parts that are each about one home,
+// and how to merge the answers. Parts are identified by their indexes in the result of homes.
 type partSplitter[Req, Res any, P request.Message[Req]] struct {
 	// homes returns the home of each part, in the order of the request.
 	homes func(P) []string
@@ -38,16 +38,17 @@ type partSplitter[Req, Res any, P request.Message[Req]] struct {
 	newAnswer func(P) *Res
 	// mergePart copies the answer for the parts with the given indexes into the whole answer.
 	mergePart func(whole *Res, indexes []int, part *Res)
-	// isComplete reports whether an answer has exactly one result for each of the parts with the given indexes. It guards mergePart
-	// against bad answers of other nodes.
+	// isComplete reports whether an answer has exactly one result for each of the parts with the
+	// given indexes. It guards mergePart against bad answers of other nodes.
 	isComplete func(req P, indexes []int, part *Res) bool
 	// position returns the field that holds the position of an answer.
 	position func(*Res) *string
 }
 
-// routeByParts returns a handler by which each part of a request is answered by a node that holds its home. If this node can answer for all
-// homes, it calls do with the whole request. The position of a merged answer is the lowest of the positions of the parts. Outside of a cluster
-// routeByParts returns do.
+// routeByParts returns a handler by which each part of a request is answered by a node that holds
+// its home. If this node can answer for all homes, it calls do with the whole request. The position
+// of a merged answer is the lowest of the positions of the parts. Outside of a cluster routeByParts
+// returns do.
 func routeByParts[Req, Res any, P request.Message[Req]](
 	s *Server, procedure string, splitter partSplitter[Req, Res, P], do unaryHandler[Req, Res, P],
 ) unaryHandler[Req, Res, P] {
@@ -83,19 +84,22 @@ func (s *Server) holdsAll(homes []string) bool {
 	return !slices.ContainsFunc(homes, func(home string) bool { return !s.holds(home) })
 }
 
-// dividedCall is a call whose parts are answered by several nodes, with the answers that have arrived.
+// dividedCall is a call whose parts are answered by several nodes, with the answers that have
+// arrived.
 type dividedCall[Req, Res any, P request.Message[Req]] struct {
 	s        *Server
 	splitter partSplitter[Req, Res, P]
 	req      P
 	homes    []string
 	answer   *Res
-	// position is the lowest position of the merged parts, and lag their greatest lag. Before the first part they are zero and -1.
+	// position is the lowest position of the merged parts, and lag their greatest lag. Before the
+	// first part they are zero and -1.
 	position events.Position
 	lag      int64
 }
 
-// answerLocalParts answers the parts about homes that this node can answer for. It returns the indexes of the remaining parts.
+// answerLocalParts answers the parts about homes that this node can answer for. It returns the
+// indexes of the remaining parts.
 func (d *dividedCall[Req, Res, P]) answerLocalParts(
 	ctx context.Context, do unaryHandler[Req, Res, P], info *call.Info,
 ) (remaining []int, err error) {
@@ -119,7 +123,8 @@ func (d *dividedCall[Req, Res, P]) answerLocalParts(
 		}
 		return remaining, err
 	}
-	// This node has given up some of the homes meanwhile, or its store has stopped or is too far behind: other nodes answer these parts, too.
+	// This node has given up some of the homes meanwhile, or its store has stopped or is too far
+	// behind: other nodes answer these parts, too.
 	if err == nil || d.s.shouldAskOthers(err, d.homes...) {
 		return append(remaining, local...), nil
 	}
@@ -169,7 +174,8 @@ func selectAt[T any](all []T, indexes []int) []T {
 	return selected
 }
 
-// placeAt is the reverse of selectAt: it stores the selected elements at the given indexes of all. indexes may be longer than selected.
+// placeAt is the reverse of selectAt: it stores the selected elements at the given indexes of all.
+// indexes may be longer than selected.
 func placeAt[T any](all []T, indexes []int, selected []T) {
 	for i := range selected {
 		all[indexes[i]] = selected[i]
@@ -265,7 +271,8 @@ type (
 	countsResponse = skeinv1.BatchGetFollowCountsResponse
 )
 
-// byBatchGetFollowCounts splits the requests of BatchGetFollowCounts. The users are the first parts, and the boards follow them.
+// byBatchGetFollowCounts splits the requests of BatchGetFollowCounts. The users are the first
+// parts, and the boards follow them.
 func byBatchGetFollowCounts() partSplitter[countsRequest, countsResponse, *countsRequest] {
 	return partSplitter[countsRequest, countsResponse, *countsRequest]{
 		homes: func(req *countsRequest) (homes []string) {
@@ -300,7 +307,8 @@ func byBatchGetFollowCounts() partSplitter[countsRequest, countsResponse, *count
 	}
 }
 
-// usersAndBoards separates the indexes of parts of a request with userCount users into indexes of users and indexes of boards.
+// usersAndBoards separates the indexes of parts of a request with userCount users into indexes of
+// users and indexes of boards.
 func usersAndBoards(userCount int, indexes []int) (users, boards []int) {
 	for _, i := range indexes {
 		if i < userCount {

@@ -49,7 +49,8 @@ func (w *world) pinStates(at string, pins ...*skeinv1.Pin) []*skeinv1.PinState {
 	return res.GetPins()
 }
 
-// TestBatchGetPins: each pin is as ListPins shows it, or does not live, in the order of the request.
+// TestBatchGetPins: each pin is as ListPins shows it, or does not live, in the order of the
+// request.
 func TestBatchGetPins(t *testing.T) {
 	w := newWorld(t, withFeeds)
 	withBytes := pinned("bob", "cats", "bytes")
@@ -112,8 +113,9 @@ func TestBatchGetPins(t *testing.T) {
 	}
 }
 
-// TestEditChangesAttributesAndNoOrder: an edit is in the page, the list and the state of the pin, with its time. The pin keeps its place and its time,
-// a count of newer pins does not have it, and the edit ends with the life of the pin.
+// TestEditChangesAttributesAndNoOrder: an edit is in the page, the list and the state of the pin,
+// with its time. The pin keeps its place and its time, a count of newer pins does not have it, and
+// the edit ends with the life of the pin.
 func TestEditChangesAttributesAndNoOrder(t *testing.T) {
 	w := newWorld(t, withFeeds)
 	first := pinned("bob", "", "first")
@@ -246,8 +248,9 @@ func TestBatchGetPinsAtLeast(t *testing.T) {
 	}
 }
 
-// Pins are public, as in ListPins: a caller who is bound to a user gets the same answers as all others, also about pins on a board that the
-// user excludes, and of an owner who blocks the user. A caller with another role is refused.
+// Pins are public, as in ListPins: a caller who is bound to a user gets the same answers as all
+// others, also about pins on a board that the user excludes, and of an owner who blocks the user. A
+// caller with another role is refused.
 func TestBatchGetPinsOfCallers(t *testing.T) {
 	g := newGuarded(t)
 	at := g.as(g.tokens["publisher"]).publish(

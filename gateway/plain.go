@@ -20,11 +20,11 @@ import (
 
 // plainMethod is a method that answers the plain calls of package http1.
 type plainMethod interface {
-	// admitBeforeBody reports whether the body of a call may be read. An unauthenticated caller must not occupy the server for as long as that
-	// may take.
+	// admitBeforeBody reports whether the body of a call may be read. An unauthenticated caller
+	// must not occupy the server for as long as that may take.
 	admitBeforeBody(caller identity) bool
-	// answerPlain appends the encoded answer to a call with this body to dst. lag is by how many envelopes the state that answered was behind
-	// the log; a negative lag is not sent.
+	// answerPlain appends the encoded answer to a call with this body to dst. lag is by how many
+	// envelopes the state that answered was behind the log; a negative lag is not sent.
 	answerPlain(ctx context.Context, caller identity, body, dst []byte) (answer []byte, lag int64, err error)
 }
 
@@ -71,7 +71,8 @@ func appendMessage(dst []byte, v any) ([]byte, error) {
 	return dst, nil
 }
 
-// endpoint is what the connections of one listener have in common: that for clients, or that for the other nodes of a cluster.
+// endpoint is what the connections of one listener have in common: that for clients, or that for
+// the other nodes of a cluster.
 type endpoint struct {
 	s *Server
 	// methods are those that can be called, by path.
@@ -90,7 +91,8 @@ func (s *Server) clientEndpoint() *endpoint {
 	e.authenticate = func(_ []byte, authorization string, certificate *x509.Certificate) identity {
 		return s.authenticate(authorization, certificate)
 	}
-	// Only a server without a gate checks the Host: a page that reaches the server by another host name has no token to send.
+	// Only a server without a gate checks the Host: a page that reaches the server by another host
+	// name has no token to send.
 	if s.authenticator == nil {
 		e.allowsHost = s.hosts.Allow
 	}
@@ -123,8 +125,8 @@ type session struct {
 	conn *admission.Conn
 	// netHTTPConn is the connection as net/http knows it, or nil.
 	netHTTPConn net.Conn
-	// authorization is the header of the last call, and host the last Host that was allowed. Those of the next call are nearly always the same,
-	// so keeping them saves an allocation per call.
+	// authorization is the header of the last call, and host the last Host that was allowed. Those
+	// of the next call are nearly always the same, so keeping them saves an allocation per call.
 	authorization, host string
 	// method and caller are those of the call that was admitted last.
 	method plainMethod
@@ -201,7 +203,8 @@ func (c *session) Answer(ctx context.Context, head *http1.Head, body, dst []byte
 	return answer, lag, nil
 }
 
-// call calls the method. Meanwhile the connection counts as working, so that it is not closed to make room for another one.
+// call calls the method. Meanwhile the connection counts as working, so that it is not closed to
+// make room for another one.
 func (c *session) call(ctx context.Context, body, dst []byte) (answer []byte, lag int64, err error) {
 	c.conn.Begin(time.Now())
 	defer c.conn.End()
@@ -213,7 +216,8 @@ func (c *session) call(ctx context.Context, body, dst []byte) (answer []byte, la
 	return c.method.answerPlain(ctx, c.caller, body, dst)
 }
 
-// AppendHeaders is part of [http1.Session]. An answer for another node proves that it comes from this one.
+// AppendHeaders is part of [http1.Session]. An answer for another node proves that it comes from
+// this one.
 func (c *session) AppendHeaders(head []byte) []byte {
 	if c.caller.node == nil {
 		return head

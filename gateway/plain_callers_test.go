@@ -18,8 +18,8 @@ import (
 	connectv1 "github.com/skein-feed/skein/proto/skein/v1/skeinv1connect"
 )
 
-// TestEachCallIsJudgedByItsOwnToken: callers take turns on one connection. The loop answers as long as the callers are known, and net/http
-// from the first unknown one on.
+// TestEachCallIsJudgedByItsOwnToken: callers take turns on one connection. The loop answers as long
+// as the callers are known, and net/http from the first unknown one on.
 func TestEachCallIsJudgedByItsOwnToken(t *testing.T) {
 	tokens, text := map[string]string{}, ""
 	for _, c := range []access.Caller{

@@ -19,8 +19,8 @@ import (
 	connectv1 "github.com/skein-feed/skein/proto/skein/v1/skeinv1connect"
 )
 
-// What the frequent calls may allocate, net/http apart: each allocation costs some 0.1 µs of a call, and more when they are
-// collected. Of a list it is one for each entry, its id, beside a few.
+// What the frequent calls may allocate, net/http apart: each allocation costs some 0.1 µs of a
+// call, and more when they are collected. Of a list it is one for each entry, its id, beside a few.
 func TestPlainAllocations(t *testing.T) {
 	w := newWorld(t)
 	var evs []*skeinv1.Event

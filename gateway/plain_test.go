@@ -20,7 +20,8 @@ import (
 	connectv1 "github.com/skein-feed/skein/proto/skein/v1/skeinv1connect"
 )
 
-// twoEndpoints are two listeners of one server: one whose loop answers plain calls, and one whose loop passes everything to net/http.
+// twoEndpoints are two listeners of one server: one whose loop answers plain calls, and one whose
+// loop passes everything to net/http.
 type twoEndpoints struct {
 	loop, netHTTP string
 	// loopConns are the connections of the first one.
@@ -73,8 +74,8 @@ func (e *twoEndpoints) demandSame(t *testing.T, requests string) []string {
 	return got
 }
 
-// TestLoopAnswersLikeNetHTTP: whatever comes, and whatever comes before and behind it on the connection, is answered as if there were
-// net/http alone.
+// TestLoopAnswersLikeNetHTTP: whatever comes, and whatever comes before and behind it on the
+// connection, is answered as if there were net/http alone.
 func TestLoopAnswersLikeNetHTTP(t *testing.T) {
 	anyName := func(o *worldOptions) { o.AllowedHosts = []string{"x"} }
 	w := newWorld(t, withSeen, anyName)
@@ -159,7 +160,8 @@ func TestLoopAnswersLikeNetHTTP(t *testing.T) {
 				}
 			}
 
-			// The request ends early. HTTP/2 is left out: net/http's answer depends on when net/http sees the end.
+			// The request ends early. HTTP/2 is left out: net/http's answer depends on when
+			// net/http sees the end.
 			if strings.HasPrefix(request, "PRI") {
 				return
 			}
@@ -174,7 +176,8 @@ func TestLoopAnswersLikeNetHTTP(t *testing.T) {
 	}
 }
 
-// unusualRequests returns requests for a server that the parser of the loop accepts or leaves to net/http.
+// unusualRequests returns requests for a server that the parser of the loop accepts or leaves to
+// net/http.
 func unusualRequests() []string {
 	request, path := http1test.Request, http1test.MethodPath
 	return append(append(http1test.PlainRequests[:4:4], http1test.OddRequests...),
@@ -187,7 +190,8 @@ func unusualRequests() []string {
 	)
 }
 
-// cutsOf returns where a request is cut: behind the first line, in the middle of the head, before its last line, and in the body.
+// cutsOf returns where a request is cut: behind the first line, in the middle of the head, before
+// its last line, and in the body.
 func cutsOf(request string) (cuts []int) {
 	head := strings.Index(request, "\r\n\r\n") + 4
 	all := []int{strings.Index(request, "\n") + 1, head / 2, head - 2}
@@ -202,7 +206,8 @@ func cutsOf(request string) (cuts []int) {
 	return cuts
 }
 
-// newFailingServer returns a server over the log of w whose stores hold nothing, and some methods of which fail.
+// newFailingServer returns a server over the log of w whose stores hold nothing, and some methods
+// of which fail.
 func newFailingServer(t *testing.T, w *world, options ...func(*worldOptions)) *Server {
 	t.Helper()
 	s := w.replica(append(options, asleep, func(o *worldOptions) {
@@ -227,8 +232,8 @@ func newFailingServer(t *testing.T, w *world, options ...func(*worldOptions)) *S
 	return s
 }
 
-// TestClientStaysInTheLoop: the loop answers what connect-go's client sends by itself, also with a deadline, and with answers that may be
-// compressed.
+// TestClientStaysInTheLoop: the loop answers what connect-go's client sends by itself, also with a
+// deadline, and with answers that may be compressed.
 func TestClientStaysInTheLoop(t *testing.T) {
 	w := newWorld(t)
 	at := w.publish(follow("ann", "bob"))

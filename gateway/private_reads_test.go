@@ -12,7 +12,8 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// privateReads are the rows of the table about settings of follows, mutes, hidden items, re-pins and edits, in its order.
+// privateReads are the rows of the table about settings of follows, mutes, hidden items, re-pins
+// and edits, in its order.
 var privateReads = []documentedRead{
 	{
 		"`ListFollowing` of the user", readFollowing(0), "dan:- cid:-", "dan:- cid:notify,favorite", "dan:- cid:notify,favorite",
@@ -271,8 +272,9 @@ func readPinStates(w *world, at, _ string) (string, error) {
 	return pinsText(res.Msg.GetPins(), func(p *skeinv1.PinState) string { return pinText(p, p.GetEditTime() != nil) }), nil
 }
 
-// TestPrivateReadsAreSeenAsDocumented walks the second table of docs/access.md, on one process and at each node of a cluster. bob follows cid and
-// dan, mutes eve and fay, hides i, and is blocked by gus.
+// TestPrivateReadsAreSeenAsDocumented walks the second table of docs/access.md, on one process and
+// at each node of a cluster. bob follows cid and dan, mutes eve and fay, hides i, and is blocked by
+// gus.
 func TestPrivateReadsAreSeenAsDocumented(t *testing.T) {
 	walkDocumentedReads(t, privateReads,
 		follow("bob", "cid"), follow("bob", "dan"), setFollow("bob", "cid", &skeinv1.FollowSettings{Notify: true, Favorite: true}),

@@ -10,10 +10,12 @@ import (
 	"github.com/skein-feed/skein/gateway/internal/apierror"
 )
 
-// Connect's handlers refuse a malformed timeout, an unknown compression and an unknown protocol version before they call a method, with errors
-// that name neither the field nor the reason. checkProtocol refuses the same calls earlier, with skein's own errors.
+// Connect's handlers refuse a malformed timeout, an unknown compression and an unknown protocol
+// version before they call a method, with errors that name neither the field nor the reason.
+// checkProtocol refuses the same calls earlier, with skein's own errors.
 
-// checkProtocol returns the reason why the handler of a method would refuse the headers or the query of a call, or nil if it would accept them.
+// checkProtocol returns the reason why the handler of a method would refuse the headers or the
+// query of a call, or nil if it would accept them.
 func (s *Server) checkProtocol(r *http.Request) *apierror.Failure {
 	if r.Method == http.MethodGet && s.streams[r.URL.Path] {
 		return nil // Server-Sent Events, which check their own query (sse.go)
@@ -40,7 +42,8 @@ const (
 )
 
 const (
-	// maxTimeoutBytes is the largest number of digits that the Connect protocol allows in Connect-Timeout-Ms.
+	// maxTimeoutBytes is the largest number of digits that the Connect protocol allows in
+	// Connect-Timeout-Ms.
 	maxTimeoutBytes = 10
 	// maxGRPCTimeout is the largest number that gRPC allows in Grpc-Timeout.
 	maxGRPCTimeout = 99_999_999
@@ -72,7 +75,8 @@ func checkTimeout(r *http.Request) *apierror.Failure {
 	return nil
 }
 
-// checkCompression checks the compression of the request, which a header names or, for a GET, the query.
+// checkCompression checks the compression of the request, which a header names or, for a GET, the
+// query.
 func checkCompression(r *http.Request) *apierror.Failure {
 	field, _ := encodingHeader(r)
 	value := r.Header.Get(field)
@@ -89,7 +93,8 @@ func checkCompression(r *http.Request) *apierror.Failure {
 	return f
 }
 
-// checkVersion checks the version of the Connect protocol, which clients may omit, and that a GET has a message.
+// checkVersion checks the version of the Connect protocol, which clients may omit, and that a GET
+// has a message.
 func checkVersion(r *http.Request) *apierror.Failure {
 	if isGRPC(r) {
 		return nil

@@ -46,7 +46,8 @@ func TestPublish(t *testing.T) {
 	}
 }
 
-// TestPublishWithoutRoom: while there is no room nothing is taken, reads continue, and so does Publish when there is room again.
+// TestPublishWithoutRoom: while there is no room nothing is taken, reads continue, and so does
+// Publish when there is room again.
 func TestPublishWithoutRoom(t *testing.T) {
 	var none atomic.Bool
 	w := newWorld(t, func(o *worldOptions) {
@@ -158,7 +159,8 @@ func TestPublishThatIsTooLarge(t *testing.T) {
 	}
 }
 
-// What is in the log but not shown in time is no failure to publish: the error says where the events are.
+// What is in the log but not shown in time is no failure to publish: the error says where the
+// events are.
 func TestPublishVisibleInTime(t *testing.T) {
 	w := newWorld(t, asleep, func(o *worldOptions) { o.Limits.VisibleWait = time.Millisecond })
 	_, err := w.events.Publish(t.Context(), connect.NewRequest(&skeinv1.PublishRequest{
@@ -186,7 +188,8 @@ func TestPublishToAClosedLog(t *testing.T) {
 	wantError(t, err, connect.CodeUnavailable, "LOG_UNAVAILABLE", "")
 }
 
-// An event id that a call has twice is refused by name, and so is the whole call. In part, the first of them is taken.
+// An event id that a call has twice is refused by name, and so is the whole call. In part, the
+// first of them is taken.
 func TestPublishRepeatsInACall(t *testing.T) {
 	w := newWorld(t)
 	evs := []*skeinv1.Event{
@@ -210,7 +213,8 @@ func TestPublishRepeatsInACall(t *testing.T) {
 	}
 }
 
-// I6: with VISIBLE the answer names the events that the log had already, and refuses those whose id it had for other content.
+// I6: with VISIBLE the answer names the events that the log had already, and refuses those whose id
+// it had for other content.
 func TestPublishNamesRepeats(t *testing.T) {
 	named := func(id, user, followed string) *skeinv1.Event { return withID(follow(user, followed), id) }
 	type call struct {
@@ -286,8 +290,9 @@ func TestPublishNamesRepeats(t *testing.T) {
 	}
 }
 
-// TestPublishRefusesBackfillsThatCannotCount: backfills of a closed source, of deleted users, and with the offset of another of the call are
-// refused. Backfills at or below the highest offset of their source and kind are named as repeats, whether the call waits or not.
+// TestPublishRefusesBackfillsThatCannotCount: backfills of a closed source, of deleted users, and
+// with the offset of another of the call are refused. Backfills at or below the highest offset of
+// their source and kind are named as repeats, whether the call waits or not.
 func TestPublishRefusesBackfillsThatCannotCount(t *testing.T) {
 	const visible = skeinv1.PublishWait_PUBLISH_WAIT_VISIBLE
 	closed := func(source string) *skeinv1.Event {

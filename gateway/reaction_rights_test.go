@@ -14,11 +14,13 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// documentedRead is a row of a table in docs/access.md that says what each caller sees of what bob, the user, did.
+// documentedRead is a row of a table in docs/access.md that says what each caller sees of what bob,
+// the user, did.
 type documentedRead struct {
 	// row is the first column of the table.
 	row string
-	// read returns what a caller sees, as a text. self is the user of the caller, empty for the application.
+	// read returns what a caller sees, as a text. self is the user of the caller, empty for the
+	// application.
 	read func(w *world, at, self string) (string, error)
 	// What the three callers see, and the other columns of the table.
 	stranger, user, application          string
@@ -109,8 +111,8 @@ func readStateOfBob(w *world, at, _ string) (string, error) {
 	return strings.Join(res.Msg.GetStates()[0].GetReactions(), " "), nil
 }
 
-// TestReactionsAreSeenAsDocumented walks the table of docs/access.md, on one process and at each node of a cluster. bob blocks ann, the
-// stranger, and cid blocks bob.
+// TestReactionsAreSeenAsDocumented walks the table of docs/access.md, on one process and at each
+// node of a cluster. bob blocks ann, the stranger, and cid blocks bob.
 func TestReactionsAreSeenAsDocumented(t *testing.T) {
 	walkDocumentedReads(t, reactionReads,
 		reacted("bob", "i", "save"), reacted("bob", "i", "_bookmark"), liked("bob", "i"), reacted("cid", "i", "save"),
@@ -118,8 +120,9 @@ func TestReactionsAreSeenAsDocumented(t *testing.T) {
 	)
 }
 
-// walkDocumentedReads publishes events and lets the three callers make each read, on one process and at each node of a cluster. It compares what
-// they see with the rows, and the rows with docs/access.md. ann is the stranger, and bob the user.
+// walkDocumentedReads publishes events and lets the three callers make each read, on one process
+// and at each node of a cluster. It compares what they see with the rows, and the rows with
+// docs/access.md. ann is the stranger, and bob the user.
 func walkDocumentedReads(t *testing.T, rows []documentedRead, evs ...*skeinv1.Event) {
 	t.Helper()
 	g := guardFiles(t)

@@ -28,7 +28,8 @@ type question struct {
 	name, procedure string
 	// ask returns the answer: a message, or those of a stream.
 	ask func(context.Context) ([]proto.Message, error)
-	// without is the answer without the seen store, which is also right if that store cannot be read; nil means that there is none.
+	// without is the answer without the seen store, which is also right if that store cannot be
+	// read; nil means that there is none.
 	without []proto.Message
 }
 
@@ -95,7 +96,8 @@ type worldOfBlocks struct {
 	token string
 }
 
-// publishBlocks fills the stores, so that the lists that are read have rows in several blocks, and ends the folding.
+// publishBlocks fills the stores, so that the lists that are read have rows in several blocks, and
+// ends the folding.
 func (w *world) publishBlocks() worldOfBlocks {
 	w.t.Helper()
 	b := worldOfBlocks{
@@ -103,7 +105,8 @@ func (w *world) publishBlocks() worldOfBlocks {
 	}
 	evs := []*skeinv1.Event{createBoard(b.star, "cats", "Cats"), createBoard(b.star, "dogs", "Dogs"), unfollowBoard(b.reader, b.star, "none")}
 
-	// The reader follows owners, or boards of owners. Neighbors of the reader follow two of the owners, who are therefore pulled.
+	// The reader follows owners, or boards of owners. Neighbors of the reader follow two of the
+	// owners, who are therefore pulled.
 	for i, owner := range b.owners {
 		if i%6 == 5 {
 			evs = append(evs, followBoard(b.reader, owner, "news"))
@@ -202,7 +205,8 @@ func (w *world) publishAll(evs []*skeinv1.Event) (at string) {
 	return at
 }
 
-// flushAndStopFolding brings all that was published into tables, and stops the folding, so that all reads of tables are those of calls.
+// flushAndStopFolding brings all that was published into tables, and stops the folding, so that all
+// reads of tables are those of calls.
 func (w *world) flushAndStopFolding(at string) {
 	w.t.Helper()
 	position, err := events.ParsePosition(at)
@@ -226,7 +230,8 @@ func (w *world) stores() []*live.Live {
 	return []*live.Live{w.store, w.inbox, w.seen, w.counters, w.notifications}
 }
 
-// dropCaches drops all that the stores keep in memory of rows. A repair does that, also one of a row that is right.
+// dropCaches drops all that the stores keep in memory of rows. A repair does that, also one of a
+// row that is right.
 func (w *world) dropCaches() {
 	w.t.Helper()
 	for _, projection := range w.stores() {
@@ -416,12 +421,14 @@ func (w *world) questionsOfItems(b worldOfBlocks) []question {
 	}
 }
 
-// mostReads is about how many reads of a question fail, one at a time, in the merge gate. At full length all of them do.
+// mostReads is about how many reads of a question fail, one at a time, in the merge gate. At full
+// length all of them do.
 const mostReads = 20
 
-// TestFailedReadIsNeverAWrongAnswer asks each method that reads three times in a row, with nothing in memory the first time, while one read
-// of a table fails: the first one, then the second one, and so on. Every answer is the right one or an error, and at most one of the three
-// calls fails: a failed read leaves nothing wrong in memory.
+// TestFailedReadIsNeverAWrongAnswer asks each method that reads three times in a row, with nothing
+// in memory the first time, while one read of a table fails: the first one, then the second one,
+// and so on. Every answer is the right one or an error, and at most one of the three calls fails: a
+// failed read leaves nothing wrong in memory.
 func TestFailedReadIsNeverAWrongAnswer(t *testing.T) {
 	faults := &conformance.FailingRead{}
 	w := newWorld(t, withFeeds, withSeen, withNotifications, func(o *worldOptions) {
@@ -471,7 +478,8 @@ func TestFailedReadIsNeverAWrongAnswer(t *testing.T) {
 	t.Logf("%d pairs of a question and a read that fails, of %d methods: %d calls have failed", pairs, len(swept), errored)
 }
 
-// askThreeTimes fails the test if an answer is not the right one, and returns how many calls have failed.
+// askThreeTimes fails the test if an answer is not the right one, and returns how many calls have
+// failed.
 func (w *world) askThreeTimes(t *testing.T, q question, want []proto.Message) (failed int) {
 	t.Helper()
 	for call := range 3 {
@@ -486,5 +494,6 @@ func (w *world) askThreeTimes(t *testing.T, q question, want []proto.Message) (f
 	return failed
 }
 
-// ignoreTokens leaves tokens out of a comparison of feeds with and without what was seen: each has its own.
+// ignoreTokens leaves tokens out of a comparison of feeds with and without what was seen: each has
+// its own.
 var ignoreTokens = protocmp.IgnoreFields(&skeinv1.ReadFeedResponse{}, "next_page_token", "newest_token")

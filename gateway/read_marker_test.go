@@ -9,8 +9,8 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// TestReadMarker: the marker follows the reader to every device, moves forward alone, and is what CountNewer and WatchFeed count from if
-// they are given no token.
+// TestReadMarker: the marker follows the reader to every device, moves forward alone, and is what
+// CountNewer and WatchFeed count from if they are given no token.
 func TestReadMarker(t *testing.T) {
 	w := newWorld(t, withAllStores)
 	at := w.publish(follow("ann", "bob"), pinned("bob", "", "1"), pinned("bob", "", "2"), pinned("ann", "", "own"), pinned("bob", "", "3"))

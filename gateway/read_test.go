@@ -18,7 +18,8 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// Publish, then ask with the position that was returned: never stale, a thousand times in a row, by any question.
+// Publish, then ask with the position that was returned: never stale, a thousand times in a row, by
+// any question.
 func TestReadYourOwnWrite(t *testing.T) {
 	w := newWorld(t)
 	const writers, times = 4, 250

@@ -12,17 +12,20 @@ import (
 )
 
 const (
-	// RequestIDHeader is the request header by which a caller may give a call an id. All log lines about the call contain the id.
+	// RequestIDHeader is the request header by which a caller may give a call an id. All log lines
+	// about the call contain the id.
 	RequestIDHeader = http1.RequestIDHeader
-	// ErrorIDHeader is the header of an error answer with the id under which the log of the service has the call. A call to which its caller
-	// has given no id gets one only when something is logged about it.
+	// ErrorIDHeader is the header of an error answer with the id under which the log of the service
+	// has the call. A call to which its caller has given no id gets one only when something is
+	// logged about it.
 	ErrorIDHeader = "Skein-Request-Id"
-	// maxRequestID is the length of the longest id that a caller may give. Longer ids, and ids with other characters than those of
-	// isValidRequestID, are ignored, because they go to the log.
+	// maxRequestID is the length of the longest id that a caller may give. Longer ids, and ids with
+	// other characters than those of isValidRequestID, are ignored, because they go to the log.
 	maxRequestID = 128
 )
 
-// isValidRequestID reports whether an id is short, and consists of characters that are harmless in a log and in a header.
+// isValidRequestID reports whether an id is short, and consists of characters that are harmless in
+// a log and in a header.
 func isValidRequestID[T string | []byte](id T) bool {
 	if len(id) == 0 || len(id) > maxRequestID {
 		return false
@@ -39,7 +42,8 @@ func isValidRequestID[T string | []byte](id T) bool {
 
 type requestIDKey struct{}
 
-// withCallerRequestID returns a context with the id that the caller has given to its call. If the id is empty or invalid, it returns ctx.
+// withCallerRequestID returns a context with the id that the caller has given to its call. If the
+// id is empty or invalid, it returns ctx.
 func withCallerRequestID[T string | []byte](ctx context.Context, id T) context.Context {
 	if !isValidRequestID(id) {
 		return ctx
@@ -65,7 +69,8 @@ func requestIDOf(ctx context.Context) string {
 	return id
 }
 
-// ensureRequestID returns a context with the id of the call, which gets a random one if it has none.
+// ensureRequestID returns a context with the id of the call, which gets a random one if it has
+// none.
 func ensureRequestID(ctx context.Context) context.Context {
 	if requestIDOf(ctx) != "" {
 		return ctx
@@ -73,7 +78,8 @@ func ensureRequestID(ctx context.Context) context.Context {
 	return context.WithValue(ctx, requestIDKey{}, rand.Text())
 }
 
-// addErrorID adds the id of the call, if it has one, to its error, so that the error can be found in the log of the service.
+// addErrorID adds the id of the call, if it has one, to its error, so that the error can be found
+// in the log of the service.
 func addErrorID(ctx context.Context, err *connect.Error) *connect.Error {
 	if id := requestIDOf(ctx); id != "" {
 		err.Meta().Set(ErrorIDHeader, id)
@@ -81,7 +87,8 @@ func addErrorID(ctx context.Context, err *connect.Error) *connect.Error {
 	return err
 }
 
-// callLogHandler adds the id of the call to its log records, and the id of its trace if the trace is sampled.
+// callLogHandler adds the id of the call to its log records, and the id of its trace if the trace
+// is sampled.
 type callLogHandler struct{ slog.Handler }
 
 // Handle is part of [slog.Handler], as are the next two.

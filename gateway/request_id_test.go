@@ -17,8 +17,8 @@ import (
 	connectv1 "github.com/skein-feed/skein/proto/skein/v1/skeinv1connect"
 )
 
-// An internal error is found in the log by the name that its caller has given the call, or else by one that the answer tells: for
-// plain calls, for those of net/http, and for gRPC.
+// An internal error is found in the log by the name that its caller has given the call, or else by
+// one that the answer tells: for plain calls, for those of net/http, and for gRPC.
 func TestRequestIDs(t *testing.T) {
 	var log callLog
 	w := newWorld(t, func(o *worldOptions) { o.Logger = slog.New(slog.NewJSONHandler(&log, nil)) })
@@ -71,7 +71,8 @@ func TestRequestIDs(t *testing.T) {
 			}
 		}
 		log.reset()
-		// Of what is right, or refused for the caller's own fault, nothing is logged, and nothing is made.
+		// Of what is right, or refused for the caller's own fault, nothing is logged, and nothing
+		// is made.
 		if header, err := ask("ann", "checkout-8", c.options...); err != nil || header[ErrorIDHeader] != nil {
 			t.Errorf("%s: %v, %v", c.name, header, err)
 		}

@@ -20,28 +20,32 @@ type right struct {
 	open bool
 	// roles admits callers that have at least one of these roles.
 	roles access.Roles
-	// bound restricts bound callers further. A bound caller is one whose token names a user, such as an app on this user's phone. Comments
-	// in this file call the user U.
+	// bound restricts bound callers further. A bound caller is one whose token names a user, such
+	// as an app on this user's phone. Comments in this file call the user U.
 	bound binding
 }
 
-// binding says which requests a bound caller may send, and what the answers show. The zero binding admits no request.
+// binding says which requests a bound caller may send, and what the answers show. The zero binding
+// admits no request.
 type binding struct {
 	// text describes the binding in docs/access.md.
 	text string
-	// refusedField returns the path of the field because of which a bound caller may not send the request, such as one with the id of another
-	// user. It returns "" if the caller may send it. A nil function admits no request.
+	// refusedField returns the path of the field because of which a bound caller may not send the
+	// request, such as one with the id of another user. It returns "" if the caller may send it. A
+	// nil function admits no request.
 	refusedField func(user string, req proto.Message) string
-	// conceal removes from an answer what the user may not see. nil means that the user may see all of it. conceal may change the answer, because
-	// no other call has the same message.
+	// conceal removes from an answer what the user may not see. nil means that the user may see all
+	// of it. conceal may change the answer, because no other call has the same message.
 	conceal func(user string, req, res proto.Message)
 }
 
-// rights has the right of every method. docs/access.md shows the same table. Nobody may call a method that is missing here.
+// rights has the right of every method. docs/access.md shows the same table. Nobody may call a
+// method that is missing here.
 //
-// Only the user sees what concerns this user alone, such as blocks, mutes and plays. Follows, boards, pins and their counts are public.
-// Exclusions are not: to all but the excluding user, an exclusion looks like an unfollow. docs/access.md says what can still be inferred
-// from public lists.
+// Only the user sees what concerns this user alone, such as blocks, mutes and plays. Follows,
+// boards, pins and their counts are public. Exclusions are not: to all but the excluding user, an
+// exclusion looks like an unfollow. docs/access.md says what can still be inferred from public
+// lists.
 var rights = map[string]right{
 	connectv1.EventServicePublishProcedure: {roles: access.Publish, bound: ownEvents()},
 	connectv1.EventServiceWatchProcedure:   {roles: access.Offline},
@@ -82,7 +86,8 @@ var rights = map[string]right{
 	connectv1.NotificationServiceCountNotificationsProcedure: {roles: access.Read, bound: own("user_id")},
 	connectv1.NotificationServiceWatchNotificationsProcedure: {roles: access.Read, bound: own("user_id")},
 
-	// Imports and dashboards call GetStatus. Bound callers may not, because the answer contains the beginnings of refused events of all users.
+	// Imports and dashboards call GetStatus. Bound callers may not, because the answer contains the
+	// beginnings of refused events of all users.
 	connectv1.AdminServiceGetStatusProcedure:       {roles: access.Read | access.Admin},
 	connectv1.AdminServiceStartRebuildProcedure:    {roles: access.Admin},
 	connectv1.AdminServiceVerifyProcedure:          {roles: access.Admin},
@@ -107,8 +112,9 @@ func everything() binding {
 	return binding{text: "everything", refusedField: func(string, proto.Message) string { return "" }}
 }
 
-// ownCounts admits every request, but shows only to U how many users and boards U has blocked, muted and excluded. It shows to no bound caller
-// how many users exclude a board, because the owner of the board could then distinguish an exclusion from an unfollow.
+// ownCounts admits every request, but shows only to U how many users and boards U has blocked,
+// muted and excluded. It shows to no bound caller how many users exclude a board, because the owner
+// of the board could then distinguish an exclusion from an unfollow.
 func ownCounts() binding {
 	b := everything()
 	b.text = "everything, but 0 for `excluder_count`, and for `excluded_board_count`, `blocked_count` and `muted_count` of others"
@@ -126,8 +132,8 @@ func ownCounts() binding {
 	return b
 }
 
-// ownSettings admits requests for the follows of every user, but only U sees the settings of U's follows. It refuses lists of only those
-// follows of another user that have a setting.
+// ownSettings admits requests for the follows of every user, but only U sees the settings of U's
+// follows. It refuses lists of only those follows of another user that have a setting.
 func ownSettings() binding {
 	return binding{
 		text: "everything, but of others without `settings`, and not with `only`",
@@ -151,7 +157,8 @@ func ownSettings() binding {
 	}
 }
 
-// ownPlays admits every request, but shows only to U how many items U has played. How often an item was played is public.
+// ownPlays admits every request, but shows only to U how many items U has played. How often an item
+// was played is public.
 func ownPlays() binding {
 	b := everything()
 	b.text = "everything, but 0 for `play_count` of other users"
@@ -167,8 +174,9 @@ func ownPlays() binding {
 	return b
 }
 
-// ownPrivateKinds admits requests for the reactions of every user, but for those of a private kind only if they are U's. Reactions of other
-// kinds are public: the lists of who reacted to an item also contain them.
+// ownPrivateKinds admits requests for the reactions of every user, but for those of a private kind
+// only if they are U's. Reactions of other kinds are public: the lists of who reacted to an item
+// also contain them.
 func ownPrivateKinds() binding {
 	return binding{text: "everything, but of a private `kind` only if `user_id` is U", refusedField: func(user string, req proto.Message) string {
 		list, ok := req.(*skeinv1.ListReactionsRequest)
@@ -190,8 +198,9 @@ func own(field protoreflect.Name) binding {
 	}}
 }
 
-// ownRelationships admits requests for the relationships of U, but conceals who blocks U. The rest of the answer looks as if the two users had
-// unfollowed each other, because a block ends the follows between them.
+// ownRelationships admits requests for the relationships of U, but conceals who blocks U. The rest
+// of the answer looks as if the two users had unfollowed each other, because a block ends the
+// follows between them.
 func ownRelationships() binding {
 	b := own("viewer_id")
 	b.text += "; `blocked_by` is false"
@@ -204,11 +213,12 @@ func ownRelationships() binding {
 	return b
 }
 
-// ownFeedReasons admits questions about the feed of U, but removes the reason BLOCKED, because it could tell U that the owner of the pin blocks
-// U. The answer still has a reason, because NOT_FOLLOWED always accompanies BLOCKED. BatchGetRelationships tells U whom U blocks.
+// ownFeedReasons admits questions about the feed of U, but removes the reason BLOCKED, because it
+// could tell U that the owner of the pin blocks U. The answer still has a reason, because
+// NOT_FOLLOWED always accompanies BLOCKED. BatchGetRelationships tells U whom U blocks.
 //
-// REPIN_OF_BLOCKED may be the only reason, so it is replaced and not removed. The same reason replaces REPIN_OF_DELETED, so that U cannot
-// distinguish the two.
+// REPIN_OF_BLOCKED may be the only reason, so it is replaced and not removed. The same reason
+// replaces REPIN_OF_DELETED, so that U cannot distinguish the two.
 func ownFeedReasons() binding {
 	b := own("reader_id")
 	b.text += "; without the reason BLOCKED, and with REPIN_OF_UNAVAILABLE for REPIN_OF_BLOCKED and REPIN_OF_DELETED"
@@ -254,11 +264,13 @@ func noExcluders() binding {
 	}}
 }
 
-// ownEvents admits live events whose acting user is U. It refuses backfills, because their senders choose their time, and because after a
-// backfill with a high offset the log ignores all backfills of the same source with lower offsets.
+// ownEvents admits live events whose acting user is U. It refuses backfills, because their senders
+// choose their time, and because after a backfill with a high offset the log ignores all backfills
+// of the same source with lower offsets.
 //
-// ownEvents admits malformed events, because the method itself then refuses them, with a list of all errors. To save time, ownEvents validates
-// only an event that it would refuse if the event were well-formed.
+// ownEvents admits malformed events, because the method itself then refuses them, with a list of
+// all errors. To save time, ownEvents validates only an event that it would refuse if the event
+// were well-formed.
 func ownEvents() binding {
 	return binding{text: "the acting user of every event is U; no backfills", refusedField: func(user string, req proto.Message) string {
 		call, _ := req.(*skeinv1.PublishRequest)

@@ -22,11 +22,12 @@ import (
 //     closes. A client that sends a call just when its connection is closed cannot know whether the call was accepted.
 //  3. The listener closes. Streams end with "unavailable". All other calls under way are answered.
 //
-// Run then returns nil. If calls are still under way after [Limits.ShutdownTimeout], it aborts them and returns an error. In any case Run closes
-// the listener. It closes neither the log nor the stores; the caller does so after Run. Run may be called only once.
+// Run then returns nil. If calls are still under way after [Limits.ShutdownTimeout], it aborts them
+// and returns an error. In any case Run closes the listener. It closes neither the log nor the
+// stores; the caller does so after Run. Run may be called only once.
 //
-// The server speaks HTTP/1.1 and HTTP/2 on the same port: only with TLS if it has certificates, and only without TLS if it has none. The
-// connections of the listener may have TLS of their own.
+// The server speaks HTTP/1.1 and HTTP/2 on the same port: only with TLS if it has certificates, and
+// only without TLS if it has none. The connections of the listener may have TLS of their own.
 func (s *Server) Run(ctx context.Context, l net.Listener) error {
 	if s.tls != nil {
 		l = tls.NewListener(l, s.tls.Config())
@@ -76,7 +77,8 @@ func (s *Server) Run(ctx context.Context, l net.Listener) error {
 	return err
 }
 
-// httpServer returns the server of net/http for the connections that the loop passes on. conns are the connections of the listener.
+// httpServer returns the server of net/http for the connections that the loop passes on. conns are
+// the connections of the listener.
 func (s *Server) httpServer(h http.Handler, conns *admission.Connections) *http.Server {
 	var protocols http.Protocols
 	protocols.SetHTTP1(true)
@@ -84,12 +86,14 @@ func (s *Server) httpServer(h http.Handler, conns *admission.Connections) *http.
 	protocols.SetUnencryptedHTTP2(true)
 	srv := &http.Server{
 		Handler: h,
-		// net/http must not answer any request by itself: the handler decides which answers close their connection.
+		// net/http must not answer any request by itself: the handler decides which answers close
+		// their connection.
 		DisableGeneralOptionsHandler: true,
 		Protocols:                    &protocols,
 		ReadHeaderTimeout:            min(s.limits.IOTimeout, 10*time.Second),
 		ReadTimeout:                  s.limits.IOTimeout,
-		// The longest time that a call may take, and then the time in which the client must read the answer.
+		// The longest time that a call may take, and then the time in which the client must read
+		// the answer.
 		WriteTimeout:   max(s.limits.CallTimeout, publishTimeout+s.limits.VisibleWait) + s.limits.IOTimeout,
 		IdleTimeout:    s.limits.IdleTimeout,
 		MaxHeaderBytes: s.limits.HeaderBytes,
@@ -117,7 +121,8 @@ func (s *Server) httpServer(h http.Handler, conns *admission.Connections) *http.
 	return srv
 }
 
-// stop ends all streams, and makes every health check report that the server is stopping. It may be called more than once.
+// stop ends all streams, and makes every health check report that the server is stopping. It may be
+// called more than once.
 func (s *Server) stop() {
 	s.draining.Store(true)
 	s.cancelServer()
@@ -126,8 +131,8 @@ func (s *Server) stop() {
 const (
 	// drainGrace is how long Run waits for open connections to end before it closes the listener.
 	drainGrace = 500 * time.Millisecond
-	// http2WindowBytes is the flow-control window of an HTTP/2 connection and of each of its streams: what a client may send before the server
-	// reads it.
+	// http2WindowBytes is the flow-control window of an HTTP/2 connection and of each of its
+	// streams: what a client may send before the server reads it.
 	http2WindowBytes = 256 << 10
 	// publishTimeout is longer than a publisher tries to append events before it gives up.
 	publishTimeout = time.Minute

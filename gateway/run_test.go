@@ -21,8 +21,8 @@ import (
 	connectv1 "github.com/skein-feed/skein/proto/skein/v1/skeinv1connect"
 )
 
-// A shutdown in the middle of work loses nothing that was accepted: every call that the server began is answered, and
-// every event that a client was told is in the log is there.
+// A shutdown in the middle of work loses nothing that was accepted: every call that the server
+// began is answered, and every event that a client was told is in the log is there.
 func TestShutdownLosesNothing(t *testing.T) {
 	w := newWorld(t)
 	const clients = 16
@@ -36,7 +36,8 @@ func TestShutdownLosesNothing(t *testing.T) {
 					Events: []*skeinv1.Event{follow(fmt.Sprint("fan", n), fmt.Sprint("star", i))},
 				}))
 				if err != nil {
-					// The connection was refused, or closed before the call was read: nothing that the server said.
+					// The connection was refused, or closed before the call was read: nothing that
+					// the server said.
 					if connect.IsWireError(err) {
 						t.Errorf("client %d: %v", n, err)
 					}
@@ -264,7 +265,8 @@ func TestRunOnAClosedListener(t *testing.T) {
 	}
 }
 
-// A client that sends its request slowly, or does not take its answer, is cut off; one that streams is not.
+// A client that sends its request slowly, or does not take its answer, is cut off; one that streams
+// is not.
 func TestSlowClients(t *testing.T) {
 	t.Parallel()
 	const limit = time.Second
@@ -286,7 +288,8 @@ func TestSlowClients(t *testing.T) {
 		}
 		conn.Close()
 	}
-	// A stream that is silent for longer than the limit, and has a listener, continues: what is sent next arrives.
+	// A stream that is silent for longer than the limit, and has a listener, continues: what is
+	// sent next arrives.
 	var watch *connect.ServerStreamForClient[healthv1.HealthCheckResponse]
 	for { // on a busy machine the request itself may be too slow
 		var err error

@@ -101,8 +101,8 @@ func TestScanFollowersOfABoard(t *testing.T) {
 	}
 }
 
-// A scan continues with what the list has become, and holds no state of the store while the client takes its time: each
-// chunk is read when it is asked for.
+// A scan continues with what the list has become, and holds no state of the store while the client
+// takes its time: each chunk is read when it is asked for.
 func TestScanWhileTheListChanges(t *testing.T) {
 	w := newWorld(t)
 	at, want := w.fans("star", 3000)

@@ -106,7 +106,8 @@ func TestFilterSeenByTheSettingsOfTheStore(t *testing.T) {
 	}
 }
 
-// Ten thousand candidates as long as they may be pass, in either encoding, also where JSON escapes their letters.
+// Ten thousand candidates as long as they may be pass, in either encoding, also where JSON escapes
+// their letters.
 func TestFilterSeenOfManyCandidates(t *testing.T) {
 	w := newWorld(t, withSeen)
 	candidate := func(i int) string { return strings.Repeat("é", 60) + fmt.Sprintf("%08d", i) }

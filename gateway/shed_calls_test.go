@@ -10,7 +10,8 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// TestShedCalls: what is refused is so by every way of calling, and told when to come again; health and administration are not.
+// TestShedCalls: what is refused is so by every way of calling, and told when to come again; health
+// and administration are not.
 func TestShedCalls(t *testing.T) {
 	g := newGuarded(t) // in which nothing is measured
 	reader := g.as(g.tokens["reader"])

@@ -15,10 +15,11 @@ import (
 	"github.com/skein-feed/skein/gateway/internal/request"
 )
 
-// Server-Sent Events make a stream readable for a page in a browser with nothing but EventSource. The page sends a GET to the path of the method,
-// with the request as JSON in the query parameter "message", as Connect defines it for reads. Authentication, limits and validation are those of
-// every stream. Each event has a message as JSON, and the position of the message as its id. A browser whose connection broke reconnects by
-// itself, and sends the last id that it received.
+// Server-Sent Events make a stream readable for a page in a browser with nothing but EventSource.
+// The page sends a GET to the path of the method, with the request as JSON in the query parameter
+// "message", as Connect defines it for reads. Authentication, limits and validation are those of
+// every stream. Each event has a message as JSON, and the position of the message as its id. A
+// browser whose connection broke reconnects by itself, and sends the last id that it received.
 
 // positionedMessage is a message of a stream that can resume after the message.
 type positionedMessage interface {
@@ -26,7 +27,8 @@ type positionedMessage interface {
 	GetPosition() string
 }
 
-// forBrowsers makes a stream also available by GET as Server-Sent Events. resume changes a request so that its stream continues after a position.
+// forBrowsers makes a stream also available by GET as Server-Sent Events. resume changes a request
+// so that its stream continues after a position.
 func forBrowsers[Req, Res any, P request.Message[Req]](m *streamMethod[Req, Res, P], resume func(req P, position string)) {
 	rpcHandler := m.s.methods[m.procedure]
 	m.s.methods[m.procedure] = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -50,8 +52,9 @@ func forBrowsers[Req, Res any, P request.Message[Req]](m *streamMethod[Req, Res,
 	})
 }
 
-// decodeQuery decodes the request in a query into req, a [request.Received]. It returns the errors of the query. If the message itself does not
-// decode, the codec stores the error in req, as it does for a body.
+// decodeQuery decodes the request in a query into req, a [request.Received]. It returns the errors
+// of the query. If the message itself does not decode, the codec stores the error in req, as it
+// does for a body.
 func decodeQuery(query string, req any) error {
 	values, err := url.ParseQuery(query)
 	if err != nil {
@@ -114,7 +117,8 @@ func (p *sseStream[Res]) sendEvent(event []byte) error {
 	return http.NewResponseController(p.w).Flush()
 }
 
-// sendError answers with the error if the stream has not begun. Otherwise it sends the same JSON in an event named "end".
+// sendError answers with the error if the stream has not begun. Otherwise it sends the same JSON in
+// an event named "end".
 func (p *sseStream[Res]) sendError(err error) {
 	if !p.hasBegun {
 		_ = http1.WriteError(p.w, err) // an error means that the client has gone away

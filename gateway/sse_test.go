@@ -85,7 +85,8 @@ func (e *eventSource) failure() (status int, text string) {
 	return e.res.StatusCode, body.Message
 }
 
-// TestEventsOfFeed: a page in a browser reads WatchFeed by EventSource, and continues after its last event.
+// TestEventsOfFeed: a page in a browser reads WatchFeed by EventSource, and continues after its
+// last event.
 func TestEventsOfFeed(t *testing.T) {
 	w := newWorld(t, withAllStores, func(o *worldOptions) { o.Origins = []string{"https://app.example"} })
 	at := w.publish(follow("ann", "bob"), pinned("bob", "", "1"))
@@ -114,7 +115,8 @@ func TestEventsOfFeed(t *testing.T) {
 	}
 }
 
-// TestEventsOfLog: the log by EventSource. After the last event comes what that one was followed by.
+// TestEventsOfLog: the log by EventSource. After the last event comes what that one was followed
+// by.
 func TestEventsOfLog(t *testing.T) {
 	w := newWorld(t)
 	w.publish(follow("ann", "bob"), unfollow("ann", "bob"), follow("ann", "cid"))

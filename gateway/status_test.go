@@ -43,7 +43,8 @@ func ownServer(t *testing.T) (ns *server.Server, external func(*worldOptions)) {
 	return ns, func(o *worldOptions) { o.logConfig = eventlog.Config{URL: ns.ClientURL()} }
 }
 
-// stranger is a NATS client that appends to the log what it likes. The log is on a server of its own.
+// stranger is a NATS client that appends to the log what it likes. The log is on a server of its
+// own.
 func stranger(t *testing.T) (external func(*worldOptions), appendRaw func([]byte)) {
 	t.Helper()
 	ns, external := ownServer(t)
@@ -84,7 +85,8 @@ func TestGetStatus(t *testing.T) {
 	}
 }
 
-// TestOneVocabularyOfStates: a state has one name in metrics, /readyz and GetStatus; a rebuild is one of them.
+// TestOneVocabularyOfStates: a state has one name in metrics, /readyz and GetStatus; a rebuild is
+// one of them.
 func TestOneVocabularyOfStates(t *testing.T) {
 	if len(adminservice.ProjectionStates) != len(skeinv1.ProjectionState_name)-1 {
 		t.Errorf("%d states, %d values of the API", len(adminservice.ProjectionStates), len(skeinv1.ProjectionState_name)-1)
@@ -134,7 +136,8 @@ func (w *world) wantState(when, name string) {
 	}
 }
 
-// TestGetStatusWithoutTheLog: what is known is answered, and that the log is down is said; a publish says that it took nothing.
+// TestGetStatusWithoutTheLog: what is known is answered, and that the log is down is said; a
+// publish says that it took nothing.
 func TestGetStatusWithoutTheLog(t *testing.T) {
 	ns, external := ownServer(t)
 	w := newWorld(t, external)
@@ -165,7 +168,8 @@ func TestGetStatusOfAnEmptyLog(t *testing.T) {
 	}
 }
 
-// What others appended and no fold can use is counted and shown, latest first, in pages that hold while more comes.
+// What others appended and no fold can use is counted and shown, latest first, in pages that hold
+// while more comes.
 func TestRejectedEvents(t *testing.T) {
 	external, appendRaw := stranger(t)
 	w := newWorld(t, external)
@@ -264,7 +268,8 @@ func TestStatusOfAllStores(t *testing.T) {
 	}
 }
 
-// A projection that does not continue, as one that waits for disk, does not learn of new events. Its lag is reported all the same.
+// A projection that does not continue, as one that waits for disk, does not learn of new events.
+// Its lag is reported all the same.
 func TestLagOfWhatStandsStill(t *testing.T) {
 	external, appendRaw := stranger(t)
 	w := newWorld(t, asleep, external)

@@ -27,9 +27,9 @@ func (w *world) multiplexed() {
 	w.connect(connect.WithGRPC())
 }
 
-// callsOfEachKind makes a read, a publish, a status and a health check, all of which must be answered. None may be refused. What
-// did not arrive in time is sent again: in tests that give clients little of it, a machine that stands still for so long cuts off
-// this client, too.
+// callsOfEachKind makes a read, a publish, a status and a health check, all of which must be
+// answered. None may be refused. What did not arrive in time is sent again: in tests that give
+// clients little of it, a machine that stands still for so long cuts off this client, too.
 func (w *world) callsOfEachKind() {
 	w.t.Helper()
 	answered(w, w.events.Publish, &skeinv1.PublishRequest{Events: []*skeinv1.Event{follow("ann", "bob")}})
@@ -56,7 +56,8 @@ func answered[Req, Res any](
 	}
 }
 
-// flood opens streams until one is refused, and returns how many were let in. They stay open until the test ends.
+// flood opens streams until one is refused, and returns how many were let in. They stay open until
+// the test ends.
 func flood[Res any](
 	t *testing.T, open func() (*connect.ServerStreamForClient[Res], error), most int,
 ) (letIn int, refused error) {
@@ -75,7 +76,8 @@ func flood[Res any](
 	return letIn, nil
 }
 
-// TestFloodOfStreams: each kind of stream has a budget of its own, and takes nothing of the budget of calls. That of health needs no token.
+// TestFloodOfStreams: each kind of stream has a budget of its own, and takes nothing of the budget
+// of calls. That of health needs no token.
 func TestFloodOfStreams(t *testing.T) {
 	w := newWorld(t, func(o *worldOptions) { o.Limits.InFlight = 4 })
 	w.multiplexed()
@@ -117,8 +119,9 @@ func TestEveryStreamHasABudget(t *testing.T) {
 	}
 }
 
-// TestStreamsOfFeedsAndNotificationsShareTheirMemory: both kinds of streams follow the log for a user and cost the same, so one bound, which is
-// derived from the memory of the process, holds for both together.
+// TestStreamsOfFeedsAndNotificationsShareTheirMemory: both kinds of streams follow the log for a
+// user and cost the same, so one bound, which is derived from the memory of the process, holds for
+// both together.
 func TestStreamsOfFeedsAndNotificationsShareTheirMemory(t *testing.T) {
 	w := newWorld(t)
 	streams := w.server.budgets.Streams
@@ -138,7 +141,8 @@ func TestStreamsOfFeedsAndNotificationsShareTheirMemory(t *testing.T) {
 	}
 }
 
-// TestCallsOfOperators: when the budgets of reads and writes are used up, operators are still answered.
+// TestCallsOfOperators: when the budgets of reads and writes are used up, operators are still
+// answered.
 func TestCallsOfOperators(t *testing.T) {
 	w := newWorld(t, func(o *worldOptions) { o.Limits.InFlight = 1 })
 	for _, b := range []*admission.Budget{w.server.budgets.Reads, w.server.budgets.Writes} {
@@ -155,8 +159,8 @@ func TestCallsOfOperators(t *testing.T) {
 	w.callsOfEachKind()
 }
 
-// TestWritesTakeNoPlaceOfReads: while writes hold all their places, because the log does not take them, reads are answered; and writes
-// are while reads hold all of theirs.
+// TestWritesTakeNoPlaceOfReads: while writes hold all their places, because the log does not take
+// them, reads are answered; and writes are while reads hold all of theirs.
 func TestWritesTakeNoPlaceOfReads(t *testing.T) {
 	w := newWorld(t, func(o *worldOptions) { o.Limits.InFlight = 1 })
 	read := func() error {
@@ -196,8 +200,8 @@ func TestWritesTakeNoPlaceOfReads(t *testing.T) {
 	}
 }
 
-// TestFloodOfExpensiveReads: reads by heat run so many at once, some wait for a moment, and the rest is refused. Others are
-// answered all the while.
+// TestFloodOfExpensiveReads: reads by heat run so many at once, some wait for a moment, and the
+// rest is refused. Others are answered all the while.
 func TestFloodOfExpensiveReads(t *testing.T) {
 	w := newWorld(t, withFeeds, func(o *worldOptions) { o.Limits.ExpensiveReads, o.Limits.InFlight = 1, 16 })
 	b := w.server.budgets.ExpensiveReads

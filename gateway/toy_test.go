@@ -15,8 +15,8 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// toyService is a whole service of one method, as docs/development.md says how to add one: the method, a line that mounts it, and its
-// right.
+// toyService is a whole service of one method, as docs/development.md says how to add one: the
+// method, a line that mounts it, and its right.
 type toyService struct{ *views.Views }
 
 // countFollowing returns how many users a user follows explicitly.
@@ -40,8 +40,9 @@ func (s *toyService) countFollowing(
 
 const toyProcedure = "/toy.v1.ToyService/CountFollowing"
 
-// TestToyMethod: a method that is mounted as every other one has all that they have, with nothing said in it: the right of its callers,
-// the rules of its request, positions, budgets, codes of errors, metrics, and every way of calling.
+// TestToyMethod: a method that is mounted as every other one has all that they have, with nothing
+// said in it: the right of its callers, the rules of its request, positions, budgets, codes of
+// errors, metrics, and every way of calling.
 func TestToyMethod(t *testing.T) {
 	g := newGuarded(t)
 	s := g.server

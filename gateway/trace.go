@@ -14,11 +14,13 @@ import (
 	"github.com/skein-feed/skein/gateway/internal/http1"
 )
 
-// A traced call has a span, and so does the append of its events to the log. The trace context is stored with the envelope, so the folds that
-// make the events visible add their spans to the same trace. Without a tracer none of this happens. With one, a call that is not sampled costs
-// only what the tracer needs to decide that.
+// A traced call has a span, and so does the append of its events to the log. The trace context is
+// stored with the envelope, so the folds that make the events visible add their spans to the same
+// trace. Without a tracer none of this happens. With one, a call that is not sampled costs only
+// what the tracer needs to decide that.
 
-// withTraceParent returns a context with the trace context that the caller has sent in a traceparent header, if it has sent one.
+// withTraceParent returns a context with the trace context that the caller has sent in a
+// traceparent header, if it has sent one.
 func (s *Server) withTraceParent(ctx context.Context, traceParent string) context.Context {
 	if s.tracer == nil || traceParent == "" {
 		return ctx

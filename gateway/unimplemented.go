@@ -30,8 +30,9 @@ func services() []protoreflect.ServiceDescriptor {
 	return all
 }
 
-// methodRequirements says, for the error of an unimplemented method, which projections or operator the method needs. The key is the name of
-// the service, or that of the method if it needs more than the other methods of its service.
+// methodRequirements says, for the error of an unimplemented method, which projections or operator
+// the method needs. The key is the name of the service, or that of the method if it needs more than
+// the other methods of its service.
 var methodRequirements = map[protoreflect.Name]string{
 	"FeedService":         "the inbox projection, which this process does not have",
 	"SeenService":         "the seen projection, which this process does not have",
@@ -41,7 +42,8 @@ var methodRequirements = map[protoreflect.Name]string{
 	"AdminService":        "an operator, which this process does not have; GetStatus is there",
 }
 
-// mountUnimplemented mounts a handler for every method that is not mounted yet. It answers with "unimplemented" and the reason.
+// mountUnimplemented mounts a handler for every method that is not mounted yet. It answers with
+// "unimplemented" and the reason.
 func (s *Server) mountUnimplemented() {
 	for _, service := range services() {
 		for i := range service.Methods().Len() {

@@ -84,7 +84,8 @@ func TestBatchGetViewerState(t *testing.T) {
 	if w.count("skein_seen_filters_total", "by", "viewer_state") != 1 {
 		t.Error("the question is not counted")
 	}
-	// The request says what counts as seen, as that of FilterSeen does: its window, and whether serves count. Serves do not change.
+	// The request says what counts as seen, as that of FilterSeen does: its window, and whether
+	// serves count. Serves do not change.
 	for _, c := range []struct {
 		req  *skeinv1.BatchGetViewerStateRequest
 		c1   bool
@@ -100,7 +101,8 @@ func TestBatchGetViewerState(t *testing.T) {
 			t.Errorf("%s: %v", c.what, got)
 		}
 	}
-	// A user without events has an empty state for all of them; pins that do not live cause no query to the seen store.
+	// A user without events has an empty state for all of them; pins that do not live cause no
+	// query to the seen store.
 	for i, s := range w.viewerState("nobody", at, keys...) {
 		if diff := cmp.Diff(&skeinv1.ViewerState{ItemId: want[i].GetItemId()}, s, protocmp.Transform()); diff != "" {
 			t.Error(diff)
@@ -115,7 +117,8 @@ func TestBatchGetViewerState(t *testing.T) {
 // likes reports whether a viewer likes an item.
 func likes(s *skeinv1.ViewerState) bool { return slices.Contains(s.GetReactions(), "like") }
 
-// TestViewerStateHasOwnReactions: a viewer has all kinds of the own reactions to an item by name, private ones included, and nobody else's.
+// TestViewerStateHasOwnReactions: a viewer has all kinds of the own reactions to an item by name,
+// private ones included, and nobody else's.
 func TestViewerStateHasOwnReactions(t *testing.T) {
 	w := newWorld(t, withAllStores)
 	at := w.publish(
@@ -129,7 +132,8 @@ func TestViewerStateHasOwnReactions(t *testing.T) {
 	}
 }
 
-// TestLikesOfViewers: a like is what BatchGetCounters counts, whenever history arrives, and until the user ends.
+// TestLikesOfViewers: a like is what BatchGetCounters counts, whenever history arrives, and until
+// the user ends.
 func TestLikesOfViewers(t *testing.T) {
 	w := newWorld(t, withAllStores)
 	late := history(liked("ann", "back"), 1, 1)
@@ -229,7 +233,8 @@ func TestHandCheckOfViewerState(t *testing.T) {
 	})
 }
 
-// TestViewerStateBehind: an answer names the least of the positions that were read, whichever store is behind, and waits for all four.
+// TestViewerStateBehind: an answer names the least of the positions that were read, whichever store
+// is behind, and waits for all four.
 func TestViewerStateBehind(t *testing.T) {
 	for _, behind := range []string{"graph", "inbox", "seen", "counters"} {
 		t.Run(behind, func(t *testing.T) {
@@ -268,7 +273,8 @@ func TestViewerStateBehind(t *testing.T) {
 	}
 }
 
-// What a viewer likes and has seen is the viewer's own: a caller who is bound to a user asks for that user only.
+// What a viewer likes and has seen is the viewer's own: a caller who is bound to a user asks for
+// that user only.
 func TestViewerStateOfCallers(t *testing.T) {
 	g := newGuarded(t)
 	at := g.as(g.tokens["publisher"]).publish(follow("ann", "bob"), pinned("bob", "", "p"), liked("ann", "p"), liked("bob", "p"))
@@ -286,7 +292,8 @@ func TestViewerStateOfCallers(t *testing.T) {
 	}
 }
 
-// Without one of the stores, the error names those that the call needs, and the other calls of the service are answered.
+// Without one of the stores, the error names those that the call needs, and the other calls of the
+// service are answered.
 func TestViewerStateWithoutSeen(t *testing.T) {
 	w := newWorld(t, withFeeds)
 	_, err := w.feed.BatchGetViewerState(t.Context(), connect.NewRequest(&skeinv1.BatchGetViewerStateRequest{}))

@@ -17,9 +17,10 @@ import (
 	connectv1 "github.com/skein-feed/skein/proto/skein/v1/skeinv1connect"
 )
 
-// BenchmarkQuietWatchers reports what 10 000 watchers of feeds cost while nothing happens that concerns them, each with 50 followees, over
-// HTTP/2 with 250 streams a connection: bytes a watcher, and the part of one processor, heartbeats included. In the second part, other
-// owners pin 100 times a second. The clients are in the same process, as raw frames, and are counted, too.
+// BenchmarkQuietWatchers reports what 10 000 watchers of feeds cost while nothing happens that
+// concerns them, each with 50 followees, over HTTP/2 with 250 streams a connection: bytes a
+// watcher, and the part of one processor, heartbeats included. In the second part, other owners pin
+// 100 times a second. The clients are in the same process, as raw frames, and are counted, too.
 func BenchmarkQuietWatchers(b *testing.B) {
 	b.Run("open", func(b *testing.B) { benchmarkQuietWatchers(b, newWorld(b, withAllStores)) })
 	b.Run("token", func(b *testing.B) {
@@ -70,7 +71,8 @@ func benchmarkQuietWatchers(b *testing.B, w *world, header ...string) {
 	b.ReportMetric(busy, "%cpu-100-pins/s")
 }
 
-// openWatchers opens watchers on a connection of their own, and waits for the first message of each.
+// openWatchers opens watchers on a connection of their own, and waits for the first message of
+// each.
 func openWatchers(b *testing.B, w *world, first, n int, header []string) {
 	b.Helper()
 	conn, err := (&net.Dialer{}).DialContext(b.Context(), "tcp", strings.TrimPrefix(w.url, "http://"))
@@ -126,8 +128,8 @@ func openWatchers(b *testing.B, w *world, first, n int, header []string) {
 	}
 }
 
-// memory returns the bytes of live objects and of stacks. Free room in the spans of the heap is left out: it depends on earlier garbage,
-// and varied by 10 MB and more.
+// memory returns the bytes of live objects and of stacks. Free room in the spans of the heap is
+// left out: it depends on earlier garbage, and varied by 10 MB and more.
 func memory() uint64 {
 	runtime.GC()
 	runtime.GC()

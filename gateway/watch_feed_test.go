@@ -134,7 +134,8 @@ func unblocked(user, blocked string) *skeinv1.Event {
 	}}
 }
 
-// TestWatchFeedAtRandom: watchers come and go while users follow, block and pin at random, and each reaches the number of CountNewer.
+// TestWatchFeedAtRandom: watchers come and go while users follow, block and pin at random, and each
+// reaches the number of CountNewer.
 func TestWatchFeedAtRandom(t *testing.T) {
 	w := newWorld(t, withAllStores)
 	random := rand.New(rand.NewPCG(7, 7))

@@ -75,7 +75,8 @@ func batch(t *testing.T, evs ...*skeinv1.Event) []byte {
 	return data
 }
 
-// watched is a history with repeats, malformed events and envelopes, and backfills. It ends with a live event.
+// watched is a history with repeats, malformed events and envelopes, and backfills. It ends with a
+// live event.
 func watched(t *testing.T, appendRaw func([]byte)) (want []*skeinv1.Event) {
 	t.Helper()
 	old := follow("old", "bob")
@@ -93,7 +94,8 @@ func watched(t *testing.T, appendRaw func([]byte)) (want []*skeinv1.Event) {
 	return good
 }
 
-// A caller that is interrupted at any message and continues from its position gets exactly the rest, with the same times.
+// A caller that is interrupted at any message and continues from its position gets exactly the
+// rest, with the same times.
 func TestWatch(t *testing.T) {
 	external, appendRaw := stranger(t)
 	w := newWorld(t, external)
@@ -154,7 +156,8 @@ func TestWatchKinds(t *testing.T) {
 	}
 }
 
-// A filter of users has the events in which one of them acts or is the target, and a client can continue from every position.
+// A filter of users has the events in which one of them acts or is the target, and a client can
+// continue from every position.
 func TestWatchUsers(t *testing.T) {
 	external, appendRaw := stranger(t)
 	w := newWorld(t, external)
@@ -199,7 +202,8 @@ func TestWatchUsers(t *testing.T) {
 	}
 }
 
-// Without a position the caller gets what is published from now on. While nothing is, checkpoints say how far the log was read.
+// Without a position the caller gets what is published from now on. While nothing is, checkpoints
+// say how far the log was read.
 func TestWatchFromNowOn(t *testing.T) {
 	w := newWorld(t, func(o *worldOptions) { o.watchPeriod = time.Millisecond })
 	before := w.publish(follow("ann", "bob"))
@@ -270,7 +274,8 @@ func TestWatchOfWhatIsTrimmed(t *testing.T) {
 		connect.CodeUnavailable, "LOG_UNAVAILABLE", "")
 }
 
-// A client that does not take what it is sent holds up no fold and no other client, and the end of the service ends all.
+// A client that does not take what it is sent holds up no fold and no other client, and the end of
+// the service ends all.
 func TestWatchSlowly(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

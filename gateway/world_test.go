@@ -58,8 +58,8 @@ type world struct {
 	publisher *eventlog.Publisher
 	hub       *eventlog.Hub
 	store     *live.Live
-	// inbox is nil in a world without feeds, seen and counters in one without those. The channels close when the store
-	// has caught up with the log.
+	// inbox is nil in a world without feeds, seen and counters in one without those. The channels
+	// close when the store has caught up with the log.
 	inbox, seen, counters, notifications                     *live.Live
 	inboxReady, seenReady, countersReady, notificationsReady <-chan struct{}
 	registry                                                 *prometheus.Registry
@@ -127,7 +127,8 @@ type worldOptions struct {
 	logConfig eventlog.Config
 	// past is the archived part of the log; nil means none.
 	past events.Archive
-	// inbox, seen, counters and notifications are the settings of the stores; nil means there is none.
+	// inbox, seen, counters and notifications are the settings of the stores; nil means there is
+	// none.
 	inbox    *inbox.Settings
 	seen     *seen.Settings
 	counters *counters.Settings
@@ -137,7 +138,8 @@ type worldOptions struct {
 	watchPeriod time.Duration
 	// fs is the file system under the stores; nil means the disk.
 	fs store.FS
-	// cache of the store in bytes; 0 means the default, noCache that every block is read from the file system.
+	// cache of the store in bytes; 0 means the default, noCache that every block is read from the
+	// file system.
 	cache int64
 	// clientTLS is that of clients; nil means none is needed.
 	clientTLS *tls.Config
@@ -317,7 +319,8 @@ type subscription struct {
 
 func (s subscription) Head() uint64 { return s.hub.Head() }
 
-// quicken lets streams count and read the log after a millisecond, and send again after resendAfter if it is not 0.
+// quicken lets streams count and read the log after a millisecond, and send again after resendAfter
+// if it is not 0.
 func quicken(watchers *feedwatch.Watchers, resendAfter time.Duration) {
 	watchers.CountInterval, watchers.Pause = time.Millisecond, time.Millisecond
 	if resendAfter > 0 {

@@ -9,8 +9,8 @@ import (
 	"github.com/skein-feed/skein/projections/internal/overlay"
 )
 
-// Batch gives a fold access to the rows of its store. Reads see the writes of the batch that are not committed yet. A Batch is
-// not safe for concurrent use.
+// Batch gives a fold access to the rows of its store. Reads see the writes of the batch that are
+// not committed yet. A Batch is not safe for concurrent use.
 type Batch struct {
 	// host is the store.
 	host BatchHost
@@ -19,12 +19,12 @@ type Batch struct {
 	rows overlay.Overlay
 	// scans makes the iterators and counts those that are open.
 	scans overlay.Scans
-	// err is the first misuse of the batch by the fold. The methods that write return no error, so they record the misuse
-	// here, and Step or the end of the event fails with it.
+	// err is the first misuse of the batch by the fold. The methods that write return no error, so
+	// they record the misuse here, and Step or the end of the event fails with it.
 	err error
 
-	// log, the sequence number of the envelope, and the slot in the envelope identify the event that is being folded. step is
-	// the number of commits within this event so far.
+	// log, the sequence number of the envelope, and the slot in the envelope identify the event
+	// that is being folded. step is the number of commits within this event so far.
 	log  events.LogID
 	seq  uint64
 	slot uint16
@@ -32,7 +32,8 @@ type Batch struct {
 	// logTime is the time at which the log received the last event of the envelope.
 	logTime events.Micros
 
-	// keyedHash is the hash of the log keyedHashLog. KeyedHash sets both at its first call for a log.
+	// keyedHash is the hash of the log keyedHashLog. KeyedHash sets both at its first call for a
+	// log.
 	keyedHashLog events.LogID
 	keyedHash    events.KeyedHash
 }
@@ -72,8 +73,8 @@ func (b *Batch) Delete(key []byte) {
 	}
 }
 
-// Merge merges a value into a row with the merger of the projection. It does not read the row, which need not exist. The batch
-// copies key and value.
+// Merge merges a value into a row with the merger of the projection. It does not read the row,
+// which need not exist. The batch copies key and value.
 func (b *Batch) Merge(key, value []byte) {
 	if !b.opts.Merges {
 		b.fail(errNoMerger)
@@ -84,9 +85,9 @@ func (b *Batch) Merge(key, value []byte) {
 	}
 }
 
-// DeleteRange removes the rows whose keys k have lower <= k < upper. Their keys must begin with the same [PrefixLen] bytes: one
-// shard and tag or, for a [MonthKeyed] projection, one month and tag. The cost does not depend on the number of rows.
-// Compactions free the disk space later.
+// DeleteRange removes the rows whose keys k have lower <= k < upper. Their keys must begin with the
+// same [PrefixLen] bytes: one shard and tag or, for a [MonthKeyed] projection, one month and tag.
+// The cost does not depend on the number of rows. Compactions free the disk space later.
 func (b *Batch) DeleteRange(lower, upper []byte) {
 	if bytes.Compare(lower, upper) >= 0 || len(lower) < PrefixLen || len(upper) < PrefixLen ||
 		!bytes.Equal(lower[:PrefixLen], upper[:PrefixLen]) && !bytes.Equal(upper, PrefixEnd(lower[:PrefixLen])) {
@@ -98,7 +99,8 @@ func (b *Batch) DeleteRange(lower, upper []byte) {
 	}
 }
 
-// checkWritable reports whether the fold may write a row now. If it may not, checkWritable records the misuse.
+// checkWritable reports whether the fold may write a row now. If it may not, checkWritable records
+// the misuse.
 func (b *Batch) checkWritable(key []byte) bool {
 	switch {
 	case b.scans.Open() > 0:
@@ -121,11 +123,12 @@ func (b *Batch) fail(err error) {
 	}
 }
 
-// Holds reports whether the store holds the partition of a user or item. A fold must not write rows of other partitions (I13).
+// Holds reports whether the store holds the partition of a user or item. A fold must not write rows
+// of other partitions (I13).
 func (b *Batch) Holds(id string) bool { return b.opts.Holding.Has(id) }
 
-// EachPartition calls do with every partition that the store holds, in ascending order. It stops at the first error and returns
-// it.
+// EachPartition calls do with every partition that the store holds, in ascending order. It stops at
+// the first error and returns it.
 func (b *Batch) EachPartition(do func(partition uint8) error) error {
 	for p := range events.NumPartitions {
 		if parts := b.opts.Holding.Held; parts != nil && !parts.Has(uint8(p)) {
@@ -138,10 +141,10 @@ func (b *Batch) EachPartition(do func(partition uint8) error) error {
 	return nil
 }
 
-// Step commits the writes so far if they have reached [BatchOptions.StepBytes], so that those of a large event need not fit into
-// memory. After a crash, the store calls Apply with the same event on the committed rows ([Projection.Apply]), so a fold may
-// call Step only where such a second call continues correctly. No iterator may be open. The fold must return the error of
-// Step.
+// Step commits the writes so far if they have reached [BatchOptions.StepBytes], so that those of a
+// large event need not fit into memory. After a crash, the store calls Apply with the same event on
+// the committed rows ([Projection.Apply]), so a fold may call Step only where such a second call
+// continues correctly. No iterator may be open. The fold must return the error of Step.
 func (b *Batch) Step() error {
 	if b.scans.Open() > 0 {
 		b.fail(errOpenScan)
@@ -156,16 +159,16 @@ func (b *Batch) Step() error {
 	return b.host.CommitStep(b.seq, b.slot, b.step)
 }
 
-// BackfillsClosed reports whether the store ignores all later backfills, whatever their source. A fold then no longer needs rows
-// that it keeps only to order backfills.
+// BackfillsClosed reports whether the store ignores all later backfills, whatever their source. A
+// fold then no longer needs rows that it keeps only to order backfills.
 func (b *Batch) BackfillsClosed() bool { return b.host.BackfillsClosed() }
 
-// LogTime returns the time at which the log received the last event of the envelope that is being folded. The own time of a
-// backfilled event, by contrast, may be years earlier.
+// LogTime returns the time at which the log received the last event of the envelope that is being
+// folded. The own time of a backfilled event, by contrast, may be years earlier.
 func (b *Batch) LogTime() events.Micros { return b.logTime }
 
-// KeyedHash returns a hash of an id under a key that is derived from the id of the log. The hash does not reveal the id, and two
-// builds from one log agree on it.
+// KeyedHash returns a hash of an id under a key that is derived from the id of the log. The hash
+// does not reveal the id, and two builds from one log agree on it.
 func (b *Batch) KeyedHash(id string) [16]byte {
 	if b.keyedHashLog != b.log || b.keyedHash == (events.KeyedHash{}) {
 		b.keyedHashLog, b.keyedHash = b.log, events.NewKeyedHash(b.log)
@@ -176,6 +179,6 @@ func (b *Batch) KeyedHash(id string) [16]byte {
 // QueryCache returns the query cache of the store. It is nil if the projection has none.
 func (b *Batch) QueryCache() QueryCache { return b.opts.QueryCache }
 
-// Version returns the version of the first view that will show the current writes ([View.Version]). Earlier writes that no view
-// shows yet become visible with the same version.
+// Version returns the version of the first view that will show the current writes ([View.Version]).
+// Earlier writes that no view shows yet become visible with the same version.
 func (b *Batch) Version() uint64 { return b.host.NextVersion() }

@@ -16,8 +16,8 @@ import (
 type RowForm struct {
 	// Name is the name of this kind of row.
 	Name string
-	// Parts lists the parts of the key after the tag, separated by spaces, with the names of the table in keys.go of the
-	// projection:
+	// Parts lists the parts of the key after the tag, separated by spaces, with the names of the
+	// table in keys.go of the projection:
 	//
 	//	^since, ^created, ^until  a time, newest first
 	//	since             a time, oldest first
@@ -27,21 +27,26 @@ type RowForm struct {
 	//
 	// Every other name is an id. The key begins with the shard of the first id.
 	Parts string
-	// Remote is set if the key begins with the first shard of the partition of its second id (see [AppendPartition]).
+	// Remote is set if the key begins with the first shard of the partition of its second id (see
+	// [AppendPartition]).
 	Remote bool
-	// MonthKeyed is set if the key has a month before the tag, counted from January 1970, and the shard after the tag.
+	// MonthKeyed is set if the key has a month before the tag, counted from January 1970, and the
+	// shard after the tag.
 	MonthKeyed bool
 	// Value adds the fields of the value to the description. nil means that the value is empty.
 	Value func(d *Description, row []byte) error
 	// Special maps the names of parts that only this projection has to functions that read them.
 	Special map[string]func(d *Description) error
-	// Rest, if not nil, is called instead of Value. It also reads the bytes of the key that follow the parts.
+	// Rest, if not nil, is called instead of Value. It also reads the bytes of the key that follow
+	// the parts.
 	Rest func(d *Description, rest, row []byte) error
-	// Store is set if the rows belong to the store as a whole. A key without an id then begins with [StoreShard].
+	// Store is set if the rows belong to the store as a whole. A key without an id then begins with
+	// [StoreShard].
 	Store bool
 }
 
-// Description describes one row to people: its kind, and named fields in the order of key and value.
+// Description describes one row to people: its kind, and named fields in the order of key and
+// value.
 type Description struct {
 	// Kind is the name of the kind of row.
 	Kind string
@@ -53,12 +58,14 @@ type Description struct {
 	// rest is the part of the key that is not read yet.
 	rest   []byte
 	fields []Field
-	// keyFieldCount is the number of fields that belong to the key. It is -1 until InValue is called.
+	// keyFieldCount is the number of fields that belong to the key. It is -1 until InValue is
+	// called.
 	keyFieldCount int
 	// namePrefix is put before the names of the fields that follow.
 	namePrefix string
 	idCount    int
-	// nextIDPartition is one more than the partition that the next id must belong to. 0 means any partition.
+	// nextIDPartition is one more than the partition that the next id must belong to. 0 means any
+	// partition.
 	nextIDPartition int
 }
 
@@ -72,8 +79,8 @@ type Field struct {
 	text string
 }
 
-// NewDescription begins the description of a row whose fields the caller adds: those of the key, until [Description.InValue], then those of
-// the value.
+// NewDescription begins the description of a row whose fields the caller adds: those of the key,
+// until [Description.InValue], then those of the value.
 func NewDescription(kind string, shard events.Shard) *Description {
 	return &Description{Kind: kind, Shard: shard, keyFieldCount: -1}
 }
@@ -115,8 +122,8 @@ func RowKinds(forms ...map[Tag]RowForm) (kinds []string) {
 	return slices.Compact(kinds)
 }
 
-// Text returns the description in one line, or the error if err is not nil. It takes the results of a function such as
-// [DescribeForm].
+// Text returns the description in one line, or the error if err is not nil. It takes the results of
+// a function such as [DescribeForm].
 func Text(d *Description, err error) (string, error) {
 	if err != nil {
 		return "", err
@@ -124,8 +131,9 @@ func Text(d *Description, err error) (string, error) {
 	return d.String(), nil
 }
 
-// DescribeForm describes a row of a projection that has these forms. It returns [ErrCorrupt] for a row that no fold can have
-// written, because it has an unknown tag, is truncated, or is in the shard of another id.
+// DescribeForm describes a row of a projection that has these forms. It returns [ErrCorrupt] for a
+// row that no fold can have written, because it has an unknown tag, is truncated, or is in the
+// shard of another id.
 func DescribeForm(forms map[Tag]RowForm, key, value []byte) (*Description, error) {
 	d, err := describeRow(forms, key, value)
 	if err != nil && !errors.Is(err, ErrCorrupt) {
@@ -256,10 +264,12 @@ func (d *Description) readKeyPart(name string, special map[string]func(*Descript
 	return nil
 }
 
-// InValue ends the fields of the key: all fields that are added later belong to the value. A function in [RowForm.Rest] calls it.
+// InValue ends the fields of the key: all fields that are added later belong to the value. A
+// function in [RowForm.Rest] calls it.
 func (d *Description) InValue() { d.keyFieldCount = len(d.fields) }
 
-// Cut returns the next n bytes of the key and advances behind them. It returns [ErrCorrupt] if fewer are left.
+// Cut returns the next n bytes of the key and advances behind them. It returns [ErrCorrupt] if
+// fewer are left.
 func (d *Description) Cut(n int) ([]byte, error) {
 	if len(d.rest) < n {
 		return nil, ErrCorrupt
@@ -269,13 +279,14 @@ func (d *Description) Cut(n int) ([]byte, error) {
 	return b, nil
 }
 
-// Add adds a field. text is its form in [Description.String]. If the row has a field of this name already, Add appends a number to
-// the name.
+// Add adds a field. text is its form in [Description.String]. If the row has a field of this name
+// already, Add appends a number to the name.
 func (d *Description) Add(name string, value any, text string) {
 	d.fields = append(d.fields, Field{Name: d.uniqueName(d.namePrefix + name), Value: value, text: text})
 }
 
-// uniqueName returns the name, or the name with the lowest number that makes it unique among the fields so far.
+// uniqueName returns the name, or the name with the lowest number that makes it unique among the
+// fields so far.
 func (d *Description) uniqueName(name string) string {
 	taken := func(name string) bool {
 		return slices.ContainsFunc(d.fields, func(f Field) bool { return f.Name == name })
@@ -330,14 +341,14 @@ func (d *Description) Flag(name string, set bool) {
 	}
 }
 
-// Section begins a group of fields. The names of the fields that follow get the name of the group as a prefix. If the row has the
-// group already, the group gets a number.
+// Section begins a group of fields. The names of the fields that follow get the name of the group
+// as a prefix. If the row has the group already, the group gets a number.
 func (d *Description) Section(name string) {
 	d.namePrefix = ""
 	d.Add(name, true, " "+name+":")
 	d.namePrefix = d.fields[len(d.fields)-1].Name + "."
 }
 
-// Entry begins the n-th group of fields of a list, counted from 1. The names of the fields that follow get the prefix list.n. Entry
-// itself adds no field.
+// Entry begins the n-th group of fields of a list, counted from 1. The names of the fields that
+// follow get the prefix list.n. Entry itself adds no field.
 func (d *Description) Entry(list string, n int) { d.namePrefix = list + "." + strconv.Itoa(n) + "." }

@@ -13,8 +13,8 @@ import (
 	"github.com/skein-feed/skein/events"
 )
 
-// runtimeVersion is the version of what the store itself adds to every fold: its own rows, and the rules by which it accepts
-// backfills and keeps rejects. It is part of every fingerprint.
+// runtimeVersion is the version of what the store itself adds to every fold: its own rows, and the
+// rules by which it accepts backfills and keeps rejects. It is part of every fingerprint.
 const runtimeVersion = 1
 
 // Fingerprint describes everything besides the log that the rows of a generation depend on (I4).
@@ -27,14 +27,16 @@ type Fingerprint struct {
 	Kinds []string `json:"kinds"`
 	// Settings are the settings of a [SettingsProvider] projection.
 	Settings map[string]string `json:"settings,omitempty"`
-	// Partitions is the set that the store holds, in the form of [events.Partitions.String]. Empty means all partitions.
+	// Partitions is the set that the store holds, in the form of [events.Partitions.String]. Empty
+	// means all partitions.
 	Partitions string `json:"partitions,omitempty"`
 }
 
 // FingerprintOf returns the fingerprint that a new store of all partitions of the projection has.
 func FingerprintOf(p Projection) Fingerprint { return FingerprintOfPartitions(p, nil) }
 
-// FingerprintOfPartitions returns the fingerprint that a new store of some partitions of the projection has. nil means all.
+// FingerprintOfPartitions returns the fingerprint that a new store of some partitions of the
+// projection has. nil means all.
 func FingerprintOfPartitions(p Projection, held *events.Partitions) Fingerprint {
 	f := Fingerprint{Name: p.Name(), Version: p.Version(), Runtime: runtimeVersion, Partitions: FormatHeld(held)}
 	kinds := slices.Clone(p.Kinds())
@@ -48,7 +50,8 @@ func FingerprintOfPartitions(p Projection, held *events.Partitions) Fingerprint 
 	return f
 }
 
-// FormatHeld returns the text form of a set of partitions in a fingerprint. It is empty for all partitions, also in the form of nil.
+// FormatHeld returns the text form of a set of partitions in a fingerprint. It is empty for all
+// partitions, also in the form of nil.
 func FormatHeld(held *events.Partitions) string {
 	if held = NilIfAll(held); held == nil {
 		return ""
@@ -56,7 +59,8 @@ func FormatHeld(held *events.Partitions) string {
 	return held.String()
 }
 
-// ParseHeld parses the text form of [FormatHeld]. It returns nil for all partitions, and [ErrCorrupt] for text that is malformed.
+// ParseHeld parses the text form of [FormatHeld]. It returns nil for all partitions, and
+// [ErrCorrupt] for text that is malformed.
 func ParseHeld(text string) (*events.Partitions, error) {
 	if text == "" {
 		return nil, nil
@@ -68,8 +72,9 @@ func ParseHeld(text string) (*events.Partitions, error) {
 	return NilIfAll(&held), nil
 }
 
-// Encode returns the fingerprint as JSON, which is its form in the row of a store. Equal fingerprints have equal bytes, because
-// the order of fields is fixed and settings are sorted by name.
+// Encode returns the fingerprint as JSON, which is its form in the row of a store. Equal
+// fingerprints have equal bytes, because the order of fields is fixed and settings are sorted by
+// name.
 func (f Fingerprint) Encode() []byte {
 	b, err := json.Marshal(f)
 	if err != nil {
@@ -84,8 +89,8 @@ func (f Fingerprint) String() string {
 	return hex.EncodeToString(sum[:16])
 }
 
-// Differences lists the differences between f, the fingerprint of a store, and now, the fingerprint that the program gives a new
-// store. It returns an empty string if they are equal.
+// Differences lists the differences between f, the fingerprint of a store, and now, the fingerprint
+// that the program gives a new store. It returns an empty string if they are equal.
 func (f Fingerprint) Differences(now Fingerprint) string {
 	var differences []string
 	compare := func(what, before, after string) {

@@ -8,10 +8,11 @@ import (
 	"github.com/skein-feed/skein/projections/internal/overlay"
 )
 
-// The keyspace. Every key begins with a shard (2 bytes, big endian) and a tag (1 byte); keys.go of the projection says what
-// follows. The tag alone tells the kind of the row, because no two projections have the same tag. Most keys begin with the
-// shard of the home of the row. The keys of a [MonthKeyed] projection may begin with a month, which takes the place of the
-// shard. The runtime is the store itself, as opposed to the projection.
+// The keyspace. Every key begins with a shard (2 bytes, big endian) and a tag (1 byte); keys.go of
+// the projection says what follows. The tag alone tells the kind of the row, because no two
+// projections have the same tag. Most keys begin with the shard of the home of the row. The keys of
+// a [MonthKeyed] projection may begin with a month, which takes the place of the shard. The runtime
+// is the store itself, as opposed to the projection.
 //
 //	tags       owner          rows
 //	0x00–0x0f  runtime        checkpoint, fingerprint, backfill offsets, rejects (in StoreShard)
@@ -21,7 +22,8 @@ import (
 //	0x70–0x8f  counters       pins, plays and reactions with their counts, lists by heat
 //	0x90–0x9f  notifications  reactions to pins and re-pins by recipient, markers
 const (
-	// StoreShard is the shard of rows that belong to the store as a whole. It is higher than all shards of users and items.
+	// StoreShard is the shard of rows that belong to the store as a whole. It is higher than all
+	// shards of users and items.
 	StoreShard events.Shard = 0xffff
 
 	FirstRuntimeTag Tag = 0x00
@@ -54,8 +56,8 @@ func AppendPrefix(dst []byte, shard events.Shard, tag Tag) []byte {
 	return append(binary.BigEndian.AppendUint16(dst, uint16(shard)), byte(tag))
 }
 
-// AppendKey appends to dst the shard of the first id, the tag, and the ids. The result is a key, or the common prefix of keys that
-// have more parts. It panics without an id.
+// AppendKey appends to dst the shard of the first id, the tag, and the ids. The result is a key, or
+// the common prefix of keys that have more parts. It panics without an id.
 func AppendKey(dst []byte, tag Tag, ids ...string) []byte {
 	dst = AppendPrefix(dst, events.ShardOf(ids[0]), tag)
 	for _, id := range ids {
@@ -73,8 +75,9 @@ func NextShard(r Reader, from, end events.Shard) (events.Shard, error) {
 	return end, it.Close()
 }
 
-// EachID calls do once for each first id in the keys with the shard and the tag, in key order. It seeks from one id to the next, so
-// it does not read the other rows with the same first id. It skips malformed keys. It stops at the first error and returns it.
+// EachID calls do once for each first id in the keys with the shard and the tag, in key order. It
+// seeks from one id to the next, so it does not read the other rows with the same first id. It
+// skips malformed keys. It stops at the first error and returns it.
 func EachID(r Reader, shard events.Shard, tag Tag, do func(id string) error) error {
 	prefix := AppendPrefix(nil, shard, tag)
 	it := r.Iter(prefix, PrefixEnd(prefix))
@@ -99,8 +102,8 @@ func EachID(r Reader, shard events.Shard, tag Tag, do func(id string) error) err
 	return err
 }
 
-// EachPair calls do with the first two ids of each key with the shard and the tag, in key order. It skips malformed keys. It stops at
-// the first error and returns it.
+// EachPair calls do with the first two ids of each key with the shard and the tag, in key order. It
+// skips malformed keys. It stops at the first error and returns it.
 func EachPair(r Reader, shard events.Shard, tag Tag, do func(first, second string) error) error {
 	prefix := AppendPrefix(nil, shard, tag)
 	it := r.Iter(prefix, PrefixEnd(prefix))
@@ -123,6 +126,7 @@ func EachPair(r Reader, shard events.Shard, tag Tag, do func(first, second strin
 // PrefixEnd returns the lowest key above all keys that begin with prefix, or nil if there is none.
 func PrefixEnd(prefix []byte) []byte { return overlay.PrefixEnd(prefix) }
 
-// RowError returns an error for a row that no fold can have written. The error wraps [ErrCorrupt]. what describes the row, and row
-// is its key or its value. If a fold returns this error, its store stops and must be rebuilt.
+// RowError returns an error for a row that no fold can have written. The error wraps [ErrCorrupt].
+// what describes the row, and row is its key or its value. If a fold returns this error, its store
+// stops and must be rebuilt.
 func RowError(what string, row []byte) error { return fmt.Errorf("%w: %s %x", ErrCorrupt, what, row) }

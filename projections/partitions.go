@@ -7,33 +7,35 @@ import (
 	"github.com/skein-feed/skein/events"
 )
 
-// MonthKeyed is implemented by a projection that has keys with a month in place of the shard. In these keys the shard follows the
-// tag. So the rows of one month lie together.
+// MonthKeyed is implemented by a projection that has keys with a month in place of the shard. In
+// these keys the shard follows the tag. So the rows of one month lie together.
 type MonthKeyed interface {
 	// MonthTags returns the tags of these keys.
 	MonthTags() []Tag
 }
 
-// Regional is implemented by a projection that has regions. A region is the rows of a tag whose keys do not begin with the shard of
-// their home, but with what queries look up, such as the shard and the id of a pin's owner. So one scan finds the rows of all
-// homes. The home, or its partition, stands further behind in the key.
+// Regional is implemented by a projection that has regions. A region is the rows of a tag whose
+// keys do not begin with the shard of their home, but with what queries look up, such as the shard
+// and the id of a pin's owner. So one scan finds the rows of all homes. The home, or its partition,
+// stands further behind in the key.
 type Regional interface {
 	// Regions returns the tags of the regions.
 	Regions() []Tag
-	// RegionHome returns the partition of the home in a key of a region. ok is false for any other key.
+	// RegionHome returns the partition of the home in a key of a region. ok is false for any other
+	// key.
 	RegionHome(key []byte) (partition uint8, ok bool)
 }
 
-// HomeRouter is implemented by a projection that routes some events to partitions whose rows they do not change, because every store
-// keeps something from these events in memory.
+// HomeRouter is implemented by a projection that routes some events to partitions whose rows they
+// do not change, because every store keeps something from these events in memory.
 type HomeRouter interface {
-	// ChangesOnlyHome reports whether the event changes only rows at the home of its User. A build makes only rows, so it delivers
-	// such an event to the partition of this home alone.
+	// ChangesOnlyHome reports whether the event changes only rows at the home of its User. A build
+	// makes only rows, so it delivers such an event to the partition of this home alone.
 	ChangesOnlyHome(ev *events.Event) bool
 }
 
-// RouteRows adds to partitions every partition whose rows the event may change. For a [HomeRouter] these may be fewer than those of
-// [Projection.Route].
+// RouteRows adds to partitions every partition whose rows the event may change. For a [HomeRouter]
+// these may be fewer than those of [Projection.Route].
 func RouteRows(p Projection, ev *events.Event, partitions *events.Partitions) {
 	if router, ok := p.(HomeRouter); ok && router.ChangesOnlyHome(ev) {
 		partitions.AddHome(ev.User)
@@ -42,15 +44,16 @@ func RouteRows(p Projection, ev *events.Event, partitions *events.Partitions) {
 	p.Route(ev, partitions)
 }
 
-// AppendPartition appends the first shard of the partition and the tag to dst. Rows with this prefix are in the partition of their
-// home, but queries look them up by another id: in the key, that id follows, and then the home.
+// AppendPartition appends the first shard of the partition and the tag to dst. Rows with this
+// prefix are in the partition of their home, but queries look them up by another id: in the key,
+// that id follows, and then the home.
 func AppendPartition(dst []byte, partition uint8, tag Tag) []byte {
 	firstShard := events.Shard(partition) << 5 // a partition has 32 shards
 	return AppendPrefix(dst, firstShard, tag)
 }
 
-// StoreWide is what [PartitionOf] returns for rows that belong to no partition: rows of the store as a whole, which include those of
-// the runtime, and rows that no fold can have written.
+// StoreWide is what [PartitionOf] returns for rows that belong to no partition: rows of the store
+// as a whole, which include those of the runtime, and rows that no fold can have written.
 const StoreWide = events.NumPartitions
 
 // PartitionOf returns the partition of the home of a row, or [StoreWide].
@@ -77,7 +80,8 @@ func PartitionOf(p Projection, key []byte) int {
 // Holding says which partitions of a projection a store holds.
 type Holding struct {
 	Projection Projection
-	// Held is the set of partitions that the store holds. nil means all of them, and avoids a lookup for every row and event.
+	// Held is the set of partitions that the store holds. nil means all of them, and avoids a
+	// lookup for every row and event.
 	Held *events.Partitions
 }
 
@@ -102,8 +106,9 @@ func (h *Holding) Has(id string) bool {
 	return h.Held == nil || h.Held.Has(events.ShardOf(id).Partition())
 }
 
-// Delivers reports whether the store applies an event. Delivers overwrites *scratch. A local variable would be allocated for every
-// event, because it would escape to the projection, which is called through an interface.
+// Delivers reports whether the store applies an event. Delivers overwrites *scratch. A local
+// variable would be allocated for every event, because it would escape to the projection, which is
+// called through an interface.
 func (h *Holding) Delivers(ev *events.Event, scratch *events.Partitions) bool {
 	if h.Held == nil {
 		return true
@@ -111,13 +116,13 @@ func (h *Holding) Delivers(ev *events.Event, scratch *events.Partitions) bool {
 	*scratch = events.Partitions{}
 	h.Projection.Route(ev, scratch)
 
-	// An event that is routed to all partitions may also change rows of the store as a whole, which even a store without
-	// partitions has.
+	// An event that is routed to all partitions may also change rows of the store as a whole, which
+	// even a store without partitions has.
 	return scratch.Intersects(h.Held) || *scratch == events.AllPartitions()
 }
 
-// MayWrite reports whether the fold may write the row: the store must hold its partition, or the row must belong to the store as a
-// whole.
+// MayWrite reports whether the fold may write the row: the store must hold its partition, or the
+// row must belong to the store as a whole.
 func (h *Holding) MayWrite(key []byte) bool {
 	if h.Held == nil {
 		return true

@@ -5,8 +5,9 @@ import (
 	"github.com/skein-feed/skein/projections/internal/overlay"
 )
 
-// View reads the rows of a store at one whole position. A View is not safe for concurrent use. Its iterators must be closed
-// first, and then the view. Until then the store keeps the rows that the view reads on disk, even if later events delete them.
+// View reads the rows of a store at one whole position. A View is not safe for concurrent use. Its
+// iterators must be closed first, and then the view. Until then the store keeps the rows that the
+// view reads on disk, even if later events delete them.
 type View struct {
 	// snapshot is nil after Close.
 	snapshot *Snapshot
@@ -37,7 +38,8 @@ type Snapshot struct {
 // maxIdleScans is how many closed iterators a view keeps for its next calls of Iter.
 const maxIdleScans = 4
 
-// Open returns a view of the snapshot. The caller must have acquired a reference of Rows, which [View.Close] releases.
+// Open returns a view of the snapshot. The caller must have acquired a reference of Rows, which
+// [View.Close] releases.
 func (s *Snapshot) Open() *View {
 	return &View{snapshot: s, scans: overlay.Scans{MaxIdle: maxIdleScans}}
 }
@@ -47,7 +49,8 @@ func (v *View) Cursor() events.Cursor { return v.snapshot.Cursor }
 
 // Get implements [Reader].
 func (v *View) Get(key []byte) (value []byte, ok bool, err error) {
-	// Close leaves the Pebble iterator of a view to the next view of the snapshot, so that few views have to open one.
+	// Close leaves the Pebble iterator of a view to the next view of the snapshot, so that few
+	// views have to open one.
 	if v.finder.It == nil {
 		v.finder.It = v.snapshot.Rows.TakeIterator()
 	}
@@ -59,8 +62,8 @@ func (v *View) Iter(lower, upper []byte) Iterator {
 	return v.scans.Scan(v.snapshot.Rows, lower, upper)
 }
 
-// Close releases the view, of which only Close may be called afterwards, without effect. If iterators are still open, Close
-// closes them and returns an error.
+// Close releases the view, of which only Close may be called afterwards, without effect. If
+// iterators are still open, Close closes them and returns an error.
 func (v *View) Close() error {
 	if v.snapshot == nil {
 		return nil
@@ -79,12 +82,13 @@ func (v *View) Close() error {
 	return nil
 }
 
-// Down returns a channel that is closed when the store has failed or begins to close, for example because another generation
-// takes its place. The store cannot close before all views are closed, so the user of the view should then close it soon.
+// Down returns a channel that is closed when the store has failed or begins to close, for example
+// because another generation takes its place. The store cannot close before all views are closed,
+// so the user of the view should then close it soon.
 func (v *View) Down() <-chan struct{} { return v.snapshot.Down }
 
-// Holds reports whether the store holds the partition of a user or item. If it returns false, the view has no rows of that
-// user or item, although another node may have some.
+// Holds reports whether the store holds the partition of a user or item. If it returns false, the
+// view has no rows of that user or item, although another node may have some.
 func (v *View) Holds(id string) bool { return v.snapshot.Holding.Has(id) }
 
 // Partitions returns the partitions that the store holds. They never change.
@@ -93,6 +97,6 @@ func (v *View) Partitions() events.Partitions { return v.snapshot.Holding.Partit
 // QueryCache returns the query cache of the store. It is nil if the projection has none.
 func (v *View) QueryCache() QueryCache { return v.snapshot.QueryCache }
 
-// Version returns the version of the rows. A store counts versions from 1 each time it is opened, and begins a new one
-// whenever it shows changed rows. Views of one version show the same rows.
+// Version returns the version of the rows. A store counts versions from 1 each time it is opened,
+// and begins a new one whenever it shows changed rows. Views of one version show the same rows.
 func (v *View) Version() uint64 { return v.snapshot.Version }

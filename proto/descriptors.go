@@ -1,9 +1,10 @@
 //go:build ignore
 
-// Descriptors writes protos of others into a folder: buf/validate/validate.proto, which skein.v1 imports, and
-// google/rpc/error_details.proto, which the details of errors are made of. It prints each from the descriptor that a Go
-// package carries, so the file has exactly the version that the generated code is compiled against, and neither a
-// registry nor a copy in this repository is needed.
+// Descriptors writes protos of others into a folder: buf/validate/validate.proto, which skein.v1
+// imports, and google/rpc/error_details.proto, which the details of errors are made of. It prints
+// each from the descriptor that a Go package carries, so the file has exactly the version that the
+// generated code is compiled against, and neither a registry nor a copy in this repository is
+// needed.
 //
 // Usage: go run -modfile=tools.mod proto/descriptors.go FOLDER
 package main

@@ -1,5 +1,6 @@
-// Package replay and its subpackages implement the operations on projections that read the log: rebuild, verification, repair, snapshots,
-// audits and erasure. They also archive the log, import history from other systems into it, and export it.
+// Package replay and its subpackages implement the operations on projections that read the log:
+// rebuild, verification, repair, snapshots, audits and erasure. They also archive the log, import
+// history from other systems into it, and export it.
 //
 //	events.Log ─┬─ archiver ──► bucket: segments of the log        (directory or S3)
 //	            │                  │ what is archived may be trimmed from the stream
@@ -13,6 +14,7 @@
 //	            ├─► export    rows or events ──► NDJSON, Parquet
 //	            └─► erase     a user: a scrubbed archive, a new epoch, stores built anew
 //
-// The package projections/build builds stores. Package worker lets it do so in a process of its own. Each of the other folders is one
-// tool. No tool writes a row that is not a fold of the log (I1).
+// The package projections/build builds stores. Package worker lets it do so in a process of its
+// own. Each of the other folders is one tool. No tool writes a row that is not a fold of the log
+// (I1).
 package replay

@@ -9,7 +9,8 @@ import (
 	"github.com/skein-feed/skein/events/wait"
 )
 
-// Phase is a step of an operation, such as a rebuild. An operation goes through some of the phases, one after the other.
+// Phase is a step of an operation, such as a rebuild. An operation goes through some of the phases,
+// one after the other.
 type Phase string
 
 // The phases.
@@ -24,38 +25,44 @@ const (
 	CatchingUp Phase = "catching up"
 	// Comparing compares two stores row by row.
 	Comparing Phase = "comparing"
-	// Checking reads and checks files, such as those of a snapshot or an import, without changing anything.
+	// Checking reads and checks files, such as those of a snapshot or an import, without changing
+	// anything.
 	Checking Phase = "checking"
 	// Publishing publishes events. Only imports have this phase; the command line runs them.
 	Publishing Phase = "publishing"
 )
 
-// PhaseProgress says how far an operation is in its current phase. Operations store it in their files as JSON.
+// PhaseProgress says how far an operation is in its current phase. Operations store it in their
+// files as JSON.
 type PhaseProgress struct {
 	Phase Phase `json:"phase,omitempty"`
-	// Unit names what Done and Total count: "envelopes", "events", "rows" or "bytes" in operations of the service, and also
-	// "shards" or "keys" in commands.
+	// Unit names what Done and Total count: "envelopes", "events", "rows" or "bytes" in operations
+	// of the service, and also "shards" or "keys" in commands.
 	Unit string `json:"unit,omitempty"`
 	// Done is how many units are done in this phase.
 	Done uint64 `json:"done,omitempty"`
-	// Total is how many units this phase has, those in Done included; 0 means unknown. It may be corrected while the phase runs.
+	// Total is how many units this phase has, those in Done included; 0 means unknown. It may be
+	// corrected while the phase runs.
 	Total uint64 `json:"total,omitempty"`
 }
 
-// Progress is the progress of a running operation. The operation sets it, and the manager of operations reads it. The zero value is ready
-// for use. A nil Progress ignores what is set, for callers who show no progress. Progress is safe for concurrent use.
+// Progress is the progress of a running operation. The operation sets it, and the manager of
+// operations reads it. The zero value is ready for use. A nil Progress ignores what is set, for
+// callers who show no progress. Progress is safe for concurrent use.
 type Progress struct {
 	mu sync.Mutex
 	// current is the phase that runs now.
 	current PhaseProgress
 	// afterPhase is the estimated duration of all phases after the current one. It may be Unknown.
 	afterPhase time.Duration
-	// unestimatedPhasesFollow is true if a phase without an estimate follows. Then AfterPhase returns Unknown, whatever afterPhase is.
+	// unestimatedPhasesFollow is true if a phase without an estimate follows. Then AfterPhase
+	// returns Unknown, whatever afterPhase is.
 	unestimatedPhasesFollow bool
 }
 
-// LogSize is the size of a log. It serves to estimate how long reading the log takes, which depends on the number of events and on their
-// bytes. The number of envelopes would say little, because an envelope has between 1 and [events.MaxEnvelopeEvents] events.
+// LogSize is the size of a log. It serves to estimate how long reading the log takes, which depends
+// on the number of events and on their bytes. The number of envelopes would say little, because an
+// envelope has between 1 and [events.MaxEnvelopeEvents] events.
 type LogSize struct {
 	// Events is the number of events whose kind is in Kinds; 0 means unknown.
 	Events uint64
@@ -65,8 +72,9 @@ type LogSize struct {
 	Bytes uint64
 }
 
-// StartPhase begins a phase with total units, of which none is done; a total of 0 means unknown. [PhaseProgress].Unit lists the units. Until
-// SetAfterPhase is called, the phase counts as the last one.
+// StartPhase begins a phase with total units, of which none is done; a total of 0 means unknown.
+// [PhaseProgress].Unit lists the units. Until SetAfterPhase is called, the phase counts as the last
+// one.
 func (p *Progress) StartPhase(phase Phase, unit string, total uint64) {
 	p.update(func() {
 		p.current = PhaseProgress{Phase: phase, Unit: unit, Total: total}
@@ -92,13 +100,15 @@ func (p *Progress) SetAfterPhase(d time.Duration) {
 	p.update(func() { p.afterPhase = d })
 }
 
-// SetUnestimatedPhasesFollow says whether a phase without an estimate follows. StartPhase does not change this setting: the setting is for
-// callers who run an operation and then do more, of which the code of the operation knows nothing.
+// SetUnestimatedPhasesFollow says whether a phase without an estimate follows. StartPhase does not
+// change this setting: the setting is for callers who run an operation and then do more, of which
+// the code of the operation knows nothing.
 func (p *Progress) SetUnestimatedPhasesFollow(follow bool) {
 	p.update(func() { p.unestimatedPhasesFollow = follow })
 }
 
-// AfterPhase returns the estimated duration of all phases after the current one, or [Unknown]. A nil Progress returns Unknown.
+// AfterPhase returns the estimated duration of all phases after the current one, or [Unknown]. A
+// nil Progress returns Unknown.
 func (p *Progress) AfterPhase() (d time.Duration) {
 	d = Unknown
 	p.update(func() {
@@ -124,15 +134,17 @@ func (p *Progress) Now() (current PhaseProgress) {
 	return current
 }
 
-// Pace limits an operation to a share of one core's time, so that it does not slow down the service that runs at the same time. After each
-// piece of work, the operation rests for a time in proportion to the duration of this work. The zero value does not limit.
+// Pace limits an operation to a share of one core's time, so that it does not slow down the service
+// that runs at the same time. After each piece of work, the operation rests for a time in
+// proportion to the duration of this work. The zero value does not limit.
 type Pace struct {
-	// Share is the part of the time during which the operation works, between 0 and 1. 0 and 1 do not limit.
+	// Share is the part of the time during which the operation works, between 0 and 1. 0 and 1 do
+	// not limit.
 	Share float64
 }
 
-// Pause returns how long the operation must rest after a piece of work of the duration worked. With a Share of 0.25, the pause is three times
-// as long as the work.
+// Pause returns how long the operation must rest after a piece of work of the duration worked. With
+// a Share of 0.25, the pause is three times as long as the work.
 func (p Pace) Pause(worked time.Duration) time.Duration {
 	if p.Share <= 0 || p.Share >= 1 || worked <= 0 {
 		return 0
@@ -140,7 +152,8 @@ func (p Pace) Pause(worked time.Duration) time.Duration {
 	return time.Duration(float64(worked) * (1/p.Share - 1))
 }
 
-// Rest sleeps for the duration that [Pace.Pause] returns. It returns the error of ctx if ctx ends first.
+// Rest sleeps for the duration that [Pace.Pause] returns. It returns the error of ctx if ctx ends
+// first.
 func (p Pace) Rest(ctx context.Context, worked time.Duration) error {
 	return wait.For(ctx, p.Pause(worked))
 }

@@ -2,8 +2,9 @@
 //
 //	apidoc IMAGE MARKDOWN OPENAPI
 //
-// IMAGE is a file with the descriptors of the protos, which buf makes; the other two are the files to write. `task generate` runs it.
-// Existing generators of references were last released in 2022, and ignore the validation rules of the fields.
+// IMAGE is a file with the descriptors of the protos, which buf makes; the other two are the files
+// to write. `task generate` runs it. Existing generators of references were last released in 2022,
+// and ignore the validation rules of the fields.
 package main
 
 import (
@@ -23,7 +24,8 @@ import (
 // documentedPackage is the package of protos that is described.
 const documentedPackage = "skein.v1"
 
-// serviceOrder has the services in the order in which they are described: those that every application calls come first.
+// serviceOrder has the services in the order in which they are described: those that every
+// application calls come first.
 var serviceOrder = []string{"EventService", "GraphService", "FeedService", "SeenService", "CounterService", "NotificationService", "AdminService"}
 
 func main() {
@@ -94,7 +96,8 @@ func parseImage(image []byte) ([]protoreflect.FileDescriptor, error) {
 	return found, nil
 }
 
-// fileOrder returns the index in serviceOrder of the first service of a file. Files without a service come last.
+// fileOrder returns the index in serviceOrder of the first service of a file. Files without a
+// service come last.
 func fileOrder(f protoreflect.FileDescriptor) int {
 	order := len(serviceOrder)
 	for s := range each(f.Services().Len(), f.Services().Get) {
@@ -175,7 +178,8 @@ func (w *writer) writeService(s protoreflect.ServiceDescriptor) {
 	}
 }
 
-// writeMessage describes a message, unless it is the request or the answer of a method, with which writeService describes it.
+// writeMessage describes a message, unless it is the request or the answer of a method, with which
+// writeService describes it.
 func (w *writer) writeMessage(m protoreflect.MessageDescriptor) {
 	for s := range each(m.ParentFile().Services().Len(), m.ParentFile().Services().Get) {
 		for method := range each(s.Methods().Len(), s.Methods().Get) {
@@ -231,7 +235,8 @@ func comment(d protoreflect.Descriptor) string {
 	return strings.Join(lines, "\n")
 }
 
-// escapeCell returns a text in the form that a cell of a Markdown table can have, which is one line.
+// escapeCell returns a text in the form that a cell of a Markdown table can have, which is one
+// line.
 func escapeCell(text string) string {
 	return strings.NewReplacer("\n\n", "<br>", "\n", " ", "|", `\|`).Replace(text)
 }

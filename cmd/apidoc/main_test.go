@@ -51,8 +51,8 @@ func api(t *testing.T) []protoreflect.FileDescriptor {
 	return files
 }
 
-// The reference has every service, method, field and limit of the API. Compiled code has no comments of the protos: CI compares docs/api.md with
-// what `task generate` makes from the sources.
+// The reference has every service, method, field and limit of the API. Compiled code has no
+// comments of the protos: CI compares docs/api.md with what `task generate` makes from the sources.
 func TestReferenceHasTheWholeAPI(t *testing.T) {
 	files := api(t)
 	var want []string

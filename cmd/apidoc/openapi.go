@@ -19,8 +19,9 @@ const openAPIIntroduction = `# Generated from proto/skein/v1 by ` + "`task gener
 const openAPIDescription = "The follow graph, the home feed, the filter for what a user has already seen, and counts: the JSON side of " +
 	"the API. Streams are not part of this document: they need a client of Connect or gRPC."
 
-// openAPI returns an OpenAPI 3.1 document of the JSON that the API reads and writes. It is not made by protoc-gen-connect-openapi: the schemas
-// that its version 0.25.7 writes for messages with oneofs reject every message.
+// openAPI returns an OpenAPI 3.1 document of the JSON that the API reads and writes. It is not made
+// by protoc-gen-connect-openapi: the schemas that its version 0.25.7 writes for messages with
+// oneofs reject every message.
 func openAPI(files []protoreflect.FileDescriptor) (string, error) {
 	a := &schemas{referenced: map[protoreflect.FullName]bool{}}
 
@@ -111,7 +112,8 @@ func jsonOf(schema object) object {
 	return object{{"application/json", object{{"schema", schema}}}}
 }
 
-// schemas collects the messages and enums to which the document refers. Each needs a schema, which may refer to others.
+// schemas collects the messages and enums to which the document refers. Each needs a schema, which
+// may refer to others.
 type schemas struct {
 	referenced map[protoreflect.FullName]bool
 	// pending are those of which the schema was not made yet.
@@ -146,7 +148,8 @@ func (a *schemas) operation(m protoreflect.MethodDescriptor) object {
 	}
 }
 
-// build returns the schemas of all messages and enums to which the document refers, in the order of their names.
+// build returns the schemas of all messages and enums to which the document refers, in the order of
+// their names.
 func (a *schemas) build() (object, error) {
 	named := object{{"Error", errorSchema()}}
 	for len(a.pending) > 0 {
@@ -207,7 +210,8 @@ func enumSchema(e protoreflect.EnumDescriptor) object {
 	}
 }
 
-// message returns the schema of a message. A field is required if its rules do not allow it to be empty.
+// message returns the schema of a message. A field is required if its rules do not allow it to be
+// empty.
 func (a *schemas) message(m protoreflect.MessageDescriptor) object {
 	properties := object{}
 	required := []string{}
@@ -238,7 +242,8 @@ func (a *schemas) message(m protoreflect.MessageDescriptor) object {
 	return append(s, member{"allOf", groups})
 }
 
-// oneofSchema returns what a oneof demands: exactly one of its fields if it is required, otherwise not two of them.
+// oneofSchema returns what a oneof demands: exactly one of its fields if it is required, otherwise
+// not two of them.
 func oneofSchema(o protoreflect.OneofDescriptor) object {
 	var singles, pairs []object
 	for i := range o.Fields().Len() {
@@ -321,8 +326,9 @@ func (a *schemas) value(f protoreflect.FieldDescriptor, rules *validate.FieldRul
 	}
 }
 
-// stringSchema returns the schema of a string. The rules limit bytes, and the schema limits characters. A string has at most as many
-// characters as bytes, so the schema accepts all valid strings, and also some that the rules reject.
+// stringSchema returns the schema of a string. The rules limit bytes, and the schema limits
+// characters. A string has at most as many characters as bytes, so the schema accepts all valid
+// strings, and also some that the rules reject.
 func stringSchema(r *validate.StringRules) object {
 	s := object{{"type", "string"}}
 	if r.GetMinBytes() > 0 {

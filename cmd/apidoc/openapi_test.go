@@ -47,7 +47,8 @@ func mustMakeOpenAPI(t *testing.T, files []protoreflect.FileDescriptor) (text st
 	return text, doc
 }
 
-// The document has every method that is not a stream, every field of its messages, and every schema to which it refers.
+// The document has every method that is not a stream, every field of its messages, and every schema
+// to which it refers.
 func TestOpenAPIHasTheWholeAPI(t *testing.T) {
 	files := api(t)
 	text, doc := mustMakeOpenAPI(t, files)

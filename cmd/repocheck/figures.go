@@ -34,7 +34,8 @@ var figureMarker = regexp.MustCompile(`(?s)<!-- (figure|measured):\s(.*?) -->`)
 // givenFigure is the source of a number that was not measured.
 const givenFigure = "given"
 
-// These lines mark a section as the only place of its figures: up to the next heading they need no marker.
+// These lines mark a section as the only place of its figures: up to the next heading they need no
+// marker.
 const (
 	measuredHere   = "<!-- measured here -->"
 	calculatedHere = "<!-- calculated here -->"
@@ -61,7 +62,8 @@ var claimsBesideRedis = []*regexp.Regexp{
 // someNumber is a number, with spaces between groups of digits.
 const someNumber = `(?:\d[\d. ]*)?\d`
 
-// records are pages whose figures are what one run had: generated tables, the details of dated runs, decisions, and the changelog.
+// records are pages whose figures are what one run had: generated tables, the details of dated
+// runs, decisions, and the changelog.
 var records = []string{"docs/performance/", "docs/decisions/", "CHANGELOG.md", "docs/api.md", "docs/configuration.md"}
 
 // figure is a measured value that pages may quote.
@@ -97,8 +99,9 @@ type figureSources struct {
 	named  map[string]figure
 }
 
-// checkFigures returns the measured figures in pages that differ from their source, and those that name no source. A figure has one
-// source: the report of skein-bench, or the one place in a page where it is marked as measured.
+// checkFigures returns the measured figures in pages that differ from their source, and those that
+// name no source. A figure has one source: the report of skein-bench, or the one place in a page
+// where it is marked as measured.
 func checkFigures(repo fs.FS) ([]string, error) {
 	pages, err := readPages(repo)
 	if err != nil {
@@ -359,7 +362,8 @@ func (q *quotedNumber) scale() float64 {
 	return 1
 }
 
-// formatLike returns the digits that the page should have: the source with as many digits after the point as are quoted.
+// formatLike returns the digits that the page should have: the source with as many digits after the
+// point as are quoted.
 func (q *quotedNumber) formatLike(source figure) string {
 	v := source.value / q.scale()
 	switch {
@@ -403,7 +407,8 @@ func (s *figureSources) findFigure(source string) (figure, error) {
 		return figure{}, err
 	}
 
-	// The least and the greatest ratio are those of single runs, in which both contenders took turns.
+	// The least and the greatest ratio are those of single runs, in which both contenders took
+	// turns.
 	switch statistic {
 	case "least", "greatest":
 		ratios := make([]float64, min(len(dividend), len(divisor)))

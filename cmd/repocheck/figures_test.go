@@ -8,7 +8,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestFiguresAgreeWithTheirSources compares all figures that the pages of the repository quote with their sources.
+// TestFiguresAgreeWithTheirSources compares all figures that the pages of the repository quote with
+// their sources.
 func TestFiguresAgreeWithTheirSources(t *testing.T) {
 	problems, err := checkFigures(os.DirFS("../.."))
 	if err != nil {

@@ -9,7 +9,8 @@ import (
 	"strings"
 )
 
-// invariantsPage defines the invariants that code, mutants and other pages cite by their numbers, such as I3.
+// invariantsPage defines the invariants that code, mutants and other pages cite by their numbers,
+// such as I3.
 const invariantsPage = "docs/invariants.md"
 
 var (

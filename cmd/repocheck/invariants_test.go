@@ -8,7 +8,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// docs/invariants.md names a test and a mutant for each invariant, they exist, and all numbers that are cited are defined.
+// docs/invariants.md names a test and a mutant for each invariant, they exist, and all numbers that
+// are cited are defined.
 func TestInvariantsHaveTestsAndMutants(t *testing.T) {
 	problems, err := checkInvariants(os.DirFS("../.."))
 	if err != nil {

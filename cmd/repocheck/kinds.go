@@ -30,9 +30,10 @@ var kindLists = map[string]string{
 	"replay/internal/memlog":               "makes events for tests",
 }
 
-// checkKinds returns the places in production code that switch over kinds of events, or list several of them, outside the folders of
-// kindLists. Such a place is one more that a new kind must touch, and nothing would say so. What a place needs to know of a kind belongs
-// into the table of package events.
+// checkKinds returns the places in production code that switch over kinds of events, or list
+// several of them, outside the folders of kindLists. Such a place is one more that a new kind must
+// touch, and nothing would say so. What a place needs to know of a kind belongs into the table of
+// package events.
 func checkKinds(root fs.FS) (problems []string, err error) {
 	kinds, err := namesOfKinds(root)
 	if err != nil {
@@ -148,7 +149,8 @@ func (c *kindChecker) isKind(e ast.Expr) bool {
 	return slices.Contains(c.kinds, name) && (from.Name == "events" || isMessage && from.Name == "skeinv1")
 }
 
-// kindsIn returns the different kinds that a node names. Messages do not count: a list of events is no list of kinds.
+// kindsIn returns the different kinds that a node names. Messages do not count: a list of events is
+// no list of kinds.
 func (c *kindChecker) kindsIn(n ast.Node) (names []string) {
 	ast.Inspect(n, func(n ast.Node) bool {
 		if _, isFunction := n.(*ast.FuncLit); isFunction {

@@ -7,7 +7,8 @@ import (
 	"testing/fstest"
 )
 
-// TestKindsAreDescribedOnce holds the repository against the rule that only a few packages name several kinds of events.
+// TestKindsAreDescribedOnce holds the repository against the rule that only a few packages name
+// several kinds of events.
 func TestKindsAreDescribedOnce(t *testing.T) {
 	problems, err := checkKinds(os.DirFS("../.."))
 	if err != nil {

@@ -1,4 +1,5 @@
-// Repocheck is a tool for people who work on skein. It runs tests for the merge gate, breaks the code on purpose, and counts code:
+// Repocheck is a tool for people who work on skein. It runs tests for the merge gate, breaks the
+// code on purpose, and counts code:
 //
 //	repocheck test [-C DIR] [-label NAME] [-results DIR] [--] ARGUMENTS OF go test
 //	repocheck slowest [-results DIR] [-n 10]
@@ -6,15 +7,17 @@
 //	repocheck tokens [COMMIT | BASE_DIR HEAD_DIR]
 //	repocheck style [DIR]
 //
-// "test" runs go test and prints one line for each package, as go test does. It adds the durations of packages and
-// tests to DIR/durations.tsv, and writes what failed to DIR/failures.txt. "slowest" prints the packages and the tests that
-// took longest, of all runs that used DIR. "tokens" prints the number of Go tokens of each package, which comments, blank lines
-// and line breaks do not change, and compares them with those of a commit or of another folder.
-// "style" prints figures of each package that are symptoms of code that is hard to read.
+// "test" runs go test and prints one line for each package, as go test does. It adds the durations
+// of packages and tests to DIR/durations.tsv, and writes what failed to DIR/failures.txt. "slowest"
+// prints the packages and the tests that took longest, of all runs that used DIR. "tokens" prints
+// the number of Go tokens of each package, which comments, blank lines and line breaks do not
+// change, and compares them with those of a commit or of another folder. "style" prints figures of
+// each package that are symptoms of code that is hard to read.
 //
-// "mutants" proves that each test can fail. A mutant is a small change of the source that breaks an invariant of
-// docs/invariants.md, together with the test that must fail because of it. A mutant that its test does not notice has survived,
-// and the command fails. Each invariant has at least one mutant.
+// "mutants" proves that each test can fail. A mutant is a small change of the source that breaks an
+// invariant of docs/invariants.md, together with the test that must fail because of it. A mutant
+// that its test does not notice has survived, and the command fails. Each invariant has at least
+// one mutant.
 //
 // A mutant is a text file testdata/mutants/NAME.mutant in the package that it changes:
 //
@@ -26,17 +29,20 @@
 //	+++
 //		return errors.Join(b.CommitRows(sync), b.CommitPosition(sync))
 //
-// Lines that begin with # come first. Those with a colon name the invariants that are broken (I3, I6) and the test that notices;
-// the others say how the code is broken. One or more changes follow: "---" and the path of a file from the root of the repository,
-// the lines to replace, "+++", and the new lines (none to delete lines). The lines to replace must occur exactly once in the file,
+// Lines that begin with # come first. Those with a colon name the invariants that are broken (I3,
+// I6) and the test that notices; the others say how the code is broken. One or more changes follow:
+// "---" and the path of a file from the root of the repository, the lines to replace, "+++", and
+// the new lines (none to delete lines). The lines to replace must occur exactly once in the file,
 // as whole lines, so that a mutant that no longer fits the source is an error.
 //
-// The source files are not touched: the changed files are written to a temporary folder and given to the compiler as an
-// overlay. Each named test first runs without any change and must pass. With the change, the test binary must compile, and the
-// test must fail or exceed its time limit. A mutant that does not compile proves nothing and is an error.
+// The source files are not touched: the changed files are written to a temporary folder and given
+// to the compiler as an overlay. Each named test first runs without any change and must pass. With
+// the change, the test binary must compile, and the test must fail or exceed its time limit. A
+// mutant that does not compile proves nothing and is an error.
 //
-// The tests of this package check the repository itself: invariants and the tests that documents name, figures in documents, phrases
-// that were replaced once, and lists of event kinds outside the table of kinds.
+// The tests of this package check the repository itself: invariants and the tests that documents
+// name, figures in documents, phrases that were replaced once, and lists of event kinds outside the
+// table of kinds.
 package main
 
 import (

@@ -19,7 +19,8 @@ type mutant struct {
 	edits      []edit
 }
 
-// test names a test of one package. It is comparable: equal tests need only one run without a change.
+// test names a test of one package. It is comparable: equal tests need only one run without a
+// change.
 type test struct {
 	pkg   string // as in "./projections"
 	run   string // regular expression for -run
@@ -100,7 +101,8 @@ func parseMutant(name, text string) (mutant, error) {
 	return m, nil
 }
 
-// readHeader reads one line of the head, without its #. A line that is neither about invariants nor about the test is a comment.
+// readHeader reads one line of the head, without its #. A line that is neither about invariants nor
+// about the test is a comment.
 func (m *mutant) readHeader(line string) error {
 	key, value, _ := strings.Cut(line, ":")
 	value = strings.TrimSpace(value)
@@ -162,8 +164,8 @@ func (m mutant) apply(root fs.FS) (map[string]string, error) {
 	return changed, nil
 }
 
-// countLines returns how often lines occur in a text as whole lines. The text begins with a line end. Occurrences may overlap, because the end of
-// one line is also what is before the next.
+// countLines returns how often lines occur in a text as whole lines. The text begins with a line
+// end. Occurrences may overlap, because the end of one line is also what is before the next.
 func countLines(text, lines string) int {
 	n := 0
 	for {

@@ -23,7 +23,8 @@ type runner struct {
 	tmp     string        // absolute; no other runner uses this folder
 	timeout time.Duration // of one run of one test with a mutant
 
-	// unmutated has the outcome of each test without any change, and binaries the path of the compiled tests of each package.
+	// unmutated has the outcome of each test without any change, and binaries the path of the
+	// compiled tests of each package.
 	unmutated map[test]error
 	binaries  map[string]string
 
@@ -86,7 +87,8 @@ func (r *runner) kill(ctx context.Context, m mutant) (killed bool, output string
 	return false, output, nil
 }
 
-// checkUnmutated returns an error if a test fails without any change, because such a test proves nothing. It runs each test once.
+// checkUnmutated returns an error if a test fails without any change, because such a test proves
+// nothing. It runs each test once.
 func (r *runner) checkUnmutated(ctx context.Context, t test) error {
 	if _, done := r.unmutated[t]; !done {
 		r.unmutated[t] = r.runUnmutated(ctx, t)
@@ -116,7 +118,8 @@ func (r *runner) runUnmutated(ctx context.Context, t test) error {
 	return nil
 }
 
-// writeOverlay writes the changed files of a mutant and a file that names them for the go command, whose path it returns.
+// writeOverlay writes the changed files of a mutant and a file that names them for the go command,
+// whose path it returns.
 func (r *runner) writeOverlay(m mutant) (string, error) {
 	changed, err := m.apply(os.DirFS(r.root))
 	if err != nil {
@@ -170,7 +173,8 @@ func (r *runner) build(ctx context.Context, t test, overlay string) (string, err
 
 // run runs t from binary and reports whether it passed, with the end of what it printed.
 func (r *runner) run(ctx context.Context, t test, binary, overlay string, timeout time.Duration) (passed bool, output string, err error) {
-	// At its own limit the test prints where it hangs. The limit of ctx comes later, for a process that does not react.
+	// At its own limit the test prints where it hangs. The limit of ctx comes later, for a process
+	// that does not react.
 	ctx, cancel := context.WithTimeout(ctx, timeout+10*time.Second)
 	defer cancel()
 	args := []string{"-test.v", "-test.short=false", "-test.run", t.run, "-test.timeout", timeout.String()}

@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// TestMutantsGetTheirVerdicts runs the tool over a module of its own, with a mutant for every verdict.
+// TestMutantsGetTheirVerdicts runs the tool over a module of its own, with a mutant for every
+// verdict.
 func TestMutantsGetTheirVerdicts(t *testing.T) {
 	root := t.TempDir()
 	write := func(name, text string) {

@@ -23,10 +23,12 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// defaultTimeout is the limit of one run of one test. A busy machine needs some minutes for the longest test; a mutant that hangs costs all of it.
+// defaultTimeout is the limit of one run of one test. A busy machine needs some minutes for the
+// longest test; a mutant that hangs costs all of it.
 const defaultTimeout = 5 * time.Minute
 
-// runMutants tries the mutants that the flags choose, prints a table, and fails unless a test noticed each of them.
+// runMutants tries the mutants that the flags choose, prints a table, and fails unless a test
+// noticed each of them.
 func runMutants(ctx context.Context, flags *flag.FlagSet, args []string, out io.Writer) error {
 	root := flags.String("root", ".", "root of the module")
 	only := flags.String("only", "", "regular expression: only mutants whose path matches")
@@ -91,8 +93,9 @@ func runMutants(ctx context.Context, flags *flag.FlagSet, args []string, out io.
 	return report(out, verdicts)
 }
 
-// byPackage groups mutants, given as indexes, by the package of their tests, so that the tests of a package are built without any change only once.
-// The largest group comes first, because the groups run at the same time and the largest takes longest.
+// byPackage groups mutants, given as indexes, by the package of their tests, so that the tests of a
+// package are built without any change only once. The largest group comes first, because the groups
+// run at the same time and the largest takes longest.
 func byPackage(mutants []mutant) [][]int {
 	groups := map[string][]int{}
 	for i, m := range mutants {
@@ -113,8 +116,8 @@ func (v *verdict) print(out io.Writer, verbose bool) {
 	}
 }
 
-// gateMutants returns the mutants that the merge gate tries: for each invariant the first one that docs/invariants.md names. The base names of
-// mutants are unique.
+// gateMutants returns the mutants that the merge gate tries: for each invariant the first one that
+// docs/invariants.md names. The base names of mutants are unique.
 func gateMutants(repo fs.FS, mutants []mutant) ([]mutant, error) {
 	names, err := firstMutants(repo)
 	if err != nil {

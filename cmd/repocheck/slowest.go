@@ -10,7 +10,8 @@ import (
 	"strings"
 )
 
-// printSlowest prints the n slowest packages and the n slowest tests of a file of durations. Subtests count as part of their test.
+// printSlowest prints the n slowest packages and the n slowest tests of a file of durations.
+// Subtests count as part of their test.
 func printSlowest(path string, n int, out io.Writer) error {
 	text, err := os.ReadFile(path) //nolint:gosec // whoever runs the gate names the folder
 	if err != nil {

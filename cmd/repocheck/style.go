@@ -27,8 +27,9 @@ const (
 	tabWidth = 4
 )
 
-// styleFigures are symptoms of code that is hard to read, counted over production code. They describe a package. They are no
-// targets: a comment that is added to raise a figure makes the code worse.
+// styleFigures are symptoms of code that is hard to read, counted over production code. They
+// describe a package. They are no targets: a comment that is added to raise a figure makes the code
+// worse.
 type styleFigures struct {
 	lines, wideLines int
 
@@ -39,7 +40,8 @@ type styleFigures struct {
 	bodyLines, bodyCommentLines int
 }
 
-// printStyle prints a Markdown table of the style figures of each package below dir, and of all of them.
+// printStyle prints a Markdown table of the style figures of each package below dir, and of all of
+// them.
 func printStyle(args []string, out io.Writer) error {
 	if len(args) > 1 {
 		return errors.New("style takes at most one argument: a folder")

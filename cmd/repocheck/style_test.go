@@ -13,7 +13,8 @@ func TestStyleFiguresAreCountedPerPackage(t *testing.T) {
 		// 16 lines of statements and comments, one of them a comment, without a blank line.
 		"dense/dense.go": "package dense\n\nfunc runs() {\n\t// The reason.\n" + statements + "}\n",
 
-		// 15 statements, a blank line and a comment at the end of a line; a method with a name of 11 characters; one wide line.
+		// 15 statements, a blank line and a comment at the end of a line; a method with a name of
+		// 11 characters; one wide line.
 		"clear/clear.go": "package clear\n\ntype set int\n\nfunc (set) addAllItems() {\n\t_ = 2 // not a line\n\n" + statements + "}\n\n" +
 			"const text = \"" + strings.Repeat("x", 90) + "\"\n",
 

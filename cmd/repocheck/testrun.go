@@ -53,7 +53,8 @@ type duration struct {
 	seconds float64
 }
 
-// runTests runs go test with the arguments in dir. It returns an error if a test fails, if the packages do not build, or if no test ran.
+// runTests runs go test with the arguments in dir. It returns an error if a test fails, if the
+// packages do not build, or if no test ran.
 func runTests(ctx context.Context, dir string, args []string, label, results string, out io.Writer) error {
 	//nolint:gosec // whoever runs the gate says which tests
 	cmd := exec.CommandContext(ctx, "go", append([]string{"test", "-json"}, args...)...)
@@ -93,7 +94,8 @@ func (r *testReport) read(stream io.Reader) error {
 		line, err := lines.ReadBytes('\n')
 		if len(line) > 0 {
 			var event testEvent
-			// go test prints some errors, such as a broken go.mod, as plain text between the events.
+			// go test prints some errors, such as a broken go.mod, as plain text between the
+			// events.
 			if json.Unmarshal(line, &event) != nil {
 				event = testEvent{Action: "build-output", Output: string(line)}
 			}
@@ -152,8 +154,9 @@ func (r *testReport) keepTail(id testID, output string) {
 	}
 }
 
-// addFailure notes that a test, or a package, has failed. A test whose subtest has failed, and a package whose test or whose build has
-// failed, is not noted besides: what is to be read is the output of the innermost one.
+// addFailure notes that a test, or a package, has failed. A test whose subtest has failed, and a
+// package whose test or whose build has failed, is not noted besides: what is to be read is the
+// output of the innermost one.
 func (r *testReport) addFailure(id testID) {
 	isInside := func(other testID) bool {
 		if id.test == "" {

@@ -33,7 +33,8 @@ func writeFiles(t *testing.T, dir string, files map[string]string) {
 	}
 }
 
-// runHere runs go test over all packages, and returns what was printed and what was noted about failures.
+// runHere runs go test over all packages, and returns what was printed and what was noted about
+// failures.
 func runHere(t *testing.T, results string) (printed, failures string, err error) {
 	t.Helper()
 	var out strings.Builder

@@ -37,11 +37,13 @@ type packageTokens struct {
 	imports []string
 }
 
-// sourceTree has a package for each folder with Go files. Folders are relative and separated by slashes.
+// sourceTree has a package for each folder with Go files. Folders are relative and separated by
+// slashes.
 type sourceTree map[string]*packageTokens
 
-// compareTokens counts the tokens of head and prints them, beside those of base if it is given. Without arguments, head is the
-// current folder. One argument is a commit, the base of the current folder; two are the folders of base and head.
+// compareTokens counts the tokens of head and prints them, beside those of base if it is given.
+// Without arguments, head is the current folder. One argument is a commit, the base of the current
+// folder; two are the folders of base and head.
 func compareTokens(ctx context.Context, args []string, out io.Writer) error {
 	switch len(args) {
 	case 0:
@@ -195,8 +197,8 @@ func (tree sourceTree) addFile(name string, text []byte) error {
 	return nil
 }
 
-// countTokens counts the tokens of a file. Comments do not count, and neither do the semicolons that the scanner inserts at the end of
-// a line, so breaking a line changes nothing.
+// countTokens counts the tokens of a file. Comments do not count, and neither do the semicolons
+// that the scanner inserts at the end of a line, so breaking a line changes nothing.
 func countTokens(text []byte) int {
 	files := token.NewFileSet()
 	var s scanner.Scanner
@@ -215,8 +217,8 @@ func countTokens(text []byte) int {
 	}
 }
 
-// separateTestSupport counts packages that no program imports as tests: the model, the conformance suite, and servers of tests.
-// A package that only the bench imports is one of them.
+// separateTestSupport counts packages that no program imports as tests: the model, the conformance
+// suite, and servers of tests. A package that only the bench imports is one of them.
 func (tree sourceTree) separateTestSupport() {
 	reached := map[string]bool{}
 	var reach func(dir string)
@@ -251,7 +253,8 @@ type tokenRow struct {
 	packageTokens
 }
 
-// rows returns a row for each of the folders, and the sums of the product and of the bench. A folder that the tree lacks has no tokens.
+// rows returns a row for each of the folders, and the sums of the product and of the bench. A
+// folder that the tree lacks has no tokens.
 func (tree sourceTree) rows(dirs []string) []tokenRow {
 	tree.separateTestSupport()
 
@@ -288,7 +291,8 @@ func printTokens(tree sourceTree, out io.Writer) error {
 	return err
 }
 
-// printComparedTokens prints a Markdown table of two trees. Packages in which nothing has changed have no row.
+// printComparedTokens prints a Markdown table of two trees. Packages in which nothing has changed
+// have no row.
 func printComparedTokens(base, head sourceTree, out io.Writer) error {
 	dirs := slices.Sorted(maps.Keys(base))
 	for dir := range head {

@@ -8,7 +8,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// smallProgram returns the files of a program, a package that it uses, one that only the bench uses, and the bench.
+// smallProgram returns the files of a program, a package that it uses, one that only the bench
+// uses, and the bench.
 func smallProgram() map[string]string {
 	return map[string]string{
 		"cmd/program/main.go":      "package main\n\nimport \"github.com/skein-feed/skein/lib\"\n\nfunc main() { lib.Run() }\n",
@@ -28,7 +29,8 @@ func TestTokensAreCountedPerPackage(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	// Comments, blank lines, generated files and testdata do not count. Only the bench imports the model, so it is support of tests.
+	// Comments, blank lines, generated files and testdata do not count. Only the bench imports the
+	// model, so it is support of tests.
 	want := `| package | production | tests |
 |---|--:|--:|
 | cmd/program | 15 | 0 |

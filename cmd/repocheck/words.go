@@ -43,7 +43,8 @@ var avoided = []avoidedPhrase{
 	{"our", regexp.MustCompile(`\b([Cc]ol|[Ff]lav|[Bb]ehavi|[Nn]eighb|[Hh]on)our`), "the American spelling"},
 }
 
-// avoidedHere are phrases that Go files and pages avoid as well. The protos, and the reference that is made of them, still have some.
+// avoidedHere are phrases that Go files and pages avoid as well. The protos, and the reference that
+// is made of them, still have some.
 var avoidedHere = []avoidedPhrase{
 	{"tells ", regexp.MustCompile(`\btells (how|what|when|where|which|who|why)\b`), "reports, says"},
 }
@@ -61,11 +62,12 @@ var avoidedInPages = []avoidedPhrase{
 	{"shall", regexp.MustCompile(`\b[Ss]hall\b`), "must"},
 }
 
-// notPages are Markdown files that are generated, that a program wrote, or that tell of the past in its own words.
+// notPages are Markdown files that are generated, that a program wrote, or that tell of the past in
+// its own words.
 var notPages = []string{"CHANGELOG.md", "docs/api.md", "docs/configuration.md", "docs/performance/table.md"}
 
-// checkWords returns where a repository has phrases that are to be avoided: in Go files, pages and protos. Generated code says what
-// its source says.
+// checkWords returns where a repository has phrases that are to be avoided: in Go files, pages and
+// protos. Generated code says what its source says.
 func checkWords(repo fs.FS) (problems []string, err error) {
 	err = fs.WalkDir(repo, ".", func(name string, entry fs.DirEntry, err error) error {
 		switch {
@@ -108,7 +110,8 @@ func checkWords(repo fs.FS) (problems []string, err error) {
 	return problems, err
 }
 
-// isForeign reports whether a folder holds what others wrote or tools made: one whose name begins with a dot, or packages of npm.
+// isForeign reports whether a folder holds what others wrote or tools made: one whose name begins
+// with a dot, or packages of npm.
 func isForeign(folder string) bool {
 	base := path.Base(folder)
 	return base != "." && strings.HasPrefix(base, ".") || base == "node_modules"

@@ -1,5 +1,6 @@
-// Skein-bench measures skein and what it is compared with, side by side in one run, and prints a table of ratios. It is a module of its own, so
-// that programs that import skein do not depend on the modules that only the bench needs. See docs/performance.md.
+// Skein-bench measures skein and what it is compared with, side by side in one run, and prints a
+// table of ratios. It is a module of its own, so that programs that import skein do not depend on
+// the modules that only the bench needs. See docs/performance.md.
 package main
 
 import (
@@ -151,8 +152,8 @@ func (c *measureCmd) Run(ctx context.Context, std *streams) error {
 	)
 }
 
-// minRounds is the least number of rounds that can show a difference between two programs. Between equal programs, all of five rounds are on the
-// same side of 1 by chance in one of 16 rows.
+// minRounds is the least number of rounds that can show a difference between two programs. Between
+// equal programs, all of five rounds are on the same side of 1 by chance in one of 16 rows.
 const minRounds = 5
 
 // compareCmd is the command `skein-bench compare`.
@@ -205,7 +206,8 @@ func (c *compareCmd) Run(ctx context.Context, std *streams) error {
 	return errors.Join(report.WriteComparison(std.out), writeTo(c.JSON, report.WriteJSON))
 }
 
-// errCgo means that the bench was built with cgo. Released programs are built without cgo, and some rows measure code in the bench itself.
+// errCgo means that the bench was built with cgo. Released programs are built without cgo, and some
+// rows measure code in the bench itself.
 var errCgo = errors.New("this program was built with cgo, unlike released ones, which changes the figures; run " +
 	"CGO_ENABLED=0 go run -C cmd/skein-bench ., or task bench")
 

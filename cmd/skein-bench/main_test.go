@@ -14,7 +14,8 @@ import (
 	"github.com/skein-feed/skein/cmd/skein-bench/internal/measure"
 )
 
-// TestMain makes the test binary be skein-bench itself when a test runs it: the processes that the bench starts are real.
+// TestMain makes the test binary be skein-bench itself when a test runs it: the processes that the
+// bench starts are real.
 func TestMain(m *testing.M) { testscript.Main(m, map[string]func(){"skein-bench": main}) }
 
 // runBench measures some groups with real processes.
@@ -125,7 +126,8 @@ func TestGrowthOfServices(t *testing.T) {
 	}
 }
 
-// TestRefusesCgo demands that only programs that are built as released ones measure, and that each build says which it is.
+// TestRefusesCgo demands that only programs that are built as released ones measure, and that each
+// build says which it is.
 func TestRefusesCgo(t *testing.T) {
 	err := run(t.Context(), []string{"--only", "nothing"}, &streams{io.Discard, io.Discard})
 	if err == nil || strings.Contains(err.Error(), "built with cgo") == isStatic() {

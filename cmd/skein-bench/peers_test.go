@@ -8,8 +8,9 @@ import (
 	"github.com/skein-feed/skein/cmd/skein-bench/internal/measure"
 )
 
-// TestQuick runs the smoke test of the bench with the real programs. It is behind a tag because it needs redis-server,
-// redis-benchmark and wrk, which go test ./... must not: go test -C cmd/skein-bench -tags peers .
+// TestQuick runs the smoke test of the bench with the real programs. It is behind a tag because it
+// needs redis-server, redis-benchmark and wrk, which go test ./... must not: go test -C
+// cmd/skein-bench -tags peers .
 func TestQuick(t *testing.T) {
 	report := runBench(t, measure.Options{}.SmokeTest())
 	measured := make(map[string]bool)

@@ -39,7 +39,8 @@ var shortened = []struct {
 	{regexp.MustCompile(`(full_in_seconds < )3 \* 86400`), "${1}0"}, // a test fills a log in seconds
 }
 
-// prometheusServer is a Prometheus that scrapes services each second, and holds what they say against the rules.
+// prometheusServer is a Prometheus that scrapes services each second, and holds what they say
+// against the rules.
 type prometheusServer struct {
 	t     *testing.T
 	dir   string
@@ -54,7 +55,8 @@ type prometheusServer struct {
 // target is a service to be scraped, each second if nothing else is said.
 type target struct{ addr, scheme, token, every string }
 
-// startPrometheus starts the program "prometheus", which must be in the path: task alerts builds it.
+// startPrometheus starts the program "prometheus", which must be in the path: task alerts builds
+// it.
 func startPrometheus(t *testing.T) *prometheusServer {
 	t.Helper()
 	rules, err := os.ReadFile(alertFile)
@@ -231,7 +233,8 @@ func (p *prometheusServer) firing(ctx context.Context, name string) (map[string]
 	return firing, nil
 }
 
-// await waits until all of these alerts fire, and meanwhile does again and again what causes them; nil means nothing.
+// await waits until all of these alerts fire, and meanwhile does again and again what causes them;
+// nil means nothing.
 func (p *prometheusServer) await(t *testing.T, name string, cause func(), alerts ...string) {
 	t.Helper()
 	began := time.Now()

@@ -153,7 +153,8 @@ func nothingIsWrong(t *testing.T, p *prometheusServer) {
 	}
 }
 
-// publishArchived appends a follow of ann to the log on a server, past the service, and returns its position.
+// publishArchived appends a follow of ann to the log on a server, past the service, and returns its
+// position.
 func publishArchived(t *testing.T, url, user string) string {
 	t.Helper()
 	p, err := eventlog.Dial(t.Context(), eventlog.Config{URL: url}, eventlog.PublisherOptions{})
@@ -298,7 +299,8 @@ func logSlowThenGone(t *testing.T, p *prometheusServer) {
 	calls.Wait()
 }
 
-// nodeLost: each partition is on one of two nodes, and one of them is killed. Until others take its partitions over, nobody serves them.
+// nodeLost: each partition is on one of two nodes, and one of them is killed. Until others take its
+// partitions over, nobody serves them.
 func nodeLost(t *testing.T, p *prometheusServer) {
 	url := startNATS(t)
 	node := func(name string) []string {
@@ -453,8 +455,8 @@ func snapshotsBroken(t *testing.T, p *prometheusServer) {
 	w.await(p, w.publishes(), "SkeinSnapshotsFailing", "SkeinSnapshotOld")
 }
 
-// rowsLost: a disk loses a row of the graph, once, and then again as soon as it is repaired: to the auditor the same as a fold that
-// writes it wrongly.
+// rowsLost: a disk loses a row of the graph, once, and then again as soon as it is repaired: to the
+// auditor the same as a fold that writes it wrongly.
 func rowsLost(t *testing.T, p *prometheusServer) {
 	var running *service.Service
 	api, stop := startApp(t, t.TempDir(), slog.New(slog.DiscardHandler), func(o *service.Options) {
@@ -492,7 +494,8 @@ func rowsLost(t *testing.T, p *prometheusServer) {
 	saboteur.Wait()
 }
 
-// badFiles: the token file is overwritten with something else, and the certificate is good for an hour.
+// badFiles: the token file is overwritten with something else, and the certificate is good for an
+// hour.
 func badFiles(t *testing.T, p *prometheusServer) {
 	dir := t.TempDir()
 	cert, key := accesstest.NewAuthority(t).Server(dir)

@@ -29,7 +29,8 @@ import (
 	"github.com/skein-feed/skein/replay/importer"
 )
 
-// startApp runs the service inside the test on a data directory, and returns a client and what stops it.
+// startApp runs the service inside the test on a data directory, and returns a client and what
+// stops it.
 func startApp(t *testing.T, dir string, logger *slog.Logger, options ...func(*service.Options)) (api *command.Client, stop func()) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -148,7 +149,8 @@ func TestFailedProjectionDoesNotStopTheService(t *testing.T) {
 	}
 }
 
-// edgeFacts are the facts about one pair, for a computation of its own: the latest of the file, and all live ones.
+// edgeFacts are the facts about one pair, for a computation of its own: the latest of the file, and
+// all live ones.
 type edgeFacts struct {
 	history events.Micros
 	live    []liveFact
@@ -160,7 +162,8 @@ type liveFact struct {
 	at events.Micros
 }
 
-// since reports whether and since when the pair follows: history only where there is no live unfollow.
+// since reports whether and since when the pair follows: history only where there is no live
+// unfollow.
 func (f edgeFacts) since() (events.Micros, bool) {
 	began, ended := events.Micros(-1), false
 	for _, l := range f.live {
@@ -241,8 +244,8 @@ func pickPair(rng *rand.Rand, users int) (a, b string) {
 	return fmt.Sprint("u", i), fmt.Sprint("u", j)
 }
 
-// publishLive publishes some live follows and unfollows, one a call, and notes when they began to hold as the service
-// tells it.
+// publishLive publishes some live follows and unfollows, one a call, and notes when they began to
+// hold as the service tells it.
 func publishLive(t *testing.T, api *command.Client, rng *rand.Rand, users int, want map[[2]string]edgeFacts) {
 	t.Helper()
 	for range 30 {
@@ -256,7 +259,8 @@ func publishLive(t *testing.T, api *command.Client, rng *rand.Rand, users int, w
 		}
 		before := time.Now()
 		publish(t, api, ev)
-		// The log gave it a time in between, which is the time since only where history does not count.
+		// The log gave it a time in between, which is the time since only where history does not
+		// count.
 		f := want[[2]string{a, b}]
 		l.at = events.Micros(before.UnixMicro())
 		f.live = append(f.live, l)
@@ -264,8 +268,9 @@ func publishLive(t *testing.T, api *command.Client, rng *rand.Rand, users int, w
 	}
 }
 
-// demandFollowing demands the list of a user, in order. Times of live facts are the log's: they are demanded to be
-// within a second of when the fact was published, and to be those of the list's order.
+// demandFollowing demands the list of a user, in order. Times of live facts are the log's: they are
+// demanded to be within a second of when the fact was published, and to be those of the list's
+// order.
 func demandFollowing(t *testing.T, api *command.Client, user string, want map[[2]string]edgeFacts) {
 	t.Helper()
 	type entry struct {

@@ -206,7 +206,8 @@ func (a *attacker) longHeads(ctx context.Context) {
 	})
 }
 
-// http2Client is a connection whose frames the attacker writes; what the server says is thrown away.
+// http2Client is a connection whose frames the attacker writes; what the server says is thrown
+// away.
 func (a *attacker) http2Client(ctx context.Context, settings ...http2.Setting) *http2.Framer {
 	conn := a.dial(ctx)
 	if conn == nil {
@@ -244,8 +245,8 @@ func (a *attacker) healthStreams(ctx context.Context) {
 	}
 }
 
-// feedStreams opens streams of WatchFeed, more than the service admits, and has every one that is open count its feed again, some times.
-// The streams stay open until the test ends.
+// feedStreams opens streams of WatchFeed, more than the service admits, and has every one that is
+// open count its feed again, some times. The streams stay open until the test ends.
 func (a *attacker) feedStreams(ctx context.Context, streams int) {
 	const owners = 20
 	for first := 0; first < streams; first += 500 {
@@ -278,7 +279,8 @@ func (a *attacker) feedStreams(ctx context.Context, streams int) {
 	a.worked(ctx)
 }
 
-// openStreams calls a streaming method so many times, over connections of 240 streams each, and leaves the streams open.
+// openStreams calls a streaming method so many times, over connections of 240 streams each, and
+// leaves the streams open.
 func (a *attacker) openStreams(ctx context.Context, procedure string, streams int, requestOf func(i int) proto.Message) {
 	const perConnection = 240
 	head := http2Head(procedure, "application/connect+proto")
@@ -335,7 +337,8 @@ func (a *attacker) closedWindows(ctx context.Context) {
 	a.worked(ctx)
 }
 
-// worked waits until the service works on no call: all that came are refused, or wait for their client.
+// worked waits until the service works on no call: all that came are refused, or wait for their
+// client.
 func (a *attacker) worked(ctx context.Context) { a.awaitMetric(ctx, `skein_budget_used{of="reads"} 0`) }
 
 // awaitMetric waits until a line is among the metrics of the service.

@@ -123,7 +123,8 @@ type ack struct {
 	at  time.Time
 }
 
-// underTraffic publishes from several clients until the process is killed after a time, and returns what was acknowledged.
+// underTraffic publishes from several clients until the process is killed after a time, and returns
+// what was acknowledged.
 func underTraffic(t *testing.T, s *server, client skeinv1connect.EventServiceClient, round int, after time.Duration) (acked []ack) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())

@@ -9,8 +9,9 @@ import (
 	"github.com/skein-feed/skein/cmd/skein/internal/statuscmd"
 )
 
-// cli is the grammar of the command line. Every flag can also be given as an environment variable (SKEIN_ and the name of the flag in
-// capitals) and in the configuration file. The command line overrides the environment, and the environment overrides the file.
+// cli is the grammar of the command line. Every flag can also be given as an environment variable
+// (SKEIN_ and the name of the flag in capitals) and in the configuration file. The command line
+// overrides the environment, and the environment overrides the file.
 type cli struct {
 	Config  string      `help:"Configuration file in YAML: flags by name, at the top or under the name of a command." placeholder:"FILE" type:"path"`
 	Version versionFlag `help:"Print the version and how it was built, and exit." env:"-"`

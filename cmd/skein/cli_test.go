@@ -140,8 +140,8 @@ func scripts(t *testing.T) string {
 	return all.String()
 }
 
-// lacking returns what commands lack: help, also of their flags; a row in the table of exit codes, of which every row is of a command;
-// and a script that runs them.
+// lacking returns what commands lack: help, also of their flags; a row in the table of exit codes,
+// of which every row is of a command; and a script that runs them.
 func lacking(model *kong.Application, page, scripts string) (lacks []string) {
 	documented, run := rowsOfExitCodes(page), runByScripts(model.Node, scripts)
 	for _, leaf := range model.Leaves(true) {

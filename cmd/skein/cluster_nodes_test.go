@@ -134,8 +134,8 @@ func (c *nodes) strike(ctx context.Context, s strike) bool {
 	return true
 }
 
-// underLoad does something while questions are asked, and has every node verify its stores at the end. The context ends when a question
-// was answered wrongly.
+// underLoad does something while questions are asked, and has every node verify its stores at the
+// end. The context ends when a question was answered wrongly.
 func (c *nodes) underLoad(ctx context.Context, do func(context.Context)) {
 	t := c.t
 	ended := make(chan error, 1)
@@ -165,7 +165,8 @@ func (c *nodes) underLoad(ctx context.Context, do func(context.Context)) {
 	}
 }
 
-// verified verifies a node, again if it drops partitions meanwhile, as it does some time after a move.
+// verified verifies a node, again if it drops partitions meanwhile, as it does some time after a
+// move.
 func verified(ctx context.Context, verify func(context.Context) (string, error)) (out string, err error) {
 	for range 3 {
 		if out, err = verify(ctx); err == nil || !strings.Contains(fmt.Sprint(out, err), "start it again") {
@@ -175,7 +176,8 @@ func verified(ctx context.Context, verify func(context.Context) (string, error))
 	return out, err
 }
 
-// startNodes starts three nodes of a program (empty: this one), and waits until each partition is served by two.
+// startNodes starts three nodes of a program (empty: this one), and waits until each partition is
+// served by two.
 func startNodes(ctx context.Context, t *testing.T, program string, flags ...string) *nodes {
 	t.Helper()
 	c := &nodes{
@@ -220,7 +222,8 @@ func clusterLog(ctx context.Context, js jetstream.JetStream) (id string, err err
 	return id, err
 }
 
-// watchMembers watches the members of a cluster, as processes do that are none, until the test ends.
+// watchMembers watches the members of a cluster, as processes do that are none, until the test
+// ends.
 func watchMembers(ctx context.Context, t *testing.T, js jetstream.JetStream) (*placement.Cluster, error) {
 	t.Helper()
 	id, err := clusterLog(ctx, js)
@@ -243,7 +246,8 @@ func watchMembers(ctx context.Context, t *testing.T, js jetstream.JetStream) (*p
 	return members, nil
 }
 
-// add starts another node. It keeps its address: others reach it there when it is back, before they have heard of that.
+// add starts another node. It keeps its address: others reach it there when it is back, before they
+// have heard of that.
 func (c *nodes) add(ctx context.Context, name string) error {
 	ports, err := freePorts(25000, 1)
 	if err != nil {
@@ -395,8 +399,8 @@ func (c *nodes) rollAfter(ctx context.Context, program string, before func(conte
 	return nil
 }
 
-// load publishes events and asks questions about them, in turn: whoever asks two processes can compare their answers only if the log does
-// not grow meanwhile.
+// load publishes events and asks questions about them, in turn: whoever asks two processes can
+// compare their answers only if the log does not grow meanwhile.
 func (c *nodes) load(ctx context.Context) error {
 	for round := uint64(0); ; round++ {
 		select {
@@ -445,7 +449,8 @@ func (c *nodes) publish(ctx context.Context, rng *rand.Rand) (at string, err err
 	return at, nil
 }
 
-// compare puts a question to the process that holds everything, and each page of it to a random node.
+// compare puts a question to the process that holds everything, and each page of it to a random
+// node.
 func (c *nodes) compare(rng *rand.Rand, req proto.Message) error {
 	want, err := gatewaytest.Pages(req, func(_ int, req proto.Message) (res proto.Message, err error) {
 		for res, err = c.ask(context.Background(), c.whole.addr, req); errors.Is(err, errBehind); {
@@ -470,7 +475,8 @@ func (c *nodes) compare(rng *rand.Rand, req proto.Message) error {
 var (
 	// errBroken is a connection that broke, or could not be made.
 	errBroken = errors.New("no answer")
-	// errBehind: while the servers of the log elect a leader, a position may take longer to be read than a call waits (docs/faq.md, Limits).
+	// errBehind: while the servers of the log elect a leader, a position may take longer to be read
+	// than a call waits (docs/faq.md, Limits).
 	errBehind = errors.New("not caught up")
 )
 

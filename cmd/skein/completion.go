@@ -10,8 +10,9 @@ import (
 	"github.com/skein-feed/skein/cmd/skein/internal/command"
 )
 
-// completionCmd prints a few lines of shell code that ask the program itself for completions, so that they always match this binary. Libraries
-// that do this for kong exist, but were last released in 2022.
+// completionCmd prints a few lines of shell code that ask the program itself for completions, so
+// that they always match this binary. Libraries that do this for kong exist, but were last released
+// in 2022.
 type completionCmd struct {
 	Bash  shellScriptCmd   `cmd:"" help:"For bash: put  source <(skein completion bash)  into ~/.bashrc."`
 	Zsh   shellScriptCmd   `cmd:"" help:"For zsh: put  source <(skein completion zsh)  into ~/.zshrc, after compinit."`
@@ -59,7 +60,8 @@ func (c *completeWordsCmd) Run(parsed *kong.Context, std *command.Streams) error
 	return err
 }
 
-// complete follows all words but the last through the grammar, and returns the completions of the last word.
+// complete follows all words but the last through the grammar, and returns the completions of the
+// last word.
 func complete(node *kong.Node, words []string) []string {
 	last := ""
 	if len(words) > 0 {

@@ -27,7 +27,8 @@ type configFile struct {
 	values map[string]any
 }
 
-// Validate is part of kong.Resolver. It is called before the path is known; Resolve checks the names.
+// Validate is part of kong.Resolver. It is called before the path is known; Resolve checks the
+// names.
 func (*configFile) Validate(*kong.Application) error { return nil }
 
 // Resolve is part of kong.Resolver.
@@ -35,14 +36,16 @@ func (c *configFile) Resolve(ctx *kong.Context, _ *kong.Path, flag *kong.Flag) (
 	if err := c.load(ctx); err != nil {
 		return nil, err
 	}
-	// In kong, resolvers win over the environment. A user who sets a variable for one run expects it to win over the file.
+	// In kong, resolvers win over the environment. A user who sets a variable for one run expects
+	// it to win over the file.
 	for _, env := range flag.Envs {
 		if _, set := os.LookupEnv(env); set {
 			return nil, nil
 		}
 	}
 
-	// The value under the innermost command wins, as under query check: before that under query, and before that at the top.
+	// The value under the innermost command wins, as under query check: before that under query,
+	// and before that at the top.
 	for node := ctx.Selected(); node != nil; node = node.Parent {
 		if node.Type != kong.CommandNode {
 			continue
@@ -117,8 +120,9 @@ func (c *configFile) load(ctx *kong.Context) error {
 	return nil
 }
 
-// checkNames returns an error for a name in the section of a command that is neither a subcommand nor a flag. The section of a command may
-// also have flags of its ancestors and of its subcommands. path has the names of the command and its ancestors.
+// checkNames returns an error for a name in the section of a command that is neither a subcommand
+// nor a flag. The section of a command may also have flags of its ancestors and of its subcommands.
+// path has the names of the command and its ancestors.
 func checkNames(node *kong.Node, section map[string]any, path []string) error {
 	var errs []error
 	for name, value := range section {

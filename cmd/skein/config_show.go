@@ -16,8 +16,8 @@ import (
 	"github.com/skein-feed/skein/cmd/skein/internal/flags"
 )
 
-// configCmd shows the configuration with which serve would run. It has the flags of serve, and reads the part of the configuration file for
-// serve.
+// configCmd shows the configuration with which serve would run. It has the flags of serve, and
+// reads the part of the configuration file for serve.
 type configCmd struct {
 	serveCmd `embed:""`
 
@@ -68,7 +68,8 @@ func (c *configCmd) Run(parsed *kong.Context, std *command.Streams) error {
 	})
 }
 
-// valueOrigins returns the origin of each flag's value: the command line, an environment variable, the configuration file or the default.
+// valueOrigins returns the origin of each flag's value: the command line, an environment variable,
+// the configuration file or the default.
 func valueOrigins(parsed *kong.Context) map[string]string {
 	origins := map[string]string{}
 	for _, f := range parsed.Selected().Flags {
@@ -80,7 +81,8 @@ func valueOrigins(parsed *kong.Context) map[string]string {
 		}
 	}
 
-	// The path has the flags that the command line or the file sets. A flag of which the environment has a value is not read from the file.
+	// The path has the flags that the command line or the file sets. A flag of which the
+	// environment has a value is not read from the file.
 	for _, element := range parsed.Path {
 		switch {
 		case element.Flag == nil: // a command or an argument
@@ -93,7 +95,8 @@ func valueOrigins(parsed *kong.Context) map[string]string {
 	return origins
 }
 
-// displayValue returns a value in the form of the file: numbers and booleans as such, all others as text without secrets.
+// displayValue returns a value in the form of the file: numbers and booleans as such, all others as
+// text without secrets.
 func displayValue(v reflect.Value) any {
 	switch value := v.Interface().(type) {
 	case bool, int, uint32, int64, float64, []string:
@@ -136,8 +139,8 @@ A flag has the value of the command line, else that of the environment, else tha
 command is for that command. ` + "`skein config`" + ` prints the values that ` + "`serve`" + ` would use, and the origin of each.
 `
 
-// writeCommandReference writes the section of one command. The flags of commands that call a service are written once, in the section of
-// clientCommand, to which the other sections refer.
+// writeCommandReference writes the section of one command. The flags of commands that call a
+// service are written once, in the section of clientCommand, to which the other sections refer.
 func writeCommandReference(out *strings.Builder, node *kong.Node, path []string, title string) {
 	fmt.Fprintf(out, "\n## %s\n\n", title)
 	if len(path) > 0 && node.Help != "" {
@@ -148,7 +151,8 @@ func writeCommandReference(out *strings.Builder, node *kong.Node, path []string,
 		return
 	}
 
-	// A command has its own flags and those of the commands above it. Those of the program are in a section of their own.
+	// A command has its own flags and those of the commands above it. Those of the program are in a
+	// section of their own.
 	var flags []*kong.Flag
 	refersToClient := findFlag(node, "server") != nil && node.Name != clientCommand
 	for ancestor := node; ancestor != nil && (ancestor == node || ancestor.Type == kong.CommandNode); ancestor = ancestor.Parent {
@@ -181,7 +185,8 @@ func writeCommandReference(out *strings.Builder, node *kong.Node, path []string,
 	}
 }
 
-// clientCommand is the command in whose section the reference lists the flags that all commands have that call a service.
+// clientCommand is the command in whose section the reference lists the flags that all commands
+// have that call a service.
 const clientCommand = "healthcheck"
 
 // isClientFlag reports whether a flag is one of [command.ClientFlags].

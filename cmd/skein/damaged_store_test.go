@@ -82,8 +82,8 @@ func TestDamagedStoreIsRebuiltWhileOthersAnswer(t *testing.T) {
 	}
 }
 
-// flipTables flips the lowest bit of the byte that is so many bytes before the end of each table, if there is one. A second call undoes
-// the first.
+// flipTables flips the lowest bit of the byte that is so many bytes before the end of each table,
+// if there is one. A second call undoes the first.
 func flipTables(t *testing.T, tables []string, fromEnd int) {
 	t.Helper()
 	for _, table := range tables {

@@ -176,7 +176,8 @@ func (pl *panel) ask(t *testing.T, p *prometheusServer, expr, legend string, fro
 		}
 	}
 
-	// A query that shows only what is above 0 has no answer while all is well. What it compares with 0 must be there.
+	// A query that shows only what is above 0 has no answer while all is well. What it compares
+	// with 0 must be there.
 	if all, ok := strings.CutSuffix(expr, " > 0"); ok {
 		if result, err = askRange(t, p, all, from, to); err == nil && len(result) > 0 {
 			return

@@ -46,8 +46,8 @@ func (c *demoCmd) Run(ctx context.Context, std *command.Streams) (err error) {
 	})
 }
 
-// serve runs a service of the demo, to whose options serve adds those that all services of the demo have. It calls show once the service is ready,
-// and returns when ctx ends or show has called stop.
+// serve runs a service of the demo, to whose options serve adds those that all services of the demo
+// have. It calls show once the service is ready, and returns when ctx ends or show has called stop.
 func (c *demoCmd) serve(
 	ctx context.Context, std *command.Streams, l net.Listener, o service.Options, show func(ctx context.Context, url string, stop func()) error,
 ) error {
@@ -76,7 +76,8 @@ func (c *demoCmd) serve(
 	return errors.Join(err, a.Close(context.WithoutCancel(ctx)))
 }
 
-// listen listens on the port, or on a free one if it is taken, so that a second demo can run beside the first.
+// listen listens on the port, or on a free one if it is taken, so that a second demo can run beside
+// the first.
 func (c *demoCmd) listen(ctx context.Context) (net.Listener, error) {
 	var lc net.ListenConfig
 	l, err := lc.Listen(ctx, "tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(c.Port)))
@@ -115,8 +116,8 @@ func (c *demoCmd) show(ctx context.Context, std *command.Streams, url, dir strin
 	return nil
 }
 
-// selfCommand returns the command by which the user has started the program: go run, whose binary is in a temporary directory, or its
-// name.
+// selfCommand returns the command by which the user has started the program: go run, whose binary
+// is in a temporary directory, or its name.
 func selfCommand() string {
 	if path, err := os.Executable(); err == nil && strings.Contains(path, "go-build") {
 		if version().Static { // in another window Go would compile everything again, with cgo

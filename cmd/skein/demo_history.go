@@ -21,14 +21,17 @@ import (
 // lateProjection is the projection that the service of showAddedNotifications gets after a year.
 const lateProjection = "notifications"
 
-// popularUser is the user whose notifications showAddedNotifications prints: the first of people, to whom most of the year's events happen.
+// popularUser is the user whose notifications showAddedNotifications prints: the first of people,
+// to whom most of the year's events happen.
 const popularUser = "greta"
 
-// countOfBusyBell is the badge of a user who has not seen more groups of notifications than the service counts.
+// countOfBusyBell is the badge of a user who has not seen more groups of notifications than the
+// service counts.
 const countOfBusyBell = "100+"
 
-// showAddedNotifications shows how a service gets a projection with its whole history. A second service, which has no notifications, as one of a
-// version from before them, gets a year of events. Then skein replay prepare builds the notifications from its log while it runs, and the service is
+// showAddedNotifications shows how a service gets a projection with its whole history. A second
+// service, which has no notifications, as one of a version from before them, gets a year of events.
+// Then skein replay prepare builds the notifications from its log while it runs, and the service is
 // started again with all projections.
 func (c *demoCmd) showAddedNotifications(ctx context.Context, std *command.Streams) (err error) {
 	dir, err := os.MkdirTemp("", "skein-demo-*")
@@ -99,7 +102,8 @@ func (c *demoCmd) serveShortly(
 	})
 }
 
-// runCommand prints a command line of skein to standard output, runs it in a process of its own, and writes all that it prints to out.
+// runCommand prints a command line of skein to standard output, runs it in a process of its own,
+// and writes all that it prints to out.
 func runCommand(ctx context.Context, std *command.Streams, out io.Writer, args ...string) error {
 	fmt.Fprintf(std.Out, "$ %s %s\n", selfCommand(), strings.Join(args, " "))
 	path, err := programPath()
@@ -109,7 +113,8 @@ func runCommand(ctx context.Context, std *command.Streams, out io.Writer, args .
 	cmd := exec.CommandContext(ctx, path)
 	cmd.Args = append([]string{os.Args[0]}, args...)
 	cmd.Stdout, cmd.Stderr = out, out
-	// The variables that set flags are meant for a service of the user, and not for those of the demo.
+	// The variables that set flags are meant for a service of the user, and not for those of the
+	// demo.
 	cmd.Env = slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "SKEIN_") })
 	return cmd.Run()
 }
@@ -126,8 +131,8 @@ func printBothEnds(w io.Writer, text string) {
 	fmt.Fprintln(w, strings.Join(lines, "\n"))
 }
 
-// newYear returns a world of the last 365 days: each has some new pins, reactions to and re-pins of the newest ones, and follows. Users at the
-// beginning of the list of people are more popular.
+// newYear returns a world of the last 365 days: each has some new pins, reactions to and re-pins of
+// the newest ones, and follows. Users at the beginning of the list of people are more popular.
 func newYear() *world {
 	const (
 		days             = 365

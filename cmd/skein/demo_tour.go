@@ -23,10 +23,11 @@ type tour struct {
 type stop struct {
 	// says explains the answer.
 	says string
-	// method and body are the call. POSITION in the body stands for the position of the last publish, and TOMORROW for the time a day from
-	// now.
+	// method and body are the call. POSITION in the body stands for the position of the last
+	// publish, and TOMORROW for the time a day from now.
 	method, body string
-	// want is a text that the answer must contain. Otherwise the tour fails: its explanation would be wrong.
+	// want is a text that the answer must contain. Otherwise the tour fails: its explanation would
+	// be wrong.
 	want string
 	// lacks is a text that the answer must not contain; empty disables the check.
 	lacks string

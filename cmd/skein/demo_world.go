@@ -37,7 +37,8 @@ var demoBoards = []struct{ owner, board, title string }{
 	{"olga", "endgames", "Endgames worth knowing"},
 }
 
-// demoPins are the recent pins on those boards, the latest last. The latest of all are hugo's, because ada follows hugo in the tour.
+// demoPins are the recent pins on those boards, the latest last. The latest of all are hugo's,
+// because ada follows hugo in the tour.
 var demoPins = []struct{ owner, board, pin string }{
 	{"ada", "", "window-seat"},
 	{"ada", "", "night-train"},
@@ -63,14 +64,15 @@ var demoRepins = []struct{ owner, ofOwner, ofPin string }{
 	{"mina", "yuki", "rokkaku"},
 }
 
-// demoPlays has the numbers of plays of the items today and yesterday. ada is the eleventh user to play the most popular one.
+// demoPlays has the numbers of plays of the items today and yesterday. ada is the eleventh user to
+// play the most popular one.
 var demoPlays = []struct {
 	item  string
 	plays int
 }{{"al-pastor", 2}, {"tomatoes", 3}, {"saturn", 5}, {"crust", 8}, {"frame-1952", 13}}
 
-// demoReactions are the reactions to pins, the latest last. ada, who blocks ivan and mutes chen, does not see that ivan saved crust, and no
-// notification of ada names either of them.
+// demoReactions are the reactions to pins, the latest last. ada, who blocks ivan and mutes chen,
+// does not see that ivan saved crust, and no notification of ada names either of them.
 var demoReactions = []struct{ user, owner, pin, kind string }{
 	{"mina", "ada", "night-train", ""},
 	{"ivan", "ada", "window-seat", ""},
@@ -90,7 +92,8 @@ var demoReactions = []struct{ user, owner, pin, kind string }{
 
 const demoSource = "demo"
 
-// world is the history of the demo. It is the same in every demo, except for the day on which it ends.
+// world is the history of the demo. It is the same in every demo, except for the day on which it
+// ends.
 type world struct {
 	events []*skeinv1.Event
 	rng    *rand.Rand
@@ -208,8 +211,8 @@ func pinCreated(owner, board, pin string) *skeinv1.Event {
 	}}}
 }
 
-// repinCreated states a re-pin of a pin that shows the item of the same id. The id of the new pin is the one that the phones of the console
-// give to such a re-pin.
+// repinCreated states a re-pin of a pin that shows the item of the same id. The id of the new pin
+// is the one that the phones of the console give to such a re-pin.
 func repinCreated(owner, ofOwner, ofPin string) *skeinv1.Event {
 	return &skeinv1.Event{Kind: &skeinv1.Event_PinCreated{PinCreated: &skeinv1.PinCreated{
 		Pin:     &skeinv1.Pin{OwnerId: owner, PinId: ofOwner + "." + ofPin},
@@ -218,7 +221,8 @@ func repinCreated(owner, ofOwner, ofPin string) *skeinv1.Event {
 	}}}
 }
 
-// reactedTo states a reaction to a pin that shows the item of the same id. It names the pin, so that the owner of the pin is notified.
+// reactedTo states a reaction to a pin that shows the item of the same id. It names the pin, so
+// that the owner of the pin is notified.
 func reactedTo(user, owner, pin, kind string) *skeinv1.Event {
 	return &skeinv1.Event{Kind: &skeinv1.Event_Reacted{Reacted: &skeinv1.Reacted{
 		UserId: user, ItemId: pin, Kind: kind, Pin: &skeinv1.Pin{OwnerId: owner, PinId: pin},

@@ -55,8 +55,8 @@ func variables(t *testing.T) (names []string) {
 	return names
 }
 
-// wantOwnedVolumes demands that every named volume covers a directory of the image that belongs to the user of the service: Docker gives a
-// new volume to root otherwise.
+// wantOwnedVolumes demands that every named volume covers a directory of the image that belongs to
+// the user of the service: Docker gives a new volume to root otherwise.
 func wantOwnedVolumes(t *testing.T, service, image string, volumes []string) {
 	t.Helper()
 	dockerfile, ok := map[string]string{"skein": "Dockerfile", "skein-nats": "nats/Dockerfile"}[image]

@@ -20,7 +20,8 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// smallDisk mounts a file system of so many MiB where the data of a server will be. It needs a user who may mount.
+// smallDisk mounts a file system of so many MiB where the data of a server will be. It needs a user
+// who may mount.
 func smallDisk(t *testing.T, dir string, mib int) {
 	t.Helper()
 	image := filepath.Join(t.TempDir(), "disk")
@@ -87,8 +88,8 @@ func (*onSmallDisk) follow(n int) (follower, user string) {
 	return fmt.Sprintf("follower-%08d", n/50), fmt.Sprintf("user-with-a-long-name-%08d", n)
 }
 
-// publish publishes the next 500 follows. Those of a call that failed are published again by the next, with the same event ids:
-// they may have been taken.
+// publish publishes the next 500 follows. Those of a call that failed are published again by the
+// next, with the same event ids: they may have been taken.
 func (d *onSmallDisk) publish() error {
 	req := &skeinv1.PublishRequest{}
 	for n := d.follows; n < d.follows+500; n++ {
@@ -113,7 +114,8 @@ func (d *onSmallDisk) holds(when string) {
 	}
 }
 
-// answers fails unless questions are answered, from whatever position: the first follow has been there for long.
+// answers fails unless questions are answered, from whatever position: the first follow has been
+// there for long.
 func (d *onSmallDisk) answers(when string) {
 	d.t.Helper()
 	if !d.check(when, 0, "") {
@@ -242,7 +244,8 @@ func TestDiskFullRefusesFactsAndRecovers(t *testing.T) {
 	d.refused("not a byte is left")
 	d.holds("not a byte is left")
 	d.kill()
-	// Killed once more while it waits for room, it starts when there is some. At the end the reserve is free again.
+	// Killed once more while it waits for room, it starts when there is some. At the end the
+	// reserve is free again.
 	d.flags[1] = "8MiB"
 	for range 2 {
 		if err := d.launch(d.ctx); err != nil {

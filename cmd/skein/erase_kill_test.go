@@ -97,8 +97,9 @@ type killedErasure struct {
 	users []string
 }
 
-// eraseAndKillAt publishes follows of two new users and erases them. It kills the service when a file that matches the pattern appears or is
-// replaced, starts it again, and waits until the erasure has succeeded. It reports whether the erasure was still under way at the kill.
+// eraseAndKillAt publishes follows of two new users and erases them. It kills the service when a
+// file that matches the pattern appears or is replaced, starts it again, and waits until the
+// erasure has succeeded. It reports whether the erasure was still under way at the kill.
 func (e *killedErasure) eraseAndKillAt(ctx context.Context, pattern string) (killed bool) {
 	t := e.t
 	t.Helper()
@@ -141,7 +142,8 @@ func (e *killedErasure) eraseAndKillAt(ctx context.Context, pattern string) (kil
 	killed = killed && !command.OperationEnded(op)
 	e.s.kill()
 
-	// If the service was taking a snapshot, its claim to the snapshots expires after some minutes. Make the claim that old.
+	// If the service was taking a snapshot, its claim to the snapshots expires after some minutes.
+	// Make the claim that old.
 	for name := range modTimes(t, filepath.Join(e.s.dir, "data", "snapshots", "snapshot-claims", "*")) {
 		if err := os.Chtimes(name, time.Time{}, time.Now().Add(-time.Hour)); err != nil {
 			t.Fatal(err)

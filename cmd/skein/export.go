@@ -44,8 +44,8 @@ type exportFlags struct {
 // writeFunc writes an export in a format, and returns how much it has written.
 type writeFunc func(io.Writer, export.Format) (export.Counts, error)
 
-// writeAndReport writes an export to where the flags say, shows the progress, and reports how much was written. what names the exported data
-// for people.
+// writeAndReport writes an export to where the flags say, shows the progress, and reports how much
+// was written. what names the exported data for people.
 func (f *exportFlags) writeAndReport(std *command.Streams, what string, progress *replay.Progress, write writeFunc) (err error) {
 	stopProgress := showExportProgress(std.Err, what, progress)
 	defer stopProgress()
@@ -93,7 +93,8 @@ func (f *exportFlags) writeFile(write writeFunc) (counts export.Counts, err erro
 	return counts, nil
 }
 
-// showExportProgress shows the progress of an export until stop is called. stop may be called again.
+// showExportProgress shows the progress of an export until stop is called. stop may be called
+// again.
 func showExportProgress(w io.Writer, what string, progress *replay.Progress) (stop func()) {
 	return command.ShowEvery(w, what, func(p *command.Progress) {
 		now := progress.Now()
@@ -105,7 +106,8 @@ func showExportProgress(w io.Writer, what string, progress *replay.Progress) (st
 		case export.Bytes:
 			p.Show(done, total, fmt.Sprintf("%s of about %s", events.FormatSize(now.Done), events.FormatSize(now.Total)))
 		case export.Envelopes:
-			// An envelope may have one event or thousands, so the rate of envelopes says little about the time left.
+			// An envelope may have one event or thousands, so the rate of envelopes says little
+			// about the time left.
 			p.Draw(done, total, fmt.Sprintf("%d of %d %s", done, total, now.Unit))
 		default:
 			p.Show(done, total, fmt.Sprintf("%d of %d %s", done, total, now.Unit))
@@ -196,7 +198,8 @@ func (c *exportRowsCmd) removeSnapshot(ctx context.Context) error {
 	return err
 }
 
-// exportSnapshot restores a snapshot into a temporary directory, exports it, and removes the directory.
+// exportSnapshot restores a snapshot into a temporary directory, exports it, and removes the
+// directory.
 func (c *exportRowsCmd) exportSnapshot(ctx context.Context, std *command.Streams, p projections.Projection) (err error) {
 	b, err := (&snapshots.TargetFlag{Target: c.Target}).OpenTarget(ctx)
 	if err != nil {
@@ -328,8 +331,9 @@ func (c *exportEventsCmd) Run(ctx context.Context, std *command.Streams) error {
 	return exportFrom(export.FromService(api.Events(), r))
 }
 
-// completeLogBytes returns the size of a stream if its first envelope is that of the log. Otherwise a part of the log is only in the archive;
-// then it returns 0, which means that the size of the log is not known.
+// completeLogBytes returns the size of a stream if its first envelope is that of the log. Otherwise
+// a part of the log is only in the archive; then it returns 0, which means that the size of the log
+// is not known.
 func completeLogBytes(firstSequence, streamBytes uint64) uint64 {
 	if firstSequence > 1 {
 		return 0

@@ -13,8 +13,8 @@ import (
 	"github.com/skein-feed/skein/events/eventlog"
 )
 
-// withOfflineLog opens the log of a data directory and its archive, calls read with a running hub and the number of archived events, and
-// closes them. It creates nothing in the directory.
+// withOfflineLog opens the log of a data directory and its archive, calls read with a running hub
+// and the number of archived events, and closes them. It creates nothing in the directory.
 func (c *exportEventsCmd) withOfflineLog(ctx context.Context, read func(log *eventlog.Log, hub *eventlog.Hub, archived uint64) error) (err error) {
 	dir := filepath.Join(c.Data, service.LogDir)
 	if _, err := os.Stat(dir); err != nil {

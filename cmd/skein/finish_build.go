@@ -8,8 +8,9 @@ import (
 	"github.com/skein-feed/skein/replay/worker"
 )
 
-// finishBuildCmd is the command of the worker process that skein serve starts to finish the build of a store. In a process of its own the memory
-// that the build takes is returned to the system afterwards.
+// finishBuildCmd is the command of the worker process that skein serve starts to finish the build
+// of a store. In a process of its own the memory that the build takes is returned to the system
+// afterwards.
 type finishBuildCmd struct{}
 
 // Run finishes one build, which standard input describes.
@@ -17,8 +18,8 @@ func (*finishBuildCmd) Run(ctx context.Context, std *command.Streams) error {
 	return worker.Serve(ctx, std.In, std.Out)
 }
 
-// runningProgram is the program of this process on Linux, even if another version has replaced its file since. A worker must be of the version
-// of the service.
+// runningProgram is the program of this process on Linux, even if another version has replaced its
+// file since. A worker must be of the version of the service.
 const runningProgram = "/proc/self/exe"
 
 // newBuildWorker returns the command that starts a worker.

@@ -9,8 +9,8 @@ import (
 	"path/filepath"
 )
 
-// flipBit flips a bit of a text where it stands for the nth time in a file of messages below a directory. The file as it was is
-// kept in another.
+// flipBit flips a bit of a text where it stands for the nth time in a file of messages below a
+// directory. The file as it was is kept in another.
 func flipBit(dir, text string, n int, keep string) error {
 	all, err := blockFiles(dir)
 	if err != nil {

@@ -17,11 +17,13 @@ import (
 	"github.com/skein-feed/skein/cmd/skein/internal/service"
 )
 
-// goldenDir has a directory for each released version: a small data directory that it has written, and questions that it was
-// asked, with its answers. `task golden:data VERSION=v1.2` adds one; none is ever changed.
+// goldenDir has a directory for each released version: a small data directory that it has written,
+// and questions that it was asked, with its answers. `task golden:data VERSION=v1.2` adds one; none
+// is ever changed.
 const goldenDir = "testdata/golden"
 
-// keepAll are flags of a service that changes nothing of old data by itself, but to continue with it.
+// keepAll are flags of a service that changes nothing of old data by itself, but to continue with
+// it.
 var keepAll = []string{"--archive-every", "24h", "--log-retention=-1h", "--audit-share", "0"}
 
 // TestMakeGoldenData makes the data of a version with this program. Only `task golden:data` runs
@@ -129,7 +131,8 @@ func removeStores(t *testing.T, data string) {
 	}
 }
 
-// pack writes the files of a directory to an archive, with the times left out. Holes in files shrink to nothing.
+// pack writes the files of a directory to an archive, with the times left out. Holes in files
+// shrink to nothing.
 func pack(t *testing.T, dir, file string) {
 	t.Helper()
 	out, err := os.Create(file)
@@ -208,8 +211,8 @@ func unpack(t *testing.T, file, dir string) {
 	}
 }
 
-// awaitRebuilds waits until every projection of a service is ready. Stores of an earlier version answer from their last position, or not at all,
-// until they are rebuilt.
+// awaitRebuilds waits until every projection of a service is ready. Stores of an earlier version
+// answer from their last position, or not at all, until they are rebuilt.
 func awaitRebuilds(t *testing.T, s *server) {
 	t.Helper()
 	err := eventually(t.Context(), func(context.Context) error {

@@ -15,7 +15,8 @@ import (
 	"time"
 )
 
-// writeWorld publishes some of every kind of event, and imports history, by the commands of a program.
+// writeWorld publishes some of every kind of event, and imports history, by the commands of a
+// program.
 func writeWorld(t *testing.T, s *server, program string) {
 	t.Helper()
 	rng := rand.New(rand.NewPCG(1, 7411))
@@ -79,7 +80,8 @@ func skeinRuns(ctx context.Context, s *server, program, stdin string, args ...st
 	return runProgram(ctx, s, program, stdin, args...)
 }
 
-// runProgram runs a program with the address of a server until it or the context ends. It returns all that the program prints.
+// runProgram runs a program with the address of a server until it or the context ends. It returns
+// all that the program prints.
 func runProgram(ctx context.Context, s *server, program, stdin string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, program, args...)
 	cmd.Env = append(os.Environ(), "SKEIN_SERVER=http://"+s.addr)
@@ -102,7 +104,8 @@ func mustSkein(t *testing.T, s *server, program, stdin string, args ...string) s
 	return out
 }
 
-// reads are the questions that are recorded. MORE and NEWER are tokens that an answer before gave, POSITION the last position.
+// reads are the questions that are recorded. MORE and NEWER are tokens that an answer before gave,
+// POSITION the last position.
 var reads = strings.Split(strings.TrimSpace(`
 query check u1 u2 u3 u8 u9 u22 --board u3/b3 --board u1/b1 --at-least POSITION
 query relationships u1 u2 u3 u4 u8 u9
@@ -147,7 +150,8 @@ var (
 	watchPosition = regexp.MustCompile(`"position":"([^"]+)"`)
 )
 
-// record asks all and returns questions and answers as they are kept: a line "$ skein …", then what it printed.
+// record asks all and returns questions and answers as they are kept: a line "$ skein …", then what
+// it printed.
 func record(t *testing.T, s *server, program string) string {
 	t.Helper()
 	var kept strings.Builder
@@ -187,11 +191,13 @@ func record(t *testing.T, s *server, program string) string {
 	return kept.String()
 }
 
-// asOf are what an answer says of the position that it is at: another one in a log that continues in another epoch.
+// asOf are what an answer says of the position that it is at: another one in a log that continues
+// in another epoch.
 var asOf = regexp.MustCompile(`at position \S+|--page-token \S+|--newer-than \S+|"(position|resumeToken)":"[^"]+"`)
 
-// mustAnswer asks what is kept and demands the answers that are kept, at the positions that are kept unless the epoch is another. Of
-// questions that match moved, which mean something else by now, it demands only that they are answered.
+// mustAnswer asks what is kept and demands the answers that are kept, at the positions that are
+// kept unless the epoch is another. Of questions that match moved, which mean something else by
+// now, it demands only that they are answered.
 func mustAnswer(t *testing.T, s *server, program, kept string, otherEpoch bool, moved *regexp.Regexp) {
 	t.Helper()
 	asked := 0
@@ -214,7 +220,8 @@ func mustAnswer(t *testing.T, s *server, program, kept string, otherEpoch bool, 
 	}
 }
 
-// waitArchived waits until nothing waits for the archive, so that a copy of the directory has all of it.
+// waitArchived waits until nothing waits for the archive, so that a copy of the directory has all
+// of it.
 func waitArchived(t *testing.T, s *server, program string) {
 	t.Helper()
 	err := eventually(t.Context(), func(ctx context.Context) error {

@@ -53,7 +53,8 @@ func (c *inspectCmd) openStore() (*store.Store, error) {
 		return nil, command.Usagef("there is no projection %q: the projections are graph, inbox, seen, counters and notifications", c.Projection)
 	}
 
-	// The argument may also be the directory of the stores itself, such as one that skein restore has made.
+	// The argument may also be the directory of the stores itself, such as one that skein restore
+	// has made.
 	dir := c.Dir
 	if _, err := os.Stat(filepath.Join(dir, service.StoresDir)); err == nil {
 		dir = filepath.Join(dir, service.StoresDir)
@@ -115,22 +116,24 @@ func (c *inspectCmd) openRows(view *projections.View) (*rowCursor, error) {
 	id := events.AppendID(nil, c.User)
 	shard := projections.AppendPrefix(nil, events.ShardOf(c.User), 0)[:2]
 	if c.Projection == "seen" {
-		// The keys of plays begin with their month instead of the shard, and have the shard after the tag. So the rows of a user are in many
-		// places of the store.
+		// The keys of plays begin with their month instead of the shard, and have the shard after
+		// the tag. So the rows of a user are in many places of the store.
 		return &rowCursor{it: view.Iter(nil, nil), selected: [][]byte{id, append(bytes.Clone(shard), id...)}}, nil
 	}
 	return &rowCursor{it: view.Iter(shard, projections.PrefixEnd(shard)), selected: [][]byte{id}}, nil
 }
 
-// rowCursor walks over the rows of a store, or over some of them. A key has a prefix of three bytes, two of the shard or month and the tag, which
-// is the kind of the row.
+// rowCursor walks over the rows of a store, or over some of them. A key has a prefix of three
+// bytes, two of the shard or month and the tag, which is the kind of the row.
 type rowCursor struct {
 	it projections.Iterator
-	// selected has what a key must have behind the prefix: one of these. If selected is nil, the cursor walks over all rows.
+	// selected has what a key must have behind the prefix: one of these. If selected is nil, the
+	// cursor walks over all rows.
 	selected [][]byte
 }
 
-// next moves to the next selected row. It seeks past the rows between, so that one user of a large store is found quickly.
+// next moves to the next selected row. It seeks past the rows between, so that one user of a large
+// store is found quickly.
 func (r *rowCursor) next() bool {
 	found := r.it.Next()
 	for found && r.selected != nil {
@@ -143,7 +146,8 @@ func (r *rowCursor) next() bool {
 	return found
 }
 
-// match reports whether a key is selected. If it is not, nextKey is the first key behind it that may be; nil means that there is none.
+// match reports whether a key is selected. If it is not, nextKey is the first key behind it that
+// may be; nil means that there is none.
 func (r *rowCursor) match(key []byte) (isSelected bool, nextKey []byte) {
 	prefix := key[:min(3, len(key))]
 	for _, selected := range r.selected {

@@ -25,7 +25,8 @@ type traffic struct {
 	mu    sync.Mutex
 	acked []acked
 	reads int
-	// failed are reads that the service itself refused: that it is down for a moment is no failure of its.
+	// failed are reads that the service itself refused: that it is down for a moment is no failure
+	// of its.
 	failed []error
 }
 

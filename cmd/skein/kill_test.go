@@ -23,7 +23,8 @@ import (
 	"github.com/skein-feed/skein/replay/importer"
 )
 
-// writeFollows writes a file of follows between so many users: distinct pairs, some repeated with other times.
+// writeFollows writes a file of follows between so many users: distinct pairs, some repeated with
+// other times.
 func writeFollows(t *testing.T, path string, rng *rand.Rand, users, rows int) {
 	t.Helper()
 	f, err := os.Create(path)
@@ -155,8 +156,8 @@ func drain(acks <-chan acked) []acked {
 	}
 }
 
-// demandAcked demands that the log and the graph have what was acknowledged. A position that the log has lost is
-// refused as being beyond its end.
+// demandAcked demands that the log and the graph have what was acknowledged. A position that the
+// log has lost is refused as being beyond its end.
 func demandAcked(ctx context.Context, t *testing.T, api *command.Client, calls []acked) {
 	t.Helper()
 	for _, call := range calls {

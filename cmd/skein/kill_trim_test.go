@@ -26,7 +26,8 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// oldLog is a data directory with a log of an hour and a half ago until now. Nothing of it is archived or folded.
+// oldLog is a data directory with a log of an hour and a half ago until now. Nothing of it is
+// archived or folded.
 type oldLog struct {
 	dir string
 	// all is what the log holds.
@@ -36,12 +37,13 @@ type oldLog struct {
 	// size is how many envelopes that are, and envs is what a reader gets of the whole.
 	size int
 	envs []*events.Envelope
-	// recent and gone are the numbers of envelopes whose event ids are within the horizon, and before it.
+	// recent and gone are the numbers of envelopes whose event ids are within the horizon, and
+	// before it.
 	recent, gone []int
 }
 
-// old is what the n-th envelope of an old log has: a follow and a play with event ids, and bulk, so that there are several
-// files and archiving takes a moment.
+// old is what the n-th envelope of an old log has: a follow and a play with event ids, and bulk, so
+// that there are several files and archiving takes a moment.
 func old(n int) []*skeinv1.Event {
 	bulk := &skeinv1.Served{UserId: fmt.Sprint("old", n)}
 	for i := range 100 {
@@ -57,8 +59,9 @@ func oldPlay(n int) *skeinv1.Event {
 	}
 }
 
-// writeOldLog makes an old log. Its envelopes lie close around the place that the horizon before the present moves over in
-// the minutes after it was made: each new envelope lets another old one be trimmed.
+// writeOldLog makes an old log. Its envelopes lie close around the place that the horizon before
+// the present moves over in the minutes after it was made: each new envelope lets another old one
+// be trimmed.
 func writeOldLog(t *testing.T) *oldLog {
 	t.Helper()
 	o := &oldLog{dir: t.TempDir(), made: time.Now()}
@@ -112,8 +115,9 @@ func newOldLog(ctx context.Context, t *testing.T) *oldLog {
 	return o
 }
 
-// demandWhole reads a log that was killed, archive and stream, in a copy, and demands that it is the old one and what came
-// after it, without a gap or a repetition. It returns how far it was archived, and where the stream begins.
+// demandWhole reads a log that was killed, archive and stream, in a copy, and demands that it is
+// the old one and what came after it, without a gap or a repetition. It returns how far it was
+// archived, and where the stream begins.
 func (o *oldLog) demandWhole(ctx context.Context, t *testing.T, data string) (archived, first uint64) {
 	t.Helper()
 	log, err := eventlog.Open(ctx, eventlog.Config{Dir: filepath.Join(data, service.LogDir)})
@@ -302,8 +306,8 @@ func TestServerKilledDuringTrimLosesNothing(t *testing.T) {
 			o = newOldLog(ctx, t)
 		}
 		r := trimRound{o: o, addr: addr, dir: t.TempDir()}
-		// A third at any moment, a third when the first segment was sealed, for trimming comes next, and a third while one
-		// envelope after the other is trimmed.
+		// A third at any moment, a third when the first segment was sealed, for trimming comes
+		// next, and a third while one envelope after the other is trimmed.
 		at := killAt{after: time.Duration((float64(n) + rng.Float64()) / float64(kills) * 1.5 * float64(takes))}
 		switch n % 3 {
 		case 1:
@@ -331,7 +335,8 @@ func TestServerKilledDuringTrimLosesNothing(t *testing.T) {
 		takes, before, archived, trimmed)
 }
 
-// undisturbed runs the service without a kill, and returns its address and how long it takes until it trims.
+// undisturbed runs the service without a kill, and returns its address and how long it takes until
+// it trims.
 func (o *oldLog) undisturbed(ctx context.Context, t *testing.T) (addr string, takes time.Duration) {
 	t.Helper()
 	r := trimRound{o: o, dir: t.TempDir()}
@@ -359,13 +364,15 @@ func (r *trimRound) copyLog(t *testing.T) {
 	}
 }
 
-// killAt is the moment of a kill: so long after the start of the process, after it has sealed a segment, or has trimmed.
+// killAt is the moment of a kill: so long after the start of the process, after it has sealed a
+// segment, or has trimmed.
 type killAt struct {
 	after           time.Duration
 	sealed, trimmed bool
 }
 
-// run is one round. It returns how far the log was archived when the service was killed, and where the stream began.
+// run is one round. It returns how far the log was archived when the service was killed, and where
+// the stream began.
 func (r *trimRound) run(ctx context.Context, t *testing.T, at killAt) (end, first uint64) {
 	t.Helper()
 	r.copyLog(t)

@@ -9,8 +9,8 @@ import (
 	"github.com/skein-feed/skein/cmd/skein/internal/command"
 )
 
-// checkListen returns an error for an address that other machines can reach, unless authentication and TLS are configured or the user has
-// explicitly allowed it.
+// checkListen returns an error for an address that other machines can reach, unless authentication
+// and TLS are configured or the user has explicitly allowed it.
 func (c *serveCmd) checkListen(ctx context.Context) error {
 	if _, _, err := net.SplitHostPort(c.Listen); err != nil {
 		return command.Usagef("--listen: %w", err)
@@ -33,7 +33,8 @@ func (c *serveCmd) checkListen(ctx context.Context) error {
 		c.Listen, c.missingProtection())
 }
 
-// servesConsole reports whether to serve the console: only if callers are authenticated, or only this machine can reach the port.
+// servesConsole reports whether to serve the console: only if callers are authenticated, or only
+// this machine can reach the port.
 func (c *serveCmd) servesConsole(ctx context.Context) (bool, error) {
 	if c.NoConsole || c.authenticates() {
 		return !c.NoConsole, nil
@@ -52,7 +53,8 @@ func (f *accessFlags) missingProtection() string {
 	return "neither TLS nor authentication: whoever reaches the port can read and write everything"
 }
 
-// writePort writes the port file. The file appears with its content, so a script that waits for the file may read it as soon as it exists.
+// writePort writes the port file. The file appears with its content, so a script that waits for the
+// file may read it as soon as it exists.
 func (c *serveCmd) writePort(l net.Listener) error {
 	if c.PortFile == "" {
 		return nil
@@ -72,8 +74,9 @@ func (c *serveCmd) writePort(l net.Listener) error {
 	return os.Rename(tmp, c.PortFile)
 }
 
-// listenPprof listens for requests of profiles; without an address it returns nil. It refuses an address that other machines can reach,
-// whatever tokens are configured, because profiles reveal the memory of the process.
+// listenPprof listens for requests of profiles; without an address it returns nil. It refuses an
+// address that other machines can reach, whatever tokens are configured, because profiles reveal
+// the memory of the process.
 func listenPprof(ctx context.Context, addr string) (net.Listener, error) {
 	if addr == "" {
 		return nil, nil //nolint:nilnil // no address is configured, which is no error
@@ -88,7 +91,8 @@ func listenPprof(ctx context.Context, addr string) (net.Listener, error) {
 	return (&net.ListenConfig{}).Listen(ctx, "tcp", addr)
 }
 
-// onLoopback reports whether only this machine can reach a listen address. An address without a host means all addresses of the machine.
+// onLoopback reports whether only this machine can reach a listen address. An address without a
+// host means all addresses of the machine.
 func onLoopback(ctx context.Context, addr string) (bool, error) {
 	host, _, err := net.SplitHostPort(addr)
 	if err != nil || host == "" {

@@ -1,5 +1,6 @@
-// Skein is the service for follows, feeds, seen items and counts, and the command line with all its tools. cli.go lists the commands; a command
-// is a file beside it or a package in internal. The parts of a service process are in internal/service.
+// Skein is the service for follows, feeds, seen items and counts, and the command line with all its
+// tools. cli.go lists the commands; a command is a file beside it or a package in internal. The
+// parts of a service process are in internal/service.
 package main
 
 import (
@@ -22,9 +23,11 @@ import (
 const (
 	exitOK     = 0
 	exitFailed = 1
-	// exitUsage means that the command line, the environment or the configuration file is wrong. The command did nothing.
+	// exitUsage means that the command line, the environment or the configuration file is wrong.
+	// The command did nothing.
 	exitUsage = 2
-	// exitInterrupted means that a signal ended the command early. It is what a shell returns for a program that SIGINT killed: 128 + 2.
+	// exitInterrupted means that a signal ended the command early. It is what a shell returns for a
+	// program that SIGINT killed: 128 + 2.
 	exitInterrupted = 130
 )
 
@@ -33,8 +36,9 @@ func main() {
 	os.Exit(run(os.Args[1:], &command.Streams{In: os.Stdin, Out: os.Stdout, Err: os.Stderr}))
 }
 
-// requestedExit carries the exit code of --help and --version to run. To end the program, Kong calls a function that must not return. Ours
-// panics with a requestedExit, which run recovers, so that tests can call run.
+// requestedExit carries the exit code of --help and --version to run. To end the program, Kong
+// calls a function that must not return. Ours panics with a requestedExit, which run recovers, so
+// that tests can call run.
 type requestedExit int
 
 // run runs a command line and returns its exit code. Tests pass additional options.
@@ -71,7 +75,8 @@ func run(args []string, std *command.Streams, more ...kong.Option) (code int) {
 		return exitUsage
 	}
 
-	// The first signal begins an orderly stop. From then on signals have their usual effect, so that a second one ends the process.
+	// The first signal begins an orderly stop. From then on signals have their usual effect, so
+	// that a second one ends the process.
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	defer context.AfterFunc(ctx, stop)()
@@ -85,8 +90,9 @@ var (
 	negativeNumber = regexp.MustCompile(`^-[0-9]`)
 )
 
-// normalizeArgs rewrites arguments for the parser: "help COMMAND" becomes COMMAND with --help, and a negative number is joined to the flag
-// before it, because the parser would take the number for another flag.
+// normalizeArgs rewrites arguments for the parser: "help COMMAND" becomes COMMAND with --help, and
+// a negative number is joined to the flag before it, because the parser would take the number for
+// another flag.
 func normalizeArgs(args []string) []string {
 	if len(args) == 0 || args[0] == "completion" {
 		return args
@@ -126,7 +132,8 @@ func exitCode(ctx context.Context, err error, std *command.Streams) int {
 		return exitInterrupted
 	}
 
-	// An error may quote a file or the answer of a service, whose control characters a terminal would obey. Only the ends of lines are ours.
+	// An error may quote a file or the answer of a service, whose control characters a terminal
+	// would obey. Only the ends of lines are ours.
 	lines := strings.Split(command.Explain(err), "\n")
 	for i, line := range lines {
 		lines[i] = events.EscapeControls(line)

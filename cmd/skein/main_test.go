@@ -24,33 +24,39 @@ import (
 	"github.com/skein-feed/skein/gateway/access/accesstest"
 )
 
-// TestMain makes the test binary be skein itself when a test runs skein: every test of the command line has real
-// processes.
+// TestMain makes the test binary be skein itself when a test runs skein: every test of the command
+// line has real processes.
 func TestMain(m *testing.M) {
-	// A service that runs within a test starts its worker from this binary, which must not run all tests then.
+	// A service that runs within a test starts its worker from this binary, which must not run all
+	// tests then.
 	if len(os.Args) > 1 && os.Args[1] == "finish-build" {
 		main()
 		return
 	}
 	_ = flag.Set("test.short", "true") // -short=false runs all at full length: docs/development.md
-	// Most tests wait for processes more than they compute. More at a time would wait for each other.
+	// Most tests wait for processes more than they compute. More at a time would wait for each
+	// other.
 	_ = flag.Set("test.parallel", "6")
-	// Under the race detector each process sleeps for a second before it exits, unless this is set. A test has hundreds of them.
+	// Under the race detector each process sleeps for a second before it exits, unless this is set.
+	// A test has hundreds of them.
 	if os.Getenv(raceOptions) == "" {
 		_ = os.Setenv(raceOptions, "atexit_sleep_ms=0")
 	}
-	// A service refuses calls while the machine is too busy to begin them in time. Tests must pass on such a machine, too.
+	// A service refuses calls while the machine is too busy to begin them in time. Tests must pass
+	// on such a machine, too.
 	if err := os.Setenv("SKEIN_SHED_AFTER", "0s"); err != nil {
 		panic(err)
 	}
 	testscript.Main(leakChecked{m}, map[string]func(){"skein": runSkein})
 }
 
-// endsWithStdin is the environment variable with which a test asks runSkein to end the process as soon as its standard input is closed.
+// endsWithStdin is the environment variable with which a test asks runSkein to end the process as
+// soon as its standard input is closed.
 const endsWithStdin = "SKEIN_TEST_ENDS_WITH_STDIN"
 
-// runSkein is the main function of the processes that tests start. A process that outlived a killed test binary would keep its ports and reach the
-// servers of the next run there, so it ends with the pipe that the test binary holds open.
+// runSkein is the main function of the processes that tests start. A process that outlived a killed
+// test binary would keep its ports and reach the servers of the next run there, so it ends with the
+// pipe that the test binary holds open.
 func runSkein() {
 	if os.Getenv(endsWithStdin) != "" {
 		_ = os.Unsetenv(endsWithStdin) // the worker process reads its operation from its own standard input
@@ -78,8 +84,9 @@ func (l leakChecked) Run() int {
 	return 0
 }
 
-// testSeed returns the seed for everything that a test chooses at random. It is the one of rapid, RAPID_SEED, if that is set, so that the
-// merge gate runs the same test every time; otherwise it is a new one.
+// testSeed returns the seed for everything that a test chooses at random. It is the one of rapid,
+// RAPID_SEED, if that is set, so that the merge gate runs the same test every time; otherwise it is
+// a new one.
 func testSeed(t *testing.T) uint64 {
 	t.Helper()
 	seed := rand.Uint64()
@@ -96,7 +103,8 @@ func testSeed(t *testing.T) uint64 {
 // raceOptions is the variable of the options of the race detector.
 const raceOptions = "GORACE"
 
-// TestScripts runs the scenarios in testdata/script. Beside the usual commands of testscript they have:
+// TestScripts runs the scenarios in testdata/script. Beside the usual commands of testscript they
+// have:
 //
 //	ready FILE      waits for the port file of a service and until it is ready, and makes it $SKEIN_SERVER;
 //	                with an authority after it, and perhaps a certificate and its key: over TLS
@@ -238,7 +246,8 @@ func awaitReady(ctx context.Context, portFile string) (server string, err error)
 	return awaitReadyBy(ctx, portFile, "http://", http.DefaultClient)
 }
 
-// clientTrusting is a client that trusts the authorities of a file, and has a certificate if two more files are given.
+// clientTrusting is a client that trusts the authorities of a file, and has a certificate if two
+// more files are given.
 func clientTrusting(ts *testscript.TestScript, files []string) *http.Client {
 	f := command.ClientFlags{TLSCA: ts.MkAbs(files[0])}
 	if len(files) > 1 {

@@ -11,7 +11,8 @@ import (
 	"github.com/skein-feed/skein/events/bucket"
 )
 
-// maintenanceFlags configure what the service does besides answering calls: it archives the log, takes snapshots, audits and rebuilds stores.
+// maintenanceFlags configure what the service does besides answering calls: it archives the log,
+// takes snapshots, audits and rebuilds stores.
 type maintenanceFlags struct {
 	flags.ArchiveFlags `embed:""`
 
@@ -28,8 +29,8 @@ type maintenanceFlags struct {
 	RebuildMemory memorySetting `help:"Memory for a rebuild: 16MiB to 4GiB, a share of --memory, or auto, which is an eighth." default:"auto"`
 }
 
-// maintenanceOptions checks the flags and opens the archive and the target of the snapshots. dir is the data directory; external reports
-// whether the log is on NATS servers.
+// maintenanceOptions checks the flags and opens the archive and the target of the snapshots. dir is
+// the data directory; external reports whether the log is on NATS servers.
 func (f *maintenanceFlags) maintenanceOptions(ctx context.Context, dir string, external bool) (o service.MaintenanceOptions, err error) {
 	switch {
 	case f.ArchiveEvery <= 0:
@@ -63,8 +64,9 @@ func (f *maintenanceFlags) maintenanceOptions(ctx context.Context, dir string, e
 	return o, nil
 }
 
-// checkWritable returns an error if the process may not write to the archive or to the target of the snapshots. Without this check the first
-// attempt to write would come much later, and fail again and again.
+// checkWritable returns an error if the process may not write to the archive or to the target of
+// the snapshots. Without this check the first attempt to write would come much later, and fail
+// again and again.
 func checkWritable(o *service.MaintenanceOptions) error {
 	if err := bucket.CheckWritable(o.Archive); err != nil {
 		return fmt.Errorf("--archive: %w", err)

@@ -46,7 +46,8 @@ func TestMetricsPassLintAndCountWork(t *testing.T) {
 	}
 }
 
-// awaitFolded waits until each projection has counted n envelopes. It does so after they are visible.
+// awaitFolded waits until each projection has counted n envelopes. It does so after they are
+// visible.
 func awaitFolded(t *testing.T, api *command.Client, n float64) {
 	t.Helper()
 	err := eventually(t.Context(), func(ctx context.Context) error {

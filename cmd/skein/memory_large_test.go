@@ -30,7 +30,8 @@ const (
 func TestImportRebuildAndVerifyFitIntoMemory(t *testing.T) {
 	for _, c := range []struct {
 		memory string
-		// limit and after are the most that may be resident, at any time and two minutes after the work, in bytes.
+		// limit and after are the most that may be resident, at any time and two minutes after the
+		// work, in bytes.
 		limit, after int64
 	}{
 		{"512MiB", 512 << 20, 448 << 20},
@@ -49,7 +50,8 @@ func TestImportRebuildAndVerifyFitIntoMemory(t *testing.T) {
 				t.Helper()
 				s.forgetPeak(t)
 				began := time.Now()
-				// A verification takes as long as a busy machine lets a process of the lowest priority take, so only go test ends it.
+				// A verification takes as long as a busy machine lets a process of the lowest
+				// priority take, so only go test ends it.
 				if out, err := runProgram(t.Context(), s, "skein", "", args...); err != nil {
 					t.Fatalf("%v\n%s", err, out)
 				}

@@ -27,7 +27,8 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// erasing is a cluster of two nodes, each of which holds some partitions alone, and a process that holds everything.
+// erasing is a cluster of two nodes, each of which holds some partitions alone, and a process that
+// holds everything.
 type erasing struct {
 	nodes
 
@@ -105,7 +106,8 @@ func (e *erasing) erase(user string) (code int, out string) {
 	return code, text + trouble
 }
 
-// snapshots has each node take a snapshot, and returns a copy of all that there are then, and of those of a node that is gone.
+// snapshots has each node take a snapshot, and returns a copy of all that there are then, and of
+// those of a node that is gone.
 func (e *erasing) snapshots() (copied string) {
 	e.t.Helper()
 	for _, api := range e.apis {

@@ -44,7 +44,8 @@ func (f *nodeFlags) nodeCertificates(logger *slog.Logger) (*access.Certificates,
 	return certs, nil
 }
 
-// nodeConfig checks the flags, and listens for other nodes. It returns nil for a service that is not part of a cluster.
+// nodeConfig checks the flags, and listens for other nodes. It returns nil for a service that is
+// not part of a cluster.
 func (f *nodeFlags) nodeConfig(ctx context.Context, c *serveCmd) (*node.Config, error) {
 	switch {
 	case f.Router && (f.Node != "" || f.NodeAddr != "" || f.NodeZone != ""):

@@ -50,8 +50,9 @@ func TestLostNodeIsRestoredFromItsSnapshot(t *testing.T) {
 		}
 	}
 	publish()
-	// The node that joined last has never held all partitions, while the first one had them all before the others joined. Only a store
-	// with a part of the partitions is refused to a process that is not a node.
+	// The node that joined last has never held all partitions, while the first one had them all
+	// before the others joined. Only a store with a part of the partitions is refused to a process
+	// that is not a node.
 	const lost = "n2"
 	own := filepath.Join(target, "nodes", lost)
 	for name, s := range c.running {
@@ -90,7 +91,8 @@ func TestLostNodeIsRestoredFromItsSnapshot(t *testing.T) {
 	c.put("n1", others[1].server)
 	same(publish())
 	for _, s := range c.running {
-		// The nodes that were away get their partitions back. A verification that such a change overtakes is refused.
+		// The nodes that were away get their partitions back. A verification that such a change
+		// overtakes is refused.
 		if err := eventually(ctx, func(context.Context) error {
 			code, out, said := skein("replay", "verify", "--server", s.addr) //nolint:contextcheck // a command line has no context
 			if code == exitOK || !strings.Contains(said, "holds other partitions than when the verification began") {

@@ -56,7 +56,8 @@ func TestNodeCommandsListAndDrainNodes(t *testing.T) {
 		t.Fatal(err)
 	}
 	demand(exitOK, `^LACKS COPIES: 256 partitions are served by fewer than 2 nodes$`, "status")
-	// The partitions came by one change of each store, which ends when the generation without them is deleted.
+	// The partitions came by one change of each store, which ends when the generation without them
+	// is deleted.
 	if err := eventually(t.Context(), func(ctx context.Context) error {
 		families := scrapeMetrics(ctx, t, api)
 		states := map[string]int{}

@@ -12,7 +12,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// runbookURL is the page that the alerts link to: of the public repository, as an alert is read where there is no clone.
+// runbookURL is the page that the alerts link to: of the public repository, as an alert is read
+// where there is no clone.
 const runbookURL = "https://github.com/skein-feed/skein/blob/main/docs/runbook.md"
 
 // expressions are what the dashboard and the alerts ask of Prometheus, by where that stands.
@@ -87,7 +88,8 @@ func TestDashboardAndAlertsNameExistingMetrics(t *testing.T) {
 		t.Fatal(err)
 	}
 	text, _, _ := strings.Cut(string(doc), "\n## What to watch\n")
-	// What stands there is what is registered: TestMaintenanceMetricsAreDocumented, and its like of the gateway.
+	// What stands there is what is registered: TestMaintenanceMetricsAreDocumented, and its like of
+	// the gateway.
 	labels := map[string]map[string]bool{}
 	name := regexp.MustCompile("`([a-z_]+)`")
 	for line := range strings.Lines(text) {

@@ -9,17 +9,20 @@ import (
 )
 
 const (
-	// defaultConnections is the number of connections without --max-connections, if the limit of open files allows it.
+	// defaultConnections is the number of connections without --max-connections, if the limit of
+	// open files allows it.
 	defaultConnections = 10_000
-	// storeFiles is how many files the stores may have open: 1000 each for the four that serve and for one that is being built.
+	// storeFiles is how many files the stores may have open: 1000 each for the four that serve and
+	// for one that is being built.
 	storeFiles = 5 * 1000
-	// otherFiles is how many files everything else may have open: the log, the archive, snapshots, calls to other nodes, the worker process, and
-	// the files of access control.
+	// otherFiles is how many files everything else may have open: the log, the archive, snapshots,
+	// calls to other nodes, the worker process, and the files of access control.
 	otherFiles = 500
 )
 
-// openFileLimit returns how many files the process may have open, connections included; 0 means that it is not known. It is the hard
-// limit, because Go raises the soft one to it when a program starts.
+// openFileLimit returns how many files the process may have open, connections included; 0 means
+// that it is not known. It is the hard limit, because Go raises the soft one to it when a program
+// starts.
 func openFileLimit() uint64 {
 	var limit syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
@@ -28,8 +31,9 @@ func openFileLimit() uint64 {
 	return uint64(limit.Cur) //nolint:unconvert // the types differ from system to system
 }
 
-// connectionLimit returns how many connections the process may have open, given the value of --max-connections and the limit of open files. A
-// value of 0 means the default. Half of the files are left for connections even if the stores may need more: on a machine with a low limit the
+// connectionLimit returns how many connections the process may have open, given the value of
+// --max-connections and the limit of open files. A value of 0 means the default. Half of the files
+// are left for connections even if the stores may need more: on a machine with a low limit the
 // stores are seldom large, and a process without connections would be of no use.
 func connectionLimit(given int, files uint64) (int, error) {
 	if files == 0 {

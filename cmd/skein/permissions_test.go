@@ -29,7 +29,8 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// natsUsers reads the table of docs/operations.md: to which subjects each user of the NATS servers may publish.
+// natsUsers reads the table of docs/operations.md: to which subjects each user of the NATS servers
+// may publish.
 func natsUsers(t *testing.T) map[string][]string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("..", "..", "docs", "operations.md"))

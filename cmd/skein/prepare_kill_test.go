@@ -15,9 +15,9 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// TestPreparationSurvivesKills kills an upgrade with `skein replay prepare` at ten points: nine files
-// that the command writes, where the service is killed with it, and the start that continues the
-// prepared store. The next run must continue, and the service must answer as before.
+// TestPreparationSurvivesKills kills an upgrade with `skein replay prepare` at ten points: nine
+// files that the command writes, where the service is killed with it, and the start that continues
+// the prepared store. The next run must continue, and the service must answer as before.
 func TestPreparationSurvivesKills(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), 3*patience)
@@ -115,8 +115,8 @@ func demandOutput(t *testing.T, s *server, args, want string) {
 	}
 }
 
-// killAtFiles runs a command, and kills it as soon as n files match a pattern, one more than before at least. It reports whether the command was
-// killed before it ended.
+// killAtFiles runs a command, and kills it as soon as n files match a pattern, one more than before
+// at least. It reports whether the command was killed before it ended.
 func killAtFiles(t *testing.T, cmd *exec.Cmd, pattern string, n int) (killed bool) {
 	t.Helper()
 	before, err := filepath.Glob(pattern)

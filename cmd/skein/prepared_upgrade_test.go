@@ -20,7 +20,8 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// programOfOldFold returns a program that folds counters in another version than this one, and in no other way differs from it or is older.
+// programOfOldFold returns a program that folds counters in another version than this one, and in
+// no other way differs from it or is older.
 func programOfOldFold(t *testing.T) string {
 	t.Helper()
 	old := os.Getenv("SKEIN_OLD_FOLD")
@@ -30,7 +31,8 @@ func programOfOldFold(t *testing.T) string {
 	return old
 }
 
-// restartLoad reads and publishes all the time while a server is replaced. A read may fail only during a restart.
+// restartLoad reads and publishes all the time while a server is replaced. A read may fail only
+// during a restart.
 type restartLoad struct {
 	t   *testing.T
 	api *command.Client
@@ -41,7 +43,8 @@ type restartLoad struct {
 	running      sync.WaitGroup
 
 	mu sync.Mutex
-	// lastRead is the end of the last read that succeeded, and longestGap the longest time between two such ends.
+	// lastRead is the end of the last read that succeeded, and longestGap the longest time between
+	// two such ends.
 	lastRead   time.Time
 	longestGap time.Duration
 }

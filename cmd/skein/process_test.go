@@ -96,7 +96,8 @@ func (s *server) launch(ctx context.Context) error {
 	}, s.flags...)...)
 	s.cmd.Stderr = log
 
-	// Nothing is written to this pipe. It closes when the test binary ends, also when that is killed, and runSkein ends the process then.
+	// Nothing is written to this pipe. It closes when the test binary ends, also when that is
+	// killed, and runSkein ends the process then.
 	s.cmd.Env = append(os.Environ(), endsWithStdin+"=1")
 	if _, err := s.cmd.StdinPipe(); err != nil {
 		return err
@@ -116,8 +117,8 @@ func (s *server) kill() {
 // givenPorts are the ports that [freePorts] has returned.
 var givenPorts sync.Map
 
-// freePorts finds ports, from one on, that no client of this machine is given by chance, so that a server can have them again. None is
-// returned twice: two tests may ask before either listens.
+// freePorts finds ports, from one on, that no client of this machine is given by chance, so that a
+// server can have them again. None is returned twice: two tests may ask before either listens.
 func freePorts(from, n int) (ports []int, err error) {
 	for port := from; port < 30000 && len(ports) < n; port++ {
 		if _, given := givenPorts.Load(port); given {

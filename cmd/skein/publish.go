@@ -63,7 +63,8 @@ type publishResult struct {
 	Position string `json:"position"`
 	Accepted int    `json:"accepted_count"`
 	Refused  int    `json:"refused_count"`
-	// Repeated is the number of accepted events that the log had already. Without --visible it counts backfills only.
+	// Repeated is the number of accepted events that the log had already. Without --visible it
+	// counts backfills only.
 	Repeated int `json:"repeated_count,omitempty"`
 }
 
@@ -83,7 +84,8 @@ func (c *publishCmd) Run(ctx context.Context, std *command.Streams) error {
 	ctx, cancel := context.WithCancel(ctx) // ends readLines if sending fails
 	defer cancel()
 
-	// Lines are read while a call is under way, so that the next call can have all that have arrived meanwhile.
+	// Lines are read while a call is under way, so that the next call can have all that have
+	// arrived meanwhile.
 	lines := make(chan parsedLine, c.Batch)
 	readError := make(chan error, 1)
 	go func() { readError <- p.readLines(ctx, lines) }()
@@ -125,11 +127,13 @@ func (p *publishRun) readLines(ctx context.Context, lines chan<- parsedLine) err
 	}
 }
 
-// parseLine parses a line. A live event without an event id gets one, which is the same when the event is sent again.
+// parseLine parses a line. A live event without an event id gets one, which is the same when the
+// event is sent again.
 func (p *publishRun) parseLine(number int, line []byte) parsedLine {
 	parsed := parsedLine{number: number, event: &skeinv1.Event{}}
 	if err := protojson.Unmarshal(line, parsed.event); err != nil {
-		// The protobuf module varies the spaces in its errors on purpose, so that programs do not depend on them.
+		// The protobuf module varies the spaces in its errors on purpose, so that programs do not
+		// depend on them.
 		parsed.err = errors.New(strings.TrimPrefix(strings.ReplaceAll(err.Error(), "\u00a0", " "), "proto: "))
 	}
 	if parsed.event.GetEventId() == "" && parsed.event.GetSource() == "" {
@@ -145,7 +149,8 @@ const (
 	eventOverhead = 8
 )
 
-// sendAll sends the lines that have arrived, in calls as large as allowed. It never waits for more lines to fill a call.
+// sendAll sends the lines that have arrived, in calls as large as allowed. It never waits for more
+// lines to fill a call.
 func (p *publishRun) sendAll(ctx context.Context, lines <-chan parsedLine) error {
 	var deferred *parsedLine // a line that did not fit into the last batch
 	for {
@@ -180,8 +185,8 @@ func (p *publishRun) sendAll(ctx context.Context, lines <-chan parsedLine) error
 	}
 }
 
-// nextLine returns the deferred line if there is one, else a line that has arrived, else, with wait, the next line to arrive. It returns false if
-// there is none.
+// nextLine returns the deferred line if there is one, else a line that has arrived, else, with
+// wait, the next line to arrive. It returns false if there is none.
 func nextLine(lines <-chan parsedLine, deferred **parsedLine, wait bool) (parsedLine, bool) {
 	if *deferred != nil {
 		line := **deferred
@@ -200,7 +205,8 @@ func nextLine(lines <-chan parsedLine, deferred **parsedLine, wait bool) (parsed
 	}
 }
 
-// rejectLine reports a line that is not published. Without --allow-partial it returns an error that ends the command.
+// rejectLine reports a line that is not published. Without --allow-partial it returns an error that
+// ends the command.
 func (p *publishRun) rejectLine(line int, why string) error {
 	err := fmt.Errorf("line %d: %s", line, why)
 	if !p.AllowPartial {
@@ -240,8 +246,9 @@ func (p *publishRun) sendBatch(ctx context.Context, batch []parsedLine) error {
 	return nil
 }
 
-// publishWithRetries repeats a call until it is answered. To repeat a call is safe, because each event has an event id or is a backfill with an
-// offset, by which the service recognizes an event that the log already has.
+// publishWithRetries repeats a call until it is answered. To repeat a call is safe, because each
+// event has an event id or is a backfill with an offset, by which the service recognizes an event
+// that the log already has.
 func (p *publishRun) publishWithRetries(ctx context.Context, req *skeinv1.PublishRequest) (*skeinv1.PublishResponse, error) {
 	deadline := time.Now().Add(p.RetryFor)
 	for pause := 50 * time.Millisecond; ; pause = min(2*pause, 2*time.Second) {
@@ -256,7 +263,8 @@ func (p *publishRun) publishWithRetries(ctx context.Context, req *skeinv1.Publis
 	}
 }
 
-// reportFailure prints what was published before an error, and returns the error with the number of these events.
+// reportFailure prints what was published before an error, and returns the error with the number of
+// these events.
 func (p *publishRun) reportFailure(err error) error {
 	if p.result.Accepted > 0 {
 		err = fmt.Errorf("%w\n%s published before", err, command.Plural(uint64(p.result.Accepted), "event was", "events were"))
@@ -277,7 +285,8 @@ func (p *publishRun) print() error {
 	return nil
 }
 
-// describeRejectedLines returns the error of a rejected call with the numbers of lines in place of the indexes of events.
+// describeRejectedLines returns the error of a rejected call with the numbers of lines in place of
+// the indexes of events.
 func describeRejectedLines(err error, batch []parsedLine) error {
 	var connectError *connect.Error
 	if !errors.As(err, &connectError) {

@@ -61,7 +61,8 @@ func TestQuickStartsPrintWhatTheyPromise(t *testing.T) {
 	}
 }
 
-// runAsWritten runs a script in an empty directory, where the address of the repository stands for this clone, and ends what it leaves.
+// runAsWritten runs a script in an empty directory, where the address of the repository stands for
+// this clone, and ends what it leaves.
 func runAsWritten(t *testing.T, top, script string) string {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "bash", "-euo", "pipefail")

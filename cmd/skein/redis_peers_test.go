@@ -38,7 +38,8 @@ type redisPeer struct {
 // errEnded is that a redis-server did not start, but ended.
 var errEnded = errors.New("redis-server ended")
 
-// startRedisPeer starts a redis-server on a directory and waits until it has loaded what is there. It ends with the test.
+// startRedisPeer starts a redis-server on a directory and waits until it has loaded what is there.
+// It ends with the test.
 func startRedisPeer(t *testing.T, dir string, args ...string) (*redisPeer, error) {
 	t.Helper()
 	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
@@ -111,7 +112,8 @@ type imported struct {
 	Found, New, Published, Rejected, Gone, Run uint64
 	Scanned, Unmatched, Vanished               uint64
 	Rejects                                    string
-	// Differences are what the comparison said: in all, missing, extra, other times, other texts, other counts.
+	// Differences are what the comparison said: in all, missing, extra, other times, other texts,
+	// other counts.
 	Differences [6]int
 	Text        string
 	Code        int

@@ -19,7 +19,8 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// natsCluster is a JetStream cluster of three servers inside the test. Acknowledged messages are on their disks.
+// natsCluster is a JetStream cluster of three servers inside the test. Acknowledged messages are on
+// their disks.
 type natsCluster struct {
 	t       *testing.T // of the whole cluster
 	opts    []*natsserver.Options
@@ -92,7 +93,8 @@ func (c *natsCluster) url() string {
 	return strings.Join(urls, ",")
 }
 
-// askCluster makes a request of the cluster until it succeeds. A server that was started again just now may leave one without an answer.
+// askCluster makes a request of the cluster until it succeeds. A server that was started again just
+// now may leave one without an answer.
 func askCluster(ctx context.Context, request func(context.Context) error) error {
 	return eventually(ctx, func(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
@@ -136,7 +138,8 @@ func (c *natsCluster) leader(ctx context.Context) (int, error) {
 	return -1, fmt.Errorf("there is no server %q", info.Cluster.Leader)
 }
 
-// stopFollower stops a server that does not lead the log, waits until the others know that, and returns its number.
+// stopFollower stops a server that does not lead the log, waits until the others know that, and
+// returns its number.
 func (c *natsCluster) stopFollower(ctx context.Context) (n int) {
 	c.t.Helper()
 	leader, err := c.leader(ctx)
@@ -175,7 +178,8 @@ func (c *natsCluster) envelopes(ctx context.Context) (all []*skeinv1.EventBatch,
 	}); err != nil {
 		return nil, err
 	}
-	// A consumer that was made just now may not answer yet. After an error it continues behind what it has brought.
+	// A consumer that was made just now may not answer yet. After an error it continues behind what
+	// it has brought.
 	err = eventually(ctx, func(context.Context) error {
 		for uint64(len(all)) < info.State.Msgs {
 			msgs, err := consumer.Fetch(int(min(1000, info.State.Msgs-uint64(len(all)))), jetstream.FetchMaxWait(time.Second))

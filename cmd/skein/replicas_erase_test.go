@@ -16,7 +16,8 @@ import (
 // TestErasureRemovesUsersFromReplicatedLog erases several users in one pass from a log with three
 // replicas, and another user while one of the three servers is down. The log must continue, and
 // neither the messages of a replica, nor the archive, nor the stores of the process that erases may
-// have one of the ids. The report must say that Raft logs still have them, and which server was down.
+// have one of the ids. The report must say that Raft logs still have them, and which server was
+// down.
 func TestErasureRemovesUsersFromReplicatedLog(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
@@ -97,7 +98,8 @@ func TestErasureRemovesUsersFromReplicatedLog(t *testing.T) {
 	}
 }
 
-// erase erases users at the process that archives the log, and returns its number. Every text must be in the report.
+// erase erases users at the process that archives the log, and returns its number. Every text must
+// be in the report.
 func (r *replicas) erase(ctx context.Context, t *testing.T, users []string, texts ...string) (archives int) {
 	t.Helper()
 	if err := eventually(ctx, func(context.Context) error {
@@ -124,8 +126,8 @@ func (r *replicas) erase(ctx context.Context, t *testing.T, users []string, text
 	return archives
 }
 
-// messageDirs returns the directories below dir in which a NATS server keeps the messages of the log. Its Raft logs, which it compacts by its own
-// rules, are elsewhere.
+// messageDirs returns the directories below dir in which a NATS server keeps the messages of the
+// log. Its Raft logs, which it compacts by its own rules, are elsewhere.
 func messageDirs(t *testing.T, dir string) (found []string) {
 	t.Helper()
 	err := filepath.WalkDir(dir, func(name string, d fs.DirEntry, err error) error {

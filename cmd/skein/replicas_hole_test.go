@@ -52,9 +52,10 @@ func TestHoleInReplicatedLogIsRepaired(t *testing.T) { //nolint:tparallel // its
 	}
 }
 
-// damagedReplica flips a bit in the replica of a server that does not lead, which then leads: the server does not copy the message
-// from another. Nothing is folded across it until another server leads, and the replica is whole when it was copied anew. The
-// message is the first one, which a reader asks the leader for. Others may come from any replica, and be whole there.
+// damagedReplica flips a bit in the replica of a server that does not lead, which then leads: the
+// server does not copy the message from another. Nothing is folded across it until another server
+// leads, and the replica is whole when it was copied anew. The message is the first one, which a
+// reader asks the leader for. Others may come from any replica, and be whole there.
 func (r *replicas) damagedReplica(ctx context.Context, t *testing.T) {
 	follow := func(i int, follower string) (position string) {
 		t.Helper()
@@ -84,7 +85,8 @@ func (r *replicas) damagedReplica(ctx context.Context, t *testing.T) {
 	r.cluster.start(damaged)
 	r.lead(ctx, t, damaged)
 
-	// A process that has yet to fold the message stands in front of it, and answers from there. The other continues.
+	// A process that has yet to fold the message stands in front of it, and answers from there. The
+	// other continues.
 	if err := r.servers[1].launch(ctx); err != nil {
 		t.Fatal(err)
 	}
@@ -122,7 +124,8 @@ func (r *replicas) damagedReplica(ctx context.Context, t *testing.T) {
 	r.rebuiltEqual(ctx, t, "star", all, last)
 }
 
-// acceptedHole deletes a message that neither process has read, and accepts the loss through one of them.
+// acceptedHole deletes a message that neither process has read, and accepts the loss through one of
+// them.
 func (r *replicas) acceptedHole(ctx context.Context, t *testing.T) {
 	l, err := eventlog.Open(ctx, eventlog.Config{URL: r.cluster.url(), Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
@@ -177,7 +180,8 @@ func (r *replicas) acceptedHole(ctx context.Context, t *testing.T) {
 	r.rebuiltEqual(ctx, t, "sun", []string{"one", "two"}, position)
 }
 
-// rebuiltEqual has the second process build its stores again. They are those of the first, row for row. Both are stopped then.
+// rebuiltEqual has the second process build its stores again. They are those of the first, row for
+// row. Both are stopped then.
 func (r *replicas) rebuiltEqual(ctx context.Context, t *testing.T, user string, followers []string, atLeast string) {
 	t.Helper()
 	if err := r.servers[1].stopInOrder(); err != nil {
@@ -226,7 +230,8 @@ func (r *replicas) lastSequence(ctx context.Context, t *testing.T, i int) uint64
 	return r.logStatus(ctx, t, i).GetLastSequence()
 }
 
-// awaitHeld waits until a process says that an envelope is missing, and stands in front of it with every projection.
+// awaitHeld waits until a process says that an envelope is missing, and stands in front of it with
+// every projection.
 func (r *replicas) awaitHeld(ctx context.Context, t *testing.T, i int, hole uint64) {
 	t.Helper()
 	if err := eventually(ctx, func(ctx context.Context) error {

@@ -28,8 +28,8 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// replicas are two processes of the service, with a data directory each, over one log on a cluster of three NATS
-// servers. A client may ask either.
+// replicas are two processes of the service, with a data directory each, over one log on a cluster
+// of three NATS servers. A client may ask either.
 type replicas struct {
 	cluster *natsCluster
 	servers [2]*server
@@ -67,7 +67,8 @@ func TestReplicasAnswerAsOneProcess(t *testing.T) { //nolint:tparallel // its pa
 	r.demandQuietLogs(t)
 }
 
-// startReplicas starts two processes of a program (empty: this one) with some flags over a cluster of three NATS servers.
+// startReplicas starts two processes of a program (empty: this one) with some flags over a cluster
+// of three NATS servers.
 func startReplicas(ctx context.Context, t *testing.T, program string, flags ...string) *replicas {
 	t.Helper()
 	r := &replicas{cluster: startCluster(t)}
@@ -87,7 +88,8 @@ func startReplicas(ctx context.Context, t *testing.T, program string, flags ...s
 	return r
 }
 
-// demandQuietLogs demands that no process has logged an error; it shows their logs if the test has failed.
+// demandQuietLogs demands that no process has logged an error; it shows their logs if the test has
+// failed.
 func (r *replicas) demandQuietLogs(t *testing.T) {
 	t.Helper()
 	for i, s := range r.servers {
@@ -142,7 +144,8 @@ func (r *replicas) follows(ctx context.Context, i int, follower, user, atLeast s
 	return res.Msg.GetKinds()[0] == skeinv1.FollowKind_FOLLOW_KIND_EXPLICIT, nil
 }
 
-// followers returns the whole list of a user's followers from one process, with its length as the process counts it.
+// followers returns the whole list of a user's followers from one process, with its length as the
+// process counts it.
 func (r *replicas) followers(ctx context.Context, i int, user, atLeast string) (ids []string, count int64, err error) {
 	req := &skeinv1.ListFollowersRequest{UserId: user, PageSize: 1000, AtLeast: atLeast}
 	for {
@@ -187,8 +190,8 @@ func unfollow(follower, user string) *skeinv1.Event {
 	}}
 }
 
-// load is a constant load of writers that read each write back from the other process. A call that fails is made once
-// more, at the other address. A call without an answer then is lost.
+// load is a constant load of writers that read each write back from the other process. A call that
+// fails is made once more, at the other address. A call without an answer then is lost.
 type load struct {
 	r       *replicas
 	t       *testing.T
@@ -258,8 +261,9 @@ func (l *load) once(ctx context.Context, w, n int) bool {
 	return true
 }
 
-// twice makes a call to one process, and if that fails, to the other. While a NATS server is down it does so for as
-// long as they say that they are not available, or that they do not know what became of an event.
+// twice makes a call to one process, and if that fails, to the other. While a NATS server is down
+// it does so for as long as they say that they are not available, or that they do not know what
+// became of an event.
 func (l *load) twice(slowest *time.Duration, i int, do func(i int) error) error {
 	began := time.Now()
 	defer func() { *slowest = max(*slowest, time.Since(began)) }()
@@ -318,9 +322,10 @@ func (l *load) end(ctx context.Context) {
 	l.r.demandFollowers(ctx, l.t, l.user, append(slices.Concat(l.acked[:]...), "last"), position)
 }
 
-// natsServersStop stops the NATS server that leads the log under load, and starts it again; in a long test, the one that
-// leads it then, too. A process that must find another server, or waits for one to be elected, may say that it is not
-// available. It may neither refuse a position that the other gave, nor answer without what that contains.
+// natsServersStop stops the NATS server that leads the log under load, and starts it again; in a
+// long test, the one that leads it then, too. A process that must find another server, or waits for
+// one to be elected, may say that it is not available. It may neither refuse a position that the
+// other gave, nor answer without what that contains.
 func (r *replicas) natsServersStop(ctx context.Context, t *testing.T) {
 	rounds := 2
 	if testing.Short() {
@@ -356,8 +361,8 @@ func (r *replicas) natsServersStop(ctx context.Context, t *testing.T) {
 	}
 }
 
-// pagesFromBoth reads a list page by page, each from the process that did not answer the last, while others come and go
-// in it. The same with a scan.
+// pagesFromBoth reads a list page by page, each from the process that did not answer the last,
+// while others come and go in it. The same with a scan.
 func (r *replicas) pagesFromBoth(ctx context.Context, t *testing.T) {
 	stay, churn, sessions := 3600, 60, 4
 	if testing.Short() {
@@ -433,7 +438,8 @@ func (r *replicas) pagesFromBoth(ctx context.Context, t *testing.T) {
 		demandSession(t, seen, stay)
 	}
 
-	// One message of each scan, then on with the other process. The last message is the one without entries.
+	// One message of each scan, then on with the other process. The last message is the one without
+	// entries.
 	parts := 0
 	var seen []string
 	for i, token := 0, ""; ; i++ {
@@ -474,7 +480,8 @@ func (r *replicas) scanPart(ctx context.Context, i int, token, atLeast string) (
 	return scan.Msg(), nil
 }
 
-// demandSession demands that a session has every user who stayed, in order and once, and no other user twice.
+// demandSession demands that a session has every user who stayed, in order and once, and no other
+// user twice.
 func demandSession(t *testing.T, seen []string, stay int) {
 	t.Helper()
 	next := stay - 1 // the newest first
@@ -526,8 +533,8 @@ func (r *replicas) roll(ctx context.Context, t *testing.T, l *load, program stri
 	l.more(ctx)
 }
 
-// killedAndEmptied kills one process: it continues where its store stands. Then it loses its directory: it builds the
-// same again, row for row.
+// killedAndEmptied kills one process: it continues where its store stands. Then it loses its
+// directory: it builds the same again, row for row.
 func (r *replicas) killedAndEmptied(ctx context.Context, t *testing.T) {
 	stays, dies := 0, 1
 	s := r.servers[dies]
@@ -585,8 +592,8 @@ func (r *replicas) killedAndEmptied(ctx context.Context, t *testing.T) {
 	}
 }
 
-// startAndAsk starts a process and returns the position of the first answer that it gives at all, which is that of its
-// store when it was opened, or a little later.
+// startAndAsk starts a process and returns the position of the first answer that it gives at all,
+// which is that of its store when it was opened, or a little later.
 func (r *replicas) startAndAsk(ctx context.Context, i int) (first uint64, err error) {
 	url := "http://" + r.servers[i].addr + "/metrics"
 	var wg sync.WaitGroup

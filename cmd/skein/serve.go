@@ -95,8 +95,9 @@ func (c *serveCmd) checkLimits() error {
 	return nil
 }
 
-// checkNodeKeys returns an error for a node or router that authenticates callers but has no --page-token-keys. Nodes authenticate each other
-// with these keys. The default key follows from the id of the log, so a caller who learns the id could call nodes as if it were one.
+// checkNodeKeys returns an error for a node or router that authenticates callers but has no
+// --page-token-keys. Nodes authenticate each other with these keys. The default key follows from
+// the id of the log, so a caller who learns the id could call nodes as if it were one.
 func (c *serveCmd) checkNodeKeys() error {
 	if c.Node == "" && !c.Router || !c.authenticates() || c.PageTokenKeys != "" {
 		return nil
@@ -158,7 +159,8 @@ func (c *serveCmd) Run(ctx context.Context, std *command.Streams) (err error) {
 			return fmt.Errorf("--port-file: %w", err)
 		}
 	}
-	// The service listens before it opens its stores, which can take long, so that it fails at once if the port is taken.
+	// The service listens before it opens its stores, which can take long, so that it fails at once
+	// if the port is taken.
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", c.Listen)
 	if err != nil {
 		return fmt.Errorf("cannot listen: %w", err)
@@ -210,7 +212,8 @@ func describeAddress(url string, withConsole bool) string {
 	return line
 }
 
-// printRebuildPlan prints which stores a start would rebuild, for --check. It returns an error if there are any.
+// printRebuildPlan prints which stores a start would rebuild, for --check. It returns an error if
+// there are any.
 func (c *serveCmd) printRebuildPlan(ctx context.Context, o service.Options, std *command.Streams) (err error) {
 	if c.NATS == "" && c.Archive == "" {
 		// Opening the archive would create the directory.
@@ -240,7 +243,8 @@ func (c *serveCmd) warnAboutFlags(logger *slog.Logger) {
 	}
 }
 
-// serviceOptions returns the options that follow from the flags alone. It reads the files of the flags, and opens nothing.
+// serviceOptions returns the options that follow from the flags alone. It reads the files of the
+// flags, and opens nothing.
 func (c *serveCmd) serviceOptions(logger *slog.Logger) (service.Options, error) {
 	available := availableMemory(machineMemory(), "/")
 	total, err := totalMemory(c.Memory, available)

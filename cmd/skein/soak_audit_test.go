@@ -26,7 +26,8 @@ import (
 	"github.com/skein-feed/skein/replay/audit"
 )
 
-// soakWorld makes up what some hundred users do: all kinds of events, about so few of everything that they meet all the time.
+// soakWorld makes up what some hundred users do: all kinds of events, about so few of everything
+// that they meet all the time.
 type soakWorld struct{ random *rand.Rand }
 
 // user returns a user: a few have much.
@@ -147,8 +148,8 @@ type soaking struct {
 	calls atomic.Uint64
 }
 
-// soakCalls is how many calls a second each writer makes at most, soakEvents of how many events: more, and an hour of log
-// could not be folded again in minutes, as the repair at the end does.
+// soakCalls is how many calls a second each writer makes at most, soakEvents of how many events:
+// more, and an hour of log could not be folded again in minutes, as the repair at the end does.
 const (
 	soakCalls  = 100
 	soakEvents = 10
@@ -156,7 +157,8 @@ const (
 	soakSays = 30 * time.Second
 )
 
-// write publishes what the world does until the context ends, some of it as history that comes late.
+// write publishes what the world does until the context ends, some of it as history that comes
+// late.
 func (f *soaking) write(ctx context.Context, t *testing.T, seed uint64) {
 	w := soakWorld{rand.New(rand.NewPCG(seed, 0))}
 	tick := time.NewTicker(time.Second / soakCalls)
@@ -256,8 +258,8 @@ func TestAuditorFindsOnlyDamageUnderLoad(t *testing.T) {
 	demandFound(ctx, t, running, api, rest)
 }
 
-// demandQuiet demands that nothing is found for this long, and until a round is done and every projection verified. If these are not done
-// by then, they are done without traffic.
+// demandQuiet demands that nothing is found for this long, and until a round is done and every
+// projection verified. If these are not done by then, they are done without traffic.
 func demandQuiet(ctx context.Context, t *testing.T, running *service.Service, duration time.Duration, calm func()) {
 	t.Helper()
 	tick := time.NewTicker(100 * time.Millisecond)
@@ -294,9 +296,10 @@ func demandQuiet(ctx context.Context, t *testing.T, running *service.Service, du
 	}
 }
 
-// demandFound takes a row from a store, and demands that the stores are found to disagree, that the row comes back, and that
-// nothing is left unexplained. A shadow may happen to repair the row before an audit meets it: then it is taken again, and in the
-// end without traffic, of which so much may wait to be checked that shadows are always first.
+// demandFound takes a row from a store, and demands that the stores are found to disagree, that the
+// row comes back, and that nothing is left unexplained. A shadow may happen to repair the row
+// before an audit meets it: then it is taken again, and in the end without traffic, of which so
+// much may wait to be checked that shadows are always first.
 func demandFound(ctx context.Context, t *testing.T, running *service.Service, api *command.Client, calm func()) {
 	t.Helper()
 	live := running.Store("graph")

@@ -15,8 +15,8 @@ import (
 	"time"
 )
 
-// clock is that of one process: the kernel's, and what a file says to add. As where the clock of a machine is set, timers and the time
-// that has passed do not change.
+// clock is that of one process: the kernel's, and what a file says to add. As where the clock of a
+// machine is set, timers and the time that has passed do not change.
 type clock struct {
 	file string
 	page string // what the process answers by HTTP, with its time
@@ -62,7 +62,8 @@ func (c *clock) shows(ctx context.Context) (time.Duration, error) {
 	return time.Until(at).Round(time.Second), err
 }
 
-// jump sets the clock of a process by up to so much, ahead or back, for a while. The proof is the date of its answers.
+// jump sets the clock of a process by up to so much, ahead or back, for a while. The proof is the
+// date of its answers.
 func (c *campaign) jump(p *process, most time.Duration) (string, error) {
 	by := time.Minute + time.Duration(c.random.Int64N(int64(most-time.Minute))).Truncate(time.Second)
 	if c.random.IntN(2) == 0 {
@@ -82,7 +83,8 @@ func (c *campaign) jump(p *process, most time.Duration) (string, error) {
 	return fmt.Sprintf("%s: a date %v ahead", p.name, shown), err
 }
 
-// buildWithClock builds a program whose time.Now adds what the file of [clockEnv] holds: seconds, as an integer of 64 bits.
+// buildWithClock builds a program whose time.Now adds what the file of [clockEnv] holds: seconds,
+// as an integer of 64 bits.
 func buildWithClock(t *testing.T, dir, name, pkg string) string {
 	t.Helper()
 	root, err := tool(t.Context(), "go", "env", "GOROOT")

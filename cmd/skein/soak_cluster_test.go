@@ -20,7 +20,8 @@ import (
 	"github.com/skein-feed/skein/events/eventlog"
 )
 
-// clustered are two processes over a log on three NATS servers, each of which has a small disk of its own.
+// clustered are two processes over a log on three NATS servers, each of which has a small disk of
+// its own.
 type clustered struct {
 	*campaign
 
@@ -158,7 +159,8 @@ func (c *clustered) all() []faultKind {
 	}
 }
 
-// natsClock is how far the clock of a NATS server may be off: less than the horizon within which a repeat is known (I6).
+// natsClock is how far the clock of a NATS server may be off: less than the horizon within which a
+// repeat is known (I6).
 const natsClock = 14 * time.Minute
 
 // any chooses one process.
@@ -167,8 +169,8 @@ func (c *clustered) any() *process { return c.servers[c.random.IntN(len(c.server
 // one chooses one NATS server.
 func (c *clustered) one() []int { return []int{c.random.IntN(3)} }
 
-// whole waits until every replica of the log is up and has all of it, as an operator does before the next server is restarted. It
-// returns the server that leads the log.
+// whole waits until every replica of the log is up and has all of it, as an operator does before
+// the next server is restarted. It returns the server that leads the log.
 func (c *clustered) whole() (leader int, err error) {
 	ctx, cancel := context.WithTimeout(c.ctx, recoveryTime)
 	defer cancel()
@@ -319,8 +321,9 @@ func (c *clustered) natsPowerCutNow(servers []int) (string, error) {
 	return strings.Join(proofs, ", "), nil
 }
 
-// diskFull fills the disks of some servers to the last byte, each until its server has noticed, and makes room again. A server that has
-// met a full disk gives JetStream up until it is restarted: that is what the documentation tells its operator.
+// diskFull fills the disks of some servers to the last byte, each until its server has noticed, and
+// makes room again. A server that has met a full disk gives JetStream up until it is restarted:
+// that is what the documentation tells its operator.
 func (c *clustered) diskFull(servers []int) (proof string, err error) {
 	if _, err := c.whole(); err != nil {
 		return "", err
@@ -362,7 +365,8 @@ func (c *clustered) fsyncSlow() (string, error) {
 	return c.injected(c.nats[leader], fmt.Sprintf("delay_enter=%d", 50_000+c.random.IntN(1_000_000)), "DELAYED", 15*time.Second)
 }
 
-// fsyncFails has fsync fail at one server without writing anything through, and then cuts its power.
+// fsyncFails has fsync fail at one server without writing anything through, and then cuts its
+// power.
 func (c *clustered) fsyncFails() (string, error) {
 	leader, err := c.whole()
 	if err != nil {

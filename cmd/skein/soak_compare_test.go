@@ -14,7 +14,8 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// ask asks for what contains all that the realm holds, again and again until there is an answer; nil means there is none to be had.
+// ask asks for what contains all that the realm holds, again and again until there is an answer;
+// nil means there is none to be had.
 func ask[Req, Res any](ctx context.Context, w *realm, name string, of func(*command.Client) command.Method[Req, Res], req *Req) *Res {
 	for ctx.Err() == nil {
 		api := w.f.doors[w.random.IntN(len(w.f.doors))]

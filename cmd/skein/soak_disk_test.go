@@ -18,7 +18,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// loopDisk is a small ext4 file system on a loop device, which can be filled, slowed, and have its power cut.
+// loopDisk is a small ext4 file system on a loop device, which can be filled, slowed, and have its
+// power cut.
 type loopDisk struct {
 	image, dir string
 	filler     string
@@ -70,7 +71,8 @@ func (d *loopDisk) free() (uint64, error) {
 	return st.Bavail * uint64(st.Bsize), err
 }
 
-// fill takes all that is left of the disk, to the last byte: at once what can be had at once, then by writing.
+// fill takes all that is left of the disk, to the last byte: at once what can be had at once, then
+// by writing.
 func (d *loopDisk) fill() error {
 	f, err := os.OpenFile(d.filler, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
@@ -97,7 +99,8 @@ func (d *loopDisk) fill() error {
 	return nil
 }
 
-// full fills the disk again and again, since others give back what they have, until it is full at a glance.
+// full fills the disk again and again, since others give back what they have, until it is full at a
+// glance.
 func (d *loopDisk) full(ctx context.Context) error {
 	for ctx.Err() == nil {
 		if err := d.fill(); err != nil {
@@ -112,8 +115,9 @@ func (d *loopDisk) full(ctx context.Context) error {
 
 func (d *loopDisk) empty() error { return os.Remove(d.filler) }
 
-// cutPower makes the file system forget, at once, all that was not written through to the disk: EXT4_IOC_SHUTDOWN without a flush of
-// its journal. The proof is that nothing can be written any more.
+// cutPower makes the file system forget, at once, all that was not written through to the disk:
+// EXT4_IOC_SHUTDOWN without a flush of its journal. The proof is that nothing can be written any
+// more.
 func (d *loopDisk) cutPower() (proof string, err error) {
 	f, err := os.Open(d.dir)
 	if err != nil {
@@ -149,8 +153,8 @@ func (d *loopDisk) device() (string, error) {
 	return strings.TrimSpace(string(number)), err
 }
 
-// slow limits what a process writes to the disk, to so many bytes a second, until the end. The proof is what the kernel has counted
-// there. It needs the blkio controller of cgroups, version 1.
+// slow limits what a process writes to the disk, to so many bytes a second, until the end. The
+// proof is what the kernel has counted there. It needs the blkio controller of cgroups, version 1.
 func (d *loopDisk) slow(pid, bytesPerSecond int) (end func() (proof string, err error), err error) {
 	const root = "/sys/fs/cgroup/blkio"
 	group := filepath.Join(root, fmt.Sprint("skein-soak-", pid))
@@ -183,8 +187,8 @@ func (d *loopDisk) slow(pid, bytesPerSecond int) (end func() (proof string, err 
 	}, err
 }
 
-// inject has strace do something to calls of a process to the kernel, until the end. The proof is the number of calls that strace
-// says it has done it to.
+// inject has strace do something to calls of a process to the kernel, until the end. The proof is
+// the number of calls that strace says it has done it to.
 func inject(pid int, what, mark, log string) (end func() (proof string, err error), err error) {
 	cmd := exec.CommandContext(context.Background(), "strace", "-f", "-qq", "-p", strconv.Itoa(pid), "-o", log,
 		"-e", "trace=fsync,fdatasync,sync_file_range", "-e", "inject=fsync,fdatasync,sync_file_range:"+what)

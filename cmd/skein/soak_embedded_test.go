@@ -119,7 +119,8 @@ func (e *embedded) diskFull() (proof string, err error) {
 	return fmt.Sprintf("ENOSPC, later %d bytes free, %d calls refused", free, e.soak.refusals("DISK_FULL")-before), err
 }
 
-// diskFullKilled kills the process when there is not a byte left, and starts it there: it waits for room.
+// diskFullKilled kills the process when there is not a byte left, and starts it there: it waits for
+// room.
 func (e *embedded) diskFullKilled() (proof string, err error) {
 	defer func() { err = errors.Join(err, e.disk.empty()) }()
 	if err := e.disk.full(e.ctx); err != nil {
@@ -149,8 +150,8 @@ func (e *embedded) fsyncSlow() (string, error) {
 	return e.injected(e.p, fmt.Sprintf("delay_enter=%d", 50_000+e.random.IntN(1_000_000)), "DELAYED", 15*time.Second)
 }
 
-// fsyncFails has fsync fail without writing anything through, and then cuts the power: what was acknowledged in spite of an fsync that
-// failed would be gone.
+// fsyncFails has fsync fail without writing anything through, and then cuts the power: what was
+// acknowledged in spite of an fsync that failed would be gone.
 func (e *embedded) fsyncFails() (string, error) {
 	proof, err := e.injected(e.p, "error=EIO", "INJECTED", 3*time.Second)
 	if err != nil {
@@ -163,7 +164,8 @@ func (e *embedded) fsyncFails() (string, error) {
 	return proof + ", " + cut, err
 }
 
-// storesLost removes all stores and does what the documentation tells: restore the latest snapshot, start.
+// storesLost removes all stores and does what the documentation tells: restore the latest snapshot,
+// start.
 func (e *embedded) storesLost() (string, error) {
 	// One that a kill has interrupted bars others for three minutes, which this waits for.
 	if _, err := e.snapshot(e.ctx); err != nil {

@@ -19,8 +19,8 @@ import (
 	"github.com/skein-feed/skein/cmd/skein/internal/command"
 )
 
-// The soak torments real programs under traffic, for as long as it is asked to: task soak:faults. It needs Linux, root, strace and
-// cgroups of version 1. docs/reliability.md says what it shows.
+// The soak torments real programs under traffic, for as long as it is asked to: task soak:faults.
+// It needs Linux, root, strace and cgroups of version 1. docs/reliability.md says what it shows.
 
 // campaign is the controller of one soak. All that it chooses follows from the seed.
 type campaign struct {
@@ -44,7 +44,8 @@ type campaign struct {
 	fatal bool           // whether a process may end by itself now
 }
 
-// faultKind is a kind of fault. strike injects one, heals it, and returns the proof that it has fired.
+// faultKind is a kind of fault. strike injects one, heals it, and returns the proof that it has
+// fired.
 type faultKind struct {
 	name   string
 	strike func() (proof string, err error)
@@ -132,7 +133,8 @@ func (c *campaign) begin(doors []*command.Client, parted bool) {
 	}
 }
 
-// recoveryTime is how long it may take until everything is answered exactly again after a fault was healed.
+// recoveryTime is how long it may take until everything is answered exactly again after a fault was
+// healed.
 const recoveryTime = 4 * time.Minute
 
 // do injects a fault, and has everything compared when it is healed.
@@ -202,8 +204,8 @@ func (c *campaign) chosen() (kinds []faultKind) {
 	return kinds
 }
 
-// torment injects faults of all kinds, in rounds of another order each, until the time is up and every kind was there. It ends
-// early, and returns false, when something was found.
+// torment injects faults of all kinds, in rounds of another order each, until the time is up and
+// every kind was there. It ends early, and returns false, when something was found.
 func (c *campaign) torment() bool {
 	for round := 0; round == 0 || time.Since(c.began) < c.length; round++ {
 		for _, i := range c.random.Perm(len(c.kinds)) {
@@ -219,7 +221,8 @@ func (c *campaign) torment() bool {
 	return true
 }
 
-// end ends the traffic with everything acknowledged and compared, and has every projection verified against the log.
+// end ends the traffic with everything acknowledged and compared, and has every projection verified
+// against the log.
 func (c *campaign) end(well bool, verify func() (string, error)) {
 	if !well {
 		c.cancel()

@@ -15,8 +15,9 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// tailDamaged flips a bit in a message that is not archived, and does what the runbook tells: it brings a copy of the file back, or
-// accepts the loss. No other writer runs meanwhile, so that exactly one known fact is lost: the second of three likes.
+// tailDamaged flips a bit in a message that is not archived, and does what the runbook tells: it
+// brings a copy of the file back, or accepts the loss. No other writer runs meanwhile, so that
+// exactly one known fact is lost: the second of three likes.
 func (e *embedded) tailDamaged() (proof string, err error) {
 	e.soak.gate.Lock()
 	defer e.soak.gate.Unlock()
@@ -109,7 +110,8 @@ func (e *embedded) awaitHole(seq uint64) error {
 	})
 }
 
-// standsStill demands that reads continue, that nothing is worked on across the hole, and that what was right is left alone.
+// standsStill demands that reads continue, that nothing is worked on across the hole, and that what
+// was right is left alone.
 func (e *embedded) standsStill(items [3]string) error {
 	if err := e.liked(e.ctx, items, []uint32{1, 1, 1}); err != nil {
 		return fmt.Errorf("in front of the hole: %w", err)

@@ -7,15 +7,18 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// ledger is what one writer was told to be facts, and what follows from them. It is written from the API's documentation alone and
-// shares no code with skein. Only one writer tells of its users, so there is one order of its facts.
+// ledger is what one writer was told to be facts, and what follows from them. It is written from
+// the API's documentation alone and shares no code with skein. Only one writer tells of its users,
+// so there is one order of its facts.
 type ledger struct {
 	clock   int
 	follows map[[2]string]int // follower and user, and when it began
 	blocks  map[[2]string]bool
-	// unblocked has the pairs whose latest fact about a block is its end. The first such end may end a block that is imported later.
+	// unblocked has the pairs whose latest fact about a block is its end. The first such end may
+	// end a block that is imported later.
 	unblocked map[[2]string]bool
-	// renewable has the follows that such an end came after: a repeat of the follow is the newer one then.
+	// renewable has the follows that such an end came after: a repeat of the follow is the newer
+	// one then.
 	renewable map[[2]string]bool
 	mutes     map[[2]string]bool
 	boards    map[[2]string]bool // owner and board, without default boards
@@ -93,7 +96,8 @@ func (l *ledger) apply(ev *skeinv1.Event) {
 	}
 }
 
-// side returns the users at the other end of a user's follows, newest first: followees (0) or followers (1).
+// side returns the users at the other end of a user's follows, newest first: followees (0) or
+// followers (1).
 func (l *ledger) side(user string, of int) []string {
 	var ends []string
 	when := map[string]int{}

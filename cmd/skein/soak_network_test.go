@@ -13,10 +13,12 @@ import (
 	"time"
 )
 
-// network has a network namespace for each node, and one with the bridge that connects the nodes with the test and the NATS servers.
+// network has a network namespace for each node, and one with the bridge that connects the nodes
+// with the test and the NATS servers.
 //
-// The bridge has a namespace of its own because rules of the machine may apply to what a bridge passes on. Docker sets such rules
-// (FORWARD drops), and they stay when it has ended: the nodes would reach the log and never each other.
+// The bridge has a namespace of its own because rules of the machine may apply to what a bridge
+// passes on. Docker sets such rules (FORWARD drops), and they stay when it has ended: the nodes
+// would reach the log and never each other.
 type network struct {
 	name, prefix string
 	nodes        int
@@ -59,8 +61,8 @@ func newNetwork(t *testing.T, nodes int) *network {
 	return w
 }
 
-// checkConnected fails the test if a node cannot reach another one. What a node sends to a port where nobody listens is refused; what is
-// lost on the way is not.
+// checkConnected fails the test if a node cannot reach another one. What a node sends to a port
+// where nobody listens is refused; what is lost on the way is not.
 func (w *network) checkConnected(t *testing.T) {
 	t.Helper()
 	const unusedPort = "9"
@@ -109,11 +111,13 @@ func (w *network) unreachable(i int, port string) (proof string, err error) {
 	return err.Error(), nil
 }
 
-// unusedMAC is an Ethernet address that no interface has. Packets to it are lost, and the sender gets no error.
+// unusedMAC is an Ethernet address that no interface has. Packets to it are lost, and the sender
+// gets no error.
 const unusedMAC = "02:00:00:00:00:99"
 
-// deafen loses what one node sends to another one, until the end; what it gets arrives. With from < 0 it is what the test and the NATS
-// servers send; with to < 0 what they get. The proof is the neighbor that the kernel has.
+// deafen loses what one node sends to another one, until the end; what it gets arrives. With from <
+// 0 it is what the test and the NATS servers send; with to < 0 what they get. The proof is the
+// neighbor that the kernel has.
 func (w *network) deafen(from, to int) (end func() (string, error), err error) {
 	who, dev, target := "", w.hostEnd(), w.host()
 	if from >= 0 {

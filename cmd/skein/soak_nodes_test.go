@@ -31,7 +31,8 @@ type noded struct {
 	members *placement.Cluster
 	// moves is how many partitions came to a node that did not have them.
 	moves atomic.Int64
-	// longest is the longest time until each partition had two copies again, after the fault had ended.
+	// longest is the longest time until each partition had two copies again, after the fault had
+	// ended.
 	longest time.Duration
 }
 
@@ -102,7 +103,8 @@ func TestSoakFaultsNodes(t *testing.T) {
 	})
 }
 
-// countMoves counts the partitions that a table gives to a node that did not have them in the one before.
+// countMoves counts the partitions that a table gives to a node that did not have them in the one
+// before.
 func (n *noded) countMoves() {
 	for last := n.members.Table(); n.ctx.Err() == nil; {
 		changed, next := n.members.Changed(), n.members.Table()
@@ -123,7 +125,8 @@ func (n *noded) countMoves() {
 
 func nodeName(i int) string { return fmt.Sprint("node", i) }
 
-// complete waits until all nodes are there, and each partition has two that have folded all that the log has now.
+// complete waits until all nodes are there, and each partition has two that have folded all that
+// the log has now.
 func (n *noded) complete() error {
 	var head uint64
 	return n.until(func() error {

@@ -15,8 +15,8 @@ import (
 	"time"
 )
 
-// process is one of the real programs that the soak torments. If it ends by itself, it is started again after a second, as a
-// supervisor would do, and the end is reported.
+// process is one of the real programs that the soak torments. If it ends by itself, it is started
+// again after a second, as a supervisor would do, and the end is reported.
 type process struct {
 	name, bin string
 	args      []string
@@ -146,10 +146,12 @@ func (p *process) stop(ctx context.Context, d time.Duration) (proof string, err 
 	return fmt.Sprintf("%s: state T after %v", p.name, d.Round(time.Millisecond)), nil
 }
 
-// freeze stops the process and waits until none of its threads runs any more: those that are in a call to the kernel stop where it ends.
-// A power cut stops all threads at once: without this, an fsync that is under way when the file system is shut down may return without an
-// error and without having done anything (jbd2 takes a transaction that the shutdown has dropped for one that is committed), and the
-// process would acknowledge what it stands for, as no process without power could.
+// freeze stops the process and waits until none of its threads runs any more: those that are in a
+// call to the kernel stop where it ends. A power cut stops all threads at once: without this, an
+// fsync that is under way when the file system is shut down may return without an error and without
+// having done anything (jbd2 takes a transaction that the shutdown has dropped for one that is
+// committed), and the process would acknowledge what it stands for, as no process without power
+// could.
 func (p *process) freeze(ctx context.Context) error {
 	pid := p.pid()
 	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
@@ -169,7 +171,8 @@ func (p *process) freeze(ctx context.Context) error {
 	})
 }
 
-// said returns the lines of the log of the process from an offset on that contain any of some words.
+// said returns the lines of the log of the process from an offset on that contain any of some
+// words.
 func (p *process) said(since int64, words ...string) (lines []string) {
 	text, err := os.ReadFile(p.log)
 	if err != nil || since > int64(len(text)) {

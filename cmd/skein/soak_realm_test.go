@@ -13,8 +13,8 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// realm has users and items about which only one writer publishes, and its ledger. Within a realm the order of facts is known,
-// and so is every answer.
+// realm has users and items about which only one writer publishes, and its ledger. Within a realm
+// the order of facts is known, and so is every answer.
 type realm struct {
 	f      *soak
 	name   string
@@ -47,7 +47,8 @@ func newRealm(f *soak, seed uint64, n int) *realm {
 func (w *realm) user(n int) string { return fmt.Sprintf("%s-user%d", w.name, n) }
 func (w *realm) item(n int) string { return fmt.Sprintf("%s-item%d", w.name, n) }
 
-// The first event of each batch is a play of one item, the last of another: a view with the batch has both.
+// The first event of each batch is a play of one item, the last of another: a view with the batch
+// has both.
 func (w *realm) bell(n int) string { return fmt.Sprintf("%s-bell%d", w.name, n) }
 func (w *realm) ringer() string    { return w.name + "-ringer" }
 
@@ -127,7 +128,8 @@ func (w *realm) run(ctx context.Context, pace time.Duration) {
 	}
 }
 
-// publish publishes some facts as one batch, again and again with the same event ids until they are acknowledged.
+// publish publishes some facts as one batch, again and again with the same event ids until they are
+// acknowledged.
 func (w *realm) publish(ctx context.Context) {
 	w.f.gate.RLock()
 	defer w.f.gate.RUnlock()
@@ -189,8 +191,8 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// glance reads without any demand, as most clients do, while the writer writes: whatever the state, it must be of whole batches, and
-// none that was never sent.
+// glance reads without any demand, as most clients do, while the writer writes: whatever the state,
+// it must be of whole batches, and none that was never sent.
 func (w *realm) glance(ctx context.Context, pace time.Duration) {
 	random := rand.New(rand.NewPCG(w.seed, uint64(len(w.name))))
 	for n := 0; ctx.Err() == nil; n++ {

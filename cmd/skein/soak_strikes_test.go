@@ -47,7 +47,8 @@ func (c *campaign) diskSlow(p *process, disk *loopDisk) (string, error) {
 	return end()
 }
 
-// injected has strace inject something for a while, longer if a busy machine has not come to it by then.
+// injected has strace inject something for a while, longer if a busy machine has not come to it by
+// then.
 func (c *campaign) injected(p *process, what, mark string, most time.Duration) (string, error) {
 	log := p.log + ".strace"
 	defer os.Remove(log)
@@ -104,7 +105,8 @@ func files(dir, pattern string) (all []string, err error) {
 	return all, err
 }
 
-// liveFiles finds files of the generation that was built last, which is the live one. Of manifests it is the present one.
+// liveFiles finds files of the generation that was built last, which is the live one. Of manifests
+// it is the present one.
 func liveFiles(dir, pattern string) ([]string, error) {
 	generations, err := filepath.Glob(filepath.Join(dir, "0*"))
 	if err != nil || len(generations) == 0 {
@@ -132,8 +134,9 @@ const (
 
 var projectionNames = []string{"counters", "graph", "inbox", "seen"}
 
-// damageStore damages a file of the live generation of a store while the process does not run. The store is to be found damaged, and
-// rebuilt automatically; if no read happens to meet the damage, the verification finds it.
+// damageStore damages a file of the live generation of a store while the process does not run. The
+// store is to be found damaged, and rebuilt automatically; if no read happens to meet the damage,
+// the verification finds it.
 func (c *campaign) damageStore(p *process, data string, api *command.Client, pattern string) (string, error) {
 	if err := p.terminate(); err != nil {
 		return "", err

@@ -16,16 +16,18 @@ import (
 	"github.com/skein-feed/skein/cmd/skein/internal/command"
 )
 
-// soak is all that clients do in a soak: writers that keep a ledger of what was acknowledged, and readers that compare. It
-// knows the service by its API only.
+// soak is all that clients do in a soak: writers that keep a ledger of what was acknowledged, and
+// readers that compare. It knows the service by its API only.
 type soak struct {
 	doors  []*command.Client // any may be asked
 	realms []*realm
 	logf   func(format string, args ...any)
-	// parted says that parts of a batch may be of different positions, because different nodes answer them.
+	// parted says that parts of a batch may be of different positions, because different nodes
+	// answer them.
 	parted bool
 
-	// gate is held for reading while a batch is under way, so that who holds it for writing has all of them acknowledged.
+	// gate is held for reading while a batch is under way, so that who holds it for writing has all
+	// of them acknowledged.
 	gate sync.RWMutex
 	// round is raised to have every realm compared as a whole.
 	round atomic.Int64
@@ -40,7 +42,8 @@ type soak struct {
 	lost, wrong  int
 	undocumented int
 	examples     []string
-	// taken are unseen items that were taken for seen, of how many. The API allows one in a thousand.
+	// taken are unseen items that were taken for seen, of how many. The API allows one in a
+	// thousand.
 	taken, candidates int
 }
 
@@ -70,7 +73,8 @@ const (
 	// writeTime and readTime are how long a client waits for one call.
 	writeTime = 30 * time.Second
 	readTime  = 10 * time.Second
-	// ackTime is how long one batch may remain without an acknowledgement: event ids make a retry safe for 15 minutes.
+	// ackTime is how long one batch may remain without an acknowledgement: event ids make a retry
+	// safe for 15 minutes.
 	ackTime = 10 * time.Minute
 )
 
@@ -129,7 +133,8 @@ func (f *soak) accuse(v verdict, format string, args ...any) {
 	}
 }
 
-// failed notes an error and reports whether the call may be made again: a documented error that passes.
+// failed notes an error and reports whether the call may be made again: a documented error that
+// passes.
 func (f *soak) failed(ctx context.Context, name string, err error) (again bool) {
 	if ctx.Err() != nil {
 		return false
@@ -164,7 +169,8 @@ func (f *soak) failed(ctx context.Context, name string, err error) (again bool) 
 	return false
 }
 
-// equalWithin has every realm compared as a whole with what it holds by now, and reports whether all are within the time.
+// equalWithin has every realm compared as a whole with what it holds by now, and reports whether
+// all are within the time.
 func (f *soak) equalWithin(ctx context.Context, limit time.Duration) error {
 	round := f.round.Add(1)
 	ctx, cancel := context.WithTimeout(ctx, limit)

@@ -14,8 +14,8 @@ import (
 	"github.com/skein-feed/skein/cmd/skein/internal/command"
 )
 
-// toyCmd is a whole command, as docs/development.md says how to add one: the type, a line in the list of commands, which is [toyLine]
-// here, a row in the table of exit codes, and a script.
+// toyCmd is a whole command, as docs/development.md says how to add one: the type, a line in the
+// list of commands, which is [toyLine] here, a row in the table of exit codes, and a script.
 type toyCmd struct {
 	Times int    `help:"How often."`
 	Word  string `arg:"" help:"What to say."`

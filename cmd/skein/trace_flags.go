@@ -17,8 +17,8 @@ type traceFlags struct {
 	TraceSample   float64 `help:"Share of calls to trace, between 0 and 1, of those for which the caller has not decided." default:"0.001"`
 }
 
-// openTracing returns a tracer, and a function to call at the end that sends the last spans. Without --trace-endpoint the tracer is nil, and
-// nothing is traced.
+// openTracing returns a tracer, and a function to call at the end that sends the last spans.
+// Without --trace-endpoint the tracer is nil, and nothing is traced.
 func (f *traceFlags) openTracing(ctx context.Context, logger *slog.Logger) (_ trace.Tracer, end func(context.Context), err error) {
 	if f.TraceSample < 0 || f.TraceSample > 1 {
 		return nil, nil, command.Usagef("--trace-sample must be from 0 to 1, is %v", f.TraceSample)

@@ -20,8 +20,9 @@ import (
 	"github.com/skein-feed/skein/replay/snapshot"
 )
 
-// releaseVersion is the version of a release, which `task release` sets by a flag of the linker (-X main.releaseVersion=v1.2.3). If it is empty,
-// the go command has named the program after its commit.
+// releaseVersion is the version of a release, which `task release` sets by a flag of the linker (-X
+// main.releaseVersion=v1.2.3). If it is empty, the go command has named the program after its
+// commit.
 //
 //nolint:gochecknoglobals // the linker can set only global variables
 var releaseVersion string
@@ -82,7 +83,8 @@ func version() buildInfo {
 
 func (b buildInfo) short() string { return "skein " + b.Version }
 
-// formats has the versions of the formats that the program writes and reads. docs/upgrading.md explains them.
+// formats has the versions of the formats that the program writes and reads. docs/upgrading.md
+// explains them.
 type formats struct {
 	// Store is the format of the files of new stores.
 	Store store.FileFormat `json:"store"`
@@ -90,7 +92,8 @@ type formats struct {
 	NewestStore store.FileFormat `json:"newest_store"`
 	// Projections has the versions of the folds, by projection.
 	Projections map[string]int `json:"projections"`
-	// Others has the versions of all other formats that outlive the process or that clients keep, by name.
+	// Others has the versions of all other formats that outlive the process or that clients keep,
+	// by name.
 	Others map[string]int `json:"others"`
 }
 

@@ -26,7 +26,8 @@ type watchCmd struct {
 	Limit uint64   `help:"End after this many events; 0 means never." default:"0"`
 }
 
-// Run prints events, one JSON object a line, until it is interrupted. After a restart of the service it continues at its position.
+// Run prints events, one JSON object a line, until it is interrupted. After a restart of the
+// service it continues at its position.
 func (c *watchCmd) Run(ctx context.Context, std *command.Streams) error {
 	req := &skeinv1.WatchRequest{After: c.After, Kinds: c.Kind, UserIds: c.User}
 	if strings.EqualFold(c.After, "earliest") {
@@ -83,7 +84,8 @@ func (c *watchCmd) endWatch(std *command.Streams, position string, err error) er
 	return err
 }
 
-// printMessage prints one message: in the form of the API, or its time followed by the event in the form that publish reads.
+// printMessage prints one message: in the form of the API, or its time followed by the event in the
+// form that publish reads.
 func (c *watchCmd) printMessage(std *command.Streams, m *skeinv1.WatchResponse) error {
 	if c.JSON {
 		return command.PrintJSON(std.Out, m)

@@ -13,11 +13,13 @@ import (
 
 // Errors of an [Archive].
 var (
-	// ErrDamaged means that an object of the archive is missing or does not hold what was written. The text names the object.
+	// ErrDamaged means that an object of the archive is missing or does not hold what was written.
+	// The text names the object.
 	ErrDamaged = events.ErrArchiveDamaged
 	// ErrVersion means that a newer version of skein wrote the archive.
 	ErrVersion = errors.New("archive: written by a newer version")
-	// ErrChanged means that another process changed the archive meanwhile. Reload the archive and begin again at its new end.
+	// ErrChanged means that another process changed the archive meanwhile. Reload the archive and
+	// begin again at its new end.
 	ErrChanged = errors.New("archive: changed by another process")
 	// ErrOrder means that an envelope does not follow the end of the archive.
 	ErrOrder = errors.New("archive: out of order")
@@ -25,17 +27,20 @@ var (
 	ErrFull = errors.New("archive: the segment is full")
 )
 
-// Archive is the archived part of a log, in a bucket. It implements [events.Archive] and is safe for concurrent use.
+// Archive is the archived part of a log, in a bucket. It implements [events.Archive] and is safe
+// for concurrent use.
 //
-// Several processes may share a bucket. Only the one that holds the lease may call the methods that change the archive: Seal, BeginEpoch,
-// ReplaceRepeats, Merge, RemoveReplaced, Scrub and Sweep. The other processes see the changes after Reload.
+// Several processes may share a bucket. Only the one that holds the lease may call the methods that
+// change the archive: Seal, BeginEpoch, ReplaceRepeats, Merge, RemoveReplaced, Scrub and Sweep. The
+// other processes see the changes after Reload.
 type Archive struct {
 	bucket bucket.Bucket
 	log    events.LogID
 
-	// rewriteMu is held by Merge, Scrub and Sweep. Without it a merge could write again what a scrub has just removed, and a sweep could
-	// delete the files of a merge before the manifest names them. It is locked before changeMu, which alone would not do: a merge reads
-	// and writes for a long time, and sealing must be able to continue meanwhile.
+	// rewriteMu is held by Merge, Scrub and Sweep. Without it a merge could write again what a
+	// scrub has just removed, and a sweep could delete the files of a merge before the manifest
+	// names them. It is locked before changeMu, which alone would not do: a merge reads and writes
+	// for a long time, and sealing must be able to continue meanwhile.
 	rewriteMu sync.Mutex
 	changeMu  sync.Mutex     // held while the manifest is replaced
 	replaced  []replacedFile // files replaced by merges, oldest first; guarded by change
@@ -46,9 +51,9 @@ type Archive struct {
 
 var _ events.Archive = (*Archive)(nil)
 
-// Open opens the archive of a log by reading its manifest. If there is no manifest, the archive is empty. Open fails with
-// [events.ErrOtherLog] if the bucket holds the archive of another log, and with [ErrDamaged] or [ErrVersion] if the manifest cannot
-// be read.
+// Open opens the archive of a log by reading its manifest. If there is no manifest, the archive is
+// empty. Open fails with [events.ErrOtherLog] if the bucket holds the archive of another log, and
+// with [ErrDamaged] or [ErrVersion] if the manifest cannot be read.
 func Open(ctx context.Context, b bucket.Bucket, id events.LogID) (*Archive, error) {
 	a := &Archive{bucket: b, log: id}
 	if err := a.Reload(ctx); err != nil {
@@ -57,8 +62,8 @@ func Open(ctx context.Context, b bucket.Bucket, id events.LogID) (*Archive, erro
 	return a, nil
 }
 
-// LogOf returns the id of the log whose archive is in a bucket. ok is false if the bucket holds no archive. The id is needed to open the
-// archive of a log whose stream was lost.
+// LogOf returns the id of the log whose archive is in a bucket. ok is false if the bucket holds no
+// archive. The id is needed to open the archive of a log whose stream was lost.
 func LogOf(ctx context.Context, b bucket.Bucket) (id events.LogID, ok bool, err error) {
 	m, err := readManifest(ctx, b)
 	if err != nil || m == nil {
@@ -67,7 +72,8 @@ func LogOf(ctx context.Context, b bucket.Bucket) (id events.LogID, ok bool, err 
 	return m.log, true, nil
 }
 
-// Reload reads the manifest again. Open readers continue with the segments that they began with, or with those that replaced them.
+// Reload reads the manifest again. Open readers continue with the segments that they began with, or
+// with those that replaced them.
 func (a *Archive) Reload(ctx context.Context) error {
 	m, err := readManifest(ctx, a.bucket)
 	if err != nil {
@@ -83,24 +89,28 @@ func (a *Archive) Reload(ctx context.Context) error {
 
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	// Another goroutine may have written a newer manifest while this one was read. Revisions only rise.
+	// Another goroutine may have written a newer manifest while this one was read. Revisions only
+	// rise.
 	if a.manifest == nil || m.revision >= a.manifest.revision {
 		a.manifest = m
 	}
 	return nil
 }
 
-// currentManifest returns the manifest that this process read or wrote last. It must not be changed.
+// currentManifest returns the manifest that this process read or wrote last. It must not be
+// changed.
 func (a *Archive) currentManifest() *manifest {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.manifest
 }
 
-// replaceManifest writes the next manifest and makes it the current one. The caller must hold changeMu.
+// replaceManifest writes the next manifest and makes it the current one. The caller must hold
+// changeMu.
 //
-// It fails with [ErrChanged] if the bucket no longer holds the previous one. A [bucket.Bucket] has no compare-and-swap: the lease is
-// what keeps two writers apart, and this check catches a writer that lost it.
+// It fails with [ErrChanged] if the bucket no longer holds the previous one. A [bucket.Bucket] has
+// no compare-and-swap: the lease is what keeps two writers apart, and this check catches a writer
+// that lost it.
 func (a *Archive) replaceManifest(ctx context.Context, previous, next *manifest) error {
 	now, err := readManifest(ctx, a.bucket)
 	if err != nil {
@@ -124,8 +134,8 @@ func (a *Archive) replaceManifest(ctx context.Context, previous, next *manifest)
 	return nil
 }
 
-// End returns the cursor after the last archived envelope, as the reader of the stream gave it. Its Seq is 0 if nothing is
-// archived.
+// End returns the cursor after the last archived envelope, as the reader of the stream gave it. Its
+// Seq is 0 if nothing is archived.
 func (a *Archive) End() events.Cursor { return a.currentManifest().end }
 
 // Epoch returns the epoch of the end of the archive. It is 0 if nothing is archived.
@@ -158,7 +168,8 @@ type ClassInfo struct {
 	Events uint64
 }
 
-// Info returns a description of the archive. It uses only the manifest, so it costs no requests to the bucket.
+// Info returns a description of the archive. It uses only the manifest, so it costs no requests to
+// the bucket.
 func (a *Archive) Info() Info {
 	m := a.currentManifest()
 	info := Info{Location: a.bucket.String(), Epoch: m.epoch, End: m.end, Envelopes: m.envelopes}
@@ -175,8 +186,9 @@ func (a *Archive) Info() Info {
 	return info
 }
 
-// Growth returns the number of bytes archived over the last stretch of log time, and the length of that stretch: at least span,
-// unless less is archived. It counts whole ranges, and never the first one, because its beginning in log time is not recorded.
+// Growth returns the number of bytes archived over the last stretch of log time, and the length of
+// that stretch: at least span, unless less is archived. It counts whole ranges, and never the first
+// one, because its beginning in log time is not recorded.
 func (a *Archive) Growth(span events.Micros) (bytes uint64, over events.Micros) {
 	m := a.currentManifest()
 	ranges := m.ranges()
@@ -187,8 +199,9 @@ func (a *Archive) Growth(span events.Micros) (bytes uint64, over events.Micros) 
 	return bytes, over
 }
 
-// Sweep removes the objects that the manifest does not name: files left behind by a crash, and replaced segments. Only the process
-// that may change the archive may sweep it, because a file that another process has written but not yet named looks the same.
+// Sweep removes the objects that the manifest does not name: files left behind by a crash, and
+// replaced segments. Only the process that may change the archive may sweep it, because a file that
+// another process has written but not yet named looks the same.
 func (a *Archive) Sweep(ctx context.Context) error {
 	a.rewriteMu.Lock()
 	defer a.rewriteMu.Unlock()

@@ -14,8 +14,9 @@ import (
 	"github.com/skein-feed/skein/events/bucket"
 )
 
-// I3, I4: a reader gets exactly the envelopes that were archived, however they were split into segments, from every cursor, and in portions of any
-// size. A fold that reads only facts gets the same as after filtering all envelopes.
+// I3, I4: a reader gets exactly the envelopes that were archived, however they were split into
+// segments, from every cursor, and in portions of any size. A fold that reads only facts gets the
+// same as after filtering all envelopes.
 func TestArchiveReturnsWhatWasWritten(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		dir := newMemoryBucket()
@@ -171,8 +172,8 @@ func TestReadChecksCursor(t *testing.T) {
 	}
 }
 
-// A writer rejects envelopes that do not follow the end of the archive, or that could not be read back as they are. Of two writers at the same end,
-// only the first can seal.
+// A writer rejects envelopes that do not follow the end of the archive, or that could not be read
+// back as they are. Of two writers at the same end, only the first can seal.
 func TestWriterRejectsWrongEnvelopes(t *testing.T) {
 	a := mustOpen(t, newMemoryBucket())
 	mustSeal(t, a, []*events.Envelope{newEnvelope(5, events.Played, 2)})
@@ -202,7 +203,8 @@ func TestWriterRejectsWrongEnvelopes(t *testing.T) {
 		})
 	}
 
-	// An event with a field that its kind does not have would be read back without the field, so the segment is not sealed.
+	// An event with a field that its kind does not have would be read back without the field, so
+	// the segment is not sealed.
 	w := a.Writer()
 	if err := w.Add(change(func(e *events.Envelope) { e.Events[1].Title = "x" })); err != nil {
 		t.Fatal(err)
@@ -296,7 +298,8 @@ func TestSweepRemovesUnnamedObjects(t *testing.T) {
 	}
 }
 
-// A reader can be closed at any time, also while it prefetches. A context that ends interrupts only the call that it was passed to.
+// A reader can be closed at any time, also while it prefetches. A context that ends interrupts only
+// the call that it was passed to.
 func TestReaderCanBeClosedAtAnyTime(t *testing.T) {
 	a := mustOpen(t, newMemoryBucket())
 	var envs []*events.Envelope

@@ -12,7 +12,8 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// newWorkload returns n events of random users and items (or peers) in envelopes of 100 events, as a reader of the stream returns them.
+// newWorkload returns n events of random users and items (or peers) in envelopes of 100 events, as
+// a reader of the stream returns them.
 func newWorkload(t testing.TB, kind events.Kind, n, users, items int, id func(int) string) []*events.Envelope {
 	t.Helper()
 	r := rand.New(rand.NewPCG(1, 2))
@@ -67,7 +68,8 @@ var workloads = []struct {
 	{"follows/60bit", events.UserFollowed, 100_000, 100_000, sparseID, 20},
 }
 
-// BenchmarkArchive reports the bytes per event in the archive, and how fast events are written, including their verification, and read.
+// BenchmarkArchive reports the bytes per event in the archive, and how fast events are written,
+// including their verification, and read.
 func BenchmarkArchive(b *testing.B) {
 	const n = 1_000_000
 	for _, w := range workloads {
@@ -138,8 +140,9 @@ func TestBytesPerEventAreBounded(t *testing.T) {
 	}
 }
 
-// BenchmarkYear seals some events per hour for a year, with merging. It reports the number of files, the size of the manifest, and the bytes that were
-// written for segments and for manifests. Without merging there would be a file per class and seal, see BenchmarkManifest.
+// BenchmarkYear seals some events per hour for a year, with merging. It reports the number of
+// files, the size of the manifest, and the bytes that were written for segments and for manifests.
+// Without merging there would be a file per class and seal, see BenchmarkManifest.
 func BenchmarkYear(b *testing.B) {
 	for _, n := range []int{3, 300} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {

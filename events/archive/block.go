@@ -18,46 +18,52 @@ const (
 	hasRepin      events.FieldSet = 1 << events.FieldRepinUser
 	hasTitle      events.FieldSet = 1 << events.FieldTitle
 	hasAttributes events.FieldSet = 1 << events.FieldAttributes
-	// hasScore and hasRead share a column. For a read marker the column holds the time of the event minus the marker, which is a small
-	// number.
+	// hasScore and hasRead share a column. For a read marker the column holds the time of the event
+	// minus the marker, which is a small number.
 	hasScore events.FieldSet = 1 << events.FieldScore
 	hasRead  events.FieldSet = 1 << events.FieldRead
-	// hasSettings and hasUntil share the column of hasScore, too. For a mute the column holds its end minus the time of the event.
+	// hasSettings and hasUntil share the column of hasScore, too. For a mute the column holds its
+	// end minus the time of the event.
 	hasSettings events.FieldSet = 1 << events.FieldSettings
 	hasUntil    events.FieldSet = 1 << events.FieldUntil
-	// hasSource is set for the kinds that always have a source. Backfilled events of all kinds have one, too: see fieldsByForm.
+	// hasSource is set for the kinds that always have a source. Backfilled events of all kinds have
+	// one, too: see fieldsByForm.
 	hasSource events.FieldSet = 1 << events.FieldSource
-	// hasReaction is set for reactions and their ends. Their kind and their pin are in columns of their own, which blocks from before do
-	// not have: see groupReactions.
+	// hasReaction is set for reactions and their ends. Their kind and their pin are in columns of
+	// their own, which blocks from before do not have: see groupReactions.
 	hasReaction events.FieldSet = 1 << events.FieldReaction
 	// hasGroup shares the column of hasBoard. No kind has both.
 	hasGroup events.FieldSet = 1 << events.FieldGroup
 )
 
-// A block ends with groups of columns that were added to the format later. Each group begins with its number, and is left out if all its
-// values are empty. So blocks that were written before still read, as if the values were empty.
+// A block ends with groups of columns that were added to the format later. Each group begins with
+// its number, and is left out if all its values are empty. So blocks that were written before still
+// read, as if the values were empty.
 const (
-	// groupReactions is three columns with a value per reaction: the kind, the owner of the pin, and the id of the pin.
+	// groupReactions is three columns with a value per reaction: the kind, the owner of the pin,
+	// and the id of the pin.
 	groupReactions = 1
 )
 
 // The form of an event is one byte: its kind, and flags that say which columns have a value for it.
 const (
-	// formKindMask selects the lower five bits of the kind. Kinds 32 to 41 use the values 0 to 9, which are free because kinds begin at 10.
+	// formKindMask selects the lower five bits of the kind. Kinds 32 to 41 use the values 0 to 9,
+	// which are free because kinds begin at 10.
 	formKindMask  = 0x1f
 	formBackfill  = 0x20
 	formHasTime   = 0x40 // the time is in a column, because it does not follow from the slot
 	formItemIsPin = 0x80 // the item is the pin
-	// formHasUntil uses the same bit for mutes, which have no pin. Only with it does a mute have a value in a column, because the archives of
-	// earlier versions have mutes without one.
+	// formHasUntil uses the same bit for mutes, which have no pin. Only with it does a mute have a
+	// value in a column, because the archives of earlier versions have mutes without one.
 	formHasUntil = 0x80
-	// formHasRepin uses the same bit for ends of pins, which have no item. Only with it does the end of a pin name the pin that was
-	// re-pinned, because the archives of earlier versions have ends of pins that name none.
+	// formHasRepin uses the same bit for ends of pins, which have no item. Only with it does the
+	// end of a pin name the pin that was re-pinned, because the archives of earlier versions have
+	// ends of pins that name none.
 	formHasRepin = 0x80
 )
 
-// fieldsByForm contains, for each form, the fields for which an event of the form has a value in a column. Forms of unknown kinds have
-// none.
+// fieldsByForm contains, for each form, the fields for which an event of the form has a value in a
+// column. Forms of unknown kinds have none.
 //
 //nolint:gochecknoglobals // computed once from the kinds, and immutable from then on
 var fieldsByForm = func() (fields [256]events.FieldSet) {
@@ -87,7 +93,8 @@ var fieldsByForm = func() (fields [256]events.FieldSet) {
 	return fields
 }()
 
-// numberOfForm returns the kind that the lower bits of a form stand for, which may be a former kind.
+// numberOfForm returns the kind that the lower bits of a form stand for, which may be a former
+// kind.
 func numberOfForm(form uint8) events.Kind {
 	kind := events.Kind(form & formKindMask)
 	if kind < events.UserFollowed {
@@ -96,13 +103,15 @@ func numberOfForm(form uint8) events.Kind {
 	return kind
 }
 
-// maxTimeSpan is the largest distance, in microseconds, from the time of slot 0 to the envelope's last time for which the times of the
-// events are computed from their slots instead of stored.
+// maxTimeSpan is the largest distance, in microseconds, from the time of slot 0 to the envelope's
+// last time for which the times of the events are computed from their slots instead of stored.
 const maxTimeSpan = 1 << 16
 
-// blockBuilder collects the records of one block as columns of numbers and texts. Create it with newBlockBuilder.
+// blockBuilder collects the records of one block as columns of numbers and texts. Create it with
+// newBlockBuilder.
 //
-// A column of references to ids holds the numbers that the dictionaryBuilder gave, until appendEncoded replaces them.
+// A column of references to ids holds the numbers that the dictionaryBuilder gave, until
+// appendEncoded replaces them.
 type blockBuilder struct {
 	firstSeq  uint64
 	lastSeq   uint64
@@ -119,18 +128,22 @@ type blockBuilder struct {
 		rejects     []uint64 // number of rejects
 	}
 
-	// forms and skips have one value per event. A skip is the number of empty slots before the event.
+	// forms and skips have one value per event. A skip is the number of empty slots before the
+	// event.
 	forms, skips []uint64
 
-	// times and offsets have a value for the events that need one. Values are differences to the previously stored value, zigzagged.
+	// times and offsets have a value for the events that need one. Values are differences to the
+	// previously stored value, zigzagged.
 	times, offsets   []uint64
 	lastStoredTime   events.Micros
 	lastStoredOffset uint64
 
-	// The dictionaries of the ids that occur in the block: of users, of items and pins, and of boards and sources.
+	// The dictionaries of the ids that occur in the block: of users, of items and pins, and of
+	// boards and sources.
 	users, items, names *dictionaryBuilder
 
-	// Columns of fields. Each has a value per event that has the field, except servedItems, which has servedCounts values per event.
+	// Columns of fields. Each has a value per event that has the field, except servedItems, which
+	// has servedCounts values per event.
 	user, peer, board, pin, item []uint64
 	servedCounts, servedItems    []uint64
 	repinUser, repinPin          []uint64
@@ -143,7 +156,8 @@ type blockBuilder struct {
 	rejectFields, rejectMessages                []string
 	rejectDatas                                 []string
 
-	// estimatedBytes is the approximate size of the columns before compression, without the dictionaries.
+	// estimatedBytes is the approximate size of the columns before compression, without the
+	// dictionaries.
 	estimatedBytes int
 }
 
@@ -163,7 +177,8 @@ func newBlockBuilder() *blockBuilder {
 
 func (b *blockBuilder) isEmpty() bool { return len(b.records.seqs) == 0 }
 
-// estimatedSize returns the approximate size of the columns and dictionaries in bytes, before compression.
+// estimatedSize returns the approximate size of the columns and dictionaries in bytes, before
+// compression.
 func (b *blockBuilder) estimatedSize() int {
 	return b.estimatedBytes + b.users.estimatedBytes + b.items.estimatedBytes + b.names.estimatedBytes
 }
@@ -174,8 +189,8 @@ func (b *blockBuilder) fits(r *record) bool {
 		len(b.forms)+len(r.events) <= maxBlockEvents
 }
 
-// addRecord appends a record, whose sequence and last time must not be below those of the previous record. It fails with [ErrOrder] if
-// the slots of its events do not rise or a kind is invalid.
+// addRecord appends a record, whose sequence and last time must not be below those of the previous
+// record. It fails with [ErrOrder] if the slots of its events do not rise or a kind is invalid.
 func (b *blockBuilder) addRecord(r *record) error {
 	if b.isEmpty() {
 		b.firstSeq = r.seq
@@ -221,9 +236,10 @@ func (b *blockBuilder) addRecord(r *record) error {
 	return nil
 }
 
-// baseAndSpan returns the time of slot 0, computed from the first event that is not a backfill, and the number of microseconds from that
-// time to the last time of the envelope, both included. The span is 0 if all events are backfills or the span would exceed
-// maxTimeSpan; the times of the events must then be stored.
+// baseAndSpan returns the time of slot 0, computed from the first event that is not a backfill, and
+// the number of microseconds from that time to the last time of the envelope, both included. The
+// span is 0 if all events are backfills or the span would exceed maxTimeSpan; the times of the
+// events must then be stored.
 func baseAndSpan(r *record) (base events.Micros, span uint64) {
 	for i := range r.events {
 		if ev := &r.events[i]; !ev.Backfill {
@@ -237,7 +253,8 @@ func baseAndSpan(r *record) (base events.Micros, span uint64) {
 	return 0, 0
 }
 
-// addEvent appends the form and the fields of an event. timeFromSlot is true if the reader can compute the time from the slot.
+// addEvent appends the form and the fields of an event. timeFromSlot is true if the reader can
+// compute the time from the slot.
 func (b *blockBuilder) addEvent(ev *events.Event, timeFromSlot bool) {
 	form := uint8(ev.Kind & formKindMask)
 	if ev.Backfill {
@@ -287,7 +304,8 @@ func (b *blockBuilder) addEvent(ev *events.Event, timeFromSlot bool) {
 	b.addRareFields(ev, fields)
 }
 
-// addRareFields appends the fields that few kinds have. It is a function of its own to keep addEvent, which runs for every event, small.
+// addRareFields appends the fields that few kinds have. It is a function of its own to keep
+// addEvent, which runs for every event, small.
 func (b *blockBuilder) addRareFields(ev *events.Event, fields events.FieldSet) {
 	if fields&hasItems != 0 {
 		b.servedCounts = append(b.servedCounts, uint64(len(ev.Items)))
@@ -325,7 +343,8 @@ func (b *blockBuilder) addRareFields(ev *events.Event, fields events.FieldSet) {
 	}
 }
 
-// appendEncoded appends the encoded block. It overwrites the columns, so the builder must not be used afterwards.
+// appendEncoded appends the encoded block. It overwrites the columns, so the builder must not be
+// used afterwards.
 //
 // The order of the parts is the format: decodeBlock reads them in the same order.
 func (b *blockBuilder) appendEncoded(dst []byte) []byte {
@@ -379,7 +398,8 @@ func (b *blockBuilder) appendEncoded(dst []byte) []byte {
 	return dst
 }
 
-// appendReferences appends a column of references to ids. It replaces the numbers of the ids by their indexes in the sorted dictionary.
+// appendReferences appends a column of references to ids. It replaces the numbers of the ids by
+// their indexes in the sorted dictionary.
 func appendReferences(dst []byte, column []uint64, indexes []uint32) []byte {
 	for i, n := range column {
 		column[i] = uint64(indexes[n])

@@ -8,16 +8,20 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// slabEvents is the number of events allocated at once, so that a small envelope costs no allocation of its own.
+// slabEvents is the number of events allocated at once, so that a small envelope costs no
+// allocation of its own.
 const slabEvents = 2048
 
-// block is a decoded block and the position up to which it was read. All events that are read from it share its strings.
+// block is a decoded block and the position up to which it was read. All events that are read from
+// it share its strings.
 type block struct {
-	// seq and lastTime are those of the last record that was read, or the values before the first record.
+	// seq and lastTime are those of the last record that was read, or the values before the first
+	// record.
 	seq      uint64
 	lastTime events.Micros
 
-	// records has one value per record in each column, as in blockBuilder. next is the index of the next record.
+	// records has one value per record in each column, as in blockBuilder. next is the index of the
+	// next record.
 	records struct {
 		next                            int
 		seqs, times                     []uint64
@@ -36,7 +40,8 @@ type block struct {
 	lastStoredTime   events.Micros
 	lastStoredOffset uint64
 
-	// Columns of fields that only some events have. Reading an event removes its values from the front.
+	// Columns of fields that only some events have. Reading an event removes its values from the
+	// front.
 	times, offsets, score                     []uint64
 	servedCounts                              []uint32
 	user, peer, repinUser                     []uint32
@@ -49,8 +54,9 @@ type block struct {
 	rejectFields, rejectMessages, rejectDatas []string
 }
 
-// decodeBlock reads what blockBuilder.appendEncoded wrote, and fails with errMalformed on anything else. It allocates a limited amount
-// of memory even if the bytes are hostile. It checks all columns, so that reading events from the block needs no checks.
+// decodeBlock reads what blockBuilder.appendEncoded wrote, and fails with errMalformed on anything
+// else. It allocates a limited amount of memory even if the bytes are hostile. It checks all
+// columns, so that reading events from the block needs no checks.
 func decodeBlock(data []byte) (*block, error) {
 	c := &columnReader{rest: data, decompressBudget: maxBlockBytes}
 	records := c.readCount(maxBlockRecords)
@@ -113,8 +119,8 @@ func sum[T uint32 | uint64](values []T) (total uint64) {
 	return total
 }
 
-// fieldCounts contains, for each field, the number of events of a block that have it. These are the lengths of the columns, which are not
-// stored.
+// fieldCounts contains, for each field, the number of events of a block that have it. These are the
+// lengths of the columns, which are not stored.
 type fieldCounts struct {
 	fields               [32]int // for each bit of a FieldSet
 	storedTimes, offsets int
@@ -154,7 +160,8 @@ func (b *block) countFields() (t fieldCounts, ok bool) {
 	return t, true
 }
 
-// readFieldColumns reads the columns of the fields. served is the number of items of all served events together.
+// readFieldColumns reads the columns of the fields. served is the number of items of all served
+// events together.
 func (b *block) readFieldColumns(c *columnReader, t fieldCounts, served int) {
 	b.times = readColumn[uint64](c, t.storedTimes, 0)
 	b.offsets = readColumn[uint64](c, t.offsets, 0)
@@ -177,8 +184,8 @@ func (b *block) readFieldColumns(c *columnReader, t fieldCounts, served int) {
 	b.attributes = readTexts(c, t.with(hasAttributes))
 }
 
-// readLaterGroups reads the groups of columns with which the block ends. A block without the group of the reactions leaves its columns
-// empty, and the events are read without these fields.
+// readLaterGroups reads the groups of columns with which the block ends. A block without the group
+// of the reactions leaves its columns empty, and the events are read without these fields.
 func (b *block) readLaterGroups(c *columnReader, t fieldCounts) {
 	n := t.with(hasReaction)
 	if c.failed || len(c.rest) == 0 || n == 0 || c.readUvarint() != groupReactions {
@@ -252,7 +259,8 @@ func (b *block) readEvents(n int, base events.Micros) []events.Event {
 	return evs
 }
 
-// readTimeAndOffset reads the time of an event if it is stored, and the offset of a backfilled event in its import.
+// readTimeAndOffset reads the time of an event if it is stored, and the offset of a backfilled
+// event in its import.
 func (b *block) readTimeAndOffset(ev *events.Event, form uint8) {
 	if form&formHasTime != 0 {
 		b.lastStoredTime += events.Micros(unzigzag(b.times[0]))

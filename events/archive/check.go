@@ -21,8 +21,9 @@ func newProgressMeter(m *manifest, progress func(done, total uint64)) *progressM
 	return t
 }
 
-// restartAt changes to another manifest, in which the operation continues with the range that contains sequence seq. It returns the index
-// of the last segment before that range, or -1, and a record with that segment's last sequence and time.
+// restartAt changes to another manifest, in which the operation continues with the range that
+// contains sequence seq. It returns the index of the last segment before that range, or -1, and a
+// record with that segment's last sequence and time.
 func (t *progressMeter) restartAt(m *manifest, seq uint64) (before int, last record) {
 	before = -1
 	t.done, t.total = 0, 0
@@ -47,10 +48,11 @@ func (t *progressMeter) add(n uint64) {
 	}
 }
 
-// Check reads and verifies every object that the manifest names: checksums match, every block decodes, sequences and times rise
-// through the segments of a class up to the end, nothing follows the end of a segment, and the files of event ids can be read. Check
-// continues after damage, and returns one [ErrDamaged] for each damaged object, joined. It calls progress, if not nil, with the number
-// of bytes read and the number of all bytes.
+// Check reads and verifies every object that the manifest names: checksums match, every block
+// decodes, sequences and times rise through the segments of a class up to the end, nothing follows
+// the end of a segment, and the files of event ids can be read. Check continues after damage, and
+// returns one [ErrDamaged] for each damaged object, joined. It calls progress, if not nil, with the
+// number of bytes read and the number of all bytes.
 func (a *Archive) Check(ctx context.Context, progress func(done, total uint64)) error {
 	damage, err := a.checkSegments(ctx, a.checkNothingFollows, progress)
 	if err != nil {
@@ -58,7 +60,8 @@ func (a *Archive) Check(ctx context.Context, progress func(done, total uint64)) 
 	}
 	ids, err := a.readRemembered(ctx, a.currentManifest())
 	if len(ids.Damaged) > 0 {
-		// The files may also be missing because another process sealed the next segment, which replaces them. So look again.
+		// The files may also be missing because another process sealed the next segment, which
+		// replaces them. So look again.
 		if err = a.Reload(ctx); err == nil {
 			ids, err = a.readRemembered(ctx, a.currentManifest())
 		}
@@ -66,16 +69,18 @@ func (a *Archive) Check(ctx context.Context, progress func(done, total uint64)) 
 	return errors.Join(append(append(damage, ids.Damaged...), err)...)
 }
 
-// CheckReadable reads and verifies all segments as [Archive.Check] does. It ignores damage that does not prevent restoring a log from the
-// archive: bytes after the end of a segment, and damaged files of event ids, which can be replaced.
+// CheckReadable reads and verifies all segments as [Archive.Check] does. It ignores damage that
+// does not prevent restoring a log from the archive: bytes after the end of a segment, and damaged
+// files of event ids, which can be replaced.
 func (a *Archive) CheckReadable(ctx context.Context, progress func(done, total uint64)) error {
 	noCheck := func(context.Context, segment) error { return nil }
 	damage, err := a.checkSegments(ctx, noCheck, progress)
 	return errors.Join(append(damage, err)...)
 }
 
-// checkSegments reads and verifies all segments, and calls checkEnd with those that are whole. It returns one [ErrDamaged] for each
-// damaged segment, and as err any other failure, which ends the check.
+// checkSegments reads and verifies all segments, and calls checkEnd with those that are whole. It
+// returns one [ErrDamaged] for each damaged segment, and as err any other failure, which ends the
+// check.
 func (a *Archive) checkSegments(
 	ctx context.Context, checkEnd func(context.Context, segment) error, progress func(done, total uint64),
 ) (damage []error, err error) {
@@ -110,7 +115,8 @@ func (a *Archive) checkSegments(
 			return damage, err
 		}
 		if err != nil {
-			// Count the rest of the segment as read, and do not report the next segment for what this one lacks.
+			// Count the rest of the segment as read, and do not report the next segment for what
+			// this one lacks.
 			damage = append(damage, err)
 			meter.add(done + uint64(s.bytes) - meter.done)
 			last[s.class] = record{seq: s.last, lastTime: s.lastTime}
@@ -125,8 +131,8 @@ func (a *Archive) checkSegments(
 	return damage, nil
 }
 
-// checkNothingFollows returns an error if the file is longer than the segment. Readers never read those bytes, but whoever wrote them may
-// have changed more.
+// checkNothingFollows returns an error if the file is longer than the segment. Readers never read
+// those bytes, but whoever wrote them may have changed more.
 func (a *Archive) checkNothingFollows(ctx context.Context, s segment) error {
 	switch _, err := readRange(ctx, a.bucket, s.name, s.bytes, 1); {
 	case errors.Is(err, io.EOF):
@@ -137,8 +143,8 @@ func (a *Archive) checkNothingFollows(ctx context.Context, s segment) error {
 	return s.damageError("bytes follow its end, at byte %d", s.bytes)
 }
 
-// checkSegment reads a segment and checks that its records follow last, the last record of its class so far. It sets last to the last
-// record that it has read.
+// checkSegment reads a segment and checks that its records follow last, the last record of its
+// class so far. It sets last to the last record that it has read.
 func (a *Archive) checkSegment(ctx context.Context, s segment, last *record, meter *progressMeter) error {
 	r, err := openSegment(ctx, a.bucket, a.log, s)
 	if err != nil {

@@ -2,15 +2,17 @@ package archive
 
 import "github.com/skein-feed/skein/events"
 
-// Class is a group of event kinds. The archive stores each class in files of its own, so that a fold that needs no activity can skip the
-// files that hold it.
+// Class is a group of event kinds. The archive stores each class in files of its own, so that a
+// fold that needs no activity can skip the files that hold it.
 type Class uint8
 
 // The classes.
 const (
-	// Facts holds every kind that is not of class Activity, all rejects, and envelopes without events.
+	// Facts holds every kind that is not of class Activity, all rejects, and envelopes without
+	// events.
 	Facts Class = iota
-	// Activity holds plays, reactions and the other kinds of [ActivityKinds]. A fold that needs none of them does not open these files.
+	// Activity holds plays, reactions and the other kinds of [ActivityKinds]. A fold that needs
+	// none of them does not open these files.
 	Activity
 )
 
@@ -54,11 +56,12 @@ type record struct {
 	rejects  []events.Reject
 }
 
-// splitByClass splits an envelope into one record per class. The record of class Activity is nil if the envelope has no event of that
-// class. The record of class Facts is nil if the envelope has only activity, and neither repeats nor rejects.
+// splitByClass splits an envelope into one record per class. The record of class Activity is nil if
+// the envelope has no event of that class. The record of class Facts is nil if the envelope has
+// only activity, and neither repeats nor rejects.
 //
-// Both records have the sequence, last time and size of the envelope, so that a reader of one class returns the same cursor as a reader of
-// both. Repeats and rejects are stored once, in Facts.
+// Both records have the sequence, last time and size of the envelope, so that a reader of one class
+// returns the same cursor as a reader of both. Repeats and rejects are stored once, in Facts.
 func splitByClass(env *events.Envelope) (parts [numClasses]*record) {
 	var counts [numClasses]int
 	for i := range env.Events {

@@ -9,27 +9,32 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// errMalformed means that the decoded bytes were not written by the encoder. Callers turn it into an [ErrDamaged] that names the object.
+// errMalformed means that the decoded bytes were not written by the encoder. Callers turn it into
+// an [ErrDamaged] that names the object.
 var errMalformed = errors.New("archive: malformed")
 
-// Bounds of a block. A decoder rejects larger values, so that damaged bytes cannot make it allocate much memory.
+// Bounds of a block. A decoder rejects larger values, so that damaged bytes cannot make it allocate
+// much memory.
 const (
-	// maxBlockEvents, maxBlockRecords and maxBlockRejects bound the events, envelopes and rejects of a block.
+	// maxBlockEvents, maxBlockRecords and maxBlockRejects bound the events, envelopes and rejects
+	// of a block.
 	maxBlockEvents  = 1 << 16
 	maxBlockRecords = 1 << 16
 	maxBlockRejects = 1 << 16
-	// blockTargetBytes is the approximate size at which a block is full, in bytes of columns before compression. A block may exceed it
-	// by one envelope, because an envelope is never split over two blocks.
+	// blockTargetBytes is the approximate size at which a block is full, in bytes of columns before
+	// compression. A block may exceed it by one envelope, because an envelope is never split over
+	// two blocks.
 	blockTargetBytes = 2 << 20
-	// maxColumn bounds the values of a column, and maxChunk the bytes of a chunk. blockTargetBytes keeps
-	// the blocks that the encoder writes far below both.
+	// maxColumn bounds the values of a column, and maxChunk the bytes of a chunk. blockTargetBytes
+	// keeps the blocks that the encoder writes far below both.
 	maxColumn = 1 << 20
 	maxChunk  = 16 << 20
 	// maxBlockBytes bounds the decompressed size of all columns of a block.
 	maxBlockBytes = 64 << 20
 )
 
-// The zstd encoder and decoder are shared because each has large tables. EncodeAll and DecodeAll are safe for concurrent use.
+// The zstd encoder and decoder are shared because each has large tables. EncodeAll and DecodeAll
+// are safe for concurrent use.
 //
 //nolint:gochecknoglobals // computed once, and immutable from then on
 var (
@@ -51,8 +56,9 @@ var (
 	})
 )
 
-// appendChunk appends bytes: the length, the compressed length (0 means not compressed), then the bytes. It compresses only if that
-// saves at least 1/64, because a plane of random bytes would only cost time.
+// appendChunk appends bytes: the length, the compressed length (0 means not compressed), then the
+// bytes. It compresses only if that saves at least 1/64, because a plane of random bytes would only
+// cost time.
 func appendChunk(dst, data []byte) []byte {
 	dst = binary.AppendUvarint(dst, uint64(len(data)))
 	if len(data) == 0 {
@@ -65,8 +71,9 @@ func appendChunk(dst, data []byte) []byte {
 	return append(binary.AppendUvarint(dst, uint64(len(packed))), packed...)
 }
 
-// columnReader decodes what the append functions of this package encoded: numbers, chunks, columns and texts, one after the other.
-// After an error all its methods return zero values, so that callers need to check failed only once, at the end.
+// columnReader decodes what the append functions of this package encoded: numbers, chunks, columns
+// and texts, one after the other. After an error all its methods return zero values, so that
+// callers need to check failed only once, at the end.
 type columnReader struct {
 	rest             []byte
 	decompressBudget int // bytes that may still be decompressed
@@ -109,7 +116,8 @@ func (c *columnReader) readBytes(n int) []byte {
 	return b
 }
 
-// readChunk reads the bytes that appendChunk wrote. The returned slice may share memory with the input.
+// readChunk reads the bytes that appendChunk wrote. The returned slice may share memory with the
+// input.
 func (c *columnReader) readChunk() []byte {
 	n := c.readCount(min(maxChunk, c.decompressBudget))
 	if n == 0 {
@@ -125,7 +133,8 @@ func (c *columnReader) readChunk() []byte {
 		return nil
 	}
 
-	// The length of the result is limited before decompression, so that a small input cannot expand without bound.
+	// The length of the result is limited before decompression, so that a small input cannot expand
+	// without bound.
 	c.decompressBudget -= n
 	data, err := decompressor().DecodeAll(src, make([]byte, 0, n))
 	if err != nil || len(data) != n {
@@ -135,9 +144,9 @@ func (c *columnReader) readChunk() []byte {
 	return data
 }
 
-// appendColumn appends numbers: the smallest one, the width in bytes of the differences to it, and a chunk for each byte of that
-// width, lowest byte first. Bytes of the same significance compress better side by side than whole numbers. The number of values is
-// not stored: the reader knows it.
+// appendColumn appends numbers: the smallest one, the width in bytes of the differences to it, and
+// a chunk for each byte of that width, lowest byte first. Bytes of the same significance compress
+// better side by side than whole numbers. The number of values is not stored: the reader knows it.
 func appendColumn(dst []byte, values []uint64) []byte {
 	if len(values) == 0 {
 		return dst
@@ -165,8 +174,8 @@ func appendColumn(dst []byte, values []uint64) []byte {
 // columnValue is the type of the numbers to which a column is decoded.
 type columnValue interface{ ~uint8 | ~uint32 | ~uint64 }
 
-// readColumn reads n numbers that appendColumn wrote, and fails if one is not below limit. A limit of 0 allows every value of the
-// type.
+// readColumn reads n numbers that appendColumn wrote, and fails if one is not below limit. A limit
+// of 0 allows every value of the type.
 func readColumn[T columnValue](c *columnReader, n int, limit uint64) []T {
 	if n == 0 || c.failed {
 		return nil
@@ -200,8 +209,9 @@ func readColumn[T columnValue](c *columnReader, n int, limit uint64) []T {
 	return values
 }
 
-// joinPlanes assembles the values of a column from its byte planes, and reports whether all of them are at most bound. The common
-// widths have loops of their own, because reading an archive spends much of its time here.
+// joinPlanes assembles the values of a column from its byte planes, and reports whether all of them
+// are at most bound. The common widths have loops of their own, because reading an archive spends
+// much of its time here.
 func joinPlanes[T columnValue](values []T, planes [][]byte, lowest, bound uint64) bool {
 	var highest uint64
 	switch len(planes) {
@@ -243,7 +253,8 @@ func zigzag(v int64) uint64 { return uint64(v)<<1 ^ uint64(v>>63) }
 // unzigzag is the inverse of zigzag.
 func unzigzag(v uint64) int64 { return int64(v>>1) ^ -int64(v&1) }
 
-// appendTexts appends strings: first their lengths as a column, then all strings joined, as one chunk.
+// appendTexts appends strings: first their lengths as a column, then all strings joined, as one
+// chunk.
 func appendTexts(dst []byte, texts []string) []byte {
 	lengths := make([]uint64, len(texts))
 	var all []byte

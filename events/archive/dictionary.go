@@ -12,8 +12,9 @@ import (
 	"github.com/skein-feed/skein/events"
 )
 
-// dictionaryBuilder collects the different ids of a block and numbers them in order of appearance. Number 0 is the empty id. The
-// dictionary is sorted only when the block is written; the columns then replace each number by the index in the sorted dictionary.
+// dictionaryBuilder collects the different ids of a block and numbers them in order of appearance.
+// Number 0 is the empty id. The dictionary is sorted only when the block is written; the columns
+// then replace each number by the index in the sorted dictionary.
 type dictionaryBuilder struct {
 	numbers map[string]uint32
 	ids     []string
@@ -41,8 +42,9 @@ func (c *dictionaryBuilder) numberOf(id string) uint64 {
 	return uint64(n)
 }
 
-// appendSorted appends the dictionary and returns, for each number, the index of its id in the dictionary. The order is: the empty id,
-// decimal numbers by value, stored as differences; UUIDs, stored as 16 bytes; then all other ids in byte order.
+// appendSorted appends the dictionary and returns, for each number, the index of its id in the
+// dictionary. The order is: the empty id, decimal numbers by value, stored as differences; UUIDs,
+// stored as 16 bytes; then all other ids in byte order.
 func (c *dictionaryBuilder) appendSorted(dst []byte) (_ []byte, indexes []uint32) {
 	type numeral struct {
 		value uint64
@@ -107,7 +109,8 @@ func (c *dictionaryBuilder) appendSorted(dst []byte) (_ []byte, indexes []uint32
 	return appendTexts(dst, texts), indexes
 }
 
-// readDictionary reads what dictionaryBuilder.appendSorted wrote and returns the ids by index. Ids of the same form share an allocation.
+// readDictionary reads what dictionaryBuilder.appendSorted wrote and returns the ids by index. Ids
+// of the same form share an allocation.
 func readDictionary(c *columnReader) []string {
 	numerals, uuids, rest := c.readCount(maxColumn), c.readCount(maxColumn), c.readCount(maxColumn)
 	values := readColumn[uint64](c, numerals, 0)
@@ -117,7 +120,8 @@ func readDictionary(c *columnReader) []string {
 	}
 	texts := readTexts(c, rest)
 
-	// Decoded ids are longer than stored ones: a number has up to 20 digits and a UUID 36 characters.
+	// Decoded ids are longer than stored ones: a number has up to 20 digits and a UUID 36
+	// characters.
 	if c.failed || numerals*20+uuids*36 > maxBlockBytes {
 		c.fail()
 		return nil
@@ -129,7 +133,8 @@ func readDictionary(c *columnReader) []string {
 	return append(ids, texts...)
 }
 
-// appendNumerals appends the decimal forms of numbers, each of which is given as the difference to the one before it.
+// appendNumerals appends the decimal forms of numbers, each of which is given as the difference to
+// the one before it.
 func appendNumerals(ids []string, differences []uint64) []string {
 	arena := make([]byte, 0, len(differences)*9)
 	ends := make([]uint32, len(differences))
@@ -161,7 +166,8 @@ func appendUUIDs(ids []string, raw []byte) []string {
 	return appendSubstrings(ids, string(arena), ends)
 }
 
-// appendSubstrings cuts a text at the given ends, which rise, and appends the substrings. They share the memory of the text.
+// appendSubstrings cuts a text at the given ends, which rise, and appends the substrings. They
+// share the memory of the text.
 func appendSubstrings(ids []string, text string, ends []uint32) []string {
 	if len(text) > math.MaxUint32 {
 		return ids

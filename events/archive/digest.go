@@ -8,9 +8,10 @@ import (
 	"github.com/skein-feed/skein/events"
 )
 
-// digest is a running hash of the content of records. It covers everything that is archived, in an encoding that differs from that of
-// the file. [Writer.Seal] compares the digest of the added records with that of the records it reads back, and so also finds
-// mistakes in the encoder and the decoder.
+// digest is a running hash of the content of records. It covers everything that is archived, in an
+// encoding that differs from that of the file. [Writer.Seal] compares the digest of the added
+// records with that of the records it reads back, and so also finds mistakes in the encoder and the
+// decoder.
 type digest struct {
 	hash xxh3.Hasher
 	buf  []byte
@@ -25,7 +26,8 @@ func (d *digest) addText(s string) {
 	d.buf = append(d.buf, s...)
 }
 
-// addRecord adds all fields of a record. Texts have their length before them, so that no two records give the same bytes.
+// addRecord adds all fields of a record. Texts have their length before them, so that no two
+// records give the same bytes.
 func (d *digest) addRecord(r *record) {
 	d.buf = d.buf[:0]
 	d.addNumber(r.seq)

@@ -14,9 +14,10 @@ import (
 	"github.com/skein-feed/skein/events/eventlog"
 )
 
-// A file of repeats consists of the magic, the version, the number of repeats, and groups of up to repeatsPerGroup repeats. Each group has
-// the number of its repeats, a column of the keys as differences (the first one as it is), and a column of the times. The checksum of
-// the file is in the manifest.
+// A file of repeats consists of the magic, the version, the number of repeats, and groups of up to
+// repeatsPerGroup repeats. Each group has the number of its repeats, a column of the keys as
+// differences (the first one as it is), and a column of the times. The checksum of the file is in
+// the manifest.
 const (
 	repeatsMagic    = "SKEINRPT"
 	repeatsVersion  = 1
@@ -24,12 +25,14 @@ const (
 	maxRepeatsBytes = 1 << 30
 )
 
-// BeginEpoch records that the log continues in a new epoch after the head. The head must have the sequence and the last time of the end
-// of the archive; otherwise BeginEpoch fails with [ErrOrder]. The present epoch becomes a predecessor that ends there, and the end of
-// the archive becomes the head in the new epoch.
+// BeginEpoch records that the log continues in a new epoch after the head. The head must have the
+// sequence and the last time of the end of the archive; otherwise BeginEpoch fails with [ErrOrder].
+// The present epoch becomes a predecessor that ends there, and the end of the archive becomes the
+// head in the new epoch.
 //
-// The event ids of the horizon before the head are stored for the readers of the new epoch, who cannot read them again from the stream.
-// BeginEpoch does nothing if the archive is in that epoch already, and fails with [events.ErrOtherEpoch] if it is in a later one.
+// The event ids of the horizon before the head are stored for the readers of the new epoch, who
+// cannot read them again from the stream. BeginEpoch does nothing if the archive is in that epoch
+// already, and fails with [events.ErrOtherEpoch] if it is in a later one.
 func (a *Archive) BeginEpoch(ctx context.Context, epoch uint32, head events.Cursor) error {
 	a.changeMu.Lock()
 	defer a.changeMu.Unlock()
@@ -56,7 +59,8 @@ func (a *Archive) BeginEpoch(ctx context.Context, epoch uint32, head events.Curs
 	if previous.epoch != 0 {
 		next.predecessors = append(next.predecessors, eventlog.Predecessor{Epoch: previous.epoch, Last: previous.end.Seq})
 	}
-	// The new stream has no message at the head, so the cursor has no checksum and no warm-up start.
+	// The new stream has no message at the head, so the cursor has no checksum and no warm-up
+	// start.
 	next.epoch = epoch
 	next.end = events.Cursor{Log: head.Log, Epoch: epoch, Seq: head.Seq, LastTime: head.LastTime}
 
@@ -74,8 +78,8 @@ func (a *Archive) BeginEpoch(ctx context.Context, epoch uint32, head events.Curs
 	return nil
 }
 
-// deleteUnnamedRepeats deletes the files of event ids that the new manifest no longer names. It ignores errors, because [Archive.Sweep]
-// removes what is left.
+// deleteUnnamedRepeats deletes the files of event ids that the new manifest no longer names. It
+// ignores errors, because [Archive.Sweep] removes what is left.
 func (a *Archive) deleteUnnamedRepeats(ctx context.Context, previous, next *manifest) {
 	for _, r := range previous.recent {
 		if !slices.Contains(next.recent, r) {
@@ -87,8 +91,8 @@ func (a *Archive) deleteUnnamedRepeats(ctx context.Context, previous, next *mani
 	}
 }
 
-// Repeats implements [events.Archive]. It returns the event ids that [Archive.BeginEpoch] stored for the present epoch, or would store for
-// a later one, in order of their keys.
+// Repeats implements [events.Archive]. It returns the event ids that [Archive.BeginEpoch] stored
+// for the present epoch, or would store for a later one, in order of their keys.
 func (a *Archive) Repeats(ctx context.Context, epoch uint32) ([]events.Repeat, error) {
 	repeats, err := a.repeatsForEpoch(ctx, a.currentManifest(), epoch)
 	if err == nil && epoch <= a.Epoch() || err != nil && !errors.Is(err, ErrDamaged) {
@@ -101,7 +105,8 @@ func (a *Archive) Repeats(ctx context.Context, epoch uint32) ([]events.Repeat, e
 	return a.repeatsForEpoch(ctx, a.currentManifest(), epoch)
 }
 
-// repeatsForEpoch returns the event ids of before the epoch of a manifest, or, for a later epoch, those at its end.
+// repeatsForEpoch returns the event ids of before the epoch of a manifest, or, for a later epoch,
+// those at its end.
 func (a *Archive) repeatsForEpoch(ctx context.Context, m *manifest, epoch uint32) ([]events.Repeat, error) {
 	if epoch > m.epoch {
 		return a.repeatsAtEnd(ctx, m)
@@ -109,8 +114,9 @@ func (a *Archive) repeatsForEpoch(ctx context.Context, m *manifest, epoch uint32
 	return a.readRepeats(ctx, m.repeats)
 }
 
-// storeRecentRepeats stores the event ids of a writer's envelopes in a file that it adds to the next manifest. From that manifest it removes
-// the files whose ids are all older than the horizon before the new end.
+// storeRecentRepeats stores the event ids of a writer's envelopes in a file that it adds to the
+// next manifest. From that manifest it removes the files whose ids are all older than the horizon
+// before the new end.
 func (a *Archive) storeRecentRepeats(ctx context.Context, w *Writer, next *manifest) error {
 	next.recent = slices.DeleteFunc(next.recent, func(r recentRepeats) bool { return r.lastTime < w.end.LastTime-events.Horizon })
 	repeats := withinHorizon(w.repeats, w.end.LastTime)
@@ -125,8 +131,8 @@ func (a *Archive) storeRecentRepeats(ctx context.Context, w *Writer, next *manif
 	return nil
 }
 
-// repeatsAtEnd returns the event ids that a reader at the end must know, each with its last time, in order of their
-// keys. If one of the files cannot be read it returns only an error.
+// repeatsAtEnd returns the event ids that a reader at the end must know, each with its last time,
+// in order of their keys. If one of the files cannot be read it returns only an error.
 func (a *Archive) repeatsAtEnd(ctx context.Context, m *manifest) ([]events.Repeat, error) {
 	r, err := a.readRemembered(ctx, m)
 	if err = errors.Join(append(r.Damaged, err)...); err != nil {
@@ -135,8 +141,8 @@ func (a *Archive) repeatsAtEnd(ctx context.Context, m *manifest) ([]events.Repea
 	return r.Repeats, nil
 }
 
-// withinHorizon returns the event ids that a later event than at could repeat, each with its last time, in order of their keys. It overwrites
-// the slice that it is given.
+// withinHorizon returns the event ids that a later event than at could repeat, each with its last
+// time, in order of their keys. It overwrites the slice that it is given.
 func withinHorizon(repeats []events.Repeat, at events.Micros) []events.Repeat {
 	repeats = slices.DeleteFunc(repeats, func(r events.Repeat) bool { return r.Time < at-events.Horizon })
 	// The newest time of a key is sorted first, and Compact keeps the first.
@@ -157,8 +163,8 @@ func (a *Archive) putRepeats(ctx context.Context, name string, repeats []events.
 	return o, err
 }
 
-// readRepeats reads a file of repeats. It returns none for an object without a name, and [ErrDamaged] if the file is missing or differs
-// from what the manifest says.
+// readRepeats reads a file of repeats. It returns none for an object without a name, and
+// [ErrDamaged] if the file is missing or differs from what the manifest says.
 func (a *Archive) readRepeats(ctx context.Context, o object) ([]events.Repeat, error) {
 	if o.name == "" {
 		return nil, nil
@@ -180,7 +186,8 @@ func (a *Archive) readRepeats(ctx context.Context, o object) ([]events.Repeat, e
 	return repeats, nil
 }
 
-// encodeRepeats returns the content of a file of repeats. Sorting the keys makes their differences small.
+// encodeRepeats returns the content of a file of repeats. Sorting the keys makes their differences
+// small.
 func encodeRepeats(repeats []events.Repeat) []byte {
 	sorted := slices.Clone(repeats)
 	slices.SortFunc(sorted, func(a, b events.Repeat) int {

@@ -12,8 +12,8 @@ import (
 	"github.com/skein-feed/skein/events/eventlog"
 )
 
-// BeginEpoch keeps the archived envelopes and their event ids, and archives continue in the new epoch. It rejects heads that are not the end of the
-// archive.
+// BeginEpoch keeps the archived envelopes and their event ids, and archives continue in the new
+// epoch. It rejects heads that are not the end of the archive.
 func TestBeginEpochKeepsEarlierPart(t *testing.T) {
 	b := newMemoryBucket()
 	a := mustOpen(t, b)
@@ -93,7 +93,8 @@ func TestBeginEpochKeepsEarlierPart(t *testing.T) {
 	}
 }
 
-// listLastUses returns what a reader at the end must remember: each event id within the horizon before the end with its last time, sorted by key.
+// listLastUses returns what a reader at the end must remember: each event id within the horizon
+// before the end with its last time, sorted by key.
 func listLastUses(end events.Cursor, parts ...[]*events.Envelope) (uses []events.Repeat) {
 	last := map[uint64]events.Micros{}
 	record := func(r events.Repeat) { last[r.Key] = max(last[r.Key], r.Time) }

@@ -19,7 +19,8 @@ import (
 // errCrash is the error of a faultyBucket.
 var errCrash = errors.New("crash")
 
-// faultyBucket is a bucket whose operations fail from some operation on, like those of a process that has crashed.
+// faultyBucket is a bucket whose operations fail from some operation on, like those of a process
+// that has crashed.
 type faultyBucket struct {
 	bucket.Bucket
 
@@ -30,7 +31,8 @@ type faultyBucket struct {
 	after bool
 }
 
-// nextFault counts an operation. It returns whether the operation fails before it is carried out, and whether it fails after that.
+// nextFault counts an operation. It returns whether the operation fails before it is carried out,
+// and whether it fails after that.
 func (f *faultyBucket) nextFault() (failBefore, failAfter bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -102,7 +104,8 @@ func buildHistory() [][]*events.Envelope {
 	return [][]*events.Envelope{part(1), part(5), part(9)}
 }
 
-// I3: wherever sealing, beginning an epoch, scrubbing or sweeping is interrupted, the archive is in the state before the change or after it.
+// I3: wherever sealing, beginning an epoch, scrubbing or sweeping is interrupted, the archive is in
+// the state before the change or after it.
 func TestCrashAtEveryOperation(t *testing.T) {
 	parts := buildHistory()
 	for name, change := range map[string]func(ctx context.Context, a *Archive) error{
@@ -138,8 +141,9 @@ func TestCrashAtEveryOperation(t *testing.T) {
 	}
 }
 
-// crashAt interrupts a change at its nth operation, and returns false if it has fewer. Afterwards the archive must be in the state before
-// the change or after it, and the repeated change must succeed.
+// crashAt interrupts a change at its nth operation, and returns false if it has fewer. Afterwards
+// the archive must be in the state before the change or after it, and the repeated change must
+// succeed.
 func crashAt(t *testing.T, before [][]*events.Envelope, change func(context.Context, *Archive) error, n int, after bool) bool {
 	t.Helper()
 	ctx := t.Context()
@@ -200,7 +204,8 @@ func crashAt(t *testing.T, before [][]*events.Envelope, change func(context.Cont
 	return crashed
 }
 
-// A flipped bit anywhere in an object, a truncated object and a missing object are all found by a check, which names the object, and by reading.
+// A flipped bit anywhere in an object, a truncated object and a missing object are all found by a
+// check, which names the object, and by reading.
 func TestDamagedObjectIsNamed(t *testing.T) {
 	ctx := t.Context()
 	b := newMemoryBucket()
@@ -247,7 +252,8 @@ func TestDamagedObjectIsNamed(t *testing.T) {
 	}
 }
 
-// TestBytesAfterSegmentAreReported appends bytes to each segment. A check names the segment, and the log can still be read.
+// TestBytesAfterSegmentAreReported appends bytes to each segment. A check names the segment, and
+// the log can still be read.
 func TestBytesAfterSegmentAreReported(t *testing.T) {
 	b := newMemoryBucket()
 	a := mustOpen(t, b)

@@ -18,7 +18,8 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the golden files")
 
-// newEnvelopeOfEveryKind returns an envelope with rejects and with an event of every kind, and also a backfill of every kind that allows one.
+// newEnvelopeOfEveryKind returns an envelope with rejects and with an event of every kind, and also
+// a backfill of every kind that allows one.
 func newEnvelopeOfEveryKind() *events.Envelope { return newEnvelopeOfKinds(events.AllKinds) }
 
 // goldenKinds are the kinds in the golden files. Later kinds do not change the form of these.
@@ -92,7 +93,8 @@ func newEnvelopeOfKinds(kinds events.KindSet) *events.Envelope {
 	return env
 }
 
-// The formats on disk do not change: archives of earlier versions are read, and new files have the same bytes.
+// The formats on disk do not change: archives of earlier versions are read, and new files have the
+// same bytes.
 func TestGoldenFilesAreStillRead(t *testing.T) {
 	ctx := t.Context()
 	env := newEnvelopeOfKinds(goldenKinds)
@@ -130,7 +132,8 @@ func TestGoldenFilesAreStillRead(t *testing.T) {
 		t.Error(err)
 	}
 
-	// New files have the same bytes, apart from their random names. Only a new version of the compression library may change them.
+	// New files have the same bytes, apart from their random names. Only a new version of the
+	// compression library may change them.
 	again := writeArchive(t, env)
 	for name, data := range again.objects {
 		if name == ManifestName {
@@ -146,8 +149,8 @@ func TestGoldenFilesAreStillRead(t *testing.T) {
 	}
 }
 
-// TestFormerKindsAreReadFromOldArchives: an archive of a version that had repins_hidden and repins_shown, and mutes without an end, is read
-// as follow_settings_set and mutes that do not end.
+// TestFormerKindsAreReadFromOldArchives: an archive of a version that had repins_hidden and
+// repins_shown, and mutes without an end, is read as follow_settings_set and mutes that do not end.
 func TestFormerKindsAreReadFromOldArchives(t *testing.T) {
 	b := newMemoryBucket()
 	files, err := filepath.Glob("testdata/golden/archive-v1-former-kinds/*.hex")
@@ -188,7 +191,8 @@ func TestFormerKindsAreReadFromOldArchives(t *testing.T) {
 	}
 }
 
-// TestMutesKeepTheirEnds: the archive keeps when a mute ends, and that another one does not, beside each other.
+// TestMutesKeepTheirEnds: the archive keeps when a mute ends, and that another one does not, beside
+// each other.
 func TestMutesKeepTheirEnds(t *testing.T) {
 	env := newEnvelopeOfKinds(events.Kinds(events.UserMuted, events.FollowSettingsSet))
 	for i := range env.Events {
@@ -210,7 +214,8 @@ func TestMutesKeepTheirEnds(t *testing.T) {
 	}
 }
 
-// Every kind is read as it was written, also kinds above 31, of which the form stores only the lower bits.
+// Every kind is read as it was written, also kinds above 31, of which the form stores only the
+// lower bits.
 func TestEveryKindIsReadAsWritten(t *testing.T) {
 	env := newEnvelopeOfEveryKind()
 	a := mustOpen(t, writeArchive(t, env))

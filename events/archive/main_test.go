@@ -92,7 +92,8 @@ func readAll(a *Archive, from events.Cursor, kinds events.KindSet, maxBytes int)
 	}
 }
 
-// toArchival returns envelopes of the stream in the form in which an archive returns them. The last envelope is the end of the archive.
+// toArchival returns envelopes of the stream in the form in which an archive returns them. The last
+// envelope is the end of the archive.
 func toArchival(envs []*events.Envelope) []*events.Envelope {
 	want := make([]*events.Envelope, len(envs))
 	for i, env := range envs {
@@ -135,7 +136,8 @@ func keepFacts(envs []*events.Envelope) (want []*events.Envelope) {
 	return want
 }
 
-// diffEnvelopes returns the differences between envelopes, or an empty string. Empty and nil slices are equal.
+// diffEnvelopes returns the differences between envelopes, or an empty string. Empty and nil slices
+// are equal.
 func diffEnvelopes(want, got []*events.Envelope) string {
 	if slices.EqualFunc(want, got, equalEnvelopes) {
 		return ""
@@ -160,7 +162,8 @@ func equalEvents(a, b events.Event) bool {
 	return reflect.DeepEqual(a, b)
 }
 
-// drawLog draws the messages of a log, some of them malformed, and decodes them as a reader of the stream does.
+// drawLog draws the messages of a log, some of them malformed, and decodes them as a reader of the
+// stream does.
 func drawLog(t *rapid.T, envelopes int) []*events.Envelope {
 	d := events.NewDecoder(events.Cursor{Log: testLog, Epoch: 1})
 	var envs []*events.Envelope

@@ -27,7 +27,8 @@ func forgeManifest(t *testing.T, b *memoryBucket, change func(*manifestJSON)) {
 	b.objects[ManifestName] = data
 }
 
-// A malicious manifest with a valid checksum is reported as damage, before any object that it names is opened.
+// A malicious manifest with a valid checksum is reported as damage, before any object that it names
+// is opened.
 func TestMaliciousManifestIsReportedAsDamage(t *testing.T) {
 	for name, change := range map[string]func(*manifestJSON){
 		"path traversal":           func(j *manifestJSON) { j.Segments[0].Name = objectPrefix + "../../secret" },

@@ -25,11 +25,13 @@ const (
 	ManifestName = objectPrefix + "MANIFEST"
 
 	manifestVersion = 1
-	// maxManifestBytes bounds the size of a manifest that is read. A segment takes some 300 bytes, so this allows about 200 000.
+	// maxManifestBytes bounds the size of a manifest that is read. A segment takes some 300 bytes,
+	// so this allows about 200 000.
 	maxManifestBytes = 64 << 20
 )
 
-// manifest is the decoded object [ManifestName]. A manifest that an [Archive] has made its current one must not be changed.
+// manifest is the decoded object [ManifestName]. A manifest that an [Archive] has made its current
+// one must not be changed.
 type manifest struct {
 	log          events.LogID
 	epoch        uint32
@@ -38,7 +40,8 @@ type manifest struct {
 	envelopes    uint64
 	predecessors []eventlog.Predecessor
 	repeats      object // file of the event ids of before the epoch; without a name if there are none
-	// recent are the files of the event ids of the ranges that reach into the horizon before the end, oldest first.
+	// recent are the files of the event ids of the ranges that reach into the horizon before the
+	// end, oldest first.
 	recent   []recentRepeats
 	segments []segment
 	checksum string // of the encoding; empty if it was never written
@@ -57,8 +60,8 @@ type recentRepeats struct {
 	lastTime events.Micros // the last log time of the range
 }
 
-// segment is a file with the records of one class in a range of the log. The ranges follow each other without gaps. A range in which a class
-// has no records has no file of that class.
+// segment is a file with the records of one class in a range of the log. The ranges follow each
+// other without gaps. A range in which a class has no records has no file of that class.
 type segment struct {
 	object
 	class       Class
@@ -174,7 +177,8 @@ func encodeManifest(m *manifest) ([]byte, error) {
 	return data, nil
 }
 
-// marshalManifest sets the checksum and encodes the manifest. The same manifest always has the same encoding.
+// marshalManifest sets the checksum and encodes the manifest. The same manifest always has the same
+// encoding.
 func marshalManifest(j *manifestJSON) ([]byte, error) {
 	j.Checksum = ""
 	data, err := json.MarshalIndent(j, "", " ")
@@ -203,8 +207,8 @@ func decodeManifest(data []byte) (*manifest, error) {
 		return nil, fmt.Errorf("%w: %w", ErrDamaged, err)
 	}
 
-	// A manifest has one encoding. Encoding it again and comparing the bytes also rejects unknown and duplicate fields, which the
-	// checksum alone would not.
+	// A manifest has one encoding. Encoding it again and comparing the bytes also rejects unknown
+	// and duplicate fields, which the checksum alone would not.
 	again, err := marshalManifest(&j)
 	if err != nil || !bytes.Equal(data, again) {
 		return nil, fmt.Errorf("%w: the checksum does not match", ErrDamaged)
@@ -249,8 +253,9 @@ func (j *manifestJSON) decode() (*manifest, error) {
 	return m, m.validate()
 }
 
-// checkObject rejects an object outside the archive's folder, one named twice, and a negative size. This matters because the archive
-// deletes what its manifest names: a forged manifest must not make it delete other objects of the bucket.
+// checkObject rejects an object outside the archive's folder, one named twice, and a negative size.
+// This matters because the archive deletes what its manifest names: a forged manifest must not make
+// it delete other objects of the bucket.
 func checkObject(o object, named map[string]bool) error {
 	if !strings.HasPrefix(o.name, objectPrefix) || o.name == ManifestName || named[o.name] || o.bytes < 0 {
 		return fmt.Errorf("%w: the manifest names %q, of %d bytes", ErrDamaged, o.name, o.bytes)
@@ -280,8 +285,8 @@ func (m *manifest) checkObjects() error {
 	return nil
 }
 
-// validate returns an error unless all objects may belong to an archive, and the ranges of the segments follow each other without gaps
-// up to the end.
+// validate returns an error unless all objects may belong to an archive, and the ranges of the
+// segments follow each other without gaps up to the end.
 func (m *manifest) validate() error {
 	if err := m.checkObjects(); err != nil {
 		return err
@@ -336,8 +341,8 @@ func checksum(data []byte) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// newObjectName returns a name that no object has yet. The random salt keeps two writers, one of which has lost its lease, from overwriting
-// each other's files.
+// newObjectName returns a name that no object has yet. The random salt keeps two writers, one of
+// which has lost its lease, from overwriting each other's files.
 func newObjectName(kind string, first, last uint64) string {
 	var salt [8]byte
 	if _, err := rand.Read(salt[:]); err != nil {

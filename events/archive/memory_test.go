@@ -12,7 +12,8 @@ import (
 	"github.com/skein-feed/skein/events/bucket"
 )
 
-// memoryBucket is a bucket in memory, because tests with thousands of archives would otherwise wait for the disk.
+// memoryBucket is a bucket in memory, because tests with thousands of archives would otherwise wait
+// for the disk.
 type memoryBucket struct {
 	mu      sync.Mutex
 	objects map[string][]byte

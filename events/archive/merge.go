@@ -12,11 +12,11 @@ import (
 )
 
 const (
-	// MergedBytes bounds the size of a merged range, the files of all classes together. Under load the archiver seals 64 MiB of the
-	// stream at a time, which compress to about this size.
+	// MergedBytes bounds the size of a merged range, the files of all classes together. Under load
+	// the archiver seals 64 MiB of the stream at a time, which compress to about this size.
 	MergedBytes = 16 << 20
-	// mergeFactor is the minimum ratio of the size of a merged range to that of its largest part. It bounds how often an event is
-	// rewritten: at most log₈ of the number of events.
+	// mergeFactor is the minimum ratio of the size of a merged range to that of its largest part.
+	// It bounds how often an event is rewritten: at most log₈ of the number of events.
 	mergeFactor = 8
 )
 
@@ -24,20 +24,24 @@ const (
 type MergeResult struct {
 	// First and Last are the range of sequences that was merged.
 	First, Last uint64
-	// Replaced is the number of files that the manifest no longer names, Segments the number of files that replaced them.
+	// Replaced is the number of files that the manifest no longer names, Segments the number of
+	// files that replaced them.
 	Replaced, Segments int
 	// Bytes is the number of bytes written.
 	Bytes uint64
 }
 
-// Merge joins neighboring small ranges into one, if there are enough of them. It reads their segments, writes their content again as
-// one segment per class, reads that back, compares it, and replaces the manifest. Readers see no difference: every event keeps its
-// sequence, slot and time. A call does at most one merge. Replaced is 0 if there was nothing to merge, or while [Archive.Scrub] or
-// [Archive.Sweep] runs. The replaced files stay until [Archive.RemoveReplaced] or Sweep removes them.
+// Merge joins neighboring small ranges into one, if there are enough of them. It reads their
+// segments, writes their content again as one segment per class, reads that back, compares it, and
+// replaces the manifest. Readers see no difference: every event keeps its sequence, slot and time.
+// A call does at most one merge. Replaced is 0 if there was nothing to merge, or while
+// [Archive.Scrub] or [Archive.Sweep] runs. The replaced files stay until [Archive.RemoveReplaced]
+// or Sweep removes them.
 //
-// Merge calls throttle, if not nil, repeatedly with the time worked since the last call; throttle may wait, to limit the load. Sealing can
-// continue meanwhile. After an error the archive is unchanged, unless it occurred while the manifest was being replaced: call
-// [Archive.Reload] to find out. Sweep removes files that were written but are not named by the manifest.
+// Merge calls throttle, if not nil, repeatedly with the time worked since the last call; throttle
+// may wait, to limit the load. Sealing can continue meanwhile. After an error the archive is
+// unchanged, unless it occurred while the manifest was being replaced: call [Archive.Reload] to
+// find out. Sweep removes files that were written but are not named by the manifest.
 func (a *Archive) Merge(ctx context.Context, throttle func(ctx context.Context, worked time.Duration) error) (MergeResult, error) {
 	if !a.rewriteMu.TryLock() {
 		return MergeResult{}, nil
@@ -53,13 +57,14 @@ func (a *Archive) Merge(ctx context.Context, throttle func(ctx context.Context, 
 	return g.merge(ctx, m)
 }
 
-// segmentRange is a range of sequences and the sizes of its segments, of which there is at most one per class.
+// segmentRange is a range of sequences and the sizes of its segments, of which there is at most one
+// per class.
 type segmentRange struct {
 	begin, end int    // of the segments of the manifest
 	bytes      int64  // of all classes
 	entries    uint64 // records and events; unlike bytes, the weight of a merged range is exactly the sum of its parts
-	// startsEpoch is true for the first range of an epoch. It must not be merged with the range before it, because the last sequence of a
-	// predecessor must stay the end of a range.
+	// startsEpoch is true for the first range of an epoch. It must not be merged with the range
+	// before it, because the last sequence of a predecessor must stay the end of a range.
 	startsEpoch bool
 }
 
@@ -85,9 +90,10 @@ func (m *manifest) ranges() (spans []segmentRange) {
 	return spans
 }
 
-// pickRangesToMerge returns the neighbors to merge next, or none if a merge would cost more than it saves. For a limit that doubles, it
-// looks for neighbors that are each below the limit and together at least mergeFactor times the limit. So the smallest are merged
-// first, and every event moves to a range more than mergeFactor times as large as its previous one. Ranges above
+// pickRangesToMerge returns the neighbors to merge next, or none if a merge would cost more than it
+// saves. For a limit that doubles, it looks for neighbors that are each below the limit and
+// together at least mergeFactor times the limit. So the smallest are merged first, and every event
+// moves to a range more than mergeFactor times as large as its previous one. Ranges above
 // MergedBytes/mergeFactor stay as they are.
 func pickRangesToMerge(spans []segmentRange) []segmentRange {
 	heaviest := uint64(0)
@@ -98,7 +104,8 @@ func pickRangesToMerge(spans []segmentRange) []segmentRange {
 	for k := 1; k <= bits.Len64(heaviest); k++ {
 		limit := uint64(1) << k
 
-		// The candidates are the ranges from begin to the current one. bytes and entries are their totals.
+		// The candidates are the ranges from begin to the current one. bytes and entries are their
+		// totals.
 		begin := 0
 		bytes := int64(0)
 		entries := uint64(0)
@@ -140,7 +147,8 @@ func (g *merger) merge(ctx context.Context, m *manifest) (MergeResult, error) {
 	old := m.segments[g.from:g.to]
 	end := old[len(old)-1]
 
-	// Everything is read before anything is written, so that damage leaves no garbage in the bucket.
+	// Everything is read before anything is written, so that damage leaves no garbage in the
+	// bucket.
 	var writers []*segmentWriter
 	for c := range Class(numClasses) {
 		w, err := g.readClass(ctx, old, c)
@@ -173,7 +181,8 @@ func (g *merger) merge(ctx context.Context, m *manifest) (MergeResult, error) {
 	return done, nil
 }
 
-// throttleSince calls throttle with the time since began. Without throttle it only checks whether ctx has ended.
+// throttleSince calls throttle with the time since began. Without throttle it only checks whether
+// ctx has ended.
 func (g *merger) throttleSince(ctx context.Context, began time.Time) error {
 	if g.throttle == nil {
 		return ctx.Err()
@@ -181,8 +190,9 @@ func (g *merger) throttleSince(ctx context.Context, began time.Time) error {
 	return g.throttle(ctx, time.Since(began))
 }
 
-// readClass reads the records of one class from several segments and adds them to a new segment, which covers the ranges of all of them. It
-// fails with [ErrDamaged] if a segment has other numbers of envelopes or events than the manifest says.
+// readClass reads the records of one class from several segments and adds them to a new segment,
+// which covers the ranges of all of them. It fails with [ErrDamaged] if a segment has other numbers
+// of envelopes or events than the manifest says.
 func (g *merger) readClass(ctx context.Context, old []segment, class Class) (*segmentWriter, error) {
 	a := g.archive
 	w := newSegmentWriter(a.log, class, old[0].first)
@@ -222,8 +232,8 @@ func (g *merger) readClass(ctx context.Context, old []segment, class Class) (*se
 	return w, nil
 }
 
-// replaceSegments replaces the old segments by the merged ones in the manifest. It fails with [ErrChanged] if the manifest no longer has the
-// old ones side by side, because the manifest may
+// replaceSegments replaces the old segments by the merged ones in the manifest. It fails with
+// [ErrChanged] if the manifest no longer has the old ones side by side, because the manifest may
 // have been replaced while they were read.
 func (a *Archive) replaceSegments(ctx context.Context, old, merged []segment) error {
 	a.changeMu.Lock()
@@ -254,9 +264,9 @@ type replacedFile struct {
 	since time.Time // when the manifest was replaced
 }
 
-// RemoveReplaced removes the files that this process replaced by merged ones at least grace ago. A reader that still needs one continues in
-// the merged file, after it has read the manifest again; the grace period saves most readers from
-// doing so.
+// RemoveReplaced removes the files that this process replaced by merged ones at least grace ago. A
+// reader that still needs one continues in the merged file, after it has read the manifest again;
+// the grace period saves most readers from doing so.
 func (a *Archive) RemoveReplaced(ctx context.Context, grace time.Duration) error {
 	a.changeMu.Lock()
 	defer a.changeMu.Unlock()
@@ -269,8 +279,8 @@ func (a *Archive) RemoveReplaced(ctx context.Context, grace time.Duration) error
 	return nil
 }
 
-// reloadIfReplaced returns the current manifest if why, an error of reading a segment, means that the segment's file was removed because
-// the manifest no longer names it. Otherwise it returns why.
+// reloadIfReplaced returns the current manifest if why, an error of reading a segment, means that
+// the segment's file was removed because the manifest no longer names it. Otherwise it returns why.
 func (a *Archive) reloadIfReplaced(ctx context.Context, s segment, why error) (*manifest, error) {
 	if !errors.Is(why, bucket.ErrNotFound) {
 		return nil, why

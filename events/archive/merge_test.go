@@ -38,7 +38,8 @@ func drawMerge(t *rapid.T, a *Archive) {
 	mergeRanges(t, a, i, j)
 }
 
-// I3, I4: after any merges every reader gets what it would have got before, from every cursor and of every class. The merged files are gone.
+// I3, I4: after any merges every reader gets what it would have got before, from every cursor and
+// of every class. The merged files are gone.
 func TestMergeChangesNothingForReaders(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		b := newMemoryBucket()
@@ -106,8 +107,9 @@ func mustReadRepeats(t fataler, a *Archive) []events.Repeat {
 	return r.Repeats
 }
 
-// I4: a reader whose files are merged and removed while it reads, and one that begins with an outdated manifest, continue in the merged files. They
-// get no envelope twice, miss none, and get none after the end at which they began.
+// I4: a reader whose files are merged and removed while it reads, and one that begins with an
+// outdated manifest, continue in the merged files. They get no envelope twice, miss none, and get
+// none after the end at which they began.
 func TestReaderContinuesInMergedFiles(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		b := newMemoryBucket()
@@ -185,8 +187,8 @@ func TestReaderContinuesInMergedFiles(t *testing.T) {
 	})
 }
 
-// I3: wherever a merge or the removal of the merged files is interrupted, the archive has the same content as before, and the next merge has the
-// same result as an uninterrupted one.
+// I3: wherever a merge or the removal of the merged files is interrupted, the archive has the same
+// content as before, and the next merge has the same result as an uninterrupted one.
 func TestInterruptedMergeKeepsContent(t *testing.T) {
 	ctx := t.Context()
 	before := buildSmallSegments(20)
@@ -412,7 +414,8 @@ func TestCheckFollowsMerge(t *testing.T) {
 	}
 }
 
-// Growth counts the bytes of the last ranges that together span at least the requested time, and never the first range.
+// Growth counts the bytes of the last ranges that together span at least the requested time, and
+// never the first range.
 func TestGrowthCoversRequestedSpan(t *testing.T) {
 	a := mustOpen(t, newMemoryBucket())
 	if n, over := a.Growth(1); n != 0 || over != 0 {
@@ -434,8 +437,8 @@ func TestGrowthCoversRequestedSpan(t *testing.T) {
 	}
 }
 
-// However many events are sealed per hour, the number of ranges stays small, an event is rewritten at most logarithmically often, and large ranges
-// are not merged.
+// However many events are sealed per hour, the number of ranges stays small, an event is rewritten
+// at most logarithmically often, and large ranges are not merged.
 func TestMergesKeepRangesFew(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		type mergedRange struct {

@@ -11,8 +11,8 @@ import (
 	"github.com/skein-feed/skein/events/bucket"
 )
 
-// blocksAhead is the number of decoded blocks of a class that wait for the reader, besides the one being decoded. Each takes some 3
-// MB, for every open reader.
+// blocksAhead is the number of decoded blocks of a class that wait for the reader, besides the one
+// being decoded. Each takes some 3 MB, for every open reader.
 const blocksAhead = 1
 
 // Read implements [events.Archive]. A cursor beyond the end fails with [events.ErrLogShorter].
@@ -40,8 +40,9 @@ func (a *Archive) Read(ctx context.Context, from events.Cursor, kinds events.Kin
 	return r, nil
 }
 
-// checkCursor compares a cursor with the archived envelope at its sequence. It fails with [events.ErrRewritten] if there is no such envelope
-// or its last time differs, with [events.ErrLogShorter] if the archive ends before the cursor, and with [events.ErrOtherLog].
+// checkCursor compares a cursor with the archived envelope at its sequence. It fails with
+// [events.ErrRewritten] if there is no such envelope or its last time differs, with
+// [events.ErrLogShorter] if the archive ends before the cursor, and with [events.ErrOtherLog].
 func (a *Archive) checkCursor(ctx context.Context, m *manifest, from events.Cursor, kinds events.KindSet) error {
 	rewritten := func(why string) error {
 		return fmt.Errorf("%w: at sequence %d the archive %s", events.ErrRewritten, from.Seq, why)
@@ -78,7 +79,8 @@ func (a *Archive) checkCursor(ctx context.Context, m *manifest, from events.Curs
 	return nil
 }
 
-// lastTimeAt returns the last time of the envelope at a sequence. found is false if the class has no record of that envelope.
+// lastTimeAt returns the last time of the envelope at a sequence. found is false if the class has
+// no record of that envelope.
 func (a *Archive) lastTimeAt(ctx context.Context, m *manifest, class Class, seq uint64) (at events.Micros, found bool, err error) {
 	for _, s := range m.segments {
 		if s.class != class || seq < s.first || seq > s.last {
@@ -143,9 +145,10 @@ func (r *reader) startClass(ctx context.Context, a *Archive, m *manifest, class 
 	})
 }
 
-// scanClass calls f with the blocks of a class, from the first one with a record after a sequence. If a file is gone because it was
-// merged, scanClass continues in the merged file. The blocks there have other boundaries: one may begin with records that f has already
-// seen, and the last may go beyond the end at which the archive was when reading began. The caller must skip both.
+// scanClass calls f with the blocks of a class, from the first one with a record after a sequence.
+// If a file is gone because it was merged, scanClass continues in the merged file. The blocks there
+// have other boundaries: one may begin with records that f has already seen, and the last may go
+// beyond the end at which the archive was when reading began. The caller must skip both.
 func (a *Archive) scanClass(ctx context.Context, m *manifest, class Class, after uint64, f func(*block) error) error {
 	for i := 0; i < len(m.segments); i++ {
 		s := m.segments[i]
@@ -172,7 +175,8 @@ func (a *Archive) scanClass(ctx context.Context, m *manifest, class Class, after
 	return nil
 }
 
-// fillHead sets head to the next record after a sequence. At the end of the class it leaves hasHead false.
+// fillHead sets head to the next record after a sequence. At the end of the class it leaves hasHead
+// false.
 func (s *classReader) fillHead(ctx context.Context, after uint64) error {
 	for !s.hasHead {
 		if s.block != nil && s.block.readRecord(&s.head) {
@@ -218,8 +222,8 @@ func (r *reader) Next(ctx context.Context, maxBytes int) ([]*events.Envelope, er
 	return envs, nil
 }
 
-// nextEnvelope returns the next envelope, or io.EOF after the end. The envelope at the end is returned even if it has no event of the
-// wanted classes, so that the caller gets the cursor there.
+// nextEnvelope returns the next envelope, or io.EOF after the end. The envelope at the end is
+// returned even if it has no event of the wanted classes, so that the caller gets the cursor there.
 func (r *reader) nextEnvelope(ctx context.Context) (*events.Envelope, error) {
 	var first *classReader
 	var second *classReader // has the other part of the same envelope
@@ -264,7 +268,8 @@ func (r *reader) nextEnvelope(ctx context.Context) (*events.Envelope, error) {
 	return env, nil
 }
 
-// mergePart adds the other class's part of the same envelope. It puts the events of both into the order of their slots.
+// mergePart adds the other class's part of the same envelope. It puts the events of both into the
+// order of their slots.
 func (r *record) mergePart(other *record) {
 	r.repeats += other.repeats
 	r.rejects = append(r.rejects, other.rejects...)

@@ -8,7 +8,8 @@ import (
 	"github.com/skein-feed/skein/events"
 )
 
-// StoredRepeats contains the event ids that a reader at the end of the archive must know, as far as they can be read.
+// StoredRepeats contains the event ids that a reader at the end of the archive must know, as far as
+// they can be read.
 type StoredRepeats struct {
 	// End is the end of the archive.
 	End events.Cursor
@@ -16,13 +17,14 @@ type StoredRepeats struct {
 	Repeats []events.Repeat
 	// Damaged has one [ErrDamaged] for each file that cannot be read.
 	Damaged []error
-	// From and To bound the log times of the events whose ids are in damaged files and still within the horizon: after From, up to
-	// and including To. If From is not before To, no id within the horizon is lost.
+	// From and To bound the log times of the events whose ids are in damaged files and still within
+	// the horizon: after From, up to and including To. If From is not before To, no id within the
+	// horizon is lost.
 	From, To events.Micros
 }
 
-// ReadRepeats reads the event ids that are stored for a reader at the end of the archive. Damaged files are listed in the result; an error
-// means that the bucket could not be read.
+// ReadRepeats reads the event ids that are stored for a reader at the end of the archive. Damaged
+// files are listed in the result; an error means that the bucket could not be read.
 func (a *Archive) ReadRepeats(ctx context.Context) (StoredRepeats, error) {
 	return a.readRemembered(ctx, a.currentManifest())
 }
@@ -55,8 +57,8 @@ func (a *Archive) readRemembered(ctx context.Context, m *manifest) (r StoredRepe
 	return r, nil
 }
 
-// epochStartTime returns the last log time before the present epoch, or a somewhat later time, because a segment records only the time at its
-// end. It returns 0 if there is no previous epoch.
+// epochStartTime returns the last log time before the present epoch, or a somewhat later time,
+// because a segment records only the time at its end. It returns 0 if there is no previous epoch.
 func (m *manifest) epochStartTime() events.Micros {
 	if len(m.predecessors) == 0 {
 		return 0
@@ -70,9 +72,11 @@ func (m *manifest) epochStartTime() events.Micros {
 	return m.end.LastTime
 }
 
-// ReplaceRepeats stores event ids in place of the files that cannot be read. They are those that a reader at end must know. It fails with
-// [ErrChanged] if end is not the end of the archive. Readable files stay. A damaged file of the event ids of before the epoch is
-// dropped: a reader that starts at the beginning of the epoch, in the stream, then does not recognize repeats of earlier events.
+// ReplaceRepeats stores event ids in place of the files that cannot be read. They are those that a
+// reader at end must know. It fails with [ErrChanged] if end is not the end of the archive.
+// Readable files stay. A damaged file of the event ids of before the epoch is dropped: a reader
+// that starts at the beginning of the epoch, in the stream, then does not recognize repeats of
+// earlier events.
 func (a *Archive) ReplaceRepeats(ctx context.Context, end events.Cursor, repeats []events.Repeat) error {
 	a.changeMu.Lock()
 	defer a.changeMu.Unlock()

@@ -9,7 +9,8 @@ import (
 	"github.com/skein-feed/skein/events"
 )
 
-// All damaged files of event ids are named. The event ids of the other files are still known, and the damaged files can be replaced.
+// All damaged files of event ids are named. The event ids of the other files are still known, and
+// the damaged files can be replaced.
 func TestDamagedRepeatsAreNamedAndReplaced(t *testing.T) {
 	b := newMemoryBucket()
 	a := mustOpen(t, b)
@@ -67,7 +68,8 @@ func TestDamagedRepeatsAreNamedAndReplaced(t *testing.T) {
 	}
 }
 
-// A damaged file of event ids from before the horizon does no harm, because readers no longer need those ids.
+// A damaged file of event ids from before the horizon does no harm, because readers no longer need
+// those ids.
 func TestDamagedRepeatsBeforeHorizonAreHarmless(t *testing.T) {
 	b := newMemoryBucket()
 	a := mustOpen(t, b)

@@ -15,23 +15,28 @@ type ScrubResult struct {
 	Segments int
 }
 
-// Scrub drops or changes events and rejects in the archive, as the erasure of a user requires. It rewrites the segments that hold any of
-// them, replaces the manifest once, and then removes the old segments.
+// Scrub drops or changes events and rejects in the archive, as the erasure of a user requires. It
+// rewrites the segments that hold any of them, replaces the manifest once, and then removes the old
+// segments.
 //
-// Scrub calls match for every event, for some of them twice. To keep the event, match returns the pointer it was given; to change it,
-// a pointer to another event with the same sequence, slot and kind; to drop it, keep false. It must not change the event that it was
-// given. rejects does the same with rejects, and may be nil. The slot of a dropped event stays empty, so the times and positions of all
-// other events stay the same. Scrub calls progress, if not nil, with the number of bytes done and the number of all bytes.
+// Scrub calls match for every event, for some of them twice. To keep the event, match returns the
+// pointer it was given; to change it, a pointer to another event with the same sequence, slot and
+// kind; to drop it, keep false. It must not change the event that it was given. rejects does the
+// same with rejects, and may be nil. The slot of a dropped event stays empty, so the times and
+// positions of all other events stay the same. Scrub calls progress, if not nil, with the number of
+// bytes done and the number of all bytes.
 //
-// After an error nothing is scrubbed, unless the error occurred while the manifest was being replaced or afterwards. Objects that the
-// manifest does not name may be left in the bucket; [Archive.Sweep] removes them.
+// After an error nothing is scrubbed, unless the error occurred while the manifest was being
+// replaced or afterwards. Objects that the manifest does not name may be left in the bucket;
+// [Archive.Sweep] removes them.
 func (a *Archive) Scrub(ctx context.Context, match func(ev *events.Event) (changed *events.Event, keep bool),
 	rejects func(r *events.Reject) (changed *events.Reject, keep bool), progress func(done, total uint64),
 ) (ScrubResult, error) {
 	a.rewriteMu.Lock()
 	defer a.rewriteMu.Unlock()
 
-	// The files that merges replaced also hold what must be removed. Remove them first, without the usual grace period.
+	// The files that merges replaced also hold what must be removed. Remove them first, without the
+	// usual grace period.
 	if err := a.RemoveReplaced(ctx, 0); err != nil {
 		return ScrubResult{}, err
 	}
@@ -64,7 +69,8 @@ func (a *Archive) Scrub(ctx context.Context, match func(ev *events.Event) (chang
 		return s.result, nil
 	}
 
-	// The old segments must stay until the manifest no longer names them: a crash in between must leave an archive that can be read.
+	// The old segments must stay until the manifest no longer names them: a crash in between must
+	// leave an archive that can be read.
 	if err := a.replaceManifest(ctx, previous, next); err != nil {
 		return ScrubResult{}, err
 	}
@@ -84,7 +90,8 @@ type scrubber struct {
 	result  ScrubResult
 }
 
-// scrubRecord drops or changes the events and rejects of a record, adds their numbers to counts, and reports whether there were any.
+// scrubRecord drops or changes the events and rejects of a record, adds their numbers to counts,
+// and reports whether there were any.
 func (s *scrubber) scrubRecord(r *record, counts *ScrubResult) (touched bool) {
 	evs := r.events
 	r.events = nil
@@ -121,7 +128,8 @@ func (s *scrubber) scrubRecord(r *record, counts *ScrubResult) (touched bool) {
 	return touched
 }
 
-// hasMatches reports whether a segment holds anything to be scrubbed. It stops reading at the first match.
+// hasMatches reports whether a segment holds anything to be scrubbed. It stops reading at the first
+// match.
 func (s *scrubber) hasMatches(ctx context.Context, seg segment) (touched bool, err error) {
 	r, err := openSegment(ctx, s.archive.bucket, s.archive.log, seg)
 	if err != nil {
@@ -144,8 +152,8 @@ func (s *scrubber) hasMatches(ctx context.Context, seg segment) (touched bool, e
 	return touched, err
 }
 
-// rewriteSegment writes a segment again without the scrubbed content. The new segment keeps the range, and a record for every envelope,
-// even one that is now empty: sequences must not get a gap.
+// rewriteSegment writes a segment again without the scrubbed content. The new segment keeps the
+// range, and a record for every envelope, even one that is now empty: sequences must not get a gap.
 func (s *scrubber) rewriteSegment(ctx context.Context, seg segment) (segment, error) {
 	r, err := openSegment(ctx, s.archive.bucket, s.archive.log, seg)
 	if err != nil {

@@ -11,8 +11,8 @@ import (
 	"github.com/skein-feed/skein/events"
 )
 
-// matchUser returns a function for Scrub that erases a user like the erasure of skein: plays by the user lose their user, and all other events about
-// the user are dropped.
+// matchUser returns a function for Scrub that erases a user like the erasure of skein: plays by the
+// user lose their user, and all other events about the user are dropped.
 func matchUser(user string) func(ev *events.Event) (*events.Event, bool) {
 	return func(ev *events.Event) (*events.Event, bool) {
 		switch {
@@ -28,7 +28,8 @@ func matchUser(user string) func(ev *events.Event) (*events.Event, bool) {
 	}
 }
 
-// I12: a scrub removes or changes the events and rejects that match. All others stay the same, with their times and cursors.
+// I12: a scrub removes or changes the events and rejects that match. All others stay the same, with
+// their times and cursors.
 func TestScrubChangesOnlyMatches(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		ctx := t.Context()
@@ -99,7 +100,8 @@ func TestScrubChangesOnlyMatches(t *testing.T) {
 	})
 }
 
-// I12: after a scrub no file of the archive contains the erased id, neither as text nor in a compressed dictionary.
+// I12: after a scrub no file of the archive contains the erased id, neither as text nor in a
+// compressed dictionary.
 func TestScrubbedIDIsInNoFile(t *testing.T) {
 	b := newMemoryBucket()
 	a := mustOpen(t, b)
@@ -133,7 +135,8 @@ func TestScrubbedIDIsInNoFile(t *testing.T) {
 	}
 }
 
-// bucketContains reports whether any object contains a text, in its bytes or in the dictionaries of its blocks.
+// bucketContains reports whether any object contains a text, in its bytes or in the dictionaries of
+// its blocks.
 func bucketContains(t *testing.T, a *Archive, text string) (found bool) {
 	for name, data := range a.bucket.(*memoryBucket).objects {
 		found = found || bytes.Contains(data, []byte(text)) || strings.Contains(name, text)

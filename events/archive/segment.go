@@ -29,8 +29,8 @@ const (
 	tailMagic      = "SEGE"
 	tailLen        = 8 + 4 + len(tailMagic)
 
-	// footerGuess is the number of bytes at the end of a segment that are read first. They hold the whole footer of most segments,
-	// which saves a request to a remote bucket.
+	// footerGuess is the number of bytes at the end of a segment that are read first. They hold the
+	// whole footer of most segments, which saves a request to a remote bucket.
 	footerGuess    = 32 << 10
 	maxFooterBytes = 16 << 20
 	maxBlocks      = 1 << 18
@@ -66,12 +66,12 @@ func newSegmentWriter(log events.LogID, class Class, first uint64) *segmentWrite
 
 func (w *segmentWriter) isEmpty() bool { return w.envelopes == 0 }
 
-// estimatedSize returns the approximate size of the segment in bytes. Columns that are not compressed yet count with a third of their
-// size, which is a typical ratio.
+// estimatedSize returns the approximate size of the segment in bytes. Columns that are not
+// compressed yet count with a third of their size, which is a typical ratio.
 func (w *segmentWriter) estimatedSize() int { return len(w.data) + w.builder.estimatedSize()/3 }
 
-// addRecord appends a record, and begins a new block if the record does not fit into the current one. It fails with [ErrOrder] like
-// blockBuilder.addRecord.
+// addRecord appends a record, and begins a new block if the record does not fit into the current
+// one. It fails with [ErrOrder] like blockBuilder.addRecord.
 func (w *segmentWriter) addRecord(r *record) error {
 	if !w.builder.fits(r) {
 		w.flushBlock()
@@ -106,8 +106,8 @@ func (w *segmentWriter) flushBlock() {
 	w.builder = newBlockBuilder()
 }
 
-// finish writes the footer of a segment whose range ends at sequence last, and returns the segment's entry for the manifest, with a new
-// name.
+// finish writes the footer of a segment whose range ends at sequence last, and returns the
+// segment's entry for the manifest, with a new name.
 func (w *segmentWriter) finish(last uint64, lastTime events.Micros) segment {
 	w.flushBlock()
 
@@ -135,8 +135,8 @@ func (w *segmentWriter) finish(last uint64, lastTime events.Micros) segment {
 	}
 }
 
-// segmentChecksum returns the xxh3-128 of header and footer. It covers the whole segment, because the footer contains the checksums of the
-// blocks.
+// segmentChecksum returns the xxh3-128 of header and footer. It covers the whole segment, because
+// the footer contains the checksums of the blocks.
 func segmentChecksum(header, footer []byte) [16]byte {
 	var h xxh3.Hasher
 	_, _ = h.Write(header)
@@ -156,8 +156,8 @@ func (s *segment) damageError(format string, args ...any) error {
 	return fmt.Errorf("%w: %s: %s", ErrDamaged, s.name, fmt.Sprintf(format, args...))
 }
 
-// classifyReadError wraps an error of reading the segment. A missing or short object is damage ([ErrDamaged]); anything else is a failure
-// of the bucket, which may be temporary.
+// classifyReadError wraps an error of reading the segment. A missing or short object is damage
+// ([ErrDamaged]); anything else is a failure of the bucket, which may be temporary.
 func (s *segment) classifyReadError(err error) error {
 	if errors.Is(err, bucket.ErrNotFound) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return fmt.Errorf("%w: %s: %w", ErrDamaged, s.name, err)
@@ -165,8 +165,9 @@ func (s *segment) classifyReadError(err error) error {
 	return fmt.Errorf("archive: read %s: %w", s.name, err)
 }
 
-// openSegment reads the header and the footer of a segment and compares them with the manifest's entry. It fails with [ErrDamaged] if they
-// differ, and with [ErrVersion] if a newer version of skein wrote the segment.
+// openSegment reads the header and the footer of a segment and compares them with the manifest's
+// entry. It fails with [ErrDamaged] if they differ, and with [ErrVersion] if a newer version of
+// skein wrote the segment.
 func openSegment(ctx context.Context, b bucket.Bucket, log events.LogID, s segment) (*segmentReader, error) {
 	if s.bytes < int64(headerLen+tailLen) {
 		return nil, s.damageError("it has %d bytes", s.bytes)
@@ -220,7 +221,8 @@ func openSegment(ctx context.Context, b bucket.Bucket, log events.LogID, s segme
 	return r, nil
 }
 
-// parseFooter reads the footer, which begins at offset at, and reports whether it agrees with the manifest and with itself.
+// parseFooter reads the footer, which begins at offset at, and reports whether it agrees with the
+// manifest and with itself.
 func (r *segmentReader) parseFooter(log events.LogID, footer []byte, at int64) bool {
 	c := &columnReader{rest: footer}
 	if !bytes.Equal(c.readBytes(16), log[:]) {
@@ -230,7 +232,8 @@ func (r *segmentReader) parseFooter(log events.LogID, footer []byte, at int64) b
 		return false
 	}
 
-	// The blocks must follow each other from the header to the footer, and their sequences must rise within the range of the segment.
+	// The blocks must follow each other from the header to the footer, and their sequences must
+	// rise within the range of the segment.
 	n := c.readCount(maxBlocks)
 	offset := int64(headerLen)
 	var last, envelopes, evs uint64
@@ -253,8 +256,8 @@ func (r *segmentReader) parseFooter(log events.LogID, footer []byte, at int64) b
 	return !c.failed && len(c.rest) == 0 && offset == at && envelopes == r.envelopes && evs == r.events
 }
 
-// readBlock reads the next block from the stream of the segment. It fails with [ErrDamaged] unless the block matches its checksum and its
-// entry in the footer.
+// readBlock reads the next block from the stream of the segment. It fails with [ErrDamaged] unless
+// the block matches its checksum and its entry in the footer.
 func (r *segmentReader) readBlock(stream io.Reader, info *blockInfo) (*block, error) {
 	data := make([]byte, info.length)
 	if _, err := io.ReadFull(stream, data); err != nil {
@@ -271,8 +274,8 @@ func (r *segmentReader) readBlock(stream io.Reader, info *blockInfo) (*block, er
 	return b, nil
 }
 
-// scanBlocks calls f with the blocks in order, from the first one that has a record after the given sequence. An error of f ends the scan
-// and is returned.
+// scanBlocks calls f with the blocks in order, from the first one that has a record after the given
+// sequence. An error of f ends the scan and is returned.
 func (r *segmentReader) scanBlocks(ctx context.Context, after uint64, f func(*blockInfo, *block) error) error {
 	skip := 0
 	for skip < len(r.blocks) && r.blocks[skip].last <= after {
@@ -306,8 +309,8 @@ func (r *segmentReader) scanBlocks(ctx context.Context, after uint64, f func(*bl
 	return nil
 }
 
-// readRange reads a part of an object. It fails with io.ErrUnexpectedEOF if the object ends within the part, and with io.EOF if it ends
-// before it.
+// readRange reads a part of an object. It fails with io.ErrUnexpectedEOF if the object ends within
+// the part, and with io.EOF if it ends before it.
 func readRange(ctx context.Context, b bucket.Bucket, name string, offset, length int64) ([]byte, error) {
 	r, err := b.Get(ctx, name, offset, length)
 	if err != nil {

@@ -8,20 +8,21 @@ import (
 	"github.com/skein-feed/skein/events"
 )
 
-// MaxSegmentBytes is the number of compressed bytes of one class after which a [Writer] must be sealed. It bounds memory: a segment
-// is built in memory.
+// MaxSegmentBytes is the number of compressed bytes of one class after which a [Writer] must be
+// sealed. It bounds memory: a segment is built in memory.
 const MaxSegmentBytes = 64 << 20
 
-// Writer collects envelopes that follow the end of the archive, and compresses them in memory, until [Writer.Seal] writes them to the
-// bucket. It is not safe for concurrent use. A writer may be abandoned without sealing it.
+// Writer collects envelopes that follow the end of the archive, and compresses them in memory,
+// until [Writer.Seal] writes them to the bucket. It is not safe for concurrent use. A writer may be
+// abandoned without sealing it.
 type Writer struct {
 	archive   *Archive
 	from      events.Cursor // the end of the archive when the writer was made
 	end       events.Cursor // after the last added envelope
 	envelopes int
 	classes   [numClasses]*segmentWriter
-	// repeats are the event ids that a reader at the end must know, including those of dropped repeats. Some may be older than the
-	// horizon.
+	// repeats are the event ids that a reader at the end must know, including those of dropped
+	// repeats. Some may be older than the horizon.
 	repeats   []events.Repeat
 	prunedLen int // len(repeats) when ids older than the horizon were last removed
 	closed    bool
@@ -37,9 +38,10 @@ func (a *Archive) Writer() *Writer {
 	return w
 }
 
-// Add adds the next envelopes, as the reader of the stream returned them. Their sequences must be above [Writer.End] and rise, and their
-// cursors must be of the log and epoch of the archive. Otherwise Add fails with [ErrOrder], [events.ErrOtherLog] or
-// [events.ErrOtherEpoch], and the writer must be abandoned. After [ErrFull] the writer must be sealed: it holds the envelopes up to
+// Add adds the next envelopes, as the reader of the stream returned them. Their sequences must be
+// above [Writer.End] and rise, and their cursors must be of the log and epoch of the archive.
+// Otherwise Add fails with [ErrOrder], [events.ErrOtherLog] or [events.ErrOtherEpoch], and the
+// writer must be abandoned. After [ErrFull] the writer must be sealed: it holds the envelopes up to
 // [Writer.End], and none of the later ones.
 func (w *Writer) Add(envs ...*events.Envelope) error {
 	for _, env := range envs {
@@ -62,9 +64,9 @@ func (w *Writer) Add(envs ...*events.Envelope) error {
 	return nil
 }
 
-// rememberIDs adds the event ids of an envelope to repeats. The time of a backfilled event is the time of the imported fact and not its log
-// time. Its id is therefore remembered with the last time of its envelope, which is less than a millisecond after the log time of the
-// event's slot.
+// rememberIDs adds the event ids of an envelope to repeats. The time of a backfilled event is the
+// time of the imported fact and not its log time. Its id is therefore remembered with the last time
+// of its envelope, which is less than a millisecond after the log time of the event's slot.
 func (w *Writer) rememberIDs(env *events.Envelope) {
 	w.repeats = append(w.repeats, env.Repeated...)
 	for i := range env.Events {
@@ -80,14 +82,16 @@ func (w *Writer) rememberIDs(env *events.Envelope) {
 			events.Repeat{Key: events.ContentKey(ev), Time: at})
 	}
 
-	// Ids older than the horizon are removed when the list has doubled, so that their removal costs little per event.
+	// Ids older than the horizon are removed when the list has doubled, so that their removal costs
+	// little per event.
 	if n := len(w.repeats); n > 2*w.prunedLen+repeatsPerGroup {
 		w.repeats = withinHorizon(w.repeats, env.Cursor.LastTime)
 		w.prunedLen = len(w.repeats)
 	}
 }
 
-// checkNext returns an error unless the envelope follows the last one added and the segments are not full.
+// checkNext returns an error unless the envelope follows the last one added and the segments are
+// not full.
 func (w *Writer) checkNext(env *events.Envelope) error {
 	c := env.Cursor
 	switch {
@@ -116,7 +120,8 @@ func (w *Writer) End() events.Cursor { return w.end }
 // Len returns the number of envelopes added.
 func (w *Writer) Len() int { return w.envelopes }
 
-// Bytes returns the approximate size of the segments: the compressed blocks, and a third of the columns that are not compressed yet.
+// Bytes returns the approximate size of the segments: the compressed blocks, and a third of the
+// columns that are not compressed yet.
 func (w *Writer) Bytes() int {
 	n := 0
 	for _, s := range w.classes {
@@ -137,10 +142,11 @@ type SealResult struct {
 	Classes [numClasses]ClassInfo
 }
 
-// Seal writes the segments, reads them back, decodes and compares them with what was added, and replaces the manifest: from then on
-// they are archived, and durable. An empty writer seals nothing. The writer must not be used afterwards. After an error the archive
-// is unchanged, unless it occurred while the manifest was being replaced: call [Archive.Reload] to find out. It fails with
-// [ErrChanged] if the archive no longer ends where the writer began.
+// Seal writes the segments, reads them back, decodes and compares them with what was added, and
+// replaces the manifest: from then on they are archived, and durable. An empty writer seals
+// nothing. The writer must not be used afterwards. After an error the archive is unchanged, unless
+// it occurred while the manifest was being replaced: call [Archive.Reload] to find out. It fails
+// with [ErrChanged] if the archive no longer ends where the writer began.
 func (w *Writer) Seal(ctx context.Context) (SealResult, error) {
 	a := w.archive
 	if w.closed {
@@ -190,8 +196,8 @@ func (w *Writer) Seal(ctx context.Context) (SealResult, error) {
 	return sealed, nil
 }
 
-// storeSegment writes a segment to the bucket, reads it back, decodes it and compares the result with what was added. Only then may the
-// stream be trimmed: the archive becomes the only copy.
+// storeSegment writes a segment to the bucket, reads it back, decodes it and compares the result
+// with what was added. Only then may the stream be trimmed: the archive becomes the only copy.
 func (a *Archive) storeSegment(ctx context.Context, w *segmentWriter, last uint64, lastTime events.Micros) (segment, error) {
 	s := w.finish(last, lastTime)
 	if err := a.bucket.Put(ctx, s.name, bytes.NewReader(w.data), s.bytes); err != nil {
@@ -203,7 +209,8 @@ func (a *Archive) storeSegment(ctx context.Context, w *segmentWriter, last uint6
 	return s, nil
 }
 
-// verifySegment reads a segment and fails with [ErrDamaged] if the digest of its content is not want.
+// verifySegment reads a segment and fails with [ErrDamaged] if the digest of its content is not
+// want.
 func (a *Archive) verifySegment(ctx context.Context, s segment, want uint64) error {
 	r, err := openSegment(ctx, a.bucket, a.log, s)
 	if err != nil {

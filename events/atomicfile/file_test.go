@@ -10,8 +10,8 @@ import (
 	"github.com/skein-feed/skein/events/atomicfile"
 )
 
-// TestFileAppearsOnlyWhenCommitted checks that a file appears under its name with its whole content when it is committed, and that a file that is only
-// closed leaves nothing behind.
+// TestFileAppearsOnlyWhenCommitted checks that a file appears under its name with its whole content
+// when it is committed, and that a file that is only closed leaves nothing behind.
 func TestFileAppearsOnlyWhenCommitted(t *testing.T) {
 	dir := t.TempDir()
 	name := filepath.Join(dir, "out")

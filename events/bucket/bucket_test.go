@@ -25,7 +25,8 @@ func TestDirectoryIsABucket(t *testing.T) {
 	checkConformance(t, b)
 }
 
-// TestCheckWritableNamesPathAndUser checks a directory in which this process may not write. The error names the path of the directory.
+// TestCheckWritableNamesPathAndUser checks a directory in which this process may not write. The
+// error names the path of the directory.
 func TestCheckWritableNamesPathAndUser(t *testing.T) {
 	dir := t.TempDir()
 	b, err := bucket.NewDir(dir)
@@ -137,7 +138,8 @@ func checkRanges(ctx context.Context, t *testing.T, b bucket.Bucket) {
 	}
 }
 
-// checkSizes checks that a Put fails, and leaves the object as it was, if its reader has more or fewer bytes than announced, or fails.
+// checkSizes checks that a Put fails, and leaves the object as it was, if its reader has more or
+// fewer bytes than announced, or fails.
 func checkSizes(ctx context.Context, t *testing.T, b bucket.Bucket) {
 	mustPut(ctx, t, b, "sizes", "before")
 	for _, c := range []struct {
@@ -194,7 +196,8 @@ func checkNames(ctx context.Context, t *testing.T, b bucket.Bucket) {
 	}
 }
 
-// checkList checks that List returns the objects with a prefix in order of their names, with their sizes and times.
+// checkList checks that List returns the objects with a prefix in order of their names, with their
+// sizes and times.
 func checkList(ctx context.Context, t *testing.T, b bucket.Bucket) {
 	names := []string{"list-b", "list/a", "list/a-b", "list/d/b", "list/e.c", "listing"}
 	for i, name := range names {
@@ -224,7 +227,8 @@ func checkList(ctx context.Context, t *testing.T, b bucket.Bucket) {
 	}
 }
 
-// checkLargeObject writes an object that is larger than one part of an S3 upload, and whose size is no multiple of a part.
+// checkLargeObject writes an object that is larger than one part of an S3 upload, and whose size is
+// no multiple of a part.
 func checkLargeObject(ctx context.Context, t *testing.T, b bucket.Bucket) {
 	data := make([]byte, 17<<20+1)
 	for i := range data {
@@ -241,7 +245,8 @@ func checkLargeObject(ctx context.Context, t *testing.T, b bucket.Bucket) {
 	}
 }
 
-// The temporary files of interrupted Puts are not listed, and are removed when they are old. A failed Put leaves none.
+// The temporary files of interrupted Puts are not listed, and are removed when they are old. A
+// failed Put leaves none.
 func TestLeftoversOfPutAreCleaned(t *testing.T) {
 	dir := t.TempDir()
 	for name, age := range map[string]time.Duration{".put-new": time.Minute, ".put-old": 48 * time.Hour} {
@@ -309,7 +314,8 @@ func TestS3AddressHasNoSecrets(t *testing.T) {
 	}
 }
 
-// TestWithinIsABucket checks that a part of a bucket behaves like every bucket, and that its objects are in the whole bucket under a prefix.
+// TestWithinIsABucket checks that a part of a bucket behaves like every bucket, and that its
+// objects are in the whole bucket under a prefix.
 func TestWithinIsABucket(t *testing.T) {
 	dir := t.TempDir()
 	b, err := bucket.NewDir(dir)

@@ -17,19 +17,23 @@ import (
 )
 
 const (
-	// tempPrefix is the prefix of the names of files that are being written. Names of objects cannot begin with a dot.
+	// tempPrefix is the prefix of the names of files that are being written. Names of objects
+	// cannot begin with a dot.
 	tempPrefix = ".put-"
-	// staleTempAge is the age at which such a file counts as left behind by a crash. Younger ones may belong to another process, because
-	// several processes may share a directory.
+	// staleTempAge is the age at which such a file counts as left behind by a crash. Younger ones
+	// may belong to another process, because several processes may share a directory.
 	staleTempAge = 24 * time.Hour
 )
 
-// dir is a bucket in a directory. Each object is a file whose path below the directory is the name of the object.
+// dir is a bucket in a directory. Each object is a file whose path below the directory is the name
+// of the object.
 type dir struct{ path string }
 
-// NewDir returns the bucket in a directory, which it creates if it does not exist. Files that interrupted calls of Put left behind are never
-// listed, and NewDir removes them if they are older than a day. Files whose names are not valid names of objects are not touched. The
-// name of an object cannot be the name of another object followed by a slash and more, because a file cannot also be a folder.
+// NewDir returns the bucket in a directory, which it creates if it does not exist. Files that
+// interrupted calls of Put left behind are never listed, and NewDir removes them if they are older
+// than a day. Files whose names are not valid names of objects are not touched. The name of an
+// object cannot be the name of another object followed by a slash and more, because a file cannot
+// also be a folder.
 func NewDir(path string) (Bucket, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {
@@ -46,8 +50,9 @@ func NewDir(path string) (Bucket, error) {
 	return d, nil
 }
 
-// CheckWritable returns an error if the process lacks the permission to write to a bucket in a directory, for example to a volume that
-// belongs to another user. It returns nil for other buckets and for other errors such as a full disk, because writing may work later.
+// CheckWritable returns an error if the process lacks the permission to write to a bucket in a
+// directory, for example to a volume that belongs to another user. It returns nil for other buckets
+// and for other errors such as a full disk, because writing may work later.
 func CheckWritable(b Bucket) error {
 	d, ok := b.(*dir)
 	if !ok {
@@ -95,7 +100,8 @@ func (d *dir) String() string { return d.path }
 // filePath returns the path of the file of an object.
 func (d *dir) filePath(name string) string { return filepath.Join(d.path, filepath.FromSlash(name)) }
 
-// withRoot calls f with the directory as an [os.Root], through which no symbolic link can lead out of the directory.
+// withRoot calls f with the directory as an [os.Root], through which no symbolic link can lead out
+// of the directory.
 func (d *dir) withRoot(f func(root *os.Root) error) error {
 	root, err := os.OpenRoot(d.path)
 	if err != nil {
@@ -134,8 +140,8 @@ func writeDurably(ctx context.Context, f *os.File, r io.Reader) error {
 	return errors.Join(err, f.Close())
 }
 
-// moveIntoPlace durably renames a temporary file to the file of an object. It does not use package atomicfile, because the rename must go
-// through the root.
+// moveIntoPlace durably renames a temporary file to the file of an object. It does not use package
+// atomicfile, because the rename must go through the root.
 func (d *dir) moveIntoPlace(temp, name string) error {
 	file := d.filePath(name)
 	err := d.withRoot(func(root *os.Root) error {
@@ -201,8 +207,8 @@ func (d *dir) Get(ctx context.Context, name string, offset, length int64) (io.Re
 	}{part, f}, nil
 }
 
-// errNotRegular means that the file of an object is a link, a device or the like, which this package never creates. Such files are not
-// opened, because opening a pipe might block forever.
+// errNotRegular means that the file of an object is a link, a device or the like, which this
+// package never creates. Such files are not opened, because opening a pipe might block forever.
 var errNotRegular = errors.New("it is no regular file")
 
 // open opens the file of an object. A folder counts as no object.

@@ -9,8 +9,9 @@ import (
 // errSize means that a reader returned more or fewer bytes than the caller of Put stated.
 var errSize = errors.New("bucket: not as many bytes as were said")
 
-// exactReader returns the bytes of source, and fails unless there are exactly size of them. It checks that source has ended before it returns
-// the last of these bytes. Otherwise its user, which stops after size bytes, would take an object that is too long for a whole one.
+// exactReader returns the bytes of source, and fails unless there are exactly size of them. It
+// checks that source has ended before it returns the last of these bytes. Otherwise its user, which
+// stops after size bytes, would take an object that is too long for a whole one.
 type exactReader struct {
 	source    io.Reader
 	remaining int64
@@ -44,7 +45,8 @@ func (e *exactReader) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// checkEnd returns io.EOF if source has ended, errSize if source returns another byte, and otherwise the error of source.
+// checkEnd returns io.EOF if source has ended, errSize if source returns another byte, and
+// otherwise the error of source.
 func (e *exactReader) checkEnd() error {
 	var extra [1]byte
 	for {
@@ -59,8 +61,9 @@ func (e *exactReader) checkEnd() error {
 	}
 }
 
-// tooLongReader always fails with errSize. An exactReader whose source was too long reads from it, so that a retry fails, too: the extra byte
-// was consumed, and the source might now seem to have the right length.
+// tooLongReader always fails with errSize. An exactReader whose source was too long reads from it,
+// so that a retry fails, too: the extra byte was consumed, and the source might now seem to have
+// the right length.
 type tooLongReader struct{}
 
 // Read implements [io.Reader].

@@ -12,8 +12,8 @@ import (
 	"github.com/skein-feed/skein/events/bucket"
 )
 
-// Links in the directory of a bucket are not followed, so no file outside the directory is read, written, listed or removed. A pipe does not block a
-// reader.
+// Links in the directory of a bucket are not followed, so no file outside the directory is read,
+// written, listed or removed. A pipe does not block a reader.
 func TestLinksAreNotFollowed(t *testing.T) {
 	top := t.TempDir()
 	dir, outside := filepath.Join(top, "bucket"), filepath.Join(top, "outside")

@@ -12,12 +12,14 @@ import (
 // ErrTarget means that a target is neither the path of a directory nor the address of an S3 bucket.
 var ErrTarget = errors.New("bucket: not a directory or s3://BUCKET/PREFIX?endpoint=HOST:PORT&region=REGION&insecure=true")
 
-// Open returns the bucket at a target. A target is either the path of a directory, which Open creates if it does not exist, or
+// Open returns the bucket at a target. A target is either the path of a directory, which Open
+// creates if it does not exist, or
 //
 //	s3://bucket/prefix?endpoint=host:port&region=name&insecure=true
 //
-// The prefix and all parameters are optional; the default endpoint is [DefaultEndpoint]. The S3 bucket must exist. Its credentials come from
-// the environment (see [S3Config]) and are never part of a target.
+// The prefix and all parameters are optional; the default endpoint is [DefaultEndpoint]. The S3
+// bucket must exist. Its credentials come from the environment (see [S3Config]) and are never part
+// of a target.
 func Open(ctx context.Context, target string) (Bucket, error) {
 	if target == "" {
 		return nil, ErrTarget

@@ -27,7 +27,8 @@ const (
 	testSecret = "skein-test-secret"
 )
 
-// startS3 starts versitygw, an S3 server, on a new directory, creates the S3 bucket "feeds", and returns the endpoint.
+// startS3 starts versitygw, an S3 server, on a new directory, creates the S3 bucket "feeds", and
+// returns the endpoint.
 func startS3(t *testing.T) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 15*time.Minute) // the first run builds versitygw
@@ -112,7 +113,8 @@ func deleteAll(t *testing.T, b bucket.Bucket) {
 	}
 }
 
-// checkOpenS3 checks that Open takes the credentials from the environment, fails with wrong ones, and shows them nowhere.
+// checkOpenS3 checks that Open takes the credentials from the environment, fails with wrong ones,
+// and shows them nowhere.
 func checkOpenS3(t *testing.T, endpoint string) {
 	target := "s3://feeds/opened?insecure=true&endpoint=" + endpoint
 	t.Setenv("AWS_ACCESS_KEY_ID", testAccess)

@@ -16,23 +16,25 @@ import (
 // DefaultEndpoint is the endpoint of Amazon S3.
 const DefaultEndpoint = "s3.amazonaws.com"
 
-// S3Config identifies an S3 bucket, or the part of one whose names begin with a prefix, and how to access it.
+// S3Config identifies an S3 bucket, or the part of one whose names begin with a prefix, and how to
+// access it.
 type S3Config struct {
 	// Endpoint is host:port of the server; empty means [DefaultEndpoint].
 	Endpoint string
 	// Bucket is the name of the bucket, which must exist.
 	Bucket string
-	// Prefix and a slash are put before the names of all objects. Empty means that the names are used as they are.
+	// Prefix and a slash are put before the names of all objects. Empty means that the names are
+	// used as they are.
 	Prefix string
 	// Region is the region of the bucket. Empty means that the server is asked.
 	Region string
 	// Insecure selects HTTP instead of HTTPS.
 	Insecure bool
-	// AccessKey and SecretKey are the credentials; temporary ones also have a SessionToken. If AccessKey is empty, the first of these
-	// sources that has credentials is used:
-	// AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (AWS_SESSION_TOKEN), MINIO_ROOT_USER and MINIO_ROOT_PASSWORD,
-	// the file of AWS_SHARED_CREDENTIALS_FILE (else ~/.aws/credentials) with the profile of AWS_PROFILE, and the role
-	// of the machine.
+	// AccessKey and SecretKey are the credentials; temporary ones also have a SessionToken. If
+	// AccessKey is empty, the first of these sources that has credentials is used:
+	// AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (AWS_SESSION_TOKEN), MINIO_ROOT_USER and
+	// MINIO_ROOT_PASSWORD, the file of AWS_SHARED_CREDENTIALS_FILE (else ~/.aws/credentials) with
+	// the profile of AWS_PROFILE, and the role of the machine.
 	AccessKey, SecretKey, SessionToken string
 }
 
@@ -44,7 +46,8 @@ type s3 struct {
 	address string // the target of the bucket, as Open takes it
 }
 
-// NewS3 returns an S3 bucket. Unlike [Open] it does not contact the server, so it does not notice a missing bucket or wrong credentials.
+// NewS3 returns an S3 bucket. Unlike [Open] it does not contact the server, so it does not notice a
+// missing bucket or wrong credentials.
 func NewS3(cfg S3Config) (Bucket, error) {
 	if cfg.Bucket == "" {
 		return nil, fmt.Errorf("%w: there is no name of a bucket", ErrTarget)
@@ -171,7 +174,8 @@ func (s *s3) openEmpty(ctx context.Context, name string) (io.ReadCloser, error) 
 	return http.NoBody, nil
 }
 
-// readError wraps an error of reading an object. It returns [ErrNotFound] if there is no such object.
+// readError wraps an error of reading an object. It returns [ErrNotFound] if there is no such
+// object.
 func (s *s3) readError(name string, err error) error {
 	if code := minio.ToErrorResponse(err).Code; code == minio.NoSuchKey {
 		return fmt.Errorf("%w: %s in %s", ErrNotFound, name, s)

@@ -7,8 +7,9 @@ import (
 	"strings"
 )
 
-// Within returns a bucket that is a part of another one. Its objects are those of b whose names begin with name and a slash; their names in
-// the part do not have that prefix. It fails if b is not a bucket of this package.
+// Within returns a bucket that is a part of another one. Its objects are those of b whose names
+// begin with name and a slash; their names in the part do not have that prefix. It fails if b is
+// not a bucket of this package.
 func Within(b Bucket, name string) (Bucket, error) {
 	if err := checkName(name); err != nil {
 		return nil, err

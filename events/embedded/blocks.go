@@ -18,13 +18,16 @@ import (
 	"github.com/minio/highwayhash"
 )
 
-// NATS stores the messages of a stream as records in block files. When the server reads a block file, it cuts the file off at the first
-// record whose length is wrong, and after a kill also at the first one whose checksum is wrong. Whole messages after that record, which
-// were acknowledged, would then be lost with the damaged one.
+// NATS stores the messages of a stream as records in block files. When the server reads a block
+// file, it cuts the file off at the first record whose length is wrong, and after a kill also at
+// the first one whose checksum is wrong. Whole messages after that record, which were acknowledged,
+// would then be lost with the damaged one.
 //
-// So before the server starts, this file replaces a damaged record that has whole records after it by a record of a deleted message, in
-// the form in which the server itself writes one. Then only the damaged message is missing, and a reader of the log reports the gap.
-// Damage at the end of a file is left to the server, because it is usually the record that was being written when the power failed.
+// So before the server starts, this file replaces a damaged record that has whole records after it
+// by a record of a deleted message, in the form in which the server itself writes one. Then only
+// the damaged message is missing, and a reader of the log reports the gap. Damage at the end of a
+// file is left to the server, because it is usually the record that was being written when the
+// power failed.
 //
 // A record, as nats-server 2.15.2 writes it, little endian:
 //
@@ -39,15 +42,17 @@ const (
 	hasHeadersBit     = uint32(1 << 31)
 	deletedBit        = uint64(1 << 63)
 	tombstoneBit      = uint64(1 << 62)
-	// maxSeqGap is the largest difference between the sequences of the records before and after a damaged part. A larger one means that
-	// what looks like a record is not one.
+	// maxSeqGap is the largest difference between the sequences of the records before and after a
+	// damaged part. A larger one means that what looks like a record is not one.
 	maxSeqGap = 1 << 24
-	// indexFile is the file in which the server caches what the block files contain. If it is missing, the server reads the block files.
+	// indexFile is the file in which the server caches what the block files contain. If it is
+	// missing, the server reads the block files.
 	indexFile = "index.db"
 )
 
-// repairBlocks repairs the damaged ones among the newest block files of the stream, up to o.VerifyBytes bytes of them. It saves a copy of each
-// damaged file beside the data directory first.
+// repairBlocks repairs the damaged ones among the newest block files of the stream, up to
+// o.VerifyBytes bytes of them. It saves a copy of each damaged file beside the data directory
+// first.
 func repairBlocks(o Options, dir string) error {
 	paths, err := filepath.Glob(filepath.Join(dir, "jetstream", "*", "streams", o.Stream, "msgs", "*"+blockSuffix))
 	if err != nil {
@@ -87,7 +92,8 @@ func repairBlocks(o Options, dir string) error {
 	return nil
 }
 
-// firstExamined returns the index of the first path to examine, so that the files from there on have at most maxBytes in all.
+// firstExamined returns the index of the first path to examine, so that the files from there on
+// have at most maxBytes in all.
 func firstExamined(paths []string, maxBytes int64) (int, error) {
 	from := len(paths)
 	for ; from > 0; from-- {
@@ -119,7 +125,8 @@ type block struct {
 	path     string
 	data     []byte
 	checksum hash.Hash64
-	// lastSeq is the highest sequence that was found in this file or an earlier one. It is 0 if none was found yet.
+	// lastSeq is the highest sequence that was found in this file or an earlier one. It is 0 if
+	// none was found yet.
 	lastSeq uint64
 	repairs []repair
 }
@@ -129,11 +136,13 @@ type repair struct {
 	offset int
 	// record is written over the damaged part. It has the same length.
 	record []byte
-	// firstLost and lastLost are the sequences that are lost with the damaged part. None is lost if firstLost > lastLost.
+	// firstLost and lastLost are the sequences that are lost with the damaged part. None is lost if
+	// firstLost > lastLost.
 	firstLost, lastLost uint64
 }
 
-// scanBlock finds the damaged parts of a block file. lastSeq is the last sequence of the file before it, or 0 if that is not known.
+// scanBlock finds the damaged parts of a block file. lastSeq is the last sequence of the file
+// before it, or 0 if that is not known.
 func scanBlock(stream, path string, data []byte, lastSeq uint64) (*block, error) {
 	// The server hashes the records of each file with a key of its own.
 	key := sha256.Sum256(fmt.Appendf(nil, "%s-%d", stream, blockNumber(path)))
@@ -167,8 +176,8 @@ func scanBlock(stream, path string, data []byte, lastSeq uint64) (*block, error)
 	return b, nil
 }
 
-// parseRecord returns the sequence, with its top bits, and the length of the record at an offset. The length is 0 if there is no record, or a
-// damaged one.
+// parseRecord returns the sequence, with its top bits, and the length of the record at an offset.
+// The length is 0 if there is no record, or a damaged one.
 func (b *block) parseRecord(offset int) (seq uint64, length int) {
 	rest := b.data[offset:]
 	if len(rest) < minRecordBytes {
@@ -197,8 +206,8 @@ func (b *block) parseRecord(offset int) (seq uint64, length int) {
 	return binary.LittleEndian.Uint64(rest[4:]), length
 }
 
-// findNextRecord returns the offset and the sequence of the next whole record of a message, from an offset on. The offset is negative if
-// there is none.
+// findNextRecord returns the offset and the sequence of the next whole record of a message, from an
+// offset on. The offset is negative if there is none.
 func (b *block) findNextRecord(from int) (offset int, seq uint64) {
 	for offset := from; offset+minRecordBytes <= len(b.data); offset++ {
 		// A plausible sequence is checked first, because that is much cheaper than the checksum.
@@ -213,8 +222,9 @@ func (b *block) findNextRecord(from int) (offset int, seq uint64) {
 	return -1, 0
 }
 
-// addRepair plans to write one deleted record over the damaged part from offset to before next. nextSeq is the sequence of the record at
-// next. The deleted record gets the sequence before nextSeq. The server then treats all sequences between the records as deleted.
+// addRepair plans to write one deleted record over the damaged part from offset to before next.
+// nextSeq is the sequence of the record at next. The deleted record gets the sequence before
+// nextSeq. The server then treats all sequences between the records as deleted.
 func (b *block) addRepair(offset, next int, nextSeq uint64) {
 	r := repair{offset: offset, record: make([]byte, next-offset), firstLost: b.lastSeq + 1, lastLost: nextSeq - 1}
 	if b.lastSeq == 0 {
@@ -235,7 +245,8 @@ func (b *block) addRepair(offset, next int, nextSeq uint64) {
 	b.repairs = append(b.repairs, r)
 }
 
-// saveCopy saves the damaged file as it is now, in a new directory beside the data directory, and returns the path of the copy.
+// saveCopy saves the damaged file as it is now, in a new directory beside the data directory, and
+// returns the path of the copy.
 func (b *block) saveCopy(dir string) (string, error) {
 	copyDir := fmt.Sprintf("%s-damaged-%s", strings.TrimRight(dir, "/"), time.Now().UTC().Format("20060102T150405"))
 	if err := os.MkdirAll(copyDir, 0o700); err != nil {
@@ -250,8 +261,8 @@ func (b *block) saveCopy(dir string) (string, error) {
 
 // writeRepairs writes the repairs to the file.
 func (b *block) writeRepairs() (err error) {
-	// The index describes the file as it was. It must be gone, also after a power failure, before the file changes. Without it the server
-	// reads the file.
+	// The index describes the file as it was. It must be gone, also after a power failure, before
+	// the file changes. Without it the server reads the file.
 	index := filepath.Join(filepath.Dir(b.path), indexFile)
 	//nolint:gosec // the path is the log's own
 	if err := os.Remove(index); err != nil && !errors.Is(err, os.ErrNotExist) {

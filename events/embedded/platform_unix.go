@@ -11,7 +11,8 @@ import (
 // errLockHeld is the error of lockDir if another process has the lock.
 var errLockHeld = errors.New("held by another process")
 
-// lockDir creates the lock file at the path if it is missing, and locks it. The lock lasts until unlockDir, or until the process ends.
+// lockDir creates the lock file at the path if it is missing, and locks it. The lock lasts until
+// unlockDir, or until the process ends.
 func lockDir(path string) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
@@ -27,8 +28,9 @@ func lockDir(path string) (*os.File, error) {
 	return f, nil
 }
 
-// unlockDir releases the lock and closes the file. Closing alone would not be enough: a child process that was just forked and has not
-// executed its program yet has the file open, too, and with it the lock.
+// unlockDir releases the lock and closes the file. Closing alone would not be enough: a child
+// process that was just forked and has not executed its program yet has the file open, too, and
+// with it the lock.
 func unlockDir(f *os.File) error {
 	return errors.Join(syscall.Flock(int(f.Fd()), syscall.LOCK_UN), f.Close())
 }

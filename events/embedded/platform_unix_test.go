@@ -10,8 +10,9 @@ import (
 	"testing"
 )
 
-// TestUnlockReleasesLockHeldByChild starts a child process that has the lock file open. When the owner of the lock unlocks it, the lock can be taken
-// again, although the child still has the file open.
+// TestUnlockReleasesLockHeldByChild starts a child process that has the lock file open. When the
+// owner of the lock unlocks it, the lock can be taken again, although the child still has the file
+// open.
 func TestUnlockReleasesLockHeldByChild(t *testing.T) {
 	path := filepath.Join(t.TempDir(), lockFile)
 	f, err := lockDir(path)

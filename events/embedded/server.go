@@ -21,7 +21,8 @@ import (
 
 // Options are the settings of a [Server].
 type Options struct {
-	// Dir is the data directory. Start creates it if it is missing. If Dir is empty, Start makes a temporary directory, which Stop removes.
+	// Dir is the data directory. Start creates it if it is missing. If Dir is empty, Start makes a
+	// temporary directory, which Stop removes.
 	Dir string
 	// Stream is the name of the stream whose files are examined before the server starts.
 	Stream string
@@ -33,8 +34,8 @@ type Options struct {
 	Logger *slog.Logger
 }
 
-// Server is a NATS server in this process, and its data directory. Only this process can reach it and, with
-// Options.Socket, other processes of the same user.
+// Server is a NATS server in this process, and its data directory. Only this process can reach it
+// and, with Options.Socket, other processes of the same user.
 type Server struct {
 	opts Options
 	// dir is Options.Dir, or the temporary directory.
@@ -55,14 +56,16 @@ type Server struct {
 	restartFailed atomic.Bool
 }
 
-// lockFile is the file that the process with the open data directory locks. It has no content. JetStream itself has no lock: two servers
-// on one directory destroy it.
+// lockFile is the file that the process with the open data directory locks. It has no content.
+// JetStream itself has no lock: two servers on one directory destroy it.
 const lockFile = "LOCK"
 
-// readyTimeout is how long the server may take to accept connections after its start, and with it the recovery of the stream, has returned.
+// readyTimeout is how long the server may take to accept connections after its start, and with it
+// the recovery of the stream, has returned.
 const readyTimeout = time.Minute
 
-// serverOptions returns the options of nats-server. SyncAlways is not a setting, because acknowledged means on disk (I2).
+// serverOptions returns the options of nats-server. SyncAlways is not a setting, because
+// acknowledged means on disk (I2).
 func serverOptions(dir string) *server.Options {
 	return &server.Options{
 		ServerName: "skein",
@@ -71,14 +74,16 @@ func serverOptions(dir string) *server.Options {
 		JetStream:  true,
 		StoreDir:   dir,
 		SyncAlways: true,
-		// The stream limits the size of the log. A limit here would be a second one that counts differently.
+		// The stream limits the size of the log. A limit here would be a second one that counts
+		// differently.
 		JetStreamMaxStore:     math.MaxInt64 / 4,
 		JetStreamMaxMemory:    64 << 20, // the state of consumers
 		DisableShortFirstPing: true,
 	}
 }
 
-// Start locks the data directory and starts a server on it. It fails with [events.ErrLocked] if another process has the directory open.
+// Start locks the data directory and starts a server on it. It fails with [events.ErrLocked] if
+// another process has the directory open.
 func Start(ctx context.Context, o Options) (*Server, error) {
 	e := &Server{opts: o, dir: o.Dir, log: &serverLog{logger: o.Logger}}
 	err := e.lockDirectory()
@@ -122,10 +127,11 @@ func (e *Server) lockDirectory() (err error) {
 	return nil
 }
 
-// startNATS repairs the files, starts the server and waits until the server has recovered the stream from the disk, or until ctx ends.
-// Recovery has no time limit.
+// startNATS repairs the files, starts the server and waits until the server has recovered the
+// stream from the disk, or until ctx ends. Recovery has no time limit.
 func (e *Server) startNATS(ctx context.Context) error {
-	// The files must be on disk before the server reads them, because the server acknowledges the repeats of messages that it has read.
+	// The files must be on disk before the server reads them, because the server acknowledges the
+	// repeats of messages that it has read.
 	if err := writeThrough(e.dir); err != nil {
 		return fmt.Errorf("embedded: the log in %s cannot be written through to the disk: %w", e.dir, err)
 	}
@@ -161,7 +167,8 @@ func (e *Server) startNATS(ctx context.Context) error {
 	return nil
 }
 
-// Restart replaces a server that accepts no more writes by a new one. The client reconnects by itself.
+// Restart replaces a server that accepts no more writes by a new one. The client reconnects by
+// itself.
 func (e *Server) Restart(ctx context.Context) error {
 	e.restartMu.Lock()
 	defer e.restartMu.Unlock()
@@ -183,16 +190,17 @@ func (e *Server) InProcessConn() (net.Conn, error) {
 
 var errNotRunning = errors.New("embedded: the NATS server is not running")
 
-// Healthy returns nil if the server finds nothing wrong with itself, and otherwise an [events.ErrLogUnavailable] with what it finds. That
-// includes disk errors: after one, the stream accepts nothing and answers no publisher.
+// Healthy returns nil if the server finds nothing wrong with itself, and otherwise an
+// [events.ErrLogUnavailable] with what it finds. That includes disk errors: after one, the stream
+// accepts nothing and answers no publisher.
 func (e *Server) Healthy() error {
 	ns := e.natsServer.Load()
 	if ns == nil {
 		return fmt.Errorf("%w: %w", events.ErrLogUnavailable, errNotRunning)
 	}
 
-	// The server allows itself one millisecond for the check, and may exceed it on a busy machine. A lasting problem fails every
-	// attempt.
+	// The server allows itself one millisecond for the check, and may exceed it on a busy machine.
+	// A lasting problem fails every attempt.
 	var health *server.HealthStatus
 	for range 5 {
 		health = ns.Healthz(nil)
@@ -203,8 +211,9 @@ func (e *Server) Healthy() error {
 	return fmt.Errorf("%w: %s", events.ErrLogUnavailable, health.Error)
 }
 
-// Stuck returns the disk error after which the stream accepts nothing until a restart, or nil if there was none. All other problems that
-// Healthy reports may pass by themselves. For example, a stream that is being replaced by an erasure is missing for a moment.
+// Stuck returns the disk error after which the stream accepts nothing until a restart, or nil if
+// there was none. All other problems that Healthy reports may pass by themselves. For example, a
+// stream that is being replaced by an erasure is missing for a moment.
 func (e *Server) Stuck() error {
 	if e.restartFailed.Load() {
 		return e.Healthy()
@@ -216,8 +225,8 @@ func (e *Server) Stuck() error {
 	return nil
 }
 
-// Stop shuts the server down and waits for it. Then it unlocks the directory, and removes it if it is a temporary one. Further calls do
-// nothing.
+// Stop shuts the server down and waits for it. Then it unlocks the directory, and removes it if it
+// is a temporary one. Further calls do nothing.
 func (e *Server) Stop(ctx context.Context) error {
 	e.restartMu.Lock()
 	defer e.restartMu.Unlock()
@@ -260,7 +269,8 @@ func (e *Server) stopNATS(ctx context.Context) error {
 	}
 }
 
-// serverLog passes the log lines of the NATS server to a logger. Warnings and errors become warnings, and all other lines debug lines.
+// serverLog passes the log lines of the NATS server to a logger. Warnings and errors become
+// warnings, and all other lines debug lines.
 type serverLog struct {
 	logger *slog.Logger
 
@@ -295,7 +305,8 @@ func (s *serverLog) recordError(format string, v []any) {
 	s.write(slog.LevelWarn, format, v)
 }
 
-// lastErrorText returns the last error that the server has logged, as the reason why the server did not start.
+// lastErrorText returns the last error that the server has logged, as the reason why the server did
+// not start.
 func (s *serverLog) lastErrorText() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -19,7 +19,8 @@ import (
 	"github.com/skein-feed/skein/events"
 )
 
-// childEnv is the environment variable that makes the test binary read its input to the end and do nothing else.
+// childEnv is the environment variable that makes the test binary read its input to the end and do
+// nothing else.
 const childEnv = "SKEIN_TEST_CHILD"
 
 func TestMain(m *testing.M) {
@@ -49,8 +50,8 @@ func mustStop(t *testing.T, s *Server) {
 	}
 }
 
-// TestServerSyncsAndOwnsItsDirectory checks that a server syncs before it acknowledges, that no second server can use its directory, and that it removes
-// a temporary directory when it stops.
+// TestServerSyncsAndOwnsItsDirectory checks that a server syncs before it acknowledges, that no
+// second server can use its directory, and that it removes a temporary directory when it stops.
 func TestServerSyncsAndOwnsItsDirectory(t *testing.T) {
 	s := mustStart(t, "", slog.New(slog.DiscardHandler))
 	if !s.natsServer.Load().JetStreamConfig().SyncAlways {
@@ -71,7 +72,8 @@ func TestServerSyncsAndOwnsItsDirectory(t *testing.T) {
 	}
 }
 
-// TestServerLogMapsLevels checks that warnings and errors of the server become warnings, and that notices become debug lines.
+// TestServerLogMapsLevels checks that warnings and errors of the server become warnings, and that
+// notices become debug lines.
 func TestServerLogMapsLevels(t *testing.T) {
 	var out bytes.Buffer
 	s := &serverLog{logger: slog.New(slog.NewTextHandler(&out, nil))}
@@ -88,7 +90,8 @@ func TestServerLogMapsLevels(t *testing.T) {
 	}
 }
 
-// publishAndReadMessages publishes messages and then returns all messages of the stream by sequence.
+// publishAndReadMessages publishes messages and then returns all messages of the stream by
+// sequence.
 func publishAndReadMessages(t *testing.T, s *Server, publish ...string) map[uint64]string {
 	t.Helper()
 	nc, err := nats.Connect("", nats.InProcessServer(s))
@@ -129,8 +132,9 @@ func publishAndReadMessages(t *testing.T, s *Server, publish ...string) map[uint
 	return got
 }
 
-// TestDamagedMessageCostsNoOther damages a message in a block file. After a restart of the server only that message is missing, and there is a copy of
-// the damaged file. An undamaged file is not changed.
+// TestDamagedMessageCostsNoOther damages a message in a block file. After a restart of the server
+// only that message is missing, and there is a copy of the damaged file. An undamaged file is not
+// changed.
 func TestDamagedMessageCostsNoOther(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "log")
 	var logged bytes.Buffer

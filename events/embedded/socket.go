@@ -11,19 +11,21 @@ import (
 	"sync"
 )
 
-// SocketFile is the name of the Unix socket in the data directory. Another process of the same user reaches the server through it: a newer
-// version of skein that builds its stores beside the running one.
+// SocketFile is the name of the Unix socket in the data directory. Another process of the same user
+// reaches the server through it: a newer version of skein that builds its stores beside the running
+// one.
 const SocketFile = "SOCKET"
 
-// socket passes connections of other processes on to the server. It outlives a restart of the server.
+// socket passes connections of other processes on to the server. It outlives a restart of the
+// server.
 type socket struct {
 	listener net.Listener
 	// running counts the goroutine that accepts, and those that copy bytes.
 	running sync.WaitGroup
 }
 
-// listen opens the socket of the data directory. The lock of the directory is held, so a file that is there belongs to a process that has
-// ended.
+// listen opens the socket of the data directory. The lock of the directory is held, so a file that
+// is there belongs to a process that has ended.
 func (e *Server) listen(ctx context.Context) error {
 	path := filepath.Join(e.dir, SocketFile)
 	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -31,11 +33,13 @@ func (e *Server) listen(ctx context.Context) error {
 	}
 	listener, err := new(net.ListenConfig).Listen(ctx, "unix", path)
 	if err != nil {
-		// The longest path of a socket is about 100 bytes. A data directory with a longer path works without.
+		// The longest path of a socket is about 100 bytes. A data directory with a longer path
+		// works without.
 		e.opts.Logger.Info("other processes cannot read the log of this process", "error", err)
 		return nil
 	}
-	// The directory is private as well. The mode says so once more for directories that an operator has opened up.
+	// The directory is private as well. The mode says so once more for directories that an operator
+	// has opened up.
 	if err := os.Chmod(path, 0o600); err != nil {
 		return errors.Join(fmt.Errorf("embedded: %w", err), listener.Close())
 	}

@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-// TestWriteThroughKeepsContent checks that writeThrough does not change the files. That the files are on disk afterwards is checked by task soak:faults.
+// TestWriteThroughKeepsContent checks that writeThrough does not change the files. That the files
+// are on disk afterwards is checked by task soak:faults.
 func TestWriteThroughKeepsContent(t *testing.T) {
 	dir := t.TempDir()
 	if err := writeThrough(dir); err != nil {
@@ -39,7 +40,8 @@ func TestWriteThroughKeepsContent(t *testing.T) {
 	}
 }
 
-// TestWriteThroughToleratesRemovedFiles removes files while writeThrough runs, as a server does that has shut down and still removes purged files.
+// TestWriteThroughToleratesRemovedFiles removes files while writeThrough runs, as a server does
+// that has shut down and still removes purged files.
 func TestWriteThroughToleratesRemovedFiles(t *testing.T) {
 	dir := t.TempDir()
 	purged := filepath.Join(dir, "jetstream", "a", "__msgs__")

@@ -19,8 +19,9 @@ import (
 // routePorts counts the ports that [routePort] has tried, in all tests of the process.
 var routePorts atomic.Int32
 
-// findRoutePort finds a free port for the routes of a server. The server listens on it only later. So the port is outside the range from which the
-// kernel takes the ports of clients, and no two calls in one process return the same port.
+// findRoutePort finds a free port for the routes of a server. The server listens on it only later.
+// So the port is outside the range from which the kernel takes the ports of clients, and no two
+// calls in one process return the same port.
 func findRoutePort(t *testing.T) int {
 	t.Helper()
 	const first, last = 30_000, 32_000
@@ -61,8 +62,8 @@ func startTestCluster(t *testing.T, size int) (servers []*server.Server, clientU
 	return servers, strings.Join(urls, ",")
 }
 
-// TestClusterLosesNothingWithItsLeader publishes to a cluster of three servers and reads from it, and stops the leader of the stream meanwhile. Every
-// event is read once.
+// TestClusterLosesNothingWithItsLeader publishes to a cluster of three servers and reads from it,
+// and stops the leader of the stream meanwhile. Every event is read once.
 func TestClusterLosesNothingWithItsLeader(t *testing.T) {
 	t.Parallel()
 	calls := 1200
@@ -129,7 +130,8 @@ func TestClusterLosesNothingWithItsLeader(t *testing.T) {
 	}
 	h.Close()
 
-	// With a server down, a new log either gets three replicas or is not created. It must not silently get one replica.
+	// With a server down, a new log either gets three replicas or is not created. It must not
+	// silently get one replica.
 	if err := l.conn.js.DeleteStream(ctx, StreamName); err != nil {
 		t.Fatal(err)
 	}
@@ -157,7 +159,8 @@ func stopLeader(t *testing.T, servers []*server.Server, leader string) {
 	t.Errorf("leader: got %q, want the name of a server", leader)
 }
 
-// TestSmallClusterGetsOneReplica creates a log in a cluster of two servers, which is too small for three replicas.
+// TestSmallClusterGetsOneReplica creates a log in a cluster of two servers, which is too small for
+// three replicas.
 func TestSmallClusterGetsOneReplica(t *testing.T) {
 	t.Parallel()
 	_, url := startTestCluster(t, 2)

@@ -14,18 +14,22 @@ import (
 )
 
 const (
-	// confirmDelay is how long the package waits before it asks again, to confirm that a log is gone or shorter than it was.
+	// confirmDelay is how long the package waits before it asks again, to confirm that a log is
+	// gone or shorter than it was.
 	confirmDelay = time.Second
-	// replicaCatchUpTime is how long a stream with replicas must look shorter than it was before the package believes it. On a busy
-	// machine, a leader that was elected when servers came back was seen to need some seconds to catch up.
+	// replicaCatchUpTime is how long a stream with replicas must look shorter than it was before
+	// the package believes it. On a busy machine, a leader that was elected when servers came back
+	// was seen to need some seconds to catch up.
 	replicaCatchUpTime = 30 * time.Second
 )
 
-// CheckCursor returns nil if a reader can continue after the cursor, in the stream or in the archive.
+// CheckCursor returns nil if a reader can continue after the cursor, in the stream or in the
+// archive.
 //
-// [events.ErrOtherLog], [events.ErrOtherEpoch], [events.ErrLogShorter], [events.ErrRewritten], [events.ErrTrimmed] and
-// [events.ErrArchiveDamaged] mean that no reader can ever continue there. [events.ErrHole] means that none can as long as the log lacks
-// envelopes. All other errors mean that the log or the archive did not answer.
+// [events.ErrOtherLog], [events.ErrOtherEpoch], [events.ErrLogShorter], [events.ErrRewritten],
+// [events.ErrTrimmed] and [events.ErrArchiveDamaged] mean that no reader can ever continue there.
+// [events.ErrHole] means that none can as long as the log lacks envelopes. All other errors mean
+// that the log or the archive did not answer.
 func (l *Log) CheckCursor(ctx context.Context, c events.Cursor) error {
 	o, err := l.locate(ctx, c)
 	if err != nil || o.part != inArchive {
@@ -40,8 +44,9 @@ func (l *Log) CheckCursor(ctx context.Context, c events.Cursor) error {
 	return nil
 }
 
-// checkMessage compares the message at a cursor with the cursor's checksum. It fails with [errCoveredHole] if only the archive has the
-// message, and with [events.ErrHole] if neither has it.
+// checkMessage compares the message at a cursor with the cursor's checksum. It fails with
+// [errCoveredHole] if only the archive has the message, and with [events.ErrHole] if neither has
+// it.
 func (l *Log) checkMessage(ctx context.Context, stream jetstream.Stream, c events.Cursor) error {
 	if _, lost := l.meta().acceptedHole(c.Seq); lost {
 		return nil // a reader at this cursor has either read the message before it was lost, or crossed the accepted hole
@@ -68,11 +73,13 @@ func (l *Log) checkMessage(ctx context.Context, stream jetstream.Stream, c event
 	return nil
 }
 
-// CheckPosition returns nil if the log has the position. [events.ErrOtherLog], [events.ErrOtherEpoch] and [events.ErrPositionAhead] mean
-// that no store will ever reach it. A position of an earlier epoch counts as the same sequence of the present epoch, if the present epoch
-// continues from it.
+// CheckPosition returns nil if the log has the position. [events.ErrOtherLog],
+// [events.ErrOtherEpoch] and [events.ErrPositionAhead] mean that no store will ever reach it. A
+// position of an earlier epoch counts as the same sequence of the present epoch, if the present
+// epoch continues from it.
 //
-// CheckPosition makes a request only if the position is after everything that this process knows of the log.
+// CheckPosition makes a request only if the position is after everything that this process knows of
+// the log.
 func (l *Log) CheckPosition(ctx context.Context, p events.Position) error {
 	meta := l.meta()
 	if p.Log != [4]byte(meta.id[:4]) {
@@ -82,8 +89,8 @@ func (l *Log) CheckPosition(ctx context.Context, p events.Position) error {
 		return meta.otherEpoch("position", p.Epoch, p.Seq)
 	}
 
-	// A caller may have a position that the leader does not report yet. In a cluster, any replica delivers an envelope once a quorum
-	// has it, and the leader may learn of that later.
+	// A caller may have a position that the leader does not report yet. In a cluster, any replica
+	// delivers an envelope once a quorum has it, and the leader may learn of that later.
 	var failing errorTimer
 	for pause := firstRetryPause; ; pause = min(4*pause, confirmDelay) {
 		err := l.checkNotBeyondEnd(ctx, p.Seq)
@@ -96,8 +103,8 @@ func (l *Log) CheckPosition(ctx context.Context, p events.Position) error {
 	}
 }
 
-// checkNotBeyondEnd returns [events.ErrPositionAhead] if the log ends before seq. It asks the server unless this process already knows
-// that the log has seq.
+// checkNotBeyondEnd returns [events.ErrPositionAhead] if the log ends before seq. It asks the
+// server unless this process already knows that the log has seq.
 func (l *Log) checkNotBeyondEnd(ctx context.Context, seq uint64) error {
 	if seq <= l.lastKnownSeq.Load() {
 		return nil
@@ -114,8 +121,8 @@ func (l *Log) checkNotBeyondEnd(ctx context.Context, seq uint64) error {
 // errorTimer measures how long an error has persisted. The zero value has not seen the error yet.
 type errorTimer struct{ firstSeen time.Time }
 
-// isYoungerThan reports whether less than the limit has passed since its first call. Callers call it each time that the error occurs, and
-// retry as long as it returns true.
+// isYoungerThan reports whether less than the limit has passed since its first call. Callers call
+// it each time that the error occurs, and retry as long as it returns true.
 func (t *errorTimer) isYoungerThan(limit time.Duration) bool {
 	now := time.Now()
 	if t.firstSeen.IsZero() {
@@ -124,11 +131,13 @@ func (t *errorTimer) isYoungerThan(limit time.Duration) bool {
 	return now.Sub(t.firstSeen) < limit
 }
 
-// confirmationTime returns how long an error must persist before it is believed. It is 0 for errors that are believed at once.
+// confirmationTime returns how long an error must persist before it is believed. It is 0 for errors
+// that are believed at once.
 //
-// The others would stop a store for good, or reject a position that was acknowledged, although they may pass: a leader that a cluster has
-// just elected answers before it has caught up, and another process may have trimmed the stream after it wrote archive files that this
-// process has not read yet.
+// The others would stop a store for good, or reject a position that was acknowledged, although they
+// may pass: a leader that a cluster has just elected answers before it has caught up, and another
+// process may have trimmed the stream after it wrote archive files that this process has not read
+// yet.
 func (l *Log) confirmationTime(err error) time.Duration {
 	switch {
 	case errors.Is(err, events.ErrLogShorter), errors.Is(err, events.ErrNoLog), errors.Is(err, events.ErrPositionAhead):

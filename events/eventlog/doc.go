@@ -1,5 +1,5 @@
-// Package eventlog implements the log of skein on NATS JetStream. It appends facts, and reads them back so that every reader gets
-// the same envelopes. Package events defines what a fact is.
+// Package eventlog implements the log of skein on NATS JetStream. It appends facts, and reads them
+// back so that every reader gets the same envelopes. Package events defines what a fact is.
 //
 //	clients ──▶ gateway ──CheckCall─▶ publisher: EncodeCall     NATS clients in any language
 //	                                     │ JoinCalls: all that waits             │
@@ -21,16 +21,17 @@
 //	                                                            │
 //	       after a restart: the reader finds the place again ◀──┘
 //
-// [Open] starts an embedded server or connects to an external one. A [Publisher] appends envelopes. A [Hub] reads the log and passes
-// each decoded envelope to all its subscribers.
+// [Open] starts an embedded server or connects to an external one. A [Publisher] appends envelopes.
+// A [Hub] reads the log and passes each decoded envelope to all its subscribers.
 //
 // # Invariants
 //
-// I2, acknowledged means on disk: an append returns after the log has fsynced the envelope, and in a cluster after a quorum has. The
-// publisher and the settings of the stream ensure this.
+// I2, acknowledged means on disk: an append returns after the log has fsynced the envelope, and in
+// a cluster after a quorum has. The publisher and the settings of the stream ensure this.
 //
-// I14, one log: after a cursor, a reader gets the same envelopes whether they are in the archive or in the stream, and whatever is
-// archived and trimmed meanwhile. [Log.CheckCursor] and the reader ensure this:
+// I14, one log: after a cursor, a reader gets the same envelopes whether they are in the archive or
+// in the stream, and whatever is archived and trimmed meanwhile. [Log.CheckCursor] and the reader
+// ensure this:
 //
 //   - The archive lacks the event ids, and those fields of an [events.Cursor] that only the stream needs. So a cursor from the archive
 //     has no checksum and no warm-up start, and is compared by the last log time that was assigned.
@@ -44,8 +45,9 @@
 //
 // # The boundary between archive and stream
 //
-// Three sequences determine where a reader continues after a cursor at sequence c: the end of the archive (e), the beginning of the
-// stream (s), and the start of the decoder's warm-up (w ≤ c+1). From s on, the stream has no gaps and belongs to the present epoch.
+// Three sequences determine where a reader continues after a cursor at sequence c: the end of the
+// archive (e), the beginning of the stream (s), and the start of the decoder's warm-up (w ≤ c+1).
+// From s on, the stream has no gaps and belongs to the present epoch.
 //
 //	state       cursor                          the reader continues                  checked against
 //	inStream    s ≤ w                           in the stream                         the message at c
@@ -58,24 +60,29 @@
 //
 // # Holes
 //
-// A hole ([events.ErrHole]) is a sequence that neither the stream nor the archive has, and that was never trimmed. Every reader stops in
-// front of it (I11, I14), because a fold that skipped the hole would differ from one that had read the lost envelope. A reader also
-// stops if its warm-up would cross a hole, because it could not recognize repeats (I6). [Log.VerifyUnarchived] finds holes before readers do.
+// A hole ([events.ErrHole]) is a sequence that neither the stream nor the archive has, and that was
+// never trimmed. Every reader stops in front of it (I11, I14), because a fold that skipped the hole
+// would differ from one that had read the lost envelope. A reader also stops if its warm-up would
+// cross a hole, because it could not recognize repeats (I6). [Log.VerifyUnarchived] finds holes
+// before readers do.
 //
-// A hole closes when its messages come back. Otherwise an operator accepts the hole with [Log.AcceptHole], which records it in the
-// metadata of the stream. Each lost sequence is then an envelope without events and with one [events.Reject], the same for all readers
-// and in the archive.
+// A hole closes when its messages come back. Otherwise an operator accepts the hole with
+// [Log.AcceptHole], which records it in the metadata of the stream. Each lost sequence is then an
+// envelope without events and with one [events.Reject], the same for all readers and in the
+// archive.
 //
 // # Epochs
 //
-// A log that was restored, moved or scrubbed continues in a new epoch ([Restore]). Everything up to its head H is in the archive, and
-// its stream begins at H+1. The metadata of the stream lists the earlier epochs, each with the last sequence that the log still has of
-// it, and the last log time that was assigned before H+1.
+// A log that was restored, moved or scrubbed continues in a new epoch ([Restore]). Everything up to
+// its head H is in the archive, and its stream begins at H+1. The metadata of the stream lists the
+// earlier epochs, each with the last sequence that the log still has of it, and the last log time
+// that was assigned before H+1.
 //
 //	epoch 1   1 ─────────────── H ┄┄┄┄┄ lost or replaced: cursors, positions and page tokens from here are rejected
 //	epoch 2                     └ H+1 ───────────▶       those up to H are adopted ([Log.AdoptCursor])
 //
-// Times continue after the last one that was assigned (I5). A decoder that begins at H+1 cannot warm up before it, so
-// [events.Archive].Repeats gives it the event ids of the horizon before H (I6). Once a warm-up begins after H+1, the whole horizon is in
-// the new epoch, and the decoder does not need those ids.
+// Times continue after the last one that was assigned (I5). A decoder that begins at H+1 cannot
+// warm up before it, so [events.Archive].Repeats gives it the event ids of the horizon before H
+// (I6). Once a warm-up begins after H+1, the whole horizon is in the new epoch, and the decoder
+// does not need those ids.
 package eventlog

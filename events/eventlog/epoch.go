@@ -17,34 +17,37 @@ import (
 const (
 	metaLogID = "skein-log-id" // 32 hexadecimal digits
 	metaEpoch = "skein-epoch"  // decimal, from 1
-	// metaPredecessors lists the earlier epochs as JSON: [{"epoch":1,"last":123}]. The stream of the present epoch begins after the
-	// last of them. The key is missing in the first epoch.
+	// metaPredecessors lists the earlier epochs as JSON: [{"epoch":1,"last":123}]. The stream of
+	// the present epoch begins after the last of them. The key is missing in the first epoch.
 	metaPredecessors = "skein-predecessors"
-	// metaLastTime is the last log time that was assigned before the present epoch, in decimal microseconds. It is set together with
-	// metaPredecessors.
+	// metaLastTime is the last log time that was assigned before the present epoch, in decimal
+	// microseconds. It is set together with metaPredecessors.
 	metaLastTime = "skein-last-time"
-	// metaErased is the last erasure as EPOCH:SEQUENCE: the epoch that ended with it, and the sequence of the deletion.
+	// metaErased is the last erasure as EPOCH:SEQUENCE: the epoch that ended with it, and the
+	// sequence of the deletion.
 	metaErased = "skein-erased"
-	// metaErasedPartitions says as JSON, for the last erasure, which partitions of each projection events about erased users were delivered to:
-	// {"epoch":1,"partitions":{"seen":"…"}}. It holds only if the epoch is that of metaErased, because programs that do not know the key leave
-	// it as it was.
+	// metaErasedPartitions says as JSON, for the last erasure, which partitions of each projection
+	// events about erased users were delivered to: {"epoch":1,"partitions":{"seen":"…"}}. It holds
+	// only if the epoch is that of metaErased, because programs that do not know the key leave it
+	// as it was.
 	metaErasedPartitions = "skein-erased-partitions"
 )
 
 // Predecessor is an epoch of the log before the present one.
 type Predecessor struct {
 	Epoch uint32 `json:"epoch"`
-	// Last is the highest sequence of the epoch that the log still has, in its archive. Later envelopes of the epoch are lost or were
-	// replaced.
+	// Last is the highest sequence of the epoch that the log still has, in its archive. Later
+	// envelopes of the epoch are lost or were replaced.
 	Last uint64 `json:"last"`
 }
 
-// logMeta is the parsed metadata of the stream. All processes read it, and so learn of new epochs and accepted holes.
+// logMeta is the parsed metadata of the stream. All processes read it, and so learn of new epochs
+// and accepted holes.
 type logMeta struct {
 	id    events.LogID
 	epoch uint32
-	// first is the sequence at which the epoch begins. lastTime is the last log time that was assigned before it; times continue
-	// after it (I5).
+	// first is the sequence at which the epoch begins. lastTime is the last log time that was
+	// assigned before it; times continue after it (I5).
 	first    uint64
 	lastTime events.Micros
 	// predecessors are sorted by epoch, and their sequences do not decrease.
@@ -59,18 +62,21 @@ type logMeta struct {
 
 // Erasure is the last erasure from a log. The zero value means that there was none.
 type Erasure struct {
-	// Epoch is the epoch that ended with the erasure. Of that epoch and the earlier ones, the log has only what was scrubbed. Seq is
-	// the sequence of the deletion; everything up to it was scrubbed.
+	// Epoch is the epoch that ended with the erasure. Of that epoch and the earlier ones, the log
+	// has only what was scrubbed. Seq is the sequence of the deletion; everything up to it was
+	// scrubbed.
 	Epoch uint32
 	Seq   uint64
 }
 
-// LastErasure returns the last erasure. A restored log knows only that its last epoch was lost, and not how the epochs before ended. For it,
-// LastErasure returns the epoch before the lost one, with the epoch's last sequence, because that epoch may have ended with an erasure.
+// LastErasure returns the last erasure. A restored log knows only that its last epoch was lost, and
+// not how the epochs before ended. For it, LastErasure returns the epoch before the lost one, with
+// the epoch's last sequence, because that epoch may have ended with an erasure.
 func (l *Log) LastErasure() Erasure { return l.meta().erased }
 
-// ErasedPartitions returns, by projection, the partitions to which events about the users of the last erasure were delivered. It returns nil if that
-// is not known. Rows of other partitions are the same after the erasure as before.
+// ErasedPartitions returns, by projection, the partitions to which events about the users of the
+// last erasure were delivered. It returns nil if that is not known. Rows of other partitions are
+// the same after the erasure as before.
 func (l *Log) ErasedPartitions() map[string]events.Partitions { return l.meta().erasedPartitions }
 
 // String returns EPOCH:SEQUENCE, the format of the stream's metadata.
@@ -93,7 +99,8 @@ type erasedPartitionsMeta struct {
 	Partitions map[string]events.Partitions `json:"partitions"`
 }
 
-// parseErasedPartitions returns the partitions of the erasure that ended the epoch. It returns nil if the text is empty or about another epoch.
+// parseErasedPartitions returns the partitions of the erasure that ended the epoch. It returns nil
+// if the text is empty or about another epoch.
 func parseErasedPartitions(text string, epoch uint32) (map[string]events.Partitions, error) {
 	if text == "" {
 		return nil, nil
@@ -154,7 +161,8 @@ func parseMeta(m map[string]string) (logMeta, error) {
 	return meta, nil
 }
 
-// checkPredecessors returns an error if no log can have this list of predecessors. epoch is the epoch after them.
+// checkPredecessors returns an error if no log can have this list of predecessors. epoch is the
+// epoch after them.
 func checkPredecessors(epoch uint32, list []Predecessor) error {
 	if len(list) == 0 {
 		return errors.New("an epoch that replaces others names them")
@@ -169,7 +177,8 @@ func checkPredecessors(epoch uint32, list []Predecessor) error {
 	return nil
 }
 
-// isContinuedFrom reports whether the present epoch has the same envelope at the sequence as the given epoch had.
+// isContinuedFrom reports whether the present epoch has the same envelope at the sequence as the
+// given epoch had.
 func (m logMeta) isContinuedFrom(epoch uint32, seq uint64) bool {
 	if epoch == m.epoch {
 		return true
@@ -182,8 +191,8 @@ func (m logMeta) isContinuedFrom(epoch uint32, seq uint64) bool {
 	return false
 }
 
-// otherEpoch returns the [events.ErrOtherEpoch] for a cursor or a position that isContinuedFrom does not accept. what is "cursor" or
-// "position".
+// otherEpoch returns the [events.ErrOtherEpoch] for a cursor or a position that isContinuedFrom
+// does not accept. what is "cursor" or "position".
 func (m logMeta) otherEpoch(what string, epoch uint32, seq uint64) error {
 	for _, p := range m.predecessors {
 		if p.Epoch == epoch {
@@ -195,8 +204,9 @@ func (m logMeta) otherEpoch(what string, epoch uint32, seq uint64) error {
 		what, epoch, m.epoch)
 }
 
-// AdoptCursor returns the cursor in the form that the present epoch uses. A cursor of an earlier epoch becomes a cursor of the archive, without
-// checksum and warm-up start, if the log still has its sequence. Otherwise AdoptCursor fails with [events.ErrOtherEpoch], and for a cursor of
+// AdoptCursor returns the cursor in the form that the present epoch uses. A cursor of an earlier
+// epoch becomes a cursor of the archive, without checksum and warm-up start, if the log still has
+// its sequence. Otherwise AdoptCursor fails with [events.ErrOtherEpoch], and for a cursor of
 // another log with [events.ErrOtherLog].
 func (l *Log) AdoptCursor(c events.Cursor) (events.Cursor, error) {
 	if c.Log != l.meta().id {
@@ -217,8 +227,8 @@ func (l *Log) Predecessors() []Predecessor {
 	return append([]Predecessor(nil), l.meta().predecessors...)
 }
 
-// EpochStart returns the cursor after which the present epoch begins. In a log that was never restored, moved or scrubbed, that is
-// [Log.Start].
+// EpochStart returns the cursor after which the present epoch begins. In a log that was never
+// restored, moved or scrubbed, that is [Log.Start].
 func (l *Log) EpochStart() events.Cursor { return l.meta().epochStart() }
 
 // epochStart returns the cursor after which the epoch begins.
@@ -232,17 +242,18 @@ type RestoredState struct {
 	ID events.LogID
 	// Epoch is the new epoch. It is higher than any epoch that the log has had.
 	Epoch uint32
-	// Predecessors are the earlier epochs whose cursors, positions and page tokens stay valid, oldest first. The Last of the last one
-	// is Head.Seq.
+	// Predecessors are the earlier epochs whose cursors, positions and page tokens stay valid,
+	// oldest first. The Last of the last one is Head.Seq.
 	Predecessors []Predecessor
-	// Head is the cursor after the last envelope of the archive. The next envelope of the log has the next sequence, and later times.
+	// Head is the cursor after the last envelope of the archive. The next envelope of the log has
+	// the next sequence, and later times.
 	Head events.Cursor
 	// LastErasure is the last erasure. The zero value means that the last erasure is not known.
 	LastErasure Erasure
 }
 
-// lastErasure returns the last erasure. If it is not known, lastErasure returns the end of the last epoch but one: every epoch except the
-// last, which was lost, may have ended with an erasure.
+// lastErasure returns the last erasure. If it is not known, lastErasure returns the end of the last
+// epoch but one: every epoch except the last, which was lost, may have ended with an erasure.
 func (r RestoredState) lastErasure() Erasure {
 	if n := len(r.Predecessors); r.LastErasure == (Erasure{}) && n > 1 {
 		return Erasure{r.Predecessors[n-2].Epoch, r.Predecessors[n-2].Last}
@@ -286,8 +297,9 @@ func (r RestoredState) streamMetadata() (map[string]string, error) {
 	return m, nil
 }
 
-// Restore creates the empty stream of a log that continues in a new epoch after its archive. The stream begins at the sequence after the
-// head. If the server already has a stream, Restore leaves it alone and fails with [events.ErrLogExists].
+// Restore creates the empty stream of a log that continues in a new epoch after its archive. The
+// stream begins at the sequence after the head. If the server already has a stream, Restore leaves
+// it alone and fails with [events.ErrLogExists].
 func Restore(ctx context.Context, cfg Config, r RestoredState) (err error) {
 	if err := errors.Join(r.validate(), cfg.validate()); err != nil {
 		return err
@@ -302,8 +314,9 @@ func Restore(ctx context.Context, cfg Config, r RestoredState) (err error) {
 	return l.openStream(ctx, true)
 }
 
-// checkNoOtherLog returns [events.ErrLogExists] if the server already has a stream that this call has not created. NATS does not fail
-// when an identical stream is created a second time, so the package must check.
+// checkNoOtherLog returns [events.ErrLogExists] if the server already has a stream that this call
+// has not created. NATS does not fail when an identical stream is created a second time, so the
+// package must check.
 func (l *Log) checkNoOtherLog(ctx context.Context) error {
 	stream, err := l.conn.js.Stream(ctx, StreamName)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {

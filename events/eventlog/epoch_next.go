@@ -18,34 +18,39 @@ import (
 )
 
 const (
-	// pausedSubject is the subject of the stream while an epoch ends. Publishers send to [Subject], get no answer and retry. So nothing
-	// is appended between reading the head and starting the new epoch.
+	// pausedSubject is the subject of the stream while an epoch ends. Publishers send to [Subject],
+	// get no answer and retry. So nothing is appended between reading the head and starting the new
+	// epoch.
 	pausedSubject = "skein.paused"
-	// metaPaused is the key of the deadline of the pause in the metadata of the stream, in decimal microseconds since 1970. If the
-	// stream is still paused then, the process that paused it has crashed, and any other process resumes the stream.
+	// metaPaused is the key of the deadline of the pause in the metadata of the stream, in decimal
+	// microseconds since 1970. If the stream is still paused then, the process that paused it has
+	// crashed, and any other process resumes the stream.
 	metaPaused = "skein-paused-until"
-	// maxPause is the longest pause. It must be well below retryFor, so that publishers keep trying until the pause ends.
+	// maxPause is the longest pause. It must be well below retryFor, so that publishers keep trying
+	// until the pause ends.
 	maxPause = 10 * time.Second
-	// propagationTime is the time that the other processes have to learn of the new epoch before the epoch gets events.
+	// propagationTime is the time that the other processes have to learn of the new epoch before
+	// the epoch gets events.
 	propagationTime = 200 * time.Millisecond
 )
 
-// ErrEpochNotBegun means that the log stays in its epoch, because archiving the rest of the epoch took too long, or because another
-// process is beginning an epoch.
+// ErrEpochNotBegun means that the log stays in its epoch, because archiving the rest of the epoch
+// took too long, or because another process is beginning an epoch.
 var ErrEpochNotBegun = errors.New("eventlog: the new epoch was not begun")
 
-// meta returns the metadata of the stream as this process has last read it. The value never changes: new metadata is a new value, so
-// callers compare pointers to notice a change.
+// meta returns the metadata of the stream as this process has last read it. The value never
+// changes: new metadata is a new value, so callers compare pointers to notice a change.
 func (l *Log) meta() *logMeta { return l.currentMeta.Load() }
 
-// updateMeta replaces the metadata of this process by metadata that was just read from the stream. It fails with [events.ErrOtherEpoch] if
-// the epoch in it does not continue from the epoch that this process is in.
+// updateMeta replaces the metadata of this process by metadata that was just read from the stream.
+// It fails with [events.ErrOtherEpoch] if the epoch in it does not continue from the epoch that
+// this process is in.
 func (l *Log) updateMeta(meta logMeta) error {
 	for {
 		current := l.currentMeta.Load()
 		if meta.epoch == current.epoch {
-			// A hole that was accepted stays accepted. Answers of the server may arrive out of order, so an older one must not
-			// remove it.
+			// A hole that was accepted stays accepted. Answers of the server may arrive out of
+			// order, so an older one must not remove it.
 			meta.holes = joinRanges(append(meta.holes, current.holes...))
 			if slices.Equal(meta.holes, current.holes) || l.currentMeta.CompareAndSwap(current, &meta) {
 				return nil
@@ -64,15 +69,18 @@ func (l *Log) updateMeta(meta logMeta) error {
 	}
 }
 
-// NextEpoch ends the epoch after a scrub of the archive: the log continues in a new epoch, and NextEpoch destroys what the stream holds of
-// the old one. Publishers wait meanwhile, and the readers of all processes start again at their cursors.
+// NextEpoch ends the epoch after a scrub of the archive: the log continues in a new epoch, and
+// NextEpoch destroys what the stream holds of the old one. Publishers wait meanwhile, and the
+// readers of all processes start again at their cursors.
 //
-// seal must archive everything up to the given sequence, the head of the epoch, and return the cursor at the end of the archive, which
-// must be at that sequence. deleted is the sequence of the deletion up to which the archive was scrubbed; afterwards [Log.LastErasure]
-// returns it in all processes, and [Log.ErasedPartitions] returns partitions; nil means that they are not known.
+// seal must archive everything up to the given sequence, the head of the epoch, and return the
+// cursor at the end of the archive, which must be at that sequence. deleted is the sequence of the
+// deletion up to which the archive was scrubbed; afterwards [Log.LastErasure] returns it in all
+// processes, and [Log.ErasedPartitions] returns partitions; nil means that they are not known.
 //
-// NextEpoch returns the last cursor of the epoch that ended. If it returns [ErrEpochNotBegun], with the cause, the log continues as it
-// was. A crash leaves a paused log, in the old epoch or the new one, and the next process that opens it or publishes to it resumes it.
+// NextEpoch returns the last cursor of the epoch that ended. If it returns [ErrEpochNotBegun], with
+// the cause, the log continues as it was. A crash leaves a paused log, in the old epoch or the new
+// one, and the next process that opens it or publishes to it resumes it.
 func (l *Log) NextEpoch(
 	ctx context.Context, deleted uint64, partitions map[string]events.Partitions,
 	seal func(ctx context.Context, head uint64) (events.Cursor, error),
@@ -85,7 +93,8 @@ func (l *Log) NextEpoch(
 		return events.Cursor{}, fmt.Errorf("%w: there is no archive", ErrEpochNotBegun)
 	}
 
-	// The work must end well before the deadline of the pause, because after it another process may resume the stream.
+	// The work must end well before the deadline of the pause, because after it another process may
+	// resume the stream.
 	deadline := time.Now().Add(maxPause)
 	pauseCtx, cancel := context.WithDeadline(ctx, deadline.Add(-2*propagationTime))
 	defer cancel()
@@ -95,7 +104,8 @@ func (l *Log) NextEpoch(
 	defer func() {
 		resumeCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), maxPause)
 		defer cancel()
-		// The consumers are deleted before events of the new epoch arrive, so that no reader takes these for events of the old one.
+		// The consumers are deleted before events of the new epoch arrive, so that no reader takes
+		// these for events of the old one.
 		err = errors.Join(err, l.deleteConsumers(resumeCtx), l.unpauseStream(resumeCtx))
 	}()
 
@@ -153,7 +163,8 @@ func (l *Log) pauseStream(ctx context.Context, deadline time.Time) error {
 	})
 }
 
-// unpauseStream makes the stream accept envelopes again. With an external log it first waits for propagationTime.
+// unpauseStream makes the stream accept envelopes again. With an external log it first waits for
+// propagationTime.
 func (l *Log) unpauseStream(ctx context.Context) error {
 	if l.server == nil {
 		// Other processes use the log, and must learn of the epoch first.
@@ -168,22 +179,25 @@ func (l *Log) unpauseStream(ctx context.Context) error {
 	})
 }
 
-// electionRetryPause and electionRetries make a request outlast the election of a leader, which a change of the stream's configuration
-// may cause. No server answers until it is over.
+// electionRetryPause and electionRetries make a request outlast the election of a leader, which a
+// change of the stream's configuration may cause. No server answers until it is over.
 const (
 	electionRetryPause = 100 * time.Millisecond
 	electionRetries    = 100
 )
 
-// settledHead returns the last sequence of a paused stream, after everything that the stream accepted before the pause is stored.
+// settledHead returns the last sequence of a paused stream, after everything that the stream
+// accepted before the pause is stored.
 //
-// The server does not report the envelopes that it has accepted but not stored yet. So settledHead publishes a message that the leader
-// must reject: its headers expect a last sequence of the stream, and name a subject without the sequence that goes with it. The leader
-// checks the headers in the order of arrival, after all earlier messages, and before any replica gets the message.
+// The server does not report the envelopes that it has accepted but not stored yet. So settledHead
+// publishes a message that the leader must reject: its headers expect a last sequence of the
+// stream, and name a subject without the sequence that goes with it. The leader checks the headers
+// in the order of arrival, after all earlier messages, and before any replica gets the message.
 //
-// In a cluster, the leader checks the expected last sequence first. errCodeNoSubjectSequence then means that it was right, and
-// JSErrCodeStreamWrongLastSequence that it was not, so settledHead tries again. A single server always answers with
-// errCodeNoSubjectSequence, once all earlier messages are stored.
+// In a cluster, the leader checks the expected last sequence first. errCodeNoSubjectSequence then
+// means that it was right, and JSErrCodeStreamWrongLastSequence that it was not, so settledHead
+// tries again. A single server always answers with errCodeNoSubjectSequence, once all earlier
+// messages are stored.
 func (l *Log) settledHead(ctx context.Context) (uint64, error) {
 	head, err := l.Head(ctx)
 	if err != nil {
@@ -204,7 +218,8 @@ func (l *Log) settledHead(ctx context.Context) (uint64, error) {
 			return 0, wrapUnavailable(fmt.Errorf("the stream did not tell its last sequence: %w", err))
 		}
 
-		// The head is read again, because the answer of a single server does not say whether the expected sequence was right.
+		// The head is read again, because the answer of a single server does not say whether the
+		// expected sequence was right.
 		expected := head.Last
 		if head, err = l.Head(ctx); err != nil {
 			return 0, err
@@ -215,8 +230,8 @@ func (l *Log) settledHead(ctx context.Context) (uint64, error) {
 	}
 }
 
-// writeNewEpoch writes the new epoch into the metadata of the stream, which is still paused. end is the last cursor of the old epoch. The other
-// arguments are those of NextEpoch.
+// writeNewEpoch writes the new epoch into the metadata of the stream, which is still paused. end is
+// the last cursor of the old epoch. The other arguments are those of NextEpoch.
 func (l *Log) writeNewEpoch(
 	ctx context.Context, end events.Cursor, deleted uint64, partitions map[string]events.Partitions,
 ) error {
@@ -255,8 +270,9 @@ func (l *Log) writeNewEpoch(
 	return err
 }
 
-// purgeStream removes everything up to head, the last message, from a paused stream. Because the purge covers every message, the server
-// deletes whole files, and no erased user id stays behind in one.
+// purgeStream removes everything up to head, the last message, from a paused stream. Because the
+// purge covers every message, the server deletes whole files, and no erased user id stays behind in
+// one.
 func (l *Log) purgeStream(ctx context.Context, head uint64) error {
 	stream, err := l.stream(ctx)
 	if err != nil {
@@ -267,7 +283,8 @@ func (l *Log) purgeStream(ctx context.Context, head uint64) error {
 	}, streamPurgeSubject)
 }
 
-// deleteConsumers deletes the consumers of all processes. Their readers notice it, read the metadata and begin again at their cursors.
+// deleteConsumers deletes the consumers of all processes. Their readers notice it, read the
+// metadata and begin again at their cursors.
 func (l *Log) deleteConsumers(ctx context.Context) error {
 	stream, err := l.stream(ctx)
 	if err != nil {
@@ -284,11 +301,11 @@ func (l *Log) deleteConsumers(ctx context.Context) error {
 	return wrapUnavailable(permissionError(ctx, names.Err()))
 }
 
-// unpauseAbandoned resumes a stream that a crash has left paused, and returns the information about the stream after that. It returns info
-// itself if the stream is not paused.
+// unpauseAbandoned resumes a stream that a crash has left paused, and returns the information about
+// the stream after that. It returns info itself if the stream is not paused.
 //
-// In an external log, the process that paused the stream may still be running. Until the deadline of the pause, unpauseAbandoned returns
-// [events.ErrLogUnavailable].
+// In an external log, the process that paused the stream may still be running. Until the deadline
+// of the pause, unpauseAbandoned returns [events.ErrLogUnavailable].
 func (l *Log) unpauseAbandoned(ctx context.Context, info *jetstream.StreamInfo) (*jetstream.StreamInfo, error) {
 	if !isPaused(&info.Config) {
 		return info, nil
@@ -305,7 +322,8 @@ func (l *Log) unpauseAbandoned(ctx context.Context, info *jetstream.StreamInfo) 
 	if l.currentMeta.Load() == nil { // the log is just being opened
 		l.currentMeta.Store(&meta)
 	}
-	// If the crash came after the new epoch was written, old consumers may remain. As in NextEpoch, they go first.
+	// If the crash came after the new epoch was written, old consumers may remain. As in NextEpoch,
+	// they go first.
 	err = errors.Join(l.updateMeta(meta), l.deleteConsumers(ctx), l.unpauseStream(ctx))
 	if errors.Is(err, events.ErrForbidden) { // another user may resume it, and the process that began the epoch may return
 		return nil, fmt.Errorf("%w: a new epoch was being begun and that was interrupted; this user cannot resume the log: %s",
@@ -318,8 +336,8 @@ func (l *Log) unpauseAbandoned(ctx context.Context, info *jetstream.StreamInfo) 
 	return l.streamInfo(ctx)
 }
 
-// tryUnpauseAbandoned resumes a stream that a crash has left paused, for a publisher that got no answer. Errors are only logged, because
-// the publisher retries anyway.
+// tryUnpauseAbandoned resumes a stream that a crash has left paused, for a publisher that got no
+// answer. Errors are only logged, because the publisher retries anyway.
 func (l *Log) tryUnpauseAbandoned(ctx context.Context) {
 	if !l.reconfigureMu.TryLock() {
 		return // this process itself has paused the stream, and will resume it

@@ -10,8 +10,8 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// TestPausedLogResumesByItself leaves a log paused, as a crash at the end of an epoch does. The log accepts events again when it is opened the
-// next time, and also when an open process publishes.
+// TestPausedLogResumesByItself leaves a log paused, as a crash at the end of an epoch does. The log
+// accepts events again when it is opened the next time, and also when an open process publishes.
 func TestPausedLogResumesByItself(t *testing.T) {
 	cfg := Config{Dir: t.TempDir()}
 	publish := func(l *Log) {
@@ -61,8 +61,9 @@ func (l *Log) pauseAndReadHead(t *testing.T) (uint64, error) {
 	return l.settledHead(t.Context())
 }
 
-// TestSettledHeadCountsEnvelopesInFlight pauses a log while publishers are sending. The settled head includes every envelope that the stream
-// accepted before, on one server and on a cluster of three.
+// TestSettledHeadCountsEnvelopesInFlight pauses a log while publishers are sending. The settled
+// head includes every envelope that the stream accepted before, on one server and on a cluster of
+// three.
 func TestSettledHeadCountsEnvelopesInFlight(t *testing.T) {
 	t.Parallel()
 	_, url := startTestCluster(t, 3)

@@ -9,16 +9,18 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// DeleteStream deletes the stream of a log, with everything that it holds, so that the log can be restored from its archive ([Restore]).
-// Publishers wait meanwhile. archive must copy everything up to the given sequence, the last one, to the archive. If archive fails, the log
-// stays as it was. A crash leaves a paused log, and the next process that opens it or publishes to it resumes it.
+// DeleteStream deletes the stream of a log, with everything that it holds, so that the log can be
+// restored from its archive ([Restore]). Publishers wait meanwhile. archive must copy everything up
+// to the given sequence, the last one, to the archive. If archive fails, the log stays as it was. A
+// crash leaves a paused log, and the next process that opens it or publishes to it resumes it.
 func (l *Log) DeleteStream(ctx context.Context, archive func(ctx context.Context, last uint64) error) (err error) {
 	if !l.reconfigureMu.TryLock() {
 		return fmt.Errorf("%w: another one is being begun", ErrEpochNotBegun)
 	}
 	defer l.reconfigureMu.Unlock()
 
-	// The work must end well before the deadline of the pause, because after it another process may resume the stream.
+	// The work must end well before the deadline of the pause, because after it another process may
+	// resume the stream.
 	deadline := time.Now().Add(maxPause)
 	pauseCtx, cancel := context.WithDeadline(ctx, deadline.Add(-2*propagationTime))
 	defer cancel()

@@ -31,8 +31,9 @@ func restoreLog(t *testing.T, archive *memoryArchive, r RestoredState) (*Log, Co
 	return l, cfg
 }
 
-// In a log that continues in a new epoch, cursors of the epoch before are valid, times still rise, and an event id that was seen within the
-// horizon before the epoch is a repeat, wherever a reader starts (I5, I6).
+// In a log that continues in a new epoch, cursors of the epoch before are valid, times still rise,
+// and an event id that was seen within the horizon before the epoch is a repeat, wherever a reader
+// starts (I5, I6).
 func TestNewEpochContinuesCursorsTimesAndRepeats(t *testing.T) {
 	histories := 8
 	if testing.Short() {
@@ -59,7 +60,8 @@ func TestNewEpochContinuesCursorsTimesAndRepeats(t *testing.T) {
 					l.Epoch(), l.ID(), l.EpochStart(), old.ID(), head)
 			}
 
-			// The new history may have a clock that runs back, and repeats of events of the epoch before.
+			// The new history may have a clock that runs back, and repeats of events of the epoch
+			// before.
 			next := drawHistory(20).Example(n + 100)
 			appendHistory(t, l, next)
 			whole := readFromCursor(t, l, l.Start(), head+20, 1<<20)
@@ -93,7 +95,8 @@ func TestNewEpochContinuesCursorsTimesAndRepeats(t *testing.T) {
 	})
 }
 
-// checkContinued checks that sequences and times rise across the epochs, and that the envelopes up to the head are the old ones.
+// checkContinued checks that sequences and times rise across the epochs, and that the envelopes up
+// to the head are the old ones.
 func checkContinued(t *testing.T, whole, old []*events.Envelope, head events.Cursor) {
 	t.Helper()
 	last := events.Cursor{}
@@ -115,7 +118,8 @@ func checkContinued(t *testing.T, whole, old []*events.Envelope, head events.Cur
 	}
 }
 
-// checkRepeats finds the repeats of the new epoch with a model that forgets nothing, and returns an error if a reader returned one of them.
+// checkRepeats finds the repeats of the new epoch with a model that forgets nothing, and returns an
+// error if a reader returned one of them.
 func checkRepeats(whole, before []*events.Envelope, next []historyStep) error {
 	seen := map[string]events.Micros{}
 	for _, env := range before {
@@ -148,8 +152,8 @@ func checkRepeats(whole, before []*events.Envelope, next []historyStep) error {
 	return nil
 }
 
-// checkRejectsCursorsBeyond checks that the log rejects the cursor, which is after the last sequence that the new epoch continues from, and
-// accepts the position before it.
+// checkRejectsCursorsBeyond checks that the log rejects the cursor, which is after the last
+// sequence that the new epoch continues from, and accepts the position before it.
 func checkRejectsCursorsBeyond(t *testing.T, l *Log, beyond events.Cursor) {
 	t.Helper()
 	ctx := testContext(t)
@@ -177,7 +181,8 @@ func checkRejectsCursorsBeyond(t *testing.T, l *Log, beyond events.Cursor) {
 	}
 }
 
-// I6: a repeat in a new epoch of an event from just before it is dropped, for the first reader of the epoch and for one that starts later.
+// I6: a repeat in a new epoch of an event from just before it is dropped, for the first reader of
+// the epoch and for one that starts later.
 func TestRepeatIsDroppedAcrossEpochs(t *testing.T) {
 	runInBubble(t, func(t *testing.T) {
 		old := mustOpenLog(t, Config{Dir: t.TempDir()})
@@ -187,7 +192,8 @@ func TestRepeatIsDroppedAcrossEpochs(t *testing.T) {
 		}
 		appendHistory(t, old, repeated)
 
-		// A dropped repeat is remembered, too: the events below come 25 minutes after the first, but only 12 minutes after this repeat.
+		// A dropped repeat is remembered, too: the events below come 25 minutes after the first,
+		// but only 12 minutes after this repeat.
 		another := newFollow(2)
 		another.EventId = "other"
 		appendHistory(t, old, []historyStep{{wait: 12 * time.Minute, events: append(repeated[0].events, another)}})
@@ -224,7 +230,8 @@ func TestRepeatIsDroppedAcrossEpochs(t *testing.T) {
 	})
 }
 
-// Without its archive, a reader of a new epoch cannot know the event ids of before the epoch and cannot read the envelopes of before it.
+// Without its archive, a reader of a new epoch cannot know the event ids of before the epoch and
+// cannot read the envelopes of before it.
 func TestNewEpochNeedsItsArchive(t *testing.T) {
 	ctx := testContext(t)
 	ns := startTestServer(t, server.Options{})

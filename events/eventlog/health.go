@@ -11,14 +11,15 @@ import (
 type Health struct {
 	Head
 
-	// Consumers is the number of consumers of the stream. Each process has one, and one more for each reader that is far behind the
-	// others.
+	// Consumers is the number of consumers of the stream. Each process has one, and one more for
+	// each reader that is far behind the others.
 	Consumers int
 }
 
-// Health asks the server for the extent of the stream. It fails if the log cannot be written and read, as far as that can be determined
-// without publishing: the connection must be up, the stream must be the one that was opened and have a leader, and the embedded server
-// must not have met a disk error.
+// Health asks the server for the extent of the stream. It fails if the log cannot be written and
+// read, as far as that can be determined without publishing: the connection must be up, the stream
+// must be the one that was opened and have a leader, and the embedded server must not have met a
+// disk error.
 func (l *Log) Health(ctx context.Context) (Health, error) {
 	if l.server != nil {
 		if err := l.server.Healthy(); err != nil {
@@ -38,10 +39,11 @@ func (l *Log) Health(ctx context.Context) (Health, error) {
 	return Health{headFromInfo(info), info.State.Consumers}, nil
 }
 
-// ErrorCounters count failures between this process and the log from which the process has recovered by itself.
+// ErrorCounters count failures between this process and the log from which the process has
+// recovered by itself.
 type ErrorCounters struct {
-	// Reconnects is the number of times that the connection was made again. Interruptions is the number of times that reading was
-	// interrupted, for any reason.
+	// Reconnects is the number of times that the connection was made again. Interruptions is the
+	// number of times that reading was interrupted, for any reason.
 	Reconnects, Interruptions uint64
 }
 

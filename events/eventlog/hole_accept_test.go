@@ -9,7 +9,8 @@ import (
 	"github.com/skein-feed/skein/events"
 )
 
-// When one process accepts a hole of an external log, the readers of other processes continue after it, also one that waits in front of it.
+// When one process accepts a hole of an external log, the readers of other processes continue after
+// it, also one that waits in front of it.
 func TestAcceptedHoleReachesOtherProcesses(t *testing.T) {
 	url := startTestServer(t, server.Options{}).ClientURL()
 	l, other := mustOpenLog(t, Config{URL: url}), mustOpenLog(t, Config{URL: url})

@@ -6,8 +6,9 @@ import (
 	"fmt"
 )
 
-// checkNextMessage checks that the stream has the next sequence. It runs before a consumer is created: behind a hole at the end of the
-// stream there is no message to deliver, so the reader would wait instead of reporting the hole.
+// checkNextMessage checks that the stream has the next sequence. It runs before a consumer is
+// created: behind a hole at the end of the stream there is no message to deliver, so the reader
+// would wait instead of reporting the hole.
 func (r *reader) checkNextMessage(ctx context.Context) error {
 	stream, err := r.log.stream(ctx)
 	if err != nil {
@@ -34,8 +35,9 @@ func (r *reader) checkNextMessage(ctx context.Context) error {
 	return r.crossGap(ctx, msg.Sequence)
 }
 
-// crossGap is called when the stream continues at seq, which is later than the next sequence. It crosses the holes that an operator has
-// accepted, and fails with [events.ErrHole] if anything else is lost.
+// crossGap is called when the stream continues at seq, which is later than the next sequence. It
+// crosses the holes that an operator has accepted, and fails with [events.ErrHole] if anything else
+// is lost.
 func (r *reader) crossGap(ctx context.Context, seq uint64) error {
 	for r.decodedSeq+1 < seq {
 		if accepted, ok := r.log.meta().acceptedHole(r.decodedSeq + 1); ok {
@@ -45,7 +47,8 @@ func (r *reader) crossGap(ctx context.Context, seq uint64) error {
 			continue
 		}
 
-		// If the metadata has changed meanwhile, the hole may have been accepted, so the loop looks again.
+		// If the metadata has changed meanwhile, the hole may have been accepted, so the loop looks
+		// again.
 		meta := r.log.meta()
 		if err := r.explainGap(ctx, seq); err != nil && r.log.meta() == meta {
 			return err
@@ -54,8 +57,8 @@ func (r *reader) crossGap(ctx context.Context, seq uint64) error {
 	return nil
 }
 
-// crossAcceptedHole decodes the lost sequences of an accepted hole up to the given one. It stores their envelopes in lostEnvelopes, from where
-// read returns them.
+// crossAcceptedHole decodes the lost sequences of an accepted hole up to the given one. It stores
+// their envelopes in lostEnvelopes, from where read returns them.
 func (r *reader) crossAcceptedHole(to uint64) error {
 	for r.decodedSeq < to {
 		env, err := r.dec.DecodeLost(r.decodedSeq + 1)
@@ -78,8 +81,9 @@ func (r *reader) crossAcceptedHole(to uint64) error {
 	return nil
 }
 
-// explainGap returns the reason why the stream has delivered seq instead of the next sequence. After trimming, a lagging replica, or a
-// hole that the archive covers, that is an interruption, and the reader starts again. Only a loss is [events.ErrHole].
+// explainGap returns the reason why the stream has delivered seq instead of the next sequence.
+// After trimming, a lagging replica, or a hole that the archive covers, that is an interruption,
+// and the reader starts again. Only a loss is [events.ErrHole].
 func (r *reader) explainGap(ctx context.Context, seq uint64) error {
 	next := r.decodedSeq + 1
 	stream, err := r.log.stream(ctx)

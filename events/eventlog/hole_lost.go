@@ -13,15 +13,18 @@ import (
 	"github.com/skein-feed/skein/events"
 )
 
-// A hole of the log is a range of sequences that neither the stream nor the archive has, although they were not trimmed. The events in it
-// were acknowledged and are lost. No reader crosses a hole, because a store that has folded the lost events knows more than the log.
+// A hole of the log is a range of sequences that neither the stream nor the archive has, although
+// they were not trimmed. The events in it were acknowledged and are lost. No reader crosses a hole,
+// because a store that has folded the lost events knows more than the log.
 //
-// A hole closes when its messages come back, with a replica or a restored file. Otherwise an operator accepts the hole
-// ([Log.AcceptHole]), which is recorded in the metadata of the stream. Every reader reads that metadata before it continues. Each lost
-// sequence is then an envelope without events, which takes no time and has one [events.Reject]. It is archived, restored and carried
-// into new epochs like any other envelope.
+// A hole closes when its messages come back, with a replica or a restored file. Otherwise an
+// operator accepts the hole ([Log.AcceptHole]), which is recorded in the metadata of the stream.
+// Every reader reads that metadata before it continues. Each lost sequence is then an envelope
+// without events, which takes no time and has one [events.Reject]. It is archived, restored and
+// carried into new epochs like any other envelope.
 
-// ErrNotMissing is the error of [Log.AcceptHole] for a sequence that is not missing or was never in the log.
+// ErrNotMissing is the error of [Log.AcceptHole] for a sequence that is not missing or was never in
+// the log.
 var ErrNotMissing = errors.New("eventlog: not missing")
 
 // HoleError is an [events.ErrHole] with the first and the last sequence of the hole.
@@ -48,10 +51,12 @@ func AcceptCommand(r SeqRange) string {
 // Is makes errors.Is match events.ErrHole.
 func (e *HoleError) Is(target error) bool { return target == events.ErrHole }
 
-// metaHoles is the key of the accepted holes in the metadata of the stream. Its value is JSON: [{"from":2,"to":7}].
+// metaHoles is the key of the accepted holes in the metadata of the stream. Its value is JSON:
+// [{"from":2,"to":7}].
 const metaHoles = "skein-accepted-holes"
 
-// parseHoles parses the JSON list of accepted holes, and returns disjoint ranges in ascending order.
+// parseHoles parses the JSON list of accepted holes, and returns disjoint ranges in ascending
+// order.
 func parseHoles(text string) ([]SeqRange, error) {
 	if text == "" {
 		return nil, nil
@@ -68,7 +73,8 @@ func parseHoles(text string) ([]SeqRange, error) {
 	return joinRanges(list), nil
 }
 
-// joinRanges returns the same sequences as ranges in ascending order that neither overlap nor touch.
+// joinRanges returns the same sequences as ranges in ascending order that neither overlap nor
+// touch.
 func joinRanges(list []SeqRange) []SeqRange {
 	list = slices.Clone(list)
 	sort.Slice(list, func(i, j int) bool { return list[i].From < list[j].From })
@@ -92,7 +98,8 @@ func (m *logMeta) acceptedHole(seq uint64) (SeqRange, bool) {
 	return m.holes[i], true
 }
 
-// nextAcceptedSeq returns the first sequence at or after seq that is in an accepted hole, or 0 if there is none.
+// nextAcceptedSeq returns the first sequence at or after seq that is in an accepted hole, or 0 if
+// there is none.
 func (m *logMeta) nextAcceptedSeq(seq uint64) uint64 {
 	i := m.firstHoleEndingAtOrAfter(seq)
 	if i == len(m.holes) {
@@ -101,7 +108,8 @@ func (m *logMeta) nextAcceptedSeq(seq uint64) uint64 {
 	return max(seq, m.holes[i].From)
 }
 
-// firstHoleEndingAtOrAfter returns the index of that accepted hole, or len(m.holes) if there is none.
+// firstHoleEndingAtOrAfter returns the index of that accepted hole, or len(m.holes) if there is
+// none.
 func (m *logMeta) firstHoleEndingAtOrAfter(seq uint64) int {
 	return sort.Search(len(m.holes), func(i int) bool { return m.holes[i].To >= seq })
 }
@@ -109,7 +117,8 @@ func (m *logMeta) firstHoleEndingAtOrAfter(seq uint64) int {
 // AcceptedHoles returns the holes of the log that an operator has accepted.
 func (l *Log) AcceptedHoles() []SeqRange { return slices.Clone(l.meta().holes) }
 
-// recordMissing records a missing range for [Log.Holes], logs it the first time, and returns it as a [HoleError].
+// recordMissing records a missing range for [Log.Holes], logs it the first time, and returns it as
+// a [HoleError].
 func (l *Log) recordMissing(r SeqRange) error {
 	l.missingMu.Lock()
 	defer l.missingMu.Unlock()
@@ -124,8 +133,8 @@ func (l *Log) recordMissing(r SeqRange) error {
 	return err
 }
 
-// Holes returns the missing ranges in ascending order. It checks every range that was recorded earlier, and forgets those that are in the
-// stream or the archive by now or were accepted.
+// Holes returns the missing ranges in ascending order. It checks every range that was recorded
+// earlier, and forgets those that are in the stream or the archive by now or were accepted.
 func (l *Log) Holes(ctx context.Context) ([]SeqRange, error) {
 	l.missingMu.Lock()
 	recorded := slices.Clone(l.missingRanges)
@@ -152,8 +161,9 @@ func (l *Log) Holes(ctx context.Context) ([]SeqRange, error) {
 	return slices.Clone(l.missingRanges), nil
 }
 
-// missingPart returns the part of a range that begins with the first sequence that is still missing. It does not check the sequences after
-// that one, because one request per sequence would be too many for a large hole.
+// missingPart returns the part of a range that begins with the first sequence that is still
+// missing. It does not check the sequences after that one, because one request per sequence would
+// be too many for a large hole.
 func (l *Log) missingPart(ctx context.Context, r SeqRange) ([]SeqRange, error) {
 	stream, err := l.stream(ctx)
 	if err != nil {
@@ -172,8 +182,8 @@ func (l *Log) missingPart(ctx context.Context, r SeqRange) ([]SeqRange, error) {
 	return nil, nil
 }
 
-// isAccountedFor reports whether a sequence is in the stream, in the archive or in an accepted hole. If it is, then so are all sequences
-// from it to upTo.
+// isAccountedFor reports whether a sequence is in the stream, in the archive or in an accepted
+// hole. If it is, then so are all sequences from it to upTo.
 func (l *Log) isAccountedFor(ctx context.Context, stream jetstream.Stream, seq uint64) (found bool, upTo uint64, err error) {
 	if hole, ok := l.meta().acceptedHole(seq); ok {
 		return true, hole.To, nil
@@ -189,8 +199,8 @@ func (l *Log) isAccountedFor(ctx context.Context, stream jetstream.Stream, seq u
 	return found, seq, err
 }
 
-// archiveEndSeq returns the last sequence of the archive. If the archive ends before seq, archiveEndSeq reloads it first, because another
-// process may have written more of it.
+// archiveEndSeq returns the last sequence of the archive. If the archive ends before seq,
+// archiveEndSeq reloads it first, because another process may have written more of it.
 func (l *Log) archiveEndSeq(ctx context.Context, seq uint64) (uint64, error) {
 	if l.archive == nil {
 		return 0, nil
@@ -210,8 +220,8 @@ func (l *Log) archiveEndSeq(ctx context.Context, seq uint64) (uint64, error) {
 	return end.Seq, nil
 }
 
-// hasMessage reports whether the stream can return the message. The server answers "not found" also for a message whose checksum does
-// not match.
+// hasMessage reports whether the stream can return the message. The server answers "not found" also
+// for a message whose checksum does not match.
 func (l *Log) hasMessage(ctx context.Context, stream jetstream.Stream, seq uint64) (bool, error) {
 	err := l.requestWithRetries(ctx, func(ctx context.Context) (err error) {
 		_, err = stream.GetMsg(ctx, seq)
@@ -223,12 +233,12 @@ func (l *Log) hasMessage(ctx context.Context, stream jetstream.Stream, seq uint6
 	return err == nil, wrapUnavailable(err)
 }
 
-// maxProbes is the number of messages that measureHole requests one by one to find the end of a hole. A larger hole is reported as if it
-// reached to the next delivered message.
+// maxProbes is the number of messages that measureHole requests one by one to find the end of a
+// hole. A larger hole is reported as if it reached to the next delivered message.
 const maxProbes = 1000
 
-// measureHole returns the hole that begins at first, which is missing, and ends before next, the first sequence after it that is known not
-// to be missing.
+// measureHole returns the hole that begins at first, which is missing, and ends before next, the
+// first sequence after it that is known not to be missing.
 func (l *Log) measureHole(ctx context.Context, stream jetstream.Stream, first, next uint64) (SeqRange, error) {
 	last := next - 1
 	if accepted := l.meta().nextAcceptedSeq(first); accepted > 0 {
@@ -246,9 +256,10 @@ func (l *Log) measureHole(ctx context.Context, stream jetstream.Stream, first, n
 	return SeqRange{first, last}, nil
 }
 
-// AcceptHole records in the log that the envelopes of a range are lost, and lets the readers of all processes continue after them.
-// It cannot be undone: a message that comes back later is not read. If any sequence of the range is in the stream or the archive,
-// or beyond the end of the log, nothing is accepted and the error is [ErrNotMissing].
+// AcceptHole records in the log that the envelopes of a range are lost, and lets the readers of all
+// processes continue after them. It cannot be undone: a message that comes back later is not read.
+// If any sequence of the range is in the stream or the archive, or beyond the end of the log,
+// nothing is accepted and the error is [ErrNotMissing].
 func (l *Log) AcceptHole(ctx context.Context, r SeqRange) error {
 	if !l.reconfigureMu.TryLock() {
 		return fmt.Errorf("%w: a new epoch is being begun", events.ErrLogUnavailable)
@@ -276,8 +287,9 @@ func (l *Log) AcceptHole(ctx context.Context, r SeqRange) error {
 	}
 	l.logger.Warn("log: a hole was accepted: what it held is lost", "first", r.From, "last", r.To)
 
-	// Readers of other processes read the metadata only when they start again. A reader that reached the hole with the old metadata would
-	// stop there. Deleting the consumers makes all readers start again.
+	// Readers of other processes read the metadata only when they start again. A reader that
+	// reached the hole with the old metadata would stop there. Deleting the consumers makes all
+	// readers start again.
 	if err := l.deleteConsumers(ctx); err != nil {
 		return err
 	}
@@ -285,7 +297,8 @@ func (l *Log) AcceptHole(ctx context.Context, r SeqRange) error {
 	return err
 }
 
-// checkMissing returns [ErrNotMissing] unless every sequence of the range was in the log in this epoch and is missing now.
+// checkMissing returns [ErrNotMissing] unless every sequence of the range was in the log in this
+// epoch and is missing now.
 func (l *Log) checkMissing(ctx context.Context, r SeqRange) error {
 	stream, err := l.stream(ctx)
 	if err != nil {
@@ -315,13 +328,14 @@ func (l *Log) checkMissing(ctx context.Context, r SeqRange) error {
 	return nil
 }
 
-// maxExaminedBytes limits how many bytes of the stream, as the server counts them, [Log.VerifyUnarchived] reads when a process starts. Reading one
-// GiB takes a second or two.
+// maxExaminedBytes limits how many bytes of the stream, as the server counts them,
+// [Log.VerifyUnarchived] reads when a process starts. Reading one GiB takes a second or two.
 const maxExaminedBytes = 1 << 30
 
-// VerifyUnarchived reads the part of the stream that is not archived, at most its newest GiB, and returns the number of messages read. The
-// server verifies the checksum of each message that it reads from a file. VerifyUnarchived records the messages that the server does not deliver
-// as missing ([Log.Holes]). Readers would find the same holes, but only after their cursors.
+// VerifyUnarchived reads the part of the stream that is not archived, at most its newest GiB, and
+// returns the number of messages read. The server verifies the checksum of each message that it
+// reads from a file. VerifyUnarchived records the messages that the server does not deliver as
+// missing ([Log.Holes]). Readers would find the same holes, but only after their cursors.
 func (l *Log) VerifyUnarchived(ctx context.Context) (read uint64, err error) {
 	stream, err := l.stream(ctx)
 	if err != nil {
@@ -399,8 +413,8 @@ func (l *Log) examineFrom(state jetstream.StreamState) (uint64, error) {
 	return from, nil
 }
 
-// recordMissingBetween records which of the sequences from seq to before next, which the server did not deliver, are missing. The others
-// are archived or in an accepted hole.
+// recordMissingBetween records which of the sequences from seq to before next, which the server did
+// not deliver, are missing. The others are archived or in an accepted hole.
 func (l *Log) recordMissingBetween(ctx context.Context, stream jetstream.Stream, seq, next uint64) error {
 	for seq < next {
 		found, upTo, err := l.isAccountedFor(ctx, stream, seq)

@@ -38,8 +38,8 @@ func flipBit(t *testing.T, name string, at int) {
 	}
 }
 
-// findRecord returns where the record of a sequence begins in a block file, and where it ends. A record begins with its length, whose top bit
-// says that it has headers, and its sequence.
+// findRecord returns where the record of a sequence begins in a block file, and where it ends. A
+// record begins with its length, whose top bit says that it has headers, and its sequence.
 func findRecord(t *testing.T, path string, seq uint64) (begin, end int) {
 	t.Helper()
 	data, err := os.ReadFile(path)
@@ -57,9 +57,10 @@ func findRecord(t *testing.T, path string, seq uint64) (begin, end int) {
 	return 0, 0
 }
 
-// I1, I11: one flipped bit anywhere in the record of a message loses that message and no other, after an orderly stop and after a kill. No
-// reader crosses the hole, whether it has read the message before or not. Once the hole is accepted, every reader crosses it, even if the
-// message comes back.
+// I1, I11: one flipped bit anywhere in the record of a message loses that message and no other,
+// after an orderly stop and after a kill. No reader crosses the hole, whether it has read the
+// message before or not. Once the hole is accepted, every reader crosses it, even if the message
+// comes back.
 func TestFlippedBitLosesOnlyItsMessage(t *testing.T) {
 	t.Parallel()
 	for _, damaged := range []uint64{1, 3, 5} {
@@ -162,7 +163,8 @@ func testFlippedBit(t *testing.T, damaged uint64, at int, killed bool) {
 			fromStart = got
 		}
 		for i, env := range got {
-			// The cursors may differ, because a reader that has read the lost message may warm up from elsewhere.
+			// The cursors may differ, because a reader that has read the lost message may warm up
+			// from elsewhere.
 			if !equalInArchive(env, fromStart[int(from)+i]) {
 				t.Errorf("reader from %d: got %+v, want %+v", from, env, fromStart[int(from)+i])
 			}
@@ -175,7 +177,8 @@ func testFlippedBit(t *testing.T, damaged uint64, at int, killed bool) {
 	closeLog(t, l)
 }
 
-// The lost envelopes of an accepted hole stay the same when the log is damaged again, continues in a new epoch, or is salvaged.
+// The lost envelopes of an accepted hole stay the same when the log is damaged again, continues in
+// a new epoch, or is salvaged.
 func TestAcceptedHoleSurvivesNewEpoch(t *testing.T) {
 	runInBubble(t, func(t *testing.T) {
 		l := mustOpenLog(t, Config{Dir: t.TempDir(), Logger: slog.New(slog.DiscardHandler)})
@@ -224,7 +227,8 @@ func TestAcceptedHoleSurvivesNewEpoch(t *testing.T) {
 	})
 }
 
-// A reader that waits in front of a hole continues by itself once another process has archived the missing messages.
+// A reader that waits in front of a hole continues by itself once another process has archived the
+// missing messages.
 func TestReaderContinuesWhenHoleCloses(t *testing.T) {
 	l, _ := openFilledLog(t, 10, 1)
 	all := readWholeLog(t, l)
@@ -254,7 +258,8 @@ func TestReaderContinuesWhenHoleCloses(t *testing.T) {
 	}
 }
 
-// A reader that waits in front of a hole learns that the hole was accepted, even if no envelope comes after its cursor.
+// A reader that waits in front of a hole learns that the hole was accepted, even if no envelope
+// comes after its cursor.
 func TestReaderAtHeadLearnsOfAcceptedHole(t *testing.T) {
 	l, _ := openFilledLog(t, 10, 1)
 	all := readWholeLog(t, l)

@@ -27,8 +27,8 @@ func deleteMessages(t *testing.T, l *Log, seqs ...uint64) {
 	}
 }
 
-// checkSameCursors checks that the envelopes after the end of the archive have the cursors of a reader of the whole stream: a cursor must not
-// depend on where its reader began.
+// checkSameCursors checks that the envelopes after the end of the archive have the cursors of a
+// reader of the whole stream: a cursor must not depend on where its reader began.
 func checkSameCursors(t *testing.T, what string, got, all []*events.Envelope, end uint64) {
 	t.Helper()
 	for _, env := range got {
@@ -38,8 +38,9 @@ func checkSameCursors(t *testing.T, what string, got, all []*events.Envelope, en
 	}
 }
 
-// I3: whatever was deleted from the archived part of the stream, a reader gets the same as a reader of the whole stream, wherever it starts, and
-// whether its process knows of the holes already or not.
+// I3: whatever was deleted from the archived part of the stream, a reader gets the same as a reader
+// of the whole stream, wherever it starts, and whether its process knows of the holes already or
+// not.
 func TestArchiveCoversHolesOfStream(t *testing.T) {
 	histories := 8
 	if testing.Short() {
@@ -90,8 +91,9 @@ func TestArchiveCoversHolesOfStream(t *testing.T) {
 	})
 }
 
-// A reader in the middle of the stream reads the archive where the hole is, and then continues in the stream. The same events are repeats as
-// without the hole. What neither the archive nor the stream has is lost, and no reader crosses it.
+// A reader in the middle of the stream reads the archive where the hole is, and then continues in
+// the stream. The same events are repeats as without the hole. What neither the archive nor the
+// stream has is lost, and no reader crosses it.
 func TestReaderPassesHoleThroughArchive(t *testing.T) {
 	runInBubble(t, func(t *testing.T) {
 		l := mustOpenLog(t, Config{Dir: t.TempDir(), Logger: slog.New(slog.DiscardHandler)})
@@ -151,7 +153,8 @@ func TestReaderPassesHoleThroughArchive(t *testing.T) {
 	})
 }
 
-// If a block file of the stream is damaged and the archive has all its messages, readers get the same as before.
+// If a block file of the stream is damaged and the archive has all its messages, readers get the
+// same as before.
 func TestArchiveCoversDamagedFile(t *testing.T) {
 	for _, damaged := range []int64{0, -1} { // the start of the file, or its middle
 		cfg := Config{Dir: t.TempDir(), MaxBytes: 120_000, Logger: slog.New(slog.DiscardHandler)}
@@ -186,7 +189,8 @@ func TestArchiveCoversDamagedFile(t *testing.T) {
 	}
 }
 
-// corruptFile changes three bytes of a file at an offset, or in the middle of the file if the offset is negative.
+// corruptFile changes three bytes of a file at an offset, or in the middle of the file if the
+// offset is negative.
 func corruptFile(t *testing.T, name string, at int64) {
 	t.Helper()
 	data, err := os.ReadFile(name)

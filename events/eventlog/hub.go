@@ -11,22 +11,25 @@ import (
 const (
 	defaultRingBytes  = 32 << 20
 	defaultAheadBytes = 16 << 20
-	// maxLead is how many sequences a subscriber may be ahead of the ring and still wait until the ring reaches it. A subscriber that
-	// is further ahead moves the ring to its own cursor instead of waiting for long. The subscribers behind then read on their own.
+	// maxLead is how many sequences a subscriber may be ahead of the ring and still wait until the
+	// ring reaches it. A subscriber that is further ahead moves the ring to its own cursor instead
+	// of waiting for long. The subscribers behind then read on their own.
 	maxLead = 4096
 )
 
 // HubOptions are the settings of a [Hub].
 type HubOptions struct {
-	// RingBytes limits the memory of the ring of decoded envelopes that subscribers share. The default is 32 MiB.
+	// RingBytes limits the memory of the ring of decoded envelopes that subscribers share. The
+	// default is 32 MiB.
 	RingBytes int
-	// AheadBytes limits how much the hub reads before a subscriber asks for it. The default is 16 MiB and the maximum is half of
-	// RingBytes.
+	// AheadBytes limits how much the hub reads before a subscriber asks for it. The default is 16
+	// MiB and the maximum is half of RingBytes.
 	AheadBytes int
 }
 
-// Hub reads and decodes the log once for all subscribers that are close to each other. They share a ring of decoded envelopes. A
-// subscriber that has fallen out of the ring gets a reader of its own until it is back in the ring. A process has one hub.
+// Hub reads and decodes the log once for all subscribers that are close to each other. They share a
+// ring of decoded envelopes. A subscriber that has fallen out of the ring gets a reader of its own
+// until it is back in the ring. A process has one hub.
 //
 //	log ──► reader ──► ring: [ oldest … newest ] ──► subscribers in the ring
 //	  └───► reader of one subscriber, until it reaches the ring
@@ -42,17 +45,19 @@ type Hub struct {
 	ring ring
 	// hasPosition is true while the ring has a position in the log.
 	hasPosition bool
-	// startVerified is true if the envelope at the start of the ring was read from the log. It is false while a subscriber's cursor
-	// is the only evidence that the log has that position.
+	// startVerified is true if the envelope at the start of the ring was read from the log. It is
+	// false while a subscriber's cursor is the only evidence that the log has that position.
 	startVerified bool
-	// nextRingReader is a reader at the end of the ring that Run continues with. If it is nil, Run makes a reader.
+	// nextRingReader is a reader at the end of the ring that Run continues with. If it is nil, Run
+	// makes a reader.
 	nextRingReader *reader
 	// stopRingReader cancels reading for the position that the ring has now.
 	stopRingReader context.CancelFunc
 
 	// waypoints are cursors at which reading may begin.
 	waypoints waypoints
-	// seekSlot is a semaphore of one for CursorAt, which reads the log: two calls at once would read the same part twice.
+	// seekSlot is a semaphore of one for CursorAt, which reads the log: two calls at once would
+	// read the same part twice.
 	seekSlot chan struct{}
 
 	subs     map[*Subscription]struct{}
@@ -62,9 +67,11 @@ type Hub struct {
 	runEnded chan struct{} // closed when Run has returned
 	err      error         // why the hub has ended; set once
 
-	// hole is the error of the hole in front of which the ring stands. While it is set, the ring cannot grow.
+	// hole is the error of the hole in front of which the ring stands. While it is set, the ring
+	// cannot grow.
 	hole error
-	// holeReports counts how often the reader of the ring has found a hole. Each subscriber gets the error once per report.
+	// holeReports counts how often the reader of the ring has found a hole. Each subscriber gets
+	// the error once per report.
 	holeReports uint64
 }
 
@@ -93,16 +100,17 @@ func NewHub(l *Log, opt HubOptions) *Hub {
 // Head returns the highest sequence that is known to be in the log.
 func (h *Hub) Head() uint64 { return h.log.lastKnownSeq.Load() }
 
-// CachedEnvelope returns the envelope with the given sequence if it is in the ring, or else nil. The caller must not change the envelope,
-// because others share it.
+// CachedEnvelope returns the envelope with the given sequence if it is in the ring, or else nil.
+// The caller must not change the envelope, because others share it.
 func (h *Hub) CachedEnvelope(seq uint64) *events.Envelope {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.ring.envelope(seq)
 }
 
-// Run reads the log for the subscribers. It returns nil when ctx ends or the hub is closed, and an error when the log is no longer the
-// one that was read, such as [events.ErrLogShorter]. It may be called once.
+// Run reads the log for the subscribers. It returns nil when ctx ends or the hub is closed, and an
+// error when the log is no longer the one that was read, such as [events.ErrLogShorter]. It may be
+// called once.
 func (h *Hub) Run(ctx context.Context) error {
 	h.mu.Lock()
 	if h.running {
@@ -133,7 +141,8 @@ func (h *Hub) Run(ctx context.Context) error {
 		err := h.fillRing(readCtx, r)
 		r.close()
 
-		// If readCtx has ended, the ring was moved, and the error belongs to a position that nobody reads any more.
+		// If readCtx has ended, the ring was moved, and the error belongs to a position that nobody
+		// reads any more.
 		if isTerminal(err) && readCtx.Err() == nil && h.handleTerminalError(err) {
 			return err
 		}
@@ -142,8 +151,8 @@ func (h *Hub) Run(ctx context.Context) error {
 	return nil
 }
 
-// openRingReader returns a reader at the end of the ring, and a context for it that ends when the ring is moved. The reader is nil
-// while the ring has no position.
+// openRingReader returns a reader at the end of the ring, and a context for it that ends when the
+// ring is moved. The reader is nil while the ring has no position.
 func (h *Hub) openRingReader(ctx context.Context) (context.Context, *reader) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -160,8 +169,8 @@ func (h *Hub) openRingReader(ctx context.Context) (context.Context, *reader) {
 	return ctx, r
 }
 
-// resetRing empties the ring and moves it to a cursor. r is a reader at that cursor, or nil. verified says whether the cursor was read
-// from the log. The caller holds h.mu.
+// resetRing empties the ring and moves it to a cursor. r is a reader at that cursor, or nil.
+// verified says whether the cursor was read from the log. The caller holds h.mu.
 func (h *Hub) resetRing(start events.Cursor, r *reader, verified bool) {
 	if h.stopRingReader != nil {
 		h.stopRingReader()
@@ -180,11 +189,13 @@ func (h *Hub) resetRing(start events.Cursor, r *reader, verified bool) {
 	h.wakeSubscribers()
 }
 
-// handleTerminalError decides whether a terminal error of the ring's reader ends the hub, and reports whether it did.
+// handleTerminalError decides whether a terminal error of the ring's reader ends the hub, and
+// reports whether it did.
 //
-// The hub continues in two cases. If nothing was read at the ring's position yet, the cursor of the subscriber that moved the ring
-// there may be wrong. If the archive is damaged, readers that need only the stream can continue. In both cases the subscribers in the
-// ring get the error. In all other cases the log itself has changed, and the hub fails.
+// The hub continues in two cases. If nothing was read at the ring's position yet, the cursor of the
+// subscriber that moved the ring there may be wrong. If the archive is damaged, readers that need
+// only the stream can continue. In both cases the subscribers in the ring get the error. In all
+// other cases the log itself has changed, and the hub fails.
 func (h *Hub) handleTerminalError(err error) (failed bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -205,7 +216,8 @@ func (h *Hub) handleTerminalError(err error) (failed bool) {
 	return false
 }
 
-// fillRing reads envelopes into the ring, as far ahead as the subscribers need, until ctx ends or reading fails with a terminal error.
+// fillRing reads envelopes into the ring, as far ahead as the subscribers need, until ctx ends or
+// reading fails with a terminal error.
 func (h *Hub) fillRing(ctx context.Context, r *reader) error {
 	for {
 		if err := h.waitUntilNeeded(ctx); err != nil {
@@ -235,8 +247,8 @@ func (h *Hub) fillRing(ctx context.Context, r *reader) error {
 	}
 }
 
-// reportHole passes the error of a hole to the subscribers at the end of the ring. If err is nil, it tells them that the ring is past the
-// hole.
+// reportHole passes the error of a hole to the subscribers at the end of the ring. If err is nil,
+// it tells them that the ring is past the hole.
 func (h *Hub) reportHole(ctx context.Context, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -259,8 +271,9 @@ func (h *Hub) waitUntilNeeded(ctx context.Context) error {
 	}
 }
 
-// needsMore reports whether the ring holds less than AheadBytes after the most advanced subscriber in the ring. Detached subscribers
-// must not make the ring read ahead of the others, so they count only while all subscribers in the ring are detached.
+// needsMore reports whether the ring holds less than AheadBytes after the most advanced subscriber
+// in the ring. Detached subscribers must not make the ring read ahead of the others, so they count
+// only while all subscribers in the ring are detached.
 func (h *Hub) needsMore() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -350,20 +363,22 @@ func (h *Hub) closeFromLog(context.Context) error {
 	return nil
 }
 
-// Subscribe returns a subscription to the envelopes after the cursor. The first call of [Subscription.Next] checks that the log has
-// the envelope at the cursor.
+// Subscribe returns a subscription to the envelopes after the cursor. The first call of
+// [Subscription.Next] checks that the log has the envelope at the cursor.
 func (h *Hub) Subscribe(from events.Cursor) (*Subscription, error) {
 	return h.SubscribeKinds(from, events.AllKinds)
 }
 
-// SubscribeKinds is [Hub.Subscribe] for a subscriber that needs only some kinds of events. In the archive the subscriber gets a reader
-// of its own, which skips blocks without these kinds: some envelopes are left out, and others have no events. From the stream it gets
-// every envelope with all its events, because subscribers share the decoded envelopes.
+// SubscribeKinds is [Hub.Subscribe] for a subscriber that needs only some kinds of events. In the
+// archive the subscriber gets a reader of its own, which skips blocks without these kinds: some
+// envelopes are left out, and others have no events. From the stream it gets every envelope with
+// all its events, because subscribers share the decoded envelopes.
 func (h *Hub) SubscribeKinds(from events.Cursor, kinds events.KindSet) (*Subscription, error) {
 	return h.subscribe(from, kinds, false)
 }
 
-// subscribe adds a subscriber. A detached subscriber never moves the ring, see [Hub.SubscribeDetached].
+// subscribe adds a subscriber. A detached subscriber never moves the ring, see
+// [Hub.SubscribeDetached].
 func (h *Hub) subscribe(from events.Cursor, kinds events.KindSet, detached bool) (*Subscription, error) {
 	from, err := h.log.AdoptCursor(from)
 	if err != nil {
@@ -380,7 +395,8 @@ func (h *Hub) subscribe(from events.Cursor, kinds events.KindSet, detached bool)
 	s.ctx, s.stop = context.WithCancel(h.ctx)
 	switch {
 	case kinds != events.AllKinds:
-		// It may begin in the archive, where its reader skips envelopes that subscribers of the ring need.
+		// It may begin in the archive, where its reader skips envelopes that subscribers of the
+		// ring need.
 		s.ownReader = s.newReader()
 	case h.hasPosition && h.ring.holds(from):
 		// It joins the ring where it is.

@@ -13,14 +13,15 @@ type ring struct {
 	// base is the cursor before the oldest envelope.
 	base events.Cursor
 	envs []*events.Envelope
-	// sums[i] is the cost of all envelopes that were ever pushed, up to and including envs[i]. The difference of two sums is the cost
-	// of the envelopes between them.
+	// sums[i] is the cost of all envelopes that were ever pushed, up to and including envs[i]. The
+	// difference of two sums is the cost of the envelopes between them.
 	sums []int
 	// droppedCost is the cost of all envelopes that were dropped.
 	droppedCost int
 }
 
-// memoryCost estimates the memory of an envelope in bytes: its events, and the encoded text that their strings point into.
+// memoryCost estimates the memory of an envelope in bytes: its events, and the encoded text that
+// their strings point into.
 func memoryCost(e *events.Envelope) int {
 	return int(unsafe.Sizeof(*e)) + len(e.Events)*int(unsafe.Sizeof(events.Event{})) + e.Bytes +
 		len(e.Rejects)*(int(unsafe.Sizeof(events.Reject{}))+events.MaxRejectData)
@@ -39,8 +40,8 @@ func (r *ring) indexAfter(seq uint64) int {
 	return sort.Search(len(r.envs), func(i int) bool { return r.envs[i].Cursor.Seq > seq })
 }
 
-// holds reports whether a reader at the cursor can continue with the ring: the ring has the envelope at the cursor, and the envelope
-// agrees with the cursor.
+// holds reports whether a reader at the cursor can continue with the ring: the ring has the
+// envelope at the cursor, and the envelope agrees with the cursor.
 func (r *ring) holds(c events.Cursor) bool {
 	if c.Seq == r.base.Seq {
 		return c.AgreesWith(r.base)
@@ -49,8 +50,8 @@ func (r *ring) holds(c events.Cursor) bool {
 	return i > 0 && c.AgreesWith(r.envs[i-1].Cursor)
 }
 
-// envelopesAfter returns the envelopes after the sequence: at least one if there are any, and together at most maxBytes unless the first
-// one is larger.
+// envelopesAfter returns the envelopes after the sequence: at least one if there are any, and
+// together at most maxBytes unless the first one is larger.
 func (r *ring) envelopesAfter(seq uint64, maxBytes int) []*events.Envelope {
 	from := r.indexAfter(seq)
 	to := from
@@ -82,8 +83,9 @@ func (r *ring) bytesAfter(seq uint64) int {
 	return total - r.droppedCost
 }
 
-// push appends envelopes, and then drops the oldest until the cost is at most bound. The newest envelope always stays, because
-// otherwise an envelope larger than the bound would never reach the subscribers.
+// push appends envelopes, and then drops the oldest until the cost is at most bound. The newest
+// envelope always stays, because otherwise an envelope larger than the bound would never reach the
+// subscribers.
 func (r *ring) push(envs []*events.Envelope, bound int) {
 	total := r.droppedCost
 	if n := len(r.sums); n > 0 {

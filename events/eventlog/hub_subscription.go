@@ -8,7 +8,8 @@ import (
 	"github.com/skein-feed/skein/events"
 )
 
-// Subscription is a subscriber of a [Hub]. Its methods are safe for concurrent use, but calls of Next run one after the other.
+// Subscription is a subscriber of a [Hub]. Its methods are safe for concurrent use, but calls of
+// Next run one after the other.
 type Subscription struct {
 	hub  *Hub
 	ctx  context.Context //nolint:containedctx // it ends with Close, and ends every wait of the subscription
@@ -24,24 +25,30 @@ type Subscription struct {
 
 	// cur is the cursor after the last returned envelope.
 	cur events.Cursor
-	// ownReader is set while the subscriber is not in the ring. Only Next and Close use the reader itself.
+	// ownReader is set while the subscriber is not in the ring. Only Next and Close use the reader
+	// itself.
 	ownReader *reader
 	// failed is the terminal error of the subscription.
 	failed error
-	// seenHoleReport is the value of Hub.holeReports when the subscriber last got the error of a hole.
+	// seenHoleReport is the value of Hub.holeReports when the subscriber last got the error of a
+	// hole.
 	seenHoleReport uint64
-	// atHole is true if the last call of Next returned the error of a hole. The next call must then report when it is past the hole.
+	// atHole is true if the last call of Next returned the error of a hole. The next call must then
+	// report when it is past the hole.
 	atHole bool
 }
 
-// Next returns the next envelopes. It waits until there is at least one, or until ctx ends. Together the envelopes have at most maxBytes
-// in the log, unless the first one alone is larger. The caller must not change the envelopes, because others share them.
+// Next returns the next envelopes. It waits until there is at least one, or until ctx ends.
+// Together the envelopes have at most maxBytes in the log, unless the first one alone is larger.
+// The caller must not change the envelopes, because others share them.
 //
-// In front of a hole of the log, Next fails with [events.ErrHole]. While the hole is there, each further call fails again after a pause.
-// The first call after the hole has gone may return no envelopes and no error.
+// In front of a hole of the log, Next fails with [events.ErrHole]. While the hole is there, each
+// further call fails again after a pause. The first call after the hole has gone may return no
+// envelopes and no error.
 //
-// Apart from [events.ErrHole] and the error of ctx, every error is terminal: [events.ErrClosed], or an error that says that the log is
-// not the one that the cursor was taken from, see [Log.CheckCursor].
+// Apart from [events.ErrHole] and the error of ctx, every error is terminal: [events.ErrClosed], or
+// an error that says that the log is not the one that the cursor was taken from, see
+// [Log.CheckCursor].
 func (s *Subscription) Next(ctx context.Context, maxBytes int) ([]*events.Envelope, error) {
 	s.nextMu.Lock()
 	defer s.nextMu.Unlock()
@@ -68,8 +75,9 @@ func (s *Subscription) Next(ctx context.Context, maxBytes int) ([]*events.Envelo
 	}
 }
 
-// readRing returns the next envelopes from the ring. Without envelopes and error, the channel is closed when it is time to try again. A
-// nil channel means that the subscriber is not in the ring, or that Next must report that the subscriber is past a hole.
+// readRing returns the next envelopes from the ring. Without envelopes and error, the channel is
+// closed when it is time to try again. A nil channel means that the subscriber is not in the ring,
+// or that Next must report that the subscriber is past a hole.
 func (s *Subscription) readRing(maxBytes int) (envs []*events.Envelope, changed chan struct{}, err error) {
 	h := s.hub
 	h.mu.Lock()
@@ -116,7 +124,8 @@ func (s *Subscription) newReader() *reader {
 	return r
 }
 
-// advance moves the cursor of the subscriber after envelopes that Next is about to return. The caller holds hub.mu.
+// advance moves the cursor of the subscriber after envelopes that Next is about to return. The
+// caller holds hub.mu.
 func (s *Subscription) advance(envs []*events.Envelope) {
 	if n := len(envs); n > 0 {
 		s.cur = envs[n-1].Cursor
@@ -124,7 +133,8 @@ func (s *Subscription) advance(envs []*events.Envelope) {
 	}
 }
 
-// readAlone returns the next envelopes from the subscriber's own reader, and brings the subscriber back into the ring if it can.
+// readAlone returns the next envelopes from the subscriber's own reader, and brings the subscriber
+// back into the ring if it can.
 func (s *Subscription) readAlone(ctx context.Context, maxBytes int) ([]*events.Envelope, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -154,8 +164,9 @@ func (s *Subscription) readAlone(ctx context.Context, maxBytes int) ([]*events.E
 	return envs, nil
 }
 
-// joinRing gives up the subscriber's own reader if the subscriber can read from the ring. If the subscriber is far ahead of the ring,
-// it moves the ring to its own cursor. The caller holds hub.mu.
+// joinRing gives up the subscriber's own reader if the subscriber can read from the ring. If the
+// subscriber is far ahead of the ring, it moves the ring to its own cursor. The caller holds
+// hub.mu.
 func (s *Subscription) joinRing() {
 	h := s.hub
 	ringEnd := h.ring.end().Seq
@@ -177,7 +188,8 @@ func (s *Subscription) joinRing() {
 	s.ownReader = nil
 }
 
-// endReason returns the error that subscribers get when the hub has ended or their subscription was closed.
+// endReason returns the error that subscribers get when the hub has ended or their subscription was
+// closed.
 func (h *Hub) endReason() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()

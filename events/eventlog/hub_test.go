@@ -31,7 +31,8 @@ func openFilledLog(t testing.TB, envelopes, events int) (*Log, *Publisher) {
 	return l, p
 }
 
-// areIdentical reports whether two subscribers got the same envelope objects, which the hub has decoded once.
+// areIdentical reports whether two subscribers got the same envelope objects, which the hub has
+// decoded once.
 func areIdentical(a, b []*events.Envelope) bool {
 	if len(a) != len(b) {
 		return false
@@ -45,8 +46,8 @@ func areIdentical(a, b []*events.Envelope) bool {
 	return true
 }
 
-// Subscribers near each other share the decoded envelopes, also at the head of the log, and so do those that come later with a cursor in the
-// ring.
+// Subscribers near each other share the decoded envelopes, also at the head of the log, and so do
+// those that come later with a cursor in the ring.
 func TestHubDecodesOnce(t *testing.T) {
 	checkLeaks(t)
 	l, p := openFilledLog(t, 20, 3)
@@ -73,8 +74,9 @@ func TestHubDecodesOnce(t *testing.T) {
 	}
 }
 
-// waitUntilRingReaches waits until the ring ends at a sequence or later, and returns where the ring begins. A subscriber that has fallen out of
-// the ring may reach the end of the log before the ring does.
+// waitUntilRingReaches waits until the ring ends at a sequence or later, and returns where the ring
+// begins. A subscriber that has fallen out of the ring may reach the end of the log before the ring
+// does.
 func waitUntilRingReaches(t testing.TB, h *Hub, end uint64) (base uint64) {
 	t.Helper()
 	ctx := testContext(t)
@@ -93,8 +95,8 @@ func waitUntilRingReaches(t testing.TB, h *Hub, end uint64) (base uint64) {
 	}
 }
 
-// TestLateSubscriberReturnsToTheRing reads with a subscriber that has fallen out of the ring. It gets equal envelopes from a reader of its own,
-// and shares the ring again when it has reached it.
+// TestLateSubscriberReturnsToTheRing reads with a subscriber that has fallen out of the ring. It
+// gets equal envelopes from a reader of its own, and shares the ring again when it has reached it.
 func TestLateSubscriberReturnsToTheRing(t *testing.T) {
 	checkLeaks(t)
 	const envelopes = 200
@@ -128,8 +130,8 @@ func TestLateSubscriberReturnsToTheRing(t *testing.T) {
 	t.Error("late subscriber at the head: got its own reader, want the ring")
 }
 
-// TestHubReadsOnlyAsFarAsNeeded checks that the hub decodes nothing without a subscriber, and that the ring and the part that is read ahead stay
-// within their limits.
+// TestHubReadsOnlyAsFarAsNeeded checks that the hub decodes nothing without a subscriber, and that
+// the ring and the part that is read ahead stay within their limits.
 func TestHubReadsOnlyAsFarAsNeeded(t *testing.T) {
 	const envelopes = 300
 	l, _ := openFilledLog(t, envelopes, 100)
@@ -158,7 +160,8 @@ func TestHubReadsOnlyAsFarAsNeeded(t *testing.T) {
 			t.Fatalf("size of the ring: got %d bytes, want at most %d", bytes, opt.RingBytes)
 		}
 
-		// One read may return a megabyte of messages. The hub starts one only if less than AheadBytes is left.
+		// One read may return a megabyte of messages. The hub starts one only if less than
+		// AheadBytes is left.
 		if perRead := uint64(readBytes/2000 + 1); end > read+10+perRead {
 			t.Fatalf("end of the ring with a subscriber at %d: got %d, want at most %d", read, end, read+10+perRead)
 		}
@@ -245,7 +248,8 @@ func TestWaitingReadersEndWithContextAndClose(t *testing.T) {
 	NewHub(l, HubOptions{}).Close() // without Run
 }
 
-// TestLogCloseEndsReaders closes a log whose hub is running. The subscriptions and the hub end before the connection does.
+// TestLogCloseEndsReaders closes a log whose hub is running. The subscriptions and the hub end
+// before the connection does.
 func TestLogCloseEndsReaders(t *testing.T) {
 	checkLeaks(t)
 	l, _ := openFilledLog(t, 1, 1)
@@ -267,8 +271,8 @@ func TestLogCloseEndsReaders(t *testing.T) {
 	}
 }
 
-// TestMalformedEnvelopesAreSkippedAndCounted appends malformed messages with a plain NATS client. Readers skip them, count them, and keep the start
-// of each for inspection (I11).
+// TestMalformedEnvelopesAreSkippedAndCounted appends malformed messages with a plain NATS client.
+// Readers skip them, count them, and keep the start of each for inspection (I11).
 func TestMalformedEnvelopesAreSkippedAndCounted(t *testing.T) {
 	ns := startTestServer(t, server.Options{})
 	l := mustOpenLog(t, Config{URL: ns.ClientURL()})
@@ -321,8 +325,8 @@ func TestMalformedEnvelopesAreSkippedAndCounted(t *testing.T) {
 	}
 }
 
-// TestReaderStopsAtHoleUntilAccepted deletes messages in the middle of the stream and at its end. The reader stops in front of each hole until
-// an operator accepts the hole.
+// TestReaderStopsAtHoleUntilAccepted deletes messages in the middle of the stream and at its end.
+// The reader stops in front of each hole until an operator accepts the hole.
 func TestReaderStopsAtHoleUntilAccepted(t *testing.T) {
 	t.Parallel()
 	l, p := openFilledLog(t, 10, 1)
@@ -375,8 +379,8 @@ func TestReaderStopsAtHoleUntilAccepted(t *testing.T) {
 	}
 }
 
-// readAcrossHole reads up to a sequence, across a hole that was just accepted. It ignores errors of the hole, because the reader may have found
-// the hole before that.
+// readAcrossHole reads up to a sequence, across a hole that was just accepted. It ignores errors of
+// the hole, because the reader may have found the hole before that.
 func readAcrossHole(t *testing.T, s *Subscription, to uint64) (envs []*events.Envelope) {
 	t.Helper()
 	for len(envs) == 0 || envs[len(envs)-1].Seq() < to {
@@ -390,7 +394,8 @@ func readAcrossHole(t *testing.T, s *Subscription, to uint64) (envs []*events.En
 	return envs
 }
 
-// TestReadingSurvivesLostConnections cuts all connections again and again while events are published and read.
+// TestReadingSurvivesLostConnections cuts all connections again and again while events are
+// published and read.
 func TestReadingSurvivesLostConnections(t *testing.T) {
 	checkLeaks(t)
 	rounds := 30
@@ -426,8 +431,8 @@ func copyDirectory(t testing.TB, to, from string) {
 	}
 }
 
-// TestReaderFailsWhenLogIsReplaced stops a server and starts it with another log. Readers fail with an error that says so, and do not wait for
-// the old log.
+// TestReaderFailsWhenLogIsReplaced stops a server and starts it with another log. Readers fail with
+// an error that says so, and do not wait for the old log.
 func TestReaderFailsWhenLogIsReplaced(t *testing.T) {
 	quiet := slog.New(slog.DiscardHandler)
 	for name, test := range map[string]struct {
@@ -485,7 +490,8 @@ func TestReaderFailsWhenLogIsReplaced(t *testing.T) {
 	}
 }
 
-// TestBadCursorDoesNotStopOtherSubscribers subscribes with a cursor that the log does not have. That subscriber fails, and the others read on.
+// TestBadCursorDoesNotStopOtherSubscribers subscribes with a cursor that the log does not have.
+// That subscriber fails, and the others read on.
 func TestBadCursorDoesNotStopOtherSubscribers(t *testing.T) {
 	l, p := openFilledLog(t, 10, 1)
 	all := listCursors(t, l)
@@ -525,7 +531,8 @@ func TestBadCursorDoesNotStopOtherSubscribers(t *testing.T) {
 	}
 }
 
-// TestManySubscribersEachReadTheWholeLog lets subscribers come, go, lag and overtake each other. Each gets every envelope after its cursor, in order.
+// TestManySubscribersEachReadTheWholeLog lets subscribers come, go, lag and overtake each other.
+// Each gets every envelope after its cursor, in order.
 func TestManySubscribersEachReadTheWholeLog(t *testing.T) {
 	checkLeaks(t)
 	envelopes := 1500

@@ -13,12 +13,14 @@ import (
 // maxWaypoints is the number of cursors that a hub remembers. Together they take about 200 KiB.
 const maxWaypoints = 2048
 
-// waypoints are cursors of the stream that readers have passed. To begin at a sequence, a reader must know the last log time that was
-// assigned and where its warm-up begins, which it learns only by reading. With waypoints it reads from the nearest one before the
-// sequence, and not from the beginning of the log.
+// waypoints are cursors of the stream that readers have passed. To begin at a sequence, a reader
+// must know the last log time that was assigned and where its warm-up begins, which it learns only
+// by reading. With waypoints it reads from the nearest one before the sequence, and not from the
+// beginning of the log.
 type waypoints struct {
 	cursors []events.Cursor // sorted by sequence
-	// minDistance is the minimum distance between two waypoints, in sequences. It doubles when there are too many.
+	// minDistance is the minimum distance between two waypoints, in sequences. It doubles when
+	// there are too many.
 	minDistance uint64
 }
 
@@ -41,7 +43,8 @@ func (w *waypoints) remember(c events.Cursor) {
 	}
 }
 
-// thinOut doubles the minimum distance and removes the waypoints that are too near to the one before.
+// thinOut doubles the minimum distance and removes the waypoints that are too near to the one
+// before.
 func (w *waypoints) thinOut() {
 	w.minDistance = max(2*w.minDistance, 2)
 	lastSeq := w.cursors[0].Seq
@@ -69,8 +72,8 @@ func (w *waypoints) lastAtOrBefore(seq uint64) (events.Cursor, bool) {
 	return w.cursors[i-1], true
 }
 
-// removeTrimmed removes the waypoints whose warm-up begins before first, the first sequence of the stream. If few remain, it halves the
-// minimum distance.
+// removeTrimmed removes the waypoints whose warm-up begins before first, the first sequence of the
+// stream. If few remain, it halves the minimum distance.
 func (w *waypoints) removeTrimmed(first uint64) {
 	w.cursors = slices.DeleteFunc(w.cursors, func(c events.Cursor) bool { return c.WarmSeq < first })
 	if len(w.cursors) < maxWaypoints/4 {
@@ -78,12 +81,12 @@ func (w *waypoints) removeTrimmed(first uint64) {
 	}
 }
 
-// CursorAt returns the cursor after a sequence. A reader that begins there gets the same envelopes as a reader that has read the whole
-// log. A cursor in the archive has no last time.
+// CursorAt returns the cursor after a sequence. A reader that begins there gets the same envelopes
+// as a reader that has read the whole log. A cursor in the archive has no last time.
 //
-// CursorAt may have to read a part of the log. Calls that do so run one at a time. CursorAt fails with [events.ErrPositionAhead] after the
-// end of the log, and with [events.ErrTrimmed] if neither the archive nor the stream has what a reader at the sequence needs, see
-// [Hub.EarliestSeq].
+// CursorAt may have to read a part of the log. Calls that do so run one at a time. CursorAt fails
+// with [events.ErrPositionAhead] after the end of the log, and with [events.ErrTrimmed] if neither
+// the archive nor the stream has what a reader at the sequence needs, see [Hub.EarliestSeq].
 func (h *Hub) CursorAt(ctx context.Context, seq uint64) (events.Cursor, error) {
 	if err := h.log.checkNotBeyondEnd(ctx, seq); err != nil {
 		return events.Cursor{}, err
@@ -121,13 +124,15 @@ func (h *Hub) CursorAt(ctx context.Context, seq uint64) (events.Cursor, error) {
 		starts = append(starts, waypoint)
 	}
 
-	// Begin with the last start, which is the waypoint if there is one. An earlier start may work where the stream was trimmed.
+	// Begin with the last start, which is the waypoint if there is one. An earlier start may work
+	// where the stream was trimmed.
 	for _, from := range slices.Backward(starts) {
 		if from.Seq > seq {
 			continue
 		}
 		c, err := h.seek(ctx, from, seq)
-		// A hole that ends before the stream begins counts like trimming: another start may avoid it.
+		// A hole that ends before the stream begins counts like trimming: another start may avoid
+		// it.
 		hole, isHole := errors.AsType[*HoleError](err)
 		isBeforeStream := isHole && hole.Last < head.First
 		if !isBeforeStream && !errors.Is(err, events.ErrTrimmed) {
@@ -198,7 +203,8 @@ func (h *Hub) seek(ctx context.Context, from events.Cursor, seq uint64) (events.
 	}
 }
 
-// EarliestSeq returns the lowest sequence that [Hub.CursorAt] accepts. It is 0 unless the stream was trimmed and there is no archive.
+// EarliestSeq returns the lowest sequence that [Hub.CursorAt] accepts. It is 0 unless the stream
+// was trimmed and there is no archive.
 func (h *Hub) EarliestSeq(ctx context.Context) (uint64, error) {
 	end, err := h.log.archiveEnd()
 	if err != nil {
@@ -217,8 +223,9 @@ func (h *Hub) EarliestSeq(ctx context.Context) (uint64, error) {
 	return head.Last, nil
 }
 
-// SubscribeDetached is [Hub.SubscribeKinds] for a subscriber that must not slow down others. The subscriber shares the envelopes in the ring,
-// but never moves the ring, and the ring does not read ahead for it while other subscribers use the ring.
+// SubscribeDetached is [Hub.SubscribeKinds] for a subscriber that must not slow down others. The
+// subscriber shares the envelopes in the ring, but never moves the ring, and the ring does not read
+// ahead for it while other subscribers use the ring.
 func (h *Hub) SubscribeDetached(from events.Cursor, kinds events.KindSet) (*Subscription, error) {
 	return h.subscribe(from, kinds, true)
 }

@@ -9,8 +9,9 @@ import (
 	"github.com/skein-feed/skein/events"
 )
 
-// A subscriber at CursorAt of any sequence gets exactly the rest of what a reader of the whole log got, with the same times, whatever is archived
-// and trimmed, and whatever the hub has read before. The history has repeats, malformed events and a clock that jumps.
+// A subscriber at CursorAt of any sequence gets exactly the rest of what a reader of the whole log
+// got, with the same times, whatever is archived and trimmed, and whatever the hub has read before.
+// The history has repeats, malformed events and a clock that jumps.
 func TestCursorAtContinuesLikeFullRead(t *testing.T) {
 	histories := 6
 	if testing.Short() {
@@ -59,7 +60,8 @@ func checkReadFromPosition(t *testing.T, h *Hub, all []*events.Envelope, seq uin
 	checkSameEnvelopes(t, what, readEnvelopes(t, s, uint64(len(all))), all, seq)
 }
 
-// CursorAt fails after the end of the log, and before the sequence from which the log has everything that a reader needs.
+// CursorAt fails after the end of the log, and before the sequence from which the log has
+// everything that a reader needs.
 func TestCursorAtFailsOutsideTheLog(t *testing.T) {
 	runInBubble(t, func(t *testing.T) {
 		l := mustOpenLog(t, Config{Dir: t.TempDir()})
@@ -101,7 +103,8 @@ func TestCursorAtFailsOutsideTheLog(t *testing.T) {
 	})
 }
 
-// The number of waypoints is bounded, and they are spread over the log, in whatever order readers pass them.
+// The number of waypoints is bounded, and they are spread over the log, in whatever order readers
+// pass them.
 func TestWaypointsAreBounded(t *testing.T) {
 	const n = 100_000
 	rng := rand.New(rand.NewPCG(3, 4))
@@ -140,7 +143,8 @@ func TestWaypointsAreBounded(t *testing.T) {
 	}
 }
 
-// A detached subscriber never moves the ring that the others share. It gets every envelope, also while it is the only subscriber.
+// A detached subscriber never moves the ring that the others share. It gets every envelope, also
+// while it is the only subscriber.
 func TestDetachedSubscriberDoesNotMoveTheRing(t *testing.T) {
 	runInBubble(t, func(t *testing.T) {
 		l := mustOpenLog(t, Config{Dir: t.TempDir()})
@@ -161,7 +165,8 @@ func TestDetachedSubscriberDoesNotMoveTheRing(t *testing.T) {
 		attached := mustSubscribe(t, h, l.Start())
 		readEnvelopes(t, attached, 12)
 
-		// Both are in the ring now, and the detached subscriber stays there when the other one stops reading.
+		// Both are in the ring now, and the detached subscriber stays there when the other one
+		// stops reading.
 		for seq := uint64(13); seq <= 14; seq++ {
 			appendHistory(t, l, drawHistory(1).Example(1))
 			readEnvelopes(t, attached, seq)

@@ -14,20 +14,23 @@ import (
 	"github.com/skein-feed/skein/events/wait"
 )
 
-// leaseBucket is the JetStream KV bucket that has one key per lease. All keys expire after the TTL of the bucket. Keys have no TTL of
-// their own, because an update removes it, so that the first renewal would lose it.
+// leaseBucket is the JetStream KV bucket that has one key per lease. All keys expire after the TTL
+// of the bucket. Keys have no TTL of their own, because an update removes it, so that the first
+// renewal would lose it.
 const leaseBucket = "SKEIN_LEASE"
 
 // MinLease is the shortest ttl of a lease.
 const MinLease = time.Second
 
-// RunWithLease runs a function in at most one of the processes that have the log open. It waits until this process gets the lease with
-// the given name, renews the lease while the function runs, and then releases it.
+// RunWithLease runs a function in at most one of the processes that have the log open. It waits
+// until this process gets the lease with the given name, renews the lease while the function runs,
+// and then releases it.
 //
-// If the lease cannot be renewed, the context of the function ends a third of the ttl before another process may take the lease.
-// RunWithLease then waits for the function and returns [events.ErrLeaseLost]. When the holder dies, another process takes over after one
-// ttl. The process that creates the first lease sets the ttl of all leases. An embedded log belongs to one process, so there the
-// function runs at once, without a lease.
+// If the lease cannot be renewed, the context of the function ends a third of the ttl before
+// another process may take the lease. RunWithLease then waits for the function and returns
+// [events.ErrLeaseLost]. When the holder dies, another process takes over after one ttl. The
+// process that creates the first lease sets the ttl of all leases. An embedded log belongs to one
+// process, so there the function runs at once, without a lease.
 //
 //	│◀──────────── ttl ────────────▶│
 //	renewed … trusted until 2/3      others may take it
@@ -61,7 +64,8 @@ type lease struct {
 
 	// revision is the revision of the key after the last renewal of this process.
 	revision uint64
-	// lastRenewal is when the last successful renewal was sent. The answer came later, so this errs on the safe side.
+	// lastRenewal is when the last successful renewal was sent. The answer came later, so this errs
+	// on the safe side.
 	lastRenewal time.Time
 }
 
@@ -127,8 +131,8 @@ func (le *lease) acquire(ctx context.Context) error {
 		case isTerminal(err), errors.Is(err, events.ErrStreamMismatch):
 			return err
 		case errors.Is(err, jetstream.ErrKeyExists):
-			// Another process has the lease. Or this process has it and the answer was lost: without the revision it cannot renew the
-			// lease, so it waits until the lease expires.
+			// Another process has the lease. Or this process has it and the answer was lost:
+			// without the revision it cannot renew the lease, so it waits until the lease expires.
 		default:
 			le.log.logger.Warn("log: the lease cannot be asked for", "lease", le.name, "error", err)
 		}
@@ -138,8 +142,8 @@ func (le *lease) acquire(ctx context.Context) error {
 	}
 }
 
-// runWhileHeld runs the function and renews the lease until the function returns. If the lease is lost, it cancels the context of the
-// function and returns [events.ErrLeaseLost].
+// runWhileHeld runs the function and renews the lease until the function returns. If the lease is
+// lost, it cancels the context of the function and returns [events.ErrLeaseLost].
 func (le *lease) runWhileHeld(ctx context.Context, run func(context.Context) error) error {
 	held, lose := context.WithCancelCause(ctx)
 	defer lose(nil)
@@ -166,15 +170,16 @@ func (le *lease) runWhileHeld(ctx context.Context, run func(context.Context) err
 	return err
 }
 
-// renew renews the lease until ctx ends, and then returns nil. It returns [events.ErrLeaseLost] when another process has the lease or may
-// soon take it.
+// renew renews the lease until ctx ends, and then returns nil. It returns [events.ErrLeaseLost]
+// when another process has the lease or may soon take it.
 func (le *lease) renew(ctx context.Context) error {
 	for {
 		if err := wait.For(ctx, le.ttl/6); err != nil {
 			return nil //nolint:nilerr // the work is done
 		}
 
-		// The lease is trusted for two thirds of the ttl. The last third is for the function to stop before another process starts.
+		// The lease is trusted for two thirds of the ttl. The last third is for the function to
+		// stop before another process starts.
 		left := time.Until(le.lastRenewal.Add(2 * le.ttl / 3))
 		if left <= 0 {
 			return fmt.Errorf("%w: not renewed for %v", events.ErrLeaseLost, time.Since(le.lastRenewal).Round(time.Millisecond))
@@ -192,8 +197,8 @@ func (le *lease) renew(ctx context.Context) error {
 	}
 }
 
-// update renews the lease once. If the revision is not the expected one, either the answer to an earlier update was lost, or another
-// process has the lease. The value of the key names the holder.
+// update renews the lease once. If the revision is not the expected one, either the answer to an
+// earlier update was lost, or another process has the lease. The value of the key names the holder.
 func (le *lease) update(ctx context.Context) error {
 	return le.request(ctx, func(ctx context.Context) error {
 		sent := time.Now()
@@ -220,10 +225,11 @@ func (le *lease) update(ctx context.Context) error {
 	})
 }
 
-// release deletes the key, so that another process can take the lease at once. If that fails, the lease expires.
+// release deletes the key, so that another process can take the lease at once. If that fails, the
+// lease expires.
 //
-// A canceled renewal may have reached the server. Then the key has a later revision than this process knows. release reads the revision
-// and tries again as long as the key names this process.
+// A canceled renewal may have reached the server. Then the key has a later revision than this
+// process knows. release reads the revision and tries again as long as the key names this process.
 func (le *lease) release(ctx context.Context) {
 	err := le.request(ctx, func(ctx context.Context) error {
 		for {
@@ -255,8 +261,8 @@ func (le *lease) release(ctx context.Context) {
 // releaseRetryPause is the pause before release asks a lagging replica again.
 const releaseRetryPause = 10 * time.Millisecond
 
-// request sends one request, with a timeout of at most a sixth of the ttl, so that several attempts fit into the two thirds of the ttl in
-// which the lease is trusted.
+// request sends one request, with a timeout of at most a sixth of the ttl, so that several attempts
+// fit into the two thirds of the ttl in which the lease is trusted.
 func (le *lease) request(ctx context.Context, send func(context.Context) error) error {
 	return le.log.conn.request(ctx, le.log.conn.state(), min(le.ttl/6, requestTimeout), send,
 		accountInfoSubject, bucketInfoSubject, bucketCreateSubject, bucketGetPrefix, bucketPutPrefix)

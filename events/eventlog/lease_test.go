@@ -18,8 +18,9 @@ import (
 // errWorkDone is what leased work returns when it is told to finish.
 var errWorkDone = errors.New("the work is done")
 
-// startLeasedWork starts work under a lease. It returns a channel that gets the context of the work when the lease is acquired, a channel that gets
-// the result, and a function that makes the work finish.
+// startLeasedWork starts work under a lease. It returns a channel that gets the context of the work
+// when the lease is acquired, a channel that gets the result, and a function that makes the work
+// finish.
 func startLeasedWork(ctx context.Context, l *Log, ttl time.Duration) (<-chan context.Context, <-chan error, func()) {
 	acquired, ended := make(chan context.Context, 1), make(chan error, 1)
 	finish := make(chan struct{})
@@ -38,8 +39,9 @@ func startLeasedWork(ctx context.Context, l *Log, ttl time.Duration) (<-chan con
 	return acquired, ended, sync.OnceFunc(func() { close(finish) })
 }
 
-// TestLeaseHasOneHolder lets two holders compete for a lease, with the clock of a bubble. A lease is renewed, handed over, lost to another holder,
-// and lost when the server is gone, each within the time that the ttl allows.
+// TestLeaseHasOneHolder lets two holders compete for a lease, with the clock of a bubble. A lease
+// is renewed, handed over, lost to another holder, and lost when the server is gone, each within
+// the time that the ttl allows.
 func TestLeaseHasOneHolder(t *testing.T) {
 	runInBubble(t, func(t *testing.T) {
 		l := mustOpenLog(t, Config{Logger: slog.New(slog.DiscardHandler)})
@@ -108,8 +110,8 @@ func TestLeaseHasOneHolder(t *testing.T) {
 	})
 }
 
-// TestReleasedLeaseIsFreeAtOnce releases a lease after renewals whose answers never came. The lease is free at once. If another process has taken
-// it meanwhile, it stays with that process.
+// TestReleasedLeaseIsFreeAtOnce releases a lease after renewals whose answers never came. The lease
+// is free at once. If another process has taken it meanwhile, it stays with that process.
 func TestReleasedLeaseIsFreeAtOnce(t *testing.T) {
 	checkLeaks(t)
 	ns := startTestServer(t, server.Options{})
@@ -138,8 +140,8 @@ func TestReleasedLeaseIsFreeAtOnce(t *testing.T) {
 	}
 }
 
-// TestLeaseRejectsShortTTLAndSkipsEmbeddedLog checks the limits of RunWithLease: a ttl that is too short, a context that ends while it waits, and an
-// embedded log, which needs no lease.
+// TestLeaseRejectsShortTTLAndSkipsEmbeddedLog checks the limits of RunWithLease: a ttl that is too
+// short, a context that ends while it waits, and an embedded log, which needs no lease.
 func TestLeaseRejectsShortTTLAndSkipsEmbeddedLog(t *testing.T) {
 	checkLeaks(t)
 	ns := startTestServer(t, server.Options{})
@@ -164,7 +166,8 @@ func TestLeaseRejectsShortTTLAndSkipsEmbeddedLog(t *testing.T) {
 	}
 }
 
-// In a cluster of three servers, one of which is stopped meanwhile, no two holders of a lease work at the same time.
+// In a cluster of three servers, one of which is stopped meanwhile, no two holders of a lease work
+// at the same time.
 func TestLeaseHasOneHolderInCluster(t *testing.T) {
 	t.Parallel()
 	servers, url := startTestCluster(t, 3)

@@ -21,47 +21,57 @@ const (
 	Subject    = "skein.log"
 )
 
-// Config says where the log is and how to reach it. A Config that sets only Dir describes a log in an embedded server.
+// Config says where the log is and how to reach it. A Config that sets only Dir describes a log in
+// an embedded server.
 type Config struct {
-	// Dir is the data directory of the embedded server. Open creates it if it is missing, and locks it while the log is open.
+	// Dir is the data directory of the embedded server. Open creates it if it is missing, and locks
+	// it while the log is open.
 	Dir string
-	// Ephemeral puts the embedded server into a new temporary directory, which Close removes. Dir must then be empty.
+	// Ephemeral puts the embedded server into a new temporary directory, which Close removes. Dir
+	// must then be empty.
 	Ephemeral bool
 
-	// URL is the address of an external server or cluster, such as "nats://a:4222,nats://b:4222". If it is empty, the log is in
-	// an embedded server. External servers must run with sync_interval: always; otherwise they acknowledge envelopes that are
-	// not on disk yet.
+	// URL is the address of an external server or cluster, such as "nats://a:4222,nats://b:4222".
+	// If it is empty, the log is in an embedded server. External servers must run with
+	// sync_interval: always; otherwise they acknowledge envelopes that are not on disk yet.
 	URL string
-	// ListenOnSocket has the embedded server of Dir listen on a socket in Dir ([embedded.SocketFile]), through which another process of the
-	// same user opens the log with Socket.
+	// ListenOnSocket has the embedded server of Dir listen on a socket in Dir
+	// ([embedded.SocketFile]), through which another process of the same user opens the log with
+	// Socket.
 	ListenOnSocket bool
-	// Socket is the socket in the data directory of another process whose embedded log is opened ([embedded.SocketFile]), in place of Dir and
-	// URL. Empty means none.
+	// Socket is the socket in the data directory of another process whose embedded log is opened
+	// ([embedded.SocketFile]), in place of Dir and URL. Empty means none.
 	Socket string
-	// CredsFile holds the credentials for an external server. Empty means that the server needs none.
+	// CredsFile holds the credentials for an external server. Empty means that the server needs
+	// none.
 	CredsFile string
-	// InboxPrefix begins the subjects to which an external server sends its answers. Empty means "_INBOX". A NATS user who may
-	// subscribe to the inboxes of another user sees the answers to that user. So if some NATS users must not read the log,
-	// either they or the readers need a prefix of their own.
+	// InboxPrefix begins the subjects to which an external server sends its answers. Empty means
+	// "_INBOX". A NATS user who may subscribe to the inboxes of another user sees the answers to
+	// that user. So if some NATS users must not read the log, either they or the readers need a
+	// prefix of their own.
 	InboxPrefix string
 	// TLS names the files for a TLS connection to an external server.
 	TLS TLSFiles
-	// ConnectTimeout limits how long Open and Dial try to reach the server, and after that how long they try to find the log
-	// there. The default is 30 s for each.
+	// ConnectTimeout limits how long Open and Dial try to reach the server, and after that how long
+	// they try to find the log there. The default is 30 s for each.
 	ConnectTimeout time.Duration
 
-	// Replicas is the number of servers of an external cluster that store a new log. 0 means 3 if the cluster has at least
-	// three servers, and otherwise 1. If the log already exists and Replicas is not 0, the log must have that many replicas.
+	// Replicas is the number of servers of an external cluster that store a new log. 0 means 3 if
+	// the cluster has at least three servers, and otherwise 1. If the log already exists and
+	// Replicas is not 0, the log must have that many replicas.
 	Replicas int
-	// MaxBytes limits the size of the log. A full log refuses events with [events.ErrLogFull]; it never drops old ones. With 0,
-	// a new embedded log gets 80 % of the disk space that is free at the time, and a new external log has no limit of its own.
+	// MaxBytes limits the size of the log. A full log refuses events with [events.ErrLogFull]; it
+	// never drops old ones. With 0, a new embedded log gets 80 % of the disk space that is free at
+	// the time, and a new external log has no limit of its own.
 	MaxBytes int64
 
-	// Existing makes Open fail with [events.ErrNoLog] instead of creating a log. Set it when the data directory already has an
-	// archive: a new, empty log beside the archive would assign sequences that the archive already has.
+	// Existing makes Open fail with [events.ErrNoLog] instead of creating a log. Set it when the
+	// data directory already has an archive: a new, empty log beside the archive would assign
+	// sequences that the archive already has.
 	Existing bool
 
-	// Logger gets log lines about the connection, and those of the embedded server. With nil, nothing is logged.
+	// Logger gets log lines about the connection, and those of the embedded server. With nil,
+	// nothing is logged.
 	Logger *slog.Logger
 }
 
@@ -69,7 +79,8 @@ type Config struct {
 type TLSFiles struct {
 	// CertFile and KeyFile are the client's certificate and its key.
 	CertFile, KeyFile string
-	// CAFile holds the authorities that the client trusts to sign the server's certificate. Empty means those of the system.
+	// CAFile holds the authorities that the client trusts to sign the server's certificate. Empty
+	// means those of the system.
 	CAFile string
 }
 
@@ -85,30 +96,32 @@ type Log struct {
 	conn   *connection
 	// currentMeta is the metadata of the stream as it was last read; see [Log.meta].
 	currentMeta atomic.Pointer[logMeta]
-	// archive has the older part of the log. It is nil if there is no archive, so that the stream is the whole log.
+	// archive has the older part of the log. It is nil if there is no archive, so that the stream
+	// is the whole log.
 	archive events.Archive
 
 	// restoreSpec is set only by [Restore]. It describes the stream to create.
 	restoreSpec *RestoredState
-	// createSent is true once a request to create the stream was sent. A stream that exists after that may be our own, created
-	// by a request whose answer was lost.
+	// createSent is true once a request to create the stream was sent. A stream that exists after
+	// that may be our own, created by a request whose answer was lost.
 	createSent bool
 
 	// lastKnownSeq is the highest sequence that is known to be in the log. It never decreases.
 	lastKnownSeq atomic.Uint64
 	// hasReplicas is true if the stream has, or once had, more than one replica.
 	hasReplicas atomic.Bool
-	// coveredHoleEnd is the highest sequence that is known to be missing in the stream although the archive has it.
+	// coveredHoleEnd is the highest sequence that is known to be missing in the stream although the
+	// archive has it.
 	coveredHoleEnd atomic.Uint64
-	// missingRanges are the sequences that were found neither in the stream nor in the archive; see [Log.Holes]. missingMu
-	// guards the slice.
+	// missingRanges are the sequences that were found neither in the stream nor in the archive; see
+	// [Log.Holes]. missingMu guards the slice.
 	missingMu     sync.Mutex
 	missingRanges []SeqRange
 	// interruptions is the number of times that reading was interrupted.
 	interruptions atomic.Uint64
 
-	// reconfigureMu is held while this process changes the stream: while it begins an epoch, accepts a hole or resumes a paused
-	// stream.
+	// reconfigureMu is held while this process changes the stream: while it begins an epoch,
+	// accepts a hole or resumes a paused stream.
 	reconfigureMu sync.Mutex
 
 	// mu guards closed and closers.
@@ -118,17 +131,20 @@ type Log struct {
 	closers map[closer]struct{}
 }
 
-// closer is a publisher or a hub. A Log closes it before it closes the connection that the closer uses.
+// closer is a publisher or a hub. A Log closes it before it closes the connection that the closer
+// uses.
 type closer interface {
 	// closeFromLog closes the publisher or hub because its log is being closed.
 	closeFromLog(ctx context.Context) error
-	// acceptsEvents is true for publishers. They are closed first, so that the hubs still deliver what the publishers accepted.
+	// acceptsEvents is true for publishers. They are closed first, so that the hubs still deliver
+	// what the publishers accepted.
 	acceptsEvents() bool
 }
 
-// Open opens the log that the configuration describes, and creates the log if there is none. If the stream exists but its settings are
-// not those of a log, the error is an [events.ErrStreamMismatch] that lists the differences. If another process has the data
-// directory open, the error is an [events.ErrLocked] that names the directory.
+// Open opens the log that the configuration describes, and creates the log if there is none. If the
+// stream exists but its settings are not those of a log, the error is an [events.ErrStreamMismatch]
+// that lists the differences. If another process has the data directory open, the error is an
+// [events.ErrLocked] that names the directory.
 func Open(ctx context.Context, cfg Config) (*Log, error) {
 	return openLog(ctx, cfg, true)
 }
@@ -218,11 +234,12 @@ func (l *Log) ID() events.LogID { return l.meta().id }
 // Epoch returns the epoch of the log. It is 1 for a log that was never restored, moved or scrubbed.
 func (l *Log) Epoch() uint32 { return l.meta().epoch }
 
-// JetStream returns the connection to the servers of the log, for other data that is stored on them. Closing the log closes the
-// connection.
+// JetStream returns the connection to the servers of the log, for other data that is stored on
+// them. Closing the log closes the connection.
 func (l *Log) JetStream() jetstream.JetStream { return l.conn.js }
 
-// Replicas returns how many servers store the stream of the log, and the names of those that are offline, as far as the cluster knows.
+// Replicas returns how many servers store the stream of the log, and the names of those that are
+// offline, as far as the cluster knows.
 func (l *Log) Replicas(ctx context.Context) (count int, offline []string, err error) {
 	info, err := l.streamInfo(ctx)
 	if err != nil {
@@ -244,8 +261,8 @@ func (l *Log) Start() events.Cursor {
 	return events.Cursor{Log: meta.id, Epoch: meta.epoch}
 }
 
-// SetArchive sets the archive, which readers read where the stream does not begin early enough. Call it at most once, before anything
-// reads the log.
+// SetArchive sets the archive, which readers read where the stream does not begin early enough.
+// Call it at most once, before anything reads the log.
 func (l *Log) SetArchive(p events.Archive) { l.archive = p }
 
 // Position returns the position of a sequence of this log.
@@ -256,10 +273,11 @@ func (l *Log) Position(seq uint64) events.Position {
 
 // Head is the extent of the stream of a log.
 type Head struct {
-	// First and Last are the sequences of the first and the last envelope in the stream. If First > Last, the stream is empty.
-	// Earlier envelopes are in the archive.
+	// First and Last are the sequences of the first and the last envelope in the stream. If First >
+	// Last, the stream is empty. Earlier envelopes are in the archive.
 	First, Last uint64
-	// Bytes is the size of the stream on the disk of each replica. MaxBytes is its limit, or -1 if there is none.
+	// Bytes is the size of the stream on the disk of each replica. MaxBytes is its limit, or -1 if
+	// there is none.
 	Bytes, MaxBytes int64
 }
 
@@ -280,9 +298,10 @@ func headFromInfo(info *jetstream.StreamInfo) Head {
 	}
 }
 
-// Recover restarts the embedded server if the server has met a disk error, because after one it never accepts another message. Call
-// Recover once the disk works again or has free space. Acknowledged messages are on disk, so the new server has them. Publishers and
-// readers continue by themselves.
+// Recover restarts the embedded server if the server has met a disk error, because after one it
+// never accepts another message. Call Recover once the disk works again or has free space.
+// Acknowledged messages are on disk, so the new server has them. Publishers and readers continue by
+// themselves.
 //
 // For an external server Recover does nothing, because that server is not ours to restart.
 func (l *Log) Recover(ctx context.Context) error {
@@ -297,8 +316,9 @@ func (l *Log) Recover(ctx context.Context) error {
 	return l.server.Restart(ctx)
 }
 
-// Close rejects new events, waits until every accepted event is acknowledged, ends the readers, closes the connection and stops the
-// embedded server. If ctx ends first, Close gives up the events that still wait.
+// Close rejects new events, waits until every accepted event is acknowledged, ends the readers,
+// closes the connection and stops the embedded server. If ctx ends first, Close gives up the events
+// that still wait.
 func (l *Log) Close(ctx context.Context) error {
 	l.mu.Lock()
 	if l.closed {
@@ -335,7 +355,8 @@ func (l *Log) disconnect(ctx context.Context) error {
 	return nil
 }
 
-// registerCloser makes Close end the publisher or hub before it closes the connection. It fails with [events.ErrClosed] after Close.
+// registerCloser makes Close end the publisher or hub before it closes the connection. It fails
+// with [events.ErrClosed] after Close.
 func (l *Log) registerCloser(c closer) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -17,7 +17,8 @@ import (
 	"github.com/skein-feed/skein/events"
 )
 
-// A new embedded log has an id, epoch 1 and a size limit. It has the same id and epoch, and all envelopes, when it is opened again.
+// A new embedded log has an id, epoch 1 and a size limit. It has the same id and epoch, and all
+// envelopes, when it is opened again.
 func TestEmbeddedLogKeepsItsIDWhenReopened(t *testing.T) {
 	checkLeaks(t)
 	dir := filepath.Join(t.TempDir(), "a", "b")
@@ -256,7 +257,8 @@ func TestOpenRejectsUnfitStream(t *testing.T) {
 	}
 	mustOpenLog(t, Config{URL: ns.ClientURL(), MaxBytes: 1 << 20})
 
-	// An external log keeps the size limit that it has, whatever the configuration of a process says.
+	// An external log keeps the size limit that it has, whatever the configuration of a process
+	// says.
 	l := mustOpenLog(t, Config{URL: ns.ClientURL(), MaxBytes: 2 << 20, Replicas: 1})
 	if head, err := l.Head(testContext(t)); err != nil || head.MaxBytes != 1<<20 {
 		t.Errorf("head of an external log: got %+v and error %v, want a limit of %d", head, err, 1<<20)
@@ -273,7 +275,8 @@ func listCursors(t testing.TB, l *Log) []events.Cursor {
 	return all
 }
 
-// CheckCursor accepts every cursor that a reader got, and says about all others why no reader can continue there.
+// CheckCursor accepts every cursor that a reader got, and says about all others why no reader can
+// continue there.
 func TestCheckCursorSaysWhyReadingCannotContinue(t *testing.T) {
 	ctx := testContext(t)
 	l := mustOpenLog(t, Config{})
@@ -332,7 +335,8 @@ func TestCheckCursorSaysWhyReadingCannotContinue(t *testing.T) {
 		}
 	}
 
-	// A reader also needs the horizon before the cursor, from WarmSeq on, and not only what comes after the cursor.
+	// A reader also needs the horizon before the cursor, from WarmSeq on, and not only what comes
+	// after the cursor.
 	warm := with(12, func(c *events.Cursor) { c.WarmSeq = 9 })
 	if err := l.CheckCursor(ctx, warm); !errors.Is(err, events.ErrTrimmed) {
 		t.Errorf("cursor whose warm-up is trimmed: got error %v, want %v", err, events.ErrTrimmed)
@@ -351,8 +355,8 @@ func TestCheckCursorSaysWhyReadingCannotContinue(t *testing.T) {
 	}
 }
 
-// Every process accepts the positions of the log, also those that it has not read yet. It rejects positions of other logs and epochs, and
-// positions after the end.
+// Every process accepts the positions of the log, also those that it has not read yet. It rejects
+// positions of other logs and epochs, and positions after the end.
 func TestCheckPositionRejectsForeignAndFuturePositions(t *testing.T) {
 	ctx := testContext(t)
 	ns := startTestServer(t, server.Options{})

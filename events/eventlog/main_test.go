@@ -18,7 +18,8 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// childEnv is the environment variable with the data directory of a child process, which a test kills.
+// childEnv is the environment variable with the data directory of a child process, which a test
+// kills.
 const childEnv = "SKEIN_EVENTS_TEST_CHILD"
 
 func TestMain(m *testing.M) {
@@ -50,7 +51,8 @@ func testLogger(t testing.TB) *slog.Logger {
 	return slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))
 }
 
-// mustOpenLog opens a log, and closes it at the end of the test. Unless the configuration says otherwise, the log is embedded in a new directory.
+// mustOpenLog opens a log, and closes it at the end of the test. Unless the configuration says
+// otherwise, the log is embedded in a new directory.
 func mustOpenLog(t testing.TB, cfg Config) *Log {
 	t.Helper()
 	if cfg.Dir == "" && cfg.URL == "" && !cfg.Ephemeral {

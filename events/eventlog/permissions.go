@@ -14,8 +14,9 @@ import (
 	"github.com/skein-feed/skein/events"
 )
 
-// The subjects of all requests that the package sends. A name that ends with Prefix lacks the last part of the subject.
-// docs/operations.md lists the permissions that the NATS users need for them, so add a new subject there, too.
+// The subjects of all requests that the package sends. A name that ends with Prefix lacks the last
+// part of the subject. docs/operations.md lists the permissions that the NATS users need for them,
+// so add a new subject there, too.
 const (
 	streamInfoSubject    = "$JS.API.STREAM.INFO." + StreamName
 	streamCreateSubject  = "$JS.API.STREAM.CREATE." + StreamName
@@ -44,11 +45,13 @@ type pendingRequest struct {
 	cancel context.CancelCauseFunc
 }
 
-// watchPermissions returns a context for a request to the given subjects, or to subjects with these prefixes. The context also ends when
-// the server says that the user may not publish to one of them, or may not subscribe to its inbox and so cannot receive the answer. Its
-// cause is then an [events.ErrForbidden].
+// watchPermissions returns a context for a request to the given subjects, or to subjects with these
+// prefixes. The context also ends when the server says that the user may not publish to one of
+// them, or may not subscribe to its inbox and so cannot receive the answer. Its cause is then an
+// [events.ErrForbidden].
 //
-// Without that context a request would wait until its timeout, because the server never reports a missing permission as an answer.
+// Without that context a request would wait until its timeout, because the server never reports a
+// missing permission as an answer.
 func (c *connection) watchPermissions(ctx context.Context, subjects ...string) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	request := &pendingRequest{subjects: subjects, cancel: cancel}
@@ -65,8 +68,8 @@ func (c *connection) watchPermissions(ctx context.Context, subjects ...string) (
 	return ctx, stop
 }
 
-// permissionError returns the error that a failed request has: the permission error that ended ctx, which must be of
-// [connection.watchPermissions], or else err. It returns nil if err is nil.
+// permissionError returns the error that a failed request has: the permission error that ended ctx,
+// which must be of [connection.watchPermissions], or else err. It returns nil if err is nil.
 func permissionError(ctx context.Context, err error) error {
 	if cause := context.Cause(ctx); err != nil && errors.Is(cause, events.ErrForbidden) {
 		return cause
@@ -88,11 +91,13 @@ func (l *Log) HasBucket(ctx context.Context, name string) (bool, error) {
 	return err == nil, wrapUnavailable(permissionError(ctx, err))
 }
 
-// violationPattern matches the server's text of a permission error. The subject is only in that text.
+// violationPattern matches the server's text of a permission error. The subject is only in that
+// text.
 var violationPattern = regexp.MustCompile(`(Publish|Subscription) to "([^"]*)"`)
 
-// cancelForbidden ends the pending requests that a permission error of the server concerns, and returns the error as an
-// [events.ErrForbidden] that names the subject. It ignores all other errors and returns nil for them.
+// cancelForbidden ends the pending requests that a permission error of the server concerns, and
+// returns the error as an [events.ErrForbidden] that names the subject. It ignores all other errors
+// and returns nil for them.
 func (c *connection) cancelForbidden(err error) error {
 	if !errors.Is(err, nats.ErrPermissionViolation) {
 		return nil

@@ -17,8 +17,9 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// startRestrictedServer starts a server with two users. The user of all may do everything. The user of some may not
-// publish to the subjects of denyPublish, and may not subscribe to those of denySubscribe.
+// startRestrictedServer starts a server with two users. The user of all may do everything. The user
+// of some may not publish to the subjects of denyPublish, and may not subscribe to those of
+// denySubscribe.
 func startRestrictedServer(t *testing.T, denyPublish []string, denySubscribe ...string) (all, some Config) {
 	t.Helper()
 	ns := startTestServer(t, server.Options{Users: []*server.User{
@@ -32,7 +33,8 @@ func startRestrictedServer(t *testing.T, denyPublish []string, denySubscribe ...
 	return Config{URL: "nats://all:-@" + address, Logger: quiet}, Config{URL: "nats://some:-@" + address, Logger: quiet}
 }
 
-// checkForbidden checks that err is an [events.ErrForbidden] that names the subject. A request that ran into its timeout would not know it.
+// checkForbidden checks that err is an [events.ErrForbidden] that names the subject. A request that
+// ran into its timeout would not know it.
 func checkForbidden(t *testing.T, what string, err error, subject string) {
 	t.Helper()
 	if !errors.Is(err, events.ErrForbidden) || !strings.Contains(err.Error(), subject) {
@@ -40,7 +42,8 @@ func checkForbidden(t *testing.T, what string, err error, subject string) {
 	}
 }
 
-// A request without permission fails at once with an error that names the subject, although the server does not answer it.
+// A request without permission fails at once with an error that names the subject, although the
+// server does not answer it.
 func TestForbiddenRequestNamesItsSubject(t *testing.T) {
 	checkLeaks(t)
 	t.Run("open", func(t *testing.T) {
@@ -100,7 +103,8 @@ func TestForbiddenRequestNamesItsSubject(t *testing.T) {
 	})
 }
 
-// lineWaiter is a writer for a logger. It closes seen after the first line that contains all the texts.
+// lineWaiter is a writer for a logger. It closes seen after the first line that contains all the
+// texts.
 type lineWaiter struct {
 	texts []string
 	seen  chan struct{}
@@ -115,7 +119,8 @@ func (w *lineWaiter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Readers and holders of leases retry when they lack a permission. Each attempt is logged with the subject that is missing.
+// Readers and holders of leases retry when they lack a permission. Each attempt is logged with the
+// subject that is missing.
 func TestForbiddenWorkIsLoggedAndRetried(t *testing.T) {
 	checkLeaks(t)
 	read := func(ctx context.Context, l *Log) error {
@@ -166,7 +171,8 @@ func TestForbiddenWorkIsLoggedAndRetried(t *testing.T) {
 	}
 }
 
-// A log that an interrupted epoch has left paused can be opened only after a process with the permission has resumed it.
+// A log that an interrupted epoch has left paused can be opened only after a process with the
+// permission has resumed it.
 func TestPausedLogWaitsForPermittedProcess(t *testing.T) {
 	checkLeaks(t)
 	all, some := startRestrictedServer(t, []string{streamUpdateSubject})
@@ -175,7 +181,8 @@ func TestPausedLogWaitsForPermittedProcess(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	// Open retries until its context ends, which the log line about the missing permission causes here.
+	// Open retries until its context ends, which the log line about the missing permission causes
+	// here.
 	ctx, cancel := context.WithCancel(testContext(t))
 	defer cancel()
 	some.Logger = slog.New(slog.NewTextHandler(textTrigger{streamUpdateSubject, cancel}, &slog.HandlerOptions{Level: slog.LevelDebug}))
@@ -201,7 +208,8 @@ func (h textTrigger) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// All answers, also those to readers, go to subjects with the inbox prefix of the configuration. Malformed prefixes are rejected.
+// All answers, also those to readers, go to subjects with the inbox prefix of the configuration.
+// Malformed prefixes are rejected.
 func TestInboxPrefixIsUsedForAllAnswers(t *testing.T) {
 	checkLeaks(t)
 	all, some := startRestrictedServer(t, nil, "_INBOX.>")

@@ -19,8 +19,8 @@ type proxy struct {
 
 	mu    sync.Mutex
 	conns map[net.Conn]struct{}
-	// up gets each chunk that a client sends to the server, and down each chunk that the server sends. If they return true, the proxy cuts
-	// the connection and does not forward the chunk.
+	// up gets each chunk that a client sends to the server, and down each chunk that the server
+	// sends. If they return true, the proxy cuts the connection and does not forward the chunk.
 	up, down func(chunk []byte) bool
 }
 
@@ -112,8 +112,9 @@ func (p *proxy) cutAll() {
 	}
 }
 
-// TestRetryNeitherLosesNorDoubles cuts the connection after each envelope was appended and before its acknowledgement arrives, and sometimes before
-// the append. The retries store every event exactly once.
+// TestRetryNeitherLosesNorDoubles cuts the connection after each envelope was appended and before
+// its acknowledgement arrives, and sometimes before the append. The retries store every event
+// exactly once.
 func TestRetryNeitherLosesNorDoubles(t *testing.T) {
 	checkLeaks(t)
 	cuts := 1000

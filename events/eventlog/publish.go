@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	// callOverhead is the number of bytes that each queued call costs in addition to its encoded events. It makes QueueBytes limit
-	// the number of calls, too.
+	// callOverhead is the number of bytes that each queued call costs in addition to its encoded
+	// events. It makes QueueBytes limit the number of calls, too.
 	callOverhead      = 1 << 10
 	defaultQueueBytes = 64 << 20
 	minQueueBytes     = 4 << 20
@@ -24,18 +24,19 @@ const (
 
 // PublisherOptions are the settings of a [Publisher]. The zero value is good.
 type PublisherOptions struct {
-	// QueueBytes limits the size of the queue in bytes: the encoded events, and 1 KiB for each call. The default is 64 MiB and the
-	// minimum is 4 MiB.
+	// QueueBytes limits the size of the queue in bytes: the encoded events, and 1 KiB for each
+	// call. The default is 64 MiB and the minimum is 4 MiB.
 	QueueBytes int
-	// FailWhenFull makes Publish fail with [events.ErrOverloaded] when the queue is full, instead of
-	// waiting until there is room.
+	// FailWhenFull makes Publish fail with [events.ErrOverloaded] when the queue is full, instead
+	// of waiting until there is room.
 	FailWhenFull bool
 	// Listener gets a call for every envelope.
 	Listener PublisherListener
 }
 
-// PublisherListener holds functions that a publisher calls, one at a time, from the goroutine that publishes. They must not block,
-// because the publisher sends nothing until they return. Nil functions are not called.
+// PublisherListener holds functions that a publisher calls, one at a time, from the goroutine that
+// publishes. They must not block, because the publisher sends nothing until they return. Nil
+// functions are not called.
 type PublisherListener struct {
 	// Appended is called when an envelope has been stored or given up.
 	Appended func(AppendInfo)
@@ -43,13 +44,16 @@ type PublisherListener struct {
 
 // AppendInfo describes one envelope that was sent to the log.
 type AppendInfo struct {
-	// Calls and Events are the numbers of calls and events in the envelope. Bytes is its encoded size.
+	// Calls and Events are the numbers of calls and events in the envelope. Bytes is its encoded
+	// size.
 	Calls, Events, Bytes int
 	// Attempts is the number of times the envelope was sent: 1 unless an attempt failed.
 	Attempts int
-	// Repeated is set if the log reported a duplicate: an earlier attempt had been stored although its answer was lost.
+	// Repeated is set if the log reported a duplicate: an earlier attempt had been stored although
+	// its answer was lost.
 	Repeated bool
-	// Latency is the time from the first attempt until the log acknowledged the envelope or the publisher gave up.
+	// Latency is the time from the first attempt until the log acknowledged the envelope or the
+	// publisher gave up.
 	Latency time.Duration
 	// Seq is the sequence that the log assigned to the envelope, if Err is nil.
 	Seq uint64
@@ -57,9 +61,10 @@ type AppendInfo struct {
 	Err error
 }
 
-// Publisher appends events to the log. It groups calls: those that arrive while an append is in progress go into the next envelope
-// together, and no call is split between envelopes. There is no timer, so when nothing is in progress a call is sent at once. The
-// methods of a Publisher are safe for concurrent use.
+// Publisher appends events to the log. It groups calls: those that arrive while an append is in
+// progress go into the next envelope together, and no call is split between envelopes. There is no
+// timer, so when nothing is in progress a call is sent at once. The methods of a Publisher are safe
+// for concurrent use.
 type Publisher struct {
 	log         *Log
 	ownsLog     bool // the log was opened for this publisher alone
@@ -93,8 +98,8 @@ type call struct {
 
 // PublishOptions are the settings of one call of [Publisher.Publish].
 type PublishOptions struct {
-	// Trace is a W3C traceparent. Readers of the log get it with the events, so that the trace also covers their work. An empty
-	// string disables tracing of the call.
+	// Trace is a W3C traceparent. Readers of the log get it with the events, so that the trace also
+	// covers their work. An empty string disables tracing of the call.
 	Trace string
 }
 
@@ -102,15 +107,16 @@ type PublishOptions struct {
 type Result struct {
 	// Position is the position of the envelope that contains the events.
 	Position events.Position
-	// Slot is the index of the call's first event in the envelope. The other events of the call follow it.
+	// Slot is the index of the call's first event in the envelope. The other events of the call
+	// follow it.
 	Slot int
-	// EventIDs has one entry per event of the call: the event id that the client gave, or else a name made of the event's sequence
-	// and slot.
+	// EventIDs has one entry per event of the call: the event id that the client gave, or else a
+	// name made of the event's sequence and slot.
 	EventIDs []string
 }
 
-// NewPublisher returns a publisher for the log. The caller must close the publisher or the log; closing the log closes its
-// publishers.
+// NewPublisher returns a publisher for the log. The caller must close the publisher or the log;
+// closing the log closes its publishers.
 func (l *Log) NewPublisher(opt PublisherOptions) (*Publisher, error) {
 	if opt.QueueBytes <= 0 {
 		opt.QueueBytes = defaultQueueBytes
@@ -138,7 +144,8 @@ func (l *Log) NewPublisher(opt PublisherOptions) (*Publisher, error) {
 	return p, nil
 }
 
-// Dial connects to an existing log and returns a publisher for it. Closing the publisher closes the connection.
+// Dial connects to an existing log and returns a publisher for it. Closing the publisher closes the
+// connection.
 func Dial(ctx context.Context, cfg Config, opt PublisherOptions) (*Publisher, error) {
 	l, err := openLog(ctx, cfg, cfg.URL == "")
 	if err != nil {
@@ -152,16 +159,18 @@ func Dial(ctx context.Context, cfg Config, opt PublisherOptions) (*Publisher, er
 	return p, nil
 }
 
-// Publish appends the events of one call atomically, and returns when the log has stored them on disk. A call has 1 to 1000 events
-// and at most 768 KiB of encoded data. Event ids are optional, but without them a retry may store the events twice. Two events of
-// one call that have the same acting user and kind must not have the same event id.
+// Publish appends the events of one call atomically, and returns when the log has stored them on
+// disk. A call has 1 to 1000 events and at most 768 KiB of encoded data. Event ids are optional,
+// but without them a retry may store the events twice. Two events of one call that have the same
+// acting user and kind must not have the same event id.
 //
-// The caller must have checked the events with [events.CheckCall]. Publish does not: it appends a malformed event, and every reader
-// drops it (I11).
+// The caller must have checked the events with [events.CheckCall]. Publish does not: it appends a
+// malformed event, and every reader drops it (I11).
 //
-// After these errors nothing was stored: [events.ErrEnvelopeEmpty], [events.ErrEnvelopeTooLarge], [events.ErrOverloaded],
-// [events.ErrLogFull], [events.ErrLogUnavailable], [events.ErrRefused], [events.ErrClosed], and the error of ctx. After
-// [events.ErrOutcomeUnknown], which may wrap the error of ctx, the events may have been stored: retry with the same event ids.
+// After these errors nothing was stored: [events.ErrEnvelopeEmpty], [events.ErrEnvelopeTooLarge],
+// [events.ErrOverloaded], [events.ErrLogFull], [events.ErrLogUnavailable], [events.ErrRefused],
+// [events.ErrClosed], and the error of ctx. After [events.ErrOutcomeUnknown], which may wrap the
+// error of ctx, the events may have been stored: retry with the same event ids.
 func (p *Publisher) Publish(ctx context.Context, evs []*skeinv1.Event, opt PublishOptions) (Result, error) {
 	encoded, err := events.EncodeCall(evs)
 	if err != nil {
@@ -180,7 +189,8 @@ func (p *Publisher) Publish(ctx context.Context, evs []*skeinv1.Event, opt Publi
 			return Result{}, ctx.Err()
 		}
 
-		// The call is in an envelope. Its result may have arrived at the same time as the end of ctx.
+		// The call is in an envelope. Its result may have arrived at the same time as the end of
+		// ctx.
 		select {
 		case <-c.done:
 		default:
@@ -214,8 +224,8 @@ func positionName(seq uint64, slot int) string {
 // cost returns the number of bytes that the call takes from the publisher's queueBudget.
 func (c *call) cost() int64 { return int64(c.encoded.Bytes() + callOverhead) }
 
-// enqueue appends the call to the queue. If the queue is full, it waits or fails with [events.ErrOverloaded], depending on
-// FailWhenFull.
+// enqueue appends the call to the queue. If the queue is full, it waits or fails with
+// [events.ErrOverloaded], depending on FailWhenFull.
 func (p *Publisher) enqueue(ctx context.Context, c *call) error {
 	if p.opt.FailWhenFull {
 		if !p.queueBudget.TryAcquire(c.cost()) {
@@ -245,8 +255,8 @@ func (p *Publisher) wakeRun() {
 	}
 }
 
-// withdraw removes the call from the queue. It returns false if the call has already left the queue, because then its events may
-// be stored.
+// withdraw removes the call from the queue. It returns false if the call has already left the
+// queue, because then its events may be stored.
 func (p *Publisher) withdraw(c *call) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -264,8 +274,8 @@ func (p *Publisher) withdraw(c *call) bool {
 	return true
 }
 
-// Close rejects new calls and waits until every queued call has its result. If ctx ends first, Close cancels the remaining calls,
-// which then fail, and returns an error.
+// Close rejects new calls and waits until every queued call has its result. If ctx ends first,
+// Close cancels the remaining calls, which then fail, and returns an error.
 func (p *Publisher) Close(ctx context.Context) error {
 	err := p.closeFromLog(ctx)
 	if p.ownsLog {

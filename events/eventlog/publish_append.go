@@ -14,22 +14,24 @@ import (
 )
 
 const (
-	// attemptTimeout is the longest wait for one acknowledgement. An fsync takes milliseconds, but a server whose disk has failed
-	// never answers.
+	// attemptTimeout is the longest wait for one acknowledgement. An fsync takes milliseconds, but
+	// a server whose disk has failed never answers.
 	attemptTimeout = 5 * time.Second
-	// firstAttempt is the wait for the first acknowledgement. Each later wait is twice as long, up to attemptTimeout. The first wait
-	// is short because a leader that stops at the wrong moment never answers, and its successor is elected within a second.
+	// firstAttempt is the wait for the first acknowledgement. Each later wait is twice as long, up
+	// to attemptTimeout. The first wait is short because a leader that stops at the wrong moment
+	// never answers, and its successor is elected within a second.
 	firstAttempt = time.Second
-	// firstPause is the pause before the second attempt while the connection is up. Each later pause is twice as long, up to
-	// lastPause.
+	// firstPause is the pause before the second attempt while the connection is up. Each later
+	// pause is twice as long, up to lastPause.
 	firstPause = 10 * time.Millisecond
 	lastPause  = time.Second
 )
 
 // run publishes until the publisher is closed and the queue is empty, or until ctx ends.
 //
-// Only one envelope is in flight at a time, which keeps the calls in order through every retry. This costs no throughput: the log
-// stores one envelope after the other, and the time goes into its fsync.
+// Only one envelope is in flight at a time, which keeps the calls in order through every retry.
+// This costs no throughput: the log stores one envelope after the other, and the time goes into its
+// fsync.
 func (p *Publisher) run(ctx context.Context) {
 	defer close(p.stopped)
 	for {
@@ -50,8 +52,8 @@ func (p *Publisher) run(ctx context.Context) {
 	}
 }
 
-// takeCalls waits until the queue has calls, and removes as many of them as fit into one envelope. It returns nil when the publisher
-// is closed and the queue is empty, or when ctx ends.
+// takeCalls waits until the queue has calls, and removes as many of them as fit into one envelope.
+// It returns nil when the publisher is closed and the queue is empty, or when ctx ends.
 func (p *Publisher) takeCalls(ctx context.Context) []*call {
 	for {
 		p.mu.Lock()
@@ -87,7 +89,8 @@ func countFitting(queue []*call) int {
 	return len(queue)
 }
 
-// removeFirst removes the first n calls from the queue and marks them as taken. The caller holds p.mu.
+// removeFirst removes the first n calls from the queue and marks them as taken. The caller holds
+// p.mu.
 func (p *Publisher) removeFirst(n int) {
 	for _, c := range p.queue[:n] {
 		c.dequeued = true
@@ -97,8 +100,9 @@ func (p *Publisher) removeFirst(n int) {
 	p.queue = p.queue[:rest]
 }
 
-// failStaleCalls fails the calls that have been queued for at least attemptTimeout. run calls it after an envelope has failed:
-// if every later envelope were retried in full too, a call in a long queue would wait for a multiple of retryFor.
+// failStaleCalls fails the calls that have been queued for at least attemptTimeout. run calls it
+// after an envelope has failed: if every later envelope were retried in full too, a call in a long
+// queue would wait for a multiple of retryFor.
 func (p *Publisher) failStaleCalls() {
 	p.mu.Lock()
 	n := 0
@@ -116,8 +120,8 @@ func (p *Publisher) failStaleCalls() {
 	}
 }
 
-// publishEnvelope joins the calls into one envelope, appends it to the log, and sets the result of each call. It returns the error
-// that the calls got.
+// publishEnvelope joins the calls into one envelope, appends it to the log, and sets the result of
+// each call. It returns the error that the calls got.
 func (p *Publisher) publishEnvelope(ctx context.Context, calls []*call) error {
 	info := AppendInfo{Calls: len(calls)}
 	encoded := make([]*events.EncodedCall, len(calls))
@@ -146,9 +150,10 @@ func (p *Publisher) publishEnvelope(ctx context.Context, calls []*call) error {
 	return info.Err
 }
 
-// appendWithRetries sends one envelope until the log has stored or rejected it, or until retryFor has passed, and writes the result
-// to info. Every attempt has the same message id, so the log stores the envelope at most once. retryFor is less than half of the
-// stream's dedupe window, because the stream would store a message again after it has forgotten the id.
+// appendWithRetries sends one envelope until the log has stored or rejected it, or until retryFor
+// has passed, and writes the result to info. Every attempt has the same message id, so the log
+// stores the envelope at most once. retryFor is less than half of the stream's dedupe window,
+// because the stream would store a message again after it has forgotten the id.
 func (p *Publisher) appendWithRetries(ctx context.Context, data []byte, calls []*call, info *AppendInfo) {
 	ctx, cancel := context.WithTimeout(ctx, p.retryFor)
 	defer cancel()
@@ -159,7 +164,8 @@ func (p *Publisher) appendWithRetries(ctx context.Context, data []byte, calls []
 	}}
 	addTraces(msg.Header, calls)
 
-	// mayHaveCommitted is true once an attempt may have been stored although its acknowledgement did not arrive.
+	// mayHaveCommitted is true once an attempt may have been stored although its acknowledgement
+	// did not arrive.
 	mayHaveCommitted := false
 	var lastErr error
 	timeout := min(firstAttempt, p.attemptTimeout)
@@ -193,14 +199,16 @@ func (p *Publisher) appendWithRetries(ctx context.Context, data []byte, calls []
 		lastErr = err
 		p.waitBeforeRetry(ctx, pause)
 		if errors.Is(err, jetstream.ErrNoStreamResponse) {
-			// No stream listens on the subject. A process that crashed while an epoch ended may have left the stream paused.
+			// No stream listens on the subject. A process that crashed while an epoch ended may
+			// have left the stream paused.
 			p.log.tryUnpauseAbandoned(ctx)
 		}
 	}
 }
 
-// sendOnce sends the envelope once and waits up to timeout for the acknowledgement. Before that it checks that the connection leads
-// to the same log. sent reports whether the server may have received the envelope.
+// sendOnce sends the envelope once and waits up to timeout for the acknowledgement. Before that it
+// checks that the connection leads to the same log. sent reports whether the server may have
+// received the envelope.
 func (p *Publisher) sendOnce(
 	ctx context.Context, msg *nats.Msg, timeout time.Duration,
 ) (ack *jetstream.PubAck, sent bool, err error) {
@@ -225,8 +233,8 @@ func (p *Publisher) sendOnce(
 	return ack, true, err
 }
 
-// waitBeforeRetry waits for the pause, or less if the connection changes or ctx ends. It returns at once while the connection is
-// down.
+// waitBeforeRetry waits for the pause, or less if the connection changes or ctx ends. It returns at
+// once while the connection is down.
 func (p *Publisher) waitBeforeRetry(ctx context.Context, pause time.Duration) {
 	state := p.log.conn.state()
 	if !state.up {
@@ -242,13 +250,15 @@ func (p *Publisher) waitBeforeRetry(ctx context.Context, pause time.Duration) {
 	}
 }
 
-// rejectedBy reports whether err is an answer of the server that says that it did not store the envelope.
+// rejectedBy reports whether err is an answer of the server that says that it did not store the
+// envelope.
 func rejectedBy(err error) bool {
 	var api *jetstream.APIError
 	return errors.As(err, &api) || errors.Is(err, events.ErrForbidden)
 }
 
-// isRetryable reports whether the server may accept the envelope that it rejected with err when it is sent again.
+// isRetryable reports whether the server may accept the envelope that it rejected with err when it
+// is sent again.
 func isRetryable(err error) bool {
 	switch api := apiError(err); api.ErrorCode {
 	case errCodeDuplicateInWork:
@@ -261,8 +271,9 @@ func isRetryable(err error) bool {
 	}
 }
 
-// publishError turns the error of the last attempt into the error that the callers get. If mayHaveCommitted is set, that is
-// [events.ErrOutcomeUnknown] even if the server rejected the last attempt, because an earlier attempt may still be on its way.
+// publishError turns the error of the last attempt into the error that the callers get. If
+// mayHaveCommitted is set, that is [events.ErrOutcomeUnknown] even if the server rejected the last
+// attempt, because an earlier attempt may still be on its way.
 func publishError(err error, mayHaveCommitted bool) error {
 	api := apiError(err)
 	switch {

@@ -10,7 +10,8 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// BenchmarkPublish publishes single follows from several goroutines. Each waits for its acknowledgement, so there is one fsync per envelope.
+// BenchmarkPublish publishes single follows from several goroutines. Each waits for its
+// acknowledgement, so there is one fsync per envelope.
 func BenchmarkPublish(b *testing.B) {
 	for _, publishers := range []int{1, 64, 1000} {
 		b.Run(fmt.Sprint(publishers), func(b *testing.B) {

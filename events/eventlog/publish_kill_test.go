@@ -13,11 +13,12 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// firstEnv is the environment variable with the number of the first event that a child process publishes.
+// firstEnv is the environment variable with the number of the first event that a child process
+// publishes.
 const firstEnv = "SKEIN_EVENTS_TEST_FIRST"
 
-// publishUntilKilled runs in a child process. It publishes from several goroutines and prints the number of each event that was acknowledged,
-// until the parent kills the process.
+// publishUntilKilled runs in a child process. It publishes from several goroutines and prints the
+// number of each event that was acknowledged, until the parent kills the process.
 func publishUntilKilled(dir string) {
 	first, err := strconv.Atoi(os.Getenv(firstEnv))
 	if err != nil {
@@ -48,7 +49,8 @@ func publishUntilKilled(dir string) {
 	wg.Wait()
 }
 
-// TestKillLosesNoAcknowledgedEvent kills a process that publishes, again and again. Every acknowledged event is in the log exactly once.
+// TestKillLosesNoAcknowledgedEvent kills a process that publishes, again and again. Every
+// acknowledged event is in the log exactly once.
 func TestKillLosesNoAcknowledgedEvent(t *testing.T) {
 	kills := 20
 	if testing.Short() {

@@ -20,8 +20,9 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// TestAcknowledgedMeansOnDisk publishes a thousand events from few and from many goroutines. Publish must not return before the server has
-// acknowledged the envelope, and the server acknowledges an envelope only after its fsync.
+// TestAcknowledgedMeansOnDisk publishes a thousand events from few and from many goroutines.
+// Publish must not return before the server has acknowledged the envelope, and the server
+// acknowledges an envelope only after its fsync.
 func TestAcknowledgedMeansOnDisk(t *testing.T) {
 	checkLeaks(t)
 	const events = 1000
@@ -71,8 +72,8 @@ func TestAcknowledgedMeansOnDisk(t *testing.T) {
 	}
 }
 
-// newBlockedPublisher returns a publisher that has appended one envelope and then appends nothing until release is called. appended lists what
-// it has appended.
+// newBlockedPublisher returns a publisher that has appended one envelope and then appends nothing
+// until release is called. appended lists what it has appended.
 func newBlockedPublisher(t testing.TB, l *Log, opt PublisherOptions) (p *Publisher, release func(), appended *[]AppendInfo) {
 	t.Helper()
 	blocked, released := make(chan struct{}), make(chan struct{})
@@ -107,8 +108,8 @@ func waitUntilQueued(t testing.TB, p *Publisher, calls int) {
 	t.Fatalf("the queue never had %d calls", calls)
 }
 
-// publishAsync publishes each list in a goroutine of its own. It returns when all calls are in the queue, in that order. wait waits for their
-// results.
+// publishAsync publishes each list in a goroutine of its own. It returns when all calls are in the
+// queue, in that order. wait waits for their results.
 func publishAsync(ctx context.Context, t testing.TB, p *Publisher, calls ...[]*skeinv1.Event) (results []Result, wait func()) {
 	results = make([]Result, len(calls))
 	var wg sync.WaitGroup
@@ -126,7 +127,8 @@ func publishAsync(ctx context.Context, t testing.TB, p *Publisher, calls ...[]*s
 	return results, wg.Wait
 }
 
-// Calls that wait are joined into one envelope as long as they fit, in order. A small call does not overtake a large one that does not fit.
+// Calls that wait are joined into one envelope as long as they fit, in order. A small call does not
+// overtake a large one that does not fit.
 func TestCallsAreGroupedInOrder(t *testing.T) {
 	l := mustOpenLog(t, Config{})
 	p, release, appended := newBlockedPublisher(t, l, PublisherOptions{})
@@ -139,7 +141,8 @@ func TestCallsAreGroupedInOrder(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	// The calls with 3, 100 and 700 events fit into one envelope, and the next one, with 500, does not. The last one must not overtake it.
+	// The calls with 3, 100 and 700 events fit into one envelope, and the next one, with 500, does
+	// not. The last one must not overtake it.
 	var got []string
 	for _, info := range *appended {
 		got = append(got, fmt.Sprintf("%d: %d calls, %d events", info.Seq, info.Calls, info.Events))
@@ -163,7 +166,8 @@ func TestCallsAreGroupedInOrder(t *testing.T) {
 	}
 }
 
-// Publish returns the event id of each event. An event without an id gets a name from its position in the log.
+// Publish returns the event id of each event. An event without an id gets a name from its position
+// in the log.
 func TestPublishNamesEventsWithoutID(t *testing.T) {
 	l := mustOpenLog(t, Config{})
 	p := newPublisher(t, l, PublisherOptions{})
@@ -181,7 +185,8 @@ func TestPublishNamesEventsWithoutID(t *testing.T) {
 	}
 }
 
-// Publish rejects calls with no events, more than 1000 events or too many bytes. Readers decode the largest calls that it accepts.
+// Publish rejects calls with no events, more than 1000 events or too many bytes. Readers decode the
+// largest calls that it accepts.
 func TestPublishEnforcesSizeLimits(t *testing.T) {
 	l := mustOpenLog(t, Config{})
 	p := newPublisher(t, l, PublisherOptions{})
@@ -230,8 +235,8 @@ func TestPublishEnforcesSizeLimits(t *testing.T) {
 	}
 }
 
-// TestCanceledCallInQueueIsNotPublished ends the context of a call that is still in the queue. The call fails with the error of the context, and its
-// events are never published.
+// TestCanceledCallInQueueIsNotPublished ends the context of a call that is still in the queue. The
+// call fails with the error of the context, and its events are never published.
 func TestCanceledCallInQueueIsNotPublished(t *testing.T) {
 	checkLeaks(t)
 	l := mustOpenLog(t, Config{})
@@ -259,8 +264,8 @@ func TestCanceledCallInQueueIsNotPublished(t *testing.T) {
 	}
 }
 
-// TestCanceledCallInFlightHasUnknownOutcome ends the context of a call after its envelope was sent and before the acknowledgement arrives. The
-// outcome is then unknown, and the event is in the log.
+// TestCanceledCallInFlightHasUnknownOutcome ends the context of a call after its envelope was sent
+// and before the acknowledgement arrives. The outcome is then unknown, and the event is in the log.
 func TestCanceledCallInFlightHasUnknownOutcome(t *testing.T) {
 	checkLeaks(t)
 	ns := startTestServer(t, server.Options{})
@@ -344,7 +349,8 @@ func TestFullQueueRejectsCalls(t *testing.T) {
 	}
 }
 
-// TestFullQueueDelaysCalls checks that without FailWhenFull a call waits until it fits into the queue, or until its context ends.
+// TestFullQueueDelaysCalls checks that without FailWhenFull a call waits until it fits into the
+// queue, or until its context ends.
 func TestFullQueueDelaysCalls(t *testing.T) {
 	l := mustOpenLog(t, Config{})
 	p, release, _ := newBlockedPublisher(t, l, PublisherOptions{})
@@ -400,8 +406,8 @@ func TestCloseWaitsForAcceptedCalls(t *testing.T) {
 	}
 }
 
-// A full log rejects events and keeps all old ones. It accepts events again when its limit is raised, by a tool or by the configuration of the
-// next start.
+// A full log rejects events and keeps all old ones. It accepts events again when its limit is
+// raised, by a tool or by the configuration of the next start.
 func TestFullLogRejectsEventsAndKeepsOldOnes(t *testing.T) {
 	dir := t.TempDir()
 	l := mustOpenLog(t, Config{Dir: dir, MaxBytes: 100_000})
@@ -436,7 +442,8 @@ func TestFullLogRejectsEventsAndKeepsOldOnes(t *testing.T) {
 	mustPublish(t, p, newFollows(accepted, accepted+100))
 	accepted += 100
 
-	// The configuration of the next start raises it again. A start without MaxBytes leaves it as it is.
+	// The configuration of the next start raises it again. A start without MaxBytes leaves it as it
+	// is.
 	closeLog(t, l)
 	l = mustOpenLog(t, Config{Dir: dir, MaxBytes: 1 << 20})
 	mustPublish(t, newPublisher(t, l, PublisherOptions{}), newFollows(accepted, accepted+1000))
@@ -450,7 +457,8 @@ func TestFullLogRejectsEventsAndKeepsOldOnes(t *testing.T) {
 	}
 }
 
-// TestUnansweredPublishHasUnknownOutcome publishes to a server that accepts everything and answers nothing, like one whose disk has failed.
+// TestUnansweredPublishHasUnknownOutcome publishes to a server that accepts everything and answers
+// nothing, like one whose disk has failed.
 func TestUnansweredPublishHasUnknownOutcome(t *testing.T) {
 	checkLeaks(t)
 	ns := startTestServer(t, server.Options{})
@@ -505,7 +513,8 @@ func TestUnansweredPublishHasUnknownOutcome(t *testing.T) {
 	}
 }
 
-// readHeadDirectly returns the last sequence of the log of a server, over a connection without proxy.
+// readHeadDirectly returns the last sequence of the log of a server, over a connection without
+// proxy.
 func readHeadDirectly(ctx context.Context, ns *server.Server) (last uint64, err error) {
 	l, err := Open(ctx, Config{URL: ns.ClientURL()})
 	if err != nil {
@@ -516,8 +525,8 @@ func readHeadDirectly(ctx context.Context, ns *server.Server) (last uint64, err 
 	return head.Last, err
 }
 
-// TestPublishWithoutServerHasKnownOutcome publishes without a server. The call fails with ErrLogUnavailable, which means that nothing was stored, and
-// Close does not wait for the server.
+// TestPublishWithoutServerHasKnownOutcome publishes without a server. The call fails with
+// ErrLogUnavailable, which means that nothing was stored, and Close does not wait for the server.
 func TestPublishWithoutServerHasKnownOutcome(t *testing.T) {
 	checkLeaks(t)
 	ns := startTestServer(t, server.Options{})
@@ -549,7 +558,8 @@ func TestPublishWithoutServerHasKnownOutcome(t *testing.T) {
 	}
 }
 
-// Publish reports ErrRefused for an envelope that the server will never accept, and ErrLogUnavailable if the stream is gone.
+// Publish reports ErrRefused for an envelope that the server will never accept, and
+// ErrLogUnavailable if the stream is gone.
 func TestPublishReportsPermanentRejection(t *testing.T) {
 	ns := startTestServer(t, server.Options{})
 	l := mustOpenLog(t, Config{URL: ns.ClientURL()})
@@ -567,7 +577,8 @@ func TestPublishReportsPermanentRejection(t *testing.T) {
 	}
 	p.retryFor = 50 * time.Millisecond
 
-	// On a busy machine the server may not say in time that there is no stream. The outcome is then unknown, and the loop tries again.
+	// On a busy machine the server may not say in time that there is no stream. The outcome is then
+	// unknown, and the loop tries again.
 	err := events.ErrOutcomeUnknown
 	for ctx := testContext(t); errors.Is(err, events.ErrOutcomeUnknown) && ctx.Err() == nil; {
 		_, err = p.Publish(ctx, newFollows(0, 1), PublishOptions{})

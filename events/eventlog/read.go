@@ -17,19 +17,20 @@ import (
 )
 
 const (
-	// pullMessages and pullBytes limit one pull, a request for messages, and so what a reader holds undecoded. Asking for one message
-	// at a time would be forty times slower.
+	// pullMessages and pullBytes limit one pull, a request for messages, and so what a reader holds
+	// undecoded. Asking for one message at a time would be forty times slower.
 	pullMessages = 4096
 	pullBytes    = 8 << 20
 	pullExpires  = 30 * time.Second
-	// pullHeartbeat is the interval of the server's idle heartbeats. After silenceTimeout without any message the reader starts
-	// again with a new consumer.
+	// pullHeartbeat is the interval of the server's idle heartbeats. After silenceTimeout without
+	// any message the reader starts again with a new consumer.
 	pullHeartbeat  = time.Second
 	silenceTimeout = 3 * pullHeartbeat
-	// maxStuckHeartbeats is the number of heartbeats without a message, although the log has one, after which the reader
-	// starts again.
+	// maxStuckHeartbeats is the number of heartbeats without a message, although the log has one,
+	// after which the reader starts again.
 	maxStuckHeartbeats = 5
-	// consumerIdleTimeout is how long the server keeps a consumer that nobody uses, such as that of a process that died.
+	// consumerIdleTimeout is how long the server keeps a consumer that nobody uses, such as that of
+	// a process that died.
 	consumerIdleTimeout = time.Minute
 	// readBytes is the most that callers ask of one call of next, in undecoded bytes.
 	readBytes = 1 << 20
@@ -40,12 +41,13 @@ const (
 	maxHolePause = 5 * time.Second
 )
 
-// errInterrupted makes a reader start again, because the connection, the consumer or a message was lost.
+// errInterrupted makes a reader start again, because the connection, the consumer or a message was
+// lost.
 var errInterrupted = errors.New("eventlog: reading was interrupted")
 
-// reader reads the log in order from a cursor. It reads the archive as far as the stream does not begin early enough, and then the
-// stream, unfiltered, through one ordered consumer. After every interruption it checks its cursor and continues where it was. It is not
-// safe for concurrent use.
+// reader reads the log in order from a cursor. It reads the archive as far as the stream does not
+// begin early enough, and then the stream, unfiltered, through one ordered consumer. After every
+// interruption it checks its cursor and continues where it was. It is not safe for concurrent use.
 type reader struct {
 	log *Log
 	// kinds are the kinds of events to read from the archive.
@@ -54,24 +56,29 @@ type reader struct {
 	dec *events.Decoder
 	// cur is the cursor after the last returned envelope.
 	cur events.Cursor
-	// decodedSeq is the last sequence that was passed to dec. At first it is the one before the first.
+	// decodedSeq is the last sequence that was passed to dec. At first it is the one before the
+	// first.
 	decodedSeq uint64
-	// skipping is true while the stream is read from before cur, because cur does not say where the warm-up begins.
+	// skipping is true while the stream is read from before cur, because cur does not say where the
+	// warm-up begins.
 	skipping bool
 	// failed is the terminal error of the reader.
 	terminalErr error
 
 	// archive is set while the archive is read.
 	archive events.ArchiveReader
-	// archiveCtx is the context of all calls of archive: what the archive opens for one call is used by the next.
+	// archiveCtx is the context of all calls of archive: what the archive opens for one call is
+	// used by the next.
 	archiveCtx    context.Context //nolint:containedctx // see above
 	cancelArchive context.CancelFunc
 	// archiveAdvanced is true if an envelope was returned since reading the archive began.
 	archiveAdvanced bool
-	// archiveReloaded is true if the archive was reloaded since the reader last returned an envelope.
+	// archiveReloaded is true if the archive was reloaded since the reader last returned an
+	// envelope.
 	archiveReloaded bool
 
-	// sub is the subscription to the messages of the consumer. It is nil while the stream is not read.
+	// sub is the subscription to the messages of the consumer. It is nil while the stream is not
+	// read.
 	sub       *nats.Subscription
 	msgs      chan *nats.Msg
 	consumer  string
@@ -79,15 +86,16 @@ type reader struct {
 	connState connState
 	// lastRead is when read last returned.
 	lastRead time.Time
-	// delivered is the number of messages that the consumer has delivered. The server counts too: a difference means that a
-	// message was lost.
+	// delivered is the number of messages that the consumer has delivered. The server counts too: a
+	// difference means that a message was lost.
 	delivered uint64
 
 	// pulls is the number of pulls that were made. Each has a subject of its own.
 	pulls uint64
 	// pullBatch is the number of messages that one pull may deliver.
 	pullBatch int
-	// pullMessagesLeft is the number of messages that the current pull may still deliver. It is 0 if there is no pull.
+	// pullMessagesLeft is the number of messages that the current pull may still deliver. It is 0
+	// if there is no pull.
 	pullMessagesLeft int
 	// pullBytesLeft is the number of bytes that the current pull may still deliver.
 	pullBytesLeft int
@@ -98,12 +106,15 @@ type reader struct {
 
 	// lostEnvelopes are the envelopes of accepted holes that read returns next.
 	lostEnvelopes []*events.Envelope
-	// holeDelay is the pause before the next attempt. It is 0 unless the reader stands in front of a hole.
+	// holeDelay is the pause before the next attempt. It is 0 unless the reader stands in front of
+	// a hole.
 	holeDelay time.Duration
 
-	// stuckHeartbeats is the number of heartbeats since the last message that came although the log has more messages.
+	// stuckHeartbeats is the number of heartbeats since the last message that came although the log
+	// has more messages.
 	stuckHeartbeats int
-	// emptyUpTo is the last sequence of the log when the consumer was created, if the consumer had nothing to deliver then.
+	// emptyUpTo is the last sequence of the log when the consumer was created, if the consumer had
+	// nothing to deliver then.
 	emptyUpTo uint64
 }
 
@@ -115,11 +126,12 @@ func newReader(l *Log, from events.Cursor) *reader {
 // inArchive reports whether the reader has not reached the stream yet.
 func (r *reader) inArchive() bool { return r.dec == nil }
 
-// next returns the next envelopes, of together about maxBytes undecoded. It waits until there is at least one, or until ctx ends.
+// next returns the next envelopes, of together about maxBytes undecoded. It waits until there is at
+// least one, or until ctx ends.
 //
-// In front of a hole it fails with [events.ErrHole]. The next call tries again after a pause, which grows up to maxHolePause. The first
-// call that gets past the hole may return no envelopes, so that the caller learns of it even if none follow. All other errors except
-// that of ctx are terminal.
+// In front of a hole it fails with [events.ErrHole]. The next call tries again after a pause, which
+// grows up to maxHolePause. The first call that gets past the hole may return no envelopes, so that
+// the caller learns of it even if none follow. All other errors except that of ctx are terminal.
 func (r *reader) next(ctx context.Context, maxBytes int) ([]*events.Envelope, error) {
 	retry := firstRetryPause
 	if err := wait.For(ctx, r.holeDelay); err != nil {
@@ -177,9 +189,9 @@ func (r *reader) atCursor() bool {
 	return r.dec != nil && !r.dec.IsWarmingUp() && !r.skipping && r.sub != nil
 }
 
-// reloadArchive reloads an archive that seems damaged, and reports whether to read it again. It may seem damaged because another process
-// has scrubbed it, which replaces its files. One reload is enough: if reading fails again before it has returned an envelope, the damage
-// is real.
+// reloadArchive reloads an archive that seems damaged, and reports whether to read it again. It may
+// seem damaged because another process has scrubbed it, which replaces its files. One reload is
+// enough: if reading fails again before it has returned an envelope, the damage is real.
 func (r *reader) reloadArchive(ctx context.Context, err error) bool {
 	archive, ok := r.log.archive.(reloader)
 	if !errors.Is(err, events.ErrArchiveDamaged) || !ok || r.archiveReloaded {
@@ -189,11 +201,13 @@ func (r *reader) reloadArchive(ctx context.Context, err error) bool {
 	return archive.Reload(ctx) == nil
 }
 
-// read returns the envelopes that are available. It waits only for the first message. It may return no envelopes and no error: after a
-// message of the warm-up, at the end of the archive, and past a hole.
+// read returns the envelopes that are available. It waits only for the first message. It may return
+// no envelopes and no error: after a message of the warm-up, at the end of the archive, and past a
+// hole.
 func (r *reader) read(ctx context.Context, maxBytes int) ([]*events.Envelope, error) {
 	if r.sub != nil && time.Since(r.lastRead) > consumerIdleTimeout/2 {
-		// The caller was busy for so long that the server may have dropped the consumer. That does not count as an interruption.
+		// The caller was busy for so long that the server may have dropped the consumer. That does
+		// not count as an interruption.
 		r.close()
 	}
 	defer func() { r.lastRead = time.Now() }()
@@ -245,7 +259,8 @@ func (r *reader) appendLost(envs []*events.Envelope) []*events.Envelope {
 	return envs
 }
 
-// open checks the cursor. Then it begins to read the archive, or creates a consumer that begins after the last decoded message.
+// open checks the cursor. Then it begins to read the archive, or creates a consumer that begins
+// after the last decoded message.
 func (r *reader) open(ctx context.Context) error {
 	state, err := r.log.conn.waitUntilUp(ctx)
 	if err != nil {
@@ -284,8 +299,8 @@ func (r *reader) open(ctx context.Context) error {
 		return wrapUnavailable(err)
 	}
 
-	// A new epoch deletes all consumers. This one may have been created after that, by a reader that does not know of the epoch
-	// yet, so the metadata is read once more.
+	// A new epoch deletes all consumers. This one may have been created after that, by a reader
+	// that does not know of the epoch yet, so the metadata is read once more.
 	if _, err := r.log.stream(ctx); err != nil {
 		return err
 	}
@@ -301,7 +316,8 @@ func (r *reader) open(ctx context.Context) error {
 		r.emptyUpTo = last
 	}
 
-	// The NATS client drops messages when the channel is full, so it must hold the messages of two pulls, and heartbeats.
+	// The NATS client drops messages when the channel is full, so it must hold the messages of two
+	// pulls, and heartbeats.
 	r.msgs = make(chan *nats.Msg, 2*r.pullBatch+256)
 	r.inbox = r.log.conn.nc.NewInbox()
 	if r.sub, err = r.log.conn.nc.ChanSubscribe(r.inbox+".*", r.msgs); err != nil {
@@ -347,7 +363,8 @@ func (r *reader) pull() error {
 // pullInbox returns the subject to which the server answers the current pull.
 func (r *reader) pullInbox() string { return r.inbox + "." + strconv.FormatUint(r.pulls, 10) }
 
-// nextMessage returns the next message of the log. If there is none, it waits for one if wait is set, or else returns nil.
+// nextMessage returns the next message of the log. If there is none, it waits for one if wait is
+// set, or else returns nil.
 func (r *reader) nextMessage(ctx context.Context, wait bool) (*nats.Msg, error) {
 	for {
 		msg, err := r.takeFromServer(ctx, wait)
@@ -370,8 +387,8 @@ func (r *reader) nextMessage(ctx context.Context, wait bool) (*nats.Msg, error) 
 	}
 }
 
-// takeFromServer returns what the server has sent next: a message of the log or a status. It returns nil if there is none and wait is not
-// set.
+// takeFromServer returns what the server has sent next: a message of the log or a status. It
+// returns nil if there is none and wait is not set.
 func (r *reader) takeFromServer(ctx context.Context, wait bool) (*nats.Msg, error) {
 	select {
 	case msg := <-r.msgs:
@@ -401,7 +418,8 @@ func (r *reader) handleStatus(msg *nats.Msg) error {
 	code, text := msg.Header.Get("Status"), msg.Header.Get("Description")
 	switch {
 	case code == "100":
-		// This is a heartbeat. All is well, unless the log has messages that the consumer does not deliver.
+		// This is a heartbeat. All is well, unless the log has messages that the consumer does not
+		// deliver.
 		if r.log.lastKnownSeq.Load() <= max(r.decodedSeq, r.emptyUpTo) {
 			r.stuckHeartbeats = 0
 		} else if r.stuckHeartbeats++; r.stuckHeartbeats >= maxStuckHeartbeats {
@@ -411,7 +429,8 @@ func (r *reader) handleStatus(msg *nats.Msg) error {
 		return nil
 	case code == "408", code == "404",
 		code == "409" && (strings.HasPrefix(text, "Message Size") || strings.HasPrefix(text, "Batch Completed")):
-		// The pull has ended. The end of the previous pull may arrive after the current pull was made, and is ignored.
+		// The pull has ended. The end of the previous pull may arrive after the current pull was
+		// made, and is ignored.
 		if msg.Subject == r.pullInbox() {
 			r.pullMessagesLeft = 0
 		}
@@ -420,8 +439,8 @@ func (r *reader) handleStatus(msg *nats.Msg) error {
 	return fmt.Errorf("%w: the server says %s %s", errInterrupted, code, text)
 }
 
-// decodeMessage decodes a message, after it has checked that no message is missing before it. It returns nil for a message that was read
-// only for the warm-up or to reach the cursor.
+// decodeMessage decodes a message, after it has checked that no message is missing before it. It
+// returns nil for a message that was read only for the warm-up or to reach the cursor.
 func (r *reader) decodeMessage(ctx context.Context, msg *nats.Msg) (*events.Envelope, error) {
 	d, ok := parseDelivery(msg.Reply)
 	if !ok {
@@ -459,8 +478,8 @@ func (r *reader) decodeMessage(ctx context.Context, msg *nats.Msg) (*events.Enve
 	return env, nil
 }
 
-// close releases what the reader holds on the server and in the archive. The next call of next starts again after the last returned
-// envelope.
+// close releases what the reader holds on the server and in the archive. The next call of next
+// starts again after the last returned envelope.
 func (r *reader) close() {
 	if r.archive != nil {
 		r.archive.Close()
@@ -489,7 +508,8 @@ type delivery struct {
 	timestamp events.Micros
 }
 
-// parseDelivery parses $JS.ACK.[domain.account.]stream.consumer.delivered.seq.ordinal.nanoseconds.pending[.token].
+// parseDelivery parses
+// $JS.ACK.[domain.account.]stream.consumer.delivered.seq.ordinal.nanoseconds.pending[.token].
 func parseDelivery(reply string) (d delivery, ok bool) {
 	var tokens [12]string
 	n := 0

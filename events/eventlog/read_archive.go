@@ -9,7 +9,8 @@ import (
 	"github.com/skein-feed/skein/events"
 )
 
-// findStart finds where to continue after the cursor, and prepares the reader of the archive or the decoder of the stream.
+// findStart finds where to continue after the cursor, and prepares the reader of the archive or the
+// decoder of the stream.
 func (r *reader) findStart(ctx context.Context) error {
 	if ok, err := r.canContinue(ctx); ok || err != nil {
 		return err
@@ -27,15 +28,16 @@ func (r *reader) findStart(ctx context.Context) error {
 	}
 
 	r.decodedSeq = r.dec.WarmUpFrom() - 1
-	// cur may differ from the cursor asked for: at a gap it is the end of the archive. If the stream is read from before cur, the
-	// envelopes up to cur are skipped.
+	// cur may differ from the cursor asked for: at a gap it is the end of the archive. If the
+	// stream is read from before cur, the envelopes up to cur are skipped.
 	r.cur = o.cursor
 	r.skipping = o.cursor.Seq > o.decoderStart.Seq
 	return nil
 }
 
-// canContinue reports whether an interrupted reader may continue with its decoder. It may if the stream still has the last message that
-// the reader has read, and the next one. Otherwise a new decoder must warm up.
+// canContinue reports whether an interrupted reader may continue with its decoder. It may if the
+// stream still has the last message that the reader has read, and the next one. Otherwise a new
+// decoder must warm up.
 func (r *reader) canContinue(ctx context.Context) (bool, error) {
 	if r.dec == nil || r.skipping || r.cur.IsArchival() || r.cur.Seq+1 == r.log.meta().first {
 		return false, nil
@@ -56,7 +58,8 @@ func (r *reader) canContinue(ctx context.Context) (bool, error) {
 
 // beginArchive starts reading the archive after a cursor.
 func (r *reader) beginArchive(ctx context.Context, from events.Cursor) error {
-	// The reader of the archive prefetches for later calls, so it must outlive the context of this call.
+	// The reader of the archive prefetches for later calls, so it must outlive the context of this
+	// call.
 	archiveCtx, cancelArchive := context.WithCancel(context.WithoutCancel(ctx))
 	stopWatching := context.AfterFunc(ctx, cancelArchive)
 	archiveReader, err := r.log.archive.Read(archiveCtx, from, r.kinds)
@@ -78,8 +81,8 @@ func (r *reader) beginArchive(ctx context.Context, from events.Cursor) error {
 	return nil
 }
 
-// readArchive returns the next envelopes of the archive. At the end of the archive it returns none, and the next call continues in the
-// stream.
+// readArchive returns the next envelopes of the archive. At the end of the archive it returns none,
+// and the next call continues in the stream.
 func (r *reader) readArchive(ctx context.Context, maxBytes int) ([]*events.Envelope, error) {
 	stopWatching := context.AfterFunc(ctx, r.cancelArchive)
 	envs, err := r.archive.Next(r.archiveCtx, maxBytes) //nolint:contextcheck // what is opened for it lives on for the next call
@@ -106,8 +109,8 @@ func (r *reader) readArchive(ctx context.Context, maxBytes int) ([]*events.Envel
 	return envs, err
 }
 
-// adoptCursors checks that the envelopes of the archive are in order, gives them cursors of the present epoch, and moves the reader's cursor
-// after them.
+// adoptCursors checks that the envelopes of the archive are in order, gives them cursors of the
+// present epoch, and moves the reader's cursor after them.
 func (r *reader) adoptCursors(envs []*events.Envelope) ([]*events.Envelope, error) {
 	for i, env := range envs {
 		c, err := r.log.AdoptCursor(env.Cursor)
@@ -129,8 +132,9 @@ func (r *reader) adoptCursors(envs []*events.Envelope) ([]*events.Envelope, erro
 	return envs, nil
 }
 
-// skipKnown reports whether the envelope is at or before the reader's cursor, so that it must not be returned. At the cursor it compares
-// the envelope with the cursor, and fails with [events.ErrRewritten] if they differ.
+// skipKnown reports whether the envelope is at or before the reader's cursor, so that it must not
+// be returned. At the cursor it compares the envelope with the cursor, and fails with
+// [events.ErrRewritten] if they differ.
 func (r *reader) skipKnown(env *events.Envelope) (bool, error) {
 	switch {
 	case !r.skipping:

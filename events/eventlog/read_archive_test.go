@@ -17,7 +17,8 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// memoryArchive is an archive in memory. It returns the envelopes that a reader of the stream got, in the form in which an archive returns them.
+// memoryArchive is an archive in memory. It returns the envelopes that a reader of the stream got,
+// in the form in which an archive returns them.
 type memoryArchive struct {
 	mu          sync.Mutex
 	envs        []*events.Envelope
@@ -127,7 +128,8 @@ func (r *memoryArchiveReader) Next(ctx context.Context, maxBytes int) (envs []*e
 // Close is part of [events.ArchiveReader].
 func (*memoryArchiveReader) Close() {}
 
-// toArchivalEnvelope returns an envelope in the form in which an archive returns it: without event ids, checksum and warm-up start.
+// toArchivalEnvelope returns an envelope in the form in which an archive returns it: without event
+// ids, checksum and warm-up start.
 func toArchivalEnvelope(env *events.Envelope) *events.Envelope {
 	e := *env
 	e.Events = slices.Clone(env.Events)
@@ -146,7 +148,8 @@ func equalInArchive(a, b *events.Envelope) bool {
 	return equalEnvelopes(x, y)
 }
 
-// runInBubble runs a test in a synctest bubble. The test uses a real server, and the clock advances only while all goroutines wait.
+// runInBubble runs a test in a synctest bubble. The test uses a real server, and the clock advances
+// only while all goroutines wait.
 func runInBubble(t *testing.T, test func(t *testing.T)) {
 	t.Helper()
 
@@ -164,7 +167,8 @@ type historyStep struct {
 	garbage bool
 }
 
-// drawHistory returns a generator of histories of n envelopes, with repeats, backfills, malformed events and messages, and pauses of all lengths.
+// drawHistory returns a generator of histories of n envelopes, with repeats, backfills, malformed
+// events and messages, and pauses of all lengths.
 func drawHistory(n int) *rapid.Generator[[]historyStep] {
 	event := rapid.Custom(func(t *rapid.T) *skeinv1.Event {
 		user := rapid.SampledFrom([]string{"ann", "bob", "17"}).Draw(t, "user")
@@ -227,7 +231,8 @@ func readFromCursor(t testing.TB, l *Log, from events.Cursor, to uint64, maxByte
 	return envs
 }
 
-// checkSameEnvelopes compares the envelopes that were read after a sequence with all envelopes of the history.
+// checkSameEnvelopes compares the envelopes that were read after a sequence with all envelopes of
+// the history.
 func checkSameEnvelopes(t testing.TB, what string, got, all []*events.Envelope, after uint64) {
 	t.Helper()
 	want := all[after-all[0].Seq()+1:]
@@ -242,7 +247,8 @@ func checkSameEnvelopes(t testing.TB, what string, got, all []*events.Envelope, 
 	}
 }
 
-// toArchivalCursor returns a cursor in the form in which an archive returns it: without checksum and warm-up start.
+// toArchivalCursor returns a cursor in the form in which an archive returns it: without checksum
+// and warm-up start.
 func toArchivalCursor(c events.Cursor) events.Cursor {
 	return events.Cursor{Log: c.Log, Epoch: c.Epoch, Seq: c.Seq, LastTime: c.LastTime}
 }

@@ -11,17 +11,17 @@ import (
 	"github.com/skein-feed/skein/events/wait"
 )
 
-// boundary is a snapshot of where the archive ends and the stream begins. Its method locate implements the table of states in the
-// package documentation.
+// boundary is a snapshot of where the archive ends and the stream begins. Its method locate
+// implements the table of states in the package documentation.
 type boundary struct {
 	meta *logMeta
 	// hasArchive is true if the log has an archive.
 	hasArchive bool
-	// end is the cursor at the end of the archive, in the form of the present epoch, so that it compares with cursors of the stream.
-	// For an empty archive it is the start of the log.
+	// end is the cursor at the end of the archive, in the form of the present epoch, so that it
+	// compares with cursors of the stream. For an empty archive it is the start of the log.
 	end events.Cursor
-	// streamStart is the lowest sequence of the present epoch from which the stream has no gaps. It may be higher than first, because
-	// what is before a gap is read from the archive.
+	// streamStart is the lowest sequence of the present epoch from which the stream has no gaps. It
+	// may be higher than first, because what is before a gap is read from the archive.
 	streamStart uint64
 	// first and last are the sequences of the first and the last message of the stream.
 	first, last uint64
@@ -31,14 +31,16 @@ type boundary struct {
 type part uint8
 
 const (
-	// inStream means that the stream has the envelope at the cursor and everything that the decoder needs for its warm-up.
+	// inStream means that the stream has the envelope at the cursor and everything that the decoder
+	// needs for its warm-up.
 	inStream part = iota
 	// inArchive means that the archive has envelopes after the cursor.
 	inArchive
-	// atBoundary means that the stream is read from the end of the archive on. Envelopes up to the cursor are read but not returned.
+	// atBoundary means that the stream is read from the end of the archive on. Envelopes up to the
+	// cursor are read but not returned.
 	atBoundary
-	// atGap means the same as atBoundary, but there is a gap in the part of the stream that the warm-up needs. The decoder learns that
-	// part from the archive.
+	// atGap means the same as atBoundary, but there is a gap in the part of the stream that the
+	// warm-up needs. The decoder learns that part from the archive.
 	atGap
 )
 
@@ -47,15 +49,17 @@ type origin struct {
 	part part
 	// cursor is the cursor that was located, in the form that the log has for it now.
 	cursor events.Cursor
-	// decoderStart is the cursor at which the decoder of the stream starts. It differs from cursor if the reader must skip envelopes.
+	// decoderStart is the cursor at which the decoder of the stream starts. It differs from cursor
+	// if the reader must skip envelopes.
 	decoderStart events.Cursor
-	// needsEpochRepeats is true if the warm-up reaches back to the start of the epoch. Then the decoder needs the event ids that were
-	// seen before the epoch, which only the archive has (I6).
+	// needsEpochRepeats is true if the warm-up reaches back to the start of the epoch. Then the
+	// decoder needs the event ids that were seen before the epoch, which only the archive has (I6).
 	needsEpochRepeats bool
 }
 
-// locate returns where a reader continues after a cursor of the present epoch. It fails with [events.ErrLogShorter],
-// [events.ErrRewritten], or [events.ErrTrimmed] if neither the stream nor the archive has what the reader needs.
+// locate returns where a reader continues after a cursor of the present epoch. It fails with
+// [events.ErrLogShorter], [events.ErrRewritten], or [events.ErrTrimmed] if neither the stream nor
+// the archive has what the reader needs.
 func (b *boundary) locate(c events.Cursor) (origin, error) {
 	if c.Seq > b.last {
 		return origin{}, fmt.Errorf("%w: it ends at sequence %d, the cursor is at %d: the log lost events or is an older "+
@@ -95,7 +99,8 @@ func (b *boundary) locate(c events.Cursor) (origin, error) {
 		"the store, from the archive and the log", events.ErrTrimmed, b.first, c.Seq, events.NewDecoder(c).WarmUpFrom(), b.end.Seq)
 }
 
-// originInStream returns the origin of a reader that reads only the stream. ok reports whether the stream has all that the reader needs.
+// originInStream returns the origin of a reader that reads only the stream. ok reports whether the
+// stream has all that the reader needs.
 func (b *boundary) originInStream(c events.Cursor) (o origin, ok bool) {
 	o = origin{part: inStream, cursor: c, decoderStart: c}
 	warmUpStart := events.NewDecoder(c).WarmUpFrom()
@@ -117,15 +122,16 @@ func (b *boundary) originInStream(c events.Cursor) (o origin, ok bool) {
 	return o, ok
 }
 
-// locate finds where a reader continues after a cursor, and checks that the log still has the envelope at the cursor. It retries while an
-// error may still pass, see [Log.confirmationTime].
+// locate finds where a reader continues after a cursor, and checks that the log still has the
+// envelope at the cursor. It retries while an error may still pass, see [Log.confirmationTime].
 func (l *Log) locate(ctx context.Context, c events.Cursor) (origin, error) {
 	var failing errorTimer
 	for {
 		meta := l.meta()
 		o, err := l.locateOnce(ctx, c)
 
-		// If a new epoch has begun, or a gap was found that the archive covers, the answer may differ now.
+		// If a new epoch has begun, or a gap was found that the archive covers, the answer may
+		// differ now.
 		if l.meta() != meta || errors.Is(err, errCoveredHole) {
 			if ctx.Err() != nil {
 				return origin{}, ctx.Err()
@@ -141,16 +147,17 @@ func (l *Log) locate(ctx context.Context, c events.Cursor) (origin, error) {
 	}
 }
 
-// locateOnce makes one attempt to locate a cursor. It fails with [errCoveredHole] if it has found, and recorded, a gap of the stream that
-// the archive covers. The caller then tries again.
+// locateOnce makes one attempt to locate a cursor. It fails with [errCoveredHole] if it has found,
+// and recorded, a gap of the stream that the archive covers. The caller then tries again.
 func (l *Log) locateOnce(ctx context.Context, c events.Cursor) (origin, error) {
 	c, err := l.AdoptCursor(c)
 	if err != nil {
 		return origin{}, err
 	}
 
-	// The order matters. The archive only grows, and the stream is trimmed only up to where the archive ends. In the other order, an
-	// envelope that is archived and trimmed between the two requests would seem to be in neither.
+	// The order matters. The archive only grows, and the stream is trimmed only up to where the
+	// archive ends. In the other order, an envelope that is archived and trimmed between the two
+	// requests would seem to be in neither.
 	end, err := l.archiveEnd()
 	if err != nil {
 		return origin{}, err
@@ -181,7 +188,8 @@ func (l *Log) locateOnce(ctx context.Context, c events.Cursor) (origin, error) {
 	return o, l.checkOrigin(ctx, stream, &b, o)
 }
 
-// checkOrigin checks that the stream still holds the messages from which the cursors of the origin were taken.
+// checkOrigin checks that the stream still holds the messages from which the cursors of the origin
+// were taken.
 func (l *Log) checkOrigin(ctx context.Context, stream jetstream.Stream, b *boundary, o origin) error {
 	switch o.part {
 	case inArchive:
@@ -197,15 +205,17 @@ func (l *Log) checkOrigin(ctx context.Context, stream jetstream.Stream, b *bound
 			return fmt.Errorf("eventlog: the end of the archive: %w", err)
 		}
 	}
-	// A cursor of the archive has no checksum. For one after the end, reader.skipKnown compares its time.
+	// A cursor of the archive has no checksum. For one after the end, reader.skipKnown compares its
+	// time.
 	if o.cursor.Seq == b.end.Seq || o.cursor.IsArchival() {
 		return nil
 	}
 	return l.checkMessage(ctx, stream, o.cursor)
 }
 
-// checkStreamCursor compares a cursor with the message at its sequence. At the start of an epoch the stream has no such message, so it
-// compares the cursor with the last time that is recorded for the epochs before.
+// checkStreamCursor compares a cursor with the message at its sequence. At the start of an epoch
+// the stream has no such message, so it compares the cursor with the last time that is recorded for
+// the epochs before.
 func (l *Log) checkStreamCursor(ctx context.Context, stream jetstream.Stream, c events.Cursor) error {
 	if c.Seq+1 != l.meta().first {
 		return l.checkMessage(ctx, stream, c)
@@ -217,9 +227,10 @@ func (l *Log) checkStreamCursor(ctx context.Context, stream jetstream.Stream, c 
 	return nil
 }
 
-// checkLossBeforeStream records as missing what is between the end of the archive and the start of the stream, and returns the
-// [events.ErrHole] for it. Only archived envelopes are ever trimmed, so anything between the two is lost. In a process without archive it
-// returns nil, because another process that has the archive may have trimmed the stream.
+// checkLossBeforeStream records as missing what is between the end of the archive and the start of
+// the stream, and returns the [events.ErrHole] for it. Only archived envelopes are ever trimmed, so
+// anything between the two is lost. In a process without archive it returns nil, because another
+// process that has the archive may have trimmed the stream.
 func (l *Log) checkLossBeforeStream(ctx context.Context, b *boundary) error {
 	first := max(b.end.Seq+1, b.meta.first)
 	if !b.hasArchive || first >= b.streamStart {
@@ -235,8 +246,8 @@ func (l *Log) checkLossBeforeStream(ctx context.Context, b *boundary) error {
 	return l.recordMissing(SeqRange{first, b.streamStart - 1})
 }
 
-// archiveEnd returns the cursor at the end of the archive, in the form of the present epoch. If nothing is archived, it returns the start
-// of the log.
+// archiveEnd returns the cursor at the end of the archive, in the form of the present epoch. If
+// nothing is archived, it returns the start of the log.
 func (l *Log) archiveEnd() (events.Cursor, error) {
 	if l.archive == nil {
 		return l.Start(), nil
@@ -252,8 +263,9 @@ func (l *Log) archiveEnd() (events.Cursor, error) {
 	return end, nil
 }
 
-// streamStart returns the first sequence from which the stream may be read: it belongs to the present epoch, and all gaps that the archive
-// covers are before it. An accepted hole at the beginning of the stream counts as part of the stream.
+// streamStart returns the first sequence from which the stream may be read: it belongs to the
+// present epoch, and all gaps that the archive covers are before it. An accepted hole at the
+// beginning of the stream counts as part of the stream.
 func (l *Log) streamStart(state jetstream.StreamState) uint64 {
 	first := state.FirstSeq
 	if hole, ok := l.meta().acceptedHole(first - 1); ok { // the hole was lost, not trimmed
@@ -274,9 +286,9 @@ func (l *Log) newDecoder(ctx context.Context, o origin) (*events.Decoder, error)
 
 	repeats, err := l.archive.Repeats(ctx, l.meta().epoch)
 	if errors.Is(err, events.ErrArchiveDamaged) {
-		// The event ids of before the epoch cannot be read. They are not needed for archived envelopes, because the repeats among
-		// these were found before they were archived. So treat the start of the stream as a gap, which makes the reader continue
-		// in the archive.
+		// The event ids of before the epoch cannot be read. They are not needed for archived
+		// envelopes, because the repeats among these were found before they were archived. So treat
+		// the start of the stream as a gap, which makes the reader continue in the archive.
 		if covered, recordErr := l.recordCoveredHole(l.meta().first); covered || recordErr != nil {
 			return nil, errors.Join(errInterrupted, errCoveredHole, recordErr)
 		}

@@ -10,8 +10,9 @@ import (
 	"github.com/skein-feed/skein/events"
 )
 
-// A reader gets the same as a reader of the whole stream, wherever it starts, and however much of the log is archived and trimmed. It reads the
-// archive only if the stream does not have everything.
+// A reader gets the same as a reader of the whole stream, wherever it starts, and however much of
+// the log is archived and trimmed. It reads the archive only if the stream does not have
+// everything.
 func TestReaderCrossesArchiveBoundaryFromAnyCursor(t *testing.T) {
 	histories := 12
 	if testing.Short() {
@@ -56,8 +57,8 @@ func TestReaderCrossesArchiveBoundaryFromAnyCursor(t *testing.T) {
 	})
 }
 
-// trimSome trims the stream as far as possible, or less, and returns the first sequence of the stream. It also checks that trimming further is
-// refused.
+// trimSome trims the stream as far as possible, or less, and returns the first sequence of the
+// stream. It also checks that trimming further is refused.
 func trimSome(t *testing.T, l *Log, rng *rand.Rand) (first uint64) {
 	t.Helper()
 	ctx := testContext(t)
@@ -81,7 +82,8 @@ func trimSome(t *testing.T, l *Log, rng *rand.Rand) (first uint64) {
 	return head.First
 }
 
-// Archiving and trimming continue while readers read, some in the archive and some in the stream. No reader misses an envelope.
+// Archiving and trimming continue while readers read, some in the archive and some in the stream.
+// No reader misses an envelope.
 func TestReadersMissNothingDuringTrim(t *testing.T) {
 	runInBubble(t, func(t *testing.T) {
 		l := mustOpenLog(t, Config{Dir: t.TempDir()})
@@ -134,7 +136,8 @@ func TestReadersMissNothingDuringTrim(t *testing.T) {
 	})
 }
 
-// A reader of the stream that trimming overtakes goes back to the archive, whether it was interrupted before or not.
+// A reader of the stream that trimming overtakes goes back to the archive, whether it was
+// interrupted before or not.
 func TestOvertakenReaderReturnsToArchive(t *testing.T) {
 	runInBubble(t, func(t *testing.T) {
 		for _, interrupted := range []bool{false, true} {
@@ -182,7 +185,8 @@ func TestOvertakenReaderReturnsToArchive(t *testing.T) {
 	})
 }
 
-// A reader retries after errors of the archive that may pass. Damage is reported to the readers that need the archive, and only to them.
+// A reader retries after errors of the archive that may pass. Damage is reported to the readers
+// that need the archive, and only to them.
 func TestReaderRetriesArchiveAndReportsDamage(t *testing.T) {
 	runInBubble(t, func(t *testing.T) {
 		l := mustOpenLog(t, Config{Dir: t.TempDir(), Logger: slog.New(slog.DiscardHandler)})
@@ -244,8 +248,8 @@ func TestReaderRetriesArchiveAndReportsDamage(t *testing.T) {
 	})
 }
 
-// A reader with a cursor of the archive can continue in a stream that has everything, without an archive and with one that ends before the
-// cursor.
+// A reader with a cursor of the archive can continue in a stream that has everything, without an
+// archive and with one that ends before the cursor.
 func TestArchivalCursorContinuesInStream(t *testing.T) {
 	runInBubble(t, func(t *testing.T) {
 		l := mustOpenLog(t, Config{Dir: t.TempDir()})
@@ -267,8 +271,8 @@ func TestArchivalCursorContinuesInStream(t *testing.T) {
 	})
 }
 
-// Subscribers in the archive share the ring. A subscriber that needs only some kinds of events has a reader of its own until it reaches the stream,
-// and that reader leaves out envelopes.
+// Subscribers in the archive share the ring. A subscriber that needs only some kinds of events has
+// a reader of its own until it reaches the stream, and that reader leaves out envelopes.
 func TestHubSharesArchivedEnvelopes(t *testing.T) {
 	runInBubble(t, func(t *testing.T) {
 		l := mustOpenLog(t, Config{Dir: t.TempDir()})
@@ -291,7 +295,8 @@ func TestHubSharesArchivedEnvelopes(t *testing.T) {
 			t.Error("two subscribers at one cursor: got different envelope objects, want the same")
 		}
 
-		// A cursor with the sequence of an envelope in the ring, but of another log, must not be accepted by the ring.
+		// A cursor with the sequence of an envelope in the ring, but of another log, must not be
+		// accepted by the ring.
 		wrong := toArchivalCursor(all[6].Cursor)
 		wrong.LastTime--
 		if _, err := mustSubscribe(t, h, wrong).Next(testContext(t), 1); !errors.Is(err, events.ErrRewritten) {
@@ -330,8 +335,8 @@ func TestHubSharesArchivedEnvelopes(t *testing.T) {
 	})
 }
 
-// checkKinds checks that a subscriber to some kinds got every envelope with events of these kinds or with rejects, and every envelope from
-// sequence to on.
+// checkKinds checks that a subscriber to some kinds got every envelope with events of these kinds
+// or with rejects, and every envelope from sequence to on.
 func checkKinds(t *testing.T, got, all []*events.Envelope, kinds events.KindSet, to uint64) {
 	t.Helper()
 	i := 0

@@ -10,8 +10,9 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// TestShorterLogWithReplicasIsAskedAgain checks a cursor and a position after the end of a log with replicas. The log is asked again for
-// replicaCatchUpTime before it counts as shorter, because a new leader may not have caught up yet.
+// TestShorterLogWithReplicasIsAskedAgain checks a cursor and a position after the end of a log with
+// replicas. The log is asked again for replicaCatchUpTime before it counts as shorter, because a
+// new leader may not have caught up yet.
 func TestShorterLogWithReplicasIsAskedAgain(t *testing.T) {
 	runInBubble(t, func(t *testing.T) {
 		l := mustOpenLog(t, Config{})

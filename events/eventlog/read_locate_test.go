@@ -7,8 +7,9 @@ import (
 	"github.com/skein-feed/skein/events"
 )
 
-// TestLocateImplementsTableOfStates checks the table of states in the package documentation. Unless a case says otherwise, the archive ends at
-// sequence 50 and its warm-up starts at 40, and the stream begins at 30 and ends at 100.
+// TestLocateImplementsTableOfStates checks the table of states in the package documentation. Unless
+// a case says otherwise, the archive ends at sequence 50 and its warm-up starts at 40, and the
+// stream begins at 30 and ends at 100.
 func TestLocateImplementsTableOfStates(t *testing.T) {
 	meta := &logMeta{epoch: 1, first: 1}
 	stream := func(seq, warm uint64) events.Cursor {

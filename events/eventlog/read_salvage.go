@@ -19,26 +19,29 @@ type SeqRange struct {
 
 // SalvageReport is the result of [Log.Salvage].
 type SalvageReport struct {
-	// Envelopes and Events are the numbers of envelopes, and of events in them, that were read and passed on.
+	// Envelopes and Events are the numbers of envelopes, and of events in them, that were read and
+	// passed on.
 	Envelopes, Events uint64
-	// Lost are the sequences, up to the last one that the stream knows of, that could not be read or are gone.
+	// Lost are the sequences, up to the last one that the stream knows of, that could not be read
+	// or are gone.
 	Lost []SeqRange
-	// Head is the cursor after the last envelope that was passed on, for [RestoredState]. If there was none, it is the cursor after which
-	// the salvage began.
+	// Head is the cursor after the last envelope that was passed on, for [RestoredState]. If there
+	// was none, it is the cursor after which the salvage began.
 	Head events.Cursor
 	// Repeats are the event ids that must be remembered at the head, as far as they could be read.
 	Repeats []events.Repeat
 }
 
-// Salvage reads what a damaged stream still holds after a cursor, message by message, for the archive of a log that is to be restored. The
-// cursor is usually the end of the archive. Salvage passes the envelopes to emit, in order and with the cursors of an archive. It skips
-// what cannot be read, and reports it.
+// Salvage reads what a damaged stream still holds after a cursor, message by message, for the
+// archive of a log that is to be restored. The cursor is usually the end of the archive. Salvage
+// passes the envelopes to emit, in order and with the cursors of an archive. It skips what cannot
+// be read, and reports it.
 //
-// repeats are the event ids that a reader at the cursor knows. Salvage uses them if the stream no longer has the whole horizon before the
-// cursor.
+// repeats are the event ids that a reader at the cursor knows. Salvage uses them if the stream no
+// longer has the whole horizon before the cursor.
 //
-// Salvage fails if emit fails, if the log does not answer, or, with [events.ErrRewritten], if the message at the cursor can be read and
-// differs from the cursor.
+// Salvage fails if emit fails, if the log does not answer, or, with [events.ErrRewritten], if the
+// message at the cursor can be read and differs from the cursor.
 func (l *Log) Salvage(
 	ctx context.Context, after events.Cursor, repeats []events.Repeat, emit func([]*events.Envelope) error,
 ) (SalvageReport, error) {
@@ -65,7 +68,8 @@ func (l *Log) Salvage(
 			return s.report, err
 		}
 
-		// Everything from seq to before next could not be read. Up to the cursor it was part of the warm-up; after it, it is lost.
+		// Everything from seq to before next could not be read. Up to the cursor it was part of the
+		// warm-up; after it, it is lost.
 		next := state.LastSeq + 1
 		if msg != nil {
 			next = msg.Sequence
@@ -92,9 +96,10 @@ func (l *Log) Salvage(
 	return s.report, s.flush()
 }
 
-// SalvageRepeats reads from a damaged stream the event ids that a reader at a cursor must know. The cursor is usually the end of the
-// archive. whole is true if the stream has the entire horizon before the cursor. Otherwise the result may be incomplete, and the caller
-// must add the event ids that are known from elsewhere.
+// SalvageRepeats reads from a damaged stream the event ids that a reader at a cursor must know. The
+// cursor is usually the end of the archive. whole is true if the stream has the entire horizon
+// before the cursor. Otherwise the result may be incomplete, and the caller must add the event ids
+// that are known from elsewhere.
 func (l *Log) SalvageRepeats(ctx context.Context, at events.Cursor) (repeats []events.Repeat, whole bool, err error) {
 	s := &salvager{log: l}
 	if err := s.start(ctx, at); err != nil {
@@ -140,8 +145,8 @@ type salvager struct {
 	emit   func([]*events.Envelope) error
 	report SalvageReport
 
-	// knownRepeats are the event ids that a reader at the cursor knows. The decoder gets them if warmUpIncomplete is true, which means
-	// that some of the warm-up could not be read.
+	// knownRepeats are the event ids that a reader at the cursor knows. The decoder gets them if
+	// warmUpIncomplete is true, which means that some of the warm-up could not be read.
 	knownRepeats     []events.Repeat
 	warmUpIncomplete bool
 
@@ -150,12 +155,14 @@ type salvager struct {
 	pendingBytes int
 }
 
-// archivalCursor returns a cursor of the log and epoch of c, as an archive has it: without checksum and warm-up start.
+// archivalCursor returns a cursor of the log and epoch of c, as an archive has it: without checksum
+// and warm-up start.
 func archivalCursor(c events.Cursor, seq uint64, lastTime events.Micros) events.Cursor {
 	return events.Cursor{Log: c.Log, Epoch: c.Epoch, Seq: seq, LastTime: lastTime}
 }
 
-// start adopts the cursor, opens the stream, and makes a decoder that begins where the warm-up of the cursor begins.
+// start adopts the cursor, opens the stream, and makes a decoder that begins where the warm-up of
+// the cursor begins.
 func (s *salvager) start(ctx context.Context, after events.Cursor) error {
 	var err error
 	if s.after, err = s.log.AdoptCursor(after); err != nil {
@@ -165,8 +172,8 @@ func (s *salvager) start(ctx context.Context, after events.Cursor) error {
 		return err
 	}
 
-	// The decoder does not get the checksum and the warm-up start of the cursor, because it would fail if a part of the warm-up were
-	// missing.
+	// The decoder does not get the checksum and the warm-up start of the cursor, because it would
+	// fail if a part of the warm-up were missing.
 	decoderStart := archivalCursor(s.after, s.after.Seq, s.after.LastTime)
 	if events.NewDecoder(s.after).IsWarmingUp() {
 		decoderStart = archivalCursor(s.after, s.after.WarmSeq-1, s.after.WarmTime)
@@ -178,7 +185,8 @@ func (s *salvager) start(ctx context.Context, after events.Cursor) error {
 	if s.warmUpStart != meta.first || len(meta.predecessors) == 0 || s.log.archive == nil {
 		return nil
 	}
-	// The warm-up begins with the epoch, so the decoder also needs the event ids of before the epoch (I6).
+	// The warm-up begins with the epoch, so the decoder also needs the event ids of before the
+	// epoch (I6).
 	repeats, err := s.log.archive.Repeats(ctx, meta.epoch)
 	if err != nil && !errors.Is(err, events.ErrArchiveDamaged) {
 		return fmt.Errorf("eventlog: read the event ids seen before the epoch: %w", err)
@@ -188,13 +196,15 @@ func (s *salvager) start(ctx context.Context, after events.Cursor) error {
 	return nil
 }
 
-// nextReadable returns the first message at or after a sequence that can be read. It returns nil if there is none up to last.
+// nextReadable returns the first message at or after a sequence that can be read. It returns nil if
+// there is none up to last.
 func (s *salvager) nextReadable(ctx context.Context, seq, last uint64) (*jetstream.RawStreamMsg, error) {
 	if msg, err := s.log.messageAtOrAfter(ctx, s.stream, seq); err == nil && msg.Sequence >= seq {
 		return msg, nil
 	}
 
-	// The server's search for the next message stops at one that it cannot read, so each sequence is requested by itself.
+	// The server's search for the next message stops at one that it cannot read, so each sequence
+	// is requested by itself.
 	for ; seq <= last; seq++ {
 		var msg *jetstream.RawStreamMsg
 		err := s.log.requestWithRetries(ctx, func(ctx context.Context) (err error) {
@@ -235,7 +245,8 @@ func (s *salvager) decodeMessage(msg *jetstream.RawStreamMsg) error {
 	return s.queueEnvelope(env)
 }
 
-// decodeLost decodes a sequence whose loss an operator has accepted, and passes it on if it is after the cursor.
+// decodeLost decodes a sequence whose loss an operator has accepted, and passes it on if it is
+// after the cursor.
 func (s *salvager) decodeLost(seq uint64) error {
 	s.finishWarmUp(seq)
 	env, err := s.dec.DecodeLost(seq)
@@ -245,7 +256,8 @@ func (s *salvager) decodeLost(seq uint64) error {
 	return s.queueEnvelope(env)
 }
 
-// finishWarmUp brings the decoder to the cursor when seq is the first sequence after the cursor, even if part of the warm-up was lost.
+// finishWarmUp brings the decoder to the cursor when seq is the first sequence after the cursor,
+// even if part of the warm-up was lost.
 func (s *salvager) finishWarmUp(seq uint64) {
 	if seq <= s.after.Seq || s.dec.Seq() > s.after.Seq {
 		return
@@ -282,7 +294,8 @@ func (s *salvager) flush() error {
 	return s.emit(envs)
 }
 
-// recordLost adds sequences to the report that could not be read. Those whose loss was accepted already are passed on as lost envelopes.
+// recordLost adds sequences to the report that could not be read. Those whose loss was accepted
+// already are passed on as lost envelopes.
 func (s *salvager) recordLost(from, to uint64) error {
 	for seq := from; seq <= to; seq++ {
 		if _, lost := s.log.meta().acceptedHole(seq); lost {

@@ -24,7 +24,8 @@ func mustSalvage(t *testing.T, l *Log, after events.Cursor) (envs []*events.Enve
 	return envs, report
 }
 
-// Salvage returns the envelopes of a stream as a reader would have read them. If messages are gone, it returns the others and lists the lost ones.
+// Salvage returns the envelopes of a stream as a reader would have read them. If messages are gone,
+// it returns the others and lists the lost ones.
 func TestSalvageReadsWhatIsLeft(t *testing.T) {
 	runInBubble(t, func(t *testing.T) {
 		l := mustOpenLog(t, Config{Dir: t.TempDir()})
@@ -60,7 +61,8 @@ func TestSalvageReadsWhatIsLeft(t *testing.T) {
 	})
 }
 
-// If a block file of the stream is damaged, Salvage returns what the server can still read of it, and lists all other sequences as lost.
+// If a block file of the stream is damaged, Salvage returns what the server can still read of it,
+// and lists all other sequences as lost.
 func TestSalvageReportsDamageInFile(t *testing.T) {
 	cfg := Config{Dir: t.TempDir(), Logger: slog.New(slog.DiscardHandler)}
 	l := mustOpenLog(t, cfg)
@@ -103,7 +105,8 @@ func TestSalvageReportsDamageInFile(t *testing.T) {
 	}
 }
 
-// I6: if the stream has lost envelopes before the cursor, Salvage knows their event ids from its caller.
+// I6: if the stream has lost envelopes before the cursor, Salvage knows their event ids from its
+// caller.
 func TestSalvageTakesMissingRepeatsFromCaller(t *testing.T) {
 	runInBubble(t, func(t *testing.T) {
 		l := mustOpenLog(t, Config{Dir: t.TempDir()})

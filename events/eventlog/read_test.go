@@ -25,8 +25,9 @@ func readUntil(t testing.TB, r *reader, to uint64) {
 	}
 }
 
-// TestReaderHasOnePullAtATime counts the pulls of a reader. With more than one at a time, the server could send more messages than the channel of
-// the reader holds, and the NATS client would drop some.
+// TestReaderHasOnePullAtATime counts the pulls of a reader. With more than one at a time, the
+// server could send more messages than the channel of the reader holds, and the NATS client would
+// drop some.
 func TestReaderHasOnePullAtATime(t *testing.T) {
 	l, _ := openFilledLog(t, 200, 1)
 	r := newReader(l, l.Start())
@@ -41,7 +42,8 @@ func TestReaderHasOnePullAtATime(t *testing.T) {
 	r.close()
 }
 
-// TestReaderNoticesLostMessage loses a message between server and reader. The reader requests it again.
+// TestReaderNoticesLostMessage loses a message between server and reader. The reader requests it
+// again.
 func TestReaderNoticesLostMessage(t *testing.T) {
 	l, p := openFilledLog(t, 3, 1)
 	r := newReader(l, l.Start())
@@ -53,8 +55,9 @@ func TestReaderNoticesLostMessage(t *testing.T) {
 	r.close()
 }
 
-// TestReaderReplacesIdleConsumer deletes the consumer of a reader, as the server does when the consumer is idle. A reader that was idle makes a new
-// one without counting an interruption. A reader that was active counts one.
+// TestReaderReplacesIdleConsumer deletes the consumer of a reader, as the server does when the
+// consumer is idle. A reader that was idle makes a new one without counting an interruption. A
+// reader that was active counts one.
 func TestReaderReplacesIdleConsumer(t *testing.T) {
 	l, p := openFilledLog(t, 3, 1)
 	r := newReader(l, l.Start())
@@ -88,8 +91,9 @@ func TestReaderReplacesIdleConsumer(t *testing.T) {
 	}
 }
 
-// TestReaderHandlesStatusMessages sends status messages of the server to a reader. Some end the current pull, some interrupt the reader, and
-// heartbeats interrupt it only if the server withholds a message.
+// TestReaderHandlesStatusMessages sends status messages of the server to a reader. Some end the
+// current pull, some interrupt the reader, and heartbeats interrupt it only if the server withholds
+// a message.
 func TestReaderHandlesStatusMessages(t *testing.T) {
 	l, p := openFilledLog(t, 1, 1)
 	r := newReader(l, l.Start())
@@ -117,7 +121,8 @@ func TestReaderHandlesStatusMessages(t *testing.T) {
 		}
 	}
 
-	// The log has a message that the server does not deliver, for example because it cannot read it.
+	// The log has a message that the server does not deliver, for example because it cannot read
+	// it.
 	mustPublish(t, p, newFollows(1, 2))
 	var err error
 	for range maxStuckHeartbeats {

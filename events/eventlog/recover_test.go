@@ -9,8 +9,8 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// TestServerRestartLosesNoAcknowledgedEvent restarts the embedded server again and again while events are published and read. Every acknowledged
-// event is read once, in order.
+// TestServerRestartLosesNoAcknowledgedEvent restarts the embedded server again and again while
+// events are published and read. Every acknowledged event is read once, in order.
 func TestServerRestartLosesNoAcknowledgedEvent(t *testing.T) {
 	ctx := t.Context()
 	l, err := Open(ctx, Config{Dir: t.TempDir(), MaxBytes: 64 << 20})

@@ -13,7 +13,8 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// TestEmbeddedLogIsReadThroughItsSocket: another process reads the log of a running one, and cannot once the process has closed the log.
+// TestEmbeddedLogIsReadThroughItsSocket: another process reads the log of a running one, and cannot
+// once the process has closed the log.
 func TestEmbeddedLogIsReadThroughItsSocket(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()

@@ -18,22 +18,22 @@ import (
 )
 
 const (
-	// maxMsgSize is the size limit of a message of the stream. It leaves 64 KiB for the headers of the largest envelope, and it is
-	// below the default max_payload of a NATS server.
+	// maxMsgSize is the size limit of a message of the stream. It leaves 64 KiB for the headers of
+	// the largest envelope, and it is below the default max_payload of a NATS server.
 	maxMsgSize = events.MaxEnvelopeBytes + 64<<10
 
-	// dedupeWindow is how long the stream remembers the Nats-Msg-Id of an envelope. It must be more than twice retryFor, so that
-	// the stream still knows the id when the last attempt arrives. It should not be much more, because the server keeps every id
-	// of the window in memory: at about 150 bytes per id and a few thousand envelopes per second, a minute costs tens of
-	// megabytes.
+	// dedupeWindow is how long the stream remembers the Nats-Msg-Id of an envelope. It must be more
+	// than twice retryFor, so that the stream still knows the id when the last attempt arrives. It
+	// should not be much more, because the server keeps every id of the window in memory: at about
+	// 150 bytes per id and a few thousand envelopes per second, a minute costs tens of megabytes.
 	dedupeWindow = time.Minute
-	// retryFor is how long a publisher retries one envelope. It must outlast the election of a new leader in a cluster, which
-	// takes about ten seconds in the worst case.
+	// retryFor is how long a publisher retries one envelope. It must outlast the election of a new
+	// leader in a cluster, which takes about ten seconds in the worst case.
 	retryFor = 25 * time.Second
 )
 
-// streamConfig returns the configuration of the stream of a new log. Every feature that it does not set must stay off;
-// [configDifferences] checks that.
+// streamConfig returns the configuration of the stream of a new log. Every feature that it does not
+// set must stay off; [configDifferences] checks that.
 func streamConfig(id events.LogID, replicas int, maxBytes int64) jetstream.StreamConfig {
 	return jetstream.StreamConfig{
 		Name:        StreamName,
@@ -47,8 +47,8 @@ func streamConfig(id events.LogID, replicas int, maxBytes int64) jetstream.Strea
 		MaxMsgSize:  maxMsgSize,
 		Duplicates:  dedupeWindow,
 		Replicas:    replicas,
-		// With AllowDirect, any replica would answer a request for a message. To a replica that lags, a valid cursor would seem
-		// to be beyond the end of the log.
+		// With AllowDirect, any replica would answer a request for a message. To a replica that
+		// lags, a valid cursor would seem to be beyond the end of the log.
 		AllowDirect: false,
 		Metadata: map[string]string{
 			metaLogID: hex.EncodeToString(id[:]),
@@ -57,8 +57,9 @@ func streamConfig(id events.LogID, replicas int, maxBytes int64) jetstream.Strea
 	}
 }
 
-// configDifferences lists the settings of a stream with which the stream cannot be a log. Settings that lose, change or reorder messages
-// are rejected even if an administrator has chosen them. replicas is the required number of replicas, or 0 if any number will do.
+// configDifferences lists the settings of a stream with which the stream cannot be a log. Settings
+// that lose, change or reorder messages are rejected even if an administrator has chosen them.
+// replicas is the required number of replicas, or 0 if any number will do.
 func configDifferences(c jetstream.StreamConfig, replicas int) []string {
 	var diffs []string
 	require := func(ok bool, name string, got, want any) {
@@ -106,8 +107,9 @@ func configDifferences(c jetstream.StreamConfig, replicas int) []string {
 	return diffs
 }
 
-// openStream finds the stream of the log, or creates it if create is set, and stores its metadata in currentMeta. Servers that have just
-// started or that are electing a leader give no answer, so openStream retries until the connect timeout.
+// openStream finds the stream of the log, or creates it if create is set, and stores its metadata
+// in currentMeta. Servers that have just started or that are electing a leader give no answer, so
+// openStream retries until the connect timeout.
 func (l *Log) openStream(outer context.Context, create bool) error {
 	ctx, cancel := context.WithTimeout(outer, l.cfg.connectTimeout())
 	defer cancel()
@@ -156,8 +158,8 @@ func (l *Log) openStream(outer context.Context, create bool) error {
 	}
 }
 
-// openStreamOnce makes one attempt to find or create the stream. peersKnown is set once the servers of a cluster have had
-// peerDiscoveryTime to find each other.
+// openStreamOnce makes one attempt to find or create the stream. peersKnown is set once the servers
+// of a cluster have had peerDiscoveryTime to find each other.
 func (l *Log) openStreamOnce(ctx context.Context, create, peersKnown bool) (*jetstream.StreamInfo, error) {
 	if l.restoreSpec != nil {
 		if err := l.checkNoOtherLog(ctx); err != nil {
@@ -246,12 +248,14 @@ func (l *Log) createStream(ctx context.Context, peersKnown bool) (jetstream.Stre
 }
 
 const (
-	// defaultDiskShare is the share of the free disk space that an embedded log may use. The stores and the archive need the rest.
+	// defaultDiskShare is the share of the free disk space that an embedded log may use. The stores
+	// and the archive need the rest.
 	defaultDiskShare = 0.8
-	// defaultReplicas is the number of replicas of a log in a cluster. With three, one server may be lost without losing an event
-	// and without an interruption.
+	// defaultReplicas is the number of replicas of a log in a cluster. With three, one server may
+	// be lost without losing an event and without an interruption.
 	defaultReplicas = 3
-	// peerDiscoveryTime is how long the servers of a cluster that has just started may take to find each other.
+	// peerDiscoveryTime is how long the servers of a cluster that has just started may take to find
+	// each other.
 	peerDiscoveryTime = 5 * time.Second
 )
 
@@ -267,12 +271,13 @@ const (
 	errCodeDuplicateInWork jetstream.ErrorCode = 10158
 	errCodeSubjectOverlap  jetstream.ErrorCode = 10065
 
-	// errCodeNoSubjectSequence means that the headers of a message name a subject whose last sequence the publisher expects, but
-	// not that sequence.
+	// errCodeNoSubjectSequence means that the headers of a message name a subject whose last
+	// sequence the publisher expects, but not that sequence.
 	errCodeNoSubjectSequence jetstream.ErrorCode = 10193
 )
 
-// apiError returns the answer of the server that err wraps. If there is none, it returns an APIError without a code.
+// apiError returns the answer of the server that err wraps. If there is none, it returns an
+// APIError without a code.
 func apiError(err error) *jetstream.APIError {
 	if api, ok := errors.AsType[*jetstream.APIError](err); ok {
 		return api
@@ -280,11 +285,13 @@ func apiError(err error) *jetstream.APIError {
 	return &jetstream.APIError{}
 }
 
-// hasTooFewServers reports whether the server refused replicas because it is alone or its cluster is too small.
+// hasTooFewServers reports whether the server refused replicas because it is alone or its cluster
+// is too small.
 //
-// A large enough cluster must not get a log without replicas by mistake, because the log would then stay without them. If a server of
-// the cluster is down or full, the description of the error gives the reason after a comma. A cluster that has just elected its first
-// leader does not know all its servers yet, so the error counts only once peersKnown is set.
+// A large enough cluster must not get a log without replicas by mistake, because the log would then
+// stay without them. If a server of the cluster is down or full, the description of the error gives
+// the reason after a comma. A cluster that has just elected its first leader does not know all its
+// servers yet, so the error counts only once peersKnown is set.
 func (l *Log) hasTooFewServers(err error, peersKnown bool) bool {
 	switch api := apiError(err); api.ErrorCode {
 	case errCodeNoReplicas:
@@ -295,7 +302,8 @@ func (l *Log) hasTooFewServers(err error, peersKnown bool) bool {
 	return false
 }
 
-// explainStreamError turns a failure to find or create the stream into an error that says what to do.
+// explainStreamError turns a failure to find or create the stream into an error that says what to
+// do.
 func explainStreamError(err error) error {
 	switch api := apiError(err); {
 	case api.ErrorCode == errCodeSubjectOverlap:
@@ -313,8 +321,8 @@ func explainStreamError(err error) error {
 	return wrapUnavailable(err)
 }
 
-// applyMaxBytes gives an existing embedded log the size limit of the configuration. An external log keeps the limit that it has, because
-// several processes share it.
+// applyMaxBytes gives an existing embedded log the size limit of the configuration. An external log
+// keeps the limit that it has, because several processes share it.
 func (l *Log) applyMaxBytes(ctx context.Context, info *jetstream.StreamInfo) error {
 	if l.cfg.MaxBytes == 0 || l.cfg.MaxBytes == info.Config.MaxBytes {
 		return nil
@@ -333,8 +341,9 @@ func (l *Log) applyMaxBytes(ctx context.Context, info *jetstream.StreamInfo) err
 	return nil
 }
 
-// stream asks the server for the stream and checks that it still is the log that was opened. It also updates what this process knows of
-// the metadata, the last sequence and the replicas of the stream.
+// stream asks the server for the stream and checks that it still is the log that was opened. It
+// also updates what this process knows of the metadata, the last sequence and the replicas of the
+// stream.
 func (l *Log) stream(ctx context.Context) (stream jetstream.Stream, err error) {
 	err = l.requestWithRetries(ctx, func(ctx context.Context) (err error) {
 		stream, err = l.conn.js.Stream(ctx, StreamName)
@@ -374,9 +383,10 @@ func (l *Log) streamInfo(ctx context.Context) (*jetstream.StreamInfo, error) {
 	return stream.CachedInfo(), nil
 }
 
-// requestWithRetries sends a request that may be sent more than once, and sends it again after each timeout, until a timeout would
-// exceed requestTimeout. A cluster that is electing a leader drops requests, so a single long wait would miss the new leader. subjects
-// are those of the request, see [connection.watchPermissions].
+// requestWithRetries sends a request that may be sent more than once, and sends it again after each
+// timeout, until a timeout would exceed requestTimeout. A cluster that is electing a leader drops
+// requests, so a single long wait would miss the new leader. subjects are those of the request, see
+// [connection.watchPermissions].
 func (l *Log) requestWithRetries(ctx context.Context, send func(context.Context) error, subjects ...string) error {
 	for timeout := firstRequestTimeout; ; timeout *= 2 {
 		err := l.conn.request(ctx, l.conn.state(), timeout, send, subjects...)
@@ -386,8 +396,9 @@ func (l *Log) requestWithRetries(ctx context.Context, send func(context.Context)
 	}
 }
 
-// waitUntilVerified waits until the connection is up. Once after each reconnect, it also checks that the log is still the one that was
-// opened. It returns the state of the connection that was checked.
+// waitUntilVerified waits until the connection is up. Once after each reconnect, it also checks
+// that the log is still the one that was opened. It returns the state of the connection that was
+// checked.
 func (l *Log) waitUntilVerified(ctx context.Context) (connState, error) {
 	state, err := l.conn.waitUntilUp(ctx)
 	if err != nil || l.conn.isVerified(state) {
@@ -396,7 +407,8 @@ func (l *Log) waitUntilVerified(ctx context.Context) (connState, error) {
 	if _, err := l.stream(ctx); err != nil {
 		return state, err
 	}
-	// If the connection was made again meanwhile, this marks the earlier one, so the next call checks the new one.
+	// If the connection was made again meanwhile, this marks the earlier one, so the next call
+	// checks the new one.
 	l.conn.markVerified(state)
 	return state, nil
 }

@@ -11,9 +11,11 @@ import (
 	"github.com/skein-feed/skein/events"
 )
 
-// Trim permanently removes the envelopes up to and including upTo from the stream, and returns how many sequences it removed. It fails
-// with [events.ErrTrimRefused] if the archive does not have these envelopes, or if they are within one horizon of the end of the archive:
-// a reader that continues at that end needs their event ids (I6). Trim does nothing if the sequences are already gone.
+// Trim permanently removes the envelopes up to and including upTo from the stream, and returns how
+// many sequences it removed. It fails with [events.ErrTrimRefused] if the archive does not have
+// these envelopes, or if they are within one horizon of the end of the archive: a reader that
+// continues at that end needs their event ids (I6). Trim does nothing if the sequences are already
+// gone.
 func (l *Log) Trim(ctx context.Context, upTo uint64) (trimmed uint64, err error) {
 	limit, err := l.trimLimit(ctx)
 	if err != nil {
@@ -49,8 +51,8 @@ func (l *Log) Trim(ctx context.Context, upTo uint64) (trimmed uint64, err error)
 	return info.State.FirstSeq - before.FirstSeq, nil
 }
 
-// trimLimit returns the last sequence that may be trimmed. It does not rely on the archive alone: the message at the end of the archive
-// must also be in the stream and agree with the archive.
+// trimLimit returns the last sequence that may be trimmed. It does not rely on the archive alone:
+// the message at the end of the archive must also be in the stream and agree with the archive.
 func (l *Log) trimLimit(ctx context.Context) (uint64, error) {
 	if l.archive == nil {
 		return 0, fmt.Errorf("%w: there is no archive", events.ErrTrimRefused)
@@ -65,14 +67,16 @@ func (l *Log) trimLimit(ctx context.Context) (uint64, error) {
 	}
 
 	if end.WarmSeq == 0 || o.part == inArchive {
-		// Either the archive has nothing of this epoch, or it has grown since archiveEnd. In the second case the next call can trim.
+		// Either the archive has nothing of this epoch, or it has grown since archiveEnd. In the
+		// second case the next call can trim.
 		return l.meta().first - 1, nil
 	}
 	return end.WarmSeq - 1, nil
 }
 
-// SeqBefore returns the highest sequence of the stream whose timestamp is before t, or 0 if there is none. If the server's clock was set
-// back, several sequences are followed by one that is not before t, and SeqBefore returns one of them.
+// SeqBefore returns the highest sequence of the stream whose timestamp is before t, or 0 if there
+// is none. If the server's clock was set back, several sequences are followed by one that is not
+// before t, and SeqBefore returns one of them.
 func (l *Log) SeqBefore(ctx context.Context, t time.Time) (uint64, error) {
 	stream, err := l.stream(ctx)
 	if err != nil {
@@ -105,10 +109,12 @@ func (l *Log) SeqBefore(ctx context.Context, t time.Time) (uint64, error) {
 	return found, nil
 }
 
-// messageAtOrAfter returns the first message of the stream at or after a sequence. It fails with [ErrNoMessage] if there is none.
+// messageAtOrAfter returns the first message of the stream at or after a sequence. It fails with
+// [ErrNoMessage] if there is none.
 func (l *Log) messageAtOrAfter(ctx context.Context, stream jetstream.Stream, seq uint64) (msg *jetstream.RawStreamMsg, err error) {
 	err = l.requestWithRetries(ctx, func(ctx context.Context) (err error) {
-		// With a subject, the server returns the next message of that subject, and not only the one at seq.
+		// With a subject, the server returns the next message of that subject, and not only the one
+		// at seq.
 		msg, err = stream.GetMsg(ctx, seq, jetstream.WithGetMsgSubject(Subject))
 		return err
 	}, getMessageSubject)
@@ -118,8 +124,9 @@ func (l *Log) messageAtOrAfter(ctx context.Context, stream jetstream.Stream, seq
 	return msg, wrapUnavailable(err)
 }
 
-// RepeatsAt returns the event ids that a reader at a cursor of the stream remembers. When a new epoch begins after that cursor, the archive
-// keeps them. RepeatsAt reads one horizon of the stream.
+// RepeatsAt returns the event ids that a reader at a cursor of the stream remembers. When a new
+// epoch begins after that cursor, the archive keeps them. RepeatsAt reads one horizon of the
+// stream.
 func (l *Log) RepeatsAt(ctx context.Context, c events.Cursor) ([]events.Repeat, error) {
 	o, err := l.locate(ctx, c)
 	if err != nil {
@@ -141,8 +148,8 @@ func (l *Log) RepeatsAt(ctx context.Context, c events.Cursor) ([]events.Repeat, 
 	if err := r.open(ctx); err != nil {
 		return nil, err
 	}
-	// The loop reads one message at a time and ends with the warm-up. reader.next would also wait for the message after it, which may
-	// never arrive.
+	// The loop reads one message at a time and ends with the warm-up. reader.next would also wait
+	// for the message after it, which may never arrive.
 	for r.archive == nil && r.dec.IsWarmingUp() {
 		if r.pullMessagesLeft <= 0 || r.pullBytesLeft <= 0 {
 			if err := r.pull(); err != nil {

@@ -12,7 +12,8 @@ import (
 	"github.com/skein-feed/skein/events"
 )
 
-// publishEvery publishes the follows with the numbers from <= n < to, in one envelope each. It waits for interval before each.
+// publishEvery publishes the follows with the numbers from <= n < to, in one envelope each. It
+// waits for interval before each.
 func publishEvery(t *testing.T, interval time.Duration, l *Log, from, to int) {
 	t.Helper()
 	for n := from; n < to; n++ {
@@ -20,8 +21,9 @@ func publishEvery(t *testing.T, interval time.Duration, l *Log, from, to int) {
 	}
 }
 
-// Trim removes what is archived, less one horizon before the end of the archive, so a reader at that end can warm up. It refuses to remove more,
-// and does nothing without an archive that agrees with the stream.
+// Trim removes what is archived, less one horizon before the end of the archive, so a reader at
+// that end can warm up. It refuses to remove more, and does nothing without an archive that agrees
+// with the stream.
 func TestTrimKeepsOneHorizon(t *testing.T) {
 	runInBubble(t, func(t *testing.T) {
 		cfg := Config{Dir: t.TempDir(), Logger: slog.New(slog.DiscardHandler)}
@@ -82,7 +84,8 @@ func TestTrimKeepsOneHorizon(t *testing.T) {
 	})
 }
 
-// A stream that somebody has emptied continues with the next sequence. A reader at its end learns the horizon before it from the archive.
+// A stream that somebody has emptied continues with the next sequence. A reader at its end learns
+// the horizon before it from the archive.
 func TestEmptiedStreamContinuesAfterArchive(t *testing.T) {
 	runInBubble(t, func(t *testing.T) {
 		cfg := Config{Dir: t.TempDir(), Logger: slog.New(slog.DiscardHandler)}
@@ -127,7 +130,8 @@ func TestEmptiedStreamContinuesAfterArchive(t *testing.T) {
 	})
 }
 
-// SeqBefore finds the last message before a time, also where messages are missing and the stream was trimmed.
+// SeqBefore finds the last message before a time, also where messages are missing and the stream
+// was trimmed.
 func TestSeqBeforeFindsLastEarlierMessage(t *testing.T) {
 	runInBubble(t, func(t *testing.T) {
 		l := mustOpenLog(t, Config{Dir: t.TempDir()})
@@ -167,7 +171,8 @@ func TestSeqBeforeFindsLastEarlierMessage(t *testing.T) {
 	})
 }
 
-// A full log rejects events and can still be read. Once its archived part is trimmed, it accepts events again.
+// A full log rejects events and can still be read. Once its archived part is trimmed, it accepts
+// events again.
 func TestFullLogAcceptsEventsAfterTrim(t *testing.T) {
 	runInBubble(t, func(t *testing.T) {
 		l := mustOpenLog(t, Config{Dir: t.TempDir(), MaxBytes: 120_000, Logger: slog.New(slog.DiscardHandler)})

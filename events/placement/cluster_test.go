@@ -18,7 +18,8 @@ import (
 // advance lets the clock of the bubble advance.
 func advance(d time.Duration) { <-time.After(d) }
 
-// TestAllProcessesKnowTheSameTable starts nodes one after the other. The controller writes one table for all of them, and every process knows it.
+// TestAllProcessesKnowTheSameTable starts nodes one after the other. The controller writes one
+// table for all of them, and every process knows it.
 func TestAllProcessesKnowTheSameTable(t *testing.T) {
 	runInBubble(t, func(t *testing.T, ns *server.Server) {
 		w := start(t, ns, nil)
@@ -54,8 +55,8 @@ func equalNodes(a, b *Table) bool {
 	return slices.EqualFunc(a.Nodes[:], b.Nodes[:], slices.Equal)
 }
 
-// TestAnnouncementSpreadsPartitionsAtOnce checks that other processes learn of the partitions that a node serves at once, and of a new
-// position with the next renewal, without a change.
+// TestAnnouncementSpreadsPartitionsAtOnce checks that other processes learn of the partitions that
+// a node serves at once, and of a new position with the next renewal, without a change.
 func TestAnnouncementSpreadsPartitionsAtOnce(t *testing.T) {
 	runInBubble(t, func(t *testing.T, ns *server.Server) {
 		w, a := start(t, ns, nil), start(t, ns, newNode("a", ""))
@@ -85,8 +86,8 @@ func TestAnnouncementSpreadsPartitionsAtOnce(t *testing.T) {
 	})
 }
 
-// TestSilentNodeIsReplaced stops a node. After ExpireAfter the node is no member, and after ReplaceAfter it has no partitions. If it returns, it gets
-// the same partitions again.
+// TestSilentNodeIsReplaced stops a node. After ExpireAfter the node is no member, and after
+// ReplaceAfter it has no partitions. If it returns, it gets the same partitions again.
 func TestSilentNodeIsReplaced(t *testing.T) {
 	runInBubble(t, func(t *testing.T, ns *server.Server) {
 		w := start(t, ns, nil)
@@ -128,7 +129,8 @@ func TestSilentNodeIsReplaced(t *testing.T) {
 	})
 }
 
-// TestDrainingNodeHasNoPartitions drains a node. The node stays a member without partitions, also after a restart, until the drain is undone.
+// TestDrainingNodeHasNoPartitions drains a node. The node stays a member without partitions, also
+// after a restart, until the drain is undone.
 func TestDrainingNodeHasNoPartitions(t *testing.T) {
 	runInBubble(t, func(t *testing.T, ns *server.Server) {
 		w := start(t, ns, nil)
@@ -179,7 +181,8 @@ func TestDrainingNodeHasNoPartitions(t *testing.T) {
 	})
 }
 
-// TestNewerProcessTakesTheName runs two processes with the same name. The older one ends with ErrNameTakenOver, and the newer one keeps the node.
+// TestNewerProcessTakesTheName runs two processes with the same name. The older one ends with
+// ErrNameTakenOver, and the newer one keeps the node.
 func TestNewerProcessTakesTheName(t *testing.T) {
 	runInBubble(t, func(t *testing.T, ns *server.Server) {
 		w := start(t, ns, nil)
@@ -204,8 +207,9 @@ func TestNewerProcessTakesTheName(t *testing.T) {
 	})
 }
 
-// TestStaleSnapshotCannotWriteOrDelete takes a snapshot of a key, after which another process writes the key. Writing and deleting with the snapshot
-// fail, even if this process has read the new value by then.
+// TestStaleSnapshotCannotWriteOrDelete takes a snapshot of a key, after which another process
+// writes the key. Writing and deleting with the snapshot fail, even if this process has read the
+// new value by then.
 func TestStaleSnapshotCannotWriteOrDelete(t *testing.T) {
 	runInBubble(t, func(t *testing.T, ns *server.Server) {
 		a := start(t, ns, newNode("a", ""))
@@ -234,8 +238,8 @@ func TestStaleSnapshotCannotWriteOrDelete(t *testing.T) {
 	})
 }
 
-// TestRestartedNodeReturnsWithoutChange restarts a node again and again. The node is back within a renewal, and neither the members nor the table
-// change meanwhile.
+// TestRestartedNodeReturnsWithoutChange restarts a node again and again. The node is back within a
+// renewal, and neither the members nor the table change meanwhile.
 func TestRestartedNodeReturnsWithoutChange(t *testing.T) {
 	runInBubble(t, func(t *testing.T, ns *server.Server) {
 		w := start(t, ns, nil)
@@ -282,7 +286,8 @@ func TestRestartedNodeReturnsWithoutChange(t *testing.T) {
 	})
 }
 
-// TestAnotherNodeTakesTheLease stops the controller. Another node takes the lease after ExpireAfter.
+// TestAnotherNodeTakesTheLease stops the controller. Another node takes the lease after
+// ExpireAfter.
 func TestAnotherNodeTakesTheLease(t *testing.T) {
 	runInBubble(t, func(t *testing.T, ns *server.Server) {
 		w := start(t, ns, nil)
@@ -306,8 +311,9 @@ func TestAnotherNodeTakesTheLease(t *testing.T) {
 	})
 }
 
-// TestFormerControllerWritesNothing cuts off the controller until another node has the lease. The former controller does not renew the lease and
-// does not write the table, although it has not seen that yet.
+// TestFormerControllerWritesNothing cuts off the controller until another node has the lease. The
+// former controller does not renew the lease and does not write the table, although it has not seen
+// that yet.
 func TestFormerControllerWritesNothing(t *testing.T) {
 	runInBubble(t, func(t *testing.T, ns *server.Server) {
 		w := start(t, ns, nil)
@@ -344,8 +350,9 @@ func TestFormerControllerWritesNothing(t *testing.T) {
 	})
 }
 
-// TestUnreachableBucketChangesNothing cuts off one process, and then all of them. They keep the members and the table that they knew, log each outage
-// once, and learn afterwards what has changed meanwhile.
+// TestUnreachableBucketChangesNothing cuts off one process, and then all of them. They keep the
+// members and the table that they knew, log each outage once, and learn afterwards what has changed
+// meanwhile.
 func TestUnreachableBucketChangesNothing(t *testing.T) {
 	runInBubble(t, func(t *testing.T, ns *server.Server) {
 		w, quiet := start(t, ns, nil), start(t, ns, nil)
@@ -414,8 +421,8 @@ func TestUnreachableBucketChangesNothing(t *testing.T) {
 	})
 }
 
-// TestLostAnswersAreFoundByTheWatch writes the keys of a node again, as if its own writes had succeeded without an answer. The node learns of them from
-// the watch and keeps renewing.
+// TestLostAnswersAreFoundByTheWatch writes the keys of a node again, as if its own writes had
+// succeeded without an answer. The node learns of them from the watch and keeps renewing.
 func TestLostAnswersAreFoundByTheWatch(t *testing.T) {
 	runInBubble(t, func(t *testing.T, ns *server.Server) {
 		w, a := start(t, ns, nil), start(t, ns, newNode("a", ""))
@@ -437,7 +444,8 @@ func TestLostAnswersAreFoundByTheWatch(t *testing.T) {
 	})
 }
 
-// TestDeletedBucketIsRestored deletes the bucket. The nodes create it again with the same members and the same table, which gets the next revision.
+// TestDeletedBucketIsRestored deletes the bucket. The nodes create it again with the same members
+// and the same table, which gets the next revision.
 func TestDeletedBucketIsRestored(t *testing.T) {
 	runInBubble(t, func(t *testing.T, ns *server.Server) {
 		w := start(t, ns, nil)
@@ -467,8 +475,8 @@ func TestDeletedBucketIsRestored(t *testing.T) {
 	})
 }
 
-// TestUnreadableKeysAreIgnored writes values that this version cannot read. Nodes still start, a controller still writes tables, and the keys are logged
-// once and listed.
+// TestUnreadableKeysAreIgnored writes values that this version cannot read. Nodes still start, a
+// controller still writes tables, and the keys are logged once and listed.
 func TestUnreadableKeysAreIgnored(t *testing.T) {
 	for _, value := range []string{"?", `{"v":2}`} {
 		t.Run(value, func(t *testing.T) {
@@ -538,7 +546,8 @@ func TestOpenRejectsInvalidOptions(t *testing.T) {
 	}
 }
 
-// TestClusterWorksWithBucketOnDisk runs nodes with short periods by the clock of the machine, in the bucket on disk that they create.
+// TestClusterWorksWithBucketOnDisk runs nodes with short periods by the clock of the machine, in
+// the bucket on disk that they create.
 func TestClusterWorksWithBucketOnDisk(t *testing.T) {
 	ns := startServer(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)

@@ -7,16 +7,18 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// actAsController takes or renews the lease. If this node has the lease then, it deletes the node keys that have been silent for
-// ReplaceAfter, and writes a new table if the nodes require one. Each write depends on the revision of its key, so a controller that has lost
-// the lease without having read that changes nothing.
+// actAsController takes or renews the lease. If this node has the lease then, it deletes the node
+// keys that have been silent for ReplaceAfter, and writes a new table if the nodes require one.
+// Each write depends on the revision of its key, so a controller that has lost the lease without
+// having read that changes nothing.
 func (c *Cluster) actAsController(ctx context.Context) error {
 	hasLease, err := c.renewLease(ctx)
 	if err != nil || !hasLease {
 		return err
 	}
 
-	// The snapshots are taken under the same lock as the list of silent nodes. If a node renews its key after that, the deletion fails.
+	// The snapshots are taken under the same lock as the list of silent nodes. If a node renews its
+	// key after that, the deletion fails.
 	c.mu.Lock()
 	silent := c.bucketState.silentNodes(c.opts.ReplaceAfter)
 	snapshots := make([]keySnapshot, len(silent))
@@ -39,8 +41,8 @@ func (c *Cluster) actAsController(ctx context.Context) error {
 	return c.writeTable(ctx)
 }
 
-// renewLease takes or renews the lease, and reports whether this node has it now. It returns false without an error when another node
-// has the lease, or took it first.
+// renewLease takes or renews the lease, and reports whether this node has it now. It returns false
+// without an error when another node has the lease, or took it first.
 func (c *Cluster) renewLease(ctx context.Context) (hasLease bool, err error) {
 	c.mu.Lock()
 	snapshot := c.snapshotKey(leaseKey)
@@ -69,8 +71,8 @@ func (c *Cluster) renewLease(ctx context.Context) (hasLease bool, err error) {
 // writeTable writes the next table if [bucketState.nextTable] says that one is due.
 func (c *Cluster) writeTable(ctx context.Context) error {
 	c.mu.Lock()
-	// Until the watch has delivered the table that this process wrote last, bucketState has the previous table, and nextTable would return the
-	// same new table again.
+	// Until the watch has delivered the table that this process wrote last, bucketState has the
+	// previous table, and nextTable would return the same new table again.
 	if c.bucketState.revisions[tableKey] < c.ackedRevisions[tableKey] {
 		c.mu.Unlock()
 		return nil

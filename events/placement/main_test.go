@@ -24,15 +24,16 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // testLog is the log id of the clusters of the tests.
 const testLog = "test"
 
-// runInBubble runs a test with a real server in a synctest bubble. The clock advances only while all goroutines wait, so the test does not depend on the
-// speed of the machine.
+// runInBubble runs a test with a real server in a synctest bubble. The clock advances only while
+// all goroutines wait, so the test does not depend on the speed of the machine.
 func runInBubble(t *testing.T, test func(t *testing.T, ns *server.Server)) {
 	t.Helper()
 
 	// All file stores of a process share one clock, which must be started outside the bubble.
 	createBucket(t, startServer(t), jetstream.FileStorage)
 
-	// The NATS client keeps timers in a sync.Pool, where it must not find those of another bubble. Two garbage collections empty the pool.
+	// The NATS client keeps timers in a sync.Pool, where it must not find those of another bubble.
+	// Two garbage collections empty the pool.
 	runtime.GC()
 	runtime.GC()
 	synctest.Test(t, func(t *testing.T) {

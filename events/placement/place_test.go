@@ -11,7 +11,8 @@ import (
 	"github.com/skein-feed/skein/events"
 )
 
-// drawNodes returns a generator of up to most nodes with different names, in up to so many zones and with weights from 1 to weights.
+// drawNodes returns a generator of up to most nodes with different names, in up to so many zones
+// and with weights from 1 to weights.
 func drawNodes(most, zones, weights int) *rapid.Generator[[]Member] {
 	node := rapid.Custom(func(t *rapid.T) Member {
 		return Member{
@@ -23,8 +24,9 @@ func drawNodes(most, zones, weights int) *rapid.Generator[[]Member] {
 	return rapid.SliceOfNDistinct(node, 1, most, func(m Member) string { return m.Name })
 }
 
-// TestPlaceSpreadsOverNodesAndZones checks that each partition is on as many different nodes, and in as many zones, as possible. The order of the nodes
-// does not matter, and draining nodes get nothing.
+// TestPlaceSpreadsOverNodesAndZones checks that each partition is on as many different nodes, and
+// in as many zones, as possible. The order of the nodes does not matter, and draining nodes get
+// nothing.
 func TestPlaceSpreadsOverNodesAndZones(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		nodes := drawNodes(8, 4, 5).Draw(t, "nodes")
@@ -57,7 +59,8 @@ func TestPlaceSpreadsOverNodesAndZones(t *testing.T) {
 	})
 }
 
-// TestAddedNodeTakesOnlyItsShare adds a node. Only that node gets partitions. So when it is removed again, only its own partitions move.
+// TestAddedNodeTakesOnlyItsShare adds a node. Only that node gets partitions. So when it is removed
+// again, only its own partitions move.
 func TestAddedNodeTakesOnlyItsShare(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		nodes := drawNodes(8, 3, 5).Draw(t, "nodes")
@@ -79,8 +82,8 @@ func TestAddedNodeTakesOnlyItsShare(t *testing.T) {
 	})
 }
 
-// TestPlaceFollowsWeights checks that the number of partitions of a node is in proportion to its weight, within six standard deviations of a random
-// sample.
+// TestPlaceFollowsWeights checks that the number of partitions of a node is in proportion to its
+// weight, within six standard deviations of a random sample.
 func TestPlaceFollowsWeights(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		nodes := drawNodes(8, 1, 3).Draw(t, "nodes")

@@ -10,8 +10,9 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// renewAndControl renews the node key of this process every period, and then does the controller's work if this node has or can take the lease. It
-// returns nil when ctx ends, and [ErrNameTakenOver] when a newer process has taken over the name of the node.
+// renewAndControl renews the node key of this process every period, and then does the controller's
+// work if this node has or can take the lease. It returns nil when ctx ends, and [ErrNameTakenOver]
+// when a newer process has taken over the name of the node.
 func (c *Cluster) renewAndControl(ctx context.Context) error {
 	failures := 0
 	for {
@@ -29,7 +30,8 @@ func (c *Cluster) renewAndControl(ctx context.Context) error {
 		case !otherWroteFirst:
 			c.logOutage(writeAccess, err)
 		default:
-			// The bucket answered, so this is no outage. The watch delivers what the other process wrote.
+			// The bucket answered, so this is no outage. The watch delivers what the other process
+			// wrote.
 		}
 
 		delay := c.opts.RenewEvery
@@ -50,12 +52,14 @@ func (c *Cluster) renewAndControl(ctx context.Context) error {
 	}
 }
 
-// renewNodeKey writes self to the node key. The first write takes the key over from an older process that runs a node of the same name. After
-// that, renewNodeKey returns [ErrNameTakenOver] if a newer process has taken over the key.
+// renewNodeKey writes self to the node key. The first write takes the key over from an older
+// process that runs a node of the same name. After that, renewNodeKey returns [ErrNameTakenOver] if
+// a newer process has taken over the key.
 func (c *Cluster) renewNodeKey(ctx context.Context) error {
 	c.mu.Lock()
 	key := nodePrefix + c.self.Name
-	// The snapshot is taken under the same lock as the check, so that the write fails if another process writes the key after the check.
+	// The snapshot is taken under the same lock as the check, so that the write fails if another
+	// process writes the key after the check.
 	snapshot := c.snapshotKey(key)
 	takenErr := c.checkNameTakenOver(key)
 	isFirstWrite := !c.wroteNodeKey
@@ -79,8 +83,8 @@ func (c *Cluster) renewNodeKey(ctx context.Context) error {
 	return nil
 }
 
-// checkNameTakenOver returns [ErrNameTakenOver] if a newer process has taken over the node key. key is the node key of this process. The caller
-// holds mu.
+// checkNameTakenOver returns [ErrNameTakenOver] if a newer process has taken over the node key. key
+// is the node key of this process. The caller holds mu.
 func (c *Cluster) checkNameTakenOver(key string) error {
 	if c.bucketState.revisions[key] <= c.ackedRevisions[key] {
 		return nil // the watch has delivered nothing that is newer than this instance's last write
@@ -112,9 +116,10 @@ func encode(value any) ([]byte, error) {
 	return data, nil
 }
 
-// keySnapshot is the condition of a compare-and-set: the bucket, and the revision that a key had when this process decided to write or delete
-// the key. The snapshot must be taken under the same lock as the data that the decision is based on. If another process writes the key after
-// that, the write of this process fails, even if the watch has delivered the other write by then.
+// keySnapshot is the condition of a compare-and-set: the bucket, and the revision that a key had
+// when this process decided to write or delete the key. The snapshot must be taken under the same
+// lock as the data that the decision is based on. If another process writes the key after that, the
+// write of this process fails, even if the watch has delivered the other write by then.
 type keySnapshot struct {
 	key           string
 	kv            jetstream.KeyValue
@@ -122,7 +127,8 @@ type keySnapshot struct {
 	revision      uint64
 }
 
-// snapshotKey returns a snapshot of a key with the newest revision that the watch has delivered or this process has written. The caller holds mu.
+// snapshotKey returns a snapshot of a key with the newest revision that the watch has delivered or
+// this process has written. The caller holds mu.
 func (c *Cluster) snapshotKey(key string) keySnapshot {
 	return keySnapshot{
 		key:           key,
@@ -132,8 +138,9 @@ func (c *Cluster) snapshotKey(key string) keySnapshot {
 	}
 }
 
-// writeKey writes the key if its revision is still that of the snapshot, and otherwise returns [jetstream.ErrKeyRevisionMismatch]. After a
-// write that succeeded but whose answer was lost, it also returns this error until the watch has delivered that write.
+// writeKey writes the key if its revision is still that of the snapshot, and otherwise returns
+// [jetstream.ErrKeyRevisionMismatch]. After a write that succeeded but whose answer was lost, it
+// also returns this error until the watch has delivered that write.
 func (c *Cluster) writeKey(ctx context.Context, snapshot keySnapshot, value []byte) error {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
@@ -144,14 +151,16 @@ func (c *Cluster) writeKey(ctx context.Context, snapshot keySnapshot, value []by
 
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	// If the bucket was recreated meanwhile, the revision says nothing about the key in the new bucket.
+	// If the bucket was recreated meanwhile, the revision says nothing about the key in the new
+	// bucket.
 	if snapshot.bucketCreated.Equal(c.bucketCreated) {
 		c.ackedRevisions[snapshot.key] = revision
 	}
 	return nil
 }
 
-// deleteKey deletes the key if its revision is still that of the snapshot, and otherwise returns [jetstream.ErrKeyRevisionMismatch].
+// deleteKey deletes the key if its revision is still that of the snapshot, and otherwise returns
+// [jetstream.ErrKeyRevisionMismatch].
 func (*Cluster) deleteKey(ctx context.Context, snapshot keySnapshot) error {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()

@@ -15,7 +15,8 @@ type entry struct {
 	deleted  bool
 }
 
-// bucketState is what this process has read of the bucket. It does no I/O and reads no clock, so that tests can drive it.
+// bucketState is what this process has read of the bucket. It does no I/O and reads no clock, so
+// that tests can drive it.
 type bucketState struct {
 	renewEvery, expireAfter time.Duration // as in Options
 
@@ -26,12 +27,12 @@ type bucketState struct {
 	tableStored bool // the bucket has this table; false if its key was deleted, overwritten with an unreadable value, or not yet written to a new bucket
 
 	revisions map[string]uint64 // per key, the last revision that was applied
-	// unreadable has the keys whose values cannot be read. No decision depends on it. Otherwise an attacker who can write one key of the
-	// bucket could keep the cluster from having a controller.
+	// unreadable has the keys whose values cannot be read. No decision depends on it. Otherwise an
+	// attacker who can write one key of the bucket could keep the cluster from having a controller.
 	unreadable map[string]struct{}
 
-	// writeClock measures how long nodes have been silent. It only advances while writes to the bucket arrive, so no node expires during
-	// an outage.
+	// writeClock measures how long nodes have been silent. It only advances while writes to the
+	// bucket arrive, so no node expires during an outage.
 	writeClock time.Duration
 	// lastWrite is the time, by the clock of this process, when the last write arrived.
 	lastWrite time.Time
@@ -62,8 +63,9 @@ func newBucketState(renewEvery, expireAfter time.Duration) *bucketState {
 	return s
 }
 
-// resetForNewBucket removes what belongs to the old bucket after the bucket was deleted and created again, because the revisions of the new
-// bucket begin at 1 again. Nodes stay, and expire unless they write their keys to the new bucket. The table stays until the new bucket has one.
+// resetForNewBucket removes what belongs to the old bucket after the bucket was deleted and created
+// again, because the revisions of the new bucket begin at 1 again. Nodes stay, and expire unless
+// they write their keys to the new bucket. The table stays until the new bucket has one.
 func (s *bucketState) resetForNewBucket() {
 	s.revisions = map[string]uint64{}
 	s.unreadable = map[string]struct{}{}
@@ -73,10 +75,11 @@ func (s *bucketState) resetForNewBucket() {
 	s.lastPlacementChange = s.writeClock
 }
 
-// apply applies an entry that arrived at the time now. It reports whether the table or the nodes that are alive have changed, apart from what
-// updateAlive does not count. It ignores an entry whose revision is not newer than the last one of the key. A restarted watch delivers such
-// entries, because it begins with all keys, and a NATS server that lags may answer it. An error means that the value cannot be read; then the
-// value that the key had before stays in effect.
+// apply applies an entry that arrived at the time now. It reports whether the table or the nodes
+// that are alive have changed, apart from what updateAlive does not count. It ignores an entry
+// whose revision is not newer than the last one of the key. A restarted watch delivers such
+// entries, because it begins with all keys, and a NATS server that lags may answer it. An error
+// means that the value cannot be read; then the value that the key had before stays in effect.
 func (s *bucketState) apply(e entry, now time.Time) (changed bool, err error) {
 	if e.revision <= s.revisions[e.key] {
 		return false, nil
@@ -94,8 +97,9 @@ func (s *bucketState) apply(e entry, now time.Time) (changed bool, err error) {
 	return s.updateAlive() || changed, err
 }
 
-// advanceClock advances writeClock by the time since the last write, but by at most two periods. If there was no write for longer, the bucket was
-// out of reach, and nodes may have run without being able to renew their keys.
+// advanceClock advances writeClock by the time since the last write, but by at most two periods. If
+// there was no write for longer, the bucket was out of reach, and nodes may have run without being
+// able to renew their keys.
 func (s *bucketState) advanceClock(now time.Time) {
 	if !s.lastWrite.IsZero() {
 		s.writeClock += max(0, min(now.Sub(s.lastWrite), 2*s.renewEvery))
@@ -103,7 +107,8 @@ func (s *bucketState) advanceClock(now time.Time) {
 	s.lastWrite = now
 }
 
-// applyToKey applies an entry as the kind of its key demands, and reports whether the table was replaced.
+// applyToKey applies an entry as the kind of its key demands, and reports whether the table was
+// replaced.
 func (s *bucketState) applyToKey(e entry, now time.Time) (tableChanged bool, err error) {
 	prefix, name, _ := strings.Cut(e.key, ".")
 	switch {
@@ -170,12 +175,14 @@ func (s *bucketState) applyToNodeKey(e entry, name string, now time.Time) error 
 	return nil
 }
 
-// isAlive reports whether the node with this name, which must be in nodes, has renewed its key within expireAfter.
+// isAlive reports whether the node with this name, which must be in nodes, has renewed its key
+// within expireAfter.
 func (s *bucketState) isAlive(name string) bool {
 	return s.writeClock-s.nodes[name].lastRenewal < s.expireAfter
 }
 
-// updateAlive recomputes alive, and reports whether it has changed. It does not count a change of only positions, states or times of renewals.
+// updateAlive recomputes alive, and reports whether it has changed. It does not count a change of
+// only positions, states or times of renewals.
 func (s *bucketState) updateAlive() bool {
 	var alive []Member
 	for _, m := range s.membersWithKey() {
@@ -206,7 +213,8 @@ func (s *bucketState) membersWithKey() []Member {
 	return all
 }
 
-// silentNodes returns the sorted names of the nodes that have been silent for at least the given time.
+// silentNodes returns the sorted names of the nodes that have been silent for at least the given
+// time.
 func (s *bucketState) silentNodes(minSilence time.Duration) (names []string) {
 	for name, n := range s.nodes {
 		if s.writeClock-n.lastRenewal >= minSilence {
@@ -222,8 +230,9 @@ func (s *bucketState) canTakeLease(instance string) bool {
 	return s.lease.holder == "" || s.lease.holder == instance || s.writeClock-s.lease.lastRenewal >= s.expireAfter
 }
 
-// nextTable returns the table that the bucket should have, and whether the controller should write it. It returns false if the nodes have
-// changed in the last two periods, if all nodes are draining, or if the bucket already has this table.
+// nextTable returns the table that the bucket should have, and whether the controller should write
+// it. It returns false if the nodes have changed in the last two periods, if all nodes are
+// draining, or if the bucket already has this table.
 func (s *bucketState) nextTable(copies int) (Table, bool) {
 	// Nodes that start one after the other should not cause a table each.
 	if s.writeClock-s.lastPlacementChange < 2*s.renewEvery {

@@ -20,7 +20,8 @@ func newStateFixture(t *testing.T) *stateFixture {
 	return &stateFixture{bucketState: newBucketState(2*time.Second, 20*time.Second), t: t, now: time.Unix(1e9, 0)}
 }
 
-// renew applies the renewal of a node, so long after the last entry, and returns what [bucketState.apply] returns.
+// renew applies the renewal of a node, so long after the last entry, and returns what
+// [bucketState.apply] returns.
 func (b *stateFixture) renew(after time.Duration, name string) bool {
 	b.t.Helper()
 	value, err := encode(memberValue{V: 1, Member: Member{Name: name, Addr: "a:1", Weight: 1, Announcement: Announcement{Position: b.now.String()}}})
@@ -44,7 +45,8 @@ func (b *stateFixture) aliveNames() (names []string) {
 	return names
 }
 
-// TestMemberExpiresWhenOthersRenew checks that a member expires when other members have renewed for the time to expire without it.
+// TestMemberExpiresWhenOthersRenew checks that a member expires when other members have renewed for
+// the time to expire without it.
 func TestMemberExpiresWhenOthersRenew(t *testing.T) {
 	b := newStateFixture(t)
 	if !b.renew(0, "a") || !b.renew(0, "b") {
@@ -68,8 +70,8 @@ func TestMemberExpiresWhenOthersRenew(t *testing.T) {
 	}
 }
 
-// TestSilenceOfAllNodesExpiresNone checks that a time without any write counts as at most two periods, however long it was, and that the clock may run
-// back.
+// TestSilenceOfAllNodesExpiresNone checks that a time without any write counts as at most two
+// periods, however long it was, and that the clock may run back.
 func TestSilenceOfAllNodesExpiresNone(t *testing.T) {
 	b := newStateFixture(t)
 	b.renew(0, "a")
@@ -89,7 +91,8 @@ func TestSilenceOfAllNodesExpiresNone(t *testing.T) {
 	}
 }
 
-// TestOldEntriesAreIgnored applies entries that were seen before. A watch that begins again delivers them, or a replica that lags.
+// TestOldEntriesAreIgnored applies entries that were seen before. A watch that begins again
+// delivers them, or a replica that lags.
 func TestOldEntriesAreIgnored(t *testing.T) {
 	b := newStateFixture(t)
 	b.renew(0, "a")
@@ -116,7 +119,8 @@ func TestOldEntriesAreIgnored(t *testing.T) {
 	}
 }
 
-// TestTableWaitsUntilNodesSettle checks that a table is due when the members have been the same for two periods.
+// TestTableWaitsUntilNodesSettle checks that a table is due when the members have been the same for
+// two periods.
 func TestTableWaitsUntilNodesSettle(t *testing.T) {
 	b := newStateFixture(t)
 	isDue := func() bool {

@@ -11,14 +11,15 @@ import (
 	"github.com/skein-feed/skein/events"
 )
 
-// Member describes a node. The node writes all fields except Draining and LastSeen into its node key.
+// Member describes a node. The node writes all fields except Draining and LastSeen into its node
+// key.
 type Member struct {
 	// Name is unique in the cluster. It is 1 to 64 letters, digits, - and _.
 	Name string `json:"name"`
 	// Addr is the host:port at which other nodes reach the node.
 	Addr string `json:"addr"`
-	// Zone is the failure domain of the node. The copies of a partition are in different zones if there are enough zones. All nodes with
-	// an empty Zone are in one zone.
+	// Zone is the failure domain of the node. The copies of a partition are in different zones if
+	// there are enough zones. All nodes with an empty Zone are in one zone.
 	Zone string `json:"zone,omitempty"`
 	// Weight is the node's share of the partitions relative to other nodes; 0 means 1.
 	Weight int `json:"weight"`
@@ -33,11 +34,13 @@ type Member struct {
 type Announcement struct {
 	// Serves has the partitions for which the node answers queries now, in all projections.
 	Serves events.Partitions `json:"serves"`
-	// State is the name of the node's state, such as "serving". It is empty if an older version of skein wrote the node key, and so is
-	// PartitionChange, the name of the state in which the node's change to other partitions is, such as "copying".
+	// State is the name of the node's state, such as "serving". It is empty if an older version of
+	// skein wrote the node key, and so is PartitionChange, the name of the state in which the
+	// node's change to other partitions is, such as "copying".
 	State           string `json:"state,omitempty"`
 	PartitionChange string `json:"change,omitempty"`
-	// Position is the position in the event log of the node's slowest projection, as [events.Position] writes it.
+	// Position is the position in the event log of the node's slowest projection, as
+	// [events.Position] writes it.
 	Position string `json:"position,omitempty"`
 }
 
@@ -45,16 +48,20 @@ type Announcement struct {
 type Table struct {
 	// Revision increases by one with each table; 0 means that no table has been written yet.
 	Revision uint64
-	// Copies is how many nodes should hold each partition. There are fewer if the cluster has fewer nodes.
+	// Copies is how many nodes should hold each partition. There are fewer if the cluster has fewer
+	// nodes.
 	Copies int
-	// Nodes has, per partition, the names of at most Copies nodes, the highest score of Place first.
+	// Nodes has, per partition, the names of at most Copies nodes, the highest score of Place
+	// first.
 	Nodes [events.NumPartitions][]string
 }
 
-// ErrVersion is the error of a value that another version of skein wrote, which this one cannot read.
+// ErrVersion is the error of a value that another version of skein wrote, which this one cannot
+// read.
 var ErrVersion = errors.New("placement: unknown version")
 
-// formatVersion is the version of the format of all values in the bucket. This program reads no other version.
+// formatVersion is the version of the format of all values in the bucket. This program reads no
+// other version.
 const formatVersion = 1
 
 // The keys of the bucket. The prefixes are followed by the name of a node.
@@ -145,7 +152,8 @@ func decodeTable(data []byte) (t Table, err error) {
 
 var namePattern = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
 
-// checkName returns an error if the name cannot be part of a key or of the bucket's name. what says what is named.
+// checkName returns an error if the name cannot be part of a key or of the bucket's name. what says
+// what is named.
 func checkName(what, name string) error {
 	if !namePattern.MatchString(name) {
 		return fmt.Errorf("placement: the %s must be 1 to 64 letters, digits, - and _, but is %q", what, name)

@@ -11,7 +11,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// checkGolden compares a value that nodes write with its golden file. If the value changed, nodes of two versions in one cluster would no longer agree.
+// checkGolden compares a value that nodes write with its golden file. If the value changed, nodes
+// of two versions in one cluster would no longer agree.
 func checkGolden(t *testing.T, name string, got []byte) {
 	t.Helper()
 	want, err := os.ReadFile(filepath.Join("testdata", "golden", name))
@@ -23,7 +24,8 @@ func checkGolden(t *testing.T, name string, got []byte) {
 	}
 }
 
-// The value of a member has the golden format and is decoded unchanged, except for the time at which it was seen.
+// The value of a member has the golden format and is decoded unchanged, except for the time at
+// which it was seen.
 func TestMemberValueFormat(t *testing.T) {
 	want := memberValue{V: 1, Instance: "RUN", Member: Member{
 		Name: "node-1", Addr: "10.0.0.1:7411", Zone: "a", Weight: 2, LastSeen: time.Now(),

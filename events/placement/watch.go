@@ -18,8 +18,9 @@ var (
 	errWatchEnded = errors.New("placement: the watch of the bucket has ended")
 )
 
-// watchBucket keeps bucketState up to date until ctx ends, and then returns nil. Nodes renew their keys every period, so a watch that delivers
-// nothing for three periods may be lost, and watchBucket starts a new one.
+// watchBucket keeps bucketState up to date until ctx ends, and then returns nil. Nodes renew their
+// keys every period, so a watch that delivers nothing for three periods may be lost, and
+// watchBucket starts a new one.
 func (c *Cluster) watchBucket(ctx context.Context) error {
 	failures := 0
 	for {
@@ -30,7 +31,8 @@ func (c *Cluster) watchBucket(ctx context.Context) error {
 
 		if complete {
 			failures = 0
-			// No entries after a complete reading need not be an outage: perhaps no node is running. Start a new watch without a delay.
+			// No entries after a complete reading need not be an outage: perhaps no node is
+			// running. Start a new watch without a delay.
 			if errors.Is(err, errNoEntries) {
 				continue
 			}
@@ -44,17 +46,20 @@ func (c *Cluster) watchBucket(ctx context.Context) error {
 	}
 }
 
-// readBucket reads the whole bucket once into bucketState. It creates the bucket if it is missing, and ignores values that it cannot read.
+// readBucket reads the whole bucket once into bucketState. It creates the bucket if it is missing,
+// and ignores values that it cannot read.
 func (c *Cluster) readBucket(ctx context.Context) error {
 	_, err := c.applyBucketEntries(ctx, requestTimeout, true)
 	return err
 }
 
-// applyBucketEntries opens the bucket, or creates it if it is missing. It applies all entries of the bucket to bucketState, and then the entries
-// that arrive, until the watch fails or ctx ends. If once is set, it returns nil as soon as the bucket has been read. complete reports whether the
+// applyBucketEntries opens the bucket, or creates it if it is missing. It applies all entries of
+// the bucket to bucketState, and then the entries that arrive, until the watch fails or ctx ends.
+// If once is set, it returns nil as soon as the bucket has been read. complete reports whether the
 // bucket has been read.
 //
-// The error is [errNoEntries] if reading the bucket takes longer than requestTimeout, or if no entry arrives for maxSilence after that.
+// The error is [errNoEntries] if reading the bucket takes longer than requestTimeout, or if no
+// entry arrives for maxSilence after that.
 func (c *Cluster) applyBucketEntries(ctx context.Context, maxSilence time.Duration, once bool) (complete bool, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -77,7 +82,8 @@ func (c *Cluster) applyBucketEntries(ctx context.Context, maxSilence time.Durati
 	if err != nil {
 		return false, watchError(err)
 	}
-	// Deferred calls run in reverse order: cancel ends the watch, and then drainWatcher receives what the watch still delivers.
+	// Deferred calls run in reverse order: cancel ends the watch, and then drainWatcher receives
+	// what the watch still delivers.
 	defer drainWatcher(watcher)
 	defer cancel(nil)
 
@@ -105,7 +111,8 @@ func (c *Cluster) applyBucketEntries(ctx context.Context, maxSilence time.Durati
 	}
 }
 
-// drainWatcher receives what a canceled watch still delivers, so that the client's callback does not block forever on a full channel.
+// drainWatcher receives what a canceled watch still delivers, so that the client's callback does
+// not block forever on a full channel.
 func drainWatcher(watcher jetstream.KeyWatcher) {
 	timer := time.NewTimer(requestTimeout)
 	defer timer.Stop()
@@ -116,14 +123,16 @@ func drainWatcher(watcher jetstream.KeyWatcher) {
 				return
 			}
 		case <-timer.C:
-			// The watch was canceled before the client could arrange to close the channel. Then nothing blocks on it either.
+			// The watch was canceled before the client could arrange to close the channel. Then
+			// nothing blocks on it either.
 			return
 		}
 	}
 }
 
-// applyEntry applies one entry to bucketState, and closes changed if Members or Table have changed. It logs the first unreadable value of a key,
-// and no further ones until the key is deleted or has a readable value.
+// applyEntry applies one entry to bucketState, and closes changed if Members or Table have changed.
+// It logs the first unreadable value of a key, and no further ones until the key is deleted or has
+// a readable value.
 func (c *Cluster) applyEntry(e jetstream.KeyValueEntry) {
 	c.mu.Lock()
 	_, isLogged := c.bucketState.unreadable[e.Key()]
@@ -142,13 +151,14 @@ func (c *Cluster) applyEntry(e jetstream.KeyValueEntry) {
 	}
 }
 
-// BucketName returns the name of the bucket of the cluster whose nodes read the event log with this id.
+// BucketName returns the name of the bucket of the cluster whose nodes read the event log with this
+// id.
 func BucketName(logID string) string { return "skein-cluster-" + logID }
 
 func (c *Cluster) bucketName() string { return BucketName(c.opts.LogID) }
 
-// openBucket opens the bucket, or creates it if it is missing. If the bucket was deleted and created again since the last call, openBucket resets
-// what belongs to the old bucket.
+// openBucket opens the bucket, or creates it if it is missing. If the bucket was deleted and
+// created again since the last call, openBucket resets what belongs to the old bucket.
 func (c *Cluster) openBucket(ctx context.Context) (jetstream.KeyValue, error) {
 	js, name := c.opts.JS, c.bucketName()
 	kv, err := js.KeyValue(ctx, name)
@@ -188,7 +198,8 @@ func (c *Cluster) openBucket(ctx context.Context) (jetstream.KeyValue, error) {
 	return kv, nil
 }
 
-// bucketAccess is a kind of access to the bucket. Its value is part of the message that logOutage writes.
+// bucketAccess is a kind of access to the bucket. Its value is part of the message that logOutage
+// writes.
 type bucketAccess string
 
 const (
@@ -196,8 +207,9 @@ const (
 	writeAccess bucketAccess = "written"
 )
 
-// logOutage records whether an access to the bucket failed. A nil err means that it succeeded. logOutage logs once when the first kind of access
-// begins to fail, and once when no kind fails any more.
+// logOutage records whether an access to the bucket failed. A nil err means that it succeeded.
+// logOutage logs once when the first kind of access begins to fail, and once when no kind fails any
+// more.
 func (c *Cluster) logOutage(access bucketAccess, err error) {
 	c.mu.Lock()
 	failingBefore := len(c.failingAccess)
@@ -218,8 +230,8 @@ func (c *Cluster) logOutage(access bucketAccess, err error) {
 	}
 }
 
-// retryDelay returns how long to wait before the next attempt, after so many earlier failures: RenewEvery/8 for 0, doubled with each failure up
-// to RenewEvery.
+// retryDelay returns how long to wait before the next attempt, after so many earlier failures:
+// RenewEvery/8 for 0, doubled with each failure up to RenewEvery.
 func (c *Cluster) retryDelay(failures int) time.Duration {
 	return c.opts.RenewEvery / 8 << min(failures, 3)
 }

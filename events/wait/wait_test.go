@@ -10,7 +10,8 @@ import (
 	"github.com/skein-feed/skein/events/wait"
 )
 
-// For waits for the duration, or until the context ends, whichever comes first. A duration that is not positive only checks the context.
+// For waits for the duration, or until the context ends, whichever comes first. A duration that is
+// not positive only checks the context.
 func TestForWaitsForDurationOrContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)

@@ -65,11 +65,13 @@ func roleOf(name string) Roles {
 
 // Caller is who makes a call. The zero Caller has no role, so it may do nothing.
 type Caller struct {
-	// Name is the name in the token file, or the subject of the JWT. It is for people, and for limits per caller.
+	// Name is the name in the token file, or the subject of the JWT. It is for people, and for
+	// limits per caller.
 	Name string
 	// Roles say what the caller may do.
 	Roles Roles
-	// User is the only user for whom the caller may act. It is empty for a caller who is not bound to a user.
+	// User is the only user for whom the caller may act. It is empty for a caller who is not bound
+	// to a user.
 	User string
 }
 

@@ -17,14 +17,16 @@ import (
 type Files struct {
 	// Name is the name of the certificates in logs and metrics. Default: "certificates".
 	Name string
-	// Cert is the file of the server's certificate and of the intermediate certificates, and Key the file of its key. Both are required.
+	// Cert is the file of the server's certificate and of the intermediate certificates, and Key
+	// the file of its key. Both are required.
 	Cert, Key string
-	// ClientCA is the file of the authorities that sign the certificates of clients. If it is set, every client must present a certificate.
-	// Otherwise the server requests none.
+	// ClientCA is the file of the authorities that sign the certificates of clients. If it is set,
+	// every client must present a certificate. Otherwise the server requests none.
 	ClientCA string
 }
 
-// Certificates are the certificates of a server. When their files change, the next handshake uses the new ones. Open connections are not affected.
+// Certificates are the certificates of a server. When their files change, the next handshake uses
+// the new ones. Open connections are not affected.
 type Certificates struct{ config *reloader[tls.Config] }
 
 // OpenCertificates loads the files. The logger gets a line when they change; nil means no logging.
@@ -48,7 +50,8 @@ func OpenCertificates(f Files, logger *slog.Logger) (*Certificates, error) {
 	return &Certificates{config}, nil
 }
 
-// Config returns the configuration of a server. Each handshake uses the certificates that are current at that time.
+// Config returns the configuration of a server. Each handshake uses the certificates that are
+// current at that time.
 func (c *Certificates) Config() *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS12,
@@ -62,8 +65,9 @@ func (c *Certificates) Config() *tls.Config {
 // dialTimeout limits the time to connect and to complete the handshake.
 const dialTimeout = 3 * time.Second
 
-// Dial connects with TLS to a server whose certificate is valid for the host of addr, and is signed by an authority in [Files.ClientCA]. It
-// presents the certificate in [Files.Cert]. Nodes of a cluster use it to call each other.
+// Dial connects with TLS to a server whose certificate is valid for the host of addr, and is signed
+// by an authority in [Files.ClientCA]. It presents the certificate in [Files.Cert]. Nodes of a
+// cluster use it to call each other.
 func (c *Certificates) Dial(ctx context.Context, network, addr string) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
@@ -74,7 +78,8 @@ func (c *Certificates) Dial(ctx context.Context, network, addr string) (net.Conn
 	return d.DialContext(ctx, network, addr)
 }
 
-// Stale reports, under the name of the certificates, whether the files have changed and could not be loaded. See [Authenticator.Stale].
+// Stale reports, under the name of the certificates, whether the files have changed and could not
+// be loaded. See [Authenticator.Stale].
 func (c *Certificates) Stale(now time.Time) map[string]bool {
 	c.config.current(now)
 	return map[string]bool{c.config.name: c.config.stale.Load()}
@@ -91,7 +96,8 @@ func (c *Certificates) Expiry(now time.Time) time.Time {
 	return time.Time{}
 }
 
-// alpnProtocols returns the protocols that the server offers in the handshake, the preferred one first.
+// alpnProtocols returns the protocols that the server offers in the handshake, the preferred one
+// first.
 func alpnProtocols() []string { return []string{"h2", "http/1.1"} }
 
 // load reads the files.
@@ -118,8 +124,8 @@ func (f Files) load(logger *slog.Logger) (*tls.Config, error) {
 	return config, nil
 }
 
-// certificateNames returns the names by which a line of the token file can name a certificate: its URIs and then its DNS names or, if it has none
-// of these, its common name.
+// certificateNames returns the names by which a line of the token file can name a certificate: its
+// URIs and then its DNS names or, if it has none of these, its common name.
 func certificateNames(cert *x509.Certificate) []string {
 	var names []string
 	for _, uri := range cert.URIs {
@@ -132,8 +138,8 @@ func certificateNames(cert *x509.Certificate) []string {
 	return names
 }
 
-// hasValidName reports whether a certificate has the name and has not expired. It may have expired since the handshake, because connections can last
-// for a long time.
+// hasValidName reports whether a certificate has the name and has not expired. It may have expired
+// since the handshake, because connections can last for a long time.
 func hasValidName(cert *x509.Certificate, now time.Time, name string) bool {
 	return cert != nil && !now.After(cert.NotAfter) && slices.Contains(certificateNames(cert), name)
 }

@@ -1,5 +1,6 @@
-// Package access authenticates callers. It loads what this needs from files: certificates, static tokens, and the keys of an issuer of JWTs. It
-// knows roles and users, but no methods: package gateway says which method needs which role.
+// Package access authenticates callers. It loads what this needs from files: certificates, static
+// tokens, and the keys of an issuer of JWTs. It knows roles and users, but no methods: package
+// gateway says which method needs which role.
 //
 //	 files                         reloader.go: checked once a second when
 //	┌──────────────────┐           calls arrive; if a file does not load,
@@ -16,18 +17,22 @@
 //	                                 ▼
 //	                     Caller{Name, Roles, User}, or an error
 //
-// A service without an Authenticator cannot distinguish callers. It answers only to those [Hosts] that no web page can have as its own host.
+// A service without an Authenticator cannot distinguish callers. It answers only to those [Hosts]
+// that no web page can have as its own host.
 //
 // # Invariants
 //
-// An unauthenticated caller has no role: the zero [Caller] may do nothing. A call without credentials is refused with [ErrMissing].
+// An unauthenticated caller has no role: the zero [Caller] may do nothing. A call without
+// credentials is refused with [ErrMissing].
 //
-// A token exists only in the header in which it arrived: the token file and the memory of this package have hashes, and no error and no log line
-// quotes a token or a part of it.
+// A token exists only in the header in which it arrived: the token file and the memory of this
+// package have hashes, and no error and no log line quotes a token or a part of it.
 //
-// A decision about a token is valid no longer than the token itself, and no longer than the file on which the decision was based: the cache of
-// verified tokens is dropped together with the keys that verified them.
+// A decision about a token is valid no longer than the token itself, and no longer than the file on
+// which the decision was based: the cache of verified tokens is dropped together with the keys that
+// verified them.
 //
-// A token has no influence on how it is verified. Its algorithm must be one of three, all with public keys, and the algorithm of the key that the
-// file has for the token's key id. Keys that a token names, embeds or links to are ignored.
+// A token has no influence on how it is verified. Its algorithm must be one of three, all with
+// public keys, and the algorithm of the key that the file has for the token's key id. Keys that a
+// token names, embeds or links to are ignored.
 package access

@@ -14,10 +14,11 @@ import (
 type Options struct {
 	// Tokens is the path of the token file. Empty means that there are no static tokens.
 	Tokens string
-	// JWKS is the path of the file with the public keys of the issuer of JWTs. Empty means that JWTs are not accepted.
+	// JWKS is the path of the file with the public keys of the issuer of JWTs. Empty means that
+	// JWTs are not accepted.
 	JWKS string
-	// Issuer is the value that the claim "iss" of a JWT must have, and Audience a value that its claim "aud" must contain. Both are required
-	// with JWKS.
+	// Issuer is the value that the claim "iss" of a JWT must have, and Audience a value that its
+	// claim "aud" must contain. Both are required with JWKS.
 	Issuer, Audience string
 	// Logger gets a line when files change. Default: nothing is logged.
 	Logger *slog.Logger
@@ -58,7 +59,8 @@ func Open(o Options) (*Authenticator, error) {
 	return g, nil
 }
 
-// Stale reports for each kind of file, by name, whether it has changed and could not be loaded, so that its previous content is still in use.
+// Stale reports for each kind of file, by name, whether it has changed and could not be loaded, so
+// that its previous content is still in use.
 func (g *Authenticator) Stale(now time.Time) map[string]bool {
 	stale := map[string]bool{}
 	if g.tokens != nil {
@@ -72,9 +74,10 @@ func (g *Authenticator) Stale(now time.Time) map[string]bool {
 	return stale
 }
 
-// Authorize authenticates a caller by its Authorization header (empty if it has none) and its verified client certificate (nil if it has none). If
-// there is a token, only the token counts: a certificate does not make up for an invalid token. The error is or wraps [ErrMissing], [ErrInvalid]
-// or [ErrExpired], and its text may be sent to the client.
+// Authorize authenticates a caller by its Authorization header (empty if it has none) and its
+// verified client certificate (nil if it has none). If there is a token, only the token counts: a
+// certificate does not make up for an invalid token. The error is or wraps [ErrMissing],
+// [ErrInvalid] or [ErrExpired], and its text may be sent to the client.
 func (g *Authenticator) Authorize(now time.Time, authorization string, cert *x509.Certificate) (Caller, error) {
 	if authorization == "" {
 		return g.authorizeCertificate(now, cert)
@@ -95,7 +98,8 @@ func (g *Authenticator) Authorize(now time.Time, authorization string, cert *x50
 		return Caller{}, ErrInvalid
 	}
 
-	// A JWT. The verified tokens belong to the same version of the keys, so that a removed key also invalidates the tokens that it has verified.
+	// A JWT. The verified tokens belong to the same version of the keys, so that a removed key also
+	// invalidates the tokens that it has verified.
 	jwtKeys := g.keys.current(now)
 	if t, ok := jwtKeys.verified.find(&hash); ok {
 		return t.authorize(now, cert)
@@ -108,7 +112,8 @@ func (g *Authenticator) Authorize(now time.Time, authorization string, cert *x50
 	return caller, nil
 }
 
-// authorize returns the caller of a known token, if the token has not expired, and the certificate is the one to which the token is bound.
+// authorize returns the caller of a known token, if the token has not expired, and the certificate
+// is the one to which the token is bound.
 func (t *token) authorize(now time.Time, cert *x509.Certificate) (Caller, error) {
 	if t.isExpired(now) {
 		return Caller{}, ErrExpired
@@ -133,7 +138,8 @@ func (g *Authenticator) authorizeCertificate(now time.Time, cert *x509.Certifica
 	return Caller{}, ErrMissing
 }
 
-// maxTokenBytes is the length of the longest token. The longest JWTs of large issuers have about 4 KiB.
+// maxTokenBytes is the length of the longest token. The longest JWTs of large issuers have about 4
+// KiB.
 const maxTokenBytes = 8 << 10
 
 // bearerToken returns the token in an Authorization header (RFC 6750).

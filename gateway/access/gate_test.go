@@ -64,7 +64,8 @@ func TestStaticTokensIdentifyTheirCallers(t *testing.T) {
 	} {
 		g.expect(t, name, header, Caller{}, ErrInvalid)
 	}
-	// A token that is removed from the file is no longer valid, and neither is any token when the file is empty.
+	// A token that is removed from the file is no longer valid, and neither is any token when the
+	// file is empty.
 	mustWriteFile(t, file, annLine)
 	if _, err := g.Authorize(afterChecks(1), "Bearer "+webToken, nil); !errors.Is(err, ErrInvalid) {
 		t.Error(err)
@@ -180,8 +181,8 @@ func TestForgedJWTsAreRefused(t *testing.T) {
 	}
 }
 
-// Keys can be rotated without a refused call: the new key is added, then used, and then the old key is removed. Tokens of the old key are
-// refused from then on, although they were verified before.
+// Keys can be rotated without a refused call: the new key is added, then used, and then the old key
+// is removed. Tokens of the old key are refused from then on, although they were verified before.
 func TestKeysRotate(t *testing.T) {
 	before, after := accesstest.NewJWTs(t, "before"), accesstest.NewJWTs(t, "after")
 	g := mustOpen(t, Options{JWKS: before.File})
@@ -302,7 +303,8 @@ func FuzzAuthorize(f *testing.F) {
 	})
 }
 
-// BenchmarkAuthorize measures the authentication of a caller that has called before, and of one that has not.
+// BenchmarkAuthorize measures the authentication of a caller that has called before, and of one
+// that has not.
 func BenchmarkAuthorize(b *testing.B) {
 	file := filepath.Join(b.TempDir(), "tokens")
 	secret, line, _ := NewToken(Caller{Name: "web", Roles: Read}, time.Time{})

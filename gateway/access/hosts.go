@@ -7,15 +7,17 @@ import (
 	"strings"
 )
 
-// Hosts are the host names by which a service without access control may be called: those that mean loopback, and those that --allowed-hosts lists.
-// A web page can make its own host name resolve to 127.0.0.1 (DNS rebinding). The browser then treats the service as the page's own origin and lets
+// Hosts are the host names by which a service without access control may be called: those that mean
+// loopback, and those that --allowed-hosts lists. A web page can make its own host name resolve to
+// 127.0.0.1 (DNS rebinding). The browser then treats the service as the page's own origin and lets
 // the page call it. Such a call has the host name of the page in its Host header, so it is refused.
 type Hosts struct {
 	any   bool
 	named map[string]bool
 }
 
-// NewHosts returns Hosts with the given names and addresses in addition to those that mean loopback. "*" allows all.
+// NewHosts returns Hosts with the given names and addresses in addition to those that mean
+// loopback. "*" allows all.
 func NewHosts(allowed []string) (Hosts, error) {
 	h := Hosts{named: map[string]bool{}}
 	for _, name := range allowed {
@@ -36,10 +38,12 @@ func (h Hosts) Allow(host string) bool {
 	return h.any || h.IsOwn(host)
 }
 
-// IsOwn reports whether a Host means loopback, or is one that --allowed-hosts lists by name. No web page can have such a host as its own.
+// IsOwn reports whether a Host means loopback, or is one that --allowed-hosts lists by name. No web
+// page can have such a host as its own.
 func (h Hosts) IsOwn(host string) bool { return IsLoopbackHost(host) || h.named[hostName(host)] }
 
-// IsLoopbackHost reports whether the Host of a request, with or without a port, means loopback without a DNS lookup: localhost, 127.0.0.0/8 or ::1.
+// IsLoopbackHost reports whether the Host of a request, with or without a port, means loopback
+// without a DNS lookup: localhost, 127.0.0.0/8 or ::1.
 func IsLoopbackHost(host string) bool {
 	name := hostName(host)
 	addr, err := netip.ParseAddr(name)
@@ -56,7 +60,8 @@ func hostName(host string) string {
 	return strings.ToLower(strings.TrimSuffix(host, "."))
 }
 
-// PlainHost reports whether a value consists of the characters of a name or an address, perhaps with a port. net/http accepts other values too.
+// PlainHost reports whether a value consists of the characters of a name or an address, perhaps
+// with a port. net/http accepts other values too.
 func PlainHost[T string | []byte](v T) bool {
 	for i := range len(v) {
 		switch c := v[i]; {

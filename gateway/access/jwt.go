@@ -6,7 +6,8 @@ import (
 	"strings"
 	"time"
 
-	// Unlike encoding/json, this decoder distinguishes the case of names, and refuses duplicate names.
+	// Unlike encoding/json, this decoder distinguishes the case of names, and refuses duplicate
+	// names.
 	josejson "github.com/go-jose/go-jose/v4/json"
 	"github.com/go-jose/go-jose/v4/jwt"
 
@@ -26,8 +27,8 @@ type claims struct {
 	User  claimedUser  `json:"skein_user"`
 }
 
-// verify verifies a JWT, and returns its caller and the time until which the token is valid, which includes the leeway. It does not read the claims
-// before it has verified the signature.
+// verify verifies a JWT, and returns its caller and the time until which the token is valid, which
+// includes the leeway. It does not read the claims before it has verified the signature.
 func (i issuer) verify(all *keys, text string, now time.Time) (Caller, time.Time, error) {
 	parsed, err := jwt.ParseSigned(text, algorithms)
 	if err != nil || len(parsed.Headers) != 1 {
@@ -38,7 +39,8 @@ func (i issuer) verify(all *keys, text string, now time.Time) (Caller, time.Time
 		return Caller{}, time.Time{}, ErrInvalid
 	}
 
-	// The signature comes first: only a caller with a token of the issuer may learn what is wrong with the claims.
+	// The signature comes first: only a caller with a token of the issuer may learn what is wrong
+	// with the claims.
 	var payload josejson.RawMessage
 	if err := parsed.Claims(key, &payload); err != nil {
 		return Caller{}, time.Time{}, ErrInvalid
@@ -71,8 +73,9 @@ func (i issuer) verify(all *keys, text string, now time.Time) (Caller, time.Time
 	return caller, c.Expiry.Time().Add(leeway), nil
 }
 
-// claimedRoles decodes the roles of a JWT: a list of names or, as in OAuth scopes, one string of names that are separated by spaces. It ignores
-// unknown names, because the list may also be for other services.
+// claimedRoles decodes the roles of a JWT: a list of names or, as in OAuth scopes, one string of
+// names that are separated by spaces. It ignores unknown names, because the list may also be for
+// other services.
 type claimedRoles Roles
 
 // UnmarshalJSON is part of [json.Unmarshaler].
@@ -91,8 +94,9 @@ func (r *claimedRoles) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// claimedUser decodes the id of the user to whom the caller is bound. If the claim is present, it must be a valid id: an empty claim is more likely
-// a mistake of the issuer than a caller who may act for every user.
+// claimedUser decodes the id of the user to whom the caller is bound. If the claim is present, it
+// must be a valid id: an empty claim is more likely a mistake of the issuer than a caller who may
+// act for every user.
 type claimedUser string
 
 // UnmarshalJSON is part of [json.Unmarshaler].

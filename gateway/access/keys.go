@@ -12,18 +12,20 @@ import (
 	"github.com/go-jose/go-jose/v4/json"
 )
 
-// algorithms are the algorithms by which a JWT may be signed. All are asymmetric, so that the keys of this service can verify tokens, but not make
-// them.
+// algorithms are the algorithms by which a JWT may be signed. All are asymmetric, so that the keys
+// of this service can verify tokens, but not make them.
 var algorithms = []jose.SignatureAlgorithm{jose.RS256, jose.ES256, jose.EdDSA}
 
-// minRSABits is a length of RSA keys that is considered safe until 2030, and that every issuer supports.
+// minRSABits is a length of RSA keys that is considered safe until 2030, and that every issuer
+// supports.
 const minRSABits = 2048
 
 // keys are the public keys of an issuer.
 type keys struct {
 	// byID has the keys by their key id.
 	byID map[string]key
-	// onlyKey has the keys for tokens without a key id: the key of each algorithm that has exactly one key.
+	// onlyKey has the keys for tokens without a key id: the key of each algorithm that has exactly
+	// one key.
 	onlyKey map[jose.SignatureAlgorithm]key
 	// verified has tokens that these keys have verified. It is dropped together with the keys.
 	verified *verifiedTokens
@@ -35,8 +37,9 @@ type key struct {
 	public    any
 }
 
-// loadKeys loads a JSON Web Key Set (RFC 7517). It skips keys of other types and for other uses, and fails if no key is left, or if the file has a key
-// that does not belong there, such as a private one.
+// loadKeys loads a JSON Web Key Set (RFC 7517). It skips keys of other types and for other uses,
+// and fails if no key is left, or if the file has a key that does not belong there, such as a
+// private one.
 func loadKeys(name string) (*keys, error) {
 	data, err := readFile(name)
 	if err != nil {
@@ -45,7 +48,8 @@ func loadKeys(name string) (*keys, error) {
 	var set struct {
 		Keys []json.RawMessage `json:"keys"`
 	}
-	// The error of the decoder is not returned, because it may quote what it has read, which may be a private key.
+	// The error of the decoder is not returned, because it may quote what it has read, which may be
+	// a private key.
 	if err := json.Unmarshal(data, &set); err != nil {
 		return nil, fmt.Errorf("%s: no JSON Web Key Set", name)
 	}
@@ -91,8 +95,9 @@ func loadKeys(name string) (*keys, error) {
 	return all, nil
 }
 
-// usableKey returns a key of the file with its algorithm. The algorithm is empty if the key is of another type or for another use. usableKey fails
-// for a key that is not public, and for an RSA key that is too short.
+// usableKey returns a key of the file with its algorithm. The algorithm is empty if the key is of
+// another type or for another use. usableKey fails for a key that is not public, and for an RSA key
+// that is too short.
 func usableKey(jwk *jose.JSONWebKey) (key, error) {
 	k := key{public: jwk.Key}
 	switch public := jwk.Key.(type) {
@@ -118,7 +123,8 @@ func usableKey(jwk *jose.JSONWebKey) (key, error) {
 	return k, nil
 }
 
-// find returns the public key that must have signed a token with this header, or false if there is none.
+// find returns the public key that must have signed a token with this header, or false if there is
+// none.
 func (all *keys) find(header jose.Header) (any, bool) {
 	k, ok := all.byID[header.KeyID]
 	if header.KeyID == "" {

@@ -5,10 +5,12 @@ import (
 	"fmt"
 )
 
-// Errors of [Authenticator.Authorize]. The texts are for clients: they say what to do, and quote nothing of what was sent. Only a caller whose token has a
-// valid signature learns what is wrong inside the token.
+// Errors of [Authenticator.Authorize]. The texts are for clients: they say what to do, and quote
+// nothing of what was sent. Only a caller whose token has a valid signature learns what is wrong
+// inside the token.
 var (
-	// ErrMissing means that the call has neither a token nor a certificate that the token file names.
+	// ErrMissing means that the call has neither a token nor a certificate that the token file
+	// names.
 	ErrMissing = errors.New("this service must know who calls: send the header \"Authorization: Bearer TOKEN\"")
 	// ErrInvalid means that the token identifies no caller.
 	ErrInvalid = errors.New("the token is not valid")

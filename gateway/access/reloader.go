@@ -11,11 +11,13 @@ import (
 	"time"
 )
 
-// checkInterval is the shortest time between two checks of the files. A check happens only when a call arrives.
+// checkInterval is the shortest time between two checks of the files. A check happens only when a
+// call arrives.
 const checkInterval = time.Second
 
-// reloader has a value that is loaded from files, and loaded again when one of them changes. It has no goroutine of its own: a caller of current
-// checks the files if nobody else has done so within checkInterval. Meanwhile other callers get the previous value.
+// reloader has a value that is loaded from files, and loaded again when one of them changes. It has
+// no goroutine of its own: a caller of current checks the files if nobody else has done so within
+// checkInterval. Meanwhile other callers get the previous value.
 type reloader[T any] struct {
 	// name is the name of the value in the log.
 	name  string
@@ -30,7 +32,8 @@ type reloader[T any] struct {
 	stale atomic.Bool
 	// nextCheck is when the files are checked next, in nanoseconds since created.
 	nextCheck atomic.Int64
-	// checkMu is held by the caller who checks the files. It guards lastFiles, the files as they were at the last attempt to load them.
+	// checkMu is held by the caller who checks the files. It guards lastFiles, the files as they
+	// were at the last attempt to load them.
 	checkMu   sync.Mutex
 	lastFiles []fs.FileInfo
 }
@@ -40,7 +43,8 @@ func newReloader[T any](name string, log *slog.Logger, load func() (*T, error), 
 	r := &reloader[T]{name: name, files: files, load: load, log: log, created: time.Now()}
 	r.nextCheck.Store(int64(checkInterval))
 
-	// The file times are read before the files are, so that the next check notices a change in between.
+	// The file times are read before the files are, so that the next check notices a change in
+	// between.
 	var err error
 	if r.lastFiles, err = r.statFiles(); err != nil {
 		return nil, err
@@ -53,7 +57,8 @@ func newReloader[T any](name string, log *slog.Logger, load func() (*T, error), 
 	return r, nil
 }
 
-// current returns the value, after it has checked the files if a check is due. now should be the present time.
+// current returns the value, after it has checked the files if a check is due. now should be the
+// present time.
 func (r *reloader[T]) current(now time.Time) *T {
 	// A caller that cannot get the lock does not wait for the one that checks.
 	if age := int64(now.Sub(r.created)); age >= r.nextCheck.Load() && r.checkMu.TryLock() {
@@ -64,8 +69,8 @@ func (r *reloader[T]) current(now time.Time) *T {
 	return r.value.Load()
 }
 
-// reloadIfChanged loads the files if they have changed. If they cannot be loaded, the previous value stays, and the error is logged once per change.
-// checkMu must be held.
+// reloadIfChanged loads the files if they have changed. If they cannot be loaded, the previous
+// value stays, and the error is logged once per change. checkMu must be held.
 func (r *reloader[T]) reloadIfChanged() {
 	// lastFiles is nil after a check found that a file was missing.
 	found, err := r.statFiles()
@@ -112,7 +117,8 @@ func sameFiles(a, b []fs.FileInfo) bool {
 	return true
 }
 
-// maxFileBytes is the size of the largest file that is loaded. That is enough for tens of thousands of tokens, or hundreds of keys.
+// maxFileBytes is the size of the largest file that is loaded. That is enough for tens of thousands
+// of tokens, or hundreds of keys.
 const maxFileBytes = 4 << 20
 
 var errFileTooLong = errors.New("the file is too long")

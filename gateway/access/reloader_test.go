@@ -11,7 +11,8 @@ import (
 	"time"
 )
 
-// began is when the tests began. Their times are relative to it, so that they do not depend on how long they take.
+// began is when the tests began. Their times are relative to it, so that they do not depend on how
+// long they take.
 var began = time.Now()
 
 // afterChecks returns a time at which the files are checked again. It is later for a greater n.
@@ -24,7 +25,8 @@ func mustWriteFile(t *testing.T, file, text string) {
 	}
 }
 
-// A file that changes is loaded again once. If it does not load, the previous value stays, and the error is logged once.
+// A file that changes is loaded again once. If it does not load, the previous value stays, and the
+// error is logged once.
 func TestFilesAreReloaded(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "f")
 	mustWriteFile(t, file, "one")

@@ -12,7 +12,8 @@ import (
 	"github.com/skein-feed/skein/gateway/access/accesstest"
 )
 
-// A client without a valid certificate of the authority, or without a current version of TLS, cannot complete a handshake.
+// A client without a valid certificate of the authority, or without a current version of TLS,
+// cannot complete a handshake.
 func TestTLSAttacks(t *testing.T) {
 	ca, other := accesstest.NewAuthority(t), accesstest.NewAuthority(t)
 	cert, key := ca.Server(t.TempDir())
@@ -58,7 +59,8 @@ func TestTLSAttacks(t *testing.T) {
 	}
 }
 
-// A resumed TLS session is verified with the current authorities: a client of an authority that is no longer trusted is refused.
+// A resumed TLS session is verified with the current authorities: a client of an authority that is
+// no longer trusted is refused.
 func TestNoSessionOutlivesItsAuthority(t *testing.T) {
 	for _, version := range []uint16{tls.VersionTLS12, tls.VersionTLS13} {
 		ca, other := accesstest.NewAuthority(t), accesstest.NewAuthority(t)

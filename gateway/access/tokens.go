@@ -15,8 +15,8 @@ import (
 	"github.com/skein-feed/skein/events"
 )
 
-// tokenHash is the SHA-256 of a token. A token has at least 128 random bits, so a plain hash is as secure as the token. Slow hashes are
-// for secrets that people choose.
+// tokenHash is the SHA-256 of a token. A token has at least 128 random bits, so a plain hash is as
+// secure as the token. Slow hashes are for secrets that people choose.
 type tokenHash [sha256.Size]byte
 
 // tokens are the lines of a token file. A line has one of these forms:
@@ -24,11 +24,13 @@ type tokenHash [sha256.Size]byte
 //	NAME ROLE,… [user=ID] [expires=TIME] sha256:HEX
 //	NAME ROLE,… [user=ID] [expires=TIME] cert:NAME
 //
-// or both sha256 and cert, which binds the token to the certificate. The same name may be on several lines, so that a new token can be added before
-// the old one is removed. Empty lines and lines that begin with # are ignored.
+// or both sha256 and cert, which binds the token to the certificate. The same name may be on
+// several lines, so that a new token can be added before the old one is removed. Empty lines and
+// lines that begin with # are ignored.
 type tokens struct {
 	byHash map[tokenHash]token
-	// byCert has the lines without sha256, by the name of the certificate. Their callers need no token.
+	// byCert has the lines without sha256, by the name of the certificate. Their callers need no
+	// token.
 	byCert map[string]token
 }
 
@@ -37,7 +39,8 @@ type token struct {
 	caller Caller
 	// expires is zero for a token that does not expire.
 	expires time.Time
-	// cert is the name that the client certificate must have. It is empty if no certificate is needed.
+	// cert is the name that the client certificate must have. It is empty if no certificate is
+	// needed.
 	cert string
 }
 
@@ -69,7 +72,8 @@ func loadTokens(name string) (*tokens, error) {
 
 var errTokenLine = errors.New("want NAME ROLE,… [user=ID] [expires=TIME] and sha256:HEX or cert:NAME or both")
 
-// addLine parses the fields of a line and adds its token. Its errors quote neither hashes nor anything that may be a token in the wrong place.
+// addLine parses the fields of a line and adds its token. Its errors quote neither hashes nor
+// anything that may be a token in the wrong place.
 func (all *tokens) addLine(fields []string) error {
 	if len(fields) < 3 {
 		return errTokenLine
@@ -153,8 +157,9 @@ func parseTokenHash(text string) (*tokenHash, error) {
 // tokenPrefix lets scanners for leaked secrets recognize tokens.
 const tokenPrefix = "skein_"
 
-// NewToken makes a token of 256 random bits for a caller. It returns the token and its line for the token file, which has only the hash of the token.
-// A zero expires means that the token does not expire.
+// NewToken makes a token of 256 random bits for a caller. It returns the token and its line for the
+// token file, which has only the hash of the token. A zero expires means that the token does not
+// expire.
 func NewToken(c Caller, expires time.Time) (secret, line string, err error) {
 	var random [32]byte
 	_, _ = rand.Read(random[:]) // never fails

@@ -5,10 +5,12 @@ import (
 	"time"
 )
 
-// maxVerifiedTokens is how many tokens are cached, which takes about 2 MB. If more callers are active, some tokens are verified several times.
+// maxVerifiedTokens is how many tokens are cached, which takes about 2 MB. If more callers are
+// active, some tokens are verified several times.
 const maxVerifiedTokens = 10_000
 
-// verifiedTokens caches valid JWTs by their hashes, so that the signature of a token is verified once and not for each call.
+// verifiedTokens caches valid JWTs by their hashes, so that the signature of a token is verified
+// once and not for each call.
 type verifiedTokens struct {
 	capacity int
 	mu       sync.RWMutex
@@ -27,7 +29,8 @@ func (v *verifiedTokens) find(id *tokenHash) (token, bool) {
 	return t, ok
 }
 
-// add adds a token. If the cache is full, it first evicts another token: an expired one, if a sample contains one.
+// add adds a token. If the cache is full, it first evicts another token: an expired one, if a
+// sample contains one.
 func (v *verifiedTokens) add(id *tokenHash, t token, now time.Time) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -44,7 +47,8 @@ func (v *verifiedTokens) add(id *tokenHash, t token, now time.Time) {
 	v.byHash[*id] = t
 }
 
-// evictionTries is how many tokens are examined for one that has expired. The order of a map is random, so they are a random sample.
+// evictionTries is how many tokens are examined for one that has expired. The order of a map is
+// random, so they are a random sample.
 const evictionTries = 16
 
 // isExpired reports whether the token has expired.

@@ -18,8 +18,8 @@ import (
 
 var errCut = errors.New("the connection was cut")
 
-// cuttingNetwork is an HTTP client that cuts answers off. cut returns after how many bytes the answer of the n-th call, counted from 1, is cut. A
-// negative number means that it is not.
+// cuttingNetwork is an HTTP client that cuts answers off. cut returns after how many bytes the
+// answer of the n-th call, counted from 1, is cut. A negative number means that it is not.
 type cuttingNetwork struct {
 	next  http.RoundTripper
 	calls atomic.Int64
@@ -133,7 +133,8 @@ func TestPagesAndEntriesAreReadOnDemand(t *testing.T) {
 	}
 }
 
-// Publish retries a call whose answer was lost with the same event ids, so the log has each event once.
+// Publish retries a call whose answer was lost with the same event ids, so the log has each event
+// once.
 func TestLostAnswerDoesNotRepeatEvents(t *testing.T) {
 	url, stop := service()
 	defer stop()

@@ -33,22 +33,26 @@ type Client struct {
 
 // Options are the settings of [Dial]. The zero value is ready to use.
 type Options struct {
-	// HTTP makes the requests. By default it is a client that keeps many connections to one service.
+	// HTTP makes the requests. By default it is a client that keeps many connections to one
+	// service.
 	HTTP connect.HTTPClient
-	// HTTP2 makes the default HTTP client use HTTP/2 for http URLs, too. gRPC needs it. Everything else is faster with HTTP/1.1.
+	// HTTP2 makes the default HTTP client use HTTP/2 for http URLs, too. gRPC needs it. Everything
+	// else is faster with HTTP/1.1.
 	HTTP2 bool
-	// Token identifies the caller, if the service has access control (docs/access.md). It is sent to the host of the URL with each call, so the URL
-	// should begin with https. An empty token is not sent.
+	// Token identifies the caller, if the service has access control (docs/access.md). It is sent
+	// to the host of the URL with each call, so the URL should begin with https. An empty token is
+	// not sent.
 	Token string
-	// Connect has options for the clients of all services, such as connect.WithGRPC(), connect.WithHTTPGet() or interceptors.
+	// Connect has options for the clients of all services, such as connect.WithGRPC(),
+	// connect.WithHTTPGet() or interceptors.
 	Connect []connect.ClientOption
 }
 
 // ErrBaseURL is returned by [Dial] if the base URL is not a valid http or https URL.
 var ErrBaseURL = errors.New("client: the base URL must be http:// or https:// and a host")
 
-// Dial returns the clients of the service at a URL such as "http://127.0.0.1:7001". It does not connect: the first call does. It returns [ErrBaseURL]
-// if the URL is not valid.
+// Dial returns the clients of the service at a URL such as "http://127.0.0.1:7001". It does not
+// connect: the first call does. It returns [ErrBaseURL] if the URL is not valid.
 func Dial(baseURL string, o Options) (*Client, error) {
 	u, err := url.Parse(baseURL)
 	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" {
@@ -87,8 +91,8 @@ func (b bearerClient) Do(r *http.Request) (*http.Response, error) {
 	return b.next.Do(r)
 }
 
-// newTransport returns a transport that keeps many idle connections, because HTTP/1.1 needs one for each call at a time. The default of net/http keeps
-// two per host.
+// newTransport returns a transport that keeps many idle connections, because HTTP/1.1 needs one for
+// each call at a time. The default of net/http keeps two per host.
 func newTransport(http2 bool) *http.Transport {
 	t := &http.Transport{
 		Proxy:               http.ProxyFromEnvironment,
@@ -104,11 +108,13 @@ func newTransport(http2 bool) *http.Transport {
 	return t
 }
 
-// Close closes idle connections. It does nothing if [Options.HTTP] was set, because that client belongs to the caller.
+// Close closes idle connections. It does nothing if [Options.HTTP] was set, because that client
+// belongs to the caller.
 func (c *Client) Close() { c.close() }
 
-// Reason returns the reason of an error of the service, such as "NOT_CAUGHT_UP": a value of the enum skein.v1.Reason without its prefix. It returns ""
-// for an error that does not come from the service.
+// Reason returns the reason of an error of the service, such as "NOT_CAUGHT_UP": a value of the
+// enum skein.v1.Reason without its prefix. It returns "" for an error that does not come from the
+// service.
 func Reason(err error) string {
 	info := detail[*errdetails.ErrorInfo](err)
 	if info.GetDomain() != "skein" {
@@ -117,7 +123,8 @@ func Reason(err error) string {
 	return info.GetReason()
 }
 
-// RetryDelay returns the delay after which the same call may succeed. It returns false if the error does not name one.
+// RetryDelay returns the delay after which the same call may succeed. It returns false if the error
+// does not name one.
 func RetryDelay(err error) (time.Duration, bool) {
 	info := detail[*errdetails.RetryInfo](err)
 	if info == nil {

@@ -110,7 +110,8 @@ func TestErrorDetailsOfTheServiceAreFound(t *testing.T) {
 	}
 }
 
-// A session sends its latest position with each read, unless the request has an at_least of its own. It leaves the request of the caller unchanged.
+// A session sends its latest position with each read, unless the request has an at_least of its
+// own. It leaves the request of the caller unchanged.
 func TestSessionReadsItsOwnWrites(t *testing.T) {
 	url, stop := service()
 	defer stop()

@@ -1,6 +1,7 @@
 // Package client calls a skein service from Go.
 //
-// A [Client] has a generated Connect client for each service, and these make the calls. The package adds what most programs need beyond that:
+// A [Client] has a generated Connect client for each service, and these make the calls. The package
+// adds what most programs need beyond that:
 //
 //   - [Dial] makes a client with connections that suit a service, and sends a token.
 //   - [Session] makes a program read its own writes.
@@ -8,5 +9,6 @@
 //   - [Client.Publish] retries without publishing an event twice.
 //   - [Client.Watch], [Client.WatchFeed] and [Client.ScanFollowers] continue their streams when these break.
 //
-// A program can also publish without a gateway: a Publisher of package eventlog appends to the log itself.
+// A program can also publish without a gateway: a Publisher of package eventlog appends to the log
+// itself.
 package client

@@ -29,7 +29,8 @@ type page[Res any] interface {
 //
 //	for page, err := range client.Pages(ctx, c.Graph.ListFollowers, &skeinv1.ListFollowersRequest{UserId: "ann"}) {
 //
-// It begins at the page_token of the request, and does not change the request. It ends after the first error.
+// It begins at the page_token of the request, and does not change the request. It ends after the
+// first error.
 func Pages[Req, Res any, In message[Req], Out page[Res]](ctx context.Context, method Method[Req, Res], req In) iter.Seq2[Out, error] {
 	return func(yield func(Out, error) bool) {
 		next, _ := proto.Clone(req).(In)
@@ -53,7 +54,8 @@ func Pages[Req, Res any, In message[Req], Out page[Res]](ctx context.Context, me
 	}
 }
 
-// Each iterates over the entries of a list. It requests page after page. entries returns the entries of a page:
+// Each iterates over the entries of a list. It requests page after page. entries returns the
+// entries of a page:
 //
 //	req := &skeinv1.ReadFeedRequest{ReaderId: "ann"}
 //	for entry, err := range client.Each(ctx, c.Feed.ReadFeed, req, (*skeinv1.ReadFeedResponse).GetEntries) {

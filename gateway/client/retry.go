@@ -11,7 +11,8 @@ import (
 )
 
 const (
-	// defaultRetryFor is how long a call is retried, or a broken stream is opened again, if the options do not say.
+	// defaultRetryFor is how long a call is retried, or a broken stream is opened again, if the
+	// options do not say.
 	defaultRetryFor = 30 * time.Second
 	// The delay before a retry doubles from minRetryDelay to maxRetryDelay.
 	minRetryDelay = 50 * time.Millisecond
@@ -25,7 +26,8 @@ type retrier struct {
 	attempts int // that failed since the last reset
 }
 
-// newRetrier returns a retrier that retries for the given time. 0 means defaultRetryFor, and a negative time means that there is no retry.
+// newRetrier returns a retrier that retries for the given time. 0 means defaultRetryFor, and a
+// negative time means that there is no retry.
 func newRetrier(retryFor time.Duration) *retrier {
 	if retryFor == 0 {
 		retryFor = defaultRetryFor
@@ -41,8 +43,8 @@ func (r *retrier) reset() {
 	r.end = time.Now().Add(r.retryFor)
 }
 
-// wait waits until a call that failed with err should be retried. It returns err if a retry cannot succeed or the time is up, and the cause of the
-// context if that has ended.
+// wait waits until a call that failed with err should be retried. It returns err if a retry cannot
+// succeed or the time is up, and the cause of the context if that has ended.
 func (r *retrier) wait(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -70,7 +72,8 @@ func isRetryable(err error) (delay time.Duration, ok bool) {
 	if Reason(err) != "" {
 		return RetryDelay(err)
 	}
-	// Other errors come from a proxy or from the connection. Connect reports an answer that was interrupted in the middle of a message as internal.
+	// Other errors come from a proxy or from the connection. Connect reports an answer that was
+	// interrupted in the middle of a message as internal.
 	switch connect.CodeOf(err) {
 	case connect.CodeUnavailable, connect.CodeDeadlineExceeded, connect.CodeUnknown:
 		return 0, true

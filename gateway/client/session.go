@@ -11,15 +11,16 @@ import (
 	"github.com/skein-feed/skein/events"
 )
 
-// Session is an interceptor that makes the calls of its clients one session: each read contains the writes of the session, and no read is answered
-// from an older state than a read before it, whichever process answers. The session remembers the latest position of all answers, and sends it as
-// at_least with each read whose own at_least is empty.
+// Session is an interceptor that makes the calls of its clients one session: each read contains the
+// writes of the session, and no read is answered from an older state than a read before it,
+// whichever process answers. The session remembers the latest position of all answers, and sends it
+// as at_least with each read whose own at_least is empty.
 //
 //	s := new(client.Session)
 //	c, err := client.Dial(url, client.Options{Connect: []connect.ClientOption{connect.WithInterceptors(s)}})
 //
-// A read waits if the process that answers it is behind. A Session may be used concurrently, but two calls at a time must not share a request
-// message.
+// A read waits if the process that answers it is behind. A Session may be used concurrently, but
+// two calls at a time must not share a request message.
 type Session struct {
 	mu sync.Mutex
 	// latest is the latest position of all answers, and latestText is the position as it came.
@@ -29,15 +30,17 @@ type Session struct {
 
 var _ connect.Interceptor = (*Session)(nil)
 
-// Position returns the latest position of the session, or "" if there is none yet. If it is passed to [Session.Remember] of a session in another
-// process, that session continues from the same state.
+// Position returns the latest position of the session, or "" if there is none yet. If it is passed
+// to [Session.Remember] of a session in another process, that session continues from the same
+// state.
 func (s *Session) Position() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.latestText
 }
 
-// Remember sets the position of the session if it is later than the present one, or belongs to another log. It ignores a text that is no position.
+// Remember sets the position of the session if it is later than the present one, or belongs to
+// another log. It ignores a text that is no position.
 func (s *Session) Remember(position string) {
 	p, err := events.ParsePosition(position)
 	if err != nil {
@@ -71,7 +74,8 @@ func (s *Session) WrapStreamingClient(next connect.StreamingClientFunc) connect.
 	}
 }
 
-// WrapStreamingHandler is part of connect.Interceptor. It changes nothing, because sessions are for clients.
+// WrapStreamingHandler is part of connect.Interceptor. It changes nothing, because sessions are for
+// clients.
 func (s *Session) WrapStreamingHandler(next connect.StreamingHandlerFunc) connect.StreamingHandlerFunc {
 	return next
 }
@@ -97,8 +101,8 @@ func (c *sessionConn) Receive(msg any) error {
 	return err
 }
 
-// setAtLeast sets at_least of a request that has this field, if it is empty. The returned function clears it again, because the message belongs to
-// the caller, who may use it for another call.
+// setAtLeast sets at_least of a request that has this field, if it is empty. The returned function
+// clears it again, because the message belongs to the caller, who may use it for another call.
 func (s *Session) setAtLeast(msg any) (restore func()) {
 	position := s.Position()
 	m, field := textField(msg, "at_least")

@@ -15,17 +15,20 @@ import (
 
 // StreamOptions say how a broken stream is continued. The zero value is ready to use.
 type StreamOptions struct {
-	// RetryFor is how long a broken stream is opened again without success. 0 means 30 seconds, and a negative value means that it is not.
+	// RetryFor is how long a broken stream is opened again without success. 0 means 30 seconds, and
+	// a negative value means that it is not.
 	RetryFor time.Duration
-	// IdleTimeout is the time without a message after which a stream counts as broken. 0 means 20 seconds for Watch, where the service sends a
-	// message at least every 5 seconds, 90 seconds for WatchFeed and WatchNotifications, where it does every 30 seconds, and no timeout for
+	// IdleTimeout is the time without a message after which a stream counts as broken. 0 means 20
+	// seconds for Watch, where the service sends a message at least every 5 seconds, 90 seconds for
+	// WatchFeed and WatchNotifications, where it does every 30 seconds, and no timeout for
 	// ScanFollowers.
 	IdleTimeout time.Duration
 }
 
-// Watch streams the events of the log. If the stream breaks, it continues after the last message, so no event is missing and none comes twice. To
-// continue in another process, pass the position of the last message as After. The iteration ends with an error: the cause of the context, or an error
-// that another attempt would repeat.
+// Watch streams the events of the log. If the stream breaks, it continues after the last message,
+// so no event is missing and none comes twice. To continue in another process, pass the position of
+// the last message as After. The iteration ends with an error: the cause of the context, or an
+// error that another attempt would repeat.
 func (c *Client) Watch(ctx context.Context, req *skeinv1.WatchRequest, o StreamOptions) iter.Seq2[*skeinv1.WatchResponse, error] {
 	req = proto.CloneOf(req)
 	o.IdleTimeout = cmp.Or(o.IdleTimeout, 20*time.Second)
@@ -39,8 +42,9 @@ func (c *Client) Watch(ctx context.Context, req *skeinv1.WatchRequest, o StreamO
 	})
 }
 
-// WatchFeed streams how many entries of a feed are above an earlier page, or above the read marker. The first message has the present number, and so
-// has the first message after a broken stream was opened again. After the last change, the last message has the final number. The iteration ends as
+// WatchFeed streams how many entries of a feed are above an earlier page, or above the read marker.
+// The first message has the present number, and so has the first message after a broken stream was
+// opened again. After the last change, the last message has the final number. The iteration ends as
 // that of [Client.Watch] does.
 func (c *Client) WatchFeed(
 	ctx context.Context, req *skeinv1.WatchFeedRequest, o StreamOptions,
@@ -57,8 +61,9 @@ func (c *Client) WatchFeed(
 	})
 }
 
-// WatchNotifications streams how many groups of notifications a user has not seen. It begins with the current number, also after the stream broke
-// and continued, so the last message after the last change has the final number. The iteration ends as that of [Client.Watch] does.
+// WatchNotifications streams how many groups of notifications a user has not seen. It begins with
+// the current number, also after the stream broke and continued, so the last message after the last
+// change has the final number. The iteration ends as that of [Client.Watch] does.
 func (c *Client) WatchNotifications(
 	ctx context.Context, req *skeinv1.WatchNotificationsRequest, o StreamOptions,
 ) iter.Seq2[*skeinv1.WatchNotificationsResponse, error] {
@@ -74,8 +79,8 @@ func (c *Client) WatchNotifications(
 	})
 }
 
-// ScanFollowers streams all followers of a user or board. If the stream breaks, it continues after the last message. The iteration ends after the last
-// follower, or with an error.
+// ScanFollowers streams all followers of a user or board. If the stream breaks, it continues after
+// the last message. The iteration ends after the last follower, or with an error.
 func (c *Client) ScanFollowers(
 	ctx context.Context, req *skeinv1.ScanFollowersRequest, o StreamOptions,
 ) iter.Seq2[*skeinv1.ScanFollowersResponse, error] {
@@ -95,8 +100,9 @@ var (
 	errEnded = connect.NewError(connect.CodeUnavailable, errors.New("client: the stream ended"))
 )
 
-// resumed iterates over the messages of a stream. If the stream breaks, resumed opens it again, with the last message. isFinite says that the stream
-// may end without an error, and the iteration then ends, too; otherwise such an end counts as a break.
+// resumed iterates over the messages of a stream. If the stream breaks, resumed opens it again,
+// with the last message. isFinite says that the stream may end without an error, and the iteration
+// then ends, too; otherwise such an end counts as a break.
 func resumed[Res any](
 	ctx context.Context, o StreamOptions, isFinite bool,
 	open func(ctx context.Context, last *Res) (*connect.ServerStreamForClient[Res], error),
@@ -127,8 +133,8 @@ func resumed[Res any](
 	}
 }
 
-// readStream opens a stream and passes its messages to use, until the stream ends, breaks or is idle for too long, or until use returns false.
-// wantsMore is the last result of use.
+// readStream opens a stream and passes its messages to use, until the stream ends, breaks or is
+// idle for too long, or until use returns false. wantsMore is the last result of use.
 func readStream[Res any](
 	ctx context.Context, idleTimeout time.Duration,
 	open func(ctx context.Context) (*connect.ServerStreamForClient[Res], error), use func(*Res) bool,

@@ -14,8 +14,9 @@ import (
 	"time"
 )
 
-// dist contains the built page: dist/index.html and the files in dist/assets. Without the prefix "all:", Go would leave out
-// files whose names begin with "_" or ".", and the build may choose such names.
+// dist contains the built page: dist/index.html and the files in dist/assets. Without the prefix
+// "all:", Go would leave out files whose names begin with "_" or ".", and the build may choose such
+// names.
 //
 //go:embed all:dist
 var dist embed.FS
@@ -23,13 +24,14 @@ var dist embed.FS
 // Path is the URL path of the page. The URL paths of its other files begin with Path.
 const Path = "/console/"
 
-// contentSecurityPolicy lets the page load scripts and styles from its own origin, call its own origin, and show images
-// from data: URLs. No site can put the page in a frame, and the page cannot submit a form.
+// contentSecurityPolicy lets the page load scripts and styles from its own origin, call its own
+// origin, and show images from data: URLs. No site can put the page in a frame, and the page cannot
+// submit a form.
 const contentSecurityPolicy = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; " +
 	"frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
 
-// mediaTypes lists the file extensions that the console can serve, with the media type of each. The function
-// mime.TypeByExtension would depend on the configuration of the machine.
+// mediaTypes lists the file extensions that the console can serve, with the media type of each. The
+// function mime.TypeByExtension would depend on the configuration of the machine.
 var mediaTypes = map[string]string{
 	".html": "text/html; charset=utf-8",
 	".js":   "text/javascript; charset=utf-8",
@@ -46,12 +48,13 @@ type builtFile struct {
 	hasHashInName bool
 }
 
-// handler serves the files of dist. Its keys are URL paths, such as "/console/" and "/console/assets/index-A4ATf0He.js".
+// handler serves the files of dist. Its keys are URL paths, such as "/console/" and
+// "/console/assets/index-A4ATf0He.js".
 type handler map[string]builtFile
 
-// New returns the handler of the console. The caller must mount it at [Path] and at [Path] without the trailing slash, and
-// must not strip a prefix from the URL path of requests. New returns an error if dist has no index.html, or a file whose
-// extension is not in mediaTypes.
+// New returns the handler of the console. The caller must mount it at [Path] and at [Path] without
+// the trailing slash, and must not strip a prefix from the URL path of requests. New returns an
+// error if dist has no index.html, or a file whose extension is not in mediaTypes.
 func New() (http.Handler, error) {
 	h := handler{}
 	err := fs.WalkDir(dist, "dist", func(filePath string, entry fs.DirEntry, walkErr error) error {
@@ -96,8 +99,8 @@ func New() (http.Handler, error) {
 	return h, nil
 }
 
-// ServeHTTP answers GET and HEAD with the file at the URL path, or with status 404 if there is none. It redirects from
-// /console to /console/, and refuses other methods with status 405.
+// ServeHTTP answers GET and HEAD with the file at the URL path, or with status 404 if there is
+// none. It redirects from /console to /console/, and refuses other methods with status 405.
 func (h handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	header := w.Header()
 	header.Set("Content-Security-Policy", contentSecurityPolicy)
@@ -114,8 +117,9 @@ func (h handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 
 	if r.URL.Path == strings.TrimSuffix(Path, "/") {
-		// The location is relative, because a proxy may serve the console below another path. http.Redirect would make it
-		// absolute. The status is 302, because browsers remember the permanent redirects of an address.
+		// The location is relative, because a proxy may serve the console below another path.
+		// http.Redirect would make it absolute. The status is 302, because browsers remember the
+		// permanent redirects of an address.
 		header.Set("Location", strings.TrimPrefix(Path, "/"))
 		w.WriteHeader(http.StatusFound)
 		return
@@ -133,7 +137,7 @@ func (h handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		header.Set("Cache-Control", "public, max-age="+oneYear+", immutable")
 	}
 
-	// ServeContent compares the ETag with If-None-Match. It does not use the name, because the Content-Type is set, and sends
-	// no Last-Modified for the zero time.
+	// ServeContent compares the ETag with If-None-Match. It does not use the name, because the
+	// Content-Type is set, and sends no Last-Modified for the zero time.
 	http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(file.content))
 }

@@ -66,7 +66,8 @@ func TestPageAndItsFilesAreServed(t *testing.T) {
 	}
 }
 
-// TestEveryBuiltFileIsServed checks that the program contains each file of dist, whatever its name begins with.
+// TestEveryBuiltFileIsServed checks that the program contains each file of dist, whatever its name
+// begins with.
 func TestEveryBuiltFileIsServed(t *testing.T) {
 	h, err := console.New()
 	if err != nil {
@@ -92,7 +93,8 @@ func TestEveryBuiltFileIsServed(t *testing.T) {
 	}
 }
 
-// TestOnlyGetAndHeadAreAnswered checks that other methods are refused, and that the refusal says which ones are not.
+// TestOnlyGetAndHeadAreAnswered checks that other methods are refused, and that the refusal says
+// which ones are not.
 func TestOnlyGetAndHeadAreAnswered(t *testing.T) {
 	h, err := console.New()
 	if err != nil {

@@ -10,10 +10,12 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// How many users, items, boards per user and pins per user there are. There are few, so that many events and questions are about the same ones.
+// How many users, items, boards per user and pins per user there are. There are few, so that many
+// events and questions are about the same ones.
 const users, items, boards, pins = 14, 40, 3, 30
 
-// randomChoices draws ids and other values at random. The ids of users and items begin with prefix, so that those of several histories do not meet.
+// randomChoices draws ids and other values at random. The ids of users and items begin with prefix,
+// so that those of several histories do not meet.
 type randomChoices struct {
 	*rand.Rand
 	prefix string
@@ -92,7 +94,8 @@ func (r randomChoices) relationEvent(k int, a, b string) *skeinv1.Event {
 	case 2:
 		ev.Kind = &skeinv1.Event_UserUnblocked{UserUnblocked: &skeinv1.UserUnblocked{UserId: a, TargetUserId: b}}
 	case 3:
-		// Mutes that end by themselves end either long before or long after the test, so that its time makes no difference.
+		// Mutes that end by themselves end either long before or long after the test, so that its
+		// time makes no difference.
 		ends := []*timestamppb.Timestamp{nil, nil, {Seconds: 1}, {Seconds: 250_000_000_000}}
 		ev.Kind = &skeinv1.Event_UserMuted{UserMuted: &skeinv1.UserMuted{UserId: a, TargetUserId: b, Until: ends[r.IntN(len(ends))]}}
 	case 4, 5:

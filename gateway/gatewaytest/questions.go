@@ -1,4 +1,5 @@
-// Package gatewaytest generates random events and requests, for tests which check that several processes answer as one process does.
+// Package gatewaytest generates random events and requests, for tests which check that several
+// processes answer as one process does.
 package gatewaytest
 
 import (
@@ -39,11 +40,12 @@ func (r questionMaker) only() skeinv1.FollowSetting {
 	return []skeinv1.FollowSetting{0, 0, skeinv1.FollowSetting_FOLLOW_SETTING_FAVORITE, skeinv1.FollowSetting_FOLLOW_SETTING_NOTIFY}[r.IntN(4)]
 }
 
-// Question returns a random request of one of the unary methods that read, about the users and items of [Events]. Its at_least is the given position.
+// Question returns a random request of one of the unary methods that read, about the users and
+// items of [Events]. Its at_least is the given position.
 func Question(rng *rand.Rand, at string) proto.Message { return QuestionOf(rng, "", at) }
 
-// QuestionOf is Question about what [EventsOf] are about. With a prefix, it does not ask for the list of all items by heat, which has those of all
-// prefixes.
+// QuestionOf is Question about what [EventsOf] are about. With a prefix, it does not ask for the
+// list of all items by heat, which has those of all prefixes.
 func QuestionOf(rng *rand.Rand, prefix, at string) proto.Message {
 	r := questionMaker{randomChoices{rng, prefix}, at}
 	switch k := r.IntN(27); {
@@ -190,8 +192,8 @@ func field(m proto.Message, name string) protoreflect.FieldDescriptor {
 	return m.ProtoReflect().Descriptor().Fields().ByName(protoreflect.Name(name))
 }
 
-// Pages returns all pages of a list, at most 100, without the fields that differ between processes. ask makes the call for each page, which it gets with
-// the number of the page, from 0.
+// Pages returns all pages of a list, at most 100, without the fields that differ between processes.
+// ask makes the call for each page, which it gets with the number of the page, from 0.
 func Pages(req proto.Message, ask func(page int, req proto.Message) (proto.Message, error)) (all []proto.Message, err error) {
 	req = proto.Clone(req)
 	for i := 0; ; i++ {

@@ -7,38 +7,43 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// Operator runs the operations that AdminService starts. Its methods may be called concurrently. They refuse requests with a [*Refusal], and return
-// [ErrUnknownOperation] for an unknown id.
+// Operator runs the operations that AdminService starts. Its methods may be called concurrently.
+// They refuse requests with a [*Refusal], and return [ErrUnknownOperation] for an unknown id.
 type Operator interface {
 	// Start begins an operation, or refuses to. It does not wait until the operation has ended.
 	Start(ctx context.Context, o OperationRequest) (*skeinv1.Operation, error)
 	// Get returns the current state of an operation.
 	Get(ctx context.Context, id string) (*skeinv1.Operation, error)
-	// List returns at most n operations of a kind, the latest first. The unspecified kind means all kinds. The list begins after the operation
-	// with the id before or, if before is empty, with the latest operation. more reports whether the list continues.
+	// List returns at most n operations of a kind, the latest first. The unspecified kind means all
+	// kinds. The list begins after the operation with the id before or, if before is empty, with
+	// the latest operation. more reports whether the list continues.
 	List(ctx context.Context, kind skeinv1.OperationKind, before string, n int) (ops []*skeinv1.Operation, more bool, err error)
 	// Cancel asks an operation to end, and returns its state after that.
 	Cancel(ctx context.Context, id string) (*skeinv1.Operation, error)
-	// Watch calls f with the current state of an operation and then after each change, until the operation has ended or f fails.
+	// Watch calls f with the current state of an operation and then after each change, until the
+	// operation has ended or f fails.
 	Watch(ctx context.Context, id string, f func(*skeinv1.Operation) error) error
 }
 
 // OperationRequest says what an operation must do.
 type OperationRequest struct {
 	Kind skeinv1.OperationKind
-	// Projection is the name of the projection that the operation is about. It is empty for an operation about all projections, or about none.
+	// Projection is the name of the projection that the operation is about. It is empty for an
+	// operation about all projections, or about none.
 	Projection string
 	// Projections are the names of the projections of a snapshot. Empty means all.
 	Projections []string
 	// Partitions restrict the operation to some partitions. Empty means the default of the kind.
 	Partitions []uint32
-	// Share is the share of one CPU core that the operation may use. 0 means the default of the service.
+	// Share is the share of one CPU core that the operation may use. 0 means the default of the
+	// service.
 	Share float64
 	// Name is the name of a snapshot. If it is empty, the service chooses one.
 	Name string
 	// Users are the ids of the users to erase.
 	Users []string
-	// Resumed is set if an earlier process accepted the operation, and this one continues it after a restart.
+	// Resumed is set if an earlier process accepted the operation, and this one continues it after
+	// a restart.
 	Resumed bool
 }
 

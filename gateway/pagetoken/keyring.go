@@ -11,8 +11,9 @@ import (
 	"github.com/skein-feed/skein/events"
 )
 
-// KeyRing has the keys of page tokens. The first key signs, and every key verifies. All processes behind one address must have the same ring, so that
-// each of them can serve any page. To change the key without refusing tokens, first append the new key everywhere, then move it to the front
+// KeyRing has the keys of page tokens. The first key signs, and every key verifies. All processes
+// behind one address must have the same ring, so that each of them can serve any page. To change
+// the key without refusing tokens, first append the new key everywhere, then move it to the front
 // everywhere, and then remove the old key.
 type KeyRing struct{ keys []ringKey }
 
@@ -33,17 +34,20 @@ const (
 // ErrKeyRing is returned by [ParseKeyRing].
 var ErrKeyRing = errors.New("gateway: malformed key ring")
 
-// DefaultKeyRing returns a ring with one key that is derived from the id of the log, so that all processes of a log have the same ring without
-// configuration. The id of a log is not secret: signatures by this key reveal damaged tokens and those of other logs, but not forged ones. With a
-// forged token a caller can start a list at any position. Use the secret keys of [ParseKeyRing] to prevent that.
+// DefaultKeyRing returns a ring with one key that is derived from the id of the log, so that all
+// processes of a log have the same ring without configuration. The id of a log is not secret:
+// signatures by this key reveal damaged tokens and those of other logs, but not forged ones. With a
+// forged token a caller can start a list at any position. Use the secret keys of [ParseKeyRing] to
+// prevent that.
 func DefaultKeyRing(log events.LogID) KeyRing {
 	mac := hmac.New(sha256.New, log[:])
 	mac.Write([]byte("skein page tokens"))
 	return KeyRing{keys: []ringKey{{id: "log", secret: mac.Sum(nil)}}}
 }
 
-// ParseKeyRing parses "id:base64,…": 1 to 16 keys, each with an id of 1 to 16 letters, digits, "-" or "_", and a secret of at least 16 bytes in
-// standard or URL base64. Its errors wrap [ErrKeyRing], and never quote a secret.
+// ParseKeyRing parses "id:base64,…": 1 to 16 keys, each with an id of 1 to 16 letters, digits, "-"
+// or "_", and a secret of at least 16 bytes in standard or URL base64. Its errors wrap
+// [ErrKeyRing], and never quote a secret.
 func ParseKeyRing(text string) (KeyRing, error) {
 	var ring KeyRing
 	for i, entry := range strings.Split(text, ",") {
@@ -71,8 +75,9 @@ func ParseKeyRing(text string) (KeyRing, error) {
 // IsZero reports whether the ring has no key.
 func (r KeyRing) IsZero() bool { return len(r.keys) == 0 }
 
-// DeriveSecrets derives a secret for another purpose from each key, in the order of the ring. The secrets reveal nothing about the keys. They are MACs
-// of a text that is no token, because tokens begin with [Version], so no signature of a token is such a secret.
+// DeriveSecrets derives a secret for another purpose from each key, in the order of the ring. The
+// secrets reveal nothing about the keys. They are MACs of a text that is no token, because tokens
+// begin with [Version], so no signature of a token is such a secret.
 func (r KeyRing) DeriveSecrets(purpose string) [][]byte {
 	secrets := make([][]byte, len(r.keys))
 	for i, k := range r.keys {

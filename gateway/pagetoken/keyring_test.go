@@ -63,7 +63,8 @@ func TestDefaultKeyRingDependsOnTheLog(t *testing.T) {
 	}
 }
 
-// A key is changed in three steps. At each of them, old and new processes accept each other's tokens.
+// A key is changed in three steps. At each of them, old and new processes accept each other's
+// tokens.
 func TestKeysRotateWithoutRefusedTokens(t *testing.T) {
 	oldKey, newKey := "old:"+secret(0), "new:"+secret(1)
 	steps := []KeyRing{ring(t, oldKey), ring(t, oldKey+","+newKey), ring(t, newKey+","+oldKey), ring(t, newKey)}

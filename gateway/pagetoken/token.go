@@ -11,16 +11,17 @@ import (
 	"github.com/skein-feed/skein/events"
 )
 
-// Token says where the next page of a list begins. It names its list, so that it cannot continue another one, and the position at which the last page
-// was read, so that no page comes from an older state than the page before it (invariant I9). The cursor is a time and ids and not an offset, so that
-// writes do not invalidate it.
+// Token says where the next page of a list begins. It names its list, so that it cannot continue
+// another one, and the position at which the last page was read, so that no page comes from an
+// older state than the page before it (invariant I9). The cursor is a time and ids and not an
+// offset, so that writes do not invalidate it.
 //
 // The encoding is base64url without padding of
 //
 //	version 1 | key id: length, bytes | list 8 | log 4 | epoch uvarint | sequence uvarint | cursor … | MAC 16
 //
-// where numbers are lengths in bytes. The MAC is the HMAC-SHA256 of everything before it under the named key, cut to 16 bytes. A token does not
-// contain a time, so it does not expire.
+// where numbers are lengths in bytes. The MAC is the HMAC-SHA256 of everything before it under the
+// named key, cut to 16 bytes. A token does not contain a time, so it does not expire.
 type Token struct {
 	List     ListID
 	Position events.Position
@@ -31,8 +32,8 @@ type Token struct {
 const (
 	// Version is the first byte of a token.
 	Version = 1
-	// MaxBytes is the length of the longest text that Verify decodes. Most cursors have a time and two ids. That of notifications also has 6 bytes
-	// for each group of one day that was shown.
+	// MaxBytes is the length of the longest text that Verify decodes. Most cursors have a time and
+	// two ids. That of notifications also has 6 bytes for each group of one day that was shown.
 	MaxBytes = 32 << 10
 )
 
@@ -43,7 +44,8 @@ var (
 	ErrOtherList = errors.New("belongs to another list, or to the same list with other parameters")
 )
 
-// ListID identifies a list. It is a hash of the parameters of the request, without page_size and at_least, which may differ from page to page.
+// ListID identifies a list. It is a hash of the parameters of the request, without page_size and
+// at_least, which may differ from page to page.
 type ListID [8]byte
 
 // NewListID returns the id of the list of a kind with the given parameters.
@@ -71,8 +73,8 @@ func (r KeyRing) Sign(t Token) string {
 	return base64.RawURLEncoding.EncodeToString(key.appendMAC(b, b))
 }
 
-// Verify returns the token with the given text, if it is valid and belongs to the list. If it is valid but belongs to another list, Verify returns
-// the token and [ErrOtherList].
+// Verify returns the token with the given text, if it is valid and belongs to the list. If it is
+// valid but belongs to another list, Verify returns the token and [ErrOtherList].
 func (r KeyRing) Verify(text string, list ListID) (Token, error) {
 	var t Token
 	// Base64 decoders skip line breaks, but a token must have only one valid text.

@@ -14,7 +14,8 @@ var goldenToken = Token{
 	Cursor:   []byte{0xff, 0xfa, 0x40, 0x0a, 0x12, 0x34, 0x56, 0x78, 0x03, 'b', 'o', 'b', 0x00},
 }
 
-// The format is a promise to sessions that outlive the process. It may change only together with the version.
+// The format is a promise to sessions that outlive the process. It may change only together with
+// the version.
 func TestTokenFormatIsStable(t *testing.T) {
 	keys := ring(t, "2026:"+secret(0)+",2025:"+secret(1))
 	const want = "AQQyMDI2UqRSNcIOAxYBAgMEB6wC__pAChI0VngDYm9iANz_C5sWiPc6tbDTldktmf4"
@@ -73,7 +74,8 @@ func FuzzPageToken(f *testing.F) {
 		if err != nil {
 			return
 		}
-		// Only a token that the ring has signed is accepted. One of the two keys signs it again with the same text.
+		// Only a token that the ring has signed is accepted. One of the two keys signs it again
+		// with the same text.
 		swapped := KeyRing{keys: []ringKey{keys.keys[1], keys.keys[0]}}
 		if keys.Sign(token) != text && swapped.Sign(token) != text {
 			t.Errorf("%q is accepted as %+v, which no key signs with this text", text, token)

@@ -15,18 +15,20 @@ import (
 	"github.com/skein-feed/skein/projections/store"
 )
 
-// Settings are the settings of all projections. Those that a fold reads are part of its fingerprint; Cache is none of them.
+// Settings are the settings of all projections. Those that a fold reads are part of its
+// fingerprint; Cache is none of them.
 type Settings struct {
 	// Inbox are the settings of inbox; the zero value means the defaults.
 	Inbox inbox.Settings
 	// Seen are the settings of seen; the zero value means the defaults.
 	Seen seen.Settings
-	// Counters are the settings of counters; the zero value means the defaults. Settings that Inbox has, too, should be equal,
-	// so that feeds and lists rank by the same heat.
+	// Counters are the settings of counters; the zero value means the defaults. Settings that Inbox
+	// has, too, should be equal, so that feeds and lists rank by the same heat.
 	Counters counters.Settings
 	// Notifications are the settings of notifications; the zero value means the defaults.
 	Notifications notifications.Settings
-	// Cache limits what queries of graph and inbox keep in memory; nil means that they keep nothing. It changes no row.
+	// Cache limits what queries of graph and inbox keep in memory; nil means that they keep
+	// nothing. It changes no row.
 	Cache *querycache.Cache `json:"-"`
 }
 
@@ -38,7 +40,8 @@ func All(s Settings) (all []projections.Projection) {
 	return all
 }
 
-// Constructors returns a function for each projection that returns a new instance of it. Their order does not matter.
+// Constructors returns a function for each projection that returns a new instance of it. Their
+// order does not matter.
 func Constructors(s Settings) []func() projections.Projection {
 	if s.Inbox == (inbox.Settings{}) {
 		s.Inbox = inbox.DefaultSettings()
@@ -67,8 +70,9 @@ func Describe(projection string, key, value []byte) (string, error) {
 	return projections.Text(DescribeRow(projection, key, value))
 }
 
-// DescribeRow describes a row of the store of a projection for people, also a row of the runtime. It returns
-// [projections.ErrCorrupt] for a row that no fold can have written, and for any row of an unknown projection.
+// DescribeRow describes a row of the store of a projection for people, also a row of the runtime.
+// It returns [projections.ErrCorrupt] for a row that no fold can have written, and for any row of
+// an unknown projection.
 func DescribeRow(projection string, key, value []byte) (*projections.Description, error) {
 	if projections.IsRuntimeKey(key) {
 		return store.DescribeRow(key, value)
@@ -80,8 +84,8 @@ func DescribeRow(projection string, key, value []byte) (*projections.Description
 	return describer.describe(key, value)
 }
 
-// RowKinds returns the sorted names of the kinds of rows that [DescribeRow] describes for a projection, including those of the
-// runtime. It returns nil for an unknown projection.
+// RowKinds returns the sorted names of the kinds of rows that [DescribeRow] describes for a
+// projection, including those of the runtime. It returns nil for an unknown projection.
 func RowKinds(projection string) []string {
 	describer, ok := rowDescribers[projection]
 	if !ok {

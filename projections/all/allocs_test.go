@@ -76,8 +76,8 @@ func countAllocations(call func()) float64 {
 	return float64(after.Mallocs - before.Mallocs)
 }
 
-// TestAllocationsOfFolds checks that folding an event allocates no more objects than it does now, including flushes and commits. More allocations would
-// slow down every import and rebuild.
+// TestAllocationsOfFolds checks that folding an event allocates no more objects than it does now,
+// including flushes and commits. More allocations would slow down every import and rebuild.
 func TestAllocationsOfFolds(t *testing.T) {
 	const n = 20_000
 	for _, test := range []struct {
@@ -85,7 +85,8 @@ func TestAllocationsOfFolds(t *testing.T) {
 		// before has events that are folded first and not counted.
 		before []events.Event
 		event  func(i int) events.Event
-		// per is the number of deliveries of one event, and budget the number of allocations that each may take.
+		// per is the number of deliveries of one event, and budget the number of allocations that
+		// each may take.
 		per, budget float64
 	}{
 		{"graph", "follow", nil, follows, 1, 3},

@@ -20,7 +20,8 @@ import (
 	"github.com/skein-feed/skein/projections/store"
 )
 
-// costWorld makes the log that BenchmarkCost folds into every projection: one kind of event after the other.
+// costWorld makes the log that BenchmarkCost folds into every projection: one kind of event after
+// the other.
 type costWorld struct {
 	random    *rand.Rand
 	popular   *rand.Zipf
@@ -91,7 +92,8 @@ func (w *costWorld) like(int) events.Event {
 	return events.Event{Kind: events.Reacted, User: w.anyone(), Item: "i" + strconv.Itoa(int(w.popular.Uint64()))}
 }
 
-// save and bookmark are reactions that add no heat: of another kind, with the pin on which the user reacted, and of a private kind.
+// save and bookmark are reactions that add no heat: of another kind, with the pin on which the user
+// reacted, and of a private kind.
 func (w *costWorld) save(i int) events.Event {
 	ev := w.like(i)
 	ev.Reaction, ev.RepinUser, ev.RepinPin = "save", w.anyone(), ev.Item
@@ -139,8 +141,8 @@ func (w *costWorld) edit(int) events.Event {
 	return events.Event{Kind: events.PinEdited, User: pin.User, Pin: pin.Pin, Attributes: attributes}
 }
 
-// BenchmarkCost reports how many rows and how many bytes of compacted tables an event of each kind adds to the store of each projection, and how much
-// processor time that takes.
+// BenchmarkCost reports how many rows and how many bytes of compacted tables an event of each kind
+// adds to the store of each projection, and how much processor time that takes.
 func BenchmarkCost(b *testing.B) {
 	for _, p := range all.All(all.Settings{Cache: querycache.New(1 << 30)}) {
 		b.Run(p.Name(), func(b *testing.B) {
@@ -197,7 +199,8 @@ func BenchmarkCost(b *testing.B) {
 	}
 }
 
-// costOf folds envelopes and compacts the store. It returns the numbers of added rows and bytes, and the processor time in microseconds.
+// costOf folds envelopes and compacts the store. It returns the numbers of added rows and bytes,
+// and the processor time in microseconds.
 func costOf(b *testing.B, s *store.Store, envs []*events.Envelope) (rows, bytes, cpu float64) {
 	b.Helper()
 	rowsBefore, bytesBefore := costStored(b, s)

@@ -17,7 +17,8 @@ import (
 	"github.com/skein-feed/skein/projections/inbox"
 )
 
-// newSkewedLog returns envelopes of 100 events each over a month. A few of the items or other users have most of the events.
+// newSkewedLog returns envelopes of 100 events each over a month. A few of the items or other users
+// have most of the events.
 func newSkewedLog(n, users int, of func(user, other string) events.Event) (envs []*events.Envelope) {
 	r := rand.New(rand.NewPCG(1, 2))
 	popular := rand.NewZipf(r, 1.1, 50, uint64(users-1))
@@ -42,8 +43,9 @@ func newSkewedLog(n, users int, of func(user, other string) events.Event) (envs 
 	return envs
 }
 
-// BenchmarkBuild builds stores on disk. It reports events per second, seconds of processor time per million events, the share of Finish in the
-// processor time, and the estimate of that share from a sample after a tenth of the log.
+// BenchmarkBuild builds stores on disk. It reports events per second, seconds of processor time per
+// million events, the share of Finish in the processor time, and the estimate of that share from a
+// sample after a tenth of the log.
 func BenchmarkBuild(b *testing.B) {
 	for _, of := range []struct {
 		newProjection func() projections.Projection
@@ -71,7 +73,8 @@ func BenchmarkBuild(b *testing.B) {
 	}
 }
 
-// BenchmarkPartitions builds 16 of the 256 partitions of 10⁷ and of 10⁸ follows. It reports the time of Finish per end of a follow that it folds.
+// BenchmarkPartitions builds 16 of the 256 partitions of 10⁷ and of 10⁸ follows. It reports the
+// time of Finish per end of a follow that it folds.
 func BenchmarkPartitions(b *testing.B) {
 	var held events.Partitions
 	for p := range uint8(16) {
@@ -108,7 +111,8 @@ func BenchmarkPartitions(b *testing.B) {
 	}
 }
 
-// addFollows adds n follows, ten by each user. It creates only the events that are delivered to the given partitions.
+// addFollows adds n follows, ten by each user. It creates only the events that are delivered to the
+// given partitions.
 func addFollows(builder *build.Builder, n int, held *events.Partitions) error {
 	users := n / 10
 	name := func(user int) string { return strconv.Itoa(1_000_000_000_000 + user) }
@@ -178,7 +182,8 @@ func benchmarkBuild(b *testing.B, of func() projections.Projection, envs []*even
 	b.ReportMetric(expected.Seconds()/finishing.Seconds(), "expected/finish")
 }
 
-// estimateFinish estimates the processor time of Finish from a sample of the events so far, which are the given share of all events.
+// estimateFinish estimates the processor time of Finish from a sample of the events so far, which
+// are the given share of all events.
 func estimateFinish(b *testing.B, builder *build.Builder, part float64) time.Duration {
 	s, busy := builder.Sample(builder.ScatteredEvents()/16), cpu()
 	if err := s.Fold(); err != nil {

@@ -19,41 +19,50 @@ import (
 
 // Options are the options of a build.
 type Options struct {
-	// FS is the file system. Dir is the directory of the new store, which must not exist. Until the Builder is closed, temporary files are in the
-	// directory Dir + ".parts".
+	// FS is the file system. Dir is the directory of the new store, which must not exist. Until the
+	// Builder is closed, temporary files are in the directory Dir + ".parts".
 	FS  store.FS
 	Dir string
-	// New returns a new instance of the projection. Several goroutines may call it at once. Each partition gets its own instance.
+	// New returns a new instance of the projection. Several goroutines may call it at once. Each
+	// partition gets its own instance.
 	New func() projections.Projection
 	// Partitions are the partitions to build; nil means all.
 	Partitions *events.Partitions
-	// Memory is about how much memory the build takes, in bytes. A partition whose rows do not fit is folded on disk, which is slow. Default
-	// 512 MiB.
+	// Memory is about how much memory the build takes, in bytes. A partition whose rows do not fit
+	// is folded on disk, which is slow. Default 512 MiB.
 	Memory int
-	// Workers is the greatest number of partitions that are folded at a time. Partitions that take more than their share of the memory are folded
-	// alone. Default: one per core that the process may use.
+	// Workers is the greatest number of partitions that are folded at a time. Partitions that take
+	// more than their share of the memory are folded alone. Default: one per core that the process
+	// may use.
 	Workers int
-	// Temporary is set for a store that is read once and then removed. Its tables are compressed less, to save time.
+	// Temporary is set for a store that is read once and then removed. Its tables are compressed
+	// less, to save time.
 	Temporary bool
-	// AroundFold is called for every partition, from several goroutines. It must call fold once, and may wait before and after that. Its error ends the
-	// build. If AroundFold is nil, the build calls fold itself.
+	// AroundFold is called for every partition, from several goroutines. It must call fold once,
+	// and may wait before and after that. Its error ends the build. If AroundFold is nil, the build
+	// calls fold itself.
 	AroundFold func(ctx context.Context, fold func() error) error
-	// OnFolded is called, from several goroutines, with the number of events folded since its last call. It may be nil.
+	// OnFolded is called, from several goroutines, with the number of events folded since its last
+	// call. It may be nil.
 	OnFolded func(events uint64)
-	// Merging is called for every few thousand rows of the merge, as AroundFold is for every partition. all is the number of rows of the whole merge.
-	// Merging must call merge, which returns how many rows it has merged. It may be nil.
+	// Merging is called for every few thousand rows of the merge, as AroundFold is for every
+	// partition. all is the number of rows of the whole merge. Merging must call merge, which
+	// returns how many rows it has merged. It may be nil.
 	Merging func(ctx context.Context, all int64, merge func() (rows int64, err error)) error
 }
 
-// Builder makes a store. The caller adds the envelopes of a log from its start and then calls Finish. It must call Close in any case.
+// Builder makes a store. The caller adds the envelopes of a log from its start and then calls
+// Finish. It must call Close in any case.
 type Builder struct {
 	options Options
-	// projection is an instance that folds nothing. It gives the name, the routes of events and the partitions of keys.
+	// projection is an instance that folds nothing. It gives the name, the routes of events and the
+	// partitions of keys.
 	projection projections.Projection
 	// partitions are the partitions to build.
 	partitions events.Partitions
 	tempDir    string // the directory of temporary files
-	// sequencer accepts and rejects events in the order of the log, as a live fold does, before they are scattered.
+	// sequencer accepts and rejects events in the order of the log, as a live fold does, before
+	// they are scattered.
 	sequencer *store.Sequencer
 	scatter   *scatterFile
 	files     atomic.Int64 // numbers the temporary files
@@ -61,14 +70,16 @@ type Builder struct {
 	rows atomic.Int64
 	// log is the id of the log that is read.
 	log events.LogID
-	// handover is set in the process that finishes a build which another process has begun. Its Builder has no sequencer.
+	// handover is set in the process that finishes a build which another process has begun. Its
+	// Builder has no sequencer.
 	handover *Handover
-	// key is set if the build was saved (see save.go). ranges are then the ranges of partitions to fold, and folded those that were saved.
+	// key is set if the build was saved (see save.go). ranges are then the ranges of partitions to
+	// fold, and folded those that were saved.
 	key    string
 	ranges [][2]int
 	folded map[[2]int]savedRange
-	// workerMemory is the limit of a partition that is folded beside others, and allMemory that of one that is folded alone. folding is locked by the
-	// latter, and read-locked by the former.
+	// workerMemory is the limit of a partition that is folded beside others, and allMemory that of
+	// one that is folded alone. folding is locked by the latter, and read-locked by the former.
 	workerMemory, allMemory memoryLimit
 	folding                 sync.RWMutex
 	// sampleMemory is the memory in which samples are folded, reused by each.
@@ -96,7 +107,8 @@ func New(o Options) (*Builder, error) {
 // newBuilder returns a Builder with the defaults of options filled in. It has no files yet.
 func newBuilder(o Options) *Builder {
 	o.Memory = cmp.Or(o.Memory, 512<<20)
-	// GOMAXPROCS may be greater than the number of cores, and folds that share a core evict each other's data from its cache.
+	// GOMAXPROCS may be greater than the number of cores, and folds that share a core evict each
+	// other's data from its cache.
 	o.Workers = cmp.Or(o.Workers, min(runtime.GOMAXPROCS(0), runtime.NumCPU()))
 
 	if o.AroundFold == nil {
@@ -125,8 +137,9 @@ func newBuilder(o Options) *Builder {
 
 func (b *Builder) eventsFile() string { return b.options.FS.PathJoin(b.tempDir, "events") }
 
-// scatterEvent adds an accepted event to each partition to build that it is delivered to. logTime is the log time after the event. The end of a
-// backfill is delivered to every partition. An event that is delivered to no partition to build is dropped at once.
+// scatterEvent adds an accepted event to each partition to build that it is delivered to. logTime
+// is the log time after the event. The end of a backfill is delivered to every partition. An event
+// that is delivered to no partition to build is dropped at once.
 func (b *Builder) scatterEvent(ev *events.Event, logTime events.Micros) error {
 	var to events.Partitions
 	if ev.Kind == events.BackfillClosed {
@@ -140,7 +153,8 @@ func (b *Builder) scatterEvent(ev *events.Event, logTime events.Micros) error {
 	return to.Each(func(partition uint8) error { return b.scatter.addEvent(scatteredEvent{ev, logTime, partition}) })
 }
 
-// Add adds envelopes. They must be consecutive in the log, from its start on, and the caller must not change them any more.
+// Add adds envelopes. They must be consecutive in the log, from its start on, and the caller must
+// not change them any more.
 func (b *Builder) Add(envs []*events.Envelope) error {
 	if len(envs) > 0 {
 		b.log = envs[0].Cursor.Log
@@ -151,10 +165,12 @@ func (b *Builder) Add(envs []*events.Envelope) error {
 // Cursor returns the cursor after the last envelope that was added.
 func (b *Builder) Cursor() events.Cursor { return b.sequencer.Cursor() }
 
-// maxMemoryRows is how many bytes of rows a fold in memory may hold, however much memory there is: it could not address more.
+// maxMemoryRows is how many bytes of rows a fold in memory may hold, however much memory there is:
+// it could not address more.
 const maxMemoryRows = 2 << 30
 
-// ScatteredEvents returns the number of events to fold. An event that is delivered to several partitions counts once for each.
+// ScatteredEvents returns the number of events to fold. An event that is delivered to several
+// partitions counts once for each.
 func (b *Builder) ScatteredEvents() (events int64) {
 	_ = b.scatter.waitEncoded() // Finish will return the error, too
 	for i := range b.scatter.parts {
@@ -169,11 +185,12 @@ func (b *Builder) Rows() int64 { return b.rows.Load() }
 // Workers returns the greatest number of partitions that Finish will fold at a time.
 func (b *Builder) Workers() int { return b.options.Workers }
 
-// tasksPerWorker is how many ranges of partitions, and how many pieces of the merge, there are per worker. A worker that is done early takes another
-// one.
+// tasksPerWorker is how many ranges of partitions, and how many pieces of the merge, there are per
+// worker. A worker that is done early takes another one.
 const tasksPerWorker = 8
 
-// Finish folds all events that were added and makes the store. The position of the store is that of [Builder.Cursor].
+// Finish folds all events that were added and makes the store. The position of the store is that of
+// [Builder.Cursor].
 func (b *Builder) Finish(ctx context.Context) error {
 	if b.handover == nil {
 		if err := errors.Join(b.scatter.finish(), b.writeStoreRows()); err != nil {
@@ -222,7 +239,8 @@ func (b *Builder) Finish(ctx context.Context) error {
 	return b.finishSaved()
 }
 
-// partitionRanges divides the partitions into at most n ranges from <= partition < to, with about the same number of bytes of events each.
+// partitionRanges divides the partitions into at most n ranges from <= partition < to, with about
+// the same number of bytes of events each.
 func (b *Builder) partitionRanges(n int) (ranges [][2]int) {
 	all := b.scatter.rawBytes()
 
@@ -238,8 +256,9 @@ func (b *Builder) partitionRanges(n int) (ranges [][2]int) {
 	return ranges
 }
 
-// foldRange folds the partitions from <= partition < to. It writes the rows that are in place into tables, and all others into sorted runs of about
-// maxRunBytes. It returns the writer of the tables, which is closed, and the runs.
+// foldRange folds the partitions from <= partition < to. It writes the rows that are in place into
+// tables, and all others into sorted runs of about maxRunBytes. It returns the writer of the
+// tables, which is closed, and the runs.
 func (b *Builder) foldRange(ctx context.Context, from, to, maxRunBytes int) (t *tableWriter, rest *runSet, err error) {
 	t = b.newTables(b)
 	rest = &runSet{builder: b, maxBytes: maxRunBytes}
@@ -268,12 +287,14 @@ func (b *Builder) foldRange(ctx context.Context, from, to, maxRunBytes int) (t *
 // memoryLimit is a limit of the memory that the rows of a partition may take.
 type memoryLimit struct {
 	bytes int
-	// exceededBy is how many bytes of events a partition had whose rows took more, or 0 if there was none. Partitions with at least as many bytes are
-	// not tried. If several workers exceed the limit at the same time, any of them may be the one that counts; then a try is made in vain.
+	// exceededBy is how many bytes of events a partition had whose rows took more, or 0 if there
+	// was none. Partitions with at least as many bytes are not tried. If several workers exceed the
+	// limit at the same time, any of them may be the one that counts; then a try is made in vain.
 	exceededBy atomic.Int64
 }
 
-// allows reports whether the rows of a partition with so many bytes of events may be within the limit.
+// allows reports whether the rows of a partition with so many bytes of events may be within the
+// limit.
 func (l *memoryLimit) allows(eventBytes int64) bool {
 	by := l.exceededBy.Load()
 	return by == 0 || eventBytes < by
@@ -282,8 +303,10 @@ func (l *memoryLimit) allows(eventBytes int64) bool {
 // errTooLarge ends a fold whose rows take too much memory.
 var errTooLarge = errors.New("build: the rows of a partition take too much memory")
 
-// foldPartition folds one partition. How much memory its rows take is known only when they are there, because events may add rows or only raise counts. So
-// the partition is first folded in the memory of a worker, then, if that was too little, in the memory of all workers, which wait, and at last on disk.
+// foldPartition folds one partition. How much memory its rows take is known only when they are
+// there, because events may add rows or only raise counts. So the partition is first folded in the
+// memory of a worker, then, if that was too little, in the memory of all workers, which wait, and
+// at last on disk.
 func (b *Builder) foldPartition(m *store.MemoryFold, partition uint8, t *tableWriter, rest *runSet) (err error) {
 	eventBytes := b.scatter.parts[partition].rawBytes
 	reported := uint64(0)
@@ -308,7 +331,8 @@ func (b *Builder) foldPartition(m *store.MemoryFold, partition uint8, t *tableWr
 	return b.foldOnDisk(partition, &reported, t, rest)
 }
 
-// foldInMemory folds one partition in the memory of m. It fails with errTooLarge if the rows take more than the limit.
+// foldInMemory folds one partition in the memory of m. It fails with errTooLarge if the rows take
+// more than the limit.
 func (b *Builder) foldInMemory(
 	m *store.MemoryFold, limit *memoryLimit, partition uint8, reported *uint64, t *tableWriter, rest *runSet,
 ) error {
@@ -340,8 +364,8 @@ func (b *Builder) foldOnDisk(partition uint8, reported *uint64, t *tableWriter, 
 	return b.foldInto(&m, p, partition, t, rest, func() error { return b.foldEvents(&m, math.MaxInt, partition, reported) })
 }
 
-// foldEvents folds the events of a partition until the rows take more than maxBytes of memory. reported is how many of these events OnFolded was
-// already told of.
+// foldEvents folds the events of a partition until the rows take more than maxBytes of memory.
+// reported is how many of these events OnFolded was already told of.
 func (b *Builder) foldEvents(m *store.MemoryFold, maxBytes int, partition uint8, reported *uint64) error {
 	const reportEvery = 1 << 12 // events
 	n := uint64(0)
@@ -370,7 +394,8 @@ func (b *Builder) foldInto(
 		return err
 	}
 
-	// Log time also passes for a partition that gets no event. So after its own events, fold the time of the last event of the log.
+	// Log time also passes for a partition that gets no event. So after its own events, fold the
+	// time of the last event of the log.
 	if at := b.lastLogTime(); at > 0 {
 		if err := m.Tick(at); err != nil {
 			return err
@@ -383,7 +408,8 @@ func (b *Builder) foldInto(
 		case isInPlace(partition, it.Key()):
 			err = t.set(it.Key(), it.Value())
 		case projections.PartitionOf(p, it.Key()) == projections.StoreWide:
-			// The sequencer has the rows of the store as a whole, and writes them once (see writeStoreRows).
+			// The sequencer has the rows of the store as a whole, and writes them once (see
+			// writeStoreRows).
 		default:
 			err = rest.set(it.Key(), it.Value())
 		}
@@ -391,7 +417,8 @@ func (b *Builder) foldInto(
 	return errors.Join(err, it.Close())
 }
 
-// newTables returns a writer of tables of the store. The files belong to the Builder owner, which is not b for the rows of a sample.
+// newTables returns a writer of tables of the store. The files belong to the Builder owner, which
+// is not b for the rows of a sample.
 func (b *Builder) newTables(owner *Builder) *tableWriter {
 	level := store.LastLevel
 	if b.options.Temporary {
@@ -400,8 +427,9 @@ func (b *Builder) newTables(owner *Builder) *tableWriter {
 	return &tableWriter{builder: owner, level: level}
 }
 
-// merge writes the rows that are not in place into tables, in pieces of about as many rows each. It returns the files of the tables. The rows of the
-// store as a whole are merged with them, because rows of a region may sort between them.
+// merge writes the rows that are not in place into tables, in pieces of about as many rows each. It
+// returns the files of the tables. The rows of the store as a whole are merged with them, because
+// rows of a region may sort between them.
 func (b *Builder) merge(ctx context.Context, rest []*runSet, workers int) (names []string, err error) {
 	all := runSet{names: []string{b.storeRowsFile()}}
 	for _, r := range rest {
@@ -459,7 +487,8 @@ func (b *Builder) newFilePath(kind string) string {
 	return b.options.FS.PathJoin(b.tempDir, fmt.Sprintf("%s-%06d", kind, b.files.Add(1)))
 }
 
-// Close removes all temporary files. The store stays, and so do the files by which a saved build continues.
+// Close removes all temporary files. The store stays, and so do the files by which a saved build
+// continues.
 func (b *Builder) Close() error {
 	b.scatter.encoding.Wait()
 	if b.key != "" {

@@ -22,7 +22,8 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func newSeen() projections.Projection { return seen.New(seen.DefaultSettings()) }
 
-// newMonthsLog returns a log in which ann plays once, and others, of other partitions, continue for months.
+// newMonthsLog returns a log in which ann plays once, and others, of other partitions, continue for
+// months.
 func newMonthsLog() (envs []*events.Envelope) {
 	c := events.Cursor{Log: events.LogID{1}, Epoch: 1, LastTime: 1_700_000_000_000_000}
 	for _, user := range []string{"ann", "bob", "cid", "dee", "bob", "cid", "dee"} {
@@ -37,7 +38,8 @@ func newMonthsLog() (envs []*events.Envelope) {
 	return envs
 }
 
-// TestLogTimePassesForIdlePartitions checks that months of a user who is idle are closed by the log time of events of others.
+// TestLogTimePassesForIdlePartitions checks that months of a user who is idle are closed by the log
+// time of events of others.
 func TestLogTimePassesForIdlePartitions(t *testing.T) {
 	envs, fs := newMonthsLog(), vfs.NewMem()
 	b := beginBuild(t, fs, envs)
@@ -68,8 +70,8 @@ func beginBuild(t *testing.T, fs store.FS, envs []*events.Envelope) *build.Build
 	return b
 }
 
-// TestBuiltStoreNeedsNoCompaction checks that the tables of the last set are in the level directly above those that they overlap. From level 0,
-// Pebble would merge them with all others.
+// TestBuiltStoreNeedsNoCompaction checks that the tables of the last set are in the level directly
+// above those that they overlap. From level 0, Pebble would merge them with all others.
 func TestBuiltStoreNeedsNoCompaction(t *testing.T) {
 	envs, fs := newMonthsLog(), vfs.NewMem()
 	if err := beginBuild(t, fs, envs).Finish(t.Context()); err != nil {
@@ -82,7 +84,8 @@ func TestBuiltStoreNeedsNoCompaction(t *testing.T) {
 	}
 }
 
-// TestInterruptedBuildLeavesNoFiles checks that an interrupted build leaves no store, and no other file once it is closed.
+// TestInterruptedBuildLeavesNoFiles checks that an interrupted build leaves no store, and no other
+// file once it is closed.
 func TestInterruptedBuildLeavesNoFiles(t *testing.T) {
 	fs := vfs.NewMem()
 	b := beginBuild(t, fs, newMonthsLog())
@@ -99,7 +102,8 @@ func TestInterruptedBuildLeavesNoFiles(t *testing.T) {
 	}
 }
 
-// TestEventsOfOtherPartitionsAreDropped checks that events for partitions that are not built are dropped when they are added.
+// TestEventsOfOtherPartitionsAreDropped checks that events for partitions that are not built are
+// dropped when they are added.
 func TestEventsOfOtherPartitionsAreDropped(t *testing.T) {
 	var none, bob events.Partitions
 	bob.AddHome("bob")
@@ -123,8 +127,8 @@ func TestEventsOfOtherPartitionsAreDropped(t *testing.T) {
 	}
 }
 
-// TestBuildFoldsPinsAtHomeOnly checks that a build folds a pin only at the home of its owner. A live fold gets it in every partition, for the inboxes
-// in memory.
+// TestBuildFoldsPinsAtHomeOnly checks that a build folds a pin only at the home of its owner. A
+// live fold gets it in every partition, for the inboxes in memory.
 func TestBuildFoldsPinsAtHomeOnly(t *testing.T) {
 	b, err := build.New(build.Options{
 		FS: vfs.NewMem(), Dir: "new", New: func() projections.Projection { return inbox.New(inbox.DefaultSettings()) },

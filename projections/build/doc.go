@@ -11,14 +11,16 @@
 //
 // With several workers, events are encoded for their partitions while the next ones are being read.
 //
-// A live fold reads its rows from a store that is larger than the caches, and writes each row as often as it changes. A build avoids both. The rows of
-// a partition depend only on the events that are delivered to it (I13). So each partition is folded by itself, by the same Apply, in memory that
-// fits the caches better, and each row is written once.
+// A live fold reads its rows from a store that is larger than the caches, and writes each row as
+// often as it changes. A build avoids both. The rows of a partition depend only on the events that
+// are delivered to it (I13). So each partition is folded by itself, by the same Apply, in memory
+// that fits the caches better, and each row is written once.
 //
-// Rows whose keys begin with the shard of their home go straight into tables, because all such rows of one partition sort before those of the next.
-// All other rows belong to regions or begin with a month, so those of several partitions interleave. They are collected in sorted runs. At the end
-// the runs are merged, in pieces of the key space, on all processors. The tables of both kinds become a new store, together with its position (I3):
-// no reader sees the store without a position.
+// Rows whose keys begin with the shard of their home go straight into tables, because all such rows
+// of one partition sort before those of the next. All other rows belong to regions or begin with a
+// month, so those of several partitions interleave. They are collected in sorted runs. At the end
+// the runs are merged, in pieces of the key space, on all processors. The tables of both kinds
+// become a new store, together with its position (I3): no reader sees the store without a position.
 //
 // # Files
 //

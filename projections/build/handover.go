@@ -7,17 +7,20 @@ import (
 	"github.com/skein-feed/skein/projections/store"
 )
 
-// Handover describes a build to which all events were added, so that another process can finish it. It refers to the temporary files of the build,
-// which exist until the Builder that made them is closed.
+// Handover describes a build to which all events were added, so that another process can finish it.
+// It refers to the temporary files of the build, which exist until the Builder that made them is
+// closed.
 type Handover struct {
-	// Projection and Version identify the fold. Dir, Partitions, Memory, Workers and Temporary are the options of the build.
+	// Projection and Version identify the fold. Dir, Partitions, Memory, Workers and Temporary are
+	// the options of the build.
 	Projection      string
 	Version         uint32
 	Dir             string
 	Partitions      *events.Partitions
 	Memory, Workers int
 	Temporary       bool
-	// Log is the id of the log. Ticked is the log time of the last event that the projection reads, or 0.
+	// Log is the id of the log. Ticked is the log time of the last event that the projection reads,
+	// or 0.
 	Log    events.LogID
 	Ticked events.Micros
 	// Parts say, for each partition, where its events are in the file of all events.
@@ -32,8 +35,8 @@ type HandoverPart struct {
 	Raw, Events int64
 }
 
-// HandOver ends the adding of events and returns the build for another process, which finishes it by [TakeOver]. After that, this Builder may only be
-// closed.
+// HandOver ends the adding of events and returns the build for another process, which finishes it
+// by [TakeOver]. After that, this Builder may only be closed.
 func (b *Builder) HandOver() (*Handover, error) {
 	if err := b.scatter.waitEncoded(); err != nil {
 		return nil, err
@@ -86,8 +89,9 @@ func (b *Builder) writeStoreRows() (err error) {
 
 func (b *Builder) storeRowsFile() string { return b.options.FS.PathJoin(b.tempDir, "store") }
 
-// TakeOver returns a Builder that finishes a build which another process has handed over. Of the options it uses FS, New and the functions that are
-// called during a build. The others come from the handover.
+// TakeOver returns a Builder that finishes a build which another process has handed over. Of the
+// options it uses FS, New and the functions that are called during a build. The others come from
+// the handover.
 func TakeOver(o Options, h *Handover) *Builder {
 	o.Dir = h.Dir
 	o.Partitions = h.Partitions
@@ -110,7 +114,8 @@ func TakeOver(o Options, h *Handover) *Builder {
 	return b
 }
 
-// lastLogTime returns the log time of the last event that the projection reads, or 0 if there was none.
+// lastLogTime returns the log time of the last event that the projection reads, or 0 if there was
+// none.
 func (b *Builder) lastLogTime() events.Micros {
 	if b.handover != nil {
 		return b.handover.Ticked

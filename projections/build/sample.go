@@ -9,8 +9,8 @@ import (
 	"github.com/skein-feed/skein/events"
 )
 
-// Sample is a part of the events that were added so far. Fold and Merge do with them what Finish does with all events, so that the caller can
-// measure how long that takes. The rows are discarded.
+// Sample is a part of the events that were added so far. Fold and Merge do with them what Finish
+// does with all events, so that the caller can measure how long that takes. The rows are discarded.
 type Sample struct {
 	// Events is the number of events that Fold has folded.
 	Events int64
@@ -22,13 +22,15 @@ type Sample struct {
 	rest *runSet
 }
 
-// maxSample is the greatest number of events of one partition in a sample, which keeps a sample to a few megabytes.
+// maxSample is the greatest number of events of one partition in a sample, which keeps a sample to
+// a few megabytes.
 const maxSample = 1 << 16
 
 // errEnough ends the reading of a partition's events.
 var errEnough = errors.New("build: the sample has enough")
 
-// Sample returns a sample of about most events, taken from as few partitions as possible. The caller must be done with it before the next Add.
+// Sample returns a sample of about most events, taken from as few partitions as possible. The
+// caller must be done with it before the next Add.
 func (b *Builder) Sample(most int64) *Sample {
 	out := newBuilder(Options{FS: vfs.NewMem(), New: b.options.New})
 	out.tempDir = "" // a directory that exists
@@ -84,7 +86,8 @@ func (s *Sample) fold(partition uint8, t *tableWriter) error {
 // Rows returns the number of rows of the sample, once Merge has returned.
 func (s *Sample) Rows() int64 { return s.rest.builder.rows.Load() }
 
-// Merge merges those rows of the sample that are not in place. The caller calls it once, after Fold.
+// Merge merges those rows of the sample that are not in place. The caller calls it once, after
+// Fold.
 func (s *Sample) Merge(ctx context.Context) error {
 	if err := s.rest.flush(); err != nil {
 		return err

@@ -11,14 +11,16 @@ import (
 	"github.com/skein-feed/skein/projections/store"
 )
 
-// A build that was saved continues after the end of its process. It is saved when all events were added, which takes longest, and then after each
-// range of partitions that was folded. These files are beside the other temporary files, each written after all that it names:
+// A build that was saved continues after the end of its process. It is saved when all events were
+// added, which takes longest, and then after each range of partitions that was folded. These files
+// are beside the other temporary files, each written after all that it names:
 //
 //	saved           the events by partition, and the ranges (savedBuild)
 //	range-FROM-TO   a range of partitions that was folded: its tables and runs (savedRange)
 //	built           the store is complete; the other temporary files are removed
 //
-// A merge begins again. So does the folding of a range whose files are gone, because Finish had begun to move them into the store.
+// A merge begins again. So does the folding of a range whose files are gone, because Finish had
+// begun to move them into the store.
 
 // savedBuild is the content of the file "saved".
 type savedBuild struct {
@@ -40,8 +42,9 @@ type savedRange struct {
 	Files int64
 }
 
-// savedRangeBytes is about how many bytes of events a range of a large saved build has, unless it is a single partition. What was folded of a range when
-// the build was interrupted is folded again, and that should take only some seconds.
+// savedRangeBytes is about how many bytes of events a range of a large saved build has, unless it
+// is a single partition. What was folded of a range when the build was interrupted is folded again,
+// and that should take only some seconds.
 const savedRangeBytes = 32 << 20
 
 // rangesToSave divides the partitions into the ranges of a saved build.
@@ -58,7 +61,8 @@ func (b *Builder) rangeFile(r [2]int) string {
 // builtFile returns the name of the file that says that the store in dir is complete.
 func builtFile(fs store.FS, dir string) string { return fs.PathJoin(dir+".parts", "built") }
 
-// Save ends the adding of events and makes the build one that continues after an interruption, by [Resume] with the same key. Finish must follow.
+// Save ends the adding of events and makes the build one that continues after an interruption, by
+// [Resume] with the same key. Finish must follow.
 func (b *Builder) Save(key string) error {
 	h, err := b.HandOver()
 	if err != nil {
@@ -74,8 +78,9 @@ func (b *Builder) Save(key string) error {
 	)
 }
 
-// Resume continues a build that was saved with this key, or returns nil if there is none. Of the options, it uses those for which [TakeOver] uses the
-// handover as they are now. The directory of the store must not exist.
+// Resume continues a build that was saved with this key, or returns nil if there is none. Of the
+// options, it uses those for which [TakeOver] uses the handover as they are now. The directory of
+// the store must not exist.
 func Resume(o Options, key string) (*Builder, error) {
 	b := newBuilder(o)
 	var saved savedBuild
@@ -105,7 +110,8 @@ func Resume(o Options, key string) (*Builder, error) {
 	return b, nil
 }
 
-// IsBuilt reports whether a build that was saved with this key has made its store in dir. The store may have been folded further since.
+// IsBuilt reports whether a build that was saved with this key has made its store in dir. The store
+// may have been folded further since.
 func IsBuilt(fs store.FS, dir, key string) (bool, error) {
 	var of string
 	found, err := readSaved(fs, builtFile(fs, dir), &of)
@@ -124,7 +130,8 @@ func (b *Builder) hasFiles(r savedRange) bool {
 	return true
 }
 
-// foldOrLoadRange does what foldRange does. If the build is saved, it saves the range, or returns the one that was saved before.
+// foldOrLoadRange does what foldRange does. If the build is saved, it saves the range, or returns
+// the one that was saved before.
 func (b *Builder) foldOrLoadRange(fold func() (*tableWriter, *runSet, error), r [2]int) (names []string, rest *runSet, err error) {
 	fs := b.options.FS
 	if saved, ok := b.folded[r]; ok {

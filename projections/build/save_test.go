@@ -16,15 +16,18 @@ import (
 	"github.com/skein-feed/skein/projections/store"
 )
 
-// TestInterruptedBuildContinues cuts the power at ten points of a build that was saved, evenly spread over the partitions that are folded and the
-// pieces that are merged. The build that continues makes the store that a fold makes, and folds no range of partitions again that was saved.
+// TestInterruptedBuildContinues cuts the power at ten points of a build that was saved, evenly
+// spread over the partitions that are folded and the pieces that are merged. The build that
+// continues makes the store that a fold makes, and folds no range of partitions again that was
+// saved.
 func TestInterruptedBuildContinues(t *testing.T) {
 	const key, points = "what it is built from", 10
 	newCounters := func() projections.Projection { return counters.New(counters.DefaultSettings()) }
 	envs := histories.Envelopes(histories.FixedFeeds(1, 600))
 	want := conformance.Straight(t, newCounters(), envs)
 
-	// finish makes a store on fs, continuing an earlier build if there is one. It calls step after each partition and before each part of the merge.
+	// finish makes a store on fs, continuing an earlier build if there is one. It calls step after
+	// each partition and before each part of the merge.
 	finish := func(fs store.FS, step func()) (resumed bool, partitions int) {
 		t.Helper()
 		var mu sync.Mutex

@@ -13,8 +13,9 @@ import (
 	"github.com/skein-feed/skein/projections/store"
 )
 
-// scatterFile holds events by partition. Each partition has a buffer in memory. A full buffer is compressed and appended, as a block, to the one file
-// of all partitions. Events are added by one goroutine first; then any number of goroutines may read, each a partition.
+// scatterFile holds events by partition. Each partition has a buffer in memory. A full buffer is
+// compressed and appended, as a block, to the one file of all partitions. Events are added by one
+// goroutine first; then any number of goroutines may read, each a partition.
 type scatterFile struct {
 	fs    store.FS
 	name  string
@@ -24,13 +25,14 @@ type scatterFile struct {
 	// compressed is scratch memory for a compressed block.
 	compressed []byte
 
-	// encodeInBackground is set if another goroutine encodes events while more are added. Until encoding is done, the fields above and encodingErr
-	// belong to that goroutine.
+	// encodeInBackground is set if another goroutine encodes events while more are added. Until
+	// encoding is done, the fields above and encodingErr belong to that goroutine.
 	encodeInBackground bool
 	encoding           sync.WaitGroup
 	// encodingErr is the error that ended the encoding.
 	encodingErr error
-	// batch has the last events that were added. spare is the memory of the batch before it, which is being encoded.
+	// batch has the last events that were added. spare is the memory of the batch before it, which
+	// is being encoded.
 	batch, spare []scatteredEvent
 }
 
@@ -52,7 +54,8 @@ type partitionEvents struct {
 	last deltaBase
 	// blocks are the blocks in the file, in the order of the log.
 	blocks []block
-	// rawBytes is the number of bytes of all events before compression, eventCount is the number of events.
+	// rawBytes is the number of bytes of all events before compression, eventCount is the number of
+	// events.
 	rawBytes, eventCount int64
 }
 
@@ -64,8 +67,9 @@ func (s *scatterFile) rawBytes() (all int64) {
 	return all
 }
 
-// deltaBase has the numbers of an event from which the next event is encoded: as differences, which are small. The first event of a block is encoded from
-// zeros, so that a block can be decoded alone.
+// deltaBase has the numbers of an event from which the next event is encoded: as differences, which
+// are small. The first event of a block is encoded from zeros, so that a block can be decoded
+// alone.
 type deltaBase struct {
 	seq           uint64
 	time, logTime events.Micros
@@ -77,7 +81,8 @@ type block struct {
 	length int32
 }
 
-// blockBytes is the size of a partition's buffer at which it becomes a block, in bytes before compression.
+// blockBytes is the size of a partition's buffer at which it becomes a block, in bytes before
+// compression.
 const blockBytes = 32 << 10
 
 func newScatterFile(fs store.FS, name string, encodeInBackground bool) (*scatterFile, error) {
@@ -100,7 +105,8 @@ func (s *scatterFile) addEvent(d scatteredEvent) error {
 	return s.encodeBatch()
 }
 
-// encodeBatch begins to encode the batch in the background, once the batch before it is encoded, and begins a new batch.
+// encodeBatch begins to encode the batch in the background, once the batch before it is encoded,
+// and begins a new batch.
 func (s *scatterFile) encodeBatch() error {
 	s.encoding.Wait()
 	if s.encodingErr != nil {
@@ -121,7 +127,8 @@ func (s *scatterFile) encodeBatch() error {
 	return nil
 }
 
-// waitEncoded encodes all events that were added and waits for the end. It must be called before the fields are read.
+// waitEncoded encodes all events that were added and waits for the end. It must be called before
+// the fields are read.
 func (s *scatterFile) waitEncoded() error {
 	if err := s.encodeBatch(); err != nil {
 		return err
@@ -156,7 +163,8 @@ func (s *scatterFile) flushPartition(p *partitionEvents) error {
 	return nil
 }
 
-// finish ends the writing. Partitions that have blocks write their last events to the file. One that has never filled its buffer keeps it in memory.
+// finish ends the writing. Partitions that have blocks write their last events to the file. One
+// that has never filled its buffer keeps it in memory.
 func (s *scatterFile) finish() error {
 	if err := s.waitEncoded(); err != nil {
 		return err
@@ -172,7 +180,8 @@ func (s *scatterFile) finish() error {
 	return s.out.Close()
 }
 
-// eachEvent calls do with the events of a partition, in the order of the log. The event is valid until do returns, but do may keep its strings.
+// eachEvent calls do with the events of a partition, in the order of the log. The event is valid
+// until do returns, but do may keep its strings.
 func (s *scatterFile) eachEvent(partition uint8, do func(ev *events.Event, logTime events.Micros) error) (err error) {
 	p := &s.parts[partition]
 	if len(p.blocks) == 0 {
@@ -201,9 +210,11 @@ func (s *scatterFile) eachEvent(partition uint8, do func(ev *events.Event, logTi
 	return nil
 }
 
-// An encoded event is: the kind, with isBackfill for a backfill (1 byte); sequence, slot, time and log time as varints, all but the slot as
-// differences from the event before; then the fields of the kind and, of a backfill, its source. Offset and event id are left out: they
-// only decide whether an event is accepted, which happens before it is scattered. All kinds are below 64, as [events.KindSet] needs.
+// An encoded event is: the kind, with isBackfill for a backfill (1 byte); sequence, slot, time and
+// log time as varints, all but the slot as differences from the event before; then the fields of
+// the kind and, of a backfill, its source. Offset and event id are left out: they only decide
+// whether an event is accepted, which happens before it is scattered. All kinds are below 64, as
+// [events.KindSet] needs.
 const isBackfill = 0x80
 
 // fieldsOf returns the fields of an event that are encoded.
@@ -259,7 +270,8 @@ func appendText(dst []byte, s string) []byte {
 // errScattered reports that a block does not have what appendEvent writes.
 var errScattered = errors.New("build: the file of scattered events is damaged")
 
-// eventDecoder decodes what appendEvent has written. After an error it returns only zero values, so the caller can check failed once per event.
+// eventDecoder decodes what appendEvent has written. After an error it returns only zero values, so
+// the caller can check failed once per event.
 type eventDecoder struct {
 	// raw is the block, and text a copy of it whose memory all decoded strings share.
 	raw  []byte

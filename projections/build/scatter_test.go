@@ -19,7 +19,8 @@ type decodedEvent struct {
 	LogTime events.Micros
 }
 
-// TestPartitionsGetTheirEventsInOrder checks that each partition gets the events that were added for it, in order, except fields that no fold needs.
+// TestPartitionsGetTheirEventsInOrder checks that each partition gets the events that were added
+// for it, in order, except fields that no fold needs.
 func TestPartitionsGetTheirEventsInOrder(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s, err := newScatterFile(vfs.NewMem(), "events", rapid.Bool().Draw(t, "in background"))
@@ -72,8 +73,8 @@ func TestPartitionsGetTheirEventsInOrder(t *testing.T) {
 	})
 }
 
-// TestBatchesKeepOrder checks that events of several batches stay in order, with and without encoding in the background, and in a partition with a
-// single batch.
+// TestBatchesKeepOrder checks that events of several batches stay in order, with and without
+// encoding in the background, and in a partition with a single batch.
 func TestBatchesKeepOrder(t *testing.T) {
 	for _, inBackground := range []bool{false, true} {
 		s, err := newScatterFile(vfs.NewMem(), "events", inBackground)
@@ -109,7 +110,8 @@ func TestBatchesKeepOrder(t *testing.T) {
 	}
 }
 
-// TestFailedWritesAreReported checks that adding events or finishing fails, whichever block cannot be written.
+// TestFailedWritesAreReported checks that adding events or finishing fails, whichever block cannot
+// be written.
 func TestFailedWritesAreReported(t *testing.T) {
 	writeEvents := func(fs vfs.FS, inBackground bool) error {
 		s, err := newScatterFile(fs, "events", inBackground)

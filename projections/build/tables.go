@@ -15,7 +15,8 @@ import (
 // tableBytes is about the size of a table in bytes.
 const tableBytes = 32 << 20
 
-// tables writes rows into tables of about tableBytes each. The rows must be set in the order of their keys.
+// tables writes rows into tables of about tableBytes each. The rows must be set in the order of
+// their keys.
 type tableWriter struct {
 	builder *Builder
 	level   store.TableLevel
@@ -25,7 +26,8 @@ type tableWriter struct {
 	names   []string        // of the files, in the order of keys
 }
 
-// set writes a row. It creates a table first if none is open, and closes the table when it is large enough.
+// set writes a row. It creates a table first if none is open, and closes the table when it is large
+// enough.
 func (t *tableWriter) set(key, value []byte) (err error) {
 	if t.writer == nil {
 		name := t.builder.newFilePath("table")
@@ -57,14 +59,15 @@ func (t *tableWriter) close() error {
 	return err
 }
 
-// isInPlace reports whether the key of a row begins with a shard of the partition, so that the row sorts with those of its partition and needs no
-// merge.
+// isInPlace reports whether the key of a row begins with a shard of the partition, so that the row
+// sorts with those of its partition and needs no merge.
 func isInPlace(partition uint8, key []byte) bool {
 	shard := events.Shard(binary.BigEndian.Uint16(key))
 	return shard < events.NumShards && shard.Partition() == partition
 }
 
-// runSet collects rows in any order, and writes them to files as sorted runs. No two rows have the same key.
+// runSet collects rows in any order, and writes them to files as sorted runs. No two rows have the
+// same key.
 type runSet struct {
 	builder *Builder
 	// maxBytes is how many bytes of rows are collected in memory before they are written as a run.

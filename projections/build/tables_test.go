@@ -15,7 +15,8 @@ import (
 	"github.com/skein-feed/skein/projections/store"
 )
 
-// TestPiecesWriteEveryRowOnce checks that a merge in pieces writes every row of all runs once, into tables that do not overlap, and counts the rows.
+// TestPiecesWriteEveryRowOnce checks that a merge in pieces writes every row of all runs once, into
+// tables that do not overlap, and counts the rows.
 func TestPiecesWriteEveryRowOnce(t *testing.T) {
 	const rows, files = 100_000, 7
 	reported := int64(0)
@@ -104,7 +105,8 @@ func TestFewRowsAreOnePiece(t *testing.T) {
 	}
 }
 
-// TestRangesOfSavedBuildAreSmall checks that an interruption of a large build loses the folding of a few partitions only.
+// TestRangesOfSavedBuildAreSmall checks that an interruption of a large build loses the folding of
+// a few partitions only.
 func TestRangesOfSavedBuildAreSmall(t *testing.T) {
 	for name, c := range map[string]struct {
 		bytesPerPartition int64

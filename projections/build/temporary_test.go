@@ -12,7 +12,8 @@ import (
 	"github.com/skein-feed/skein/projections/graph"
 )
 
-// TestTemporaryStoreIsCompressedLess checks that the tables of a temporary store are compressed less, also if another process finishes the build.
+// TestTemporaryStoreIsCompressedLess checks that the tables of a temporary store are compressed
+// less, also if another process finishes the build.
 func TestTemporaryStoreIsCompressedLess(t *testing.T) {
 	newGraph := func() projections.Projection { return graph.New() }
 	envs := newSkewedLog(20_000, 5000, func(user, other string) events.Event {

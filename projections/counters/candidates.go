@@ -2,9 +2,10 @@ package counters
 
 import "github.com/skein-feed/skein/projections"
 
-// The home of an item cannot know which pins show the item: that follows from all facts about a pin, which only the home of
-// its owner has. So the item's home records that the owner has named the item once, by which pin, and whether that was a
-// re-pin. The record stays until the owner is deleted. The item is then a candidate for the owner's list by heat.
+// The home of an item cannot know which pins show the item: that follows from all facts about a
+// pin, which only the home of its owner has. So the item's home records that the owner has named
+// the item once, by which pin, and whether that was a re-pin. The record stays until the owner is
+// deleted. The item is then a candidate for the owner's list by heat.
 
 // recordNamedItem folds a pin_created at the home of the item that it names.
 func (c *Counters) recordNamedItem() error {
@@ -51,7 +52,8 @@ func (c *Counters) recordNamedItem() error {
 	return nil
 }
 
-// The row of a named item says whether the pin was a re-pin: one byte if it was, and nothing if not.
+// The row of a named item says whether the pin was a re-pin: one byte if it was, and nothing if
+// not.
 
 func appendNamedItem(dst []byte, isRepin bool) []byte {
 	if isRepin {

@@ -8,15 +8,17 @@ import (
 	"github.com/skein-feed/skein/projections"
 )
 
-// Settings are the settings that the fold reads. They are part of the fingerprint (I4). The inbox ranks feeds by its own copy
-// of these settings: give it equal values, so that feeds and lists rank alike.
+// Settings are the settings that the fold reads. They are part of the fingerprint (I4). The inbox
+// ranks feeds by its own copy of these settings: give it equal values, so that feeds and lists rank
+// alike.
 type Settings struct {
 	// HalfLife is the time in which heat halves. Default 24 hours.
 	HalfLife time.Duration
-	// PlayWeight and RepinWeight are what one play or re-pin adds to the heat of an item. Defaults 1 and 8.
+	// PlayWeight and RepinWeight are what one play or re-pin adds to the heat of an item. Defaults
+	// 1 and 8.
 	PlayWeight, RepinWeight uint32
-	// ReactionWeights is what one reaction of a kind adds, for each kind that adds heat, in the form "like=4,save=3". Private kinds never
-	// add heat. Default "like=4".
+	// ReactionWeights is what one reaction of a kind adds, for each kind that adds heat, in the
+	// form "like=4,save=3". Private kinds never add heat. Default "like=4".
 	ReactionWeights string
 }
 
@@ -34,24 +36,28 @@ func (s Settings) Check() error {
 	return err
 }
 
-// Counters is the projection. It reuses buffers from event to event, so one Counters folds into one store, from one
-// goroutine.
+// Counters is the projection. It reuses buffers from event to event, so one Counters folds into one
+// store, from one goroutine.
 type Counters struct {
 	settings Settings
-	// reactionWeights are those of the settings, by [events.Event.Reaction]. weightsErr is set if the settings have no valid ones.
+	// reactionWeights are those of the settings, by [events.Event.Reaction]. weightsErr is set if
+	// the settings have no valid ones.
 	reactionWeights map[string]uint32
 	weightsErr      error
 
 	batch *projections.Batch
 	ev    *events.Event
-	// eventCopy is what ev points to. Copying the event costs less than allocating it for each call of Apply.
+	// eventCopy is what ev points to. Copying the event costs less than allocating it for each call
+	// of Apply.
 	eventCopy events.Event
-	// maxPinsByName and maxListsByScore are the constants of the same names. Tests set smaller ones, to exceed them with few
-	// pins.
+	// maxPinsByName and maxListsByScore are the constants of the same names. Tests set smaller
+	// ones, to exceed them with few pins.
 	maxPinsByName, maxListsByScore int
-	// globalListOnly is what [Counters.readListsByScore] returns for most items, which is not allocated each time.
+	// globalListOnly is what [Counters.readListsByScore] returns for most items, which is not
+	// allocated each time.
 	globalListOnly [][]byte
-	// key and value are buffers, which may be reused after every call of the batch, because it copies keys and values.
+	// key and value are buffers, which may be reused after every call of the batch, because it
+	// copies keys and values.
 	key, value []byte
 }
 
@@ -106,7 +112,8 @@ func (*Counters) Kinds() []events.Kind {
 	}
 }
 
-// Apply folds one event, at the home of its user and at the home of its item, as far as this store holds them.
+// Apply folds one event, at the home of its user and at the home of its item, as far as this store
+// holds them.
 func (c *Counters) Apply(ev events.Event, b *projections.Batch) error {
 	c.batch = b
 	c.eventCopy = ev
@@ -164,7 +171,8 @@ func (c *Counters) applyEvent(ev *events.Event) error {
 	return fmt.Errorf("counters: event of kind %s, which it does not read", ev.Kind)
 }
 
-// deleteBoard folds a board_deleted: the owner's home ends the pins, and every store records the deletion.
+// deleteBoard folds a board_deleted: the owner's home ends the pins, and every store records the
+// deletion.
 func (c *Counters) deleteBoard() error {
 	if c.batch.Holds(c.ev.User) {
 		if err := c.endPinsOnBoard(); err != nil {
@@ -174,7 +182,8 @@ func (c *Counters) deleteBoard() error {
 	return c.recordBoardDeleted(c.ev.User, c.ev.Board)
 }
 
-// applyPin folds a pin that is created or moved. A live event about a deleted board is void: only its re-pin counts.
+// applyPin folds a pin that is created or moved. A live event about a deleted board is void: only
+// its re-pin counts.
 func (c *Counters) applyPin() error {
 	ev := c.ev
 	isVoid := false

@@ -9,16 +9,19 @@ import (
 	"github.com/skein-feed/skein/projections/internal/fields"
 )
 
-// itemRow is the row of an item. Plays and re-pins only grow, and stay when no pin shows the item any more.
+// itemRow is the row of an item. Plays and re-pins only grow, and stay when no pin shows the item
+// any more.
 type itemRow struct {
-	// plays and repins are totals over all time. likes is the number of users who like the item now, and otherKinds the number of other
-	// kinds with which users react to it (tagReactionCount).
+	// plays and repins are totals over all time. likes is the number of users who like the item
+	// now, and otherKinds the number of other kinds with which users react to it
+	// (tagReactionCount).
 	plays, likes, repins, otherKinds int64
 	// listsByScore is the number of owners whose lists have the item by score.
 	listsByScore int64
-	// hasScore is set once the item has a score. scoreFrom is the position since which it has the current one. The position
-	// is kept here so that a change of the score finds the version that it ends without a search. lastEnded is the number of the ended
-	// version before the current one, or 0 if there was none. It may have been dropped.
+	// hasScore is set once the item has a score. scoreFrom is the position since which it has the
+	// current one. The position is kept here so that a change of the score finds the version that
+	// it ends without a search. lastEnded is the number of the ended version before the current
+	// one, or 0 if there was none. It may have been dropped.
 	hasScore  bool
 	scoreFrom int64
 	score     int64
@@ -27,8 +30,8 @@ type itemRow struct {
 	heat heat.Item
 }
 
-// minScoreGrowth is how much the heat of an item must grow before its score is set again: a quarter of a doubling. Otherwise
-// every play would rewrite the rows of the item in all lists.
+// minScoreGrowth is how much the heat of an item must grow before its score is set again: a quarter
+// of a doubling. Otherwise every play would rewrite the rows of the item in all lists.
 const minScoreGrowth = heat.One / 4
 
 // currentVersion returns the version of the score that holds now.
@@ -36,8 +39,9 @@ func (item *itemRow) currentVersion() version {
 	return version{fromSeq: uint64(item.scoreFrom), toSeq: math.MaxUint64, score: item.score}
 }
 
-// appendRow appends plays, likes, re-pins, other kinds and listsByScore as varints. If the item has a score, scoreFrom, lastEnded and the growth
-// of the heat since scoreFrom follow as varints, and then the heat. It appends nothing for the zero row.
+// appendRow appends plays, likes, re-pins, other kinds and listsByScore as varints. If the item has
+// a score, scoreFrom, lastEnded and the growth of the heat since scoreFrom follow as varints, and
+// then the heat. It appends nothing for the zero row.
 func (item *itemRow) appendRow(dst []byte) []byte {
 	if *item == (itemRow{}) {
 		return dst
@@ -172,7 +176,8 @@ func decodeCount(row []byte) (int64, error) {
 	return n, nil
 }
 
-// setOrDelete writes a row, or deletes the row if the value is empty, so that rows of equal meaning are equal bytes (I13).
+// setOrDelete writes a row, or deletes the row if the value is empty, so that rows of equal meaning
+// are equal bytes (I13).
 func (c *Counters) setOrDelete(key, value []byte) {
 	if len(value) == 0 {
 		c.batch.Delete(key)

@@ -11,8 +11,9 @@ import (
 	"github.com/skein-feed/skein/projections/store"
 )
 
-// TestDeletionContinuesAfterPowerCut cuts the power at every write of the deletion of a board or user with hundreds of pins, whose items
-// are in lists, while there are versions to drop. The deletion must continue where it was (I3).
+// TestDeletionContinuesAfterPowerCut cuts the power at every write of the deletion of a board or
+// user with hundreds of pins, whose items are in lists, while there are versions to drop. The
+// deletion must continue where it was (I3).
 func TestDeletionContinuesAfterPowerCut(t *testing.T) {
 	for name, end := range map[string]events.Event{
 		"board": {Kind: events.BoardDeleted, User: "ann", Board: "art"},

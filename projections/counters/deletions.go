@@ -7,9 +7,9 @@ import (
 	"github.com/skein-feed/skein/projections"
 )
 
-// Every store has rows for the deleted users and for the boards that were ever deleted, whatever partitions it holds. These
-// rows decide which events are void. The home of an item must decide that as the home of the owner does, without asking it
-// (I13).
+// Every store has rows for the deleted users and for the boards that were ever deleted, whatever
+// partitions it holds. These rows decide which events are void. The home of an item must decide
+// that as the home of the owner does, without asking it (I13).
 
 func (c *Counters) tombstoneKey(user string) []byte {
 	hash := c.batch.KeyedHash(user)
@@ -23,8 +23,8 @@ func (c *Counters) isErased(user string) (bool, error) {
 	return ok, err
 }
 
-// writeTombstone records that a user was deleted, so that later backfills about the user are void. Once all backfills are
-// closed, no tombstone is needed.
+// writeTombstone records that a user was deleted, so that later backfills about the user are void.
+// Once all backfills are closed, no tombstone is needed.
 func (c *Counters) writeTombstone(user string) {
 	key := c.tombstoneKey(user)
 	if c.batch.BackfillsClosed() {
@@ -70,8 +70,9 @@ func (c *Counters) boardDeletionsPrefix(dst []byte, owner string) []byte {
 	return append(storePrefix(dst, tagBoardDeletion), hash[:]...)
 }
 
-// readBoardDeletion returns the row of a board, or the zero value if the board was never deleted. It leaves the key of the
-// row in c.key for the caller that writes it, except for a default board, which is never deleted.
+// readBoardDeletion returns the row of a board, or the zero value if the board was never deleted.
+// It leaves the key of the row in c.key for the caller that writes it, except for a default board,
+// which is never deleted.
 func (c *Counters) readBoardDeletion(owner, board string) (d boardDeletion, err error) {
 	if board == "" {
 		return d, nil
@@ -103,8 +104,8 @@ func (c *Counters) recordBoardDeleted(owner, board string) error {
 	return nil
 }
 
-// recordBoardRecreated records that a board was created, if it was deleted before. The time of its first deletion stays,
-// because history needs it, until all backfills are closed.
+// recordBoardRecreated records that a board was created, if it was deleted before. The time of its
+// first deletion stays, because history needs it, until all backfills are closed.
 func (c *Counters) recordBoardRecreated(owner, board string) error {
 	d, err := c.readBoardDeletion(owner, board)
 	if err != nil || !d.isDeleted {
@@ -119,7 +120,8 @@ func (c *Counters) recordBoardRecreated(owner, board string) error {
 	return nil
 }
 
-// deleteBoardDeletions removes the rows about the deleted boards of a user who is deleted, in steps.
+// deleteBoardDeletions removes the rows about the deleted boards of a user who is deleted, in
+// steps.
 func (c *Counters) deleteBoardDeletions(owner string) error {
 	return c.deleteRows(c.boardDeletionsPrefix(nil, owner))
 }

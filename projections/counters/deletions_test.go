@@ -6,8 +6,8 @@ import (
 	"github.com/skein-feed/skein/events"
 )
 
-// TestDeletionRowsStayWhileHistoryMayNeedThem demands that rows about deleted users and boards stay as long as history or a live pin may
-// need them, and no longer.
+// TestDeletionRowsStayWhileHistoryMayNeedThem demands that rows about deleted users and boards stay
+// as long as history or a live pin may need them, and no longer.
 func TestDeletionRowsStayWhileHistoryMayNeedThem(t *testing.T) {
 	l := newItemLog(t, defaultSizes())
 	defer l.close()

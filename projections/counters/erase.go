@@ -5,9 +5,9 @@ import (
 	"github.com/skein-feed/skein/projections/pinstore"
 )
 
-// eraseUserRows removes the pins, reactions and plays of a user, in steps, as far as this store holds their homes. Plays and
-// re-pins of items by the user stay counted. Reactions are taken back, because the number of reactions is the length of a list of
-// users (I7).
+// eraseUserRows removes the pins, reactions and plays of a user, in steps, as far as this store
+// holds their homes. Plays and re-pins of items by the user stay counted. Reactions are taken back,
+// because the number of reactions is the length of a list of users (I7).
 func (c *Counters) eraseUserRows() error {
 	user := c.ev.User
 	if err := c.eraseOwnerList(user); err != nil {

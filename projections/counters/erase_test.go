@@ -13,14 +13,15 @@ import (
 	"github.com/skein-feed/skein/projections/store"
 )
 
-// longIDs are ids of every form for the users of generated histories, whose own are too short to be looked for in rows.
+// longIDs are ids of every form for the users of generated histories, whose own are too short to be
+// looked for in rows.
 var longIDs = map[string]string{
 	"": "", "ann": "raw-user-one", "7": "8877665544332211001", "10": "9988776655443322110", "007": "007-raw-user", "bob": "raw-user-two",
 	"6ba7b810-9dad-11d1-80b4-00c04fd430c8": "0badcafe-9dad-4dd1-8bbb-00c04fd43099",
 }
 
-// deleteUserAndReimport gives the users of a history long ids, deletes one of them at its end, and lets the imports come again, at
-// offsets that are new.
+// deleteUserAndReimport gives the users of a history long ids, deletes one of them at its end, and
+// lets the imports come again, at offsets that are new.
 func deleteUserAndReimport(t *rapid.T, history []events.Event) (all []events.Event, victim string) {
 	for i := range history {
 		ev := &history[i]
@@ -59,7 +60,8 @@ func deleteUserAndReimport(t *rapid.T, history []events.Event) (all []events.Eve
 	return history, victim
 }
 
-// TestErasedUserLeavesNoRow demands that, after the deletion of a user, no row has the id, whatever imports bring later (I12).
+// TestErasedUserLeavesNoRow demands that, after the deletion of a user, no row has the id, whatever
+// imports bring later (I12).
 func TestErasedUserLeavesNoRow(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		history, victim := deleteUserAndReimport(t, drawHistory(t))
@@ -87,8 +89,8 @@ func checkNoRowNames(t failer, s *store.Store, user string, history []events.Eve
 	}
 }
 
-// TestErasureInStepsLeavesTheSameRows erases a user with thousands of pins and likes in steps and at once. Both must leave the same rows,
-// and keep what others did.
+// TestErasureInStepsLeavesTheSameRows erases a user with thousands of pins and likes in steps and
+// at once. Both must leave the same rows, and keep what others did.
 func TestErasureInStepsLeavesTheSameRows(t *testing.T) {
 	var rows [2]map[string]string
 	for i, bounds := range someBounds {

@@ -6,23 +6,26 @@ import (
 	"slices"
 )
 
-// The entries of a list by heat are at the homes of their items, and only the owner's home knows which of them a living pin
-// shows. Where no single state has all of these homes, a page is gathered: each state returns its next candidates, and the
-// state of the owner's home, which runs the query, decides which of them are shown.
+// The entries of a list by heat are at the homes of their items, and only the owner's home knows
+// which of them a living pin shows. Where no single state has all of these homes, a page is
+// gathered: each state returns its next candidates, and the state of the owner's home, which runs
+// the query, decides which of them are shown.
 //
 //	candidates of state 1 ─┐
 //	candidates of state 2 ─┼─► merged, cut where the first incomplete part ends ─► shown? ─► the page
 //	candidates of state 3 ─┘
 
-// CandidatePart is the next entries of a list by heat that one state has, in order, whether a living pin shows them or not.
+// CandidatePart is the next entries of a list by heat that one state has, in order, whether a
+// living pin shows them or not.
 type CandidatePart struct {
 	Items []TrendingItem
 	// More says that the state has more entries after Items.
 	More bool
 }
 
-// Candidates returns at most n entries that this state has of the list of an owner, or of the global list if owner is empty.
-// It returns those after the sort key, or from the top if after is nil, with the scores as of the position seq.
+// Candidates returns at most n entries that this state has of the list of an owner, or of the
+// global list if owner is empty. It returns those after the sort key, or from the top if after is
+// nil, with the scores as of the position seq.
 func (q *Queries) Candidates(
 	ctx context.Context, owner string, seq uint64, after []byte, n int,
 ) (part CandidatePart, err error) {
@@ -52,7 +55,8 @@ func (q *Queries) Candidates(
 // maxCandidates bounds the number of entries that each state is asked for at a time.
 const maxCandidates = 1000
 
-// gatherSortKeys returns the first n sort keys of a list after one, from the candidates of this state and of remote ones.
+// gatherSortKeys returns the first n sort keys of a list after one, from the candidates of this
+// state and of remote ones.
 func (q *Queries) gatherSortKeys(
 	ctx context.Context, s Scope, at session, after []byte, n int,
 ) (sortKeys [][]byte, err error) {
@@ -101,8 +105,8 @@ func (q *Queries) gatherSortKeys(
 	}
 }
 
-// mergeCandidates merges parts up to the sort key last, up to which no part lacks an entry. last is nil if no part has more
-// entries.
+// mergeCandidates merges parts up to the sort key last, up to which no part lacks an entry. last is
+// nil if no part has more entries.
 func mergeCandidates(parts []CandidatePart) (sortKeys [][]byte, last []byte) {
 	for _, p := range parts {
 		for i, item := range p.Items {

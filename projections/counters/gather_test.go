@@ -105,8 +105,8 @@ func drawParts(t *rapid.T, homes []string) []events.Partitions {
 	return sets
 }
 
-// TestGatheredPagesAreThoseOfOneState demands that, whichever partitions each state holds, one of them that asks the others answers every
-// page as a state with all partitions does.
+// TestGatheredPagesAreThoseOfOneState demands that, whichever partitions each state holds, one of
+// them that asks the others answers every page as a state with all partitions does.
 func TestGatheredPagesAreThoseOfOneState(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		history := drawHistory(t)
@@ -157,7 +157,8 @@ func TestGatheredPagesAreThoseOfOneState(t *testing.T) {
 		}
 		for _, item := range want.Items() {
 			for _, kind := range someKinds {
-				// Any state may be asked who reacted, as the page of a viewer is made where the viewer is at home.
+				// Any state may be asked who reacted, as the page of a viewer is made where the
+				// viewer is at home.
 				expectSamePages(t, "who reacted to "+item, func(q *Queries, after PageCursor) (any, PageCursor, error) {
 					part, next, err := q.Reactors(context.Background(), item, kind, after, size)
 					return part, next, err
@@ -198,8 +199,8 @@ func expectSamePages(t failer, name string, page func(*Queries, PageCursor) (any
 	}
 }
 
-// TestMergedReactionsKeepTheLatestTime merges the lists of states at different positions. An item that was reacted to again between them
-// must be in a page once, with the later time.
+// TestMergedReactionsKeepTheLatestTime merges the lists of states at different positions. An item
+// that was reacted to again between them must be in a page once, with the later time.
 func TestMergedReactionsKeepTheLatestTime(t *testing.T) {
 	o := &otherStates{t: t}
 	q := &Queries{remote: reactionParts{o, []ReactionPart{

@@ -2,8 +2,8 @@ package counters
 
 import "github.com/skein-feed/skein/projections/heat"
 
-// addHeat adds to the heat of an item, at the time of the event. The caller writes the item. A score that was given by an
-// item_scored stays.
+// addHeat adds to the heat of an item, at the time of the event. The caller writes the item. A
+// score that was given by an item_scored stays.
 func (c *Counters) addHeat(id string, item *itemRow, weight uint32) error {
 	if item.heat.HasGivenScore || weight == 0 {
 		return nil
@@ -29,8 +29,9 @@ func (c *Counters) overrideScore() error {
 	return nil
 }
 
-// setHeat sets the heat of an item. It also sets the score, and begins a version of it, if the heat has grown by at least
-// [minScoreGrowth] since the last version, or if the event gives another score. The caller writes the item.
+// setHeat sets the heat of an item. It also sets the score, and begins a version of it, if the heat
+// has grown by at least [minScoreGrowth] since the last version, or if the event gives another
+// score. The caller writes the item.
 func (c *Counters) setHeat(id string, item *itemRow, after heat.Item) error {
 	before := *item
 	score := after.Score()
@@ -50,7 +51,8 @@ func (c *Counters) setHeat(id string, item *itemRow, after heat.Item) error {
 	return c.beginVersion(id, &before, item)
 }
 
-// version is one version of the score of an item. It holds at the positions S of the log with fromSeq <= S < toSeq.
+// version is one version of the score of an item. It holds at the positions S of the log with
+// fromSeq <= S < toSeq.
 type version struct {
 	fromSeq, toSeq uint64
 	score          int64

@@ -14,8 +14,8 @@ import (
 // RowKinds returns the names of the kinds of rows that [DescribeRow] describes.
 func RowKinds() []string { return projections.RowKinds(itemForms, listForms) }
 
-// DescribeRow describes a row of counters for people. It returns [projections.ErrCorrupt] for a row that counters cannot have
-// written.
+// DescribeRow describes a row of counters for people. It returns [projections.ErrCorrupt] for a row
+// that counters cannot have written.
 func DescribeRow(key, value []byte) (*projections.Description, error) {
 	forms := itemForms
 	if _, ok := listForms[tagOfKey(key)]; ok {
@@ -24,7 +24,8 @@ func DescribeRow(key, value []byte) (*projections.Description, error) {
 	return projections.DescribeForm(forms, key, value)
 }
 
-// tagOfKey returns the tag of a key. For a key that is too short, it returns a tag that no projection uses.
+// tagOfKey returns the tag of a key. For a key that is too short, it returns a tag that no
+// projection uses.
 func tagOfKey(key []byte) projections.Tag {
 	if len(key) < 3 {
 		return projections.FirstRuntimeTag

@@ -11,7 +11,8 @@ import (
 	"github.com/skein-feed/skein/projections/store"
 )
 
-// TestDescribeRowDescribesEveryRow describes every row that long histories make, and demands every kind of row about items among them.
+// TestDescribeRowDescribesEveryRow describes every row that long histories make, and demands every
+// kind of row about items among them.
 func TestDescribeRowDescribesEveryRow(t *testing.T) {
 	seen := map[string]string{}
 	for seed := range uint64(6) {

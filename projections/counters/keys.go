@@ -9,13 +9,15 @@ import (
 	"github.com/skein-feed/skein/projections"
 )
 
-// The rows, in physical order. A is a user, B an owner of pins, b a board of B, p a pin of B, i an item. ^ is the complement
-// of a number in 8 bytes, so that the highest number comes first. part(i) is the partition of i in one byte.
+// The rows, in physical order. A is a user, B an owner of pins, b a board of B, p a pin of B, i an
+// item. ^ is the complement of a number in 8 bytes, so that the highest number comes first. part(i)
+// is the partition of i in one byte.
 //
-// A key begins with the shard of its first id and the tag, and the first id is the home of the row, with three exceptions. A
-// row marked "part of i" is a row of the partition of i, in the first shard of that partition. A row marked "region of i" is
-// in the shard of its first id, so that a walk finds it there, but its home is i. A row marked "store" has no home and is in
-// the shard for rows of the store as a whole.
+// A key begins with the shard of its first id and the tag, and the first id is the home of the row,
+// with three exceptions. A row marked "part of i" is a row of the partition of i, in the first
+// shard of that partition. A row marked "region of i" is in the shard of its first id, so that a
+// walk finds it there, but its home is i. A row marked "store" has no home and is in the shard for
+// rows of the store as a whole.
 //
 //	tag   key                              value      holds
 //	0x70  B p                              pin facts  all facts about the pin that are still needed (package pinstore)
@@ -37,7 +39,8 @@ import (
 //	0x81  i kind ^t A                      -          A reacts to i with the kind, which is not private, since t
 //	0x82  i kind                           count      users who react to i with the kind, which is neither private nor a like
 //
-// entry and to are explained at entryByName, below. A kind is its bytes and 0x00, and nothing before the 0x00 for a like.
+// entry and to are explained at entryByName, below. A kind is its bytes and 0x00, and nothing
+// before the 0x00 for a like.
 const (
 	tagPin projections.Tag = projections.FirstCountersTag + iota
 	tagPossibleBoard
@@ -60,8 +63,8 @@ const (
 	tagReactionCount
 )
 
-// IteratedTags returns the tags of rows that are only walked over and never read by their keys. It is part of
-// [projections.IteratedOnly].
+// IteratedTags returns the tags of rows that are only walked over and never read by their keys. It
+// is part of [projections.IteratedOnly].
 func (*Counters) IteratedTags() []projections.Tag {
 	return []projections.Tag{
 		tagPossibleBoard, tagShownItem, tagItemLists, tagNamedItem, tagGlobalList, tagOwnerList, tagReactedItem, tagReactor,
@@ -76,7 +79,8 @@ func storePrefix(dst []byte, tag projections.Tag) []byte {
 // itemPartition returns the partition of an item.
 func itemPartition(item string) uint8 { return events.ShardOf(item).Partition() }
 
-// appendReactionKind appends the kind of a reaction. No kind contains a zero byte, so none is a prefix of another.
+// appendReactionKind appends the kind of a reaction. No kind contains a zero byte, so none is a
+// prefix of another.
 func appendReactionKind(dst []byte, kind string) []byte { return append(append(dst, kind...), 0) }
 
 // cutReactionKind reads a kind and returns the bytes that follow it.
@@ -102,7 +106,8 @@ func ownReactionsPrefix(dst []byte, user, item string) []byte {
 	return events.AppendID(reactionsPrefix(dst, itemPartition(item), user), item)
 }
 
-// reactionsPrefix appends the prefix of the rows of tagReaction of a user for the items of a partition.
+// reactionsPrefix appends the prefix of the rows of tagReaction of a user for the items of a
+// partition.
 func reactionsPrefix(dst []byte, partition uint8, user string) []byte {
 	return events.AppendID(projections.AppendPartition(dst, partition, tagReaction), user)
 }
@@ -120,7 +125,8 @@ func cutReaction(rest []byte) (item, kind string, err error) {
 	return item, kind, err
 }
 
-// reactedItemKey appends the key of an item in the list of a user's reactions of a kind. Later reactions come first.
+// reactedItemKey appends the key of an item in the list of a user's reactions of a kind. Later
+// reactions come first.
 func reactedItemKey(dst []byte, user, kind string, since events.Micros, item string) []byte {
 	return appendSince(reactedItemsPrefix(dst, user, kind), since, item)
 }
@@ -130,7 +136,8 @@ func reactedItemsPrefix(dst []byte, user, kind string) []byte {
 	return appendReactionKind(projections.AppendKey(dst, tagReactedItem, user), kind)
 }
 
-// reactorKey appends the key of a user in the list of those who react to an item with a kind. Later reactions come first.
+// reactorKey appends the key of a user in the list of those who react to an item with a kind. Later
+// reactions come first.
 func reactorKey(dst []byte, item, kind string, since events.Micros, user string) []byte {
 	return appendSince(reactorsPrefix(dst, item, kind), since, user)
 }
@@ -169,7 +176,8 @@ func namedItemKey(dst []byte, owner, item, pin string) []byte {
 	return events.AppendID(events.AppendID(dst, item), pin)
 }
 
-// namedItemsPrefix appends the prefix of the rows about an owner's pins that named items of a partition.
+// namedItemsPrefix appends the prefix of the rows about an owner's pins that named items of a
+// partition.
 func namedItemsPrefix(dst []byte, owner string, partition uint8) []byte {
 	return append(projections.AppendKey(dst, tagNamedItem, owner), partition)
 }
@@ -193,14 +201,15 @@ func globalListPrefix() []byte { return storePrefix(nil, tagGlobalList) }
 
 func ownerListPrefix(owner string) []byte { return projections.AppendKey(nil, tagOwnerList, owner) }
 
-// A list has two kinds of entries, and the first byte after the prefix says of which kind an entry is. Entries by name come first:
+// A list has two kinds of entries, and the first byte after the prefix says of which kind an entry
+// is. Entries by name come first:
 //
 //	0x00 i              the list has item i; its score is looked up in the row of i
 //	0x01 ^score i ^from a version of i: the list has i with this score from the position from on. The value is the position
 //	                    from which on it no longer holds, as a varint, or nothing while it holds
 //
-// The sort key of an entry by score is what stands between the first byte and the position: score and item. Sort keys are
-// compared as bytes.
+// The sort key of an entry by score is what stands between the first byte and the position: score
+// and item. Sort keys are compared as bytes.
 const (
 	entryByName = iota
 	entryByScore
@@ -217,8 +226,8 @@ func scoreEntryKey(dst, list []byte, item string, score int64, from uint64) []by
 	return binary.BigEndian.AppendUint64(dst, ^from)
 }
 
-// appendSortKey appends the sort key of an item with a score: higher scores come first, then items by id. The sign bit is
-// flipped, so that negative scores come after all others.
+// appendSortKey appends the sort key of an item with a score: higher scores come first, then items
+// by id. The sign bit is flipped, so that negative scores come after all others.
 func appendSortKey(dst []byte, item string, score int64) []byte {
 	return events.AppendID(binary.BigEndian.AppendUint64(dst, ^(uint64(score)^1<<63)), item)
 }
@@ -247,8 +256,8 @@ func cutScoreEntry(rest []byte) (item string, score int64, from uint64, err erro
 	return item, score, ^binary.BigEndian.Uint64(tail), nil
 }
 
-// decodeVersionEnd reads the value of an entry by score: the position from which on the version no longer holds, or
-// math.MaxUint64 while it holds.
+// decodeVersionEnd reads the value of an entry by score: the position from which on the version no
+// longer holds, or math.MaxUint64 while it holds.
 func decodeVersionEnd(row []byte) (to uint64, err error) {
 	if len(row) == 0 {
 		return math.MaxUint64, nil

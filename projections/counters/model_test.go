@@ -21,7 +21,8 @@ import (
 	"github.com/skein-feed/skein/projections/store"
 )
 
-// sizes are settings and replacements of the constants of the same names. With small ones, short histories reach every case.
+// sizes are settings and replacements of the constants of the same names. With small ones, short
+// histories reach every case.
 type sizes struct {
 	Settings
 	maxPinsByName, maxListsByScore int
@@ -103,9 +104,9 @@ func heatSettings(s sizes) model.HeatSettings {
 	}
 }
 
-// TestCountersAgreeWithModel demands that, at every position of every history, all counts and lists are those of the model (I7), and the
-// rows of lists are those that follow from the versions and the named items. This holds for all limits of lists, and wherever events are
-// cut.
+// TestCountersAgreeWithModel demands that, at every position of every history, all counts and lists
+// are those of the model (I7), and the rows of lists are those that follow from the versions and
+// the named items. This holds for all limits of lists, and wherever events are cut.
 func TestCountersAgreeWithModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		history := drawHistory(t)
@@ -121,7 +122,8 @@ func TestCountersAgreeWithModel(t *testing.T) {
 	})
 }
 
-// TestCountersAgreeWithModelInLongHistories demands the same at some positions of long seeded histories, in which much state accumulates.
+// TestCountersAgreeWithModelInLongHistories demands the same at some positions of long seeded
+// histories, in which much state accumulates.
 func TestCountersAgreeWithModelInLongHistories(t *testing.T) {
 	n := 600
 	if testing.Short() {
@@ -150,7 +152,8 @@ func TestCountersAgreeWithModelInLongHistories(t *testing.T) {
 	}
 }
 
-// TestFoldInStepsLeavesTheSameRows demands that a fold that is cut wherever it may be leaves the same rows as one that is not.
+// TestFoldInStepsLeavesTheSameRows demands that a fold that is cut wherever it may be leaves the
+// same rows as one that is not.
 func TestFoldInStepsLeavesTheSameRows(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		envs := histories.Envelopes(drawHistory(t))
@@ -245,7 +248,8 @@ func compareItems(t failer, s *store.Store, set sizes, history []events.Event) {
 	auditLists(t, v, set, want, history)
 }
 
-// readList reads all pages of a list, and checks that each but the last is full and has a new page cursor.
+// readList reads all pages of a list, and checks that each but the last is full and has a new page
+// cursor.
 func readList(t failer, q *Queries, s Scope, n int) (all []TrendingItem) {
 	t.Helper()
 	var after PageCursor
@@ -268,8 +272,8 @@ func readList(t failer, q *Queries, s Scope, n int) (all []TrendingItem) {
 // someKinds are the kinds of reactions in histories, and one that is not.
 var someKinds = []string{"", "save", "_bookmark", "nothing"}
 
-// compareReactions compares the reactions to an item with those of the model: how many there are by kind, who reacted, and what each user
-// has of them.
+// compareReactions compares the reactions to an item with those of the model: how many there are by
+// kind, who reacted, and what each user has of them.
 func compareReactions(
 	t failer, q *Queries, want *model.Graph, item string, counts ItemCounts, same func(got, want any, format string, args ...any),
 ) {
@@ -308,7 +312,8 @@ func compareReactions(
 	}
 }
 
-// readReactions reads all pages of a user's reactions, and checks that each but the last is full and has a new page cursor.
+// readReactions reads all pages of a user's reactions, and checks that each but the last is full
+// and has a new page cursor.
 func readReactions(t failer, q *Queries, user, kind string, n int) (all []ReactedItem) {
 	t.Helper()
 	var after PageCursor
@@ -327,7 +332,8 @@ func readReactions(t failer, q *Queries, user, kind string, n int) (all []Reacte
 	}
 }
 
-// readReactors is readReactions for those who reacted to an item. It also returns the length of the list, which every page must know.
+// readReactors is readReactions for those who reacted to an item. It also returns the length of the
+// list, which every page must know.
 func readReactors(t failer, q *Queries, item, kind string, n int) (all []Reactor, total int64) {
 	t.Helper()
 	var after PageCursor
@@ -367,7 +373,8 @@ func itemsIn(history []events.Event) []string {
 	return items
 }
 
-// auditLists derives the rows of all lists from the stored versions and named items, and compares them with the rows of the store.
+// auditLists derives the rows of all lists from the stored versions and named items, and compares
+// them with the rows of the store.
 func auditLists(t failer, v *projections.View, set sizes, want *model.Graph, history []events.Event) {
 	t.Helper()
 	a := auditor{
@@ -415,7 +422,8 @@ type auditor struct {
 	ended  map[uint8]map[uint64]endedVersion
 	queues map[uint8]versionQueue
 	items  map[string]itemRow
-	// named are the items by owner and pin. pins is the number of pins by which an owner named items of a partition.
+	// named are the items by owner and pin. pins is the number of pins by which an owner named
+	// items of a partition.
 	named map[[2]string]map[string]bool
 	pins  map[string]int
 	// listed are the owners whose lists have the item by score.
@@ -474,7 +482,8 @@ func (a *auditor) readRow(key, row []byte) (err error) {
 
 func keyPartition(key []byte) uint8 { return events.Shard(binary.BigEndian.Uint16(key)).Partition() }
 
-// deriveLists derives the rows of all lists. found is the number of ended versions that the items name.
+// deriveLists derives the rows of all lists. found is the number of ended versions that the items
+// name.
 func (a *auditor) deriveLists(t failer, v *projections.View) (lists map[string]string, found int) {
 	lists = map[string]string{}
 	for of, items := range a.named {
@@ -515,7 +524,8 @@ func (a *auditor) countEnded() (n int) {
 	return n
 }
 
-// deriveQueues derives the queue of each partition from its ended versions, which must have consecutive numbers up to the last one that was given.
+// deriveQueues derives the queue of each partition from its ended versions, which must have
+// consecutive numbers up to the last one that was given.
 func (a *auditor) deriveQueues() map[uint8]versionQueue {
 	queues := map[uint8]versionQueue{}
 	for partition, is := range a.queues {
@@ -533,7 +543,8 @@ func (a *auditor) deriveQueues() map[uint8]versionQueue {
 	return queues
 }
 
-// deriveShown derives the rows of what living pins show, and checks that the items of all of them were named.
+// deriveShown derives the rows of what living pins show, and checks that the items of all of them
+// were named.
 func (a *auditor) deriveShown(t failer, want *model.Graph) map[string]string {
 	shown := map[string]string{}
 	for _, owner := range want.Users() {

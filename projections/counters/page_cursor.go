@@ -17,21 +17,22 @@ var ErrPageCursor = errors.New("counters: not a cursor of this list")
 // SessionLifetime is how long a session may continue, in log time.
 const SessionLifetime events.Micros = 3600 * 1_000_000
 
-// PageCursor says where a list continues after a page: the last item shown, and the position at which the session began. It
-// is opaque, and writes do not invalidate it (I9).
+// PageCursor says where a list continues after a page: the last item shown, and the position at
+// which the session began. It is opaque, and writes do not invalidate it (I9).
 type PageCursor []byte
 
 // The first byte of a page cursor tells of which kind of list it is.
 const (
-	// cursorTrending is followed by the position of the session (uvarint), its log time (uvarint), and the sort key of the
-	// last item.
+	// cursorTrending is followed by the position of the session (uvarint), its log time (uvarint),
+	// and the sort key of the last item.
 	cursorTrending = 1
-	// cursorReacted is followed by the sort key of the last entry of a list of reactions or of those who reacted ([appendSince]).
+	// cursorReacted is followed by the sort key of the last entry of a list of reactions or of
+	// those who reacted ([appendSince]).
 	cursorReacted = 2
 )
 
-// session is the position at which a session began, and its log time. All pages of the session read the scores of this
-// position.
+// session is the position at which a session began, and its log time. All pages of the session read
+// the scores of this position.
 type session struct {
 	seq  uint64
 	time events.Micros
@@ -68,7 +69,8 @@ func parseTrendingCursor(cursor PageCursor) (s session, sortKey []byte, err erro
 	return session{seq: numbers[0], time: events.Micros(numbers[1])}, rest, nil
 }
 
-// parseReactedCursor fails with [ErrPageCursor] for bytes that neither [Queries.Reactions] nor [Queries.Reactors] can have made.
+// parseReactedCursor fails with [ErrPageCursor] for bytes that neither [Queries.Reactions] nor
+// [Queries.Reactors] can have made.
 func parseReactedCursor(cursor PageCursor) (sortKey []byte, err error) {
 	if len(cursor) == 0 || cursor[0] != cursorReacted {
 		return nil, ErrPageCursor

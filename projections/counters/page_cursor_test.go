@@ -15,8 +15,8 @@ import (
 	"github.com/skein-feed/skein/projections/heat"
 )
 
-// TestSortKeysCompareAsScoresThenIDs demands that sort keys compare as scores, the highest first, and then as ids, and that they decode to
-// what was encoded.
+// TestSortKeysCompareAsScoresThenIDs demands that sort keys compare as scores, the highest first,
+// and then as ids, and that they decode to what was encoded.
 func TestSortKeysCompareAsScoresThenIDs(t *testing.T) {
 	score := rapid.OneOf(rapid.Int64(), rapid.Int64Range(-2, 2), rapid.SampledFrom([]int64{math.MinInt64, math.MaxInt64}))
 	id := rapid.SampledFrom([]string{"a", "ab", "b", "7", "10", "007", "6ba7b810-9dad-11d1-80b4-00c04fd430c8"})
@@ -38,7 +38,8 @@ func TestSortKeysCompareAsScoresThenIDs(t *testing.T) {
 	})
 }
 
-// TestForeignPageCursorsAreRefused demands that page cursors that no page of the list can have returned are refused.
+// TestForeignPageCursorsAreRefused demands that page cursors that no page of the list can have
+// returned are refused.
 func TestForeignPageCursorsAreRefused(t *testing.T) {
 	l := newItemLog(t, defaultSizes())
 	defer l.close()

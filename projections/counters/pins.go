@@ -7,7 +7,8 @@ import (
 	"github.com/skein-feed/skein/projections/pinstore"
 )
 
-// pinChange is a pin while one event changes it: its facts, and what followed from them before the event.
+// pinChange is a pin while one event changes it: its facts, and what followed from them before the
+// event.
 type pinChange struct {
 	owner, id string
 	// row has the facts. The event is added to them.
@@ -69,8 +70,8 @@ func (c *Counters) createPin() error {
 	case p.row.History != nil && !made.Before(p.row.History, p.owner, p.id):
 		return nil // of several backfilled creations the first counts
 	default:
-		// If the board was deleted since, the pin was deleted with it, unless it had been moved. Later deletions of boards
-		// on which it might be are already among its facts.
+		// If the board was deleted since, the pin was deleted with it, unless it had been moved.
+		// Later deletions of boards on which it might be are already among its facts.
 		deletion, err := c.readBoardDeletion(ev.User, ev.Board)
 		if err != nil {
 			return err
@@ -93,8 +94,8 @@ func (c *Counters) deletePin() error {
 	return c.writePin(p)
 }
 
-// endPinsOnBoard ends the pins on a board that is deleted, in steps. After each pin, rows and counts agree, and the pin is
-// not met again.
+// endPinsOnBoard ends the pins on a board that is deleted, in steps. After each pin, rows and
+// counts agree, and the pin is not met again.
 func (c *Counters) endPinsOnBoard() error {
 	owner, board := c.ev.User, c.ev.Board
 	prefix := projections.AppendKey(nil, tagPossibleBoard, owner, board)
@@ -116,11 +117,13 @@ func (c *Counters) endPinsOnBoard() error {
 	})
 }
 
-// writePin writes the facts of a pin, and the rows and counts that differ between its states before and after the event.
+// writePin writes the facts of a pin, and the rows and counts that differ between its states before
+// and after the event.
 func (c *Counters) writePin(p *pinChange) error {
 	after := p.row.State()
 
-	// Facts that only late history would need are dropped once no history can matter, or once there are too many.
+	// Facts that only late history would need are dropped once no history can matter, or once there
+	// are too many.
 	if p.row.HistoryClosed || c.batch.BackfillsClosed() || len(p.row.Live) > pinstore.MaxLiveFacts {
 		p.row.CloseHistory(after, c.ev.Time)
 		for i := range p.row.Live {

@@ -18,24 +18,28 @@ type Queries struct {
 	maxComputedPins, maxRowsPerPin int64
 	// rowsRead counts the rows that [Queries.Trending] reads.
 	rowsRead int
-	// remote answers for homes whose rows the state does not have. nil means that the state has all rows.
+	// remote answers for homes whose rows the state does not have. nil means that the state has all
+	// rows.
 	remote RemoteLookup
 }
 
-// RemoteLookup answers for homes whose rows are not in the state that is queried. known is false for an answer that must be
-// fetched first; the query then continues with the zero value, and its result does not count (see [projections.RemoteLookup]).
-// Lists of a user's or owner's items are at the homes of the items, so each of the other nodes has a part of them.
+// RemoteLookup answers for homes whose rows are not in the state that is queried. known is false
+// for an answer that must be fetched first; the query then continues with the zero value, and its
+// result does not count (see [projections.RemoteLookup]). Lists of a user's or owner's items are at
+// the homes of the items, so each of the other nodes has a part of them.
 type RemoteLookup interface {
 	projections.RemoteLookup
 	// Score returns the score of an item as of a position.
 	Score(item string, seq uint64) (score int64, scored, known bool)
 	// OwnReactions is [Queries.OwnReactions].
 	OwnReactions(user, item string) (kinds []string, known bool)
-	// Reactions returns [Queries.LocalReactions] of each node that has rows which the state lacks. An item may be in several parts.
+	// Reactions returns [Queries.LocalReactions] of each node that has rows which the state lacks.
+	// An item may be in several parts.
 	Reactions(user, kind string, after PageCursor, n int) (parts []ReactionPart, known bool)
 	// Reactors returns [Queries.LocalReactors] of a node that has the rows of the item.
 	Reactors(item, kind string, after PageCursor, n int) (part ReactorPart, known bool)
-	// Candidates returns [Queries.Candidates] of each such node. owner is empty for the global list.
+	// Candidates returns [Queries.Candidates] of each such node. owner is empty for the global
+	// list.
 	Candidates(owner string, seq uint64, after []byte, n int) (parts []CandidatePart, known bool)
 }
 
@@ -55,11 +59,11 @@ func NewQueries(s State) *Queries {
 
 // ItemCounts are the counts of an item.
 type ItemCounts struct {
-	// Plays is the number of all plays that ever counted, and Repins the number of pins that were re-pins of the item. Neither
-	// ever falls.
+	// Plays is the number of all plays that ever counted, and Repins the number of pins that were
+	// re-pins of the item. Neither ever falls.
 	Plays int64
-	// Likes is the number of users who like the item. OtherKinds is the number of other kinds that are not private with which users react to
-	// it; [Queries.ReactionCounts] counts those.
+	// Likes is the number of users who like the item. OtherKinds is the number of other kinds that
+	// are not private with which users react to it; [Queries.ReactionCounts] counts those.
 	Likes, OtherKinds int64
 	Repins            int64
 }

@@ -14,8 +14,8 @@ import (
 // MaxKinds is how many kinds of reactions an answer has of one item.
 const MaxKinds = 16
 
-// OwnReactions returns the kinds with which a user reacts to an item, private ones included, by their names: the first [MaxKinds] if there
-// are more. Kinds are those of [events.Event.Reaction].
+// OwnReactions returns the kinds with which a user reacts to an item, private ones included, by
+// their names: the first [MaxKinds] if there are more. Kinds are those of [events.Event.Reaction].
 func (q *Queries) OwnReactions(user, item string) (kinds []string, err error) {
 	if q.isRemote(item) {
 		kinds, _ = q.remote.OwnReactions(user, item)
@@ -26,8 +26,8 @@ func (q *Queries) OwnReactions(user, item string) (kinds []string, err error) {
 	it := q.state.Iter(prefix, projections.PrefixEnd(prefix))
 	defer func() { err = errors.Join(err, it.Close()) }()
 
-	// The rows are in the order of the names, except that likes, which are stored without a name, come first. So one more than is
-	// returned is enough to know the first ones.
+	// The rows are in the order of the names, except that likes, which are stored without a name,
+	// come first. So one more than is returned is enough to know the first ones.
 	for len(kinds) <= MaxKinds && it.Next() {
 		kind, rest, err := cutReactionKind(it.Key()[len(prefix):])
 		if err != nil || len(rest) != 0 {
@@ -57,8 +57,9 @@ type ReactionCount struct {
 	Count int64
 }
 
-// ReactionCounts returns the numbers of users who react to an item with the given kinds, in that order. If no kinds are given, it returns
-// those of the first [MaxKinds] kinds by name that users react with. counts are the counts of the item.
+// ReactionCounts returns the numbers of users who react to an item with the given kinds, in that
+// order. If no kinds are given, it returns those of the first [MaxKinds] kinds by name that users
+// react with. counts are the counts of the item.
 func (q *Queries) ReactionCounts(item string, counts ItemCounts, kinds []string) (list []ReactionCount, err error) {
 	if len(kinds) == 0 {
 		return q.firstReactionCounts(item, counts)
@@ -120,8 +121,9 @@ type ReactionPart struct {
 	More bool
 }
 
-// Reactions returns at most n items to which a user reacts with a kind, newest first, equal times by id. It begins after a page cursor, or at
-// the newest item if after is nil. next is nil if there are no more items. Reactions fails with [ErrPageCursor].
+// Reactions returns at most n items to which a user reacts with a kind, newest first, equal times
+// by id. It begins after a page cursor, or at the newest item if after is nil. next is nil if there
+// are no more items. Reactions fails with [ErrPageCursor].
 func (q *Queries) Reactions(
 	ctx context.Context, user, kind string, after PageCursor, n int,
 ) (items []ReactedItem, next PageCursor, err error) {
@@ -142,7 +144,8 @@ func (q *Queries) Reactions(
 	return items, next, nil
 }
 
-// mergeReactions merges the part of this state with those of remote ones, and returns the first n items.
+// mergeReactions merges the part of this state with those of remote ones, and returns the first n
+// items.
 func (q *Queries) mergeReactions(
 	local ReactionPart, user, kind string, after PageCursor, n int,
 ) (items []ReactedItem, more bool) {
@@ -158,7 +161,8 @@ func (q *Queries) mergeReactions(
 		)
 	})
 
-	// Several nodes may have the same partition. A node at a later position may have an item at another time.
+	// Several nodes may have the same partition. A node at a later position may have an item at
+	// another time.
 	seen := map[string]bool{}
 	items = slices.DeleteFunc(items, func(i ReactedItem) bool {
 		again := seen[i.Item]
@@ -195,9 +199,10 @@ type ReactorPart struct {
 	Total int64
 }
 
-// Reactors returns at most n users who react to an item with a kind, newest first, equal times by id, and the length of the whole list. It
-// begins after a page cursor, or at the newest reaction if after is nil. next is nil if there are no more users. The list of a private
-// kind is empty. Reactors fails with [ErrPageCursor].
+// Reactors returns at most n users who react to an item with a kind, newest first, equal times by
+// id, and the length of the whole list. It begins after a page cursor, or at the newest reaction if
+// after is nil. next is nil if there are no more users. The list of a private kind is empty.
+// Reactors fails with [ErrPageCursor].
 func (q *Queries) Reactors(
 	ctx context.Context, item, kind string, after PageCursor, n int,
 ) (part ReactorPart, next PageCursor, err error) {
@@ -233,7 +238,8 @@ func (q *Queries) LocalReactors(
 	return part, err
 }
 
-// eachReaction calls do with the first n entries of a list below a prefix, after a page cursor. It reports whether more entries follow.
+// eachReaction calls do with the first n entries of a list below a prefix, after a page cursor. It
+// reports whether more entries follow.
 func (q *Queries) eachReaction(
 	ctx context.Context, prefix []byte, after PageCursor, n int, do func(since events.Micros, id string),
 ) (more bool, err error) {

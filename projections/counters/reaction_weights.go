@@ -13,7 +13,8 @@ import (
 // maxReactionWeights is how many kinds of reactions may add heat.
 const maxReactionWeights = 64
 
-// parseReactionWeights parses weights such as "like=4,save=3". The result is by [events.Event.Reaction].
+// parseReactionWeights parses weights such as "like=4,save=3". The result is by
+// [events.Event.Reaction].
 func parseReactionWeights(text string) (map[string]uint32, error) {
 	weights := map[string]uint32{}
 	if text == "" {
@@ -41,8 +42,9 @@ func parseReactionWeights(text string) (map[string]uint32, error) {
 	return weights, nil
 }
 
-// formatReactionWeights returns the weights in the form that parseReactionWeights reads, sorted by name and without those of 0. Settings
-// that mean the same have the same form, so they have the same fingerprint.
+// formatReactionWeights returns the weights in the form that parseReactionWeights reads, sorted by
+// name and without those of 0. Settings that mean the same have the same form, so they have the
+// same fingerprint.
 func formatReactionWeights(weights map[string]uint32) string {
 	var parts []string
 	for reaction, weight := range maps.All(weights) {

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestEqualReactionWeightsHaveOneFingerprint demands that settings that mean the same have the same fingerprint, and that settings without
-// a clear meaning are refused.
+// TestEqualReactionWeightsHaveOneFingerprint demands that settings that mean the same have the same
+// fingerprint, and that settings without a clear meaning are refused.
 func TestEqualReactionWeightsHaveOneFingerprint(t *testing.T) {
 	for _, test := range []struct{ name, text, expected, expectedError string }{
 		{"default", DefaultSettings().ReactionWeights, "like=4", ""},

@@ -10,10 +10,11 @@ import (
 
 // reaction holds the facts about one reaction: that of a user to an item, of one kind.
 type reaction struct {
-	// backfillTime is the time of the latest backfilled fact that it holds, or 0. liveTime is the time of the first live one since the
-	// last live end, or 0.
+	// backfillTime is the time of the latest backfilled fact that it holds, or 0. liveTime is the
+	// time of the first live one since the last live end, or 0.
 	backfillTime, liveTime events.Micros
-	// hasLiveEnd is set once there was a live end. Backfilled facts come before it and so do not count.
+	// hasLiveEnd is set once there was a live end. Backfilled facts come before it and so do not
+	// count.
 	hasLiveEnd bool
 }
 
@@ -30,8 +31,8 @@ const (
 // holds reports whether the reaction holds. Backfilled facts come before live ones.
 func (r reaction) holds() bool { return r.liveTime != 0 || r.backfillTime != 0 && !r.hasLiveEnd }
 
-// since returns the time of a reaction that holds, by the rule for all relations in docs/semantics.md: a backfilled fact that no
-// live fact ended decides.
+// since returns the time of a reaction that holds, by the rule for all relations in
+// docs/semantics.md: a backfilled fact that no live fact ended decides.
 func (r reaction) since() events.Micros {
 	if r.backfillTime != 0 && !r.hasLiveEnd {
 		return r.backfillTime
@@ -39,8 +40,8 @@ func (r reaction) since() events.Micros {
 	return r.liveTime
 }
 
-// appendRow appends the value of a row: the flags, and then 8 bytes for each time that is not 0. It appends nothing for the
-// zero reaction, which has no row.
+// appendRow appends the value of a row: the flags, and then 8 bytes for each time that is not 0. It
+// appends nothing for the zero reaction, which has no row.
 func (r reaction) appendRow(dst []byte) []byte {
 	if r == (reaction{}) {
 		return dst
@@ -95,7 +96,8 @@ func decodeReaction(row []byte) (r reaction, err error) {
 	return r, nil
 }
 
-// applyReaction folds a reacted or unreacted at the home of the item. A reaction adds to the heat of the item unless it repeats one.
+// applyReaction folds a reacted or unreacted at the home of the item. A reaction adds to the heat
+// of the item unless it repeats one.
 func (c *Counters) applyReaction() error {
 	ev := c.ev
 	c.key = reactionKey(c.key[:0], ev.User, ev.Item, ev.Reaction)
@@ -111,7 +113,8 @@ func (c *Counters) applyReaction() error {
 		after.liveTime = 0
 		after.hasLiveEnd = true
 	case ev.Backfill:
-		// Heat is added in the order in which facts arrive. A backfilled reaction repeats any that is known, but not one that has ended.
+		// Heat is added in the order in which facts arrive. A backfilled reaction repeats any that
+		// is known, but not one that has ended.
 		addsHeat = before.backfillTime == 0 && before.liveTime == 0
 		after.backfillTime = max(before.backfillTime, ev.Time)
 	default:
@@ -144,7 +147,8 @@ func readReaction(r projections.Reader, key []byte) (reaction, error) {
 	return decodeReaction(row)
 }
 
-// writeReaction writes the facts about a reaction, and its entries in the lists of the user and of the item, as far as they change.
+// writeReaction writes the facts about a reaction, and its entries in the lists of the user and of
+// the item, as far as they change.
 func (c *Counters) writeReaction(user, item, kind string, before, after reaction) {
 	if after == before {
 		return
@@ -191,11 +195,13 @@ func countChange(before, after reaction) int64 {
 	return 0
 }
 
-// countReaction adds to the number of users who reacted to an item with a kind, and to the heat of the item.
+// countReaction adds to the number of users who reacted to an item with a kind, and to the heat of
+// the item.
 //
-// Likes are counted in the row of the item, which a like must write anyway because of its heat. Every other kind has a row of its own, so
-// that the row of an item stays small however many kinds there are. The row of the item says how many there are: if there are none, a
-// query need not look for them.
+// Likes are counted in the row of the item, which a like must write anyway because of its heat.
+// Every other kind has a row of its own, so that the row of an item stays small however many kinds
+// there are. The row of the item says how many there are: if there are none, a query need not look
+// for them.
 func (c *Counters) countReaction(itemID, kind string, delta int64, weight uint32) error {
 	otherKinds := int64(0)
 	if kind != "" && delta != 0 {
@@ -225,8 +231,8 @@ func (c *Counters) countReaction(itemID, kind string, delta int64, weight uint32
 	return nil
 }
 
-// countOtherReaction adds delta, which is not 0, to the row of a kind that is not a like. It returns by how much the number of such rows of
-// the item changes.
+// countOtherReaction adds delta, which is not 0, to the row of a kind that is not a like. It
+// returns by how much the number of such rows of the item changes.
 func (c *Counters) countOtherReaction(item, kind string, delta int64) (kinds int64, err error) {
 	c.key = reactionCountKey(c.key[:0], item, kind)
 	before, err := readCount(c.batch, c.key)

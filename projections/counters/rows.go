@@ -8,8 +8,8 @@ import (
 	"github.com/skein-feed/skein/projections"
 )
 
-// eraseChunk is the number of rows that are read ahead before they are erased. Nothing may be written while an iterator is
-// open.
+// eraseChunk is the number of rows that are read ahead before they are erased. Nothing may be
+// written while an iterator is open.
 const eraseChunk = 256
 
 // cutLastID reads an id that must be the last part of a key.
@@ -31,9 +31,9 @@ func cutLastTwoIDs(rest []byte) (first, second string, err error) {
 	return first, second, err
 }
 
-// eraseRows calls eraseRow for each row below the prefix. eraseRow gets the part of the key that follows the prefix and must
-// delete the row. Between chunks the event may be interrupted (see [projections.Batch.Step]). Run again, eraseRows finds the
-// rows that are left.
+// eraseRows calls eraseRow for each row below the prefix. eraseRow gets the part of the key that
+// follows the prefix and must delete the row. Between chunks the event may be interrupted (see
+// [projections.Batch.Step]). Run again, eraseRows finds the rows that are left.
 func (c *Counters) eraseRows(prefix []byte, eraseRow func(rest []byte) error) error {
 	lower := prefix
 	upper := projections.PrefixEnd(prefix)

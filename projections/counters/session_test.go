@@ -33,9 +33,9 @@ type reading struct {
 	last *model.TrendingItem
 }
 
-// TestSessionsShowEachItemOnce demands that, whatever is written between the pages of a session, an item that is in the list throughout
-// appears exactly once. Any other item may appear at most once, and only on a page whose list has it. The order is that of the session's
-// scores (I9).
+// TestSessionsShowEachItemOnce demands that, whatever is written between the pages of a session, an
+// item that is in the list throughout appears exactly once. Any other item may appear at most once,
+// and only on a page whose list has it. The order is that of the session's scores (I9).
 func TestSessionsShowEachItemOnce(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		history := drawHistory(t)
@@ -167,8 +167,9 @@ func (r *reading) finish(t *rapid.T, history []events.Event) {
 	}
 }
 
-// TestItemStaysInSessionWhenItsPinIsReplaced keeps an item in a list while one envelope deletes the pin that shows it and creates others,
-// after its score has changed since the session began. The session must show the item once, with the score of its beginning.
+// TestItemStaysInSessionWhenItsPinIsReplaced keeps an item in a list while one envelope deletes the
+// pin that shows it and creates others, after its score has changed since the session began. The
+// session must show the item once, with the score of its beginning.
 func TestItemStaysInSessionWhenItsPinIsReplaced(t *testing.T) {
 	for _, set := range sizesForEveryListForm() {
 		l := newItemLog(t, set)
@@ -196,7 +197,8 @@ func TestItemStaysInSessionWhenItsPinIsReplaced(t *testing.T) {
 	}
 }
 
-// sizesForEveryListForm returns sizes with which lists are computed, have their items by name, or have them by score.
+// sizesForEveryListForm returns sizes with which lists are computed, have their items by name, or
+// have them by score.
 func sizesForEveryListForm() (all []sizes) {
 	for _, named := range []int{0, 2, 64} {
 		for _, computed := range []int64{0, 256} {
@@ -210,8 +212,9 @@ func sizesForEveryListForm() (all []sizes) {
 	return all
 }
 
-// TestSessionShowsItemOnceHoweverItIsListed lists an item by name or by score throughout a session, or changes from one to the other. In
-// every case the session must show the item once, at the score that it had when the session began.
+// TestSessionShowsItemOnceHoweverItIsListed lists an item by name or by score throughout a session,
+// or changes from one to the other. In every case the session must show the item once, at the score
+// that it had when the session began.
 func TestSessionShowsItemOnceHoweverItIsListed(t *testing.T) {
 	for _, set := range sizesForEveryListForm() {
 		for _, c := range []struct{ before, after int }{{1, 1}, {1, 3}, {3, 1}, {3, 3}, {4, 3}, {0, 3}} {
@@ -235,7 +238,8 @@ func TestSessionShowsItemOnceHoweverItIsListed(t *testing.T) {
 						t.Errorf("first page %v, expected a", page)
 					}
 
-					// Between the pages b gets other scores, and is shown by another number of pins.
+					// Between the pages b gets other scores, and is shown by another number of
+					// pins.
 					l.add(newItemScored("b", score))
 					showOnBoards(c.after)
 					l.add(newItemScored("b", score+1))
@@ -254,8 +258,9 @@ func TestSessionShowsItemOnceHoweverItIsListed(t *testing.T) {
 	}
 }
 
-// TestSessionExpiresAfterAnHour demands that a session lives for an hour of log time, and then returns an error. Meanwhile versions that no
-// session can read are dropped, and those that the session reads are not.
+// TestSessionExpiresAfterAnHour demands that a session lives for an hour of log time, and then
+// returns an error. Meanwhile versions that no session can read are dropped, and those that the
+// session reads are not.
 func TestSessionExpiresAfterAnHour(t *testing.T) {
 	l := newItemLog(t, defaultSizes())
 	defer l.close()

@@ -11,8 +11,9 @@ import (
 	"github.com/skein-feed/skein/projections/store"
 )
 
-// TestPagesOfLargeBoardReadFewRows demands that a page of a board with 100,000 items reads two rows per item: the entry, and whether a pin
-// shows it. The hundredth page must read no more, even where many scores have changed.
+// TestPagesOfLargeBoardReadFewRows demands that a page of a board with 100,000 items reads two rows
+// per item: the entry, and whether a pin shows it. The hundredth page must read no more, even where
+// many scores have changed.
 func TestPagesOfLargeBoardReadFewRows(t *testing.T) {
 	const size = 50
 	n := 100_000
@@ -90,7 +91,8 @@ func countRows(t *testing.T, s *store.Store) map[projections.Tag]int {
 	return n
 }
 
-// TestManyPlaysWriteFewVersions demands that 100,000 plays of one item are all counted, and that the item seldom moves in the lists.
+// TestManyPlaysWriteFewVersions demands that 100,000 plays of one item are all counted, and that
+// the item seldom moves in the lists.
 func TestManyPlaysWriteFewVersions(t *testing.T) {
 	const n = 100_000
 	set := defaultSizes()
@@ -125,7 +127,8 @@ func TestManyPlaysWriteFewVersions(t *testing.T) {
 	}
 }
 
-// TestLargeBoardIsDeletedAndCreatedAgain deletes a board of 10,000 pins, in steps, and creates it again with the same pins.
+// TestLargeBoardIsDeletedAndCreatedAgain deletes a board of 10,000 pins, in steps, and creates it
+// again with the same pins.
 func TestLargeBoardIsDeletedAndCreatedAgain(t *testing.T) {
 	const n = 10_000
 	art := "art"
@@ -178,8 +181,8 @@ func TestLargeBoardIsDeletedAndCreatedAgain(t *testing.T) {
 	}
 }
 
-// TestRecreatedPinCountsOneRepinPerItem demands that a pin that is deleted and created again counts as one re-pin of each item that it
-// showed.
+// TestRecreatedPinCountsOneRepinPerItem demands that a pin that is deleted and created again counts
+// as one re-pin of each item that it showed.
 func TestRecreatedPinCountsOneRepinPerItem(t *testing.T) {
 	l := newItemLog(t, defaultSizes())
 	defer l.close()
@@ -207,8 +210,8 @@ func TestRecreatedPinCountsOneRepinPerItem(t *testing.T) {
 	}
 }
 
-// TestExpiredVersionsAreDropped demands that versions that ended more than an hour ago are dropped by the next events about any item of
-// their partition, even if there is none about their own item.
+// TestExpiredVersionsAreDropped demands that versions that ended more than an hour ago are dropped
+// by the next events about any item of their partition, even if there is none about their own item.
 func TestExpiredVersionsAreDropped(t *testing.T) {
 	const n = 2000
 	for _, named := range []int{0, 1, 64} {
@@ -258,8 +261,9 @@ func TestExpiredVersionsAreDropped(t *testing.T) {
 	}
 }
 
-// TestScoreChangeWritesFewRows demands that a new score of an item that 10,000 owners show writes few rows: short lists have the item by
-// name, and only a limited number of long ones have it by score.
+// TestScoreChangeWritesFewRows demands that a new score of an item that 10,000 owners show writes
+// few rows: short lists have the item by name, and only a limited number of long ones have it by
+// score.
 func TestScoreChangeWritesFewRows(t *testing.T) {
 	for _, set := range sizesForEveryListForm() {
 		t.Run(fmt.Sprintf("%+v", set), func(t *testing.T) {
@@ -334,9 +338,9 @@ func countListEntries(t *testing.T, s *store.Store) (byName, byScore int) {
 	return byName, byScore
 }
 
-// TestManyPinsInPartitionAreListedByScore demands that the list of an owner has items by name while few of the owner's pins named items of
-// their partition. After that it must have all of them by score, with all versions, in whatever order they came, until the owner is
-// deleted.
+// TestManyPinsInPartitionAreListedByScore demands that the list of an owner has items by name while
+// few of the owner's pins named items of their partition. After that it must have all of them by
+// score, with all versions, in whatever order they came, until the owner is deleted.
 func TestManyPinsInPartitionAreListedByScore(t *testing.T) {
 	set := defaultSizes()
 	set.maxComputedPins = 0
@@ -377,8 +381,8 @@ func TestManyPinsInPartitionAreListedByScore(t *testing.T) {
 	}
 }
 
-// TestItemIsListedByScoreInLimitedLists demands that an item that the largest number of lists have by score is in further lists by name,
-// until one of those lists no longer has it.
+// TestItemIsListedByScoreInLimitedLists demands that an item that the largest number of lists have
+// by score is in further lists by name, until one of those lists no longer has it.
 func TestItemIsListedByScoreInLimitedLists(t *testing.T) {
 	set := defaultSizes()
 	set.maxPinsByName = 0
@@ -406,8 +410,8 @@ func TestItemIsListedByScoreInLimitedLists(t *testing.T) {
 	check("there is room", 0, 2)
 }
 
-// TestPageCostIsBoundedWhenFewItemsAreShown demands that, if most items that an owner ever named are not shown, or are on other boards, a
-// page costs no more than a few lookups for each pin.
+// TestPageCostIsBoundedWhenFewItemsAreShown demands that, if most items that an owner ever named
+// are not shown, or are on other boards, a page costs no more than a few lookups for each pin.
 func TestPageCostIsBoundedWhenFewItemsAreShown(t *testing.T) {
 	l := newItemLog(t, defaultSizes())
 	defer l.close()

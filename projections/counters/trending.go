@@ -13,7 +13,8 @@ import (
 type Scope struct {
 	// Owner limits the list to the items that living pins of this user show.
 	Owner string
-	// Board limits the list to the pins on this board of the owner. The empty id is the default board; nil means all boards.
+	// Board limits the list to the pins on this board of the owner. The empty id is the default
+	// board; nil means all boards.
 	Board *string
 }
 
@@ -25,22 +26,25 @@ type TrendingItem struct {
 }
 
 const (
-	// maxComputedPins is the largest number of pins of a list that is computed from the pins. With more pins, the rows of the
-	// list are read.
+	// maxComputedPins is the largest number of pins of a list that is computed from the pins. With
+	// more pins, the rows of the list are read.
 	maxComputedPins = 256
-	// maxRowsPerPin limits how many rows of a list are read, for each of its pins. If a page needs more, most of the rows are
-	// of items that no pin shows any more, and computing the list is cheaper.
+	// maxRowsPerPin limits how many rows of a list are read, for each of its pins. If a page needs
+	// more, most of the rows are of items that no pin shows any more, and computing the list is
+	// cheaper.
 	maxRowsPerPin = 2
 )
 
-// Trending returns at most n items of a list by heat after a page cursor, or from the top if after is nil. The highest score
-// comes first, equal scores are ordered by id. A page is only empty if the list ends, also if n is 0. next is where the next
-// page begins, or nil at the end. Trending fails with [ErrExpired] and [ErrPageCursor].
+// Trending returns at most n items of a list by heat after a page cursor, or from the top if after
+// is nil. The highest score comes first, equal scores are ordered by id. A page is only empty if
+// the list ends, also if n is 0. next is where the next page begins, or nil at the end. Trending
+// fails with [ErrExpired] and [ErrPageCursor].
 //
-// The scores are those at the position at which the session began, and the items are those that are in the list now (I9, see
-// lists.go). A page of a list of few pins costs a lookup for each pin. A page of a longer list costs the rows of its items,
-// a lookup for each of whether a living pin shows it, the same for items in between that are not shown, and a lookup of the
-// score for each item that the list has by name. In all, that is not more than a lookup or two for each pin.
+// The scores are those at the position at which the session began, and the items are those that are
+// in the list now (I9, see lists.go). A page of a list of few pins costs a lookup for each pin. A
+// page of a longer list costs the rows of its items, a lookup for each of whether a living pin
+// shows it, the same for items in between that are not shown, and a lookup of the score for each
+// item that the list has by name. In all, that is not more than a lookup or two for each pin.
 func (q *Queries) Trending(
 	ctx context.Context, s Scope, after PageCursor, n int,
 ) (items []TrendingItem, next PageCursor, err error) {
@@ -120,7 +124,8 @@ func (q *Queries) countPins(s Scope) (int64, error) {
 	return u.Pins, err
 }
 
-// computeSortKeys is readSortKeys from the pins: it looks up the score of every item that they show.
+// computeSortKeys is readSortKeys from the pins: it looks up the score of every item that they
+// show.
 func (q *Queries) computeSortKeys(
 	ctx context.Context, s Scope, at session, after []byte, n int,
 ) (sortKeys [][]byte, err error) {
@@ -132,8 +137,8 @@ func (q *Queries) computeSortKeys(
 	return sortKeys[:min(n, len(sortKeys))], err
 }
 
-// sortKeysOfItems returns the sort keys of those items that had a score when the session began. It returns them in order,
-// and only those after the sort key after, if that is not nil.
+// sortKeysOfItems returns the sort keys of those items that had a score when the session began. It
+// returns them in order, and only those after the sort key after, if that is not nil.
 func (q *Queries) sortKeysOfItems(
 	ctx context.Context, items []string, at session, after []byte,
 ) (sortKeys [][]byte, err error) {
@@ -186,7 +191,8 @@ func (q *Queries) shownItems(ctx context.Context, s Scope) (items []string, err 
 	return items, err
 }
 
-// shownOnBoard returns the items that the living pins on a board show. An item may occur several times.
+// shownOnBoard returns the items that the living pins on a board show. An item may occur several
+// times.
 func (q *Queries) shownOnBoard(ctx context.Context, owner, board string) (items []string, err error) {
 	prefix := projections.AppendKey(nil, tagPossibleBoard, owner, board)
 	it := q.state.Iter(prefix, projections.PrefixEnd(prefix))
@@ -205,8 +211,8 @@ func (q *Queries) shownOnBoard(ctx context.Context, owner, board string) (items 
 	return items, err
 }
 
-// shownByPin returns the item that a pin shows on a board, or the empty string if the pin is not on the board. encodedPin is
-// the id of the pin in its key encoding.
+// shownByPin returns the item that a pin shows on a board, or the empty string if the pin is not on
+// the board. encodedPin is the id of the pin in its key encoding.
 func (q *Queries) shownByPin(owner string, encodedPin []byte, board string) (item string, err error) {
 	pin, err := cutLastID(encodedPin)
 	if err != nil {
@@ -251,8 +257,8 @@ type Scores struct {
 	queries *Queries
 }
 
-// ScoresAt returns the scores at a position. The position must not be later than that of the state, nor older than
-// [SessionLifetime].
+// ScoresAt returns the scores at a position. The position must not be later than that of the state,
+// nor older than [SessionLifetime].
 func (q *Queries) ScoresAt(seq uint64) *Scores { return &Scores{seq: seq, queries: q} }
 
 // Of returns the score of an item. ok is false if the item has none.

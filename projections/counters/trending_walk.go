@@ -8,17 +8,19 @@ import (
 	"github.com/skein-feed/skein/projections"
 )
 
-// trendingWalk walks over the sort keys of a list at the position of a session. It merges the entries by score, which are in
-// order, with the entries by name, whose scores it has looked up.
+// trendingWalk walks over the sort keys of a list at the position of a session. It merges the
+// entries by score, which are in order, with the entries by name, whose scores it has looked up.
 type trendingWalk struct {
 	q *Queries
 	// prefix is the prefix of the entries by score, and it iterates over them.
 	prefix  []byte
 	session session
 	it      projections.Iterator
-	// shownPins reads what the owner's living pins show. If it is nil, all entries count as shown, as in the global list.
+	// shownPins reads what the owner's living pins show. If it is nil, all entries count as shown,
+	// as in the global list.
 	shownPins projections.Iterator
-	// nextVersion is the sort key of the next entry by score that holds at the position. nil means that there is none.
+	// nextVersion is the sort key of the next entry by score that holds at the position. nil means
+	// that there is none.
 	nextVersion []byte
 	// namedSortKeys are the remaining sort keys of the entries by name, in order.
 	namedSortKeys [][]byte
@@ -26,8 +28,8 @@ type trendingWalk struct {
 	maxRows int
 }
 
-// walkSortKeys returns the first n sort keys, after one, of what a list shows. ok is false if that took more than maxRows
-// rows; 0 means no limit.
+// walkSortKeys returns the first n sort keys, after one, of what a list shows. ok is false if that
+// took more than maxRows rows; 0 means no limit.
 func (q *Queries) walkSortKeys(
 	ctx context.Context, s Scope, at session, after []byte, n, maxRows int,
 ) (sortKeys [][]byte, ok bool, err error) {
@@ -89,7 +91,8 @@ func (w *trendingWalk) close() error {
 	return err
 }
 
-// isOverLimit reports whether the walk has read more than maxRows rows. What it has returned is then incomplete.
+// isOverLimit reports whether the walk has read more than maxRows rows. What it has returned is
+// then incomplete.
 func (w *trendingWalk) isOverLimit() bool { return w.maxRows > 0 && w.q.rowsRead > w.maxRows }
 
 // takeShown returns the next n sort keys of items that are shown.
@@ -113,8 +116,8 @@ func (w *trendingWalk) takeShown(ctx context.Context, s Scope, n int) (sortKeys 
 	return sortKeys, nil
 }
 
-// isShown reports whether a living pin shows the item of a sort key, on the board of the scope if it has one. In the global
-// list every item is shown.
+// isShown reports whether a living pin shows the item of a sort key, on the board of the scope if
+// it has one. In the global list every item is shown.
 func (w *trendingWalk) isShown(ctx context.Context, s Scope, sortKey []byte) (bool, error) {
 	if w.shownPins == nil {
 		return true, nil
@@ -140,7 +143,8 @@ func (w *trendingWalk) isShown(ctx context.Context, s Scope, sortKey []byte) (bo
 	return false, w.q.countRow(ctx) // the seek read a row, too
 }
 
-// advanceVersion moves nextVersion to the next entry by score that holds at the position of the session.
+// advanceVersion moves nextVersion to the next entry by score that holds at the position of the
+// session.
 func (w *trendingWalk) advanceVersion(ctx context.Context) error {
 	w.nextVersion = nil
 	for !w.isOverLimit() && w.it.Next() {

@@ -9,18 +9,22 @@ import (
 	"github.com/skein-feed/skein/projections/internal/fields"
 )
 
-// A score that an item no longer has is an ended version. Sessions that began before its end still read it, so it stays for an hour. The ended versions of
-// a partition are numbered in the order in which they ended (tagEndedVersion). The row of an item names the last of its ended versions, and each of these
-// names the one before it, so that the versions of an item are found without a row that orders them.
+// A score that an item no longer has is an ended version. Sessions that began before its end still
+// read it, so it stays for an hour. The ended versions of a partition are numbered in the order in
+// which they ended (tagEndedVersion). The row of an item names the last of its ended versions, and
+// each of these names the one before it, so that the versions of an item are found without a row
+// that orders them.
 
 // endedVersion is the row of a version that has ended.
 type endedVersion struct {
 	item string
-	// endedAt is the log time at which the version ended, and fromSeq the position at which it began.
+	// endedAt is the log time at which the version ended, and fromSeq the position at which it
+	// began.
 	endedAt events.Micros
 	fromSeq uint64
 	score   int64
-	// previous is the number of the ended version of the item before this one, or 0 if there was none. It may have been dropped.
+	// previous is the number of the ended version of the item before this one, or 0 if there was
+	// none. It may have been dropped.
 	previous uint64
 }
 
@@ -52,7 +56,8 @@ func decodeEndedVersion(row []byte) (v endedVersion, err error) {
 	return v, err
 }
 
-// readEndedVersion returns the ended version of an item with a number. ok is false if it was dropped.
+// readEndedVersion returns the ended version of an item with a number. ok is false if it was
+// dropped.
 func readEndedVersion(r projections.Reader, item string, number uint64) (v endedVersion, ok bool, err error) {
 	row, ok, err := r.Get(endedVersionKey(nil, itemPartition(item), number))
 	if err != nil || !ok {
@@ -64,7 +69,8 @@ func readEndedVersion(r projections.Reader, item string, number uint64) (v ended
 	return v, err == nil, err
 }
 
-// readVersions returns the stored versions of the score of an item, the current one first. item is its row.
+// readVersions returns the stored versions of the score of an item, the current one first. item is
+// its row.
 func readVersions(r projections.Reader, id string, item *itemRow) (versions []version, err error) {
 	if !item.hasScore {
 		return nil, nil
@@ -107,8 +113,9 @@ func scoreAt(r projections.Reader, id string, seq uint64) (score int64, ok bool,
 	return 0, false, nil
 }
 
-// beginVersion begins a version of the score of an item at the position of the event, and ends the version before it. It
-// writes both in all lists that have the item by score. before and after are the row of the item. The caller writes after.
+// beginVersion begins a version of the score of an item at the position of the event, and ends the
+// version before it. It writes both in all lists that have the item by score. before and after are
+// the row of the item. The caller writes after.
 func (c *Counters) beginVersion(item string, before, after *itemRow) error {
 	lists, err := c.readListsByScore(item, after)
 	if err != nil {
@@ -118,7 +125,8 @@ func (c *Counters) beginVersion(item string, before, after *itemRow) error {
 	if before.hasScore {
 		last := before.currentVersion()
 		if last.fromSeq == c.ev.Seq {
-			// It began in this envelope. Positions are those of envelopes, so no session can read it.
+			// It began in this envelope. Positions are those of envelopes, so no session can read
+			// it.
 			c.deleteFromLists(lists, item, &last)
 		} else {
 			last.toSeq = c.ev.Seq
@@ -157,18 +165,22 @@ func (c *Counters) deleteFromLists(lists [][]byte, item string, v *version) {
 	}
 }
 
-// A version that has ended must be dropped when no session reads it any more, also if no event is ever about its item again; otherwise lists would fill
-// with rows of items that had heat once. Sessions live for [SessionLifetime]. So the ended versions of a partition are a queue, and every
-// event about an item of the partition drops a few whose time has come. An event ends at most one version and drops up to
-// [maxDropsPerEvent], so the queue does not grow while it has any to drop; the rest of it ended within the last hour.
+// A version that has ended must be dropped when no session reads it any more, also if no event is
+// ever about its item again; otherwise lists would fill with rows of items that had heat once.
+// Sessions live for [SessionLifetime]. So the ended versions of a partition are a queue, and every
+// event about an item of the partition drops a few whose time has come. An event ends at most one
+// version and drops up to [maxDropsPerEvent], so the queue does not grow while it has any to drop;
+// the rest of it ended within the last hour.
 
 // maxDropsPerEvent is the largest number of versions that an event drops.
 const maxDropsPerEvent = 4
 
-// versionQueue says which ended versions of a partition wait to be dropped: length of them, up to the number last. Numbers are not used again.
+// versionQueue says which ended versions of a partition wait to be dropped: length of them, up to
+// the number last. Numbers are not used again.
 type versionQueue struct {
 	last, length uint64
-	// firstEndedAt is the log time at which the first of them ended. Most events then need not read it. It is 0 if none wait.
+	// firstEndedAt is the log time at which the first of them ended. Most events then need not read
+	// it. It is 0 if none wait.
 	firstEndedAt events.Micros
 }
 
@@ -221,7 +233,8 @@ func (c *Counters) writeVersionQueue(partition uint8, q versionQueue) {
 	c.batch.Set(c.key, c.value)
 }
 
-// queueEndedVersion adds a version that the event ends to the queue. It returns the number of the version.
+// queueEndedVersion adds a version that the event ends to the queue. It returns the number of the
+// version.
 func (c *Counters) queueEndedVersion(v endedVersion) (number uint64, err error) {
 	partition := itemPartition(v.item)
 	queue, err := c.readVersionQueue(partition)
@@ -229,7 +242,8 @@ func (c *Counters) queueEndedVersion(v endedVersion) (number uint64, err error) 
 		return 0, err
 	}
 
-	// Events come in the order of log time, so the new end is the first one only if the queue is empty.
+	// Events come in the order of log time, so the new end is the first one only if the queue is
+	// empty.
 	v.endedAt = c.batch.LogTime()
 	if queue.length == 0 {
 		queue.firstEndedAt = v.endedAt
@@ -244,14 +258,16 @@ func (c *Counters) queueEndedVersion(v endedVersion) (number uint64, err error) 
 	return queue.last, nil
 }
 
-// dropExpiredVersions drops the first few ended versions of a partition that no session can read any more.
+// dropExpiredVersions drops the first few ended versions of a partition that no session can read
+// any more.
 func (c *Counters) dropExpiredVersions(partition uint8) error {
 	queue, err := c.readVersionQueue(partition)
 	if err != nil {
 		return err
 	}
 
-	// A session of time T reads a version that ended at E > T, and expires when the log's time is beyond T + SessionLifetime.
+	// A session of time T reads a version that ended at E > T, and expires when the log's time is
+	// beyond T + SessionLifetime.
 	due := c.batch.LogTime() - SessionLifetime
 	if queue.length == 0 || queue.firstEndedAt >= due {
 		return nil

@@ -7,8 +7,8 @@ import (
 	"github.com/skein-feed/skein/projections"
 )
 
-// EachUser calls do with every user who has rows in a shard, until do returns an error. It may call do several times with the
-// same user.
+// EachUser calls do with every user who has rows in a shard, until do returns an error. It may call
+// do several times with the same user.
 func EachUser(r projections.Reader, shard events.Shard, do func(user string) error) error {
 	for _, tag := range []projections.Tag{
 		tagOutEdge, tagFollowingExplicit, tagFollowingImplicit, tagFollowedBoards, tagExcludedBoards, tagUserCounts, tagFollowersExplicit,
@@ -21,8 +21,8 @@ func EachUser(r projections.Reader, shard events.Shard, do func(user string) err
 	return nil
 }
 
-// EachBoard calls do with every board that has rows in a shard, until do returns an error. It may call do twice with the same
-// board.
+// EachBoard calls do with every board that has rows in a shard, until do returns an error. It may
+// call do twice with the same board.
 func EachBoard(r projections.Reader, shard events.Shard, do func(owner, board string) error) error {
 	for _, tag := range []projections.Tag{tagBoard, tagBoardCounts} {
 		if err := projections.EachPair(r, shard, tag, do); err != nil {
@@ -32,9 +32,10 @@ func EachBoard(r projections.Reader, shard events.Shard, do func(owner, board st
 	return nil
 }
 
-// HasEntry reports whether a list has an entry, with one or two point reads. If the rows of the list are stored, it looks for
-// the row itself, and not at the edge from which the row is derived, so that an auditor can compare the two. It returns an
-// error for lists that are merged from several lists of rows.
+// HasEntry reports whether a list has an entry, with one or two point reads. If the rows of the
+// list are stored, it looks for the row itself, and not at the edge from which the row is derived,
+// so that an auditor can compare the two. It returns an error for lists that are merged from
+// several lists of rows.
 func (q *Queries) HasEntry(l List, e Entry) (bool, error) {
 	key := q.keyBuffer()
 	switch l.Kind {

@@ -11,7 +11,8 @@ import (
 	"github.com/skein-feed/skein/projections/store"
 )
 
-// makeFollows returns envelopes of 100 live follows: n follows among n/10 users, followees by a power law.
+// makeFollows returns envelopes of 100 live follows: n follows among n/10 users, followees by a
+// power law.
 func makeFollows(n int) []*events.Envelope {
 	r := rand.New(rand.NewPCG(1, 2))
 	users := n / 10
@@ -32,7 +33,8 @@ func makeFollows(n int) []*events.Envelope {
 	return histories.Envelopes(list)
 }
 
-// BenchmarkFold folds follows into a store on disk, 64 envelopes of 100 at a time. One operation is one follow.
+// BenchmarkFold folds follows into a store on disk, 64 envelopes of 100 at a time. One operation is
+// one follow.
 func BenchmarkFold(b *testing.B) {
 	envs := makeFollows(max(b.N, 10_000))
 	cache := store.NewCache(512 << 20)

@@ -5,11 +5,11 @@ import (
 	"github.com/skein-feed/skein/projections"
 )
 
-// A board that was ever deleted has a row in every store, because both ends of an edge must decide alike which events about
-// the board are void.
+// A board that was ever deleted has a row in every store, because both ends of an edge must decide
+// alike which events about the board are void.
 
-// appendBoardDeletionKey appends the key of that row. It begins with the hash of the owner, so that the deletion of the owner
-// finds the rows of all boards.
+// appendBoardDeletionKey appends the key of that row. It begins with the hash of the owner, so that
+// the deletion of the owner finds the rows of all boards.
 func (t *eventFold) appendBoardDeletionKey(dst []byte, owner, id string) []byte {
 	dst = appendStoreWideKey(dst, tagBoardDeletion, t.batch.KeyedHash(owner))
 
@@ -25,8 +25,8 @@ const (
 	// boardNeverDeleted is the state of a board without a row.
 	boardNeverDeleted boardDeletion = iota
 	boardDeleted
-	// boardRecreated is the state of a board that was created again after its deletion. The row stays, because backfills are
-	// still void: all history comes before the deletion.
+	// boardRecreated is the state of a board that was created again after its deletion. The row
+	// stays, because backfills are still void: all history comes before the deletion.
 	boardRecreated
 )
 
@@ -55,9 +55,9 @@ func (t *eventFold) writeBoardDeletion(owner, id string, d boardDeletion) {
 	t.batch.Set(t.key, []byte{byte(d)})
 }
 
-// isBoardEventVoid reports whether the event is void because its board was deleted. A live event is void from the deletion
-// until the next creation. A backfilled event is void if the board was ever deleted, because history comes before every
-// deletion.
+// isBoardEventVoid reports whether the event is void because its board was deleted. A live event is
+// void from the deletion until the next creation. A backfilled event is void if the board was ever
+// deleted, because history comes before every deletion.
 func (t *eventFold) isBoardEventVoid(owner, id string) (bool, error) {
 	if id == "" {
 		return false, nil // the default board cannot be deleted
@@ -66,7 +66,8 @@ func (t *eventFold) isBoardEventVoid(owner, id string) (bool, error) {
 	return d == boardDeleted || d == boardRecreated && t.ev.Backfill, err
 }
 
-// readBoard returns the row of a board, or the zero board if there is none. scratch is a buffer for the key.
+// readBoard returns the row of a board, or the zero board if there is none. scratch is a buffer for
+// the key.
 func readBoard(r projections.Reader, scratch []byte, owner, id string) (b board, err error) {
 	if id == "" {
 		return b, nil
@@ -79,8 +80,8 @@ func readBoard(r projections.Reader, scratch []byte, owner, id string) (b board,
 	return b, err
 }
 
-// mentionBoard creates a board if this event is its first mention. Events may mention a board before its creation arrives, or
-// without one. The caller has checked that the event is not void.
+// mentionBoard creates a board if this event is its first mention. Events may mention a board
+// before its creation arrives, or without one. The caller has checked that the event is not void.
 func (t *eventFold) mentionBoard(owner, id string) error {
 	if id == "" {
 		return nil
@@ -92,8 +93,8 @@ func (t *eventFold) mentionBoard(owner, id string) error {
 	return t.setBoardCreated(owner, id, &b)
 }
 
-// mentionBoardOfPin counts an event that puts a pin on a board as a mention of the board. It reports whether the board
-// exists afterwards; if not, the event is void.
+// mentionBoardOfPin counts an event that puts a pin on a board as a mention of the board. It
+// reports whether the board exists afterwards; if not, the event is void.
 func (t *eventFold) mentionBoardOfPin() (exists bool, err error) {
 	void, err := t.isBoardEventVoid(t.ev.User, t.ev.Board)
 	if err != nil || void {
@@ -106,8 +107,8 @@ func (t *eventFold) mentionBoardOfPin() (exists bool, err error) {
 	return true, t.mentionBoard(t.ev.User, t.ev.Board)
 }
 
-// setBoardCreated sets the creation time of a board if the event begins the present life of the board: the first live mention
-// does, and any earlier backfilled one.
+// setBoardCreated sets the creation time of a board if the event begins the present life of the
+// board: the first live mention does, and any earlier backfilled one.
 func (t *eventFold) setBoardCreated(owner, id string, b *board) error {
 	before := *b
 	switch {
@@ -121,7 +122,8 @@ func (t *eventFold) setBoardCreated(owner, id string, b *board) error {
 	return t.writeBoard(owner, id, before, *b)
 }
 
-// writeBoard writes the row of a board, its entry in the list of its owner, and the length of that list.
+// writeBoard writes the row of a board, its entry in the list of its owner, and the length of that
+// list.
 func (t *eventFold) writeBoard(owner, id string, before, after board) error {
 	existedBefore := before.exists()
 	existsAfter := after.exists()
@@ -150,12 +152,13 @@ func (t *eventFold) writeBoard(owner, id string, before, after board) error {
 	return nil
 }
 
-// createBoard folds a board_created: it creates a board, or creates it again after its deletion, and gives it a title if this
-// is the latest creation.
+// createBoard folds a board_created: it creates a board, or creates it again after its deletion,
+// and gives it a title if this is the latest creation.
 func (t *eventFold) createBoard() error {
 	owner, id := t.ev.User, t.ev.Board
 
-	// Every store updates the row of a deleted board; the rest is for the store that holds the owner.
+	// Every store updates the row of a deleted board; the rest is for the store that holds the
+	// owner.
 	d, err := t.readBoardDeletion(owner, id)
 	if err != nil {
 		return err
@@ -178,8 +181,8 @@ func (t *eventFold) createBoard() error {
 		return err
 	}
 
-	// Backfills may have equal times and arrive in any order. Their encodings decide then, so that every order of arrival
-	// ends with the same title (I5).
+	// Backfills may have equal times and arrive in any order. Their encodings decide then, so that
+	// every order of arrival ends with the same title (I5).
 	encoded := string(t.ev.Encoded)
 	if t.order < b.titleOrder || (t.order == b.titleOrder && encoded <= b.titleEventBytes) {
 		return nil
@@ -194,8 +197,8 @@ func (t *eventFold) createBoard() error {
 	return t.writeBoard(owner, id, before, b)
 }
 
-// changeBoardFollow folds a follow or unfollow of one board. An unfollow of a board whose owner the user follows is an
-// exclusion.
+// changeBoardFollow folds a follow or unfollow of one board. An unfollow of a board whose owner the
+// user follows is an exclusion.
 func (t *eventFold) changeBoardFollow() error {
 	void, err := t.isBoardEventVoid(t.ev.Peer, t.ev.Board)
 	if err != nil || void {
@@ -225,7 +228,8 @@ func (t *eventFold) changeBoardFollowAtEnd(e *edgeEnd) error {
 		return err
 	}
 
-	// A live fact counts only if it is no repeat: if a fact that ends what it began has come since the last one.
+	// A live fact counts only if it is no repeat: if a fact that ends what it began has come since
+	// the last one.
 	after := before
 	switch {
 	case isFollow && t.ev.Backfill:
@@ -253,14 +257,14 @@ func (t *eventFold) changeBoardFollowAtEnd(e *edgeEnd) error {
 	return t.writeEnd(e)
 }
 
-// deleteBoard folds a board_deleted: it ends the board and, in steps, all relations to it. The row that says that the board
-// is deleted is written last. A fold that was interrupted folds the event again, and finds the rest of its work in the rows
-// that are left.
+// deleteBoard folds a board_deleted: it ends the board and, in steps, all relations to it. The row
+// that says that the board is deleted is written last. A fold that was interrupted folds the event
+// again, and finds the rest of its work in the rows that are left.
 func (t *eventFold) deleteBoard() error {
 	owner, id := t.ev.User, t.ev.Board
 
-	// deleteEdge returns a function that ends the board edge to which a row leads. cutFollower reads the follower from the
-	// key of the row.
+	// deleteEdge returns a function that ends the board edge to which a row leads. cutFollower
+	// reads the follower from the key of the row.
 	deleteEdge := func(end endKind, cutFollower func([]byte) (string, error)) func([]byte) error {
 		return func(rest []byte) error {
 			follower, err := cutFollower(rest)
@@ -301,8 +305,8 @@ func (t *eventFold) deleteBoard() error {
 	return nil
 }
 
-// deleteBoardEdge ends the relation of a follower to a board that is being deleted. It removes the facts, too, because all
-// of them are older than the deletion.
+// deleteBoardEdge ends the relation of a follower to a board that is being deleted. It removes the
+// facts, too, because all of them are older than the deletion.
 func (t *eventFold) deleteBoardEdge(e *edgeEnd) error {
 	before, err := readBoardEdge(t.batch, t.key[:0], e.end, e.follower, e.followee, t.ev.Board)
 	if err != nil {

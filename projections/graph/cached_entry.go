@@ -8,8 +8,8 @@ import (
 	"github.com/skein-feed/skein/projections/querycache"
 )
 
-// cacheValue says what holds by an edge: a set of bits, and above them the time since when the follow holds. 0 means that
-// nothing holds.
+// cacheValue says what holds by an edge: a set of bits, and above them the time since when the
+// follow holds. 0 means that nothing holds.
 type cacheValue uint64
 
 const (
@@ -20,10 +20,11 @@ const (
 	cachedBlockedBy
 	cachedMuting
 	cachedHidingRepins
-	// cachedTimedMute says that there is a mute that ends by itself. Whether it holds depends on the position of the view, so the row must be
-	// read.
+	// cachedTimedMute says that there is a mute that ends by itself. Whether it holds depends on
+	// the position of the view, so the row must be read.
 	cachedTimedMute
-	// cachedMoreSettings says that the follow has other settings than hide_repins, which only the row has.
+	// cachedMoreSettings says that the follow has other settings than hide_repins, which only the
+	// row has.
 	cachedMoreSettings
 )
 
@@ -77,20 +78,23 @@ func (v cacheValue) follow() Follow {
 	return Follow{}
 }
 
-// cacheEntry has all edges of one user as the views of one version show them. It has no edges by which nothing holds. Only
-// unanswered changes after the entry was made. Together with what the cache adds, the struct fills one cache line of 64
-// bytes.
+// cacheEntry has all edges of one user as the views of one version show them. It has no edges by
+// which nothing holds. Only unanswered changes after the entry was made. Together with what the
+// cache adds, the struct fills one cache line of 64 bytes.
 //
-// The edges are in two hash tables with open addressing: one by number, for ids that are decimal numbers, and one by text,
-// for all others. A slot whose value is 0 is free.
+// The edges are in two hash tables with open addressing: one by number, for ids that are decimal
+// numbers, and one by text, for all others. A slot whose value is 0 is free.
 type cacheEntry struct {
 	// userNumber is the user's id, if that is a number.
 	userNumber uint64
-	// numberSlots are the edges to users whose ids are numbers. At least one slot is free, unless there are none.
+	// numberSlots are the edges to users whose ids are numbers. At least one slot is free, unless
+	// there are none.
 	numberSlots []cacheNumberSlot
-	// texts has the edges to other users, and the user's own id if that is no number. It is nil if all ids are numbers.
+	// texts has the edges to other users, and the user's own id if that is no number. It is nil if
+	// all ids are numbers.
 	texts *cacheTexts
-	// unanswered counts the questions since the entry no longer answers, because the user's edges have changed.
+	// unanswered counts the questions since the entry no longer answers, because the user's edges
+	// have changed.
 	unanswered atomic.Uint32
 	// tooLarge says that the user has more edges than fit, and that the entry has none of them.
 	tooLarge bool
@@ -120,8 +124,9 @@ func (e *cacheEntry) belongsTo(id *cacheID) bool {
 	return e.texts.userText == id.text && e.userNumber == id.number
 }
 
-// find returns the value of the edge to a user, or 0 if there is no edge. It takes the first slot from the high bits of
-// the hash, by a multiplication instead of a division, and then tries one slot after the other.
+// find returns the value of the edge to a user, or 0 if there is no edge. It takes the first slot
+// from the high bits of the hash, by a multiplication instead of a division, and then tries one
+// slot after the other.
 func (e *cacheEntry) find(id *cacheID) cacheValue {
 	if id.text != "" {
 		return e.findText(id)
@@ -227,8 +232,8 @@ const (
 	textSlotBytes = 32
 )
 
-// sizeBytes returns about how much memory the entry takes, without querycache.EntryBytes, which the cache adds. One eighth is
-// added for what the allocator rounds up.
+// sizeBytes returns about how much memory the entry takes, without querycache.EntryBytes, which the
+// cache adds. One eighth is added for what the allocator rounds up.
 func (e *cacheEntry) sizeBytes() int64 {
 	n := querycache.EntryBytes + entryBytes + slotBytes*len(e.numberSlots)
 	if texts := e.texts; texts != nil {

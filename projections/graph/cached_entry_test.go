@@ -13,7 +13,8 @@ import (
 	"github.com/skein-feed/skein/projections/querycache"
 )
 
-// TestParseNumberAcceptsCanonicalNumbersOnly demands that an id is a number exactly if it is the text that the number is formatted as.
+// TestParseNumberAcceptsCanonicalNumbersOnly demands that an id is a number exactly if it is the
+// text that the number is formatted as.
 func TestParseNumberAcceptsCanonicalNumbersOnly(t *testing.T) {
 	check := func(t interface{ Fatalf(string, ...any) }, id string) {
 		n, ok := parseNumber(id)
@@ -39,8 +40,8 @@ func TestParseNumberAcceptsCanonicalNumbersOnly(t *testing.T) {
 	})
 }
 
-// TestCacheEntryFillsOneCacheLine demands that an entry, with what the cache adds to it, fills one cache line, and is counted with its real
-// size.
+// TestCacheEntryFillsOneCacheLine demands that an entry, with what the cache adds to it, fills one
+// cache line, and is counted with its real size.
 func TestCacheEntryFillsOneCacheLine(t *testing.T) {
 	size := reflect.TypeFor[cacheEntry]().Size()
 	if size != entryBytes || size+querycache.EntryBytes != 64 {
@@ -48,7 +49,8 @@ func TestCacheEntryFillsOneCacheLine(t *testing.T) {
 	}
 }
 
-// TestCacheEntryFindsItsEdgesOnly demands that an entry finds the edges that were added to it and no others, even if all hashes are equal.
+// TestCacheEntryFindsItsEdgesOnly demands that an entry finds the edges that were added to it and
+// no others, even if all hashes are equal.
 func TestCacheEntryFindsItsEdgesOnly(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 3))
 	for n := range 60 {
@@ -90,7 +92,8 @@ func TestCacheEntryFindsItsEdgesOnly(t *testing.T) {
 	}
 }
 
-// TestCacheValueKeepsWhatHolds demands that a packed value says the same as the edge that it was made from.
+// TestCacheValueKeepsWhatHolds demands that a packed value says the same as the edge that it was
+// made from.
 func TestCacheValueKeepsWhatHolds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var e edge

@@ -47,7 +47,8 @@ func mustView(t testing.TB, s *store.Store) *projections.View {
 	return v
 }
 
-// compareCachedAnswers returns an error if a cached answer differs from that of the rows of the same view.
+// compareCachedAnswers returns an error if a cached answer differs from that of the rows of the
+// same view.
 func compareCachedAnswers(v *projections.View, a string, others []string, board string) error {
 	cached := graph.NewCachedQueries(v)
 	rows := graph.NewQueries(v)
@@ -84,7 +85,8 @@ func compareCachedAnswers(v *projections.View, a string, others []string, board 
 	return nil
 }
 
-// cacheWorld makes random events of users with ids of every form: follows, blocks, mutes, board follows and deletions.
+// cacheWorld makes random events of users with ids of every form: follows, blocks, mutes, board
+// follows and deletions.
 type cacheWorld struct {
 	eventHistory
 	r     *rand.Rand
@@ -132,8 +134,9 @@ func (w *cacheWorld) next(n int) []*events.Envelope {
 	return histories.Envelopes(w.list)[from:]
 }
 
-// TestCachedAnswersAreThoseOfRowsWhileFolding has readers with views of different ages while the fold continues. From a cache that is much
-// too small, they must get the answers that the rows of their views give.
+// TestCachedAnswersAreThoseOfRowsWhileFolding has readers with views of different ages while the
+// fold continues. From a cache that is much too small, they must get the answers that the rows of
+// their views give.
 func TestCachedAnswersAreThoseOfRowsWhileFolding(t *testing.T) {
 	const size = 24 << 10
 	cache := querycache.New(size)
@@ -195,8 +198,9 @@ func TestCachedAnswersAreThoseOfRowsWhileFolding(t *testing.T) {
 	}
 }
 
-// TestCachedAnswersAreThoseOfRowsInHistories demands that, at every position of histories with imports and deletions, and at a view of some
-// envelopes before, the cached answers are those of the rows.
+// TestCachedAnswersAreThoseOfRowsInHistories demands that, at every position of histories with
+// imports and deletions, and at a view of some envelopes before, the cached answers are those of
+// the rows.
 func TestCachedAnswersAreThoseOfRowsInHistories(t *testing.T) {
 	for seed := range uint64(3) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
@@ -225,7 +229,8 @@ func TestCachedAnswersAreThoseOfRowsInHistories(t *testing.T) {
 	}
 }
 
-// askUntilCached asks three times how a follows b, so that the answer gets into the cache. It reports whether the last answer was cached.
+// askUntilCached asks three times how a follows b, so that the answer gets into the cache. It
+// reports whether the last answer was cached.
 func askUntilCached(t testing.TB, cache *querycache.Cache, v *projections.View, a, b string) (f graph.Follow, cached bool) {
 	t.Helper()
 	for range 3 {
@@ -239,8 +244,8 @@ func askUntilCached(t testing.TB, cache *querycache.Cache, v *projections.View, 
 	return f, cached
 }
 
-// TestCacheEntryAnswersOtherViewsButNotAcrossChange demands that an entry answers at older and newer views, but not across a change of its
-// user.
+// TestCacheEntryAnswersOtherViewsButNotAcrossChange demands that an entry answers at older and
+// newer views, but not across a change of its user.
 func TestCacheEntryAnswersOtherViewsButNotAcrossChange(t *testing.T) {
 	for _, first := range []string{"old", "new"} {
 		t.Run(first+" view first", func(t *testing.T) {
@@ -280,8 +285,8 @@ func TestCacheEntryAnswersOtherViewsButNotAcrossChange(t *testing.T) {
 	}
 }
 
-// TestRepairInvalidatesCacheEntries repairs a store, which changes rows but not the position. Entries that were made before the repair must
-// not answer after it.
+// TestRepairInvalidatesCacheEntries repairs a store, which changes rows but not the position.
+// Entries that were made before the repair must not answer after it.
 func TestRepairInvalidatesCacheEntries(t *testing.T) {
 	cache := querycache.New(1 << 20)
 	s := openCached(t, vfs.NewMem(), "data", cache)
@@ -324,8 +329,8 @@ func TestRepairInvalidatesCacheEntries(t *testing.T) {
 	}
 }
 
-// TestStoresShareLimitButNoCacheEntries demands that stores that share a cache do not share answers, and that nothing is left of a store
-// that was closed.
+// TestStoresShareLimitButNoCacheEntries demands that stores that share a cache do not share
+// answers, and that nothing is left of a store that was closed.
 func TestStoresShareLimitButNoCacheEntries(t *testing.T) {
 	cache := querycache.New(1 << 20)
 	fs := vfs.NewMem()
@@ -389,8 +394,9 @@ func TestStoresShareLimitButNoCacheEntries(t *testing.T) {
 	}
 }
 
-// TestUserIsCachedOnlyAfterEnoughQuestions demands that a user about whom one question is asked is not cached, so that a walk over all
-// users takes no space, and that a user with many edges is not cached before many questions were asked.
+// TestUserIsCachedOnlyAfterEnoughQuestions demands that a user about whom one question is asked is
+// not cached, so that a walk over all users takes no space, and that a user with many edges is not
+// cached before many questions were asked.
 func TestUserIsCachedOnlyAfterEnoughQuestions(t *testing.T) {
 	cache := querycache.New(8 << 20)
 	s := openCached(t, vfs.NewMem(), "data", cache)
@@ -426,7 +432,8 @@ func TestUserIsCachedOnlyAfterEnoughQuestions(t *testing.T) {
 	}
 }
 
-// TestTooSmallCacheKeepsNothing demands that a cache that is too small keeps nothing, and that all questions are answered.
+// TestTooSmallCacheKeepsNothing demands that a cache that is too small keeps nothing, and that all
+// questions are answered.
 func TestTooSmallCacheKeepsNothing(t *testing.T) {
 	cache := querycache.New(100)
 	s := openCached(t, vfs.NewMem(), "data", cache)

@@ -33,8 +33,8 @@ type countingIterator struct {
 
 func (i *countingIterator) Next() bool { i.c.rows++; return i.Iterator.Next() }
 
-// TestMutualsReadOneRowPerFollowee demands that the common followers of a viewer with few followees and a user with many followers take one
-// point read for each followee and one for the viewer.
+// TestMutualsReadOneRowPerFollowee demands that the common followers of a viewer with few followees
+// and a user with many followers take one point read for each followee and one for the viewer.
 func TestMutualsReadOneRowPerFollowee(t *testing.T) {
 	s := &eventHistory{}
 	for i := range 2000 {

@@ -22,9 +22,9 @@ type UserCounts struct {
 type BoardCounts struct {
 	// Followers follow the board itself; Excluders exclude it.
 	Followers, Excluders int64
-	// Appears is the number of users for whom the board appears. It is computed when it is read, so that a follow of the
-	// owner writes nothing to the boards: it is the number of the owner's explicit followers, less Excluders, plus
-	// followersOnly.
+	// Appears is the number of users for whom the board appears. It is computed when it is read, so
+	// that a follow of the owner writes nothing to the boards: it is the number of the owner's
+	// explicit followers, less Excluders, plus followersOnly.
 	Appears int64
 	// followersOnly is the number of Followers who do not follow the owner explicitly.
 	followersOnly int64
@@ -43,8 +43,8 @@ func (c *BoardCounts) fields() []*int64 {
 	return []*int64{&c.Followers, &c.Excluders, &c.followersOnly}
 }
 
-// appendCounts encodes counts as varints without the zeros at the end. If all are zero, the value is empty and the row is
-// deleted.
+// appendCounts encodes counts as varints without the zeros at the end. If all are zero, the value
+// is empty and the row is deleted.
 func appendCounts(dst []byte, fields []*int64) []byte {
 	n := len(fields)
 	for n > 0 && *fields[n-1] == 0 {
@@ -85,8 +85,8 @@ func readCounts(r projections.Reader, key []byte, fields []*int64) error {
 	return decodeCounts(row, fields)
 }
 
-// updateCounts adds the deltas to the counts of one row. fields point to a zero value into which the row is read. If all
-// deltas are zero, the row is not read.
+// updateCounts adds the deltas to the counts of one row. fields point to a zero value into which
+// the row is read. If all deltas are zero, the row is not read.
 func (t *eventFold) updateCounts(key []byte, fields []*int64, deltas []int64) error {
 	changed := false
 	for _, d := range deltas {
@@ -118,7 +118,8 @@ func addCounts(fields []*int64, deltas []int64, key []byte) error {
 	return nil
 }
 
-// userDelta and boardDelta say by how much an event changes each count of a user or board, by index.
+// userDelta and boardDelta say by how much an event changes each count of a user or board, by
+// index.
 type (
 	userDelta  [userDeltaFields]int64
 	boardDelta [boardCountFields]int64

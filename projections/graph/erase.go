@@ -8,13 +8,13 @@ import (
 	"github.com/skein-feed/skein/projections"
 )
 
-// eraseChunk is the number of rows that are read ahead before they are erased. Between chunks a large event may be
-// interrupted.
+// eraseChunk is the number of rows that are read ahead before they are erased. Between chunks a
+// large event may be interrupted.
 const eraseChunk = 256
 
-// eraseRows calls eraseRow for each row below the prefix, until none is left. eraseRow gets the part of the key that follows
-// the prefix and must delete the row. Between chunks the event may be interrupted (see [projections.Batch.Step]). Run again,
-// eraseRows finds the rows that are left.
+// eraseRows calls eraseRow for each row below the prefix, until none is left. eraseRow gets the
+// part of the key that follows the prefix and must delete the row. Between chunks the event may be
+// interrupted (see [projections.Batch.Step]). Run again, eraseRows finds the rows that are left.
 func (t *eventFold) eraseRows(prefix []byte, eraseRow func(rest []byte) error) error {
 	upper := projections.PrefixEnd(prefix)
 	for {
@@ -32,7 +32,8 @@ func (t *eventFold) eraseRows(prefix []byte, eraseRow func(rest []byte) error) e
 			if err := eraseRow(key[len(prefix):]); err != nil {
 				return err
 			}
-			// A row that stays would be met again for ever. It can only stay if it leads to an edge that does not exist.
+			// A row that stays would be met again for ever. It can only stay if it leads to an edge
+			// that does not exist.
 			_, stays, err := t.batch.Get(key)
 			if err != nil || stays {
 				return errors.Join(err, rowError("row that leads nowhere", key))
@@ -48,7 +49,8 @@ func (t *eventFold) eraseRows(prefix []byte, eraseRow func(rest []byte) error) e
 	}
 }
 
-// userCutter returns the function that reads the follower from the keys of a tag whose rows lead to in-ends.
+// userCutter returns the function that reads the follower from the keys of a tag whose rows lead to
+// in-ends.
 func userCutter(tag projections.Tag) func(rest []byte) (string, error) {
 	if tag == tagUnlistedInEdges || tag == tagUnlistedInBoardEdges {
 		return decodeID
@@ -56,9 +58,10 @@ func userCutter(tag projections.Tag) func(rest []byte) (string, error) {
 	return decodeListUser
 }
 
-// eraseUser folds a user_deleted. In steps, it removes every row with the user's id: the ends of the user's edges at the
-// homes of other users, as far as this store holds them, and the rows at the user's own home. A tombstone stays, so that
-// later backfills about the user are void. It is not needed once all backfills are closed.
+// eraseUser folds a user_deleted. In steps, it removes every row with the user's id: the ends of
+// the user's edges at the homes of other users, as far as this store holds them, and the rows at
+// the user's own home. A tombstone stays, so that later backfills about the user are void. It is
+// not needed once all backfills are closed.
 func (t *eventFold) eraseUser() error {
 	user := t.ev.User
 
@@ -128,7 +131,8 @@ func (t *eventFold) eraseInEnds(user string) error {
 		return err
 	}
 
-	// In-ends of edges from others to the user: the lists that show them, and the rows that lead to those that no list shows.
+	// In-ends of edges from others to the user: the lists that show them, and the rows that lead to
+	// those that no list shows.
 	for _, tag := range []projections.Tag{tagFollowersExplicit, tagFollowersImplicit, tagUnlistedInEdges} {
 		err := t.eraseRows(projections.AppendKey(nil, tag, user), func(rest []byte) error {
 			follower, err := userCutter(tag)(rest)

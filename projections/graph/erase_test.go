@@ -68,8 +68,8 @@ func readRows(t *testing.T, s *store.Store) map[string]string {
 	return all
 }
 
-// makeStarWithFans returns the events of a user, star, with n fans: some follow explicitly, some by board, some exclude a board, some have
-// unfollowed, and some are blocked and mute the star.
+// makeStarWithFans returns the events of a user, star, with n fans: some follow explicitly, some by
+// board, some exclude a board, some have unfollowed, and some are blocked and mute the star.
 func makeStarWithFans(n int) *eventHistory {
 	s := &eventHistory{}
 	for i := range n {
@@ -94,8 +94,9 @@ func makeStarWithFans(n int) *eventHistory {
 	return s
 }
 
-// TestErasedUserLeavesNoRow demands that, after the deletion of a user, no row has the user's id (I12), and that the remaining rows are
-// those of a log in which the others only ever dealt with each other.
+// TestErasedUserLeavesNoRow demands that, after the deletion of a user, no row has the user's id
+// (I12), and that the remaining rows are those of a log in which the others only ever dealt with
+// each other.
 func TestErasedUserLeavesNoRow(t *testing.T) {
 	s := makeStarWithFans(600)
 	s.add(events.Event{Kind: events.UserFollowed, User: "fan0", Peer: "fan1"})
@@ -121,8 +122,8 @@ func TestErasedUserLeavesNoRow(t *testing.T) {
 	}
 }
 
-// TestDeletionInStepsLeavesTheSameRows demands that a deletion that is committed in many steps leaves the same rows as one that is
-// committed at once.
+// TestDeletionInStepsLeavesTheSameRows demands that a deletion that is committed in many steps
+// leaves the same rows as one that is committed at once.
 func TestDeletionInStepsLeavesTheSameRows(t *testing.T) {
 	for _, end := range []events.Event{
 		{Kind: events.UserDeleted, User: "star"},
@@ -142,8 +143,8 @@ func TestDeletionInStepsLeavesTheSameRows(t *testing.T) {
 	}
 }
 
-// TestEdgesWithoutEffectAreDroppedAfterImports demands that, once all backfills are closed, an edge by which nothing holds is dropped when
-// an event changes it.
+// TestEdgesWithoutEffectAreDroppedAfterImports demands that, once all backfills are closed, an edge
+// by which nothing holds is dropped when an event changes it.
 func TestEdgesWithoutEffectAreDroppedAfterImports(t *testing.T) {
 	s := &eventHistory{}
 	s.add(events.Event{Kind: events.UserFollowed, User: "ann", Peer: "bob"})

@@ -11,16 +11,17 @@ import (
 // rowError is [projections.RowError].
 func rowError(what string, row []byte) error { return projections.RowError(what, row) }
 
-// factOrder is the place of a fact in the order of the facts about an edge (I5). 0 means that there is no such fact.
-// Backfills come first, by their time, then live facts, by theirs. The order of a live fact is unique. Two backfills may
-// have the same order; a removal then counts as the later one.
+// factOrder is the place of a fact in the order of the facts about an edge (I5). 0 means that there
+// is no such fact. Backfills come first, by their time, then live facts, by theirs. The order of a
+// live fact is unique. Two backfills may have the same order; a removal then counts as the later
+// one.
 type factOrder uint64
 
 // liveBit is set in the order of a live fact, so that every live fact is above every backfill.
 const liveBit factOrder = 1 << 63
 
-// factOrderOf returns the order of an event. One is added to the time, because an order of 0 means no fact and a time may
-// be 0.
+// factOrderOf returns the order of an event. One is added to the time, because an order of 0 means
+// no fact and a time may be 0.
 func factOrderOf(ev *events.Event) factOrder {
 	order := factOrder(ev.Time) + 1
 	if !ev.Backfill {
@@ -40,13 +41,14 @@ func (o factOrder) orElse(other factOrder) factOrder {
 	return other
 }
 
-// toggle holds the facts about something that a user begins and ends: a block or a mute. Live and backfilled facts are kept apart,
-// because a backfilled beginning may arrive after live facts and still comes before them in the order.
+// toggle holds the facts about something that a user begins and ends: a block or a mute. Live and
+// backfilled facts are kept apart, because a backfilled beginning may arrive after live facts and
+// still comes before them in the order.
 type toggle struct {
 	// liveBegin is the first live fact that began what holds. It is 0 after a live end.
 	liveBegin factOrder
-	// liveEnd is the first live end after the latest live beginning, or the first of all. Once all backfills are closed, an
-	// end without a beginning is not recorded.
+	// liveEnd is the first live end after the latest live beginning, or the first of all. Once all
+	// backfills are closed, an end without a beginning is not recorded.
 	liveEnd factOrder
 	// backfillBegin is the latest backfilled beginning. There are no backfilled ends.
 	backfillBegin factOrder
@@ -62,7 +64,8 @@ func (s *toggle) begin(order factOrder) {
 	}
 }
 
-// end records a live end. An end without a beginning is recorded too, for a backfilled beginning that may still arrive.
+// end records a live end. An end without a beginning is recorded too, for a backfilled beginning
+// that may still arrive.
 func (s *toggle) end(order factOrder, backfillsClosed bool) {
 	endsSomething := s.holds()
 	isRepeat := s.liveBegin == 0 && s.liveEnd != 0
@@ -78,7 +81,8 @@ func (s *toggle) holds() bool {
 	return s.liveBegin != 0 || (s.liveEnd == 0 && s.backfillBegin != 0)
 }
 
-// since returns the time of the beginning, if the toggle holds. A backfilled beginning that no live fact ended decides.
+// since returns the time of the beginning, if the toggle holds. A backfilled beginning that no live
+// fact ended decides.
 func (s *toggle) since() events.Micros {
 	if s.liveEnd == 0 && s.backfillBegin != 0 {
 		return s.backfillBegin.time()
@@ -101,16 +105,18 @@ type state struct {
 	settings events.FollowSettings
 }
 
-// muteFacts holds the facts about a mute. The latest mute says until when the user is muted. A live mute that comes after the one before it
-// has ended begins a new mute, like the first one after an unmute.
+// muteFacts holds the facts about a mute. The latest mute says until when the user is muted. A live
+// mute that comes after the one before it has ended begins a new mute, like the first one after an
+// unmute.
 type muteFacts struct {
 	facts toggle
-	// liveUntil is the end of the latest live mute, and backfillUntil that of facts.backfillBegin. 0 means that there is no end, or no
-	// such mute.
+	// liveUntil is the end of the latest live mute, and backfillUntil that of facts.backfillBegin.
+	// 0 means that there is no end, or no such mute.
 	liveUntil, backfillUntil events.Micros
 }
 
-// begin records a mute, live or backfilled, that ends at a time. An until of 0 means that it has no end.
+// begin records a mute, live or backfilled, that ends at a time. An until of 0 means that it has no
+// end.
 func (m *muteFacts) begin(order factOrder, until events.Micros) {
 	if order < liveBit {
 		// Of two backfills of the same time the one that ends later counts as the later.
@@ -156,7 +162,8 @@ func (m *muteFacts) holdsAt(now events.Micros) bool {
 
 // since returns the time of the beginning, if the mute is set.
 func (m *muteFacts) since() events.Micros {
-	// A backfilled mute that had ended before the first live one does not say since when the live one holds.
+	// A backfilled mute that had ended before the first live one does not say since when the live
+	// one holds.
 	live := m.facts.liveBegin
 	if live != 0 && m.backfillUntil != 0 && m.backfillUntil <= live.time() {
 		return live.time()
@@ -172,16 +179,16 @@ func (m *muteFacts) endlessState() state {
 	return state{holds: true, since: m.since()}
 }
 
-// settingsFact is the latest fact about the settings of a follow. A fact is dropped as soon as an unfollow or a block is later, because no
-// later event can make it count again.
+// settingsFact is the latest fact about the settings of a follow. A fact is dropped as soon as an
+// unfollow or a block is later, because no later event can make it count again.
 type settingsFact struct {
 	// order is 0 if there is no fact.
 	order    factOrder
 	settings events.FollowSettings
 }
 
-// isBefore reports whether other counts as the later of two facts. Of two backfills of the same time that is the one with more settings,
-// taken as a number.
+// isBefore reports whether other counts as the later of two facts. Of two backfills of the same
+// time that is the one with more settings, taken as a number.
 func (s settingsFact) isBefore(other settingsFact) bool {
 	if s.order != other.order {
 		return s.order < other.order
@@ -189,34 +196,36 @@ func (s settingsFact) isBefore(other settingsFact) bool {
 	return s.settings < other.settings
 }
 
-// edge holds the facts of user A about user B. In the terms of docs/semantics.md, F is followLive, or else followBackfill; U
-// is the later of unfollowLive and unfollowBackfill.
+// edge holds the facts of user A about user B. In the terms of docs/semantics.md, F is followLive,
+// or else followBackfill; U is the later of unfollowLive and unfollowBackfill.
 type edge struct {
-	// followLive is the first live follow that was no repeat when it came (see latestPossibleLiveEnd). It is 0 while
-	// unfollowLive is later. It may be older than an unblock.
+	// followLive is the first live follow that was no repeat when it came (see
+	// latestPossibleLiveEnd). It is 0 while unfollowLive is later. It may be older than an unblock.
 	followLive factOrder
 	// unfollowLive is the latest live unfollow, or block in either direction.
 	unfollowLive factOrder
-	// followBackfill and unfollowBackfill are the latest of their kind. A block counts as an unfollow.
+	// followBackfill and unfollowBackfill are the latest of their kind. A block counts as an
+	// unfollow.
 	followBackfill, unfollowBackfill factOrder
-	// block, mute and settings are facts of A about B, and blockedBy is the block of A by B. The in-end has neither mute nor
-	// settings.
+	// block, mute and settings are facts of A about B, and blockedBy is the block of A by B. The
+	// in-end has neither mute nor settings.
 	block, blockedBy toggle
 	mute             muteFacts
 	settings         settingsFact
-	// implicitSince is the earliest of the board follows that hold, as a fact order without liveBit, while A does not follow
-	// B explicitly. 0 means that A does not follow B implicitly.
+	// implicitSince is the earliest of the board follows that hold, as a fact order without
+	// liveBit, while A does not follow B explicitly. 0 means that A does not follow B implicitly.
 	implicitSince factOrder
-	// hasBoards is set once the two users have had a board edge, and stays. Until then a change of the edge need not look
-	// for board edges.
+	// hasBoards is set once the two users have had a board edge, and stays. Until then a change of
+	// the edge need not look for board edges.
 	hasBoards bool
 }
 
 // isBlocked reports whether a block in either direction holds, so that no follow does.
 func (e *edge) isBlocked() bool { return e.blockedBy.holds() || e.block.holds() }
 
-// isBlockedLive reports whether a live block holds in either direction, so that live follows are ignored. Backfilled blocks
-// do not count here: whether a live follow is void would then depend on whether it arrived before or after the block.
+// isBlockedLive reports whether a live block holds in either direction, so that live follows are
+// ignored. Backfilled blocks do not count here: whether a live follow is void would then depend on
+// whether it arrived before or after the block.
 func (e *edge) isBlockedLive() bool { return e.blockedBy.liveBegin != 0 || e.block.liveBegin != 0 }
 
 // latestFollow is F of docs/semantics.md.
@@ -225,8 +234,9 @@ func (e *edge) latestFollow() factOrder { return e.followLive.orElse(e.followBac
 // latestUnfollow is U of docs/semantics.md: the latest fact that ended a follow.
 func (e *edge) latestUnfollow() factOrder { return max(e.latestLiveEnd(), e.unfollowBackfill) }
 
-// latestLiveEnd returns the latest live fact that ended a follow: an unfollow, a block, or the end of a backfilled block. The
-// end of a live block is no such fact: the block itself had ended all follows, and live follows were ignored while it stood.
+// latestLiveEnd returns the latest live fact that ended a follow: an unfollow, a block, or the end
+// of a backfilled block. The end of a live block is no such fact: the block itself had ended all
+// follows, and live follows were ignored while it stood.
 func (e *edge) latestLiveEnd() factOrder {
 	latest := e.unfollowLive
 	for _, block := range []*toggle{&e.block, &e.blockedBy} {
@@ -237,9 +247,9 @@ func (e *edge) latestLiveEnd() factOrder {
 	return latest
 }
 
-// latestPossibleLiveEnd returns the latest live fact that ended a follow, or that may turn out to have ended one. A live
-// follow after this fact is no repeat. It is later than latestLiveEnd after an unblock that ended nothing, because the
-// backfilled block that it ended may still arrive.
+// latestPossibleLiveEnd returns the latest live fact that ended a follow, or that may turn out to
+// have ended one. A live follow after this fact is no repeat. It is later than latestLiveEnd after
+// an unblock that ended nothing, because the backfilled block that it ended may still arrive.
 func (e *edge) latestPossibleLiveEnd() factOrder {
 	return max(e.unfollowLive, e.block.liveEnd, e.blockedBy.liveEnd)
 }
@@ -247,12 +257,14 @@ func (e *edge) latestPossibleLiveEnd() factOrder {
 // explicitSince reports whether A follows B explicitly, and since when.
 func (e *edge) explicitSince() (since events.Micros, ok bool) {
 	follow := e.latestFollow()
-	// A follow and an unfollow may only be equal if both are backfilled. The removal is then the later one.
+	// A follow and an unfollow may only be equal if both are backfilled. The removal is then the
+	// later one.
 	if follow <= e.latestUnfollow() || e.isBlocked() {
 		return 0, false
 	}
 
-	// Where no live fact has ended the follow, it holds since the backfilled follow, even if there is a live one, too.
+	// Where no live fact has ended the follow, it holds since the backfilled follow, even if there
+	// is a live one, too.
 	if e.latestLiveEnd() == 0 && e.followBackfill > e.unfollowBackfill {
 		return e.followBackfill.time(), true
 	}
@@ -275,7 +287,8 @@ func (e *edge) implicitState() state {
 	return state{true, e.implicitSince.time(), e.settings.settings}
 }
 
-// lowerImplicit sets implicitSince to the time of a board follow, if that is earlier. It ignores other relations.
+// lowerImplicit sets implicitSince to the time of a board follow, if that is earlier. It ignores
+// other relations.
 func (e *edge) lowerImplicit(r relation) {
 	if r.kind != relationFollow {
 		return
@@ -286,18 +299,19 @@ func (e *edge) lowerImplicit(r relation) {
 	}
 }
 
-// isFollow reports whether A follows B explicitly or implicitly, so that lists of follows show the edge.
+// isFollow reports whether A follows B explicitly or implicitly, so that lists of follows show the
+// edge.
 func (e *edge) isFollow() bool {
 	_, explicit := e.explicitSince()
 	return explicit || e.implicitSince != 0
 }
 
-// isUnlisted reports whether the edge has facts but is in no list of follows. An in-end then needs a row of its own that
-// leads to it.
+// isUnlisted reports whether the edge has facts but is in no list of follows. An in-end then needs
+// a row of its own that leads to it.
 func (e *edge) isUnlisted() bool { return *e != edge{} && !e.isFollow() }
 
-// hasEffect reports whether anything holds by the edge, or will hold without another fact about it: a follow, a block, a mute, or settings of
-// a follow that may begin later.
+// hasEffect reports whether anything holds by the edge, or will hold without another fact about it:
+// a follow, a block, a mute, or settings of a follow that may begin later.
 func (e *edge) hasEffect() bool {
 	return e.isFollow() || e.isBlocked() || e.mute.isSet() || e.settings.settings != 0
 }
@@ -337,11 +351,12 @@ func (e *edge) currentFollow() Follow {
 	return Follow{}
 }
 
-// boardEdge holds the facts of a user about one board of another. In the terms of docs/semantics.md, f is followLive, or
-// else followBackfill, and u is unfollowLive, or else unfollowBackfill.
+// boardEdge holds the facts of a user about one board of another. In the terms of
+// docs/semantics.md, f is followLive, or else followBackfill, and u is unfollowLive, or else
+// unfollowBackfill.
 type boardEdge struct {
-	// followLive is the first live follow that was no repeat when it came (see edge.latestPossibleLiveEnd). It may be older
-	// than the fact that has ended it since.
+	// followLive is the first live follow that was no repeat when it came (see
+	// edge.latestPossibleLiveEnd). It may be older than the fact that has ended it since.
 	followLive factOrder
 	// unfollowLive is the same for the exclusion.
 	unfollowLive factOrder
@@ -363,8 +378,9 @@ type relation struct {
 	since events.Micros
 }
 
-// relation derives what holds between a user and a board, from the facts about the board and the edge to its owner. The
-// deletion of a board removes its facts, so all facts here are newer than the latest deletion.
+// relation derives what holds between a user and a board, from the facts about the board and the
+// edge to its owner. The deletion of a board removes its facts, so all facts here are newer than
+// the latest deletion.
 func (b *boardEdge) relation(owner *edge) relation {
 	if owner.isBlocked() {
 		return relation{}
@@ -384,7 +400,8 @@ func (b *boardEdge) relation(owner *edge) relation {
 		return relation{relationFollow, f.time()}
 	}
 
-	// A board follow and unfollow may only be equal if both are backfilled. The removal is then the later one.
+	// A board follow and unfollow may only be equal if both are backfilled. The removal is then the
+	// later one.
 	if u == 0 || u < f || u <= U || u < owner.latestFollow() {
 		return relation{}
 	}
@@ -396,14 +413,16 @@ func (b *boardEdge) relation(owner *edge) relation {
 
 // board is the row of a board that exists. The default board has no row: it always exists.
 type board struct {
-	// createdLive is the live fact that began the present life of the board. It is 0 if a backfill had begun it before.
+	// createdLive is the live fact that began the present life of the board. It is 0 if a backfill
+	// had begun it before.
 	createdLive factOrder
 	// createdBackfill is the earliest backfilled mention. A board that was ever deleted has none.
 	createdBackfill factOrder
 	// titleOrder is the latest board_created, and title is what it says.
 	titleOrder factOrder
 	title      string
-	// titleEventBytes is that event as it is encoded, if it is a backfill. It decides between backfills of equal times.
+	// titleEventBytes is that event as it is encoded, if it is a backfill. It decides between
+	// backfills of equal times.
 	titleEventBytes string
 }
 
@@ -411,19 +430,21 @@ func (b *board) exists() bool { return b.createdLive != 0 || b.createdBackfill !
 
 func (b *board) created() events.Micros { return b.createdBackfill.orElse(b.createdLive).time() }
 
-// A row of facts is a varint of flags, with a bit for each order that is present, and then these orders as varints. Further
-// flags come above those bits. liveBit is not written where the field implies it, because it would make every varint ten
-// bytes long.
+// A row of facts is a varint of flags, with a bit for each order that is present, and then these
+// orders as varints. Further flags come above those bits. liveBit is not written where the field
+// implies it, because it would make every varint ten bytes long.
 
 const (
 	edgeFlagHasBoards = 1 << 14
-	// edgeFlagSettings says that the settings follow the orders: a byte with the settings and settingsAreLive, and their order.
+	// edgeFlagSettings says that the settings follow the orders: a byte with the settings and
+	// settingsAreLive, and their order.
 	edgeFlagSettings = 1 << 15
 	// edgeFlagMuteUntil says that the ends of the live and of the backfilled mute come last.
 	edgeFlagMuteUntil = 1 << 16
 	edgeFlagBits      = 17
 
-	// settingsAreLive is the liveBit of the settings, which may be live or backfilled. It is above all settings.
+	// settingsAreLive is the liveBit of the settings, which may be live or backfilled. It is above
+	// all settings.
 	settingsAreLive = byte(events.AllFollowSettings) + 1
 )
 
@@ -497,7 +518,8 @@ func (e *edge) decodeRow(row []byte) error {
 	return nil
 }
 
-// cut reads the settings from the beginning of the remaining bytes of a row. ok is false for bytes that appendRow cannot have written.
+// cut reads the settings from the beginning of the remaining bytes of a row. ok is false for bytes
+// that appendRow cannot have written.
 func (s *settingsFact) cut(row []byte) (rest []byte, ok bool) {
 	if len(row) == 0 || row[0] >= 2*settingsAreLive {
 		return nil, false
@@ -563,8 +585,8 @@ func (b *board) orderFields() [3]*factOrder {
 	return [...]*factOrder{&b.createdLive, &b.createdBackfill, &b.titleOrder}
 }
 
-// appendRow appends the orders, and then, if the board has a title, the length of the title, the title, and the bytes of
-// the event.
+// appendRow appends the orders, and then, if the board has a title, the length of the title, the
+// title, and the bytes of the event.
 func (b *board) appendRow(dst []byte) []byte {
 	var flags uint64
 	if b.titleOrder&liveBit != 0 {
@@ -612,7 +634,8 @@ func (b *board) decodeRow(row []byte) error {
 	return nil
 }
 
-// appendOrders appends the flags, with a bit added for each order that is not 0, and these orders without liveBit.
+// appendOrders appends the flags, with a bit added for each order that is not 0, and these orders
+// without liveBit.
 func appendOrders(dst []byte, flags uint64, fields []*factOrder) []byte {
 	for i, order := range fields {
 		if *order != 0 {
@@ -629,9 +652,9 @@ func appendOrders(dst []byte, flags uint64, fields []*factOrder) []byte {
 	return dst
 }
 
-// cutOrders reads what appendOrders wrote into the fields, and returns the flags and the remaining bytes. flagBits is the
-// number of bits that the flags may have. liveFields has a bit for each field in which liveBit is implied. ok is false for
-// bytes that appendOrders cannot have written.
+// cutOrders reads what appendOrders wrote into the fields, and returns the flags and the remaining
+// bytes. flagBits is the number of bits that the flags may have. liveFields has a bit for each
+// field in which liveBit is implied. ok is false for bytes that appendOrders cannot have written.
 func cutOrders(
 	row []byte, flagBits int, liveFields uint64, fields []*factOrder,
 ) (flags uint64, rest []byte, ok bool) {

@@ -9,7 +9,8 @@ import (
 	"github.com/skein-feed/skein/events"
 )
 
-// TestRowEncodingIsPinned demands that the values on disk do not change. If this test must change, so must Version, and stores are rebuilt.
+// TestRowEncodingIsPinned demands that the values on disk do not change. If this test must change,
+// so must Version, and stores are rebuilt.
 func TestRowEncodingIsPinned(t *testing.T) {
 	const at = factOrder(1_700_000_000_000_001)
 	for _, c := range []struct {
@@ -85,7 +86,8 @@ func TestRowsDecodeToWhatWasEncoded(t *testing.T) {
 	})
 }
 
-// FuzzRows shows that no bytes on disk make a decoder panic, and that what a decoder accepts encodes and decodes to the same.
+// FuzzRows shows that no bytes on disk make a decoder panic, and that what a decoder accepts
+// encodes and decodes to the same.
 func FuzzRows(f *testing.F) {
 	f.Add([]byte{1, 0x81, 0x80})
 	f.Add((&board{titleOrder: 7, title: "x"}).appendRow(nil))

@@ -9,38 +9,44 @@ import (
 	"github.com/skein-feed/skein/projections"
 )
 
-// The list of the users whom a user follows explicitly, newest first, is stored (tagFollowingExplicit) only for users with many
-// edges. Most users follow few others, and their edges hold the same information, sorted by id. For them the edges are read
-// and sorted by time when the list is asked for. This saves a third of the rows of a follow, on disk and in every fold.
+// The list of the users whom a user follows explicitly, newest first, is stored
+// (tagFollowingExplicit) only for users with many edges. Most users follow few others, and their
+// edges hold the same information, sorted by id. For them the edges are read and sorted by time
+// when the list is asked for. This saves a third of the rows of a follow, on disk and in every
+// fold.
 //
-// Invariant: the rows of tagFollowingExplicit of a user are all explicit follows if userCountsRow.followingStored is 1, and there are
-// none if it is 0. It is 0 only while the user has at most [DefaultShortList] edges.
+// Invariant: the rows of tagFollowingExplicit of a user are all explicit follows if
+// userCountsRow.followingStored is 1, and there are none if it is 0. It is 0 only while the user
+// has at most [DefaultShortList] edges.
 
-// DefaultShortList is a number of edges. By default, the list of a user's follows is stored only if the user has more edges.
+// DefaultShortList is a number of edges. By default, the list of a user's follows is stored only if
+// the user has more edges.
 const DefaultShortList = 256
 
-// WithShortList replaces [DefaultShortList] in g by another number of edges, and returns g; 0 stores every list. The number decides which rows exist,
-// so it is part of the fingerprint, and must not change after the first event.
+// WithShortList replaces [DefaultShortList] in g by another number of edges, and returns g; 0
+// stores every list. The number decides which rows exist, so it is part of the fingerprint, and
+// must not change after the first event.
 func (g *Graph) WithShortList(edges int) *Graph {
 	g.fold.maxShortList = int64(edges)
 	return g
 }
 
-// userCountsRow is the row of tagUserCounts: the counts of a user, and what decides whether the list of follows is stored.
+// userCountsRow is the row of tagUserCounts: the counts of a user, and what decides whether the
+// list of follows is stored.
 type userCountsRow struct {
 	UserCounts
-	// timedMutes is the number of mutes that end by themselves, those that have ended included. [UserCounts.Muted] as it is stored has none
-	// of them.
+	// timedMutes is the number of mutes that end by themselves, those that have ended included.
+	// [UserCounts.Muted] as it is stored has none of them.
 	timedMutes int64
-	// otherEdges is the number of edges that are no follows. With Following and FollowingImplicit, it gives the number of all
-	// edges.
+	// otherEdges is the number of edges that are no follows. With Following and FollowingImplicit,
+	// it gives the number of all edges.
 	otherEdges int64
 	// followingStored is 1 if the rows of tagFollowingExplicit are stored, else 0.
 	followingStored int64
 }
 
-// The indexes of the counts in a user's row and in a userDelta. userCountsRow.followingStored comes last in the row and is no
-// part of a userDelta.
+// The indexes of the counts in a user's row and in a userDelta. userCountsRow.followingStored comes
+// last in the row and is no part of a userDelta.
 const (
 	followingIndex = iota
 	followingImplicitIndex
@@ -79,9 +85,9 @@ func readUserCounts(r projections.Reader, key []byte) (u userCountsRow, err erro
 	return u, err
 }
 
-// updateFollowerCounts adds d to the counts of the follower, and updates the stored list of follows. If the number of edges
-// crosses the threshold, the whole list is written or deleted. The edge must be written already, because the list is written
-// from the edges.
+// updateFollowerCounts adds d to the counts of the follower, and updates the stored list of
+// follows. If the number of edges crosses the threshold, the whole list is written or deleted. The
+// edge must be written already, because the list is written from the edges.
 func (t *eventFold) updateFollowerCounts(e *edgeEnd, d userDelta, explicitBefore, explicitAfter state) error {
 	if d == (userDelta{}) && explicitBefore == explicitAfter {
 		return nil
@@ -97,8 +103,8 @@ func (t *eventFold) updateFollowerCounts(e *edgeEnd, d userDelta, explicitBefore
 		return err
 	}
 
-	// A stored list is deleted only below half of the threshold. Otherwise a user on the threshold who follows and unfollows
-	// would have the list written and deleted each time.
+	// A stored list is deleted only below half of the threshold. Otherwise a user on the threshold
+	// who follows and unfollows would have the list written and deleted each time.
 	maxShort := t.maxShortList
 	if u.followingStored == 1 {
 		maxShort /= 2
@@ -152,8 +158,8 @@ func (t *eventFold) deleteFollowingList(user string) error {
 	return nil
 }
 
-// followingRows returns the rows of the list of users whom a user follows explicitly, newest first: the stored rows, or the
-// keys that they would have.
+// followingRows returns the rows of the list of users whom a user follows explicitly, newest first:
+// the stored rows, or the keys that they would have.
 func (q *Queries) followingRows(user string) projections.Iterator {
 	u, err := readUserCounts(q.reader, projections.AppendKey(q.keyBuffer(), tagUserCounts, user))
 	if err != nil {
@@ -166,7 +172,8 @@ func (q *Queries) followingRows(user string) projections.Iterator {
 	return sortFollowing(q.reader, user)
 }
 
-// sortFollowing returns the keys that the rows of tagFollowingExplicit of a user would have, in order. It reads all edges of the user.
+// sortFollowing returns the keys that the rows of tagFollowingExplicit of a user would have, in
+// order. It reads all edges of the user.
 func sortFollowing(r projections.Reader, user string) *sortedRows {
 	s := sortedRows{valueSize: 1}
 
@@ -202,7 +209,8 @@ func sortFollowing(r projections.Reader, user string) *sortedRows {
 
 // sortedRows is an iterator over rows of a list that were sorted in memory.
 type sortedRows struct {
-	// rows are the keys, each followed by its value of valueSize bytes. No key is the beginning of another, so they are sorted by key.
+	// rows are the keys, each followed by its value of valueSize bytes. No key is the beginning of
+	// another, so they are sorted by key.
 	rows      [][]byte
 	valueSize int
 	// next is the index of the row after the current one.

@@ -12,8 +12,9 @@ import (
 	"github.com/skein-feed/skein/projections/store"
 )
 
-// TestFollowingListIsStoredOnlyWhileLong demands that the list of a user's follows is stored from the first edge beyond the threshold until
-// half of the threshold is left, and that it reads the same throughout.
+// TestFollowingListIsStoredOnlyWhileLong demands that the list of a user's follows is stored from
+// the first edge beyond the threshold until half of the threshold is left, and that it reads the
+// same throughout.
 func TestFollowingListIsStoredOnlyWhileLong(t *testing.T) {
 	s := &eventHistory{}
 	addFollowEvent := func(peer int, kind events.Kind) {
@@ -24,8 +25,8 @@ func TestFollowingListIsStoredOnlyWhileLong(t *testing.T) {
 	}
 	st := mustFold(t, store.Bounds{}, nil)
 	done := 0
-	// check folds the events that were added since its last call. The list must then have the users from-to, the newest first, and
-	// as many stored rows as wantRows.
+	// check folds the events that were added since its last call. The list must then have the users
+	// from-to, the newest first, and as many stored rows as wantRows.
 	check := func(when string, from, to, wantRows int) {
 		t.Helper()
 		if err := st.Fold(histories.Envelopes(s.list)[done:]); err != nil {
@@ -90,8 +91,8 @@ func TestFollowingListIsStoredOnlyWhileLong(t *testing.T) {
 	check("deleted", 0, 0, 0)
 }
 
-// TestPageOfFewFollowsDoesNotReadManyMutes demands that a user who follows few others but has muted many has a stored list, so that a page
-// does not read the mutes.
+// TestPageOfFewFollowsDoesNotReadManyMutes demands that a user who follows few others but has muted
+// many has a stored list, so that a page does not read the mutes.
 func TestPageOfFewFollowsDoesNotReadManyMutes(t *testing.T) {
 	s := &eventHistory{}
 	for i := range 3 * graph.DefaultShortList {

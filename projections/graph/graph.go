@@ -8,7 +8,8 @@ import (
 	"github.com/skein-feed/skein/projections/querycache"
 )
 
-// Graph is the projection of follows, blocks, mutes and boards: it folds events into rows. It reuses buffers, so only one goroutine may use it.
+// Graph is the projection of follows, blocks, mutes and boards: it folds events into rows. It
+// reuses buffers, so only one goroutine may use it.
 type Graph struct {
 	fold eventFold
 	// cache is the query cache that all stores share; nil means that queries are not cached.
@@ -26,8 +27,8 @@ var (
 // New returns the projection without a query cache.
 func New() *Graph { return NewWith(nil) }
 
-// NewWith returns the projection with a cache for [NewCachedQueries]; a nil cache means that queries are not cached. The rows do not depend on
-// the cache.
+// NewWith returns the projection with a cache for [NewCachedQueries]; a nil cache means that
+// queries are not cached. The rows do not depend on the cache.
 func NewWith(cache *querycache.Cache) *Graph {
 	return (&Graph{cache: cache}).WithShortList(DefaultShortList)
 }
@@ -35,8 +36,8 @@ func NewWith(cache *querycache.Cache) *Graph {
 // CacheStats returns the statistics of the cache. They are 0 if the cache is nil.
 func (g *Graph) CacheStats() querycache.Stats { return g.cache.Stats() }
 
-// NewQueryCache returns the part of the cache for a store that is being opened, or nil if the cache is nil. It is part of
-// [projections.QueryCacher].
+// NewQueryCache returns the part of the cache for a store that is being opened, or nil if the cache
+// is nil. It is part of [projections.QueryCacher].
 func (g *Graph) NewQueryCache() projections.QueryCache {
 	if g.cache == nil {
 		return nil
@@ -55,14 +56,15 @@ func (*Graph) Name() string { return "graph" }
 //	5  a follow has settings, and a mute may have an end
 func (*Graph) Version() uint32 { return 5 }
 
-// Settings returns the one setting on which the rows depend, the value of [Graph.WithShortList]. It is part of the fingerprint of a store, so a store
-// that was built with another value is rebuilt.
+// Settings returns the one setting on which the rows depend, the value of [Graph.WithShortList]. It
+// is part of the fingerprint of a store, so a store that was built with another value is rebuilt.
 func (g *Graph) Settings() map[string]string {
 	return map[string]string{"short": fmt.Sprint(g.fold.maxShortList)}
 }
 
-// Kinds returns the kinds of events that the graph folds: about follows, blocks, mutes, boards, and the deletion of users. From an event about a pin,
-// the graph takes only that the board of the pin exists.
+// Kinds returns the kinds of events that the graph folds: about follows, blocks, mutes, boards, and
+// the deletion of users. From an event about a pin, the graph takes only that the board of the pin
+// exists.
 func (*Graph) Kinds() []events.Kind {
 	return []events.Kind{
 		events.UserFollowed, events.UserUnfollowed, events.BoardFollowed, events.BoardUnfollowed,
@@ -71,7 +73,8 @@ func (*Graph) Kinds() []events.Kind {
 	}
 }
 
-// Apply folds one event. It ignores a backfill about a deleted user, and returns an error for a kind that Kinds does not return.
+// Apply folds one event. It ignores a backfill about a deleted user, and returns an error for a
+// kind that Kinds does not return.
 func (g *Graph) Apply(ev events.Event, b *projections.Batch) error {
 	t := g.startEvent(ev, b)
 
@@ -97,8 +100,8 @@ func (g *Graph) Apply(ev events.Event, b *projections.Batch) error {
 		_, err := t.mentionBoardOfPin() // whether the board exists matters only to [Graph.ApplyPin]
 		return err
 	case events.UserBlocked, events.UserUnblocked:
-		// Each of the two users stops following the other, so the edges in both directions change. changeBlock finds out from the event which
-		// of the two users is the blocker.
+		// Each of the two users stops following the other, so the edges in both directions change.
+		// changeBlock finds out from the event which of the two users is the blocker.
 		if err := t.applyBothEnds(ev.User, ev.Peer, (*eventFold).changeBlock); err != nil {
 			return err
 		}
@@ -123,8 +126,9 @@ func (g *Graph) startEvent(ev events.Event, b *projections.Batch) *eventFold {
 	return t
 }
 
-// isAnyUserDeleted reports whether any of the users was deleted. It ignores the empty id, which an event without a peer has. A deleted user has a
-// tombstone in every store: a row with a keyed hash, which does not reveal the id.
+// isAnyUserDeleted reports whether any of the users was deleted. It ignores the empty id, which an
+// event without a peer has. A deleted user has a tombstone in every store: a row with a keyed hash,
+// which does not reveal the id.
 func (t *eventFold) isAnyUserDeleted(users ...string) (bool, error) {
 	for _, user := range users {
 		if user == "" {

@@ -2,8 +2,9 @@ package graph
 
 import "github.com/skein-feed/skein/projections"
 
-// writeInBoardEdge updates the lists of the board and their lengths, and the row in tagUnlistedInBoardEdges if no list shows the
-// follower. explicitBefore and explicitAfter say whether the follower follows the owner of the board explicitly.
+// writeInBoardEdge updates the lists of the board and their lengths, and the row in
+// tagUnlistedInBoardEdges if no list shows the follower. explicitBefore and explicitAfter say
+// whether the follower follows the owner of the board explicitly.
 func (t *eventFold) writeInBoardEdge(
 	e *edgeEnd, c *boardEdgeChange, explicitBefore, explicitAfter bool,
 ) error {
@@ -49,7 +50,8 @@ func (t *eventFold) writeInEnd(e *edgeEnd, explicitBefore, explicitAfter state) 
 	})
 }
 
-// updateUnlistedRow writes or deletes the row with the key t.key in tagUnlistedInEdges or tagUnlistedInBoardEdges.
+// updateUnlistedRow writes or deletes the row with the key t.key in tagUnlistedInEdges or
+// tagUnlistedInBoardEdges.
 func (t *eventFold) updateUnlistedRow(neededBefore, neededAfter bool) {
 	switch {
 	case neededAfter && !neededBefore:

@@ -10,8 +10,9 @@ import (
 // RowKinds returns the names of the kinds of rows that [DescribeRow] describes.
 func RowKinds() []string { return projections.RowKinds(rowForms) }
 
-// DescribeRow describes a row of the graph for people. It returns [projections.ErrCorrupt] for a row that the graph cannot have
-// written: one that does not decode, or whose key begins with the shard of another user.
+// DescribeRow describes a row of the graph for people. It returns [projections.ErrCorrupt] for a
+// row that the graph cannot have written: one that does not decode, or whose key begins with the
+// shard of another user.
 func DescribeRow(key, value []byte) (*projections.Description, error) {
 	return projections.DescribeForm(rowForms, key, value)
 }

@@ -10,15 +10,16 @@ import (
 	"github.com/skein-feed/skein/projections"
 )
 
-// TestDescribeRowNamesEveryFieldThatIsSet demands that a description names every field that is set, and that a part of a row, and a row
-// with more bytes, are corrupt.
+// TestDescribeRowNamesEveryFieldThatIsSet demands that a description names every field that is set,
+// and that a part of a row, and a row with more bytes, are corrupt.
 func TestDescribeRowNamesEveryFieldThatIsSet(t *testing.T) {
 	const at = 1_700_000_000_000_001 // 2023-11-14T22:13:20.000001Z
 	live := liveBit | factOrder(at+1)
 	history := factOrder(at + 1)
 	for _, tt := range []struct {
 		key, value []byte
-		// home is the user in whose shard the row is: "" for the store's shard, "part" for the first shard of bob's partition.
+		// home is the user in whose shard the row is: "" for the store's shard, "part" for the
+		// first shard of bob's partition.
 		home string
 		want string
 	}{
@@ -115,7 +116,8 @@ func insertTestTime(s string) string {
 	return strings.ReplaceAll(s, "=AT", "=2023-11-14T22:13:20.000001Z")
 }
 
-// TestDescribeRowRefusesRowInForeignShard demands an error for a row in the shard of another user, which the fold never writes.
+// TestDescribeRowRefusesRowInForeignShard demands an error for a row in the shard of another user,
+// which the fold never writes.
 func TestDescribeRowRefusesRowInForeignShard(t *testing.T) {
 	for _, key := range [][]byte{
 		projections.AppendKey(nil, tagUserCounts, "ann"), appendRegionKey(nil, "bob", "ann"), inEnd.appendEdgeKey(nil, "ann", "bob"),

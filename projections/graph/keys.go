@@ -7,21 +7,25 @@ import (
 	"github.com/skein-feed/skein/projections"
 )
 
-// The rows of the graph, in the order of their tags. A and B are users, b is a board of B. The package doc explains edges, out-ends and in-ends,
-// and explicit and implicit follows.
+// The rows of the graph, in the order of their tags. A and B are users, b is a board of B. The
+// package doc explains edges, out-ends and in-ends, and explicit and implicit follows.
 //
-// A key is a shard, the tag, and the parts that the table names. The partition of the shard says which stores hold the row:
+// A key is a shard, the tag, and the parts that the table names. The partition of the shard says
+// which stores hold the row:
 //
 //	A's     the shard of user A, and B's likewise
 //	first   the first shard of the partition of B
 //	all     the shard for rows that every store has
 //
-// The home of a row is the user under whom the row stands: its partition is exported, imported and rebuilt with the rows of that user. For most rows it
-// is the user of the shard. The rows of a region (0x12, 0x24) are the exception: their home is A, and they are in the shard of B, so that one scan of
-// the region finds the rows of all homes. Rows in the shard for every store have no home.
+// The home of a row is the user under whom the row stands: its partition is exported, imported and
+// rebuilt with the rows of that user. For most rows it is the user of the shard. The rows of a
+// region (0x12, 0x24) are the exception: their home is A, and they are in the shard of B, so that
+// one scan of the region finds the rows of all homes. Rows in the shard for every store have no
+// home.
 //
-// Users and boards are in the encoding of [events.AppendID]. part(A) is the partition of A in one byte. ^t is the complement of a time t in 8 bytes, so
-// that later times sort first. Rows with the same time are ordered by id.
+// Users and boards are in the encoding of [events.AppendID]. part(A) is the partition of A in one
+// byte. ^t is the complement of a time t in 8 bytes, so that later times sort first. Rows with the
+// same time are ordered by id.
 //
 //	tag   shard  key            value         meaning
 //	0x10  A's    A B            edge          out-end: the facts of A about B, and whether B blocks A
@@ -52,8 +56,8 @@ import (
 //	0x29  A's    A ^set B       -             users whom A follows with the setting favorite; set is when A last set any settings of the follow
 //	0x2a  A's    A ^set B       -             users whom A follows with the setting notify; set as in 0x29
 //
-// The deletion of B finds the in-ends of B by 0x1a, 0x1b and 0x1c, and that of b by 0x20, 0x21 and 0x27. Hashes are keyed and have 16 bytes, so that
-// they do not reveal ids.
+// The deletion of B finds the in-ends of B by 0x1a, 0x1b and 0x1c, and that of b by 0x20, 0x21 and
+// 0x27. Hashes are keyed and have 16 bytes, so that they do not reveal ids.
 const (
 	tagOutEdge projections.Tag = projections.FirstGraphTag + iota
 	tagOutBoardEdge
@@ -84,7 +88,8 @@ const (
 	tagNotifying
 )
 
-// IteratedTags returns the tags of rows that are read only by iterators, and never by Get. It is part of [projections.IteratedOnly].
+// IteratedTags returns the tags of rows that are read only by iterators, and never by Get. It is
+// part of [projections.IteratedOnly].
 func (*Graph) IteratedTags() []projections.Tag {
 	return []projections.Tag{
 		tagRegion, tagFollowingExplicit, tagFollowingImplicit, tagFollowedBoards, tagExcludedBoards, tagBlocked, tagMuted,
@@ -99,7 +104,8 @@ func (*Graph) Regions() []projections.Tag { return []projections.Tag{tagRegion, 
 // RegionHome calls the function RegionHome. It is part of [projections.Regional].
 func (*Graph) RegionHome(key []byte) (partition uint8, ok bool) { return RegionHome(key) }
 
-// RegionHome returns the partition of the home of a row that belongs to a region. ok is false for the key of any other row.
+// RegionHome returns the partition of the home of a row that belongs to a region. ok is false for
+// the key of any other row.
 func RegionHome(key []byte) (partition uint8, ok bool) {
 	// The partition follows the user of the region, or the user and the board.
 	var ids int
@@ -136,8 +142,8 @@ func (e endKind) appendEdgeKey(dst []byte, follower, followee string) []byte {
 	return e.appendUsers(dst, tagOutEdge, tagInEdge, follower, followee)
 }
 
-// appendBoardEdgePrefix appends the prefix of the keys of the follower's board edges to boards of the followee, at this end. The id of a board
-// completes a key.
+// appendBoardEdgePrefix appends the prefix of the keys of the follower's board edges to boards of
+// the followee, at this end. The id of a board completes a key.
 func (e endKind) appendBoardEdgePrefix(dst []byte, follower, followee string) []byte {
 	return e.appendUsers(dst, tagOutBoardEdge, tagInBoardEdge, follower, followee)
 }
@@ -157,12 +163,14 @@ func appendRegionKey(dst []byte, followee, follower string) []byte {
 	return appendRegionHome(projections.AppendKey(dst, tagRegion, followee), follower)
 }
 
-// appendBoardRegionKey appends the key of the follower's row in the region of a board of the followee.
+// appendBoardRegionKey appends the key of the follower's row in the region of a board of the
+// followee.
 func appendBoardRegionKey(dst []byte, followee, board, follower string) []byte {
 	return appendRegionHome(projections.AppendKey(dst, tagBoardRegion, followee, board), follower)
 }
 
-// appendRegionHome appends the user who is the home of a row of a region: the partition of the user in one byte, and the id.
+// appendRegionHome appends the user who is the home of a row of a region: the partition of the user
+// in one byte, and the id.
 func appendRegionHome(dst []byte, user string) []byte {
 	return events.AppendID(append(dst, userPartition(user)), user)
 }
@@ -181,18 +189,21 @@ func appendListKey(dst []byte, tag projections.Tag, listOwner string, since even
 	return events.AppendID(dst, member)
 }
 
-// appendBoardListKey appends the key of the row of a board in a list of listOwner. boardOwner is the owner of the board.
+// appendBoardListKey appends the key of the row of a board in a list of listOwner. boardOwner is
+// the owner of the board.
 func appendBoardListKey(dst []byte, tag projections.Tag, listOwner string, since events.Micros, boardOwner, board string) []byte {
 	return events.AppendID(appendListKey(dst, tag, listOwner, since, boardOwner), board)
 }
 
-// appendListKeyOfBoard appends the key of the row of member in a list that belongs to a board. boardOwner is the owner of the board.
+// appendListKeyOfBoard appends the key of the row of member in a list that belongs to a board.
+// boardOwner is the owner of the board.
 func appendListKeyOfBoard(dst []byte, tag projections.Tag, boardOwner, board string, since events.Micros, member string) []byte {
 	dst = appendNewestFirst(projections.AppendKey(dst, tag, boardOwner, board), since)
 	return events.AppendID(dst, member)
 }
 
-// appendStoreWideKey appends the key of a row that every store has: the tag and a hash. The key of tagBoardDeletion continues with another hash.
+// appendStoreWideKey appends the key of a row that every store has: the tag and a hash. The key of
+// tagBoardDeletion continues with another hash.
 func appendStoreWideKey(dst []byte, tag projections.Tag, hash [16]byte) []byte {
 	return append(projections.AppendPrefix(dst, projections.StoreShard, tag), hash[:]...)
 }
@@ -222,7 +233,8 @@ func decodeID(rest []byte) (string, error) {
 	return id, err
 }
 
-// decodeRegionUser decodes the user who is the home of a row of a region: rest is the partition and the user.
+// decodeRegionUser decodes the user who is the home of a row of a region: rest is the partition and
+// the user.
 func decodeRegionUser(rest []byte) (string, error) {
 	if len(rest) == 0 {
 		return "", rowError("region key", rest)

@@ -10,7 +10,8 @@ import (
 	"github.com/skein-feed/skein/projections"
 )
 
-// TestKeyEncodingIsPinned demands that the keys on disk do not change. The cases are in physical order.
+// TestKeyEncodingIsPinned demands that the keys on disk do not change. The cases are in physical
+// order.
 func TestKeyEncodingIsPinned(t *testing.T) {
 	const owner, uuid = "42", "6ba7b810-9dad-11d1-80b4-00c04fd430c8"
 	for _, c := range []struct {
@@ -38,8 +39,8 @@ func TestKeyEncodingIsPinned(t *testing.T) {
 	}
 }
 
-// TestKeyEncodingOfPartitionRowsIsPinned demands that the keys of rows that name their home last, and of rows of the store as a whole, do
-// not change.
+// TestKeyEncodingOfPartitionRowsIsPinned demands that the keys of rows that name their home last,
+// and of rows of the store as a whole, do not change.
 func TestKeyEncodingOfPartitionRowsIsPinned(t *testing.T) {
 	hash := [16]byte{1, 2}
 	for _, c := range []struct {
@@ -60,8 +61,8 @@ func TestKeyEncodingOfPartitionRowsIsPinned(t *testing.T) {
 	}
 }
 
-// TestRegionHomeIsTheLastUserOfTheKey demands that the home of a row in a region is the last user in its key, and that RegionHome refuses
-// all other keys.
+// TestRegionHomeIsTheLastUserOfTheKey demands that the home of a row in a region is the last user
+// in its key, and that RegionHome refuses all other keys.
 func TestRegionHomeIsTheLastUserOfTheKey(t *testing.T) {
 	for _, key := range [][]byte{appendRegionKey(nil, "ann", "7"), appendBoardRegionKey(nil, "ann", "", "7")} {
 		if p, ok := RegionHome(key); !ok || p != userPartition("7") {

@@ -15,7 +15,8 @@ type ListKind uint8
 
 // The kinds of lists. Their values are part of page tokens and never change.
 const (
-	// Following and Followers have explicit and implicit follows. The kinds with longer names have one of them.
+	// Following and Followers have explicit and implicit follows. The kinds with longer names have
+	// one of them.
 	Following         ListKind = 1
 	FollowingExplicit ListKind = 2
 	FollowingImplicit ListKind = 3
@@ -32,9 +33,11 @@ const (
 	Boards                 ListKind = 12
 	Blocked                ListKind = 13
 	Muted                  ListKind = 14
-	// Mutuals has the followers of List.Peer whom List.User follows, in the order of User's follows.
+	// Mutuals has the followers of List.Peer whom List.User follows, in the order of User's
+	// follows.
 	Mutuals ListKind = 15
-	// Favorites and Notifying have the follows with these settings, explicit and implicit ones. The settings that were set last come first.
+	// Favorites and Notifying have the follows with these settings, explicit and implicit ones. The
+	// settings that were set last come first.
 	Favorites ListKind = 16
 	Notifying ListKind = 17
 )
@@ -65,12 +68,12 @@ type Entry struct {
 	Until events.Micros
 }
 
-// PageCursor says where a list continues after a page: it is the time and the ids of the last entry, as they are in the
-// entry's key. Writes do not invalidate a page cursor.
+// PageCursor says where a list continues after a page: it is the time and the ids of the last
+// entry, as they are in the entry's key. Writes do not invalidate a page cursor.
 type PageCursor []byte
 
-// CursorBefore returns a page cursor after which a list continues with the newest entry whose time is not after at. It has no id, so it
-// precedes all entries of this time.
+// CursorBefore returns a page cursor after which a list continues with the newest entry whose time
+// is not after at. It has no id, so it precedes all entries of this time.
 func CursorBefore(at events.Micros) PageCursor {
 	return binary.BigEndian.AppendUint64(nil, ^uint64(at))
 }
@@ -98,8 +101,8 @@ func newListIterator(
 		return l
 	}
 
-	// Seek to the first key after that of the page cursor, which is the cursor's key and a zero byte: no key is a prefix of
-	// another.
+	// Seek to the first key after that of the page cursor, which is the cursor's key and a zero
+	// byte: no key is a prefix of another.
 	key := append(append(append([]byte(nil), prefix...), after...), 0)
 	l.valid = l.rows.SeekGE(key)
 	return l
@@ -162,10 +165,10 @@ func (q *Queries) listIterators(l List, after PageCursor) []*listIterator {
 	return nil
 }
 
-// List returns at most n entries after a page cursor, or from the newest entry if after is nil. next is the page cursor of
-// the last entry returned if there are more entries, else nil. List reads the rows of the page and those that the filter of
-// the list leaves out on it. If the list of explicit follows is not stored, List reads all of the user's edges
-// (following_list.go).
+// List returns at most n entries after a page cursor, or from the newest entry if after is nil.
+// next is the page cursor of the last entry returned if there are more entries, else nil. List
+// reads the rows of the page and those that the filter of the list leaves out on it. If the list of
+// explicit follows is not stored, List reads all of the user's edges (following_list.go).
 func (q *Queries) List(
 	ctx context.Context, l List, after PageCursor, n int,
 ) (page []Entry, next PageCursor, err error) {
@@ -218,7 +221,8 @@ func (q *Queries) List(
 	}
 }
 
-// newestIterator returns the iterator whose next entry comes first, or nil if all are at their ends.
+// newestIterator returns the iterator whose next entry comes first, or nil if all are at their
+// ends.
 func newestIterator(iterators []*listIterator) *listIterator {
 	var newest *listIterator
 	for _, it := range iterators {
@@ -261,8 +265,8 @@ func (l List) decodeEntry(kind FollowKind, sortKey, value []byte) (e Entry, err 
 	return e, err
 }
 
-// listFilter returns a function that decides whether a row belongs to the list, and completes its entry. A nil function
-// means that the list is empty.
+// listFilter returns a function that decides whether a row belongs to the list, and completes its
+// entry. A nil function means that the list is empty.
 func (q *Queries) listFilter(l List) (func(*Entry) (bool, error), error) {
 	switch l.Kind {
 	case BoardFollowers:
@@ -289,8 +293,9 @@ func (q *Queries) listFilter(l List) (func(*Entry) (bool, error), error) {
 	return func(*Entry) (bool, error) { return true, nil }, nil
 }
 
-// boardFollowersFilter returns the filter for the merge of a board's own followers and its owner's explicit followers. It
-// leaves out users who exclude the board. A user in both lists is kept once, at the later of the two times.
+// boardFollowersFilter returns the filter for the merge of a board's own followers and its owner's
+// explicit followers. It leaves out users who exclude the board. A user in both lists is kept once,
+// at the later of the two times.
 func (q *Queries) boardFollowersFilter(owner, id string) (func(*Entry) (bool, error), error) {
 	b, err := readBoard(q.reader, q.keyBuffer(), owner, id)
 	if err != nil || (id != "" && !b.exists()) {
@@ -313,14 +318,15 @@ func (q *Queries) boardFollowersFilter(owner, id string) (func(*Entry) (bool, er
 			return false, err
 		}
 
-		// The entry is from the board's own list. If the owner's list has the user at a later time, that entry is kept.
+		// The entry is from the board's own list. If the owner's list has the user at a later time,
+		// that entry is kept.
 		if e.Kind == OnBoard {
 			since, explicit := edge.explicitSince()
 			return !explicit || since <= e.Since, nil
 		}
 
-		// The entry is from the owner's list. If the board's own list has the user at the same time or later, that entry is
-		// kept.
+		// The entry is from the owner's list. If the board's own list has the user at the same time
+		// or later, that entry is kept.
 		r, err := q.boardRelation(&edge, inEnd, e.User, owner, id)
 		switch {
 		case err != nil || r.kind == relationExclude:
@@ -379,8 +385,8 @@ func (q *Queries) Total(l List) (int64, error) {
 	return 0, err
 }
 
-// timedMutes returns the mutes of a user that end by themselves and still hold, as rows of the list Muted: the keys that they would have in
-// tagMuted, and the ends as values.
+// timedMutes returns the mutes of a user that end by themselves and still hold, as rows of the list
+// Muted: the keys that they would have in tagMuted, and the ends as values.
 func (q *Queries) timedMutes(user string) projections.Iterator {
 	listPrefix := projections.AppendKey(nil, tagMuted, user)
 	s := &sortedRows{valueSize: timeSize}

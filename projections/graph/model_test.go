@@ -34,12 +34,13 @@ func openMem(t fataler, short int, parts *events.Partitions) *store.Store {
 	return s
 }
 
-// TestQueriesAgreeWithModel demands that, at every position of every history, every query has the model's answer, and every count is the
-// length of its list (I7), whether the lists of follows are stored or sorted.
+// TestQueriesAgreeWithModel demands that, at every position of every history, every query has the
+// model's answer, and every count is the length of its list (I7), whether the lists of follows are
+// stored or sorted.
 func TestQueriesAgreeWithModel(t *testing.T) { rapid.Check(t, compareWithModel(histories.Options{})) }
 
-// TestQueriesAgreeWithModelInHistoriesOfFeeds demands the same in histories in which most boards begin with a pin, and envelopes may be
-// very large.
+// TestQueriesAgreeWithModelInHistoriesOfFeeds demands the same in histories in which most boards
+// begin with a pin, and envelopes may be very large.
 func TestQueriesAgreeWithModelInHistoriesOfFeeds(t *testing.T) {
 	rapid.Check(t, compareWithModel(histories.Options{Feeds: true}))
 }
@@ -60,8 +61,8 @@ func compareWithModel(opt histories.Options) func(*rapid.T) {
 	}
 }
 
-// TestQueriesAgreeWithModelInLongHistories demands the same at some positions of long seeded histories, in which much state accumulates.
-// Half of them are about feeds.
+// TestQueriesAgreeWithModelInLongHistories demands the same at some positions of long seeded
+// histories, in which much state accumulates. Half of them are about feeds.
 func TestQueriesAgreeWithModelInLongHistories(t *testing.T) {
 	n := 600
 	if testing.Short() {
@@ -91,9 +92,9 @@ func TestQueriesAgreeWithModelInLongHistories(t *testing.T) {
 	}
 }
 
-// TestStoreOfSomePartitionsAnswersAsModel demands that a store of some partitions has the model's answer to every question about users
-// whose homes it holds. Each answer takes rows of one user only, except those about a board or the followers of another user, which take
-// rows of both (I13).
+// TestStoreOfSomePartitionsAnswersAsModel demands that a store of some partitions has the model's
+// answer to every question about users whose homes it holds. Each answer takes rows of one user
+// only, except those about a board or the followers of another user, which take rows of both (I13).
 func TestStoreOfSomePartitionsAnswersAsModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		history := histories.History(t, histories.Options{})
@@ -112,8 +113,9 @@ func TestStoreOfSomePartitionsAnswersAsModel(t *testing.T) {
 	})
 }
 
-// TestEndOfBackfilledBlockRestoresNothing inserts a backfilled block and a backfilled follow anywhere among live follows, an exclusion and
-// two unblocks. A store of all partitions, and a store of each user alone, must then have the model's answers at every position.
+// TestEndOfBackfilledBlockRestoresNothing inserts a backfilled block and a backfilled follow
+// anywhere among live follows, an exclusion and two unblocks. A store of all partitions, and a
+// store of each user alone, must then have the model's answers at every position.
 func TestEndOfBackfilledBlockRestoresNothing(t *testing.T) {
 	live := []events.Event{
 		{Kind: events.UserFollowed, User: "ann", Peer: "bob"},
@@ -147,8 +149,9 @@ func TestEndOfBackfilledBlockRestoresNothing(t *testing.T) {
 	}
 }
 
-// TestEndOfBlockAfterImportsRestoresNothing demands that what a user follows and excludes while a backfilled block stands does not come
-// back when the block ends, even if no more history can arrive.
+// TestEndOfBlockAfterImportsRestoresNothing demands that what a user follows and excludes while a
+// backfilled block stands does not come back when the block ends, even if no more history can
+// arrive.
 func TestEndOfBlockAfterImportsRestoresNothing(t *testing.T) {
 	history := []events.Event{
 		{Kind: events.UserBlocked, User: "bob", Peer: "ann", Backfill: true, Source: "old", Offset: 1, Time: 5},
@@ -169,7 +172,8 @@ func TestEndOfBlockAfterImportsRestoresNothing(t *testing.T) {
 	compareAtEveryPosition(t, history, []string{"ann", "bob"})
 }
 
-// compareAtEveryPosition folds a history into a store of the partitions of some users, and compares it with the model.
+// compareAtEveryPosition folds a history into a store of the partitions of some users, and compares
+// it with the model.
 func compareAtEveryPosition(t *testing.T, history []events.Event, users []string) {
 	t.Helper()
 	var parts events.Partitions
@@ -190,7 +194,8 @@ func compareAtEveryPosition(t *testing.T, history []events.Event, users []string
 
 func holdsEveryUser(string) bool { return true }
 
-// expectModelAnswers demands the answers of the model to every question about the users that the store holds.
+// expectModelAnswers demands the answers of the model to every question about the users that the
+// store holds.
 func expectModelAnswers(t fataler, s *store.Store, want *model.Graph, held func(string) bool) {
 	t.Helper()
 	v, err := s.View()

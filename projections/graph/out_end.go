@@ -5,11 +5,11 @@ import (
 	"github.com/skein-feed/skein/projections"
 )
 
-// The flags in the rows of regions. They spare a fold that walks over a region the read of the edge. Most rows have no flag,
-// and then no value.
+// The flags in the rows of regions. They spare a fold that walks over a region the read of the
+// edge. Most rows have no flag, and then no value.
 const (
-	// regionNotFollowed: the follower does not follow the user explicitly. In the region of a board: does not follow the
-	// board.
+	// regionNotFollowed: the follower does not follow the user explicitly. In the region of a
+	// board: does not follow the board.
 	regionNotFollowed = 1 << 0
 	// regionBoardsOnly: the follower follows boards of the user, and not the user.
 	regionBoardsOnly = 1 << 1
@@ -27,8 +27,8 @@ func (e *edge) regionFlags() (flags byte) {
 	return flags
 }
 
-// updateRegionRow writes or deletes the row with the key t.key in a region, if it changes. The row exists while the edge or
-// board edge that it leads to does.
+// updateRegionRow writes or deletes the row with the key t.key in a region, if it changes. The row
+// exists while the edge or board edge that it leads to does.
 func (t *eventFold) updateRegionRow(existedBefore, existsAfter bool, flagsBefore, flagsAfter byte) {
 	switch {
 	case !existsAfter && existedBefore:
@@ -66,8 +66,8 @@ func (t *eventFold) writeOutBoardEdge(e *edgeEnd, c *boardEdgeChange) {
 	})
 }
 
-// writeOutEnd writes the out-end: the edge, its row in the region of the followee, the lists of the follower, and their
-// lengths.
+// writeOutEnd writes the out-end: the edge, its row in the region of the followee, the lists of the
+// follower, and their lengths.
 func (t *eventFold) writeOutEnd(e *edgeEnd, explicitBefore, explicitAfter state) error {
 	t.key = appendRegionKey(t.key[:0], e.followee, e.follower)
 	t.updateRegionRow(e.before != edge{}, e.after != edge{}, e.before.regionFlags(), e.after.regionFlags())
@@ -101,8 +101,8 @@ func (t *eventFold) invalidateCache(user string) {
 	}
 }
 
-// writeOutLists updates the lists of the follower and their lengths. The edge must be written already, because a list of
-// follows that becomes long is written from the edges.
+// writeOutLists updates the lists of the follower and their lengths. The edge must be written
+// already, because a list of follows that becomes long is written from the edges.
 func (t *eventFold) writeOutLists(e *edgeEnd, explicitBefore, explicitAfter state) error {
 	t.updateListRow(tagFollowingImplicit, e.follower, e.followee,
 		e.before.implicitState(), e.after.implicitState())
@@ -131,10 +131,12 @@ func (t *eventFold) writeOutLists(e *edgeEnd, explicitBefore, explicitAfter stat
 	return t.updateFollowerCounts(e, d, explicitBefore, explicitAfter)
 }
 
-// hasTimedEnd reports whether the latest fact is a mute with an end, even if the mute has ended since.
+// hasTimedEnd reports whether the latest fact is a mute with an end, even if the mute has ended
+// since.
 func (m *muteFacts) hasTimedEnd() bool { return m.isSet() && m.until() != 0 }
 
-// updateTimedMuteRow updates the row of a mute with an end in tagTimedMutes. Reads leave the row out once the mute has ended.
+// updateTimedMuteRow updates the row of a mute with an end in tagTimedMutes. Reads leave the row
+// out once the mute has ended.
 func (t *eventFold) updateTimedMuteRow(e *edgeEnd) {
 	before, after := &e.before.mute, &e.after.mute
 	if *before == *after {
@@ -152,7 +154,8 @@ func (t *eventFold) updateTimedMuteRow(e *edgeEnd) {
 	}
 }
 
-// updateBlockRow updates the row of a block in its list, and returns the change of the length of the list.
+// updateBlockRow updates the row of a block in its list, and returns the change of the length of
+// the list.
 func (t *eventFold) updateBlockRow(e *edgeEnd, tag projections.Tag, before, after *toggle) int64 {
 	stateBefore := before.state()
 	stateAfter := after.state()

@@ -8,30 +8,33 @@ import (
 	"github.com/skein-feed/skein/projections/querycache"
 )
 
-// NewOutEnds returns a graph that folds only out-ends, at the homes of followers. It is for a projection that asks what a reader
-// sees and which readers a post concerns. It has the rows 0x10, 0x11, 0x12, 0x22, 0x23, 0x24, 0x28, 0x29 and 0x2a of the table in
-// keys.go, and no other lists, counts or boards. It answers [Queries.Visibility], [Queries.SeesBoard], [Queries.UserFollow],
+// NewOutEnds returns a graph that folds only out-ends, at the homes of followers. It is for a
+// projection that asks what a reader sees and which readers a post concerns. It has the rows 0x10,
+// 0x11, 0x12, 0x22, 0x23, 0x24, 0x28, 0x29 and 0x2a of the table in keys.go, and no other lists,
+// counts or boards. It answers [Queries.Visibility], [Queries.SeesBoard], [Queries.UserFollow],
 // [Queries.EachFollowee], [Queries.EachFollowedBoard], [Queries.EachFolloweeWith] and
 // [Queries.FirstMuteEnd]. A fold walks over its regions to find all readers whom a post concerns.
 func NewOutEnds(cache *querycache.Cache) *Graph {
 	return &Graph{cache: cache, fold: eventFold{outEndsOnly: true}}
 }
 
-// RegionRow is one row of the region of a user or board: a user whose home the store holds and who has an edge to the owner
-// of the region, or a board edge to the board.
+// RegionRow is one row of the region of a user or board: a user whose home the store holds and who
+// has an edge to the owner of the region, or a board edge to the board.
 type RegionRow struct {
 	// Key is the id of the user in its key encoding. It shares the memory of the row.
 	Key []byte
-	// Follows says that the user follows the owner explicitly. In the region of a board: follows the board.
+	// Follows says that the user follows the owner explicitly. In the region of a board: follows
+	// the board.
 	Follows bool
-	// BoardsOnly says that the user follows single boards of the owner, and not the owner. It is not set in the region of a
-	// board.
+	// BoardsOnly says that the user follows single boards of the owner, and not the owner. It is
+	// not set in the region of a board.
 	BoardsOnly bool
 }
 
-// RegionPrefix appends the prefix of the region of a user. The region has a row for every user whose home the store holds
-// and who has an edge to the owner, sorted by partition and id. Appending a partition to the prefix gives the prefix of the
-// rows of that partition. [DecodeRegionRow] reads the rows.
+// RegionPrefix appends the prefix of the region of a user. The region has a row for every user
+// whose home the store holds and who has an edge to the owner, sorted by partition and id.
+// Appending a partition to the prefix gives the prefix of the rows of that partition.
+// [DecodeRegionRow] reads the rows.
 func RegionPrefix(dst []byte, owner string) []byte {
 	return projections.AppendKey(dst, tagRegion, owner)
 }
@@ -41,7 +44,8 @@ func BoardRegionPrefix(dst []byte, owner, board string) []byte {
 	return projections.AppendKey(dst, tagBoardRegion, owner, board)
 }
 
-// DecodeRegionRow reads a row of a region. rest is the part of the key that follows [RegionPrefix] or [BoardRegionPrefix].
+// DecodeRegionRow reads a row of a region. rest is the part of the key that follows [RegionPrefix]
+// or [BoardRegionPrefix].
 func DecodeRegionRow(rest, value []byte) (r RegionRow, err error) {
 	if len(rest) > 0 {
 		r.Key = rest[1:]
@@ -59,8 +63,9 @@ func DecodeRegionRow(rest, value []byte) (r RegionRow, err error) {
 	return r, nil
 }
 
-// SeesBoard reports whether a reader with [Visibility.Boards] sees the pins on a board, with at most two point reads. It
-// checks neither whether the board exists nor whether the reader mutes the owner.
+// SeesBoard reports whether a reader with [Visibility.Boards] sees the pins on a board, with at
+// most two point reads. It checks neither whether the board exists nor whether the reader mutes the
+// owner.
 func (q *Queries) SeesBoard(reader, owner, board string) (bool, error) {
 	e, err := readEdge(q.reader, q.keyBuffer(), outEnd, reader, owner)
 	if err != nil {
@@ -71,7 +76,8 @@ func (q *Queries) SeesBoard(reader, owner, board string) (bool, error) {
 	return r.kind == relationFollow || explicit && r.kind == relationNone, err
 }
 
-// EachFollowee calls do with the users whom a reader follows explicitly, by id, until do returns an error.
+// EachFollowee calls do with the users whom a reader follows explicitly, by id, until do returns an
+// error.
 func (q *Queries) EachFollowee(reader string, do func(user string) error) error {
 	return q.eachEdge(reader, func(user string, e *edge) error {
 		if _, explicit := e.explicitSince(); !explicit {
@@ -81,8 +87,9 @@ func (q *Queries) EachFollowee(reader string, do func(user string) error) error 
 	})
 }
 
-// EachFolloweeWith calls do with the users whose follow by a reader has a setting, which is notify or favorite, until do returns an error.
-// The user for whom the reader set the settings last comes first; users of equal time are ordered by id.
+// EachFolloweeWith calls do with the users whose follow by a reader has a setting, which is notify
+// or favorite, until do returns an error. The user for whom the reader set the settings last comes
+// first; users of equal time are ordered by id.
 func (q *Queries) EachFolloweeWith(
 	reader string, setting events.FollowSettings, do func(user string) error,
 ) (err error) {
@@ -110,20 +117,22 @@ func settingTag(setting events.FollowSettings) projections.Tag {
 	return tagFavorites
 }
 
-// EachFollowedBoardOf calls do with the boards of one owner that a reader follows, until do returns an error.
+// EachFollowedBoardOf calls do with the boards of one owner that a reader follows, until do returns
+// an error.
 func (q *Queries) EachFollowedBoardOf(reader, owner string, do func(board string) error) error {
 	prefix := projections.AppendKey(nil, tagOutBoardEdge, reader, owner)
 	return q.eachFollowedBoardBelow(reader, prefix, func(_, board string) error { return do(board) })
 }
 
-// EachFollowedBoard calls do with the boards that a reader follows, by owner and id, until do returns an error. It reads
-// each board edge of the reader, and the edge to each of their owners.
+// EachFollowedBoard calls do with the boards that a reader follows, by owner and id, until do
+// returns an error. It reads each board edge of the reader, and the edge to each of their owners.
 func (q *Queries) EachFollowedBoard(reader string, do func(owner, board string) error) error {
 	prefix := projections.AppendKey(nil, tagOutBoardEdge, reader)
 	return q.eachFollowedBoardBelow(reader, prefix, do)
 }
 
-// eachFollowedBoardBelow calls do with the boards that a reader follows and whose board edges have the prefix.
+// eachFollowedBoardBelow calls do with the boards that a reader follows and whose board edges have
+// the prefix.
 func (q *Queries) eachFollowedBoardBelow(
 	reader string, prefix []byte, do func(owner, board string) error,
 ) (err error) {
@@ -166,7 +175,8 @@ func (q *Queries) eachFollowedBoardBelow(
 	return nil
 }
 
-// eachEdge calls do with the edges of a follower, by the id of the followee, until do returns an error.
+// eachEdge calls do with the edges of a follower, by the id of the followee, until do returns an
+// error.
 func (q *Queries) eachEdge(follower string, do func(followee string, e *edge) error) (err error) {
 	prefix := projections.AppendKey(nil, tagOutEdge, follower)
 	it := q.reader.Iter(prefix, projections.PrefixEnd(prefix))

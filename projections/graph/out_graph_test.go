@@ -17,8 +17,8 @@ import (
 	"github.com/skein-feed/skein/projections/store"
 )
 
-// TestOutGraphHasTheOutEndsOfTheWholeGraph demands that a graph of out-ends has the same rows as the out-ends of the whole graph, and
-// answers what a reader sees and whom a post concerns.
+// TestOutGraphHasTheOutEndsOfTheWholeGraph demands that a graph of out-ends has the same rows as
+// the out-ends of the whole graph, and answers what a reader sees and whom a post concerns.
 func TestOutGraphHasTheOutEndsOfTheWholeGraph(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		history := histories.History(t, histories.Options{})

@@ -22,8 +22,9 @@ const (
 
 func benchID(user int) string { return fmt.Sprint(1_000_000_000_000 + user) }
 
-// benchView folds 10⁵ follows of 10⁴ users into a store on disk, each tenth of one of a user's boards, and returns a
-// mustView of it, and the pairs. The first hundred users have some two hundred followers each.
+// benchView folds 10⁵ follows of 10⁴ users into a store on disk, each tenth of one of a user's
+// boards, and returns a mustView of it, and the pairs. The first hundred users have some two
+// hundred followers each.
 func benchView(b *testing.B, p projections.Projection) (*projections.View, [][2]string) {
 	b.Helper()
 	store, err := store.Open(store.Options{
@@ -187,7 +188,8 @@ func BenchmarkUsers(b *testing.B) {
 	}
 }
 
-// BenchmarkList reads first pages of 50, warm. The list of a board is a merge, and a user follows ten others only.
+// BenchmarkList reads first pages of 50, warm. The list of a board is a merge, and a user follows
+// ten others only.
 func BenchmarkList(b *testing.B) {
 	view, _ := benchView(b, graph.New())
 	q := graph.NewQueries(view)

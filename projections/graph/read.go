@@ -32,7 +32,8 @@ type Follow struct {
 	Since events.Micros
 }
 
-// Relationship is everything that holds between a viewer and a user. The names are from the viewer's side.
+// Relationship is everything that holds between a viewer and a user. The names are from the
+// viewer's side.
 type Relationship struct {
 	Following, FollowedBy       Follow
 	Blocking, BlockedBy, Muting bool
@@ -42,22 +43,25 @@ type Relationship struct {
 	Settings events.FollowSettings
 }
 
-// Queries answers from the rows of one store at one position. It is cheap to make and not safe for concurrent use.
+// Queries answers from the rows of one store at one position. It is cheap to make and not safe for
+// concurrent use.
 type Queries struct {
 	reader projections.Reader
 	// now is the log time of the position of reader. It is 0 if reader is a batch.
 	now events.Micros
 	// scratch is the buffer of keyBuffer.
 	scratch []byte
-	// cache has decoded edges of users, and version is the version of the view that reader is. A nil cache is not used.
+	// cache has decoded edges of users, and version is the version of the view that reader is. A
+	// nil cache is not used.
 	cache   *cacheSet
 	version uint64
 	// remote answers for homes whose rows reader does not have. nil means that reader has all rows.
 	remote RemoteLookup
 }
 
-// RemoteLookup answers for homes whose rows are not in the state that is queried. known is false for an answer that must be
-// fetched first; the query then continues with the zero value, and its result does not count (see [projections.RemoteLookup]).
+// RemoteLookup answers for homes whose rows are not in the state that is queried. known is false
+// for an answer that must be fetched first; the query then continues with the zero value, and its
+// result does not count (see [projections.RemoteLookup]).
 type RemoteLookup interface {
 	projections.RemoteLookup
 	// Board reports whether a board exists.
@@ -68,8 +72,9 @@ type RemoteLookup interface {
 	Followees(user string) (n int64, known bool)
 }
 
-// NewQueries returns the queries over a reader of a graph store. Whether a mute that ends by itself still holds, they decide by the log time
-// of a reader that has a position, as a view has. For a batch, all of these mutes hold.
+// NewQueries returns the queries over a reader of a graph store. Whether a mute that ends by itself
+// still holds, they decide by the log time of a reader that has a position, as a view has. For a
+// batch, all of these mutes hold.
 func NewQueries(r projections.Reader) *Queries {
 	q := &Queries{reader: r}
 	if positioned, ok := r.(interface{ Cursor() events.Cursor }); ok {
@@ -100,7 +105,8 @@ func (q *Queries) BoardExists(owner, id string) (bool, error) {
 	return b.exists(), err
 }
 
-// keyBuffer returns an empty buffer for the key of the next read. Every call returns the same memory.
+// keyBuffer returns an empty buffer for the key of the next read. Every call returns the same
+// memory.
 func (q *Queries) keyBuffer() []byte {
 	if q.scratch == nil {
 		q.scratch = make([]byte, 0, 128) // longer than most keys
@@ -136,12 +142,14 @@ func (q *Queries) FollowedBy(user, follower string) (Follow, error) {
 	return e.currentFollow(), err
 }
 
-// minUsersForWalk is the number of users from which on one walk over the follower's edges is cheaper than point reads.
+// minUsersForWalk is the number of users from which on one walk over the follower's edges is
+// cheaper than point reads.
 const minUsersForWalk = 4
 
-// UserFollows reports how follower follows each of the users. It writes the answers to follows, which must be as long as users.
-// It answers from the cache if that has the edges of the follower. Otherwise it walks over these edges once, because edges
-// that are neighbors in the store share the work of finding their block.
+// UserFollows reports how follower follows each of the users. It writes the answers to follows,
+// which must be as long as users. It answers from the cache if that has the edges of the follower.
+// Otherwise it walks over these edges once, because edges that are neighbors in the store share the
+// work of finding their block.
 func (q *Queries) UserFollows(follower string, users []string, follows []Follow) (err error) {
 	if entry := q.cachedEdges(follower, len(users)); entry != nil {
 		for i, user := range users {
@@ -166,8 +174,8 @@ func (q *Queries) UserFollows(follower string, users []string, follows []Follow)
 
 // walkFollows is [Queries.UserFollows] by one walk over the edges of the follower.
 func (q *Queries) walkFollows(follower string, users []string, follows []Follow) (err error) {
-	// Make the key of each edge, and sort the users by these keys. All keys share one buffer; each is limited to its length,
-	// so that a key never changes if the buffer grows.
+	// Make the key of each edge, and sort the users by these keys. All keys share one buffer; each
+	// is limited to its length, so that a key never changes if the buffer grows.
 	prefix := projections.AppendKey(nil, tagOutEdge, follower)
 	keys := make([][]byte, len(users))
 	order := make([]int, len(users))
@@ -187,7 +195,8 @@ func (q *Queries) walkFollows(follower string, users []string, follows []Follow)
 	for _, i := range order {
 		follows[i] = Follow{}
 
-		// Seek only forward: the iterator may be at the key already, or past it if there is no such edge.
+		// Seek only forward: the iterator may be at the key already, or past it if there is no such
+		// edge.
 		if more && bytes.Compare(it.Key(), keys[i]) < 0 {
 			more = it.SeekGE(keys[i])
 		}
@@ -204,9 +213,9 @@ func (q *Queries) walkFollows(follower string, users []string, follows []Follow)
 	return nil
 }
 
-// BoardFollow reports how follower follows a board. It takes at most three point reads, and one if the follower has neither the
-// owner nor a board of the owner. For a follower of both the board and its owner the answer is OnBoard, since the later of
-// the two.
+// BoardFollow reports how follower follows a board. It takes at most three point reads, and one if
+// the follower has neither the owner nor a board of the owner. For a follower of both the board and
+// its owner the answer is OnBoard, since the later of the two.
 func (q *Queries) BoardFollow(follower, owner, id string) (Follow, error) {
 	if v, ok := q.cachedEdge(follower, owner); ok && !v.has(cachedBoards) {
 		return q.boardFollowByOwner(v.follow(), owner, id)
@@ -243,8 +252,8 @@ func (q *Queries) BoardFollow(follower, owner, id string) (Follow, error) {
 	return Follow{}, nil
 }
 
-// boardFollowByOwner returns how a user follows a board who follows the owner as ownerFollow says, and has no relation to any
-// board of the owner.
+// boardFollowByOwner returns how a user follows a board who follows the owner as ownerFollow says,
+// and has no relation to any board of the owner.
 func (q *Queries) boardFollowByOwner(ownerFollow Follow, owner, id string) (Follow, error) {
 	if ownerFollow.Kind == None {
 		return ownerFollow, nil
@@ -256,8 +265,8 @@ func (q *Queries) boardFollowByOwner(ownerFollow Follow, owner, id string) (Foll
 	return ownerFollow, nil
 }
 
-// boardRelation returns the relation of the follower to a board. e is the edge from the follower to the owner, at the end
-// from which the board edge is read.
+// boardRelation returns the relation of the follower to a board. e is the edge from the follower to
+// the owner, at the end from which the board edge is read.
 func (q *Queries) boardRelation(e *edge, end endKind, follower, owner, id string) (relation, error) {
 	if !e.hasBoards {
 		return relation{}, nil
@@ -266,8 +275,8 @@ func (q *Queries) boardRelation(e *edge, end endKind, follower, owner, id string
 	return facts.relation(e), err
 }
 
-// Relationship returns everything that holds between viewer and user, with at most two point reads, both of rows at the home of
-// the viewer.
+// Relationship returns everything that holds between viewer and user, with at most two point reads,
+// both of rows at the home of the viewer.
 func (q *Queries) Relationship(viewer, user string) (r Relationship, err error) {
 	if v, ok := q.cachedEdge(viewer, user); ok && !v.has(cachedTimedMute) && !v.has(cachedMoreSettings) {
 		r.Following = v.follow()
@@ -295,7 +304,8 @@ func (q *Queries) Relationship(viewer, user string) (r Relationship, err error) 
 	return r, err
 }
 
-// FollowSettings returns the settings of a follower's follow of a user, with at most one point read.
+// FollowSettings returns the settings of a follower's follow of a user, with at most one point
+// read.
 func (q *Queries) FollowSettings(follower, user string) (events.FollowSettings, error) {
 	if v, ok := q.cachedEdge(follower, user); ok && !v.has(cachedMoreSettings) {
 		if v.has(cachedHidingRepins) {
@@ -307,8 +317,8 @@ func (q *Queries) FollowSettings(follower, user string) (events.FollowSettings, 
 	return e.followSettings(), err
 }
 
-// UserCounts returns the lengths of a user's lists, with one point read. If the user has mutes that end by themselves, it also reads a row for
-// each of them that still holds.
+// UserCounts returns the lengths of a user's lists, with one point read. If the user has mutes that
+// end by themselves, it also reads a row for each of them that still holds.
 func (q *Queries) UserCounts(user string) (UserCounts, error) {
 	u, err := readUserCounts(q.reader, projections.AppendKey(q.keyBuffer(), tagUserCounts, user))
 	if err != nil || u.timedMutes == 0 {
@@ -321,8 +331,8 @@ func (q *Queries) UserCounts(user string) (UserCounts, error) {
 	return u.UserCounts, err
 }
 
-// FirstMuteEnd returns the earliest time at which one of the mutes of a user that still hold ends by itself, or 0 if none does. It reads a row
-// for each of them.
+// FirstMuteEnd returns the earliest time at which one of the mutes of a user that still hold ends
+// by itself, or 0 if none does. It reads a row for each of them.
 func (q *Queries) FirstMuteEnd(user string) (first events.Micros, err error) {
 	err = q.eachTimedMute(user, func(rest, _ []byte) error {
 		first, _, err = cutSince(rest) // the rows come in falling order
@@ -331,8 +341,8 @@ func (q *Queries) FirstMuteEnd(user string) (first events.Micros, err error) {
 	return first, err
 }
 
-// eachTimedMute calls do with each mute of a user that ends by itself and still holds, the latest end first. do gets the part of the key
-// that follows the user, and the value.
+// eachTimedMute calls do with each mute of a user that ends by itself and still holds, the latest
+// end first. do gets the part of the key that follows the user, and the value.
 func (q *Queries) eachTimedMute(user string, do func(rest, value []byte) error) (err error) {
 	prefix := projections.AppendKey(nil, tagTimedMutes, user)
 	it := q.reader.Iter(prefix, projections.PrefixEnd(prefix))
@@ -364,7 +374,8 @@ func (q *Queries) Followees(user string) (int64, error) {
 	return c.Following + c.FollowingImplicit, err
 }
 
-// BoardCounts returns the lengths of a board's lists, with at most three point reads. They are 0 if the board does not exist.
+// BoardCounts returns the lengths of a board's lists, with at most three point reads. They are 0 if
+// the board does not exist.
 func (q *Queries) BoardCounts(owner, id string) (c BoardCounts, err error) {
 	b, err := readBoard(q.reader, q.keyBuffer(), owner, id)
 	if err != nil || (id != "" && !b.exists()) {
@@ -380,8 +391,9 @@ func (q *Queries) BoardCounts(owner, id string) (c BoardCounts, err error) {
 	return c, err
 }
 
-// DeletedUsers returns which of the users were deleted, so that later backfills about them are void. Once all backfills are
-// closed, it no longer knows all deleted users. The map is nil if the store knows of none.
+// DeletedUsers returns which of the users were deleted, so that later backfills about them are
+// void. Once all backfills are closed, it no longer knows all deleted users. The map is nil if the
+// store knows of none.
 func DeletedUsers(v *projections.View, users []string) (deleted map[string]bool, err error) {
 	// Most stores have no tombstone at all, which one seek tells.
 	prefix := projections.AppendPrefix(nil, projections.StoreShard, tagTombstone)

@@ -23,7 +23,8 @@ func (t *eventFold) followUser(e *edgeEnd) error {
 	return t.writeWithBoards(e)
 }
 
-// unfollowUser records that the follower follows neither the followee nor any of the followee's boards.
+// unfollowUser records that the follower follows neither the followee nor any of the followee's
+// boards.
 func (t *eventFold) unfollowUser(e *edgeEnd) error {
 	t.recordUnfollow(&e.after)
 	return t.writeWithBoards(e)
@@ -39,7 +40,8 @@ func (t *eventFold) recordUnfollow(facts *edge) {
 	facts.followLive = 0
 }
 
-// changeBlock records that one user blocks the other, or ends the block. It is called for the edges in both directions.
+// changeBlock records that one user blocks the other, or ends the block. It is called for the edges
+// in both directions.
 func (t *eventFold) changeBlock(e *edgeEnd) error {
 	block := &e.after.block
 	if e.follower != t.ev.User {
@@ -48,8 +50,9 @@ func (t *eventFold) changeBlock(e *edgeEnd) error {
 
 	switch {
 	case t.ev.Kind == events.UserUnblocked:
-		// An unblock counts as an unfollow only if it ends a backfilled block, which may still arrive. So no unfollow is
-		// recorded here: edge.latestLiveEnd finds the unblock in liveEnd once there is a backfilled block.
+		// An unblock counts as an unfollow only if it ends a backfilled block, which may still
+		// arrive. So no unfollow is recorded here: edge.latestLiveEnd finds the unblock in liveEnd
+		// once there is a backfilled block.
 		block.end(t.order, t.batch.BackfillsClosed())
 	case !t.ev.Backfill && block.liveBegin != 0:
 		return nil // a repeat: no live follow has counted since
@@ -78,7 +81,8 @@ func (t *eventFold) changeMute(e *edgeEnd) error {
 	return t.writeEnd(e)
 }
 
-// changeSettings records the settings of a follow. The follow may begin later: history arrives in any order.
+// changeSettings records the settings of a follow. The follow may begin later: history arrives in
+// any order.
 func (t *eventFold) changeSettings(e *edgeEnd) error {
 	set := settingsFact{order: t.order, settings: t.ev.Settings}
 	if !e.after.settings.isBefore(set) {

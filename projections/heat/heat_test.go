@@ -36,7 +36,8 @@ type exactSum struct {
 	exponent int64
 }
 
-// scaled is the mantissa for another exponent. A sum more than a thousand doublings below that one becomes 0.
+// scaled is the mantissa for another exponent. A sum more than a thousand doublings below that one
+// becomes 0.
 func (e exactSum) scaled(exponent int64) *big.Float {
 	if e.mantissa == nil || exponent-e.exponent > 1000 {
 		return exactly(0)
@@ -174,7 +175,8 @@ func checkForm(t *rapid.T, s Sum) {
 	if err != nil || decoded != s || len(b) > 19 {
 		t.Fatalf("decode % x: got %+v, error %v, want %+v in at most 19 bytes", b, decoded, err, s)
 	}
-	// score/4096 is the number of whole sixteenths of a doubling in the sum. The 16th power of the sum has no roots, so it can be compared exactly.
+	// score/4096 is the number of whole sixteenths of a doubling in the sum. The 16th power of the
+	// sum has no roots, so it can be compared exactly.
 	sixteenths := s.Score()/4096 - 16*s.Exponent
 	power := new(big.Int).Exp(new(big.Int).SetUint64(s.Mantissa), big.NewInt(16), nil)
 	if s.Score()%4096 != 0 || int64(power.BitLen()) != 16*62+1+sixteenths {
@@ -182,7 +184,8 @@ func checkForm(t *rapid.T, s Sum) {
 	}
 }
 
-// TestScoreChangesAtEverySixteenth checks that the score changes exactly at each sixteenth of a doubling of the sum.
+// TestScoreChangesAtEverySixteenth checks that the score changes exactly at each sixteenth of a
+// doubling of the sum.
 func TestScoreChangesAtEverySixteenth(t *testing.T) {
 	for i := int64(1); i < 16; i++ {
 		x := exactly(1 << 62)
@@ -199,7 +202,8 @@ func TestScoreChangesAtEverySixteenth(t *testing.T) {
 	}
 }
 
-// TestScoreChangesSeldom checks that the score of an item with many plays changes about 16 times per doubling.
+// TestScoreChangesSeldom checks that the score of an item with many plays changes about 16 times
+// per doubling.
 func TestScoreChangesSeldom(t *testing.T) {
 	const n = 100_000
 	s, changes := Sum{}.Add(1, 55*year, day), 0
@@ -239,7 +243,8 @@ func TestExp2StaysBelowTwo(t *testing.T) {
 	}
 }
 
-// TestLaterCountsMore checks that a later addition is never smaller than an earlier one, although each is rounded.
+// TestLaterCountsMore checks that a later addition is never smaller than an earlier one, although
+// each is rounded.
 func TestLaterCountsMore(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		halfLife := drawHalfLife(t)

@@ -1,7 +1,8 @@
 package heat
 
-// roots[k][i] is 2^63 · 2^(i/16^(k+1)), rounded down. It is the factor for the hexadecimal digit i at place k of an exponent
-// between 0 and 1. Six digits are looked up; the rest of the exponent is so small that a short series is exact enough.
+// roots[k][i] is 2^63 · 2^(i/16^(k+1)), rounded down. It is the factor for the hexadecimal digit i
+// at place k of an exponent between 0 and 1. Six digits are looked up; the rest of the exponent is
+// so small that a short series is exact enough.
 var roots = [6][16]uint64{
 	{
 		0x8000000000000000, 0x85aac367cc487b14, 0x8b95c1e3ea8bd6e6, 0x91c3d373ab11c336,

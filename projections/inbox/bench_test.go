@@ -77,7 +77,8 @@ func (s *benchStore) begin(readers int, name func(i int) string) {
 	}
 }
 
-// BenchmarkFanOut folds posts to 2000 followers each, of 50 000 active readers: an operation is a delivery.
+// BenchmarkFanOut folds posts to 2000 followers each, of 50 000 active readers: an operation is a
+// delivery.
 func BenchmarkFanOut(b *testing.B) {
 	const readers, authors, followers = 50_000, 200, 2000
 	s := newBenchStore(b, inbox.NewWith(inbox.DefaultSettings(), querycache.New(1<<30)))

@@ -23,8 +23,8 @@ const cacheOwners = 6
 
 func cacheOwner(i int) string { return fmt.Sprint("bob", i) }
 
-// cacheWorld is a store with a cache. "ann" and "zoe" follow all owners, of whom all or none are pulled; ann
-// ceases to now and then, and begins again.
+// cacheWorld is a store with a cache. "ann" and "zoe" follow all owners, of whom all or none are
+// pulled; ann ceases to now and then, and begins again.
 type cacheWorld struct {
 	store  *store.Store
 	cursor events.Cursor
@@ -105,7 +105,8 @@ func (w *cacheWorld) view(t *testing.T) *projections.View {
 	return v
 }
 
-// compare reads the first pages of both readers at a view, which it closes, from memory and from rows.
+// compare reads the first pages of both readers at a view, which it closes, from memory and from
+// rows.
 func compare(t *testing.T, r *rand.Rand, v *projections.View) {
 	t.Helper()
 	defer func() {
@@ -149,8 +150,8 @@ func (w *cacheWorld) knownOutboxes(t *testing.T) (n int) {
 	return n
 }
 
-// TestPagesFromMemoryAreThoseOfRows: pages are the same from memory as from rows, whatever is pinned, moved and deleted in between, and of views that are
-// older than what is kept.
+// TestPagesFromMemoryAreThoseOfRows: pages are the same from memory as from rows, whatever is
+// pinned, moved and deleted in between, and of views that are older than what is kept.
 func TestPagesFromMemoryAreThoseOfRows(t *testing.T) {
 	for _, threshold := range []int64{0, -1} {
 		w := newCacheWorld(t, threshold)
@@ -185,7 +186,8 @@ func comparePages(t *testing.T, w *cacheWorld) {
 	}
 }
 
-// TestRepairIsVisibleInCachedOutboxes: a repair of rows is seen at once, at the same position, and only by views that are taken after it.
+// TestRepairIsVisibleInCachedOutboxes: a repair of rows is seen at once, at the same position, and
+// only by views that are taken after it.
 func TestRepairIsVisibleInCachedOutboxes(t *testing.T) {
 	w, r := newCacheWorld(t, 0), rand.New(rand.NewPCG(11, 12))
 	for range 100 {
@@ -219,7 +221,8 @@ func TestRepairIsVisibleInCachedOutboxes(t *testing.T) {
 	compare(t, r, before)
 }
 
-// TestPagesFromMemoryWhileFolding: pages are the same from memory as from rows while the fold continues.
+// TestPagesFromMemoryWhileFolding: pages are the same from memory as from rows while the fold
+// continues.
 func TestPagesFromMemoryWhileFolding(t *testing.T) {
 	for _, threshold := range []int64{0, -1} {
 		compareWhileFolding(t, newCacheWorld(t, threshold))

@@ -8,8 +8,9 @@ import (
 	"github.com/skein-feed/skein/projections/pinstore"
 )
 
-// eraseUser deletes the rows of a user as an owner of pins and as a reader, in steps. Pull rows that name the user are deleted when the graph
-// ends the relations of the user (see [Inbox.applyRelationChange]).
+// eraseUser deletes the rows of a user as an owner of pins and as a reader, in steps. Pull rows
+// that name the user are deleted when the graph ends the relations of the user (see
+// [Inbox.applyRelationChange]).
 func (f *Inbox) eraseUser() error {
 	user := f.ev.User
 	if f.batch.Holds(user) {
@@ -34,7 +35,8 @@ func (f *Inbox) eraseUser() error {
 	return f.deleteRows(projections.AppendKey(nil, tagPulledOwner, user))
 }
 
-// eraseHomeRows deletes the rows whose home is the user: pins, deletions of boards, the read marker and hidden items.
+// eraseHomeRows deletes the rows whose home is the user: pins, deletions of boards, the read marker
+// and hidden items.
 func (f *Inbox) eraseHomeRows(user string) error {
 	err := f.eachRowInSteps(projections.AppendKey(nil, tagPin, user), func(rest []byte) error {
 		id, _, err := events.CutID(rest)
@@ -64,7 +66,8 @@ func (f *Inbox) deleteRows(prefix []byte) error {
 	})
 }
 
-// forgetRepinOwner removes the name of a deleted user from the facts of a pin that repeats a pin of that user. Pages then leave the pin out.
+// forgetRepinOwner removes the name of a deleted user from the facts of a pin that repeats a pin of
+// that user. Pages then leave the pin out.
 func (f *Inbox) forgetRepinOwner(owner, id, deleted string) error {
 	p, err := f.readPin(owner, id)
 	if err != nil {

@@ -17,13 +17,14 @@ import (
 	"github.com/skein-feed/skein/projections/store"
 )
 
-// longIDs are ids of every form for the users of generated histories, whose own are too short to be looked for in rows.
+// longIDs are ids of every form for the users of generated histories, whose own are too short to be
+// looked for in rows.
 var longIDs = []string{
 	"raw-user-one", "8877665544332211001", "0badcafe-9dad-4dd1-8bbb-00c04fd43099", "9988776655443322110", "007-raw-user", "raw-user-two",
 }
 
-// TestErasedUserLeavesNoRow: once a user was deleted and did not come back, no row has the id, whatever there was, whatever imports bring
-// afterwards (I12).
+// TestErasedUserLeavesNoRow: once a user was deleted and did not come back, no row has the id,
+// whatever there was, whatever imports bring afterwards (I12).
 func TestErasedUserLeavesNoRow(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		history := renamed(histories.History(t, histories.Options{Feeds: true}), longIDs)
@@ -108,8 +109,8 @@ func gone(history []events.Event) (users []string) {
 	return users
 }
 
-// repinOf is what the backfilled creation of a pin of another user says of the pin that it re-pins: while other history may
-// come that is held against it, it stays.
+// repinOf is what the backfilled creation of a pin of another user says of the pin that it re-pins:
+// while other history may come that is held against it, it stays.
 var repinOf = regexp.MustCompile(`( history:(?: \S+=\S*)*?) repin-of=\S+`)
 
 // checkGone looks for the id of a user in all rows, as text and as keys have it.
@@ -134,7 +135,8 @@ func checkGone(t fataler, s *store.Store, user string, history []events.Event) {
 	})
 }
 
-// TestErasedUserLeavesNoRowInSteps: the same for a user who has been in every inbox, full or trimmed or lost, with steps in between.
+// TestErasedUserLeavesNoRowInSteps: the same for a user who has been in every inbox, full or
+// trimmed or lost, with steps in between.
 func TestErasedUserLeavesNoRowInSteps(t *testing.T) {
 	for _, threshold := range []int64{-1, 100} {
 		set := settings(threshold)

@@ -53,8 +53,9 @@ func absenceOf(m model.Absence) (a inbox.AbsenceReasons) {
 	return a
 }
 
-// TestExplainAgreesWithModelAndPages: of every pin of a history, for every reader and any options, the explanation gives the reasons of the
-// model, and names the position of the pin in the feed as its pages show it. A pin is in the feed exactly if there is no reason (I8).
+// TestExplainAgreesWithModelAndPages: of every pin of a history, for every reader and any options,
+// the explanation gives the reasons of the model, and names the position of the pin in the feed as
+// its pages show it. A pin is in the feed exactly if there is no reason (I8).
 func TestExplainAgreesWithModelAndPages(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		history := drawHistory(t)
@@ -204,7 +205,8 @@ func TestExplainGivesEachReason(t *testing.T) {
 	}
 }
 
-// TestExplainTellsPushedFromPulled: an explanation says whether a pin is pushed to inboxes, or an outbox is read for it.
+// TestExplainTellsPushedFromPulled: an explanation says whether a pin is pushed to inboxes, or an
+// outbox is read for it.
 func TestExplainTellsPushedFromPulled(t *testing.T) {
 	set := inbox.DefaultSettings()
 	set.Threshold = 1

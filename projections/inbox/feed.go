@@ -16,26 +16,29 @@ import (
 //	inbox      ███████████████████████████
 //	outboxes   of pulled owners            all that the reader follows
 //
-// Above the floor of the inbox it merges the inbox with the outboxes that pull rows name. At the floor it replaces both by all outboxes that
-// the reader follows.
+// Above the floor of the inbox it merges the inbox with the outboxes that pull rows name. At the
+// floor it replaces both by all outboxes that the reader follows.
 //
-// A merged sort key is only a candidate. The pin and the relation to its owner, read from the same view, decide whether the reader sees
-// the pin. So an inbox may hold too much, but not too little (I8).
+// A merged sort key is only a candidate. The pin and the relation to its owner, read from the same
+// view, decide whether the reader sees the pin. So an inbox may hold too much, but not too little
+// (I8).
 type feedIterator struct {
 	queries *Queries
 	feed    *Feed
 	checker absenceChecker
 	merge   *streamMerger
 	keys    arena
-	// floor is the sort key up to which the inbox is read. It is empty if there is no inbox. "Below the floor" means: of older pins, whose sort
-	// keys are floor or greater.
+	// floor is the sort key up to which the inbox is read. It is empty if there is no inbox. "Below
+	// the floor" means: of older pins, whose sort keys are floor or greater.
 	floor []byte
 	// belowFloor is set once the iterator has reached the floor and merges all outboxes.
 	belowFloor bool
-	// learns is set while all outboxes are merged below the floor, so that the inbox can learn the merged sort keys.
+	// learns is set while all outboxes are merged below the floor, so that the inbox can learn the
+	// merged sort keys.
 	learns bool
-	// mergedKeys are the sort keys that were merged below the floor for the inbox to learn: all from mergedFrom on, up to the number of entries
-	// that an inbox may have. mergedToEnd says that the feed has no more.
+	// mergedKeys are the sort keys that were merged below the floor for the inbox to learn: all
+	// from mergedFrom on, up to the number of entries that an inbox may have. mergedToEnd says that
+	// the feed has no more.
 	mergedKeys  [][]byte
 	mergedFrom  []byte
 	mergedToEnd bool
@@ -47,11 +50,13 @@ type feedIterator struct {
 	ended bool
 }
 
-// newFeedIterator returns an iterator over the pins whose sort keys are from or greater. A nil from begins with the newest pin.
+// newFeedIterator returns an iterator over the pins whose sort keys are from or greater. A nil from
+// begins with the newest pin.
 func (q *Queries) newFeedIterator(f *Feed, from []byte) (*feedIterator, error) {
 	if q.remoteLookup != nil && from == nil {
-		// Other nodes may be at a later position than this state. A page cursor counts what is new from the position of the state, so a
-		// page must have nothing newer, or it would be counted again.
+		// Other nodes may be at a later position than this state. A page cursor counts what is new
+		// from the position of the state, so a page must have nothing newer, or it would be counted
+		// again.
 		from = appendNewestFirst(nil, q.state.Cursor().LastTime)
 	}
 	w := &feedIterator{queries: q, feed: f, checker: newAbsenceChecker(q, f), remainingPins: -1}
@@ -89,7 +94,8 @@ func (w *feedIterator) readInbox() (sortKeys inboxcache.Iterator) {
 	return sortKeys
 }
 
-// mergeStreams merges streams from a sort key on, together with the reader's own outbox if the feed shows it.
+// mergeStreams merges streams from a sort key on, together with the reader's own outbox if the feed
+// shows it.
 func (w *feedIterator) mergeStreams(streams []*stream, from []byte) {
 	if w.feed.IncludeOwn {
 		streams = append(streams, w.queries.outboxStream(&w.keys, w.feed.Reader, nil))
@@ -98,7 +104,8 @@ func (w *feedIterator) mergeStreams(streams []*stream, from []byte) {
 	w.merge.reset(streams, from)
 }
 
-// continueBelowFloor merges all outboxes that the reader follows, from a sort key at or below the floor on.
+// continueBelowFloor merges all outboxes that the reader follows, from a sort key at or below the
+// floor on.
 func (w *feedIterator) continueBelowFloor(from []byte) error {
 	w.belowFloor = true
 	w.learns = w.queries.cache != nil
@@ -116,7 +123,8 @@ func (w *feedIterator) continueBelowFloor(from []byte) error {
 		return err
 	}
 
-	// The outbox of an owner contains those of all boards, so boards matter only where the owner is not followed.
+	// The outbox of an owner contains those of all boards, so boards matter only where the owner is
+	// not followed.
 	err = relations.EachFollowedBoard(w.feed.Reader, func(owner, board string) error {
 		if !followedOwners[owner] {
 			streams = append(streams, w.queries.outboxStream(&w.keys, owner, &board))
@@ -132,8 +140,8 @@ func (w *feedIterator) continueBelowFloor(from []byte) error {
 	return nil
 }
 
-// mergeSelected merges the outboxes of the owners of a feed with [Feed.Only], from a sort key on. The inbox is not used, because it has the pins
-// of all owners, and it learns nothing.
+// mergeSelected merges the outboxes of the owners of a feed with [Feed.Only], from a sort key on.
+// The inbox is not used, because it has the pins of all owners, and it learns nothing.
 func (w *feedIterator) mergeSelected(from []byte) error {
 	w.belowFloor = true
 
@@ -166,8 +174,8 @@ func (w *feedIterator) mergeSelected(from []byte) error {
 	return nil
 }
 
-// contextCheckInterval is how many sort keys next reads before it checks again whether the context has ended. One call may skip very many sort keys, if
-// the reader mutes or hides many pins.
+// contextCheckInterval is how many sort keys next reads before it checks again whether the context
+// has ended. One call may skip very many sort keys, if the reader mutes or hides many pins.
 const contextCheckInterval = 1024
 
 // next returns the next pin that the reader sees, with its sort key, or nil at the end of the feed.
@@ -199,8 +207,9 @@ func (w *feedIterator) next(ctx context.Context) (*Pin, []byte, error) {
 	}
 }
 
-// reachesFloor reports whether a merged sort key, or the end of the merge (nil), is at or below the floor. An inbox whose floor is
-// [inboxcache.FloorAtEnd] has the whole feed, so its end is the end of the feed.
+// reachesFloor reports whether a merged sort key, or the end of the merge (nil), is at or below the
+// floor. An inbox whose floor is [inboxcache.FloorAtEnd] has the whole feed, so its end is the end
+// of the feed.
 func (w *feedIterator) reachesFloor(sortKey []byte) bool {
 	if string(w.floor) == inboxcache.FloorAtEnd {
 		return false
@@ -208,14 +217,16 @@ func (w *feedIterator) reachesFloor(sortKey []byte) bool {
 	return sortKey == nil || bytes.Compare(sortKey, w.floor) >= 0
 }
 
-// visiblePin returns the pin at a sort key, or nil if it is no longer there or the reader does not see it.
+// visiblePin returns the pin at a sort key, or nil if it is no longer there or the reader does not
+// see it.
 func (w *feedIterator) visiblePin(sortKey []byte) (*Pin, error) {
 	created, owner, id, err := cutSortKey(sortKey)
 	if err != nil {
 		return nil, err
 	}
 
-	// This decides about most pins of muted owners without reading them, because the checker remembers the relation to each owner.
+	// This decides about most pins of muted owners without reading them, because the checker
+	// remembers the relation to each owner.
 	hidden, err := w.checker.hidesOwner(owner)
 	if err != nil || hidden {
 		return nil, err
@@ -225,7 +236,8 @@ func (w *feedIterator) visiblePin(sortKey []byte) (*Pin, error) {
 	if err != nil {
 		return nil, err
 	}
-	// An entry of an inbox outlives its pin. If history or a second creation gave the pin another time, then its place is elsewhere.
+	// An entry of an inbox outlives its pin. If history or a second creation gave the pin another
+	// time, then its place is elsewhere.
 	if p == nil || p.Created != created {
 		return nil, nil //nolint:nilnil // there is none
 	}
@@ -236,7 +248,8 @@ func (w *feedIterator) visiblePin(sortKey []byte) (*Pin, error) {
 	return p, nil
 }
 
-// recordMerged records a merged sort key, or the end of the merge (nil), for the inbox to learn when the iterator is closed.
+// recordMerged records a merged sort key, or the end of the merge (nil), for the inbox to learn
+// when the iterator is closed.
 func (w *feedIterator) recordMerged(sortKey []byte) {
 	if !w.learns || w.mergedToEnd || len(w.mergedKeys) == w.queries.cache.MaxEntries {
 		return
@@ -248,7 +261,8 @@ func (w *feedIterator) recordMerged(sortKey []byte) {
 	w.mergedKeys = append(w.mergedKeys, sortKey)
 }
 
-// close ends the iteration and returns its first error. If there was none, the inbox learns what was merged below the floor.
+// close ends the iteration and returns its first error. If there was none, the inbox learns what
+// was merged below the floor.
 func (w *feedIterator) close() error {
 	if err := w.merge.close(); err != nil || !w.learns {
 		return err
@@ -257,13 +271,15 @@ func (w *feedIterator) close() error {
 		return nil // outboxes of other nodes may be missing from what was merged
 	}
 
-	// All views up to this one have no sort key before the one of the newest log time. So a range from there is one from the top.
+	// All views up to this one have no sort key before the one of the newest log time. So a range
+	// from there is one from the top.
 	from := w.mergedFrom
 	if bytes.Compare(from, appendNewestFirst(nil, w.queries.state.Cursor().LastTime)) <= 0 {
 		from = nil
 	}
 
-	// The end of the range is exclusive: a zero byte behind the last sort key makes the range include it.
+	// The end of the range is exclusive: a zero byte behind the last sort key makes the range
+	// include it.
 	to := []byte(inboxcache.FloorAtEnd)
 	if !w.mergedToEnd {
 		if len(w.mergedKeys) == 0 {

@@ -15,8 +15,9 @@ import (
 	"github.com/skein-feed/skein/projections/store"
 )
 
-// TestBuildPullsGrownOwnersAsLiveFold: owners who grow beyond the threshold of a partition by an import are pulled from the same event on in a
-// live fold and in a build, which is not given all that an event has (I4).
+// TestBuildPullsGrownOwnersAsLiveFold: owners who grow beyond the threshold of a partition by an
+// import are pulled from the same event on in a live fold and in a build, which is not given all
+// that an event has (I4).
 func TestBuildPullsGrownOwnersAsLiveFold(t *testing.T) {
 	set := inbox.DefaultSettings()
 	envs := grownOwners(20, int(set.Threshold)+5)

@@ -23,7 +23,8 @@ func (s modelScores) Of(item string) (int64, bool, error) {
 // Close does nothing.
 func (modelScores) Close() error { return nil }
 
-// byHeat ranks the newest pins of a feed by what the model tells of a history, of which a cursor is the end.
+// byHeat ranks the newest pins of a feed by what the model tells of a history, of which a cursor is
+// the end.
 func byHeat(f inbox.Feed, ranked int, at events.Cursor, history []events.Event) inbox.Feed {
 	f.Order, f.MaxRanked = inbox.Trending, ranked
 	f.Heat = inbox.Heat{At: at, Scores: func(seq uint64) inbox.Scores {

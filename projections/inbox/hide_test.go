@@ -12,7 +12,8 @@ import (
 	"github.com/skein-feed/skein/projections/store"
 )
 
-// shelf is a feed of 60 pins of two owners, in which every item is shown by two pins, one of each; some have heat.
+// shelf is a feed of 60 pins of two owners, in which every item is shown by two pins, one of each;
+// some have heat.
 func shelf(t *testing.T) (*store.Store, *log) {
 	t.Helper()
 	s := openMem(t, inbox.DefaultSettings())
@@ -51,7 +52,8 @@ func hiding(t *testing.T, hidden func(item string) bool) func([]string) ([]bool,
 	}
 }
 
-// TestHiddenPinsLeaveNoGaps: what is hidden is left out on every page, and pages are full all the same unless they are the last.
+// TestHiddenPinsLeaveNoGaps: what is hidden is left out on every page, and pages are full all the
+// same unless they are the last.
 func TestHiddenPinsLeaveNoGaps(t *testing.T) {
 	s, l := shelf(t)
 	for name, hidden := range map[string]func(item string) bool{
@@ -81,7 +83,8 @@ func TestHiddenPinsLeaveNoGaps(t *testing.T) {
 	}
 }
 
-// TestPageFailsIfHidingFails: an error of who is asked what to hide is the error of the page, on whatever page; no answer hides nothing.
+// TestPageFailsIfHidingFails: an error of who is asked what to hide is the error of the page, on
+// whatever page; no answer hides nothing.
 func TestPageFailsIfHidingFails(t *testing.T) {
 	s, l := shelf(t)
 	v := view(t, s)
@@ -104,7 +107,8 @@ func TestPageFailsIfHidingFails(t *testing.T) {
 	}
 }
 
-// TestHidingDuringSessionLosesNothingElse: what is hidden during a session does not come any more, and nothing else is lost or comes twice.
+// TestHidingDuringSessionLosesNothingElse: what is hidden during a session does not come any more,
+// and nothing else is lost or comes twice.
 func TestHidingDuringSessionLosesNothingElse(t *testing.T) {
 	s, l := shelf(t)
 	v := view(t, s)

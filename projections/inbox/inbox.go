@@ -11,13 +11,16 @@ import (
 	"github.com/skein-feed/skein/projections/querycache"
 )
 
-// Settings are the settings of the fold, which are part of the fingerprint (I4), and Keep, which only concerns pages.
+// Settings are the settings of the fold, which are part of the fingerprint (I4), and Keep, which
+// only concerns pages.
 type Settings struct {
-	// Threshold is the number of followers of an owner, or of boards of the owner, in one partition up to which the owner's pins are pushed
-	// to inboxes. Above it, pages read the owner's outbox. A negative threshold pushes everything. The default of 39 per partition is about
-	// 10 000 followers in all partitions.
+	// Threshold is the number of followers of an owner, or of boards of the owner, in one partition
+	// up to which the owner's pins are pushed to inboxes. Above it, pages read the owner's outbox.
+	// A negative threshold pushes everything. The default of 39 per partition is about 10 000
+	// followers in all partitions.
 	Threshold int64
-	// Keep is how many entries an inbox keeps in memory, and how many pins of a feed are ranked by heat. It changes no row. Default 1000.
+	// Keep is how many entries an inbox keeps in memory, and how many pins of a feed are ranked by
+	// heat. It changes no row. Default 1000.
 	Keep int
 }
 
@@ -32,7 +35,8 @@ func (s Settings) Check() error {
 	return nil
 }
 
-// Inbox is the projection. It has scratch memory, so an Inbox folds into one store, from one goroutine.
+// Inbox is the projection. It has scratch memory, so an Inbox folds into one store, from one
+// goroutine.
 type Inbox struct {
 	settings Settings
 	graph    *graph.Graph
@@ -42,14 +46,16 @@ type Inbox struct {
 	hidden hiddenitems.Fold
 
 	batch *projections.Batch
-	// ev is the event that is folded. It points to eventCopy, because an allocation for each event would cost more than the copy.
+	// ev is the event that is folded. It points to eventCopy, because an allocation for each event
+	// would cost more than the copy.
 	ev        *events.Event
 	eventCopy events.Event
 	// queries read the batch.
 	queries *graph.Queries
 	// key and value are scratch memory. The batch copies what it is given.
 	key, value []byte
-	// readKeys is scratch memory for keys that a function reads before it writes. Such functions must not be nested.
+	// readKeys is scratch memory for keys that a function reads before it writes. Such functions
+	// must not be nested.
 	readKeys keyList
 }
 
@@ -64,15 +70,16 @@ var (
 // New returns the projection without a cache for queries.
 func New(s Settings) *Inbox { return NewWith(s, nil) }
 
-// NewWith returns the projection with a cache for [CachedQuery], which changes no row; nil means no cache.
+// NewWith returns the projection with a cache for [CachedQuery], which changes no row; nil means no
+// cache.
 func NewWith(s Settings, cache *querycache.Cache) *Inbox {
 	f := &Inbox{settings: s, graph: graph.NewOutEnds(cache), cache: cache, hidden: hiddenitems.NewFold(hiddenItems)}
 	f.graph.Observe(f.applyRelationChange)
 	return f
 }
 
-// NewQueryCache returns the cache of a store that has just been opened: for whom readers follow, for the newest pins of outboxes, and for
-// inboxes. It is part of [projections.QueryCacher].
+// NewQueryCache returns the cache of a store that has just been opened: for whom readers follow,
+// for the newest pins of outboxes, and for inboxes. It is part of [projections.QueryCacher].
 func (f *Inbox) NewQueryCache() projections.QueryCache {
 	if f.cache == nil {
 		return nil
@@ -101,12 +108,14 @@ func (*Inbox) Version() uint32 { return 12 }
 // Config returns the settings.
 func (f *Inbox) Config() Settings { return f.settings }
 
-// Settings returns the settings that are part of the fingerprint. All negative thresholds mean the same, so they are one setting.
+// Settings returns the settings that are part of the fingerprint. All negative thresholds mean the
+// same, so they are one setting.
 func (f *Inbox) Settings() map[string]string {
 	return map[string]string{"threshold": fmt.Sprint(max(f.settings.Threshold, -1))}
 }
 
-// Kinds returns the kinds of events that change pins, read markers, hidden items and the relations of the embedded graph.
+// Kinds returns the kinds of events that change pins, read markers, hidden items and the relations
+// of the embedded graph.
 func (f *Inbox) Kinds() []events.Kind {
 	return append(f.graph.Kinds(), events.PinEdited, events.PinDeleted, events.FeedRead, events.ItemHidden, events.ItemShown)
 }
@@ -144,7 +153,8 @@ func (f *Inbox) Apply(ev events.Event, b *projections.Batch) error {
 	return f.graph.Apply(ev, b)
 }
 
-// hideOrShowItem folds what a reader hides. An inbox does not change: whether an item is hidden is decided when a page is read.
+// hideOrShowItem folds what a reader hides. An inbox does not change: whether an item is hidden is
+// decided when a page is read.
 func (f *Inbox) hideOrShowItem() error {
 	if f.ev.Backfill {
 		if erased, err := f.graph.IsErased(*f.ev, f.batch, f.ev.User); err != nil || erased {
@@ -169,11 +179,13 @@ func (f *Inbox) hasRow(key []byte) (bool, error) {
 	return ok, err
 }
 
-// rowsPerStep is how many rows are read ahead between two places where the fold of a large event may be cut.
+// rowsPerStep is how many rows are read ahead between two places where the fold of a large event
+// may be cut.
 const rowsPerStep = 256
 
-// eachRowInSteps calls do for each row with a prefix, with the part of the key behind the prefix. It calls Step between chunks of rows, where
-// the event may be cut. do must delete the row, so that an event that was cut does not find it again.
+// eachRowInSteps calls do for each row with a prefix, with the part of the key behind the prefix.
+// It calls Step between chunks of rows, where the event may be cut. do must delete the row, so that
+// an event that was cut does not find it again.
 func (f *Inbox) eachRowInSteps(prefix []byte, do func(rest []byte) error) error {
 	upper := projections.PrefixEnd(prefix)
 	keys := &f.readKeys

@@ -13,8 +13,8 @@ import (
 // RowKinds returns the names of the kinds of rows that [DescribeRow] describes.
 func RowKinds() []string { return append(graph.RowKinds(), projections.RowKinds(rowForms)...) }
 
-// DescribeRow describes a row of the store, also one of the embedded graph, for people. It returns [projections.ErrCorrupt] for a row that the
-// inbox cannot have written.
+// DescribeRow describes a row of the store, also one of the embedded graph, for people. It returns
+// [projections.ErrCorrupt] for a row that the inbox cannot have written.
 func DescribeRow(key, value []byte) (*projections.Description, error) {
 	if len(key) >= 3 {
 		if tag := projections.Tag(key[2]); tag >= projections.FirstGraphTag && tag <= projections.LastGraphTag {

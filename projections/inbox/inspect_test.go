@@ -13,7 +13,8 @@ import (
 	"github.com/skein-feed/skein/projections/store"
 )
 
-// TestDescribeRowKnowsEveryRow describes every row that long histories make, and demands every kind of row among them.
+// TestDescribeRowKnowsEveryRow describes every row that long histories make, and demands every kind
+// of row among them.
 func TestDescribeRowKnowsEveryRow(t *testing.T) {
 	seen := map[string]string{}
 	for seed := range uint64(6) {

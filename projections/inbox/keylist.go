@@ -20,7 +20,8 @@ const (
 	regionUserFollowsBoards
 )
 
-// addRegionUser adds a user of a region: a byte of flags, then row, which is the partition (1 byte) and the id of the user.
+// addRegionUser adds a user of a region: a byte of flags, then row, which is the partition (1 byte)
+// and the id of the user.
 func (l *keyList) addRegionUser(r graph.RegionRow, row []byte) {
 	var flags byte
 	if r.Follows {

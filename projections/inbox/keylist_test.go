@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// TestKeyListReturnsWhatWasAdded: keys come back as they were, the empty one too, also from a list that is used again.
+// TestKeyListReturnsWhatWasAdded: keys come back as they were, the empty one too, also from a list
+// that is used again.
 func TestKeyListReturnsWhatWasAdded(t *testing.T) {
 	const name = "a walk"
 	var l keyList

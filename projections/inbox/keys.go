@@ -8,12 +8,14 @@ import (
 	"github.com/skein-feed/skein/projections/internal/hiddenitems"
 )
 
-// errRow returns the error for a row that the inbox cannot have written, see [projections.RowError].
+// errRow returns the error for a row that the inbox cannot have written, see
+// [projections.RowError].
 func errRow(what string, row []byte) error { return projections.RowError(what, row) }
 
-// These are the rows of the inbox, in physical order. The store also has the rows of the graph that it embeds (see graph/keys.go). Every key
-// begins with the shard of its first id and the tag. A is a reader, B an owner of pins, b a board of B, p a pin of B. ^t is the complement of a
-// time in 8 bytes, so that newer rows come first; rows of equal times are ordered by id.
+// These are the rows of the inbox, in physical order. The store also has the rows of the graph that
+// it embeds (see graph/keys.go). Every key begins with the shard of its first id and the tag. A is
+// a reader, B an owner of pins, b a board of B, p a pin of B. ^t is the complement of a time in 8
+// bytes, so that newer rows come first; rows of equal times are ordered by id.
 //
 //	tag   key         value       meaning
 //	0x40  B p         pin facts   all facts about the pin that are still needed (package pinstore)
@@ -55,7 +57,8 @@ const (
 //nolint:gochecknoglobals // a table that never changes
 var hiddenItems = hiddenitems.Tags{Fact: tagItemHiding, List: tagHiddenItem, Count: tagHiddenCount}
 
-// IteratedTags returns the tags of rows that are read in sequence, those of the graph included. It is part of [projections.IteratedOnly].
+// IteratedTags returns the tags of rows that are read in sequence, those of the graph included. It
+// is part of [projections.IteratedOnly].
 func (f *Inbox) IteratedTags() []projections.Tag {
 	return append(f.graph.IteratedTags(), tagOutbox, tagBoardOutbox, tagPossibleBoard, tagPull, tagRepinOf, tagHiddenItem)
 }
@@ -73,7 +76,8 @@ func boardOutboxKey(dst []byte, owner, board string, created events.Micros, pin 
 	return events.AppendID(appendNewestFirst(projections.AppendKey(dst, tagBoardOutbox, owner, board), created), pin)
 }
 
-// repinOfKey appends the key of the row by which the deletion of a user finds a pin that repeats a pin of that user.
+// repinOfKey appends the key of the row by which the deletion of a user finds a pin that repeats a
+// pin of that user.
 func repinOfKey(dst []byte, repinOwner, owner, pin string) []byte {
 	dst = append(projections.AppendKey(dst, tagRepinOf, repinOwner), events.ShardOf(owner).Partition())
 	return events.AppendID(events.AppendID(dst, owner), pin)
@@ -93,8 +97,9 @@ func cutRepinOfKey(rest []byte) (owner, pin string, err error) {
 	return owner, pin, err
 }
 
-// sortKeyOf returns the sort key of a pin: its place in the order Newest, the same in every feed. A sort key consists of ^time, owner and pin.
-// Sort keys are compared as bytes, and the smaller one is shown first.
+// sortKeyOf returns the sort key of a pin: its place in the order Newest, the same in every feed. A
+// sort key consists of ^time, owner and pin. Sort keys are compared as bytes, and the smaller one
+// is shown first.
 func sortKeyOf(created events.Micros, owner, pin string) []byte {
 	return events.AppendID(events.AppendID(appendNewestFirst(nil, created), owner), pin)
 }

@@ -9,26 +9,30 @@ import (
 	"github.com/skein-feed/skein/projections/inbox/internal/inboxcache"
 )
 
-// stream is a sorted list of sort keys: those of an inbox, or those of the pins of an outbox. The key of an outbox row becomes a sort key when
-// the owner is inserted between the time and the pin.
+// stream is a sorted list of sort keys: those of an inbox, or those of the pins of an outbox. The
+// key of an outbox row becomes a sort key when the owner is inserted between the time and the pin.
 type stream struct {
 	// inboxKeys are the sort keys of an inbox.
 	inboxKeys inboxcache.Iterator
 	// prefix is the prefix of the rows of an outbox.
 	prefix []byte
-	// owner is the owner of an outbox, in the encoding of keys; nil means that the stream is an inbox.
+	// owner is the owner of an outbox, in the encoding of keys; nil means that the stream is an
+	// inbox.
 	owner []byte
 	// buffered are the next sort keys, which have been read already.
 	buffered [][]byte
 	// nextRow is the key of the row that follows the buffered ones; nil means that there is none.
 	nextRow []byte
-	// singleKey is the memory of buffered while it holds a single key, as for most outboxes, which saves an allocation.
+	// singleKey is the memory of buffered while it holds a single key, as for most outboxes, which
+	// saves an allocation.
 	singleKey [1][]byte
-	// readRemote reads the next pins of an outbox whose rows another node has; nil means that the rows are in the state.
+	// readRemote reads the next pins of an outbox whose rows another node has; nil means that the
+	// rows are in the state.
 	readRemote func(from []byte, n int) (pins []Pin, next []byte)
 }
 
-// arena allocates keys in blocks, because a page allocates thousands of short keys. They stay in memory until the page is read.
+// arena allocates keys in blocks, because a page allocates thousands of short keys. They stay in
+// memory until the page is read.
 type arena struct{ block []byte }
 
 // arenaBlock is the size of a block in bytes.
@@ -46,20 +50,22 @@ func (a *arena) alloc(n int) []byte {
 
 func (a *arena) clone(b []byte) []byte { return append(a.alloc(len(b)), b...) }
 
-// streamMerger returns the sort keys of its streams in order, each once even if several streams have it. It is a heap of streams, ordered by
-// their next sort key.
+// streamMerger returns the sort keys of its streams in order, each once even if several streams
+// have it. It is a heap of streams, ordered by their next sort key.
 //
-// All streams share one iterator, which is moved between them. A page may merge thousands of outboxes, and an iterator for each would take
-// too much memory.
+// All streams share one iterator, which is moved between them. A page may merge thousands of
+// outboxes, and an iterator for each would take too much memory.
 type streamMerger struct {
 	rows projections.Iterator
 	keys *arena
 	// cache has the newest sort keys of outboxes; nil means that there is no cache.
 	cache *inboxcache.Cache
-	// version is the version of the view. The cache decides by it whether an outbox can be read for the view.
+	// version is the version of the view. The cache decides by it whether an outbox can be read for
+	// the view.
 	version uint64
-	// outboxesToLearn are outboxes that were read from rows for the cache. The cache learns them only if the merge ends without an error:
-	// an outbox that could not be read looks as if it had no more rows.
+	// outboxesToLearn are outboxes that were read from rows for the cache. The cache learns them
+	// only if the merge ends without an error: an outbox that could not be read looks as if it had
+	// no more rows.
 	outboxesToLearn []outboxToLearn
 	// streams is the heap. Every stream in it has a buffered sort key.
 	streams      []*stream
@@ -72,15 +78,17 @@ type outboxToLearn struct {
 	keys  inboxcache.NewestKeys
 }
 
-// readAhead is the number of sort keys that are read at once from a stream. From an outbox a single row is read first, because most outboxes
-// have at most one sort key in a page; only an outbox that turns out to have more is read in such steps.
+// readAhead is the number of sort keys that are read at once from a stream. From an outbox a single
+// row is read first, because most outboxes have at most one sort key in a page; only an outbox that
+// turns out to have more is read in such steps.
 const readAhead = 16
 
 func newStreamMerger(q *Queries, keys *arena) *streamMerger {
 	return &streamMerger{rows: q.state.Iter(nil, nil), keys: keys, cache: q.cache, version: q.version}
 }
 
-// reset merges other streams, from the first sort key that is not before from. No stream need have the key from; nil means from the top.
+// reset merges other streams, from the first sort key that is not before from. No stream need have
+// the key from; nil means from the top.
 func (m *streamMerger) reset(streams []*stream, from []byte) {
 	m.streams = m.streams[:0]
 	m.lastReturned = nil
@@ -93,7 +101,8 @@ func (m *streamMerger) reset(streams []*stream, from []byte) {
 	heap.Init(m)
 }
 
-// openStream reads the first sort keys of a stream that are not before from, those of an outbox from the cache if it has them.
+// openStream reads the first sort keys of a stream that are not before from, those of an outbox
+// from the cache if it has them.
 func (m *streamMerger) openStream(s *stream, from []byte) {
 	if s.owner == nil {
 		s.inboxKeys.SkipTo(from)
@@ -117,8 +126,9 @@ func (m *streamMerger) openStream(s *stream, from []byte) {
 		return
 	}
 
-	// Only a page from the top reads what the cache holds, the newest sort keys. And it caches only an outbox that an earlier page has
-	// asked for too: the outboxes of a reader who comes once are not worth the memory.
+	// Only a page from the top reads what the cache holds, the newest sort keys. And it caches only
+	// an outbox that an earlier page has asked for too: the outboxes of a reader who comes once are
+	// not worth the memory.
 	if len(from) == 0 && (outdated || m.cache.CountOutboxMiss(s.owner)) {
 		m.fill(s, inboxcache.MaxNewestKeys)
 		keys := inboxcache.CopyNewestKeys(s.prefix, s.buffered, s.nextRow)
@@ -141,7 +151,8 @@ func (m *streamMerger) openCachedOutbox(s *stream, from []byte, cached *inboxcac
 	s.nextRow = cached.Rest
 }
 
-// firstRowKey returns the smallest key that a row of an outbox can have whose sort key is not before from.
+// firstRowKey returns the smallest key that a row of an outbox can have whose sort key is not
+// before from.
 func firstRowKey(s *stream, from []byte) []byte {
 	if len(from) == 0 {
 		return s.prefix
@@ -151,8 +162,9 @@ func firstRowKey(s *stream, from []byte) []byte {
 		return append(key, from...) // from is a time, without owner and pin
 	}
 
-	// Rows of an outbox have no owner in their key. So of the rows with exactly the time of from, all count if the owner of the outbox sorts
-	// after the owner in from, none if it sorts before, and those of pins that are not before the pin in from if both are the same.
+	// Rows of an outbox have no owner in their key. So of the rows with exactly the time of from,
+	// all count if the owner of the outbox sorts after the owner in from, none if it sorts before,
+	// and those of pins that are not before the pin in from if both are the same.
 	key = append(key, from[:8]...)
 	fromOwner := from[8:]
 	n := min(len(s.owner), len(fromOwner))
@@ -202,7 +214,8 @@ func (m *streamMerger) fill(s *stream, n int) {
 		sortKey = append(append(sortKey, s.owner...), rest[8:]...)
 		s.buffered = append(s.buffered, sortKey)
 	}
-	// Without this check an outbox that cannot be read would look as if it ended here, and the others would be merged without it.
+	// Without this check an outbox that cannot be read would look as if it ended here, and the
+	// others would be merged without it.
 	m.err = m.rows.Error()
 }
 
@@ -242,7 +255,8 @@ func (m *streamMerger) next() []byte {
 	for len(m.streams) > 0 && m.err == nil {
 		sortKey := m.streams[0].buffered[0]
 		m.advance()
-		// A pin that was pushed to the inbox may also be in an outbox that is pulled. Equal sort keys come one after the other.
+		// A pin that was pushed to the inbox may also be in an outbox that is pulled. Equal sort
+		// keys come one after the other.
 		if !bytes.Equal(sortKey, m.lastReturned) {
 			m.lastReturned = sortKey
 			return sortKey
@@ -266,7 +280,8 @@ func (m *streamMerger) advance() {
 	}
 }
 
-// close ends the merge and returns its first error. If there was none, the cache learns the outboxes that were read for it.
+// close ends the merge and returns its first error. If there was none, the cache learns the
+// outboxes that were read for it.
 func (m *streamMerger) close() error {
 	if err := m.rows.Close(); m.err == nil {
 		m.err = err
@@ -302,7 +317,8 @@ func (m *streamMerger) Pop() any {
 	return last
 }
 
-// outboxStream returns the outbox of an owner or, if board is not nil, the outbox of one of the owner's boards.
+// outboxStream returns the outbox of an owner or, if board is not nil, the outbox of one of the
+// owner's boards.
 func (q *Queries) outboxStream(keys *arena, owner string, board *string) *stream {
 	s := &stream{}
 	q.scratch = events.AppendID(q.scratch[:0], owner)
@@ -317,7 +333,8 @@ func (q *Queries) outboxStream(keys *arena, owner string, board *string) *stream
 
 	if q.isRemote(owner) {
 		s.readRemote = func(from []byte, n int) (pins []Pin, next []byte) {
-			// An answer that is not known yet is taken as empty: the query will run again with more known.
+			// An answer that is not known yet is taken as empty: the query will run again with more
+			// known.
 			pins, next, _ = q.remoteLookup.Outbox(owner, board, from, n)
 			return pins, next
 		}

@@ -8,7 +8,8 @@ import (
 	"github.com/skein-feed/skein/projections"
 )
 
-// stateWithoutOutboxes is a corrupt state: the rows of all outboxes are missing, and the pins are there.
+// stateWithoutOutboxes is a corrupt state: the rows of all outboxes are missing, and the pins are
+// there.
 type stateWithoutOutboxes struct{ State }
 
 func (s stateWithoutOutboxes) Iter(lower, upper []byte) projections.Iterator {
@@ -30,8 +31,8 @@ func (i iteratorWithoutOutboxes) skipOutboxes(more bool) bool {
 	return more
 }
 
-// TestExplainFindsMissingOutboxRow: a pin that the reader may see, and that is missing from the feed, is corruption. No explanation may take it
-// for a pin whose item is shown already.
+// TestExplainFindsMissingOutboxRow: a pin that the reader may see, and that is missing from the
+// feed, is corruption. No explanation may take it for a pin whose item is shown already.
 func TestExplainFindsMissingOutboxRow(t *testing.T) {
 	w := newCacheWorld(t, 39)
 	w.fold(t, events.Event{Kind: events.PinCreated, User: cacheOwner(0), Pin: "p", Item: "i"})

@@ -69,7 +69,8 @@ func drawHistory(t *rapid.T) []events.Event {
 	return history
 }
 
-// TestFeedsAreThoseOfModel: at every position of every history, for every threshold, every feed and list is the model's, to its end (I8).
+// TestFeedsAreThoseOfModel: at every position of every history, for every threshold, every feed and
+// list is the model's, to its end (I8).
 func TestFeedsAreThoseOfModel(t *testing.T) {
 	t.Cleanup(func() {
 		if relations.Stats().Hits == 0 {
@@ -91,7 +92,8 @@ func TestFeedsAreThoseOfModel(t *testing.T) {
 	})
 }
 
-// TestLongHistories does the same at some positions of long seeded histories, in which states pile up.
+// TestLongHistories does the same at some positions of long seeded histories, in which states pile
+// up.
 func TestLongHistories(t *testing.T) {
 	n := 600
 	if testing.Short() {

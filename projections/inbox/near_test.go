@@ -20,7 +20,8 @@ func near(user string, n int) (ids []string) {
 	return ids
 }
 
-// For the users of generated histories: ids of one partition, so that owners have several followers there, and of two.
+// For the users of generated histories: ids of one partition, so that owners have several followers
+// there, and of two.
 var (
 	oneCrowd  = near("ann", 6)
 	twoCrowds = append(near("bob", 3), near("ann", 3)...)

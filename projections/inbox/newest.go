@@ -6,8 +6,9 @@ import (
 	"slices"
 )
 
-// readNewest reads a page of a feed in the order Newest. A later page continues after the sort key of the last entry, so a pin that belongs
-// to the feed throughout the session is shown once, in its place (I9).
+// readNewest reads a page of a feed in the order Newest. A later page continues after the sort key
+// of the last entry, so a pin that belongs to the feed throughout the session is shown once, in its
+// place (I9).
 func (q *Queries) readNewest(ctx context.Context, f *Feed, after PageCursor, n int) (page Page, err error) {
 	page.Top = topCursor(q.state.Cursor().LastTime)
 
@@ -52,8 +53,9 @@ func (q *Queries) readNewest(ctx context.Context, f *Feed, after PageCursor, n i
 
 	var lastSortKey []byte
 	for {
-		// Read one pin more than the page needs: only if there is one does the page have a cursor to the next. If some pins may be hidden, read a
-		// few more, because a second batch asks HiddenItems again, and that costs as much as reading several pins.
+		// Read one pin more than the page needs: only if there is one does the page have a cursor
+		// to the next. If some pins may be hidden, read a few more, because a second batch asks
+		// HiddenItems again, and that costs as much as reading several pins.
 		missing := n - len(page.Pins)
 		wanted := missing + 1
 		if f.HiddenItems != nil {
@@ -83,8 +85,9 @@ func (q *Queries) readNewest(ctx context.Context, f *Feed, after PageCursor, n i
 	}
 }
 
-// resumeNewest decodes a page cursor. It returns the sort key where the page begins and, for a feed with one entry per item, the sort key of
-// the session's first entry. For such a feed it also adds the items that earlier pages have shown to shownItems.
+// resumeNewest decodes a page cursor. It returns the sort key where the page begins and, for a feed
+// with one entry per item, the sort key of the session's first entry. For such a feed it also adds
+// the items that earlier pages have shown to shownItems.
 func (q *Queries) resumeNewest(
 	ctx context.Context, f *Feed, after PageCursor, shownItems map[string]bool,
 ) (from, sessionTop []byte, err error) {
@@ -97,21 +100,25 @@ func (q *Queries) resumeNewest(
 		return nil, nil, ErrPageCursor
 	}
 
-	// The cursor does not list the items that were shown, which may be many. They are found again by reading the earlier pages.
+	// The cursor does not list the items that were shown, which may be many. They are found again
+	// by reading the earlier pages.
 	if f.OnePerItem {
 		if err := q.collectItemsBetween(ctx, f, sessionTop, last, shownItems); err != nil {
 			return nil, nil, err
 		}
 	}
-	// No sort key lies between last and last with a zero byte behind it, so the page begins right after last.
+	// No sort key lies between last and last with a zero byte behind it, so the page begins right
+	// after last.
 	return append(bytes.Clone(last), 0), sessionTop, nil
 }
 
-// nextBatch returns the next pins that the feed shows, at most n, with their sort keys. The sort keys are valid until the iterator is closed. A nil
-// bound has no effect; otherwise the feed ends before the first sort key that is bound or greater. nextBatch sets w.ended when the feed ends. It
+// nextBatch returns the next pins that the feed shows, at most n, with their sort keys. The sort
+// keys are valid until the iterator is closed. A nil bound has no effect; otherwise the feed ends
+// before the first sort key that is bound or greater. nextBatch sets w.ended when the feed ends. It
 // returns at least one pin before that. It calls [Feed.HiddenItems] once for many pins.
 //
-// For a feed with [Feed.OnePerItem], nextBatch skips pins whose item is in shownItems, and adds the items of the pins that it does not skip.
+// For a feed with [Feed.OnePerItem], nextBatch skips pins whose item is in shownItems, and adds the
+// items of the pins that it does not skip.
 func (w *feedIterator) nextBatch(
 	ctx context.Context, n int, bound []byte, shownItems map[string]bool,
 ) ([]Pin, [][]byte, error) {
@@ -120,7 +127,8 @@ func (w *feedIterator) nextBatch(
 		pins := make([]Pin, 0, min(n, maxBatchAlloc))
 		sortKeys := make([][]byte, 0, min(n, maxBatchAlloc))
 		for len(pins) < n {
-			// Look at the limit before the next pin is read: it may be below the floor, where all outboxes would be opened for nothing.
+			// Look at the limit before the next pin is read: it may be below the floor, where all
+			// outboxes would be opened for nothing.
 			if w.remainingPins == 0 {
 				w.ended = true
 				break
@@ -155,11 +163,12 @@ func (w *feedIterator) nextBatch(
 	}
 }
 
-// maxBatchAlloc limits the pins for which a batch allocates memory before it has read any: a caller may ask for many more pins than a feed
-// has.
+// maxBatchAlloc limits the pins for which a batch allocates memory before it has read any: a caller
+// may ask for many more pins than a feed has.
 const maxBatchAlloc = 256
 
-// removeHidden removes the pins whose items [Feed.HiddenItems] reports, and their sort keys. It asks once for all of them.
+// removeHidden removes the pins whose items [Feed.HiddenItems] reports, and their sort keys. It
+// asks once for all of them.
 func (w *feedIterator) removeHidden(pins []Pin, sortKeys [][]byte) ([]Pin, [][]byte, error) {
 	// The result of an incomplete query does not count, so asking what is hidden would be wasted.
 	if w.feed.HiddenItems == nil || len(pins) == 0 || w.queries.isIncomplete() {

@@ -11,7 +11,8 @@ import (
 	"github.com/skein-feed/skein/projections/store"
 )
 
-// feeds is a store on disk of 50 readers who follow 1000 of 5000 authors, 20 of whom are pulled by all.
+// feeds is a store on disk of 50 readers who follow 1000 of 5000 authors, 20 of whom are pulled by
+// all.
 func feeds(b *testing.B) (*store.Store, func(i int) string) {
 	b.Helper()
 	const readers, authors, large, threshold, posts = 50, 5000, 20, 10, 100_000

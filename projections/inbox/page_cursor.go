@@ -10,11 +10,11 @@ import (
 
 // The first byte of a page cursor says which list it belongs to, and so what follows.
 const (
-	// cursorNewest: the length (uvarint) and the bytes of the last entry's sort key. For a feed with one entry per item, the sort key of the
-	// session's first entry follows.
+	// cursorNewest: the length (uvarint) and the bytes of the last entry's sort key. For a feed
+	// with one entry per item, the sort key of the session's first entry follows.
 	cursorNewest = 1
-	// cursorTrending: the position of the session (uvarint), its log time (uvarint), 1 if the last entry has a score or else 0, the score in
-	// 8 bytes, and the sort key of the last entry.
+	// cursorTrending: the position of the session (uvarint), its log time (uvarint), 1 if the last
+	// entry has a score or else 0, the score in 8 bytes, and the sort key of the last entry.
 	cursorTrending = 2
 	// cursorTop: a time in 8 bytes, as in a sort key. The sort keys of all later pins are smaller.
 	cursorTop = 3
@@ -47,7 +47,8 @@ func parseNewestCursor(cursor PageCursor) (sortKey, top []byte, err error) {
 	return sortKey, r.Rest, nil
 }
 
-// trendingKey is the place of a pin in the order Trending: higher scores first, pins without a score last, and equal ones newest first.
+// trendingKey is the place of a pin in the order Trending: higher scores first, pins without a
+// score last, and equal ones newest first.
 type trendingKey struct {
 	scored  bool
 	score   int64

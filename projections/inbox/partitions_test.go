@@ -15,8 +15,9 @@ import (
 	"github.com/skein-feed/skein/projections/store"
 )
 
-// TestPartitionsFoldAlone: a fold for some partitions leaves their rows of the fold for all, where partitions have so many followers that
-// some are pulled, inboxes are trimmed and lost, and large events are cut (I13).
+// TestPartitionsFoldAlone: a fold for some partitions leaves their rows of the fold for all, where
+// partitions have so many followers that some are pulled, inboxes are trimmed and lost, and large
+// events are cut (I13).
 func TestPartitionsFoldAlone(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		history := drawHistory(t)

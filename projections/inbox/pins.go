@@ -9,16 +9,18 @@ import (
 	"github.com/skein-feed/skein/projections/pinstore"
 )
 
-// pinUpdate is a pin while one event changes it. It has the facts about the pin, which the event changes, and what followed from them before.
+// pinUpdate is a pin while one event changes it. It has the facts about the pin, which the event
+// changes, and what followed from them before.
 type pinUpdate struct {
 	owner, id   string
 	row         pinstore.Row
 	stateBefore pinstore.State
-	// possibleBoardsBefore are the boards, before the event, on which the pin is not but would be if late history said so. The deletion of
-	// such a board is a fact about the pin, and finds the pin by a row for each board.
+	// possibleBoardsBefore are the boards, before the event, on which the pin is not but would be
+	// if late history said so. The deletion of such a board is a fact about the pin, and finds the
+	// pin by a row for each board.
 	possibleBoardsBefore []string
-	// repinOwnersBefore are the owners, before the event, of the pins that the pin repeats by any of its facts. The deletion of such an owner
-	// finds the pin by a row for each owner.
+	// repinOwnersBefore are the owners, before the event, of the pins that the pin repeats by any
+	// of its facts. The deletion of such an owner finds the pin by a row for each owner.
 	repinOwnersBefore []string
 }
 
@@ -45,7 +47,8 @@ func decodePin(row []byte, id string) (pinstore.Row, error) {
 	return p, nil
 }
 
-// firstBoardDeletion returns the time of the first live deletion of a board, or 0 if there was none.
+// firstBoardDeletion returns the time of the first live deletion of a board, or 0 if there was
+// none.
 func (f *Inbox) firstBoardDeletion(owner, board string) (events.Micros, error) {
 	row, ok, err := f.batch.Get(projections.AppendKey(f.key[:0], tagBoardDeleted, owner, board))
 	if err != nil || !ok {
@@ -57,7 +60,8 @@ func (f *Inbox) firstBoardDeletion(owner, board string) (events.Micros, error) {
 	return events.Micros(binary.BigEndian.Uint64(row)), nil
 }
 
-// otherPossibleBoards returns the boards where a pin is not but might be, depending on history that may still come.
+// otherPossibleBoards returns the boards where a pin is not but might be, depending on history that
+// may still come.
 func otherPossibleBoards(r *pinstore.Row, s pinstore.State) []string {
 	if r.HistoryClosed {
 		return nil
@@ -108,8 +112,8 @@ func (f *Inbox) createPin() error {
 	}
 	p.row.History = creation
 
-	// If the board was deleted since, the pin went with it, unless the pin had been moved. Later deletions of
-	// boards where the pin might be are among its facts already.
+	// If the board was deleted since, the pin went with it, unless the pin had been moved. Later
+	// deletions of boards where the pin might be are among its facts already.
 	deleted, err := f.firstBoardDeletion(ev.User, ev.Board)
 	if err != nil {
 		return err
@@ -134,7 +138,8 @@ func (f *Inbox) movePin() error {
 	if err != nil {
 		return err
 	}
-	// A pin that does not live cannot be moved. If history may still come, the move is kept: with it, the pin may have lived.
+	// A pin that does not live cannot be moved. If history may still come, the move is kept: with
+	// it, the pin may have lived.
 	if p.row.HistoryClosed && p.stateBefore.Creation == nil {
 		return nil
 	}
@@ -148,7 +153,8 @@ func (f *Inbox) editPin() error {
 	if err != nil {
 		return err
 	}
-	// A pin that does not live cannot be edited. If history may still come, the edit is kept: with it, the pin may have lived.
+	// A pin that does not live cannot be edited. If history may still come, the edit is kept: with
+	// it, the pin may have lived.
 	if p.stateBefore.Creation == nil && (p.row.HistoryClosed || f.batch.BackfillsClosed()) {
 		return nil
 	}
@@ -165,14 +171,16 @@ func (f *Inbox) deletePin() error {
 	return f.writePin(p)
 }
 
-// deleteBoard ends the pins on a board, in steps. It also adds the deletion to the facts of pins that late history may still put on the board.
+// deleteBoard ends the pins on a board, in steps. It also adds the deletion to the facts of pins
+// that late history may still put on the board.
 func (f *Inbox) deleteBoard() error {
 	owner, board := f.ev.User, f.ev.Board
 	if !f.batch.Holds(owner) {
 		return nil
 	}
 
-	// addDeletion removes the row by which the pin was found, because the board is no possible board of the pin any more.
+	// addDeletion removes the row by which the pin was found, because the board is no possible
+	// board of the pin any more.
 	addDeletion := func(id string) error {
 		p, err := f.readPin(owner, id)
 		if err != nil {
@@ -206,7 +214,8 @@ func (f *Inbox) deleteBoard() error {
 		return err
 	}
 
-	// Late history may bring pins of the board that have no row yet. For them the first deletion is kept.
+	// Late history may bring pins of the board that have no row yet. For them the first deletion is
+	// kept.
 	f.key = projections.AppendKey(f.key[:0], tagBoardDeleted, owner, board)
 	known, err := f.hasRow(f.key)
 	if err != nil || known {
@@ -216,8 +225,9 @@ func (f *Inbox) deleteBoard() error {
 	return nil
 }
 
-// writePin writes the facts of a pin, and the rows that follow from them and have changed: those of outboxes, counts and possible boards. Every
-// event that changes a pin ends here, so an outbox and its count cannot disagree (I7).
+// writePin writes the facts of a pin, and the rows that follow from them and have changed: those of
+// outboxes, counts and possible boards. Every event that changes a pin ends here, so an outbox and
+// its count cannot disagree (I7).
 func (f *Inbox) writePin(p *pinUpdate) error {
 	after := p.row.State()
 	if p.row.HistoryClosed || f.batch.BackfillsClosed() || len(p.row.Live) > pinstore.MaxLiveFacts {
@@ -230,7 +240,8 @@ func (f *Inbox) writePin(p *pinUpdate) error {
 	}
 
 	f.key = projections.AppendKey(f.key[:0], tagPin, p.owner, p.id)
-	// The row of a pin that does not live only keeps out history, which cannot come once all backfills are closed.
+	// The row of a pin that does not live only keeps out history, which cannot come once all
+	// backfills are closed.
 	if after.Creation == nil && p.row.HistoryClosed && f.batch.BackfillsClosed() {
 		f.batch.Delete(f.key)
 		return nil
@@ -240,7 +251,8 @@ func (f *Inbox) writePin(p *pinUpdate) error {
 	return nil
 }
 
-// writePossibleBoards writes the rows by which the deletion of a board finds the pins that might be on it.
+// writePossibleBoards writes the rows by which the deletion of a board finds the pins that might be
+// on it.
 func (f *Inbox) writePossibleBoards(p *pinUpdate, after pinstore.State) {
 	boardsAfter := otherPossibleBoards(&p.row, after)
 	for _, board := range p.possibleBoardsBefore {
@@ -257,7 +269,8 @@ func (f *Inbox) writePossibleBoards(p *pinUpdate, after pinstore.State) {
 	}
 }
 
-// writeRepinOwners writes the rows by which the deletion of a user finds the pins that repeat a pin of that user.
+// writeRepinOwners writes the rows by which the deletion of a user finds the pins that repeat a pin
+// of that user.
 func (f *Inbox) writeRepinOwners(p *pinUpdate) {
 	ownersAfter := p.row.RepinOwners()
 	for _, owner := range p.repinOwnersBefore {
@@ -274,8 +287,8 @@ func (f *Inbox) writeRepinOwners(p *pinUpdate) {
 	}
 }
 
-// writeOutboxes moves a pin from its place in the outboxes of its owner and board to the place that follows from the new state, and updates
-// their counts.
+// writeOutboxes moves a pin from its place in the outboxes of its owner and board to the place that
+// follows from the new state, and updates their counts.
 func (f *Inbox) writeOutboxes(p *pinUpdate, after pinstore.State) error {
 	before := p.stateBefore
 	lived, lives := before.Creation != nil, after.Creation != nil

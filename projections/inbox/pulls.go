@@ -8,14 +8,16 @@ import (
 	"github.com/skein-feed/skein/projections/graph"
 )
 
-// A pull row says that the pages of a reader merge an outbox with the inbox, because the owner of the outbox has too many followers for
-// pushing. A reader who follows the owner explicitly has one pull row for the owner. A reader who follows only boards has one for each of
-// these boards.
+// A pull row says that the pages of a reader merge an outbox with the inbox, because the owner of
+// the outbox has too many followers for pushing. A reader who follows the owner explicitly has one
+// pull row for the owner. A reader who follows only boards has one for each of these boards.
 //
-// Invariant: an inbox has every pin above its floor that the reader sees, unless a pull row leads to the pin. A pull row leads to a user
-// whom the reader no longer follows only while an event is folded in steps.
+// Invariant: an inbox has every pin above its floor that the reader sees, unless a pull row leads
+// to the pin. A pull row leads to a user whom the reader no longer follows only while an event is
+// folded in steps.
 
-// pullKey appends the key of a pull row: for an owner, or for one board of the owner if board is not nil.
+// pullKey appends the key of a pull row: for an owner, or for one board of the owner if board is
+// not nil.
 func pullKey(dst []byte, reader, owner string, board *string) []byte {
 	dst = projections.AppendKey(dst, tagPull, reader, owner)
 	if board != nil {
@@ -40,7 +42,8 @@ func cutPullKey(rest []byte) (owner string, board *string, err error) {
 	return owner, &id, err
 }
 
-// addPullRowIfPulled writes the pull row for an outbox that a reader begins to follow, if the owner is pulled in the reader's partition.
+// addPullRowIfPulled writes the pull row for an outbox that a reader begins to follow, if the owner
+// is pulled in the reader's partition.
 func (f *Inbox) addPullRowIfPulled(reader, owner string, board *string) error {
 	pulled, err := f.hasRow(pulledOwnerKey(f.key[:0], owner, events.ShardOf(reader).Partition()))
 	if err == nil && pulled {
@@ -59,7 +62,8 @@ func (f *Inbox) setPullRow(reader, owner string, board *string, present bool) {
 	}
 }
 
-// setPullRowsOfUser writes all pull rows of a follower to an owner, or deletes them if present is false.
+// setPullRowsOfUser writes all pull rows of a follower to an owner, or deletes them if present is
+// false.
 func (f *Inbox) setPullRowsOfUser(r graph.RegionRow, owner string, present bool) error {
 	reader, _, err := events.CutID(r.Key)
 	if err != nil {
@@ -79,8 +83,8 @@ func (f *Inbox) setPullRowsOfUser(r graph.RegionRow, owner string, present bool)
 	})
 }
 
-// eachFollowedBoard calls do with the boards of an owner that a reader follows. do may write to the batch, because the boards are collected
-// first.
+// eachFollowedBoard calls do with the boards of an owner that a reader follows. do may write to the
+// batch, because the boards are collected first.
 func (f *Inbox) eachFollowedBoard(reader, owner string, do func(board string) error) error {
 	var boards []string
 	err := f.queries.EachFollowedBoardOf(reader, owner, func(board string) error {
@@ -99,7 +103,8 @@ func (f *Inbox) eachFollowedBoard(reader, owner string, do func(board string) er
 	return nil
 }
 
-// applyRelationChange is called by the graph after it has written that a reader began or ceased to follow an owner or boards.
+// applyRelationChange is called by the graph after it has written that a reader began or ceased to
+// follow an owner or boards.
 func (f *Inbox) applyRelationChange(c graph.FollowChange) error {
 	if err := f.updatePullRows(&c); err != nil {
 		return err
@@ -110,12 +115,14 @@ func (f *Inbox) applyRelationChange(c graph.FollowChange) error {
 		begins = begins || board.FollowsAfter
 	}
 
-	// The inbox of a reader who begins to follow lacks older pins. And no inbox may keep pins of an erased user (I12).
+	// The inbox of a reader who begins to follow lacks older pins. And no inbox may keep pins of an
+	// erased user (I12).
 	if begins || c.NoFacts {
 		f.dropInbox(events.AppendID(nil, c.Follower))
 	}
 
-	// The erasure of the owner ends all follows of the owner, and then deletes the rows that say where the owner is pulled.
+	// The erasure of the owner ends all follows of the owner, and then deletes the rows that say
+	// where the owner is pulled.
 	if f.ev.Kind == events.UserDeleted && f.ev.User == c.Owner {
 		return nil
 	}
@@ -126,7 +133,8 @@ func (f *Inbox) applyRelationChange(c graph.FollowChange) error {
 func (f *Inbox) updatePullRows(c *graph.FollowChange) error {
 	switch {
 	case c.FollowsAfter && !c.FollowedBefore:
-		// Before, the reader can only have followed boards of the owner. The pull row of the owner replaces those of the boards.
+		// Before, the reader can only have followed boards of the owner. The pull row of the owner
+		// replaces those of the boards.
 		relation, err := f.queries.Visibility(c.Follower, c.Owner)
 		if err != nil {
 			return err
@@ -139,7 +147,8 @@ func (f *Inbox) updatePullRows(c *graph.FollowChange) error {
 		return f.addPullRowIfPulled(c.Follower, c.Owner, nil)
 
 	case c.FollowsAfter:
-		// The pull row of the owner, or pushing, covers all boards of the owner, also those that were excluded.
+		// The pull row of the owner, or pushing, covers all boards of the owner, also those that
+		// were excluded.
 		return nil
 
 	case c.FollowedBefore:

@@ -40,7 +40,8 @@ func BenchmarkPulls(b *testing.B) {
 	}
 }
 
-// BenchmarkPosts folds posts of an owner with 5, 200 or 10⁶ followers, all of them active readers: an operation is a post.
+// BenchmarkPosts folds posts of an owner with 5, 200 or 10⁶ followers, all of them active readers:
+// an operation is a post.
 func BenchmarkPosts(b *testing.B) {
 	for _, followers := range []int{5, 200, 1_000_000} {
 		b.Run(fmt.Sprint(followers), func(b *testing.B) {

@@ -7,8 +7,10 @@ import (
 	"github.com/skein-feed/skein/projections/inbox"
 )
 
-// TestPinMovedBeforeItsHistoryReachesFeed: a pin is moved to a board that a reader follows, and history says afterwards that it was created later than that,
-// on another board. History comes first in the order of facts, so the pin is on the board, above all that the move made the reader look for.
+// TestPinMovedBeforeItsHistoryReachesFeed: a pin is moved to a board that a reader follows, and
+// history says afterwards that it was created later than that, on another board. History comes
+// first in the order of facts, so the pin is on the board, above all that the move made the reader
+// look for.
 func TestPinMovedBeforeItsHistoryReachesFeed(t *testing.T) {
 	for _, threshold := range []int64{-1, 0} {
 		set := inbox.DefaultSettings()

@@ -12,13 +12,15 @@ import (
 	"github.com/skein-feed/skein/projections/internal/hiddenitems"
 )
 
-// ErrExpired is returned for a page cursor whose session in the order Trending began longer ago than [SessionLifetime].
+// ErrExpired is returned for a page cursor whose session in the order Trending began longer ago
+// than [SessionLifetime].
 var ErrExpired = errors.New("inbox: the session has expired")
 
 // ErrPageCursor is returned for bytes that are not a page cursor of the list that is read.
 var ErrPageCursor = errors.New("inbox: not a cursor of this list")
 
-// SessionLifetime is how long a session in the order Trending can be continued, in log time. Counters keep old scores for one hour.
+// SessionLifetime is how long a session in the order Trending can be continued, in log time.
+// Counters keep old scores for one hour.
 const SessionLifetime events.Micros = 3600 * 1_000_000
 
 // Order is the order of the pins in a feed.
@@ -28,8 +30,9 @@ type Order uint8
 const (
 	// Newest shows the newest pins first. Pins of the same time are sorted by owner, then by pin.
 	Newest Order = iota
-	// Trending takes the newest pins of the feed and sorts them by the heat of their items, the hottest first. Pins without a score come
-	// last. Pins of the same score are sorted as in Newest.
+	// Trending takes the newest pins of the feed and sorts them by the heat of their items, the
+	// hottest first. Pins without a score come last. Pins of the same score are sorted as in
+	// Newest.
 	Trending
 )
 
@@ -39,10 +42,12 @@ type Pin struct {
 	// Board is the board of the owner that the pin is on.
 	Board string
 	Item  string
-	// Repin is set if the pin repeats another pin. RepinOwner and RepinPin name that pin. They are empty if its owner was deleted since.
+	// Repin is set if the pin repeats another pin. RepinOwner and RepinPin name that pin. They are
+	// empty if its owner was deleted since.
 	Repin                bool
 	RepinOwner, RepinPin string
-	// Attributes are those of the event that created the pin or, if later, of the last one that edited it.
+	// Attributes are those of the event that created the pin or, if later, of the last one that
+	// edited it.
 	Attributes []byte
 	Created    events.Micros
 	// Edited is when the pin was last edited since it was created, or 0 if it was not.
@@ -51,8 +56,9 @@ type Pin struct {
 	Score int64
 }
 
-// PageCursor says where a list continues after a page. It is opaque to callers. It names the last entry of the page and what the session
-// needs, and not an offset, so writes do not invalidate it (I9).
+// PageCursor says where a list continues after a page. It is opaque to callers. It names the last
+// entry of the page and what the session needs, and not an offset, so writes do not invalidate it
+// (I9).
 type PageCursor []byte
 
 // Feed says whose feed to read, and how.
@@ -61,13 +67,15 @@ type Feed struct {
 	Order  Order
 	// IncludeOwn includes the reader's own pins.
 	IncludeOwn bool
-	// OnePerItem shows only the first pin of each item. Each page must then read again what the earlier pages of the session have read.
+	// OnePerItem shows only the first pin of each item. Each page must then read again what the
+	// earlier pages of the session have read.
 	OnePerItem bool
-	// Only shows only the pins of the [MaxSelectedOwners] owners whose follows had this setting set last, which is notify or favorite. With
-	// notify, the feed of the bell, re-pins are left out. 0 shows the pins of all owners whom the reader follows.
+	// Only shows only the pins of the [MaxSelectedOwners] owners whose follows had this setting set
+	// last, which is notify or favorite. With notify, the feed of the bell, re-pins are left out. 0
+	// shows the pins of all owners whom the reader follows.
 	Only events.FollowSettings
-	// NewerThan shows only what is newer than the page that returned this cursor as its Top. nil shows everything. NewerThan is valid in the
-	// order Newest only.
+	// NewerThan shows only what is newer than the page that returned this cursor as its Top. nil
+	// shows everything. NewerThan is valid in the order Newest only.
 	NewerThan PageCursor
 	// UnreadOnly shows only what is newer than the marker of the feed ([Queries.unreadMarker]).
 	// It is valid in the order Newest only, and not together with NewerThan.
@@ -76,12 +84,13 @@ type Feed struct {
 	Heat Heat
 	// MaxRanked is how many of the newest pins the order Trending ranks. It shows no others.
 	MaxRanked int
-	// HiddenItems reports for each of the given items whether its pins are to be left out: hide[i] is about items[i]. A nil function, or a nil
-	// result, hides nothing.
+	// HiddenItems reports for each of the given items whether its pins are to be left out: hide[i]
+	// is about items[i]. A nil function, or a nil result, hides nothing.
 	HiddenItems func(items []string) (hide []bool, err error)
 }
 
-// MaxSelectedOwners is how many owners a feed with [Feed.Only] has. It bounds how many outboxes a page merges.
+// MaxSelectedOwners is how many owners a feed with [Feed.Only] has. It bounds how many outboxes a
+// page merges.
 const MaxSelectedOwners = 500
 
 // Page is a page of a feed.
@@ -89,12 +98,13 @@ type Page struct {
 	Pins []Pin
 	// Next is the cursor of the next page. It is nil on the last page, and only there.
 	Next PageCursor
-	// Top marks the top of the feed at the position of this page. Given as [Feed.NewerThan], it selects what came later. It is set in the
-	// order Newest only.
+	// Top marks the top of the feed at the position of this page. Given as [Feed.NewerThan], it
+	// selects what came later. It is set in the order Newest only.
 	Top PageCursor
 	// ReadMarker is the read marker of the reader, or 0 if there is none.
 	ReadMarker events.Micros
-	// OutboxesOpened is how many outboxes were merged for the page. It is 0 if the inbox had all of the page and no owner is pulled.
+	// OutboxesOpened is how many outboxes were merged for the page. It is 0 if the inbox had all of
+	// the page and no owner is pulled.
 	OutboxesOpened int
 }
 
@@ -110,19 +120,24 @@ type Queries struct {
 	graph *graph.Queries
 	// scratch is memory for keys, reused by each read.
 	scratch []byte
-	// cache has the inboxes and outboxes that the store keeps in memory; nil means that there is no such cache.
+	// cache has the inboxes and outboxes that the store keeps in memory; nil means that there is no
+	// such cache.
 	cache *inboxcache.Cache
-	// version is the version of the view. The cache decides by it whether an inbox or outbox can be read for the view.
+	// version is the version of the view. The cache decides by it whether an inbox or outbox can be
+	// read for the view.
 	version uint64
-	// remoteLookup answers for partitions that are not in the state; nil means that the state has all partitions.
+	// remoteLookup answers for partitions that are not in the state; nil means that the state has
+	// all partitions.
 	remoteLookup RemoteLookup
 }
 
-// RemoteLookup answers what queries ask about owners whose rows are not in their state. An answer that is not known is recorded. The query then
-// goes on without it, its result is discarded, and the caller runs it again once the answer was fetched from another node.
+// RemoteLookup answers what queries ask about owners whose rows are not in their state. An answer
+// that is not known is recorded. The query then goes on without it, its result is discarded, and
+// the caller runs it again once the answer was fetched from another node.
 type RemoteLookup interface {
 	projections.RemoteLookup
-	// Pin returns a pin, or nil if it does not live. known is false if the answer must be fetched first.
+	// Pin returns a pin, or nil if it does not live. known is false if the answer must be fetched
+	// first.
 	Pin(owner, id string) (p *Pin, known bool)
 	// Outbox answers like [Queries.Outbox]. known is false if the answer must be fetched first.
 	Outbox(owner string, board *string, from []byte, n int) (pins []Pin, next []byte, known bool)
@@ -133,8 +148,8 @@ type RemoteLookup interface {
 // Query returns the queries over a state of an inbox store.
 func Query(r State) *Queries { return &Queries{state: r, graph: graph.NewQueries(r)} }
 
-// CachedQuery returns queries over a view that also use what the store keeps in memory: whom readers follow, the newest pins of outboxes, and
-// inboxes. Their answers are those of [Query].
+// CachedQuery returns queries over a view that also use what the store keeps in memory: whom
+// readers follow, the newest pins of outboxes, and inboxes. Their answers are those of [Query].
 func CachedQuery(v *projections.View) *Queries {
 	q := &Queries{state: v, graph: graph.NewCachedQueries(v)}
 	if c, ok := v.QueryCache().(*inboxcache.Cache); ok {
@@ -154,16 +169,18 @@ func (q *Queries) isRemote(owner string) bool {
 	return q.remoteLookup != nil && !q.remoteLookup.Holds(owner)
 }
 
-// isIncomplete reports that an answer of another node was missing so far. The result of the query will then be discarded.
+// isIncomplete reports that an answer of another node was missing so far. The result of the query
+// will then be discarded.
 func (q *Queries) isIncomplete() bool {
 	return q.remoteLookup != nil && q.remoteLookup.Unresolved()
 }
 
-// Feed returns a page of at most n pins. after is the cursor of the page; nil means the first page. A page has at least one pin unless the
-// feed has ended. Feed returns [ErrExpired] and [ErrPageCursor] for cursors that it cannot use.
+// Feed returns a page of at most n pins. after is the cursor of the page; nil means the first page.
+// A page has at least one pin unless the feed has ended. Feed returns [ErrExpired] and
+// [ErrPageCursor] for cursors that it cannot use.
 //
-// The order Newest reads the rows of the page and, below the floor of the inbox, looks into each outbox that the reader follows. The order
-// Trending does so for all pins that are ranked.
+// The order Newest reads the rows of the page and, below the floor of the inbox, looks into each
+// outbox that the reader follows. The order Trending does so for all pins that are ranked.
 func (q *Queries) Feed(ctx context.Context, f Feed, after PageCursor, n int) (Page, error) {
 	if f.Order == Trending {
 		return q.readTrending(ctx, &f, after, n)
@@ -171,13 +188,15 @@ func (q *Queries) Feed(ctx context.Context, f Feed, after PageCursor, n int) (Pa
 	return q.readNewest(ctx, &f, after, n)
 }
 
-// FirstMuteEnd returns the earliest time at which a mute of the reader will end, among the mutes with an end that hold now. It is 0 if there is none.
+// FirstMuteEnd returns the earliest time at which a mute of the reader will end, among the mutes
+// with an end that hold now. It is 0 if there is none.
 func (q *Queries) FirstMuteEnd(reader string) (events.Micros, error) {
 	return graph.NewQueries(q.state).FirstMuteEnd(reader)
 }
 
-// EachOwner calls do with every owner, other than the reader, whose pins may be in the reader's feed. It may name an owner more than once. It
-// stops at the first error of do and returns that error.
+// EachOwner calls do with every owner, other than the reader, whose pins may be in the reader's
+// feed. It may name an owner more than once. It stops at the first error of do and returns that
+// error.
 func (q *Queries) EachOwner(reader string, do func(owner string) error) error {
 	relations := graph.NewQueries(q.state)
 	if err := relations.EachFollowee(reader, do); err != nil {
@@ -195,7 +214,8 @@ func (q *Queries) Pin(owner, id string) (p Pin, lives bool, err error) {
 	return *found, true, nil
 }
 
-// livingPin returns a pin, or nil if it does not live. It also returns nil for a pin of another node that is not known yet.
+// livingPin returns a pin, or nil if it does not live. It also returns nil for a pin of another
+// node that is not known yet.
 func (q *Queries) livingPin(owner, id string) (*Pin, error) {
 	if q.isRemote(owner) {
 		p, known := q.remoteLookup.Pin(owner, id)
@@ -228,8 +248,8 @@ func (q *Queries) livingPin(owner, id string) (*Pin, error) {
 	return pin, nil
 }
 
-// Pins lists at most n living pins of a user or, if board is not nil, of one of the user's boards, newest first. after is the cursor of the
-// page; nil means the first page.
+// Pins lists at most n living pins of a user or, if board is not nil, of one of the user's boards,
+// newest first. after is the cursor of the page; nil means the first page.
 func (q *Queries) Pins(
 	ctx context.Context, owner string, board *string, after PageCursor, n int,
 ) (pins []Pin, next PageCursor, err error) {
@@ -251,9 +271,9 @@ func (q *Queries) Pins(
 	return pins, events.AppendID(next, last.ID), nil
 }
 
-// Outbox returns at most n pins of the outbox of an owner or, if board is not nil, of the outbox of a board, newest first. from says where to
-// begin, as the time and the pin id in the key of a row; nil means at the newest pin. next is where the following pins begin, or nil if there
-// are none.
+// Outbox returns at most n pins of the outbox of an owner or, if board is not nil, of the outbox of
+// a board, newest first. from says where to begin, as the time and the pin id in the key of a row;
+// nil means at the newest pin. next is where the following pins begin, or nil if there are none.
 func (q *Queries) Outbox(
 	ctx context.Context, owner string, board *string, from []byte, n int,
 ) (pins []Pin, next []byte, err error) {
@@ -293,7 +313,8 @@ func (q *Queries) Outbox(
 // MaxHiddenItems is how many items a user may hide. It is checked when events are published.
 const MaxHiddenItems = hiddenitems.Max
 
-// Hiding returns how many items a user hides, and whether the given item is one of them. It costs at most two point reads.
+// Hiding returns how many items a user hides, and whether the given item is one of them. It costs
+// at most two point reads.
 func (q *Queries) Hiding(user, item string) (total int64, hides bool, err error) {
 	if q.isRemote(user) {
 		total, hides, known := q.remoteLookup.Hiding(user, item)

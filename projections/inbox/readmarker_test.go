@@ -11,7 +11,8 @@ func reads(user string, at events.Micros) events.Event {
 	return events.Event{Kind: events.FeedRead, User: user, Read: at}
 }
 
-// TestReadMarkerOnlyMovesForward: the read marker moves forward alone, never ahead of the log, and ends with its user.
+// TestReadMarkerOnlyMovesForward: the read marker moves forward alone, never ahead of the log, and
+// ends with its user.
 func TestReadMarkerOnlyMovesForward(t *testing.T) {
 	s := newStory(t, inbox.DefaultSettings())
 	s.do(follows("ann", "bob"), posts("bob", "p1"), posts("bob", "p2"))

@@ -12,39 +12,46 @@ import (
 	"github.com/skein-feed/skein/projections/graph"
 )
 
-// The regions of an owner and of a board (package graph) list, by partition, the users whom a post concerns. One scan of a region serves all
-// partitions that the store holds. An owner is pulled in a partition where more than [Settings.Threshold] users follow the owner or a board of
-// the owner: all of these users have pull rows (pulls.go), and posts skip the partition. Each partition decides by its own part of the
-// region (I13).
+// The regions of an owner and of a board (package graph) list, by partition, the users whom a post
+// concerns. One scan of a region serves all partitions that the store holds. An owner is pulled in
+// a partition where more than [Settings.Threshold] users follow the owner or a board of the owner:
+// all of these users have pull rows (pulls.go), and posts skip the partition. Each partition
+// decides by its own part of the region (I13).
 //
-// Nothing counts followers. To find out whether an owner has become too large for a partition, the fold counts the users in the region after
-// some of the new relations only, chosen at random: on average, half as many new relations as the threshold come between two counts. After
-// every relation that ends, it checks at once whether the owner has become small again.
+// Nothing counts followers. To find out whether an owner has become too large for a partition, the
+// fold counts the users in the region after some of the new relations only, chosen at random: on
+// average, half as many new relations as the threshold come between two counts. After every
+// relation that ends, it checks at once whether the owner has become small again.
 //
-// Invariant: where an owner is pulled, more than half of the threshold are concerned. So a scan that finds fewer users in a partition need
-// not read whether the owner is pulled there.
+// Invariant: where an owner is pulled, more than half of the threshold are concerned. So a scan
+// that finds fewer users in a partition need not read whether the owner is pulled there.
 
 // pulledOwnerKey appends the key of the row that says that an owner is pulled in a partition.
 func pulledOwnerKey(dst []byte, owner string, partition uint8) []byte {
 	return append(projections.AppendKey(dst, tagPulledOwner, owner), partition)
 }
 
-// isConcerned reports whether posts of the owner of a region, or moves of the owner's pins, may concern a user of the region.
+// isConcerned reports whether posts of the owner of a region, or moves of the owner's pins, may
+// concern a user of the region.
 func isConcerned(r graph.RegionRow) bool { return r.Follows || r.BoardsOnly }
 
-// regionScan goes over the users in regions of an owner and of boards of the owner. It skips partitions where the owner is pulled.
+// regionScan goes over the users in regions of an owner and of boards of the owner. It skips
+// partitions where the owner is pulled.
 type regionScan struct {
 	inbox *Inbox
 	owner string
-	// pulledPartitions are the partitions where the owner is pulled. They are read only once the scan finds a partition with so many users
-	// that the owner may be pulled there, because most owners are small. pulledRead is set then.
+	// pulledPartitions are the partitions where the owner is pulled. They are read only once the
+	// scan finds a partition with so many users that the owner may be pulled there, because most
+	// owners are small. pulledRead is set then.
 	pulledPartitions events.Partitions
 	pulledRead       bool
-	// foundBoardRelation is set once the scan has found a user who follows or excludes boards of the owner.
+	// foundBoardRelation is set once the scan has found a user who follows or excludes boards of
+	// the owner.
 	foundBoardRelation bool
 }
 
-// eachConcerned calls do with all users of a region whom posts concern. It may cut the event between chunks of users.
+// eachConcerned calls do with all users of a region whom posts concern. It may cut the event
+// between chunks of users.
 func (s *regionScan) eachConcerned(prefix []byte, do func(graph.RegionRow)) error {
 	users := &s.inbox.readKeys
 	for from := prefix; from != nil; {
@@ -54,7 +61,8 @@ func (s *regionScan) eachConcerned(prefix []byte, do func(graph.RegionRow)) erro
 			return err
 		}
 
-		// readPartitions collects the first users of a partition before it knows that the owner is pulled there.
+		// readPartitions collects the first users of a partition before it knows that the owner is
+		// pulled there.
 		for i := range users.len() {
 			if user := users.at(i); !s.pulledPartitions.Has(regionUserPartition(user)) {
 				do(decodeRegionUser(user))
@@ -71,8 +79,8 @@ func (s *regionScan) eachConcerned(prefix []byte, do func(graph.RegionRow)) erro
 	return nil
 }
 
-// readPartitions collects the users of at least one whole partition, from a key on. It returns the key where the rest begins, or nil if there
-// is none.
+// readPartitions collects the users of at least one whole partition, from a key on. It returns the
+// key where the rest begins, or nil if there is none.
 func (s *regionScan) readPartitions(prefix, from []byte, users *keyList) (rest []byte, err error) {
 	it := s.inbox.batch.Iter(from, projections.PrefixEnd(prefix))
 	defer func() { err = errors.Join(err, it.Close()) }()
@@ -121,7 +129,8 @@ func (s *regionScan) readPartitions(prefix, from []byte, users *keyList) (rest [
 	return nil, nil
 }
 
-// nextPushedPartition returns the first partition, from one on, where the owner is not pulled, or [events.NumPartitions] if there is none.
+// nextPushedPartition returns the first partition, from one on, where the owner is not pulled, or
+// [events.NumPartitions] if there is none.
 func (s *regionScan) nextPushedPartition(partition int) int {
 	for partition < events.NumPartitions && s.pulledPartitions.Has(uint8(partition)) {
 		partition++
@@ -142,15 +151,17 @@ func (s *regionScan) readPulledPartitions() error {
 	return it.Close()
 }
 
-// updatePulledOwner decides whether an owner is pulled in the partition of a user whose relation to the owner has begun (grows) or ended. If
-// that changes, it writes or deletes the pull rows of all users of the partition whom the owner's posts concern.
+// updatePulledOwner decides whether an owner is pulled in the partition of a user whose relation to
+// the owner has begun (grows) or ended. If that changes, it writes or deletes the pull rows of all
+// users of the partition whom the owner's posts concern.
 func (f *Inbox) updatePulledOwner(user, owner string, grows bool) error {
 	limit := f.settings.Threshold
 	if limit < 0 {
 		return nil
 	}
-	// Counting after every new relation would cost a scan each time. Whether this event is one of those that count depends on its place in
-	// the log alone, and not on ids, because an erasure renames users.
+	// Counting after every new relation would cost a scan each time. Whether this event is one of
+	// those that count depends on its place in the log alone, and not on ids, because an erasure
+	// renames users.
 	if grows && f.eventHash()%uint64(max(1, limit/2)) != 0 {
 		return nil
 	}
@@ -180,7 +191,8 @@ func (f *Inbox) updatePulledOwner(user, owner string, grows bool) error {
 		return err
 	}
 
-	// The two limits differ, so that an owner at the limit is not switched back and forth by every follow and unfollow.
+	// The two limits differ, so that an owner at the limit is not switched back and forth by every
+	// follow and unfollow.
 	if n := int64(users.len()); grows && n <= limit || !grows && n > limit/2 {
 		return nil
 	}
@@ -199,7 +211,8 @@ func (f *Inbox) updatePulledOwner(user, owner string, grows bool) error {
 	return nil
 }
 
-// eventHash returns a random number that depends only on the event's place in the log. A live fold and a build get the same one (I4).
+// eventHash returns a random number that depends only on the event's place in the log. A live fold
+// and a build get the same one (I4).
 func (f *Inbox) eventHash() uint64 {
 	var place [10]byte
 	binary.BigEndian.PutUint64(place[:8], f.ev.Seq)

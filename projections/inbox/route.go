@@ -6,8 +6,9 @@ import (
 	"github.com/skein-feed/skein/projections/graph"
 )
 
-// Route delivers an event to the partition of the user who acts, who is the owner of a pin. A new or moved pin, and the end of a user or board,
-// concern all followers. The event does not name them, so it goes to all partitions.
+// Route delivers an event to the partition of the user who acts, who is the owner of a pin. A new
+// or moved pin, and the end of a user or board, concern all followers. The event does not name
+// them, so it goes to all partitions.
 func (f *Inbox) Route(ev *events.Event, to *events.Partitions) {
 	switch ev.Kind {
 	case events.PinCreated, events.PinMoved, events.BoardCreated, events.BoardDeleted, events.UserDeleted:
@@ -21,8 +22,9 @@ func (f *Inbox) Route(ev *events.Event, to *events.Partitions) {
 	}
 }
 
-// ChangesOnlyHome reports whether an event writes rows only at the home of its user. In other partitions a new or moved pin changes only
-// inboxes, which are in memory. It is part of [projections.HomeRouter].
+// ChangesOnlyHome reports whether an event writes rows only at the home of its user. In other
+// partitions a new or moved pin changes only inboxes, which are in memory. It is part of
+// [projections.HomeRouter].
 func (*Inbox) ChangesOnlyHome(ev *events.Event) bool {
 	return ev.Kind == events.PinCreated || ev.Kind == events.PinMoved
 }
@@ -32,8 +34,9 @@ func (f *Inbox) Regions() []projections.Tag {
 	return append(f.graph.Regions(), tagPulledOwner, tagRepinOf)
 }
 
-// RegionHome returns the partition of a row in a region: a region of the graph, the rows that say where owners are pulled, or those that lead
-// to the re-pins of a user's pins. It is part of [projections.Regional].
+// RegionHome returns the partition of a row in a region: a region of the graph, the rows that say
+// where owners are pulled, or those that lead to the re-pins of a user's pins. It is part of
+// [projections.Regional].
 func (*Inbox) RegionHome(key []byte) (partition uint8, ok bool) {
 	if tag := projections.Tag(key[2]); tag != tagPulledOwner && tag != tagRepinOf {
 		return graph.RegionHome(key)

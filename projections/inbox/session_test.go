@@ -23,16 +23,19 @@ type reading struct {
 	ended bool
 	// shown counts the entries that were shown, by the time when they were created.
 	shown map[entry]int
-	// always are the entries that have been in the list at every position since the first page, in their place.
+	// always are the entries that have been in the list at every position since the first page, in
+	// their place.
 	always map[entry]bool
 	// last is the entry shown last.
 	last *inbox.Pin
-	// ranked is how many pins a feed by heat ranks, of those that were there when the session began.
+	// ranked is how many pins a feed by heat ranks, of those that were there when the session
+	// began.
 	ranked int
 	began  events.Micros
 }
 
-// entry is a pin in its place, which the time decides, or the item by its heat. Late history may change both.
+// entry is a pin in its place, which the time decides, or the item by its heat. Late history may
+// change both.
 type entry struct {
 	owner, id, item string
 	created         events.Micros
@@ -40,8 +43,9 @@ type entry struct {
 
 func entryOf(p inbox.Pin) entry { return entry{p.Owner, p.ID, p.Item, p.Created} }
 
-// TestSessionsShowEachPinOnce: whatever is written between the pages of a session, what is in the list throughout appears exactly once,
-// what is not at most once and only where it is in the list of its page; the order is kept (I9).
+// TestSessionsShowEachPinOnce: whatever is written between the pages of a session, what is in the
+// list throughout appears exactly once, what is not at most once and only where it is in the list
+// of its page; the order is kept (I9).
 func TestSessionsShowEachPinOnce(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		history := drawHistory(t)
@@ -165,7 +169,8 @@ func contains(feed []model.Pin, p inbox.Pin) bool {
 	return false
 }
 
-// before reports whether one entry stands before another. By heat the scores are those of the session.
+// before reports whether one entry stands before another. By heat the scores are those of the
+// session.
 func (r *reading) before(a, b inbox.Pin) bool {
 	if r.feed.Order == inbox.Trending && (a.Score != b.Score || a.Score == 0) {
 		return a.Score > b.Score || a.Score <= 0 || b.Score <= 0 // where there is no score, 0 is shown
@@ -192,7 +197,8 @@ func (r *reading) finish(t *rapid.T) {
 	}
 }
 
-// TestTrendingSessionExpiresAfterAnHour: a session by heat lives an hour of log time, and then says so.
+// TestTrendingSessionExpiresAfterAnHour: a session by heat lives an hour of log time, and then says
+// so.
 func TestTrendingSessionExpiresAfterAnHour(t *testing.T) {
 	s := openMem(t, inbox.DefaultSettings())
 	defer s.Close()

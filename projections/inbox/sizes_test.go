@@ -75,8 +75,9 @@ func names(pins []inbox.Pin) (list []string) {
 	return list
 }
 
-// TestPushIsBounded: one envelope of a thousand pins, with the floor in the midst of it: where a reader comes, and
-// wherever trims have put it since. All live, or all from an import and of three times, of which one is that of the floor.
+// TestPushIsBounded: one envelope of a thousand pins, with the floor in the midst of it: where a
+// reader comes, and wherever trims have put it since. All live, or all from an import and of three
+// times, of which one is that of the floor.
 func TestPushIsBounded(t *testing.T) {
 	for _, keep := range []int{1, 2, 7, 100} {
 		for _, imported := range []bool{false, true} {
@@ -128,7 +129,8 @@ func pushThousand(t *testing.T, keep int, imported bool) {
 	}
 }
 
-// TestInboxSizeIsBounded: however much is delivered, an inbox holds a small multiple of what is kept.
+// TestInboxSizeIsBounded: however much is delivered, an inbox holds a small multiple of what is
+// kept.
 func TestInboxSizeIsBounded(t *testing.T) {
 	for _, keep := range []int{10, 100} {
 		set := inbox.DefaultSettings()
@@ -157,7 +159,8 @@ func TestInboxSizeIsBounded(t *testing.T) {
 	}
 }
 
-// TestTrendingPageReadsInboxOnly: a page by heat ranks what an inbox holds, as many as it keeps, without an outbox.
+// TestTrendingPageReadsInboxOnly: a page by heat ranks what an inbox holds, as many as it keeps,
+// without an outbox.
 func TestTrendingPageReadsInboxOnly(t *testing.T) {
 	set := inbox.DefaultSettings()
 	set.Keep = 10
@@ -175,7 +178,8 @@ func TestTrendingPageReadsInboxOnly(t *testing.T) {
 	}
 }
 
-// TestDeepReadTeachesInboxNoMoreThanItKeeps: a walk through a large feed teaches the inbox no more than it keeps.
+// TestDeepReadTeachesInboxNoMoreThanItKeeps: a walk through a large feed teaches the inbox no more
+// than it keeps.
 func TestDeepReadTeachesInboxNoMoreThanItKeeps(t *testing.T) {
 	set := inbox.DefaultSettings()
 	set.Keep = 10
@@ -221,7 +225,8 @@ func TestFollowWritesRelationOnly(t *testing.T) {
 	}
 }
 
-// TestPostCostIsIndependentOfFollowers: a post writes as many rows for any number of followers, above the threshold and below.
+// TestPostCostIsIndependentOfFollowers: a post writes as many rows for any number of followers,
+// above the threshold and below.
 func TestPostCostIsIndependentOfFollowers(t *testing.T) {
 	cost := func(threshold int64, fans int) int {
 		set := inbox.DefaultSettings()
@@ -272,8 +277,8 @@ type countingIterator struct {
 func (i *countingIterator) Next() bool             { i.c.rows++; return i.Iterator.Next() }
 func (i *countingIterator) SeekGE(key []byte) bool { i.c.rows++; return i.Iterator.SeekGE(key) }
 
-// TestPageCostIsIndependentOfInboxSize: a page of what the inbox holds reads its own rows, one point read a pin and one an owner, however
-// large the inbox is, on whatever page.
+// TestPageCostIsIndependentOfInboxSize: a page of what the inbox holds reads its own rows, one
+// point read a pin and one an owner, however large the inbox is, on whatever page.
 func TestPageCostIsIndependentOfInboxSize(t *testing.T) {
 	const n, owners = 20, 10
 	for _, size := range []int{1_000, 100_000} {
@@ -303,7 +308,8 @@ func TestPageCostIsIndependentOfInboxSize(t *testing.T) {
 			if err != nil || len(p.Pins) != n || p.Next == nil || p.OutboxesOpened != 0 {
 				t.Fatalf("page %d: %d pins, %d outboxes: %v", number, len(p.Pins), p.OutboxesOpened, err)
 			}
-			// One more of each than the page has, to see whether there is another. Besides, the read marker and the pull rows.
+			// One more of each than the page has, to see whether there is another. Besides, the
+			// read marker and the pull rows.
 			if c.rows > owners+1 || c.gets > n+1+owners+1 || c.iters > 2 {
 				t.Errorf("page %d of an inbox of %d: %d rows, %d point reads, %d iterators", number, size, c.rows, c.gets, c.iters)
 			}

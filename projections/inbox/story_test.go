@@ -12,8 +12,8 @@ import (
 	"github.com/skein-feed/skein/projections/store"
 )
 
-// story is a log made by hand that is compared with the model after every envelope, where generated histories seldom or
-// never get: it takes many steps there, in order.
+// story is a log made by hand that is compared with the model after every envelope, where generated
+// histories seldom or never get: it takes many steps there, in order.
 type story struct {
 	*log
 	t       *testing.T
@@ -101,7 +101,8 @@ func both(t *testing.T, s inbox.Settings, tell func(s *story, begin, end func(us
 	})
 }
 
-// TestFollowShowsOlderPins: who begins to follow has at once what is above the floor of the inbox, and what is below it.
+// TestFollowShowsOlderPins: who begins to follow has at once what is above the floor of the inbox,
+// and what is below it.
 func TestFollowShowsOlderPins(t *testing.T) {
 	set := inbox.DefaultSettings()
 	set.Keep = 3
@@ -112,7 +113,8 @@ func TestFollowShowsOlderPins(t *testing.T) {
 	})
 }
 
-// TestTrimmedInboxLosesNoPin: an inbox of three entries, trimmed again and again, by posts and by what follows bring.
+// TestTrimmedInboxLosesNoPin: an inbox of three entries, trimmed again and again, by posts and by
+// what follows bring.
 func TestTrimmedInboxLosesNoPin(t *testing.T) {
 	set := inbox.DefaultSettings()
 	set.Keep = 3
@@ -132,8 +134,8 @@ func TestTrimmedInboxLosesNoPin(t *testing.T) {
 	})
 }
 
-// TestCrossingThePushThreshold: a user or board that gets more followers than the threshold, and fewer again, while inboxes are full of
-// others.
+// TestCrossingThePushThreshold: a user or board that gets more followers than the threshold, and
+// fewer again, while inboxes are full of others.
 func TestCrossingThePushThreshold(t *testing.T) {
 	others := near("ann", 3)
 	cid, dan, fay := others[0], others[1], others[2]
@@ -157,7 +159,8 @@ func TestCrossingThePushThreshold(t *testing.T) {
 	})
 }
 
-// TestFollowDropsInbox: with the first page after a follow an inbox begins anew, and holds the next page; what else is done leaves it.
+// TestFollowDropsInbox: with the first page after a follow an inbox begins anew, and holds the next
+// page; what else is done leaves it.
 func TestFollowDropsInbox(t *testing.T) {
 	both(t, inbox.DefaultSettings(), func(s *story, begin, end func(string) events.Event) {
 		s.add(follows("ann", "cid"), posts("bob", "p1"), posts("cid", "p1"), posts("bob", "p2"), posts("cid", "p2"))
@@ -174,8 +177,9 @@ func TestFollowDropsInbox(t *testing.T) {
 	})
 }
 
-// TestMovedPinReachesFeed: a pin that is moved to a board that a reader follows reaches the feed at the time of its creation, also one that was moved
-// before its history came, and whatever the reader follows besides.
+// TestMovedPinReachesFeed: a pin that is moved to a board that a reader follows reaches the feed at
+// the time of its creation, also one that was moved before its history came, and whatever the
+// reader follows besides.
 func TestMovedPinReachesFeed(t *testing.T) {
 	for _, threshold := range []int64{-1, 0} {
 		set := inbox.DefaultSettings()
@@ -197,8 +201,9 @@ func TestMovedPinReachesFeed(t *testing.T) {
 	}
 }
 
-// TestHistoryMakesIgnoredCreationCount: a pin was pinned again while it lived, which counts for nothing until history says that it had ended with its
-// board. A page from before that has not learned of the second time.
+// TestHistoryMakesIgnoredCreationCount: a pin was pinned again while it lived, which counts for
+// nothing until history says that it had ended with its board. A page from before that has not
+// learned of the second time.
 func TestHistoryMakesIgnoredCreationCount(t *testing.T) {
 	s := newStory(t, inbox.DefaultSettings())
 	late := postsOn("bob", "b", "p")
@@ -207,8 +212,8 @@ func TestHistoryMakesIgnoredCreationCount(t *testing.T) {
 	s.do(follows("ann", "bob"), onBoard(events.BoardFollowed, "cid", "bob", "a"), late)
 }
 
-// TestExcludedBoardIsInNoFeed: what is on a board that a reader has unfollowed is in no feed of that reader, pushed or pulled, before and after, until
-// the board is followed again.
+// TestExcludedBoardIsInNoFeed: what is on a board that a reader has unfollowed is in no feed of
+// that reader, pushed or pulled, before and after, until the board is followed again.
 func TestExcludedBoardIsInNoFeed(t *testing.T) {
 	for _, threshold := range []int64{-1, 0} {
 		settings := inbox.DefaultSettings()
@@ -223,7 +228,8 @@ func TestExcludedBoardIsInNoFeed(t *testing.T) {
 	}
 }
 
-// TestBoardFollowSurvivesLateUnfollow: history says that a reader followed a user, and ceased to before following a board of theirs. The board stays.
+// TestBoardFollowSurvivesLateUnfollow: history says that a reader followed a user, and ceased to
+// before following a board of theirs. The board stays.
 func TestBoardFollowSurvivesLateUnfollow(t *testing.T) {
 	for _, threshold := range []int64{-1, 0} {
 		settings := inbox.DefaultSettings()

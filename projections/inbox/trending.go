@@ -22,9 +22,10 @@ type Scores interface {
 	Close() error
 }
 
-// readTrending reads a page of a feed in the order Trending. A session ranks the newest [Feed.MaxRanked] pins that the feed had when the session
-// began. It scores them at the position where it began, whatever is played meanwhile, so every pin keeps its place throughout the
-// session (I9). Which of these pins exist and are visible is decided anew by each page.
+// readTrending reads a page of a feed in the order Trending. A session ranks the newest
+// [Feed.MaxRanked] pins that the feed had when the session began. It scores them at the position
+// where it began, whatever is played meanwhile, so every pin keeps its place throughout the session
+// (I9). Which of these pins exist and are visible is decided anew by each page.
 //
 // Each page reads all pins that are ranked, and keeps the n that come first after the page cursor.
 func (q *Queries) readTrending(ctx context.Context, f *Feed, after PageCursor, n int) (page Page, err error) {
@@ -36,7 +37,8 @@ func (q *Queries) readTrending(ctx context.Context, f *Feed, after PageCursor, n
 		return page, err
 	}
 
-	// Pins that are newer than the session are not ranked: they would push others out of the ranked ones between two pages (I9).
+	// Pins that are newer than the session are not ranked: they would push others out of the ranked
+	// ones between two pages (I9).
 	it, err := q.newFeedIterator(f, appendNewestFirst(nil, session.time))
 	if err != nil {
 		return page, err
@@ -90,10 +92,11 @@ func (q *Queries) readTrending(ctx context.Context, f *Feed, after PageCursor, n
 	return page, nil
 }
 
-// trendingSession returns the session that a page belongs to, and the place of the last entry before the page. Without a page cursor it begins
-// a session, and last is nil.
+// trendingSession returns the session that a page belongs to, and the place of the last entry
+// before the page. Without a page cursor it begins a session, and last is nil.
 func (q *Queries) trendingSession(f *Feed, after PageCursor) (session heatSession, last *trendingKey, err error) {
-	// The two stores may be at different positions. A session uses the older one, which both can answer for.
+	// The two stores may be at different positions. A session uses the older one, which both can
+	// answer for.
 	oldest := q.state.Cursor()
 	if f.Heat.At.Seq < oldest.Seq {
 		oldest = f.Heat.At
@@ -116,7 +119,8 @@ func (q *Queries) trendingSession(f *Feed, after PageCursor) (session heatSessio
 	return session, &key, nil
 }
 
-// trendingBatch is how many pins readTrending reads at a time. It asks [Feed.HiddenItems] once for each such batch.
+// trendingBatch is how many pins readTrending reads at a time. It asks [Feed.HiddenItems] once for
+// each such batch.
 const trendingBatch = 512
 
 // rankedPin is a pin with its place in the order Trending.
@@ -125,8 +129,8 @@ type rankedPin struct {
 	key trendingKey
 }
 
-// topPins keeps the first limit pins of those that are added, in the order Trending. It is a heap with the last of them on top, which a
-// pin that comes before it replaces.
+// topPins keeps the first limit pins of those that are added, in the order Trending. It is a heap
+// with the last of them on top, which a pin that comes before it replaces.
 type topPins struct {
 	limit int
 	pins  []rankedPin

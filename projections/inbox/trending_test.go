@@ -10,8 +10,9 @@ import (
 	"github.com/skein-feed/skein/projections/inbox"
 )
 
-// TestTrendingSessionKeepsItsOrder: whatever is played between its pages, a session by heat continues in the order in which it began, with pins
-// of equal heat, and some without plays; only the next session sees the changes (I9).
+// TestTrendingSessionKeepsItsOrder: whatever is played between its pages, a session by heat
+// continues in the order in which it began, with pins of equal heat, and some without plays; only
+// the next session sees the changes (I9).
 func TestTrendingSessionKeepsItsOrder(t *testing.T) {
 	s := openMem(t, inbox.DefaultSettings())
 	defer s.Close()
@@ -40,7 +41,8 @@ func TestTrendingSessionKeepsItsOrder(t *testing.T) {
 		if after = p.Next; after == nil {
 			break
 		}
-		// What was shown, what comes later and what would come next gains heat, one after the other and each twice.
+		// What was shown, what comes later and what would come next gains heat, one after the other
+		// and each twice.
 		for _, i := range []int{number, 6 * number % 24, 23 - number} {
 			for range 64 {
 				l.add(play(i))
@@ -57,7 +59,8 @@ func TestTrendingSessionKeepsItsOrder(t *testing.T) {
 	}
 }
 
-// TestTrendingRanksTheNewestPins: of a feed the newest pins are ranked, as many as are asked for, and what is pinned during a session pushes none of them out.
+// TestTrendingRanksTheNewestPins: of a feed the newest pins are ranked, as many as are asked for,
+// and what is pinned during a session pushes none of them out.
 func TestTrendingRanksTheNewestPins(t *testing.T) {
 	s := openMem(t, inbox.DefaultSettings())
 	defer s.Close()

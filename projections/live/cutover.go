@@ -12,15 +12,17 @@ import (
 	"github.com/skein-feed/skein/projections/store"
 )
 
-// maxHold is how long one attempt to cut over stops the fold of the live generation, until the next one shows as much. Queries are answered
-// meanwhile, but nothing new becomes visible.
+// maxHold is how long one attempt to cut over stops the fold of the live generation, until the next
+// one shows as much. Queries are answered meanwhile, but nothing new becomes visible.
 const maxHold = 20 * time.Millisecond
 
-// errNotNext means that a store is not the next generation, for example because CloseNext has closed it.
+// errNotNext means that a store is not the next generation, for example because CloseNext has
+// closed it.
 var errNotNext = errors.New("live: the store is not the next generation of this projection")
 
-// BuildNext calls build with a directory that does not exist. build must make a store there, which BuildNext then opens as the next generation.
-// The caller folds into it, and then calls CutOver or CloseNext. BuildNext fails with [ErrBuilding] if there is a next generation already.
+// BuildNext calls build with a directory that does not exist. build must make a store there, which
+// BuildNext then opens as the next generation. The caller folds into it, and then calls CutOver or
+// CloseNext. BuildNext fails with [ErrBuilding] if there is a next generation already.
 func (l *Live) BuildNext(ctx context.Context, build func(dir string) error) (*store.Store, error) {
 	if err := l.lockForNext(ctx); err != nil {
 		return nil, err
@@ -32,7 +34,8 @@ func (l *Live) BuildNext(ctx context.Context, build func(dir string) error) (*st
 		return nil, err
 	}
 
-	// Build without the lock, because building takes long. Meanwhile, building keeps other callers from beginning a next generation.
+	// Build without the lock, because building takes long. Meanwhile, building keeps other callers
+	// from beginning a next generation.
 	scratch := o.FS.PathJoin(l.dir, disk.ShadowPrefix+"next")
 	if err = o.FS.RemoveAll(scratch); err == nil {
 		err = build(scratch)
@@ -59,8 +62,9 @@ func (l *Live) New() projections.Projection { return l.opts.New() }
 // FS returns the file system of the generations.
 func (l *Live) FS() store.FS { return l.opts.FS }
 
-// nextOptionsLocked returns the options for a new generation, with a number that no directory has. It writes the file of generations first:
-// if there were none, the new generation might be taken for the live one after a crash.
+// nextOptionsLocked returns the options for a new generation, with a number that no directory has.
+// It writes the file of generations first: if there were none, the new generation might be taken
+// for the live one after a crash.
 func (l *Live) nextOptionsLocked() (store.Options, error) {
 	g := *l.generations.Load()
 	switch err := l.serving.Load().err; {
@@ -79,10 +83,12 @@ func (l *Live) nextOptionsLocked() (store.Options, error) {
 	return l.storeOptions(highest + 1), nil
 }
 
-// OpenPrevious opens the previous generation as the next one, for a rollback: the caller cuts over to it, which folds the log into it up to
-// the present. It fails with [ErrNoPrevious] if there is no previous generation, and with [ErrBuilding] if there is a next generation already. It
-// fails with [projections.ErrFingerprint] if the previous generation was built by another version of the fold, or with other settings,
-// than the program has. The program or its settings must then be rolled back first.
+// OpenPrevious opens the previous generation as the next one, for a rollback: the caller cuts over
+// to it, which folds the log into it up to the present. It fails with [ErrNoPrevious] if there is
+// no previous generation, and with [ErrBuilding] if there is a next generation already. It fails
+// with [projections.ErrFingerprint] if the previous generation was built by another version of the
+// fold, or with other settings, than the program has. The program or its settings must then be
+// rolled back first.
 func (l *Live) OpenPrevious(ctx context.Context) (*store.Store, error) {
 	if err := l.lockForNext(ctx); err != nil {
 		return nil, err
@@ -100,7 +106,8 @@ func (l *Live) OpenPrevious(ctx context.Context) (*store.Store, error) {
 	return l.openNextLocked(o)
 }
 
-// DeletePrevious deletes the previous generation and one that was prepared, so that there is no rollback. It does nothing if there are none.
+// DeletePrevious deletes the previous generation and one that was prepared, so that there is no
+// rollback. It does nothing if there are none.
 func (l *Live) DeletePrevious(ctx context.Context) error {
 	if err := l.lockForNext(ctx); err != nil {
 		return err
@@ -121,8 +128,9 @@ func (l *Live) DeletePrevious(ctx context.Context) error {
 	return nil
 }
 
-// lockForNext locks mu for a caller that begins a next generation. It first waits until the generation that served before is closed, which may
-// become the next one or be removed. If lockForNext fails, mu is not locked.
+// lockForNext locks mu for a caller that begins a next generation. It first waits until the
+// generation that served before is closed, which may become the next one or be removed. If
+// lockForNext fails, mu is not locked.
 func (l *Live) lockForNext(ctx context.Context) error {
 	if err := l.waitUntilRetired(ctx); err != nil {
 		return err
@@ -163,7 +171,8 @@ func (l *Live) checkNoNextLocked() error {
 	return nil
 }
 
-// waitUntilRetired waits until the generation that served before is closed. It returns the error of the context.
+// waitUntilRetired waits until the generation that served before is closed. It returns the error of
+// the context.
 func (l *Live) waitUntilRetired(ctx context.Context) error {
 	l.mu.Lock()
 	retired := l.retired
@@ -206,7 +215,8 @@ func (l *Live) CloseNext(next *store.Store) error {
 	return err
 }
 
-// checkIsNextLocked returns an error unless the store is the next generation, which may be closed or cut over to.
+// checkIsNextLocked returns an error unless the store is the next generation, which may be closed
+// or cut over to.
 func (l *Live) checkIsNextLocked(next *store.Store) error {
 	switch {
 	case l.next.Load() == next:
@@ -217,17 +227,20 @@ func (l *Live) checkIsNextLocked(next *store.Store) error {
 	return errNotNext
 }
 
-// CutOver makes the next generation the one that serves. It does so at a moment when the next generation shows at least what the live one
-// shows, so positions never go back for readers. The old generation becomes the previous one, and is closed when its last view is closed.
+// CutOver makes the next generation the one that serves. It does so at a moment when the next
+// generation shows at least what the live one shows, so positions never go back for readers. The
+// old generation becomes the previous one, and is closed when its last view is closed.
 //
-// While Run is running, CutOver starts to fold the log into the next generation and waits until it has caught up. Otherwise the next generation
-// must have caught up already; if it has not, CutOver fails with [ErrBehind].
+// While Run is running, CutOver starts to fold the log into the next generation and waits until it
+// has caught up. Otherwise the next generation must have caught up already; if it has not, CutOver
+// fails with [ErrBehind].
 //
-// CutOver writes the file of generations after the rows of the next generation are on disk and before queries see them. So after a crash at any
-// time one complete generation is live, at a position that was on disk.
+// CutOver writes the file of generations after the rows of the next generation are on disk and
+// before queries see them. So after a crash at any time one complete generation is live, at a
+// position that was on disk.
 //
-// pause is how long nothing new became visible. Queries are answered all the time. If CutOver fails, it closes the next generation as
-// CloseNext does.
+// pause is how long nothing new became visible. Queries are answered all the time. If CutOver
+// fails, it closes the next generation as CloseNext does.
 func (l *Live) CutOver(ctx context.Context, next *store.Store) (pause time.Duration, err error) {
 	l.cutOverMu.Lock()
 	defer l.cutOverMu.Unlock()
@@ -283,7 +296,8 @@ func (l *Live) CutOver(ctx context.Context, next *store.Store) (pause time.Durat
 	return pause, nil
 }
 
-// isDamaged reports whether a rollback to this generation would be of no use, because its files or rows are damaged.
+// isDamaged reports whether a rollback to this generation would be of no use, because its files or
+// rows are damaged.
 func (s *serving) isDamaged() bool {
 	if s.err != nil || s.store == nil {
 		return s.state == store.Failed
@@ -291,7 +305,8 @@ func (s *serving) isDamaged() bool {
 	return s.store.Damaged()
 }
 
-// startNextFold starts to fold the log into the next generation. It returns nil if Run is not running.
+// startNextFold starts to fold the log into the next generation. It returns nil if Run is not
+// running.
 func (l *Live) startNextFold(next *store.Store) *storeFold {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -309,8 +324,9 @@ func (s *serving) visibleSeq() uint64 {
 	return s.store.VisibleSeq()
 }
 
-// catchUp waits until the next generation shows everything that the old one shows, and has on disk everything that the old one has on
-// disk. nextFold is nil if nothing folds into the next generation.
+// catchUp waits until the next generation shows everything that the old one shows, and has on disk
+// everything that the old one has on disk. nextFold is nil if nothing folds into the next
+// generation.
 func (l *Live) catchUp(ctx context.Context, old *serving, next *store.Store, nextFold *storeFold) error {
 	if nextFold != nil {
 		if err := l.waitUntilReady(ctx, next, nextFold); err != nil {
@@ -337,7 +353,8 @@ func (l *Live) catchUp(ctx context.Context, old *serving, next *store.Store, nex
 	}
 }
 
-// waitUntilReady waits until the fold into the next generation has reached the head that the log had when the fold began.
+// waitUntilReady waits until the fold into the next generation has reached the head that the log
+// had when the fold began.
 func (l *Live) waitUntilReady(ctx context.Context, next *store.Store, nextFold *storeFold) error {
 	for {
 		l.states.mu.Lock()
@@ -356,8 +373,8 @@ func (l *Live) waitUntilReady(ctx context.Context, next *store.Store, nextFold *
 	}
 }
 
-// swapServing makes the next generation serve as soon as it shows everything that the old one shows. It returns the longest time for which it
-// has stopped the old fold.
+// swapServing makes the next generation serve as soon as it shows everything that the old one
+// shows. It returns the longest time for which it has stopped the old fold.
 func (l *Live) swapServing(ctx context.Context, old *serving, next *store.Store) (pause time.Duration, err error) {
 	for {
 		// Stop the old fold only when the next generation is close behind it.
@@ -372,8 +389,9 @@ func (l *Live) swapServing(ctx context.Context, old *serving, next *store.Store)
 	}
 }
 
-// trySwap stops the old fold, so that the position of the old generation does not change, and makes the next generation serve if that reaches
-// the position within maxHold. It returns for how long it has stopped the fold.
+// trySwap stops the old fold, so that the position of the old generation does not change, and makes
+// the next generation serve if that reaches the position within maxHold. It returns for how long it
+// has stopped the fold.
 func (l *Live) trySwap(ctx context.Context, old *serving, next *store.Store) (held time.Duration, swapped bool, err error) {
 	if old.store != nil {
 		release := old.store.HoldFold()
@@ -394,8 +412,9 @@ func (l *Live) trySwap(ctx context.Context, old *serving, next *store.Store) (he
 	return time.Since(began), false, err
 }
 
-// retire stops the fold of a generation that no longer serves and closes it once its views are closed. Then it removes generations that are no longer
-// needed. It does all this in the background.
+// retire stops the fold of a generation that no longer serves and closes it once its views are
+// closed. Then it removes generations that are no longer needed. It does all this in the
+// background.
 func (l *Live) retire(old *serving, next *store.Store) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

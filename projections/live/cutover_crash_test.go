@@ -27,7 +27,8 @@ type cutOverCrashChecker struct {
 	random *rand.Rand
 	// flushedSeq is a position that is on disk.
 	flushedSeq uint64
-	// cuts is the number of power cuts. liveCounts counts how many of them left each generation live.
+	// cuts is the number of power cuts. liveCounts counts how many of them left each generation
+	// live.
 	cuts       int
 	liveCounts map[uint32]int
 	failed     bool
@@ -59,8 +60,9 @@ func (c *cutOverCrashChecker) MaybeError(op errorfs.Op) error {
 	return nil
 }
 
-// check opens the projection as after a restart. One whole generation must serve, at a position that was on disk or a later one. It must be able to
-// fold the rest, another generation must be able to replace it, and both must have the rows of a straight fold.
+// check opens the projection as after a restart. One whole generation must serve, at a position
+// that was on disk or a later one. It must be able to fold the rest, another generation must be
+// able to replace it, and both must have the rows of a straight fold.
 func (c *cutOverCrashChecker) check(disk *vfs.MemFS) error {
 	l, err := live.Open(live.Options{Options: store.Options{FS: disk, Dir: "data"}, New: newTally})
 	if err != nil {
@@ -94,7 +96,8 @@ func (c *cutOverCrashChecker) check(disk *vfs.MemFS) error {
 	return checkRest(l.Serving())
 }
 
-// TestCrashInCutOverLeavesOneWholeGeneration builds generations, cuts over and rolls back, and cuts the power at every write (I3).
+// TestCrashInCutOverLeavesOneWholeGeneration builds generations, cuts over and rolls back, and cuts
+// the power at every write (I3).
 func TestCrashInCutOverLeavesOneWholeGeneration(t *testing.T) {
 	envs := tally.History(8, 24)
 	c := &cutOverCrashChecker{

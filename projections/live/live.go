@@ -20,12 +20,14 @@ import (
 
 // Errors of a [Live]. They are returned wrapped, with more details.
 var (
-	// ErrOutdated means that the generation was built by another version of the fold, or with other settings, than the program has. It is not
-	// folded any further. A rebuild replaces it. ErrOutdated wraps [projections.ErrStopped].
+	// ErrOutdated means that the generation was built by another version of the fold, or with other
+	// settings, than the program has. It is not folded any further. A rebuild replaces it.
+	// ErrOutdated wraps [projections.ErrStopped].
 	ErrOutdated = fmt.Errorf("%w: the generation is outdated", projections.ErrStopped)
 	// ErrBuilding means that a next generation is open already.
 	ErrBuilding = errors.New("live: a next generation is open already")
-	// ErrBehind means that the next generation does not show everything that the live one has shown.
+	// ErrBehind means that the next generation does not show everything that the live one has
+	// shown.
 	ErrBehind = errors.New("live: the next generation is behind the live one")
 	// ErrNoPrevious means that there is no previous generation to go back to.
 	ErrNoPrevious = errors.New("live: there is no previous generation")
@@ -33,17 +35,21 @@ var (
 
 // Options are the options of [Open].
 type Options struct {
-	// Options are the options of the store of every generation. Generation, Projection and Partitions are ignored: a generation holds all
-	// partitions, or if Partitioned is set, those that it was built for. The Listener is only notified about the generation that serves.
+	// Options are the options of the store of every generation. Generation, Projection and
+	// Partitions are ignored: a generation holds all partitions, or if Partitioned is set, those
+	// that it was built for. The Listener is only notified about the generation that serves.
 	store.Options
-	// New returns a new instance of the projection. Each generation has its own. Several goroutines may call New at once. Required.
+	// New returns a new instance of the projection. Each generation has its own. Several goroutines
+	// may call New at once. Required.
 	New func() projections.Projection
-	// Log and Epoch are those of the log. A generation that was prepared from another log or epoch is not used; with the zero Log, none is.
+	// Log and Epoch are those of the log. A generation that was prepared from another log or epoch
+	// is not used; with the zero Log, none is.
 	Log   events.LogID
 	Epoch uint32
 }
 
-// Live serves a projection from one of its generations. The package doc explains how generations replace each other.
+// Live serves a projection from one of its generations. The package doc explains how generations
+// replace each other.
 //
 // All methods may be called by several goroutines at once.
 type Live struct {
@@ -57,14 +63,15 @@ type Live struct {
 
 	// serving is the generation from which queries are answered. It is never nil.
 	serving atomic.Pointer[serving]
-	// generations has the content of the file of generations. unreadableFile is set if the file cannot be read; generations is made up then.
+	// generations has the content of the file of generations. unreadableFile is set if the file
+	// cannot be read; generations is made up then.
 	generations    atomic.Pointer[disk.Generations]
 	unreadableFile bool
 
 	// cutOverMu is held during a cut-over, so there is one at a time.
 	cutOverMu sync.Mutex
-	// building is set while a next generation is being built and has no store yet. next is the next generation, or the previous generation
-	// during a rollback. Both change only under mu.
+	// building is set while a next generation is being built and has no store yet. next is the next
+	// generation, or the previous generation during a rollback. Both change only under mu.
 	building atomic.Bool
 	next     atomic.Pointer[store.Store]
 	// exportCount numbers the copies of ExportPartitions, whose directories need different names.
@@ -74,7 +81,8 @@ type Live struct {
 	mu sync.Mutex
 	// currentRun is the running call of Run, or nil.
 	currentRun *foldRun
-	// retired is closed when the generation that served before is closed. It is nil if there was none.
+	// retired is closed when the generation that served before is closed. It is nil if there was
+	// none.
 	retired chan struct{}
 	closed  bool
 
@@ -90,23 +98,25 @@ type serving struct {
 	number uint32
 	// store is nil if the generation could not be opened.
 	store *store.Store
-	// err is the reason why the generation is not folded: it could not be opened, or it is outdated. It wraps [projections.ErrStopped], and is
-	// nil if the generation is folded.
+	// err is the reason why the generation is not folded: it could not be opened, or it is
+	// outdated. It wraps [projections.ErrStopped], and is nil if the generation is folded.
 	err error
 	// state is the state of the generation if err is not nil.
 	state store.State
 }
 
-// stateReporter passes the states of the serving generation on to the listener. Stores report while they hold their own locks, so nothing may
-// call a store while it holds mu.
+// stateReporter passes the states of the serving generation on to the listener. Stores report while
+// they hold their own locks, so nothing may call a store while it holds mu.
 type stateReporter struct {
 	mu sync.Mutex
-	// generation is the number of the generation that serves. state is the state that the listener was last notified of.
+	// generation is the number of the generation that serves. state is the state that the listener
+	// was last notified of.
 	generation uint32
 	state      store.State
 	// reports has the last state of each generation.
 	reports map[uint32]stateReport
-	// changed is closed, and replaced, when any generation has a new state and when another generation serves.
+	// changed is closed, and replaced, when any generation has a new state and when another
+	// generation serves.
 	changed chan struct{}
 }
 
@@ -116,12 +126,14 @@ type stateReport struct {
 	err   error
 }
 
-// Open opens the live generation of a projection, or creates the first generation. It removes generations that are no longer needed. If
-// the program cannot continue the live generation, because the fold has another version or other settings, Open continues one that was
-// prepared ([Preparation]) or the previous one, if there is one that the program can continue.
+// Open opens the live generation of a projection, or creates the first generation. It removes
+// generations that are no longer needed. If the program cannot continue the live generation,
+// because the fold has another version or other settings, Open continues one that was prepared
+// ([Preparation]) or the previous one, if there is one that the program can continue.
 //
-// It fails if another process has the files open, and with [projections.ErrPartial] if Partitioned is not set and the generation does not hold
-// all partitions. All other errors of the generation do not make Open fail: [Live.Status] returns them.
+// It fails if another process has the files open, and with [projections.ErrPartial] if Partitioned
+// is not set and the generation does not hold all partitions. All other errors of the generation do
+// not make Open fail: [Live.Status] returns them.
 func Open(o Options) (*Live, error) {
 	if o.FS == nil {
 		o.FS = vfs.Default
@@ -165,7 +177,8 @@ func Open(o Options) (*Live, error) {
 	if !o.ReadOnly {
 		l.removeLeftovers(found)
 		if !found && len(disk.ListGenerations(o.FS, l.dir)) == 0 {
-			// The projection is new to this data directory. What was prepared becomes its first generation.
+			// The projection is new to this data directory. What was prepared becomes its first
+			// generation.
 			if _, _, err := l.installPrepared(g); err != nil {
 				l.logger().Error("the prepared generation cannot be used", "error", err)
 			}
@@ -209,8 +222,9 @@ func (l *Live) logOpened(s *serving) {
 	}
 }
 
-// recordPartitions writes the partitions of the live generation to the file of generations, unless the file has them. If the files of the
-// store cannot be read later, a rebuild takes the partitions from there.
+// recordPartitions writes the partitions of the live generation to the file of generations, unless
+// the file has them. If the files of the store cannot be read later, a rebuild takes the partitions
+// from there.
 func (l *Live) recordPartitions(g disk.Generations, found bool, s *store.Store) {
 	if found && g.Partitions == s.Fingerprint().Partitions {
 		return
@@ -229,8 +243,9 @@ func wrapStopped(err error) error {
 	return fmt.Errorf("%w: %w", projections.ErrStopped, err)
 }
 
-// removeLeftovers removes what a crash has left: temporary directories, and generations that the file of generations does not name. If there is
-// no file (found is false) and there are several generations, nothing says which of them is needed, so it removes nothing.
+// removeLeftovers removes what a crash has left: temporary directories, and generations that the
+// file of generations does not name. If there is no file (found is false) and there are several
+// generations, nothing says which of them is needed, so it removes nothing.
 func (l *Live) removeLeftovers(found bool) {
 	g := *l.generations.Load()
 	if !found {
@@ -243,7 +258,8 @@ func (l *Live) removeLeftovers(found bool) {
 	l.removeStale(g, true)
 }
 
-// removeStale removes the generations that g does not name and, if shadows is set, temporary directories. It only logs errors.
+// removeStale removes the generations that g does not name and, if shadows is set, temporary
+// directories. It only logs errors.
 func (l *Live) removeStale(g disk.Generations, shadows bool) {
 	removed, err := disk.RemoveStale(l.opts.FS, l.dir, g, shadows)
 	if err != nil {
@@ -265,8 +281,9 @@ func (l *Live) storeOptions(generation uint32) store.Options {
 	return o
 }
 
-// openServing opens the live generation. If that fails, it returns a serving with the error, because a rebuild can replace the generation. It
-// opens an outdated generation for reading if this program can read the rows.
+// openServing opens the live generation. If that fails, it returns a serving with the error,
+// because a rebuild can replace the generation. It opens an outdated generation for reading if this
+// program can read the rows.
 func (l *Live) openServing(generation uint32) (*serving, error) {
 	o := l.storeOptions(generation)
 	opened, err := store.Open(o)
@@ -320,8 +337,9 @@ func (r *stateReporter) signalChangeLocked() {
 	r.changed = make(chan struct{})
 }
 
-// storeListener returns the listener of the store of a generation. It keeps the last state of the generation. It passes states and folds on to the
-// listener of the Live only while this generation serves, but flushes, compactions and waits of every generation.
+// storeListener returns the listener of the store of a generation. It keeps the last state of the
+// generation. It passes states and folds on to the listener of the Live only while this generation
+// serves, but flushes, compactions and waits of every generation.
 func (l *Live) storeListener(generation uint32) store.Listener {
 	notify := l.opts.Listener
 	listener := store.Listener{Flushed: notify.Flushed, Compacted: notify.Compacted, Waited: notify.Waited}
@@ -338,7 +356,8 @@ func (l *Live) storeListener(generation uint32) store.Listener {
 	}
 	if notify.Folded != nil {
 		listener.Folded = func(info store.FoldInfo) {
-			// While Open is still running, serving is nil, and the store that it opens is the one that will serve.
+			// While Open is still running, serving is nil, and the store that it opens is the one
+			// that will serve.
 			if s := l.serving.Load(); s == nil || s.number == generation {
 				notify.Folded(info)
 			}
@@ -347,7 +366,8 @@ func (l *Live) storeListener(generation uint32) store.Listener {
 	return listener
 }
 
-// notifyStateLocked notifies the listener of the state of the serving generation, if it is another state than the last. states.mu is held.
+// notifyStateLocked notifies the listener of the state of the serving generation, if it is another
+// state than the last. states.mu is held.
 func (l *Live) notifyStateLocked(r stateReport) {
 	if r.state == l.states.state {
 		return
@@ -361,12 +381,14 @@ func (l *Live) notifyStateLocked(r stateReport) {
 // Name returns the name of the projection.
 func (l *Live) Name() string { return l.name }
 
-// Projection returns an instance of the projection with the present settings of the program. It folds nothing.
+// Projection returns an instance of the projection with the present settings of the program. It
+// folds nothing.
 func (l *Live) Projection() projections.Projection { return l.projection }
 
-// Holds returns the partitions that the serving generation holds. If its files cannot be read, Holds returns the partitions that it held
-// according to the file of generations, which a rebuild builds again. A query must use [projections.View.Partitions] instead, because
-// another generation may serve by then.
+// Holds returns the partitions that the serving generation holds. If its files cannot be read,
+// Holds returns the partitions that it held according to the file of generations, which a rebuild
+// builds again. A query must use [projections.View.Partitions] instead, because another generation
+// may serve by then.
 func (l *Live) Holds() events.Partitions {
 	if s := l.Serving(); s != nil {
 		return s.Holds()
@@ -384,11 +406,13 @@ func (l *Live) Holds() events.Partitions {
 // Partitioned reports whether a generation may hold fewer than all partitions.
 func (l *Live) Partitioned() bool { return l.opts.Partitioned }
 
-// Serving returns the store of the generation that serves now, or nil if it could not be opened. A cut-over closes the store. A caller that
-// uses it for longer must therefore expect [projections.ErrClosed], and continue with the store that serves then.
+// Serving returns the store of the generation that serves now, or nil if it could not be opened. A
+// cut-over closes the store. A caller that uses it for longer must therefore expect
+// [projections.ErrClosed], and continue with the store that serves then.
 func (l *Live) Serving() *store.Store { return l.serving.Load().store }
 
-// withServing calls f with the generation that serves. If f fails and another generation serves by then, it calls f again with that one.
+// withServing calls f with the generation that serves. If f fails and another generation serves by
+// then, it calls f again with that one.
 func (l *Live) withServing(f func(*serving) error) error {
 	for {
 		s := l.serving.Load()
@@ -398,7 +422,8 @@ func (l *Live) withServing(f func(*serving) error) error {
 	}
 }
 
-// withStore calls f with the store of the generation that serves, as withServing does. It fails if the generation could not be opened.
+// withStore calls f with the store of the generation that serves, as withServing does. It fails if
+// the generation could not be opened.
 func (l *Live) withStore(f func(*store.Store) error) error {
 	return l.withServing(func(s *serving) error {
 		if s.store == nil {
@@ -408,8 +433,8 @@ func (l *Live) withStore(f func(*store.Store) error) error {
 	})
 }
 
-// View returns a view of the last whole position. It fails as [store.Store.View] does, and with [ErrOutdated] if this program cannot read
-// the rows of the generation.
+// View returns a view of the last whole position. It fails as [store.Store.View] does, and with
+// [ErrOutdated] if this program cannot read the rows of the generation.
 func (l *Live) View() (v *projections.View, err error) {
 	err = l.withStore(func(s *store.Store) (err error) {
 		v, err = s.View()
@@ -418,8 +443,9 @@ func (l *Live) View() (v *projections.View, err error) {
 	return v, err
 }
 
-// WaitFor blocks until views show everything up to seq. It fails with the error of the context, and with [projections.ErrStopped] if the
-// projection has failed, is outdated, or Run has ended, so that seq will not become visible.
+// WaitFor blocks until views show everything up to seq. It fails with the error of the context, and
+// with [projections.ErrStopped] if the projection has failed, is outdated, or Run has ended, so
+// that seq will not become visible.
 func (l *Live) WaitFor(ctx context.Context, seq uint64) error {
 	return l.withServing(func(s *serving) error {
 		if s.err != nil {
@@ -453,7 +479,8 @@ func (l *Live) CheckFiles(
 	return c, err
 }
 
-// Engine returns figures about the storage engine of the serving generation, see [store.Store.Engine].
+// Engine returns figures about the storage engine of the serving generation, see
+// [store.Store.Engine].
 func (l *Live) Engine() (e store.Engine, ok bool) {
 	if s := l.Serving(); s != nil {
 		return s.Engine()
@@ -469,7 +496,8 @@ func (l *Live) Repair(ctx context.Context, heal func(at events.Cursor, rows proj
 // Flush writes everything that the serving generation has folded to disk, see [store.Store.Flush].
 func (l *Live) Flush() error { return l.withStore((*store.Store).Flush) }
 
-// Cursor returns the last whole position that queries see, or the zero cursor if the generation could not be opened.
+// Cursor returns the last whole position that queries see, or the zero cursor if the generation
+// could not be opened.
 func (l *Live) Cursor() events.Cursor {
 	s := l.serving.Load()
 	if s.store == nil {
@@ -487,7 +515,8 @@ func (l *Live) Rejects(after uint64, n int) (rejects []store.StoredReject, total
 	return rejects, total, err
 }
 
-// Status describes the projection. It is meant for people and metrics. It is too slow to be called by every query.
+// Status describes the projection. It is meant for people and metrics. It is too slow to be called
+// by every query.
 func (l *Live) Status() store.Status {
 	s := l.serving.Load()
 	var st store.Status
@@ -524,15 +553,16 @@ func (l *Live) Status() store.Status {
 	return st
 }
 
-// Changed returns a channel that is closed when a generation has a new state, and when another generation serves. A caller that must not miss
-// a change calls Changed before Status.
+// Changed returns a channel that is closed when a generation has a new state, and when another
+// generation serves. A caller that must not miss a change calls Changed before Status.
 func (l *Live) Changed() <-chan struct{} {
 	l.states.mu.Lock()
 	defer l.states.mu.Unlock()
 	return l.states.changed
 }
 
-// Disk returns the size of the files of the serving generation, and how many bytes are free on their disk.
+// Disk returns the size of the files of the serving generation, and how many bytes are free on
+// their disk.
 func (l *Live) Disk() (live, free uint64, err error) {
 	live = disk.DirectoryBytes(l.opts.FS, store.GenerationDir(l.locationOptions(), l.serving.Load().number))
 	usage, err := l.opts.FS.GetDiskUsage(l.dir)
@@ -542,14 +572,16 @@ func (l *Live) Disk() (live, free uint64, err error) {
 	return live, usage.AvailBytes, err
 }
 
-// locationOptions returns options from which [store.GenerationDir] makes the directory of a generation.
+// locationOptions returns options from which [store.GenerationDir] makes the directory of a
+// generation.
 func (l *Live) locationOptions() store.Options {
 	return store.Options{FS: l.opts.FS, Dir: l.opts.Dir, Projection: l.projection}
 }
 
-// Run folds the log into the serving generation until the context ends or the Live is closed. After a cut-over it folds into the new
-// generation. If the serving generation fails, Run continues to wait, because a cut-over to another generation may follow. At the end it
-// returns the error that has stopped the last generation, or nil.
+// Run folds the log into the serving generation until the context ends or the Live is closed. After
+// a cut-over it folds into the new generation. If the serving generation fails, Run continues to
+// wait, because a cut-over to another generation may follow. At the end it returns the error that
+// has stopped the last generation, or nil.
 func (l *Live) Run(ctx context.Context, subscribe store.SubscribeFunc) error {
 	ctx, cancel := l.withCloseCtx(ctx)
 	defer cancel()
@@ -574,7 +606,8 @@ func (l *Live) Run(ctx context.Context, subscribe store.SubscribeFunc) error {
 	return nil
 }
 
-// beginRun makes r the current run, and starts to fold into the serving generation if that can be folded.
+// beginRun makes r the current run, and starts to fold into the serving generation if that can be
+// folded.
 func (l *Live) beginRun(r *foldRun) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -643,8 +676,8 @@ func (l *Live) stopFold(s *store.Store) {
 	}
 }
 
-// Close closes every open generation, as [store.Store.Close] does. The next Open removes a generation that was being built. The caller must
-// stop the fold first.
+// Close closes every open generation, as [store.Store.Close] does. The next Open removes a
+// generation that was being built. The caller must stop the fold first.
 func (l *Live) Close() error {
 	l.mu.Lock()
 	if l.closed {

@@ -24,7 +24,8 @@ import (
 	"github.com/skein-feed/skein/projections/store"
 )
 
-// openLive opens a Live of a tally, in memory unless the options have a file system. It is closed at the end of the test.
+// openLive opens a Live of a tally, in memory unless the options have a file system. It is closed
+// at the end of the test.
 func openLive(t testing.TB, o live.Options) *live.Live {
 	t.Helper()
 	if o.FS == nil {
@@ -108,7 +109,8 @@ func checkGenerations(t testing.TB, l *live.Live, generation, previous uint32) {
 	}
 }
 
-// TestCutOverAndRollback builds a second and a third generation, rolls back to the second, and restarts in between.
+// TestCutOverAndRollback builds a second and a third generation, rolls back to the second, and
+// restarts in between.
 func TestCutOverAndRollback(t *testing.T) {
 	envs := tally.History(3, 200)
 	fs := vfs.NewMem()
@@ -165,8 +167,8 @@ func TestCutOverAndRollback(t *testing.T) {
 	conformance.RowsOf(t, s).MustEqual(t, foldStraight(t, envs), "after the rollback")
 }
 
-// TestRestartRemovesUnfinishedBuild checks that a restart removes the generation that was being built, whether the program has the same fold or
-// another one.
+// TestRestartRemovesUnfinishedBuild checks that a restart removes the generation that was being
+// built, whether the program has the same fold or another one.
 func TestRestartRemovesUnfinishedBuild(t *testing.T) {
 	envs := tally.History(4, 100)
 	fs := vfs.NewMem()
@@ -196,7 +198,8 @@ func TestRestartRemovesUnfinishedBuild(t *testing.T) {
 	}
 }
 
-// TestFailedBuildLeavesNothing checks that a build that fails leaves no files, and that another build can begin.
+// TestFailedBuildLeavesNothing checks that a build that fails leaves no files, and that another
+// build can begin.
 func TestFailedBuildLeavesNothing(t *testing.T) {
 	fs := vfs.NewMem()
 	l := openLive(t, liveOptions(fs))
@@ -218,8 +221,9 @@ func TestFailedBuildLeavesNothing(t *testing.T) {
 	checkGenerations(t, l, 2, 1)
 }
 
-// TestOutdatedStoreAnswersFromItsLastPosition checks that a generation with other settings answers from its last position, and that one of another
-// version answers nothing unless the projection says that it can read the rows.
+// TestOutdatedStoreAnswersFromItsLastPosition checks that a generation with other settings answers
+// from its last position, and that one of another version answers nothing unless the projection
+// says that it can read the rows.
 func TestOutdatedStoreAnswersFromItsLastPosition(t *testing.T) {
 	envs := tally.History(4, 100)
 	kinds := tally.New().Kinds()
@@ -305,7 +309,8 @@ type readsVersion1 struct{ tally.Variant }
 
 func (readsVersion1) CanRead(was projections.Fingerprint) bool { return was.Version == 1 }
 
-// TestDamagedStoreIsReportedAndRebuilt checks that a store that cannot be opened is reported and can be rebuilt, and does not end the process.
+// TestDamagedStoreIsReportedAndRebuilt checks that a store that cannot be opened is reported and
+// can be rebuilt, and does not end the process.
 func TestDamagedStoreIsReportedAndRebuilt(t *testing.T) {
 	envs := tally.History(4, 100)
 	for name, damage := range map[string]func(t *testing.T, fs *vfs.MemFS){
@@ -356,7 +361,8 @@ func TestDamagedStoreIsReportedAndRebuilt(t *testing.T) {
 	}
 }
 
-// findFiles returns the files of generation 2, and the file of generations, if their name contains one of the parts.
+// findFiles returns the files of generation 2, and the file of generations, if their name contains
+// one of the parts.
 func findFiles(fs *vfs.MemFS, parts ...string) (found []string) {
 	for _, dir := range []string{"data/tally", "data/tally/000002"} {
 		names, _ := fs.List(dir)
@@ -383,7 +389,8 @@ func removeFiles(t *testing.T, fs *vfs.MemFS, parts ...string) {
 	}
 }
 
-// overwriteFiles replaces the content of the files that findFiles returns, except markers, which have none.
+// overwriteFiles replaces the content of the files that findFiles returns, except markers, which
+// have none.
 func overwriteFiles(t *testing.T, fs *vfs.MemFS, part string) {
 	t.Helper()
 	overwritten := 0
@@ -406,7 +413,8 @@ func overwriteFiles(t *testing.T, fs *vfs.MemFS, part string) {
 	}
 }
 
-// TestFailedProjectionIsRebuiltWhileRunning checks that a projection that fails while it runs can be rebuilt in the running process.
+// TestFailedProjectionIsRebuiltWhileRunning checks that a projection that fails while it runs can
+// be rebuilt in the running process.
 func TestFailedProjectionIsRebuiltWhileRunning(t *testing.T) {
 	envs := storetest.Follows(20)
 	var made atomic.Int32
@@ -438,7 +446,8 @@ func TestFailedProjectionIsRebuiltWhileRunning(t *testing.T) {
 	conformance.RowsOf(t, l.Serving()).MustEqual(t, foldStraight(t, envs), "rebuilt")
 }
 
-// TestViewsOutliveCutOver checks that views of the old generation can still be read, and that the next rebuild waits until they are closed.
+// TestViewsOutliveCutOver checks that views of the old generation can still be read, and that the
+// next rebuild waits until they are closed.
 func TestViewsOutliveCutOver(t *testing.T) {
 	envs := tally.History(3, 60)
 	l := openLive(t, live.Options{})
@@ -478,7 +487,8 @@ func formatRows(v *projections.View) string {
 	return rows.String()
 }
 
-// TestWaitersOutliveCutOver checks that a caller that waits for a position gets it from the generation that reaches it.
+// TestWaitersOutliveCutOver checks that a caller that waits for a position gets it from the
+// generation that reaches it.
 func TestWaitersOutliveCutOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		envs := storetest.Follows(60)
@@ -501,7 +511,8 @@ func TestWaitersOutliveCutOver(t *testing.T) {
 	})
 }
 
-// TestCallsOnNextGeneration checks what each call does to the next generation, and which calls each state refuses.
+// TestCallsOnNextGeneration checks what each call does to the next generation, and which calls each
+// state refuses.
 func TestCallsOnNextGeneration(t *testing.T) {
 	envs := storetest.Follows(20)
 	fails := false

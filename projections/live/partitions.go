@@ -11,15 +11,17 @@ import (
 	"github.com/skein-feed/skein/projections/store"
 )
 
-// FoldHash returns a hash of everything that rows depend on, except the log and the set of partitions. It is the hash of a fingerprint for all
-// partitions. Two processes can exchange rows if it is the same in both.
+// FoldHash returns a hash of everything that rows depend on, except the log and the set of
+// partitions. It is the hash of a fingerprint for all partitions. Two processes can exchange rows
+// if it is the same in both.
 func (l *Live) FoldHash() string { return l.fingerprint.String() }
 
-// ExportPartitions calls do with the rows of the wanted partitions, and with those of the store as a whole, in the order of their keys. All are
-// rows at one position. [Live.ImportPartitions] of another process makes a store of them. foldHash is the [Live.FoldHash] of that process.
+// ExportPartitions calls do with the rows of the wanted partitions, and with those of the store as
+// a whole, in the order of their keys. All are rows at one position. [Live.ImportPartitions] of
+// another process makes a store of them. foldHash is the [Live.FoldHash] of that process.
 //
-// It fails with [projections.ErrFingerprint] if the fold hashes differ, and with [projections.ErrPartial] if the serving generation does not
-// hold all of the partitions.
+// It fails with [projections.ErrFingerprint] if the fold hashes differ, and with
+// [projections.ErrPartial] if the serving generation does not hold all of the partitions.
 func (l *Live) ExportPartitions(
 	ctx context.Context, foldHash string, wanted events.Partitions, do func(key, value []byte) error,
 ) (err error) {
@@ -31,7 +33,8 @@ func (l *Live) ExportPartitions(
 		return fmt.Errorf("%w: the fold of %s is %s, not %s", projections.ErrFingerprint, l.name, l.FoldHash(), foldHash)
 	}
 
-	// Export from a copy, whose position does not change. If the process dies, the next Open removes the directory because of its prefix.
+	// Export from a copy, whose position does not change. If the process dies, the next Open
+	// removes the directory because of its prefix.
 	fs := l.opts.FS
 	dir := fs.PathJoin(l.dir, fmt.Sprint(disk.ShadowPrefix, "given-", l.exportCount.Add(1)))
 	defer func() { err = errors.Join(err, fs.RemoveAll(dir)) }()
@@ -41,9 +44,10 @@ func (l *Live) ExportPartitions(
 	return store.ExportRows(ctx, fs, dir, l.opts.New(), wanted, do)
 }
 
-// ImportPartitions makes a store that holds the given partitions, in a directory that does not exist, and opens it. eachRow calls its argument with the
-// rows that [Live.ExportPartitions] of another process has produced, in the same order. The caller folds into the store, closes it, and passes its
-// directory to [store.ResizeCopy].
+// ImportPartitions makes a store that holds the given partitions, in a directory that does not
+// exist, and opens it. eachRow calls its argument with the rows that [Live.ExportPartitions] of
+// another process has produced, in the same order. The caller folds into the store, closes it, and
+// passes its directory to [store.ResizeCopy].
 func (l *Live) ImportPartitions(
 	ctx context.Context, dir string, held events.Partitions, eachRow func(do func(key, value []byte) error) error,
 ) (*store.Store, error) {

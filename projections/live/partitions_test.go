@@ -65,8 +65,8 @@ func checkPartitions(t testing.TB, l *live.Live, want events.Partitions) {
 	}
 }
 
-// TestPartitionsBelongToGeneration checks that the set of partitions belongs to a generation across restarts, cut-overs and a rollback, and that
-// views of the old generation keep their set.
+// TestPartitionsBelongToGeneration checks that the set of partitions belongs to a generation across
+// restarts, cut-overs and a rollback, and that views of the old generation keep their set.
 func TestPartitionsBelongToGeneration(t *testing.T) {
 	envs, fs := tally.History(3, 60), vfs.NewMem()
 	var none, ann events.Partitions
@@ -106,8 +106,8 @@ func TestPartitionsBelongToGeneration(t *testing.T) {
 	conformance.RowsOf(t, l.Serving()).MustEqual(t, foldStraight(t, envs), "all partitions")
 }
 
-// TestPartialStoreIsNotTakenForWholeOne checks that a process without a cluster refuses the store of a node, and that a node opens a store of all
-// partitions.
+// TestPartialStoreIsNotTakenForWholeOne checks that a process without a cluster refuses the store
+// of a node, and that a node opens a store of all partitions.
 func TestPartialStoreIsNotTakenForWholeOne(t *testing.T) {
 	fs := vfs.NewMem()
 	closeLive(t, openLive(t, nodeOptions(fs)))
@@ -132,7 +132,8 @@ func TestPartialStoreIsNotTakenForWholeOne(t *testing.T) {
 	checkPartitions(t, openLive(t, nodeOptions(fs)), events.AllPartitions())
 }
 
-// TestDamagedGenerationKeepsItsPartitions checks that the file of generations says which partitions to rebuild if the generation cannot be read.
+// TestDamagedGenerationKeepsItsPartitions checks that the file of generations says which partitions
+// to rebuild if the generation cannot be read.
 func TestDamagedGenerationKeepsItsPartitions(t *testing.T) {
 	envs, fs := tally.History(3, 60), vfs.NewMem()
 	var ann events.Partitions

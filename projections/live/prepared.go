@@ -12,23 +12,27 @@ import (
 	"github.com/skein-feed/skein/projections/store"
 )
 
-// A process can prepare a generation while a service is running: a newer version of the program, or the same one with other settings. The
-// service does not look at it. A generation continues if its fingerprint is that of the program that opens it: the same version of the fold,
-// the same settings, the same partitions. When a service is started whose live generation does not continue, it uses the prepared one
-// instead if that continues:
+// A process can prepare a generation while a service is running: a newer version of the program, or
+// the same one with other settings. The service does not look at it. A generation continues if its
+// fingerprint is that of the program that opens it: the same version of the fold, the same
+// settings, the same partitions. When a service is started whose live generation does not continue,
+// it uses the prepared one instead if that continues:
 //
 //	NAME/prepared/NAME/000001 ── rename ──► NAME/000008 ── GENERATIONS names it live, and 000007 the previous one
 //
-// NAME is there twice because NAME/prepared is a directory of stores of its own. If the program is rolled back later, the live generation does
-// not continue again, but the previous one does, and the two change places.
+// NAME is there twice because NAME/prepared is a directory of stores of its own. If the program is
+// rolled back later, the live generation does not continue again, but the previous one does, and
+// the two change places.
 
-// Preparation is a generation that is being prepared, or was. It knows where the files are and whether they are complete; package rebuild
-// folds the events.
+// Preparation is a generation that is being prepared, or was. It knows where the files are and
+// whether they are complete; package rebuild folds the events.
 type Preparation struct {
-	// Options are the options of a store of the projection in the service, with the directory of the stores of all projections. The service uses
-	// the generation only if Partitions are those of its live generation; see [PartitionsOnDisk]. The number of the generation is ignored.
+	// Options are the options of a store of the projection in the service, with the directory of
+	// the stores of all projections. The service uses the generation only if Partitions are those
+	// of its live generation; see [PartitionsOnDisk]. The number of the generation is ignored.
 	Options store.Options
-	// Log and Epoch identify the log that is read. A log begins a new epoch when a user is erased from it or it is restored.
+	// Log and Epoch identify the log that is read. A log begins a new epoch when a user is erased
+	// from it or it is restored.
 	Log   events.LogID
 	Epoch uint32
 }
@@ -49,22 +53,25 @@ func (p *Preparation) fingerprint() string {
 	return projections.FingerprintOfPartitions(p.Options.Projection, p.Options.Partitions).String()
 }
 
-// Key identifies what the generation is built from: the fold with its settings and partitions, and the epoch of the log.
+// Key identifies what the generation is built from: the fold with its settings and partitions, and
+// the epoch of the log.
 func (p *Preparation) Key() string {
 	return fmt.Sprintf("%s %x %d", p.fingerprint(), p.Log, p.Epoch)
 }
 
-// IsComplete reports whether Complete was called for a generation with this fingerprint, from this epoch of this log. The generation then
-// lacks only the envelopes that the log has had since.
+// IsComplete reports whether Complete was called for a generation with this fingerprint, from this
+// epoch of this log. The generation then lacks only the envelopes that the log has had since.
 func (p *Preparation) IsComplete() (bool, error) {
 	prepared, found, err := disk.ReadPrepared(p.Options.FS, p.Dir())
 	return found && prepared.Fingerprint == p.fingerprint() && isFrom(prepared, p.Log, p.Epoch), err
 }
 
-// Complete writes the file that says that the generation is complete. The caller must have closed the store, which syncs its files.
+// Complete writes the file that says that the generation is complete. The caller must have closed
+// the store, which syncs its files.
 func (p *Preparation) Complete() error {
 	fs, o := p.Options.FS, p.StoreOptions()
-	// The entries of the new directories must be durable before the file that says that the generation is complete.
+	// The entries of the new directories must be durable before the file that says that the
+	// generation is complete.
 	name := p.Options.Projection.Name()
 	for _, dir := range []string{fs.PathJoin(o.Dir, name), o.Dir, fs.PathJoin(p.Options.Dir, name), p.Options.Dir} {
 		if err := disk.SyncDir(fs, dir); err != nil {
@@ -86,8 +93,9 @@ func isFrom(p disk.Prepared, log events.LogID, epoch uint32) bool {
 	return p.Log == hex.EncodeToString(log[:]) && p.Epoch == epoch
 }
 
-// replaceOutdated makes a generation live that this program can continue, in place of the outdated one: the prepared generation, or else the
-// previous one. It returns the generation that is live afterwards. That is still the outdated one if neither can be continued.
+// replaceOutdated makes a generation live that this program can continue, in place of the outdated
+// one: the prepared generation, or else the previous one. It returns the generation that is live
+// afterwards. That is still the outdated one if neither can be continued.
 func (l *Live) replaceOutdated(outdated *serving) (*serving, error) {
 	g := *l.generations.Load()
 	var candidates []uint32
@@ -144,8 +152,9 @@ func (l *Live) swapWithOutdated(outdated, s *serving) (*serving, error) {
 	return s, disk.RemovePrepared(l.opts.FS, s.store.Dir())
 }
 
-// isUsable reports whether a directory has a complete prepared generation that continues: with the fingerprint of this program for the
-// partitions of the live generation, from the present epoch of this log.
+// isUsable reports whether a directory has a complete prepared generation that continues: with the
+// fingerprint of this program for the partitions of the live generation, from the present epoch of
+// this log.
 func (l *Live) isUsable(dir string) bool {
 	p, found, err := disk.ReadPrepared(l.opts.FS, dir)
 	if err != nil {
@@ -157,8 +166,9 @@ func (l *Live) isUsable(dir string) bool {
 	return found && p.Fingerprint == fingerprint.String() && isFrom(p, l.opts.Log, l.opts.Epoch)
 }
 
-// Replacement describes the generation that a start, which is not read-only, would make live in place of an outdated one. It is empty if
-// there is none, or if the live generation is not outdated.
+// Replacement describes the generation that a start, which is not read-only, would make live in
+// place of an outdated one. It is empty if there is none, or if the live generation is not
+// outdated.
 func (l *Live) Replacement() string {
 	if s := l.serving.Load(); s.err == nil || s.state != store.Outdated {
 		return ""
@@ -183,9 +193,10 @@ func (l *Live) Replacement() string {
 	return fmt.Sprintf("the previous generation, %d", g.Previous)
 }
 
-// installPrepared moves the prepared generation, if it is usable, to the directory of the next number, and returns that number. The file of
-// generations does not name the number yet. If a crash came between an earlier move and the naming, installPrepared finds the generation
-// under its number.
+// installPrepared moves the prepared generation, if it is usable, to the directory of the next
+// number, and returns that number. The file of generations does not name the number yet. If a crash
+// came between an earlier move and the naming, installPrepared finds the generation under its
+// number.
 func (l *Live) installPrepared(g disk.Generations) (number uint32, found bool, err error) {
 	fs := l.opts.FS
 	numbers := disk.ListGenerations(fs, l.dir)
@@ -199,8 +210,8 @@ func (l *Live) installPrepared(g disk.Generations) (number uint32, found bool, e
 	if !l.isUsable(from) {
 		return 0, false, nil
 	}
-	// While there is no file of generations, the highest number is live, which would be the prepared one after the move. So the file must name
-	// the outdated one first.
+	// While there is no file of generations, the highest number is live, which would be the
+	// prepared one after the move. So the file must name the outdated one first.
 	if len(numbers) > 0 {
 		if err := l.writeGenerations(g); err != nil {
 			return 0, false, err
@@ -224,8 +235,9 @@ func (l *Live) preparedOptions() store.Options {
 // removePrepared removes the prepared generation.
 func (l *Live) removePrepared() error { return l.opts.FS.RemoveAll(l.preparedOptions().Dir) }
 
-// PartitionsOnDisk returns the partitions that the live generation of a projection holds; nil means all. It reads the file of generations below dir,
-// the directory of all stores, and may be called while a service has the stores open.
+// PartitionsOnDisk returns the partitions that the live generation of a projection holds; nil means
+// all. It reads the file of generations below dir, the directory of all stores, and may be called
+// while a service has the stores open.
 func PartitionsOnDisk(fs store.FS, dir, projection string) (*events.Partitions, error) {
 	g, _, err := disk.ReadGenerations(fs, fs.PathJoin(dir, projection))
 	if err != nil {

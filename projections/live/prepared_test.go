@@ -20,7 +20,8 @@ import (
 	"github.com/skein-feed/skein/projections/store"
 )
 
-// oldFold and newFold differ in a setting, as two versions of a program differ in the version of a fold.
+// oldFold and newFold differ in a setting, as two versions of a program differ in the version of a
+// fold.
 func oldFold() projections.Projection { return tally.New() }
 
 func newFold() projections.Projection { return &tally.Tally{Copies: 3, Chunk: 7} }
@@ -45,7 +46,8 @@ func preparationOf(fs store.FS) *live.Preparation {
 	}
 }
 
-// prepareNewFold builds a generation of the new fold from some envelopes, folds others into it, and completes it.
+// prepareNewFold builds a generation of the new fold from some envelopes, folds others into it, and
+// completes it.
 func prepareNewFold(t *testing.T, fs store.FS, built, folded []*events.Envelope) *live.Preparation {
 	t.Helper()
 	p := preparationOf(fs)
@@ -66,7 +68,8 @@ func prepareNewFold(t *testing.T, fs store.FS, built, folded []*events.Envelope)
 	return p
 }
 
-// wantServing checks which generation serves, and that it has the rows of all envelopes once it has folded what it lacks.
+// wantServing checks which generation serves, and that it has the rows of all envelopes once it has
+// folded what it lacks.
 func wantServing(t *testing.T, l *live.Live, fold func() projections.Projection, generation, previous uint32, envs []*events.Envelope) {
 	t.Helper()
 	st := l.Status()
@@ -83,7 +86,8 @@ func wantServing(t *testing.T, l *live.Live, fold func() projections.Projection,
 	}
 }
 
-// TestPreparedGenerationReplacesOutdatedOne goes to a new fold, back to the old one, and forth again, without a rebuild.
+// TestPreparedGenerationReplacesOutdatedOne goes to a new fold, back to the old one, and forth
+// again, without a rebuild.
 func TestPreparedGenerationReplacesOutdatedOne(t *testing.T) {
 	envs := tally.History(11, 120)
 	fs := vfs.NewMem()
@@ -119,7 +123,8 @@ func TestPreparedGenerationReplacesOutdatedOne(t *testing.T) {
 	}
 }
 
-// TestPreparedGenerationOfNewProjection: a projection that the data directory does not have begins with what was prepared.
+// TestPreparedGenerationOfNewProjection: a projection that the data directory does not have begins
+// with what was prepared.
 func TestPreparedGenerationOfNewProjection(t *testing.T) {
 	envs := tally.History(12, 40)
 	fs := vfs.NewMem()
@@ -131,7 +136,8 @@ func TestPreparedGenerationOfNewProjection(t *testing.T) {
 	}
 }
 
-// TestPreparedGenerationThatDoesNotFitIsNotUsed: the live generation stays, and answers from its last state.
+// TestPreparedGenerationThatDoesNotFitIsNotUsed: the live generation stays, and answers from its
+// last state.
 func TestPreparedGenerationThatDoesNotFitIsNotUsed(t *testing.T) {
 	envs := tally.History(13, 40)
 	for name, spoil := range map[string]func(t *testing.T, p *live.Preparation, o *live.Options){
@@ -185,8 +191,8 @@ func TestPreparedGenerationThatDoesNotFitIsNotUsed(t *testing.T) {
 	}
 }
 
-// TestErasureRemovesPreparedGeneration: what was prepared has rows of a user who is erased. An erasure deletes the previous generations, and
-// it with them.
+// TestErasureRemovesPreparedGeneration: what was prepared has rows of a user who is erased. An
+// erasure deletes the previous generations, and it with them.
 func TestErasureRemovesPreparedGeneration(t *testing.T) {
 	envs := tally.History(14, 20)
 	fs := vfs.NewMem()
@@ -200,7 +206,8 @@ func TestErasureRemovesPreparedGeneration(t *testing.T) {
 	}
 }
 
-// startCuts looks at the disk as it would be after a power cut at every write of a start with a prepared generation.
+// startCuts looks at the disk as it would be after a power cut at every write of a start with a
+// prepared generation.
 type startCuts struct {
 	t    *testing.T
 	disk *vfs.MemFS
@@ -249,7 +256,8 @@ func (c *startCuts) MaybeError(op errorfs.Op) error {
 	return nil
 }
 
-// check starts a program after the cut. Both the new and the old one find a generation that they can continue.
+// check starts a program after the cut. Both the new and the old one find a generation that they
+// can continue.
 func (c *startCuts) check(disk *vfs.MemFS, program *programRows) error {
 	l, err := live.Open(withDir(foldOptions(disk, program.fold)))
 	if err != nil {
@@ -276,7 +284,8 @@ func withDir(o live.Options) live.Options {
 	return o
 }
 
-// TestPowerCutsWhilePreparedGenerationReplacesLiveOne: whatever moment a crash hits, nothing that was prepared is lost (I3).
+// TestPowerCutsWhilePreparedGenerationReplacesLiveOne: whatever moment a crash hits, nothing that
+// was prepared is lost (I3).
 func TestPowerCutsWhilePreparedGenerationReplacesLiveOne(t *testing.T) {
 	envs := tally.History(15, 24)
 	c := &startCuts{

@@ -19,8 +19,9 @@ import (
 	"github.com/skein-feed/skein/projections/store"
 )
 
-// TestRecoverContinuesAfterFullDisk checks that a running projection that a full disk has stopped continues from what is on disk once there is free
-// space, also if Pebble itself could not continue. Goroutines of Pebble are leaked, so the test runs in a process of its own.
+// TestRecoverContinuesAfterFullDisk checks that a running projection that a full disk has stopped
+// continues from what is on disk once there is free space, also if Pebble itself could not
+// continue. Goroutines of Pebble are leaked, so the test runs in a process of its own.
 func TestRecoverContinuesAfterFullDisk(t *testing.T) {
 	if os.Getenv(ownProcessEnv) == "" {
 		cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestRecoverContinuesAfterFullDisk$", "-test.v", "-test.timeout=1m")

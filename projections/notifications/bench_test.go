@@ -11,7 +11,8 @@ import (
 	"github.com/skein-feed/skein/projections/store"
 )
 
-// openSources has every pin, hides nobody, and knows no followers. The cost of lookups in other projections is not measured.
+// openSources has every pin, hides nobody, and knows no followers. The cost of lookups in other
+// projections is not measured.
 type openSources struct{}
 
 func (openSources) Pin(owner, _ string) (Pin, bool, error) {
@@ -56,7 +57,8 @@ func openBench(b *testing.B) *store.Store {
 	return s
 }
 
-// BenchmarkFold folds reactions to the pins of 1000 recipients, each of whom soon has more than are kept.
+// BenchmarkFold folds reactions to the pins of 1000 recipients, each of whom soon has more than are
+// kept.
 func BenchmarkFold(b *testing.B) {
 	for _, recipients := range []int{1, 1000} {
 		b.Run(fmt.Sprintf("recipients=%d", recipients), func(b *testing.B) {

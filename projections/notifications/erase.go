@@ -13,8 +13,9 @@ func (n *Notifications) isErased(user string) (bool, error) {
 	return ok, err
 }
 
-// eraseUser removes what a deleted user did, in every partition that the store holds, and the user's own notifications and markers. It records
-// the deletion, so that later backfills about the user are void. Once all backfills are closed, the record is not needed.
+// eraseUser removes what a deleted user did, in every partition that the store holds, and the
+// user's own notifications and markers. It records the deletion, so that later backfills about the
+// user are void. Once all backfills are closed, the record is not needed.
 func (n *Notifications) eraseUser() error {
 	user := n.ev.User
 	err := n.batch.EachPartition(func(partition uint8) error {
@@ -88,11 +89,13 @@ func (n *Notifications) eraseFact(id *factID) error {
 	return n.writeFact(id, &before, &fact{})
 }
 
-// eraseChunk is the number of rows that are read ahead before they are erased. Nothing may be written while an iterator is open.
+// eraseChunk is the number of rows that are read ahead before they are erased. Nothing may be
+// written while an iterator is open.
 const eraseChunk = 256
 
-// eraseRows calls eraseRow for each row below the prefix, with the part of the key that follows the prefix. eraseRow must delete the row.
-// Between chunks the event may be interrupted (see [projections.Batch.Step]). Run again, eraseRows finds the rows that are left.
+// eraseRows calls eraseRow for each row below the prefix, with the part of the key that follows the
+// prefix. eraseRow must delete the row. Between chunks the event may be interrupted (see
+// [projections.Batch.Step]). Run again, eraseRows finds the rows that are left.
 func (n *Notifications) eraseRows(prefix []byte, eraseRow func(rest []byte) error) error {
 	upper := projections.PrefixEnd(prefix)
 	for {

@@ -28,7 +28,8 @@ type Sources interface {
 	Pin(owner, id string) (p Pin, lives bool, err error)
 	// Hides reports whether the user mutes the actor, or a block separates the two.
 	Hides(user, actor string) (bool, error)
-	// Followers returns at most n followers of a user, newest first, of those who follow since a time or longer.
+	// Followers returns at most n followers of a user, newest first, of those who follow since a
+	// time or longer.
 	Followers(ctx context.Context, user string, since events.Micros, n int) ([]Follower, error)
 }
 
@@ -48,11 +49,13 @@ type Follower struct {
 // Group is the notifications of one kind, about one pin, of one day in UTC.
 type Group struct {
 	Kind Kind
-	// Pin and Item are the recipient's pin, and the item that it shows. They are empty for Followed.
+	// Pin and Item are the recipient's pin, and the item that it shows. They are empty for
+	// Followed.
 	Pin, Item string
 	// Day is the number of days since 1970.
 	Day int64
-	// Actors are the newest [MaxActors] users who did it, each once with the newest notification, newest first. ActorCount is the number of all.
+	// Actors are the newest [MaxActors] users who did it, each once with the newest notification,
+	// newest first. ActorCount is the number of all.
 	Actors     []Notification
 	ActorCount int
 	// Newest is the time of the newest notification.
@@ -62,8 +65,8 @@ type Group struct {
 // kindLetters are the first letters of the ids of groups.
 var kindLetters = [...]byte{Followed: 'f', Reacted: 'r', Repinned: 'p'}
 
-// ID returns the id of the group: a letter for the kind, the day, and for most kinds a colon and the pin. It is part of events, so it never
-// changes.
+// ID returns the id of the group: a letter for the kind, the day, and for most kinds a colon and
+// the pin. It is part of events, so it never changes.
 func (g *Group) ID() string {
 	id := string(kindLetters[g.Kind]) + strconv.FormatInt(g.Day, 10)
 	if g.Kind != Followed {
@@ -84,23 +87,27 @@ func dayOf(t events.Micros) int64 { return int64(t / dayMicros) }
 
 // PageCursor says where a list of groups continues after a page. It is opaque to callers.
 //
-// The groups of a session hold still (I9). A group stands where its newest visible notification puts it, so a notification that ends, or a user
-// who is muted, would move it, and it could be shown twice. Groups never leave their day, however. So the cursor has the day at which the
-// page ended, and says which groups of this day were shown. The next page begins with the groups of the day that were not.
+// The groups of a session hold still (I9). A group stands where its newest visible notification
+// puts it, so a notification that ends, or a user who is muted, would move it, and it could be
+// shown twice. Groups never leave their day, however. So the cursor has the day at which the page
+// ended, and says which groups of this day were shown. The next page begins with the groups of the
+// day that were not.
 type PageCursor []byte
 
 // session is a page cursor, decoded.
 type session struct {
-	// seq and time are the position and the log time at which the session began. What came later is left out.
+	// seq and time are the position and the log time at which the session began. What came later is
+	// left out.
 	seq  uint64
 	time events.Micros
-	// day is the day that continues: later days were shown. shown has the hashes of the groups of the day that were shown.
+	// day is the day that continues: later days were shown. shown has the hashes of the groups of
+	// the day that were shown.
 	day   int64
 	shown map[groupHash]bool
 }
 
-// groupHash identifies a group of one day in a page cursor. It is long enough that two groups of a user never share one: with a thousand
-// groups on one day, the chance is one in 500 million.
+// groupHash identifies a group of one day in a page cursor. It is long enough that two groups of a
+// user never share one: with a thousand groups on one day, the chance is one in 500 million.
 type groupHash [6]byte
 
 func hashOf(g *Group) (h groupHash) {
@@ -151,8 +158,9 @@ func parseCursor(cursor PageCursor) (s session, err error) {
 	return s, nil
 }
 
-// Groups returns a page of at most n groups of a user, newest first, equal times by kind and pin. after is the cursor of the page; nil means the
-// first page. next is nil if there are no more groups. Groups fails with [ErrPageCursor].
+// Groups returns a page of at most n groups of a user, newest first, equal times by kind and pin.
+// after is the cursor of the page; nil means the first page. next is nil if there are no more
+// groups. Groups fails with [ErrPageCursor].
 func (q *Queries) Groups(
 	ctx context.Context, src Sources, user string, after PageCursor, n int,
 ) (page []Group, next PageCursor, err error) {
@@ -199,8 +207,9 @@ func (q *Queries) Groups(
 	}
 }
 
-// CountUnseen returns how many groups of a user have a notification that the user has not seen, at most limit, and whether there are more. seen is
-// the marker of the user. eachRepinner is called for the actors of the re-pins that were looked up, whose pins decide about the number.
+// CountUnseen returns how many groups of a user have a notification that the user has not seen, at
+// most limit, and whether there are more. seen is the marker of the user. eachRepinner is called
+// for the actors of the re-pins that were looked up, whose pins decide about the number.
 func (q *Queries) CountUnseen(
 	ctx context.Context, src Sources, user string, seen events.Micros, limit int, eachRepinner func(actor string),
 ) (count int, more bool, err error) {
@@ -230,17 +239,20 @@ type dayReader struct {
 	user string
 	// newerThan is the time up to which notifications are left out.
 	newerThan events.Micros
-	// followers are the followers that were not read yet, and stored the notifications of each of storedKinds, all newest first.
+	// followers are the followers that were not read yet, and stored the notifications of each of
+	// storedKinds, all newest first.
 	followers []Follower
 	stored    [len(storedKinds)]*entryIterator
-	// pins has the user's pins that were looked up, and actors the actors, by their encoded ids. Most notifications are about few pins.
+	// pins has the user's pins that were looked up, and actors the actors, by their encoded ids.
+	// Most notifications are about few pins.
 	pins   map[string]*pinState
 	actors map[string]*actorState
 	// groups are the groups of the day that is being read.
 	groups []*groupBuilder
 	// eachRepinner is called for the actor of each re-pin that was looked up; it may be nil.
 	eachRepinner func(actor string)
-	// groupsOnly says that only the existence of groups matters, so that addActors will not be called.
+	// groupsOnly says that only the existence of groups matters, so that addActors will not be
+	// called.
 	groupsOnly bool
 	// readCount is how many notifications were read.
 	readCount int
@@ -248,13 +260,15 @@ type dayReader struct {
 	key []byte
 }
 
-// groupBuilder is a group. A page has few of the groups of a crowded day, and only for those it needs to know which of their notifications the user
-// may see. So a day is read only until each group has a visible notification, which gives the group its place. The others are copied, and
+// groupBuilder is a group. A page has few of the groups of a crowded day, and only for those it
+// needs to know which of their notifications the user may see. So a day is read only until each
+// group has a visible notification, which gives the group its place. The others are copied, and
 // addActors looks at them.
 type groupBuilder struct {
 	Group
-	// rows has the newest visible notification and all that follow it, each as the key behind the kind and the value. Each key and value has its
-	// length before it. followers has the same for the kind Followed.
+	// rows has the newest visible notification and all that follow it, each as the key behind the
+	// kind and the value. Each key and value has its length before it. followers has the same for
+	// the kind Followed.
 	rows      []byte
 	followers []Follower
 }
@@ -293,7 +307,8 @@ func (q *Queries) newDayReader(ctx context.Context, src Sources, user string, s 
 
 func (d *dayReader) close() error { return errors.Join(d.stored[0].close(), d.stored[1].close()) }
 
-// nextDay returns the groups of the next day that has visible notifications, in order, without their actors. It returns no groups at the end.
+// nextDay returns the groups of the next day that has visible notifications, in order, without
+// their actors. It returns no groups at the end.
 func (d *dayReader) nextDay() (day int64, groups []*groupBuilder, err error) {
 	for len(groups) == 0 {
 		newest := events.Micros(-1)
@@ -366,8 +381,9 @@ func (d *dayReader) readFollowers(day int64, begin events.Micros) error {
 	return nil
 }
 
-// addEntry adds the notification at which an iterator is to its group. A notification of a pin that does not live, or that shows another item, is
-// left out. The notifications of a kind are added newest first.
+// addEntry adds the notification at which an iterator is to its group. A notification of a pin that
+// does not live, or that shows another item, is left out. The notifications of a kind are added
+// newest first.
 func (d *dayReader) addEntry(day int64, r *entryIterator) error {
 	if err := d.countRead(); err != nil {
 		return err
@@ -453,8 +469,8 @@ func (d *dayReader) addActors(g *groupBuilder) error {
 	return nil
 }
 
-// countRead counts a notification that is read. It returns the error of the context from time to time: a page reads a few thousand notifications
-// at most.
+// countRead counts a notification that is read. It returns the error of the context from time to
+// time: a page reads a few thousand notifications at most.
 func (d *dayReader) countRead() error {
 	if d.readCount++; d.readCount%1024 == 0 {
 		return d.ctx.Err()
@@ -509,9 +525,10 @@ func (d *dayReader) hidesFollower(f *Follower) (bool, error) {
 	return err == nil && actor.hidden, err
 }
 
-// isVisible reports whether the user may see a notification about a pin that lives and shows the item: the user neither mutes the actor nor is
-// separated from the actor by a block, and a re-pin lives and repeats the pin. The end of a re-pin need not name the pin that it
-// repeated, and then its notification is still there.
+// isVisible reports whether the user may see a notification about a pin that lives and shows the
+// item: the user neither mutes the actor nor is separated from the actor by a block, and a re-pin
+// lives and repeats the pin. The end of a re-pin need not name the pin that it repeated, and then
+// its notification is still there.
 func (d *dayReader) isVisible(kind Kind, e *entry, pin string) (bool, error) {
 	actor, err := d.actorOf(e.actor)
 	if err != nil || actor.hidden || kind != Repinned {

@@ -10,8 +10,8 @@ import (
 // RowKinds returns the names of the kinds of rows that [DescribeRow] describes.
 func RowKinds() []string { return projections.RowKinds(rowForms) }
 
-// DescribeRow describes a row of notifications for people. It returns [projections.ErrCorrupt] for a row that notifications cannot have
-// written.
+// DescribeRow describes a row of notifications for people. It returns [projections.ErrCorrupt] for
+// a row that notifications cannot have written.
 func DescribeRow(key, value []byte) (*projections.Description, error) {
 	return projections.DescribeForm(rowForms, key, value)
 }

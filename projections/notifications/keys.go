@@ -9,13 +9,14 @@ import (
 	"github.com/skein-feed/skein/projections"
 )
 
-// The rows, in physical order. B is a recipient, p a pin of B, and A an actor. k is the kind of a notification in one byte. ^t is the
-// complement of a time in 8 bytes, so that the latest time comes first. detail tells apart several facts of one actor about one pin: for a
-// reaction it is the item and the kind of the reaction, ended by 0x00; for a re-pin it is the re-pin.
+// The rows, in physical order. B is a recipient, p a pin of B, and A an actor. k is the kind of a
+// notification in one byte. ^t is the complement of a time in 8 bytes, so that the latest time
+// comes first. detail tells apart several facts of one actor about one pin: for a reaction it is
+// the item and the kind of the reaction, ended by 0x00; for a re-pin it is the re-pin.
 //
-// A key begins with the shard of its first id and the tag, and the first id is the home of the row. A row marked "part of B" is a row of
-// the partition of B, in the first shard of that partition. A row marked "store" has no home and is in the shard for rows of the store as a
-// whole.
+// A key begins with the shard of its first id and the tag, and the first id is the home of the row.
+// A row marked "part of B" is a row of the partition of B, in the first shard of that partition. A
+// row marked "store" has no home and is in the shard for rows of the store as a whole.
 //
 //	tag   key                          value    holds
 //	0x90  part of B: A B k p detail    fact     everything that is known about a fact
@@ -33,14 +34,15 @@ const (
 	tagTombstone
 )
 
-// IteratedTags returns the tags of rows that are only read with iterators. It is part of [projections.IteratedOnly].
+// IteratedTags returns the tags of rows that are only read with iterators. It is part of
+// [projections.IteratedOnly].
 func (*Notifications) IteratedTags() []projections.Tag { return []projections.Tag{tagEntry, tagEnded} }
 
 // Kind is the kind of a notification.
 type Kind uint8
 
-// The kinds. Their values are part of keys and of the ids of groups, and never change. There are no rows of kind Followed: the graph has
-// them.
+// The kinds. Their values are part of keys and of the ids of groups, and never change. There are no
+// rows of kind Followed: the graph has them.
 const (
 	Followed Kind = 1
 	Reacted  Kind = 2
@@ -101,7 +103,8 @@ func (id *factID) factKey(dst []byte) []byte {
 	return id.appendDetail(events.AppendID(dst, id.pin))
 }
 
-// actorPrefix appends the prefix of the rows with what is known about the facts of an actor in a partition.
+// actorPrefix appends the prefix of the rows with what is known about the facts of an actor in a
+// partition.
 func actorPrefix(dst []byte, partition uint8, actor string) []byte {
 	return events.AppendID(projections.AppendPartition(dst, partition, tagFact), actor)
 }
@@ -112,7 +115,8 @@ func (id *factID) entryKey(dst []byte, since events.Micros) []byte {
 	return id.appendDetail(events.AppendID(events.AppendID(dst, id.pin), id.actor))
 }
 
-// endedKey appends the key by which a fact that does not hold is found when its recipient is deleted.
+// endedKey appends the key by which a fact that does not hold is found when its recipient is
+// deleted.
 func (id *factID) endedKey(dst []byte) []byte {
 	dst = kindPrefix(dst, tagEnded, id.recipient, id.kind)
 	return id.appendDetail(events.AppendID(events.AppendID(dst, id.pin), id.actor))
@@ -170,8 +174,9 @@ func cutEntryTime(rest []byte) (events.Micros, []byte, error) {
 	return events.Micros(^binary.BigEndian.Uint64(rest)), rest[8:], nil
 }
 
-// entry is a row of the list of a recipient, as the row has it. Most rows that a query reads add nothing but an actor to a group, so the ids
-// are decoded only where an answer has them. The slices are parts of the row.
+// entry is a row of the list of a recipient, as the row has it. Most rows that a query reads add
+// nothing but an actor to a group, so the ids are decoded only where an answer has them. The slices
+// are parts of the row.
 type entry struct {
 	since events.Micros
 	// pin, actor and item are encoded ids.
@@ -182,7 +187,8 @@ type entry struct {
 	seq uint64
 }
 
-// splitEntry splits a row of the list into its parts. rest is the part of the key that follows the kind.
+// splitEntry splits a row of the list into its parts. rest is the part of the key that follows the
+// kind.
 func splitEntry(kind Kind, rest, value []byte) (e entry, err error) {
 	if e.since, rest, err = cutEntryTime(rest); err != nil {
 		return e, err

@@ -10,10 +10,12 @@ import (
 	"github.com/skein-feed/skein/projections/internal/fields"
 )
 
-// userState is the row of a recipient: how many notifications are stored, and the markers of all groups.
+// userState is the row of a recipient: how many notifications are stored, and the markers of all
+// groups.
 type userState struct {
 	reacted, repinned int64
-	// Seen and Read are the times up to which the user has seen and read notifications. 0 means never.
+	// Seen and Read are the times up to which the user has seen and read notifications. 0 means
+	// never.
 	seen, read events.Micros
 }
 
@@ -37,7 +39,8 @@ func decodeState(row []byte) (userState, error) {
 	return userState{numbers[0], numbers[1], events.Micros(numbers[2]), events.Micros(numbers[3])}, nil
 }
 
-// readState returns the row of a user, or the zero state if there is none. It leaves the key of the row in buffer.
+// readState returns the row of a user, or the zero state if there is none. It leaves the key of the
+// row in buffer.
 func readState(r projections.Reader, buffer *[]byte, user string) (userState, error) {
 	*buffer = projections.AppendKey((*buffer)[:0], tagState, user)
 	row, ok, err := r.Get(*buffer)
@@ -62,8 +65,8 @@ type groupMarker struct {
 	time  events.Micros
 }
 
-// The row of group markers has, for each, the length of the id as a varint, the id, and the time in 8 bytes. The marker that was moved last
-// is at the end.
+// The row of group markers has, for each, the length of the id as a varint, the id, and the time in
+// 8 bytes. The marker that was moved last is at the end.
 
 func appendGroupMarkers(dst []byte, markers []groupMarker) []byte {
 	for _, m := range markers {
@@ -90,7 +93,8 @@ func decodeGroupMarkers(row []byte) (markers []groupMarker, err error) {
 	return markers, nil
 }
 
-// readGroupMarkers returns the markers of the groups of a user. It leaves the key of their row in buffer.
+// readGroupMarkers returns the markers of the groups of a user. It leaves the key of their row in
+// buffer.
 func readGroupMarkers(r projections.Reader, buffer *[]byte, user string) ([]groupMarker, error) {
 	*buffer = projections.AppendKey((*buffer)[:0], tagGroupMarkers, user)
 	row, ok, err := r.Get(*buffer)
@@ -100,8 +104,8 @@ func readGroupMarkers(r projections.Reader, buffer *[]byte, user string) ([]grou
 	return decodeGroupMarkers(row)
 }
 
-// moveMarker folds a notifications_seen or notifications_read. A marker is never after the event that moves it, and never moves back, however
-// late and often devices report.
+// moveMarker folds a notifications_seen or notifications_read. A marker is never after the event
+// that moves it, and never moves back, however late and often devices report.
 func (n *Notifications) moveMarker() error {
 	at := min(n.ev.Read, n.ev.Time)
 	if n.ev.Group != "" {

@@ -80,7 +80,8 @@ func (m modelSources) Followers(_ context.Context, user string, since events.Mic
 	return list, nil
 }
 
-// modelRows returns the newest notifications of a kind that the model keeps, in the form of the projection.
+// modelRows returns the newest notifications of a kind that the model keeps, in the form of the
+// projection.
 func modelRows(g *model.Graph, user string, kind Kind, keep int) (list []Notification) {
 	for _, n := range g.NotificationRows(user, keep) {
 		k := Reacted
@@ -199,7 +200,8 @@ func checkUnseen(t failer, q *Queries, g *model.Graph, user string, groups []mod
 	}
 }
 
-// TestNotificationsAreThoseOfTheModel folds generated histories, and compares rows, markers, groups and counts at every envelope.
+// TestNotificationsAreThoseOfTheModel folds generated histories, and compares rows, markers, groups
+// and counts at every envelope.
 func TestNotificationsAreThoseOfTheModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		keep := rapid.SampledFrom([]int{1, 2, 4, 1000}).Draw(t, "keep")
@@ -224,7 +226,8 @@ func TestNotificationsAreThoseOfTheModel(t *testing.T) {
 	})
 }
 
-// TestErasedUserLeavesNoRow checks that no row names a user who was deleted, as actor or as recipient.
+// TestErasedUserLeavesNoRow checks that no row names a user who was deleted, as actor or as
+// recipient.
 func TestErasedUserLeavesNoRow(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		history := histories.History(t, histories.Options{Notifications: true, Without: events.Kinds(events.UserDeleted)})

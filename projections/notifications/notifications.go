@@ -9,11 +9,13 @@ import (
 
 // Settings are the settings that the fold reads. They are part of the fingerprint (I4).
 type Settings struct {
-	// Keep is how many notifications of each kind are kept for a user, the newest ones. Default 1000.
+	// Keep is how many notifications of each kind are kept for a user, the newest ones. Default
+	// 1000.
 	Keep int
 }
 
-// MaxKeep is the greatest [Settings.Keep]. It bounds what a page reads, and the size of page tokens.
+// MaxKeep is the greatest [Settings.Keep]. It bounds what a page reads, and the size of page
+// tokens.
 const MaxKeep = 2000
 
 // DefaultSettings returns the defaults.
@@ -27,15 +29,18 @@ func (s Settings) Check() error {
 	return nil
 }
 
-// Notifications is the projection. It reuses buffers from event to event, so one Notifications folds into one store, from one goroutine.
+// Notifications is the projection. It reuses buffers from event to event, so one Notifications
+// folds into one store, from one goroutine.
 type Notifications struct {
 	settings Settings
 
 	batch *projections.Batch
 	ev    *events.Event
-	// eventCopy is what ev points to. Copying the event costs less than allocating it for each call of Apply.
+	// eventCopy is what ev points to. Copying the event costs less than allocating it for each call
+	// of Apply.
 	eventCopy events.Event
-	// key and value are buffers, which may be reused after every call of the batch, because it copies keys and values.
+	// key and value are buffers, which may be reused after every call of the batch, because it
+	// copies keys and values.
 	key, value []byte
 }
 
@@ -94,8 +99,8 @@ func (n *Notifications) Apply(ev events.Event, b *projections.Batch) error {
 	return fmt.Errorf("notifications: event of kind %s, which it does not read", ev.Kind)
 }
 
-// factOf returns the fact that an event begins or ends. It returns false if the event notifies nobody: it names no pin, a pin of the acting
-// user, or a private reaction.
+// factOf returns the fact that an event begins or ends. It returns false if the event notifies
+// nobody: it names no pin, a pin of the acting user, or a private reaction.
 func factOf(ev *events.Event) (id factID, ok bool) {
 	if ev.RepinUser == "" || ev.RepinUser == ev.User {
 		return id, false

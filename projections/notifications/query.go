@@ -28,11 +28,13 @@ func NewQueries(state State, s Settings) *Queries { return &Queries{state: state
 // Notification is one notification of a user.
 type Notification struct {
 	Kind Kind
-	// Pin is the recipient's pin, and Actor the user who reacted to it or re-pinned it. A notification of kind Followed has no pin.
+	// Pin is the recipient's pin, and Actor the user who reacted to it or re-pinned it. A
+	// notification of kind Followed has no pin.
 	Pin, Actor string
 	// Item is the item of the reaction, or the item that the re-pin showed.
 	Item string
-	// Reaction is the kind of the reaction as in [events.Event], and Repin the actor's pin. Each is set for one kind of notifications.
+	// Reaction is the kind of the reaction as in [events.Event], and Repin the actor's pin. Each is
+	// set for one kind of notifications.
 	Reaction, Repin string
 	Since           events.Micros
 }
@@ -42,10 +44,12 @@ type entryIterator struct {
 	it     projections.Iterator
 	kind   Kind
 	prefix int
-	// left is how many notifications of the kind may still be read, and maxSeq the sequence after which they are left out.
+	// left is how many notifications of the kind may still be read, and maxSeq the sequence after
+	// which they are left out.
 	left   int
 	maxSeq uint64
-	// current is the notification at which the iterator is. It is valid if isValid is true, until the next call of next.
+	// current is the notification at which the iterator is. It is valid if isValid is true, until
+	// the next call of next.
 	current entry
 	isValid bool
 	err     error
@@ -82,7 +86,8 @@ func (r *entryIterator) close() error {
 	return r.err
 }
 
-// Newest returns the notifications of a user that the store has of a kind, newest first: at most [Settings.Keep].
+// Newest returns the notifications of a user that the store has of a kind, newest first: at most
+// [Settings.Keep].
 func (q *Queries) Newest(user string, kind Kind) (list []Notification, err error) {
 	r := q.newEntries(user, kind, ^uint64(0))
 	for ; r.isValid; r.next() {

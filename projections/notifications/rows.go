@@ -8,17 +8,22 @@ import (
 	"github.com/skein-feed/skein/projections"
 )
 
-// fact is what a row knows about one relation: that an actor reacted to a pin of the recipient, or that a pin of the actor repeats it. The
-// relation begins and ends as docs/semantics.md says for all relations: imported history comes before everything live, whenever it arrives.
+// fact is what a row knows about one relation: that an actor reacted to a pin of the recipient, or
+// that a pin of the actor repeats it. The relation begins and ends as docs/semantics.md says for
+// all relations: imported history comes before everything live, whenever it arrives.
 type fact struct {
-	// backfillTime is the latest time at which imported history says that the relation began, or 0. It is kept after a live end as well,
-	// although it does not count any more: so the row says the same in whichever order events arrive.
+	// backfillTime is the latest time at which imported history says that the relation began, or 0.
+	// It is kept after a live end as well, although it does not count any more: so the row says the
+	// same in whichever order events arrive.
 	backfillTime events.Micros
-	// liveTime is the time of the first live event that began the relation after the last live end, or 0. Repetitions do not move it.
+	// liveTime is the time of the first live event that began the relation after the last live end,
+	// or 0. Repetitions do not move it.
 	liveTime events.Micros
-	// backfillItem and liveItem are the items that the re-pin showed at these times. They are empty for reactions.
+	// backfillItem and liveItem are the items that the re-pin showed at these times. They are empty
+	// for reactions.
 	backfillItem, liveItem string
-	// hasLiveEnd says that a live event has ended the relation at least once. Imported beginnings came before that end, so they do not count.
+	// hasLiveEnd says that a live event has ended the relation at least once. Imported beginnings
+	// came before that end, so they do not count.
 	hasLiveEnd bool
 }
 
@@ -32,14 +37,16 @@ const (
 	numFactFlags = 3
 )
 
-// holds reports whether the relation holds: a live event began it, or imported history did and no live event ended it.
+// holds reports whether the relation holds: a live event began it, or imported history did and no
+// live event ended it.
 func (f *fact) holds() bool { return f.liveTime != 0 || (f.backfillTime != 0 && !f.hasLiveEnd) }
 
 // isKeptEnded reports whether the relation does not hold, although there is a row about it.
 func (f *fact) isKeptEnded() bool { return *f != fact{} && !f.holds() }
 
-// since returns the time at which a relation that holds began, and the item that the re-pin shows. An imported beginning that counts
-// decides, because it came before the live one. The result means nothing if the relation does not hold.
+// since returns the time at which a relation that holds began, and the item that the re-pin shows.
+// An imported beginning that counts decides, because it came before the live one. The result means
+// nothing if the relation does not hold.
 func (f *fact) since() (events.Micros, string) {
 	if f.backfillTime != 0 && !f.hasLiveEnd {
 		return f.backfillTime, f.backfillItem
@@ -47,8 +54,9 @@ func (f *fact) since() (events.Micros, string) {
 	return f.liveTime, f.liveItem
 }
 
-// appendRow appends the value of a row: one byte of flags, and then backfillTime and liveTime, as far as they are not 0. A time has 8 bytes, big
-// endian, and is followed by its item if the fact is a re-pin. appendRow appends nothing for the zero fact, which has no row.
+// appendRow appends the value of a row: one byte of flags, and then backfillTime and liveTime, as
+// far as they are not 0. A time has 8 bytes, big endian, and is followed by its item if the fact is
+// a re-pin. appendRow appends nothing for the zero fact, which has no row.
 func (f *fact) appendRow(dst []byte, kind Kind) []byte {
 	if *f == (fact{}) {
 		return dst
@@ -117,8 +125,8 @@ func decodeFact(row []byte, kind Kind) (f fact, err error) {
 func (n *Notifications) applyFact(id *factID) error {
 	ev := n.ev
 	if ev.Backfill {
-		// Imported history about an actor or a recipient who was deleted does not count. A live event may name such a user: the id has a
-		// new life then.
+		// Imported history about an actor or a recipient who was deleted does not count. A live
+		// event may name such a user: the id has a new life then.
 		for _, user := range []string{id.actor, id.recipient} {
 			if erased, err := n.isErased(user); err != nil || erased {
 				return err
@@ -152,7 +160,8 @@ func (n *Notifications) applyFact(id *factID) error {
 	return n.writeFact(id, &before, &after)
 }
 
-// readFact returns the fact of a row, or the zero fact if there is no row. It leaves the key of the row in n.key.
+// readFact returns the fact of a row, or the zero fact if there is no row. It leaves the key of the
+// row in n.key.
 func (n *Notifications) readFact(id *factID) (fact, error) {
 	n.key = id.factKey(n.key[:0])
 	row, ok, err := n.batch.Get(n.key)
@@ -162,8 +171,8 @@ func (n *Notifications) readFact(id *factID) (fact, error) {
 	return decodeFact(row, id.kind)
 }
 
-// writeFact replaces a fact by another one, and makes all other rows fit: the ended row, the notification in the list of the recipient, and the
-// number of notifications.
+// writeFact replaces a fact by another one, and makes all other rows fit: the ended row, the
+// notification in the list of the recipient, and the number of notifications.
 func (n *Notifications) writeFact(id *factID, before, after *fact) error {
 	if *after == *before {
 		return nil
@@ -210,8 +219,9 @@ func (n *Notifications) writeFact(id *factID, before, after *fact) error {
 	return n.countEntries(id.recipient, id.kind, delta)
 }
 
-// appendEntry appends the value of a notification in the list: the sequence of the envelope that put the notification where it is, as a varint,
-// and the item of a re-pin. A page leaves out the notifications with a sequence after the beginning of its session.
+// appendEntry appends the value of a notification in the list: the sequence of the envelope that
+// put the notification where it is, as a varint, and the item of a re-pin. A page leaves out the
+// notifications with a sequence after the beginning of its session.
 func appendEntry(dst []byte, kind Kind, seq uint64, item string) []byte {
 	dst = binary.AppendUvarint(dst, seq)
 	if kind == Repinned {
@@ -238,7 +248,8 @@ func splitEntryValue(row []byte, kind Kind) (seq uint64, item []byte, err error)
 	return seq, item, nil
 }
 
-// countEntries adds delta to the number of notifications of a kind. If there are more than a quarter too many, it drops all but the newest Keep.
+// countEntries adds delta to the number of notifications of a kind. If there are more than a
+// quarter too many, it drops all but the newest Keep.
 func (n *Notifications) countEntries(recipient string, kind Kind, delta int64) error {
 	state, err := readState(n.batch, &n.key, recipient)
 	if err != nil {
@@ -250,8 +261,9 @@ func (n *Notifications) countEntries(recipient string, kind Kind, delta int64) e
 		return projections.RowError("notifications below zero", n.key)
 	}
 
-	// Iterators move from newer to older notifications, so dropOldest reads past all that stay. A quarter of Keep may accumulate, so that it does
-	// that once for this many new notifications and not for each.
+	// Iterators move from newer to older notifications, so dropOldest reads past all that stay. A
+	// quarter of Keep may accumulate, so that it does that once for this many new notifications and
+	// not for each.
 	if keep := n.settings.Keep; *count > int64(keep+keep/4) {
 		if err := n.dropOldest(recipient, kind, *count); err != nil {
 			return err
@@ -262,14 +274,15 @@ func (n *Notifications) countEntries(recipient string, kind Kind, delta int64) e
 	return nil
 }
 
-// dropOldest deletes all notifications of a kind except the newest Keep ([Settings]), with their fact rows. count is how many there are. If
-// history about such a fact arrives later, it is a new fact.
+// dropOldest deletes all notifications of a kind except the newest Keep ([Settings]), with their
+// fact rows. count is how many there are. If history about such a fact arrives later, it is a new
+// fact.
 func (n *Notifications) dropOldest(recipient string, kind Kind, count int64) error {
 	prefix := kindPrefix(nil, tagEntry, recipient, kind)
 	var dropped [][]byte
 	it := n.batch.Iter(prefix, projections.PrefixEnd(prefix))
-	// Stop at the last one: behind it are only those that were dropped before, which the iterator of Pebble skips one by one until a compaction
-	// has removed them.
+	// Stop at the last one: behind it are only those that were dropped before, which the iterator
+	// of Pebble skips one by one until a compaction has removed them.
 	for passed := int64(0); passed < count && it.Next(); passed++ {
 		if passed >= int64(n.settings.Keep) {
 			dropped = append(dropped, bytes.Clone(it.Key()))

@@ -9,8 +9,9 @@ import (
 	"github.com/skein-feed/skein/projections/internal/fields"
 )
 
-// An encoded row consists of varints and of texts with their length: the flags, the history if there is one, the time and the attributes of the edit
-// if there is one, and then each live fact: its kind (1 byte), time, board and, for a creation, the creation.
+// An encoded row consists of varints and of texts with their length: the flags, the history if
+// there is one, the time and the attributes of the edit if there is one, and then each live fact:
+// its kind (1 byte), time, board and, for a creation, the creation.
 
 // The flags of an encoded row.
 const (
@@ -106,7 +107,8 @@ func readCreation(r *fields.Reader, pin string) *Creation {
 	return c
 }
 
-// Decode decodes what [Row.Append] wrote, given the id of the pin. The result does not share the memory of row.
+// Decode decodes what [Row.Append] wrote, given the id of the pin. The result does not share the
+// memory of row.
 func Decode(row []byte, pin string) (p Row, err error) {
 	r := fields.Reader{Rest: row}
 	flags := r.Uvarint()

@@ -1,16 +1,19 @@
-// Package pinstore has the facts that are kept about a pin, and derives the state of the pin from them. It reads and writes no rows.
+// Package pinstore has the facts that are kept about a pin, and derives the state of the pin from
+// them. It reads and writes no rows.
 //
-// A pin lives from its creation to its deletion, or to the deletion of the board that it is on. History comes before all live facts in the order of
-// facts, but it may arrive later. And what a live fact does depends on what was before it: the creation of a pin that lives is ignored, and so is
-// the move of a pin that does not. So the live facts are kept until no history can matter any more, which is after a live deletion or when all
-// backfills are closed:
+// A pin lives from its creation to its deletion, or to the deletion of the board that it is on.
+// History comes before all live facts in the order of facts, but it may arrive later. And what a
+// live fact does depends on what was before it: the creation of a pin that lives is ignored, and so
+// is the move of a pin that does not. So the live facts are kept until no history can matter any
+// more, which is after a live deletion or when all backfills are closed:
 //
 //	first backfilled creation ─┐
 //	                           ├─► State: whether the pin lives, on which board, from which creation
 //	live facts, oldest first ──┘
 //	                           └─► PossibleBoards: the boards whose deletion is a fact about the pin
 //
-// A projection that needs pins folds the facts itself, and keeps the [Row] of each pin in its own store.
+// A projection that needs pins folds the facts itself, and keeps the [Row] of each pin in its own
+// store.
 package pinstore
 
 import (
@@ -26,8 +29,9 @@ type Creation struct {
 	Board, Item string
 	// Repin is set if the event names a pin that the new one repeats.
 	Repin bool
-	// RepinOwner and RepinPin name that pin. RepinOwner is empty if the owner was deleted, or if the projection does not keep it
-	// ([Creation.ForgetRepinOwner]). A projection that keeps it must find the row again when that user is deleted.
+	// RepinOwner and RepinPin name that pin. RepinOwner is empty if the owner was deleted, or if
+	// the projection does not keep it ([Creation.ForgetRepinOwner]). A projection that keeps it
+	// must find the row again when that user is deleted.
 	RepinOwner, RepinPin string
 	Attributes           []byte
 }
@@ -40,8 +44,8 @@ func CreationOf(ev *events.Event) *Creation {
 	}
 }
 
-// ForgetRepinOwner removes the name of the pin that the new one repeats. Of a backfilled creation the id of that pin stays, because it decides
-// which of two creations with the same time is first.
+// ForgetRepinOwner removes the name of the pin that the new one repeats. Of a backfilled creation
+// the id of that pin stays, because it decides which of two creations with the same time is first.
 func (c *Creation) ForgetRepinOwner(backfilled bool) {
 	c.RepinOwner = ""
 	if !backfilled {
@@ -49,7 +53,8 @@ func (c *Creation) ForgetRepinOwner(backfilled bool) {
 	}
 }
 
-// backfillEvent returns the event of a backfilled creation as far as it is kept, to compare it with others.
+// backfillEvent returns the event of a backfilled creation as far as it is kept, to compare it with
+// others.
 func (c *Creation) backfillEvent(owner, pin string) *events.Event {
 	return &events.Event{
 		Kind: events.PinCreated, Backfill: true, Time: c.Time, User: owner, Pin: pin, Board: c.Board, Item: c.Item,
@@ -57,7 +62,8 @@ func (c *Creation) backfillEvent(owner, pin string) *events.Event {
 	}
 }
 
-// Before reports whether a backfilled creation comes before another one of the same pin in the order of facts.
+// Before reports whether a backfilled creation comes before another one of the same pin in the
+// order of facts.
 func (c *Creation) Before(other *Creation, owner, pin string) bool {
 	if c.Time != other.Time {
 		return c.Time < other.Time
@@ -77,7 +83,8 @@ type Fact struct {
 // FactKind is the kind of a live fact.
 type FactKind uint8
 
-// The kinds of live facts. There is none for the deletion of the pin, because that closes the history of the pin instead.
+// The kinds of live facts. There is none for the deletion of the pin, because that closes the
+// history of the pin instead.
 const (
 	FactCreated FactKind = iota + 1
 	FactMoved
@@ -92,18 +99,22 @@ type Edit struct {
 	Attributes []byte
 }
 
-// Row has the facts that are kept about a pin. Its state follows from them, whenever history arrives.
+// Row has the facts that are kept about a pin. Its state follows from them, whenever history
+// arrives.
 type Row struct {
-	// History is the first backfilled creation. It is nil if there was none, or once the history is closed.
+	// History is the first backfilled creation. It is nil if there was none, or once the history is
+	// closed.
 	History *Creation
-	// HistoryClosed means that history is ignored, because a live fact ended the pin, because there can be none any more, or because the pin has
-	// too many live facts.
+	// HistoryClosed means that history is ignored, because a live fact ended the pin, because there
+	// can be none any more, or because the pin has too many live facts.
 	HistoryClosed bool
-	// Live has the live facts, the oldest first. Once the history is closed, it has at most one creation and one move. The creation of a pin that
-	// lives already is kept too: if history puts the pin on a board that was deleted before that creation, then it counts.
+	// Live has the live facts, the oldest first. Once the history is closed, it has at most one
+	// creation and one move. The creation of a pin that lives already is kept too: if history puts
+	// the pin on a board that was deleted before that creation, then it counts.
 	Live []Fact
-	// Edit is the latest live edit, or nil if there was none. It is not among Live, because the edits before it cannot matter: if the pin lived
-	// when it was edited last, this edit replaced theirs, and if it did not live then, whatever they changed had ended.
+	// Edit is the latest live edit, or nil if there was none. It is not among Live, because the
+	// edits before it cannot matter: if the pin lived when it was edited last, this edit replaced
+	// theirs, and if it did not live then, whatever they changed had ended.
 	Edit *Edit
 }
 
@@ -116,7 +127,8 @@ type State struct {
 	Edit *Edit
 }
 
-// Attributes returns the attributes of a pin that lives: those of its last edit or, without one, those of its creation.
+// Attributes returns the attributes of a pin that lives: those of its last edit or, without one,
+// those of its creation.
 func (s *State) Attributes() []byte {
 	if s.Edit != nil {
 		return s.Edit.Attributes
@@ -132,7 +144,8 @@ func (s *State) Edited() events.Micros {
 	return 0
 }
 
-// RepinOwners returns the owners of the pins that the creations of the row repeat, each once, in no particular order.
+// RepinOwners returns the owners of the pins that the creations of the row repeat, each once, in no
+// particular order.
 func (r *Row) RepinOwners() []string {
 	var owners []string
 	add := func(c *Creation) {
@@ -147,7 +160,8 @@ func (r *Row) RepinOwners() []string {
 	return owners
 }
 
-// ForgetRepinOwner removes an owner who was deleted from the creations that repeat a pin of that user.
+// ForgetRepinOwner removes an owner who was deleted from the creations that repeat a pin of that
+// user.
 func (r *Row) ForgetRepinOwner(owner string) {
 	if r.History != nil && r.History.RepinOwner == owner {
 		r.History.ForgetRepinOwner(true)
@@ -193,8 +207,9 @@ func (s *State) apply(edit *Edit) {
 	}
 }
 
-// PossibleBoards returns the boards, in no particular order, on which the pin may be as far as live facts can tell. Which of them it is depends on
-// history that has come or may still come. The current board is among them. The deletion of any of them is a fact about the pin.
+// PossibleBoards returns the boards, in no particular order, on which the pin may be as far as live
+// facts can tell. Which of them it is depends on history that has come or may still come. The
+// current board is among them. The deletion of any of them is a fact about the pin.
 func (r *Row) PossibleBoards() []string {
 	var boards []string
 	if r.History != nil {
@@ -215,11 +230,12 @@ func (r *Row) PossibleBoards() []string {
 	return boards
 }
 
-// MaxLiveFacts is how many live facts a row may have. The caller must close the history of a pin that has more: one that was created or moved again and
-// again, and never deleted.
+// MaxLiveFacts is how many live facts a row may have. The caller must close the history of a pin
+// that has more: one that was created or moved again and again, and never deleted.
 const MaxLiveFacts = 64
 
-// Add adds a live fact, which must not be older than the others. It leaves out moves that cannot matter.
+// Add adds a live fact, which must not be older than the others. It leaves out moves that cannot
+// matter.
 func (r *Row) Add(f Fact) {
 	isMove := func(back int) bool { return len(r.Live) >= back && r.Live[len(r.Live)-back].Kind == FactMoved }
 	if f.Kind == FactMoved && isMove(1) {
@@ -227,8 +243,9 @@ func (r *Row) Add(f Fact) {
 		if last.Board == f.Board {
 			return // the pin is on that board already
 		}
-		// Of several moves in a row, three matter: the first says when the pin left the board of its history, the second tells it if the
-		// first was a move to that very board, and the last says where the pin is.
+		// Of several moves in a row, three matter: the first says when the pin left the board of
+		// its history, the second tells it if the first was a move to that very board, and the last
+		// says where the pin is.
 		if isMove(2) && isMove(3) {
 			*last = f
 			return
@@ -237,7 +254,8 @@ func (r *Row) Add(f Fact) {
 	r.Live = append(r.Live, f)
 }
 
-// AddBoardDeletion adds the deletion of a board at a time when it was not known that the pin was on the board. It puts the fact in its place by time.
+// AddBoardDeletion adds the deletion of a board at a time when it was not known that the pin was on
+// the board. It puts the fact in its place by time.
 func (r *Row) AddBoardDeletion(at events.Micros, board string) {
 	i := 0 // the index of the first fact that is not older
 	for i < len(r.Live) && r.Live[i].At < at {
@@ -248,8 +266,9 @@ func (r *Row) AddBoardDeletion(at events.Micros, board string) {
 	}
 }
 
-// CloseHistory drops the facts that only matter if history arrives. It keeps the state of the pin, as facts at the time at or, if the pin was
-// edited, at the time of the edit. A state that does not live leaves no facts.
+// CloseHistory drops the facts that only matter if history arrives. It keeps the state of the pin,
+// as facts at the time at or, if the pin was edited, at the time of the edit. A state that does not
+// live leaves no facts.
 func (r *Row) CloseHistory(s State, at events.Micros) {
 	*r = Row{HistoryClosed: true}
 	if s.Creation == nil {

@@ -44,7 +44,8 @@ func drawRow(t *rapid.T) Row {
 	return r
 }
 
-// TestDeletingPossibleBoards: a living pin is on one of its possible boards; the deletion of another changes nothing, of that one ends it.
+// TestDeletingPossibleBoards: a living pin is on one of its possible boards; the deletion of
+// another changes nothing, of that one ends it.
 func TestDeletingPossibleBoards(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := drawRow(t)
@@ -67,7 +68,8 @@ func TestDeletingPossibleBoards(t *testing.T) {
 	})
 }
 
-// TestClosingHistoryKeepsState: a row whose history is closed has the same state, and nothing but that.
+// TestClosingHistoryKeepsState: a row whose history is closed has the same state, and nothing but
+// that.
 func TestClosingHistoryKeepsState(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := drawRow(t)
@@ -88,8 +90,9 @@ func TestClosingHistoryKeepsState(t *testing.T) {
 	})
 }
 
-// TestOnlyLastEditMatters: an edit holds as long as the pin has lived without a break since. So where an edit holds, each later one holds too, and
-// only the last one needs to be kept, whatever history says.
+// TestOnlyLastEditMatters: an edit holds as long as the pin has lived without a break since. So
+// where an edit holds, each later one holds too, and only the last one needs to be kept, whatever
+// history says.
 func TestOnlyLastEditMatters(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := drawRow(t)
@@ -125,7 +128,8 @@ func TestOnlyLastEditMatters(t *testing.T) {
 	})
 }
 
-// TestForgottenRepinOwnerIsInNoFact: a row without a user who was deleted is the same otherwise, and its encoding does not name the user.
+// TestForgottenRepinOwnerIsInNoFact: a row without a user who was deleted is the same otherwise,
+// and its encoding does not name the user.
 func TestForgottenRepinOwnerIsInNoFact(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := drawRow(t)
@@ -145,7 +149,8 @@ func TestForgottenRepinOwnerIsInNoFact(t *testing.T) {
 	})
 }
 
-// TestOnlyMovesThatMatterAreKept: of many moves the first two and the last are kept, and none to where the pin is already.
+// TestOnlyMovesThatMatterAreKept: of many moves the first two and the last are kept, and none to
+// where the pin is already.
 func TestOnlyMovesThatMatterAreKept(t *testing.T) {
 	var r Row
 	for i := range 100 {
@@ -158,8 +163,9 @@ func TestOnlyMovesThatMatterAreKept(t *testing.T) {
 	}
 }
 
-// TestPinThatLeftBoardSurvivesItsDeletion: a pin was moved to the board of its history, from there to another, and was moved again after
-// its first board was deleted. All that was known before the history arrived.
+// TestPinThatLeftBoardSurvivesItsDeletion: a pin was moved to the board of its history, from there
+// to another, and was moved again after its first board was deleted. All that was known before the
+// history arrived.
 func TestPinThatLeftBoardSurvivesItsDeletion(t *testing.T) {
 	for _, again := range []string{"b", "c"} {
 		var r Row

@@ -10,23 +10,25 @@ import (
 	"github.com/skein-feed/skein/projections"
 )
 
-// Set has the entries of one kind for one open store. The caller chooses what an entry holds, and the hash of its owner. The
-// package documentation says when an entry answers. A Set is safe for concurrent use, except that only the fold may call
-// MarkChanged and Repaired.
+// Set has the entries of one kind for one open store. The caller chooses what an entry holds, and
+// the hash of its owner. The package documentation says when an entry answers. A Set is safe for
+// concurrent use, except that only the fold may call MarkChanged and Repaired.
 type Set[V any] struct {
-	// Seed is a random seed for the caller's hashes. A client that does not know it cannot choose ids whose hashes collide.
+	// Seed is a random seed for the caller's hashes. A client that does not know it cannot choose
+	// ids whose hashes collide.
 	Seed uint64
 
 	cache *Cache
 	// bucketShift shifts a hash to the index of its bucket.
 	bucketShift uint8
 	buckets     []bucket[V]
-	// ghosts count the questions about owners that have no entry, ghostsPerBucket for each bucket: 24 bits of the owner's
-	// hash, and 8 bits for the number of questions.
+	// ghosts count the questions about owners that have no entry, ghostsPerBucket for each bucket:
+	// 24 bits of the owner's hash, and 8 bits for the number of questions.
 	ghosts []atomic.Uint32
 	// clockHand is the bucket at which the search for entries to evict continues.
 	clockHand atomic.Uint64
-	// makeLocks are locked while an entry is made, by the hash of the owner, so that no entry is made twice at a time.
+	// makeLocks are locked while an entry is made, by the hash of the owner, so that no entry is
+	// made twice at a time.
 	makeLocks [stripes]struct {
 		sync.Mutex
 		closed bool
@@ -37,13 +39,14 @@ type Set[V any] struct {
 type bucket[V any] struct {
 	// changed is explained in the package documentation. Only the fold writes it.
 	changed atomic.Uint64
-	// tags has a byte of the hash for each of entries. It spares reading the entries of other owners, each of which is a
-	// cache line of its own.
+	// tags has a byte of the hash for each of entries. It spares reading the entries of other
+	// owners, each of which is a cache line of its own.
 	tags    atomic.Uint64
 	entries [entriesPerBucket]atomic.Pointer[entry[V]]
 }
 
-// entry does not change after it was stored, except for recentlyUsed and the atomic fields of its value.
+// entry does not change after it was stored, except for recentlyUsed and the atomic fields of its
+// value.
 type entry[V any] struct {
 	// version is the version of the view from which the entry was made.
 	version uint64
@@ -74,8 +77,8 @@ func (s *Set[V]) bucketOf(hash uint64) *bucket[V] { return &s.buckets[hash>>s.bu
 // hashTag returns the byte of a hash that is kept in tags.
 func hashTag(hash uint64) byte { return byte(hash >> 8) }
 
-// MarkChanged records that a row of an owner changes with the views of a version. Only the fold may call it, and only before
-// there is such a view.
+// MarkChanged records that a row of an owner changes with the views of a version. Only the fold may
+// call it, and only before there is such a view.
 func (s *Set[V]) MarkChanged(hash, version uint64) { s.bucketOf(hash).raiseChanged(version) }
 
 // raiseChanged needs no compare-and-swap, because only the fold writes changed.
@@ -109,14 +112,16 @@ func (s *Set[V]) Close() {
 	}
 }
 
-// Find returns the value of an entry of the owner with this hash. isWanted tells the wanted entry from others. answers
-// reports whether the entry answers at a view of the version. value is nil if there is no entry.
+// Find returns the value of an entry of the owner with this hash. isWanted tells the wanted entry
+// from others. answers reports whether the entry answers at a view of the version. value is nil if
+// there is no entry.
 func (s *Set[V]) Find(hash, version uint64, isWanted func(*V) bool) (value *V, answers bool) {
 	e, answers := s.bucketOf(hash).find(hash, version, isWanted)
 	if e == nil {
 		return nil, false
 	}
-	// Readers write recentlyUsed only if it changes, so that they do not compete for the cache line.
+	// Readers write recentlyUsed only if it changes, so that they do not compete for the cache
+	// line.
 	if answers && e.recentlyUsed.Load() == 0 {
 		e.recentlyUsed.Store(1)
 	}
@@ -124,8 +129,8 @@ func (s *Set[V]) Find(hash, version uint64, isWanted func(*V) bool) (value *V, a
 }
 
 func (b *bucket[V]) find(hash, version uint64, isWanted func(*V) bool) (e *entry[V], answers bool) {
-	// Compare all six tags at once. different has a zero byte for each equal tag; matches has the high bit of these bytes,
-	// and rarely that of one more.
+	// Compare all six tags at once. different has a zero byte for each equal tag; matches has the
+	// high bit of these bytes, and rarely that of one more.
 	const ones = 0x0000_0101_0101_0101
 	different := b.tags.Load() ^ ones*uint64(hashTag(hash))
 	matches := (different - ones) &^ different & (ones << 7)
@@ -141,7 +146,8 @@ func (b *bucket[V]) find(hash, version uint64, isWanted func(*V) bool) (e *entry
 	return nil, false
 }
 
-// Count adds questions about an owner to the statistics. hit says that an entry answered them, and not rows.
+// Count adds questions about an owner to the statistics. hit says that an entry answered them, and
+// not rows.
 func (s *Set[V]) Count(hash uint64, questions int, hit bool) {
 	counters := &s.cache.questions[hash%stripes]
 	if hit {
@@ -154,13 +160,15 @@ func (s *Set[V]) Count(hash uint64, questions int, hit bool) {
 // MaxUnanswered is the largest number to which [Set.CountUnanswered] counts.
 const MaxUnanswered = 0xff
 
-// CountUnanswered adds to the number of questions about an owner without an entry, and returns how many there were before. It remembers
-// only a few owners for each bucket, and forgets others at random.
+// CountUnanswered adds to the number of questions about an owner without an entry, and returns how
+// many there were before. It remembers only a few owners for each bucket, and forgets others at
+// random.
 func (s *Set[V]) CountUnanswered(hash uint64, questions int) int {
 	first := hash >> s.bucketShift * ghostsPerBucket
 	ghosts := s.ghosts[first:][:ghostsPerBucket]
 
-	// The owner is in the high 24 bits of a ghost. Setting the low bits makes ghosts comparable whatever their number is.
+	// The owner is in the high 24 bits of a ghost. Setting the low bits makes ghosts comparable
+	// whatever their number is.
 	owner := uint32(hash>>16) | MaxUnanswered
 	free := -1
 	for i := range ghosts {
@@ -183,9 +191,10 @@ func (s *Set[V]) CountUnanswered(hash uint64, questions int) int {
 	return 0
 }
 
-// Make makes an entry from a view of the version and stores it, if there is room, instead of an older entry for which
-// isWanted is true. fill must fill the value and return the bytes that it takes. Make returns nil without calling fill if
-// the entry would not answer at the view, if another entry with the same lock is being made, or if the set is closed.
+// Make makes an entry from a view of the version and stores it, if there is room, instead of an
+// older entry for which isWanted is true. fill must fill the value and return the bytes that it
+// takes. Make returns nil without calling fill if the entry would not answer at the view, if
+// another entry with the same lock is being made, or if the set is closed.
 func (s *Set[V]) Make(
 	hash, version uint64, isWanted func(*V) bool, fill func(*V) (bytes int64),
 ) *V {
@@ -208,7 +217,8 @@ func (s *Set[V]) Make(
 	return &e.value
 }
 
-// store stores an entry, if there is room, instead of an older one. The caller holds the lock for the hash.
+// store stores an entry, if there is room, instead of an older one. The caller holds the lock for
+// the hash.
 func (s *Set[V]) store(hash uint64, e *entry[V], isWanted func(*V) bool, size int64) {
 	b := s.bucketOf(hash)
 	if last, _ := b.find(hash, 0, isWanted); last != nil {
@@ -258,8 +268,8 @@ func (s *Set[V]) remove(b *bucket[V], index int, e *entry[V]) bool {
 	return true
 }
 
-// reserve adds to the used bytes of the cache, and evicts entries of this set until the limit allows that. It returns false
-// if the entry is too large, or if other sets use the memory.
+// reserve adds to the used bytes of the cache, and evicts entries of this set until the limit
+// allows that. It returns false if the entry is too large, or if other sets use the memory.
 func (s *Set[V]) reserve(size int64) bool {
 	c := s.cache
 	limit := c.limit.Load()
@@ -267,7 +277,8 @@ func (s *Set[V]) reserve(size int64) bool {
 		return false
 	}
 
-	// The first time around, the clock hand removes entries that were not used; the second time, those that were.
+	// The first time around, the clock hand removes entries that were not used; the second time,
+	// those that were.
 	steps := 2*len(s.buckets) + 1
 	for {
 		used := c.used.Load()
@@ -287,7 +298,8 @@ func (s *Set[V]) reserve(size int64) bool {
 	}
 }
 
-// evictUnused removes up to n entries of a bucket that were not used since it was last called for the bucket.
+// evictUnused removes up to n entries of a bucket that were not used since it was last called for
+// the bucket.
 func (s *Set[V]) evictUnused(b *bucket[V], n int) {
 	for k := 0; k < entriesPerBucket && n > 0; k++ {
 		e := b.entries[k].Load()

@@ -9,11 +9,12 @@ import (
 	"testing"
 )
 
-// versionedRows has the rows of a store at every version: a number for each owner. Like the fold of a store, change changes one row and then
-// publishes a new version.
+// versionedRows has the rows of a store at every version: a number for each owner. Like the fold of
+// a store, change changes one row and then publishes a new version.
 type versionedRows struct {
 	set *Set[number]
-	// versions has the rows of each version, from 1 to the last that there will be. newest is the newest version so far.
+	// versions has the rows of each version, from 1 to the last that there will be. newest is the
+	// newest version so far.
 	versions [][]int
 	newest   atomic.Int64
 }
@@ -39,7 +40,8 @@ func (r *versionedRows) change(owner int) {
 	r.newest.Store(int64(version))
 }
 
-// find returns the row of an owner at a version, and whether the set had it. If not, it adds an entry of the given size.
+// find returns the row of an owner at a version, and whether the set had it. If not, it adds an
+// entry of the given size.
 func (r *versionedRows) find(owner int, version uint64, bytes int64) (row int, hit bool) {
 	ofOwner := func(n *number) bool { return n.owner == owner }
 	if n, answers := r.set.Find(hashOf(owner), version, ofOwner); answers {
@@ -53,8 +55,8 @@ func (r *versionedRows) find(owner int, version uint64, bytes int64) (row int, h
 	return row, false
 }
 
-// TestAnswersAreThoseOfTheView checks that queries with views of different ages get the rows of their views from a cache that is too small, while a
-// fold changes rows.
+// TestAnswersAreThoseOfTheView checks that queries with views of different ages get the rows of
+// their views from a cache that is too small, while a fold changes rows.
 func TestAnswersAreThoseOfTheView(t *testing.T) {
 	const owners, changes, size, entry = 300, 4000, 48 << 10, 256
 	c := New(size)
@@ -105,8 +107,8 @@ func TestAnswersAreThoseOfTheView(t *testing.T) {
 	}
 }
 
-// TestEntryAnswersBetweenChangesOnly checks that an entry answers for all views between two changes of its owner, also for older views, and for no
-// other view.
+// TestEntryAnswersBetweenChangesOnly checks that an entry answers for all views between two changes
+// of its owner, also for older views, and for no other view.
 func TestEntryAnswersBetweenChangesOnly(t *testing.T) {
 	changes := []int{0, 1, 1, 0, 1} // row 0 changes at 2 and at 5
 	for made := 1; made <= 6; made++ {
@@ -134,7 +136,8 @@ func TestEntryAnswersBetweenChangesOnly(t *testing.T) {
 	}
 }
 
-// TestEntriesDoNotAnswerAcrossRepair checks that an entry from before a repair does not answer after it, and the other way around.
+// TestEntriesDoNotAnswerAcrossRepair checks that an entry from before a repair does not answer
+// after it, and the other way around.
 func TestEntriesDoNotAnswerAcrossRepair(t *testing.T) {
 	r := newVersionedRows(New(1<<20), 1, 2)
 	r.find(0, 1, 10)
@@ -150,7 +153,8 @@ func TestEntriesDoNotAnswerAcrossRepair(t *testing.T) {
 	}
 }
 
-// TestBytesAreBounded checks that the bytes stay below the limit, however large entries are, and that an entry that is used often stays.
+// TestBytesAreBounded checks that the bytes stay below the limit, however large entries are, and
+// that an entry that is used often stays.
 func TestBytesAreBounded(t *testing.T) {
 	const size, entry, owners = 64 << 10, 700, 20_000
 	c := New(size)
@@ -176,7 +180,8 @@ func TestBytesAreBounded(t *testing.T) {
 	}
 }
 
-// TestEntryBytesAreTheSizeOfAnEntry checks that EntryBytes is the real size of an entry without its value, and that a bucket is one cache line.
+// TestEntryBytesAreTheSizeOfAnEntry checks that EntryBytes is the real size of an entry without its
+// value, and that a bucket is one cache line.
 func TestEntryBytesAreTheSizeOfAnEntry(t *testing.T) {
 	if size := reflect.TypeFor[entry[number]]().Size() - reflect.TypeFor[number]().Size(); size != EntryBytes {
 		t.Errorf("got an entry of %d bytes, want EntryBytes, %d", size, EntryBytes)
@@ -186,7 +191,8 @@ func TestEntryBytesAreTheSizeOfAnEntry(t *testing.T) {
 	}
 }
 
-// TestClosedSetKeepsNothing checks that sets share a limit but no entries, and that a closed set has no entries and accepts none.
+// TestClosedSetKeepsNothing checks that sets share a limit but no entries, and that a closed set
+// has no entries and accepts none.
 func TestClosedSetKeepsNothing(t *testing.T) {
 	c := New(1 << 20)
 	first, second := newVersionedRows(c, 10, 1), newVersionedRows(c, 10, 1)
@@ -216,7 +222,8 @@ func TestClosedSetKeepsNothing(t *testing.T) {
 	}
 }
 
-// TestQuestionsAreCountedPerOwner checks that questions about an owner without an entry are counted up to MaxUnanswered, separately for each owner.
+// TestQuestionsAreCountedPerOwner checks that questions about an owner without an entry are counted
+// up to MaxUnanswered, separately for each owner.
 func TestQuestionsAreCountedPerOwner(t *testing.T) {
 	s := NewSet[number](New(1 << 20))
 	for owner := range 3 {
@@ -230,7 +237,8 @@ func TestQuestionsAreCountedPerOwner(t *testing.T) {
 	}
 }
 
-// TestCacheTooSmallForItsSets checks that New returns nil if the limit is too small for one bucket in each set.
+// TestCacheTooSmallForItsSets checks that New returns nil if the limit is too small for one bucket
+// in each set.
 func TestCacheTooSmallForItsSets(t *testing.T) {
 	if c := New(maxSets*bytesPerBucket - 1); c != nil || c.Stats() != (Stats{}) {
 		t.Error("limit below one bucket per set: got a cache, want nil")
@@ -240,7 +248,8 @@ func TestCacheTooSmallForItsSets(t *testing.T) {
 	}
 }
 
-// TestChargedBytesReduceEntries checks that memory that the caller charges reduces the memory for entries.
+// TestChargedBytesReduceEntries checks that memory that the caller charges reduces the memory for
+// entries.
 func TestChargedBytesReduceEntries(t *testing.T) {
 	c := New(1 << 20)
 	s := NewSet[number](c)

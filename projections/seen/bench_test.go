@@ -42,7 +42,8 @@ func fourMonths(b *testing.B, s seen.Settings, plays int) *store.Store {
 	return store
 }
 
-// BenchmarkFilter asks about 10 000 candidates over four months of 3300 plays each, and about a page of 20.
+// BenchmarkFilter asks about 10 000 candidates over four months of 3300 plays each, and about a
+// page of 20.
 func BenchmarkFilter(b *testing.B) {
 	s := seen.DefaultSettings()
 	store := fourMonths(b, s, 3300)

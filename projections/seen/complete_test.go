@@ -30,9 +30,9 @@ func players(sizes ...int) (all []player) {
 	return all
 }
 
-// TestNoFalseNegative: nothing that was played in the window is ever unseen, however many plays there are, at any moment
-// while months are sealed and late ones come in (I10). And no more of what was not played is taken for seen than may be,
-// over the default window, late ones included.
+// TestNoFalseNegative: nothing that was played in the window is ever unseen, however many plays
+// there are, at any moment while months are sealed and late ones come in (I10). And no more of what
+// was not played is taken for seen than may be, over the default window, late ones included.
 func TestNoFalseNegative(t *testing.T) {
 	s := seen.DefaultSettings()
 	j := journalOf(t, s, store.Options{})
@@ -80,7 +80,8 @@ func TestNoFalseNegative(t *testing.T) {
 	}
 }
 
-// mustHaveSeen asks about the plays of the window that ends with a month; late: those that came late, too.
+// mustHaveSeen asks about the plays of the window that ends with a month; late: those that came
+// late, too.
 func (j *journal) mustHaveSeen(t *testing.T, p player, now int, late bool) {
 	t.Helper()
 	var items []uint64

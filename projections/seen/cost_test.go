@@ -9,7 +9,8 @@ import (
 	"github.com/skein-feed/skein/projections/store"
 )
 
-// allocated is how many bytes of memory are taken while do runs: that work is counted by it which merges rows over and over.
+// allocated is how many bytes of memory are taken while do runs: that work is counted by it which
+// merges rows over and over.
 func allocated(do func()) uint64 {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
@@ -18,8 +19,9 @@ func allocated(do func()) uint64 {
 	return after.TotalAlloc - before.TotalAlloc
 }
 
-// TestPlayCostIsIndependentOfOtherPlays: a play costs as much among a hundred thousand of one user as among a thousand, whether they come
-// in one batch or few at a time, and whether they are read in between or not.
+// TestPlayCostIsIndependentOfOtherPlays: a play costs as much among a hundred thousand of one user
+// as among a thousand, whether they come in one batch or few at a time, and whether they are read
+// in between or not.
 func TestPlayCostIsIndependentOfOtherPlays(t *testing.T) {
 	for name, each := range map[string]int{"one batch": 0, "a thousand at a time": 1000, "twenty at a time": 20} {
 		perPlay := map[int]float64{}

@@ -26,8 +26,9 @@ func neighbors(n int) (users []string) {
 	return users
 }
 
-// TestSealingSurvivesCrashAtEachStep seals users in one event that takes several steps, and crashes at each: whatever is on disk then is sealed, the
-// rest is open, none is both or neither, and after the event is folded again all is as if nothing had happened (I3).
+// TestSealingSurvivesCrashAtEachStep seals users in one event that takes several steps, and crashes
+// at each: whatever is on disk then is sealed, the rest is open, none is both or neither, and after
+// the event is folded again all is as if nothing had happened (I3).
 func TestSealingSurvivesCrashAtEachStep(t *testing.T) {
 	s := seen.DefaultSettings()
 	const users = 36_000 // whose keys are some megabytes
@@ -96,7 +97,8 @@ func (c *crashes) take(disk *vfs.MemFS) {
 	c.disks = append(c.disks, disk.CrashClone(vfs.CrashCloneCfg{}))
 }
 
-// TestMaintenanceSurvivesPowerCuts folds months of a few users under power cuts at every write: seals, drops, late plays and deletions.
+// TestMaintenanceSurvivesPowerCuts folds months of a few users under power cuts at every write:
+// seals, drops, late plays and deletions.
 func TestMaintenanceSurvivesPowerCuts(t *testing.T) {
 	s := exact()
 	s.Retention, s.Window = 2, 2

@@ -25,7 +25,8 @@ func (j *journal) mentions(user string) (n int) {
 	return n
 }
 
-// eventful is a log in which a user has rows of every kind: months that are dropped in part, sealed, late, and open.
+// eventful is a log in which a user has rows of every kind: months that are dropped in part,
+// sealed, late, and open.
 func eventful(t *testing.T, user string) *journal {
 	t.Helper()
 	j := journalOf(t, seen.DefaultSettings(), store.Options{})
@@ -46,8 +47,9 @@ func eventful(t *testing.T, user string) *journal {
 // users have ids of every form.
 var users = []string{"raw-user-one", "8877665544332211001", "0badcafe-9dad-4dd1-8bbb-00c04fd43099"}
 
-// TestErasedUserLeavesNoRow: nothing names a deleted user, or one whose seen was emptied, and nothing comes back: no row, no play, no serve
-// of any month, whatever imports bring later (I12). Later events of the user count as usual.
+// TestErasedUserLeavesNoRow: nothing names a deleted user, or one whose seen was emptied, and
+// nothing comes back: no row, no play, no serve of any month, whatever imports bring later (I12).
+// Later events of the user count as usual.
 func TestErasedUserLeavesNoRow(t *testing.T) {
 	for _, user := range users {
 		for _, kind := range []events.Kind{events.UserDeleted, events.SeenCleared} {
@@ -114,7 +116,8 @@ func (j *journal) served(user string) []string {
 	return served
 }
 
-// TestErasedWhileMaintenanceIsAtWork deletes users at any hour of the weeks in which a month is sealed and another is dropped.
+// TestErasedWhileMaintenanceIsAtWork deletes users at any hour of the weeks in which a month is
+// sealed and another is dropped.
 func TestErasedWhileMaintenanceIsAtWork(t *testing.T) {
 	j := journalOf(t, seen.DefaultSettings(), store.Options{})
 	defer j.close()
@@ -140,7 +143,8 @@ func TestErasedWhileMaintenanceIsAtWork(t *testing.T) {
 	j.rebuilt(t)
 }
 
-// TestClosedBackfillsForgetErasedUsers: once no backfill can come, nothing is remembered of those who were deleted.
+// TestClosedBackfillsForgetErasedUsers: once no backfill can come, nothing is remembered of those
+// who were deleted.
 func TestClosedBackfillsForgetErasedUsers(t *testing.T) {
 	j := journalOf(t, seen.DefaultSettings(), store.Options{})
 	defer j.close()

@@ -15,8 +15,9 @@ import (
 	"github.com/skein-feed/skein/projections/store"
 )
 
-// TestMonthIsKeptUntilNoWindowReachesIt: a month is kept whole as long as the longest window reaches it. In the week after that it is dropped,
-// partition by partition, and the others are left alone.
+// TestMonthIsKeptUntilNoWindowReachesIt: a month is kept whole as long as the longest window
+// reaches it. In the week after that it is dropped, partition by partition, and the others are left
+// alone.
 func TestMonthIsKeptUntilNoWindowReachesIt(t *testing.T) {
 	const users = 2000
 	j := journalOf(t, seen.DefaultSettings(), store.Options{})
@@ -79,7 +80,8 @@ func (j *journal) partitions(month int) map[uint8]int {
 	return rows
 }
 
-// TestPlayOlderThanWindowLeavesNothing: a play that no window reaches any more when it comes leaves nothing.
+// TestPlayOlderThanWindowLeavesNothing: a play that no window reaches any more when it comes leaves
+// nothing.
 func TestPlayOlderThanWindowLeavesNothing(t *testing.T) {
 	for _, retention := range []int{1, 2, 6} {
 		s := seen.DefaultSettings()

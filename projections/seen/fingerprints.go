@@ -11,14 +11,17 @@ import (
 	"github.com/skein-feed/skein/projections"
 )
 
-// fingerprintBits is the size of the fingerprint of an item that a user has played, which is part of a hash of both. The user is part of the hash,
-// so that two users do not share their false positives: otherwise some items would be hidden from all users.
+// fingerprintBits is the size of the fingerprint of an item that a user has played, which is part
+// of a hash of both. The user is part of the hash, so that two users do not share their false
+// positives: otherwise some items would be hidden from all users.
 //
-// If a user has n plays in a month, an unseen candidate has the fingerprint of a seen one with probability n / 2^40.
+// If a user has n plays in a month, an unseen candidate has the fingerprint of a seen one with
+// probability n / 2^40.
 const fingerprintBits = 40
 
-// itemHash hashes the id of an item. A decimal number is its own hash, so that numeric ids can be looked up without formatting them; [mix] spreads
-// it. All other ids are hashed by XXH3. scratch is memory for the key form of the id, and is returned for the next call.
+// itemHash hashes the id of an item. A decimal number is its own hash, so that numeric ids can be
+// looked up without formatting them; [mix] spreads it. All other ids are hashed by XXH3. scratch is
+// memory for the key form of the id, and is returned for the next call.
 func itemHash(scratch []byte, item string) (hash uint64, _ []byte) {
 	scratch = events.AppendID(scratch[:0], item)
 	return idKeyHash(scratch), scratch
@@ -35,7 +38,8 @@ func idKeyHash(key []byte) uint64 {
 // userSalt returns the part of a fingerprint that depends on the user.
 func userSalt(user string) uint64 { return mix(xxh3.HashString(user)) }
 
-// fingerprintOf returns the fingerprint of an item for a user, from the hash of the item and the salt of the user.
+// fingerprintOf returns the fingerprint of an item for a user, from the hash of the item and the
+// salt of the user.
 func fingerprintOf(item, salt uint64) uint64 { return mix(item^salt) >> (64 - fingerprintBits) }
 
 // mix is the finalizer of MurmurHash3 by A. Appleby: every bit of the result depends on all of x.
@@ -47,15 +51,16 @@ func mix(x uint64) uint64 {
 	return x ^ x>>33
 }
 
-// A row of fingerprints is a version byte, their number n as a varint, and the sorted fingerprints as gaps in a Rice code. The code has two parts.
-// The first has the low r bits of each gap. The second has the quotient of each gap by 2^r in unary: that many 0 bits and a 1. Bits fill bytes from
-// the lowest bit on. r is fingerprintBits less the number of bits of n, so a fingerprint takes about fingerprintBits - log2(n) + 1.5 bits. Equal sets
-// are equal bytes.
+// A row of fingerprints is a version byte, their number n as a varint, and the sorted fingerprints
+// as gaps in a Rice code. The code has two parts. The first has the low r bits of each gap. The
+// second has the quotient of each gap by 2^r in unary: that many 0 bits and a 1. Bits fill bytes
+// from the lowest bit on. r is fingerprintBits less the number of bits of n, so a fingerprint takes
+// about fingerprintBits - log2(n) + 1.5 bits. Equal sets are equal bytes.
 //
-// Keeping the two parts apart costs no bit. It lets a processor decode several fingerprints at a time, because it need not have decoded one to know
-// where the next begins. See R. Rice and J. Plaunt,
-// "Adaptive Variable-Length Coding for Efficient Compression of Spacecraft Television Data", IEEE Transactions on
-// Communication Technology 19 (6), 1971.
+// Keeping the two parts apart costs no bit. It lets a processor decode several fingerprints at a
+// time, because it need not have decoded one to know where the next begins. See R. Rice and J.
+// Plaunt, "Adaptive Variable-Length Coding for Efficient Compression of Spacecraft Television
+// Data", IEEE Transactions on Communication Technology 19 (6), 1971.
 const (
 	versionFingerprints = 1
 	versionBloom        = 2
@@ -84,7 +89,8 @@ func decodeFingerprints(dst []uint64, row []byte) ([]uint64, error) {
 	return out, nil
 }
 
-// riceLowBits returns, for n fingerprints, how many bits of a gap are written as they are. The others are written in unary.
+// riceLowBits returns, for n fingerprints, how many bits of a gap are written as they are. The
+// others are written in unary.
 func riceLowBits(n uint64) int { return max(0, fingerprintBits-bits.Len64(n)) }
 
 // bitWriter fills bytes from the lowest bit on.
@@ -139,7 +145,8 @@ func appendRice(dst []byte, values []uint64) []byte {
 	return w.dst
 }
 
-// decodeRice appends the values that appendRice wrote. It returns false for bytes that appendRice cannot have written.
+// decodeRice appends the values that appendRice wrote. It returns false for bytes that appendRice
+// cannot have written.
 func decodeRice(dst []uint64, row []byte) ([]uint64, bool) {
 	n, used := binary.Uvarint(row)
 	if used <= 0 || n == 0 || n > 8*uint64(len(row)) || used > 1 && n>>(7*(used-1)) == 0 {
@@ -158,8 +165,9 @@ func decodeRice(dst []uint64, row []byte) ([]uint64, bool) {
 	return dst, ok
 }
 
-// decodeGaps fills out with values: it reads their low bits from the beginning of the row, and their quotients from the byte quotients on. lowBits is
-// the number of low bits of each. It returns false if the row does not have exactly as many values, all below limit.
+// decodeGaps fills out with values: it reads their low bits from the beginning of the row, and
+// their quotients from the byte quotients on. lowBits is the number of low bits of each. It returns
+// false if the row does not have exactly as many values, all below limit.
 func decodeGaps(out []uint64, row []byte, quotients, lowBits int, limit uint64) bool {
 	n := 0        // the number of values decoded
 	lowAt := 0    // the bit where the next low bits begin
@@ -188,11 +196,13 @@ func decodeGaps(out []uint64, row []byte, quotients, lowBits int, limit uint64) 
 			n++
 		}
 	}
-	// The last 1 bit must be in the last byte. If the quotients add up to no more than a value can be, no sum has overflowed.
+	// The last 1 bit must be in the last byte. If the quotients add up to no more than a value can
+	// be, no sum has overflowed.
 	return n == len(out) && lastOne/8 == len(row)-quotients-1 && uint64(lastOne+1-n) <= limit>>lowBits && next <= limit
 }
 
-// loadBits returns at least 57 bits of a row, from the bit at on. Bits behind the end of the row are 0.
+// loadBits returns at least 57 bits of a row, from the bit at on. Bits behind the end of the row
+// are 0.
 func loadBits(row []byte, at int) uint64 {
 	i := at >> 3
 	if i+8 <= len(row) {
@@ -205,7 +215,8 @@ func loadBits(row []byte, at int) uint64 {
 	return binary.LittleEndian.Uint64(last[:]) >> (at & 7)
 }
 
-// fewFingerprints is the size up to which a set is appended to others and sorted with them, instead of merged. Most sets have a single play.
+// fewFingerprints is the size up to which a set is appended to others and sorted with them, instead
+// of merged. Most sets have a single play.
 const fewFingerprints = 16
 
 // union appends the row of the union of the sets in some rows.
@@ -216,7 +227,8 @@ func union(dst []byte, rows [][]byte) ([]byte, error) {
 	var large [][]byte
 	var err error
 	for _, row := range rows {
-		// The second byte of a row is the number of fingerprints, or its low bits with the highest bit set.
+		// The second byte of a row is the number of fingerprints, or its low bits with the highest
+		// bit set.
 		if len(row) > 1 && row[1] > fewFingerprints {
 			large = append(large, row)
 		} else if few, err = decodeFingerprints(few, row); err != nil {
@@ -235,8 +247,9 @@ func union(dst []byte, rows [][]byte) ([]byte, error) {
 	return appendFingerprints(dst, all), nil
 }
 
-// unionLarge returns the union of a set and the sets in some rows. It merges them in pairs, then the results in pairs, and so on, because a user who
-// plays without pause leaves many sets between two flushes.
+// unionLarge returns the union of a set and the sets in some rows. It merges them in pairs, then
+// the results in pairs, and so on, because a user who plays without pause leaves many sets between
+// two flushes.
 func unionLarge(set []uint64, rows [][]byte) ([]uint64, error) {
 	sets := [][]uint64{set}
 	for _, row := range rows {

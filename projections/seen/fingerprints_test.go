@@ -41,8 +41,8 @@ func TestRiceIsCanonical(t *testing.T) {
 	}
 }
 
-// TestFingerprintsAroundPowersOfTwo: where the number of fingerprints gets one more bit, the code gets one bit less. Sets of every such
-// size come back, spread or in a heap at either end.
+// TestFingerprintsAroundPowersOfTwo: where the number of fingerprints gets one more bit, the code
+// gets one bit less. Sets of every such size come back, spread or in a heap at either end.
 func TestFingerprintsAroundPowersOfTwo(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
 	const limit = uint64(1) << fingerprintBits
@@ -61,7 +61,8 @@ func TestFingerprintsAroundPowersOfTwo(t *testing.T) {
 				if err != nil || !slices.Equal(got, values) {
 					t.Fatalf("%d fingerprints, %s: %d come back: %v", n, name, len(got), err)
 				}
-				// Besides the rest, a gap takes one bit and what is in unary, which is less than 2n bits in all.
+				// Besides the rest, a gap takes one bit and what is in unary, which is less than 2n
+				// bits in all.
 				most := 4 + (n*(riceLowBits(uint64(n))+1)+2*n)/8 + 1
 				if len(row) > most {
 					t.Errorf("%d fingerprints, %s: %d bytes, want at most %d", n, name, len(row), most)
@@ -71,7 +72,8 @@ func TestFingerprintsAroundPowersOfTwo(t *testing.T) {
 	}
 }
 
-// TestDecodingAppendsToDst: rows and fingerprints are appended, and a row that is refused leaves what was there.
+// TestDecodingAppendsToDst: rows and fingerprints are appended, and a row that is refused leaves
+// what was there.
 func TestDecodingAppendsToDst(t *testing.T) {
 	row := appendFingerprints([]byte("row:"), []uint64{5, 9})
 	if !bytes.HasPrefix(row, []byte("row:")) {
@@ -86,7 +88,8 @@ func TestDecodingAppendsToDst(t *testing.T) {
 	}
 }
 
-// TestDecodingRejectsOtherForms changes, cuts and prolongs rows: what is taken all the same is the row of another set.
+// TestDecodingRejectsOtherForms changes, cuts and prolongs rows: what is taken all the same is the
+// row of another set.
 func TestDecodingRejectsOtherForms(t *testing.T) {
 	r := rand.New(rand.NewPCG(5, 6))
 	refused := 0
@@ -121,7 +124,8 @@ func TestDecodingRejectsOtherForms(t *testing.T) {
 	}
 }
 
-// TestUnionIsASemilattice: in whatever groups and order rows are merged, and however often, the same bytes come out.
+// TestUnionIsASemilattice: in whatever groups and order rows are merged, and however often, the
+// same bytes come out.
 func TestUnionIsASemilattice(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		fingerprints := rapid.OneOf(rapid.Uint64Range(0, 20), rapid.Uint64Range(0, 1<<fingerprintBits-1))
@@ -175,7 +179,8 @@ func TestUnionRefusesCorruptRows(t *testing.T) {
 	}
 }
 
-// TestFingerprintsDifferByUser: the same item has another print for each user, and fingerprints fill their space evenly.
+// TestFingerprintsDifferByUser: the same item has another print for each user, and fingerprints
+// fill their space evenly.
 func TestFingerprintsDifferByUser(t *testing.T) {
 	item, _ := itemHash(nil, "42")
 	met := map[uint64]bool{}

@@ -14,7 +14,8 @@ import (
 	"github.com/skein-feed/skein/projections/store"
 )
 
-// TestDescribeRowKnowsEveryRow describes every row that long histories make, and demands every kind of row among them.
+// TestDescribeRowKnowsEveryRow describes every row that long histories make, and demands every kind
+// of row among them.
 func TestDescribeRowKnowsEveryRow(t *testing.T) {
 	met := map[string]string{}
 	for seed := range uint64(6) {
@@ -56,8 +57,8 @@ func TestDescribeRowKnowsEveryRow(t *testing.T) {
 	}
 }
 
-// mustRefuse describes what is like a row and is none: with a key that is cut or in another shard, or with a value that is
-// cut, prolonged, or of another version.
+// mustRefuse describes what is like a row and is none: with a key that is cut or in another shard,
+// or with a value that is cut, prolonged, or of another version.
 func mustRefuse(t *testing.T, text string, key, value []byte) {
 	t.Helper()
 	refuse := func(what string, key, value []byte) {

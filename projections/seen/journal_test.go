@@ -105,7 +105,8 @@ func backfills(at events.Micros, user string, items ...string) []events.Event {
 	return evs
 }
 
-// tick folds an event at a time, of a user of whom nothing is stored: the maintenance is done that is due by then.
+// tick folds an event at a time, of a user of whom nothing is stored: the maintenance is done that
+// is due by then.
 func (j *journal) tick(at events.Micros) {
 	j.t.Helper()
 	j.at(at).add(events.Event{Kind: events.SeenCleared, User: "clock"})

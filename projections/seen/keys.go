@@ -8,8 +8,9 @@ import (
 	"github.com/skein-feed/skein/projections/internal/hiddenitems"
 )
 
-// These are the rows, in physical order. In the rows of months, the month (2 bytes) comes before the tag, and the shard of the user after it. So
-// rows that expire together are neighbors. Where other rows have the shard, these have the month, which is never as large as StoreShard.
+// These are the rows, in physical order. In the rows of months, the month (2 bytes) comes before
+// the tag, and the shard of the user after it. So rows that expire together are neighbors. Where
+// other rows have the shard, these have the month, which is never as large as StoreShard.
 //
 //	tag   key               value     holds
 //	0x60  month | shard A   fingerprints    plays of A in the month: all of an open month, late ones of a closed month
@@ -41,7 +42,8 @@ var hiddenItems = hiddenitems.Tags{Fact: tagItemHiding, List: tagHiddenItem, Cou
 
 var datedTags = []projections.Tag{tagPlays, tagSealed}
 
-// appendMonthPrefix appends the first possible key of the rows of a month with a tag, from a shard on.
+// appendMonthPrefix appends the first possible key of the rows of a month with a tag, from a shard
+// on.
 func appendMonthPrefix(dst []byte, m month, tag projections.Tag, from uint32) []byte {
 	dst = append(binary.BigEndian.AppendUint16(dst, uint16(m)), byte(tag))
 	return binary.BigEndian.AppendUint16(dst, uint16(from))

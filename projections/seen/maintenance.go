@@ -9,20 +9,23 @@ import (
 	"github.com/skein-feed/skein/projections"
 )
 
-// The maintenance seals closed months and deletes expired ones. It works in rounds of one week of log time. A round visits every shard once, one
-// shard per tick, so that the work is spread over the week and each event does only a little of it. Time is that of the events (I4): without
-// events nothing is done, and after a pause longer than a round each shard is visited once.
+// The maintenance seals closed months and deletes expired ones. It works in rounds of one week of
+// log time. A round visits every shard once, one shard per tick, so that the work is spread over
+// the week and each event does only a little of it. Time is that of the events (I4): without events
+// nothing is done, and after a pause longer than a round each shard is visited once.
 //
-// What a visit does depends only on its tick and on what was played in the shard's partition before. So a partition gets the same rows, whatever
-// other partitions the store holds (I13).
+// What a visit does depends only on its tick and on what was played in the shard's partition
+// before. So a partition gets the same rows, whatever other partitions the store holds (I13).
 const (
 	// roundLength is a week in microseconds.
 	roundLength = 7 * 24 * 3600 * 1_000_000
 	// tickLength is the time between two visits. It divides a week.
 	tickLength = roundLength / events.NumShards
-	// shardsPerPartition is the number of shards of a partition. They are neighbors and expire together, by one range per kind of row.
+	// shardsPerPartition is the number of shards of a partition. They are neighbors and expire
+	// together, by one range per kind of row.
 	shardsPerPartition = events.NumShards / events.NumPartitions
-	// sealBytes is how many bytes of rows are read ahead between two places where the event may be cut.
+	// sealBytes is how many bytes of rows are read ahead between two places where the event may be
+	// cut.
 	sealBytes = 1 << 20
 )
 
@@ -31,14 +34,16 @@ type plan []monthPlan
 
 type monthPlan struct {
 	month month
-	// late is the tick in which a play of the month was last written after the end of the month; 0 means never.
+	// late is the tick in which a play of the month was last written after the end of the month; 0
+	// means never.
 	late int64
 }
 
 // The versions of the rows of the maintenance, which are their first byte.
 const versionPlan, versionTick = 2, 1
 
-// appendRow appends the row of a plan: a version byte, then of each month the month (2 bytes) and late (uvarint).
+// appendRow appends the row of a plan: a version byte, then of each month the month (2 bytes) and
+// late (uvarint).
 func (p plan) appendRow(dst []byte) []byte {
 	dst = append(dst, versionPlan)
 	for _, m := range p {
@@ -48,7 +53,8 @@ func (p plan) appendRow(dst []byte) []byte {
 	return dst
 }
 
-// decodePlan decodes the row of a plan. It rejects rows that appendRow cannot have written, such as varints that are longer than needed.
+// decodePlan decodes the row of a plan. It rejects rows that appendRow cannot have written, such as
+// varints that are longer than needed.
 func decodePlan(row []byte) (p plan, err error) {
 	bad := projections.RowError("plan", row)
 	if len(row) < 2 || row[0] != versionPlan {
@@ -140,8 +146,8 @@ func (f *Seen) writePlan(partition uint8, p plan) {
 	f.batch.Set(f.key, f.value)
 }
 
-// Tick makes the visits that are due at a log time. If it is interrupted, the visit is made again and does not find the rows that it has already
-// sealed.
+// Tick makes the visits that are due at a log time. If it is interrupted, the visit is made again
+// and does not find the rows that it has already sealed.
 func (f *Seen) Tick(now events.Micros, b *projections.Batch) error {
 	f.batch = b
 	if err := f.readTick(); err != nil {
@@ -182,8 +188,8 @@ func (f *Seen) monthOfTick(tick int64) month {
 	return f.tickCalendar.monthOf(events.Micros(tick * tickLength))
 }
 
-// visit makes the visits of n ticks from tick on. They are of one month, and their shards of one partition. last is the tick of the last visit that
-// was made by an earlier event.
+// visit makes the visits of n ticks from tick on. They are of one month, and their shards of one
+// partition. last is the tick of the last visit that was made by an earlier event.
 func (f *Seen) visit(tick, n, last int64) error {
 	from := uint32(tick % events.NumShards)
 	partition := events.Shard(from).Partition()
@@ -209,7 +215,8 @@ func (f *Seen) visit(tick, n, last int64) error {
 		if m.month >= current {
 			continue
 		}
-		// If the visits one round ago of the first and the last of these shards left nothing to seal, then so did those between.
+		// If the visits one round ago of the first and the last of these shards left nothing to
+		// seal, then so did those between.
 		before := tick - events.NumShards
 		if f.hasNothingToSeal(m, before, last) && f.hasNothingToSeal(m, before+n-1, last) {
 			continue
@@ -221,8 +228,8 @@ func (f *Seen) visit(tick, n, last int64) error {
 	return nil
 }
 
-// hasNothingToSeal reports whether the visit of a tick has left nothing to seal of a month: the visit was made, the month was over by then, and
-// nothing was written to the month since.
+// hasNothingToSeal reports whether the visit of a tick has left nothing to seal of a month: the
+// visit was made, the month was over by then, and nothing was written to the month since.
 func (f *Seen) hasNothingToSeal(m monthPlan, visit, last int64) bool {
 	return visit <= last && visit > m.late && f.monthOfTick(visit) > m.month
 }
@@ -242,8 +249,9 @@ func (f *Seen) deleteMonth(m month, from uint32) {
 // row is a copy of a key and its value.
 type row struct{ key, value []byte }
 
-// sealShards seals a closed month for the users of the shards from <= shard < to. For a user who already has a filter of the month, later
-// fingerprints stay beside it, because a filter is sized for its plays and cannot grow.
+// sealShards seals a closed month for the users of the shards from <= shard < to. For a user who
+// already has a filter of the month, later fingerprints stay beside it, because a filter is sized
+// for its plays and cannot grow.
 func (f *Seen) sealShards(m month, from, to uint32) error {
 	lower, upper := appendMonthPrefix(nil, m, tagPlays, from), appendMonthPrefix(nil, m, tagPlays, to)
 	for {
@@ -295,8 +303,8 @@ func (f *Seen) sealRow(r row) error {
 	return nil
 }
 
-// recordWrite records in the plan that a play of a month is written for a user. An envelope may have plays of a month that is over, even of one
-// that is being deleted.
+// recordWrite records in the plan that a play of a month is written for a user. An envelope may
+// have plays of a month that is over, even of one that is being deleted.
 func (f *Seen) recordWrite(m month, user string) error {
 	partition := events.ShardOf(user).Partition()
 	p, err := f.readPlan(partition)

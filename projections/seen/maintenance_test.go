@@ -24,8 +24,8 @@ func crowd(n int, items ...string) (evs []events.Event) {
 	return evs
 }
 
-// TestSealingSpreads: the users of a month that is over are sealed over the seven days after its end, about as many on each,
-// and each once.
+// TestSealingSpreads: the users of a month that is over are sealed over the seven days after its
+// end, about as many on each, and each once.
 func TestSealingSpreads(t *testing.T) {
 	const users = 5000
 	j := journalOf(t, seen.DefaultSettings(), store.Options{})
@@ -59,8 +59,8 @@ func TestSealingSpreads(t *testing.T) {
 	j.rebuilt(t)
 }
 
-// TestMaintenanceAfterAPause: after a time without events that is longer than a round, each shard is visited once, at the next event,
-// wherever the round before was left.
+// TestMaintenanceAfterAPause: after a time without events that is longer than a round, each shard
+// is visited once, at the next event, wherever the round before was left.
 func TestMaintenanceAfterAPause(t *testing.T) {
 	const users = 2000
 	for _, begun := range []events.Micros{0, 1, 3, 6} {
@@ -105,7 +105,8 @@ func TestExpiryAfterAPause(t *testing.T) {
 	}
 }
 
-// TestEveryShardIsVisitedOnceAWeek: whatever the times of events, a user is never left for longer than a week.
+// TestEveryShardIsVisitedOnceAWeek: whatever the times of events, a user is never left for longer
+// than a week.
 func TestEveryShardIsVisitedOnceAWeek(t *testing.T) {
 	j := journalOf(t, seen.DefaultSettings(), store.Options{})
 	defer j.close()
@@ -134,8 +135,8 @@ func TestEveryShardIsVisitedOnceAWeek(t *testing.T) {
 	j.rebuilt(t)
 }
 
-// TestLateBackfillsAreFoundBesideFilter: plays of a month that is sealed stand beside the filter and are found, round after round.
-// A user who comes late only is sealed like others.
+// TestLateBackfillsAreFoundBesideFilter: plays of a month that is sealed stand beside the filter
+// and are found, round after round. A user who comes late only is sealed like others.
 func TestLateBackfillsAreFoundBesideFilter(t *testing.T) {
 	s := exact()
 	j := journalOf(t, s, store.Options{})
@@ -174,7 +175,8 @@ func TestLateBackfillsAreFoundBesideFilter(t *testing.T) {
 	j.close()
 }
 
-// TestPlaysBeyondTheCalendarAreFound: what the calendar has no months for is of its first or last one, and is kept and found there.
+// TestPlaysBeyondTheCalendarAreFound: what the calendar has no months for is of its first or last
+// one, and is kept and found there.
 func TestPlaysBeyondTheCalendarAreFound(t *testing.T) {
 	j := journalOf(t, seen.DefaultSettings(), store.Options{})
 	defer j.close()

@@ -17,16 +17,16 @@ import (
 	"github.com/skein-feed/skein/projections/store"
 )
 
-// exact are settings with which no false positive is to be met in a lifetime of tests, so that answers are those of the
-// model.
+// exact are settings with which no false positive is to be met in a lifetime of tests, so that
+// answers are those of the model.
 func exact() seen.Settings {
 	s := seen.DefaultSettings()
 	s.FalsePositives = 1e-9
 	return s
 }
 
-// TestUnseenAreThoseOfModel: at every position of every history, with every window, the unseen are the model's (I10), and so are the
-// serves.
+// TestUnseenAreThoseOfModel: at every position of every history, with every window, the unseen are
+// the model's (I10), and so are the serves.
 func TestUnseenAreThoseOfModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		history := histories.History(t, histories.Options{Plays: true})
@@ -52,7 +52,8 @@ func TestUnseenAreThoseOfModel(t *testing.T) {
 	})
 }
 
-// TestLongHistories does the same at some positions of long seeded histories, folded many envelopes at a time.
+// TestLongHistories does the same at some positions of long seeded histories, folded many envelopes
+// at a time.
 func TestLongHistories(t *testing.T) {
 	n := 600
 	if testing.Short() {

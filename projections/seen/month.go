@@ -12,13 +12,15 @@ type month uint16
 // lastMonth is the greatest month, below projections.StoreShard. It is in the year 7431.
 const lastMonth = 0xfffe
 
-// calendar finds the month of a time. It remembers the last month that it has found, because successive events are mostly of the same one.
+// calendar finds the month of a time. It remembers the last month that it has found, because
+// successive events are mostly of the same one.
 type calendar struct {
 	month      month
 	start, end events.Micros
 }
 
-// monthOf returns the month of a time. Times before 1970 belong to the first month, and those after lastMonth to lastMonth.
+// monthOf returns the month of a time. Times before 1970 belong to the first month, and those after
+// lastMonth to lastMonth.
 func (c *calendar) monthOf(at events.Micros) month {
 	if at >= c.start && at < c.end {
 		return c.month

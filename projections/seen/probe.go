@@ -24,7 +24,8 @@ type probe struct {
 	// filters have their bits in data.
 	filters []bloomFilter
 	data    []byte
-	// setsByPrefix tells, by the first bits of a fingerprint, which sets may have it: bit i stands for the sets i, i+8, i+16 and so on.
+	// setsByPrefix tells, by the first bits of a fingerprint, which sets may have it: bit i stands
+	// for the sets i, i+8, i+16 and so on.
 	setsByPrefix []uint8
 	// key is scratch memory.
 	key []byte
@@ -68,7 +69,8 @@ func (p *probe) addFingerprints(row []byte) (err error) {
 	return err
 }
 
-// addBloom adds the filter in a row. It copies the bits, because the row is valid until the next read only.
+// addBloom adds the filter in a row. It copies the bits, because the row is valid until the next
+// read only.
 func (p *probe) addBloom(row []byte) error {
 	b, err := decodeBloom(row)
 	if err != nil {
@@ -104,8 +106,8 @@ func (p *probe) findUnseen() {
 	}
 }
 
-// mapEntriesPerValue is the number of entries in the prefix map per value. About one in mapEntriesPerValue unseen candidates has an entry by
-// chance and must be searched for.
+// mapEntriesPerValue is the number of entries in the prefix map per value. About one in
+// mapEntriesPerValue unseen candidates has an entry by chance and must be searched for.
 const mapEntriesPerValue = 16
 
 // dropMembersOfSets removes the candidates that are in a set from unseen.
@@ -144,7 +146,8 @@ func (p *probe) addToPrefixMap(i, prefixBits int) {
 	}
 }
 
-// isInSets reports whether a fingerprint is in one of the sets that a mask names, as in setsByPrefix.
+// isInSets reports whether a fingerprint is in one of the sets that a mask names, as in
+// setsByPrefix.
 func (p *probe) isInSets(fingerprint uint64, mask uint8) bool {
 	for i := range p.sets {
 		s := &p.sets[i]
@@ -155,8 +158,9 @@ func (p *probe) isInSets(fingerprint uint64, mask uint8) bool {
 	return false
 }
 
-// contains reports whether a fingerprint is in a sorted set. Fingerprints are hashes and so spread evenly: the search begins where the
-// fingerprint would be if all gaps were equal. Of n fingerprints it is about √n / 2 away from there.
+// contains reports whether a fingerprint is in a sorted set. Fingerprints are hashes and so spread
+// evenly: the search begins where the fingerprint would be if all gaps were equal. Of n
+// fingerprints it is about √n / 2 away from there.
 func contains(values []uint64, v uint64) bool {
 	if len(values) == 0 {
 		return false

@@ -30,8 +30,9 @@ func Query(r State, s Settings) *Queries { return &Queries{state: r, settings: s
 // Question says what candidates are compared with.
 type Question struct {
 	User string
-	// Window is how many calendar months count, including the month of the state's position. 0 means the default of the settings. A window
-	// longer than the retention is shortened to the retention.
+	// Window is how many calendar months count, including the month of the state's position. 0
+	// means the default of the settings. A window longer than the retention is shortened to the
+	// retention.
 	Window int
 	// IgnoreServed compares with plays only, and not with the items that were served last.
 	IgnoreServed bool
@@ -39,12 +40,13 @@ type Question struct {
 	IgnoreHidden bool
 }
 
-// Filter appends to unseen the indexes of the items that the user has not seen and does not hide, in rising order. It also returns how many
-// months of plays it has
-// read. An item that was seen is never among them (I10). An item that was not seen is missing with a probability of at most
+// Filter appends to unseen the indexes of the items that the user has not seen and does not hide,
+// in rising order. It also returns how many months of plays it has read. An item that was seen is
+// never among them (I10). An item that was not seen is missing with a probability of at most
 // [Settings.FalsePositives] for the default window, and of a proportional one for other windows.
 //
-// Filter costs two point reads per month, the decoding of rows that are not Bloom filters, and some 10 to 40 ns per item.
+// Filter costs two point reads per month, the decoding of rows that are not Bloom filters, and some
+// 10 to 40 ns per item.
 func (q *Queries) Filter(question Question, items []string, unseen []uint32) (out []uint32, months int, err error) {
 	p := getProbe(userSalt(question.User), len(items))
 	defer p.release()
@@ -66,7 +68,8 @@ func (q *Queries) FilterNumeric(question Question, items []uint64, unseen []uint
 	return q.filter(question, p, unseen, func(i uint32) string { return strconv.FormatUint(items[i], 10) })
 }
 
-// filter answers a question about the candidates whose fingerprints are in p. item returns a candidate by its index.
+// filter answers a question about the candidates whose fingerprints are in p. item returns a
+// candidate by its index.
 func (q *Queries) filter(question Question, p *probe, unseen []uint32, item func(i uint32) string) (out []uint32, months int, err error) {
 	window := question.Window
 	if window <= 0 {
@@ -97,7 +100,8 @@ func (q *Queries) filter(question Question, p *probe, unseen []uint32, item func
 	return append(unseen, p.unseen...), months, nil
 }
 
-// dropHidden removes the candidates that the user hides from those that were not found so far. A user who hides nothing costs one point read.
+// dropHidden removes the candidates that the user hides from those that were not found so far. A
+// user who hides nothing costs one point read.
 func (q *Queries) dropHidden(p *probe, user string, item func(i uint32) string) error {
 	n, err := hiddenItems.Len(q.state, user)
 	if err != nil || n == 0 {
@@ -117,8 +121,9 @@ type HiddenItem = hiddenitems.Item
 // ErrHiddenCursor is returned for bytes that are not a cursor of [Queries.Hidden].
 var ErrHiddenCursor = hiddenitems.ErrCursor
 
-// Hidden lists at most n items that a user hides, newest first, equal times by id. after is the cursor of the page; nil means the first page. next is
-// the cursor of the next page, or nil on the last one.
+// Hidden lists at most n items that a user hides, newest first, equal times by id. after is the
+// cursor of the page; nil means the first page. next is the cursor of the next page, or nil on the
+// last one.
 func (q *Queries) Hidden(ctx context.Context, user string, after []byte, n int) (items []HiddenItem, next []byte, err error) {
 	return hiddenItems.Page(ctx, q.state, user, after, n)
 }
@@ -145,7 +150,8 @@ func (q *Queries) addMonth(p *probe, m month, user string) error {
 		}
 	}
 
-	// The keys of the two rows of a month differ in the tag only, which follows the two bytes of the month.
+	// The keys of the two rows of a month differ in the tag only, which follows the two bytes of
+	// the month.
 	p.key[2] = byte(tagSealed)
 	row, ok, err = q.state.Get(p.key)
 	if err != nil || !ok {
@@ -195,7 +201,8 @@ func (q *Queries) Served(user string) ([]string, error) {
 	return items, nil
 }
 
-// probes are reused by later questions, because the memory of a probe is most of what an answer allocates.
+// probes are reused by later questions, because the memory of a probe is most of what an answer
+// allocates.
 var probes = sync.Pool{New: func() any { return new(probe) }} //nolint:gochecknoglobals // memory only
 
 // getProbe returns an empty probe for n candidates. The caller must release it.

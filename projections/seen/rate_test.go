@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestFalsePositiveRate: filters of one month take no more unseen candidates for seen than they may, however few or many
-// plays they hold.
+// TestFalsePositiveRate: filters of one month take no more unseen candidates for seen than they
+// may, however few or many plays they hold.
 func TestFalsePositiveRate(t *testing.T) {
 	const bits = 12
 	probes := 2_000_000

@@ -11,12 +11,14 @@ import (
 
 // Settings are the settings of the fold. They are part of the fingerprint (I4).
 type Settings struct {
-	// Window is how many calendar months of plays count if a question does not say, including the current month. Default 4.
+	// Window is how many calendar months of plays count if a question does not say, including the
+	// current month. Default 4.
 	Window int
-	// Retention is how many calendar months plays are kept, including the current month. It is the longest window. Default 6.
+	// Retention is how many calendar months plays are kept, including the current month. It is the
+	// longest window. Default 6.
 	Retention int
-	// FalsePositives is the greatest share of unseen candidates that a question with the default window may take for seen.
-	// Default 0.001.
+	// FalsePositives is the greatest share of unseen candidates that a question with the default
+	// window may take for seen. Default 0.001.
 	FalsePositives float64
 }
 
@@ -26,8 +28,8 @@ func DefaultSettings() Settings { return Settings{Window: 4, Retention: 6, False
 // Bounds of settings.
 const (
 	maxRetention = 120
-	// minFalsePositives is the share that fingerprints of 40 bits can keep for some hundred plays a month. With n plays their share is
-	// n / 2^40.
+	// minFalsePositives is the share that fingerprints of 40 bits can keep for some hundred plays a
+	// month. With n plays their share is n / 2^40.
 	minFalsePositives = 1e-9
 )
 
@@ -44,8 +46,8 @@ func (s Settings) Check() error {
 	return nil
 }
 
-// positionsPerPlay returns how many bits a Bloom filter sets per play. With n bits, a month takes one unseen candidate in 2^n for seen. The months
-// of the window share what FalsePositives allows.
+// positionsPerPlay returns how many bits a Bloom filter sets per play. With n bits, a month takes
+// one unseen candidate in 2^n for seen. The months of the window share what FalsePositives allows.
 func (s Settings) positionsPerPlay() int {
 	n := minPositions
 	for float64(s.Window) > s.FalsePositives*float64(uint64(1)<<n) {
@@ -54,7 +56,8 @@ func (s Settings) positionsPerPlay() int {
 	return n
 }
 
-// Seen is the projection. It has scratch memory, so a Seen folds into one store, from one goroutine.
+// Seen is the projection. It has scratch memory, so a Seen folds into one store, from one
+// goroutine.
 type Seen struct {
 	settings  Settings
 	positions int
@@ -67,7 +70,8 @@ type Seen struct {
 	// key, value and fingerprints are scratch memory. The batch copies what it is given.
 	key, value   []byte
 	fingerprints []uint64
-	// There are two calendars, because each remembers one month: that of the events, and that of the visits.
+	// There are two calendars, because each remembers one month: that of the events, and that of
+	// the visits.
 	eventCalendar, tickCalendar calendar
 }
 
@@ -92,8 +96,9 @@ func (*Seen) Name() string { return "seen" }
 // Version is the version of the fold and its rows. Since 4 it has hidden items.
 func (*Seen) Version() uint32 { return 4 }
 
-// CanRead reports whether the queries can read a store that was folded with a fingerprint. They can read those of all versions, except where the
-// setting "fingerprints" of versions 1 and 2 made truncated fingerprints of closed months. It is part of [projections.VersionReader].
+// CanRead reports whether the queries can read a store that was folded with a fingerprint. They can
+// read those of all versions, except where the setting "fingerprints" of versions 1 and 2 made
+// truncated fingerprints of closed months. It is part of [projections.VersionReader].
 func (*Seen) CanRead(was projections.Fingerprint) bool {
 	return was.Version >= 1 && was.Version <= 4 && was.Settings["fingerprints"] != "true"
 }
@@ -111,18 +116,21 @@ func (f *Seen) Settings() map[string]string {
 	}
 }
 
-// Kinds returns the kinds of events that add plays and serves, hide items, or remove what is known about a user.
+// Kinds returns the kinds of events that add plays and serves, hide items, or remove what is known
+// about a user.
 func (*Seen) Kinds() []events.Kind {
 	return []events.Kind{
 		events.Played, events.Served, events.SeenCleared, events.UserDeleted, events.ItemHidden, events.ItemShown,
 	}
 }
 
-// MonthTags returns the tags of rows whose keys begin with a month. It is part of [projections.MonthKeyed].
+// MonthTags returns the tags of rows whose keys begin with a month. It is part of
+// [projections.MonthKeyed].
 func (*Seen) MonthTags() []projections.Tag { return datedTags }
 
-// Merger returns how to merge rows that are written without being read. Of sets of fingerprints it takes the union, and of serves the newest.
-// Both are semilattices: neither order nor repetition matters.
+// Merger returns how to merge rows that are written without being read. Of sets of fingerprints it
+// takes the union, and of serves the newest. Both are semilattices: neither order nor repetition
+// matters.
 func (*Seen) Merger() projections.Merger {
 	return projections.Merger{
 		Name: "seen.1",
@@ -138,7 +146,8 @@ func (*Seen) Merger() projections.Merger {
 	}
 }
 
-// DropCache drops the cached rows of the maintenance, because a repair has changed rows. It is part of [projections.CacheDropper].
+// DropCache drops the cached rows of the maintenance, because a repair has changed rows. It is part
+// of [projections.CacheDropper].
 func (f *Seen) DropCache() { f.maintenance = maintenanceCache{} }
 
 // Apply folds one event. A live play or serve is one blind write.
@@ -170,7 +179,8 @@ func (f *Seen) Apply(ev events.Event, b *projections.Batch) error {
 	return fmt.Errorf("seen: event of kind %s, which it does not read", ev.Kind)
 }
 
-// addPlay adds a play to the month in which it happened, unless no window reaches that month. now is the log time.
+// addPlay adds a play to the month in which it happened, unless no window reaches that month. now
+// is the log time.
 func (f *Seen) addPlay(ev *events.Event, now events.Micros) error {
 	current := f.eventCalendar.monthOf(now)
 	m := current
@@ -198,8 +208,9 @@ const (
 	closedByDeletion
 )
 
-// clearUser deletes the plays and serves of a user. Later backfills of them are ignored, because history comes before every live event. If the user
-// was deleted, all later backfills about the user are.
+// clearUser deletes the plays and serves of a user. Later backfills of them are ignored, because
+// history comes before every live event. If the user was deleted, all later backfills about the
+// user are.
 func (f *Seen) clearUser(user string, deleted bool) error {
 	// The plan names the months that may have rows of the user.
 	p, err := f.readPlan(events.ShardOf(user).Partition())
@@ -214,7 +225,8 @@ func (f *Seen) clearUser(user string, deleted bool) error {
 	}
 	f.key = servedKey(f.key[:0], user)
 	f.batch.Delete(f.key)
-	// Once all backfills are closed, there is nothing to keep out. The row has a keyed hash, because it must not name an erased user.
+	// Once all backfills are closed, there is nothing to keep out. The row has a keyed hash,
+	// because it must not name an erased user.
 	f.key = closedUserKey(f.key[:0], user, f.batch.KeyedHash(user))
 	if f.batch.BackfillsClosed() {
 		f.batch.Delete(f.key)
@@ -232,15 +244,16 @@ func (f *Seen) clearUser(user string, deleted bool) error {
 	return nil
 }
 
-// isClosedToBackfills reports whether a backfill is ignored, because its user was deleted, or, if it is a play or serve, because its user cleared what
-// was seen.
+// isClosedToBackfills reports whether a backfill is ignored, because its user was deleted, or, if
+// it is a play or serve, because its user cleared what was seen.
 func (f *Seen) isClosedToBackfills(ev *events.Event) (bool, error) {
 	f.key = closedUserKey(f.key[:0], ev.User, f.batch.KeyedHash(ev.User))
 	closing, err := f.readClosing()
 	return closing == closedByDeletion || closing == closedByClearing && ev.Kind != events.ItemHidden, err
 }
 
-// readClosing returns the value of the row at f.key that keeps out backfills, or 0 if there is no row.
+// readClosing returns the value of the row at f.key that keeps out backfills, or 0 if there is no
+// row.
 func (f *Seen) readClosing() (byte, error) {
 	row, ok, err := f.batch.Get(f.key)
 	if err != nil || !ok {

@@ -15,7 +15,8 @@ const maxServed = 100
 
 // serve is the last time that an item was served.
 type serve struct {
-	// stamp orders serves by time. The stamp of a live serve is greater than that of any backfilled one.
+	// stamp orders serves by time. The stamp of a live serve is greater than that of any backfilled
+	// one.
 	stamp uint64
 	// index is the index of the item in its event.
 	index byte
@@ -23,7 +24,8 @@ type serve struct {
 	item []byte
 }
 
-// liveStampBit is set in the stamps of live serves, because all history comes before all live events.
+// liveStampBit is set in the stamps of live serves, because all history comes before all live
+// events.
 const liveStampBit = 1 << 63
 
 // stampOf returns the stamp of the serves of an event.
@@ -34,14 +36,16 @@ func stampOf(ev *events.Event) uint64 {
 	return uint64(ev.Time) | liveStampBit
 }
 
-// compareServes sorts serves by time, the newest first. Those of one event are in the order in which the event names them. Serves of backfills with
-// equal time and index are sorted by id, so that the order does not depend on arrival.
+// compareServes sorts serves by time, the newest first. Those of one event are in the order in
+// which the event names them. Serves of backfills with equal time and index are sorted by id, so
+// that the order does not depend on arrival.
 func compareServes(a, b serve) int {
 	return cmp.Or(cmp.Compare(b.stamp, a.stamp), cmp.Compare(a.index, b.index), bytes.Compare(a.item, b.item))
 }
 
-// newestServes sorts serves and returns the newest serve of each item, for at most [maxServed] items. It can be applied to groups of serves first,
-// and then to the results: what is not among the newest of its group is not among the newest of all.
+// newestServes sorts serves and returns the newest serve of each item, for at most [maxServed]
+// items. It can be applied to groups of serves first, and then to the results: what is not among
+// the newest of its group is not among the newest of all.
 func newestServes(serves []serve) []serve {
 	slices.SortFunc(serves, compareServes)
 	newest := serves[:0]
@@ -62,8 +66,9 @@ func newestServes(serves []serve) []serve {
 // versionServes is the first byte of a row of serves.
 const versionServes = 1
 
-// appendServes appends a row of serves, which must be sorted. After the version byte, the row has the serves of each stamp, the newest first: the stamp
-// in 8 bytes, the number of its serves (1 byte), and of each serve its index (1 byte) and the id in its key form.
+// appendServes appends a row of serves, which must be sorted. After the version byte, the row has
+// the serves of each stamp, the newest first: the stamp in 8 bytes, the number of its serves (1
+// byte), and of each serve its index (1 byte) and the id in its key form.
 func appendServes(dst []byte, serves []serve) []byte {
 	dst = append(dst, versionServes)
 	for len(serves) > 0 {

@@ -21,8 +21,8 @@ func servesRow(ev *events.Event) []byte {
 	return appendServes(nil, newestServes(serves))
 }
 
-// TestMergeOfServesIgnoresOrder: in whatever groups and order serves are merged, and however often, the same bytes come out,
-// and they are the newest hundred.
+// TestMergeOfServesIgnoresOrder: in whatever groups and order serves are merged, and however often,
+// the same bytes come out, and they are the newest hundred.
 func TestMergeOfServesIgnoresOrder(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		most := rapid.SampledFrom([]int{4, 60, 400}).Draw(t, "most items")
@@ -65,7 +65,8 @@ func newest(all []serve) (kept []serve) {
 	return kept
 }
 
-// TestLiveServesComeFirst: an import of later times than the log's stands behind what was served live all the same.
+// TestLiveServesComeFirst: an import of later times than the log's stands behind what was served
+// live all the same.
 func TestLiveServesComeFirst(t *testing.T) {
 	live := events.Event{Time: 5, Items: []string{"live"}}
 	old := events.Event{Time: 1 << 62, Backfill: true, Items: []string{"imported", "live"}}

@@ -44,7 +44,8 @@ func TestCheckNamesBadSetting(t *testing.T) {
 	}
 }
 
-// TestOtherSettingsAreRefused: a store opens with the settings only that it was built with, and says which one differs (I4).
+// TestOtherSettingsAreRefused: a store opens with the settings only that it was built with, and
+// says which one differs (I4).
 func TestOtherSettingsAreRefused(t *testing.T) {
 	for name, test := range map[string]struct {
 		change func(s *seen.Settings)
@@ -89,8 +90,9 @@ func (f olderFold) Settings() map[string]string {
 	return s
 }
 
-// TestStoreOfOlderVersion: a store that version 2 has built answers until it is rebuilt, unless its closed months are truncated
-// fingerprints. Neither is folded into, and both errors name the command that rebuilds the store.
+// TestStoreOfOlderVersion: a store that version 2 has built answers until it is rebuilt, unless its
+// closed months are truncated fingerprints. Neither is folded into, and both errors name the
+// command that rebuilds the store.
 func TestStoreOfOlderVersion(t *testing.T) {
 	for _, test := range []struct{ name, fingerprints, refusal string }{
 		{"of Bloom filters", "false", ""},

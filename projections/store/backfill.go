@@ -8,9 +8,9 @@ import (
 	"github.com/skein-feed/skein/projections"
 )
 
-// imports remembers the highest offset of the backfills that were folded, per source and kind, so that an import may safely run
-// twice (I6). It also remembers which sources are closed. There are few sources, so everything is kept in memory as well as in
-// rows.
+// imports remembers the highest offset of the backfills that were folded, per source and kind, so
+// that an import may safely run twice (I6). It also remembers which sources are closed. There are
+// few sources, so everything is kept in memory as well as in rows.
 type imports struct {
 	offsets map[importKey]uint64
 	// closed has the closed sources. allClosed is true if the backfills of all sources are closed.
@@ -31,7 +31,8 @@ func (k importKey) append(dst []byte) []byte {
 	return append(dst, k.source...)
 }
 
-// closedKey returns the key of the row that marks a source as closed. The empty source stands for all sources.
+// closedKey returns the key of the row that marks a source as closed. The empty source stands for
+// all sources.
 func closedKey(source string) []byte {
 	return append(projections.AppendPrefix(nil, projections.StoreShard, tagClosed), source...)
 }
@@ -70,8 +71,8 @@ func (im *imports) markClosed(source string) {
 	im.allClosed = im.allClosed || source == ""
 }
 
-// accepts reports whether a backfilled event is to be folded: its source must be open, and its offset must be higher than all
-// offsets of its source and kind before it.
+// accepts reports whether a backfilled event is to be folded: its source must be open, and its
+// offset must be higher than all offsets of its source and kind before it.
 func (im *imports) accepts(ev *events.Event) bool {
 	if im.allClosed || im.closed[ev.Source] {
 		return false
@@ -80,8 +81,8 @@ func (im *imports) accepts(ev *events.Event) bool {
 	return !ok || ev.Offset > highest
 }
 
-// recordFolded records the offset of a backfilled event. It must be called after the event is folded: if a crash interrupts the
-// event, the next start has to accept it again.
+// recordFolded records the offset of a backfilled event. It must be called after the event is
+// folded: if a crash interrupts the event, the next start has to accept it again.
 func (im *imports) recordFolded(ev *events.Event) {
 	key := importKey{ev.Kind, ev.Source}
 	im.offsets[key] = ev.Offset
@@ -105,7 +106,8 @@ func (im *imports) writeOffsets(b *projections.BatchControl) {
 	clear(im.changed)
 }
 
-// BackfillsClosed reports whether a source is closed, alone or together with all others. Every later backfill of it is ignored.
+// BackfillsClosed reports whether a source is closed, alone or together with all others. Every
+// later backfill of it is ignored.
 func BackfillsClosed(rows projections.Reader, source string) (bool, error) {
 	for _, closed := range []string{"", source} {
 		if _, ok, err := rows.Get(closedKey(closed)); err != nil || ok {
@@ -115,8 +117,8 @@ func BackfillsClosed(rows projections.Reader, source string) (bool, error) {
 	return false, nil
 }
 
-// HighestOffset returns the highest offset of the backfills of a source and kind that were folded, or 0 if there is none. A later
-// backfill with this offset or a lower one is ignored.
+// HighestOffset returns the highest offset of the backfills of a source and kind that were folded,
+// or 0 if there is none. A later backfill with this offset or a lower one is ignored.
 func HighestOffset(rows projections.Reader, kind events.Kind, source string) (uint64, error) {
 	row, ok, err := rows.Get(importKey{kind, source}.append(nil))
 	if err != nil || !ok {

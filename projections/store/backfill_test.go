@@ -19,8 +19,9 @@ func closeBackfills(source string) events.Event {
 	return events.Event{Kind: events.BackfillClosed, Source: source}
 }
 
-// TestRepeatedBackfillsAreIgnored checks that a backfill is folded only if its offset is higher than those before of its source and kind, and only
-// until its source is closed, also after a restart (I6).
+// TestRepeatedBackfillsAreIgnored checks that a backfill is folded only if its offset is higher
+// than those before of its source and kind, and only until its source is closed, also after a
+// restart (I6).
 func TestRepeatedBackfillsAreIgnored(t *testing.T) {
 	p, f := events.Played, events.UserFollowed
 	steps := []struct {
@@ -79,7 +80,8 @@ func TestRepeatedBackfillsAreIgnored(t *testing.T) {
 	}
 }
 
-// TestFoldLearnsThatBackfillsAreClosed checks that a fold learns when no backfill can arrive any more.
+// TestFoldLearnsThatBackfillsAreClosed checks that a fold learns when no backfill can arrive any
+// more.
 func TestFoldLearnsThatBackfillsAreClosed(t *testing.T) {
 	play := events.Event{Kind: events.Played, User: "ann", Item: "x"}
 	envs := storetest.Envelopes([]events.Event{play, closeBackfills("old"), play}, []events.Event{closeBackfills(""), play}, storetest.One(play))

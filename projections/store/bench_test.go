@@ -13,7 +13,8 @@ import (
 	"github.com/skein-feed/skein/projections/store"
 )
 
-// randomFollows returns envelopes of 100 random follows each. A few of the users have most of the followers.
+// randomFollows returns envelopes of 100 random follows each. A few of the users have most of the
+// followers.
 func randomFollows(seed uint64, n, users int) []*events.Envelope {
 	r := rand.New(rand.NewPCG(seed, 2))
 	popular := rand.NewZipf(r, 1.1, 50, uint64(users-1))
@@ -44,8 +45,8 @@ func benchStore(b *testing.B, p projections.Projection, cacheBytes int64) *store
 	return s
 }
 
-// BenchmarkFold folds follows into a store on disk: a hundred envelopes per call, as under load, and one per call, as in an idle service. It reports
-// events per second.
+// BenchmarkFold folds follows into a store on disk: a hundred envelopes per call, as under load,
+// and one per call, as in an idle service. It reports events per second.
 func BenchmarkFold(b *testing.B) {
 	const users = 100_000
 	for name, p := range map[string]func() projections.Projection{

@@ -11,8 +11,8 @@ import (
 	"github.com/skein-feed/skein/projections"
 )
 
-// The tags of the rows of the runtime, all of which have keys in StoreShard. Before the arrow is what follows the tag in the key, after it
-// is the value. Numbers are big endian.
+// The tags of the rows of the runtime, all of which have keys in StoreShard. Before the arrow is
+// what follows the tag in the key, after it is the value. Numbers are big endian.
 const (
 	tagFormat      projections.Tag = 0x00 // → version of the format, 4 bytes
 	tagFingerprint projections.Tag = 0x01 // → fingerprint, as JSON
@@ -30,21 +30,24 @@ var (
 	rejectCountKey = projections.AppendPrefix(nil, projections.StoreShard, tagRejectCount)
 )
 
-// progress is how far an envelope is folded that takes several commits. The zero progress means that no envelope is folded in part.
+// progress is how far an envelope is folded that takes several commits. The zero progress means
+// that no envelope is folded in part.
 type progress struct {
 	// Seq is the sequence of the envelope.
 	Seq uint64
-	// Slot is the first event of the envelope that may not be folded completely. All events before it are.
+	// Slot is the first event of the envelope that may not be folded completely. All events before
+	// it are.
 	Slot uint16
-	// Step is the number of commits inside that event. To resume the event, the fold looks at the rows that the commits wrote.
-	// It does not use the number, which is for people.
+	// Step is the number of commits inside that event. To resume the event, the fold looks at the
+	// rows that the commits wrote. It does not use the number, which is for people.
 	Step uint32
 }
 
 const checkpointVersion = 1
 
-// encodeCheckpoint returns the value of the checkpoint row: the version (1 byte), 1 if an envelope is folded in part and else 0 (1 byte), the
-// cursor after the last whole envelope, and then, if it is not zero, the progress (8 bytes, 2 bytes, 4 bytes).
+// encodeCheckpoint returns the value of the checkpoint row: the version (1 byte), 1 if an envelope
+// is folded in part and else 0 (1 byte), the cursor after the last whole envelope, and then, if it
+// is not zero, the progress (8 bytes, 2 bytes, 4 bytes).
 func encodeCheckpoint(c events.Cursor, p progress) []byte {
 	inProgress := byte(0)
 	if p != (progress{}) {
@@ -94,7 +97,8 @@ func parseCheckpoint(b []byte) (c events.Cursor, p progress, err error) {
 // readRow returns a copy of the committed value of a row, or nil if there is no row.
 func (s *Store) readRow(key []byte) ([]byte, error) { return readRow(s.db, key) }
 
-// readRow returns a copy of the value of a row, or nil if there is no row. An empty value is not nil.
+// readRow returns a copy of the value of a row, or nil if there is no row. An empty value is not
+// nil.
 func readRow(rows pebble.Reader, key []byte) ([]byte, error) {
 	value, closer, err := rows.Get(key)
 	if errors.Is(err, pebble.ErrNotFound) {

@@ -8,7 +8,8 @@ import (
 	"github.com/skein-feed/skein/projections"
 )
 
-// TestCheckpointSurvivesEncoding checks that a checkpoint is decoded as it was encoded, and that any other bytes are reported as damaged.
+// TestCheckpointSurvivesEncoding checks that a checkpoint is decoded as it was encoded, and that
+// any other bytes are reported as damaged.
 func TestCheckpointSurvivesEncoding(t *testing.T) {
 	c := events.Cursor{Log: events.LogID{1, 2}, Epoch: 3, Seq: 4, Checksum: 5, LastTime: 6, WarmSeq: 2, WarmTime: 1}
 	for _, p := range []progress{{}, {Seq: 5}, {Seq: 5, Slot: 999}, {Seq: 1 << 60, Slot: 1, Step: 1 << 30}} {

@@ -10,8 +10,9 @@ import (
 	"github.com/skein-feed/skein/projections/store"
 )
 
-// TestCrashLeavesPrefixOfLog cuts the power at every write to the file system. The store has no write-ahead log, so it must be at the end of a commit
-// that was flushed, whatever the sizes of batches and memtables.
+// TestCrashLeavesPrefixOfLog cuts the power at every write to the file system. The store has no
+// write-ahead log, so it must be at the end of a commit that was flushed, whatever the sizes of
+// batches and memtables.
 func TestCrashLeavesPrefixOfLog(t *testing.T) {
 	n := 60
 	if testing.Short() {
@@ -30,7 +31,8 @@ func TestCrashLeavesPrefixOfLog(t *testing.T) {
 	}
 }
 
-// TestCrashInLargeEventLeavesPrefixOfLog cuts the power while events are folded that are much larger than a batch and a memtable together.
+// TestCrashInLargeEventLeavesPrefixOfLog cuts the power while events are folded that are much
+// larger than a batch and a memtable together.
 func TestCrashInLargeEventLeavesPrefixOfLog(t *testing.T) {
 	items := make([]string, 100)
 	for i := range items {
@@ -60,7 +62,8 @@ func TestCrashInLargeEventLeavesPrefixOfLog(t *testing.T) {
 	}
 }
 
-// TestCrashWhileRecoveringLeavesPrefixOfLog cuts the power again while the rest of the log is folded after a first power cut.
+// TestCrashWhileRecoveringLeavesPrefixOfLog cuts the power again while the rest of the log is
+// folded after a first power cut.
 func TestCrashWhileRecoveringLeavesPrefixOfLog(t *testing.T) {
 	n := 12
 	if testing.Short() {

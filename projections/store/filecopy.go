@@ -19,21 +19,23 @@ import (
 // Fingerprint returns the fingerprint that the store was built with.
 func (s *Store) Fingerprint() projections.Fingerprint { return s.fingerprint }
 
-// unheldCopyAttempts is how often Checkpoint tries to copy the files while the fold continues, before it stops the fold.
+// unheldCopyAttempts is how often Checkpoint tries to copy the files while the fold continues,
+// before it stops the fold.
 const unheldCopyAttempts = 3
 
-// Checkpoint copies the files of the store into dir, which must not exist. It returns the position of the copy, which is a whole
-// position: that of the store at the time of the call, or a later one. [Open] can open the copy like any store.
+// Checkpoint copies the files of the store into dir, which must not exist. It returns the position
+// of the copy, which is a whole position: that of the store at the time of the call, or a later
+// one. [Open] can open the copy like any store.
 //
-// Where the file system supports it, tables are hard links, so a copy at first takes little time and space. It later keeps tables
-// on disk that the store has compacted away.
+// Where the file system supports it, tables are hard links, so a copy at first takes little time
+// and space. It later keeps tables on disk that the store has compacted away.
 //
-// Queries continue during the copy, and usually the fold does, too. The flushed files always end with a whole commit (I3). Such a
-// commit can only be inside an envelope if the envelope does not fit into one batch. Checkpoint then copies again, at
-// last with the fold stopped.
+// Queries continue during the copy, and usually the fold does, too. The flushed files always end
+// with a whole commit (I3). Such a commit can only be inside an envelope if the envelope does not
+// fit into one batch. Checkpoint then copies again, at last with the fold stopped.
 //
-// It fails with [projections.ErrNotReady] while an event that a crash has interrupted is not folded to its end. After an error,
-// dir does not exist.
+// It fails with [projections.ErrNotReady] while an event that a crash has interrupted is not folded
+// to its end. After an error, dir does not exist.
 func (s *Store) Checkpoint(ctx context.Context, dir string) (events.Cursor, error) {
 	if s.opts.ReadOnly {
 		return events.Cursor{}, errors.New("store: a store that is open for reading only makes no copies")
@@ -58,8 +60,8 @@ func (s *Store) Checkpoint(ctx context.Context, dir string) (events.Cursor, erro
 		}
 	}
 
-	// All attempts have hit the inside of an envelope. Stop the fold between two calls, where it is at a whole
-	// position unless a crash has interrupted an event.
+	// All attempts have hit the inside of an envelope. Stop the fold between two calls, where it is
+	// at a whole position unless a crash has interrupted an event.
 	s.folding.Lock()
 	defer s.folding.Unlock()
 	if err := s.state.StopError(); err != nil {
@@ -91,8 +93,8 @@ func (s *Store) removeFailedCopy(dir string, err error) error {
 	return err
 }
 
-// flushAll flushes everything that is folded at the time of the call, and returns the position of that. It lets the fold continue
-// while it waits for the disk.
+// flushAll flushes everything that is folded at the time of the call, and returns the position of
+// that. It lets the fold continue while it waits for the disk.
 func (s *Store) flushAll(ctx context.Context) (events.Cursor, error) {
 	s.folding.Lock()
 	err := s.state.StopError()
@@ -120,7 +122,8 @@ func (s *Store) flushAll(ctx context.Context) (events.Cursor, error) {
 	}
 }
 
-// copyFiles copies the flushed files. It returns the last whole position of the copy, and whether the copy has nothing beyond it.
+// copyFiles copies the flushed files. It returns the last whole position of the copy, and whether
+// the copy has nothing beyond it.
 func (s *Store) copyFiles(ctx context.Context, dir string) (cursor events.Cursor, whole bool, err error) {
 	if err := s.linkFiles(ctx, dir); err != nil {
 		return cursor, false, err
@@ -160,10 +163,12 @@ func (s *Store) linkFiles(ctx context.Context, dir string) (err error) {
 	return nil
 }
 
-// copyCacheBytes is the size of the block cache for a copy. It can be small, because only two rows are read.
+// copyCacheBytes is the size of the block cache for a copy. It can be small, because only two rows
+// are read.
 const copyCacheBytes = 1 << 20
 
-// readCopyPosition returns the last whole position of a copy, and whether the copy has nothing beyond it.
+// readCopyPosition returns the last whole position of a copy, and whether the copy has nothing
+// beyond it.
 func (s *Store) readCopyPosition(dir string) (cursor events.Cursor, whole bool, err error) {
 	cache := NewCache(copyCacheBytes)
 	defer cache.Unref()
@@ -189,7 +194,8 @@ func (s *Store) readCopyPosition(dir string) (cursor events.Cursor, whole bool, 
 	return cursor, part == (progress{}), err
 }
 
-// copyLogger is the logger of a copy. Unlike pebbleLogger, it does not stop the store when there is an error.
+// copyLogger is the logger of a copy. Unlike pebbleLogger, it does not stop the store when there is
+// an error.
 type copyLogger struct{ pebbleLogger }
 
 // Errorf logs at debug level only, because Pebble also returns the error.
@@ -208,11 +214,13 @@ type FileCheck struct {
 	Damaged []string
 }
 
-// CheckFiles flushes the store and then checks the checksums of all blocks of all tables. It reads the files directly and not
-// through the block cache. Fold and compactions continue meanwhile, because hard links in dir keep the tables. CheckFiles
-// removes dir before and after the check. It calls rest after each table with the time that reading it took.
+// CheckFiles flushes the store and then checks the checksums of all blocks of all tables. It reads
+// the files directly and not through the block cache. Fold and compactions continue meanwhile,
+// because hard links in dir keep the tables. CheckFiles removes dir before and after the check. It
+// calls rest after each table with the time that reading it took.
 //
-// It returns an error if the check cannot be made. Damaged tables are part of the result and not an error.
+// It returns an error if the check cannot be made. Damaged tables are part of the result and not an
+// error.
 func (s *Store) CheckFiles(
 	ctx context.Context, dir string, rest func(context.Context, time.Duration) error,
 ) (c FileCheck, err error) {

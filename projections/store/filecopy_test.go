@@ -27,8 +27,8 @@ func openCopy(t *testing.T, fs store.FS, dir string, readOnly bool) *store.Store
 	return s
 }
 
-// TestCopyOfFoldingStoreIsWhole copies a store repeatedly while it folds. Each copy must have the rows of a fold up to its position, and be able to
-// continue from there.
+// TestCopyOfFoldingStoreIsWhole copies a store repeatedly while it folds. Each copy must have the
+// rows of a fold up to its position, and be able to continue from there.
 func TestCopyOfFoldingStoreIsWhole(t *testing.T) {
 	for name, bounds := range map[string]store.Bounds{
 		"default":              {},
@@ -91,7 +91,8 @@ func TestCopyOfFoldingStoreIsWhole(t *testing.T) {
 	}
 }
 
-// TestCopyIsNeverInsideEvent makes copies while every flush ends inside an event. The copies must be at whole positions.
+// TestCopyIsNeverInsideEvent makes copies while every flush ends inside an event. The copies must
+// be at whole positions.
 func TestCopyIsNeverInsideEvent(t *testing.T) {
 	items := make([]string, 400)
 	for i := range items {

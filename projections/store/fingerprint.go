@@ -12,8 +12,9 @@ import (
 	"github.com/skein-feed/skein/projections"
 )
 
-// checkFingerprint compares the fingerprint in the store with that of the projection. In a new store it writes the first rows. A
-// store that is open for reading may have other settings, and an older version if the projection can read its rows.
+// checkFingerprint compares the fingerprint in the store with that of the projection. In a new
+// store it writes the first rows. A store that is open for reading may have other settings, and an
+// older version if the projection can read its rows.
 func (s *Store) checkFingerprint() error {
 	format, err := s.readRow(formatKey)
 	if err != nil {
@@ -58,8 +59,9 @@ func (s *Store) checkFingerprint() error {
 		projections.ErrFingerprint, built.Differences(s.fingerprint), s.fingerprint.Name)
 }
 
-// adoptPartitions takes over the partitions of the fingerprint in the store, if Options.Partitioned asks for that. Otherwise it
-// returns [projections.ErrPartial] if a store of all partitions is wanted and this one has fewer.
+// adoptPartitions takes over the partitions of the fingerprint in the store, if Options.Partitioned
+// asks for that. Otherwise it returns [projections.ErrPartial] if a store of all partitions is
+// wanted and this one has fewer.
 func (s *Store) adoptPartitions(text string) error {
 	if s.opts.Partitioned {
 		held, err := projections.ParseHeld(text)
@@ -75,8 +77,8 @@ func (s *Store) adoptPartitions(text string) error {
 	return nil
 }
 
-// PartialError returns an error that wraps [projections.ErrPartial], for a store in dir that holds only some partitions. text is the
-// set in the form of [projections.FormatHeld].
+// PartialError returns an error that wraps [projections.ErrPartial], for a store in dir that holds
+// only some partitions. text is the set in the form of [projections.FormatHeld].
 func PartialError(dir, text string) error {
 	held, err := projections.ParseHeld(text)
 	if err != nil {
@@ -90,8 +92,8 @@ func PartialError(dir, text string) error {
 		projections.ErrPartial, dir, n, events.NumPartitions)
 }
 
-// writeFirstRows writes the format and the fingerprint to a new store. They are flushed before all other rows or together with
-// them, so a store that has any rows has these, too.
+// writeFirstRows writes the format and the fingerprint to a new store. They are flushed before all
+// other rows or together with them, so a store that has any rows has these, too.
 func (s *Store) writeFirstRows() error {
 	if s.opts.ReadOnly {
 		return projections.ErrNoStore

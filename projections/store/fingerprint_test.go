@@ -13,7 +13,8 @@ import (
 	"github.com/skein-feed/skein/projections/store"
 )
 
-// TestStoreOfAnotherFoldIsNotOpened checks that a store is not opened with another version, other kinds or other settings than it was built with.
+// TestStoreOfAnotherFoldIsNotOpened checks that a store is not opened with another version, other
+// kinds or other settings than it was built with.
 func TestStoreOfAnotherFoldIsNotOpened(t *testing.T) {
 	kinds := tally.New().Kinds()
 	base := tally.Variant{Tally: tally.New(), FoldVersion: 1, ReadKinds: kinds, FoldSettings: map[string]string{"copies": "5", "cap": "10"}}

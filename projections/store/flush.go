@@ -9,26 +9,29 @@ import (
 	"github.com/skein-feed/skein/projections"
 )
 
-// flusher decides when the memtables of a store are written to disk. It bounds how much a crash loses, which the next start must
-// fold again, and makes the fold wait when the disk does not keep up. Store.folding guards its fields, except the atomics
-// and flushOrCompactionEnded.
+// flusher decides when the memtables of a store are written to disk. It bounds how much a crash
+// loses, which the next start must fold again, and makes the fold wait when the disk does not keep
+// up. Store.folding guards its fields, except the atomics and flushOrCompactionEnded.
 type flusher struct {
 	// dirty is true if rows were written since the last flush was started.
 	dirty bool
-	// bytesSinceCheck is the number of bytes that were written since waitForDisk last looked at the metrics of Pebble.
+	// bytesSinceCheck is the number of bytes that were written since waitForDisk last looked at the
+	// metrics of Pebble.
 	bytesSinceCheck int
-	// dirtySince is the time at which Run first saw something to flush. Zero means that there is nothing.
+	// dirtySince is the time at which Run first saw something to flush. Zero means that there is
+	// nothing.
 	dirtySince time.Time
 
-	// flushDone is closed when the flush that was started last has ended. flushCursor is the position that this flush writes to
-	// disk. flushDone is nil while no flush is running.
+	// flushDone is closed when the flush that was started last has ended. flushCursor is the
+	// position that this flush writes to disk. flushDone is nil while no flush is running.
 	flushDone   <-chan struct{}
 	flushCursor events.Cursor
 	flushed     atomic.Pointer[events.Cursor]
 
 	// waitCount counts how often the fold started to wait for flushes and compactions.
 	waitCount atomic.Uint64
-	// flushOrCompactionEnded receives a value when a flush or a compaction ends. It holds one value, so no signal is lost.
+	// flushOrCompactionEnded receives a value when a flush or a compaction ends. It holds one
+	// value, so no signal is lost.
 	flushOrCompactionEnded chan struct{}
 }
 
@@ -41,8 +44,8 @@ func (fl *flusher) recordWrite(bytes int) {
 	fl.bytesSinceCheck += bytes
 }
 
-// signalEnd wakes the goroutine that waits for a flush or compaction, if there is one. It never blocks, because Pebble calls
-// it with locks held.
+// signalEnd wakes the goroutine that waits for a flush or compaction, if there is one. It never
+// blocks, because Pebble calls it with locks held.
 func (fl *flusher) signalEnd() {
 	select {
 	case fl.flushOrCompactionEnded <- struct{}{}:
@@ -80,7 +83,8 @@ func (fl *flusher) startFlush(s *Store) error {
 	return nil
 }
 
-// recordFinishedFlush records the position of a flush that has ended since the last call. It does not block.
+// recordFinishedFlush records the position of a flush that has ended since the last call. It does
+// not block.
 func (fl *flusher) recordFinishedFlush(s *Store) {
 	select {
 	case <-fl.flushDone:
@@ -111,7 +115,8 @@ func (fl *flusher) flushAndWait(s *Store) error {
 	}
 }
 
-// waitForDisk blocks while more data waits to be flushed or compacted than maxMemtables and maxSublevels allow.
+// waitForDisk blocks while more data waits to be flushed or compacted than maxMemtables and
+// maxSublevels allow.
 func (fl *flusher) waitForDisk(s *Store) error {
 	// Look at the metrics of Pebble only once per half a memtable.
 	if fl.bytesSinceCheck < s.opts.Bounds.FlushBytes/2 {
@@ -143,8 +148,8 @@ func (fl *flusher) waitForDisk(s *Store) error {
 	}
 }
 
-// Flush writes everything that is folded to disk, including the position, and waits until it is there. An error is final, as in
-// [Store.Fold].
+// Flush writes everything that is folded to disk, including the position, and waits until it is
+// there. An error is final, as in [Store.Fold].
 func (s *Store) Flush() error {
 	s.folding.Lock()
 	defer s.folding.Unlock()
@@ -157,8 +162,8 @@ func (s *Store) Flush() error {
 	return nil
 }
 
-// Compact flushes the store and then compacts all of its tables at once, which background compactions would do over time. It may
-// take minutes. Folding and queries continue meanwhile.
+// Compact flushes the store and then compacts all of its tables at once, which background
+// compactions would do over time. It may take minutes. Folding and queries continue meanwhile.
 func (s *Store) Compact(ctx context.Context) error {
 	if err := s.Flush(); err != nil {
 		return err
@@ -177,8 +182,8 @@ func (s *Store) Compact(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// flushIfDue starts a flush if one is due. It returns the time until the next flush will be due, or 0 if there is nothing to
-// flush.
+// flushIfDue starts a flush if one is due. It returns the time until the next flush will be due, or
+// 0 if there is nothing to flush.
 func (s *Store) flushIfDue(now time.Time) (time.Duration, error) {
 	s.folding.Lock()
 	defer s.folding.Unlock()

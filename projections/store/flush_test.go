@@ -28,7 +28,8 @@ func (a *applyTracker) Apply(ev events.Event, b *projections.Batch) error {
 	return a.Tally.Apply(ev, b)
 }
 
-// TestLargeEventWaitsForTheDisk checks that a fold waits while tables cannot be written, also inside a single event, so that memory stays bounded.
+// TestLargeEventWaitsForTheDisk checks that a fold waits while tables cannot be written, also
+// inside a single event, so that memory stays bounded.
 func TestLargeEventWaitsForTheDisk(t *testing.T) {
 	items := make([]string, 100)
 	for i := range items {

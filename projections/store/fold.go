@@ -8,30 +8,35 @@ import (
 	"github.com/skein-feed/skein/projections"
 )
 
-// fold is the fold loop of a store. Its state can be read back from rows after a restart (I3). Store.folding guards it.
+// fold is the fold loop of a store. Its state can be read back from rows after a restart (I3).
+// Store.folding guards it.
 type fold struct {
 	store *Store
-	// appliedKinds are the kinds that the projection reads. readKinds also has the kinds that the store itself handles: the end
-	// of backfills, and the deletion of users, whose ids are erased from rejects.
+	// appliedKinds are the kinds that the projection reads. readKinds also has the kinds that the
+	// store itself handles: the end of backfills, and the deletion of users, whose ids are erased
+	// from rejects.
 	readKinds    events.KindSet
 	appliedKinds events.KindSet
 	batch        projections.BatchControl
 	// routeScratch is reused for the route of every event, see [projections.Holding.Delivers].
 	routeScratch events.Partitions
 
-	// cursor is the position after the last whole envelope. progress says how far the next envelope is folded.
+	// cursor is the position after the last whole envelope. progress says how far the next envelope
+	// is folded.
 	cursor   events.Cursor
 	progress progress
 	imports  imports
 	rejects  uint64
 
-	// onAccepted, if not nil, is called with every event before it is folded, but not with backfills that are ignored.
+	// onAccepted, if not nil, is called with every event before it is folded, but not with
+	// backfills that are ignored.
 	onAccepted func(ev *events.Event, logTime events.Micros) error
 
-	// hasUnpublished is true while whole envelopes are folded that no view shows yet. hasUnpublishedRows is true while rows are
-	// committed that no view shows yet.
+	// hasUnpublished is true while whole envelopes are folded that no view shows yet.
+	// hasUnpublishedRows is true while rows are committed that no view shows yet.
 	hasUnpublished, hasUnpublishedRows bool
-	// envelopesSinceCheckpoint counts the envelopes that were folded since the checkpoint row was last written.
+	// envelopesSinceCheckpoint counts the envelopes that were folded since the checkpoint row was
+	// last written.
 	envelopesSinceCheckpoint int
 
 	// stats describes the current call of Fold.
@@ -54,7 +59,8 @@ func (f *fold) init(s *Store) error {
 	return f.loadRuntimeRows()
 }
 
-// load initializes the fold and reads the position. A store without a checkpoint starts at the zero cursor.
+// load initializes the fold and reads the position. A store without a checkpoint starts at the zero
+// cursor.
 func (f *fold) load(s *Store) error {
 	if err := f.init(s); err != nil {
 		return err
@@ -77,11 +83,12 @@ func (f *fold) loadRuntimeRows() (err error) {
 	return err
 }
 
-// Fold folds envelopes. They must be consecutive in the log and continue at the cursor of the store. Fold skips envelopes at or
-// below the cursor, because they are folded already. When Fold returns, views show all of the envelopes, and a prefix of them,
-// possibly all, is on disk (I3).
+// Fold folds envelopes. They must be consecutive in the log and continue at the cursor of the
+// store. Fold skips envelopes at or below the cursor, because they are folded already. When Fold
+// returns, views show all of the envelopes, and a prefix of them, possibly all, is on disk (I3).
 //
-// An error is final: it stops the projection, and the store answers nothing until it is opened again.
+// An error is final: it stops the projection, and the store answers nothing until it is opened
+// again.
 func (s *Store) Fold(envs []*events.Envelope) error {
 	s.folding.Lock()
 	defer s.folding.Unlock()
@@ -132,8 +139,8 @@ func (f *fold) foldEnvelopes(envs []*events.Envelope) error {
 	return nil
 }
 
-// foldEnvelope folds one envelope into the batch and moves the cursor behind it. It resumes an envelope that a crash has
-// interrupted.
+// foldEnvelope folds one envelope into the batch and moves the cursor behind it. It resumes an
+// envelope that a crash has interrupted.
 func (f *fold) foldEnvelope(env *events.Envelope) error {
 	if f.cursor.Seq > 0 && (env.Cursor.Log != f.cursor.Log || env.Cursor.Epoch < f.cursor.Epoch) {
 		return fmt.Errorf("%w: log %x epoch %d, the store is at log %x epoch %d", projections.ErrLog,
@@ -172,7 +179,8 @@ func (f *fold) foldEnvelope(env *events.Envelope) error {
 	return nil
 }
 
-// foldEvents folds the events of an envelope. It starts at the event that a crash has interrupted, if there is one.
+// foldEvents folds the events of an envelope. It starts at the event that a crash has interrupted,
+// if there is one.
 func (f *fold) foldEvents(env *events.Envelope, resume progress) error {
 	b := &f.batch
 	for i := range env.Events {
@@ -181,8 +189,9 @@ func (f *fold) foldEvents(env *events.Envelope, resume progress) error {
 			continue
 		}
 
-		// Commit inside an envelope only when the batch is twice as large as it should be. Views cannot show a part of an
-		// envelope, so a commit at its end, which they can show, is better.
+		// Commit inside an envelope only when the batch is twice as large as it should be. Views
+		// cannot show a part of an envelope, so a commit at its end, which they can show, is
+		// better.
 		if b.Rows().Size() >= 2*f.store.opts.Bounds.BatchBytes {
 			if err := f.commitProgress(progress{Seq: env.Seq(), Slot: ev.Slot}); err != nil {
 				return err
@@ -203,7 +212,8 @@ func (f *fold) foldEvents(env *events.Envelope, resume progress) error {
 	return nil
 }
 
-// foldEvent folds one event, or ignores it if it is a backfill that was folded before or whose source is closed.
+// foldEvent folds one event, or ignores it if it is a backfill that was folded before or whose
+// source is closed.
 func (f *fold) foldEvent(ev *events.Event) error {
 	if ev.Backfill && !f.imports.accepts(ev) {
 		f.stats.Ignored++
@@ -234,8 +244,8 @@ func (f *fold) foldEvent(ev *events.Event) error {
 	return nil
 }
 
-// applyEvent runs Tick and Apply of the projection. A panic there is caused by rows that should be impossible. It becomes an
-// error, so that it stops this projection and not the process (I11).
+// applyEvent runs Tick and Apply of the projection. A panic there is caused by rows that should be
+// impossible. It becomes an error, so that it stops this projection and not the process (I11).
 func (f *fold) applyEvent(ev *events.Event) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -257,8 +267,8 @@ func (f *fold) applyEvent(ev *events.Event) (err error) {
 	return f.batch.EndEvent()
 }
 
-// logTime returns the time at which the log received an event. A backfilled event has an older time of its own, so the time at
-// the end of its envelope is used.
+// logTime returns the time at which the log received an event. A backfilled event has an older time
+// of its own, so the time at the end of its envelope is used.
 func (f *fold) logTime(ev *events.Event) events.Micros {
 	if ev.Backfill {
 		return f.batch.LogTime()
@@ -266,9 +276,9 @@ func (f *fold) logTime(ev *events.Event) events.Micros {
 	return ev.Time
 }
 
-// commit commits the rows of whole envelopes together with the position, and publishes the position. If there are no rows, it
-// only publishes. The position alone is written less often, because a crash then costs only reading these envelopes again
-// (see [Bounds.FlushEnvelopes]).
+// commit commits the rows of whole envelopes together with the position, and publishes the
+// position. If there are no rows, it only publishes. The position alone is written less often,
+// because a crash then costs only reading these envelopes again (see [Bounds.FlushEnvelopes]).
 func (f *fold) commit() error {
 	if !f.hasUnpublished {
 		return nil
@@ -292,7 +302,8 @@ func (f *fold) publishIfWhole() {
 	}
 }
 
-// commitProgress commits the rows up to a point inside an envelope. Views continue to show the position before the envelope.
+// commitProgress commits the rows up to a point inside an envelope. Views continue to show the
+// position before the envelope.
 func (f *fold) commitProgress(p progress) error {
 	f.progress = p
 	f.imports.writeOffsets(&f.batch)
@@ -310,7 +321,8 @@ func (f *fold) BackfillsClosed() bool { return f.imports.allClosed }
 // NextVersion implements [projections.BatchHost].
 func (f *fold) NextVersion() uint64 { return f.store.version + 1 }
 
-// commitBatch commits the batch. The checkpoint is a row of the same batch, so position and rows never differ on disk (I3).
+// commitBatch commits the batch. The checkpoint is a row of the same batch, so position and rows
+// never differ on disk (I3).
 func (f *fold) commitBatch(p progress) error {
 	f.batch.SetRow(checkpointKey, encodeCheckpoint(f.cursor, p))
 
@@ -332,6 +344,7 @@ func (f *fold) commitBatch(p progress) error {
 		}
 	}
 
-	// Wait after every commit and not only between envelopes, because a single event may write more than memory holds.
+	// Wait after every commit and not only between envelopes, because a single event may write more
+	// than memory holds.
 	return fl.waitForDisk(f.store)
 }

@@ -16,7 +16,8 @@ import (
 	"github.com/skein-feed/skein/projections/store"
 )
 
-// TestTallyConforms runs the conformance suite for tally, whose events are difficult for a store. The golden file also has the rows of the runtime.
+// TestTallyConforms runs the conformance suite for tally, whose events are difficult for a store.
+// The golden file also has the rows of the runtime.
 func TestTallyConforms(t *testing.T) {
 	n := 300
 	if testing.Short() {
@@ -34,7 +35,8 @@ func TestTallyConforms(t *testing.T) {
 	conformance.Run(t, c)
 }
 
-// TestOnlyLargeEnvelopesTakeSeveralCommits checks that an envelope of small events is committed once.
+// TestOnlyLargeEnvelopesTakeSeveralCommits checks that an envelope of small events is committed
+// once.
 func TestOnlyLargeEnvelopesTakeSeveralCommits(t *testing.T) {
 	var list []events.Event
 	for i := range 100 {
@@ -66,7 +68,8 @@ func (o *observedTally) Apply(ev events.Event, b *projections.Batch) error {
 	return o.Tally.Apply(ev, b)
 }
 
-// TestViewsShowWholeEnvelopes checks that every view shows the position before an envelope while it is folded in several commits.
+// TestViewsShowWholeEnvelopes checks that every view shows the position before an envelope while it
+// is folded in several commits.
 func TestViewsShowWholeEnvelopes(t *testing.T) {
 	var list []events.Event
 	for i := range 100 {
@@ -97,7 +100,8 @@ func TestViewsShowWholeEnvelopes(t *testing.T) {
 	}
 }
 
-// TestFoldRefusesAnotherLog checks that a store folds no envelope of another log or of an earlier epoch.
+// TestFoldRefusesAnotherLog checks that a store folds no envelope of another log or of an earlier
+// epoch.
 func TestFoldRefusesAnotherLog(t *testing.T) {
 	for name, change := range map[string]func(c *events.Cursor){
 		"another log":    func(c *events.Cursor) { c.Log[0]++ },
@@ -121,7 +125,8 @@ func TestFoldRefusesAnotherLog(t *testing.T) {
 	}
 }
 
-// TestFoldRequiresTheEnvelopeInProgress checks that after a crash inside an event, the fold fails if the log no longer has the envelope.
+// TestFoldRequiresTheEnvelopeInProgress checks that after a crash inside an event, the fold fails
+// if the log no longer has the envelope.
 func TestFoldRequiresTheEnvelopeInProgress(t *testing.T) {
 	envs, fs := crashInsideEvent(t)
 	s := storetest.OpenTally(t, store.Options{FS: fs, Bounds: store.Bounds{BatchBytes: 1}})
@@ -133,7 +138,8 @@ func TestFoldRequiresTheEnvelopeInProgress(t *testing.T) {
 	}
 }
 
-// crashInsideEvent returns a log of three envelopes, and the disk after a crash that interrupted the fold of the second.
+// crashInsideEvent returns a log of three envelopes, and the disk after a crash that interrupted
+// the fold of the second.
 func crashInsideEvent(t *testing.T) ([]*events.Envelope, store.FS) {
 	t.Helper()
 	items := make([]string, 100)

@@ -14,17 +14,21 @@ import (
 	"github.com/skein-feed/skein/projections/internal/disk"
 )
 
-// formatVersion is the version of the encoding of the rows of the runtime. The fingerprint is one of them, and it describes all other rows.
+// formatVersion is the version of the encoding of the rows of the runtime. The fingerprint is one
+// of them, and it describes all other rows.
 const formatVersion = 1
 
-// The format of the files of a store is what the storage engine calls its format major version. A program that does not know a format
-// cannot open the store, and no format can be moved back. So opening a store never changes its format: an operator can return to the previous
-// release, which still finds stores that it can open. Only [FinalizeFormat] moves the format, once an operator has decided not to return.
+// The format of the files of a store is what the storage engine calls its format major version. A
+// program that does not know a format cannot open the store, and no format can be moved back. So
+// opening a store never changes its format: an operator can return to the previous release, which
+// still finds stores that it can open. Only [FinalizeFormat] moves the format, once an operator has
+// decided not to return.
 const (
 	// newFormat is the format of new stores. The previous release must know it.
 	newFormat = pebble.FormatTableFormatV6
-	// newestFormat is the newest format that this release opens, and the one to which [FinalizeFormat] moves stores. It is a constant so
-	// that an update of the storage engine does not raise it by itself.
+	// newestFormat is the newest format that this release opens, and the one to which
+	// [FinalizeFormat] moves stores. It is a constant so that an update of the storage engine does
+	// not raise it by itself.
 	newestFormat = pebble.FormatValueSeparation
 )
 
@@ -44,8 +48,9 @@ func NewestFormat() FileFormat {
 	return FileFormat{Rows: formatVersion, Engine: uint32(newestFormat)}
 }
 
-// FormatOf returns the format of the store in a directory, or of a copy that [Store.Checkpoint] has made. If there is no store, it returns
-// the format of a new one. A nil fs means the disk. FormatOf fails with [projections.ErrFormat] if this program does not know the format.
+// FormatOf returns the format of the store in a directory, or of a copy that [Store.Checkpoint] has
+// made. If there is no store, it returns the format of a new one. A nil fs means the disk. FormatOf
+// fails with [projections.ErrFormat] if this program does not know the format.
 func FormatOf(fs FS, dir string) (FileFormat, error) {
 	if fs == nil {
 		fs = vfs.Default
@@ -74,8 +79,8 @@ func engineFormat(fs FS, dir string) (pebble.FormatMajorVersion, error) {
 	return desc.FormatMajorVersion, checkFormat(desc.FormatMajorVersion, newestFormat)
 }
 
-// checkFormat fails with [projections.ErrFormat] if a format is newer than newest. Pebble may know the format, but skein was never tested
-// with it.
+// checkFormat fails with [projections.ErrFormat] if a format is newer than newest. Pebble may know
+// the format, but skein was never tested with it.
 func checkFormat(found, newest pebble.FormatMajorVersion) error {
 	if found <= newest {
 		return nil
@@ -83,8 +88,8 @@ func checkFormat(found, newest pebble.FormatMajorVersion) error {
 	return newFormatError(fmt.Sprintf("format %d", found), newest)
 }
 
-// newFormatError returns an error that wraps [projections.ErrFormat] and says what an operator can do. found names the format of
-// the store.
+// newFormatError returns an error that wraps [projections.ErrFormat] and says what an operator can
+// do. found names the format of the store.
 func newFormatError(found string, newest pebble.FormatMajorVersion) error {
 	return fmt.Errorf("%w: it has %s, this one knows up to %d (skein finalize-upgrade of that release has moved it): "+
 		"go on with that release, or remove the store and have it built again from the log", projections.ErrFormat, found, newest)
@@ -99,9 +104,9 @@ type FormatChange struct {
 	To   uint32 `json:"to"`
 }
 
-// FinalizeFormat moves the stores of the projections to newestFormat, all their generations. No process may have any of them
-// open. With dryRun it only returns what it would do. A call that was interrupted or has failed may be repeated: stores that were moved stay
-// moved.
+// FinalizeFormat moves the stores of the projections to newestFormat, all their generations. No
+// process may have any of them open. With dryRun it only returns what it would do. A call that was
+// interrupted or has failed may be repeated: stores that were moved stay moved.
 func FinalizeFormat(fs FS, dir string, list []projections.Projection, dryRun bool) (done []FormatChange, err error) {
 	if fs == nil {
 		fs = vfs.Default
@@ -113,7 +118,8 @@ func FinalizeFormat(fs FS, dir string, list []projections.Projection, dryRun boo
 		}
 	}()
 
-	// Open all stores before the first is moved, so that nothing is moved if a running process has one of them open.
+	// Open all stores before the first is moved, so that nothing is moved if a running process has
+	// one of them open.
 	for _, p := range list {
 		for _, n := range disk.ListGenerations(fs, fs.PathJoin(dir, p.Name())) {
 			storeDir := GenerationDir(Options{FS: fs, Dir: dir, Projection: p}, n)

@@ -44,8 +44,9 @@ func checkStoreFormat(t *testing.T, fs store.FS, dir string, want pebble.FormatM
 	}
 }
 
-// TestOpeningKeepsFormat checks that a store of an earlier release can be folded, read, copied and reopened, and keeps the format of that release
-// until it is finalized. It must then have the same rows, and continue to fold.
+// TestOpeningKeepsFormat checks that a store of an earlier release can be folded, read, copied and
+// reopened, and keeps the format of that release until it is finalized. It must then have the same
+// rows, and continue to fold.
 func TestOpeningKeepsFormat(t *testing.T) {
 	newest := pebble.FormatMajorVersion(store.NewestFormat().Engine)
 	for _, format := range []pebble.FormatMajorVersion{
@@ -93,8 +94,9 @@ func TestOpeningKeepsFormat(t *testing.T) {
 	}
 }
 
-// TestNewStoresHavePinnedFormat pins the format of new stores, which the previous release must be able to open, and the newest format. Raise the first
-// number only once the previous release knows the format, and the second with the storage engine. docs/upgrading.md has both numbers.
+// TestNewStoresHavePinnedFormat pins the format of new stores, which the previous release must be
+// able to open, and the newest format. Raise the first number only once the previous release knows
+// the format, and the second with the storage engine. docs/upgrading.md has both numbers.
 func TestNewStoresHavePinnedFormat(t *testing.T) {
 	if made, newest := store.Format().Engine, store.NewestFormat().Engine; made != 21 || newest != 24 {
 		t.Errorf("got format %d of new stores and newest format %d, want 21 and 24", made, newest)
@@ -105,7 +107,8 @@ func TestNewStoresHavePinnedFormat(t *testing.T) {
 	checkStoreFormat(t, fs, tallyDir, pebble.FormatMajorVersion(store.Format().Engine))
 }
 
-// TestFinalizeMovesAllStoresOrNone checks that FinalizeFormat moves no store if one of them is open, and that its error says so.
+// TestFinalizeMovesAllStoresOrNone checks that FinalizeFormat moves no store if one of them is
+// open, and that its error says so.
 func TestFinalizeMovesAllStoresOrNone(t *testing.T) {
 	fs := vfs.NewMem()
 	s := storetest.OpenTally(t, store.Options{FS: fs})
@@ -119,8 +122,8 @@ func TestFinalizeMovesAllStoresOrNone(t *testing.T) {
 	checkStoreFormat(t, fs, tallyDir, pebble.FormatMajorVersion(store.Format().Engine))
 }
 
-// TestStoreOfLaterReleaseIsRefused checks that a store that a later release has finalized is refused with an error that says what to do. It must not
-// be taken for an empty store.
+// TestStoreOfLaterReleaseIsRefused checks that a store that a later release has finalized is
+// refused with an error that says what to do. It must not be taken for an empty store.
 func TestStoreOfLaterReleaseIsRefused(t *testing.T) {
 	fs := vfs.NewMem()
 	storeOf(t, fs, pebble.FormatNewest)

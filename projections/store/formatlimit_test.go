@@ -10,7 +10,8 @@ import (
 	"github.com/skein-feed/skein/projections"
 )
 
-// TestFormatThatOnlyPebbleKnowsIsRefused checks that a format is refused that Pebble knows but this release does not.
+// TestFormatThatOnlyPebbleKnowsIsRefused checks that a format is refused that Pebble knows but this
+// release does not.
 func TestFormatThatOnlyPebbleKnowsIsRefused(t *testing.T) {
 	if err := checkFormat(newFormat, newFormat); err != nil {
 		t.Error(err)

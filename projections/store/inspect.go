@@ -11,12 +11,14 @@ import (
 	"github.com/skein-feed/skein/projections"
 )
 
-// IsCheckpoint reports whether a key is that of the row with the position. This is the only row in which two folds of the same log up to
-// the same position may differ: a store does not write its position again after every envelope that changes no row.
+// IsCheckpoint reports whether a key is that of the row with the position. This is the only row in
+// which two folds of the same log up to the same position may differ: a store does not write its
+// position again after every envelope that changes no row.
 func IsCheckpoint(key []byte) bool { return bytes.Equal(key, checkpointKey) }
 
-// DescribeRow describes a row of the runtime for people. It fails with [projections.ErrCorrupt] if the runtime cannot have written the
-// row. The package of each projection describes the rows of that projection.
+// DescribeRow describes a row of the runtime for people. It fails with [projections.ErrCorrupt] if
+// the runtime cannot have written the row. The package of each projection describes the rows of
+// that projection.
 func DescribeRow(key, value []byte) (*projections.Description, error) {
 	if !projections.IsRuntimeKey(key) || events.Shard(binary.BigEndian.Uint16(key)) != projections.StoreShard {
 		return nil, projections.RowError("key", key)
@@ -27,7 +29,8 @@ func DescribeRow(key, value []byte) (*projections.Description, error) {
 	return d, describeRuntimeRow(d, tag, key[projections.PrefixLen:], value)
 }
 
-// describeRuntimeRow adds the fields of a row of the runtime to d. rest is the part of the key that follows the tag.
+// describeRuntimeRow adds the fields of a row of the runtime to d. rest is the part of the key that
+// follows the tag.
 func describeRuntimeRow(d *projections.Description, tag projections.Tag, rest, value []byte) error {
 	switch tag {
 	case tagFormat:

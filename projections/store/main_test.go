@@ -21,7 +21,8 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// ownProcessEnv is the environment variable of a process that runs a single test, which may leak goroutines.
+// ownProcessEnv is the environment variable of a process that runs a single test, which may leak
+// goroutines.
 const ownProcessEnv = "SKEIN_TEST_ALONE"
 
 func newTally() projections.Projection { return tally.New() }

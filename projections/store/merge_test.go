@@ -20,8 +20,8 @@ var joinMerger = &projections.Merger{
 	},
 }
 
-// mergingProjection is a projection whose fold is the function do. Its merger is joinMerger under the name that a test chooses, and fails for the
-// value "bad".
+// mergingProjection is a projection whose fold is the function do. Its merger is joinMerger under
+// the name that a test chooses, and fails for the value "bad".
 type mergingProjection struct {
 	merger string
 	do     func(ev events.Event, b *projections.Batch)
@@ -80,7 +80,8 @@ func openMerging(t *testing.T, fs FS, p projections.Projection) *Store {
 	return s
 }
 
-// TestMergedValuesSurviveRestart checks that merged values are found in memtables, in tables, and after a restart.
+// TestMergedValuesSurviveRestart checks that merged values are found in memtables, in tables, and
+// after a restart.
 func TestMergedValuesSurviveRestart(t *testing.T) {
 	fs := vfs.NewMem()
 	s := openMerging(t, fs, &mergingProjection{"one", mergeItem})
@@ -117,7 +118,8 @@ func TestMergedValuesSurviveRestart(t *testing.T) {
 	}
 }
 
-// TestRowThatCannotBeMergedFailsRead checks that reading a row whose values cannot be merged fails. The row must not be left out.
+// TestRowThatCannotBeMergedFailsRead checks that reading a row whose values cannot be merged fails.
+// The row must not be left out.
 func TestRowThatCannotBeMergedFailsRead(t *testing.T) {
 	s := openMerging(t, vfs.NewMem(), &mergingProjection{"one", mergeItem})
 	if err := foldPlays(t, s, 1, "bad"); err != nil {
@@ -138,7 +140,8 @@ func TestRowThatCannotBeMergedFailsRead(t *testing.T) {
 	}
 }
 
-// TestMisuseOfMergeAndRangesFailsFold checks that a fold fails if it merges or deletes ranges in a way that is not allowed.
+// TestMisuseOfMergeAndRangesFailsFold checks that a fold fails if it merges or deletes ranges in a
+// way that is not allowed.
 func TestMisuseOfMergeAndRangesFailsFold(t *testing.T) {
 	key := mergeKey("ann")
 	for name, test := range map[string]struct {
@@ -165,8 +168,8 @@ func TestMisuseOfMergeAndRangesFailsFold(t *testing.T) {
 	}
 }
 
-// TestMergesAndDeletesApplyInOrder checks that merges, sets, deletes and range deletes have the same result in one batch, in several batches, and one
-// after the other.
+// TestMergesAndDeletesApplyInOrder checks that merges, sets, deletes and range deletes have the
+// same result in one batch, in several batches, and one after the other.
 func TestMergesAndDeletesApplyInOrder(t *testing.T) {
 	prefix := projections.AppendPrefix(nil, events.ShardOf("ann"), 0xf0)
 	do := func(ev events.Event, b *projections.Batch) {
@@ -238,8 +241,8 @@ func TestMergesAndDeletesApplyInOrder(t *testing.T) {
 	}
 }
 
-// TestDeletedRangeIsHiddenFromLaterViews checks that a view from before a range delete still has the rows, and that later views and a store that is
-// opened again do not.
+// TestDeletedRangeIsHiddenFromLaterViews checks that a view from before a range delete still has
+// the rows, and that later views and a store that is opened again do not.
 func TestDeletedRangeIsHiddenFromLaterViews(t *testing.T) {
 	fs := vfs.NewMem()
 	prefix := projections.AppendPrefix(nil, events.ShardOf("ann"), 0xf0)

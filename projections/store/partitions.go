@@ -16,18 +16,21 @@ import (
 	"github.com/skein-feed/skein/projections"
 )
 
-// errIncompatibleRows means that two sets of rows cannot be in one store, because they are not folds of the same log up to the same
-// position, or because their partitions overlap or leave gaps.
+// errIncompatibleRows means that two sets of rows cannot be in one store, because they are not
+// folds of the same log up to the same position, or because their partitions overlap or leave gaps.
 var errIncompatibleRows = errors.New("store: the added partitions do not go with the store")
 
-// ResizeCopy changes which partitions a copy of a store holds. The copy is in dir, must have been made by [Store.Checkpoint], and must not
-// be open. ResizeCopy removes the rows of partitions that are not in to. It adds the rows of the stores in the directories added, each of
-// which holds some of the partitions that the copy lacks. Together they must hold each of the missing partitions exactly once, at the
-// position of the copy. By the law of partitions (I13) the result has exactly the rows of a fold for to.
+// ResizeCopy changes which partitions a copy of a store holds. The copy is in dir, must have been
+// made by [Store.Checkpoint], and must not be open. ResizeCopy removes the rows of partitions that
+// are not in to. It adds the rows of the stores in the directories added, each of which holds some
+// of the partitions that the copy lacks. Together they must hold each of the missing partitions
+// exactly once, at the position of the copy. By the law of partitions (I13) the result has exactly
+// the rows of a fold for to.
 //
-// ResizeCopy fails if the rows of the store as a whole, which are the same for every set of partitions, differ between the stores. The
-// copy is unusable after an error. ResizeCopy must never be used on a live store: ingested rows are on disk at once, before older rows that
-// are still in memory, so a crash would leave a store that is at no position of the log (I3).
+// ResizeCopy fails if the rows of the store as a whole, which are the same for every set of
+// partitions, differ between the stores. The copy is unusable after an error. ResizeCopy must never
+// be used on a live store: ingested rows are on disk at once, before older rows that are still in
+// memory, so a crash would leave a store that is at no position of the log (I3).
 func ResizeCopy(ctx context.Context, fs FS, dir string, p projections.Projection, to events.Partitions, added ...string) (err error) {
 	r := &copyResizer{ctx: ctx, fs: fs, projection: p, scratchDir: dir + ".tables"}
 	if err := errors.Join(fs.RemoveAll(r.scratchDir), fs.MkdirAll(r.scratchDir, 0o700)); err != nil {
@@ -81,18 +84,20 @@ func openClosedStore(fs FS, dir string, p projections.Projection, readOnly bool)
 	return db, nil
 }
 
-// copyResizer changes one copy of a store. It writes all changes into tables and ingests these. So no change is ever in memory only, and an
-// error of the disk is returned by the call that caused it and not by a later flush.
+// copyResizer changes one copy of a store. It writes all changes into tables and ingests these. So
+// no change is ever in memory only, and an error of the disk is returned by the call that caused it
+// and not by a later flush.
 type copyResizer struct {
 	ctx        context.Context //nolint:containedctx // the context of the one call that the copyResizer lives for
 	fs         FS
 	db         *pebble.DB
 	projection projections.Projection
-	// scratchDir is the directory of the tables until they are ingested. tableCount is the number of tables so far, from which their names
-	// are made.
+	// scratchDir is the directory of the tables until they are ingested. tableCount is the number
+	// of tables so far, from which their names are made.
 	scratchDir string
 	tableCount int
-	// dropped has the partitions that the copy holds and is to lose. missing has those that it is to hold and that were not added yet.
+	// dropped has the partitions that the copy holds and is to lose. missing has those that it is
+	// to hold and that were not added yet.
 	dropped, missing events.Partitions
 }
 
@@ -111,8 +116,8 @@ func (r *copyResizer) newTables(level TableLevel) *tableSet {
 	return &tableSet{resizer: r, level: level}
 }
 
-// write calls do with the writer of the current table. It creates the table first if there is none, and finishes it if it has become
-// large enough.
+// write calls do with the writer of the current table. It creates the table first if there is none,
+// and finishes it if it has become large enough.
 func (t *tableSet) write(do func(w *sstable.Writer) error) (err error) {
 	if t.writer == nil {
 		name := t.resizer.fs.PathJoin(t.resizer.scratchDir, fmt.Sprintf("%06d", t.resizer.tableCount))
@@ -142,8 +147,8 @@ func (t *tableSet) finishTable() error {
 	return errors.Join(err, t.resizer.ctx.Err())
 }
 
-// ingest adds the tables to the copy. err is the error of writing them: if it is not nil, ingest closes the current table, adds nothing,
-// and returns the error.
+// ingest adds the tables to the copy. err is the error of writing them: if it is not nil, ingest
+// closes the current table, adds nothing, and returns the error.
 func (r *copyResizer) ingest(t *tableSet, err error) error {
 	if err = errors.Join(err, t.finishTable(), r.ctx.Err()); err != nil || len(t.names) == 0 {
 		return err
@@ -151,8 +156,8 @@ func (r *copyResizer) ingest(t *tableSet, err error) error {
 	return r.db.Ingest(r.ctx, t.names)
 }
 
-// readHeldPartitions returns the partitions that a store holds. It fails with [projections.ErrFingerprint] if the store was built by
-// another fold or with other settings.
+// readHeldPartitions returns the partitions that a store holds. It fails with
+// [projections.ErrFingerprint] if the store was built by another fold or with other settings.
 func (r *copyResizer) readHeldPartitions(db *pebble.DB) (held events.Partitions, err error) {
 	row, err := readRow(db, fingerprintKey)
 	if err != nil {
@@ -189,8 +194,9 @@ func (r *copyResizer) dropPartitions() error {
 		return err
 	}
 
-	// The others are mixed with rows of other homes, so they must be found. Each tag is ingested on its own, because each walk over the rows
-	// starts at the first shard again, and the tables of a set must be in the order of their keys.
+	// The others are mixed with rows of other homes, so they must be found. Each tag is ingested on
+	// its own, because each walk over the rows starts at the first shard again, and the tables of a
+	// set must be in the order of their keys.
 	for _, tag := range r.regionTags() {
 		t := r.newTables(FirstLevel)
 		if err := r.ingest(t, r.dropRegionRows(t, tag)); err != nil {
@@ -214,7 +220,8 @@ func (r *copyResizer) regionTags() []projections.Tag {
 	return nil
 }
 
-// datedTags returns the tags of the rows whose keys begin with a month (see [projections.MonthKeyed]).
+// datedTags returns the tags of the rows whose keys begin with a month (see
+// [projections.MonthKeyed]).
 func (r *copyResizer) datedTags() []projections.Tag {
 	if dated, ok := r.projection.(projections.MonthKeyed); ok {
 		return dated.MonthTags()
@@ -228,9 +235,9 @@ func shardRange(partition uint8) (first, end uint16) {
 	return uint16(partition) * shards, (uint16(partition) + 1) * shards
 }
 
-// dropRowsInShards deletes all rows in the shards of a partition whose tags say that the shard is the home of the row. It leaves out
-// regions, whose shard is that of another id than the home, and dated rows, whose first two bytes are a month, which may be
-// the same number as a shard.
+// dropRowsInShards deletes all rows in the shards of a partition whose tags say that the shard is
+// the home of the row. It leaves out regions, whose shard is that of another id than the home, and
+// dated rows, whose first two bytes are a month, which may be the same number as a shard.
 func (r *copyResizer) dropRowsInShards(t *tableSet, partition uint8) error {
 	others := slices.Concat(r.regionTags(), r.datedTags())
 	slices.Sort(others)
@@ -251,8 +258,8 @@ func (r *copyResizer) dropRowsInShards(t *tableSet, partition uint8) error {
 	})
 }
 
-// eachRowOfTag calls do with the key of every row of a tag, in the order of the keys. do returns the key from which to continue, or nil to
-// continue with the next row.
+// eachRowOfTag calls do with the key of every row of a tag, in the order of the keys. do returns
+// the key from which to continue, or nil to continue with the next row.
 func (r *copyResizer) eachRowOfTag(tag projections.Tag, do func(key []byte) (next []byte, err error)) (err error) {
 	it, err := r.db.NewIter(nil)
 	if err != nil {
@@ -290,8 +297,8 @@ func (r *copyResizer) eachRowOfTag(tag projections.Tag, do func(key []byte) (nex
 	return it.Error()
 }
 
-// dropRegionRows deletes the region rows of a tag whose homes are dropped. Rows of other homes are between them, so each needs a deletion
-// of its own.
+// dropRegionRows deletes the region rows of a tag whose homes are dropped. Rows of other homes are
+// between them, so each needs a deletion of its own.
 func (r *copyResizer) dropRegionRows(t *tableSet, tag projections.Tag) error {
 	return r.eachRowOfTag(tag, func(key []byte) ([]byte, error) {
 		if p := projections.PartitionOf(r.projection, key); p == projections.StoreWide || !r.dropped.Has(uint8(p)) {
@@ -301,8 +308,8 @@ func (r *copyResizer) dropRegionRows(t *tableSet, tag projections.Tag) error {
 	})
 }
 
-// dropDatedRows deletes the dated rows of a tag whose homes are dropped. The rows of one month and one partition are neighbors, so each
-// month needs one range deletion per partition.
+// dropDatedRows deletes the dated rows of a tag whose homes are dropped. The rows of one month and
+// one partition are neighbors, so each month needs one range deletion per partition.
 func (r *copyResizer) dropDatedRows(t *tableSet, tag projections.Tag) error {
 	return r.eachRowOfTag(tag, func(key []byte) ([]byte, error) {
 		month := bytes.Clone(key[:projections.PrefixLen])
@@ -342,7 +349,8 @@ func (r *copyResizer) addPartitions(dir string) (err error) {
 	return r.ingest(t, r.copyRows(t, source))
 }
 
-// copyRows copies the rows of all partitions of a store, but not the rows of the store as a whole: the copy has these already.
+// copyRows copies the rows of all partitions of a store, but not the rows of the store as a whole:
+// the copy has these already.
 func (r *copyResizer) copyRows(t *tableSet, source *pebble.DB) error {
 	it, err := source.NewIter(nil)
 	if err != nil {
@@ -360,8 +368,9 @@ func (r *copyResizer) copyRows(t *tableSet, source *pebble.DB) error {
 	return errors.Join(err, it.Close())
 }
 
-// checkPosition fails if an added store is a fold of another log, or is beyond the position of the copy. The added store may be before that
-// position: then the rest of the log up to there had nothing for the projection, and the store did not write its position again.
+// checkPosition fails if an added store is a fold of another log, or is beyond the position of the
+// copy. The added store may be before that position: then the rest of the log up to there had
+// nothing for the projection, and the store did not write its position again.
 func (r *copyResizer) checkPosition(added *pebble.DB) error {
 	own, err := readWholePosition(r.db)
 	if err != nil {
@@ -378,8 +387,8 @@ func (r *copyResizer) checkPosition(added *pebble.DB) error {
 	return nil
 }
 
-// readWholePosition returns the position of a store, or the zero cursor if nothing is folded yet. It fails with [projections.ErrNotReady]
-// if the position is inside an envelope.
+// readWholePosition returns the position of a store, or the zero cursor if nothing is folded yet.
+// It fails with [projections.ErrNotReady] if the position is inside an envelope.
 func readWholePosition(db *pebble.DB) (events.Cursor, error) {
 	row, err := readRow(db, checkpointKey)
 	if err != nil || row == nil {
@@ -395,7 +404,8 @@ func readWholePosition(db *pebble.DB) (events.Cursor, error) {
 	return cursor, nil
 }
 
-// checkStoreRows fails if the rows of the store as a whole differ between the copy and an added store. Position and fingerprint may differ.
+// checkStoreRows fails if the rows of the store as a whole differ between the copy and an added
+// store. Position and fingerprint may differ.
 func (r *copyResizer) checkStoreRows(added *pebble.DB) (err error) {
 	var iters [2]*pebble.Iterator
 	for i, db := range []*pebble.DB{r.db, added} {
@@ -413,7 +423,8 @@ func (r *copyResizer) checkStoreRows(added *pebble.DB) (err error) {
 				it.Next()
 			}
 		}
-		// An iterator that has failed is not valid either, so check for errors before a missing row is taken for a difference.
+		// An iterator that has failed is not valid either, so check for errors before a missing row
+		// is taken for a difference.
 		if err := errors.Join(own.Error(), other.Error()); err != nil {
 			return err
 		}
@@ -435,13 +446,14 @@ func (r *copyResizer) checkStoreRows(added *pebble.DB) (err error) {
 	return r.ctx.Err()
 }
 
-// isComparedRow reports whether checkStoreRows compares a row: it belongs to the store as a whole and is neither the fingerprint, which
-// names the partitions, nor the position.
+// isComparedRow reports whether checkStoreRows compares a row: it belongs to the store as a whole
+// and is neither the fingerprint, which names the partitions, nor the position.
 func (r *copyResizer) isComparedRow(key []byte) bool {
 	return projections.PartitionOf(r.projection, key) == projections.StoreWide && !bytes.Equal(key, fingerprintKey) && !IsCheckpoint(key)
 }
 
-// eachRowOfPartitions calls do with the rows of the wanted partitions and of the store as a whole, in the order of their keys.
+// eachRowOfPartitions calls do with the rows of the wanted partitions and of the store as a whole,
+// in the order of their keys.
 func (r *copyResizer) eachRowOfPartitions(wanted *events.Partitions, do func(key, value []byte) error) error {
 	it, err := r.db.NewIter(nil)
 	if err != nil {
@@ -466,8 +478,9 @@ func (r *copyResizer) eachRowOfPartitions(wanted *events.Partitions, do func(key
 	return errors.Join(err, it.Close())
 }
 
-// skipTarget returns the key to which a walk may jump from a row that is not wanted: no wanted row is between the two. It returns nil if
-// the very next row may be wanted. key and partition are those of the row.
+// skipTarget returns the key to which a walk may jump from a row that is not wanted: no wanted row
+// is between the two. It returns nil if the very next row may be wanted. key and partition are
+// those of the row.
 func (r *copyResizer) skipTarget(key []byte, partition int, wanted *events.Partitions) []byte {
 	shard, tag := binary.BigEndian.Uint16(key), projections.Tag(key[2])
 	regions, dated := r.regionTags(), r.datedTags()
@@ -484,7 +497,8 @@ func (r *copyResizer) skipTarget(key []byte, partition int, wanted *events.Parti
 		}
 		return projections.PrefixEnd(key[:projections.PrefixLen])
 	default:
-		// The shard belongs to a partition that is not wanted. Only its region rows and dated rows may have another home.
+		// The shard belongs to a partition that is not wanted. Only its region rows and dated rows
+		// may have another home.
 		for tag++; tag != 0; tag++ {
 			if slices.Contains(regions, tag) || slices.Contains(dated, tag) {
 				return projections.AppendPrefix(nil, events.Shard(shard), tag)
@@ -494,9 +508,10 @@ func (r *copyResizer) skipTarget(key []byte, partition int, wanted *events.Parti
 	}
 }
 
-// ExportRows calls do with the rows of the wanted partitions, and with those of the store as a whole, in the order of their keys. The rows
-// are those of a copy in dir that [Store.Checkpoint] has made and that is not open. ExportRows fails with [projections.ErrPartial] if the
-// copy does not hold all of the partitions.
+// ExportRows calls do with the rows of the wanted partitions, and with those of the store as a
+// whole, in the order of their keys. The rows are those of a copy in dir that [Store.Checkpoint]
+// has made and that is not open. ExportRows fails with [projections.ErrPartial] if the copy does
+// not hold all of the partitions.
 func ExportRows(
 	ctx context.Context, fs FS, dir string, p projections.Projection, wanted events.Partitions, do func(key, value []byte) error,
 ) (err error) {
@@ -516,8 +531,9 @@ func ExportRows(
 	return r.eachRowOfPartitions(&wanted, do)
 }
 
-// ImportRows makes a store that holds the given partitions, and opens it. The options say where; the store must not exist. eachRow calls its
-// argument with the rows that [ExportRows] has produced, usually in another process, in the same order.
+// ImportRows makes a store that holds the given partitions, and opens it. The options say where;
+// the store must not exist. eachRow calls its argument with the rows that [ExportRows] has
+// produced, usually in another process, in the same order.
 func ImportRows(
 	ctx context.Context, o Options, held events.Partitions, eachRow func(do func(key, value []byte) error) error,
 ) (s *Store, err error) {
@@ -536,7 +552,8 @@ func ImportRows(
 	err = eachRow(func(key, value []byte) error {
 		switch p := projections.PartitionOf(r.projection, key); {
 		case bytes.Equal(key, fingerprintKey):
-			// The exported fingerprint names the partitions of the exporting store. Write that of the new store instead.
+			// The exported fingerprint names the partitions of the exporting store. Write that of
+			// the new store instead.
 			value = projections.FingerprintOfPartitions(r.projection, o.Partitions).Encode()
 			hasFingerprint = true
 		case p != projections.StoreWide && !held.Has(uint8(p)):

@@ -20,7 +20,8 @@ type misroutedTally struct{ *tally.Tally }
 
 func (misroutedTally) Route(_ *events.Event, to *events.Partitions) { to.AddHome("ann") }
 
-// TestFoldMayNotWriteForeignPartitions checks that a projection stops if its fold writes a row of a partition that the store does not hold.
+// TestFoldMayNotWriteForeignPartitions checks that a projection stops if its fold writes a row of a
+// partition that the store does not hold.
 func TestFoldMayNotWriteForeignPartitions(t *testing.T) {
 	var ann events.Partitions
 	ann.AddHome("ann")
@@ -38,7 +39,8 @@ func TestFoldMayNotWriteForeignPartitions(t *testing.T) {
 	}
 }
 
-// TestStoreIsNotOpenedForOtherPartitions checks that a store is not opened with other partitions than it holds.
+// TestStoreIsNotOpenedForOtherPartitions checks that a store is not opened with other partitions
+// than it holds.
 func TestStoreIsNotOpenedForOtherPartitions(t *testing.T) {
 	fs := vfs.NewMem()
 	var ann events.Partitions

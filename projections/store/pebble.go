@@ -17,8 +17,9 @@ import (
 	"github.com/skein-feed/skein/projections/internal/disk"
 )
 
-// The fold waits for flushes and compactions from these limits on (see [flusher.waitForDisk]). Pebble has limits of its own, but it
-// would wait inside a commit, and forever if its disk fails, so the store could not be closed.
+// The fold waits for flushes and compactions from these limits on (see [flusher.waitForDisk]).
+// Pebble has limits of its own, but it would wait inside a commit, and forever if its disk fails,
+// so the store could not be closed.
 const (
 	// maxMemtables is the number of full memtables that may be in memory.
 	maxMemtables = 4
@@ -36,8 +37,9 @@ func openPebble(s *Store) (*pebble.DB, error) {
 
 	o := tableOptions(errorfs.Wrap(s.opts.FS, s.fence), s.opts.Projection, s.merger)
 	o.Cache = s.opts.Cache
-	// The log of events takes the place of a write-ahead log. A commit never spans two memtables. A flush writes whole memtables in order
-	// and makes them visible with one edit of the manifest. So after a crash the store is at the end of some commit (I3).
+	// The log of events takes the place of a write-ahead log. A commit never spans two memtables. A
+	// flush writes whole memtables in order and makes them visible with one edit of the manifest.
+	// So after a crash the store is at the end of some commit (I3).
 	o.DisableWAL = true
 	o.FormatMajorVersion = format
 	o.MemTableSize = uint64(b.FlushBytes)
@@ -46,9 +48,10 @@ func openPebble(s *Store) (*pebble.DB, error) {
 	o.MemTableStopWritesThreshold = 1 << 10
 	o.L0StopWritesThreshold = 1 << 10
 
-	// pebble.Open returns only after the compactions that it has begun have ended. So allow none until the store is open: those that are
-	// due begin with the first flush instead, or never if the store is only read. Despite the limit Pebble begins one when level 0 has
-	// more than ten sublevels, so waitForDisk never waits for maxSublevels while no compaction is running.
+	// pebble.Open returns only after the compactions that it has begun have ended. So allow none
+	// until the store is open: those that are due begin with the first flush instead, or never if
+	// the store is only read. Despite the limit Pebble begins one when level 0 has more than ten
+	// sublevels, so waitForDisk never waits for maxSublevels while no compaction is running.
 	o.CompactionConcurrencyRange = func() (int, int) {
 		if !s.opened.Load() {
 			return 0, 1
@@ -57,7 +60,8 @@ func openPebble(s *Store) (*pebble.DB, error) {
 	}
 
 	o.LBaseMaxBytes = 64 << 20 // the default of Pebble
-	// Tables of level 0 have 4 MiB. In each deeper level they have twice the size of those in the level above.
+	// Tables of level 0 have 4 MiB. In each deeper level they have twice the size of those in the
+	// level above.
 	o.TargetFileSizes[0] = 4 << 20
 	o.MaxOpenFiles = 1000
 
@@ -76,8 +80,9 @@ func openPebble(s *Store) (*pebble.DB, error) {
 	return db, wrapInUse(err)
 }
 
-// wrapInUse wraps err in [projections.ErrInUse] if it means that the store is locked. Another process holds the lock if the error is
-// EAGAIN. If this process holds the lock, Pebble returns an error that only its text identifies.
+// wrapInUse wraps err in [projections.ErrInUse] if it means that the store is locked. Another
+// process holds the lock if the error is EAGAIN. If this process holds the lock, Pebble returns an
+// error that only its text identifies.
 func wrapInUse(err error) error {
 	if err != nil && (errors.Is(err, syscall.EAGAIN) || strings.Contains(err.Error(), "lock held by current process")) {
 		return fmt.Errorf("%w: %w", projections.ErrInUse, err)
@@ -85,9 +90,9 @@ func wrapInUse(err error) error {
 	return err
 }
 
-// openOrAbandon opens Pebble. pebble.Open may flush, and if a flush fails, Pebble retries it forever at full speed while
-// Open waits for it. openOrAbandon then returns the error of the flush and abandons the call, and the lock of the store stays held until
-// the process ends.
+// openOrAbandon opens Pebble. pebble.Open may flush, and if a flush fails, Pebble retries it
+// forever at full speed while Open waits for it. openOrAbandon then returns the error of the flush
+// and abandons the call, and the lock of the store stays held until the process ends.
 func (s *Store) openOrAbandon(o *pebble.Options) (*pebble.DB, error) {
 	type result struct {
 		db  *pebble.DB
@@ -108,8 +113,9 @@ func (s *Store) openOrAbandon(o *pebble.Options) (*pebble.DB, error) {
 	}
 }
 
-// handleOpeningFailure is called for a fatal error of Pebble while it opens. It returns the first time, because pebble.Open may return the
-// error itself. After a second error it abandons the opening.
+// handleOpeningFailure is called for a fatal error of Pebble while it opens. It returns the first
+// time, because pebble.Open may return the error itself. After a second error it abandons the
+// opening.
 func (s *Store) handleOpeningFailure(err error) {
 	if s.opening.failures.Add(1) == 1 {
 		return
@@ -155,16 +161,18 @@ func totalTableBytes(tables []pebble.TableInfo) (n int64) {
 	return n
 }
 
-// handleDiskFailure stops the projection and the writing of tables, because nothing that is folded from now on may reach the
-// disk. The next Open finds a prefix of the fold.
+// handleDiskFailure stops the projection and the writing of tables, because nothing that is folded
+// from now on may reach the disk. The next Open finds a prefix of the fold.
 func (s *Store) handleDiskFailure(err error) {
 	s.fence.noTables.Store(true)
 	_ = s.state.Fail(err)
 }
 
-// handleFatalError is called when Pebble cannot continue, for example because it does not know which part of its manifest is on disk.
-// Pebble expects that the call does not return. Pebble's default ends the process. handleFatalError stops only this projection, and ends the
-// calling goroutine, which releases the locks that it holds by defer. The memory and files of Pebble are leaked.
+// handleFatalError is called when Pebble cannot continue, for example because it does not know
+// which part of its manifest is on disk. Pebble expects that the call does not return. Pebble's
+// default ends the process. handleFatalError stops only this projection, and ends the calling
+// goroutine, which releases the locks that it holds by defer. The memory and files of Pebble are
+// leaked.
 func (s *Store) handleFatalError(err error) {
 	if !s.opened.Load() {
 		s.handleOpeningFailure(err)
@@ -178,13 +186,16 @@ func (s *Store) handleFatalError(err error) {
 
 // fence is between Pebble and the file system.
 //
-// After an error of the disk, noTables makes every creation of a table fail, because Pebble retries a failed flush at once and forever.
+// After an error of the disk, noTables makes every creation of a table fail, because Pebble retries
+// a failed flush at once and forever.
 //
-// After a fatal error of Pebble, nothing makes every write fail. Goroutines that write to a table block there forever: Pebble's memory
-// may be half changed, so letting them continue, even into their error handling, may end in a panic. They hold no locks while they write.
+// After a fatal error of Pebble, nothing makes every write fail. Goroutines that write to a table
+// block there forever: Pebble's memory may be half changed, so letting them continue, even into
+// their error handling, may end in a panic. They hold no locks while they write.
 //
-// At all times the fence syncs the directory before Pebble creates the marker of a new manifest. Pebble syncs the directory once for both
-// names. On a file system that does not keep the order of names, a power cut could then leave the marker without the manifest.
+// At all times the fence syncs the directory before Pebble creates the marker of a new manifest.
+// Pebble syncs the directory once for both names. On a file system that does not keep the order of
+// names, a power cut could then leave the marker without the manifest.
 type fence struct {
 	fs                FS
 	noTables, nothing atomic.Bool
@@ -229,7 +240,8 @@ func (f *fence) MaybeError(op errorfs.Op) error {
 // pebbleLogger logs what Pebble logs, and handles its fatal errors.
 type pebbleLogger struct{ s *Store }
 
-// Infof implements [pebble.Logger]. It logs at debug level, because the important events arrive through the listener.
+// Infof implements [pebble.Logger]. It logs at debug level, because the important events arrive
+// through the listener.
 func (l pebbleLogger) Infof(format string, args ...any) {
 	l.log(slog.LevelDebug, format, args)
 }
@@ -239,7 +251,8 @@ func (l pebbleLogger) Errorf(format string, args ...any) {
 	l.log(slog.LevelError, format, args)
 }
 
-// Fatalf implements [pebble.Logger]. It does not return, except for a first error while Pebble opens.
+// Fatalf implements [pebble.Logger]. It does not return, except for a first error while Pebble
+// opens.
 func (l pebbleLogger) Fatalf(format string, args ...any) {
 	// Wrap an error that Pebble passes as it is, so that errors.Is finds the cause.
 	if len(args) == 1 && format == "%s" {

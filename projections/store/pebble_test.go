@@ -20,8 +20,9 @@ import (
 	"github.com/skein-feed/skein/projections/store"
 )
 
-// TestDiskErrorStopsProjection checks that a disk error stops the projection for its fold, its queries and its waiters. The store can then still be
-// closed, and the disk has a prefix of the log.
+// TestDiskErrorStopsProjection checks that a disk error stops the projection for its fold, its
+// queries and its waiters. The store can then still be closed, and the disk has a prefix of the
+// log.
 func TestDiskErrorStopsProjection(t *testing.T) {
 	for name, fails := range map[string]func(op errorfs.Op) bool{
 		"create": func(op errorfs.Op) bool { return op.Kind == errorfs.OpCreate && strings.HasSuffix(op.Path, ".sst") },
@@ -34,8 +35,8 @@ func TestDiskErrorStopsProjection(t *testing.T) {
 	}
 }
 
-// TestFatalErrorOfPebbleStopsProjectionOnly checks that the process continues when Pebble itself cannot continue. Goroutines of Pebble are leaked, so
-// the test runs in a process of its own.
+// TestFatalErrorOfPebbleStopsProjectionOnly checks that the process continues when Pebble itself
+// cannot continue. Goroutines of Pebble are leaked, so the test runs in a process of its own.
 func TestFatalErrorOfPebbleStopsProjectionOnly(t *testing.T) {
 	if os.Getenv(ownProcessEnv) == "" {
 		cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestFatalErrorOfPebbleStopsProjectionOnly$", "-test.v")
@@ -52,8 +53,9 @@ func TestFatalErrorOfPebbleStopsProjectionOnly(t *testing.T) {
 	}
 }
 
-// TestFailedOpeningReturnsError checks that Open returns an error if a disk error occurs while Pebble opens, also in the background, and that the
-// next Open finds everything. Memory of Pebble is leaked, so the test runs in a process of its own.
+// TestFailedOpeningReturnsError checks that Open returns an error if a disk error occurs while
+// Pebble opens, also in the background, and that the next Open finds everything. Memory of Pebble
+// is leaked, so the test runs in a process of its own.
 func TestFailedOpeningReturnsError(t *testing.T) {
 	if os.Getenv(ownProcessEnv) == "" {
 		cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestFailedOpeningReturnsError$", "-test.v", "-test.timeout=1m")
@@ -186,8 +188,9 @@ func TestCorruptTableStopsProjection(t *testing.T) {
 	t.Logf("refused: %v", err)
 }
 
-// TestOpeningDoesNotWaitForCompactions checks that opening a store does not wait for compactions that are due, and that they begin with the next
-// flush. A store with so many sublevels that the fold waits for compactions must continue, too.
+// TestOpeningDoesNotWaitForCompactions checks that opening a store does not wait for compactions
+// that are due, and that they begin with the next flush. A store with so many sublevels that the
+// fold waits for compactions must continue, too.
 func TestOpeningDoesNotWaitForCompactions(t *testing.T) {
 	envs := tally.History(3, 60)
 	for _, flushes := range []int{5, 40} {
@@ -223,7 +226,8 @@ func TestOpeningDoesNotWaitForCompactions(t *testing.T) {
 	}
 }
 
-// TestOpenStoreIsNotOpenedAgain checks that opening a store that is open fails, and that the error says so.
+// TestOpenStoreIsNotOpenedAgain checks that opening a store that is open fails, and that the error
+// says so.
 func TestOpenStoreIsNotOpenedAgain(t *testing.T) {
 	opts := store.Options{Dir: t.TempDir(), Projection: tally.New()}
 	s, err := store.Open(opts)

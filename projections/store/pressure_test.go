@@ -6,7 +6,8 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// TestStoreThatWaitsForDiskCanBeClosed checks that a store whose fold waits for the disk is closed without an error and keeps what it has folded.
+// TestStoreThatWaitsForDiskCanBeClosed checks that a store whose fold waits for the disk is closed
+// without an error and keeps what it has folded.
 func TestStoreThatWaitsForDiskCanBeClosed(t *testing.T) {
 	fs := vfs.NewMem()
 	s := openMerging(t, fs, &mergingProjection{"one", mergeItem})

@@ -11,7 +11,8 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// MaxStoredRejects is the number of malformed events that a store keeps for inspection. A new one replaces the oldest (I11).
+// MaxStoredRejects is the number of malformed events that a store keeps for inspection. A new one
+// replaces the oldest (I11).
 const MaxStoredRejects = 1024
 
 // StoredReject is a malformed event that the fold has skipped and the store has kept.
@@ -21,7 +22,8 @@ type StoredReject struct {
 	events.Reject
 }
 
-// rejectKey returns the key of the row of a reject. The rows are a ring: numbers that differ by MaxStoredRejects share a row.
+// rejectKey returns the key of the row of a reject. The rows are a ring: numbers that differ by
+// MaxStoredRejects share a row.
 func rejectKey(number uint64) []byte {
 	key := projections.AppendPrefix(nil, projections.StoreShard, tagReject)
 	return binary.BigEndian.AppendUint16(key, uint16((number-1)%MaxStoredRejects))
@@ -29,8 +31,9 @@ func rejectKey(number uint64) []byte {
 
 const rejectVersion = 1
 
-// encode returns the row of a kept reject: version, number, sequence, slot, reason, and then field, message and data, each after its
-// length. All numbers are varints except the version, which is one byte.
+// encode returns the row of a kept reject: version, number, sequence, slot, reason, and then field,
+// message and data, each after its length. All numbers are varints except the version, which is one
+// byte.
 func (r StoredReject) encode() []byte {
 	dst := []byte{rejectVersion}
 	dst = binary.AppendUvarint(dst, r.Number)
@@ -44,7 +47,8 @@ func (r StoredReject) encode() []byte {
 	return dst
 }
 
-// rejectDecoder cuts values off the encoding of a kept reject. err is the first error; after it, all values are zero.
+// rejectDecoder cuts values off the encoding of a kept reject. err is the first error; after it,
+// all values are zero.
 type rejectDecoder struct {
 	rest []byte
 	err  error
@@ -159,8 +163,8 @@ func loadRejects(rows projections.Reader) (uint64, error) {
 	return binary.BigEndian.Uint64(value), nil
 }
 
-// Rejects returns up to n kept rejects whose numbers are greater than after, in order. total is the number of rejects so far, including
-// those that are no longer kept.
+// Rejects returns up to n kept rejects whose numbers are greater than after, in order. total is the
+// number of rejects so far, including those that are no longer kept.
 func (s *Store) Rejects(after uint64, n int) (rejects []StoredReject, total uint64, err error) {
 	v, err := s.View()
 	if err != nil {
@@ -186,8 +190,8 @@ func (s *Store) Rejects(after uint64, n int) (rejects []StoredReject, total uint
 	return rejects, total, nil
 }
 
-// readReject reads the row of a reject that must be kept. It fails with [projections.ErrCorrupt] if the row is missing or is that of
-// another reject.
+// readReject reads the row of a reject that must be kept. It fails with [projections.ErrCorrupt] if
+// the row is missing or is that of another reject.
 func readReject(rows projections.Reader, number uint64) (StoredReject, error) {
 	value, ok, err := rows.Get(rejectKey(number))
 	if err != nil {

@@ -49,22 +49,26 @@ func (m *Repair) add(r repairedRow) {
 	m.rows = append(m.rows, r)
 }
 
-// Repairable reports whether [Store.Repair] may write a row. It may write every row except the position, the fingerprint and the
-// format.
+// Repairable reports whether [Store.Repair] may write a row. It may write every row except the
+// position, the fingerprint and the format.
 func Repairable(key []byte) bool {
 	return !bytes.Equal(key, checkpointKey) && !bytes.Equal(key, fingerprintKey) && !bytes.Equal(key, formatKey)
 }
 
-// Repair overwrites damaged rows of an open store. It stops the fold at a whole position and calls heal with this position and a
-// reader of the rows on disk and in memtables, which bypasses the caches of the fold. It commits the changes of heal together
-// with the position (I3), publishes them, and drops what the store and the projection cache of rows. Open views do not change,
-// and new views can be opened all the time. After a crash the store has all changes of the repair or none of them.
+// Repair overwrites damaged rows of an open store. It stops the fold at a whole position and calls
+// heal with this position and a reader of the rows on disk and in memtables, which bypasses the
+// caches of the fold. It commits the changes of heal together with the position (I3), publishes
+// them, and drops what the store and the projection cache of rows. Open views do not change, and
+// new views can be opened all the time. After a crash the store has all changes of the repair or
+// none of them.
 //
-// Repair cannot check the new rows. They must be what a fold of the log up to the position would write (I1). heal must be quick,
-// because the fold waits for it, and the changes must fit into memory, so a large repair takes several calls.
+// Repair cannot check the new rows. They must be what a fold of the log up to the position would
+// write (I1). heal must be quick, because the fold waits for it, and the changes must fit into
+// memory, so a large repair takes several calls.
 //
-// If heal returns an error, nothing is changed. An error of the disk is final, as in [Store.Fold]. Repair fails with
-// [projections.ErrNotReady] while an event that a crash has interrupted is not folded to its end.
+// If heal returns an error, nothing is changed. An error of the disk is final, as in [Store.Fold].
+// Repair fails with [projections.ErrNotReady] while an event that a crash has interrupted is not
+// folded to its end.
 func (s *Store) Repair(
 	ctx context.Context, heal func(at events.Cursor, rows projections.Reader, m *Repair) error,
 ) error {
@@ -90,8 +94,8 @@ func (s *Store) Repair(
 	return s.state.StopError()
 }
 
-// collectRepair calls heal with a view and returns the changes. The caller holds Store.folding, so the position of the view is
-// the position of the fold.
+// collectRepair calls heal with a view and returns the changes. The caller holds Store.folding, so
+// the position of the view is the position of the fold.
 func (s *Store) collectRepair(heal func(at events.Cursor, rows projections.Reader, m *Repair) error) (m *Repair, err error) {
 	v, err := s.View()
 	if err != nil {
@@ -103,11 +107,12 @@ func (s *Store) collectRepair(heal func(at events.Cursor, rows projections.Reade
 	return m, errors.Join(err, m.err)
 }
 
-// commitRepair commits the changes with the checkpoint, and drops everything that is cached of rows.
+// commitRepair commits the changes with the checkpoint, and drops everything that is cached of
+// rows.
 func (f *fold) commitRepair(m *Repair) error {
 	s := f.store
-	// Write to Pebble directly. The overlay would skip a write that equals its cached copy of the row, but the row on disk may be
-	// the damaged one.
+	// Write to Pebble directly. The overlay would skip a write that equals its cached copy of the
+	// row, but the row on disk may be the damaged one.
 	b := s.db.NewBatch()
 	defer func() { _ = b.Close() }()
 	for _, r := range m.rows {
@@ -124,7 +129,8 @@ func (f *fold) commitRepair(m *Repair) error {
 	}
 	f.hasUnpublishedRows, f.envelopesSinceCheckpoint = true, 0
 
-	// Rows in memory may be outdated now: those of the overlay, of the projection, of queries, and of the store itself.
+	// Rows in memory may be outdated now: those of the overlay, of the projection, of queries, and
+	// of the store itself.
 	f.batch.Rows().DatabaseChanged()
 	if forgetful, ok := s.opts.Projection.(projections.CacheDropper); ok {
 		forgetful.DropCache()

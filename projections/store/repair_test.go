@@ -85,7 +85,8 @@ func damageRows(t testing.TB, fs vfs.FS) {
 	})
 }
 
-// TestRepair checks that damaged rows are repaired in a store that continues to fold, and that the store forgets its copies of them in memory.
+// TestRepair checks that damaged rows are repaired in a store that continues to fold, and that the
+// store forgets its copies of them in memory.
 func TestRepair(t *testing.T) {
 	envs := tally.History(13, 400)
 	fs := vfs.NewMem()
@@ -121,8 +122,8 @@ func TestRepair(t *testing.T) {
 	}
 }
 
-// TestRepairReplacesRowsInMemory checks that the fold reads a repaired row again although it has a copy in memory, whether the copy or the row on disk
-// was the wrong one.
+// TestRepairReplacesRowsInMemory checks that the fold reads a repaired row again although it has a
+// copy in memory, whether the copy or the row on disk was the wrong one.
 func TestRepairReplacesRowsInMemory(t *testing.T) {
 	envs := storetest.Envelopes(
 		storetest.One(storetest.Follow("ann", "bob")), storetest.One(storetest.Follow("ann", "cid")), storetest.One(storetest.Follow("ann", "dan")),
@@ -132,7 +133,8 @@ func TestRepairReplacesRowsInMemory(t *testing.T) {
 	)
 	s := storetest.OpenTally(t, store.Options{})
 	conformance.Fold(t, s, envs[:3])
-	// The count and the offset are wrong on purpose: what is folded next shows whether the fold has read them.
+	// The count and the offset are wrong on purpose: what is folded next shows whether the fold has
+	// read them.
 	repair := func(heal func(m *store.Repair)) error {
 		return s.Repair(t.Context(), func(_ events.Cursor, _ projections.Reader, m *store.Repair) error {
 			heal(m)
@@ -191,7 +193,8 @@ func rowsOfTag(t testing.TB, r projections.Reader, tag byte) (rows conformance.R
 	return rows
 }
 
-// TestRepairThatFailsChangesNothing checks that a repair changes nothing if it writes a row that only the store may write, or returns an error.
+// TestRepairThatFailsChangesNothing checks that a repair changes nothing if it writes a row that
+// only the store may write, or returns an error.
 func TestRepairThatFailsChangesNothing(t *testing.T) {
 	fs := vfs.NewMem()
 	s := storetest.OpenTally(t, store.Options{FS: fs})
@@ -226,8 +229,9 @@ func TestRepairThatFailsChangesNothing(t *testing.T) {
 	}
 }
 
-// TestCrashLeavesAllOrNothingOfRepair cuts the power at every write while a damaged store is repaired and then continues to fold. The crash must
-// leave all changes of the repair, or none at the position before it.
+// TestCrashLeavesAllOrNothingOfRepair cuts the power at every write while a damaged store is
+// repaired and then continues to fold. The crash must leave all changes of the repair, or none at
+// the position before it.
 func TestCrashLeavesAllOrNothingOfRepair(t *testing.T) {
 	envs := tally.History(14, 60)
 	disk := vfs.NewCrashableMem()
@@ -280,7 +284,8 @@ func TestCrashLeavesAllOrNothingOfRepair(t *testing.T) {
 	}
 }
 
-// powerCutInjector injects no errors. Before each write, it calls check with the disk as a power cut at that moment would leave it.
+// powerCutInjector injects no errors. Before each write, it calls check with the disk as a power
+// cut at that moment would leave it.
 type powerCutInjector struct {
 	t     testing.TB
 	disk  *vfs.MemFS

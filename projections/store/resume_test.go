@@ -12,8 +12,8 @@ import (
 	"github.com/skein-feed/skein/projections/store"
 )
 
-// TestResumeInsideEnvelope checks that after a crash inside a large event, the events before it in the envelope are not folded again. A play would
-// be counted twice.
+// TestResumeInsideEnvelope checks that after a crash inside a large event, the events before it in
+// the envelope are not folded again. A play would be counted twice.
 func TestResumeInsideEnvelope(t *testing.T) {
 	items := make([]string, 100)
 	for i := range items {
@@ -25,8 +25,8 @@ func TestResumeInsideEnvelope(t *testing.T) {
 		storetest.Follow("ann", "cid"),
 	})
 	fs := vfs.NewCrashableMem()
-	// When the fold reaches the third event, it has written about ten memtables, in several commits. The first flush has some of them, so it
-	// ends inside the second event.
+	// When the fold reaches the third event, it has written about ten memtables, in several
+	// commits. The first flush has some of them, so it ends inside the second event.
 	flushed := make(chan struct{}, 1000)
 	var crashed *vfs.MemFS
 	observed := &observedTally{tally.New(), func() {}}

@@ -10,14 +10,16 @@ import (
 	"github.com/skein-feed/skein/projections"
 )
 
-// SubscribeFunc subscribes to the log after a cursor. It fails if the cursor was taken from another log.
+// SubscribeFunc subscribes to the log after a cursor. It fails if the cursor was taken from another
+// log.
 type SubscribeFunc func(from events.Cursor) (Subscription, error)
 
 // Subscription reads the log from one position on. It is not safe for concurrent use.
 type Subscription interface {
-	// Next blocks until there is at least one new envelope. It returns the envelopes that follow, in order: those that are
-	// available, up to about maxBytes together, but at least one. It fails with the error of the context, and with
-	// [events.ErrHole] in front of a hole of the log. The next call then pauses and looks again.
+	// Next blocks until there is at least one new envelope. It returns the envelopes that follow,
+	// in order: those that are available, up to about maxBytes together, but at least one. It fails
+	// with the error of the context, and with [events.ErrHole] in front of a hole of the log. The
+	// next call then pauses and looks again.
 	Next(ctx context.Context, maxBytes int) ([]*events.Envelope, error)
 	// Head returns the last sequence that the log is known to have.
 	Head() uint64
@@ -25,9 +27,9 @@ type Subscription interface {
 	Close()
 }
 
-// Run folds the log until the context ends, and then returns nil. In front of a hole of the log it waits until the hole is closed
-// or accepted. If the fold, the disk or the log fails, Run stops the projection and returns the error. It leaves no
-// goroutines behind.
+// Run folds the log until the context ends, and then returns nil. In front of a hole of the log it
+// waits until the hole is closed or accepted. If the fold, the disk or the log fails, Run stops the
+// projection and returns the error. It leaves no goroutines behind.
 func (s *Store) Run(ctx context.Context, subscribe SubscribeFunc) (err error) {
 	if err := s.state.StopError(); err != nil {
 		return err
@@ -36,8 +38,8 @@ func (s *Store) Run(ctx context.Context, subscribe SubscribeFunc) (err error) {
 	defer func() {
 		switch {
 		case errors.Is(err, events.ErrClosed), ctx.Err() != nil && (err == nil || errors.Is(err, ctx.Err())):
-			// This is a normal end. The process may have closed the log because of the end of a parent context, whose end has
-			// not reached ctx yet.
+			// This is a normal end. The process may have closed the log because of the end of a
+			// parent context, whose end has not reached ctx yet.
 			err = nil
 			s.state.SetState(Stopped)
 		case errors.Is(err, projections.ErrStopped):
@@ -56,7 +58,8 @@ func (s *Store) Run(ctx context.Context, subscribe SubscribeFunc) (err error) {
 	}
 	defer sub.Close()
 
-	// The projection becomes ready when it reaches the head as of now. Later events do not postpone that.
+	// The projection becomes ready when it reaches the head as of now. Later events do not postpone
+	// that.
 	start := sub.Head()
 	for {
 		s.state.ObserveHead(start, sub.Head())

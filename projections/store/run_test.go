@@ -39,8 +39,8 @@ func startRun(t *testing.T, s *store.Store, log *storetest.Log) (stop func() err
 	return stop
 }
 
-// TestRunFollowsLogAcrossRestarts checks that Run folds what the log has and what is appended, and that a second Run continues at the position of the
-// first.
+// TestRunFollowsLogAcrossRestarts checks that Run folds what the log has and what is appended, and
+// that a second Run continues at the position of the first.
 func TestRunFollowsLogAcrossRestarts(t *testing.T) {
 	envs := tally.History(5, 400)
 	log := storetest.NewLog(envs[:200]...)
@@ -128,8 +128,8 @@ func (o *growingSubscription) Next(ctx context.Context, maxBytes int) ([]*events
 	return envs, err
 }
 
-// TestReadyWhilePublishingOutrunsTheFold checks that a projection becomes Ready when it reaches the head as of its start, not earlier, and although
-// the present head is never reached.
+// TestReadyWhilePublishingOutrunsTheFold checks that a projection becomes Ready when it reaches the
+// head as of its start, not earlier, and although the present head is never reached.
 func TestReadyWhilePublishingOutrunsTheFold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		envs := tally.History(5, 100)
@@ -163,7 +163,8 @@ func TestReadyWhilePublishingOutrunsTheFold(t *testing.T) {
 	})
 }
 
-// TestNotReadyInsideEvent checks that after a crash inside an event there is no view until the event is folded to its end (I3).
+// TestNotReadyInsideEvent checks that after a crash inside an event there is no view until the
+// event is folded to its end (I3).
 func TestNotReadyInsideEvent(t *testing.T) {
 	envs, fs := crashInsideEvent(t)
 	s := storetest.OpenTally(t, store.Options{FS: fs})
@@ -190,7 +191,8 @@ func TestNotReadyInsideEvent(t *testing.T) {
 	conformance.RowsOf(t, s).MustEqual(t, foldStraight(t, envs), "finished")
 }
 
-// TestRunFlushesInTime checks that rows are flushed within a minute, a position without new rows within ten minutes, and nothing if nothing is new.
+// TestRunFlushesInTime checks that rows are flushed within a minute, a position without new rows
+// within ten minutes, and nothing if nothing is new.
 func TestRunFlushesInTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		unread := storetest.One(events.Event{Kind: events.Reacted, User: "ann", Item: "x"})
@@ -227,7 +229,8 @@ func TestRunFlushesInTime(t *testing.T) {
 	})
 }
 
-// TestPositionIsFlushedAfterManyEnvelopes checks that the position is flushed before its time if many envelopes had no row for the store.
+// TestPositionIsFlushedAfterManyEnvelopes checks that the position is flushed before its time if
+// many envelopes had no row for the store.
 func TestPositionIsFlushedAfterManyEnvelopes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		unread := storetest.One(events.Event{Kind: events.Reacted, User: "ann", Item: "x"})
@@ -279,8 +282,8 @@ func TestRunReturnsErrorOfFoldOrLog(t *testing.T) {
 	}
 }
 
-// TestFailingLogReleasesWaiters checks that an error of the log stops a projection that waits for envelopes, and every caller that waits for a
-// position.
+// TestFailingLogReleasesWaiters checks that an error of the log stops a projection that waits for
+// envelopes, and every caller that waits for a position.
 func TestFailingLogReleasesWaiters(t *testing.T) {
 	boom := errors.New("boom")
 	log := storetest.NewLog(storetest.Follows(1)...)

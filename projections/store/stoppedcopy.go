@@ -12,11 +12,13 @@ import (
 	"github.com/skein-feed/skein/projections/internal/disk"
 )
 
-// CopyStopped copies the files of a store that has stopped to the directory to. The store must not write any more, but it may still remove
-// obsolete tables meanwhile. CopyStopped reads the manifest before it lists the tables. If a table that the manifest names is removed in
-// between, the copy cannot be opened, so no row is silently missing.
+// CopyStopped copies the files of a store that has stopped to the directory to. The store must not
+// write any more, but it may still remove obsolete tables meanwhile. CopyStopped reads the manifest
+// before it lists the tables. If a table that the manifest names is removed in between, the copy
+// cannot be opened, so no row is silently missing.
 //
-// CopyStopped creates the marker files last. Pebble finds the manifest through them, so an incomplete copy is not taken for a store.
+// CopyStopped creates the marker files last. Pebble finds the manifest through them, so an
+// incomplete copy is not taken for a store.
 func CopyStopped(fs FS, from, to string) error {
 	desc, err := pebble.Peek(from, fs)
 	if err != nil {
@@ -52,7 +54,8 @@ func CopyStopped(fs FS, from, to string) error {
 		return err
 	}
 
-	// Sync everything else before the markers, so that after a power cut there is no marker without the files that it stands for.
+	// Sync everything else before the markers, so that after a power cut there is no marker without
+	// the files that it stands for.
 	if err := disk.SyncDir(fs, to); err != nil {
 		return err
 	}

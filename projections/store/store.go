@@ -22,36 +22,44 @@ import (
 // FS is the file system that holds the files of a store.
 type FS = vfs.FS
 
-// SyncDir syncs a directory, so that files that were created or removed in it stay so after a power cut.
+// SyncDir syncs a directory, so that files that were created or removed in it stay so after a power
+// cut.
 func SyncDir(fs FS, name string) error { return disk.SyncDir(fs, name) }
 
 // Cache is a block cache that several stores share.
 type Cache = pebble.Cache
 
-// NewCache returns a cache of the given size in bytes. The caller must call Unref. The memory is freed when the last store that uses
-// the cache is closed.
+// NewCache returns a cache of the given size in bytes. The caller must call Unref. The memory is
+// freed when the last store that uses the cache is closed.
 //
-// Pebble charges the memtables of every store to the cache. Add 4 × [Bounds.FlushBytes] for each store that folds at full speed to
-// the size that is wanted for reading. Otherwise memtables can displace all blocks.
+// Pebble charges the memtables of every store to the cache. Add 4 × [Bounds.FlushBytes] for each
+// store that folds at full speed to the size that is wanted for reading. Otherwise memtables can
+// displace all blocks.
 func NewCache(bytes int64) *Cache { return pebble.NewCache(bytes) }
 
 // Options are the options of [Open].
 type Options struct {
 	// FS is the file system. nil means the disk.
 	FS FS
-	// Dir holds the stores of all projections: the rows of a generation are in Dir/<name>/<generation>.
+	// Dir holds the stores of all projections: the rows of a generation are in
+	// Dir/<name>/<generation>.
 	Dir string
-	// Generation is the number of the generation, from 1. 0 means the live one, or 1 if there is none.
+	// Generation is the number of the generation, from 1. 0 means the live one, or 1 if there is
+	// none.
 	Generation uint32
-	// Projection is the projection that is folded. No other store may use this value while the store is open.
+	// Projection is the projection that is folded. No other store may use this value while the
+	// store is open.
 	Projection projections.Projection
 	// Partitions is the set of partitions whose rows the store holds. nil means all of them.
 	Partitions *events.Partitions
-	// Partitioned opens the store with the partitions that it has on disk. A new store then holds none. Partitions is ignored.
+	// Partitioned opens the store with the partitions that it has on disk. A new store then holds
+	// none. Partitions is ignored.
 	Partitioned bool
-	// Cache is a cache that several stores share (see [NewCache]). If it is nil, the store makes its own with 64 MiB for blocks.
+	// Cache is a cache that several stores share (see [NewCache]). If it is nil, the store makes
+	// its own with 64 MiB for blocks.
 	Cache *Cache
-	// Logger logs what an operator must see. nil means no log. Everything else goes to the Listener.
+	// Logger logs what an operator must see. nil means no log. Everything else goes to the
+	// Listener.
 	Logger *slog.Logger
 	// Listener is notified of what metrics need.
 	Listener Listener
@@ -61,24 +69,27 @@ type Options struct {
 	ReadOnly bool
 }
 
-// Bounds are sizes and times that affect performance only. They change no row, so they are not part of the fingerprint. A zero field
-// means the default.
+// Bounds are sizes and times that affect performance only. They change no row, so they are not part
+// of the fingerprint. A zero field means the default.
 type Bounds struct {
-	// BatchBytes is the size of the batch, measured as in a memtable, from which it is committed. A row takes about 200 bytes in
-	// addition to key and value. An envelope that reaches twice this size alone is committed in parts. Pebble flushes a batch
-	// of half of FlushBytes as a memtable of its own. Default: a fifth of FlushBytes.
+	// BatchBytes is the size of the batch, measured as in a memtable, from which it is committed. A
+	// row takes about 200 bytes in addition to key and value. An envelope that reaches twice this
+	// size alone is committed in parts. Pebble flushes a batch of half of FlushBytes as a memtable
+	// of its own. Default: a fifth of FlushBytes.
 	BatchBytes int
-	// KeepBytes is the size of the rows that stay in memory after they were folded, so that the next event that changes them reads
-	// no table. Rows that the fold has read, and read last, stay longest. Default 16 MiB, at most 2 GiB.
+	// KeepBytes is the size of the rows that stay in memory after they were folded, so that the
+	// next event that changes them reads no table. Rows that the fold has read, and read last, stay
+	// longest. Default 16 MiB, at most 2 GiB.
 	KeepBytes int
-	// FlushBytes is the size of a memtable. Together with FlushEvery it bounds how much must be folded again after a crash. Up to
-	// four memtables may wait to be flushed. Default 32 MiB.
+	// FlushBytes is the size of a memtable. Together with FlushEvery it bounds how much must be
+	// folded again after a crash. Up to four memtables may wait to be flushed. Default 32 MiB.
 	FlushBytes int
 	// FlushEvery is how long rows may be only in memory while Run is running. Default one minute.
 	FlushEvery time.Duration
-	// FlushEnvelopes is the number of envelopes that change no row of this store after which the position alone is flushed. It is
-	// flushed after 10 × FlushEvery at the latest. Skipping such envelopes again after a crash costs little, so a store
-	// without new rows writes little. Default 65536.
+	// FlushEnvelopes is the number of envelopes that change no row of this store after which the
+	// position alone is flushed. It is flushed after 10 × FlushEvery at the latest. Skipping such
+	// envelopes again after a crash costs little, so a store without new rows writes little.
+	// Default 65536.
 	FlushEnvelopes int
 	// ReadBytes is about how many bytes of the log Run reads at once. Default 8 MiB.
 	ReadBytes int
@@ -102,7 +113,8 @@ func (b Bounds) withDefaults() Bounds {
 	return b
 }
 
-// Store is one generation of one projection: the rows, and the position in the log that they reflect.
+// Store is one generation of one projection: the rows, and the position in the log that they
+// reflect.
 //
 // Only one goroutine may fold, with Fold or Run. Any number may read through views.
 type Store struct {
@@ -116,21 +128,23 @@ type Store struct {
 	holding  projections.Holding
 	fence    *fence
 	db       *pebble.DB
-	// opened is set at the end of a successful Open. broken is set when Pebble has reported a fatal error: no method of db may be
-	// called then, because its memory may be half changed.
+	// opened is set at the end of a successful Open. broken is set when Pebble has reported a fatal
+	// error: no method of db may be called then, because its memory may be half changed.
 	opened, broken atomic.Bool
 	// slowDisk counts disk operations that took seconds.
 	slowDisk atomic.Uint64
-	// opening is used only while Pebble opens. failures counts fatal errors, and hopeless receives one if Pebble would retry forever.
+	// opening is used only while Pebble opens. failures counts fatal errors, and hopeless receives
+	// one if Pebble would retry forever.
 	opening struct {
 		failures atomic.Int64
 		hopeless chan error
 	}
-	// dbUse is held for reading by methods that use db without holding folding or a view, so that Close waits for them.
+	// dbUse is held for reading by methods that use db without holding folding or a view, so that
+	// Close waits for them.
 	dbUse sync.RWMutex
 
-	// folding is held while rows or the position change or are flushed, and while the store closes. It guards fold, flush and
-	// version.
+	// folding is held while rows or the position change or are flushed, and while the store closes.
+	// It guards fold, flush and version.
 	folding sync.Mutex
 	fold    fold
 	flush   flusher
@@ -139,7 +153,8 @@ type Store struct {
 	// queryCache is nil if the projection has no query cache.
 	queryCache projections.QueryCache
 
-	// current is the position that new views show. It is nil before the first whole position and after Close.
+	// current is the position that new views show. It is nil before the first whole position and
+	// after Close.
 	current   atomic.Pointer[projections.Snapshot]
 	snapshots overlay.Snapshots
 
@@ -149,8 +164,9 @@ type Store struct {
 
 // Open opens the store of a projection. It creates an empty store if there is none.
 //
-// It fails with [projections.ErrFingerprint] if the store was built by another version of the fold or with other settings, and with
-// [projections.ErrPartial] if the options ask for all partitions and the store holds fewer.
+// It fails with [projections.ErrFingerprint] if the store was built by another version of the fold
+// or with other settings, and with [projections.ErrPartial] if the options ask for all partitions
+// and the store holds fewer.
 func Open(opts Options) (*Store, error) {
 	opts.Bounds = opts.Bounds.withDefaults()
 	if opts.FS == nil {
@@ -201,7 +217,8 @@ func Open(opts Options) (*Store, error) {
 	return s, nil
 }
 
-// GenerationDir returns the directory of a generation, for the FS, Dir and Projection of the options.
+// GenerationDir returns the directory of a generation, for the FS, Dir and Projection of the
+// options.
 func GenerationDir(opts Options, generation uint32) string {
 	return opts.FS.PathJoin(opts.Dir, opts.Projection.Name(), fmt.Sprintf("%06d", generation))
 }
@@ -250,7 +267,8 @@ func (s *Store) Dir() string { return s.dir }
 // Holds returns the partitions that the store holds. They never change.
 func (s *Store) Holds() events.Partitions { return s.holding.Partitions() }
 
-// Cursor returns the position after the last whole envelope, from which a reader of the log continues.
+// Cursor returns the position after the last whole envelope, from which a reader of the log
+// continues.
 func (s *Store) Cursor() events.Cursor {
 	s.folding.Lock()
 	defer s.folding.Unlock()
@@ -260,18 +278,21 @@ func (s *Store) Cursor() events.Cursor {
 // viewGracePeriod is how long Close waits for open views.
 const viewGracePeriod = 10 * time.Second
 
-// WaitFor blocks until new views show everything up to seq. It fails with the error of the context, with [projections.ErrStopped] if
-// the projection has failed or Run has ended before seq, and with [events.ErrHole] while the fold waits in front of a hole.
+// WaitFor blocks until new views show everything up to seq. It fails with the error of the context,
+// with [projections.ErrStopped] if the projection has failed or Run has ended before seq, and with
+// [events.ErrHole] while the fold waits in front of a hole.
 func (s *Store) WaitFor(ctx context.Context, seq uint64) error { return s.state.WaitFor(ctx, seq) }
 
-// Close flushes the store and closes it. A failed store does not flush: the next start folds again what was only in memory. If Pebble
-// has reported a fatal error, its memory and open files are leaked until the process ends.
+// Close flushes the store and closes it. A failed store does not flush: the next start folds again
+// what was only in memory. If Pebble has reported a fatal error, its memory and open files are
+// leaked until the process ends.
 //
-// Close waits up to ten seconds for open views. If some are still open then, it returns an error and leaves the files open.
+// Close waits up to ten seconds for open views. If some are still open then, it returns an error
+// and leaves the files open.
 func (s *Store) Close() error { return s.CloseAfter(nil) }
 
-// CloseAfter closes the store as [Store.Close] does, but waits for open views until patience is closed and then up to ten seconds
-// more. A nil patience counts as closed.
+// CloseAfter closes the store as [Store.Close] does, but waits for open views until patience is
+// closed and then up to ten seconds more. A nil patience counts as closed.
 func (s *Store) CloseAfter(patience <-chan struct{}) error {
 	s.folding.Lock()
 	if !s.state.Close() {
@@ -290,7 +311,8 @@ func (s *Store) CloseAfter(patience <-chan struct{}) error {
 		s.queryCache.Close()
 	}
 
-	// Unlock before waiting for views: methods that wait for folding must not wait for views, but find the store closed.
+	// Unlock before waiting for views: methods that wait for folding must not wait for views, but
+	// find the store closed.
 	s.folding.Unlock()
 	if !s.snapshots.Wait(patience, viewGracePeriod) {
 		return errors.Join(err, errOpenViews)

@@ -15,11 +15,12 @@ import (
 	"github.com/skein-feed/skein/projections/store/internal/engine"
 )
 
-// tableOptions returns the options of Pebble that decide what tables look like. m is the merger of the projection, or nil.
+// tableOptions returns the options of Pebble that decide what tables look like. m is the merger of
+// the projection, or nil.
 func tableOptions(fs FS, p projections.Projection, m *projections.Merger) *pebble.Options {
 	o := &pebble.Options{FS: fs, Merger: pebbleMerger(m), FormatMajorVersion: newFormat}
-	// DBCompressionGood compresses the last level well, which has most of the rows. It spends less time on upper levels, whose rows
-	// are soon written again by a compaction.
+	// DBCompressionGood compresses the last level well, which has most of the rows. It spends less
+	// time on upper levels, whose rows are soon written again by a compaction.
 	o.ApplyCompressionSettings(func() pebble.DBCompressionSettings { return pebble.DBCompressionGood })
 	for i := range o.Levels {
 		o.Levels[i].FilterPolicy = tableFilter(p)
@@ -28,7 +29,8 @@ func tableOptions(fs FS, p projections.Projection, m *projections.Merger) *pebbl
 	return o
 }
 
-// TableLevel is the level of a store for which a table is written. It decides how well the table is compressed.
+// TableLevel is the level of a store for which a table is written. It decides how well the table is
+// compressed.
 type TableLevel int
 
 // The levels for which tables are written.
@@ -39,8 +41,8 @@ const (
 	LastLevel TableLevel = 6
 )
 
-// CreateTable creates a table for rows of a projection. The caller must set the rows in the order of their keys, and close the writer, which
-// syncs the file of a table for LastLevel.
+// CreateTable creates a table for rows of a projection. The caller must set the rows in the order
+// of their keys, and close the writer, which syncs the file of a table for LastLevel.
 func CreateTable(fs FS, name string, p projections.Projection, level TableLevel) (*sstable.Writer, error) {
 	f, err := fs.Create(name, vfs.WriteCategoryUnspecified)
 	if err != nil {
@@ -56,15 +58,15 @@ func CreateTable(fs FS, name string, p projections.Projection, level TableLevel)
 	return sstable.NewWriter(objstorageprovider.NewFileWritable(f), writerOptions), nil
 }
 
-// unsyncedFile is a file that is not synced, because nothing reads it after a crash: work that a crash has interrupted starts anew and
-// removes old files first.
+// unsyncedFile is a file that is not synced, because nothing reads it after a crash: work that a
+// crash has interrupted starts anew and removes old files first.
 type unsyncedFile struct{ vfs.File }
 
 // Sync does nothing.
 func (unsyncedFile) Sync() error { return nil }
 
-// MergeTables returns an iterator over the rows of several tables of a projection, with lower <= key < upper. A nil bound means no bound. No
-// key may be in two of the tables.
+// MergeTables returns an iterator over the rows of several tables of a projection, with lower <=
+// key < upper. A nil bound means no bound. No key may be in two of the tables.
 func MergeTables(ctx context.Context, fs FS, names []string, p projections.Projection, lower, upper []byte) (*pebble.Iterator, error) {
 	// Each file is a level of its own, so the tables may overlap.
 	var files [][]sstable.ReadableFile
@@ -84,16 +86,18 @@ func MergeTables(ctx context.Context, fs FS, names []string, p projections.Proje
 	return pebble.NewExternalIterWithContext(ctx, o, &pebble.IterOptions{LowerBound: lower, UpperBound: upper}, files)
 }
 
-// CreateStore creates a store in an empty directory from sets of tables. It moves the files of the tables into the store. The tables of a
-// set must not overlap. The sets are added in order, each of them atomically. The position must be in the last set: if a crash interrupts
-// CreateStore, what is left has no position and is not taken for a complete store (I3).
+// CreateStore creates a store in an empty directory from sets of tables. It moves the files of the
+// tables into the store. The tables of a set must not overlap. The sets are added in order, each of
+// them atomically. The position must be in the last set: if a crash interrupts CreateStore, what is
+// left has no position and is not taken for a complete store (I3).
 func CreateStore(ctx context.Context, fs FS, dir string, p projections.Projection, sets ...[]string) (err error) {
 	o := tableOptions(fs, p, mergerOf(p))
 	o.DisableWAL = true
 	o.DisableAutomaticCompactions = true
 	o.Logger = silentPebbleLogger{}
-	// With this limit, Pebble puts the tables of a later set into the level directly above the tables that they overlap, whatever their
-	// size. If they were in level 0, a compaction would soon merge them with all other tables and so write the whole store again.
+	// With this limit, Pebble puts the tables of a later set into the level directly above the
+	// tables that they overlap, whatever their size. If they were in level 0, a compaction would
+	// soon merge them with all other tables and so write the whole store again.
 	o.LBaseMaxBytes = 1
 
 	db, err := pebble.Open(dir, o)
@@ -122,11 +126,12 @@ func mergerOf(p projections.Projection) *projections.Merger {
 	return nil
 }
 
-// EngineMerger returns the merger of a projection in the form that Pebble uses, or nil if the projection has none. It is for tools that open
-// the files of a closed store directly.
+// EngineMerger returns the merger of a projection in the form that Pebble uses, or nil if the
+// projection has none. It is for tools that open the files of a closed store directly.
 func EngineMerger(p projections.Projection) *pebble.Merger { return pebbleMerger(mergerOf(p)) }
 
-// overlayMerge returns the function of a merger in the form that the overlay uses, or nil if m is nil.
+// overlayMerge returns the function of a merger in the form that the overlay uses, or nil if m is
+// nil.
 func overlayMerge(m *projections.Merger) overlay.MergeFunc {
 	if m == nil {
 		return nil

@@ -83,7 +83,8 @@ func TestViewReadsRowsInOrder(t *testing.T) {
 	}
 }
 
-// TestViewKeepsItsPosition checks that a view does not show envelopes that are folded after it was opened, nor parts of them.
+// TestViewKeepsItsPosition checks that a view does not show envelopes that are folded after it was
+// opened, nor parts of them.
 func TestViewKeepsItsPosition(t *testing.T) {
 	envs := storetest.Follows(3)
 	s := storetest.OpenTally(t, store.Options{})
@@ -106,8 +107,8 @@ func TestViewKeepsItsPosition(t *testing.T) {
 	}
 }
 
-// TestViewsWhileFoldingAreConsistent checks that in every view each count is the length of its list (I7) while the store folds with several commits
-// per envelope, and that positions only rise.
+// TestViewsWhileFoldingAreConsistent checks that in every view each count is the length of its list
+// (I7) while the store folds with several commits per envelope, and that positions only rise.
 func TestViewsWhileFoldingAreConsistent(t *testing.T) {
 	n := 3000
 	if testing.Short() {
@@ -195,8 +196,8 @@ func TestViewWithOpenIteratorReportsIt(t *testing.T) {
 	}
 }
 
-// TestStoreClosesAfterViewLeftIteratorOpen checks that a store can be closed after a view was closed with open iterators, as after a panic of a
-// query.
+// TestStoreClosesAfterViewLeftIteratorOpen checks that a store can be closed after a view was
+// closed with open iterators, as after a panic of a query.
 func TestStoreClosesAfterViewLeftIteratorOpen(t *testing.T) {
 	s := storetest.OpenTally(t, store.Options{})
 	if err := errors.Join(s.Fold(storetest.Follows(3)), s.Flush()); err != nil {

@@ -11,15 +11,18 @@ import (
 	"github.com/skein-feed/skein/projections"
 )
 
-// ViewAt returns a view of the store with everything up to a sequence and nothing after it. If the store is not there yet, ViewAt
-// waits for the fold, which publishes exactly this position when it gets there. Several stores, or copies of one store, can
-// therefore be compared at one position while all of them fold. If the log has no envelope with this sequence, the view shows
-// the last envelope before it.
+// ViewAt returns a view of the store with everything up to a sequence and nothing after it. If the
+// store is not there yet, ViewAt waits for the fold, which publishes exactly this position when it
+// gets there. Several stores, or copies of one store, can therefore be compared at one position
+// while all of them fold. If the log has no envelope with this sequence, the view shows the last
+// envelope before it.
 //
-// It fails with [projections.ErrPositionPassed] if the store is beyond the sequence, with [projections.ErrStopped] if the projection has
-// stopped before it, and with the error of the context.
+// It fails with [projections.ErrPositionPassed] if the store is beyond the sequence, with
+// [projections.ErrStopped] if the projection has stopped before it, and with the error of the
+// context.
 func (s *Store) ViewAt(ctx context.Context, seq uint64) (*projections.View, error) {
-	// The channel and the registration come before the first look, so that nothing that happens after it is missed.
+	// The channel and the registration come before the first look, so that nothing that happens
+	// after it is missed.
 	released := s.state.WaitersReleased()
 	w := s.viewWaiters.add(seq)
 	defer s.viewWaiters.remove(w)
@@ -47,8 +50,8 @@ func (s *Store) ViewAt(ctx context.Context, seq uint64) (*projections.View, erro
 	}
 }
 
-// currentViewAt returns a view if the store shows exactly this sequence now. It returns nil and no error if the store is not there
-// yet, and [projections.ErrPositionPassed] if it is beyond.
+// currentViewAt returns a view if the store shows exactly this sequence now. It returns nil and no
+// error if the store is not there yet, and [projections.ErrPositionPassed] if it is beyond.
 func (s *Store) currentViewAt(seq uint64) (*projections.View, error) {
 	v, err := s.View()
 	switch {
@@ -64,7 +67,8 @@ func (s *Store) currentViewAt(seq uint64) (*projections.View, error) {
 	return nil, errors.Join(err, v.Close())
 }
 
-// endReason returns the error that explains why the fold will not continue, or nil if it may continue.
+// endReason returns the error that explains why the fold will not continue, or nil if it may
+// continue.
 func (s *Store) endReason() error {
 	if s.opts.ReadOnly {
 		return fmt.Errorf("%w: the store is open for reading only", projections.ErrStopped)
@@ -74,8 +78,8 @@ func (s *Store) endReason() error {
 
 // viewWaiters are the callers of [Store.ViewAt] that wait for the fold.
 type viewWaiters struct {
-	// lowestSeq is the lowest sequence that a caller waits for, or [math.MaxUint64] if none waits. It is atomic so that the fold
-	// can check it for every envelope without taking mu.
+	// lowestSeq is the lowest sequence that a caller waits for, or [math.MaxUint64] if none waits.
+	// It is atomic so that the fold can check it for every envelope without taking mu.
 	lowestSeq atomic.Uint64
 
 	mu      sync.Mutex
@@ -126,8 +130,9 @@ func (w *viewWaiters) updateLowestLocked() {
 	w.lowestSeq.Store(lowest)
 }
 
-// publishForWaiters is called after a whole envelope. next is the lowest sequence that the next envelope may have. If callers wait
-// for a sequence below next, publishForWaiters commits and publishes the position, and gives each of them a view of it.
+// publishForWaiters is called after a whole envelope. next is the lowest sequence that the next
+// envelope may have. If callers wait for a sequence below next, publishForWaiters commits and
+// publishes the position, and gives each of them a view of it.
 func (f *fold) publishForWaiters(next uint64) error {
 	w := &f.store.viewWaiters
 	if w.lowestSeq.Load() >= next {

@@ -33,8 +33,8 @@ func readAndCloseView(t testing.TB, v *projections.View) (rows conformance.Rows)
 
 func isCheckpoint(r conformance.Row) bool { return string(r.Key) == "\xff\xff\x02" }
 
-// TestViewAtShowsExactlyItsPosition checks that ViewAt returns a view of everything up to a sequence and nothing after it, also in the middle of a
-// call of Fold and of a commit.
+// TestViewAtShowsExactlyItsPosition checks that ViewAt returns a view of everything up to a
+// sequence and nothing after it, also in the middle of a call of Fold and of a commit.
 func TestViewAtShowsExactlyItsPosition(t *testing.T) {
 	envs := tally.History(12, 120)
 	for name, bounds := range map[string]store.Bounds{"default": {}, "steps": {BatchBytes: 1}} {
@@ -82,7 +82,8 @@ func TestViewAtOfPresentPositionDoesNotWait(t *testing.T) {
 	}
 }
 
-// TestViewAtThatFailsLeavesNoView checks that a call of ViewAt that ends without a view leaves none open, because the store could not be closed then.
+// TestViewAtThatFailsLeavesNoView checks that a call of ViewAt that ends without a view leaves none
+// open, because the store could not be closed then.
 func TestViewAtThatFailsLeavesNoView(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		envs := storetest.Follows(20)
@@ -119,7 +120,8 @@ func TestViewAtThatFailsLeavesNoView(t *testing.T) {
 	})
 }
 
-// TestViewAtFailsAfterRunHasEnded checks that ViewAt does not wait for a position that a store whose Run has ended does not reach.
+// TestViewAtFailsAfterRunHasEnded checks that ViewAt does not wait for a position that a store
+// whose Run has ended does not reach.
 func TestViewAtFailsAfterRunHasEnded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := storetest.NewLog(storetest.Follows(5)...)

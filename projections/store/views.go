@@ -8,8 +8,9 @@ import (
 
 var errOpenViews = errors.New("store: the store cannot be closed: views of it are open")
 
-// publish makes the state of the fold visible to queries. The fold must be at a whole position. If no rows have changed, the new
-// position shares the snapshot of the last one. Store.folding is held.
+// publish makes the state of the fold visible to queries. The fold must be at a whole position. If
+// no rows have changed, the new position shares the snapshot of the last one. Store.folding is
+// held.
 func (s *Store) publish(newRows bool) {
 	last := s.current.Load()
 	next := &projections.Snapshot{
@@ -36,8 +37,9 @@ func (s *Store) publish(newRows bool) {
 	s.state.SetVisible(next.Cursor.Seq)
 }
 
-// View returns a view of the last whole position. It fails with [projections.ErrNotReady] while an event that a crash has
-// interrupted is not folded to its end, and with [projections.ErrStopped] once the projection has failed or the store is closed.
+// View returns a view of the last whole position. It fails with [projections.ErrNotReady] while an
+// event that a crash has interrupted is not folded to its end, and with [projections.ErrStopped]
+// once the projection has failed or the store is closed.
 func (s *Store) View() (*projections.View, error) {
 	if s.state.HasFailed() {
 		return nil, s.state.StopError()
@@ -52,7 +54,8 @@ func (s *Store) View() (*projections.View, error) {
 			return nil, projections.ErrNotReady
 		}
 
-		// Acquire fails if publish has replaced and released this position since Load. Then there is a newer one.
+		// Acquire fails if publish has replaced and released this position since Load. Then there
+		// is a newer one.
 		if p.Rows.Acquire() {
 			return p.Open(), nil
 		}

@@ -1,10 +1,11 @@
-// Package protoscan reads fields of encoded protobuf messages in place, without decoding into a generated message. It returns where
-// values start and end; the caller knows what a field means.
+// Package protoscan reads fields of encoded protobuf messages in place, without decoding into a
+// generated message. It returns where values start and end; the caller knows what a field means.
 //
-// [Next] accepts every encoding that a protobuf library accepts. [Tag], [Bytes] and [Varint] are for code that must be fast. They accept
-// only the encodings that libraries usually write; the caller must pass everything else to a library. All of them take offsets into one
-// slice, so that the caller can take all strings of a message from a single copy of it. [Cursor] combines the three and keeps the
-// offset, for messages whose fields are all known.
+// [Next] accepts every encoding that a protobuf library accepts. [Tag], [Bytes] and [Varint] are
+// for code that must be fast. They accept only the encodings that libraries usually write; the
+// caller must pass everything else to a library. All of them take offsets into one slice, so that
+// the caller can take all strings of a message from a single copy of it. [Cursor] combines the
+// three and keeps the offset, for messages whose fields are all known.
 package protoscan
 
 import (
@@ -21,8 +22,8 @@ type Field struct {
 	From, To int
 }
 
-// Next reads the field that starts at offset i of an encoded message, which ends where data ends. next is the offset after the field. It is
-// negative if the field is malformed.
+// Next reads the field that starts at offset i of an encoded message, which ends where data ends.
+// next is the offset after the field. It is negative if the field is malformed.
 func Next(data []byte, i int) (f Field, next int) {
 	number, wireType, n := protowire.ConsumeTag(data[i:])
 	if n < 0 || number > protowire.MaxValidNumber {
@@ -45,8 +46,8 @@ func TagOf(number protowire.Number, wireType protowire.Type) uint32 {
 	return uint32(number)<<3 | uint32(wireType)
 }
 
-// Tag reads the tag at offset i, which must be before end. next is negative if the tag has more than two bytes. Tags of fields up to number
-// 2047 have at most two.
+// Tag reads the tag at offset i, which must be before end. next is negative if the tag has more
+// than two bytes. Tags of fields up to number 2047 have at most two.
 func Tag(data []byte, i, end int) (tag uint32, next int) {
 	c := data[i]
 	if c < 0x80 {
@@ -58,8 +59,9 @@ func Tag(data []byte, i, end int) (tag uint32, next int) {
 	return 0, -1
 }
 
-// Bytes reads the value at offset i, which follows the given tag, and returns its range. Both offsets are negative if the wire type is not
-// [protowire.BytesType], if the value extends beyond end, or if the field number is 0.
+// Bytes reads the value at offset i, which follows the given tag, and returns its range. Both
+// offsets are negative if the wire type is not [protowire.BytesType], if the value extends beyond
+// end, or if the field number is 0.
 func Bytes(data []byte, tag uint32, i, end int) (from, to int) {
 	if tag&7 != uint32(protowire.BytesType) || tag>>3 == 0 {
 		return -1, -1
@@ -71,7 +73,8 @@ func Bytes(data []byte, tag uint32, i, end int) (from, to int) {
 	return i, i + int(n)
 }
 
-// Varint reads the number at offset i. next is negative if the number is malformed or extends beyond end.
+// Varint reads the number at offset i. next is negative if the number is malformed or extends
+// beyond end.
 func Varint(data []byte, i, end int) (v uint64, next int) {
 	if i < end && data[i] < 0x80 {
 		return uint64(data[i]), i + 1
@@ -83,8 +86,8 @@ func Varint(data []byte, i, end int) (v uint64, next int) {
 	return v, i + n
 }
 
-// Cursor reads an encoded message from start to end. After malformed input it returns only zero values, so the caller needs to check
-// [Cursor.OK] only once, at the end.
+// Cursor reads an encoded message from start to end. After malformed input it returns only zero
+// values, so the caller needs to check [Cursor.OK] only once, at the end.
 type Cursor struct {
 	data    []byte
 	text    string // a copy of data; all returned strings are parts of it
@@ -119,7 +122,8 @@ func (c *Cursor) Varint() uint64 {
 	return v
 }
 
-// Message reads the message that follows the given tag, and returns a cursor at the start of that message.
+// Message reads the message that follows the given tag, and returns a cursor at the start of that
+// message.
 func (c *Cursor) Message(tag uint32) Cursor {
 	from, to := Bytes(c.data, tag, c.at, c.end)
 	c.moveTo(to)
@@ -139,7 +143,8 @@ func (c *Cursor) Text(tag uint32) string {
 	return s
 }
 
-// Count returns how many of the remaining fields have the given tag. All of them must be numbers or length-delimited.
+// Count returns how many of the remaining fields have the given tag. All of them must be numbers or
+// length-delimited.
 func (c Cursor) Count(tag uint32) (n int) {
 	for c.More() {
 		t := c.Tag()
@@ -155,7 +160,8 @@ func (c Cursor) Count(tag uint32) (n int) {
 	return n
 }
 
-// moveTo sets the offset to the one that a read returned. A negative offset marks the input as malformed.
+// moveTo sets the offset to the one that a read returned. A negative offset marks the input as
+// malformed.
 func (c *Cursor) moveTo(next int) {
 	if next < 0 {
 		c.failed = true

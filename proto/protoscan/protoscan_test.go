@@ -7,8 +7,8 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// sampleMessage returns a message with a number in field 1, a text in field 2 and a message with a number in field 2000, whose tag has
-// two bytes.
+// sampleMessage returns a message with a number in field 1, a text in field 2 and a message with a
+// number in field 2000, whose tag has two bytes.
 func sampleMessage() []byte {
 	inner := protowire.AppendVarint(protowire.AppendTag(nil, 1, protowire.VarintType), 7)
 	b := protowire.AppendVarint(protowire.AppendTag(nil, 1, protowire.VarintType), 300)
@@ -40,7 +40,8 @@ func TestNextReturnsRangesOfValues(t *testing.T) {
 	}
 }
 
-// TestMalformedBytesAreRefused: neither a truncated message nor an overlong length is read beyond its end.
+// TestMalformedBytesAreRefused: neither a truncated message nor an overlong length is read beyond
+// its end.
 func TestMalformedBytesAreRefused(t *testing.T) {
 	whole := sampleMessage()
 	ends := map[int]bool{0: true, 3: true, 11: true, len(whole): true} // where a field ends

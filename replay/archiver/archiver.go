@@ -22,13 +22,17 @@ type Options struct {
 	Archive *archive.Archive
 	// SegmentBytes is how many bytes of the stream are sealed together. Default 64 MiB.
 	SegmentBytes int64
-	// SegmentAge is the longest time for which an envelope waits until its segment is sealed. Default one hour.
+	// SegmentAge is the longest time for which an envelope waits until its segment is sealed.
+	// Default one hour.
 	SegmentAge time.Duration
-	// Retention is how long the stream keeps envelopes that are archived. Default 7 days; if negative, the stream is not trimmed.
+	// Retention is how long the stream keeps envelopes that are archived. Default 7 days; if
+	// negative, the stream is not trimmed.
 	Retention time.Duration
-	// Cursors returns the positions from which the stores of this process would continue after a crash; nil means that there are no stores.
+	// Cursors returns the positions from which the stores of this process would continue after a
+	// crash; nil means that there are no stores.
 	Cursors func() []events.Cursor
-	// LeaseTTL is after how long without a renewal another process may take the lease. Default 30 s.
+	// LeaseTTL is after how long without a renewal another process may take the lease. Default 30
+	// s.
 	LeaseTTL time.Duration
 	// Pace limits the merging of small segments. Default a tenth of a core.
 	Pace replay.Pace
@@ -60,13 +64,14 @@ func (o *Options) setDefaults() {
 }
 
 const (
-	// lookInterval is how often the archiver trims envelopes that have become old enough. A process without the lease reloads the manifest as
-	// often.
+	// lookInterval is how often the archiver trims envelopes that have become old enough. A process
+	// without the lease reloads the manifest as often.
 	lookInterval = time.Minute
 	// maxReadBytes is how many bytes of the log are read at a time.
 	maxReadBytes = 8 << 20
 
-	// minRetryDelay is the pause after archiving was interrupted. It doubles each time, up to maxRetryDelay.
+	// minRetryDelay is the pause after archiving was interrupted. It doubles each time, up to
+	// maxRetryDelay.
 	minRetryDelay = time.Second
 	maxRetryDelay = time.Minute
 )
@@ -80,12 +85,14 @@ type Archiver struct {
 	// mu guards the fields below.
 	mu     sync.Mutex
 	status Status
-	// sealFailed is set while the last attempt to seal a segment has failed. sealFailedAt is where the archive ended at that time.
+	// sealFailed is set while the last attempt to seal a segment has failed. sealFailedAt is where
+	// the archive ended at that time.
 	sealFailed   bool
 	sealFailedAt uint64
 }
 
-// request asks for everything up to the sequence seq to be archived. done receives the outcome; its buffer keeps the sender from blocking.
+// request asks for everything up to the sequence seq to be archived. done receives the outcome; its
+// buffer keeps the sender from blocking.
 type request struct {
 	seq  uint64
 	done chan error
@@ -93,7 +100,8 @@ type request struct {
 
 // Status describes what an archiver does.
 type Status struct {
-	// Running reports whether this process archives. If not, another process has the lease, or this one is about to begin.
+	// Running reports whether this process archives. If not, another process has the lease, or this
+	// one is about to begin.
 	Running bool
 	// Waiting is the number of envelopes that were read but not sealed yet.
 	Waiting int
@@ -101,12 +109,14 @@ type Status struct {
 	SealTime time.Time
 	// Trimmed is the highest sequence that this process has trimmed; 0 means none.
 	Trimmed uint64
-	// Err is why archiving was last interrupted; nil once it continues. After a segment could not be sealed, it continues only when a segment
-	// is sealed: a new attempt first collects events for a while, which proves nothing.
+	// Err is why archiving was last interrupted; nil once it continues. After a segment could not
+	// be sealed, it continues only when a segment is sealed: a new attempt first collects events
+	// for a while, which proves nothing.
 	Err error
 }
 
-// ErrNotRunning means that this process does not archive: another process has the lease, or the archiver has ended.
+// ErrNotRunning means that this process does not archive: another process has the lease, or the
+// archiver has ended.
 var ErrNotRunning = errors.New("archiver: this process does not archive the log")
 
 // New returns an archiver. It does nothing until Run is called.
@@ -138,7 +148,8 @@ func (a *Archiver) recordSealFailure() {
 	a.sealFailedAt = end
 }
 
-// clearError clears the error in the status, unless a segment could not be sealed and the archive has not grown since then.
+// clearError clears the error in the status, unless a segment could not be sealed and the archive
+// has not grown since then.
 func (a *Archiver) clearError() {
 	end := a.opts.Archive.End().Seq
 	a.mu.Lock()
@@ -157,8 +168,8 @@ func (a *Archiver) hasSealFailed() bool {
 	return a.sealFailed
 }
 
-// ArchiveNow archives everything up to the sequence seq, without waiting for a segment to be full, and trims. It returns [ErrNotRunning] if this
-// process does not archive.
+// ArchiveNow archives everything up to the sequence seq, without waiting for a segment to be full,
+// and trims. It returns [ErrNotRunning] if this process does not archive.
 func (a *Archiver) ArchiveNow(ctx context.Context, seq uint64) error {
 	if !a.Status().Running {
 		return ErrNotRunning
@@ -179,8 +190,9 @@ func (a *Archiver) ArchiveNow(ctx context.Context, seq uint64) error {
 	}
 }
 
-// Run archives until ctx ends and then returns nil. It retries after temporary errors, for example if a bucket cannot be reached. It returns
-// an error only if no retry can help: the log is not the one that is archived, or the archive is damaged. Then nothing is trimmed any more.
+// Run archives until ctx ends and then returns nil. It retries after temporary errors, for example
+// if a bucket cannot be reached. It returns an error only if no retry can help: the log is not the
+// one that is archived, or the archive is damaged. Then nothing is trimmed any more.
 func (a *Archiver) Run(ctx context.Context) error {
 	defer a.updateStatus(func(s *Status) { s.Running = false })
 	for retryDelay := minRetryDelay; ; {
@@ -210,7 +222,8 @@ func (a *Archiver) Run(ctx context.Context) error {
 	}
 }
 
-// waitRejecting waits for the duration d, and rejects calls of ArchiveNow in the meantime. It returns false if ctx ends.
+// waitRejecting waits for the duration d, and rejects calls of ArchiveNow in the meantime. It
+// returns false if ctx ends.
 func (a *Archiver) waitRejecting(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

@@ -109,7 +109,8 @@ func (w *testLog) head() eventlog.Head {
 	return h
 }
 
-// readEvents reads the events of the log from its start up to a sequence, without the fields that the archive does not keep.
+// readEvents reads the events of the log from its start up to a sequence, without the fields that
+// the archive does not keep.
 func (w *testLog) readEvents(to uint64) (envs []events.Envelope) {
 	w.t.Helper()
 	sub, err := w.hub.Subscribe(w.log.Start())
@@ -151,8 +152,9 @@ func letTimePass(d time.Duration) {
 func inBubble(t *testing.T, test func(t *testing.T)) {
 	t.Helper()
 
-	// The embedded NATS server keeps one clock for all its file stores, and package archive keeps its coders. Neither may be created in the
-	// bubble, and the clock must not stop there. So run an archiver outside first.
+	// The embedded NATS server keeps one clock for all its file stores, and package archive keeps
+	// its coders. Neither may be created in the bubble, and the clock must not stop there. So run
+	// an archiver outside first.
 	w := openLog(t, t.TempDir(), nil)
 	defer func() { w.stop() }()
 	a, stop := w.startArchiver(Options{})
@@ -168,8 +170,8 @@ func inBubble(t *testing.T, test func(t *testing.T)) {
 	synctest.Test(t, test)
 }
 
-// Envelopes that are old enough are sealed, and those that are older than the retention are trimmed. Readers notice neither, even after a
-// restart.
+// Envelopes that are old enough are sealed, and those that are older than the retention are
+// trimmed. Readers notice neither, even after a restart.
 func TestOldEnvelopesAreArchivedAndTrimmed(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		dir := t.TempDir()
@@ -227,7 +229,8 @@ func TestOldEnvelopesAreArchivedAndTrimmed(t *testing.T) {
 	})
 }
 
-// The stream keeps what a store of this process would read again, one horizon before that, and what is younger than the retention.
+// The stream keeps what a store of this process would read again, one horizon before that, and what
+// is younger than the retention.
 func TestTrimKeepsWhatStoresStillRead(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := openLog(t, t.TempDir(), nil)
@@ -295,7 +298,8 @@ func (f *failingBucket) Put(ctx context.Context, name string, r io.Reader, size 
 	return f.Bucket.Put(ctx, name, r, size)
 }
 
-// While the bucket cannot be reached, the status of the archiver says so, and nothing is trimmed. Afterwards the archiver continues by itself.
+// While the bucket cannot be reached, the status of the archiver says so, and nothing is trimmed.
+// Afterwards the archiver continues by itself.
 func TestArchivingContinuesAfterBucketOutage(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		dir := t.TempDir()
@@ -329,8 +333,9 @@ func TestArchivingContinuesAfterBucketOutage(t *testing.T) {
 	})
 }
 
-// If a bucket can be read but not written, for example because the directory belongs to another user, the status shows the error all the time, even
-// while the archiver collects events for the next segment.
+// If a bucket can be read but not written, for example because the directory belongs to another
+// user, the status shows the error all the time, even while the archiver collects events for the
+// next segment.
 func TestErrorStaysUntilSegmentIsSealed(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		dir := t.TempDir()

@@ -14,19 +14,21 @@ import (
 type StreamCheck struct {
 	// Wrong says why the log cannot continue with the stream; nil means that it can.
 	Wrong error
-	// Epoch is the epoch of the stream, and Last the highest sequence that it knows of. Both are 0 if the stream cannot be opened or does not
-	// belong to the archive.
+	// Epoch is the epoch of the stream, and Last the highest sequence that it knows of. Both are 0
+	// if the stream cannot be opened or does not belong to the archive.
 	Epoch uint32
 	Last  uint64
 	// Lost are the sequences after the end of the archive that cannot be read.
 	Lost []eventlog.SeqRange
 }
 
-// CheckStream reads what a stream has after the end of its archive, and reports whether the log can continue with the two. If the stream is
-// embedded, no other process may have it open; otherwise CheckStream returns [events.ErrLocked].
+// CheckStream reads what a stream has after the end of its archive, and reports whether the log can
+// continue with the two. If the stream is embedded, no other process may have it open; otherwise
+// CheckStream returns [events.ErrLocked].
 //
-// Wrong is an [ErrSuperseded] if the archive has continued without the stream, an [ErrArchiveBehind] if the stream has continued without the
-// archive, an [events.ErrOtherLog] if they do not belong together, and an [events.ErrNoLog] if there is no stream.
+// Wrong is an [ErrSuperseded] if the archive has continued without the stream, an
+// [ErrArchiveBehind] if the stream has continued without the archive, an [events.ErrOtherLog] if
+// they do not belong together, and an [events.ErrNoLog] if there is no stream.
 func CheckStream(ctx context.Context, b bucket.Bucket, cfg eventlog.Config) (x StreamCheck, err error) {
 	a, err := openArchive(ctx, b)
 	if err != nil {

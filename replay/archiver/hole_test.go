@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// If a file of the stream is damaged in a part that is archived, the log can still be read completely, event ids are still known, and stores
-// continue where they are.
+// If a file of the stream is damaged in a part that is archived, the log can still be read
+// completely, event ids are still known, and stores continue where they are.
 func TestDamagedStreamFileIsReadFromArchive(t *testing.T) {
 	w := openLog(t, t.TempDir(), nil)
 	w.publish(20, 0)

@@ -7,15 +7,18 @@ import (
 )
 
 const (
-	// keepMergedFor is how long the files of segments stay after they were merged into others. By then, all other processes have reloaded the
-	// manifest several times. Only readers that began much earlier find a file missing, and must reload it.
+	// keepMergedFor is how long the files of segments stay after they were merged into others. By
+	// then, all other processes have reloaded the manifest several times. Only readers that began
+	// much earlier find a file missing, and must reload it.
 	keepMergedFor = time.Hour
-	// mergeRetryDelay is the pause after merging has failed. It is long because nothing waits for a merge.
+	// mergeRetryDelay is the pause after merging has failed. It is long because nothing waits for a
+	// merge.
 	mergeRetryDelay = time.Hour
 )
 
-// mergeInBackground merges small segments from time to time until ctx ends. It also removes files that were merged long enough ago. It logs
-// errors and tries again later, because sealing does not depend on merging.
+// mergeInBackground merges small segments from time to time until ctx ends. It also removes files
+// that were merged long enough ago. It logs errors and tries again later, because sealing does not
+// depend on merging.
 func (a *Archiver) mergeInBackground(ctx context.Context) {
 	timer := time.NewTimer(lookInterval)
 	defer timer.Stop()

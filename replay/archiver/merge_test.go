@@ -14,7 +14,8 @@ import (
 	"github.com/skein-feed/skein/events/bucket"
 )
 
-// Small segments are merged, their files are removed when no reader needs them any more, and readers do not notice.
+// Small segments are merged, their files are removed when no reader needs them any more, and
+// readers do not notice.
 func TestSmallSegmentsAreMerged(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		dir := t.TempDir()

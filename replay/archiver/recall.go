@@ -17,15 +17,18 @@ import (
 type RecoveredIDs struct {
 	// Damaged has one error for each damaged file, which names the file.
 	Damaged []error
-	// Whole reports whether all event ids in them that still count were found elsewhere, so that no event can be accepted twice.
+	// Whole reports whether all event ids in them that still count were found elsewhere, so that no
+	// event can be accepted twice.
 	Whole bool
-	// From and To limit the log time of the events whose ids are forgotten, if not all were found: after From, up to To. If such an event is
-	// published again within the horizon, it is accepted as another event.
+	// From and To limit the log time of the events whose ids are forgotten, if not all were found:
+	// after From, up to To. If such an event is published again within the horizon, it is accepted
+	// as another event.
 	From, To events.Micros
 }
 
-// RecoverIDs replaces damaged files of event ids in the archive by the ids that the stream has and that other files have. It returns nil if no file
-// is damaged. It changes nothing else. The log must be one in which [CheckStream] finds nothing wrong, and no other process may archive it.
+// RecoverIDs replaces damaged files of event ids in the archive by the ids that the stream has and
+// that other files have. It returns nil if no file is damaged. It changes nothing else. The log
+// must be one in which [CheckStream] finds nothing wrong, and no other process may archive it.
 func RecoverIDs(ctx context.Context, b bucket.Bucket, cfg eventlog.Config) (r *RecoveredIDs, err error) {
 	a, err := openArchive(ctx, b)
 	if err != nil {
@@ -39,7 +42,8 @@ func RecoverIDs(ctx context.Context, b bucket.Bucket, cfg eventlog.Config) (r *R
 	return replaceDamagedRepeats(ctx, a, log)
 }
 
-// replaceDamagedRepeats replaces damaged files of event ids. log is the stream; nil means that there is none.
+// replaceDamagedRepeats replaces damaged files of event ids. log is the stream; nil means that
+// there is none.
 func replaceDamagedRepeats(ctx context.Context, a *archive.Archive, log *eventlog.Log) (*RecoveredIDs, error) {
 	known, err := a.ReadRepeats(ctx)
 	if err != nil || len(known.Damaged) == 0 {

@@ -34,8 +34,9 @@ func (w *testLog) damageEventIDFiles() {
 	}
 }
 
-// A log is restored even if the files of event ids in its archive are damaged. If the stream still has the horizon before the end of the archive, no
-// event can be accepted twice. Otherwise the report says which events might be.
+// A log is restored even if the files of event ids in its archive are damaged. If the stream still
+// has the horizon before the end of the archive, no event can be accepted twice. Otherwise the
+// report says which events might be.
 func TestRestoreReplacesDamagedEventIDs(t *testing.T) {
 	for name, test := range map[string]struct{ stream, archived, whole bool }{
 		"nothing left of the stream": {false, true, false},
@@ -46,7 +47,8 @@ func TestRestoreReplacesDamagedEventIDs(t *testing.T) {
 			inBubble(t, func(t *testing.T) {
 				w := openLog(t, t.TempDir(), nil)
 
-				// The event of sequence 13 is published a second time below. The last envelope, 14, is archived or only in the stream.
+				// The event of sequence 13 is published a second time below. The last envelope, 14,
+				// is archived or only in the stream.
 				w.publish(12, time.Minute)
 				w.publishFollow("x", "once")
 				if test.archived {
@@ -101,7 +103,8 @@ func TestRestoreReplacesDamagedEventIDs(t *testing.T) {
 	}
 }
 
-// If the log itself is undamaged, damaged files of event ids are made again from it, and the log continues in its epoch.
+// If the log itself is undamaged, damaged files of event ids are made again from it, and the log
+// continues in its epoch.
 func TestHealReplacesDamagedEventIDs(t *testing.T) {
 	w := openLog(t, t.TempDir(), nil)
 	w.publish(12, 0)
@@ -141,7 +144,8 @@ func TestHealReplacesDamagedEventIDs(t *testing.T) {
 	}
 }
 
-// An archive can be read if event ids from before the epoch cannot be read, but everything that they have decided is archived.
+// An archive can be read if event ids from before the epoch cannot be read, but everything that
+// they have decided is archived.
 func TestArchiveIsReadWithoutEventIDsFromBeforeItsEpoch(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := openLog(t, t.TempDir(), nil)

@@ -10,8 +10,9 @@ import (
 	"github.com/skein-feed/skein/events/eventlog"
 )
 
-// replaceStream archives what the damaged stream has, and then deletes the stream, at the place where the new one is to be made. It deletes only
-// a stream that belongs to the archive. From a stream of an earlier epoch it archives nothing, because that stream was restored before.
+// replaceStream archives what the damaged stream has, and then deletes the stream, at the place
+// where the new one is to be made. It deletes only a stream that belongs to the archive. From a
+// stream of an earlier epoch it archives nothing, because that stream was restored before.
 func (r *Restored) replaceStream(ctx context.Context, a *archive.Archive, cfg eventlog.Config) error {
 	cfg.Existing = true
 	err := r.archiveDamaged(ctx, a, &cfg)
@@ -38,7 +39,8 @@ func (r *Restored) replaceStream(ctx context.Context, a *archive.Archive, cfg ev
 	return errors.Join(err, log.Close(context.WithoutCancel(ctx)))
 }
 
-// archiveRest archives the envelopes that a damaged stream has received since it was read, up to its last sequence.
+// archiveRest archives the envelopes that a damaged stream has received since it was read, up to
+// its last sequence.
 func (r *Restored) archiveRest(ctx context.Context, a *archive.Archive, log *eventlog.Log, last uint64) error {
 	seen := a.End().Seq
 	if r.Salvaged == nil || last <= seen {

@@ -19,13 +19,14 @@ type RestoreOptions struct {
 	Bucket bucket.Bucket
 	// Stream is where the new stream is made. Unless Replace is set, there must be no stream.
 	Stream eventlog.Config
-	// Replace means that there is a damaged stream. What can be read of it is archived, and then the stream is deleted, with all that cannot
-	// be read.
+	// Replace means that there is a damaged stream. What can be read of it is archived, and then
+	// the stream is deleted, with all that cannot be read.
 	Replace bool
-	// FreeSpace moves away what is at the place of the new stream. It is called when the archive is known to be undamaged, before anything is
-	// changed. nil means that nothing is in the way.
+	// FreeSpace moves away what is at the place of the new stream. It is called when the archive is
+	// known to be undamaged, before anything is changed. nil means that nothing is in the way.
 	FreeSpace func() error
-	// Damaged is what is left of the old stream after FreeSpace. As much as possible is read of it. nil means that nothing is left.
+	// Damaged is what is left of the old stream after FreeSpace. As much as possible is read of it.
+	// nil means that nothing is left.
 	Damaged *eventlog.Config
 	// Stores are the positions of stores, by name. Restore reports what will happen to them.
 	Stores map[string]events.Cursor
@@ -39,10 +40,12 @@ type Restored struct {
 	Epoch uint32
 	// Archived is where the archive ended before, and Head is where the log ends now.
 	Archived, Head events.Cursor
-	// Salvaged is what was read from the damaged stream; nil means nothing. Unreadable says why, if there was a stream.
+	// Salvaged is what was read from the damaged stream; nil means nothing. Unreadable says why, if
+	// there was a stream.
 	Salvaged   *eventlog.SalvageReport
 	Unreadable error
-	// Repeats says what became of damaged files of event ids in the archive; nil means that none were damaged.
+	// Repeats says what became of damaged files of event ids in the archive; nil means that none
+	// were damaged.
 	Repeats *RecoveredIDs
 	// Stores says what happens to the stores, sorted by name.
 	Stores []StoreOutcome
@@ -52,8 +55,8 @@ type Restored struct {
 type StoreOutcome struct {
 	Name   string
 	Cursor events.Cursor
-	// Refused says why the store cannot continue and must be rebuilt; nil means that it continues. [events.ErrOtherEpoch] means that it is at
-	// a position that the restored log does not have.
+	// Refused says why the store cannot continue and must be rebuilt; nil means that it continues.
+	// [events.ErrOtherEpoch] means that it is at a position that the restored log does not have.
 	Refused error
 	// Holds are sequences that the store has folded and that the log has lost.
 	Holds []eventlog.SeqRange
@@ -63,14 +66,16 @@ type StoreOutcome struct {
 var (
 	// ErrNoArchive means that the bucket contains no archive from which a log could be restored.
 	ErrNoArchive = errors.New("archiver: there is no archive to restore the log from")
-	// ErrSuperseded means that a stream is of an epoch that the archive has ended: the log was restored before, and what the stream still had
-	// was archived then.
+	// ErrSuperseded means that a stream is of an epoch that the archive has ended: the log was
+	// restored before, and what the stream still had was archived then.
 	ErrSuperseded = errors.New("archiver: the stream is of an earlier epoch than its archive")
-	// ErrArchiveBehind means that a stream is of a later epoch than the archive. The archive must be an old copy.
+	// ErrArchiveBehind means that a stream is of a later epoch than the archive. The archive must
+	// be an old copy.
 	ErrArchiveBehind = errors.New("archiver: the archive is of an earlier epoch than the stream: bring the right archive back")
 )
 
-// openArchive opens the archive in a bucket, whichever log it is of. It returns [ErrNoArchive] if there is none, or if it is empty.
+// openArchive opens the archive in a bucket, whichever log it is of. It returns [ErrNoArchive] if
+// there is none, or if it is empty.
 func openArchive(ctx context.Context, b bucket.Bucket) (*archive.Archive, error) {
 	id, ok, err := archive.LogOf(ctx, b)
 	if err != nil {
@@ -89,11 +94,13 @@ func openArchive(ctx context.Context, b bucket.Bucket) (*archive.Archive, error)
 	return a, nil
 }
 
-// Restore makes a new stream, in a new epoch, after the end of the archive. First it archives the envelopes that a damaged stream still has. If
-// it is interrupted, it can be called again: every call begins an epoch of its own, so two streams never have the same epoch.
+// Restore makes a new stream, in a new epoch, after the end of the archive. First it archives the
+// envelopes that a damaged stream still has. If it is interrupted, it can be called again: every
+// call begins an epoch of its own, so two streams never have the same epoch.
 //
-// Restore changes nothing and returns [events.ErrLogExists] if there is a stream already, unless it is to be replaced. It also changes nothing
-// if a segment of the archive is damaged, and returns [archive.ErrDamaged]: no store could be built from the new log.
+// Restore changes nothing and returns [events.ErrLogExists] if there is a stream already, unless it
+// is to be replaced. It also changes nothing if a segment of the archive is damaged, and returns
+// [archive.ErrDamaged]: no store could be built from the new log.
 func Restore(ctx context.Context, o RestoreOptions) (r Restored, err error) {
 	a, err := openArchive(ctx, o.Bucket)
 	if err != nil {
@@ -111,7 +118,8 @@ func Restore(ctx context.Context, o RestoreOptions) (r Restored, err error) {
 		}
 	}
 
-	// Archive what the old stream has before the archive begins a new epoch. After that, a stream of the previous epoch is of no use.
+	// Archive what the old stream has before the archive begins a new epoch. After that, a stream
+	// of the previous epoch is of no use.
 	if o.Replace {
 		err = r.replaceStream(ctx, a, o.Stream)
 	} else {
@@ -160,8 +168,8 @@ func checkNoStream(ctx context.Context, cfg eventlog.Config) error {
 // errUnreadable means that nothing can be read of a damaged stream.
 var errUnreadable = errors.New("archiver: the damaged stream cannot be opened")
 
-// openDamaged opens a stream, of which parts may be damaged. The stream must continue where the archive ends: it must be of the same log and
-// epoch.
+// openDamaged opens a stream, of which parts may be damaged. The stream must continue where the
+// archive ends: it must be of the same log and epoch.
 func openDamaged(ctx context.Context, a *archive.Archive, cfg eventlog.Config) (_ *eventlog.Log, err error) {
 	cfg.Existing = true
 	log, err := eventlog.Open(ctx, cfg)
@@ -187,7 +195,8 @@ func openDamaged(ctx context.Context, a *archive.Archive, cfg eventlog.Config) (
 	return nil, errors.Join(err, log.Close(context.WithoutCancel(ctx)))
 }
 
-// archiveDamaged archives what a damaged stream has after the end of the archive, and replaces damaged files of event ids in the archive.
+// archiveDamaged archives what a damaged stream has after the end of the archive, and replaces
+// damaged files of event ids in the archive.
 func (r *Restored) archiveDamaged(ctx context.Context, a *archive.Archive, damaged *eventlog.Config) (err error) {
 	var log *eventlog.Log
 	if damaged != nil {
@@ -215,7 +224,8 @@ func (r *Restored) archiveDamaged(ctx context.Context, a *archive.Archive, damag
 	if !errors.Is(err, events.ErrRewritten) {
 		return err
 	}
-	// The stream and the archive contradict each other, so nothing can be taken from the stream. Its event ids do not count either.
+	// The stream and the archive contradict each other, so nothing can be taken from the stream.
+	// Its event ids do not count either.
 	r.Unreadable = err
 	if r.Repeats == nil {
 		r.Repeats, err = replaceDamagedRepeats(ctx, a, nil)
@@ -258,7 +268,8 @@ func archiveRemaining(ctx context.Context, a *archive.Archive, log *eventlog.Log
 	return report, err
 }
 
-// storeOutcome returns what happens to a store. It makes the same requests to the archive as a reader that continues the store.
+// storeOutcome returns what happens to a store. It makes the same requests to the archive as a
+// reader that continues the store.
 func (r *Restored) storeOutcome(ctx context.Context, a *archive.Archive, name string, c events.Cursor) StoreOutcome {
 	f := StoreOutcome{Name: name, Cursor: c}
 	// Of what the store has folded, these sequences are lost in the log.
@@ -301,7 +312,8 @@ func (r *Restored) storeOutcome(ctx context.Context, a *archive.Archive, name st
 	return f
 }
 
-// appendMerged appends a range to a sorted list of ranges. If the last range in the list touches or overlaps it, the two become one.
+// appendMerged appends a range to a sorted list of ranges. If the last range in the list touches or
+// overlaps it, the two become one.
 func appendMerged(list []eventlog.SeqRange, more eventlog.SeqRange) []eventlog.SeqRange {
 	if n := len(list); n > 0 && list[n-1].To+1 >= more.From {
 		list[n-1].To = max(list[n-1].To, more.To)

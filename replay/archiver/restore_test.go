@@ -55,7 +55,8 @@ func (w *testLog) archiveUpTo(seq uint64) {
 	}
 }
 
-// cursors returns the cursors after each envelope up to a sequence, which are those that a store has.
+// cursors returns the cursors after each envelope up to a sequence, which are those that a store
+// has.
 func (w *testLog) cursors(to uint64) []events.Cursor {
 	w.t.Helper()
 	sub, err := w.hub.Subscribe(w.log.Start())
@@ -115,7 +116,8 @@ func (w *testLog) deleteLog() {
 	}
 }
 
-// moveLogAway moves the stream to another place, and returns its configuration. The log must be closed.
+// moveLogAway moves the stream to another place, and returns its configuration. The log must be
+// closed.
 func (w *testLog) moveLogAway() *eventlog.Config {
 	w.t.Helper()
 	dir := w.logDir() + "-damaged"
@@ -135,8 +137,8 @@ func mustRestore(t *testing.T, o RestoreOptions) Restored {
 	return r
 }
 
-// TestRestoreRefusesDamagedArchive damages each segment of an archive in the middle, at the end, or completely. A restore names the segment, and
-// changes neither the archive nor the log.
+// TestRestoreRefusesDamagedArchive damages each segment of an archive in the middle, at the end, or
+// completely. A restore names the segment, and changes neither the archive nor the log.
 func TestRestoreRefusesDamagedArchive(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := openLog(t, t.TempDir(), nil)
@@ -240,7 +242,8 @@ func TestLostLogIsRestoredFromArchive(t *testing.T) {
 			t.Errorf("position of a lost sequence: got %v, expected %v", err, events.ErrOtherEpoch)
 		}
 
-		// Event ids that were archived are known for the horizon. Those that were lost count as never published.
+		// Event ids that were archived are known for the horizon. Those that were lost count as
+		// never published.
 		letTimePass(10 * time.Minute)
 		if p := w.publishFollow("x", "once"); p.Epoch != 2 || p.Seq != 14 {
 			t.Errorf("got %+v, expected sequence 14 in epoch 2", p)
@@ -315,7 +318,8 @@ func checkTimesRise(t *testing.T, envs []events.Envelope) {
 	}
 }
 
-// What a stream has after the end of the archive is archived, as its readers knew it, with its event ids.
+// What a stream has after the end of the archive is archived, as its readers knew it, with its
+// event ids.
 func TestRestoreSalvagesTheStream(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		for _, archived := range []uint64{1, 5, 13, 14} {
@@ -448,7 +452,8 @@ func TestRestoreReportsWhatADamagedStreamLost(t *testing.T) {
 	}
 }
 
-// foldRows folds the events into all stores, and returns their rows as text, without those of the position.
+// foldRows folds the events into all stores, and returns their rows as text, without those of the
+// position.
 func foldRows(t *testing.T, envs []events.Envelope) (rows map[string]string) {
 	t.Helper()
 	list := make([]*events.Envelope, len(envs))
@@ -481,7 +486,8 @@ func foldRows(t *testing.T, envs []events.Envelope) (rows map[string]string) {
 	return rows
 }
 
-// checkSameRows checks that a fold of the restored log has the rows of a fold of the events that survived.
+// checkSameRows checks that a fold of the restored log has the rows of a fold of the events that
+// survived.
 func checkSameRows(t *testing.T, got, want map[string]string) {
 	t.Helper()
 	if len(want) < 50 || !reflect.DeepEqual(got, want) {
@@ -489,7 +495,8 @@ func checkSameRows(t *testing.T, got, want map[string]string) {
 	}
 }
 
-// breakingBucket is a bucket that fails for good from an operation on. That operation may be performed or not.
+// breakingBucket is a bucket that fails for good from an operation on. That operation may be
+// performed or not.
 type breakingBucket struct {
 	bucket.Bucket
 	left  int
@@ -530,7 +537,8 @@ func (b *breakingBucket) List(ctx context.Context, prefix string) ([]bucket.Obje
 	return b.Bucket.List(ctx, prefix)
 }
 
-// A restore is interrupted at each operation on the bucket, and then repeated. Nothing is missing then, and no two streams have the same epoch.
+// A restore is interrupted at each operation on the bucket, and then repeated. Nothing is missing
+// then, and no two streams have the same epoch.
 func TestInterruptedRestoreCanBeRepeated(t *testing.T) {
 	w := openLog(t, t.TempDir(), nil)
 	w.publish(6, 0)
@@ -588,7 +596,8 @@ func TestInterruptedRestoreCanBeRepeated(t *testing.T) {
 	}
 }
 
-// A restore that is refused, because there is a stream, the stream is of another log, or there is no archive, changes nothing.
+// A restore that is refused, because there is a stream, the stream is of another log, or there is
+// no archive, changes nothing.
 func TestRefusedRestoreChangesNothing(t *testing.T) {
 	w := openLog(t, t.TempDir(), nil)
 	w.publish(3, 0)

@@ -12,8 +12,9 @@ import (
 	"github.com/skein-feed/skein/events/eventlog"
 )
 
-// archiveWithLease waits for the lease, and archives while it has it. While it waits, it reloads the manifest from time to time, so that readers
-// in this process know what another process has sealed.
+// archiveWithLease waits for the lease, and archives while it has it. While it waits, it reloads
+// the manifest from time to time, so that readers in this process know what another process has
+// sealed.
 func (a *Archiver) archiveWithLease(ctx context.Context) error {
 	followCtx, stopFollowing := context.WithCancel(ctx)
 	followed := make(chan error, 1)
@@ -34,7 +35,8 @@ func (a *Archiver) archiveWithLease(ctx context.Context) error {
 // leaseName is the name of the lease that the archiving process holds.
 const leaseName = "archive"
 
-// reloadManifest reloads the manifest from time to time, and rejects calls of ArchiveNow, until ctx ends.
+// reloadManifest reloads the manifest from time to time, and rejects calls of ArchiveNow, until ctx
+// ends.
 func (a *Archiver) reloadManifest(ctx context.Context) error {
 	for a.waitRejecting(ctx, lookInterval) {
 		err := a.opts.Archive.Reload(ctx)
@@ -79,12 +81,14 @@ func (a *Archiver) archiveAsHolder(ctx context.Context) error {
 	return s.run(ctx)
 }
 
-// session is the archiving by this process while it holds the lease once. Only the goroutine of Run uses it.
+// session is the archiving by this process while it holds the lease once. Only the goroutine of Run
+// uses it.
 type session struct {
 	*Archiver
 	sub    *eventlog.Subscription
 	writer *archive.Writer
-	// unsealedBytes is how many bytes of the stream the writer holds, and unsealedSince when the first of them was read.
+	// unsealedBytes is how many bytes of the stream the writer holds, and unsealedSince when the
+	// first of them was read.
 	unsealedBytes int64
 	unsealedSince time.Time
 	// pendingRequests are the calls of ArchiveNow that have not been answered yet.
@@ -112,7 +116,8 @@ func (a *Archiver) newSession(ctx context.Context) (*session, error) {
 	return &session{Archiver: a, sub: sub, writer: a.opts.Archive.Writer()}, nil
 }
 
-// beginEpochIfDue begins a new epoch in the archive, if the log has begun one where the archive ends. See [events.Log.NextEpoch].
+// beginEpochIfDue begins a new epoch in the archive, if the log has begun one where the archive
+// ends. See [events.Log.NextEpoch].
 func (a *Archiver) beginEpochIfDue(ctx context.Context) error {
 	end := a.opts.Archive.End()
 	start := a.opts.Log.EpochStart()
@@ -164,7 +169,8 @@ func (s *session) sealIfDue(ctx context.Context) error {
 	return nil
 }
 
-// nextEnvelopes waits for envelopes and returns them. It returns none if something else is due first.
+// nextEnvelopes waits for envelopes and returns them. It returns none if something else is due
+// first.
 func (s *session) nextEnvelopes(ctx context.Context) ([]*events.Envelope, error) {
 	wait := max(0, lookInterval-time.Since(s.lastTrim))
 	if s.unsealedBytes > 0 {
@@ -237,7 +243,8 @@ func (s *session) addAndSeal(ctx context.Context, envs []*events.Envelope) error
 	return nil
 }
 
-// seal seals what the writer holds, trims, and answers the calls of ArchiveNow that have waited for it.
+// seal seals what the writer holds, trims, and answers the calls of ArchiveNow that have waited for
+// it.
 func (s *session) seal(ctx context.Context) error {
 	if s.writer.Len() > 0 {
 		sealed, err := s.writer.Seal(ctx)
@@ -280,8 +287,9 @@ func (s *session) seal(ctx context.Context) error {
 	return err
 }
 
-// trim trims the stream. It keeps one horizon before the end of the archive, one horizon before the cursor of every store of this process, and
-// what is younger than the retention. Stores of other processes that are further behind read the archive.
+// trim trims the stream. It keeps one horizon before the end of the archive, one horizon before the
+// cursor of every store of this process, and what is younger than the retention. Stores of other
+// processes that are further behind read the archive.
 func (s *session) trim(ctx context.Context) error {
 	end := s.opts.Archive.End()
 	if s.opts.Retention < 0 || end.WarmSeq == 0 {
@@ -291,7 +299,8 @@ func (s *session) trim(ctx context.Context) error {
 	upTo := end.WarmSeq - 1
 	if s.opts.Cursors != nil {
 		for _, c := range s.opts.Cursors() {
-			// A cursor without a warm sequence is one of a store that reads the archive now. It needs nothing of the stream from before its end.
+			// A cursor without a warm sequence is one of a store that reads the archive now. It
+			// needs nothing of the stream from before its end.
 			if c.WarmSeq > 0 {
 				upTo = min(upTo, c.WarmSeq-1)
 			}

@@ -36,7 +36,8 @@ func (f Finding) String() string {
 // Entity is the unit of an audit: a user or a board.
 type Entity struct {
 	User string
-	// Board is a board of User if OfBoard is set; the empty id is the id of the default board. If OfBoard is not set, the entity is the user.
+	// Board is a board of User if OfBoard is set; the empty id is the id of the default board. If
+	// OfBoard is not set, the entity is the user.
 	Board   string
 	OfBoard bool
 }
@@ -55,8 +56,9 @@ type Limits struct {
 	List int
 	// Feed is how many entries of a feed are compared, beginning with the newest.
 	Feed int
-	// FeedTurns spreads the expensive checks over this many audits: those of feeds, and of the other sides of list entries. FeedTurn, which is less
-	// than FeedTurns, selects the users that this audit includes. If FeedTurns is 0, it includes all.
+	// FeedTurns spreads the expensive checks over this many audits: those of feeds, and of the
+	// other sides of list entries. FeedTurn, which is less than FeedTurns, selects the users that
+	// this audit includes. If FeedTurns is 0, it includes all.
 	FeedTurn, FeedTurns uint64
 }
 
@@ -65,12 +67,14 @@ func (l Limits) isTurnOf(user string) bool {
 	return l.FeedTurns == 0 || xxh3.HashString(user)%l.FeedTurns == l.FeedTurn
 }
 
-// Audit compares the three stores at one common position at a time. Only one goroutine may use it. Close must be called.
+// Audit compares the three stores at one common position at a time. Only one goroutine may use it.
+// Close must be called.
 type Audit struct {
 	// Rest is called after each check, and after each part of a long one; it may be nil.
 	Rest func(context.Context) error
-	// Hold is for how long the views are held at one position, where the audit can continue at a later one: between two checks, and while it
-	// looks up the other sides of a long list. If a store is to be closed, they are released there at once. Default 10 s.
+	// Hold is for how long the views are held at one position, where the audit can continue at a
+	// later one: between two checks, and while it looks up the other sides of a long list. If a
+	// store is to be closed, they are released there at once. Default 10 s.
 	Hold time.Duration
 	// Checks is the number of entities that were checked.
 	Checks uint64
@@ -81,17 +85,19 @@ type Audit struct {
 	stores []Viewer            // graph, inbox, counters
 	views  []*projections.View // of the stores, in the same order
 	opened time.Time           // when the views were opened
-	// heldPartitions are the partitions that all views hold. Users in others are not audited, nor relations with them.
+	// heldPartitions are the partitions that all views hold. Users in others are not audited, nor
+	// relations with them.
 	heldPartitions events.Partitions
 	graph          *graph.Queries
 	inbox          *inbox.Queries
 	counters       *counters.Queries
 
-	// currentEntity is the entity that is checked. findings are those since the last call of Findings.
+	// currentEntity is the entity that is checked. findings are those since the last call of
+	// Findings.
 	currentEntity Entity
 	findings      []Finding
-	// unmirrored are the parts of long lists whose other sides have not been looked up yet. That is done last, because the audit may move to
-	// another position meanwhile.
+	// unmirrored are the parts of long lists whose other sides have not been looked up yet. That is
+	// done last, because the audit may move to another position meanwhile.
 	unmirrored []listRest
 }
 
@@ -121,15 +127,17 @@ func (a *Audit) openViews(ctx context.Context) (err error) {
 		a.heldPartitions.Intersect(&held)
 	}
 
-	// Overwrite the queries in place: functions that walk through a list keep pointers to them, and must continue with the new views.
+	// Overwrite the queries in place: functions that walk through a list keep pointers to them, and
+	// must continue with the new views.
 	*a.graph = *graph.NewQueries(a.views[0])
 	*a.inbox = *inbox.Query(a.views[1])
 	*a.counters = *counters.NewQueries(a.views[2])
 	return nil
 }
 
-// moveIfDue moves to the next common position if this one has been held for longer than Hold, or if a store is to be closed. The caller must
-// not compare values from before the call with values from after it.
+// moveIfDue moves to the next common position if this one has been held for longer than Hold, or if
+// a store is to be closed. The caller must not compare values from before the call with values from
+// after it.
 func (a *Audit) moveIfDue(ctx context.Context) error {
 	if time.Since(a.opened) < a.Hold && !a.isStoreClosing() {
 		return nil
@@ -172,8 +180,8 @@ func (a *Audit) Findings() []Finding {
 	return found
 }
 
-// Check checks an entity if the stores hold it. A disagreement becomes a finding, and so does a row that cannot be decoded. Check fails only
-// if ctx ends or if a store cannot be read.
+// Check checks an entity if the stores hold it. A disagreement becomes a finding, and so does a row
+// that cannot be decoded. Check fails only if ctx ends or if a store cannot be read.
 func (a *Audit) Check(ctx context.Context, e Entity) error {
 	if err := a.moveIfDue(ctx); err != nil {
 		return err
@@ -253,8 +261,8 @@ func (a *Audit) addFinding(check string, stores []string, format string, args ..
 	a.findings = append(a.findings, Finding{a.currentEntity, check, fmt.Sprintf(format, args...), stores})
 }
 
-// NextShard returns the first shard, at or after from, that is in a held partition and in which any of the stores has rows. It returns
-// events.NumShards if there is none.
+// NextShard returns the first shard, at or after from, that is in a held partition and in which any
+// of the stores has rows. It returns events.NumShards if there is none.
 func (a *Audit) NextShard(from events.Shard) (events.Shard, error) {
 	for {
 		next := events.Shard(events.NumShards)
@@ -269,7 +277,8 @@ func (a *Audit) NextShard(from events.Shard) (events.Shard, error) {
 			return next, nil
 		}
 
-		// The rows belong to regions, whose homes are in another partition. No user of this partition is held, so skip it.
+		// The rows belong to regions, whose homes are in another partition. No user of this
+		// partition is held, so skip it.
 		const shardsPerPartition = events.NumShards / events.NumPartitions
 		from = (next/shardsPerPartition + 1) * shardsPerPartition
 	}

@@ -27,8 +27,9 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// newProjection returns the i-th projection. Its settings have so low a threshold that feeds read some owners' pins from outboxes. The graph stores all
-// lists, and inbox sorts lists when they are read.
+// newProjection returns the i-th projection. Its settings have so low a threshold that feeds read
+// some owners' pins from outboxes. The graph stores all lists, and inbox sorts lists when they are
+// read.
 func newProjection(i int) projections.Projection {
 	if i == graphStore {
 		return graph.New().WithShortList(0)
@@ -138,7 +139,8 @@ func (f *testStores) audit(limits audit.Limits, ids ...string) []audit.Finding {
 	return a.Findings()
 }
 
-// Stores that are folds of one log agree, in small histories in which everything happens and in a large one.
+// Stores that are folds of one log agree, in small histories in which everything happens and in a
+// large one.
 func TestStoresOfOneLogAgree(t *testing.T) {
 	logs := map[string][]*events.Envelope{
 		"world": memlog.NewWorld(1, 150).Envelopes(1200),
@@ -158,7 +160,8 @@ func TestStoresOfOneLogAgree(t *testing.T) {
 	}
 }
 
-// A wrong row in one store is found because another store disagrees, by the check that is meant to find it.
+// A wrong row in one store is found because another store disagrees, by the check that is meant to
+// find it.
 func TestWrongRowIsFoundByItsCheck(t *testing.T) {
 	w := memlog.NewWorld(1, 5)
 	pin := func(p string) events.Event {
@@ -231,7 +234,8 @@ func TestWrongRowIsFoundByItsCheck(t *testing.T) {
 	}
 }
 
-// A follow that only one of its two ends has is found in every turn, at the end of the followed user.
+// A follow that only one of its two ends has is found in every turn, at the end of the followed
+// user.
 func TestEveryTurnComparesFollowers(t *testing.T) {
 	w := memlog.NewWorld(1, 5)
 	envs := []*events.Envelope{w.Envelope(

@@ -29,26 +29,30 @@ type Store interface {
 type Config struct {
 	// Graph, Inbox and Counters are audited against each other.
 	Graph, Inbox, Counters Store
-	// All are the stores that are verified by shadows, by the names of their projections. They include those three.
+	// All are the stores that are verified by shadows, by the names of their projections. They
+	// include those three.
 	All map[string]Store
-	// Shadow returns options for a shadow of a projection: a constructor, the log and a scratch directory.
+	// Shadow returns options for a shadow of a projection: a constructor, the log and a scratch
+	// directory.
 	Shadow func(projection string) verify.Options
 	// Subscribe subscribes to the log. The auditor audits users and boards of new events first.
 	Subscribe store.SubscribeFunc
-	// Share is the share of one core that audits, shadows and repairs may use together. Default 0.05.
+	// Share is the share of one core that audits, shadows and repairs may use together. Default
+	// 0.05.
 	Share float64
-	// Queue is how many recently written entities may wait for their check. Further ones are not queued, but the round reaches them. Default
-	// 10000.
+	// Queue is how many recently written entities may wait for their check. Further ones are not
+	// queued, but the round reaches them. Default 10000.
 	Queue int
-	// Limits limit the check of a recently written entity. The round only keeps the limit of feeds, and reads whole lists. Default 10000
-	// entries per list and 200 per feed.
+	// Limits limit the check of a recently written entity. The round only keeps the limit of feeds,
+	// and reads whole lists. Default 10000 entries per list and 200 per feed.
 	Limits Limits
-	// DiskRetry is the pause before a repair for which there was too little free disk is tried again. Default one minute.
+	// DiskRetry is the pause before a repair for which there was too little free disk is tried
+	// again. Default one minute.
 	DiskRetry time.Duration
 	// Logger receives messages for people; nil discards them.
 	Logger *slog.Logger
-	// Observe is called after every verification, repair and round, and when a repair has not removed a finding. It must return quickly. It
-	// may be nil.
+	// Observe is called after every verification, repair and round, and when a repair has not
+	// removed a finding. It must return quickly. It may be nil.
 	Observe func(Status)
 }
 
@@ -56,24 +60,32 @@ type Config struct {
 type Status struct {
 	// Checks is the number of checks of entities.
 	Checks uint64
-	// Dropped is the number of written entities for which the queue had no space, so that they were left to the round.
+	// Dropped is the number of written entities for which the queue had no space, so that they were
+	// left to the round.
 	Dropped uint64
 	// Queued is the number of written entities that wait now.
 	Queued int
-	// Findings counts the disagreements that a second check at another position has confirmed, per projection that may be wrong.
+	// Findings counts the disagreements that a second check at another position has confirmed, per
+	// projection that may be wrong.
 	Findings map[string]uint64
-	// Unexplained counts the findings that remained after the repair. They mean that a fold is wrong.
+	// Unexplained counts the findings that remained after the repair. They mean that a fold is
+	// wrong.
 	Unexplained uint64
-	// Waiting is the number of findings that wait for free disk. Their repair is tried again after [Config.DiskRetry].
+	// Waiting is the number of findings that wait for free disk. Their repair is tried again after
+	// [Config.DiskRetry].
 	Waiting int
-	// NoDisk has the projections that are not verified because there is too little free disk, with an error that says how much is missing.
+	// NoDisk has the projections that are not verified because there is too little free disk, with
+	// an error that says how much is missing.
 	NoDisk map[string]string
-	// Differences counts the rows that differed from the log, and Repaired those that were repaired, per projection.
+	// Differences counts the rows that differed from the log, and Repaired those that were
+	// repaired, per projection.
 	Differences, Repaired map[string]uint64
-	// Verified is when a projection was last equal to the log, possibly after a repair. VerifiedAt is the sequence at which it was.
+	// Verified is when a projection was last equal to the log, possibly after a repair. VerifiedAt
+	// is the sequence at which it was.
 	Verified   map[string]time.Time
 	VerifiedAt map[string]uint64
-	// Partition is the partition that the round has reached. Rounds is the number of completed rounds.
+	// Partition is the partition that the round has reached. Rounds is the number of completed
+	// rounds.
 	Partition int
 	Rounds    uint64
 	// LastRound is when the last round was completed, and LastTook how long it took.
@@ -83,17 +95,19 @@ type Status struct {
 	LastFinding string
 }
 
-// Auditor audits, verifies and repairs stores for as long as it runs. Three goroutines do the work: one queues written entities, one audits,
-// and one builds shadows and repairs.
+// Auditor audits, verifies and repairs stores for as long as it runs. Three goroutines do the work:
+// one queues written entities, one audits, and one builds shadows and repairs.
 type Auditor struct {
 	cfg  Config
 	pace replay.Pace
-	// repairs passes repairs from the auditing goroutine to the one of the shadows, which performs them.
+	// repairs passes repairs from the auditing goroutine to the one of the shadows, which performs
+	// them.
 	repairs chan repairRequest
-	// written wakes up the auditing goroutine during the pause between two rounds when an entity is queued.
+	// written wakes up the auditing goroutine during the pause between two rounds when an entity is
+	// queued.
 	written chan struct{}
-	// firstTurn is the [Limits].FeedTurn of the first round. It is random, so that a process that is often restarted does not always check the
-	// same users.
+	// firstTurn is the [Limits].FeedTurn of the first round. It is random, so that a process that
+	// is often restarted does not always check the same users.
 	firstTurn uint64
 	// unrestedWork is the time worked since the last rest. Only the auditing goroutine uses it.
 	unrestedWork time.Duration
@@ -101,19 +115,23 @@ type Auditor struct {
 	// mu guards the fields below, except repairStore.
 	mu     sync.Mutex
 	status Status
-	// queue has the written entities that wait for their check, oldest first. queued has the same entities, to queue each only once.
+	// queue has the written entities that wait for their check, oldest first. queued has the same
+	// entities, to queue each only once.
 	queue  []Entity
 	queued map[Entity]struct{}
-	// unexplained are the entities whose unexplained findings were logged in this round. They are not logged again in this round.
+	// unexplained are the entities whose unexplained findings were logged in this round. They are
+	// not logged again in this round.
 	unexplained map[Entity]struct{}
-	// waitingForDisk are findings whose repair found too little free disk. It is tried again at nextRetry.
+	// waitingForDisk are findings whose repair found too little free disk. It is tried again at
+	// nextRetry.
 	waitingForDisk []Finding
 	nextRetry      time.Time
 	// repairStore is [verify.Repair]. A test replaces it.
 	repairStore func(context.Context, verify.Store, verify.Options) (*verify.Report, error)
 }
 
-// repairRequest asks for the repair of some projections. Their joined errors are sent to done, whose buffer keeps the sender from blocking.
+// repairRequest asks for the repair of some projections. Their joined errors are sent to done,
+// whose buffer keeps the sender from blocking.
 type repairRequest struct {
 	projections []string
 	done        chan error
@@ -187,10 +205,12 @@ func (a *Auditor) updateStatus(f func(*Status)) {
 	f(&a.status)
 }
 
-// retryDelay is the pause after an audit or a shadow has failed, for example because a store has stopped.
+// retryDelay is the pause after an audit or a shadow has failed, for example because a store has
+// stopped.
 const retryDelay = 10 * time.Second
 
-// Run audits until ctx ends and then returns nil. If a part fails, Run starts it again after a pause: a rebuild may have replaced a store.
+// Run audits until ctx ends and then returns nil. If a part fails, Run starts it again after a
+// pause: a rebuild may have replaced a store.
 func (a *Auditor) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	for name, work := range map[string]func(context.Context) error{
@@ -211,7 +231,8 @@ func (a *Auditor) Run(ctx context.Context) error {
 	return nil
 }
 
-// queueWrittenEntities reads the log from the position of the graph on and queues the entities of all events.
+// queueWrittenEntities reads the log from the position of the graph on and queues the entities of
+// all events.
 func (a *Auditor) queueWrittenEntities(ctx context.Context) error {
 	v, err := a.cfg.Graph.View()
 	if err != nil {
@@ -279,7 +300,8 @@ func (a *Auditor) enqueue(envs []*events.Envelope) {
 	}
 }
 
-// isOneStoreKind reports whether events of a kind change only rows that a single store has, so that there is nothing to compare.
+// isOneStoreKind reports whether events of a kind change only rows that a single store has, so that
+// there is nothing to compare.
 func isOneStoreKind(k events.Kind) bool {
 	return k.Topic() == events.TopicSeen || k.Topic() == events.TopicItems
 }

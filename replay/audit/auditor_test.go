@@ -19,7 +19,8 @@ import (
 	"github.com/skein-feed/skein/replay/verify"
 )
 
-// runAuditor runs the stores and an auditor. It returns a channel that receives the auditor's status, and a function that stops everything.
+// runAuditor runs the stores and an auditor. It returns a channel that receives the auditor's
+// status, and a function that stops everything.
 func (f *testStores) runAuditor(change func(*audit.Config)) (statuses <-chan audit.Status, stop func()) {
 	ctx, cancel := context.WithCancel(f.t.Context())
 	var wg sync.WaitGroup
@@ -118,7 +119,8 @@ func TestAuditorRepairsWrongRows(t *testing.T) {
 	}
 }
 
-// If a wrong Apply has written rows, a shadow has the same rows. The audit logs an error, and leaves the stores as they are.
+// If a wrong Apply has written rows, a shadow has the same rows. The audit logs an error, and
+// leaves the stores as they are.
 func TestAuditorReportsAWrongFold(t *testing.T) {
 	w := memlog.NewWorld(5, 10)
 	envs := []*events.Envelope{
@@ -227,7 +229,8 @@ func TestAuditorFindsNothingUnderLoad(t *testing.T) {
 	wg.Wait()
 }
 
-// A finding for whose repair there is too little free disk waits. It counts once, and the repair is performed when there is enough disk.
+// A finding for whose repair there is too little free disk waits. It counts once, and the repair is
+// performed when there is enough disk.
 func TestAuditorWaitsForDisk(t *testing.T) {
 	w := memlog.NewWorld(7, 10)
 	f := newTestStores(t, []*events.Envelope{

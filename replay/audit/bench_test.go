@@ -19,7 +19,8 @@ import (
 	"github.com/skein-feed/skein/replay/verify"
 )
 
-// followEnvelopes returns envelopes of 100 events each: follows among users, some of whom have most followers, and one pin per ten follows.
+// followEnvelopes returns envelopes of 100 events each: follows among users, some of whom have most
+// followers, and one pin per ten follows.
 func followEnvelopes(n, users int) (envs []*events.Envelope) {
 	r := rand.New(rand.NewPCG(1, 2))
 	popular := rand.NewZipf(r, 1.1, 50, uint64(users-1))
@@ -48,7 +49,8 @@ func followEnvelopes(n, users int) (envs []*events.Envelope) {
 	return envs
 }
 
-// BenchmarkRound audits and verifies stores on disk with 10^6 follows among 10^5 users. It reports the processor time of each.
+// BenchmarkRound audits and verifies stores on disk with 10^6 follows among 10^5 users. It reports
+// the processor time of each.
 func BenchmarkRound(b *testing.B) {
 	envs := followEnvelopes(1_000_000, 100_000)
 	log := memlog.New(envs...)

@@ -22,8 +22,9 @@ const (
 // unknownLength stands for the length of a list that has more entries than the limit.
 const unknownLength = -1
 
-// compareCount adds a finding if a count is not the length of its list. what is the name of the list, and of is the store that has the count.
-// A list of unknownLength is not compared. stores are those that may be wrong.
+// compareCount adds a finding if a count is not the length of its list. what is the name of the
+// list, and of is the store that has the count. A list of unknownLength is not compared. stores are
+// those that may be wrong.
 func (a *Audit) compareCount(what, of string, count, length int64, stores ...string) {
 	if length != unknownLength && count != length {
 		a.addFinding("counts", stores, "%s: the count of %s is %d, the list is %d long", what, of, count, length)
@@ -76,7 +77,8 @@ func (a *Audit) checkUser(ctx context.Context, id string) error {
 	return a.checkFeed(ctx, id)
 }
 
-// checksum identifies a set of users: their number, and the sum of their hashes, which does not depend on their order.
+// checksum identifies a set of users: their number, and the sum of their hashes, which does not
+// depend on their order.
 type checksum struct {
 	n   int64
 	sum uint64
@@ -88,9 +90,10 @@ func (c *checksum) add(key []byte) {
 	c.sum += xxh3.Hash(key)
 }
 
-// compareRegionRows compares the followers of a user with the region rows at the user's home, which are written together with the other ends
-// of the follows. Only held followers count. Region rows are neighbors, so this takes one walk; the lists of the followers themselves are
-// spread over all homes.
+// compareRegionRows compares the followers of a user with the region rows at the user's home, which
+// are written together with the other ends of the follows. Only held followers count. Region rows
+// are neighbors, so this takes one walk; the lists of the followers themselves are spread over all
+// homes.
 func (a *Audit) compareRegionRows(id string, followers checksum) (err error) {
 	prefix := graph.RegionPrefix(nil, id)
 	it := a.views[0].Iter(prefix, projections.PrefixEnd(prefix))
@@ -155,9 +158,10 @@ type listRest struct {
 	after graph.PageCursor // the end of the pages whose other sides have been looked up
 }
 
-// readList reads a list and returns its length and the checksum of its users who are held, all at one position. The length may be
-// unknownLength. readList looks up the other sides of the entries of the first page at once. It leaves those of later pages to
-// checkLaterMirrors, which may move to another position.
+// readList reads a list and returns its length and the checksum of its users who are held, all at
+// one position. The length may be unknownLength. readList looks up the other sides of the entries
+// of the first page at once. It leaves those of later pages to checkLaterMirrors, which may move to
+// another position.
 func (a *Audit) readList(ctx context.Context, l graph.List, name string) (length int64, heldUsers checksum, err error) {
 	var after graph.PageCursor
 	var key []byte
@@ -196,8 +200,9 @@ func (a *Audit) readList(ctx context.Context, l graph.List, name string) (length
 	}
 }
 
-// checkLaterMirrors looks up the other sides of the later pages of long lists. That takes long, so it may move to another position between
-// two pages. An entry and its other side are always read at the same position.
+// checkLaterMirrors looks up the other sides of the later pages of long lists. That takes long, so
+// it may move to another position between two pages. An entry and its other side are always read at
+// the same position.
 func (a *Audit) checkLaterMirrors(ctx context.Context) error {
 	for _, r := range a.unmirrored {
 		for n := pageSize; r.after != nil && (a.limits.List == 0 || n < a.limits.List); n += pageSize {
@@ -217,7 +222,8 @@ func (a *Audit) checkLaterMirrors(ctx context.Context) error {
 	return nil
 }
 
-// checkMirrorsOfPage looks up the other side of every entry of a page whose user has its turn in this audit.
+// checkMirrorsOfPage looks up the other side of every entry of a page whose user has its turn in
+// this audit.
 func (a *Audit) checkMirrorsOfPage(ctx context.Context, l graph.List, page []graph.Entry, name string) error {
 	for i := range page {
 		if !a.limits.isTurnOf(page[i].User) {
@@ -235,10 +241,12 @@ func (a *Audit) checkMirrorsOfPage(ctx context.Context, l graph.List, page []gra
 	return nil
 }
 
-// checkMirror looks up an entry of a list from its other side. If that is not held, it only asks for a block or mute on this side.
+// checkMirror looks up an entry of a list from its other side. If that is not held, it only asks
+// for a block or mute on this side.
 func (a *Audit) checkMirror(l graph.List, e *graph.Entry, name string) error {
 	isHeldElsewhere := !a.holds(e.User)
-	// here is the entry that the list of the other user must have, and other is that list. A Kind of 0 means that there is none.
+	// here is the entry that the list of the other user must have, and other is that list. A Kind
+	// of 0 means that there is none.
 	here := graph.Entry{User: l.User, Board: l.Board, Since: e.Since}
 	other := graph.List{User: e.User, Board: e.Board}
 	ok := true
@@ -289,8 +297,9 @@ func (a *Audit) checkMirror(l graph.List, e *graph.Entry, name string) error {
 	return err
 }
 
-// checkPins compares the length of a list of pins with the counts that inbox and counters keep. board is nil for all pins of the owner; their
-// items are compared with counters, too. count is the count that counters has.
+// checkPins compares the length of a list of pins with the counts that inbox and counters keep.
+// board is nil for all pins of the owner; their items are compared with counters, too. count is the
+// count that counters has.
 func (a *Audit) checkPins(ctx context.Context, owner string, board *string, count int64) error {
 	own, err := a.inbox.PinCount(owner, board)
 	if err != nil {

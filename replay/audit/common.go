@@ -15,7 +15,8 @@ type Viewer interface {
 }
 
 const (
-	// meetTimeout is how long CommonViews waits for the stores to reach a position. After that, it assumes that the log has no events up to it.
+	// meetTimeout is how long CommonViews waits for the stores to reach a position. After that, it
+	// assumes that the log has no events up to it.
 	meetTimeout = 200 * time.Millisecond
 	// maxLead is how far ahead, in envelopes, the position at which the stores are to meet may be.
 	maxLead = 1 << 16
@@ -23,8 +24,9 @@ const (
 
 // CommonViews returns views of several stores at one common position. The caller must close them.
 //
-// It asks every store for a view at the position of the store that is furthest. While the stores fold, a store may pass that position before
-// it is asked. Then CommonViews tries a position further ahead, about twice as far each time. If the log does not reach that position within
+// It asks every store for a view at the position of the store that is furthest. While the stores
+// fold, a store may pass that position before it is asked. Then CommonViews tries a position
+// further ahead, about twice as far each time. If the log does not reach that position within
 // meetTimeout, CommonViews tries the present position again.
 func CommonViews(ctx context.Context, stores ...Viewer) ([]*projections.View, error) {
 	for lead := uint64(0); ; {
@@ -59,7 +61,8 @@ func CommonViews(ctx context.Context, stores ...Viewer) ([]*projections.View, er
 	}
 }
 
-// viewsAt returns views of all stores at the sequence seq. It fails with the error of the first store that cannot give one.
+// viewsAt returns views of all stores at the sequence seq. It fails with the error of the first
+// store that cannot give one.
 func viewsAt(ctx context.Context, seq uint64, stores []Viewer) ([]*projections.View, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

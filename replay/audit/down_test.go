@@ -11,7 +11,8 @@ import (
 	"github.com/skein-feed/skein/projections/store"
 )
 
-// A store that must be closed, for example after a cut-over, does not wait for an audit that rests. The audit continues with other views.
+// A store that must be closed, for example after a cut-over, does not wait for an audit that rests.
+// The audit continues with other views.
 func TestClosingStoreDoesNotWaitForAudit(t *testing.T) {
 	var stores []*store.Store
 	for _, p := range all.All(all.Settings{}) {

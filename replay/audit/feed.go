@@ -23,7 +23,8 @@ func (p feedEntry) String() string {
 	return fmt.Sprintf("pin %s of %s on board %q at %d", p.pin, p.owner, p.board, p.created)
 }
 
-// compare orders entries as feeds do: newest first; if they have the same time, by the keys of owner and pin.
+// compare orders entries as feeds do: newest first; if they have the same time, by the keys of
+// owner and pin.
 func (p feedEntry) compare(o feedEntry) int {
 	return cmp.Or(
 		cmp.Compare(o.created, p.created),
@@ -32,10 +33,11 @@ func (p feedEntry) compare(o feedEntry) int {
 	)
 }
 
-// checkFeed compares the feed of a reader in inbox with its definition (I8): all pins that exist on the boards that the reader follows by the
-// graph, newest first, without the pins of muted users without the re-pins of users whose re-pins the reader hides, and without the re-pins of pins of deleted,
-// muted and blocked users, and without the items that the reader hides. Pins of users who are
-// not held are left out on both sides.
+// checkFeed compares the feed of a reader in inbox with its definition (I8): all pins that exist on
+// the boards that the reader follows by the graph, newest first, without the pins of muted users
+// without the re-pins of users whose re-pins the reader hides, and without the re-pins of pins of
+// deleted, muted and blocked users, and without the items that the reader hides. Pins of users who
+// are not held are left out on both sides.
 func (a *Audit) checkFeed(ctx context.Context, reader string) error {
 	want, err := a.definedFeed(ctx, reader)
 	if err != nil {
@@ -82,7 +84,8 @@ func (a *Audit) checkFeed(ctx context.Context, reader string) error {
 	}
 }
 
-// definedFeed returns the newest entries of a feed, up to the limit, as the definition of a feed demands.
+// definedFeed returns the newest entries of a feed, up to the limit, as the definition of a feed
+// demands.
 func (a *Audit) definedFeed(ctx context.Context, reader string) ([]feedEntry, error) {
 	excluded := map[[2]string]bool{}
 	err := a.eachListEntry(ctx, graph.List{Kind: graph.ExcludedBoards, User: reader}, func(e graph.Entry) error {
@@ -94,7 +97,8 @@ func (a *Audit) definedFeed(ctx context.Context, reader string) ([]feedEntry, er
 	}
 
 	hiddenOrigins := map[string]bool{}
-	// hidesOrigin reports whether the reader does not see a re-pin because of the owner of the pin that it repeats.
+	// hidesOrigin reports whether the reader does not see a re-pin because of the owner of the pin
+	// that it repeats.
 	hidesOrigin := func(p *inbox.Pin) (bool, error) {
 		switch p.RepinOwner {
 		case "":
@@ -128,7 +132,8 @@ func (a *Audit) definedFeed(ctx context.Context, reader string) ([]feedEntry, er
 			if relation.Settings.Has(events.SettingHideRepins) && p.Repin || board == nil && excluded[[2]string{owner, p.Board}] {
 				return false, nil
 			}
-			// Whether an item is hidden is known to the inbox, which alone of the stores that are compared here has it.
+			// Whether an item is hidden is known to the inbox, which alone of the stores that are
+			// compared here has it.
 			if _, hides, err := a.inbox.Hiding(reader, p.Item); err != nil || hides {
 				return false, err
 			}
@@ -171,12 +176,12 @@ func (a *Audit) sortAndLimit(all []feedEntry) []feedEntry {
 	return all
 }
 
-// firstOutboxPage is how many pins of an outbox are read first. A reader who follows many needs few pins of most of them, because even their
-// newest pins are too old.
+// firstOutboxPage is how many pins of an outbox are read first. A reader who follows many needs few
+// pins of most of them, because even their newest pins are too old.
 const firstOutboxPage = 8
 
-// appendOutbox appends the newest visible pins of an owner, or of a board if board is not nil, to dst. It stops at pins older than cut.
-// isVisible selects the pins.
+// appendOutbox appends the newest visible pins of an owner, or of a board if board is not nil, to
+// dst. It stops at pins older than cut. isVisible selects the pins.
 func (a *Audit) appendOutbox(
 	ctx context.Context, dst []feedEntry, owner string, board *string, cut events.Micros, isVisible func(*inbox.Pin) (bool, error),
 ) ([]feedEntry, error) {

@@ -9,8 +9,8 @@ import (
 	"github.com/skein-feed/skein/replay"
 )
 
-// handleFindings checks the entities of findings again at another position, which rules out a mistake in the comparison itself. If findings
-// remain, it repairs the stores.
+// handleFindings checks the entities of findings again at another position, which rules out a
+// mistake in the comparison itself. If findings remain, it repairs the stores.
 func (a *Auditor) handleFindings(ctx context.Context, found []Finding) error {
 	found, err := a.checkAgain(ctx, a.dropKnown(found))
 	if err != nil || len(found) == 0 {
@@ -29,8 +29,9 @@ func (a *Auditor) handleFindings(ctx context.Context, found []Finding) error {
 	return a.repairStores(ctx, found)
 }
 
-// repairStores has the stores of findings repaired, and checks once more. It logs the findings that remain, because then a fold is wrong. If
-// there is too little free disk for the repair, the findings wait for it.
+// repairStores has the stores of findings repaired, and checks once more. It logs the findings that
+// remain, because then a fold is wrong. If there is too little free disk for the repair, the
+// findings wait for it.
 func (a *Auditor) repairStores(ctx context.Context, found []Finding) error {
 	var stores []string
 	for _, f := range found {
@@ -86,7 +87,8 @@ func (a *Auditor) waitForDisk(found []Finding, why error) {
 	a.notifyObserver()
 }
 
-// retryWaiting tries the repair of the findings that wait for disk again, if it is time. A finding that has disappeared needs no repair.
+// retryWaiting tries the repair of the findings that wait for disk again, if it is time. A finding
+// that has disappeared needs no repair.
 func (a *Auditor) retryWaiting(ctx context.Context) error {
 	a.mu.Lock()
 	due := len(a.waitingForDisk) > 0 && !time.Now().Before(a.nextRetry)
@@ -113,7 +115,8 @@ func (a *Auditor) retryWaiting(ctx context.Context) error {
 	return err
 }
 
-// dropKnown drops findings about entities whose findings wait for disk, or were logged as unexplained in this round.
+// dropKnown drops findings about entities whose findings wait for disk, or were logged as
+// unexplained in this round.
 func (a *Auditor) dropKnown(found []Finding) []Finding {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -123,8 +126,8 @@ func (a *Auditor) dropKnown(found []Finding) []Finding {
 	})
 }
 
-// checkAgain checks the entities of findings at another position. It uses the limits of rounds, because those of recently written entities
-// could exclude what a round has found.
+// checkAgain checks the entities of findings at another position. It uses the limits of rounds,
+// because those of recently written entities could exclude what a round has found.
 func (a *Auditor) checkAgain(ctx context.Context, found []Finding) ([]Finding, error) {
 	var entities []Entity
 	for _, f := range found {

@@ -13,7 +13,8 @@ import (
 	"github.com/skein-feed/skein/replay/verify"
 )
 
-// A verification uses the half of the share that audits leave. A repair, for which the audits wait, uses the whole share and no more.
+// A verification uses the half of the share that audits leave. A repair, for which the audits wait,
+// uses the whole share and no more.
 func TestRepairsKeepTheShare(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -53,7 +54,8 @@ func TestRepairsKeepTheShare(t *testing.T) {
 	})
 }
 
-// If there is too little free disk for the shadow of one projection, the others are still verified. The status reports it for as long as it lasts.
+// If there is too little free disk for the shadow of one projection, the others are still verified.
+// The status reports it for as long as it lasts.
 func TestTooLittleDiskForOneShadowStopsNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())

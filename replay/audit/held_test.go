@@ -47,7 +47,8 @@ func TestStoresOfSomePartitionsAgree(t *testing.T) {
 	}
 }
 
-// Users who are not held are not audited, and rows that only their ends have are not reported as missing.
+// Users who are not held are not audited, and rows that only their ends have are not reported as
+// missing.
 func TestUsersOfOtherPartitionsAreNotAudited(t *testing.T) {
 	w := memlog.NewWorld(1, 5)
 	envs := []*events.Envelope{w.Envelope(

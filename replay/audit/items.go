@@ -5,7 +5,8 @@ import "context"
 // maxItems is how many items of one owner are counted in memory. Further items are not compared.
 const maxItems = 100_000
 
-// itemCounts counts the pins of an owner by the item that they show. It is derived from the pins in inbox.
+// itemCounts counts the pins of an owner by the item that they show. It is derived from the pins in
+// inbox.
 type itemCounts struct {
 	owner   string
 	all     map[string]int64    // by item

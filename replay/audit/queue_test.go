@@ -6,7 +6,8 @@ import (
 	"github.com/skein-feed/skein/events"
 )
 
-// An entity is in the queue only once, however often it is written, and the queue does not exceed its limit.
+// An entity is in the queue only once, however often it is written, and the queue does not exceed
+// its limit.
 func TestQueueHoldsEachEntityOnce(t *testing.T) {
 	a := NewAuditor(Config{Queue: 4})
 	follow := &events.Envelope{Events: []events.Event{

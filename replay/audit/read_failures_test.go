@@ -13,8 +13,9 @@ import (
 	"github.com/skein-feed/skein/replay/audit"
 )
 
-// TestFailedReadIsNoFinding audits a user who has followers in several blocks of a table, while one read after the other fails. A row that cannot be read
-// is an error, not a disagreement between stores.
+// TestFailedReadIsNoFinding audits a user who has followers in several blocks of a table, while one
+// read after the other fails. A row that cannot be read is an error, not a disagreement between
+// stores.
 func TestFailedReadIsNoFinding(t *testing.T) {
 	faults, disk, cache := &conformance.FailingRead{}, vfs.NewMem(), store.NewCache(0)
 	defer cache.Unref()

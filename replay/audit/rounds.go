@@ -13,14 +13,16 @@ const (
 	entitiesPerPosition = 64
 	// minWork is the shortest work that is worth a rest.
 	minWork = 5 * time.Millisecond
-	// maxQueueTime is for how long recently written entities are checked at a time. Then the round continues for as long as that took, but at
-	// least for minShardsTime, so that a load that never ends does not stop the round.
+	// maxQueueTime is for how long recently written entities are checked at a time. Then the round
+	// continues for as long as that took, but at least for minShardsTime, so that a load that never
+	// ends does not stop the round.
 	maxQueueTime  = 10 * time.Second
 	minShardsTime = 250 * time.Millisecond
 )
 
-// newRest returns a function for [Audit].Rest that rests as the pace demands. The time in which the audit waits for a position does not count
-// as work. Work that is too short for a rest counts at the next call, which may be that of the next audit.
+// newRest returns a function for [Audit].Rest that rests as the pace demands. The time in which the
+// audit waits for a position does not count as work. Work that is too short for a rest counts at
+// the next call, which may be that of the next audit.
 func (a *Auditor) newRest(audit *Audit) func(context.Context) error {
 	workStart := time.Now()
 	waited := audit.Waited
@@ -37,7 +39,8 @@ func (a *Auditor) newRest(audit *Audit) func(context.Context) error {
 	}
 }
 
-// runRounds audits all shards in rounds, without end. Before each group of shards, it checks the recently written entities.
+// runRounds audits all shards in rounds, without end. Before each group of shards, it checks the
+// recently written entities.
 func (a *Auditor) runRounds(ctx context.Context) error {
 	for {
 		roundStart := time.Now()
@@ -72,7 +75,8 @@ func (a *Auditor) runRounds(ctx context.Context) error {
 	}
 }
 
-// pauseBetweenRounds waits between two rounds, so that small stores are not audited without a pause. A write ends the wait.
+// pauseBetweenRounds waits between two rounds, so that small stores are not audited without a
+// pause. A write ends the wait.
 func (a *Auditor) pauseBetweenRounds(ctx context.Context) error {
 	timer := time.NewTimer(a.pace.Pause(time.Second))
 	defer timer.Stop()
@@ -86,8 +90,9 @@ func (a *Auditor) pauseBetweenRounds(ctx context.Context) error {
 	}
 }
 
-// auditShards audits the first shard with rows, at or after shard, and continues with the following shards until the time maxTime has passed.
-// Most shards have few rows, and finding a common position costs more than auditing such a shard. It returns the shard to continue with.
+// auditShards audits the first shard with rows, at or after shard, and continues with the following
+// shards until the time maxTime has passed. Most shards have few rows, and finding a common
+// position costs more than auditing such a shard. It returns the shard to continue with.
 func (a *Auditor) auditShards(
 	ctx context.Context, shard events.Shard, maxTime time.Duration,
 ) (next events.Shard, err error) {
@@ -140,8 +145,8 @@ func (a *Auditor) roundLimits() Limits {
 	return Limits{Feed: a.cfg.Limits.Feed}
 }
 
-// FeedTurns is the number of rounds in which the feeds of all users and the other sides of all list entries are read once. Without turns, they
-// would take four fifths of each round (BenchmarkRound).
+// FeedTurns is the number of rounds in which the feeds of all users and the other sides of all list
+// entries are read once. Without turns, they would take four fifths of each round (BenchmarkRound).
 const FeedTurns = 16
 
 // nextRoundLimits returns the limits of the current round, with its turn.

@@ -9,7 +9,8 @@ import (
 	"github.com/skein-feed/skein/replay"
 )
 
-// verifyAll verifies one projection after the other, without end. A repair that was requested interrupts it.
+// verifyAll verifies one projection after the other, without end. A repair that was requested
+// interrupts it.
 func (a *Auditor) verifyAll(ctx context.Context) error {
 	names := make([]string, 0, len(a.cfg.All))
 	for name := range a.cfg.All {
@@ -30,7 +31,8 @@ func (a *Auditor) verifyAll(ctx context.Context) error {
 			at += len(names) - 1
 		}
 
-		// The auditing goroutine waits for the repair and does nothing, so the repair may use the share of both.
+		// The auditing goroutine waits for the repair and does nothing, so the repair may use the
+		// share of both.
 		var failed error
 		for _, name := range order.projections {
 			failed = errors.Join(failed, a.verifyAndRepair(ctx, name, 2*a.pace.Share))
@@ -39,8 +41,9 @@ func (a *Auditor) verifyAll(ctx context.Context) error {
 	}
 }
 
-// verifyUntilOrder verifies a projection at the pace, and then rests. If a repair is requested in the meantime, it stops early and returns
-// the request as order. verified reports whether the verification was complete by then, so that only the rest was interrupted.
+// verifyUntilOrder verifies a projection at the pace, and then rests. If a repair is requested in
+// the meantime, it stops early and returns the request as order. verified reports whether the
+// verification was complete by then, so that only the rest was interrupted.
 func (a *Auditor) verifyUntilOrder(ctx context.Context, name string) (order *repairRequest, verified bool, err error) {
 	workCtx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -81,7 +84,8 @@ func (a *Auditor) verifyUntilOrder(ctx context.Context, name string) (order *rep
 	return order, verified, err
 }
 
-// verifyAndRepair verifies a projection and repairs the rows that differ from the log, at a share of one core.
+// verifyAndRepair verifies a projection and repairs the rows that differ from the log, at a share
+// of one core.
 func (a *Auditor) verifyAndRepair(ctx context.Context, name string, share float64) error {
 	store := a.cfg.All[name]
 	o := a.cfg.Shadow(name)
@@ -110,7 +114,8 @@ func (a *Auditor) verifyAndRepair(ctx context.Context, name string, share float6
 	return err
 }
 
-// updateNoDisk records whether there was enough free disk for a shadow. err is the error of the verification. Only changes are logged.
+// updateNoDisk records whether there was enough free disk for a shadow. err is the error of the
+// verification. Only changes are logged.
 func (a *Auditor) updateNoDisk(name string, err error) {
 	if err != nil && !errors.Is(err, replay.ErrDisk) {
 		return

@@ -29,8 +29,9 @@ func manyFollowers(w *memlog.World, users int) (envs []*events.Envelope) {
 	return envs
 }
 
-// A user with a long list is checked in several pieces, with rests between them, at positions that advance while users follow and unfollow. Nothing is
-// reported that is not true, and a row that is missing far down the list is found.
+// A user with a long list is checked in several pieces, with rests between them, at positions that
+// advance while users follow and unfollow. Nothing is reported that is not true, and a row that is
+// missing far down the list is found.
 func TestLongListIsCheckedInPieces(t *testing.T) {
 	const users = 3500
 	for name, damaged := range map[string]bool{"sound": false, "damaged": true} {
@@ -96,8 +97,8 @@ func (p countersMissingAPin) Apply(ev events.Event, b *projections.Batch) error 
 	return p.Counters.Apply(ev, b)
 }
 
-// If a list is longer than what is read for recently written entities, a wrong count of it is found by the round, and does not disappear when the
-// finding is checked again.
+// If a list is longer than what is read for recently written entities, a wrong count of it is found
+// by the round, and does not disappear when the finding is checked again.
 func TestWrongCountOfLongListStaysFound(t *testing.T) {
 	w := memlog.NewWorld(1, 5)
 	var pins []*events.Envelope

@@ -26,7 +26,8 @@ import (
 
 var errDied = errors.New("died")
 
-// failureSchedule makes every step fail from the n-th on, and then ends a context. The zero value lets all steps succeed.
+// failureSchedule makes every step fail from the n-th on, and then ends a context. The zero value
+// lets all steps succeed.
 type failureSchedule struct {
 	mu     sync.Mutex
 	armed  bool     // whether steps are counted
@@ -57,7 +58,8 @@ func (d *failureSchedule) failIfDue(what string) error {
 	return nil
 }
 
-// failAtStep schedules the failure for the n-th step from now. It returns the context that ends then.
+// failAtStep schedules the failure for the n-th step from now. It returns the context that ends
+// then.
 func (d *failureSchedule) failAtStep(ctx context.Context, n int) context.Context {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -120,7 +122,8 @@ func (a failingArchiver) ArchiveNow(ctx context.Context, seq uint64) error {
 	return errors.Join(a.Archiver.ArchiveNow(ctx, seq), a.failIfDue("archived"))
 }
 
-// failingLogHandler fails when the log reports that it is in a new epoch. The messages of the previous epoch are not destroyed yet then.
+// failingLogHandler fails when the log reports that it is in a new epoch. The messages of the
+// previous epoch are not destroyed yet then.
 type failingLogHandler struct {
 	slog.Handler
 	*failureSchedule
@@ -140,7 +143,8 @@ func (l failingLogHandler) Handle(_ context.Context, r slog.Record) error {
 func (l failingLogHandler) WithAttrs([]slog.Attr) slog.Handler { return l }
 func (l failingLogHandler) WithGroup(string) slog.Handler      { return l }
 
-// erased are users who are erased together. erasedNames are the users of histories who get their names.
+// erased are users who are erased together. erasedNames are the users of histories who get their
+// names.
 var (
 	erased      = []string{"somebody-to-be-erased", "7234567890123456789", "6ba7b810-9dad-11d1-80b4-00c04fd430c8"}
 	erasedNames = map[string]string{"user1": erased[0], "user2": erased[1], "user3": erased[2]}
@@ -154,7 +158,8 @@ func deletions(users []string) (evs []*skeinv1.Event) {
 	return evs
 }
 
-// prepareDir makes the data directory of a service in which the erased users occur everywhere, including snapshots.
+// prepareDir makes the data directory of a service in which the erased users occur everywhere,
+// including snapshots.
 func prepareDir(t *testing.T) (dir string) {
 	t.Helper()
 	dir = t.TempDir()
@@ -177,7 +182,8 @@ func prepareDir(t *testing.T) (dir string) {
 	return dir
 }
 
-// mustErase erases the users, and checks that nothing else has changed and that no file contains an id.
+// mustErase erases the users, and checks that nothing else has changed and that no file contains an
+// id.
 func mustErase(t *testing.T, s *testService) {
 	t.Helper()
 	res, err := s.o.Publisher.Publish(t.Context(), deletions(erased), eventlog.PublishOptions{})
@@ -221,8 +227,8 @@ func mustErase(t *testing.T, s *testService) {
 	}
 }
 
-// stepsToInterrupt chooses steps at which an erasure is to be interrupted. Of similar steps in a row, such as those for the files of a store, it
-// considers the first and the last only.
+// stepsToInterrupt chooses steps at which an erasure is to be interrupted. Of similar steps in a
+// row, such as those for the files of a store, it considers the first and the last only.
 func stepsToInterrupt(t *testing.T, from string) (at []int) {
 	t.Helper()
 	_, steps, err := eraseInterruptedAt(t, from, 0)
@@ -259,7 +265,8 @@ func stepsToInterrupt(t *testing.T, from string) (at []int) {
 	return some
 }
 
-// eraseInterruptedAt erases the users in a copy of a directory. Everything fails from step n on; 0 lets everything succeed.
+// eraseInterruptedAt erases the users in a copy of a directory. Everything fails from step n on; 0
+// lets everything succeed.
 func eraseInterruptedAt(t *testing.T, from string, n int) (s *testService, steps []string, err error) {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "data")
@@ -278,8 +285,8 @@ func eraseInterruptedAt(t *testing.T, from string, n int) (s *testService, steps
 	return s, steps, err
 }
 
-// Wherever an erasure of several users is interrupted, by a restart or by a temporary fault, the log continues. When the erasure is repeated, no file
-// contains an id.
+// Wherever an erasure of several users is interrupted, by a restart or by a temporary fault, the
+// log continues. When the erasure is repeated, no file contains an id.
 func TestInterruptedErasureCanBeRepeated(t *testing.T) {
 	from := prepareDir(t)
 
@@ -287,7 +294,8 @@ func TestInterruptedErasureCanBeRepeated(t *testing.T) {
 	for i, n := range stepsToInterrupt(t, from) {
 		s, steps, err := eraseInterruptedAt(t, from, n)
 		if err == nil {
-			// The number of steps varies, because the archiver and the keeper of snapshots work at the same time.
+			// The number of steps varies, because the archiver and the keeper of snapshots work at
+			// the same time.
 			t.Logf("the erasure had only %d steps", len(steps))
 		} else {
 			switched[s.o.Log.Epoch() > 1]++
@@ -312,8 +320,8 @@ func TestInterruptedErasureCanBeRepeated(t *testing.T) {
 	}
 }
 
-// An erasure also removes the id from leftovers: stores that were being built, objects that nothing names, files that were being written, and copies
-// of stores.
+// An erasure also removes the id from leftovers: stores that were being built, objects that nothing
+// names, files that were being written, and copies of stores.
 func TestErasureRemovesLeftoverFiles(t *testing.T) {
 	s := startService(t, prepareDir(t))
 
@@ -348,8 +356,8 @@ type archiverFunc func(ctx context.Context, seq uint64) error
 
 func (f archiverFunc) ArchiveNow(ctx context.Context, seq uint64) error { return f(ctx, seq) }
 
-// Before the log is scrubbed, the deletion is on disk. A crash after that cannot take a store back to before the deletion, which the store would not
-// find in the scrubbed log any more.
+// Before the log is scrubbed, the deletion is on disk. A crash after that cannot take a store back
+// to before the deletion, which the store would not find in the scrubbed log any more.
 func TestDeletionIsOnDiskBeforeScrubbing(t *testing.T) {
 	s := startService(t, t.TempDir())
 	defer func() { s.stop() }()

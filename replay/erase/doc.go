@@ -1,5 +1,5 @@
-// Package erase removes users from the log for good (I12): from the stores, the archive and the stream, so that no file contains their ids any
-// more.
+// Package erase removes users from the log for good (I12): from the stores, the archive and the
+// stream, so that no file contains their ids any more.
 //
 //	user_deleted ──► folded by every store ──► rows of the user are gone
 //	      │
@@ -13,8 +13,9 @@
 //
 // # Invariant
 //
-// From the user's deletion onwards, a fold of the scrubbed log makes the same rows as a fold of the original log (I4). So the events of the
-// user cannot be left out: rows of other users depend on them, such as counts, floors and cursors. The events keep their positions, but have
-// a pseudonym instead of the id, [events.KeyedHash.Pseudonym]. The folds know that the tombstone of the pseudonym is the tombstone of the
-// user. See docs/decisions/0011-erase.md.
+// From the user's deletion onwards, a fold of the scrubbed log makes the same rows as a fold of the
+// original log (I4). So the events of the user cannot be left out: rows of other users depend on
+// them, such as counts, floors and cursors. The events keep their positions, but have a pseudonym
+// instead of the id, [events.KeyedHash.Pseudonym]. The folds know that the tombstone of the
+// pseudonym is the tombstone of the user. See docs/decisions/0011-erase.md.
 package erase

@@ -28,24 +28,27 @@ type Archiver interface {
 	ArchiveNow(ctx context.Context, seq uint64) error
 }
 
-// Options are the parts of a running service that an erasure needs. The archiver must run in this process, because it holds the lease of the
-// archive.
+// Options are the parts of a running service that an erasure needs. The archiver must run in this
+// process, because it holds the lease of the archive.
 type Options struct {
 	Log       *eventlog.Log
 	Publisher *eventlog.Publisher
 	Archive   *archive.Archive
 	Archiver  Archiver
-	// Stores are the stores of all projections of the process. They are rebuilt from the scrubbed log, which Subscribe reads.
+	// Stores are the stores of all projections of the process. They are rebuilt from the scrubbed
+	// log, which Subscribe reads.
 	Stores    []*live.Live
 	Subscribe rebuild.SubscribeFunc
 	Rebuild   rebuild.Options
-	// Keeper takes a new snapshot into Bucket, from which all older ones are removed. If Keeper is nil, they are only removed. If Bucket is
-	// nil, there are no snapshots.
+	// Keeper takes a new snapshot into Bucket, from which all older ones are removed. If Keeper is
+	// nil, they are only removed. If Bucket is nil, there are no snapshots.
 	Keeper *snapshot.Scheduler
 	Bucket bucket.Bucket
-	// Buckets are the buckets of the archive and of the snapshots. Files that a crash has left half written are removed from them.
+	// Buckets are the buckets of the archive and of the snapshots. Files that a crash has left half
+	// written are removed from them.
 	Buckets []bucket.Bucket
-	// Part is the part of this process in the erasure. If it is nil, all partitions of all stores are built from the log.
+	// Part is the part of this process in the erasure. If it is nil, all partitions of all stores
+	// are built from the log.
 	Part *Part
 	// Nodes are the other nodes. It is nil if the process is not a node of a cluster.
 	Nodes *Nodes
@@ -57,19 +60,22 @@ type Options struct {
 type Report struct {
 	// Users is the number of users who were erased.
 	Users int
-	// Unknown has the numbers of the users whom no event of the log names, by their places in the list of the erasure, from 1.
+	// Unknown has the numbers of the users whom no event of the log names, by their places in the
+	// list of the erasure, from 1.
 	Unknown []int
-	// Deleted is the position of the last user_deleted event. Events with the id of a user after the user's own deletion belong to a new user
-	// and were not changed.
+	// Deleted is the position of the last user_deleted event. Events with the id of a user after
+	// the user's own deletion belong to a new user and were not changed.
 	Deleted events.Position
 	// Scrubbed counts what was changed in the archive.
 	Scrubbed archive.ScrubResult
-	// Epoch is the new epoch of the log, and Head is the last sequence of the previous one. Pause is for how long nobody could publish.
+	// Epoch is the new epoch of the log, and Head is the last sequence of the previous one. Pause
+	// is for how long nobody could publish.
 	Epoch uint32
 	Head  uint64
 	Pause time.Duration
-	// Replicas is how many NATS servers store the stream. If there are several, each also keeps messages in a Raft log, which the erasure
-	// does not reach. Offline are those that did not run when the messages of the old epoch were removed.
+	// Replicas is how many NATS servers store the stream. If there are several, each also keeps
+	// messages in a Raft log, which the erasure does not reach. Offline are those that did not run
+	// when the messages of the old epoch were removed.
 	Replicas int
 	Offline  []string
 	// Rebuilt has one line for each store of this process, and Nodes one for each other node.
@@ -115,7 +121,8 @@ func (r Report) String() string {
 // ErrUser means that no user can have this id.
 var ErrUser = errors.New("erase: not the id of a user")
 
-// ErrUnknownUser means that no event of the log names any of the users, for example because an id was misspelled. Nothing was changed.
+// ErrUnknownUser means that no event of the log names any of the users, for example because an id
+// was misspelled. Nothing was changed.
 var ErrUnknownUser = errors.New("erase: no event of the log names this user: nothing was erased")
 
 // maxReadBytes is how many bytes of the log findKnown decodes at a time.
@@ -140,9 +147,10 @@ func checkUsers(log events.LogID, ids []string) (users []*erasedUser, err error)
 	return users, nil
 }
 
-// findKnown returns the users whom an event of the log names, or whose pseudonym one names, which an earlier erasure has left. It reads the log
-// once, from the beginning until all are found. To look for rows of the users would not be enough: a user may have none left and still be in
-// the log.
+// findKnown returns the users whom an event of the log names, or whose pseudonym one names, which
+// an earlier erasure has left. It reads the log once, from the beginning until all are found. To
+// look for rows of the users would not be enough: a user may have none left and still be in the
+// log.
 func (o *Options) findKnown(ctx context.Context, users []*erasedUser, p *replay.Progress) (known []*erasedUser, err error) {
 	head, err := o.Log.Head(ctx)
 	if err != nil || head.Last == 0 {
@@ -196,20 +204,25 @@ func (o *Options) findKnown(ctx context.Context, users []*erasedUser, p *replay.
 	return known, nil
 }
 
-// Erase removes users from the log, the archive, the stores and the snapshots. However many there are, it reads the log and the archive as often
-// as for one. If it is interrupted, the caller must run it again: it repeats all steps, of which those that are done take little time. An error
-// names the step that has failed; the steps before it are done.
+// Erase removes users from the log, the archive, the stores and the snapshots. However many there
+// are, it reads the log and the archive as often as for one. If it is interrupted, the caller must
+// run it again: it repeats all steps, of which those that are done take little time. An error names
+// the step that has failed; the steps before it are done.
 //
-// The order of the steps matters. First, all stores fold the deletions, while the ids are still in the log. The archive is scrubbed before the
-// stream is destroyed, so that events are never lost. Stores are built anew from the scrubbed log, and snapshots are taken of these stores.
-// Of a store, only those partitions are folded to which events about the users were delivered. The rows of the others are copied.
+// The order of the steps matters. First, all stores fold the deletions, while the ids are still in
+// the log. The archive is scrubbed before the stream is destroyed, so that events are never lost.
+// Stores are built anew from the scrubbed log, and snapshots are taken of these stores. Of a store,
+// only those partitions are folded to which events about the users were delivered. The rows of the
+// others are copied.
 //
-// Users whom no event names are left out, and the report says so; if no event names any of the users, Erase returns [ErrUnknownUser] before it
-// changes anything. It does not remove snapshots that were taken by hand, like all other removals; the report names those that may contain
-// the users.
+// Users whom no event names are left out, and the report says so; if no event names any of the
+// users, Erase returns [ErrUnknownUser] before it changes anything. It does not remove snapshots
+// that were taken by hand, like all other removals; the report names those that may contain the
+// users.
 //
-// In a cluster, every node must have flushed the deletions before anything is scrubbed; Erase returns [ErrNode] if one cannot. After the new
-// epoch has begun, each node builds its stores anew by itself, even if this process does not live to see it.
+// In a cluster, every node must have flushed the deletions before anything is scrubbed; Erase
+// returns [ErrNode] if one cannot. After the new epoch has begun, each node builds its stores anew
+// by itself, even if this process does not live to see it.
 func Erase(ctx context.Context, o Options, ids []string, p *replay.Progress) (r Report, err error) {
 	users, err := checkUsers(o.Log.ID(), ids)
 	if err != nil {
@@ -234,7 +247,8 @@ func Erase(ctx context.Context, o Options, ids []string, p *replay.Progress) (r 
 	}
 	r.Users = len(known)
 
-	// Keep this process from building generations in the meantime: they may have read less of the log than the stores.
+	// Keep this process from building generations in the meantime: they may have read less of the
+	// log than the stores.
 	release := func() {}
 	if o.Part != nil {
 		if release, err = o.Part.Hold(ctx); err != nil {
@@ -267,7 +281,8 @@ func Erase(ctx context.Context, o Options, ids []string, p *replay.Progress) (r 
 		r.Left = append(r.Left, "the id stays where an event contains it as a part of another text: "+places)
 	}
 
-	// An interrupted scrub or seal may have left segments that still contain an id but that the manifest does not name.
+	// An interrupted scrub or seal may have left segments that still contain an id but that the
+	// manifest does not name.
 	if err := o.Archive.Sweep(ctx); err != nil {
 		return r, fmt.Errorf("sweep the archive: %w", err)
 	}
@@ -276,7 +291,8 @@ func Erase(ctx context.Context, o Options, ids []string, p *replay.Progress) (r 
 		return r, fmt.Errorf("begin a new epoch: %w", err)
 	}
 
-	// Rebuild the stores of this process, which may build generations again after that, and wait until the other nodes have rebuilt theirs.
+	// Rebuild the stores of this process, which may build generations again after that, and wait
+	// until the other nodes have rebuilt theirs.
 	if err := o.rebuildOwnStores(ctx, &r, p); err != nil {
 		return r, err
 	}
@@ -306,8 +322,8 @@ func (o *Options) projections() (of []projections.Projection) {
 	return of
 }
 
-// deleteAndArchive deletes the users and archives the log up to the last deletion. It returns once all stores of all nodes have flushed the
-// deletions.
+// deleteAndArchive deletes the users and archives the log up to the last deletion. It returns once
+// all stores of all nodes have flushed the deletions.
 func (o *Options) deleteAndArchive(ctx context.Context, users []*erasedUser, r *Report) (err error) {
 	if r.Deleted, err = o.deleteUsers(ctx, users); err != nil {
 		return fmt.Errorf("delete the users: %w", err)
@@ -326,9 +342,10 @@ func (o *Options) deleteAndArchive(ctx context.Context, users []*erasedUser, r *
 // deletionsPerCall is how many deletions are published at a time.
 const deletionsPerCall = 100
 
-// deleteUsers publishes the deletions, sets their positions, and waits until every store of this process has folded and flushed them. The flush is
-// necessary: if a store continued from before a deletion after a crash, it would read the deletion of a pseudonym from the scrubbed log, and
-// keep the user's rows.
+// deleteUsers publishes the deletions, sets their positions, and waits until every store of this
+// process has folded and flushed them. The flush is necessary: if a store continued from before a
+// deletion after a crash, it would read the deletion of a pseudonym from the scrubbed log, and keep
+// the user's rows.
 func (o *Options) deleteUsers(ctx context.Context, users []*erasedUser) (last events.Position, err error) {
 	for some := range slices.Chunk(users, deletionsPerCall) {
 		var evs []*skeinv1.Event
@@ -350,8 +367,9 @@ func (o *Options) deleteUsers(ctx context.Context, users []*erasedUser) (last ev
 	return last, flushStores(ctx, o.Stores, last.Seq)
 }
 
-// beginEpoch begins a new epoch of the log and destroys the messages of the old epoch in the stream. The archive has them all by then, up to
-// the head at which publishing pauses. partitions has, by projection, the partitions to which events about the users were delivered.
+// beginEpoch begins a new epoch of the log and destroys the messages of the old epoch in the
+// stream. The archive has them all by then, up to the head at which publishing pauses. partitions
+// has, by projection, the partitions to which events about the users were delivered.
 func (o *Options) beginEpoch(ctx context.Context, partitions map[string]events.Partitions, r *Report) error {
 	began := time.Now()
 	end, err := o.Log.NextEpoch(ctx, r.Deleted.Seq, partitions, func(ctx context.Context, head uint64) (events.Cursor, error) {
@@ -368,11 +386,13 @@ func (o *Options) beginEpoch(ctx context.Context, partitions map[string]events.P
 		return err
 	}
 
-	// Archive the beginning of the new epoch. The archiver then drops what it has kept in memory of the old one.
+	// Archive the beginning of the new epoch. The archiver then drops what it has kept in memory of
+	// the old one.
 	return o.Archiver.ArchiveNow(ctx, end.Seq)
 }
 
-// reportReplicas reports how many NATS servers store the stream, and what erased messages these servers still have.
+// reportReplicas reports how many NATS servers store the stream, and what erased messages these
+// servers still have.
 func (o *Options) reportReplicas(ctx context.Context, r *Report) (err error) {
 	if r.Replicas, r.Offline, err = o.Log.Replicas(ctx); err != nil {
 		return err
@@ -404,7 +424,8 @@ func (o *Options) rebuildOwnStores(ctx context.Context, r *Report, p *replay.Pro
 	return err
 }
 
-// removeUnfinishedFiles removes the files that interrupted uploads have left in the buckets. began is the time before which they were written.
+// removeUnfinishedFiles removes the files that interrupted uploads have left in the buckets. began
+// is the time before which they were written.
 func (o *Options) removeUnfinishedFiles(began time.Time) error {
 	var errs []error
 	for _, b := range o.Buckets {

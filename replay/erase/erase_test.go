@@ -146,7 +146,8 @@ func (s *testService) snapshotStores() (stores []snapshot.Store) {
 	return stores
 }
 
-// publish appends the envelopes of a history in which some users have other names. It returns the last sequence.
+// publish appends the envelopes of a history in which some users have other names. It returns the
+// last sequence.
 func (s *testService) publish(envs []*events.Envelope, names map[string]string) (seq uint64) {
 	s.t.Helper()
 	for _, env := range envs {
@@ -174,7 +175,8 @@ func (s *testService) publish(envs []*events.Envelope, names map[string]string) 
 	return seq
 }
 
-// waitForRows waits until all stores have reached a sequence, and returns their rows without those of the runtime.
+// waitForRows waits until all stores have reached a sequence, and returns their rows without those
+// of the runtime.
 func (s *testService) waitForRows(seq uint64) (rows []conformance.Rows) {
 	s.t.Helper()
 	if err := s.waitForSeq(seq); err != nil {
@@ -196,15 +198,16 @@ func (s *testService) waitForSeq(seq uint64) error {
 	return nil
 }
 
-// withoutLogTime removes the row that depends on the time of the log alone: how far the maintenance of the seen store has come, which makes a step every 74
-// seconds. The table in keys.go of that package describes its key.
+// withoutLogTime removes the row that depends on the time of the log alone: how far the maintenance
+// of the seen store has come, which makes a step every 74 seconds. The table in keys.go of that
+// package describes its key.
 func withoutLogTime(rows conformance.Rows) conformance.Rows {
 	tick := projections.AppendPrefix(nil, projections.StoreShard, projections.FirstSeenTag+5)
 	return slices.DeleteFunc(slices.Clone(rows), func(r conformance.Row) bool { return bytes.Equal(r.Key, tick) })
 }
 
-// After an erasure, no file contains the id (I12). Everything else is unchanged, even in stores that are rebuilt from the log. Readers, publishers and
-// the service continue.
+// After an erasure, no file contains the id (I12). Everything else is unchanged, even in stores
+// that are rebuilt from the log. Readers, publishers and the service continue.
 func TestErasedIDIsInNoFile(t *testing.T) {
 	dir := t.TempDir()
 	s := startService(t, dir)
@@ -269,8 +272,9 @@ func TestErasedIDIsInNoFile(t *testing.T) {
 	s.stop()
 }
 
-// Many users are erased in one pass: the log begins a single epoch. Stores build only partitions to which events about them were delivered, and no row
-// of another user changes. The report names a user who is not in the log by the place in the list.
+// Many users are erased in one pass: the log begins a single epoch. Stores build only partitions to
+// which events about them were delivered, and no row of another user changes. The report names a
+// user who is not in the log by the place in the list.
 func TestManyUsersAreErasedInOnePass(t *testing.T) {
 	dir := t.TempDir()
 	s := startService(t, dir)
@@ -318,7 +322,8 @@ func TestManyUsersAreErasedInOnePass(t *testing.T) {
 	}
 }
 
-// An erasure that ended before the stores were built anew is made up for by the next one, also if that is about another user.
+// An erasure that ended before the stores were built anew is made up for by the next one, also if
+// that is about another user.
 func TestNextErasureCleansUpAfterFailedOne(t *testing.T) {
 	dir := t.TempDir()
 	s := startService(t, dir)
@@ -354,7 +359,8 @@ func TestNextErasureCleansUpAfterFailedOne(t *testing.T) {
 	}
 }
 
-// An id that no event names, for example because it is misspelled, changes nothing. The id of a user who was erased before is known.
+// An id that no event names, for example because it is misspelled, changes nothing. The id of a
+// user who was erased before is known.
 func TestUnknownUserIsNotErased(t *testing.T) {
 	s := startService(t, t.TempDir())
 	defer func() { s.stop() }()
@@ -411,7 +417,8 @@ func TestErasureDisturbsNoCaller(t *testing.T) {
 				return
 			default:
 				last = max(last, s.publish(w.Envelopes(1), map[string]string{"user1": "someone1", "user4": "someone4"}))
-				// If the publisher were faster than the stores fold, the previous generations would never end.
+				// If the publisher were faster than the stores fold, the previous generations would
+				// never end.
 				if err := s.waitForSeq(last); err != nil {
 					t.Error(err)
 				}
@@ -447,12 +454,14 @@ func TestErasureDisturbsNoCaller(t *testing.T) {
 		envs = append(envs, some...)
 	}
 	for i, p := range all.All(smallSettings()) {
-		// The subscription has read some of the log before it was scrubbed, and some of it afterwards. The rows must be the same.
+		// The subscription has read some of the log before it was scrubbed, and some of it
+		// afterwards. The rows must be the same.
 		rows[i].MustEqual(t, conformance.Straight(t, p, envs).Own(), "%s", p.Name())
 	}
 }
 
-// If the archive cannot keep up, the log continues in its epoch. A log that a crash has left paused continues when it is opened.
+// If the archive cannot keep up, the log continues in its epoch. A log that a crash has left paused
+// continues when it is opened.
 func TestFailedErasureKeepsTheEpoch(t *testing.T) {
 	dir := t.TempDir()
 	s := startService(t, dir)

@@ -14,7 +14,8 @@ import (
 const (
 	// nodePollInterval is the pause between two questions to nodes that are not done yet.
 	nodePollInterval = 500 * time.Millisecond
-	// nodeCallTimeout limits a call to a node. [Part.Flush], which answers it, waits for a shorter time.
+	// nodeCallTimeout limits a call to a node. [Part.Flush], which answers it, waits for a shorter
+	// time.
 	nodeCallTimeout = 2 * flushTimeout
 )
 
@@ -28,8 +29,9 @@ type Node struct {
 	Alive bool
 }
 
-// Nodes are the other nodes of the cluster. err of Flush and Clean means that the node cannot be reached; why is an objection of the node
-// itself. The node answers with [Part.Flush] and [Part.Clean].
+// Nodes are the other nodes of the cluster. err of Flush and Clean means that the node cannot be
+// reached; why is an objection of the node itself. The node answers with [Part.Flush] and
+// [Part.Clean].
 type Nodes struct {
 	// List returns the nodes that are alive and those that should hold partitions.
 	List  func() []Node
@@ -37,7 +39,8 @@ type Nodes struct {
 	Clean func(ctx context.Context, name string, epoch uint32) (done bool, why string, err error)
 }
 
-// flushAll waits until every node has folded and flushed the log up to the sequence seq. It fails if a node cannot be reached.
+// flushAll waits until every node has folded and flushed the log up to the sequence seq. It fails
+// if a node cannot be reached.
 func (n *Nodes) flushAll(ctx context.Context, epoch uint32, seq uint64) error {
 	if n == nil {
 		return nil
@@ -85,8 +88,9 @@ func unreachableError(name string, err error) error {
 		"then erase again: %w", ErrNode, name, err)
 }
 
-// awaitRebuilt waits until every node has rebuilt its stores from the log of an epoch. It returns one line for each node. If a node cannot be
-// reached, awaitRebuilt waits until the node is back, or until others have its partitions: the node then rebuilds its stores before it serves.
+// awaitRebuilt waits until every node has rebuilt its stores from the log of an epoch. It returns
+// one line for each node. If a node cannot be reached, awaitRebuilt waits until the node is back,
+// or until others have its partitions: the node then rebuilds its stores before it serves.
 func (n *Nodes) awaitRebuilt(ctx context.Context, epoch uint32) (lines []string, err error) {
 	if n == nil {
 		return nil, nil

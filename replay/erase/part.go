@@ -28,8 +28,9 @@ const markerName = "erased.json"
 // flushTimeout limits how long one call of [Part.Flush] waits for the stores.
 const flushTimeout = 5 * time.Second
 
-// ErrMissed means that a user was erased while this process did not take part. Its stores may have folded the scrubbed log from a position
-// before the deletion, and then they still have the user's rows. They must be removed and rebuilt.
+// ErrMissed means that a user was erased while this process did not take part. Its stores may have
+// folded the scrubbed log from a position before the deletion, and then they still have the user's
+// rows. They must be removed and rebuilt.
 var ErrMissed = errors.New("erase: a user was erased from the log while this node did not take part: start it again, " +
 	"and it builds its stores anew")
 
@@ -39,19 +40,21 @@ var (
 	errOtherArchive = errors.New("its --archive is not the one in which the log is archived")
 )
 
-// Part is the part that a process with stores of its own, a node of a cluster, takes in erasures that another process performs. Its methods may
-// be called concurrently.
+// Part is the part that a process with stores of its own, a node of a cluster, takes in erasures
+// that another process performs. Its methods may be called concurrently.
 type Part struct {
 	// Log, Archive and Stores are the ones of this process. Archive may be nil.
 	Log     *eventlog.Log
 	Archive *archive.Archive
 	Stores  []*live.Live
-	// Snapshots contains the snapshots of the stores. Their keeper calls [Part.Erased]. nil means that there are none.
+	// Snapshots contains the snapshots of the stores. Their keeper calls [Part.Erased]. nil means
+	// that there are none.
 	Snapshots bucket.Bucket
 
 	// path is the path of the file with the marker.
 	path string
-	// buildSlot contains an element while somebody builds generations of the stores. It serves as a lock that can be awaited with a context.
+	// buildSlot contains an element while somebody builds generations of the stores. It serves as a
+	// lock that can be awaited with a context.
 	buildSlot chan struct{}
 	// buildWanted contains an element when Look has found that the stores must be rebuilt.
 	buildWanted chan struct{}
@@ -63,7 +66,8 @@ type Part struct {
 	lastError error
 }
 
-// marker says which erasures the stores in a data directory have gone through. It is stored in a file of that directory.
+// marker says which erasures the stores in a data directory have gone through. It is stored in a
+// file of that directory.
 type marker struct {
 	Version int `json:"version"`
 	snapshot.ErasureState
@@ -72,7 +76,8 @@ type marker struct {
 // markerVersion is the version of the format of the file.
 const markerVersion = 1
 
-// Open reads the marker from the data directory dir. The stores must not run yet. It returns [ErrMissed] if they must be removed first.
+// Open reads the marker from the data directory dir. The stores must not run yet. It returns
+// [ErrMissed] if they must be removed first.
 func (p *Part) Open(dir string) error {
 	if err := p.OpenAlone(dir); err != nil {
 		return err
@@ -81,7 +86,8 @@ func (p *Part) Open(dir string) error {
 	return err
 }
 
-// OpenAlone does the same for the only process with stores, which performs all erasures itself and so misses none.
+// OpenAlone does the same for the only process with stores, which performs all erasures itself and
+// so misses none.
 func (p *Part) OpenAlone(dir string) error {
 	p.path = filepath.Join(dir, markerName)
 	p.buildSlot = make(chan struct{}, 1)
@@ -119,20 +125,22 @@ func readMarker(path string) (m marker, found bool, err error) {
 	return m, true, nil
 }
 
-// mustRebuild reports whether a user was erased from the log after the stores were built, so that their files may contain the user.
+// mustRebuild reports whether a user was erased from the log after the stores were built, so that
+// their files may contain the user.
 func (m marker) mustRebuild(log *eventlog.Log) bool {
 	erased := log.LastErasure()
 	return erased.Epoch > 0 && m.Epoch <= erased.Epoch
 }
 
-// hasMissed reports whether the stores must be rebuilt and have not even folded the deletion of the user before it was scrubbed. Their rows
-// are wrong then.
+// hasMissed reports whether the stores must be rebuilt and have not even folded the deletion of the
+// user before it was scrubbed. Their rows are wrong then.
 func (m marker) hasMissed(log *eventlog.Log) bool {
 	return m.mustRebuild(log) && m.Flushed < log.LastErasure().Seq
 }
 
-// Stale reports whether the stores in a folder of the data directory dir must be removed, by [Forget], before they are opened. That is so if a
-// user was erased whose deletion they have not folded from the log as it was: if they continued with the scrubbed log, they would keep the
+// Stale reports whether the stores in a folder of the data directory dir must be removed, by
+// [Forget], before they are opened. That is so if a user was erased whose deletion they have not
+// folded from the log as it was: if they continued with the scrubbed log, they would keep the
 // user's rows.
 func Stale(dir, folder string, log *eventlog.Log) (bool, error) {
 	m, found, err := readMarker(filepath.Join(dir, markerName))
@@ -146,15 +154,18 @@ func Stale(dir, folder string, log *eventlog.Log) (bool, error) {
 	return err == nil, err
 }
 
-// Forget removes the stores in a folder of the data directory dir, and the marker. No process may have the stores open.
+// Forget removes the stores in a folder of the data directory dir, and the marker. No process may
+// have the stores open.
 func Forget(dir, folder string) error {
 	return errors.Join(os.RemoveAll(filepath.Join(dir, folder)), os.RemoveAll(filepath.Join(dir, markerName)))
 }
 
-// Look reports whether files of the stores may contain what was scrubbed from the log, so that they must be rebuilt by [Part.Build]. It
-// returns [ErrMissed] if their rows are wrong, too. It must be called from time to time.
+// Look reports whether files of the stores may contain what was scrubbed from the log, so that they
+// must be rebuilt by [Part.Build]. It returns [ErrMissed] if their rows are wrong, too. It must be
+// called from time to time.
 func (p *Part) Look() (due bool, err error) {
-	// Read the epoch before asking for erasures. In the opposite order, the epoch could be one that an erasure has begun in the meantime.
+	// Read the epoch before asking for erasures. In the opposite order, the epoch could be one that
+	// an erasure has begun in the meantime.
 	epoch := p.Log.Epoch()
 
 	p.mu.Lock()
@@ -170,24 +181,27 @@ func (p *Part) Look() (due bool, err error) {
 		return true, nil
 	}
 
-	// No erasure concerns these stores, so they contain nothing that was scrubbed from the epochs before the present one.
+	// No erasure concerns these stores, so they contain nothing that was scrubbed from the epochs
+	// before the present one.
 	if p.marker.Epoch < epoch {
 		return false, p.setMarkerLocked(snapshot.ErasureState{Epoch: epoch, Flushed: p.marker.Flushed})
 	}
 	return false, nil
 }
 
-// Epoch returns the epoch of the marker: the stores contain nothing that was scrubbed from the epochs before it.
+// Epoch returns the epoch of the marker: the stores contain nothing that was scrubbed from the
+// epochs before it.
 func (p *Part) Epoch() uint32 {
-	// The log may have begun a new epoch, which Look takes into the marker. Other results of Look do not matter here.
+	// The log may have begun a new epoch, which Look takes into the marker. Other results of Look
+	// do not matter here.
 	_, _ = p.Look()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.marker.Epoch
 }
 
-// Gives returns an error if the stores may contain what was scrubbed from the log before an epoch. A node whose stores do not contain it must
-// not copy rows of this one then.
+// Gives returns an error if the stores may contain what was scrubbed from the log before an epoch.
+// A node whose stores do not contain it must not copy rows of this one then.
 func (p *Part) Gives(epoch uint32) error {
 	if at := p.Epoch(); at < epoch {
 		return fmt.Errorf("its stores may have what was scrubbed from the log before epoch %d: they are of epoch %d", epoch, at)
@@ -198,7 +212,8 @@ func (p *Part) Gives(epoch uint32) error {
 // Wanted receives an element when Look has found that the stores must be rebuilt.
 func (p *Part) Wanted() <-chan struct{} { return p.buildWanted }
 
-// checkMissedLocked returns [ErrMissed] if the stores hold wrong rows of a user who was erased. p.mu is held.
+// checkMissedLocked returns [ErrMissed] if the stores hold wrong rows of a user who was erased.
+// p.mu is held.
 func (p *Part) checkMissedLocked() error {
 	holds := func(s *live.Live) bool {
 		held := s.Holds()
@@ -229,7 +244,8 @@ func writeMarker(path string, m marker) error {
 	return atomicfile.Write(path, append(data, '\n'))
 }
 
-// Hold waits until nobody builds generations of the stores, and keeps others from doing so until release is called.
+// Hold waits until nobody builds generations of the stores, and keeps others from doing so until
+// release is called.
 func (p *Part) Hold(ctx context.Context) (release func(), err error) {
 	select {
 	case p.buildSlot <- struct{}{}:
@@ -239,9 +255,9 @@ func (p *Part) Hold(ctx context.Context) (release func(), err error) {
 	}
 }
 
-// Flush makes the stores fold the log up to the sequence seq, a deletion in the present epoch, and flush. done reports that they have. If that
-// takes longer than some seconds, Flush returns false and must be called again. If seq is 0, it only reports whether this process can take
-// part.
+// Flush makes the stores fold the log up to the sequence seq, a deletion in the present epoch, and
+// flush. done reports that they have. If that takes longer than some seconds, Flush returns false
+// and must be called again. If seq is 0, it only reports whether this process can take part.
 func (p *Part) Flush(ctx context.Context, epoch uint32, seq uint64) (done bool, err error) {
 	if p.Archive == nil {
 		return false, errNoArchive
@@ -259,7 +275,8 @@ func (p *Part) Flush(ctx context.Context, epoch uint32, seq uint64) (done bool, 
 		return err == nil, err
 	}
 
-	// The stores will be rebuilt from the archive, so it must be the one that contains the deletion.
+	// The stores will be rebuilt from the archive, so it must be the one that contains the
+	// deletion.
 	if err := p.Archive.Reload(ctx); err != nil {
 		return false, err
 	}
@@ -313,8 +330,8 @@ func (p *Part) recordRebuilt(epoch uint32) error {
 	return p.setMarkerLocked(snapshot.ErasureState{Epoch: max(epoch, p.marker.Epoch), Flushed: p.marker.Flushed})
 }
 
-// Clean reports whether all stores were built from the log of this epoch or of a later one. If not, it makes sure that they are rebuilt soon;
-// err is the error of the last attempt.
+// Clean reports whether all stores were built from the log of this epoch or of a later one. If not,
+// it makes sure that they are rebuilt soon; err is the error of the last attempt.
 func (p *Part) Clean(ctx context.Context, epoch uint32) (done bool, err error) {
 	if p.Log.Epoch() < epoch {
 		// Head updates the epoch, if the log can be reached.
@@ -334,8 +351,9 @@ func (p *Part) Clean(ctx context.Context, epoch uint32) (done bool, err error) {
 	return false, err
 }
 
-// Build rebuilds the stores if their files may contain what was scrubbed from the log. It also deletes the previous generations of the stores
-// and their scheduled snapshots. The caller has called [Part.Hold]. The report has one line for each store.
+// Build rebuilds the stores if their files may contain what was scrubbed from the log. It also
+// deletes the previous generations of the stores and their scheduled snapshots. The caller has
+// called [Part.Hold]. The report has one line for each store.
 func (p *Part) Build(ctx context.Context, subscribe rebuild.SubscribeFunc, o rebuild.Options) (report []string, err error) {
 	p.mu.Lock()
 	due := p.marker.mustRebuild(p.Log)
@@ -379,8 +397,9 @@ func (p *Part) Build(ctx context.Context, subscribe rebuild.SubscribeFunc, o reb
 	return report, p.recordRebuilt(epoch)
 }
 
-// partitionsToBuild returns, by projection, the partitions that must be built from the log after the last erasure. It returns nil, for all partitions,
-// if that is not known, or if the stores have missed an erasure before.
+// partitionsToBuild returns, by projection, the partitions that must be built from the log after
+// the last erasure. It returns nil, for all partitions, if that is not known, or if the stores have
+// missed an erasure before.
 func (p *Part) partitionsToBuild() map[string]events.Partitions {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -390,9 +409,10 @@ func (p *Part) partitionsToBuild() map[string]events.Partitions {
 	return p.Log.ErasedPartitions()
 }
 
-// rebuildStores makes new generations of stores, which share no file with the present ones, and deletes the previous generations: tables and
-// manifests of old generations still contain the keys of deleted rows. It builds the given partitions of each projection from the log; those
-// of a projection that partitions lacks are all built. It returns one line for each store.
+// rebuildStores makes new generations of stores, which share no file with the present ones, and
+// deletes the previous generations: tables and manifests of old generations still contain the keys
+// of deleted rows. It builds the given partitions of each projection from the log; those of a
+// projection that partitions lacks are all built. It returns one line for each store.
 func rebuildStores(
 	ctx context.Context, stores []*live.Live, partitions map[string]events.Partitions, subscribe rebuild.SubscribeFunc, o rebuild.Options,
 ) (lines []string, err error) {

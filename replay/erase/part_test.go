@@ -53,7 +53,8 @@ func (s *testService) setOtherNodes(peers map[string]*otherNode) {
 			given := peers[name].Gives(epoch)
 			done, err := peers[name].Clean(ctx, epoch)
 
-			// Rows may be copied from a node only if its stores contain no erased data. Then it has nothing to do.
+			// Rows may be copied from a node only if its stores contain no erased data. Then it has
+			// nothing to do.
 			if given == nil && !done {
 				s.t.Errorf("node %s may be copied from, although its stores may contain erased data", name)
 			}
@@ -71,7 +72,8 @@ func asAnswer(done bool, err error) (bool, string, error) {
 	return done, "", nil
 }
 
-// startNode starts a node with a data directory, as a service does. The node rebuilds its stores when an erasure demands it.
+// startNode starts a node with a data directory, as a service does. The node rebuilds its stores
+// when an erasure demands it.
 func (s *testService) startNode(dir string) *otherNode {
 	s.t.Helper()
 	stale, err := Stale(dir, "stores", s.o.Log)
@@ -146,7 +148,8 @@ func (p *otherNode) waitForRows(seq uint64) []conformance.Rows {
 	return of.waitForRows(seq)
 }
 
-// After an erasure, no file of any node contains the id, and the rows of all other users are unchanged.
+// After an erasure, no file of any node contains the id, and the rows of all other users are
+// unchanged.
 func TestErasedIDIsInNoFileOfAnyNode(t *testing.T) {
 	const user = "somebody-to-be-erased"
 	s := startService(t, t.TempDir())
@@ -245,8 +248,9 @@ func TestNothingIsScrubbedWithoutANode(t *testing.T) {
 	}
 }
 
-// A node that was away during an erasure rebuilds its stores before it serves. A node that took part, and stopped before it had rebuilt its stores,
-// continues with them and rebuilds them later. A node that was running but was not asked stops.
+// A node that was away during an erasure rebuilds its stores before it serves. A node that took
+// part, and stopped before it had rebuilt its stores, continues with them and rebuilds them later.
+// A node that was running but was not asked stops.
 func TestNodeAwayDuringErasureRebuildsItsStores(t *testing.T) {
 	const user = "somebody-to-be-erased"
 	s := startService(t, t.TempDir())

@@ -13,9 +13,11 @@ import (
 // erasedUser is a user of an erasure.
 type erasedUser struct {
 	id, pseudonym string
-	// number is the place of the user in the list of the erasure, from 1. The report names the user by it, and not by the id.
+	// number is the place of the user in the list of the erasure, from 1. The report names the user
+	// by it, and not by the id.
 	number int
-	// seq and slot are the position of the user's deletion. Later events with the id belong to a new user.
+	// seq and slot are the position of the user's deletion. Later events with the id belong to a
+	// new user.
 	seq  uint64
 	slot uint16
 }
@@ -25,10 +27,12 @@ func (u *erasedUser) isDeletedBefore(ev *events.Event) bool {
 	return ev.Seq > u.seq || ev.Seq == u.seq && ev.Slot > u.slot
 }
 
-// scrubber replaces the ids of users by their pseudonyms in all events up to and including the deletion of each user.
+// scrubber replaces the ids of users by their pseudonyms in all events up to and including the
+// deletion of each user.
 type scrubber struct {
 	users []*erasedUser
-	// byID has the users by their ids, and pseudonyms the pseudonyms of all. An erasure that was interrupted has left these in events.
+	// byID has the users by their ids, and pseudonyms the pseudonyms of all. An erasure that was
+	// interrupted has left these in events.
 	byID       map[string]*erasedUser
 	pseudonyms map[string]bool
 	// lastSeq is the greatest sequence of a deletion.
@@ -36,7 +40,8 @@ type scrubber struct {
 	finder  *textFinder
 	// remaining collects the kinds of texts in which scrubbed events still contain an id.
 	remaining remainingTexts
-	// projections are those of which partitions has, by name, the partitions to which events about the users were delivered.
+	// projections are those of which partitions has, by name, the partitions to which events about
+	// the users were delivered.
 	projections []projections.Projection
 	partitions  map[string]events.Partitions
 }
@@ -61,7 +66,8 @@ func newScrubber(users []*erasedUser, of []projections.Projection) *scrubber {
 	return s
 }
 
-// scrubEvent returns the event without the ids of the users. It returns an event that names none of them unchanged. keep is always true.
+// scrubEvent returns the event without the ids of the users. It returns an event that names none of
+// them unchanged. keep is always true.
 func (s *scrubber) scrubEvent(ev *events.Event) (changed *events.Event, keep bool) {
 	if ev.Seq > s.lastSeq {
 		return ev, true
@@ -76,7 +82,8 @@ func (s *scrubber) scrubEvent(ev *events.Event) (changed *events.Event, keep boo
 	return changed, true
 }
 
-// isNamedBy reports whether an event up to the deletion of a user names the user, or the pseudonym that an earlier run has left.
+// isNamedBy reports whether an event up to the deletion of a user names the user, or the pseudonym
+// that an earlier run has left.
 func (s *scrubber) isNamedBy(ev *events.Event) bool {
 	for _, id := range [...]string{ev.User, ev.Peer, ev.RepinUser} {
 		if id == "" {
@@ -89,7 +96,8 @@ func (s *scrubber) isNamedBy(ev *events.Event) bool {
 	return false
 }
 
-// withoutIDs returns a copy of the event with pseudonyms in place of the ids of the users, or the event itself if it has pseudonyms already.
+// withoutIDs returns a copy of the event with pseudonyms in place of the ids of the users, or the
+// event itself if it has pseudonyms already.
 func (s *scrubber) withoutIDs(ev *events.Event) *events.Event {
 	without := *ev
 	for _, id := range []*string{&without.User, &without.Peer, &without.RepinUser} {
@@ -102,10 +110,12 @@ func (s *scrubber) withoutIDs(ev *events.Event) *events.Event {
 	}
 
 	if without.User != ev.User {
-		// Only the user's own rows contain the titles that the user wrote and the items that were served to the user.
+		// Only the user's own rows contain the titles that the user wrote and the items that were
+		// served to the user.
 		without.Title, without.Items = "", nil
 		if len(ev.Attributes) > 0 {
-			// If two backfills of one pin have the same time, the attributes can decide which one counts. So they must not become empty.
+			// If two backfills of one pin have the same time, the attributes can decide which one
+			// counts. So they must not become empty.
 			without.Attributes = []byte{0}
 		}
 	}
@@ -115,8 +125,8 @@ func (s *scrubber) withoutIDs(ev *events.Event) *events.Event {
 	return &without
 }
 
-// addPartitions adds the partitions to which an event about a user was delivered. A pseudonym has the partition of its user, so it does not matter
-// whether the event was scrubbed before.
+// addPartitions adds the partitions to which an event about a user was delivered. A pseudonym has
+// the partition of its user, so it does not matter whether the event was scrubbed before.
 func (s *scrubber) addPartitions(ev *events.Event) {
 	for _, p := range s.projections {
 		if !slices.Contains(p.Kinds(), ev.Kind) {
@@ -125,8 +135,9 @@ func (s *scrubber) addPartitions(ev *events.Event) {
 		var to events.Partitions
 		projections.RouteRows(p, ev, &to)
 		if to == events.AllPartitions() {
-			// The event ends something everywhere, as a deletion. At other homes than that of the user it leaves only keyed hashes, and removes
-			// rows that other events have written there, which count by themselves (checkRowsWithIDs in the tests).
+			// The event ends something everywhere, as a deletion. At other homes than that of the
+			// user it leaves only keyed hashes, and removes rows that other events have written
+			// there, which count by themselves (checkRowsWithIDs in the tests).
 			to = events.Partitions{}
 			to.AddHome(ev.User)
 		}
@@ -136,7 +147,8 @@ func (s *scrubber) addPartitions(ev *events.Event) {
 	}
 }
 
-// scrubReject returns a reject as folds keep it after the deletions: without the ids of the users. keep is always true.
+// scrubReject returns a reject as folds keep it after the deletions: without the ids of the users.
+// keep is always true.
 func (s *scrubber) scrubReject(r *events.Reject) (changed *events.Reject, keep bool) {
 	changed = r
 	for _, u := range s.users {
@@ -150,8 +162,9 @@ func (s *scrubber) scrubReject(r *events.Reject) (changed *events.Reject, keep b
 	return changed, true
 }
 
-// remainingTexts has, for each kind of text of events, the numbers of the users whose ids remain in such texts. These texts are not ids of users.
-// Rows of other users depend on most of them, so the scrubber cannot change them.
+// remainingTexts has, for each kind of text of events, the numbers of the users whose ids remain in
+// such texts. These texts are not ids of users. Rows of other users depend on most of them, so the
+// scrubber cannot change them.
 type remainingTexts struct {
 	sources, items, boardsOrPins, titles, attributes map[int]bool
 }
@@ -182,8 +195,8 @@ func (s *scrubber) addRemainingTexts(ev *events.Event) {
 	}
 }
 
-// describe lists the kinds of texts for people, each with the numbers of the users if the erasure has several. It returns nothing if there are
-// no such texts.
+// describe lists the kinds of texts for people, each with the numbers of the users if the erasure
+// has several. It returns nothing if there are no such texts.
 func (t *remainingTexts) describe(isBatch bool) string {
 	var places []string
 	for _, place := range []struct {

@@ -22,8 +22,8 @@ import (
 	"github.com/skein-feed/skein/replay/internal/memlog"
 )
 
-// smallSettings returns settings with which feeds read the pins of some owners from outboxes after a few events. With the default settings that takes
-// thousands.
+// smallSettings returns settings with which feeds read the pins of some owners from outboxes after
+// a few events. With the default settings that takes thousands.
 func smallSettings() all.Settings {
 	s := all.Settings{Inbox: inbox.DefaultSettings(), Counters: counters.DefaultSettings()}
 	s.Inbox.Threshold = 1
@@ -103,7 +103,8 @@ func rowsOf(t failer, p projections.Projection, envs []*events.Envelope) conform
 	}
 }
 
-// scrubberOf returns a scrubber for those of the users who are deleted in the log, at their last deletions. It returns nil if there are none.
+// scrubberOf returns a scrubber for those of the users who are deleted in the log, at their last
+// deletions. It returns nil if there are none.
 func scrubberOf(envs []*events.Envelope, set all.Settings, users ...string) *scrubber {
 	var deleted []*erasedUser
 	for i, user := range users {
@@ -122,8 +123,9 @@ func scrubberOf(envs []*events.Envelope, set all.Settings, users ...string) *scr
 	return newScrubber(deleted, of)
 }
 
-// checkFoldsAlike compares the rows of all projections over a log with those over the log without some users. It does nothing if none of the users is
-// deleted. Before the deletions, it looks for rows with the users' ids outside of the partitions to which their events were delivered.
+// checkFoldsAlike compares the rows of all projections over a log with those over the log without
+// some users. It does nothing if none of the users is deleted. Before the deletions, it looks for
+// rows with the users' ids outside of the partitions to which their events were delivered.
 func checkFoldsAlike(t failer, set all.Settings, envs []*events.Envelope, what fmt.Stringer, users ...string) {
 	t.Helper()
 	s := scrubberOf(envs, set, users...)
@@ -154,7 +156,8 @@ func checkFoldsAlike(t failer, set all.Settings, envs []*events.Envelope, what f
 	}
 }
 
-// renameUsers returns the log with other ids of some users, which are no ids of pins, boards or items, and these ids.
+// renameUsers returns the log with other ids of some users, which are no ids of pins, boards or
+// items, and these ids.
 func renameUsers(envs []*events.Envelope, users []string) (renamed []*events.Envelope, names []string) {
 	for _, user := range users {
 		names = append(names, "erased-"+user)
@@ -174,8 +177,9 @@ func renameUsers(envs []*events.Envelope, users []string) (renamed []*events.Env
 	return renamed, names
 }
 
-// checkRowsWithIDs folds the log up to the first deletion of the users. Rows that have an id of one of the users must be in the partitions that a
-// scrubber finds: the rows of all other partitions are copied, and not built from the scrubbed log.
+// checkRowsWithIDs folds the log up to the first deletion of the users. Rows that have an id of one
+// of the users must be in the partitions that a scrubber finds: the rows of all other partitions
+// are copied, and not built from the scrubbed log.
 func checkRowsWithIDs(t failer, set all.Settings, envs []*events.Envelope, users []string, what fmt.Stringer) {
 	t.Helper()
 	envs, users = renameUsers(envs, users)
@@ -219,7 +223,8 @@ func (h history) String() string {
 	return b.String()
 }
 
-// From the deletion of a user on, a fold of the scrubbed log has the same rows as a fold of the original log (I12, I4).
+// From the deletion of a user on, a fold of the scrubbed log has the same rows as a fold of the
+// original log (I12, I4).
 func TestScrubbedLogFoldsAlike(t *testing.T) {
 	for name, opt := range map[string]histories.Options{
 		"graph": {}, "feeds": {Feeds: true}, "plays": {Plays: true},
@@ -240,7 +245,8 @@ func TestScrubbedLogFoldsAlike(t *testing.T) {
 	}
 }
 
-// insertDeletion inserts the deletion of a user, in an envelope of its own, after the envelope of the n-th event.
+// insertDeletion inserts the deletion of a user, in an envelope of its own, after the envelope of
+// the n-th event.
 func insertDeletion(evs []events.Event, n int, user string) []events.Event {
 	for n < len(evs) && evs[n].Seq == evs[n-1].Seq {
 		n++
@@ -288,7 +294,8 @@ type seedOf uint64
 
 func (s seedOf) String() string { return fmt.Sprint("seed ", uint64(s)) }
 
-// The report names every kind of text in which a scrubbed event still contains the id, and no other.
+// The report names every kind of text in which a scrubbed event still contains the id, and no
+// other.
 func TestScrubberReportsRemainingTexts(t *testing.T) {
 	const user = "zoe-to-be-erased"
 	all := "names of import sources, item ids, ids of boards or pins, titles of boards of others, attributes of pins of others"

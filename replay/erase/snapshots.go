@@ -14,11 +14,13 @@ import (
 	"github.com/skein-feed/skein/replay/snapshot"
 )
 
-// errRebuildPending means that no snapshot can be taken now. Because it wraps ErrBusy, the keeper tries again.
+// errRebuildPending means that no snapshot can be taken now. Because it wraps ErrBusy, the keeper
+// tries again.
 var errRebuildPending = fmt.Errorf("%w: a user was erased, and the stores are built anew before a snapshot of them is taken", snapshot.ErrBusy)
 
-// Erased returns what the manifest of a snapshot that is taken now must say. It fails while the stores must be rebuilt. It also fails if the log
-// does not answer, because a process without a connection does not learn of erasures.
+// Erased returns what the manifest of a snapshot that is taken now must say. It fails while the
+// stores must be rebuilt. It also fails if the log does not answer, because a process without a
+// connection does not learn of erasures.
 func (p *Part) Erased(ctx context.Context) (*snapshot.ErasureState, error) {
 	// Head updates the epoch of the log.
 	if _, err := p.Log.Head(ctx); err != nil {
@@ -37,8 +39,9 @@ func (p *Part) Erased(ctx context.Context) (*snapshot.ErasureState, error) {
 	return new(p.marker.ErasureState), nil
 }
 
-// Restored updates the marker of the data directory dir when a store from a snapshot is about to appear in a folder of it. of is what the
-// manifest of the snapshot says. Afterwards, the marker holds for this store as well as for those that were there.
+// Restored updates the marker of the data directory dir when a store from a snapshot is about to
+// appear in a folder of it. of is what the manifest of the snapshot says. Afterwards, the marker
+// holds for this store as well as for those that were there.
 func Restored(dir, folder string, of *snapshot.ErasureState) error {
 	path := filepath.Join(dir, markerName)
 	m, found, err := readMarker(path)
@@ -68,17 +71,18 @@ func Restored(dir, folder string, of *snapshot.ErasureState) error {
 	return writeMarker(path, m)
 }
 
-// isFromBefore returns a function that reports whether a snapshot may contain what was scrubbed from the epochs before this one, because the
-// stores of which it was taken may contain it.
+// isFromBefore returns a function that reports whether a snapshot may contain what was scrubbed
+// from the epochs before this one, because the stores of which it was taken may contain it.
 func isFromBefore(epoch uint32) func(snapshot.ListedSnapshot) bool {
 	return func(l snapshot.ListedSnapshot) bool {
 		return l.Manifest == nil || l.Manifest.Erased == nil || l.Manifest.Erased.Epoch < epoch
 	}
 }
 
-// removeSnapshots removes the scheduled snapshots that may contain the user, and files that an interrupted snapshot has left. A snapshot that
-// was taken by hand stays until an operator removes it by its name. removeSnapshots returns the names of the removed snapshots, each with
-// the prefix of, and the names of those that stay although they may contain the user.
+// removeSnapshots removes the scheduled snapshots that may contain the user, and files that an
+// interrupted snapshot has left. A snapshot that was taken by hand stays until an operator removes
+// it by its name. removeSnapshots returns the names of the removed snapshots, each with the prefix
+// of, and the names of those that stay although they may contain the user.
 func removeSnapshots(
 	ctx context.Context, b bucket.Bucket, of string, mayHaveUser func(snapshot.ListedSnapshot) bool,
 ) (removed, staying []string, err error) {
@@ -119,7 +123,8 @@ func removedLine(names []string) string {
 	return "snapshots removed: " + strings.Join(names, ", ")
 }
 
-// replaceOwnSnapshots takes a new snapshot, so that there is always one, and then removes all other scheduled ones of this process.
+// replaceOwnSnapshots takes a new snapshot, so that there is always one, and then removes all other
+// scheduled ones of this process.
 func (o *Options) replaceOwnSnapshots(ctx context.Context, r *Report, p *replay.Progress) (err error) {
 	if o.Bucket == nil {
 		return nil
@@ -143,8 +148,9 @@ func (o *Options) replaceOwnSnapshots(ctx context.Context, r *Report, p *replay.
 	return err
 }
 
-// removeSharedSnapshots removes the snapshots from before the erasure from the shared bucket: those of all nodes, even of nodes that no longer
-// exist, and those of processes that hold all partitions.
+// removeSharedSnapshots removes the snapshots from before the erasure from the shared bucket: those
+// of all nodes, even of nodes that no longer exist, and those of processes that hold all
+// partitions.
 func (o *Options) removeSharedSnapshots(ctx context.Context, r *Report, began time.Time) error {
 	if o.Shared == nil {
 		if o.Nodes != nil {

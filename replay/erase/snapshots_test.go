@@ -89,8 +89,9 @@ func snapshotNames(t *testing.T, b bucket.Bucket) (names []string) {
 	return slices.Compact(names)
 }
 
-// After an erasure, no snapshot in the shared bucket contains the id: neither those of this node nor those of another one, of one that no longer
-// exists, or of a process that was not a node. A snapshot from before, which was kept elsewhere, does not bring the user back.
+// After an erasure, no snapshot in the shared bucket contains the id: neither those of this node
+// nor those of another one, of one that no longer exists, or of a process that was not a node. A
+// snapshot from before, which was kept elsewhere, does not bring the user back.
 func TestErasureRemovesSnapshotsOfAllNodes(t *testing.T) {
 	const user = "somebody-to-be-erased"
 	s, target := startService(t, t.TempDir()), t.TempDir()
@@ -176,8 +177,8 @@ func TestErasureRemovesSnapshotsOfAllNodes(t *testing.T) {
 	}
 }
 
-// Snapshots that were taken by hand are removed by their names only (docs/operations.md). The report names those that may contain the user, and
-// where they are.
+// Snapshots that were taken by hand are removed by their names only (docs/operations.md). The
+// report names those that may contain the user, and where they are.
 func TestSnapshotsTakenByHandStayAfterErasure(t *testing.T) {
 	const user = "somebody-to-be-erased"
 	s := startService(t, t.TempDir())
@@ -216,8 +217,9 @@ func TestSnapshotsTakenByHandStayAfterErasure(t *testing.T) {
 	}
 }
 
-// A snapshot that a node began while its stores were old is removed, and none begins until they are rebuilt. A snapshot from after the flush of the
-// deletion can be restored, and its stores are rebuilt.
+// A snapshot that a node began while its stores were old is removed, and none begins until they are
+// rebuilt. A snapshot from after the flush of the deletion can be restored, and its stores are
+// rebuilt.
 func TestSnapshotOfOldStoresDoesNotOutliveErasure(t *testing.T) {
 	const user = "somebody-to-be-erased"
 	s, target := startService(t, t.TempDir()), t.TempDir()
@@ -296,8 +298,8 @@ func TestSnapshotOfOldStoresDoesNotOutliveErasure(t *testing.T) {
 	}
 }
 
-// The marker of a data directory must hold for all stores in it. So it records the least of what was erased from each restored store, and it is not
-// written beside a store that was there before.
+// The marker of a data directory must hold for all stores in it. So it records the least of what
+// was erased from each restored store, and it is not written beside a store that was there before.
 func TestMarkerHoldsForAllRestoredStores(t *testing.T) {
 	of := func(epoch uint32, seq uint64) *snapshot.ErasureState {
 		return &snapshot.ErasureState{Epoch: epoch, Flushed: seq}

@@ -5,13 +5,16 @@ import "strings"
 // windowBytes is the length of the piece of a text by which a textFinder looks up ids.
 const windowBytes = 8
 
-// textFinder finds which of many ids a text contains, in a time that hardly depends on the number of ids. Looking for one after the other would
-// take most of the time of a scrub for a thousand users.
+// textFinder finds which of many ids a text contains, in a time that hardly depends on the number
+// of ids. Looking for one after the other would take most of the time of a scrub for a thousand
+// users.
 type textFinder struct {
 	ids []string
-	// window is the length of the beginnings of ids by which they are looked up: that of the shortest id, at most windowBytes.
+	// window is the length of the beginnings of ids by which they are looked up: that of the
+	// shortest id, at most windowBytes.
 	window int
-	// filter has a bit for the hash of each beginning, so that nearly all places of a text need no lookup. byBeginning has the indexes of ids.
+	// filter has a bit for the hash of each beginning, so that nearly all places of a text need no
+	// lookup. byBeginning has the indexes of ids.
 	filter      [1 << 10]uint64
 	byBeginning map[string][]int
 }
@@ -39,7 +42,8 @@ func hashOfWindow(s string) uint16 {
 	return uint16(h ^ h>>16)
 }
 
-// each calls do with the index of each id that the text contains. It may call do several times for one id.
+// each calls do with the index of each id that the text contains. It may call do several times for
+// one id.
 func (f *textFinder) each(text string, do func(i int)) {
 	for at := 0; at+f.window <= len(text) && f.window > 0; at++ {
 		h := hashOfWindow(text[at : at+f.window])

@@ -19,11 +19,13 @@ type Event struct {
 	events.Event
 	// After is the position after the event.
 	After events.EventPosition
-	// Slotted reports whether Slot is known. A running service does not send the slot of the last event in an envelope.
+	// Slotted reports whether Slot is known. A running service does not send the slot of the last
+	// event in an envelope.
 	Slotted bool
 }
 
-// ScanFunc calls emit with each event, in the order of the log. If emit returns an error, the scan ends and returns it.
+// ScanFunc calls emit with each event, in the order of the log. If emit returns an error, the scan
+// ends and returns it.
 type ScanFunc func(ctx context.Context, emit func(*Event) error) error
 
 // EventsOptions select the scanned events that are exported.
@@ -31,14 +33,17 @@ type EventsOptions struct {
 	Format Format
 	// Kinds are the kinds to export; 0 means all.
 	Kinds events.KindSet
-	// User selects the events by this user or towards this user, as [Concerns] reports; empty selects all events.
+	// User selects the events by this user or towards this user, as [Concerns] reports; empty
+	// selects all events.
 	User string
 }
 
-// EventRecord is the schema of events in Parquet. Fields that the kind of an event does not have are empty.
+// EventRecord is the schema of events in Parquet. Fields that the kind of an event does not have
+// are empty.
 type EventRecord struct {
 	Kind string `parquet:"kind,dict"`
-	// Time is the time of the event: for a live event when the log accepted it, and for an imported one its occurred_at.
+	// Time is the time of the event: for a live event when the log accepted it, and for an imported
+	// one its occurred_at.
 	Time     int64  `parquet:"time,timestamp(microsecond)"`
 	Backfill bool   `parquet:"backfill"`
 	Source   string `parquet:"source,dict"`
@@ -68,13 +73,15 @@ type EventRecord struct {
 	event *Event
 }
 
-// Concerns reports whether an event is by a user or towards this user: another user follows, blocks or mutes the user, follows one of the
-// user's boards, re-pins one of the user's pins, or reacts on one.
+// Concerns reports whether an event is by a user or towards this user: another user follows, blocks
+// or mutes the user, follows one of the user's boards, re-pins one of the user's pins, or reacts on
+// one.
 func Concerns(ev *events.Event, user string) bool {
 	return ev.User == user || ev.Peer == user || ev.RepinUser == user
 }
 
-// Events writes the selected events of a scan to w, and returns how many it has written. It does not close w.
+// Events writes the selected events of a scan to w, and returns how many it has written. It does
+// not close w.
 func Events(ctx context.Context, w io.Writer, scan ScanFunc, o EventsOptions) (n Counts, err error) {
 	out, err := newRowWriter(w, o.Format, []metadataEntry{{"skein.exported", nowText()}}, appendEvent)
 	if err != nil {
@@ -155,7 +162,8 @@ func recordOf(ev *Event) (EventRecord, int) {
 	return record, size
 }
 
-// appendEvent appends an event as JSON, in the form of the WatchResponse of the API, without the end of the line.
+// appendEvent appends an event as JSON, in the form of the WatchResponse of the API, without the
+// end of the line.
 func appendEvent(b []byte, record *EventRecord) ([]byte, error) {
 	ev := record.event
 	data, err := protojson.MarshalOptions{EmitDefaultValues: true}.Marshal(&skeinv1.WatchResponse{
@@ -166,7 +174,8 @@ func appendEvent(b []byte, record *EventRecord) ([]byte, error) {
 	if err != nil {
 		return b, err
 	}
-	// protojson deliberately varies its spaces, so that nobody depends on them. An export must always have the same bytes.
+	// protojson deliberately varies its spaces, so that nobody depends on them. An export must
+	// always have the same bytes.
 	line := bytes.NewBuffer(b)
 	err = json.Compact(line, data)
 	return line.Bytes(), err

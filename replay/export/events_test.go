@@ -186,7 +186,8 @@ func TestExportedEventsAreTheLog(t *testing.T) {
 	}
 }
 
-// TestRangesCutAtAnyEventAreComplete cuts the log after every event. The two parts together are the whole log.
+// TestRangesCutAtAnyEventAreComplete cuts the log after every event. The two parts together are the
+// whole log.
 func TestRangesCutAtAnyEventAreComplete(t *testing.T) {
 	p := publishHistory(t, history(7, 3))
 	want := p.allEvents()
@@ -247,7 +248,8 @@ func TestExportReadsTheArchive(t *testing.T) {
 	p.log.SetArchive(a)
 
 	want := p.allEvents()
-	// With kinds that are all facts, only the facts of the archive are read, which omits envelopes without facts.
+	// With kinds that are all facts, only the facts of the archive are read, which omits envelopes
+	// without facts.
 	kinds := events.Kinds(events.UserFollowed, events.PinCreated)
 	some := slices.DeleteFunc(slices.Clone(want), func(ev events.Event) bool { return !kinds.Has(ev.Kind) })
 	checkTable(t, p.mustExport(t, export.Range{Kinds: kinds}, export.EventsOptions{Format: export.Parquet}), some)

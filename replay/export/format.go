@@ -27,8 +27,8 @@ const (
 // ErrFormat means that there is no such format.
 var ErrFormat = errors.New("export: no such format")
 
-// SchemaVersion is the version of the columns in Parquet and of the objects in NDJSON. It rises when the name, type or meaning of a column
-// changes, but not when a column is added.
+// SchemaVersion is the version of the columns in Parquet and of the objects in NDJSON. It rises
+// when the name, type or meaning of a column changes, but not when a column is added.
 const SchemaVersion = 1
 
 // The limits of a row group. A row group is in memory until it is written.
@@ -64,7 +64,8 @@ type rowWriter[T any] interface {
 	close() error
 }
 
-// newRowWriter returns a writer of rows in a format. appendJSON appends a row as a JSON object, without the end of the line.
+// newRowWriter returns a writer of rows in a format. appendJSON appends a row as a JSON object,
+// without the end of the line.
 func newRowWriter[T any](
 	w io.Writer, f Format, metadata []metadataEntry, appendJSON func([]byte, *T) ([]byte, error),
 ) (rowWriter[T], error) {
@@ -104,7 +105,8 @@ func (l *ndjsonWriter[T]) put(row *T, _ int) (err error) {
 
 func (l *ndjsonWriter[T]) close() error { return nil }
 
-// parquetWriter writes rows into row groups. It passes rows to the library in batches, which is faster than one by one.
+// parquetWriter writes rows into row groups. It passes rows to the library in batches, which is
+// faster than one by one.
 type parquetWriter[T any] struct {
 	w     *parquet.GenericWriter[T]
 	batch []T

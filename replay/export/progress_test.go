@@ -12,7 +12,8 @@ import (
 	"github.com/skein-feed/skein/replay/export"
 )
 
-// The progress of an export is in bytes. If a few envelopes contain nearly all events, the number of envelopes says nothing.
+// The progress of an export is in bytes. If a few envelopes contain nearly all events, the number
+// of envelopes says nothing.
 func TestProgressOfUnevenEnvelopes(t *testing.T) {
 	const large, small = 10, 400
 
@@ -42,7 +43,8 @@ func TestProgressOfUnevenEnvelopes(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	// run exports the events. It returns the unit of the progress, and its shares when half of the events were exported and at the end.
+	// run exports the events. It returns the unit of the progress, and its shares when half of the
+	// events were exported and at the end.
 	const all = large*events.MaxEnvelopeEvents + small
 	run := func(r export.Range) (unit string, half float64, end float64) {
 		var at replay.Progress

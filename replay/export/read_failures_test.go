@@ -12,8 +12,9 @@ import (
 	"github.com/skein-feed/skein/replay/export"
 )
 
-// TestFailedReadLeavesNoCompleteFile exports the rows of a store while one read after the other fails. The export must fail, and what it has written must
-// not be a complete file: a pipe receives it even if the export fails.
+// TestFailedReadLeavesNoCompleteFile exports the rows of a store while one read after the other
+// fails. The export must fail, and what it has written must not be a complete file: a pipe receives
+// it even if the export fails.
 func TestFailedReadLeavesNoCompleteFile(t *testing.T) {
 	faults, cache := &conformance.FailingRead{}, store.NewCache(0)
 	defer cache.Unref()

@@ -52,7 +52,8 @@ type Row struct {
 	Partition int32 `parquet:"partition"`
 	// ID is the first id in the key; empty if the key has none.
 	ID string `parquet:"id"`
-	// Key and Value map the names of the fields to their values as text: times in RFC 3339, bytes in base64, and "true" for a set flag.
+	// Key and Value map the names of the fields to their values as text: times in RFC 3339, bytes
+	// in base64, and "true" for a set flag.
 	Key   map[string]string `parquet:"key" parquet-key:",dict"`
 	Value map[string]string `parquet:"value" parquet-key:",dict"`
 	// Position is the position of the store. It is the same in all rows.
@@ -61,8 +62,9 @@ type Row struct {
 	description *projections.Description
 }
 
-// Rows writes the selected rows of a view to w, and returns how many it has written. It returns [projections.ErrCorrupt] if a row cannot be
-// decoded, and [ErrKind] or [ErrPartition] if the options do not fit the projection.
+// Rows writes the selected rows of a view to w, and returns how many it has written. It returns
+// [projections.ErrCorrupt] if a row cannot be decoded, and [ErrKind] or [ErrPartition] if the
+// options do not fit the projection.
 func Rows(ctx context.Context, w io.Writer, v *projections.View, o RowsOptions) (n Counts, err error) {
 	if err := o.check(); err != nil {
 		return n, err
@@ -200,7 +202,8 @@ func fieldText(v any) string {
 	return fmt.Sprint(v)
 }
 
-// appendRow appends a row as a JSON object. The fields are in the order of the row; numbers and booleans are JSON values, all others text.
+// appendRow appends a row as a JSON object. The fields are in the order of the row; numbers and
+// booleans are JSON values, all others text.
 func appendRow(b []byte, row *Row) ([]byte, error) {
 	b = appendText(append(b, `{"kind":`...), row.Kind)
 	b = strconv.AppendInt(append(b, `,"shard":`...), int64(row.Shard), 10)

@@ -144,7 +144,8 @@ func TestExportOfSomeKinds(t *testing.T) {
 	}
 }
 
-// Invalid options are refused with an error that names them, and a row that cannot be decoded ends the export.
+// Invalid options are refused with an error that names them, and a row that cannot be decoded ends
+// the export.
 func TestInvalidRowsOptionsAreRefused(t *testing.T) {
 	p := allProjections()[0]
 	s := openStore(t, p, history(4, 20))
@@ -184,7 +185,8 @@ func TestInvalidRowsOptionsAreRefused(t *testing.T) {
 	refused(projections.ErrCorrupt, t.Context(), whole)
 }
 
-// TestExportWhileFoldingIsConsistent exports copies of a store that continues to fold. Each contains the rows of a fold up to its position, and no others.
+// TestExportWhileFoldingIsConsistent exports copies of a store that continues to fold. Each
+// contains the rows of a fold up to its position, and no others.
 func TestExportWhileFoldingIsConsistent(t *testing.T) {
 	const copies = 4
 	envs := history(5, 400)
@@ -221,7 +223,8 @@ func TestExportWhileFoldingIsConsistent(t *testing.T) {
 	}
 }
 
-// checkCopy checks that the copy of a store of the i-th projection exports the rows of a fold up to a cursor.
+// checkCopy checks that the copy of a store of the i-th projection exports the rows of a fold up to
+// a cursor.
 func checkCopy(t *testing.T, fs store.FS, dir string, i int, at events.Cursor, envs []*events.Envelope) {
 	t.Helper()
 	p := allProjections()[i]

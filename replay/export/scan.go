@@ -33,14 +33,17 @@ type Range struct {
 	After string
 	// Until is the last position; empty means the end of the log when the export begins.
 	Until string
-	// Kinds are the kinds to export; 0 means all. Segments of the archive that only have other kinds are not read.
+	// Kinds are the kinds to export; 0 means all. Segments of the archive that only have other
+	// kinds are not read.
 	Kinds events.KindSet
-	// LogBytes is the size of the stream if it contains the whole log; 0 means that it does not, or that the size is unknown.
+	// LogBytes is the size of the stream if it contains the whole log; 0 means that it does not, or
+	// that the size is unknown.
 	LogBytes uint64
 	// LogEvents is about the number of events in a log that is partly archived; 0 means unknown.
 	LogEvents uint64
-	// Progress counts LogBytes or LogEvents in an export of the whole log. Otherwise it counts envelopes. The remaining time cannot be
-	// estimated from those, because one envelope may take a thousand times as long as another. It may be nil.
+	// Progress counts LogBytes or LogEvents in an export of the whole log. Otherwise it counts
+	// envelopes. The remaining time cannot be estimated from those, because one envelope may take a
+	// thousand times as long as another. It may be nil.
 	Progress *replay.Progress
 }
 
@@ -53,7 +56,8 @@ type readProgress struct {
 }
 
 const (
-	// messageOverhead is about how many bytes a message of the stream has in addition to its events.
+	// messageOverhead is about how many bytes a message of the stream has in addition to its
+	// events.
 	messageOverhead = 64
 	// eventOverhead is how many bytes each event adds to its own size in a message.
 	eventOverhead = 3
@@ -76,14 +80,16 @@ func (r *Range) startProgress(after, until uint64) *readProgress {
 	return g
 }
 
-// The units of the progress of an export of events. The remaining time can be estimated from Bytes and LogEvents only.
+// The units of the progress of an export of events. The remaining time can be estimated from Bytes
+// and LogEvents only.
 const (
 	Bytes     = "bytes"
 	LogEvents = "events"
 	Envelopes = "envelopes"
 )
 
-// countEvent adds an event at a position to the progress. A nil event stands for a message of the feed that only has a position.
+// countEvent adds an event at a position to the progress. A nil event stands for a message of the
+// feed that only has a position.
 func (g *readProgress) countEvent(ev *skeinv1.Event, at events.EventPosition) {
 	switch {
 	case g.unit == Envelopes:
@@ -94,7 +100,8 @@ func (g *readProgress) countEvent(ev *skeinv1.Event, at events.EventPosition) {
 		g.done++
 	default:
 		g.done += uint64(proto.Size(ev)) + eventOverhead
-		// The position of the last event in an envelope has no slots. Count the rest of the message with that event.
+		// The position of the last event in an envelope has no slots. Count the rest of the message
+		// with that event.
 		if at.Slots == 0 {
 			g.done += messageOverhead
 		}
@@ -102,8 +109,9 @@ func (g *readProgress) countEvent(ev *skeinv1.Event, at events.EventPosition) {
 	g.progress.SetDone(g.done)
 }
 
-// isInRange reports whether the event in this slot of the envelope at seq is in the range between two positions. If a position has slots, it is
-// within an envelope: that many slots of the envelope come before it.
+// isInRange reports whether the event in this slot of the envelope at seq is in the range between
+// two positions. If a position has slots, it is within an envelope: that many slots of the envelope
+// come before it.
 func isInRange(after, until events.EventPosition, seq uint64, slot int) bool {
 	isAfter := seq > after.Seq || seq == after.Seq && after.Slots > 0 && slot >= after.Slots
 	isBefore := seq < until.Seq || seq == until.Seq && (until.Slots == 0 || slot < until.Slots)
@@ -208,7 +216,8 @@ func checkRange(after, until events.EventPosition) error {
 	return nil
 }
 
-// emitEnvelope emits the events of an envelope that are in the range, with the positions that the change feed gives them.
+// emitEnvelope emits the events of an envelope that are in the range, with the positions that the
+// change feed gives them.
 func emitEnvelope(
 	log *eventlog.Log, env *events.Envelope, after, until events.EventPosition, kinds events.KindSet, emit func(*Event) error,
 ) error {
@@ -218,7 +227,8 @@ func emitEnvelope(
 			After:   events.EventPosition{Position: log.Position(env.Seq())},
 			Slotted: true,
 		}
-		// The position after the last event is the one after the whole envelope, which has no slots.
+		// The position after the last event is the one after the whole envelope, which has no
+		// slots.
 		if i < len(env.Events)-1 {
 			ev.After.Slots = int(ev.Slot) + 1
 		}
@@ -233,13 +243,15 @@ func emitEnvelope(
 }
 
 const (
-	// maxOutage is how long a service may be out of reach, for example during a restart, before the export fails.
+	// maxOutage is how long a service may be out of reach, for example during a restart, before the
+	// export fails.
 	maxOutage = 2 * time.Minute
 	// retryDelay is the pause between two attempts to reach it.
 	retryDelay = time.Second
 )
 
-// FromService returns a scan of the change feed of a running service. If the service restarts, the scan continues where it was.
+// FromService returns a scan of the change feed of a running service. If the service restarts, the
+// scan continues where it was.
 func FromService(api skeinv1connect.EventServiceClient, r Range) ScanFunc {
 	return func(ctx context.Context, emit func(*Event) error) error {
 		w := &feedReader{api: api, Range: r, emit: emit}
@@ -260,7 +272,8 @@ type feedReader struct {
 	progress     *readProgress
 }
 
-// resolveRange finds the two ends of the range. It asks the service: the first message of a feed contains the position at which the feed begins.
+// resolveRange finds the two ends of the range. It asks the service: the first message of a feed
+// contains the position at which the feed begins.
 func (w *feedReader) resolveRange(ctx context.Context) (err error) {
 	feedStart := func(name, after string) (p events.EventPosition, err error) {
 		ctx, cancel := context.WithCancel(ctx)
@@ -300,7 +313,8 @@ func (w *feedReader) resolveRange(ctx context.Context) (err error) {
 	return checkRange(w.after, w.until)
 }
 
-// readAll reads up to the end of the range. If the service restarts, readAll continues where it was.
+// readAll reads up to the end of the range. If the service restarts, readAll continues where it
+// was.
 func (w *feedReader) readAll(ctx context.Context) error {
 	at := w.after
 	if at == w.until {
@@ -325,8 +339,8 @@ func (w *feedReader) readAll(ctx context.Context) error {
 	}
 }
 
-// readFeed opens one feed after the position at, and reads it. It advances at. done reports that the end of the range was reached, or that emit
-// has failed.
+// readFeed opens one feed after the position at, and reads it. It advances at. done reports that
+// the end of the range was reached, or that emit has failed.
 func (w *feedReader) readFeed(ctx context.Context, at *events.EventPosition) (done bool, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -382,7 +396,8 @@ func (w *feedReader) emitMessage(m *skeinv1.WatchResponse, after events.EventPos
 		out.Slot = uint16(after.Slots - 1)
 		out.Slotted = true
 	}
-	// The range may end within this envelope. The feed sends the events of an envelope that come after its end, too.
+	// The range may end within this envelope. The feed sends the events of an envelope that come
+	// after its end, too.
 	until := w.until
 	if after.Seq == until.Seq && until.Slots > 0 && (after.Slots == 0 || after.Slots > until.Slots) {
 		return nil

@@ -14,7 +14,8 @@ import (
 // ErrRejected means that more records of a file are bad than are allowed.
 var ErrRejected = errors.New("nothing was published")
 
-// check reads a whole file as an import does, but publishes nothing. It also tells people how the file is read.
+// check reads a whole file as an import does, but publishes nothing. It also tells people how the
+// file is read.
 func check(ctx context.Context, o Options, s *shape, start time.Time) (*Report, error) {
 	o.Notice("reading " + s.String())
 	if s.comments > 0 {

@@ -20,27 +20,32 @@ const (
 	Follows Kind = "follows"
 	// Boards have an owner and a board, and may have its title, a follower of it, and a time.
 	Boards Kind = "boards"
-	// Pins have an owner and a pin, and may have its board, its item, the pin that it re-pins, attributes, and a time.
+	// Pins have an owner and a pin, and may have its board, its item, the pin that it re-pins,
+	// attributes, and a time.
 	Pins Kind = "pins"
 	// Plays have a user and an item, and may have a time.
 	Plays Kind = "plays"
-	// Reactions have a user and an item, and may have a kind, the pin on which the user reacted, and a time.
+	// Reactions have a user and an item, and may have a kind, the pin on which the user reacted,
+	// and a time.
 	Reactions Kind = "reactions"
 	// Unfollows have a follower and the user whom it no longer follows, and may have a time.
 	Unfollows Kind = "unfollows"
-	// BoardUnfollows have a follower, an owner and a board that the follower no longer follows, and may have a time.
+	// BoardUnfollows have a follower, an owner and a board that the follower no longer follows, and
+	// may have a time.
 	BoardUnfollows Kind = "board_unfollows"
 	// Blocks have a user and the user whom it blocks, and may have a time.
 	Blocks Kind = "blocks"
 	// Mutes have a user and the user whom it mutes, and may have the end of the mute and a time.
 	Mutes Kind = "mutes"
-	// FollowSettings have a follower and the followed user, and may have each setting of the follow and a time.
+	// FollowSettings have a follower and the followed user, and may have each setting of the follow
+	// and a time.
 	FollowSettings Kind = "follow_settings"
 	// HiddenItems have a user and an item that it hides, and may have a time.
 	HiddenItems Kind = "hidden_items"
 )
 
-// event returns the kind of the events that records stand for. A record of a board may also stand for an event of another kind.
+// event returns the kind of the events that records stand for. A record of a board may also stand
+// for an event of another kind.
 func (k Kind) event() events.Kind {
 	kind, _ := events.ParseRecords(string(k))
 	return kind
@@ -73,8 +78,9 @@ const (
 	numRoles
 )
 
-// The order of roles is part of the shape of a file, and the shape is part of the name of an import. So a new role may be inserted anywhere, but
-// the others must keep their order. Otherwise, an import that continues would have another name, and would send everything again.
+// The order of roles is part of the shape of a file, and the shape is part of the name of an
+// import. So a new role may be inserted anywhere, but the others must keep their order. Otherwise,
+// an import that continues would have another name, and would send everything again.
 var roleNames = [numRoles]string{
 	"follower", "user", "owner", "pin", "board", "title", "item", "repin_owner", "repin_pin", "attributes",
 	"attributes_base64", "time", "blocked", "muted", "until", "hide_repins", "notify", "favorite", "kind", "pin_owner",
@@ -86,7 +92,8 @@ func (r role) String() string { return roleNames[r] }
 // kindColumns describes the columns of the files of a kind.
 type kindColumns struct {
 	required, optional []role
-	// positions are the roles of the columns of a file without names, in order. It is empty if there is no usual order.
+	// positions are the roles of the columns of a file without names, in order. It is empty if
+	// there is no usual order.
 	positions []role
 	// names are the names by which a column of each role is recognized.
 	names map[role][]string
@@ -119,8 +126,8 @@ var (
 	titleNames         = []string{"title", "name", "boardtitle", "boardname"}
 	boardFollowerNames = []string{"follower", "followerid", "subscriber", "subscriberid"}
 
-	// No word is a name both of pins and of items. A file with only one of these words does not say whether several pins show one
-	// item, and the importer does not guess that.
+	// No word is a name both of pins and of items. A file with only one of these words does not say
+	// whether several pins show one item, and the importer does not guess that.
 	pinNames  = []string{"pin", "pinid", "post", "postid", "upload", "uploadid"}
 	itemNames = []string{
 		"item", "itemid", "video", "videoid", "track", "trackid", "song", "songid", "movie", "movieid", "article",
@@ -248,7 +255,8 @@ var kinds = map[Kind]kindColumns{
 	},
 }
 
-// kindOf returns the columns that files of a kind have in addition to the constants, and the values of the constants.
+// kindOf returns the columns that files of a kind have in addition to the constants, and the values
+// of the constants.
 func kindOf(kind Kind, constants map[string]string) (kindColumns, [numRoles]string, error) {
 	var values [numRoles]string
 	k, ok := kinds[kind]
@@ -315,8 +323,8 @@ func (c *columns) missing(required []role) []string {
 	return missing
 }
 
-// byName finds the roles of the columns by their names. It returns an error if two columns could have the same role: a wrong guess would reverse
-// the follows.
+// byName finds the roles of the columns by their names. It returns an error if two columns could
+// have the same role: a wrong guess would reverse the follows.
 func (k kindColumns) byName(header []string) (columns, error) {
 	c := noColumns()
 	for i, name := range header {
@@ -361,8 +369,8 @@ type mapping struct {
 // ErrColumns means that a mapping of columns is not valid, or does not fit the file.
 var ErrColumns = errors.New("bad --columns")
 
-// parseMapping parses a mapping: "follower,user,-,time" by position, "follower=who,user=whom" by the names in the file, or "follower=3,user=1" by
-// number.
+// parseMapping parses a mapping: "follower,user,-,time" by position, "follower=who,user=whom" by
+// the names in the file, or "follower=3,user=1" by number.
 func (k kindColumns) parseMapping(spec []string) (*mapping, error) {
 	if len(spec) == 0 {
 		return nil, nil

@@ -68,7 +68,8 @@ func (f *fakeFeed) ListPins(
 	return connect.NewResponse(res), nil
 }
 
-// existingPins returns the pins of an owner, newest first. If a pin was created several times, the first one in the order of history counts.
+// existingPins returns the pins of an owner, newest first. If a pin was created several times, the
+// first one in the order of history counts.
 func (f *fakeFeed) existingPins(owner string) []events.Event {
 	history := slices.Clone(f.taken)
 	slices.SortStableFunc(history, func(a, b events.Event) int {
@@ -119,8 +120,8 @@ func TestComparedPinsAreEqual(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Seven pins of three users on four boards, each on the list of its owner and of its board. Two more boards have only rows that make no
-	// pin: "late" of ann and "z" of bob.
+	// Seven pins of three users on four boards, each on the list of its owner and of its board. Two
+	// more boards have only rows that make no pin: "late" of ann and "z" of bob.
 	want := Comparison{Lists: 9, Entries: 14}
 	if *found != want || len(told) > 0 {
 		t.Errorf("got %+v and the differences %v, expected %+v without differences", found, told, want)
@@ -197,7 +198,8 @@ func TestCompareWithoutAnswersFindsNothing(t *testing.T) {
 	}
 }
 
-// fakeHidden lists the items that the events of a log hide, as one page. spoil may change an answer.
+// fakeHidden lists the items that the events of a log hide, as one page. spoil may change an
+// answer.
 type fakeHidden struct {
 	skeinv1connect.SeenServiceClient
 
@@ -227,7 +229,8 @@ func (f *fakeHidden) ListHidden(
 	return connect.NewResponse(res), nil
 }
 
-// TestHiddenItemsAreCompared: the lists of all users in the file are compared, with their order, times and totals.
+// TestHiddenItemsAreCompared: the lists of all users in the file are compared, with their order,
+// times and totals.
 func TestHiddenItemsAreCompared(t *testing.T) {
 	const text = "user,item,time\nann,i,2024-01-01\nann,j,2024-01-02\nann,i,2024-01-03\nbob,j,2024-01-02\nbob,bad id,2024-01-02\n"
 	for name, tt := range map[string]struct {

@@ -11,8 +11,8 @@ import (
 	"github.com/skein-feed/skein/replay"
 )
 
-// inspection decides how a file is read. An import cannot be undone, so the inspection reads the whole file first. It returns an error if the
-// file can be read in more than one way.
+// inspection decides how a file is read. An import cannot be undone, so the inspection reads the
+// whole file first. It returns an error if the file can be read in more than one way.
 type inspection struct {
 	Options
 	open      func() (*file, error)
@@ -84,7 +84,8 @@ func (in *inspection) findLineEnd() (byte, error) {
 	return findLineEnd(f.Reader)
 }
 
-// measure measures the whole file with the shape s. It returns nil if the first record has too few fields.
+// measure measures the whole file with the shape s. It returns nil if the first record has too few
+// fields.
 func (in *inspection) measure(ctx context.Context, s shape) (*measurement, error) {
 	f, err := in.open()
 	if err != nil {
@@ -102,7 +103,8 @@ func (in *inspection) measure(ctx context.Context, s shape) (*measurement, error
 	})
 }
 
-// chooseMeasurement returns the measurement with the delimiter of the file, or an error if more than one delimiter is possible.
+// chooseMeasurement returns the measurement with the delimiter of the file, or an error if more
+// than one delimiter is possible.
 func (in *inspection) chooseMeasurement(all []*measurement) (*measurement, error) {
 	switch {
 	case len(all) == 0 && in.mapping != nil && in.mapping.minFields() > 1:
@@ -116,7 +118,8 @@ func (in *inspection) chooseMeasurement(all []*measurement) (*measurement, error
 		return all[0], nil
 	}
 
-	// A delimiter is possible if most rows have as many fields as the first, and if the number of other rows is allowed.
+	// A delimiter is possible if most rows have as many fields as the first, and if the number of
+	// other rows is allowed.
 	var possible, single []*measurement
 	for _, me := range all {
 		switch {
@@ -134,8 +137,9 @@ func (in *inspection) chooseMeasurement(all []*measurement) (*measurement, error
 		return in.leastMisfits(all)
 	}
 
-	// Ids have no spaces and no tabs, but times and titles do. So if another delimiter is chosen wrongly, the ids contain spaces and are
-	// rejected. But if the space is chosen wrongly, the ids may be valid.
+	// Ids have no spaces and no tabs, but times and titles do. So if another delimiter is chosen
+	// wrongly, the ids contain spaces and are rejected. But if the space is chosen wrongly, the ids
+	// may be valid.
 	withoutSpaces := slices.DeleteFunc(slices.Clone(possible), func(me *measurement) bool { return me.delimiter == Space })
 	if len(withoutSpaces) > 0 {
 		possible = withoutSpaces
@@ -156,7 +160,8 @@ func (in *inspection) chooseMeasurement(all []*measurement) (*measurement, error
 	return nil, fmt.Errorf("it could be delimited %s: give --delimiter", strings.Join(readings, " or "))
 }
 
-// leastMisfits returns the measurement with the fewest rows that do not fit, so that the report shows these rows. It fails if there are several.
+// leastMisfits returns the measurement with the fewest rows that do not fit, so that the report
+// shows these rows. It fails if there are several.
 func (in *inspection) leastMisfits(all []*measurement) (*measurement, error) {
 	var least []*measurement
 	for _, me := range all {
@@ -182,7 +187,8 @@ func (in *inspection) delimiterNames() string {
 	return "tab, comma, semicolon or space"
 }
 
-// isNamed reports whether the first record, or a comment before it, contains the names of all required columns.
+// isNamed reports whether the first record, or a comment before it, contains the names of all
+// required columns.
 func (in *inspection) isNamed(me *measurement) bool {
 	for _, names := range [][]string{me.first, in.commentNames(me)} {
 		if in.mapping != nil {
@@ -238,7 +244,8 @@ func (in *inspection) decide(me *measurement, end byte) (*shape, error) {
 		return nil, errNoRecords
 	}
 
-	// decideComments has decided about lines that begin with #. If none of them is a row, the first record may still name the columns.
+	// decideComments has decided about lines that begin with #. If none of them is a row, the first
+	// record may still name the columns.
 	if len(rows) == 1 && !s.headed {
 		if err := in.decideHeader(s, me); err != nil {
 			return nil, err
@@ -248,8 +255,9 @@ func (in *inspection) decide(me *measurement, end byte) (*shape, error) {
 		}
 	}
 
-	// The measurement has numbered the records from the first one that does not begin with #, and has not added the values of that one. Correct
-	// the numbers, and add the values of all rows before the second record.
+	// The measurement has numbered the records from the first one that does not begin with #, and
+	// has not added the values of that one. Correct the numbers, and add the values of all rows
+	// before the second record.
 	for c := range me.columns {
 		me.columns[c].shiftRecords(len(rows) - 1)
 	}
@@ -289,8 +297,8 @@ func (in *inspection) decideQuotes(me *measurement) error {
 	return nil
 }
 
-// decideComments decides which of the lines before the first record that begin with # are comments. It returns the fields of the others,
-// which are rows.
+// decideComments decides which of the lines before the first record that begin with # are comments.
+// It returns the fields of the others, which are rows.
 func (in *inspection) decideComments(s *shape, me *measurement) ([][]string, error) {
 	fields := len(me.first)
 	rowsBegin := len(me.comments)
@@ -344,7 +352,8 @@ func (in *inspection) decideComments(s *shape, me *measurement) ([][]string, err
 	return rows, nil
 }
 
-// checkRemarks returns an error if a line that was taken for a comment could be a row. No id begins with "# ", but a title may.
+// checkRemarks returns an error if a line that was taken for a comment could be a row. No id begins
+// with "# ", but a title may.
 func (in *inspection) checkRemarks(s *shape, me *measurement) error {
 	isID := func(r role) bool { return r != title && r != attributes && r != when }
 	for r, i := range s.columns {
@@ -389,7 +398,8 @@ func (in *inspection) decideHeader(s *shape, me *measurement) error {
 	return nil
 }
 
-// decideColumns finds the columns: by --columns, by the names in the file, or by position if no other order is possible.
+// decideColumns finds the columns: by --columns, by the names in the file, or by position if no
+// other order is possible.
 func (in *inspection) decideColumns(s *shape, me *measurement) (err error) {
 	k := in.kind
 	if in.mapping != nil {
@@ -427,7 +437,8 @@ func (in *inspection) fitsPositions(me *measurement) bool {
 	return 2*times > fitting && fitting-times <= in.MaxRejects.allowed(me.records)
 }
 
-// decideTimes returns an error if the unit of the times is not certain, or if an unused column seems to contain the times.
+// decideTimes returns an error if the unit of the times is not certain, or if an unused column
+// seems to contain the times.
 func (in *inspection) decideTimes(s *shape, me *measurement) error {
 	if i := s.columns[when]; i >= 0 && s.timeUnit == UnitAuto {
 		found := make([]string, 0, len(timeUnits))
@@ -464,7 +475,8 @@ func (in *inspection) example(s *shape) string {
 	return "--columns " + strings.Join(parts, ",")
 }
 
-// decideAbsent decides which texts stand for an absent value. COPY of PostgreSQL prints \N, which cannot mean anything else.
+// decideAbsent decides which texts stand for an absent value. COPY of PostgreSQL prints \N, which
+// cannot mean anything else.
 func (in *inspection) decideAbsent(s *shape, me *measurement) error {
 	if in.Format.Null != nil {
 		return nil

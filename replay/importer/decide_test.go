@@ -13,7 +13,8 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// An import cannot be undone. So a file that can be read in two ways, or not at all, publishes nothing, and the error says what to do.
+// An import cannot be undone. So a file that can be read in two ways, or not at all, publishes
+// nothing, and the error says what to do.
 func TestAmbiguousFilePublishesNothing(t *testing.T) {
 	for _, tt := range []struct {
 		name string

@@ -1,5 +1,6 @@
-// Package importer publishes the history of an older system from delimited text files to the log: follows, boards, pins, plays, reactions,
-// unfollows, blocks, mutes and settings of follows. It reads a file in several passes over the same bytes:
+// Package importer publishes the history of an older system from delimited text files to the log:
+// follows, boards, pins, plays, reactions, unfollows, blocks, mutes and settings of follows. It
+// reads a file in several passes over the same bytes:
 //
 //	measure   once per delimiter that the file may have: count the fields, times, absent values and quotes of all records
 //	decide    choose the shape of the file from the measurements, or fail with an error that says what is not certain
@@ -22,6 +23,6 @@
 //     the rejects up to it are in their file. It may be behind, because a record that is sent again is ignored.
 //   - A record is accepted or rejected as a whole, with its number and a reason. A bad record does not stop the import.
 //
-// The default source is made of the name and the content of the file. So the next export under the same name has another source, and its
-// records are not ignored as repeats.
+// The default source is made of the name and the content of the file. So the next export under the
+// same name has another source, and its records are not ignored as repeats.
 package importer

@@ -12,8 +12,9 @@ import (
 	"github.com/skein-feed/skein/replay/internal/comparison"
 )
 
-// expectFile adds the entries that the records of a file stand for to the comparer. It shares only the reading of records with an import. It uses
-// neither events, log nor projections, so that a comparison finds mistakes in those.
+// expectFile adds the entries that the records of a file stand for to the comparer. It shares only
+// the reading of records with an import. It uses neither events, log nor projections, so that a
+// comparison finds mistakes in those.
 func expectFile(ctx context.Context, o CompareOptions, c *comparison.Comparer) error {
 	return eachRecord(ctx, o, func(r *record, at events.Micros) error {
 		for _, e := range o.Kind.entries(r, at) {
@@ -25,8 +26,8 @@ func expectFile(ctx context.Context, o CompareOptions, c *comparison.Comparer) e
 	})
 }
 
-// entries returns the entries of lists and counts that a record stands for. An entry without an id names a list that is to be compared even if
-// it is empty.
+// entries returns the entries of lists and counts that a record stands for. An entry without an id
+// names a list that is to be compared even if it is empty.
 func (k Kind) entries(r *record, at events.Micros) []comparison.Entry {
 	entry := func(kind comparison.ListKind, owner, id string) comparison.Entry {
 		return comparison.Entry{List: comparison.List{Kind: kind, Owner: owner}, ID: id, At: at}
@@ -63,7 +64,8 @@ func (k Kind) entries(r *record, at events.Micros) []comparison.Entry {
 	return nil
 }
 
-// boardEntries returns the entries of a record about a board. The record says that the board exists, that a user follows it, or both.
+// boardEntries returns the entries of a record about a board. The record says that the board
+// exists, that a user follows it, or both.
 func boardEntries(r *record, at events.Micros) []comparison.Entry {
 	by, of, name := r.fields[follower], r.fields[owner], r.fields[board]
 	entry := func(kind comparison.ListKind, owner, ofBoard, id, board, text string) comparison.Entry {

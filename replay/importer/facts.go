@@ -18,14 +18,16 @@ import (
 type translator struct {
 	kind   Kind
 	source string
-	// start is the recorded start of the import. Records without a time get it as their time, and so do records with a later time: the log would
-	// replace a later time by its own time, which is different in every run.
+	// start is the recorded start of the import. Records without a time get it as their time, and
+	// so do records with a later time: the log would replace a later time by its own time, which is
+	// different in every run.
 	start events.Micros
 	shape *shape
 }
 
-// translate returns the events that a record stands for, each of a different kind, so that all can have the number of the record as offset.
-// clamped reports that the time of the record was after the start and was replaced by it.
+// translate returns the events that a record stands for, each of a different kind, so that all can
+// have the number of the record as offset. clamped reports that the time of the record was after
+// the start and was replaced by it.
 func (t *translator) translate(r *record) (evs []*skeinv1.Event, clamped bool, err error) {
 	if r.err != nil {
 		return nil, false, r.err
@@ -91,11 +93,12 @@ func (t *translator) describe(r *record) string {
 	return b.String()
 }
 
-// recordEvents returns the facts of a record as events, without time, source and offset. It does not check their fields, which the validation of
-// the events does: it rejects, for example, a re-pin that has the owner of the pin but not the pin.
+// recordEvents returns the facts of a record as events, without time, source and offset. It does
+// not check their fields, which the validation of the events does: it rejects, for example, a
+// re-pin that has the owner of the pin but not the pin.
 //
-// A record of a board may stand for two facts. If it has a follower, it says that the follower follows the board. If it has a title, or no
-// follower, it says that the board exists.
+// A record of a board may stand for two facts. If it has a follower, it says that the follower
+// follows the board. If it has a title, or no follower, it says that the board exists.
 func (t *translator) recordEvents(r *record) (evs []*skeinv1.Event, err error) {
 	f := &r.fields
 	if t.kind != Boards || f[follower] == "" || f[title] != "" {
@@ -164,8 +167,9 @@ func attributesOf(r *record) ([]byte, error) {
 	return data, nil
 }
 
-// subject identifies the fact of a record for --first, which imports each fact once: a follower follows a user or board, an owner has a pin, a
-// user has played an item or reacted to it with a kind.
+// subject identifies the fact of a record for --first, which imports each fact once: a follower
+// follows a user or board, an owner has a pin, a user has played an item or reacted to it with a
+// kind.
 type subject [3]string
 
 // subjectOf returns the subject of a record.

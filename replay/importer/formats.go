@@ -7,11 +7,12 @@ import (
 	"unicode/utf8"
 )
 
-// maxFormatBytes is how many bytes at the beginning of a file are needed to recognize its format. The format tar needs most.
+// maxFormatBytes is how many bytes at the beginning of a file are needed to recognize its format.
+// The format tar needs most.
 const formatBytes = 512
 
-// foreignFormats are formats that are not text in UTF-8, or not delimited text. Each is recognized by bytes at an offset, and has an advice. The
-// first one that matches counts.
+// foreignFormats are formats that are not text in UTF-8, or not delimited text. Each is recognized
+// by bytes at an offset, and has an advice. The first one that matches counts.
 var foreignFormats = []struct {
 	name   string
 	offset int
@@ -56,7 +57,8 @@ var foreignFormats = []struct {
 	{"text in UTF-16", 0, "\xfe\xff", "iconv -f UTF-16 -t UTF-8 converts it", false},
 }
 
-// checkFormat returns an error unless the first bytes of a file, after unpacking, are delimited text in UTF-8.
+// checkFormat returns an error unless the first bytes of a file, after unpacking, are delimited
+// text in UTF-8.
 func checkFormat(begin []byte) error {
 	for _, f := range foreignFormats {
 		if len(begin) <= f.offset || !bytes.HasPrefix(begin[f.offset:], []byte(f.magic)) {
@@ -76,7 +78,8 @@ func checkFormat(begin []byte) error {
 	return nil
 }
 
-// isText reports whether the first bytes of a file are text in UTF-8. The last character may be incomplete.
+// isText reports whether the first bytes of a file are text in UTF-8. The last character may be
+// incomplete.
 func isText(begin []byte) bool {
 	for len(begin) > 0 {
 		r, size := utf8.DecodeRune(begin)

@@ -14,15 +14,17 @@ type Header string
 
 // Whether there is a header.
 const (
-	// HeaderAuto means that the first record is a header if its names are known, or if it has no time where all other records have one. If it
-	// could be a header as well as a row, that is an error.
+	// HeaderAuto means that the first record is a header if its names are known, or if it has no
+	// time where all other records have one. If it could be a header as well as a row, that is an
+	// error.
 	HeaderAuto Header = "auto"
 	HeaderYes  Header = "yes"
 	HeaderNo   Header = "no"
 )
 
-// isHeader reports whether the first record names the columns. It returns an error if that is not certain: a header that is taken for a row
-// becomes a false fact, and a row that is taken for a header is lost.
+// isHeader reports whether the first record names the columns. It returns an error if that is not
+// certain: a header that is taken for a row becomes a false fact, and a row that is taken for a
+// header is lost.
 func (k kindColumns) isHeader(h Header, m *mapping, me *measurement, comment []string) (bool, error) {
 	if h == HeaderYes || h == HeaderNo {
 		return h == HeaderYes, nil
@@ -59,7 +61,8 @@ func (k kindColumns) isHeader(h Header, m *mapping, me *measurement, comment []s
 		}
 	}
 
-	// It is a row if a comment before it contains the names, or if all rows have the same id as it in some column.
+	// It is a row if a comment before it contains the names, or if all rows have the same id as it
+	// in some column.
 	if named, err := k.byName(comment); err == nil && len(comment) == len(first) && len(named.missing(k.required)) == 0 {
 		return false, nil
 	}
@@ -85,8 +88,9 @@ func (k kindColumns) isHeader(h Header, m *mapping, me *measurement, comment []s
 		quoteAll(first), k.exampleColumns(), k.describeNames())
 }
 
-// couldBeHeader reports whether a line could name the columns: each of its fields consists of letters, perhaps with a short number at the end,
-// and none has the same form as the field below it ("u1" above "u2" is a user).
+// couldBeHeader reports whether a line could name the columns: each of its fields consists of
+// letters, perhaps with a short number at the end, and none has the same form as the field below it
+// ("u1" above "u2" is a user).
 func couldBeHeader(first, second []string) bool {
 	for i, field := range first {
 		letters := strings.TrimRight(field, "0123456789")

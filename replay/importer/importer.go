@@ -22,16 +22,20 @@ import (
 type Options struct {
 	Kind Kind
 	Path string
-	// Name is the name of the file for people and for the source of the import; empty means the base name of Path.
+	// Name is the name of the file for people and for the source of the import; empty means the
+	// base name of Path.
 	Name   string
 	Format Format
 	// MaxRejects limits how many records may be rejected. If there are more, nothing is published.
 	MaxRejects MaxRejects
-	// First imports only the first record of each follower and user (or board), owner and pin, or user and item in the file.
+	// First imports only the first record of each follower and user (or board), owner and pin, or
+	// user and item in the file.
 	First bool
-	// Source is the name of the import in the log; empty means a name made of the file's name, content and columns.
+	// Source is the name of the import in the log; empty means a name made of the file's name,
+	// content and columns.
 	Source string
-	// State and Rejects are the paths of the state file and of the file of rejects; empty means next to the imported file.
+	// State and Rejects are the paths of the state file and of the file of rejects; empty means
+	// next to the imported file.
 	State, Rejects string
 	// Restart ignores the state of an earlier import and begins a new one.
 	Restart bool
@@ -45,8 +49,8 @@ type Options struct {
 
 // Progress is how far an import is.
 type Progress struct {
-	// PhaseProgress is the phase and how much of it is done. A file is checked and then published, in bytes. A Redis is read in keys, and then
-	// its facts are published.
+	// PhaseProgress is the phase and how much of it is done. A file is checked and then published,
+	// in bytes. A Redis is read in keys, and then its facts are published.
 	replay.PhaseProgress
 	// Elements is the number of elements that were read in the keys of a Redis.
 	Elements uint64
@@ -55,25 +59,29 @@ type Progress struct {
 	Totals
 	// Retrying is the error of the last attempt while a call is retried; nil otherwise.
 	Retrying error
-	// Slowed is the lag of the projection for which the import waits, or has last waited; zero means that the projections keep up.
+	// Slowed is the lag of the projection for which the import waits, or has last waited; zero
+	// means that the projections keep up.
 	Slowed Lag
 }
 
 // Report is the result of an import.
 type Report struct {
-	// Records is the number of records that were read. Record is the number of the last record that is done.
+	// Records is the number of records that were read. Record is the number of the last record that
+	// is done.
 	Records, Record uint64
 	Totals
 	// Reasons counts the rejected records by reason.
 	Reasons ReasonCounts
 	// Sent is the number of events that this run has published.
 	Sent uint64
-	// OwnSource reports whether no other records can have the same source, because it is made of them, or because the state file says that they
-	// had it before. Then events that the log has ignored are known to be in it.
+	// OwnSource reports whether no other records can have the same source, because it is made of
+	// them, or because the state file says that they had it before. Then events that the log has
+	// ignored are known to be in it.
 	OwnSource bool
 	// Waited is how long calls have waited for projections.
 	Waited time.Duration
-	// Source, StartedAt and Shape are the same in all runs of the import: its source, its recorded start, and how records are read.
+	// Source, StartedAt and Shape are the same in all runs of the import: its source, its recorded
+	// start, and how records are read.
 	Source    string
 	StartedAt time.Time
 	Shape     string
@@ -81,8 +89,8 @@ type Report struct {
 	Position string
 	// Rejects is the path of the file of rejects; empty means that there are none.
 	Rejects string
-	// Unpublished reports whether nothing was published, because it was a dry run or because too many records were rejected. Events then counts
-	// those that would have been published.
+	// Unpublished reports whether nothing was published, because it was a dry run or because too
+	// many records were rejected. Events then counts those that would have been published.
 	Unpublished bool
 	// Sample and SampleRejects are the first events and rejects of a dry run.
 	Sample        []*skeinv1.Event
@@ -94,13 +102,15 @@ const DefaultPatience = 5 * time.Minute
 
 // Times and sizes.
 const (
-	// saveInterval is how often the state is saved. After a crash, the events since the last save are sent again.
+	// saveInterval is how often the state is saved. After a crash, the events since the last save
+	// are sent again.
 	saveInterval = time.Second
-	// maxCallEvents and maxCallBytes limit a call. 1000 events of the largest kind stay below the 768 KiB that a call may have, except pins:
-	// with all their fields they have about 1120 bytes.
+	// maxCallEvents and maxCallBytes limit a call. 1000 events of the largest kind stay below the
+	// 768 KiB that a call may have, except pins: with all their fields they have about 1120 bytes.
 	maxCallEvents = events.MaxEnvelopeEvents
 	maxCallBytes  = events.MaxEnvelopeBytes - 1<<10
-	// eventOverhead is how many bytes the encoding of a call adds to an event at most: a tag and a length.
+	// eventOverhead is how many bytes the encoding of a call adds to an event at most: a tag and a
+	// length.
 	eventOverhead = 1 + 2
 	// maxCallRecords limits the records of a call, which may all be rejected or skipped.
 	maxCallRecords = 100_000
@@ -108,7 +118,8 @@ const (
 	sampleSize = 10
 	// queuedCalls is how many calls are prepared while another one is made.
 	queuedCalls = 2
-	// defaultCallTimeout is long because the service itself answers with an error much sooner if the log does not answer.
+	// defaultCallTimeout is long because the service itself answers with an error much sooner if
+	// the log does not answer.
 	defaultCallTimeout = 30 * time.Second
 )
 
@@ -117,7 +128,8 @@ type call struct {
 	events []*skeinv1.Event
 	// size is an upper limit of the size of the events in the encoding of a call, in bytes.
 	size int
-	// records has the record of each event, in the form of a reject, in case the service rejects the event.
+	// records has the record of each event, in the form of a reject, in case the service rejects
+	// the event.
 	records []Reject
 	// rejects are the rejected records up to lastRecord. totals counts all records of the call.
 	rejects    []Reject
@@ -136,18 +148,21 @@ type importRun struct {
 	report   Report
 	lastSave time.Time
 	lagState lagState
-	// isContinued is set if this run continues an interrupted one, which may have sent the next records already.
+	// isContinued is set if this run continues an interrupted one, which may have sent the next
+	// records already.
 	isContinued bool
 	// acknowledged is set once the log has acknowledged a call of this run.
 	acknowledged bool
 }
 
-// ErrSourceUsed means that an import that begins has a source of which the log has later events, so that the log would ignore records.
+// ErrSourceUsed means that an import that begins has a source of which the log has later events, so
+// that the log would ignore records.
 var ErrSourceUsed = errors.New("another import has used the source")
 
-// Run imports a file. It reads the whole file before it publishes anything. If the file can be read in two ways, Run fails; if it has too many
-// bad records, Run returns [ErrRejected] and a report. Nothing is published in these cases. An import may be interrupted at any time; the
-// next run continues it.
+// Run imports a file. It reads the whole file before it publishes anything. If the file can be read
+// in two ways, Run fails; if it has too many bad records, Run returns [ErrRejected] and a report.
+// Nothing is published in these cases. An import may be interrupted at any time; the next run
+// continues it.
 func Run(ctx context.Context, o Options) (*Report, error) {
 	o.SetDefaults()
 	shownPath := cmp.Or(o.Name, o.Path)
@@ -164,7 +179,8 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 		return nil, err
 	}
 
-	// An import that continues must decide with the start of its first run. With another one, it would be another import.
+	// An import that continues must decide with the start of its first run. With another one, it
+	// would be another import.
 	start := StartOf(o.Now())
 	var old *state
 	if !o.Restart && !o.DryRun {
@@ -185,7 +201,8 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 		return nil, fmt.Errorf("%s: %w", shownPath, err)
 	}
 	if o.Source == "" {
-		// The columns are part of the source. With other columns and the same source, all records would be ignored as repeats.
+		// The columns are part of the source. With other columns and the same source, all records
+		// would be ignored as repeats.
 		names := xxh3.HashString(fmt.Sprintf("%s\n%s\n%s\n%t", digest, o.Kind, s, o.First))
 		o.Source = SourceOf(o.Name, fmt.Sprintf("%016x", names))
 		o.sourceOfContent = true
@@ -197,7 +214,8 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 		return nil, fmt.Errorf("%s: %w", shownPath, err)
 	}
 	if err := o.MaxRejects.Check(report.Rejected, report.Records, report.Events > 0); err != nil {
-		// An import that continues has its file of rejects already. It also contains the records that the service has rejected.
+		// An import that continues has its file of rejects already. It also contains the records
+		// that the service has rejected.
 		if !o.DryRun && old == nil && report.Rejected > 0 {
 			report.Rejects = o.Rejects
 			err = errors.Join(err, writeRejects(ctx, o, s, start))
@@ -224,8 +242,9 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 	return report, err
 }
 
-// StartOf returns the start of an import that begins at the time now. It is rounded down to a second. Otherwise, a service whose clock is
-// slightly behind would replace the start by its own time.
+// StartOf returns the start of an import that begins at the time now. It is rounded down to a
+// second. Otherwise, a service whose clock is slightly behind would replace the start by its own
+// time.
 func StartOf(now time.Time) time.Time {
 	return now.UTC().Truncate(time.Second)
 }
@@ -242,7 +261,8 @@ func checkUnchanged(path string, before os.FileInfo) error {
 	return nil
 }
 
-// openState loads the state of an interrupted import or begins a new one, and opens the file of rejects.
+// openState loads the state of an interrupted import or begins a new one, and opens the file of
+// rejects.
 func (r *importRun) openState() error {
 	if !r.Restart {
 		old, err := loadState(r.State)
@@ -261,8 +281,8 @@ func (r *importRun) openState() error {
 		}
 	}
 
-	// The start must be on disk before an event has it as its time. Otherwise, the next run after a crash would send the same records with
-	// another time.
+	// The start must be on disk before an event has it as its time. Otherwise, the next run after a
+	// crash would send the same records with another time.
 	if err := r.state.save(r.State); err != nil {
 		return fmt.Errorf("cannot keep the state of the import (--state places it): %w", err)
 	}
@@ -275,7 +295,8 @@ func (r *importRun) openState() error {
 	return nil
 }
 
-// readRecords combines records into calls. It skips the records up to done, which an earlier run has completed.
+// readRecords combines records into calls. It skips the records up to done, which an earlier run
+// has completed.
 func (r *importRun) readRecords(ctx context.Context, done uint64, calls chan<- *call) error {
 	next := &call{}
 	send := func() error {
@@ -288,8 +309,8 @@ func (r *importRun) readRecords(ctx context.Context, done uint64, calls chan<- *
 		next = &call{}
 		return nil
 	}
-	// If another import has used the source, the first record shows it. So the first call contains only that record, and nothing is imported
-	// in that case.
+	// If another import has used the source, the first record shows it. So the first call contains
+	// only that record, and nothing is imported in that case.
 	isFirstCall := !r.DryRun && !r.isContinued && !r.hasOwnSource()
 
 	last := uint64(0)
@@ -351,7 +372,8 @@ func (c *call) addRecord(r *Record, size int) {
 	}
 }
 
-// publishCalls makes the calls, one after the other: readers of the log would ignore a call that another one has overtaken.
+// publishCalls makes the calls, one after the other: readers of the log would ignore a call that
+// another one has overtaken.
 func (r *importRun) publishCalls(ctx context.Context, calls <-chan *call) error {
 	for c := range calls {
 		if len(c.events) > 0 {
@@ -418,7 +440,8 @@ func (r *importRun) sendCall(ctx context.Context, c *call) error {
 	return nil
 }
 
-// hasOwnSource reports whether no other records can have the same source, so that events that the log ignores are known to be in it.
+// hasOwnSource reports whether no other records can have the same source, so that events that the
+// log ignores are known to be in it.
 func (r *importRun) hasOwnSource() bool {
 	return r.sourceOfContent || r.state.Repeated
 }
@@ -449,7 +472,8 @@ func (r *importRun) progress(at replay.PhaseProgress) Progress {
 	}
 }
 
-// saveState writes the state file. The rejects are synced first, because the state says that their records are done.
+// saveState writes the state file. The rejects are synced first, because the state says that their
+// records are done.
 func (r *importRun) saveState(complete bool) error {
 	r.state.Complete = complete
 	if err := r.rejects.sync(); err != nil {

@@ -22,8 +22,9 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// fakeLog accepts events as the service does: it validates each, appends it, and ignores it if its offset is not above the highest one of its source and
-// kind. It calls fail before each call. An error before replaces the call; an error after is returned although the call was made.
+// fakeLog accepts events as the service does: it validates each, appends it, and ignores it if its
+// offset is not above the highest one of its source and kind. It calls fail before each call. An
+// error before replaces the call; an error after is returned although the call was made.
 type fakeLog struct {
 	t       *testing.T
 	calls   int
@@ -185,7 +186,8 @@ func TestBoardsOfAFileAreInTheLog(t *testing.T) {
 	}, l.counted); diff != "" {
 		t.Errorf("events (-want +got):\n%s", diff)
 	}
-	// Rejected are a row that would create the default board, one that would title it, a user who follows an own board, and a title that is too long.
+	// Rejected are a row that would create the default board, one that would title it, a user who
+	// follows an own board, and a title that is too long.
 	if report.Rejected != 4 || report.Events != 5 {
 		t.Errorf("got %+v, expected 5 events and 4 rejects", report)
 	}
@@ -275,7 +277,8 @@ func TestRetriedRecordsArriveOnceInOrder(t *testing.T) {
 	})
 }
 
-// A final error ends the import at once. If there is no answer, the import ends when its patience does.
+// A final error ends the import at once. If there is no answer, the import ends when its patience
+// does.
 func TestImportGivesUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for code, calls := range map[connect.Code]int{connect.CodePermissionDenied: 1, connect.CodeUnavailable: 9} {
@@ -292,7 +295,8 @@ func TestImportGivesUp(t *testing.T) {
 	})
 }
 
-// An import that is interrupted anywhere continues where it was, and an import that is repeated changes nothing.
+// An import that is interrupted anywhere continues where it was, and an import that is repeated
+// changes nothing.
 func TestInterruptedImportContinues(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newFakeLog(t)
@@ -301,7 +305,8 @@ func TestInterruptedImportContinues(t *testing.T) {
 		o.MaxRejects = mustAllow(t, "2")
 		var notices []string
 		o.Notice = func(s string) { notices = append(notices, s) }
-		// The import saves its state at most once a second. Let every call take a second, so that it saves after each.
+		// The import saves its state at most once a second. Let every call take a second, so that
+		// it saves after each.
 		o.Publish = func(ctx context.Context, req *skeinv1.PublishRequest) (*skeinv1.PublishResponse, error) {
 			<-time.After(time.Second)
 			return l.publish(ctx, req)
@@ -392,7 +397,8 @@ func TestStateOfAnotherImportIsRefused(t *testing.T) {
 	other.Format.Columns = []string{"user", "follower"}
 	refused(other, "columns")
 
-	// A later export of the same data has the same name. It must be another source, or the log would ignore its events.
+	// A later export of the same data has the same name. It must be another source, or the log
+	// would ignore its events.
 	write("1 3 1254192988\n")
 	refused(o, "content")
 	o.Restart = true
@@ -420,7 +426,8 @@ func TestForeignFileIsNotOverwrittenByRejects(t *testing.T) {
 	}
 }
 
-// If a file has more bad rows than allowed, the import leaves the list of these rows, but no state that a later run would continue.
+// If a file has more bad rows than allowed, the import leaves the list of these rows, but no state
+// that a later run would continue.
 func TestRefusedImportKeepsItsRejects(t *testing.T) {
 	l := newFakeLog(t)
 	o := options(t, l, "owner,board,title\nann,b1,Bread\nann,b 2,\"two\nlines\t\x1b[2J\"\nann,b3,Cakes\n")
@@ -509,8 +516,8 @@ func TestSourceNamesFileAndContent(t *testing.T) {
 	}
 }
 
-// If the log already has the source of an import, the import ends with its first row, even when it is repeated. No row of the file is imported, although
-// the log would have accepted the later ones.
+// If the log already has the source of an import, the import ends with its first row, even when it
+// is repeated. No row of the file is imported, although the log would have accepted the later ones.
 func TestSourceOfAnotherFileImportsNothing(t *testing.T) {
 	l := newFakeLog(t)
 	first := options(t, l, followLines(3))

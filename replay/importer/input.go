@@ -30,8 +30,8 @@ type file struct {
 	closeUnpacker func()
 }
 
-// openFile opens a file. It decides by the first bytes, not by the name, whether and how the file is compressed. If the file is not text, it
-// returns an error that names its format.
+// openFile opens a file. It decides by the first bytes, not by the name, whether and how the file
+// is compressed. If the file is not text, it returns an error that names its format.
 func openFile(path string) (*file, error) {
 	raw, err := os.Open(path)
 	if err != nil {
@@ -54,9 +54,11 @@ func newFile(raw io.ReadCloser, size int64) (*file, error) {
 	return f, nil
 }
 
-// unpackText replaces the reader of a compressed file by a reader of the unpacked content, and skips a byte order mark.
+// unpackText replaces the reader of a compressed file by a reader of the unpacked content, and
+// skips a byte order mark.
 func (f *file) unpackText() error {
-	// The file may be shorter, which no recognized format is. Other errors will occur again when the file is read.
+	// The file may be shorter, which no recognized format is. Other errors will occur again when
+	// the file is read.
 	begin, _ := f.Peek(formatBytes)
 	switch {
 	case bytes.HasPrefix(begin, []byte{0x1f, 0x8b}):
@@ -88,7 +90,8 @@ func (f *file) unpackText() error {
 	return nil
 }
 
-// isZstd reports whether a file begins with a frame of zstd, or with a skippable frame, as some parallel compressors write them.
+// isZstd reports whether a file begins with a frame of zstd, or with a skippable frame, as some
+// parallel compressors write them.
 func isZstd(begin []byte) bool {
 	if len(begin) < 4 {
 		return false
@@ -124,7 +127,8 @@ func hashFile(path string) (string, error) {
 	return fmt.Sprintf("%016x", h.Sum64()), nil
 }
 
-// SourceOf returns a source for an import: the name of its file and the first 8 characters of a hash.
+// SourceOf returns a source for an import: the name of its file and the first 8 characters of a
+// hash.
 func SourceOf(path, digest string) string {
 	name := strings.Map(func(r rune) rune {
 		if r == unicode.ReplacementChar || !events.IsIDRune(r) {

@@ -117,7 +117,8 @@ func TestItemsOfAFileAreInTheLog(t *testing.T) {
 	}
 }
 
-// TestNamesThatPeopleTypeAreImported: ids with joiners, tags and variation selectors come from a file as they are, and its name may have them, too.
+// TestNamesThatPeopleTypeAreImported: ids with joiners, tags and variation selectors come from a
+// file as they are, and its name may have them, too.
 func TestNamesThatPeopleTypeAreImported(t *testing.T) {
 	l := newFakeLog(t)
 	o := options(t, l, "follower,user\nعلی\u200cرضا,നന്\u200dമ\n👩\u200d👩\u200d👧,🏴\U000e0067\U000e0062\U000e0065\U000e006e\U000e0067\U000e007f\n")
@@ -239,8 +240,8 @@ func TestFirstImportsEachFactOnce(t *testing.T) {
 	}
 }
 
-// 1000 of the largest pins are too large for one call. The calls have fewer events then, and every record arrives in order. fakeLog rejects a call that is
-// too large.
+// 1000 of the largest pins are too large for one call. The calls have fewer events then, and every
+// record arrives in order. fakeLog rejects a call that is too large.
 func TestCallsOfLargestPinsFit(t *testing.T) {
 	l := newFakeLog(t)
 	long := strings.Repeat("x", 124)
@@ -259,7 +260,8 @@ func TestCallsOfLargestPinsFit(t *testing.T) {
 	}
 }
 
-// The same file imported as plays and as likes is two imports. Neither makes the log ignore the records of the other.
+// The same file imported as plays and as likes is two imports. Neither makes the log ignore the
+// records of the other.
 func TestOneFileAsTwoKindsIsTwoImports(t *testing.T) {
 	l := newFakeLog(t)
 	o := options(t, l, "user,item\nann,i\n")

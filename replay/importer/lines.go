@@ -8,7 +8,8 @@ import (
 	"io"
 )
 
-// maxRecordBytes is the size of the longest record that is read. Records of ids, a title and a time are much shorter.
+// maxRecordBytes is the size of the longest record that is read. Records of ids, a title and a time
+// are much shorter.
 const maxRecordBytes = 1 << 20
 
 // maxKeptLine is how many bytes of a record are kept for the rejects.
@@ -74,7 +75,8 @@ func (l *lineReader) trimEnd(line []byte) []byte {
 	return bytes.TrimSuffix(line, []byte("\r"))
 }
 
-// findLineEnd returns the byte with which the lines of a file end: CR if the file contains CR and no LF, LF otherwise.
+// findLineEnd returns the byte with which the lines of a file end: CR if the file contains CR and
+// no LF, LF otherwise.
 func findLineEnd(r *bufio.Reader) (byte, error) {
 	end := byte('\n')
 	for {

@@ -28,16 +28,19 @@ type measurement struct {
 	quotes    bool
 	// comments are the lines before the first record that begin with #. They may be records.
 	comments []commentLine
-	// first and second are the fields of the first two records. The first record may name the columns.
+	// first and second are the fields of the first two records. The first record may name the
+	// columns.
 	first, second []string
-	// records is the number of records, including the first. misfits is the number of records with another number of fields than the first.
-	// differing is the number of those that fit and differ from the first.
+	// records is the number of records, including the first. misfits is the number of records with
+	// another number of fields than the first. differing is the number of those that fit and differ
+	// from the first.
 	records, misfits, differing uint64
 	// columns describes the values of each column, in the records that fit, without the first.
 	columns []columnValues
 	// quoted is the number of fields in quotes. multiLine is the number of records that span lines.
 	quoted, multiLine uint64
-	// quoteError is set if quotes do not enclose fields, so that it is not certain where later records begin. The rest of the file was not read.
+	// quoteError is set if quotes do not enclose fields, so that it is not certain where later
+	// records begin. The rest of the file was not read.
 	quoteError error
 }
 
@@ -52,24 +55,28 @@ func (c commentLine) excerpt() string {
 	return c.text[:min(len(c.text), excerptBytes)]
 }
 
-// isRemark reports whether the line cannot begin with an id: no id contains a space, and no hashtag begins with two #.
+// isRemark reports whether the line cannot begin with an id: no id contains a space, and no hashtag
+// begins with two #.
 func (c commentLine) isRemark() bool {
 	rest := c.text[1:]
 	return rest == "" || strings.ContainsAny(rest[:1], " \t#!")
 }
 
-// names returns the line without the # at its beginning, which may contain the names of the columns.
+// names returns the line without the # at its beginning, which may contain the names of the
+// columns.
 func (c commentLine) names() string {
 	return strings.TrimSpace(strings.TrimLeft(c.text, "# "))
 }
 
-// columnValues describes the values of a column. Texts that may stand for an absent value are counted separately.
+// columnValues describes the values of a column. Texts that may stand for an absent value are
+// counted separately.
 type columnValues struct {
 	values, numbers uint64
-	// dates counts times that are not numbers. unreadable counts values that look like times in a form that is not read here. compact counts
-	// dates that are numbers, such as 20171121.
+	// dates counts times that are not numbers. unreadable counts values that look like times in a
+	// form that is not read here. compact counts dates that are numbers, such as 20171121.
 	dates, unreadable, compact uint64
-	// units counts, for each unit, the numbers that give a time between 1990 and the start of the import in this unit.
+	// units counts, for each unit, the numbers that give a time between 1990 and the start of the
+	// import in this unit.
 	units [len(timeUnits)]example
 	// absent has the texts that may stand for an absent value.
 	absent []example
@@ -77,7 +84,8 @@ type columnValues struct {
 	equalToFirst uint64
 }
 
-// example is a text that occurs in a column: how often, and in which record first. Records count from 1.
+// example is a text that occurs in a column: how often, and in which record first. Records count
+// from 1.
 type example struct {
 	count, record uint64
 	text          string
@@ -111,7 +119,8 @@ func (c *columnValues) times() uint64 {
 	return n
 }
 
-// looksLikeTimes reports whether a column that is not used seems to contain the times of the records.
+// looksLikeTimes reports whether a column that is not used seems to contain the times of the
+// records.
 func (c *columnValues) looksLikeTimes() bool {
 	if c.values == 0 {
 		return false
@@ -167,11 +176,12 @@ func (c *columnValues) add(value string, record uint64, start events.Micros) {
 	c.units[unit].add(value, record)
 }
 
-// absentTexts are texts that programs print for an absent value: MySQL, COPY of PostgreSQL, JavaScript, Python and R.
+// absentTexts are texts that programs print for an absent value: MySQL, COPY of PostgreSQL,
+// JavaScript, Python and R.
 var absentTexts = []string{`\N`, "NULL", "null", "(null)", "<null>", "None", "undefined", "NaN"}
 
-// otherTimePattern matches the beginning of times in forms that are not read here, such as 21.11.2017, 11/21/2017, Nov 21 2017 or Wed, 21
-// Nov 2017.
+// otherTimePattern matches the beginning of times in forms that are not read here, such as
+// 21.11.2017, 11/21/2017, Nov 21 2017 or Wed, 21 Nov 2017.
 var otherTimePattern = regexp.MustCompile(`^(?:\d{1,4}[./-]\d{1,2}[./-]\d{1,4}|` +
 	`(?:(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun)[a-z]*,? )?(?:\d{1,2} )?(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)[a-z]*\.? \d)`)
 
@@ -186,7 +196,8 @@ func looksLikeTime(s string) bool {
 	return otherTimePattern.MatchString(s)
 }
 
-// isCompactDate reports whether a number is a date such as 20171121, perhaps with a time such as 20171121123000.
+// isCompactDate reports whether a number is a date such as 20171121, perhaps with a time such as
+// 20171121123000.
 func isCompactDate(s string) bool {
 	if len(s) != 8 && len(s) != 14 {
 		return false
@@ -196,7 +207,8 @@ func isCompactDate(s string) bool {
 		(len(s) == 8 || between(s[8:10], "00", "23") && between(s[10:12], "00", "59") && between(s[12:14], "00", "60"))
 }
 
-// measure reads a whole file with one delimiter. It returns nil if the first record has fewer fields than fewest.
+// measure reads a whole file with one delimiter. It returns nil if the first record has fewer
+// fields than fewest.
 func measure(ctx context.Context, f *file, s shape, fewest int, start events.Micros, observe func()) (*measurement, error) {
 	me := &measurement{delimiter: s.delimiter, quotes: s.quotes}
 	lines := newLineReader(f, s.lineEnd)
@@ -287,8 +299,8 @@ func (me *measurement) readComments(lines *lineReader) error {
 	}
 }
 
-// firstFields returns the fields of the first record. If every line of the file begins with #, it returns those of the first line that may be a
-// row.
+// firstFields returns the fields of the first record. If every line of the file begins with #, it
+// returns those of the first line that may be a row.
 func (me *measurement) firstFields() []string {
 	if me.first != nil {
 		return me.first

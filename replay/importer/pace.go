@@ -21,7 +21,8 @@ type LagFunc func(context.Context) (Lag, error)
 const DefaultMaxLag = 5 * time.Second
 
 const (
-	// lagInterval is how often the lag is queried while calls are made. Between two queries, the lag can grow by lagInterval.
+	// lagInterval is how often the lag is queried while calls are made. Between two queries, the
+	// lag can grow by lagInterval.
 	lagInterval = time.Second
 	// lagRetryDelay is the pause between two queries while calls wait.
 	lagRetryDelay = 250 * time.Millisecond
@@ -36,8 +37,9 @@ type lagState struct {
 	waited time.Duration
 }
 
-// waitForProjections waits until the slowest projection is at most MaxLag behind. Without that, an import that publishes faster than projections
-// fold would delay live events more and more. If the lag is not known, it returns at once: the next call meets the same error, and is retried.
+// waitForProjections waits until the slowest projection is at most MaxLag behind. Without that, an
+// import that publishes faster than projections fold would delay live events more and more. If the
+// lag is not known, it returns at once: the next call meets the same error, and is retried.
 func (r *importRun) waitForProjections(ctx context.Context, at replay.PhaseProgress) error {
 	if r.Lag == nil || r.MaxLag <= 0 || time.Since(r.lagState.lastQuery) < lagInterval {
 		return nil

@@ -10,7 +10,8 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// slowService has a projection that folds one envelope per second, while its log accepts one in a tenth of that time.
+// slowService has a projection that folds one envelope per second, while its log accepts one in a
+// tenth of that time.
 type slowService struct {
 	*fakeLog
 	taken   []time.Time   // of the envelopes that are not folded yet
@@ -77,7 +78,8 @@ func TestImportWaitsForProjections(t *testing.T) {
 
 		const most = 2 * time.Second
 		f, report, slowed := run(most, nil)
-		// Between two requests for the lag, it grows by the time between them. An envelope takes another second to fold.
+		// Between two requests for the lag, it grows by the time between them. An envelope takes
+		// another second to fold.
 		if limit := most + lagInterval + time.Second; f.worst > limit || slowed == 0 || report.Waited < 20*time.Second {
 			t.Errorf("got a lag of %v, expected at most %v; %d reports of a wait of %v in all", f.worst, limit, slowed, report.Waited)
 		}

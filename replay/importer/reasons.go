@@ -12,15 +12,17 @@ import (
 	"github.com/skein-feed/skein/events"
 )
 
-// ReasonCount counts the records that were rejected for the same reason. Both texts are safe to print on a terminal.
+// ReasonCount counts the records that were rejected for the same reason. Both texts are safe to
+// print on a terminal.
 type ReasonCount struct {
 	Reason string `json:"reason"`
 	// Count is the number of records.
 	Count uint64 `json:"count"`
-	// FirstRecord is the lowest record number among them, from 1; 0 if the input has no record numbers, as Redis.
+	// FirstRecord is the lowest record number among them, from 1; 0 if the input has no record
+	// numbers, as Redis.
 	FirstRecord uint64 `json:"first_row,omitempty"`
-	// FirstExcerpt is the beginning of the record with the number FirstRecord, or of the record that was counted first if
-	// there are no numbers.
+	// FirstExcerpt is the beginning of the record with the number FirstRecord, or of the record
+	// that was counted first if there are no numbers.
 	FirstExcerpt string `json:"first"`
 }
 
@@ -33,8 +35,8 @@ func (c ReasonCount) String() string {
 	return fmt.Sprintf("%d rejected: %s; %s: %s", c.Count, c.Reason, first, c.FirstExcerpt)
 }
 
-// ReasonCounts has one element per reason, in the order in which Add met the reasons. One more element counts the records
-// with other reasons, if there are more than maxReasons.
+// ReasonCounts has one element per reason, in the order in which Add met the reasons. One more
+// element counts the records with other reasons, if there are more than maxReasons.
 type ReasonCounts []ReasonCount
 
 const (
@@ -48,9 +50,10 @@ const (
 // quotedText matches a text in double quotes. Most messages quote the values of the record.
 var quotedText = regexp.MustCompile(`"(?:[^"\\]|\\.)*"`)
 
-// Add counts a rejected record. The message says why it was rejected; the reason is the message with "…" instead of each
-// quoted text, so that records with the same fault but other values are counted together. number is the number of the
-// record, from 1, or always 0 if the input has no record numbers. record is its text.
+// Add counts a rejected record. The message says why it was rejected; the reason is the message
+// with "…" instead of each quoted text, so that records with the same fault but other values are
+// counted together. number is the number of the record, from 1, or always 0 if the input has no
+// record numbers. record is its text.
 func (cs *ReasonCounts) Add(message string, number uint64, record string) {
 	reason := strings.Join(strings.Fields(quotedText.ReplaceAllString(message, "…")), " ")
 	reason = events.EscapeControls(reason)
@@ -66,8 +69,8 @@ func (cs *ReasonCounts) Add(message string, number uint64, record string) {
 	}
 
 	c.Count++
-	// Numbers do not always rise: the importer adds a record that it does not send before the records of the same call
-	// that the service rejects.
+	// Numbers do not always rise: the importer adds a record that it does not send before the
+	// records of the same call that the service rejects.
 	if number < c.FirstRecord {
 		c.FirstRecord = number
 		c.FirstExcerpt = excerpt(record)
@@ -84,8 +87,8 @@ func (cs *ReasonCounts) find(reason string) *ReasonCount {
 	return nil
 }
 
-// excerpt returns the beginning of a record, with escaped control characters and with U+FFFD for bytes that are not UTF-8.
-// It appends "…" to the beginning of a longer record.
+// excerpt returns the beginning of a record, with escaped control characters and with U+FFFD for
+// bytes that are not UTF-8. It appends "…" to the beginning of a longer record.
 func excerpt(record string) string {
 	ellipsis := ""
 	if len(record) > excerptBytes {
@@ -100,20 +103,20 @@ func excerpt(record string) string {
 	return events.EscapeControls(strings.ToValidUTF8(record, "\ufffd")) + ellipsis
 }
 
-// MaxRejects limits how many records may be rejected, either by a number or by a percentage of all records. The zero value
-// allows none.
+// MaxRejects limits how many records may be rejected, either by a number or by a percentage of all
+// records. The zero value allows none.
 type MaxRejects struct {
 	number uint64
-	// percent is from 0 to 100; nil means that number is the limit. A binary floating-point number would be too small for
-	// 0.57% of 10,000 records, which are 57.
+	// percent is from 0 to 100; nil means that number is the limit. A binary floating-point number
+	// would be too small for 0.57% of 10,000 records, which are 57.
 	percent *big.Rat
 }
 
 // errMaxRejectsSyntax has no subject, because the command line puts the name of the flag before it.
 var errMaxRejectsSyntax = errors.New("must be a number such as 100, or a percentage from 0% to 100% such as 0.5%")
 
-// decimalNumber matches a decimal number without a sign and without an exponent. [big.Rat.SetString] would also accept 1/3,
-// and 1e999999999, which needs much memory.
+// decimalNumber matches a decimal number without a sign and without an exponent.
+// [big.Rat.SetString] would also accept 1/3, and 1e999999999, which needs much memory.
 var decimalNumber = regexp.MustCompile(`^([0-9]+\.?[0-9]*|\.[0-9]+)$`)
 
 // UnmarshalText parses a number such as "100" or a percentage such as "0.5%".
@@ -139,7 +142,8 @@ func (m *MaxRejects) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// allowed returns how many of the records may be rejected, where records is the number of all records.
+// allowed returns how many of the records may be rejected, where records is the number of all
+// records.
 func (m *MaxRejects) allowed(records uint64) uint64 {
 	if m.percent == nil {
 		return m.number
@@ -150,8 +154,9 @@ func (m *MaxRejects) allowed(records uint64) uint64 {
 	return new(big.Int).Quo(limit.Num(), limit.Denom()).Uint64() // rounded down
 }
 
-// Check returns an error if no record was accepted, whatever the limit is, or if more records were rejected than the limit
-// allows. records is the number of all records, those that were rejected included.
+// Check returns an error if no record was accepted, whatever the limit is, or if more records were
+// rejected than the limit allows. records is the number of all records, those that were rejected
+// included.
 func (m *MaxRejects) Check(rejected, records uint64, anyAccepted bool) error {
 	if !anyAccepted {
 		return fmt.Errorf("no record was accepted: %d of %d were rejected", rejected, records)

@@ -11,7 +11,8 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// Records with the same fault have the same reason, whatever their values are, over all runs of an import.
+// Records with the same fault have the same reason, whatever their values are, over all runs of an
+// import.
 func TestSameFaultHasTheSameReason(t *testing.T) {
 	l := newFakeLog(t)
 	var b strings.Builder
@@ -72,7 +73,8 @@ func TestReasonsAreBoundedAndCountAllRejects(t *testing.T) {
 	}
 }
 
-// An input cannot send control characters to the terminal, and an excerpt ends with a whole character.
+// An input cannot send control characters to the terminal, and an excerpt ends with a whole
+// character.
 func TestReasonsAreSafeToPrint(t *testing.T) {
 	var counts ReasonCounts
 	counts.Add("bad \x1b in \"a\"", 3, "\x1b[2J\xff")
@@ -110,7 +112,8 @@ func TestMaxRejectsLimitsNumberOrPercentage(t *testing.T) {
 		{"100%", 5, 0, 5, "no record was accepted"},
 		{"100%", 4, 1, 5, ""},
 		{"0", 0, 0, 0, "no record was accepted"},
-		// These percentages are allowed exactly. As a binary fraction each of them is a little too small.
+		// These percentages are allowed exactly. As a binary fraction each of them is a little too
+		// small.
 		{"0.57%", 57, 9943, 10_000, ""},
 		{"0.57%", 58, 9942, 10_000, "58 of 10000 records were rejected, and --max-rejects allows only 57"},
 		{"0.29%", 29, 9971, 10_000, ""},
@@ -144,7 +147,8 @@ func TestMaxRejectsRefusesOtherForms(t *testing.T) {
 	}
 }
 
-// Before anything is published, a notice describes the first record: which column is which, its time, and what may not be a time.
+// Before anything is published, a notice describes the first record: which column is which, its
+// time, and what may not be a time.
 func TestNoticeDescribesTheFirstRecord(t *testing.T) {
 	for _, tt := range []struct {
 		kind       Kind

@@ -12,15 +12,18 @@ import (
 type Format struct {
 	// Delimiter is the delimiter between fields; 0 means that it is detected.
 	Delimiter Delimiter
-	// Columns says which columns have which roles: names of roles by position ("-" for unused columns), or role=column.
+	// Columns says which columns have which roles: names of roles by position ("-" for unused
+	// columns), or role=column.
 	Columns []string
-	// Constants are the values of roles for which the file has no column, because they are the same in all records.
+	// Constants are the values of roles for which the file has no column, because they are the same
+	// in all records.
 	Constants map[string]string
 	// Header says whether the first line names the columns; empty means HeaderAuto.
 	Header Header
 	// Quotes says whether double quotes enclose fields; nil means that it is detected.
 	Quotes *bool
-	// Null are the texts that stand for an absent value, in addition to the empty text; nil means that they are detected.
+	// Null are the texts that stand for an absent value, in addition to the empty text; nil means
+	// that they are detected.
 	Null []string
 	// TimeUnit is the unit of times that are numbers.
 	TimeUnit TimeUnit
@@ -38,7 +41,8 @@ type shape struct {
 	fields int
 	// comments is the number of lines before the first record that begin with #.
 	comments int
-	// headed is set if the first record names the columns. header are these names, or those in a comment; nil means that there are none.
+	// headed is set if the first record names the columns. header are these names, or those in a
+	// comment; nil means that there are none.
 	headed bool
 	header []string
 	// absent are the texts that stand for an absent value, in addition to the empty text.
@@ -46,8 +50,8 @@ type shape struct {
 	timeUnit TimeUnit
 }
 
-// String describes the shape to people. It is part of the default source of an import, so the description of a shape that an earlier version
-// could read must not change.
+// String describes the shape to people. It is part of the default source of an import, so the
+// description of a shape that an earlier version could read must not change.
 func (s *shape) String() string {
 	var b strings.Builder
 	for r, i := range s.columns {
@@ -108,7 +112,8 @@ func isBlank(line string) bool { return strings.TrimSpace(line) == "" }
 
 // record is one data record.
 type record struct {
-	// number counts data records from 1; blank lines, comments and the header do not count. It is the record's offset.
+	// number counts data records from 1; blank lines, comments and the header do not count. It is
+	// the record's offset.
 	number uint64
 	// line is the text of the record, or the beginning of a very long one.
 	line string
@@ -118,12 +123,14 @@ type record struct {
 	err error
 }
 
-// textReader reads the texts of records. A record is one line, or several lines if a quoted field spans them.
+// textReader reads the texts of records. A record is one line, or several lines if a quoted field
+// spans them.
 type textReader struct {
 	lines  *lineReader
 	quotes bool
 	quoteScanner
-	// line is the number of the line on which the last record begins. multiLine is the number of records that span lines.
+	// line is the number of the line on which the last record begins. multiLine is the number of
+	// records that span lines.
 	line      int
 	multiLine uint64
 }
@@ -131,7 +138,8 @@ type textReader struct {
 // errNUL means that the file has a NUL byte, which text never contains.
 var errNUL = errors.New("has a NUL byte, so the file is no text in UTF-8")
 
-// next returns the text of the next record that is not blank, or io.EOF. After any other error, it is not certain where later records begin.
+// next returns the text of the next record that is not blank, or io.EOF. After any other error, it
+// is not certain where later records begin.
 func (t *textReader) next() (string, error) {
 	line := ""
 	for isBlank(line) {
@@ -199,7 +207,8 @@ type recordReader struct {
 	fields []string
 }
 
-// newRecordReader returns a reader of the records of a file with this shape. It skips the comments and the header.
+// newRecordReader returns a reader of the records of a file with this shape. It skips the comments
+// and the header.
 func newRecordReader(f *file, s *shape) (*recordReader, error) {
 	lines := newLineReader(f, s.lineEnd)
 	for skipped := 0; skipped < s.comments; {
@@ -221,7 +230,8 @@ func newRecordReader(f *file, s *shape) (*recordReader, error) {
 	return rr, nil
 }
 
-// next returns the next record, or io.EOF. If only this record is bad, its err is set. A returned error means that the file cannot be read.
+// next returns the next record, or io.EOF. If only this record is bad, its err is set. A returned
+// error means that the file cannot be read.
 func (rr *recordReader) next() (record, error) {
 	text, err := rr.texts.next()
 	if err != nil {

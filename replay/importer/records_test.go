@@ -47,7 +47,8 @@ func readAll(t *testing.T, kind Kind, f Format, text string) (*shape, []record, 
 	}
 }
 
-// describeRecords describes each record by its fields that are not empty, in the order of roles, or by its error.
+// describeRecords describes each record by its fields that are not empty, in the order of roles, or
+// by its error.
 func describeRecords(records []record) []string {
 	var out []string
 	for _, r := range records {
@@ -330,7 +331,8 @@ func FuzzRecords(f *testing.F) {
 		if err != nil {
 			return
 		}
-		// No record is lost: each line that is not blank is in a record, a comment, or in the header.
+		// No record is lost: each line that is not blank is in a record, a comment, or in the
+		// header.
 		lines := 0
 		for line := range strings.SplitSeq(strings.TrimPrefix(text, "\ufeff"), string(shape.lineEnd)) {
 			if !isBlank(line) {

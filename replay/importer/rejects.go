@@ -23,7 +23,8 @@ type Reject struct {
 	Line string
 }
 
-// rejectsHeader is the first line of the file of rejects. The record is in the last column, because it may contain tabs.
+// rejectsHeader is the first line of the file of rejects. The record is in the last column, because
+// it may contain tabs.
 const rejectsHeader = "row\treason\tline\n"
 
 // appendTo appends the reject as a line of the file.
@@ -31,8 +32,8 @@ func (r *Reject) appendTo(dst []byte) []byte {
 	dst = strconv.AppendUint(dst, r.Record, 10)
 	dst = append(append(dst, '\t'), events.EscapeControls(strings.Join(strings.Fields(r.Reason), " "))...)
 	dst = append(dst, '\t')
-	// Escape control characters, because what others wrote must not reach a terminal as it is, and a record may span lines. Keep tabs, which may
-	// be the delimiter.
+	// Escape control characters, because what others wrote must not reach a terminal as it is, and
+	// a record may span lines. Keep tabs, which may be the delimiter.
 	for i, field := range strings.Split(r.Line[:min(len(r.Line), maxKeptLine)], "\t") {
 		if i > 0 {
 			dst = append(dst, '\t')
@@ -48,8 +49,9 @@ type rejectsFile struct {
 	file *os.File
 }
 
-// openRejects opens the rejects of an import that was interrupted after the record with the number done. It removes the rejects of later
-// records, because these records are read again. For a new import, done is 0, and all rejects are removed.
+// openRejects opens the rejects of an import that was interrupted after the record with the number
+// done. It removes the rejects of later records, because these records are read again. For a new
+// import, done is 0, and all rejects are removed.
 func openRejects(path string, done uint64) (*rejectsFile, error) {
 	r := &rejectsFile{path: path}
 	data, err := os.ReadFile(path)

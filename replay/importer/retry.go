@@ -19,8 +19,8 @@ func IsFinal(err error) bool {
 	return retry.IsFinal(err)
 }
 
-// publishRetrying calls Publish, and repeats the same call for as long as Patience allows. It returns a final error at once. waiting is called
-// with each other error.
+// publishRetrying calls Publish, and repeats the same call for as long as Patience allows. It
+// returns a final error at once. waiting is called with each other error.
 func (o *Options) publishRetrying(
 	ctx context.Context, req *skeinv1.PublishRequest, waiting func(error),
 ) (*skeinv1.PublishResponse, error) {

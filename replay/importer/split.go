@@ -9,7 +9,8 @@ import (
 // Delimiter separates the fields of a record.
 type Delimiter byte
 
-// The delimiters that are detected. The caller may choose any other single character. Space stands for one or more spaces and tabs.
+// The delimiters that are detected. The caller may choose any other single character. Space stands
+// for one or more spaces and tabs.
 const (
 	Tab       Delimiter = '\t'
 	Comma     Delimiter = ','
@@ -43,18 +44,19 @@ func (d Delimiter) String() string {
 	return fmt.Sprintf("%q", byte(d))
 }
 
-// Errors of records whose quotes do not enclose fields. It is not certain then where later records begin: text that a user wrote could be read
-// as records.
+// Errors of records whose quotes do not enclose fields. It is not certain then where later records
+// begin: text that a user wrote could be read as records.
 var (
 	errOpenQuote  = errors.New("a quoted field does not end")
 	errAfterQuote = errors.New("a quoted field is followed by text")
 )
 
-// split appends the fields of a record to dst, without the spaces around them. If quotes is true, a field may be enclosed in double quotes. It
-// may span lines then, and a quote inside it is doubled.
+// split appends the fields of a record to dst, without the spaces around them. If quotes is true, a
+// field may be enclosed in double quotes. It may span lines then, and a quote inside it is doubled.
 //
-// The package encoding/csv is not used. If a closing quote is missing, it reads the rest of the file into memory, and it cannot distinguish
-// such a field from one that has a quote in its middle, such as 5" nails.
+// The package encoding/csv is not used. If a closing quote is missing, it reads the rest of the
+// file into memory, and it cannot distinguish such a field from one that has a quote in its middle,
+// such as 5" nails.
 func (d Delimiter) split(dst []string, text string, quotes bool) ([]string, error) {
 	for {
 		text = strings.TrimLeft(text, d.blanks())
@@ -105,7 +107,8 @@ func (d Delimiter) index(text string) int {
 	return strings.IndexByte(text, byte(d))
 }
 
-// quoteScanner finds out whether a record ends with its line, or continues on the next line because a quoted field spans lines.
+// quoteScanner finds out whether a record ends with its line, or continues on the next line because
+// a quoted field spans lines.
 type quoteScanner struct {
 	d     Delimiter
 	place quotePlace
@@ -123,7 +126,8 @@ const (
 	afterQuotes
 )
 
-// scan reads the next line of a record. It reports whether the record continues on the following line.
+// scan reads the next line of a record. It reports whether the record continues on the following
+// line.
 func (q *quoteScanner) scan(line string) (continues bool, err error) {
 	if q.place != insideQuotes {
 		q.place = fieldStart

@@ -18,7 +18,8 @@ import (
 type Record struct {
 	// Number is the offset of the record's events. It increases from record to record.
 	Number uint64
-	// Events are the facts of the record. They are valid, each of a different kind, and have source, offset and time.
+	// Events are the facts of the record. They are valid, each of a different kind, and have
+	// source, offset and time.
 	Events []*skeinv1.Event
 	// RejectedBy says why the record is rejected; nil means that it is not.
 	RejectedBy error
@@ -30,7 +31,8 @@ type Record struct {
 	Line string
 }
 
-// Records is the input of an import. It must return the same records in the same order whenever the import continues.
+// Records is the input of an import. It must return the same records in the same order whenever the
+// import continues.
 type Records interface {
 	// Next returns the next record, or [io.EOF] after the last one. Only one goroutine calls it.
 	Next() (Record, error)
@@ -38,23 +40,26 @@ type Records interface {
 	Progress() replay.PhaseProgress
 }
 
-// PublishOptions says to which log an import publishes, and how. All kinds of imports have these options.
+// PublishOptions says to which log an import publishes, and how. All kinds of imports have these
+// options.
 type PublishOptions struct {
 	// LogID identifies the log. An import into another log does not continue an old state.
 	LogID string
 	// Publish calls Publish once. The importer never makes two calls at the same time.
 	Publish PublishFunc
-	// Patience is for how long a call or a command is retried if the service, or a Redis, does not answer. Default 5 min.
+	// Patience is for how long a call or a command is retried if the service, or a Redis, does not
+	// answer. Default 5 min.
 	Patience time.Duration
 	// CallTimeout is the time limit of one attempt of Publish. Default 30 s.
 	CallTimeout time.Duration
-	// Lag returns the lag of the slowest projection. Calls wait while it is more than MaxLag. If Lag is nil or MaxLag is 0, they do not wait.
+	// Lag returns the lag of the slowest projection. Calls wait while it is more than MaxLag. If
+	// Lag is nil or MaxLag is 0, they do not wait.
 	Lag    LagFunc
 	MaxLag time.Duration
 	// Observe is called with the progress, by one goroutine at a time; it may be nil.
 	Observe func(Progress)
-	// Notice is called with remarks for people before anything is published: how the input is read, and how the import begins or continues.
-	// It may be nil.
+	// Notice is called with remarks for people before anything is published: how the input is read,
+	// and how the import begins or continues. It may be nil.
 	Notice func(string)
 	// Now returns the current time; nil means the clock of the machine.
 	Now func() time.Time
@@ -75,7 +80,8 @@ func (p *PublishOptions) SetDefaults() {
 	}
 }
 
-// Origin has those properties, besides its kind and source, that must be the same when an import continues.
+// Origin has those properties, besides its kind and source, that must be the same when an import
+// continues.
 type Origin struct {
 	// Digest is a hash of all records.
 	Digest string
@@ -85,10 +91,11 @@ type Origin struct {
 	StartedAt time.Time
 }
 
-// RunRecords imports records from any origin. Of the options, Path names the origin for people; State, Rejects and Source are required. It calls
-// open with the source and the start of the import, which are those of the first run if the import continues. The events of the returned
-// records must have this source, and this start if they have no time of their own. The import may be interrupted at any time; the next run
-// continues it.
+// RunRecords imports records from any origin. Of the options, Path names the origin for people;
+// State, Rejects and Source are required. It calls open with the source and the start of the
+// import, which are those of the first run if the import continues. The events of the returned
+// records must have this source, and this start if they have no time of their own. The import may
+// be interrupted at any time; the next run continues it.
 func RunRecords(
 	ctx context.Context, o Options, of Origin, open func(source string, start time.Time) (Records, error),
 ) (*Report, error) {
@@ -130,7 +137,8 @@ func RunRecords(
 	// Save also if the import was interrupted, because the next run continues from here.
 	err = errors.Join(err, r.saveState(err == nil), r.rejects.close())
 	if errors.Is(err, ErrSourceUsed) {
-		// Nothing was imported. If a state stayed, the next run would take the ignored records for its own.
+		// Nothing was imported. If a state stayed, the next run would take the ignored records for
+		// its own.
 		err = errors.Join(err, os.Remove(r.State))
 	}
 	return r.completeReport(), err

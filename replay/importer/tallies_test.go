@@ -15,7 +15,8 @@ import (
 	"github.com/skein-feed/skein/proto/skein/v1/skeinv1connect"
 )
 
-// fakeCounters answers with counts of the events of a log. A test may set spoil to change counts, short to omit one, or err to fail.
+// fakeCounters answers with counts of the events of a log. A test may set spoil to change counts,
+// short to omit one, or err to fail.
 type fakeCounters struct {
 	skeinv1connect.CounterServiceClient
 
@@ -56,7 +57,8 @@ func (f *fakeCounters) BatchGetCounters(
 	return connect.NewResponse(res), nil
 }
 
-// importAndCompareCounts imports a file of plays or likes, and compares it with the answers of a service.
+// importAndCompareCounts imports a file of plays or likes, and compares it with the answers of a
+// service.
 func importAndCompareCounts(t *testing.T, kind Kind, text string, counters *fakeCounters) (*Comparison, []string, error) {
 	t.Helper()
 	l := newFakeLog(t)

@@ -10,15 +10,16 @@ import (
 	"github.com/skein-feed/skein/events"
 )
 
-// Numbers below these limits are seconds, milliseconds and microseconds, respectively. In its own unit, each limit is in the year 5138. Only
-// times before March 1973 would be read in a wrong unit.
+// Numbers below these limits are seconds, milliseconds and microseconds, respectively. In its own
+// unit, each limit is in the year 5138. Only times before March 1973 would be read in a wrong unit.
 const (
 	maxSeconds = 100_000_000_000
 	maxMillis  = maxSeconds * 1000
 	maxMicros  = maxMillis * 1000
 )
 
-// layouts are the forms of times that are accepted. A time without a zone is in UTC. In all forms, seconds may have a fraction.
+// layouts are the forms of times that are accepted. A time without a zone is in UTC. In all forms,
+// seconds may have a fraction.
 var layouts = []string{
 	time.RFC3339,
 	time.DateTime,
@@ -34,8 +35,8 @@ var errTime = errors.New("is no time: unix seconds, milliseconds or microseconds
 // TimeUnit is the unit of the numbers in a column of times: UnitAuto, "s", "ms" or "us".
 type TimeUnit string
 
-// UnitAuto means that the size of a number determines its unit. Numbers that give a time before 1990 are rejected then, because they may be
-// ranks, weights or ids.
+// UnitAuto means that the size of a number determines its unit. Numbers that give a time before
+// 1990 are rejected then, because they may be ranks, weights or ids.
 const UnitAuto TimeUnit = ""
 
 // timeUnits are the units of time, the largest first, with their names for people.
@@ -55,14 +56,16 @@ func ParseTimeUnit(s string) (TimeUnit, error) {
 	return UnitAuto, fmt.Errorf("a unit of time is s, ms or us: not %q", s)
 }
 
-// minTime is the earliest time that a number without a unit may give. Smaller numbers may be weights, ranks or ids.
+// minTime is the earliest time that a number without a unit may give. Smaller numbers may be
+// weights, ranks or ids.
 const minTime events.Micros = 631_152_000_000_000 // 1990
 
-// maxTimeAfterStart is how far after the start of the import a time may be, which allows for clocks and zones that differ. A later time is not
-// a time, or has another unit.
+// maxTimeAfterStart is how far after the start of the import a time may be, which allows for clocks
+// and zones that differ. A later time is not a time, or has another unit.
 const maxTimeAfterStart = events.Micros(24 * time.Hour / time.Microsecond)
 
-// parse parses the time of a record. start is the recorded start of the import. A later time is replaced by start, which clamped reports.
+// parse parses the time of a record. start is the recorded start of the import. A later time is
+// replaced by start, which clamped reports.
 func (u TimeUnit) parse(s string, start events.Micros) (at events.Micros, clamped bool, err error) {
 	number := isNumber(s)
 	if number && u != UnitAuto {
@@ -82,7 +85,8 @@ func (u TimeUnit) parse(s string, start events.Micros) (at events.Micros, clampe
 	return min(at, start), at > start, nil
 }
 
-// parseUntil parses the end of a mute, which may be in the future. It returns 0 for no text: the mute has no end.
+// parseUntil parses the end of a mute, which may be in the future. It returns 0 for no text: the
+// mute has no end.
 func (u TimeUnit) parseUntil(s string) (at events.Micros, err error) {
 	switch {
 	case s == "":
@@ -121,8 +125,9 @@ func (u TimeUnit) parseNumber(s string) (events.Micros, error) {
 	return 0, fmt.Errorf("%q is no unit of time", u)
 }
 
-// ParseTime parses a time in a file. It is one of the layouts, or a number of seconds, milliseconds or microseconds since 1970, whose unit follows
-// from its size; seconds may have a fraction. A time before 1970 is an error.
+// ParseTime parses a time in a file. It is one of the layouts, or a number of seconds, milliseconds
+// or microseconds since 1970, whose unit follows from its size; seconds may have a fraction. A time
+// before 1970 is an error.
 func ParseTime(s string) (events.Micros, error) {
 	if s == "" {
 		return 0, fmt.Errorf("%q %w", s, errTime)

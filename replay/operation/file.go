@@ -14,7 +14,8 @@ import (
 	"github.com/skein-feed/skein/replay"
 )
 
-// recordVersion is the version of the format of the files. A program rejects files of any other version.
+// recordVersion is the version of the format of the files. A program rejects files of any other
+// version.
 const recordVersion = 1
 
 // fileSuffix ends the name of every file of an operation: ID.json.
@@ -28,11 +29,13 @@ type record struct {
 	Projection string          `json:"projection,omitempty"`
 	Args       json.RawMessage `json:"args,omitempty"`
 	State      State           `json:"state"`
-	// Cancelling is set once an operator has cancelled the operation. After a restart, such an operation is not continued.
+	// Cancelling is set once an operator has cancelled the operation. After a restart, such an
+	// operation is not continued.
 	Cancelling bool      `json:"cancelling,omitempty"`
 	Created    time.Time `json:"created"`
 	Ended      time.Time `json:"ended,omitzero"`
-	// PhaseProgress is the last progress that was stored; a running operation stores its progress only when the process stops.
+	// PhaseProgress is the last progress that was stored; a running operation stores its progress
+	// only when the process stops.
 	replay.PhaseProgress
 	Error  string `json:"error,omitempty"`
 	Report string `json:"report,omitempty"`
@@ -45,7 +48,8 @@ func (r *record) encode() ([]byte, error) {
 	return append(data, '\n'), err
 }
 
-// decodeRecord decodes a file and checks that the record is usable. Errors describe the content of the file and do not name the file.
+// decodeRecord decodes a file and checks that the record is usable. Errors describe the content of
+// the file and do not name the file.
 func decodeRecord(data []byte) (r record, err error) {
 	if err = json.Unmarshal(data, &r); err != nil {
 		return r, err
@@ -65,7 +69,8 @@ func decodeRecord(data []byte) (r record, err error) {
 	}
 
 	if len(r.Args) > 0 {
-		// The file is indented, and so are the arguments in it. Make them what the caller of Start passed again.
+		// The file is indented, and so are the arguments in it. Make them what the caller of Start
+		// passed again.
 		var args bytes.Buffer
 		if err := json.Compact(&args, r.Args); err != nil {
 			return r, err
@@ -81,7 +86,8 @@ type recordDir string
 
 func (f recordDir) path(id string) string { return filepath.Join(string(f), id+fileSuffix) }
 
-// write replaces the file of an operation atomically. When write returns, the file is safely on disk.
+// write replaces the file of an operation atomically. When write returns, the file is safely on
+// disk.
 func (f recordDir) write(r *record) error {
 	data, err := r.encode()
 	if err != nil {
@@ -92,8 +98,9 @@ func (f recordDir) write(r *record) error {
 
 func (f recordDir) remove(id string) error { return os.Remove(f.path(id)) }
 
-// readAll returns the records of all files, oldest first, and an error for each file that does not contain a valid record. Such files are
-// left in place, because a later version of the program may have written them. readAll creates the directory if it is missing.
+// readAll returns the records of all files, oldest first, and an error for each file that does not
+// contain a valid record. Such files are left in place, because a later version of the program may
+// have written them. readAll creates the directory if it is missing.
 func (f recordDir) readAll() (found []record, damaged []error, err error) {
 	if err := os.MkdirAll(string(f), 0o700); err != nil {
 		return nil, nil, err
@@ -107,7 +114,8 @@ func (f recordDir) readAll() (found []record, damaged []error, err error) {
 	for _, e := range entries {
 		path := filepath.Join(string(f), e.Name())
 		if strings.HasSuffix(e.Name(), atomicfile.Suffix) {
-			// The process crashed while it wrote this file. The file that it was to replace is still valid.
+			// The process crashed while it wrote this file. The file that it was to replace is
+			// still valid.
 			if err := os.Remove(path); err != nil {
 				return nil, nil, err
 			}

@@ -14,8 +14,8 @@ import (
 )
 
 const (
-	// maxOperations is how many operations the manager remembers. It counts those that have not ended, too, but forgets only operations that
-	// have ended.
+	// maxOperations is how many operations the manager remembers. It counts those that have not
+	// ended, too, but forgets only operations that have ended.
 	maxOperations = 1000
 	// maxTextBytes limits the report and the error of an operation, each.
 	maxTextBytes = 64 << 10
@@ -35,7 +35,8 @@ type Options struct {
 type Manager struct {
 	recordDir recordDir
 	log       *slog.Logger
-	// wake tells Run that queue is not empty. Its buffer of one keeps senders, which hold mu, from blocking.
+	// wake tells Run that queue is not empty. Its buffer of one keeps senders, which hold mu, from
+	// blocking.
 	wake chan struct{}
 
 	// mu guards the fields below and all entries.
@@ -49,7 +50,8 @@ type Manager struct {
 	// queue holds the operations that Run has yet to start.
 	queue     []*entry
 	runCalled bool
-	// stopping is set when the context of Run has ended: the manager accepts and starts nothing any more.
+	// stopping is set when the context of Run has ended: the manager accepts and starts nothing any
+	// more.
 	stopping bool
 }
 
@@ -63,12 +65,13 @@ type entry struct {
 	cancel context.CancelCauseFunc
 	// changed is closed, and replaced, at the next change of the operation.
 	changed chan struct{}
-	// needsRecovery is set if Open found the operation unfinished and Run has not decided yet whether to continue it.
+	// needsRecovery is set if Open found the operation unfinished and Run has not decided yet
+	// whether to continue it.
 	needsRecovery bool
 }
 
-// Open reads the files of earlier operations. A file that it cannot read is logged and ignored. Operations make progress only while
-// [Manager.Run] runs.
+// Open reads the files of earlier operations. A file that it cannot read is logged and ignored.
+// Operations make progress only while [Manager.Run] runs.
 func Open(o Options) (*Manager, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -99,7 +102,8 @@ func Open(o Options) (*Manager, error) {
 	return m, nil
 }
 
-// OnRestart sets the function that continues operations of a kind after a restart. Call it before [Manager.Run].
+// OnRestart sets the function that continues operations of a kind after a restart. Call it before
+// [Manager.Run].
 func (m *Manager) OnRestart(k Kind, r Resume) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -113,9 +117,10 @@ func (m *Manager) addEntry(e *entry) {
 	m.ids = append(m.ids, e.ID)
 }
 
-// Start accepts an operation. run begins at once if [Manager.Run] is running, and when Run is called otherwise. args are stored as JSON
-// until the operation ends and are passed to [Resume] after a restart; nil means none. Start returns a [*ConflictError] if the operation
-// conflicts with one that has not ended, and [ErrClosed] if the manager is stopping.
+// Start accepts an operation. run begins at once if [Manager.Run] is running, and when Run is
+// called otherwise. args are stored as JSON until the operation ends and are passed to [Resume]
+// after a restart; nil means none. Start returns a [*ConflictError] if the operation conflicts with
+// one that has not ended, and [ErrClosed] if the manager is stopping.
 func (m *Manager) Start(k Kind, projection string, args any, run Func) (Info, error) {
 	var encoded json.RawMessage
 	if args != nil {
@@ -149,7 +154,8 @@ func (m *Manager) Start(k Kind, projection string, args any, run Func) (Info, er
 		State:      Pending,
 		Created:    now,
 	}}
-	// The file is written before the caller learns the id, so that no operation that a caller knows of is lost.
+	// The file is written before the caller learns the id, so that no operation that a caller knows
+	// of is lost.
 	if err := m.recordDir.write(&e.record); err != nil {
 		return Info{}, fmt.Errorf("operation: the %s cannot be noted: %w", k, err)
 	}
@@ -160,7 +166,8 @@ func (m *Manager) Start(k Kind, projection string, args any, run Func) (Info, er
 	return e.info(), nil
 }
 
-// allocateID returns an id that is greater than all others, even if the clock was set back. m.mu is held.
+// allocateID returns an id that is greater than all others, even if the clock was set back. m.mu is
+// held.
 func (m *Manager) allocateID(now time.Time) string {
 	if !now.After(m.lastIDTime) {
 		now = m.lastIDTime.Add(time.Microsecond)
@@ -178,7 +185,8 @@ func (m *Manager) enqueue(e *entry) {
 	}
 }
 
-// forgetOldest removes the oldest of the ended operations until at most maxOperations remain. m.mu is held.
+// forgetOldest removes the oldest of the ended operations until at most maxOperations remain. m.mu
+// is held.
 func (m *Manager) forgetOldest() {
 	for i := 0; len(m.ids) > maxOperations && i < len(m.ids); {
 		id := m.ids[i]
@@ -208,8 +216,9 @@ func (m *Manager) Get(id string) (Info, error) {
 	return e.info(), nil
 }
 
-// List returns up to n operations of the kind k, newest first, beginning with the newest whose id is below before. An empty k selects all
-// kinds; an empty before starts at the newest operation. more reports whether there are further ones.
+// List returns up to n operations of the kind k, newest first, beginning with the newest whose id
+// is below before. An empty k selects all kinds; an empty before starts at the newest operation.
+// more reports whether there are further ones.
 func (m *Manager) List(k Kind, before string, n int) (found []Info, more bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -229,9 +238,10 @@ func (m *Manager) List(k Kind, before string, n int) (found []Info, more bool) {
 // removedText stands in place of a report or an error that [Manager.RemoveTexts] has removed.
 const removedText = "removed, because it may have named a user who was erased since"
 
-// RemoveTexts removes the reports and errors of all operations that have ended, except erasures, whose texts name no user. A report lists
-// rows, and rows name users in many forms, so RemoveTexts does not look for the one who was erased. If the file of an operation cannot be
-// written, RemoveTexts continues with the others, and a later call tries that one again.
+// RemoveTexts removes the reports and errors of all operations that have ended, except erasures,
+// whose texts name no user. A report lists rows, and rows name users in many forms, so RemoveTexts
+// does not look for the one who was erased. If the file of an operation cannot be written,
+// RemoveTexts continues with the others, and a later call tries that one again.
 func (m *Manager) RemoveTexts() error {
 	m.mu.Lock()
 
@@ -243,7 +253,8 @@ func (m *Manager) RemoveTexts() error {
 			continue
 		}
 
-		// The file is written before the entry changes, so that the next call finds an entry whose file still has the texts.
+		// The file is written before the entry changes, so that the next call finds an entry whose
+		// file still has the texts.
 		without := e.record
 		for _, text := range []*string{&without.Report, &without.Error} {
 			if *text != "" {
@@ -275,8 +286,9 @@ func (m *Manager) InFlight() (found []Info) {
 	return found
 }
 
-// Cancel cancels an operation and returns its state. A running operation is asked to stop and ends later; a pending one ends at once. An
-// operation that has ended stays as it is. Cancel returns [ErrNotFound] for an unknown id.
+// Cancel cancels an operation and returns its state. A running operation is asked to stop and ends
+// later; a pending one ends at once. An operation that has ended stays as it is. Cancel returns
+// [ErrNotFound] for an unknown id.
 func (m *Manager) Cancel(id string) (Info, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -291,7 +303,8 @@ func (m *Manager) Cancel(id string) (Info, error) {
 
 	e.Cancelling = true
 	if e.cancel != nil {
-		// Save that the operation is being cancelled, so that a restart in the meantime does not continue it.
+		// Save that the operation is being cancelled, so that a restart in the meantime does not
+		// continue it.
 		m.saveRecord(e)
 		e.cancel(ErrCancelled)
 		return e.info(), nil
@@ -301,9 +314,10 @@ func (m *Manager) Cancel(id string) (Info, error) {
 	return e.info(), nil
 }
 
-// Watch calls f with the operation as it is now, and again after each change. It returns nil once f has seen the operation ended, and
-// otherwise the first error of f, the cause of ctx's end, [ErrNotFound], or [ErrClosed] if the manager stops. Changes that come faster
-// than f returns are merged into one call.
+// Watch calls f with the operation as it is now, and again after each change. It returns nil once f
+// has seen the operation ended, and otherwise the first error of f, the cause of ctx's end,
+// [ErrNotFound], or [ErrClosed] if the manager stops. Changes that come faster than f returns are
+// merged into one call.
 func (m *Manager) Watch(ctx context.Context, id string, f func(Info) error) error {
 	for {
 		m.mu.Lock()
@@ -332,7 +346,8 @@ func (m *Manager) Watch(ctx context.Context, id string, f func(Info) error) erro
 	}
 }
 
-// info returns the public view of the entry, with the current progress if the operation runs. m.mu is held.
+// info returns the public view of the entry, with the current progress if the operation runs. m.mu
+// is held.
 func (e *entry) info() Info {
 	i := Info{
 		ID:            e.ID,
@@ -366,15 +381,16 @@ func (e *entry) notifyWatchers() {
 	e.changed = make(chan struct{})
 }
 
-// saveRecord writes the file of an entry. If it fails, it logs the error, and this process continues with the new state. After a restart, the
-// old state would hold. m.mu is held.
+// saveRecord writes the file of an entry. If it fails, it logs the error, and this process
+// continues with the new state. After a restart, the old state would hold. m.mu is held.
 func (m *Manager) saveRecord(e *entry) {
 	if err := m.recordDir.write(&e.record); err != nil {
 		m.log.Error("the state of an operation cannot be noted", "operation", e.ID, "state", e.State, "error", err)
 	}
 }
 
-// finish moves an entry to its final state. failure is the text of the error; empty means none. m.mu is held.
+// finish moves an entry to its final state. failure is the text of the error; empty means none.
+// m.mu is held.
 func (m *Manager) finish(e *entry, st State, report, failure string) {
 	if e.progress != nil {
 		e.copyProgressToRecord()
@@ -383,7 +399,8 @@ func (m *Manager) finish(e *entry, st State, report, failure string) {
 	e.Ended = time.Now().UTC().Truncate(time.Microsecond)
 	e.Report = truncateText(report)
 	e.Error = truncateText(failure)
-	// These are not needed any more. The manager would keep what they refer to for as long as it remembers the operation.
+	// These are not needed any more. The manager would keep what they refer to for as long as it
+	// remembers the operation.
 	e.Args, e.run, e.cancel = nil, nil, nil
 
 	m.saveRecord(e)

@@ -65,7 +65,8 @@ func waitUntilEnded(t *testing.T, m *Manager, id string) (last Info) {
 	return last
 }
 
-// blockingFunc returns an operation that runs until a value is sent to let, or until its context ends. It closes began when it runs.
+// blockingFunc returns an operation that runs until a value is sent to let, or until its context
+// ends. It closes began when it runs.
 func blockingFunc(report string) (blocking Func, began chan struct{}, let chan error) {
 	began, let = make(chan struct{}), make(chan error, 1)
 	return func(ctx context.Context, p *replay.Progress) (string, error) {
@@ -81,7 +82,8 @@ func blockingFunc(report string) (blocking Func, began chan struct{}, let chan e
 	}, began, let
 }
 
-// An operation ends with the report and the error of its function, also if the function panics. A long report is cut.
+// An operation ends with the report and the error of its function, also if the function panics. A
+// long report is cut.
 func TestOutcomeOfAnOperationIsKept(t *testing.T) {
 	m := mustOpen(t, t.TempDir())
 	runManager(t, m)
@@ -131,8 +133,8 @@ func TestOutcomeOfAnOperationIsKept(t *testing.T) {
 	})
 }
 
-// An operation that is cancelled before it begins never begins. One that runs is asked to stop, and ends as cancelled unless it could not stop any
-// more.
+// An operation that is cancelled before it begins never begins. One that runs is asked to stop, and
+// ends as cancelled unless it could not stop any more.
 func TestCancelledOperationEnds(t *testing.T) {
 	m := mustOpen(t, t.TempDir())
 
@@ -227,7 +229,8 @@ func TestConflictingOperationIsRejected(t *testing.T) {
 	}
 }
 
-// The rate is the rate of the last half minute, and the remaining time follows from it. A watcher gets at most one update per second.
+// The rate is the rate of the last half minute, and the remaining time follows from it. A watcher
+// gets at most one update per second.
 func TestRateAndRemainingTime(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
@@ -274,7 +277,8 @@ func TestRateAndRemainingTime(t *testing.T) {
 	})
 }
 
-// After a restart, an operation whose kind can be resumed continues, one that an operator has cancelled stays cancelled, and others fail.
+// After a restart, an operation whose kind can be resumed continues, one that an operator has
+// cancelled stays cancelled, and others fail.
 func TestRestartContinuesOrFailsOperations(t *testing.T) {
 	dir, killed := t.TempDir(), t.TempDir()
 	m := mustOpen(t, dir)
@@ -371,7 +375,8 @@ func mustList(t *testing.T, m *Manager, k Kind) []Info {
 	return found
 }
 
-// If a process is killed after it has accepted an operation, and before the operation begins, the operation is not lost.
+// If a process is killed after it has accepted an operation, and before the operation begins, the
+// operation is not lost.
 func TestAcceptedOperationSurvivesAKill(t *testing.T) {
 	dir := t.TempDir()
 	accepted := mustStart(t, mustOpen(t, dir), Verify, "graph", nil)
@@ -513,7 +518,8 @@ func TestDamagedFilesAreLeftInPlace(t *testing.T) {
 // letTimePass advances the clock of a synctest bubble.
 func letTimePass(d time.Duration) { <-time.After(d) }
 
-// After a user was erased, no file contains what the report or the error of an operation said, in this process and in the next one.
+// After a user was erased, no file contains what the report or the error of an operation said, in
+// this process and in the next one.
 func TestRemovedTextsAreInNoFile(t *testing.T) {
 	dir := t.TempDir()
 	m := mustOpen(t, dir)

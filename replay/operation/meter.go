@@ -10,20 +10,24 @@ import (
 const (
 	// samplePeriod is how often the progress of running operations is sampled.
 	samplePeriod = time.Second
-	// minRateWindow is the shortest time over which the rate is measured. Later in a phase, the rate covers the last third of the phase:
-	// an operation that takes hours may report its progress only every few minutes, and a short window would contain no report or one.
+	// minRateWindow is the shortest time over which the rate is measured. Later in a phase, the
+	// rate covers the last third of the phase: an operation that takes hours may report its
+	// progress only every few minutes, and a short window would contain no report or one.
 	minRateWindow = 29 * samplePeriod
 	// maxSamples limits the number of samples per operation.
 	maxSamples = 512
 )
 
-// progressMeter estimates the rate of an operation and its remaining time from samples of its progress. It covers one phase at a time.
+// progressMeter estimates the rate of an operation and its remaining time from samples of its
+// progress. It covers one phase at a time.
 type progressMeter struct {
 	lastProgress replay.PhaseProgress
 	samples      []progressSample // of the current phase, oldest first
-	// afterPhase is the estimated duration of the phases after the current one; negative means unknown.
+	// afterPhase is the estimated duration of the phases after the current one; negative means
+	// unknown.
 	afterPhase time.Duration
-	// expectedEnd is when all phases were expected to end, as estimated when the current phase began; zero means unknown.
+	// expectedEnd is when all phases were expected to end, as estimated when the current phase
+	// began; zero means unknown.
 	expectedEnd time.Time
 }
 
@@ -33,8 +37,9 @@ type progressSample struct {
 	done    uint64
 }
 
-// takeSample samples p and reports whether the progress has changed since the last sample. When another phase has begun, or the operation
-// counts the same phase from the start again, the meter drops the samples of the previous phase.
+// takeSample samples p and reports whether the progress has changed since the last sample. When
+// another phase has begun, or the operation counts the same phase from the start again, the meter
+// drops the samples of the previous phase.
 func (m *progressMeter) takeSample(p *replay.Progress, now time.Time) (changed bool) {
 	current := p.Now()
 	changed = current != m.lastProgress
@@ -43,7 +48,8 @@ func (m *progressMeter) takeSample(p *replay.Progress, now time.Time) (changed b
 	if current.Phase != m.lastProgress.Phase || current.Unit != m.lastProgress.Unit || startedAgain {
 		m.samples = m.samples[:0]
 		m.expectedEnd = time.Time{}
-		// m.afterPhase is still the estimate of the previous phase for all that follows it, so it includes the phase that begins now.
+		// m.afterPhase is still the estimate of the previous phase for all that follows it, so it
+		// includes the phase that begins now.
 		if m.afterPhase > 0 {
 			m.expectedEnd = now.Add(m.afterPhase)
 		}
@@ -83,16 +89,19 @@ func (m *progressMeter) rate() float64 {
 	return 0
 }
 
-// maxRemaining limits the estimated remaining time. Without it, a rate near 0 would overflow a duration.
+// maxRemaining limits the estimated remaining time. Without it, a rate near 0 would overflow a
+// duration.
 const maxRemaining = 1000 * 24 * time.Hour
 
-// remaining returns the estimated time to the end of all phases; negative means unknown. done and total are the units of the current phase.
+// remaining returns the estimated time to the end of all phases; negative means unknown. done and
+// total are the units of the current phase.
 func (m *progressMeter) remaining(now time.Time, done, total uint64) time.Duration {
 	rate := m.rate()
 	switch {
 	case m.afterPhase < 0:
 		return -1
-		// The rate of a phase that has just begun says little, so the estimate that was made before the phase counts for now.
+		// The rate of a phase that has just begun says little, so the estimate that was made before
+		// the phase counts for now.
 	case !m.expectedEnd.IsZero() && (rate <= 0 || done < total/16):
 		return max(0, m.expectedEnd.Sub(now))
 	case rate <= 0 || total == 0:

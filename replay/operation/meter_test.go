@@ -29,8 +29,8 @@ func (s slowGraph) Apply(ev events.Event, b *projections.Batch) error {
 	return s.Graph.Apply(ev, b)
 }
 
-// largeLog returns a log of n events by many users: one half in large envelopes, as an import has them, and then the others in envelopes of their own, as
-// live events are.
+// largeLog returns a log of n events by many users: one half in large envelopes, as an import has
+// them, and then the others in envelopes of their own, as live events are.
 func largeLog(n int) (envs []*events.Envelope, size replay.LogSize) {
 	w := memlog.NewWorld(1, 3000)
 	follow := func() events.Event {
@@ -55,8 +55,9 @@ func largeLog(n int) (envs []*events.Envelope, size replay.LogSize) {
 	return envs, size
 }
 
-// After the first tenth of a build, the estimate of the remaining time is right within a factor of 1.5, or within a hundredth of the whole time, whatever
-// folding costs compared with reading. The time is simulated: only these costs take time.
+// After the first tenth of a build, the estimate of the remaining time is right within a factor of
+// 1.5, or within a hundredth of the whole time, whatever folding costs compared with reading. The
+// time is simulated: only these costs take time.
 func TestRemainingTimeOfABuildIsAccurate(t *testing.T) {
 	const n, read = 20_000, 10 * time.Millisecond
 	for name, c := range map[string]struct {

@@ -12,14 +12,16 @@ import (
 	"github.com/skein-feed/skein/replay"
 )
 
-// interruptedText is the error of an operation that a restart has interrupted and that cannot be continued.
+// interruptedText is the error of an operation that a restart has interrupted and that cannot be
+// continued.
 const interruptedText = "interrupted by a restart"
 
 // errStopping is the cause with which the contexts of all operations end when the process stops.
 var errStopping = errors.New("operation: the process is stopping")
 
-// Run runs the operations until ctx ends. Then it cancels them, waits until they have returned, and returns nil. When it starts, Run first
-// continues the operations that an earlier process left unfinished. Call Run once.
+// Run runs the operations until ctx ends. Then it cancels them, waits until they have returned, and
+// returns nil. When it starts, Run first continues the operations that an earlier process left
+// unfinished. Call Run once.
 func (m *Manager) Run(ctx context.Context) error {
 	m.mu.Lock()
 	if m.runCalled {
@@ -30,8 +32,9 @@ func (m *Manager) Run(ctx context.Context) error {
 	m.resumeUnfinished()
 	m.mu.Unlock()
 
-	// Operations must end with the cause errStopping, by which runOperation tells a stop of the process from a failure. So their context is
-	// not canceled together with ctx, but by the deferred function below.
+	// Operations must end with the cause errStopping, by which runOperation tells a stop of the
+	// process from a failure. So their context is not canceled together with ctx, but by the
+	// deferred function below.
 	operationCtx, stop := context.WithCancelCause(context.WithoutCancel(ctx))
 	var operations sync.WaitGroup
 	defer func() {
@@ -58,7 +61,8 @@ func (m *Manager) Run(ctx context.Context) error {
 	}
 }
 
-// resumeUnfinished decides which of the operations that an earlier process left unfinished are continued. m.mu is held.
+// resumeUnfinished decides which of the operations that an earlier process left unfinished are
+// continued. m.mu is held.
 func (m *Manager) resumeUnfinished() {
 	for _, id := range m.ids {
 		e := m.entries[id]
@@ -113,7 +117,8 @@ func (m *Manager) notifyAllWatchers() {
 	}
 }
 
-// sampleProgress samples the progress of all running operations and notifies the watchers of those that have made progress.
+// sampleProgress samples the progress of all running operations and notifies the watchers of those
+// that have made progress.
 func (m *Manager) sampleProgress(now time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -125,7 +130,8 @@ func (m *Manager) sampleProgress(now time.Time) {
 	}
 }
 
-// runOperation runs one operation to its end and records the outcome. It does nothing if the operation was cancelled before.
+// runOperation runs one operation to its end and records the outcome. It does nothing if the
+// operation was cancelled before.
 func (m *Manager) runOperation(ctx context.Context, e *entry) {
 	ctx, cancel := context.WithCancelCause(ctx)
 
@@ -149,7 +155,8 @@ func (m *Manager) runOperation(ctx context.Context, e *entry) {
 		}
 		m.finish(e, Cancelled, report, failure)
 	case errors.Is(context.Cause(ctx), errStopping):
-		// The operation stays in the state Running: the next process continues it or marks it as failed.
+		// The operation stays in the state Running: the next process continues it or marks it as
+		// failed.
 		e.copyProgressToRecord()
 		m.saveRecord(e)
 	default:
@@ -157,7 +164,8 @@ func (m *Manager) runOperation(ctx context.Context, e *entry) {
 	}
 }
 
-// markRunning marks an operation as running. It returns nil if the operation was cancelled before, or if the process is stopping.
+// markRunning marks an operation as running. It returns nil if the operation was cancelled before,
+// or if the process is stopping.
 func (m *Manager) markRunning(e *entry, cancel context.CancelCauseFunc) (Func, *replay.Progress) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -15,10 +15,11 @@ import (
 	"github.com/skein-feed/skein/replay/internal/paced"
 )
 
-// buildStore builds a store of the given partitions in dir from the log, up to near the head that the log had when buildStore subscribed to it.
+// buildStore builds a store of the given partitions in dir from the log, up to near the head that
+// the log had when buildStore subscribed to it.
 //
-// If until is not nil, buildStore then calls it once with the position that the build has reached. until returns a position that is not
-// before that one, and the build continues exactly to it.
+// If until is not nil, buildStore then calls it once with the position that the build has reached.
+// until returns a position that is not before that one, and the build continues exactly to it.
 func (r *rebuildState) buildStore(
 	ctx context.Context, subscribe SubscribeFunc, dir string, partitions events.Partitions,
 	until func(seq uint64) (last uint64, err error),
@@ -68,7 +69,8 @@ func (r *rebuildState) buildStore(
 		}
 	}
 
-	// Read on to the position that until wants. The log may skip that sequence, so also stop at the first envelope after it.
+	// Read on to the position that until wants. The log may skip that sequence, so also stop at the
+	// first envelope after it.
 	if until != nil {
 		last, err := until(b.Cursor().Seq)
 		for passedLast := false; !passedLast && err == nil && b.Cursor().Seq < last; {
@@ -84,8 +86,9 @@ func (r *rebuildState) buildStore(
 	return b.Finish(ctx)
 }
 
-// readAndFold reads the next envelopes of the log and calls fold with those up to the sequence last. passedLast reports that it has also read
-// envelopes after last, so that the log has no more up to last. After that, readAndFold rests as the pace demands.
+// readAndFold reads the next envelopes of the log and calls fold with those up to the sequence
+// last. passedLast reports that it has also read envelopes after last, so that the log has no more
+// up to last. After that, readAndFold rests as the pace demands.
 func (r *rebuildState) readAndFold(
 	ctx context.Context, sub store.Subscription, last uint64, fold func([]*events.Envelope) error,
 ) (passedLast bool, err error) {

@@ -19,13 +19,14 @@ type Source struct {
 	Name string
 	// Has are the partitions whose rows the node has.
 	Has events.Partitions
-	// Rows calls do with each row of some partitions of a projection. fold is the hash that [live.Live.FoldHash] returns: the node refuses
-	// if its rows are made by another fold.
+	// Rows calls do with each row of some partitions of a projection. fold is the hash that
+	// [live.Live.FoldHash] returns: the node refuses if its rows are made by another fold.
 	Rows func(ctx context.Context, projection, fold string, of events.Partitions, do func(key, value []byte) error) error
 }
 
-// partitionCopier makes the stores of the partitions that a resize adds. It copies rows of other nodes, which are at different positions of
-// the log, into one store per node, and builds the partitions that no node gives from the log. Then it folds all stores to one position.
+// partitionCopier makes the stores of the partitions that a resize adds. It copies rows of other
+// nodes, which are at different positions of the log, into one store per node, and builds the
+// partitions that no node gives from the log. Then it folds all stores to one position.
 type partitionCopier struct {
 	*rebuildState
 	subscribe SubscribeFunc
@@ -37,8 +38,9 @@ type partitionCopier struct {
 	uncopied events.Partitions
 }
 
-// copyFromSources copies the rows of the wanted partitions from other nodes, from all at once. If a node fails to give its share, that is no
-// error: the partitions stay uncopied, and foldAll builds them from the log.
+// copyFromSources copies the rows of the wanted partitions from other nodes, from all at once. If a
+// node fails to give its share, that is no error: the partitions stay uncopied, and foldAll builds
+// them from the log.
 func (c *partitionCopier) copyFromSources(ctx context.Context, wanted events.Partitions) error {
 	c.uncopied = wanted
 	if c.opts.Sources == nil {
@@ -80,8 +82,9 @@ func (c *partitionCopier) copyFromSources(ctx context.Context, wanted events.Par
 	return err
 }
 
-// assignSources assigns each wanted partition to a source that has it, about as many to each source. It returns the partitions of each
-// source. Partitions that no source has are assigned to none.
+// assignSources assigns each wanted partition to a source that has it, about as many to each
+// source. It returns the partitions of each source. Partitions that no source has are assigned to
+// none.
 func assignSources(wanted events.Partitions, sources []Source) []events.Partitions {
 	assigned := make([]events.Partitions, len(sources))
 	_ = wanted.Each(func(partition uint8) error {
@@ -102,8 +105,8 @@ func assignSources(wanted events.Partitions, sources []Source) []events.Partitio
 	return assigned
 }
 
-// throttleRows returns a function that calls do. Every few thousand rows, it also rests as the pace demands, and fails if the disk is nearly
-// full.
+// throttleRows returns a function that calls do. Every few thousand rows, it also rests as the pace
+// demands, and fails if the disk is nearly full.
 func (c *partitionCopier) throttleRows(ctx context.Context, do func(key, value []byte) error) func(key, value []byte) error {
 	const rowsPerRest = 1 << 12
 	rows := 0
@@ -121,7 +124,8 @@ func (c *partitionCopier) throttleRows(ctx context.Context, do func(key, value [
 	}
 }
 
-// maxCopiedSeq returns the greatest sequence that any copied store has reached; 0 if there are none.
+// maxCopiedSeq returns the greatest sequence that any copied store has reached; 0 if there are
+// none.
 func (c *partitionCopier) maxCopiedSeq() uint64 {
 	if len(c.stores) == 0 {
 		return 0
@@ -130,9 +134,9 @@ func (c *partitionCopier) maxCopiedSeq() uint64 {
 	return newest.Cursor().Seq
 }
 
-// foldAll builds the uncopied partitions from the log and folds the copied stores, all to the same sequence. It asks chooseLast for that
-// sequence once, with a lower bound: the sequence that the build from the log has reached. foldAll closes the stores and returns their
-// directories.
+// foldAll builds the uncopied partitions from the log and folds the copied stores, all to the same
+// sequence. It asks chooseLast for that sequence once, with a lower bound: the sequence that the
+// build from the log has reached. foldAll closes the stores and returns their directories.
 func (c *partitionCopier) foldAll(
 	ctx context.Context, chooseLast func(atLeast uint64) (uint64, error),
 ) (dirs []string, err error) {

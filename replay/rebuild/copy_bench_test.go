@@ -14,7 +14,8 @@ import (
 	"github.com/skein-feed/skein/replay/rebuild"
 )
 
-// BenchmarkResizeCopies resizes a node that has a third of the partitions to two thirds, with 200 000 follows: from another node, and from the log.
+// BenchmarkResizeCopies resizes a node that has a third of the partitions to two thirds, with 200
+// 000 follows: from another node, and from the log.
 func BenchmarkResizeCopies(b *testing.B) {
 	w := newTestLog(b)
 	const follows, users = 200_000, 100_000

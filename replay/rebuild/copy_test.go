@@ -14,7 +14,8 @@ import (
 	"github.com/skein-feed/skein/replay/rebuild"
 )
 
-// sourceOf returns a node that has the rows of a projection. The log grows whenever the node has given rows.
+// sourceOf returns a node that has the rows of a projection. The log grows whenever the node has
+// given rows.
 func (w *testLog) sourceOf(l *live.Live) rebuild.Source {
 	return rebuild.Source{
 		Name: "node", Has: l.Holds(),
@@ -53,7 +54,8 @@ func mustResize(
 	return b.String(), report
 }
 
-// A node copies the partitions that it gets from several other nodes while the log grows, and reads only the tail of the log. Its rows are those of a fold.
+// A node copies the partitions that it gets from several other nodes while the log grows, and reads
+// only the tail of the log. Its rows are those of a fold.
 func TestResizeCopiesRowsOfOtherNodes(t *testing.T) {
 	w := newTestLog(t)
 	w.publish(100)
@@ -62,14 +64,16 @@ func TestResizeCopiesRowsOfOtherNodes(t *testing.T) {
 		mustResize(t, even, everyNth(0, 2), w.growingLog)
 		mustResize(t, odd, everyNth(1, 2), w.growingLog)
 
-		// A new store copies all its partitions from two nodes. Later it has some, and copies the others.
+		// A new store copies all its partitions from two nodes. Later it has some, and copies the
+		// others.
 		l := w.openLive(p, store.Options{Partitioned: true})
 		mustResize(t, l, everyNth(0, 3), w.tailOf, w.sourceOf(even), w.sourceOf(odd))
 		w.checkRows(l, w.publish(1))
 		mustResize(t, l, everyNth(0, 5), w.tailOf, w.sourceOf(odd), w.sourceOf(even))
 		w.checkRows(l, w.publish(1))
 
-		// Two nodes with the same partitions give a share each. Partitions that no node has are built from the log.
+		// Two nodes with the same partitions give a share each. Partitions that no node has are
+		// built from the log.
 		mustResize(t, l, events.AllPartitions(), w.growingLog, w.sourceOf(odd), w.sourceOf(odd))
 		w.checkRows(l, w.publish(1))
 	}

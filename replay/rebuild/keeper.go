@@ -11,17 +11,21 @@ import (
 )
 
 const (
-	// minRetryDelay is the pause after a rebuild that failed. The pause doubles with each further failure, up to maxRetryDelay.
+	// minRetryDelay is the pause after a rebuild that failed. The pause doubles with each further
+	// failure, up to maxRetryDelay.
 	minRetryDelay = time.Minute
 	maxRetryDelay = time.Hour
 )
 
-// Supervisor watches a projection and rebuilds it when it cannot follow the log any more, because it is damaged or outdated.
+// Supervisor watches a projection and rebuilds it when it cannot follow the log any more, because
+// it is damaged or outdated.
 type Supervisor struct {
 	Live *live.Live
-	// Heal rebuilds a projection that is damaged: its files cannot be opened or read, or rows in them cannot be decoded.
+	// Heal rebuilds a projection that is damaged: its files cannot be opened or read, or rows in
+	// them cannot be decoded.
 	Heal bool
-	// Adopt rebuilds a projection whose rows were built by another version of the projection or with other settings than this program has.
+	// Adopt rebuilds a projection whose rows were built by another version of the projection or
+	// with other settings than this program has.
 	Adopt bool
 	// Rebuild performs the rebuild. why is the error that makes it necessary. Required.
 	Rebuild func(ctx context.Context, why error) error
@@ -34,8 +38,8 @@ func (k *Supervisor) needsRebuild(st store.Status) bool {
 	return k.Heal && st.Damaged || k.Adopt && st.State == store.Outdated
 }
 
-// Run watches the projection until the context ends and then returns nil. It retries a rebuild that fails with growing pauses: if a bug has
-// damaged the rows, a rebuild may well damage them again.
+// Run watches the projection until the context ends and then returns nil. It retries a rebuild that
+// fails with growing pauses: if a bug has damaged the rows, a rebuild may well damage them again.
 func (k *Supervisor) Run(ctx context.Context) error {
 	logger := k.Logger
 	if logger == nil {

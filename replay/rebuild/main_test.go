@@ -150,7 +150,8 @@ func (w *testLog) openLive(p func() projections.Projection, o store.Options) *li
 	return l
 }
 
-// runLive makes a projection follow the log until it is closed, at the latest by the end of the test.
+// runLive makes a projection follow the log until it is closed, at the latest by the end of the
+// test.
 func (w *testLog) runLive(l *live.Live) {
 	done := make(chan struct{})
 	go func() {
@@ -165,7 +166,8 @@ func (w *testLog) runLive(l *live.Live) {
 	})
 }
 
-// checkRows compares a projection with a fold of the log up to a sequence that the projection has reached.
+// checkRows compares a projection with a fold of the log up to a sequence that the projection has
+// reached.
 func (w *testLog) checkRows(l *live.Live, seq uint64) {
 	w.t.Helper()
 	if err := l.WaitFor(w.t.Context(), seq); err != nil {
@@ -182,8 +184,9 @@ func (w *testLog) checkRows(l *live.Live, seq uint64) {
 	conformance.RowsOf(w.t, l.Serving()).MustEqual(w.t, straight, "%s, partitions %s", l.Name(), &held)
 }
 
-// startReading reads a projection again and again, at most a thousand times per second. Between two reads it rests nine times as long as a read took, which
-// leaves the processors to what is tested. No read may fail, and none may return an older position than the one before.
+// startReading reads a projection again and again, at most a thousand times per second. Between two
+// reads it rests nine times as long as a read took, which leaves the processors to what is tested.
+// No read may fail, and none may return an older position than the one before.
 func (w *testLog) startReading(l *live.Live) (stop func() (reads int)) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})

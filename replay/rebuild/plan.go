@@ -11,14 +11,16 @@ import (
 	"github.com/skein-feed/skein/replay"
 )
 
-// assumedBytesPerSecond is how many bytes of the log a rebuild is assumed to read per second, as long as none was measured.
+// assumedBytesPerSecond is how many bytes of the log a rebuild is assumed to read per second, as
+// long as none was measured.
 const assumedBytesPerSecond = 10 << 20
 
 // Log is what Plan must know of the log and of the rebuilds.
 type Log struct {
 	// Head is the last sequence of the log. Bytes is its size, including the archive.
 	Head, Bytes uint64
-	// Rate is how many bytes of the log a rebuild reads per second; 0 means the rate that is assumed of a small machine.
+	// Rate is how many bytes of the log a rebuild reads per second; 0 means the rate that is
+	// assumed of a small machine.
 	Rate float64
 	// Pace is the pace of the rebuilds.
 	Pace replay.Pace
@@ -31,16 +33,19 @@ type Step struct {
 	Generation uint32
 	// Reason says in words what is wrong with that generation.
 	Reason string
-	// Answers reports whether that generation answers queries until the rebuild is done, from the position at which it has stopped.
+	// Answers reports whether that generation answers queries until the rebuild is done, from the
+	// position at which it has stopped.
 	Answers bool
-	// Envelopes is the number of envelopes that the rebuild must read. Time is about how long that takes.
+	// Envelopes is the number of envelopes that the rebuild must read. Time is about how long that
+	// takes.
 	Envelopes uint64
 	Time      time.Duration
 	// Need is how many bytes of disk the rebuild takes. Free is how many are free.
 	Need, Free uint64
 }
 
-// Plan returns the rebuilds of those projections that do not follow the log any more, because they are outdated or damaged.
+// Plan returns the rebuilds of those projections that do not follow the log any more, because they
+// are outdated or damaged.
 func Plan(lives []*live.Live, log Log) (steps []Step, err error) {
 	rate := log.Rate
 	if rate <= 0 {

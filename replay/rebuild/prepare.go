@@ -18,8 +18,8 @@ import (
 	"github.com/skein-feed/skein/replay/internal/paced"
 )
 
-// ErrLogChanged means that the log has begun a new epoch while a generation was prepared from it, by an erasure or a restore. What was
-// prepared is removed.
+// ErrLogChanged means that the log has begun a new epoch while a generation was prepared from it,
+// by an erasure or a restore. What was prepared is removed.
 var ErrLogChanged = errors.New("rebuild: the log has begun a new epoch meanwhile; prepare again")
 
 // Target is the generation that [Prepare] makes.
@@ -35,13 +35,15 @@ type Target struct {
 	Epoch func(context.Context) (uint32, error)
 }
 
-// Prepare builds a generation of a projection in the directory of a running service, which has another version of the fold or other settings.
-// The service does not use it. The next start of a service for which the live generation is outdated and this one is not continues it; see
+// Prepare builds a generation of a projection in the directory of a running service, which has
+// another version of the fold or other settings. The service does not use it. The next start of a
+// service for which the live generation is outdated and this one is not continues it; see
 // [live.Preparation].
 //
-// Calling Prepare again folds only what the log got since then. A build that was interrupted continues after the last step that it has completed:
-// the reading of the log, the folding of a range of partitions, the writing of the store. A reading begins again. Of the
-// options, WaitTurn, Sources, Paused and Worker are not used. The report is for people.
+// Calling Prepare again folds only what the log got since then. A build that was interrupted
+// continues after the last step that it has completed: the reading of the log, the folding of a
+// range of partitions, the writing of the store. A reading begins again. Of the options, WaitTurn,
+// Sources, Paused and Worker are not used. The report is for people.
 func Prepare(ctx context.Context, target Target, subscribe SubscribeFunc, o Options) (report string, err error) {
 	name := target.New().Name()
 	defer func() {
@@ -109,7 +111,8 @@ func (r *preparing) checkFree() error {
 	return replay.CheckFree(r.o.Margin, free)
 }
 
-// buildOrContinue builds the generation, unless an earlier call has done so. If what an earlier call has left cannot be used, it begins again.
+// buildOrContinue builds the generation, unless an earlier call has done so. If what an earlier
+// call has left cannot be used, it begins again.
 func (r *preparing) buildOrContinue(ctx context.Context) error {
 	fs, dir := vfs.Default, r.preparation.Dir()
 	built, err := build.IsBuilt(fs, dir, r.preparation.Key())
@@ -134,7 +137,8 @@ func (r *preparing) buildOrContinue(ctx context.Context) error {
 	return err
 }
 
-// build builds the generation up to near the end of the log. resumed reports whether it continued a build that was interrupted.
+// build builds the generation up to near the end of the log. resumed reports whether it continued a
+// build that was interrupted.
 func (r *preparing) build(ctx context.Context) (resumed bool, err error) {
 	held := events.AllPartitions()
 	if p := r.preparation.Options.Partitions; p != nil {
@@ -175,7 +179,8 @@ func (r *preparing) build(ctx context.Context) (resumed bool, err error) {
 	return b.IsResumed(), b.Finish(ctx)
 }
 
-// foldRest folds what the generation lacks of the log as it is now, and returns the sequence that it has reached.
+// foldRest folds what the generation lacks of the log as it is now, and returns the sequence that
+// it has reached.
 func (r *preparing) foldRest(ctx context.Context) (seq uint64, err error) {
 	s, err := store.Open(r.preparation.StoreOptions())
 	if err != nil {

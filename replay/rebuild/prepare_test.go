@@ -17,7 +17,8 @@ import (
 	"github.com/skein-feed/skein/replay/rebuild"
 )
 
-// inboxBefore has another setting than the inbox of [newInboxNow], as the inbox of an earlier version of the program.
+// inboxBefore has another setting than the inbox of [newInboxNow], as the inbox of an earlier
+// version of the program.
 func inboxBefore() projections.Projection {
 	s := inbox.DefaultSettings()
 	s.Threshold = 500
@@ -26,7 +27,8 @@ func inboxBefore() projections.Projection {
 
 func newInboxNow() projections.Projection { return inbox.New(inbox.DefaultSettings()) }
 
-// openOnDisk opens an inbox of some partitions in a directory, and has it follow the log until stop is called.
+// openOnDisk opens an inbox of some partitions in a directory, and has it follow the log until stop
+// is called.
 func (w *testLog) openOnDisk(dir string, p func() projections.Projection, partitioned bool) (opened *live.Live, stop func()) {
 	w.t.Helper()
 	l, err := live.Open(live.Options{
@@ -56,8 +58,8 @@ func (w *testLog) target(dir string, held *events.Partitions) rebuild.Target {
 	}
 }
 
-// TestPreparedGenerationHasTheRowsOfTheLog: a generation is prepared in two calls beside a projection that follows the log, of all partitions
-// or, as on a node of a cluster, of some.
+// TestPreparedGenerationHasTheRowsOfTheLog: a generation is prepared in two calls beside a
+// projection that follows the log, of all partitions or, as on a node of a cluster, of some.
 func TestPreparedGenerationHasTheRowsOfTheLog(t *testing.T) {
 	for name, partitions := range map[string]events.Partitions{"all partitions": events.AllPartitions(), "a third of them": everyNth(0, 3)} {
 		t.Run(name, func(t *testing.T) {
@@ -93,7 +95,8 @@ func TestPreparedGenerationHasTheRowsOfTheLog(t *testing.T) {
 	}
 }
 
-// TestPreparationThatFailsIsNotUsed: an interrupted preparation begins again, and one that an erasure has overtaken leaves nothing.
+// TestPreparationThatFailsIsNotUsed: an interrupted preparation begins again, and one that an
+// erasure has overtaken leaves nothing.
 func TestPreparationThatFailsIsNotUsed(t *testing.T) {
 	w := newTestLog(t)
 	dir := t.TempDir()

@@ -16,8 +16,8 @@ import (
 	"github.com/skein-feed/skein/replay/worker"
 )
 
-// SubscribeFunc subscribes to the log after a cursor. The empty cursor is the beginning of the log. The subscription may leave out envelopes
-// that have no event of the given kinds.
+// SubscribeFunc subscribes to the log after a cursor. The empty cursor is the beginning of the log.
+// The subscription may leave out envelopes that have no event of the given kinds.
 type SubscribeFunc func(from events.Cursor, kinds events.KindSet) (store.Subscription, error)
 
 // LeastMemory and MostMemory are the limits of [Options.Memory], in bytes.
@@ -27,17 +27,20 @@ const (
 )
 
 const (
-	// maxStoreBytesPerLogByte is about the largest size of a generation, relative to the size of the log. It estimates the size of the next
-	// generation if the size of the one that serves says little, because that one is empty or damaged.
+	// maxStoreBytesPerLogByte is about the largest size of a generation, relative to the size of
+	// the log. It estimates the size of the next generation if the size of the one that serves says
+	// little, because that one is empty or damaged.
 	maxStoreBytesPerLogByte = 2
 	// maxReadBytes is how many bytes of the log are read at a time.
 	maxReadBytes = 8 << 20
-	// nearEnvelopes and nearBytes say how far behind the head a generation may be for the cut-over to begin. The cut-over folds the rest
-	// without a throttle, so the rest must be small in both respects.
+	// nearEnvelopes and nearBytes say how far behind the head a generation may be for the cut-over
+	// to begin. The cut-over folds the rest without a throttle, so the rest must be small in both
+	// respects.
 	nearEnvelopes = 2048
 	nearBytes     = 1 << 20
-	// flushPeriod is how often the free disk is checked and the new generation flushed, unless replay.DiskPeriod bytes of the log were read
-	// earlier. After a crash, the events since the last flush must be folded again.
+	// flushPeriod is how often the free disk is checked and the new generation flushed, unless
+	// replay.DiskPeriod bytes of the log were read earlier. After a crash, the events since the
+	// last flush must be folded again.
 	flushPeriod = time.Minute
 )
 
@@ -45,24 +48,30 @@ const (
 type Options struct {
 	// Pace leaves a share of the time to the service. The zero value does not limit the rebuild.
 	Pace replay.Pace
-	// Memory is about how many bytes of memory a build takes, from [LeastMemory] to [MostMemory]; 0 means 512 MiB.
+	// Memory is about how many bytes of memory a build takes, from [LeastMemory] to [MostMemory]; 0
+	// means 512 MiB.
 	Memory int
-	// Worker starts the process that finishes the build. If Worker is nil, this process finishes it.
+	// Worker starts the process that finishes the build. If Worker is nil, this process finishes
+	// it.
 	Worker *worker.Command
 	// Margin is how many bytes of disk must stay free; 0 means 256 MiB.
 	Margin uint64
-	// LogBytes is the size of the log. It serves to estimate the size of the generation if the present one says little; 0 means unknown.
+	// LogBytes is the size of the log. It serves to estimate the size of the generation if the
+	// present one says little; 0 means unknown.
 	LogBytes uint64
-	// LogSize returns the size of that part of the log that a fold of these kinds reads; nil means unknown.
+	// LogSize returns the size of that part of the log that a fold of these kinds reads; nil means
+	// unknown.
 	LogSize func(context.Context, events.KindSet) replay.LogSize
-	// WaitTurn is locked while partitions are built from the log, so that of several projections that are resized at the same time only one
-	// uses Memory; nil means that no other is resized.
+	// WaitTurn is locked while partitions are built from the log, so that of several projections
+	// that are resized at the same time only one uses Memory; nil means that no other is resized.
 	WaitTurn sync.Locker
-	// Sources returns the nodes that may have the rows of partitions that [Resize] adds; nil means that there are none.
+	// Sources returns the nodes that may have the rows of partitions that [Resize] adds; nil means
+	// that there are none.
 	Sources func() []Source
 	// Progress is updated as the rebuild proceeds; it may be nil.
 	Progress *replay.Progress
-	// Paused is called with the duration for which the cut-over has stopped the fold; it may be nil.
+	// Paused is called with the duration for which the cut-over has stopped the fold; it may be
+	// nil.
 	Paused func(time.Duration)
 	// Logger receives warnings for people; nil discards them.
 	Logger *slog.Logger
@@ -79,9 +88,11 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// Rebuild builds the next generation of a projection, with the same partitions, while the present one serves, and cuts over to it.
-// [live.Live.Run] must be running: the cut-over needs it, and it makes the new generation follow the log afterwards. If Rebuild fails, or ctx
-// ends, what was built is deleted, and the next Rebuild starts from the beginning. The report tells people what was done.
+// Rebuild builds the next generation of a projection, with the same partitions, while the present
+// one serves, and cuts over to it. [live.Live.Run] must be running: the cut-over needs it, and it
+// makes the new generation follow the log afterwards. If Rebuild fails, or ctx ends, what was built
+// is deleted, and the next Rebuild starts from the beginning. The report tells people what was
+// done.
 func Rebuild(ctx context.Context, serving *live.Live, subscribe SubscribeFunc, o Options) (report string, err error) {
 	o = o.withDefaults()
 	if err := checkDisk(serving, serving.Holds(), o); err != nil {
@@ -102,10 +113,11 @@ func Rebuild(ctx context.Context, serving *live.Live, subscribe SubscribeFunc, o
 	return report, nil
 }
 
-// Rollback goes back to the previous generation: it folds what that generation has missed and cuts over to it. The generation that served
-// until then becomes the previous one. Rollback fails with [live.ErrNoPrevious] if there is no previous generation, and with
-// [projections.ErrFingerprint] if another version of the program or other settings built it. To go back then, first start that version,
-// or the program with those settings.
+// Rollback goes back to the previous generation: it folds what that generation has missed and cuts
+// over to it. The generation that served until then becomes the previous one. Rollback fails with
+// [live.ErrNoPrevious] if there is no previous generation, and with [projections.ErrFingerprint] if
+// another version of the program or other settings built it. To go back then, first start that
+// version, or the program with those settings.
 func Rollback(ctx context.Context, serving *live.Live, subscribe SubscribeFunc, o Options) (report string, err error) {
 	o = o.withDefaults()
 	next, err := serving.OpenPrevious(ctx)
@@ -126,8 +138,8 @@ type rebuildState struct {
 	// next is the generation to which catchUpAndCutOver cuts over.
 	next *store.Store
 	opts Options
-	// startTime is when the rebuild began. startSeq is the sequence of the generation from which it continues; 0 means that it starts at the
-	// beginning of the log.
+	// startTime is when the rebuild began. startSeq is the sequence of the generation from which it
+	// continues; 0 means that it starts at the beginning of the log.
 	startTime time.Time
 	startSeq  uint64
 	// copiedPartitions is the number of partitions whose rows were copied from other nodes.
@@ -138,7 +150,8 @@ type rebuildState struct {
 	envelopes, bytes uint64
 }
 
-// catchUpAndCutOver folds the log into the next generation up to nearly the head, cuts over, and reports what was done.
+// catchUpAndCutOver folds the log into the next generation up to nearly the head, cuts over, and
+// reports what was done.
 func (r *rebuildState) catchUpAndCutOver(ctx context.Context, subscribe SubscribeFunc) (report string, err error) {
 	before := r.live.Status()
 	if err := r.catchUp(ctx, subscribe); err != nil {
@@ -179,7 +192,8 @@ func (r *rebuildState) closeNext() error {
 	return nil
 }
 
-// catchUp folds the log into the next generation until so little is left that the cut-over may fold the rest.
+// catchUp folds the log into the next generation until so little is left that the cut-over may fold
+// the rest.
 func (r *rebuildState) catchUp(ctx context.Context, subscribe SubscribeFunc) error {
 	at := r.next.Cursor()
 	sub, err := subscribe(at, neededKinds(r.next.Projection()))
@@ -232,12 +246,13 @@ func (r *rebuildState) catchUp(ctx context.Context, subscribe SubscribeFunc) err
 
 // neededKinds returns the kinds of events that a fold of the projection reads.
 func neededKinds(p projections.Projection) events.KindSet {
-	// Every fold needs BackfillClosed, which ends the history of a source: the fold rejects history of that source that comes after it.
+	// Every fold needs BackfillClosed, which ends the history of a source: the fold rejects history
+	// of that source that comes after it.
 	return events.Kinds(p.Kinds()...) | events.Kinds(events.BackfillClosed)
 }
 
-// isNearHead reports whether so little of the log is left that the cut-over may begin. It assumes that the rest of the envelopes are as large
-// as those that were read.
+// isNearHead reports whether so little of the log is left that the cut-over may begin. It assumes
+// that the rest of the envelopes are as large as those that were read.
 func (r *rebuildState) isNearHead(seq, head uint64) bool {
 	if seq >= head {
 		return true
@@ -249,8 +264,9 @@ func (r *rebuildState) isNearHead(seq, head uint64) bool {
 	return head-seq <= nearEnvelopes && (head-seq)*bytesPerEnvelope <= nearBytes
 }
 
-// hasReachedLive reports whether the next generation, which is at seq, has reached the position of the live one, so that queries never see
-// older state after the cut-over. A live generation that follows the log may be ahead: the cut-over itself waits for its position.
+// hasReachedLive reports whether the next generation, which is at seq, has reached the position of
+// the live one, so that queries never see older state after the cut-over. A live generation that
+// follows the log may be ahead: the cut-over itself waits for its position.
 func (r *rebuildState) hasReachedLive(seq uint64) bool {
 	return seq >= r.live.Cursor().Seq || r.live.Status().State.CaughtUp()
 }
@@ -264,7 +280,8 @@ func checkDisk(serving *live.Live, held events.Partitions, o Options) error {
 	return replay.CheckSpace("a rebuild of "+serving.Name(), need+o.Margin, free)
 }
 
-// estimateDisk returns how many bytes of disk a generation of these partitions takes while it is built, and how many are free.
+// estimateDisk returns how many bytes of disk a generation of these partitions takes while it is
+// built, and how many are free.
 func estimateDisk(serving *live.Live, partitions events.Partitions, logBytes uint64) (need, free uint64, err error) {
 	size, free, err := serving.Disk()
 	present := serving.Holds()

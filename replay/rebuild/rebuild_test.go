@@ -22,8 +22,8 @@ import (
 	"github.com/skein-feed/skein/replay/rebuild"
 )
 
-// startLoad publishes as fast as projections follow, a thousand envelopes per call of more. If the log grew without end as fast as it can be folded, a
-// rebuild might never catch up.
+// startLoad publishes as fast as projections follow, a thousand envelopes per call of more. If the
+// log grew without end as fast as it can be folded, a rebuild might never catch up.
 func (w *testLog) startLoad(lives []*live.Live) (more, stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
@@ -54,8 +54,9 @@ func (w *testLog) startLoad(lives []*live.Live) (more, stop func()) {
 	return func() { called <- struct{}{} }, sync.OnceFunc(func() { cancel(); <-done })
 }
 
-// TestRebuildUnderLoad rebuilds every projection while it is written and read, and goes back to the previous generation. No read fails, and the rows are
-// those of a fold. The benchmark measures how short the pause is.
+// TestRebuildUnderLoad rebuilds every projection while it is written and read, and goes back to the
+// previous generation. No read fails, and the rows are those of a fold. The benchmark measures how
+// short the pause is.
 func TestRebuildUnderLoad(t *testing.T) {
 	w := newTestLog(t)
 	n := 2500
@@ -142,7 +143,8 @@ func (s *closingHook) Close() {
 	s.Subscription.Close()
 }
 
-// What the log received while a generation was built is folded before the cut-over, if it is more than the cut-over may fold.
+// What the log received while a generation was built is folded before the cut-over, if it is more
+// than the cut-over may fold.
 func TestRebuildCatchesUp(t *testing.T) {
 	w := newTestLog(t)
 	l := w.openLive(newGraph, store.Options{})
@@ -155,7 +157,8 @@ func TestRebuildCatchesUp(t *testing.T) {
 	}
 	grow(50)()
 
-	// The log grows by 2500 envelopes while the generation is built, and by 50 when it has caught up with those.
+	// The log grows by 2500 envelopes while the generation is built, and by 50 when it has caught
+	// up with those.
 	growFar, growNear := grow(2500), grow(50)
 	subscribed := 0
 	subscribe := func(from events.Cursor, kinds events.KindSet) (store.Subscription, error) {
@@ -177,7 +180,8 @@ func TestRebuildCatchesUp(t *testing.T) {
 
 func newGraph() projections.Projection { return graph.New() }
 
-// stopAfter returns a SubscribeFunc whose subscription ends the context of the caller after this many envelopes.
+// stopAfter returns a SubscribeFunc whose subscription ends the context of the caller after this
+// many envelopes.
 func stopAfter(subscribe rebuild.SubscribeFunc, n int, stop func()) rebuild.SubscribeFunc {
 	return func(from events.Cursor, kinds events.KindSet) (store.Subscription, error) {
 		sub, err := subscribe(from, kinds)
@@ -308,7 +312,8 @@ func TestRollbackWithoutPreviousIsRefused(t *testing.T) {
 	}
 }
 
-// mustCountAll checks that the parts in a report add up to the whole log, up to where the generation began to serve.
+// mustCountAll checks that the parts in a report add up to the whole log, up to where the
+// generation began to serve.
 func mustCountAll(t *testing.T, report string) {
 	t.Helper()
 	number := func(form string) (n uint64) {

@@ -12,11 +12,13 @@ import (
 	"github.com/skein-feed/skein/replay"
 )
 
-// Renew makes the next generation of a projection, with the same partitions and without any file of the present one, and cuts over to it, as
-// [Rebuild] does. Only the partitions in fromLog are built from the log. The rows of the other partitions are read from the present generation
-// and written into new files, so the caller must know that they are those of a fold of the log as it is now.
+// Renew makes the next generation of a projection, with the same partitions and without any file of
+// the present one, and cuts over to it, as [Rebuild] does. Only the partitions in fromLog are built
+// from the log. The rows of the other partitions are read from the present generation and written
+// into new files, so the caller must know that they are those of a fold of the log as it is now.
 //
-// If the rows cannot be copied, for example because a file is damaged, Renew builds all partitions from the log.
+// If the rows cannot be copied, for example because a file is damaged, Renew builds all partitions
+// from the log.
 func Renew(
 	ctx context.Context, serving *live.Live, fromLog events.Partitions, subscribe SubscribeFunc, o Options,
 ) (report string, err error) {
@@ -36,8 +38,9 @@ func Renew(
 	return Rebuild(ctx, serving, subscribe, o)
 }
 
-// renewPartly makes the next generation and cuts over to it. It copies the rows of some of the partitions that the projection holds from the
-// present generation, and builds the others from the log.
+// renewPartly makes the next generation and cuts over to it. It copies the rows of some of the
+// partitions that the projection holds from the present generation, and builds the others from the
+// log.
 func renewPartly(
 	ctx context.Context, serving *live.Live, held, copied events.Partitions, subscribe SubscribeFunc, o Options,
 ) (report string, err error) {

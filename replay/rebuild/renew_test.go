@@ -10,8 +10,8 @@ import (
 	"github.com/skein-feed/skein/replay/rebuild"
 )
 
-// Every projection is renewed while the log grows and the projection is read: with partitions from the log, with some of them, and with none. No read
-// fails, and the rows are those of a fold.
+// Every projection is renewed while the log grows and the projection is read: with partitions from
+// the log, with some of them, and with none. No read fails, and the rows are those of a fold.
 func TestRenewedStoreHasTheRowsOfAFold(t *testing.T) {
 	w := newTestLog(t)
 	n := 300

@@ -33,8 +33,8 @@ func (w *testLog) growingLog(from events.Cursor, kinds events.KindSet) (store.Su
 	return &closingHook{sub, func() { w.publish(n) }}, err
 }
 
-// Every projection of a node takes and gives away partitions while the log grows and the projection is read. No read fails, and the rows are those of a fold
-// for its partitions.
+// Every projection of a node takes and gives away partitions while the log grows and the projection
+// is read. No read fails, and the rows are those of a fold for its partitions.
 func TestResizedStoreHasTheRowsOfAFold(t *testing.T) {
 	w := newTestLog(t)
 	n := 300
@@ -88,7 +88,8 @@ func TestResizedStoreHasTheRowsOfAFold(t *testing.T) {
 	}
 }
 
-// Wherever a resize is interrupted, the present generation continues with its partitions, and nothing is left behind.
+// Wherever a resize is interrupted, the present generation continues with its partitions, and
+// nothing is left behind.
 func TestStoppedResizeLeavesNothing(t *testing.T) {
 	w := newTestLog(t)
 	last := w.publish(2500)
@@ -126,7 +127,8 @@ func TestStoppedResizeLeavesNothing(t *testing.T) {
 	w.checkRows(l, w.publish(1))
 }
 
-// A projection that holds all partitions, because it is not on a node of a cluster, cannot be resized.
+// A projection that holds all partitions, because it is not on a node of a cluster, cannot be
+// resized.
 func TestResizeOfUnpartitionedStoreIsRefused(t *testing.T) {
 	w := newTestLog(t)
 	l := w.openLive(newGraph, store.Options{})

@@ -23,7 +23,8 @@ type CheckReport struct {
 	Damaged []string
 	// Removed says whether the damaged files were removed.
 	Removed bool
-	// Broken are the snapshots, as SNAPSHOT/PROJECTION, that cannot be restored because the manifest or a file is damaged or missing.
+	// Broken are the snapshots, as SNAPSHOT/PROJECTION, that cannot be restored because the
+	// manifest or a file is damaged or missing.
 	Broken []string
 }
 
@@ -37,9 +38,10 @@ func (c CheckReport) String() string {
 	return text
 }
 
-// Check reads all files in a bucket and compares them with their checksums. A damaged file breaks every snapshot that contains it, even later
-// ones, because a file that is in the bucket is not uploaded again. If remove is true, Check removes files that were damaged in two readings.
-// The next snapshot of a store that has such a file then uploads it again. Manifests are never removed.
+// Check reads all files in a bucket and compares them with their checksums. A damaged file breaks
+// every snapshot that contains it, even later ones, because a file that is in the bucket is not
+// uploaded again. If remove is true, Check removes files that were damaged in two readings. The
+// next snapshot of a store that has such a file then uploads it again. Manifests are never removed.
 func Check(ctx context.Context, b bucket.Bucket, remove bool, pace replay.Pace, p *replay.Progress) (c CheckReport, err error) {
 	run := func(ctx context.Context) error {
 		c, err = checkClaimed(ctx, b, remove, pace, p)
@@ -72,7 +74,8 @@ func checkClaimed(ctx context.Context, b bucket.Bucket, remove bool, pace replay
 	for _, o := range files {
 		n, err := checkFile(ctx, b, o.Name, pace, p)
 		if errors.Is(err, ErrDamaged) {
-			// The bytes may have been damaged on the way. Read them again, without counting them twice in the progress.
+			// The bytes may have been damaged on the way. Read them again, without counting them
+			// twice in the progress.
 			n, err = checkFile(ctx, b, o.Name, pace, nil)
 		}
 		c.Files++
@@ -112,7 +115,8 @@ func checkClaimed(ctx context.Context, b bucket.Bucket, remove bool, pace replay
 	return c, nil
 }
 
-// checkFile reads a file and compares the hash of its content with its name. It returns how many bytes it has read.
+// checkFile reads a file and compares the hash of its content with its name. It returns how many
+// bytes it has read.
 func checkFile(ctx context.Context, b bucket.Bucket, object string, pace replay.Pace, p *replay.Progress) (n int64, err error) {
 	r, err := b.Get(ctx, object, 0, -1)
 	if err != nil {

@@ -10,7 +10,8 @@ import (
 	"github.com/skein-feed/skein/replay/snapshot"
 )
 
-// TestNextSnapshotRepairsDamageThatCheckFound damages a file that two snapshots share. Check finds both, and the next snapshot repairs both.
+// TestNextSnapshotRepairsDamageThatCheckFound damages a file that two snapshots share. Check finds
+// both, and the next snapshot repairs both.
 func TestNextSnapshotRepairsDamageThatCheckFound(t *testing.T) {
 	b := newMemoryBucket()
 	n := newTestProcess(t, b, newGraph())
@@ -33,7 +34,8 @@ func TestNextSnapshotRepairsDamageThatCheckFound(t *testing.T) {
 		t.Errorf("got the progress %+v, expected %d bytes", at, c.Bytes)
 	}
 
-	// Damage a file that does not change while the store is open. Whether a table changes depends on compactions.
+	// Damage a file that does not change while the store is open. Whether a table changes depends
+	// on compactions.
 	two := list[slices.IndexFunc(list, func(l snapshot.ListedSnapshot) bool { return l.Snapshot == "two" })].Manifest
 	i := slices.IndexFunc(two.Files, func(f snapshot.File) bool { return strings.HasPrefix(f.Name, "OPTIONS") })
 	name := "snapshot-files/" + two.Files[i].SHA256

@@ -19,11 +19,12 @@ const (
 	claimRenewal = 30 * time.Second
 )
 
-// claim is the right of a process to add and remove files in a bucket: an object, while there is no other claim that has not expired. Each
-// process writes its own claim before it looks for others. So if two processes try at the same time, both may be rejected, but never are
-// both accepted.
+// claim is the right of a process to add and remove files in a bucket: an object, while there is no
+// other claim that has not expired. Each process writes its own claim before it looks for others.
+// So if two processes try at the same time, both may be rejected, but never are both accepted.
 //
-// The age of a claim is the difference between two times that the bucket has set, so the clocks of the processes do not matter.
+// The age of a claim is the difference between two times that the bucket has set, so the clocks of
+// the processes do not matter.
 type claim struct {
 	bucket bucket.Bucket
 	object string
@@ -38,8 +39,9 @@ type claim struct {
 // claimRetryDelay is the pause between two attempts of [RetryWhileBusy].
 const claimRetryDelay = time.Second
 
-// RetryWhileBusy calls work, and repeats the call as long as it returns [ErrBusy] because another snapshot is taken or removed, in any process. If
-// a process has crashed and left its claim, that takes until the claim expires.
+// RetryWhileBusy calls work, and repeats the call as long as it returns [ErrBusy] because another
+// snapshot is taken or removed, in any process. If a process has crashed and left its claim, that
+// takes until the claim expires.
 func RetryWhileBusy(ctx context.Context, work func() error) error {
 	for {
 		err := work()
@@ -52,11 +54,13 @@ func RetryWhileBusy(ctx context.Context, work func() error) error {
 	}
 }
 
-// errClaimLost is the cause with which the context of the work ends if its claim could not be renewed.
+// errClaimLost is the cause with which the context of the work ends if its claim could not be
+// renewed.
 var errClaimLost = errors.New("snapshot: the claim could not be renewed in time")
 
-// withClaim calls f while it holds a claim. It returns [ErrBusy] if another process holds one. If the claim cannot be renewed in time, the
-// context of f ends before another process may take the claim as expired.
+// withClaim calls f while it holds a claim. It returns [ErrBusy] if another process holds one. If
+// the claim cannot be renewed in time, the context of f ends before another process may take the
+// claim as expired.
 func withClaim(ctx context.Context, b bucket.Bucket, what string, f func(context.Context) error) (err error) {
 	c := &claim{bucket: b, object: claimPrefix + strings.ToLower(rand.Text()), purpose: what, ended: make(chan struct{})}
 	if err := c.acquire(ctx); err != nil {
@@ -86,7 +90,8 @@ func (c *claim) write(ctx context.Context) error {
 
 // release deletes the object.
 func (c *claim) release(ctx context.Context) error {
-	// Delete it even if ctx has ended: as long as the object is there, it keeps other processes from working.
+	// Delete it even if ctx has ended: as long as the object is there, it keeps other processes
+	// from working.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), claimRenewal)
 	defer cancel()
 	return c.bucket.Delete(ctx, c.object)
@@ -103,7 +108,8 @@ func (c *claim) acquire(ctx context.Context) error {
 	return nil
 }
 
-// checkNoOther returns [ErrBusy] if another process holds a claim. It deletes claims that have expired.
+// checkNoOther returns [ErrBusy] if another process holds a claim. It deletes claims that have
+// expired.
 func (c *claim) checkNoOther(ctx context.Context) error {
 	all, err := c.bucket.List(ctx, claimPrefix)
 	if err != nil {
@@ -136,8 +142,8 @@ func (c *claim) checkNoOther(ctx context.Context) error {
 	return nil
 }
 
-// renew renews the claim until ctx ends. If it could not be renewed for too long, renew cancels the work at a time when the claim still
-// holds for at least one more renewal.
+// renew renews the claim until ctx ends. If it could not be renewed for too long, renew cancels the
+// work at a time when the claim still holds for at least one more renewal.
 func (c *claim) renew(ctx context.Context) {
 	defer close(c.ended)
 	ticker := time.NewTicker(claimRenewal)
@@ -161,7 +167,8 @@ func (c *claim) renew(ctx context.Context) {
 		case err == nil && began.Sub(renewed) < claimLifetime:
 			renewed = began
 		case err == nil || time.Since(renewed) > claimLifetime-2*claimRenewal:
-			// If the write succeeded, this process was suspended so long that the claim had expired, and another process may have worked.
+			// If the write succeeded, this process was suspended so long that the claim had
+			// expired, and another process may have worked.
 			c.cancel(errors.Join(errClaimLost, err))
 			return
 		}

@@ -11,12 +11,13 @@ import (
 	"github.com/skein-feed/skein/projections/store"
 )
 
-// DrillOptions say which snapshot a drill restores. The Dir of the RestoreOptions is a scratch directory. It is removed before and after the
-// drill.
+// DrillOptions say which snapshot a drill restores. The Dir of the RestoreOptions is a scratch
+// directory. It is removed before and after the drill.
 type DrillOptions struct {
 	RestoreOptions
 
-	// Tail folds the rest of the log into the store. It needs the settings of the snapshot. nil means that there is no log.
+	// Tail folds the rest of the log into the store. It needs the settings of the snapshot. nil
+	// means that there is no log.
 	Tail func(context.Context, *store.Store) error
 }
 
@@ -27,7 +28,8 @@ type DrillReport struct {
 	// Rows is the number of rows in the store. All of them were read, in the time Read.
 	Rows uint64
 	Read time.Duration
-	// Tail is how long folding the rest of the log took, up to the sequence ToSeq. If ToSeq is 0, it was not folded.
+	// Tail is how long folding the rest of the log took, up to the sequence ToSeq. If ToSeq is 0,
+	// it was not folded.
 	Tail  time.Duration
 	ToSeq uint64
 }
@@ -52,8 +54,9 @@ func roundDuration(d time.Duration) time.Duration {
 	return d.Round(10 * time.Millisecond)
 }
 
-// Drill proves that a snapshot can be restored. It restores the snapshot into the scratch directory, reads every row, and folds the rest of the
-// log if there is one. In the end it removes everything.
+// Drill proves that a snapshot can be restored. It restores the snapshot into the scratch
+// directory, reads every row, and folds the rest of the log if there is one. In the end it removes
+// everything.
 func Drill(ctx context.Context, o DrillOptions) (done DrillReport, err error) {
 	if o.FS == nil {
 		o.FS = vfs.Default

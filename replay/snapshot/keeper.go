@@ -27,17 +27,19 @@ type Options struct {
 	Stores func() []Store
 	// FS is the file system of the stores; nil means the disk.
 	FS store.FS
-	// Scratch is a directory on that file system. Copies of the stores are in it while they are uploaded. The keeper creates and removes it.
+	// Scratch is a directory on that file system. Copies of the stores are in it while they are
+	// uploaded. The keeper creates and removes it.
 	Scratch string
 	// Every is how often Run takes a snapshot; 0 means [DefaultEvery].
 	Every time.Duration
 	// Keep is how many scheduled snapshots of each projection are kept; 0 keeps all.
 	Keep int
-	// Whole returns an error if the log is known to have lost envelopes. No snapshot is taken then, because the stores may have folded
-	// envelopes that a later fold would not find. It may be nil.
+	// Whole returns an error if the log is known to have lost envelopes. No snapshot is taken then,
+	// because the stores may have folded envelopes that a later fold would not find. It may be nil.
 	Whole func(ctx context.Context) error
-	// Erased returns what the manifests say about erasures. It is called before the stores are copied; if it fails, no snapshot is taken. nil
-	// means that the process is not a node of a cluster.
+	// Erased returns what the manifests say about erasures. It is called before the stores are
+	// copied; if it fails, no snapshot is taken. nil means that the process is not a node of a
+	// cluster.
 	Erased func(ctx context.Context) (*ErasureState, error)
 	// Pace limits how fast files are hashed and read.
 	Pace replay.Pace
@@ -45,7 +47,8 @@ type Options struct {
 	Logger *slog.Logger
 }
 
-// Scheduler takes snapshots of the stores of a process, on request and on a schedule, one snapshot at a time.
+// Scheduler takes snapshots of the stores of a process, on request and on a schedule, one snapshot
+// at a time.
 type Scheduler struct {
 	opts Options
 	sums checksumCache
@@ -59,12 +62,13 @@ type Scheduler struct {
 
 // Stats are the counts for the metrics.
 type Stats struct {
-	// Taken and Failed count the snapshots that were requested or due. A snapshot of several stores counts once.
+	// Taken and Failed count the snapshots that were requested or due. A snapshot of several stores
+	// counts once.
 	Taken, Failed uint64
 	// Uploaded is how many bytes were uploaded.
 	Uploaded uint64
-	// Last is when this process began its last successful snapshot; zero means that there was none. Took is how long that snapshot took, and
-	// Bytes is its size.
+	// Last is when this process began its last successful snapshot; zero means that there was none.
+	// Took is how long that snapshot took, and Bytes is its size.
 	Last  time.Time
 	Took  time.Duration
 	Bytes int64
@@ -100,7 +104,8 @@ type Report struct {
 	Duration time.Duration
 }
 
-// Bytes returns the size of the snapshot, and how many bytes were uploaded because the bucket did not have them.
+// Bytes returns the size of the snapshot, and how many bytes were uploaded because the bucket did
+// not have them.
 func (r Report) Bytes() (all, uploaded int64) {
 	for _, t := range r.Taken {
 		all += t.Manifest.Bytes()
@@ -122,8 +127,9 @@ func (r Report) String() string {
 	return fmt.Sprintf("snapshot %s in %s: %s", r.Name, roundDuration(r.Duration), strings.Join(parts, "; "))
 }
 
-// Take takes a snapshot of the stores of the projections in of; if of is empty, of all stores. An empty name is replaced by one made of the
-// present time. Take waits while another snapshot is taken or removed, by this process or by another one that uses the same bucket.
+// Take takes a snapshot of the stores of the projections in of; if of is empty, of all stores. An
+// empty name is replaced by one made of the present time. Take waits while another snapshot is
+// taken or removed, by this process or by another one that uses the same bucket.
 func (k *Scheduler) Take(ctx context.Context, name string, of []string, p *replay.Progress) (r Report, err error) {
 	err = RetryWhileBusy(ctx, func() (err error) {
 		r, err = k.take(ctx, name, of, p, false)
@@ -132,7 +138,8 @@ func (k *Scheduler) Take(ctx context.Context, name string, of []string, p *repla
 	return r, err
 }
 
-// TakeNow takes a snapshot of all stores like Take, but as a scheduled snapshot, which pruning may remove.
+// TakeNow takes a snapshot of all stores like Take, but as a scheduled snapshot, which pruning may
+// remove.
 func (k *Scheduler) TakeNow(ctx context.Context, p *replay.Progress) (r Report, err error) {
 	err = RetryWhileBusy(ctx, func() (err error) {
 		r, err = k.take(ctx, "", nil, p, true)
@@ -185,7 +192,8 @@ func (k *Scheduler) take(ctx context.Context, name string, of []string, p *repla
 		}
 		var err error
 		if k.opts.Erased != nil {
-			// Ask while we hold the claim. An erasure that begins later then waits for this snapshot before it removes those of old stores.
+			// Ask while we hold the claim. An erasure that begins later then waits for this
+			// snapshot before it removes those of old stores.
 			if t.erased, err = k.opts.Erased(ctx); err != nil {
 				return err
 			}
@@ -227,8 +235,8 @@ func (k *Scheduler) selectStores(of []string) ([]Store, error) {
 	return selected, nil
 }
 
-// recordOutcome updates the stats after a snapshot that began at the time began. A snapshot that could not begin because of another one, or
-// that was interrupted, does not count as failed.
+// recordOutcome updates the stats after a snapshot that began at the time began. A snapshot that
+// could not begin because of another one, or that was interrupted, does not count as failed.
 func (k *Scheduler) recordOutcome(ctx context.Context, r Report, began time.Time, err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -247,8 +255,9 @@ func (k *Scheduler) recordOutcome(ctx context.Context, r Report, began time.Time
 	}
 }
 
-// Run takes snapshots of all stores on the schedule until ctx ends and then returns nil. A snapshot is due when the latest scheduled one in
-// the bucket, by whichever process, is older than Every. If a snapshot fails, Run logs the error and tries again after Every.
+// Run takes snapshots of all stores on the schedule until ctx ends and then returns nil. A snapshot
+// is due when the latest scheduled one in the bucket, by whichever process, is older than Every. If
+// a snapshot fails, Run logs the error and tries again after Every.
 func (k *Scheduler) Run(ctx context.Context) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -271,7 +280,8 @@ func (k *Scheduler) takeIfDue(ctx context.Context) time.Duration {
 		return k.opts.Every
 	}
 
-	// If a clock was set back, the latest snapshot may be from the future. It must not postpone the next one.
+	// If a clock was set back, the latest snapshot may be from the future. It must not postpone the
+	// next one.
 	wait := k.opts.Every - time.Since(last)
 	if wait > 0 && wait <= k.opts.Every {
 		return wait

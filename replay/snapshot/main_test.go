@@ -165,7 +165,8 @@ type testProcess struct {
 	keeper *snapshot.Scheduler
 }
 
-// newTestProcess opens empty stores of projections, which are closed with the test. Small memtables lead to many tables.
+// newTestProcess opens empty stores of projections, which are closed with the test. Small memtables
+// lead to many tables.
 func newTestProcess(t *testing.T, b bucket.Bucket, list ...projections.Projection) *testProcess {
 	t.Helper()
 	return newTestProcessWith(t, snapshot.Options{Bucket: b}, list...)
@@ -216,7 +217,8 @@ func (n *testProcess) take(t *testing.T, name string) snapshot.Report {
 	return r
 }
 
-// restoreInMemory restores into an empty file system. If it fails, it checks that nothing is left behind.
+// restoreInMemory restores into an empty file system. If it fails, it checks that nothing is left
+// behind.
 func restoreInMemory(t *testing.T, b bucket.Bucket, name string, p projections.Projection) (store.FS, error) {
 	t.Helper()
 	fs := vfs.NewMem()
@@ -230,7 +232,8 @@ func restoreInMemory(t *testing.T, b bucket.Bucket, name string, p projections.P
 	return fs, err
 }
 
-// mustRestore restores a snapshot and compares its rows with a fold of the log up to its position. Then it folds the rest, and compares again.
+// mustRestore restores a snapshot and compares its rows with a fold of the log up to its position.
+// Then it folds the rest, and compares again.
 func mustRestore(t *testing.T, b bucket.Bucket, name string, p func() projections.Projection, envs []*events.Envelope) {
 	t.Helper()
 	fs, err := restoreInMemory(t, b, name, p())

@@ -57,7 +57,8 @@ func (f forgedBucket) manifest(name string, files ...File) {
 	f.put(manifestName(name, p.Name()), data)
 }
 
-// A malicious snapshot is refused, and leaves nothing behind, neither next to the store nor in its place.
+// A malicious snapshot is refused, and leaves nothing behind, neither next to the store nor in its
+// place.
 func TestMaliciousSnapshotsAreRefused(t *testing.T) {
 	dir := t.TempDir()
 	b, err := bucket.NewDir(filepath.Join(dir, "target"))
@@ -134,8 +135,9 @@ func TestMaliciousSnapshotsAreRefused(t *testing.T) {
 	}
 }
 
-// A manifest is refused unless it has exactly the form that this package writes. For example, no key may occur twice, and nothing may follow it. A file
-// that no manifest names is not part of the snapshot.
+// A manifest is refused unless it has exactly the form that this package writes. For example, no
+// key may occur twice, and nothing may follow it. A file that no manifest names is not part of the
+// snapshot.
 func TestManifestsWithMoreAreRefused(t *testing.T) {
 	b, err := bucket.NewDir(t.TempDir())
 	if err != nil {

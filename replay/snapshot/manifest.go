@@ -30,7 +30,8 @@ var (
 	ErrDamaged = errors.New("snapshot: damaged")
 	// ErrFormat means that an object or store has a format that this program does not know.
 	ErrFormat = errors.New("snapshot: unknown format")
-	// ErrVersion means that the store was built by a version of the projection whose rows this program cannot read.
+	// ErrVersion means that the store was built by a version of the projection whose rows this
+	// program cannot read.
 	ErrVersion = errors.New("snapshot: of another version")
 	// ErrBuiltDifferently means that the store was built by another fold or with other settings.
 	ErrBuiltDifferently = errors.New("snapshot: built differently")
@@ -52,11 +53,12 @@ const (
 // manifestFormat is the version of the format of manifests.
 const manifestFormat = 1
 
-// maxManifestBytes is the size of the largest manifest that is read. The manifest of a store of one terabyte names about 20 000 tables, and is
-// smaller.
+// maxManifestBytes is the size of the largest manifest that is read. The manifest of a store of one
+// terabyte names about 20 000 tables, and is smaller.
 const maxManifestBytes = 64 << 20
 
-// maxFiles and maxStoreBytes limit the number and the total size of the files that a manifest may name. No store reaches them.
+// maxFiles and maxStoreBytes limit the number and the total size of the files that a manifest may
+// name. No store reaches them.
 const (
 	maxFiles      = 1 << 18
 	maxStoreBytes = 1 << 50
@@ -68,23 +70,28 @@ type Manifest struct {
 	Projection string `json:"projection"`
 	// Time is when the snapshot was taken, by the clock of the process.
 	Time time.Time `json:"time"`
-	// Scheduled says whether pruning may remove the snapshot. A snapshot that was taken on request stays until it is removed by its name.
+	// Scheduled says whether pruning may remove the snapshot. A snapshot that was taken on request
+	// stays until it is removed by its name.
 	Scheduled bool   `json:"scheduled"`
 	Cursor    Cursor `json:"cursor"`
 	// Fingerprint identifies the version and the settings of the fold that has built the store.
 	Fingerprint projections.Fingerprint `json:"fingerprint"`
 	Format      store.FileFormat        `json:"store_format"`
-	// Erased says which erasures the stores of the node have gone through. nil means that the process was not a node of a cluster.
+	// Erased says which erasures the stores of the node have gone through. nil means that the
+	// process was not a node of a cluster.
 	Erased *ErasureState `json:"erased,omitempty"`
 	// Files are the files of the store, sorted by name.
 	Files []File `json:"files"`
 }
 
-// ErasureState says which erasures of users the stores of a node have gone through. See package erase.
+// ErasureState says which erasures of users the stores of a node have gone through. See package
+// erase.
 type ErasureState struct {
-	// Epoch means that no file of the stores contains anything that was scrubbed from the epochs before this one.
+	// Epoch means that no file of the stores contains anything that was scrubbed from the epochs
+	// before this one.
 	Epoch uint32 `json:"epoch"`
-	// Flushed means that the stores have folded all deletions up to this sequence from the log as it was before the deleted users were erased.
+	// Flushed means that the stores have folded all deletions up to this sequence from the log as
+	// it was before the deleted users were erased.
 	Flushed uint64 `json:"flushed"`
 }
 
@@ -93,7 +100,8 @@ type File struct {
 	Name string `json:"name"`
 	// Size is the size in bytes.
 	Size int64 `json:"size"`
-	// SHA256 is the hash of the content, in hexadecimal digits. It is part of the name of the object.
+	// SHA256 is the hash of the content, in hexadecimal digits. It is part of the name of the
+	// object.
 	SHA256 string `json:"sha256"`
 }
 
@@ -147,7 +155,8 @@ func (c Cursor) Parse() (events.Cursor, error) {
 	return out, nil
 }
 
-// manifestObject is the content of the object of a manifest: the manifest together with its checksum.
+// manifestObject is the content of the object of a manifest: the manifest together with its
+// checksum.
 type manifestObject struct {
 	Format int `json:"format"`
 	// SHA256 is the hash of the bytes of Manifest.
@@ -165,7 +174,8 @@ func (m *Manifest) encode() ([]byte, error) {
 	return json.Marshal(manifestObject{Format: manifestFormat, SHA256: hex.EncodeToString(sum[:]), Manifest: body})
 }
 
-// decodeManifest decodes the content of an object. It returns [ErrDamaged] for all bytes that encode would not write.
+// decodeManifest decodes the content of an object. It returns [ErrDamaged] for all bytes that
+// encode would not write.
 func decodeManifest(data []byte) (*Manifest, error) {
 	var e manifestObject
 	if err := json.Unmarshal(data, &e); err != nil {
@@ -183,7 +193,8 @@ func decodeManifest(data []byte) (*Manifest, error) {
 		return nil, fmt.Errorf("%w: %w", ErrDamaged, err)
 	}
 
-	// Fields that this program does not know would be lost, and could hide damage, so the encoding must be the same.
+	// Fields that this program does not know would be lost, and could hide damage, so the encoding
+	// must be the same.
 	if again, err := m.encode(); err != nil || !bytes.Equal(again, data) {
 		return nil, fmt.Errorf("%w: the manifest is not as it was written", ErrDamaged)
 	}
@@ -196,7 +207,8 @@ var (
 	namePattern     = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,127}$`)
 )
 
-// check returns [ErrDamaged] if the manifest cannot be restored safely. File names become paths, so they must not lead out of the directory.
+// check returns [ErrDamaged] if the manifest cannot be restored safely. File names become paths, so
+// they must not lead out of the directory.
 func (m *Manifest) check() error {
 	if _, err := m.Cursor.Parse(); err != nil {
 		return err
@@ -234,7 +246,8 @@ func parseManifestName(object string) (snapshot, projection string, ok bool) {
 	return snapshot, projection, ok1 && ok2 && namePattern.MatchString(snapshot) && projection != ""
 }
 
-// readManifest reads the manifest from an object. It must be the manifest of the snapshot and projection that are in the name of the object.
+// readManifest reads the manifest from an object. It must be the manifest of the snapshot and
+// projection that are in the name of the object.
 func readManifest(ctx context.Context, b bucket.Bucket, object string) (m *Manifest, err error) {
 	r, err := b.Get(ctx, object, 0, -1)
 	if errors.Is(err, bucket.ErrNotFound) {
@@ -265,11 +278,13 @@ type ListedSnapshot struct {
 	// Manifest is nil if it cannot be read. Err says why.
 	Manifest *Manifest
 	Err      error
-	// Time is the time in the manifest. If the manifest cannot be read, it is the time of the object.
+	// Time is the time in the manifest. If the manifest cannot be read, it is the time of the
+	// object.
 	Time time.Time
 }
 
-// List returns the snapshots of all projections, sorted by time with the latest last. It includes snapshots whose manifests cannot be read.
+// List returns the snapshots of all projections, sorted by time with the latest last. It includes
+// snapshots whose manifests cannot be read.
 func List(ctx context.Context, b bucket.Bucket) ([]ListedSnapshot, error) {
 	objects, err := b.List(ctx, manifestPrefix)
 	if err != nil {

@@ -12,8 +12,8 @@ import (
 
 const goldenManifest = "testdata/manifest.golden"
 
-// TestManifestOfAnEarlierVersionIsRead reads a manifest that an earlier version has written. It can be read only if this version would write the
-// same bytes.
+// TestManifestOfAnEarlierVersionIsRead reads a manifest that an earlier version has written. It can
+// be read only if this version would write the same bytes.
 func TestManifestOfAnEarlierVersionIsRead(t *testing.T) {
 	if os.Getenv(conformance.UpdateGolden) != "" {
 		b := bucketWithSnapshot(t)

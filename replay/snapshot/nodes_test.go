@@ -25,7 +25,8 @@ func keeperOf(s *store.Store, fs store.FS, b bucket.Bucket, erased func(context.
 	})
 }
 
-// A snapshot of a store of some partitions can be checked, drilled and restored, and the restored store holds these partitions.
+// A snapshot of a store of some partitions can be checked, drilled and restored, and the restored
+// store holds these partitions.
 func TestSnapshotOfSomePartitions(t *testing.T) {
 	envs := makeLog(histories.FixedPlays(0, 300))
 	var held events.Partitions
@@ -140,7 +141,8 @@ func TestRemovalWaitsForSnapshotInProgress(t *testing.T) {
 	}
 }
 
-// Nodes that share a bucket see only their own snapshots, and no name of a node leads out of its part.
+// Nodes that share a bucket see only their own snapshots, and no name of a node leads out of its
+// part.
 func TestNodesSeeOnlyTheirOwnSnapshots(t *testing.T) {
 	shared, err := bucket.NewDir(t.TempDir())
 	if err != nil {

@@ -14,10 +14,12 @@ import (
 type PruneReport struct {
 	// Snapshots are the removed snapshots, as SNAPSHOT/PROJECTION.
 	Snapshots []string
-	// Files is the number of files that were removed because no manifest names them. Bytes is their total size.
+	// Files is the number of files that were removed because no manifest names them. Bytes is their
+	// total size.
 	Files int
 	Bytes int64
-	// Unreadable are manifests that cannot be read. If there are any, no file is removed, because they may name it.
+	// Unreadable are manifests that cannot be read. If there are any, no file is removed, because
+	// they may name it.
 	Unreadable []string
 }
 
@@ -30,8 +32,9 @@ func (p PruneReport) String() string {
 	return text
 }
 
-// Prune keeps the latest keep scheduled snapshots of each projection and removes the others, and files that no snapshot names. If keep is 0,
-// it keeps all snapshots. Snapshots that were taken on request are removed only by their names.
+// Prune keeps the latest keep scheduled snapshots of each projection and removes the others, and
+// files that no snapshot names. If keep is 0, it keeps all snapshots. Snapshots that were taken on
+// request are removed only by their names.
 func Prune(ctx context.Context, b bucket.Bucket, keep int) (done PruneReport, err error) {
 	err = withClaim(ctx, b, "prune", func(ctx context.Context) error {
 		done, err = pruneClaimed(ctx, b, keep)
@@ -40,8 +43,9 @@ func Prune(ctx context.Context, b bucket.Bucket, keep int) (done PruneReport, er
 	return done, err
 }
 
-// Remove removes the snapshots with these names, even damaged ones, and the files that no other snapshot names. If there is no snapshot of one
-// of the names, Remove returns [ErrNone] and removes nothing.
+// Remove removes the snapshots with these names, even damaged ones, and the files that no other
+// snapshot names. If there is no snapshot of one of the names, Remove returns [ErrNone] and removes
+// nothing.
 func Remove(ctx context.Context, b bucket.Bucket, names ...string) (done PruneReport, err error) {
 	err = withClaim(ctx, b, "remove", func(ctx context.Context) error {
 		objects, err := b.List(ctx, manifestPrefix)
@@ -67,8 +71,9 @@ func Remove(ctx context.Context, b bucket.Bucket, names ...string) (done PruneRe
 	return done, err
 }
 
-// RemoveIf removes the snapshots for which gone returns true, and the files that no other snapshot names. It waits for snapshots that are
-// being taken ([RetryWhileBusy]), and asks gone about them, too.
+// RemoveIf removes the snapshots for which gone returns true, and the files that no other snapshot
+// names. It waits for snapshots that are being taken ([RetryWhileBusy]), and asks gone about them,
+// too.
 func RemoveIf(ctx context.Context, b bucket.Bucket, gone func(ListedSnapshot) bool) (done PruneReport, err error) {
 	err = RetryWhileBusy(ctx, func() error {
 		return withClaim(ctx, b, "remove", func(ctx context.Context) error {
@@ -98,7 +103,8 @@ func pruneClaimed(ctx context.Context, b bucket.Bucket, keep int) (PruneReport, 
 	return removeWithFiles(ctx, b, surplusManifests(list, keep))
 }
 
-// surplusManifests returns the manifests of the scheduled snapshots that are not among the latest keep of their projection, oldest first.
+// surplusManifests returns the manifests of the scheduled snapshots that are not among the latest
+// keep of their projection, oldest first.
 func surplusManifests(list []ListedSnapshot, keep int) (gone []string) {
 	newer := map[string]int{} // the number of scheduled snapshots per projection, so far
 	for _, l := range slices.Backward(list) {
@@ -114,8 +120,8 @@ func surplusManifests(list []ListedSnapshot, keep int) (gone []string) {
 	return gone
 }
 
-// removeWithFiles removes manifests, and then the files that no other manifest names. In the opposite order, a crash would leave manifests
-// whose files are missing.
+// removeWithFiles removes manifests, and then the files that no other manifest names. In the
+// opposite order, a crash would leave manifests whose files are missing.
 func removeWithFiles(ctx context.Context, b bucket.Bucket, manifests []string) (done PruneReport, err error) {
 	for _, object := range manifests {
 		if err := b.Delete(ctx, object); err != nil {
@@ -169,7 +175,8 @@ func sortByTime(list []ListedSnapshot) {
 	})
 }
 
-// findManifest returns the manifest of a snapshot of a projection. An empty name means the latest snapshot.
+// findManifest returns the manifest of a snapshot of a projection. An empty name means the latest
+// snapshot.
 func findManifest(ctx context.Context, b bucket.Bucket, snapshot, projection string) (*Manifest, error) {
 	if snapshot != "" {
 		if !namePattern.MatchString(snapshot) {

@@ -36,14 +36,17 @@ type RestoreOptions struct {
 	FS store.FS
 	// Dir is the directory that contains the stores of all projections.
 	Dir string
-	// Accept checks the position of the snapshot before anything is downloaded, as [events.Log.CheckCursor] does; nil accepts any position.
+	// Accept checks the position of the snapshot before anything is downloaded, as
+	// [events.Log.CheckCursor] does; nil accepts any position.
 	Accept func(context.Context, events.Cursor) error
-	// Place is called just before the store appears. If it returns an error, the store does not appear. It may be nil.
+	// Place is called just before the store appears. If it returns an error, the store does not
+	// appear. It may be nil.
 	Place    func(*Manifest) error
 	Pace     replay.Pace
 	Progress *replay.Progress
 
-	// AnySettings accepts a store that was built with other settings. Such a store can only be read.
+	// AnySettings accepts a store that was built with other settings. Such a store can only be
+	// read.
 	AnySettings bool
 }
 
@@ -52,13 +55,15 @@ type RestoreReport struct {
 	Manifest *Manifest
 	// Dir is the directory of the store.
 	Dir string
-	// Download is how long reading, checking and writing the files took. Open is how long opening the store took.
+	// Download is how long reading, checking and writing the files took. Open is how long opening
+	// the store took.
 	Download, Open time.Duration
 }
 
 const (
-	// restoringDir is the directory of the files until the store is complete. It is next to the generations, so that a rename moves the
-	// store to its place. A starting service recognizes it as scratch by the prefix of its name, and removes it.
+	// restoringDir is the directory of the files until the store is complete. It is next to the
+	// generations, so that a rename moves the store to its place. A starting service recognizes it
+	// as scratch by the prefix of its name, and removes it.
 	restoringDir = "shadow-restoring"
 	// firstGeneration is the directory of the generation that is restored.
 	firstGeneration = "000001"
@@ -73,8 +78,9 @@ const (
 // generationPattern matches the names of the directories of generations.
 var generationPattern = regexp.MustCompile(`^[0-9]{6,}$`)
 
-// Restore restores a store from a snapshot. It returns [ErrStore] if the directory has a store already. The store appears completely or not at
-// all: after an error, the target is as it was before. When the store is opened, it folds the log from the position of the snapshot on.
+// Restore restores a store from a snapshot. It returns [ErrStore] if the directory has a store
+// already. The store appears completely or not at all: after an error, the target is as it was
+// before. When the store is opened, it folds the log from the position of the snapshot on.
 func Restore(ctx context.Context, o RestoreOptions) (_ RestoreReport, err error) {
 	if o.FS == nil {
 		o.FS = vfs.Default
@@ -152,7 +158,8 @@ func (o *RestoreOptions) checkDisk(home string, m *Manifest) error {
 	return replay.CheckSpace(what, uint64(m.Bytes()), usage.AvailBytes-usage.AvailBytes/reservedPart)
 }
 
-// findUsable returns the manifest of the snapshot, if this program can open the store in it and continue it.
+// findUsable returns the manifest of the snapshot, if this program can open the store in it and
+// continue it.
 func (o *RestoreOptions) findUsable(ctx context.Context) (*Manifest, error) {
 	m, err := findManifest(ctx, o.Bucket, o.Snapshot, o.Projection.Name())
 	if err != nil {
@@ -168,7 +175,8 @@ func (o *RestoreOptions) findUsable(ctx context.Context) (*Manifest, error) {
 			m.Format.Rows, m.Format.Engine, have.Rows, have.Engine))
 	}
 
-	// The fold of this program must be the one that has built the store. The comparison ignores differences that are allowed.
+	// The fold of this program must be the one that has built the store. The comparison ignores
+	// differences that are allowed.
 	own := projections.FingerprintOf(o.Projection)
 	own.Partitions = m.Fingerprint.Partitions // the partitions are a property of the store, so any are allowed
 	if o.AnySettings {
@@ -201,8 +209,9 @@ func (o *RestoreOptions) findUsable(ctx context.Context) (*Manifest, error) {
 	return m, nil
 }
 
-// sharedSettings returns the settings with which an earlier version has built a store, but with the present values of the settings that still
-// exist. So the comparison ignores the settings that this program does not have.
+// sharedSettings returns the settings with which an earlier version has built a store, but with the
+// present values of the settings that still exist. So the comparison ignores the settings that this
+// program does not have.
 func sharedSettings(own, earlier map[string]string) map[string]string {
 	settings := maps.Clone(earlier)
 	for key := range settings {
@@ -249,7 +258,8 @@ func (o *RestoreOptions) downloadAll(ctx context.Context, m *Manifest, scratch s
 	return done, store.Close()
 }
 
-// openAndCompare opens the downloaded store for reading, and compares its position and fingerprint with those in the manifest.
+// openAndCompare opens the downloaded store for reading, and compares its position and fingerprint
+// with those in the manifest.
 func (o *RestoreOptions) openAndCompare(m *Manifest, scratch string) (*store.Store, error) {
 	store, err := store.Open(store.Options{
 		FS: o.FS, Dir: scratch, Projection: o.Projection, Partitioned: true, ReadOnly: true,
@@ -268,7 +278,8 @@ func (o *RestoreOptions) openAndCompare(m *Manifest, scratch string) (*store.Sto
 	return store, nil
 }
 
-// download writes one file to disk and syncs it. It returns [ErrDamaged] if the size or the checksum differ from those in the manifest.
+// download writes one file to disk and syncs it. It returns [ErrDamaged] if the size or the
+// checksum differ from those in the manifest.
 func (o *RestoreOptions) download(ctx context.Context, dir string, f File) (err error) {
 	r, err := o.Bucket.Get(ctx, f.object(), 0, -1)
 	if errors.Is(err, bucket.ErrNotFound) {
@@ -285,7 +296,8 @@ func (o *RestoreOptions) download(ctx context.Context, dir string, f File) (err 
 	}
 
 	h := sha256.New()
-	// Read one byte more than the size in the manifest, so that an object that is too long is noticed.
+	// Read one byte more than the size in the manifest, so that an object that is too long is
+	// noticed.
 	in := &throttledReader{ctx: ctx, r: io.LimitReader(r, f.Size+1), pace: o.Pace, h: h}
 	n, err := io.Copy(out, &progressReader{in, o.Progress})
 	if err = errors.Join(err, out.Sync(), out.Close()); err != nil {
@@ -311,7 +323,8 @@ func (c *progressReader) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// makeSyncedDir creates a directory and its missing parents, and syncs the directories that contain them.
+// makeSyncedDir creates a directory and its missing parents, and syncs the directories that contain
+// them.
 func makeSyncedDir(fsys store.FS, dir string) error {
 	if _, err := fsys.Stat(dir); err == nil {
 		return nil

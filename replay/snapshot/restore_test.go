@@ -29,7 +29,8 @@ func bucketWithSnapshot(t *testing.T) *memoryBucket {
 	return b
 }
 
-// TestDamagedSnapshotIsRefused damages each object of a snapshot in many ways. The error names the object.
+// TestDamagedSnapshotIsRefused damages each object of a snapshot in many ways. The error names the
+// object.
 func TestDamagedSnapshotIsRefused(t *testing.T) {
 	b := bucketWithSnapshot(t)
 	if names := b.objectNames(""); len(names) < 5 {
@@ -157,8 +158,9 @@ func TestUnusableSnapshotIsNotRestored(t *testing.T) {
 	})
 }
 
-// TestPowerCutsLeaveAWholeStoreOrNone cuts the power at every operation on the bucket, and after the end. The operations on the bucket come between
-// those on the file system. The store is there completely or not at all, and the restore can be repeated.
+// TestPowerCutsLeaveAWholeStoreOrNone cuts the power at every operation on the bucket, and after
+// the end. The operations on the bucket come between those on the file system. The store is there
+// completely or not at all, and the restore can be repeated.
 func TestPowerCutsLeaveAWholeStoreOrNone(t *testing.T) {
 	b := bucketWithSnapshot(t)
 	envs := follows(400)

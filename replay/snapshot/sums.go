@@ -2,11 +2,12 @@ package snapshot
 
 import "sync"
 
-// checksumCache caches the checksums of tables. It needs no invalidation, because a store writes each table once and never uses its number
-// again.
+// checksumCache caches the checksums of tables. It needs no invalidation, because a store writes
+// each table once and never uses its number again.
 type checksumCache struct {
 	mu sync.Mutex
-	// current has the checksums that were used since the last call of age, and previous those that were used in the period before that.
+	// current has the checksums that were used since the last call of age, and previous those that
+	// were used in the period before that.
 	previous, current map[tableKey]string
 }
 

@@ -28,7 +28,8 @@ type Store interface {
 	Dir() string
 	// Fingerprint identifies the version and the settings of the fold that has built the store.
 	Fingerprint() projections.Fingerprint
-	// Checkpoint copies the files to dir, and returns the position of the copy. See [store.Store.Checkpoint].
+	// Checkpoint copies the files to dir, and returns the position of the copy. See
+	// [store.Store.Checkpoint].
 	Checkpoint(ctx context.Context, dir string) (events.Cursor, error)
 }
 
@@ -74,8 +75,9 @@ type copiedFile struct {
 	size int64
 }
 
-// take takes a snapshot of the stores. It copies all of them first, so that their positions are close together. Then it uploads the files
-// and at last the manifest of each store. It skips a store that has folded nothing yet.
+// take takes a snapshot of the stores. It copies all of them first, so that their positions are
+// close together. Then it uploads the files and at last the manifest of each store. It skips a
+// store that has folded nothing yet.
 func (t *snapshotTaker) take(ctx context.Context, stores []Store) (done []ProjectionReport, err error) {
 	if err := t.listBucket(ctx, stores); err != nil {
 		return nil, err
@@ -117,7 +119,8 @@ func (t *snapshotTaker) take(ctx context.Context, stores []Store) (done []Projec
 	return done, nil
 }
 
-// listBucket lists the files in the bucket. It returns [ErrExists] if there is a snapshot of this name of one of the stores.
+// listBucket lists the files in the bucket. It returns [ErrExists] if there is a snapshot of this
+// name of one of the stores.
 func (t *snapshotTaker) listBucket(ctx context.Context, stores []Store) error {
 	old, err := t.bucket.List(ctx, manifestPrefix+t.name+"/")
 	if err != nil {
@@ -170,7 +173,8 @@ func (t *snapshotTaker) copyStore(ctx context.Context, s Store) (c storeCopy, er
 	return c, nil
 }
 
-// upload uploads the files of a copy that the bucket does not have, and checks that the bucket lists all of them. Then it writes the manifest.
+// upload uploads the files of a copy that the bucket does not have, and checks that the bucket
+// lists all of them. Then it writes the manifest.
 func (t *snapshotTaker) upload(ctx context.Context, c storeCopy) (ProjectionReport, error) {
 	m := &Manifest{
 		Snapshot:    t.name,
@@ -215,8 +219,8 @@ func (t *snapshotTaker) upload(ctx context.Context, c storeCopy) (ProjectionRepo
 	return ProjectionReport{Manifest: m, Uploaded: uploaded}, nil
 }
 
-// checkUploaded checks that the bucket lists every file of a manifest with its size. It lists the bucket again, because the list from the
-// start of the snapshot may be old by now.
+// checkUploaded checks that the bucket lists every file of a manifest with its size. It lists the
+// bucket again, because the list from the start of the snapshot may be old by now.
 func (t *snapshotTaker) checkUploaded(ctx context.Context, m *Manifest) (err error) {
 	if t.filesInBucket, err = listFiles(ctx, t.bucket); err != nil {
 		return err
@@ -229,7 +233,8 @@ func (t *snapshotTaker) checkUploaded(ctx context.Context, m *Manifest) (err err
 	return nil
 }
 
-// checksum returns the name, size and checksum of a file. Tables never change, so their checksums are cached.
+// checksum returns the name, size and checksum of a file. Tables never change, so their checksums
+// are cached.
 func (t *snapshotTaker) checksum(ctx context.Context, c storeCopy, file copiedFile) (File, error) {
 	f := File{Name: file.name, Size: file.size}
 	isTable := path.Ext(file.name) == ".sst"
@@ -261,7 +266,8 @@ func (t *snapshotTaker) checksum(ctx context.Context, c storeCopy, file copiedFi
 	return f, nil
 }
 
-// uploadFile uploads a file under the name of its checksum. It checks that the bytes that it has sent have this checksum.
+// uploadFile uploads a file under the name of its checksum. It checks that the bytes that it has
+// sent have this checksum.
 func (t *snapshotTaker) uploadFile(ctx context.Context, dir string, f File) error {
 	in, err := t.fs.Open(t.fs.PathJoin(dir, f.Name))
 	if err != nil {
@@ -280,7 +286,8 @@ func (t *snapshotTaker) uploadFile(ctx context.Context, dir string, f File) erro
 	return nil
 }
 
-// throttledReader reads no faster than the pace allows. It also hashes what it reads, if h is not nil.
+// throttledReader reads no faster than the pace allows. It also hashes what it reads, if h is not
+// nil.
 type throttledReader struct {
 	ctx    context.Context //nolint:containedctx // a reader has no other way to end early
 	r      io.Reader

@@ -94,7 +94,8 @@ func TestSecondSnapshotUploadsOnlyNewFiles(t *testing.T) {
 		t.Errorf("got %d bytes first and then %d of %d, expected some and then a part", first, second, all)
 	}
 
-	// The compactions that the fold has begun write further files. When they have ended, nothing is uploaded any more.
+	// The compactions that the fold has begun write further files. When they have ended, nothing is
+	// uploaded any more.
 	for i := 0; ; i++ {
 		_, more := n.take(t, fmt.Sprintf("again-%d", i)).Bytes()
 		if more == 0 {
@@ -116,8 +117,9 @@ func TestEmptyStoresAreSkipped(t *testing.T) {
 	}
 }
 
-// TestCrashAtEveryOperation makes the bucket fail from one operation on, as for a process that crashes there. The previous snapshot can still be restored, a
-// later one can be taken, and pruning leaves no garbage.
+// TestCrashAtEveryOperation makes the bucket fail from one operation on, as for a process that
+// crashes there. The previous snapshot can still be restored, a later one can be taken, and pruning
+// leaves no garbage.
 func TestCrashAtEveryOperation(t *testing.T) {
 	envs := follows(300)
 	for name, out := range map[string]outcome{"before": undone, "after": unknown} {
@@ -131,7 +133,8 @@ func TestCrashAtEveryOperation(t *testing.T) {
 	}
 }
 
-// checkCrashAt crashes at one operation while a snapshot is taken, and checks what is left. over reports that there are fewer operations.
+// checkCrashAt crashes at one operation while a snapshot is taken, and checks what is left. over
+// reports that there are fewer operations.
 func checkCrashAt(t *testing.T, at int, out outcome, envs []*events.Envelope) (over bool) {
 	b := newMemoryBucket()
 	n := newTestProcess(t, b, newGraph())

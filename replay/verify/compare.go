@@ -30,11 +30,13 @@ type Comparison struct {
 	maxRows uint64
 }
 
-// maxKeys is how many differing rows are repaired before the stores are compared again. It limits the memory for their keys.
+// maxKeys is how many differing rows are repaired before the stores are compared again. It limits
+// the memory for their keys.
 const maxKeys = 1 << 18
 
-// Compare compares the rows of a live store with those of a shadow at the same position, in the order of keys. It skips the row that stores
-// the position, because when a store commits is not determined by the log.
+// Compare compares the rows of a live store with those of a shadow at the same position, in the
+// order of keys. It skips the row that stores the position, because when a store commits is not
+// determined by the log.
 func Compare(ctx context.Context, live, shadow projections.Reader, o Options) (*Comparison, error) {
 	o.setDefaults()
 	c := &Comparison{Partitions: map[int]uint64{}}
@@ -46,8 +48,9 @@ func Compare(ctx context.Context, live, shadow projections.Reader, o Options) (*
 // sampleRows is how many rows estimateCompareTime compares.
 const sampleRows = 1 << 16
 
-// estimateCompareTime estimates how long the comparison of this many rows takes, including the rests. It compares some rows of the live store
-// with themselves. It returns 0 if that fails, because of a row that cannot be read: the comparison itself will report the row.
+// estimateCompareTime estimates how long the comparison of this many rows takes, including the
+// rests. It compares some rows of the live store with themselves. It returns 0 if that fails,
+// because of a row that cannot be read: the comparison itself will report the row.
 func estimateCompareTime(ctx context.Context, live Store, o Options, rows int64) time.Duration {
 	v, err := live.View()
 	if err != nil {
@@ -68,8 +71,8 @@ func estimateCompareTime(ctx context.Context, live Store, o Options, rows int64)
 	return time.Duration(float64(took+pace.Pause(took)) / float64(c.Rows) * float64(rows))
 }
 
-// compareFrom compares the rows from a key on. It stops after [Options.Hold], or when the live store is to be closed, and returns the
-// key at which to continue; nil means that no row is left.
+// compareFrom compares the rows from a key on. It stops after [Options.Hold], or when the live
+// store is to be closed, and returns the key at which to continue; nil means that no row is left.
 func (c *Comparison) compareFrom(
 	ctx context.Context, live, shadow projections.Reader, o *Options, key []byte,
 ) (next []byte, err error) {
@@ -84,7 +87,8 @@ func (c *Comparison) compareFrom(
 	err = errors.Join(found.err, want.err)
 	rests := restTimer{pace: o.Pace, storeClosing: o.storeClosing}
 	for (found.valid || want.valid) && err == nil {
-		// The row with the smaller key comes first. If order is negative, only the live store has it.
+		// The row with the smaller key comes first. If order is negative, only the live store has
+		// it.
 		order := 1
 		if found.valid {
 			order = -1
@@ -130,7 +134,8 @@ func (c *Comparison) compareFrom(
 	return next, err
 }
 
-// smallestKey returns a copy of the smallest key at which any of the iterators is; nil means that all have ended.
+// smallestKey returns a copy of the smallest key at which any of the iterators is; nil means that
+// all have ended.
 func smallestKey(sides ...*rowIterator) (key []byte) {
 	for _, s := range sides {
 		if s.valid && (key == nil || bytes.Compare(s.key(), key) < 0) {
@@ -140,10 +145,12 @@ func smallestKey(sides ...*rowIterator) (key []byte) {
 	return key
 }
 
-// errShadowCorrupt means that the shadow, which was written just now, has rows that cannot be read. So it proves nothing about the live store.
+// errShadowCorrupt means that the shadow, which was written just now, has rows that cannot be read.
+// So it proves nothing about the live store.
 var errShadowCorrupt = errors.New("verify: the shadow is corrupt: the disk or memory of this machine cannot be trusted")
 
-// addDifference counts and lists a difference. expected or found is nil if the row does not exist there.
+// addDifference counts and lists a difference. expected or found is nil if the row does not exist
+// there.
 func (c *Comparison) addDifference(o *Options, key, expected, found []byte, unreadable *projections.UnreadableRowError) {
 	d := Difference{
 		Partition:  projections.PartitionOf(o.projection, key),
@@ -167,7 +174,8 @@ func (c *Comparison) addDifference(o *Options, key, expected, found []byte, unre
 	}
 }
 
-// rowIterator iterates over the wanted rows of one store. Unlike an iterator of the store, it continues after a row that cannot be read.
+// rowIterator iterates over the wanted rows of one store. Unlike an iterator of the store, it
+// continues after a row that cannot be read.
 type rowIterator struct {
 	r    projections.Reader
 	it   projections.Iterator
@@ -181,7 +189,8 @@ type rowIterator struct {
 	err           error
 }
 
-// newRowIterator returns an iterator before the first row whose key is not less than from. Errors end the iteration and are in err.
+// newRowIterator returns an iterator before the first row whose key is not less than from. Errors
+// end the iteration and are in err.
 func newRowIterator(r projections.Reader, rows *rowFilter, from []byte) *rowIterator {
 	return &rowIterator{r: r, it: r.Iter(from, nil), rows: rows}
 }
@@ -194,7 +203,8 @@ func (s *rowIterator) key() []byte {
 	return s.it.Key()
 }
 
-// value returns the value of the current row; nil means that the row cannot be read. An empty value is not nil.
+// value returns the value of the current row; nil means that the row cannot be read. An empty value
+// is not nil.
 func (s *rowIterator) value() []byte {
 	if s.unreadable != nil {
 		return nil
@@ -218,7 +228,8 @@ func (s *rowIterator) next() {
 	s.skipUnwanted(s.it.SeekGE(from))
 }
 
-// skipUnwanted moves on to the next wanted row. ok reports whether the iterator of the store is at a row.
+// skipUnwanted moves on to the next wanted row. ok reports whether the iterator of the store is at
+// a row.
 func (s *rowIterator) skipUnwanted(ok bool) {
 	for ok && !s.rows.wants(s.it.Key()) {
 		from := s.rows.nextWantedKey(s.it.Key())
@@ -262,7 +273,8 @@ type rowFilter struct {
 	partitions *events.Partitions
 	// datedTags are the tags of rows that are grouped by month instead of by shard.
 	datedTags []projections.Tag
-	// hasRegions is set if the projection has rows of regions. The rows of a partition are not contiguous then.
+	// hasRegions is set if the projection has rows of regions. The rows of a partition are not
+	// contiguous then.
 	hasRegions bool
 }
 
@@ -288,7 +300,8 @@ func (f *rowFilter) wants(key []byte) bool {
 	return p != projections.StoreWide && f.partitions.Has(uint8(p))
 }
 
-// nextWantedKey returns, for a key that is not wanted, a later key before which no row is wanted; nil means that none follows.
+// nextWantedKey returns, for a key that is not wanted, a later key before which no row is wanted;
+// nil means that none follows.
 func (f *rowFilter) nextWantedKey(key []byte) []byte {
 	// Without knowledge of the order of keys, the next key may be wanted.
 	if f.partitions == nil || f.hasRegions || len(key) < 3 {

@@ -12,7 +12,8 @@ type Difference struct {
 	// Partition is the partition of the row, or [projections.StoreWide].
 	Partition int
 	Key       []byte
-	// Expected is the value in the shadow, and Found the value in the live store. nil means that the row does not exist there.
+	// Expected is the value in the shadow, and Found the value in the live store. nil means that
+	// the row does not exist there.
 	Expected, Found []byte
 	// Unreadable is set if the live store has the row but cannot read it; Found is nil then.
 	Unreadable error
@@ -43,7 +44,8 @@ func (d Difference) place() string {
 	return fmt.Sprintf("partition %d", d.Partition)
 }
 
-// describe describes a row to people. A row that the projection cannot describe is shown as hexadecimal digits.
+// describe describes a row to people. A row that the projection cannot describe is shown as
+// hexadecimal digits.
 func (d Difference) describe(value []byte) string {
 	text, err := all.Describe(d.projection, d.Key, value)
 	if err != nil {

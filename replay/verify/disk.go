@@ -6,7 +6,8 @@ import (
 	"github.com/skein-feed/skein/replay"
 )
 
-// checkDisk returns [replay.ErrDisk] if there is too little free disk for a shadow. The caller removes what is left of an earlier shadow first.
+// checkDisk returns [replay.ErrDisk] if there is too little free disk for a shadow. The caller
+// removes what is left of an earlier shadow first.
 func (o *Options) checkDisk() error {
 	if o.Disk == nil {
 		return nil

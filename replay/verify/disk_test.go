@@ -11,8 +11,8 @@ import (
 	"github.com/skein-feed/skein/replay/verify"
 )
 
-// A shadow for which there is too little free disk is not begun, and one that takes more than expected is stopped. Both leave nothing behind. With enough
-// disk, the check changes nothing.
+// A shadow for which there is too little free disk is not begun, and one that takes more than
+// expected is stopped. Both leave nothing behind. With enough disk, the check changes nothing.
 func TestShadowThatDoesNotFitIsRefused(t *testing.T) {
 	const mib = 1 << 20
 	envs := memlog.NewWorld(1, 20).Envelopes(100)

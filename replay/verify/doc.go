@@ -1,4 +1,5 @@
-// Package verify proves that a store is equal to a fresh fold of the log, and repairs the rows that are not.
+// Package verify proves that a store is equal to a fresh fold of the log, and repairs the rows that
+// are not.
 //
 //	log ──► shadow: a fresh store of the same projection, built in a scratch directory (package build), throttled,
 //	          │  and folded exactly to the position of a view of the live store
@@ -12,11 +13,12 @@
 //	          └──► compare again, since errors may have spread in the meantime
 //	          └──► compare again, since errors may have spread meanwhile
 //
-// The shadow of a store that holds some of the partitions is built for the same ones. If the store is resized during a verification, the
-// verification fails.
+// The shadow of a store that holds some of the partitions is built for the same ones. If the store
+// is resized during a verification, the verification fails.
 //
-// A repair only writes rows of a fold of the log, at the position of the commit that writes them (I1, I3). It never touches a row that
-// is equal. A shadow runs the same fold as the live store, so it cannot find a bug of the fold: that is the task of package audit.
+// A repair only writes rows of a fold of the log, at the position of the commit that writes them
+// (I1, I3). It never touches a row that is equal. A shadow runs the same fold as the live store, so
+// it cannot find a bug of the fold: that is the task of package audit.
 //
 //	shadow.go    builds the shadow; disk.go: checks the free disk
 //	compare.go   compares the rows; difference.go: describes a difference for people

@@ -14,8 +14,9 @@ import (
 	"github.com/skein-feed/skein/replay/verify"
 )
 
-// damagedDisk is a disk on which the first block of each table is damaged from some moment on. Blocks that were read before are in the cache, so only a
-// reader of the files in dir notices the damage.
+// damagedDisk is a disk on which the first block of each table is damaged from some moment on.
+// Blocks that were read before are in the cache, so only a reader of the files in dir notices the
+// damage.
 type damagedDisk struct {
 	vfs.FS
 	dir string
@@ -39,8 +40,8 @@ func (f damagedFile) ReadAt(p []byte, from int64) (int, error) {
 	return n, err
 }
 
-// Rows that are read from the cache equal the log even if the tables on the disk are damaged. So a verification reads the tables, too, and one that does
-// not read them reports that.
+// Rows that are read from the cache equal the log even if the tables on the disk are damaged. So a
+// verification reads the tables, too, and one that does not read them reports that.
 func TestDamagedFilesBehindTheCache(t *testing.T) {
 	envs := memlog.NewWorld(1, 20).Envelopes(100)
 	disk := &damagedDisk{FS: vfs.NewMem()}

@@ -26,7 +26,8 @@ func twoOfThree() (s events.Partitions) {
 	return s
 }
 
-// In a store that holds some partitions, exactly the damaged rows are found and repaired, and rows of other partitions are removed.
+// In a store that holds some partitions, exactly the damaged rows are found and repaired, and rows
+// of other partitions are removed.
 func TestRepairOfAStoreOfSomePartitions(t *testing.T) {
 	envs, held := memlog.NewWorld(1, 200).Envelopes(1500), twoOfThree()
 	forEachProjection(t, func(t *testing.T, i int) {
@@ -59,7 +60,8 @@ func TestRepairOfAStoreOfSomePartitions(t *testing.T) {
 	})
 }
 
-// A verification of a partition that the store does not hold is refused. The partition would seem to have lost all its rows.
+// A verification of a partition that the store does not hold is refused. The partition would seem
+// to have lost all its rows.
 func TestPartitionThatIsNotHeldIsRefused(t *testing.T) {
 	held := twoOfThree()
 	f := newTestStoreOf(t, 0, memlog.NewWorld(1, 20).Envelopes(50), &held)
@@ -99,7 +101,8 @@ func (s resizedStore) Repair(ctx context.Context, heal func(events.Cursor, proje
 	return s.Store.Repair(ctx, heal)
 }
 
-// If a generation of other partitions has replaced the one with which a verification began, the verification fails and a repair writes nothing.
+// If a generation of other partitions has replaced the one with which a verification began, the
+// verification fails and a repair writes nothing.
 func TestResizeEndsVerification(t *testing.T) {
 	held, envs := twoOfThree(), memlog.NewWorld(1, 20).Envelopes(50)
 	next := newTestStoreOf(t, 0, envs, &events.Partitions{})

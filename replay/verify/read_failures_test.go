@@ -14,7 +14,8 @@ import (
 	"github.com/skein-feed/skein/replay/verify"
 )
 
-// TestFailedReadIsNotTakenForEqualRows compares a store with an empty one, while one read after the other fails. The comparison must fail or find every row.
+// TestFailedReadIsNotTakenForEqualRows compares a store with an empty one, while one read after the
+// other fails. The comparison must fail or find every row.
 func TestFailedReadIsNotTakenForEqualRows(t *testing.T) {
 	faults, disk, cache := &conformance.FailingRead{}, vfs.NewMem(), store.NewCache(0)
 	defer cache.Unref()

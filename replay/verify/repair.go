@@ -14,18 +14,20 @@ import (
 )
 
 const (
-	// maxRepairRows and maxRepairBytes limit the rows that are examined, and their bytes, while the live fold is stopped once.
+	// maxRepairRows and maxRepairBytes limit the rows that are examined, and their bytes, while the
+	// live fold is stopped once.
 	maxRepairRows  = 2048
 	maxRepairBytes = 2 << 20
 	// maxHold limits the time for which the live fold waits for the shadow to reach its position.
 	maxHold = 10 * time.Second
 )
 
-// repairRows examines the rows with these keys, sets those that still differ to their values in the shadow, and returns how many it has
-// changed. The changes are safely on disk when it returns.
+// repairRows examines the rows with these keys, sets those that still differ to their values in the
+// shadow, and returns how many it has changed. The changes are safely on disk when it returns.
 //
-// Two rows can only be compared at the same position, so the live fold must be stopped while the shadow folds to its position. To keep the
-// stops short, the shadow catches up before each stop, and each stop handles a limited number of rows.
+// Two rows can only be compared at the same position, so the live fold must be stopped while the
+// shadow folds to its position. To keep the stops short, the shadow catches up before each stop,
+// and each stop handles a limited number of rows.
 func repairRows(ctx context.Context, live Store, shadow *Shadow, keys [][]byte) (repaired uint64, err error) {
 	for len(keys) > 0 {
 		if err := approach(ctx, live, shadow, &shadow.opts); err != nil {
@@ -67,8 +69,9 @@ func repairRows(ctx context.Context, live Store, shadow *Shadow, keys [][]byte) 
 	return repaired, live.Flush()
 }
 
-// repairSomeRows compares the rows with the first of the keys and sets or deletes those that differ in live. It stops at the limits of
-// one repair, and returns the number of keys that it has examined.
+// repairSomeRows compares the rows with the first of the keys and sets or deletes those that differ
+// in live. It stops at the limits of one repair, and returns the number of keys that it has
+// examined.
 func repairSomeRows(live, shadow projections.Reader, m *store.Repair, keys [][]byte) (examined int, err error) {
 	size := 0
 	for _, key := range keys {

@@ -22,31 +22,35 @@ import (
 type Options struct {
 	// FS is the file system; nil means the disk.
 	FS store.FS
-	// Dir is the shadow's directory, below the data directory. It is removed when the shadow is opened and when it is closed.
+	// Dir is the shadow's directory, below the data directory. It is removed when the shadow is
+	// opened and when it is closed.
 	Dir string
 	// New returns a new instance of the projection, with the settings of the live store.
 	New func() projections.Projection
 	// Subscribe subscribes to the log.
 	Subscribe store.SubscribeFunc
-	// Disk returns the size of the live store and the free disk at Dir, both in bytes; nil disables the checks of the free disk.
+	// Disk returns the size of the live store and the free disk at Dir, both in bytes; nil disables
+	// the checks of the free disk.
 	Disk func() (store, free uint64, err error)
 	// Memory is about how many bytes of memory a shadow takes; 0 means 192 MiB.
 	Memory int
-	// Worker starts the process that finishes the build of a shadow. If Worker is nil, this process finishes it.
+	// Worker starts the process that finishes the build of a shadow. If Worker is nil, this process
+	// finishes it.
 	Worker *worker.Command
 	// LogSize returns the size of the log that the shadow reads; nil means unknown.
 	LogSize func(context.Context) replay.LogSize
 	// Margin is how many bytes of disk must stay free; 0 means 256 MiB.
 	Margin uint64
-	// Hold is for how long rows are compared at one position. Then the comparison continues at a later position, because an open view keeps
-	// replaced rows on disk, and a view of the live store keeps its memtables, too. 0 means 10 minutes.
+	// Hold is for how long rows are compared at one position. Then the comparison continues at a
+	// later position, because an open view keeps replaced rows on disk, and a view of the live
+	// store keeps its memtables, too. 0 means 10 minutes.
 	Hold time.Duration
 	// Pace limits all work except that for which the live store waits.
 	Pace replay.Pace
 	// Progress is updated as the work proceeds; it may be nil.
 	Progress *replay.Progress
-	// Partitions are the partitions to compare, which the live store must hold. nil means all that it holds, and also the rows of the store
-	// as a whole.
+	// Partitions are the partitions to compare, which the live store must hold. nil means all that
+	// it holds, and also the rows of the store as a whole.
 	Partitions *events.Partitions
 	// Listed is how many differences a report lists; 0 means 100.
 	Listed int
@@ -57,9 +61,11 @@ type Options struct {
 	projection projections.Projection
 	// livePartitions are the partitions of the live store; nil means all.
 	livePartitions *events.Partitions
-	// storeClosing is closed when the live store is to be closed. Closing waits for the view that is compared, so it must end soon.
+	// storeClosing is closed when the live store is to be closed. Closing waits for the view that
+	// is compared, so it must end soon.
 	storeClosing <-chan struct{}
-	// estimateCompareTime estimates how long the comparison of this many rows takes; nil means that no comparison follows.
+	// estimateCompareTime estimates how long the comparison of this many rows takes; nil means that
+	// no comparison follows.
 	estimateCompareTime func(ctx context.Context, rows int64) time.Duration
 }
 
@@ -95,32 +101,38 @@ func (o *Options) shadowPartitions() *events.Partitions {
 }
 
 const (
-	// shadowMemory is less than what a rebuild takes, because an auditor builds shadows continuously.
+	// shadowMemory is less than what a rebuild takes, because an auditor builds shadows
+	// continuously.
 	shadowMemory = 192 << 20
-	// maxWork limits how much of the time of one piece counts as work, for which the pace demands a rest. A piece that takes longer has
-	// spent the rest of its time waiting for the log.
+	// maxWork limits how much of the time of one piece counts as work, for which the pace demands a
+	// rest. A piece that takes longer has spent the rest of its time waiting for the log.
 	maxWork = 250 * time.Millisecond
 	// maxReadBytes is how many bytes of the log are folded between two rests.
 	maxReadBytes = 256 << 10
 )
 
-// Shadow is a store of a projection that is made from the log alone, to be compared with the live store. Package build makes it up to the
-// first position to which FoldTo is called. From there, it folds as a live store does. Only one goroutine may use a Shadow.
+// Shadow is a store of a projection that is made from the log alone, to be compared with the live
+// store. Package build makes it up to the first position to which FoldTo is called. From there, it
+// folds as a live store does. Only one goroutine may use a Shadow.
 type Shadow struct {
 	opts Options
 	// store is nil before the first build.
 	store *store.Store
 	sub   store.Subscription
-	// unfolded are envelopes that were read and come after the position to which the shadow was last folded.
+	// unfolded are envelopes that were read and come after the position to which the shadow was
+	// last folded.
 	unfolded []*events.Envelope
-	// uncheckedBytes is how many bytes of the log were folded since the last check of the free disk.
+	// uncheckedBytes is how many bytes of the log were folded since the last check of the free
+	// disk.
 	uncheckedBytes int
-	// builtRows is the number of rows when the store was built. timeToCompare is the estimate of how long their comparison takes.
+	// builtRows is the number of rows when the store was built. timeToCompare is the estimate of
+	// how long their comparison takes.
 	builtRows     int64
 	timeToCompare time.Duration
 }
 
-// OpenShadow returns an empty shadow, which the caller must close. It returns [replay.ErrDisk] if there is too little free disk.
+// OpenShadow returns an empty shadow, which the caller must close. It returns [replay.ErrDisk] if
+// there is too little free disk.
 func OpenShadow(o Options) (*Shadow, error) {
 	o.setDefaults()
 	if err := o.FS.RemoveAll(o.Dir); err != nil {
@@ -158,8 +170,8 @@ func (s *Shadow) View() (*projections.View, error) {
 	return s.store.View()
 }
 
-// FoldTo folds everything up to the sequence seq, and nothing after it. It waits until the log has that sequence or a later one. The shadow
-// must not have passed seq already.
+// FoldTo folds everything up to the sequence seq, and nothing after it. It waits until the log has
+// that sequence or a later one. The shadow must not have passed seq already.
 func (s *Shadow) FoldTo(ctx context.Context, seq uint64, pace replay.Pace) error {
 	if s.store == nil {
 		return s.build(ctx, seq, pace)
@@ -210,7 +222,8 @@ func (s *Shadow) build(ctx context.Context, seq uint64, pace replay.Pace) (err e
 	s.builtRows = b.Rows()
 	s.timeToCompare = b.After()
 
-	// The comparison reads each block once. A cache helps only when the rest of the log is folded, so it can be small.
+	// The comparison reads each block once. A cache helps only when the rest of the log is folded,
+	// so it can be small.
 	memory := s.opts.Memory
 	cache := store.NewCache(int64(memory / 4))
 	defer cache.Unref() // the store has its own reference
@@ -226,8 +239,8 @@ func (s *Shadow) build(ctx context.Context, seq uint64, pace replay.Pace) (err e
 	return err
 }
 
-// readAndFold reads the log from the sequence at to the sequence seq and calls fold with the envelopes. Envelopes after seq stay in
-// s.unfolded.
+// readAndFold reads the log from the sequence at to the sequence seq and calls fold with the
+// envelopes. Envelopes after seq stay in s.unfolded.
 func (s *Shadow) readAndFold(
 	ctx context.Context, at, seq uint64, pace replay.Pace, fold func([]*events.Envelope) error,
 ) error {
@@ -263,7 +276,8 @@ func (s *Shadow) readAndFold(
 	return nil
 }
 
-// fold folds envelopes into the store. It checks the free disk after every [replay.DiskPeriod] bytes.
+// fold folds envelopes into the store. It checks the free disk after every [replay.DiskPeriod]
+// bytes.
 func (s *Shadow) fold(envs []*events.Envelope) error {
 	before := s.Seq()
 	if err := s.store.Fold(envs); err != nil {

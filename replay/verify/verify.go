@@ -13,7 +13,8 @@ import (
 	"github.com/skein-feed/skein/replay"
 )
 
-// Store is the live store that is verified: a [store.Store], or a [live.Live], which has several generations.
+// Store is the live store that is verified: a [store.Store], or a [live.Live], which has several
+// generations.
 type Store interface {
 	Name() string
 	View() (*projections.View, error)
@@ -27,35 +28,41 @@ var _ Store = (*store.Store)(nil)
 // Report is the outcome of a verification or repair.
 type Report struct {
 	Projection string
-	// At is the sequence of the last position at which rows were compared. There may be several positions: a repair compares again, and a
-	// comparison that takes longer than [Options.Hold] continues at a later position.
+	// At is the sequence of the last position at which rows were compared. There may be several
+	// positions: a repair compares again, and a comparison that takes longer than [Options.Hold]
+	// continues at a later position.
 	At uint64
 	// Rows is the number of rows in the last comparison.
 	Rows uint64
-	// Differences is the number of rows that differed in the first comparison, and Left in the last one. Equal reports whether Left is 0.
+	// Differences is the number of rows that differed in the first comparison, and Left in the last
+	// one. Equal reports whether Left is 0.
 	Differences, Left uint64
 	Equal             bool
-	// Partitions counts the differences of the first comparison by partition, or [projections.StoreWide].
+	// Partitions counts the differences of the first comparison by partition, or
+	// [projections.StoreWide].
 	Partitions map[int]uint64
 	// Listed are the first of these differences, up to [Options.Listed].
 	Listed []Difference
-	// Rounds is the number of rounds of repair. Repaired is the number of rows that they have changed.
+	// Rounds is the number of rounds of repair. Repaired is the number of rows that they have
+	// changed.
 	Rounds   int
 	Repaired uint64
 	Took     time.Duration
-	// Files is the result of reading the store's files. They are read separately, because the comparison may have found rows in the cache,
-	// which proves nothing about the files.
+	// Files is the result of reading the store's files. They are read separately, because the
+	// comparison may have found rows in the cache, which proves nothing about the files.
 	Files store.FileCheck
 	// Unread says why the files were not read; empty if they were.
 	Unread string
 }
 
-// Damaged reports whether tables on disk are damaged. A repair does not help then; a rebuild writes new tables.
+// Damaged reports whether tables on disk are damaged. A repair does not help then; a rebuild writes
+// new tables.
 func (r *Report) Damaged() bool {
 	return len(r.Files.Damaged) > 0
 }
 
-// unlessUnchanged returns the report of an interrupted run if the run has repaired a row or found damage, and otherwise nil.
+// unlessUnchanged returns the report of an interrupted run if the run has repaired a row or found
+// damage, and otherwise nil.
 func (r *Report) unlessUnchanged() *Report {
 	if r.Repaired == 0 && !r.Damaged() {
 		return nil
@@ -101,15 +108,17 @@ func (r *Report) String() string {
 	return sb.String()
 }
 
-// Verify compares a live store with a shadow of it, each row at a position that both have. The live store continues to serve and to fold.
-// Differences are not an error; the report lists them.
+// Verify compares a live store with a shadow of it, each row at a position that both have. The live
+// store continues to serve and to fold. Differences are not an error; the report lists them.
 func Verify(ctx context.Context, live Store, o Options) (*Report, error) {
 	return verifyAndRepair(ctx, live, o, false)
 }
 
-// Repair verifies a live store and repairs the rows that differ. It does not touch equal rows. Readers are not affected; writes wait while
-// some thousand rows are read and written. During the repair the fold may have derived new wrong rows from wrong ones, so Repair verifies
-// again, for up to three rounds. If Repair is interrupted after it has repaired rows, it returns the report together with the error.
+// Repair verifies a live store and repairs the rows that differ. It does not touch equal rows.
+// Readers are not affected; writes wait while some thousand rows are read and written. During the
+// repair the fold may have derived new wrong rows from wrong ones, so Repair verifies again, for up
+// to three rounds. If Repair is interrupted after it has repaired rows, it returns the report
+// together with the error.
 func Repair(ctx context.Context, live Store, o Options) (*Report, error) {
 	return verifyAndRepair(ctx, live, o, true)
 }
@@ -161,7 +170,8 @@ func verifyAndRepair(ctx context.Context, live Store, o Options, repair bool) (r
 			return r.unlessUnchanged(), fmt.Errorf("repair %s, after %d rows: %w", live.Name(), r.Repaired, err)
 		}
 
-		// If there were more differences than the comparison remembers, this round does not count: the next one continues its work.
+		// If there were more differences than the comparison remembers, this round does not count:
+		// the next one continues its work.
 		r.Rounds++
 		if repaired > 0 && len(c.keys) == maxKeys {
 			r.Rounds = 1
@@ -173,7 +183,8 @@ func verifyAndRepair(ctx context.Context, live Store, o Options, repair bool) (r
 // ErrNotHeld means that [Options.Partitions] has a partition that the live store does not hold.
 var ErrNotHeld = errors.New("the store does not hold the partition")
 
-// errResized means that the live store was replaced by one of other partitions, with which the shadow cannot be compared.
+// errResized means that the live store was replaced by one of other partitions, with which the
+// shadow cannot be compared.
 var errResized = errors.New("the store holds other partitions than when the verification began: start it again")
 
 // setLivePartitions sets livePartitions and returns [ErrNotHeld] if Partitions has others.
@@ -195,7 +206,8 @@ func (o *Options) setLivePartitions(live Store) error {
 	return missing.Each(func(partition uint8) error { return fmt.Errorf("%w: %d", ErrNotHeld, partition) })
 }
 
-// checkFiles reads the files of the live store, unless only some partitions are compared: every table has rows of all partitions.
+// checkFiles reads the files of the live store, unless only some partitions are compared: every
+// table has rows of all partitions.
 func checkFiles(ctx context.Context, live Store, o *Options, r *Report) error {
 	if o.Partitions != nil {
 		r.Unread = "only some partitions were compared"
@@ -216,8 +228,9 @@ func checkFiles(ctx context.Context, live Store, o *Options, r *Report) error {
 	return nil
 }
 
-// compareAll compares all rows. A view is held for [Options.Hold] at most, so the rows may be compared at several positions, each row at one
-// of them. If a row goes wrong after it was compared, the next verification finds that.
+// compareAll compares all rows. A view is held for [Options.Hold] at most, so the rows may be
+// compared at several positions, each row at one of them. If a row goes wrong after it was
+// compared, the next verification finds that.
 func compareAll(ctx context.Context, live Store, shadow *Shadow, o *Options, r *Report) (*Comparison, error) {
 	c := &Comparison{Partitions: map[int]uint64{}}
 	for key := []byte(nil); ; {
@@ -229,8 +242,9 @@ func compareAll(ctx context.Context, live Store, shadow *Shadow, o *Options, r *
 	}
 }
 
-// compareAtOnePosition takes a view of the live store, folds the shadow to its position, and compares the rows from key on. It returns the key
-// at which the comparison must continue at a later position; nil means that all rows were compared.
+// compareAtOnePosition takes a view of the live store, folds the shadow to its position, and
+// compares the rows from key on. It returns the key at which the comparison must continue at a
+// later position; nil means that all rows were compared.
 func compareAtOnePosition(
 	ctx context.Context, live Store, shadow *Shadow, o *Options, r *Report, c *Comparison, key []byte,
 ) (next []byte, err error) {
@@ -263,12 +277,13 @@ func compareAtOnePosition(
 	return c.compareFrom(ctx, v, shadowView, o, key)
 }
 
-// maxLag is how many envelopes the shadow may be behind the live store when a view is taken or the live fold is stopped. It then folds
-// these at full speed.
+// maxLag is how many envelopes the shadow may be behind the live store when a view is taken or the
+// live fold is stopped. It then folds these at full speed.
 const maxLag = 512
 
-// approach folds the shadow until it is at most maxLag behind the live store, which continues to fold. It works at the pace at first, and at
-// twice the speed after each time that the live store has moved on too far, so that it arrives in the end.
+// approach folds the shadow until it is at most maxLag behind the live store, which continues to
+// fold. It works at the pace at first, and at twice the speed after each time that the live store
+// has moved on too far, so that it arrives in the end.
 func approach(ctx context.Context, live Store, shadow *Shadow, o *Options) error {
 	pace := o.Pace
 	for {

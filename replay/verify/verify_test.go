@@ -29,7 +29,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// newProjection returns the i-th projection. Its settings have so low a threshold that feeds read some owners' pins from outboxes.
+// newProjection returns the i-th projection. Its settings have so low a threshold that feeds read
+// some owners' pins from outboxes.
 func newProjection(i int) projections.Projection {
 	small := inbox.DefaultSettings()
 	small.Threshold = 5
@@ -163,7 +164,8 @@ func forEachProjection(t *testing.T, test func(t *testing.T, i int)) {
 	}
 }
 
-// Verify finds exactly the rows that were damaged, in their partitions, and Repair changes only these.
+// Verify finds exactly the rows that were damaged, in their partitions, and Repair changes only
+// these.
 func TestDamagedRowsAreFoundAndRepaired(t *testing.T) {
 	envs := memlog.NewWorld(1, 200).Envelopes(1500)
 	forEachProjection(t, func(t *testing.T, i int) {
@@ -221,8 +223,8 @@ func TestDamagedRowsAreFoundAndRepaired(t *testing.T) {
 	})
 }
 
-// A row is in the partition of the first user or item in its description, even if a month comes first in the key. A row of a region is in the partition of
-// one of them.
+// A row is in the partition of the first user or item in its description, even if a month comes
+// first in the key. A row of a region is in the partition of one of them.
 func TestRowIsInThePartitionOfItsFirstID(t *testing.T) {
 	envs := memlog.NewWorld(2, 100).Envelopes(400)
 	forEachProjection(t, func(t *testing.T, i int) {
@@ -259,7 +261,8 @@ func TestRowIsInThePartitionOfItsFirstID(t *testing.T) {
 	})
 }
 
-// If only some partitions are selected, all differences in these are found and repaired, and no row of another partition is changed.
+// If only some partitions are selected, all differences in these are found and repaired, and no row
+// of another partition is changed.
 func TestOnlySelectedPartitionsAreRepaired(t *testing.T) {
 	envs := memlog.NewWorld(2, 200).Envelopes(1200)
 	forEachProjection(t, func(t *testing.T, i int) {
@@ -296,10 +299,12 @@ func TestOnlySelectedPartitionsAreRepaired(t *testing.T) {
 	})
 }
 
-// busyStore is a store that its log overtakes: 20 events are folded before each view and before each repair.
+// busyStore is a store that its log overtakes: 20 events are folded before each view and before
+// each repair.
 //
-// The positions of the comparison and of the repairs follow from the code, not from the speed of the machine. That matters, because errors spread with each
-// event that is folded between the two, and a fold that meets an impossible row stops.
+// The positions of the comparison and of the repairs follow from the code, not from the speed of
+// the machine. That matters, because errors spread with each event that is folded between the two,
+// and a fold that meets an impossible row stops.
 type busyStore struct {
 	*testStore
 	*store.Store
@@ -329,7 +334,8 @@ func (s busyStore) grow() error {
 	return s.WaitFor(s.ctx, more[len(more)-1].Seq())
 }
 
-// A damaged store is verified and repaired while it folds and is read. No read fails, and in the end the store is equal, whatever errors have spread.
+// A damaged store is verified and repaired while it folds and is read. No read fails, and in the
+// end the store is equal, whatever errors have spread.
 func TestRepairWhileServing(t *testing.T) {
 	forEachProjection(t, func(t *testing.T, i int) {
 		world := memlog.NewWorld(3, 150)
@@ -364,7 +370,8 @@ func TestRepairWhileServing(t *testing.T) {
 		})
 
 		r, err := verify.Repair(ctx, busyStore{f, f.store, ctx, world}, f.options())
-		// Events may make rows of lists by heat equal before the repair does, as those of an item that is played.
+		// Events may make rows of lists by heat equal before the repair does, as those of an item
+		// that is played.
 		repaired := r != nil && (r.Repaired > 0 || r.Differences > 0 && newProjection(i).Name() == "counters")
 		if err != nil || !r.Equal || !repaired || len(done) < 10 {
 			t.Fatalf("got %v, %v, expected that at least 10 rows were damaged (%d were), and some repaired", r, err, len(done))
@@ -376,8 +383,8 @@ func TestRepairWhileServing(t *testing.T) {
 	})
 }
 
-// A comparison at several positions finds the same differences, in as many rows, as one at a single position. While the store folds, it finds nothing that is
-// not true.
+// A comparison at several positions finds the same differences, in as many rows, as one at a single
+// position. While the store folds, it finds nothing that is not true.
 func TestComparisonAtSeveralPositionsFindsTheSame(t *testing.T) {
 	world := memlog.NewWorld(4, 150)
 	envs := world.Envelopes(800)
@@ -402,7 +409,8 @@ func TestComparisonAtSeveralPositionsFindsTheSame(t *testing.T) {
 			t.Fatal(err)
 		}
 
-		// Let the store fold something before each view, that is, whenever the comparison continues at another position.
+		// Let the store fold something before each view, that is, whenever the comparison continues
+		// at another position.
 		more := memlog.NewWorld(4, 150)
 		more.Envelopes(800)
 		before := f.store.Cursor().Seq
@@ -421,7 +429,8 @@ func TestComparisonAtSeveralPositionsFindsTheSame(t *testing.T) {
 	})
 }
 
-// A repair that is interrupted reports what it has repaired by then. If it has repaired nothing, it has no report.
+// A repair that is interrupted reports what it has repaired by then. If it has repaired nothing, it
+// has no report.
 func TestInterruptedRepairReportsItsWork(t *testing.T) {
 	envs := memlog.NewWorld(4, 150).Envelopes(800)
 	forEachProjection(t, func(t *testing.T, i int) {
@@ -470,7 +479,8 @@ func (m movingStore) View() (*projections.View, error) {
 	return m.Store.View()
 }
 
-// dropLists drops rows of lists. A fold does not fail without them; a fold that meets an impossible row stops.
+// dropLists drops rows of lists. A fold does not fail without them; a fold that meets an impossible
+// row stops.
 func (f *testStore) dropLists(seed uint64) corruption {
 	f.t.Helper()
 	lists := map[int][]byte{0: {0x13, 0x1a, 0x15}, 1: {0x41, 0x42}, 2: {0x60, 0x61, 0x62}, 3: {0x74, 0x7a, 0x7b}, 4: {0x91}}[f.i]
@@ -502,7 +512,8 @@ func (s overtakenStore) Repair(ctx context.Context, heal func(events.Cursor, pro
 	return s.Store.Repair(ctx, heal)
 }
 
-// A row that differed when the stores were compared, and is right at the position at which the fold is stopped, is not changed.
+// A row that differed when the stores were compared, and is right at the position at which the fold
+// is stopped, is not changed.
 func TestRepairAtExactPosition(t *testing.T) {
 	w := memlog.NewWorld(6, 5)
 	f := newTestStore(t, 0, []*events.Envelope{
@@ -596,7 +607,8 @@ func TestUnreadableRowHidesNoOther(t *testing.T) {
 		return err
 	})
 
-	// A compaction merges the values, too, and a store that folds would stop for good. So the store is opened for reading only.
+	// A compaction merges the values, too, and a store that folds would stop for good. So the store
+	// is opened for reading only.
 	conformance.Close(t, f.store)
 	live, err := store.Open(store.Options{FS: f.fs, Dir: "data", Projection: newProjection(2), ReadOnly: true})
 	if err != nil {

@@ -16,23 +16,26 @@ import (
 
 // Command starts workers. Its methods may be called concurrently.
 type Command struct {
-	// Path is the program, and Args are its arguments, beginning with its name. The program must call [Serve] with its standard input and
-	// output.
+	// Path is the program, and Args are its arguments, beginning with its name. The program must
+	// call [Serve] with its standard input and output.
 	Path string
 	Args []string
 	// Settings are the settings of the projections. The worker needs the same ones as this process.
 	Settings all.Settings
 }
 
-// operation is what the serving process asks of a worker: to finish one build. It is sent as one JSON object.
+// operation is what the serving process asks of a worker: to finish one build. It is sent as one
+// JSON object.
 type operation struct {
 	Settings all.Settings
-	// Share is the share of one core that the worker may use, as in [replay.Pace]; 0 does not limit.
+	// Share is the share of one core that the worker may use, as in [replay.Pace]; 0 does not
+	// limit.
 	Share float64
 	Build *build.Handover
 }
 
-// workerMessage is what a worker sends, each as one JSON object: any number of times its Progress, and finally either Done or Error.
+// workerMessage is what a worker sends, each as one JSON object: any number of times its Progress,
+// and finally either Done or Error.
 type workerMessage struct {
 	Progress *replay.PhaseProgress `json:",omitempty"`
 	// Done is set when the store is complete. Rows is the number of rows in it.
@@ -42,9 +45,9 @@ type workerMessage struct {
 	Error string `json:",omitempty"`
 }
 
-// Finish starts a worker that finishes the build, and returns the number of rows in the store. It calls report with the progress, as
-// [Throttled] does. If report returns an error, Finish kills the worker and returns that error. If ctx ends, Finish kills the worker and
-// returns the error of ctx.
+// Finish starts a worker that finishes the build, and returns the number of rows in the store. It
+// calls report with the progress, as [Throttled] does. If report returns an error, Finish kills the
+// worker and returns that error. If ctx ends, Finish kills the worker and returns the error of ctx.
 func (c *Command) Finish(
 	ctx context.Context, h *build.Handover, share float64, report func(replay.PhaseProgress) error,
 ) (rows int64, err error) {
@@ -67,7 +70,8 @@ func (c *Command) Finish(
 		return 0, fmt.Errorf("start a worker: %w", err)
 	}
 
-	// The cache is memory of this process. The worker, which reads no rows of this store, needs none.
+	// The cache is memory of this process. The worker, which reads no rows of this store, needs
+	// none.
 	settings := c.Settings
 	settings.Cache = nil
 	sendErr := json.NewEncoder(operations).Encode(operation{settings, share, h})
@@ -89,10 +93,12 @@ func (c *Command) Finish(
 	return 0, err
 }
 
-// errWorkerDied means that a worker was killed or has crashed: its output ended without a final message.
+// errWorkerDied means that a worker was killed or has crashed: its output ended without a final
+// message.
 var errWorkerDied = errors.New("the worker ended before the build was finished")
 
-// receiveMessages reads messages until the final one and passes on the progress. It returns the number of rows of the finished store.
+// receiveMessages reads messages until the final one and passes on the progress. It returns the
+// number of rows of the finished store.
 func receiveMessages(messages io.Reader, report func(replay.PhaseProgress) error) (rows int64, err error) {
 	for in := json.NewDecoder(messages); ; {
 		var m workerMessage

@@ -9,9 +9,10 @@ import (
 	"github.com/skein-feed/skein/replay"
 )
 
-// Throttled returns a copy of o with which a build rests at the given pace and reports its progress in the phases [replay.Folding] and
-// [replay.Writing]; Done counts from 0 in each. report is called from several goroutines, but never by two at a time. If it returns an
-// error, the build fails with it. A worker uses Throttled, and so does a process that finishes its build itself.
+// Throttled returns a copy of o with which a build rests at the given pace and reports its progress
+// in the phases [replay.Folding] and [replay.Writing]; Done counts from 0 in each. report is called
+// from several goroutines, but never by two at a time. If it returns an error, the build fails with
+// it. A worker uses Throttled, and so does a process that finishes its build itself.
 func Throttled(o build.Options, pace replay.Pace, report func(replay.PhaseProgress) error) build.Options {
 	// mu is held while report runs, so that the reported counts never decrease.
 	var mu sync.Mutex
@@ -25,7 +26,8 @@ func Throttled(o build.Options, pace replay.Pace, report func(replay.PhaseProgre
 	}
 
 	o.OnFolded = func(events uint64) {
-		// OnFolded cannot fail. If report fails here, it also fails in AroundFold, at the end of the partition.
+		// OnFolded cannot fail. If report fails here, it also fails in AroundFold, at the end of
+		// the partition.
 		_ = reportDone(&folded, events)
 	}
 
@@ -47,7 +49,8 @@ func Throttled(o build.Options, pace replay.Pace, report func(replay.PhaseProgre
 			return err
 		}
 
-		// all does not count the rows that belong to the store as a whole, so more rows than that may be written.
+		// all does not count the rows that belong to the store as a whole, so more rows than that
+		// may be written.
 		mu.Lock()
 		written.Total = max(uint64(all), written.Done+uint64(rows))
 		mu.Unlock()

@@ -18,8 +18,9 @@ import (
 // fixedMemoryBytes is how much memory a worker takes in addition to the rows that it folds.
 const fixedMemoryBytes = 32 << 20
 
-// Serve reads one operation from in, performs it, and sends messages to out. It stops early when in ends, because then the serving process
-// has died. If the build fails, the final message says so, and Serve returns nil.
+// Serve reads one operation from in, performs it, and sends messages to out. It stops early when in
+// ends, because then the serving process has died. If the build fails, the final message says so,
+// and Serve returns nil.
 func Serve(ctx context.Context, in io.Reader, out io.Writer) error {
 	lowerPriority()
 	var op operation
@@ -29,7 +30,8 @@ func Serve(ctx context.Context, in io.Reader, out io.Writer) error {
 
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	// The serving process sends nothing after the operation, but keeps the pipe open for as long as it lives.
+	// The serving process sends nothing after the operation, but keeps the pipe open for as long as
+	// it lives.
 	go func() {
 		_, _ = io.Copy(io.Discard, in)
 		cancel()
@@ -60,8 +62,9 @@ func finishBuild(ctx context.Context, op *operation, report func(replay.PhasePro
 	return b.Rows(), err
 }
 
-// findConstructor returns the constructor of the projection that op builds. The projection must have the version with which the build
-// began: the program file may have been replaced in the meantime, and a worker runs the new one.
+// findConstructor returns the constructor of the projection that op builds. The projection must
+// have the version with which the build began: the program file may have been replaced in the
+// meantime, and a worker runs the new one.
 func findConstructor(op *operation) (func() projections.Projection, error) {
 	for _, newProjection := range all.Constructors(op.Settings) {
 		if p := newProjection(); p.Name() == op.Build.Projection && p.Version() == op.Build.Version {

@@ -47,7 +47,8 @@ func command() *worker.Command {
 	return &worker.Command{Path: os.Args[0], Args: []string{os.Args[0], "work"}, Settings: settings()}
 }
 
-// beginBuild returns a build of a projection in a directory, for some partitions (nil for all), to which a log was added.
+// beginBuild returns a build of a projection in a directory, for some partitions (nil for all), to
+// which a log was added.
 func beginBuild(
 	t *testing.T, dir string, newProjection func() projections.Projection, held *events.Partitions, envs []*events.Envelope,
 ) *build.Handover {
@@ -74,7 +75,8 @@ func beginBuild(
 	return h
 }
 
-// A worker makes the rows of a fold for every projection, for all partitions and for some. Its progress and its number of rows are right, too.
+// A worker makes the rows of a fold for every projection, for all partitions and for some. Its
+// progress and its number of rows are right, too.
 func TestWorkerMakesTheRowsOfAFold(t *testing.T) {
 	envs := memlog.NewWorld(1, 150).Envelopes(600)
 	everyone := events.AllPartitions()

@@ -108,7 +108,8 @@ func measureGroups(ctx context.Context, opts measure.Options, chosen []rowGroup)
 	return b.Report, nil
 }
 
-// chooseGroups returns the groups with these names. Without names it returns all groups that need not be named.
+// chooseGroups returns the groups with these names. Without names it returns all groups that need
+// not be named.
 func chooseGroups(names []string) ([]rowGroup, error) {
 	if len(names) == 0 {
 		return slices.DeleteFunc(slices.Clone(groups), func(g rowGroup) bool { return g.onlyIfNamed }), nil

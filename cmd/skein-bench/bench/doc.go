@@ -1,5 +1,6 @@
-// Package bench measures skein against what it is held against, side by side in one run, and makes a table of ratios. The
-// program of it is skein-bench. This package has the list of the groups of rows, and the course of a run.
+// Package bench measures skein against what it is held against, side by side in one run, and makes
+// a table of ratios. The program of it is skein-bench. This package has the list of the groups of
+// rows, and the course of a run.
 //
 // # What is started
 //
@@ -10,11 +11,13 @@
 //
 // # How it is measured
 //
-// Skein and Redis get the same follow graph, and before anything is timed a sample of questions is put to every contender and
-// to the graph itself: all must give the same answers. Each row is measured several times, its contenders in turn, each time in
-// the opposite order; medians are compared.
+// Skein and Redis get the same follow graph, and before anything is timed a sample of questions is
+// put to every contender and to the graph itself: all must give the same answers. Each row is
+// measured several times, its contenders in turn, each time in the opposite order; medians are
+// compared.
 //
-// A comparison ([Compare]) has two builds of skein as contenders instead, each with a service of its own, and needs no other program.
+// A comparison ([Compare]) has two builds of skein as contenders instead, each with a service of
+// its own, and needs no other program.
 //
 // # Where things are
 //
@@ -28,6 +31,6 @@
 //	programs       what is started, and what drives it
 //	measure        a run, its report, and what measures
 //
-// Imports go down this list, but that the logs of replays have events of stores. A new row is a function that adds to the
-// report; a new group is one more in [rows].
+// Imports go down this list, but that the logs of replays have events of stores. A new row is a
+// function that adds to the report; a new group is one more in [rows].
 package bench

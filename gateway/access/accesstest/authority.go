@@ -1,5 +1,5 @@
-// Package accesstest has a certificate authority and an issuer of JWTs, for tests of access control. They work as real ones do, but no other program
-// trusts them.
+// Package accesstest has a certificate authority and an issuer of JWTs, for tests of access
+// control. They work as real ones do, but no other program trusts them.
 package accesstest
 
 import (
@@ -48,7 +48,8 @@ func NewAuthority(t testing.TB) *Authority {
 	return a
 }
 
-// Server writes a server certificate for the loopback addresses to cert.pem and key.pem in a directory.
+// Server writes a server certificate for the loopback addresses to cert.pem and key.pem in a
+// directory.
 func (a *Authority) Server(dir string) (cert, key string) {
 	a.t.Helper()
 	template := template("skein")
@@ -57,7 +58,8 @@ func (a *Authority) Server(dir string) (cert, key string) {
 	return a.sign(template, dir)
 }
 
-// Node writes a certificate for the loopback address that is valid for a server and for a client, as the nodes of a cluster need it.
+// Node writes a certificate for the loopback address that is valid for a server and for a client,
+// as the nodes of a cluster need it.
 func (a *Authority) Node(dir string) (cert, key string) {
 	a.t.Helper()
 	template := template("a node")
@@ -66,7 +68,8 @@ func (a *Authority) Node(dir string) (cert, key string) {
 	return a.sign(template, dir)
 }
 
-// Client writes a client certificate with a name to cert.pem and key.pem in a directory. It also returns the certificate.
+// Client writes a client certificate with a name to cert.pem and key.pem in a directory. It also
+// returns the certificate.
 func (a *Authority) Client(dir, name string) (pair tls.Certificate, cert, key string) {
 	a.t.Helper()
 	template := template(name)

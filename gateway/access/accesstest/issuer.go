@@ -65,7 +65,8 @@ func WriteKeys(t testing.TB, file string, issuers ...*JWTs) {
 	}
 }
 
-// Token returns a signed token that is valid for an hour. claims replace the claims of a valid token; a claim that is nil is left out.
+// Token returns a signed token that is valid for an hour. claims replace the claims of a valid
+// token; a claim that is nil is left out.
 func (j *JWTs) Token(claims map[string]any) string {
 	j.t.Helper()
 	all := map[string]any{

@@ -15,19 +15,23 @@ import (
 )
 
 const (
-	// maxAnswerBytes is the size of the largest answer to a call. The largest answers are those to the questions of a RemoteBatch: up to 5000
-	// questions, each of which may be answered with about 100 pins of about 100 bytes. Up to this size, the budget of bytes decides (--memory).
+	// maxAnswerBytes is the size of the largest answer to a call. The largest answers are those to
+	// the questions of a RemoteBatch: up to 5000 questions, each of which may be answered with
+	// about 100 pins of about 100 bytes. Up to this size, the budget of bytes decides (--memory).
 	maxAnswerBytes = 64 << 20
-	// maxMessageBytes is the size of the largest message of a stream. The largest messages have 256 KiB of rows and one more row.
+	// maxMessageBytes is the size of the largest message of a stream. The largest messages have 256
+	// KiB of rows and one more row.
 	maxMessageBytes = 16 << 20
 	// framingBytes is added to maxMessageBytes for the bytes between two messages of a stream.
 	framingBytes = 64
 )
 
-// ErrBadAnswer is the cause of the error of a node whose answer cannot be used. The node is at fault, so another one is asked.
+// ErrBadAnswer is the cause of the error of a node whose answer cannot be used. The node is at
+// fault, so another one is asked.
 var ErrBadAnswer = errors.New("a node gave a bad answer")
 
-// badAnswer returns the error of a node whose answer cannot be used. predicate completes the sentence "node x …".
+// badAnswer returns the error of a node whose answer cannot be used. predicate completes the
+// sentence "node x …".
 func badAnswer(node, predicate string) error {
 	return &apierror.Failure{
 		Code: connect.CodeUnavailable, Retry: apierror.RetrySoon, Cause: ErrBadAnswer, Text: "node " + node + " " + predicate,
@@ -37,7 +41,8 @@ func badAnswer(node, predicate string) error {
 // BadAnswerError returns the error of a node whose answer does not fit the question.
 func BadAnswerError(node string) error { return badAnswer(node, "gave an answer that cannot be read") }
 
-// errNoMemory is the cause of the error of a call for whose answers this process has no memory. To ask another node would not help.
+// errNoMemory is the cause of the error of a call for whose answers this process has no memory. To
+// ask another node would not help.
 var errNoMemory = errors.New("no memory for the answers of other nodes")
 
 // answerMemory is what the answers of nodes to one call hold of the budget of bytes.
@@ -45,24 +50,27 @@ type answerMemory struct {
 	// mu guards holding, because a call may ask several nodes at a time.
 	mu      sync.Mutex
 	holding admission.Reservation
-	// isStream says that the answer is a stream. messageLeft is then how many bytes of the current message may still arrive.
+	// isStream says that the answer is a stream. messageLeft is then how many bytes of the current
+	// message may still arrive.
 	isStream    bool
 	messageLeft int64
 }
 
 type answerMemoryKey struct{}
 
-// memoryOfStreams is the caller under which answers count that belong to no single call of a client: messages of streams, and answers to calls that
-// nodes make by themselves.
+// memoryOfStreams is the caller under which answers count that belong to no single call of a
+// client: messages of streams, and answers to calls that nodes make by themselves.
 const memoryOfStreams = "streams between nodes"
 
-// ChargeAnswers returns a context for a call. The answers of nodes to calls with this context count as memory of the caller until release is called.
+// ChargeAnswers returns a context for a call. The answers of nodes to calls with this context count
+// as memory of the caller until release is called.
 func (p *Peers) ChargeAnswers(ctx context.Context, caller string) (_ context.Context, release func()) {
 	m := &answerMemory{holding: admission.NewReservation(p.bytes, caller)}
 	return context.WithValue(ctx, answerMemoryKey{}, m), m.release
 }
 
-// chargeStream returns a context for a stream. Each message of the stream counts as memory until nextMessage is called.
+// chargeStream returns a context for a stream. Each message of the stream counts as memory until
+// nextMessage is called.
 func (p *Peers) chargeStream(ctx context.Context) (context.Context, *answerMemory) {
 	m := &answerMemory{holding: admission.NewReservation(p.bytes, memoryOfStreams), isStream: true}
 	m.nextMessage()
@@ -93,7 +101,8 @@ func (m *answerMemory) nextMessage() {
 	m.messageLeft = maxMessageBytes + framingBytes
 }
 
-// boundBody returns the body of an answer with a limit of its size. What is read of it counts as memory of the call in ctx.
+// boundBody returns the body of an answer with a limit of its size. What is read of it counts as
+// memory of the call in ctx.
 func (p *Peers) boundBody(ctx context.Context, node string, body io.ReadCloser) io.ReadCloser {
 	b := &boundedBody{ReadCloser: body, node: node, answerLeft: maxAnswerBytes}
 	b.left = &b.answerLeft
@@ -111,11 +120,13 @@ func (p *Peers) boundBody(ctx context.Context, node string, body io.ReadCloser) 
 type boundedBody struct {
 	io.ReadCloser
 	node string
-	// left points to how many bytes may still be read: to messageLeft of the memory for a stream, and otherwise to answerLeft.
+	// left points to how many bytes may still be read: to messageLeft of the memory for a stream,
+	// and otherwise to answerLeft.
 	left       *int64
 	answerLeft int64
 	memory     *answerMemory
-	// releasesAtClose says that no call of a client has this answer, so it counts only until its body is closed.
+	// releasesAtClose says that no call of a client has this answer, so it counts only until its
+	// body is closed.
 	releasesAtClose bool
 }
 
@@ -143,8 +154,9 @@ func (b *boundedBody) Close() error {
 	return b.ReadCloser.Close()
 }
 
-// checkPosition returns an error for an answer without a position, an answer of another log than that of this process, or one that is older than the
-// position that the request demands. Types of messages that have no position field are not checked.
+// checkPosition returns an error for an answer without a position, an answer of another log than
+// that of this process, or one that is older than the position that the request demands. Types of
+// messages that have no position field are not checked.
 func (p *Peers) checkPosition(node string, req, res any) error {
 	var text string
 	switch m := res.(type) {
@@ -168,8 +180,9 @@ func (p *Peers) checkPosition(node string, req, res any) error {
 	return nil
 }
 
-// demandedSeq returns the sequence at or after which a request must be answered: that of its at_least or of its page token. A position or token that
-// is invalid demands nothing here, because the callee refuses it.
+// demandedSeq returns the sequence at or after which a request must be answered: that of its
+// at_least or of its page token. A position or token that is invalid demands nothing here, because
+// the callee refuses it.
 func (p *Peers) demandedSeq(req any) (seq uint64) {
 	if m, ok := req.(interface{ GetAtLeast() string }); ok {
 		if position, err := events.ParsePosition(m.GetAtLeast()); err == nil {

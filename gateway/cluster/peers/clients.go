@@ -12,10 +12,12 @@ import (
 // clientKey names a method of a node at an address.
 type clientKey struct{ name, addr, procedure string }
 
-// clientCache has one client for each method of each member of the cluster, because making a client costs as much as a call.
+// clientCache has one client for each method of each member of the cluster, because making a client
+// costs as much as a call.
 //
-// Names and addresses come from the bucket of the cluster. The cache drops the clients of nodes that are no longer members, so that it cannot grow
-// without limit when new addresses keep appearing there.
+// Names and addresses come from the bucket of the cluster. The cache drops the clients of nodes
+// that are no longer members, so that it cannot grow without limit when new addresses keep
+// appearing there.
 type clientCache struct {
 	mu sync.RWMutex
 	// clients holds values of type *connect.Client[Req, Res], whose type depends on the procedure.
@@ -29,7 +31,8 @@ func (c *clientCache) get(key clientKey) any {
 	return c.clients[key]
 }
 
-// put adds a client, and drops the clients of nodes that are not among members. It does not add the client of a node that is not a member.
+// put adds a client, and drops the clients of nodes that are not among members. It does not add the
+// client of a node that is not a member.
 func (c *clientCache) put(key clientKey, client any, members []Node) {
 	addrs := map[string]string{}
 	for _, n := range members {
@@ -52,14 +55,16 @@ func (c *clientCache) put(key clientKey, client any, members []Node) {
 	c.clients[key] = client
 }
 
-// clientFor returns the client of a method of a node, which makes its requests with httpClient. It makes a new one only if the cache has none.
+// clientFor returns the client of a method of a node, which makes its requests with httpClient. It
+// makes a new one only if the cache has none.
 func clientFor[Req, Res any](p *Peers, httpClient *http.Client, n *Node, procedure string) *connect.Client[Req, Res] {
 	key := clientKey{n.Name, n.Addr, procedure}
 	if client, ok := p.clients.get(key).(*connect.Client[Req, Res]); ok {
 		return client
 	}
 
-	// Answers are not compressed, because that would cost more than to send them over a private network.
+	// Answers are not compressed, because that would cost more than to send them over a private
+	// network.
 	client := connect.NewClient[Req, Res](&nodeClient{Peers: p, http: httpClient, node: *n}, p.scheme+n.Addr+procedure,
 		connect.WithAcceptCompression("gzip", nil, nil))
 
@@ -69,8 +74,9 @@ func clientFor[Req, Res any](p *Peers, httpClient *http.Client, n *Node, procedu
 	return client
 }
 
-// forgetOtherThan drops what is recorded about nodes that are no longer members, so that these maps cannot grow without limit either. A node that
-// returns starts without suspicion, and its latency and clock are measured again.
+// forgetOtherThan drops what is recorded about nodes that are no longer members, so that these maps
+// cannot grow without limit either. A node that returns starts without suspicion, and its latency
+// and clock are measured again.
 func (p *Peers) forgetOtherThan(members []Node) {
 	isMember := map[string]bool{}
 	for _, n := range members {

@@ -11,8 +11,9 @@ import (
 	"github.com/skein-feed/skein/proto/skein/peer/v1/peerv1connect"
 )
 
-// One member gets new addresses and another one new names all the time, as a writer of the bucket could cause. Only what belongs to current
-// members is kept, and the client of a member that stays is kept all the time.
+// One member gets new addresses and another one new names all the time, as a writer of the bucket
+// could cause. Only what belongs to current members is kept, and the client of a member that stays
+// is kept all the time.
 func TestRotatedAddressesDoNotGrowMemory(t *testing.T) {
 	t.Parallel()
 	steady := Node{Name: "steady", Addr: "127.0.0.1:1", Serves: events.AllPartitions()}

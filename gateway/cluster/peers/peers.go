@@ -38,16 +38,19 @@ const (
 	attemptTimeout = time.Second
 	// lastAttemptTimeout is how long a node may take while no other node could be asked.
 	lastAttemptTimeout = 30 * time.Second
-	// minSuspicion is how long a node that did not answer is asked only after all others. The duration doubles with each further failure in a
-	// row, up to maxSuspicion. By then the other nodes consider the node dead.
+	// minSuspicion is how long a node that did not answer is asked only after all others. The
+	// duration doubles with each further failure in a row, up to maxSuspicion. By then the other
+	// nodes consider the node dead.
 	minSuspicion, maxSuspicion = time.Second, 16 * time.Second
-	// maxConnsPerNode limits the calls under way to a node. More calls wait until one has ended. Streams are not limited.
+	// maxConnsPerNode limits the calls under way to a node. More calls wait until one has ended.
+	// Streams are not limited.
 	maxConnsPerNode = 256
-	// checkAliveEvery is the interval at which a stream checks whether its node is still alive. Nodes renew their keys in the bucket of the
-	// cluster at the same interval.
+	// checkAliveEvery is the interval at which a stream checks whether its node is still alive.
+	// Nodes renew their keys in the bucket of the cluster at the same interval.
 	checkAliveEvery = 2 * time.Second
-	// dialTimeout is how long a connection may take. It allows for the loss of the first packet, which is sent again after a second (RFC 6298,
-	// section 2). If another node could answer, attemptTimeout ends the attempt earlier.
+	// dialTimeout is how long a connection may take. It allows for the loss of the first packet,
+	// which is sent again after a second (RFC 6298, section 2). If another node could answer,
+	// attemptTimeout ends the attempt earlier.
 	dialTimeout = 3 * time.Second
 	// IdleTimeout is how long a connection without a call stays open.
 	IdleTimeout = time.Minute
@@ -56,7 +59,8 @@ const (
 // Peers calls the other nodes of a cluster. Its methods may be called concurrently.
 type Peers struct {
 	nodes func() []Node
-	// calls and streams have separate connections. A stream occupies its connection for as long as it lasts, and would take those of calls.
+	// calls and streams have separate connections. A stream occupies its connection for as long as
+	// it lasts, and would take those of calls.
 	calls, streams *http.Client
 
 	scheme      string
@@ -75,29 +79,34 @@ type Peers struct {
 	mu sync.Mutex
 	// suspected has the nodes that did not answer their last call, by name.
 	suspected map[string]suspicion
-	// usualLatency is about the 95th percentile of the times in which a node answers a method. It is kept per method. If it were kept per node, long
-	// calls among many short ones would always be hedged, which would cost more than a twentieth of the work.
+	// usualLatency is about the 95th percentile of the times in which a node answers a method. It
+	// is kept per method. If it were kept per node, long calls among many short ones would always
+	// be hedged, which would cost more than a twentieth of the work.
 	usualLatency map[nodeMethod]time.Duration
-	// clockOffsets has, by name of the node, by how much its clock is ahead of the clock of this process. It has only nodes whose clocks differed
-	// too much.
+	// clockOffsets has, by name of the node, by how much its clock is ahead of the clock of this
+	// process. It has only nodes whose clocks differed too much.
 	clockOffsets map[string]time.Duration
 	// lastBadAnswer is when a bad answer of a node was last logged, by name.
 	lastBadAnswer map[string]time.Time
 	// lastFailure is the time at which a call that no node answered was last logged.
 	lastFailure time.Time
-	// hedgeCredit increases by 1 with each answered call, up to maxSavedHedges*answersPerHedge. Each hedge costs answersPerHedge.
+	// hedgeCredit increases by 1 with each answered call, up to maxSavedHedges*answersPerHedge.
+	// Each hedge costs answersPerHedge.
 	hedgeCredit int
 }
 
 // nodeMethod is a method of one node.
 type nodeMethod struct{ node, procedure string }
 
-// suspicion is what is known about a node that did not answer its last call, or was overtaken by another node.
+// suspicion is what is known about a node that did not answer its last call, or was overtaken by
+// another node.
 type suspicion struct {
-	// until is when the suspicion ends, and duration is how long it lasts. Until then the node is asked only after all others.
+	// until is when the suspicion ends, and duration is how long it lasts. Until then the node is
+	// asked only after all others.
 	until    time.Time
 	duration time.Duration
-	// overtakenCalls is how many calls in a row another node has answered while this one was still asked.
+	// overtakenCalls is how many calls in a row another node has answered while this one was still
+	// asked.
 	overtakenCalls int
 }
 
@@ -120,9 +129,11 @@ type Dial func(ctx context.Context, network, addr string) (net.Conn, error)
 type Options struct {
 	// Nodes returns the other nodes that are alive.
 	Nodes func() []Node
-	// Name and Addr are the name and the address of this node in the cluster. They are empty for a router.
+	// Name and Addr are the name and the address of this node in the cluster. They are empty for a
+	// router.
 	Name, Addr string
-	// Keys are the keys of page tokens, by which nodes prove that they belong to the cluster, and Log is the id of their log.
+	// Keys are the keys of page tokens, by which nodes prove that they belong to the cluster, and
+	// Log is the id of their log.
 	Keys pagetoken.KeyRing
 	Log  events.LogID
 	// Dial connects with TLS. If it is nil, connections are not encrypted.
@@ -189,8 +200,9 @@ func (p *Peers) Close() {
 // PartitionOf returns the partition of a home, which is the id of a user or item.
 func PartitionOf(home string) uint8 { return events.ShardOf(home).Partition() }
 
-// nodesServing returns the nodes that serve a partition and are not in tried, in the order in which they should be asked. Calls about the same
-// partition go to the same node as long as it answers, because that node has the rows of earlier calls in memory.
+// nodesServing returns the nodes that serve a partition and are not in tried, in the order in which
+// they should be asked. Calls about the same partition go to the same node as long as it answers,
+// because that node has the rows of earlier calls in memory.
 func (p *Peers) nodesServing(partition uint8, tried []string) []Node {
 	var found []Node
 	for _, n := range p.nodes() {
@@ -203,7 +215,8 @@ func (p *Peers) nodesServing(partition uint8, tried []string) []Node {
 		return found
 	}
 
-	// Rotate, so that partitions are spread over the nodes, and then move suspected nodes to the end.
+	// Rotate, so that partitions are spread over the nodes, and then move suspected nodes to the
+	// end.
 	first := int(partition) % len(found)
 	found = slices.Concat(found[first:], found[:first])
 	slices.SortStableFunc(found, func(a, b Node) int {
@@ -260,7 +273,8 @@ func (p *Peers) clearSuspicion(name string) {
 	p.hedgeCredit = min(p.hedgeCredit+1, maxSavedHedges*answersPerHedge)
 }
 
-// spendHedgeCredit reports whether another node may be asked in addition to a slow one. If so, it counts the hedge.
+// spendHedgeCredit reports whether another node may be asked in addition to a slow one. If so, it
+// counts the hedge.
 func (p *Peers) spendHedgeCredit() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -272,7 +286,8 @@ func (p *Peers) spendHedgeCredit() bool {
 	return true
 }
 
-// recordResult records whether a node has answered a call, and reports whether another node should be asked.
+// recordResult records whether a node has answered a call, and reports whether another node should
+// be asked.
 func (p *Peers) recordResult(ctx context.Context, name string, err error) (askAnother bool) {
 	switch {
 	case isFinal(err):
@@ -289,7 +304,8 @@ func (p *Peers) recordResult(ctx context.Context, name string, err error) (askAn
 	if errors.Is(err, ErrBadAnswer) {
 		p.logBadAnswer(name, err)
 	}
-	// Errors that a node returns have a reason. Without one, the node could not be reached, or it has failed.
+	// Errors that a node returns have a reason. Without one, the node could not be reached, or it
+	// has failed.
 	if apierror.Of(err).Reason == skeinv1.Reason_REASON_UNSPECIFIED {
 		p.suspect(name)
 	}
@@ -315,7 +331,8 @@ func (p *Peers) logBadAnswer(name string, err error) {
 	}
 }
 
-// isFinal reports whether no other node could give a better result: the call has succeeded, or has an error that any node would return.
+// isFinal reports whether no other node could give a better result: the call has succeeded, or has
+// an error that any node would return.
 func isFinal(err error) bool {
 	if err == nil || errors.Is(err, errNoMemory) {
 		return true
@@ -327,7 +344,8 @@ func isFinal(err error) bool {
 	return false
 }
 
-// countFailure counts a question that no node has answered. It does not count the question of a caller who has gone away.
+// countFailure counts a question that no node has answered. It does not count the question of a
+// caller who has gone away.
 func (p *Peers) countFailure(ctx context.Context, err error) {
 	if !isFinal(err) && !errors.Is(ctx.Err(), context.Canceled) {
 		p.Calls.Failed.Add(1)
@@ -338,8 +356,9 @@ func (p *Peers) countFailure(ctx context.Context, err error) {
 // failureLogInterval bounds how often calls that failed are logged.
 const failureLogInterval = time.Minute
 
-// logFailure logs that no other node has answered a call, at most once per failureLogInterval. The cause is what happened at the node that
-// was asked last: the nodes may know each other from the bucket, and yet not reach each other.
+// logFailure logs that no other node has answered a call, at most once per failureLogInterval. The
+// cause is what happened at the node that was asked last: the nodes may know each other from the
+// bucket, and yet not reach each other.
 func (p *Peers) logFailure(err error) {
 	now := time.Now()
 	p.mu.Lock()
@@ -353,8 +372,8 @@ func (p *Peers) logFailure(err error) {
 	}
 }
 
-// noNodeError returns the error for a partition that no remaining node serves. cause is the error of the node that was asked last, or nil. If it has a
-// reason, it is returned unchanged.
+// noNodeError returns the error for a partition that no remaining node serves. cause is the error
+// of the node that was asked last, or nil. If it has a reason, it is returned unchanged.
 func noNodeError(partition uint8, cause error) error {
 	if f, ok := errors.AsType[*apierror.Failure](cause); ok && f.Reason != skeinv1.Reason_REASON_UNSPECIFIED {
 		return f
@@ -365,7 +384,8 @@ func noNodeError(partition uint8, cause error) error {
 	}
 }
 
-// NotHereError returns the error with which a node answers a call about partitions that it does not serve.
+// NotHereError returns the error with which a node answers a call about partitions that it does not
+// serve.
 func NotHereError() error {
 	return &apierror.Failure{
 		Code: connect.CodeUnavailable, Reason: skeinv1.Reason_REASON_NOT_HERE, Retry: apierror.RetryAtOnce,
@@ -373,7 +393,8 @@ func NotHereError() error {
 	}
 }
 
-// Call makes a call to a node. lag is by how many envelopes the answer is behind the log, or negative if the answer does not say.
+// Call makes a call to a node. lag is by how many envelopes the answer is behind the log, or
+// negative if the answer does not say.
 func Call[Req, Res any](ctx context.Context, p *Peers, n *Node, procedure string, req *Req) (res *Res, lag int64, err error) {
 	answer, err := clientFor[Req, Res](p, p.calls, n, procedure).CallUnary(ctx, connect.NewRequest(req))
 	if err != nil {
@@ -385,8 +406,9 @@ func Call[Req, Res any](ctx context.Context, p *Peers, n *Node, procedure string
 	return answer.Msg, parseLag(answer.Header()), nil
 }
 
-// callError returns the error of a call to a node. An error that the node has returned keeps its meaning. Anything else, such as an answer that cannot
-// be decoded, is the fault of the node or of the connection, and never that of the caller.
+// callError returns the error of a call to a node. An error that the node has returned keeps its
+// meaning. Anything else, such as an answer that cannot be decoded, is the fault of the node or of
+// the connection, and never that of the caller.
 func callError(n *Node, err error) error {
 	if connect.IsWireError(err) {
 		return apierror.OfPeer(err)
@@ -421,8 +443,8 @@ func Forward[Req, Res any](
 	return res, lag, err
 }
 
-// attemptTimeoutFor returns how long one node may take to answer. If others could be asked, the deadline of ctx must leave them at least half of the
-// remaining time.
+// attemptTimeoutFor returns how long one node may take to answer. If others could be asked, the
+// deadline of ctx must leave them at least half of the remaining time.
 func attemptTimeoutFor(ctx context.Context, hasOthers bool) time.Duration {
 	if !hasOthers {
 		return lastAttemptTimeout
@@ -433,8 +455,9 @@ func attemptTimeoutFor(ctx context.Context, hasOthers bool) time.Duration {
 	return attemptTimeout
 }
 
-// ForwardStream has a call answered with a stream by a node that serves the partition. Until the first part arrives, other nodes are asked if one fails.
-// After that, an error ends the stream, and the client continues with a call of its own from where the stream ended.
+// ForwardStream has a call answered with a stream by a node that serves the partition. Until the
+// first part arrives, other nodes are asked if one fails. After that, an error ends the stream, and
+// the client continues with a call of its own from where the stream ended.
 func ForwardStream[Req, Res any](
 	ctx context.Context, p *Peers, partition uint8, procedure string, req *Req, setLag func(int64), send func(*Res) error,
 ) error {
@@ -449,7 +472,8 @@ func ForwardStream[Req, Res any](
 	return err
 }
 
-// forwardStreamOnce is ForwardStream without the retries: it asks each node at most once. hasSent says that a part of a stream was sent.
+// forwardStreamOnce is ForwardStream without the retries: it asks each node at most once. hasSent
+// says that a part of a stream was sent.
 func forwardStreamOnce[Req, Res any](
 	ctx context.Context, p *Peers, partition uint8, procedure string, req *Req, setLag func(int64), send func(*Res) error,
 ) (hasSent bool, err error) {
@@ -467,13 +491,14 @@ func forwardStreamOnce[Req, Res any](
 	}
 }
 
-// errSilent ends the stream of a node that does not send the first part in time, or is no longer alive.
+// errSilent ends the stream of a node that does not send the first part in time, or is no longer
+// alive.
 var errSilent = &apierror.Failure{
 	Code: connect.CodeUnavailable, Retry: apierror.RetrySoon, Text: "the node that answers the stream has fallen silent",
 }
 
-// Stream calls a method of a node that answers with a stream, and passes the parts to send. The first part must arrive within limit. hasSent says that
-// a part was passed to send.
+// Stream calls a method of a node that answers with a stream, and passes the parts to send. The
+// first part must arrive within limit. hasSent says that a part was passed to send.
 func Stream[Req, Res any](
 	ctx context.Context, p *Peers, n *Node, limit time.Duration, procedure string, req *Req, setLag func(int64), send func(*Res) error,
 ) (hasSent bool, err error) {
@@ -518,7 +543,8 @@ func Stream[Req, Res any](
 	return hasSent, nil
 }
 
-// streamError returns the error of a stream: errSilent if that has ended it, and otherwise the error of the call.
+// streamError returns the error of a stream: errSilent if that has ended it, and otherwise the
+// error of the call.
 func streamError(ctx context.Context, n *Node, err error) error {
 	if cause := context.Cause(ctx); errors.Is(cause, errSilent) {
 		return cause
@@ -526,9 +552,10 @@ func streamError(ctx context.Context, n *Node, err error) error {
 	return callError(n, err)
 }
 
-// endStreamOfSilentNode ends a stream with errSilent if begun is not closed within limit, or if its node is no longer among those that are alive. The
-// connection alone does not reveal that, because a node that hangs keeps its connections open. endStreamOfSilentNode returns when the context of the
-// stream ends.
+// endStreamOfSilentNode ends a stream with errSilent if begun is not closed within limit, or if its
+// node is no longer among those that are alive. The connection alone does not reveal that, because
+// a node that hangs keeps its connections open. endStreamOfSilentNode returns when the context of
+// the stream ends.
 func (p *Peers) endStreamOfSilentNode(
 	ctx context.Context, n *Node, limit time.Duration, begun <-chan struct{}, end context.CancelCauseFunc,
 ) {
@@ -550,8 +577,8 @@ func (p *Peers) endStreamOfSilentNode(
 	}
 }
 
-// isAlive reports whether a node is still among the nodes that are alive, with the same address. A node that returned with another address was
-// restarted, and no longer has the stream.
+// isAlive reports whether a node is still among the nodes that are alive, with the same address. A
+// node that returned with another address was restarted, and no longer has the stream.
 func (p *Peers) isAlive(n *Node) bool {
 	return slices.ContainsFunc(p.nodes(), func(o Node) bool { return o.Name == n.Name && o.Addr == n.Addr })
 }

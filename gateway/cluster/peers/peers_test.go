@@ -42,7 +42,8 @@ var (
 	testKeys = pagetoken.DefaultKeyRing(testLog)
 )
 
-// serveNode starts a node that proves its answers and has the handler h. It returns the address of the node.
+// serveNode starts a node that proves its answers and has the handler h. It returns the address of
+// the node.
 func serveNode(t *testing.T, name string, h http.Handler) (addr string) {
 	t.Helper()
 	srv := httptest.NewUnstartedServer(nil)
@@ -103,7 +104,8 @@ func newTestPeers(t *testing.T, nodes ...Node) *Peers {
 	return p
 }
 
-// forwardAsk forwards a question about partition 0, and returns the name of the node that has answered.
+// forwardAsk forwards a question about partition 0, and returns the name of the node that has
+// answered.
 func forwardAsk(t *testing.T, p *Peers) (string, error) {
 	t.Helper()
 	req := &peerv1.AskRequest{Questions: []*peerv1.Question{{}}}
@@ -114,8 +116,9 @@ func forwardAsk(t *testing.T, p *Peers) (string, error) {
 	return res.GetAnswers()[0].GetEntries()[0].GetItem(), nil
 }
 
-// If a node gives no answer, or does not serve the partition, the next node that serves it is asked. A node that gave no answer is then
-// suspected, and one that does not serve the partition is not.
+// If a node gives no answer, or does not serve the partition, the next node that serves it is
+// asked. A node that gave no answer is then suspected, and one that does not serve the partition is
+// not.
 func TestNextNodeIsAskedWhenOneFails(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -148,7 +151,8 @@ func TestNextNodeIsAskedWhenOneFails(t *testing.T) {
 	}
 }
 
-// While a node is slow, another one is asked in addition. The first answer, or error of the caller, ends the wait for the other node.
+// While a node is slow, another one is asked in addition. The first answer, or error of the caller,
+// ends the wait for the other node.
 func TestSlowNodeIsHedged(t *testing.T) {
 	bad := &apierror.Failure{Code: connect.CodeInvalidArgument, Text: "bad"}
 	type answer struct {
@@ -210,7 +214,8 @@ func TestSlowNodeIsHedged(t *testing.T) {
 	}
 }
 
-// If no other node has answered, a slow node is waited for, and nodes that could not be reached are asked again for a while.
+// If no other node has answered, a slow node is waited for, and nodes that could not be reached are
+// asked again for a while.
 func TestUnreachableNodesAreRetried(t *testing.T) {
 	errRefused := errors.New("connection refused")
 	slow := func(ctx context.Context, _ int) error { return wait.For(ctx, 1500*time.Millisecond) }
@@ -259,8 +264,8 @@ func TestUnreachableNodesAreRetried(t *testing.T) {
 	}
 }
 
-// TestFailedCallIsLoggedWithItsCause: nodes that know each other from the bucket may not reach each other. The log of a node says so once a
-// minute, with what happened to the connection.
+// TestFailedCallIsLoggedWithItsCause: nodes that know each other from the bucket may not reach each
+// other. The log of a node says so once a minute, with what happened to the connection.
 func TestFailedCallIsLoggedWithItsCause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newTestPeers(t, Node{Name: "a", Serves: events.AllPartitions()})
@@ -286,7 +291,8 @@ func TestFailedCallIsLoggedWithItsCause(t *testing.T) {
 	})
 }
 
-// hedgedNode is the node a, which answers each call after a time that the test gives. Hedges go to the node b, which answers in a millisecond.
+// hedgedNode is the node a, which answers each call after a time that the test gives. Hedges go to
+// the node b, which answers in a millisecond.
 type hedgedNode struct {
 	*Peers
 	a Node
@@ -316,8 +322,9 @@ func (p *hedgedNode) call(t *testing.T, procedure string, after time.Duration) t
 	return time.Since(start)
 }
 
-// A hedge is made after twice the time within which a node answers 19 of 20 calls of a method, within limits. Calls that a hedge has overtaken
-// count as slower ones. In the long run at most a twentieth of the calls has hedges.
+// A hedge is made after twice the time within which a node answers 19 of 20 calls of a method,
+// within limits. Calls that a hedge has overtaken count as slower ones. In the long run at most a
+// twentieth of the calls has hedges.
 func TestHedgeDelayFollowsTheLatencyOfTheMethod(t *testing.T) {
 	for _, c := range []struct {
 		name        string
@@ -360,8 +367,9 @@ func TestHedgeDelayFollowsTheLatencyOfTheMethod(t *testing.T) {
 	}
 }
 
-// A node that answered well is suspected after three calls in a row that another node has answered first, each of them soon. After that
-// suspicion, one such call is enough, until the node has answered. An answer in between restarts the count.
+// A node that answered well is suspected after three calls in a row that another node has answered
+// first, each of them soon. After that suspicion, one such call is enough, until the node has
+// answered. An answer in between restarts the count.
 func TestHungNodeIsAskedLast(t *testing.T) { synctest.Test(t, testHungNodeIsAskedLast) }
 
 func testHungNodeIsAskedLast(t *testing.T) {
@@ -420,7 +428,8 @@ func testHungNodeIsAskedLast(t *testing.T) {
 	}
 }
 
-// If two nodes serve a partition, the one that is asked anyway is asked about it, too, unless it is suspected.
+// If two nodes serve a partition, the one that is asked anyway is asked about it, too, unless it is
+// suspected.
 func TestPartitionsShareNodes(t *testing.T) {
 	var both, even, odd events.Partitions
 	for p := range uint8(4) {
@@ -465,7 +474,8 @@ func TestPartitionsShareNodes(t *testing.T) {
 	}
 }
 
-// The nodes that serve a partition begin with the partition's own first node, and end with those that are suspected.
+// The nodes that serve a partition begin with the partition's own first node, and end with those
+// that are suspected.
 func TestOrderOfNodesPerPartition(t *testing.T) { synctest.Test(t, testOrderOfNodesPerPartition) }
 
 func testOrderOfNodesPerPartition(t *testing.T) {
@@ -543,7 +553,8 @@ func TestStreamsDoNotBlockCalls(t *testing.T) {
 	streams.Wait()
 }
 
-// The error names a partition that no node serves. If nodes have given a reason, the error is that of the last of them.
+// The error names a partition that no node serves. If nodes have given a reason, the error is that
+// of the last of them.
 func TestErrorNamesThePartitionThatNobodyServes(t *testing.T) {
 	_, err := forwardAsk(t, newTestPeers(t))
 	f := apierror.Of(err)
@@ -587,8 +598,9 @@ func (a *requestLog) record(name string, answer askFunc) askFunc {
 	}
 }
 
-// A question for all nodes is put to each of them once, about partitions that together are those that this node does not hold. The partitions
-// of nodes that do not answer are asked of other nodes, each once.
+// A question for all nodes is put to each of them once, about partitions that together are those
+// that this node does not hold. The partitions of nodes that do not answer are asked of other
+// nodes, each once.
 func TestRemoteBatchAsksEachNodeOnce(t *testing.T) {
 	var local, low, high events.Partitions
 	for i := range events.NumPartitions {

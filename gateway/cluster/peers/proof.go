@@ -19,23 +19,26 @@ import (
 	"github.com/skein-feed/skein/gateway/pagetoken"
 )
 
-// Two nodes prove to each other that they have the same keys of page tokens (docs/decisions/0043-proofs-between-nodes.md):
+// Two nodes prove to each other that they have the same keys of page tokens
+// (docs/decisions/0043-proofs-between-nodes.md):
 //
 //	caller ── Authorization: Skein-Node TIME NONCE CALLER BODY-HASH MAC ──▶ callee
 //	caller ◀── Skein-Node-Proof: MAC of that MAC ───────────────────────── callee
 //
-// The first MAC also covers the name and address of the callee, and the path. The secret is derived from the keys and the id of the log.
+// The first MAC also covers the name and address of the callee, and the path. The secret is derived
+// from the keys and the id of the log.
 //
-// A callee refuses a call whose time differs much from its own. Its refusal has its own time with a MAC, and the caller repeats the call once with
-// that time. So the clocks of nodes may differ.
+// A callee refuses a call whose time differs much from its own. Its refusal has its own time with a
+// MAC, and the caller repeats the call once with that time. So the clocks of nodes may differ.
 const (
 	authScheme  = "Skein-Node"
 	proofHeader = "Skein-Node-Proof"
 	timeHeader  = "Skein-Node-Time"
-	// maxProofAge is how much the time of a call may differ from the time of the callee. It leaves time for the call to arrive, and for a clock that
-	// was corrected a little since the last call.
+	// maxProofAge is how much the time of a call may differ from the time of the callee. It leaves
+	// time for the call to arrive, and for a clock that was corrected a little since the last call.
 	maxProofAge = 30 * time.Second
-	// peerProofPurpose is the purpose for which the secrets are derived from the keys. The id of the log in hexadecimal follows it.
+	// peerProofPurpose is the purpose for which the secrets are derived from the keys. The id of
+	// the log in hexadecimal follows it.
 	peerProofPurpose = "nodes of log "
 	// routerName is the name of a caller that is no node.
 	routerName = "router"
@@ -50,16 +53,19 @@ var (
 // Credentials are what one node uses to prove to others that it belongs to the cluster.
 type Credentials struct {
 	name, addr string
-	// secrets has one secret per key. The first one signs calls. Calls that any of them has signed are accepted, so that keys can be changed.
+	// secrets has one secret per key. The first one signs calls. Calls that any of them has signed
+	// are accepted, so that keys can be changed.
 	secrets [][]byte
 }
 
-// NewCredentials returns the credentials of a node in the cluster of a log. name and addr are empty for a router.
+// NewCredentials returns the credentials of a node in the cluster of a log. name and addr are empty
+// for a router.
 func NewCredentials(keys pagetoken.KeyRing, log events.LogID, name, addr string) *Credentials {
 	return &Credentials{name: name, addr: addr, secrets: keys.DeriveSecrets(peerProofPurpose + hex.EncodeToString(log[:]))}
 }
 
-// CallProof is the proof of one call between nodes. The callee uses it to prove its answer, and the caller to verify that proof.
+// CallProof is the proof of one call between nodes. The callee uses it to prove its answer, and the
+// caller to verify that proof.
 type CallProof struct {
 	secret, mac []byte
 	// bodyHash is the hash of the body, as [HashBody] returns it.
@@ -68,8 +74,8 @@ type CallProof struct {
 	Caller, Nonce string
 }
 
-// computeMAC returns the HMAC-SHA256 of a purpose and some parts. Each of them is preceded by its length, so that different lists of parts never have
-// the same input.
+// computeMAC returns the HMAC-SHA256 of a purpose and some parts. Each of them is preceded by its
+// length, so that different lists of parts never have the same input.
 func computeMAC(secret []byte, purpose string, parts ...string) []byte {
 	mac := hmac.New(sha256.New, secret)
 	message := make([]byte, 0, 256)
@@ -81,8 +87,8 @@ func computeMAC(secret []byte, purpose string, parts ...string) []byte {
 	return mac.Sum(nil)
 }
 
-// SignCall returns the Authorization header of a call to a node at the given time of the callee, and the proof with which to verify the answer.
-// bodyHash is as [HashBody] returns it.
+// SignCall returns the Authorization header of a call to a node at the given time of the callee,
+// and the proof with which to verify the answer. bodyHash is as [HashBody] returns it.
 func (c *Credentials) SignCall(callee *Node, path, bodyHash string, now time.Time) (authorization string, p *CallProof) {
 	p = &CallProof{secret: c.secrets[0], bodyHash: bodyHash, Caller: cmp.Or(c.name, routerName), Nonce: rand.Text()}
 	micros := strconv.FormatInt(now.UnixMicro(), 10)
@@ -90,8 +96,9 @@ func (c *Credentials) SignCall(callee *Node, path, bodyHash string, now time.Tim
 	return strings.Join([]string{authScheme, micros, p.Nonce, p.Caller, p.bodyHash, hex.EncodeToString(p.mac)}, " "), p
 }
 
-// VerifyCall verifies the Authorization header of a call to this node. The caller of VerifyCall must then check the body with [CallProof.HasBody].
-// If only the time is wrong, VerifyCall returns the proof and [errStaleProof].
+// VerifyCall verifies the Authorization header of a call to this node. The caller of VerifyCall
+// must then check the body with [CallProof.HasBody]. If only the time is wrong, VerifyCall returns
+// the proof and [errStaleProof].
 func (c *Credentials) VerifyCall(authorization, path string, now time.Time) (*CallProof, error) {
 	fields := strings.Split(authorization, " ")
 	if len(fields) != 6 || fields[0] != authScheme {
@@ -129,7 +136,8 @@ func HashBody(body []byte) string {
 // HasBody reports whether the call was made with this body.
 func (p *CallProof) HasBody(body []byte) bool { return p.bodyHash == HashBody(body) }
 
-// answerProof returns the proof of the answer. Only a node with the secret can make it, and it is valid for this call alone.
+// answerProof returns the proof of the answer. Only a node with the secret can make it, and it is
+// valid for this call alone.
 func (p *CallProof) answerProof() string {
 	return hex.EncodeToString(computeMAC(p.secret, "answer", string(p.mac)))
 }
@@ -144,7 +152,8 @@ func (p *CallProof) isProvenBy(proof string) bool {
 	return hmac.Equal([]byte(proof), []byte(p.answerProof()))
 }
 
-// timeHeaderValue returns the value of timeHeader, with which the callee tells the caller of a stale call its own time.
+// timeHeaderValue returns the value of timeHeader, with which the callee tells the caller of a
+// stale call its own time.
 func (p *CallProof) timeHeaderValue(now time.Time) string {
 	micros := strconv.FormatInt(now.UnixMicro(), 10)
 	return micros + " " + hex.EncodeToString(computeMAC(p.secret, "time", string(p.mac), micros))
@@ -158,7 +167,8 @@ func (p *CallProof) parseTime(header string) (now time.Time, ok bool) {
 	return time.UnixMicro(n), err == nil && hmac.Equal([]byte(mac), []byte(want))
 }
 
-// Protect returns a handler that accepts only calls of other nodes, and proves its answers. A body may have at most maxBody bytes.
+// Protect returns a handler that accepts only calls of other nodes, and proves its answers. A body
+// may have at most maxBody bytes.
 func (c *Credentials) Protect(next http.Handler, maxBody int) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		p, err := c.VerifyCall(r.Header.Get("Authorization"), r.URL.Path, time.Now())
@@ -170,7 +180,8 @@ func (c *Credentials) Protect(next http.Handler, maxBody int) http.Handler {
 			return
 		}
 
-		// The whole body is read and verified first, because a body that the caller has not signed must have no effect.
+		// The whole body is read and verified first, because a body that the caller has not signed
+		// must have no effect.
 		body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, int64(maxBody)))
 		switch {
 		case err != nil:

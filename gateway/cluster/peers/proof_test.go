@@ -37,8 +37,8 @@ func otherKeys(t *testing.T) pagetoken.KeyRing {
 	return keys
 }
 
-// A proof is refused by another node, for another call, after its time, and in another cluster. Only the node that was called can prove the
-// answer.
+// A proof is refused by another node, for another call, after its time, and in another cluster.
+// Only the node that was called can prove the answer.
 func TestProofHoldsForOneCallToOneNode(t *testing.T) {
 	var answered atomic.Int64
 	addr := serveNode(t, "b", http.HandlerFunc(func(http.ResponseWriter, *http.Request) { answered.Add(1) }))
@@ -93,7 +93,8 @@ func TestProofHoldsForOneCallToOneNode(t *testing.T) {
 	}
 }
 
-// A node whose clock differs by an hour is called again with its own time. From then on it is always called with that time.
+// A node whose clock differs by an hour is called again with its own time. From then on it is
+// always called with that time.
 func TestClocksOfNodesMayDiffer(t *testing.T) {
 	for _, offset := range []time.Duration{time.Hour, -time.Hour} {
 		var asked atomic.Int64
@@ -141,8 +142,9 @@ func writeUntilRefused(w http.ResponseWriter, written *atomic.Int64) {
 	}
 }
 
-// An answer that is not proven, cannot be decoded, is of another log, is older than the demanded position, compressed or too large is never
-// passed on. The next node is asked. Without one, the call fails as unavailable.
+// An answer that is not proven, cannot be decoded, is of another log, is older than the demanded
+// position, compressed or too large is never passed on. The next node is asked. Without one, the
+// call fails as unavailable.
 func TestBadAnswerIsTheFaultOfTheNode(t *testing.T) {
 	const protoType, jsonType = "application/proto", "application/json"
 	good := mustMarshal(t, &peerv1.AskResponse{
@@ -219,8 +221,8 @@ func TestOnlyBadAnswersAreUnavailable(t *testing.T) {
 	}
 }
 
-// The answers of nodes count as memory of the call that asks, until the call ends. If there is no memory for an answer, the call is refused,
-// and no other node is asked.
+// The answers of nodes count as memory of the call that asks, until the call ends. If there is no
+// memory for an answer, the call is refused, and no other node is asked.
 func TestAnswersCountAsMemory(t *testing.T) {
 	long := func(_ context.Context, _ *peerv1.AskRequest) (*peerv1.AskResponse, error) {
 		return &peerv1.AskResponse{Newest: positionAt(1).String(), Answers: []*peerv1.Answer{{Next: make([]byte, 1<<20)}}}, nil
@@ -249,7 +251,8 @@ func TestAnswersCountAsMemory(t *testing.T) {
 	}
 }
 
-// A stream may be longer than any answer, but its messages may not, and each message counts as memory until it was processed.
+// A stream may be longer than any answer, but its messages may not, and each message counts as
+// memory until it was processed.
 func TestMessagesOfStreamsAreBounded(t *testing.T) {
 	const procedure = "/stream"
 	const messages, size = 80, 1 << 20

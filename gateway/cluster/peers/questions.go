@@ -14,10 +14,12 @@ var (
 	_ counters.RemoteLookup = (*RemoteBatch)(nil)
 )
 
-// question is a question to another node. It is comparable, so it can be the key of a map. Its kind determines which fields are used.
+// question is a question to another node. It is comparable, so it can be the key of a map. Its kind
+// determines which fields are used.
 type question struct {
 	kind questionKind
-	// subject is the user or item that the question is about, and object what the question asks about it, such as a pin or a follower.
+	// subject is the user or item that the question is about, and object what the question asks
+	// about it, such as a pin or a follower.
 	subject, object string
 	// cursor is where a list continues, and size how many entries are wanted.
 	cursor string
@@ -109,7 +111,8 @@ func PinMessage(p *inbox.Pin) *peerv1.Pin {
 	}
 }
 
-// Outbox is part of [inbox.RemoteLookup]. It also records each pin of the answer as the answer to a question about that pin.
+// Outbox is part of [inbox.RemoteLookup]. It also records each pin of the answer as the answer to a
+// question about that pin.
 func (r *RemoteBatch) Outbox(owner string, board *string, from []byte, n int) (pins []inbox.Pin, next []byte, known bool) {
 	q := question{kind: outboxQuestion, subject: owner, cursor: string(from), size: n}
 	if board != nil {

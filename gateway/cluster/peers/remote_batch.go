@@ -8,8 +8,9 @@ import (
 	"github.com/skein-feed/skein/proto/skein/peer/v1/peerv1connect"
 )
 
-// RemoteBatch collects the questions of one query that other nodes must answer, and their answers. It implements [projections.RemoteLookup] and the
-// interfaces of the projections: a lookup returns a known answer, or adds a question to the batch. It must not be used concurrently.
+// RemoteBatch collects the questions of one query that other nodes must answer, and their answers.
+// It implements [projections.RemoteLookup] and the interfaces of the projections: a lookup returns
+// a known answer, or adds a question to the batch. It must not be used concurrently.
 type RemoteBatch struct {
 	peers *Peers
 	// localPartitions are the partitions of the state over which the query runs.
@@ -20,13 +21,15 @@ type RemoteBatch struct {
 	newest events.Position
 	// answers has the answers to each question, one from each node that was asked.
 	answers map[question][]*peerv1.Answer
-	// pending has the questions that the next Fetch asks, and for each the partitions about which it must be asked.
+	// pending has the questions that the next Fetch asks, and for each the partitions about which
+	// it must be asked.
 	pending map[question]events.Partitions
 	// batchLimit is the number of pending questions at which a run of the query should stop.
 	batchLimit int
 }
 
-// NewRemoteBatch returns a batch without questions. The query runs over a state at the given position, with the local partitions.
+// NewRemoteBatch returns a batch without questions. The query runs over a state at the given
+// position, with the local partitions.
 func NewRemoteBatch(p *Peers, local events.Partitions, position events.Position) *RemoteBatch {
 	return &RemoteBatch{
 		peers: p, localPartitions: local, atLeast: position.String(), newest: position, batchLimit: firstBatchLimit,
@@ -35,8 +38,9 @@ func NewRemoteBatch(p *Peers, local events.Partitions, position events.Position)
 }
 
 const (
-	// firstBatchLimit is the limit of the first batch, about a page. Each further batch has batchLimitGrowth times the limit of the one before, so that
-	// a query that examines many candidates to find a few needs few batches.
+	// firstBatchLimit is the limit of the first batch, about a page. Each further batch has
+	// batchLimitGrowth times the limit of the one before, so that a query that examines many
+	// candidates to find a few needs few batches.
 	firstBatchLimit, batchLimitGrowth = 64, 4
 	// maxBatchLimit is the largest limit of a batch.
 	maxBatchLimit = 5000
@@ -54,7 +58,8 @@ func (r *RemoteBatch) Unresolved() bool { return len(r.pending) > 0 }
 // Newest returns the newest position of an answer, or that of the state if there is none.
 func (r *RemoteBatch) Newest() events.Position { return r.newest }
 
-// lookUp returns the answer to a question about one home. If the answer is not known, it adds the question to the batch and returns false.
+// lookUp returns the answer to a question about one home. If the answer is not known, it adds the
+// question to the batch and returns false.
 func (r *RemoteBatch) lookUp(home string, q question) (*peerv1.Answer, bool) {
 	if known, ok := r.answers[q]; ok {
 		return known[0], true
@@ -65,8 +70,9 @@ func (r *RemoteBatch) lookUp(home string, q question) (*peerv1.Answer, bool) {
 	return nil, false
 }
 
-// lookUpOnAllNodes returns the answers to a question about all homes that this node does not hold, one per node that was asked. If they are not known,
-// it adds the question to the batch and returns false.
+// lookUpOnAllNodes returns the answers to a question about all homes that this node does not hold,
+// one per node that was asked. If they are not known, it adds the question to the batch and returns
+// false.
 func (r *RemoteBatch) lookUpOnAllNodes(q question) ([]*peerv1.Answer, bool) {
 	if known, ok := r.answers[q]; ok {
 		return known, true
@@ -80,9 +86,11 @@ func (r *RemoteBatch) lookUpOnAllNodes(q question) ([]*peerv1.Answer, bool) {
 	return nil, false
 }
 
-// Fetch asks other nodes all pending questions. Each node is asked once, and what it does not answer is asked of another node.
+// Fetch asks other nodes all pending questions. Each node is asked once, and what it does not
+// answer is asked of another node.
 func (r *RemoteBatch) Fetch(ctx context.Context) error {
-	// Scatter works with single partitions, so a question about several partitions is split. The parts of a question are adjacent.
+	// Scatter works with single partitions, so a question about several partitions is split. The
+	// parts of a question are adjacent.
 	var all []partitionQuestion
 	var partitions []uint8
 	for q, need := range r.pending {
@@ -124,7 +132,8 @@ type nodeQuestions struct {
 	partitions []events.Partitions
 }
 
-// groupByQuestion returns the questions of those elements of all that have the given indexes. The parts of one question must be adjacent.
+// groupByQuestion returns the questions of those elements of all that have the given indexes. The
+// parts of one question must be adjacent.
 func groupByQuestion(all []partitionQuestion, indexes []int) *nodeQuestions {
 	grouped := &nodeQuestions{}
 	for _, i := range indexes {
@@ -151,7 +160,8 @@ func (n *nodeQuestions) message(atLeast string) *peerv1.AskRequest {
 	return req
 }
 
-// recordAnswers adds the answers of a node, which are of the given position. A question stays pending until it was answered for all of its partitions.
+// recordAnswers adds the answers of a node, which are of the given position. A question stays
+// pending until it was answered for all of its partitions.
 func (r *RemoteBatch) recordAnswers(asked *nodeQuestions, answers []*peerv1.Answer, position events.Position) {
 	if position.Seq > r.newest.Seq {
 		r.newest = position

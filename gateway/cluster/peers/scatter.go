@@ -13,31 +13,39 @@ import (
 )
 
 const (
-	// hedgeDelayFactor times the usual latency of a node is how long the node may take before another one is asked in addition (a hedge). The usual
-	// latency alone would cause so many hedges that they always used up their share, and left nothing for when a node hangs.
+	// hedgeDelayFactor times the usual latency of a node is how long the node may take before
+	// another one is asked in addition (a hedge). The usual latency alone would cause so many
+	// hedges that they always used up their share, and left nothing for when a node hangs.
 	hedgeDelayFactor = 2
-	// minHedgeDelay and maxHedgeDelay are the limits of that time. The lower one is above the latency of short calls, so that processors that are busy
-	// for a moment cause no hedges.
+	// minHedgeDelay and maxHedgeDelay are the limits of that time. The lower one is above the
+	// latency of short calls, so that processors that are busy for a moment cause no hedges.
 	minHedgeDelay, maxHedgeDelay = 5 * time.Millisecond, 50 * time.Millisecond
-	// answersPerHedge limits hedges to one per so many answered calls, so that they cannot double the load of a cluster that is slow because it is
-	// overloaded (Dean and Barroso, "The Tail at Scale", CACM 2013).
+	// answersPerHedge limits hedges to one per so many answered calls, so that they cannot double
+	// the load of a cluster that is slow because it is overloaded (Dean and Barroso, "The Tail at
+	// Scale", CACM 2013).
 	answersPerHedge = 20
-	// maxSavedHedges is how many hedges are saved up while none are needed. When a node hangs, they are enough for 20 000 calls per second during the
-	// at most 50 ms until the node is asked last.
+	// maxSavedHedges is how many hedges are saved up while none are needed. When a node hangs, they
+	// are enough for 20 000 calls per second during the at most 50 ms until the node is asked last.
 	maxSavedHedges = 1000
-	// maxOvertaken is after how many overtaken calls in a row a node is suspected. A single call may be slow by itself.
+	// maxOvertaken is after how many overtaken calls in a row a node is suspected. A single call
+	// may be slow by itself.
 	maxOvertaken = 3
-	// minRetryPause is the first pause before all nodes are asked again. Each further pause is retryPauseGrowth times as long, up to maxRetryPause.
+	// minRetryPause is the first pause before all nodes are asked again. Each further pause is
+	// retryPauseGrowth times as long, up to maxRetryPause.
 	minRetryPause, maxRetryPause, retryPauseGrowth = 100 * time.Millisecond, 900 * time.Millisecond, 3
 )
 
-// AskFunc asks a node about some partitions, which are given by their indexes in the argument of Scatter. Two nodes may be asked about the same
-// partitions at the same time. Scatter calls the returned function, which keeps the answer, only if it keeps no other answer about these partitions.
+// AskFunc asks a node about some partitions, which are given by their indexes in the argument of
+// Scatter. Two nodes may be asked about the same partitions at the same time. Scatter calls the
+// returned function, which keeps the answer, only if it keeps no other answer about these
+// partitions.
 type AskFunc func(ctx context.Context, n *Node, indexes []int) (keep func(), err error)
 
-// Scatter asks other nodes about partitions. It asks as few nodes as possible, at the same time, and each of them once about all of its partitions. If a
-// node does not answer, the next node that serves the partitions is asked. If a node is slower than usual for the method, the next one is asked in
-// addition. When no node is left, all nodes are asked again for a while. Only when all answers have arrived, Scatter keeps them, one after another.
+// Scatter asks other nodes about partitions. It asks as few nodes as possible, at the same time,
+// and each of them once about all of its partitions. If a node does not answer, the next node that
+// serves the partitions is asked. If a node is slower than usual for the method, the next one is
+// asked in addition. When no node is left, all nodes are asked again for a while. Only when all
+// answers have arrived, Scatter keeps them, one after another.
 func (p *Peers) Scatter(ctx context.Context, procedure string, partitions []uint8, ask AskFunc) error {
 	indexes := make([]int, len(partitions))
 	for i := range indexes {
@@ -59,8 +67,9 @@ func (p *Peers) Scatter(ctx context.Context, procedure string, partitions []uint
 	return nil
 }
 
-// retryUntilReached calls ask again, up to three times with growing pauses, while it returns again and its error says that no node was reached. The
-// connection to the only node that can answer may have broken, or the news of which nodes serve a partition may not have arrived yet.
+// retryUntilReached calls ask again, up to three times with growing pauses, while it returns again
+// and its error says that no node was reached. The connection to the only node that can answer may
+// have broken, or the news of which nodes serve a partition may not have arrived yet.
 func retryUntilReached(ctx context.Context, ask func() (again bool, err error)) error {
 	again, err := ask()
 	for pause := minRetryPause; again && err != nil && pause <= maxRetryPause; pause *= retryPauseGrowth {
@@ -80,8 +89,9 @@ type scatter struct {
 	ask        AskFunc
 }
 
-// collectAnswers returns functions that keep the answers about the partitions with the given indexes. It asks only nodes that are not in tried.
-// lastErr is the error of the node that was tried last, or nil.
+// collectAnswers returns functions that keep the answers about the partitions with the given
+// indexes. It asks only nodes that are not in tried. lastErr is the error of the node that was
+// tried last, or nil.
 func (s *scatter) collectAnswers(ctx context.Context, indexes []int, tried []string, lastErr error) ([]func(), error) {
 	groups, err := s.assignNodes(indexes, tried, lastErr)
 	if err != nil {
@@ -111,7 +121,8 @@ type nodeGroup struct {
 	hasAlternatives bool
 }
 
-// assignNodes chooses a node for each partition, and returns one group per node. It fails if no node that is not in tried serves some partition.
+// assignNodes chooses a node for each partition, and returns one group per node. It fails if no
+// node that is not in tried serves some partition.
 func (s *scatter) assignNodes(indexes []int, tried []string, lastErr error) (groups []*nodeGroup, err error) {
 	byPartition := map[uint8]*nodeGroup{}
 	byName := map[string]*nodeGroup{}
@@ -124,7 +135,8 @@ func (s *scatter) assignNodes(indexes []int, tried []string, lastErr error) (gro
 				return nil, noNodeError(partition, lastErr)
 			}
 
-			// A node that is asked anyway is preferred, unless it is suspected and the first one is not.
+			// A node that is asked anyway is preferred, unless it is suspected and the first one is
+			// not.
 			node := nodes[0]
 			chosen := slices.IndexFunc(nodes, func(n Node) bool {
 				return byName[n.Name] != nil && s.suspicionRank(n.Name) <= s.suspicionRank(node.Name)
@@ -147,8 +159,9 @@ func (s *scatter) assignNodes(indexes []int, tried []string, lastErr error) (gro
 	return groups, nil
 }
 
-// askGroup asks the node of a group and, if it fails or is slow, other nodes (the hedge). If there is a hedge, the first call continues until the hedge
-// has succeeded, because the other nodes may not answer either. Both calls have ended when askGroup returns.
+// askGroup asks the node of a group and, if it fails or is slow, other nodes (the hedge). If there
+// is a hedge, the first call continues until the hedge has succeeded, because the other nodes may
+// not answer either. Both calls have ended when askGroup returns.
 func (s *scatter) askGroup(ctx context.Context, g *nodeGroup, tried []string) ([]func(), error) {
 	tried = append(slices.Clip(tried), g.node.Name) // a copy, because other groups append to the same slice
 	start := time.Now()
@@ -159,7 +172,8 @@ func (s *scatter) askGroup(ctx context.Context, g *nodeGroup, tried []string) ([
 	defer stopFirst()
 	hedgeCtx, stopHedge := context.WithCancel(ctx)
 	defer stopHedge()
-	// creditCtx ends when the first call has ended, and a hedge that has not begun is no longer needed.
+	// creditCtx ends when the first call has ended, and a hedge that has not begun is no longer
+	// needed.
 	creditCtx, stopWaiting := context.WithCancel(hedgeCtx)
 	defer stopWaiting()
 
@@ -170,7 +184,8 @@ func (s *scatter) askGroup(ctx context.Context, g *nodeGroup, tried []string) ([
 	hedgeEnded := make(chan struct{})
 	timer := time.AfterFunc(delay, func() {
 		defer close(hedgeEnded)
-		// Without credit for a hedge, the others are asked only when the time of the first call is over.
+		// Without credit for a hedge, the others are asked only when the time of the first call is
+		// over.
 		hasHedged = g.hasAlternatives && (s.spendHedgeCredit() || wait.For(creditCtx, limit-delay) == nil)
 		if !hasHedged {
 			return
@@ -219,8 +234,9 @@ func (p *Peers) recordLatency(name, procedure string, took time.Duration) {
 	p.updateUsualLatency(nodeMethod{name, procedure}, took)
 }
 
-// updateUsualLatency increases the usual latency by 19 % if a call took longer, and decreases it by 1 % otherwise. So it settles where about one in
-// twenty calls takes longer (Robbins and Monro, "A Stochastic Approximation Method", 1951). mu must be held.
+// updateUsualLatency increases the usual latency by 19 % if a call took longer, and decreases it by
+// 1 % otherwise. So it settles where about one in twenty calls takes longer (Robbins and Monro, "A
+// Stochastic Approximation Method", 1951). mu must be held.
 func (p *Peers) updateUsualLatency(m nodeMethod, took time.Duration) {
 	usual, ok := p.usualLatency[m]
 	if !ok {
@@ -236,8 +252,9 @@ func (p *Peers) updateUsualLatency(m nodeMethod, took time.Duration) {
 
 // recordOvertaken records that another node has answered while this one was still asked.
 //
-// The call counts as one that took longer than usual. Without these calls, the usual latency would become that of the short calls. But if the node is
-// suspected already, the call does not count, so that a node that hangs changes its usual latency little, however many calls are under way to it.
+// The call counts as one that took longer than usual. Without these calls, the usual latency would
+// become that of the short calls. But if the node is suspected already, the call does not count, so
+// that a node that hangs changes its usual latency little, however many calls are under way to it.
 func (p *Peers) recordOvertaken(name, procedure string) {
 	p.Calls.Retried.Add(1)
 	p.mu.Lock()

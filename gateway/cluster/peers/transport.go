@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// nodeClient sends the HTTP requests of one method to one node. It signs each request, and accepts only answers that the node has proven. It implements
-// [connect.HTTPClient].
+// nodeClient sends the HTTP requests of one method to one node. It signs each request, and accepts
+// only answers that the node has proven. It implements [connect.HTTPClient].
 type nodeClient struct {
 	*Peers
 	http *http.Client
@@ -34,8 +34,8 @@ func (c *nodeClient) Do(req *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	if now, ok := proof.parseTime(res.Header.Get(timeHeader)); ok {
-		// The node has refused the call because its clock differs from that of this process. The clock of the node decides, so the call is
-		// repeated with its time.
+		// The node has refused the call because its clock differs from that of this process. The
+		// clock of the node decides, so the call is repeated with its time.
 		_ = res.Body.Close()
 		c.setClockOffset(c.node.Name, time.Until(now))
 		if res, proof, err = c.send(req, bodyHash); err != nil {
@@ -66,7 +66,8 @@ func (c *nodeClient) send(req *http.Request, bodyHash string) (*http.Response, *
 	return res, proof, err
 }
 
-// unprovenAnswerError returns the error for an answer that does not prove to come from the node. It quotes the beginning of the answer.
+// unprovenAnswerError returns the error for an answer that does not prove to come from the node. It
+// quotes the beginning of the answer.
 func (c *nodeClient) unprovenAnswerError(res *http.Response) error {
 	const textBytes = 200
 	text, _ := io.ReadAll(io.LimitReader(res.Body, textBytes)) // a part of the text is enough
@@ -75,7 +76,8 @@ func (c *nodeClient) unprovenAnswerError(res *http.Response) error {
 		c.node.Addr, res.Status, strings.TrimSpace(string(text))))
 }
 
-// clockOffset returns by how much the clock of a node is ahead of that of this process. It returns 0 if the clocks have not differed much.
+// clockOffset returns by how much the clock of a node is ahead of that of this process. It returns
+// 0 if the clocks have not differed much.
 func (p *Peers) clockOffset(name string) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()

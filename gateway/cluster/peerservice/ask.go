@@ -1,5 +1,5 @@
-// Package peerservice answers the calls that only other nodes of a cluster make (package peers): questions of their queries about homes that this
-// node holds, and calls about its stores.
+// Package peerservice answers the calls that only other nodes of a cluster make (package peers):
+// questions of their queries about homes that this node holds, and calls about its stores.
 package peerservice
 
 import (
@@ -29,8 +29,9 @@ var errUnknownQuestion = errors.New("a question that this version does not know"
 // maxAnswerEntries is how many entries the answer to one question has at most.
 const maxAnswerEntries = 1000
 
-// Ask answers the questions of one call, all from states at or after the demanded position. If this node does not hold all partitions that the call
-// names, it fails, so that the caller asks another node.
+// Ask answers the questions of one call, all from states at or after the demanded position. If this
+// node does not hold all partitions that the call names, it fails, so that the caller asks another
+// node.
 func (s *Service) Ask(ctx context.Context, req *peerv1.AskRequest) (*peerv1.AskResponse, error) {
 	partitions, err := events.ParsePartitions(req.GetPartitions())
 	if err != nil {
@@ -56,7 +57,8 @@ func (s *Service) Ask(ctx context.Context, req *peerv1.AskRequest) (*peerv1.AskR
 	return res, nil
 }
 
-// askRun is the state of one call of Ask. Each store is opened when the first question that needs it is answered, and stays nil until then.
+// askRun is the state of one call of Ask. Each store is opened when the first question that needs
+// it is answered, and stays nil until then.
 type askRun struct {
 	service          *Service
 	neededPartitions events.Partitions
@@ -81,7 +83,8 @@ func (a *askRun) close() {
 	}
 }
 
-// checkStoreView returns an error if a store that was opened lacks some of the needed partitions. Otherwise it records the position of the store.
+// checkStoreView returns an error if a store that was opened lacks some of the needed partitions.
+// Otherwise it records the position of the store.
 func (a *askRun) checkStoreView(opened *views.StoreView) error {
 	held := opened.View.Partitions()
 	if missing := a.neededPartitions.Without(&held); missing.Len() > 0 {
@@ -232,7 +235,8 @@ func (a *askRun) answerFromCounters(ctx context.Context, q *peerv1.Question) (*p
 	return nil, connect.NewError(connect.CodeUnimplemented, errUnknownQuestion)
 }
 
-// nilIfEmpty returns nil for an empty slice. Messages represent both nil and empty bytes as no bytes, and the store needs nil for the first page.
+// nilIfEmpty returns nil for an empty slice. Messages represent both nil and empty bytes as no
+// bytes, and the store needs nil for the first page.
 func nilIfEmpty(b []byte) []byte {
 	if len(b) == 0 {
 		return nil

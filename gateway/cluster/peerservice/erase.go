@@ -7,17 +7,19 @@ import (
 	peerv1 "github.com/skein-feed/skein/proto/skein/peer/v1"
 )
 
-// StoreAccess gives other nodes access to the stores of a node, for erasures of users and for copies of partitions. An error of Flush or Clean tells people
-// what stands in the way of an erasure. If a call returns false and no error, it must be repeated later.
+// StoreAccess gives other nodes access to the stores of a node, for erasures of users and for
+// copies of partitions. An error of Flush or Clean tells people what stands in the way of an
+// erasure. If a call returns false and no error, it must be repeated later.
 type StoreAccess interface {
-	// Flush makes the stores fold the log up to the deletion at seq, and flush to disk. With seq 0 it only checks whether the node can take part
-	// in an erasure.
+	// Flush makes the stores fold the log up to the deletion at seq, and flush to disk. With seq 0
+	// it only checks whether the node can take part in an erasure.
 	Flush(ctx context.Context, epoch uint32, seq uint64) (done bool, err error)
 	// Clean reports whether the stores were built from the log of the epoch.
 	Clean(ctx context.Context, epoch uint32) (done bool, err error)
-	// Rows calls do with the rows of some partitions of a projection, and with those rows that belong to no partition, in the order of their keys
-	// and as of one position. It fails if the hash of the projection's fold is not fold, or if the store may contain rows that were scrubbed
-	// from the log before the epoch.
+	// Rows calls do with the rows of some partitions of a projection, and with those rows that
+	// belong to no partition, in the order of their keys and as of one position. It fails if the
+	// hash of the projection's fold is not fold, or if the store may contain rows that were
+	// scrubbed from the log before the epoch.
 	Rows(ctx context.Context, projection, fold string, epoch uint32, partitions events.Partitions, do func(key, value []byte) error) error
 }
 

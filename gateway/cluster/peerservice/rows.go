@@ -15,8 +15,8 @@ import (
 // rowsPartBytes is the size at which a part of the answer is sent. A part may be larger by one row.
 const rowsPartBytes = 256 << 10
 
-// Rows sends the rows of some partitions. In a part, each row is the length of its key, the key, the length of its value, and the value. Lengths are
-// uvarints.
+// Rows sends the rows of some partitions. In a part, each row is the length of its key, the key,
+// the length of its value, and the value. Lengths are uvarints.
 func (k StoreService) Rows(ctx context.Context, req *peerv1.RowsRequest, send func(*peerv1.RowsResponse) error) error {
 	partitions, err := events.ParsePartitions(req.GetPartitions())
 	if err != nil {

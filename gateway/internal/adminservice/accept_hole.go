@@ -13,8 +13,8 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// AcceptLogHole records in the log that a range of envelopes is lost. A projection stops at such a hole, and continues behind it once the hole is
-// accepted.
+// AcceptLogHole records in the log that a range of envelopes is lost. A projection stops at such a
+// hole, and continues behind it once the hole is accepted.
 func (s *Service) AcceptLogHole(
 	ctx context.Context, req *skeinv1.AcceptLogHoleRequest, _ *call.Info,
 ) (*skeinv1.AcceptLogHoleResponse, error) {

@@ -13,7 +13,8 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// operationsList is the kind of list in the page tokens of ListOperations. It never changes, and no other list has it.
+// operationsList is the kind of list in the page tokens of ListOperations. It never changes, and no
+// other list has it.
 const operationsList = 0xfa
 
 // start starts an operation. It refuses names of projections that this process does not have.
@@ -64,7 +65,8 @@ func (s *Service) Verify(ctx context.Context, req *skeinv1.VerifyRequest, _ *cal
 	return &skeinv1.VerifyResponse{Operation: op}, err
 }
 
-// Repair starts to replace the rows of some partitions of a projection by rows that are computed from the log.
+// Repair starts to replace the rows of some partitions of a projection by rows that are computed
+// from the log.
 func (s *Service) Repair(ctx context.Context, req *skeinv1.RepairRequest, _ *call.Info) (*skeinv1.RepairResponse, error) {
 	op, err := s.start(ctx, operator.OperationRequest{
 		Kind: skeinv1.OperationKind_OPERATION_KIND_REPAIR, Projection: req.GetProjection(),
@@ -120,8 +122,9 @@ func (s *Service) CancelOperation(
 	return &skeinv1.CancelOperationResponse{Operation: op}, err
 }
 
-// ListOperations returns a page of operations, the latest first. Ids of operations rise with the time of their start, and a page continues before the
-// last id of the page before. So operations that are started meanwhile shift no page.
+// ListOperations returns a page of operations, the latest first. Ids of operations rise with the
+// time of their start, and a page continues before the last id of the page before. So operations
+// that are started meanwhile shift no page.
 func (s *Service) ListOperations(
 	ctx context.Context, req *skeinv1.ListOperationsRequest, _ *call.Info,
 ) (*skeinv1.ListOperationsResponse, error) {
@@ -141,7 +144,8 @@ func (s *Service) ListOperations(
 	return res, nil
 }
 
-// WatchOperation sends the state of an operation now and after each change, until the operation has ended.
+// WatchOperation sends the state of an operation now and after each change, until the operation has
+// ended.
 func (s *Service) WatchOperation(
 	ctx context.Context, req *skeinv1.WatchOperationRequest, out call.Stream[skeinv1.WatchOperationResponse],
 ) error {

@@ -27,7 +27,8 @@ type Options struct {
 	Operator operator.Operator
 	// Report adds to the answers of GetStatus what only the process knows. It may be nil.
 	Report func(context.Context, *skeinv1.GetStatusResponse)
-	// Drain stops assigning partitions to the named node of the cluster, or resumes it if on is false. It is nil outside of a cluster.
+	// Drain stops assigning partitions to the named node of the cluster, or resumes it if on is
+	// false. It is nil outside of a cluster.
 	Drain   func(ctx context.Context, name string, on bool) error
 	Metrics *metrics.Metrics
 	Growth  *metrics.Growth

@@ -17,14 +17,17 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// rejectsList is the kind of list in the page tokens of GetStatus, whose pages list rejected events. It never changes, and no other list has it.
+// rejectsList is the kind of list in the page tokens of GetStatus, whose pages list rejected
+// events. It never changes, and no other list has it.
 const rejectsList = 0xff
 
-// logHealthTimeout is how long GetStatus waits for the log, before it answers without the state of the log.
+// logHealthTimeout is how long GetStatus waits for the log, before it answers without the state of
+// the log.
 const logHealthTimeout = 2 * time.Second
 
-// GetStatus returns the state of the log and of every projection, and a page of the events of the log that were rejected. It also answers if
-// projections have failed or the log does not answer, because operators call it to find out about that.
+// GetStatus returns the state of the log and of every projection, and a page of the events of the
+// log that were rejected. It also answers if projections have failed or the log does not answer,
+// because operators call it to find out about that.
 func (s *Service) GetStatus(
 	ctx context.Context, req *skeinv1.GetStatusRequest, _ *call.Info,
 ) (*skeinv1.GetStatusResponse, error) {
@@ -77,7 +80,8 @@ func (s *Service) GetStatus(
 	return res, nil
 }
 
-// logStatus asks the log for its state. If the log does not answer, the status has the error, and what this process knows.
+// logStatus asks the log for its state. If the log does not answer, the status has the error, and
+// what this process knows.
 func (s *Service) logStatus(ctx context.Context) *skeinv1.LogStatus {
 	id := s.Log.ID()
 	st := &skeinv1.LogStatus{LogId: hex.EncodeToString(id[:]), Epoch: s.Log.Epoch(), LastSequence: s.Hub.Head()}
@@ -137,10 +141,12 @@ func projectionStatus(st store.Status, now time.Time) *skeinv1.ProjectionStatus 
 	return p
 }
 
-// fillRejected sets a page of n rejected events in res, the latest first, and their total number. It returns the cursor of the next page, or nil on
-// the last page. All projections reject the same events of the log, so the first one that answers is enough.
+// fillRejected sets a page of n rejected events in res, the latest first, and their total number.
+// It returns the cursor of the next page, or nil on the last page. All projections reject the same
+// events of the log, so the first one that answers is enough.
 //
-// Rejected events are numbered from 1. A store keeps the last [store.MaxStoredRejects] of them. A cursor is the lowest number of the page before it.
+// Rejected events are numbered from 1. A store keeps the last [store.MaxStoredRejects] of them. A
+// cursor is the lowest number of the page before it.
 func (s *Service) fillRejected(res *skeinv1.GetStatusResponse, cursor []byte, n int) []byte {
 	for _, projection := range s.All {
 		_, total, err := projection.Rejects(1<<63, 0) // only the total

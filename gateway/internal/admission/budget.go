@@ -27,19 +27,22 @@ type Class struct {
 	Limit int64
 	// CallerLimit is how much one caller may hold. 0 means that only Limit counts.
 	CallerLimit int64
-	// Flag is the flag by which an operator changes these limits, for errors. It is empty if there is none.
+	// Flag is the flag by which an operator changes these limits, for errors. It is empty if there
+	// is none.
 	Flag string
 	// Queue is how many callers of [Budget.Wait] may wait at a time; 0 means any number.
 	Queue int64
 	// MaxWait is how long each of them waits; 0 means without a limit.
 	MaxWait time.Duration
-	// Processors, if it is not nil, also makes [Budget.Take] refuse a share of the calls while calls wait long for a processor.
+	// Processors, if it is not nil, also makes [Budget.Take] refuse a share of the calls while
+	// calls wait long for a processor.
 	Processors *Processors
 }
 
-// Budget limits how much of one class is held at a time, by all callers together and by each caller. What exceeds the limit is refused at once
-// ([Budget.Take]) or waits for its turn ([Budget.Wait]). Each class has its own budget, so that a flood of one class takes nothing from the
-// others. A Budget may be used concurrently.
+// Budget limits how much of one class is held at a time, by all callers together and by each
+// caller. What exceeds the limit is refused at once ([Budget.Take]) or waits for its turn
+// ([Budget.Wait]). Each class has its own budget, so that a flood of one class takes nothing from
+// the others. A Budget may be used concurrently.
 type Budget struct {
 	Class
 
@@ -63,8 +66,8 @@ func NewBudget(class Class) *Budget {
 	return &Budget{Class: class, turns: semaphore.NewWeighted(class.Limit), byCaller: map[string]int64{}}
 }
 
-// Take takes n for a caller. It returns nil if it has, and then the caller of Take must give n back with [Budget.Release]. Otherwise it returns why
-// it refuses.
+// Take takes n for a caller. It returns nil if it has, and then the caller of Take must give n back
+// with [Budget.Release]. Otherwise it returns why it refuses.
 func (b *Budget) Take(caller string, n int64) *apierror.Failure {
 	f := b.takeOrRefuse(caller, n)
 	if f != nil {
@@ -84,8 +87,8 @@ func (b *Budget) takeOrRefuse(caller string, n int64) *apierror.Failure {
 		return b.takeFromAll(n)
 	}
 
-	// The limit of the caller comes first, and the lock is held for both limits. So a call that is refused for its caller never counts in
-	// used, where it would take the room of other callers.
+	// The limit of the caller comes first, and the lock is held for both limits. So a call that is
+	// refused for its caller never counts in used, where it would take the room of other callers.
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.byCaller[caller]+n > b.CallerLimit {
@@ -125,8 +128,9 @@ func (b *Budget) Release(caller string, n int64) {
 	}
 }
 
-// Wait takes 1 of the budget, and blocks while others hold all of it. It fails at once if the queue is full, and later if the patience of the
-// class or ctx ends first. If it returns nil, the caller must call [Budget.Done]. All users of one budget must use either Wait or Take.
+// Wait takes 1 of the budget, and blocks while others hold all of it. It fails at once if the queue
+// is full, and later if the patience of the class or ctx ends first. If it returns nil, the caller
+// must call [Budget.Done]. All users of one budget must use either Wait or Take.
 func (b *Budget) Wait(ctx context.Context) error {
 	if !b.turns.TryAcquire(1) {
 		if err := b.waitForTurn(ctx); err != nil {
@@ -202,15 +206,16 @@ func (b *Budget) Peak() int64 {
 }
 
 const (
-	// FreeBytes is how many bytes of each body and of each answer are not counted, because the limits of connections and calls already bound
-	// their memory.
+	// FreeBytes is how many bytes of each body and of each answer are not counted, because the
+	// limits of connections and calls already bound their memory.
 	FreeBytes = 4 << 10
-	// HeldPerByte is how many bytes of memory count for each byte of a body or answer, which is in memory both encoded and decoded.
+	// HeldPerByte is how many bytes of memory count for each byte of a body or answer, which is in
+	// memory both encoded and decoded.
 	HeldPerByte = 2
 )
 
-// Reservation is what one call holds of a budget of bytes. It must not be used concurrently, nor copied: the copy would give the same bytes back a
-// second time.
+// Reservation is what one call holds of a budget of bytes. It must not be used concurrently, nor
+// copied: the copy would give the same bytes back a second time.
 type Reservation struct {
 	_ [0]sync.Mutex // takes no memory, and makes go vet report copies
 
@@ -226,7 +231,8 @@ func NewReservation(budget *Budget, caller string) Reservation {
 	return Reservation{budget: budget, caller: caller, free: FreeBytes}
 }
 
-// ChargeTo sets the budget and the caller of a reservation that holds nothing. A zero Reservation, to which ChargeTo gives a budget, counts every byte.
+// ChargeTo sets the budget and the caller of a reservation that holds nothing. A zero Reservation,
+// to which ChargeTo gives a budget, counts every byte.
 func (h *Reservation) ChargeTo(budget *Budget, caller string) { h.budget, h.caller = budget, caller }
 
 // Caller returns the caller for whom the bytes count.

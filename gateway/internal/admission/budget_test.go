@@ -51,8 +51,8 @@ func mustTake(t *testing.T, b *Budget, caller string, n int64) {
 	}
 }
 
-// A caller who waits gets a place that was given back, or an error: at once if the queue is full, when the patience of the class ends, or when
-// the call itself ends.
+// A caller who waits gets a place that was given back, or an error: at once if the queue is full,
+// when the patience of the class ends, or when the call itself ends.
 func TestWaitEndsWithAPlaceOrAnError(t *testing.T) {
 	errGone := errors.New("the client is gone")
 	isRefusal := func(err error) bool {

@@ -11,15 +11,18 @@ type Limits struct {
 	Calls int
 	// ExpensiveReads is how many CPU-intensive reads may run at a time.
 	ExpensiveReads int
-	// CallerInFlight is how many calls and streams each caller may have under way; 0 means any number.
+	// CallerInFlight is how many calls and streams each caller may have under way; 0 means any
+	// number.
 	CallerInFlight int
 	// Bytes is how many bytes of requests and answers may be in memory.
 	Bytes int
 	// Body is the largest body of a request, in bytes.
 	Body int
-	// ShedAfter is how long calls may wait for a processor before a share of them is refused; negative means any time.
+	// ShedAfter is how long calls may wait for a processor before a share of them is refused;
+	// negative means any time.
 	ShedAfter time.Duration
-	// Streams limits the streams of some methods, by procedure. Each other method may have defaultStreams streams.
+	// Streams limits the streams of some methods, by procedure. Each other method may have
+	// defaultStreams streams.
 	Streams map[string]StreamLimit
 }
 
@@ -27,9 +30,11 @@ type Limits struct {
 type StreamLimit struct {
 	// Streams is how many streams may be under way at a time.
 	Streams int
-	// Flag is the flag by which an operator changes this limit, for errors. It is empty if there is none.
+	// Flag is the flag by which an operator changes this limit, for errors. It is empty if there is
+	// none.
 	Flag string
-	// SharedWith is the procedure of another method, of whose streams this method's streams are a part. The other fields are not used then.
+	// SharedWith is the procedure of another method, of whose streams this method's streams are a
+	// part. The other fields are not used then.
 	SharedWith string
 }
 
@@ -39,41 +44,50 @@ const (
 	healthCalls    = 256
 	defaultStreams = 32
 	pages          = 32
-	// longPages is how many pages of many entries are made at a time. While a page is made, it takes up to half a megabyte that no budget of
-	// bytes counts yet, and thousands of calls may be in work.
+	// longPages is how many pages of many entries are made at a time. While a page is made, it
+	// takes up to half a megabyte that no budget of bytes counts yet, and thousands of calls may be
+	// in work.
 	longPages = 32
-	// expensiveDivisor limits expensive reads, including those that wait for their turn, to 1/expensiveDivisor of all reads.
+	// expensiveDivisor limits expensive reads, including those that wait for their turn, to
+	// 1/expensiveDivisor of all reads.
 	expensiveDivisor = 8
 	// expensivePatience is how long an expensive read waits for its turn.
 	expensivePatience = time.Second
 	// callerDivisor limits one caller to 1/callerDivisor of all bytes.
 	callerDivisor = 4
-	// bytesPerRequest derives the limit of requests from that of bytes: one request for each 16 KiB. A stream of HTTP/2 without a body takes
-	// somewhat more memory than that.
+	// bytesPerRequest derives the limit of requests from that of bytes: one request for each 16
+	// KiB. A stream of HTTP/2 without a body takes somewhat more memory than that.
 	bytesPerRequest = 16 << 10
 )
 
 // Budgets are the budgets of a server, one per class.
 type Budgets struct {
-	// Reads, Writes, Operators and Health limit calls in work. A call is in work from when its request has arrived until its answer is made.
-	// Operators is for the calls that an operator needs to find out what is wrong, and Health for the calls that need no token.
+	// Reads, Writes, Operators and Health limit calls in work. A call is in work from when its
+	// request has arrived until its answer is made. Operators is for the calls that an operator
+	// needs to find out what is wrong, and Health for the calls that need no token.
 	Reads, Writes, Operators, Health *Budget
-	// ExpensiveReads is for reads that read much more than they return, such as a page by heat. LongPages is for reads that return a page of
-	// many entries. Both kinds of reads also count in Reads.
+	// ExpensiveReads is for reads that read much more than they return, such as a page by heat.
+	// LongPages is for reads that return a page of many entries. Both kinds of reads also count in
+	// Reads.
 	ExpensiveReads, LongPages *Budget
-	// Streams has the budget of each method that answers with a stream, by procedure. Two methods may share one.
+	// Streams has the budget of each method that answers with a stream, by procedure. Two methods
+	// may share one.
 	Streams map[string]*Budget
-	// Callers limits the calls and streams of each caller, except for methods that need no token. It has no limit for all callers together.
+	// Callers limits the calls and streams of each caller, except for methods that need no token.
+	// It has no limit for all callers together.
 	Callers *Budget
-	// Requests, HealthRequests and StreamRequests limit requests in net/http, from their head to the end of their answer. They include the
-	// requests that are not in work because they wait for their client.
+	// Requests, HealthRequests and StreamRequests limit requests in net/http, from their head to
+	// the end of their answer. They include the requests that are not in work because they wait for
+	// their client.
 	Requests, HealthRequests, StreamRequests *Budget
 	// Pages is for /metrics and reflection.
 	Pages *Budget
-	// Bytes is for the bodies of requests, and for answers that wait for their clients ([Reservation]).
+	// Bytes is for the bodies of requests, and for answers that wait for their clients
+	// ([Reservation]).
 	Bytes *Budget
 
-	// Processors makes the budgets of reads, writes and streams refuse a share of the calls while calls wait long for a processor.
+	// Processors makes the budgets of reads, writes and streams refuse a share of the calls while
+	// calls wait long for a processor.
 	Processors *Processors
 	// streamLimits are the configured limits of streams, by procedure.
 	streamLimits map[string]StreamLimit
@@ -122,8 +136,9 @@ func (b *Budgets) add(class Class) *Budget {
 	return budget
 }
 
-// NewStream returns the budget of a method that answers with a stream, and adds it if the method has none yet. If shed is set, a share of the
-// streams is refused while calls wait long for a processor.
+// NewStream returns the budget of a method that answers with a stream, and adds it if the method
+// has none yet. If shed is set, a share of the streams is refused while calls wait long for a
+// processor.
 func (b *Budgets) NewStream(procedure string, shed bool) *Budget {
 	if budget, ok := b.Streams[procedure]; ok {
 		return budget

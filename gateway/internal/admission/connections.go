@@ -9,23 +9,28 @@ import (
 	"time"
 )
 
-// Connections are the open connections of a server, including those that the loop has passed to net/http. Their number is limited, and one client
-// address may have half of that number. A new connection above the limit replaces one that has no call in work: one that is idle, that has sent
-// nothing or only a part of a request, or whose client does not read its answer. So a client cannot keep others out by holding connections. The
-// zero value is ready to use.
+// Connections are the open connections of a server, including those that the loop has passed to
+// net/http. Their number is limited, and one client address may have half of that number. A new
+// connection above the limit replaces one that has no call in work: one that is idle, that has sent
+// nothing or only a part of a request, or whose client does not read its answer. So a client cannot
+// keep others out by holding connections. The zero value is ready to use.
 type Connections struct {
 	mu   sync.Mutex
 	open map[*Conn]struct{}
 	// byAddress counts the open connections of each address.
 	byAddress map[netip.Prefix]int
-	// handed has the connections that net/http serves, by the values under which net/http knows them.
+	// handed has the connections that net/http serves, by the values under which net/http knows
+	// them.
 	handed map[net.Conn]*Conn
-	// none is closed when the last connection ends. It is nil unless [Connections.Drained] waits for that.
+	// none is closed when the last connection ends. It is nil unless [Connections.Drained] waits
+	// for that.
 	none chan struct{}
 
-	// Accepted counts all connections that were accepted, and HandedOver those of them that were passed to net/http.
+	// Accepted counts all connections that were accepted, and HandedOver those of them that were
+	// passed to net/http.
 	Accepted, HandedOver atomic.Uint64
-	// Evicted counts connections that were closed for new ones, and Refused new ones for which no connection could be closed.
+	// Evicted counts connections that were closed for new ones, and Refused new ones for which no
+	// connection could be closed.
 	Evicted, Refused atomic.Uint64
 }
 
@@ -33,23 +38,28 @@ type Connections struct {
 type Conn struct {
 	conn    net.Conn
 	address netip.Prefix
-	// Caller is the client's address as a text. Budgets count calls under it if the caller has no name.
+	// Caller is the client's address as a text. Budgets count calls under it if the caller has no
+	// name.
 	Caller string
-	// callsInWork counts the calls of the connection whose requests have arrived completely and whose answers are not made yet.
+	// callsInWork counts the calls of the connection whose requests have arrived completely and
+	// whose answers are not made yet.
 	callsInWork atomic.Int32
-	// lastBegin is when such a call last began or, before the first one, when the connection was opened, in Unix nanoseconds.
+	// lastBegin is when such a call last began or, before the first one, when the connection was
+	// opened, in Unix nanoseconds.
 	lastBegin atomic.Int64
 }
 
 const (
-	// evictTries is how many connections evict examines at most. A complete search would take too long while it holds the lock.
+	// evictTries is how many connections evict examines at most. A complete search would take too
+	// long while it holds the lock.
 	evictTries = 1024
 	// evictChoice is how many candidates evict chooses from.
 	evictChoice = 64
 )
 
-// Enter adds a new connection. If limit connections are open, or half of that number from the same address, it closes another one. If it finds
-// none that it may close, it returns nil, and the caller must close the new connection.
+// Enter adds a new connection. If limit connections are open, or half of that number from the same
+// address, it closes another one. If it finds none that it may close, it returns nil, and the
+// caller must close the new connection.
 func (c *Connections) Enter(conn net.Conn, limit int) *Conn {
 	c.Accepted.Add(1)
 	in := &Conn{conn: conn, address: addressOf(conn)}
@@ -75,8 +85,9 @@ func (c *Connections) Enter(conn net.Conn, limit int) *Conn {
 	return in
 }
 
-// evict closes one connection without a call in work. Of a random sample, it takes the one on which no call has begun for the longest time. It
-// returns false if it finds none. If sameAddress is set, it considers only connections of the address. c.mu must be held.
+// evict closes one connection without a call in work. Of a random sample, it takes the one on which
+// no call has begun for the longest time. It returns false if it finds none. If sameAddress is set,
+// it considers only connections of the address. c.mu must be held.
 func (c *Connections) evict(address netip.Prefix, sameAddress bool) bool {
 	var victim *Conn
 	tries, found := 0, 0
@@ -112,7 +123,8 @@ func (c *Connections) Leave(o *Conn) {
 	c.remove(o)
 }
 
-// remove removes a connection. It does nothing if the connection was evicted, and so removed, before it ended. c.mu must be held.
+// remove removes a connection. It does nothing if the connection was evicted, and so removed,
+// before it ended. c.mu must be held.
 func (c *Connections) remove(o *Conn) {
 	if _, ok := c.open[o]; !ok {
 		return
@@ -132,7 +144,8 @@ func (c *Connections) PassToNetHTTP(o *Conn, conn net.Conn) {
 	c.HandedOver.Add(1)
 }
 
-// Find returns the connection that net/http knows as conn, or nil if it was not passed with PassToNetHTTP.
+// Find returns the connection that net/http knows as conn, or nil if it was not passed with
+// PassToNetHTTP.
 func (c *Connections) Find(conn net.Conn) *Conn {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -164,8 +177,8 @@ func (c *Connections) notifyIfNone() {
 	}
 }
 
-// Drained returns a channel. It waits for delay and then for at most grace until no connection is open, and closes the channel. Only one caller
-// may wait at a time.
+// Drained returns a channel. It waits for delay and then for at most grace until no connection is
+// open, and closes the channel. Only one caller may wait at a time.
 func (c *Connections) Drained(delay, grace time.Duration) <-chan struct{} {
 	drained := make(chan struct{})
 	go func() {
@@ -202,7 +215,8 @@ func (o *Conn) End() {
 	}
 }
 
-// addressOf returns the IPv4 address of a client or, for IPv6, the network of 64 bits in which the client can choose any address.
+// addressOf returns the IPv4 address of a client or, for IPv6, the network of 64 bits in which the
+// client can choose any address.
 func addressOf(conn net.Conn) netip.Prefix {
 	tcp, ok := conn.RemoteAddr().(*net.TCPAddr)
 	if !ok {

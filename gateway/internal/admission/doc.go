@@ -1,5 +1,5 @@
-// Package admission limits what callers may use of a process, so that a caller who uses too much is refused before other callers notice. It has
-// three concepts:
+// Package admission limits what callers may use of a process, so that a caller who uses too much is
+// refused before other callers notice. It has three concepts:
 //
 //  1. [Connections] limits how many connections are open, in total and per client address. A new connection above the limit replaces one that has
 //     no call in work, so a client cannot keep others out by holding connections.
@@ -12,8 +12,9 @@
 //
 // # What a request passes
 //
-// Package gateway takes a place in each of these budgets, from top to bottom, and holds it for the time in the last column. If a budget refuses,
-// the places above it are given back, and nothing has been done for the request.
+// Package gateway takes a place in each of these budgets, from top to bottom, and holds it for the
+// time in the last column. If a budget refuses, the places above it are given back, and nothing has
+// been done for the request.
 //
 //	connection   Connections                              until it is closed
 //	head         Requests, HealthRequests,                until the client has read the answer; only for requests that net/http
@@ -27,5 +28,6 @@
 //
 // Requests for /metrics and for reflection pass Pages instead of everything after the connection.
 //
-// This package does not know what a request means. A refusal is an [apierror.Failure] that names the limit, its value, and the flag that sets it.
+// This package does not know what a request means. A refusal is an [apierror.Failure] that names
+// the limit, its value, and the flag that sets it.
 package admission

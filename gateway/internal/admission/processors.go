@@ -15,43 +15,52 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// Processors makes budgets refuse a share of the calls while goroutines wait long for a processor. If all calls were accepted in that
-// situation, most of them would be answered after their callers have given up. So some calls are refused at once, with a delay for a retry, and
-// the others are answered in time.
+// Processors makes budgets refuse a share of the calls while goroutines wait long for a processor.
+// If all calls were accepted in that situation, most of them would be answered after their callers
+// have given up. So some calls are refused at once, with a delay for a retry, and the others are
+// answered in time.
 //
-// Ten times a second it reads from Go's scheduler how long goroutines that were ready to run have waited until they ran. Calls that wait for the
-// disk, for a position or for their client are not ready to run, so they do not count.
+// Ten times a second it reads from Go's scheduler how long goroutines that were ready to run have
+// waited until they ran. Calls that wait for the disk, for a position or for their client are not
+// ready to run, so they do not count.
 type Processors struct {
-	// limit is the longest wait at which nothing is refused. 0 or less means that nothing is ever refused.
+	// limit is the longest wait at which nothing is refused. 0 or less means that nothing is ever
+	// refused.
 	limit time.Duration
 	// waitsAbove counts the consecutive observations above the limit. Only Observe uses it.
 	waitsAbove int
-	// refusedPart has the bits of a float64 from 0 to maxRefusedPart, the share of the calls that is refused. Only Observe writes it.
+	// refusedPart has the bits of a float64 from 0 to maxRefusedPart, the share of the calls that
+	// is refused. Only Observe writes it.
 	refusedPart atomic.Uint64
 }
 
 const (
 	observePeriod = 100 * time.Millisecond
-	// ignoredWaits is how many consecutive waits above the limit have no effect, because the whole machine may have paused.
+	// ignoredWaits is how many consecutive waits above the limit have no effect, because the whole
+	// machine may have paused.
 	ignoredWaits = 2
-	// maxRefusedPart is below 1, so that some calls are always accepted, and the waits show when the load has gone.
+	// maxRefusedPart is below 1, so that some calls are always accepted, and the waits show when
+	// the load has gone.
 	maxRefusedPart = 0.98
-	// raiseStep is the share of the calls still accepted that is refused in addition after each wait above the limit.
+	// raiseStep is the share of the calls still accepted that is refused in addition after each
+	// wait above the limit.
 	raiseStep = 0.2
-	// lowerStep is the factor by which the refused share falls after each wait below the limit. The share rises faster than it falls, which
-	// keeps the waits below the limit.
+	// lowerStep is the factor by which the refused share falls after each wait below the limit. The
+	// share rises faster than it falls, which keeps the waits below the limit.
 	lowerStep = 0.9
 	// minRefusedPart is the smallest refused share. A smaller one becomes 0.
 	minRefusedPart = 0.005
 
 	// schedulerWaits is the metric of the Go runtime with the waits, as a histogram.
 	schedulerWaits = "/sched/latencies:seconds"
-	// observedQuantile is the quantile of the waits that is compared with the limit. The median would stay low, because most waits are hand-overs
-	// within the process that take microseconds, however long the calls from outside queue (docs/decisions/0042-admission.md).
+	// observedQuantile is the quantile of the waits that is compared with the limit. The median
+	// would stay low, because most waits are hand-overs within the process that take microseconds,
+	// however long the calls from outside queue (docs/decisions/0042-admission.md).
 	observedQuantile = 0.99
 )
 
-// NewProcessors returns Processors that refuse calls while waits are above the limit. They refuse nothing until [Processors.Run] runs.
+// NewProcessors returns Processors that refuse calls while waits are above the limit. They refuse
+// nothing until [Processors.Run] runs.
 func NewProcessors(limit time.Duration) *Processors { return &Processors{limit: limit} }
 
 // Run observes waits until ctx ends.
@@ -92,7 +101,8 @@ func (p *Processors) Observe(wait time.Duration) {
 // RefusedPart returns the share of the calls that is refused, from 0 to 1.
 func (p *Processors) RefusedPart() float64 { return math.Float64frombits(p.refusedPart.Load()) }
 
-// admit refuses a call at random, with the probability RefusedPart. It returns nil if the call is admitted.
+// admit refuses a call at random, with the probability RefusedPart. It returns nil if the call is
+// admitted.
 func (p *Processors) admit() *apierror.Failure {
 	if p.refusedPart.Load() == 0 || rand.Float64() >= p.RefusedPart() {
 		return nil
@@ -127,7 +137,8 @@ func (r *waitReader) next() time.Duration {
 	return wait
 }
 
-// quantileSince returns the lower bound of the bucket with the observedQuantile of the waits that were counted after before.
+// quantileSince returns the lower bound of the bucket with the observedQuantile of the waits that
+// were counted after before.
 func quantileSince(h *metrics.Float64Histogram, before []uint64) time.Duration {
 	var total uint64
 	for i, n := range h.Counts {

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// While waits stay above the limit, a growing share of the calls is refused, but never all of them. When the waits are below the limit again,
-// the share falls to nothing.
+// While waits stay above the limit, a growing share of the calls is refused, but never all of them.
+// When the waits are below the limit again, the share falls to nothing.
 func TestLongWaitsRefuseCalls(t *testing.T) {
 	p := NewProcessors(100 * time.Millisecond)
 	b := NewBudget(Class{Name: "reads", Limit: 1, Processors: p})

@@ -12,8 +12,9 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// CallerRates limits how many calls per second each caller may make, so that a caller who calls all the time is refused before others notice.
-// Callers are distinguished by name: all tokens with one name share a rate, and so do all calls if there is no access control.
+// CallerRates limits how many calls per second each caller may make, so that a caller who calls all
+// the time is refused before others notice. Callers are distinguished by name: all tokens with one
+// name share a rate, and so do all calls if there is no access control.
 type CallerRates struct {
 	perSecond float64
 	burst     int
@@ -21,15 +22,16 @@ type CallerRates struct {
 	mu sync.Mutex
 	// limiters has one limiter per caller, by name.
 	limiters map[string]*rate.Limiter
-	// maxLimiters is the number of limiters at which the next new caller makes Take drop those that are not needed.
+	// maxLimiters is the number of limiters at which the next new caller makes Take drop those that
+	// are not needed.
 	maxLimiters int
 }
 
 // minLimiters is the smallest value of maxLimiters. That many limiters take about 2 MB.
 const minLimiters = 10_000
 
-// NewCallerRates returns limits of perSecond calls. A caller who was silent may make burst calls at once. If perSecond is 0 or less, it returns nil,
-// which limits nothing.
+// NewCallerRates returns limits of perSecond calls. A caller who was silent may make burst calls at
+// once. If perSecond is 0 or less, it returns nil, which limits nothing.
 func NewCallerRates(perSecond float64, burst int) *CallerRates {
 	if perSecond <= 0 {
 		return nil
@@ -37,7 +39,8 @@ func NewCallerRates(perSecond float64, burst int) *CallerRates {
 	return &CallerRates{perSecond: perSecond, burst: burst, limiters: map[string]*rate.Limiter{}, maxLimiters: minLimiters}
 }
 
-// Take counts a call of a caller, or returns why it refuses the call. A refused call does not count. Nil CallerRates refuse nothing.
+// Take counts a call of a caller, or returns why it refuses the call. A refused call does not
+// count. Nil CallerRates refuse nothing.
 func (c *CallerRates) Take(caller string, now time.Time) *apierror.Failure {
 	if c == nil {
 		return nil
@@ -57,8 +60,9 @@ func (c *CallerRates) Take(caller string, now time.Time) *apierror.Failure {
 	}
 }
 
-// limiter returns the limiter of a caller, and makes one for a new caller. If there are too many, it first drops the limiters of all callers who
-// may make a whole burst again, because a new limiter would be in the same state. c.mu must be held.
+// limiter returns the limiter of a caller, and makes one for a new caller. If there are too many,
+// it first drops the limiters of all callers who may make a whole burst again, because a new
+// limiter would be in the same state. c.mu must be held.
 func (c *CallerRates) limiter(caller string, now time.Time) *rate.Limiter {
 	if l := c.limiters[caller]; l != nil {
 		return l
@@ -69,8 +73,9 @@ func (c *CallerRates) limiter(caller string, now time.Time) *rate.Limiter {
 				delete(c.limiters, name)
 			}
 		}
-		// If nearly all callers are active, few limiters were dropped. The limit then grows, because a search through all limiters for each
-		// new caller would cost more than their memory is worth.
+		// If nearly all callers are active, few limiters were dropped. The limit then grows,
+		// because a search through all limiters for each new caller would cost more than their
+		// memory is worth.
 		c.maxLimiters = max(minLimiters, 2*len(c.limiters))
 	}
 	l := rate.NewLimiter(rate.Limit(c.perSecond), c.burst)

@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// Each caller has its own burst and rate, a refused call does not count, and the delay in a refusal is long enough.
+// Each caller has its own burst and rate, a refused call does not count, and the delay in a refusal
+// is long enough.
 func TestEachCallerHasItsRate(t *testing.T) {
 	if NewCallerRates(0, 1) != nil {
 		t.Error("expected no limit for a rate of 0")

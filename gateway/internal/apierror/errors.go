@@ -15,7 +15,8 @@ import (
 
 // Errors of the server itself.
 var (
-	// ErrDiskFull means that the disk is too full for more events. It is wrapped in an error with figures.
+	// ErrDiskFull means that the disk is too full for more events. It is wrapped in an error with
+	// figures.
 	ErrDiskFull = errors.New("gateway: the disk is nearly full")
 	// ErrNotCaughtUp means that a wait for a position has ended before the position was reached.
 	ErrNotCaughtUp = errors.New("the state that contains the position was not reached in time")
@@ -36,9 +37,10 @@ type errorMapping struct {
 
 // errorMappings maps the errors of other packages. The first mapping that matches counts.
 //
-// Errors of Publish with resource_exhausted or unavailable say that no event was accepted, so any retry is safe. deadline_exceeded says that events
-// were accepted, or may have been, as gRPC defines that code. Clients do not retry it by themselves: without event ids, a retry would append the
-// events a second time.
+// Errors of Publish with resource_exhausted or unavailable say that no event was accepted, so any
+// retry is safe. deadline_exceeded says that events were accepted, or may have been, as gRPC
+// defines that code. Clients do not retry it by themselves: without event ids, a retry would append
+// the events a second time.
 var errorMappings = []errorMapping{
 	{ErrNotCaughtUp, connect.CodeUnavailable, skeinv1.Reason_REASON_NOT_CAUGHT_UP, RetryAtOnce, ""},
 	{ErrStopping, connect.CodeUnavailable, skeinv1.Reason_REASON_PROJECTION_UNAVAILABLE, RetryAtOnce, ""},
@@ -95,7 +97,8 @@ var errorMappings = []errorMapping{
 	{context.Canceled, connect.CodeCanceled, 0, 0, "the call was cancelled"},
 }
 
-// Of returns an error as the client gets it. An error that is in no mapping becomes an internal error, whose own text goes only to the log.
+// Of returns an error as the client gets it. An error that is in no mapping becomes an internal
+// error, whose own text goes only to the log.
 func Of(err error) *Failure {
 	if f, ok := errors.AsType[*Failure](err); ok {
 		return f
@@ -115,13 +118,15 @@ func Of(err error) *Failure {
 		return f
 	}
 	if c, ok := errors.AsType[*connect.Error](err); ok {
-		// Connect returns these for its connection: the client has gone away, or does not read the answer.
+		// Connect returns these for its connection: the client has gone away, or does not read the
+		// answer.
 		return &Failure{Code: c.Code(), Text: c.Message(), Cause: err}
 	}
 	return &Failure{Code: connect.CodeInternal, Text: "internal error: the log of the service says more", Cause: err}
 }
 
-// applyRefusal sets the text of an operator's refusal, and the id of the operation that is in the way.
+// applyRefusal sets the text of an operator's refusal, and the id of the operation that is in the
+// way.
 func applyRefusal(f *Failure, r *operator.Refusal) {
 	f.Text = r.Text
 	if r.Operation != "" {

@@ -24,7 +24,8 @@ type Failure struct {
 	Text string
 	// Fields are the invalid fields of the request.
 	Fields []Violation
-	// Retry is the time after which the same call may succeed. 0 means that there is no promise, and the error has no RetryInfo.
+	// Retry is the time after which the same call may succeed. 0 means that there is no promise,
+	// and the error has no RetryInfo.
 	Retry time.Duration
 	// Metadata is for programs. It is part of the ErrorInfo.
 	Metadata map[string]string
@@ -89,8 +90,8 @@ const (
 // MaxViolations is how many fields one error names at most.
 const MaxViolations = 25
 
-// Invalid returns the error of a request with invalid fields, of which there must be at least one. The text and the reason are those of the first
-// field.
+// Invalid returns the error of a request with invalid fields, of which there must be at least one.
+// The text and the reason are those of the first field.
 func Invalid(fields ...Violation) *Failure {
 	first := fields[0]
 	more := len(fields) - 1
@@ -107,7 +108,8 @@ func Invalid(fields ...Violation) *Failure {
 	return &Failure{Code: connect.CodeInvalidArgument, Reason: first.Reason, Text: text, Fields: fields}
 }
 
-// InvalidField returns a violation with the general reason INVALID_FIELD. The formatted text follows the path of the field in the error.
+// InvalidField returns a violation with the general reason INVALID_FIELD. The formatted text
+// follows the path of the field in the error.
 func InvalidField(field, format string, args ...any) Violation {
 	return Violation{Field: field, Text: fmt.Sprintf(format, args...), Reason: skeinv1.Reason_REASON_INVALID_FIELD}
 }

@@ -9,8 +9,8 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// OfPeer turns the error of a call to another node into the Failure that the node has returned. A Failure without a reason did not come from a node,
-// or is an internal error of the node.
+// OfPeer turns the error of a call to another node into the Failure that the node has returned. A
+// Failure without a reason did not come from a node, or is an internal error of the node.
 func OfPeer(err error) error {
 	c, ok := errors.AsType[*connect.Error](err)
 	if !ok {
@@ -39,7 +39,8 @@ func OfPeer(err error) error {
 	return f
 }
 
-// reasonByName is the reverse of [ReasonName]. For an unknown name it returns the unspecified reason.
+// reasonByName is the reverse of [ReasonName]. For an unknown name it returns the unspecified
+// reason.
 func reasonByName(name string) skeinv1.Reason {
 	return skeinv1.Reason(skeinv1.Reason_value["REASON_"+name])
 }

@@ -6,11 +6,14 @@ import (
 	"github.com/skein-feed/skein/gateway/internal/admission"
 )
 
-// Info has what a method returns in addition to the message of a unary answer, and what it needs to make long pages.
+// Info has what a method returns in addition to the message of a unary answer, and what it needs to
+// make long pages.
 type Info struct {
-	// Lag is by how many envelopes the state that answered is behind the log. It is negative for an answer that has no lag.
+	// Lag is by how many envelopes the state that answered is behind the log. It is negative for an
+	// answer that has no lag.
 	Lag int64
-	// LongPages limits how many long pages the server makes at a time. Nil means that there is no limit.
+	// LongPages limits how many long pages the server makes at a time. Nil means that there is no
+	// limit.
 	LongPages *admission.Budget
 	// holdsLongPage says that the call holds a place in LongPages.
 	holdsLongPage bool
@@ -21,14 +24,16 @@ const LagHeader = "Skein-Lag"
 
 // Stream is an answer that is sent in parts.
 type Stream[Res any] interface {
-	// Send sends a part. It blocks until the client has read the part, or fails when the time for that has passed.
+	// Send sends a part. It blocks until the client has read the part, or fails when the time for
+	// that has passed.
 	Send(part *Res) error
-	// SetLag sets by how many envelopes the answer is behind the log. It must be called before the first part is sent.
+	// SetLag sets by how many envelopes the answer is behind the log. It must be called before the
+	// first part is sent.
 	SetLag(lag int64)
 }
 
-// Poll returns the error of ctx if the caller no longer waits. A loop calls it with the number i of its iteration. Poll checks ctx only in every
-// 64th iteration, because the check has a cost.
+// Poll returns the error of ctx if the caller no longer waits. A loop calls it with the number i of
+// its iteration. Poll checks ctx only in every 64th iteration, because the check has a cost.
 func Poll(ctx context.Context, i int) error {
 	if i%64 == 63 {
 		return ctx.Err()
@@ -45,11 +50,12 @@ const (
 	maxFeedPageSize     = 200
 )
 
-// PageSize returns the size of a page of a list, given the requested size: the default for 0, and at most the largest size. Negative sizes were
-// refused before.
+// PageSize returns the size of a page of a list, given the requested size: the default for 0, and
+// at most the largest size. Negative sizes were refused before.
 func PageSize(requested int32) int { return clampPageSize(requested, defaultPageSize, maxPageSize) }
 
-// FeedPageSize is PageSize for feeds. Their pages are shorter, because people read them and each entry costs more.
+// FeedPageSize is PageSize for feeds. Their pages are shorter, because people read them and each
+// entry costs more.
 func FeedPageSize(requested int32) int {
 	return clampPageSize(requested, defaultFeedPageSize, maxFeedPageSize)
 }

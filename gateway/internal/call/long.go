@@ -5,8 +5,9 @@ import "context"
 // ShortPage is the largest size at which a page does not count as long.
 const ShortPage = defaultPageSize
 
-// MakeLong waits for a place in LongPages if a page with so many entries is long. A method must call it after it has opened its views, and must not
-// wait for anything else until [Info.Made] gives the place back. Otherwise calls that wait for a position could occupy all places.
+// MakeLong waits for a place in LongPages if a page with so many entries is long. A method must
+// call it after it has opened its views, and must not wait for anything else until [Info.Made]
+// gives the place back. Otherwise calls that wait for a position could occupy all places.
 func (i *Info) MakeLong(ctx context.Context, entries int) error {
 	if entries <= ShortPage || i.LongPages == nil || i.holdsLongPage {
 		return nil
@@ -18,7 +19,8 @@ func (i *Info) MakeLong(ctx context.Context, entries int) error {
 	return nil
 }
 
-// Made gives back the place of a long page, if the call holds one. It is called when the answer was counted as memory, or dropped.
+// Made gives back the place of a long page, if the call holds one. It is called when the answer was
+// counted as memory, or dropped.
 func (i *Info) Made() {
 	if i.holdsLongPage {
 		i.LongPages.Done()

@@ -13,7 +13,8 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// ValidateBatchGetCounters checks by hand what the rules of the proto say, because this call is frequent and the rules are slow.
+// ValidateBatchGetCounters checks by hand what the rules of the proto say, because this call is
+// frequent and the rules are slow.
 func ValidateBatchGetCounters(req *skeinv1.BatchGetCountersRequest) []apierror.Violation {
 	var c request.Checker
 	c.Length("keys", len(req.GetKeys()), 1)
@@ -83,7 +84,8 @@ func (s *Service) BatchGetCounters(
 	return res, nil
 }
 
-// needsGraph reports whether any of the keys is a user or board, whose followers and boards the graph counts.
+// needsGraph reports whether any of the keys is a user or board, whose followers and boards the
+// graph counts.
 func needsGraph(keys []*skeinv1.CounterKey) bool {
 	return slices.ContainsFunc(keys, func(k *skeinv1.CounterKey) bool {
 		_, isItem := k.GetTarget().(*skeinv1.CounterKey_ItemId)
@@ -91,7 +93,8 @@ func needsGraph(keys []*skeinv1.CounterKey) bool {
 	})
 }
 
-// fillCounts sets the counts that apply to the key. kinds are the kinds of reactions that the request asks for.
+// fillCounts sets the counts that apply to the key. kinds are the kinds of reactions that the
+// request asks for.
 func fillCounts(r *views.Counters, relations *views.Graph, key *skeinv1.CounterKey, kinds []string, to *skeinv1.Counters) error {
 	switch t := key.GetTarget().(type) {
 	case *skeinv1.CounterKey_UserId:

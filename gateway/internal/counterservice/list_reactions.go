@@ -13,7 +13,8 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// reactionsList is the kind of list in the page tokens of ListReactions. It never changes, and no other list has it.
+// reactionsList is the kind of list in the page tokens of ListReactions. It never changes, and no
+// other list has it.
 const reactionsList = 0xf9
 
 // ValidateListReactions checks the user and the kind.

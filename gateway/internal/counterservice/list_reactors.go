@@ -13,10 +13,12 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// maxReactorReads is how many parts of the list one page may read. It reads more than one if blocks leave users out.
+// maxReactorReads is how many parts of the list one page may read. It reads more than one if blocks
+// leave users out.
 const maxReactorReads = 8
 
-// reactorsList is the kind of list in the page tokens of ListReactors. It never changes, and no other list has it.
+// reactorsList is the kind of list in the page tokens of ListReactors. It never changes, and no
+// other list has it.
 const reactorsList = 0xf8
 
 // ValidateListReactors checks the ids and the kind.
@@ -33,9 +35,10 @@ func ValidateListReactors(c *request.Checker, req *skeinv1.ListReactorsRequest) 
 
 // ListReactors returns a page of the users who reacted to an item with a kind.
 //
-// The counters have the list, and the graph says whom a block separates from the viewer. In a cluster, a call with a viewer is answered by
-// a node that holds the viewer's edges; it asks another node for the list of the item. A call without a viewer needs no edges, and any
-// node answers it.
+// The counters have the list, and the graph says whom a block separates from the viewer. In a
+// cluster, a call with a viewer is answered by a node that holds the viewer's edges; it asks
+// another node for the list of the item. A call without a viewer needs no edges, and any node
+// answers it.
 func (s *Service) ListReactors(
 	ctx context.Context, req *skeinv1.ListReactorsRequest, info *call.Info,
 ) (*skeinv1.ListReactorsResponse, error) {
@@ -64,8 +67,9 @@ func (s *Service) ListReactors(
 		opened = append(opened, &relations.StoreView)
 	}
 
-	// If blocks leave users out, the page continues the list until it is full. The number of reads is limited, because a viewer may be separated
-	// from any number of users; the page then has fewer entries.
+	// If blocks leave users out, the page continues the list until it is full. The number of reads
+	// is limited, because a viewer may be separated from any number of users; the page then has
+	// fewer entries.
 	var visible []counters.Reactor
 	var total int64
 	next := counters.PageCursor(start.Cursor)
@@ -104,7 +108,8 @@ func (s *Service) ListReactors(
 	return res, nil
 }
 
-// appendVisible appends the reactors whom no block separates from the viewer, in either direction. If relations is nil, it appends all of them.
+// appendVisible appends the reactors whom no block separates from the viewer, in either direction.
+// If relations is nil, it appends all of them.
 func appendVisible(
 	ctx context.Context, visible, reactors []counters.Reactor, relations *views.Graph, viewer string,
 ) ([]counters.Reactor, error) {

@@ -11,7 +11,8 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// TrendingList is the kind of list in the page tokens of ListTrending. It never changes, and no other list has it.
+// TrendingList is the kind of list in the page tokens of ListTrending. It never changes, and no
+// other list has it.
 const TrendingList = 0xfb
 
 // ValidateListTrending checks the ids of the scope.
@@ -24,7 +25,8 @@ func ValidateListTrending(c *request.Checker, req *skeinv1.ListTrendingRequest) 
 	}
 }
 
-// scopeOf returns whose items the list has (those of an owner, of a board, or all), for the query and as the name of the list in tokens.
+// scopeOf returns whose items the list has (those of an owner, of a board, or all), for the query
+// and as the name of the list in tokens.
 func scopeOf(req *skeinv1.ListTrendingRequest) (counters.Scope, pagetoken.ListID) {
 	switch t := req.GetScope().(type) {
 	case *skeinv1.ListTrendingRequest_OwnerId:

@@ -1,5 +1,6 @@
-// Package counterservice answers CounterService: counts of users, boards and items, reactions and those who reacted, and items by heat. It reads the
-// counters projection. Counts of followers and boards come from the graph projection, as do blocks.
+// Package counterservice answers CounterService: counts of users, boards and items, reactions and
+// those who reacted, and items by heat. It reads the counters projection. Counts of followers and
+// boards come from the graph projection, as do blocks.
 package counterservice
 
 import (

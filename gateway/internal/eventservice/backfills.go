@@ -12,15 +12,18 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// A backfill is an event of the past, from an import. It names its source, and an offset that rises per source and kind. The projections ignore three
-// sorts of backfills: those of a source that was closed (backfill_closed), those about a deleted user, and those whose offset is not above the highest
-// of their source and kind.
+// A backfill is an event of the past, from an import. It names its source, and an offset that rises
+// per source and kind. The projections ignore three sorts of backfills: those of a source that was
+// closed (backfill_closed), those about a deleted user, and those whose offset is not above the
+// highest of their source and kind.
 //
-// Publish rejects the first two. What a store shows about them is final, because no source is opened again. It accepts the third and reports it as a
-// repeat, because a client that retries a call with an unknown outcome sends the same events. Calls at the same moment do not see each other's
-// backfills.
+// Publish rejects the first two. What a store shows about them is final, because no source is
+// opened again. It accepts the third and reports it as a repeat, because a client that retries a
+// call with an unknown outcome sends the same events. Calls at the same moment do not see each
+// other's backfills.
 
-// checkBackfills returns the rejections of backfills that cannot count, and the indexes of those that repeat what the log has.
+// checkBackfills returns the rejections of backfills that cannot count, and the indexes of those
+// that repeat what the log has.
 func (s *Service) checkBackfills(ctx context.Context, evs []events.CheckedEvent) (refused []events.Rejection, repeats []int32, err error) {
 	var backfills []*events.CheckedEvent
 	for i := range evs {
@@ -60,7 +63,8 @@ type sourceAndKind struct {
 	kind   events.Kind
 }
 
-// backfillChecker has what the stores know about the backfills of one call: the highest offsets, the closed sources and the deleted users.
+// backfillChecker has what the stores know about the backfills of one call: the highest offsets,
+// the closed sources and the deleted users.
 type backfillChecker struct {
 	*Service
 	highest map[sourceAndKind]uint64
@@ -68,8 +72,9 @@ type backfillChecker struct {
 	deleted map[string]bool
 }
 
-// readHighest reads the highest offset of a source and kind. If the store has none, it may only be behind, so readHighest waits until the store
-// contains the present end of the log, and reads again. An offset that cannot be read counts as 0, and then no backfill is a repeat.
+// readHighest reads the highest offset of a source and kind. If the store has none, it may only be
+// behind, so readHighest waits until the store contains the present end of the log, and reads
+// again. An offset that cannot be read counts as 0, and then no backfill is a repeat.
 func (c *backfillChecker) readHighest(ctx context.Context, key sourceAndKind) error {
 	store := c.storeOf(key.kind)
 	if _, known := c.highest[key]; known || store == nil {
@@ -98,7 +103,8 @@ func (c *backfillChecker) readHighest(ctx context.Context, key sourceAndKind) er
 	return nil
 }
 
-// highestOffset returns the highest offset that a store has, and the sequence of the log that it has reached. Both are 0 if the store is stopped.
+// highestOffset returns the highest offset that a store has, and the sequence of the log that it
+// has reached. Both are 0 if the store is stopped.
 func highestOffset(projection *views.Store, key sourceAndKind) (offset, seq uint64, err error) {
 	view, err := projection.View()
 	if err != nil {
@@ -119,7 +125,8 @@ func (c *backfillChecker) storeOf(kind events.Kind) *views.Store {
 	return nil
 }
 
-// readGraph reads which sources are closed and which users were deleted. It asks the graph, which knows both for all kinds of events.
+// readGraph reads which sources are closed and which users were deleted. It asks the graph, which
+// knows both for all kinds of events.
 func (c *backfillChecker) readGraph(backfills []*events.CheckedEvent) error {
 	view, err := c.Graph.View()
 	if err != nil {

@@ -6,11 +6,13 @@ import (
 	"time"
 )
 
-// followCapCache skips the followee-cap lookup for followers who are far below the cap. It remembers, for about a minute, how many more users each
-// of them may follow. The lookup took about a sixth of the processor time of durable follows over HTTP, because each fold of a follow invalidates
-// the count in the cache of the graph (docs/decisions/0039-followee-cap.md).
+// followCapCache skips the followee-cap lookup for followers who are far below the cap. It
+// remembers, for about a minute, how many more users each of them may follow. The lookup took about
+// a sixth of the processor time of durable follows over HTTP, because each fold of a follow
+// invalidates the count in the cache of the graph (docs/decisions/0039-followee-cap.md).
 //
-// The allowance is half of what a lookup finds to be left, because follows on other nodes and imports are not known here until the next lookup.
+// The allowance is half of what a lookup finds to be left, because follows on other nodes and
+// imports are not known here until the next lookup.
 type followCapCache struct {
 	seed maphash.Seed
 
@@ -31,8 +33,9 @@ func newFollowCapCache() *followCapCache {
 	return &followCapCache{seed: maphash.MakeSeed(), remainingFollows: map[uint64]int64{}}
 }
 
-// reserve deducts the follows of a call from the cached allowances. It returns the followers whose allowance is missing or too small; the caller
-// must look those up. A call that fails does not give its reservation back, which only costs an additional lookup later.
+// reserve deducts the follows of a call from the cached allowances. It returns the followers whose
+// allowance is missing or too small; the caller must look those up. A call that fails does not give
+// its reservation back, which only costs an additional lookup later.
 func (c *followCapCache) reserve(followers []*followeeChanges, now time.Time) (unknown []*followeeChanges) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -52,8 +55,9 @@ func (c *followCapCache) reserve(followers []*followeeChanges, now time.Time) (u
 	return unknown
 }
 
-// remember records the results of lookups. The allowance of each follower is half of what remains after the call. Followers for whom nothing remains
-// keep their allowance, which was too small for the call.
+// remember records the results of lookups. The allowance of each follower is half of what remains
+// after the call. Followers for whom nothing remains keep their allowance, which was too small for
+// the call.
 func (c *followCapCache) remember(followers []*followeeChanges) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

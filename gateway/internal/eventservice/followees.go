@@ -14,10 +14,12 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// The followee cap limits how many users a user may follow, counting explicit and implicit follows. It is checked against the graph as this process
-// knows it, plus the follows that the same call begins and ends. It is a guard against accounts that follow very many users, and not an exact limit:
-// concurrent calls may exceed it by a few follows, and calls to several nodes within a minute by half of what was left, for each node
-// (follow_cap_cache.go). A follow of a user who is already followed, in whatever way, adds no followee and is always accepted. Backfills record what
+// The followee cap limits how many users a user may follow, counting explicit and implicit follows.
+// It is checked against the graph as this process knows it, plus the follows that the same call
+// begins and ends. It is a guard against accounts that follow very many users, and not an exact
+// limit: concurrent calls may exceed it by a few follows, and calls to several nodes within a
+// minute by half of what was left, for each node (follow_cap_cache.go). A follow of a user who is
+// already followed, in whatever way, adds no followee and is always accepted. Backfills record what
 // has happened, and are always accepted, too.
 
 // mayAddFollowee reports whether an event may add a followee.
@@ -25,8 +27,8 @@ func mayAddFollowee(ev *events.Event) bool {
 	return !ev.Backfill && ev.Kind.BeginsFollow()
 }
 
-// endsFollowee reports whether an event certainly removes a followee. The end of the follow of one board does not, because the user may follow other
-// boards of the same owner.
+// endsFollowee reports whether an event certainly removes a followee. The end of the follow of one
+// board does not, because the user may follow other boards of the same owner.
 func endsFollowee(ev *events.Event) bool {
 	return !ev.Backfill && ev.Kind.EndsFollow()
 }
@@ -38,11 +40,14 @@ type followeeChanges struct {
 	events []*events.CheckedEvent
 	// addCount is how many of the events may add a followee.
 	addCount int
-	// total is the number of followees, including the changes of the events that were judged already.
+	// total is the number of followees, including the changes of the events that were judged
+	// already.
 	total int64
-	// remaining is how many more users the follower may follow after all events of the call. It is negative if the events were judged one by one.
+	// remaining is how many more users the follower may follow after all events of the call. It is
+	// negative if the events were judged one by one.
 	remaining int64
-	// isFollowed says, for each user that these events have named, whether the follower follows that user.
+	// isFollowed says, for each user that these events have named, whether the follower follows
+	// that user.
 	isFollowed map[string]bool
 }
 
@@ -71,15 +76,16 @@ func (s *Service) refuseFollowsOverLimit(ctx context.Context, evs []events.Check
 		// Only now, because the totals of a run that lacks answers of other nodes are too low.
 		s.followCapCache.remember(followers)
 	}
-	// If no node that knows the followers can be reached, the cap cannot be checked, and refuses nobody.
+	// If no node that knows the followers can be reached, the cap cannot be checked, and refuses
+	// nobody.
 	if err != nil && apierror.Of(err).Reason == skeinv1.Reason_REASON_NOT_HERE {
 		return nil, nil
 	}
 	return refused, err
 }
 
-// refuseAllOverLimit looks up the followers, and returns the rejections of all of them. It may run several times for one call, and overwrites what
-// it has stored in the followers before.
+// refuseAllOverLimit looks up the followers, and returns the rejections of all of them. It may run
+// several times for one call, and overwrites what it has stored in the followers before.
 func (s *Service) refuseAllOverLimit(
 	ctx context.Context, r *views.Graph, followers []*followeeChanges, limit int64,
 ) (refused []events.Rejection, err error) {
@@ -91,7 +97,8 @@ func (s *Service) refuseAllOverLimit(
 			return nil, err
 		}
 
-		// If all of the follows fit, whether they are new or not, the events need not be judged one by one.
+		// If all of the follows fit, whether they are new or not, the events need not be judged one
+		// by one.
 		f.remaining = limit - f.total - int64(f.addCount)
 		if f.remaining >= 0 {
 			continue
@@ -105,7 +112,8 @@ func (s *Service) refuseAllOverLimit(
 	return refused, nil
 }
 
-// groupByFollower groups the events that change followees by their follower. It leaves out followers whose events only end follows.
+// groupByFollower groups the events that change followees by their follower. It leaves out
+// followers whose events only end follows.
 func groupByFollower(evs []events.CheckedEvent) []*followeeChanges {
 	var all []*followeeChanges
 	byUser := map[string]*followeeChanges{}
@@ -128,8 +136,8 @@ func groupByFollower(evs []events.CheckedEvent) []*followeeChanges {
 	return slices.DeleteFunc(all, func(f *followeeChanges) bool { return f.addCount == 0 })
 }
 
-// refuseOverLimit judges the events in order, and returns the rejections of the follows that exceed the cap. A rejected follow does not count for
-// the events after it.
+// refuseOverLimit judges the events in order, and returns the rejections of the follows that exceed
+// the cap. A rejected follow does not count for the events after it.
 func (f *followeeChanges) refuseOverLimit(r *views.Graph, limit int64) (refused []events.Rejection, err error) {
 	f.isFollowed = map[string]bool{}
 	for _, ev := range f.events {

@@ -10,14 +10,16 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// hiddenItemChanges has the live events of one call by which a user hides and shows items, in the order of the call.
+// hiddenItemChanges has the live events of one call by which a user hides and shows items, in the
+// order of the call.
 type hiddenItemChanges struct {
 	user   string
 	events []*events.CheckedEvent
 }
 
-// refuseHidesOverLimit returns a rejection for each event of a call by which a user would hide more than [inbox.MaxHiddenItems] items. The limit is a
-// guard and not exact: it is checked against the inbox as this process knows it, so concurrent calls may exceed it. Backfills record what has
+// refuseHidesOverLimit returns a rejection for each event of a call by which a user would hide more
+// than [inbox.MaxHiddenItems] items. The limit is a guard and not exact: it is checked against the
+// inbox as this process knows it, so concurrent calls may exceed it. Backfills record what has
 // happened, and are always accepted. While the inbox cannot be read, all events are accepted.
 func (s *Service) refuseHidesOverLimit(ctx context.Context, evs []events.CheckedEvent) (refused []events.Rejection, err error) {
 	users := groupHiddenItems(evs)
@@ -48,7 +50,8 @@ func (s *Service) refuseHidesOverLimit(ctx context.Context, evs []events.Checked
 	return refused, nil
 }
 
-// groupHiddenItems groups the live events that hide and show items by user. It leaves out users who only show items.
+// groupHiddenItems groups the live events that hide and show items by user. It leaves out users who
+// only show items.
 func groupHiddenItems(evs []events.CheckedEvent) (hiding []*hiddenItemChanges) {
 	byUser := map[string]*hiddenItemChanges{}
 	hides := map[string]bool{}
@@ -71,8 +74,8 @@ func groupHiddenItems(evs []events.CheckedEvent) (hiding []*hiddenItemChanges) {
 	return hiding
 }
 
-// refuseOverLimit checks the events in order, and returns the rejections of those that exceed the limit. A rejected event does not count for the
-// events after it.
+// refuseOverLimit checks the events in order, and returns the rejections of those that exceed the
+// limit. A rejected event does not count for the events after it.
 func (u *hiddenItemChanges) refuseOverLimit(r *views.Inbox) (refused []events.Rejection, err error) {
 	added := int64(0)                  // how many more items are hidden after the events so far
 	isHiddenAfter := map[string]bool{} // whether an item that these events name is hidden after them

@@ -23,7 +23,8 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// ValidatePublish checks the call, but not its events. Publish checks these one by one, because allow_partial accepts the valid ones.
+// ValidatePublish checks the call, but not its events. Publish checks these one by one, because
+// allow_partial accepts the valid ones.
 func ValidatePublish(req *skeinv1.PublishRequest) []apierror.Violation {
 	var c request.Checker
 	if n := len(req.GetEvents()); n > events.MaxEnvelopeEvents {
@@ -40,8 +41,9 @@ func ValidatePublish(req *skeinv1.PublishRequest) []apierror.Violation {
 	return c.Found
 }
 
-// Publish appends the events of a call to the log, or rejects them: all of them if one is invalid, or only the invalid ones with allow_partial. It
-// answers after the log has the events on disk (I2).
+// Publish appends the events of a call to the log, or rejects them: all of them if one is invalid,
+// or only the invalid ones with allow_partial. It answers after the log has the events on disk
+// (I2).
 func (s *Service) Publish(
 	ctx context.Context, req *skeinv1.PublishRequest, _ *call.Info,
 ) (*skeinv1.PublishResponse, error) {
@@ -70,7 +72,8 @@ func (s *Service) Publish(
 		if err := s.awaitVisible(ctx, appended.Position); err != nil {
 			return nil, err
 		}
-		// Only now, because the projections have read the envelope, and so the reader of the log knows what it has dropped.
+		// Only now, because the projections have read the envelope, and so the reader of the log
+		// knows what it has dropped.
 		s.FillRepeats(appended, indexes, res)
 	}
 	return res, nil
@@ -81,8 +84,9 @@ func rejectionProto(index int, r events.Rejection) *skeinv1.Rejection {
 	return &skeinv1.Rejection{Index: int32(index), Reason: r.Reason, Field: r.Field, Message: r.Message}
 }
 
-// findRejections returns a rejection, in the order of the call, for each event that is malformed, has the event id of another event of the call,
-// follows a user beyond the followee cap, hides an item beyond the limit, or is a backfill that cannot count. repeats are the indexes of backfills
+// findRejections returns a rejection, in the order of the call, for each event that is malformed,
+// has the event id of another event of the call, follows a user beyond the followee cap, hides an
+// item beyond the limit, or is a backfill that cannot count. repeats are the indexes of backfills
 // that the log already has.
 func (s *Service) findRejections(ctx context.Context, evs []*skeinv1.Event) (refused []events.Rejection, repeats []int32, err error) {
 	wellFormed, refused := events.CheckCall(evs)
@@ -109,8 +113,9 @@ func (s *Service) findRejections(ctx context.Context, evs []*skeinv1.Event) (ref
 	return refused, repeats, nil
 }
 
-// appendAccepted appends the events that were not refused, and sets in res the position, the number and the ids of these events. indexes has the
-// index in the call of each of them. refused is sorted by index.
+// appendAccepted appends the events that were not refused, and sets in res the position, the number
+// and the ids of these events. indexes has the index in the call of each of them. refused is sorted
+// by index.
 func (s *Service) appendAccepted(
 	ctx context.Context, evs []*skeinv1.Event, refused []events.Rejection, res *skeinv1.PublishResponse,
 ) (appended eventlog.Result, indexes []int, err error) {
@@ -154,11 +159,12 @@ func (s *Service) appendAccepted(
 	return appended, indexes, nil
 }
 
-// FillRepeats sets in res which of the appended events the reader of the log has dropped, as repeats or because they reuse an event id (I6). indexes
-// has the index in the call of each appended event.
+// FillRepeats sets in res which of the appended events the reader of the log has dropped, as
+// repeats or because they reuse an event id (I6). indexes has the index in the call of each
+// appended event.
 //
-// It sets nothing if the envelope is no longer in memory. To decide again which of its events are repeats, the event ids of the quarter of an hour
-// before the envelope would have to be read.
+// It sets nothing if the envelope is no longer in memory. To decide again which of its events are
+// repeats, the event ids of the quarter of an hour before the envelope would have to be read.
 func (s *Service) FillRepeats(appended eventlog.Result, indexes []int, res *skeinv1.PublishResponse) {
 	env := s.Hub.CachedEnvelope(appended.Position.Seq)
 	if env == nil {
@@ -187,8 +193,9 @@ func (s *Service) FillRepeats(appended eventlog.Result, indexes []int, res *skei
 	slices.SortFunc(res.Rejections, func(a, b *skeinv1.Rejection) int { return cmp.Compare(a.GetIndex(), b.GetIndex()) })
 }
 
-// awaitVisible waits until every projection shows the appended events. If one does not in time, the error says where the events are, and that the
-// log has them. Without that, a client might publish them again, and the log would then have them twice.
+// awaitVisible waits until every projection shows the appended events. If one does not in time, the
+// error says where the events are, and that the log has them. Without that, a client might publish
+// them again, and the log would then have them twice.
 func (s *Service) awaitVisible(ctx context.Context, pos events.Position) error {
 	ctx, cancel := views.BoundWait(ctx, s.VisibleWait)
 	defer cancel()
@@ -216,8 +223,9 @@ func (s *Service) awaitVisible(ctx context.Context, pos events.Position) error {
 	return nil
 }
 
-// rejectedCallError returns the error of a call without allow_partial that has rejected events. Its code is failed_precondition if all of these exceed
-// a limit (of follows or hidden items), and otherwise invalid_argument.
+// rejectedCallError returns the error of a call without allow_partial that has rejected events. Its
+// code is failed_precondition if all of these exceed a limit (of follows or hidden items), and
+// otherwise invalid_argument.
 func rejectedCallError(refused []events.Rejection) error {
 	fields := make([]apierror.Violation, 0, len(refused))
 	code := connect.CodeFailedPrecondition
@@ -231,7 +239,8 @@ func rejectedCallError(refused []events.Rejection) error {
 		v := apierror.Violation{Field: path, Text: text, Reason: r.Reason}
 		exceedsLimit := r.Reason == skeinv1.Reason_REASON_FOLLOWEE_LIMIT || r.Reason == skeinv1.Reason_REASON_HIDDEN_ITEM_LIMIT
 		if !exceedsLimit && code != connect.CodeInvalidArgument {
-			// The first field gives the whole call its reason, so the first invalid event moves to the front.
+			// The first field gives the whole call its reason, so the first invalid event moves to
+			// the front.
 			code = connect.CodeInvalidArgument
 			fields = slices.Insert(fields, 0, v)
 			continue
@@ -243,8 +252,9 @@ func rejectedCallError(refused []events.Rejection) error {
 	return f
 }
 
-// startAppendSpan starts the span of an append if the call is traced. It returns the context of the span, the traceparent that is stored beside the
-// envelope, and a function that ends the span. If the call is not traced, traceParent is empty and the function does nothing.
+// startAppendSpan starts the span of an append if the call is traced. It returns the context of the
+// span, the traceparent that is stored beside the envelope, and a function that ends the span. If
+// the call is not traced, traceParent is empty and the function does nothing.
 func (s *Service) startAppendSpan(ctx context.Context, events int) (_ context.Context, traceParent string, end func(error)) {
 	if s.Tracer == nil || !trace.SpanContextFromContext(ctx).IsSampled() {
 		return ctx, "", func(error) {}

@@ -1,7 +1,8 @@
 // Package eventservice answers EventService.
 //
-// Publish checks the events of a call one by one, and appends the valid ones to the log (publish.go). Beyond the form of each event it checks the
-// number of followees (followees.go, follow_cap_cache.go), the number of hidden items (hidden_items.go), and backfills (backfills.go).
+// Publish checks the events of a call one by one, and appends the valid ones to the log
+// (publish.go). Beyond the form of each event it checks the number of followees (followees.go,
+// follow_cap_cache.go), the number of hidden items (hidden_items.go), and backfills (backfills.go).
 //
 // Watch streams the events of the log (watch.go).
 package eventservice
@@ -27,20 +28,24 @@ type Service struct {
 // Options has what EventService needs in addition to the stores.
 type Options struct {
 	Publisher *eventlog.Publisher
-	// CheckDisk returns the error that Publish answers if the disk is too full for more events, or nil.
+	// CheckDisk returns the error that Publish answers if the disk is too full for more events, or
+	// nil.
 	CheckDisk func() error
 	Metrics   *metrics.Metrics
 	// Tracer may be nil.
 	Tracer trace.Tracer
 	// VisibleWait is how long a call of Publish waits until its events are visible.
 	VisibleWait time.Duration
-	// MaxFollowees is how many users one user may follow. A negative number means that there is no limit.
+	// MaxFollowees is how many users one user may follow. A negative number means that there is no
+	// limit.
 	MaxFollowees int
-	// CheckpointInterval is the time without an event after which Watch sends a checkpoint. 0 means defaultCheckpointInterval.
+	// CheckpointInterval is the time without an event after which Watch sends a checkpoint. 0 means
+	// defaultCheckpointInterval.
 	CheckpointInterval time.Duration
 }
 
-// New returns a service that reads from the stores of v, and appends with the publisher of the options.
+// New returns a service that reads from the stores of v, and appends with the publisher of the
+// options.
 func New(v *views.Views, o Options) *Service {
 	if o.CheckpointInterval == 0 {
 		o.CheckpointInterval = defaultCheckpointInterval

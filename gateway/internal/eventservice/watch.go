@@ -19,17 +19,19 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// Watch reads the log by itself, beside the projections. So a slow client only delays its own stream.
+// Watch reads the log by itself, beside the projections. So a slow client only delays its own
+// stream.
 //
-// An event of the log has a position (its envelope) and a slot (its place in the envelope). A message of the stream has the position after its event:
-// for the last event of an envelope, that is the position of the envelope; for the others, it also counts the slots before it. A client that continues
-// after any message gets the next event, even in the middle of an envelope.
+// An event of the log has a position (its envelope) and a slot (its place in the envelope). A
+// message of the stream has the position after its event: for the last event of an envelope, that
+// is the position of the envelope; for the others, it also counts the slots before it. A client
+// that continues after any message gets the next event, even in the middle of an envelope.
 
 const (
 	// defaultCheckpointInterval is the time without an event after which a checkpoint is sent.
 	defaultCheckpointInterval = 5 * time.Second
-	// maxBatchBytes limits the envelopes of one batch, as they stand in the log. A watch holds up to two batches: one that it sends, and one that it
-	// has read ahead.
+	// maxBatchBytes limits the envelopes of one batch, as they stand in the log. A watch holds up
+	// to two batches: one that it sends, and one that it has read ahead.
 	maxBatchBytes = 256 << 10
 	// earliestPosition is the value of the field after that means the position before all events.
 	earliestPosition = "EARLIEST"
@@ -58,7 +60,8 @@ func ValidateWatch(c *request.Checker, req *skeinv1.WatchRequest) {
 	}
 }
 
-// Watch streams the events of the log that the projections fold: without malformed events and repeats.
+// Watch streams the events of the log that the projections fold: without malformed events and
+// repeats.
 func (s *Service) Watch(
 	ctx context.Context, req *skeinv1.WatchRequest, out call.Stream[skeinv1.WatchResponse],
 ) error {
@@ -103,8 +106,9 @@ func (s *Service) Watch(
 	return nil
 }
 
-// startOfWatch returns the position after which a watch begins, and the cursor from which the log must be read for that. The cursor is before the
-// envelope of the position if the position is in the middle of it.
+// startOfWatch returns the position after which a watch begins, and the cursor from which the log
+// must be read for that. The cursor is before the envelope of the position if the position is in
+// the middle of it.
 func (s *Service) startOfWatch(ctx context.Context, after string) (start events.EventPosition, c events.Cursor, err error) {
 	d := views.Demand{Field: "after", Reason: skeinv1.Reason_REASON_INVALID_POSITION}
 	switch after {
@@ -145,10 +149,11 @@ type batch struct {
 	err  error
 }
 
-// readAhead reads batches in a goroutine, one batch ahead of the receiver, until the context ends or a read fails. It then closes the channel.
+// readAhead reads batches in a goroutine, one batch ahead of the receiver, until the context ends
+// or a read fails. It then closes the channel.
 //
-// The goroutine lets the watcher send a checkpoint while a read goes on. If the watcher itself read, it would have to interrupt the read for that, and
-// a read from the archive may take long.
+// The goroutine lets the watcher send a checkpoint while a read goes on. If the watcher itself
+// read, it would have to interrupt the read for that, and a read from the archive may take long.
 func readAhead(ctx context.Context, sub *eventlog.Subscription) <-chan batch {
 	batches := make(chan batch)
 	go func() {
@@ -205,7 +210,8 @@ func (w *watcher) run(ctx context.Context, batches <-chan batch) error {
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
-		// This is also needed without the timer: a log full of events that this client has not asked for must not keep it without checkpoints.
+		// This is also needed without the timer: a log full of events that this client has not
+		// asked for must not keep it without checkpoints.
 		if time.Since(w.lastSend) >= interval {
 			if err := w.sendCheckpoint(); err != nil {
 				return err
@@ -257,7 +263,8 @@ func (w *watcher) send(part *skeinv1.WatchResponse) error {
 	return err
 }
 
-// WatchError returns the error that a watch answers if the log cannot be read because of err. It returns errors that are not of the log unchanged.
+// WatchError returns the error that a watch answers if the log cannot be read because of err. It
+// returns errors that are not of the log unchanged.
 func (s *Service) WatchError(ctx context.Context, err error) error {
 	unavailable := &apierror.Failure{
 		Code: connect.CodeUnavailable, Reason: skeinv1.Reason_REASON_LOG_UNAVAILABLE, Retry: apierror.RetrySoon, Cause: err,

@@ -13,8 +13,8 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// ValidateBatchGetPins checks by hand what the rules of the proto say. It is faster than they are, and each page of a product makes this call for
-// all the pins that it shows.
+// ValidateBatchGetPins checks by hand what the rules of the proto say. It is faster than they are,
+// and each page of a product makes this call for all the pins that it shows.
 func ValidateBatchGetPins(req *skeinv1.BatchGetPinsRequest) []apierror.Violation {
 	var c request.Checker
 	c.Length("pins", len(req.GetPins()), 1)
@@ -28,7 +28,8 @@ func ValidateBatchGetPins(req *skeinv1.BatchGetPinsRequest) []apierror.Violation
 	return c.Found
 }
 
-// BatchGetPins returns each pin as it is, in the order of the request. It reads all of them at one position.
+// BatchGetPins returns each pin as it is, in the order of the request. It reads all of them at one
+// position.
 func (s *Service) BatchGetPins(
 	ctx context.Context, req *skeinv1.BatchGetPinsRequest, info *call.Info,
 ) (*skeinv1.BatchGetPinsResponse, error) {
@@ -79,7 +80,8 @@ func fillPinState(to *skeinv1.PinState, name *skeinv1.Pin, p *inbox.Pin, lives b
 	to.RepinOf, to.RepinOfDeleted = repinOf(p)
 }
 
-// editTime returns when a pin was last edited, or nil if it was not. Few pins are edited, so it allocates for each that was.
+// editTime returns when a pin was last edited, or nil if it was not. Few pins are edited, so it
+// allocates for each that was.
 func editTime(p *inbox.Pin) *timestamppb.Timestamp {
 	if p.Edited == 0 {
 		return nil
@@ -87,8 +89,8 @@ func editTime(p *inbox.Pin) *timestamppb.Timestamp {
 	return timestamppb.New(p.Edited.Time())
 }
 
-// repinOf returns the name of the pin that p repeats. It returns nil if p is no re-pin, or if the owner of the repeated pin was deleted since, in
-// which case isDeleted is true.
+// repinOf returns the name of the pin that p repeats. It returns nil if p is no re-pin, or if the
+// owner of the repeated pin was deleted since, in which case isDeleted is true.
 func repinOf(p *inbox.Pin) (original *skeinv1.Pin, isDeleted bool) {
 	if !p.Repin {
 		return nil, false

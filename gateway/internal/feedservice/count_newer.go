@@ -10,10 +10,11 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// A count of new pins is the length of one page: the first page that ReadFeed returns for the same options and newer_than. So a count and the page
-// that a client reads after it never disagree.
+// A count of new pins is the length of one page: the first page that ReadFeed returns for the same
+// options and newer_than. So a count and the page that a client reads after it never disagree.
 
-// maxCounted is the size of that page, so a count stops there. The answer then says that there are more.
+// maxCounted is the size of that page, so a count stops there. The answer then says that there are
+// more.
 const maxCounted = 100
 
 // countRequest has what the requests of CountNewer and WatchFeed have in common.
@@ -41,7 +42,8 @@ func ValidateCountNewer(c *request.Checker, req *skeinv1.CountNewerRequest) {
 	ValidateReadFeed(c, pageToCount(req))
 }
 
-// CountNewer returns how many pins are newer than an earlier page, or than the read marker if the request has no newer_than.
+// CountNewer returns how many pins are newer than an earlier page, or than the read marker if the
+// request has no newer_than.
 func (s *Service) CountNewer(
 	ctx context.Context, req *skeinv1.CountNewerRequest, info *call.Info,
 ) (res *skeinv1.CountNewerResponse, err error) {
@@ -55,7 +57,8 @@ func (s *Service) CountNewer(
 	return res, err
 }
 
-// readNewer reads the page of a count, and calls use with it while its view is still open. filter is nil if the request does not hide what was seen.
+// readNewer reads the page of a count, and calls use with it while its view is still open. filter
+// is nil if the request does not hide what was seen.
 func (s *Service) readNewer(
 	ctx context.Context, req *skeinv1.ReadFeedRequest, atLeast string, info *call.Info,
 	use func(r *views.Inbox, page inbox.Page, filter *seenFilter) error,

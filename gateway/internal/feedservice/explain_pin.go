@@ -27,7 +27,8 @@ func ValidateExplainPin(c *request.Checker, req *skeinv1.ExplainPinRequest) {
 	c.ID("pin.pin_id", req.GetPin().GetPinId())
 }
 
-// ExplainPin returns why a pin is in a feed or not. It opens the same views as ReadFeed does for a first page.
+// ExplainPin returns why a pin is in a feed or not. It opens the same views as ReadFeed does for a
+// first page.
 func (s *Service) ExplainPin(ctx context.Context, req *skeinv1.ExplainPinRequest, info *call.Info) (*skeinv1.ExplainPinResponse, error) {
 	// The rank of a pin needs the whole feed above it.
 	if err := s.expensiveReads.Wait(ctx); err != nil {
@@ -105,8 +106,9 @@ func (s *Service) ExplainPin(ctx context.Context, req *skeinv1.ExplainPinRequest
 	return res, nil
 }
 
-// absences translates the reasons of the inbox into those of the API. It lacks [inbox.AbsenceItemHidden], which says that the seen filter hides the
-// item; the reasons for that come from [seenFilter.reasonsFor].
+// absences translates the reasons of the inbox into those of the API. It lacks
+// [inbox.AbsenceItemHidden], which says that the seen filter hides the item; the reasons for that
+// come from [seenFilter.reasonsFor].
 var absences = []struct {
 	inInbox inbox.AbsenceReasons
 	reason  skeinv1.AbsenceReason
@@ -132,8 +134,9 @@ var deliveries = map[inbox.Delivery]skeinv1.PinDelivery{
 	inbox.DeliveryPulled: skeinv1.PinDelivery_PIN_DELIVERY_PULLED,
 }
 
-// reasonsFor returns why the filter hides an item: it was played, served, or both. The seen store compares fingerprints of items, and these may match
-// by chance. So an item that matches no play must match a served item, and gets the reason SERVED even if the list of served items lacks it.
+// reasonsFor returns why the filter hides an item: it was played, served, or both. The seen store
+// compares fingerprints of items, and these may match by chance. So an item that matches no play
+// must match a served item, and gets the reason SERVED even if the list of served items lacks it.
 func (f *seenFilter) reasonsFor(item string) (reasons []skeinv1.AbsenceReason, err error) {
 	playsOnly := seenQuestion(f.question.User, true)
 	unplayed, months, err := f.view.Unseen(playsOnly, views.Candidates{Items: []string{item}})

@@ -15,8 +15,8 @@ import (
 var errNoCounters = connect.NewError(connect.CodeUnimplemented,
 	errors.New("feeds by heat need the projection counters, which this service does not have"))
 
-// maxRankedOf returns how many pins of a feed are ranked by heat: as many as the store keeps in an inbox. It fails if the store is not that of the
-// inbox projection.
+// maxRankedOf returns how many pins of a feed are ranked by heat: as many as the store keeps in an
+// inbox. It fails if the store is not that of the inbox projection.
 func maxRankedOf(store *live.Live) (int, error) {
 	p, ok := store.Projection().(*inbox.Inbox)
 	if !ok {
@@ -25,8 +25,8 @@ func maxRankedOf(store *live.Live) (int, error) {
 	return p.Config().Keep, nil
 }
 
-// openHeat opens the counters at a position that contains all demands, and sets f to rank by their scores. The caller must close the counters after
-// it has read the feed.
+// openHeat opens the counters at a position that contains all demands, and sets f to rank by their
+// scores. The caller must close the counters after it has read the feed.
 func (s *Service) openHeat(ctx context.Context, f *inbox.Feed, demands ...views.Demand) (*views.Counters, error) {
 	if s.Counters == nil {
 		return nil, errNoCounters

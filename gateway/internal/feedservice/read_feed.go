@@ -16,12 +16,14 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// Kinds of lists in page tokens. No two lists of the API may have the same kind: the lists of the graph use small numbers, and all others count down
-// from 0xff. A kind never changes, because clients keep tokens.
+// Kinds of lists in page tokens. No two lists of the API may have the same kind: the lists of the
+// graph use small numbers, and all others count down from 0xff. A kind never changes, because
+// clients keep tokens.
 const (
 	// FeedList is for the pages of a feed.
 	FeedList = 0xfe
-	// newestList is for tokens that mark the top of a feed (newest_token). newer_than takes such a token.
+	// newestList is for tokens that mark the top of a feed (newest_token). newer_than takes such a
+	// token.
 	newestList = 0xfd
 	pinsList   = 0xfc
 )
@@ -49,7 +51,8 @@ func feedOf(req *skeinv1.ReadFeedRequest) inbox.Feed {
 	return f
 }
 
-// FeedListID returns the name of a feed in page tokens. It includes every option, because a token is valid only for a feed with the same options.
+// FeedListID returns the name of a feed in page tokens. It includes every option, because a token
+// is valid only for a feed with the same options.
 func FeedListID(kind byte, f inbox.Feed, req *skeinv1.ReadFeedRequest) pagetoken.ListID {
 	var options byte
 	for i, on := range []bool{f.IncludeOwn, req.GetHideSeen(), f.OnePerItem, f.Order == inbox.Trending, req.GetIgnoreServed()} {
@@ -110,8 +113,9 @@ func (s *Service) ReadFeed(
 		Entries: feedEntries(page.Pins), Completeness: filter.completeness(r), Position: views.OldestPosition(opened...), ReadTime: readTime(page),
 	}
 	if page.Next != nil {
-		// The answer promises only the oldest position, but the next page demands the newest one: it must not show what any of the stores, or
-		// another node that was asked, already had as deleted.
+		// The answer promises only the oldest position, but the next page demands the newest one:
+		// it must not show what any of the stores, or another node that was asked, already had as
+		// deleted.
 		newest := views.Newest(opened...)
 		cursor := appendCursors(filter.appendLead(nil, newest), start.lowerEnd, page.Next)
 		res.NextPageToken = s.Keys.Sign(pagetoken.Token{List: id, Position: newest, Cursor: cursor})
@@ -130,8 +134,9 @@ func readTime(page inbox.Page) *timestamppb.Timestamp {
 	return timestamppb.New(page.ReadMarker.Time())
 }
 
-// readPage reads a page from the opened views. If the request asks to hide what the reader has seen, it also returns the closed filter with which it
-// did, for the completeness and the token of the answer; otherwise the filter is nil.
+// readPage reads a page from the opened views. If the request asks to hide what the reader has
+// seen, it also returns the closed filter with which it did, for the completeness and the token of
+// the answer; otherwise the filter is nil.
 func (s *Service) readPage(
 	ctx context.Context, req *skeinv1.ReadFeedRequest, info *call.Info, r *views.Inbox, f inbox.Feed, start feedStart, opened ...*views.StoreView,
 ) (inbox.Page, *seenFilter, error) {
@@ -157,7 +162,8 @@ func (s *Service) readPage(
 	if filter.view != nil {
 		f.HiddenItems = filter.hasSeen
 	}
-	// This comes after the seen store was opened, because a call may not wait for a store while it holds a place for a long page.
+	// This comes after the seen store was opened, because a call may not wait for a store while it
+	// holds a place for a long page.
 	if err := info.MakeLong(ctx, size); err != nil {
 		return inbox.Page{}, nil, err
 	}
@@ -172,16 +178,19 @@ func (s *Service) readPage(
 
 // feedStart is where a page of a feed begins.
 type feedStart struct {
-	// lowerEnd is where the session ends: pages show only what is newer. It is nil if the session goes down to the oldest pin. after is the place
-	// of the last entry of the page before, or nil for the first page.
+	// lowerEnd is where the session ends: pages show only what is newer. It is nil if the session
+	// goes down to the oldest pin. after is the place of the last entry of the page before, or nil
+	// for the first page.
 	lowerEnd, after inbox.PageCursor
 	// token demands the position of the page that returned the token.
 	token views.Demand
-	// seenSeq is the sequence that the seen store must contain, because the page before hid items by it. 0 demands nothing.
+	// seenSeq is the sequence that the seen store must contain, because the page before hid items
+	// by it. 0 demands nothing.
 	seenSeq uint64
 }
 
-// startFeed reads the token of a request. A page token continues a session. newer_than begins a session that ends where an earlier feed began.
+// startFeed reads the token of a request. A page token continues a session. newer_than begins a
+// session that ends where an earlier feed began.
 func (s *Service) startFeed(req *skeinv1.ReadFeedRequest, id, newestID pagetoken.ListID) (start feedStart, err error) {
 	if token := req.GetNewerThan(); token != "" {
 		cursor, demand, err := s.Resume(token, "newer_than", newestID)
@@ -206,8 +215,9 @@ func (s *Service) startFeed(req *skeinv1.ReadFeedRequest, id, newestID pagetoken
 	return start, nil
 }
 
-// appendCursors appends the cursor of a page token: the length of lowerEnd (0 if it is nil), lowerEnd, after. With hide_seen, the lead of the seen
-// store stands before it ([seenFilter.appendLead]).
+// appendCursors appends the cursor of a page token: the length of lowerEnd (0 if it is nil),
+// lowerEnd, after. With hide_seen, the lead of the seen store stands before it
+// ([seenFilter.appendLead]).
 func appendCursors(b []byte, lowerEnd, after inbox.PageCursor) []byte {
 	b = binary.AppendUvarint(b, uint64(len(lowerEnd)))
 	b = append(b, lowerEnd...)

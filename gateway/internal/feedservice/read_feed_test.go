@@ -45,7 +45,8 @@ func FuzzFeedCursors(f *testing.F) {
 		if !ok || string(lowerEnd) != string(lowerEnd2) || string(after) != string(after2) {
 			t.Errorf("%x: encoded again, it is %x and %x (valid: %t), expected %x and %x", b, lowerEnd2, after2, ok, lowerEnd, after)
 		}
-		// nil means that there is no lower end; after is never nil, because that would mean the first page.
+		// nil means that there is no lower end; after is never nil, because that would mean the
+		// first page.
 		if (lowerEnd == nil) != (lowerEnd2 == nil) || after2 == nil {
 			t.Errorf("%x: encoded again, the lower end is %#v (expected %#v) and after is %#v (expected not nil)", b, lowerEnd2, lowerEnd, after2)
 		}

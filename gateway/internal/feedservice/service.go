@@ -24,7 +24,8 @@ import (
 type Service struct {
 	*views.Views
 	metrics *metrics.Metrics
-	// expensiveReads limits how many feeds by heat are read at a time, because each page of one reads all pins that are ranked.
+	// expensiveReads limits how many feeds by heat are read at a time, because each page of one
+	// reads all pins that are ranked.
 	expensiveReads *admission.Budget
 	logger         *slog.Logger
 	// maxRanked is how many pins of a feed are ranked by heat.

@@ -15,8 +15,8 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// ValidateBatchGetViewerState checks by hand what the rules of the proto say. It is faster than they are, and each page of a product makes this call
-// for everything that it shows.
+// ValidateBatchGetViewerState checks by hand what the rules of the proto say. It is faster than
+// they are, and each page of a product makes this call for everything that it shows.
 func ValidateBatchGetViewerState(req *skeinv1.BatchGetViewerStateRequest) []apierror.Violation {
 	var c request.Checker
 	c.Length("keys", len(req.GetKeys()), 1)
@@ -41,10 +41,12 @@ func ValidateBatchGetViewerState(req *skeinv1.BatchGetViewerStateRequest) []apie
 	return c.Found
 }
 
-// BatchGetViewerState returns how the viewer relates to each key (a pin or an item), in the order of the request.
+// BatchGetViewerState returns how the viewer relates to each key (a pin or an item), in the order
+// of the request.
 //
-// Four stores answer, each from a view of its own. The inbox comes first, because the pins say which items and boards the other three are asked
-// about. Each view contains what the call demands, and the position of the answer is the oldest of the four.
+// Four stores answer, each from a view of its own. The inbox comes first, because the pins say
+// which items and boards the other three are asked about. Each view contains what the call demands,
+// and the position of the answer is the oldest of the four.
 func (s *Service) BatchGetViewerState(
 	ctx context.Context, req *skeinv1.BatchGetViewerStateRequest, info *call.Info,
 ) (*skeinv1.BatchGetViewerStateResponse, error) {
@@ -142,8 +144,8 @@ func (v *viewerStores) close() {
 	}
 }
 
-// fillItems sets the item of each state, and returns the board of each pin that lives. The item of a pin that does not live stays empty, and the
-// other functions skip it.
+// fillItems sets the item of each state, and returns the board of each pin that lives. The item of
+// a pin that does not live stays empty, and the other functions skip it.
 func (v *viewerStores) fillItems(ctx context.Context, keys []*skeinv1.ViewerStateKey, states []skeinv1.ViewerState) (boards []string, err error) {
 	boards = make([]string, len(keys))
 	for i, key := range keys {
@@ -188,7 +190,8 @@ func (v *viewerStores) fillReactions(ctx context.Context, viewer string, states 
 	return nil
 }
 
-// fillSeen sets which items the viewer has seen, as FilterSeen answers it, which were served, and which the viewer hides.
+// fillSeen sets which items the viewer has seen, as FilterSeen answers it, which were served, and
+// which the viewer hides.
 func (v *viewerStores) fillSeen(req *skeinv1.BatchGetViewerStateRequest, states []skeinv1.ViewerState, m *metrics.Metrics) error {
 	var items []string
 	var stateOfItem []int // for each of the items, the index of its state

@@ -19,8 +19,8 @@ func ValidateWatchFeed(c *request.Checker, req *skeinv1.WatchFeedRequest) {
 	ValidateReadFeed(c, pageToCount(req))
 }
 
-// WatchFeed sends the number that CountNewer returns, and sends it again when it has changed. It counts again only when package feedwatch wakes it;
-// that package also says what is guaranteed.
+// WatchFeed sends the number that CountNewer returns, and sends it again when it has changed. It
+// counts again only when package feedwatch wakes it; that package also says what is guaranteed.
 func (s *Service) WatchFeed(
 	ctx context.Context, req *skeinv1.WatchFeedRequest, out call.Stream[skeinv1.WatchFeedResponse],
 ) error {
@@ -77,7 +77,8 @@ func (f *feedWatcher) count(ctx context.Context, isFirst bool) (count *skeinv1.W
 		if !isFirst {
 			return nil
 		}
-		// Later follows reach the watcher as events, so the followed owners are read only once, from the view of the first count.
+		// Later follows reach the watcher as events, so the followed owners are read only once,
+		// from the view of the first count.
 		return f.Follow(func(add func(owner string) error) error { return r.EachOwner(reader, add) })
 	})
 	return count, err

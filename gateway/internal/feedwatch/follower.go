@@ -13,12 +13,13 @@ import (
 const (
 	// stepBytes limits the envelopes of one step, by their size in the log.
 	stepBytes = 4 << 20
-	// defaultPause is the default of Watchers.Pause. During the pause events collect, so that the owners of all watchers are searched once per
-	// step and not once per event.
+	// defaultPause is the default of Watchers.Pause. During the pause events collect, so that the
+	// owners of all watchers are searched once per step and not once per event.
 	defaultPause = 200 * time.Millisecond
 )
 
-// follower reads the log for watchers. It runs from when the first of them enters until the last of them leaves.
+// follower reads the log for watchers. It runs from when the first of them enters until the last of
+// them leaves.
 type follower struct {
 	all    *Watchers
 	sub    *eventlog.Subscription
@@ -118,7 +119,8 @@ func (f *follower) dispatchEnvelopes(envs []*events.Envelope) {
 	}
 }
 
-// dispatchEvent wakes the watchers whose reader is named in an event, and records in c what else the event changes. a.mu must be held.
+// dispatchEvent wakes the watchers whose reader is named in an event, and records in c what else
+// the event changes. a.mu must be held.
 func (a *Watchers) dispatchEvent(ev *events.Event, c *stepChanges) {
 	switch ev.Kind.Topic() {
 	case events.TopicSeen:
@@ -154,7 +156,8 @@ func (a *Watchers) dispatchEvent(ev *events.Event, c *stepChanges) {
 		}
 		c.addOwner(a.hash(ev.User))
 	case events.TopicItems, events.TopicNotificationMarkers:
-		// Neither changes a feed. Reactions and scores change no number: they hide nothing, and the number does not depend on the order of the feed.
+		// Neither changes a feed. Reactions and scores change no number: they hide nothing, and the
+		// number does not depend on the order of the feed.
 	default:
 		// The end of an import, or a topic of a later version.
 		c.everything = true
@@ -177,15 +180,17 @@ func (a *Watchers) dispatchNotification(ev *events.Event, c *stepChanges) {
 			wakeReader(ev.RepinUser)
 		}
 	case events.TopicRelations:
-		// Follows are notifications of the peer. A mute or block hides notifications from the user, and a block also from the peer.
+		// Follows are notifications of the peer. A mute or block hides notifications from the user,
+		// and a block also from the peer.
 		wakeReader(ev.User)
 		wakeReader(ev.Peer)
 	case events.TopicContent:
 		if ev.Kind == events.UserDeleted {
 			c.everything = true // anybody may have notifications of the user
 		}
-		// The user's own pins decide about notifications, and a re-pin about those of the owner of the original. The end of a re-pin need
-		// not name the original, so those who have counted a re-pin of the user are woken.
+		// The user's own pins decide about notifications, and a re-pin about those of the owner of
+		// the original. The end of a re-pin need not name the original, so those who have counted a
+		// re-pin of the user are woken.
 		wakeReader(ev.User)
 		if ev.RepinUser != "" {
 			wakeReader(ev.RepinUser)
@@ -199,7 +204,8 @@ func (a *Watchers) dispatchNotification(ev *events.Event, c *stepChanges) {
 	}
 }
 
-// endsMute reports whether a mute of the reader of any watcher has ended at a log time. a.mu must be held.
+// endsMute reports whether a mute of the reader of any watcher has ended at a log time. a.mu must
+// be held.
 func (a *Watchers) endsMute(now events.Micros) bool {
 	for _, watchers := range a.byReader {
 		for _, w := range watchers {
@@ -211,8 +217,8 @@ func (a *Watchers) endsMute(now events.Micros) bool {
 	return false
 }
 
-// addFollowedOwner wakes the watchers of a reader whose relation to owner has changed, and adds the owner, whom the reader may follow now. a.mu must
-// be held.
+// addFollowedOwner wakes the watchers of a reader whose relation to owner has changed, and adds the
+// owner, whom the reader may follow now. a.mu must be held.
 func (a *Watchers) addFollowedOwner(reader, owner string) {
 	for _, w := range a.byReader[reader] {
 		w.addOwner(a.hash(owner))
@@ -220,14 +226,16 @@ func (a *Watchers) addFollowedOwner(reader, owner string) {
 	}
 }
 
-// stepChanges are the changes of one step that may concern watchers of other users than the events name.
+// stepChanges are the changes of one step that may concern watchers of other users than the events
+// name.
 type stepChanges struct {
-	// everything says that all watchers must be woken, and newMonth that those must be woken that hide seen items.
+	// everything says that all watchers must be woken, and newMonth that those must be woken that
+	// hide seen items.
 	everything, newMonth bool
 	// owners has the hashes of the owners whose pins or boards have changed.
 	owners map[uint32]struct{}
-	// ownerBits has one bit per owner, at the low 16 bits of its hash. Most owners that watchers look for are not in owners, and the bits say so
-	// without a lookup in the map.
+	// ownerBits has one bit per owner, at the low 16 bits of its hash. Most owners that watchers
+	// look for are not in owners, and the bits say so without a lookup in the map.
 	ownerBits [1024]uint64
 }
 
@@ -252,7 +260,8 @@ func (c *stepChanges) containsAny(owners []uint32) bool {
 	return false
 }
 
-// monthOf returns the number of the calendar month of a cursor's last time. Consecutive months have consecutive numbers.
+// monthOf returns the number of the calendar month of a cursor's last time. Consecutive months have
+// consecutive numbers.
 func monthOf(c events.Cursor) int {
 	t := c.LastTime.Time()
 	return 12*t.Year() + int(t.Month())

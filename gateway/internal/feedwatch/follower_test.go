@@ -88,7 +88,8 @@ func TestEventsWakeOnlyConcernedWatchers(t *testing.T) {
 	}
 }
 
-// An owner whose pins an event adds to the feed is among the owners when the next event is processed, even within one envelope.
+// An owner whose pins an event adds to the feed is among the owners when the next event is
+// processed, even within one envelope.
 func TestFollowedOwnersAreWatched(t *testing.T) {
 	for _, relation := range []events.Event{
 		{Kind: events.UserFollowed, User: "dan", Peer: "eve"},

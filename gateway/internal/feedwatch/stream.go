@@ -11,10 +11,11 @@ import (
 )
 
 const (
-	// defaultCountInterval is the default of Watchers.CountInterval. A count costs as much as a page.
+	// defaultCountInterval is the default of Watchers.CountInterval. A count costs as much as a
+	// page.
 	defaultCountInterval = time.Second
-	// defaultResendAfter is the default of Watchers.ResendAfter. It keeps proxies from closing the connection, and tells the client that the number
-	// still holds.
+	// defaultResendAfter is the default of Watchers.ResendAfter. It keeps proxies from closing the
+	// connection, and tells the client that the number still holds.
 	defaultResendAfter = 30 * time.Second
 )
 
@@ -25,12 +26,14 @@ type Count interface {
 	GetCompleteness() skeinv1.FeedCompleteness
 }
 
-// Stream sends the count of one watcher, and sends it again when it has changed. All fields must be set before Run.
+// Stream sends the count of one watcher, and sends it again when it has changed. All fields must be
+// set before Run.
 type Stream[C Count] struct {
 	Watcher *Watcher
 	// CountNow counts. isFirst says that this is the first count of the stream.
 	CountNow func(ctx context.Context, isFirst bool) (C, error)
-	// MarkerTime returns the marker of the user from which a count begins, and nil if it does not begin at a marker. A client shows it, too.
+	// MarkerTime returns the marker of the user from which a count begins, and nil if it does not
+	// begin at a marker. A client shows it, too.
 	MarkerTime func(C) *timestamppb.Timestamp
 	// Send sends a count to the client.
 	Send func(C) error
@@ -41,7 +44,8 @@ type Stream[C Count] struct {
 	lastSend  time.Time
 }
 
-// Run counts and sends until the context ends, the log can no longer be followed, or counting or sending fails.
+// Run counts and sends until the context ends, the log can no longer be followed, or counting or
+// sending fails.
 func (s *Stream[C]) Run(ctx context.Context) error {
 	if err := s.count(ctx, true); err != nil {
 		return err
@@ -71,7 +75,8 @@ func (s *Stream[C]) Run(ctx context.Context) error {
 		}
 
 		mustSend := time.Since(s.lastSend) >= resendAfter
-		// Nothing wakes the watcher when a store answers again or a rebuild ends, so an incomplete number is counted again before it is sent again.
+		// Nothing wakes the watcher when a store answers again or a rebuild ends, so an incomplete
+		// number is counted again before it is sent again.
 		isIncomplete := s.latest.GetCompleteness() != skeinv1.FeedCompleteness_FEED_COMPLETENESS_COMPLETE
 		if mayHaveChanged && time.Since(s.lastCount) >= countInterval || mustSend && isIncomplete {
 			mayHaveChanged = false
@@ -89,7 +94,8 @@ func (s *Stream[C]) Run(ctx context.Context) error {
 	}
 }
 
-// hasChangedSince reports whether the latest count differs from an earlier one in anything that a client shows.
+// hasChangedSince reports whether the latest count differs from an earlier one in anything that a
+// client shows.
 func (s *Stream[C]) hasChangedSince(before C) bool {
 	return s.latest.GetCount() != before.GetCount() || s.latest.GetMore() != before.GetMore() ||
 		s.latest.GetCompleteness() != before.GetCompleteness() || !proto.Equal(s.MarkerTime(s.latest), s.MarkerTime(before))
@@ -97,8 +103,9 @@ func (s *Stream[C]) hasChangedSince(before C) bool {
 
 // count counts, and sets latest. It waits until few enough other streams count.
 //
-// It counts in a goroutine of its own, which then ends. Reading a page needs a deep stack, and the goroutine of the stream would keep a stack of that
-// size as long as it waits for changes. The goroutine begins after the wait, because thousands of streams may wait at once.
+// It counts in a goroutine of its own, which then ends. Reading a page needs a deep stack, and the
+// goroutine of the stream would keep a stack of that size as long as it waits for changes. The
+// goroutine begins after the wait, because thousands of streams may wait at once.
 func (s *Stream[C]) count(ctx context.Context, isFirst bool) error {
 	slots := s.Watcher.all.countSlots
 	select {

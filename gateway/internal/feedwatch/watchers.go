@@ -23,10 +23,12 @@ type Watchers struct {
 	dispatch func(a *Watchers, ev *events.Event, c *stepChanges)
 	// seed is that of the hashes of owners.
 	seed maphash.Seed
-	// Pause is the time between two steps of reading the log. It must not be changed once a watcher has entered.
+	// Pause is the time between two steps of reading the log. It must not be changed once a watcher
+	// has entered.
 	Pause time.Duration
-	// CountInterval is the least time between two counts of one [Stream]. ResendAfter is the time without a change after which a Stream sends the
-	// last number again. They must not be changed once a watcher has entered.
+	// CountInterval is the least time between two counts of one [Stream]. ResendAfter is the time
+	// without a change after which a Stream sends the last number again. They must not be changed
+	// once a watcher has entered.
 	CountInterval, ResendAfter time.Duration
 	// countSlots is a semaphore that limits how many Streams count at a time.
 	countSlots chan struct{}
@@ -43,8 +45,9 @@ func New(log *eventlog.Log, hub *eventlog.Hub, inbox *live.Live) *Watchers {
 	return newWatchers(log, hub, (*Watchers).dispatchEvent, inbox)
 }
 
-// NewForNotifications returns Watchers of notifications without a watcher. The stores are all projections that a count reads. The reader of a
-// watcher is the recipient, and its owners are the users whose re-pins it has counted.
+// NewForNotifications returns Watchers of notifications without a watcher. The stores are all
+// projections that a count reads. The reader of a watcher is the recipient, and its owners are the
+// users whose re-pins it has counted.
 func NewForNotifications(log *eventlog.Log, hub *eventlog.Hub, stores ...*live.Live) *Watchers {
 	return newWatchers(log, hub, (*Watchers).dispatchNotification, stores...)
 }
@@ -65,21 +68,25 @@ func newWatchers(
 type Watcher struct {
 	all    *Watchers
 	reader string
-	// hidesSeen says that the feed hides seen items, and unreadOnly that the watcher counts from the read marker on.
+	// hidesSeen says that the feed hides seen items, and unreadOnly that the watcher counts from
+	// the read marker on.
 	hidesSeen  bool
 	unreadOnly bool
 	// wake has room for one wake-up. More of them before it is read count as one.
 	wake     chan struct{}
 	follower *follower
-	// muteEnd is the first log time at which a mute of the reader ends by itself and adds pins to the feed; 0 means that none does. Guarded by
-	// all.mu.
+	// muteEnd is the first log time at which a mute of the reader ends by itself and adds pins to
+	// the feed; 0 means that none does. Guarded by all.mu.
 	muteEnd events.Micros
-	// owners has the hash of each owner whose pins may be in the feed, without duplicates. all.mu guards it.
+	// owners has the hash of each owner whose pins may be in the feed, without duplicates. all.mu
+	// guards it.
 	owners []uint32
 }
 
-// Enter returns a watcher of the feed of a reader. hidesSeen says that the feed hides seen items, and unreadOnly that the number counts from the
-// read marker on. The caller must then open its first view, pass the owners of that view to [Watcher.Follow], and call [Watcher.Leave] in the end.
+// Enter returns a watcher of the feed of a reader. hidesSeen says that the feed hides seen items,
+// and unreadOnly that the number counts from the read marker on. The caller must then open its
+// first view, pass the owners of that view to [Watcher.Follow], and call [Watcher.Leave] in the
+// end.
 func (a *Watchers) Enter(reader string, hidesSeen, unreadOnly bool) (*Watcher, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -121,7 +128,8 @@ func (a *Watchers) startFollower() (*follower, error) {
 	return f, nil
 }
 
-// Leave ends the watcher. The last watcher of a follower stops the follower, and waits until it has ended.
+// Leave ends the watcher. The last watcher of a follower stops the follower, and waits until it has
+// ended.
 func (w *Watcher) Leave() {
 	a, f := w.all, w.follower
 	a.mu.Lock()
@@ -162,7 +170,8 @@ func (w *Watcher) Follow(owners func(add func(owner string) error) error) error 
 	return err
 }
 
-// WakeAt has the watcher woken once the log time is at least at, which is 0 for never. A later call replaces the time.
+// WakeAt has the watcher woken once the log time is at least at, which is 0 for never. A later call
+// replaces the time.
 func (w *Watcher) WakeAt(at events.Micros) {
 	w.all.mu.Lock()
 	defer w.all.mu.Unlock()
@@ -177,7 +186,8 @@ func (w *Watcher) WakeAt(at events.Micros) {
 // Changed returns a channel that delivers a value after the feed may have changed.
 func (w *Watcher) Changed() <-chan struct{} { return w.wake }
 
-// Failed returns a channel that is closed when the watcher will not be woken any more. [Watcher.Err] then returns the reason.
+// Failed returns a channel that is closed when the watcher will not be woken any more.
+// [Watcher.Err] then returns the reason.
 func (w *Watcher) Failed() <-chan struct{} { return w.follower.failed }
 
 // Err returns why the watcher failed. It may be called only after the channel of Failed is closed.
@@ -191,12 +201,14 @@ func (w *Watcher) signal() {
 	}
 }
 
-// addOwner adds the hash of an owner whose pins may be in the feed from now on. all.mu must be held.
+// addOwner adds the hash of an owner whose pins may be in the feed from now on. all.mu must be
+// held.
 func (w *Watcher) addOwner(owner uint32) {
 	if !slices.Contains(w.owners, owner) {
 		w.owners = append(w.owners, owner)
 	}
 }
 
-// hash returns the hash of an owner. Two owners may share a hash, which only causes needless wake-ups.
+// hash returns the hash of an owner. Two owners may share a hash, which only causes needless
+// wake-ups.
 func (a *Watchers) hash(owner string) uint32 { return uint32(maphash.String(a.seed, owner)) }

@@ -11,7 +11,8 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// ValidateCheckFollows checks by hand what the rules of the proto say, because this call is frequent and the rules are slow.
+// ValidateCheckFollows checks by hand what the rules of the proto say, because this call is
+// frequent and the rules are slow.
 func ValidateCheckFollows(req *skeinv1.CheckFollowsRequest) []apierror.Violation {
 	var c request.Checker
 	c.Length("pairs", len(req.GetPairs()), 1)
@@ -46,7 +47,8 @@ func (s *Service) CheckFollows(
 	return res, views.RunUntilResolved(ctx, func() error { return checkFollows(ctx, r, req, res) }, &r.StoreView)
 }
 
-// checkFollows sets the kinds and times in res. It may run several times for one call, and overwrites all of them each time.
+// checkFollows sets the kinds and times in res. It may run several times for one call, and
+// overwrites all of them each time.
 func checkFollows(ctx context.Context, r *views.Graph, req *skeinv1.CheckFollowsRequest, res *skeinv1.CheckFollowsResponse) (err error) {
 	pairs := req.GetPairs()
 	var times *call.Times

@@ -11,7 +11,8 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// ValidateFilterFollowed checks by hand what the rules of the proto say, because this call is frequent and the rules are slow.
+// ValidateFilterFollowed checks by hand what the rules of the proto say, because this call is
+// frequent and the rules are slow.
 func ValidateFilterFollowed(req *skeinv1.FilterFollowedRequest) []apierror.Violation {
 	var c request.Checker
 	users := len(req.GetUserIds())
@@ -36,8 +37,8 @@ func ValidateFilterFollowed(req *skeinv1.FilterFollowedRequest) []apierror.Viola
 	return c.Found
 }
 
-// FilterFollowed returns the indexes of the users or boards that the viewer follows. With another direction, it returns those of the users who follow
-// the viewer, or of those who do both.
+// FilterFollowed returns the indexes of the users or boards that the viewer follows. With another
+// direction, it returns those of the users who follow the viewer, or of those who do both.
 func (s *Service) FilterFollowed(
 	ctx context.Context, req *skeinv1.FilterFollowedRequest, info *call.Info,
 ) (*skeinv1.FilterFollowedResponse, error) {
@@ -90,8 +91,8 @@ func filterFollowed(ctx context.Context, r *views.Graph, req *skeinv1.FilterFoll
 	return indexes, nil
 }
 
-// matchesDirection reports whether the viewer and the user are related as the direction says. following is how the viewer follows the user; it is not
-// set for FOLLOWED_BY.
+// matchesDirection reports whether the viewer and the user are related as the direction says.
+// following is how the viewer follows the user; it is not set for FOLLOWED_BY.
 func matchesDirection(
 	r *views.Graph, direction skeinv1.FollowDirection, viewer, user string, following graph.Follow,
 ) (bool, error) {

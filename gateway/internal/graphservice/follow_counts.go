@@ -14,7 +14,8 @@ func ValidateBatchGetFollowCounts(c *request.Checker, req *skeinv1.BatchGetFollo
 	c.Boards("boards", req.GetBoards())
 }
 
-// BatchGetFollowCounts returns the counts of the users, and those of the boards, in the order of the request.
+// BatchGetFollowCounts returns the counts of the users, and those of the boards, in the order of
+// the request.
 func (s *Service) BatchGetFollowCounts(
 	ctx context.Context, req *skeinv1.BatchGetFollowCountsRequest, info *call.Info,
 ) (*skeinv1.BatchGetFollowCountsResponse, error) {

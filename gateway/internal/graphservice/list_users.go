@@ -11,7 +11,8 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// listOfKind returns the list for a kind of follows: both, explicit or implicit. The rules of the proto refuse other kinds.
+// listOfKind returns the list for a kind of follows: both, explicit or implicit. The rules of the
+// proto refuse other kinds.
 func listOfKind(kind skeinv1.FollowKind, both, explicit, implicit graph.ListKind) graph.ListKind {
 	switch kind {
 	case skeinv1.FollowKind_FOLLOW_KIND_EXPLICIT:

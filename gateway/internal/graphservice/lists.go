@@ -26,7 +26,8 @@ func ListIDOf(l graph.List) pagetoken.ListID {
 	return pagetoken.NewListID(byte(l.Kind), l.User, l.Board, l.Peer)
 }
 
-// readPage reads the page of a list that a request asks for. The page contains the position of the page before it, so a session does not shift (I9).
+// readPage reads the page of a list that a request asks for. The page contains the position of the
+// page before it, so a session does not shift (I9).
 func (s *Service) readPage(ctx context.Context, l graph.List, req views.ListRequest, info *call.Info) (p page, err error) {
 	id := ListIDOf(l)
 	start, err := s.StartPage(req, id)
@@ -89,7 +90,8 @@ func boardEntries(entries []graph.Entry) []*skeinv1.BoardEntry {
 	return list
 }
 
-// FollowSettingsOf returns the settings of a follow as answers have them. It returns nil if all of them are off.
+// FollowSettingsOf returns the settings of a follow as answers have them. It returns nil if all of
+// them are off.
 func FollowSettingsOf(s events.FollowSettings) *skeinv1.FollowSettings {
 	if s == 0 {
 		return nil
@@ -99,7 +101,8 @@ func FollowSettingsOf(s events.FollowSettings) *skeinv1.FollowSettings {
 	}
 }
 
-// SettingOf returns the setting that the field only of a request names, or 0 if the field is not set.
+// SettingOf returns the setting that the field only of a request names, or 0 if the field is not
+// set.
 func SettingOf(only skeinv1.FollowSetting) events.FollowSettings {
 	switch only {
 	case skeinv1.FollowSetting_FOLLOW_SETTING_FAVORITE:

@@ -17,7 +17,8 @@ func ValidateBatchGetRelationships(c *request.Checker, req *skeinv1.BatchGetRela
 	c.IDs("user_ids", req.GetUserIds())
 }
 
-// BatchGetRelationships returns how the viewer and each user are related: follows in both directions, blocks, mutes, and settings.
+// BatchGetRelationships returns how the viewer and each user are related: follows in both
+// directions, blocks, mutes, and settings.
 func (s *Service) BatchGetRelationships(
 	ctx context.Context, req *skeinv1.BatchGetRelationshipsRequest, info *call.Info,
 ) (*skeinv1.BatchGetRelationshipsResponse, error) {

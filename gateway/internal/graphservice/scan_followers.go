@@ -24,14 +24,16 @@ func ValidateScanFollowers(c *request.Checker, req *skeinv1.ScanFollowersRequest
 // scanPartSize is how many entries one message of a scan has.
 const scanPartSize = 1000
 
-// endCursor returns the cursor after the last entry of any list. The last message of a scan has a resume token, too, and its cursor is this one. It
-// sorts after the oldest time with any id, and no entry has it as its sort key.
+// endCursor returns the cursor after the last entry of any list. The last message of a scan has a
+// resume token, too, and its cursor is this one. It sorts after the oldest time with any id, and no
+// entry has it as its sort key.
 func endCursor() graph.PageCursor { return bytes.Repeat([]byte{0xff}, 9) }
 
 func isEnd(c graph.PageCursor) bool { return bytes.Equal(c, endCursor()) }
 
-// ScanFollowers sends all followers of a user or board, in parts. Each part is read from a view of its own, which is closed before the part is sent.
-// So a slow client holds one part in memory, and no view of the store.
+// ScanFollowers sends all followers of a user or board, in parts. Each part is read from a view of
+// its own, which is closed before the part is sent. So a slow client holds one part in memory, and
+// no view of the store.
 func (s *Service) ScanFollowers(
 	ctx context.Context, req *skeinv1.ScanFollowersRequest, out call.Stream[skeinv1.ScanFollowersResponse],
 ) error {

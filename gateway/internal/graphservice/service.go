@@ -1,7 +1,9 @@
-// Package graphservice answers GraphService: who follows, blocks and mutes whom, the lists of these relations, and their counts. Each answer is read
-// from one view of the graph projection, that is, at one position of the log.
+// Package graphservice answers GraphService: who follows, blocks and mutes whom, the lists of these
+// relations, and their counts. Each answer is read from one view of the graph projection, that is,
+// at one position of the log.
 //
-// Methods about given users and boards have a file each. Methods that return pages are in list_users.go and list_boards.go; lists.go reads a page.
+// Methods about given users and boards have a file each. Methods that return pages are in
+// list_users.go and list_boards.go; lists.go reads a page.
 package graphservice
 
 import (

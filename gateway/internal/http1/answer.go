@@ -12,7 +12,8 @@ import (
 )
 
 const (
-	// headSpace is the number of bytes that are left in front of a message for the head of the answer.
+	// headSpace is the number of bytes that are left in front of a message for the head of the
+	// answer.
 	headSpace = 320 + maxSessionHeaders
 	// maxSessionHeaders is the number of bytes that a session may append to the head.
 	maxSessionHeaders = 100
@@ -50,7 +51,8 @@ func (c *conn) answer() bool {
 	return c.sendMessage(out, lag)
 }
 
-// sendMessage writes a message and its head in one write. It returns false if the connection has ended.
+// sendMessage writes a message and its head in one write. It returns false if the connection has
+// ended.
 func (c *conn) sendMessage(out *answerBuffer, lag int64) bool {
 	head := c.answerHead[:0]
 	head = append(head, "HTTP/1.1 200 OK\r\nAccept-Encoding: gzip\r\nContent-Type: application/proto\r\nX-Content-Type-Options: nosniff\r\n"...)
@@ -71,7 +73,8 @@ func (c *conn) sendMessage(out *answerBuffer, lag int64) bool {
 	return c.write(out.bytes[headStart:], isLast)
 }
 
-// appendCommonHeaders appends what ends the head of each answer. isLast says that the answer closes its connection.
+// appendCommonHeaders appends what ends the head of each answer. isLast says that the answer closes
+// its connection.
 func (c *conn) appendCommonHeaders(head []byte, bodyBytes int) (_ []byte, isLast bool) {
 	now := time.Now()
 	c.renewDeadlines(now)
@@ -94,7 +97,8 @@ func (c *conn) write(answer []byte, isLast bool) bool {
 //nolint:gochecknoglobals // constants
 var (
 	errorWriter = connect.NewErrorWriter()
-	// unaryRequest has what the error writer must know of a call: that it is a unary one of Connect.
+	// unaryRequest has what the error writer must know of a call: that it is a unary one of
+	// Connect.
 	unaryRequest = &http.Request{Method: http.MethodPost, Header: http.Header{"Content-Type": {"application/proto"}}}
 )
 
@@ -103,7 +107,8 @@ func WriteError(w http.ResponseWriter, err error) error {
 	return errorWriter.Write(w, unaryRequest, err)
 }
 
-// sendError writes an error as the answer, as Connect's handlers do. It returns false if the connection has ended.
+// sendError writes an error as the answer, as Connect's handlers do. It returns false if the
+// connection has ended.
 func (c *conn) sendError(err error) bool {
 	body := newAnswerBuffer(0)
 	defer body.free()

@@ -7,13 +7,15 @@ import (
 )
 
 const (
-	// CompressMinBytes is the size from which answers are compressed, for clients that accept it. A smaller answer fits into one packet anyway.
+	// CompressMinBytes is the size from which answers are compressed, for clients that accept it. A
+	// smaller answer fits into one packet anyway.
 	CompressMinBytes = 1024
 	// maxPooledBuffer is the largest buffer that is used again. A page of a thousand entries fits.
 	maxPooledBuffer = 256 << 10
 )
 
-// answerBuffer holds the message of an answer, with space in front for the head of the answer, so that both go out in one write.
+// answerBuffer holds the message of an answer, with space in front for the head of the answer, so
+// that both go out in one write.
 type answerBuffer struct {
 	bytes []byte
 	// headSpace is the number of bytes in front of the message.
@@ -47,7 +49,8 @@ func (b *answerBuffer) Write(p []byte) (int, error) {
 
 var gzipWriters = sync.Pool{New: func() any { return gzip.NewWriter(io.Discard) }} //nolint:gochecknoglobals // memory only
 
-// compressed returns a second buffer with the compressed message, and as much head space. The caller must call free for both.
+// compressed returns a second buffer with the compressed message, and as much head space. The
+// caller must call free for both.
 func (b *answerBuffer) compressed() *answerBuffer {
 	packed := newAnswerBuffer(b.headSpace)
 	z, _ := gzipWriters.Get().(*gzip.Writer)

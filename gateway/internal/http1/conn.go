@@ -13,16 +13,19 @@ import (
 )
 
 const (
-	// initialBuffer is the first size of the read buffer of a connection. It holds the head and body of a small request.
+	// initialBuffer is the first size of the read buffer of a connection. It holds the head and
+	// body of a small request.
 	initialBuffer = 4 << 10
 	// maxIdleBuffer is the largest read buffer that an idle connection keeps.
 	maxIdleBuffer = 16 << 10
 	// maxHeadBytes is the largest head that the loop reads.
 	maxHeadBytes = 8 << 10
-	// maxHeadReads is the number of reads in which a head may arrive. The head is parsed from its start after each read, so one that comes in
-	// more parts would cost too much, and goes to net/http.
+	// maxHeadReads is the number of reads in which a head may arrive. The head is parsed from its
+	// start after each read, so one that comes in more parts would cost too much, and goes to
+	// net/http.
 	maxHeadReads = 16
-	// freshPatience is how long a connection on which nothing has come yet stays open during a shutdown. net/http has the same value.
+	// freshPatience is how long a connection on which nothing has come yet stays open during a
+	// shutdown. net/http has the same value.
 	freshPatience = 5 * time.Second
 )
 
@@ -33,7 +36,8 @@ type conn struct {
 	session Session
 	// tls is nil for a connection without TLS.
 	tls *tls.ConnectionState
-	// ctx is the parent of the contexts of the calls. It ends with the connection, but not when a client goes away during a call.
+	// ctx is the parent of the contexts of the calls. It ends with the connection, but not when a
+	// client goes away during a call.
 	ctx    context.Context //nolint:containedctx // it belongs to the connection, as in net/http
 	cancel context.CancelFunc
 	state  atomic.Int32
@@ -54,8 +58,8 @@ type conn struct {
 	readDeadline, writeDeadline time.Time
 }
 
-// The states of a connection. A shutdown may close a connection that is stateIdle, and moves it to stateClosed before. The goroutine of the
-// connection makes all other changes.
+// The states of a connection. A shutdown may close a connection that is stateIdle, and moves it to
+// stateClosed before. The goroutine of the connection makes all other changes.
 const (
 	// stateNew is a connection on which nothing has come yet.
 	stateNew int32 = iota
@@ -72,13 +76,15 @@ func newConn(l *Loop, netConn net.Conn, session Session) *conn {
 		loop: l, netConn: netConn, session: session, buf: make([]byte, initialBuffer), answerHead: make([]byte, 0, headSpace),
 	}
 	c.ctx, c.cancel = context.WithCancel(l.ctx)
-	// The time for the first head, and for the TLS handshake before it, begins here, as in net/http.
+	// The time for the first head, and for the TLS handshake before it, begins here, as in
+	// net/http.
 	c.setReadDeadline(time.Now().Add(l.NetHTTP.ReadHeaderTimeout), 0)
 	return c
 }
 
-// closeIfIdle closes the connection if it has no request. A new connection gets [freshPatience] instead, because its client may have sent a
-// request that has not arrived. Any goroutine may call it.
+// closeIfIdle closes the connection if it has no request. A new connection gets [freshPatience]
+// instead, because its client may have sent a request that has not arrived. Any goroutine may call
+// it.
 func (c *conn) closeIfIdle() {
 	if c.state.CompareAndSwap(stateIdle, stateClosed) {
 		c.netConn.Close()
@@ -100,8 +106,8 @@ func (c *conn) run() {
 	c.session.Close()
 }
 
-// serve answers the requests of the connection, one after the other. It returns true if net/http must continue, and false if the connection
-// has ended.
+// serve answers the requests of the connection, one after the other. It returns true if net/http
+// must continue, and false if the connection has ended.
 func (c *conn) serve() (pass bool) {
 	// A panic ends the connection: what was written of the answer is not known.
 	defer func() {
@@ -133,8 +139,9 @@ func (c *conn) serve() (pass bool) {
 	}
 }
 
-// handshake does the handshake of TLS, if the connection has TLS. It returns false if net/http must continue: for a client that speaks
-// HTTP/2, and for a handshake that failed, which net/http logs and answers.
+// handshake does the handshake of TLS, if the connection has TLS. It returns false if net/http must
+// continue: for a client that speaks HTTP/2, and for a handshake that failed, which net/http logs
+// and answers.
 func (c *conn) handshake() bool {
 	tlsConn, ok := c.netConn.(*tls.Conn)
 	if !ok {
@@ -149,9 +156,10 @@ func (c *conn) handshake() bool {
 	return state.NegotiatedProtocol == "" || state.NegotiatedProtocol == "http/1.1"
 }
 
-// rejectHTTP2Preface rejects a request that begins like the preface of HTTP/2, if it follows a call that the loop has answered. net/http
-// would take it for the beginning of a connection of HTTP/2, because it has not seen the call. A proxy that shares the connection among
-// clients would then give them the answers of others. It returns true if it has rejected the request.
+// rejectHTTP2Preface rejects a request that begins like the preface of HTTP/2, if it follows a call
+// that the loop has answered. net/http would take it for the beginning of a connection of HTTP/2,
+// because it has not seen the call. A proxy that shares the connection among clients would then
+// give them the answers of others. It returns true if it has rejected the request.
 func (c *conn) rejectHTTP2Preface() bool {
 	const preface = "PRI"
 	n := min(c.end-c.start, len(preface))
@@ -164,7 +172,8 @@ func (c *conn) rejectHTTP2Preface() bool {
 	return true
 }
 
-// passToNetHTTP gives the connection to net/http, with the bytes that were read and not answered in front.
+// passToNetHTTP gives the connection to net/http, with the bytes that were read and not answered in
+// front.
 func (c *conn) passToNetHTTP() {
 	_ = c.netConn.SetDeadline(time.Time{}) // net/http sets deadlines of its own
 	passed := c.netConn
@@ -180,14 +189,16 @@ func (c *conn) passToNetHTTP() {
 	}
 }
 
-// awaitRequest waits for the first bytes of a request. It returns false if the connection has ended. The buffer must be empty.
+// awaitRequest waits for the first bytes of a request. It returns false if the connection has
+// ended. The buffer must be empty.
 func (c *conn) awaitRequest() bool {
 	c.start, c.end = 0, 0
 	if len(c.buf) > maxIdleBuffer {
 		c.buf = make([]byte, initialBuffer)
 	}
 
-	// A shutdown closes each connection that it finds idle. One that becomes idle after that finds isClosing set.
+	// A shutdown closes each connection that it finds idle. One that becomes idle after that finds
+	// isClosing set.
 	before := c.state.Load()
 	if before == stateBusy {
 		before = stateIdle
@@ -202,7 +213,8 @@ func (c *conn) awaitRequest() bool {
 	return c.state.CompareAndSwap(before, stateBusy) && (n > 0 || err == nil)
 }
 
-// readRequest reads the current request to its end. It returns false if the loop cannot or must not answer the request.
+// readRequest reads the current request to its end. It returns false if the loop cannot or must not
+// answer the request.
 func (c *conn) readRequest() bool {
 	began, ok := c.readHead()
 	if !ok || c.head.BodyBytes > c.loop.BodyBytes {
@@ -228,8 +240,9 @@ func (c *conn) readRequest() bool {
 	return true
 }
 
-// readHead reads the head of the current request. began is when the first part of a head that came in parts had arrived; otherwise it is
-// zero. ok is false if the head is not plain, too long, or does not come.
+// readHead reads the head of the current request. began is when the first part of a head that came
+// in parts had arrived; otherwise it is zero. ok is false if the head is not plain, too long, or
+// does not come.
 func (c *conn) readHead() (began time.Time, ok bool) {
 	maxBytes := min(maxHeadBytes, c.loop.NetHTTP.MaxHeaderBytes)
 	for reads := 0; ; reads++ {
@@ -248,7 +261,8 @@ func (c *conn) readHead() (began time.Time, ok bool) {
 	}
 }
 
-// readMore reads more of a request that has at least so many bytes, which must be more than have arrived. It returns false if nothing came.
+// readMore reads more of a request that has at least so many bytes, which must be more than have
+// arrived. It returns false if nothing came.
 func (c *conn) readMore(atLeast int) bool {
 	if c.readErr != nil {
 		return false
@@ -273,7 +287,8 @@ func (c *conn) readMore(atLeast int) bool {
 	return n > 0
 }
 
-// setReadDeadline sets the deadline for reading. It leaves a deadline that is earlier by no more than the slack.
+// setReadDeadline sets the deadline for reading. It leaves a deadline that is earlier by no more
+// than the slack.
 func (c *conn) setReadDeadline(deadline time.Time, slack time.Duration) {
 	if d := deadline.Sub(c.readDeadline); d > slack || d < 0 {
 		c.readDeadline = deadline
@@ -281,8 +296,9 @@ func (c *conn) setReadDeadline(deadline time.Time, slack time.Duration) {
 	}
 }
 
-// renewDeadlines sets the deadlines for the next request, and for reading the answer to this one. They may be early by a second, or an
-// eighth for short timeouts: setting them after each call would cost more than the call's parsing.
+// renewDeadlines sets the deadlines for the next request, and for reading the answer to this one.
+// They may be early by a second, or an eighth for short timeouts: setting them after each call
+// would cost more than the call's parsing.
 func (c *conn) renewDeadlines(now time.Time) {
 	idle, write := c.loop.NetHTTP.IdleTimeout, c.loop.WriteTimeout
 	c.setReadDeadline(now.Add(idle), min(time.Second, idle/8))

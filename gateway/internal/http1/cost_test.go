@@ -33,7 +33,8 @@ func (*repeatedRequest) Write(p []byte) (int, error)      { return len(p), nil }
 func (*repeatedRequest) SetReadDeadline(time.Time) error  { return nil }
 func (*repeatedRequest) SetWriteDeadline(time.Time) error { return nil }
 
-// TestLoopAllocatesNothing demands that the loop allocates nothing for a call, whatever its head contains.
+// TestLoopAllocatesNothing demands that the loop allocates nothing for a call, whatever its head
+// contains.
 func TestLoopAllocatesNothing(t *testing.T) {
 	s := &echoServer{}
 	conn := &repeatedRequest{request: []byte(http1test.Request(http1test.MethodPath, "Authorization: Bearer "+strings.Repeat("x", 500)+

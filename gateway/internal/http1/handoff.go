@@ -16,7 +16,8 @@ type handoffListener struct {
 	once     sync.Once
 }
 
-// passedConn is a connection on its way to net/http. accepted is closed once net/http has registered it.
+// passedConn is a connection on its way to net/http. accepted is closed once net/http has
+// registered it.
 type passedConn struct {
 	conn     net.Conn
 	accepted chan struct{}
@@ -28,7 +29,8 @@ func newHandoffListener(addr net.Addr) *handoffListener {
 
 // Accept is part of [net.Listener]. Only one goroutine may call it.
 func (h *handoffListener) Accept() (net.Conn, error) {
-	// net/http calls Accept again only after it has registered the last connection, so that its Shutdown waits for that connection.
+	// net/http calls Accept again only after it has registered the last connection, so that its
+	// Shutdown waits for that connection.
 	if h.accepted != nil {
 		close(h.accepted)
 		h.accepted = nil
@@ -51,7 +53,8 @@ func (h *handoffListener) Close() error {
 // Addr is part of [net.Listener].
 func (h *handoffListener) Addr() net.Addr { return h.addr }
 
-// pass gives a connection to net/http, and waits until net/http has registered it. It returns false if net/http has stopped.
+// pass gives a connection to net/http, and waits until net/http has registered it. It returns false
+// if net/http has stopped.
 func (h *handoffListener) pass(conn net.Conn) bool {
 	passed := passedConn{conn: conn, accepted: make(chan struct{})}
 	select {
@@ -66,8 +69,8 @@ func (h *handoffListener) pass(conn net.Conn) bool {
 	return true
 }
 
-// replayedConn is a connection of which a part was read. Reading it returns that part again, then the error that ended reading, if there is
-// one, and then the rest of the connection.
+// replayedConn is a connection of which a part was read. Reading it returns that part again, then
+// the error that ended reading, if there is one, and then the rest of the connection.
 type replayedConn struct {
 	net.Conn
 	unread  []byte
@@ -107,7 +110,8 @@ func (c *replayedConn) read(p []byte) (int, error) {
 	return c.Conn.Read(p)
 }
 
-// CloseWrite is called by net/http, so that a client can read its answer before the connection closes.
+// CloseWrite is called by net/http, so that a client can read its answer before the connection
+// closes.
 func (c *replayedConn) CloseWrite() error {
 	if conn, ok := c.Conn.(interface{ CloseWrite() error }); ok {
 		return conn.CloseWrite()

@@ -14,7 +14,8 @@ const (
 const (
 	// noTimeout says that the caller gives no timeout.
 	noTimeout time.Duration = -1
-	// maxBodyBytes is the largest body of a plain call. It bounds the memory that a client can have allocated by a head alone.
+	// maxBodyBytes is the largest body of a plain call. It bounds the memory that a client can have
+	// allocated by a head alone.
 	maxBodyBytes = 64 << 10
 )
 
@@ -22,14 +23,16 @@ const (
 type header int
 
 const (
-	// The headers up to authorization decide how a call is answered. Connect's handler looks at the same ones.
+	// The headers up to authorization decide how a call is answered. Connect's handler looks at the
+	// same ones.
 	contentType header = iota
 	contentEncoding
 	acceptEncoding
 	protocolVersion
 	timeoutMillis
 	authorization
-	// The headers up to origin decide where a request ends, what becomes of its connection, and whether net/http must see the request.
+	// The headers up to origin decide where a request ends, what becomes of its connection, and
+	// whether net/http must see the request.
 	host
 	contentLength
 	connection
@@ -75,11 +78,13 @@ const (
 	plainHead verdict = iota
 	// incompleteHead means that the bytes may become one.
 	incompleteHead
-	// notPlain means anything else: a malformed request, and a good one that the loop does not answer.
+	// notPlain means anything else: a malformed request, and a good one that the loop does not
+	// answer.
 	notPlain
 )
 
-// Head is the head of a plain call. The slices are parts of the bytes that were parsed, and only valid as long as those.
+// Head is the head of a plain call. The slices are parts of the bytes that were parsed, and only
+// valid as long as those.
 type Head struct {
 	Path, Host, Authorization []byte
 	// RequestID and TraceParent are the first values of these headers, or nil.
@@ -102,12 +107,14 @@ const (
 	lineSuffix = " HTTP/1.1"
 )
 
-// parse parses the head of a request. It accepts one spelling only, see the package documentation. net/http reads each request that parse
-// accepts in the same way, byte for byte (FuzzHead), so it does not matter which of the two has read a request.
+// parse parses the head of a request. It accepts one spelling only, see the package documentation.
+// net/http reads each request that parse accepts in the same way, byte for byte (FuzzHead), so it
+// does not matter which of the two has read a request.
 func (h *Head) parse(b []byte) verdict {
 	*h = Head{timeout: noTimeout, BodyBytes: -1}
 
-	// A request that can no longer become plain is passed on at once, and not when its first line is complete.
+	// A request that can no longer become plain is passed on at once, and not when its first line
+	// is complete.
 	line, length, v := cutLine(b)
 	if !hasLinePrefix(b) {
 		return notPlain
@@ -141,8 +148,8 @@ func hasLinePrefix(b []byte) bool {
 	return string(b[:n]) == linePrefix[:n]
 }
 
-// cutLine returns the first line without its CR LF, and the length of the line with it. v is notPlain if the line ends otherwise, and
-// incompleteHead if it does not end.
+// cutLine returns the first line without its CR LF, and the length of the line with it. v is
+// notPlain if the line ends otherwise, and incompleteHead if it does not end.
 func cutLine(b []byte) (line []byte, length int, v verdict) {
 	switch i := bytes.IndexByte(b, '\n'); {
 	case i < 0:
@@ -163,7 +170,8 @@ func (h *Head) checkComplete() verdict {
 	return plainHead
 }
 
-// parseHeader parses the line of a header. It returns false if the header is malformed, or makes the request not plain.
+// parseHeader parses the line of a header. It returns false if the header is malformed, or makes
+// the request not plain.
 func (h *Head) parseHeader(line []byte) bool {
 	colon := bytes.IndexByte(line, ':')
 	if colon <= 0 {
@@ -183,7 +191,8 @@ func (h *Head) parseHeader(line []byte) bool {
 	return h.applyHeader(lookUpHeader(name), value)
 }
 
-// applyHeader takes a header into account. It returns false if the header makes the request not plain.
+// applyHeader takes a header into account. It returns false if the header makes the request not
+// plain.
 func (h *Head) applyHeader(name header, value []byte) bool {
 	switch name {
 	case otherHeader:
@@ -220,8 +229,8 @@ func (h *Head) applyHeader(name header, value []byte) bool {
 	return h.applyCallHeader(name, string(value))
 }
 
-// applyCallHeader takes a header up to authorization into account. Connect's handler looks at no other headers of a POST. None of them may
-// occur twice.
+// applyCallHeader takes a header up to authorization into account. Connect's handler looks at no
+// other headers of a POST. None of them may occur twice.
 func (h *Head) applyCallHeader(name header, value string) bool {
 	if !h.markSeen(name) {
 		return false
@@ -268,7 +277,8 @@ func lookUpHeader(name []byte) header {
 	return otherHeader
 }
 
-// trimSpace returns a value without the spaces and tabs around it. Unlike bytes.TrimSpace it leaves all other characters.
+// trimSpace returns a value without the spaces and tabs around it. Unlike bytes.TrimSpace it leaves
+// all other characters.
 func trimSpace(v []byte) []byte {
 	for len(v) > 0 && (v[0] == ' ' || v[0] == '\t') {
 		v = v[1:]
@@ -279,7 +289,8 @@ func trimSpace(v []byte) []byte {
 	return v
 }
 
-// equalFold compares ASCII without regard to case. Unlike bytes.EqualFold it knows no letters beyond ASCII.
+// equalFold compares ASCII without regard to case. Unlike bytes.EqualFold it knows no letters
+// beyond ASCII.
 func equalFold(b []byte, s string) bool {
 	if len(b) != len(s) {
 		return false

@@ -12,8 +12,8 @@ import (
 	"github.com/skein-feed/skein/gateway/internal/http1/http1test"
 )
 
-// TestOnlyPlainHeadsAreAccepted demands that the head of a plain call is accepted, that each proper beginning of it is incomplete, and that
-// everything else is not plain.
+// TestOnlyPlainHeadsAreAccepted demands that the head of a plain call is accepted, that each proper
+// beginning of it is incomplete, and that everything else is not plain.
 func TestOnlyPlainHeadsAreAccepted(t *testing.T) {
 	t.Run("plain requests", func(t *testing.T) {
 		for _, text := range http1test.PlainRequests {
@@ -34,7 +34,8 @@ func TestOnlyPlainHeadsAreAccepted(t *testing.T) {
 	})
 }
 
-// headOf returns what a request that net/http has read says of its call. ok is false if the call is not plain.
+// headOf returns what a request that net/http has read says of its call. ok is false if the call is
+// not plain.
 func headOf(r *http.Request) (h Head, ok bool) {
 	h.timeout = noTimeout
 	if r.Method != http.MethodPost || r.ProtoMajor != 1 || r.ContentLength < 0 || r.ContentLength > maxBodyBytes {
@@ -93,7 +94,8 @@ func demandSameAsNetHTTP(t *testing.T, data []byte, h *Head) {
 	}
 }
 
-// FuzzHead demands that net/http reads each request that the parser accepts in the same way, to the byte.
+// FuzzHead demands that net/http reads each request that the parser accepts in the same way, to the
+// byte.
 func FuzzHead(f *testing.F) {
 	for _, text := range slices.Concat(http1test.PlainRequests, http1test.OddRequests) {
 		f.Add([]byte(text))

@@ -10,7 +10,8 @@ import (
 	"time"
 )
 
-// Loop serves the connections of one listener. [New] makes one, [Loop.Serve] runs it, and [Loop.Shutdown] or [Loop.Close] ends it.
+// Loop serves the connections of one listener. [New] makes one, [Loop.Serve] runs it, and
+// [Loop.Shutdown] or [Loop.Close] ends it.
 type Loop struct {
 	Options
 	listener net.Listener
@@ -43,10 +44,11 @@ func New(l net.Listener, o Options) *Loop {
 	return loop
 }
 
-// Serve accepts connections until the loop is shut down or closed, and then returns nil. It returns the error of a listener that fails for
-// good. Serve may be called once.
+// Serve accepts connections until the loop is shut down or closed, and then returns nil. It returns
+// the error of a listener that fails for good. Serve may be called once.
 func (l *Loop) Serve() error {
-	// A loop that was shut down before must not start net/http, for which Shutdown and Close would not wait.
+	// A loop that was shut down before must not start net/http, for which Shutdown and Close would
+	// not wait.
 	l.mu.Lock()
 	if l.isClosing.Load() {
 		l.mu.Unlock()
@@ -70,7 +72,8 @@ func (l *Loop) Serve() error {
 			continue
 		}
 
-		// There are too many open files, or a client went away at once. The listener may work again after a pause.
+		// There are too many open files, or a client went away at once. The listener may work again
+		// after a pause.
 		var temporary interface{ Temporary() bool }
 		if !errors.As(err, &temporary) || !temporary.Temporary() {
 			return err
@@ -84,7 +87,8 @@ func (l *Loop) Serve() error {
 	}
 }
 
-// start serves a new connection in a goroutine of its own, or closes the connection if there may be no further one.
+// start serves a new connection in a goroutine of its own, or closes the connection if there may be
+// no further one.
 func (l *Loop) start(netConn net.Conn) {
 	session := l.OpenSession(netConn)
 	if session == nil {
@@ -127,10 +131,12 @@ func (l *Loop) notifyIfEmpty() {
 	}
 }
 
-// Shutdown closes the listener and all idle connections. It waits until each call that has begun is answered, by the loop or by net/http,
-// and closes its connection then. If ctx ends before, Shutdown returns its error, and the caller should call [Loop.Close].
+// Shutdown closes the listener and all idle connections. It waits until each call that has begun is
+// answered, by the loop or by net/http, and closes its connection then. If ctx ends before,
+// Shutdown returns its error, and the caller should call [Loop.Close].
 func (l *Loop) Shutdown(ctx context.Context) error {
-	// isClosing is set before the idle connections are closed: a connection that becomes idle later sees it, and closes itself.
+	// isClosing is set before the idle connections are closed: a connection that becomes idle later
+	// sees it, and closes itself.
 	noConns := make(chan struct{})
 	l.mu.Lock()
 	l.isClosing.Store(true)
@@ -142,7 +148,8 @@ func (l *Loop) Shutdown(ctx context.Context) error {
 	l.mu.Unlock()
 	l.closeListener()
 
-	// net/http must still accept the connections that leave the loop from now on, but answer only one call on each.
+	// net/http must still accept the connections that leave the loop from now on, but answer only
+	// one call on each.
 	l.NetHTTP.SetKeepAlivesEnabled(false)
 	select {
 	case <-noConns:
@@ -159,7 +166,8 @@ func (l *Loop) Shutdown(ctx context.Context) error {
 	return nil
 }
 
-// Close closes the listener and all connections, and ends the contexts of their calls. It does not wait for the calls.
+// Close closes the listener and all connections, and ends the contexts of their calls. It does not
+// wait for the calls.
 func (l *Loop) Close() error {
 	l.mu.Lock()
 	l.isClosing.Store(true)
@@ -181,7 +189,8 @@ type dateText struct {
 	text   string
 }
 
-// formatDate returns the value of the header Date. All answers of a second share it, because formatting costs more than parsing a head.
+// formatDate returns the value of the header Date. All answers of a second share it, because
+// formatting costs more than parsing a head.
 func (l *Loop) formatDate(now time.Time) string {
 	second := now.Unix()
 	if d := l.date.Load(); d != nil && d.second == second {

@@ -22,7 +22,8 @@ import (
 	"github.com/skein-feed/skein/gateway/internal/http1/http1test"
 )
 
-// echoServer is a server with one method, which answers with the body that it was asked with, in the loop and by net/http.
+// echoServer is a server with one method, which answers with the body that it was asked with, in
+// the loop and by net/http.
 type echoServer struct {
 	// method is called in the loop instead, if it is not nil.
 	method func(ctx context.Context, body, dst []byte) ([]byte, error)
@@ -30,7 +31,8 @@ type echoServer struct {
 	handler func(*http.Request)
 
 	draining atomic.Bool
-	// opened counts sessions, ended those that the loop has closed, and passed those that went to net/http.
+	// opened counts sessions, ended those that the loop has closed, and passed those that went to
+	// net/http.
 	opened, ended, passed atomic.Int64
 }
 
@@ -90,7 +92,8 @@ func (s *echoServer) options() Options {
 	}
 }
 
-// startLoop serves a listener. stop shuts the loop down, and fails the test if that, or serving, fails.
+// startLoop serves a listener. stop shuts the loop down, and fails the test if that, or serving,
+// fails.
 func startLoop(t *testing.T, l net.Listener, s *echoServer) (_ *Loop, stop func()) {
 	t.Helper()
 	loop := New(l, s.options())
@@ -107,8 +110,10 @@ func startLoop(t *testing.T, l net.Listener, s *echoServer) (_ *Loop, stop func(
 	}
 }
 
-// TestConnectionDoesNotBecomeHTTP2 demands that, after a call that the loop has answered, a connection cannot become an HTTP/2 connection, as with net/http alone. Otherwise a proxy that
-// shares the connection among clients would give them each other's answers. Empty lines before a request do not count as a part of it.
+// TestConnectionDoesNotBecomeHTTP2 demands that, after a call that the loop has answered, a
+// connection cannot become an HTTP/2 connection, as with net/http alone. Otherwise a proxy that
+// shares the connection among clients would give them each other's answers. Empty lines before a
+// request do not count as a part of it.
 func TestConnectionDoesNotBecomeHTTP2(t *testing.T) {
 	l := http1test.NewPipes()
 	_, stop := startLoop(t, l, &echoServer{})
@@ -129,7 +134,8 @@ func TestConnectionDoesNotBecomeHTTP2(t *testing.T) {
 	}
 }
 
-// TestPipelinedRequestsAreAnsweredInOrder demands that pipelined requests are answered in order, each once, whether the input is cut in two anywhere, or arrives in single bytes.
+// TestPipelinedRequestsAreAnsweredInOrder demands that pipelined requests are answered in order,
+// each once, whether the input is cut in two anywhere, or arrives in single bytes.
 func TestPipelinedRequestsAreAnsweredInOrder(t *testing.T) {
 	l := http1test.NewPipes()
 	_, stop := startLoop(t, l, &echoServer{})
@@ -167,7 +173,8 @@ func TestPipelinedRequestsAreAnsweredInOrder(t *testing.T) {
 	}
 }
 
-// TestBufferGrowsForLargeRequests demands that the loop answers large requests between small ones on the same connection.
+// TestBufferGrowsForLargeRequests demands that the loop answers large requests between small ones
+// on the same connection.
 func TestBufferGrowsForLargeRequests(t *testing.T) {
 	l := http1test.NewPipes()
 	s := &echoServer{}
@@ -200,8 +207,9 @@ func TestBufferGrowsForLargeRequests(t *testing.T) {
 	}
 }
 
-// TestLoopAnswersOverTLS demands that the loop also answers over TLS. HTTP/2 connections go to net/http before a byte is read, and net/http knows the TLS state of a connection
-// that it gets later.
+// TestLoopAnswersOverTLS demands that the loop also answers over TLS. HTTP/2 connections go to
+// net/http before a byte is read, and net/http knows the TLS state of a connection that it gets
+// later.
 func TestLoopAnswersOverTLS(t *testing.T) {
 	certified := httptest.NewTLSServer(http.NotFoundHandler())
 	defer certified.Close()

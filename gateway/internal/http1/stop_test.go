@@ -15,8 +15,8 @@ import (
 	"github.com/skein-feed/skein/gateway/internal/http1/http1test"
 )
 
-// TestSilentConnectionsAreClosed demands that a connection on which requests arrive too slowly, or not at all, is closed in time, and so is a
-// connection whose client does not read its answers.
+// TestSilentConnectionsAreClosed demands that a connection on which requests arrive too slowly, or
+// not at all, is closed in time, and so is a connection whose client does not read its answers.
 func TestSilentConnectionsAreClosed(t *testing.T) {
 	request := http1test.Request(http1test.MethodPath, "", "abc")
 	for name, c := range map[string]struct {
@@ -88,8 +88,9 @@ func (w *waitingMethod) answer(ctx context.Context, body, dst []byte) ([]byte, e
 	}
 }
 
-// TestShutdownAnswersCalls demands that a shutdown closes connections without a call at once, and connections with a call after the answer. A
-// connection on which nothing has arrived yet may still bring a call.
+// TestShutdownAnswersCalls demands that a shutdown closes connections without a call at once, and
+// connections with a call after the answer. A connection on which nothing has arrived yet may still
+// bring a call.
 func TestShutdownAnswersCalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, method := http1test.NewPipes(), newWaitingMethod()
@@ -122,7 +123,8 @@ func TestShutdownAnswersCalls(t *testing.T) {
 			defer conn.Close()
 		}
 
-		// Before the shutdown, one connection is idle after its call, and one has a call that waits. Two have parts of a head, of which net/http gets one.
+		// Before the shutdown, one connection is idle after its call, and one has a call that
+		// waits. Two have parts of a head, of which net/http gets one.
 		send(passed, []byte(http1test.LastRequest[:20]))
 		send(half, request[:100])
 		method.end <- struct{}{}
@@ -163,7 +165,8 @@ func TestShutdownAnswersCalls(t *testing.T) {
 	})
 }
 
-// TestCloseInterruptsCalls demands that a shutdown that takes too long returns an error, and that Close then interrupts the calls.
+// TestCloseInterruptsCalls demands that a shutdown that takes too long returns an error, and that
+// Close then interrupts the calls.
 func TestCloseInterruptsCalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, method := http1test.NewPipes(), newWaitingMethod()
@@ -189,7 +192,8 @@ func TestCloseInterruptsCalls(t *testing.T) {
 	})
 }
 
-// TestShutdownWaitsForNewConnections demands that a connection that was opened just before a shutdown gets a little time to bring a call.
+// TestShutdownWaitsForNewConnections demands that a connection that was opened just before a
+// shutdown gets a little time to bring a call.
 func TestShutdownWaitsForNewConnections(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := http1test.NewPipes()
@@ -205,7 +209,8 @@ func TestShutdownWaitsForNewConnections(t *testing.T) {
 	})
 }
 
-// TestPanicEndsItsConnectionOnly demands that a panic of a method closes its connection without an answer, and affects nothing else.
+// TestPanicEndsItsConnectionOnly demands that a panic of a method closes its connection without an
+// answer, and affects nothing else.
 func TestPanicEndsItsConnectionOnly(t *testing.T) {
 	for name, value := range map[string]any{"abort": http.ErrAbortHandler, "bug": "a bug"} {
 		t.Run(name, func(t *testing.T) {
@@ -225,7 +230,8 @@ func TestPanicEndsItsConnectionOnly(t *testing.T) {
 	}
 }
 
-// TestTemporaryListenerErrorIsRetried demands that the loop calls Accept again after a temporary error of the listener.
+// TestTemporaryListenerErrorIsRetried demands that the loop calls Accept again after a temporary
+// error of the listener.
 func TestTemporaryListenerErrorIsRetried(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := &failingListener{Pipes: http1test.NewPipes(), times: 5}

@@ -44,7 +44,8 @@ func (c budgetCollector) Collect(out chan<- prometheus.Metric) {
 	}
 }
 
-// admissionCollectors returns the collectors about connections, and about what is refused under overload.
+// admissionCollectors returns the collectors about connections, and about what is refused under
+// overload.
 func (o Observed) admissionCollectors() []prometheus.Collector {
 	return []prometheus.Collector{
 		counterOf(prometheus.CounterOpts{

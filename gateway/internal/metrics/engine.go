@@ -7,8 +7,8 @@ import (
 	"github.com/skein-feed/skein/projections/store"
 )
 
-// engineCollector reads the storage engine of every projection when metrics are collected. When another generation begins to serve, its counters
-// start from zero.
+// engineCollector reads the storage engine of every projection when metrics are collected. When
+// another generation begins to serve, its counters start from zero.
 type engineCollector struct {
 	s       *views.Views
 	figures []engineFigure

@@ -6,11 +6,13 @@ import (
 	"time"
 )
 
-// Growth forecasts when the log will be full, from the slowest growth over any period that ends now and is growthStep to growthWindow long. So a
-// short burst shortens the forecast only while it lasts, and a log that is trimmed regularly is never forecast to be full.
+// Growth forecasts when the log will be full, from the slowest growth over any period that ends now
+// and is growthStep to growthWindow long. So a short burst shortens the forecast only while it
+// lasts, and a log that is trimmed regularly is never forecast to be full.
 type Growth struct {
 	mu sync.Mutex
-	// samples cover growthStep each, the oldest first. The first one is about growthWindow old, or as old as there is.
+	// samples cover growthStep each, the oldest first. The first one is about growthWindow old, or
+	// as old as there is.
 	samples []sample
 }
 
@@ -28,8 +30,9 @@ const (
 	minGrowthHistory = time.Hour
 )
 
-// DaysUntilFull records the size of the log, and returns in how many days it reaches the limit. It returns nil if that is not known yet, the log does
-// not grow, or limit is 0, which means that the log has no limit.
+// DaysUntilFull records the size of the log, and returns in how many days it reaches the limit. It
+// returns nil if that is not known yet, the log does not grow, or limit is 0, which means that the
+// log has no limit.
 func (g *Growth) DaysUntilFull(now time.Time, bytes, limit int64) *float64 {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// TestForecastUsesTheSlowestGrowth demands that the slowest growth over any period gives the forecast, so that a burst shortens it only while it
-// lasts.
+// TestForecastUsesTheSlowestGrowth demands that the slowest growth over any period gives the
+// forecast, so that a burst shortens it only while it lasts.
 func TestForecastUsesTheSlowestGrowth(t *testing.T) {
 	const limit, minute = 100_000, time.Minute
 	start := time.Unix(1e9, 0)

@@ -16,7 +16,8 @@ type logCollector struct {
 	up, bytes, maxBytes, fullIn, last, consumers, reconnects, interruptions, missing *prometheus.Desc
 }
 
-// logTimeout is how long a scrape waits for the log. Scrapes usually time out after ten seconds, and the other metrics must still be returned.
+// logTimeout is how long a scrape waits for the log. Scrapes usually time out after ten seconds,
+// and the other metrics must still be returned.
 const logTimeout = time.Second
 
 func newLogCollector(o Observed) *logCollector {

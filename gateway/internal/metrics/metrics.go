@@ -116,7 +116,8 @@ func New(reg prometheus.Registerer, o Observed) (*Metrics, error) {
 	return m, nil
 }
 
-// RPC counts the calls of one method. OK observes successful calls. It is looked up only once, because they are frequent.
+// RPC counts the calls of one method. OK observes successful calls. It is looked up only once,
+// because they are frequent.
 type RPC struct {
 	vec  *prometheus.HistogramVec
 	name string
@@ -128,7 +129,8 @@ func (m *Metrics) RPC(name string) RPC {
 	return RPC{vec: m.rpcs, name: name, OK: m.rpcs.WithLabelValues(name, "ok")}
 }
 
-// initRefusals exposes the counter of every reason as 0. The rate function of Prometheus sees the first refusal only if there was a 0 before.
+// initRefusals exposes the counter of every reason as 0. The rate function of Prometheus sees the
+// first refusal only if there was a 0 before.
 func (m *Metrics) initRefusals() {
 	for number := range skeinv1.Reason_name {
 		if r := skeinv1.Reason(number); r != skeinv1.Reason_REASON_UNSPECIFIED {
@@ -149,7 +151,8 @@ func (r RPC) Failed(code connect.Code, took time.Duration) {
 	r.vec.WithLabelValues(r.name, code.String()).Observe(took.Seconds())
 }
 
-// feedPages counts pages of feeds: those made from the inbox alone, those merged with outboxes, and the outboxes of the latter.
+// feedPages counts pages of feeds: those made from the inbox alone, those merged with outboxes, and
+// the outboxes of the latter.
 type feedPages struct{ Inbox, Merged, Outboxes atomic.Uint64 }
 
 // Count counts a page.
@@ -170,7 +173,8 @@ func pagesCounter(source string, n *atomic.Uint64) prometheus.Collector {
 	}, n)
 }
 
-// seenQuestions counts the questions to the seen store: who asked, about how many candidates, and how many months of plays were read.
+// seenQuestions counts the questions to the seen store: who asked, about how many candidates, and
+// how many months of plays were read.
 type seenQuestions struct {
 	asked                [3]atomic.Uint64 // indexed by askedBy
 	unseen, seen, months atomic.Uint64
@@ -179,7 +183,8 @@ type seenQuestions struct {
 // askedBy says who asked the seen store.
 type askedBy int
 
-// The questions come from FilterSeen, from feeds that hide what was seen, and from BatchGetViewerState.
+// The questions come from FilterSeen, from feeds that hide what was seen, and from
+// BatchGetViewerState.
 const (
 	ByFilter askedBy = iota
 	ByFeed

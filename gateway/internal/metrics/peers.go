@@ -8,7 +8,8 @@ import (
 	"github.com/skein-feed/skein/gateway/cluster/peers"
 )
 
-// peerCollectors returns the collectors of calls to other nodes. p is nil outside of a cluster; the counters are then 0.
+// peerCollectors returns the collectors of calls to other nodes. p is nil outside of a cluster; the
+// counters are then 0.
 func peerCollectors(p *peers.Peers) []prometheus.Collector {
 	calls := &peers.Calls{}
 	if p != nil {

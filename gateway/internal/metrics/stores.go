@@ -63,7 +63,8 @@ func (c *stateCollector) Collect(out chan<- prometheus.Metric) {
 	}
 }
 
-// cacheCollectors returns the collectors about the in-memory caches of queries, which p reports. They are 0 if it reports none.
+// cacheCollectors returns the collectors about the in-memory caches of queries, which p reports.
+// They are 0 if it reports none.
 func cacheCollectors(p projections.Projection) []prometheus.Collector {
 	stats := func() (st querycache.Stats) {
 		if g, ok := p.(interface{ CacheStats() querycache.Stats }); ok {

@@ -33,7 +33,8 @@ func (s *Service) CountNotifications(
 	}, nil
 }
 
-// countUnseen counts the groups that a user has not seen. It calls eachRepinner with the actors of re-pins whose pins decide about the number.
+// countUnseen counts the groups that a user has not seen. It calls eachRepinner with the actors of
+// re-pins whose pins decide about the number.
 func (o *stores) countUnseen(
 	ctx context.Context, user string, eachRepinner func(actor string),
 ) (*skeinv1.WatchNotificationsResponse, error) {

@@ -13,7 +13,8 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// notificationsList is the kind of the lists of notifications in their page tokens. It never changes.
+// notificationsList is the kind of the lists of notifications in their page tokens. It never
+// changes.
 const notificationsList = 0xf6
 
 // Sizes of pages of groups.

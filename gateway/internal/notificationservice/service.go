@@ -1,8 +1,10 @@
-// Package notificationservice answers NotificationService: pages of a user's notifications in groups (read_notifications.go), how many groups the
-// user has not seen (count_notifications.go), and a stream of that number (watch_notifications.go).
+// Package notificationservice answers NotificationService: pages of a user's notifications in
+// groups (read_notifications.go), how many groups the user has not seen (count_notifications.go),
+// and a stream of that number (watch_notifications.go).
 //
-// The notifications projection has reactions and re-pins; the graph has follows, mutes and blocks, and the inbox has pins. All rows that a call
-// needs are at the home of the user, except the re-pins of others (sources.go).
+// The notifications projection has reactions and re-pins; the graph has follows, mutes and blocks,
+// and the inbox has pins. All rows that a call needs are at the home of the user, except the
+// re-pins of others (sources.go).
 package notificationservice
 
 import (

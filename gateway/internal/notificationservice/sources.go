@@ -58,7 +58,8 @@ func (o *stores) close() {
 	}
 }
 
-// completeness says whether an answer from the views is exact. While notifications or pins are being rebuilt, some may be missing.
+// completeness says whether an answer from the views is exact. While notifications or pins are
+// being rebuilt, some may be missing.
 func (o *stores) completeness() skeinv1.FeedCompleteness {
 	if o.notifications.Rebuilding || o.inbox.Rebuilding {
 		return skeinv1.FeedCompleteness_FEED_COMPLETENESS_REBUILDING
@@ -68,7 +69,8 @@ func (o *stores) completeness() skeinv1.FeedCompleteness {
 
 var _ notifications.Sources = (*stores)(nil)
 
-// Pin is part of [notifications.Sources]. A pin of another node that is not known yet counts as one that does not live; the query then runs again.
+// Pin is part of [notifications.Sources]. A pin of another node that is not known yet counts as one
+// that does not live; the query then runs again.
 func (o *stores) Pin(owner, id string) (notifications.Pin, bool, error) {
 	p, lives, err := o.inbox.Pin(owner, id)
 	if err != nil || !lives {

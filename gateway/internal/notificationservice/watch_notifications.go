@@ -9,8 +9,8 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// WatchNotifications sends what CountNotifications returns, and sends it again when it has changed. It counts again only when package feedwatch
-// wakes it; that package also says what is guaranteed.
+// WatchNotifications sends what CountNotifications returns, and sends it again when it has changed.
+// It counts again only when package feedwatch wakes it; that package also says what is guaranteed.
 func (s *Service) WatchNotifications(
 	ctx context.Context, req *skeinv1.WatchNotificationsRequest, out call.Stream[skeinv1.WatchNotificationsResponse],
 ) error {
@@ -35,7 +35,8 @@ func (s *Service) WatchNotifications(
 	return stream.Run(ctx)
 }
 
-// countForWatcher counts the groups that a user has not seen, and tells the watcher what may change this number.
+// countForWatcher counts the groups that a user has not seen, and tells the watcher what may change
+// this number.
 func (s *Service) countForWatcher(
 	ctx context.Context, watcher *feedwatch.Watcher, user, atLeast string,
 ) (count *skeinv1.WatchNotificationsResponse, err error) {
@@ -49,7 +50,8 @@ func (s *Service) countForWatcher(
 	}
 	defer o.close()
 
-	// The pins of those who re-pinned decide about the number, too, and their ends need not name the user.
+	// The pins of those who re-pinned decide about the number, too, and their ends need not name
+	// the user.
 	err = watcher.Follow(func(add func(owner string) error) error {
 		count, err = o.countUnseen(ctx, user, func(actor string) { _ = add(actor) }) // add returns no error
 		return err

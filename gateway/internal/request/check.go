@@ -50,11 +50,13 @@ func fieldPath(v *validate.Violation) string {
 	return protovalidate.FieldPathString(v.GetField())
 }
 
-// Checker collects the violations in the ids of a request. The rules of the protos bound only their length. The checker also checks their characters
-// ([events.ValidateID]), which the keys of the stores rely on.
+// Checker collects the violations in the ids of a request. The rules of the protos bound only their
+// length. The checker also checks their characters ([events.ValidateID]), which the keys of the
+// stores rely on.
 type Checker struct{ Found []apierror.Violation }
 
-// isFull reports whether the checker has as many violations as one error can have, so that a check of a long list may stop.
+// isFull reports whether the checker has as many violations as one error can have, so that a check
+// of a long list may stop.
 func (c *Checker) isFull() bool { return len(c.Found) >= apierror.MaxViolations }
 
 // ID requires a valid id.
@@ -64,8 +66,9 @@ func (c *Checker) ID(field, id string) {
 	}
 }
 
-// IDAt requires a valid id in the i-th item of a list. suffix is the path of the id in the item, such as ".user_id". The full path is built only
-// for an error, because frequent calls check thousands of valid ids.
+// IDAt requires a valid id in the i-th item of a list. suffix is the path of the id in the item,
+// such as ".user_id". The full path is built only for an error, because frequent calls check
+// thousands of valid ids.
 func (c *Checker) IDAt(list string, i int, suffix, id string) {
 	if err := events.ValidateID(id); err != nil {
 		c.addIDError(list+"["+strconv.Itoa(i)+"]"+suffix, err)
@@ -119,7 +122,8 @@ func (c *Checker) PinAt(list string, i int, suffix string, p *skeinv1.Pin) {
 	c.IDAt(list, i, suffix+".pin_id", p.GetPinId())
 }
 
-// Length requires that a list with n items has at least so many items as least says, and at most maxItems.
+// Length requires that a list with n items has at least so many items as least says, and at most
+// maxItems.
 func (c *Checker) Length(field string, n, least int) {
 	if n < least || n > maxItems {
 		c.Found = append(c.Found, apierror.InvalidField(field, "has %d items: must have %d to %d", n, least, maxItems))
@@ -143,7 +147,8 @@ func (c *Checker) AtLeast(text string) {
 	}
 }
 
-// FoundAt adds a violation of a field in the i-th item of a list. text says what is wrong, and suffix is as for IDAt.
+// FoundAt adds a violation of a field in the i-th item of a list. text says what is wrong, and
+// suffix is as for IDAt.
 func (c *Checker) FoundAt(list string, i int, suffix, text string) {
 	c.Found = append(c.Found, apierror.InvalidField(list+"["+strconv.Itoa(i)+"]"+suffix, "%s", text))
 }

@@ -10,15 +10,17 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// requestTarget is the value into which the codecs decode a request. If a codec returned an error to Connect, Connect would answer the call by
-// itself, without the details that every error of skein has, and without counting it. So the codecs store the error in the target, and the method
+// requestTarget is the value into which the codecs decode a request. If a codec returned an error
+// to Connect, Connect would answer the call by itself, without the details that every error of
+// skein has, and without counting it. So the codecs store the error in the target, and the method
 // answers it.
 type requestTarget interface {
 	Message() proto.Message
 	Undecoded(error)
 }
 
-// Received is a request as it arrived: the message, or the error of decoding it. It implements requestTarget.
+// Received is a request as it arrived: the message, or the error of decoding it. It implements
+// requestTarget.
 type Received[T any, P Message[T]] struct {
 	Msg T
 	// Err is the error of decoding, or nil if Msg is valid.
@@ -52,7 +54,8 @@ func (protoCodec) Marshal(v any) ([]byte, error) {
 	return AppendProto(nil, m)
 }
 
-// MarshalAppend appends the encoding of a message to dst. Connect calls it instead of Marshal, to reuse buffers.
+// MarshalAppend appends the encoding of a message to dst. Connect calls it instead of Marshal, to
+// reuse buffers.
 func (protoCodec) MarshalAppend(dst []byte, v any) ([]byte, error) {
 	m, err := AsMessage(v)
 	if err != nil {
@@ -64,7 +67,8 @@ func (protoCodec) MarshalAppend(dst []byte, v any) ([]byte, error) {
 // Unmarshal implements connect.Codec.
 func (protoCodec) Unmarshal(data []byte, v any) error { return decodeInto(data, v, UnmarshalProto) }
 
-// JSONCodec encodes JSON with default values, so that answers show false and 0. Connect has it under two names.
+// JSONCodec encodes JSON with default values, so that answers show false and 0. Connect has it
+// under two names.
 type JSONCodec struct{ name string }
 
 // Name returns the name by which Connect finds the codec.
@@ -82,8 +86,9 @@ func (JSONCodec) MarshalAppend(dst []byte, v any) ([]byte, error) {
 	return protojson.MarshalOptions{EmitDefaultValues: true}.MarshalAppend(dst, m)
 }
 
-// Unmarshal decodes JSON, and refuses unknown fields and enum values. People also write JSON by hand: if unknown fields were ignored, a misspelled
-// filter or at_least would silently have no effect.
+// Unmarshal decodes JSON, and refuses unknown fields and enum values. People also write JSON by
+// hand: if unknown fields were ignored, a misspelled filter or at_least would silently have no
+// effect.
 func (JSONCodec) Unmarshal(data []byte, v any) error {
 	return decodeInto(data, v, func(data []byte, m proto.Message) error {
 		if len(bytes.TrimSpace(data)) == 0 {

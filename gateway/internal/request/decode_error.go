@@ -17,10 +17,11 @@ import (
 	"github.com/skein-feed/skein/gateway/internal/apierror"
 )
 
-// decodeErrorText returns a better error for a JSON message that the decoder has refused. It finds the first value that does not fit its field,
-// and says what the field accepts. The decoder's own error has a line number and the value, but neither the path of the field nor what would be
-// valid. decodeErrorText returns nil if something else is wrong first, such as an unknown field or a syntax error, because the decoder's error
-// describes that well enough.
+// decodeErrorText returns a better error for a JSON message that the decoder has refused. It finds
+// the first value that does not fit its field, and says what the field accepts. The decoder's own
+// error has a line number and the value, but neither the path of the field nor what would be valid.
+// decodeErrorText returns nil if something else is wrong first, such as an unknown field or a
+// syntax error, because the decoder's error describes that well enough.
 func decodeErrorText(data []byte, m proto.Message) *apierror.Failure {
 	r := mismatchReader{Decoder: json.NewDecoder(bytes.NewReader(data))}
 	r.UseNumber()
@@ -28,8 +29,8 @@ func decodeErrorText(data []byte, m proto.Message) *apierror.Failure {
 	return r.failure
 }
 
-// mismatchReader reads a JSON message in the same order as the decoder, until it finds a value that does not fit its field. Its read methods return
-// false when reading must stop.
+// mismatchReader reads a JSON message in the same order as the decoder, until it finds a value that
+// does not fit its field. Its read methods return false when reading must stop.
 type mismatchReader struct {
 	*json.Decoder
 	// failure is the error of the value that does not fit, or nil.
@@ -42,7 +43,8 @@ func (r *mismatchReader) refuse(path, format string, args ...any) bool {
 	return false
 }
 
-// readMessage reads the value of a message. path is that of the message, with a dot at its end, or "" for the request itself.
+// readMessage reads the value of a message. path is that of the message, with a dot at its end, or
+// "" for the request itself.
 func (r *mismatchReader) readMessage(d protoreflect.MessageDescriptor, path string) bool {
 	start, err := r.Token()
 	if err != nil || start == nil {
@@ -108,7 +110,8 @@ func (r *mismatchReader) readValue(field protoreflect.FieldDescriptor, path stri
 	return r.refuse(path, "%s", expectedValue(field, token))
 }
 
-// acceptsToken reports whether a field accepts a JSON value. If it is not sure, it returns true, because the decoder has the last word.
+// acceptsToken reports whether a field accepts a JSON value. If it is not sure, it returns true,
+// because the decoder has the last word.
 func acceptsToken(field protoreflect.FieldDescriptor, token json.Token) bool {
 	text, isText := token.(string)
 	number, isNumber := token.(json.Number)
@@ -138,7 +141,8 @@ func acceptsToken(field protoreflect.FieldDescriptor, token json.Token) bool {
 	return (isText || isNumber) && isIntegerBetween(text, least, most)
 }
 
-// expectedValue says what a field accepts instead of a JSON value, in words that follow the path of the field.
+// expectedValue says what a field accepts instead of a JSON value, in words that follow the path of
+// the field.
 func expectedValue(field protoreflect.FieldDescriptor, token json.Token) string {
 	switch field.Kind() {
 	case protoreflect.StringKind:
@@ -183,14 +187,15 @@ func integerRange(kind protoreflect.Kind) (least, most float64) {
 	}
 }
 
-// isIntegerBetween reports whether text is an integer from least to most. It may have a fraction of zero or an exponent, as in JSON.
+// isIntegerBetween reports whether text is an integer from least to most. It may have a fraction of
+// zero or an exponent, as in JSON.
 func isIntegerBetween(text string, least, most float64) bool {
 	n, err := strconv.ParseFloat(text, 64)
 	return err == nil && n == math.Trunc(n) && n >= least && n <= most
 }
 
-// isBase64 reports whether text is base64 of the standard or the URL alphabet, with or without padding. The JSON encoding of protos accepts all
-// four.
+// isBase64 reports whether text is base64 of the standard or the URL alphabet, with or without
+// padding. The JSON encoding of protos accepts all four.
 func isBase64(text string) bool {
 	encoding := base64.StdEncoding
 	if strings.ContainsAny(text, "-_") {

@@ -17,9 +17,11 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// A compressed body of a few KiB can hold millions of empty items. Each of them would be an allocation when the body is decoded, and a violation
-// when the request is checked. So the lists of a request are counted in its encoding before it is decoded, and a list with more items than its rule
-// in the proto allows refuses the request. Counting ignores all other errors, because decoding stops at the same place and reports them.
+// A compressed body of a few KiB can hold millions of empty items. Each of them would be an
+// allocation when the body is decoded, and a violation when the request is checked. So the lists of
+// a request are counted in its encoding before it is decoded, and a list with more items than its
+// rule in the proto allows refuses the request. Counting ignores all other errors, because decoding
+// stops at the same place and reports them.
 
 // messageShape has what counting must know about a type of message.
 type messageShape struct {
@@ -27,18 +29,22 @@ type messageShape struct {
 	byNumber map[protowire.Number]*fieldShape
 	// byName has all fields, by each name that JSON may use.
 	byName map[string]*fieldShape
-	// listCount is the number of list fields in the message and in the messages below it. It is set only for the type of a request.
+	// listCount is the number of list fields in the message and in the messages below it. It is set
+	// only for the type of a request.
 	listCount int
-	// minLimit is the lowest limit of these lists. An item needs at least one byte, so a body of up to minLimit bytes needs no counting.
+	// minLimit is the lowest limit of these lists. An item needs at least one byte, so a body of up
+	// to minLimit bytes needs no counting.
 	minLimit int
 }
 
 // fieldShape describes one field.
 type fieldShape struct {
 	path string
-	// countIndex is the index of the field in listCounter.counts. It is -1 for a field that is not a list.
+	// countIndex is the index of the field in listCounter.counts. It is -1 for a field that is not
+	// a list.
 	countIndex int
-	// limit is how many items all lists of this field may have together: the limit of the list times the limits of the lists around it.
+	// limit is how many items all lists of this field may have together: the limit of the list
+	// times the limits of the lists around it.
 	limit int
 	// isPackable says that the list has numbers, which may be encoded without a tag for each.
 	isPackable bool
@@ -65,8 +71,9 @@ func messageShapeOf(m proto.Message) *messageShape {
 	return shape
 }
 
-// newMessageShape returns the shape of a message whose fields have paths that begin with prefix. A request may have at most maxMessages such
-// messages. listCount is the number of lists so far, and is increased by those of the message.
+// newMessageShape returns the shape of a message whose fields have paths that begin with prefix. A
+// request may have at most maxMessages such messages. listCount is the number of lists so far, and
+// is increased by those of the message.
 func newMessageShape(d protoreflect.MessageDescriptor, prefix string, maxMessages int, listCount *int) *messageShape {
 	shape := &messageShape{
 		byNumber: map[protowire.Number]*fieldShape{}, byName: map[string]*fieldShape{}, minLimit: math.MaxInt,
@@ -94,7 +101,8 @@ func newMessageShape(d protoreflect.MessageDescriptor, prefix string, maxMessage
 	return shape
 }
 
-// maxItemsOf returns how many items a list may have: the limit of its rule, or maxItems if it has none.
+// maxItemsOf returns how many items a list may have: the limit of its rule, or maxItems if it has
+// none.
 func maxItemsOf(field protoreflect.FieldDescriptor) int {
 	if rules, ok := proto.GetExtension(field.Options(), validate.E_Field).(*validate.FieldRules); ok {
 		if limit := rules.GetRepeated().GetMaxItems(); limit > 0 {
@@ -104,7 +112,8 @@ func maxItemsOf(field protoreflect.FieldDescriptor) int {
 	return maxItems
 }
 
-// packingOf returns whether a list may be packed, and the bytes of each packed number (0 for varints).
+// packingOf returns whether a list may be packed, and the bytes of each packed number (0 for
+// varints).
 func packingOf(field protoreflect.FieldDescriptor) (isPackable bool, packedBytes int) {
 	switch field.Kind() {
 	case protoreflect.StringKind, protoreflect.BytesKind, protoreflect.MessageKind, protoreflect.GroupKind:
@@ -121,7 +130,8 @@ func packingOf(field protoreflect.FieldDescriptor) (isPackable bool, packedBytes
 // listCounter counts the items of the lists of one request.
 type listCounter struct{ counts []int }
 
-// addItems counts n items of a list. It returns an error if the lists of this field have too many items.
+// addItems counts n items of a list. It returns an error if the lists of this field have too many
+// items.
 func (c *listCounter) addItems(f *fieldShape, n int) *apierror.Failure {
 	c.counts[f.countIndex] += n
 	if c.counts[f.countIndex] <= f.limit {
@@ -149,7 +159,8 @@ func countProto(data []byte, m proto.Message) error {
 	return nil
 }
 
-// countMessage counts the lists of a message in the binary encoding. It stops at malformed input, as decoding will.
+// countMessage counts the lists of a message in the binary encoding. It stops at malformed input,
+// as decoding will.
 func (c *listCounter) countMessage(data []byte, shape *messageShape) *apierror.Failure {
 	for offset := 0; offset < len(data); {
 		field, next := protoscan.Next(data, offset)
@@ -182,7 +193,8 @@ func (c *listCounter) countMessage(data []byte, shape *messageShape) *apierror.F
 	return nil
 }
 
-// countPackedItems returns how many packed numbers value has. packedBytes is the size of each, or 0 for varints.
+// countPackedItems returns how many packed numbers value has. packedBytes is the size of each, or 0
+// for varints.
 func countPackedItems(value []byte, packedBytes int) (n int) {
 	if packedBytes > 0 {
 		return len(value) / packedBytes
@@ -208,8 +220,8 @@ func countJSON(data []byte, m proto.Message) error {
 	return nil
 }
 
-// jsonCounter counts lists in JSON. It sets rest to nil, and so stops, at malformed input and at a name that is no field of the message. Decoding
-// stops there, too.
+// jsonCounter counts lists in JSON. It sets rest to nil, and so stops, at malformed input and at a
+// name that is no field of the message. Decoding stops there, too.
 type jsonCounter struct {
 	listCounter
 	rest []byte
@@ -270,8 +282,8 @@ func (c *jsonCounter) countValue(shape *messageShape) *apierror.Failure {
 	return nil
 }
 
-// consume skips white space, and then reads the character want if it comes next. It reports whether it has. At the end of the text it returns
-// true for every character, so that all loops end.
+// consume skips white space, and then reads the character want if it comes next. It reports whether
+// it has. At the end of the text it returns true for every character, so that all loops end.
 func (c *jsonCounter) consume(want byte) bool {
 	for len(c.rest) > 0 && (c.rest[0] == ' ' || c.rest[0] == '\t' || c.rest[0] == '\n' || c.rest[0] == '\r') {
 		c.rest = c.rest[1:]
@@ -309,7 +321,8 @@ func (c *jsonCounter) readString() (s string, ok bool) {
 	return "", false
 }
 
-// skipValue skips a JSON value of any kind. In malformed input it stops at a character that cannot belong to the value, or at the end.
+// skipValue skips a JSON value of any kind. In malformed input it stops at a character that cannot
+// belong to the value, or at the end.
 func (c *jsonCounter) skipValue() {
 	depth := 0
 	for c.consume(' '); len(c.rest) > 0; {

@@ -63,8 +63,8 @@ func setLimits(shape *messageShape, limit int) {
 	}
 }
 
-// TestEveryRequestListHasALimit demands that every list of every request has a limit of at most 100 000, and that no field is a map, whose
-// items would not be counted.
+// TestEveryRequestListHasALimit demands that every list of every request has a limit of at most 100
+// 000, and that no field is a map, whose items would not be counted.
 func TestEveryRequestListHasALimit(t *testing.T) {
 	lists := 0
 	for _, m := range emptyRequests(t) {
@@ -103,7 +103,8 @@ func TestEveryRequestListHasALimit(t *testing.T) {
 	}
 }
 
-// FuzzListLimits demands that a message that decodes is refused exactly if one of its lists is too long.
+// FuzzListLimits demands that a message that decodes is refused exactly if one of its lists is too
+// long.
 func FuzzListLimits(f *testing.F) {
 	for _, text := range []string{
 		`{"userIds":["a","b","c"]}`, `{"user_ids":["a","b"], "boards":[{},{"ownerId":"x"},{}]}`, ` { "userIds" : [ ] , "boards" : null } `,
@@ -152,7 +153,8 @@ func FuzzListLimits(f *testing.F) {
 			return shape, listCounter{make([]int, count)}
 		}
 		shape, counter := newCounter()
-		// A field that is there twice in the binary encoding is merged, or replaced by the last one, but all of its items are counted.
+		// A field that is there twice in the binary encoding is merged, or replaced by the last
+		// one, but all of its items are counted.
 		check("binary", counter.countMessage(data, shape), proto.Unmarshal(data, m), false)
 		shape, counter = newCounter()
 		jsonLists := jsonCounter{counter, data}
@@ -160,8 +162,8 @@ func FuzzListLimits(f *testing.F) {
 	})
 }
 
-// TestTooLongListIsRefusedBeforeDecoding sends bodies of two million empty items. Each must be refused for its length, with the name of the
-// list, before it is decoded.
+// TestTooLongListIsRefusedBeforeDecoding sends bodies of two million empty items. Each must be
+// refused for its length, with the name of the list, before it is decoded.
 func TestTooLongListIsRefusedBeforeDecoding(t *testing.T) {
 	const items = 2_000_000
 	for _, c := range []struct {
@@ -198,8 +200,8 @@ func TestTooLongListIsRefusedBeforeDecoding(t *testing.T) {
 	}
 }
 
-// TestChecksStopAtTheLargestError demands that the check of a list with many invalid items stops as soon as the error has all the violations
-// that it may have.
+// TestChecksStopAtTheLargestError demands that the check of a list with many invalid items stops as
+// soon as the error has all the violations that it may have.
 func TestChecksStopAtTheLargestError(t *testing.T) {
 	var c Checker
 	c.IDs("ids", make([]string, 10_000))

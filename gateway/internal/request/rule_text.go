@@ -10,8 +10,8 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// ruleText says what a broken rule requires, in words that follow the path of the field. The texts of protovalidate list neither the values of an
-// enum nor the fields of a oneof.
+// ruleText says what a broken rule requires, in words that follow the path of the field. The texts
+// of protovalidate list neither the values of an enum nor the fields of a oneof.
 func ruleText(msg proto.Message, v *protovalidate.Violation) string {
 	text := strings.TrimPrefix(v.Proto.GetMessage(), "value ")
 	field := v.FieldDescriptor
@@ -38,7 +38,8 @@ func ruleText(msg proto.Message, v *protovalidate.Violation) string {
 	return text
 }
 
-// numberRuleText says which limits a number has, or the numbers of a list. It returns "" if there are none.
+// numberRuleText says which limits a number has, or the numbers of a list. It returns "" if there
+// are none.
 func numberRuleText(field protoreflect.FieldDescriptor) string {
 	rules := fieldRulesOf(field)
 	if field.IsList() {
@@ -67,7 +68,8 @@ func numberRuleText(field protoreflect.FieldDescriptor) string {
 	return "must be " + strings.Join(texts, " and ")
 }
 
-// oneofRuleText lists the fields of a required oneof of the request. For any other rule it returns text.
+// oneofRuleText lists the fields of a required oneof of the request. For any other rule it returns
+// text.
 func oneofRuleText(msg proto.Message, v *protovalidate.Violation, text string) string {
 	oneof := msg.ProtoReflect().Descriptor().Oneofs().ByName(protoreflect.Name(fieldPath(v.Proto)))
 	if oneof == nil {
@@ -94,7 +96,8 @@ func stringRulesOf(field protoreflect.FieldDescriptor) *validate.StringRules {
 	return fieldRulesOf(field).GetString()
 }
 
-// enumRuleText lists the values that an enum field accepts: those that its rule names, or all values if it has no such rule.
+// enumRuleText lists the values that an enum field accepts: those that its rule names, or all
+// values if it has no such rule.
 func enumRuleText(field protoreflect.FieldDescriptor) string {
 	values := field.Enum().Values()
 	allowed := fieldRulesOf(field).GetEnum().GetIn()

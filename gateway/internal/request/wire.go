@@ -7,10 +7,12 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// The messages of frequent calls are decoded and encoded by hand-written code, which saves the cost of reflection and of an allocation for each
-// string (docs/decisions/0017-http-loop.md). The decoders accept only messages that consist of the fields that they know, in any order, each with
-// its own wire type. A message with anything else, such as unknown fields, invalid UTF-8 or an incomplete field, goes to the general decoder,
-// which accepts it or reports the error. So a field that is added to a proto but not here makes requests slower, but is not lost. In an answer it
+// The messages of frequent calls are decoded and encoded by hand-written code, which saves the cost
+// of reflection and of an allocation for each string (docs/decisions/0017-http-loop.md). The
+// decoders accept only messages that consist of the fields that they know, in any order, each with
+// its own wire type. A message with anything else, such as unknown fields, invalid UTF-8 or an
+// incomplete field, goes to the general decoder, which accepts it or reports the error. So a field
+// that is added to a proto but not here makes requests slower, but is not lost. In an answer it
 // would be lost, and TestWireCodeEncodesAllFields fails.
 
 // UnmarshalProto decodes a message in the binary encoding into m, which must be empty.
@@ -31,7 +33,8 @@ func UnmarshalProto(data []byte, m proto.Message) error {
 	return proto.Unmarshal(data, m)
 }
 
-// AppendProto appends a message in the binary encoding to dst. The message must have no unknown fields.
+// AppendProto appends a message in the binary encoding to dst. The message must have no unknown
+// fields.
 func AppendProto(dst []byte, m proto.Message) ([]byte, error) {
 	switch m := m.(type) {
 	case *skeinv1.CheckFollowsResponse:
@@ -50,7 +53,8 @@ func AppendProto(dst []byte, m proto.Message) ([]byte, error) {
 	return proto.MarshalOptions{}.MarshalAppend(dst, m)
 }
 
-// The tags of fields: the number of the field times 8, plus the wire type, which is 0 for a varint and 2 for a text or message.
+// The tags of fields: the number of the field times 8, plus the wire type, which is 0 for a varint
+// and 2 for a text or message.
 const (
 	tagVarint1, tagText1 = 1 << 3, 1<<3 | 2
 	tagVarint2, tagText2 = 2 << 3, 2<<3 | 2
@@ -59,13 +63,15 @@ const (
 	tagText5             = 5<<3 | 2
 )
 
-// pairAllocation has the parts of a pair of a follower and a user, so that one slice of them needs one allocation for all pairs.
+// pairAllocation has the parts of a pair of a follower and a user, so that one slice of them needs
+// one allocation for all pairs.
 type pairAllocation struct {
 	pair skeinv1.FollowPair
 	user skeinv1.FollowPair_TargetUserId
 }
 
-// decodeCheckFollows decodes a request. It returns false, and leaves m unchanged, if the general decoder must decode it.
+// decodeCheckFollows decodes a request. It returns false, and leaves m unchanged, if the general
+// decoder must decode it.
 func decodeCheckFollows(data []byte, m *skeinv1.CheckFollowsRequest) bool {
 	r := protoscan.NewCursor(data)
 	n := r.Count(tagText1)
@@ -139,8 +145,8 @@ func decodeBoard(r protoscan.Cursor, b *skeinv1.Board) bool {
 	return r.OK()
 }
 
-// decodeFilterFollowed decodes a request about users. It returns false, and leaves m unchanged, if the general decoder must decode it, as it must
-// if the request is about boards.
+// decodeFilterFollowed decodes a request about users. It returns false, and leaves m unchanged, if
+// the general decoder must decode it, as it must if the request is about boards.
 func decodeFilterFollowed(data []byte, m *skeinv1.FilterFollowedRequest) bool {
 	r := protoscan.NewCursor(data)
 	n := r.Count(tagText2)

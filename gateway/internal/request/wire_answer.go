@@ -9,8 +9,9 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// The encoders of the answers of frequent calls (see wire.go). The encoding of a text or message begins with its length, which the functions named
-// …Bytes compute: they return how many bytes the append function of the same name appends.
+// The encoders of the answers of frequent calls (see wire.go). The encoding of a text or message
+// begins with its length, which the functions named …Bytes compute: they return how many bytes the
+// append function of the same name appends.
 
 func appendCheckFollows(dst []byte, m *skeinv1.CheckFollowsResponse) []byte {
 	dst = appendPacked(dst, tagText1, m.GetKinds())
@@ -37,7 +38,8 @@ type followList interface {
 	GetPosition() string
 }
 
-// appendFollowList encodes a page. It returns false if an id is not valid UTF-8, because only the general encoder reports that error.
+// appendFollowList encodes a page. It returns false if an id is not valid UTF-8, because only the
+// general encoder reports that error.
 func appendFollowList(dst []byte, m followList) ([]byte, bool) {
 	for _, e := range m.GetEntries() {
 		if !utf8.ValidString(e.GetUserId()) {
@@ -128,7 +130,8 @@ func numberBytes(n uint64) int {
 	return 1 + protowire.SizeVarint(n)
 }
 
-// appendTime appends a field with a timestamp. Its message is always shorter than 128 bytes, so one byte is enough for its length.
+// appendTime appends a field with a timestamp. Its message is always shorter than 128 bytes, so one
+// byte is enough for its length.
 func appendTime(dst []byte, tag byte, t *timestamppb.Timestamp) []byte {
 	size := numberBytes(uint64(t.GetSeconds())) + numberBytes(uint64(t.GetNanos()))
 	dst = append(dst, tag, byte(size))

@@ -35,8 +35,8 @@ func expectSameDecoding(t *testing.T, data []byte, empty proto.Message) {
 	}
 }
 
-// TestWireCodeAgreesWithTheLibrary demands that the hand-written code and the library decode the same message from the same bytes, however the
-// bytes are changed.
+// TestWireCodeAgreesWithTheLibrary demands that the hand-written code and the library decode the
+// same message from the same bytes, however the bytes are changed.
 func TestWireCodeAgreesWithTheLibrary(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for _, empty := range wireMessages() {
@@ -79,14 +79,15 @@ func expectDecodesTo(t *testing.T, data []byte, want proto.Message) {
 	}
 }
 
-// TestWireCodeEncodesAllFields reports fields that were added to a message and not to its hand-written encoder. They would be missing in every
-// answer.
+// TestWireCodeEncodesAllFields reports fields that were added to a message and not to its
+// hand-written encoder. They would be missing in every answer.
 func TestWireCodeEncodesAllFields(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for _, empty := range wireMessages() {
 		t.Run(messageName(empty), func(t *testing.T) {
 			m := proto.Clone(empty)
-			// A random value may be the default value, which is not encoded. After several rounds every field has another value.
+			// A random value may be the default value, which is not encoded. After several rounds
+			// every field has another value.
 			for range 50 {
 				requesttest.Fill(r, m.ProtoReflect(), 1)
 			}
@@ -99,7 +100,8 @@ func TestWireCodeEncodesAllFields(t *testing.T) {
 	}
 }
 
-// TestWireDecodesFrequentRequests demands that the hand-written decoders accept the requests of frequent calls.
+// TestWireDecodesFrequentRequests demands that the hand-written decoders accept the requests of
+// frequent calls.
 func TestWireDecodesFrequentRequests(t *testing.T) {
 	for _, m := range []proto.Message{
 		&skeinv1.CheckFollowsRequest{Pairs: []*skeinv1.FollowPair{userPair("ann", "bob")}, IncludeTimes: true, AtLeast: "x"},

@@ -15,7 +15,8 @@ import (
 // MaxCandidates is how many items one call of FilterSeen may ask about.
 const MaxCandidates = 10_000
 
-// ValidateFilterSeen checks by hand what the rules of the proto say, because this call is frequent and large and the rules are slow.
+// ValidateFilterSeen checks by hand what the rules of the proto say, because this call is frequent
+// and large and the rules are slow.
 func ValidateFilterSeen(req *skeinv1.FilterSeenRequest) []apierror.Violation {
 	var c request.Checker
 	c.AtMostItems("item_ids", len(req.GetItemIds()), MaxCandidates)

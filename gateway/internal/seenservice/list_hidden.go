@@ -10,7 +10,8 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// hiddenList is the kind of list in the page tokens of ListHidden. It never changes, and no other list has it.
+// hiddenList is the kind of list in the page tokens of ListHidden. It never changes, and no other
+// list has it.
 const hiddenList = 0xf7
 
 // ListHidden returns a page of the items that a user hides.

@@ -1,5 +1,5 @@
-// Package seenservice answers SeenService: which of some items a user has not seen, what was served to the user, and which items the user hides. It
-// reads the seen projection.
+// Package seenservice answers SeenService: which of some items a user has not seen, what was served
+// to the user, and which items the user hides. It reads the seen projection.
 package seenservice
 
 import (

@@ -40,21 +40,24 @@ func DemandOf(atLeast string) (Demand, error) {
 
 func (d Demand) isEmpty() bool { return d.Position == events.Position{} }
 
-// Refused returns the error of a demand that cannot be met. text says what is wrong, in words that follow the name of the field.
+// Refused returns the error of a demand that cannot be met. text says what is wrong, in words that
+// follow the name of the field.
 func (d Demand) Refused(text string, cause error) error {
 	f := apierror.Invalid(apierror.Violation{Field: d.Field, Text: text, Reason: d.Reason})
 	f.Cause = cause
 	return f
 }
 
-// contains reports whether a view certainly contains a position. It does not ask the log. If it returns false, the view may still contain the
-// position, because only the log knows the positions of earlier epochs.
+// contains reports whether a view certainly contains a position. It does not ask the log. If it
+// returns false, the view may still contain the position, because only the log knows the positions
+// of earlier epochs.
 func (s *Views) contains(v *projections.View, p events.Position) bool {
 	viewPosition := s.Log.Position(v.Cursor().Seq)
 	return p.Log == viewPosition.Log && p.Epoch == viewPosition.Epoch && p.Seq <= viewPosition.Seq
 }
 
-// Await waits until a store contains the position of a demand. It waits at most for [Views.Wait], and a little less than the deadline of ctx.
+// Await waits until a store contains the position of a demand. It waits at most for [Views.Wait],
+// and a little less than the deadline of ctx.
 func (s *Views) Await(ctx context.Context, store *live.Live, d Demand) error {
 	if d.isEmpty() {
 		return nil
@@ -64,7 +67,8 @@ func (s *Views) Await(ctx context.Context, store *live.Live, d Demand) error {
 
 	err := s.Log.CheckPosition(ctx, d.Position)
 	if err == nil || errors.Is(err, events.ErrLogUnavailable) {
-		// If the log cannot be asked now, the position is taken as valid: the store reaches it once the log can be read again.
+		// If the log cannot be asked now, the position is taken as valid: the store reaches it once
+		// the log can be read again.
 		err = store.WaitFor(ctx, d.Position.Seq)
 	}
 
@@ -77,7 +81,8 @@ func (s *Views) Await(ctx context.Context, store *live.Live, d Demand) error {
 	return d.PositionError(err)
 }
 
-// holeFailure returns the error of a demand for a position behind a hole of the log. seq is the sequence at which the store stands.
+// holeFailure returns the error of a demand for a position behind a hole of the log. seq is the
+// sequence at which the store stands.
 func holeFailure(hole *eventlog.HoleError, seq uint64, log *eventlog.Log, cause error) error {
 	position := log.Position(seq).String()
 	return &apierror.Failure{
@@ -88,8 +93,8 @@ func holeFailure(hole *eventlog.HoleError, seq uint64, log *eventlog.Log, cause 
 	}
 }
 
-// PositionError turns the error of a position that the log does not accept into one about the field of the demand. It returns other errors
-// unchanged.
+// PositionError turns the error of a position that the log does not accept into one about the field
+// of the demand. It returns other errors unchanged.
 func (d Demand) PositionError(err error) error {
 	switch {
 	case errors.Is(err, events.ErrOtherLog):
@@ -102,8 +107,8 @@ func (d Demand) PositionError(err error) error {
 	return err
 }
 
-// BoundWait returns a context for a wait, which ends after limit with [apierror.ErrNotCaughtUp]. It ends a little before the caller's own deadline,
-// so that the caller receives the reason.
+// BoundWait returns a context for a wait, which ends after limit with [apierror.ErrNotCaughtUp]. It
+// ends a little before the caller's own deadline, so that the caller receives the reason.
 func BoundWait(ctx context.Context, limit time.Duration) (context.Context, context.CancelFunc) {
 	if deadline, ok := ctx.Deadline(); ok {
 		left := time.Until(deadline)

@@ -14,8 +14,9 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// Resume verifies a page token of the list, which came in the given field. It returns the cursor at which the list continues, and the demand for
-// the position that the answer must contain. An empty token means the start of the list: the cursor is nil, and nothing is demanded.
+// Resume verifies a page token of the list, which came in the given field. It returns the cursor at
+// which the list continues, and the demand for the position that the answer must contain. An empty
+// token means the start of the list: the cursor is nil, and nothing is demanded.
 func (s *Views) Resume(token, field string, id pagetoken.ListID) (cursor []byte, d Demand, err error) {
 	d = Demand{Field: field, Reason: skeinv1.Reason_REASON_INVALID_PAGE_TOKEN}
 	if token == "" {
@@ -42,7 +43,8 @@ type PageStart struct {
 	Cursor []byte
 	// Size is how many entries the page may have.
 	Size int
-	// AtLeast and Token are what the page must contain: the position in at_least, and that of the page that returned the token.
+	// AtLeast and Token are what the page must contain: the position in at_least, and that of the
+	// page that returned the token.
 	AtLeast, Token Demand
 }
 
@@ -65,8 +67,8 @@ func (d Demand) BadToken(cause error) error {
 	return d.Refused(fmt.Sprintf("%s: send %s exactly as it came, with the same parameters, or nothing to begin again", cause, valid), cause)
 }
 
-// TokenError turns the error by which a projection refuses a cursor into one about the token of the demand. The token has a valid signature. It
-// returns other errors unchanged.
+// TokenError turns the error by which a projection refuses a cursor into one about the token of the
+// demand. The token has a valid signature. It returns other errors unchanged.
 func (d Demand) TokenError(err error) error {
 	switch {
 	case errors.Is(err, inbox.ErrExpired):
@@ -79,7 +81,8 @@ func (d Demand) TokenError(err error) error {
 	return err
 }
 
-// sessionOverError returns the error of the token of a session by heat that is older than lifetime. what is "a feed" or "a list".
+// sessionOverError returns the error of the token of a session by heat that is older than lifetime.
+// what is "a feed" or "a list".
 func (d Demand) sessionOverError(what string, lifetime events.Micros, err error) error {
 	d.Reason = skeinv1.Reason_REASON_EXPIRED_PAGE_TOKEN
 	hours := (time.Duration(lifetime) * time.Microsecond).Hours()

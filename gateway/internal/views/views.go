@@ -36,7 +36,8 @@ type Views struct {
 	Keys pagetoken.KeyRing
 	// Wait is how long a read waits for a position that it demands.
 	Wait time.Duration
-	// Peers are the other nodes of the cluster. It is nil outside of a cluster, where the stores hold all partitions.
+	// Peers are the other nodes of the cluster. It is nil outside of a cluster, where the stores
+	// hold all partitions.
 	Peers *peers.Peers
 	// seenSettings are the settings with which the seen projection folds.
 	seenSettings seen.Settings
@@ -44,8 +45,8 @@ type Views struct {
 	notificationSettings notifications.Settings
 }
 
-// New returns a copy of v that is ready to use. It fails if v.Seen is not the seen projection, or v.Notifications not the notifications
-// projection.
+// New returns a copy of v that is ready to use. It fails if v.Seen is not the seen projection, or
+// v.Notifications not the notifications projection.
 func New(v Views) (*Views, error) {
 	if v.Seen != nil {
 		p, ok := v.Seen.Projection().(*seen.Seen)
@@ -92,8 +93,9 @@ func (s *Store) Rebuilding() bool {
 	return !s.CaughtUp.Load()
 }
 
-// StatusOf returns the status of a projection, with the newest head of the log that the process knows. A projection that waits, for example for
-// disk space, does not read the log, so the head in its own status may be old.
+// StatusOf returns the status of a projection, with the newest head of the log that the process
+// knows. A projection that waits, for example for disk space, does not read the log, so the head in
+// its own status may be old.
 func (s *Views) StatusOf(store *live.Live) store.Status {
 	st := store.Status()
 	st.Head = max(st.Head, s.Hub.Head())
@@ -111,7 +113,8 @@ type StoreView struct {
 	remote *peers.RemoteBatch
 }
 
-// Newest returns the newest position of which the answer may show anything: that of the view, or that of an answer of another node.
+// Newest returns the newest position of which the answer may show anything: that of the view, or
+// that of an answer of another node.
 func (o *StoreView) Newest() events.Position {
 	if o.remote == nil {
 		return o.At
@@ -119,8 +122,8 @@ func (o *StoreView) Newest() events.Position {
 	return o.remote.Newest()
 }
 
-// Newest returns the newest of the positions of some views. The next page must demand it, because it could otherwise show what this page already
-// knew to be deleted.
+// Newest returns the newest of the positions of some views. The next page must demand it, because
+// it could otherwise show what this page already knew to be deleted.
 func Newest(opened ...*StoreView) (newest events.Position) {
 	for _, o := range opened {
 		if at := o.Newest(); at.Seq >= newest.Seq {
@@ -130,18 +133,20 @@ func Newest(opened ...*StoreView) (newest events.Position) {
 	return newest
 }
 
-// OldestPosition returns the text of the oldest position of some views. An answer that is read from all of them contains what that position
-// contains, and may contain more.
+// OldestPosition returns the text of the oldest position of some views. An answer that is read from
+// all of them contains what that position contains, and may contain more.
 func OldestPosition(opened ...*StoreView) string {
 	oldest := slices.MinFunc(opened, func(a, b *StoreView) int { return cmp.Compare(a.At.Seq, b.At.Seq) })
 	return oldest.Position
 }
 
-// RunUntilResolved runs query over some open stores. While a run lacks answers of other nodes, RunUntilResolved fetches them and runs query
-// again; it returns the result of the last run, or the error of a fetch.
+// RunUntilResolved runs query over some open stores. While a run lacks answers of other nodes,
+// RunUntilResolved fetches them and runs query again; it returns the result of the last run, or the
+// error of a fetch.
 //
-// query must be pure: it runs several times, so it must overwrite the whole of its answer in each run, and leave nothing half-written of
-// a run that lacked answers. It must not send anything or change state.
+// query must be pure: it runs several times, so it must overwrite the whole of its answer in each
+// run, and leave nothing half-written of a run that lacked answers. It must not send anything or
+// change state.
 func RunUntilResolved(ctx context.Context, query func() error, opened ...*StoreView) error {
 	for {
 		err := query()
@@ -155,7 +160,8 @@ func RunUntilResolved(ctx context.Context, query func() error, opened ...*StoreV
 				return err
 			}
 		}
-		// An error of a run that lacked answers does not count, because the run may have failed for that reason.
+		// An error of a run that lacked answers does not count, because the run may have failed for
+		// that reason.
 		if !isUnresolved {
 			return err
 		}
@@ -203,7 +209,8 @@ func (s *Views) Open(ctx context.Context, info *call.Info, demands ...Demand) (*
 
 // OpenFeed returns the inbox at a position that contains all demands. info may be nil.
 func (s *Views) OpenFeed(ctx context.Context, info *call.Info, demands ...Demand) (*Inbox, error) {
-	// This is read before the view is taken. If the store has caught up by now, the view lacks no rows that had to be rebuilt.
+	// This is read before the view is taken. If the store has caught up by now, the view lacks no
+	// rows that had to be rebuilt.
 	rebuilding := s.Inbox.Rebuilding()
 	o, err := s.openStore(ctx, s.Inbox, info, demands)
 	if err != nil {
@@ -231,7 +238,8 @@ func (s *Views) OpenSeen(ctx context.Context, info *call.Info, demands ...Demand
 	return &Seen{Queries: seen.Query(o.View, s.seenSettings), StoreView: o}, nil
 }
 
-// Candidates are items that may have been seen, by text id or by numeric id. Only one of the two slices is set.
+// Candidates are items that may have been seen, by text id or by numeric id. Only one of the two
+// slices is set.
 type Candidates struct {
 	Items   []string
 	Numeric []uint64
@@ -240,8 +248,8 @@ type Candidates struct {
 // Len returns the number of candidates.
 func (c Candidates) Len() int { return len(c.Items) + len(c.Numeric) }
 
-// Unseen returns the indexes of the candidates that the user of the question has not seen, and how many months of plays were read. FilterSeen and
-// feeds both use it.
+// Unseen returns the indexes of the candidates that the user of the question has not seen, and how
+// many months of plays were read. FilterSeen and feeds both use it.
 func (r *Seen) Unseen(q seen.Question, c Candidates) (unseen []uint32, months int, err error) {
 	unseen = make([]uint32, 0, c.Len())
 	if len(c.Numeric) > 0 {
@@ -277,7 +285,8 @@ type Notifications struct {
 	Rebuilding bool
 }
 
-// OpenNotifications returns the notifications at a position that contains all demands. info may be nil.
+// OpenNotifications returns the notifications at a position that contains all demands. info may be
+// nil.
 func (s *Views) OpenNotifications(ctx context.Context, info *call.Info, demands ...Demand) (*Notifications, error) {
 	rebuilding := s.Notifications.Rebuilding() // before the view is taken, as in OpenFeed
 	o, err := s.openStore(ctx, s.Notifications, info, demands)
@@ -287,8 +296,9 @@ func (s *Views) OpenNotifications(ctx context.Context, info *call.Info, demands 
 	return &Notifications{Queries: notifications.NewQueries(o.View, s.notificationSettings), StoreView: o, Rebuilding: rebuilding}, nil
 }
 
-// openStore returns a store at a position that contains all demands, and waits for it if necessary. It raises the lag in info to that of the
-// store, so that a call that opens several stores has the lag of the one that is furthest behind. info may be nil.
+// openStore returns a store at a position that contains all demands, and waits for it if necessary.
+// It raises the lag in info to that of the store, so that a call that opens several stores has the
+// lag of the one that is furthest behind. info may be nil.
 func (s *Views) openStore(
 	ctx context.Context, store *Store, info *call.Info, demands []Demand,
 ) (o StoreView, err error) {
@@ -300,7 +310,8 @@ func (s *Views) openStore(
 		if d.isEmpty() || s.contains(view, d.Position) {
 			continue
 		}
-		// The store needs no view while it is waited for. The next view also contains what the last one did.
+		// The store needs no view while it is waited for. The next view also contains what the last
+		// one did.
 		_ = view.Close()
 		if err := s.Await(ctx, store.Live, d); err != nil {
 			return o, err
@@ -321,7 +332,8 @@ func (s *Views) openStore(
 	return o, nil
 }
 
-// Positions caches the text of the last position, which many answers in a row share. It may be used concurrently.
+// Positions caches the text of the last position, which many answers in a row share. It may be used
+// concurrently.
 type Positions struct{ last atomic.Pointer[positionText] }
 
 type positionText struct {

@@ -1,5 +1,6 @@
-// Package disk reads and writes the file that says which generation of a projection serves. It also checks the files of a store before
-// Pebble opens them, because Pebble might take some damaged stores for an empty store or for an older state.
+// Package disk reads and writes the file that says which generation of a projection serves. It also
+// checks the files of a store before Pebble opens them, because Pebble might take some damaged
+// stores for an empty store or for an older state.
 package disk
 
 import (
@@ -28,7 +29,8 @@ func ReadFile(fs FS, name string) (data []byte, err error) {
 	return io.ReadAll(f)
 }
 
-// WriteFile creates or overwrites a file and syncs its content. The caller must also call [SyncDir], or a power cut may remove the file.
+// WriteFile creates or overwrites a file and syncs its content. The caller must also call
+// [SyncDir], or a power cut may remove the file.
 func WriteFile(fs FS, name string, data []byte) (err error) {
 	f, err := fs.Create(name, vfs.WriteCategoryUnspecified)
 	if err != nil {
@@ -41,7 +43,8 @@ func WriteFile(fs FS, name string, data []byte) (err error) {
 	return f.Sync()
 }
 
-// SyncDir syncs a directory, so that files which were created, renamed or removed in it stay so after a power cut.
+// SyncDir syncs a directory, so that files which were created, renamed or removed in it stay so
+// after a power cut.
 func SyncDir(fs FS, name string) error {
 	dir, err := fs.OpenDir(name)
 	if err != nil {
@@ -50,7 +53,8 @@ func SyncDir(fs FS, name string) error {
 	return errors.Join(dir.Sync(), dir.Close())
 }
 
-// CheckWhole returns [projections.ErrCorrupt] if a directory has tables but no manifest that names them. Pebble would open it as an empty store.
+// CheckWhole returns [projections.ErrCorrupt] if a directory has tables but no manifest that names
+// them. Pebble would open it as an empty store.
 func CheckWhole(fs FS, dir string) error {
 	names, _ := fs.List(dir)
 	if !slices.ContainsFunc(names, func(name string) bool { return strings.HasSuffix(name, ".sst") }) {
@@ -63,7 +67,8 @@ func CheckWhole(fs FS, dir string) error {
 	return err
 }
 
-// DirectoryBytes returns the total size of the files in a directory, without its subdirectories. A file that cannot be read counts as 0.
+// DirectoryBytes returns the total size of the files in a directory, without its subdirectories. A
+// file that cannot be read counts as 0.
 func DirectoryBytes(fs FS, dir string) (n uint64) {
 	names, _ := fs.List(dir)
 	for _, name := range names {

@@ -13,35 +13,40 @@ import (
 )
 
 const (
-	// GenerationsFile is the name of the file that says which generation is live. It is in the directory that has the directories of the
-	// generations. Without the file, the highest generation is live.
+	// GenerationsFile is the name of the file that says which generation is live. It is in the
+	// directory that has the directories of the generations. Without the file, the highest
+	// generation is live.
 	GenerationsFile = "GENERATIONS"
 	// generationsVersion is the version of the format of the file.
 	generationsVersion = 1
-	// ShadowPrefix begins the names of temporary directories. The next start removes those that a crash has left.
+	// ShadowPrefix begins the names of temporary directories. The next start removes those that a
+	// crash has left.
 	ShadowPrefix = "shadow-"
 )
 
-// Generations says which generations of a projection are in use. Directories of other generations are removed. That is safe, because the file is written
-// before a second directory is created, and again before a directory is removed. At every moment exactly one generation is live, and it is complete,
-// because a generation becomes live only when its rows are on disk.
+// Generations says which generations of a projection are in use. Directories of other generations
+// are removed. That is safe, because the file is written before a second directory is created, and
+// again before a directory is removed. At every moment exactly one generation is live, and it is
+// complete, because a generation becomes live only when its rows are on disk.
 type Generations struct {
 	Version int `json:"version"`
 	// Live is the number of the generation that serves, from 1.
 	Live uint32 `json:"live"`
-	// Previous is the generation that served before and is kept for a rollback. 0 means none. Its JSON name is older than the field name.
+	// Previous is the generation that served before and is kept for a rollback. 0 means none. Its
+	// JSON name is older than the field name.
 	Previous uint32 `json:"former,omitempty"`
-	// Partitions is the set of partitions that the live generation holds, in the form of its fingerprint. A rebuild uses it if the rows cannot
-	// be read. Empty means all.
+	// Partitions is the set of partitions that the live generation holds, in the form of its
+	// fingerprint. A rebuild uses it if the rows cannot be read. Empty means all.
 	Partitions string `json:"partitions,omitempty"`
 }
 
 // has reports whether a generation is in use.
 func (g Generations) has(n uint32) bool { return n == g.Live || n == g.Previous }
 
-// ReadGenerations reads the file of generations in the directory of a projection. found reports whether there is one. Without it, the highest generation
-// that has a directory is live, or 1 if none has. ReadGenerations fails with [projections.ErrCorrupt] if the file cannot be decoded. It fails with another
-// error if the file has another version.
+// ReadGenerations reads the file of generations in the directory of a projection. found reports
+// whether there is one. Without it, the highest generation that has a directory is live, or 1 if
+// none has. ReadGenerations fails with [projections.ErrCorrupt] if the file cannot be decoded. It
+// fails with another error if the file has another version.
 func ReadGenerations(fs FS, dir string) (g Generations, found bool, err error) {
 	name := fs.PathJoin(dir, GenerationsFile)
 	data, err := ReadFile(fs, name)
@@ -64,10 +69,12 @@ func ReadGenerations(fs FS, dir string) (g Generations, found bool, err error) {
 	return g, true, nil
 }
 
-// WriteGenerations atomically replaces the file of generations. After a power cut, either the old or the new file is there, complete, and it is the
-// new one if WriteGenerations had returned nil. After an error it may be either. WriteGenerations syncs the content before it renames the file, because
-// otherwise a power cut could leave an empty file with the final name. It syncs the directory last, so that the rename is durable. Package atomicfile
-// does the same, but not on a file system of which tests cut the power.
+// WriteGenerations atomically replaces the file of generations. After a power cut, either the old
+// or the new file is there, complete, and it is the new one if WriteGenerations had returned nil.
+// After an error it may be either. WriteGenerations syncs the content before it renames the file,
+// because otherwise a power cut could leave an empty file with the final name. It syncs the
+// directory last, so that the rename is durable. Package atomicfile does the same, but not on a
+// file system of which tests cut the power.
 func WriteGenerations(fs FS, dir string, g Generations) error {
 	g.Version = generationsVersion
 	data, err := json.Marshal(g)
@@ -87,7 +94,8 @@ func WriteGenerations(fs FS, dir string, g Generations) error {
 
 // ListGenerations returns the sorted numbers of the generations that have a directory.
 func ListGenerations(fs FS, dir string) (found []uint32) {
-	// A directory that cannot be listed counts as empty. Opening the store in it will return the error.
+	// A directory that cannot be listed counts as empty. Opening the store in it will return the
+	// error.
 	names, _ := fs.List(dir)
 	for _, name := range names {
 		if n, err := strconv.ParseUint(name, 10, 32); err == nil && len(name) >= 6 {
@@ -98,9 +106,10 @@ func ListGenerations(fs FS, dir string) (found []uint32) {
 	return found
 }
 
-// RemoveStale removes the directories of the generations that g does not name, and if shadows is set, also temporary directories. It keeps a
-// generation that was prepared and that a crash has kept from being named. It returns the names that it has removed, and the joined errors of
-// those that it could not remove.
+// RemoveStale removes the directories of the generations that g does not name, and if shadows is
+// set, also temporary directories. It keeps a generation that was prepared and that a crash has
+// kept from being named. It returns the names that it has removed, and the joined errors of those
+// that it could not remove.
 func RemoveStale(fs FS, dir string, g Generations, shadows bool) (removed []string, err error) {
 	names, _ := fs.List(dir)
 	slices.Sort(names)

@@ -15,7 +15,8 @@ import (
 	"github.com/skein-feed/skein/projections"
 )
 
-// TestGenerationsFileKeepsItsFormat pins the content of the file, because later versions must read it.
+// TestGenerationsFileKeepsItsFormat pins the content of the file, because later versions must read
+// it.
 func TestGenerationsFileKeepsItsFormat(t *testing.T) {
 	want, err := os.ReadFile("testdata/generations.golden")
 	if err != nil {
@@ -54,7 +55,8 @@ func TestImpossibleGenerationsAreReported(t *testing.T) {
 	}
 }
 
-// TestHighestGenerationIsLiveWithoutFile checks that the highest generation is live if there is no file, as in releases that did not have the file.
+// TestHighestGenerationIsLiveWithoutFile checks that the highest generation is live if there is no
+// file, as in releases that did not have the file.
 func TestHighestGenerationIsLiveWithoutFile(t *testing.T) {
 	fs := vfs.NewMem()
 	for _, test := range []struct {
@@ -92,8 +94,8 @@ func TestRemoveStaleKeepsGenerationsInUse(t *testing.T) {
 	}
 }
 
-// TestGenerationsSurvivePowerCut checks that a power cut at any write leaves the old or the new file, and the new one once the call has
-// returned.
+// TestGenerationsSurvivePowerCut checks that a power cut at any write leaves the old or the new
+// file, and the new one once the call has returned.
 func TestGenerationsSurvivePowerCut(t *testing.T) {
 	disk := vfs.NewCrashableMem()
 	if err := disk.MkdirAll("p", 0o755); err != nil {

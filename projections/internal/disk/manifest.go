@@ -10,14 +10,16 @@ import (
 	"github.com/skein-feed/skein/projections"
 )
 
-// A manifest of Pebble is a list of records. Each record is an edit of the set of tables, and is synced before the next is written. The file
-// consists of blocks of 32 KiB, and a block of chunks: checksum (4 bytes), length (2), type (1), payload. A record is either one full chunk, or a
-// first chunk, any number of middle chunks and a last chunk.
+// A manifest of Pebble is a list of records. Each record is an edit of the set of tables, and is
+// synced before the next is written. The file consists of blocks of 32 KiB, and a block of chunks:
+// checksum (4 bytes), length (2), type (1), payload. A record is either one full chunk, or a first
+// chunk, any number of middle chunks and a last chunk.
 //
-// Pebble stops reading at the first incomplete record, and ignores what follows. That is right if a power cut has torn the record, because then
-// nothing follows. But if a manifest is damaged before its end, Pebble opens it as an older state of the store. Even worse, the
-// first record names the tables, and only the second record has the highest sequence number in them. Without the second record, Pebble does not show
-// the rows in the tables, and takes new rows for older than those.
+// Pebble stops reading at the first incomplete record, and ignores what follows. That is right if a
+// power cut has torn the record, because then nothing follows. But if a manifest is damaged before
+// its end, Pebble opens it as an older state of the store. Even worse, the first record names the
+// tables, and only the second record has the highest sequence number in them. Without the second
+// record, Pebble does not show the rows in the tables, and takes new rows for older than those.
 const (
 	manifestBlock  = 32 << 10 // bytes
 	manifestHeader = 7        // bytes
@@ -26,8 +28,9 @@ const (
 	lastChunk      = 4
 )
 
-// CheckManifest returns [projections.ErrCorrupt] if the manifest of a store is damaged in a way that a power cut cannot cause: a complete record follows a
-// damaged one, or the second record is missing.
+// CheckManifest returns [projections.ErrCorrupt] if the manifest of a store is damaged in a way
+// that a power cut cannot cause: a complete record follows a damaged one, or the second record is
+// missing.
 func CheckManifest(fs FS, dir string) error {
 	desc, err := pebble.Peek(dir, fs)
 	if err != nil || !desc.Exists {
@@ -45,14 +48,16 @@ func CheckManifest(fs FS, dir string) error {
 			return fmt.Errorf("%w: %s has records behind a damaged one at %d", projections.ErrCorrupt, desc.ManifestFilename, end)
 		}
 	}
-	// The very first manifest of a store names no table in its first record, so a missing second record loses nothing.
+	// The very first manifest of a store names no table in its first record, so a missing second
+	// record loses nothing.
 	if records < 2 && fs.PathBase(desc.ManifestFilename) != "MANIFEST-000001" {
 		return fmt.Errorf("%w: %s has only %d whole records", projections.ErrCorrupt, desc.ManifestFilename, records)
 	}
 	return nil
 }
 
-// wholeRecords returns the number of complete records before the first damaged one, and the offset at which the last of them ends.
+// wholeRecords returns the number of complete records before the first damaged one, and the offset
+// at which the last of them ends.
 func wholeRecords(content []byte) (records, end int) {
 	for at := 0; at < len(content); {
 		if rest := manifestBlock - at%manifestBlock; rest < manifestHeader {
@@ -72,7 +77,8 @@ func wholeRecords(content []byte) (records, end int) {
 	return records, end
 }
 
-// wholeChunk returns the length of the chunk at an offset, including its header, and its type. The length is 0 if there is no valid chunk.
+// wholeChunk returns the length of the chunk at an offset, including its header, and its type. The
+// length is 0 if there is no valid chunk.
 func wholeChunk(content []byte, at int) (n int, kind byte) {
 	available := min(len(content)-at, manifestBlock-at%manifestBlock)
 	if available < manifestHeader {

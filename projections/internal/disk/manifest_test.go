@@ -13,8 +13,8 @@ import (
 	"github.com/skein-feed/skein/projections"
 )
 
-// newReopenedStore returns the files of a Pebble database that was opened twice, so that the first record of its manifest names the tables of the
-// first time.
+// newReopenedStore returns the files of a Pebble database that was opened twice, so that the first
+// record of its manifest names the tables of the first time.
 func newReopenedStore(t *testing.T) *vfs.MemFS {
 	t.Helper()
 	fs := vfs.NewMem()
@@ -82,8 +82,9 @@ func copyWithManifest(t *testing.T, store *vfs.MemFS, name string, manifest []by
 	return fs
 }
 
-// TestDamagedManifestIsReported checks that damage before the last record of a manifest is reported, wherever it is. Pebble would open most of these
-// manifests as an older state. A torn last record is accepted, because a power cut causes it.
+// TestDamagedManifestIsReported checks that damage before the last record of a manifest is
+// reported, wherever it is. Pebble would open most of these manifests as an older state. A torn
+// last record is accepted, because a power cut causes it.
 func TestDamagedManifestIsReported(t *testing.T) {
 	store := newReopenedStore(t)
 	name, whole := readManifest(t, store)
@@ -140,7 +141,8 @@ func wholeChunkEnd(content []byte) (kind byte, end int) {
 	return kind, end
 }
 
-// TestManifestWithoutSecondRecordIsReported also shows the reason: Pebble opens such a store and does not show rows that it has.
+// TestManifestWithoutSecondRecordIsReported also shows the reason: Pebble opens such a store and
+// does not show rows that it has.
 func TestManifestWithoutSecondRecordIsReported(t *testing.T) {
 	store := newReopenedStore(t)
 	name, whole := readManifest(t, store)

@@ -10,10 +10,11 @@ import (
 )
 
 const (
-	// PreparedDir is the directory, beside the generations of a projection, in which a process with another version of the program prepares a
-	// generation. It is a directory of stores of its own.
+	// PreparedDir is the directory, beside the generations of a projection, in which a process with
+	// another version of the program prepares a generation. It is a directory of stores of its own.
 	PreparedDir = "prepared"
-	// preparedFile is in the directory of a generation that was prepared completely and is not in use yet.
+	// preparedFile is in the directory of a generation that was prepared completely and is not in
+	// use yet.
 	preparedFile = "PREPARED"
 	// preparedVersion is the version of the format of the file.
 	preparedVersion = 1
@@ -24,14 +25,14 @@ type Prepared struct {
 	Version int `json:"version"`
 	// Fingerprint is that of the store, as [projections.Fingerprint.String] has it.
 	Fingerprint string `json:"fingerprint"`
-	// Log is the hexadecimal id of the log, and Epoch the epoch that was read. After an erasure or a restored log, the epoch is another one,
-	// and the generation must not be used.
+	// Log is the hexadecimal id of the log, and Epoch the epoch that was read. After an erasure or
+	// a restored log, the epoch is another one, and the generation must not be used.
 	Log   string `json:"log"`
 	Epoch uint32 `json:"epoch"`
 }
 
-// ReadPrepared reads the file in the directory of a generation, and reports whether there is one. A file that cannot be decoded is
-// [projections.ErrCorrupt].
+// ReadPrepared reads the file in the directory of a generation, and reports whether there is one. A
+// file that cannot be decoded is [projections.ErrCorrupt].
 func ReadPrepared(fs FS, dir string) (p Prepared, found bool, err error) {
 	name := fs.PathJoin(dir, preparedFile)
 	data, err := ReadFile(fs, name)

@@ -6,7 +6,8 @@ import (
 	"github.com/skein-feed/skein/projections"
 )
 
-// AppendCounts appends counts as varints. It leaves out zeros at the end, so it appends nothing if all counts are zero.
+// AppendCounts appends counts as varints. It leaves out zeros at the end, so it appends nothing if
+// all counts are zero.
 func AppendCounts(dst []byte, counts []int64) []byte {
 	for len(counts) > 0 && counts[len(counts)-1] == 0 {
 		counts = counts[:len(counts)-1]
@@ -17,8 +18,9 @@ func AppendCounts(dst []byte, counts []int64) []byte {
 	return dst
 }
 
-// ReadCounts reads a row that AppendCounts wrote into counts. Counts that the row does not have become zero. It returns an error of
-// [projections.RowError] if the row has more counts or is not in its shortest form, because no fold writes such a row.
+// ReadCounts reads a row that AppendCounts wrote into counts. Counts that the row does not have
+// become zero. It returns an error of [projections.RowError] if the row has more counts or is not
+// in its shortest form, because no fold writes such a row.
 func ReadCounts(row []byte, counts []int64) error {
 	rest := row
 	last := int64(1) // the last count of the row, which must not be zero
@@ -40,7 +42,8 @@ func ReadCounts(row []byte, counts []int64) error {
 	return nil
 }
 
-// CutCount reads a varint at the beginning of rest and removes it from rest. A varint that is not in its shortest form or is above 2^62 is an error.
+// CutCount reads a varint at the beginning of rest and removes it from rest. A varint that is not
+// in its shortest form or is above 2^62 is an error.
 func CutCount(rest *[]byte) (int64, error) {
 	n, k := binary.Uvarint(*rest)
 	if k <= 0 || n > 1<<62 || k > 1 && (*rest)[k-1] == 0 {
@@ -50,7 +53,8 @@ func CutCount(rest *[]byte) (int64, error) {
 	return int64(n), nil
 }
 
-// AddCounts adds delta to counts. It returns an error that names the key if a sum is below zero, because the rows are in an impossible state then.
+// AddCounts adds delta to counts. It returns an error that names the key if a sum is below zero,
+// because the rows are in an impossible state then.
 func AddCounts(counts, delta []int64, key []byte) error {
 	for i, d := range delta {
 		counts[i] += d

@@ -10,8 +10,8 @@ import (
 	"github.com/skein-feed/skein/projections"
 )
 
-// TestCountsSurviveEncoding checks that counts are read as they were written, that zeros at the end take no space, and that every other row is
-// refused.
+// TestCountsSurviveEncoding checks that counts are read as they were written, that zeros at the end
+// take no space, and that every other row is refused.
 func TestCountsSurviveEncoding(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		want := rapid.SliceOfN(rapid.Int64Range(0, 300), 1, 7).Draw(t, "counts")

@@ -1,5 +1,5 @@
-// Package fields encodes the fields in values and page cursors that projections write: varints, bytes after their length, and rows of
-// counts (counts.go).
+// Package fields encodes the fields in values and page cursors that projections write: varints,
+// bytes after their length, and rows of counts (counts.go).
 package fields
 
 import "encoding/binary"
@@ -9,7 +9,8 @@ func AppendText(dst []byte, s string) []byte {
 	return append(binary.AppendUvarint(dst, uint64(len(s))), s...)
 }
 
-// Reader reads fields one after the other. After an error all further fields are zero, so the caller checks Bad once, after the last field.
+// Reader reads fields one after the other. After an error all further fields are zero, so the
+// caller checks Bad once, after the last field.
 type Reader struct {
 	// Rest has the bytes that are not read yet. It is nil once Bad is set.
 	Rest []byte

@@ -1,11 +1,13 @@
-// Package hiddenitems has the rows of the items that users hide. The inbox and the seen store have the same rows, each under its own tags, so that
-// a feed leaves out what its reader hides while the other store is being built.
+// Package hiddenitems has the rows of the items that users hide. The inbox and the seen store have
+// the same rows, each under its own tags, so that a feed leaves out what its reader hides while the
+// other store is being built.
 //
 //	A i         fact    what is known about the hiding of i by A: see Fact
 //	A ^since i  -       A hides i since then; ^ is the complement of a time in 8 bytes, so that newer rows come first
 //	A           count   how many items A hides (I7)
 //
-// The home of all of them is A. No item is evicted: which one that would be would depend on the order of arrival.
+// The home of all of them is A. No item is evicted: which one that would be would depend on the
+// order of arrival.
 package hiddenitems
 
 import (
@@ -19,7 +21,8 @@ import (
 	"github.com/skein-feed/skein/projections"
 )
 
-// Max is how many items a user may hide. Publish refuses what goes beyond it; a fold does not look at it.
+// Max is how many items a user may hide. Publish refuses what goes beyond it; a fold does not look
+// at it.
 const Max = 100_000
 
 // Tags are the tags of the rows in one store.
@@ -36,10 +39,11 @@ func (t Tags) Forms() map[projections.Tag]projections.RowForm {
 
 // fact is what is known about the hiding of an item by a user.
 type fact struct {
-	// backfillTime is the time of the latest backfilled item_hidden, or 0. liveTime is the time of the first live one since the last item_shown,
-	// or 0.
+	// backfillTime is the time of the latest backfilled item_hidden, or 0. liveTime is the time of
+	// the first live one since the last item_shown, or 0.
 	backfillTime, liveTime events.Micros
-	// shown is set once there was an item_shown. Backfilled facts come before it and so do not count.
+	// shown is set once there was an item_shown. Backfilled facts come before it and so do not
+	// count.
 	shown bool
 }
 
@@ -53,7 +57,8 @@ const (
 
 func (f fact) holds() bool { return f.liveTime != 0 || f.backfillTime != 0 && !f.shown }
 
-// since returns the time of a hiding that holds. A backfilled one that no live fact ended decides, as for all relations.
+// since returns the time of a hiding that holds. A backfilled one that no live fact ended decides,
+// as for all relations.
 func (f fact) since() events.Micros {
 	if f.backfillTime != 0 && !f.shown {
 		return f.backfillTime
@@ -198,7 +203,8 @@ func (f *Fold) Apply(ev *events.Event, b *projections.Batch) error {
 	return f.writeList(ev.User, ev.Item, before, after, b)
 }
 
-// writeList writes the entry of an item in the list of a user, and the length of the list, as far as they change (I7).
+// writeList writes the entry of an item in the list of a user, and the length of the list, as far
+// as they change (I7).
 func (f *Fold) writeList(user, item string, before, after fact, b *projections.Batch) error {
 	if before.holds() == after.holds() && before.since() == after.since() {
 		return nil
@@ -235,7 +241,8 @@ func (f *Fold) writeList(user, item string, before, after fact, b *projections.B
 	return nil
 }
 
-// eraseChunk is how many rows are read before they are deleted. Between chunks a large event may be cut.
+// eraseChunk is how many rows are read before they are deleted. Between chunks a large event may be
+// cut.
 const eraseChunk = 256
 
 // Erase deletes the rows of a user who is deleted, in steps.
@@ -307,8 +314,9 @@ type Item struct {
 // ErrCursor is returned for bytes that are not a cursor of a list.
 var ErrCursor = errors.New("hiddenitems: not a cursor of this list")
 
-// Page returns at most n items that a user hides, newest first, equal times by id. after is the cursor of the page; nil means the first page. next is
-// the cursor of the next page, or nil on the last one.
+// Page returns at most n items that a user hides, newest first, equal times by id. after is the
+// cursor of the page; nil means the first page. next is the cursor of the next page, or nil on the
+// last one.
 func (t Tags) Page(ctx context.Context, r projections.Reader, user string, after []byte, n int) (items []Item, next []byte, err error) {
 	prefix := projections.AppendKey(nil, t.List, user)
 	from := prefix

@@ -9,8 +9,8 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// TestCommitsShareMemtables checks that Pebble does not flush a commit of less than half a memtable, as Size counts, by itself, however small its
-// rows are.
+// TestCommitsShareMemtables checks that Pebble does not flush a commit of less than half a
+// memtable, as Size counts, by itself, however small its rows are.
 func TestCommitsShareMemtables(t *testing.T) {
 	const memtable, commits = 1 << 20, 20
 	var flushed atomic.Int64
@@ -40,7 +40,8 @@ func TestCommitsShareMemtables(t *testing.T) {
 	if err := db.Flush(); err != nil {
 		t.Fatal(err)
 	}
-	// If Pebble flushes a commit by itself, it also flushes the memtable before it, so there are two per commit.
+	// If Pebble flushes a commit by itself, it also flushes the memtable before it, so there are
+	// two per commit.
 	if n := flushed.Load(); n == 0 || n > commits*2/3 {
 		t.Errorf("%d commits were flushed as %d memtables, want at most %d", commits, n, commits*2/3)
 	}

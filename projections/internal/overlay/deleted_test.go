@@ -9,7 +9,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestDeletedRowsAreForgotten writes and deletes random rows without a database, and compares the rows with a map.
+// TestDeletedRowsAreForgotten writes and deletes random rows without a database, and compares the
+// rows with a map.
 func TestDeletedRowsAreForgotten(t *testing.T) {
 	var o Overlay
 	concat := func(dst, _ []byte, values [][]byte) ([]byte, error) {
@@ -28,7 +29,8 @@ func TestDeletedRowsAreForgotten(t *testing.T) {
 		o.Set([]byte(key), []byte("a"))
 		want[key] = "a"
 
-		// Change a row that was written a short time before, and delete one that was written earlier.
+		// Change a row that was written a short time before, and delete one that was written
+		// earlier.
 		if r.IntN(2) == 0 {
 			o.Merge([]byte(key), []byte("b"))
 			want[key] += "b"

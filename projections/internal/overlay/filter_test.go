@@ -7,8 +7,8 @@ import (
 	"github.com/zeebo/xxh3"
 )
 
-// TestBlockFilterNeverExcludesAddedKeys checks that a filter excludes no key that was added. With two bytes per key, it must exclude most keys that
-// were not added.
+// TestBlockFilterNeverExcludesAddedKeys checks that a filter excludes no key that was added. With
+// two bytes per key, it must exclude most keys that were not added.
 func TestBlockFilterNeverExcludesAddedKeys(t *testing.T) {
 	const keys = 20_000
 	f := newBlockFilter(2 * keys)

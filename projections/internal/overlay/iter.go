@@ -7,22 +7,25 @@ import (
 
 // Iterator iterates over rows in the order of their keys. Key and value are valid until it moves.
 type Iterator interface {
-	// Next moves to the next row. The first call moves to the first row. It returns false after the last row and after an error.
+	// Next moves to the next row. The first call moves to the first row. It returns false after the
+	// last row and after an error.
 	Next() bool
-	// SeekGE moves to the first row whose key is at or after key. It returns false if there is none, and after an error.
+	// SeekGE moves to the first row whose key is at or after key. It returns false if there is
+	// none, and after an error.
 	SeekGE(key []byte) bool
 	// Key returns the key of the row.
 	Key() []byte
 	// Value returns the value of the row.
 	Value() []byte
-	// Error returns the first error of the iterator. After an error, Next and SeekGE always return false.
+	// Error returns the first error of the iterator. After an error, Next and SeekGE always return
+	// false.
 	Error() error
 	// Close closes the iterator and returns its first error.
 	Close() error
 }
 
-// mergedIterator iterates over the dirty rows and the rows of the database together. If both have a row with the same key, it shows the dirty one.
-// If the dirty row is deleted, it shows neither.
+// mergedIterator iterates over the dirty rows and the rows of the database together. If both have a
+// row with the same key, it shows the dirty one. If the dirty row is deleted, it shows neither.
 type mergedIterator struct {
 	overlay    *Overlay
 	dirty      []dirtyRow
@@ -30,9 +33,10 @@ type mergedIterator struct {
 	scan       *Scan
 	// deletedRanges has the ranges whose rows in the database are deleted.
 	deletedRanges []keyRange
-	// scanValid is set while scan is at a row. showsDirty is set if the iterator shows the row dirty[dirtyIndex], and not that of scan. sameKey is
-	// set if scan is at the row into which the operands of dirty[dirtyIndex] are merged, so that both must move together. positioned is set by the
-	// first Next or SeekGE.
+	// scanValid is set while scan is at a row. showsDirty is set if the iterator shows the row
+	// dirty[dirtyIndex], and not that of scan. sameKey is set if scan is at the row into which the
+	// operands of dirty[dirtyIndex] are merged, so that both must move together. positioned is set
+	// by the first Next or SeekGE.
 	scanValid, showsDirty, sameKey, positioned bool
 	// value is the value of a shown row that has operands.
 	value []byte
@@ -67,8 +71,9 @@ func (m *mergedIterator) SeekGE(key []byte) bool {
 	return m.chooseRow()
 }
 
-// chooseRow decides which row to show: the one with the lower key, and the dirty row if the keys are equal. It skips dirty rows that are deleted,
-// together with the rows of the database that they hide. It returns false if there is no row.
+// chooseRow decides which row to show: the one with the lower key, and the dirty row if the keys
+// are equal. It skips dirty rows that are deleted, together with the rows of the database that they
+// hide. It returns false if there is no row.
 func (m *mergedIterator) chooseRow() bool {
 	m.skipDeletedRanges()
 	m.showsDirty = false
@@ -107,7 +112,8 @@ func (m *mergedIterator) chooseRow() bool {
 	return m.scanValid && m.Error() == nil
 }
 
-// valueBelowOperands returns the value into which the operands of a row are merged, or nil if there is none.
+// valueBelowOperands returns the value into which the operands of a row are merged, or nil if there
+// is none.
 func (m *mergedIterator) valueBelowOperands(r *record) []byte {
 	switch {
 	case r.state&rowHasValue != 0:

@@ -7,14 +7,17 @@ import (
 	"github.com/zeebo/xxh3"
 )
 
-// MergeFunc merges the values of a key, of which there are at least two, the oldest first. It appends the result to dst.
+// MergeFunc merges the values of a key, of which there are at least two, the oldest first. It
+// appends the result to dst.
 type MergeFunc func(dst, key []byte, values [][]byte) ([]byte, error)
 
-// pendingMerges has the operands that were written since the last commit and are not merged into their rows yet. They are merged only when the
-// fold reads the row, or at the commit. So a row to which a little is added a thousand times in a batch is not read at all, and is written once.
+// pendingMerges has the operands that were written since the last commit and are not merged into
+// their rows yet. They are merged only when the fold reads the row, or at the commit. So a row to
+// which a little is added a thousand times in a batch is not read at all, and is written once.
 type pendingMerges struct {
 	merge MergeFunc
-	// operands has the operands of all rows. Those of one row are linked from the newest to the oldest. data has their values.
+	// operands has the operands of all rows. Those of one row are linked from the newest to the
+	// oldest. data has their values.
 	operands []operand
 	data     []byte
 	// values and merged are scratch memory of mergeOperands.
@@ -68,8 +71,8 @@ func (o *Overlay) Merge(key, value []byte) {
 	o.dirtyBytes += len(value)
 }
 
-// mergeOperands merges the operands of a row into base and returns the result, which is valid until the next call. A nil base means that the row
-// does not exist without them.
+// mergeOperands merges the operands of a row into base and returns the result, which is valid until
+// the next call. A nil base means that the row does not exist without them.
 func (o *Overlay) mergeOperands(r *record, base []byte) ([]byte, error) {
 	m := &o.merges
 	m.values = m.values[:0]
@@ -99,7 +102,8 @@ func (o *Overlay) getMerged(r *record) ([]byte, bool, error) {
 	return value, err == nil, err
 }
 
-// valueBelowOperands returns the value of a row without its operands, or nil if the row does not exist without them.
+// valueBelowOperands returns the value of a row without its operands, or nil if the row does not
+// exist without them.
 func (o *Overlay) valueBelowOperands(r *record) ([]byte, error) {
 	switch {
 	case r.state&rowHasValue != 0:
@@ -114,8 +118,9 @@ func (o *Overlay) valueBelowOperands(r *record) ([]byte, error) {
 	return nil, nil
 }
 
-// commitOperands writes a row that has operands to the batch of a commit. If the value below the operands was never read, it writes a merge, which
-// Pebble applies. Otherwise it writes the merged value. Afterwards the value is only in the database.
+// commitOperands writes a row that has operands to the batch of a commit. If the value below the
+// operands was never read, it writes a merge, which Pebble applies. Otherwise it writes the merged
+// value. Afterwards the value is only in the database.
 func (o *Overlay) commitOperands(r *record) error {
 	var base []byte
 	if r.state&rowHasValue != 0 {
@@ -143,8 +148,9 @@ func (o *Overlay) commitOperands(r *record) error {
 	return nil
 }
 
-// DeleteRange deletes all rows with lower <= key < upper. It changes dirty rows at once. The next lookup of a clean row finds that it is
-// deleted, and the next commit deletes the range in the database.
+// DeleteRange deletes all rows with lower <= key < upper. It changes dirty rows at once. The next
+// lookup of a clean row finds that it is deleted, and the next commit deletes the range in the
+// database.
 func (o *Overlay) DeleteRange(lower, upper []byte) {
 	for _, d := range o.dirtyRowsWithin(lower, upper) {
 		o.deleteCount++
@@ -159,8 +165,9 @@ func (o *Overlay) DeleteRange(lower, upper []byte) {
 	o.dirtyBytes += len(lower) + len(upper)
 }
 
-// applyRangeDeletes marks a clean row as not existing if a deleted range has its key. A row of -1 means no row. Dirty rows need no mark, because
-// they were written after the range was deleted, or DeleteRange has changed them.
+// applyRangeDeletes marks a clean row as not existing if a deleted range has its key. A row of -1
+// means no row. Dirty rows need no mark, because they were written after the range was deleted, or
+// DeleteRange has changed them.
 func (o *Overlay) applyRangeDeletes(row int) {
 	if row < 0 || len(o.deletedRanges) == 0 {
 		return
@@ -175,8 +182,8 @@ func (o *Overlay) isInDeletedRange(key []byte) bool {
 	return slices.ContainsFunc(o.deletedRanges, func(r keyRange) bool { return r.contains(key) })
 }
 
-// deletedRangesWithin returns the deleted ranges that overlap the range from lower to upper, in the order of their deletion. A nil upper means no
-// bound.
+// deletedRangesWithin returns the deleted ranges that overlap the range from lower to upper, in the
+// order of their deletion. A nil upper means no bound.
 func (o *Overlay) deletedRangesWithin(lower, upper []byte) []keyRange {
 	var within []keyRange
 	for _, d := range o.deletedRanges {

@@ -6,12 +6,14 @@ import (
 	"sort"
 )
 
-// prefixOrder sorts the dirty rows of one shard and tag. Rows that are written are first linked in a chain. When an iterator needs the order, the
-// chain is sorted into a run. The new run is merged with the run before it, repeatedly, as long as it is at least half as long as that. So there are few
-// runs, and each row is moved a number of times that is logarithmic in the number of rows, even if iterators and writes alternate.
+// prefixOrder sorts the dirty rows of one shard and tag. Rows that are written are first linked in
+// a chain. When an iterator needs the order, the chain is sorted into a run. The new run is merged
+// with the run before it, repeatedly, as long as it is at least half as long as that. So there are
+// few runs, and each row is moved a number of times that is logarithmic in the number of rows, even
+// if iterators and writes alternate.
 type prefixOrder struct {
-	// lastUnsorted is 1 + the index of the row that was added to the chain last, or 0 if the chain is empty. record.nextInChain leads to the rows
-	// that were added before.
+	// lastUnsorted is 1 + the index of the row that was added to the chain last, or 0 if the chain
+	// is empty. record.nextInChain leads to the rows that were added before.
 	lastUnsorted uint32
 	runs         [][]uint32
 }
@@ -69,8 +71,9 @@ func (o *Overlay) chainNewRows() {
 	o.chainedCount = len(o.dirty)
 }
 
-// dirtyRowsWithin returns the dirty rows with lower <= key < upper, in the order of their keys. A nil upper means no bound. For a range within one
-// shard and tag it uses the prefixOrder. For a wider range, which only iterators over whole stores need, it sorts the rows.
+// dirtyRowsWithin returns the dirty rows with lower <= key < upper, in the order of their keys. A
+// nil upper means no bound. For a range within one shard and tag it uses the prefixOrder. For a
+// wider range, which only iterators over whole stores need, it sorts the rows.
 func (o *Overlay) dirtyRowsWithin(lower, upper []byte) (found []dirtyRow) {
 	if upper == nil || len(lower) < PrefixLen || bytes.Compare(upper, PrefixEnd(lower[:PrefixLen])) > 0 {
 		found = make([]dirtyRow, 0, len(o.dirty))
@@ -116,7 +119,8 @@ func (o *Overlay) countBefore(run []uint32, key []byte) int {
 	return sort.Search(len(run), func(i int) bool { return bytes.Compare(o.keyOf(&o.rows[run[i]]), key) >= 0 })
 }
 
-// sortByShard sorts rows of many shards: first by shard, with a counting sort that passes over the rows once, and then the rows of each shard by key.
+// sortByShard sorts rows of many shards: first by shard, with a counting sort that passes over the
+// rows once, and then the rows of each shard by key.
 func (o *Overlay) sortByShard(rows []dirtyRow) []dirtyRow {
 	const minRows = 1 << 12 // for fewer rows, the 65 536 counters cost more than they save
 	if len(rows) < minRows {
@@ -130,7 +134,8 @@ func (o *Overlay) sortByShard(rows []dirtyRow) []dirtyRow {
 		ends[rows[i].first>>48]++
 	}
 
-	// Change each count to the index where the rows of the shard begin. While rows are placed, it grows to the index where they end.
+	// Change each count to the index where the rows of the shard begin. While rows are placed, it
+	// grows to the index where they end.
 	sum := uint32(0)
 	for shard, n := range ends {
 		ends[shard] = sum

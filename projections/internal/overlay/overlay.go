@@ -10,11 +10,13 @@ import (
 	"github.com/zeebo/xxh3"
 )
 
-// Overlay has the rows that a fold has written since its last commit, and rows that it has read or written not long before, above the rows of
-// a Pebble database. A fold reads and writes through it. Only one goroutine may use it.
+// Overlay has the rows that a fold has written since its last commit, and rows that it has read or
+// written not long before, above the rows of a Pebble database. A fold reads and writes through it.
+// Only one goroutine may use it.
 //
-// Each row is in memory once, however often it is written. So a count that rises a thousand times in a batch is written to the database once, and
-// a row that is created and deleted again is not written at all. Rows are found by the hash of their keys. They are sorted only when that is
+// Each row is in memory once, however often it is written. So a count that rises a thousand times
+// in a batch is written to the database once, and a row that is created and deleted again is not
+// written at all. Rows are found by the hash of their keys. They are sorted only when that is
 // needed: all dirty rows by a commit, and those with the same shard and tag by an iterator.
 type Overlay struct {
 	// db is nil if there is no database below. Then Commit must not be called.
@@ -22,31 +24,35 @@ type Overlay struct {
 	// data has the keys and values of all rows.
 	data []byte
 	rows []record
-	// spareData is the memory into which forgetRows and ForgetDeleted copy data. Then the two are swapped. Memory does not count it.
+	// spareData is the memory into which forgetRows and ForgetDeleted copy data. Then the two are
+	// swapped. Memory does not count it.
 	spareData []byte
 	// slots is a hash table of rows, with open addressing. Its length is a power of two.
 	slots []tableEntry
-	// dirty has the indexes of the rows that the next commit writes, in the order of their first write. dirtyBytes is the size that Pebble
-	// computes for them in a memtable.
+	// dirty has the indexes of the rows that the next commit writes, in the order of their first
+	// write. dirtyBytes is the size that Pebble computes for them in a memtable.
 	dirty      []uint32
 	dirtyBytes int
-	// orderByPrefix sorts the dirty rows of each shard and tag. It has only the first chainedCount rows of dirty; an iterator adds
-	// the others.
+	// orderByPrefix sorts the dirty rows of each shard and tag. It has only the first chainedCount
+	// rows of dirty; an iterator adds the others.
 	orderByPrefix map[[PrefixLen]byte]prefixOrder
 	chainedCount  int
-	// maxCleanBytes is the size of the clean rows that may stay in memory. A commit forgets rows once all rows take more than forgetAbove,
-	// which is at most maxCleanBytes.
+	// maxCleanBytes is the size of the clean rows that may stay in memory. A commit forgets rows
+	// once all rows take more than forgetAbove, which is at most maxCleanBytes.
 	maxCleanBytes, forgetAbove int
-	// deleteCount is the number of rows that were deleted since ForgetDeleted has last dropped rows.
+	// deleteCount is the number of rows that were deleted since ForgetDeleted has last dropped
+	// rows.
 	deleteCount int
 	// sortScratch is reused for sorting.
 	sortScratch []dirtyRow
-	// prefetchSink has no meaning. prefetchKeys adds what it reads to it, so that the compiler does not remove the reads.
+	// prefetchSink has no meaning. prefetchKeys adds what it reads to it, so that the compiler does
+	// not remove the reads.
 	prefetchSink byte
 	// batch is reused by every commit.
 	batch *pebble.Batch
-	// dbFinder finds rows in the database, as it was when dbFinder was last closed. That is sufficient: the overlay has every row
-	// that was written since, and closes dbFinder before it forgets one.
+	// dbFinder finds rows in the database, as it was when dbFinder was last closed. That is
+	// sufficient: the overlay has every row that was written since, and closes dbFinder before it
+	// forgets one.
 	dbFinder Finder
 	// unflushed says which rows may be in memtables. Lookups of all others skip the memtables.
 	unflushed unflushedKeys
@@ -59,14 +65,16 @@ type Overlay struct {
 	deletedRanges []keyRange
 }
 
-// tableEntry refers to a row: its lower half is 1 + the index of the row, its upper half is the upper half of the hash. 0 means free. A lookup
-// skips rows whose half hash differs. It does not have to read these rows, and each read of a row waits for memory if there are many rows.
-// differs is not looked at: with many rows, each look waits for memory.
+// tableEntry refers to a row: its lower half is 1 + the index of the row, its upper half is the
+// upper half of the hash. 0 means free. A lookup skips rows whose half hash differs. It does not
+// have to read these rows, and each read of a row waits for memory if there are many rows. differs
+// is not looked at: with many rows, each look waits for memory.
 type tableEntry uint64
 
 func newTableEntry(row int, hash uint64) tableEntry { return tableEntry(hash>>32<<32 | uint64(row+1)) }
 
-// record describes a row. Its offsets have 32 bits, which keeps it small. MaxBatch bounds data, so that they suffice.
+// record describes a row. Its offsets have 32 bits, which keeps it small. MaxBatch bounds data, so
+// that they suffice.
 type record struct {
 	hash                   uint64
 	keyOffset, valueOffset uint32 // in data
@@ -81,15 +89,18 @@ type record struct {
 type rowState uint8
 
 const (
-	// rowHasValue is set if the row has a value in memory. Otherwise it does not exist, or rowBaseInDB is set.
+	// rowHasValue is set if the row has a value in memory. Otherwise it does not exist, or
+	// rowBaseInDB is set.
 	rowHasValue rowState = 1 << iota
 	// rowDirty is set if the next commit writes the row.
 	rowDirty
-	// rowNotInDB is set if the database is known to have no such row. If the row is created and deleted again, the commit then writes nothing.
+	// rowNotInDB is set if the database is known to have no such row. If the row is created and
+	// deleted again, the commit then writes nothing.
 	rowNotInDB
 	// rowRecentlyRead is set if the fold has read the row since forgetRows last ran.
 	rowRecentlyRead
-	// rowBaseInDB is set if the value into which the operands are to be merged is only in the database.
+	// rowBaseInDB is set if the value into which the operands are to be merged is only in the
+	// database.
 	rowBaseInDB
 	// rowAge is a number of three bits, of which rowAge1 is the lowest (see age).
 	rowAge1
@@ -100,21 +111,23 @@ const (
 )
 
 const (
-	// nodeBytes is what Pebble adds to the size of key and value of each row of a batch, in bytes: the size of the largest node of its
-	// skip list. Pebble flushes a batch whose computed size is half a memtable by itself, and before it the current memtable, even if that is
-	// nearly empty.
+	// nodeBytes is what Pebble adds to the size of key and value of each row of a batch, in bytes:
+	// the size of the largest node of its skip list. Pebble flushes a batch whose computed size is
+	// half a memtable by itself, and before it the current memtable, even if that is nearly empty.
 	nodeBytes = 200
-	// maxCachedValue is the size of the largest value that stays in memory if the fold has only read it, in bytes.
+	// maxCachedValue is the size of the largest value that stays in memory if the fold has only
+	// read it, in bytes.
 	maxCachedValue = 1 << 10
 	// rowOverhead is about the size of a row in memory without its key and value, in bytes.
 	rowOverhead = 64
-	// minForgetBytes is the size of rows from which some are forgotten, unless maxCleanBytes is smaller. To wait for maxCleanBytes would be
-	// slower: most rows were only written, and would share the caches of the processor with the rows that are read.
+	// minForgetBytes is the size of rows from which some are forgotten, unless maxCleanBytes is
+	// smaller. To wait for maxCleanBytes would be slower: most rows were only written, and would
+	// share the caches of the processor with the rows that are read.
 	minForgetBytes = 128 << 20
 )
 
-// Init begins an overlay without rows above a database, or above nothing if db is nil. It keeps clean rows of about keep bytes in memory. merge
-// may be nil if the fold merges nothing.
+// Init begins an overlay without rows above a database, or above nothing if db is nil. It keeps
+// clean rows of about keep bytes in memory. merge may be nil if the fold merges nothing.
 func (o *Overlay) Init(db *pebble.DB, keep int, merge MergeFunc) {
 	*o = Overlay{
 		db:            db,
@@ -144,7 +157,8 @@ func (o *Overlay) Reset() {
 	}
 }
 
-// Reuse forgets all rows, none of which may be dirty, and takes over the memory of another overlay, which must not be used any more.
+// Reuse forgets all rows, none of which may be dirty, and takes over the memory of another overlay,
+// which must not be used any more.
 func (o *Overlay) Reuse(used *Overlay) {
 	o.data = used.data[:0]
 	o.spareData = used.spareData[:0]
@@ -164,7 +178,8 @@ func (o *Overlay) Reuse(used *Overlay) {
 	}
 }
 
-// findRow returns the index and the slot of the row of a key. If there is no such row, it returns -1 and the slot for a new row.
+// findRow returns the index and the slot of the row of a key. If there is no such row, it returns
+// -1 and the slot for a new row.
 func (o *Overlay) findRow(key []byte, hash uint64) (row, slot int) {
 	mask := len(o.slots) - 1
 	for slot = int(hash) & mask; o.slots[slot] != 0; slot = (slot + 1) & mask {
@@ -232,8 +247,9 @@ func (o *Overlay) storeValue(r *record, value []byte) {
 	r.valueLen = uint32(len(value))
 }
 
-// prefetchKeys is called for each row of a sorted list. Once every 32 rows, it reads the first byte of the keys of the next 32 rows. Sorted rows
-// are scattered over the memory. If their keys are read right after each other, the processor waits for many of them at the same time.
+// prefetchKeys is called for each row of a sorted list. Once every 32 rows, it reads the first byte
+// of the keys of the next 32 rows. Sorted rows are scattered over the memory. If their keys are
+// read right after each other, the processor waits for many of them at the same time.
 func (o *Overlay) prefetchKeys(rows []dirtyRow, at int) {
 	const group = 32
 	if at%group != 0 {
@@ -252,15 +268,17 @@ func (o *Overlay) prefetchKeys(rows []dirtyRow, at int) {
 // IsDirty reports whether a commit would write anything.
 func (o *Overlay) IsDirty() bool { return len(o.dirty) > 0 || len(o.deletedRanges) > 0 }
 
-// MaxBatch is how many bytes may be written between two commits. Together with the clean rows, data then stays below the 4 GiB that the offsets
-// of a record can reach.
+// MaxBatch is how many bytes may be written between two commits. Together with the clean rows, data
+// then stays below the 4 GiB that the offsets of a record can reach.
 const MaxBatch = 1 << 30
 
-// IsFull reports whether more was written since the last commit than MaxBatch allows. The fold must fail then.
+// IsFull reports whether more was written since the last commit than MaxBatch allows. The fold must
+// fail then.
 func (o *Overlay) IsFull() bool { return len(o.data) > MaxBatch+o.maxCleanBytes }
 
-// Iter returns an iterator over the rows with lower <= key < upper. scans must keep no idle iterators, because these would not see later
-// commits. The caller must not write before it closes the iterator.
+// Iter returns an iterator over the rows with lower <= key < upper. scans must keep no idle
+// iterators, because these would not see later commits. The caller must not write before it closes
+// the iterator.
 func (o *Overlay) Iter(lower, upper []byte, scans *Scans) Iterator {
 	var rows pebble.Reader // stays nil without a database: a nil *pebble.DB in an interface would not be nil
 	if o.db != nil {
@@ -276,8 +294,8 @@ func (o *Overlay) Iter(lower, upper []byte, scans *Scans) Iterator {
 	return &mergedIterator{overlay: o, dirty: dirty, deletedRanges: deleted, scan: scan}
 }
 
-// Get returns the value of a key, which is valid until the next call. Small rows stay in memory for the next lookup, and so does the
-// fact that there is no row.
+// Get returns the value of a key, which is valid until the next call. Small rows stay in memory for
+// the next lookup, and so does the fact that there is no row.
 func (o *Overlay) Get(key []byte) ([]byte, bool, error) {
 	hash := xxh3.Hash(key)
 	row, slot := o.findRow(key, hash)
@@ -322,9 +340,10 @@ func (o *Overlay) Get(key []byte) ([]byte, bool, error) {
 	return o.valueOf(r), true, nil
 }
 
-// isAbsentWorthKeeping counts a lookup that found no row, and reports whether it is worth remembering that there is no row. It is if lookups of the
-// tag find rows more often than not. Such rows, for example counts, are read again once they exist. Rows of other tags are
-// looked up once, to see whether they exist, and would displace useful ones.
+// isAbsentWorthKeeping counts a lookup that found no row, and reports whether it is worth
+// remembering that there is no row. It is if lookups of the tag find rows more often than not. Such
+// rows, for example counts, are read again once they exist. Rows of other tags are looked up once,
+// to see whether they exist, and would displace useful ones.
 func (o *Overlay) isAbsentWorthKeeping(key []byte) bool {
 	n := &o.lookupCounts[key[2]]
 	n.absent++
@@ -336,7 +355,8 @@ func (o *Overlay) isAbsentWorthKeeping(key []byte) bool {
 	return n.found > n.absent
 }
 
-// findInDatabase returns the value of a key in the database. It finds no row that was deleted by a range since the last commit.
+// findInDatabase returns the value of a key in the database. It finds no row that was deleted by a
+// range since the last commit.
 func (o *Overlay) findInDatabase(key []byte, hash uint64) ([]byte, bool, error) {
 	if o.db == nil || o.isInDeletedRange(key) {
 		return nil, false, nil
@@ -410,16 +430,17 @@ func (o *Overlay) markDirty(row int) {
 	o.dirtyBytes += nodeBytes + int(r.keyLen) + r.countedValueBytes()
 }
 
-// Size returns about how many bytes a commit would free: the size of the dirty rows in a memtable, or the size of all rows in memory beyond
-// forgetAbove, whichever is more.
+// Size returns about how many bytes a commit would free: the size of the dirty rows in a memtable,
+// or the size of all rows in memory beyond forgetAbove, whichever is more.
 func (o *Overlay) Size() int { return max(o.dirtyBytes, o.Memory()-o.forgetAbove) }
 
 // Memory returns about the number of bytes that the rows take in memory.
 func (o *Overlay) Memory() int { return len(o.data) + rowOverhead*len(o.rows) + o.merges.memoryBytes() }
 
-// Commit writes the deleted ranges and the dirty rows in one batch. The rows are in the order of their keys, which makes inserting them into the
-// memtable several times faster. The batch is not synced. After a crash, the fold repeats what was lost, because its position is a row of the
-// same batch (I3).
+// Commit writes the deleted ranges and the dirty rows in one batch. The rows are in the order of
+// their keys, which makes inserting them into the memtable several times faster. The batch is not
+// synced. After a crash, the fold repeats what was lost, because its position is a row of the same
+// batch (I3).
 func (o *Overlay) Commit() error {
 	o.batch.Reset()
 	for _, d := range o.deletedRanges {
@@ -476,22 +497,25 @@ func (o *Overlay) Commit() error {
 	}
 	if o.Memory() > o.forgetAbove {
 		o.forgetRows()
-		// Forgetting copies all rows that stay, so the more rows stay, the more must be added before the next time.
+		// Forgetting copies all rows that stay, so the more rows stay, the more must be added
+		// before the next time.
 		o.forgetAbove = min(o.maxCleanBytes, o.Memory()+max(minForgetBytes, o.Memory()/2))
 	}
 	return nil
 }
 
-// ForgetDeleted drops rows that were deleted, if they may be most of all rows. It does nothing above a database, whose rows they hide. It must not be called
-// while an iterator is open.
+// ForgetDeleted drops rows that were deleted, if they may be most of all rows. It does nothing
+// above a database, whose rows they hide. It must not be called while an iterator is open.
 func (o *Overlay) ForgetDeleted() {
-	// The table of rows has one and a third to three times as many slots as there are rows. To clear and fill it again must cost little per delete.
+	// The table of rows has one and a third to three times as many slots as there are rows. To
+	// clear and fill it again must cost little per delete.
 	if o.db != nil || 4*o.deleteCount < len(o.slots) {
 		return
 	}
 	o.deleteCount = 0
 
-	// Copy the other rows, all of which are dirty, into spareData. The old data is the spare of the next time, so that nothing is allocated anew.
+	// Copy the other rows, all of which are dirty, into spareData. The old data is the spare of the
+	// next time, so that nothing is allocated anew.
 	data, rows := o.spareData[:0], o.rows[:0]
 	o.dirty = o.dirty[:0]
 	o.dirtyBytes = 0
@@ -521,9 +545,10 @@ func (o *Overlay) ForgetDeleted() {
 	}
 }
 
-// forgetRows drops clean rows. It first drops all rows that the fold has only written, which are most. If the others take more than three quarters
-// of maxCleanBytes, it also drops the rows whose last read is the longest ago. If even the rows that were read since the last time
-// take more than that, it drops all rows. No row may be dirty.
+// forgetRows drops clean rows. It first drops all rows that the fold has only written, which are
+// most. If the others take more than three quarters of maxCleanBytes, it also drops the rows whose
+// last read is the longest ago. If even the rows that were read since the last time take more than
+// that, it drops all rows. No row may be dirty.
 func (o *Overlay) forgetRows() {
 	// Let rows grow older only if there is too little memory.
 	maxBytes := o.maxCleanBytes / 4 * 3
@@ -570,8 +595,8 @@ func (o *Overlay) forgetRows() {
 	o.fillTable()
 }
 
-// sizesByAge returns the size of the rows of each age, and the sum for all ages above 0, in bytes. Rows that were not read recently count as older
-// by aging.
+// sizesByAge returns the size of the rows of each age, and the sum for all ages above 0, in bytes.
+// Rows that were not read recently count as older by aging.
 func (o *Overlay) sizesByAge(aging int) (sizes [maxAge + 1]int, useful int) {
 	for i := range o.rows {
 		r := &o.rows[i]
@@ -585,8 +610,9 @@ func (o *Overlay) sizesByAge(aging int) (sizes [maxAge + 1]int, useful int) {
 	return sizes, useful
 }
 
-// age returns the age of a clean row. The age is 1 if the row was read since forgetRows last ran. Otherwise it is the age that forgetRows stored,
-// plus aging. An age of 0 means that the row is not worth keeping: it was never read, it is too old, or its value is only in the database.
+// age returns the age of a clean row. The age is 1 if the row was read since forgetRows last ran.
+// Otherwise it is the age that forgetRows stored, plus aging. An age of 0 means that the row is not
+// worth keeping: it was never read, it is too old, or its value is only in the database.
 func (r *record) age(aging int) int {
 	age := int(r.state&rowAge/rowAge1) + aging
 	switch {
@@ -600,20 +626,23 @@ func (r *record) age(aging int) int {
 	return age
 }
 
-// BeforeFlush must be called before the database begins a flush. It closes an idle iterator, which would keep the memtables in memory.
+// BeforeFlush must be called before the database begins a flush. It closes an idle iterator, which
+// would keep the memtables in memory.
 func (o *Overlay) BeforeFlush() { o.dbFinder.Close() }
 
-// FlushStarted must be called after the database has begun to flush everything that is committed. The goroutine of the fold must call it before its
-// next commit.
+// FlushStarted must be called after the database has begun to flush everything that is committed.
+// The goroutine of the fold must call it before its next commit.
 func (o *Overlay) FlushStarted() { o.unflushed.flushStarted() }
 
-// FlushEnded must be called after the last flush that was started has ended. The goroutine of the fold must call it.
+// FlushEnded must be called after the last flush that was started has ended. The goroutine of the
+// fold must call it.
 func (o *Overlay) FlushEnded() { o.unflushed.flushEnded() }
 
 // IsFlushUseful reports whether a flush would make lookups faster.
 func (o *Overlay) IsFlushUseful() bool { return o.unflushed.isFull() }
 
-// DatabaseChanged must be called after something else than Commit has written rows of the database. No row may be dirty.
+// DatabaseChanged must be called after something else than Commit has written rows of the database.
+// No row may be dirty.
 func (o *Overlay) DatabaseChanged() {
 	o.Reset()
 	o.unflushed.recordUnknownWrites()
@@ -629,7 +658,8 @@ func (o *Overlay) Close() {
 	*o = Overlay{}
 }
 
-// keyHead is the first 16 bytes of a key as two numbers. Comparing these is faster than comparing keys, and nearly always sufficient.
+// keyHead is the first 16 bytes of a key as two numbers. Comparing these is faster than comparing
+// keys, and nearly always sufficient.
 type keyHead struct{ first, second uint64 }
 
 func newKeyHead(key []byte) keyHead {

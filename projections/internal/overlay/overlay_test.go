@@ -79,7 +79,8 @@ func newTestKeys(n int) [][]byte {
 	return keys
 }
 
-// TestOverlayShowsWhatBatchShows performs the same random operations on an overlay and on an indexed batch of Pebble, and compares what they show.
+// TestOverlayShowsWhatBatchShows performs the same random operations on an overlay and on an
+// indexed batch of Pebble, and compares what they show.
 func TestOverlayShowsWhatBatchShows(t *testing.T) {
 	for seed := range uint64(20) {
 		r := rand.New(rand.NewPCG(seed, 1))
@@ -190,7 +191,8 @@ func beginFlush(t *testing.T, o *Overlay) <-chan struct{} {
 	return flushed
 }
 
-// compareScans compares an iterator of an overlay with one of a batch, from the first row on and after a seek.
+// compareScans compares an iterator of an overlay with one of a batch, from the first row on and
+// after a seek.
 func compareScans(t *testing.T, o *Overlay, batch *pebble.Batch, lower, upper, from []byte) {
 	t.Helper()
 	if upper != nil && bytes.Compare(lower, upper) > 0 {
@@ -221,8 +223,8 @@ func compareScans(t *testing.T, o *Overlay, batch *pebble.Batch, lower, upper, f
 	}
 }
 
-// TestUnchangedRowsAreNotWritten checks that a row that changes back and forth is written once, and that a row that is created and deleted, or set to
-// the value that it has, is not written.
+// TestUnchangedRowsAreNotWritten checks that a row that changes back and forth is written once, and
+// that a row that is created and deleted, or set to the value that it has, is not written.
 func TestUnchangedRowsAreNotWritten(t *testing.T) {
 	db := openTestDB(t)
 	var o Overlay
@@ -253,8 +255,9 @@ func TestUnchangedRowsAreNotWritten(t *testing.T) {
 	}
 }
 
-// BenchmarkOverlay writes as a fold does: it looks up a row that mostly does not exist and writes it, and increments one of several counts. It
-// compares the overlay with an indexed batch of Pebble.
+// BenchmarkOverlay writes as a fold does: it looks up a row that mostly does not exist and writes
+// it, and increments one of several counts. It compares the overlay with an indexed batch of
+// Pebble.
 func BenchmarkOverlay(b *testing.B) {
 	const commitEvery = 20_000
 	edge := func(dst []byte, r *rand.Rand) []byte {
@@ -314,15 +317,16 @@ func BenchmarkOverlay(b *testing.B) {
 	})
 }
 
-// TestReadRowsStayInMemory checks that rows that were read stay in memory while there is space, however many others are written, and that those that
-// were read last stay if there is not.
+// TestReadRowsStayInMemory checks that rows that were read stay in memory while there is space,
+// however many others are written, and that those that were read last stay if there is not.
 func TestReadRowsStayInMemory(t *testing.T) {
 	const rowCount = 1000
 	key := func(tag byte, i int) []byte { return fmt.Appendf(appendPrefix(nil, 1, tag), "%08d", i) }
 	for _, test := range []struct {
 		name          string
 		maxCleanBytes int
-		// wantAll and wantNone say whether all or none of the rows that were read first must still be in memory.
+		// wantAll and wantNone say whether all or none of the rows that were read first must still
+		// be in memory.
 		wantAll, wantNone bool
 	}{
 		{"enough space", 1 << 20, true, false},

@@ -2,21 +2,24 @@ package overlay
 
 import "github.com/cockroachdb/pebble/v2"
 
-// Finder finds single rows. It uses an iterator instead of the Get of Pebble, because Get does not use the Bloom filters of the lowest level. Most
-// rows are there, and most lookups find nothing.
+// Finder finds single rows. It uses an iterator instead of the Get of Pebble, because Get does not
+// use the Bloom filters of the lowest level. Most rows are there, and most lookups find nothing.
 type Finder struct {
-	// It is the iterator, or nil before the first lookup. The caller may set it to an iterator over the same rows.
+	// It is the iterator, or nil before the first lookup. The caller may set it to an iterator over
+	// the same rows.
 	It *pebble.Iterator
 }
 
-// Find returns the value of a key, which is valid until the next call, and reports whether there is one. Every call until Close must pass the same rows.
+// Find returns the value of a key, which is valid until the next call, and reports whether there is
+// one. Every call until Close must pass the same rows.
 func (f *Finder) Find(rows pebble.Reader, key []byte) (value []byte, ok bool, err error) {
 	if f.It == nil {
 		if f.It, err = rows.NewIter(&pebble.IterOptions{UseL6Filters: true}); err != nil {
 			return nil, false, err
 		}
 	}
-	// For the filters, the prefix of a key is the whole key. So the iterator is at this key or nowhere.
+	// For the filters, the prefix of a key is the whole key. So the iterator is at this key or
+	// nowhere.
 	if f.It.SeekPrefixGE(key) {
 		value, err = f.It.ValueAndErr()
 	} else if err = f.It.Error(); err == nil {
@@ -39,11 +42,13 @@ func (f *Finder) Close() {
 
 // Scans makes the iterators of one reader. Only one goroutine may use it.
 type Scans struct {
-	// MaxIdle is the number of closed iterators that are kept for later scans, because creating an iterator costs as much as using it. An
-	// iterator shows the rows as they were when it was created, so MaxIdle must be 0 for a reader whose rows change.
+	// MaxIdle is the number of closed iterators that are kept for later scans, because creating an
+	// iterator costs as much as using it. An iterator shows the rows as they were when it was
+	// created, so MaxIdle must be 0 for a reader whose rows change.
 	MaxIdle int
 	open    int
-	// newestOpen is the newest iterator that is not closed. The open iterators are linked by older and newer.
+	// newestOpen is the newest iterator that is not closed. The open iterators are linked by older
+	// and newer.
 	newestOpen *Scan
 	idle       []*pebble.Iterator
 }
@@ -51,8 +56,8 @@ type Scans struct {
 // Open returns the number of iterators that are not closed.
 func (s *Scans) Open() int { return s.open }
 
-// CloseOpen closes the iterators that are not closed and returns their number. There may be some after a panic. Pebble cannot be closed while they
-// are open.
+// CloseOpen closes the iterators that are not closed and returns their number. There may be some
+// after a panic. Pebble cannot be closed while they are open.
 func (s *Scans) CloseOpen() (n int) {
 	for ; s.newestOpen != nil; n++ {
 		_ = s.newestOpen.Close() // whoever did not close it reads no row from it
@@ -68,8 +73,9 @@ func (s *Scans) Drop() {
 	s.MaxIdle, s.idle = 0, nil
 }
 
-// Scan is an iterator over rows of the database. It keeps its first error. A Pebble iterator forgets its error with the next seek, so a caller that seeks from
-// list to list with one iterator would take a list that cannot be read for an empty one.
+// Scan is an iterator over rows of the database. It keeps its first error. A Pebble iterator
+// forgets its error with the next seek, so a caller that seeks from list to list with one iterator
+// would take a list that cannot be read for an empty one.
 type Scan struct {
 	it         *pebble.Iterator // nil if there is no database
 	owner      *Scans
@@ -81,7 +87,8 @@ type Scan struct {
 	err error
 }
 
-// Scan returns an iterator over the rows with lower <= key < upper. It is empty if rows is nil. Every call must pass the same rows.
+// Scan returns an iterator over the rows with lower <= key < upper. It is empty if rows is nil.
+// Every call must pass the same rows.
 func (s *Scans) Scan(rows pebble.Reader, lower, upper []byte) *Scan {
 	s.open++
 	scan := &Scan{owner: s, older: s.newestOpen}
@@ -101,7 +108,8 @@ func (s *Scans) Scan(rows pebble.Reader, lower, upper []byte) *Scan {
 	return scan
 }
 
-// Next moves to the next row. The first call moves to the first row. It returns false after the last row and after an error.
+// Next moves to the next row. The first call moves to the first row. It returns false after the
+// last row and after an error.
 func (s *Scan) Next() bool {
 	switch {
 	case s.err != nil || s.it == nil:
@@ -113,7 +121,8 @@ func (s *Scan) Next() bool {
 	return s.recordMove(s.it.First())
 }
 
-// SeekGE moves to the first row whose key is at or after key. It returns false if there is none, and after an error.
+// SeekGE moves to the first row whose key is at or after key. It returns false if there is none,
+// and after an error.
 func (s *Scan) SeekGE(key []byte) bool {
 	if s.err != nil || s.it == nil {
 		return false
@@ -136,7 +145,8 @@ func (s *Scan) Error() error { return s.err }
 // Key returns the key of the row. It is valid until the iterator moves.
 func (s *Scan) Key() []byte { return s.it.Key() }
 
-// Value returns the value of the row. It is valid until the iterator moves. If the value cannot be read, Error and Close return the error.
+// Value returns the value of the row. It is valid until the iterator moves. If the value cannot be
+// read, Error and Close return the error.
 func (s *Scan) Value() []byte {
 	value, err := s.it.ValueAndErr()
 	if err != nil && s.err == nil {
@@ -145,7 +155,8 @@ func (s *Scan) Value() []byte {
 	return value
 }
 
-// Close closes the iterator and returns its first error. Further calls do nothing and return the same error.
+// Close closes the iterator and returns its first error. Further calls do nothing and return the
+// same error.
 func (s *Scan) Close() error {
 	if s.closed {
 		return s.err

@@ -12,8 +12,8 @@ import (
 	"github.com/skein-feed/skein/events"
 )
 
-// TestClosedScansAreReused checks that a scan reuses the iterator of a closed one with bounds of its own, but not after Drop. Pebble reports an
-// iterator that was not closed.
+// TestClosedScansAreReused checks that a scan reuses the iterator of a closed one with bounds of
+// its own, but not after Drop. Pebble reports an iterator that was not closed.
 func TestClosedScansAreReused(t *testing.T) {
 	db := openTestDB(t)
 	for _, key := range []string{"a", "b", "c"} {
@@ -52,8 +52,8 @@ func TestClosedScansAreReused(t *testing.T) {
 	}
 }
 
-// TestScanKeepsItsFirstError checks that after a failed seek a scan finds no row, although Pebble would find one again, and neither does an iterator
-// over the dirty rows above it.
+// TestScanKeepsItsFirstError checks that after a failed seek a scan finds no row, although Pebble
+// would find one again, and neither does an iterator over the dirty rows above it.
 func TestScanKeepsItsFirstError(t *testing.T) {
 	var failing bool
 	db, err := pebble.Open("db", &pebble.Options{
@@ -106,7 +106,8 @@ func TestScanKeepsItsFirstError(t *testing.T) {
 	}
 }
 
-// TestFinderWorksAfterFailedLookup checks that a lookup that fails returns an error, and that the next lookup is correct.
+// TestFinderWorksAfterFailedLookup checks that a lookup that fails returns an error, and that the
+// next lookup is correct.
 func TestFinderWorksAfterFailedLookup(t *testing.T) {
 	readsLeft := 0
 	db, err := pebble.Open("db", &pebble.Options{

@@ -8,21 +8,25 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 )
 
-// Snapshot is a snapshot of the database that several readers share. It is closed when the last of them releases it.
+// Snapshot is a snapshot of the database that several readers share. It is closed when the last of
+// them releases it.
 type Snapshot struct {
 	*pebble.Snapshot
 
-	// refs is the number of readers that hold the snapshot. At 0 the snapshot is closed, and cannot be acquired any more.
+	// refs is the number of readers that hold the snapshot. At 0 the snapshot is closed, and cannot
+	// be acquired any more.
 	refs  atomic.Int64
 	owner *Snapshots
-	// idleIterator is an iterator of a [Finder] that a reader has left for the next one, because creating an iterator costs as much as using it.
+	// idleIterator is an iterator of a [Finder] that a reader has left for the next one, because
+	// creating an iterator costs as much as using it.
 	idleIterator atomic.Pointer[pebble.Iterator]
 }
 
 // TakeIterator returns the iterator that an earlier reader has left, or nil.
 func (sn *Snapshot) TakeIterator() *pebble.Iterator { return sn.idleIterator.Swap(nil) }
 
-// LeaveIterator closes a finder. It leaves the iterator of the finder for the next reader, unless the iterator has failed.
+// LeaveIterator closes a finder. It leaves the iterator of the finder for the next reader, unless
+// the iterator has failed.
 func (sn *Snapshot) LeaveIterator(f *Finder) {
 	if f.It != nil && f.It.Error() == nil {
 		f.It = sn.idleIterator.Swap(f.It)
@@ -63,7 +67,8 @@ func (sn *Snapshot) Release() {
 type Snapshots struct {
 	mu   sync.Mutex
 	open int
-	// noneOpen is closed when no snapshot is open any more. It is nil until a caller waits for that.
+	// noneOpen is closed when no snapshot is open any more. It is nil until a caller waits for
+	// that.
 	noneOpen chan struct{}
 }
 
@@ -84,8 +89,9 @@ func (s *Snapshots) addOpen(n int) {
 	}
 }
 
-// Wait waits until no snapshot is open, and then returns true. It returns false if a snapshot is still open when patience is closed and the time
-// grace has passed after that. A nil patience counts as closed. No snapshot may be made meanwhile.
+// Wait waits until no snapshot is open, and then returns true. It returns false if a snapshot is
+// still open when patience is closed and the time grace has passed after that. A nil patience
+// counts as closed. No snapshot may be made meanwhile.
 func (s *Snapshots) Wait(patience <-chan struct{}, grace time.Duration) bool {
 	s.mu.Lock()
 	if s.open == 0 {

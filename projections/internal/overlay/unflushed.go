@@ -6,35 +6,41 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 )
 
-// unflushedKeys says which rows may be in memtables. A lookup of any other row searches only the tables, whose Bloom filters exclude most missing
-// rows. A search in a memtable that finds nothing costs more than everything else in a fold: the nodes of a memtable are scattered over the memory, and nearly
-// every edge is looked up once before it exists.
+// unflushedKeys says which rows may be in memtables. A lookup of any other row searches only the
+// tables, whose Bloom filters exclude most missing rows. A search in a memtable that finds nothing
+// costs more than everything else in a fold: the nodes of a memtable are scattered over the memory,
+// and nearly every edge is looked up once before it exists.
 //
-// Invariant: excludes returns false for every key that was written or deleted after the beginning of the last flush that has ended.
+// Invariant: excludes returns false for every key that was written or deleted after the beginning
+// of the last flush that has ended.
 type unflushedKeys struct {
-	// lookedUpTags has the tags of which a row was ever looked up. Keys of other tags, for example of lists, would only fill the filters.
+	// lookedUpTags has the tags of which a row was ever looked up. Keys of other tags, for example
+	// of lists, would only fill the filters.
 	lookedUpTags [256]bool
-	// sinceFlush has the keys that were written since the last flush began. beingFlushed has keys that were written before and that may not be in
-	// tables yet.
+	// sinceFlush has the keys that were written since the last flush began. beingFlushed has keys
+	// that were written before and that may not be in tables yet.
 	sinceFlush, beingFlushed writtenKeys
-	// tables finds rows that are flushed. When a flush ends, its iterator is closed before the keys of that flush are dropped, because an older iterator
-	// does not see the new tables.
+	// tables finds rows that are flushed. When a flush ends, its iterator is closed before the keys
+	// of that flush are dropped, because an older iterator does not see the new tables.
 	tables tableFinder
 }
 
-// unflushedBytes is the size of both filters together, in bytes. They are useful for up to half as many keys.
+// unflushedBytes is the size of both filters together, in bytes. They are useful for up to half as
+// many keys.
 const unflushedBytes = 2 << 20
 
 // writtenKeys has the keys that were written in a period.
 type writtenKeys struct {
 	filter blockFilter
 	keys   int
-	// unfilteredTags has the tags of written rows that are not in the filter. hasUnknownKeys is set if these may be all tags.
+	// unfilteredTags has the tags of written rows that are not in the filter. hasUnknownKeys is set
+	// if these may be all tags.
 	unfilteredTags [256]bool
 	hasUnknownKeys bool
 }
 
-// recordWrite records that a row was written or deleted. If no row of the tag was ever looked up, it only records the tag.
+// recordWrite records that a row was written or deleted. If no row of the tag was ever looked up,
+// it only records the tag.
 func (u *unflushedKeys) recordWrite(key []byte, hash uint64) {
 	w := &u.sinceFlush
 	if !u.lookedUpTags[key[2]] {
@@ -48,8 +54,8 @@ func (u *unflushedKeys) recordWrite(key []byte, hash uint64) {
 	w.keys++
 }
 
-// recordRangeDelete records that the rows of a range were deleted. Their keys are not known, so it records the tag, or all tags if the range spans
-// several.
+// recordRangeDelete records that the rows of a range were deleted. Their keys are not known, so it
+// records the tag, or all tags if the range spans several.
 func (u *unflushedKeys) recordRangeDelete(r keyRange) {
 	if prefix := r.lower[:PrefixLen]; bytes.HasPrefix(r.upper, prefix) || bytes.Equal(r.upper, PrefixEnd(prefix)) {
 		u.sinceFlush.unfilteredTags[prefix[2]] = true
@@ -61,7 +67,8 @@ func (u *unflushedKeys) recordRangeDelete(r keyRange) {
 // recordUnknownWrites records that any rows may have been written.
 func (u *unflushedKeys) recordUnknownWrites() { u.sinceFlush.hasUnknownKeys = true }
 
-// isFull reports whether the filter has so many keys that it excludes little, so that a flush is worth its cost.
+// isFull reports whether the filter has so many keys that it excludes little, so that a flush is
+// worth its cost.
 func (u *unflushedKeys) isFull() bool { return u.sinceFlush.keys > unflushedBytes/4 }
 
 // flushStarted records that a flush of everything written so far has begun.
@@ -81,7 +88,8 @@ func (u *unflushedKeys) flushEnded() {
 	u.beingFlushed.clear()
 }
 
-// excludes reports whether certainly no memtable has the row of a key, or its deletion. It also records that rows of the tag are looked up.
+// excludes reports whether certainly no memtable has the row of a key, or its deletion. It also
+// records that rows of the tag are looked up.
 func (u *unflushedKeys) excludes(key []byte, hash uint64) bool {
 	u.lookedUpTags[key[2]] = true
 	return u.sinceFlush.excludes(key, hash) && u.beingFlushed.excludes(key, hash)
@@ -121,7 +129,8 @@ func (w *writtenKeys) merge(other *writtenKeys) {
 	w.keys += other.keys
 }
 
-// tableFinder finds single rows in tables. It never searches memtables: that is what the option OnlyReadGuaranteedDurable of Pebble means.
+// tableFinder finds single rows in tables. It never searches memtables: that is what the option
+// OnlyReadGuaranteedDurable of Pebble means.
 type tableFinder struct{ Finder }
 
 func (f *tableFinder) find(db *pebble.DB, key []byte) (value []byte, ok bool, err error) {

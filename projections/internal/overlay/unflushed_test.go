@@ -7,8 +7,8 @@ import (
 	"github.com/zeebo/xxh3"
 )
 
-// TestUnflushedKeysAreNotExcluded checks that a key that was written is not excluded until a flush has ended that began after the write. Most other
-// keys must be excluded.
+// TestUnflushedKeysAreNotExcluded checks that a key that was written is not excluded until a flush
+// has ended that began after the write. Most other keys must be excluded.
 func TestUnflushedKeysAreNotExcluded(t *testing.T) {
 	const keys = 20_000
 	const lookedUp, notYetLookedUp = byte(0x10), byte(0x11)
@@ -75,8 +75,8 @@ func TestUnflushedKeysAreNotExcluded(t *testing.T) {
 	}
 }
 
-// TestFlushIsUsefulAfterManyKeys checks that after more keys than the filters are made for, the overlay reports that a flush is useful, until one has
-// begun.
+// TestFlushIsUsefulAfterManyKeys checks that after more keys than the filters are made for, the
+// overlay reports that a flush is useful, until one has begun.
 func TestFlushIsUsefulAfterManyKeys(t *testing.T) {
 	var u unflushedKeys
 	key := appendPrefix(nil, 1, 0x10)

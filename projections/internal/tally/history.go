@@ -8,8 +8,9 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// History returns n envelopes; the same seed and n give the same envelopes. Among them are large events, backfills that
-// repeat offsets, events that close backfills, rejects, kinds that Tally does not read, and envelopes without events.
+// History returns n envelopes; the same seed and n give the same envelopes. Among them are large
+// events, backfills that repeat offsets, events that close backfills, rejects, kinds that Tally
+// does not read, and envelopes without events.
 func History(seed uint64, n int) []*events.Envelope {
 	h := history{random: rand.New(rand.NewPCG(seed, 1)), offsets: map[string]uint64{}}
 	h.cursor = events.Cursor{Log: events.LogID{byte(seed), 7, 7}, Epoch: 1, LastTime: 1_700_000_000_000_000}
@@ -71,7 +72,8 @@ func (h *history) newReject(slot int) events.Reject {
 // randomUser returns one of few users, so that events meet the rows of earlier ones.
 func (h *history) randomUser() string { return [...]string{"ann", "bob", "7", "10"}[h.random.IntN(4)] }
 
-// randomEvent returns an event for the i-th of n envelopes. Only the last third of the envelopes closes backfills.
+// randomEvent returns an event for the i-th of n envelopes. Only the last third of the envelopes
+// closes backfills.
 func (h *history) randomEvent(i, n int) events.Event {
 	ev := events.Event{User: h.randomUser(), Peer: "p" + fmt.Sprint(h.random.IntN(30))}
 	switch k := h.random.IntN(100); {

@@ -1,6 +1,7 @@
-// Package tally has a small projection and generated histories for tests of the store. The projection has the cases that
-// are difficult for a store: counts that are wrong if an event is folded twice, events that are folded in many steps so
-// that memory stays bounded, and rows that depend on whether backfills are closed.
+// Package tally has a small projection and generated histories for tests of the store. The
+// projection has the cases that are difficult for a store: counts that are wrong if an event is
+// folded twice, events that are folded in many steps so that memory stays bounded, and rows that
+// depend on whether backfills are closed.
 package tally
 
 import (
@@ -11,8 +12,8 @@ import (
 	"github.com/skein-feed/skein/projections"
 )
 
-// The tags of the rows, with their keys and values. No other projection uses tags of this range. Tally is not in the list
-// of all projections.
+// The tags of the rows, with their keys and values. No other projection uses tags of this range.
+// Tally is not in the list of all projections.
 const (
 	tagEdge  projections.Tag = 0xf0 // user, peer → time, 8 bytes
 	tagCount projections.Tag = 0xf1 // user → number of edges, 8 bytes
@@ -21,16 +22,17 @@ const (
 	tagGone  projections.Tag = 0xf4 // user, keyed hash → nothing
 )
 
-// Tally is a projection that counts edges and plays. A test can set it to fail at a chosen envelope.
+// Tally is a projection that counts edges and plays. A test can set it to fail at a chosen
+// envelope.
 type Tally struct {
 	// Copies is the number of rows that a served item makes. It is a setting of the fold.
 	Copies int
 	// Chunk is the number of rows that are written between two steps.
 	Chunk int
 
-	// FailAt, PanicAt, LeakAt and MisuseAt are sequences of envelopes whose events misbehave; 0 means none. Events at
-	// FailAt return [ErrFails], those at PanicAt panic, those at LeakAt leave an iterator open, and those at MisuseAt
-	// write while an iterator is open.
+	// FailAt, PanicAt, LeakAt and MisuseAt are sequences of envelopes whose events misbehave; 0
+	// means none. Events at FailAt return [ErrFails], those at PanicAt panic, those at LeakAt leave
+	// an iterator open, and those at MisuseAt write while an iterator is open.
 	FailAt, PanicAt, LeakAt, MisuseAt uint64
 	// FailSlot is the first slot of the envelope FailAt that fails.
 	FailSlot uint16
@@ -39,7 +41,8 @@ type Tally struct {
 // New returns the projection with the settings that most tests use.
 func New() *Tally { return &Tally{Copies: 5, Chunk: 7} }
 
-// ErrFails is the error that [Tally.Apply] returns for events in the envelope FailAt. It looks like the error of a damaged row.
+// ErrFails is the error that [Tally.Apply] returns for events in the envelope FailAt. It looks like
+// the error of a damaged row.
 var ErrFails = projections.RowError("row to fail at", []byte("tally"))
 
 // Name returns "tally".
@@ -126,8 +129,8 @@ func (t *Tally) injectFault(ev events.Event, b *projections.Batch) error {
 	return nil
 }
 
-// applyServed writes many rows, in steps. If a crash interrupts it, the next call writes all rows again with the same
-// values.
+// applyServed writes many rows, in steps. If a crash interrupts it, the next call writes all rows
+// again with the same values.
 func (t *Tally) applyServed(ev events.Event, b *projections.Batch) error {
 	n := 0
 	for _, item := range ev.Items {
@@ -143,8 +146,9 @@ func (t *Tally) applyServed(ev events.Event, b *projections.Batch) error {
 	return nil
 }
 
-// applyUserDeleted removes the edges of a user in steps, and then the rows of served items. It subtracts an edge from the
-// count in the step that removes the edge, so the next call after a crash can continue with the rows that are left.
+// applyUserDeleted removes the edges of a user in steps, and then the rows of served items. It
+// subtracts an edge from the count in the step that removes the edge, so the next call after a
+// crash can continue with the rows that are left.
 func (t *Tally) applyUserDeleted(ev events.Event, b *projections.Batch) error {
 	for _, prefix := range [][]byte{prefixOf(tagEdge, ev.User), prefixOf(tagSent, ev.User)} {
 		from := prefix
@@ -165,7 +169,8 @@ func (t *Tally) applyUserDeleted(ev events.Event, b *projections.Batch) error {
 					return err
 				}
 			}
-			// Continue at the last key, which is deleted. From the prefix, the iterator would skip all deleted rows in every round.
+			// Continue at the last key, which is deleted. From the prefix, the iterator would skip
+			// all deleted rows in every round.
 			from = keys[len(keys)-1]
 			if err := b.Step(); err != nil {
 				return err
@@ -193,8 +198,8 @@ func hasRow(b *projections.Batch, key []byte) (bool, error) {
 	return ok, err
 }
 
-// addToNumber adds delta to the number at the index in a row, and deletes the row if all its numbers are 0. It returns an
-// error if the number would be negative.
+// addToNumber adds delta to the number at the index in a row, and deletes the row if all its
+// numbers are 0. It returns an error if the number would be negative.
 func addToNumber(b *projections.Batch, key []byte, index int, delta int64) error {
 	old, _, err := b.Get(key)
 	if err != nil {

@@ -2,7 +2,8 @@ package tally
 
 import "github.com/skein-feed/skein/events"
 
-// Variant is a Tally with another version, other kinds or other settings, and so with another fingerprint.
+// Variant is a Tally with another version, other kinds or other settings, and so with another
+// fingerprint.
 type Variant struct {
 	*Tally
 

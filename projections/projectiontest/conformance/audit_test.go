@@ -164,8 +164,8 @@ func usersAndBoards(history []events.Event) (users []string, boards [][2]string)
 	return users, boards
 }
 
-// TestCountsAreLengthsOfLists checks after every envelope of every history that each count of graph and counters is the length of its list in graph
-// or inbox.
+// TestCountsAreLengthsOfLists checks after every envelope of every history that each count of graph
+// and counters is the length of its list in graph or inbox.
 func TestCountsAreLengthsOfLists(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		opt := rapid.SampledFrom([]histories.Options{{}, {Feeds: true}, {Plays: true}}).Draw(t, "kind")
@@ -203,8 +203,9 @@ func (l *logWriter) envelope(evs ...events.Event) *events.Envelope {
 	return env
 }
 
-// TestCountsOfDeletedBoardAreLengthsOfLists deletes a board with 10 000 pins and 300 followers, creates it again, and pins the same pins again. At
-// every position on the way, counts must be lengths of lists.
+// TestCountsOfDeletedBoardAreLengthsOfLists deletes a board with 10 000 pins and 300 followers,
+// creates it again, and pins the same pins again. At every position on the way, counts must be
+// lengths of lists.
 func TestCountsOfDeletedBoardAreLengthsOfLists(t *testing.T) {
 	n := 10_000
 	if testing.Short() {
@@ -254,7 +255,8 @@ func TestCountsOfDeletedBoardAreLengthsOfLists(t *testing.T) {
 	s.close(t)
 }
 
-// TestRepeatedImportCountsOnce checks that an import that runs twice, in two sources, before and after live facts, counts once.
+// TestRepeatedImportCountsOnce checks that an import that runs twice, in two sources, before and
+// after live facts, counts once.
 func TestRepeatedImportCountsOnce(t *testing.T) {
 	l := &logWriter{time: events.Micros(time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC).UnixMicro())}
 	s := openStores(t)

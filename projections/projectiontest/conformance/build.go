@@ -14,7 +14,8 @@ import (
 	"github.com/skein-feed/skein/projections/store"
 )
 
-// testBuild checks that a build makes the same rows as a straight fold, and that a fold can continue where the build ends.
+// testBuild checks that a build makes the same rows as a straight fold, and that a fold can
+// continue where the build ends.
 func testBuild(t *testing.T, c Case, h History, straight Rows) {
 	for name, o := range map[string]build.Options{
 		"default":   {},
@@ -41,7 +42,8 @@ func testBuild(t *testing.T, c Case, h History, straight Rows) {
 	}
 }
 
-// testBuildOfSome checks that a build for some partitions makes the same rows as a fold for them, including the fingerprint (I13).
+// testBuildOfSome checks that a build for some partitions makes the same rows as a fold for them,
+// including the fingerprint (I13).
 func testBuildOfSome(t *testing.T, c Case, h History) {
 	none, all := events.Partitions{}, events.AllPartitions()
 	for _, parts := range []events.Partitions{randomPartitions(1), randomPartitions(2), none, all} {
@@ -51,8 +53,8 @@ func testBuildOfSome(t *testing.T, c Case, h History) {
 	}
 }
 
-// diffBuild builds for a set of partitions, and describes how the store differs from that of a fold for the set. It returns an empty string if they
-// are equal.
+// diffBuild builds for a set of partitions, and describes how the store differs from that of a fold
+// for the set. It returns an empty string if they are equal.
 func diffBuild(t fataler, newProjection func() projections.Projection, envs []*events.Envelope, parts events.Partitions) string {
 	t.Helper()
 	fs, name := vfs.NewMem(), newProjection().Name()

@@ -1,5 +1,6 @@
-// Package conformance is the suite of tests that every projection must pass to be a pure fold of the log. It runs for the list of all projections, so
-// a projection that is added to the list has these tests at once.
+// Package conformance is the suite of tests that every projection must pass to be a pure fold of
+// the log. It runs for the list of all projections, so a projection that is added to the list has
+// these tests at once.
 //
 //	cuts           however the log is divided into batches, and with any bounds, the rows are the same (I3, I4)
 //	redelivery     envelopes that are delivered again, and stops and starts in between, change nothing (I3)
@@ -40,7 +41,8 @@ type Case struct {
 	Tags TagRange
 	// Histories are the logs that the tests fold, each for itself.
 	Histories []History
-	// Golden is the file with the rows of the history Pinned. If it is empty, these rows are not compared.
+	// Golden is the file with the rows of the history Pinned. If it is empty, these rows are not
+	// compared.
 	Golden string
 	// Pinned is the index of a history in Histories.
 	Pinned int
@@ -77,7 +79,8 @@ func Run(t *testing.T, c Case) {
 var (
 	// commitEveryStep makes the fold commit after every step and every event.
 	commitEveryStep = store.Bounds{BatchBytes: 1}
-	// flushOften makes memtables so small that Pebble flushes often, also in the middle of an event.
+	// flushOften makes memtables so small that Pebble flushes often, also in the middle of an
+	// event.
 	flushOften = store.Bounds{BatchBytes: 1 << 10, FlushBytes: 8 << 10}
 	// keepFewRows makes the fold keep only a few rows in memory.
 	keepFewRows = store.Bounds{BatchBytes: 1 << 10, KeepBytes: 2 << 10}
@@ -96,7 +99,8 @@ var allBounds = map[string]store.Bounds{
 // dataDir is the directory of a store under test. Each store has a file system of its own.
 const dataDir = "data"
 
-// Open opens a store of a projection in the directory "data" of the file system. The test fails if there is an error.
+// Open opens a store of a projection in the directory "data" of the file system. The test fails if
+// there is an error.
 func Open(t testing.TB, fs store.FS, p projections.Projection, bounds store.Bounds) *store.Store {
 	t.Helper()
 	s, err := store.Open(store.Options{FS: fs, Dir: dataDir, Projection: p, Bounds: bounds})
@@ -155,7 +159,8 @@ func testCuts(t *testing.T, c Case, h History, straight Rows) {
 	}
 }
 
-// testRedelivery folds a history, and at random delivers envelopes again, closes and opens the store, or lets it crash.
+// testRedelivery folds a history, and at random delivers envelopes again, closes and opens the
+// store, or lets it crash.
 func testRedelivery(t *testing.T, c Case, h History, straight Rows) {
 	r := rand.New(rand.NewPCG(3, 4))
 	for name, bounds := range allBounds {
@@ -185,7 +190,8 @@ func testRedelivery(t *testing.T, c Case, h History, straight Rows) {
 	}
 }
 
-// IndexAfter returns the index of the first envelope after the cursor, or len(envs) if there is none.
+// IndexAfter returns the index of the first envelope after the cursor, or len(envs) if there is
+// none.
 func IndexAfter(envs []*events.Envelope, c events.Cursor) int {
 	for i, env := range envs {
 		if env.Seq() > c.Seq {

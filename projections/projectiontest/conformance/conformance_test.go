@@ -21,7 +21,8 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// smallSettings returns settings with which generated histories cause what otherwise takes years or millions of users.
+// smallSettings returns settings with which generated histories cause what otherwise takes years or
+// millions of users.
 func smallSettings() all.Settings {
 	small := inbox.DefaultSettings()
 	small.Threshold, small.Keep = 0, 3
@@ -47,7 +48,8 @@ func TestAllProjectionsConform(t *testing.T) {
 		History{Name: "plays", Envelopes: histories.Envelopes(histories.FixedPlays(0, 300))},
 		History{Name: "notifications", Envelopes: histories.Envelopes(histories.FixedNotifications(0, 300))},
 	)
-	// The golden files are older than some histories: that of the graph is older than feeds, and that of inbox is older than plays.
+	// The golden files are older than some histories: that of the graph is older than feeds, and
+	// that of inbox is older than plays.
 	feeds, plays, last := len(caseHistories)-3, len(caseHistories)-2, len(caseHistories)-1
 	pinned := map[string]int{"inbox": feeds, "seen": plays, "counters": plays, "notifications": last}
 	for i, p := range all.All(settings) {
@@ -64,7 +66,8 @@ func TestAllProjectionsConform(t *testing.T) {
 	}
 }
 
-// TestPushingInboxConforms runs the suite for inboxes to which pins are pushed. In the list of all projections, every owner is pulled.
+// TestPushingInboxConforms runs the suite for inboxes to which pins are pushed. In the list of all
+// projections, every owner is pulled.
 func TestPushingInboxConforms(t *testing.T) {
 	set := inbox.DefaultSettings()
 	set.Keep = 3

@@ -15,27 +15,31 @@ import (
 	"github.com/skein-feed/skein/projections/store"
 )
 
-// A crash test folds envelopes into a store on an in-memory file system and never interrupts it. Before each write of the
-// store, and after the last one, a crashChecker copies the file system as a power cut at that moment could leave it. Such a
-// copy is a crash image. The checker opens another store on each image and checks the rows of that store.
+// A crash test folds envelopes into a store on an in-memory file system and never interrupts it.
+// Before each write of the store, and after the last one, a crashChecker copies the file system as
+// a power cut at that moment could leave it. Such a copy is a crash image. The checker opens
+// another store on each image and checks the rows of that store.
 
-// The suite uses only the first crashTestEnvelopes envelopes of a history, or crashTestEnvelopesShort in short mode, because
-// the tests are slow: an envelope causes several writes, and the checker opens two stores for each write.
+// The suite uses only the first crashTestEnvelopes envelopes of a history, or
+// crashTestEnvelopesShort in short mode, because the tests are slow: an envelope causes several
+// writes, and the checker opens two stores for each write.
 const (
 	crashTestEnvelopes      = 60
 	crashTestEnvelopesShort = 15
 )
 
-// envelopesPerFlush is how many envelopes a crash test folds before it calls Flush of the store. It is less than
-// crashTestEnvelopesShort. With small bounds, the store also starts flushes itself.
+// envelopesPerFlush is how many envelopes a crash test folds before it calls Flush of the store. It
+// is less than crashTestEnvelopesShort. With small bounds, the store also starts flushes itself.
 const envelopesPerFlush = 12
 
-// survivalChances has a chance, in percent, for each of the two images of a power cut. Each block and each directory entry
-// that was not synced survives with this chance. With 0, only synced data survives.
+// survivalChances has a chance, in percent, for each of the two images of a power cut. Each block
+// and each directory entry that was not synced survives with this chance. With 0, only synced data
+// survives.
 var survivalChances = [...]int{0, 50}
 
-// continuedImageStep makes [CheckCrashesDuringRecovery] continue the fold from one in so many images, because continuing
-// from all takes too long. It is odd, because an even step would find the same survival chance in all of these images.
+// continuedImageStep makes [CheckCrashesDuringRecovery] continue the fold from one in so many
+// images, because continuing from all takes too long. It is odd, because an even step would find
+// the same survival chance in all of these images.
 const continuedImageStep = 7
 
 // testCrashes runs [CheckCrashes] with a history and small bounds.
@@ -46,23 +50,27 @@ func testCrashes(t *testing.T, c Case, h History) {
 	}
 	envs := h.Envelopes[:min(n, len(h.Envelopes))]
 
-	// ImagesInsideEnvelope may be 0 here: it depends on the projection and on the timing of Pebble's goroutines.
+	// ImagesInsideEnvelope may be 0 here: it depends on the projection and on the timing of
+	// Pebble's goroutines.
 	counts := CheckCrashes(t, c.New, envs, flushOften)
 	t.Logf("%+v", counts)
 }
 
 // CrashCounts says what a crash test has checked.
 type CrashCounts struct {
-	// Writes is the number of operations of the file system other than reads, such as writes, syncs and renames.
+	// Writes is the number of operations of the file system other than reads, such as writes, syncs
+	// and renames.
 	Writes int
-	// ImagesInsideEnvelope is the number of images whose store had folded a part of an envelope and not yet the rest.
+	// ImagesInsideEnvelope is the number of images whose store had folded a part of an envelope and
+	// not yet the rest.
 	ImagesInsideEnvelope int
 }
 
-// CheckCrashes folds the envelopes into a new store with these bounds and checks all crash images. The store on an image
-// must have all envelopes that were folded before the last call of Flush, and exactly the rows of the first n envelopes, for
-// some n; if it has a part of an envelope, it must have these rows once it has folded the rest of that envelope. When it
-// has folded all remaining envelopes, it must have the rows of all envelopes.
+// CheckCrashes folds the envelopes into a new store with these bounds and checks all crash images.
+// The store on an image must have all envelopes that were folded before the last call of Flush, and
+// exactly the rows of the first n envelopes, for some n; if it has a part of an envelope, it must
+// have these rows once it has folded the rest of that envelope. When it has folded all remaining
+// envelopes, it must have the rows of all envelopes.
 func CheckCrashes(t *testing.T, newProjection func() projections.Projection, envs []*events.Envelope,
 	bounds store.Bounds,
 ) CrashCounts {
@@ -73,9 +81,10 @@ func CheckCrashes(t *testing.T, newProjection func() projections.Projection, env
 	return checker.counts
 }
 
-// CheckCrashesDuringRecovery checks crashes of stores that have crashed before. It first folds the envelopes into a new
-// store and collects the crash images without checking them. Then it continues the fold on some of these images, as a
-// service does after a crash, and checks the crash images of these folds as [CheckCrashes] does.
+// CheckCrashesDuringRecovery checks crashes of stores that have crashed before. It first folds the
+// envelopes into a new store and collects the crash images without checking them. Then it continues
+// the fold on some of these images, as a service does after a crash, and checks the crash images of
+// these folds as [CheckCrashes] does.
 func CheckCrashesDuringRecovery(t *testing.T, newProjection func() projections.Projection, envs []*events.Envelope,
 	bounds store.Bounds,
 ) {
@@ -102,13 +111,13 @@ func CheckCrashesDuringRecovery(t *testing.T, newProjection func() projections.P
 // crashImage is a disk as a power cut may leave it.
 type crashImage struct {
 	disk *vfs.MemFS
-	// flushedSeq is the sequence number of the last envelope before the last call of Flush; 0 if Flush was not called. The
-	// store on the disk must have all envelopes up to this number.
+	// flushedSeq is the sequence number of the last envelope before the last call of Flush; 0 if
+	// Flush was not called. The store on the disk must have all envelopes up to this number.
 	flushedSeq uint64
 }
 
-// crashChecker is an [errorfs.Injector] that injects no errors: it copies the disk when errorfs asks it whether a write
-// should fail.
+// crashChecker is an [errorfs.Injector] that injects no errors: it copies the disk when errorfs
+// asks it whether a write should fail.
 type crashChecker struct {
 	t             *testing.T
 	newProjection func() projections.Projection
@@ -116,18 +125,21 @@ type crashChecker struct {
 	bounds        store.Bounds
 	// rowsAfter[n] has the rows after the first n envelopes.
 	rowsAfter []Rows
-	// handleImage gets each crash image. It must not end the test, because goroutines of Pebble call it. It is called while
-	// mu is held.
+	// handleImage gets each crash image. It must not end the test, because goroutines of Pebble
+	// call it. It is called while mu is held.
 	handleImage func(crashImage) error
 
-	// mu guards the following fields while a store is open, because Pebble also writes from its own goroutines.
+	// mu guards the following fields while a store is open, because Pebble also writes from its own
+	// goroutines.
 	mu sync.Mutex
-	// isChecking is true during a fold, until handleImage returns an error. Later images would only repeat the error.
+	// isChecking is true during a fold, until handleImage returns an error. Later images would only
+	// repeat the error.
 	isChecking bool
 	// disk is the disk of the store that folds. flushedSeq is that of its next image.
 	disk       *vfs.MemFS
 	flushedSeq uint64
-	// random decides what survives. Two runs can differ, because the goroutines of Pebble take its numbers in any order.
+	// random decides what survives. Two runs can differ, because the goroutines of Pebble take its
+	// numbers in any order.
 	random *rand.Rand
 	counts CrashCounts
 }
@@ -147,7 +159,8 @@ func newCrashChecker(t *testing.T, newProjection func() projections.Projection, 
 	}
 }
 
-// rowsOfPrefixes folds the envelopes one by one. Element n of the result has the rows after the first n envelopes.
+// rowsOfPrefixes folds the envelopes one by one. Element n of the result has the rows after the
+// first n envelopes.
 func rowsOfPrefixes(t *testing.T, p projections.Projection, envs []*events.Envelope) []Rows {
 	t.Helper()
 	s := Open(t, vfs.NewMem(), p, store.Bounds{})
@@ -160,14 +173,16 @@ func rowsOfPrefixes(t *testing.T, p projections.Projection, envs []*events.Envel
 	return rows
 }
 
-// foldFrom opens a store on the disk of the image and folds all envelopes that this store does not have. It calls Flush
-// after each envelopesPerFlush envelopes, and closes the store at the end. It ends the test after an error.
+// foldFrom opens a store on the disk of the image and folds all envelopes that this store does not
+// have. It calls Flush after each envelopesPerFlush envelopes, and closes the store at the end. It
+// ends the test after an error.
 func (c *crashChecker) foldFrom(image crashImage) {
 	c.t.Helper()
 	c.disk = image.disk
 	c.flushedSeq = image.flushedSeq
 	c.isChecking = true
-	// Goroutines of Pebble may still write after Fatal has ended the test. Then they must not call handleImage.
+	// Goroutines of Pebble may still write after Fatal has ended the test. Then they must not call
+	// handleImage.
 	defer c.stopChecking()
 	writesBefore := c.counts.Writes
 
@@ -209,8 +224,8 @@ func (c *crashChecker) setFlushedSeq(seq uint64) {
 // String returns the name of the injector. The interface demands this method.
 func (c *crashChecker) String() string { return "crash checker" }
 
-// MaybeError handles the crash images before a write. errorfs calls it before each operation of the file system. It always
-// returns nil, so that the operation succeeds.
+// MaybeError handles the crash images before a write. errorfs calls it before each operation of the
+// file system. It always returns nil, so that the operation succeeds.
 func (c *crashChecker) MaybeError(op errorfs.Op) error {
 	// A read changes nothing: an image before it would equal the image before the next write.
 	if op.Kind.ReadOrWrite() == errorfs.OpIsRead {
@@ -224,8 +239,9 @@ func (c *crashChecker) MaybeError(op errorfs.Op) error {
 	return nil
 }
 
-// handleImages makes one image of the disk for each of survivalChances and passes it to handleImage. moment is the time of
-// the power cut, for errors. The caller must hold mu if a store is open.
+// handleImages makes one image of the disk for each of survivalChances and passes it to
+// handleImage. moment is the time of the power cut, for errors. The caller must hold mu if a store
+// is open.
 func (c *crashChecker) handleImages(moment string) {
 	for _, chance := range survivalChances {
 		if !c.isChecking {
@@ -256,8 +272,8 @@ func (c *crashChecker) checkImage(image crashImage) (err error) {
 			image.flushedSeq, cursor.Seq)
 	}
 
-	// A store that has a part of an envelope returns ErrNotReady until it has folded the rest. Fold skips the part that the
-	// store has.
+	// A store that has a part of an envelope returns ErrNotReady until it has folded the rest. Fold
+	// skips the part that the store has.
 	foldedEnvelopes := IndexAfter(c.envs, cursor)
 	rows, err := readRows(s)
 	if errors.Is(err, projections.ErrNotReady) {

@@ -25,17 +25,20 @@ import (
 	"github.com/skein-feed/skein/projections/store"
 )
 
-// damageStep is the distance between two bytes that TestDamagedByteGivesNoWrongAnswer damages at full length. The short test damages
-// every shortDamageStep-th byte, and some of the last kilobyte of each table, which has its index, properties, filter and footer.
+// damageStep is the distance between two bytes that TestDamagedByteGivesNoWrongAnswer damages at
+// full length. The short test damages every shortDamageStep-th byte, and some of the last kilobyte
+// of each table, which has its index, properties, filter and footer.
 const (
 	damageStep      = 16
 	shortDamageStep = 127 * damageStep
 	tableEndBytes   = 1 << 10
 )
 
-// TestDamagedByteGivesNoWrongAnswer damages one byte of a file of a store at a time, opens the store as the service does, runs queries, folds more of
-// the log, and runs the queries again. Nothing may panic. Every answer must be that of the undamaged store, or an error. A store that returned an error
-// must report that it is damaged, so that the service rebuilds it, and after a rebuild it must answer correctly.
+// TestDamagedByteGivesNoWrongAnswer damages one byte of a file of a store at a time, opens the
+// store as the service does, runs queries, folds more of the log, and runs the queries again.
+// Nothing may panic. Every answer must be that of the undamaged store, or an error. A store that
+// returned an error must report that it is damaged, so that the service rebuilds it, and after a
+// rebuild it must answer correctly.
 func TestDamagedByteGivesNoWrongAnswer(t *testing.T) {
 	t.Parallel()
 	log := damageLog()
@@ -100,16 +103,18 @@ func damageUser(i int) string { return fmt.Sprintf("user-%d", i) }
 type damageSweep struct {
 	t             *testing.T
 	newProjection func() projections.Projection
-	// log is the whole log. folded is the number of its envelopes that the store on disk has folded.
+	// log is the whole log. folded is the number of its envelopes that the store on disk has
+	// folded.
 	log    []*events.Envelope
 	folded int
-	// questions are the queries that are run. Each damaged store begins with another one, because after the first that fails, the store has stopped.
+	// questions are the queries that are run. Each damaged store begins with another one, because
+	// after the first that fails, the store has stopped.
 	questions []question
-	// rebuilt has the names of the files whose damage has led to a rebuild. The test rebuilds only once per file, because a rebuild takes longer than
-	// everything else.
+	// rebuilt has the names of the files whose damage has led to a rebuild. The test rebuilds only
+	// once per file, because a rebuild takes longer than everything else.
 	rebuilt map[string]bool
-	// store is the undamaged file system, and rows has the rows of the store. before and after are the correct answers at the position of the store and
-	// at the end of the log.
+	// store is the undamaged file system, and rows has the rows of the store. before and after are
+	// the correct answers at the position of the store and at the end of the log.
 	store         *vfs.MemFS
 	rows          Rows
 	before, after []answer
@@ -123,10 +128,12 @@ type damageSweep struct {
 type damageOutcomes struct {
 	// flips is the number of bytes that were damaged one at a time.
 	flips int
-	// refused is the number of stores that could not be opened, failed the number of stores with an error of a query or of the fold, and unnoticed the
-	// number of stores that behaved as if they were not damaged.
+	// refused is the number of stores that could not be opened, failed the number of stores with an
+	// error of a query or of the fold, and unnoticed the number of stores that behaved as if they
+	// were not damaged.
 	refused, failed, unnoticed int
-	// unreadable is the number of stores whose rows a command could not read while the store was not open.
+	// unreadable is the number of stores whose rows a command could not read while the store was
+	// not open.
 	unreadable int
 	// right, wrong and errors are numbers of answers.
 	right, wrong, errors int
@@ -140,8 +147,9 @@ func (o damageOutcomes) String() string {
 	)
 }
 
-// newDamageSweep makes the undamaged store: tables of a build in the lowest levels, and above them one for each of two openings. There are
-// too few for a compaction, so the files are the same in every run.
+// newDamageSweep makes the undamaged store: tables of a build in the lowest levels, and above them
+// one for each of two openings. There are too few for a compaction, so the files are the same in
+// every run.
 func newDamageSweep(
 	t *testing.T, newProjection func() projections.Projection, log []*events.Envelope, questions []question,
 ) *damageSweep {
@@ -296,8 +304,8 @@ func (d *damageSweep) flip(fs store.FS, name string, at int) {
 	}
 }
 
-// readOffline reads all rows of a store that no service has open, as commands such as inspect do. It must return the right rows or an
-// error.
+// readOffline reads all rows of a store that no service has open, as commands such as inspect do.
+// It must return the right rows or an error.
 func (d *damageSweep) readOffline(fs store.FS) {
 	d.t.Helper()
 	store, err := store.Open(store.Options{
@@ -348,7 +356,8 @@ type answer struct {
 	err  error
 }
 
-// runQuestions runs all questions, each with a view of its own, and returns the answers in the order of the questions.
+// runQuestions runs all questions, each with a view of its own, and returns the answers in the
+// order of the questions.
 func (d *damageSweep) runQuestions(serving *live.Live) []answer {
 	d.t.Helper()
 	answers := make([]answer, len(d.questions))

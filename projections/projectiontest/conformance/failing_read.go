@@ -11,12 +11,14 @@ import (
 
 // FailingRead makes a single read of a file fail.
 type FailingRead struct {
-	// left is the number of reads until one fails, including that one. If it is 0 or less, no further read fails.
+	// left is the number of reads until one fails, including that one. If it is 0 or less, no
+	// further read fails.
 	left   atomic.Int64
 	failed atomic.Bool
 }
 
-// FileSystem returns a file system with the files of fs on which the read fails. A nil fs means an empty file system in memory.
+// FileSystem returns a file system with the files of fs on which the read fails. A nil fs means an
+// empty file system in memory.
 func (f *FailingRead) FileSystem(fs store.FS) store.FS {
 	if fs == nil {
 		fs = vfs.NewMem()
@@ -33,7 +35,8 @@ func (f *FailingRead) FailAt(n int64) {
 // HasFailed reports whether a read has failed since the last call of FailAt.
 func (f *FailingRead) HasFailed() bool { return f.failed.Load() }
 
-// countingReads is the value of left while reads are counted. It is so large that it never reaches 0.
+// countingReads is the value of left while reads are counted. It is so large that it never reaches
+// 0.
 const countingReads = 1 << 40
 
 // Count calls do and returns how many reads it made. No read fails meanwhile.

@@ -19,7 +19,8 @@ type fataler interface {
 	Fatalf(format string, args ...any)
 }
 
-// randomPartitions returns a set that has each partition with a chance of one half. The same seed gives the same set.
+// randomPartitions returns a set that has each partition with a chance of one half. The same seed
+// gives the same set.
 func randomPartitions(seed uint64) (s events.Partitions) {
 	r := rand.New(rand.NewPCG(seed, 9))
 	for i := range s {
@@ -28,7 +29,8 @@ func randomPartitions(seed uint64) (s events.Partitions) {
 	return s
 }
 
-// testPartitions checks that a fold for some partitions makes exactly the rows that these partitions have in a fold for all (I13).
+// testPartitions checks that a fold for some partitions makes exactly the rows that these
+// partitions have in a fold for all (I13).
 func testPartitions(t *testing.T, c Case, h History, straight Rows) {
 	// RegionHome must recognize exactly the rows of the tags that Regions returns.
 	if r, ok := c.New().(projections.Regional); ok {
@@ -53,8 +55,9 @@ func testPartitions(t *testing.T, c Case, h History, straight Rows) {
 	}
 }
 
-// diffPartitions folds for a set of partitions, and describes how the rows differ from the rows of these partitions in all, which are the rows of
-// a fold for all partitions. It returns an empty string if they are equal.
+// diffPartitions folds for a set of partitions, and describes how the rows differ from the rows of
+// these partitions in all, which are the rows of a fold for all partitions. It returns an empty
+// string if they are equal.
 func diffPartitions(t fataler, newProjection func() projections.Projection, envs []*events.Envelope, parts *events.Partitions,
 	all Rows, bounds store.Bounds,
 ) string {
@@ -64,7 +67,8 @@ func diffPartitions(t fataler, newProjection func() projections.Projection, envs
 	return rows.withoutTag(fingerprintTag).Diff(want.withoutTag(fingerprintTag))
 }
 
-// foldPartitions folds in one call, for a set of partitions, and returns the rows. nil means all partitions.
+// foldPartitions folds in one call, for a set of partitions, and returns the rows. nil means all
+// partitions.
 func foldPartitions(t fataler, p projections.Projection, envs []*events.Envelope, bounds store.Bounds, parts *events.Partitions) Rows {
 	t.Helper()
 	s, err := store.Open(store.Options{
@@ -91,7 +95,8 @@ func foldPartitions(t fataler, p projections.Projection, envs []*events.Envelope
 	return rows
 }
 
-// fingerprintTag is the tag of the fingerprint, which names the partitions of a store and so differs between sets.
+// fingerprintTag is the tag of the fingerprint, which names the partitions of a store and so
+// differs between sets.
 const fingerprintTag projections.Tag = 0x01
 
 // withoutTag returns the rows that do not have the tag.
@@ -115,8 +120,9 @@ func (rows Rows) ofPartitions(p projections.Projection, parts *events.Partitions
 	return held
 }
 
-// testRoutes checks that an event only changes rows of partitions to which a build delivers it. It cannot check this for projections whose rows
-// also change with time. For these it follows from the law of partitions, which testPartitions checks.
+// testRoutes checks that an event only changes rows of partitions to which a build delivers it. It
+// cannot check this for projections whose rows also change with time. For these it follows from the
+// law of partitions, which testPartitions checks.
 func testRoutes(t *testing.T, c Case, h History) {
 	p := c.New()
 	if _, ok := p.(projections.ClockTicker); ok {

@@ -14,8 +14,8 @@ import (
 	"github.com/skein-feed/skein/projections/store"
 )
 
-// TestEachPartitionIsFoldOfItsEvents checks for every history and any set of partitions that a fold for the set makes the rows that the set has in a
-// fold for all (I13).
+// TestEachPartitionIsFoldOfItsEvents checks for every history and any set of partitions that a fold
+// for the set makes the rows that the set has in a fold for all (I13).
 func TestEachPartitionIsFoldOfItsEvents(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		envs, s, bounds := drawPartitions(t)
@@ -29,8 +29,8 @@ func TestEachPartitionIsFoldOfItsEvents(t *testing.T) {
 	})
 }
 
-// TestBuildOfSomePartitionsEqualsFold checks for every history and any set of partitions that a build for the set makes the same rows as a fold for
-// it (I13).
+// TestBuildOfSomePartitionsEqualsFold checks for every history and any set of partitions that a
+// build for the set makes the same rows as a fold for it (I13).
 func TestBuildOfSomePartitionsEqualsFold(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		envs, s, _ := drawPartitions(t)
@@ -53,8 +53,9 @@ func drawPartitions(t *rapid.T) ([]*events.Envelope, events.Partitions, store.Bo
 	return envs, s, rapid.SampledFrom([]store.Bounds{{}, {BatchBytes: 1}}).Draw(t, "bounds")
 }
 
-// edgeEnds is a projection that keeps a follow at both of its ends, and a like at the item. A row at one home can also be found by the id of the other
-// end: in a region, or with one seek per partition.
+// edgeEnds is a projection that keeps a follow at both of its ends, and a like at the item. A row
+// at one home can also be found by the id of the other end: in a region, or with one seek per
+// partition.
 type edgeEnds struct{}
 
 const (
@@ -181,8 +182,9 @@ func deleteEdges(user string, b *projections.Batch) error {
 	return err
 }
 
-// TestToyProjection runs the suite for the projection in this file, which has everything that a projection needs. To become part of skein it would
-// only need a range of tags and a line in package all.
+// TestToyProjection runs the suite for the projection in this file, which has everything that a
+// projection needs. To become part of skein it would only need a range of tags and a line in
+// package all.
 func TestToyProjection(t *testing.T) {
 	Run(t, Case{
 		New: func() projections.Projection { return edgeEnds{} }, Tags: TagRange{First: endOut, Last: endGone, Remote: []projections.Tag{endIn}},
@@ -193,8 +195,8 @@ func TestToyProjection(t *testing.T) {
 	})
 }
 
-// TestFoldOfTwoHomesConforms checks the law of partitions for a fold that writes at both ends of an edge, each if it is held, and for the rows of the
-// runtime: offsets, rejects and the position.
+// TestFoldOfTwoHomesConforms checks the law of partitions for a fold that writes at both ends of an
+// edge, each if it is held, and for the rows of the runtime: offsets, rejects and the position.
 func TestFoldOfTwoHomesConforms(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		envs, s, bounds := drawPartitions(t)

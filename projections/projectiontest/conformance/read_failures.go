@@ -15,8 +15,9 @@ import (
 	"github.com/skein-feed/skein/projections/store"
 )
 
-// The suite repeats each operation about maxReadFailures times, or maxReadFailuresShort times in short mode, and lets another read fail each
-// time. It does not try all reads: a fold without a cache makes thousands.
+// The suite repeats each operation about maxReadFailures times, or maxReadFailuresShort times in
+// short mode, and lets another read fail each time. It does not try all reads: a fold without a
+// cache makes thousands.
 const (
 	maxReadFailures      = 400
 	maxReadFailuresShort = 4
@@ -25,16 +26,18 @@ const (
 // readingOperation is an operation that reads the files of a store.
 type readingOperation struct {
 	name string
-	// folded is the number of envelopes that are folded into the store in the directory "data" before the operation.
+	// folded is the number of envelopes that are folded into the store in the directory "data"
+	// before the operation.
 	folded int
 	// expected has the rows that the operation must make.
 	expected Rows
-	// run runs the operation on the file system failing and returns the rows that it makes. disk has the same files, but no read of it fails.
+	// run runs the operation on the file system failing and returns the rows that it makes. disk
+	// has the same files, but no read of it fails.
 	run func(disk, failing store.FS) (Rows, error)
 }
 
-// testReadFailures lets single reads fail while rows are folded, built or copied. The operation must either return an error or make the expected
-// rows.
+// testReadFailures lets single reads fail while rows are folded, built or copied. The operation
+// must either return an error or make the expected rows.
 func testReadFailures(t *testing.T, c Case, h History) {
 	for _, operation := range readingOperations(t, c, h) {
 		t.Run(operation.name, func(t *testing.T) {
@@ -42,7 +45,8 @@ func testReadFailures(t *testing.T, c Case, h History) {
 			if operation.folded > 0 {
 				s := Open(t, before, c.New(), store.Bounds{})
 				Fold(t, s, h.Envelopes[:operation.folded])
-				// Without this, a compaction might read during the operation, and the number of reads would vary.
+				// Without this, a compaction might read during the operation, and the number of
+				// reads would vary.
 				if err := s.Compact(t.Context()); err != nil {
 					t.Fatal(err)
 				}
@@ -86,7 +90,8 @@ func testReadFailures(t *testing.T, c Case, h History) {
 	}
 }
 
-// readingOperations returns the operations: a fold, a build, a copy with fewer partitions, and an export of partitions to another process.
+// readingOperations returns the operations: a fold, a build, a copy with fewer partitions, and an
+// export of partitions to another process.
 func readingOperations(t *testing.T, c Case, h History) []readingOperation {
 	var removed events.Partitions
 	for p := 0; p < events.NumPartitions; p += 16 {
@@ -166,8 +171,8 @@ func readClosedStore(t testing.TB, fs store.FS, p projections.Projection, held *
 	return rows
 }
 
-// exchangeRows exports the rows of some partitions of the store in the directory "data", imports them as another process would, and returns the rows of
-// the store that this makes.
+// exchangeRows exports the rows of some partitions of the store in the directory "data", imports
+// them as another process would, and returns the rows of the store that this makes.
 func exchangeRows(
 	ctx context.Context, fs store.FS, newProjection func() projections.Projection, parts events.Partitions,
 ) (rows Rows, err error) {

@@ -18,7 +18,8 @@ import (
 	"github.com/skein-feed/skein/projections/store"
 )
 
-// foldAndResize folds a history for a set of partitions, resizes a copy of the store to another set, and returns the rows of that.
+// foldAndResize folds a history for a set of partitions, resizes a copy of the store to another
+// set, and returns the rows of that.
 func foldAndResize(t fataler, newProjection func() projections.Projection, envs, addedEnvs []*events.Envelope, from, to events.Partitions) (
 	rows Rows, err error,
 ) {
@@ -100,8 +101,8 @@ func removePartition(s *events.Partitions, partition uint8) {
 	*s = s.Without(&one)
 }
 
-// TestResizedCopyEqualsFold checks for every history that a store that is resized from any set of partitions to any other has the same rows as a fold
-// for that set.
+// TestResizedCopyEqualsFold checks for every history that a store that is resized from any set of
+// partitions to any other has the same rows as a fold for that set.
 func TestResizedCopyEqualsFold(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		envs, from, _ := drawPartitions(t)
@@ -136,7 +137,8 @@ func TestResizedCopyEqualsFold(t *testing.T) {
 	})
 }
 
-// TestResizeRefusesForeignRows checks that rows of another part of the log, or of partitions that are not missing, are not added.
+// TestResizeRefusesForeignRows checks that rows of another part of the log, or of partitions that
+// are not missing, are not added.
 func TestResizeRefusesForeignRows(t *testing.T) {
 	newGraph := all.Constructors(smallSettings())[0]
 	envs := histories.Envelopes(histories.Fixed(1, 300))

@@ -32,8 +32,9 @@ func RowsOf(t testing.TB, s *store.Store) Rows {
 	return rows
 }
 
-// FlushedRows is [RowsOf] for callers that must not end the test, for example in a goroutine of the storage engine. It fails with
-// [projections.ErrNotReady] if the store is in the middle of an envelope.
+// FlushedRows is [RowsOf] for callers that must not end the test, for example in a goroutine of the
+// storage engine. It fails with [projections.ErrNotReady] if the store is in the middle of an
+// envelope.
 func FlushedRows(s *store.Store) (Rows, error) {
 	if err := s.Flush(); err != nil {
 		return nil, err
@@ -74,11 +75,13 @@ func (rows Rows) String() string {
 	return sb.String()
 }
 
-// Diff describes how the rows differ from want, up to ten rows. It returns an empty string if they are equal.
+// Diff describes how the rows differ from want, up to ten rows. It returns an empty string if they
+// are equal.
 func (rows Rows) Diff(want Rows) string {
 	var diff []string
 	for len(rows) > 0 || len(want) > 0 {
-		// order is negative if only rows has the next key, positive if only want has it, and 0 if both have it.
+		// order is negative if only rows has the next key, positive if only want has it, and 0 if
+		// both have it.
 		var order int
 		switch {
 		case len(rows) == 0:
@@ -118,9 +121,10 @@ func (rows Rows) MustEqual(t testing.TB, want Rows, format string, args ...any) 
 	}
 }
 
-// CheckKeys fails the test if a key of the projection has a tag outside of its range, or a wrong shard. The shard must be that of the id that follows.
-// There are exceptions: keys of dated rows have the shard behind the tag, keys of a whole partition have its first shard, and keys of the store as a
-// whole have the shard of the store.
+// CheckKeys fails the test if a key of the projection has a tag outside of its range, or a wrong
+// shard. The shard must be that of the id that follows. There are exceptions: keys of dated rows
+// have the shard behind the tag, keys of a whole partition have its first shard, and keys of the
+// store as a whole have the shard of the store.
 func CheckKeys(t testing.TB, c Case, rows Rows) {
 	t.Helper()
 	own := 0
@@ -170,8 +174,10 @@ func CheckKeys(t testing.TB, c Case, rows Rows) {
 	}
 }
 
-// remoteShard checks the key of a row of a whole partition, in which the id of the home follows another id. rest is what follows the first id. It sets id to
-// the id of the home. If shard is the first shard of the home's partition, it returns the shard of the home, so that CheckKeys finds it correct.
+// remoteShard checks the key of a row of a whole partition, in which the id of the home follows
+// another id. rest is what follows the first id. It sets id to the id of the home. If shard is the
+// first shard of the home's partition, it returns the shard of the home, so that CheckKeys finds it
+// correct.
 func remoteShard(shard events.Shard, id *string, rest []byte) (events.Shard, error) {
 	home, _, err := events.CutID(rest)
 	if err != nil {
@@ -188,8 +194,9 @@ func remoteShard(shard events.Shard, id *string, rest []byte) (events.Shard, err
 // UpdateGolden is the environment variable that makes tests write golden files anew.
 const UpdateGolden = "SKEIN_UPDATE_GOLDEN"
 
-// CheckGolden compares rows with a file. A difference means that the fold or the encoding of its rows has changed. Then the version of the projection
-// must be raised, because existing stores would be read incorrectly.
+// CheckGolden compares rows with a file. A difference means that the fold or the encoding of its
+// rows has changed. Then the version of the projection must be raised, because existing stores
+// would be read incorrectly.
 func CheckGolden(t testing.TB, file string, rows Rows) {
 	t.Helper()
 	if os.Getenv(UpdateGolden) != "" {

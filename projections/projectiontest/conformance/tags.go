@@ -2,16 +2,20 @@ package conformance
 
 import "github.com/skein-feed/skein/projections"
 
-// TagRange describes the tags of the rows of one projection. It is one line of the table of key prefixes in projections/keys.go.
+// TagRange describes the tags of the rows of one projection. It is one line of the table of key
+// prefixes in projections/keys.go.
 type TagRange struct {
 	First, Last projections.Tag
-	// Embeds is the name of another projection that this one folds into its own store, under the tags of that projection. Empty means none.
+	// Embeds is the name of another projection that this one folds into its own store, under the
+	// tags of that projection. Empty means none.
 	Embeds string
-	// Hashed has the tags of rows whose key does not name a user or item behind the tag. It has a hash there, or nothing if the home is a partition.
+	// Hashed has the tags of rows whose key does not name a user or item behind the tag. It has a
+	// hash there, or nothing if the home is a partition.
 	Hashed []projections.Tag
 	// MonthKeyed has the tags of rows that have a month before the tag and the shard behind it.
 	MonthKeyed []projections.Tag
-	// Remote has the tags of rows of a whole partition ([projections.AppendPartition]), in which another id comes before that of the home.
+	// Remote has the tags of rows of a whole partition ([projections.AppendPartition]), in which
+	// another id comes before that of the home.
 	Remote []projections.Tag
 }
 

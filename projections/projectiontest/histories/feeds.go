@@ -6,7 +6,8 @@ import (
 	"github.com/skein-feed/skein/events"
 )
 
-// feedWeights are the weights of histories with [Options.Feeds]: pins, follows of those who see them, and what gives items heat.
+// feedWeights are the weights of histories with [Options.Feeds]: pins, follows of those who see
+// them, and what gives items heat.
 var feedWeights = []weight{
 	{events.PinCreated, 26, true},
 	{events.UserFollowed, 10, true},
@@ -37,10 +38,12 @@ var feedWeights = []weight{
 // pinIDs has ids of every form. The first ones are drawn more often.
 var pinIDs = [...]string{"p1", "8", "p2", "10", "6ba7b811-9dad-11d1-80b4-00c04fd430c8", "p3", "08", "p4"}
 
-// itemIDs are items that the pins of several users show. Pins also show items with the same id as the pin.
+// itemIDs are items that the pins of several users show. Pins also show items with the same id as
+// the pin.
 var itemIDs = [...]string{"i", "9", "p1"}
 
-// setFeedFields sets the fields of events about pins and items. It returns false for kinds that it does not know.
+// setFeedFields sets the fields of events about pins and items. It returns false for kinds that it
+// does not know.
 func (w world) setFeedFields(d chooser, ev *events.Event) bool {
 	switch ev.Kind {
 	case events.UserFollowed, events.BoardFollowed:
@@ -110,7 +113,8 @@ func (w world) setFeedFields(d chooser, ev *events.Event) bool {
 	return true
 }
 
-// randomOwnedPin draws a user and a pin of this user. It often draws the same pin, so that several events are about it.
+// randomOwnedPin draws a user and a pin of this user. It often draws the same pin, so that several
+// events are about it.
 func (w world) randomOwnedPin(d chooser) (owner, pin string) {
 	if d.choose(4, "whose pin") == 0 {
 		return userIDs[0], pinIDs[0]
@@ -147,8 +151,8 @@ func (w world) addFollowUps(d chooser, s *step) {
 	}
 }
 
-// addBurst adds the creation of 19 to 39 further pins in the same envelope, by one or two users. All of them are live, or all of them are backfills of
-// one import with the same time.
+// addBurst adds the creation of 19 to 39 further pins in the same envelope, by one or two users.
+// All of them are live, or all of them are backfills of one import with the same time.
 func (w world) addBurst(d chooser, s *step) {
 	users := []string{s.event.User, w.randomUser(d)}
 	boards := [...]string{s.event.Board, s.event.Board, w.randomBoard(d)}
@@ -170,8 +174,8 @@ func (w world) addBurst(d chooser, s *step) {
 	}
 }
 
-// addSecondCreation creates the pin again. That changes nothing, until a backfill says that the pin was created before on a board that was deleted
-// between the two live creations.
+// addSecondCreation creates the pin again. That changes nothing, until a backfill says that the pin
+// was created before on a board that was deleted between the two live creations.
 func (w world) addSecondCreation(d chooser, s *step) {
 	gone := boardIDs[0] // the board that is deleted in between
 	if s.event.Board == gone {
@@ -188,7 +192,8 @@ func (w world) addSecondCreation(d chooser, s *step) {
 	}
 }
 
-// addPinHistory adds several events about a pin that is moved, on few boards that are deleted and created, with backfills between live events.
+// addPinHistory adds several events about a pin that is moved, on few boards that are deleted and
+// created, with backfills between live events.
 func (w world) addPinHistory(d chooser, s *step) {
 	for i := range 4 + d.choose(8, "length of the story") {
 		more := step{sharesEnvelope: d.choose(4, "joins") == 3, pause: 1}

@@ -8,7 +8,8 @@ import (
 	"github.com/skein-feed/skein/events"
 )
 
-// Start is a time before the first live event of every history. Most backfills have one of a few times shortly before it.
+// Start is a time before the first live event of every history. Most backfills have one of a few
+// times shortly before it.
 const Start events.Micros = 1_700_000_000_000_000
 
 // Options say what a history contains. The zero Options suit most tests.
@@ -19,11 +20,14 @@ type Options struct {
 	Events int
 	// Without has the kinds that must not occur.
 	Without events.KindSet
-	// RisingOffsets gives every backfill a new highest offset, as if imports sent no event twice and none out of order.
+	// RisingOffsets gives every backfill a new highest offset, as if imports sent no event twice
+	// and none out of order.
 	RisingOffsets bool
-	// Feeds adds many events about pins, reactions, plays and readers, some of them in very large envelopes.
+	// Feeds adds many events about pins, reactions, plays and readers, some of them in very large
+	// envelopes.
 	Feeds bool
-	// Plays makes a history about plays, serves, reactions and their items, over months and years. It overrides Feeds.
+	// Plays makes a history about plays, serves, reactions and their items, over months and years.
+	// It overrides Feeds.
 	Plays bool
 	// Notifications: instead much happens to pins of others, over days.
 	Notifications bool
@@ -37,14 +41,16 @@ var boardIDs = [...]string{"art", "9", ""}
 
 var sources = [...]string{"old", "older"}
 
-// weight says how often a kind is drawn, and whether every history may have it. Other kinds are missing from some histories.
+// weight says how often a kind is drawn, and whether every history may have it. Other kinds are
+// missing from some histories.
 type weight struct {
 	kind           events.Kind
 	weight         int
 	inEveryHistory bool
 }
 
-// graphWeights are the weights of histories about the graph. Simple kinds come first, because rapid shrinks towards the first ones.
+// graphWeights are the weights of histories about the graph. Simple kinds come first, because rapid
+// shrinks towards the first ones.
 var graphWeights = []weight{
 	{events.UserFollowed, 12, true},
 	{events.BoardFollowed, 12, true},
@@ -93,12 +99,14 @@ func History(t *rapid.T, opt Options) []events.Event {
 	}
 	w := newWorld(rapidChooser{t}, opt)
 	steps := rapid.Custom(func(t *rapid.T) step { return w.randomStep(rapidChooser{t}) })
-	// By itself, SliceOfN draws about six steps. A random least number gives histories of all lengths.
+	// By itself, SliceOfN draws about six steps. A random least number gives histories of all
+	// lengths.
 	least := rapid.SampledFrom([]int{1, 1 + opt.Events/8, 1 + opt.Events/3, 1 + opt.Events/2}).Draw(t, "least")
 	return assemble(flatten(rapid.SliceOfN(steps, min(least, opt.Events), opt.Events).Draw(t, "steps"), opt.Events))
 }
 
-// Fixed returns a history of n events, which is always the same for a seed. A longer history of the same seed begins with the shorter one.
+// Fixed returns a history of n events, which is always the same for a seed. A longer history of the
+// same seed begins with the shorter one.
 func Fixed(seed uint64, n int) []events.Event { return fixed(seed, n, Options{}) }
 
 // FixedFeeds is [Fixed] with [Options.Feeds].
@@ -143,8 +151,10 @@ func Envelopes(history []events.Event) []*events.Envelope {
 	return all
 }
 
-// lastTime returns the log time of the last event of an envelope. It follows from the time of a live event. An envelope without live events came in the
-// microsecond after the envelope before, because assemble makes histories so. before is the log time of the last event of the envelope before.
+// lastTime returns the log time of the last event of an envelope. It follows from the time of a
+// live event. An envelope without live events came in the microsecond after the envelope before,
+// because assemble makes histories so. before is the log time of the last event of the envelope
+// before.
 func lastTime(before events.Micros, envelope []events.Event) events.Micros {
 	end := envelope[len(envelope)-1].Slot
 	for _, ev := range envelope {

@@ -125,8 +125,8 @@ func TestOptions(t *testing.T) {
 	})
 }
 
-// What is made up here would pass the log: it is valid, and read back as it was, also the bytes that decide between
-// two backfills of one time.
+// What is made up here would pass the log: it is valid, and read back as it was, also the bytes
+// that decide between two backfills of one time.
 func TestEventsPassTheLog(t *testing.T) {
 	for seed := range uint64(30) {
 		for _, ev := range slices.Concat(Fixed(seed, 60), FixedFeeds(seed, 60), FixedPlays(seed, 60)) {

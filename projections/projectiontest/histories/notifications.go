@@ -6,7 +6,8 @@ import (
 	"github.com/skein-feed/skein/events"
 )
 
-// notificationWeights are the weights of histories with [Options.Notifications]: what users do to each other's pins, and what hides it.
+// notificationWeights are the weights of histories with [Options.Notifications]: what users do to
+// each other's pins, and what hides it.
 var notificationWeights = []weight{
 	{events.Reacted, 24, true},
 	{events.PinCreated, 24, true},
@@ -28,7 +29,8 @@ var notificationWeights = []weight{
 	{events.BackfillClosed, 1, false},
 }
 
-// setNotificationFields sets the fields of events about pins, reactions and markers. It returns false for kinds that it does not know.
+// setNotificationFields sets the fields of events about pins, reactions and markers. It returns
+// false for kinds that it does not know.
 func (w world) setNotificationFields(d chooser, ev *events.Event) bool {
 	switch ev.Kind {
 	case events.PinCreated:

@@ -6,7 +6,8 @@ import (
 	"github.com/skein-feed/skein/events"
 )
 
-// playWeights are the weights of histories with [Options.Plays]: what users see, what is counted for items, and pins that show some of the items.
+// playWeights are the weights of histories with [Options.Plays]: what users see, what is counted
+// for items, and pins that show some of the items.
 var playWeights = []weight{
 	{events.Played, 32, true},
 	{events.Served, 20, true},
@@ -36,12 +37,14 @@ const (
 	day                = 24 * hour
 )
 
-// playPauses are the pauses between envelopes. Some are so long that plays leave the window, because months pass within one history.
+// playPauses are the pauses between envelopes. Some are so long that plays leave the window,
+// because months pass within one history.
 var playPauses = [...]events.Micros{
 	0, 0, 0, 40, 40, 1_000_000, hour, hour, day, day, 7 * day, 7 * day, 7 * day, 31 * day, 31 * day, 182 * day,
 }
 
-// setPlayFields sets the fields of events about plays, serves and counts. It returns false for kinds that it does not know.
+// setPlayFields sets the fields of events about plays, serves and counts. It returns false for
+// kinds that it does not know.
 func (w world) setPlayFields(d chooser, ev *events.Event) bool {
 	switch ev.Kind {
 	case events.Reacted, events.Unreacted:
@@ -57,7 +60,8 @@ func (w world) setPlayFields(d chooser, ev *events.Event) bool {
 	case events.ItemScored:
 		ev.User = ""
 		ev.Item = w.randomPlayedItem(d)
-		// Scores below those of all items that are played, zero, and among them with a half-life of a day and of a second.
+		// Scores below those of all items that are played, zero, and among them with a half-life of
+		// a day and of a second.
 		ev.Score = [...]int64{-5, 0, 1_705_000_000 / 86400 * 65536, 1_705_000_000 * 65536}[d.choose(4, "score")]
 	case events.PinCreated:
 		w.setFeedFields(d, ev)
@@ -72,7 +76,8 @@ func (w world) setPlayFields(d chooser, ev *events.Event) bool {
 	return true
 }
 
-// setReaction sets the kind of a reaction, mostly a like, and sometimes the pin on which the user reacted.
+// setReaction sets the kind of a reaction, mostly a like, and sometimes the pin on which the user
+// reacted.
 func (w world) setReaction(d chooser, ev *events.Event) {
 	ev.Reaction = [...]string{"", "", "", "save", "_bookmark"}[d.choose(5, "reaction")]
 	if d.choose(3, "on a pin") == 2 {
@@ -86,8 +91,9 @@ func (world) randomPlayedItem(d chooser) string {
 	return playedIDs[min(d.choose(n, "item"), d.choose(n, "item"))]
 }
 
-// randomServedItems draws the items of one served event. Usually these are a few items, perhaps with repeats. Sometimes there are so many that they
-// push all or nearly all earlier items out of the last hundred.
+// randomServedItems draws the items of one served event. Usually these are a few items, perhaps
+// with repeats. Sometimes there are so many that they push all or nearly all earlier items out of
+// the last hundred.
 func (w world) randomServedItems(d chooser) (items []string) {
 	if d.choose(5, "many are served") < 4 {
 		for range 1 + d.choose(4, "served") {
@@ -118,8 +124,9 @@ func (w world) spreadOverMonths(d chooser, s *step) {
 	s.monthsAgo = 1 + d.choose(9, "months ago")
 }
 
-// timeInMonth returns a time in an earlier month, but not after now. monthsAgo is 1 for the month of now, 2 for the month before it, and so on. elapsed
-// is the time since the month began, where 1 means its first moment and 0 its last.
+// timeInMonth returns a time in an earlier month, but not after now. monthsAgo is 1 for the month
+// of now, 2 for the month before it, and so on. elapsed is the time since the month began, where 1
+// means its first moment and 0 its last.
 func timeInMonth(now events.Micros, monthsAgo int, elapsed events.Micros) events.Micros {
 	if elapsed == 0 {
 		return min(monthStart(now, 2-monthsAgo)-1, now)
@@ -127,7 +134,8 @@ func timeInMonth(now events.Micros, monthsAgo int, elapsed events.Micros) events
 	return min(monthStart(now, 1-monthsAgo)+elapsed-1, now)
 }
 
-// monthStart returns the first moment of the month that is the given number of months after the month of now.
+// monthStart returns the first moment of the month that is the given number of months after the
+// month of now.
 func monthStart(now events.Micros, months int) events.Micros {
 	t := now.Time()
 	some := events.Micros(t.AddDate(0, months, 1-t.Day()).UnixMicro())

@@ -4,20 +4,23 @@ import "github.com/skein-feed/skein/events"
 
 // step is an event, and how it gets into the log.
 type step struct {
-	// event has no position and, if it is live, no time yet. The time of a backfill is relative to its log time if it is negative or 0.
+	// event has no position and, if it is live, no time yet. The time of a backfill is relative to
+	// its log time if it is negative or 0.
 	event events.Event
 	// sharesEnvelope says that the event is in the same envelope as that of the step before.
 	sharesEnvelope bool
 	// skipsSlot says that the slot before the event has an event that is not part of the history.
 	skipsSlot bool
-	// pause is how much the clock of the log advances before the envelope, if the envelope has a live event.
+	// pause is how much the clock of the log advances before the envelope, if the envelope has a
+	// live event.
 	pause events.Micros
 	// isEndOfMonth says that the clock then advances further, to the last moment of the month.
 	isEndOfMonth bool
-	// monthsAgo is the month of a backfill, and the time of the event is then the time since the month began (see timeInMonth). 0 means that the time
-	// is not relative to a month.
+	// monthsAgo is the month of a backfill, and the time of the event is then the time since the
+	// month began (see timeInMonth). 0 means that the time is not relative to a month.
 	monthsAgo int
-	// offset is the offset of a backfill, relative to the highest one so far of its source and kind.
+	// offset is the offset of a backfill, relative to the highest one so far of its source and
+	// kind.
 	offset int
 	// followUps are steps that come directly after this one, and are left out with it.
 	followUps []step
@@ -97,7 +100,8 @@ func (w world) randomEvent(d chooser) events.Event {
 		ev.User, ev.Peer = w.randomPair(d)
 	case events.UserMuted:
 		ev.User, ev.Peer = w.randomPair(d)
-		// Most mutes do not end by themselves. The others end before all live events, at once, after some events, or after about half of the history.
+		// Most mutes do not end by themselves. The others end before all live events, at once,
+		// after some events, or after about half of the history.
 		untils := [...]events.Micros{0, 0, 0, Start - 15, Start + 1, Start + 45, Start + 500, Start + 1_000_030, Start + 3_000_000, 1 << 52}
 		ev.Until = untils[d.choose(len(untils), "until")]
 	case events.FollowSettingsSet:
@@ -159,7 +163,8 @@ func (w world) randomOtherUser(d chooser, user string) string {
 	return userIDs[0]
 }
 
-// randomPair draws two different users. It often draws the same two, so that several events are about them.
+// randomPair draws two different users. It often draws the same two, so that several events are
+// about them.
 func (w world) randomPair(d chooser) (user, peer string) {
 	switch d.choose(6, "two") {
 	case 0, 1:
@@ -175,8 +180,9 @@ func (w world) randomPair(d chooser) (user, peer string) {
 func (w world) makeBackfill(d chooser, s *step) {
 	s.event.Backfill = true
 	s.event.Source = sources[d.choose(len(sources), "source")]
-	// A few times before all live events, so that many are equal and arrive out of order; the first of all times; or times about now, between those
-	// of live events (0 is a time in the future, which the log replaces by now).
+	// A few times before all live events, so that many are equal and arrive out of order; the first
+	// of all times; or times about now, between those of live events (0 is a time in the future,
+	// which the log replaces by now).
 	times := [...]events.Micros{Start - 10, Start - 20, Start - 30, Start - 10, Start - 20, 1, -1, -40, 0}
 	s.event.Time = times[d.choose(len(times), "time")]
 	s.offset = 1
@@ -186,9 +192,11 @@ func (w world) makeBackfill(d chooser, s *step) {
 	encode(&s.event)
 }
 
-// encode sets the encoded bytes of a backfill, which decide the order of two backfills with the same time.
+// encode sets the encoded bytes of a backfill, which decide the order of two backfills with the
+// same time.
 func encode(ev *events.Event) {
-	// The bytes come from decoding the message of the event. The time and the offset are not part of them, so any valid ones will do.
+	// The bytes come from decoding the message of the event. The time and the offset are not part
+	// of them, so any valid ones will do.
 	whole := *ev
 	whole.Time, whole.Offset = Start, 1
 	if read, rejection := events.FromProto(whole.Proto()); rejection == nil {
@@ -205,7 +213,8 @@ func flatten(steps []step, n int) []step {
 	return all[:min(n, len(all))]
 }
 
-// assemble returns the events of the steps, with the positions, times and offsets that a log would give them.
+// assemble returns the events of the steps, with the positions, times and offsets that a log would
+// give them.
 func assemble(steps []step) []events.Event {
 	history := make([]events.Event, 0, len(steps))
 	highest := map[string]int{} // by source and kind
@@ -219,8 +228,8 @@ func assemble(steps []step) []events.Event {
 			live = live || !steps[n].event.Backfill
 			n++
 		}
-		// The time of an event is max(time of the envelope, last time + 1) + slot. The clock does not advance before envelopes without live
-		// events, because lastTime relies on that.
+		// The time of an event is max(time of the envelope, last time + 1) + slot. The clock does
+		// not advance before envelopes without live events, because lastTime relies on that.
 		base := last + 1
 		if live {
 			base += steps[0].pause

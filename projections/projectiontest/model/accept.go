@@ -2,13 +2,15 @@ package model
 
 import "github.com/skein-feed/skein/events"
 
-// isAccepted reports whether an event is accepted, given the events before it in the log. Live events always are.
+// isAccepted reports whether an event is accepted, given the events before it in the log. Live
+// events always are.
 func isAccepted(before []events.Event, ev events.Event) bool {
 	if !ev.Backfill {
 		return true
 	}
 	for _, old := range before {
-		// An offset that is not above the highest one so far of its source and kind was imported before.
+		// An offset that is not above the highest one so far of its source and kind was imported
+		// before.
 		if old.Backfill && old.Source == ev.Source && old.Kind == ev.Kind && old.Offset >= ev.Offset {
 			return false
 		}
@@ -24,8 +26,8 @@ func isAccepted(before []events.Event, ev events.Event) bool {
 	return true
 }
 
-// isVoid reports whether a live event is ignored, given the events before it in the log. Only live events decide that, so the answer does not depend
-// on when an import arrives.
+// isVoid reports whether a live event is ignored, given the events before it in the log. Only live
+// events decide that, so the answer does not depend on when an import arrives.
 func isVoid(before []events.Event, ev events.Event) bool {
 	if ev.Backfill {
 		return false
@@ -38,7 +40,8 @@ func isVoid(before []events.Event, ev events.Event) bool {
 		return hasLiveBlock(before, ev.User, ev.Peer) || hasLiveBlock(before, ev.Peer, ev.User) ||
 			isBoardDeleted(before, BoardID{ev.Peer, ev.Board})
 	case events.BoardUnfollowed:
-		// On a deleted board, follows, unfollows and pins are ignored. An unfollow during a block is not.
+		// On a deleted board, follows, unfollows and pins are ignored. An unfollow during a block
+		// is not.
 		return isBoardDeleted(before, BoardID{ev.Peer, ev.Board})
 	case events.PinCreated, events.PinMoved:
 		return isBoardDeleted(before, BoardID{ev.User, ev.Board})
@@ -46,8 +49,8 @@ func isVoid(before []events.Event, ev events.Event) bool {
 	return false
 }
 
-// hasLiveBlock reports whether blocker blocks the other user by live events alone: the latest of the blocks, unblocks and deletions of the two is a
-// block.
+// hasLiveBlock reports whether blocker blocks the other user by live events alone: the latest of
+// the blocks, unblocks and deletions of the two is a block.
 func hasLiveBlock(before []events.Event, blocker, other string) bool {
 	last := events.Kind(0)
 	for _, ev := range before {
@@ -68,8 +71,8 @@ func hasLiveBlock(before []events.Event, blocker, other string) bool {
 	return last == events.UserBlocked
 }
 
-// isBoardDeleted reports whether a board was deleted and not created again: the latest of its live creations, its
-// deletions and the deletions of its owner is a deletion of the board.
+// isBoardDeleted reports whether a board was deleted and not created again: the latest of its live
+// creations, its deletions and the deletions of its owner is a deletion of the board.
 func isBoardDeleted(before []events.Event, board BoardID) bool {
 	last := events.Kind(0)
 	for _, ev := range before {

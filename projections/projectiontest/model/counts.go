@@ -24,13 +24,15 @@ func (g *Graph) PlaysBy(user string) int { return len(g.seenFacts[user].of(event
 // Likers returns how many users like an item.
 func (g *Graph) Likers(item string) int { return len(g.Reactors(item, "")) }
 
-// ReactionCount is how many users reacted to an item with one kind. As in events, the kind of a like is "".
+// ReactionCount is how many users reacted to an item with one kind. As in events, the kind of a
+// like is "".
 type ReactionCount struct {
 	Reaction string
 	Count    int
 }
 
-// ReactionCounts returns the kinds with which users reacted to an item, sorted by name, without private kinds.
+// ReactionCounts returns the kinds with which users reacted to an item, sorted by name, without
+// private kinds.
 func (g *Graph) ReactionCounts(item string) (list []ReactionCount) {
 	kinds := map[string]bool{}
 	for of, facts := range g.reactionFacts {
@@ -53,7 +55,8 @@ type Reaction struct {
 	Since events.Micros
 }
 
-// Reactions returns the items to which a user reacted with one kind, the newest first. Equal times are ordered by id.
+// Reactions returns the items to which a user reacted with one kind, the newest first. Equal times
+// are ordered by id.
 func (g *Graph) Reactions(user, kind string) (list []Reaction) {
 	for of, facts := range g.reactionFacts {
 		if since, holds := reactedSince(facts); of.user == user && of.kind == kind && holds {
@@ -72,7 +75,8 @@ type Reactor struct {
 	Since events.Micros
 }
 
-// Reactors returns the users who reacted to an item with one kind, the newest first. Equal times are ordered by id. It returns nil for a private kind.
+// Reactors returns the users who reacted to an item with one kind, the newest first. Equal times
+// are ordered by id. It returns nil for a private kind.
 func (g *Graph) Reactors(item, kind string) (list []Reactor) {
 	if events.IsPrivateReaction(kind) {
 		return nil
@@ -93,7 +97,8 @@ func reactedSince(facts facts) (since events.Micros, holds bool) {
 	return stateSince(facts.of(events.Reacted), facts.of(events.Unreacted), nil)
 }
 
-// OwnReactions returns the kinds with which a user reacted to an item, sorted by name, including private kinds.
+// OwnReactions returns the kinds with which a user reacted to an item, sorted by name, including
+// private kinds.
 func (g *Graph) OwnReactions(user, item string) (kinds []string) {
 	for of, facts := range g.reactionFacts {
 		if of.user == user && of.item == item && reactionHolds(facts) {
@@ -115,8 +120,8 @@ func (g *Graph) Repins(item string) int {
 	return n
 }
 
-// isNewRepin reports whether the event at an index of the log is a re-pin that counts: its pin has not re-pinned the item before, or only before its
-// owner was deleted.
+// isNewRepin reports whether the event at an index of the log is a re-pin that counts: its pin has
+// not re-pinned the item before, or only before its owner was deleted.
 func isNewRepin(log []loggedEvent, at int) bool {
 	ev := log[at]
 	if !isRepin(ev) {
@@ -134,8 +139,8 @@ func isNewRepin(log []loggedEvent, at int) bool {
 	return true
 }
 
-// isRepin reports whether an event is an accepted re-pin. It does not matter whether it creates a pin: it may also name a pin that lives, or a deleted
-// board.
+// isRepin reports whether an event is an accepted re-pin. It does not matter whether it creates a
+// pin: it may also name a pin that lives, or a deleted board.
 func isRepin(ev loggedEvent) bool {
 	return ev.accepted && ev.Kind == events.PinCreated && ev.RepinUser != ""
 }
@@ -148,8 +153,9 @@ func (g *Graph) ItemCounts(item string) ItemCounts {
 	return ItemCounts{Plays: g.Plays(item), Likes: g.Likers(item), Repins: g.Repins(item)}
 }
 
-// Scope chooses the items of [Graph.Top]. The zero Scope means all items. With an owner, it means the items that the owner's pins show, and with a
-// board, those that pins on this board of the owner show. The empty board is the default board.
+// Scope chooses the items of [Graph.Top]. The zero Scope means all items. With an owner, it means
+// the items that the owner's pins show, and with a board, those that pins on this board of the
+// owner show. The empty board is the default board.
 type Scope struct {
 	Owner string
 	Board *string
@@ -161,8 +167,8 @@ type TrendingItem struct {
 	Score int64
 }
 
-// Top returns the items of a scope that have a score, given the scores that [Heats] has returned. The highest score comes first, and equal scores are
-// ordered by id.
+// Top returns the items of a scope that have a score, given the scores that [Heats] has returned.
+// The highest score comes first, and equal scores are ordered by id.
 func (g *Graph) Top(s Scope, heats map[string]int64) []TrendingItem {
 	var list []TrendingItem
 	for item, score := range heats {
@@ -176,7 +182,8 @@ func (g *Graph) Top(s Scope, heats map[string]int64) []TrendingItem {
 	return list
 }
 
-// isInScope reports whether an item belongs to a scope. The zero Scope also has items that no pin shows.
+// isInScope reports whether an item belongs to a scope. The zero Scope also has items that no pin
+// shows.
 func (g *Graph) isInScope(s Scope, item string) bool {
 	if s.Owner == "" {
 		return true

@@ -12,13 +12,16 @@ import (
 // loggedEvent is an event of the log, with the decision whether it counts.
 type loggedEvent struct {
 	events.Event
-	// accepted is false for a backfill that is a repeat, that comes after the end of its import, or that is about a deleted user.
+	// accepted is false for a backfill that is a repeat, that comes after the end of its import, or
+	// that is about a deleted user.
 	accepted bool
-	// counts says that the event is accepted, and that neither a block nor the deletion of a board makes it void.
+	// counts says that the event is accepted, and that neither a block nor the deletion of a board
+	// makes it void.
 	counts bool
 }
 
-// markCounted decides for each event of a history whether it counts. The events before it in the log decide that.
+// markCounted decides for each event of a history whether it counts. The events before it in the
+// log decide that.
 func markCounted(history []events.Event) []loggedEvent {
 	all := make([]loggedEvent, len(history))
 	for i, ev := range history {
@@ -32,15 +35,17 @@ func markCounted(history []events.Event) []loggedEvent {
 // fact is an event that counts.
 type fact struct {
 	events.Event
-	// rank is the place in the order of facts, from 1. The zero fact, which means "none", has the rank 0, and so comes before all others.
+	// rank is the place in the order of facts, from 1. The zero fact, which means "none", has the
+	// rank 0, and so comes before all others.
 	rank int
-	// isRelationEnded says that one of the two users was deleted later, which ended the relation. For a fact about one user, such as a pin or a
-	// reaction, it says that this user was deleted later.
+	// isRelationEnded says that one of the two users was deleted later, which ended the relation.
+	// For a fact about one user, such as a pin or a reaction, it says that this user was deleted
+	// later.
 	isRelationEnded bool
 	// isBoardEnded says that the owner of the board was deleted later, which deleted the board.
 	isBoardEnded bool
-	// isRepinEnded says that the owner of the repeated pin was deleted later. Deletions are live, so each is later than every backfill, even if it
-	// arrived before.
+	// isRepinEnded says that the owner of the repeated pin was deleted later. Deletions are live,
+	// so each is later than every backfill, even if it arrived before.
 	isRepinEnded bool
 	// isCleared says that the fact is a play or serve that a seen_cleared of its user has removed.
 	isCleared bool
@@ -73,8 +78,9 @@ func orderFacts(log []loggedEvent) facts {
 	return all
 }
 
-// compareFacts compares two facts for a stable sort. Backfills come before live facts, and are ordered by (time, removals last, mutes that end later
-// last, more settings last, larger encoded bytes last). Live facts are equal, so they keep the order of the log.
+// compareFacts compares two facts for a stable sort. Backfills come before live facts, and are
+// ordered by (time, removals last, mutes that end later last, more settings last, larger encoded
+// bytes last). Live facts are equal, so they keep the order of the log.
 func compareFacts(x, y *fact) int {
 	switch {
 	case x.Backfill && y.Backfill:
@@ -93,7 +99,8 @@ func compareFacts(x, y *fact) int {
 	return 0
 }
 
-// endOfMute returns when a mute ends by itself. A mute that does not end by itself ends after all others.
+// endOfMute returns when a mute ends by itself. A mute that does not end by itself ends after all
+// others.
 func endOfMute(f *fact) events.Micros {
 	if f.Kind == events.UserMuted && f.Until == 0 {
 		return math.MaxInt64
@@ -101,7 +108,8 @@ func endOfMute(f *fact) events.Micros {
 	return f.Until
 }
 
-// removalRank returns 1 for kinds that end something and can be backfilled: unfollows, and blocks, which count as unfollows. For others it returns 0.
+// removalRank returns 1 for kinds that end something and can be backfilled: unfollows, and blocks,
+// which count as unfollows. For others it returns 0.
 func removalRank(k events.Kind) int {
 	switch k {
 	case events.UserUnfollowed, events.BoardUnfollowed, events.UserBlocked:
@@ -115,7 +123,8 @@ type pair [2]string
 
 func pairOf(a, b string) pair { return pair{min(a, b), max(a, b)} }
 
-// boardOf returns the board that an event mentions or deletes. It returns false if the event does neither.
+// boardOf returns the board that an event mentions or deletes. It returns false if the event does
+// neither.
 func boardOf(ev events.Event) (BoardID, bool) {
 	switch ev.Kind {
 	case events.BoardFollowed, events.BoardUnfollowed:

@@ -17,8 +17,9 @@ const scenarioRanked = 5
 // scenarioHeat is how the scenarios count: what happens at 10 counts twice what happens at 0.
 var scenarioHeat = model.HeatSettings{HalfLife: 10, Play: 1, Repin: 8, Reactions: map[string]uint32{"": 4, "save": 3}}
 
-// answerFeedQuestion answers the questions about pins, feeds and items. A feed+ has the reader's own pins. A score is shown in
-// doublings, in steps of at least a sixteenth, or as it is if it is no such number.
+// answerFeedQuestion answers the questions about pins, feeds and items. A feed+ has the reader's
+// own pins. A score is shown in doublings, in steps of at least a sixteenth, or as it is if it is
+// no such number.
 func answerFeedQuestion(history []events.Event, q []string) (string, bool) {
 	g := model.New(history)
 	last := q[len(q)-1]

@@ -17,8 +17,8 @@ import (
 // momentHeat goes with generated histories, most of which last some seconds.
 var momentHeat = model.HeatSettings{HalfLife: 1_000_000, Play: 1, Repin: 8, Reactions: map[string]uint32{"": 4, "save": 3}}
 
-// TestFeedAnswersAgreeAtEveryPosition demands that the answers about pins and feeds agree with each other, and that the score of an item falls
-// only if it is set.
+// TestFeedAnswersAgreeAtEveryPosition demands that the answers about pins and feeds agree with each
+// other, and that the score of an item falls only if it is set.
 func TestFeedAnswersAgreeAtEveryPosition(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		history := histories.History(t, histories.Options{Feeds: true, Events: 40})
@@ -107,7 +107,8 @@ func expectFeedAgrees(t *rapid.T, g *model.Graph, reader string, heats map[strin
 		t.Errorf("%s: feed with own pins %s, want %s", reader, formatPins(own), formatPins(wantOwn))
 	}
 
-	// The list by heat has the newest pins of the feed, the hottest first, and pins without a score last.
+	// The list by heat has the newest pins of the feed, the hottest first, and pins without a score
+	// last.
 	ranked := len(feed)/2 + 1
 	trending := g.TrendingFeed(reader, false, ranked, func(item string) (int64, bool) { score, ok := heats[item]; return score, ok })
 	if newest := feed[:min(len(feed), ranked)]; !reflect.DeepEqual(sorted(trending), sorted(newest)) {
@@ -132,8 +133,8 @@ func expectFeedAgrees(t *rapid.T, g *model.Graph, reader string, heats map[strin
 	}
 }
 
-// showsOrigin reports whether a reader does not hide the item of a pin, and nothing stands between the reader and the owner of the pin that it
-// repeats.
+// showsOrigin reports whether a reader does not hide the item of a pin, and nothing stands between
+// the reader and the owner of the pin that it repeats.
 func showsOrigin(g *model.Graph, reader string, p model.Pin) bool {
 	if slices.ContainsFunc(g.Hidden(reader), func(h model.HiddenItem) bool { return h.Item == p.Item }) {
 		return false
@@ -145,8 +146,9 @@ func showsOrigin(g *model.Graph, reader string, p model.Pin) bool {
 	return p.RepinOwner != "" && !r.Muting && !r.Blocking && !r.BlockedBy
 }
 
-// TestHeatsEqualRunningSums compares heats, which look only at single pins and likes, with sums that are added up event by event. What an event
-// adds depends on the whole model of the history before it.
+// TestHeatsEqualRunningSums compares heats, which look only at single pins and likes, with sums
+// that are added up event by event. What an event adds depends on the whole model of the history
+// before it.
 func TestHeatsEqualRunningSums(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		history := histories.History(t, histories.Options{Feeds: true, Plays: rapid.Bool().Draw(t, "plays")})
@@ -204,8 +206,8 @@ func TestHeatsEqualRunningSums(t *testing.T) {
 // repinnedItems has the pins of each owner, with the items that they re-pinned.
 type repinnedItems map[string]map[[2]string]bool
 
-// addIfNew adds what an accepted pin_created re-pins, and reports whether it is a re-pin that counts. Whether its board was deleted does not
-// matter.
+// addIfNew adds what an accepted pin_created re-pins, and reports whether it is a re-pin that
+// counts. Whether its board was deleted does not matter.
 func (r repinnedItems) addIfNew(ev events.Event) bool {
 	what := [2]string{ev.Pin, ev.Item}
 	if ev.RepinUser == "" || r[ev.User][what] {
@@ -218,8 +220,8 @@ func (r repinnedItems) addIfNew(ev events.Event) bool {
 	return true
 }
 
-// isCounted reports whether the n-th event of the history is live, or a backfill that is accepted. Live plays and likes always count, and so do
-// live pins where they change something.
+// isCounted reports whether the n-th event of the history is live, or a backfill that is accepted.
+// Live plays and likes always count, and so do live pins where they change something.
 func isCounted(history []events.Event, n int) bool {
 	ev := history[n]
 	if !ev.Backfill {

@@ -5,16 +5,19 @@ import (
 	"github.com/skein-feed/skein/projections/heat" //nolint:depguard // the arithmetic only, which has its own exact tests
 )
 
-// reaction names a user, an item and the kind of a reaction. Reactions of different kinds are independent.
+// reaction names a user, an item and the kind of a reaction. Reactions of different kinds are
+// independent.
 type reaction struct{ user, item, kind string }
 
 // reactionOf returns the reaction that an event is about.
 func reactionOf(ev *events.Event) reaction { return reaction{ev.User, ev.Item, ev.Reaction} }
 
-// isReactionKind reports whether events of a kind decide to which items the acting user has reacted.
+// isReactionKind reports whether events of a kind decide to which items the acting user has
+// reacted.
 func isReactionKind(k events.Kind) bool { return k == events.Reacted || k == events.Unreacted }
 
-// reactionHolds reports whether a reaction holds, given all facts about it: the latest one is not its end.
+// reactionHolds reports whether a reaction holds, given all facts about it: the latest one is not
+// its end.
 func reactionHolds(facts facts) bool { return facts.last().Kind == events.Reacted }
 
 // Reacted reports whether a user reacted to an item with a kind.
@@ -28,21 +31,25 @@ type HeatSettings struct {
 	HalfLife events.Micros
 	// Play and Repin are the weights of one play and of one re-pin.
 	Play, Repin uint32
-	// Reactions are the weights of reactions by their kinds, where "" is a like. Other kinds and private kinds add nothing.
+	// Reactions are the weights of reactions by their kinds, where "" is a like. Other kinds and
+	// private kinds add nothing.
 	Reactions map[string]uint32
 }
 
-// Heat returns the score of an item after a history in log order. ok is false if the item has no score.
+// Heat returns the score of an item after a history in log order. ok is false if the item has no
+// score.
 func Heat(history []events.Event, item string, s HeatSettings) (score int64, ok bool) {
 	score, ok = Heats(history, s)[item]
 	return score, ok
 }
 
-// minScoreGrowth is by how much the heat of an item must exceed its score before the score is set to the heat: a quarter of a doubling.
+// minScoreGrowth is by how much the heat of an item must exceed its score before the score is set
+// to the heat: a quarter of a doubling.
 const minScoreGrowth = heat.One / 4
 
-// Heats returns the scores of all items that have one, after a history in log order. Unlike all other answers, scores depend on the order of arrival:
-// nothing that was added is subtracted, and a backfill is added when it arrives.
+// Heats returns the scores of all items that have one, after a history in log order. Unlike all
+// other answers, scores depend on the order of arrival: nothing that was added is subtracted, and a
+// backfill is added when it arrives.
 func Heats(history []events.Event, s HeatSettings) map[string]int64 {
 	sums := map[string]heat.Sum{}
 	scores := map[string]int64{}
@@ -81,8 +88,9 @@ func Heats(history []events.Event, s HeatSettings) map[string]int64 {
 	return scores
 }
 
-// repeatsReaction reports whether a reaction that arrives is a repeat. A live one is if the reaction already holds. A backfilled one is if there was
-// a backfill of the same reaction before, or if the reaction holds by live events.
+// repeatsReaction reports whether a reaction that arrives is a repeat. A live one is if the
+// reaction already holds. A backfilled one is if there was a backfill of the same reaction before,
+// or if the reaction holds by live events.
 func repeatsReaction(before []loggedEvent, ev events.Event) bool {
 	var about []loggedEvent
 	for _, old := range before {

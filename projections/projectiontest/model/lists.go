@@ -7,13 +7,14 @@ import (
 	"github.com/skein-feed/skein/events"
 )
 
-// Entry is one entry of a list. In a list of users, User, Kind and Since are set. In a list of boards, Owner, Board, Kind and Since are set, and in
-// [Graph.Boards] also Title.
+// Entry is one entry of a list. In a list of users, User, Kind and Since are set. In a list of
+// boards, Owner, Board, Kind and Since are set, and in [Graph.Boards] also Title.
 type Entry struct {
 	User, Owner, Board, Title string
 	Kind                      Kind
 	Since                     events.Micros
-	// Settings are the settings of the follow, in [Graph.Following] and [Graph.With]. Until is the end of the mute, in [Graph.Muted].
+	// Settings are the settings of the follow, in [Graph.Following] and [Graph.With]. Until is the
+	// end of the mute, in [Graph.Muted].
 	Settings events.FollowSettings
 	Until    events.Micros
 }
@@ -41,7 +42,8 @@ func sortEntries(list []Entry) []Entry {
 	return list
 }
 
-// Following returns the users whom a user follows with the kind Explicit or Implicit. None means both.
+// Following returns the users whom a user follows with the kind Explicit or Implicit. None means
+// both.
 func (g *Graph) Following(user string, k Kind) []Entry {
 	list := g.listUsers(k, func(other string) Follow { return g.User(user, other) })
 	for i := range list {
@@ -50,7 +52,8 @@ func (g *Graph) Following(user string, k Kind) []Entry {
 	return list
 }
 
-// Followers returns the users who follow a user with the kind Explicit or Implicit. None means both.
+// Followers returns the users who follow a user with the kind Explicit or Implicit. None means
+// both.
 func (g *Graph) Followers(user string, k Kind) []Entry {
 	return g.listUsers(k, func(other string) Follow { return g.User(other, user) })
 }
@@ -66,7 +69,8 @@ func (g *Graph) listUsers(k Kind, follow func(other string) Follow) []Entry {
 	return sortEntries(list)
 }
 
-// Mutuals returns the followers of a user whom the viewer follows, too. The entries are about the follows of the viewer.
+// Mutuals returns the followers of a user whom the viewer follows, too. The entries are about the
+// follows of the viewer.
 func (g *Graph) Mutuals(viewer, user string) []Entry {
 	return slices.DeleteFunc(g.Following(viewer, None), func(e Entry) bool {
 		return g.User(e.User, user).Kind == None
@@ -81,7 +85,8 @@ func (g *Graph) BoardFollowers(owner, board string, which BoardList) []Entry {
 		switch {
 		case which == All && (f.Kind == Board || f.Kind == Explicit):
 		case which == OnBoard && f.Kind == Board:
-			// The time is that of the follow of the board itself, even if the owner was followed later.
+			// The time is that of the follow of the board itself, even if the owner was followed
+			// later.
 			f.Since, _ = g.onBoard(user, BoardID{owner, board})
 		case which == Excluders && f.Kind == Excluded:
 		default:

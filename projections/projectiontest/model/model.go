@@ -9,7 +9,8 @@ import (
 // Kind is the way in which a user follows another user or a board.
 type Kind int
 
-// The kinds of follows. Only users are followed implicitly. Only boards are followed with the kinds Board and Excluded.
+// The kinds of follows. Only users are followed implicitly. Only boards are followed with the kinds
+// Board and Excluded.
 const (
 	None Kind = iota
 	Explicit
@@ -23,7 +24,8 @@ func (k Kind) String() string {
 	return [...]string{"none", "explicit", "implicit", "board", "excluded"}[k]
 }
 
-// Follow is how, and since when, a user follows another user or a board. The zero Follow means not at all.
+// Follow is how, and since when, a user follows another user or a board. The zero Follow means not
+// at all.
 type Follow struct {
 	Kind  Kind
 	Since events.Micros
@@ -32,7 +34,8 @@ type Follow struct {
 // BoardID names a board.
 type BoardID struct{ Owner, Board string }
 
-// Graph answers questions about one history. Its facts are in the order of facts, and do not have those that a deletion of a user has ended.
+// Graph answers questions about one history. Its facts are in the order of facts, and do not have
+// those that a deletion of a user has ended.
 type Graph struct {
 	relationFacts map[pair]facts    // relations of two users, in the order of facts
 	boardFacts    map[BoardID]facts // the lives of a board: mentions and deletions, in the order of facts
@@ -49,14 +52,15 @@ type Graph struct {
 	now events.Micros
 }
 
-// At sets the log time at which questions are answered, and returns g. Mutes end by that time. By default it is the time of the last live event.
+// At sets the log time at which questions are answered, and returns g. Mutes end by that time. By
+// default it is the time of the last live event.
 func (g *Graph) At(now events.Micros) *Graph {
 	g.now = now
 	return g
 }
 
-// New returns the answers about a history in log order. The history must not have repeats of event ids, because the reader of the log drops these
-// before any projection sees them.
+// New returns the answers about a history in log order. The history must not have repeats of event
+// ids, because the reader of the log drops these before any projection sees them.
 func New(history []events.Event) *Graph {
 	g := &Graph{
 		relationFacts: map[pair]facts{}, boardFacts: map[BoardID]facts{}, pinFacts: map[string]facts{}, reactionFacts: map[reaction]facts{},
@@ -94,7 +98,8 @@ func New(history []events.Event) *Graph {
 	return g
 }
 
-// collectIDs collects all ids in the history, including those of events that do not count, and the default board of every user.
+// collectIDs collects all ids in the history, including those of events that do not count, and the
+// default board of every user.
 func (g *Graph) collectIDs(history []events.Event) {
 	users, boards, items := map[string]bool{}, map[BoardID]bool{}, map[string]bool{}
 	for _, ev := range history {
@@ -135,7 +140,8 @@ func (g *Graph) collectIDs(history []events.Event) {
 // Users returns all users in the history, sorted by id.
 func (g *Graph) Users() []string { return slices.Clone(g.users) }
 
-// BoardsMentioned returns all boards in the history, whether or not they exist, and the default board of every user, sorted by owner and id.
+// BoardsMentioned returns all boards in the history, whether or not they exist, and the default
+// board of every user, sorted by owner and id.
 func (g *Graph) BoardsMentioned() []BoardID { return slices.Clone(g.boards) }
 
 // Items returns all items in the history, sorted by id.

@@ -48,8 +48,9 @@ func formatAnswers(g *model.Graph, users []string, boards []model.BoardID) strin
 	return b.String()
 }
 
-// TestArrivalOfBackfillsDoesNotMatter demands that the answers do not depend on when backfills arrive, in what order, and between which live
-// events. Only deletions of users and ends of imports make a difference, so these histories have none.
+// TestArrivalOfBackfillsDoesNotMatter demands that the answers do not depend on when backfills
+// arrive, in what order, and between which live events. Only deletions of users and ends of imports
+// make a difference, so these histories have none.
 func TestArrivalOfBackfillsDoesNotMatter(t *testing.T) {
 	opt := histories.Options{Without: events.Kinds(events.UserDeleted, events.BackfillClosed), RisingOffsets: true}
 	rapid.Check(t, func(t *rapid.T) {
@@ -67,7 +68,8 @@ func TestArrivalOfBackfillsDoesNotMatter(t *testing.T) {
 	})
 }
 
-// moveBackfills returns a history with its backfills in another order and at other places between the live events.
+// moveBackfills returns a history with its backfills in another order and at other places between
+// the live events.
 func moveBackfills(t *rapid.T, history []events.Event) (moved []events.Event) {
 	var live, past []events.Event
 	for _, ev := range history {
@@ -92,8 +94,9 @@ func moveBackfills(t *rapid.T, history []events.Event) (moved []events.Event) {
 	return moved
 }
 
-// TestEndOfBlockRestoresNothing demands that, after a block has ended, only those follows and exclusions hold that were made after its end, in
-// whatever order the block, backfilled or live, its end and the follows arrived.
+// TestEndOfBlockRestoresNothing demands that, after a block has ended, only those follows and
+// exclusions hold that were made after its end, in whatever order the block, backfilled or live,
+// its end and the follows arrived.
 func TestEndOfBlockRestoresNothing(t *testing.T) {
 	opt := histories.Options{Users: 3, Without: events.Kinds(events.UserDeleted, events.BackfillClosed), RisingOffsets: true}
 	rapid.Check(t, func(t *rapid.T) {
@@ -113,8 +116,8 @@ func TestEndOfBlockRestoresNothing(t *testing.T) {
 
 type direction struct{ user, peer string }
 
-// blockEnds returns when the latest ended block of one user by another ended. It applies backfills before live events, because all backfilled
-// blocks end with the first live unblock.
+// blockEnds returns when the latest ended block of one user by another ended. It applies backfills
+// before live events, because all backfilled blocks end with the first live unblock.
 func blockEnds(history []events.Event) map[direction]events.Micros {
 	blocked := map[direction]bool{}
 	ends := map[direction]events.Micros{}
@@ -134,8 +137,8 @@ func blockEnds(history []events.Event) map[direction]events.Micros {
 	return ends
 }
 
-// relationTimes returns since when a user follows another, each board of the other that the user follows, and each that the user
-// excludes.
+// relationTimes returns since when a user follows another, each board of the other that the user
+// follows, and each that the user excludes.
 func relationTimes(g *model.Graph, user, other string) (times []events.Micros) {
 	if f := g.User(user, other); f.Kind != model.None {
 		times = append(times, f.Since)
@@ -148,7 +151,8 @@ func relationTimes(g *model.Graph, user, other string) (times []events.Micros) {
 	return times
 }
 
-// TestRepeatedImportChangesNothing demands that an import that is run a second time changes no answer.
+// TestRepeatedImportChangesNothing demands that an import that is run a second time changes no
+// answer.
 func TestRepeatedImportChangesNothing(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		history := histories.History(t, histories.Options{
@@ -177,7 +181,8 @@ func TestRepeatedImportChangesNothing(t *testing.T) {
 	})
 }
 
-// TestFollowAnswersAgreeAtEveryPosition demands that the answers about follows, exclusions, blocks and counts agree with each other.
+// TestFollowAnswersAgreeAtEveryPosition demands that the answers about follows, exclusions, blocks
+// and counts agree with each other.
 func TestFollowAnswersAgreeAtEveryPosition(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		history := histories.History(t, histories.Options{})
@@ -200,7 +205,8 @@ func expectFollowAnswersAgree(t *rapid.T, g *model.Graph) {
 			t.Errorf("%v does not exist and has followers", b)
 		}
 		if explicit := g.Followers(b.Owner, model.Explicit); exists {
-			// Every explicit follower of the owner sees the board or excludes it; followers of the board come on top.
+			// Every explicit follower of the owner sees the board or excludes it; followers of the
+			// board come on top.
 			seen := map[string]bool{}
 			for _, e := range slices.Concat(explicit, on) {
 				seen[e.User] = true

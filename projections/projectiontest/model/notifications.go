@@ -20,14 +20,16 @@ type Notification struct {
 	Since           events.Micros
 }
 
-// notificationKey names a notification. The item of a re-pin is not part of the name, because the end of a pin does not name it.
+// notificationKey names a notification. The item of a re-pin is not part of the name, because the
+// end of a pin does not name it.
 type notificationKey struct {
 	recipient, pin, actor string
 	kind                  events.Kind
 	item, reaction, repin string
 }
 
-// notificationOf returns the notification that an event begins or ends. It returns false for an event that notifies nobody.
+// notificationOf returns the notification that an event begins or ends. It returns false for an
+// event that notifies nobody.
 func notificationOf(ev *events.Event) (key notificationKey, ok bool) {
 	if ev.RepinUser == "" || ev.RepinUser == ev.User {
 		return key, false
@@ -44,9 +46,10 @@ func notificationOf(ev *events.Event) (key notificationKey, ok bool) {
 	return key, false
 }
 
-// NotificationRows lists the notifications of a user that are kept: those whose facts hold, of each kind newest first, equal times by pin,
-// actor, item and reaction or re-pin. Whenever an event leaves more than keep and a quarter of a kind, the oldest are forgotten until keep are
-// left, with everything that is known about them. Here alone the order of arrival decides.
+// NotificationRows lists the notifications of a user that are kept: those whose facts hold, of each
+// kind newest first, equal times by pin, actor, item and reaction or re-pin. Whenever an event
+// leaves more than keep and a quarter of a kind, the oldest are forgotten until keep are left, with
+// everything that is known about them. Here alone the order of arrival decides.
 func (g *Graph) NotificationRows(user string, keep int) []Notification {
 	known := map[notificationKey][]events.Event{} // in the order of arrival
 	for i := range g.log {
@@ -118,9 +121,10 @@ func itemsOfReactions(x, y Notification) int {
 	return events.CompareIDs(x.Item, y.Item)
 }
 
-// beginOf returns the event since which a fact holds, or nil if it does not hold. facts are the events about it, in the order of arrival. A
-// live end outlasts all backfills. Without one, the latest backfill counts, of equal ones the first that arrived. Otherwise the first live
-// event after the last live end counts.
+// beginOf returns the event since which a fact holds, or nil if it does not hold. facts are the
+// events about it, in the order of arrival. A live end outlasts all backfills. Without one, the
+// latest backfill counts, of equal ones the first that arrived. Otherwise the first live event
+// after the last live end counts.
 func beginOf(facts []events.Event) (begin *events.Event) {
 	var backfilled, live *events.Event
 	ended := false
@@ -143,15 +147,17 @@ func beginOf(facts []events.Event) (begin *events.Event) {
 	return live
 }
 
-// NotificationMarkers are the times up to which a user has seen and read notifications. 0 means never.
+// NotificationMarkers are the times up to which a user has seen and read notifications. 0 means
+// never.
 type NotificationMarkers struct {
 	Seen, Read events.Micros
-	// Groups has the times of the groups that were read, of the 200 that were marked last, by group id.
+	// Groups has the times of the groups that were read, of the 200 that were marked last, by group
+	// id.
 	Groups map[string]events.Micros
 }
 
-// Markers returns the markers of a user: the latest times that were said since the user was last deleted, none of them after the event that
-// said so.
+// Markers returns the markers of a user: the latest times that were said since the user was last
+// deleted, none of them after the event that said so.
 func (g *Graph) Markers(user string) NotificationMarkers {
 	m := NotificationMarkers{Groups: map[string]events.Micros{}}
 	var lastMarked []string // the groups, the one that was marked last at the end
@@ -190,9 +196,10 @@ type NotificationGroup struct {
 	Newest events.Micros
 }
 
-// Notifications lists the groups of a user's notifications, newest first, equal times by kind (follows, reactions, re-pins) and pin: of the
-// newest keep of each kind those whose pin lives and shows the item, whose re-pin lives and names the pin, and whose actor the user neither
-// mutes nor is separated from by a block.
+// Notifications lists the groups of a user's notifications, newest first, equal times by kind
+// (follows, reactions, re-pins) and pin: of the newest keep of each kind those whose pin lives and
+// shows the item, whose re-pin lives and names the pin, and whose actor the user neither mutes nor
+// is separated from by a block.
 func (g *Graph) Notifications(user string, keep int) (groups []NotificationGroup) {
 	add := func(kind events.Kind, pin, item, actor string, since events.Micros) {
 		if _, muted := g.mutes(user, actor); muted || g.hasBlockBetween(user, actor) {

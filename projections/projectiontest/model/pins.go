@@ -19,7 +19,8 @@ type Pin struct {
 	Repin bool
 	// RepinOwner and RepinPin name the repeated pin. They are empty if its owner was deleted later.
 	RepinOwner, RepinPin string
-	// Attributes are the attributes of its last edit or, if it was not edited since its creation, those of its creation.
+	// Attributes are the attributes of its last edit or, if it was not edited since its creation,
+	// those of its creation.
 	Attributes []byte
 	// Edited is the time of its last edit since its creation. 0 means that there was none.
 	Edited events.Micros
@@ -27,7 +28,8 @@ type Pin struct {
 	Created events.Micros
 }
 
-// isPinKind reports whether events of a kind decide which pins of the acting user live, and on which boards.
+// isPinKind reports whether events of a kind decide which pins of the acting user live, and on
+// which boards.
 func isPinKind(k events.Kind) bool {
 	switch k {
 	case events.PinCreated, events.PinMoved, events.PinEdited, events.PinDeleted, events.BoardDeleted:
@@ -36,7 +38,8 @@ func isPinKind(k events.Kind) bool {
 	return false
 }
 
-// findPin returns one pin, and whether it lives. It applies the facts about the pins and boards of the owner one after the other.
+// findPin returns one pin, and whether it lives. It applies the facts about the pins and boards of
+// the owner one after the other.
 func findPin(owned facts, id string) (pin Pin, lives bool) {
 	for _, f := range owned {
 		switch {
@@ -95,9 +98,11 @@ func sortNewestFirst(list []Pin) []Pin {
 	return list
 }
 
-// Feed returns the feed of a reader, the newest pin first: the living pins on the boards that the reader follows. It leaves out the pins of owners whom
-// the reader mutes or whom a block separates from the reader, the re-pins of owners whose re-pins the reader hides, and the pins that
-// [Graph.hidesPin] leaves out whoever owns them. The reader's own pins are in it only if own is true.
+// Feed returns the feed of a reader, the newest pin first: the living pins on the boards that the
+// reader follows. It leaves out the pins of owners whom the reader mutes or whom a block separates
+// from the reader, the re-pins of owners whose re-pins the reader hides, and the pins that
+// [Graph.hidesPin] leaves out whoever owns them. The reader's own pins are in it only if own is
+// true.
 func (g *Graph) Feed(reader string, own bool) []Pin {
 	var list []Pin
 	for _, owner := range g.users {
@@ -132,8 +137,8 @@ func (g *Graph) isSelected(reader, owner string, only events.FollowSettings) boo
 	return slices.ContainsFunc(list, func(e Entry) bool { return e.User == owner })
 }
 
-// FeedWith returns the pins of [Graph.Feed] whose owners are the 500 for whom the reader set the setting only last. For notify, it leaves out re-pins.
-// The reader's own pins stay.
+// FeedWith returns the pins of [Graph.Feed] whose owners are the 500 for whom the reader set the
+// setting only last. For notify, it leaves out re-pins. The reader's own pins stay.
 func (g *Graph) FeedWith(reader string, own bool, only events.FollowSettings) []Pin {
 	return slices.DeleteFunc(g.Feed(reader, own), func(p Pin) bool {
 		return p.Owner != reader && !g.isSelected(reader, p.Owner, only) || only == events.SettingNotify && p.Repin
@@ -143,8 +148,9 @@ func (g *Graph) FeedWith(reader string, own bool, only events.FollowSettings) []
 // Origin says why a re-pin is left out of a feed because of the owner of the pin that it repeats.
 type Origin struct{ Deleted, Muted, Blocked bool }
 
-// originOf returns why a reader does not see a re-pin because of the owner of the repeated pin. The zero Origin means that the reader does. A re-pin of
-// a pin of the same owner is like any other pin.
+// originOf returns why a reader does not see a re-pin because of the owner of the repeated pin. The
+// zero Origin means that the reader does. A re-pin of a pin of the same owner is like any other
+// pin.
 func (g *Graph) originOf(reader string, pin Pin) (o Origin) {
 	if !pin.Repin || pin.RepinOwner == pin.Owner {
 		return o
@@ -157,15 +163,17 @@ func (g *Graph) originOf(reader string, pin Pin) (o Origin) {
 	return o
 }
 
-// hidesPin reports whether a reader does not see a pin whoever owns it. That is so if the reader hides the item, or if the pin is a re-pin and the owner
-// of the repeated pin was deleted, is muted by the reader, or is separated from the reader by a block.
+// hidesPin reports whether a reader does not see a pin whoever owns it. That is so if the reader
+// hides the item, or if the pin is a re-pin and the owner of the repeated pin was deleted, is muted
+// by the reader, or is separated from the reader by a block.
 func (g *Graph) hidesPin(reader string, pin Pin) bool {
 	_, hidden := g.hidesItem(reader, pin.Item)
 	return hidden || g.originOf(reader, pin) != Origin{}
 }
 
-// Read returns the read marker of a reader: the latest time of all feed_read since the user was last deleted. A time after its own event counts as the
-// time of the event. 0 means that there is no marker.
+// Read returns the read marker of a reader: the latest time of all feed_read since the user was
+// last deleted. A time after its own event counts as the time of the event. 0 means that there is
+// no marker.
 func (g *Graph) Read(reader string) (at events.Micros) {
 	for _, ev := range g.log {
 		switch {
@@ -189,8 +197,9 @@ func After(at events.Micros, list []Pin) (later []Pin) {
 	return later
 }
 
-// TrendingFeed returns the newest pins of [Graph.Feed], at most as many as ranked says, by the score that heat returns for the item: the highest first,
-// equal scores as in the feed. Pins of items without a score come last.
+// TrendingFeed returns the newest pins of [Graph.Feed], at most as many as ranked says, by the
+// score that heat returns for the item: the highest first, equal scores as in the feed. Pins of
+// items without a score come last.
 func (g *Graph) TrendingFeed(reader string, own bool, ranked int, heat func(item string) (score int64, ok bool)) []Pin {
 	list := g.Feed(reader, own)
 	list = list[:min(len(list), ranked)]
@@ -221,8 +230,8 @@ func OnePerItem(list []Pin) []Pin {
 	return first
 }
 
-// Absence has all reasons why a pin is not in [Graph.Feed]. For a pin that does not live, NotFollowed means that the reader follows neither its owner
-// nor any board of its owner.
+// Absence has all reasons why a pin is not in [Graph.Feed]. For a pin that does not live,
+// NotFollowed means that the reader follows neither its owner nor any board of its owner.
 type Absence struct {
 	NotLiving, Own, NotFollowed, Excluded, Muted, RepinsHidden, Blocked, NotSelected, ItemHidden bool
 	// Origin is about the pin that a re-pin repeats.

@@ -24,7 +24,8 @@ func TestHistoriesReachTheHardCases(t *testing.T) {
 	})
 }
 
-// recordFunc records whether a history reaches the case of a name. A case is reached if it was reached once.
+// recordFunc records whether a history reaches the case of a name. A case is reached if it was
+// reached once.
 type recordFunc func(name string, reached bool)
 
 // expectHistoriesReach demands that enough of the histories reach each of the named cases.

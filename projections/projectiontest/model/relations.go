@@ -7,13 +7,16 @@ import (
 	"github.com/skein-feed/skein/events"
 )
 
-// stateSince is the rule that follows, follows of boards, blocks, reactions and hidden items have in common. A state holds if its last beginning is
-// later than its last end. A live fact that repeats a state that holds does not make it newer, unless one of the renewals lies between the two.
+// stateSince is the rule that follows, follows of boards, blocks, reactions and hidden items have
+// in common. A state holds if its last beginning is later than its last end. A live fact that
+// repeats a state that holds does not make it newer, unless one of the renewals lies between the
+// two.
 func stateSince(begun, ended, renewals facts) (since events.Micros, holds bool) {
 	if begun.last().rank <= ended.last().rank {
 		return 0, false
 	}
-	// If there is no live end and the state holds by the backfills alone, it holds since the latest backfilled beginning.
+	// If there is no live end and the state holds by the backfills alone, it holds since the latest
+	// backfilled beginning.
 	history := begun.backfilled().last()
 	if len(ended.live()) == 0 && history.rank > ended.backfilled().last().rank {
 		return history.Time, true
@@ -22,7 +25,8 @@ func stateSince(begun, ended, renewals facts) (since events.Micros, holds bool) 
 	return firstFacts(begun, union(ended, renewals)).last().Time, true
 }
 
-// firstFacts returns the live facts that begin a state and do not repeat it: each is the first one after one of the boundaries.
+// firstFacts returns the live facts that begin a state and do not repeat it: each is the first one
+// after one of the boundaries.
 func firstFacts(begun, boundaries facts) facts {
 	live := begun.live()
 	return live.where(func(f *fact) bool {
@@ -33,7 +37,8 @@ func firstFacts(begun, boundaries facts) facts {
 // relations returns the facts about two users.
 func (g *Graph) relations(a, b string) facts { return g.relationFacts[pairOf(a, b)] }
 
-// unfollows returns the facts U of docs/semantics.md: the unfollows of b by a, and the blocks between the two and their ends, which count as unfollows.
+// unfollows returns the facts U of docs/semantics.md: the unfollows of b by a, and the blocks
+// between the two and their ends, which count as unfollows.
 func (g *Graph) unfollows(a, b string) facts {
 	return g.relations(a, b).where(func(f *fact) bool {
 		switch f.Kind {
@@ -48,15 +53,17 @@ func (g *Graph) unfollows(a, b string) facts {
 	})
 }
 
-// possibleEnds returns the unblocks between a and b that would end a block if a backfilled block arrived. These are the first unblock of one user by
-// the other, and the first one after each live block, as long as backfills may still arrive.
+// possibleEnds returns the unblocks between a and b that would end a block if a backfilled block
+// arrived. These are the first unblock of one user by the other, and the first one after each live
+// block, as long as backfills may still arrive.
 func (g *Graph) possibleEnds(a, b string) facts {
 	return g.relations(a, b).of(events.UserUnblocked).where(func(f *fact) bool {
 		return g.blocksBefore(f).live().last().Kind != events.UserUnblocked && !g.allClosedBefore(f)
 	})
 }
 
-// blocksBefore returns the blocks and unblocks before an unblock, by the same user of the same other user.
+// blocksBefore returns the blocks and unblocks before an unblock, by the same user of the same
+// other user.
 func (g *Graph) blocksBefore(unblock *fact) facts {
 	return g.relations(unblock.User, unblock.Peer).by(unblock.User).before(unblock.rank).where(func(f *fact) bool {
 		return f.Kind == events.UserBlocked || f.Kind == events.UserUnblocked
@@ -91,7 +98,8 @@ func (g *Graph) onBoard(a string, board BoardID) (events.Micros, bool) {
 	return stateSince(own.of(events.BoardFollowed), ended, g.possibleEnds(a, board.Owner))
 }
 
-// excluded returns since when a excludes the board, and whether it does: u > f, u > U, u > F, u > D, and a follows the owner explicitly.
+// excluded returns since when a excludes the board, and whether it does: u > f, u > U, u > F, u >
+// D, and a follows the owner explicitly.
 func (g *Graph) excluded(a string, board BoardID) (events.Micros, bool) {
 	if _, follows := g.explicit(a, board.Owner); !follows {
 		return 0, false
@@ -103,14 +111,16 @@ func (g *Graph) excluded(a string, board BoardID) (events.Micros, bool) {
 	if u.last().rank <= ended.last().rank {
 		return 0, false
 	}
-	// It holds since the latest live exclusion that was no repeat. If there is none, it holds since the latest backfilled one.
+	// It holds since the latest live exclusion that was no repeat. If there is none, it holds since
+	// the latest backfilled one.
 	if live := firstFacts(u, union(ended, g.possibleEnds(a, board.Owner))); len(live) > 0 {
 		return live.last().Time, true
 	}
 	return u.backfilled().last().Time, true
 }
 
-// newFollows returns the follows of b by a that may be F: the backfilled ones, and the live ones that do not repeat a follow that holds by live facts.
+// newFollows returns the follows of b by a that may be F: the backfilled ones, and the live ones
+// that do not repeat a follow that holds by live facts.
 func (g *Graph) newFollows(a, b string) facts {
 	follows := g.relations(a, b).of(events.UserFollowed).by(a)
 	return union(follows.backfilled(), firstFacts(follows, union(g.unfollows(a, b), g.possibleEnds(a, b))))
@@ -123,13 +133,15 @@ func (g *Graph) hasBlockBetween(a, b string) bool {
 	return ab || ba
 }
 
-// blocks returns since when a blocks b, and whether it does: the latest of the blocks and unblocks is a block.
+// blocks returns since when a blocks b, and whether it does: the latest of the blocks and unblocks
+// is a block.
 func (g *Graph) blocks(a, b string) (events.Micros, bool) {
 	own := g.relations(a, b).by(a)
 	return stateSince(own.of(events.UserBlocked), own.of(events.UserUnblocked), nil)
 }
 
-// mutes returns since when a mutes b, and whether it does: the latest of the mutes and unmutes is a mute that has not ended by itself.
+// mutes returns since when a mutes b, and whether it does: the latest of the mutes and unmutes is a
+// mute that has not ended by itself.
 func (g *Graph) mutes(a, b string) (since events.Micros, holds bool) {
 	own := g.relations(a, b).by(a)
 	mutes := own.of(events.UserMuted)
@@ -139,7 +151,8 @@ func (g *Graph) mutes(a, b string) (since events.Micros, holds bool) {
 		return 0, false
 	}
 
-	// It holds since the first live mute after which it has never ended, neither by an unmute nor by itself.
+	// It holds since the first live mute after which it has never ended, neither by an unmute nor
+	// by itself.
 	live := mutes.live()
 	history := mutes.backfilled().last()
 	if len(live) == 0 {
@@ -155,14 +168,16 @@ func (g *Graph) mutes(a, b string) (since events.Micros, holds bool) {
 		first = earlier
 	}
 
-	// If there is also a backfilled mute, and it has not ended before that live one, the mute holds since the backfilled one.
+	// If there is also a backfilled mute, and it has not ended before that live one, the mute holds
+	// since the backfilled one.
 	if !ended && history.rank > 0 && endOfMute(history) > first.Time {
 		return history.Time, true
 	}
 	return first.Time, true
 }
 
-// muteUntil returns when the mute of b by a ends by itself. It returns 0 if there is no mute, or if it does not end by itself.
+// muteUntil returns when the mute of b by a ends by itself. It returns 0 if there is no mute, or if
+// it does not end by itself.
 func (g *Graph) muteUntil(a, b string) events.Micros {
 	if _, muted := g.mutes(a, b); !muted {
 		return 0
@@ -170,7 +185,8 @@ func (g *Graph) muteUntil(a, b string) events.Micros {
 	return g.relations(a, b).by(a).of(events.UserMuted).last().Until
 }
 
-// settings returns the settings of the follow of b by a: the latest ones, if a follows b and no unfollow or block is later than the settings.
+// settings returns the settings of the follow of b by a: the latest ones, if a follows b and no
+// unfollow or block is later than the settings.
 func (g *Graph) settings(a, b string) events.FollowSettings {
 	set := g.relations(a, b).by(a).of(events.FollowSettingsSet).last()
 	if set.rank <= g.unfollows(a, b).last().rank || g.User(a, b).Kind == None {
@@ -184,7 +200,8 @@ func (g *Graph) hidesRepins(a, b string) bool {
 	return g.settings(a, b).Has(events.SettingHideRepins)
 }
 
-// With returns the users whom a follows with a setting. The user for whom the settings were set last comes first. Equal times are ordered by id.
+// With returns the users whom a follows with a setting. The user for whom the settings were set
+// last comes first. Equal times are ordered by id.
 func (g *Graph) With(a string, setting events.FollowSettings) []Entry {
 	var list []Entry
 	set := map[string]events.Micros{}
@@ -200,7 +217,8 @@ func (g *Graph) With(a string, setting events.FollowSettings) []Entry {
 	return list
 }
 
-// implicit returns since when a follows at least one board of b, and whether it does. It does not look at explicit follows.
+// implicit returns since when a follows at least one board of b, and whether it does. It does not
+// look at explicit follows.
 func (g *Graph) implicit(a, b string) (since events.Micros, holds bool) {
 	for _, board := range g.boards {
 		if board.Owner != b {
@@ -226,8 +244,9 @@ func (g *Graph) boardState(board BoardID) (created events.Micros, title string, 
 		creations = creations.live().after(deletions.last().rank)
 		return creations.first().Time, creations.last().Title, len(creations) > 0
 	}
-	// The board was never deleted. It exists since the earliest backfilled mention or, if there is none, since the first live one. Backfills come first
-	// in the order of facts, so this is the first mention in either case.
+	// The board was never deleted. It exists since the earliest backfilled mention or, if there is
+	// none, since the first live one. Backfills come first in the order of facts, so this is the
+	// first mention in either case.
 	return mentions.first().Time, creations.last().Title, len(mentions) > 0
 }
 

@@ -14,8 +14,9 @@ import (
 	"github.com/skein-feed/skein/projections/projectiontest/model"
 )
 
-// The scenarios of testdata/script are small stories with answers worked out by hand. "# name" begins one. A line
-// that begins with a time is a live event of that time, each an envelope of its own:
+// The scenarios of testdata/script are small stories with answers worked out by hand. "# name"
+// begins one. A line that begins with a time is a live event of that time, each an envelope of its
+// own:
 //
 //	10 ann follows bob        20 ann unfollows bob/art      30 bob creates bob/art Pictures
 //	40 bob deletes bob/art    50 bob pins bob/art           60 bob moves bob/art
@@ -28,10 +29,12 @@ import (
 //	70 ann hides-item i       80 ann shows-item i
 //	80 ann gets i,j,k1..k9    90 ann clears                 95 ann reads 80 (the feed up to 80)
 //
-// A time is a number, or a date as 2024-01-31 or 2024-01-31T23:59:59.999999 where months matter. A pin is p unless it is named; it shows the item, else the one of its own id; it re-pins the pin x of the last user, or none. bob/- is
-// bob's default board. "past 5" before the event makes it a backfill of time 5 from the source "old", with an
-// offset above all before; "past 5 log#3" names source and offset. Every other line is a question about the history so
-// far and, after the colon, its answer; lists are separated by commas, and - is an empty list.
+// A time is a number, or a date as 2024-01-31 or 2024-01-31T23:59:59.999999 where months matter. A
+// pin is p unless it is named; it shows the item, else the one of its own id; it re-pins the pin x
+// of the last user, or none. bob/- is bob's default board. "past 5" before the event makes it a
+// backfill of time 5 from the source "old", with an offset above all before; "past 5 log#3" names
+// source and offset. Every other line is a question about the history so far and, after the colon,
+// its answer; lists are separated by commas, and - is an empty list.
 type scenario struct {
 	name    string
 	history []events.Event

@@ -13,8 +13,8 @@ const ServedItems = 100
 // isSeenKind reports whether events of a kind decide what the acting user has seen.
 func isSeenKind(k events.Kind) bool { return k == events.Played || k == events.Served }
 
-// isCleared reports whether a seen_cleared has removed the play or serve at an index of the log. A live one is removed by a later seen_cleared, and a
-// backfill by any seen_cleared of its user.
+// isCleared reports whether a seen_cleared has removed the play or serve at an index of the log. A
+// live one is removed by a later seen_cleared, and a backfill by any seen_cleared of its user.
 func isCleared(log []loggedEvent, at int) bool {
 	ev := log[at]
 	return isSeenKind(ev.Kind) && (hasClearing(log[at+1:], ev.User) || ev.Backfill && hasClearing(log[:at], ev.User))
@@ -30,13 +30,15 @@ func (g *Graph) countedSeen(user string, k events.Kind) facts {
 	return g.seenFacts[user].of(k).where(func(f *fact) bool { return !f.isCleared })
 }
 
-// monthNumber returns the number of a calendar month in UTC. The numbers of consecutive months are consecutive.
+// monthNumber returns the number of a calendar month in UTC. The numbers of consecutive months are
+// consecutive.
 func monthNumber(t events.Micros) int {
 	year, month, _ := t.Time().Date()
 	return 12*year + int(month)
 }
 
-// Played returns the items that a user has played in a window of some months. The window ends with the month of now, the log time of the position.
+// Played returns the items that a user has played in a window of some months. The window ends with
+// the month of now, the log time of the position.
 func (g *Graph) Played(user string, now events.Micros, window int) map[string]bool {
 	played := map[string]bool{}
 	for _, f := range g.countedSeen(user, events.Played) {
@@ -54,7 +56,8 @@ type serve struct {
 	item  string
 }
 
-// Served returns the items that a user was served last, the newest first. Each item stands only where it was served last.
+// Served returns the items that a user was served last, the newest first. Each item stands only
+// where it was served last.
 func (g *Graph) Served(user string) []string {
 	var serves []serve
 	for _, f := range g.countedSeen(user, events.Served) {
@@ -72,9 +75,10 @@ func (g *Graph) Served(user string) []string {
 	return items
 }
 
-// compareServes puts the newer one of two serves first. Live serves come before backfilled ones. Live serves are ordered by the log, backfilled ones by
-// time, and the items of one event by index. Backfilled serves of the same time are ordered by index and id, because their order of arrival must
-// not matter.
+// compareServes puts the newer one of two serves first. Live serves come before backfilled ones.
+// Live serves are ordered by the log, backfilled ones by time, and the items of one event by index.
+// Backfilled serves of the same time are ordered by index and id, because their order of arrival
+// must not matter.
 func compareServes(x, y serve) int {
 	switch {
 	case x.Backfill && y.Backfill:

@@ -14,7 +14,8 @@ import (
 	"github.com/skein-feed/skein/projections/projectiontest/model"
 )
 
-// seenState is what one user has seen, updated event by event. The model, which reads the whole history for each answer, must say the same.
+// seenState is what one user has seen, updated event by event. The model, which reads the whole
+// history for each answer, must say the same.
 type seenState struct {
 	// rejectsBackfills is set when a deletion or a clearing has made older backfills void.
 	rejectsBackfills bool
@@ -117,8 +118,8 @@ func TestSeenAnswersEqualRunningState(t *testing.T) {
 	})
 }
 
-// expectReactionsAgree checks that the lists of an item's reactors and those of the users' reactions are the same facts, and that counts are
-// their lengths, without private kinds.
+// expectReactionsAgree checks that the lists of an item's reactors and those of the users'
+// reactions are the same facts, and that counts are their lengths, without private kinds.
 func expectReactionsAgree(t *rapid.T, g *model.Graph, item string) {
 	counts := map[string]int{}
 	for _, user := range g.Users() {
@@ -148,7 +149,8 @@ func expectReactionsAgree(t *rapid.T, g *model.Graph, item string) {
 	}
 }
 
-// TestCountsEqualRunningCounts compares counts with counters that are updated event by event, and lists by heat with the lists of pins.
+// TestCountsEqualRunningCounts compares counts with counters that are updated event by event, and
+// lists by heat with the lists of pins.
 func TestCountsEqualRunningCounts(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		plays := rapid.Bool().Draw(t, "plays")

@@ -26,8 +26,8 @@ type Log struct {
 	From []events.Cursor
 	// Open is the number of subscriptions that are not closed.
 	Open int
-	// Subscribed receives a value for each subscription. A test that makes more subscriptions than its capacity must
-	// read from it.
+	// Subscribed receives a value for each subscription. A test that makes more subscriptions than
+	// its capacity must read from it.
 	Subscribed chan struct{}
 }
 

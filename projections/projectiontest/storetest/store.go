@@ -1,4 +1,5 @@
-// Package storetest has helpers that tests of stores share: an in-memory log, envelopes, and a store of [tally.Tally].
+// Package storetest has helpers that tests of stores share: an in-memory log, envelopes, and a
+// store of [tally.Tally].
 package storetest
 
 import (
@@ -11,8 +12,9 @@ import (
 	"github.com/skein-feed/skein/projections/store"
 )
 
-// OpenTally opens a store that is closed at the end of the test. Without a file system in opts, the store is in memory;
-// without a projection, it has the one of [tally.New]. The directory is always "data".
+// OpenTally opens a store that is closed at the end of the test. Without a file system in opts, the
+// store is in memory; without a projection, it has the one of [tally.New]. The directory is always
+// "data".
 func OpenTally(t testing.TB, opts store.Options) *store.Store {
 	t.Helper()
 	if opts.FS == nil {
@@ -34,8 +36,8 @@ func OpenTally(t testing.TB, opts store.Options) *store.Store {
 	return s
 }
 
-// Envelopes returns one envelope for each list of events. Sequences start at 1 and slots at 0, and each event takes a
-// microsecond. Live events get that time; backfills keep theirs.
+// Envelopes returns one envelope for each list of events. Sequences start at 1 and slots at 0, and
+// each event takes a microsecond. Live events get that time; backfills keep theirs.
 func Envelopes(lists ...[]events.Event) []*events.Envelope {
 	envs := make([]*events.Envelope, len(lists))
 	c := events.Cursor{Log: events.LogID{1, 2, 3}, Epoch: 1, LastTime: 1_700_000_000_000_000}

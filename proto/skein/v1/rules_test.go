@@ -14,7 +14,8 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// TestRulesCompile validates every message once: a rule that does not compile would fail at the first call.
+// TestRulesCompile validates every message once: a rule that does not compile would fail at the
+// first call.
 func TestRulesCompile(t *testing.T) {
 	validator, err := protovalidate.New()
 	if err != nil {
@@ -68,8 +69,9 @@ func TestRules(t *testing.T) {
 	}
 }
 
-// TestNames demands one word for who acts, user_id, and one for whom it concerns, target_user_id, in every event and in the
-// query that asks about the same two; and that counts are numbers in JSON, which 64 bits are not, where they can be.
+// TestNames demands one word for who acts, user_id, and one for whom it concerns, target_user_id,
+// in every event and in the query that asks about the same two; and that counts are numbers in
+// JSON, which 64 bits are not, where they can be.
 func TestNames(t *testing.T) {
 	ids := map[protoreflect.Name]protoreflect.FieldNumber{
 		"user_id": 1, "target_user_id": 2, "owner_id": 0, "board_id": 0, "pin_id": 0, "item_id": 0, "group_id": 0,
@@ -104,8 +106,8 @@ func TestNames(t *testing.T) {
 	})
 }
 
-// TestReads demands of every method that only reads that it may be called by GET, that it takes a position and says at which it read; and
-// of every list that it is paged alike.
+// TestReads demands of every method that only reads that it may be called by GET, that it takes a
+// position and says at which it read; and of every list that it is paged alike.
 func TestReads(t *testing.T) {
 	eachFile(func(file protoreflect.FileDescriptor) {
 		for i := range file.Services().Len() {

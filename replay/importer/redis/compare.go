@@ -18,18 +18,21 @@ import (
 
 // CompareOptions say which Redis is compared with which service.
 type CompareOptions struct {
-	// Of the Options, a comparison uses URL, Mapping, State, Commands, PageSize, Patience, LogID, Observe, Notice and Now.
+	// Of the Options, a comparison uses URL, Mapping, State, Commands, PageSize, Patience, LogID,
+	// Observe, Notice and Now.
 	Options
-	// AtLeast is a position of the log that the answers must contain; empty means the position of the last run with this state.
+	// AtLeast is a position of the log that the answers must contain; empty means the position of
+	// the last run with this state.
 	AtLeast  string
 	Graph    skeinv1connect.GraphServiceClient
 	Feed     skeinv1connect.FeedServiceClient
 	Seen     skeinv1connect.SeenServiceClient
 	Counters skeinv1connect.CounterServiceClient
-	// Tolerance is how far two times may be apart to count as equal. An application that writes to both systems gives them the times of two
-	// clocks.
+	// Tolerance is how far two times may be apart to count as equal. An application that writes to
+	// both systems gives them the times of two clocks.
 	Tolerance time.Duration
-	// Asked is called from several goroutines with the number of lists and counts that were queried and of all; it may be nil.
+	// Asked is called from several goroutines with the number of lists and counts that were queried
+	// and of all; it may be nil.
 	Asked func(done, total int)
 	// Difference is called with each of the first 100 differences; it may be nil.
 	Difference func(string)
@@ -39,15 +42,17 @@ type CompareOptions struct {
 type Comparison struct {
 	KeyCounts
 	importer.Comparison
-	// Rejected is the number of elements in Redis that the service cannot have. Each is reported like a difference.
+	// Rejected is the number of elements in Redis that the service cannot have. Each is reported
+	// like a difference.
 	Rejected uint64
 	// ThrottleTime is how long commands to Redis have waited for the limit.
 	ThrottleTime time.Duration
 }
 
-// Compare reads a Redis and queries a service for all its facts. It reports entries that are missing in the service, entries that only the service
-// has, and entries with another time or text. It compares the lists of those users and boards that are in Redis now, or that earlier runs of the
-// import with the same state have published. It does not find a list that only the service has.
+// Compare reads a Redis and queries a service for all its facts. It reports entries that are
+// missing in the service, entries that only the service has, and entries with another time or text.
+// It compares the lists of those users and boards that are in Redis now, or that earlier runs of
+// the import with the same state have published. It does not find a list that only the service has.
 func Compare(ctx context.Context, o CompareOptions) (_ *Comparison, err error) {
 	r, end, err := openRedis(o.Options)
 	if err != nil {
@@ -165,8 +170,9 @@ func expectAll(c *comparison.Comparer, entries []comparison.Entry) error {
 	return nil
 }
 
-// expectKnown adds the lists of published facts, but not the entries in them. So entries that Redis has deleted since then are reported as extra.
-// Plays are an exception: a play that Redis has deleted still counts.
+// expectKnown adds the lists of published facts, but not the entries in them. So entries that Redis
+// has deleted since then are reported as extra. Plays are an exception: a play that Redis has
+// deleted still counts.
 func expectKnown(c *comparison.Comparer, dir string, s *state) error {
 	if s.Known == "" {
 		return nil

@@ -1,13 +1,14 @@
-// Package redis imports the facts in a Redis server into the log: follows, boards, pins, blocks, mutes, reactions, plays and served items. It reads
-// lists, hashes, sets and sorted sets. A mapping says what the keys that match a pattern mean.
+// Package redis imports the facts in a Redis server into the log: follows, boards, pins, blocks,
+// mutes, reactions, plays and served items. It reads lists, hashes, sets and sorted sets. A mapping
+// says what the keys that match a pattern mean.
 //
 //	Redis ── SCAN, pages of keys ──► facts ──► sorted files ─┐
 //	                                   │                     ├─ merge ──► new facts, numbered ──► publish ──► known facts
 //	                                   └ bad ones            │                                                  │
 //	                                                         └────────────────── known facts ◄──────────────────┘
 //
-// Two scans of Redis return keys in different orders, so the order of a scan cannot number the facts. An import has runs, and each run has three
-// phases:
+// Two scans of Redis return keys in different orders, so the order of a scan cannot number the
+// facts. An import has runs, and each run has three phases:
 //
 //   - It reads Redis and sorts the facts. If it was interrupted, it continues at a cursor of the scan; all facts from before that cursor are on
 //     disk. A fact that is read twice makes the same record twice, and the sort removes one.
@@ -26,6 +27,7 @@
 //     record, and published history cannot be withdrawn.
 //   - Memory is bounded, whatever the size of a key, of the database and of the import.
 //
-// What all imports have in common is not here: publishing, its state and its progress are in replay/importer, sorted files are in
-// replay/internal/recordfile, and the comparison with a service is in replay/internal/comparison.
+// What all imports have in common is not here: publishing, its state and its progress are in
+// replay/importer, sorted files are in replay/internal/recordfile, and the comparison with a
+// service is in replay/internal/comparison.
 package redis

@@ -20,13 +20,15 @@ type fact struct {
 	kind events.Kind
 	// The kind determines which of these are set, and what they mean, as in [events.Event].
 	user, peer, board, pin, item, reaction string
-	// at is the time in Redis, which may be up to a day after the start of the import, or [timeless].
+	// at is the time in Redis, which may be up to a day after the start of the import, or
+	// [timeless].
 	at events.Micros
 	// text is a title, or the attributes of a pin.
 	text string
 }
 
-// factOf returns the fact that the captured texts stand for. It returns an error if the service would reject it.
+// factOf returns the fact that the captured texts stand for. It returns an error if the service
+// would reject it.
 func (r *Rule) factOf(c *captured, score string, start events.Micros) (fact, error) {
 	f := fact{kind: r.kind, at: timeless}
 	for _, captures := range []captures{r.meaning.needs, r.meaning.mayAlsoBe} {
@@ -75,7 +77,8 @@ func (f *fact) field(field events.Field) *string {
 	}
 }
 
-// event returns the fact as a backfill. A time after the start of the import is replaced by the start.
+// event returns the fact as a backfill. A time after the start of the import is replaced by the
+// start.
 func (f *fact) event(source string, offset uint64, start events.Micros) *skeinv1.Event {
 	ev := events.Event{
 		Kind: f.kind, Backfill: true, Source: source, Offset: offset, Time: min(f.at, start),
@@ -119,11 +122,13 @@ func formatTime(t events.Micros) string {
 	return t.Time().Format("2006-01-02T15:04:05.999999Z")
 }
 
-// The encoding of a fact in a file of records. Encodings sort by kind and ids, and then by time, with facts that have no time last.
+// The encoding of a fact in a file of records. Encodings sort by kind and ids, and then by time,
+// with facts that have no time last.
 //
 //	kind  user 00 peer 00 board 00 pin 00 item 00  time (8 bytes, big endian)  text
 //
-// Reactions have no board, so their kind stands there instead. Ids and kinds have no zero bytes. Times are in microseconds, whatever the unit in Redis.
+// Reactions have no board, so their kind stands there instead. Ids and kinds have no zero bytes.
+// Times are in microseconds, whatever the unit in Redis.
 //
 // idsPerRecord is the number of ids in an encoding.
 const idsPerRecord = 5
@@ -131,7 +136,8 @@ const idsPerRecord = 5
 // errDamagedRecord means that a record cannot be decoded.
 var errDamagedRecord = errors.New("a record of a fact is damaged")
 
-// appendTo appends the encoding of the fact to dst. Its ids must be valid, because valid ids have no zero bytes.
+// appendTo appends the encoding of the fact to dst. Its ids must be valid, because valid ids have
+// no zero bytes.
 func (f *fact) appendTo(dst []byte) []byte {
 	dst = append(dst, byte(f.kind))
 	for _, id := range [idsPerRecord]string{f.user, f.peer, f.board + f.reaction, f.pin, f.item} {
@@ -141,7 +147,8 @@ func (f *fact) appendTo(dst []byte) []byte {
 	return append(dst, f.text...)
 }
 
-// idsOf returns the kind and the ids of a record, which are its beginning. Facts that have these in common are equal except for time and text.
+// idsOf returns the kind and the ids of a record, which are its beginning. Facts that have these in
+// common are equal except for time and text.
 func idsOf(record []byte) []byte {
 	at := 1
 	for range idsPerRecord {
@@ -174,8 +181,9 @@ func decodeFact(record []byte) (fact, error) {
 	return f, nil
 }
 
-// A reject is a record in the same files as the facts. So an element that a scan returns twice is rejected once, and the rejects of a run that
-// begins anew are dropped together with its facts. The encoding of a reject:
+// A reject is a record in the same files as the facts. So an element that a scan returns twice is
+// rejected once, and the rejects of a run that begins anew are dropped together with its facts. The
+// encoding of a reject:
 //
 //	255  rule (4 bytes, big endian)  and for each of key, element and reason: length (4 bytes, big endian), bytes
 const rejectTag = 255
@@ -183,7 +191,8 @@ const rejectTag = 255
 // maxKeptBytes is how many bytes of a long key or element are kept for the rejects.
 const maxKeptBytes = 4 << 10
 
-// reject is an element or a whole key that cannot be imported. rule is the number of the rule that has read it.
+// reject is an element or a whole key that cannot be imported. rule is the number of the rule that
+// has read it.
 type reject struct {
 	rule                 int
 	key, element, reason string

@@ -17,14 +17,16 @@ import (
 	"github.com/skein-feed/skein/replay/importer"
 )
 
-// fakeKey is a key of a fakeRedis. It has pairs of members and scores, or of fields and values; or members or elements.
+// fakeKey is a key of a fakeRedis. It has pairs of members and scores, or of fields and values; or
+// members or elements.
 type fakeKey struct {
 	is       structure
 	elements []string
 }
 
-// fakeRedis behaves like a Redis in its scans: the order of the keys is different in every run of the server, pages are small, and elements may be
-// returned twice. fail is called before each command.
+// fakeRedis behaves like a Redis in its scans: the order of the keys is different in every run of
+// the server, pages are small, and elements may be returned twice. fail is called before each
+// command.
 type fakeRedis struct {
 	keys map[string]fakeKey
 	run  uint64
@@ -97,8 +99,8 @@ func (r *fakeRedis) readPages(_ context.Context, of []pageRequest) ([]page, erro
 	return pages, r.command()
 }
 
-// fakeLog accepts events as the service does: it appends an event, and ignores it if its offset is not above the highest one of its source and kind.
-// Every play counts, as in the service.
+// fakeLog accepts events as the service does: it appends an event, and ignores it if its offset is
+// not above the highest one of its source and kind. Every play counts, as in the service.
 type fakeLog struct {
 	t       *testing.T
 	calls   int

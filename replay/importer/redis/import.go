@@ -38,21 +38,26 @@ type Options struct {
 // Report describes what a run of an import has done.
 type Report struct {
 	KeyCounts
-	// Found is the number of distinct facts in Redis. New is the number of those that no earlier run has published. Published is the number that
-	// the service has accepted.
+	// Found is the number of distinct facts in Redis. New is the number of those that no earlier
+	// run has published. Published is the number that the service has accepted.
 	Found, New, Published uint64
-	// Clamped is the number of new facts with a time after the start of the run, by up to a day. They got the start as their time.
+	// Clamped is the number of new facts with a time after the start of the run, by up to a day.
+	// They got the start as their time.
 	Clamped uint64
-	// NoLongerInRedis is the number of facts from earlier runs that Redis no longer has. The log keeps them.
+	// NoLongerInRedis is the number of facts from earlier runs that Redis no longer has. The log
+	// keeps them.
 	NoLongerInRedis uint64
-	// Rejected is the number of elements and keys that could not be imported. Rejects is the file that contains them, if there are any.
+	// Rejected is the number of elements and keys that could not be imported. Rejects is the file
+	// that contains them, if there are any.
 	Rejected uint64
 	Rejects  string
 	// Reasons counts the rejected elements and keys, and then the refused facts, by reason.
 	Reasons importer.ReasonCounts
-	// ThrottleTime is how long commands have waited for the limit. Waited is how long calls have waited for projections.
+	// ThrottleTime is how long commands have waited for the limit. Waited is how long calls have
+	// waited for projections.
 	ThrottleTime, Waited time.Duration
-	// Refused is the number of facts that the service has rejected. RefusedFile is the file that contains them.
+	// Refused is the number of facts that the service has rejected. RefusedFile is the file that
+	// contains them.
 	Refused     uint64
 	RefusedFile string
 	Source      string
@@ -67,7 +72,8 @@ type Report struct {
 
 const (
 	defaultPageSize = 1000
-	// saveInterval is how often the state is saved while Redis is read. After a crash, what was read since the last save is read again.
+	// saveInterval is how often the state is saved while Redis is read. After a crash, what was
+	// read since the last save is read again.
 	saveInterval = 30 * time.Second
 	sampleSize   = 10
 )
@@ -77,7 +83,8 @@ type importRun struct {
 	Options
 	keyspace   keyspace
 	serverName string
-	// limitWait returns how long commands have waited for the limit; nil means that there is no limit.
+	// limitWait returns how long commands have waited for the limit; nil means that there is no
+	// limit.
 	limitWait func() time.Duration
 	state     *state
 	report    Report
@@ -100,7 +107,8 @@ func (o *Options) setDefaultsAndCheck() error {
 	return nil
 }
 
-// openRedis connects to the Redis of the options. It returns a run, and a function that closes the connection.
+// openRedis connects to the Redis of the options. It returns a run, and a function that closes the
+// connection.
 func openRedis(o Options) (*importRun, func(), error) {
 	if err := o.setDefaultsAndCheck(); err != nil {
 		return nil, nil, err
@@ -122,8 +130,8 @@ func openRedis(o Options) (*importRun, func(), error) {
 	return r, func() { _ = s.close() }, nil // nothing was written to Redis
 }
 
-// Run reads a Redis and publishes the facts that no earlier run with the same state has published. It may be interrupted at any time; the next
-// run continues it.
+// Run reads a Redis and publishes the facts that no earlier run with the same state has published.
+// It may be interrupted at any time; the next run continues it.
 func Run(ctx context.Context, o Options) (*Report, error) {
 	r, end, err := openRedis(o)
 	if err != nil {
@@ -158,7 +166,8 @@ func (r *importRun) readAndPublish(ctx context.Context) (*Report, error) {
 	return r.completeReport(), r.markKnown()
 }
 
-// openState loads the state of the earlier runs, or begins a new one, and decides what this run does.
+// openState loads the state of the earlier runs, or begins a new one, and decides what this run
+// does.
 func (r *importRun) openState() error {
 	old, err := loadState(r.State)
 	if err != nil && !r.Restart {
@@ -195,8 +204,8 @@ func (r *importRun) openState() error {
 		r.Notice(fmt.Sprintf("going on after %d keys with the run that began %s", old.Keys.Scanned, began(old)))
 	}
 	r.state = old
-	// The start must be on disk before an event has it as its time, and the source before the log has it: the next run after a crash must use the
-	// same ones.
+	// The start must be on disk before an event has it as its time, and the source before the log
+	// has it: the next run after a crash must use the same ones.
 	if err := r.save(); err != nil {
 		return err
 	}
@@ -237,8 +246,9 @@ func (s *state) beginRun(r *importRun, start time.Time) {
 	}
 }
 
-// sourceOf returns the source of an import whose state begins now. It is different each time: readers of the log ignore offsets of a source that
-// they have seen before, and a new state begins with offset 1.
+// sourceOf returns the source of an import whose state begins now. It is different each time:
+// readers of the log ignore offsets of a source that they have seen before, and a new state begins
+// with offset 1.
 func sourceOf(name, logID string, now time.Time) string {
 	hash := xxh3.HashString(fmt.Sprintf("%s\n%s\n%d", name, logID, now.UnixNano()))
 	return importer.SourceOf(name, fmt.Sprintf("%016x", hash))
@@ -290,7 +300,8 @@ func (r *importRun) readRedis(ctx context.Context) error {
 		},
 	}
 
-	// The records are flushed before the cursor is saved: the state on disk must never have a cursor without all the records from before it.
+	// The records are flushed before the cursor is saved: the state on disk must never have a
+	// cursor without all the records from before it.
 	saved := r.Now()
 	save := func(cursor uint64) error {
 		if err := sorted.Flush(); err != nil {
@@ -320,7 +331,8 @@ func (r *importRun) readRedis(ctx context.Context) error {
 	}
 }
 
-// publish publishes the new facts. If the run was interrupted while it published, publish continues.
+// publish publishes the new facts. If the run was interrupted while it published, publish
+// continues.
 func (r *importRun) publish(ctx context.Context) error {
 	s := r.state
 	records, err := r.openNewFacts()
@@ -359,8 +371,8 @@ func (r *importRun) publish(ctx context.Context) error {
 	return err
 }
 
-// markKnown adds the published facts to the known ones, when all of them are in the log. The state is saved when the new file is complete, and
-// only then are the old files removed.
+// markKnown adds the published facts to the known ones, when all of them are in the log. The state
+// is saved when the new file is complete, and only then are the old files removed.
 func (r *importRun) markKnown() error {
 	s := r.state
 	name := fmt.Sprintf("known-%04d", s.Run)

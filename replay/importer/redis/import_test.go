@@ -14,7 +14,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// smallRedis returns a Redis with facts of several kinds, and with elements of every kind that an import rejects.
+// smallRedis returns a Redis with facts of several kinds, and with elements of every kind that an
+// import rejects.
 func smallRedis() *fakeRedis {
 	return &fakeRedis{keys: map[string]fakeKey{
 		"followers:ann": {sortedSet, []string{"bob", "1600000000", "cid", "1600000001.5", "ann", "1", "b d", "2", "late", "1e12", "soon", "1772600768"}},
@@ -85,7 +86,8 @@ func TestRuleIsChosenByType(t *testing.T) {
 	}
 }
 
-// A second run publishes nothing if Redis has not changed, and otherwise only what has changed. Plays count once.
+// A second run publishes nothing if Redis has not changed, and otherwise only what has changed.
+// Plays count once.
 func TestSecondRunPublishesOnlyNewFacts(t *testing.T) {
 	r, l := smallRedis(), newFakeLog(t)
 	imp := newTestRun(t, r, l)
@@ -123,7 +125,8 @@ func TestSecondRunPublishesOnlyNewFacts(t *testing.T) {
 	}
 }
 
-// A fact without a time is not published if the same fact with a time is known, whichever was read first or in an earlier run.
+// A fact without a time is not published if the same fact with a time is known, whichever was read
+// first or in an earlier run.
 func TestFactWithoutTimeDoesNotRepeatOneWithTime(t *testing.T) {
 	r, l := &fakeRedis{keys: map[string]fakeKey{"followers:ann": {sortedSet, []string{"bob", "1600000000"}}}}, newFakeLog(t)
 	imp := newTestRun(t, r, l)
@@ -140,7 +143,8 @@ func TestFactWithoutTimeDoesNotRepeatOneWithTime(t *testing.T) {
 	}
 }
 
-// largeRedis returns a Redis with more keys than are saved at once, and with keys of more than one page.
+// largeRedis returns a Redis with more keys than are saved at once, and with keys of more than one
+// page.
 func largeRedis() *fakeRedis {
 	r := &fakeRedis{keys: map[string]fakeKey{}}
 	for u := range 25 {
@@ -155,7 +159,8 @@ func largeRedis() *fakeRedis {
 	return r
 }
 
-// If reading is interrupted at any command, the import continues, and every fact is in the log once.
+// If reading is interrupted at any command, the import continues, and every fact is in the log
+// once.
 func TestInterruptedReadingContinues(t *testing.T) {
 	r, l := largeRedis(), newFakeLog(t)
 	imp := newTestRun(t, r, l)
@@ -204,8 +209,9 @@ func TestImportResumesAtItsCursor(t *testing.T) {
 	mustRun(t, imp)
 	whole := r.commands
 
-	// Import the same again, and interrupt the import shortly before its end. It begins at the same moment and so has the same source. Clear the log's
-	// sequences of that source, as if it was another log.
+	// Import the same again, and interrupt the import shortly before its end. It begins at the same
+	// moment and so has the same source. Clear the log's sequences of that source, as if it was
+	// another log.
 	clear(l.highest)
 	imp.State, r.commands = t.TempDir(), 0
 	r.fail = func(command int) error {
@@ -224,7 +230,8 @@ func TestImportResumesAtItsCursor(t *testing.T) {
 	}
 }
 
-// A server that does not name its runs may have been restarted, which makes a cursor invalid, so it is read from the beginning.
+// A server that does not name its runs may have been restarted, which makes a cursor invalid, so it
+// is read from the beginning.
 func TestImportRereadsServerWithoutRunID(t *testing.T) {
 	r := largeRedis()
 	r.unnamed = true
@@ -267,7 +274,8 @@ func checkEachFactOnce(t *testing.T, l *fakeLog, n int) {
 	}
 }
 
-// If publishing is interrupted at any call, before or after the log has accepted it, every fact is in the log once, also after later runs.
+// If publishing is interrupted at any call, before or after the log has accepted it, every fact is
+// in the log once, also after later runs.
 func TestInterruptedPublishingContinues(t *testing.T) {
 	for _, after := range []bool{false, true} {
 		r, l := largeRedis(), newFakeLog(t)
@@ -311,7 +319,8 @@ func TestInterruptedPublishingContinues(t *testing.T) {
 	}
 }
 
-// A fact is known only when the log has it. A run that could not publish leaves all facts to the next run.
+// A fact is known only when the log has it. A run that could not publish leaves all facts to the
+// next run.
 func TestFactIsKnownOnlyWhenTheLogHasIt(t *testing.T) {
 	r, l := smallRedis(), newFakeLog(t)
 	imp := newTestRun(t, r, l)
@@ -364,7 +373,8 @@ func TestEverythingIsNewToAnotherLog(t *testing.T) {
 	}
 }
 
-// If the mapping changes while Redis is read, Redis is read again from the beginning with the new mapping.
+// If the mapping changes while Redis is read, Redis is read again from the beginning with the new
+// mapping.
 func TestChangedMappingReadsAnew(t *testing.T) {
 	r, l := largeRedis(), newFakeLog(t)
 	imp := newTestRun(t, r, l)

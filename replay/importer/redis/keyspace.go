@@ -18,7 +18,8 @@ import (
 
 // keyspace is what an import needs to read of a Redis server.
 type keyspace interface {
-	// runID identifies the present run of the server; empty means that the server does not say. A cursor of a scan is valid only within one run.
+	// runID identifies the present run of the server; empty means that the server does not say. A
+	// cursor of a scan is valid only within one run.
 	runID(ctx context.Context) (string, error)
 	// size returns the number of keys in the database.
 	size(ctx context.Context) (int64, error)
@@ -37,8 +38,9 @@ type pageRequest struct {
 	cursor    uint64
 }
 
-// page is a page of a key. Depending on the structure, elements has members and scores alternately, fields and values alternately, members, or
-// elements. next is the cursor of the next page; 0 on the last page.
+// page is a page of a key. Depending on the structure, elements has members and scores alternately,
+// fields and values alternately, members, or elements. next is the cursor of the next page; 0 on
+// the last page.
 type page struct {
 	elements []string
 	next     uint64
@@ -49,15 +51,18 @@ type page struct {
 // keysPerRoundTrip is how many keys are read in one round trip.
 const keysPerRoundTrip = 50
 
-// server reads a Redis server, no faster than the limit. It repeats commands that the server does not answer.
+// server reads a Redis server, no faster than the limit. It repeats commands that the server does
+// not answer.
 type server struct {
 	client   *goredis.Client
 	limit    *rate.Limiter
 	pageSize int64
 	patience time.Duration
-	// onRetry is called with the error of an attempt before the next attempt, and with nil after an attempt that succeeds.
+	// onRetry is called with the error of an attempt before the next attempt, and with nil after an
+	// attempt that succeeds.
 	onRetry func(error)
-	// hasAnswered is set once the server has answered. Before that, nothing is retried, because the address is probably wrong.
+	// hasAnswered is set once the server has answered. Before that, nothing is retried, because the
+	// address is probably wrong.
 	hasAnswered bool
 	// limitWait is how long commands have waited for the limit.
 	limitWait time.Duration
@@ -70,7 +75,8 @@ func newServer(o *Options) (*server, error) {
 		return nil, fmt.Errorf("%w: %w", ErrURL, err)
 	}
 
-	// Use only commands that old servers have and that a user with few rights may call. The library must not retry, because callRetrying does.
+	// Use only commands that old servers have and that a user with few rights may call. The library
+	// must not retry, because callRetrying does.
 	opt.Protocol = 2
 	opt.DisableIdentity = true
 	opt.MaxRetries = -1
@@ -120,8 +126,8 @@ func isRefusal(err error) bool {
 	return true
 }
 
-// callRetrying calls do, which sends this many commands. It repeats the call until the server answers, for as long as Patience allows. It waits for
-// the limit before the first attempt.
+// callRetrying calls do, which sends this many commands. It repeats the call until the server
+// answers, for as long as Patience allows. It waits for the limit before the first attempt.
 func (s *server) callRetrying(ctx context.Context, commands int, do func() error) error {
 	waitStart := time.Now()
 	if err := s.limit.WaitN(ctx, commands); err != nil {
@@ -241,7 +247,8 @@ func (s *server) readPages(ctx context.Context, requests []pageRequest) ([]page,
 			}
 		}
 
-		// Exec returns the first error of any command. An error of one key must not stop the others.
+		// Exec returns the first error of any command. An error of one key must not stop the
+		// others.
 		if _, err := pipe.Exec(ctx); err != nil && !isRefusal(err) {
 			return err
 		}
@@ -269,7 +276,8 @@ func (s *server) readPages(ctx context.Context, requests []pageRequest) ([]page,
 	return pages, err
 }
 
-// quote returns a key or element for people: unchanged if it is printable, quoted with escapes otherwise.
+// quote returns a key or element for people: unchanged if it is printable, quoted with escapes
+// otherwise.
 func quote(s string) string {
 	q := strconv.Quote(s)
 	if len(q) == len(s)+2 {

@@ -48,7 +48,8 @@ func (f *fact) entries() []comparison.Entry {
 	return nil
 }
 
-// mention returns the entry of the board of a fact. A board begins with its first mention, except the default board, which always exists.
+// mention returns the entry of the board of a fact. A board begins with its first mention, except
+// the default board, which always exists.
 func (f *fact) mention(owner string) []comparison.Entry {
 	if f.board == "" {
 		return nil

@@ -11,7 +11,8 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// lockState locks the state directory until unlock is called or the process ends. It returns [ErrBusy] if the directory is locked already.
+// lockState locks the state directory until unlock is called or the process ends. It returns
+// [ErrBusy] if the directory is locked already.
 func lockState(dir string) (unlock func(), err error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("cannot keep the state of the import (--state places it): %w", err)

@@ -87,13 +87,15 @@ func rolesOf(list ...role) (s roleSet) {
 // has reports whether the set contains a role.
 func (s roleSet) has(as role) bool { return s&(1<<as) != 0 }
 
-// captures maps roles to the fields of an event for the captured texts. If the event has a list of items, one text is one item of it.
+// captures maps roles to the fields of an event for the captured texts. If the event has a list of
+// items, one text is one item of it.
 type captures map[role]events.Field
 
 // meaning says what the patterns of a rule must and may capture.
 type meaning struct{ needs, mayAlsoBe captures }
 
-// meanings are the kinds of facts in Redis, by the names that all importers have for records of a kind ([events.ParseRecords]).
+// meanings are the kinds of facts in Redis, by the names that all importers have for records of a
+// kind ([events.ParseRecords]).
 var meanings = map[string]meaning{
 	"follows": {needs: captures{roleFollower: events.FieldUser, roleUser: events.FieldPeer}},
 	"board_follows": {
@@ -131,17 +133,21 @@ const (
 
 // Rule says what keys that match a pattern mean.
 type Rule struct {
-	// Means is the kind of fact in each element: follows, board_follows, boards, pins, blocks, mutes, reactions, plays or served.
+	// Means is the kind of fact in each element: follows, board_follows, boards, pins, blocks,
+	// mutes, reactions, plays or served.
 	Means string `yaml:"means"`
 	// Key is the pattern of the keys.
 	Key string `yaml:"key"`
-	// Type is zset, set, hash or list. It follows from the other fields. If it is given, it must agree with them.
+	// Type is zset, set, hash or list. It follows from the other fields. If it is given, it must
+	// agree with them.
 	Type string `yaml:"type"`
 	// Member is the pattern of the members of a set or sorted set.
 	Member string `yaml:"member"`
-	// Score is the unit of the scores of a sorted set: s, ms or us, or none if the scores are not times.
+	// Score is the unit of the scores of a sorted set: s, ms or us, or none if the scores are not
+	// times.
 	Score string `yaml:"score"`
-	// Field and Value are the patterns of the fields and values of a hash. One of them may be missing.
+	// Field and Value are the patterns of the fields and values of a hash. One of them may be
+	// missing.
 	Field string `yaml:"field"`
 	Value string `yaml:"value"`
 	// Element is the pattern of the elements of a list.
@@ -153,13 +159,15 @@ type Rule struct {
 	kind      events.Kind
 	unit      unit
 	key       *pattern
-	// first and second are the patterns of the two parts of an element: a field and a value. Other elements only have the first part.
+	// first and second are the patterns of the two parts of an element: a field and a value. Other
+	// elements only have the first part.
 	first, second *pattern
 }
 
 // Mapping says what the keys of a Redis mean.
 type Mapping struct {
-	// Rules are tried in order. A key is read by the first rule whose pattern and structure it matches.
+	// Rules are tried in order. A key is read by the first rule whose pattern and structure it
+	// matches.
 	Rules []*Rule `yaml:"rules"`
 
 	digest string
@@ -167,13 +175,15 @@ type Mapping struct {
 
 // Errors of mappings.
 var (
-	// ErrMapping means that a file is not a valid mapping. The error that wraps it names the rule and the field.
+	// ErrMapping means that a file is not a valid mapping. The error that wraps it names the rule
+	// and the field.
 	ErrMapping = errors.New("the mapping is wrong")
 
 	errNoRules = errors.New("it has no rules")
 )
 
-// ParseMapping parses a mapping: YAML with a list "rules". An unknown field is an error, because it is probably misspelled.
+// ParseMapping parses a mapping: YAML with a list "rules". An unknown field is an error, because it
+// is probably misspelled.
 func ParseMapping(data []byte) (*Mapping, error) {
 	var m Mapping
 	d := yaml.NewDecoder(bytes.NewReader(data))
@@ -239,7 +249,8 @@ func (r *Rule) compile() error {
 	return r.checkRoles()
 }
 
-// findStructure derives the structure from the fields of the rule. A rule must have the fields of exactly one structure.
+// findStructure derives the structure from the fields of the rule. A rule must have the fields of
+// exactly one structure.
 func (r *Rule) findStructure() error {
 	var found []structure
 	if r.Member != "" {
@@ -279,7 +290,8 @@ func (r *Rule) findStructure() error {
 	return fmt.Errorf("type is %q, and the other fields are those of a %s", r.Type, r.structure)
 }
 
-// checkRoles returns an error unless the rule captures every role that its meaning needs, and none twice. It also sets the unit of a captured time.
+// checkRoles returns an error unless the rule captures every role that its meaning needs, and none
+// twice. It also sets the unit of a captured time.
 func (r *Rule) checkRoles() error {
 	var has roleSet
 	for _, p := range []*pattern{r.key, r.first, r.second} {
@@ -315,7 +327,8 @@ func (r *Rule) hasTimes() bool {
 	return r.unit != unitNone
 }
 
-// findRule returns the first rule whose pattern a key matches, or nil. It sets *into to the captured texts.
+// findRule returns the first rule whose pattern a key matches, or nil. It sets *into to the
+// captured texts.
 func (m *Mapping) findRule(key string, into *captured) *Rule {
 	for _, r := range m.Rules {
 		if r.key.match(key, into) {
@@ -325,7 +338,8 @@ func (m *Mapping) findRule(key string, into *captured) *Rule {
 	return nil
 }
 
-// findRuleFor changes the rule of a key to the first matching rule for the structure of the key. It reports whether there is one.
+// findRuleFor changes the rule of a key to the first matching rule for the structure of the key. It
+// reports whether there is one.
 func (m *Mapping) findRuleFor(k *matchedKey, is structure) bool {
 	for _, r := range m.Rules[k.rule.number-1:] {
 		texts := captured{}
@@ -338,7 +352,8 @@ func (m *Mapping) findRuleFor(k *matchedKey, is structure) bool {
 	return false
 }
 
-// glob returns a pattern for the SCAN command that matches all keys of the mapping: their common prefix. It is empty if they have none.
+// glob returns a pattern for the SCAN command that matches all keys of the mapping: their common
+// prefix. It is empty if they have none.
 func (m *Mapping) glob() string {
 	prefix := m.Rules[0].key.prefix
 	for _, r := range m.Rules[1:] {

@@ -69,7 +69,8 @@ func TestExampleMappingIsDocumented(t *testing.T) {
 	}
 }
 
-// The kind of a reaction may stand in the key. Facts of two kinds are two facts, also in the files of records.
+// The kind of a reaction may stand in the key. Facts of two kinds are two facts, also in the files
+// of records.
 func TestReactionsHaveTheKindOfTheKey(t *testing.T) {
 	m := mustParse(t, "rules:\n- {means: reactions, key: 'reactions:{kind}:{item}', member: '{user}'}\n")
 	for _, c := range []struct{ key, expected, expectedError string }{

@@ -18,8 +18,9 @@ import (
 	"github.com/skein-feed/skein/replay/internal/recordfile"
 )
 
-// selectNew decides which facts are new, when everything has been read. It writes them to a file, in the order of their offsets, and the rejects to
-// another file. From then on, this run publishes exactly these facts, whatever happens to Redis.
+// selectNew decides which facts are new, when everything has been read. It writes them to a file,
+// in the order of their offsets, and the rejects to another file. From then on, this run publishes
+// exactly these facts, whatever happens to Redis.
 func (r *importRun) selectNew() error {
 	s := r.state
 	sorted := &recordfile.Sorter{Dir: r.State, Files: s.Files}
@@ -70,7 +71,8 @@ func (r *importRun) selectNew() error {
 	return s.removeUnnamedFiles(r.State)
 }
 
-// factSelection compares the found facts with the known ones. Both are sorted, so one pass is enough.
+// factSelection compares the found facts with the known ones. Both are sorted, so one pass is
+// enough.
 type factSelection struct {
 	found, known recordfile.Records
 	newFacts     *recordfile.Writer
@@ -79,7 +81,8 @@ type factSelection struct {
 	// lastTimedIDs are the kind and ids of the last fact with a time, found or known.
 	lastTimedIDs []byte
 
-	// facts and rejected are the numbers of found facts and rejects. notFound is the number of known facts that were not found.
+	// facts and rejected are the numbers of found facts and rejects. notFound is the number of
+	// known facts that were not found.
 	facts, rejected, notFound uint64
 	reasons                   importer.ReasonCounts
 }
@@ -172,8 +175,9 @@ func (x *factSelection) rememberTimed(record []byte) {
 	}
 }
 
-// repeatsTimed reports whether a record without time and text repeats a fact that has a time. That fact comes before it in the order of records.
-// Such a record is not published: it would get the start of the run as its time, and count as newer than it is.
+// repeatsTimed reports whether a record without time and text repeats a fact that has a time. That
+// fact comes before it in the order of records. Such a record is not published: it would get the
+// start of the run as its time, and count as newer than it is.
 func (x *factSelection) repeatsTimed(record []byte) bool {
 	ids := idsOf(record)
 	return isTimeless(record, ids) && len(record) == len(ids)+8 && bytes.Equal(ids, x.lastTimedIDs)
@@ -187,7 +191,8 @@ func isTimeless(record, ids []byte) bool {
 // timelessBytes is the encoding of timeless.
 var timelessBytes = []byte{0x7f, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff}
 
-// rejectsFile is the file of rejects of a run. It is created when the first reject is added, and replaces the file of an earlier run.
+// rejectsFile is the file of rejects of a run. It is created when the first reject is added, and
+// replaces the file of an earlier run.
 type rejectsFile struct {
 	path string
 	file *atomicfile.File
@@ -196,7 +201,8 @@ type rejectsFile struct {
 // rejectsHeader is the first line of the rejects.
 const rejectsHeader = "rule\tkey\telement\treason\n"
 
-// String returns the reject as a line of the file, without its end. Fields with unprintable characters are quoted.
+// String returns the reject as a line of the file, without its end. Fields with unprintable
+// characters are quoted.
 func (r *reject) String() string {
 	return fmt.Sprintf("%d\t%s\t%s\t%s", r.rule, quote(r.key), quote(r.element), strings.Join(strings.Fields(r.reason), " "))
 }
@@ -215,7 +221,8 @@ func (f *rejectsFile) add(r *reject) (err error) {
 	return err
 }
 
-// close moves the file to its place. If there were no rejects, it removes the file of an earlier run.
+// close moves the file to its place. If there were no rejects, it removes the file of an earlier
+// run.
 func (f *rejectsFile) close() error {
 	if f.file == nil {
 		if err := os.Remove(f.path); err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -236,12 +243,14 @@ func (f *rejectsFile) drop() {
 	}
 }
 
-// newRecords reads the new facts of a run as records of an import. Their numbers follow those of earlier runs.
+// newRecords reads the new facts of a run as records of an import. Their numbers follow those of
+// earlier runs.
 type newRecords struct {
 	from   *recordfile.Reader
 	source string
 	start  events.Micros
-	// number is the number of the last record that was read. offsetBefore is the last number of earlier runs. total is the number of records.
+	// number is the number of the last record that was read. offsetBefore is the last number of
+	// earlier runs. total is the number of records.
 	number, offsetBefore, total uint64
 	read                        atomic.Uint64 // the number of records that were read
 }

@@ -24,7 +24,8 @@ var (
 	errAdjacent = errors.New("has two captures with nothing between them: where does the first one end?")
 )
 
-// mayBeEmpty reports whether a capture of this role may be empty. For example, a board may have no title.
+// mayBeEmpty reports whether a capture of this role may be empty. For example, a board may have no
+// title.
 func mayBeEmpty(as role) bool {
 	return rolesOf(roleTitle, roleAttributes, roleNothing).has(as)
 }
@@ -71,8 +72,9 @@ func cutPieces(text string) ([]piece, error) {
 	return pieces, nil
 }
 
-// parsePattern parses a pattern. A captured text contains neither the character before the capture in the pattern nor the character after it, so
-// that "feed:{user}" does not match "feed:ann:boards". If the name of a capture ends with "...", the text may contain both.
+// parsePattern parses a pattern. A captured text contains neither the character before the capture
+// in the pattern nor the character after it, so that "feed:{user}" does not match
+// "feed:ann:boards". If the name of a capture ends with "...", the text may contain both.
 func parsePattern(text string) (*pattern, error) {
 	pieces, err := cutPieces(text)
 	if err != nil {
@@ -132,7 +134,8 @@ func quoteClass(s string) string {
 	return b.String()
 }
 
-// role parses the name of a capture. The name of a time includes its unit, which becomes the unit of the pattern.
+// role parses the name of a capture. The name of a time includes its unit, which becomes the unit
+// of the pattern.
 func (p *pattern) role(name string) (role, error) {
 	name, unitName, hasUnit := strings.Cut(name, ":")
 	as, ok := roleNames[name]

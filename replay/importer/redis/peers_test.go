@@ -14,8 +14,9 @@ import (
 	"github.com/skein-feed/skein/events"
 )
 
-// startRedis starts a redis-server that ends with the test. It is behind a build tag because it needs that program, and go test ./... must not need it:
-// go test -tags peers ./replay/importer/redis
+// startRedis starts a redis-server that ends with the test. It is behind a build tag because it
+// needs that program, and go test ./... must not need it: go test -tags peers
+// ./replay/importer/redis
 func startRedis(t *testing.T) *goredis.Client {
 	t.Helper()
 	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
@@ -46,8 +47,8 @@ func startRedis(t *testing.T) *goredis.Client {
 	return client
 }
 
-// Sorted sets of every encoding and size are read completely, with their scores, whatever the size of a page, by a user who may only read, and no
-// faster than the limit.
+// Sorted sets of every encoding and size are read completely, with their scores, whatever the size
+// of a page, by a user who may only read, and no faster than the limit.
 func TestEveryEncodingIsReadWhole(t *testing.T) {
 	client := startRedis(t)
 	ctx := t.Context()

@@ -14,14 +14,15 @@ import (
 type RuleCounts struct {
 	// Rule is the description of the rule.
 	Rule string `json:"rule"`
-	// Keys and Elements are the numbers of keys and elements that were read. Facts is the number of valid elements, and Rejected the number of
-	// the others. A key that a scan returns twice counts twice.
+	// Keys and Elements are the numbers of keys and elements that were read. Facts is the number of
+	// valid elements, and Rejected the number of the others. A key that a scan returns twice counts
+	// twice.
 	Keys     uint64 `json:"keys"`
 	Elements uint64 `json:"elements"`
 	Facts    uint64 `json:"facts"`
 	Rejected uint64 `json:"rejected"`
-	// Earliest and Latest are the first and the last time of the facts, in microseconds since 1970; 0 if there are none. They show whether the
-	// unit is wrong.
+	// Earliest and Latest are the first and the last time of the facts, in microseconds since 1970;
+	// 0 if there are none. They show whether the unit is wrong.
 	Earliest events.Micros `json:"earliest"`
 	Latest   events.Micros `json:"latest"`
 }
@@ -39,8 +40,9 @@ func (c *RuleCounts) addTime(at events.Micros) {
 
 // KeyCounts counts the keys that a scan has returned.
 type KeyCounts struct {
-	// Scanned is the number of keys that the scan has returned. Unmatched is the number of those that no rule matches. Vanished is the number of
-	// those that did not exist any more when they were to be read.
+	// Scanned is the number of keys that the scan has returned. Unmatched is the number of those
+	// that no rule matches. Vanished is the number of those that did not exist any more when they
+	// were to be read.
 	Scanned   uint64       `json:"scanned"`
 	Unmatched uint64       `json:"unmatched"`
 	Vanished  uint64       `json:"vanished"`
@@ -84,14 +86,16 @@ type keyReader struct {
 	reject func(*reject) error
 }
 
-// matchedKey is a key, the rule that reads it, and the texts that the pattern of the rule captures from the key.
+// matchedKey is a key, the rule that reads it, and the texts that the pattern of the rule captures
+// from the key.
 type matchedKey struct {
 	key      string
 	rule     *Rule
 	captured captured
 }
 
-// readStep reads all elements of the keys that one step of the scan returns. It returns the next cursor, which is 0 after the last step.
+// readStep reads all elements of the keys that one step of the scan returns. It returns the next
+// cursor, which is 0 after the last step.
 func (r *keyReader) readStep(ctx context.Context, cursor uint64) (next uint64, err error) {
 	keys, next, err := r.keyspace.scan(ctx, cursor, r.mapping.glob())
 	if err != nil {
@@ -143,7 +147,8 @@ func (r *keyReader) readStep(ctx context.Context, cursor uint64) (next uint64, e
 	return next, nil
 }
 
-// rejectKey rejects a whole key because its structure is not the one that the rule reads. is describes its structure.
+// rejectKey rejects a whole key because its structure is not the one that the rule reads. is
+// describes its structure.
 func (r *keyReader) rejectKey(k *matchedKey, is string) error {
 	r.counts.Rules[k.rule.number-1].Rejected++
 	return r.reject(&reject{
@@ -152,7 +157,8 @@ func (r *keyReader) rejectKey(k *matchedKey, is string) error {
 	})
 }
 
-// readKeys reads keys. It reads the first pages of all keys together, and further pages key by key, so that memory is bounded.
+// readKeys reads keys. It reads the first pages of all keys together, and further pages key by key,
+// so that memory is bounded.
 func (r *keyReader) readKeys(ctx context.Context, keys []matchedKey) error {
 	requests := make([]pageRequest, len(keys))
 	for i := range keys {
@@ -230,8 +236,9 @@ func (r *keyReader) translateElements(k *matchedKey, elements []string) error {
 	return nil
 }
 
-// factOfElement returns the fact of an element. texts are those that were captured from the key. first and second are a member and its score, or a
-// field and its value; otherwise first is the member or element, and second is empty.
+// factOfElement returns the fact of an element. texts are those that were captured from the key.
+// first and second are a member and its score, or a field and its value; otherwise first is the
+// member or element, and second is empty.
 func (r *Rule) factOfElement(said captured, first, second string, start events.Micros) (fact, error) {
 	if r.first != nil && !r.first.match(first, &said) {
 		return fact{}, fmt.Errorf("it does not match %s", r.first.text)

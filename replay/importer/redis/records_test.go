@@ -77,7 +77,8 @@ func writeRecords(t *testing.T, path string, list [][]byte) {
 	}
 }
 
-// The bytes of the files are a format: a later version of skein must be able to read them when it continues an import.
+// The bytes of the files are a format: a later version of skein must be able to read them when it
+// continues an import.
 func TestRecordEncodingIsStable(t *testing.T) {
 	records := someRecords()
 	if !slices.IsSortedFunc(records, bytes.Compare) {

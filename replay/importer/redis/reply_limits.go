@@ -12,21 +12,24 @@ import (
 	goredis "github.com/redis/go-redis/v9"
 )
 
-// The limits of what a server may answer. The client library believes every length that a server announces, and reads a line to its end however
-// long it is. So a broken server, or one that is not a Redis, could use up all memory.
+// The limits of what a server may answer. The client library believes every length that a server
+// announces, and reads a line to its end however long it is. So a broken server, or one that is not
+// a Redis, could use up all memory.
 const (
-	// maxReplyLine is the largest size of a line in bytes: a status, an error, a number or a length.
+	// maxReplyLine is the largest size of a line in bytes: a status, an error, a number or a
+	// length.
 	maxReplyLine = 64 << 10
 	// maxReplyString is the largest size of a key or an element in bytes.
 	maxReplyString = 64 << 20
-	// maxReplyElements is the largest number of elements in a list. A page has about --page elements, and twice as many with scores.
+	// maxReplyElements is the largest number of elements in a list. A page has about --page
+	// elements, and twice as many with scores.
 	maxReplyElements = 1 << 20
 	// maxReplyBytes is the largest size of all replies to the commands of one round trip in bytes.
 	maxReplyBytes = 512 << 20
 )
 
-// replyTooLargeError means that an answer of the server exceeds a limit. It does not wrap an error: the client library unwraps errors of its first
-// command, and the limit would be lost.
+// replyTooLargeError means that an answer of the server exceeds a limit. It does not wrap an error:
+// the client library unwraps errors of its first command, and the limit would be lost.
 type replyTooLargeError struct{ what string }
 
 // Error names the limit.
@@ -57,17 +60,20 @@ func dialLimited(o *goredis.Options) func(ctx context.Context, network, addr str
 	}
 }
 
-// limitedConn is a connection to a Redis server on which replies beyond the limits cannot be read. It follows the framing of the protocol: lines,
-// and strings whose length is announced by the line before them.
+// limitedConn is a connection to a Redis server on which replies beyond the limits cannot be read.
+// It follows the framing of the protocol: lines, and strings whose length is announced by the line
+// before them.
 type limitedConn struct {
 	net.Conn
 
 	// read is the number of bytes since the last command was sent.
 	read int64
-	// lineStart contains the first bytes of a line that is not complete yet. lineBytes is the number of all its bytes.
+	// lineStart contains the first bytes of a line that is not complete yet. lineBytes is the
+	// number of all its bytes.
 	lineStart []byte
 	lineBytes int
-	// stringBytes is the number of bytes that are left of an announced string, including the end of its line.
+	// stringBytes is the number of bytes that are left of an announced string, including the end of
+	// its line.
 	stringBytes int64
 }
 
@@ -151,7 +157,8 @@ func (c *limitedConn) endLine() error {
 	return nil
 }
 
-// The first bytes of those lines that announce a length: the length of a string in bytes, or the length of a list in elements.
+// The first bytes of those lines that announce a length: the length of a string in bytes, or the
+// length of a list in elements.
 const (
 	lineString     = '$'
 	lineVerbatim   = '='

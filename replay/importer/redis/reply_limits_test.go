@@ -13,7 +13,8 @@ import (
 	"github.com/skein-feed/skein/replay/importer"
 )
 
-// serveReplies accepts connections until the test ends. It answers every command with the reply, over and over if endless.
+// serveReplies accepts connections until the test ends. It answers every command with the reply,
+// over and over if endless.
 func serveReplies(t *testing.T, reply string, endless bool) *server {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -47,8 +48,8 @@ func serveReplies(t *testing.T, reply string, endless bool) *server {
 	return s
 }
 
-// answerCommands answers commands on a connection until the client closes it. Unless the answers are endless, it answers HELLO as a server that
-// does not know it.
+// answerCommands answers commands on a connection until the client closes it. Unless the answers
+// are endless, it answers HELLO as a server that does not know it.
 func answerCommands(conn net.Conn, reply string, endless bool) {
 	in := bufio.NewReader(conn)
 	for {
@@ -81,7 +82,8 @@ func answerCommands(conn net.Conn, reply string, endless bool) {
 	}
 }
 
-// TestRunIDIsReadFromAnyInfo reads the answers of servers whose INFO has no sections, or does not contain the field.
+// TestRunIDIsReadFromAnyInfo reads the answers of servers whose INFO has no sections, or does not
+// contain the field.
 func TestRunIDIsReadFromAnyInfo(t *testing.T) {
 	for name, test := range map[string]struct{ info, runID string }{
 		"Redis":          {"# Server\r\nredis_version:8.0\r\nrun_id:abc\r\n", "abc"},
@@ -99,7 +101,8 @@ func TestRunIDIsReadFromAnyInfo(t *testing.T) {
 	}
 }
 
-// If a server answers without end, or announces more than any import needs, the error names the limit, and there is no other attempt.
+// If a server answers without end, or announces more than any import needs, the error names the
+// limit, and there is no other attempt.
 func TestTooLargeReplyIsAnError(t *testing.T) {
 	for name, test := range map[string]struct {
 		reply, expected string
@@ -121,7 +124,8 @@ func TestTooLargeReplyIsAnError(t *testing.T) {
 	}
 }
 
-// Strings are not subject to the limit of lines, whatever they contain and wherever reads split them. Every round trip has a limit of its own.
+// Strings are not subject to the limit of lines, whatever they contain and wherever reads split
+// them. Every round trip has a limit of its own.
 func TestReplyLimitsFollowTheProtocol(t *testing.T) {
 	long := strings.Repeat("*2000000000", maxReplyLine/8) // more than the limit of a line
 	replies := fmt.Sprintf("*2\r\n$%d\r\n%s\r\n$-1\r\n:1\r\n+OK\r\n-ERR no\r\n*-1\r\n$0\r\n\r\n", len(long), long)

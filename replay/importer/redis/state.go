@@ -28,7 +28,8 @@ const (
 	refusedName = "refused.tsv"
 )
 
-// stateVersion is the version of the state file. It must be raised when an older program could misread a newer directory.
+// stateVersion is the version of the state file. It must be raised when an older program could
+// misread a newer directory.
 const stateVersion = 1
 
 // phase is the phase of a run: reading, publishing or done.
@@ -40,40 +41,47 @@ const (
 	phaseDone       phase = "done"
 )
 
-// state is the content of state.json. An interrupted run needs it to continue, and the next run learns from it which facts are published.
+// state is the content of state.json. An interrupted run needs it to continue, and the next run
+// learns from it which facts are published.
 type state struct {
 	Version int   `json:"version"`
 	Phase   phase `json:"phase"`
-	// LogID identifies the log that has the known facts. Source is the source of the import in that log, the same in all runs.
+	// LogID identifies the log that has the known facts. Source is the source of the import in that
+	// log, the same in all runs.
 	LogID  string `json:"log_id"`
 	Source string `json:"source"`
-	// Run is the number of the run, from 1. StartedAt is when it began, which is also the time of facts that have none.
+	// Run is the number of the run, from 1. StartedAt is when it began, which is also the time of
+	// facts that have none.
 	Run       int       `json:"run"`
 	StartedAt time.Time `json:"started_at"`
 	// Mapping is a hash of the mapping of this run. Server is the address of the Redis.
 	Mapping string `json:"mapping"`
 	Server  string `json:"server"`
 
-	// While the run reads: Cursor is the cursor of the next step of the scan, valid while the server has the run id RunID. Files are the sorted files
-	// with everything that was found before it. NextFile is the number of the newest of them.
+	// While the run reads: Cursor is the cursor of the next step of the scan, valid while the
+	// server has the run id RunID. Files are the sorted files with everything that was found before
+	// it. NextFile is the number of the newest of them.
 	RunID    string    `json:"run_id,omitempty"`
 	Cursor   uint64    `json:"cursor,omitempty"`
 	Files    []string  `json:"files,omitempty"`
 	NextFile int       `json:"next_file"`
 	Keys     KeyCounts `json:"keys"`
-	// Found and Rejected are the numbers of distinct facts and rejects of this run. NotFound is the number of known facts that it has not found.
+	// Found and Rejected are the numbers of distinct facts and rejects of this run. NotFound is the
+	// number of known facts that it has not found.
 	Found    uint64 `json:"found"`
 	Rejected uint64 `json:"rejected"`
 	NotFound uint64 `json:"gone"`
 	// Reasons counts the rejected elements by reason.
 	Reasons importer.ReasonCounts `json:"reasons,omitempty"`
 
-	// While the run publishes: New is the file of new facts, NewSize their number, and Digest the checksum of the file.
+	// While the run publishes: New is the file of new facts, NewSize their number, and Digest the
+	// checksum of the file.
 	New     string `json:"new,omitempty"`
 	NewSize uint64 `json:"new_facts"`
 	Digest  string `json:"digest,omitempty"`
 
-	// Known is the file of all facts that are in the log, and KnownSize their number. Offset is the highest offset of these facts.
+	// Known is the file of all facts that are in the log, and KnownSize their number. Offset is the
+	// highest offset of these facts.
 	Known     string `json:"known,omitempty"`
 	KnownSize uint64 `json:"known_facts"`
 	Offset    uint64 `json:"offset"`
@@ -118,7 +126,8 @@ func (s *state) save(dir string) error {
 	return atomicfile.Write(filepath.Join(dir, stateName), append(data, '\n'))
 }
 
-// removeUnnamedFiles removes the files of an import that the state does not name, and incomplete files that a crash has left.
+// removeUnnamedFiles removes the files of an import that the state does not name, and incomplete
+// files that a crash has left.
 func (s *state) removeUnnamedFiles(dir string) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -144,5 +153,6 @@ func (s *state) removeUnnamedFiles(dir string) error {
 	return nil
 }
 
-// publishStateName returns the name of the file in which the publishing phase of this run stores its state.
+// publishStateName returns the name of the file in which the publishing phase of this run stores
+// its state.
 func (s *state) publishStateName() string { return fmt.Sprintf("publish-%04d", s.Run) }

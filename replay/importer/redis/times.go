@@ -14,7 +14,8 @@ import (
 // unit is the unit of a time in Redis.
 type unit uint8
 
-// The units. unitAuto stands for a number whose unit follows from its size, and for a time that is not a number.
+// The units. unitAuto stands for a number whose unit follows from its size, and for a time that is
+// not a number.
 const (
 	unitNone unit = iota
 	unitSeconds
@@ -43,13 +44,14 @@ func (u unit) micros() float64 {
 	return 1
 }
 
-// maxTimeAfterStart is how far after the start of the import a time may be, which allows for clocks that differ. A number beyond it is not a time, or
-// has another unit.
+// maxTimeAfterStart is how far after the start of the import a time may be, which allows for clocks
+// that differ. A number beyond it is not a time, or has another unit.
 const maxTimeAfterStart = 24 * time.Hour
 
 var errNumber = errors.New("is no number")
 
-// parse parses the time in a score, field, value, member or element. The result is exact to the microsecond if the number is.
+// parse parses the time in a score, field, value, member or element. The result is exact to the
+// microsecond if the number is.
 func (u unit) parse(s string, start events.Micros) (events.Micros, error) {
 	if u == unitAuto {
 		at, err := importer.ParseTime(s)
@@ -66,7 +68,8 @@ func (u unit) parse(s string, start events.Micros) (events.Micros, error) {
 		return 0, fmt.Errorf("the time %q is before 1970", s)
 	}
 
-	// Multiply whole and fraction separately. The product of the whole number would be rounded twice.
+	// Multiply whole and fraction separately. The product of the whole number would be rounded
+	// twice.
 	whole, fraction := math.Modf(n)
 	at := whole*u.micros() + math.Round(fraction*u.micros())
 	if err := checkNotTooLate(at, start, s, u); err != nil {
@@ -75,7 +78,8 @@ func (u unit) parse(s string, start events.Micros) (events.Micros, error) {
 	return events.Micros(at), nil
 }
 
-// checkNotTooLate returns an error if the time at, in microseconds, is more than a day after the start. s and u describe it in the error.
+// checkNotTooLate returns an error if the time at, in microseconds, is more than a day after the
+// start. s and u describe it in the error.
 func checkNotTooLate(at float64, start events.Micros, s string, u unit) error {
 	if at <= float64(start)+float64(maxTimeAfterStart.Microseconds()) {
 		return nil

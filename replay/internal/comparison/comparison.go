@@ -23,8 +23,9 @@ type Options struct {
 	Dir string
 	// Origin is the name of the source in messages for people, such as "Redis".
 	Origin string
-	// Exclusive means that all that the service knows about the users of the source came from the source. Then counts of lists that the
-	// source does not have must be 0, and a board that has no title in the source must have none in the service.
+	// Exclusive means that all that the service knows about the users of the source came from the
+	// source. Then counts of lists that the source does not have must be 0, and a board that has no
+	// title in the source must have none in the service.
 	Exclusive bool
 	// AtLeast is a position of the log. Every query asks for answers that contain the log up to it.
 	AtLeast  string
@@ -34,30 +35,37 @@ type Options struct {
 	Counters skeinv1connect.CounterServiceClient
 	// Patience is for how long a query is repeated if the service does not answer it.
 	Patience time.Duration
-	// Latest is the latest time that is compared. The import has replaced later times by the time at which it started, which is unknown here.
+	// Latest is the latest time that is compared. The import has replaced later times by the time
+	// at which it started, which is unknown here.
 	Latest events.Micros
 	// Tolerance is how far two times may be apart to count as equal.
 	Tolerance time.Duration
-	// Pairs is the number of random pairs that are checked in addition to the lists. Seed determines which ones.
+	// Pairs is the number of random pairs that are checked in addition to the lists. Seed
+	// determines which ones.
 	Pairs int
 	Seed  uint64
-	// Observe is called from several goroutines with the number of queries that were answered and of all queries; it may be nil.
+	// Observe is called from several goroutines with the number of queries that were answered and
+	// of all queries; it may be nil.
 	Observe func(done, total int)
-	// Difference is called with the description of each of the first 100 differences, by one goroutine at a time; it may be nil.
+	// Difference is called with the description of each of the first 100 differences, by one
+	// goroutine at a time; it may be nil.
 	Difference func(string)
 }
 
 // Result is the result of a comparison.
 type Result struct {
-	// Lists and Counts are the numbers of lists and of counts that were compared. Entries is the number of entries that the source has in
-	// them. Pairs is the number of random pairs that were checked.
+	// Lists and Counts are the numbers of lists and of counts that were compared. Entries is the
+	// number of entries that the source has in them. Pairs is the number of random pairs that were
+	// checked.
 	Lists, Counts, Entries, Pairs uint64
-	// Missing counts the entries that only the source has, and Extra those that only the service has.
+	// Missing counts the entries that only the source has, and Extra those that only the service
+	// has.
 	Missing, Extra uint64
-	// OtherTimes counts the entries whose times differ. OtherTexts counts the entries whose titles differ, or the boards, items or attributes
-	// of pins.
+	// OtherTimes counts the entries whose times differ. OtherTexts counts the entries whose titles
+	// differ, or the boards, items or attributes of pins.
 	OtherTimes, OtherTexts uint64
-	// OtherCounts counts the counts and total sizes that differ. Unordered counts the entries that an answer lists in the wrong place.
+	// OtherCounts counts the counts and total sizes that differ. Unordered counts the entries that
+	// an answer lists in the wrong place.
 	OtherCounts, Unordered uint64
 }
 
@@ -71,19 +79,21 @@ const (
 	maxReported = 100
 	// queryWorkers is how many queries are sent at a time.
 	queryWorkers = 4
-	// pageSize and counterBatch are the most that the service answers in one call. followCountBatch is less, to keep the calls short.
+	// pageSize and counterBatch are the most that the service answers in one call. followCountBatch
+	// is less, to keep the calls short.
 	pageSize         = 1000
 	counterBatch     = 1000
 	followCountBatch = 100
 )
 
-// Comparer compares expected entries with the answers of a service. Call [Comparer.Expect] and [Comparer.ExpectBlock] first, and then
-// [Comparer.Run] once.
+// Comparer compares expected entries with the answers of a service. Call [Comparer.Expect] and
+// [Comparer.ExpectBlock] first, and then [Comparer.Run] once.
 type Comparer struct {
 	Options
 	// expected holds the entries of the source.
 	expected *recordfile.Sorter
-	// blocked has the hashes of all pairs of users of whom one blocks the other. An imported follow between them has no effect.
+	// blocked has the hashes of all pairs of users of whom one blocks the other. An imported follow
+	// between them has no effect.
 	blocked map[xxh3.Uint128]struct{}
 
 	// mu guards the fields below while queries run.
@@ -108,8 +118,9 @@ func New(o Options) *Comparer {
 	}
 }
 
-// MakeDir makes a directory for the temporary files of one comparison. It is made in the directory inside, or in the default directory for
-// temporary files if inside is empty. The returned function removes it and joins its own error to *err.
+// MakeDir makes a directory for the temporary files of one comparison. It is made in the directory
+// inside, or in the default directory for temporary files if inside is empty. The returned function
+// removes it and joins its own error to *err.
 func MakeDir(inside string) (dir string, remove func(err *error), err error) {
 	dir, err = os.MkdirTemp(inside, "compare-")
 	if err != nil {
@@ -118,18 +129,21 @@ func MakeDir(inside string) (dir string, remove func(err *error), err error) {
 	return dir, func(err *error) { *err = errors.Join(*err, os.RemoveAll(dir)) }, nil
 }
 
-// Expect adds an entry that the service must have. An entry without an id only makes Run query its list.
+// Expect adds an entry that the service must have. An entry without an id only makes Run query its
+// list.
 func (c *Comparer) Expect(e Entry) error {
 	return c.expected.Add(e.encode())
 }
 
-// ExpectBlock records that one of two users blocks the other. Follows between them are not expected then.
+// ExpectBlock records that one of two users blocks the other. Follows between them are not expected
+// then.
 func (c *Comparer) ExpectBlock(a, b string) {
 	c.blocked[pairHash(a, b)] = struct{}{}
 	c.blocked[pairHash(b, a)] = struct{}{}
 }
 
-// pairHash returns a hash that identifies an ordered pair of users. It takes less memory than their ids.
+// pairHash returns a hash that identifies an ordered pair of users. It takes less memory than their
+// ids.
 func pairHash(a, b string) xxh3.Uint128 { return xxh3.HashString128(a + "\x00" + b) }
 
 // isBlocked reports whether a follow has no effect because one of the two users blocks the other.
@@ -141,7 +155,8 @@ func (c *Comparer) isBlocked(e *Entry) bool {
 	return ok
 }
 
-// Run queries the service and compares. If it fails, the result has what was found before the error.
+// Run queries the service and compares. If it fails, the result has what was found before the
+// error.
 func (c *Comparer) Run(ctx context.Context) (*Result, error) {
 	if err := c.expected.Flush(); err != nil {
 		return &c.result, err
@@ -162,8 +177,9 @@ func (c *Comparer) Run(ctx context.Context) (*Result, error) {
 	return &c.result, c.compareSides()
 }
 
-// preparePairs reads through the expected entries. It draws the random pairs, and adds the expected entries of the lists of pins per board:
-// on which board a pin is, is known only when all records about the pin have been added.
+// preparePairs reads through the expected entries. It draws the random pairs, and adds the expected
+// entries of the lists of pins per board: on which board a pin is, is known only when all records
+// about the pin have been added.
 func (c *Comparer) preparePairs() (*pairSample, error) {
 	s := newPairSample(c.Pairs, c.Seed)
 	err := c.eachExpected(func(g *group) error {
@@ -190,7 +206,8 @@ func (c *Comparer) preparePairs() (*pairSample, error) {
 	})
 }
 
-// eachExpected calls do for each group of expected entries, in order. That includes the groups that only name a list.
+// eachExpected calls do for each group of expected entries, in order. That includes the groups that
+// only name a list.
 func (c *Comparer) eachExpected(do func(*group) error) error {
 	records, err := c.expected.Merge()
 	if err != nil {
@@ -302,7 +319,8 @@ func (c *Comparer) query(ctx context.Context, pairs []pair) error {
 	return err
 }
 
-// listBatch collects lists that are queried in one call. A list that is added twice in a row counts once.
+// listBatch collects lists that are queried in one call. A list that is added twice in a row counts
+// once.
 type listBatch struct {
 	size  int
 	run   func([]List)
@@ -328,7 +346,8 @@ func (b *listBatch) flush() {
 	}
 }
 
-// addAnswer adds entries that the service has returned. queries is the number of queries that are completed by them.
+// addAnswer adds entries that the service has returned. queries is the number of queries that are
+// completed by them.
 func (c *Comparer) addAnswer(queries int, entries []Entry) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -344,7 +363,8 @@ func (c *Comparer) addAnswer(queries int, entries []Entry) error {
 	return nil
 }
 
-// Differ increments *count, which must be a field of the result, and reports the difference if it is one of the first.
+// Differ increments *count, which must be a field of the result, and reports the difference if it
+// is one of the first.
 func (c *Comparer) Differ(count *uint64, format string, args ...any) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

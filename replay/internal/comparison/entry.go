@@ -13,16 +13,18 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// Timeless is the time of an entry for which the source has no time. It sorts after every other time, and it matches any time of the service.
+// Timeless is the time of an entry for which the source has no time. It sorts after every other
+// time, and it matches any time of the service.
 const Timeless = events.Micros(math.MaxInt64)
 
 // ListKind is a kind of list or count that the service has.
 type ListKind byte
 
-// The kinds of lists, followed by those of counts. Only temporary files contain the numbers, so they may change. For each owner, the counts
-// of follows must sort after the lists that they count.
+// The kinds of lists, followed by those of counts. Only temporary files contain the numbers, so
+// they may change. For each owner, the counts of follows must sort after the lists that they count.
 const (
-	// Following and Followers have explicit follows. ImplicitFollowing and ImplicitFollowers have those who follow through a board.
+	// Following and Followers have explicit follows. ImplicitFollowing and ImplicitFollowers have
+	// those who follow through a board.
 	Following ListKind = iota + 1
 	Followers
 	ImplicitFollowing
@@ -40,8 +42,8 @@ const (
 	Served
 	// HiddenItems are the items that a user hides.
 	HiddenItems
-	// PlaysOf counts the plays of an item, PlaysBy those by a user, and ReactionsOf the users who react to an
-	// item with a kind, which is the Board of the list.
+	// PlaysOf counts the plays of an item, PlaysBy those by a user, and ReactionsOf the users who
+	// react to an item with a kind, which is the Board of the list.
 	PlaysOf
 	PlaysBy
 	ReactionsOf
@@ -61,7 +63,8 @@ func (k ListKind) String() string { return listNames[k] }
 // isCount reports whether the service only returns the number of entries, not the entries.
 func (k ListKind) isCount() bool { return k >= PlaysOf }
 
-// isFollowList reports whether the entries are follows. They have no effect while one of the two users blocks the other.
+// isFollowList reports whether the entries are follows. They have no effect while one of the two
+// users blocks the other.
 func (k ListKind) isFollowList() bool { return k <= BoardFollowers }
 
 // isOfBoard reports whether the list is one of a board, instead of a user or an item.
@@ -91,17 +94,19 @@ func (l List) String() string {
 // Entry is an entry of a list: a user, a board of a user, a pin or an item.
 type Entry struct {
 	List List
-	// ID is empty if the Entry stands for the list itself: the list is then queried even if none of its entries is expected.
+	// ID is empty if the Entry stands for the list itself: the list is then queried even if none of
+	// its entries is expected.
 	ID, Board string
 	// At is the time of the fact that makes the entry; or Timeless.
 	At events.Micros
-	// Text depends on the kind of list: a [TitleText] or a [PinText]; for an implicit follow, the board; for plays, what distinguishes
-	// several plays at the same time.
+	// Text depends on the kind of list: a [TitleText] or a [PinText]; for an implicit follow, the
+	// board; for plays, what distinguishes several plays at the same time.
 	Text string
 }
 
-// ReactionEntries returns the entries that a reaction makes: one of the users who react to the item. There is none for a private kind, which
-// the service does not count. The kind is as the source names it.
+// ReactionEntries returns the entries that a reaction makes: one of the users who react to the
+// item. There is none for a private kind, which the service does not count. The kind is as the
+// source names it.
 func ReactionEntries(user, item, kind string, at events.Micros) []Entry {
 	if events.IsPrivateReaction(kind) {
 		return nil
@@ -120,8 +125,8 @@ func (e *Entry) name() string {
 // errDamagedRecord means that a record in a temporary file cannot be decoded.
 var errDamagedRecord = errors.New("comparison: a record of an entry is damaged")
 
-// appendTo appends the encoding of the list to dst. Encodings sort by owner, board and kind, so the counts of a user come after the user's
-// lists.
+// appendTo appends the encoding of the list to dst. Encodings sort by owner, board and kind, so the
+// counts of a user come after the user's lists.
 //
 //	owner 00 board 00 kind
 func (l List) appendTo(dst []byte) []byte {
@@ -130,8 +135,9 @@ func (l List) appendTo(dst []byte) []byte {
 	return append(dst, byte(l.Kind))
 }
 
-// encode returns the encoding of an entry. If encodings are sorted bytewise, all records about the same entry of a list are neighbors, in
-// the order of their times. The record of the list itself comes first; its text must not have zero bytes.
+// encode returns the encoding of an entry. If encodings are sorted bytewise, all records about the
+// same entry of a list are neighbors, in the order of their times. The record of the list itself
+// comes first; its text must not have zero bytes.
 //
 //	list [id 00 board 00  time (8 bytes, big endian)]  text
 func (e *Entry) encode() []byte {
@@ -178,8 +184,9 @@ func decodeEntry(record []byte) (Entry, error) {
 	return e, nil
 }
 
-// TitleText returns the text of an entry for a board that was created with a title, which may be empty. If a board has two titles with the
-// same time, the service keeps the one with the larger encoding. So the texts sort like the encodings of the titles.
+// TitleText returns the text of an entry for a board that was created with a title, which may be
+// empty. If a board has two titles with the same time, the service keeps the one with the larger
+// encoding. So the texts sort like the encodings of the titles.
 func TitleText(title string) string {
 	text := []byte{1}
 	if title != "" {
@@ -197,8 +204,8 @@ func titleOf(text string) string {
 	return text[1+n:]
 }
 
-// PinText returns the text of an entry for a pin: the deterministic encoding of the event. If a pin was created twice at the same time, the
-// service keeps the event with the smaller encoding.
+// PinText returns the text of an entry for a pin: the deterministic encoding of the event. If a pin
+// was created twice at the same time, the service keeps the event with the smaller encoding.
 func PinText(made *skeinv1.PinCreated) string {
 	encoded, _ := proto.MarshalOptions{Deterministic: true}.Marshal(made) // ids are UTF-8
 	return string(encoded)

@@ -23,8 +23,8 @@ func someEntries() []Entry {
 	}
 }
 
-// The comparison of the two sides depends on this order: by user, with the lists of a user before the counts of them, and with all records about one entry
-// together, in the order of their times.
+// The comparison of the two sides depends on this order: by user, with the lists of a user before
+// the counts of them, and with all records about one entry together, in the order of their times.
 func TestEntriesAreOrderedForTheWalk(t *testing.T) {
 	var encoded [][]byte
 	for _, e := range someEntries() {
@@ -50,7 +50,8 @@ func FuzzDecodedEntryEncodesTheSame(f *testing.F) {
 	})
 }
 
-// If a board has two titles at the same time, the one with the larger encoding counts, as in the log.
+// If a board has two titles at the same time, the one with the larger encoding counts, as in the
+// log.
 func TestTitleTextOrdersAsTheEncoding(t *testing.T) {
 	ordered := []string{"", "b", "ab", "ac", "a\x00bc"}
 	for i, title := range ordered {

@@ -13,14 +13,16 @@ import (
 type group struct {
 	Entry
 	sortKey []byte
-	// distinctTimes is the number of distinct times in the records. earliest and latest are the first and last of these.
+	// distinctTimes is the number of distinct times in the records. earliest and latest are the
+	// first and last of these.
 	distinctTimes    int
 	earliest, latest events.Micros
 	// records is the number of records.
 	records int
 	// firstText is the text of the earliest record. lastText is the latest text that is not empty.
 	firstText, lastText string
-	// latestByText has the latest time of each text. It is used for implicit follows only, whose texts are boards.
+	// latestByText has the latest time of each text. It is used for implicit follows only, whose
+	// texts are boards.
 	latestByText map[string]events.Micros
 }
 
@@ -61,7 +63,8 @@ func (g *group) since() events.Micros {
 	case Boards, Pins, BoardPins:
 		return g.earliest
 	case ImplicitFollowing, ImplicitFollowers:
-		// The implicit follow began with the first of the boards that are followed now. Of each board, the latest follow counts.
+		// The implicit follow began with the first of the boards that are followed now. Of each
+		// board, the latest follow counts.
 		since := Timeless
 		for _, at := range g.latestByText {
 			since = min(since, at)
@@ -80,8 +83,8 @@ func (g *group) text() string {
 	return g.firstText
 }
 
-// plays returns how many plays the records stand for. Records with a text are one play each. Of the others, those with the same time are
-// one play.
+// plays returns how many plays the records stand for. Records with a text are one play each. Of the
+// others, those with the same time are one play.
 func (g *group) plays() int {
 	if g.lastText != "" {
 		return g.records

@@ -40,7 +40,8 @@ func callRetrying[Req, Res any](
 	return retry.Read(ctx, c.Patience, method, req)
 }
 
-// queryList queries all pages of a list and adds their entries to the answers. It checks their order and the total size.
+// queryList queries all pages of a list and adds their entries to the answers. It checks their
+// order and the total size.
 func (c *Comparer) queryList(ctx context.Context, list List) error {
 	if list.Kind == Served {
 		return c.queryServed(ctx, list)
@@ -81,7 +82,8 @@ func (c *Comparer) queryList(ctx context.Context, list List) error {
 	}
 }
 
-// newestFirst compares two entries in the order of every list of the service: newest first, and by id if they have the same time.
+// newestFirst compares two entries in the order of every list of the service: newest first, and by
+// id if they have the same time.
 func newestFirst(a, b *Entry) int {
 	return cmp.Or(cmp.Compare(b.At, a.At), events.CompareIDs(a.ID, b.ID), events.CompareIDs(a.Board, b.Board))
 }
@@ -196,7 +198,8 @@ func formatTime(t events.Micros) string {
 	return t.Time().Format("2006-01-02T15:04:05.999999Z")
 }
 
-// queryServed queries the items that were last served to a user. The service returns no times for them.
+// queryServed queries the items that were last served to a user. The service returns no times for
+// them.
 func (c *Comparer) queryServed(ctx context.Context, list List) error {
 	res, err := callRetrying(ctx, c, c.Seen.ListServed, &skeinv1.ListServedRequest{UserId: list.Owner, AtLeast: c.AtLeast})
 	if err != nil {
@@ -212,7 +215,8 @@ func (c *Comparer) queryServed(ctx context.Context, list List) error {
 // maxKinds is how many kinds of reactions one call can name.
 const maxKinds = 16
 
-// queryCounters queries the counts of plays and reactions of several lists, in one call unless there are too many kinds of reactions.
+// queryCounters queries the counts of plays and reactions of several lists, in one call unless
+// there are too many kinds of reactions.
 func (c *Comparer) queryCounters(ctx context.Context, lists []List) error {
 	var kinds []string
 	for _, l := range lists {
@@ -332,7 +336,8 @@ func decodeCounts(text string) ([]int, error) {
 	return counts, nil
 }
 
-// queryPairs asks the service in one call which of the pairs are follows, and compares the answers with the source.
+// queryPairs asks the service in one call which of the pairs are follows, and compares the answers
+// with the source.
 func (c *Comparer) queryPairs(ctx context.Context, pairs []pair) error {
 	req := &skeinv1.CheckFollowsRequest{IncludeTimes: true, AtLeast: c.AtLeast}
 	for _, p := range pairs {

@@ -7,7 +7,8 @@ import (
 	"github.com/skein-feed/skein/events"
 )
 
-// pair is a follower and a user or board that the follower may follow. Of user and board, one is empty.
+// pair is a follower and a user or board that the follower may follow. Of user and board, one is
+// empty.
 type pair struct {
 	follower string
 	user     string
@@ -34,20 +35,23 @@ type pairKey struct {
 
 func (p *pair) key() pairKey { return pairKey{p.follower, p.user, p.board} }
 
-// pairSample draws random users, boards and follows of the source while they pass by, and makes pairs of them.
+// pairSample draws random users, boards and follows of the source while they pass by, and makes
+// pairs of them.
 type pairSample struct {
 	rng     *rand.Rand
 	users   reservoir[string]
 	boards  reservoir[List]
 	follows reservoir[pair]
-	// lastList is the list of the last group that was offered, by which a list with several groups is recognized.
+	// lastList is the list of the last group that was offered, by which a list with several groups
+	// is recognized.
 	lastList List
 	// pairs are the drawn pairs, and indexes maps each to its index in pairs.
 	pairs   []pair
 	indexes map[pairKey]int
 }
 
-// reservoir chooses at random up to size of the elements that are offered to it, each with equal probability.
+// reservoir chooses at random up to size of the elements that are offered to it, each with equal
+// probability.
 type reservoir[T any] struct {
 	size, offered int
 	chosen        []T
@@ -63,7 +67,8 @@ func (r *reservoir[T]) offer(rng *rand.Rand, x T) {
 	}
 }
 
-// newPairSample returns a sample that draws up to size users, boards and follows, each. The same seed draws the same ones.
+// newPairSample returns a sample that draws up to size users, boards and follows, each. The same
+// seed draws the same ones.
 func newPairSample(size int, seed uint64) *pairSample {
 	return &pairSample{
 		rng:     rand.New(rand.NewPCG(seed, 0)),
@@ -74,7 +79,8 @@ func newPairSample(size int, seed uint64) *pairSample {
 	}
 }
 
-// offer offers the user, board or follow of a group to the reservoirs. Groups must be offered in the order of lists.
+// offer offers the user, board or follow of a group to the reservoirs. Groups must be offered in
+// the order of lists.
 func (s *pairSample) offer(g *group) {
 	if s.follows.size == 0 || !g.List.Kind.isFollowList() {
 		return
@@ -94,7 +100,8 @@ func (s *pairSample) offer(g *group) {
 	}
 }
 
-// followOf returns the follow that a group of the list of a follower stands for; false if the group is one of another list.
+// followOf returns the follow that a group of the list of a follower stands for; false if the group
+// is one of another list.
 func followOf(g *group) (pair, bool) {
 	p := pair{follower: g.List.Owner, follows: true, since: g.since()}
 	switch {
@@ -110,8 +117,9 @@ func followOf(g *group) (pair, bool) {
 	return p, true
 }
 
-// draw makes n pairs, fewer if some are drawn twice. Half of them are follows of the source, because random pairs hardly ever are. The others
-// are a user and a board if the source has boards, and two users otherwise.
+// draw makes n pairs, fewer if some are drawn twice. Half of them are follows of the source,
+// because random pairs hardly ever are. The others are a user and a board if the source has boards,
+// and two users otherwise.
 func (s *pairSample) draw(n int) {
 	if len(s.users.chosen) == 0 {
 		return
@@ -136,7 +144,8 @@ func (s *pairSample) draw(n int) {
 // pickRandom returns a random element of a list, which must not be empty.
 func pickRandom[T any](rng *rand.Rand, list []T) T { return list[rng.IntN(len(list))] }
 
-// setIfFollow records that a pair that was drawn at random is a follow of the source, if the group is that follow.
+// setIfFollow records that a pair that was drawn at random is a follow of the source, if the group
+// is that follow.
 func (s *pairSample) setIfFollow(g *group) {
 	p, ok := followOf(g)
 	if !ok {

@@ -8,7 +8,8 @@ import (
 	"strconv"
 )
 
-// compareSides compares all expected entries with all answers. Both are sorted, so it walks through them side by side.
+// compareSides compares all expected entries with all answers. Both are sorted, so it walks through
+// them side by side.
 func (c *Comparer) compareSides() error {
 	expected, err := c.expected.Merge()
 	if err != nil {
@@ -35,9 +36,11 @@ func (c *Comparer) compareSides() error {
 type sideBySide struct {
 	*Comparer
 	expectedGroups, answeredGroups *groupReader
-	// expectedGroup and answeredGroup are the next groups of the two sides; nil means that the side has ended.
+	// expectedGroup and answeredGroup are the next groups of the two sides; nil means that the side
+	// has ended.
 	expectedGroup, answeredGroup *group
-	// listedEntries is the number of entries that the service has in each list of the current owner that was queried.
+	// listedEntries is the number of entries that the service has in each list of the current owner
+	// that was queried.
 	listedEntries map[List]int
 }
 
@@ -107,7 +110,8 @@ func (w *sideBySide) nextList() List {
 
 // compareEntry compares the entry that comes next, and moves on.
 func (w *sideBySide) compareEntry() error {
-	// A negative order means that only the source has the entry, and a positive one that only the service has it.
+	// A negative order means that only the source has the entry, and a positive one that only the
+	// service has it.
 	var order int
 	switch {
 	case w.answeredGroup == nil:
@@ -159,7 +163,8 @@ func (w *sideBySide) compareText() {
 // maxServed is how many served items per user the service keeps.
 const maxServed = 100
 
-// compareServed compares the items that were served to a user. The source may have more of them than the service keeps.
+// compareServed compares the items that were served to a user. The source may have more of them
+// than the service keeps.
 func (w *sideBySide) compareServed(list List) error {
 	// The value is set once the item is found in the source.
 	got := map[string]bool{}
@@ -231,8 +236,8 @@ func (w *sideBySide) compareCount(list List) error {
 	return nil
 }
 
-// compareUserCounts compares the counts of a user with the lengths of the lists that the service has returned for the user. compareEntry
-// checks whether these lists are right.
+// compareUserCounts compares the counts of a user with the lengths of the lists that the service
+// has returned for the user. compareEntry checks whether these lists are right.
 func (w *sideBySide) compareUserCounts(of List) error {
 	counts, err := decodeCounts(w.answeredGroup.text())
 	if err != nil {
@@ -276,7 +281,8 @@ func (w *sideBySide) compareUserCounts(of List) error {
 	return w.nextAnswered()
 }
 
-// compareBoardCounts compares the counts of a board with the length of the list of its followers that the service has returned.
+// compareBoardCounts compares the counts of a board with the length of the list of its followers
+// that the service has returned.
 func (w *sideBySide) compareBoardCounts(of List) error {
 	counts, err := decodeCounts(w.answeredGroup.text())
 	if err != nil {

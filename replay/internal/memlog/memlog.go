@@ -1,5 +1,6 @@
-// Package memlog is a log in memory, for tests of stores. Its envelopes are decoded already, and more can be appended while it is read.
-// [World] generates envelopes that lead to every kind of row of every projection.
+// Package memlog is a log in memory, for tests of stores. Its envelopes are decoded already, and
+// more can be appended while it is read. [World] generates envelopes that lead to every kind of row
+// of every projection.
 package memlog
 
 import (
@@ -52,7 +53,8 @@ type subscription struct {
 
 var errClosed = errors.New("memlog: closed")
 
-// Next returns up to 64 of the next envelopes. It waits until there is one, the subscription is closed or ctx ends.
+// Next returns up to 64 of the next envelopes. It waits until there is one, the subscription is
+// closed or ctx ends.
 func (r *subscription) Next(ctx context.Context, _ int) ([]*events.Envelope, error) {
 	for {
 		r.log.mu.Lock()

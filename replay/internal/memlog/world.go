@@ -8,8 +8,9 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// World generates a log in which some hundred users follow, pin, play and like. Their rows are in most partitions. The log covers so much
-// time that months are closed and expire. Worlds with the same seed and number of users generate the same log.
+// World generates a log in which some hundred users follow, pin, play and like. Their rows are in
+// most partitions. The log covers so much time that months are closed and expire. Worlds with the
+// same seed and number of users generate the same log.
 type World struct {
 	random *rand.Rand
 	cursor events.Cursor // of the last envelope
@@ -25,7 +26,8 @@ func NewWorld(seed uint64, users int) *World {
 	}
 }
 
-// Envelopes returns the next n envelopes, with random events. A few of them have no event, or a rejected message.
+// Envelopes returns the next n envelopes, with random events. A few of them have no event, or a
+// rejected message.
 func (w *World) Envelopes(n int) []*events.Envelope {
 	envs := make([]*events.Envelope, n)
 	for i := range envs {
@@ -81,7 +83,8 @@ func (w *World) randomItem() string {
 
 func (w *World) randomPin() string { return fmt.Sprint("pin", w.random.IntN(6)) }
 
-// randomEvent returns an event of a random kind. One in six of the events that may be imported is marked as imported.
+// randomEvent returns an event of a random kind. One in six of the events that may be imported is
+// marked as imported.
 func (w *World) randomEvent() events.Event {
 	ev := events.Event{User: w.User()}
 	for ev.Peer == "" || ev.Peer == ev.User {

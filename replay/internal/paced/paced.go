@@ -1,8 +1,10 @@
 // Package paced builds a store from a log at a limited pace and estimates the remaining time.
 //
-// A build reads the log, folds each partition, and merges rows. How long the reading takes follows from the part that has been read. How
-// long the other steps take depends on the projection, the events and the machine, so it is measured: during the reading, the build folds
-// and merges a sample of the events read so far. It takes a new sample whenever the number of events has doubled, and a last one at the end.
+// A build reads the log, folds each partition, and merges rows. How long the reading takes follows
+// from the part that has been read. How long the other steps take depends on the projection, the
+// events and the machine, so it is measured: during the reading, the build folds and merges a
+// sample of the events read so far. It takes a new sample whenever the number of events has
+// doubled, and a last one at the end.
 package paced
 
 import (
@@ -27,25 +29,29 @@ type Options struct {
 	Head uint64
 	// Log is the size of the log up to Head.
 	Log replay.LogSize
-	// Worker starts the process that finishes the build. If Worker is nil, this process finishes it.
+	// Worker starts the process that finishes the build. If Worker is nil, this process finishes
+	// it.
 	Worker *worker.Command
-	// Key makes the build continue one that was interrupted after all events were added, if that one had the same key. Empty means that no build
-	// continues another one.
+	// Key makes the build continue one that was interrupted after all events were added, if that
+	// one had the same key. Empty means that no build continues another one.
 	Key string
-	// Check is called after every [replay.DiskPeriod] bytes of the log, and after every few thousand folded events. If it returns an error,
-	// the build fails.
+	// Check is called after every [replay.DiskPeriod] bytes of the log, and after every few
+	// thousand folded events. If it returns an error, the build fails.
 	Check func() error
-	// After estimates how long the caller will work after the build, if the store has this many rows; nil means not at all.
+	// After estimates how long the caller will work after the build, if the store has this many
+	// rows; nil means not at all.
 	After func(ctx context.Context, rows int64) time.Duration
 }
 
-// Build is a [build.Builder] with a pace. Finish rests by itself, but Add does not: its caller rests after each call.
+// Build is a [build.Builder] with a pace. Finish rests by itself, but Add does not: its caller
+// rests after each call.
 type Build struct {
 	*build.Builder
 	opts Options
 	// isResumed is set if the build continues one to which all events were added.
 	isResumed bool
-	// addedSeq is the last sequence that was added. addedEvents and addedBytes are what was added so far, counted like opts.Log.
+	// addedSeq is the last sequence that was added. addedEvents and addedBytes are what was added
+	// so far, counted like opts.Log.
 	addedSeq, addedEvents, addedBytes uint64
 	// total is the size of the whole log in the unit of the progress.
 	total uint64
@@ -53,7 +59,8 @@ type Build struct {
 	uncheckedBytes int
 	// nextSampleAt is the part of the log, from 0 to 1, after which the next sample is taken.
 	nextSampleAt float64
-	// mergeTime is the latest estimate of how long the merge takes, and timeAfterBuild that of the caller's work after the build.
+	// mergeTime is the latest estimate of how long the merge takes, and timeAfterBuild that of the
+	// caller's work after the build.
 	mergeTime, timeAfterBuild time.Duration
 	// workerRows is the number of rows in the store if a worker has made it.
 	workerRows int64
@@ -64,10 +71,12 @@ type Build struct {
 const (
 	// firstSampleAt is the part of the log after which the first sample is taken.
 	firstSampleAt = 1.0 / 64
-	// eventsPerSample says how large a sample is: it has one of this many events. Samples are taken after 1/64, 1/32, … and all of the
-	// log, so that all of them together have about one in 50 of the events.
+	// eventsPerSample says how large a sample is: it has one of this many events. Samples are taken
+	// after 1/64, 1/32, … and all of the log, so that all of them together have about one in 50 of
+	// the events.
 	eventsPerSample = 128
-	// messageOverhead is about how many bytes a message of the stream has in addition to its events. The size of the log includes them.
+	// messageOverhead is about how many bytes a message of the stream has in addition to its
+	// events. The size of the log includes them.
 	messageOverhead = 64
 )
 
@@ -104,7 +113,8 @@ func New(o Options) (b *Build, err error) {
 	return b, nil
 }
 
-// IsResumed reports whether the build continues one to which all events were added. Its caller calls only Finish and Close.
+// IsResumed reports whether the build continues one to which all events were added. Its caller
+// calls only Finish and Close.
 func (b *Build) IsResumed() bool { return b.isResumed }
 
 // Add adds envelopes. They must follow those of the last call in the log.
@@ -153,8 +163,8 @@ func (b *Build) Add(ctx context.Context, envs []*events.Envelope) error {
 // After returns the latest estimate of how long the caller's work after the build takes.
 func (b *Build) After() time.Duration { return b.timeAfterBuild }
 
-// takeSample folds and merges a sample of the events so far and derives the estimates. readPart is the part of the log that was read, from 0
-// to 1.
+// takeSample folds and merges a sample of the events so far and derives the estimates. readPart is
+// the part of the log that was read, from 0 to 1.
 func (b *Build) takeSample(ctx context.Context, readPart float64) error {
 	s := b.Sample(b.ScatteredEvents()/eventsPerSample + 1)
 	began := time.Now()
@@ -182,8 +192,8 @@ func (b *Build) takeSample(ctx context.Context, readPart float64) error {
 	return ctx.Err()
 }
 
-// Finish folds and merges the events, which makes the store. It takes a last sample first, because the kinds of events are not spread
-// evenly over a log: imports come one kind after the other.
+// Finish folds and merges the events, which makes the store. It takes a last sample first, because
+// the kinds of events are not spread evenly over a log: imports come one kind after the other.
 func (b *Build) Finish(ctx context.Context) error {
 	if b.opts.Progress != nil && !b.isResumed {
 		if err := b.takeSample(ctx, 1); err != nil {
@@ -210,7 +220,8 @@ func (b *Build) Finish(ctx context.Context) error {
 	return err
 }
 
-// setProgress passes on the progress of the phases that Finish performs, in this process or in a worker. It also checks the disk.
+// setProgress passes on the progress of the phases that Finish performs, in this process or in a
+// worker. It also checks the disk.
 func (b *Build) setProgress(at replay.PhaseProgress) error {
 	if at.Phase == replay.Folding {
 		b.opts.Progress.SetDone(at.Done)

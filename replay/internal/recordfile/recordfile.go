@@ -1,5 +1,6 @@
-// Package recordfile sorts any number of records on disk, in bounded memory. A [Sorter] sorts records, a [Writer] writes a file of sorted
-// records, a [Reader] reads one file, and [Merge] reads several files as one.
+// Package recordfile sorts any number of records on disk, in bounded memory. A [Sorter] sorts
+// records, a [Writer] writes a file of sorted records, a [Reader] reads one file, and [Merge] reads
+// several files as one.
 package recordfile
 
 import (
@@ -26,13 +27,15 @@ import (
 //	at the end       0 0, the number of records (uvarint), xxh3-64 of everything before (8 bytes, big endian)
 const magicLine = "skein records 1\n"
 
-// maxRecordBytes is the size of the longest record that a file may have. That is a reject with a long key and a long element.
+// maxRecordBytes is the size of the longest record that a file may have. That is a reject with a
+// long key and a long element.
 const maxRecordBytes = 16 << 10
 
 // ErrDamaged means that a file in the state directory of an import is damaged.
 var ErrDamaged = errors.New("a file of the import's state is damaged; --restart begins a new import")
 
-// Writer writes a file of records. The file appears under its name only when Close has written it completely to disk.
+// Writer writes a file of records. The file appears under its name only when Close has written it
+// completely to disk.
 type Writer struct {
 	file *atomicfile.File
 	w    *bufio.Writer
@@ -55,7 +58,8 @@ func Create(path string) (*Writer, error) {
 	return w, err
 }
 
-// Add appends a record, which must not sort before the last one. A record that is equal to the last one is dropped.
+// Add appends a record, which must not sort before the last one. A record that is equal to the last
+// one is dropped.
 func (w *Writer) Add(record []byte) error {
 	if w.Count > 0 && bytes.Equal(record, w.last) {
 		return nil
@@ -97,7 +101,8 @@ func (w *Writer) Discard() { _ = w.file.Close() }
 
 // Records are sorted records, from a file or merged from several.
 type Records interface {
-	// Next returns the next record, or [io.EOF] after the last one. The record is valid until the next call.
+	// Next returns the next record, or [io.EOF] after the last one. The record is valid until the
+	// next call.
 	Next() ([]byte, error)
 	io.Closer
 }
@@ -179,7 +184,8 @@ func (r *Reader) Next() ([]byte, error) {
 	return r.record, nil
 }
 
-// checkEnd checks the number of records and the checksum, which follow the last record, and returns [io.EOF] if they are right.
+// checkEnd checks the number of records and the checksum, which follow the last record, and returns
+// [io.EOF] if they are right.
 func (r *Reader) checkEnd() error {
 	count, err := binary.ReadUvarint(r)
 	if err != nil || count != r.count {
@@ -204,7 +210,8 @@ func asUnexpectedEOF(err error) error {
 	return err
 }
 
-// Merged merges several sources of sorted records. If several sources have equal records, it returns one of them.
+// Merged merges several sources of sorted records. If several sources have equal records, it
+// returns one of them.
 type Merged struct {
 	heap mergeHeap
 	// last is the last record that Next has returned; hasLast is set once there is one.
@@ -218,7 +225,8 @@ type mergeSource struct {
 	record []byte
 }
 
-// mergeHeap is a heap of the sources that have not ended. The one with the smallest record comes first.
+// mergeHeap is a heap of the sources that have not ended. The one with the smallest record comes
+// first.
 type mergeHeap []mergeSource
 
 func (h mergeHeap) Len() int           { return len(h) }
@@ -302,26 +310,30 @@ func (m *Merged) Close() error {
 	return nil
 }
 
-// A Sorter writes a file when it holds records of maxBytesInMemory bytes or maxRecordsInMemory records.
+// A Sorter writes a file when it holds records of maxBytesInMemory bytes or maxRecordsInMemory
+// records.
 const (
 	maxBytesInMemory   = 64 << 20
 	maxRecordsInMemory = 1 << 20
-	// maxFiles is the number of files at which a Sorter merges them into one. It limits how many are open at a time.
+	// maxFiles is the number of files at which a Sorter merges them into one. It limits how many
+	// are open at a time.
 	maxFiles = 64
 )
 
-// Sorter sorts any number of records in bounded memory. It collects records until its memory is full, then writes them to a sorted file.
-// In the end, Merge reads all files as one.
+// Sorter sorts any number of records in bounded memory. It collects records until its memory is
+// full, then writes them to a sorted file. In the end, Merge reads all files as one.
 type Sorter struct {
-	// Dir is the directory of the files. Files are their names, and Number is the number in the newest name. The owner stores Files and
-	// Number if it wants to continue later, and removes files that Files does not contain any more.
+	// Dir is the directory of the files. Files are their names, and Number is the number in the
+	// newest name. The owner stores Files and Number if it wants to continue later, and removes
+	// files that Files does not contain any more.
 	Dir    string
 	Files  []string
 	Number int
 	// MaxRecords is how many records are sorted in memory at a time; 0 means the default.
 	MaxRecords int
 
-	// arena has the bytes of the collected records, one after the other. ends are the offsets in it at which they end.
+	// arena has the bytes of the collected records, one after the other. ends are the offsets in it
+	// at which they end.
 	arena []byte
 	ends  []int
 }
@@ -352,7 +364,8 @@ func (s *Sorter) maxRecords() int {
 	return maxRecordsInMemory
 }
 
-// Flush writes the collected records to a new file. If there are too many files then, Flush merges them into one.
+// Flush writes the collected records to a new file. If there are too many files then, Flush merges
+// them into one.
 func (s *Sorter) Flush() error {
 	if len(s.ends) == 0 {
 		return nil
@@ -393,8 +406,8 @@ func (s *Sorter) createFile() (string, *Writer, error) {
 	return name, w, err
 }
 
-// mergeFiles merges all files into one if there are too many. The old files stay on disk until the owner removes them, because the state
-// that the owner has stored may still name them.
+// mergeFiles merges all files into one if there are too many. The old files stay on disk until the
+// owner removes them, because the state that the owner has stored may still name them.
 func (s *Sorter) mergeFiles() error {
 	if len(s.Files) < maxFiles {
 		return nil
@@ -425,7 +438,8 @@ func (s *Sorter) Merge() (*Merged, error) {
 	return Merge(paths)
 }
 
-// WriteAll writes all records of from to a file and closes the file. It closes the file even if it fails.
+// WriteAll writes all records of from to a file and closes the file. It closes the file even if it
+// fails.
 func WriteAll(w *Writer, from Records) error {
 	for {
 		record, err := from.Next()

@@ -16,9 +16,10 @@ const (
 	LongestPause = 5 * time.Second
 )
 
-// IsFinal reports whether the same call would fail again. All other errors are worth a retry, even if the call may have succeeded without
-// an answer: only backfills are repeated, and the service ignores repeated backfills. Such errors include broken connections, some of which
-// connect reports as "canceled".
+// IsFinal reports whether the same call would fail again. All other errors are worth a retry, even
+// if the call may have succeeded without an answer: only backfills are repeated, and the service
+// ignores repeated backfills. Such errors include broken connections, some of which connect reports
+// as "canceled".
 func IsFinal(err error) bool {
 	switch connect.CodeOf(err) {
 	case connect.CodeInvalidArgument, connect.CodeUnauthenticated, connect.CodePermissionDenied,
@@ -28,8 +29,9 @@ func IsFinal(err error) bool {
 	return false
 }
 
-// Read repeats a call that reads until the service answers it, or until the time patience has passed. After an import, reads fail until a
-// projection has folded the import. Read returns a final error at once, and the cause of ctx's end if ctx ends.
+// Read repeats a call that reads until the service answers it, or until the time patience has
+// passed. After an import, reads fail until a projection has folded the import. Read returns a
+// final error at once, and the cause of ctx's end if ctx ends.
 func Read[Req, Res any](
 	ctx context.Context, patience time.Duration,
 	method func(context.Context, *connect.Request[Req]) (*connect.Response[Res], error), req *Req,

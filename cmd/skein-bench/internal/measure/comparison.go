@@ -6,8 +6,9 @@ import (
 	"strings"
 )
 
-// WriteComparison writes the report of two programs for people. It has a line for each row: the medians of both, the ratio of the
-// medians, and the least and the greatest ratio of a single round. A ratio is marked if no round had it on the other side of 1.
+// WriteComparison writes the report of two programs for people. It has a line for each row: the
+// medians of both, the ratio of the medians, and the least and the greatest ratio of a single
+// round. A ratio is marked if no round had it on the other side of 1.
 func (r *Report) WriteComparison(w io.Writer) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s, %d cores, %s/%s, %s; append and fsync of 4 KiB: %s µs.\n", r.Machine.CPU, r.Machine.Cores, r.Machine.OS,

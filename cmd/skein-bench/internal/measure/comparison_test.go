@@ -9,7 +9,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// The table has medians, ratios and their spread over rounds. It marks a ratio only if all rounds are on the same side of 1.
+// The table has medians, ratios and their spread over rounds. It marks a ratio only if all rounds
+// are on the same side of 1.
 func TestRatiosOutsideTheNoiseAreMarked(t *testing.T) {
 	r := &Report{Settings: Settings{Base: "aaa", Head: "bbb", Users: 10, Edges: 100, Runs: 3}}
 	b := &Bench{Report: r}

@@ -27,7 +27,8 @@ type Machine struct {
 	Redis      string `json:"redis"`
 	GoRedis    string `json:"go_redis"`
 	Wrk        string `json:"wrk"`
-	// FsyncMicros is the median time of an append of 4 KiB with fsync, on the disk of the bench's temporary directory.
+	// FsyncMicros is the median time of an append of 4 KiB with fsync, on the disk of the bench's
+	// temporary directory.
 	FsyncMicros float64 `json:"fsync_us"`
 }
 
@@ -99,7 +100,8 @@ func (m *Machine) setVersions(info *debug.BuildInfo) {
 
 var versionPattern = regexp.MustCompile(`\d+\.\d+(\.\d+)?`)
 
-// toolVersion returns the first version number that a program prints. It ignores the exit status, which is 1 for wrk.
+// toolVersion returns the first version number that a program prints. It ignores the exit status,
+// which is 1 for wrk.
 func toolVersion(ctx context.Context, path, flag string) string {
 	out, _ := exec.CommandContext(ctx, path, flag).CombinedOutput()
 	if v := versionPattern.Find(out); v != nil {

@@ -21,10 +21,12 @@ const Skein = "skein"
 
 // Options say what is measured, and how long.
 type Options struct {
-	// Self is the path of this program. The bench starts it again as the service in front of Redis, and for each measurement of a replay. If it
-	// is empty, these measurements are made in this process.
+	// Self is the path of this program. The bench starts it again as the service in front of Redis,
+	// and for each measurement of a replay. If it is empty, these measurements are made in this
+	// process.
 	Self string
-	// Dir is the directory in which the temporary directory is made, and so the disk that is measured; empty means the system's default.
+	// Dir is the directory in which the temporary directory is made, and so the disk that is
+	// measured; empty means the system's default.
 	Dir string
 	// Users and Edges are the numbers of users and follows of the graph.
 	Users, Edges int
@@ -34,9 +36,11 @@ type Options struct {
 	Time time.Duration
 	// Follows is how many follows one measurement of ingest publishes.
 	Follows int
-	// BigUser is how many followers the user has whose costs are compared with those of a user with 10.
+	// BigUser is how many followers the user has whose costs are compared with those of a user with
+	// 10.
 	BigUser int
-	// Posts is a file of posts for the rows of the home feed (see feedworld.go of package stores); if it is empty, posts are made up.
+	// Posts is a file of posts for the rows of the home feed (see feedworld.go of package stores);
+	// if it is empty, posts are made up.
 	Posts string
 	// Readers is how many readers the home feed has.
 	Readers int
@@ -56,12 +60,14 @@ type Options struct {
 	RebuildMemory int
 	// LogEvents is how many events the log of a large product has that a node reads.
 	LogEvents int
-	// Base and Head are the programs of a comparison. If Head has no path, it is built from the clone in which the bench runs. If Base has no
-	// path, it is the head, and the ratios show the noise.
+	// Base and Head are the programs of a comparison. If Head has no path, it is built from the
+	// clone in which the bench runs. If Base has no path, it is the head, and the ratios show the
+	// noise.
 	Base, Head ComparedProgram
 	// Limit is how long the whole run may take; 0 means any time.
 	Limit time.Duration
-	// Only names the groups of rows to measure; if it is empty, all but those that take long are measured.
+	// Only names the groups of rows to measure; if it is empty, all but those that take long are
+	// measured.
 	Only []string
 	// Quick says that the run is a smoke test, whose figures mean nothing.
 	Quick bool
@@ -69,7 +75,8 @@ type Options struct {
 	Progress io.Writer
 }
 
-// ComparedProgram is one of the two programs of a comparison: the path of its file, and its name in the report.
+// ComparedProgram is one of the two programs of a comparison: the path of its file, and its name in
+// the report.
 type ComparedProgram struct{ Name, Path string }
 
 // SmokeTest returns the options of a run of about a minute, whose figures mean nothing.
@@ -99,7 +106,8 @@ type Bench struct {
 	Report *Report
 	// Program is the path of the measured program; empty until it is built.
 	Program string
-	// ServeOn has the cores on which the program serves, in the form of taskset(1); empty means all.
+	// ServeOn has the cores on which the program serves, in the form of taskset(1); empty means
+	// all.
 	ServeOn string
 }
 
@@ -117,7 +125,8 @@ func (b *Bench) Row(id, title, unit, note string) *Row {
 	return r
 }
 
-// Measurement is one figure in the unit of its row, with latencies in milliseconds if they are known.
+// Measurement is one figure in the unit of its row, with latencies in milliseconds if they are
+// known.
 type Measurement struct {
 	Value, P50, P99, P999 float64
 	// WorstSecond is the greatest p99 of one second.
@@ -135,8 +144,8 @@ func (b *Bench) Alternate(ctx context.Context, row *Row, contenders ...Contender
 	return b.AlternateTimes(ctx, b.Opts.Runs, row, contenders...)
 }
 
-// AlternateTimes measures each contender as often as runs says, in turn. Every other run has the opposite order, so that what changes on the
-// machine in the meantime affects all contenders alike.
+// AlternateTimes measures each contender as often as runs says, in turn. Every other run has the
+// opposite order, so that what changes on the machine in the meantime affects all contenders alike.
 func (b *Bench) AlternateTimes(ctx context.Context, runs int, row *Row, contenders ...Contender) error {
 	for _, c := range contenders {
 		row.SeriesOf(c.Name) // adds the series in the order of the table
@@ -155,7 +164,8 @@ func (b *Bench) AlternateTimes(ctx context.Context, runs int, row *Row, contende
 	return nil
 }
 
-// InTurn returns the order in which contenders are measured in a run. Every other run has the opposite order.
+// InTurn returns the order in which contenders are measured in a run. Every other run has the
+// opposite order.
 func InTurn[T any](run int, all []T) []T {
 	order := slices.Clone(all)
 	if run%2 == 1 {

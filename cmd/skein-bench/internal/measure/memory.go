@@ -9,8 +9,8 @@ import (
 	"strconv"
 )
 
-// ProcessStatus returns a size in bytes from the file /proc/PID/status. The field has the form "VmRSS:". ok is false on systems other than Linux, which
-// have no such file.
+// ProcessStatus returns a size in bytes from the file /proc/PID/status. The field has the form
+// "VmRSS:". ok is false on systems other than Linux, which have no such file.
 func ProcessStatus(pid, field string) (size float64, ok bool) {
 	status, err := os.ReadFile(filepath.Join("/proc", pid, "status"))
 	if err != nil {
@@ -29,8 +29,9 @@ func ProcessStatus(pid, field string) (size float64, ok bool) {
 	return 0, false
 }
 
-// PeakMemory returns the greatest resident memory of this process so far, in bytes. On systems other than Linux it returns how much memory Go has got from
-// the system. getrusage(2) would be wrong, because its maximum includes that of the process that started this one.
+// PeakMemory returns the greatest resident memory of this process so far, in bytes. On systems
+// other than Linux it returns how much memory Go has got from the system. getrusage(2) would be
+// wrong, because its maximum includes that of the process that started this one.
 func PeakMemory() float64 {
 	if n, ok := ProcessStatus("self", "VmHWM:"); ok {
 		return n

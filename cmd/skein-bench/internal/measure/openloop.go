@@ -16,7 +16,8 @@ import (
 // longestCall is the longest duration in a histogram. A call that takes longer counts as this long.
 const longestCall = 10 * time.Minute
 
-// DurationHistogram is a histogram of durations, with a precision of three digits. Durations may be added concurrently.
+// DurationHistogram is a histogram of durations, with a precision of three digits. Durations may be
+// added concurrently.
 type DurationHistogram struct {
 	mu   sync.Mutex
 	hist *hdrhistogram.Histogram
@@ -42,8 +43,8 @@ func (t *DurationHistogram) Milliseconds(percent float64) float64 {
 	return float64(t.hist.ValueAtPercentile(percent)) / 1000
 }
 
-// PoissonMoments returns the moments of a Poisson process with a mean rate per second, up to d. Calls of many independent users come like this, with
-// bursts.
+// PoissonMoments returns the moments of a Poisson process with a mean rate per second, up to d.
+// Calls of many independent users come like this, with bursts.
 func PoissonMoments(rate float64, d time.Duration, seed uint64) iter.Seq[time.Duration] {
 	return func(yield func(time.Duration) bool) {
 		r := rand.New(rand.NewPCG(seed, 0))
@@ -64,13 +65,14 @@ func SteadyMoments(rate float64) iter.Seq[time.Duration] {
 	}
 }
 
-// OpenLoop makes calls at given moments, whether or not the calls before were answered. A client that waits for answers would send less to a slow
-// service, and hide how long its users wait.
+// OpenLoop makes calls at given moments, whether or not the calls before were answered. A client
+// that waits for answers would send less to a slow service, and hide how long its users wait.
 type OpenLoop struct {
-	// AnswerTimes has the times from the moment at which a call was due to its answer, including the time for which the call waited to be sent.
+	// AnswerTimes has the times from the moment at which a call was due to its answer, including
+	// the time for which the call waited to be sent.
 	AnswerTimes *DurationHistogram
-	// StartDelays has the times from the moment at which a call was due to its start, of the calls for which a worker was free. They show by how much the
-	// client itself was late.
+	// StartDelays has the times from the moment at which a call was due to its start, of the calls
+	// for which a worker was free. They show by how much the client itself was late.
 	StartDelays *DurationHistogram
 
 	mu sync.Mutex
@@ -78,8 +80,8 @@ type OpenLoop struct {
 	seconds []*DurationHistogram
 }
 
-// WorstSecond returns the greatest value of a percentile in one second, in milliseconds. It leaves out seconds with fewer than a hundred calls,
-// which say nothing about a p99.
+// WorstSecond returns the greatest value of a percentile in one second, in milliseconds. It leaves
+// out seconds with fewer than a hundred calls, which say nothing about a p99.
 func (l *OpenLoop) WorstSecond(percent float64) (worst float64) {
 	for _, s := range l.seconds {
 		if s.Count() >= 100 {
@@ -112,11 +114,12 @@ type dueCall struct {
 	hasWorker bool
 }
 
-// WaitingCalls is how many calls may wait for a worker. When more are due they wait in pace, and their times still count from the moments at
-// which they were due.
+// WaitingCalls is how many calls may wait for a worker. When more are due they wait in pace, and
+// their times still count from the moments at which they were due.
 const WaitingCalls = 1 << 14
 
-// Run makes the calls with some workers, and returns the first error. It ends after the last moment, or with the context, which is not an error.
+// Run makes the calls with some workers, and returns the first error. It ends after the last
+// moment, or with the context, which is not an error.
 func (l *OpenLoop) Run(
 	ctx context.Context, moments iter.Seq[time.Duration], workers int, call func(ctx context.Context, worker, i int) error,
 ) error {
@@ -158,7 +161,8 @@ func (l *OpenLoop) Run(
 	return context.Cause(callCtx)
 }
 
-// pace sends calls to due when their moments come. countCall counts a call and reports whether a worker is free for it.
+// pace sends calls to due when their moments come. countCall counts a call and reports whether a
+// worker is free for it.
 func (l *OpenLoop) pace(
 	ctx context.Context, begin time.Time, moments iter.Seq[time.Duration], due chan<- dueCall, countCall func() bool,
 ) {
@@ -181,7 +185,8 @@ func (l *OpenLoop) pace(
 	}
 }
 
-// ClosedLoop lets each of some workers make one call after the other for a time, and returns the number of calls per second.
+// ClosedLoop lets each of some workers make one call after the other for a time, and returns the
+// number of calls per second.
 func ClosedLoop(
 	ctx context.Context, d time.Duration, workers int, call func(ctx context.Context, worker, i int) error,
 ) (rate float64, err error) {

@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// TestOpenLoopCountsTheTimeOfWaiting makes one call that takes long. The times of all calls that were due meanwhile include their waiting, which does not
-// count as a delay of the client.
+// TestOpenLoopCountsTheTimeOfWaiting makes one call that takes long. The times of all calls that
+// were due meanwhile include their waiting, which does not count as a delay of the client.
 func TestOpenLoopCountsTheTimeOfWaiting(t *testing.T) {
 	const calls, long = 50, 20 * time.Millisecond
 	var (
@@ -48,7 +48,8 @@ func TestOpenLoopCountsTheTimeOfWaiting(t *testing.T) {
 	}
 }
 
-// TestWorstSecondNeedsAHundredCalls checks that the worst second counts, and that a second with few calls does not.
+// TestWorstSecondNeedsAHundredCalls checks that the worst second counts, and that a second with few
+// calls does not.
 func TestWorstSecondNeedsAHundredCalls(t *testing.T) {
 	loop := OpenLoop{AnswerTimes: newDurationHistogram()}
 	for second, took := range []time.Duration{time.Millisecond, 5 * time.Millisecond, 2 * time.Millisecond} {

@@ -8,7 +8,8 @@ import (
 	"strings"
 )
 
-// Report is the result of one run of the bench: everything that its table shows, and every single measurement.
+// Report is the result of one run of the bench: everything that its table shows, and every single
+// measurement.
 type Report struct {
 	Machine  Machine  `json:"machine"`
 	Settings Settings `json:"settings"`
@@ -51,9 +52,11 @@ type Row struct {
 	Load *Load `json:"load,omitempty"`
 }
 
-// Load is the load under which latencies were measured. Each series of the row has other circumstances, such as writes at the same time.
+// Load is the load under which latencies were measured. Each series of the row has other
+// circumstances, such as writes at the same time.
 type Load struct {
-	// Saturated is how many calls per second the service answers beside writes if each connection sends the next call after the answer.
+	// Saturated is how many calls per second the service answers beside writes if each connection
+	// sends the next call after the answer.
 	Saturated float64 `json:"saturated_per_s"`
 	// Rate is how many calls per second were made.
 	Rate float64 `json:"rate_per_s"`
@@ -68,7 +71,8 @@ type Series struct {
 	Median float64   `json:"median"`
 	Min    float64   `json:"min"`
 	Max    float64   `json:"max"`
-	// P50, P99 and P999 have percentiles of the latencies in milliseconds, one for each value, if the driver reports them.
+	// P50, P99 and P999 have percentiles of the latencies in milliseconds, one for each value, if
+	// the driver reports them.
 	P50  []float64 `json:"p50_ms,omitempty"`
 	P99  []float64 `json:"p99_ms,omitempty"`
 	P999 []float64 `json:"p999_ms,omitempty"`
@@ -88,7 +92,8 @@ type Comparison struct {
 	// Min and Max are the least and the greatest ratio of a single run.
 	Min float64 `json:"min"`
 	Max float64 `json:"max"`
-	// Target is the value that Ratio should reach, or with AtMost not exceed; 0 means that there is none.
+	// Target is the value that Ratio should reach, or with AtMost not exceed; 0 means that there is
+	// none.
 	Target float64 `json:"target,omitempty"`
 	AtMost bool    `json:"at_most,omitempty"`
 	Met    bool    `json:"met"`
@@ -123,7 +128,8 @@ func (s *Series) Add(m Measurement) {
 	s.Min, s.Max = spread(s.Values)
 }
 
-// Compare adds a comparison of the series of with the series to, or with only a target if to is empty. Call it after the last measurement.
+// Compare adds a comparison of the series of with the series to, or with only a target if to is
+// empty. Call it after the last measurement.
 func (r *Row) Compare(of, to string, target float64, atMost bool) {
 	a := r.SeriesOf(of)
 	c := Comparison{Of: of, To: to, Target: target, AtMost: atMost, Ratio: a.Median, Min: a.Min, Max: a.Max}
@@ -148,7 +154,8 @@ func (r *Report) WriteJSON(w io.Writer) error {
 	return enc.Encode(r)
 }
 
-// WriteMarkdown writes the report for people: the machine, the tables of ratios, latencies and latencies under load, and the notes of the rows.
+// WriteMarkdown writes the report for people: the machine, the tables of ratios, latencies and
+// latencies under load, and the notes of the rows.
 func (r *Report) WriteMarkdown(w io.Writer) error {
 	var b strings.Builder
 	r.Machine.writeMarkdown(&b)
@@ -221,7 +228,8 @@ func (r *Report) writeLatencies(b *strings.Builder) {
 	}
 }
 
-// writeLoads writes the table of latencies under load, unless no row has any: a line for each method, and a column for each of the circumstances.
+// writeLoads writes the table of latencies under load, unless no row has any: a line for each
+// method, and a column for each of the circumstances.
 func (r *Report) writeLoads(b *strings.Builder) {
 	hasHeader := false
 	for _, row := range r.Rows {
@@ -289,8 +297,8 @@ type Growth struct {
 	Stores map[string]GrownStore `json:"stores"`
 	// StartSeconds is the time from the start of the service until it is ready.
 	StartSeconds float64 `json:"start_s,omitempty"`
-	// ReadyBytes is the resident memory of the service when it is ready, and IdleBytes after some time without calls. UnauditedBytes is the
-	// latter for a service without an auditor.
+	// ReadyBytes is the resident memory of the service when it is ready, and IdleBytes after some
+	// time without calls. UnauditedBytes is the latter for a service without an auditor.
 	ReadyBytes     float64 `json:"ready_bytes,omitempty"`
 	IdleBytes      float64 `json:"idle_bytes,omitempty"`
 	UnauditedBytes float64 `json:"idle_bytes_without_auditor,omitempty"`

@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// Median returns the middle one of the values. Of an even number of values it returns the mean of the two in the middle, and of none 0.
+// Median returns the middle one of the values. Of an even number of values it returns the mean of
+// the two in the middle, and of none 0.
 func Median(values []float64) float64 {
 	if len(values) == 0 {
 		return 0
@@ -28,7 +29,8 @@ func spread(values []float64) (least, greatest float64) {
 	return slices.Min(values), slices.Max(values)
 }
 
-// FormatFigure formats a number with three significant digits and a unit prefix: 0.77, 33.1, 104 k, 1.05 M.
+// FormatFigure formats a number with three significant digits and a unit prefix: 0.77, 33.1, 104 k,
+// 1.05 M.
 func FormatFigure(v float64) string {
 	prefix := ""
 	for _, p := range []string{"k", "M", "G"} {
@@ -60,7 +62,8 @@ func formatMedianAndSpread(values []float64) string {
 // Micros returns a duration in microseconds.
 func Micros(d time.Duration) float64 { return float64(d.Nanoseconds()) / 1000 }
 
-// SummarizeLatencies returns the measurement of times in microseconds, which it sorts. The value is the p99.
+// SummarizeLatencies returns the measurement of times in microseconds, which it sorts. The value is
+// the p99.
 func SummarizeLatencies(times []float64) Measurement {
 	slices.Sort(times)
 	percentile := func(percent int) float64 { return times[min(len(times)-1, len(times)*percent/100)] }

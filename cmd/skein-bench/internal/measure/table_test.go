@@ -10,9 +10,11 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestTableIsWrittenFromItsReport compares docs/performance/table.md with what its report gives, so that no figure in it is changed by hand.
+// TestTableIsWrittenFromItsReport compares docs/performance/table.md with what its report gives, so
+// that no figure in it is changed by hand.
 func TestTableIsWrittenFromItsReport(t *testing.T) {
-	// A link to docs/performance: go test repeats a cached test only if a file has changed that it reads by a path inside its module.
+	// A link to docs/performance: go test repeats a cached test only if a file has changed that it
+	// reads by a path inside its module.
 	const folder = "testdata/performance/"
 
 	data, err := os.ReadFile(folder + "table.json")

@@ -1,6 +1,7 @@
-// Package nodes has the rows about what a node of a cluster costs. They need no cluster: nodes do not talk to each other when they write, so a
-// process that folds some partitions of a log does what the node does that holds them. To fold is to apply events to stores. A partition is one
-// of 256 parts of the rows.
+// Package nodes has the rows about what a node of a cluster costs. They need no cluster: nodes do
+// not talk to each other when they write, so a process that folds some partitions of a log does
+// what the node does that holds them. To fold is to apply events to stores. A partition is one of
+// 256 parts of the rows.
 //
 //	nodes.go        the group, and the nodes of clusters of several sizes
 //	large.go        one of very many nodes, which reads the log of a large product

@@ -12,12 +12,15 @@ import (
 )
 
 const (
-	// largeNodes is how many nodes the large cluster has. It has every partition on several nodes, so each node has a 96th of the rows.
+	// largeNodes is how many nodes the large cluster has. It has every partition on several nodes,
+	// so each node has a 96th of the rows.
 	largeNodes = 96 * copies
-	// largeUsers and largeItems are how many users and items the product has. largeRate is how many events per second its log gets at a peak. They are the
-	// figures of docs/sizing.md for 500 million daily users.
+	// largeUsers and largeItems are how many users and items the product has. largeRate is how many
+	// events per second its log gets at a peak. They are the figures of docs/sizing.md for 500
+	// million daily users.
 	largeUsers, largeItems, largeRate = 1_000_000_000, 100_000_000, 1_620_000
-	// envelopesPerRead is how many envelopes are made at a time, before the node folds them and is measured.
+	// envelopesPerRead is how many envelopes are made at a time, before the node folds them and is
+	// measured.
 	envelopesPerRead = 500
 )
 
@@ -28,8 +31,8 @@ type largeClusterReader struct {
 	partitions *events.Partitions
 }
 
-// measureLargeCluster measures one of many nodes, once with a log without event ids and once with one that has them. The log is too large to be
-// kept, so it is made while it is read.
+// measureLargeCluster measures one of many nodes, once with a log without event ids and once with
+// one that has them. The log is too large to be kept, so it is made while it is read.
 func measureLargeCluster(ctx context.Context, b *measure.Bench) error {
 	sets := partitionsOfNodes(largeNodes)
 	median := sets[largeNodes/2]
@@ -84,7 +87,8 @@ func measureLargeCluster(ctx context.Context, b *measure.Bench) error {
 	return nil
 }
 
-// largeClusterFigures has the figures of one reader: events per second of one core, bytes of the stores on disk, and the greatest resident memory in bytes.
+// largeClusterFigures has the figures of one reader: events per second of one core, bytes of the
+// stores on disk, and the greatest resident memory in bytes.
 type largeClusterFigures struct{ rate, bytes, memory float64 }
 
 // measure makes a log and reads it.

@@ -19,15 +19,19 @@ import (
 const (
 	// copies is how many nodes hold each partition, if the cluster has that many nodes.
 	copies = 2
-	// cacheBytes is the memory for blocks of tables and for memtables, as much as `skein serve` has by default.
+	// cacheBytes is the memory for blocks of tables and for memtables, as much as `skein serve` has
+	// by default.
 	cacheBytes = 256 << 20
-	// eventsPerEnvelope is how many events an envelope has. An envelope is a group of events that the log writes together.
+	// eventsPerEnvelope is how many events an envelope has. An envelope is a group of events that
+	// the log writes together.
 	eventsPerEnvelope = events.MaxEnvelopeEvents
-	// envelopesPerFold is how many envelopes a store folds before the next store folds the same ones.
+	// envelopesPerFold is how many envelopes a store folds before the next store folds the same
+	// ones.
 	envelopesPerFold = 20
 )
 
-// partitionsOfNodes returns the partitions of each node of a cluster of n nodes. The node with the fewest partitions is first.
+// partitionsOfNodes returns the partitions of each node of a cluster of n nodes. The node with the
+// fewest partitions is first.
 func partitionsOfNodes(n int) []events.Partitions {
 	members := make([]placement.Member, n)
 	indexOf := make(map[string]int, n)
@@ -48,8 +52,9 @@ func partitionsOfNodes(n int) []events.Partitions {
 	return sets
 }
 
-// node does what a node of a cluster does with the log. It decodes all envelopes once, and folds them into the stores of all projections. The stores
-// keep only the rows of the partitions of the node.
+// node does what a node of a cluster does with the log. It decodes all envelopes once, and folds
+// them into the stores of all projections. The stores keep only the rows of the partitions of the
+// node.
 type node struct {
 	dir     string
 	cache   *store.Cache
@@ -57,12 +62,13 @@ type node struct {
 	// seq is the sequence of the last envelope that was decoded.
 	seq    uint64
 	stores []*store.Store
-	// processorTime is the processor time that all threads have used while the node decoded, folded and flushed. It includes compactions and garbage
-	// collection in that time.
+	// processorTime is the processor time that all threads have used while the node decoded, folded
+	// and flushed. It includes compactions and garbage collection in that time.
 	processorTime time.Duration
 }
 
-// openNode opens an empty node with some partitions, in a new directory below parent. If partitions is nil, the node has no stores, and only decodes.
+// openNode opens an empty node with some partitions, in a new directory below parent. If partitions
+// is nil, the node has no stores, and only decodes.
 func openNode(parent string, partitions *events.Partitions) (n *node, err error) {
 	n = &node{decoder: events.NewDecoder(events.Cursor{}), cache: store.NewCache(cacheBytes)}
 	n.dir, err = os.MkdirTemp(parent, "node-")
@@ -84,7 +90,8 @@ func openNode(parent string, partitions *events.Partitions) (n *node, err error)
 	return n, nil
 }
 
-// fold decodes and folds encoded envelopes. Log time begins at begin, and each envelope of the node is a step later than the one before.
+// fold decodes and folds encoded envelopes. Log time begins at begin, and each envelope of the node
+// is a step later than the one before.
 func (n *node) fold(ctx context.Context, begin, step events.Micros, encoded [][]byte) error {
 	before, err := measure.CPUTime()
 	if err != nil {

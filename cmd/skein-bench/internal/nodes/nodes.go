@@ -12,23 +12,27 @@ import (
 	"github.com/skein-feed/skein/events"
 )
 
-// clusterSizes returns the numbers of nodes of the clusters that are compared. The first one is 1: a node that holds all rows.
+// clusterSizes returns the numbers of nodes of the clusters that are compared. The first one is 1:
+// a node that holds all rows.
 func clusterSizes() []int { return []int{1, 3, 5, 8} }
 
 const (
 	day = events.Micros(24 * 3600 * 1_000_000)
 	// logDays is how many days of log time the log of the small clusters has.
 	logDays = 10
-	// flushes is how often the stores are flushed while the log is folded. A live node flushes every minute.
+	// flushes is how often the stores are flushed while the log is folded. A live node flushes
+	// every minute.
 	flushes = 4
-	// rowShareTolerance is by how much the share of the rows that a node has may be above its even share.
+	// rowShareTolerance is by how much the share of the rows that a node has may be above its even
+	// share.
 	rowShareTolerance = 0.05
-	// maxTimeOf3 and maxTimeOf8 are the targets for the processor time of a node in a cluster of three and of eight, as a share of the time of a node that
-	// holds all rows.
+	// maxTimeOf3 and maxTimeOf8 are the targets for the processor time of a node in a cluster of
+	// three and of eight, as a share of the time of a node that holds all rows.
 	maxTimeOf3, maxTimeOf8 = 0.75, 0.35
 )
 
-// MeasureNodes measures what a node costs, in a very large cluster, and in small clusters compared with one node that holds all rows.
+// MeasureNodes measures what a node costs, in a very large cluster, and in small clusters compared
+// with one node that holds all rows.
 func MeasureNodes(ctx context.Context, b *measure.Bench) error {
 	if err := measureLargeCluster(ctx, b); err != nil {
 		return err
@@ -45,7 +49,8 @@ type smallNode struct {
 	partitions events.Partitions
 }
 
-// listSmallNodes returns the nodes that are measured: those with the fewest, with the median and with the most partitions of each cluster.
+// listSmallNodes returns the nodes that are measured: those with the fewest, with the median and
+// with the most partitions of each cluster.
 func listSmallNodes() (list []smallNode) {
 	for _, n := range clusterSizes() {
 		sets := partitionsOfNodes(n)
@@ -63,7 +68,8 @@ func listSmallNodes() (list []smallNode) {
 	return list
 }
 
-// measureSmallClusters measures bytes and processor time of nodes in small clusters. All of them read the same log.
+// measureSmallClusters measures bytes and processor time of nodes in small clusters. All of them
+// read the same log.
 func measureSmallClusters(ctx context.Context, b *measure.Bench) error {
 	count := max(1, b.Opts.Replayed/eventsPerEnvelope)
 	b.Say("a log of %d events", count*eventsPerEnvelope)
@@ -98,7 +104,8 @@ func measureSmallClusters(ctx context.Context, b *measure.Bench) error {
 	return nil
 }
 
-// measure folds a log, and returns the size of the stores in bytes, and the processor time per event in microseconds.
+// measure folds a log, and returns the size of the stores in bytes, and the processor time per
+// event in microseconds.
 func (s smallNode) measure(ctx context.Context, b *measure.Bench, log [][]byte) (size, microsPerEvent float64, err error) {
 	n, err := openNode(b.Dir, &s.partitions)
 	if err != nil {
@@ -108,8 +115,8 @@ func (s smallNode) measure(ctx context.Context, b *measure.Bench, log [][]byte) 
 	runtime.GC() // garbage of the node before must not count
 
 	step := logDays * day / events.Micros(len(log))
-	// After a single flush, Pebble would move the tables to the last level unchanged. A store that has run for long has compacted its tables, so several
-	// flushes are needed.
+	// After a single flush, Pebble would move the tables to the last level unchanged. A store that
+	// has run for long has compacted its tables, so several flushes are needed.
 	for part := range slices.Chunk(log, (len(log)+flushes-1)/flushes) {
 		if err := errors.Join(n.fold(ctx, workload.FirstFollow, step, part), n.flush()); err != nil {
 			return 0, 0, err
@@ -132,7 +139,8 @@ func compare(list []smallNode, bytes, fold *measure.Row) {
 		}
 		bytesTarget := 0.0
 		timeTarget := 0.0
-		// The first node is followed by the smallest, the median and the largest node of each cluster.
+		// The first node is followed by the smallest, the median and the largest node of each
+		// cluster.
 		isMedian := i%3 == 2
 		if isMedian {
 			bytesTarget = copies/float64(s.nodes) + rowShareTolerance

@@ -11,7 +11,8 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// TestGeneratorEncodesAsTheLogDoes decodes generated envelopes, and compares them with what the encoder of the log makes of the same events.
+// TestGeneratorEncodesAsTheLogDoes decodes generated envelopes, and compares them with what the
+// encoder of the log makes of the same events.
 func TestGeneratorEncodesAsTheLogDoes(t *testing.T) {
 	p := productLog{users: 50, items: 30, mix: eventMix{1, 2, 3, 4, 5}}
 	for _, p.withEventIDs = range []bool{false, true} {

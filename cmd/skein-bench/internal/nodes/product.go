@@ -18,8 +18,8 @@ const firstItem = 5 * workload.FirstID
 // eventMix has the proportions of the kinds of events in a log.
 type eventMix struct{ plays, likes, follows, pins, scores int }
 
-// productLog says what an invented log contains. Users, followees and the items of plays and likes are drawn by power laws, the items of pins and
-// scores evenly.
+// productLog says what an invented log contains. Users, followees and the items of plays and likes
+// are drawn by power laws, the items of pins and scores evenly.
 type productLog struct {
 	users, items int
 	mix          eventMix
@@ -27,8 +27,9 @@ type productLog struct {
 	withEventIDs bool
 }
 
-// generator makes the encoded envelopes of a log. The same seed always gives the same log. The generator writes the encoding itself instead of
-// encoding messages, so that 10⁸ events take seconds, and leave no garbage that would be collected while nodes are measured.
+// generator makes the encoded envelopes of a log. The same seed always gives the same log. The
+// generator writes the encoding itself instead of encoding messages, so that 10⁸ events take
+// seconds, and leave no garbage that would be collected while nodes are measured.
 type generator struct {
 	productLog
 	r *rand.Rand
@@ -36,7 +37,8 @@ type generator struct {
 	kinds []events.Kind
 	// lastPin is the number of the last pin.
 	lastPin uint64
-	// event has the encoding of the last event, and content is a buffer for the message of its kind.
+	// event has the encoding of the last event, and content is a buffer for the message of its
+	// kind.
 	event, content []byte
 }
 
@@ -60,7 +62,8 @@ func (p productLog) newGenerator(seed uint64) *generator {
 	return g
 }
 
-// envelope makes the next envelope: its format version, the set of kinds that its events have, and the events.
+// envelope makes the next envelope: its format version, the set of kinds that its events have, and
+// the events.
 func (g *generator) envelope() []byte {
 	data := make([]byte, 0, 64*eventsPerEnvelope)
 	data = protowire.AppendVarint(protowire.AppendTag(data, 1, protowire.VarintType), events.EnvelopeVersion)
@@ -82,7 +85,8 @@ func (g *generator) envelope() []byte {
 
 // makeEvent makes a random event of a kind, and puts its encoding into g.event.
 func (g *generator) makeEvent(kind events.Kind) {
-	// The numbers of fields are those of proto/skein/v1/event.proto. A test compares the result with what the encoder of the log makes.
+	// The numbers of fields are those of proto/skein/v1/event.proto. A test compares the result
+	// with what the encoder of the log makes.
 	content := g.content[:0]
 	user := uint64(workload.PowerLaw(g.r, g.users, workload.FollowerSkew))
 	switch kind {
@@ -100,7 +104,8 @@ func (g *generator) makeEvent(kind events.Kind) {
 		content = appendID(content, 1, workload.FirstID+user)
 		switch kind {
 		case events.UserFollowed:
-			// Users who act often have low numbers. Users with many followers have high ones, because they are not the same users.
+			// Users who act often have low numbers. Users with many followers have high ones,
+			// because they are not the same users.
 			followee := uint64(g.users-1) - uint64(workload.PowerLaw(g.r, g.users, workload.FolloweeSkew))
 			if followee == user {
 				followee = (user + 1) % uint64(g.users)
@@ -122,7 +127,8 @@ func (g *generator) makeEvent(kind events.Kind) {
 	g.event = appendBytes(event, protowire.Number(kind), content)
 }
 
-// appendID appends a field whose value is the id of a user, an item or a pin, a decimal number of 13 digits.
+// appendID appends a field whose value is the id of a user, an item or a pin, a decimal number of
+// 13 digits.
 func appendID(dst []byte, field protowire.Number, id uint64) []byte {
 	dst = protowire.AppendVarint(protowire.AppendTag(dst, field, protowire.BytesType), 13)
 	return strconv.AppendUint(dst, id, 10)

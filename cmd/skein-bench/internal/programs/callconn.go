@@ -18,8 +18,9 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// CallConn is a connection to the service over which calls are made one after the other. It shares the processor with the service, so it does as
-// little as possible: the calls are encoded beforehand, and the caller may have answers dropped without decoding them.
+// CallConn is a connection to the service over which calls are made one after the other. It shares
+// the processor with the service, so it does as little as possible: the calls are encoded
+// beforehand, and the caller may have answers dropped without decoding them.
 type CallConn struct {
 	conn net.Conn
 	in   *bufio.Reader
@@ -58,8 +59,8 @@ type EncodedCalls struct {
 	// head is the beginning of every request, up to the value of its last header, Content-Length.
 	head   []byte
 	bodies [][]byte
-	// atLeastField is the number of the field at_least, the position that the answer must contain. It is 0 if the method has no such field,
-	// or if the calls are not in protobuf.
+	// atLeastField is the number of the field at_least, the position that the answer must contain.
+	// It is 0 if the method has no such field, or if the calls are not in protobuf.
 	atLeastField protowire.Number
 }
 
@@ -86,8 +87,9 @@ func EncodeCalls(addr Address, procedure string, encoding Encoding, requests []p
 	return c, nil
 }
 
-// Call makes the i-th of the calls; after the last one it begins again with the first. Call reads the answer into body, or drops it if body is nil. If
-// atLeast is not empty, it is the position that the answer must contain.
+// Call makes the i-th of the calls; after the last one it begins again with the first. Call reads
+// the answer into body, or drops it if body is nil. If atLeast is not empty, it is the position
+// that the answer must contain.
 func (cc *CallConn) Call(c *EncodedCalls, i int, atLeast string, body *bytes.Buffer) error {
 	request := c.bodies[i%len(c.bodies)]
 	size := len(request)
@@ -98,7 +100,8 @@ func (cc *CallConn) Call(c *EncodedCalls, i int, atLeast string, body *bytes.Buf
 		size += protowire.SizeTag(c.atLeastField) + protowire.SizeBytes(len(atLeast))
 	}
 
-	// A field may be anywhere in a message of protobuf, so at_least is appended to the encoded request.
+	// A field may be anywhere in a message of protobuf, so at_least is appended to the encoded
+	// request.
 	cc.out = append(cc.out[:0], c.head...)
 	cc.out = strconv.AppendInt(cc.out, int64(size), 10)
 	cc.out = append(cc.out, "\r\n\r\n"...)
@@ -132,8 +135,8 @@ func (cc *CallConn) Call(c *EncodedCalls, i int, atLeast string, body *bytes.Buf
 // CallConns are several connections to the service.
 type CallConns []*CallConn
 
-// CallAll makes every call once, and returns the answers in the order of the calls. All connections are used at the same time, each for one call after
-// the other.
+// CallAll makes every call once, and returns the answers in the order of the calls. All connections
+// are used at the same time, each for one call after the other.
 func (all CallConns) CallAll(c *EncodedCalls) ([][]byte, error) {
 	var (
 		next atomic.Int64

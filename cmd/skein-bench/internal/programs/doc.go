@@ -1,6 +1,6 @@
-// Package programs starts, drives and stops the programs that the bench measures. All of them run on this machine, listen on free ports of
-// the loopback, and keep their files below one temporary directory. The bench never sleeps until a program is ready, but polls it until it
-// answers.
+// Package programs starts, drives and stops the programs that the bench measures. All of them run
+// on this machine, listen on free ports of the loopback, and keep their files below one temporary
+// directory. The bench never sleeps until a program is ready, but polls it until it answers.
 //
 //	process.go               a program that runs
 //	skein.go                 skein serve, built as releases are

@@ -54,7 +54,8 @@ func TestRedisBenchmarkOutputGivesRateAndLatencies(t *testing.T) {
 	}
 }
 
-// checkMeasurement compares what a parser returned with the expected measurement, or with a part of the expected error.
+// checkMeasurement compares what a parser returned with the expected measurement, or with a part of
+// the expected error.
 func checkMeasurement(t *testing.T, got measure.Measurement, err error, expected measure.Measurement, errorPart string) {
 	t.Helper()
 	if errorPart != "" {

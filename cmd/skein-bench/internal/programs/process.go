@@ -23,7 +23,8 @@ const (
 	startTimeout = 2 * time.Minute
 	// StopTimeout is how long a program may take to stop before it is killed.
 	StopTimeout = time.Minute
-	// PollInterval is the time between two attempts to find out whether a program has reached a state.
+	// PollInterval is the time between two attempts to find out whether a program has reached a
+	// state.
 	PollInterval = 10 * time.Millisecond
 )
 
@@ -66,7 +67,8 @@ func start(ctx context.Context, name, path string, args ...string) (*Process, er
 	return p, nil
 }
 
-// WithoutSkeinSettings removes the variables that would change settings of `skein serve`. A measured service has its default settings.
+// WithoutSkeinSettings removes the variables that would change settings of `skein serve`. A
+// measured service has its default settings.
 func WithoutSkeinSettings(env []string) []string {
 	var others []string
 	for _, e := range env {
@@ -77,7 +79,8 @@ func WithoutSkeinSettings(env []string) []string {
 	return others
 }
 
-// Stop asks the program to end, and waits until it has ended. After StopTimeout it kills the program and returns an error.
+// Stop asks the program to end, and waits until it has ended. After StopTimeout it kills the
+// program and returns an error.
 func (p *Process) Stop() error {
 	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return err
@@ -95,8 +98,8 @@ func (p *Process) Stop() error {
 	}
 }
 
-// waitUntil polls the condition ready until it holds. waitUntil returns an error if the program ends before, or after startTimeout. The
-// state is a word such as "ready", for the error.
+// waitUntil polls the condition ready until it holds. waitUntil returns an error if the program
+// ends before, or after startTimeout. The state is a word such as "ready", for the error.
 func (p *Process) waitUntil(ctx context.Context, what string, ready func(context.Context) bool) error {
 	return p.waitUntilWithin(ctx, startTimeout, what, ready)
 }
@@ -122,8 +125,8 @@ func (p *Process) waitUntilWithin(
 	return nil
 }
 
-// waitUntilListening waits until the program has written its port to portFile, and then until its path /readyz answers with status 200. It
-// returns the address of the program.
+// waitUntilListening waits until the program has written its port to portFile, and then until its
+// path /readyz answers with status 200. It returns the address of the program.
 func (p *Process) waitUntilListening(ctx context.Context, portFile string) (Address, error) {
 	addr := Address{host: "127.0.0.1"}
 	err := p.waitUntil(ctx, "listening", func(context.Context) bool {
@@ -149,7 +152,8 @@ func (p *Process) waitUntilListening(ctx context.Context, portFile string) (Addr
 	})
 }
 
-// freePort returns a port of the loopback that was free a moment ago. Another program may take it before the caller does.
+// freePort returns a port of the loopback that was free a moment ago. Another program may take it
+// before the caller does.
 func freePort(ctx context.Context) (string, error) {
 	l, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
@@ -187,7 +191,8 @@ func (t *outputTail) String() string {
 	return string(t.buf)
 }
 
-// StayIdle waits for a time without calling the process. It returns an error if the process ends in that time.
+// StayIdle waits for a time without calling the process. It returns an error if the process ends in
+// that time.
 func (p *Process) StayIdle(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

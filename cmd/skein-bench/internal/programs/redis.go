@@ -12,7 +12,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Durability says when a Redis server writes its append-only file (AOF), the log of all writes, to disk.
+// Durability says when a Redis server writes its append-only file (AOF), the log of all writes, to
+// disk.
 type Durability string
 
 const (
@@ -24,7 +25,8 @@ const (
 	Always Durability = "always"
 )
 
-// Redis is a Redis server that the bench has started, and that has only the data that the bench writes.
+// Redis is a Redis server that the bench has started, and that has only the data that the bench
+// writes.
 type Redis struct {
 	*Process
 	// dir has the files of the server.
@@ -33,8 +35,9 @@ type Redis struct {
 	Client *redis.Client
 }
 
-// StartRedis starts an empty server on a free port of the loopback, and waits until it answers. The server has its files in a new directory below
-// parent, and no configuration file. tool is the path of redis-server.
+// StartRedis starts an empty server on a free port of the loopback, and waits until it answers. The
+// server has its files in a new directory below parent, and no configuration file. tool is the path
+// of redis-server.
 func StartRedis(ctx context.Context, tool, parent string, d Durability) (*Redis, error) {
 	dir, err := os.MkdirTemp(parent, "redis-")
 	if err != nil {
@@ -71,7 +74,8 @@ func startRedisServer(ctx context.Context, tool, dir string, args ...string) (*R
 	return &Redis{Process: p, dir: dir, Addr: addr, Client: redis.NewClient(&redis.Options{Addr: addr.String()})}, nil
 }
 
-// isAnswering reports whether the server answers a ping. It answers with an error while it loads a file.
+// isAnswering reports whether the server answers a ping. It answers with an error while it loads a
+// file.
 func (s *Redis) isAnswering(ctx context.Context) bool { return s.Client.Ping(ctx).Err() == nil }
 
 // Close stops the server and removes its files.
@@ -79,7 +83,8 @@ func (s *Redis) Close() error {
 	return errors.Join(s.Client.Close(), s.Stop(), os.RemoveAll(s.dir))
 }
 
-// Memory returns how many bytes the server uses for its data: what it has allocated, without what it had allocated at its start.
+// Memory returns how many bytes the server uses for its data: what it has allocated, without what
+// it had allocated at its start.
 func (s *Redis) Memory(ctx context.Context) (float64, error) {
 	info, err := s.Client.InfoMap(ctx, "memory").Result()
 	if err != nil {
@@ -113,8 +118,9 @@ func (s *Redis) CPU(ctx context.Context) (time.Duration, error) {
 	return time.Duration(sum * float64(time.Second)), nil
 }
 
-// FollowingKey returns the key of the sorted set of the users whom a user follows. The bench keeps the follow graph in Redis as a product would:
-// each user has two sorted sets and a hash of counts. The score of a member is the time of the follow in microseconds, which is exact in a
+// FollowingKey returns the key of the sorted set of the users whom a user follows. The bench keeps
+// the follow graph in Redis as a product would: each user has two sorted sets and a hash of counts.
+// The score of a member is the time of the follow in microseconds, which is exact in a
 // floating-point number of 64 bits.
 func FollowingKey(user string) string { return "f:" + user }
 
@@ -124,7 +130,8 @@ func FollowersKey(user string) string { return "r:" + user }
 // CountsKey returns the key of the hash with the numbers of followers and followees of a user.
 func CountsKey(user string) string { return "c:" + user }
 
-// AppendFollow appends the commands that write one follow at the time since, in one transaction, encoded for Redis.
+// AppendFollow appends the commands that write one follow at the time since, in one transaction,
+// encoded for Redis.
 func AppendFollow(dst []byte, follower, followee, since string) []byte {
 	dst = AppendCommand(dst, "MULTI")
 	dst = AppendCommand(dst, "ZADD", FollowingKey(follower), since, followee)

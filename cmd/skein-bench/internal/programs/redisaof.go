@@ -12,7 +12,8 @@ import (
 	"github.com/skein-feed/skein/cmd/skein-bench/internal/measure"
 )
 
-// AOFName is the name under which a server of any version looks for an append-only file in its directory.
+// AOFName is the name under which a server of any version looks for an append-only file in its
+// directory.
 const AOFName = "appendonly.aof"
 
 // loadTimeout is how long a server may take to load an append-only file.
@@ -21,12 +22,12 @@ const loadTimeout = 20 * time.Minute
 // loadTimeLine matches the line in which a server prints how long it took to load its file.
 var loadTimeLine = regexp.MustCompile(`DB loaded from append only file: ([0-9.]+) seconds`)
 
-// AOFLoadTimes has the time that a server took to load its append-only file: Reported is what the server prints, Processor the processor time that
-// it has used.
+// AOFLoadTimes has the time that a server took to load its append-only file: Reported is what the
+// server prints, Processor the processor time that it has used.
 type AOFLoadTimes struct{ Reported, Processor time.Duration }
 
-// LoadAOF starts a server that loads an append-only file, and returns how long that took. The function check returns an error unless the server then
-// has the right data.
+// LoadAOF starts a server that loads an append-only file, and returns how long that took. The
+// function check returns an error unless the server then has the right data.
 func LoadAOF(
 	ctx context.Context, b *measure.Bench, file string, check func(context.Context, *Redis) error,
 ) (times AOFLoadTimes, err error) {
@@ -57,8 +58,8 @@ func LoadAOF(
 	return times, check(ctx, s)
 }
 
-// parseLoadTime returns the time that a server prints for loading its file. It returns at least a millisecond, the precision of that time, because the
-// caller divides by it.
+// parseLoadTime returns the time that a server prints for loading its file. It returns at least a
+// millisecond, the precision of that time, because the caller divides by it.
 func parseLoadTime(output string) (time.Duration, error) {
 	found := loadTimeLine.FindStringSubmatch(output)
 	if found == nil {

@@ -12,19 +12,21 @@ import (
 	"github.com/skein-feed/skein/cmd/skein-bench/internal/measure"
 )
 
-// RedisBenchmarkJob is a command that redis-benchmark sends again and again. It replaces each __rand_int__ by a random number of 12 digits.
+// RedisBenchmarkJob is a command that redis-benchmark sends again and again. It replaces each
+// __rand_int__ by a random number of 12 digits.
 type RedisBenchmarkJob struct {
 	Addr    Address
 	Command []string
 	// Keyspace is the number below which the random numbers are.
 	Keyspace int
-	// rate is how many commands per second were answered in the last run. redis-benchmark takes a number of commands and not a time, so the next run
-	// needs the rate to last as long as it should.
+	// rate is how many commands per second were answered in the last run. redis-benchmark takes a
+	// number of commands and not a time, so the next run needs the rate to last as long as it
+	// should.
 	rate float64
 }
 
-// Run sends the command over several connections for about the time d. Each connection waits for the reply before it sends the next command.
-// tool is the path of redis-benchmark.
+// Run sends the command over several connections for about the time d. Each connection waits for
+// the reply before it sends the next command. tool is the path of redis-benchmark.
 func (j *RedisBenchmarkJob) Run(ctx context.Context, tool string, connections int, d time.Duration) (measure.Measurement, error) {
 	// Before the first run, a short run finds the rate.
 	if j.rate == 0 {
@@ -56,7 +58,8 @@ func (j *RedisBenchmarkJob) sendRequests(ctx context.Context, tool string, conne
 	return parseRedisBenchmark(out)
 }
 
-// parseRedisBenchmark reads the output of redis-benchmark --csv for one command: a line with the names of the columns, and one with the values.
+// parseRedisBenchmark reads the output of redis-benchmark --csv for one command: a line with the
+// names of the columns, and one with the values.
 func parseRedisBenchmark(out []byte) (m measure.Measurement, err error) {
 	table, err := csv.NewReader(bytes.NewReader(out)).ReadAll()
 	if err != nil || len(table) != 2 {

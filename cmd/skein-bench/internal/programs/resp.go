@@ -9,8 +9,9 @@ import (
 	"strconv"
 )
 
-// RESPConn is a connection to a Redis server, over which encoded pipelines are sent. RESP is the protocol of Redis; a pipeline is several commands
-// that are sent together. Encoding them beforehand leaves the processor to the server while it is measured.
+// RESPConn is a connection to a Redis server, over which encoded pipelines are sent. RESP is the
+// protocol of Redis; a pipeline is several commands that are sent together. Encoding them
+// beforehand leaves the processor to the server while it is measured.
 type RESPConn struct {
 	net.Conn
 	in *bufio.Reader
@@ -43,7 +44,8 @@ func appendLength(dst []byte, kind byte, length int) []byte {
 	return append(dst, "\r\n"...)
 }
 
-// RoundTrip sends a pipeline and reads the given number of replies. It returns an error if one of the replies is an error.
+// RoundTrip sends a pipeline and reads the given number of replies. It returns an error if one of
+// the replies is an error.
 func (c *RESPConn) RoundTrip(pipeline []byte, replies int) error {
 	if _, err := c.Write(pipeline); err != nil {
 		return err
@@ -56,7 +58,8 @@ func (c *RESPConn) RoundTrip(pipeline []byte, replies int) error {
 	return nil
 }
 
-// skipReply reads one reply and drops it. An error in the reply, or in an array of replies, is returned.
+// skipReply reads one reply and drops it. An error in the reply, or in an array of replies, is
+// returned.
 func skipReply(r *bufio.Reader) error {
 	line, err := r.ReadSlice('\n')
 	if err != nil {

@@ -20,8 +20,9 @@ import (
 	"github.com/skein-feed/skein/proto/skein/v1/skeinv1connect"
 )
 
-// redisService answers three methods of the graph service from Redis. It is what a team would write that has its graph in Redis and needs the same
-// answers over the same protocol. It checks no limits and has no metrics.
+// redisService answers three methods of the graph service from Redis. It is what a team would write
+// that has its graph in Redis and needs the same answers over the same protocol. It checks no
+// limits and has no metrics.
 type redisService struct {
 	skeinv1connect.UnimplementedGraphServiceHandler
 
@@ -129,9 +130,10 @@ func timestamp(score float64) *timestamppb.Timestamp {
 	return timestamppb.New(time.UnixMicro(int64(score)))
 }
 
-// ServeRedis serves the graph in a Redis server over HTTP until the context ends. It listens on a free port of the loopback, and writes the port to
-// portFile when it listens. With batch, the commands of concurrent calls are sent together, which go-redis calls auto-pipelining. Without batch, each call
-// takes a connection from a pool.
+// ServeRedis serves the graph in a Redis server over HTTP until the context ends. It listens on a
+// free port of the loopback, and writes the port to portFile when it listens. With batch, the
+// commands of concurrent calls are sent together, which go-redis calls auto-pipelining. Without
+// batch, each call takes a connection from a pool.
 func ServeRedis(ctx context.Context, redisAddr, portFile string, batch bool) (err error) {
 	client := redis.NewClient(&redis.Options{Addr: redisAddr, PoolSize: 64, MinIdleConns: 64})
 	defer func() { err = errors.Join(err, client.Close()) }()
@@ -169,7 +171,8 @@ func ServeRedis(ctx context.Context, redisAddr, portFile string, batch bool) (er
 	return nil
 }
 
-// writePort writes the port of an address to a file. A program that waits for the file never reads a part of the port.
+// writePort writes the port of an address to a file. A program that waits for the file never reads
+// a part of the port.
 func writePort(file string, addr net.Addr) error {
 	_, port, err := net.SplitHostPort(addr.String())
 	if err != nil {
@@ -178,8 +181,8 @@ func writePort(file string, addr net.Addr) error {
 	return atomicfile.Write(file, []byte(port+"\n"))
 }
 
-// StartRedisService starts this program as the service in front of a Redis server, and returns its process and address. The mode is "pooled" or
-// "batched" (see [ServeRedis]).
+// StartRedisService starts this program as the service in front of a Redis server, and returns its
+// process and address. The mode is "pooled" or "batched" (see [ServeRedis]).
 func StartRedisService(ctx context.Context, b *measure.Bench, r *Redis, mode string) (*Process, Address, error) {
 	portFile := filepath.Join(b.Dir, "service-"+mode+".port")
 	args := []string{"redis-service", "--redis", r.Addr.String(), "--port-file", portFile}

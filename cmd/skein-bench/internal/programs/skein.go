@@ -30,8 +30,8 @@ type Skein struct {
 	Addr Address
 }
 
-// BuildSkein returns the path of the measured program. If there is none yet, BuildSkein builds it as releases are built, from the clone in which the
-// bench runs.
+// BuildSkein returns the path of the measured program. If there is none yet, BuildSkein builds it
+// as releases are built, from the clone in which the bench runs.
 func BuildSkein(ctx context.Context, b *measure.Bench) (string, error) {
 	if b.Program != "" {
 		return b.Program, nil
@@ -71,8 +71,8 @@ func StartEmptySkein(ctx context.Context, b *measure.Bench) (*Skein, error) {
 	return s, nil
 }
 
-// StartSkeinWithData starts the service on a data directory that may have data, and waits until the service is ready. The service writes its port to
-// portFile.
+// StartSkeinWithData starts the service on a data directory that may have data, and waits until the
+// service is ready. The service writes its port to portFile.
 func StartSkeinWithData(ctx context.Context, b *measure.Bench, data, portFile string, flags ...string) (*Skein, error) {
 	path, err := BuildSkein(ctx, b)
 	if err != nil {
@@ -103,8 +103,9 @@ func StartSkeinWithData(ctx context.Context, b *measure.Bench, data, portFile st
 // compactionTimeout is how long a service may flush and compact what was loaded.
 const compactionTimeout = 5 * time.Minute
 
-// WaitUntilCompacted waits until the service has flushed and compacted what was loaded: until it uses less than a tenth of a core for two seconds.
-// The processor time of another process is known only on Linux. On other systems the wait ends after two seconds.
+// WaitUntilCompacted waits until the service has flushed and compacted what was loaded: until it
+// uses less than a tenth of a core for two seconds. The processor time of another process is known
+// only on Linux. On other systems the wait ends after two seconds.
 func (s *Skein) WaitUntilCompacted(ctx context.Context) error {
 	const period = 2 * time.Second
 	used := 0.0
@@ -123,7 +124,8 @@ func (s *Skein) WaitUntilCompacted(ctx context.Context) error {
 	})
 }
 
-// processorSeconds returns the processor time that a process has used so far, or 0 on systems other than Linux.
+// processorSeconds returns the processor time that a process has used so far, or 0 on systems other
+// than Linux.
 func processorSeconds(pid int) float64 {
 	const ticksPerSecond = 100 // on every platform of Linux
 	stat, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
@@ -160,8 +162,8 @@ func (s *Skein) NewPublisher() *Publisher {
 	}
 }
 
-// publishInOrder makes calls one after the other, and returns the position of the last one. It returns an error if the service does not accept
-// every event.
+// publishInOrder makes calls one after the other, and returns the position of the last one. It
+// returns an error if the service does not accept every event.
 func (p *Publisher) publishInOrder(ctx context.Context, calls []*skeinv1.PublishRequest) (last events.Position, err error) {
 	for _, call := range calls {
 		res, err := p.Publish(ctx, connect.NewRequest(call))
@@ -179,8 +181,8 @@ func (p *Publisher) publishInOrder(ctx context.Context, calls []*skeinv1.Publish
 	return last, nil
 }
 
-// PublishSequences publishes several sequences of calls at once, each over a connection of its own and in order. It returns when every projection
-// of the service shows the last event.
+// PublishSequences publishes several sequences of calls at once, each over a connection of its own
+// and in order. It returns when every projection of the service shows the last event.
 func (s *Skein) PublishSequences(ctx context.Context, sequences [][]*skeinv1.PublishRequest) error {
 	positions := make([]events.Position, len(sequences))
 	errs := make([]error, len(sequences))
@@ -206,7 +208,8 @@ func (s *Skein) PublishSequences(ctx context.Context, sequences [][]*skeinv1.Pub
 	return s.WaitUntilVisible(ctx, last)
 }
 
-// WaitUntilVisible waits until every projection of the service shows a position of the log: until reads contain all events up to it.
+// WaitUntilVisible waits until every projection of the service shows a position of the log: until
+// reads contain all events up to it.
 func (s *Skein) WaitUntilVisible(ctx context.Context, p events.Position) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
@@ -214,7 +217,8 @@ func (s *Skein) WaitUntilVisible(ctx context.Context, p events.Position) error {
 	ticker := time.NewTicker(PollInterval)
 	defer ticker.Stop()
 	for {
-		// The service answers with Unavailable if a projection does not show the position for some time.
+		// The service answers with Unavailable if a projection does not show the position for some
+		// time.
 		res, err := admin.GetStatus(ctx, connect.NewRequest(&skeinv1.GetStatusRequest{AtLeast: p.String()}))
 		if err != nil && connect.CodeOf(err) != connect.CodeUnavailable {
 			return err

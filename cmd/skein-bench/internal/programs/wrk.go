@@ -16,8 +16,8 @@ import (
 	"github.com/skein-feed/skein/cmd/skein-bench/internal/measure"
 )
 
-// wrkScript is a script for wrk that sends the requests in a file, one after the other and then again from the first. The word FILE stands for the
-// path of that file.
+// wrkScript is a script for wrk that sends the requests in a file, one after the other and then
+// again from the first. The word FILE stands for the path of that file.
 //
 //go:embed requests.lua
 var wrkScript []byte
@@ -25,7 +25,8 @@ var wrkScript []byte
 // WrkJob has encoded HTTP requests, in a file, that wrk sends one after the other.
 type WrkJob struct{ script, url string }
 
-// NewWrkJob writes encoded HTTP requests and the script that sends them into files in dir, whose names begin with name.
+// NewWrkJob writes encoded HTTP requests and the script that sends them into files in dir, whose
+// names begin with name.
 func NewWrkJob(dir, name, addr string, requests [][]byte) (*WrkJob, error) {
 	var data []byte
 	for _, r := range requests {
@@ -49,8 +50,8 @@ func HTTPRequest(addr, procedure, contentType string, body []byte) []byte {
 	return append([]byte(head), body...)
 }
 
-// Run sends requests over several connections for the time d, which is rounded to seconds. It uses one thread, as redis-benchmark does. wrk is the path
-// of the program.
+// Run sends requests over several connections for the time d, which is rounded to seconds. It uses
+// one thread, as redis-benchmark does. wrk is the path of the program.
 func (j *WrkJob) Run(ctx context.Context, wrk string, connections int, d time.Duration) (measure.Measurement, error) {
 	seconds := max(1, int(d.Round(time.Second)/time.Second))
 	cmd := exec.CommandContext(ctx, wrk, "--threads", "1", "--connections", strconv.Itoa(connections),
@@ -70,7 +71,8 @@ var (
 	wrkSocketErrors   = regexp.MustCompile(`(?m)^ +Socket errors: (.*)$`)
 )
 
-// parseWrk reads the output of wrk --latency. It returns an error if a request failed, because such a run measures nothing.
+// parseWrk reads the output of wrk --latency. It returns an error if a request failed, because such
+// a run measures nothing.
 func parseWrk(out []byte) (m measure.Measurement, err error) {
 	if failed := wrkErrorResponses.FindSubmatch(out); failed != nil {
 		return m, fmt.Errorf("wrk: %s requests were answered with an error", failed[1])

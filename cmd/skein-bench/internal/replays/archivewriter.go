@@ -12,7 +12,8 @@ import (
 	"github.com/skein-feed/skein/events/bucket"
 )
 
-// archiveWriter writes the envelopes of a generated log into an archive, with as many segments as they need. A segment is one of the files of the archive.
+// archiveWriter writes the envelopes of a generated log into an archive, with as many segments as
+// they need. A segment is one of the files of the archive.
 type archiveWriter struct {
 	archive *archive.Archive
 	segment *archive.Writer
@@ -56,7 +57,8 @@ func (w *archiveWriter) seal(ctx context.Context) error {
 	return err
 }
 
-// finish ends the last segment. It returns an error unless the archive has all envelopes up to the sequence lastSeq.
+// finish ends the last segment. It returns an error unless the archive has all envelopes up to the
+// sequence lastSeq.
 func (w *archiveWriter) finish(ctx context.Context, lastSeq uint64) error {
 	if err := w.seal(ctx); err != nil {
 		return err

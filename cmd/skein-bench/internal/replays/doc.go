@@ -1,5 +1,6 @@
-// Package replays has the rows about stores that are built from the log, and about costs that depend on the number of follows. To fold is to
-// apply events to a store; a rebuild folds the whole log into a new store.
+// Package replays has the rows about stores that are built from the log, and about costs that
+// depend on the number of follows. To fold is to apply events to a store; a rebuild folds the whole
+// log into a new store.
 //
 //	replay.go     rebuilds from the archive and from the stream of the log, and a round of the auditor; replaylog.go: the logs;
 //	              replayjob.go: one measurement, in a process of its own

@@ -27,14 +27,15 @@ const (
 	maxStartSeconds = 1
 	// maxIdleBytes is the resident memory of an idle service.
 	maxIdleBytes = 150e6
-	// maxGrowth is the ratio of the time of an operation with the most follows to its time with the fewest.
+	// maxGrowth is the ratio of the time of an operation with the most follows to its time with the
+	// fewest.
 	maxGrowth = 1.5
 	// maxBytesDense is the size of the graph store on disk per follow.
 	maxBytesDense = 25
 )
 
-// idleTime is how long a service is idle before its memory is read. It is longer than the two minutes after which Go collects garbage even if nothing
-// is allocated.
+// idleTime is how long a service is idle before its memory is read. It is longer than the two
+// minutes after which Go collects garbage even if nothing is allocated.
 const idleTime = 130 * time.Second
 
 // growthSize is one of the numbers of follows whose costs are compared.
@@ -51,7 +52,8 @@ type growthSize struct {
 // growthRows has the rows of this group, but for those of operations.
 type growthRows struct{ build, bytes, start, ready, idle *measure.Row }
 
-// MeasureGrowth measures the costs that depend on the number of follows: those of building, starting and keeping a service, and those of operations.
+// MeasureGrowth measures the costs that depend on the number of follows: those of building,
+// starting and keeping a service, and those of operations.
 func MeasureGrowth(ctx context.Context, b *measure.Bench) (err error) {
 	sizes := slices.Sorted(slices.Values(b.Opts.Growth))
 	var all []*growthSize
@@ -101,7 +103,8 @@ func MeasureGrowth(ctx context.Context, b *measure.Bench) (err error) {
 	return nil
 }
 
-// newGrowthRows adds the rows to the report. With GrowthAlone no service is started, so there are only rows about the graph store.
+// newGrowthRows adds the rows to the report. With GrowthAlone no service is started, so there are
+// only rows about the graph store.
 func newGrowthRows(b *measure.Bench) (r growthRows) {
 	r.build = b.Row("growth-build", "growth: the graph built from an archive", "follows/s", "as a rebuild does, compacted, in a process of "+
 		"its own, once. Everybody follows 10 users, by a power law.")
@@ -183,7 +186,8 @@ func measureSize(ctx context.Context, b *measure.Bench, g *growthSize, rows grow
 	return measureStarts(ctx, b, g, rows)
 }
 
-// measureStarts starts the service several times, and measures how long it takes until it is ready and its memory then.
+// measureStarts starts the service several times, and measures how long it takes until it is ready
+// and its memory then.
 func measureStarts(ctx context.Context, b *measure.Bench, g *growthSize, rows growthRows) error {
 	// The time of a start must not contain that of a build.
 	if _, err := programs.BuildSkein(ctx, b); err != nil {
@@ -220,7 +224,8 @@ func startWithGrowth(ctx context.Context, b *measure.Bench, g *growthSize, flags
 // The names of the series of idle services. An auditor compares stores in the background.
 const audited, unaudited = "as by default", "without an auditor"
 
-// measureIdleMemory measures the memory of a service that is idle for some time, with an auditor and without one.
+// measureIdleMemory measures the memory of a service that is idle for some time, with an auditor
+// and without one.
 func measureIdleMemory(ctx context.Context, b *measure.Bench, g *growthSize, rows growthRows) (err error) {
 	for _, idle := range []struct {
 		name  string
@@ -247,7 +252,8 @@ func measureIdleMemory(ctx context.Context, b *measure.Bench, g *growthSize, row
 	return nil
 }
 
-// checkProbe returns an error unless the service has the followers of a probe, one of the users whom the operations are about.
+// checkProbe returns an error unless the service has the followers of a probe, one of the users
+// whom the operations are about.
 func checkProbe(ctx context.Context, s *programs.Skein, l growthLog) error {
 	client := skeinv1connect.NewGraphServiceClient(http.DefaultClient, "http://"+s.Addr.String())
 	res, err := client.BatchGetFollowCounts(ctx, connect.NewRequest(&skeinv1.BatchGetFollowCountsRequest{

@@ -11,7 +11,8 @@ import (
 	"github.com/skein-feed/skein/events/bucket"
 )
 
-// TestGrowthLogHasDistinctFollowsAndAllProbes demands of a log of any size that no two follows are equal and that the probes have all of theirs.
+// TestGrowthLogHasDistinctFollowsAndAllProbes demands of a log of any size that no two follows are
+// equal and that the probes have all of theirs.
 func TestGrowthLogHasDistinctFollowsAndAllProbes(t *testing.T) {
 	for _, n := range []int{10_000, 31_234} {
 		l := newGrowthLog(n)
@@ -38,7 +39,8 @@ func TestGrowthLogHasDistinctFollowsAndAllProbes(t *testing.T) {
 	}
 }
 
-// TestGrowthMeasuresGraphStores is what measures 10⁸ follows, with few: an archive is generated, the graph built from it, and asked.
+// TestGrowthMeasuresGraphStores is what measures 10⁸ follows, with few: an archive is generated,
+// the graph built from it, and asked.
 func TestGrowthMeasuresGraphStores(t *testing.T) {
 	report := &measure.Report{}
 	b := &measure.Bench{

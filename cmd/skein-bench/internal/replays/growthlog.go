@@ -19,8 +19,9 @@ import (
 const (
 	// degree is how many users each user follows.
 	degree = 10
-	// probes is how many probe followers and how many probe followees there are. Operations are measured with these users, who are the same in logs of all
-	// sizes. Each probe follower follows half of the probe followees.
+	// probes is how many probe followers and how many probe followees there are. Operations are
+	// measured with these users, who are the same in logs of all sizes. Each probe follower follows
+	// half of the probe followees.
 	probes = 100
 	// growthTime is the log time over which the follows are spread.
 	growthTime = 30 * 24 * time.Hour
@@ -28,8 +29,9 @@ const (
 	growthEpoch = 1
 )
 
-// growthLog is a log of n follows: those of the probes, and those of n/10 users, whose followees are drawn by a power law. The follows are made while they
-// are read, so a large log takes no memory.
+// growthLog is a log of n follows: those of the probes, and those of n/10 users, whose followees
+// are drawn by a power law. The follows are made while they are read, so a large log takes no
+// memory.
 type growthLog struct{ n, users int }
 
 // newGrowthLog returns a log of n follows. It has enough users for each to follow degree others.
@@ -51,8 +53,8 @@ func (l growthLog) probeFollows() (edges []workload.Edge) {
 	return edges
 }
 
-// follows returns all follows in order: first one of each user, then a second one of each user, and so on. The follows of probes are spread evenly
-// among them. No two follows are equal.
+// follows returns all follows in order: first one of each user, then a second one of each user, and
+// so on. The follows of probes are spread evenly among them. No two follows are equal.
 func (l growthLog) follows() iter.Seq[workload.Edge] {
 	return func(yield func(workload.Edge) bool) {
 		probeFollows := l.probeFollows()
@@ -83,7 +85,8 @@ func (l growthLog) follows() iter.Seq[workload.Edge] {
 	}
 }
 
-// followee returns the user whom a follower follows in a round. It is a different user in each round.
+// followee returns the user whom a follower follows in a round. It is a different user in each
+// round.
 func (l growthLog) followee(follower uint32, round int) uint32 {
 	// The draws of earlier rounds are repeated, so that nothing need be kept for each user.
 	r := mathrand.New(mathrand.NewPCG(67, uint64(follower)))
@@ -100,7 +103,8 @@ func (l growthLog) followee(follower uint32, round int) uint32 {
 	}
 }
 
-// archive writes the log into the archive of a data directory. It then makes an empty stream that continues the log after the archive, as after a restore.
+// archive writes the log into the archive of a data directory. It then makes an empty stream that
+// continues the log after the archive, as after a restore.
 func (l growthLog) archive(ctx context.Context, data string) error {
 	target, w, err := newArchive(ctx, data)
 	if err != nil {
@@ -115,7 +119,8 @@ func (l growthLog) archive(ctx context.Context, data string) error {
 	return err
 }
 
-// fill writes the follows into an archive. Their envelopes have times at equal distances, and the last one has the present time.
+// fill writes the follows into an archive. Their envelopes have times at equal distances, and the
+// last one has the present time.
 func (l growthLog) fill(ctx context.Context, w *archiveWriter) error {
 	decoder := events.NewDecoder(w.start)
 	seq := uint64(0)

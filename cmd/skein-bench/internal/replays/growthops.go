@@ -17,14 +17,17 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// growthOp is an operation that should cost the same in stores of all sizes. It either reads, and then has the function read, or it folds events.
+// growthOp is an operation that should cost the same in stores of all sizes. It either reads, and
+// then has the function read, or it folds events.
 type growthOp struct {
 	id, title string
 	// read asks the store once. i counts the calls, so that each call can ask about another user.
 	read func(s *growthStore, i int) error
-	// timedEvent makes an event that is folded. A group of events is committed together, and time ends when reads show them.
+	// timedEvent makes an event that is folded. A group of events is committed together, and time
+	// ends when reads show them.
 	timedEvent func(follower uint32, followee string) *skeinv1.Event
-	// before and after make events that are folded before and after the timed ones, and not timed. They may be nil.
+	// before and after make events that are folded before and after the timed ones, and not timed.
+	// They may be nil.
 	before, after func(follower uint32, followee string) *skeinv1.Event
 }
 
@@ -40,7 +43,8 @@ type growthStore struct {
 
 // growthOps returns the operations that are measured.
 func growthOps() []growthOp {
-	// cached reads as the service does, with the cache of the projection. fromRows reads without it.
+	// cached reads as the service does, with the cache of the projection. fromRows reads without
+	// it.
 	cached := func(ask func(q *graph.Queries, s *growthStore, i int) error) func(s *growthStore, i int) error {
 		return func(s *growthStore, i int) error {
 			return s.QueryCached(func(q *graph.Queries) error { return ask(q, s, i) })
@@ -188,7 +192,8 @@ func measureOperations(ctx context.Context, b *measure.Bench, all []*growthSize)
 	return nil
 }
 
-// timeRun times an operation in all stores. Groups of operations alternate between the stores, so that what changes on the machine affects all alike.
+// timeRun times an operation in all stores. Groups of operations alternate between the stores, so
+// that what changes on the machine affects all alike.
 func timeRun(ctx context.Context, op growthOp, run int, stores []*growthStore) error {
 	for _, s := range stores {
 		s.times[op.id] = nil

@@ -16,16 +16,19 @@ import (
 )
 
 const (
-	// playTime is the log time over which the plays are spread, and playsPerUser is how many plays a user has in it on average: 50 a day.
+	// playTime is the log time over which the plays are spread, and playsPerUser is how many plays
+	// a user has in it on average: 50 a day.
 	playTime     = 20 * 24 * time.Hour
 	playsPerUser = 1000
 	// playsPerItem is how many plays an item has on average.
 	playsPerItem = 200
-	// playedItemSkew is the exponent of the power law of plays over items. The most popular one of five million items has a two-hundredth of the plays.
+	// playedItemSkew is the exponent of the power law of plays over items. The most popular one of
+	// five million items has a two-hundredth of the plays.
 	playedItemSkew = 0.7
 )
 
-// playsLog is a log of n plays. The plays are made while they are written into an archive, so that a large log takes only the memory of its ids.
+// playsLog is a log of n plays. The plays are made while they are written into an archive, so that
+// a large log takes only the memory of its ids.
 type playsLog struct {
 	n            int
 	users, items []string // ids
@@ -45,8 +48,9 @@ func numberedIDs(n int) []string {
 	return ids
 }
 
-// item returns the item of the i-th play. Half of the plays are of the most popular items of all, by a power law. The others are of the newest ones: items
-// are added in the order of their numbers, at equal distances.
+// item returns the item of the i-th play. Half of the plays are of the most popular items of all,
+// by a power law. The others are of the newest ones: items are added in the order of their numbers,
+// at equal distances.
 func (l *playsLog) item(r *rand.Rand, i int) string {
 	if i%2 == 0 {
 		return l.items[workload.PowerLaw(r, len(l.items), playedItemSkew)]
@@ -55,8 +59,8 @@ func (l *playsLog) item(r *rand.Rand, i int) string {
 	return l.items[added-1-workload.PowerLaw(r, added, playedItemSkew)]
 }
 
-// archive writes the log into the archive of a data directory. The envelopes are made as the decoder of the log makes them, because decoding a billion
-// events would take longer than all else.
+// archive writes the log into the archive of a data directory. The envelopes are made as the
+// decoder of the log makes them, because decoding a billion events would take longer than all else.
 func (l *playsLog) archive(ctx context.Context, data string) error {
 	_, w, err := newArchive(ctx, data)
 	if err != nil {
@@ -94,7 +98,8 @@ func (l *playsLog) archive(ctx context.Context, data string) error {
 // playsRows has the rows of this group.
 type playsRows struct{ rate, core, memory, store, temporary *measure.Row }
 
-// MeasurePlays measures builds of stores from an archive of plays, which may be large: their rate, processor time, memory and disk.
+// MeasurePlays measures builds of stores from an archive of plays, which may be large: their rate,
+// processor time, memory and disk.
 func MeasurePlays(ctx context.Context, b *measure.Bench) (err error) {
 	dir, err := os.MkdirTemp(b.Dir, "plays-")
 	if err != nil {

@@ -6,7 +6,8 @@ import (
 	"github.com/skein-feed/skein/cmd/skein-bench/internal/measure"
 )
 
-// TestPlaysAreBuiltFromArchive generates an archive of plays and builds stores from it, in this process.
+// TestPlaysAreBuiltFromArchive generates an archive of plays and builds stores from it, in this
+// process.
 func TestPlaysAreBuiltFromArchive(t *testing.T) {
 	report := &measure.Report{}
 	b := &measure.Bench{Opts: measure.Options{Replayed: 10_050, Runs: 1, Quick: true}, Dir: t.TempDir(), Report: report}

@@ -23,8 +23,9 @@ const (
 	redisLoads  = "redis, loading the AOF"
 )
 
-// MeasureReplay measures how fast projections are rebuilt, how long a round of the auditor takes, and how many bytes the log has. Each projection has a log
-// of its own, with events that the projection reads.
+// MeasureReplay measures how fast projections are rebuilt, how long a round of the auditor takes,
+// and how many bytes the log has. Each projection has a log of its own, with events that the
+// projection reads.
 func MeasureReplay(ctx context.Context, b *measure.Bench) error {
 	names := b.Opts.ReplayOf
 	logs := replayLogs(b)
@@ -81,7 +82,8 @@ func measureLogBytes(b *measure.Bench, l *replayLog) {
 		measure.FormatFigure(row.Series[0].Median), measure.FormatFigure(row.Series[1].Median))
 }
 
-// measureRebuilds measures rebuilds from the archive and from the stream. For follows it also measures how long Redis takes to load the same ones.
+// measureRebuilds measures rebuilds from the archive and from the stream. For follows it also
+// measures how long Redis takes to load the same ones.
 func measureRebuilds(ctx context.Context, b *measure.Bench, l *replayLog) error {
 	title := l.projection + " rebuilt"
 	row := b.Row("replay-"+l.projection, title+", reading and decoding included", "events/s", fmt.Sprintf("%d %s, a "+
@@ -149,8 +151,8 @@ func measureRebuilds(ctx context.Context, b *measure.Bench, l *replayLog) error 
 // auditShare is the share of a core that the auditor uses by default.
 const auditShare = 0.05
 
-// measureAuditRound measures a full round of the auditor: it audits all shards, and verifies each store by comparing it with a second one that is
-// built from the log.
+// measureAuditRound measures a full round of the auditor: it audits all shards, and verifies each
+// store by comparing it with a second one that is built from the log.
 func measureAuditRound(ctx context.Context, b *measure.Bench, l *replayLog) error {
 	r, err := runInOwnProcess(ctx, b, replayJob{Work: workAudit, Log: l.dir, Threshold: l.threshold})
 	if err != nil {

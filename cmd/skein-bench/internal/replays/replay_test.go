@@ -11,7 +11,8 @@ import (
 	"github.com/skein-feed/skein/cmd/skein-bench/internal/measure"
 )
 
-// logSize returns the size of the logs. It is small in short tests, because the race detector makes the work ten times as long.
+// logSize returns the size of the logs. It is small in short tests, because the race detector makes
+// the work ten times as long.
 func logSize() int {
 	if testing.Short() {
 		return 5000
@@ -26,7 +27,8 @@ func newBench(t *testing.T) *measure.Bench {
 	}
 }
 
-// TestJobsReadTheWholeLog makes small logs, and runs all jobs of the bench with them in this process. It does not need Redis.
+// TestJobsReadTheWholeLog makes small logs, and runs all jobs of the bench with them in this
+// process. It does not need Redis.
 func TestJobsReadTheWholeLog(t *testing.T) {
 	b := newBench(t)
 	for _, l := range replayLogs(b) {

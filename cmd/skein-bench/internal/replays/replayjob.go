@@ -37,8 +37,8 @@ const (
 	workAudit   = "audit"
 )
 
-// replayJob is one measurement with a log. It runs in a process of its own, so that memory of other measurements does not count. The job is passed to
-// that process as JSON.
+// replayJob is one measurement with a log. It runs in a process of its own, so that memory of other
+// measurements does not count. The job is passed to that process as JSON.
 type replayJob struct {
 	Work string
 	// Log is the data directory with the log that is read.
@@ -47,7 +47,8 @@ type replayJob struct {
 	Projection string
 	// Archive says that a rebuild reads the archive, and not the stream.
 	Archive bool
-	// Threshold is the number of followers from which on the projection inbox does not push the pins of a user.
+	// Threshold is the number of followers from which on the projection inbox does not push the
+	// pins of a user.
 	Threshold int64
 	// Memory is how many bytes a rebuild may use; 0 means the default.
 	Memory int
@@ -59,18 +60,22 @@ type replayJob struct {
 type replayResult struct {
 	// Events is how many events were read.
 	Events int
-	// Seconds is the time that the job took, and ProcessorSeconds the processor time that all threads used in it.
+	// Seconds is the time that the job took, and ProcessorSeconds the processor time that all
+	// threads used in it.
 	Seconds, ProcessorSeconds float64
 	// Memory is the greatest resident memory of the process, in bytes.
 	Memory float64
-	// StoreBytes is the size of the store that a rebuild has made. BuildBytes also has the temporary files that it then removes.
+	// StoreBytes is the size of the store that a rebuild has made. BuildBytes also has the
+	// temporary files that it then removes.
 	StoreBytes, BuildBytes int64
-	// Checks is how many checks the auditor made. AuditSeconds and VerifySeconds are the processor time of its audits and of verifying the stores.
+	// Checks is how many checks the auditor made. AuditSeconds and VerifySeconds are the processor
+	// time of its audits and of verifying the stores.
 	Checks                      uint64
 	AuditSeconds, VerifySeconds float64
 }
 
-// RunReplayJob does a job that another process of the bench has encoded, and writes the result as JSON.
+// RunReplayJob does a job that another process of the bench has encoded, and writes the result as
+// JSON.
 func RunReplayJob(ctx context.Context, encoded string, out io.Writer) error {
 	var job replayJob
 	if err := json.Unmarshal([]byte(encoded), &job); err != nil {
@@ -83,7 +88,8 @@ func RunReplayJob(ctx context.Context, encoded string, out io.Writer) error {
 	return json.NewEncoder(out).Encode(r)
 }
 
-// runInOwnProcess does a job in a new process. If the path of this program is not known, as in tests, it does the job in this process.
+// runInOwnProcess does a job in a new process. If the path of this program is not known, as in
+// tests, it does the job in this process.
 func runInOwnProcess(ctx context.Context, b *measure.Bench, job replayJob) (r replayResult, err error) {
 	if b.Opts.Self == "" {
 		return job.run(ctx)
@@ -135,7 +141,8 @@ func (j *replayJob) constructorOf(name string) (func() projections.Projection, e
 	return nil, fmt.Errorf("no projection is named %q", name)
 }
 
-// rebuild builds a store in a directory as a rebuild of a service does. In a service, the store then also follows the log.
+// rebuild builds a store in a directory as a rebuild of a service does. In a service, the store
+// then also follows the log.
 func (j *replayJob) rebuild(ctx context.Context, dir string, r *replayResult) (err error) {
 	newProjection, err := j.constructorOf(j.Projection)
 	if err != nil {
@@ -164,7 +171,8 @@ func (j *replayJob) rebuild(ctx context.Context, dir string, r *replayResult) (e
 	return err
 }
 
-// measure reads the whole log and passes it to fold, then calls end, and measures the time of all that.
+// measure reads the whole log and passes it to fold, then calls end, and measures the time of all
+// that.
 func (j *replayJob) measure(ctx context.Context, r *replayResult, fold func([]*events.Envelope) error, end func() error) (err error) {
 	next, stop, err := j.openLog(ctx)
 	if err != nil {
@@ -219,8 +227,8 @@ func (w stopwatch) read() (seconds, processor float64) {
 // bytesPerRead is how many bytes of the log are read at a time, as many as in a rebuild.
 const bytesPerRead = 8 << 20
 
-// openLog opens the archive or the stream. It returns a function that returns the next envelopes, or io.EOF at the end of the log, and a function that
-// closes the log.
+// openLog opens the archive or the stream. It returns a function that returns the next envelopes,
+// or io.EOF at the end of the log, and a function that closes the log.
 func (j *replayJob) openLog(ctx context.Context) (next func(context.Context) ([]*events.Envelope, error), stop func() error, err error) {
 	if j.Archive {
 		return j.openArchive(ctx)
@@ -271,7 +279,8 @@ func (j *replayJob) openArchive(
 		return nil, nil, err
 	}
 
-	// As a rebuild, read only the kinds of events that the projection folds, and those that the decoder needs.
+	// As a rebuild, read only the kinds of events that the projection folds, and those that the
+	// decoder needs.
 	newProjection, err := j.constructorOf(j.Projection)
 	if err != nil {
 		return nil, nil, err
@@ -333,7 +342,8 @@ func (j *replayJob) openStores(ctx context.Context, dir string, names ...string)
 	return s, nil
 }
 
-// close closes the stores and the log. It also closes those of a replayStores that could not be opened completely.
+// close closes the stores and the log. It also closes those of a replayStores that could not be
+// opened completely.
 func (s *replayStores) close(ctx context.Context) (err error) {
 	if s.hub != nil {
 		s.cancel()
@@ -351,8 +361,8 @@ func (s *replayStores) close(ctx context.Context) (err error) {
 	return err
 }
 
-// verifyStore compares a store with a second one that it builds from the log, as the service does, and returns the processor time of that. It returns an
-// error if the stores differ.
+// verifyStore compares a store with a second one that it builds from the log, as the service does,
+// and returns the processor time of that. It returns an error if the stores differ.
 func (j *replayJob) verifyStore(ctx context.Context, dir, name string, s *replayStores) (processor float64, err error) {
 	newProjection, err := j.constructorOf(name)
 	if err != nil {
@@ -380,7 +390,8 @@ func (j *replayJob) verifyStore(ctx context.Context, dir, name string, s *replay
 	return processor, nil
 }
 
-// audit audits all shards once, as the auditor of a service does, and then verifies each store. A shard is a part of the users and items.
+// audit audits all shards once, as the auditor of a service does, and then verifies each store. A
+// shard is a part of the users and items.
 func (j *replayJob) audit(ctx context.Context, dir string, r *replayResult) (err error) {
 	names := []string{"graph", "inbox", "counters"}
 	s, err := j.openStores(ctx, dir, names...)

@@ -21,24 +21,29 @@ import (
 )
 
 const (
-	// eventsPerEnvelope is how many events an envelope has in the logs of this package. An envelope is a group of events that the log writes together.
+	// eventsPerEnvelope is how many events an envelope has in the logs of this package. An envelope
+	// is a group of events that the log writes together.
 	eventsPerEnvelope = 100
-	// segmentBytes is how many bytes of the stream go into a segment of the archive, as many as in a service.
+	// segmentBytes is how many bytes of the stream go into a segment of the archive, as many as in
+	// a service.
 	segmentBytes = 64 << 20
 )
 
 // replayLog is the log of one projection, in a stream and in an archive.
 type replayLog struct {
 	projection string
-	// eventText names an event in the title of the row of bytes, mixText says which events there are, and redisText says what Redis does.
+	// eventText names an event in the title of the row of bytes, mixText says which events there
+	// are, and redisText says what Redis does.
 	eventText, mixText, redisText string
 	events                        iter.Seq[*skeinv1.Event]
-	// follows is the graph whose follows are the events. It is nil if there are other events too. Only follows are also measured with Redis.
+	// follows is the graph whose follows are the events. It is nil if there are other events too.
+	// Only follows are also measured with Redis.
 	follows *workload.Graph
-	// threshold is the number of followers from which on the projection inbox does not push the pins of a user.
+	// threshold is the number of followers from which on the projection inbox does not push the
+	// pins of a user.
 	threshold int64
-	// targetRate is how many events per second a rebuild should reach, and targetBytes the largest size of an event in the archive; 0 means that there is
-	// no target.
+	// targetRate is how many events per second a rebuild should reach, and targetBytes the largest
+	// size of an event in the archive; 0 means that there is no target.
 	targetRate, targetBytes float64
 
 	// dir has the log. makeLog sets the fields that follow.
@@ -73,7 +78,8 @@ func replayLogs(b *measure.Bench) []*replayLog {
 	}
 }
 
-// countedEvents returns n events that the projection counters reads. Of ten of them, five are plays, two likes, two follows and one is a pin.
+// countedEvents returns n events that the projection counters reads. Of ten of them, five are
+// plays, two likes, two follows and one is a pin.
 func countedEvents(n int) iter.Seq[*skeinv1.Event] {
 	return func(yield func(*skeinv1.Event) bool) {
 		r := rand.New(rand.NewPCG(37, 0))

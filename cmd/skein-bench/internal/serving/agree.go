@@ -24,7 +24,8 @@ type entry struct {
 	since events.Micros
 }
 
-// graphQueries answers the three questions that the rows measure. Each contender has an implementation, and the graph itself has one.
+// graphQueries answers the three questions that the rows measure. Each contender has an
+// implementation, and the graph itself has one.
 type graphQueries interface {
 	// followTime returns since when the follower follows the followee; 0 means that it does not.
 	followTime(ctx context.Context, pair workload.Edge) (events.Micros, error)
@@ -52,7 +53,8 @@ func drawQuestions(g *workload.Graph, r *rand.Rand, n int) questionSample {
 	return q
 }
 
-// compareAnswers asks all of the implementations, and returns an error if one gives another answer than the first.
+// compareAnswers asks all of the implementations, and returns an error if one gives another answer
+// than the first.
 func (q questionSample) compareAnswers(ctx context.Context, names []string, all []graphQueries) error {
 	for i, a := range all {
 		for _, p := range q.pairs {
@@ -80,7 +82,8 @@ func (q questionSample) compareAnswers(ctx context.Context, names []string, all 
 	return nil
 }
 
-// compareAnswer asks first and other the same question, and returns an error if their answers differ.
+// compareAnswer asks first and other the same question, and returns an error if their answers
+// differ.
 func compareAnswer[Question, Answer any](
 	ctx context.Context, question Question, first, other func(context.Context, Question) (Answer, error), isEqual func(Answer, Answer) bool,
 ) error {
@@ -140,7 +143,8 @@ func (t *referenceGraph) newestFollowers(_ context.Context, user uint32, n int) 
 	return list[:min(n, len(list))], nil
 }
 
-// connectClient answers by calls of skein, or of the service in front of Redis, over the Connect protocol.
+// connectClient answers by calls of skein, or of the service in front of Redis, over the Connect
+// protocol.
 type connectClient struct {
 	client skeinv1connect.GraphServiceClient
 }

@@ -7,7 +7,8 @@ import (
 	"github.com/skein-feed/skein/cmd/skein-bench/internal/workload"
 )
 
-// TestDifferingAnswersAreFound changes the answers of one contender, and expects that the comparison notices.
+// TestDifferingAnswersAreFound changes the answers of one contender, and expects that the
+// comparison notices.
 func TestDifferingAnswersAreFound(t *testing.T) {
 	g := workload.NewGraph(300, 3000, 1)
 	q := drawQuestions(g, rand.New(rand.NewPCG(1, 1)), 100)

@@ -16,8 +16,8 @@ import (
 // The names of the two programs of a comparison, which are also the names of their series.
 const baseSide, headSide = "base", "head"
 
-// comparedIdle is how long an idle service is left alone before its memory is read. It is longer than the two minutes after which
-// Go collects garbage even if nothing is allocated.
+// comparedIdle is how long an idle service is left alone before its memory is read. It is longer
+// than the two minutes after which Go collects garbage even if nothing is allocated.
 const comparedIdle = 130 * time.Second
 
 // comparedSide is one of the two programs, with the service that it runs.
@@ -28,18 +28,21 @@ type comparedSide struct {
 	// dir holds the data of the service.
 	dir   string
 	skein *programs.Skein
-	// written and pinned are how many events and how many pins were published, so that the next ones are new.
+	// written and pinned are how many events and how many pins were published, so that the next
+	// ones are new.
 	written, pinned int
 }
 
-// comparison is one run that compares two programs. It uses only `skein serve` and the API, so it can compare commits whose code has nothing in common.
+// comparison is one run that compares two programs. It uses only `skein serve` and the API, so it
+// can compare commits whose code has nothing in common.
 type comparison struct {
 	*measure.Bench
 	world *loadWorld
 	sides []*comparedSide
 }
 
-// MeasurePrograms measures rows of two programs in turn, in every other round in the opposite order. Both services have the same data.
+// MeasurePrograms measures rows of two programs in turn, in every other round in the opposite
+// order. Both services have the same data.
 func MeasurePrograms(ctx context.Context, b *measure.Bench) (err error) {
 	c, err := newComparison(ctx, b)
 	if err != nil {
@@ -85,7 +88,8 @@ func newComparison(ctx context.Context, b *measure.Bench) (*comparison, error) {
 	return c, nil
 }
 
-// serve starts the service of this side on a data directory. It has no auditor, because the reads of an auditor would be noise.
+// serve starts the service of this side on a data directory. It has no auditor, because the reads
+// of an auditor would be noise.
 func (s *comparedSide) serve(ctx context.Context, dir string) (*programs.Skein, error) {
 	return programs.StartSkeinWithData(ctx, s.bench, filepath.Join(dir, "data"), filepath.Join(dir, "port"), "--audit-share", "0")
 }
@@ -104,7 +108,8 @@ func (s *comparedSide) makeWorld(ctx context.Context, w *loadWorld) error {
 	return errors.Join(err, skein.Stop())
 }
 
-// waitUntilCompacted waits until the service has flushed and compacted what it was given. A smoke test does not wait.
+// waitUntilCompacted waits until the service has flushed and compacted what it was given. A smoke
+// test does not wait.
 func (s *comparedSide) waitUntilCompacted(ctx context.Context, skein *programs.Skein) error {
 	if s.bench.Opts.Quick {
 		return nil
@@ -112,7 +117,8 @@ func (s *comparedSide) waitUntilCompacted(ctx context.Context, skein *programs.S
 	return skein.WaitUntilCompacted(ctx)
 }
 
-// compareIdleMemory starts as many services as there are rounds, lets all of them idle together, and reads their memory.
+// compareIdleMemory starts as many services as there are rounds, lets all of them idle together,
+// and reads their memory.
 func (c *comparison) compareIdleMemory(ctx context.Context) (err error) {
 	row := c.Row("compare-idle-memory", "idle memory, without an auditor", "bytes", "")
 	idle := comparedIdle
@@ -180,8 +186,8 @@ func (c *comparison) compareServices(ctx context.Context) (err error) {
 		}
 	}
 
-	// Rebuilds leave both services with the tables of a build. Without them, the reads would compare which tables each service
-	// happened to compact while the world was loaded.
+	// Rebuilds leave both services with the tables of a build. Without them, the reads would
+	// compare which tables each service happened to compact while the world was loaded.
 	if err := c.compareRebuilds(ctx); err != nil {
 		return err
 	}

@@ -24,19 +24,23 @@ import (
 const (
 	// eventsPerPublish is how many events a call publishes in the rows of publishing.
 	eventsPerPublish = 10
-	// fanOutOwners is how many users create pins in the row of the fan-out. They are the users with most followers.
+	// fanOutOwners is how many users create pins in the row of the fan-out. They are the users with
+	// most followers.
 	fanOutOwners = 100
-	// fanOutReaders is how many readers have inboxes in that row. They are the users who follow most others. They are so few that their inboxes fit
-	// into the memory that a service has for inboxes by default.
+	// fanOutReaders is how many readers have inboxes in that row. They are the users who follow
+	// most others. They are so few that their inboxes fit into the memory that a service has for
+	// inboxes by default.
 	fanOutReaders = 3000
-	// fanOutDivisor is how many times fewer pins than follows a measurement publishes, because each pin has many deliveries.
+	// fanOutDivisor is how many times fewer pins than follows a measurement publishes, because each
+	// pin has many deliveries.
 	fanOutDivisor = 20
 )
 
 // comparedProjections are those whose rebuilds are compared.
 func comparedProjections() []string { return []string{"graph", "inbox", "seen", "counters"} }
 
-// compareRebuilds times a rebuild of each projection in a running service, until the service answers from the new store.
+// compareRebuilds times a rebuild of each projection in a running service, until the service
+// answers from the new store.
 func (c *comparison) compareRebuilds(ctx context.Context) error {
 	for _, projection := range comparedProjections() {
 		rebuild := func(ctx context.Context, s *comparedSide) (m measure.Measurement, err error) {
@@ -77,7 +81,8 @@ func comparedReads() []comparedRead {
 	}
 }
 
-// compareReads measures how many calls per second are answered if each connection sends the next call after the answer.
+// compareReads measures how many calls per second are answered if each connection sends the next
+// call after the answer.
 func (c *comparison) compareReads(ctx context.Context) error {
 	r := rand.New(rand.NewPCG(59, 0))
 	methods := slices.Concat(c.world.graphMethods(r), c.world.listMethods(r), c.world.feedMethods(r))
@@ -125,7 +130,8 @@ func (c *comparison) compareRead(ctx context.Context, read comparedRead, method 
 		})
 }
 
-// warm makes every call once, so that caches are as full in the first round as in the others. It returns an error if all answers are empty.
+// warm makes every call once, so that caches are as full in the first round as in the others. It
+// returns an error if all answers are empty.
 func (s *comparedSide) warm(ctx context.Context, method readMethod, calls *programs.EncodedCalls, encoding programs.Encoding) (err error) {
 	conns, err := programs.DialCallConns(ctx, s.skein.Addr, connections)
 	if err != nil {
@@ -151,8 +157,9 @@ func (s *comparedSide) warm(ctx context.Context, method readMethod, calls *progr
 	return nil
 }
 
-// compareFanOut measures how many pins per second are delivered to inboxes, from the first call that publishes a pin until every projection shows the
-// last pin. Each reader has an inbox, because it has read a page of its feed since the pins before.
+// compareFanOut measures how many pins per second are delivered to inboxes, from the first call
+// that publishes a pin until every projection shows the last pin. Each reader has an inbox, because
+// it has read a page of its feed since the pins before.
 func (c *comparison) compareFanOut(ctx context.Context) error {
 	g := c.world.graph
 	owners := min(fanOutOwners, g.Users)
@@ -218,7 +225,8 @@ func (s *comparedSide) readPages(ctx context.Context, pages []proto.Message) (er
 	return err
 }
 
-// comparePublishing measures how many events per second are on disk: until the last call is answered, which may be before reads show the event.
+// comparePublishing measures how many events per second are on disk: until the last call is
+// answered, which may be before reads show the event.
 func (c *comparison) comparePublishing(ctx context.Context) error {
 	for _, encoding := range []programs.Encoding{programs.Protobuf(), programs.JSON()} {
 		title := fmt.Sprintf("publishing in calls of %d, %s", eventsPerPublish, encoding.Name)
@@ -258,7 +266,8 @@ func (c *comparison) publish(ctx context.Context, s *comparedSide, encoding prog
 	}
 	m = measure.RateSince(c.Opts.Follows, begin)
 
-	// All events must be accepted, and all stores must have them before the next measurement begins.
+	// All events must be accepted, and all stores must have them before the next measurement
+	// begins.
 	accepted := 0
 	var last events.Position
 	for _, body := range answers {
@@ -281,8 +290,8 @@ func (c *comparison) publish(ctx context.Context, s *comparedSide, encoding prog
 	return m, s.skein.WaitUntilVisible(ctx, last)
 }
 
-// compareIngest measures how many follows and plays per second are published, until every projection shows the last one. Each measurement starts an empty
-// service.
+// compareIngest measures how many follows and plays per second are published, until every
+// projection shows the last one. Each measurement starts an empty service.
 func (c *comparison) compareIngest(ctx context.Context) error {
 	g := workload.NewGraph(max(100, c.Opts.Follows/10), c.Opts.Follows, 4)
 	follows := followCalls(g)

@@ -1,4 +1,5 @@
-// Package serving has the rows that are measured over the network, with a service that runs in a process of its own.
+// Package serving has the rows that are measured over the network, with a service that runs in a
+// process of its own.
 //
 //	reads.go      three reads over HTTP, against Redis and against a service in front of Redis; agree.go: before anything is timed, all
 //	              contenders must give the same answers to a sample of questions

@@ -20,8 +20,9 @@ const (
 	ingestPipeline = 50
 )
 
-// MeasureIngest measures how many follows and how many plays per second are published, from the first call until the last event is on disk and reads show
-// it. Each measurement starts an empty server, and publishes the same events in the same order.
+// MeasureIngest measures how many follows and how many plays per second are published, from the
+// first call until the last event is on disk and reads show it. Each measurement starts an empty
+// server, and publishes the same events in the same order.
 func MeasureIngest(ctx context.Context, b *measure.Bench) error {
 	g := workload.NewGraph(max(100, b.Opts.Follows/10), b.Opts.Follows, 4)
 	const overHTTP, inProcess = "skein, over HTTP", "skein, in process"
@@ -58,7 +59,8 @@ func MeasureIngest(ctx context.Context, b *measure.Bench) error {
 	return ingestPlays(ctx, b)
 }
 
-// splitIntoPipelines splits the follows of a graph into pipelines, and gives them to the connections in turn.
+// splitIntoPipelines splits the follows of a graph into pipelines, and gives them to the
+// connections in turn.
 func splitIntoPipelines(g *workload.Graph) [ingestConnections][][]workload.Edge {
 	var pipelines [ingestConnections][][]workload.Edge
 	for i := 0; i < len(g.Edges); i += ingestPipeline {
@@ -85,7 +87,8 @@ func followCalls(g *workload.Graph) [][]*skeinv1.PublishRequest {
 	return calls
 }
 
-// ingestSkein starts an empty service, and measures how long it takes to publish sequences of calls that have n events together.
+// ingestSkein starts an empty service, and measures how long it takes to publish sequences of calls
+// that have n events together.
 func ingestSkein(ctx context.Context, b *measure.Bench, calls [][]*skeinv1.PublishRequest, n int) (m measure.Measurement, err error) {
 	s, err := programs.StartEmptySkein(ctx, b)
 	if err != nil {
@@ -100,7 +103,8 @@ func ingestSkein(ctx context.Context, b *measure.Bench, calls [][]*skeinv1.Publi
 	return measure.RateSince(n, begin), nil
 }
 
-// ingestRedis starts an empty Redis server, and measures how long it takes to write the follows of a graph.
+// ingestRedis starts an empty Redis server, and measures how long it takes to write the follows of
+// a graph.
 func ingestRedis(ctx context.Context, b *measure.Bench, g *workload.Graph, d programs.Durability) (m measure.Measurement, err error) {
 	s, err := programs.StartRedis(ctx, b.Tools.RedisServer, b.Dir, d)
 	if err != nil {
@@ -108,8 +112,8 @@ func ingestRedis(ctx context.Context, b *measure.Bench, g *workload.Graph, d pro
 	}
 	defer func() { err = errors.Join(err, s.Close()) }()
 
-	// Connect, and encode all pipelines before the time begins. MULTI has a reply, each of the four commands has one, and EXEC has one with all
-	// results.
+	// Connect, and encode all pipelines before the time begins. MULTI has a reply, each of the four
+	// commands has one, and EXEC has one with all results.
 	const repliesPerFollow = 6
 	var (
 		pipelines [ingestConnections][][]byte

@@ -18,7 +18,8 @@ const (
 	playConnections = 16
 )
 
-// ingestPlays measures how many plays per second are published, from the first call until every projection shows the last play.
+// ingestPlays measures how many plays per second are published, from the first call until every
+// projection shows the last play.
 func ingestPlays(ctx context.Context, b *measure.Bench) error {
 	users := max(100, b.Opts.Plays/20)
 	row := b.Row("ingest-plays", fmt.Sprintf("plays until visible in every projection, %d connections × %d", playConnections, playsPerCall),
@@ -35,7 +36,8 @@ func ingestPlays(ctx context.Context, b *measure.Bench) error {
 	return nil
 }
 
-// playCalls returns Publish calls of n plays in sequences, one for each connection. The items of the plays are drawn by a power law.
+// playCalls returns Publish calls of n plays in sequences, one for each connection. The items of
+// the plays are drawn by a power law.
 func playCalls(n, users, items int) [][]*skeinv1.PublishRequest {
 	r := rand.New(rand.NewPCG(12, 1))
 	calls := make([][]*skeinv1.PublishRequest, playConnections)

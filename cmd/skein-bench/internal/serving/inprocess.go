@@ -17,8 +17,8 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// engine has the parts of `skein serve` but HTTP, in this process: an embedded log, a publisher, a hub that reads the log for all, and a store of each
-// projection.
+// engine has the parts of `skein serve` but HTTP, in this process: an embedded log, a publisher, a
+// hub that reads the log for all, and a store of each projection.
 type engine struct {
 	log       *eventlog.Log
 	publisher *eventlog.Publisher
@@ -80,7 +80,8 @@ func (e *engine) startTask(f func() error) {
 	})
 }
 
-// close stops the tasks, closes stores and log, and removes their files. It returns all errors, those of the tasks included.
+// close stops the tasks, closes stores and log, and removes their files. It returns all errors,
+// those of the tasks included.
 func (e *engine) close(ctx context.Context) error {
 	e.stop()
 	e.tasks.Wait()
@@ -95,8 +96,8 @@ func (e *engine) close(ctx context.Context) error {
 	return errors.Join(append(errs, os.RemoveAll(e.dir))...)
 }
 
-// ingestInProcess publishes the same calls as ingestSkein, from as many goroutines as there are connections, and waits until every store has folded the
-// last event.
+// ingestInProcess publishes the same calls as ingestSkein, from as many goroutines as there are
+// connections, and waits until every store has folded the last event.
 func ingestInProcess(ctx context.Context, b *measure.Bench, g *workload.Graph) (m measure.Measurement, err error) {
 	e, err := startEngine(ctx, b.Dir)
 	if err != nil {
@@ -126,7 +127,8 @@ func ingestInProcess(ctx context.Context, b *measure.Bench, g *workload.Graph) (
 	return measure.RateSince(len(g.Edges), begin), nil
 }
 
-// publish makes calls one after the other, and returns the sequence of the envelope with the last event.
+// publish makes calls one after the other, and returns the sequence of the envelope with the last
+// event.
 func (e *engine) publish(ctx context.Context, calls []*skeinv1.PublishRequest) (lastSeq uint64, err error) {
 	for _, call := range calls {
 		res, err := e.publisher.Publish(ctx, call.GetEvents(), eventlog.PublishOptions{})

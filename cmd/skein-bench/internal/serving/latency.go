@@ -17,22 +17,29 @@ import (
 )
 
 const (
-	// worldDivisor is how many times smaller the graph is than that of other rows, because it is loaded into all projections.
+	// worldDivisor is how many times smaller the graph is than that of other rows, because it is
+	// loaded into all projections.
 	worldDivisor = 5
-	// readRateShare is the share of the saturation rate of a method at which its calls are timed. The saturation rate is reached if each connection
-	// sends the next call after the answer. Beyond a third of it, times would mostly show how calls queue, and not how long the service works.
+	// readRateShare is the share of the saturation rate of a method at which its calls are timed.
+	// The saturation rate is reached if each connection sends the next call after the answer.
+	// Beyond a third of it, times would mostly show how calls queue, and not how long the service
+	// works.
 	readRateShare = 0.2
-	// writeRateShare is the share of the greatest rate of writes at which events are written in the background.
+	// writeRateShare is the share of the greatest rate of writes at which events are written in the
+	// background.
 	writeRateShare = 0.1
-	// maxLateMillis is the greatest p99 of the delays with which the client itself starts calls. Beyond it, a measurement is void.
+	// maxLateMillis is the greatest p99 of the delays with which the client itself starts calls.
+	// Beyond it, a measurement is void.
 	maxLateMillis = 1.0
 	// eventsPerWrite is how many events a call in the background publishes.
 	eventsPerWrite = 10
 	// writeWorkers is how many of these calls can be under way at the same time.
 	writeWorkers = 8
-	// throttledShare is the share of a core of the rebuilds in the scenario with throttled rebuilds.
+	// throttledShare is the share of a core of the rebuilds in the scenario with throttled
+	// rebuilds.
 	throttledShare = 0.25
-	// decodedAnswers is how many answers of each method are decoded and checked before calls are timed.
+	// decodedAnswers is how many answers of each method are decoded and checked before calls are
+	// timed.
 	decodedAnswers = 100
 )
 
@@ -86,7 +93,8 @@ type latencyBench struct {
 	conns   programs.CallConns
 	methods []*timedMethod
 	random  *rand.Rand
-	// peakWriteRate is how many events per second the service can take, until every projection shows them.
+	// peakWriteRate is how many events per second the service can take, until every projection
+	// shows them.
 	peakWriteRate float64
 	// writtenEvents is how many events were written, so that the next ones are new.
 	writtenEvents int
@@ -98,8 +106,9 @@ type latencyBench struct {
 	finishedRebuilds int
 }
 
-// MeasureUnderLoad measures the latencies of all methods that read, in several scenarios, at a fifth of the rate that the service can reach. The service and
-// its client have cores of their own if the machine has several.
+// MeasureUnderLoad measures the latencies of all methods that read, in several scenarios, at a
+// fifth of the rate that the service can reach. The service and its client have cores of their own
+// if the machine has several.
 func MeasureUnderLoad(ctx context.Context, b *measure.Bench) (err error) {
 	users := max(1000, b.Opts.Users/worldDivisor)
 	l := &latencyBench{
@@ -114,7 +123,8 @@ func MeasureUnderLoad(ctx context.Context, b *measure.Bench) (err error) {
 	b.Say("making a world of %d users and %d follows", users, b.Opts.Edges/worldDivisor)
 	l.world = newLoadWorld(users, b.Opts.Edges/worldDivisor, time.Now())
 
-	// The service starts on its own cores. Then this process, which is the client, is confined to the others.
+	// The service starts on its own cores. Then this process, which is the client, is confined to
+	// the others.
 	if l.cores != nil {
 		b.ServeOn = l.cores.Service
 		defer func() { b.ServeOn = "" }()
@@ -167,7 +177,8 @@ func shuffled[T any](r *rand.Rand, all []T) []T {
 	return all
 }
 
-// findReadRates measures the saturation rate of each method, while events are written, and adds the rows of all methods.
+// findReadRates measures the saturation rate of each method, while events are written, and adds the
+// rows of all methods.
 func (l *latencyBench) findReadRates(ctx context.Context) (err error) {
 	w := l.startWrites(ctx)
 	defer func() { err = errors.Join(err, w.stop(l)) }()
@@ -198,7 +209,8 @@ func (l *latencyBench) findReadRates(ctx context.Context) (err error) {
 	return nil
 }
 
-// findWriteRate measures how many events per second the service can take, until every projection shows them, and adds the row of writes.
+// findWriteRate measures how many events per second the service can take, until every projection
+// shows them, and adds the row of writes.
 func (l *latencyBench) findWriteRate(ctx context.Context) error {
 	n := max(1000, l.Opts.Follows/10)
 	sequences := dealCalls(groupIntoCalls(l.world.writtenEvents(0, n), ingestPipeline), ingestConnections)
@@ -219,8 +231,8 @@ func (l *latencyBench) findWriteRate(ctx context.Context) error {
 	return nil
 }
 
-// averageEntries makes some calls and returns how many entries an answer has on average. It returns an error if all answers are empty, because their
-// times would say nothing.
+// averageEntries makes some calls and returns how many entries an answer has on average. It returns
+// an error if all answers are empty, because their times would say nothing.
 func (l *latencyBench) averageEntries(m *timedMethod) (average float64, err error) {
 	total := 0
 	for i := range decodedAnswers {
@@ -240,8 +252,9 @@ func (l *latencyBench) averageEntries(m *timedMethod) (average float64, err erro
 	return float64(total) / decodedAnswers, nil
 }
 
-// caller returns a function that makes the i-th call of a method over the connection of a worker. The function atLeast returns the position that the
-// answer must contain; it is empty if any position will do.
+// caller returns a function that makes the i-th call of a method over the connection of a worker.
+// The function atLeast returns the position that the answer must contain; it is empty if any
+// position will do.
 func (l *latencyBench) caller(m *timedMethod, atLeast func() string) func(ctx context.Context, worker, i int) error {
 	return func(_ context.Context, worker, i int) error {
 		return l.conns[worker].Call(m.calls, i, atLeast(), nil)
@@ -259,7 +272,8 @@ func (l *latencyBench) timeAllMethods(ctx context.Context, c scenario) (err erro
 		}
 	}
 
-	// The rebuilder rebuilds the projection of the methods that are timed. It is nil if none is rebuilt.
+	// The rebuilder rebuilds the projection of the methods that are timed. It is nil if none is
+	// rebuilt.
 	var rebuilds *rebuilder
 	rebuiltProjection := ""
 	stopRebuilds := func() error {
@@ -291,7 +305,8 @@ func (l *latencyBench) timeAllMethods(ctx context.Context, c scenario) (err erro
 	return nil
 }
 
-// shuffledMethods returns the methods in a random order in which those of the same projection follow each other, so that rebuilds change seldom.
+// shuffledMethods returns the methods in a random order in which those of the same projection
+// follow each other, so that rebuilds change seldom.
 func (l *latencyBench) shuffledMethods() []*timedMethod {
 	rank := map[string]int{}
 	for _, m := range l.methods {
@@ -323,7 +338,8 @@ func (l *latencyBench) timeMethod(ctx context.Context, c scenario, m *timedMetho
 	l.Say("  %-22s %-30s %s / %s / %s ms of %d; the client was late by %s", m.row.ID, c.name,
 		measure.FormatFigure(p50), measure.FormatFigure(p99), measure.FormatFigure(p999), loop.AnswerTimes.Count(), measure.FormatFigure(late))
 
-	// A smoke test measures nothing, so the client may be late. In its short time, there may be no call at all at a low rate.
+	// A smoke test measures nothing, so the client may be late. In its short time, there may be no
+	// call at all at a low rate.
 	if late > maxLateMillis && !l.Opts.Quick || loop.AnswerTimes.Count() == 0 {
 		series.Void++
 		l.voidCount++

@@ -31,13 +31,15 @@ type backgroundWriter struct {
 	markStarted func()
 
 	mu sync.Mutex
-	// last is the newest position that a call has returned, and lastText is that position as the service returned it.
+	// last is the newest position that a call has returned, and lastText is that position as the
+	// service returned it.
 	last     events.Position
 	lastText string
 }
 
-// startWrites starts to write events at a tenth of the peak rate. It returns when the first call was answered, so that calls that are timed from then on
-// run beside writes, and newestPosition has a position. If a call fails, stop returns the error.
+// startWrites starts to write events at a tenth of the peak rate. It returns when the first call
+// was answered, so that calls that are timed from then on run beside writes, and newestPosition has
+// a position. If a call fails, stop returns the error.
 func (l *latencyBench) startWrites(ctx context.Context) *backgroundWriter {
 	ctx, cancel := context.WithCancel(ctx)
 	started := make(chan struct{})
@@ -83,7 +85,8 @@ func (w *backgroundWriter) run(ctx context.Context, l *latencyBench) error {
 		})
 }
 
-// recordPosition keeps the position that a call returned, if it is newer than the last one. Calls that run at the same time are answered in any order.
+// recordPosition keeps the position that a call returned, if it is newer than the last one. Calls
+// that run at the same time are answered in any order.
 func (w *backgroundWriter) recordPosition(text string) error {
 	p, err := events.ParsePosition(text)
 	if err != nil {
@@ -109,7 +112,8 @@ func (w *backgroundWriter) newestPosition() string {
 func (w *backgroundWriter) stop(l *latencyBench) error {
 	w.cancel()
 	err := <-w.ended
-	// The log may have the events of calls that were interrupted, so their numbers are not used again.
+	// The log may have the events of calls that were interrupted, so their numbers are not used
+	// again.
 	l.writtenEvents += (int(w.calls.Load()) + measure.WaitingCalls) * eventsPerWrite
 	return err
 }
@@ -127,7 +131,8 @@ type rebuilder struct {
 	operationID string
 }
 
-// startRebuilds starts a rebuilder with a share of a core. When it returns, the first rebuild has started.
+// startRebuilds starts a rebuilder with a share of a core. When it returns, the first rebuild has
+// started.
 func (l *latencyBench) startRebuilds(ctx context.Context, projection string, share float64) (*rebuilder, error) {
 	r := &rebuilder{
 		admin: skeinv1connect.NewAdminServiceClient(http.DefaultClient, "http://"+l.skein.Addr.String()),
@@ -144,7 +149,8 @@ func (l *latencyBench) startRebuilds(ctx context.Context, projection string, sha
 
 // begin starts a rebuild.
 func (r *rebuilder) begin(ctx context.Context, request *skeinv1.StartRebuildRequest) error {
-	// If the end of ctx interrupted the call, the rebuild could run with an id that nobody knows, and stop could not cancel it.
+	// If the end of ctx interrupted the call, the rebuild could run with an id that nobody knows,
+	// and stop could not cancel it.
 	res, err := r.admin.StartRebuild(context.WithoutCancel(ctx), connect.NewRequest(request))
 	if err != nil {
 		return fmt.Errorf("a rebuild of %s did not begin: %w", request.GetProjection(), err)
@@ -155,7 +161,8 @@ func (r *rebuilder) begin(ctx context.Context, request *skeinv1.StartRebuildRequ
 	return nil
 }
 
-// run waits for the end of each rebuild and starts the next one, until the context ends or a rebuild fails.
+// run waits for the end of each rebuild and starts the next one, until the context ends or a
+// rebuild fails.
 func (r *rebuilder) run(ctx context.Context, request *skeinv1.StartRebuildRequest) error {
 	for {
 		end, err := r.wait(ctx)
@@ -204,7 +211,8 @@ func (r *rebuilder) currentOperation() string {
 	return r.operationID
 }
 
-// stop cancels the rebuild that runs and waits for its end. It returns the error of a rebuild that failed before.
+// stop cancels the rebuild that runs and waits for its end. It returns the error of a rebuild that
+// failed before.
 func (r *rebuilder) stop(ctx context.Context) error {
 	r.cancel()
 	rebuildErr := <-r.done

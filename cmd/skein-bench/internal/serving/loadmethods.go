@@ -55,7 +55,8 @@ func (w *loadWorld) methods() (all []readMethod) {
 	return append(all, w.counterMethods(r)...)
 }
 
-// follower returns the follower of a random follow. Users who follow many others are drawn more often.
+// follower returns the follower of a random follow. Users who follow many others are drawn more
+// often.
 func (w *loadWorld) follower(r *rand.Rand) uint32 {
 	return w.graph.Edges[r.IntN(len(w.graph.Edges))].Follower
 }
@@ -217,7 +218,8 @@ func (w *loadWorld) likes(r *rand.Rand) readMethod {
 	}
 }
 
-// reactors lists the users who like an item, as a viewer sees them. Popular items are drawn more often.
+// reactors lists the users who like an item, as a viewer sees them. Popular items are drawn more
+// often.
 func (w *loadWorld) reactors(r *rand.Rand) readMethod {
 	return readMethod{
 		id: "reactors", title: "ListReactors, 50", projection: "counters",
@@ -242,7 +244,8 @@ func (w *loadWorld) countNewer(r *rand.Rand) readMethod {
 	}
 }
 
-// explainPin asks why a pin is or is not in the feed of a watcher. Most pins are of owners whom the watcher does not follow.
+// explainPin asks why a pin is or is not in the feed of a watcher. Most pins are of owners whom the
+// watcher does not follow.
 func (w *loadWorld) explainPin(r *rand.Rand) readMethod {
 	return readMethod{
 		id: "explain-pin", title: "ExplainPin", projection: "inbox",
@@ -268,7 +271,8 @@ func (w *loadWorld) pinStates(r *rand.Rand) readMethod {
 	}
 }
 
-// viewerState asks how a watcher relates to many pins: which of them the watcher has liked, played and so on.
+// viewerState asks how a watcher relates to many pins: which of them the watcher has liked, played
+// and so on.
 func (w *loadWorld) viewerState(r *rand.Rand) readMethod {
 	return readMethod{
 		id: "viewer-state", title: "BatchGetViewerState, 50 pins", projection: "inbox",
@@ -348,7 +352,8 @@ func (w *loadWorld) counterMethods(r *rand.Rand) []readMethod {
 	}}
 }
 
-// countEntries returns how many things an answer has: the elements of all its lists, or the number that it counts.
+// countEntries returns how many things an answer has: the elements of all its lists, or the number
+// that it counts.
 func countEntries(answer proto.Message) (n int) {
 	if c, ok := answer.(*skeinv1.CountNewerResponse); ok {
 		return int(c.GetCount())

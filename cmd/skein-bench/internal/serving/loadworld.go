@@ -17,7 +17,8 @@ import (
 )
 
 const (
-	// listLength is how many boards, excluded boards, blocked users and muted users each busy user has.
+	// listLength is how many boards, excluded boards, blocked users and muted users each busy user
+	// has.
 	listLength = 20
 	// watcherPlays is how many items each watcher has played, half of them in earlier months.
 	watcherPlays = 200
@@ -29,10 +30,12 @@ const (
 	loadConnections = 4
 )
 
-// The ids of the boards that busy users exclude and follow, and the beginning of the ids of their own boards.
+// The ids of the boards that busy users exclude and follow, and the beginning of the ids of their
+// own boards.
 const excludedBoard, followedBoard, ownBoard = "videos", "clips", "board"
 
-// loadWorld has the data of the service whose latencies are measured. Every method finds something in it.
+// loadWorld has the data of the service whose latencies are measured. Every method finds something
+// in it.
 type loadWorld struct {
 	graph *workload.Graph
 	// pins is how many pins there are. A pin shows an item with the number of the pin.
@@ -72,10 +75,12 @@ func mostFollowing(g *workload.Graph, n int) []uint32 {
 // itemID returns the id of the item with a number.
 func (w *loadWorld) itemID(item int) string { return strconv.Itoa(workload.FirstID + item) }
 
-// items returns how many items can be played: those that pins show, and as many again that no pin shows.
+// items returns how many items can be played: those that pins show, and as many again that no pin
+// shows.
 func (w *loadWorld) items() int { return 2 * w.pins }
 
-// load publishes the data in phases, and returns when reads show all of it. The events of a phase need those of the phases before.
+// load publishes the data in phases, and returns when reads show all of it. The events of a phase
+// need those of the phases before.
 func (w *loadWorld) load(ctx context.Context, s *programs.Skein) error {
 	for _, phase := range [][]iter.Seq[*skeinv1.Event]{
 		{w.graph.FollowEvents()},
@@ -193,13 +198,15 @@ func liked(user uint32, item string) *skeinv1.Event {
 	return &skeinv1.Event{Kind: &skeinv1.Event_Reacted{Reacted: &skeinv1.Reacted{UserId: workload.UserID(user), ItemId: item}}}
 }
 
-// playedItem returns the item of the n-th play of a watcher. It is always the same one. Popular items are drawn more often.
+// playedItem returns the item of the n-th play of a watcher. It is always the same one. Popular
+// items are drawn more often.
 func (w *loadWorld) playedItem(watcher, n int) string {
 	r := rand.New(rand.NewPCG(uint64(watcher), uint64(n)))
 	return w.itemID(workload.PowerLaw(r, w.items(), workload.PlaySkew))
 }
 
-// recentActivity gives each watcher the plays of this month, a like of every tenth played item, served items, and one hidden item.
+// recentActivity gives each watcher the plays of this month, a like of every tenth played item,
+// served items, and one hidden item.
 func (w *loadWorld) recentActivity() iter.Seq[*skeinv1.Event] {
 	return func(yield func(*skeinv1.Event) bool) {
 		for watcher := range w.watchers {
@@ -227,7 +234,8 @@ func (w *loadWorld) recentActivity() iter.Seq[*skeinv1.Event] {
 	}
 }
 
-// playHistory gives each watcher the plays of earlier months. They are backfills, which are events with a time of their own.
+// playHistory gives each watcher the plays of earlier months. They are backfills, which are events
+// with a time of their own.
 func (w *loadWorld) playHistory() iter.Seq[*skeinv1.Event] {
 	return func(yield func(*skeinv1.Event) bool) {
 		offset := uint64(0)
@@ -246,8 +254,8 @@ func (w *loadWorld) playHistory() iter.Seq[*skeinv1.Event] {
 	}
 }
 
-// writtenEvent returns the i-th of the events that are published while the service is measured. Of ten of them, five are plays, two likes, two follows
-// and one is a pin.
+// writtenEvent returns the i-th of the events that are published while the service is measured. Of
+// ten of them, five are plays, two likes, two follows and one is a pin.
 func (w *loadWorld) writtenEvent(i int) *skeinv1.Event {
 	r := rand.New(rand.NewPCG(53, uint64(i)))
 	user := uint32(r.IntN(w.graph.Users))

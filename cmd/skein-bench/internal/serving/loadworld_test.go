@@ -12,7 +12,8 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// TestEventsOfTheWorldAreAccepted decodes all events of the world. The decoder must not reject any of them.
+// TestEventsOfTheWorldAreAccepted decodes all events of the world. The decoder must not reject any
+// of them.
 func TestEventsOfTheWorldAreAccepted(t *testing.T) {
 	w := newLoadWorld(1000, 5000, time.Now())
 	dec := events.NewDecoder(events.Cursor{})
@@ -63,7 +64,8 @@ func TestEventsOfTheWorldAreAccepted(t *testing.T) {
 	}
 }
 
-// TestEveryReadMethodHasARow checks that each method that reads has a row, and that its requests are not all the same.
+// TestEveryReadMethodHasARow checks that each method that reads has a row, and that its requests
+// are not all the same.
 func TestEveryReadMethodHasARow(t *testing.T) {
 	w := newLoadWorld(1000, 5000, time.Now())
 	procedures := map[string]bool{}

@@ -48,12 +48,14 @@ func newestRequest(user uint32, n int) *skeinv1.ListFollowersRequest {
 	return &skeinv1.ListFollowersRequest{UserId: workload.UserID(user), PageSize: int32(n)}
 }
 
-// readContenders has the programs that the rows of reads compare: skein, Redis, and two services in front of that Redis. All have the same graph.
+// readContenders has the programs that the rows of reads compare: skein, Redis, and two services in
+// front of that Redis. All have the same graph.
 type readContenders struct {
 	graph *workload.Graph
 	skein *programs.Skein
 	redis *programs.Redis
-	// The pooled service takes a connection to Redis for each call. The batched one sends the commands of concurrent calls together.
+	// The pooled service takes a connection to Redis for each call. The batched one sends the
+	// commands of concurrent calls together.
 	pooled, batched         *programs.Process
 	pooledAddr, batchedAddr programs.Address
 }
@@ -115,7 +117,8 @@ func (c *readContenders) close() error {
 	return errors.Join(errs...)
 }
 
-// checkAnswers asks all contenders a sample of random questions, and returns an error if their answers differ.
+// checkAnswers asks all contenders a sample of random questions, and returns an error if their
+// answers differ.
 func (c *readContenders) checkAnswers(ctx context.Context, n int) error {
 	r := rand.New(rand.NewPCG(2, 0))
 	return drawQuestions(c.graph, r, n).compareAnswers(ctx,
@@ -131,7 +134,8 @@ func (c *readContenders) checkAnswers(ctx context.Context, n int) error {
 		})
 }
 
-// readRow is one kind of read: the requests over HTTP, and the command of Redis that corresponds to them.
+// readRow is one kind of read: the requests over HTTP, and the command of Redis that corresponds to
+// them.
 type readRow struct {
 	id, title, unit, note string
 	procedure             string
@@ -139,14 +143,16 @@ type readRow struct {
 	redis                 programs.RedisBenchmarkJob
 	// unitsPerRequest is how much one request counts for in the unit of the row.
 	unitsPerRequest float64
-	// pipelined is set if the service in front of Redis sends the commands of a call in one pipeline, so that auto-pipelining changes nothing.
+	// pipelined is set if the service in front of Redis sends the commands of a call in one
+	// pipeline, so that auto-pipelining changes nothing.
 	pipelined bool
-	// redisTarget and serviceTarget are the ratios that skein should reach against Redis itself and against the services in front of Redis.
+	// redisTarget and serviceTarget are the ratios that skein should reach against Redis itself and
+	// against the services in front of Redis.
 	redisTarget, serviceTarget float64
 }
 
-// MeasureReads measures checks of one pair, filters of 25 candidates and pages of newest followers over HTTP, against Redis and against a service in front of
-// Redis.
+// MeasureReads measures checks of one pair, filters of 25 candidates and pages of newest followers
+// over HTTP, against Redis and against a service in front of Redis.
 func MeasureReads(ctx context.Context, b *measure.Bench) (err error) {
 	c, err := startReadContenders(ctx, b)
 	if err != nil {
@@ -203,7 +209,8 @@ func (c *readContenders) rows() []readRow {
 		filter.requests = append(filter.requests, filterRequest(f))
 	}
 
-	// Users with a full page of followers have the lowest numbers, so redis-benchmark can draw one of them at random.
+	// Users with a full page of followers have the lowest numbers, so redis-benchmark can draw one
+	// of them at random.
 	popular := max(1, g.CountWithFollowers(workload.PageSize))
 	newest := readRow{
 		id: "newest", title: "newest 50 followers with since-times, 50 connections", unit: "requests/s", unitsPerRequest: 1,
@@ -232,7 +239,8 @@ const (
 	readRedis   = "redis-server"
 )
 
-// measureReads measures one kind of read in protobuf, and then in JSON. Only the row in protobuf has targets.
+// measureReads measures one kind of read in protobuf, and then in JSON. Only the row in protobuf
+// has targets.
 func measureReads(ctx context.Context, b *measure.Bench, c *readContenders, r readRow) error {
 	for _, inJSON := range []bool{false, true} {
 		row := b.Row(r.id, r.title+", protobuf", r.unit, r.note)
@@ -271,7 +279,8 @@ func measureReads(ctx context.Context, b *measure.Bench, c *readContenders, r re
 	return nil
 }
 
-// httpContenders returns the contenders to which wrk sends requests. All get the same requests. id is part of the names of files.
+// httpContenders returns the contenders to which wrk sends requests. All get the same requests. id
+// is part of the names of files.
 func httpContenders(b *measure.Bench, c *readContenders, r readRow, id string, inJSON bool) (contenders []measure.Contender, err error) {
 	encoding := programs.Protobuf()
 	if inJSON {
@@ -314,8 +323,9 @@ func httpContenders(b *measure.Bench, c *readContenders, r readRow, id string, i
 	return contenders, nil
 }
 
-// publishGraphAsHistory publishes a graph as backfills, which are events with a time of their own. So every follow has the time that it has in the graph.
-// Each connection has a source of its own, because the offsets of a source must rise and the connections are not in step.
+// publishGraphAsHistory publishes a graph as backfills, which are events with a time of their own.
+// So every follow has the time that it has in the graph. Each connection has a source of its own,
+// because the offsets of a source must rise and the connections are not in step.
 func publishGraphAsHistory(ctx context.Context, s *programs.Skein, g *workload.Graph) error {
 	const conns, batch = 4, events.MaxEnvelopeEvents
 	sequences := make([][]*skeinv1.PublishRequest, conns)

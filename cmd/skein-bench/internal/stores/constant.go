@@ -25,7 +25,8 @@ type followedUser struct {
 	id   string
 }
 
-// MeasureFollowCost compares the cost of a follow of a user with few followers, and of one with very many, in one store.
+// MeasureFollowCost compares the cost of a follow of a user with few followers, and of one with
+// very many, in one store.
 func MeasureFollowCost(ctx context.Context, b *measure.Bench) (err error) {
 	f, err := workload.OpenGraphStore(b.Dir)
 	if err != nil {
@@ -71,8 +72,8 @@ func MeasureFollowCost(ctx context.Context, b *measure.Bench) (err error) {
 	return nil
 }
 
-// loadFollowers gives both users their followers. Those of the small user are spread over those of the big one, because recent rows
-// are in more levels of the store, which is not what is measured.
+// loadFollowers gives both users their followers. Those of the small user are spread over those of
+// the big one, because recent rows are in more levels of the store, which is not what is measured.
 func loadFollowers(f *workload.BenchStore, small, big followedUser, followers int) error {
 	every := followers/smallFollowerCount + 1
 	return f.FoldEvents(followers+smallFollowerCount, func(i int) *skeinv1.Event {
@@ -83,7 +84,8 @@ func loadFollowers(f *workload.BenchStore, small, big followedUser, followers in
 	})
 }
 
-// timeFollows returns what one follow takes, in microseconds, of a group of followers from number fresh on. They unfollow afterwards.
+// timeFollows returns what one follow takes, in microseconds, of a group of followers from number
+// fresh on. They unfollow afterwards.
 func timeFollows(f *workload.BenchStore, user followedUser, fresh uint32) (float64, error) {
 	fold := func(event func(uint32, string) *skeinv1.Event) (float64, error) {
 		evs := make([]*skeinv1.Event, measure.OperationsPerGroup)

@@ -69,8 +69,8 @@ func MeasureCounters(ctx context.Context, b *measure.Bench) (err error) {
 	return measureCounterBatch(ctx, b, c)
 }
 
-// spreadPlays is the number of items of a list of plays. The plays are evenly spread over [playDays]: first one of each item, and then as many
-// again by a power law.
+// spreadPlays is the number of items of a list of plays. The plays are evenly spread over
+// [playDays]: first one of each item, and then as many again by a power law.
 type spreadPlays int
 
 func (items spreadPlays) all(yield func(play) bool) {
@@ -107,7 +107,8 @@ func (c *countersStore) readTrending(ctx context.Context, after counters.PageCur
 	return items, next, err
 }
 
-// checkTrending reads everybody's list, and returns an error unless every item is in the list once and the hottest come first.
+// checkTrending reads everybody's list, and returns an error unless every item is in the list once
+// and the hottest come first.
 func (c *countersStore) checkTrending(ctx context.Context, items int) error {
 	found := make(map[string]bool, items)
 	var cursor counters.PageCursor
@@ -180,7 +181,8 @@ func loadTrendingIntoRedis(ctx context.Context, s *programs.Redis, plays spreadP
 	return err
 }
 
-// timeCalls returns a function that times calls one after the other, for a third of the time of a measurement. The value is the median.
+// timeCalls returns a function that times calls one after the other, for a third of the time of a
+// measurement. The value is the median.
 func timeCalls(b *measure.Bench, call func(context.Context) error) func(context.Context) (measure.Measurement, error) {
 	return func(ctx context.Context) (measure.Measurement, error) {
 		var times []float64

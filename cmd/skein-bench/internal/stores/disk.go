@@ -11,8 +11,8 @@ import (
 	"github.com/skein-feed/skein/projections/graph"
 )
 
-// wideID returns an id of up to 60 bits for a user, spread as the ids of large services are. It mixes the bits of the number as SplitMix64 does, so
-// that different users have different ids.
+// wideID returns an id of up to 60 bits for a user, spread as the ids of large services are. It
+// mixes the bits of the number as SplitMix64 does, so that different users have different ids.
 func wideID(user uint32) string {
 	z := (uint64(user) + 1) * 0x9e3779b97f4a7c15
 	z = (z ^ z>>30) * 0xbf58476d1ce4e5b9
@@ -20,14 +20,16 @@ func wideID(user uint32) string {
 	return strconv.FormatUint((z^z>>31)>>4, 10)
 }
 
-// MeasureBytesPerFollow measures the bytes that a follow takes in the graph store, both directions and all counts included, and in Redis.
+// MeasureBytesPerFollow measures the bytes that a follow takes in the graph store, both directions
+// and all counts included, and in Redis.
 func MeasureBytesPerFollow(ctx context.Context, b *measure.Bench) error {
 	const live, compacted, inRedis = "skein on disk, as folded", "skein on disk, compacted", "redis in memory"
 	for _, d := range []struct {
 		id, title string
 		degree    int
 		name      func(uint32) string
-		// maxBytes is the target for a follow in the compacted store, and maxRatio the target for its ratio to Redis.
+		// maxBytes is the target for a follow in the compacted store, and maxRatio the target for
+		// its ratio to Redis.
 		maxBytes, maxRatio float64
 	}{
 		{"disk-dense", "dense ids, 10 follows a user", 10, workload.UserID, 25, 2.0 / 3},
@@ -63,7 +65,8 @@ func MeasureBytesPerFollow(ctx context.Context, b *measure.Bench) error {
 	return nil
 }
 
-// measureStoreBytes folds a graph and returns the size of the store as the fold leaves it and when it is compacted.
+// measureStoreBytes folds a graph and returns the size of the store as the fold leaves it and when
+// it is compacted.
 func measureStoreBytes(
 	ctx context.Context, b *measure.Bench, g *workload.Graph, id func(uint32) string,
 ) (folded, compacted int64, err error) {

@@ -1,4 +1,5 @@
-// Package stores has the rows that are measured in process, of one store on disk each, or of the few that one answer needs.
+// Package stores has the rows that are measured in process, of one store on disk each, or of the
+// few that one answer needs.
 //
 //	constant.go     the cost of a user with many followers against one with few
 //	inprocess.go    checks against roaring bitmaps

@@ -20,7 +20,8 @@ import (
 const (
 	// maxLongRuns is the largest number of runs of rows that take long.
 	maxLongRuns = 3
-	// postsPerEnvelope is how many posts are in an envelope, and envelopesPerFold how many envelopes are folded at once.
+	// postsPerEnvelope is how many posts are in an envelope, and envelopesPerFold how many
+	// envelopes are folded at once.
 	postsPerEnvelope = 100
 	envelopesPerFold = 10
 	// pushAllThreshold is the threshold at which everything is pushed.
@@ -29,11 +30,13 @@ const (
 
 // feedSize says how much of the home feed is measured.
 type feedSize struct {
-	// boards and posts are how many are made up. Of a file of posts, the last ones are taken, as many as posts says.
+	// boards and posts are how many are made up. Of a file of posts, the last ones are taken, as
+	// many as posts says.
 	boards, posts int
 	// deliveries is the number of deliveries of one measurement of the fan-out.
 	deliveries int
-	// threshold is the threshold of the inbox in one partition. It is so low that the celebrities are above it in each partition.
+	// threshold is the threshold of the inbox in one partition. It is so low that the celebrities
+	// are above it in each partition.
 	threshold int64
 }
 
@@ -71,7 +74,8 @@ type feedStore struct {
 	cache *querycache.Cache
 }
 
-// inboxCacheBytes is the size of the cache of inboxes. It is so large that no reader's inbox is dropped.
+// inboxCacheBytes is the size of the cache of inboxes. It is so large that no reader's inbox is
+// dropped.
 const inboxCacheBytes = 1 << 30
 
 // openFeedStore opens an empty store of home feeds.
@@ -88,8 +92,8 @@ func (f *feedStore) loadFollows(w *feedWorld) error {
 	return f.FoldEvents(len(w.follows), func(i int) *skeinv1.Event { return w.followEvent(w.follows[i]) })
 }
 
-// createInboxes reads a page for each reader, which creates the reader's inbox. All follows must be folded before, because a follow drops the
-// inbox.
+// createInboxes reads a page for each reader, which creates the reader's inbox. All follows must be
+// folded before, because a follow drops the inbox.
 func (f *feedStore) createInboxes(ctx context.Context, w *feedWorld) error {
 	for reader := range w.inboxCount() {
 		if _, err := f.readPage(ctx, uint32(reader)); err != nil {
@@ -149,7 +153,8 @@ func foldEncoded(ctx context.Context, f *workload.BenchStore, log []encodedEnvel
 	return f.Store.Flush()
 }
 
-// measureFanOut measures how fast posts are delivered to the inboxes of all followers, and the bytes that they take there.
+// measureFanOut measures how fast posts are delivered to the inboxes of all followers, and the
+// bytes that they take there.
 func measureFanOut(ctx context.Context, b *measure.Bench, w *feedWorld, size feedSize) (err error) {
 	f, err := openFeedStore(b, w, pushAllThreshold)
 	if err != nil {
@@ -183,7 +188,8 @@ func measureFanOut(ctx context.Context, b *measure.Bench, w *feedWorld, size fee
 		return err
 	}
 
-	// The pages are checked before the store is compacted, because a compaction opens the store anew, without inboxes.
+	// The pages are checked before the store is compacted, because a compaction opens the store
+	// anew, without inboxes.
 	inMemory := f.cache.Stats().Bytes - bytesOfEmptyInboxes
 	pushed := w.posts[runs[0].from:]
 	if err := f.checkPages(ctx, w.light, func(r feedReader) []string { return w.expectedPage(pushed, r.boards) }); err != nil {

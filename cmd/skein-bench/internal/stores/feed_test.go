@@ -88,7 +88,8 @@ func TestLastRunsHaveEnoughDeliveries(t *testing.T) {
 // pullAllThreshold is the threshold at which nothing is pushed.
 const pullAllThreshold = 0
 
-// TestPagesOpenExpectedOutboxes folds the posts of a small world and reads the pages whose times the bench takes.
+// TestPagesOpenExpectedOutboxes folds the posts of a small world and reads the pages whose times
+// the bench takes.
 func TestPagesOpenExpectedOutboxes(t *testing.T) {
 	w := newTestWorld(t)
 	b := &measure.Bench{Dir: t.TempDir()}

@@ -18,10 +18,12 @@ import (
 // feedPageSize is the number of posts of a page.
 const feedPageSize = 20
 
-// minTimedCalls is the smallest number of calls that are timed. There must be enough for a 99th percentile.
+// minTimedCalls is the smallest number of calls that are timed. There must be enough for a 99th
+// percentile.
 const minTimedCalls = 200
 
-// readPage reads the first page of a home feed, with a new view of the store, as the service does for each call.
+// readPage reads the first page of a home feed, with a new view of the store, as the service does
+// for each call.
 func (f *feedStore) readPage(ctx context.Context, reader uint32) (page inbox.Page, err error) {
 	v, err := f.Store.View()
 	if err != nil {
@@ -34,7 +36,8 @@ func (f *feedStore) readPage(ctx context.Context, reader uint32) (page inbox.Pag
 // userWithoutPins is a user who pins nothing.
 const userWithoutPins = "plain"
 
-// dropInbox folds a follow and an unfollow of the reader, which drops the reader's inbox. The next page then merges all outboxes.
+// dropInbox folds a follow and an unfollow of the reader, which drops the reader's inbox. The next
+// page then merges all outboxes.
 func (f *feedStore) dropInbox(reader uint32) error {
 	env, err := f.NextEnvelope([]*skeinv1.Event{workload.UserFollowed(reader, userWithoutPins), workload.UserUnfollowed(reader, userWithoutPins)})
 	if err != nil {
@@ -46,7 +49,8 @@ func (f *feedStore) dropInbox(reader uint32) error {
 // postName names a post for comparing.
 func (w *feedWorld) postName(p feedPost) string { return w.boards[p.board] + " " + p.id }
 
-// expectedPage returns the names of the posts on the first page of a reader who follows the boards. The posts are in the order of time.
+// expectedPage returns the names of the posts on the first page of a reader who follows the boards.
+// The posts are in the order of time.
 func (w *feedWorld) expectedPage(posts []feedPost, boards []uint32) []string {
 	var names []string
 	for _, p := range slices.Backward(posts) {
@@ -86,7 +90,8 @@ type readerClass struct {
 	dropInboxBeforePage bool
 	// redisLists returns the keys of the lists that Redis merges for a page of a reader.
 	redisLists func(feedReader) []string
-	// maxRatio is the target for the time of skein divided by the time of Redis; 0 means that there is no target.
+	// maxRatio is the target for the time of skein divided by the time of Redis; 0 means that there
+	// is no target.
 	maxRatio float64
 }
 
@@ -182,8 +187,8 @@ func measureFeedPages(ctx context.Context, b *measure.Bench, w *feedWorld, f *fe
 	return nil
 }
 
-// timePages returns a function that reads pages of the readers in turn, for a third of the time of a measurement. The time of prepare, which is
-// called before each page, does not count.
+// timePages returns a function that reads pages of the readers in turn, for a third of the time of
+// a measurement. The time of prepare, which is called before each page, does not count.
 func timePages[R any](
 	b *measure.Bench, readers []R, prepare func(R) error, read func(context.Context, R) error,
 ) func(context.Context) (measure.Measurement, error) {

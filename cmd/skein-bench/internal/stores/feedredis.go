@@ -27,9 +27,11 @@ const (
 )
 
 const (
-	// postsKeptPerFeed is how many posts a home feed in Redis keeps: as many as an inbox of skein by default.
+	// postsKeptPerFeed is how many posts a home feed in Redis keeps: as many as an inbox of skein
+	// by default.
 	postsKeptPerFeed = 1000
-	// postsKeptPerBoard is how many of the newest posts of each board are in Redis when pages are measured.
+	// postsKeptPerBoard is how many of the newest posts of each board are in Redis when pages are
+	// measured.
 	postsKeptPerBoard = 5 * feedPageSize
 	// deliveriesPerPipeline is how many deliveries go over a connection in one pipeline.
 	deliveriesPerPipeline = 500
@@ -53,7 +55,8 @@ func homeFeedKey(reader uint32) string { return "h:" + workload.UserID(reader) }
 func outboxKey(board uint32) string    { return "o:" + strconv.Itoa(int(board)) }
 func postKey(id string) string         { return "p:" + id }
 
-// redisPostID returns the id of a post in Redis: a decimal number of 13 digits that rises with time, so that lists can be merged by id.
+// redisPostID returns the id of a post in Redis: a decimal number of 13 digits that rises with
+// time, so that lists can be merged by id.
 func redisPostID(post int) string { return strconv.Itoa(workload.FirstID + post) }
 
 // appendDelivery appends the delivery of a post to a home feed.
@@ -88,8 +91,9 @@ func (w *feedWorld) homeFeedKeysByBoard() [][]string {
 // feedRedis is a server that holds home feeds.
 type feedRedis struct{ *programs.Redis }
 
-// deliverToFollowers delivers posts to all followers and returns the time and the processor time of the server that it took. Two
-// connections, so that the server always has something to do; each has its own posts.
+// deliverToFollowers delivers posts to all followers and returns the time and the processor time of
+// the server that it took. Two connections, so that the server always has something to do; each has
+// its own posts.
 func (s feedRedis) deliverToFollowers(
 	ctx context.Context, w *feedWorld, kind redisFeedKind, followers [][]string, run postRange,
 ) (took, used time.Duration, err error) {
@@ -158,8 +162,8 @@ func deliverEveryNthPost(
 	return flush()
 }
 
-// loadFeeds writes what pages need: the newest posts of each board, the posts themselves, and the home feeds of the readers
-// who are pushed to.
+// loadFeeds writes what pages need: the newest posts of each board, the posts themselves, and the
+// home feeds of the readers who are pushed to.
 func (s feedRedis) loadFeeds(ctx context.Context, w *feedWorld) error {
 	pipe := s.Client.Pipeline()
 	// flushAbove sends the commands if there are more than maxCommands.

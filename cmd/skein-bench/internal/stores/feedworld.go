@@ -23,17 +23,20 @@ import (
 )
 
 const (
-	// celebrityCount is the number of boards that have more followers than the threshold, at the default number of readers.
+	// celebrityCount is the number of boards that have more followers than the threshold, at the
+	// default number of readers.
 	celebrityCount = 20
-	// celebritySkew and boardSkew are the exponents of the two power laws of followers: of the boards above the
-	// threshold, and of the others, of which the first has a hundredth of the readers. One law for all would leave so
-	// many boards just below the threshold that the deliveries of all posts could not be measured in minutes.
+	// celebritySkew and boardSkew are the exponents of the two power laws of followers: of the
+	// boards above the threshold, and of the others, of which the first has a hundredth of the
+	// readers. One law for all would leave so many boards just below the threshold that the
+	// deliveries of all posts could not be measured in minutes.
 	celebritySkew, boardSkew = 0.7, 0.75
 	// postSkew is the exponent of the power law of made-up posts over boards.
 	postSkew = 0.2
 )
 
-// The number of readers of each kind whose pages are measured, and how many boards each of them follows.
+// The number of readers of each kind whose pages are measured, and how many boards each of them
+// follows.
 const (
 	lightReaderCount, followsPerLightReader = 50, 50
 	heavyReaderCount, followsPerHeavyReader = 8, 1000
@@ -46,21 +49,22 @@ type feedPost struct {
 	board     uint32
 }
 
-// feedWorld has the authors and the follows. Boards are users in skein's words: what they post are their pins, and to
-// follow one is to follow that user. They are numbered by their popularity, the most popular first, so that the
-// celebrities are the first ones.
+// feedWorld has the authors and the follows. Boards are users in skein's words: what they post are
+// their pins, and to follow one is to follow that user. They are numbered by their popularity, the
+// most popular first, so that the celebrities are the first ones.
 type feedWorld struct {
 	boards []string
 	// posts are in the order of time.
 	posts []feedPost
-	// readers is the number of readers who follow boards and read before the first post, so that they have inboxes. The numbers of the readers whose
-	// pages are measured come after theirs.
+	// readers is the number of readers who follow boards and read before the first post, so that
+	// they have inboxes. The numbers of the readers whose pages are measured come after theirs.
 	readers int
 	// follows are in the order of time; the followee is a board.
 	follows []workload.Edge
 	// inboxesPerBoard is how many readers with an inbox follow each board.
 	inboxesPerBoard []int
-	// light, heavy and returning are the readers whose pages are measured. The returning ones do not read before the first post.
+	// light, heavy and returning are the readers whose pages are measured. The returning ones do
+	// not read before the first post.
 	light, heavy, returning []feedReader
 }
 
@@ -79,7 +83,8 @@ func newFeedWorld(boards []string, posts []feedPost, readers int) (*feedWorld, e
 	w := &feedWorld{boards: boards, posts: posts, readers: readers, inboxesPerBoard: make([]int, len(boards))}
 	r := rand.New(rand.NewPCG(7, 0))
 	for board := range boards {
-		// The followers of a board have equal distances, from a random one on. The step and the number of readers are coprime, so none occurs twice.
+		// The followers of a board have equal distances, from a random one on. The step and the
+		// number of readers are coprime, so none occurs twice.
 		n := boardFollowerCount(board, readers)
 		at := r.IntN(readers)
 		step := workload.Coprime(r, readers)
@@ -137,7 +142,8 @@ func boardFollowerCount(board, readers int) int {
 	return max(1, int(n))
 }
 
-// inboxCount returns how many readers have an inbox before the first post. They are numbered from 0.
+// inboxCount returns how many readers have an inbox before the first post. They are numbered from
+// 0.
 func (w *feedWorld) inboxCount() int { return w.readers + len(w.light) + len(w.heavy) }
 
 // startTime is a time before the first post.
@@ -158,7 +164,8 @@ type postRange struct{ from, to int }
 
 func (w *feedWorld) postsIn(r postRange) []feedPost { return w.posts[r.from:r.to] }
 
-// lastRuns returns runs of the last posts, which follow each other. Each has at least the given number of deliveries, unless there are too few posts.
+// lastRuns returns runs of the last posts, which follow each other. Each has at least the given
+// number of deliveries, unless there are too few posts.
 func (w *feedWorld) lastRuns(runs, deliveries int) (made []postRange) {
 	to := len(w.posts)
 	for ; len(made) < runs && to > 0; to = made[len(made)-1].from {
@@ -172,7 +179,8 @@ func (w *feedWorld) lastRuns(runs, deliveries int) (made []postRange) {
 	return made
 }
 
-// newestPosts returns the numbers of the newest posts on some boards, in rising order, the newest first.
+// newestPosts returns the numbers of the newest posts on some boards, in rising order, the newest
+// first.
 func (w *feedWorld) newestPosts(boards []uint32, n int) (posts []int) {
 	for i := len(w.posts) - 1; i >= 0 && len(posts) < n; i-- {
 		if _, ok := slices.BinarySearch(boards, w.posts[i].board); ok {
@@ -222,8 +230,8 @@ func makePosts(boards, posts int) ([]string, []feedPost) {
 	return renumberByPopularity(names, popularity, made), made
 }
 
-// readPosts reads the last n posts from a file, or all if there are fewer. The popularity of a board is the sum of the scores of all its posts in
-// the file.
+// readPosts reads the last n posts from a file, or all if there are fewer. The popularity of a
+// board is the sum of the scores of all its posts in the file.
 func readPosts(path string, n int) (boards []string, posts []feedPost, err error) {
 	file, err := os.Open(path)
 	if err != nil {
@@ -253,7 +261,8 @@ func readPosts(path string, n int) (boards []string, posts []feedPost, err error
 	return renumberByPopularity(boards, popularity, posts), posts, nil
 }
 
-// parsePosts parses a table that begins with a line of names. The posts must be in the order of time.
+// parsePosts parses a table that begins with a line of names. The posts must be in the order of
+// time.
 func parsePosts(text io.Reader) (boards []string, popularity []int, posts []feedPost, err error) {
 	table := csv.NewReader(text)
 	table.ReuseRecord = true

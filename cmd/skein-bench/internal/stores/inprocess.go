@@ -16,8 +16,9 @@ import (
 	"github.com/skein-feed/skein/projections/querycache"
 )
 
-// followBitmaps is the follow graph as compressed bitmaps in memory: the fastest way to answer these questions when it
-// need not be durable, has no times, and another program turns ids into small numbers.
+// followBitmaps is the follow graph as compressed bitmaps in memory: the fastest way to answer
+// these questions when it need not be durable, has no times, and another program turns ids into
+// small numbers.
 type followBitmaps map[string]*roaring.Bitmap
 
 func newFollowBitmaps(g *workload.Graph) followBitmaps {
@@ -93,7 +94,8 @@ func measurePointChecks(
 	return nil
 }
 
-// timeQuestions returns a function that asks n questions in turn for the time of a measurement. It returns an error if an answer is wrong.
+// timeQuestions returns a function that asks n questions in turn for the time of a measurement. It
+// returns an error if an answer is wrong.
 func timeQuestions(b *measure.Bench, n int, ask func(i int) (bool, error)) func(context.Context) (measure.Measurement, error) {
 	return func(ctx context.Context) (measure.Measurement, error) {
 		// The first round is not timed, so that everything is warm, and checks the answers.

@@ -26,7 +26,8 @@ const maxBadge = 100
 
 // notificationsSize says how much of notifications is measured.
 type notificationsSize struct {
-	// recipients is the number of users who receive the notifications that are folded, and folded the number of notifications of each measurement.
+	// recipients is the number of users who receive the notifications that are folded, and folded
+	// the number of notifications of each measurement.
 	recipients, folded int
 	// usersOfClass is how many users of each class read pages.
 	usersOfClass int
@@ -79,7 +80,8 @@ func measureNotificationFold(ctx context.Context, b *measure.Bench, size notific
 		return err
 	}
 
-	// A notification counts if its recipient can read it. Skein has up to a quarter more of those who received more than are kept.
+	// A notification counts if its recipient can read it. Skein has up to a quarter more of those
+	// who received more than are kept.
 	count := 0
 	for _, list := range kept {
 		count += len(list)
@@ -102,7 +104,8 @@ func measureNotificationFold(ctx context.Context, b *measure.Bench, size notific
 	return nil
 }
 
-// measureNotificationFoldRows measures the fold of runs of notifications in two rows: by time, and by processor time.
+// measureNotificationFoldRows measures the fold of runs of notifications in two rows: by time, and
+// by processor time.
 func measureNotificationFoldRows(
 	ctx context.Context, b *measure.Bench, f *workload.BenchStore, s notificationsRedis, runs [][]notification, size notificationsSize,
 ) error {
@@ -174,8 +177,8 @@ func keptNotifications(runs [][]notification) map[listOfRecipient][]listedNotifi
 	return kept
 }
 
-// checkKept returns an error unless the store and Redis have the expected notifications of some recipients: of those who received most, and of some
-// others.
+// checkKept returns an error unless the store and Redis have the expected notifications of some
+// recipients: of those who received most, and of some others.
 func checkKept(
 	ctx context.Context, f *workload.BenchStore, s notificationsRedis, expected map[listOfRecipient][]listedNotification, recipients int,
 ) error {
@@ -276,7 +279,8 @@ func (s *notificationStores) fold(ctx context.Context, log []encodedEnvelope) er
 	return nil
 }
 
-// notificationQueries are the queries over new views of the stores, as the service has them for a call.
+// notificationQueries are the queries over new views of the stores, as the service has them for a
+// call.
 type notificationQueries struct {
 	*notifications.Queries
 	inbox *inbox.Queries
@@ -323,7 +327,8 @@ func (q *notificationQueries) Followers(
 	return followers, err
 }
 
-// readPage returns the first page of the groups of a user with the user's markers, and whether there are more groups.
+// readPage returns the first page of the groups of a user with the user's markers, and whether
+// there are more groups.
 func (s *notificationStores) readPage(
 	ctx context.Context, user string,
 ) (page []notifications.Group, markers notifications.Markers, more bool, err error) {
@@ -387,7 +392,8 @@ func (s notificationsRedis) check(ctx context.Context, user string, expected []n
 	return compareGroups("redis", user, expected, page, more, count, moreUnseen)
 }
 
-// compareGroups returns an error unless a page and a badge are those of all groups of a user. The user has seen none of the groups.
+// compareGroups returns an error unless a page and a badge are those of all groups of a user. The
+// user has seen none of the groups.
 func compareGroups(name, user string, all, page []notificationGroup, more bool, count int, moreUnseen bool) error {
 	expected := all[:min(len(all), feedPageSize)]
 	if diff := cmp.Diff(expected, page); diff != "" || more != (len(all) > feedPageSize) {
@@ -475,7 +481,8 @@ func measureNotificationReads(ctx context.Context, b *measure.Bench, size notifi
 	return nil
 }
 
-// compareReads measures reads of the users of a class, in turn. skein should take at most target microseconds at the 99th percentile.
+// compareReads measures reads of the users of a class, in turn. skein should take at most target
+// microseconds at the 99th percentile.
 func compareReads(
 	ctx context.Context, b *measure.Bench, row *measure.Row, c *notifiedClass, skein, inRedis func(ctx context.Context, user string) error,
 	target float64,

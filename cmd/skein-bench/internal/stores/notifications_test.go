@@ -9,8 +9,8 @@ import (
 	"github.com/skein-feed/skein/projections/notifications"
 )
 
-// TestNotificationRunsHaveDifferentFacts demands what the comparison of skein with Redis needs: no notification repeats another one, and no two of
-// a recipient have the same time.
+// TestNotificationRunsHaveDifferentFacts demands what the comparison of skein with Redis needs: no
+// notification repeats another one, and no two of a recipient have the same time.
 func TestNotificationRunsHaveDifferentFacts(t *testing.T) {
 	const recipients = 5000
 	type fact struct {
@@ -52,7 +52,8 @@ func TestNotificationRunsHaveDifferentFacts(t *testing.T) {
 	}
 }
 
-// TestNotificationStoresAnswerAsExpected folds the notifications of a few users, and reads what the bench reads.
+// TestNotificationStoresAnswerAsExpected folds the notifications of a few users, and reads what the
+// bench reads.
 func TestNotificationStoresAnswerAsExpected(t *testing.T) {
 	s, err := openNotificationStores(&measure.Bench{Dir: t.TempDir()})
 	if err != nil {

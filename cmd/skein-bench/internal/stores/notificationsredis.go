@@ -15,7 +15,8 @@ import (
 	"github.com/skein-feed/skein/projections/notifications"
 )
 
-// notificationsRedis is a Redis server that keeps notifications as a product would. Scores are times in microseconds.
+// notificationsRedis is a Redis server that keeps notifications as a product would. Scores are
+// times in microseconds.
 //
 //	n:r:USER   sorted set of the reactions to the pins of a user: "pin actor kind"
 //	n:p:USER   sorted set of the re-pins of the pins of a user: "pin actor repin"
@@ -26,7 +27,8 @@ import (
 //	b:USER     set of the users whom a block separates from a user
 type notificationsRedis struct{ *programs.Redis }
 
-// notificationsKept is how many notifications of each kind a user keeps: as many as in skein by default.
+// notificationsKept is how many notifications of each kind a user keeps: as many as in skein by
+// default.
 const notificationsKept = 1000
 
 func notificationMarkersKey(user string) string { return "n:m:" + user }
@@ -74,7 +76,8 @@ func parseListed(kind notifications.Kind, z *redis.Z) (n listedNotification, err
 	return n, nil
 }
 
-// appendNotification appends the two writes of a notification: it begins unless it is there already, and the oldest are dropped.
+// appendNotification appends the two writes of a notification: it begins unless it is there
+// already, and the oldest are dropped.
 func appendNotification(dst []byte, n notification) []byte {
 	listed := n.asListed()
 	key := notificationsKey(n.kind, workload.UserID(n.recipient))
@@ -139,7 +142,8 @@ func (s notificationsRedis) load(ctx context.Context, c *notifiedClass) error {
 	return nil
 }
 
-// firstNotifications is how many notifications of each kind a page reads at first. Then it reads all others.
+// firstNotifications is how many notifications of each kind a page reads at first. Then it reads
+// all others.
 const firstNotifications = 300
 
 // readPage returns the first page of the groups of a user, and whether there are more groups.
@@ -147,7 +151,8 @@ func (s notificationsRedis) readPage(ctx context.Context, user string) (page []n
 	var (
 		markers *redis.MapStringStringCmd
 		groups  []notificationGroup
-		// pending are notifications of days that were not read completely, so that their groups are not known.
+		// pending are notifications of days that were not read completely, so that their groups are
+		// not known.
 		pending []listedNotification
 	)
 	for from, to := 0, firstNotifications; ; from, to = to, notificationsKept {
@@ -163,7 +168,8 @@ func (s notificationsRedis) readPage(ctx context.Context, user string) (page []n
 			return nil, false, err
 		}
 
-		// A list that has more notifications may have some of the day of the last one that was read.
+		// A list that has more notifications may have some of the day of the last one that was
+		// read.
 		incompleteDay := events.Micros(-1)
 		for i, r := range ranges {
 			rows := r.Val()
@@ -221,7 +227,8 @@ func setUnread(page []notificationGroup, markers map[string]string) error {
 	return nil
 }
 
-// countUnseen returns how many groups of a user have notifications after the marker seen, at most maxBadge, and whether there are more.
+// countUnseen returns how many groups of a user have notifications after the marker seen, at most
+// maxBadge, and whether there are more.
 func (s notificationsRedis) countUnseen(ctx context.Context, user string) (count int, more bool, err error) {
 	seen, err := s.Client.HGet(ctx, notificationMarkersKey(user), "seen").Result()
 	if errors.Is(err, redis.Nil) {
@@ -254,8 +261,8 @@ func (s notificationsRedis) countUnseen(ctx context.Context, user string) (count
 	return min(count, maxBadge), count > maxBadge, nil
 }
 
-// filterVisible returns the notifications that a user may see. It asks with one pipeline which pins and re-pins live, and which actors the user mutes or
-// a block separates from the user.
+// filterVisible returns the notifications that a user may see. It asks with one pipeline which pins
+// and re-pins live, and which actors the user mutes or a block separates from the user.
 func (s notificationsRedis) filterVisible(ctx context.Context, user string, list []listedNotification) ([]listedNotification, error) {
 	if len(list) == 0 {
 		return nil, nil
@@ -296,7 +303,8 @@ func (s notificationsRedis) filterVisible(ctx context.Context, user string, list
 	return visible, nil
 }
 
-// askMembers asks which ids are members of a set. When the pipeline was executed, members returns those that are.
+// askMembers asks which ids are members of a set. When the pipeline was executed, members returns
+// those that are.
 func askMembers(ctx context.Context, pipe redis.Pipeliner, key string, ids map[string]bool) (members func() map[string]bool) {
 	if len(ids) == 0 {
 		return func() map[string]bool { return nil } // SMISMEMBER refuses to be asked about nothing

@@ -16,12 +16,14 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// notification tells its recipient what another user, the actor, did: reacted to a pin of the recipient, re-pinned it, or followed the recipient.
+// notification tells its recipient what another user, the actor, did: reacted to a pin of the
+// recipient, re-pinned it, or followed the recipient.
 type notification struct {
 	at               events.Micros
 	kind             notifications.Kind
 	recipient, actor uint32
-	// pin is the number of the recipient's pin, unless the kind is Followed. repin is the number of the actor's pin if the kind is Repinned.
+	// pin is the number of the recipient's pin, unless the kind is Followed. repin is the number of
+	// the actor's pin if the kind is Repinned.
 	pin, repin uint32
 }
 
@@ -66,7 +68,8 @@ func (n *notification) asListed() listedNotification {
 // like is the kind of all reactions.
 const like = "like"
 
-// listedNotification is a notification as it stands in a list of its recipient. detail is the kind of the reaction, or the id of the re-pin.
+// listedNotification is a notification as it stands in a list of its recipient. detail is the kind
+// of the reaction, or the id of the re-pin.
 type listedNotification struct {
 	kind               notifications.Kind
 	pin, actor, detail string
@@ -82,14 +85,15 @@ type notificationGroup struct {
 	Unread     bool
 }
 
-// groupActor is an actor of a group, with the newest notification of the group that the actor caused.
+// groupActor is an actor of a group, with the newest notification of the group that the actor
+// caused.
 type groupActor struct {
 	User, Detail string
 	Since        events.Micros
 }
 
-// groupNotifications returns the groups of a list of notifications, which it sorts, newest first: one for each kind, pin and day in UTC. The times
-// of the notifications differ.
+// groupNotifications returns the groups of a list of notifications, which it sorts, newest first:
+// one for each kind, pin and day in UTC. The times of the notifications differ.
 func groupNotifications(list []listedNotification) []notificationGroup {
 	slices.SortFunc(list, func(x, y listedNotification) int { return cmp.Compare(y.at, x.at) })
 
@@ -109,7 +113,8 @@ func groupNotifications(list []listedNotification) []notificationGroup {
 		key := groupKey{n.at / day, n.kind, n.pin}
 		b := builders[key]
 		if b == nil {
-			// The list is sorted, so this is the newest notification of the group, and the groups come in their order.
+			// The list is sorted, so this is the newest notification of the group, and the groups
+			// come in their order.
 			b = &builder{group: len(groups), actors: make(map[string]bool)}
 			builders[key] = b
 			groups = append(groups, notificationGroup{ID: groupID(n), Newest: n.at})
@@ -142,16 +147,19 @@ const (
 	pinsPerRecipient = 40
 	// notificationsPerEnvelope is how many notifications are in an envelope.
 	notificationsPerEnvelope = 100
-	// minute is the time between two envelopes. The events of an envelope are a microsecond apart, as in every log.
+	// minute is the time between two envelopes. The events of an envelope are a microsecond apart,
+	// as in every log.
 	minute = events.Micros(60_000_000)
-	// recipientSkew is the exponent of the power law of notifications over recipients. It is greater than that of followers, so that many
-	// notifications go to users who have more than are kept.
+	// recipientSkew is the exponent of the power law of notifications over recipients. It is
+	// greater than that of followers, so that many notifications go to users who have more than are
+	// kept.
 	recipientSkew = 2.0 / 3
 )
 
-// notificationRuns returns the notifications of some measurements of the fold, n each, in the order of time. The recipients are the first users,
-// drawn by a power law, and the actors as many other users. A tenth are re-pins, and no reaction is a repetition. notificationRuns fails if that
-// needs more actors.
+// notificationRuns returns the notifications of some measurements of the fold, n each, in the order
+// of time. The recipients are the first users, drawn by a power law, and the actors as many other
+// users. A tenth are re-pins, and no reaction is a repetition. notificationRuns fails if that needs
+// more actors.
 func notificationRuns(runs, n, recipients int) ([][]notification, error) {
 	r := rand.New(rand.NewPCG(23, 0))
 	received := make([]int, recipients)
@@ -159,7 +167,8 @@ func notificationRuns(runs, n, recipients int) ([][]notification, error) {
 	for i := range all {
 		recipient := workload.PowerLaw(r, recipients, recipientSkew)
 
-		// Each notification of a recipient has the next pin and another actor. The factor is a prime, which scatters the actors.
+		// Each notification of a recipient has the next pin and another actor. The factor is a
+		// prime, which scatters the actors.
 		count := received[recipient]
 		received[recipient]++
 		if count == recipients {
@@ -197,8 +206,9 @@ func encodeNotifications(list []notification) ([]encodedEnvelope, error) {
 	return log, nil
 }
 
-// notifiedClass is a class of users whose badges and pages are measured. Each received notificationsPerUser notifications, evenly over some days. The
-// notifications of a day are about the same few pins, so all days together are about all of a user's pins.
+// notifiedClass is a class of users whose badges and pages are measured. Each received
+// notificationsPerUser notifications, evenly over some days. The notifications of a day are about
+// the same few pins, so all days together are about all of a user's pins.
 type notifiedClass struct {
 	id, title string
 	// users are the numbers of the users.
@@ -210,12 +220,14 @@ type notifiedClass struct {
 const (
 	// notificationsPerUser is how many notifications each user of a class received.
 	notificationsPerUser = 1000
-	// actorsPerUser is how many actors the notifications of a user have, and firstActor the number of the first actor of all users.
+	// actorsPerUser is how many actors the notifications of a user have, and firstActor the number
+	// of the first actor of all users.
 	actorsPerUser = 500
 	firstActor    = 1 << 20
 )
 
-// notifiedClasses returns the classes, of n users each. Their notifications follow each other in the log.
+// notifiedClasses returns the classes, of n users each. Their notifications follow each other in
+// the log.
 func notifiedClasses(n int) []notifiedClass {
 	classes := []notifiedClass{
 		{id: "notifications-page", title: "over 8 days", begin: monthStart(0), days: 8},
@@ -229,12 +241,13 @@ func notifiedClasses(n int) []notifiedClass {
 	return classes
 }
 
-// notificationsOf returns the notifications of a user of the class, in the order of time: of 20, one is a follow, four are re-pins, and the others
-// are reactions. All are different facts.
+// notificationsOf returns the notifications of a user of the class, in the order of time: of 20,
+// one is a follow, four are re-pins, and the others are reactions. All are different facts.
 func (c *notifiedClass) notificationsOf(user uint32) []notification {
 	rowsOfDay := notificationsPerUser / c.days
 	pinsOfDay := pinsPerRecipient / c.days
-	// All users of the class receive their next notification with the same envelope, whose events are a microsecond apart.
+	// All users of the class receive their next notification with the same envelope, whose events
+	// are a microsecond apart.
 	begin := c.begin + events.Micros(user-c.users[0])
 	list := make([]notification, notificationsPerUser)
 	for i := range list {
@@ -259,7 +272,8 @@ func (c *notifiedClass) notificationsOf(user uint32) []notification {
 	return list
 }
 
-// The users do not see all that they received: some pins and re-pins were deleted, and users mute or block some actors.
+// The users do not see all that they received: some pins and re-pins were deleted, and users mute
+// or block some actors.
 
 func isDeletedPin(pin uint32) bool     { return pin%10 == 9 }
 func isDeletedRepin(repin uint32) bool { return repin%100 == 1 }
@@ -280,7 +294,8 @@ func (n *notification) isVisible() bool {
 	}
 }
 
-// readMarkers returns up to when a user of the class has read all groups, and the newest group, which the user has read as well.
+// readMarkers returns up to when a user of the class has read all groups, and the newest group,
+// which the user has read as well.
 func (c *notifiedClass) readMarkers(user uint32) (read events.Micros, group notificationGroup) {
 	list := c.notificationsOf(user)
 	return list[notificationsPerUser/2].at, groupNotifications(visibleNotifications(list))[0]
@@ -306,8 +321,9 @@ func visibleNotifications(list []notification) []listedNotification {
 	return visible
 }
 
-// encodeClasses makes the log of the classes: the users' pins, what the users received, and then the mutes, the blocks, the deletions and the
-// markers. Every user has seen what is older than the first notification, which is nothing.
+// encodeClasses makes the log of the classes: the users' pins, what the users received, and then
+// the mutes, the blocks, the deletions and the markers. Every user has seen what is older than the
+// first notification, which is nothing.
 func encodeClasses(classes []notifiedClass) ([]encodedEnvelope, error) {
 	var log []encodedEnvelope
 	appendEnvelopes := func(at events.Micros, evs iter.Seq[*skeinv1.Event]) error {
@@ -355,7 +371,8 @@ func encodeClasses(classes []notifiedClass) ([]encodedEnvelope, error) {
 	return log, nil
 }
 
-// eventsBefore returns the events before the notifications of the class: each user creates pins, and has seen everything so far.
+// eventsBefore returns the events before the notifications of the class: each user creates pins,
+// and has seen everything so far.
 func (c *notifiedClass) eventsBefore(now events.Micros) iter.Seq[*skeinv1.Event] {
 	return func(yield func(*skeinv1.Event) bool) {
 		for _, user := range c.users {
@@ -372,8 +389,8 @@ func (c *notifiedClass) eventsBefore(now events.Micros) iter.Seq[*skeinv1.Event]
 	}
 }
 
-// eventsAfter returns the events after the notifications of the class. The deletions do not name the pin that was notified of, so it is up to the
-// reads to leave out what they end.
+// eventsAfter returns the events after the notifications of the class. The deletions do not name
+// the pin that was notified of, so it is up to the reads to leave out what they end.
 func (c *notifiedClass) eventsAfter() iter.Seq[*skeinv1.Event] {
 	return func(yield func(*skeinv1.Event) bool) {
 		for _, user := range c.users {

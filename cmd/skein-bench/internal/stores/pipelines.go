@@ -11,14 +11,16 @@ import (
 )
 
 const (
-	// writeConnections is over how many connections the writes of a row go: two, so that the server always has something to do.
+	// writeConnections is over how many connections the writes of a row go: two, so that the server
+	// always has something to do.
 	writeConnections = 2
 	// writesPipelined is how many writes go over a connection in one pipeline.
 	writesPipelined = 500
 )
 
-// writePipelines writes items to Redis, and returns the time that this took and the processor time that the server used. appendWrite appends the
-// commands of one item, to which the server sends so many replies. Everything is encoded before the time begins. Each connection has every other
+// writePipelines writes items to Redis, and returns the time that this took and the processor time
+// that the server used. appendWrite appends the commands of one item, to which the server sends so
+// many replies. Everything is encoded before the time begins. Each connection has every other
 // pipeline.
 func writePipelines[T any](
 	ctx context.Context, server *programs.Redis, items []T, appendWrite func(dst []byte, item T) []byte, replies int,

@@ -19,8 +19,9 @@ import (
 )
 
 const (
-	// playsPerEnvelope is how many plays are in an envelope, and envelopesPerPlayFold how many envelopes are folded at once. Together they are 8 MiB of
-	// the log, which is what a store reads at once while it is far behind.
+	// playsPerEnvelope is how many plays are in an envelope, and envelopesPerPlayFold how many
+	// envelopes are folded at once. Together they are 8 MiB of the log, which is what a store reads
+	// at once while it is far behind.
 	playsPerEnvelope     = 500
 	envelopesPerPlayFold = 480
 	// windowMonths is the default window in months.
@@ -34,8 +35,8 @@ type seenSize struct {
 	users, plays int
 	// restingPlays is the density at which the bytes of a play are measured.
 	restingPlays playDensity
-	// readers is the number of readers who are asked about. Each played monthPlays items in each month of the window, and is asked about the number of
-	// candidates.
+	// readers is the number of readers who are asked about. Each played monthPlays items in each
+	// month of the window, and is asked about the number of candidates.
 	readers, monthPlays, candidates int
 }
 
@@ -54,7 +55,8 @@ func newSeenSize(b *measure.Bench) seenSize {
 	return size
 }
 
-// MeasureSeen measures what users have seen: plays that are folded, the bytes that they take, and filters.
+// MeasureSeen measures what users have seen: plays that are folded, the bytes that they take, and
+// filters.
 func MeasureSeen(ctx context.Context, b *measure.Bench) error {
 	size := newSeenSize(b)
 	for _, part := range []func(context.Context, *measure.Bench, seenSize) error{
@@ -85,7 +87,8 @@ func (p play) event() *skeinv1.Event {
 	}}}
 }
 
-// playRun is a number of plays, evenly spread over a time. Each is the play of a random item by a random user.
+// playRun is a number of plays, evenly spread over a time. Each is the play of a random item by a
+// random user.
 type playRun struct {
 	from, to         events.Micros
 	count, userCount int
@@ -107,8 +110,9 @@ func (p playRun) plays() iter.Seq[play] {
 	}
 }
 
-// playedItem returns the n-th item that a reader plays. It is another one for each n. The product with an odd number scatters the items without
-// repetition, and the items that readers play have even distances from the first id.
+// playedItem returns the n-th item that a reader plays. It is another one for each n. The product
+// with an odd number scatters the items without repetition, and the items that readers play have
+// even distances from the first id.
 func playedItem(reader uint32, n int) uint64 {
 	const numbers = 1<<40 - 1
 	return workload.FirstID + 2*((uint64(reader)<<24|uint64(n))*0x9e3779b97f4a7c15&numbers)
@@ -117,8 +121,9 @@ func playedItem(reader uint32, n int) uint64 {
 // unplayedItem returns an item that no reader plays.
 func unplayedItem(reader uint32, n int) uint64 { return playedItem(reader, n) + 1 }
 
-// playsOfClasses returns plays of readers of several densities. The readers are numbered one class after the other, and play equally often in each
-// month of the window. In each month the plays end on the 20th day, so that the last month is open and the others can be sealed.
+// playsOfClasses returns plays of readers of several densities. The readers are numbered one class
+// after the other, and play equally often in each month of the window. In each month the plays end
+// on the 20th day, so that the last month is open and the others can be sealed.
 func playsOfClasses(classes ...playDensity) iter.Seq[play] {
 	total := 0
 	for _, c := range classes {
@@ -161,7 +166,8 @@ func openSeenStore(b *measure.Bench) (*seenStore, error) {
 // playStore is a store that plays are folded into.
 type playStore struct{ *workload.BenchStore }
 
-// decodePlays makes envelopes of plays and decodes them. The time of each envelope is that of its last play.
+// decodePlays makes envelopes of plays and decodes them. The time of each envelope is that of its
+// last play.
 func (f playStore) decodePlays(plays []play) ([]*events.Envelope, error) {
 	var envs []*events.Envelope
 	for chunk := range slices.Chunk(plays, playsPerEnvelope) {
@@ -221,7 +227,8 @@ func (f playStore) foldPlays(ctx context.Context, plays iter.Seq[play]) error {
 	return f.Store.Flush()
 }
 
-// appendUnseen appends the indexes of the items that a reader has not seen, as the service does for each call.
+// appendUnseen appends the indexes of the items that a reader has not seen, as the service does for
+// each call.
 func (s *seenStore) appendUnseen(reader uint32, items []uint64, out []uint32) ([]uint32, error) {
 	v, err := s.Store.View()
 	if err != nil {

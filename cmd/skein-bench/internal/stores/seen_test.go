@@ -91,7 +91,8 @@ func TestPlaysOfClassesAreEvenlySpread(t *testing.T) {
 	}
 }
 
-// TestSeenAnswersStayAfterCompaction folds plays and asks what the bench asks, before and after the store was closed and compacted.
+// TestSeenAnswersStayAfterCompaction folds plays and asks what the bench asks, before and after the
+// store was closed and compacted.
 func TestSeenAnswersStayAfterCompaction(t *testing.T) {
 	b := &measure.Bench{Dir: t.TempDir()}
 	readers := makeSeenReaders(3, 400, 5000)

@@ -27,7 +27,8 @@ func (d playDensity) playsOfFirstMonth() iter.Seq[play] {
 	}
 }
 
-// playThatSealsFirstMonth is a sequence of one play. The play is so late that the fold closes the first month and seals all of it.
+// playThatSealsFirstMonth is a sequence of one play. The play is so late that the fold closes the
+// first month and seals all of it.
 func playThatSealsFirstMonth(yield func(play) bool) {
 	yield(play{monthStart(1) + 14*day, workload.FirstID, 1<<32 - 1})
 }
@@ -78,7 +79,8 @@ func measureSeenBytes(ctx context.Context, b *measure.Bench, size seenSize) erro
 	return nil
 }
 
-// seenStoreBytes has the sizes of a store with its month open and with its month sealed, each as the fold left it and compacted.
+// seenStoreBytes has the sizes of a store with its month open and with its month sealed, each as
+// the fold left it and compacted.
 type seenStoreBytes struct{ open, openCompacted, sealed, sealedCompacted int64 }
 
 func measureSeenStoreBytes(ctx context.Context, b *measure.Bench, d playDensity) (found seenStoreBytes, err error) {

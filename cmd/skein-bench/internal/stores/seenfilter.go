@@ -13,7 +13,8 @@ import (
 	"github.com/skein-feed/skein/cmd/skein-bench/internal/workload"
 )
 
-// seenReader is a reader and a question about the reader: which of some candidates has the reader not seen?
+// seenReader is a reader and a question about the reader: which of some candidates has the reader
+// not seen?
 type seenReader struct {
 	number uint32
 	// playsPerMonth is how many items the reader has played in each month of the window.
@@ -34,7 +35,8 @@ func (r *seenReader) setCandidates(items []uint64) {
 	}
 }
 
-// makeSeenReaders makes readers with candidates. About a tenth of the candidates, at random places, was played, in all months alike.
+// makeSeenReaders makes readers with candidates. About a tenth of the candidates, at random places,
+// was played, in all months alike.
 func makeSeenReaders(readers, plays, candidates int) []seenReader {
 	made := make([]seenReader, readers)
 	for i := range made {
@@ -55,7 +57,8 @@ func makeSeenReaders(readers, plays, candidates int) []seenReader {
 	return made
 }
 
-// countMissing returns how many unseen candidates an answer lacks. An answer that has a played candidate is an error.
+// countMissing returns how many unseen candidates an answer lacks. An answer that has a played
+// candidate is an error.
 func (r *seenReader) countMissing(answer []uint32) (missing int, err error) {
 	expected := r.unseen
 	for _, i := range answer {
@@ -74,7 +77,8 @@ func (r *seenReader) countMissing(answer []uint32) (missing int, err error) {
 // maxFalsePositives is the share of unseen candidates that an answer may take for seen.
 const maxFalsePositives = 0.001
 
-// maxMissing returns how many of n unseen candidates answers may lack: the expected number of false positives, and four standard deviations.
+// maxMissing returns how many of n unseen candidates answers may lack: the expected number of false
+// positives, and four standard deviations.
 func maxMissing(n int) int {
 	expected := maxFalsePositives * float64(n)
 	return int(expected + 4*math.Sqrt(expected) + 1)
@@ -173,8 +177,8 @@ func measureSeenFilter(ctx context.Context, b *measure.Bench, size seenSize) (er
 	)
 }
 
-// measureSeenFilterRow measures the answers of skein and of the others. Skein should be minSpeedup times as fast as the first of the others; 0 means
-// that there is no target.
+// measureSeenFilterRow measures the answers of skein and of the others. Skein should be minSpeedup
+// times as fast as the first of the others; 0 means that there is no target.
 func measureSeenFilterRow(
 	ctx context.Context, b *measure.Bench, id, note string, readers []seenReader, ours seenContender, others []seenContender, minSpeedup float64,
 ) error {

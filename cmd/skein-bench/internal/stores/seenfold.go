@@ -27,8 +27,8 @@ func (s seenSize) playRuns(n int) (open, later []playRun) {
 	return open, later
 }
 
-// measureSeenFold measures how fast plays are folded: in the first month, in which nothing is closed, and in the months after it,
-// each of which seals the one before.
+// measureSeenFold measures how fast plays are folded: in the first month, in which nothing is
+// closed, and in the months after it, each of which seals the one before.
 func measureSeenFold(ctx context.Context, b *measure.Bench, size seenSize) (err error) {
 	f, err := openSeenStore(b)
 	if err != nil {
@@ -113,7 +113,8 @@ func measureSeenFoldRows(
 	return nil
 }
 
-// checkFoldedPlays returns an error unless a few users have seen all that they played, in the store and in Redis.
+// checkFoldedPlays returns an error unless a few users have seen all that they played, in the store
+// and in Redis.
 func checkFoldedPlays(ctx context.Context, f *seenStore, s seenRedis, runs []playRun) error {
 	const checkedUsers = 20
 	var played [checkedUsers][]uint64

@@ -22,7 +22,8 @@ const redisWindow = windowMonths * 31 * day
 
 func playsKey(user uint32) string { return "s:" + workload.UserID(user) }
 
-// appendPlay appends the two writes of one play: one adds the item by its time, and one drops the items that are older than the window.
+// appendPlay appends the two writes of one play: one adds the item by its time, and one drops the
+// items that are older than the window.
 func appendPlay(dst []byte, p play) []byte {
 	key := playsKey(p.user)
 	dst = programs.AppendCommand(dst, "ZADD", key, strconv.FormatInt(int64(p.playedAt), 10), strconv.FormatUint(p.item, 10))
@@ -37,7 +38,8 @@ func (s seenRedis) writePlays(ctx context.Context, plays []play) (took, used tim
 	return writePipelines(ctx, s.Redis, plays, appendPlay, 2)
 }
 
-// These methods are different ways to ask Redis about candidates. Each appends the indexes of the unseen ones to out.
+// These methods are different ways to ask Redis about candidates. Each appends the indexes of the
+// unseen ones to out.
 
 // unseenByZRange reads all plays of the reader and looks the candidates up in them.
 func (s seenRedis) unseenByZRange(ctx context.Context, q *seenReader, out []uint32) ([]uint32, error) {
@@ -91,7 +93,8 @@ candidates:
 	return out, nil
 }
 
-// unseenByBitField makes the server probe the bit strings: it sends one BITFIELD for each month, in one pipeline.
+// unseenByBitField makes the server probe the bit strings: it sends one BITFIELD for each month, in
+// one pipeline.
 func (s seenRedis) unseenByBitField(ctx context.Context, q *seenReader, out []uint32) ([]uint32, error) {
 	size := uint64(bitStringBytes(q.playsPerMonth)) * 8
 	args := make([]any, 0, 3*positionsPerItem*len(q.items))
@@ -137,7 +140,8 @@ func bitStringKeys(user uint32) []string {
 	return keys
 }
 
-// bitStringBytes returns the size at which a filter of the plays has half of its bits set, as the filters of skein have.
+// bitStringBytes returns the size at which a filter of the plays has half of its bits set, as the
+// filters of skein have.
 func bitStringBytes(plays int) int {
 	return int(math.Ceil(float64(plays)*positionsPerItem/math.Ln2/64)) * 8
 }
@@ -148,17 +152,20 @@ func hashItem(item uint64) uint64 {
 	return xxh3.Hash(id[:])
 }
 
-// bitPosition is a random number that begins as the hash of an item, and gives the positions of the item one after the other, as in skein.
+// bitPosition is a random number that begins as the hash of an item, and gives the positions of the
+// item one after the other, as in skein.
 type bitPosition uint64
 
-// next returns the next position in a filter of size bits. It multiplies, because that is faster than a division.
+// next returns the next position in a filter of size bits. It multiplies, because that is faster
+// than a division.
 func (p *bitPosition) next(size uint64) uint64 {
 	pos, _ := bits.Mul64(uint64(*p), size)
 	*p = *p*6364136223846793005 + 1442695040888963407
 	return pos
 }
 
-// bitString is a Bloom filter as SETBIT would make it: the first bit is the highest of the first byte.
+// bitString is a Bloom filter as SETBIT would make it: the first bit is the highest of the first
+// byte.
 type bitString string
 
 func makeBitString(size int, items func(yield func(uint64) bool)) bitString {

@@ -9,7 +9,8 @@ import (
 // PlaySkew is the exponent of the power law of plays over items.
 const PlaySkew = 0.5
 
-// Followed returns the content of the event that makes an edge. The function id gives users their ids.
+// Followed returns the content of the event that makes an edge. The function id gives users their
+// ids.
 func Followed(e Edge, id func(uint32) string) *skeinv1.Event_UserFollowed {
 	return &skeinv1.Event_UserFollowed{
 		UserFollowed: &skeinv1.UserFollowed{UserId: id(e.Follower), TargetUserId: id(e.Followee)},
@@ -37,7 +38,8 @@ func PinCreated(owner, id string) *skeinv1.Event {
 	}}
 }
 
-// FollowEvents returns the events that make the follows of the graph, oldest first. They are live events: the log gives them their times.
+// FollowEvents returns the events that make the follows of the graph, oldest first. They are live
+// events: the log gives them their times.
 func (g *Graph) FollowEvents() iter.Seq[*skeinv1.Event] {
 	return func(yield func(*skeinv1.Event) bool) {
 		for _, e := range g.Edges {

@@ -14,13 +14,14 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// BenchStore is a store on disk, and folds events into it without a log. It makes the envelopes itself, and decodes them as a reader of the log
-// does.
+// BenchStore is a store on disk, and folds events into it without a log. It makes the envelopes
+// itself, and decodes them as a reader of the log does.
 type BenchStore struct {
 	dir   string
 	cache *store.Cache
 	Store *store.Store
-	// newProjection makes the projection whose rows the store has. Each opening of the store needs a new one.
+	// newProjection makes the projection whose rows the store has. Each opening of the store needs
+	// a new one.
 	newProjection func() projections.Projection
 
 	decoder *events.Decoder
@@ -35,7 +36,8 @@ func OpenGraphStore(parent string) (*BenchStore, error) {
 	return OpenStore(parent, FirstFollow, func() projections.Projection { return graph.New() })
 }
 
-// OpenStore opens an empty store of a projection, in a new directory below parent. The envelopes count their times from begin.
+// OpenStore opens an empty store of a projection, in a new directory below parent. The envelopes
+// count their times from begin.
 func OpenStore(parent string, begin events.Micros, newProjection func() projections.Projection) (*BenchStore, error) {
 	dir, err := os.MkdirTemp(parent, "store-")
 	if err != nil {
@@ -61,7 +63,8 @@ func (f *BenchStore) open() (err error) {
 	return err
 }
 
-// ReopenStore opens a store that a service has closed. The next envelope follows the last one that the service has folded.
+// ReopenStore opens a store that a service has closed. The next envelope follows the last one that
+// the service has folded.
 func ReopenStore(dir string, newProjection func() projections.Projection) (*BenchStore, error) {
 	f := &BenchStore{dir: dir, cache: store.NewCache(CacheBytes), newProjection: newProjection}
 	if err := f.open(); err != nil {
@@ -73,8 +76,8 @@ func ReopenStore(dir string, newProjection func() projections.Projection) (*Benc
 		return nil, errors.Join(err, f.CloseAndKeepFiles())
 	}
 	cursor := view.Cursor()
-	// The decoder would first want the envelopes since WarmSeq, to know the event ids in them. There is no log that has them, and no event here has
-	// an id.
+	// The decoder would first want the envelopes since WarmSeq, to know the event ids in them.
+	// There is no log that has them, and no event here has an id.
 	cursor.WarmSeq = 0
 	cursor.WarmTime = 0
 	f.decoder = events.NewDecoder(cursor)
@@ -83,8 +86,8 @@ func ReopenStore(dir string, newProjection func() projections.Projection) (*Benc
 	return f, view.Close()
 }
 
-// BytesAfterClose returns the size of the files of the store. It closes the store before, so that flushes and compactions in the background have
-// ended, and opens it again.
+// BytesAfterClose returns the size of the files of the store. It closes the store before, so that
+// flushes and compactions in the background have ended, and opens it again.
 func (f *BenchStore) BytesAfterClose() (bytes int64, err error) {
 	if err := f.Store.Close(); err != nil {
 		return 0, err
@@ -96,7 +99,8 @@ func (f *BenchStore) BytesAfterClose() (bytes int64, err error) {
 	return bytes, f.open()
 }
 
-// CompactedBytes compacts the store, so that all rows are in its last level, and returns the size of its files.
+// CompactedBytes compacts the store, so that all rows are in its last level, and returns the size
+// of its files.
 func (f *BenchStore) CompactedBytes(ctx context.Context) (bytes int64, err error) {
 	if err := f.Store.Compact(ctx); err != nil {
 		return 0, err
@@ -116,7 +120,8 @@ func (f *BenchStore) CloseAndKeepFiles() error {
 	return err
 }
 
-// NextEnvelope makes the next envelope from events. Its time is a millisecond after that of the envelope before.
+// NextEnvelope makes the next envelope from events. Its time is a millisecond after that of the
+// envelope before.
 func (f *BenchStore) NextEnvelope(evs []*skeinv1.Event) (*events.Envelope, error) {
 	data, err := events.EncodeEnvelope(evs)
 	if err != nil {
@@ -131,8 +136,8 @@ func (f *BenchStore) DecodeNext(stamp events.Micros, data []byte) (*events.Envel
 	return f.decoder.Decode(f.seq, stamp, data)
 }
 
-// FoldEvents folds n events in full envelopes, several envelopes at a time, and then flushes the store to disk. The function event returns the i-th
-// event.
+// FoldEvents folds n events in full envelopes, several envelopes at a time, and then flushes the
+// store to disk. The function event returns the i-th event.
 func (f *BenchStore) FoldEvents(n int, event func(i int) *skeinv1.Event) error {
 	const envelopesPerFold = 10
 	var (
@@ -169,8 +174,8 @@ func (f *BenchStore) FoldGraph(g *Graph, id func(uint32) string) error {
 	return f.FoldEvents(len(g.Edges), func(i int) *skeinv1.Event { return &skeinv1.Event{Kind: Followed(g.Edges[i], id)} })
 }
 
-// QueryCached opens a view of the store, calls question with queries of the view, and closes the view. The queries use the cache of the projection, as
-// those of the service do.
+// QueryCached opens a view of the store, calls question with queries of the view, and closes the
+// view. The queries use the cache of the projection, as those of the service do.
 func (f *BenchStore) QueryCached(question func(q *graph.Queries) error) error {
 	v, err := f.Store.View()
 	if err != nil {
@@ -188,7 +193,8 @@ func (f *BenchStore) Query(question func(q *graph.Queries) error) error {
 	return errors.Join(question(graph.NewQueries(v)), v.Close())
 }
 
-// diskBytes returns the size of all files of the store. Files may disappear meanwhile, because the store removes them in the background.
+// diskBytes returns the size of all files of the store. Files may disappear meanwhile, because the
+// store removes them in the background.
 func (f *BenchStore) diskBytes() (n int64, err error) {
 	err = filepath.Walk(f.dir, func(_ string, info os.FileInfo, err error) error {
 		if errors.Is(err, fs.ErrNotExist) {

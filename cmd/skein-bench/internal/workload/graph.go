@@ -10,8 +10,9 @@ import (
 	"github.com/skein-feed/skein/events"
 )
 
-// The exponents of two power laws say how unequal users are as followees and as followers: 0 would make all equal. With 100,000 users and ten
-// follows per user, the user with most followers has some 30,000 of them, and the user who follows most follows some 3,000.
+// The exponents of two power laws say how unequal users are as followees and as followers: 0 would
+// make all equal. With 100,000 users and ten follows per user, the user with most followers has
+// some 30,000 of them, and the user who follows most follows some 3,000.
 const (
 	FolloweeSkew = 0.7
 	FollowerSkew = 0.5
@@ -23,15 +24,17 @@ const (
 	FilterSize = 25
 	// PageSize is how many entries a page of followers has.
 	PageSize = 50
-	// DistinctRequests is how many different requests a row sends, one after the other and then again from the first.
+	// DistinctRequests is how many different requests a row sends, one after the other and then
+	// again from the first.
 	DistinctRequests = 50_000
 )
 
-// FirstFollow is the time of the first follow of the graph. Each further follow is a millisecond later.
+// FirstFollow is the time of the first follow of the graph. Each further follow is a millisecond
+// later.
 const FirstFollow events.Micros = 1_700_000_000_000_000
 
-// FirstID is the id of user 0. The id of a user has 13 digits: a 1, and then the number of the user in 12 digits, as redis-benchmark writes the
-// random numbers in its commands.
+// FirstID is the id of user 0. The id of a user has 13 digits: a 1, and then the number of the user
+// in 12 digits, as redis-benchmark writes the random numbers in its commands.
 const FirstID = 1_000_000_000_000
 
 // UserID returns the id of the user with a number.
@@ -40,14 +43,14 @@ func UserID(user uint32) string { return strconv.FormatUint(FirstID+uint64(user)
 // Edge is one follow between two users, who are given by their numbers.
 type Edge struct{ Follower, Followee uint32 }
 
-// Graph is a follow graph. Users have numbers from 0 in the order of their number of followers, largest first. So the users with long lists of
-// followers are the first ones.
+// Graph is a follow graph. Users have numbers from 0 in the order of their number of followers,
+// largest first. So the users with long lists of followers are the first ones.
 type Graph struct {
 	Users int
 	// Edges are the follows in the order of time.
 	Edges []Edge
-	// followees has the followees of all users, one user after the other, and those of a user in rising order. Those of user u begin at
-	// followeesStart[u] and end before followeesStart[u+1].
+	// followees has the followees of all users, one user after the other, and those of a user in
+	// rising order. Those of user u begin at followeesStart[u] and end before followeesStart[u+1].
 	followees      []uint32
 	followeesStart []int
 	// Followers has the number of followers of each user.
@@ -57,10 +60,12 @@ type Graph struct {
 // NewGraph makes a random graph. The same seed always gives the same graph.
 func NewGraph(users, edges int, seed uint64) *Graph {
 	r := rand.New(rand.NewPCG(seed, 0))
-	// Users who follow many others are not those who have many followers, so the two power laws rank users differently.
+	// Users who follow many others are not those who have many followers, so the two power laws
+	// rank users differently.
 	byEagerness := r.Perm(users)
 
-	// Draw pairs until there are enough different ones. A pair is one number, so that sorting finds the repeats.
+	// Draw pairs until there are enough different ones. A pair is one number, so that sorting finds
+	// the repeats.
 	var pairs []uint64
 	for len(pairs) < edges {
 		for range (edges - len(pairs)) * 5 / 4 {
@@ -113,7 +118,8 @@ func (g *Graph) renumberByFollowers() {
 
 // indexFollowees fills followees and followeesStart from the edges.
 func (g *Graph) indexFollowees() {
-	// Count the followees of each user, and add the counts up to where the followees of each user start.
+	// Count the followees of each user, and add the counts up to where the followees of each user
+	// start.
 	g.followeesStart = make([]int, g.Users+1)
 	for _, e := range g.Edges {
 		g.followeesStart[e.Follower+1]++
@@ -149,7 +155,8 @@ func (g *Graph) Since(i int) events.Micros {
 	return FirstFollow + events.Micros(time.Duration(i)*time.Millisecond/time.Microsecond)
 }
 
-// CountWithFollowers returns how many users have at least n followers. They are the users with the lowest numbers.
+// CountWithFollowers returns how many users have at least n followers. They are the users with the
+// lowest numbers.
 func (g *Graph) CountWithFollowers(n int) int {
 	count, _ := slices.BinarySearchFunc(g.Followers, n, func(have, n int) int {
 		if have >= n {
@@ -169,7 +176,8 @@ func (g *Graph) RandomNonFollowee(r *rand.Rand, a uint32) uint32 {
 	}
 }
 
-// Pairs returns n random pairs of users. In the first, third, fifth … pair the follower follows the followee, in the others not.
+// Pairs returns n random pairs of users. In the first, third, fifth … pair the follower follows the
+// followee, in the others not.
 func (g *Graph) Pairs(r *rand.Rand, n int) []Edge {
 	out := make([]Edge, n)
 	for i := range out {
@@ -187,7 +195,8 @@ type Filter struct {
 	Candidates []uint32
 }
 
-// Filters returns n random filters. The viewer follows half of the candidates, or fewer if the viewer does not follow that many users.
+// Filters returns n random filters. The viewer follows half of the candidates, or fewer if the
+// viewer does not follow that many users.
 func (g *Graph) Filters(r *rand.Rand, n int) []Filter {
 	out := make([]Filter, n)
 	for i := range out {
@@ -210,7 +219,8 @@ func (g *Graph) Filters(r *rand.Rand, n int) []Filter {
 	return out
 }
 
-// Coprime draws a number from 1 to n that has no divisor in common with n. Steps of that size visit all numbers below n before one repeats.
+// Coprime draws a number from 1 to n that has no divisor in common with n. Steps of that size visit
+// all numbers below n before one repeats.
 func Coprime(r *rand.Rand, n int) int {
 	for {
 		step := 1 + r.IntN(n)

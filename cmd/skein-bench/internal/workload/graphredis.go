@@ -13,7 +13,8 @@ import (
 	"github.com/skein-feed/skein/cmd/skein-bench/internal/programs"
 )
 
-// LoadRedis writes the graph into Redis: for each follow two members of sorted sets and two counts. The function id gives users their ids.
+// LoadRedis writes the graph into Redis: for each follow two members of sorted sets and two counts.
+// The function id gives users their ids.
 func LoadRedis(ctx context.Context, s *programs.Redis, g *Graph, id func(uint32) string) error {
 	const batch = 1000
 	pipe := s.Client.Pipeline()
@@ -36,7 +37,8 @@ func LoadRedis(ctx context.Context, s *programs.Redis, g *Graph, id func(uint32)
 	return nil
 }
 
-// CheckRedisGraph returns an error unless the server has all followers of the most followed user, who is user 0.
+// CheckRedisGraph returns an error unless the server has all followers of the most followed user,
+// who is user 0.
 func CheckRedisGraph(ctx context.Context, s *programs.Redis, g *Graph) error {
 	size, err := s.Client.ZCard(ctx, programs.FollowersKey(UserID(0))).Result()
 	if err != nil {
@@ -52,7 +54,8 @@ func CheckRedisGraph(ctx context.Context, s *programs.Redis, g *Graph) error {
 	return nil
 }
 
-// WriteAOF writes the append-only file that a Redis server would have written for the follows of the graph, each in a transaction of its own.
+// WriteAOF writes the append-only file that a Redis server would have written for the follows of
+// the graph, each in a transaction of its own.
 func WriteAOF(g *Graph, path string) (err error) {
 	file, err := os.Create(path)
 	if err != nil {

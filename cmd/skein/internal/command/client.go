@@ -116,8 +116,8 @@ func Call[Req, Res any](ctx context.Context, f *ClientFlags, m Method[Req, Res],
 	return res.Msg, nil
 }
 
-// Explain returns the text of an error for people. To an error of a call it adds the reason that the service gives, and to a failed connection
-// what the user can do.
+// Explain returns the text of an error for people. To an error of a call it adds the reason that
+// the service gives, and to a failed connection what the user can do.
 func Explain(err error) string {
 	var callError *connect.Error
 	if !errors.As(err, &callError) {
@@ -135,7 +135,8 @@ func Explain(err error) string {
 	return text
 }
 
-// ReasonOf returns the reason that the service gives in an error, such as INVALID_FIELD; empty means that the error has none.
+// ReasonOf returns the reason that the service gives in an error, such as INVALID_FIELD; empty
+// means that the error has none.
 func ReasonOf(err *connect.Error) string {
 	for _, detail := range err.Details() {
 		if value, verr := detail.Value(); verr == nil {

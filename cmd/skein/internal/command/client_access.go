@@ -12,10 +12,12 @@ import (
 	"strings"
 )
 
-// tokenVariable is the environment variable that can have a token. No flag can, because every user of the machine can see command lines.
+// tokenVariable is the environment variable that can have a token. No flag can, because every user
+// of the machine can see command lines.
 const tokenVariable = "SKEIN_TOKEN"
 
-// AfterApply reads the files of the flags. The parser calls it, so that errors in the files are reported before the command begins.
+// AfterApply reads the files of the flags. The parser calls it, so that errors in the files are
+// reported before the command begins.
 func (f *ClientFlags) AfterApply() (err error) {
 	if f.token, err = f.readToken(f.url()); err != nil {
 		return err
@@ -108,7 +110,8 @@ func (t authorizingTransport) RoundTrip(r *http.Request) (*http.Response, error)
 	return t.next.RoundTrip(r)
 }
 
-// CloseIdleConnections closes the idle connections of the next transport. http.Client calls it if the method exists.
+// CloseIdleConnections closes the idle connections of the next transport. http.Client calls it if
+// the method exists.
 func (t authorizingTransport) CloseIdleConnections() {
 	if c, ok := t.next.(interface{ CloseIdleConnections() }); ok {
 		c.CloseIdleConnections()

@@ -10,7 +10,8 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// PrintCluster prints the nodes of a cluster, which partitions lack copies, and which keys of its bucket cannot be read.
+// PrintCluster prints the nodes of a cluster, which partitions lack copies, and which keys of its
+// bucket cannot be read.
 func PrintCluster(w io.Writer, c *skeinv1.ClusterStatus) error {
 	t := NewTable(w, "NODE", "ADDRESS", "ZONE", "WEIGHT", "SERVES", "GIVEN", "POSITION", "STATE")
 	for _, n := range c.GetNodes() {
@@ -36,8 +37,8 @@ func PrintCluster(w io.Writer, c *skeinv1.ClusterStatus) error {
 	return nil
 }
 
-// nodeStates returns the state of a node, followed by what else a person should know: the change of its partitions, whether it is the one that
-// answers, and whether it is drained.
+// nodeStates returns the state of a node, followed by what else a person should know: the change of
+// its partitions, whether it is the one that answers, and whether it is drained.
 func nodeStates(n *skeinv1.NodeStatus) (states []string) {
 	if n.GetAway() {
 		states = append(states, "away")

@@ -3,8 +3,8 @@ package command
 import "time"
 
 const (
-	// forecastWindow is the period over which the rate is measured. Earlier progress, such as rows that an earlier run has done, says nothing
-	// about the time left.
+	// forecastWindow is the period over which the rate is measured. Earlier progress, such as rows
+	// that an earlier run has done, says nothing about the time left.
 	forecastWindow = 30 * time.Second
 	// minForecastTime is how long progress must have been watched before the first forecast.
 	minForecastTime = 2 * time.Second
@@ -23,7 +23,8 @@ type progressSample struct {
 	done int64
 }
 
-// timeLeft records how much is done, and returns how long the rest will take. It returns false while that is not known.
+// timeLeft records how much is done, and returns how long the rest will take. It returns false
+// while that is not known.
 func (f *forecast) timeLeft(now time.Time, done, total int64) (time.Duration, bool) {
 	if n := len(f.samples); n > 0 && done < f.samples[n-1].done {
 		f.samples = nil // another task has begun

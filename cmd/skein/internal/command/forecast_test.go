@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// The time left follows from the rate of the last half minute. What an earlier run had done does not count, nor does a faster beginning.
+// The time left follows from the rate of the last half minute. What an earlier run had done does
+// not count, nor does a faster beginning.
 func TestForecastUsesTheRecentRate(t *testing.T) {
 	start := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	at := func(s int) time.Time { return start.Add(time.Duration(s) * time.Second) }

@@ -14,18 +14,19 @@ import (
 	"github.com/skein-feed/skein/events/wait"
 )
 
-// WaitFlags say whether a command that starts an operation, a long-running task of the service, waits for the end of the operation, and how it
-// prints the operation.
+// WaitFlags say whether a command that starts an operation, a long-running task of the service,
+// waits for the end of the operation, and how it prints the operation.
 type WaitFlags struct {
 	NoWait bool `help:"Print the id of the operation, and do not wait for its end."`
 	JSON   bool `help:"Print the operation as the API gives it, as one JSON object."`
 }
 
-// ReconnectFor is how long a service may be unreachable, as in a restart, before a command that watches it fails.
+// ReconnectFor is how long a service may be unreachable, as in a restart, before a command that
+// watches it fails.
 const ReconnectFor = 2 * time.Minute
 
-// Follow shows the progress of an operation until it ends, and prints its outcome. It returns an error unless the operation has succeeded. If
-// ctx ends, the operation continues.
+// Follow shows the progress of an operation until it ends, and prints its outcome. It returns an
+// error unless the operation has succeeded. If ctx ends, the operation continues.
 func (w *WaitFlags) Follow(ctx context.Context, f *ClientFlags, std *Streams, op *skeinv1.Operation) error {
 	if w.NoWait {
 		if w.JSON {
@@ -73,7 +74,8 @@ func (w *WaitFlags) printOutcome(std *Streams, op *skeinv1.Operation) error {
 	return ErrSilent
 }
 
-// followToEnd watches an operation until it ends, also through a restart of the service, which continues its operations.
+// followToEnd watches an operation until it ends, also through a restart of the service, which
+// continues its operations.
 func followToEnd(ctx context.Context, c *Client, p *Progress, op *skeinv1.Operation) (*skeinv1.Operation, error) {
 	lastContact := time.Now()
 	saidRetry := false
@@ -136,7 +138,8 @@ func OperationName(op *skeinv1.Operation) string {
 	return name + " (operation " + op.GetOperationId() + ")"
 }
 
-// OperationProgress returns the state of an operation, its progress, and the service's estimate of the time left, for people.
+// OperationProgress returns the state of an operation, its progress, and the service's estimate of
+// the time left, for people.
 func OperationProgress(op *skeinv1.Operation) string {
 	text := OperationStateText(op)
 	if done := OperationDone(op); done != "" {
@@ -149,7 +152,8 @@ func OperationProgress(op *skeinv1.Operation) string {
 	return text
 }
 
-// OperationDone returns the current phase of an operation and how much of the phase is done, for people.
+// OperationDone returns the current phase of an operation and how much of the phase is done, for
+// people.
 func OperationDone(op *skeinv1.Operation) string {
 	if op.GetUnit() == "" {
 		return ""

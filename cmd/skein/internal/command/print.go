@@ -49,7 +49,8 @@ func NewTable(w io.Writer, header ...string) *Table {
 	return t
 }
 
-// Row adds a row. It escapes control characters, because cells may have what users wrote, and a terminal would obey them.
+// Row adds a row. It escapes control characters, because cells may have what users wrote, and a
+// terminal would obey them.
 func (t *Table) Row(cells ...string) {
 	escaped := make([]string, len(cells))
 	for i, cell := range cells {

@@ -17,8 +17,8 @@ import (
 // lineInterval is the least time between two lines of progress if the output is not a terminal.
 const lineInterval = 5 * time.Second
 
-// Progress shows the progress of a long task: on a terminal as a bar, otherwise as a line from time to time. Its methods may be called
-// concurrently.
+// Progress shows the progress of a long task: on a terminal as a bar, otherwise as a line from time
+// to time. Its methods may be called concurrently.
 type Progress struct {
 	w    io.Writer
 	name string                   // of the task
@@ -27,7 +27,8 @@ type Progress struct {
 	mu       sync.Mutex
 	lastLine time.Time // when the last line of progress was printed
 	forecast forecast
-	// isRetrying is set after an error was printed, so that the errors of further attempts are not printed.
+	// isRetrying is set after an error was printed, so that the errors of further attempts are not
+	// printed.
 	isRetrying bool
 }
 
@@ -91,8 +92,9 @@ func (p *Progress) drawLocked(done, total int64, text string) {
 	}
 }
 
-// Retrying records the outcome of an attempt, and reports whether the task is being retried. It prints the error of the first attempt that
-// fails, but not those of the attempts that follow until one succeeds.
+// Retrying records the outcome of an attempt, and reports whether the task is being retried. It
+// prints the error of the first attempt that fails, but not those of the attempts that follow until
+// one succeeds.
 func (p *Progress) Retrying(err error) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -130,7 +132,8 @@ func (p *Progress) End() {
 	}
 }
 
-// ShowProgress shows the progress of a task that counts bytes, until stop is called. stop may be called again.
+// ShowProgress shows the progress of a task that counts bytes, until stop is called. stop may be
+// called again.
 func ShowProgress(w io.Writer, what string, at *replay.Progress) (stop func()) {
 	return ShowEvery(w, what, func(p *Progress) {
 		if now := at.Now(); now.Total > 0 {
@@ -139,7 +142,8 @@ func ShowProgress(w io.Writer, what string, at *replay.Progress) (stop func()) {
 	})
 }
 
-// ShowPhases shows the progress of a task with phases, each of which counts in its own unit, until stop is called. stop may be called again.
+// ShowPhases shows the progress of a task with phases, each of which counts in its own unit, until
+// stop is called. stop may be called again.
 func ShowPhases(w io.Writer, what string, at *replay.Progress) (stop func()) {
 	return ShowEvery(w, what, func(p *Progress) {
 		if now := at.Now(); now.Total > 0 {
@@ -148,7 +152,8 @@ func ShowPhases(w io.Writer, what string, at *replay.Progress) (stop func()) {
 	})
 }
 
-// ShowEvery calls show periodically until stop is called. stop returns when show is not called any more; it may be called again.
+// ShowEvery calls show periodically until stop is called. stop returns when show is not called any
+// more; it may be called again.
 func ShowEvery(w io.Writer, what string, show func(p *Progress)) (stop func()) {
 	p := NewProgress(w, what)
 	quit := make(chan struct{})

@@ -15,7 +15,8 @@ func HoleText(h *skeinv1.LogHole) string {
 	return fmt.Sprintf("envelopes %d to %d", h.GetFirstSequence(), h.GetLastSequence())
 }
 
-// Stuck reports whether a projection has failed, or stopped at a hole in the log, so that an operator must act.
+// Stuck reports whether a projection has failed, or stopped at a hole in the log, so that an
+// operator must act.
 func Stuck(p *skeinv1.ProjectionStatus) bool {
 	return p.GetState() == skeinv1.ProjectionState_PROJECTION_STATE_FAILED || p.GetState() == skeinv1.ProjectionState_PROJECTION_STATE_HELD
 }

@@ -24,8 +24,8 @@ type ArchiveFlags struct {
 	Archive string `help:"Archive of the log: a directory, s3://BUCKET/PREFIX, or off. By default DATA/archive, or off with --nats." placeholder:"TARGET"`
 }
 
-// Open opens the archive of the log. It returns nil if the archive is off. dir is the data directory; external reports whether the log is on
-// external servers (--nats).
+// Open opens the archive of the log. It returns nil if the archive is off. dir is the data
+// directory; external reports whether the log is on external servers (--nats).
 func (f *ArchiveFlags) Open(ctx context.Context, dir string, external bool) (bucket.Bucket, error) {
 	target := f.Archive
 	switch {
@@ -41,8 +41,8 @@ func (f *ArchiveFlags) Open(ctx context.Context, dir string, external bool) (buc
 	return b, nil
 }
 
-// Attach opens the archive of a log in a data directory, and makes the log read from the archive what its stream no longer has. It returns nil
-// if there is no archive, and creates none.
+// Attach opens the archive of a log in a data directory, and makes the log read from the archive
+// what its stream no longer has. It returns nil if there is no archive, and creates none.
 func (f *ArchiveFlags) Attach(ctx context.Context, dir string, log *eventlog.Log) (*archive.Archive, error) {
 	if f.Archive == "" {
 		if _, err := os.Stat(filepath.Join(dir, ArchiveDir)); errors.Is(err, os.ErrNotExist) {

@@ -11,7 +11,8 @@ import (
 	"github.com/skein-feed/skein/projections/seen"
 )
 
-// FoldFlags are the settings of folds. A store that was built with other settings does not continue, except with another FeedKeep.
+// FoldFlags are the settings of folds. A store that was built with other settings does not
+// continue, except with another FeedKeep.
 type FoldFlags struct {
 	FeedThreshold   int64         `help:"Pins of users with more followers in a partition are merged on reading; -1 pushes all pins." default:"39"`
 	FeedKeep        int           `help:"How many of its newest entries an inbox keeps in memory. A feed by heat ranks only these." default:"1000"`

@@ -15,7 +15,8 @@ type NATSFlags struct {
 	NATSReplicas int    `name:"nats-replicas" help:"How many servers store each message of a new log; 0 means 3 if there are as many servers, else 1." default:"0"`
 }
 
-// Config returns the configuration of the log. dir is the directory of the log if there are no external servers.
+// Config returns the configuration of the log. dir is the directory of the log if there are no
+// external servers.
 func (f *NATSFlags) Config(dir string) eventlog.Config {
 	c := eventlog.Config{
 		URL: f.NATS, CredsFile: f.NATSCreds, InboxPrefix: f.NATSInbox, Replicas: f.NATSReplicas,

@@ -19,7 +19,8 @@ import (
 	"github.com/skein-feed/skein/replay/importer"
 )
 
-// Cmd is the command `skein import`. It has a subcommand for each kind of record in a file, and one for Redis.
+// Cmd is the command `skein import`. It has a subcommand for each kind of record in a file, and one
+// for Redis.
 type Cmd struct {
 	Follows followsCmd `cmd:"" help:"Import follows. A row has a follower, a user, and optionally a time."`
 	Boards  boardsCmd  `cmd:"" help:"Import boards. A row has an owner, a board, and optionally a title, a follower and a time."`
@@ -212,8 +213,9 @@ type importLimits struct {
 	MaxRejects importer.MaxRejects `help:"How many records may be rejected, such as 10 or 0.5%. With more, the exit code is 1." default:"0" placeholder:"N"`
 }
 
-// serviceCalls returns two functions that call the service: one publishes events, the other asks how far the slowest projection is behind the log.
-// A projection is a store that the service computes from the log.
+// serviceCalls returns two functions that call the service: one publishes events, the other asks
+// how far the slowest projection is behind the log. A projection is a store that the service
+// computes from the log.
 func (*importLimits) serviceCalls(api *command.Client) (importer.PublishFunc, importer.LagFunc) {
 	publish := func(ctx context.Context, req *skeinv1.PublishRequest) (*skeinv1.PublishResponse, error) {
 		res, err := api.Events().Publish(ctx, connect.NewRequest(req))
@@ -248,7 +250,8 @@ func (*importLimits) serviceCalls(api *command.Client) (importer.PublishFunc, im
 	return publish, lag
 }
 
-// printPosition prints the position of the log after the import, and what it is for. The position is empty if nothing was published.
+// printPosition prints the position of the log after the import, and what it is for. The position
+// is empty if nothing was published.
 func printPosition(std *command.Streams, position string) {
 	if position == "" {
 		return
@@ -293,7 +296,8 @@ type importFlags struct {
 	JSON bool `help:"Print the report as JSON."`
 }
 
-// options returns the options of an import that follow from the flags. runImport adds those that need the file or the service.
+// options returns the options of an import that follow from the flags. runImport adds those that
+// need the file or the service.
 func (c *importFlags) options(kind importer.Kind) (importer.Options, error) {
 	o := importer.Options{
 		Kind:           kind,
@@ -335,7 +339,8 @@ func (c *importFlags) options(kind importer.Kind) (importer.Options, error) {
 	return o, nil
 }
 
-// runImport imports a file with records of a kind. With --compare it then compares the service with the file.
+// runImport imports a file with records of a kind. With --compare it then compares the service with
+// the file.
 func (c *importFlags) runImport(ctx context.Context, std *command.Streams, kind importer.Kind) error {
 	if c.Compare && !kind.IsComparable() {
 		return command.Usagef("--compare: the service does not list %s", kind)
@@ -345,7 +350,8 @@ func (c *importFlags) runImport(ctx context.Context, std *command.Streams, kind 
 		return err
 	}
 
-	// The state of an import is valid for one log only. A dry run has no state, and must not need a service.
+	// The state of an import is valid for one log only. A dry run has no state, and must not need a
+	// service.
 	api := c.Client()
 	if !c.DryRun {
 		status, err := command.Call(ctx, &c.ClientFlags, api.Admin().GetStatus, &skeinv1.GetStatusRequest{})
@@ -390,8 +396,9 @@ func (c *importFlags) runImport(ctx context.Context, std *command.Streams, kind 
 		return err
 	}
 
-	// An ignored event counts as accepted here, because the log may have it from an earlier run of the same import. If another import uses
-	// the source, the log ignores events that it does not have.
+	// An ignored event counts as accepted here, because the log may have it from an earlier run of
+	// the same import. If another import uses the source, the log ignores events that it does not
+	// have.
 	rejectsErr := c.MaxRejects.Check(report.Rejected, report.Records, report.Events+report.Ignored > 0)
 	if rejectsErr == nil && report.Ignored > 0 && !report.OwnSource {
 		rejectsErr = fmt.Errorf("the log ignored %d events, because another import has used the source %q: import with another --source",
@@ -403,8 +410,10 @@ func (c *importFlags) runImport(ctx context.Context, std *command.Streams, kind 
 	return joinRejects(rejectsErr, c.compare(ctx, std, o, api, report))
 }
 
-// joinRejects returns the error of an import that was compared with the service. rejectsErr says that too many records were rejected. That explains the
-// differences that compare has printed, so rejectsErr takes the place of [command.ErrSilent]. Any other error of the comparison is more important.
+// joinRejects returns the error of an import that was compared with the service. rejectsErr says
+// that too many records were rejected. That explains the differences that compare has printed, so
+// rejectsErr takes the place of [command.ErrSilent]. Any other error of the comparison is more
+// important.
 func joinRejects(rejectsErr, compareErr error) error {
 	if rejectsErr != nil && (compareErr == nil || errors.Is(compareErr, command.ErrSilent)) {
 		return rejectsErr
@@ -429,7 +438,8 @@ type FileReport struct {
 	Position string `json:"position"`
 }
 
-// printReport prints the report of an import that took some time. A dry run has sample events in its report, which are printed first.
+// printReport prints the report of an import that took some time. A dry run has sample events in
+// its report, which are printed first.
 func (c *importFlags) printReport(std *command.Streams, r *importer.Report, took time.Duration) error {
 	for _, ev := range r.Sample {
 		if err := command.PrintJSON(std.Out, ev); err != nil {
@@ -479,7 +489,8 @@ func (c *importFlags) printReport(std *command.Streams, r *importer.Report, took
 	return nil
 }
 
-// compare compares the file with the answers of the service, and prints the differences. compare returns [command.ErrSilent] if there are any.
+// compare compares the file with the answers of the service, and prints the differences. compare
+// returns [command.ErrSilent] if there are any.
 func (c *importFlags) compare(
 	ctx context.Context, std *command.Streams, o importer.Options, api *command.Client, imported *importer.Report,
 ) error {
@@ -516,7 +527,8 @@ func (c *importFlags) compare(
 	return nil
 }
 
-// printDifference returns a function that prints a difference on a line of its own. The function clears the progress bar first.
+// printDifference returns a function that prints a difference on a line of its own. The function
+// clears the progress bar first.
 func printDifference(std *command.Streams, bar *command.Progress) func(text string) {
 	return func(text string) {
 		bar.Clear()
@@ -539,10 +551,12 @@ func comparisonText(found *importer.Comparison, took time.Duration) string {
 		found.Missing, found.Extra, found.OtherTimes, found.OtherTexts, found.OtherCounts, found.Unordered)
 }
 
-// showImportProgress returns a function that shows the progress of an import, from a file or from Redis.
+// showImportProgress returns a function that shows the progress of an import, from a file or from
+// Redis.
 func showImportProgress(bar *command.Progress) func(importer.Progress) {
 	startTime := time.Now()
-	// The first progress of publishing has the number of events that earlier runs of the same import have sent. They do not count for the rate.
+	// The first progress of publishing has the number of events that earlier runs of the same
+	// import have sent. They do not count for the rate.
 	earlierEvents := uint64(0)
 	knowsEarlierEvents := false
 
@@ -561,7 +575,8 @@ func showImportProgress(bar *command.Progress) func(importer.Progress) {
 		case at.Phase == replay.Reading:
 			show("%d %s, %d elements read", at.Done, at.Unit, at.Elements)
 		case at.Unit == "bytes":
-			// A file is published. Done and Total are bytes, because the number of rows is not known before the end.
+			// A file is published. Done and Total are bytes, because the number of rows is not
+			// known before the end.
 			if !knowsEarlierEvents {
 				knowsEarlierEvents = true
 				earlierEvents = at.Events
@@ -578,7 +593,8 @@ func showImportProgress(bar *command.Progress) func(importer.Progress) {
 	}
 }
 
-// lagText returns ", waiting for" and the projection for which an import waits, or an empty string if the import does not wait.
+// lagText returns ", waiting for" and the projection for which an import waits, or an empty string
+// if the import does not wait.
 func lagText(lag importer.Lag) string {
 	if lag.Projection == "" {
 		return ""

@@ -12,7 +12,8 @@ import (
 	"testing"
 )
 
-// A pipe that nobody opens for writing does not keep the command from ending, and no temporary file stays behind.
+// A pipe that nobody opens for writing does not keep the command from ending, and no temporary file
+// stays behind.
 func TestWaitingForAPipeCanBeInterrupted(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
 	pipe := filepath.Join(t.TempDir(), "pipe")
@@ -58,7 +59,8 @@ func TestRegularFileIsNotCopied(t *testing.T) {
 	}
 }
 
-// Standard input is copied. It has the same names whichever path stands for it, so that an import continues.
+// Standard input is copied. It has the same names whichever path stands for it, so that an import
+// continues.
 func TestStandardInputHasOneName(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
 	var names []string

@@ -16,8 +16,9 @@ import (
 	"github.com/skein-feed/skein/replay/importer/redis"
 )
 
-// redisCmd is the command `skein import redis`. An element is a member of a set, a field of a hash, or an element of a list in Redis; each element
-// becomes a fact (follow, pin, play …) that is published as an event.
+// redisCmd is the command `skein import redis`. An element is a member of a set, a field of a hash,
+// or an element of a list in Redis; each element becomes a fact (follow, pin, play …) that is
+// published as an event.
 type redisCmd struct {
 	command.ClientFlags `embed:""`
 	importLimits        `embed:""`
@@ -48,7 +49,8 @@ happened live. The command only reads from Redis, with SCAN. You can interrupt i
 has finished, it publishes what Redis has got since. Elements that cannot be imported are written to rejects.tsv in the state directory.`
 }
 
-// options reads the mapping and returns the options of the import that follow from it and from the flags. Run adds those that need the service.
+// options reads the mapping and returns the options of the import that follow from it and from the
+// flags. Run adds those that need the service.
 func (c *redisCmd) options() (redis.Options, error) {
 	data, err := os.ReadFile(c.Mapping)
 	if err != nil {
@@ -74,7 +76,8 @@ func (c *redisCmd) options() (redis.Options, error) {
 	}, nil
 }
 
-// Run imports from Redis. With --compare it then compares the service with Redis, and with --compare-only it does nothing else.
+// Run imports from Redis. With --compare it then compares the service with Redis, and with
+// --compare-only it does nothing else.
 func (c *redisCmd) Run(ctx context.Context, std *command.Streams) error {
 	if c.CompareOnly && (c.DryRun || c.Restart) {
 		return command.Usagef("--compare-only publishes nothing, so it excludes --dry-run and --restart")
@@ -135,8 +138,9 @@ func (c *redisCmd) Run(ctx context.Context, std *command.Streams) error {
 	return joinRejects(rejectsErr, c.compare(ctx, std, o, api, position))
 }
 
-// checkRejects returns an error if too many elements were rejected, or if none were found. The import rejects elements that do not fit the mapping;
-// the service refuses facts. Both count as rejects.
+// checkRejects returns an error if too many elements were rejected, or if none were found. The
+// import rejects elements that do not fit the mapping; the service refuses facts. Both count as
+// rejects.
 func (c *redisCmd) checkRejects(r *redis.Report) error {
 	rejected := r.Rejected + r.Refused
 	if r.Found+rejected == 0 {
@@ -148,7 +152,8 @@ func (c *redisCmd) checkRejects(r *redis.Report) error {
 // errNothingFound means that no key in Redis matches the mapping.
 var errNothingFound = errors.New("no keys of the mapping were found: is this the right database?")
 
-// asUsageError turns the error that --redis is not a valid address into a usage error, and returns any other error as it is.
+// asUsageError turns the error that --redis is not a valid address into a usage error, and returns
+// any other error as it is.
 func asUsageError(err error) error {
 	if errors.Is(err, redis.ErrURL) {
 		return command.Usagef("%w", err)
@@ -156,14 +161,16 @@ func asUsageError(err error) error {
 	return err
 }
 
-// redisReport is what an import from Redis prints with --json. It counts facts, but for KeyCounts and Rejected, which count keys and elements.
+// redisReport is what an import from Redis prints with --json. It counts facts, but for KeyCounts
+// and Rejected, which count keys and elements.
 type redisReport struct {
 	redis.KeyCounts
 	Found uint64 `json:"found"`
 	// New is how many of the found facts no earlier run has published.
 	New       uint64 `json:"new"`
 	Published uint64 `json:"published"`
-	// Clamped is how many new facts had a time after the start of the import. They got that start as their time.
+	// Clamped is how many new facts had a time after the start of the import. They got that start
+	// as their time.
 	Clamped uint64 `json:"clamped"`
 	// NoLongerInRedis is how many facts an earlier run has published that Redis no longer has.
 	NoLongerInRedis uint64                `json:"gone"`
@@ -234,7 +241,8 @@ func (c *redisCmd) printReport(std *command.Streams, r *redis.Report, took time.
 	return nil
 }
 
-// printThrottleTime prints for how long commands to Redis waited because of --commands, unless that was less than a second.
+// printThrottleTime prints for how long commands to Redis waited because of --commands, unless that
+// was less than a second.
 func (c *redisCmd) printThrottleTime(std *command.Streams, throttled time.Duration) {
 	if throttled >= time.Second {
 		std.Sayf("for %v of that time commands waited, because Redis gets at most %.6g per second (--commands)",
@@ -242,7 +250,8 @@ func (c *redisCmd) printThrottleTime(std *command.Streams, throttled time.Durati
 	}
 }
 
-// printKeyCounts prints what was found for each rule of the mapping. The range of times lets the user notice a wrong unit.
+// printKeyCounts prints what was found for each rule of the mapping. The range of times lets the
+// user notice a wrong unit.
 func printKeyCounts(std *command.Streams, counts *redis.KeyCounts) {
 	for i := range counts.Rules {
 		r := &counts.Rules[i]
@@ -282,8 +291,8 @@ func (c *redisCmd) printDryRun(std *command.Streams, r *redis.Report, took time.
 	return c.checkRejects(r)
 }
 
-// compare compares Redis with the answers of the service, which must contain the position, and prints the differences. compare returns
-// [command.ErrSilent] if there are any.
+// compare compares Redis with the answers of the service, which must contain the position, and
+// prints the differences. compare returns [command.ErrSilent] if there are any.
 func (c *redisCmd) compare(ctx context.Context, std *command.Streams, o redis.Options, api *command.Client, position string) error {
 	bar := command.NewProgress(std.Err, "compare")
 	o.Observe = showImportProgress(bar)

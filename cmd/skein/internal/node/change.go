@@ -9,22 +9,25 @@ import (
 	"github.com/skein-feed/skein/events/placement"
 )
 
-// ChangeState is the state of the change of a store's partitions. The names of the states are the same in the bucket of the cluster, the API, the
-// metrics, the console and `skein node list`.
+// ChangeState is the state of the change of a store's partitions. The names of the states are the
+// same in the bucket of the cluster, the API, the metrics, the console and `skein node list`.
 type ChangeState uint8
 
 const (
-	// Unchanged is the state of a store whose partitions have not changed since the process started, or whose change has failed.
+	// Unchanged is the state of a store whose partitions have not changed since the process
+	// started, or whose change has failed.
 	Unchanged ChangeState = iota
-	// Copying is the state in which the next generation is built: from rows that the store has, rows of other nodes, and rows that are built
-	// from the log. The old set of partitions serves.
+	// Copying is the state in which the next generation is built: from rows that the store has,
+	// rows of other nodes, and rows that are built from the log. The old set of partitions serves.
 	Copying
-	// CatchingUp is the state in which the next generation folds the events that were published since, until it cuts over. The old set of
-	// partitions serves.
+	// CatchingUp is the state in which the next generation folds the events that were published
+	// since, until it cuts over. The old set of partitions serves.
 	CatchingUp
-	// CutOver is the state in which the next generation serves, and the previous one is being deleted.
+	// CutOver is the state in which the next generation serves, and the previous one is being
+	// deleted.
 	CutOver
-	// Dropped is the state after the change: the previous generation is deleted, with the rows of partitions that the store no longer holds.
+	// Dropped is the state after the change: the previous generation is deleted, with the rows of
+	// partitions that the store no longer holds.
 	Dropped
 )
 
@@ -45,7 +48,8 @@ type changeEvent uint8
 const (
 	// changeBegun happens when the store is to hold other partitions.
 	changeBegun changeEvent = iota
-	// stepDone and stepFailed happen when the action of the state has ended. When the process stops, the action fails.
+	// stepDone and stepFailed happen when the action of the state has ended. When the process
+	// stops, the action fails.
 	stepDone
 	stepFailed
 )
@@ -58,14 +62,16 @@ const (
 	endChange changeAction = iota
 	// copyRows builds the next generation. If it fails, nothing of that generation is left.
 	copyRows
-	// catchUpAndCutOver makes the next generation serve. If it fails, nothing of that generation is left, and the old one serves.
+	// catchUpAndCutOver makes the next generation serve. If it fails, nothing of that generation is
+	// left, and the old one serves.
 	catchUpAndCutOver
-	// deletePrevious deletes the previous generation. A rebuild keeps it, but a rollback to this one would restore partitions that other nodes
-	// hold now.
+	// deletePrevious deletes the previous generation. A rebuild keeps it, but a rollback to this
+	// one would restore partitions that other nodes hold now.
 	deletePrevious
 )
 
-// changeTransition is a row of changeTransitions: in this state, this event leads to the next state, in which the action is performed.
+// changeTransition is a row of changeTransitions: in this state, this event leads to the next
+// state, in which the action is performed.
 type changeTransition struct {
 	state  ChangeState
 	event  changeEvent
@@ -73,7 +79,8 @@ type changeTransition struct {
 	action changeAction
 }
 
-// changeTransitions has a row for every pair of state and event that can happen. The package doc has a drawing of it.
+// changeTransitions has a row for every pair of state and event that can happen. The package doc
+// has a drawing of it.
 var changeTransitions = []changeTransition{
 	{Unchanged, changeBegun, Copying, copyRows},
 	{CutOver, changeBegun, Copying, copyRows}, // the new change deletes what the last one could not delete
@@ -89,7 +96,8 @@ var changeTransitions = []changeTransition{
 	{CutOver, stepFailed, CutOver, endChange}, // the new generation serves already, so the change is not undone
 }
 
-// next returns the state that an event leads to, and the action. It fails if the event cannot happen in the state.
+// next returns the state that an event leads to, and the action. It fails if the event cannot
+// happen in the state.
 func (s ChangeState) next(e changeEvent) (ChangeState, changeAction, error) {
 	for _, t := range changeTransitions {
 		if t.state == s && t.event == e {
@@ -102,8 +110,9 @@ func (s ChangeState) next(e changeEvent) (ChangeState, changeAction, error) {
 // isUnderWay reports whether a change in this state has begun and not ended.
 func (s ChangeState) isUnderWay() bool { return s == Copying || s == CatchingUp || s == CutOver }
 
-// slowest returns the state that a node announces for the changes of all of its stores: the earliest state among the changes that are under way.
-// If none is under way, it is Dropped if any store has changed, and Unchanged otherwise.
+// slowest returns the state that a node announces for the changes of all of its stores: the
+// earliest state among the changes that are under way. If none is under way, it is Dropped if any
+// store has changed, and Unchanged otherwise.
 func slowest(states []ChangeState) ChangeState {
 	result := Unchanged
 	for _, s := range states {
@@ -117,20 +126,22 @@ func slowest(states []ChangeState) ChangeState {
 	return result
 }
 
-// dropAfter is how long a node keeps holding partitions after it has stopped announcing them. Calls that are under way, and nodes that have not read
-// the announcement yet, still ask for them.
+// dropAfter is how long a node keeps holding partitions after it has stopped announcing them. Calls
+// that are under way, and nodes that have not read the announcement yet, still ask for them.
 const dropAfter = 10 * time.Second
 
 // situation is what a node knows when it decides whether and how to change its partitions.
 type situation struct {
 	// erased says that the stores must be rebuilt, because a user was erased.
 	erased bool
-	// held are the partitions that each store holds. served are the partitions that all stores hold; the node answers calls about these.
+	// held are the partitions that each store holds. served are the partitions that all stores
+	// hold; the node answers calls about these.
 	held   []events.Partitions
 	served events.Partitions
 	// wanted are the partitions that the node should serve, see wantedPartitions.
 	wanted events.Partitions
-	// withdrawn is for how long the node has not announced the partitions that it serves and does not want.
+	// withdrawn is for how long the node has not announced the partitions that it serves and does
+	// not want.
 	withdrawn time.Duration
 }
 
@@ -148,9 +159,11 @@ const (
 	keepWithdrawn
 )
 
-// decide returns what to do, and for a change the partitions that all stores should hold. The package doc lists the cases in the same order.
+// decide returns what to do, and for a change the partitions that all stores should hold. The
+// package doc lists the cases in the same order.
 func (s *situation) decide() (decision, events.Partitions) {
-	// A change that adds partitions keeps the unwanted ones. So it need not wait until those may be dropped, and they can still be asked for.
+	// A change that adds partitions keeps the unwanted ones. So it need not wait until those may be
+	// dropped, and they can still be asked for.
 	servedAndWanted := s.served
 	servedAndWanted.AddSet(&s.wanted)
 	unwanted := s.served.Without(&s.wanted)
@@ -168,8 +181,9 @@ func (s *situation) decide() (decision, events.Partitions) {
 	return settled, events.Partitions{}
 }
 
-// wantedPartitions returns the partitions that a node should serve. These are the partitions that the table gives it, and those that it serves and
-// the table gives to other nodes, until all of those serve them. A partition that the table gives to nobody stays where it is (I13).
+// wantedPartitions returns the partitions that a node should serve. These are the partitions that
+// the table gives it, and those that it serves and the table gives to other nodes, until all of
+// those serve them. A partition that the table gives to nobody stays where it is (I13).
 func wantedPartitions(self string, served events.Partitions, table *placement.Table, members []placement.Member) (wanted events.Partitions) {
 	isServedBy := func(name string, partition uint8) bool {
 		i := slices.IndexFunc(members, func(m placement.Member) bool { return m.Name == name })

@@ -16,8 +16,9 @@ var (
 	changeEvents = []changeEvent{changeBegun, stepDone, stepFailed}
 )
 
-// TestChangeTableHasEveryPossiblePair: changeTransitions has exactly one row for each pair of state and event that can happen, and next fails for every
-// other pair. A change can begin while none is under way, and a step can end while one is under way.
+// TestChangeTableHasEveryPossiblePair: changeTransitions has exactly one row for each pair of state
+// and event that can happen, and next fails for every other pair. A change can begin while none is
+// under way, and a step can end while one is under way.
 func TestChangeTableHasEveryPossiblePair(t *testing.T) {
 	for _, s := range changeStates {
 		canBegin := s == Unchanged || s == Dropped || s == CutOver // CutOver is also the end of a change whose last step has failed
@@ -47,8 +48,8 @@ func TestChangeTableHasEveryPossiblePair(t *testing.T) {
 	}
 }
 
-// TestFailedStepEndsChange follows a change through its states: with no failure, and with a failure of each step. Whatever happens, another change can
-// begin afterwards.
+// TestFailedStepEndsChange follows a change through its states: with no failure, and with a failure
+// of each step. Whatever happens, another change can begin afterwards.
 func TestFailedStepEndsChange(t *testing.T) {
 	type step struct {
 		State  ChangeState
@@ -98,7 +99,8 @@ func TestFailedStepEndsChange(t *testing.T) {
 	}
 }
 
-// TestNodeAnnouncesItsSlowestChange: the state that a node announces is the earliest one among the changes of its stores that are under way.
+// TestNodeAnnouncesItsSlowestChange: the state that a node announces is the earliest one among the
+// changes of its stores that are under way.
 func TestNodeAnnouncesItsSlowestChange(t *testing.T) {
 	for _, c := range []struct {
 		name   string
@@ -133,8 +135,8 @@ func newMember(name string, serves events.Partitions) placement.Member {
 	return placement.Member{Name: name, Announcement: placement.Announcement{Serves: serves}}
 }
 
-// TestDecideAddsAtOnceAndDropsLater: wanted partitions are added at once. Unwanted ones are dropped when they have not been announced for ten
-// seconds, and in a change of their own.
+// TestDecideAddsAtOnceAndDropsLater: wanted partitions are added at once. Unwanted ones are dropped
+// when they have not been announced for ten seconds, and in a change of their own.
 func TestDecideAddsAtOnceAndDropsLater(t *testing.T) {
 	type decided struct {
 		What decision
@@ -204,7 +206,8 @@ func TestDecideAddsAtOnceAndDropsLater(t *testing.T) {
 	}
 }
 
-// TestNodeServesUntilOthersHaveTakenOver: a node keeps serving a partition that the table gives to other nodes until all of those serve it.
+// TestNodeServesUntilOthersHaveTakenOver: a node keeps serving a partition that the table gives to
+// other nodes until all of those serve it.
 func TestNodeServesUntilOthersHaveTakenOver(t *testing.T) {
 	var table placement.Table
 	table.Nodes[1] = []string{"self", "a"}
@@ -232,7 +235,8 @@ func TestNodeServesUntilOthersHaveTakenOver(t *testing.T) {
 	}
 }
 
-// TestAPIHasEveryState: the enums of the API have a value for every state of a node and of a change.
+// TestAPIHasEveryState: the enums of the API have a value for every state of a node and of a
+// change.
 func TestAPIHasEveryState(t *testing.T) {
 	for _, s := range changeStates {
 		if _, ok := skeinv1.PartitionChangeState_value[enumName("PARTITION_CHANGE_STATE_", s.String())]; !ok {

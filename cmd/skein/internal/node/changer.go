@@ -16,17 +16,22 @@ import (
 // changeRetry is the pause after a failed change.
 const changeRetry = 5 * time.Second
 
-// changer changes the partitions of the stores, one change at a time. situation.decide says what to change, and changeTransitions says how.
+// changer changes the partitions of the stores, one change at a time. situation.decide says what to
+// change, and changeTransitions says how.
 type changer struct {
 	node *Node
-	// states are the states (ChangeState) of the changes of the stores, in the order of Node.Stores.
+	// states are the states (ChangeState) of the changes of the stores, in the order of
+	// Node.Stores.
 	states []atomic.Uint32
-	// wanted are the partitions that the node should serve. The node announces no others. Until the changer has read the table for the first
-	// time, wanted is nil and the node announces all partitions that it holds.
+	// wanted are the partitions that the node should serve. The node announces no others. Until the
+	// changer has read the table for the first time, wanted is nil and the node announces all
+	// partitions that it holds.
 	wanted atomic.Pointer[events.Partitions]
-	// announcementDue receives an element when the node serves or wants other partitions than before.
+	// announcementDue receives an element when the node serves or wants other partitions than
+	// before.
 	announcementDue chan struct{}
-	// complete is closed when the stores hold, for the first time, all partitions that the table gives to the node, and these are not none.
+	// complete is closed when the stores hold, for the first time, all partitions that the table
+	// gives to the node, and these are not none.
 	complete chan struct{}
 }
 
@@ -36,10 +41,11 @@ func newChanger(n *Node) *changer {
 	}
 }
 
-// Run makes the stores hold the partitions that the table gives to this node, each time that the table changes, until ctx ends. Run logs what fails
-// and tries again, so it always returns nil.
+// Run makes the stores hold the partitions that the table gives to this node, each time that the
+// table changes, until ctx ends. Run logs what fails and tries again, so it always returns nil.
 func (c *changer) Run(ctx context.Context) error {
-	// unwanted are the partitions that the node serves and does not want. withdrawTime is when it stopped announcing them.
+	// unwanted are the partitions that the node serves and does not want. withdrawTime is when it
+	// stopped announcing them.
 	var unwanted events.Partitions
 	var withdrawTime time.Time
 	reportComplete := sync.OnceFunc(func() { close(c.complete) })
@@ -80,7 +86,8 @@ func (c *changer) readSituation() *situation {
 	return s
 }
 
-// setWanted sets the partitions that the node should serve, and requests an announcement if they have changed.
+// setWanted sets the partitions that the node should serve, and requests an announcement if they
+// have changed.
 func (c *changer) setWanted(ctx context.Context, wanted events.Partitions) {
 	last := c.wanted.Swap(&wanted)
 	if last == nil || *last != wanted {
@@ -88,7 +95,8 @@ func (c *changer) setWanted(ctx context.Context, wanted events.Partitions) {
 	}
 }
 
-// requestAnnouncement makes the goroutine of Node.Run announce what the node serves now. It waits until that goroutine takes the request.
+// requestAnnouncement makes the goroutine of Node.Run announce what the node serves now. It waits
+// until that goroutine takes the request.
 func (c *changer) requestAnnouncement(ctx context.Context) {
 	select {
 	case c.announcementDue <- struct{}{}:
@@ -96,7 +104,8 @@ func (c *changer) requestAnnouncement(ctx context.Context) {
 	}
 }
 
-// carryOut decides what to do and does it. If there is nothing to do yet, it returns when the decision could be another one.
+// carryOut decides what to do and does it. If there is nothing to do yet, it returns when the
+// decision could be another one.
 func (c *changer) carryOut(ctx context.Context, s *situation, changed <-chan struct{}, reportComplete func()) error {
 	decided, to := s.decide()
 	var mayDrop <-chan time.Time
@@ -124,10 +133,11 @@ func (c *changer) carryOut(ctx context.Context, s *situation, changed <-chan str
 	return nil
 }
 
-// changeStores makes all stores hold a set of partitions. After an error, some stores may hold the new set and others the old one; the next decision
-// makes them equal.
+// changeStores makes all stores hold a set of partitions. After an error, some stores may hold the
+// new set and others the old one; the next decision makes them equal.
 func (c *changer) changeStores(ctx context.Context, to events.Partitions) error {
-	// An erasure rebuilds the stores too. Both must not build generations of a store at the same time.
+	// An erasure rebuilds the stores too. Both must not build generations of a store at the same
+	// time.
 	release, err := c.node.Part.Hold(ctx)
 	if err != nil {
 		return err
@@ -152,7 +162,8 @@ func (c *changer) changeStores(ctx context.Context, to events.Partitions) error 
 	return nil
 }
 
-// changeStore changes the partitions of one store, step by step as changeTransitions says. It returns the error of the step that failed.
+// changeStore changes the partitions of one store, step by step as changeTransitions says. It
+// returns the error of the step that failed.
 func (c *changer) changeStore(ctx context.Context, i int, to events.Partitions, o rebuild.Options) (failure error) {
 	store := c.node.Stores[i]
 	resizing := rebuild.NewResizing(store, to, c.node.Builder.Subscribe, o)

@@ -1,11 +1,14 @@
-// Package node makes a process a node of a cluster. The node announces to the other nodes which partitions they may ask it for, and changes the
-// partitions that the stores of the process hold. Which partitions they should hold, the table of the cluster says. Announcements and table are
-// in a bucket of NATS (package placement). Package service wires the node. The gateway gets the list of the other nodes from it, and the node
-// uses the gateway to copy rows from them.
+// Package node makes a process a node of a cluster. The node announces to the other nodes which
+// partitions they may ask it for, and changes the partitions that the stores of the process hold.
+// Which partitions they should hold, the table of the cluster says. Announcements and table are in
+// a bucket of NATS (package placement). Package service wires the node. The gateway gets the list
+// of the other nodes from it, and the node uses the gateway to copy rows from them.
 //
-// Two tables of state transitions define the behavior: nodeTransitions (state.go) and changeTransitions (change.go). They are pure data, and tests
-// go through all of their rows. The actions are methods of [Node] and of changer. Each of the two has one goroutine, its Run, which alone changes
-// its states. No state is stored: a process that starts goes by what is in the bucket and on the disk.
+// Two tables of state transitions define the behavior: nodeTransitions (state.go) and
+// changeTransitions (change.go). They are pure data, and tests go through all of their rows. The
+// actions are methods of [Node] and of changer. Each of the two has one goroutine, its Run, which
+// alone changes its states. No state is stored: a process that starts goes by what is in the bucket
+// and on the disk.
 //
 // # The states of a node
 //
@@ -27,9 +30,10 @@
 //	│ Leaving │  until the process ends: announce no partitions, only the position of the stores
 //	└─────────┘
 //
-// In every state, a node announces partitions only while all of its stores work and have once been at the head of the log. If a store fails later,
-// the node withdraws all partitions until the store works again. The state does not change: the node still takes calls and asks other nodes for
-// the rows.
+// In every state, a node announces partitions only while all of its stores work and have once been
+// at the head of the log. If a store fails later, the node withdraws all partitions until the store
+// works again. The state does not change: the node still takes calls and asks other nodes for the
+// rows.
 //
 //   - Joining → Serving: the other nodes know what the stores of this one hold. Nothing is announced before the stores have folded the log up to
 //     where it was at the start (I1).
@@ -38,13 +42,13 @@
 //   - A process that is killed withdraws nothing. The other nodes stop asking it when it has been silent for too long. If a new process with the
 //     same name starts, it replaces the announcement of the old one, and announces no partitions until its stores have caught up.
 //
-// A drained node stays in Serving. A key of the bucket marks it as drained, so the table gives it no partitions, and the node gives up its
-// partitions as it would give up any other.
+// A drained node stays in Serving. A key of the bucket marks it as drained, so the table gives it
+// no partitions, and the node gives up its partitions as it would give up any other.
 //
 // # What to change
 //
-// When the table or the announcements of nodes have changed, the node does what the first line that applies says (situation.decide). A partition is
-// served if all stores hold it.
+// When the table or the announcements of nodes have changed, the node does what the first line that
+// applies says (situation.decide). A partition is served if all stores hold it.
 //
 //	a user was erased                                            rebuild the stores
 //	a store lacks a wanted partition, or the stores differ       change to the served and the wanted partitions
@@ -52,14 +56,16 @@
 //	a served partition is not wanted                             no longer announce it, and wait
 //	otherwise                                                    wait
 //
-// A node wants the partitions that the table gives it. It also wants a partition that it serves and that the table gives to others, until all of
-// those announce it. So a partition is dropped only after as many nodes as the table names have announced it, and ten seconds after this node
-// has stopped announcing it.
+// A node wants the partitions that the table gives it. It also wants a partition that it serves and
+// that the table gives to others, until all of those announce it. So a partition is dropped only
+// after as many nodes as the table names have announced it, and ten seconds after this node has
+// stopped announcing it.
 //
 // # The states of a change of partitions
 //
-// A change of the node's partitions changes each store that does not hold the new set yet. The stores go through the states independently. Each
-// builds a next generation (package live) that holds the new set. Meanwhile, calls are answered from the partitions that all stores hold.
+// A change of the node's partitions changes each store that does not hold the new set yet. The
+// stores go through the states independently. Each builds a next generation (package live) that
+// holds the new set. Meanwhile, calls are answered from the partitions that all stores hold.
 //
 //	the store is to hold another set
 //	           │
@@ -83,7 +89,8 @@
 //	      │ Dropped │
 //	      └─────────┘
 //
-// Another change begins with Copying: from Unchanged, from Dropped, and from a CutOver that has failed. What each transition guarantees:
+// Another change begins with Copying: from Unchanged, from Dropped, and from a CutOver that has
+// failed. What each transition guarantees:
 //
 //   - → Copying: nobody else builds generations of the stores at the same time, such as an erasure or a rebuild (I12, I15).
 //   - Copying → CatchingUp: the next generation holds the rows of its partitions and no others (I13), all at one position. The rows were in the
@@ -96,5 +103,6 @@
 //     a next generation that had not cut over, so its store holds the old set; a store that was in CutOver holds the new set. If the stores
 //     differ, the second line of the list above makes them equal.
 //
-// A change continues while the node is Leaving. When the process ends, the change is interrupted as by a crash.
+// A change continues while the node is Leaving. When the process ends, the change is interrupted as
+// by a crash.
 package node

@@ -13,10 +13,12 @@ import (
 	"github.com/skein-feed/skein/replay/erase"
 )
 
-// Keeper returns what answers the calls of other nodes that copy rows of this one, or that erase a user.
+// Keeper returns what answers the calls of other nodes that copy rows of this one, or that erase a
+// user.
 func (n *Node) Keeper() gateway.StoreAccess { return storeExporter{n.Part, n.Stores} }
 
-// storeExporter exports rows of the stores to other nodes. It implements [gateway.StoreAccess]; the methods about erasures are those of [erase.Part].
+// storeExporter exports rows of the stores to other nodes. It implements [gateway.StoreAccess]; the
+// methods about erasures are those of [erase.Part].
 type storeExporter struct {
 	*erase.Part
 
@@ -38,7 +40,8 @@ func (e storeExporter) Rows(
 	return e.stores[i].ExportPartitions(ctx, fold, of, do)
 }
 
-// EraseNodes returns the other nodes, which take part when this process erases a user; nil outside of a cluster, where n is nil.
+// EraseNodes returns the other nodes, which take part when this process erases a user; nil outside
+// of a cluster, where n is nil.
 func (n *Node) EraseNodes() *erase.Nodes {
 	if n == nil {
 		return nil
@@ -72,8 +75,8 @@ func (n *Node) findMember(name string) (gateway.Node, error) {
 	return gateway.Node{}, errors.New("the node is not a member of the cluster")
 }
 
-// otherNodes returns all nodes that may have rows of an erased user, without this one: the members, which are alive, and the nodes that only the
-// table names.
+// otherNodes returns all nodes that may have rows of an erased user, without this one: the members,
+// which are alive, and the nodes that only the table names.
 func otherNodes(members []placement.Member, table placement.Table, self string) (nodes []erase.Node) {
 	add := func(name string, alive bool) {
 		if name != self && !slices.ContainsFunc(nodes, func(n erase.Node) bool { return n.Name == name }) {

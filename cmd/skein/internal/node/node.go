@@ -23,14 +23,18 @@ import (
 
 // Config is how an operator configures a node.
 type Config struct {
-	// Name identifies the node, also after a restart. A router, which holds no partitions, has the empty name.
+	// Name identifies the node, also after a restart. A router, which holds no partitions, has the
+	// empty name.
 	Name string
-	// Addr is the host:port at which the other nodes reach this one. Listener accepts their connections; it is nil for a router.
+	// Addr is the host:port at which the other nodes reach this one. Listener accepts their
+	// connections; it is nil for a router.
 	Addr     string
 	Listener net.Listener
-	// Zone is a part of the data center that can fail as a whole. The copies of a partition are in different zones if there are enough.
+	// Zone is a part of the data center that can fail as a whole. The copies of a partition are in
+	// different zones if there are enough.
 	Zone string
-	// Weight is the share of partitions that the node gets, relative to the weights of the other nodes.
+	// Weight is the share of partitions that the node gets, relative to the weights of the other
+	// nodes.
 	Weight int
 	// Copies is how many nodes hold each partition.
 	Copies int
@@ -53,7 +57,8 @@ type Options struct {
 
 // Builder builds the stores of the process.
 type Builder interface {
-	// ResizeOptions returns the options for building a store with other partitions. The node adds the nodes from which rows can be copied.
+	// ResizeOptions returns the options for building a store with other partitions. The node adds
+	// the nodes from which rows can be copied.
 	ResizeOptions(ctx context.Context) rebuild.Options
 	// Subscribe subscribes a fold that reads only events of these kinds.
 	Subscribe(from events.Cursor, kinds events.KindSet) (store.Subscription, error)
@@ -61,7 +66,8 @@ type Builder interface {
 	BuildErased(ctx context.Context) error
 }
 
-// announceEvery is how often a node announces itself, with the position of its stores. Other nodes take it for lost when it is silent for too long.
+// announceEvery is how often a node announces itself, with the position of its stores. Other nodes
+// take it for lost when it is silent for too long.
 const announceEvery = 2 * time.Second
 
 // Node is a node of a cluster. The package doc describes its states.
@@ -79,11 +85,13 @@ type Node struct {
 	state atomic.Uint32
 	// ready is closed when the node goes from Joining to Serving.
 	ready chan struct{}
-	// allStoresWereAtHead says that all stores have once been at the head of the log at the same time. Only the goroutine of Run uses it.
+	// allStoresWereAtHead says that all stores have once been at the head of the log at the same
+	// time. Only the goroutine of Run uses it.
 	allStoresWereAtHead bool
 }
 
-// Open joins the cluster. The node announces itself, and changes its partitions, only while Run is running.
+// Open joins the cluster. The node announces itself, and changes its partitions, only while Run is
+// running.
 func Open(ctx context.Context, o Options) (*Node, error) {
 	n := &Node{Options: o, ready: make(chan struct{})}
 	n.changer = newChanger(n)
@@ -115,16 +123,17 @@ func Open(ctx context.Context, o Options) (*Node, error) {
 	return n, nil
 }
 
-// Attach sets the server that asks the other nodes and answers them. It must be called once, before Run. Open cannot take the server, because the
-// server needs the node.
+// Attach sets the server that asks the other nodes and answers them. It must be called once, before
+// Run. Open cannot take the server, because the server needs the node.
 func (n *Node) Attach(server *gateway.Server) { n.server = server }
 
 // Others returns the other nodes that are alive.
 func (n *Node) Others() []gateway.Node { return *n.others.Load() }
 
-// Run runs the node until ctx ends. When stopping ends, which must be earlier, the node tells the others not to ask it any more. caughtUp must be
-// closed when every store has been at the head of the log or has failed. Run fails if another process takes the name of the node, or if a user
-// was erased while the node did not take part.
+// Run runs the node until ctx ends. When stopping ends, which must be earlier, the node tells the
+// others not to ask it any more. caughtUp must be closed when every store has been at the head of
+// the log or has failed. Run fails if another process takes the name of the node, or if a user was
+// erased while the node did not take part.
 func (n *Node) Run(ctx, stopping context.Context, caughtUp <-chan struct{}) error {
 	n.updateOthers() // the changer needs the other nodes, to copy rows from them
 
@@ -190,7 +199,8 @@ func (n *Node) handle(e nodeEvent) {
 // State returns the state of the node.
 func (n *Node) State() State { return State(n.state.Load()) }
 
-// Ready returns a channel that is closed when the other nodes can know, for the first time, what this one serves.
+// Ready returns a channel that is closed when the other nodes can know, for the first time, what
+// this one serves.
 func (n *Node) Ready() <-chan struct{} { return n.ready }
 
 // IsReady reports whether the channel of Ready is closed.
@@ -203,7 +213,8 @@ func (n *Node) IsReady() bool {
 	}
 }
 
-// AwaitComplete waits until the table gives partitions to this node and the stores hold all of them. It returns false if ctx ends before that.
+// AwaitComplete waits until the table gives partitions to this node and the stores hold all of
+// them. It returns false if ctx ends before that.
 func (n *Node) AwaitComplete(ctx context.Context) bool {
 	select {
 	case <-n.changer.complete:
@@ -213,8 +224,9 @@ func (n *Node) AwaitComplete(ctx context.Context) bool {
 	}
 }
 
-// checkErasures checks whether a user was erased. It fails if this node did not take part: its stores still have rows of that user then, so the
-// process must stop, and the next start removes them.
+// checkErasures checks whether a user was erased. It fails if this node did not take part: its
+// stores still have rows of that user then, so the process must stop, and the next start removes
+// them.
 func (n *Node) checkErasures() error {
 	_, err := n.Part.Look()
 	if errors.Is(err, erase.ErrMissed) {
@@ -237,8 +249,8 @@ func (n *Node) updateOthers() {
 	n.others.Store(&others)
 }
 
-// servablePartitions returns the partitions for which others may ask this node: those that all stores hold, without those that are about to be
-// dropped.
+// servablePartitions returns the partitions for which others may ask this node: those that all
+// stores hold, without those that are about to be dropped.
 func (n *Node) servablePartitions() events.Partitions {
 	if !n.canAnswer() {
 		return events.Partitions{}
@@ -251,8 +263,9 @@ func (n *Node) servablePartitions() events.Partitions {
 	return serves
 }
 
-// canAnswer reports whether all stores work, and have once been at the head of the log at the same time. A store that is recovered after that
-// catches up once more, and answers meanwhile from its position.
+// canAnswer reports whether all stores work, and have once been at the head of the log at the same
+// time. A store that is recovered after that catches up once more, and answers meanwhile from its
+// position.
 func (n *Node) canAnswer() bool {
 	for _, s := range n.Stores {
 		switch s.Status().State {
@@ -268,7 +281,8 @@ func (n *Node) canAnswer() bool {
 	return true
 }
 
-// announce tells the other nodes which partitions they may ask this one for, its state, and the position of its slowest store.
+// announce tells the other nodes which partitions they may ask this one for, its state, and the
+// position of its slowest store.
 func (n *Node) announce(serves events.Partitions) {
 	leastSeq := n.Stores[0].Cursor().Seq
 	for _, s := range n.Stores[1:] {
@@ -282,8 +296,8 @@ func (n *Node) announce(serves events.Partitions) {
 	})
 }
 
-// sources returns the other nodes as sources of rows. They refuse to give rows if their stores may contain a user who was erased before the
-// epoch of this node's stores.
+// sources returns the other nodes as sources of rows. They refuse to give rows if their stores may
+// contain a user who was erased before the epoch of this node's stores.
 func (n *Node) sources() (sources []rebuild.Source) {
 	epoch := n.Part.Epoch()
 	for _, other := range n.Others() {

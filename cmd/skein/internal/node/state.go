@@ -2,16 +2,20 @@ package node
 
 import "fmt"
 
-// State is the state of a node, from the start of its process to its end. The names of the states are the same in the bucket of the cluster, the
-// API, the metrics, the console and `skein node list`.
+// State is the state of a node, from the start of its process to its end. The names of the states
+// are the same in the bucket of the cluster, the API, the metrics, the console and `skein node
+// list`.
 type State uint8
 
 const (
-	// Joining is the state until the other nodes can know what this one serves. /readyz reports that the process is not ready for calls.
+	// Joining is the state until the other nodes can know what this one serves. /readyz reports
+	// that the process is not ready for calls.
 	Joining State = iota
-	// Serving is the state in which the node takes calls of clients and of other nodes. It may be changing its partitions.
+	// Serving is the state in which the node takes calls of clients and of other nodes. It may be
+	// changing its partitions.
 	Serving
-	// Leaving is the state from the request to stop until the process ends. The other nodes no longer ask this one.
+	// Leaving is the state from the request to stop until the process ends. The other nodes no
+	// longer ask this one.
 	Leaving
 )
 
@@ -32,11 +36,13 @@ func (s State) String() string {
 type nodeEvent uint8
 
 const (
-	// announcementDue happens every two seconds, and when the node serves or wants other partitions than before.
+	// announcementDue happens every two seconds, and when the node serves or wants other partitions
+	// than before.
 	announcementDue nodeEvent = iota
 	// storesCaughtUp happens once, when every store has been at the head of the log or has failed.
 	storesCaughtUp
-	// announcementSeen happens when the bucket has what the node announced after storesCaughtUp: from then on, the other nodes can read it.
+	// announcementSeen happens when the bucket has what the node announced after storesCaughtUp:
+	// from then on, the other nodes can read it.
 	announcementSeen
 	// stopRequested happens once, when the process is to stop taking calls.
 	stopRequested
@@ -55,7 +61,8 @@ const (
 	withdraw
 )
 
-// nodeTransition is a row of nodeTransitions: in this state, this event leads to the next state, and the node performs the action.
+// nodeTransition is a row of nodeTransitions: in this state, this event leads to the next state,
+// and the node performs the action.
 type nodeTransition struct {
 	state  State
 	event  nodeEvent

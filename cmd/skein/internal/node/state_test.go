@@ -10,7 +10,8 @@ var (
 	nodeEvents = []nodeEvent{announcementDue, storesCaughtUp, announcementSeen, stopRequested}
 )
 
-// TestNodeTableHasEveryPair: nodeTransitions has one row for each pair of state and event, and no other rows.
+// TestNodeTableHasEveryPair: nodeTransitions has one row for each pair of state and event, and no
+// other rows.
 func TestNodeTableHasEveryPair(t *testing.T) {
 	for _, s := range nodeStates {
 		for _, e := range nodeEvents {
@@ -30,8 +31,9 @@ func TestNodeTableHasEveryPair(t *testing.T) {
 	}
 }
 
-// TestNodeTransitionsKeepTheirPromises goes through every sequence of up to five events, and checks what must hold at each step: a node that was told to
-// stop leaves and is never announced again, and a node is ready once, when it begins to serve.
+// TestNodeTransitionsKeepTheirPromises goes through every sequence of up to five events, and checks
+// what must hold at each step: a node that was told to stop leaves and is never announced again,
+// and a node is ready once, when it begins to serve.
 func TestNodeTransitionsKeepTheirPromises(t *testing.T) {
 	var walk func(path string, s State, ready, stopped bool, remaining int)
 	walk = func(path string, s State, ready, stopped bool, remaining int) {

@@ -17,10 +17,12 @@ import (
 
 // clusterView is what a node knows about its cluster at one time.
 type clusterView struct {
-	// members are the nodes that are alive. silent are nodes that were alive before and may still have partitions in the table.
+	// members are the nodes that are alive. silent are nodes that were alive before and may still
+	// have partitions in the table.
 	members, silent []placement.Member
 	table           placement.Table
-	// copies is the number of copies of each partition that the node was configured with. It counts until there is a table.
+	// copies is the number of copies of each partition that the node was configured with. It counts
+	// until there is a table.
 	copies int
 	// self is the name of the node whose view this is.
 	self string
@@ -30,7 +32,8 @@ type clusterView struct {
 	readTime time.Time
 }
 
-// UnreadableKeys returns the keys in the bucket of the cluster that are ignored because their values cannot be read.
+// UnreadableKeys returns the keys in the bucket of the cluster that are ignored because their
+// values cannot be read.
 func (n *Node) UnreadableKeys() []string { return n.cluster.UnreadableKeys() }
 
 // Status returns the state of the cluster as this node sees it.
@@ -51,8 +54,8 @@ func (n *Node) Status() *skeinv1.ClusterStatus {
 	return status
 }
 
-// clusterStatus returns a view as the API has it: each node with the partitions that it serves and that the table gives it, and how many partitions
-// have too few copies.
+// clusterStatus returns a view as the API has it: each node with the partitions that it serves and
+// that the table gives it, and how many partitions have too few copies.
 func clusterStatus(v *clusterView) *skeinv1.ClusterStatus {
 	c := &skeinv1.ClusterStatus{Copies: uint32(cmp.Or(v.table.Copies, v.copies))}
 	given := map[string]*events.Partitions{} // by the name of each node in c.Nodes
@@ -101,7 +104,8 @@ func clusterStatus(v *clusterView) *skeinv1.ClusterStatus {
 	return c
 }
 
-// enumName returns the name of a state in an enum of the API. The enum may lack it, if a node of a later version announces the state.
+// enumName returns the name of a state in an enum of the API. The enum may lack it, if a node of a
+// later version announces the state.
 func enumName(prefix, state string) string { return prefix + strings.ToUpper(state) }
 
 // nodeStatus returns what a node last announced about itself, without its partitions and states.
@@ -121,7 +125,8 @@ func (v *clusterView) nodeStatus(m placement.Member) *skeinv1.NodeStatus {
 	return s
 }
 
-// awayStatus returns the status of a node that the table names and that is not alive. Such a node serves nothing.
+// awayStatus returns the status of a node that the table names and that is not alive. Such a node
+// serves nothing.
 func (v *clusterView) awayStatus(name string) *skeinv1.NodeStatus {
 	s := &skeinv1.NodeStatus{Name: name}
 	if i := slices.IndexFunc(v.silent, func(m placement.Member) bool { return m.Name == name }); i >= 0 {

@@ -13,9 +13,10 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// TestClusterStatusCountsPartitions: the status of a cluster has every node that is alive or in the table, and counts the partitions that lack copies.
-// The table gives the first ten of the 256 partitions to the nodes a and c, the last one to d alone, and the others to a and b. c is silent, and d has
-// no key in the bucket any more.
+// TestClusterStatusCountsPartitions: the status of a cluster has every node that is alive or in the
+// table, and counts the partitions that lack copies. The table gives the first ten of the 256
+// partitions to the nodes a and c, the last one to d alone, and the others to a and b. c is silent,
+// and d has no key in the bucket any more.
 func TestClusterStatusCountsPartitions(t *testing.T) {
 	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	at := func(seq uint64) string { return events.Position{Epoch: 1, Seq: seq}.String() }
@@ -76,7 +77,8 @@ func TestClusterStatusCountsPartitions(t *testing.T) {
 	}
 }
 
-// TestClusterStatusWithoutTable: before there is a table, the copies that the node was configured with count.
+// TestClusterStatusWithoutTable: before there is a table, the copies that the node was configured
+// with count.
 func TestClusterStatusWithoutTable(t *testing.T) {
 	want := &skeinv1.ClusterStatus{Copies: 2, ShortPartitions: 256, UnservedPartitions: 256}
 	got := clusterStatus(&clusterView{copies: 2, self: "b"})

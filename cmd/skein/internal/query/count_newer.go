@@ -37,7 +37,8 @@ type watchFeedCmd struct {
 	Limit uint64 `help:"End after this many numbers; 0 means never." default:"0"`
 }
 
-// Run prints the numbers of WatchFeed until it is interrupted. It continues after a restart of the service.
+// Run prints the numbers of WatchFeed until it is interrupted. It continues after a restart of the
+// service.
 func (c *watchFeedCmd) Run(ctx context.Context, q *Cmd, std *command.Streams) error {
 	// The client of the Go package connects again when a stream breaks.
 	connection := q.Client()

@@ -44,7 +44,8 @@ func (c *countersCmd) Run(ctx context.Context, q *Cmd, std *command.Streams) err
 	})
 }
 
-// printCounters prints a row for each key of the request. A row has only the counts that apply to a key of its sort.
+// printCounters prints a row for each key of the request. A row has only the counts that apply to a
+// key of its sort.
 func (c *countersCmd) printCounters(std *command.Streams, counters []*skeinv1.Counters) error {
 	t := command.NewTable(std.Out, "OF", "PINS", "BOARDS", "FOLLOWERS", "PLAYS", "REACTIONS", "RE-PINS")
 	targets := slices.Concat(c.Users, c.Board, c.Item) // in the order of the keys
@@ -133,5 +134,6 @@ func (c *trendingCmd) Run(ctx context.Context, q *Cmd, std *command.Streams) err
 		func(res *skeinv1.ListTrendingResponse) [][]string { return mapRows(res.GetItems(), rowOf) })
 }
 
-// formatScore returns the score of an item as the API has it, a binary logarithm in units of 1/65536, as a decimal number.
+// formatScore returns the score of an item as the API has it, a binary logarithm in units of
+// 1/65536, as a decimal number.
 func formatScore(score int64) string { return strconv.FormatFloat(float64(score)/(1<<16), 'f', 3, 64) }

@@ -32,7 +32,8 @@ func (c *explainCmd) Run(ctx context.Context, q *Cmd, std *command.Streams) erro
 }
 
 func (c *explainCmd) printExplanation(std *command.Streams, res *skeinv1.ExplainPinResponse) error {
-	// A pin in the feed has a rank and a way by which it came there; one that is absent has reasons for that.
+	// A pin in the feed has a rank and a way by which it came there; one that is absent has reasons
+	// for that.
 	reasons, rank, delivery := "-", "-", "-"
 	if res.GetInFeed() {
 		rank = strconv.Itoa(int(res.GetRank()))

@@ -22,13 +22,14 @@ func followRow(e *skeinv1.FollowEntry) []string {
 	return []string{e.GetUserId(), command.KindText(e.GetKind()), command.TimeText(e.GetFollowTime())}
 }
 
-// followRowWithSettings is followRow with the settings of the follow, which only the one who follows may see.
+// followRowWithSettings is followRow with the settings of the follow, which only the one who
+// follows may see.
 func followRowWithSettings(e *skeinv1.FollowEntry) []string {
 	return appendSettings(followRow(e), e.GetSettings())
 }
 
-// appendSettings appends the names of the settings of a follow that are on to a row of a table. They have no column with a title, because most
-// follows have none.
+// appendSettings appends the names of the settings of a follow that are on to a row of a table.
+// They have no column with a title, because most follows have none.
 func appendSettings(row []string, s *skeinv1.FollowSettings) []string {
 	var names []string
 	if s.GetHideRepins() {
@@ -55,7 +56,8 @@ func boardRow(e *skeinv1.BoardEntry) []string {
 	return []string{formatBoard(e.GetBoard()), command.TimeText(e.GetTime())}
 }
 
-// followSettings are the settings of a follow by which feeds and lists can be restricted, as --only names them.
+// followSettings are the settings of a follow by which feeds and lists can be restricted, as --only
+// names them.
 var followSettings = map[string]skeinv1.FollowSetting{
 	"all":      skeinv1.FollowSetting_FOLLOW_SETTING_UNSPECIFIED,
 	"favorite": skeinv1.FollowSetting_FOLLOW_SETTING_FAVORITE,
@@ -245,7 +247,8 @@ func (c *scanCmd) Run(ctx context.Context, q *Cmd, std *command.Streams) error {
 	return err
 }
 
-// printScanned prints the followers in a message of a scan. They are not aligned in columns, because a scan may be long and goes to programs.
+// printScanned prints the followers in a message of a scan. They are not aligned in columns,
+// because a scan may be long and goes to programs.
 func printScanned(std *command.Streams, asJSON bool, res *skeinv1.ScanFollowersResponse) error {
 	if asJSON {
 		return command.PrintJSON(std.Out, res)

@@ -10,15 +10,16 @@ import (
 	"github.com/skein-feed/skein/cmd/skein/internal/command"
 )
 
-// pageFlags are the flags of every command that prints a list by pages. A command that embeds them sets the variables pageDefault and pageMost,
-// the limits that its method of the API has.
+// pageFlags are the flags of every command that prints a list by pages. A command that embeds them
+// sets the variables pageDefault and pageMost, the limits that its method of the API has.
 type pageFlags struct {
 	PageSize  int32  `help:"Entries per page, at most ${pageMost}; 0 means ${pageDefault}." default:"0"`
 	PageToken string `help:"Begin where an earlier page ended." placeholder:"TOKEN" xor:"start"`
 	All       bool   `help:"Print all pages, to the end of the list."`
 }
 
-// largestPage is the page size with which --all reads a list. A method that allows less answers with its own largest page.
+// largestPage is the page size with which --all reads a list. A method that allows less answers
+// with its own largest page.
 const largestPage = 1000
 
 // page is the response of a method that answers with one page of a list.
@@ -27,9 +28,10 @@ type page interface {
 	GetNextPageToken() string
 }
 
-// list prints the page of a list at which --page-token points, or with --all that page and all later ones. The request says which list; list
-// itself sets the fields page_size, page_token and at_least, which the requests of all lists have. rowsOf returns the rows that a page adds
-// to the table.
+// list prints the page of a list at which --page-token points, or with --all that page and all
+// later ones. The request says which list; list itself sets the fields page_size, page_token and
+// at_least, which the requests of all lists have. rowsOf returns the rows that a page adds to the
+// table.
 func list[Req, Res any, Request interface {
 	*Req
 	proto.Message
@@ -54,7 +56,8 @@ func list[Req, Res any, Request interface {
 	token := flags.PageToken
 	rowCount := 0
 	for {
-		// Without a token the field stays unset: the feed has another field in its place, which says where its first page begins.
+		// Without a token the field stays unset: the feed has another field in its place, which
+		// says where its first page begins.
 		if token != "" {
 			setField(request, "page_token", protoreflect.ValueOfString(token))
 		}
@@ -87,7 +90,8 @@ func list[Req, Res any, Request interface {
 	}
 }
 
-// sayPageEnd says how many entries of the list were printed, at which position, and how to continue.
+// sayPageEnd says how many entries of the list were printed, at which position, and how to
+// continue.
 func sayPageEnd(std *command.Streams, last page, rowCount int) {
 	of := ""
 	if sized, ok := last.(interface{ GetTotalSize() uint32 }); ok {

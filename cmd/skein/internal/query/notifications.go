@@ -60,7 +60,8 @@ type watchNotificationsCmd struct {
 	Limit uint64 `help:"End after this many numbers; 0 means never." default:"0"`
 }
 
-// Run prints the numbers of WatchNotifications until it is interrupted. It continues after a restart of the service.
+// Run prints the numbers of WatchNotifications until it is interrupted. It continues after a
+// restart of the service.
 func (c *watchNotificationsCmd) Run(ctx context.Context, q *Cmd, std *command.Streams) error {
 	// The client of the Go package connects again when a stream breaks.
 	connection := q.Client()

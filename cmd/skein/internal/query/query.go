@@ -13,7 +13,8 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// Cmd is the command `skein query`. Each of its subcommands calls one method of the API, once or, for lists, once for each page.
+// Cmd is the command `skein query`. Each of its subcommands calls one method of the API, once or,
+// for lists, once for each page.
 type Cmd struct {
 	command.ClientFlags `embed:""`
 
@@ -61,8 +62,9 @@ type answer interface {
 	GetPosition() string
 }
 
-// call calls a method with a request and the position of --at-least, and prints the answer: as JSON with --json, otherwise by printText and
-// a line with the position of the answer. Every request of a read has the field at_least.
+// call calls a method with a request and the position of --at-least, and prints the answer: as JSON
+// with --json, otherwise by printText and a line with the position of the answer. Every request of
+// a read has the field at_least.
 func call[Req, Res any, Request interface {
 	*Req
 	proto.Message
@@ -87,7 +89,8 @@ func call[Req, Res any, Request interface {
 	return nil
 }
 
-// setField sets a field of a request by its name in the API. It panics if the request has no such field.
+// setField sets a field of a request by its name in the API. It panics if the request has no such
+// field.
 func setField(request proto.Message, name protoreflect.Name, value protoreflect.Value) {
 	message := request.ProtoReflect()
 	message.Set(message.Descriptor().Fields().ByName(name), value)
@@ -126,13 +129,14 @@ func parsePin(text string) (*skeinv1.Pin, error) {
 // formatBoard returns a board in the form that parseBoard reads.
 func formatBoard(b *skeinv1.Board) string { return b.GetOwnerId() + "/" + b.GetBoardId() }
 
-// formatEnum returns the name of an enum's value for people: without the prefix that all values of the enum share, in lower case.
+// formatEnum returns the name of an enum's value for people: without the prefix that all values of
+// the enum share, in lower case.
 func formatEnum(name, prefix string) string {
 	return strings.ToLower(strings.ReplaceAll(strings.TrimPrefix(name, prefix), "_", "-"))
 }
 
-// printIndexed prints those of the values to which the indexes point, one per line. It skips an index that points to no value, as a service of
-// another version might send one.
+// printIndexed prints those of the values to which the indexes point, one per line. It skips an
+// index that points to no value, as a service of another version might send one.
 func printIndexed(w io.Writer, values []string, indexes []uint32) error {
 	for _, i := range indexes {
 		if int(i) >= len(values) {

@@ -58,7 +58,8 @@ func (c *seenCmd) Run(ctx context.Context, q *Cmd, std *command.Streams) error {
 	return nil
 }
 
-// readCandidates returns the candidates of the command line, with each "-" replaced by the lines of standard input that are not empty.
+// readCandidates returns the candidates of the command line, with each "-" replaced by the lines of
+// standard input that are not empty.
 func (c *seenCmd) readCandidates(in io.Reader) (candidates []string, err error) {
 	for _, item := range c.Items {
 		if item != "-" {

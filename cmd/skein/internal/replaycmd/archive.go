@@ -17,7 +17,8 @@ import (
 	"github.com/skein-feed/skein/replay"
 )
 
-// archiveCmd is the command `skein replay archive`. Its commands read the archive of the log themselves, without a service.
+// archiveCmd is the command `skein replay archive`. Its commands read the archive of the log
+// themselves, without a service.
 type archiveCmd struct {
 	Status  archiveStatusCmd  `cmd:"" help:"Show what the archive of the log contains."`
 	Check   archiveCheckCmd   `cmd:"" help:"Read the whole archive and compare it with its checksums."`
@@ -31,8 +32,9 @@ type archiveLocationFlags struct {
 	Data string `help:"Data directory of the service." default:"./skein-data" type:"path" placeholder:"DIR"`
 }
 
-// openBucket opens the bucket of an archive, by default the directory in the data directory. external says that the log is on NATS servers, and then
-// there is no default. Unlike the service, openBucket fails if the directory does not exist.
+// openBucket opens the bucket of an archive, by default the directory in the data directory.
+// external says that the log is on NATS servers, and then there is no default. Unlike the service,
+// openBucket fails if the directory does not exist.
 func (f *archiveLocationFlags) openBucket(ctx context.Context, external bool) (bucket.Bucket, error) {
 	location := f.Archive
 	if location == "" && !external {
@@ -95,7 +97,8 @@ type archiveClass struct {
 	Events   uint64 `json:"events"`
 }
 
-// previousEpoch is an epoch of the log before the present one. Last is its last sequence that the present epoch continues.
+// previousEpoch is an epoch of the log before the present one. Last is its last sequence that the
+// present epoch continues.
 type previousEpoch struct {
 	Epoch uint32 `json:"epoch"`
 	Last  uint64 `json:"last"`

@@ -26,7 +26,8 @@ import (
 	"github.com/skein-feed/skein/replay/archiver"
 )
 
-// DamagedDirPrefix is how the names of the directories begin, below the data directory, to which damaged logs are moved. The time follows.
+// DamagedDirPrefix is how the names of the directories begin, below the data directory, to which
+// damaged logs are moved. The time follows.
 const DamagedDirPrefix = service.LogDir + "-damaged-"
 
 type archiveRestoreCmd struct {
@@ -111,7 +112,8 @@ func (*archiveRestoreCmd) restore(ctx context.Context, std *command.Streams, o a
 	return archiver.Restore(ctx, o)
 }
 
-// findMismatch returns what is wrong with a stream: that it does not continue its archive, or that it ends before the position of a store.
+// findMismatch returns what is wrong with a stream: that it does not continue its archive, or that
+// it ends before the position of a store.
 func findMismatch(x archiver.StreamCheck, o *archiver.RestoreOptions) error {
 	if x.Wrong != nil {
 		return x.Wrong
@@ -124,7 +126,8 @@ func findMismatch(x archiver.StreamCheck, o *archiver.RestoreOptions) error {
 	return nil
 }
 
-// prepareStream checks the stream on NATS servers, and sets in o how to replace it. It returns false if there is nothing to restore.
+// prepareStream checks the stream on NATS servers, and sets in o how to replace it. It returns
+// false if there is nothing to restore.
 func (c *archiveRestoreCmd) prepareStream(ctx context.Context, std *command.Streams, o *archiver.RestoreOptions) (bool, error) {
 	x, err := archiver.CheckStream(ctx, o.Bucket, o.Stream)
 	if err != nil {
@@ -155,8 +158,9 @@ func (c *archiveRestoreCmd) prepareStream(ctx context.Context, std *command.Stre
 	return true, nil
 }
 
-// prepareDirectory checks the log in the data directory, and sets in o that a damaged one is moved away and from which log envelopes can be salvaged. It
-// returns false if there is nothing to restore.
+// prepareDirectory checks the log in the data directory, and sets in o that a damaged one is moved
+// away and from which log envelopes can be salvaged. It returns false if there is nothing to
+// restore.
 func (c *archiveRestoreCmd) prepareDirectory(ctx context.Context, std *command.Streams, o *archiver.RestoreOptions) (bool, error) {
 	dir := o.Stream.Dir
 	hasLog, err := hasFiles(dir)
@@ -193,8 +197,8 @@ func (c *archiveRestoreCmd) prepareDirectory(ctx context.Context, std *command.S
 		}
 	}
 
-	// An earlier run may have moved a log away before it was interrupted; then salvage from that one. If there is none, o.Damaged stays, and the
-	// report says why nothing can be salvaged.
+	// An earlier run may have moved a log away before it was interrupted; then salvage from that
+	// one. If there is none, o.Damaged stays, and the report says why nothing can be salvaged.
 	earlierDir, err := c.findDamagedLog(ctx, o.Bucket)
 	if earlierDir != "" {
 		o.Damaged = &eventlog.Config{Dir: earlierDir, Logger: o.Stream.Logger}
@@ -202,8 +206,9 @@ func (c *archiveRestoreCmd) prepareDirectory(ctx context.Context, std *command.S
 	return true, err
 }
 
-// reportWhole is called if nothing is wrong with a log. place says where the log is, as in "in DIR" or "on URL". reportWhole replaces damaged
-// files of event ids in the archive, or else reports that there is nothing to do.
+// reportWhole is called if nothing is wrong with a log. place says where the log is, as in "in DIR"
+// or "on URL". reportWhole replaces damaged files of event ids in the archive, or else reports that
+// there is nothing to do.
 func (c *archiveRestoreCmd) reportWhole(
 	ctx context.Context, std *command.Streams, o *archiver.RestoreOptions, place string, lastSeq uint64,
 ) error {
@@ -215,12 +220,14 @@ func (c *archiveRestoreCmd) reportWhole(
 	return nil
 }
 
-// canSalvage reports whether a damaged log may have envelopes that the archive lacks. A log that was rewritten has envelopes of another past.
+// canSalvage reports whether a damaged log may have envelopes that the archive lacks. A log that
+// was rewritten has envelopes of another past.
 func canSalvage(x archiver.StreamCheck) bool {
 	return x.Last > 0 && !errors.Is(x.Wrong, events.ErrRewritten)
 }
 
-// replaceEventIDFiles replaces damaged files of event ids in the archive, from a log that is not damaged. It returns false if none are damaged.
+// replaceEventIDFiles replaces damaged files of event ids in the archive, from a log that is not
+// damaged. It returns false if none are damaged.
 func (c *archiveRestoreCmd) replaceEventIDFiles(ctx context.Context, std *command.Streams, o *archiver.RestoreOptions) (bool, error) {
 	recovered, err := archiver.RecoverIDs(ctx, o.Bucket, o.Stream)
 	if err != nil || recovered == nil {
@@ -234,8 +241,8 @@ func (c *archiveRestoreCmd) replaceEventIDFiles(ctx context.Context, std *comman
 	return true, nil
 }
 
-// findDamagedLog returns the directory of the latest damaged log that an earlier run has moved away and that has something to salvage. It returns the
-// empty string if there is none.
+// findDamagedLog returns the directory of the latest damaged log that an earlier run has moved away
+// and that has something to salvage. It returns the empty string if there is none.
 func (c *archiveRestoreCmd) findDamagedLog(ctx context.Context, b bucket.Bucket) (string, error) {
 	dirs, err := filepath.Glob(filepath.Join(c.Data, DamagedDirPrefix+"*"))
 	if err != nil {
@@ -254,7 +261,8 @@ func (c *archiveRestoreCmd) findDamagedLog(ctx context.Context, b bucket.Bucket)
 	return "", nil
 }
 
-// hasFiles reports whether a directory has files besides a lock file. A service that did not find its log leaves a directory without any.
+// hasFiles reports whether a directory has files besides a lock file. A service that did not find
+// its log leaves a directory without any.
 func hasFiles(dir string) (found bool, err error) {
 	err = filepath.WalkDir(dir, func(_ string, e fs.DirEntry, err error) error {
 		if err == nil && !e.IsDir() && e.Name() != "LOCK" {
@@ -315,8 +323,8 @@ type RestoredLog struct {
 // eventIDReport says which files of event ids were damaged.
 type eventIDReport struct {
 	Damaged []string `json:"damaged"`
-	// Repeatable says that the ids of events after the time From, up to To, are not all known any more. If a client publishes such an event again,
-	// the log accepts it a second time.
+	// Repeatable says that the ids of events after the time From, up to To, are not all known any
+	// more. If a client publishes such an event again, the log accepts it a second time.
 	Repeatable bool   `json:"may_be_taken_twice"`
 	From       string `json:"from,omitempty"`
 	To         string `json:"to,omitempty"`
@@ -344,7 +352,8 @@ type seqRange struct {
 	Last  uint64 `json:"last"`
 }
 
-// restoredStore says whether a store can continue with the restored log. Holds are the lost sequences that the store has folded.
+// restoredStore says whether a store can continue with the restored log. Holds are the lost
+// sequences that the store has folded.
 type restoredStore struct {
 	Name    string     `json:"name"`
 	Seq     uint64     `json:"seq"`

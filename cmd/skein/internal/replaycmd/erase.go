@@ -95,8 +95,8 @@ func (c *eraseCmd) users(std *command.Streams) (users []string, err error) {
 // errNotConfirmed means that a person typed anything but what confirmErasure asked for.
 var errNotConfirmed = errors.New("the text that you typed is not the one that was asked for: nothing was erased")
 
-// confirmErasure asks a person to type the id of the user again, or the number of several users. It fails with errNotConfirmed
-// if the person types anything else.
+// confirmErasure asks a person to type the id of the user again, or the number of several users. It
+// fails with errNotConfirmed if the person types anything else.
 func confirmErasure(users []string, in io.Reader, out io.Writer) error {
 	want := users[0]
 	if len(users) == 1 {

@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// TestErasureNeedsTheIDAgain: an erasure is confirmed only by typing the id of the user, or the number of several users.
+// TestErasureNeedsTheIDAgain: an erasure is confirmed only by typing the id of the user, or the
+// number of several users.
 func TestErasureNeedsTheIDAgain(t *testing.T) {
 	one, three := []string{"ann"}, []string{"ann", "bob", "cid"}
 	for _, c := range []struct {

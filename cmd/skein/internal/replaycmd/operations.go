@@ -10,8 +10,8 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// operationFlags are the flags that rebuild, verify, repair and rollback have in common. Each of these commands starts an operation, which is a
-// long-running task of the service.
+// operationFlags are the flags that rebuild, verify, repair and rollback have in common. Each of
+// these commands starts an operation, which is a long-running task of the service.
 type operationFlags struct {
 	command.ClientFlags `embed:""`
 	command.WaitFlags   `embed:""`
@@ -22,8 +22,9 @@ type shareFlag struct {
 	CPUShare float64 `name:"share" help:"Share of one CPU core that the operation may use, at most 1. 0 means the default of the service." placeholder:"NUMBER"`
 }
 
-// startOperation calls method, which starts an operation, and shows the operation as the flags say. Unless --no-wait is given, startOperation waits
-// until the operation ends, and returns an error if the operation has failed or was canceled.
+// startOperation calls method, which starts an operation, and shows the operation as the flags say.
+// Unless --no-wait is given, startOperation waits until the operation ends, and returns an error if
+// the operation has failed or was canceled.
 func startOperation[Req, Res any, PRes operationResponse[Res]](
 	ctx context.Context, f *operationFlags, std *command.Streams, method command.Method[Req, Res], req *Req,
 ) error {
@@ -35,8 +36,9 @@ func startOperation[Req, Res any, PRes operationResponse[Res]](
 	return f.Follow(ctx, &f.ClientFlags, std, op)
 }
 
-// operationResponse is a pointer to a response that contains the operation which the call has started. Responses are generated types whose methods
-// have pointer receivers. This constraint makes GetOperation callable on the *Res that [command.Call] returns.
+// operationResponse is a pointer to a response that contains the operation which the call has
+// started. Responses are generated types whose methods have pointer receivers. This constraint
+// makes GetOperation callable on the *Res that [command.Call] returns.
 type operationResponse[Res any] interface {
 	*Res
 	GetOperation() *skeinv1.Operation
@@ -64,7 +66,8 @@ type verifyCmd struct {
 	Partition  []uint32 `help:"Compare only this partition, from 0 to 255. Repeat the flag for several partitions." placeholder:"N" sep:"none"`
 }
 
-// Run compares one projection or all projections with a new fold of the log. The operation fails if it finds a difference.
+// Run compares one projection or all projections with a new fold of the log. The operation fails if
+// it finds a difference.
 func (c *verifyCmd) Run(ctx context.Context, std *command.Streams) error {
 	return startOperation(ctx, &c.operationFlags, std, c.Client().Admin().Verify, &skeinv1.VerifyRequest{
 		Projection: c.Projection, Partitions: c.Partition, Share: c.CPUShare,
@@ -104,7 +107,8 @@ type watchCmd struct {
 	JSON      bool   `help:"When the operation has ended, print it as one line of JSON, as the API gives it."`
 }
 
-// Run shows the progress of an operation until it ends. It returns an error if the operation has failed or was canceled.
+// Run shows the progress of an operation until it ends. It returns an error if the operation has
+// failed or was canceled.
 func (c *watchCmd) Run(ctx context.Context, std *command.Streams) error {
 	res, err := command.Call(ctx, &c.ClientFlags, c.Client().Admin().GetOperation, &skeinv1.GetOperationRequest{OperationId: c.Operation})
 	if err != nil {
@@ -122,7 +126,8 @@ type cancelCmd struct {
 	JSON      bool   `help:"Print the operation as one line of JSON, as the API gives it."`
 }
 
-// Run requests the cancellation of an operation and returns at once. If the operation has ended already, Run prints its state.
+// Run requests the cancellation of an operation and returns at once. If the operation has ended
+// already, Run prints its state.
 func (c *cancelCmd) Run(ctx context.Context, std *command.Streams) error {
 	res, err := command.Call(ctx, &c.ClientFlags, c.Client().Admin().CancelOperation,
 		&skeinv1.CancelOperationRequest{OperationId: c.Operation})
@@ -175,7 +180,8 @@ func (c *operationsCmd) Run(ctx context.Context, std *command.Streams) error {
 	return t.Flush()
 }
 
-// list returns up to --limit operations of the kind that --kind names. It reads page by page, because the service limits the size of a page.
+// list returns up to --limit operations of the kind that --kind names. It reads page by page,
+// because the service limits the size of a page.
 func (c *operationsCmd) list(ctx context.Context) (operations []*skeinv1.Operation, err error) {
 	if c.Limit <= 0 {
 		return nil, command.Usagef("--limit must be above 0, is %d", c.Limit)
@@ -199,8 +205,8 @@ func (c *operationsCmd) list(ctx context.Context) (operations []*skeinv1.Operati
 		operations = append(operations, page...)
 		token = res.GetNextPageToken()
 
-		// The API promises that a page with a token is not empty. Without this check, a service that breaks the promise would keep this loop
-		// running forever.
+		// The API promises that a page with a token is not empty. Without this check, a service
+		// that breaks the promise would keep this loop running forever.
 		if token == "" || len(page) == 0 {
 			break
 		}
@@ -208,10 +214,12 @@ func (c *operationsCmd) list(ctx context.Context) (operations []*skeinv1.Operati
 	return operations[:min(limit, len(operations))], nil
 }
 
-// operationKindPrefix is the prefix that the names of all values of [skeinv1.OperationKind] have. The command line leaves it out.
+// operationKindPrefix is the prefix that the names of all values of [skeinv1.OperationKind] have.
+// The command line leaves it out.
 const operationKindPrefix = "OPERATION_KIND_"
 
-// parseOperationKind returns the kind that --kind names. The empty name means all kinds, which is OPERATION_KIND_UNSPECIFIED in the API.
+// parseOperationKind returns the kind that --kind names. The empty name means all kinds, which is
+// OPERATION_KIND_UNSPECIFIED in the API.
 func parseOperationKind(name string) (skeinv1.OperationKind, error) {
 	if name == "" {
 		return skeinv1.OperationKind_OPERATION_KIND_UNSPECIFIED, nil
@@ -222,8 +230,9 @@ func parseOperationKind(name string) (skeinv1.OperationKind, error) {
 	return 0, command.Usagef("--kind: there is no kind of operation %q, only %s", name, strings.Join(operationKinds(), ", "))
 }
 
-// operationKinds returns the names that --kind accepts: those of all values of [skeinv1.OperationKind] except OPERATION_KIND_UNSPECIFIED, in
-// lower case and without the prefix, by ascending number.
+// operationKinds returns the names that --kind accepts: those of all values of
+// [skeinv1.OperationKind] except OPERATION_KIND_UNSPECIFIED, in lower case and without the prefix,
+// by ascending number.
 func operationKinds() (names []string) {
 	for _, number := range slices.Sorted(maps.Keys(skeinv1.OperationKind_name)) {
 		if number != int32(skeinv1.OperationKind_OPERATION_KIND_UNSPECIFIED) {

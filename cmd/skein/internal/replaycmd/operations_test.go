@@ -18,7 +18,8 @@ import (
 	"github.com/skein-feed/skein/proto/skein/v1/skeinv1connect"
 )
 
-// TestKindHelpNamesEveryKindOfOperation checks that the help of --kind names each kind of the API, so that a new kind is not forgotten.
+// TestKindHelpNamesEveryKindOfOperation checks that the help of --kind names each kind of the API,
+// so that a new kind is not forgotten.
 func TestKindHelpNamesEveryKindOfOperation(t *testing.T) {
 	field, _ := reflect.TypeFor[operationsCmd]().FieldByName("Kind")
 	kinds := operationKinds()
@@ -29,7 +30,8 @@ func TestKindHelpNamesEveryKindOfOperation(t *testing.T) {
 	}
 }
 
-// adminService is an AdminService with the given pages of operations. It gives every page a token of a next page.
+// adminService is an AdminService with the given pages of operations. It gives every page a token
+// of a next page.
 type adminService struct {
 	skeinv1connect.UnimplementedAdminServiceHandler
 
@@ -49,7 +51,8 @@ func (s *adminService) ListOperations(
 	return connect.NewResponse(res), nil
 }
 
-// TestListReadsPagesUpToLimit lists operations of a service that always offers another page. The list ends at the limit, or at an empty page.
+// TestListReadsPagesUpToLimit lists operations of a service that always offers another page. The
+// list ends at the limit, or at an empty page.
 func TestListReadsPagesUpToLimit(t *testing.T) {
 	newPage := func(ids ...string) (page []*skeinv1.Operation) {
 		for _, id := range ids {
@@ -96,7 +99,8 @@ func TestListReadsPagesUpToLimit(t *testing.T) {
 	}
 }
 
-// TestUnknownKindOfOperationIsRefused checks that only the empty name means all kinds, and that unknown names are refused.
+// TestUnknownKindOfOperationIsRefused checks that only the empty name means all kinds, and that
+// unknown names are refused.
 func TestUnknownKindOfOperationIsRefused(t *testing.T) {
 	if kind, err := parseOperationKind(""); err != nil || kind != skeinv1.OperationKind_OPERATION_KIND_UNSPECIFIED {
 		t.Errorf("no name: got %v, %v, want UNSPECIFIED", kind, err)

@@ -27,7 +27,8 @@ import (
 	"github.com/skein-feed/skein/replay/rebuild"
 )
 
-// baseMemory is the memory that the command takes besides that of the build: for the program, and for the part of the log that it reads.
+// baseMemory is the memory that the command takes besides that of the build: for the program, and
+// for the part of the log that it reads.
 const baseMemory = 128 << 20
 
 type prepareCmd struct {
@@ -89,7 +90,8 @@ func (c *prepareCmd) Run(ctx context.Context, std *command.Streams) (err error) 
 		return err
 	}
 
-	// The hub runs until it is closed, also after a signal, so that a build that is being interrupted ends in order.
+	// The hub runs until it is closed, also after a signal, so that a build that is being
+	// interrupted ends in order.
 	hub := eventlog.NewHub(log, eventlog.HubOptions{})
 	hubEnded := make(chan error, 1)
 	hubCtx := context.WithoutCancel(ctx)
@@ -113,8 +115,9 @@ func (c *prepareCmd) Run(ctx context.Context, std *command.Streams) (err error) 
 	return nil
 }
 
-// findTargets returns the projections to prepare: those that the running service does not have, or that have another fingerprint there than in this
-// program. A fingerprint stands for the version and the settings of a fold.
+// findTargets returns the projections to prepare: those that the running service does not have, or
+// that have another fingerprint there than in this program. A fingerprint stands for the version
+// and the settings of a fold.
 func (c *prepareCmd) findTargets(
 	settings all.Settings, status *skeinv1.GetStatusResponse, std *command.Streams,
 ) (targets []rebuild.Target, err error) {
@@ -151,7 +154,8 @@ func (c *prepareCmd) findTargets(
 	return targets, nil
 }
 
-// openLog opens the log of the running service: on its NATS servers, or through the socket in its data directory.
+// openLog opens the log of the running service: on its NATS servers, or through the socket in its
+// data directory.
 func (c *prepareCmd) openLog(ctx context.Context) (*eventlog.Log, error) {
 	config := c.Config("")
 	config.Existing, config.Logger = true, slog.New(slog.DiscardHandler)

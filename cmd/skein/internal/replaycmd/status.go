@@ -33,7 +33,8 @@ type statusCmd struct {
 	JSON       bool   `help:"Print one JSON object for each projection."`
 }
 
-// Run prints the state of the projections. For scripts, it returns an error if one of them is stuck, see [command.Stuck].
+// Run prints the state of the projections. For scripts, it returns an error if one of them is
+// stuck, see [command.Stuck].
 func (c *statusCmd) Run(ctx context.Context, std *command.Streams) error {
 	res, err := command.Call(ctx, &c.ClientFlags, c.Client().Admin().GetStatus, &skeinv1.GetStatusRequest{PageSize: 1})
 	if err != nil {

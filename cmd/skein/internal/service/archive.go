@@ -17,7 +17,8 @@ import (
 // askLogPeriod is the pause between two questions to a log that does not answer.
 const askLogPeriod = time.Second
 
-// hasArchivedLog reports whether a bucket holds an archive of a log. If it does, the stream of the log must exist ([eventlog.Config.Existing]).
+// hasArchivedLog reports whether a bucket holds an archive of a log. If it does, the stream of the
+// log must exist ([eventlog.Config.Existing]).
 func hasArchivedLog(ctx context.Context, b bucket.Bucket) (bool, error) {
 	if b == nil {
 		return false, nil
@@ -26,9 +27,10 @@ func hasArchivedLog(ctx context.Context, b bucket.Bucket) (bool, error) {
 	return ok, err
 }
 
-// CheckArchiveEnd checks that the log continues where its archive ends. A log that does not, such as an old copy that was restored, would
-// give new events sequences that the archive already has. CheckArchiveEnd waits while the log does not answer: a service that started
-// without the check could accept such events.
+// CheckArchiveEnd checks that the log continues where its archive ends. A log that does not, such
+// as an old copy that was restored, would give new events sequences that the archive already has.
+// CheckArchiveEnd waits while the log does not answer: a service that started without the check
+// could accept such events.
 func CheckArchiveEnd(ctx context.Context, log *eventlog.Log, a *archive.Archive, logger *slog.Logger) error {
 	end := a.End()
 	if end.Seq == 0 {
@@ -52,13 +54,15 @@ func CheckArchiveEnd(ctx context.Context, log *eventlog.Log, a *archive.Archive,
 	}
 }
 
-// isLogLost reports whether err says that the log is missing, is shorter than what was read of it before, or has a different past.
+// isLogLost reports whether err says that the log is missing, is shorter than what was read of it
+// before, or has a different past.
 func isLogLost(err error) bool {
 	return errors.Is(err, events.ErrNoLog) || errors.Is(err, events.ErrLogShorter) || errors.Is(err, events.ErrRewritten) ||
 		errors.Is(err, events.ErrOtherEpoch)
 }
 
-// explainLostLog adds to the error of a lost log how to restore the log from its archive in b. Other errors are returned as they are.
+// explainLostLog adds to the error of a lost log how to restore the log from its archive in b.
+// Other errors are returned as they are.
 func explainLostLog(err error, b bucket.Bucket) error {
 	if b == nil || !isLogLost(err) {
 		return err

@@ -19,8 +19,9 @@ import (
 // NoLogMessage is what Check prints if there is neither a log nor an archive.
 const NoLogMessage = "there is no log yet: the service would create one, and has nothing to rebuild"
 
-// Check prints what a start with these options would do: which stores would continue, and which would be rebuilt, with the time and the disk
-// that each rebuild would take. Check changes nothing. It returns the number of rebuilds.
+// Check prints what a start with these options would do: which stores would continue, and which
+// would be rebuilt, with the time and the disk that each rebuild would take. Check changes nothing.
+// It returns the number of rebuilds.
 func Check(ctx context.Context, o Options, out io.Writer) (rebuilds int, err error) {
 	hasArchive, err := hasArchivedLog(ctx, o.Maintenance.Archive)
 	if err != nil {

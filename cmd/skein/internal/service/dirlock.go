@@ -15,33 +15,39 @@ import (
 )
 
 const (
-	// lockFileName is the name of the file in the data directory that the process locks. The file is empty.
+	// lockFileName is the name of the file in the data directory that the process locks. The file
+	// is empty.
 	lockFileName = "LOCK"
-	// dirCheckPeriod is how often the process checks that the data directory is still the one that it has locked.
+	// dirCheckPeriod is how often the process checks that the data directory is still the one that
+	// it has locked.
 	dirCheckPeriod = time.Second
 )
 
-// ErrDirReplaced means that the data directory was removed, or removed and created again, while this process had it open. The process must no
-// longer write there: the files that it would create in the new directory could be those of another process.
+// ErrDirReplaced means that the data directory was removed, or removed and created again, while
+// this process had it open. The process must no longer write there: the files that it would create
+// in the new directory could be those of another process.
 var ErrDirReplaced = errors.New("the data directory was removed or replaced while this process had it open")
 
-// dirLock is the lock of a data directory. A process takes the lock before it opens any file in the directory, and releases it after it has
-// closed all of them.
+// dirLock is the lock of a data directory. A process takes the lock before it opens any file in the
+// directory, and releases it after it has closed all of them.
 //
-// The embedded log and the stores have locks of their own. Those do not notice that somebody removes the directory and creates it again: the
-// new directory gets new lock files, while this process still holds the old ones. So dirLock also checks, once a second, that the file that it
+// The embedded log and the stores have locks of their own. Those do not notice that somebody
+// removes the directory and creates it again: the new directory gets new lock files, while this
+// process still holds the old ones. So dirLock also checks, once a second, that the file that it
 // has locked is the one that now has this name.
 type dirLock struct {
 	path string
 	file *os.File
 
 	releaseOnce sync.Once
-	// stopWatching ends the goroutine of watch, which then closes watchEnded. Both are nil if watch was not called.
+	// stopWatching ends the goroutine of watch, which then closes watchEnded. Both are nil if watch
+	// was not called.
 	stopWatching context.CancelFunc
 	watchEnded   chan struct{}
 }
 
-// lockDir creates the data directory if it does not exist, and locks it. It fails with [events.ErrLocked] if another process has the lock.
+// lockDir creates the data directory if it does not exist, and locks it. It fails with
+// [events.ErrLocked] if another process has the lock.
 func lockDir(dir string) (*dirLock, error) {
 	for {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -60,8 +66,8 @@ func lockDir(dir string) (*dirLock, error) {
 			return nil, fmt.Errorf("lock the data directory %s: %w", dir, err)
 		}
 
-		// If the file was removed after it was opened and before it was locked, another process can create and lock a new one. Then the
-		// lock of this one is worth nothing, so try again.
+		// If the file was removed after it was opened and before it was locked, another process can
+		// create and lock a new one. Then the lock of this one is worth nothing, so try again.
 		l := &dirLock{path: path, file: file}
 		err = l.check()
 		if err == nil {
@@ -74,7 +80,8 @@ func lockDir(dir string) (*dirLock, error) {
 	}
 }
 
-// check fails with [ErrDirReplaced] if the locked file is no longer the lock file in the data directory.
+// check fails with [ErrDirReplaced] if the locked file is no longer the lock file in the data
+// directory.
 func (l *dirLock) check() error {
 	locked, err := l.file.Stat()
 	if err != nil {
@@ -90,8 +97,9 @@ func (l *dirLock) check() error {
 	return nil
 }
 
-// watch starts a goroutine that calls abandon, once, when the directory was replaced. The goroutine ends when the lock is released or ctx ends,
-// and not when the process begins to stop, because parts that stop still write to the directory.
+// watch starts a goroutine that calls abandon, once, when the directory was replaced. The goroutine
+// ends when the lock is released or ctx ends, and not when the process begins to stop, because
+// parts that stop still write to the directory.
 func (l *dirLock) watch(ctx context.Context, abandon func(error)) {
 	ctx, l.stopWatching = context.WithCancel(ctx)
 	l.watchEnded = make(chan struct{})
@@ -105,7 +113,8 @@ func (l *dirLock) watch(ctx context.Context, abandon func(error)) {
 				return
 			case <-tick.C:
 			}
-			// Other errors, such as one of the disk, do not mean that the directory is a different one.
+			// Other errors, such as one of the disk, do not mean that the directory is a different
+			// one.
 			if err := l.check(); errors.Is(err, ErrDirReplaced) {
 				abandon(err)
 				return
@@ -121,7 +130,8 @@ func (l *dirLock) release() (err error) {
 			l.stopWatching()
 			<-l.watchEnded
 		}
-		// Closing the file alone would not unlock it while a child process that was forked a moment ago still has it open.
+		// Closing the file alone would not unlock it while a child process that was forked a moment
+		// ago still has it open.
 		err = errors.Join(syscall.Flock(int(l.file.Fd()), syscall.LOCK_UN), l.file.Close())
 	})
 	return err

@@ -39,8 +39,8 @@ func TestSecondLockIsRefusedUntilRelease(t *testing.T) {
 	mustLockDir(t, dir)
 }
 
-// TestReplacedDataDirectoryIsNoticed: the lock of a directory that was removed reports that, even after another process has locked a new
-// directory with the same name.
+// TestReplacedDataDirectoryIsNoticed: the lock of a directory that was removed reports that, even
+// after another process has locked a new directory with the same name.
 func TestReplacedDataDirectoryIsNoticed(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "data")
 	old := mustLockDir(t, dir)

@@ -15,21 +15,24 @@ import (
 	"github.com/skein-feed/skein/projections/store"
 )
 
-// diskGuard keeps a reserve of the data directory's disk free. As the free disk shrinks, diskGuard first refuses Publish and then pauses the
-// projections, while each of them still has enough disk to stop cleanly:
+// diskGuard keeps a reserve of the data directory's disk free. As the free disk shrinks, diskGuard
+// first refuses Publish and then pauses the projections, while each of them still has enough disk
+// to stop cleanly:
 //
 //	free ≥ reserve        everything works
 //	     < reserve        Publish is refused
 //	     < reserve / 2    the projections pause: reads still answer, from the position at which the projections stopped
 //
-// When there is enough disk again, both continue. A disk that became completely full would leave half a table or half a message behind, and
-// the store or the log that wrote it would have failed until the next start, which removes such remains.
+// When there is enough disk again, both continue. A disk that became completely full would leave
+// half a table or half a message behind, and the store or the log that wrote it would have failed
+// until the next start, which removes such remains.
 type diskGuard struct {
 	// freeDisk returns how many bytes of the disk are free, and its size in bytes.
 	freeDisk func() (free, total uint64, err error)
 	// reserveSetting is the reserve that the operator wants, in bytes; 0 means a share of the disk.
 	reserveSetting uint64
-	// recoverLog is called in every period in which Publish is not refused. It repairs a log that has met a full disk.
+	// recoverLog is called in every period in which Publish is not refused. It repairs a log that
+	// has met a full disk.
 	recoverLog func(context.Context) error
 	logger     *slog.Logger
 
@@ -39,19 +42,23 @@ type diskGuard struct {
 	pausing                 atomic.Bool // the projections are paused
 
 	mu sync.Mutex
-	// resumed is closed, and replaced by a new channel, when the projections continue. mu guards it.
+	// resumed is closed, and replaced by a new channel, when the projections continue. mu guards
+	// it.
 	resumed chan struct{}
 
 	freeDesc, reserveDesc, refusingDesc, pausedDesc *prometheus.Desc
 }
 
 const (
-	// diskCheckPeriod is how often the free disk is checked. A service at full speed writes some 100 MB in this time.
+	// diskCheckPeriod is how often the free disk is checked. A service at full speed writes some
+	// 100 MB in this time.
 	diskCheckPeriod = 500 * time.Millisecond
-	// By default the reserve is the size of the disk divided by defaultReserveDivisor, but not more than maxDefaultReserve bytes.
+	// By default the reserve is the size of the disk divided by defaultReserveDivisor, but not more
+	// than maxDefaultReserve bytes.
 	maxDefaultReserve     = 1 << 30
 	defaultReserveDivisor = 10
-	// minOpenBytes is how much disk opening the stores may take, for new manifests and similar files.
+	// minOpenBytes is how much disk opening the stores may take, for new manifests and similar
+	// files.
 	minOpenBytes = 8 << 20
 )
 
@@ -72,12 +79,14 @@ func newDiskGuard(dir string, reserve uint64, logger *slog.Logger) *diskGuard {
 	return g
 }
 
-// awaitOpeningSpace waits until there is enough disk to open the stores. A store that is opened on a full disk can fail for good.
+// awaitOpeningSpace waits until there is enough disk to open the stores. A store that is opened on
+// a full disk can fail for good.
 func (g *diskGuard) awaitOpeningSpace(ctx context.Context) error {
 	tick := time.NewTicker(diskCheckPeriod)
 	defer tick.Stop()
 	hasLogged := false
-	// The reserve is 0 until a check of the disk has succeeded. If the disk cannot be checked, do not wait.
+	// The reserve is 0 until a check of the disk has succeeded. If the disk cannot be checked, do
+	// not wait.
 	for g.freeBytes.Load() < minOpenBytes && g.reserveBytes.Load() > 0 {
 		if !hasLogged {
 			hasLogged = true
@@ -93,7 +102,8 @@ func (g *diskGuard) awaitOpeningSpace(ctx context.Context) error {
 	return nil
 }
 
-// run checks the disk periodically, and lets the log recover while there is enough disk, until ctx ends.
+// run checks the disk periodically, and lets the log recover while there is enough disk, until ctx
+// ends.
 func (g *diskGuard) run(ctx context.Context) error {
 	tick := time.NewTicker(diskCheckPeriod)
 	defer tick.Stop()
@@ -114,7 +124,8 @@ func (g *diskGuard) run(ctx context.Context) error {
 	}
 }
 
-// check checks the free disk once, and changes whether Publish is refused and whether the projections are paused.
+// check checks the free disk once, and changes whether Publish is refused and whether the
+// projections are paused.
 func (g *diskGuard) check() {
 	free, total, err := g.freeDisk()
 	if err != nil {
@@ -151,8 +162,9 @@ func (g *diskGuard) check() {
 	g.resumed = make(chan struct{})
 }
 
-// isBelow reports whether the free disk is below a limit. If it was below the limit before, the free disk must exceed the limit by a tenth to
-// count as enough again. Otherwise, at the limit, writers would stop and continue all the time.
+// isBelow reports whether the free disk is below a limit. If it was below the limit before, the
+// free disk must exceed the limit by a tenth to count as enough again. Otherwise, at the limit,
+// writers would stop and continue all the time.
 func isBelow(free, limit uint64, wasBelow bool) bool {
 	if wasBelow {
 		limit += limit / 10
@@ -181,8 +193,9 @@ func (g *diskGuard) checkPublishAllowed() error {
 // awaitResume waits while the projections are paused.
 func (g *diskGuard) awaitResume(ctx context.Context) error {
 	for g.pausing.Load() {
-		// check changes pausing and resumed under the lock. Without it, check could close resumed between the two lines below, and this
-		// goroutine would then wait for the end of the next pause.
+		// check changes pausing and resumed under the lock. Without it, check could close resumed
+		// between the two lines below, and this goroutine would then wait for the end of the next
+		// pause.
 		g.mu.Lock()
 		resumed := g.resumed
 		isPausing := g.pausing.Load()

@@ -23,8 +23,8 @@ func newTestDiskGuard(reserve uint64, freeDisk func() (free, total uint64, err e
 	return g
 }
 
-// TestDiskGuardStopsWritersInOrder: as the free disk shrinks, Publish stops first and the projections second. Each continues when the free disk
-// exceeds its limit by a tenth.
+// TestDiskGuardStopsWritersInOrder: as the free disk shrinks, Publish stops first and the
+// projections second. Each continues when the free disk exceeds its limit by a tenth.
 func TestDiskGuardStopsWritersInOrder(t *testing.T) {
 	const mib = 1 << 20
 	free := uint64(1000 * mib)
@@ -63,7 +63,8 @@ func TestDiskGuardStopsWritersInOrder(t *testing.T) {
 	}
 }
 
-// TestDefaultReserveIsATenthOfTheDisk: the default reserve is a tenth of the disk, but at most 1 GiB.
+// TestDefaultReserveIsATenthOfTheDisk: the default reserve is a tenth of the disk, but at most 1
+// GiB.
 func TestDefaultReserveIsATenthOfTheDisk(t *testing.T) {
 	const mib = 1 << 20
 	for _, c := range []struct {
@@ -82,7 +83,8 @@ func TestDefaultReserveIsATenthOfTheDisk(t *testing.T) {
 	}
 }
 
-// TestAwaitResumeWaitsForFreeDisk: a projection that waits continues once there is enough free disk, or returns when its context ends.
+// TestAwaitResumeWaitsForFreeDisk: a projection that waits continues once there is enough free
+// disk, or returns when its context ends.
 func TestAwaitResumeWaitsForFreeDisk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		free := uint64(0)
@@ -115,8 +117,8 @@ func TestAwaitResumeWaitsForFreeDisk(t *testing.T) {
 	})
 }
 
-// TestAwaitOpeningSpaceWaitsForMinOpenBytes: a service that starts on a full disk waits until there is enough disk to open its stores, and no
-// longer.
+// TestAwaitOpeningSpaceWaitsForMinOpenBytes: a service that starts on a full disk waits until there
+// is enough disk to open its stores, and no longer.
 func TestAwaitOpeningSpaceWaitsForMinOpenBytes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var free atomic.Uint64

@@ -21,8 +21,9 @@ import (
 	"github.com/skein-feed/skein/replay/operation"
 )
 
-// removeStoresOfMissedErasure removes the stores of a node that was not running while a user was erased. The node then builds them like a new
-// node. The function does nothing outside of a cluster.
+// removeStoresOfMissedErasure removes the stores of a node that was not running while a user was
+// erased. The node then builds them like a new node. The function does nothing outside of a
+// cluster.
 func (s *Service) removeStoresOfMissedErasure(config *node.Config) error {
 	if config == nil {
 		return nil
@@ -32,7 +33,8 @@ func (s *Service) removeStoresOfMissedErasure(config *node.Config) error {
 		return err
 	}
 
-	// Open each store to make sure that no other process uses it: its files must not be removed under that process.
+	// Open each store to make sure that no other process uses it: its files must not be removed
+	// under that process.
 	for _, newProjection := range all.Constructors(s.settings) {
 		projection, err := live.Open(live.Options{New: newProjection, Options: store.Options{
 			Dir: filepath.Join(s.dir, StoresDir), Partitioned: true, ReadOnly: true,
@@ -51,9 +53,11 @@ func (s *Service) removeStoresOfMissedErasure(config *node.Config) error {
 	return erase.Forget(s.dir, StoresDir)
 }
 
-// rebuildAfterErasure rebuilds the stores of this node after a user was erased from the log. It does so as an operation, so that operators see
-// the rebuild and no other operation changes the stores meanwhile. If another operation is under way, such as the erasure itself when this
-// process performs it, rebuildAfterErasure waits for its end and returns nil; the caller then checks again whether a rebuild is needed.
+// rebuildAfterErasure rebuilds the stores of this node after a user was erased from the log. It
+// does so as an operation, so that operators see the rebuild and no other operation changes the
+// stores meanwhile. If another operation is under way, such as the erasure itself when this process
+// performs it, rebuildAfterErasure waits for its end and returns nil; the caller then checks again
+// whether a rebuild is needed.
 func (s *Service) rebuildAfterErasure(ctx context.Context) error {
 	startTime := time.Now()
 	started, err := s.Operations.Start(operation.Erase, "", requestArgs{}, s.rebuildErasedStores)
@@ -76,7 +80,8 @@ func (s *Service) rebuildAfterErasure(ctx context.Context) error {
 	return nil
 }
 
-// rebuildErasedStores is the operation of rebuildAfterErasure. The report has one line for each store.
+// rebuildErasedStores is the operation of rebuildAfterErasure. The report has one line for each
+// store.
 func (s *Service) rebuildErasedStores(ctx context.Context, p *replay.Progress) (report string, err error) {
 	release, err := s.erasure.Hold(ctx)
 	if err != nil {
@@ -88,7 +93,8 @@ func (s *Service) rebuildErasedStores(ctx context.Context, p *replay.Progress) (
 		return strings.Join(lines, "\n"), err
 	}
 
-	// Build has removed the scheduled snapshots, which still had the user. Take a new one, so that the node is not left without any.
+	// Build has removed the scheduled snapshots, which still had the user. Take a new one, so that
+	// the node is not left without any.
 	if len(lines) > 0 && s.snapshots != nil {
 		if _, err := s.snapshots.TakeNow(ctx, p); err != nil {
 			lines = append(lines, "no snapshot of the new stores was taken: "+err.Error())
@@ -107,7 +113,8 @@ func (s *Service) awaitOperation(ctx context.Context, id string) (ended operatio
 	return ended, err
 }
 
-// bucketOfAllSnapshots returns the bucket that has the snapshots of all nodes; nil outside of a cluster, or if no snapshots are taken.
+// bucketOfAllSnapshots returns the bucket that has the snapshots of all nodes; nil outside of a
+// cluster, or if no snapshots are taken.
 func (s *Service) bucketOfAllSnapshots() bucket.Bucket {
 	if s.node == nil {
 		return nil
@@ -115,8 +122,8 @@ func (s *Service) bucketOfAllSnapshots() bucket.Bucket {
 	return s.options.Snapshots
 }
 
-// checkNoCluster fails if the log belongs to a cluster. A process that is not a node of the cluster must not erase a user, because the nodes
-// would not take part.
+// checkNoCluster fails if the log belongs to a cluster. A process that is not a node of the cluster
+// must not erase a user, because the nodes would not take part.
 func (s *Service) checkNoCluster(ctx context.Context) error {
 	name := placement.BucketName(fmt.Sprintf("%x", s.log.ID()))
 	exists, err := s.log.HasBucket(ctx, name)

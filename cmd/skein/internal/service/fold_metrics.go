@@ -11,8 +11,8 @@ import (
 	"github.com/skein-feed/skein/projections/store"
 )
 
-// foldMetrics are the metrics of folds. They change once for each batch of envelopes that a projection folds, and not for each event, because
-// a fold must stay cheap.
+// foldMetrics are the metrics of folds. They change once for each batch of envelopes that a
+// projection folds, and not for each event, because a fold must stay cheap.
 type foldMetrics struct {
 	visibleSeconds                             *prometheus.HistogramVec
 	envelopes, events, commits, committedBytes *prometheus.CounterVec
@@ -43,8 +43,9 @@ func newFoldMetrics(reg prometheus.Registerer) (*foldMetrics, error) {
 	return m, nil
 }
 
-// attach adds to the listener of a projection what updates the metrics and traces the folds. The age of envelopes and the spans of folds count
-// only while the projection is ready. While it catches up, they would measure how old the log is.
+// attach adds to the listener of a projection what updates the metrics and traces the folds. The
+// age of envelopes and the spans of folds count only while the projection is ready. While it
+// catches up, they would measure how old the log is.
 func (m *foldMetrics) attach(projection string, tracer trace.Tracer, l store.Listener) store.Listener {
 	// Looking a metric up by its label takes a lock and a hash, so look it up once.
 	visibleSeconds := m.visibleSeconds.WithLabelValues(projection)
@@ -103,7 +104,8 @@ func newAppendMetrics(reg prometheus.Registerer) (*appendMetrics, error) {
 			Help: "Times that an envelope was sent to the log, retries included.",
 		}),
 	}
-	// Both series must exist before the first envelope, so that a rate over them is 0 and not absent.
+	// Both series must exist before the first envelope, so that a rate over them is 0 and not
+	// absent.
 	for _, result := range []string{"ok", "failed"} {
 		m.seconds.WithLabelValues(result)
 	}

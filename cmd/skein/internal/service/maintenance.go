@@ -25,24 +25,31 @@ import (
 	"github.com/skein-feed/skein/replay/worker"
 )
 
-// MaintenanceOptions configure what a process does besides serving calls. With the zero value it only rebuilds damaged stores.
+// MaintenanceOptions configure what a process does besides serving calls. With the zero value it
+// only rebuilds damaged stores.
 type MaintenanceOptions struct {
 	// Archive is the bucket in which the log is archived; nil means that the log is not archived.
 	Archive bucket.Bucket
 	// ArchiveEvery is the longest time for which an envelope waits until it is archived.
 	ArchiveEvery time.Duration
-	// Retention is how long the stream keeps envelopes that are archived; a negative value means for ever.
+	// Retention is how long the stream keeps envelopes that are archived; a negative value means
+	// for ever.
 	Retention time.Duration
-	// Snapshots is the bucket in which snapshots of the stores are kept; nil means that none are taken. All nodes of a cluster share it.
+	// Snapshots is the bucket in which snapshots of the stores are kept; nil means that none are
+	// taken. All nodes of a cluster share it.
 	Snapshots bucket.Bucket
-	// SnapshotEvery is the time between two scheduled snapshots. SnapshotKeep is how many of them are kept; 0 keeps all.
+	// SnapshotEvery is the time between two scheduled snapshots. SnapshotKeep is how many of them
+	// are kept; 0 keeps all.
 	SnapshotEvery time.Duration
 	SnapshotKeep  int
-	// AuditShare is the share of one core that the auditor may use, between 0 and 1; 0 disables the auditor.
+	// AuditShare is the share of one core that the auditor may use, between 0 and 1; 0 disables the
+	// auditor.
 	AuditShare float64
-	// AutoRebuild makes the process rebuild stores that another version of the program, or other settings, have built.
+	// AutoRebuild makes the process rebuild stores that another version of the program, or other
+	// settings, have built.
 	AutoRebuild bool
-	// Worker starts the process that finishes a build; nil means that this process does it. The service sets the settings of the folds.
+	// Worker starts the process that finishes a build; nil means that this process does it. The
+	// service sets the settings of the folds.
 	Worker *worker.Command
 }
 
@@ -52,16 +59,19 @@ type maintenance struct {
 	archive   *archive.Archive
 	archiver  *archiver.Archiver
 	snapshots *snapshot.Scheduler
-	// snapshotBucket is the bucket of this process's snapshots. On a node it is a folder of MaintenanceOptions.Snapshots.
+	// snapshotBucket is the bucket of this process's snapshots. On a node it is a folder of
+	// MaintenanceOptions.Snapshots.
 	snapshotBucket bucket.Bucket
 	Auditor        *audit.Auditor
 
 	verifiedMu sync.Mutex
-	// verified is the time at which an operation last found each projection equal to the log. verifiedMu guards it.
+	// verified is the time at which an operation last found each projection equal to the log.
+	// verifiedMu guards it.
 	verified map[string]time.Time
 }
 
-// openArchive opens the archive of the log, if there is one, and checks that the log continues where the archive ends.
+// openArchive opens the archive of the log, if there is one, and checks that the log continues
+// where the archive ends.
 func (s *Service) openArchive(ctx context.Context) (err error) {
 	if s.options.Archive == nil {
 		return nil
@@ -73,12 +83,13 @@ func (s *Service) openArchive(ctx context.Context) (err error) {
 	return explainLostLog(CheckArchiveEnd(ctx, s.log, s.archive, s.logger), s.options.Archive)
 }
 
-// examineTimeout limits how long a start examines the log. While the log elects a leader, each request takes seconds. Damage in the part that was
-// not examined is found when a projection reads it.
+// examineTimeout limits how long a start examines the log. While the log elects a leader, each
+// request takes seconds. Damage in the part that was not examined is found when a projection reads
+// it.
 const examineTimeout = 10 * time.Second
 
-// examineLog looks for damage in the part of the log that is not archived. It runs before anything is folded or repaired, so that holes are known
-// by then.
+// examineLog looks for damage in the part of the log that is not archived. It runs before anything
+// is folded or repaired, so that holes are known by then.
 func (s *Service) examineLog(ctx context.Context) {
 	startTime := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, examineTimeout)
@@ -144,7 +155,8 @@ func (s *Service) openMaintenance(config *node.Config) (err error) {
 	return nil
 }
 
-// flushedCursors returns the cursors from which the stores would continue after a crash. The stream must keep what comes after them.
+// flushedCursors returns the cursors from which the stores would continue after a crash. The stream
+// must keep what comes after them.
 func (s *Service) flushedCursors() (cursors []events.Cursor) {
 	for _, projection := range s.Stores {
 		cursors = append(cursors, projection.Status().Flushed)
@@ -152,9 +164,10 @@ func (s *Service) flushedCursors() (cursors []events.Cursor) {
 	return cursors
 }
 
-// runMaintenance starts the goroutines of the maintenance, which run until ctx ends. Errors are logged and do not end the process, which
-// continues to serve calls. Snapshots and audits start when caughtUp is closed, which means that the projections have caught up with the log.
-// On a node, snapshots also wait until the node has its partitions.
+// runMaintenance starts the goroutines of the maintenance, which run until ctx ends. Errors are
+// logged and do not end the process, which continues to serve calls. Snapshots and audits start
+// when caughtUp is closed, which means that the projections have caught up with the log. On a node,
+// snapshots also wait until the node has its partitions.
 func (s *Service) runMaintenance(ctx context.Context, g *errgroup.Group, caughtUp <-chan struct{}) {
 	runWhenCaughtUp := func(name string, run func(context.Context) error) {
 		g.Go(func() error {
@@ -202,9 +215,10 @@ func (s *Service) runMaintenance(ctx context.Context, g *errgroup.Group, caughtU
 	}
 }
 
-// rebuildAsOperation rebuilds a projection as an operation, so that operators see the rebuild, and waits for its end. If a rebuild of the
-// projection is already under way, rebuildAsOperation waits for that one. If another operation is in the way, such as a verification, it waits
-// for the end of that operation and returns nil; the caller then checks again whether a rebuild is needed.
+// rebuildAsOperation rebuilds a projection as an operation, so that operators see the rebuild, and
+// waits for its end. If a rebuild of the projection is already under way, rebuildAsOperation waits
+// for that one. If another operation is in the way, such as a verification, it waits for the end of
+// that operation and returns nil; the caller then checks again whether a rebuild is needed.
 func (s *Service) rebuildAsOperation(ctx context.Context, projection *live.Live) error {
 	run, err := s.prepareRebuild(operator.OperationRequest{
 		Kind: skeinv1.OperationKind_OPERATION_KIND_REBUILD, Projection: projection.Name(),
@@ -232,7 +246,8 @@ func (s *Service) rebuildAsOperation(ctx context.Context, projection *live.Live)
 	return nil
 }
 
-// recordVerified records that an operation has found a projection equal to the log, if the report says so.
+// recordVerified records that an operation has found a projection equal to the log, if the report
+// says so.
 func (s *Service) recordVerified(r *verify.Report) {
 	if !r.Equal || r.Damaged() {
 		return

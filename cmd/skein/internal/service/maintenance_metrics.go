@@ -6,7 +6,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// maintenanceCollector collects the metrics of the archive, the auditor, the snapshots and the operations. docs/metrics.md lists them.
+// maintenanceCollector collects the metrics of the archive, the auditor, the snapshots and the
+// operations. docs/metrics.md lists them.
 type maintenanceCollector struct {
 	service *Service
 
@@ -109,7 +110,8 @@ func (c *maintenanceCollector) Collect(out chan<- prometheus.Metric) {
 		gauge(c.verifiedAge, now.Sub(at).Seconds(), name)
 	}
 
-	// Two operations of the same kind and projection are never under way together, so these labels are unique.
+	// Two operations of the same kind and projection are never under way together, so these labels
+	// are unique.
 	for _, i := range c.service.Operations.InFlight() {
 		kind := string(i.Kind)
 		phase := string(i.Phase)

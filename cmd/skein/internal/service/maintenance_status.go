@@ -16,7 +16,8 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// addStatus adds the state of the maintenance, of the operations under way and of the cluster to an answer of GetStatus.
+// addStatus adds the state of the maintenance, of the operations under way and of the cluster to an
+// answer of GetStatus.
 func (s *Service) addStatus(_ context.Context, res *skeinv1.GetStatusResponse) {
 	res.Archive = s.archiveStatus()
 	res.Snapshots = s.snapshotStatus()
@@ -33,8 +34,9 @@ func (s *Service) addStatus(_ context.Context, res *skeinv1.GetStatusResponse) {
 	}
 }
 
-// problems returns what is wrong with the maintenance and needs an operator. The texts go to /healthz, which everybody may read, so they have
-// no details; the answer of GetStatus and the log of the process have them.
+// problems returns what is wrong with the maintenance and needs an operator. The texts go to
+// /healthz, which everybody may read, so they have no details; the answer of GetStatus and the log
+// of the process have them.
 func (s *Service) problems() (problems []string) {
 	if s.archiver != nil && s.archiver.Status().Err != nil {
 		problems = append(problems, "the log cannot be archived")
@@ -56,7 +58,8 @@ func protoTime(t time.Time) *timestamppb.Timestamp {
 	return timestamppb.New(t)
 }
 
-// lastVerified returns, by projection, when an operation or the auditor last found the projection equal to the log.
+// lastVerified returns, by projection, when an operation or the auditor last found the projection
+// equal to the log.
 func (s *Service) lastVerified() map[string]time.Time {
 	s.verifiedMu.Lock()
 	last := maps.Clone(s.verified)
@@ -103,8 +106,9 @@ func (s *Service) archiveStatus() *skeinv1.ArchiveStatus {
 	return status
 }
 
-// archiveDaysLeft estimates in how many days the archive will have filled the disk of its directory, from its growth in the last week of log
-// time. It returns nil if it cannot tell: the archive is not in a directory, or it grew over less than an hour.
+// archiveDaysLeft estimates in how many days the archive will have filled the disk of its
+// directory, from its growth in the last week of log time. It returns nil if it cannot tell: the
+// archive is not in a directory, or it grew over less than an hour.
 func (s *Service) archiveDaysLeft() *float64 {
 	const (
 		hour = events.Micros(time.Hour / time.Microsecond)

@@ -13,9 +13,10 @@ import (
 	"github.com/skein-feed/skein/replay/operation"
 )
 
-// TestRebuildWaitsForFailingVerification: a rebuild that finds a verification under way waits for its end and returns no error, even if the
-// verification fails. It may well fail, because of the same damage that the rebuild is to repair. The verification can also end before the
-// rebuild asks, so the test tries several times.
+// TestRebuildWaitsForFailingVerification: a rebuild that finds a verification under way waits for
+// its end and returns no error, even if the verification fails. It may well fail, because of the
+// same damage that the rebuild is to repair. The verification can also end before the rebuild asks,
+// so the test tries several times.
 func TestRebuildWaitsForFailingVerification(t *testing.T) {
 	t.Parallel()
 	service := mustRunService(t, t.TempDir())

@@ -31,12 +31,13 @@ func (m Memory) storeBounds() store.Bounds {
 		return store.Bounds{}
 	}
 	return store.Bounds{
-		// FlushBytes is the size of a memtable, and memtables count against the cache. There can be many: each of the four stores has up to
-		// four that wait for a flush, one to reuse, and those that open iterators hold. Large memtables make compactions write less. But if
+		// FlushBytes is the size of a memtable, and memtables count against the cache. There can be
+		// many: each of the four stores has up to four that wait for a flush, one to reuse, and
+		// those that open iterators hold. Large memtables make compactions write less. But if
 		// memtables filled the cache, every lookup of a fold would have to read a table.
 		FlushBytes: int(min(max(m.Cache/16, 2<<20), 32<<20)),
-		// KeepBytes is for the rows that folds keep in memory. With a larger share of the default limit, the garbage collector would run too
-		// often (docs/decisions/0039).
+		// KeepBytes is for the rows that folds keep in memory. With a larger share of the default
+		// limit, the garbage collector would run too often (docs/decisions/0039).
 		KeepBytes: int(min(max(m.Cache/16, 1<<20), 256<<20)),
 		// Decoded envelopes take about five times the bytes that are read here.
 		ReadBytes: 1 << 20,
@@ -46,14 +47,14 @@ func (m Memory) storeBounds() store.Bounds {
 const (
 	// releasePeriod is the time between two attempts to return unused memory to the system.
 	releasePeriod = 30 * time.Second
-	// minAllocatedBytes is how many bytes the process must have allocated since the last attempt. An idle process has nothing to return, and an
-	// attempt costs a garbage collection.
+	// minAllocatedBytes is how many bytes the process must have allocated since the last attempt.
+	// An idle process has nothing to return, and an attempt costs a garbage collection.
 	minAllocatedBytes = 64 << 20
 )
 
-// releaseUnusedMemory returns unused memory to the system periodically, until ctx ends. Without it, the garbage collector of an idle process runs
-// only every two minutes, and the runtime returns memory slowly. With a heap of half a gigabyte, an attempt takes a tenth of a second of one
-// core.
+// releaseUnusedMemory returns unused memory to the system periodically, until ctx ends. Without it,
+// the garbage collector of an idle process runs only every two minutes, and the runtime returns
+// memory slowly. With a heap of half a gigabyte, an attempt takes a tenth of a second of one core.
 func releaseUnusedMemory(ctx context.Context) {
 	tick := time.NewTicker(releasePeriod)
 	defer tick.Stop()
@@ -72,7 +73,8 @@ func releaseUnusedMemory(ctx context.Context) {
 	}
 }
 
-// allocatedBytes returns how many bytes the process has allocated since its start, including those that were freed since.
+// allocatedBytes returns how many bytes the process has allocated since its start, including those
+// that were freed since.
 func allocatedBytes() uint64 {
 	samples := []metrics.Sample{{Name: "/gc/heap/allocs:bytes"}}
 	metrics.Read(samples)

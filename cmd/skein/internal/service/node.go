@@ -13,7 +13,8 @@ import (
 	"github.com/skein-feed/skein/replay/rebuild"
 )
 
-// openNode opens the part of the process in erasures, and joins the cluster if the process is a node.
+// openNode opens the part of the process in erasures, and joins the cluster if the process is a
+// node.
 func (s *Service) openNode(ctx context.Context, c *node.Config, registry prometheus.Registerer) (err error) {
 	s.erasure = &erase.Part{Log: s.log, Archive: s.archive, Stores: s.Stores, Snapshots: s.snapshotBucket}
 	if c == nil {
@@ -56,7 +57,8 @@ func (b nodeBuilder) BuildErased(ctx context.Context) error {
 	return b.service.rebuildAfterErasure(ctx)
 }
 
-// setNodeOptions sets the options by which the gateway works in a cluster. Outside of a cluster they keep their zero values.
+// setNodeOptions sets the options by which the gateway works in a cluster. Outside of a cluster
+// they keep their zero values.
 func (s *Service) setNodeOptions(o *gateway.Options) {
 	if s.node == nil {
 		return

@@ -47,11 +47,13 @@ func (s *Service) OfferedOperations() OfferedOperations {
 	return offered
 }
 
-// prepareFunc checks a request and returns the function that performs the operation. See [OfferedOperation].
+// prepareFunc checks a request and returns the function that performs the operation. See
+// [OfferedOperation].
 type prepareFunc = func(operator.OperationRequest) (operation.Func, error)
 
-// refuseWhileLogHasHole wraps a prepareFunc so that the operation fails while the log has a hole. A store that folded the lost envelopes before
-// has more facts than the log: a rebuild would lose them, and a verification would report them as differences.
+// refuseWhileLogHasHole wraps a prepareFunc so that the operation fails while the log has a hole. A
+// store that folded the lost envelopes before has more facts than the log: a rebuild would lose
+// them, and a verification would report them as differences.
 func (s *Service) refuseWhileLogHasHole(prepare prepareFunc) prepareFunc {
 	return func(r operator.OperationRequest) (operation.Func, error) {
 		run, err := prepare(r)
@@ -83,8 +85,8 @@ var errNotArchiving = &operator.Refusal{
 		"erase the user there",
 }
 
-// awaitArchiver waits until this process archives, as after a restart. If another process has become the one that archives, it gives up after
-// some time.
+// awaitArchiver waits until this process archives, as after a restart. If another process has
+// become the one that archives, it gives up after some time.
 func (s *Service) awaitArchiver(ctx context.Context) error {
 	waitCtx, cancel := context.WithTimeout(ctx, archiverWait)
 	defer cancel()
@@ -102,13 +104,15 @@ const (
 	archiverPoll = 100 * time.Millisecond
 )
 
-// prepareErasure returns the operation that erases users from the log, its archive, the stores of all nodes and the snapshots.
+// prepareErasure returns the operation that erases users from the log, its archive, the stores of
+// all nodes and the snapshots.
 func (s *Service) prepareErasure(req operator.OperationRequest) (operation.Func, error) {
 	switch {
 	case !req.Resumed && !s.archiver.Status().Running:
 		return nil, errNotArchiving
 	case len(req.Users) == 0:
-		// An operation of buildErased was interrupted. The node looks by itself whether it must begin another one.
+		// An operation of buildErased was interrupted. The node looks by itself whether it must
+		// begin another one.
 		return nil, errors.New("the node begins it again by itself")
 	}
 	return func(ctx context.Context, p *replay.Progress) (string, error) {
@@ -140,7 +144,8 @@ func (s *Service) prepareErasure(req operator.OperationRequest) (operation.Func,
 			Shared:  s.bucketOfAllSnapshots(),
 		}, req.Users, p)
 
-		// After a restoration, the damaged log stays in the data directory until an operator removes it, and still has the user.
+		// After a restoration, the damaged log stays in the data directory until an operator
+		// removes it, and still has the user.
 		if damaged, _ := filepath.Glob(filepath.Join(s.dir, LogDir+"-damaged-*")); len(damaged) > 0 {
 			report.Left = append(report.Left, fmt.Sprintf("what remains of a damaged log: remove %v", damaged))
 		}
@@ -155,13 +160,16 @@ func (s *Service) prepareErasure(req operator.OperationRequest) (operation.Func,
 }
 
 var (
-	// errRowsDiffer is the error of a verification that has found differences. Its report lists them.
+	// errRowsDiffer is the error of a verification that has found differences. Its report lists
+	// them.
 	errRowsDiffer = errors.New("rows differ from the log: skein replay repair makes them equal")
-	// errFilesDamaged is the error of a verification that has found damaged files. The rows can be right nevertheless, if the cache has them.
+	// errFilesDamaged is the error of a verification that has found damaged files. The rows can be
+	// right nevertheless, if the cache has them.
 	errFilesDamaged = errors.New("tables on disk are damaged: skein replay rebuild writes new ones")
 )
 
-// verificationError returns the error that a report stands for; nil if the store is equal to the log.
+// verificationError returns the error that a report stands for; nil if the store is equal to the
+// log.
 func verificationError(r *verify.Report) error {
 	switch {
 	case r == nil:
@@ -174,8 +182,9 @@ func verificationError(r *verify.Report) error {
 	return nil
 }
 
-// prepareRebuild returns the operation that builds the next generation of a projection. If the request names partitions, the operation repairs them
-// in the live store instead, because a new generation is always built from the whole log.
+// prepareRebuild returns the operation that builds the next generation of a projection. If the
+// request names partitions, the operation repairs them in the live store instead, because a new
+// generation is always built from the whole log.
 func (s *Service) prepareRebuild(req operator.OperationRequest) (operation.Func, error) {
 	if len(req.Partitions) > 0 {
 		return s.prepareRepair(req)
@@ -205,7 +214,8 @@ func (s *Service) prepareRollback(req operator.OperationRequest) (operation.Func
 	}, nil
 }
 
-// rebuildOptions returns the options of a rebuild that may use a share of one core; 0 does not limit it.
+// rebuildOptions returns the options of a rebuild that may use a share of one core; 0 does not
+// limit it.
 func (s *Service) rebuildOptions(ctx context.Context, share float64, p *replay.Progress) rebuild.Options {
 	return rebuild.Options{
 		Pace:     replay.Pace{Share: share},
@@ -218,7 +228,8 @@ func (s *Service) rebuildOptions(ctx context.Context, share float64, p *replay.P
 	}
 }
 
-// workerCommand returns what starts the process that finishes a build; nil means that this process does it.
+// workerCommand returns what starts the process that finishes a build; nil means that this process
+// does it.
 func (s *Service) workerCommand() *worker.Command {
 	if s.options.Worker == nil {
 		return nil
@@ -228,11 +239,12 @@ func (s *Service) workerCommand() *worker.Command {
 	return &c
 }
 
-// maxStreamBytesPerArchiveByte is how many bytes of the stream a byte of the archive, which is compressed, stands for. It is the largest ratio that was
-// measured.
+// maxStreamBytesPerArchiveByte is how many bytes of the stream a byte of the archive, which is
+// compressed, stands for. It is the largest ratio that was measured.
 const maxStreamBytesPerArchiveByte = 8
 
-// estimateLogBytes estimates the size of the log in bytes, including the archive; 0 means that the log does not answer and there is no archive.
+// estimateLogBytes estimates the size of the log in bytes, including the archive; 0 means that the
+// log does not answer and there is no archive.
 func (s *Service) estimateLogBytes(ctx context.Context) (n uint64) {
 	if head, err := s.log.Head(ctx); err == nil {
 		n = uint64(max(0, head.Bytes))
@@ -245,7 +257,8 @@ func (s *Service) estimateLogBytes(ctx context.Context) (n uint64) {
 	return n
 }
 
-// sizeOfKinds returns the size of the part of the log that a fold of these kinds reads. The zero value means unknown.
+// sizeOfKinds returns the size of the part of the log that a fold of these kinds reads. The zero
+// value means unknown.
 func (s *Service) sizeOfKinds(ctx context.Context, kinds events.KindSet) (size replay.LogSize) {
 	// If the stream has the whole log, the fold reads only the stream, with all its kinds.
 	head, err := s.log.Head(ctx)
@@ -257,7 +270,8 @@ func (s *Service) sizeOfKinds(ctx context.Context, kinds events.KindSet) (size r
 		return size
 	}
 
-	// The archive keeps activity, such as plays, apart from facts, so a fold that needs no activity does not read it.
+	// The archive keeps activity, such as plays, apart from facts, so a fold that needs no activity
+	// does not read it.
 	readsActivity := kinds&archive.ActivityKinds != 0
 	size.Kinds = events.AllKinds
 	if !readsActivity {
@@ -276,13 +290,15 @@ func (s *Service) prepareVerification(req operator.OperationRequest) (operation.
 	return s.prepareComparison(req, verify.Verify)
 }
 
-// prepareRepair returns the operation that compares projections with the log and repairs the rows that differ.
+// prepareRepair returns the operation that compares projections with the log and repairs the rows
+// that differ.
 func (s *Service) prepareRepair(req operator.OperationRequest) (operation.Func, error) {
 	return s.prepareComparison(req, verify.Repair)
 }
 
-// prepareComparison returns the operation that applies compare to the projection that the request names, or to each projection in turn if the
-// request names none. If one projection differs, the operation still continues with the others.
+// prepareComparison returns the operation that applies compare to the projection that the request
+// names, or to each projection in turn if the request names none. If one projection differs, the
+// operation still continues with the others.
 func (s *Service) prepareComparison(
 	req operator.OperationRequest, compare func(context.Context, verify.Store, verify.Options) (*verify.Report, error),
 ) (operation.Func, error) {
@@ -330,8 +346,9 @@ func (s *Service) prepareComparison(
 	}, nil
 }
 
-// shadowOptions returns the options for verifying a projection. A verification folds the log again into a shadow, a temporary store in the directory
-// dirName of the projection. Verifications that run at the same time must have different directories.
+// shadowOptions returns the options for verifying a projection. A verification folds the log again
+// into a shadow, a temporary store in the directory dirName of the projection. Verifications that
+// run at the same time must have different directories.
 func (s *Service) shadowOptions(projection, dirName string) verify.Options {
 	o := verify.Options{
 		Dir:       filepath.Join(s.dir, StoresDir, projection, dirName),
@@ -356,7 +373,8 @@ func (s *Service) shadowOptions(projection, dirName string) verify.Options {
 	return o
 }
 
-// prepareSnapshot returns the operation that takes a snapshot of the projections that the request names, or of all if it names none.
+// prepareSnapshot returns the operation that takes a snapshot of the projections that the request
+// names, or of all if it names none.
 func (s *Service) prepareSnapshot(req operator.OperationRequest) (operation.Func, error) {
 	names := req.Projections
 	if len(names) == 0 && req.Projection != "" {
@@ -381,7 +399,8 @@ func (s *Service) servingStores() (stores []snapshot.Store) {
 	return stores
 }
 
-// findProjection returns the projection with a name. It returns a [*operator.Refusal] if there is none.
+// findProjection returns the projection with a name. It returns a [*operator.Refusal] if there is
+// none.
 func (s *Service) findProjection(name string) (*live.Live, error) {
 	if projection := s.Store(name); projection != nil {
 		return projection, nil

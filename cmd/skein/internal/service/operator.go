@@ -19,17 +19,20 @@ const operationsDir = "operations"
 
 // OfferedOperation is a kind of operation that this process can perform.
 type OfferedOperation struct {
-	// Prepare checks a request and returns the function that performs the operation. Prepare must return quickly. It returns a
-	// [*operator.Refusal] for a request that is not possible at present.
+	// Prepare checks a request and returns the function that performs the operation. Prepare must
+	// return quickly. It returns a [*operator.Refusal] for a request that is not possible at
+	// present.
 	Prepare func(r operator.OperationRequest) (operation.Func, error)
-	// Resumes says that the operation starts again, with the same request, after a restart of the process. Other operations fail then.
+	// Resumes says that the operation starts again, with the same request, after a restart of the
+	// process. Other operations fail then.
 	Resumes bool
 }
 
 // OfferedOperations are the kinds of operations that this process can perform.
 type OfferedOperations map[operation.Kind]OfferedOperation
 
-// operationRequirements says, for each kind that not every process offers, what the process must have.
+// operationRequirements says, for each kind that not every process offers, what the process must
+// have.
 var operationRequirements = map[operation.Kind]string{
 	operation.Snapshot: "TakeSnapshot needs a target for snapshots, and this process has none: start it with --snapshots",
 	operation.Erase:    "EraseUser needs the archive of the log, and this process has none: start it with --archive",
@@ -54,14 +57,15 @@ var operationStates = map[operation.State]skeinv1.OperationState{
 	operation.Cancelled: skeinv1.OperationState_OPERATION_STATE_CANCELLED,
 }
 
-// processOperator starts, lists and cancels the operations of the process for the gateway. It implements [operator.Operator].
+// processOperator starts, lists and cancels the operations of the process for the gateway. It
+// implements [operator.Operator].
 type processOperator struct {
 	manager *operation.Manager
 	offered OfferedOperations
 }
 
-// newOperator returns the operator of a process. It also registers how operations of an earlier process resume, so it must be called before the
-// manager runs.
+// newOperator returns the operator of a process. It also registers how operations of an earlier
+// process resume, so it must be called before the manager runs.
 func newOperator(manager *operation.Manager, offered OfferedOperations) *processOperator {
 	for kind, offer := range offered {
 		if !offer.Resumes {
@@ -80,8 +84,9 @@ func newOperator(manager *operation.Manager, offered OfferedOperations) *process
 	return &processOperator{manager: manager, offered: offered}
 }
 
-// requestArgs is the part of a request that the file of its operation has as JSON, besides kind and projection. Fields may be added, but not removed:
-// a newer version of the program must be able to resume the operation.
+// requestArgs is the part of a request that the file of its operation has as JSON, besides kind and
+// projection. Fields may be added, but not removed: a newer version of the program must be able to
+// resume the operation.
 type requestArgs struct {
 	Projections []string `json:"projections,omitempty"`
 	Partitions  []uint32 `json:"partitions,omitempty"`
@@ -166,7 +171,8 @@ func (o *processOperator) Watch(ctx context.Context, id string, f func(*skeinv1.
 	return operatorError(o.manager.Watch(ctx, id, func(i operation.Info) error { return f(protoOperation(i)) }))
 }
 
-// protoOperationOrError returns the results of a method of the manager as those of an [operator.Operator].
+// protoOperationOrError returns the results of a method of the manager as those of an
+// [operator.Operator].
 func protoOperationOrError(i operation.Info, err error) (*skeinv1.Operation, error) {
 	if err != nil {
 		return nil, operatorError(err)

@@ -33,8 +33,9 @@ func servePprof(ctx context.Context, l net.Listener) error {
 	return nil
 }
 
-// allowOnlyLoopback refuses requests that are not addressed to a loopback host name, or that a web page sends. Otherwise a page whose host name
-// resolves to this machine (DNS rebinding) could read profiles through a browser.
+// allowOnlyLoopback refuses requests that are not addressed to a loopback host name, or that a web
+// page sends. Otherwise a page whose host name resolves to this machine (DNS rebinding) could read
+// profiles through a browser.
 func allowOnlyLoopback(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !access.IsLoopbackHost(r.Host) || r.Header.Get("Origin") != "" {

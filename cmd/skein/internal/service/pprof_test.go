@@ -9,7 +9,8 @@ import (
 	"testing"
 )
 
-// TestProfilesAreOnlyServedToThisMachine: profiles are served to requests for a loopback host, and refused to any other host.
+// TestProfilesAreOnlyServedToThisMachine: profiles are served to requests for a loopback host, and
+// refused to any other host.
 func TestProfilesAreOnlyServedToThisMachine(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -11,7 +11,8 @@ import (
 	"github.com/skein-feed/skein/projections/store"
 )
 
-// processCollector collects the metrics of what the whole process shares: the block cache, and the files of tokens, keys and certificates.
+// processCollector collects the metrics of what the whole process shares: the block cache, and the
+// files of tokens, keys and certificates.
 type processCollector struct {
 	blockCache *store.Cache
 	// maxCacheBytes is the memory that the block cache may take.

@@ -12,8 +12,8 @@ import (
 	"github.com/skein-feed/skein/cmd/skein/internal/node"
 )
 
-// TestMaintenanceMetricsAreDocumented: the sections of docs/metrics.md from "Maintenance" on name every metric of this package and of package
-// node, and no other.
+// TestMaintenanceMetricsAreDocumented: the sections of docs/metrics.md from "Maintenance" on name
+// every metric of this package and of package node, and no other.
 func TestMaintenanceMetricsAreDocumented(t *testing.T) {
 	doc, err := os.ReadFile("../../../../docs/metrics.md")
 	if err != nil {

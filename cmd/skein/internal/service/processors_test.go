@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// TestRaiseMaxProcs: GOMAXPROCS is raised to minProcs if it is lower, unless the environment variable sets it.
+// TestRaiseMaxProcs: GOMAXPROCS is raised to minProcs if it is lower, unless the environment
+// variable sets it.
 func TestRaiseMaxProcs(t *testing.T) { //nolint:paralleltest // it changes the process
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	for _, c := range []struct {

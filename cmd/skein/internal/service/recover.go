@@ -14,7 +14,8 @@ import (
 // recoverRetryDelay is the pause after a failed attempt to recover a projection.
 const recoverRetryDelay = 5 * time.Second
 
-// recoverFromFullDisk recovers a projection each time that a full disk has made it fail and there is enough free disk again, until ctx ends.
+// recoverFromFullDisk recovers a projection each time that a full disk has made it fail and there
+// is enough free disk again, until ctx ends.
 func (s *Service) recoverFromFullDisk(ctx context.Context, projection *live.Live) error {
 	logger := s.logger.With("projection", projection.Name())
 	for ctx.Err() == nil {

@@ -35,7 +35,8 @@ const (
 	StoresDir = "stores"
 )
 
-// CloseTimeout is how long closing the log may take. Within this time the log waits for outstanding acknowledgements and closes its files.
+// CloseTimeout is how long closing the log may take. Within this time the log waits for outstanding
+// acknowledgements and closes its files.
 const CloseTimeout = 30 * time.Second
 
 // Options configure a process of the service.
@@ -49,7 +50,8 @@ type Options struct {
 	DiskReserve int64
 	// Settings are the settings of the folds; the zero value means the defaults.
 	Settings all.Settings
-	// Without has the names of projections that the service does not have, like a service of a version from before these projections.
+	// Without has the names of projections that the service does not have, like a service of a
+	// version from before these projections.
 	Without []string
 	// Keys sign page tokens and the calls between nodes.
 	Keys   pagetoken.KeyRing
@@ -68,11 +70,13 @@ type Options struct {
 	Pprof net.Listener
 	// Node makes the process a node of a cluster; nil means that it holds all partitions.
 	Node *node.Config
-	// Abandon must end the process at once, without closing anything. The service calls Abandon from one of its goroutines when the process
-	// must no longer write to its data directory ([ErrDirReplaced]). That can happen at any time from Open until Close returns. If Abandon is
+	// Abandon must end the process at once, without closing anything. The service calls Abandon
+	// from one of its goroutines when the process must no longer write to its data directory
+	// ([ErrDirReplaced]). That can happen at any time from Open until Close returns. If Abandon is
 	// nil, the service does not check for a replaced directory.
 	Abandon func(err error)
-	// OfferedOperations returns the kinds of operations that callers may start; nil means all that the process can do.
+	// OfferedOperations returns the kinds of operations that callers may start; nil means all that
+	// the process can do.
 	OfferedOperations func(*Service) OfferedOperations
 }
 
@@ -88,7 +92,8 @@ type Access struct {
 	Hosts []string
 }
 
-// Service is one process of the service. Open opens its parts from left to right, and Close closes them in the reverse order:
+// Service is one process of the service. Open opens its parts from left to right, and Close closes
+// them in the reverse order:
 //
 //	log ← hub ← stores (each a projection)
 //	 ↑            ↑
@@ -114,12 +119,13 @@ type Service struct {
 	memory   Memory
 	maintenance
 
-	// caughtUp has a count for every projection that has neither reached the head of the log nor failed since the start.
+	// caughtUp has a count for every projection that has neither reached the head of the log nor
+	// failed since the start.
 	caughtUp sync.WaitGroup
 }
 
-// Open opens a service. Open waits until the log answers and until the disk has enough room to open the stores. The service answers calls
-// once Run is called.
+// Open opens a service. Open waits until the log answers and until the disk has enough room to open
+// the stores. The service answers calls once Run is called.
 func Open(ctx context.Context, o Options) (_ *Service, err error) {
 	s := &Service{
 		logger:      o.Logger,
@@ -139,12 +145,14 @@ func Open(ctx context.Context, o Options) (_ *Service, err error) {
 		return nil, err
 	}
 	if o.Abandon != nil {
-		// The directory is watched until it is unlocked at the end of Close, because parts that are being closed still write to it.
+		// The directory is watched until it is unlocked at the end of Close, because parts that are
+		// being closed still write to it.
 		s.lock.watch(context.WithoutCancel(ctx), o.Abandon)
 	}
 
-	// If there is an archive of the log, a missing stream means that the log was lost. Existing makes the log fail to open in this case, so
-	// that it does not begin anew with sequences that the archive already has.
+	// If there is an archive of the log, a missing stream means that the log was lost. Existing
+	// makes the log fail to open in this case, so that it does not begin anew with sequences that
+	// the archive already has.
 	if o.Log.Existing, err = hasArchivedLog(ctx, o.Maintenance.Archive); err != nil {
 		return nil, err
 	}
@@ -197,15 +205,16 @@ func Open(ctx context.Context, o Options) (_ *Service, err error) {
 	return s, nil
 }
 
-// openStores opens the projections. On a node that missed an erasure, openStores first removes the stores, which still have rows of the
-// erased user.
+// openStores opens the projections. On a node that missed an erasure, openStores first removes the
+// stores, which still have rows of the erased user.
 func (s *Service) openStores(o *Options, registry prometheus.Registerer) error {
 	if err := s.removeStoresOfMissedErasure(o.Node); err != nil {
 		return err
 	}
 
 	s.blockCache = store.NewCache(o.Memory.Cache)
-	// Only stores that serve need a cache for queries, so the settings of the service, which rebuilds use too, do not have one.
+	// Only stores that serve need a cache for queries, so the settings of the service, which
+	// rebuilds use too, do not have one.
 	settings := o.Settings
 	settings.Cache = querycache.New(o.Memory.Queries)
 	metrics, err := newFoldMetrics(registry)
@@ -297,8 +306,8 @@ func (s *Service) Store(name string) *live.Live {
 	return s.Stores[i]
 }
 
-// caughtUpListener returns a listener for one projection, which counts the projection as caught up once it has reached the head of the log
-// or has failed.
+// caughtUpListener returns a listener for one projection, which counts the projection as caught up
+// once it has reached the head of the log or has failed.
 func (s *Service) caughtUpListener() store.Listener {
 	s.caughtUp.Add(1)
 	var once sync.Once
@@ -309,25 +318,28 @@ func (s *Service) caughtUpListener() store.Listener {
 	}}
 }
 
-// Run serves calls on the listener until ctx ends. Run calls ready when the projections have caught up with the log and, in a cluster, when
-// the other nodes know of this one.
+// Run serves calls on the listener until ctx ends. Run calls ready when the projections have caught
+// up with the log and, in a cluster, when the other nodes know of this one.
 func (s *Service) Run(ctx context.Context, l net.Listener, ready func() error) error {
-	// Two contexts give the order of stopping. group ends with ctx, or when a goroutine fails; then the gateway stops taking calls, finishes
-	// those under way, and closes the publisher. Only after that does folding end, so no call waits for a projection that has stopped.
+	// Two contexts give the order of stopping. group ends with ctx, or when a goroutine fails; then
+	// the gateway stops taking calls, finishes those under way, and closes the publisher. Only
+	// after that does folding end, so no call waits for a projection that has stopped.
 	folding, stopFolding := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopFolding()
 	goroutines, group := errgroup.WithContext(ctx)
 
 	goroutines.Go(func() error {
 		if err := s.hub.Run(folding); err != nil {
-			// Every projection stops with the same error. The process stays, so that its status says what is wrong.
+			// Every projection stops with the same error. The process stays, so that its status
+			// says what is wrong.
 			s.logger.Error("the log can no longer be read", "error", err)
 		}
 		return nil
 	})
 	for _, projection := range s.Stores {
 		goroutines.Go(func() error {
-			// A projection logs itself why it stops. The others continue, so its error must not end the group.
+			// A projection logs itself why it stops. The others continue, so its error must not end
+			// the group.
 			_ = projection.Run(folding, s.subscribe)
 			return nil
 		})
@@ -355,12 +367,14 @@ func (s *Service) Run(ctx context.Context, l net.Listener, ready func() error) e
 		}
 	}
 
-	// Operations need the projections, so they are interrupted together with them. Some kinds continue in the next process.
+	// Operations need the projections, so they are interrupted together with them. Some kinds
+	// continue in the next process.
 	goroutines.Go(func() error { return s.Operations.Run(folding) })
 	goroutines.Go(func() error {
 		defer stopFolding()
 		err := s.server.Run(group, l)
-		// A call whose client has gone may still wait for the log. Closing the publisher waits for the log's answer.
+		// A call whose client has gone may still wait for the log. Closing the publisher waits for
+		// the log's answer.
 		closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), CloseTimeout)
 		defer cancel()
 		return errors.Join(err, s.publisher.Close(closing))
@@ -388,7 +402,8 @@ func (s *Service) Failed() (names []string) {
 	return names
 }
 
-// subscribe subscribes a projection to the log after a cursor. The subscription pauses while the disk is nearly full.
+// subscribe subscribes a projection to the log after a cursor. The subscription pauses while the
+// disk is nearly full.
 func (s *Service) subscribe(from events.Cursor) (store.Subscription, error) {
 	if from == (events.Cursor{}) {
 		from = s.log.Start() // a new store, whose cursor names no log yet
@@ -400,8 +415,8 @@ func (s *Service) subscribe(from events.Cursor) (store.Subscription, error) {
 	return guardedSubscription{NewSubscription(sub, s.hub), s.diskGuard}, nil
 }
 
-// subscribeKinds subscribes a fold that reads only events of these kinds. The disk guard does not pause the subscription, because the
-// operations that use it check the free disk themselves.
+// subscribeKinds subscribes a fold that reads only events of these kinds. The disk guard does not
+// pause the subscription, because the operations that use it check the free disk themselves.
 func (s *Service) subscribeKinds(from events.Cursor, kinds events.KindSet) (store.Subscription, error) {
 	if from == (events.Cursor{}) {
 		from = s.log.Start()
@@ -435,7 +450,8 @@ type guardedSubscription struct {
 	disk *diskGuard
 }
 
-// Next waits until the disk guard lets the projections fold, and then for envelopes. It returns about maxBytes of envelopes at most.
+// Next waits until the disk guard lets the projections fold, and then for envelopes. It returns
+// about maxBytes of envelopes at most.
 func (s guardedSubscription) Next(ctx context.Context, maxBytes int) ([]*events.Envelope, error) {
 	if err := s.disk.awaitResume(ctx); err != nil {
 		return nil, err
@@ -443,12 +459,14 @@ func (s guardedSubscription) Next(ctx context.Context, maxBytes int) ([]*events.
 	return s.Subscription.Next(ctx, maxBytes)
 }
 
-// Close closes the parts of the service that were opened, in the reverse order of their opening, and joins their errors.
+// Close closes the parts of the service that were opened, in the reverse order of their opening,
+// and joins their errors.
 func (s *Service) Close(ctx context.Context) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, CloseTimeout)
 	defer cancel()
 	if s.lock != nil {
-		// The directory is unlocked last, because the parts below may write to it until they are closed.
+		// The directory is unlocked last, because the parts below may write to it until they are
+		// closed.
 		defer func() { err = errors.Join(err, s.lock.release()) }()
 	}
 

@@ -14,25 +14,27 @@ import (
 	"github.com/skein-feed/skein/gateway/access"
 )
 
-// startingDelay is how long the connections of clients wait for the service before they are told that it is still starting. Most starts take
-// less time, so clients do not notice them.
+// startingDelay is how long the connections of clients wait for the service before they are told
+// that it is still starting. Most starts take less time, so clients do not notice them.
 const startingDelay = time.Second
 
-// deadlineListener is a listener whose Accept can be interrupted by a deadline, such as that of TCP.
+// deadlineListener is a listener whose Accept can be interrupted by a deadline, such as that of
+// TCP.
 type deadlineListener interface {
 	net.Listener
 	SetDeadline(t time.Time) error
 }
 
-// interruptibleListener is a listener whose Close only interrupts Accept. So an HTTP server can be shut down without closing the listener, which
-// the service uses next.
+// interruptibleListener is a listener whose Close only interrupts Accept. So an HTTP server can be
+// shut down without closing the listener, which the service uses next.
 type interruptibleListener struct{ deadlineListener }
 
-// Close interrupts Accept by a deadline in the past. The listener accepts connections again when the deadline is removed.
+// Close interrupts Accept by a deadline in the past. The listener accepts connections again when
+// the deadline is removed.
 func (l interruptibleListener) Close() error { return l.SetDeadline(time.Unix(1, 0)) }
 
-// OpenOn opens a service. If opening takes longer than a second, OpenOn meanwhile answers on the listener l that the service is starting. l
-// stays open, for Run.
+// OpenOn opens a service. If opening takes longer than a second, OpenOn meanwhile answers on the
+// listener l that the service is starting. l stays open, for Run.
 func OpenOn(ctx context.Context, l net.Listener, o Options) (*Service, error) {
 	stopAnswering := func() error { return nil }
 	if l, ok := l.(deadlineListener); ok {
@@ -50,9 +52,10 @@ func OpenOn(ctx context.Context, l net.Listener, o Options) (*Service, error) {
 	return s, nil
 }
 
-// answerWhileStarting answers on a listener, after a delay, that the service is starting. A start can take long: the service waits for its log
-// to answer or to elect a leader, or for free disk. /healthz reports that the process is alive. Every other path answers 503, which clients
-// of the API read as the error "unavailable". stop ends the answering and leaves the listener open.
+// answerWhileStarting answers on a listener, after a delay, that the service is starting. A start
+// can take long: the service waits for its log to answer or to elect a leader, or for free disk.
+// /healthz reports that the process is alive. Every other path answers 503, which clients of the
+// API read as the error "unavailable". stop ends the answering and leaves the listener open.
 func answerWhileStarting(
 	l deadlineListener, certificates *access.Certificates, delay time.Duration, logger *slog.Logger,
 ) (stop func() error) {

@@ -15,8 +15,9 @@ import (
 	"github.com/skein-feed/skein/proto/skein/v1/skeinv1connect"
 )
 
-// TestListenerAnswersWhileStarting: while a service is being opened, its port answers that the process is alive and not available yet. After that
-// the port belongs to the service, also if the opening ended before the delay.
+// TestListenerAnswersWhileStarting: while a service is being opened, its port answers that the
+// process is alive and not available yet. After that the port belongs to the service, also if the
+// opening ended before the delay.
 //
 //nolint:tparallel // the subtests share the listener and run one after the other
 func TestListenerAnswersWhileStarting(t *testing.T) {

@@ -21,8 +21,8 @@ import (
 // lastSpansTimeout is how long sending the last spans may take when the process ends.
 const lastSpansTimeout = 5 * time.Second
 
-// OpenTracer returns a tracer that traces a share of the calls, from 0 to 1, and sends their spans to an endpoint. flush sends the last spans
-// when the process ends.
+// OpenTracer returns a tracer that traces a share of the calls, from 0 to 1, and sends their spans
+// to an endpoint. flush sends the last spans when the process ends.
 func OpenTracer(ctx context.Context, endpoint *url.URL, share float64, version string, logger *slog.Logger) (
 	_ trace.Tracer, flush func(context.Context), err error,
 ) {
@@ -49,7 +49,8 @@ func OpenTracer(ctx context.Context, endpoint *url.URL, share float64, version s
 	return provider.Tracer("github.com/skein-feed/skein"), flush, nil
 }
 
-// addFoldSpans adds a span to the trace of each traced call whose events a projection has folded. The span shows when they were folded.
+// addFoldSpans adds a span to the trace of each traced call whose events a projection has folded.
+// The span shows when they were folded.
 func addFoldSpans(tracer trace.Tracer, projection string, i store.FoldInfo) {
 	for _, traceparent := range i.Traces {
 		carrier := propagation.MapCarrier{"traceparent": traceparent}

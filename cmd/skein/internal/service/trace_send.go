@@ -13,9 +13,10 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// traceSender sends spans to a collector by OTLP over HTTP. It implements otlptrace.Client: the library encodes the spans, and traceSender only
-// sends them. The HTTP client of the library is not used, because it links gRPC and its gateway, whose health.proto conflicts with the one
-// that this program links.
+// traceSender sends spans to a collector by OTLP over HTTP. It implements otlptrace.Client: the
+// library encodes the spans, and traceSender only sends them. The HTTP client of the library is not
+// used, because it links gRPC and its gateway, whose health.proto conflicts with the one that this
+// program links.
 type traceSender struct {
 	url  string
 	http *http.Client
@@ -46,7 +47,8 @@ func (s *traceSender) Stop(context.Context) error {
 
 // UploadTraces is part of otlptrace.Client. It sends the spans once, without a retry.
 func (s *traceSender) UploadTraces(ctx context.Context, spans []*otlp.ResourceSpans) error {
-	// The protocol defines the message ExportTraceServiceRequest, which has the same encoding as TracesData.
+	// The protocol defines the message ExportTraceServiceRequest, which has the same encoding as
+	// TracesData.
 	body, err := proto.Marshal(&otlp.TracesData{ResourceSpans: spans})
 	if err != nil {
 		return err

@@ -84,7 +84,8 @@ func (c *Restore) Run(ctx context.Context, std *command.Streams) (err error) {
 	restored := 0
 	for _, p := range selected {
 		err := c.restoreProjection(ctx, std, b, log, p)
-		// A projection that the user has not named may lack a snapshot, or have one that only another version can read.
+		// A projection that the user has not named may lack a snapshot, or have one that only
+		// another version can read.
 		if len(c.Projections) == 0 {
 			if c.Snapshot == "" && errors.Is(err, snapshot.ErrNone) {
 				std.Sayf("%s: no snapshot", p.Name())
@@ -106,7 +107,8 @@ func (c *Restore) Run(ctx context.Context, std *command.Streams) (err error) {
 	return nil
 }
 
-// selectProjections returns the projections that the command line names, each once, or all if it names none.
+// selectProjections returns the projections that the command line names, each once, or all if it
+// names none.
 func (c *Restore) selectProjections(all []projections.Projection) ([]projections.Projection, error) {
 	if len(c.Projections) == 0 {
 		return all, nil
@@ -124,8 +126,9 @@ func (c *Restore) selectProjections(all []projections.Projection) ([]projections
 	return selected, nil
 }
 
-// openLog opens the log in the data directory; it returns nil if there is no log. The open log keeps a service from starting with the directory. If
-// a service has the log open already, a restore fails and a drill works without the log.
+// openLog opens the log in the data directory; it returns nil if there is no log. The open log
+// keeps a service from starting with the directory. If a service has the log open already, a
+// restore fails and a drill works without the log.
 func (c *Restore) openLog(ctx context.Context, std *command.Streams) (*eventlog.Log, error) {
 	dir := filepath.Join(c.Data, service.LogDir)
 	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
@@ -139,7 +142,8 @@ func (c *Restore) openLog(ctx context.Context, std *command.Streams) (*eventlog.
 	if err != nil {
 		return nil, err
 	}
-	// A log that was restored a moment ago may have all of its events in the archive, and none in the stream.
+	// A log that was restored a moment ago may have all of its events in the archive, and none in
+	// the stream.
 	if _, err := c.Attach(ctx, c.Data, log); err != nil {
 		return nil, errors.Join(err, log.Close(context.WithoutCancel(ctx)))
 	}
@@ -167,7 +171,8 @@ func (c *Restore) restoreProjection(
 		return c.runDrill(ctx, std, o, log)
 	}
 
-	// Before the store appears in the data directory, record there which erasures it has gone through.
+	// Before the store appears in the data directory, record there which erasures it has gone
+	// through.
 	o.Place = func(m *snapshot.Manifest) error { return erase.Restored(c.Data, service.StoresDir, m.Erased) }
 	done, err := c.restoreLatest(ctx, std, o)
 	if err != nil {
@@ -179,8 +184,9 @@ func (c *Restore) restoreProjection(
 	return nil
 }
 
-// restoreLatest restores the snapshot that the command line names. If it names none, restoreLatest restores the latest snapshot whose position is in
-// the log: a log that was restored from its archive may end before the positions of the last snapshots.
+// restoreLatest restores the snapshot that the command line names. If it names none, restoreLatest
+// restores the latest snapshot whose position is in the log: a log that was restored from its
+// archive may end before the positions of the last snapshots.
 func (c *Restore) restoreLatest(ctx context.Context, std *command.Streams, o snapshot.RestoreOptions) (snapshot.RestoreReport, error) {
 	done, err := snapshot.Restore(ctx, o)
 	if o.Snapshot != "" || !isAheadOfLog(err) {
@@ -209,8 +215,8 @@ func isAheadOfLog(err error) bool {
 	return errors.Is(err, events.ErrLogShorter) || errors.Is(err, events.ErrOtherEpoch)
 }
 
-// runDrill restores a store into a temporary directory, folds the rest of the log into it if log is not nil, prints how long both took, and removes the
-// directory.
+// runDrill restores a store into a temporary directory, folds the rest of the log into it if log is
+// not nil, prints how long both took, and removes the directory.
 func (c *Restore) runDrill(ctx context.Context, std *command.Streams, o snapshot.RestoreOptions, log *eventlog.Log) (err error) {
 	if err := os.MkdirAll(c.Data, 0o700); err != nil {
 		return err
@@ -243,7 +249,8 @@ func foldToHead(ctx context.Context, log *eventlog.Log, s *store.Store) error {
 	hub := eventlog.NewHub(log, eventlog.HubOptions{})
 	defer hub.Close()
 
-	// The hub and the store run until the store has reached the end of the log, or one of the three fails.
+	// The hub and the store run until the store has reached the end of the log, or one of the three
+	// fails.
 	goroutines, ctx := errgroup.WithContext(ctx)
 	ctx, stop := context.WithCancel(ctx)
 	goroutines.Go(func() error { return hub.Run(ctx) })

@@ -101,7 +101,8 @@ func newListedSnapshot(l *snapshot.ListedSnapshot) listedSnapshot {
 	return out
 }
 
-// Run lists the snapshots. It returns an error, for scripts, if the description of a snapshot cannot be read.
+// Run lists the snapshots. It returns an error, for scripts, if the description of a snapshot
+// cannot be read.
 func (c *snapshotListCmd) Run(ctx context.Context, std *command.Streams) error {
 	if c.Target == "" {
 		res, err := command.Call(ctx, &c.ClientFlags, c.Client().Admin().GetStatus, &skeinv1.GetStatusRequest{PageSize: 1})
@@ -199,7 +200,8 @@ type snapshotCheckCmd struct {
 	Share         float64 `help:"Share of one CPU core that the command may use, above 0 and at most 1." default:"1"`
 }
 
-// Run reads all files at the target. It returns an error, for scripts, if a file is damaged or a snapshot cannot be restored.
+// Run reads all files at the target. It returns an error, for scripts, if a file is damaged or a
+// snapshot cannot be restored.
 func (c *snapshotCheckCmd) Run(ctx context.Context, std *command.Streams) error {
 	if c.Share <= 0 || c.Share > 1 {
 		return command.Usagef("--share must be above 0 and at most 1, is %v", c.Share)

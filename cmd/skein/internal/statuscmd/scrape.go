@@ -47,7 +47,8 @@ func Scrape(ctx context.Context, c *command.Client) (*MetricsReading, error) {
 	return f, nil
 }
 
-// hasLabels reports whether a metric has all of these labels, given as name, value, name, value and so on.
+// hasLabels reports whether a metric has all of these labels, given as name, value, name, value and
+// so on.
 func hasLabels(m *dto.Metric, labels []string) bool {
 	for i := 0; i+1 < len(labels); i += 2 {
 		if labelValue(m, labels[i]) != labels[i+1] {
@@ -57,7 +58,8 @@ func hasLabels(m *dto.Metric, labels []string) bool {
 	return true
 }
 
-// labelValue returns the value of a label of a metric, or the empty string if the metric does not have the label.
+// labelValue returns the value of a label of a metric, or the empty string if the metric does not
+// have the label.
 func labelValue(m *dto.Metric, name string) string {
 	for _, l := range m.GetLabel() {
 		if l.GetName() == name {
@@ -67,7 +69,8 @@ func labelValue(m *dto.Metric, name string) string {
 	return ""
 }
 
-// sum adds up the metrics with a name and labels. A histogram counts with the number of its observations. ok reports whether there is such a metric.
+// sum adds up the metrics with a name and labels. A histogram counts with the number of its
+// observations. ok reports whether there is such a metric.
 func (f *MetricsReading) sum(name string, labels ...string) (sum float64, ok bool) {
 	for _, m := range f.Families[name].GetMetric() {
 		if hasLabels(m, labels) {
@@ -97,8 +100,8 @@ type metricsChange struct{ from, to *MetricsReading }
 // seconds returns the time between the readings.
 func (c metricsChange) seconds() float64 { return c.to.Time.Sub(c.from.Time).Seconds() }
 
-// increase returns by how much the sum of the counters with a name and labels has increased. If it has decreased, the service was restarted and
-// counts from 0, so increase returns the present sum.
+// increase returns by how much the sum of the counters with a name and labels has increased. If it
+// has decreased, the service was restarted and counts from 0, so increase returns the present sum.
 func (c metricsChange) increase(name string, labels ...string) float64 {
 	now, _ := c.to.sum(name, labels...)
 	before, _ := c.from.sum(name, labels...)
@@ -113,7 +116,8 @@ func (c metricsChange) rate(name string, labels ...string) float64 {
 	return c.increase(name, labels...) / max(c.seconds(), 1e-3)
 }
 
-// histogramBuckets adds up the histograms with a name and labels. counts[i] is the number of observations up to bounds[i]; the bounds ascend.
+// histogramBuckets adds up the histograms with a name and labels. counts[i] is the number of
+// observations up to bounds[i]; the bounds ascend.
 func (f *MetricsReading) histogramBuckets(name string, labels []string) (bounds, counts []float64) {
 	for _, m := range f.Families[name].GetMetric() {
 		if !hasLabels(m, labels) {
@@ -130,8 +134,9 @@ func (f *MetricsReading) histogramBuckets(name string, labels []string) (bounds,
 	return bounds, counts
 }
 
-// quantile estimates the quantile q of the values that were observed between the readings. It estimates as Prometheus does, as if the values
-// within a bucket were spread evenly. It returns false if no value was observed.
+// quantile estimates the quantile q of the values that were observed between the readings. It
+// estimates as Prometheus does, as if the values within a bucket were spread evenly. It returns
+// false if no value was observed.
 func (c metricsChange) quantile(q float64, name string, labels ...string) (value float64, ok bool) {
 	bounds, counts := c.to.histogramBuckets(name, labels)
 	if len(counts) == 0 {

@@ -24,7 +24,8 @@ type Cmd struct {
 	Count int           `help:"With --watch: stop after this many updates; 0 means never." default:"0"`
 }
 
-// Run calls GetStatus and prints the answer. It returns an error, for scripts, if the log does not answer or a projection does not fold.
+// Run calls GetStatus and prints the answer. It returns an error, for scripts, if the log does not
+// answer or a projection does not fold.
 func (c *Cmd) Run(ctx context.Context, std *command.Streams) error {
 	if c.Watch {
 		return c.watch(ctx, std)
@@ -81,7 +82,8 @@ func (c *Cmd) print(std *command.Streams, res *skeinv1.GetStatusResponse) error 
 	return nil
 }
 
-// healthError returns [command.ErrSilent] if the log does not answer, or a projection has failed or is held. The printed answer says what is wrong.
+// healthError returns [command.ErrSilent] if the log does not answer, or a projection has failed or
+// is held. The printed answer says what is wrong.
 func healthError(res *skeinv1.GetStatusResponse) error {
 	if res.GetLog().GetError() != "" || slices.ContainsFunc(res.GetProjections(), command.Stuck) {
 		return command.ErrSilent
@@ -158,7 +160,8 @@ func printMaintenance(std *command.Streams, res *skeinv1.GetStatusResponse) {
 	fmt.Fprintln(std.Out)
 }
 
-// formatText returns the format of a store's files and, if there is a newer one, the format to which `skein finalize-upgrade` would move them.
+// formatText returns the format of a store's files and, if there is a newer one, the format to
+// which `skein finalize-upgrade` would move them.
 func formatText(p *skeinv1.ProjectionStatus) string {
 	text := strconv.FormatUint(uint64(p.GetStoreFormat()), 10)
 	if p.GetStoreFormat() < p.GetNewestStoreFormat() {

@@ -25,7 +25,8 @@ type statusScreen struct {
 	buf bytes.Buffer
 }
 
-// Screen returns the text that shows what the service at a URL did between two readings of its metrics.
+// Screen returns the text that shows what the service at a URL did between two readings of its
+// metrics.
 func Screen(url string, from, to *MetricsReading) string {
 	s := &statusScreen{url: url, metricsChange: metricsChange{from, to}}
 	s.drawHeader()
@@ -158,7 +159,8 @@ func (s *statusScreen) drawProjections() {
 	_ = t.Flush() // a bytes.Buffer does not fail
 }
 
-// hitRateText returns the hit rate of a cache for people. name is the metric that counts its lookups.
+// hitRateText returns the hit rate of a cache for people. name is the metric that counts its
+// lookups.
 func (s *statusScreen) hitRateText(cache, name string) string {
 	lookups := s.rate(name)
 	if lookups == 0 {

@@ -13,7 +13,8 @@ import (
 	"github.com/prometheus/common/model"
 )
 
-// TestQuantileCountsOnlyNewObservations: a quantile is that of the values between the two readings, and after a restart that of all values.
+// TestQuantileCountsOnlyNewObservations: a quantile is that of the values between the two readings,
+// and after a restart that of all values.
 func TestQuantileCountsOnlyNewObservations(t *testing.T) {
 	read := func(text string) *MetricsReading {
 		t.Helper()
@@ -63,7 +64,8 @@ func TestQuantileCountsOnlyNewObservations(t *testing.T) {
 	})
 }
 
-// TestScreenIsCutToTheTerminal: 30 lines of 100 characters are cut to the size that is assumed if the terminal does not tell its own, 24 lines of 80.
+// TestScreenIsCutToTheTerminal: 30 lines of 100 characters are cut to the size that is assumed if
+// the terminal does not tell its own, 24 lines of 80.
 func TestScreenIsCutToTheTerminal(t *testing.T) {
 	f, err := os.Create(filepath.Join(t.TempDir(), "no terminal"))
 	if err != nil {

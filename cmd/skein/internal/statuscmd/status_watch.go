@@ -14,8 +14,8 @@ import (
 
 // Control sequences of a terminal.
 const (
-	// enterAlternateScreen switches to a second screen and hides the cursor. leaveAlternateScreen switches back, so that the terminal shows
-	// again what was there before.
+	// enterAlternateScreen switches to a second screen and hides the cursor. leaveAlternateScreen
+	// switches back, so that the terminal shows again what was there before.
 	enterAlternateScreen = "\x1b[?1049h\x1b[?25l"
 	leaveAlternateScreen = "\x1b[?25h\x1b[?1049l"
 	moveToTopLeft        = "\x1b[H"
@@ -26,8 +26,9 @@ const (
 // minWatchPeriod is the least value of --every.
 const minWatchPeriod = 100 * time.Millisecond
 
-// watch shows what the service is doing until ctx ends, or --count times. On a terminal each update replaces the last one; elsewhere it follows. The
-// figures come from the metrics of the service, so they agree with a dashboard, and callers need only the right to read.
+// watch shows what the service is doing until ctx ends, or --count times. On a terminal each update
+// replaces the last one; elsewhere it follows. The figures come from the metrics of the service, so
+// they agree with a dashboard, and callers need only the right to read.
 func (c *Cmd) watch(ctx context.Context, std *command.Streams) error {
 	if c.Every < minWatchPeriod {
 		return command.Usagef("--every must be at least %v, is %v", minWatchPeriod, c.Every)
@@ -83,8 +84,8 @@ func printBlock(w io.Writer, text string) error {
 	return err
 }
 
-// redrawTerminal replaces what the terminal shows by the text, cut to the size of the terminal. It overwrites line by line, because a terminal that is
-// cleared first flickers.
+// redrawTerminal replaces what the terminal shows by the text, cut to the size of the terminal. It
+// overwrites line by line, because a terminal that is cleared first flickers.
 func redrawTerminal(w io.Writer, terminal *os.File, text string) error {
 	width, height, err := term.GetSize(int(terminal.Fd()))
 	if err != nil || width <= 0 || height <= 0 {

@@ -1,4 +1,5 @@
-// Package http1test has a listener in memory, and requests and answers as bytes, for tests of package http1 and of the server behind it.
+// Package http1test has a listener in memory, and requests and answers as bytes, for tests of
+// package http1 and of the server behind it.
 package http1test
 
 import (
@@ -18,7 +19,8 @@ import (
 // Patience is how long a test waits for an answer that must come. It comes in a fraction of that.
 const Patience = 5 * time.Minute
 
-// Pipes is a listener in memory. Bytes that are written to its connections arrive in the parts in which they were written.
+// Pipes is a listener in memory. Bytes that are written to its connections arrive in the parts in
+// which they were written.
 type Pipes struct {
 	conns chan net.Conn
 	done  chan struct{}
@@ -101,7 +103,8 @@ func Request(path, lines, body string) string {
 		path, lines, len(body), body)
 }
 
-// Exchange sends parts on a connection, and returns all that comes back until the server closes the connection.
+// Exchange sends parts on a connection, and returns all that comes back until the server closes the
+// connection.
 func Exchange(t testing.TB, conn net.Conn, parts ...[]byte) string {
 	t.Helper()
 	defer conn.Close()
@@ -119,7 +122,8 @@ func Exchange(t testing.TB, conn net.Conn, parts ...[]byte) string {
 	return <-answers
 }
 
-// ExchangeTCP sends a request to the server at url, says that no more will come, and returns what is answered.
+// ExchangeTCP sends a request to the server at url, says that no more will come, and returns what
+// is answered.
 func ExchangeTCP(t testing.TB, url, request string) string {
 	t.Helper()
 	conn, err := (&net.Dialer{}).DialContext(context.Background(), "tcp", strings.TrimPrefix(url, "http://"))
@@ -141,7 +145,8 @@ func ExchangeTCP(t testing.TB, url, request string) string {
 	return <-answers
 }
 
-// ParseAnswers returns each answer as text, without what differs from call to call, or by who frames a body.
+// ParseAnswers returns each answer as text, without what differs from call to call, or by who
+// frames a body.
 func ParseAnswers(text string) (answers []string) {
 	r := bufio.NewReader(strings.NewReader(text))
 	for {

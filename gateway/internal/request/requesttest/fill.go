@@ -7,8 +7,8 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// Fill sets the fields of a message to random values, each field with the probability chance. With 1 it sets all fields; of a oneof, the last field
-// then remains.
+// Fill sets the fields of a message to random values, each field with the probability chance. With
+// 1 it sets all fields; of a oneof, the last field then remains.
 func Fill(r *rand.Rand, m protoreflect.Message, chance float64) {
 	fields := m.Descriptor().Fields()
 	for i := range fields.Len() {

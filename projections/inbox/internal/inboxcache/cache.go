@@ -8,10 +8,11 @@ import (
 	"github.com/skein-feed/skein/projections/querycache"
 )
 
-// Cache is the query cache of one open inbox store. It is safe for concurrent use. Its methods name readers and owners by the key encoding of
-// their ids.
+// Cache is the query cache of one open inbox store. It is safe for concurrent use. Its methods name
+// readers and owners by the key encoding of their ids.
 type Cache struct {
-	// MaxEntries is how many entries an inbox may have. An inbox that gets more is trimmed to trimTo entries.
+	// MaxEntries is how many entries an inbox may have. An inbox that gets more is trimmed to
+	// trimTo entries.
 	MaxEntries int
 	trimTo     int
 
@@ -24,17 +25,19 @@ type Cache struct {
 	// mu guards the fields below.
 	mu         sync.Mutex
 	young, old *generation
-	// deliveredVersion is the lowest version of a view that shows every event for which the fold has delivered pins or dropped inboxes so far.
-	// It never falls. An inbox that begins now must not learn from older views, because it was not given the pins that those views lack.
+	// deliveredVersion is the lowest version of a view that shows every event for which the fold
+	// has delivered pins or dropped inboxes so far. It never falls. An inbox that begins now must
+	// not learn from older views, because it was not given the pins that those views lack.
 	deliveredVersion uint64
 	closed           bool
 }
 
-// New returns an empty cache for a store that has just been opened. relations is the cache of the graph that the store embeds. Inboxes are
-// trimmed to keep entries.
+// New returns an empty cache for a store that has just been opened. relations is the cache of the
+// graph that the store embeds. Inboxes are trimmed to keep entries.
 func New(shared *querycache.Cache, relations projections.QueryCache, keep int) *Cache {
 	return &Cache{
-		// Trimming copies what is left, so an inbox may grow by a quarter before it is trimmed again.
+		// Trimming copies what is left, so an inbox may grow by a quarter before it is trimmed
+		// again.
 		MaxEntries: keep + max(1, keep/4),
 		trimTo:     keep,
 		shared:     shared,
@@ -50,8 +53,8 @@ var _ graph.RelationsHolder = (*Cache)(nil)
 // Relations returns the cache of the embedded graph. It is part of [graph.RelationsHolder].
 func (c *Cache) Relations() projections.QueryCache { return c.relations }
 
-// Repaired forgets everything, because a repair has changed rows without an event. The cache then learns only from views of this version or
-// later. Repaired is part of [projections.QueryCache].
+// Repaired forgets everything, because a repair has changed rows without an event. The cache then
+// learns only from views of this version or later. Repaired is part of [projections.QueryCache].
 func (c *Cache) Repaired(version uint64) {
 	c.relations.Repaired(version)
 	c.outboxes.Repaired(version)
@@ -62,7 +65,8 @@ func (c *Cache) Repaired(version uint64) {
 	c.clearInboxes()
 }
 
-// Close frees what the cache holds and stops it from learning. It is part of [projections.QueryCache].
+// Close frees what the cache holds and stops it from learning. It is part of
+// [projections.QueryCache].
 func (c *Cache) Close() {
 	c.relations.Close()
 	c.outboxes.Close()

@@ -47,7 +47,8 @@ func (w *world) deliver(come string) {
 	}
 }
 
-// read reads a page of n from a sort key on, at a view of a version, as a page does: of the inbox down to its floor, and then of outboxes.
+// read reads a page of n from a sort key on, at a view of a version, as a page does: of the inbox
+// down to its floor, and then of outboxes.
 func (w *world) read(t *rapid.T, version uint64, from string, n int) {
 	at, _ := slices.BinarySearch(w.outboxes[version], from)
 	want := w.outboxes[version][at:]
@@ -94,8 +95,8 @@ func (noRelations) Close()          {}
 
 func newCache(shared *querycache.Cache, keep int) *Cache { return New(shared, noRelations{}, keep) }
 
-// TestPagesAreThoseOfOutboxes: whatever comes and goes, in any order of time, whatever is trimmed, dropped or repaired, a page of a view
-// of any age is that of the outboxes (I8).
+// TestPagesAreThoseOfOutboxes: whatever comes and goes, in any order of time, whatever is trimmed,
+// dropped or repaired, a page of a view of any age is that of the outboxes (I8).
 func TestPagesAreThoseOfOutboxes(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		cache := querycache.New(1 << 20)
@@ -183,7 +184,8 @@ func TestDeliveryMakesNoInbox(t *testing.T) {
 	}
 }
 
-// TestInboxesAreBounded: inboxes that no page reads make room for others, those that are read stay, and all together keep the bound.
+// TestInboxesAreBounded: inboxes that no page reads make room for others, those that are read stay,
+// and all together keep the bound.
 func TestInboxesAreBounded(t *testing.T) {
 	cache := querycache.New(1 << 20)
 	s := learned(cache, 0)
@@ -203,8 +205,8 @@ func TestInboxesAreBounded(t *testing.T) {
 	}
 }
 
-// TestInboxesThatAreReadSurviveTheOthers: when the cache is full, it makes room by dropping inboxes that are not read, and keeps all that
-// are.
+// TestInboxesThatAreReadSurviveTheOthers: when the cache is full, it makes room by dropping inboxes
+// that are not read, and keeps all that are.
 func TestInboxesThatAreReadSurviveTheOthers(t *testing.T) {
 	const readAgain = 10
 	s := learned(querycache.New(1<<20), readAgain)
@@ -218,7 +220,8 @@ func TestInboxesThatAreReadSurviveTheOthers(t *testing.T) {
 	}
 }
 
-// TestTrimmedInboxIsCompleteAboveItsFloor: an inbox keeps the newest, and is complete down to the newest that it has not.
+// TestTrimmedInboxIsCompleteAboveItsFloor: an inbox keeps the newest, and is complete down to the
+// newest that it has not.
 func TestTrimmedInboxIsCompleteAboveItsFloor(t *testing.T) {
 	s := newCache(querycache.New(1<<20), 4)
 	s.LearnInbox(reader, 0, nil, nil, []byte(end))

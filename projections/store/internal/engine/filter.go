@@ -1,5 +1,5 @@
-// Package engine has the two parts that a projection adds to Pebble: a function that merges values, and the choice of the keys that are in
-// the Bloom filters of tables.
+// Package engine has the two parts that a projection adds to Pebble: a function that merges values,
+// and the choice of the keys that are in the Bloom filters of tables.
 package engine
 
 import (
@@ -10,8 +10,8 @@ import (
 	"github.com/cockroachdb/pebble/v2/bloom"
 )
 
-// bloomBits is the number of bits per key in a filter. With 10 bits, the lookup of a missing row searches a table in vain in 1 of 100 cases.
-// Most lookups are for missing rows.
+// bloomBits is the number of bits per key in a filter. With 10 bits, the lookup of a missing row
+// searches a table in vain in 1 of 100 cases. Most lookups are for missing rows.
 const bloomBits = 10
 
 // tableFilter is a Bloom filter policy that leaves out the keys of some tags.
@@ -21,9 +21,10 @@ type tableFilter struct {
 	excluded [256]bool // by tag
 }
 
-// Filter returns the Bloom filter policy of tables. It leaves out the keys of the excluded tags, whose rows are only iterated over and never
-// looked up, so that the filters are smaller. The name of the policy names the excluded tags. Pebble ignores the filter of a table if the
-// name differs, so a table that was written with other excluded tags is read correctly.
+// Filter returns the Bloom filter policy of tables. It leaves out the keys of the excluded tags,
+// whose rows are only iterated over and never looked up, so that the filters are smaller. The name
+// of the policy names the excluded tags. Pebble ignores the filter of a table if the name differs,
+// so a table that was written with other excluded tags is read correctly.
 func Filter(excluded []byte) pebble.FilterPolicy {
 	f := &tableFilter{FilterPolicy: bloom.FilterPolicy(bloomBits)}
 	f.name = f.FilterPolicy.Name()
@@ -37,14 +38,15 @@ func Filter(excluded []byte) pebble.FilterPolicy {
 	return f
 }
 
-// excludes reports whether a key is left out of filters. The tag is the third byte of a key. It follows the shard, or in rows that are
-// sorted by time the month or week.
+// excludes reports whether a key is left out of filters. The tag is the third byte of a key. It
+// follows the shard, or in rows that are sorted by time the month or week.
 func (f *tableFilter) excludes(key []byte) bool { return len(key) > 2 && f.excluded[key[2]] }
 
 // Name implements [pebble.FilterPolicy].
 func (f *tableFilter) Name() string { return f.name }
 
-// MayContain implements [pebble.FilterPolicy]. A table may contain any key that its filter leaves out.
+// MayContain implements [pebble.FilterPolicy]. A table may contain any key that its filter leaves
+// out.
 func (f *tableFilter) MayContain(kind pebble.FilterType, filter, key []byte) bool {
 	return f.excludes(key) || f.FilterPolicy.MayContain(kind, filter, key)
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// TestTableFilterHidesNoRow checks that a filter that leaves out tags is smaller, and that every row is found, whichever tags the filters of the
-// writing and of the reading program leave out.
+// TestTableFilterHidesNoRow checks that a filter that leaves out tags is smaller, and that every
+// row is found, whichever tags the filters of the writing and of the reading program leave out.
 func TestTableFilterHidesNoRow(t *testing.T) {
 	const rows = 20_000
 	someTags, allTags := []byte{7, 9}, []byte{9, 7, 5}

@@ -8,8 +8,8 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 )
 
-// MergeFunc merges the values of a key, of which there are at least two, the oldest first. It appends the result to dst. It must be
-// associative, because Pebble may merge any neighbors first.
+// MergeFunc merges the values of a key, of which there are at least two, the oldest first. It
+// appends the result to dst. It must be associative, because Pebble may merge any neighbors first.
 type MergeFunc func(dst, key []byte, values [][]byte) ([]byte, error)
 
 // merger has the functions of a projection that a valueMerger calls.
@@ -19,7 +19,8 @@ type merger struct {
 	wrapError func(key []byte, err error) error
 }
 
-// Merger returns a merge function in the form that Pebble uses. wrapError makes the error for a row whose values cannot be merged.
+// Merger returns a merge function in the form that Pebble uses. wrapError makes the error for a row
+// whose values cannot be merged.
 func Merger(name string, merge MergeFunc, wrapError func(key []byte, err error) error) *pebble.Merger {
 	m := &merger{merge, wrapError}
 	return &pebble.Merger{
@@ -33,14 +34,17 @@ func Merger(name string, merge MergeFunc, wrapError func(key []byte, err error) 
 	}
 }
 
-// valueMerger collects the values of one key and then merges all of them at once. It implements [pebble.ValueMerger].
+// valueMerger collects the values of one key and then merges all of them at once. It implements
+// [pebble.ValueMerger].
 type valueMerger struct {
 	merger *merger
 	key    []byte
-	// data has copies of all values, because the slices that Pebble passes are valid only during the call.
+	// data has copies of all values, because the slices that Pebble passes are valid only during
+	// the call.
 	data []byte
-	// newer has the first value and those that are newer, from the oldest to the newest. older has the values that are older than the
-	// first, from the newest to the oldest. Pebble visits values in either order.
+	// newer has the first value and those that are newer, from the oldest to the newest. older has
+	// the values that are older than the first, from the newest to the oldest. Pebble visits values
+	// in either order.
 	newer, older []span
 	// values and merged are scratch memory of Finish.
 	values [][]byte
@@ -75,7 +79,8 @@ func (v *valueMerger) MergeOlder(value []byte) error {
 	return nil
 }
 
-// Finish implements [pebble.ValueMerger]: it returns the merged value, which is valid until the returned closer is closed.
+// Finish implements [pebble.ValueMerger]: it returns the merged value, which is valid until the
+// returned closer is closed.
 func (v *valueMerger) Finish(bool) ([]byte, io.Closer, error) {
 	// Put all values in order, the oldest first.
 	slices.Reverse(v.older)
@@ -96,7 +101,8 @@ func (v *valueMerger) Finish(bool) ([]byte, io.Closer, error) {
 	return v.merged, v, nil
 }
 
-// Close puts the valueMerger back into the pool, so the value that Finish has returned becomes invalid.
+// Close puts the valueMerger back into the pool, so the value that Finish has returned becomes
+// invalid.
 func (v *valueMerger) Close() error {
 	if cap(v.data)+cap(v.merged) > maxPooledBytes {
 		return nil

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestMergerMergesValuesInOrderOfAge checks that values are merged from the oldest to the newest in whatever order Pebble passes them, and although
-// Pebble reuses their memory.
+// TestMergerMergesValuesInOrderOfAge checks that values are merged from the oldest to the newest in
+// whatever order Pebble passes them, and although Pebble reuses their memory.
 func TestMergerMergesValuesInOrderOfAge(t *testing.T) {
 	joinMerger := Merger("join", func(dst, _ []byte, values [][]byte) ([]byte, error) {
 		return append(dst, bytes.Join(values, nil)...), nil

@@ -1,5 +1,5 @@
-// Package storestate has the state of a store as other goroutines see it: what the fold is doing, the last visible position, and why the
-// store has stopped. Goroutines wait here for positions.
+// Package storestate has the state of a store as other goroutines see it: what the fold is doing,
+// the last visible position, and why the store has stopped. Goroutines wait here for positions.
 //
 //	Starting ──► CatchingUp ──► Ready ──► Stopped
 //	                 │  ▲         │
@@ -18,7 +18,8 @@ import (
 	"github.com/skein-feed/skein/projections"
 )
 
-// State is what a projection is doing. Package store has the public names of the states and explains them.
+// State is what a projection is doing. Package store has the public names of the states and
+// explains them.
 type State uint8
 
 // The states, in the order of stateNames.
@@ -35,7 +36,8 @@ const (
 
 var stateNames = [...]string{"starting", "catching_up", "ready", "rebuilding", "failed", "stopped", "outdated", "held"}
 
-// String returns the name of the state. Metrics and web pages use the same name, and so do the values of the API, after their prefix.
+// String returns the name of the state. Metrics and web pages use the same name, and so do the
+// values of the API, after their prefix.
 func (s State) String() string {
 	if int(s) < len(stateNames) {
 		return stateNames[s]
@@ -43,17 +45,20 @@ func (s State) String() string {
 	return fmt.Sprintf("state_%d", uint8(s))
 }
 
-// CaughtUp reports whether the fold has reached the position that the log had when the fold began, and has not stopped since.
+// CaughtUp reports whether the fold has reached the position that the log had when the fold began,
+// and has not stopped since.
 func (s State) CaughtUp() bool { return s == Ready || s == Rebuilding }
 
 // Machine is the state machine of one store. It must be initialized with [Machine.Init].
 //
-// Its lock is the innermost one, because Pebble reports failures while it holds locks of its own. While it holds mu, Machine therefore
-// calls nothing outside of this package except onStateChanged.
+// Its lock is the innermost one, because Pebble reports failures while it holds locks of its own.
+// While it holds mu, Machine therefore calls nothing outside of this package except onStateChanged.
 type Machine struct {
-	// failed is set before state, so that a reader that does not take the lock never serves rows of a failed store.
+	// failed is set before state, so that a reader that does not take the lock never serves rows of
+	// a failed store.
 	failed atomic.Bool
-	// visible is the sequence of the last envelope that views show completely, or -1 before the first.
+	// visible is the sequence of the last envelope that views show completely, or -1 before the
+	// first.
 	visible atomic.Int64
 	// head is the last sequence that the log is known to have.
 	head atomic.Uint64
@@ -66,15 +71,17 @@ type Machine struct {
 	holdReason error // why the state is Held; nil in other states
 	closed     bool
 	waiters    waiterHeap
-	// waiterAdded receives a value when a caller begins to wait for a position. It holds one value, so the sender never blocks.
+	// waiterAdded receives a value when a caller begins to wait for a position. It holds one value,
+	// so the sender never blocks.
 	waiterAdded chan struct{}
 	// waitersReleased is closed, and replaced, when all waiters are released.
 	waitersReleased chan struct{}
 	onStateChanged  func(State, error)
 }
 
-// Init sets the state Starting. onStateChanged, if not nil, is called with every new state and with the reason for Failed or Held. It is
-// called with the lock held, so it must be quick and must not call the Machine.
+// Init sets the state Starting. onStateChanged, if not nil, is called with every new state and with
+// the reason for Failed or Held. It is called with the lock held, so it must be quick and must not
+// call the Machine.
 func (m *Machine) Init(onStateChanged func(State, error)) {
 	m.visible.Store(-1)
 	m.down = make(chan struct{})
@@ -83,7 +90,8 @@ func (m *Machine) Init(onStateChanged func(State, error)) {
 	m.onStateChanged = onStateChanged
 }
 
-// SetState changes the state. It does nothing if the state is Failed, or if the store is closed and s is not Stopped.
+// SetState changes the state. It does nothing if the state is Failed, or if the store is closed and
+// s is not Stopped.
 func (m *Machine) SetState(s State) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -103,7 +111,8 @@ func (m *Machine) setStateLocked(s State) {
 	}
 }
 
-// releaseWaitersLocked wakes all waiters, whichever position they wait for. Each then asks waitResultLocked for the reason.
+// releaseWaitersLocked wakes all waiters, whichever position they wait for. Each then asks
+// waitResultLocked for the reason.
 func (m *Machine) releaseWaitersLocked() {
 	for _, w := range m.waiters {
 		close(w.done)
@@ -113,8 +122,9 @@ func (m *Machine) releaseWaitersLocked() {
 	m.waitersReleased = make(chan struct{})
 }
 
-// Hold changes the state to Held, because the fold is in front of a hole of the log. err describes the hole. Hold releases all waiters,
-// because nothing behind the hole becomes visible before an operator acts.
+// Hold changes the state to Held, because the fold is in front of a hole of the log. err describes
+// the hole. Hold releases all waiters, because nothing behind the hole becomes visible before an
+// operator acts.
 func (m *Machine) Hold(err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -142,7 +152,8 @@ func (m *Machine) Release() {
 	}
 }
 
-// Fail changes the state to Failed. Only the error of the first call counts. Fail returns that error, wrapped in [projections.ErrStopped].
+// Fail changes the state to Failed. Only the error of the first call counts. Fail returns that
+// error, wrapped in [projections.ErrStopped].
 func (m *Machine) Fail(err error) error {
 	m.failed.Store(true)
 
@@ -181,8 +192,9 @@ func (m *Machine) Failure() error {
 	return m.failure
 }
 
-// StopError returns why nothing can be folded or read: an error that wraps [projections.ErrStopped] if the projection has failed, or
-// [projections.ErrClosed] if the store is closed. Otherwise it returns nil.
+// StopError returns why nothing can be folded or read: an error that wraps [projections.ErrStopped]
+// if the projection has failed, or [projections.ErrClosed] if the store is closed. Otherwise it
+// returns nil.
 func (m *Machine) StopError() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -199,7 +211,8 @@ func (m *Machine) stopErrorLocked() error {
 	return nil
 }
 
-// SetVisible records that views show everything up to seq, and releases the callers that wait for that.
+// SetVisible records that views show everything up to seq, and releases the callers that wait for
+// that.
 func (m *Machine) SetVisible(seq uint64) {
 	m.visible.Store(int64(seq))
 
@@ -225,8 +238,9 @@ func (m *Machine) HasFailed() bool { return m.failed.Load() }
 // Down returns a channel that is closed when the projection fails or the store is closed.
 func (m *Machine) Down() <-chan struct{} { return m.down }
 
-// ObserveHead records the head of the log. It changes the state to Ready once everything up to start is visible, which is the head that the
-// log had when Run began. The present head does not count: as long as clients publish faster than the fold reads, it is never reached.
+// ObserveHead records the head of the log. It changes the state to Ready once everything up to
+// start is visible, which is the head that the log had when Run began. The present head does not
+// count: as long as clients publish faster than the fold reads, it is never reached.
 func (m *Machine) ObserveHead(start, head uint64) {
 	m.head.Store(max(head, m.head.Load()))
 	if m.IsVisible(start) && !m.isHeld() {
@@ -244,15 +258,17 @@ func (m *Machine) State() (State, error) {
 	return m.state, cmp.Or(m.failure, m.holdReason)
 }
 
-// WaitersReleased returns a channel that is closed the next time that all waiters are released: when the projection fails, stops or is held.
+// WaitersReleased returns a channel that is closed the next time that all waiters are released:
+// when the projection fails, stops or is held.
 func (m *Machine) WaitersReleased() <-chan struct{} {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.waitersReleased
 }
 
-// HaltReason returns why the fold does not advance: [projections.ErrStopped] if Run has ended, or the error of the hole while the fold is
-// held. It returns nil if the fold may advance, and also if it has failed (see [Machine.StopError]).
+// HaltReason returns why the fold does not advance: [projections.ErrStopped] if Run has ended, or
+// the error of the hole while the fold is held. It returns nil if the fold may advance, and also if
+// it has failed (see [Machine.StopError]).
 func (m *Machine) HaltReason() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -262,8 +278,9 @@ func (m *Machine) HaltReason() error {
 	return m.holdReason
 }
 
-// WaitFor blocks until views show everything up to seq. It fails with the error of the context, with [projections.ErrStopped] if the
-// projection has failed or Run has ended, and with the error of the hole while the fold is held.
+// WaitFor blocks until views show everything up to seq. It fails with the error of the context,
+// with [projections.ErrStopped] if the projection has failed or Run has ended, and with the error
+// of the hole while the fold is held.
 func (m *Machine) WaitFor(ctx context.Context, seq uint64) error {
 	if m.IsVisible(seq) && !m.failed.Load() {
 		return nil
@@ -286,7 +303,8 @@ func (m *Machine) WaitFor(ctx context.Context, seq uint64) error {
 	}
 	m.mu.Lock()
 
-	// SetVisible and releaseWaitersLocked remove the waiters that they release. After the end of the context, w is still in the heap.
+	// SetVisible and releaseWaitersLocked remove the waiters that they release. After the end of
+	// the context, w is still in the heap.
 	if w.index < len(m.waiters) && m.waiters[w.index] == w {
 		heap.Remove(&m.waiters, w.index)
 	}
@@ -296,8 +314,8 @@ func (m *Machine) WaitFor(ctx context.Context, seq uint64) error {
 	return ctx.Err()
 }
 
-// waitResultLocked reports whether a wait for seq is over, and returns its result: nil if seq is visible, and otherwise the reason why it
-// will not become visible.
+// waitResultLocked reports whether a wait for seq is over, and returns its result: nil if seq is
+// visible, and otherwise the reason why it will not become visible.
 func (m *Machine) waitResultLocked(seq uint64) (over bool, err error) {
 	switch {
 	case m.failure != nil:

@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// TestFoldRestsUnlessCallerWaits checks that a fold rests three times as long as it has worked, up to 20 ms, and not while a caller waits.
+// TestFoldRestsUnlessCallerWaits checks that a fold rests three times as long as it has worked, up
+// to 20 ms, and not while a caller waits.
 func TestFoldRestsUnlessCallerWaits(t *testing.T) {
 	for _, test := range []struct {
 		name         string
