@@ -148,7 +148,10 @@ func (le *lease) runWhileHeld(ctx context.Context, run func(context.Context) err
 	held, lose := context.WithCancelCause(ctx)
 	defer lose(nil)
 
-	renewing, stop := context.WithCancel(ctx)
+	// The end of ctx asks the function to stop, and the function may need some time for that. The
+	// lease is renewed meanwhile: if it expired, another process could begin before the function
+	// has ended.
+	renewing, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	ended := make(chan struct{})
 	go func() {
@@ -160,7 +163,7 @@ func (le *lease) runWhileHeld(ctx context.Context, run func(context.Context) err
 
 	err := run(held)
 	stop()
-	<-ended
+	<-ended // a renewal that is in progress would conflict with the release
 
 	if cause := context.Cause(held); errors.Is(cause, events.ErrLeaseLost) {
 		return fmt.Errorf("%w: %s", cause, le.name)

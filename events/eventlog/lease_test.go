@@ -110,6 +110,50 @@ func TestLeaseHasOneHolder(t *testing.T) {
 	})
 }
 
+// TestLeaseIsRenewedUntilWorkHasEnded cancels the context of leased work that takes several ttls to
+// stop. Another holder gets the lease only after the work has ended.
+func TestLeaseIsRenewedUntilWorkHasEnded(t *testing.T) {
+	runInBubble(t, func(t *testing.T) {
+		l := mustOpenLog(t, Config{Logger: slog.New(slog.DiscardHandler)})
+		ctx := testContext(t)
+		const ttl = 6 * time.Second
+
+		// The bucket is in memory, because the server's clock for files runs outside the bubble.
+		_, err := l.conn.js.CreateKeyValue(ctx, jetstream.KeyValueConfig{Bucket: leaseBucket, TTL: ttl, Storage: jetstream.MemoryStorage})
+		if err != nil {
+			t.Fatal(err)
+		}
+
+		workCtx, cancel := context.WithCancel(ctx)
+		started, finish, ended := make(chan struct{}), make(chan struct{}), make(chan error, 1)
+		go func() {
+			ended <- l.whileLeased(workCtx, "archive", ttl, func(context.Context) error {
+				close(started)
+				<-finish // whatever happens to the context
+				return errWorkDone
+			})
+		}()
+		<-started
+		cancel()
+
+		acquired, endedNext, finishNext := startLeasedWork(ctx, l, ttl)
+		select {
+		case <-acquired:
+			t.Error("second holder: got the lease while the first one still works, want it to wait")
+		case <-time.After(3 * ttl):
+		}
+
+		close(finish)
+		if err := <-ended; !errors.Is(err, errWorkDone) {
+			t.Errorf("result of the work: got error %v, want %v", err, errWorkDone)
+		}
+		finishNext()
+		if err := <-endedNext; !errors.Is(err, errWorkDone) {
+			t.Errorf("result of the next holder: got error %v, want %v", err, errWorkDone)
+		}
+	})
+}
+
 // TestReleasedLeaseIsFreeAtOnce releases a lease after renewals whose answers never came. The lease
 // is free at once. If another process has taken it meanwhile, it stays with that process.
 func TestReleasedLeaseIsFreeAtOnce(t *testing.T) {
