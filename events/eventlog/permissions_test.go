@@ -83,6 +83,13 @@ func TestForbiddenRequestNamesItsSubject(t *testing.T) {
 		checkForbidden(t, "check a cursor", restricted.CheckCursor(testContext(t), cursor), "$JS.API.STREAM.MSG.GET.SKEIN")
 		_, err := restricted.ReadMessage(testContext(t), 1)
 		checkForbidden(t, "read a message", err, "$JS.API.STREAM.MSG.GET.SKEIN")
+
+		// Without the permission no message is lost, so Salvage must not report any.
+		report, err := restricted.Salvage(testContext(t), l.Start(), nil, func([]*events.Envelope) error { return nil })
+		checkForbidden(t, "salvage", err, "$JS.API.STREAM.MSG.GET.SKEIN")
+		if len(report.Lost) > 0 {
+			t.Errorf("salvage without the permission: got lost sequences %v, want none", report.Lost)
+		}
 	})
 	t.Run("next epoch", func(t *testing.T) {
 		for _, subject := range []string{streamUpdateSubject, pausedSubject, consumerNamesSubject} {

@@ -40,8 +40,9 @@ type SalvageReport struct {
 // repeats are the event ids that a reader at the cursor knows. Salvage uses them if the stream no
 // longer has the whole horizon before the cursor.
 //
-// Salvage fails if emit fails, if the log does not answer, or, with [events.ErrRewritten], if the
-// message at the cursor can be read and differs from the cursor.
+// Salvage fails if emit fails, if the log does not answer, with [events.ErrForbidden] if the NATS
+// user may not read messages, and with [events.ErrRewritten] if the message at the cursor can be
+// read and differs from the cursor.
 func (l *Log) Salvage(
 	ctx context.Context, after events.Cursor, repeats []events.Repeat, emit func([]*events.Envelope) error,
 ) (SalvageReport, error) {
@@ -199,18 +200,18 @@ func (s *salvager) start(ctx context.Context, after events.Cursor) error {
 // nextReadable returns the first message at or after a sequence that can be read. It returns nil if
 // there is none up to last.
 func (s *salvager) nextReadable(ctx context.Context, seq, last uint64) (*jetstream.RawStreamMsg, error) {
-	if msg, err := s.log.messageAtOrAfter(ctx, s.stream, seq); err == nil && msg.Sequence >= seq {
+	msg, err := s.log.messageAtOrAfter(ctx, s.stream, seq)
+	if err == nil && msg.Sequence >= seq {
 		return msg, nil
 	}
 
 	// The server's search for the next message stops at one that it cannot read, so each sequence
 	// is requested by itself.
 	for ; seq <= last; seq++ {
-		var msg *jetstream.RawStreamMsg
-		err := s.log.requestWithRetries(ctx, func(ctx context.Context) (err error) {
+		err = s.log.requestWithRetries(ctx, func(ctx context.Context) (err error) {
 			msg, err = s.stream.GetMsg(ctx, seq)
 			return err
-		})
+		}, getMessageSubject)
 		switch {
 		case err == nil:
 			return msg, nil
@@ -218,6 +219,8 @@ func (s *salvager) nextReadable(ctx context.Context, seq, last uint64) (*jetstre
 			return nil, ctx.Err()
 		case errors.Is(err, jetstream.ErrMsgNotFound):
 			continue
+		case errors.Is(err, events.ErrForbidden):
+			return nil, err // says nothing about the message: all of them would count as lost
 		}
 		// The error may be about this message, or the log may be gone.
 		if _, streamErr := s.log.stream(ctx); streamErr != nil {
