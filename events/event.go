@@ -129,6 +129,27 @@ type Envelope struct {
 // Seq returns the sequence of the envelope in the log.
 func (e *Envelope) Seq() uint64 { return e.Cursor.Seq }
 
+// FirstTime returns the log time of slot 0, whose event may have been dropped or refused. It
+// returns false if the envelope has no slots.
+func (e *Envelope) FirstTime() (Micros, bool) {
+	// A live event states its log time; the time of a backfill is its own.
+	for i := range e.Events {
+		if ev := &e.Events[i]; !ev.Backfill {
+			return ev.Time - Micros(ev.Slot), true
+		}
+	}
+
+	// Each event has taken one slot: the valid ones, the repeats, and the rejects of single events.
+	// The last slot has the last time.
+	slots := len(e.Events) + e.Repeats
+	for i := range e.Rejects {
+		if e.Rejects[i].Slot >= 0 {
+			slots++
+		}
+	}
+	return e.Cursor.LastTime - Micros(slots-1), slots > 0
+}
+
 // SkippedSlots returns which of the n slots from a slot on are not among Events: the indexes of the
 // repeats, and the rejections. Indexes count from the first of the slots. It returns false if the
 // envelope does not have that information: an archived envelope may have changed since it was

@@ -47,20 +47,7 @@ func NewWarmUpDecoder(to Cursor) *Decoder {
 // WarmUpWith takes an archived envelope that holds all of its events, as if the decoder had decoded
 // it. The archive does not store event ids; [Decoder.FinishWarmUp] adds them.
 func (d *Decoder) WarmUpWith(env *Envelope) {
-	// Each event has taken one slot: the valid ones, the repeats, and the rejects of single events.
-	slots := len(env.Events) + env.Repeats
-	for i := range env.Rejects {
-		if env.Rejects[i].Slot >= 0 {
-			slots++
-		}
-	}
-
-	if slots != 0 {
-		first := env.Cursor.LastTime - Micros(slots-1)
-		if i := slices.IndexFunc(env.Events, func(ev Event) bool { return !ev.Backfill }); i >= 0 {
-			// A live event states its log time; the time of a backfill is its own.
-			first = env.Events[i].Time - Micros(env.Events[i].Slot)
-		}
+	if first, hasSlots := env.FirstTime(); hasSlots {
 		d.noteWarmStart(env.Seq(), first)
 	}
 	d.reached.Seq, d.reached.LastTime = env.Seq(), env.Cursor.LastTime

@@ -7,7 +7,49 @@ import (
 	"testing"
 
 	"github.com/skein-feed/skein/events"
+	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
+
+// I6, I14: the archive remembers the same times of event ids as a reader of the stream, also those
+// of backfilled events and of repeats. Otherwise a reader that continues at the end of the archive
+// would take another event for a repeat.
+func TestRepeatsHaveTimesOfReader(t *testing.T) {
+	follow := func(user string) events.Event {
+		return events.Event{Kind: events.UserFollowed, User: user, Peer: "author", ID: "id"}
+	}
+	imported := follow("imported")
+	imported.Backfill, imported.Source, imported.Offset, imported.Time = true, "old", 1, start-events.Horizon
+	malformed := follow("")
+
+	d := events.NewDecoder(events.Cursor{Log: testLog, Epoch: 1})
+	var envs []*events.Envelope
+	for i, evs := range [][]events.Event{
+		{imported, follow("1"), malformed, follow("2")},
+		{malformed, imported, imported},
+		{follow("1"), imported},
+	} {
+		var msgs []*skeinv1.Event
+		for _, ev := range evs {
+			msgs = append(msgs, ev.Proto())
+		}
+		data, err := events.EncodeEnvelope(msgs)
+		if err != nil {
+			t.Fatal(err)
+		}
+		env, err := d.Decode(uint64(i+1), start+events.Micros(i)*1e6, data)
+		if err != nil {
+			t.Fatal(err)
+		}
+		envs = append(envs, env)
+
+		a := mustOpen(t, newMemoryBucket())
+		mustSeal(t, a, envs)
+		repeats, err := a.Repeats(t.Context(), 2)
+		if err != nil || !slices.Equal(repeats, d.Repeats()) {
+			t.Errorf("repeats after %d envelopes: got %v and error %v, want %v", i+1, repeats, err, d.Repeats())
+		}
+	}
+}
 
 // All damaged files of event ids are named. The event ids of the other files are still known, and
 // the damaged files can be replaced.

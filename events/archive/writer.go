@@ -64,20 +64,18 @@ func (w *Writer) Add(envs ...*events.Envelope) error {
 	return nil
 }
 
-// rememberIDs adds the event ids of an envelope to repeats. The time of a backfilled event is the
-// time of the imported fact and not its log time. Its id is therefore remembered with the last time
-// of its envelope, which is less than a millisecond after the log time of the event's slot.
+// rememberIDs adds the event ids of an envelope to repeats. Like the decoder, it remembers each id
+// with the log time of its slot, and not with the time of a backfilled event, which is that of the
+// imported fact.
 func (w *Writer) rememberIDs(env *events.Envelope) {
 	w.repeats = append(w.repeats, env.Repeated...)
+	firstTime, _ := env.FirstTime()
 	for i := range env.Events {
 		ev := &env.Events[i]
 		if ev.ID == "" {
 			continue
 		}
-		at := ev.Time
-		if ev.Backfill {
-			at = env.Cursor.LastTime
-		}
+		at := firstTime + events.Micros(ev.Slot)
 		w.repeats = append(w.repeats, events.Repeat{Key: events.RepeatKey(ev), Time: at},
 			events.Repeat{Key: events.ContentKey(ev), Time: at})
 	}
