@@ -19,12 +19,12 @@
 // at most [MaxEnvelopeBytes] bytes. Other programs may append envelopes too, so the decoder trusts
 // nothing in them.
 //
-//   - An envelope that cannot be decoded, has a later version or exceeds a limit yields no events and takes no log time. It
-//     yields one [Reject] with Slot -1, and the cursor moves past it.
-//   - An event that [Validate] refuses yields one [Reject]. It keeps its slot, and so its microsecond of log time, but its event id
-//     is not remembered.
-//   - A valid event whose acting user, kind and event id occurred within the [Horizon] before it is dropped and counted in
-//     [Envelope.Repeats].
+//   - An envelope that cannot be decoded, has a later version or exceeds a limit yields no events
+//     and takes no log time. It yields one [Reject] with Slot -1, and the cursor moves past it.
+//   - An event that [Validate] refuses yields one [Reject]. It keeps its slot, and so its
+//     microsecond of log time, but its event id is not remembered.
+//   - A valid event whose acting user, kind and event id occurred within the [Horizon] before it is
+//     dropped and counted in [Envelope.Repeats].
 //   - All other events are in [Envelope.Events].
 //
 // # Invariants

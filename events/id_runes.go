@@ -5,7 +5,8 @@ import "unicode"
 // IsIDRune reports whether an id may contain a character. An id is what people type, so every
 // character is allowed except
 //
-//   - control characters, white space and bidirectional controls, which make an id look like another one or like two,
+//   - control characters, white space and bidirectional controls, which make an id look like
+//     another one or like two,
 //   - noncharacters, which Unicode reserves for the inside of programs.
 //
 // The joiners of Persian, of Malayalam and of emoji, the tags in flags, and characters that Unicode

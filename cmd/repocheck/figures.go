@@ -307,7 +307,8 @@ type quotation struct {
 	start, end   int           // from the number to the end of the marker
 }
 
-// quotations returns the marked numbers of a paragraph in order, including those that are measured there.
+// quotations returns the marked numbers of a paragraph in order, including those that are measured
+// there.
 func (p *paragraph) quotations() (all []quotation) {
 	from := 0 // the end of the marker before
 	for _, at := range figureMarker.FindAllStringSubmatchIndex(p.text, -1) {

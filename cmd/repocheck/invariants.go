@@ -20,8 +20,9 @@ var (
 	testName          = regexp.MustCompile(`(?m)^func (Test\w+|Fuzz\w+)\(`)
 )
 
-// checkInvariants compares docs/invariants.md with a repository. It returns the numbers that are cited but not defined, or defined twice, the
-// tests and mutants that are named but do not exist, and the invariants without a test or a mutant.
+// checkInvariants compares docs/invariants.md with a repository. It returns the numbers that are
+// cited but not defined, or defined twice, the tests and mutants that are named but do not exist,
+// and the invariants without a test or a mutant.
 func checkInvariants(repo fs.FS) ([]string, error) {
 	book, err := fs.ReadFile(repo, invariantsPage)
 	if err != nil {
@@ -74,8 +75,8 @@ func checkInvariants(repo fs.FS) ([]string, error) {
 	return problems, nil
 }
 
-// firstMutants returns the base name of the mutant that each invariant names first, in the order of docs/invariants.md. A mutant that two
-// invariants name first is returned once.
+// firstMutants returns the base name of the mutant that each invariant names first, in the order of
+// docs/invariants.md. A mutant that two invariants name first is returned once.
 func firstMutants(repo fs.FS) ([]string, error) {
 	book, err := fs.ReadFile(repo, invariantsPage)
 	if err != nil {
@@ -98,7 +99,8 @@ func firstMutants(repo fs.FS) ([]string, error) {
 // mutantBaseName returns the name of a mutant in docs/invariants.md, given its file.
 func mutantBaseName(file string) string { return strings.TrimSuffix(path.Base(file), ".mutant") }
 
-// scanRepository returns the names of all tests and mutants, and for each number that is cited one file that cites it.
+// scanRepository returns the names of all tests and mutants, and for each number that is cited one
+// file that cites it.
 func scanRepository(repo fs.FS) (tests, mutants map[string]bool, cited map[string]string, err error) {
 	tests = map[string]bool{}
 	mutants = map[string]bool{}

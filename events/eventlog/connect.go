@@ -24,26 +24,29 @@ const (
 	defaultConnectTimeout = 30 * time.Second
 	// dialTimeout limits one attempt to reach one server.
 	dialTimeout = 5 * time.Second
-	// minReconnectDelay and maxReconnectDelay are the limits of the delay before the client tries the servers again. Up to half of
-	// each delay is randomly taken off. The first delay is short because most failures concern one connection only, and the
-	// server is still there.
+	// minReconnectDelay and maxReconnectDelay are the limits of the delay before the client tries
+	// the servers again. Up to half of each delay is randomly taken off. The first delay is short
+	// because most failures concern one connection only, and the server is still there.
 	minReconnectDelay = 4 * time.Millisecond
 	maxReconnectDelay = time.Second
-	// pingInterval and maxPings let the client notice within about 15 s that a server has vanished without closing the connection.
-	// That must be less than retryFor, or a publisher would give up on an envelope before it has tried another server.
+	// pingInterval and maxPings let the client notice within about 15 s that a server has vanished
+	// without closing the connection. That must be less than retryFor, or a publisher would give up
+	// on an envelope before it has tried another server.
 	pingInterval = 5 * time.Second
 	maxPings     = 2
 	// requestTimeout limits one request to the server, because a server that hangs never answers.
 	requestTimeout = 5 * time.Second
-	// firstRequestTimeout limits the first attempt of a request that may be sent more than once. Each further attempt may take twice
-	// as long as the one before, up to requestTimeout.
+	// firstRequestTimeout limits the first attempt of a request that may be sent more than once.
+	// Each further attempt may take twice as long as the one before, up to requestTimeout.
 	firstRequestTimeout = requestTimeout / 8
-	// unreachableLogInterval is the time between two log lines that say that no server can be reached.
+	// unreachableLogInterval is the time between two log lines that say that no server can be
+	// reached.
 	unreachableLogInterval = 10 * time.Second
 )
 
-// connection is the connection to the server of a log. The NATS client reconnects by itself. A connection tracks its state, so that
-// requests end when the connection is lost, and so that the log is checked again after a reconnect.
+// connection is the connection to the server of a log. The NATS client reconnects by itself. A
+// connection tracks its state, so that requests end when the connection is lost, and so that the
+// log is checked again after a reconnect.
 type connection struct {
 	nc *nats.Conn
 	js jetstream.JetStream
@@ -53,7 +56,8 @@ type connection struct {
 	current connState
 	// endCurrent cancels current.ctx.
 	endCurrent context.CancelFunc
-	// verifiedConn is the connState.number of the connection on which the log was last found to be the one that was opened.
+	// verifiedConn is the connState.number of the connection on which the log was last found to be
+	// the one that was opened.
 	verifiedConn uint64
 	// pendingRequests are the requests that a permission error of the server may end.
 	pendingRequests []*pendingRequest
@@ -62,15 +66,15 @@ type connection struct {
 // connState is the state of a connection at one time.
 type connState struct {
 	up bool
-	// number is how many times the client has connected. Two states that are up and have the same number are of the same TCP
-	// connection.
+	// number is how many times the client has connected. Two states that are up and have the same
+	// number are of the same TCP connection.
 	number uint64
 	// ctx ends when the connection is lost or made again.
 	ctx context.Context //nolint:containedctx // it is the signal, not a scope: who waits for a change selects on it
 }
 
-// validateExternal rejects settings of an external server with which no retry could succeed, so that Open reports a mistake at once and
-// not after the connect timeout.
+// validateExternal rejects settings of an external server with which no retry could succeed, so
+// that Open reports a mistake at once and not after the connect timeout.
 func (cfg Config) validateExternal() error {
 	for server := range strings.SplitSeq(cfg.URL, ",") {
 		if u, err := parseServerURL(server); err != nil || u.Hostname() == "" {
@@ -104,7 +108,8 @@ func parseServerURL(server string) (*url.URL, error) {
 	return url.Parse(server)
 }
 
-// redactedServers returns the external servers for log lines: without the user names, passwords and tokens that their URLs may contain.
+// redactedServers returns the external servers for log lines: without the user names, passwords and
+// tokens that their URLs may contain.
 func (cfg Config) redactedServers() string {
 	var names []string
 	for server := range strings.SplitSeq(cfg.URL, ",") {
@@ -115,7 +120,8 @@ func (cfg Config) redactedServers() string {
 	return strings.Join(names, ",")
 }
 
-// connect connects to the embedded server, or to an external one if server is nil. It retries until ctx or the connect timeout ends.
+// connect connects to the embedded server, or to an external one if server is nil. It retries until
+// ctx or the connect timeout ends.
 func connect(ctx context.Context, cfg Config, server *embedded.Server, logger *slog.Logger) (*connection, error) {
 	c := &connection{current: connState{up: true, number: 1}}
 	c.current.ctx, c.endCurrent = context.WithCancel(context.Background()) //nolint:fatcontext // replaced, not nested
@@ -128,8 +134,9 @@ func connect(ctx context.Context, cfg Config, server *embedded.Server, logger *s
 		nats.CustomReconnectDelay(reconnectDelay),
 		nats.PingInterval(pingInterval),
 		nats.MaxPingsOutstanding(maxPings),
-		// -1 makes the client buffer nothing while it has no connection. A buffered envelope would be appended long after its caller
-		// was told that the outcome is unknown, and perhaps after the dedupe window.
+		// -1 makes the client buffer nothing while it has no connection. A buffered envelope would
+		// be appended long after its caller was told that the outcome is unknown, and perhaps after
+		// the dedupe window.
 		nats.ReconnectBufSize(-1),
 		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
 			c.recordChange(false)
@@ -185,7 +192,8 @@ func connect(ctx context.Context, cfg Config, server *embedded.Server, logger *s
 	return c, nil
 }
 
-// socketURL stands for a server that is reached by a socket. NATS wants a URL, and looks up no name for an address.
+// socketURL stands for a server that is reached by a socket. NATS wants a URL, and looks up no name
+// for an address.
 const socketURL = "nats://127.0.0.1"
 
 // socketDialer connects to a Unix socket, whatever the address.
@@ -196,12 +204,14 @@ func (s socketDialer) Dial(string, string) (net.Conn, error) {
 	return (&net.Dialer{Timeout: dialTimeout}).Dial("unix", string(s))
 }
 
-// dial connects to a server. It retries errors that may pass, until ctx or the connect timeout ends.
+// dial connects to a server. It retries errors that may pass, until ctx or the connect timeout
+// ends.
 func dial(ctx context.Context, cfg Config, opts []nats.Option, logger *slog.Logger) (*nats.Conn, error) {
 	deadline := time.NewTimer(cfg.connectTimeout())
 	defer deadline.Stop()
 
-	// The delay grows with the number of attempts. Counting from 5 makes the first delay long enough for a server to start.
+	// The delay grows with the number of attempts. Counting from 5 makes the first delay long
+	// enough for a server to start.
 	attempts := 5
 	var lastLogged time.Time
 	for {
@@ -240,7 +250,8 @@ func reconnectDelay(attempts int) time.Duration {
 	return delay/2 + rand.N(delay/2)
 }
 
-// isRetryableDialError reports whether connecting may succeed later. It is false for errors of the configuration.
+// isRetryableDialError reports whether connecting may succeed later. It is false for errors of the
+// configuration.
 func isRetryableDialError(err error) bool {
 	for _, permanent := range []error{
 		nats.ErrAuthorization, nats.ErrAuthExpired, nats.ErrAuthRevoked, nats.ErrAccountAuthExpired,
@@ -254,7 +265,8 @@ func isRetryableDialError(err error) bool {
 	return errors.Is(err, nats.ErrNoServers) || errors.Is(err, nats.ErrTimeout) || errors.As(err, &unreachable)
 }
 
-// recordChange records that the connection was lost or made again, and ends the context of the state before.
+// recordChange records that the connection was lost or made again, and ends the context of the
+// state before.
 func (c *connection) recordChange(up bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -273,7 +285,8 @@ func (c *connection) state() connState {
 	return c.current
 }
 
-// waitUntilUp waits until the connection is up. It fails with [events.ErrClosed] if the connection was closed.
+// waitUntilUp waits until the connection is up. It fails with [events.ErrClosed] if the connection
+// was closed.
 func (c *connection) waitUntilUp(ctx context.Context) (connState, error) {
 	for {
 		state := c.state()
@@ -291,9 +304,10 @@ func (c *connection) waitUntilUp(ctx context.Context) (connState, error) {
 	}
 }
 
-// request sends one request on the connection of the given state, and waits for the answer until the timeout. It also ends when that
-// connection is lost, and when the server forbids one of the subjects. In neither case does an answer arrive, and the NATS client would
-// wait for it until the timeout.
+// request sends one request on the connection of the given state, and waits for the answer until
+// the timeout. It also ends when that connection is lost, and when the server forbids one of the
+// subjects. In neither case does an answer arrive, and the NATS client would wait for it until the
+// timeout.
 func (c *connection) request(
 	ctx context.Context, state connState, timeout time.Duration, send func(context.Context) error, subjects ...string,
 ) error {

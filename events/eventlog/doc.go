@@ -33,15 +33,17 @@
 // in the stream, and whatever is archived and trimmed meanwhile. [Log.CheckCursor] and the reader
 // ensure this:
 //
-//   - The archive lacks the event ids, and those fields of an [events.Cursor] that only the stream needs. So a cursor from the archive
-//     has no checksum and no warm-up start, and is compared by the last log time that was assigned.
-//   - A reader never opens the archive if the stream has everything after its cursor. If trimming overtakes the reader, it goes back to
-//     the archive.
-//   - A reader resolves a gap in the sequences before it returns anything after the gap. If the archive has the missing part, the reader
-//     reads it there, as if the stream had been trimmed beyond the gap. A reader at the end of the archive also learns from the archive
-//     what the stream no longer has of the horizon before that end.
-//   - [Log.Trim] never trims anything at or after the WarmSeq of the cursor at the end of the archive, so a reader at that end can warm
-//     up.
+//   - The archive lacks the event ids, and those fields of an [events.Cursor] that only the stream
+//     needs. So a cursor from the archive has no checksum and no warm-up start, and is compared by
+//     the last log time that was assigned.
+//   - A reader never opens the archive if the stream has everything after its cursor. If trimming
+//     overtakes the reader, it goes back to the archive.
+//   - A reader resolves a gap in the sequences before it returns anything after the gap. If the
+//     archive has the missing part, the reader reads it there, as if the stream had been trimmed
+//     beyond the gap. A reader at the end of the archive also learns from the archive what the
+//     stream no longer has of the horizon before that end.
+//   - [Log.Trim] never trims anything at or after the WarmSeq of the cursor at the end of the
+//     archive, so a reader at that end can warm up.
 //
 // # The boundary between archive and stream
 //
