@@ -25,12 +25,12 @@
 //	serving        groups of a service that runs: reads, ingest, latency
 //	stores         groups of one store in process: constant, inprocess, disk, feed, seen, counters,
 //	               notifications
-//	replays        groups of stores that are built from the log: replay, growth
+//	replays        groups of stores that are built from the log: replay, plays, growth
 //	nodes          the group of nodes of a cluster, each by itself: nodes
 //	workload       the follow graph, its events, stores that are folded from them
 //	programs       what is started, and what drives it
 //	measure        a run, its report, and what measures
 //
 // Imports go down this list, but that the logs of replays have events of stores. A new row is a
-// function that adds to the report; a new group is one more in [rows].
+// function that adds to the report; a new group is one more in the list groups.
 package bench

@@ -12,7 +12,6 @@ import (
 	"github.com/skein-feed/skein/cmd/skein-bench/internal/measure"
 	"github.com/skein-feed/skein/cmd/skein-bench/internal/workload"
 	"github.com/skein-feed/skein/events"
-	"github.com/skein-feed/skein/projections/inbox"
 )
 
 const (
@@ -158,19 +157,12 @@ func newPlaysRows(b *measure.Bench, l *playsLog, archiveBytes float64) playsRows
 
 // measureBuild builds the store of a projection, in a process of its own.
 func (rows *playsRows) measureBuild(ctx context.Context, b *measure.Bench, l *playsLog, dir, name string) error {
-	r, err := runInOwnProcess(ctx, b, replayJob{
-		Work:       workRebuild,
-		Log:        dir,
-		Projection: name,
-		Archive:    true,
-		Threshold:  inbox.DefaultSettings().Threshold,
-		Memory:     b.Opts.RebuildMemory,
-	})
+	r, err := runInOwnProcess(ctx, b, newRebuildJob(b, dir, name))
 	if err != nil {
 		return err
 	}
-	if r.Events != l.n {
-		return fmt.Errorf("%d events were read, not %d", r.Events, l.n)
+	if err := r.checkEventCount(l.n); err != nil {
+		return err
 	}
 
 	n := float64(l.n)

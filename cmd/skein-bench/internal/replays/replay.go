@@ -108,7 +108,7 @@ func measureRebuilds(ctx context.Context, b *measure.Bench, l *replayLog) error 
 				return measure.Measurement{}, err
 			}
 			core.SeriesOf(name).Add(measure.Measurement{Value: float64(l.eventCount) / r.ProcessorSeconds})
-			return measure.Measurement{Value: float64(l.eventCount) / r.Seconds}, l.checkEventCount(r)
+			return measure.Measurement{Value: float64(l.eventCount) / r.Seconds}, r.checkEventCount(l.eventCount)
 		}}
 	}
 

@@ -56,6 +56,19 @@ type replayJob struct {
 	Into string
 }
 
+// newRebuildJob returns the job that builds the store of a projection from the archive in a data
+// directory, as a service with its default settings does.
+func newRebuildJob(b *measure.Bench, dataDir, projection string) replayJob {
+	return replayJob{
+		Work:       workRebuild,
+		Log:        dataDir,
+		Projection: projection,
+		Archive:    true,
+		Threshold:  inbox.DefaultSettings().Threshold,
+		Memory:     b.Opts.RebuildMemory,
+	}
+}
+
 // replayResult is the result of a job.
 type replayResult struct {
 	// Events is how many events were read.
@@ -72,6 +85,15 @@ type replayResult struct {
 	// time of its audits and of verifying the stores.
 	Checks                      uint64
 	AuditSeconds, VerifySeconds float64
+}
+
+// checkEventCount returns an error unless the job has read all events of its log. A rebuild that
+// stopped early would look fast.
+func (r replayResult) checkEventCount(events int) error {
+	if r.Events != events {
+		return fmt.Errorf("%d events were read, not %d", r.Events, events)
+	}
+	return nil
 }
 
 // RunReplayJob does a job that another process of the bench has encoded, and writes the result as
@@ -94,6 +116,7 @@ func runInOwnProcess(ctx context.Context, b *measure.Bench, job replayJob) (r re
 	if b.Opts.Self == "" {
 		return job.run(ctx)
 	}
+
 	encoded, err := json.Marshal(job)
 	if err != nil {
 		return r, err
@@ -187,7 +210,7 @@ func (j *replayJob) measure(ctx context.Context, r *replayResult, fold func([]*e
 	for {
 		envs, err := next(ctx)
 		if errors.Is(err, io.EOF) {
-			break
+			break // the whole log was read
 		}
 		if err != nil {
 			return err
@@ -246,7 +269,7 @@ func (j *replayJob) openLog(ctx context.Context) (next func(context.Context) ([]
 		return nil, nil, errors.Join(err, workload.CloseLog(ctx, log))
 	}
 
-	// A subscription waits at the end of the log, so the function must know where the log ends.
+	// A subscription waits at the end of the log, so next must know where the log ends.
 	lastSeq := uint64(0)
 	next = func(ctx context.Context) ([]*events.Envelope, error) {
 		if lastSeq >= head.Last {

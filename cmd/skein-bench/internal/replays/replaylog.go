@@ -3,7 +3,6 @@ package replays
 import (
 	"context"
 	"errors"
-	"fmt"
 	"iter"
 	"math/rand/v2"
 	"path/filepath"
@@ -110,14 +109,6 @@ func countedEvents(n int) iter.Seq[*skeinv1.Event] {
 // logDir is the directory of the stream, and archiveDir that of the archive.
 func (l *replayLog) logDir() string     { return filepath.Join(l.dir, "log") }
 func (l *replayLog) archiveDir() string { return filepath.Join(l.dir, "archive") }
-
-// checkEventCount returns an error unless a job has read all events.
-func (l *replayLog) checkEventCount(r replayResult) error {
-	if r.Events != l.eventCount {
-		return fmt.Errorf("%d events were read, not %d", r.Events, l.eventCount)
-	}
-	return nil
-}
 
 // makeLog publishes the events into a new log, and archives all of them.
 func makeLog(ctx context.Context, b *measure.Bench, l *replayLog) (err error) {
