@@ -15,7 +15,7 @@ func TestRatiosOutsideTheNoiseAreMarked(t *testing.T) {
 	r := &Report{Settings: Settings{Base: "aaa", Head: "bbb", Users: 10, Edges: 100, Runs: 3}}
 	b := &Bench{Report: r}
 	add := func(title, unit string, lessIsBetter bool, base, head []float64) {
-		row := b.Row(title, title, unit, "")
+		row := b.AddRow(title, title, unit, "")
 		for _, v := range base {
 			row.SeriesOf("base").Add(Measurement{Value: v})
 		}
@@ -64,8 +64,8 @@ func TestContendersAlternate(t *testing.T) {
 		}}
 	}
 	b := &Bench{Report: &Report{}}
-	row := b.Row("row", "row", "calls/s", "")
-	if err := b.AlternateTimes(t.Context(), 3, row, contender("A"), contender("B")); err != nil {
+	row := b.AddRow("row", "row", "calls/s", "")
+	if err := b.MeasureRunsInTurn(t.Context(), 3, row, contender("A"), contender("B")); err != nil {
 		t.Fatal(err)
 	}
 

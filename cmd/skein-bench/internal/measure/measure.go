@@ -111,15 +111,15 @@ type Bench struct {
 	ServeOn string
 }
 
-// Say writes a line of progress.
-func (b *Bench) Say(format string, args ...any) {
+// Logf writes a line of progress.
+func (b *Bench) Logf(format string, args ...any) {
 	if b.Opts.Progress != nil {
 		fmt.Fprintf(b.Opts.Progress, format+"\n", args...)
 	}
 }
 
-// Row adds a row to the report. The note says what a reader must know to judge the figures.
-func (b *Bench) Row(id, title, unit, note string) *Row {
+// AddRow adds a row to the report. The note says what a reader must know to judge the figures.
+func (b *Bench) AddRow(id, title, unit, note string) *Row {
 	r := &Row{ID: id, Title: title, Unit: unit, Note: note}
 	b.Report.Rows = append(b.Report.Rows, r)
 	return r
@@ -139,34 +139,34 @@ type Contender struct {
 	Measure func(ctx context.Context) (Measurement, error)
 }
 
-// Alternate measures each contender as often as the options say, in turn.
-func (b *Bench) Alternate(ctx context.Context, row *Row, contenders ...Contender) error {
-	return b.AlternateTimes(ctx, b.Opts.Runs, row, contenders...)
+// MeasureInTurn measures each contender as often as the options say, in turn.
+func (b *Bench) MeasureInTurn(ctx context.Context, row *Row, contenders ...Contender) error {
+	return b.MeasureRunsInTurn(ctx, b.Opts.Runs, row, contenders...)
 }
 
-// AlternateTimes measures each contender as often as runs says, in turn. Every other run has the
+// MeasureRunsInTurn measures each contender as often as runs says, in turn. Every other run has the
 // opposite order, so that what changes on the machine in the meantime affects all contenders alike.
-func (b *Bench) AlternateTimes(ctx context.Context, runs int, row *Row, contenders ...Contender) error {
+func (b *Bench) MeasureRunsInTurn(ctx context.Context, runs int, row *Row, contenders ...Contender) error {
 	for _, c := range contenders {
 		row.SeriesOf(c.Name) // adds the series in the order of the table
 	}
 
 	for run := range runs {
-		for _, c := range InTurn(run, contenders) {
+		for _, c := range RunOrder(run, contenders) {
 			m, err := c.Measure(ctx)
 			if err != nil {
 				return fmt.Errorf("%s: %s: %w", row.ID, c.Name, err)
 			}
 			row.SeriesOf(c.Name).Add(m)
-			b.Say("  %-18s run %d  %-44s %s %s", row.ID, run+1, c.Name, FormatFigure(m.Value), row.Unit)
+			b.Logf("  %-18s run %d  %-44s %s %s", row.ID, run+1, c.Name, FormatFigure(m.Value), row.Unit)
 		}
 	}
 	return nil
 }
 
-// InTurn returns the order in which contenders are measured in a run. Every other run has the
+// RunOrder returns the order in which contenders are measured in a run. Every other run has the
 // opposite order.
-func InTurn[T any](run int, all []T) []T {
+func RunOrder[T any](run int, all []T) []T {
 	order := slices.Clone(all)
 	if run%2 == 1 {
 		slices.Reverse(order)

@@ -54,9 +54,9 @@ func measureLargeCluster(ctx context.Context, b *measure.Bench) error {
 			title += ", with event ids"
 			note = "" // the note of the row without event ids is enough
 		}
-		rate := b.Row(id, title, "events/s", note)
-		memory := b.Row(id+"-memory", title+": resident memory", "MB", "")
-		disk := b.Row(id+"-bytes", title+": stores, compacted", "MB", "")
+		rate := b.AddRow(id, title, "events/s", note)
+		memory := b.AddRow(id+"-memory", title+": resident memory", "MB", "")
+		disk := b.AddRow(id+"-bytes", title+": stores, compacted", "MB", "")
 
 		var contenders []measure.Contender
 		for _, reader := range readers {
@@ -72,7 +72,7 @@ func measureLargeCluster(ctx context.Context, b *measure.Bench) error {
 				},
 			})
 		}
-		if err := b.Alternate(ctx, rate, contenders...); err != nil {
+		if err := b.MeasureInTurn(ctx, rate, contenders...); err != nil {
 			return err
 		}
 

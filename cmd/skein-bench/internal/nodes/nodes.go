@@ -72,7 +72,7 @@ func listSmallNodes() (list []smallNode) {
 // read the same log.
 func measureSmallClusters(ctx context.Context, b *measure.Bench) error {
 	count := max(1, b.Opts.Replayed/eventsPerEnvelope)
-	b.Say("a log of %d events", count*eventsPerEnvelope)
+	b.Logf("a log of %d events", count*eventsPerEnvelope)
 	g := productLog{
 		users: max(100, b.Opts.Replayed/10), items: max(100, b.Opts.Replayed/4),
 		mix: eventMix{plays: 52, likes: 15, follows: 20, pins: 8, scores: 5},
@@ -83,10 +83,10 @@ func measureSmallClusters(ctx context.Context, b *measure.Bench) error {
 	}
 
 	list := listSmallNodes()
-	bytes := b.Row("nodes-bytes", "bytes of a node, two copies", "MB", fmt.Sprintf("all four stores after a log of %d events, compacted. "+
+	bytes := b.AddRow("nodes-bytes", "bytes of a node, two copies", "MB", fmt.Sprintf("all four stores after a log of %d events, compacted. "+
 		"Of 100 events 52 are plays, 20 follows, 15 likes, 8 pins and 5 scores, of %d users and %d items, over %d "+
 		"days.", count*eventsPerEnvelope, g.users, g.items, logDays))
-	fold := b.Row("nodes-fold", "processor time of a node an event of the log", "µs", "the whole log is decoded, and folded live by the "+
+	fold := b.AddRow("nodes-fold", "processor time of a node an event of the log", "µs", "the whole log is decoded, and folded live by the "+
 		"four stores; all threads, flushes, compactions and garbage collection included.")
 	var contenders []measure.Contender
 	for _, s := range list {
@@ -97,7 +97,7 @@ func measureSmallClusters(ctx context.Context, b *measure.Bench) error {
 			return measure.Measurement{Value: size / 1e6}, err
 		}})
 	}
-	if err := b.Alternate(ctx, bytes, contenders...); err != nil {
+	if err := b.MeasureInTurn(ctx, bytes, contenders...); err != nil {
 		return err
 	}
 	compare(list, bytes, fold)

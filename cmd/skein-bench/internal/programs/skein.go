@@ -37,7 +37,7 @@ func BuildSkein(ctx context.Context, b *measure.Bench) (string, error) {
 		return b.Program, nil
 	}
 
-	b.Say("building skein")
+	b.Logf("building skein")
 	root, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", "github.com/skein-feed/skein").Output()
 	if err != nil {
 		return "", fmt.Errorf("skein is built from a clone, and this is not a directory of one: %w", err)

@@ -105,18 +105,18 @@ func MeasureGrowth(ctx context.Context, b *measure.Bench) (err error) {
 // newGrowthRows adds the rows to the report. With GrowthAlone no service is started, so there are
 // only rows about the graph store.
 func newGrowthRows(b *measure.Bench) (r growthRows) {
-	r.build = b.Row("growth-build", "growth: the graph built from an archive", "follows/s", "as a rebuild does, compacted, in a process of "+
+	r.build = b.AddRow("growth-build", "growth: the graph built from an archive", "follows/s", "as a rebuild does, compacted, in a process of "+
 		"its own, once. Everybody follows 10 users, by a power law.")
-	r.bytes = b.Row("growth-bytes", "growth: bytes a follow, compacted", "bytes", "the graph store; ids of 13 digits.")
+	r.bytes = b.AddRow("growth-bytes", "growth: bytes a follow, compacted", "bytes", "the graph store; ids of 13 digits.")
 	if b.Opts.GrowthAlone {
 		return r
 	}
-	r.start = b.Row("growth-start", "growth: from the start of `skein serve` to ready", "s", "with all four stores of these follows, built "+
+	r.start = b.AddRow("growth-start", "growth: from the start of `skein serve` to ready", "s", "with all four stores of these follows, built "+
 		"beforehand and closed in order; files in the cache of the system. From the start of the process until /readyz says yes, asked "+
 		"every 10 ms. The stream is empty, the log in the archive: a service that stopped under traffic reads its last 15 minutes of "+
 		"events, too.")
-	r.ready = b.Row("growth-ready-memory", "growth: resident memory when ready", "bytes", "")
-	r.idle = b.Row("growth-memory", "growth: resident memory of an idle service", "bytes", fmt.Sprintf("of the largest number of follows, %v "+
+	r.ready = b.AddRow("growth-ready-memory", "growth: resident memory when ready", "bytes", "")
+	r.idle = b.AddRow("growth-memory", "growth: resident memory of an idle service", "bytes", fmt.Sprintf("of the largest number of follows, %v "+
 		"after it was ready, without calls, after a collection.", idleFor(b)))
 	return r
 }
@@ -131,7 +131,7 @@ func idleFor(b *measure.Bench) time.Duration {
 
 // measureSize makes the data directory of a size, and measures everything but operations.
 func measureSize(ctx context.Context, b *measure.Bench, g *growthSize, rows growthRows) error {
-	b.Say("an archive of %s", g.name)
+	b.Logf("an archive of %s", g.name)
 	if err := g.log.archive(ctx, g.data); err != nil {
 		return err
 	}
@@ -169,13 +169,13 @@ func measureSize(ctx context.Context, b *measure.Bench, g *growthSize, rows grow
 		}
 		built := measure.GrownStore{BytesPerFollow: float64(size) / n, FollowsPerSecond: n / r.Seconds, Memory: r.Memory}
 		g.costs.Stores[name] = built
-		b.Say("  %s built in %s s, with %s bytes of memory: %s bytes a follow", name, measure.FormatFigure(r.Seconds), measure.FormatFigure(r.Memory),
+		b.Logf("  %s built in %s s, with %s bytes of memory: %s bytes a follow", name, measure.FormatFigure(r.Seconds), measure.FormatFigure(r.Memory),
 			measure.FormatFigure(built.BytesPerFollow))
 	}
 
 	rows.build.SeriesOf(g.name).Add(measure.Measurement{Value: g.costs.Stores["graph"].FollowsPerSecond})
 	rows.bytes.SeriesOf(g.name).Add(measure.Measurement{Value: g.costs.Stores["graph"].BytesPerFollow})
-	b.Say("  %s bytes a follow in the archive", measure.FormatFigure(g.costs.ArchiveBytesPerFollow))
+	b.Logf("  %s bytes a follow in the archive", measure.FormatFigure(g.costs.ArchiveBytesPerFollow))
 	if b.Opts.GrowthAlone {
 		return nil
 	}
@@ -204,7 +204,7 @@ func measureStarts(ctx context.Context, b *measure.Bench, g *growthSize, rows gr
 		}
 		rows.start.SeriesOf(g.name).Add(measure.Measurement{Value: took})
 		rows.ready.SeriesOf(g.name).Add(measure.Measurement{Value: memory})
-		b.Say("  %-18s ready in %s s with %s bytes of memory", rows.start.ID, measure.FormatFigure(took), measure.FormatFigure(memory))
+		b.Logf("  %-18s ready in %s s with %s bytes of memory", rows.start.ID, measure.FormatFigure(took), measure.FormatFigure(memory))
 	}
 
 	g.costs.StartSeconds = rows.start.SeriesOf(g.name).Median
@@ -243,7 +243,7 @@ func measureIdleMemory(ctx context.Context, b *measure.Bench, g *growthSize, row
 			return err
 		}
 		rows.idle.SeriesOf(idle.name).Add(measure.Measurement{Value: *idle.found})
-		b.Say("  %-18s %s: %s bytes", rows.idle.ID, idle.name, measure.FormatFigure(*idle.found))
+		b.Logf("  %-18s %s: %s bytes", rows.idle.ID, idle.name, measure.FormatFigure(*idle.found))
 	}
 	return nil
 }

@@ -165,7 +165,7 @@ func measureOperations(ctx context.Context, b *measure.Bench, all []*growthSize)
 	}
 
 	for i, op := range growthOps() {
-		row := b.Row("growth-"+op.id, "growth: "+op.title+", p50", "µs", "")
+		row := b.AddRow("growth-"+op.id, "growth: "+op.title+", p50", "µs", "")
 		if i == 0 {
 			row.Note = fmt.Sprintf("in process, of %d users who follow and are followed by %d others in a store of any size, so that what is "+
 				"asked is in the caches. %d operations are timed at a time, those that write committed together and visible, %d times a run, "+
@@ -177,7 +177,7 @@ func measureOperations(ctx context.Context, b *measure.Bench, all []*growthSize)
 			}
 			for _, s := range stores {
 				row.SeriesOf(s.name).Add(measure.Measurement{Value: measure.Median(s.times[op.id])})
-				b.Say("  %-18s run %d  %-30s %s µs", row.ID, run+1, s.name, measure.FormatFigure(measure.Median(s.times[op.id])))
+				b.Logf("  %-18s run %d  %-30s %s µs", row.ID, run+1, s.name, measure.FormatFigure(measure.Median(s.times[op.id])))
 			}
 		}
 

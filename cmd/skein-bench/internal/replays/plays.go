@@ -107,7 +107,7 @@ func MeasurePlays(ctx context.Context, b *measure.Bench) (err error) {
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 
 	log := newPlaysLog(b.Opts.Replayed)
-	b.Say("an archive of %s plays", measure.FormatFigure(float64(log.n)))
+	b.Logf("an archive of %s plays", measure.FormatFigure(float64(log.n)))
 	began := time.Now()
 	if err := log.archive(ctx, dir); err != nil {
 		return err
@@ -117,7 +117,7 @@ func MeasurePlays(ctx context.Context, b *measure.Bench) (err error) {
 		return err
 	}
 	bytesPerPlay := float64(archived) / float64(log.n)
-	b.Say("  written in %s s: %s bytes a play", measure.FormatFigure(time.Since(began).Seconds()), measure.FormatFigure(bytesPerPlay))
+	b.Logf("  written in %s s: %s bytes a play", measure.FormatFigure(time.Since(began).Seconds()), measure.FormatFigure(bytesPerPlay))
 
 	names := b.Opts.ReplayOf
 	if len(names) == 0 {
@@ -125,7 +125,7 @@ func MeasurePlays(ctx context.Context, b *measure.Bench) (err error) {
 	}
 	rows := newPlaysRows(b, &log, bytesPerPlay)
 	for run := range b.Opts.Runs {
-		for _, name := range measure.InTurn(run, names) {
+		for _, name := range measure.RunOrder(run, names) {
 			if err := rows.measureBuild(ctx, b, &log, dir, name); err != nil {
 				return fmt.Errorf("%s: %w", name, err)
 			}
@@ -144,13 +144,13 @@ func MeasurePlays(ctx context.Context, b *measure.Bench) (err error) {
 func newPlaysRows(b *measure.Bench, l *playsLog, archiveBytes float64) playsRows {
 	const title = "stores built from plays"
 	return playsRows{
-		rate: b.Row("plays-rate", title, "plays/s", fmt.Sprintf("%d plays of %d items by %d users over 20 days, from an archive with %s bytes "+
+		rate: b.AddRow("plays-rate", title, "plays/s", fmt.Sprintf("%d plays of %d items by %d users over 20 days, from an archive with %s bytes "+
 			"a play, in a process of its own. Half of the plays are of popular items, half of new ones, by a power law.",
 			l.n, len(l.items), len(l.users), measure.FormatFigure(archiveBytes))),
-		core:   b.Row("plays-core", title+", processor time of a play", "µs", ""),
-		memory: b.Row("plays-memory", title+", resident memory", "bytes", "the greatest of the process."),
-		store:  b.Row("plays-disk", title+", bytes of a play", "bytes", "the new store, before a compaction."),
-		temporary: b.Row("plays-temporary-disk", title+", with temporary files, bytes of a play", "bytes",
+		core:   b.AddRow("plays-core", title+", processor time of a play", "µs", ""),
+		memory: b.AddRow("plays-memory", title+", resident memory", "bytes", "the greatest of the process."),
+		store:  b.AddRow("plays-disk", title+", bytes of a play", "bytes", "the new store, before a compaction."),
+		temporary: b.AddRow("plays-temporary-disk", title+", with temporary files, bytes of a play", "bytes",
 			"the new store and the events by partition, which a build removes at its end."),
 	}
 }
@@ -177,7 +177,7 @@ func (rows *playsRows) measureBuild(ctx context.Context, b *measure.Bench, l *pl
 		{rows.temporary, float64(r.BuildBytes) / n},
 	} {
 		m.row.SeriesOf(name).Add(measure.Measurement{Value: m.value})
-		b.Say("  %-20s %-8s %s %s", m.row.ID, name, measure.FormatFigure(m.value), m.row.Unit)
+		b.Logf("  %-20s %-8s %s %s", m.row.ID, name, measure.FormatFigure(m.value), m.row.Unit)
 	}
 	return nil
 }

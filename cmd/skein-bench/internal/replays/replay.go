@@ -70,7 +70,7 @@ func measureProjection(ctx context.Context, b *measure.Bench, l *replayLog) (err
 // measureLogBytes adds the row of the size of an event in the log.
 func measureLogBytes(b *measure.Bench, l *replayLog) {
 	const inArchive, inStream = "archive", "stream"
-	row := b.Row("replay-bytes-"+l.projection, "bytes of "+l.eventText+" in the log", "bytes", fmt.Sprintf("%d events in envelopes of "+
+	row := b.AddRow("replay-bytes-"+l.projection, "bytes of "+l.eventText+" in the log", "bytes", fmt.Sprintf("%d events in envelopes of "+
 		"%d, ids of 13 digits. Archive: the files of all segments; stream: what the server says that the stream takes.",
 		l.eventCount, eventsPerEnvelope))
 	n := float64(l.eventCount)
@@ -78,7 +78,7 @@ func measureLogBytes(b *measure.Bench, l *replayLog) {
 	row.SeriesOf(inStream).Add(measure.Measurement{Value: float64(l.streamBytes) / n})
 	row.Compare(inArchive, "", l.targetBytes, true)
 	row.Compare(inArchive, inStream, 0, true)
-	b.Say("  %-18s %s bytes in the archive, %s in the stream", row.ID,
+	b.Logf("  %-18s %s bytes in the archive, %s in the stream", row.ID,
 		measure.FormatFigure(row.Series[0].Median), measure.FormatFigure(row.Series[1].Median))
 }
 
@@ -86,7 +86,7 @@ func measureLogBytes(b *measure.Bench, l *replayLog) {
 // measures how long Redis takes to load the same ones.
 func measureRebuilds(ctx context.Context, b *measure.Bench, l *replayLog) error {
 	title := l.projection + " rebuilt"
-	row := b.Row("replay-"+l.projection, title+", reading and decoding included", "events/s", fmt.Sprintf("%d %s, a "+
+	row := b.AddRow("replay-"+l.projection, title+", reading and decoding included", "events/s", fmt.Sprintf("%d %s, a "+
 		"process of its own each time: from the first envelope asked for until all is folded with the bounds of a rebuild, on disk "+
 		"and compacted. %s", l.eventCount, l.mixText, l.redisText))
 	// The row by processor time is filled by the same measurements, and comes after the other row.
@@ -131,7 +131,7 @@ func measureRebuilds(ctx context.Context, b *measure.Bench, l *replayLog) error 
 		}})
 	}
 
-	if err := b.AlternateTimes(ctx, min(b.Opts.Runs, replayRuns), row, contenders...); err != nil {
+	if err := b.MeasureRunsInTurn(ctx, min(b.Opts.Runs, replayRuns), row, contenders...); err != nil {
 		return err
 	}
 
@@ -159,7 +159,7 @@ func measureAuditRound(ctx context.Context, b *measure.Bench, l *replayLog) erro
 		return err
 	}
 	const audits, verification = "audits of all partitions", "verification of all projections"
-	row := b.Row("replay-round", "a full round of the auditor", "s of one core", fmt.Sprintf("over %d follows, in the stores of "+
+	row := b.AddRow("replay-round", "a full round of the auditor", "s of one core", fmt.Sprintf("over %d follows, in the stores of "+
 		"graph, inbox and counters: every entity audited (%d checks, in %.1f s), with feeds and other sides of a sixteenth of the users "+
 		"as in each round of the service, and each of the projections verified by a shadow. At the "+
 		"default share of %.2f of a core, half for either, a round takes %.0f s.", l.eventCount, r.Checks, r.Seconds, auditShare,
@@ -168,6 +168,6 @@ func measureAuditRound(ctx context.Context, b *measure.Bench, l *replayLog) erro
 	row.SeriesOf(verification).Add(measure.Measurement{Value: r.VerifySeconds})
 	row.Compare(audits, "", 0, true)
 	row.Compare(verification, "", 0, true)
-	b.Say("  %-18s %s s of audits, %s s of shadows", row.ID, measure.FormatFigure(r.AuditSeconds), measure.FormatFigure(r.VerifySeconds))
+	b.Logf("  %-18s %s s of audits, %s s of shadows", row.ID, measure.FormatFigure(r.AuditSeconds), measure.FormatFigure(r.VerifySeconds))
 	return nil
 }

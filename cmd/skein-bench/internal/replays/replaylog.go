@@ -112,7 +112,7 @@ func (l *replayLog) archiveDir() string { return filepath.Join(l.dir, "archive")
 
 // makeLog publishes the events into a new log, and archives all of them.
 func makeLog(ctx context.Context, b *measure.Bench, l *replayLog) (err error) {
-	b.Say("a log of %s", l.mixText)
+	b.Logf("a log of %s", l.mixText)
 	log, err := eventlog.Open(ctx, eventlog.Config{Dir: l.logDir()})
 	if err != nil {
 		return err

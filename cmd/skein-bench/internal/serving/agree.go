@@ -117,9 +117,9 @@ func newReferenceGraph(g *workload.Graph) *referenceGraph {
 		lists: make(map[uint32][]entry),
 	}
 	for i, e := range slices.Backward(g.Edges) {
-		t.since[e] = g.Since(i)
+		t.since[e] = g.FollowTime(i)
 		if len(t.lists[e.Followee]) < workload.PageSize {
-			t.lists[e.Followee] = append(t.lists[e.Followee], entry{workload.UserID(e.Follower), g.Since(i)})
+			t.lists[e.Followee] = append(t.lists[e.Followee], entry{workload.UserID(e.Follower), g.FollowTime(i)})
 		}
 	}
 	return t

@@ -74,7 +74,7 @@ func newComparison(ctx context.Context, b *measure.Bench) (*comparison, error) {
 	}
 	base := cmp.Or(b.Opts.Base.Path, head)
 
-	b.Say("making a world of %d users and %d follows", b.Opts.Users, b.Opts.Edges)
+	b.Logf("making a world of %d users and %d follows", b.Opts.Users, b.Opts.Edges)
 	c := &comparison{Bench: b, world: newLoadWorld(b.Opts.Users, b.Opts.Edges, time.Now())}
 	for _, program := range []struct{ name, path string }{{baseSide, base}, {headSide, head}} {
 		dir, err := os.MkdirTemp(b.Dir, program.name+"-")
@@ -96,7 +96,7 @@ func (s *comparedSide) serve(ctx context.Context, dir string) (*programs.Skein, 
 
 // makeWorld loads the data into a service of this side, and stops the service.
 func (s *comparedSide) makeWorld(ctx context.Context, w *loadWorld) error {
-	s.bench.Say("loading the world into %s", s.name)
+	s.bench.Logf("loading the world into %s", s.name)
 	skein, err := s.serve(ctx, s.dir)
 	if err != nil {
 		return err
@@ -120,7 +120,7 @@ func (s *comparedSide) waitUntilCompacted(ctx context.Context, skein *programs.S
 // compareIdleMemory starts as many services as there are rounds, lets all of them idle together,
 // and reads their memory.
 func (c *comparison) compareIdleMemory(ctx context.Context) (err error) {
-	row := c.Row("compare-idle-memory", "idle memory, without an auditor", "bytes", "")
+	row := c.AddRow("compare-idle-memory", "idle memory, without an auditor", "bytes", "")
 	idle := comparedIdle
 	if c.Opts.Quick {
 		idle /= 1000
@@ -142,7 +142,7 @@ func (c *comparison) compareIdleMemory(ctx context.Context) (err error) {
 		return err
 	}
 	for run := range c.Opts.Runs {
-		for _, s := range measure.InTurn(run, c.sides) {
+		for _, s := range measure.RunOrder(run, c.sides) {
 			dir := filepath.Join(copies, fmt.Sprintf("%s-%d", s.name, run))
 			if err := os.CopyFS(dir, os.DirFS(s.dir)); err != nil {
 				return err
@@ -155,7 +155,7 @@ func (c *comparison) compareIdleMemory(ctx context.Context) (err error) {
 		}
 	}
 
-	c.Say("%d services idle for %v", len(services), idle)
+	c.Logf("%d services idle for %v", len(services), idle)
 	if err := services[0].skein.StayIdle(ctx, idle); err != nil {
 		return err
 	}
@@ -165,7 +165,7 @@ func (c *comparison) compareIdleMemory(ctx context.Context) (err error) {
 			return err
 		}
 		row.SeriesOf(s.side.name).Add(measure.Measurement{Value: memory})
-		c.Say("  %-22s %s %s bytes", row.ID, s.side.name, measure.FormatFigure(memory))
+		c.Logf("  %-22s %s %s bytes", row.ID, s.side.name, measure.FormatFigure(memory))
 	}
 	row.Compare(headSide, baseSide, 0, true)
 	return nil
@@ -211,14 +211,14 @@ func (c *comparison) compareServices(ctx context.Context) (err error) {
 func (c *comparison) compareRow(
 	ctx context.Context, id, title, unit string, lessIsBetter bool, measureSide func(ctx context.Context, s *comparedSide) (measure.Measurement, error),
 ) error {
-	row := c.Row("compare-"+id, title, unit, "")
+	row := c.AddRow("compare-"+id, title, unit, "")
 	var contenders []measure.Contender
 	for _, s := range c.sides {
 		contenders = append(contenders, measure.Contender{Name: s.name, Measure: func(ctx context.Context) (measure.Measurement, error) {
 			return measureSide(ctx, s)
 		}})
 	}
-	if err := c.Alternate(ctx, row, contenders...); err != nil {
+	if err := c.MeasureInTurn(ctx, row, contenders...); err != nil {
 		return err
 	}
 	row.Compare(headSide, baseSide, 0, lessIsBetter)

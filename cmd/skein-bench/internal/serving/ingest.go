@@ -28,7 +28,7 @@ func MeasureIngest(ctx context.Context, b *measure.Bench) error {
 	const overHTTP, inProcess = "skein, over HTTP", "skein, in process"
 	const aofEverysec, aofAlways = "redis, AOF everysec", "redis, AOF always"
 
-	row := b.Row("ingest", "durable follows until visible in every projection, 2 connections × 50", "follows/s",
+	row := b.AddRow("ingest", "durable follows until visible in every projection, 2 connections × 50", "follows/s",
 		fmt.Sprintf("%d live follows between %d users, on an empty server each time. Redis: each connection sends "+
 			"pipelines of 50 MULTI … EXEC, each with two ZADD and two HINCRBY (both sorted sets and both counts), "+
 			"encoded beforehand, and reads all replies before the next. Skein over HTTP: each connection sends "+
@@ -38,7 +38,7 @@ func MeasureIngest(ctx context.Context, b *measure.Bench) error {
 	measureRedis := func(d programs.Durability) func(context.Context) (measure.Measurement, error) {
 		return func(ctx context.Context) (measure.Measurement, error) { return ingestRedis(ctx, b, g, d) }
 	}
-	err := b.Alternate(ctx, row,
+	err := b.MeasureInTurn(ctx, row,
 		measure.Contender{Name: overHTTP, Measure: func(ctx context.Context) (measure.Measurement, error) {
 			return ingestSkein(ctx, b, followCalls(g), len(g.Edges))
 		}},
@@ -129,7 +129,7 @@ func ingestRedis(ctx context.Context, b *measure.Bench, g *workload.Graph, d pro
 		for _, follows := range connPipelines {
 			var pipeline []byte
 			for _, e := range follows {
-				pipeline = programs.AppendFollow(pipeline, workload.UserID(e.Follower), workload.UserID(e.Followee), fmt.Sprint(g.Since(since)))
+				pipeline = programs.AppendFollow(pipeline, workload.UserID(e.Follower), workload.UserID(e.Followee), fmt.Sprint(g.FollowTime(since)))
 				since++
 			}
 			pipelines[conn] = append(pipelines[conn], pipeline)

@@ -22,14 +22,14 @@ const (
 // projection shows the last play.
 func ingestPlays(ctx context.Context, b *measure.Bench) error {
 	users := max(100, b.Opts.Plays/20)
-	row := b.Row("ingest-plays", fmt.Sprintf("plays until visible in every projection, %d connections × %d", playConnections, playsPerCall),
+	row := b.AddRow("ingest-plays", fmt.Sprintf("plays until visible in every projection, %d connections × %d", playConnections, playsPerCall),
 		"plays/s", fmt.Sprintf("%d plays of %d items, by a power law, by %d users, on an empty server each time, over HTTP: each connection "+
 			"sends Publish calls of %d plays, one after the other; each is answered when the log has fsynced, and the time ends when every "+
 			"projection shows the last.", b.Opts.Plays, b.Opts.Items, users, playsPerCall))
 	publish := func(ctx context.Context) (measure.Measurement, error) {
 		return ingestSkein(ctx, b, playCalls(b.Opts.Plays, users, b.Opts.Items), b.Opts.Plays)
 	}
-	if err := b.Alternate(ctx, row, measure.Contender{Name: measure.Skein, Measure: publish}); err != nil {
+	if err := b.MeasureInTurn(ctx, row, measure.Contender{Name: measure.Skein, Measure: publish}); err != nil {
 		return err
 	}
 	row.Compare(measure.Skein, "", 150_000, false)

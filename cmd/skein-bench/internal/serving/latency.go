@@ -120,7 +120,7 @@ func MeasureUnderLoad(ctx context.Context, b *measure.Bench) (err error) {
 	if b.Opts.Quick {
 		l.timePerMethod /= 20 // there are more than a hundred measurements
 	}
-	b.Say("making a world of %d users and %d follows", users, b.Opts.Edges/worldDivisor)
+	b.Logf("making a world of %d users and %d follows", users, b.Opts.Edges/worldDivisor)
 	l.world = newLoadWorld(users, b.Opts.Edges/worldDivisor, time.Now())
 
 	// The service starts on its own cores. Then this process, which is the client, is confined to
@@ -198,12 +198,12 @@ func (l *latencyBench) findReadRates(ctx context.Context) (err error) {
 			return fmt.Errorf("%s: %w", m.title, err)
 		}
 
-		t.row = l.Row("latency-"+m.id, m.title, "ms, p99", "")
+		t.row = l.AddRow("latency-"+m.id, m.title, "ms, p99", "")
 		t.row.Load = &measure.Load{Saturated: rate, Rate: rate * readRateShare, Entries: entries}
 		for _, c := range scenarios() {
 			t.row.SeriesOf(c.name) // adds the series in the order of the table
 		}
-		l.Say("  %-22s %s calls/s saturated", t.row.ID, measure.FormatFigure(rate))
+		l.Logf("  %-22s %s calls/s saturated", t.row.ID, measure.FormatFigure(rate))
 		l.methods = append(l.methods, t)
 	}
 	return nil
@@ -222,12 +222,12 @@ func (l *latencyBench) findWriteRate(ctx context.Context) error {
 	l.peakWriteRate = m.Value
 	l.writtenEvents = n
 
-	row := l.Row("latency-peak", "writes until visible in every projection, 2 connections × 50", "events/s", fmt.Sprintf(
+	row := l.AddRow("latency-peak", "writes until visible in every projection, 2 connections × 50", "events/s", fmt.Sprintf(
 		"%d events of all kinds: of ten five plays, two likes, two follows, and a pin. Latencies are measured while a tenth of it is "+
 			"written.", n))
 	row.SeriesOf(measure.Skein).Add(m)
 	row.Compare(measure.Skein, "", 0, false)
-	l.Say("  %-22s %s events/s", row.ID, measure.FormatFigure(m.Value))
+	l.Logf("  %-22s %s events/s", row.ID, measure.FormatFigure(m.Value))
 	return nil
 }
 
@@ -335,7 +335,7 @@ func (l *latencyBench) timeMethod(ctx context.Context, c scenario, m *timedMetho
 	p99 := loop.AnswerTimes.Milliseconds(99)
 	p999 := loop.AnswerTimes.Milliseconds(99.9)
 	late := loop.StartDelays.Milliseconds(99)
-	l.Say("  %-22s %-30s %s / %s / %s ms of %d; the client was late by %s", m.row.ID, c.name,
+	l.Logf("  %-22s %-30s %s / %s / %s ms of %d; the client was late by %s", m.row.ID, c.name,
 		measure.FormatFigure(p50), measure.FormatFigure(p99), measure.FormatFigure(p999), loop.AnswerTimes.Count(), measure.FormatFigure(late))
 
 	// A smoke test measures nothing, so the client may be late. In its short time, there may be no

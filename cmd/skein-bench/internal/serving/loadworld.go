@@ -68,7 +68,7 @@ func mostFollowing(g *workload.Graph, n int) []uint32 {
 	for u := range byFollowees {
 		byFollowees[u] = uint32(u)
 	}
-	slices.SortStableFunc(byFollowees, func(a, b uint32) int { return len(g.Of(b)) - len(g.Of(a)) })
+	slices.SortStableFunc(byFollowees, func(a, b uint32) int { return len(g.FolloweesOf(b)) - len(g.FolloweesOf(a)) })
 	return byFollowees[:n]
 }
 
@@ -133,7 +133,7 @@ func (w *loadWorld) listEvents() iter.Seq[*skeinv1.Event] {
 	return func(yield func(*skeinv1.Event) bool) {
 		r := rand.New(rand.NewPCG(47, 0))
 		for _, u := range w.busy {
-			followees := w.graph.Of(u)
+			followees := w.graph.FolloweesOf(u)
 			for i := range min(listLength, len(followees)) {
 				followee := followees[i]
 				nonFollowee := w.graph.RandomNonFollowee(r, u)

@@ -68,14 +68,14 @@ func startReadContenders(ctx context.Context, b *measure.Bench) (_ *readContende
 			err = errors.Join(err, c.close())
 		}
 	}()
-	b.Say("making a graph of %d users and %d follows", b.Opts.Users, b.Opts.Edges)
+	b.Logf("making a graph of %d users and %d follows", b.Opts.Users, b.Opts.Edges)
 	c.graph = workload.NewGraph(b.Opts.Users, b.Opts.Edges, 1)
 
 	c.redis, err = programs.StartRedis(ctx, b.Tools.RedisServer, b.Dir, programs.NoFile)
 	if err != nil {
 		return c, err
 	}
-	b.Say("loading it into redis")
+	b.Logf("loading it into redis")
 	if err := workload.LoadRedis(ctx, c.redis, c.graph, workload.UserID); err != nil {
 		return c, err
 	}
@@ -84,7 +84,7 @@ func startReadContenders(ctx context.Context, b *measure.Bench) (_ *readContende
 	if err != nil {
 		return c, err
 	}
-	b.Say("loading it into skein")
+	b.Logf("loading it into skein")
 	if err := publishGraphAsHistory(ctx, c.skein, c.graph); err != nil {
 		return c, err
 	}
@@ -167,7 +167,7 @@ func MeasureReads(ctx context.Context, b *measure.Bench) (err error) {
 	if err := c.checkAnswers(ctx, sample); err != nil {
 		return fmt.Errorf("the contenders answer differently: %w", err)
 	}
-	b.Say("all contenders gave the same answers to a sample of questions")
+	b.Logf("all contenders gave the same answers to a sample of questions")
 
 	for _, r := range c.rows() {
 		if err := measureReads(ctx, b, c, r); err != nil {
@@ -243,7 +243,7 @@ const (
 // has targets.
 func measureReads(ctx context.Context, b *measure.Bench, c *readContenders, r readRow) error {
 	for _, inJSON := range []bool{false, true} {
-		row := b.Row(r.id, r.title+", protobuf", r.unit, r.note)
+		row := b.AddRow(r.id, r.title+", protobuf", r.unit, r.note)
 		redisTarget, serviceTarget := r.redisTarget, r.serviceTarget
 		if inJSON {
 			row.ID = r.id + "-json"
@@ -264,7 +264,7 @@ func measureReads(ctx context.Context, b *measure.Bench, c *readContenders, r re
 				return m, err
 			}})
 		}
-		if err := b.Alternate(ctx, row, contenders...); err != nil {
+		if err := b.MeasureInTurn(ctx, row, contenders...); err != nil {
 			return err
 		}
 
@@ -338,7 +338,7 @@ func publishGraphAsHistory(ctx context.Context, s *programs.Skein, g *workload.G
 		call.Events = append(call.Events, &skeinv1.Event{
 			Source:     fmt.Sprintf("bench-%d", conn),
 			Offset:     uint64(i + 1),
-			OccurredAt: timestamppb.New(g.Since(i).Time()),
+			OccurredAt: timestamppb.New(g.FollowTime(i).Time()),
 			Kind:       workload.Followed(g.Edges[i], workload.UserID),
 		})
 	}

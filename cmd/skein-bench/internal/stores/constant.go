@@ -36,12 +36,12 @@ func MeasureFollowCost(ctx context.Context, b *measure.Bench) (err error) {
 
 	small := followedUser{fmt.Sprintf("%d followers", smallFollowerCount), workload.UserID(0)}
 	big := followedUser{measure.FormatFigure(float64(b.Opts.BigUser)) + " followers", workload.UserID(1)}
-	b.Say("folding %s", big.name)
+	b.Logf("folding %s", big.name)
 	if err := loadFollowers(f, small, big, b.Opts.BigUser); err != nil {
 		return err
 	}
 
-	row := b.Row("constant-follow", "constant cost: follow", "µs", fmt.Sprintf("in process, in one store on disk. %d follows are timed at "+
+	row := b.AddRow("constant-follow", "constant cost: follow", "µs", fmt.Sprintf("in process, in one store on disk. %d follows are timed at "+
 		"a time, committed together and visible, %d times a run, the two users in turn: medians. Decoding the log is left out. The followers "+
 		"unfollow at once, so the small user has %d to %d.", measure.OperationsPerGroup, measure.GroupsPerRun,
 		smallFollowerCount, smallFollowerCount+measure.OperationsPerGroup))
@@ -52,7 +52,7 @@ func MeasureFollowCost(ctx context.Context, b *measure.Bench) (err error) {
 	for run := range b.Opts.Runs {
 		times := map[string][]float64{}
 		for round := range measure.GroupsPerRun {
-			for _, user := range measure.InTurn(run+round, []followedUser{small, big}) {
+			for _, user := range measure.RunOrder(run+round, []followedUser{small, big}) {
 				took, err := timeFollows(f, user, fresh)
 				if err := errors.Join(err, ctx.Err()); err != nil {
 					return fmt.Errorf("%s: %w", user.name, err)
@@ -65,7 +65,7 @@ func MeasureFollowCost(ctx context.Context, b *measure.Bench) (err error) {
 		for _, user := range []followedUser{small, big} {
 			median := measure.Median(times[user.name])
 			row.SeriesOf(user.name).Add(measure.Measurement{Value: median})
-			b.Say("  %-18s run %d  %-44s %s µs", row.ID, run+1, user.name, measure.FormatFigure(median))
+			b.Logf("  %-18s run %d  %-44s %s µs", row.ID, run+1, user.name, measure.FormatFigure(median))
 		}
 	}
 	row.Compare(big.name, small.name, maxCostRatio, true)

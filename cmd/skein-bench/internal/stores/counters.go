@@ -48,17 +48,17 @@ func MeasureCounters(ctx context.Context, b *measure.Bench) (err error) {
 	}
 	defer func() { err = errors.Join(err, s.Close()) }()
 
-	b.Say("folding plays of %d items", b.Opts.Items)
+	b.Logf("folding plays of %d items", b.Opts.Items)
 	begin := time.Now()
 	if err := c.foldPlays(ctx, spreadPlays(b.Opts.Items).all); err != nil {
 		return err
 	}
-	load := b.Row("counters-load", "loading plays into counters", "plays/s", fmt.Sprintf("%d plays of %d items over %d days, made "+
+	load := b.AddRow("counters-load", "loading plays into counters", "plays/s", fmt.Sprintf("%d plays of %d items over %d days, made "+
 		"and decoded on the way, %d folded together. From the first envelope to the flush.",
 		2*b.Opts.Items, b.Opts.Items, playDays, playsPerEnvelope*envelopesPerPlayFold))
 	load.SeriesOf(measure.Skein).Add(measure.RateSince(2*b.Opts.Items, begin))
 	load.Compare(measure.Skein, "", 0, false)
-	b.Say("  %-18s %s plays/s", load.ID, measure.FormatFigure(load.Series[0].Median))
+	b.Logf("  %-18s %s plays/s", load.ID, measure.FormatFigure(load.Series[0].Median))
 
 	if err := loadTrendingIntoRedis(ctx, s, spreadPlays(b.Opts.Items)); err != nil {
 		return err
@@ -140,11 +140,11 @@ func measureTrending(ctx context.Context, b *measure.Bench, c *countersStore, s 
 		return err
 	}
 	const peer = "redis ZREVRANGE"
-	row := b.Row("counters-hot", fmt.Sprintf("page 1 of %d by heat, p50", trendingPageSize), "µs", fmt.Sprintf("in process, a new view of the "+
+	row := b.AddRow("counters-hot", fmt.Sprintf("page 1 of %d by heat, p50", trendingPageSize), "µs", fmt.Sprintf("in process, a new view of the "+
 		"store for each page, one goroutine; %d items with %d plays over %d days. Redis: go-redis, over the loopback; ZREVRANGE "+
 		"WITHSCORES of the set of all items, whose scores are plays (ZINCRBY), which neither fade nor hold still while somebody pages.",
 		b.Opts.Items, 2*b.Opts.Items, playDays))
-	err := b.Alternate(ctx, row,
+	err := b.MeasureInTurn(ctx, row,
 		measure.Contender{Name: measure.Skein, Measure: timeCalls(b, func(ctx context.Context) error {
 			_, _, err := c.readTrending(ctx, nil, trendingPageSize)
 			return err
@@ -202,9 +202,9 @@ func timeCalls(b *measure.Bench, call func(context.Context) error) func(context.
 // measureCounterBatch measures the counts of items and users that a call of BatchGetCounters reads.
 func measureCounterBatch(ctx context.Context, b *measure.Bench, c *countersStore) error {
 	r := rand.New(rand.NewPCG(19, 0))
-	row := b.Row("counters-batch", fmt.Sprintf("counts of %d keys, p50", keysPerCall), "µs", "in process, a new view of the "+
+	row := b.AddRow("counters-batch", fmt.Sprintf("counts of %d keys, p50", keysPerCall), "µs", "in process, a new view of the "+
 		"store for each call, one goroutine; random items and users, in turn.")
-	err := b.Alternate(ctx, row, measure.Contender{Name: measure.Skein, Measure: timeCalls(b, func(context.Context) error {
+	err := b.MeasureInTurn(ctx, row, measure.Contender{Name: measure.Skein, Measure: timeCalls(b, func(context.Context) error {
 		return c.query(func(q *counters.Queries) error {
 			for i := range keysPerCall {
 				if i%2 == 0 {

@@ -37,7 +37,7 @@ func MeasureBytesPerFollow(ctx context.Context, b *measure.Bench) error {
 		{"disk-wide-175", "60-bit ids, 175 follows a user", 175, wideID, 40, 0.25},
 	} {
 		g := workload.NewGraph(max(2*d.degree, b.Opts.Edges/d.degree), b.Opts.Edges, 6)
-		row := b.Row(d.id, "bytes a follow: "+d.title, "bytes", "")
+		row := b.AddRow(d.id, "bytes a follow: "+d.title, "bytes", "")
 		folded, afterCompaction, err := measureStoreBytes(ctx, b, g, d.name)
 		if err != nil {
 			return err
@@ -51,7 +51,7 @@ func MeasureBytesPerFollow(ctx context.Context, b *measure.Bench) error {
 		row.SeriesOf(live).Add(measure.Measurement{Value: float64(folded) / n})
 		row.SeriesOf(compacted).Add(measure.Measurement{Value: float64(afterCompaction) / n})
 		row.SeriesOf(inRedis).Add(measure.Measurement{Value: memory / n})
-		b.Say("  %-18s %s folded, %s compacted, %s in redis", d.id, measure.FormatFigure(float64(folded)/n), measure.FormatFigure(float64(afterCompaction)/n),
+		b.Logf("  %-18s %s folded, %s compacted, %s in redis", d.id, measure.FormatFigure(float64(folded)/n), measure.FormatFigure(float64(afterCompaction)/n),
 			measure.FormatFigure(memory/n))
 
 		row.Compare(compacted, "", d.maxBytes, true)

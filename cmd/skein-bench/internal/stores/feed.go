@@ -162,7 +162,7 @@ func measureFanOut(ctx context.Context, b *measure.Bench, w *feedWorld, size fee
 	}
 	defer func() { err = errors.Join(err, f.CloseAndRemove()) }()
 
-	b.Say("folding %d follows of %d boards", len(w.follows), len(w.boards))
+	b.Logf("folding %d follows of %d boards", len(w.follows), len(w.boards))
 	if err := f.loadFollows(w); err != nil {
 		return err
 	}
@@ -201,7 +201,7 @@ func measureFanOut(ctx context.Context, b *measure.Bench, w *feedWorld, size fee
 	}
 
 	deliveries := float64(w.countDeliveries(pushed))
-	row := b.Row("feed-bytes", "bytes a delivery", "bytes", "skein in memory: what inboxes count against the "+
+	row := b.AddRow("feed-bytes", "bytes a delivery", "bytes", "skein in memory: what inboxes count against the "+
 		"bound of the cache; on disk: the directory of the compacted store, with the pins themselves and their outboxes; both less what "+
 		"was there before the first post. Redis: used_memory of the lists and sets alone, "+
 		"less that of an empty server; posts stand in them as numbers, which they hold as such.")
@@ -220,7 +220,7 @@ func measureFanOut(ctx context.Context, b *measure.Bench, w *feedWorld, size fee
 		row.SeriesOf(kind.memorySeriesName()).Add(measure.Measurement{Value: used / deliveries})
 		row.Compare(memory, kind.memorySeriesName(), 0, true)
 	}
-	b.Say("  %-18s %s", row.ID, measure.FormatFigure(row.SeriesOf(memory).Median))
+	b.Logf("  %-18s %s", row.ID, measure.FormatFigure(row.SeriesOf(memory).Median))
 	return nil
 }
 
@@ -228,12 +228,12 @@ func measureFanOut(ctx context.Context, b *measure.Bench, w *feedWorld, size fee
 func measureFanOutRows(
 	ctx context.Context, b *measure.Bench, w *feedWorld, f *feedStore, runs []postRange, peers []redisFeedKind, servers []feedRedis,
 ) error {
-	row := b.Row("feed-fanout", "fan-out, durable", "deliveries/s", fmt.Sprintf("the newest posts, pushed to all "+
+	row := b.AddRow("feed-fanout", "fan-out, durable", "deliveries/s", fmt.Sprintf("the newest posts, pushed to all "+
 		"followers, %s deliveries a run; each run goes on where the one before ended, so inboxes grow. skein: decode and "+
 		"fold envelopes of %d posts until all are flushed, threshold infinite. Redis: the same deliveries in pipelines of "+
 		"%d over 2 connections, encoded by hand, AOF everysec, until the last reply. %d readers, all with an inbox, which skein has in memory.",
 		measure.FormatFigure(float64(w.countDeliveries(w.postsIn(runs[0])))), postsPerEnvelope, deliveriesPerPipeline, w.inboxCount()))
-	core := b.Row("feed-fanout-core", "fan-out, durable, by processor time", "deliveries/s", "the same measurements, by "+
+	core := b.AddRow("feed-fanout-core", "fan-out, durable, by processor time", "deliveries/s", "the same measurements, by "+
 		"seconds of one core: of skein all threads, flushes, compactions and garbage collection included; of Redis the "+
 		"server alone, without the program that sends.")
 	core.SeriesOf(measure.Skein)
@@ -271,7 +271,7 @@ func measureFanOutRows(
 			}),
 		})
 	}
-	if err := b.AlternateTimes(ctx, len(runs), row, contenders...); err != nil {
+	if err := b.MeasureRunsInTurn(ctx, len(runs), row, contenders...); err != nil {
 		return err
 	}
 
@@ -302,7 +302,7 @@ func measureFeedReads(ctx context.Context, b *measure.Bench, w *feedWorld, size 
 	}
 	defer func() { err = errors.Join(err, f.CloseAndRemove()) }()
 
-	b.Say("folding %d follows, threshold %d", len(w.follows), size.threshold)
+	b.Logf("folding %d follows, threshold %d", len(w.follows), size.threshold)
 	if err := f.loadFollows(w); err != nil {
 		return err
 	}
@@ -310,7 +310,7 @@ func measureFeedReads(ctx context.Context, b *measure.Bench, w *feedWorld, size 
 		return err
 	}
 
-	b.Say("folding %d posts", len(w.posts))
+	b.Logf("folding %d posts", len(w.posts))
 	log, err := w.encodePosts(w.posts)
 	if err != nil {
 		return err

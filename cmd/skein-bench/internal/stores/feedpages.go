@@ -142,7 +142,7 @@ func measureFeedPages(ctx context.Context, b *measure.Bench, w *feedWorld, f *fe
 	}
 	s := feedRedis{server}
 	defer func() { err = errors.Join(err, s.Close()) }()
-	b.Say("loading outboxes and home feeds into redis")
+	b.Logf("loading outboxes and home feeds into redis")
 	if err := s.loadFeeds(ctx, w); err != nil {
 		return err
 	}
@@ -164,13 +164,13 @@ func measureFeedPages(ctx context.Context, b *measure.Bench, w *feedWorld, f *fe
 			}
 		}
 
-		row := b.Row(class.id, "page of 20, "+class.title+", p99", "µs", class.note)
+		row := b.AddRow(class.id, "page of 20, "+class.title+", p99", "µs", class.note)
 		prepareNothing := func(feedReader) error { return nil }
 		prepareSkein := prepareNothing
 		if class.dropInboxBeforePage {
 			prepareSkein = func(r feedReader) error { return f.dropInbox(r.number) }
 		}
-		err := b.Alternate(ctx, row,
+		err := b.MeasureInTurn(ctx, row,
 			measure.Contender{Name: measure.Skein, Measure: timePages(b, class.readers, prepareSkein, func(ctx context.Context, r feedReader) error {
 				_, err := f.readPage(ctx, r.number)
 				return err

@@ -24,7 +24,7 @@ type followBitmaps map[string]*roaring.Bitmap
 func newFollowBitmaps(g *workload.Graph) followBitmaps {
 	m := make(followBitmaps)
 	for u := range g.Users {
-		if followees := g.Of(uint32(u)); len(followees) > 0 {
+		if followees := g.FolloweesOf(uint32(u)); len(followees) > 0 {
 			b := roaring.BitmapOf(followees...)
 			b.RunOptimize()
 			m[workload.UserID(uint32(u))] = b
@@ -49,7 +49,7 @@ func MeasureFollowChecks(ctx context.Context, b *measure.Bench) (err error) {
 	}
 	defer func() { err = errors.Join(err, f.CloseAndRemove()) }()
 
-	b.Say("folding %d follows in process", len(g.Edges))
+	b.Logf("folding %d follows in process", len(g.Edges))
 	if err := f.FoldGraph(g, workload.UserID); err != nil {
 		return err
 	}
@@ -72,10 +72,10 @@ func measurePointChecks(
 	ctx context.Context, b *measure.Bench, f *workload.BenchStore, g *workload.Graph, r *rand.Rand, maps followBitmaps, ids []string,
 ) error {
 	pairs := g.Pairs(r, workload.DistinctRequests)
-	row := b.Row("inprocess-check", "point check in process, warm", "checks/s",
+	row := b.AddRow("inprocess-check", "point check in process, warm", "checks/s",
 		"one goroutine, a new view of the store for each question, the default cache of follows. Every second pair is a follow. The "+
 			"bitmaps are in a map by the follower's id and hold small numbers, which the followee's id is taken to be already.")
-	err := b.Alternate(ctx, row,
+	err := b.MeasureInTurn(ctx, row,
 		measure.Contender{Name: skeinInProcess, Measure: timeQuestions(b, len(pairs), func(i int) (bool, error) {
 			var found graph.Follow
 			err := f.QueryCached(func(q *graph.Queries) (err error) {

@@ -87,7 +87,7 @@ func measureNotificationFold(ctx context.Context, b *measure.Bench, size notific
 		count += len(list)
 	}
 	const onDisk, inMemory = "skein on disk, compacted", redisSortedSets + " in memory"
-	row := b.Row("notifications-bytes", "bytes a notification", "bytes", "after the notifications above, of those that their recipients "+
+	row := b.AddRow("notifications-bytes", "bytes a notification", "bytes", "after the notifications above, of those that their recipients "+
 		"can read. skein: the directory of the store of notifications. Redis: used_memory, less that of an empty server.")
 	bytes, err := f.CompactedBytes(ctx)
 	if err != nil {
@@ -100,7 +100,7 @@ func measureNotificationFold(ctx context.Context, b *measure.Bench, size notific
 	}
 	row.SeriesOf(inMemory).Add(measure.Measurement{Value: memory / float64(count)})
 	row.Compare(onDisk, inMemory, 0, true)
-	b.Say("  %-18s %s bytes, redis %s", row.ID, measure.FormatFigure(row.SeriesOf(onDisk).Median), measure.FormatFigure(row.SeriesOf(inMemory).Median))
+	b.Logf("  %-18s %s bytes, redis %s", row.ID, measure.FormatFigure(row.SeriesOf(onDisk).Median), measure.FormatFigure(row.SeriesOf(inMemory).Median))
 	return nil
 }
 
@@ -109,13 +109,13 @@ func measureNotificationFold(ctx context.Context, b *measure.Bench, size notific
 func measureNotificationFoldRows(
 	ctx context.Context, b *measure.Bench, f *workload.BenchStore, s notificationsRedis, runs [][]notification, size notificationsSize,
 ) error {
-	row := b.Row("notifications-fold", "notifications folded", "notifications/s", fmt.Sprintf("%d notifications a run, for %d recipients "+
+	row := b.AddRow("notifications-fold", "notifications folded", "notifications/s", fmt.Sprintf("%d notifications a run, for %d recipients "+
 		"by a power law, a tenth of them re-pins and the others reactions; each run goes on where the one before ended. skein: decode "+
 		"and fold envelopes of %d, %d together, until all are flushed, in the store of notifications alone. Redis: ZADD NX and "+
 		"ZREMRANGEBYRANK in pipelines of %d over %d connections, encoded beforehand, AOF everysec, until the last reply. Both keep "+
 		"%d of each kind. Unlike skein, Redis cannot find the notifications of an actor who is deleted.",
 		size.folded, size.recipients, notificationsPerEnvelope, envelopesPerFold, writesPipelined, writeConnections, notificationsKept))
-	core := b.Row("notifications-fold-core", "a notification folded, by processor time", "µs", "the same measurements, in time of one "+
+	core := b.AddRow("notifications-fold-core", "a notification folded, by processor time", "µs", "the same measurements, in time of one "+
 		"core: of skein all threads, flushes, compactions and garbage collection included; of Redis the server alone, without the "+
 		"program that sends.")
 	core.SeriesOf(measure.Skein)
@@ -145,7 +145,7 @@ func measureNotificationFoldRows(
 		core.SeriesOf(redisSortedSets).Add(measure.Measurement{Value: measure.Micros(used) / float64(len(run))})
 		return measure.Measurement{Value: float64(len(run)) / took.Seconds()}, err
 	}
-	err := b.AlternateTimes(ctx, len(runs), row,
+	err := b.MeasureRunsInTurn(ctx, len(runs), row,
 		measure.Contender{Name: measure.Skein, Measure: measureNextRun(runs, fold)},
 		measure.Contender{Name: redisSortedSets, Measure: measureNextRun(runs, write)})
 	if err != nil {
@@ -419,7 +419,7 @@ func measureNotificationReads(ctx context.Context, b *measure.Bench, size notifi
 	s := notificationsRedis{server}
 	defer func() { err = errors.Join(err, s.Close()) }()
 
-	b.Say("folding and loading notifications that are read")
+	b.Logf("folding and loading notifications that are read")
 	classes := notifiedClasses(size.usersOfClass)
 	log, err := encodeClasses(classes)
 	if err != nil {
@@ -441,7 +441,7 @@ func measureNotificationReads(ctx context.Context, b *measure.Bench, size notifi
 		}
 	}
 
-	badge := b.Row("notifications-badge", fmt.Sprintf("badge, all of %d notifications unseen, p99", notificationsPerUser), "µs", fmt.Sprintf(
+	badge := b.AddRow("notifications-badge", fmt.Sprintf("badge, all of %d notifications unseen, p99", notificationsPerUser), "µs", fmt.Sprintf(
 		"in process, new views of the stores for each count, one goroutine; %d users in turn, each with %d notifications over 8 days: "+
 			"5 %% follows, 20 %% re-pins and 75 %% reactions by %d actors, one in 25 of whom is muted or blocked, about %d pins, a tenth "+
 			"of them deleted. Redis: go-redis, over the loopback; HGET of the marker, one pipeline of ZREVRANGEBYSCORE, and one of "+
@@ -461,7 +461,7 @@ func measureNotificationReads(ctx context.Context, b *measure.Bench, size notifi
 
 	for i := range classes {
 		c := &classes[i]
-		row := b.Row(c.id, fmt.Sprintf("page of %d groups, %d notifications %s, p99", feedPageSize, notificationsPerUser, c.title), "µs",
+		row := b.AddRow(c.id, fmt.Sprintf("page of %d groups, %d notifications %s, p99", feedPageSize, notificationsPerUser, c.title), "µs",
 			fmt.Sprintf("%d groups in all; each answer has the markers, too. Skein reads whole days until the page is full. Redis: one "+
 				"pipeline of ZREVRANGE of the newest %d of each kind and HGETALL of the markers, one of what is visible of the days that "+
 				"were read completely, and both again for the rest if the page is not full.",
@@ -492,7 +492,7 @@ func compareReads(
 		users[i] = workload.UserID(user)
 	}
 	prepare := func(string) error { return nil }
-	err := b.Alternate(ctx, row,
+	err := b.MeasureInTurn(ctx, row,
 		measure.Contender{Name: measure.Skein, Measure: timePages(b, users, prepare, skein)},
 		measure.Contender{Name: redisSortedSets, Measure: timePages(b, users, prepare, inRedis)})
 	if err != nil {

@@ -40,14 +40,14 @@ func measureSeenBytes(ctx context.Context, b *measure.Bench, size seenSize) erro
 		inRedis                = "redis sorted sets in memory"
 	)
 	d := size.restingPlays
-	row := b.Row(fmt.Sprintf("seen-bytes-%d", d.playsPerMonth),
+	row := b.AddRow(fmt.Sprintf("seen-bytes-%d", d.playsPerMonth),
 		fmt.Sprintf("bytes a play at rest, %d plays a user and month", d.playsPerMonth), "bytes", fmt.Sprintf("%d users, one month. "+
 			"The directory of the store after it was closed, as the fold left it and compacted. Redis: used_memory, less that "+
 			"of an empty server; items stand in it as numbers, where sorted sets are small enough for that.", d.users))
 	n := float64(d.users * d.playsPerMonth)
 	addSeries := func(name string, bytes float64) {
 		row.SeriesOf(name).Add(measure.Measurement{Value: bytes / n})
-		b.Say("  %-18s %-44s %s bytes", row.ID, name, measure.FormatFigure(bytes/n))
+		b.Logf("  %-18s %-44s %s bytes", row.ID, name, measure.FormatFigure(bytes/n))
 	}
 
 	found, err := measureSeenStoreBytes(ctx, b, d)

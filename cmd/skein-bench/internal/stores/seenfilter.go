@@ -156,7 +156,7 @@ func measureSeenFilter(ctx context.Context, b *measure.Bench, size seenSize) (er
 	// The same readers are asked about many candidates, and about those of a page.
 	many := makeSeenReaders(size.readers, size.monthPlays, size.candidates)
 	few := makeSeenReaders(size.readers, size.monthPlays, feedPageSize)
-	b.Say("loading plays of %d readers into redis", len(many))
+	b.Logf("loading plays of %d readers into redis", len(many))
 	if err := s.loadPlays(ctx, many); err != nil {
 		return err
 	}
@@ -183,7 +183,7 @@ func measureSeenFilterRow(
 	ctx context.Context, b *measure.Bench, id, note string, readers []seenReader, ours seenContender, others []seenContender, minSpeedup float64,
 ) error {
 	r := &readers[0]
-	row := b.Row(id, fmt.Sprintf("%d candidates against %d months of %d plays, p50", len(r.items), windowMonths, r.playsPerMonth), "µs", note)
+	row := b.AddRow(id, fmt.Sprintf("%d candidates against %d months of %d plays, p50", len(r.items), windowMonths, r.playsPerMonth), "µs", note)
 	var all []measure.Contender
 	for _, c := range append([]seenContender{ours}, others...) {
 		if err := c.check(ctx, readers); err != nil {
@@ -191,7 +191,7 @@ func measureSeenFilterRow(
 		}
 		all = append(all, measure.Contender{Name: c.name, Measure: c.timeAnswers(b, readers)})
 	}
-	if err := b.Alternate(ctx, row, all...); err != nil {
+	if err := b.MeasureInTurn(ctx, row, all...); err != nil {
 		return err
 	}
 

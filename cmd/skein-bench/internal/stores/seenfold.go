@@ -72,13 +72,13 @@ func measureSeenFold(ctx context.Context, b *measure.Bench, size seenSize) (err 
 func measureSeenFoldRows(
 	ctx context.Context, b *measure.Bench, id, title, note string, f *seenStore, s seenRedis, runs []playRun,
 ) error {
-	row := b.Row(id, title, "plays/s", note)
-	core := b.Row(id+"-core", title+", by processor time", "plays/s", "the same measurements, by seconds of one core: of "+
+	row := b.AddRow(id, title, "plays/s", note)
+	core := b.AddRow(id+"-core", title+", by processor time", "plays/s", "the same measurements, by seconds of one core: of "+
 		"skein all threads, flushes, compactions and garbage collection included; of Redis the server alone, without the "+
 		"program that sends.")
 	core.SeriesOf(measure.Skein)
 	core.SeriesOf(redisPlaySeries)
-	err := b.AlternateTimes(ctx, len(runs), row,
+	err := b.MeasureRunsInTurn(ctx, len(runs), row,
 		measure.Contender{Name: measure.Skein, Measure: measureNextRun(runs, func(ctx context.Context, run playRun) (measure.Measurement, error) {
 			envs, err := f.decodePlays(slices.Collect(run.plays()))
 			if err != nil {

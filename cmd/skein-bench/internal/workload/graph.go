@@ -135,23 +135,23 @@ func (g *Graph) indexFollowees() {
 		next[e.Follower]++
 	}
 	for u := range g.Users {
-		slices.Sort(g.Of(uint32(u)))
+		slices.Sort(g.FolloweesOf(uint32(u)))
 	}
 }
 
-// Of returns the followees of a user in rising order.
-func (g *Graph) Of(user uint32) []uint32 {
+// FolloweesOf returns the followees of a user in rising order.
+func (g *Graph) FolloweesOf(user uint32) []uint32 {
 	return g.followees[g.followeesStart[user]:g.followeesStart[user+1]]
 }
 
 // Follows reports whether user a follows user b.
 func (g *Graph) Follows(a, b uint32) bool {
-	_, ok := slices.BinarySearch(g.Of(a), b)
+	_, ok := slices.BinarySearch(g.FolloweesOf(a), b)
 	return ok
 }
 
-// Since returns the time of the i-th follow.
-func (g *Graph) Since(i int) events.Micros {
+// FollowTime returns the time of the i-th follow.
+func (g *Graph) FollowTime(i int) events.Micros {
 	return FirstFollow + events.Micros(time.Duration(i)*time.Millisecond/time.Microsecond)
 }
 
@@ -204,7 +204,7 @@ func (g *Graph) Filters(r *rand.Rand, n int) []Filter {
 		viewer := g.Edges[r.IntN(len(g.Edges))].Follower
 		f := Filter{Viewer: viewer}
 
-		followees := g.Of(viewer)
+		followees := g.FolloweesOf(viewer)
 		for _, j := range r.Perm(len(followees))[:min(len(followees), FilterSize/2)] {
 			f.Candidates = append(f.Candidates, followees[j])
 		}

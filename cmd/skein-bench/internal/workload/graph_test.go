@@ -60,7 +60,7 @@ func TestHalfOfRandomQuestionsAreFollows(t *testing.T) {
 				found++
 			}
 		}
-		if want := min(len(g.Of(f.Viewer)), FilterSize/2); found != want || len(f.Candidates) != FilterSize {
+		if want := min(len(g.FolloweesOf(f.Viewer)), FilterSize/2); found != want || len(f.Candidates) != FilterSize {
 			t.Fatalf("%d of %d candidates are followed, want %d", found, len(f.Candidates), want)
 		}
 	}

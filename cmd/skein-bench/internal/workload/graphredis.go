@@ -21,7 +21,7 @@ func LoadRedis(ctx context.Context, s *programs.Redis, g *Graph, id func(uint32)
 	for i, e := range g.Edges {
 		follower := id(e.Follower)
 		followee := id(e.Followee)
-		since := float64(g.Since(i))
+		since := float64(g.FollowTime(i))
 		pipe.ZAdd(ctx, programs.FollowingKey(follower), redis.Z{Score: since, Member: followee})
 		pipe.ZAdd(ctx, programs.FollowersKey(followee), redis.Z{Score: since, Member: follower})
 		pipe.HIncrBy(ctx, programs.CountsKey(follower), "following", 1)
@@ -66,7 +66,7 @@ func WriteAOF(g *Graph, path string) (err error) {
 	w := bufio.NewWriterSize(file, 1<<20)
 	buf := programs.AppendCommand(nil, "SELECT", "0")
 	for i, e := range g.Edges {
-		buf = programs.AppendFollow(buf, UserID(e.Follower), UserID(e.Followee), strconv.FormatInt(int64(g.Since(i)), 10))
+		buf = programs.AppendFollow(buf, UserID(e.Follower), UserID(e.Followee), strconv.FormatInt(int64(g.FollowTime(i)), 10))
 		if _, err := w.Write(buf); err != nil {
 			return err
 		}
