@@ -83,11 +83,14 @@ func (cfg Config) validateExternal() error {
 	}
 
 	prefix := cfg.InboxPrefix
-	if strings.ContainsAny(prefix, "*> \t\r\n") || strings.HasPrefix(prefix, ".") || strings.HasSuffix(prefix, ".") ||
-		strings.Contains(prefix, "..") {
+	hasForbiddenCharacter := strings.ContainsAny(prefix, "*> \t\r\n")
+	hasEmptyToken := strings.HasPrefix(prefix, ".") || strings.HasSuffix(prefix, ".") || strings.Contains(prefix, "..")
+	if hasForbiddenCharacter || hasEmptyToken {
 		return fmt.Errorf("eventlog: the inbox prefix is malformed: %q", prefix)
 	}
 
+	// The client reads these files only when it connects. Reading them here also finds those that
+	// this process may not read.
 	for _, file := range []string{cfg.CredsFile, cfg.TLS.CertFile, cfg.TLS.KeyFile, cfg.TLS.CAFile} {
 		if file == "" {
 			continue
@@ -129,6 +132,8 @@ func connect(ctx context.Context, cfg Config, server *embedded.Server, logger *s
 	opts := []nats.Option{
 		nats.Name("skein"),
 		nats.Timeout(dialTimeout),
+		// The client must never give up. By default it does after 60 attempts, and when a server
+		// rejects its credentials twice, which may happen while credentials are being replaced.
 		nats.MaxReconnects(-1),
 		nats.IgnoreAuthErrorAbort(),
 		nats.CustomReconnectDelay(reconnectDelay),
@@ -184,6 +189,7 @@ func connect(ctx context.Context, cfg Config, server *embedded.Server, logger *s
 		nc.Close()
 		return nil, fmt.Errorf("eventlog: %w", err)
 	}
+	// Without this check, the first large envelope would find out.
 	if limit := nc.MaxPayload(); limit < maxMsgSize {
 		nc.Close()
 		return nil, fmt.Errorf("%w: the server takes messages of at most %d bytes: set max_payload to at least %d",
@@ -213,7 +219,7 @@ func dial(ctx context.Context, cfg Config, opts []nats.Option, logger *slog.Logg
 	// The delay grows with the number of attempts. Counting from 5 makes the first delay long
 	// enough for a server to start.
 	attempts := 5
-	var lastLogged time.Time
+	var lastLogged time.Time // zero, so that the first failure is logged at once
 	for {
 		nc, err := nats.Connect(cfg.URL, opts...)
 		if err == nil {
@@ -296,6 +302,7 @@ func (c *connection) waitUntilUp(ctx context.Context) (connState, error) {
 		if c.nc.IsClosed() {
 			return state, events.ErrClosed
 		}
+
 		select {
 		case <-state.ctx.Done():
 		case <-ctx.Done():
@@ -321,7 +328,7 @@ func (c *connection) request(
 	denied := permissionError(watched, err)
 	switch {
 	case ctx.Err() != nil:
-		return err
+		return err // the caller has ended the request
 	case errors.Is(denied, events.ErrForbidden):
 		return denied
 	case errors.Is(err, context.Canceled):
@@ -336,6 +343,8 @@ func (c *connection) request(
 func (c *connection) close() {
 	c.nc.Close()
 	c.recordChange(false)
+
+	// No further change will end the context of the present state.
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.endCurrent()

@@ -35,6 +35,7 @@ func (l *Log) CheckCursor(ctx context.Context, c events.Cursor) error {
 	if err != nil || o.part != inArchive {
 		return err
 	}
+
 	// Opening a reader makes the archive compare the cursor with what it has.
 	r, err := l.archive.Read(ctx, o.cursor, 0)
 	if err != nil {
@@ -66,6 +67,7 @@ func (l *Log) checkMessage(ctx context.Context, stream jetstream.Stream, c event
 	if err != nil {
 		return wrapUnavailable(err)
 	}
+
 	if xxh3.Hash(msg.Data) != c.Checksum {
 		return fmt.Errorf("%w: sequence %d holds another message: restore the right log, or rebuild the store from "+
 			"this one", events.ErrRewritten, c.Seq)
@@ -97,6 +99,7 @@ func (l *Log) CheckPosition(ctx context.Context, p events.Position) error {
 		if err == nil || !failing.isYoungerThan(l.confirmationTime(err)) {
 			return err
 		}
+
 		if wait.For(ctx, pause) != nil {
 			return ctx.Err()
 		}

@@ -93,15 +93,14 @@ func (l *Log) NextEpoch(
 		return events.Cursor{}, fmt.Errorf("%w: there is no archive", ErrEpochNotBegun)
 	}
 
-	// The work must end well before the deadline of the pause, because after it another process may
-	// resume the stream.
-	deadline := time.Now().Add(maxPause)
-	pauseCtx, cancel := context.WithDeadline(ctx, deadline.Add(-2*propagationTime))
-	defer cancel()
-	if err := l.pauseStream(pauseCtx, deadline); err != nil {
+	pauseCtx, cancel, err := l.pauseForWork(ctx)
+	if err != nil {
 		return events.Cursor{}, fmt.Errorf("%w: %w", ErrEpochNotBegun, err)
 	}
+	defer cancel()
 	defer func() {
+		// The stream is resumed even if ctx has ended, because otherwise publishers would wait
+		// until the deadline of the pause.
 		resumeCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), maxPause)
 		defer cancel()
 		// The consumers are deleted before events of the new epoch arrive, so that no reader takes
@@ -140,6 +139,8 @@ func (l *Log) updateStreamConfig(ctx context.Context, change func(c *jetstream.S
 	if err := change(&config); err != nil {
 		return err
 	}
+
+	// Repeating the request is harmless, because it writes the whole configuration.
 	return l.requestWithRetries(ctx, func(ctx context.Context) error {
 		_, err := l.conn.js.UpdateStream(ctx, config)
 		return wrapUnavailable(err)
@@ -149,6 +150,19 @@ func (l *Log) updateStreamConfig(ctx context.Context, change func(c *jetstream.S
 // isPaused reports whether the stream is paused.
 func isPaused(c *jetstream.StreamConfig) bool {
 	return slices.Equal(c.Subjects, []string{pausedSubject})
+}
+
+// pauseForWork pauses the stream for maxPause, and returns the context of the work for which it is
+// paused. That context ends well before the pause does, because after the pause another process may
+// resume the stream.
+func (l *Log) pauseForWork(ctx context.Context) (context.Context, context.CancelFunc, error) {
+	deadline := time.Now().Add(maxPause)
+	workCtx, cancel := context.WithDeadline(ctx, deadline.Add(-2*propagationTime))
+	if err := l.pauseStream(workCtx, deadline); err != nil {
+		cancel()
+		return nil, nil, err
+	}
+	return workCtx, cancel, nil
 }
 
 // pauseStream makes the stream reject envelopes. After the deadline, any process may resume it.
@@ -292,6 +306,7 @@ func (l *Log) deleteConsumers(ctx context.Context) error {
 	}
 	ctx, stop := l.conn.watchPermissions(ctx, consumerNamesSubject, consumerDeletePrefix)
 	defer stop()
+
 	names := stream.ConsumerNames(ctx)
 	for name := range names.Name() {
 		if err := stream.DeleteConsumer(ctx, name); err != nil && !errors.Is(err, jetstream.ErrConsumerNotFound) {

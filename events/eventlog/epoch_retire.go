@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 )
@@ -19,14 +18,11 @@ func (l *Log) DeleteStream(ctx context.Context, archive func(ctx context.Context
 	}
 	defer l.reconfigureMu.Unlock()
 
-	// The work must end well before the deadline of the pause, because after it another process may
-	// resume the stream.
-	deadline := time.Now().Add(maxPause)
-	pauseCtx, cancel := context.WithDeadline(ctx, deadline.Add(-2*propagationTime))
-	defer cancel()
-	if err := l.pauseStream(pauseCtx, deadline); err != nil {
+	pauseCtx, cancel, err := l.pauseForWork(ctx)
+	if err != nil {
 		return fmt.Errorf("eventlog: pause the stream: %w", err)
 	}
+	defer cancel()
 
 	last, err := l.settledHead(pauseCtx)
 	if err == nil {

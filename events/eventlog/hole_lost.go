@@ -122,6 +122,7 @@ func (l *Log) AcceptedHoles() []SeqRange { return slices.Clone(l.meta().holes) }
 func (l *Log) recordMissing(r SeqRange) error {
 	l.missingMu.Lock()
 	defer l.missingMu.Unlock()
+
 	isKnown := slices.ContainsFunc(l.missingRanges, func(known SeqRange) bool {
 		return known.From <= r.From && r.To <= known.To
 	})
@@ -347,24 +348,13 @@ func (l *Log) VerifyUnarchived(ctx context.Context) (read uint64, err error) {
 		return 0, err
 	}
 
-	var consumer jetstream.Consumer
-	err = l.requestWithRetries(ctx, func(ctx context.Context) (err error) {
-		consumer, err = l.conn.js.CreateConsumer(ctx, StreamName, jetstream.ConsumerConfig{
-			DeliverPolicy:     jetstream.DeliverByStartSequencePolicy,
-			OptStartSeq:       from,
-			AckPolicy:         jetstream.AckNonePolicy,
-			MemoryStorage:     true,
-			Replicas:          1,
-			InactiveThreshold: consumerIdleTimeout,
-			HeadersOnly:       true,
-		})
-		return err
-	}, consumerCreateSubject)
+	// The server reads each message from its file, and so verifies it, also if it sends only the
+	// headers.
+	consumer, err := l.createConsumer(ctx, from, true)
 	if err != nil {
-		return 0, wrapUnavailable(err)
+		return 0, err
 	}
-	// Best effort: the server forgets idle consumers by itself.
-	defer func() { _ = l.conn.nc.Publish(consumerDeletePrefix+consumer.CachedInfo().Name, nil) }()
+	defer l.discardConsumer(consumer.CachedInfo().Name)
 
 	examined := from - 1 // the last sequence that was examined
 	for examined < state.LastSeq && ctx.Err() == nil {
@@ -390,7 +380,7 @@ func (l *Log) VerifyUnarchived(ctx context.Context) (read uint64, err error) {
 			return read, wrapUnavailable(err)
 		}
 		if delivered == 0 {
-			break
+			break // nothing that can be read is left
 		}
 	}
 	return read, errors.Join(ctx.Err(), l.recordMissingBetween(ctx, stream, examined+1, state.LastSeq+1))
@@ -407,6 +397,8 @@ func (l *Log) examineFrom(state jetstream.StreamState) (uint64, error) {
 		from = max(from, state.FirstSeq)
 	}
 	if state.Bytes > maxExaminedBytes {
+		// The server does not say where the newest GiB begins, so the messages count as equally
+		// large.
 		share := float64(maxExaminedBytes) / float64(state.Bytes)
 		from = max(from, state.LastSeq-uint64(share*float64(state.Msgs)))
 	}

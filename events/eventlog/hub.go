@@ -172,6 +172,7 @@ func (h *Hub) openRingReader(ctx context.Context) (context.Context, *reader) {
 // resetRing empties the ring and moves it to a cursor. r is a reader at that cursor, or nil.
 // verified says whether the cursor was read from the log. The caller holds h.mu.
 func (h *Hub) resetRing(start events.Cursor, r *reader, verified bool) {
+	// The reader of the old position may be waiting for a message. Run then opens the new one.
 	if h.stopRingReader != nil {
 		h.stopRingReader()
 		h.stopRingReader = nil
@@ -236,6 +237,7 @@ func (h *Hub) fillRing(ctx context.Context, r *reader) error {
 		if ctx.Err() == nil { // otherwise the ring was moved meanwhile
 			h.hole = nil
 			if !h.startVerified {
+				// Reading has succeeded after the cursor that a subscriber gave, so the log has it.
 				h.waypoints.remember(h.ring.base)
 			}
 			h.ring.push(envs, h.opt.RingBytes)

@@ -155,6 +155,7 @@ func (s *Subscription) readAlone(ctx context.Context, maxBytes int) ([]*events.E
 	h := s.hub
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	// Both cursors are proven now: the one before the envelopes and the one after them.
 	h.waypoints.remember(s.cur)
 	h.waypoints.remember(envs[len(envs)-1].Cursor)
 	s.advance(envs)
@@ -201,9 +202,10 @@ func (h *Hub) endReason() error {
 
 // Close ends the subscription. A call of Next that is in progress returns [events.ErrClosed].
 func (s *Subscription) Close() {
-	s.stop()
+	s.stop() // ends a call of Next, which holds nextMu
 	s.nextMu.Lock()
 	defer s.nextMu.Unlock()
+
 	h := s.hub
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -94,6 +94,7 @@ func (le *lease) open(ctx context.Context) error {
 		return wrapUnavailable(err)
 	}
 
+	// An operator may have created the bucket with another ttl.
 	status, err := kv.Status(ctx)
 	if err != nil {
 		return wrapUnavailable(err)

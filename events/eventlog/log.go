@@ -263,7 +263,7 @@ func (l *Log) Start() events.Cursor {
 
 // SetArchive sets the archive, which readers read where the stream does not begin early enough.
 // Call it at most once, before anything reads the log.
-func (l *Log) SetArchive(p events.Archive) { l.archive = p }
+func (l *Log) SetArchive(archive events.Archive) { l.archive = archive }
 
 // Position returns the position of a sequence of this log.
 func (l *Log) Position(seq uint64) events.Position {

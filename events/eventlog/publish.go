@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -19,7 +20,8 @@ const (
 	// events. It makes QueueBytes limit the number of calls, too.
 	callOverhead      = 1 << 10
 	defaultQueueBytes = 64 << 20
-	minQueueBytes     = 4 << 20
+	// minQueueBytes must be more than the largest call costs, which would otherwise wait forever.
+	minQueueBytes = 4 << 20
 )
 
 // PublisherOptions are the settings of a [Publisher]. The zero value is good.
@@ -227,6 +229,7 @@ func (c *call) cost() int64 { return int64(c.encoded.Bytes() + callOverhead) }
 // enqueue appends the call to the queue. If the queue is full, it waits or fails with
 // [events.ErrOverloaded], depending on FailWhenFull.
 func (p *Publisher) enqueue(ctx context.Context, c *call) error {
+	// This may wait, so it comes before the lock.
 	if p.opt.FailWhenFull {
 		if !p.queueBudget.TryAcquire(c.cost()) {
 			return fmt.Errorf("%w: %d bytes wait to be published", events.ErrOverloaded, p.opt.QueueBytes)
@@ -263,12 +266,7 @@ func (p *Publisher) withdraw(c *call) bool {
 	if c.dequeued {
 		return false
 	}
-	for i, queued := range p.queue {
-		if queued == c {
-			p.queue = append(p.queue[:i], p.queue[i+1:]...)
-			break
-		}
-	}
+	p.queue = slices.DeleteFunc(p.queue, func(queued *call) bool { return queued == c })
 	c.dequeued = true
 	p.queueBudget.Release(c.cost())
 	return true

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -40,6 +41,7 @@ func (p *Publisher) run(ctx context.Context) {
 			return
 		}
 
+		// The budget is released only now, so it also limits what is in flight.
 		err := p.publishEnvelope(ctx, calls)
 		for _, c := range calls {
 			p.queueBudget.Release(c.cost())
@@ -95,9 +97,7 @@ func (p *Publisher) removeFirst(n int) {
 	for _, c := range p.queue[:n] {
 		c.dequeued = true
 	}
-	rest := copy(p.queue, p.queue[n:])
-	clear(p.queue[rest:])
-	p.queue = p.queue[:rest]
+	p.queue = slices.Delete(p.queue, 0, n) // keeps the memory of the slice, and clears what it no longer has
 }
 
 // failStaleCalls fails the calls that have been queued for at least attemptTimeout. run calls it

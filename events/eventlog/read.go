@@ -62,7 +62,7 @@ type reader struct {
 	// skipping is true while the stream is read from before cur, because cur does not say where the
 	// warm-up begins.
 	skipping bool
-	// failed is the terminal error of the reader.
+	// terminalErr is the error that ended the reader. All later calls return it, too.
 	terminalErr error
 
 	// archive is set while the archive is read.
@@ -114,7 +114,7 @@ type reader struct {
 	// has more messages.
 	stuckHeartbeats int
 	// emptyUpTo is the last sequence of the log when the consumer was created, if the consumer had
-	// nothing to deliver then.
+	// nothing to deliver then: up to there the server owes the reader nothing.
 	emptyUpTo uint64
 }
 
@@ -152,17 +152,20 @@ func (r *reader) next(ctx context.Context, maxBytes int) ([]*events.Envelope, er
 			continue
 		}
 
+		// The end of ctx interrupts nothing but this call, so the reader keeps its consumer.
 		if err != nil && ctx.Err() == nil {
 			r.close()
 			if isTerminal(err) && !r.reloadArchive(ctx, err) {
 				r.terminalErr = err
 			}
 		}
+		// What was read before an error is returned first. The next call meets the error again.
 		if len(envs) > 0 {
 			r.archiveReloaded = false
 			r.holeDelay = 0
 			return envs, nil
 		}
+
 		if ctx.Err() != nil {
 			return nil, ctx.Err() // the next call continues
 		}
@@ -276,27 +279,16 @@ func (r *reader) open(ctx context.Context) error {
 		return err
 	}
 
-	meta := r.log.meta()
-	ctx, cancel := context.WithTimeout(ctx, 2*requestTimeout)
-	defer cancel()
+	// findStart has just compared the log with the cursor.
 	r.log.conn.markVerified(state)
-	last := r.log.lastKnownSeq.Load()
-	var c jetstream.Consumer
-	// The request may be repeated, because the server forgets consumers that nobody uses.
-	err = r.log.requestWithRetries(ctx, func(ctx context.Context) (err error) {
-		c, err = r.log.conn.js.CreateConsumer(ctx, StreamName, jetstream.ConsumerConfig{
-			// The start sequence is ignored without the policy.
-			DeliverPolicy:     jetstream.DeliverByStartSequencePolicy,
-			OptStartSeq:       r.decodedSeq + 1,
-			AckPolicy:         jetstream.AckNonePolicy,
-			MemoryStorage:     true,
-			Replicas:          1,
-			InactiveThreshold: consumerIdleTimeout,
-		})
-		return err
-	}, consumerCreateSubject)
+
+	meta := r.log.meta()
+	last := r.log.lastKnownSeq.Load()                         // before the consumer exists, for emptyUpTo
+	ctx, cancel := context.WithTimeout(ctx, 2*requestTimeout) // two requests follow
+	defer cancel()
+	c, err := r.log.createConsumer(ctx, r.decodedSeq+1, false)
 	if err != nil {
-		return wrapUnavailable(err)
+		return err
 	}
 
 	// A new epoch deletes all consumers. This one may have been created after that, by a reader
@@ -334,6 +326,32 @@ func (r *reader) open(ctx context.Context) error {
 	r.pullForbidden, r.stopWatchingPermissions = r.log.conn.watchPermissions(watchCtx, consumerNextPrefix+r.consumer)
 	return nil
 }
+
+// createConsumer creates a consumer that delivers the messages from a sequence on, or only their
+// headers.
+func (l *Log) createConsumer(ctx context.Context, from uint64, headersOnly bool) (c jetstream.Consumer, err error) {
+	// The request may be repeated, because the server forgets consumers that nobody uses.
+	err = l.requestWithRetries(ctx, func(ctx context.Context) (err error) {
+		c, err = l.conn.js.CreateConsumer(ctx, StreamName, jetstream.ConsumerConfig{
+			// The start sequence is ignored without the policy.
+			DeliverPolicy: jetstream.DeliverByStartSequencePolicy,
+			OptStartSeq:   from,
+			// The reader notices missing messages by their numbers, so it needs no
+			// acknowledgements, and the server need not store the state of the consumer.
+			AckPolicy:         jetstream.AckNonePolicy,
+			MemoryStorage:     true,
+			Replicas:          1,
+			InactiveThreshold: consumerIdleTimeout,
+			HeadersOnly:       headersOnly,
+		})
+		return err
+	}, consumerCreateSubject)
+	return c, wrapUnavailable(err)
+}
+
+// discardConsumer asks the server to delete a consumer, without waiting for the answer. If the
+// request is lost, the server deletes the consumer after consumerIdleTimeout.
+func (l *Log) discardConsumer(name string) { _ = l.conn.nc.Publish(consumerDeletePrefix+name, nil) }
 
 // pullRequest is the body of a pull, as JetStream defines it.
 type pullRequest struct {
@@ -398,6 +416,8 @@ func (r *reader) takeFromServer(ctx context.Context, wait bool) (*nats.Msg, erro
 	if !wait {
 		return nil, nil
 	}
+
+	// Only waiting counts as silence, and not the time that the caller took since the last message.
 	r.silenceTimer.Reset(silenceTimeout)
 	select {
 	case msg := <-r.msgs:
@@ -413,22 +433,32 @@ func (r *reader) takeFromServer(ctx context.Context, wait bool) (*nats.Msg, erro
 	}
 }
 
+// The codes of the statuses that JetStream sends to a consumer.
+const (
+	statusHeartbeat  = "100"
+	statusNoMessages = "404"
+	statusExpired    = "408"
+	statusConflict   = "409" // also the end of a pull whose limits are reached
+)
+
 // handleStatus handles a status that the server has sent about the consumer or the current pull.
 func (r *reader) handleStatus(msg *nats.Msg) error {
 	code, text := msg.Header.Get("Status"), msg.Header.Get("Description")
 	switch {
-	case code == "100":
-		// This is a heartbeat. All is well, unless the log has messages that the consumer does not
-		// deliver.
+	case code == statusHeartbeat:
+		// All is well, unless the log has messages that the consumer does not deliver.
 		if r.log.lastKnownSeq.Load() <= max(r.decodedSeq, r.emptyUpTo) {
 			r.stuckHeartbeats = 0
-		} else if r.stuckHeartbeats++; r.stuckHeartbeats >= maxStuckHeartbeats {
+			return nil
+		}
+		r.stuckHeartbeats++
+		if r.stuckHeartbeats >= maxStuckHeartbeats {
 			return fmt.Errorf("%w: the log goes to sequence %d, but the server delivers nothing after %d",
 				errInterrupted, r.log.lastKnownSeq.Load(), r.decodedSeq)
 		}
 		return nil
-	case code == "408", code == "404",
-		code == "409" && (strings.HasPrefix(text, "Message Size") || strings.HasPrefix(text, "Batch Completed")):
+	case code == statusExpired, code == statusNoMessages,
+		code == statusConflict && (strings.HasPrefix(text, "Message Size") || strings.HasPrefix(text, "Batch Completed")):
 		// The pull has ended. The end of the previous pull may arrive after the current pull was
 		// made, and is ignored.
 		if msg.Subject == r.pullInbox() {
@@ -494,8 +524,7 @@ func (r *reader) close() {
 	r.silenceTimer.Stop()
 	r.stopWatchingPermissions()
 	if state := r.log.conn.state(); state.number == r.connState.number && state.up {
-		// Best effort: the server forgets idle consumers by itself.
-		_ = r.log.conn.nc.Publish(consumerDeletePrefix+r.consumer, nil)
+		r.log.discardConsumer(r.consumer)
 	}
 }
 
@@ -511,20 +540,22 @@ type delivery struct {
 // parseDelivery parses
 // $JS.ACK.[domain.account.]stream.consumer.delivered.seq.ordinal.nanoseconds.pending[.token].
 func parseDelivery(reply string) (d delivery, ok bool) {
+	// Every message is parsed, so the tokens are in an array and not in a slice of the heap.
 	var tokens [12]string
 	n := 0
 	for rest, more := reply, true; more && n < len(tokens); n++ {
 		tokens[n], rest, more = strings.Cut(rest, ".")
 	}
-	from := 4
+
+	firstNumber := 5 // the index of seq, without domain and account
 	if n >= 11 {
-		from = 6
+		firstNumber = 7
 	} else if n != 9 {
 		return d, false
 	}
 	var num [3]uint64
 	for i := range num {
-		v, err := strconv.ParseUint(tokens[from+1+i], 10, 63)
+		v, err := strconv.ParseUint(tokens[firstNumber+i], 10, 63)
 		if err != nil {
 			return d, false
 		}

@@ -80,7 +80,10 @@ func (b *boundary) locate(c events.Cursor) (origin, error) {
 	// The cursor is at the end of the archive or after it. The reader starts at that end.
 	o, ok := b.originInStream(b.end)
 	o.part = atBoundary
-	if !ok && b.hasArchive && b.end.WarmSeq > 0 && b.streamStart <= b.end.Seq+1 {
+	// If the stream lacks a part of the warm-up, the archive can replace it, as long as the stream
+	// continues without a gap after the archive.
+	canWarmUpFromArchive := b.hasArchive && b.end.WarmSeq > 0 && b.streamStart <= b.end.Seq+1
+	if !ok && canWarmUpFromArchive {
 		o = origin{part: atGap, cursor: b.end, decoderStart: b.end}
 		ok = true
 	}

@@ -240,6 +240,7 @@ func (l *Log) createStream(ctx context.Context, peersKnown bool) (jetstream.Stre
 
 	l.createSent = true
 	stream, err := l.conn.js.CreateStream(ctx, config)
+	// A single server, or two, cannot have the default number of replicas.
 	if l.cfg.Replicas == 0 && replicas > 1 && l.hasTooFewServers(err, peersKnown) {
 		config.Replicas = 1
 		stream, err = l.conn.js.CreateStream(ctx, config)
