@@ -27,6 +27,8 @@ func CheckCall(evs []*skeinv1.Event) (good []CheckedEvent, refused []Rejection) 
 	for i, msg := range evs {
 		ev, rejection := FromProto(msg)
 
+		// Only a valid event takes its event id and its offset, because readers of the log do not
+		// remember those of malformed ones.
 		if rejection == nil && ev.ID != "" {
 			key := eventIDKey{ev.User, ev.ID, ev.Kind}
 			first, repeats := firstIndex[key]

@@ -67,7 +67,7 @@ func EncodeCall(evs []*skeinv1.Event) (EncodedCall, error) {
 		return EncodedCall{}, fmt.Errorf("%w: %d bytes, at most %d", ErrEnvelopeTooLarge, n, MaxEnvelopeBytes)
 	}
 
-	opts.UseCachedSize = true // opts.Size computed the sizes above
+	opts.UseCachedSize = true // opts.Size has computed the sizes above, and nothing has changed since
 	c := EncodedCall{Events: len(evs), records: make([]byte, 0, size)}
 	for _, ev := range evs {
 		c.kinds |= Kinds(KindOf(ev)) & AllKinds
@@ -173,10 +173,12 @@ func splitEnvelope(dst []span, data []byte) ([]span, *Rejection) {
 	return dst, nil
 }
 
+// undecodableEnvelope returns the rejection of an envelope that is not even an EventBatch.
 func undecodableEnvelope() *Rejection {
 	return envelopeRejection(skeinv1.Reason_REASON_INVALID_FIELD, "is not a skein.v1.EventBatch")
 }
 
+// envelopeRejection returns the rejection of a whole envelope.
 func envelopeRejection(reason skeinv1.Reason, format string, args ...any) *Rejection {
 	return &Rejection{Reason: reason, Message: "the envelope " + fmt.Sprintf(format, args...)}
 }

@@ -109,6 +109,7 @@ func (d *Decoder) Decode(seq uint64, stamp Micros, data []byte) (*Envelope, erro
 		d.assignTimes(env, first, data)
 		d.reached.LastTime = first + Micros(slots-1)
 	} else if len(d.warmStarts) == 0 {
+		// The first envelope of a log has no events. A cursor always names a start of the warm-up.
 		d.warmStarts = append(d.warmStarts, warmStart{seq, d.reached.LastTime})
 	}
 
@@ -165,7 +166,7 @@ func (d *Decoder) checkWarmUp(now Cursor) error {
 // 0 if the envelope cannot be decoded. It sets the slots of the events, but not their times.
 func (d *Decoder) decodeEvents(seq uint64, data []byte, env *Envelope) (slots int) {
 	spans, rejection := splitEnvelope(d.spans[:0], data)
-	d.spans = spans[:0]
+	d.spans = spans[:0] // splitEnvelope may have made a larger slice, which the next envelope uses, too
 	if rejection != nil {
 		env.addReject(seq, -1, rejection, data)
 		return 0
@@ -176,7 +177,7 @@ func (d *Decoder) decodeEvents(seq uint64, data []byte, env *Envelope) (slots in
 
 	b := body{data: data, text: string(data)}
 	evs := make([]Event, len(spans))
-	n := 0
+	n := 0 // the number of valid events, which are at the front
 	for slot, s := range spans {
 		ev := &evs[n]
 		r, decoded := b.decodeEvent(s, ev)
@@ -210,11 +211,12 @@ func (e *Envelope) addReject(seq uint64, slot int, r *Rejection, data []byte) {
 // the repeats. A repeat with the same content is only counted; an event that reuses an event id for
 // something else becomes a reject.
 func (d *Decoder) assignTimes(env *Envelope, first Micros, data []byte) {
+	// Without this, a log whose events stop having ids would keep the last ones in memory.
 	d.window.forgetBefore(first)
-	spans := d.spans[:cap(d.spans)] // as decodeEvents left them
-	refused := len(env.Rejects)
+	spans := d.spans[:cap(d.spans)] // decodeEvents has emptied the slice, but its content is still there
+	rejectsBefore := len(env.Rejects)
 
-	n := 0
+	n := 0 // the events that are kept are moved to the front
 	for i := range env.Events {
 		ev := &env.Events[i]
 		logTime := first + Micros(ev.Slot)
@@ -223,7 +225,8 @@ func (d *Decoder) assignTimes(env *Envelope, first Micros, data []byte) {
 			key, content := RepeatKey(ev), ContentKey(ev)
 			// Both keys are remembered whether or not the event is dropped, so that a reader that
 			// starts later decides alike.
-			repeat, same := d.window.remember(key, logTime), d.window.remember(content, logTime)
+			repeat := d.window.remember(key, logTime)
+			same := d.window.remember(content, logTime)
 			if repeat {
 				env.Repeated = append(env.Repeated, Repeat{Key: key, Time: logTime}, Repeat{Key: content, Time: logTime})
 			}
@@ -249,10 +252,11 @@ func (d *Decoder) assignTimes(env *Envelope, first Micros, data []byte) {
 		}
 		n++
 	}
-	clear(env.Events[n:])
+	clear(env.Events[n:]) // so that nothing refers to the dropped events
 	env.Events = env.Events[:n]
 
-	if len(env.Rejects) > refused {
+	// The new rejects come after those of decodeEvents.
+	if len(env.Rejects) > rejectsBefore {
 		slices.SortStableFunc(env.Rejects, func(a, b Reject) int { return cmp.Compare(a.Slot, b.Slot) })
 	}
 }

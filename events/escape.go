@@ -12,8 +12,9 @@ import (
 // A terminal would obey them, and could show something other than the text.
 func EscapeControls(s string) string {
 	if strings.IndexFunc(s, isControlRune) < 0 {
-		return s
+		return s // the usual case, without a copy
 	}
+
 	var b strings.Builder
 	for len(s) > 0 {
 		r, size := utf8.DecodeRuneInString(s)

@@ -26,17 +26,22 @@ func (p EventPosition) String() string {
 	if p.Slots == 0 {
 		return p.Position.String()
 	}
-	return base64.RawURLEncoding.EncodeToString(binary.AppendUvarint(p.encode(eventPositionVersion), uint64(p.Slots)))
+	b := binary.AppendUvarint(p.encode(eventPositionVersion), uint64(p.Slots))
+	return base64.RawURLEncoding.EncodeToString(b)
 }
 
 // ParseEventPosition parses the result of [EventPosition.String] or [Position.String]. It returns
 // [ErrPosition] for other strings.
 func ParseEventPosition(s string) (EventPosition, error) {
-	if len(s) > 64 {
+	const (
+		maxTextBytes = 64            // more than any position has; a hostile text must not cost much
+		minBytes     = 1 + 4 + 1 + 1 // the version, the log, and an epoch and a sequence of one byte each
+	)
+	if len(s) > maxTextBytes {
 		return EventPosition{}, ErrPosition
 	}
 	b, err := base64.RawURLEncoding.Strict().DecodeString(s)
-	if err != nil || len(b) < 7 {
+	if err != nil || len(b) < minBytes {
 		return EventPosition{}, ErrPosition
 	}
 

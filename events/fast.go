@@ -136,7 +136,7 @@ func (b *body) decodeKindFast(p span, ev *Event) bool {
 // decodeFieldsFast decodes and checks the fields of a message. filled are the fields that are not
 // empty.
 func (b *body) decodeFieldsFast(p span, shape *messageShape, ev *Event) (filled FieldSet, ok bool) {
-	messagesRead := uint32(0) // bit n is set if the message with field number n was read
+	messagesRead := uint32(0) // bit n is set if the message with field number n was read, or the time
 	for i := p.from; i < p.to; {
 		tag, at := protoscan.Tag(b.data, i, p.to)
 		if at < 0 {

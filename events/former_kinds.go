@@ -60,7 +60,9 @@ func replaceFormerKind(msg *skeinv1.Event) error {
 			return err
 		}
 		set.HideRepins = settings == SettingHideRepins
-		set.Notify, set.Favorite = false, false
+		// The former messages had no such fields, so numbers that look like them mean nothing.
+		set.Notify = false
+		set.Favorite = false
 		msg.Kind = &skeinv1.Event_FollowSettingsSet{FollowSettingsSet: set}
 	}
 	return nil

@@ -2,10 +2,12 @@ package events
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/binary"
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"math"
 	"strconv"
 	"unicode/utf8"
 
@@ -69,9 +71,10 @@ func validateText(s string, limit int) error {
 	if len(s) > limit {
 		return fmt.Errorf("%w: %d bytes, at most %d", ErrIDTooLong, len(s), limit)
 	}
+
 	for i := 0; i < len(s); {
 		c := s[i]
-		if c < utf8.RuneSelf {
+		if c < utf8.RuneSelf { // most ids are ASCII, which is cheaper to check
 			if c <= ' ' || c == 0x7f {
 				return ErrIDChars
 			}
@@ -160,21 +163,16 @@ func CompareIDs(a, b string) int {
 	if a == b {
 		return 0
 	}
-	an, aNum := parseNumber(a)
-	bn, bNum := parseNumber(b)
-	if aNum && bNum {
-		if an < bn {
-			return -1
-		}
-		return 1
+
+	// The numbers differ, because a number has only one canonical form.
+	numberA, isNumberA := parseNumber(a)
+	numberB, isNumberB := parseNumber(b)
+	if isNumberA && isNumberB {
+		return cmp.Compare(numberA, numberB)
 	}
-	if ra, rb := keyTagOf(a), keyTagOf(b); ra != rb {
-		return ra - rb
-	}
-	if a < b {
-		return -1
-	}
-	return 1
+
+	// Within the other tags, ids are in the order of their bytes, also in the text form of UUIDs.
+	return cmp.Or(cmp.Compare(keyTagOf(a), keyTagOf(b)), cmp.Compare(a, b))
 }
 
 // keyTagOf returns the tag of the key encoding of an id.
@@ -195,18 +193,19 @@ func parseNumber(s string) (uint64, bool) {
 	}
 	var n uint64
 	for i := range len(s) {
-		c := s[i] - '0'
-		if c > 9 {
+		digit := s[i] - '0'
+		if digit > 9 {
 			return 0, false
 		}
-		if n > (1<<64-1)/10 {
+		// A number of 20 digits may exceed 64 bits, in the multiplication or in the addition.
+		if n > math.MaxUint64/10 {
 			return 0, false
 		}
-		m := n*10 + uint64(c)
-		if m < n*10 {
+		next := n*10 + uint64(digit)
+		if next < n*10 {
 			return 0, false
 		}
-		n = m
+		n = next
 	}
 	return n, true
 }
@@ -216,12 +215,13 @@ func parseUUID(s string) (u [16]byte, ok bool) {
 	if len(s) != 36 || s[8] != '-' || s[13] != '-' || s[18] != '-' || s[23] != '-' {
 		return u, false
 	}
-	for j, i := range uuidDigits {
-		hi, lo := hexDigitValue(s[i]), hexDigitValue(s[i+1])
-		if hi > 15 || lo > 15 {
+	for i, at := range uuidDigits {
+		high := hexDigitValue(s[at])
+		low := hexDigitValue(s[at+1])
+		if high > 15 || low > 15 {
 			return u, false
 		}
-		u[j] = hi<<4 | lo
+		u[i] = high<<4 | low
 	}
 	return u, true
 }

@@ -416,7 +416,7 @@ func newKindShapes() (shapes [lastKind + 1]kindShape) {
 func (shape *messageShape) leafFields() (values []fieldShape) {
 	for i := range shape.byNumber {
 		switch f := &shape.byNumber[i]; {
-		case f.tag == 0:
+		case f.tag == 0: // the message has no field with this number
 		case f.form == formMessage:
 			values = append(values, f.message.leafFields()...)
 		default:
@@ -436,8 +436,10 @@ func newMessageShape(d protoreflect.MessageDescriptor, fields []messageField, pa
 		f.optional = described.optional
 		if described.message != nil {
 			inner := newMessageShape(f.descriptor.Message(), described.message, f.path+".")
-			f.form, f.message = formMessage, &inner
+			f.form = formMessage
+			f.message = &inner
 			f.tag = protoscan.TagOf(described.number, protowire.BytesType)
+			// What a missing message would have to contain is not required.
 			if !f.optional {
 				m.required |= inner.required
 			}

@@ -9,8 +9,9 @@ import (
 // SeedRepeats adds event ids that the decoder cannot read again because they occurred before the
 // epoch. Ids with a time after the last assigned time are ignored.
 func (d *Decoder) SeedRepeats(repeats []Repeat) {
+	// The window takes rising times only.
 	byTime := slices.Clone(repeats)
-	slices.SortFunc(byTime, func(a, b Repeat) int { return cmp.Compare(a.Time, b.Time) }) // the window takes rising times
+	slices.SortFunc(byTime, func(a, b Repeat) int { return cmp.Compare(a.Time, b.Time) })
 	for _, r := range byTime {
 		if r.Key != 0 && r.Time <= d.reached.LastTime {
 			d.window.remember(r.Key, r.Time)
@@ -39,6 +40,8 @@ func (d *Decoder) MergeRepeats(repeats []Repeat) {
 // messages of the stream. Pass it every envelope from [Cursor.WarmSeq] on with
 // [Decoder.WarmUpWith], and then call [Decoder.FinishWarmUp].
 func NewWarmUpDecoder(to Cursor) *Decoder {
+	// The decoder starts without a warm-up of its own, because no message of the stream is passed
+	// to it before FinishWarmUp.
 	d := NewDecoder(Cursor{Log: to.Log, Epoch: to.Epoch, Seq: to.WarmSeq - 1, LastTime: to.WarmTime})
 	d.warmStarts = append(d.warmStarts, warmStart{to.WarmSeq, to.WarmTime})
 	return d
@@ -57,7 +60,7 @@ func (d *Decoder) WarmUpWith(env *Envelope) {
 // the event ids that were seen up to there. It returns [ErrArchiveDamaged] if the archived
 // envelopes did not lead to that cursor.
 func (d *Decoder) FinishWarmUp(to Cursor, repeats []Repeat) error {
-	d.reached.Checksum = to.Checksum // the archive has no checksums
+	d.reached.Checksum = to.Checksum // the archive has no checksums, so there is none to compare
 	if now := d.takeCursor(); now != to {
 		return fmt.Errorf("%w: what it has leads to %+v, not to its end, %+v", ErrArchiveDamaged, now, to)
 	}

@@ -22,6 +22,7 @@ func (d *Decoder) DecodeLost(seq uint64) (*Envelope, error) {
 
 	env := &Envelope{}
 	env.addReject(seq, -1, &Rejection{Reason: skeinv1.Reason_REASON_LOG_HOLE, Message: lostText}, nil)
+	// A cursor always names a start of the warm-up, also before the first event.
 	if len(d.warmStarts) == 0 {
 		d.warmStarts = append(d.warmStarts, warmStart{seq, d.reached.LastTime})
 	}

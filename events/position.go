@@ -21,6 +21,7 @@ type Position struct {
 // ErrPosition is returned for a string that [Position.String] did not make.
 var ErrPosition = errors.New("events: malformed position")
 
+// positionVersion is the first byte of an encoded position.
 const positionVersion = 1
 
 // String encodes the position: a version byte, the log, and epoch and sequence as varints, in
@@ -29,8 +30,10 @@ func (p Position) String() string {
 	return base64.RawURLEncoding.EncodeToString(p.encode(positionVersion))
 }
 
+// encode returns the version, the log, and epoch and sequence as varints.
 func (p Position) encode(version byte) []byte {
-	b := make([]byte, 0, 1+4+5+10+2)
+	// Room for the version, the log, both varints, and the slots that an EventPosition appends.
+	b := make([]byte, 0, 1+4+binary.MaxVarintLen32+binary.MaxVarintLen64+2)
 	b = append(b, version)
 	b = append(b, p.Log[:]...)
 	b = binary.AppendUvarint(b, uint64(p.Epoch))
@@ -116,6 +119,7 @@ func (c *Cursor) UnmarshalBinary(b []byte) error {
 	copy(c.Log[:], b[1:17])
 	c.Epoch = binary.BigEndian.Uint32(b[17:])
 
+	// Five numbers of 8 bytes follow, in the order in which AppendBinary wrote them.
 	number := func(i int) uint64 { return binary.BigEndian.Uint64(b[21+8*i:]) }
 	c.Seq = number(0)
 	c.Checksum = number(1)

@@ -136,6 +136,7 @@ func checkBackfill(ev *Event, occurred *timestamppb.Timestamp) *Rejection {
 	return nil
 }
 
+// timeRule is the rule of isValidTime, for errors.
 const timeRule = "must be a time from 1970 to 9999 with 0 to 999999999 nanoseconds"
 
 func isValidTime(t *timestamppb.Timestamp) bool { return t.CheckValid() == nil && t.GetSeconds() >= 0 }
@@ -151,6 +152,7 @@ func checkText(field, s string, limit int, mayBeEmpty bool) *Rejection {
 	return nil
 }
 
+// textRejection turns an error of validateText into a rejection.
 func textRejection(field string, err error, limit int) *Rejection {
 	message := fmt.Sprintf("must be 1 to %d bytes of %s", limit, idRule)
 	switch {
@@ -162,6 +164,7 @@ func textRejection(field string, err error, limit int) *Rejection {
 	return newRejection(skeinv1.Reason_REASON_INVALID_FIELD, field, "%s", message)
 }
 
+// newRejection returns a rejection whose message begins with the path of the field.
 func newRejection(reason skeinv1.Reason, field, format string, args ...any) *Rejection {
 	return &Rejection{Reason: reason, Field: field, Message: field + " " + fmt.Sprintf(format, args...)}
 }

@@ -22,6 +22,9 @@ func RepeatKey(ev *Event) uint64 {
 // change.
 func ContentKey(ev *Event) uint64 {
 	h := RepeatKey(ev)
+	// Each field has a seed of its own, so that equal texts in different fields give different
+	// hashes. Empty fields are left out, so a field that is added later does not change the hashes of
+	// events without it.
 	for i, s := range [...]string{
 		ev.Peer, ev.Board, ev.Pin, ev.Item, ev.RepinUser, ev.RepinPin, ev.Title, ev.Source,
 	} {
@@ -102,7 +105,7 @@ func (w *repeatWindow) forgetBefore(at Micros) {
 
 	w.previous = w.current
 	if age > 2*Horizon {
-		w.previous = nil
+		w.previous = nil // its last key is more than a horizon old
 	}
 	w.current = &keyTimes{start: at}
 }
@@ -144,7 +147,7 @@ type keyTimes struct {
 // put sets the time of a key and reports whether the key was present before.
 func (k *keyTimes) put(key uint64, at Micros) bool {
 	table := &k.tables[key>>56]
-	if 4*table.used >= 3*len(table.keys) {
+	if 4*table.used >= 3*len(table.keys) { // find needs free slots, and is slow if there are few
 		table.grow()
 	}
 
@@ -162,7 +165,7 @@ func (k *keyTimes) put(key uint64, at Micros) bool {
 func (k *keyTimes) get(key uint64) (Micros, bool) {
 	table := &k.tables[key>>56]
 	if table.used == 0 {
-		return 0, false
+		return 0, false // the table may have no slots at all
 	}
 	slot := table.find(key)
 	return k.start + Micros(table.after[slot]), table.keys[slot] == key
