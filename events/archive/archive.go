@@ -42,9 +42,13 @@ type Archive struct {
 	// names them. It is locked before changeMu, which alone would not do: a merge reads and writes
 	// for a long time, and sealing must be able to continue meanwhile.
 	rewriteMu sync.Mutex
-	changeMu  sync.Mutex     // held while the manifest is replaced
-	replaced  []replacedFile // files replaced by merges, oldest first; guarded by change
+	// changeMu is held from reading the current manifest until it is replaced, so that two changes
+	// of this process do not start from the same manifest.
+	changeMu sync.Mutex
+	// replaced are the files that merges have replaced, oldest first. changeMu guards it.
+	replaced []replacedFile
 
+	// mu guards manifest, for readers: changeMu is held while the bucket is written.
 	mu       sync.Mutex
 	manifest *manifest // never changed, only replaced
 }

@@ -171,6 +171,7 @@ func (b *blockBuilder) addReaction(ev *events.Event) {
 	}
 }
 
+// newBlockBuilder returns a builder of an empty block.
 func newBlockBuilder() *blockBuilder {
 	return &blockBuilder{users: newDictionaryBuilder(), items: newDictionaryBuilder(), names: newDictionaryBuilder()}
 }
@@ -185,8 +186,11 @@ func (b *blockBuilder) estimatedSize() int {
 
 // fits reports whether the record may be added to this block. An empty block accepts every record.
 func (b *blockBuilder) fits(r *record) bool {
-	return b.isEmpty() || b.estimatedSize() < blockTargetBytes && len(b.records.seqs) < maxBlockRecords &&
-		len(b.forms)+len(r.events) <= maxBlockEvents
+	if b.isEmpty() {
+		return true
+	}
+	hasRoomForEvents := len(b.forms)+len(r.events) <= maxBlockEvents
+	return hasRoomForEvents && len(b.records.seqs) < maxBlockRecords && b.estimatedSize() < blockTargetBytes
 }
 
 // addRecord appends a record, whose sequence and last time must not be below those of the previous
@@ -211,7 +215,7 @@ func (b *blockBuilder) addRecord(r *record) error {
 	c.rejects = append(c.rejects, uint64(len(r.rejects)))
 	b.lastSeq = r.seq
 	b.lastTime = r.lastTime
-	b.estimatedBytes += 16 + 8*len(r.events)
+	b.estimatedBytes += 16 + 8*len(r.events) // typical sizes; the exact ones are known only when the block is encoded
 
 	nextSlot := 0
 	for i := range r.events {
@@ -221,7 +225,8 @@ func (b *blockBuilder) addRecord(r *record) error {
 		}
 		b.skips = append(b.skips, uint64(int(ev.Slot)-nextSlot))
 		nextSlot = int(ev.Slot) + 1
-		b.addEvent(ev, span > 0 && ev.Time == base+events.Micros(ev.Slot))
+		timeFromSlot := span > 0 && ev.Time == base+events.Micros(ev.Slot)
+		b.addEvent(ev, timeFromSlot)
 	}
 
 	for i := range r.rejects {
@@ -256,6 +261,8 @@ func baseAndSpan(r *record) (base events.Micros, span uint64) {
 // addEvent appends the form and the fields of an event. timeFromSlot is true if the reader can
 // compute the time from the slot.
 func (b *blockBuilder) addEvent(ev *events.Event, timeFromSlot bool) {
+	// The form tells the reader which columns have a value for the event, so it is complete before
+	// any field is added.
 	form := uint8(ev.Kind & formKindMask)
 	if ev.Backfill {
 		form |= formBackfill
@@ -348,6 +355,7 @@ func (b *blockBuilder) addRareFields(ev *events.Event, fields events.FieldSet) {
 //
 // The order of the parts is the format: decodeBlock reads them in the same order.
 func (b *blockBuilder) appendEncoded(dst []byte) []byte {
+	// The lengths that the decoder cannot derive from other columns come first.
 	c := &b.records
 	for _, n := range []int{len(c.seqs), len(b.forms), len(b.servedItems), len(b.rejectSlots)} {
 		dst = binary.AppendUvarint(dst, uint64(n))
@@ -359,6 +367,7 @@ func (b *blockBuilder) appendEncoded(dst []byte) []byte {
 		dst = appendColumn(dst, column)
 	}
 
+	// The columns of references need the indexes of the sorted dictionaries, so these come first.
 	var indexes [3][]uint32
 	for i, d := range []*dictionaryBuilder{b.users, b.items, b.names} {
 		dst, indexes[i] = d.appendSorted(dst)

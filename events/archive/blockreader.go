@@ -189,7 +189,7 @@ func (b *block) readFieldColumns(c *columnReader, t fieldCounts, served int) {
 func (b *block) readLaterGroups(c *columnReader, t fieldCounts) {
 	n := t.with(hasReaction)
 	if c.failed || len(c.rest) == 0 || n == 0 || c.readUvarint() != groupReactions {
-		return // the caller refuses what is left
+		return // if anything is left, the caller refuses the block
 	}
 	b.reactionKind = readColumn[uint32](c, n, uint64(len(b.names)))
 	b.reactionPinOwner = readColumn[uint32](c, n, uint64(len(b.users)))
@@ -221,9 +221,10 @@ func (b *block) readRecord(r *record) bool {
 // readEvents reads the n events of an envelope. base is the time of slot 0.
 func (b *block) readEvents(n int, base events.Micros) []events.Event {
 	if len(b.unusedEvents) < n {
+		// The last slab of a block has only as many events as are left.
 		b.unusedEvents = make([]events.Event, max(n, min(slabEvents, len(b.forms)-b.nextEvent)))
 	}
-	evs := b.unusedEvents[:n:n]
+	evs := b.unusedEvents[:n:n] // an append to them must not overwrite those of the next envelope
 	b.unusedEvents = b.unusedEvents[n:]
 
 	slot := uint32(0)

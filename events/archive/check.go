@@ -101,8 +101,10 @@ func (a *Archive) checkSegments(
 
 		if errors.Is(err, bucket.ErrNotFound) {
 			var next *manifest
-			if next, err = a.reloadIfReplaced(ctx, s, err); next != nil {
-				// The segment was merged meanwhile. Check the merged segment instead.
+			next, err = a.reloadIfReplaced(ctx, s, err)
+			if next != nil {
+				// The segment was merged meanwhile. Check the merged segment instead, and with it
+				// once more the part of the range that was checked already.
 				var before record
 				m = next
 				i, before = meter.restartAt(m, s.first)

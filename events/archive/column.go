@@ -39,6 +39,7 @@ const (
 //nolint:gochecknoglobals // computed once, and immutable from then on
 var (
 	compressor = sync.OnceValue(func() *zstd.Encoder {
+		// Blocks and files have checksums of their own, so zstd need not add one to each chunk.
 		e, err := zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1), zstd.WithEncoderCRC(false),
 			zstd.WithEncoderLevel(zstd.SpeedDefault))
 		if err != nil {
@@ -47,6 +48,8 @@ var (
 		return e
 	})
 	decompressor = sync.OnceValue(func() *zstd.Decoder {
+		// DecodeAll must not grow its result beyond the capacity that readChunk gives it, because
+		// the bytes may be hostile. Concurrency 0 means one decoder for each core.
 		d, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(0), zstd.WithDecodeAllCapLimit(true),
 			zstd.WithDecoderMaxMemory(maxChunk), zstd.WithDecoderLowmem(true))
 		if err != nil {
@@ -86,6 +89,7 @@ func (c *columnReader) fail() {
 	c.rest = nil
 }
 
+// readUvarint reads a varint.
 func (c *columnReader) readUvarint() uint64 {
 	v, n := binary.Uvarint(c.rest)
 	if n <= 0 {
@@ -106,6 +110,7 @@ func (c *columnReader) readCount(limit int) int {
 	return int(v)
 }
 
+// readBytes reads n bytes, which share memory with the input.
 func (c *columnReader) readBytes(n int) []byte {
 	if n < 0 || n > len(c.rest) {
 		c.fail()
@@ -157,7 +162,7 @@ func appendColumn(dst []byte, values []uint64) []byte {
 		highest = max(highest, v)
 	}
 
-	width := (bits.Len64(highest-lowest) + 7) / 8
+	width := (bits.Len64(highest-lowest) + 7) / 8 // 0 if all values are equal: then there is no chunk
 	dst = binary.AppendUvarint(dst, lowest)
 	dst = append(dst, byte(width))
 

@@ -22,6 +22,7 @@ type dictionaryBuilder struct {
 	estimatedBytes int
 }
 
+// newDictionaryBuilder returns a dictionary that has only the empty id.
 func newDictionaryBuilder() *dictionaryBuilder {
 	return &dictionaryBuilder{numbers: map[string]uint32{"": 0}, ids: []string{""}}
 }
@@ -34,6 +35,8 @@ func (c *dictionaryBuilder) numberOf(id string) uint64 {
 		c.numbers[id] = n
 		c.ids = append(c.ids, id)
 
+		// A number is stored as a short difference. Ids that are too long to be one are stored as
+		// text.
 		c.estimatedBytes += 8
 		if len(id) > 20 {
 			c.estimatedBytes += len(id)
@@ -61,12 +64,14 @@ func (c *dictionaryBuilder) appendSorted(dst []byte) (_ []byte, indexes []uint32
 	var key []byte
 	for n, id := range c.ids[1:] {
 		key = events.AppendID(key[:0], id)
+		number := uint32(n + 1)
+		isUUID := len(key) == 17 && len(id) == 36 // a tag and 16 bytes, of the 36 characters of the text form
 		if v, ok := events.NumberFromKey(key); ok {
-			numerals = append(numerals, numeral{v, uint32(n + 1)})
-		} else if len(key) == 17 && len(id) == 36 {
-			uuids = append(uuids, other{bytes.Clone(key[1:]), uint32(n + 1)})
+			numerals = append(numerals, numeral{v, number})
+		} else if isUUID {
+			uuids = append(uuids, other{bytes.Clone(key[1:]), number})
 		} else {
-			rest = append(rest, other{[]byte(id), uint32(n + 1)})
+			rest = append(rest, other{[]byte(id), number})
 		}
 	}
 
@@ -112,7 +117,9 @@ func (c *dictionaryBuilder) appendSorted(dst []byte) (_ []byte, indexes []uint32
 // readDictionary reads what dictionaryBuilder.appendSorted wrote and returns the ids by index. Ids
 // of the same form share an allocation.
 func readDictionary(c *columnReader) []string {
-	numerals, uuids, rest := c.readCount(maxColumn), c.readCount(maxColumn), c.readCount(maxColumn)
+	numerals := c.readCount(maxColumn)
+	uuids := c.readCount(maxColumn)
+	rest := c.readCount(maxColumn)
 	values := readColumn[uint64](c, numerals, 0)
 	raw := c.readChunk()
 	if len(raw) != 16*uuids || uuids > maxChunk/16 {
@@ -136,7 +143,7 @@ func readDictionary(c *columnReader) []string {
 // appendNumerals appends the decimal forms of numbers, each of which is given as the difference to
 // the one before it.
 func appendNumerals(ids []string, differences []uint64) []string {
-	arena := make([]byte, 0, len(differences)*9)
+	arena := make([]byte, 0, len(differences)*9) // it grows if the numbers have more digits
 	ends := make([]uint32, len(differences))
 	var v uint64
 	for i, d := range differences {
@@ -170,7 +177,7 @@ func appendUUIDs(ids []string, raw []byte) []string {
 // share the memory of the text.
 func appendSubstrings(ids []string, text string, ends []uint32) []string {
 	if len(text) > math.MaxUint32 {
-		return ids
+		return ids // never: readDictionary limits the text to maxBlockBytes
 	}
 	from := uint32(0)
 	for _, to := range ends {

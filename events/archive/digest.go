@@ -17,10 +17,13 @@ type digest struct {
 	buf  []byte
 }
 
+// sum returns the hash of the records that were added.
 func (d *digest) sum() uint64 { return d.hash.Sum64() }
 
+// addNumber adds a number to the encoding of the record.
 func (d *digest) addNumber(v uint64) { d.buf = binary.AppendUvarint(d.buf, v) }
 
+// addText adds a text, after its length.
 func (d *digest) addText(s string) {
 	d.addNumber(uint64(len(s)))
 	d.buf = append(d.buf, s...)
@@ -64,6 +67,8 @@ func (d *digest) addRecord(r *record) {
 		d.addText(string(ev.Attributes))
 		d.addNumber(uint64(ev.Score))
 		d.addText(string(ev.Encoded))
+		// The kind says which of these fields an event may have, so leaving one out is not
+		// ambiguous.
 		if ev.Reaction != "" {
 			d.addText(ev.Reaction)
 		}

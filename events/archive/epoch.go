@@ -95,10 +95,14 @@ func (a *Archive) deleteUnnamedRepeats(ctx context.Context, previous, next *mani
 // for the present epoch, or would store for a later one, in order of their keys.
 func (a *Archive) Repeats(ctx context.Context, epoch uint32) ([]events.Repeat, error) {
 	repeats, err := a.repeatsForEpoch(ctx, a.currentManifest(), epoch)
-	if err == nil && epoch <= a.Epoch() || err != nil && !errors.Is(err, ErrDamaged) {
+	isFinal := err == nil && epoch <= a.Epoch()
+	isFailure := err != nil && !errors.Is(err, ErrDamaged)
+	if isFinal || isFailure {
 		return repeats, err
 	}
-	// Another process may have replaced the manifest.
+
+	// Another process may have replaced the manifest: it may have begun the epoch, or sealed a
+	// range and deleted a file that this manifest still names.
 	if err := a.Reload(ctx); err != nil {
 		return nil, err
 	}
@@ -118,7 +122,9 @@ func (a *Archive) repeatsForEpoch(ctx context.Context, m *manifest, epoch uint32
 // next manifest. From that manifest it removes the files whose ids are all older than the horizon
 // before the new end.
 func (a *Archive) storeRecentRepeats(ctx context.Context, w *Writer, next *manifest) error {
-	next.recent = slices.DeleteFunc(next.recent, func(r recentRepeats) bool { return r.lastTime < w.end.LastTime-events.Horizon })
+	isTooOld := func(r recentRepeats) bool { return r.lastTime < w.end.LastTime-events.Horizon }
+	next.recent = slices.DeleteFunc(next.recent, isTooOld)
+
 	repeats := withinHorizon(w.repeats, w.end.LastTime)
 	if len(repeats) == 0 {
 		return nil
@@ -159,6 +165,7 @@ func (a *Archive) putRepeats(ctx context.Context, name string, repeats []events.
 	if err := a.bucket.Put(ctx, o.name, bytes.NewReader(data), o.bytes); err != nil {
 		return o, fmt.Errorf("archive: write %s: %w", o.name, err)
 	}
+	// The stream may be trimmed once the manifest names the file, so it must be readable now.
 	_, err := a.readRepeats(ctx, o)
 	return o, err
 }
@@ -196,7 +203,8 @@ func encodeRepeats(repeats []events.Repeat) []byte {
 	data := append([]byte(repeatsMagic), repeatsVersion)
 	data = binary.AppendUvarint(data, uint64(len(sorted)))
 	for group := range slices.Chunk(sorted, repeatsPerGroup) {
-		keys, times := make([]uint64, len(group)), make([]uint64, len(group))
+		keys := make([]uint64, len(group))
+		times := make([]uint64, len(group))
 		last := uint64(0)
 		for i, r := range group {
 			keys[i] = r.Key - last
@@ -218,12 +226,15 @@ func decodeRepeats(data []byte) ([]events.Repeat, error) {
 	if v := c.readUvarint(); v > repeatsVersion {
 		return nil, fmt.Errorf("%w: version %d, this one knows %d", ErrVersion, v, repeatsVersion)
 	}
-	left := c.readCount(16 * len(data)) // keys are hashes and hardly compress, so more repeats than this cannot fit
+
+	// Keys are hashes and hardly compress, so the file cannot have more repeats than this.
+	left := c.readCount(16 * len(data))
 	var repeats []events.Repeat
 	for left > 0 && !c.failed {
 		c.decompressBudget = maxBlockBytes // for each group
 		n := c.readCount(min(left, repeatsPerGroup))
-		keys, times := readColumn[uint64](c, n, 0), readColumn[uint64](c, n, 0)
+		keys := readColumn[uint64](c, n, 0)
+		times := readColumn[uint64](c, n, 0)
 		if n == 0 || c.failed {
 			c.fail()
 			break

@@ -220,9 +220,10 @@ func decodeManifest(data []byte) (*manifest, error) {
 func (j *manifestJSON) decode() (*manifest, error) {
 	m := &manifest{epoch: j.Epoch, revision: j.Revision, envelopes: j.Envelopes, checksum: j.Checksum}
 	id, err := hex.DecodeString(j.Log)
-	if err != nil || copy(m.log[:], id) != len(m.log) || len(id) != len(m.log) {
+	if err != nil || len(id) != len(m.log) {
 		return nil, fmt.Errorf("%w: the log is %q", ErrDamaged, j.Log)
 	}
+	copy(m.log[:], id)
 	end, err := hex.DecodeString(j.End)
 	if err == nil {
 		err = m.end.UnmarshalBinary(end)
@@ -295,9 +296,10 @@ func (m *manifest) validate() error {
 	at := uint64(0) // the end of the range before
 	for i := range m.segments {
 		s := &m.segments[i]
-		sibling := i > 0 && s.first == m.segments[i-1].first && s.last == m.segments[i-1].last &&
+		// A range may have a file of each class, in the order of the classes.
+		isSibling := i > 0 && s.first == m.segments[i-1].first && s.last == m.segments[i-1].last &&
 			s.class > m.segments[i-1].class
-		if !sibling && s.first != at+1 || s.last < s.first {
+		if !isSibling && s.first != at+1 || s.last < s.first {
 			return fmt.Errorf("%w: %s begins at sequence %d, the one before ends at %d", ErrDamaged, s.name, s.first, at)
 		}
 		at = s.last

@@ -101,8 +101,8 @@ func pickRangesToMerge(spans []segmentRange) []segmentRange {
 		heaviest = max(heaviest, spans[i].entries)
 	}
 
-	for k := 1; k <= bits.Len64(heaviest); k++ {
-		limit := uint64(1) << k
+	for exponent := 1; exponent <= bits.Len64(heaviest); exponent++ {
+		limit := uint64(1) << exponent
 
 		// The candidates are the ranges from begin to the current one. bytes and entries are their
 		// totals.
@@ -111,12 +111,17 @@ func pickRangesToMerge(spans []segmentRange) []segmentRange {
 		entries := uint64(0)
 		for i := range spans {
 			s := &spans[i]
-			if s.entries >= limit || s.bytes > MergedBytes/mergeFactor {
-				begin, bytes, entries = i+1, 0, 0
-				continue
+			// A range that is too large ends the candidates, and the first one of an epoch begins
+			// new ones.
+			isTooLarge := s.entries >= limit || s.bytes > MergedBytes/mergeFactor
+			if isTooLarge || s.startsEpoch {
+				begin = i
+				bytes = 0
+				entries = 0
 			}
-			if s.startsEpoch {
-				begin, bytes, entries = i, 0, 0
+			if isTooLarge {
+				begin = i + 1
+				continue
 			}
 
 			bytes += s.bytes

@@ -31,6 +31,7 @@ func (a *Archive) Read(ctx context.Context, from events.Cursor, kinds events.Kin
 		return nil, err
 	}
 
+	// The goroutines of the reader end with Close, or with the context of the caller.
 	ctx, cancel := context.WithCancel(ctx)
 	r := &reader{cancel: cancel, end: m.end, lastSeq: from.Seq}
 	r.startClass(ctx, a, m, Facts)
@@ -211,7 +212,7 @@ func (r *reader) Next(ctx context.Context, maxBytes int) ([]*events.Envelope, er
 			r.failed = err
 		}
 		if err != nil && len(envs) > 0 {
-			break
+			break // the next call returns the error
 		}
 		if err != nil {
 			return nil, err
@@ -243,10 +244,12 @@ func (r *reader) nextEnvelope(ctx context.Context) (*events.Envelope, error) {
 		if r.lastSeq >= r.end.Seq {
 			return nil, io.EOF
 		}
+		// The last envelope has no record in the classes that are read.
 		r.lastSeq = r.end.Seq
 		return &events.Envelope{Cursor: r.end}, nil
 	}
 
+	// The parts of the envelope are used up, so fillHead reads the next ones.
 	head := first.head
 	first.hasHead = false
 	if second != nil {

@@ -147,7 +147,7 @@ func (s *scrubber) hasMatches(ctx context.Context, seg segment) (touched bool, e
 		return nil
 	})
 	if touched {
-		err = nil
+		err = nil // it is the io.EOF that ended the scan
 	}
 	return touched, err
 }

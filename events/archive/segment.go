@@ -58,6 +58,7 @@ type segmentWriter struct {
 	events    uint64
 }
 
+// newSegmentWriter returns a writer of an empty segment whose range begins at the sequence first.
 func newSegmentWriter(log events.LogID, class Class, first uint64) *segmentWriter {
 	w := &segmentWriter{log: log, class: class, first: first, builder: newBlockBuilder()}
 	w.data = append(append(w.data, segmentMagic...), segmentVersion, byte(class))
@@ -228,8 +229,10 @@ func (r *segmentReader) parseFooter(log events.LogID, footer []byte, at int64) b
 	if !bytes.Equal(c.readBytes(16), log[:]) {
 		return false
 	}
-	if c.readUvarint() != r.first || c.readUvarint() != r.last || c.readUvarint() != r.envelopes || c.readUvarint() != r.events {
-		return false
+	for _, expected := range []uint64{r.first, r.last, r.envelopes, r.events} {
+		if c.readUvarint() != expected {
+			return false
+		}
 	}
 
 	// The blocks must follow each other from the header to the footer, and their sequences must
@@ -242,8 +245,10 @@ func (r *segmentReader) parseFooter(log events.LogID, footer []byte, at int64) b
 		if sum := c.readBytes(8); sum != nil {
 			b.checksum = binary.BigEndian.Uint64(sum)
 		}
-		b.first, b.last = c.readUvarint(), c.readUvarint()
-		b.envelopes, b.events = c.readCount(maxBlockRecords), c.readCount(maxBlockEvents)
+		b.first = c.readUvarint()
+		b.last = c.readUvarint()
+		b.envelopes = c.readCount(maxBlockRecords)
+		b.events = c.readCount(maxBlockEvents)
 		if c.failed || b.first < max(r.first, last+1) || b.last < b.first || b.last > r.last {
 			return false
 		}
@@ -267,11 +272,17 @@ func (r *segmentReader) readBlock(stream io.Reader, info *blockInfo) (*block, er
 		return nil, r.damageError("the checksum of the block at byte %d does not match", info.offset)
 	}
 	b, err := decodeBlock(data)
-	if err != nil || len(b.records.seqs) != info.envelopes || len(b.forms) != info.events || b.seq != info.first ||
-		b.seq+sum(b.records.seqs) != info.last {
+	if err != nil || !b.agreesWith(info) {
 		return nil, r.damageError("the block at byte %d is malformed", info.offset)
 	}
 	return b, nil
+}
+
+// agreesWith reports whether a block of which nothing was read yet is the one that the footer
+// describes.
+func (b *block) agreesWith(info *blockInfo) bool {
+	lastSeq := b.seq + sum(b.records.seqs)
+	return len(b.records.seqs) == info.envelopes && len(b.forms) == info.events && b.seq == info.first && lastSeq == info.last
 }
 
 // scanBlocks calls f with the blocks in order, from the first one that has a record after the given
@@ -286,7 +297,7 @@ func (r *segmentReader) scanBlocks(ctx context.Context, after uint64, f func(*bl
 		return nil
 	}
 
-	// One request reads all blocks.
+	// One request reads all blocks, because a remote bucket takes long to answer each.
 	end := &blocks[len(blocks)-1]
 	stream, err := r.bucket.Get(ctx, r.name, blocks[0].offset, end.offset+end.length-blocks[0].offset)
 	if err != nil {

@@ -156,6 +156,7 @@ func (w *Writer) Seal(ctx context.Context) (SealResult, error) {
 	if w.envelopes == 0 {
 		return sealed, nil
 	}
+
 	a.changeMu.Lock()
 	defer a.changeMu.Unlock()
 
