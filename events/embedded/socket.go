@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"time"
 )
 
 // SocketFile is the name of the Unix socket in the data directory. Another process of the same user
@@ -16,12 +17,23 @@ import (
 // one.
 const SocketFile = "SOCKET"
 
+// acceptRetryPause is the pause after a connection could not be accepted. The usual reason is that
+// the process has too many open files, which does not change at once.
+const acceptRetryPause = 100 * time.Millisecond
+
 // socket passes connections of other processes on to the server. It outlives a restart of the
 // server.
 type socket struct {
 	listener net.Listener
 	// running counts the goroutine that accepts, and those that copy bytes.
 	running sync.WaitGroup
+	// closing is closed when close begins. It ends a pause of accept.
+	closing chan struct{}
+}
+
+// newSocket returns a socket whose connections arrive at the listener.
+func newSocket(listener net.Listener) *socket {
+	return &socket{listener: listener, closing: make(chan struct{})}
 }
 
 // listen opens the socket of the data directory. The lock of the directory is held, so a file that
@@ -44,12 +56,12 @@ func (e *Server) listen(ctx context.Context) error {
 		return errors.Join(fmt.Errorf("embedded: %w", err), listener.Close())
 	}
 
-	e.socket = &socket{listener: listener}
+	e.socket = newSocket(listener)
 	e.socket.running.Go(func() { e.socket.accept(e.InProcessConn) })
 	return nil
 }
 
-// accept connects whoever comes with the server, until the socket is closed.
+// accept connects every client of the socket with the server, until the socket is closed.
 func (s *socket) accept(connect func() (net.Conn, error)) {
 	for {
 		client, err := s.listener.Accept()
@@ -57,13 +69,22 @@ func (s *socket) accept(connect func() (net.Conn, error)) {
 			return
 		}
 		if err != nil {
-			continue
+			select {
+			case <-time.After(acceptRetryPause):
+				continue
+			case <-s.closing:
+				return
+			}
 		}
+
+		// Between the two servers of a restart there is nothing to connect to. The client tries
+		// again.
 		server, err := connect()
 		if err != nil {
-			_ = client.Close() // the client tries again
+			_ = client.Close()
 			continue
 		}
+
 		// Each direction ends when either side closes, and then closes both.
 		for _, pair := range [][2]net.Conn{{client, server}, {server, client}} {
 			s.running.Go(func() {
@@ -77,6 +98,7 @@ func (s *socket) accept(connect func() (net.Conn, error)) {
 
 // close ends the socket. The server must have been shut down, which closes its connections.
 func (s *socket) close() error {
+	close(s.closing)
 	err := s.listener.Close() // it removes the file
 	s.running.Wait()
 	return err
