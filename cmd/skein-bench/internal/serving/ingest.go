@@ -70,6 +70,10 @@ func splitIntoPipelines(g *workload.Graph) [ingestConnections][][]workload.Edge 
 	return pipelines
 }
 
+// pipelineStart returns the index in the graph of the first follow of the i-th pipeline of a
+// connection.
+func pipelineStart(conn, i int) int { return (i*ingestConnections + conn) * ingestPipeline }
+
 // followCalls returns the pipelines of each connection as Publish calls.
 func followCalls(g *workload.Graph) [][]*skeinv1.PublishRequest {
 	var calls [][]*skeinv1.PublishRequest
@@ -119,18 +123,17 @@ func ingestRedis(ctx context.Context, b *measure.Bench, g *workload.Graph, d pro
 		pipelines [ingestConnections][][]byte
 		conns     [ingestConnections]*programs.RESPConn
 	)
-	since := 0
 	for conn, connPipelines := range splitIntoPipelines(g) {
 		conns[conn], err = programs.DialRESP(ctx, s.Addr)
 		if err != nil {
 			return m, err
 		}
 		defer conns[conn].Close()
-		for _, follows := range connPipelines {
+		for i, follows := range connPipelines {
 			var pipeline []byte
-			for _, e := range follows {
-				pipeline = programs.AppendFollow(pipeline, workload.UserID(e.Follower), workload.UserID(e.Followee), fmt.Sprint(g.FollowTime(since)))
-				since++
+			for k, e := range follows {
+				since := fmt.Sprint(g.FollowTime(pipelineStart(conn, i) + k))
+				pipeline = programs.AppendFollow(pipeline, workload.UserID(e.Follower), workload.UserID(e.Followee), since)
 			}
 			pipelines[conn] = append(pipelines[conn], pipeline)
 		}
@@ -143,7 +146,7 @@ func ingestRedis(ctx context.Context, b *measure.Bench, g *workload.Graph, d pro
 		wg.Go(func() {
 			for i, pipeline := range pipelines[conn] {
 				// The last pipeline of the graph may have fewer follows.
-				follows := min(ingestPipeline, len(g.Edges)-(i*ingestConnections+conn)*ingestPipeline)
+				follows := min(ingestPipeline, len(g.Edges)-pipelineStart(conn, i))
 				errs[conn] = c.RoundTrip(pipeline, follows*repliesPerFollow)
 				if errs[conn] != nil {
 					return
