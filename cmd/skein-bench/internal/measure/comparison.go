@@ -23,12 +23,12 @@ func (r *Report) WriteComparison(w io.Writer) error {
 	b.WriteString("| row | unit | base | head | ratio | least – greatest of a round | |\n|---|---|--:|--:|--:|--:|---|\n")
 	for _, row := range r.Rows {
 		for _, c := range row.Comparisons {
-			mark := c.mark()
+			verdict := c.verdict()
 			if r.Settings.Quick {
-				mark = "" // of one round
+				verdict = "" // a smoke test has one round, which is always on one side of 1
 			}
 			fmt.Fprintf(&b, "| %s | %s | %s | %s | **%.3f** | %.3f – %.3f | %s |\n", row.Title, row.Unit,
-				FormatFigure(row.SeriesOf(c.To).Median), FormatFigure(row.SeriesOf(c.Of).Median), c.Ratio, c.Min, c.Max, mark)
+				FormatFigure(row.SeriesOf(c.To).Median), FormatFigure(row.SeriesOf(c.Of).Median), c.Ratio, c.Min, c.Max, verdict)
 		}
 	}
 
@@ -37,8 +37,8 @@ func (r *Report) WriteComparison(w io.Writer) error {
 	return err
 }
 
-// mark returns "better" or "worse" if the ratio is outside the noise, and nothing otherwise.
-func (c *Comparison) mark() string {
+// verdict returns "better" or "worse" if the ratio is outside the noise, and nothing otherwise.
+func (c *Comparison) verdict() string {
 	switch {
 	case c.Min <= 1 && c.Max >= 1:
 		return ""

@@ -139,7 +139,8 @@ func measureFsync(dir string) (micros float64, err error) {
 	}()
 
 	var times []float64
-	for block := make([]byte, 4096); len(times) < 100; {
+	const samples = 100 // enough for a stable median, and less than a second on most disks
+	for block := make([]byte, 4096); len(times) < samples; {
 		start := time.Now()
 		if _, err := f.Write(block); err != nil {
 			return 0, err

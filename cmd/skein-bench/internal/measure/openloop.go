@@ -96,6 +96,7 @@ func (l *OpenLoop) add(due, took time.Duration) {
 	l.AnswerTimes.add(took)
 
 	l.mu.Lock()
+	// A second without calls also gets a histogram, so that the index is the second.
 	for int(due/time.Second) >= len(l.seconds) {
 		l.seconds = append(l.seconds, newDurationHistogram())
 	}
@@ -137,7 +138,7 @@ func (l *OpenLoop) Run(
 		wg.Go(func() {
 			for c := range due {
 				if callCtx.Err() != nil {
-					return
+					return // the calls that still wait are dropped
 				}
 				if c.hasWorker {
 					l.StartDelays.add(time.Since(begin) - c.moment)
@@ -152,7 +153,9 @@ func (l *OpenLoop) Run(
 		})
 	}
 
-	l.pace(callCtx, begin, moments, due, func() bool { return unanswered.Add(1) <= int64(workers) })
+	// A worker is free if fewer calls are unanswered than there are workers.
+	countCall := func() bool { return unanswered.Add(1) <= int64(workers) }
+	l.pace(callCtx, begin, moments, due, countCall)
 	close(due)
 	wg.Wait()
 	if ctx.Err() != nil {

@@ -44,6 +44,8 @@ func (w *archiveWriter) add(ctx context.Context, env *events.Envelope) error {
 	if !errors.Is(err, archive.ErrFull) {
 		return err
 	}
+
+	// The full segment did not take the envelope.
 	if err := w.seal(ctx); err != nil {
 		return err
 	}

@@ -136,6 +136,9 @@ func (l growthLog) fill(ctx context.Context, w *archiveWriter) error {
 		seq++
 		stamp = stamp.Add(step)
 		evs = evs[:0]
+
+		// Decoding gives the events their times and sequences, as in a log that was written by a
+		// service.
 		env, err := decoder.Decode(seq, events.Micros(stamp.UnixMicro()), data)
 		if err != nil {
 			return err

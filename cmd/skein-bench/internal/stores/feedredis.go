@@ -37,6 +37,7 @@ const (
 	deliveriesPerPipeline = 500
 )
 
+// seriesName returns the name of the series of the fan-out.
 func (k redisFeedKind) seriesName() string {
 	if k == feedsAsLists {
 		return "redis LPUSH + LTRIM"
@@ -44,6 +45,7 @@ func (k redisFeedKind) seriesName() string {
 	return "redis ZADD + ZREMRANGEBYRANK"
 }
 
+// memorySeriesName returns the name of the series of the memory that feeds take.
 func (k redisFeedKind) memorySeriesName() string {
 	if k == feedsAsLists {
 		return "redis lists in memory"
@@ -91,9 +93,9 @@ func (w *feedWorld) homeFeedKeysByBoard() [][]string {
 // feedRedis is a server that holds home feeds.
 type feedRedis struct{ *programs.Redis }
 
-// deliverToFollowers delivers posts to all followers and returns the time and the processor time of
-// the server that it took. Two connections, so that the server always has something to do; each has
-// its own posts.
+// deliverToFollowers delivers posts to all followers, and returns how long that took and how much
+// processor time the server used for it. It uses two connections, so that the server always has
+// something to do, and each of them delivers every other post.
 func (s feedRedis) deliverToFollowers(
 	ctx context.Context, w *feedWorld, kind redisFeedKind, followers [][]string, run postRange,
 ) (took, used time.Duration, err error) {
@@ -282,7 +284,7 @@ func (h *idLists) Pop() any {
 	return last
 }
 
-// redisPostNames names the posts of a page, as feedWorld.name does.
+// redisPostNames names the posts of a page, as feedWorld.postName does.
 func redisPostNames(page [][]any) (names []string) {
 	for _, values := range page {
 		names = append(names, fmt.Sprintf("%v %v", values[0], values[1]))

@@ -129,6 +129,7 @@ func newFeedWorld(boards []string, posts []feedPost, readers int) (*feedWorld, e
 	return w, nil
 }
 
+// addFollow lets a reader follow a board.
 func (w *feedWorld) addFollow(reader, board uint32) {
 	w.follows = append(w.follows, workload.Edge{Follower: reader, Followee: board})
 }
@@ -179,8 +180,8 @@ func (w *feedWorld) lastRuns(runs, deliveries int) (made []postRange) {
 	return made
 }
 
-// newestPosts returns the numbers of the newest posts on some boards, in rising order, the newest
-// first.
+// newestPosts returns the numbers of the newest n posts on some boards, newest first. The boards
+// must be in rising order.
 func (w *feedWorld) newestPosts(boards []uint32, n int) (posts []int) {
 	for i := len(w.posts) - 1; i >= 0 && len(posts) < n; i-- {
 		if _, ok := slices.BinarySearch(boards, w.posts[i].board); ok {

@@ -65,7 +65,7 @@ func NewGraph(users, edges int, seed uint64) *Graph {
 	byEagerness := r.Perm(users)
 
 	// Draw pairs until there are enough different ones. A pair is one number, so that sorting finds
-	// the repeats.
+	// the repeats. A quarter more are drawn than are lacking, because some of them will be repeats.
 	var pairs []uint64
 	for len(pairs) < edges {
 		for range (edges - len(pairs)) * 5 / 4 {
