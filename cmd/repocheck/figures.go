@@ -418,7 +418,8 @@ func (s *figureSources) findFigure(source string) (figure, error) {
 		}
 		return figure{value: row.summarize(ratios, statistic, 0).value}, nil
 	}
-	return figure{value: median(dividend) / median(divisor)}, nil
+	quotient := row.summarize(dividend, statistic, 1).value / row.summarize(divisor, statistic, 1).value
+	return figure{value: quotient}, nil
 }
 
 // values returns the measurements of a series from which a statistic is taken.
