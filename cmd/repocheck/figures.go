@@ -116,7 +116,7 @@ func checkFigures(repo fs.FS) ([]string, error) {
 		return nil, fmt.Errorf("%s: %w", benchReport, err)
 	}
 
-	// All pages first give names to what they measured, because any of them may quote it.
+	// First collect what all pages have measured, because any of them may quote it.
 	var problems []string
 	for _, p := range pages {
 		problems = append(problems, p.collectNamedFigures(sources.named)...)
@@ -174,10 +174,10 @@ func readPages(repo fs.FS) (pages []page, err error) {
 
 // splitParagraphs divides the text of a page.
 func splitParagraphs(text string) (all []paragraph) {
-	number := 0
-	inCode := false
-	isSource := false
-	continues := false
+	number := 0        // of the line, from 1
+	inCode := false    // the line is in a block of code
+	isSource := false  // the section says that its figures are measured or calculated there
+	continues := false // the line may continue the last paragraph
 	for line := range strings.Lines(text) {
 		number++
 		trimmed := strings.TrimSpace(line)
@@ -198,8 +198,8 @@ func splitParagraphs(text string) (all []paragraph) {
 			isSource = false
 		}
 
-		begins := strings.HasPrefix(line, "#") || strings.HasPrefix(trimmed, "|") || strings.HasPrefix(trimmed, "- ")
-		if begins || !continues {
+		isParagraphOfItsOwn := strings.HasPrefix(line, "#") || strings.HasPrefix(trimmed, "|") || strings.HasPrefix(trimmed, "- ")
+		if isParagraphOfItsOwn || !continues {
 			all = append(all, paragraph{line: number, isSource: isSource})
 		}
 		all[len(all)-1].text += line
@@ -345,6 +345,7 @@ func readNumber(text string, at []int) *quotedNumber {
 	return &quotedNumber{digits: strings.ReplaceAll(group(1), " ", "") + group(2), multiple: group(3), unit: group(4)}
 }
 
+// value returns the number without its multiple.
 func (q *quotedNumber) value() float64 {
 	v, err := strconv.ParseFloat(q.digits, 64)
 	if err != nil {
@@ -353,6 +354,7 @@ func (q *quotedNumber) value() float64 {
 	return v
 }
 
+// scale returns the factor that the multiple stands for.
 func (q *quotedNumber) scale() float64 {
 	switch q.multiple {
 	case "k":
@@ -377,6 +379,7 @@ func (q *quotedNumber) formatLike(source figure) string {
 	return strconv.FormatFloat(v, 'f', len(fraction), 64)
 }
 
+// withUnit returns digits with the multiple and the unit of the number.
 func (q *quotedNumber) withUnit(digits string) string {
 	return strings.Join(strings.Fields(digits+" "+q.multiple+" "+q.unit), " ")
 }

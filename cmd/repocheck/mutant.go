@@ -47,8 +47,9 @@ func parseMutant(name, text string) (mutant, error) {
 		return mutant{}, fmt.Errorf("%s:%d: %s", name, line+1, fmt.Sprintf(format, args...))
 	}
 
+	// Every line keeps its end, the last one included, because edits replace whole lines.
 	lines := strings.SplitAfter(strings.TrimSuffix(text, "\n")+"\n", "\n")
-	lines = lines[:len(lines)-1]
+	lines = lines[:len(lines)-1] // SplitAfter returns an empty string after the last line
 
 	i := 0
 	for ; i < len(lines); i++ {
@@ -129,10 +130,11 @@ func (m *mutant) readHeader(line string) error {
 	return nil
 }
 
+// parseTest parses the arguments of go test that a mutant names.
 func parseTest(args []string) (test, error) {
-	isFlag := func(arg string) bool { return strings.HasPrefix(arg, "-") }
-	if len(args) < 3 || args[1] != "-run" || !strings.HasPrefix(args[0], "./") ||
-		slices.ContainsFunc(args[3:], func(arg string) bool { return !isFlag(arg) }) {
+	isNoFlag := func(arg string) bool { return !strings.HasPrefix(arg, "-") }
+	hasPackageAndName := len(args) >= 3 && strings.HasPrefix(args[0], "./") && args[1] == "-run"
+	if !hasPackageAndName || slices.ContainsFunc(args[3:], isNoFlag) {
 		return test{}, errors.New("the test must be written as ./PACKAGE -run REGEXP [-FLAG[=VALUE] ...]")
 	}
 	if _, err := regexp.Compile(args[2]); err != nil {

@@ -17,6 +17,9 @@ import (
 // survivalRuns is how often a test must pass with a mutant before the mutant counts as survived.
 const survivalRuns = 3
 
+// maxOutputBytes is how much of the end of a test's output is kept. Failures are at the end.
+const maxOutputBytes = 4000
+
 // runner runs tests of the module at root, with and without mutants.
 type runner struct {
 	root    string        // absolute
@@ -56,12 +59,14 @@ func (v verdict) String() string {
 func (r *runner) tryMutant(ctx context.Context, m mutant) verdict {
 	start := time.Now()
 	v := verdict{mutant: m}
-	v.killed, v.output, v.err = r.kill(ctx, m)
+	v.killed, v.output, v.err = r.runWithMutant(ctx, m)
 	v.elapsed = time.Since(start)
 	return v
 }
 
-func (r *runner) kill(ctx context.Context, m mutant) (killed bool, output string, err error) {
+// runWithMutant runs the test of a mutant with the mutant, and reports whether the test failed.
+// output is what the last run printed.
+func (r *runner) runWithMutant(ctx context.Context, m mutant) (killed bool, output string, err error) {
 	overlay, err := r.writeOverlay(m)
 	if err != nil {
 		return false, "", err
@@ -70,7 +75,7 @@ func (r *runner) kill(ctx context.Context, m mutant) (killed bool, output string
 		return false, "", err
 	}
 
-	binary, err := r.build(ctx, m.test, overlay)
+	binary, err := r.buildTests(ctx, m.test, overlay)
 	if err != nil {
 		return false, "", err
 	}
@@ -79,7 +84,7 @@ func (r *runner) kill(ctx context.Context, m mutant) (killed bool, output string
 	// A test over random histories may miss the mutant in one run and notice it in the next.
 	for range survivalRuns {
 		var passed bool
-		passed, output, err = r.run(ctx, m.test, binary, overlay, r.timeout)
+		passed, output, err = r.runTest(ctx, m.test, binary, overlay, r.timeout)
 		if err != nil || !passed {
 			return err == nil, output, err
 		}
@@ -96,17 +101,18 @@ func (r *runner) checkUnmutated(ctx context.Context, t test) error {
 	return r.unmutated[t]
 }
 
+// runUnmutated returns an error unless a test passes without any change.
 func (r *runner) runUnmutated(ctx context.Context, t test) error {
 	binary, built := r.binaries[t.pkg]
 	if !built {
 		var err error
-		if binary, err = r.build(ctx, t, ""); err != nil {
+		if binary, err = r.buildTests(ctx, t, ""); err != nil {
 			return err
 		}
 		r.binaries[t.pkg] = binary
 	}
 	// The limit for mutants may be too short for a test that passes, on a busy machine.
-	passed, output, err := r.run(ctx, t, binary, "", max(r.timeout, defaultTimeout))
+	passed, output, err := r.runTest(ctx, t, binary, "", max(r.timeout, defaultTimeout))
 	switch {
 	case err != nil:
 		return err
@@ -127,6 +133,8 @@ func (r *runner) writeOverlay(m mutant) (string, error) {
 	}
 	r.fileCount++
 	dir := filepath.Join(r.tmp, fmt.Sprintf("mutant%d", r.fileCount))
+
+	// The go command reads each file on the right in place of the one on the left.
 	replace := make(map[string]string)
 	for file, text := range changed {
 		to := filepath.Join(dir, filepath.FromSlash(file))
@@ -146,8 +154,8 @@ func (r *runner) writeOverlay(m mutant) (string, error) {
 	return path, os.WriteFile(path, data, 0o600)
 }
 
-// build compiles the tests of t's package and returns the path of the binary.
-func (r *runner) build(ctx context.Context, t test, overlay string) (string, error) {
+// buildTests compiles the tests of t's package and returns the path of the binary.
+func (r *runner) buildTests(ctx context.Context, t test, overlay string) (string, error) {
 	r.fileCount++
 	binary := filepath.Join(r.tmp, fmt.Sprintf("binary%d.test", r.fileCount))
 	if err := os.MkdirAll(r.tmp, 0o755); err != nil {
@@ -171,8 +179,8 @@ func (r *runner) build(ctx context.Context, t test, overlay string) (string, err
 	return binary, nil
 }
 
-// run runs t from binary and reports whether it passed, with the end of what it printed.
-func (r *runner) run(ctx context.Context, t test, binary, overlay string, timeout time.Duration) (passed bool, output string, err error) {
+// runTest runs t from binary and reports whether it passed, with the end of what it printed.
+func (r *runner) runTest(ctx context.Context, t test, binary, overlay string, timeout time.Duration) (passed bool, output string, err error) {
 	// At its own limit the test prints where it hangs. The limit of ctx comes later, for a process
 	// that does not react.
 	ctx, cancel := context.WithTimeout(ctx, timeout+10*time.Second)
@@ -195,9 +203,10 @@ func (r *runner) run(ctx context.Context, t test, binary, overlay string, timeou
 	cmd.Stdout, cmd.Stderr = &out, &out
 	err = cmd.Run()
 	text := out.String()
-	if len(text) > 4000 {
-		text = "…" + text[len(text)-4000:]
+	if len(text) > maxOutputBytes {
+		text = "…" + text[len(text)-maxOutputBytes:]
 	}
+
 	var exit *exec.ExitError
 	switch {
 	case err == nil:

@@ -63,7 +63,7 @@ func runMutants(ctx context.Context, flags *flag.FlagSet, args []string, out io.
 	}
 	defer os.RemoveAll(tmp)
 
-	groups := byPackage(mutants)
+	groups := groupByPackage(mutants)
 	verdicts := make([]*verdict, len(mutants))
 	var printing sync.Mutex
 	g, ctx := errgroup.WithContext(ctx)
@@ -77,11 +77,11 @@ func runMutants(ctx context.Context, flags *flag.FlagSet, args []string, out io.
 			for _, at := range group {
 				v := r.tryMutant(ctx, mutants[at])
 				if ctx.Err() != nil {
-					return ctx.Err()
+					return ctx.Err() // a test that was interrupted says nothing about the mutant
 				}
 				verdicts[at] = &v
 				printing.Lock()
-				v.print(out, *verbose)
+				v.printLine(out, *verbose)
 				printing.Unlock()
 			}
 			return nil
@@ -90,13 +90,13 @@ func runMutants(ctx context.Context, flags *flag.FlagSet, args []string, out io.
 	if err := g.Wait(); err != nil {
 		return err
 	}
-	return report(out, verdicts)
+	return printReport(out, verdicts)
 }
 
-// byPackage groups mutants, given as indexes, by the package of their tests, so that the tests of a
-// package are built without any change only once. The largest group comes first, because the groups
-// run at the same time and the largest takes longest.
-func byPackage(mutants []mutant) [][]int {
+// groupByPackage groups mutants, given as indexes, by the package of their tests, so that the tests
+// of a package are built without any change only once. The largest group comes first, because the
+// groups run at the same time and the largest takes longest.
+func groupByPackage(mutants []mutant) [][]int {
 	groups := map[string][]int{}
 	for i, m := range mutants {
 		groups[m.test.pkg] = append(groups[m.test.pkg], i)
@@ -106,7 +106,8 @@ func byPackage(mutants []mutant) [][]int {
 	})
 }
 
-func (v *verdict) print(out io.Writer, verbose bool) {
+// printLine prints the verdict in one line, and below it what explains a survival or an error.
+func (v *verdict) printLine(out io.Writer, verbose bool) {
 	fmt.Fprintf(out, "%-8s  %-4s %s (%.1f s)\n", v, strings.Join(v.mutant.invariants, ","), v.mutant.name, v.elapsed.Seconds())
 	if verbose || v.err == nil && !v.killed {
 		fmt.Fprintln(out, v.output)
@@ -136,8 +137,8 @@ func gateMutants(repo fs.FS, mutants []mutant) ([]mutant, error) {
 	return chosen, nil
 }
 
-// report prints the table and returns an error unless every mutant was killed.
-func report(out io.Writer, verdicts []*verdict) error {
+// printReport prints the table and returns an error unless every mutant was killed.
+func printReport(out io.Writer, verdicts []*verdict) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(w, "\ninvariant\tmutant\tverdict\tseconds\ttest\n")
 	var alive []string

@@ -69,7 +69,7 @@ func runTests(ctx context.Context, dir string, args []string, label, results str
 	}
 
 	report := &testReport{out: out, tails: map[testID][]string{}}
-	readErr := report.read(stdout)
+	readErr := report.readEvents(stdout)
 	testErr := cmd.Wait()
 
 	// The results are written also when tests have failed: they say which.
@@ -87,8 +87,8 @@ func runTests(ctx context.Context, dir string, args []string, label, results str
 	}
 }
 
-// read reads events until the end of the stream.
-func (r *testReport) read(stream io.Reader) error {
+// readEvents reads events until the end of the stream.
+func (r *testReport) readEvents(stream io.Reader) error {
 	lines := bufio.NewReader(stream)
 	for {
 		line, err := lines.ReadBytes('\n')
@@ -99,7 +99,7 @@ func (r *testReport) read(stream io.Reader) error {
 			if json.Unmarshal(line, &event) != nil {
 				event = testEvent{Action: "build-output", Output: string(line)}
 			}
-			if err := r.add(event); err != nil {
+			if err := r.addEvent(event); err != nil {
 				return err
 			}
 		}
@@ -112,8 +112,8 @@ func (r *testReport) read(stream io.Reader) error {
 	}
 }
 
-// add takes one event into account.
-func (r *testReport) add(event testEvent) error {
+// addEvent takes one event into account.
+func (r *testReport) addEvent(event testEvent) error {
 	id := testID{event.Package, event.Test}
 	switch event.Action {
 	case "output":
@@ -143,10 +143,12 @@ func (r *testReport) add(event testEvent) error {
 	return nil
 }
 
+// isPackageResult reports whether a line of output is the result of a package, and not of a test.
 func isPackageResult(line string) bool {
 	return strings.HasPrefix(line, "ok  \t") || strings.HasPrefix(line, "FAIL\t")
 }
 
+// keepTail adds a line to the output of a test, and drops the oldest if there are too many.
 func (r *testReport) keepTail(id testID, output string) {
 	r.tails[id] = append(r.tails[id], output)
 	if len(r.tails[id]) > tailLines {
@@ -188,6 +190,7 @@ func (r *testReport) appendFailures(path string) error {
 	return appendFile(path, text.String())
 }
 
+// appendFile appends a text to a file, or creates the file.
 func appendFile(path, text string) error {
 	//nolint:gosec // whoever runs the gate names the folder
 	file, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)

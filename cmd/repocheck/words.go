@@ -117,6 +117,8 @@ func isForeign(folder string) bool {
 	return base != "." && strings.HasPrefix(base, ".") || base == "node_modules"
 }
 
+// isProse reports whether a file has text of people that is checked. The list of phrases itself
+// would violate every rule.
 func isProse(name string) bool {
 	switch {
 	case strings.HasPrefix(name, "cmd/repocheck/words"), strings.HasSuffix(name, ".pb.go"), strings.HasSuffix(name, ".connect.go"):
