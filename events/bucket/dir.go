@@ -78,7 +78,9 @@ func (d *dir) Clean(before time.Time) error {
 		if !strings.HasPrefix(e.Name(), tempPrefix) {
 			continue
 		}
-		if info, err := e.Info(); err == nil && info.ModTime().Before(before) {
+		// Another process may remove the file at the same time, so errors do not matter.
+		info, err := e.Info()
+		if err == nil && info.ModTime().Before(before) {
 			os.Remove(filepath.Join(d.path, e.Name()))
 		}
 	}
@@ -115,6 +117,8 @@ func (d *dir) Put(ctx context.Context, name string, r io.Reader, size int64) err
 	if err := checkName(name); err != nil {
 		return err
 	}
+	// The temporary file is in the directory of the bucket, so the rename stays within a file
+	// system.
 	temp, err := os.CreateTemp(d.path, tempPrefix+"*")
 	if err != nil {
 		return fmt.Errorf("bucket: write %s: %w", name, err)

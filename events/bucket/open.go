@@ -36,6 +36,7 @@ func Open(ctx context.Context, target string) (Bucket, error) {
 	if err != nil {
 		return nil, err
 	}
+	// A mistake in the address or the credentials is reported now, and not by the first write.
 	if s, ok := b.(*s3); ok {
 		err = s.checkExists(ctx)
 	}

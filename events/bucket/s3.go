@@ -120,7 +120,7 @@ func (s *s3) Put(ctx context.Context, name string, r io.Reader, size int64) erro
 	}
 	body := newExactReader(r, size)
 	if size == 0 {
-		// The client reads nothing if the size is 0, and so would not notice that there is more.
+		// The client reads nothing if the size is 0, so it would not notice that there is more.
 		if _, err := body.Read(nil); !errors.Is(err, io.EOF) {
 			return fmt.Errorf("bucket: write %s in %s: %w", name, s, err)
 		}
@@ -140,7 +140,7 @@ func (s *s3) Get(ctx context.Context, name string, offset, length int64) (io.Rea
 		return nil, err
 	}
 	if length == 0 {
-		return s.openEmpty(ctx, name)
+		return s.openEmpty(ctx, name) // HTTP has no range of no bytes
 	}
 
 	var opts minio.GetObjectOptions
@@ -185,6 +185,8 @@ func (s *s3) readError(name string, err error) error {
 
 // List implements [Bucket].
 func (s *s3) List(ctx context.Context, prefix string) ([]Object, error) {
+	// The client lists in a goroutine, which the end of ctx stops when an error ends the loop
+	// early.
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var objects []Object

@@ -64,7 +64,7 @@ func repairBlocks(o Options, dir string) error {
 		return err
 	}
 
-	lastSeq := uint64(0)
+	lastSeq := uint64(0) // of the files so far; 0 means that it is not known
 	for _, path := range paths[from:] {
 		data, err := os.ReadFile(path)
 		if err != nil {
@@ -79,6 +79,8 @@ func repairBlocks(o Options, dir string) error {
 			continue
 		}
 
+		// The copy comes first, because the repair overwrites the damaged bytes, of which a person
+		// may still recover something.
 		copyPath, err := b.saveCopy(dir)
 		if err != nil {
 			return fmt.Errorf("keep a copy of the damaged file %s: %w", path, err)
@@ -192,7 +194,8 @@ func (b *block) parseRecord(offset int) (seq uint64, length int) {
 		contentStart += 4 // the length of the headers is not part of the checksum
 	}
 	checksumStart := length - highwayhash.Size64
-	if length < minRecordBytes || length > maxRecordBytes || length > len(rest) || contentStart > checksumStart {
+	isPossibleLength := length >= minRecordBytes && length <= min(maxRecordBytes, len(rest))
+	if !isPossibleLength || contentStart > checksumStart {
 		return 0, 0
 	}
 
@@ -212,7 +215,8 @@ func (b *block) findNextRecord(from int) (offset int, seq uint64) {
 	for offset := from; offset+minRecordBytes <= len(b.data); offset++ {
 		// A plausible sequence is checked first, because that is much cheaper than the checksum.
 		seq := binary.LittleEndian.Uint64(b.data[offset+4:]) &^ deletedBit
-		if seq <= b.lastSeq || b.lastSeq > 0 && seq-b.lastSeq > maxSeqGap || seq&tombstoneBit != 0 {
+		isTooFar := b.lastSeq > 0 && seq-b.lastSeq > maxSeqGap
+		if seq <= b.lastSeq || isTooFar || seq&tombstoneBit != 0 {
 			continue
 		}
 		if _, length := b.parseRecord(offset); length > 0 {
@@ -231,8 +235,8 @@ func (b *block) addRepair(offset, next int, nextSeq uint64) {
 		r.firstLost = nextSeq - 1 // at least this one
 	}
 	deletedSeq := r.lastLost
-	if r.firstLost > r.lastLost { // no sequence is missing: the damaged record was about a message that was deleted anyway
-		deletedSeq = 0
+	if r.firstLost > r.lastLost {
+		deletedSeq = 0 // no sequence is missing: the damaged record was about a message that was deleted anyway
 	}
 
 	checksumStart := len(r.record) - highwayhash.Size64

@@ -69,8 +69,8 @@ const readyTimeout = time.Minute
 func serverOptions(dir string) *server.Options {
 	return &server.Options{
 		ServerName: "skein",
-		DontListen: true,
-		NoSigs:     true,
+		DontListen: true, // only connections within the process
+		NoSigs:     true, // the signals of the process are those of skein
 		JetStream:  true,
 		StoreDir:   dir,
 		SyncAlways: true,
@@ -86,6 +86,8 @@ func serverOptions(dir string) *server.Options {
 // another process has the directory open.
 func Start(ctx context.Context, o Options) (*Server, error) {
 	e := &Server{opts: o, dir: o.Dir, log: &serverLog{logger: o.Logger}}
+
+	// The lock comes first, because starting NATS changes files.
 	err := e.lockDirectory()
 	if err == nil {
 		err = e.startNATS(ctx)
@@ -146,6 +148,7 @@ func (e *Server) startNATS(ctx context.Context) error {
 	debug := e.opts.Logger.Enabled(ctx, slog.LevelDebug)
 	ns.SetLoggerV2(e.log, debug, false, false)
 
+	// Start returns when the stream is recovered, which may take minutes, and has no context.
 	started := make(chan struct{})
 	go func() {
 		ns.Start()
@@ -233,6 +236,7 @@ func (e *Server) Stop(ctx context.Context) error {
 	if err := e.stopNATS(ctx); err != nil {
 		return err // the directory stays locked, because the server still writes
 	}
+
 	var errs []error
 	if e.socket != nil {
 		errs = append(errs, e.socket.close())
@@ -254,6 +258,8 @@ func (e *Server) stopNATS(ctx context.Context) error {
 	if ns == nil {
 		return nil
 	}
+
+	// Neither call has a context. If ctx ends first, the goroutine ends with the server.
 	stopped := make(chan struct{})
 	go func() {
 		ns.Shutdown()

@@ -21,7 +21,10 @@ import (
 func Place(nodes []Member, copies int) Table {
 	t := Table{Copies: copies}
 	usable := slices.DeleteFunc(slices.Clone(nodes), func(m Member) bool { return m.Draining })
+	// If two nodes have the same score, the first one by name wins, whatever the order of the
+	// argument.
 	slices.SortFunc(usable, func(a, b Member) int { return cmp.Compare(a.Name, b.Name) })
+
 	scores := make([]float64, len(usable))
 	for p := range t.Nodes {
 		for i := range usable {
@@ -46,14 +49,18 @@ func score(m *Member, partition uint8) float64 {
 func pickNodes(nodes []Member, scores []float64, copies int) (names []string) {
 	var chosen []int // indexes of nodes
 	for len(chosen) < min(copies, len(nodes)) {
-		best, bestIsNewZone := -1, false
+		best := -1
+		bestIsNewZone := false
 		for i := range nodes {
 			if slices.Contains(chosen, i) {
 				continue
 			}
 			isNewZone := !slices.ContainsFunc(chosen, func(c int) bool { return nodes[c].Zone == nodes[i].Zone })
-			if best < 0 || isNewZone && !bestIsNewZone || isNewZone == bestIsNewZone && scores[i] > scores[best] {
-				best, bestIsNewZone = i, isNewZone
+			// A new zone counts more than any score.
+			hasBetterZone := isNewZone && !bestIsNewZone
+			if best < 0 || hasBetterZone || isNewZone == bestIsNewZone && scores[i] > scores[best] {
+				best = i
+				bestIsNewZone = isNewZone
 			}
 		}
 		chosen = append(chosen, best)

@@ -108,6 +108,7 @@ func (c *Cluster) checkNameTakenOver(key string) error {
 	return nil
 }
 
+// encode encodes the value of a key.
 func encode(value any) ([]byte, error) {
 	data, err := json.Marshal(value)
 	if err != nil {

@@ -20,11 +20,13 @@ type entry struct {
 type bucketState struct {
 	renewEvery, expireAfter time.Duration // as in Options
 
-	nodes       map[string]*node // by name, alive or not
-	draining    map[string]bool  // by name; true if the bucket has a drain key for the node
-	lease       lease
-	table       Table
-	tableStored bool // the bucket has this table; false if its key was deleted, overwritten with an unreadable value, or not yet written to a new bucket
+	nodes    map[string]*node // by name, alive or not
+	draining map[string]bool  // by name; true if the bucket has a drain key for the node
+	lease    lease
+	table    Table
+	// tableStored is true if the bucket has this table. It is false if the key was deleted or
+	// overwritten with an unreadable value, or if a new bucket does not have it yet.
+	tableStored bool
 
 	revisions map[string]uint64 // per key, the last revision that was applied
 	// unreadable has the keys whose values cannot be read. No decision depends on it. Otherwise an
@@ -120,7 +122,7 @@ func (s *bucketState) applyToKey(e entry, now time.Time) (tableChanged bool, err
 				return false, err
 			}
 		}
-		if s.draining[name] == e.deleted {
+		if s.draining[name] == e.deleted { // the entry changes whether the node drains
 			s.lastPlacementChange = s.writeClock
 		}
 		if e.deleted {
@@ -245,5 +247,6 @@ func (s *bucketState) nextTable(copies int) (Table, bool) {
 	}
 
 	t.Revision = s.table.Revision + 1
-	return t, !s.tableStored || t.Copies != s.table.Copies || !slices.EqualFunc(t.Nodes[:], s.table.Nodes[:], slices.Equal)
+	isNew := t.Copies != s.table.Copies || !slices.EqualFunc(t.Nodes[:], s.table.Nodes[:], slices.Equal)
+	return t, isNew || !s.tableStored
 }

@@ -100,6 +100,7 @@ type tableValue struct {
 	Nodes    [][]string `json:"nodes"` // the names per partition
 }
 
+// encodeTable encodes the value of the table's key.
 func encodeTable(t *Table) ([]byte, error) {
 	return json.Marshal(tableValue{V: formatVersion, Revision: t.Revision, Copies: t.Copies, Nodes: t.Nodes[:]})
 }
@@ -121,6 +122,8 @@ func decode[T any](key string, data []byte) (value T, err error) {
 	return value, nil
 }
 
+// decodeMember decodes the value of a node key. It returns an error for a value that names another
+// node, because a node is known by its key.
 func decodeMember(key string, data []byte) (memberValue, error) {
 	v, err := decode[memberValue](key, data)
 	if err != nil {
@@ -136,6 +139,7 @@ func decodeMember(key string, data []byte) (memberValue, error) {
 	return v, nil
 }
 
+// decodeTable decodes the value of the table's key.
 func decodeTable(data []byte) (t Table, err error) {
 	v, err := decode[tableValue](tableKey, data)
 	if err != nil {
