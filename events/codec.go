@@ -70,7 +70,7 @@ func EncodeCall(evs []*skeinv1.Event) (EncodedCall, error) {
 	opts.UseCachedSize = true // opts.Size has computed the sizes above, and nothing has changed since
 	c := EncodedCall{Events: len(evs), records: make([]byte, 0, size)}
 	for _, ev := range evs {
-		c.kinds |= Kinds(KindOf(ev)) & AllKinds
+		c.kinds |= Kinds(KindOf(ev)) & AllKinds // a message without a kind has the kind 0, which is no kind
 		c.records = protowire.AppendTag(c.records, envelopeEventsField, protowire.BytesType)
 		c.records = protowire.AppendVarint(c.records, uint64(opts.Size(ev)))
 		var err error
@@ -155,6 +155,7 @@ func splitEnvelope(dst []span, data []byte) ([]span, *Rejection) {
 		i = next
 		switch {
 		case f.Number == envelopeVersionField && f.Type == protowire.VarintType:
+			// As in every protobuf decoder, the last occurrence counts, and only its lower 32 bits.
 			v, _ := protowire.ConsumeVarint(data[f.From:])
 			version = uint32(v)
 		case f.Number == envelopeEventsField && f.Type == protowire.BytesType:
@@ -166,6 +167,7 @@ func splitEnvelope(dst []span, data []byte) ([]span, *Rejection) {
 		}
 	}
 
+	// The version may be encoded after the events, so it is checked at the end.
 	if version > EnvelopeVersion {
 		return dst, envelopeRejection(skeinv1.Reason_REASON_INVALID_FIELD, "has version %d: this reader knows %d",
 			version, EnvelopeVersion)
@@ -211,7 +213,7 @@ func (b *body) decodeEvent(s span, ev *Event) (r *Rejection, decoded bool) {
 		err = replaceFormerKind(&msg)
 	}
 	if err != nil {
-		*ev = Event{}
+		*ev = Event{} // the fast path may have set some fields
 		return undecodableEnvelope(), false
 	}
 	*ev, r = FromProto(&msg)

@@ -50,6 +50,7 @@ func checkEvent(ev *Event, raw *rawFields) *Rejection {
 		return r
 	}
 
+	// The values are in the order of their Field, so the same event always gets the same rejection.
 	kind := &kindShapes[ev.Kind]
 	for i := range kind.values {
 		if r := kind.values[i].checkField(ev, raw); r != nil {

@@ -147,6 +147,7 @@ func encodeManifest(m *manifest) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+	// The lists are not nil, so that an empty one is always encoded as [].
 	j := manifestJSON{
 		Version: manifestVersion, Log: hex.EncodeToString(m.log[:]), Epoch: m.epoch, Revision: m.revision,
 		End: hex.EncodeToString(end), LastSeq: m.end.Seq, Envelopes: m.envelopes,
@@ -194,6 +195,7 @@ func marshalManifest(j *manifestJSON) ([]byte, error) {
 
 // decodeManifest decodes and checks a manifest. It fails with [ErrDamaged] or [ErrVersion].
 func decodeManifest(data []byte) (*manifest, error) {
+	// The version is decoded by itself, because a later version may have other fields.
 	var version struct{ Version int }
 	if err := json.Unmarshal(data, &version); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrDamaged, err)

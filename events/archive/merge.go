@@ -220,7 +220,7 @@ func (g *merger) readClass(ctx context.Context, old []segment, class Class) (*se
 				}
 			}
 			err := g.throttleSince(ctx, began)
-			began = time.Now()
+			began = time.Now() // the time that throttle has waited is no work
 			return err
 		})
 		if err != nil {

@@ -54,7 +54,7 @@ func (a *Archive) checkCursor(ctx context.Context, m *manifest, from events.Curs
 	case from.Seq > m.end.Seq:
 		return fmt.Errorf("%w: the archive ends at sequence %d, the cursor is at %d", events.ErrLogShorter, m.end.Seq, from.Seq)
 	case from.Seq == 0 || from.LastTime == 0:
-		return nil
+		return nil // such a cursor only names a position
 	case from.Seq == m.end.Seq:
 		if from.LastTime != m.end.LastTime {
 			return rewritten("has another time")

@@ -40,6 +40,7 @@ func (a *Archive) Scrub(ctx context.Context, match func(ev *events.Event) (chang
 	if err := a.RemoveReplaced(ctx, 0); err != nil {
 		return ScrubResult{}, err
 	}
+	// Nothing may be sealed meanwhile, because it would not be scrubbed.
 	a.changeMu.Lock()
 	defer a.changeMu.Unlock()
 
@@ -50,6 +51,7 @@ func (a *Archive) Scrub(ctx context.Context, match func(ev *events.Event) (chang
 
 	var old []string // the names of the rewritten segments
 	for i := range next.segments {
+		// Most segments have nothing of one user. Finding that out costs less than rewriting them.
 		seg := &next.segments[i]
 		touched, err := s.hasMatches(ctx, *seg)
 		if err != nil {

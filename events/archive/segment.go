@@ -21,7 +21,7 @@ import (
 //	block…                               as blockBuilder.appendEncoded wrote them
 //	log first last envelopes events      the footer: 16 bytes, then varints
 //	  blocks { length checksum first last envelopes events }…
-//	checksum length "SEGE"               the tail: xxh3-64 of header and footer, and the length of the footer
+//	checksum length "SEGE"               the tail: half of the xxh3-128 of header and footer, and the footer's length
 const (
 	segmentMagic   = "SKEINSEG"
 	segmentVersion = 1
@@ -126,7 +126,7 @@ func (w *segmentWriter) finish(last uint64, lastTime events.Micros) segment {
 
 	checksum := segmentChecksum(w.data[:headerLen], footer)
 	w.data = append(w.data, footer...)
-	w.data = append(w.data, checksum[8:]...)
+	w.data = append(w.data, checksum[8:]...) // the manifest has all of it
 	w.data = binary.BigEndian.AppendUint32(w.data, uint32(len(footer)))
 	w.data = append(w.data, tailMagic...)
 
@@ -195,6 +195,7 @@ func openSegment(ctx context.Context, b bucket.Bucket, log events.LogID, s segme
 		return nil, s.damageError("it has no end")
 	}
 
+	// The length comes from the file, so it is checked before anything is read by it.
 	length := int64(binary.BigEndian.Uint32(end[len(end)-tailLen+8:]))
 	at := s.bytes - int64(tailLen) - length
 	if at < int64(headerLen) || length > maxFooterBytes {

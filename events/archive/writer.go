@@ -191,6 +191,8 @@ func (w *Writer) Seal(ctx context.Context) (SealResult, error) {
 		return SealResult{}, err
 	}
 
+	// Not before the manifest is replaced: a crash in between would leave one that names missing
+	// files.
 	a.deleteUnnamedRepeats(ctx, previous, next)
 	return sealed, nil
 }

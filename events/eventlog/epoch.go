@@ -87,7 +87,9 @@ func parseErased(text string) (e Erasure, err error) {
 	if text == "" {
 		return e, nil
 	}
-	if n, err := fmt.Sscanf(text, "%d:%d", &e.Epoch, &e.Seq); err != nil || n != 2 || e.String() != text {
+	// Sscanf also accepts spaces, signs and whatever follows, so the result is formatted again.
+	n, err := fmt.Sscanf(text, "%d:%d", &e.Epoch, &e.Seq)
+	if err != nil || n != 2 || e.String() != text {
 		return e, fmt.Errorf("metadata %s is %q, must be an epoch and a sequence", metaErased, text)
 	}
 	return e, nil
@@ -110,7 +112,7 @@ func parseErasedPartitions(text string, epoch uint32) (map[string]events.Partiti
 		return nil, fmt.Errorf("metadata %s is malformed: %w", metaErasedPartitions, err)
 	}
 	if meta.Epoch != epoch {
-		return nil, nil
+		return nil, nil // a program that does not know the key has ended a later epoch
 	}
 	return meta.Partitions, nil
 }
@@ -143,7 +145,7 @@ func parseMeta(m map[string]string) (logMeta, error) {
 
 	list := m[metaPredecessors]
 	if list == "" {
-		return meta, nil
+		return meta, nil // the log is in its first epoch
 	}
 	if err := json.Unmarshal([]byte(list), &meta.predecessors); err != nil {
 		return meta, fmt.Errorf("metadata %s is malformed: %w", metaPredecessors, err)
@@ -169,6 +171,7 @@ func checkPredecessors(epoch uint32, list []Predecessor) error {
 	}
 	var before Predecessor
 	for _, p := range list {
+		// Two epochs may end at the same sequence, if the second one got no envelope.
 		if p.Epoch <= before.Epoch || p.Epoch >= epoch || p.Last < before.Last {
 			return fmt.Errorf("epochs must rise from 1 to below %d, and sequences not fall", epoch)
 		}
@@ -216,6 +219,8 @@ func (l *Log) AdoptCursor(c events.Cursor) (events.Cursor, error) {
 	if !l.meta().isContinuedFrom(c.Epoch, c.Seq) {
 		return c, fmt.Errorf("%w: rebuild the store", l.meta().otherEpoch("cursor", c.Epoch, c.Seq))
 	}
+	// The stream of the present epoch has no message at the cursor, and the archive has no
+	// checksums.
 	if c.Epoch != l.meta().epoch {
 		c = events.Cursor{Log: c.Log, Epoch: l.meta().epoch, Seq: c.Seq, LastTime: c.LastTime}
 	}

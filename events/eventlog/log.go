@@ -156,6 +156,7 @@ func openLog(ctx context.Context, cfg Config, create bool) (_ *Log, err error) {
 		return nil, err
 	}
 
+	// The server must be stopped even if the end of ctx is the reason why opening failed.
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, l.disconnect(context.WithoutCancel(ctx)))
@@ -337,6 +338,7 @@ func (l *Log) Close(ctx context.Context) error {
 	// closeFromLog calls unregisterCloser, which takes the lock.
 	l.mu.Unlock()
 
+	// Publishers are first, so that the hubs still deliver what the publishers accepted.
 	var errs []error
 	for _, c := range append(publishers, hubs...) {
 		errs = append(errs, c.closeFromLog(ctx))
@@ -346,6 +348,7 @@ func (l *Log) Close(ctx context.Context) error {
 
 // disconnect closes the connection and stops the embedded server, as far as they exist.
 func (l *Log) disconnect(ctx context.Context) error {
+	// The client would try to reconnect to a server that is stopped before it.
 	if l.conn != nil {
 		l.conn.close()
 	}
@@ -384,6 +387,7 @@ func (l *Log) recordReplicas(info *jetstream.StreamInfo) {
 // raiseLastKnownSeq records that the sequence is in the log.
 func (l *Log) raiseLastKnownSeq(seq uint64) {
 	for {
+		// The answers of several requests may arrive out of order, so the number never goes back.
 		known := l.lastKnownSeq.Load()
 		if seq <= known || l.lastKnownSeq.CompareAndSwap(known, seq) {
 			return

@@ -149,6 +149,7 @@ func (l *Log) NewPublisher(opt PublisherOptions) (*Publisher, error) {
 // Dial connects to an existing log and returns a publisher for it. Closing the publisher closes the
 // connection.
 func Dial(ctx context.Context, cfg Config, opt PublisherOptions) (*Publisher, error) {
+	// An embedded log belongs to this process, so no other process could have created it.
 	l, err := openLog(ctx, cfg, cfg.URL == "")
 	if err != nil {
 		return nil, err
@@ -294,6 +295,7 @@ func (p *Publisher) closeFromLog(ctx context.Context) error {
 	defer p.log.unregisterCloser(p)
 	defer p.stop()
 
+	// run ends by itself when the queue is empty.
 	select {
 	case <-p.stopped:
 		return nil

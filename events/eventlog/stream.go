@@ -135,6 +135,8 @@ func (l *Log) openStream(outer context.Context, create bool) error {
 		if lastErr != nil && outer.Err() == nil && errors.Is(err, context.DeadlineExceeded) {
 			return lastErr // our own timeout interrupted the request, so the error before it says more
 		}
+		// The servers of a cluster may not have found each other yet, or no server has answered.
+		// Nothing else changes by waiting.
 		noPeers := apiError(err).ErrorCode == errCodeNoPeers
 		noAnswer := errors.Is(err, events.ErrLogUnavailable) || errors.Is(err, nats.ErrTimeout) ||
 			errors.Is(err, nats.ErrDisconnected)
@@ -328,6 +330,7 @@ func (l *Log) applyMaxBytes(ctx context.Context, info *jetstream.StreamInfo) err
 	if l.cfg.MaxBytes == 0 || l.cfg.MaxBytes == info.Config.MaxBytes {
 		return nil
 	}
+
 	if l.server == nil {
 		l.logger.Warn("log: the stream exists with another bound, which stays",
 			"max_bytes", info.Config.MaxBytes, "configured", l.cfg.MaxBytes)

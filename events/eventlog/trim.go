@@ -45,6 +45,7 @@ func (l *Log) Trim(ctx context.Context, upTo uint64) (trimmed uint64, err error)
 	if err != nil {
 		return 0, err
 	}
+	// The beginning of a stream never moves back, so this is another stream.
 	if info.State.FirstSeq < before.FirstSeq {
 		return 0, fmt.Errorf("%w: it began at sequence %d, and now at %d", events.ErrRewritten, before.FirstSeq, info.State.FirstSeq)
 	}
