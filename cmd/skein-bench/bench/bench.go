@@ -66,6 +66,8 @@ func Compare(ctx context.Context, opts measure.Options) (*measure.Report, error)
 	return measureGroups(ctx, opts, []rowGroup{{name: "compare", measure: serving.MeasurePrograms}})
 }
 
+// measureGroups measures groups of rows one after the other, in a temporary directory that it
+// removes at the end.
 func measureGroups(ctx context.Context, opts measure.Options, chosen []rowGroup) (_ *measure.Report, err error) {
 	if opts.Limit > 0 {
 		var cancel context.CancelFunc

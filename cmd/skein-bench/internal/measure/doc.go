@@ -9,5 +9,5 @@
 //	machine.go     the machine, and the programs of other projects
 //	openloop.go    the two loops; pace_linux.go, pace_other.go: waiting for a moment
 //	tree.go        the size of the files in a directory
-//	memory.go, cpu_unix.go    memory and processor time of a process
+//	memory.go, cpu_unix.go    memory and processor time of a process; stopwatch.go: both kinds of time
 package measure

@@ -203,7 +203,7 @@ func (j *replayJob) measure(ctx context.Context, r *replayResult, fold func([]*e
 	}
 	defer func() { err = errors.Join(err, stop()) }()
 
-	watch, err := startStopwatch()
+	watch, err := measure.StartStopwatch()
 	if err != nil {
 		return err
 	}
@@ -225,26 +225,11 @@ func (j *replayJob) measure(ctx context.Context, r *replayResult, fold func([]*e
 	if err := end(); err != nil {
 		return err
 	}
-	r.Seconds, r.ProcessorSeconds = watch.read()
+
+	elapsed, processor := watch.Read()
+	r.Seconds = elapsed.Seconds()
+	r.ProcessorSeconds = processor.Seconds()
 	return nil
-}
-
-// stopwatch measures time, and the processor time of this process.
-type stopwatch struct {
-	begin       time.Time
-	usedAtBegin time.Duration
-}
-
-// startStopwatch returns a stopwatch that starts now.
-func startStopwatch() (stopwatch, error) {
-	used, err := measure.CPUTime()
-	return stopwatch{time.Now(), used}, err
-}
-
-// read returns the time since the start, and the processor time that was used in it.
-func (w stopwatch) read() (seconds, processor float64) {
-	used, _ := measure.CPUTime() // it has worked in startStopwatch
-	return time.Since(w.begin).Seconds(), (used - w.usedAtBegin).Seconds()
 }
 
 // bytesPerRead is how many bytes of the log are read at a time, as many as in a rebuild.
@@ -386,13 +371,13 @@ func (s *replayStores) close(ctx context.Context) (err error) {
 
 // verifyStore compares a store with a second one that it builds from the log, as the service does,
 // and returns the processor time of that. It returns an error if the stores differ.
-func (j *replayJob) verifyStore(ctx context.Context, dir, name string, s *replayStores) (processor float64, err error) {
+func (j *replayJob) verifyStore(ctx context.Context, dir, name string, s *replayStores) (processor time.Duration, err error) {
 	newProjection, err := j.constructorOf(name)
 	if err != nil {
 		return 0, err
 	}
 
-	watch, err := startStopwatch()
+	watch, err := measure.StartStopwatch()
 	if err != nil {
 		return 0, err
 	}
@@ -409,7 +394,7 @@ func (j *replayJob) verifyStore(ctx context.Context, dir, name string, s *replay
 	if !report.Equal {
 		return 0, errors.New(report.String())
 	}
-	_, processor = watch.read()
+	_, processor = watch.Read()
 	return processor, nil
 }
 
@@ -423,7 +408,7 @@ func (j *replayJob) audit(ctx context.Context, dir string, r *replayResult) (err
 	}
 	defer func() { err = errors.Join(err, s.close(ctx)) }()
 
-	watch, err := startStopwatch()
+	watch, err := measure.StartStopwatch()
 	if err != nil {
 		return err
 	}
@@ -432,14 +417,16 @@ func (j *replayJob) audit(ctx context.Context, dir string, r *replayResult) (err
 			return err
 		}
 	}
-	r.Seconds, r.AuditSeconds = watch.read()
+	elapsed, processor := watch.Read()
+	r.Seconds = elapsed.Seconds()
+	r.AuditSeconds = processor.Seconds()
 
 	for _, name := range names {
 		processor, err := j.verifyStore(ctx, dir, name, s)
 		if err != nil {
 			return err
 		}
-		r.VerifySeconds += processor
+		r.VerifySeconds += processor.Seconds()
 	}
 	return nil
 }

@@ -125,6 +125,7 @@ func newReferenceGraph(g *workload.Graph) *referenceGraph {
 	return t
 }
 
+// followTime implements graphQueries, like the other methods of these names.
 func (t *referenceGraph) followTime(_ context.Context, p workload.Edge) (events.Micros, error) {
 	return t.since[p], nil
 }

@@ -73,6 +73,7 @@ func MeasureCounters(ctx context.Context, b *measure.Bench) (err error) {
 // [playDays]: first one of each item, and then as many again by a power law.
 type spreadPlays int
 
+// all is the sequence of the plays.
 func (items spreadPlays) all(yield func(play) bool) {
 	n := int(items)
 	r := rand.New(rand.NewPCG(17, 0))
@@ -185,18 +186,28 @@ func loadTrendingIntoRedis(ctx context.Context, s *programs.Redis, plays spreadP
 // measurement. The value is the median.
 func timeCalls(b *measure.Bench, call func(context.Context) error) func(context.Context) (measure.Measurement, error) {
 	return func(ctx context.Context) (measure.Measurement, error) {
-		var times []float64
-		for end := time.Now().Add(b.Opts.Time / 3); len(times) < minTimedCalls || time.Now().Before(end); {
+		m, err := sampleLatencies(b, func(int) (time.Duration, error) {
 			begin := time.Now()
-			if err := call(ctx); err != nil {
-				return measure.Measurement{}, err
-			}
-			times = append(times, measure.Micros(time.Since(begin)))
-		}
-		m := measure.SummarizeLatencies(times)
-		m.Value = m.P50 * 1000
-		return m, nil
+			err := call(ctx)
+			return time.Since(begin), err
+		})
+		m.Value = m.P50 * 1000 // in microseconds
+		return m, err
 	}
+}
+
+// sampleLatencies calls timeCall again and again, with numbers from 0, for a third of the time of a
+// measurement. The durations that timeCall returns are the sample.
+func sampleLatencies(b *measure.Bench, timeCall func(i int) (time.Duration, error)) (measure.Measurement, error) {
+	var times []float64
+	for end := time.Now().Add(b.Opts.Time / 3); len(times) < minTimedCalls || time.Now().Before(end); {
+		took, err := timeCall(len(times))
+		if err != nil {
+			return measure.Measurement{}, err
+		}
+		times = append(times, measure.Micros(took))
+	}
+	return measure.SummarizeLatencies(times), nil
 }
 
 // measureCounterBatch measures the counts of items and users that a call of BatchGetCounters reads.

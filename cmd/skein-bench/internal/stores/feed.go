@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/skein-feed/skein/cmd/skein-bench/internal/measure"
 	"github.com/skein-feed/skein/cmd/skein-bench/internal/programs"
@@ -40,6 +39,7 @@ type feedSize struct {
 	threshold int64
 }
 
+// newFeedSize returns the size of a run, or the smaller one of a smoke test.
 func newFeedSize(b *measure.Bench) feedSize {
 	threshold := min(inbox.DefaultSettings().Threshold, int64(b.Opts.Readers/20/events.NumPartitions))
 	if b.Opts.Quick {
@@ -245,18 +245,17 @@ func measureFanOutRows(
 			return measure.Measurement{}, err
 		}
 
-		before, err := measure.CPUTime()
+		watch, err := measure.StartStopwatch()
 		if err != nil {
 			return measure.Measurement{}, err
 		}
-		begin := time.Now()
 		if err := foldEncoded(ctx, f.BenchStore, log); err != nil {
 			return measure.Measurement{}, err
 		}
-		m := measure.RateSince(w.countDeliveries(posts), begin)
-		after, err := measure.CPUTime()
-		core.SeriesOf(measure.Skein).Add(measure.Measurement{Value: float64(w.countDeliveries(posts)) / (after - before).Seconds()})
-		return m, err
+		took, used := watch.Read()
+		deliveries := float64(w.countDeliveries(posts))
+		core.SeriesOf(measure.Skein).Add(measure.Measurement{Value: deliveries / used.Seconds()})
+		return measure.Measurement{Value: deliveries / took.Seconds()}, nil
 	}
 	contenders := []measure.Contender{{Name: measure.Skein, Measure: measureNextRun(runs, fold)}}
 	followers := w.homeFeedKeysByBoard()

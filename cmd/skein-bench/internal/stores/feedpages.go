@@ -95,6 +95,7 @@ type readerClass struct {
 	maxRatio float64
 }
 
+// readerClasses returns the kinds of readers, in the order of the table.
 func (w *feedWorld) readerClasses() []readerClass {
 	outboxKeys := func(boards []uint32) (keys []string) {
 		for _, board := range boards {
@@ -193,18 +194,14 @@ func timePages[R any](
 	b *measure.Bench, readers []R, prepare func(R) error, read func(context.Context, R) error,
 ) func(context.Context) (measure.Measurement, error) {
 	return func(ctx context.Context) (measure.Measurement, error) {
-		var times []float64
-		for end := time.Now().Add(b.Opts.Time / 3); len(times) < minTimedCalls || time.Now().Before(end); {
-			r := readers[len(times)%len(readers)]
+		return sampleLatencies(b, func(i int) (time.Duration, error) {
+			r := readers[i%len(readers)]
 			if err := prepare(r); err != nil {
-				return measure.Measurement{}, err
+				return 0, err
 			}
 			begin := time.Now()
-			if err := read(ctx, r); err != nil {
-				return measure.Measurement{}, err
-			}
-			times = append(times, measure.Micros(time.Since(begin)))
-		}
-		return measure.SummarizeLatencies(times), nil
+			err := read(ctx, r)
+			return time.Since(begin), err
+		})
 	}
 }

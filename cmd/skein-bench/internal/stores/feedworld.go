@@ -314,6 +314,7 @@ func parsePosts(text io.Reader) (boards []string, popularity []int, posts []feed
 	}
 }
 
+// followEvent returns the event that a reader follows a board.
 func (w *feedWorld) followEvent(e workload.Edge) *skeinv1.Event {
 	return workload.UserFollowed(e.Follower, w.boards[e.Followee])
 }

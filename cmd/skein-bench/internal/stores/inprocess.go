@@ -21,6 +21,7 @@ import (
 // small numbers.
 type followBitmaps map[string]*roaring.Bitmap
 
+// newFollowBitmaps returns the bitmaps of a graph.
 func newFollowBitmaps(g *workload.Graph) followBitmaps {
 	m := make(followBitmaps)
 	for u := range g.Users {
@@ -33,6 +34,7 @@ func newFollowBitmaps(g *workload.Graph) followBitmaps {
 	return m
 }
 
+// follows reports whether a follower follows the user with a number.
 func (m followBitmaps) follows(follower string, user uint32) bool {
 	b, ok := m[follower]
 	return ok && b.Contains(user)
@@ -68,6 +70,7 @@ const (
 	roaringInMap   = "roaring in a map"
 )
 
+// measurePointChecks measures checks of single pairs.
 func measurePointChecks(
 	ctx context.Context, b *measure.Bench, f *workload.BenchStore, g *workload.Graph, r *rand.Rand, maps followBitmaps, ids []string,
 ) error {

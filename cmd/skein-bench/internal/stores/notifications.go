@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"runtime"
 	"slices"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -45,6 +44,7 @@ func MeasureNotifications(ctx context.Context, b *measure.Bench) error {
 	return measureNotificationReads(ctx, b, size)
 }
 
+// openNotificationStore opens an empty store of notifications.
 func openNotificationStore(b *measure.Bench) (*workload.BenchStore, error) {
 	return workload.OpenStore(b.Dir, monthStart(0), func() projections.Projection {
 		return notifications.New(notifications.DefaultSettings())
@@ -127,18 +127,17 @@ func measureNotificationFoldRows(
 			return measure.Measurement{}, err
 		}
 		runtime.GC() // the fold should not pay for the garbage of the encoding
-		before, err := measure.CPUTime()
+
+		watch, err := measure.StartStopwatch()
 		if err != nil {
 			return measure.Measurement{}, err
 		}
-		begin := time.Now()
 		if err := foldEncoded(ctx, f, log); err != nil {
 			return measure.Measurement{}, err
 		}
-		m := measure.RateSince(len(run), begin)
-		after, err := measure.CPUTime()
-		core.SeriesOf(measure.Skein).Add(measure.Measurement{Value: measure.Micros(after-before) / float64(len(run))})
-		return m, err
+		took, used := watch.Read()
+		core.SeriesOf(measure.Skein).Add(measure.Measurement{Value: measure.Micros(used) / float64(len(run))})
+		return measure.Measurement{Value: float64(len(run)) / took.Seconds()}, nil
 	}
 	write := func(ctx context.Context, run []notification) (measure.Measurement, error) {
 		took, used, err := writePipelines(ctx, s.Redis, run, appendNotification, 2)
@@ -239,6 +238,7 @@ func detailOf(n *notifications.Notification) string {
 // notificationStores are the stores that answer about notifications.
 type notificationStores struct{ notifications, inbox, graph *workload.BenchStore }
 
+// openNotificationStores opens empty stores of all that an answer about notifications needs.
 func openNotificationStores(b *measure.Bench) (s *notificationStores, err error) {
 	s = &notificationStores{}
 	defer func() {
@@ -260,6 +260,7 @@ func openNotificationStores(b *measure.Bench) (s *notificationStores, err error)
 	return s, err
 }
 
+// closeAndRemove closes the stores that were opened, and removes their files.
 func (s *notificationStores) closeAndRemove() (err error) {
 	for _, f := range []*workload.BenchStore{s.notifications, s.inbox, s.graph} {
 		if f != nil {

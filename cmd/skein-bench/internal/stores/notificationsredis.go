@@ -94,6 +94,7 @@ func (s notificationsRedis) readList(ctx context.Context, user string, kind noti
 	return appendListed(nil, kind, rows)
 }
 
+// appendListed appends the notifications of a list of Redis.
 func appendListed(list []listedNotification, kind notifications.Kind, rows []redis.Z) ([]listedNotification, error) {
 	for i := range rows {
 		n, err := parseListed(kind, &rows[i])

@@ -30,6 +30,7 @@ type notification struct {
 // pinID returns the id of a pin. The pin shows an item of the same id.
 func pinID(pin uint32) string { return strconv.FormatUint(workload.FirstID+uint64(pin), 10) }
 
+// pinMessage returns the name of a pin.
 func pinMessage(owner, pin uint32) *skeinv1.Pin {
 	return &skeinv1.Pin{OwnerId: workload.UserID(owner), PinId: pinID(pin)}
 }
@@ -311,6 +312,7 @@ func (c *notifiedClass) expectedGroups(user uint32) []notificationGroup {
 	return groups
 }
 
+// visibleNotifications returns those of the notifications that the recipient sees.
 func visibleNotifications(list []notification) []listedNotification {
 	var visible []listedNotification
 	for i := range list {
@@ -403,6 +405,7 @@ func (c *notifiedClass) eventsAfter() iter.Seq[*skeinv1.Event] {
 	}
 }
 
+// eventsAfterFor returns the events of eventsAfter that are about one user.
 func (c *notifiedClass) eventsAfterFor(user uint32) []*skeinv1.Event {
 	var evs []*skeinv1.Event
 	deletePin := func(pin *skeinv1.Pin) {

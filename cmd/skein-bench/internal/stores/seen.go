@@ -43,6 +43,7 @@ type seenSize struct {
 // playDensity is a number of users, and how many items each of them plays in each month.
 type playDensity struct{ users, playsPerMonth int }
 
+// newSeenSize returns the size of a run, or the smaller one of a smoke test.
 func newSeenSize(b *measure.Bench) seenSize {
 	n := b.Opts.Readers
 	size := seenSize{
@@ -81,6 +82,7 @@ type play struct {
 	user     uint32
 }
 
+// event returns the event of the play.
 func (p play) event() *skeinv1.Event {
 	return &skeinv1.Event{Kind: &skeinv1.Event_Played{Played: &skeinv1.Played{
 		UserId: workload.UserID(p.user), ItemId: strconv.FormatUint(p.item, 10),
@@ -98,6 +100,7 @@ type playRun struct {
 // randomItemCount is the number of items of which random plays are.
 const randomItemCount = 10_000_000
 
+// plays returns the plays in the order of time.
 func (p playRun) plays() iter.Seq[play] {
 	return func(yield func(play) bool) {
 		r := rand.New(rand.NewPCG(11, p.seed))
@@ -157,6 +160,7 @@ type seenStore struct {
 // skeinBloomFilters is the name of the series of skein.
 const skeinBloomFilters = measure.Skein + ", Bloom filters"
 
+// openSeenStore opens an empty store of what users have seen.
 func openSeenStore(b *measure.Bench) (*seenStore, error) {
 	settings := seen.DefaultSettings()
 	f, err := workload.OpenStore(b.Dir, monthStart(0), func() projections.Projection { return seen.New(settings) })

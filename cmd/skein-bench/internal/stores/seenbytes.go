@@ -83,6 +83,8 @@ func measureSeenBytes(ctx context.Context, b *measure.Bench, size seenSize) erro
 // the fold left it and compacted.
 type seenStoreBytes struct{ open, openCompacted, sealed, sealedCompacted int64 }
 
+// measureSeenStoreBytes folds the plays of a month, seals it, and measures the store before and
+// after.
 func measureSeenStoreBytes(ctx context.Context, b *measure.Bench, d playDensity) (found seenStoreBytes, err error) {
 	f, err := openSeenStore(b)
 	if err != nil {
@@ -112,6 +114,8 @@ func measureSeenStoreBytes(ctx context.Context, b *measure.Bench, d playDensity)
 	return found, err
 }
 
+// measureRedisPlayBytes writes the plays of a month to a fresh server, and returns the memory that
+// they take.
 func measureRedisPlayBytes(ctx context.Context, b *measure.Bench, d playDensity) (memory float64, err error) {
 	s, err := programs.StartRedis(ctx, b.Tools.RedisServer, b.Dir, programs.NoFile)
 	if err != nil {

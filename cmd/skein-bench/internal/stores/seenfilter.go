@@ -93,6 +93,7 @@ type seenContender struct {
 	appendUnseen func(ctx context.Context, r *seenReader, out []uint32) ([]uint32, error)
 }
 
+// skeinContender returns the contender that asks the store.
 func (s *seenStore) skeinContender() seenContender {
 	return seenContender{
 		skeinBloomFilters, false,

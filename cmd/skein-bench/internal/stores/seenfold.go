@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"runtime"
 	"slices"
-	"time"
 
 	"github.com/skein-feed/skein/cmd/skein-bench/internal/measure"
 	"github.com/skein-feed/skein/cmd/skein-bench/internal/programs"
@@ -85,19 +84,17 @@ func measureSeenFoldRows(
 				return measure.Measurement{}, err
 			}
 			runtime.GC() // the fold should not pay for the garbage of the encoding
-			before, err := measure.CPUTime()
+
+			watch, err := measure.StartStopwatch()
 			if err != nil {
 				return measure.Measurement{}, err
 			}
-
-			begin := time.Now()
 			if err := errors.Join(f.foldDecoded(ctx, envs), f.Store.Flush()); err != nil {
 				return measure.Measurement{}, err
 			}
-			m := measure.RateSince(run.count, begin)
-			after, err := measure.CPUTime()
-			core.SeriesOf(measure.Skein).Add(measure.Measurement{Value: float64(run.count) / (after - before).Seconds()})
-			return m, err
+			took, used := watch.Read()
+			core.SeriesOf(measure.Skein).Add(measure.Measurement{Value: float64(run.count) / used.Seconds()})
+			return measure.Measurement{Value: float64(run.count) / took.Seconds()}, nil
 		})},
 		measure.Contender{Name: redisPlaySeries, Measure: measureNextRun(runs, func(ctx context.Context, run playRun) (measure.Measurement, error) {
 			took, used, err := s.writePlays(ctx, slices.Collect(run.plays()))

@@ -132,6 +132,7 @@ candidates:
 // positionsPerItem is how many bits of a Bloom filter an item sets. It is the default of skein.
 const positionsPerItem = 12
 
+// bitStringKeys returns the keys of the bit strings of a user, one for each month of the window.
 func bitStringKeys(user uint32) []string {
 	keys := make([]string, windowMonths)
 	for month := range keys {
@@ -146,6 +147,7 @@ func bitStringBytes(plays int) int {
 	return int(math.Ceil(float64(plays)*positionsPerItem/math.Ln2/64)) * 8
 }
 
+// hashItem returns the number from which the positions of an item follow.
 func hashItem(item uint64) uint64 {
 	var id [8]byte
 	binary.LittleEndian.PutUint64(id[:], item)
@@ -168,6 +170,7 @@ func (p *bitPosition) next(size uint64) uint64 {
 // byte.
 type bitString string
 
+// makeBitString returns the filter of some items, of size bytes.
 func makeBitString(size int, items func(yield func(uint64) bool)) bitString {
 	made := make([]byte, size)
 	for item := range items {
