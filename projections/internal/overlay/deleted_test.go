@@ -43,6 +43,12 @@ func TestDeletedRowsAreForgotten(t *testing.T) {
 			break
 		}
 		o.ForgetDeleted()
+		if atLeast := len(o.data) + len(o.spareData); o.Memory() < atLeast {
+			t.Fatalf("Memory is %d, and the rows and the spare buffer take %d bytes", o.Memory(), atLeast)
+		}
+	}
+	if len(o.spareData) == 0 {
+		t.Error("no spare buffer was ever filled")
 	}
 
 	got := map[string]string{}

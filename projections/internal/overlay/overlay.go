@@ -25,7 +25,7 @@ type Overlay struct {
 	data []byte
 	rows []record
 	// spareData is the memory into which forgetRows and ForgetDeleted copy data. Then the two are
-	// swapped. Memory does not count it.
+	// swapped, so that neither allocates memory each time.
 	spareData []byte
 	// slots is a hash table of rows, with open addressing. Its length is a power of two.
 	slots []tableEntry
@@ -434,8 +434,17 @@ func (o *Overlay) markDirty(row int) {
 // or the size of all rows in memory beyond forgetAbove, whichever is more.
 func (o *Overlay) Size() int { return max(o.dirtyBytes, o.Memory()-o.forgetAbove) }
 
-// Memory returns about the number of bytes that the rows take in memory.
-func (o *Overlay) Memory() int { return len(o.data) + rowOverhead*len(o.rows) + o.merges.memoryBytes() }
+// Memory returns about the number of bytes that the rows take in memory. Without a database it also
+// counts the data that the last ForgetDeleted has left in spareData, because a build limits its
+// memory by Memory. Above a database it leaves out spareData: Size compares Memory with the limit at
+// which rows are forgotten, and forgetting rows does not shrink spareData.
+func (o *Overlay) Memory() int {
+	n := len(o.data) + rowOverhead*len(o.rows) + o.merges.memoryBytes()
+	if o.db == nil {
+		n += len(o.spareData)
+	}
+	return n
+}
 
 // Commit writes the deleted ranges and the dirty rows in one batch. The rows are in the order of
 // their keys, which makes inserting them into the memtable several times faster. The batch is not
