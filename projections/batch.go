@@ -19,6 +19,8 @@ type Batch struct {
 	rows overlay.Overlay
 	// scans makes the iterators and counts those that are open.
 	scans overlay.Scans
+	// eraseScratch is memory that EraseRows reuses.
+	eraseScratch eraseScratch
 	// err is the first misuse of the batch by the fold. The methods that write return no error, so
 	// they record the misuse here, and Step or the end of the event fails with it.
 	err error

@@ -10,13 +10,15 @@ import (
 // because the number of reactions is the length of a list of users (I7).
 func (c *Counters) eraseUserRows() error {
 	user := c.ev.User
+
+	// Any store may have entries of the user's list, because they are at the homes of the items.
 	if err := c.eraseOwnerList(user); err != nil {
 		return err
 	}
 
 	// Reactions are at the homes of the items, so there may be some in each partition.
 	err := c.batch.EachPartition(func(partition uint8) error {
-		return c.eraseRows(reactionsPrefix(nil, partition, user), func(rest []byte) error {
+		return c.batch.EraseRows(reactionsPrefix(nil, partition, user), func(rest []byte) error {
 			item, kind, err := cutReaction(rest)
 			if err != nil {
 				return err
@@ -38,7 +40,7 @@ func (c *Counters) eraseUserRows() error {
 
 // erasePins removes the pins of a user and the user's own counts.
 func (c *Counters) erasePins(user string) error {
-	err := c.eraseRows(projections.AppendKey(nil, tagPin, user), func(rest []byte) error {
+	err := c.batch.EraseRows(projections.AppendKey(nil, tagPin, user), func(rest []byte) error {
 		id, err := cutLastID(rest)
 		if err != nil {
 			return err
@@ -54,6 +56,7 @@ func (c *Counters) erasePins(user string) error {
 	if err != nil {
 		return err
 	}
+	// Each erased pin was subtracted, so a rest shows that count and pins disagreed (I7).
 	if tallies[tallyPins] != 0 {
 		return projections.RowError("pins of a deleted user", c.key)
 	}
@@ -61,11 +64,15 @@ func (c *Counters) erasePins(user string) error {
 	return nil
 }
 
+// erasePin removes all rows of a pin, those that late history would need included.
 func (c *Counters) erasePin(owner, id string) error {
 	p, err := c.readPin(owner, id)
 	if err != nil {
 		return err
 	}
+
+	// A pin without facts does not live and has no possible boards, so writePinRows removes every
+	// row that followed from the facts.
 	p.row = pinstore.Row{HistoryClosed: true}
 	if err := c.writePinRows(p, pinstore.State{}); err != nil {
 		return err

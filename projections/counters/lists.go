@@ -182,7 +182,7 @@ func (c *Counters) readListsByScore(id string, item *itemRow) (lists [][]byte, e
 // owner named, in steps.
 func (c *Counters) eraseOwnerList(owner string) error {
 	prefix := projections.AppendKey(nil, tagNamedItem, owner)
-	err := c.eraseRows(prefix, func(rest []byte) error {
+	err := c.batch.EraseRows(prefix, func(rest []byte) error {
 		item, _, err := cutNamedItem(rest)
 		if err != nil {
 			return err

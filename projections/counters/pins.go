@@ -59,15 +59,15 @@ func (c *Counters) createPin() error {
 		return err
 	}
 
-	made := pinstore.CreationOf(ev)
-	made.ForgetRepinOwner(ev.Backfill) // no list by heat depends on the owner
+	creation := pinstore.CreationOf(ev)
+	creation.ForgetRepinOwner(ev.Backfill) // no list by heat depends on the owner
 	switch {
 	case !ev.Backfill:
-		made.Attributes = nil // they only decide the order of backfills
-		p.row.Add(pinstore.Fact{Kind: pinstore.FactCreated, At: ev.Time, Board: ev.Board, Creation: made})
+		creation.Attributes = nil // they only decide the order of backfills
+		p.row.Add(pinstore.Fact{Kind: pinstore.FactCreated, At: ev.Time, Board: ev.Board, Creation: creation})
 	case p.row.HistoryClosed:
 		return nil
-	case p.row.History != nil && !made.Before(p.row.History, p.owner, p.id):
+	case p.row.History != nil && !creation.Before(p.row.History, p.owner, p.id):
 		return nil // of several backfilled creations the first counts
 	default:
 		// If the board was deleted since, the pin was deleted with it, unless it had been moved.
@@ -76,7 +76,7 @@ func (c *Counters) createPin() error {
 		if err != nil {
 			return err
 		}
-		p.row.History = made
+		p.row.History = creation
 		if deletion.firstTime != 0 {
 			p.row.AddBoardDeletion(deletion.firstTime, ev.Board)
 		}
@@ -99,7 +99,7 @@ func (c *Counters) deletePin() error {
 func (c *Counters) endPinsOnBoard() error {
 	owner, board := c.ev.User, c.ev.Board
 	prefix := projections.AppendKey(nil, tagPossibleBoard, owner, board)
-	return c.eraseRows(prefix, func(rest []byte) error {
+	return c.batch.EraseRows(prefix, func(rest []byte) error {
 		id, err := cutLastID(rest)
 		if err != nil {
 			return err
@@ -127,8 +127,8 @@ func (c *Counters) writePin(p *pinChange) error {
 	if p.row.HistoryClosed || c.batch.BackfillsClosed() || len(p.row.Live) > pinstore.MaxLiveFacts {
 		p.row.CloseHistory(after, c.ev.Time)
 		for i := range p.row.Live {
-			if made := p.row.Live[i].Creation; made != nil {
-				made.Attributes = nil
+			if creation := p.row.Live[i].Creation; creation != nil {
+				creation.Attributes = nil // they only decide the order of backfills
 			}
 		}
 	}
@@ -137,9 +137,11 @@ func (c *Counters) writePin(p *pinChange) error {
 		return err
 	}
 
+	// The row of a pin that does not live only keeps out history. Once all backfills are closed, no
+	// history can come.
 	c.key = projections.AppendKey(c.key[:0], tagPin, p.owner, p.id)
 	if after.Creation == nil && p.row.HistoryClosed && c.batch.BackfillsClosed() {
-		c.batch.Delete(c.key) // the pin does not live, and its facts are needed no more
+		c.batch.Delete(c.key)
 		return nil
 	}
 	c.value = p.row.Append(c.value[:0], p.id)
@@ -159,16 +161,17 @@ func (c *Counters) writePinRows(p *pinChange, after pinstore.State) error {
 
 // writeShownItem writes the row that says which item a living pin shows, and on which board.
 func (c *Counters) writeShownItem(p *pinChange, after pinstore.State) {
-	madeBefore := p.before.Creation
-	madeAfter := after.Creation
+	before := p.before
+	livedBefore := before.Creation != nil
+	livesAfter := after.Creation != nil
+	isSameItem := livedBefore && livesAfter && before.Creation.Item == after.Creation.Item
 
-	if madeBefore != nil && (madeAfter == nil || madeAfter.Item != madeBefore.Item) {
-		c.key = projections.AppendKey(c.key[:0], tagShownItem, p.owner, madeBefore.Item, p.id)
+	if livedBefore && !isSameItem {
+		c.key = projections.AppendKey(c.key[:0], tagShownItem, p.owner, before.Creation.Item, p.id)
 		c.batch.Delete(c.key)
 	}
-	if madeAfter != nil &&
-		(madeBefore == nil || madeAfter.Item != madeBefore.Item || after.Board != p.before.Board) {
-		c.key = projections.AppendKey(c.key[:0], tagShownItem, p.owner, madeAfter.Item, p.id)
+	if livesAfter && (!isSameItem || before.Board != after.Board) {
+		c.key = projections.AppendKey(c.key[:0], tagShownItem, p.owner, after.Creation.Item, p.id)
 		c.batch.Set(c.key, []byte(after.Board))
 	}
 }

@@ -76,6 +76,6 @@
 //	newest.go, trending.go  pages in the two orders; page_cursor.go encodes where they continue
 //	absence.go   decides whether a reader sees a pin
 //	explain.go   reports why a pin is in a feed, or why not
-//	keylist.go   memory for keys that a fold reads before it writes
+//	region_users.go  users of a region that a fold reads before it writes
 //	package inboxcache: inboxes, and the newest pins of outboxes, in memory
 package inbox

@@ -19,7 +19,7 @@ func (f *Inbox) eraseUser() error {
 		}
 	}
 	// Re-pins by other users stay, without the name of the user, in every partition.
-	err := f.eachRowInSteps(projections.AppendKey(nil, tagRepinOf, user), func(rest []byte) error {
+	err := f.batch.EraseRows(projections.AppendKey(nil, tagRepinOf, user), func(rest []byte) error {
 		owner, id, err := cutRepinOfKey(rest)
 		if err != nil {
 			return err
@@ -38,7 +38,7 @@ func (f *Inbox) eraseUser() error {
 // eraseHomeRows deletes the rows whose home is the user: pins, deletions of boards, the read marker
 // and hidden items.
 func (f *Inbox) eraseHomeRows(user string) error {
-	err := f.eachRowInSteps(projections.AppendKey(nil, tagPin, user), func(rest []byte) error {
+	err := f.batch.EraseRows(projections.AppendKey(nil, tagPin, user), func(rest []byte) error {
 		id, _, err := events.CutID(rest)
 		if err != nil {
 			return err
@@ -59,7 +59,7 @@ func (f *Inbox) eraseHomeRows(user string) error {
 
 // deleteRows deletes all rows with a prefix, in steps.
 func (f *Inbox) deleteRows(prefix []byte) error {
-	return f.eachRowInSteps(prefix, func(rest []byte) error {
+	return f.batch.EraseRows(prefix, func(rest []byte) error {
 		f.key = append(append(f.key[:0], prefix...), rest...)
 		f.batch.Delete(f.key)
 		return nil

@@ -54,9 +54,9 @@ type Inbox struct {
 	queries *graph.Queries
 	// key and value are scratch memory. The batch copies what it is given.
 	key, value []byte
-	// readKeys is scratch memory for keys that a function reads before it writes. Such functions
-	// must not be nested.
-	readKeys keyList
+	// regionUsers is scratch memory for the users of a region that a function reads before it
+	// writes. Such functions must not be nested.
+	regionUsers regionUserList
 }
 
 var (
@@ -177,39 +177,4 @@ func (f *Inbox) setOrDelete(key, value []byte) {
 func (f *Inbox) hasRow(key []byte) (bool, error) {
 	_, ok, err := f.batch.Get(key)
 	return ok, err
-}
-
-// rowsPerStep is how many rows are read ahead between two places where the fold of a large event
-// may be cut.
-const rowsPerStep = 256
-
-// eachRowInSteps calls do for each row with a prefix, with the part of the key behind the prefix.
-// It calls Step between chunks of rows, where the event may be cut. do must delete the row, so that
-// an event that was cut does not find it again.
-func (f *Inbox) eachRowInSteps(prefix []byte, do func(rest []byte) error) error {
-	upper := projections.PrefixEnd(prefix)
-	keys := &f.readKeys
-	for {
-		// do writes to the batch, so the iterator must be closed before do is called.
-		keys.reset()
-		it := f.batch.Iter(prefix, upper)
-		for keys.len() < rowsPerStep && it.Next() {
-			keys.add(it.Key())
-		}
-		if err := it.Close(); err != nil {
-			return err
-		}
-
-		for i := range keys.len() {
-			if err := do(keys.at(i)[len(prefix):]); err != nil {
-				return err
-			}
-		}
-		if keys.len() < rowsPerStep {
-			return nil
-		}
-		if err := f.batch.Step(); err != nil {
-			return err
-		}
-	}
 }

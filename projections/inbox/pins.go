@@ -193,7 +193,7 @@ func (f *Inbox) deleteBoard() error {
 		return f.writePin(p)
 	}
 
-	err := f.eachRowInSteps(projections.AppendKey(nil, tagBoardOutbox, owner, board), func(rest []byte) error {
+	err := f.batch.EraseRows(projections.AppendKey(nil, tagBoardOutbox, owner, board), func(rest []byte) error {
 		_, id, err := cutOutboxKey(rest)
 		if err != nil {
 			return err
@@ -203,7 +203,7 @@ func (f *Inbox) deleteBoard() error {
 	if err != nil {
 		return err
 	}
-	err = f.eachRowInSteps(projections.AppendKey(nil, tagPossibleBoard, owner, board), func(rest []byte) error {
+	err = f.batch.EraseRows(projections.AppendKey(nil, tagPossibleBoard, owner, board), func(rest []byte) error {
 		id, _, err := events.CutID(rest)
 		if err != nil {
 			return err

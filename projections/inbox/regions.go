@@ -50,10 +50,14 @@ type regionScan struct {
 	foundBoardRelation bool
 }
 
+// usersPerStep is how many users are read ahead before posts are delivered to them. After them, the
+// fold of a large event may be cut.
+const usersPerStep = 256
+
 // eachConcerned calls do with all users of a region whom posts concern. It may cut the event
 // between chunks of users.
 func (s *regionScan) eachConcerned(prefix []byte, do func(graph.RegionRow)) error {
-	users := &s.inbox.readKeys
+	users := &s.inbox.regionUsers
 	for from := prefix; from != nil; {
 		users.reset()
 		var err error
@@ -64,8 +68,8 @@ func (s *regionScan) eachConcerned(prefix []byte, do func(graph.RegionRow)) erro
 		// readPartitions collects the first users of a partition before it knows that the owner is
 		// pulled there.
 		for i := range users.len() {
-			if user := users.at(i); !s.pulledPartitions.Has(regionUserPartition(user)) {
-				do(decodeRegionUser(user))
+			if !s.pulledPartitions.Has(users.partitionAt(i)) {
+				do(users.at(i))
 			}
 		}
 
@@ -81,7 +85,7 @@ func (s *regionScan) eachConcerned(prefix []byte, do func(graph.RegionRow)) erro
 
 // readPartitions collects the users of at least one whole partition, from a key on. It returns the
 // key where the rest begins, or nil if there is none.
-func (s *regionScan) readPartitions(prefix, from []byte, users *keyList) (rest []byte, err error) {
+func (s *regionScan) readPartitions(prefix, from []byte, users *regionUserList) (rest []byte, err error) {
 	it := s.inbox.batch.Iter(from, projections.PrefixEnd(prefix))
 	defer func() { err = errors.Join(err, it.Close()) }()
 
@@ -95,7 +99,7 @@ func (s *regionScan) readPartitions(prefix, from []byte, users *keyList) (rest [
 		}
 
 		if int(row[0]) != partition {
-			if users.len() >= rowsPerStep {
+			if users.len() >= usersPerStep {
 				return bytes.Clone(it.Key()), nil
 			}
 			partition = int(row[0])
@@ -115,7 +119,7 @@ func (s *regionScan) readPartitions(prefix, from []byte, users *keyList) (rest [
 			return nil, err
 		}
 		if isConcerned(r) {
-			users.addRegionUser(r, row)
+			users.add(r, row)
 			s.foundBoardRelation = s.foundBoardRelation || r.BoardsOnly
 			usersInPartition++
 			if limit >= 0 && usersInPartition > limit/2 && !s.pulledRead {
@@ -174,7 +178,7 @@ func (f *Inbox) updatePulledOwner(user, owner string, grows bool) error {
 
 	// An owner who has shrunk needs to be counted only up to the point that keeps the owner pulled.
 	prefix := append(graph.RegionPrefix(nil, owner), partition)
-	users := &f.readKeys
+	users := &f.regionUsers
 	users.reset()
 	it := f.batch.Iter(prefix, projections.PrefixEnd(prefix))
 	for it.Next() && (grows || int64(users.len()) <= limit/2) {
@@ -184,7 +188,7 @@ func (f *Inbox) updatePulledOwner(user, owner string, grows bool) error {
 			return errors.Join(err, it.Close())
 		}
 		if isConcerned(r) {
-			users.addRegionUser(r, row)
+			users.add(r, row)
 		}
 	}
 	if err := it.Close(); err != nil {
@@ -204,7 +208,7 @@ func (f *Inbox) updatePulledOwner(user, owner string, grows bool) error {
 		f.batch.Delete(f.key)
 	}
 	for i := range users.len() {
-		if err := f.setPullRowsOfUser(decodeRegionUser(users.at(i)), owner, grows); err != nil {
+		if err := f.setPullRowsOfUser(users.at(i), owner, grows); err != nil {
 			return err
 		}
 	}

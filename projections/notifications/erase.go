@@ -1,10 +1,6 @@
 package notifications
 
-import (
-	"bytes"
-
-	"github.com/skein-feed/skein/projections"
-)
+import "github.com/skein-feed/skein/projections"
 
 // isErased reports whether a user was deleted. Backfills about such a user are void.
 func (n *Notifications) isErased(user string) (bool, error) {
@@ -19,7 +15,7 @@ func (n *Notifications) isErased(user string) (bool, error) {
 func (n *Notifications) eraseUser() error {
 	user := n.ev.User
 	err := n.batch.EachPartition(func(partition uint8) error {
-		return n.eraseRows(actorPrefix(nil, partition, user), func(rest []byte) error {
+		return n.batch.EraseRows(actorPrefix(nil, partition, user), func(rest []byte) error {
 			id, err := cutFactKey(user, rest)
 			if err != nil {
 				return err
@@ -49,7 +45,7 @@ func (n *Notifications) eraseUser() error {
 // eraseRecipient removes the notifications and the markers of a deleted user.
 func (n *Notifications) eraseRecipient(user string) error {
 	for _, kind := range storedKinds {
-		err := n.eraseRows(kindPrefix(nil, tagEntry, user, kind), func(rest []byte) error {
+		err := n.batch.EraseRows(kindPrefix(nil, tagEntry, user, kind), func(rest []byte) error {
 			id, _, err := cutEntryKey(user, kind, rest)
 			if err != nil {
 				return err
@@ -59,7 +55,7 @@ func (n *Notifications) eraseRecipient(user string) error {
 		if err != nil {
 			return err
 		}
-		err = n.eraseRows(kindPrefix(nil, tagEnded, user, kind), func(rest []byte) error {
+		err = n.batch.EraseRows(kindPrefix(nil, tagEnded, user, kind), func(rest []byte) error {
 			id, err := cutEndedKey(user, kind, rest)
 			if err != nil {
 				return err
@@ -87,36 +83,4 @@ func (n *Notifications) eraseFact(id *factID) error {
 		return projections.RowError("no fact of a notification", n.key)
 	}
 	return n.writeFact(id, &before, &fact{})
-}
-
-// eraseChunk is the number of rows that are read ahead before they are erased. Nothing may be
-// written while an iterator is open.
-const eraseChunk = 256
-
-// eraseRows calls eraseRow for each row below the prefix, with the part of the key that follows the
-// prefix. eraseRow must delete the row. Between chunks the event may be interrupted (see
-// [projections.Batch.Step]). Run again, eraseRows finds the rows that are left.
-func (n *Notifications) eraseRows(prefix []byte, eraseRow func(rest []byte) error) error {
-	upper := projections.PrefixEnd(prefix)
-	for {
-		var keys [][]byte
-		it := n.batch.Iter(prefix, upper)
-		for len(keys) < eraseChunk && it.Next() {
-			keys = append(keys, bytes.Clone(it.Key()))
-		}
-		if err := it.Close(); err != nil {
-			return err
-		}
-		for _, key := range keys {
-			if err := eraseRow(key[len(prefix):]); err != nil {
-				return err
-			}
-		}
-		if len(keys) < eraseChunk {
-			return nil
-		}
-		if err := n.batch.Step(); err != nil {
-			return err
-		}
-	}
 }

@@ -241,43 +241,22 @@ func (f *Fold) writeList(user, item string, before, after fact, b *projections.B
 	return nil
 }
 
-// eraseChunk is how many rows are read before they are deleted. Between chunks a large event may be
-// cut.
-const eraseChunk = 256
-
 // Erase deletes the rows of a user who is deleted, in steps.
 func (f *Fold) Erase(user string, b *projections.Batch) error {
 	for _, tag := range []projections.Tag{f.tags.Fact, f.tags.List} {
-		if err := eraseRows(projections.AppendKey(nil, tag, user), b); err != nil {
+		prefix := projections.AppendKey(nil, tag, user)
+		err := b.EraseRows(prefix, func(rest []byte) error {
+			f.key = append(append(f.key[:0], prefix...), rest...)
+			b.Delete(f.key)
+			return nil
+		})
+		if err != nil {
 			return err
 		}
 	}
 	f.key = projections.AppendKey(f.key[:0], f.tags.Count, user)
 	b.Delete(f.key)
 	return nil
-}
-
-func eraseRows(prefix []byte, b *projections.Batch) error {
-	for {
-		// Nothing may be written while an iterator is open, so the keys are read first.
-		var keys [][]byte
-		it := b.Iter(prefix, projections.PrefixEnd(prefix))
-		for len(keys) < eraseChunk && it.Next() {
-			keys = append(keys, bytes.Clone(it.Key()))
-		}
-		if err := it.Close(); err != nil {
-			return err
-		}
-		for _, key := range keys {
-			b.Delete(key)
-		}
-		if len(keys) < eraseChunk {
-			return nil
-		}
-		if err := b.Step(); err != nil {
-			return err
-		}
-	}
 }
 
 func (t Tags) listKey(dst []byte, user string, since events.Micros, item string) []byte {

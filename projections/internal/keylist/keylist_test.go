@@ -1,4 +1,4 @@
-package inbox
+package keylist
 
 import (
 	"fmt"
@@ -9,19 +9,19 @@ import (
 // that is used again.
 func TestKeyListReturnsWhatWasAdded(t *testing.T) {
 	const name = "a walk"
-	var l keyList
+	var l List
 	for range 3 {
-		l.reset()
+		l.Reset()
 		for i := range 300 {
-			l.add(fmt.Append(nil, name[:min(len(name), i)]))
+			l.Add(fmt.Append(nil, name[:min(len(name), i)]))
 		}
 		// What is appended to a key is not written into the next.
-		_ = append(l.at(1), "overwritten"...)
-		if l.len() != 300 {
-			t.Fatalf("%d keys of 300", l.len())
+		_ = append(l.At(1), "overwritten"...)
+		if l.Len() != 300 {
+			t.Fatalf("%d keys of 300", l.Len())
 		}
 		for i := range 300 {
-			if got := string(l.at(i)); got != name[:min(len(name), i)] {
+			if got := string(l.At(i)); got != name[:min(len(name), i)] {
 				t.Errorf("key %d is %q", i, got)
 			}
 		}
