@@ -74,6 +74,8 @@ func describeShownItem(d *projections.Description, row []byte) error {
 // reactionKeyParts reads the kind of a reaction.
 var reactionKeyParts = map[string]func(d *projections.Description) error{"kind": describeReactionKind}
 
+// describeReactionKind reads the kind of a reaction from a key. A kind has no length: it ends with a
+// zero byte.
 func describeReactionKind(d *projections.Description) error {
 	var kind []byte
 	for {
@@ -93,13 +95,7 @@ func describeReactionKind(d *projections.Description) error {
 
 func describeReaction(d *projections.Description, row []byte) error {
 	r, err := decodeReaction(row)
-	if r.backfillTime != 0 {
-		d.Time("backfilled", r.backfillTime)
-	}
-	if r.liveTime != 0 {
-		d.Time("live", r.liveTime)
-	}
-	d.Flag("ended", r.hasLiveEnd)
+	r.Describe(d, "ended")
 	return err
 }
 
@@ -129,8 +125,8 @@ func describeItem(d *projections.Description, row []byte) error {
 }
 
 func describeNamedItem(d *projections.Description, row []byte) error {
-	repinned, err := decodeNamedItem(row)
-	d.Flag("repinned", repinned)
+	isRepin, err := decodeNamedItem(row)
+	d.Flag("repinned", isRepin)
 	return err
 }
 
@@ -224,13 +220,13 @@ func describeTombstone(d *projections.Description, rest, value []byte) error {
 
 func describeBoardDeletion(d *projections.Description, rest, value []byte) error {
 	if len(rest) != 32 {
-		return projections.RowError("life of a board", rest)
+		return projections.RowError("deletion of a board", rest)
 	}
 	d.Field("hash-of-owner", hex.EncodeToString(rest[:16]))
 	d.Field("hash", hex.EncodeToString(rest[16:]))
 	d.InValue()
-	l, err := decodeBoardDeletion(value)
-	d.Time("first", l.firstTime)
-	d.Flag("deleted", l.isDeleted)
+	deletion, err := decodeBoardDeletion(value)
+	d.Time("first", deletion.firstTime)
+	d.Flag("deleted", deletion.isDeleted)
 	return err
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/heat"
+	"github.com/skein-feed/skein/projections/internal/relation"
 )
 
 // TestSortKeysCompareAsScoresThenIDs demands that sort keys compare as scores, the highest first,
@@ -88,7 +89,7 @@ func FuzzItemRows(f *testing.F) {
 	f.Add((&endedVersion{item: "a", endedAt: 17, fromSeq: 3, score: -9, previous: 1}).appendRow(nil))
 	f.Add(versionQueue{last: 300, length: 2, firstEndedAt: 17}.appendRow(nil))
 	f.Add(appendUvarint(77))
-	f.Add(reaction{backfillTime: 7, liveTime: 9, hasLiveEnd: true}.appendRow(nil))
+	f.Add(relation.Facts{BackfillTime: 7, LiveTime: 9, HasLiveEnd: true}.AppendRow(nil))
 	f.Add(scoreEntryKey(nil, nil, "a", -3, 3)[1:])
 	f.Fuzz(func(t *testing.T, row []byte) {
 		if it, err := decodeItem(row); err == nil && !bytes.Equal(it.appendRow(nil), row) {
@@ -109,8 +110,8 @@ func FuzzItemRows(f *testing.F) {
 		if l, err := decodeBoardDeletion(row); err == nil && !bytes.Equal(l.appendRow(nil), row) {
 			t.Errorf("life %x became %x", row, l.appendRow(nil))
 		}
-		if r, err := decodeReaction(row); err == nil && !bytes.Equal(r.appendRow(nil), row) {
-			t.Errorf("reaction %x became %x", row, r.appendRow(nil))
+		if r, err := decodeReaction(row); err == nil && !bytes.Equal(r.AppendRow(nil), row) {
+			t.Errorf("reaction %x became %x", row, r.AppendRow(nil))
 		}
 		if item, kind, err := cutReaction(row); err == nil {
 			if key := reactionKey(nil, "ann", item, kind); !bytes.Equal(key, append(reactionsPrefix(nil, itemPartition(item), "ann"), row...)) {

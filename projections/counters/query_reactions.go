@@ -37,7 +37,7 @@ func (q *Queries) OwnReactions(user, item string) (kinds []string, err error) {
 		if err != nil {
 			return nil, err
 		}
-		if r.holds() {
+		if r.Holds() {
 			kinds = append(kinds, kind)
 		}
 	}
@@ -93,6 +93,8 @@ func (q *Queries) firstReactionCounts(item string, counts ItemCounts) (list []Re
 	it := q.state.Iter(prefix, projections.PrefixEnd(prefix))
 	defer func() { err = errors.Join(err, it.Close()) }()
 
+	// The list may begin with the likes, whose place by name is another one. So one more than is
+	// returned is read, as in OwnReactions.
 	for len(list) <= MaxKinds && it.Next() {
 		kind, rest, err := cutReactionKind(it.Key()[len(prefix):])
 		if err != nil || len(rest) != 0 {
@@ -127,12 +129,13 @@ type ReactionPart struct {
 func (q *Queries) Reactions(
 	ctx context.Context, user, kind string, after PageCursor, n int,
 ) (items []ReactedItem, next PageCursor, err error) {
+	// Each reaction is at the home of its item, so every node has a part of the list.
 	local, err := q.LocalReactions(ctx, user, kind, after, n)
 	if err != nil {
 		return nil, nil, err
 	}
-
-	items, more := local.Items, local.More
+	items = local.Items
+	more := local.More
 	if q.remote != nil {
 		items, more = q.mergeReactions(local, user, kind, after, n)
 	}

@@ -1,100 +1,14 @@
 package counters
 
 import (
-	"encoding/binary"
-
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/internal/fields"
+	"github.com/skein-feed/skein/projections/internal/relation"
 )
 
-// reaction holds the facts about one reaction: that of a user to an item, of one kind.
-type reaction struct {
-	// backfillTime is the time of the latest backfilled fact that it holds, or 0. liveTime is the
-	// time of the first live one since the last live end, or 0.
-	backfillTime, liveTime events.Micros
-	// hasLiveEnd is set once there was a live end. Backfilled facts come before it and so do not
-	// count.
-	hasLiveEnd bool
-}
-
-// The flags with which the value of a row begins.
-const (
-	reactionBackfilled byte = 1 << iota
-	reactionLive
-	reactionEnded
-
-	// reactionBits is the number of flags.
-	reactionBits = 3
-)
-
-// holds reports whether the reaction holds. Backfilled facts come before live ones.
-func (r reaction) holds() bool { return r.liveTime != 0 || r.backfillTime != 0 && !r.hasLiveEnd }
-
-// since returns the time of a reaction that holds, by the rule for all relations in
-// docs/semantics.md: a backfilled fact that no live fact ended decides.
-func (r reaction) since() events.Micros {
-	if r.backfillTime != 0 && !r.hasLiveEnd {
-		return r.backfillTime
-	}
-	return r.liveTime
-}
-
-// appendRow appends the value of a row: the flags, and then 8 bytes for each time that is not 0. It
-// appends nothing for the zero reaction, which has no row.
-func (r reaction) appendRow(dst []byte) []byte {
-	if r == (reaction{}) {
-		return dst
-	}
-
-	flags := len(dst)
-	dst = append(dst, 0)
-	if r.backfillTime != 0 {
-		dst[flags] |= reactionBackfilled
-		dst = binary.BigEndian.AppendUint64(dst, uint64(r.backfillTime))
-	}
-	if r.liveTime != 0 {
-		dst[flags] |= reactionLive
-		dst = binary.BigEndian.AppendUint64(dst, uint64(r.liveTime))
-	}
-	if r.hasLiveEnd {
-		dst[flags] |= reactionEnded
-	}
-	return dst
-}
-
-func decodeReaction(row []byte) (r reaction, err error) {
-	if len(row) == 0 || row[0] == 0 || row[0] >= 1<<reactionBits {
-		return r, projections.RowError("reaction", row)
-	}
-
-	flags := row[0]
-	rest := row[1:]
-	r.hasLiveEnd = flags&reactionEnded != 0
-	for _, field := range []struct {
-		flag byte
-		time *events.Micros
-	}{
-		{reactionBackfilled, &r.backfillTime},
-		{reactionLive, &r.liveTime},
-	} {
-		if flags&field.flag == 0 {
-			continue
-		}
-		if len(rest) < 8 {
-			return reaction{}, projections.RowError("reaction", row)
-		}
-		*field.time = events.Micros(binary.BigEndian.Uint64(rest))
-		rest = rest[8:]
-		if *field.time <= 0 {
-			return reaction{}, projections.RowError("reaction", row)
-		}
-	}
-	if len(rest) != 0 {
-		return reaction{}, projections.RowError("reaction", row)
-	}
-	return r, nil
-}
+// decodeReaction reads the facts about one reaction: that of a user to an item, of one kind.
+func decodeReaction(row []byte) (relation.Facts, error) { return relation.Decode("reaction", row) }
 
 // applyReaction folds a reacted or unreacted at the home of the item. A reaction adds to the heat
 // of the item unless it repeats one.
@@ -110,23 +24,24 @@ func (c *Counters) applyReaction() error {
 	addsHeat := false
 	switch {
 	case ev.Kind == events.Unreacted:
-		after.liveTime = 0
-		after.hasLiveEnd = true
+		after.LiveTime = 0
+		after.HasLiveEnd = true
 	case ev.Backfill:
 		// Heat is added in the order in which facts arrive. A backfilled reaction repeats any that
 		// is known, but not one that has ended.
-		addsHeat = before.backfillTime == 0 && before.liveTime == 0
-		after.backfillTime = max(before.backfillTime, ev.Time)
+		addsHeat = before.BackfillTime == 0 && before.LiveTime == 0
+		after.BackfillTime = max(before.BackfillTime, ev.Time)
 	default:
-		addsHeat = !before.holds()
-		if before.liveTime == 0 {
-			after.liveTime = ev.Time
+		addsHeat = !before.Holds()
+		if before.LiveTime == 0 {
+			after.LiveTime = ev.Time
 		}
 	}
-	if c.batch.BackfillsClosed() && after.hasLiveEnd && after.liveTime == 0 {
-		after = reaction{} // the end was kept only for late history
+	if c.batch.BackfillsClosed() && after.HasLiveEnd && after.LiveTime == 0 {
+		after = relation.Facts{} // the end was kept only for late history
 	}
 
+	// A private reaction neither counts nor adds heat, because both would show it to others.
 	c.writeReaction(ev.User, ev.Item, ev.Reaction, before, after)
 	if events.IsPrivateReaction(ev.Reaction) {
 		return nil
@@ -138,35 +53,35 @@ func (c *Counters) applyReaction() error {
 	return c.countReaction(ev.Item, ev.Reaction, countChange(before, after), weight)
 }
 
-// readReaction returns the facts under a key, or the zero reaction if there are none.
-func readReaction(r projections.Reader, key []byte) (reaction, error) {
+// readReaction returns the facts under a key, or the zero value if there are none.
+func readReaction(r projections.Reader, key []byte) (relation.Facts, error) {
 	row, ok, err := r.Get(key)
 	if err != nil || !ok {
-		return reaction{}, err
+		return relation.Facts{}, err
 	}
 	return decodeReaction(row)
 }
 
 // writeReaction writes the facts about a reaction, and its entries in the lists of the user and of
 // the item, as far as they change.
-func (c *Counters) writeReaction(user, item, kind string, before, after reaction) {
+func (c *Counters) writeReaction(user, item, kind string, before, after relation.Facts) {
 	if after == before {
 		return
 	}
 
 	c.key = reactionKey(c.key[:0], user, item, kind)
-	c.value = after.appendRow(c.value[:0])
+	c.value = after.AppendRow(c.value[:0])
 	c.setOrDelete(c.key, c.value)
 
-	if before.holds() == after.holds() && before.since() == after.since() {
+	if before.Holds() == after.Holds() && before.Since() == after.Since() {
 		return
 	}
-	if before.holds() {
-		c.key = reactedItemKey(c.key[:0], user, kind, before.since(), item)
+	if before.Holds() {
+		c.key = reactedItemKey(c.key[:0], user, kind, before.Since(), item)
 		c.batch.Delete(c.key)
 	}
-	if after.holds() {
-		c.key = reactedItemKey(c.key[:0], user, kind, after.since(), item)
+	if after.Holds() {
+		c.key = reactedItemKey(c.key[:0], user, kind, after.Since(), item)
 		c.batch.Set(c.key, nil)
 	}
 
@@ -174,22 +89,22 @@ func (c *Counters) writeReaction(user, item, kind string, before, after reaction
 	if events.IsPrivateReaction(kind) {
 		return
 	}
-	if before.holds() {
-		c.key = reactorKey(c.key[:0], item, kind, before.since(), user)
+	if before.Holds() {
+		c.key = reactorKey(c.key[:0], item, kind, before.Since(), user)
 		c.batch.Delete(c.key)
 	}
-	if after.holds() {
-		c.key = reactorKey(c.key[:0], item, kind, after.since(), user)
+	if after.Holds() {
+		c.key = reactorKey(c.key[:0], item, kind, after.Since(), user)
 		c.batch.Set(c.key, nil)
 	}
 }
 
 // countChange returns by how much the number of users who reacted changes.
-func countChange(before, after reaction) int64 {
+func countChange(before, after relation.Facts) int64 {
 	switch {
-	case after.holds() && !before.holds():
+	case after.Holds() && !before.Holds():
 		return 1
-	case before.holds() && !after.holds():
+	case before.Holds() && !after.Holds():
 		return -1
 	}
 	return 0
@@ -209,7 +124,7 @@ func (c *Counters) countReaction(itemID, kind string, delta int64, weight uint32
 		if otherKinds, err = c.countOtherReaction(itemID, kind, delta); err != nil {
 			return err
 		}
-		delta = 0
+		delta = 0 // only likes are counted in the row of the item
 	}
 	if delta == 0 && otherKinds == 0 && weight == 0 {
 		return nil
@@ -263,9 +178,9 @@ func (c *Counters) eraseReaction(user, item, kind string) error {
 		return err
 	}
 
-	c.writeReaction(user, item, kind, before, reaction{})
+	c.writeReaction(user, item, kind, before, relation.Facts{})
 	if events.IsPrivateReaction(kind) {
 		return nil
 	}
-	return c.countReaction(item, kind, countChange(before, reaction{}), 0)
+	return c.countReaction(item, kind, countChange(before, relation.Facts{}), 0)
 }

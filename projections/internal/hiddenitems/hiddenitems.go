@@ -2,7 +2,7 @@
 // the same rows, each under its own tags, so that a feed leaves out what its reader hides while the
 // other store is being built.
 //
-//	A i         fact    what is known about the hiding of i by A: see Fact
+//	A i         fact    what is known about the hiding of i by A: see relation.Facts
 //	A ^since i  -       A hides i since then; ^ is the complement of a time in 8 bytes, so that newer rows come first
 //	A           count   how many items A hides (I7)
 //
@@ -19,6 +19,7 @@ import (
 
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/projections"
+	"github.com/skein-feed/skein/projections/internal/relation"
 )
 
 // Max is how many items a user may hide. Publish refuses what goes beyond it; a fold does not look
@@ -37,93 +38,15 @@ func (t Tags) Forms() map[projections.Tag]projections.RowForm {
 	}
 }
 
-// fact is what is known about the hiding of an item by a user.
-type fact struct {
-	// backfillTime is the time of the latest backfilled item_hidden, or 0. liveTime is the time of
-	// the first live one since the last item_shown, or 0.
-	backfillTime, liveTime events.Micros
-	// shown is set once there was an item_shown. Backfilled facts come before it and so do not
-	// count.
-	shown bool
-}
-
-// The flags with which an encoded fact begins. Each time that is not 0 follows in 8 bytes.
-const (
-	flagBackfilled byte = 1 << iota
-	flagLive
-	flagShown
-	allFlags = flagBackfilled | flagLive | flagShown
-)
-
-func (f fact) holds() bool { return f.liveTime != 0 || f.backfillTime != 0 && !f.shown }
-
-// since returns the time of a hiding that holds. A backfilled one that no live fact ended decides,
-// as for all relations.
-func (f fact) since() events.Micros {
-	if f.backfillTime != 0 && !f.shown {
-		return f.backfillTime
-	}
-	return f.liveTime
-}
-
-func (f fact) appendRow(dst []byte) []byte {
-	flags := len(dst)
-	dst = append(dst, 0)
-	if f.backfillTime != 0 {
-		dst[flags] |= flagBackfilled
-		dst = binary.BigEndian.AppendUint64(dst, uint64(f.backfillTime))
-	}
-	if f.liveTime != 0 {
-		dst[flags] |= flagLive
-		dst = binary.BigEndian.AppendUint64(dst, uint64(f.liveTime))
-	}
-	if f.shown {
-		dst[flags] |= flagShown
-	}
-	return dst
-}
-
-func decodeFact(row []byte) (f fact, err error) {
-	if len(row) == 0 || row[0] == 0 || row[0]&^allFlags != 0 {
-		return f, projections.RowError("item hiding", row)
-	}
-	rest := row[1:]
-	readTime := func(flag byte) (at events.Micros) {
-		if row[0]&flag == 0 {
-			return 0
-		}
-		if len(rest) < 8 {
-			err = projections.RowError("item hiding", row)
-			return 0
-		}
-		at = events.Micros(binary.BigEndian.Uint64(rest))
-		rest = rest[8:]
-		if at <= 0 {
-			err = projections.RowError("item hiding", row)
-		}
-		return at
-	}
-	f.backfillTime = readTime(flagBackfilled)
-	f.liveTime = readTime(flagLive)
-	f.shown = row[0]&flagShown != 0
-	if err == nil && len(rest) != 0 {
-		err = projections.RowError("item hiding", row)
-	}
-	return f, err
-}
+// decodeFact reads the facts about the hiding of an item. Its end is an item_shown.
+func decodeFact(row []byte) (relation.Facts, error) { return relation.Decode("item hiding", row) }
 
 func describeFact(d *projections.Description, row []byte) error {
 	f, err := decodeFact(row)
 	if err != nil {
 		return err
 	}
-	if f.backfillTime != 0 {
-		d.Time("backfilled", f.backfillTime)
-	}
-	if f.liveTime != 0 {
-		d.Time("live", f.liveTime)
-	}
-	d.Flag("shown", f.shown)
+	f.Describe(d, "shown")
 	return nil
 }
 
@@ -167,7 +90,7 @@ func (f *Fold) Apply(ev *events.Event, b *projections.Batch) error {
 	if err != nil {
 		return err
 	}
-	var before fact
+	var before relation.Facts
 	if known {
 		if before, err = decodeFact(row); err != nil {
 			return err
@@ -177,16 +100,17 @@ func (f *Fold) Apply(ev *events.Event, b *projections.Batch) error {
 	after := before
 	switch {
 	case ev.Kind == events.ItemShown:
-		after.liveTime, after.shown = 0, true
+		after.LiveTime = 0
+		after.HasLiveEnd = true
 	case ev.Backfill:
-		after.backfillTime = max(before.backfillTime, ev.Time)
-	case before.liveTime == 0:
-		after.liveTime = ev.Time
+		after.BackfillTime = max(before.BackfillTime, ev.Time)
+	case before.LiveTime == 0:
+		after.LiveTime = ev.Time
 	}
-	if after.shown {
-		after.backfillTime = 0 // it does not count any more
-		if b.BackfillsClosed() && after.liveTime == 0 {
-			after = fact{} // the end was kept only for late history
+	if after.HasLiveEnd {
+		after.BackfillTime = 0 // it does not count any more
+		if b.BackfillsClosed() && after.LiveTime == 0 {
+			after = relation.Facts{} // the end was kept only for late history
 		}
 	}
 	if after == before {
@@ -194,10 +118,10 @@ func (f *Fold) Apply(ev *events.Event, b *projections.Batch) error {
 	}
 
 	f.key = projections.AppendKey(f.key[:0], f.tags.Fact, ev.User, ev.Item)
-	if after == (fact{}) {
+	if after == (relation.Facts{}) {
 		b.Delete(f.key)
 	} else {
-		f.value = after.appendRow(f.value[:0])
+		f.value = after.AppendRow(f.value[:0])
 		b.Set(f.key, f.value)
 	}
 	return f.writeList(ev.User, ev.Item, before, after, b)
@@ -205,19 +129,19 @@ func (f *Fold) Apply(ev *events.Event, b *projections.Batch) error {
 
 // writeList writes the entry of an item in the list of a user, and the length of the list, as far
 // as they change (I7).
-func (f *Fold) writeList(user, item string, before, after fact, b *projections.Batch) error {
-	if before.holds() == after.holds() && before.since() == after.since() {
+func (f *Fold) writeList(user, item string, before, after relation.Facts, b *projections.Batch) error {
+	if before.Holds() == after.Holds() && before.Since() == after.Since() {
 		return nil
 	}
 	delta := int64(0)
-	if before.holds() {
+	if before.Holds() {
 		delta--
-		f.key = f.tags.listKey(f.key[:0], user, before.since(), item)
+		f.key = f.tags.listKey(f.key[:0], user, before.Since(), item)
 		b.Delete(f.key)
 	}
-	if after.holds() {
+	if after.Holds() {
 		delta++
-		f.key = f.tags.listKey(f.key[:0], user, after.since(), item)
+		f.key = f.tags.listKey(f.key[:0], user, after.Since(), item)
 		b.Set(f.key, nil)
 	}
 	if delta == 0 {
@@ -281,7 +205,7 @@ func (t Tags) Has(r projections.Reader, key *[]byte, user, item string) (bool, e
 		return false, err
 	}
 	f, err := decodeFact(row)
-	return f.holds(), err
+	return f.Holds(), err
 }
 
 // Item is an item that a user hides, and since when.
