@@ -130,10 +130,16 @@ func (c *Counters) Apply(ev events.Event, b *projections.Batch) error {
 	return c.dropExpiredVersions(itemPartition(ev.Item))
 }
 
+// applyEvent folds one event at all homes that it concerns and that the store holds.
 func (c *Counters) applyEvent(ev *events.Event) error {
+	// The process checks its settings when it starts. This stops a caller who has not checked them
+	// from folding without weights, which would make other rows.
 	if c.weightsErr != nil {
 		return c.weightsErr
 	}
+
+	// A backfill comes before every live event in the order of facts, whenever it arrives. So the
+	// deletion of its user has removed what it adds.
 	if ev.Backfill {
 		erased, err := c.isErased(ev.User)
 		if err != nil || erased {
@@ -195,6 +201,7 @@ func (c *Counters) applyPin() error {
 		isVoid = deletion.isDeleted
 	}
 
+	// The home of the item counts re-pins, void ones included, and lists the item as a candidate.
 	isRepin := ev.RepinUser != ""
 	if ev.Kind == events.PinCreated && c.batch.Holds(ev.Item) && (isRepin || !isVoid) {
 		if err := c.recordNamedItem(); err != nil {

@@ -67,6 +67,8 @@ func decodeItem(row []byte) (item itemRow, err error) {
 		}
 	}
 
+	// Only the row of an item with a score goes on. It has the heat, which is exact, and how much
+	// the heat has grown since the score was set. The score is the difference.
 	if len(rest) > 0 {
 		item.hasScore = true
 		var lastEnded, growth int64
@@ -123,7 +125,7 @@ func readUserTallies(r projections.Reader, key []byte) (tallies userTallies, err
 	if err != nil || !ok {
 		return tallies, err
 	}
-	if len(row) == 0 {
+	if len(row) == 0 { // a user without counts has no row
 		return tallies, projections.RowError("counts of", key)
 	}
 	return tallies, fields.ReadCounts(row, tallies[:])

@@ -11,6 +11,8 @@ import (
 // partitions it holds. These rows decide which events are void. The home of an item must decide
 // that as the home of the owner does, without asking it (I13).
 
+// tombstoneKey returns the key of the row of a deleted user. It has a keyed hash in place of the id,
+// because no row may name a deleted user (I12).
 func (c *Counters) tombstoneKey(user string) []byte {
 	hash := c.batch.KeyedHash(user)
 	c.key = append(storePrefix(c.key[:0], tagTombstone), hash[:]...)
@@ -55,10 +57,10 @@ func (d boardDeletion) appendRow(dst []byte) []byte {
 func decodeBoardDeletion(row []byte) (d boardDeletion, err error) {
 	d.isDeleted = len(row) == 9 && row[8] == 1
 	if len(row) != 8 && !d.isDeleted {
-		return boardDeletion{}, projections.RowError("life of a board", row)
+		return boardDeletion{}, projections.RowError("deletion of a board", row)
 	}
 	if row[0] >= 0x80 { // a negative time
-		return boardDeletion{}, projections.RowError("life of a board", row)
+		return boardDeletion{}, projections.RowError("deletion of a board", row)
 	}
 	d.firstTime = events.Micros(binary.BigEndian.Uint64(row))
 	return d, nil
@@ -78,6 +80,8 @@ func (c *Counters) readBoardDeletion(owner, board string) (d boardDeletion, err 
 		return d, nil
 	}
 
+	// The hash of a board also depends on its owner. Otherwise equal hashes would show which owners
+	// have deleted boards with the same id.
 	c.key = c.boardDeletionsPrefix(c.key[:0], owner)
 	ownerHash := string(c.key[len(c.key)-16:])
 	hash := c.batch.KeyedHash(ownerHash + board)

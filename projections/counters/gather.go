@@ -33,7 +33,10 @@ func (q *Queries) Candidates(
 	if err != nil {
 		return part, err
 	}
-	sortKeys, err := w.takeShown(ctx, Scope{}, n+1) // this walk has no shownPins, so it takes all entries
+
+	// This walk has no shownPins, so it takes all entries. One more than asked for shows whether
+	// there are more.
+	sortKeys, err := w.takeShown(ctx, Scope{}, n+1)
 	if cerr := w.close(); err == nil {
 		err = cerr
 	}
@@ -113,6 +116,8 @@ func mergeCandidates(parts []CandidatePart) (sortKeys [][]byte, last []byte) {
 			sortKey := appendSortKey(nil, item.Item, item.Score)
 			sortKeys = append(sortKeys, sortKey)
 
+			// A part that has more entries is complete up to its last item. Behind the first such
+			// end, entries may be missing from the merge.
 			isEnd := i == len(p.Items)-1
 			if p.More && isEnd && (last == nil || bytes.Compare(sortKey, last) < 0) {
 				last = sortKey

@@ -38,6 +38,8 @@ func (c *Counters) setHeat(id string, item *itemRow, after heat.Item) error {
 	item.hasScore = true
 	item.heat = after
 
+	// A new version rewrites the rows of the item in all lists, so there is none for a score that
+	// has hardly changed.
 	if before.hasScore {
 		if after.HasGivenScore && score == before.score {
 			return nil
@@ -46,6 +48,7 @@ func (c *Counters) setHeat(id string, item *itemRow, after heat.Item) error {
 			return nil
 		}
 	}
+
 	item.score = score
 	item.scoreFrom = int64(c.ev.Seq)
 	return c.beginVersion(id, &before, item)

@@ -49,6 +49,8 @@ func (q *Queries) Trending(
 	ctx context.Context, s Scope, after PageCursor, n int,
 ) (items []TrendingItem, next PageCursor, err error) {
 	q.rowsRead = 0
+
+	// The first page begins a session at the position of the state. The others continue it.
 	now := q.state.Cursor()
 	at := session{seq: now.Seq, time: now.LastTime}
 	var last []byte
@@ -57,7 +59,7 @@ func (q *Queries) Trending(
 			return nil, nil, err
 		}
 		if at.seq > now.Seq || at.time > now.LastTime {
-			return nil, nil, ErrPageCursor
+			return nil, nil, ErrPageCursor // no page of this log can have begun later than now
 		}
 		if now.LastTime-at.time > SessionLifetime {
 			return nil, nil, ErrExpired
@@ -98,6 +100,8 @@ func (q *Queries) readSortKeys(
 		return sortKeys, err
 	}
 
+	// The list of few pins is computed from the pins, which needs no rows of the list. A long list
+	// is walked, unless most of its rows are of items that no pin shows any more.
 	pins, err := q.countPins(s)
 	if err != nil {
 		return nil, err
@@ -194,6 +198,7 @@ func (q *Queries) shownItems(ctx context.Context, s Scope) (items []string, err 
 // shownOnBoard returns the items that the living pins on a board show. An item may occur several
 // times.
 func (q *Queries) shownOnBoard(ctx context.Context, owner, board string) (items []string, err error) {
+	// These rows also name pins that only late history would put on the board, so each pin is read.
 	prefix := projections.AppendKey(nil, tagPossibleBoard, owner, board)
 	it := q.state.Iter(prefix, projections.PrefixEnd(prefix))
 	for err == nil && it.Next() {

@@ -162,7 +162,7 @@ func (w *trendingWalk) advanceVersion(ctx context.Context) error {
 			return err
 		}
 		if from <= w.session.seq && w.session.seq < to {
-			w.nextVersion = bytes.Clone(rest[:len(rest)-8])
+			w.nextVersion = bytes.Clone(rest[:len(rest)-8]) // without the position from
 			return nil
 		}
 	}

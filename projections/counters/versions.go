@@ -100,6 +100,9 @@ func scoreAt(r projections.Reader, id string, seq uint64) (score int64, ok bool,
 	if uint64(item.scoreFrom) <= seq {
 		return item.score, true, nil
 	}
+
+	// A session began before the current version. Its version was not dropped yet, unless the
+	// session has expired.
 	for number := item.lastEnded; number != 0; {
 		v, ok, err := readEndedVersion(r, id, number)
 		if err != nil || !ok {
@@ -273,6 +276,7 @@ func (c *Counters) dropExpiredVersions(partition uint8) error {
 		return nil
 	}
 
+	// The loop also reads the first version that stays, because the queue has its time.
 	queue.firstEndedAt = 0
 	for dropped := 0; queue.length > 0; dropped++ {
 		c.key = endedVersionKey(c.key[:0], partition, queue.last-queue.length+1)
@@ -302,7 +306,8 @@ func (c *Counters) dropExpiredVersions(partition uint8) error {
 	return nil
 }
 
-// dropFromLists deletes the entries of an ended version from lists.
+// dropFromLists deletes the entries of an ended version from lists. The row that names the version
+// stays as it is: readers stop where an ended version is missing.
 func (c *Counters) dropFromLists(v *endedVersion) error {
 	item, err := c.readItem(v.item)
 	if err != nil {
