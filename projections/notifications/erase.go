@@ -14,6 +14,9 @@ func (n *Notifications) isErased(user string) (bool, error) {
 // user are void. Once all backfills are closed, the record is not needed.
 func (n *Notifications) eraseUser() error {
 	user := n.ev.User
+
+	// The facts of an actor are at the homes of the recipients, so there may be some in each
+	// partition.
 	err := n.batch.EachPartition(func(partition uint8) error {
 		return n.batch.EraseRows(actorPrefix(nil, partition, user), func(rest []byte) error {
 			id, err := cutFactKey(user, rest)
@@ -33,6 +36,7 @@ func (n *Notifications) eraseUser() error {
 		}
 	}
 
+	// Every store records the deletion, because backfills about the user may concern any partition.
 	n.key = tombstoneKey(n.key[:0], n.batch.KeyedHash(user))
 	if n.batch.BackfillsClosed() {
 		n.batch.Delete(n.key)
@@ -45,6 +49,7 @@ func (n *Notifications) eraseUser() error {
 // eraseRecipient removes the notifications and the markers of a deleted user.
 func (n *Notifications) eraseRecipient(user string) error {
 	for _, kind := range storedKinds {
+		// The list has the facts that hold, and the ended rows have all others.
 		err := n.batch.EraseRows(kindPrefix(nil, tagEntry, user, kind), func(rest []byte) error {
 			id, _, err := cutEntryKey(user, kind, rest)
 			if err != nil {
@@ -55,6 +60,7 @@ func (n *Notifications) eraseRecipient(user string) error {
 		if err != nil {
 			return err
 		}
+
 		err = n.batch.EraseRows(kindPrefix(nil, tagEnded, user, kind), func(rest []byte) error {
 			id, err := cutEndedKey(user, kind, rest)
 			if err != nil {
@@ -66,6 +72,7 @@ func (n *Notifications) eraseRecipient(user string) error {
 			return err
 		}
 	}
+
 	for _, tag := range []projections.Tag{tagState, tagGroupMarkers} {
 		n.key = projections.AppendKey(n.key[:0], tag, user)
 		n.batch.Delete(n.key)
@@ -79,7 +86,7 @@ func (n *Notifications) eraseFact(id *factID) error {
 	if err != nil {
 		return err
 	}
-	if before == (fact{}) {
+	if before == (fact{}) { // every row that names a fact was written together with the fact
 		return projections.RowError("no fact of a notification", n.key)
 	}
 	return n.writeFact(id, &before, &fact{})

@@ -94,7 +94,7 @@ func dayOf(t events.Micros) int64 { return int64(t / dayMicros) }
 // day that were not.
 type PageCursor []byte
 
-// session is a page cursor, decoded.
+// session is a decoded page cursor.
 type session struct {
 	// seq and time are the position and the log time at which the session began. What came later is
 	// left out.
@@ -110,7 +110,8 @@ type session struct {
 // user never share one: with a thousand groups on one day, the chance is one in 500 million.
 type groupHash [6]byte
 
-func hashOf(g *Group) (h groupHash) {
+// newGroupHash returns the hash of a group. It leaves out the day, because the cursor names it.
+func newGroupHash(g *Group) (h groupHash) {
 	var sum [8]byte
 	binary.BigEndian.PutUint64(sum[:], xxh3.HashStringSeed(g.Pin, uint64(g.Kind)))
 	copy(h[:], sum[:])
@@ -124,6 +125,8 @@ func (s *session) cursor() PageCursor {
 	cursor := binary.AppendUvarint(PageCursor{cursorVersion}, s.seq)
 	cursor = binary.AppendUvarint(cursor, uint64(s.time))
 	cursor = binary.AppendUvarint(cursor, uint64(s.day))
+
+	// Equal sessions have equal cursors, so the order must not be that of the map.
 	hashes := make([]groupHash, 0, len(s.shown))
 	for h := range s.shown {
 		hashes = append(hashes, h)
@@ -146,7 +149,8 @@ func parseCursor(cursor PageCursor) (s session, err error) {
 		if size <= 0 {
 			return s, ErrPageCursor
 		}
-		numbers[i], rest = n, rest[size:]
+		numbers[i] = n
+		rest = rest[size:]
 	}
 	if numbers[1] > math.MaxInt64 || numbers[2] > math.MaxInt64/dayMicros || len(rest)%len(groupHash{}) != 0 {
 		return s, ErrPageCursor
@@ -183,14 +187,19 @@ func (q *Queries) Groups(
 		if err != nil || groups == nil {
 			return page, nil, err
 		}
+
+		// Earlier pages have shown all later days. Of the day of the cursor they have shown some
+		// groups, and of earlier days none.
 		if day > s.day {
 			continue
 		}
 		if day < s.day {
-			s.day, s.shown = day, map[groupHash]bool{}
+			s.day = day
+			s.shown = map[groupHash]bool{}
 		}
+
 		for _, group := range groups {
-			hash := hashOf(&group.Group)
+			hash := newGroupHash(&group.Group)
 			if s.shown[hash] {
 				continue
 			}
@@ -218,7 +227,8 @@ func (q *Queries) CountUnseen(
 	if err != nil {
 		return 0, false, err
 	}
-	d.eachRepinner, d.groupsOnly = eachRepinner, true
+	d.eachRepinner = eachRepinner
+	d.groupsOnly = true
 	defer func() { err = errors.Join(err, d.close()) }()
 
 	for {
@@ -290,7 +300,11 @@ type actorState struct {
 	hidden bool
 }
 
-func (q *Queries) newDayReader(ctx context.Context, src Sources, user string, s *session, newerThan events.Micros) (*dayReader, error) {
+// newDayReader returns a reader of the groups of a user that begins with the newest day. It leaves
+// out what came after the session began, and what is not newer than newerThan.
+func (q *Queries) newDayReader(
+	ctx context.Context, src Sources, user string, s *session, newerThan events.Micros,
+) (*dayReader, error) {
 	followers, err := src.Followers(ctx, user, s.time, q.keep)
 	if err != nil {
 		return nil, err
@@ -300,7 +314,7 @@ func (q *Queries) newDayReader(ctx context.Context, src Sources, user string, s 
 		pins: map[string]*pinState{}, actors: map[string]*actorState{},
 	}
 	for i, kind := range storedKinds {
-		d.stored[i] = q.newEntries(user, kind, s.seq)
+		d.stored[i] = q.newEntryIterator(user, kind, s.seq)
 	}
 	return d, nil
 }
@@ -310,6 +324,7 @@ func (d *dayReader) close() error { return errors.Join(d.stored[0].close(), d.st
 // nextDay returns the groups of the next day that has visible notifications, in order, without
 // their actors. It returns no groups at the end.
 func (d *dayReader) nextDay() (day int64, groups []*groupBuilder, err error) {
+	// All notifications of a day may be hidden from the user. The next day may have visible ones.
 	for len(groups) == 0 {
 		newest := events.Micros(-1)
 		if len(d.followers) > 0 {
@@ -326,6 +341,7 @@ func (d *dayReader) nextDay() (day int64, groups []*groupBuilder, err error) {
 		if newest <= d.newerThan {
 			return 0, nil, nil
 		}
+
 		day = dayOf(newest)
 		if groups, err = d.readDay(day); err != nil {
 			return 0, nil, err
@@ -367,6 +383,8 @@ func (d *dayReader) readFollowers(day int64, begin events.Micros) error {
 	ofDay := d.followers[:end]
 	d.followers = d.followers[end:]
 
+	// The newest visible follower gives the group its place. addActors looks at the others, if the
+	// group is on a page.
 	for i := range ofDay {
 		hidden, err := d.hidesFollower(&ofDay[i])
 		if err != nil {
@@ -389,12 +407,15 @@ func (d *dayReader) addEntry(day int64, r *entryIterator) error {
 		return err
 	}
 
-	pin, err := d.pinOf(r.current.pin)
+	pin, err := d.lookUpPin(r.current.pin)
 	if err != nil || !pin.lives || !bytes.Equal(pin.item, r.current.item) {
 		return err
 	}
+
+	// A notification that the user may not see begins no group.
 	group := pin.group
-	if group == nil || group.Kind != r.kind || group.Day != day {
+	isOfGroup := group != nil && group.Kind == r.kind && group.Day == day
+	if !isOfGroup {
 		visible, err := d.isVisible(r.kind, &r.current, pin.id)
 		if err != nil || !visible {
 			return err
@@ -405,7 +426,7 @@ func (d *dayReader) addEntry(day int64, r *entryIterator) error {
 	}
 
 	if !d.groupsOnly {
-		for _, part := range [][]byte{r.it.Key()[r.prefix:], r.it.Value()} {
+		for _, part := range [][]byte{r.it.Key()[r.prefixLen:], r.it.Value()} {
 			group.rows = append(binary.AppendUvarint(group.rows, uint64(len(part))), part...)
 		}
 	}
@@ -433,12 +454,13 @@ func (d *dayReader) addActors(g *groupBuilder) error {
 		if err := d.countRead(); err != nil {
 			return err
 		}
-		key, value := r.Bytes(), r.Bytes()
+		key := r.Bytes()
+		value := r.Bytes()
 		e, err := splitEntry(g.Kind, key, value)
 		if err != nil {
 			return err
 		}
-		actor, err := d.actorOf(e.actor)
+		actor, err := d.lookUpActor(e.actor)
 		if err != nil {
 			return err
 		}
@@ -456,6 +478,7 @@ func (d *dayReader) addActors(g *groupBuilder) error {
 				continue
 			}
 		}
+
 		counted[actor] = true
 		if len(g.Actors) < MaxActors {
 			n, err := e.notification(g.Kind)
@@ -478,8 +501,8 @@ func (d *dayReader) countRead() error {
 	return nil
 }
 
-// pinOf returns the pin of the user with an encoded id.
-func (d *dayReader) pinOf(encoded []byte) (*pinState, error) {
+// lookUpPin returns the pin of the user with an encoded id. It looks up each pin once.
+func (d *dayReader) lookUpPin(encoded []byte) (*pinState, error) {
 	if pin := d.pins[string(encoded)]; pin != nil {
 		return pin, nil
 	}
@@ -497,8 +520,8 @@ func (d *dayReader) pinOf(encoded []byte) (*pinState, error) {
 	return pin, nil
 }
 
-// actorOf returns the actor with an encoded id.
-func (d *dayReader) actorOf(encoded []byte) (*actorState, error) {
+// lookUpActor returns the actor with an encoded id. It looks up each actor once.
+func (d *dayReader) lookUpActor(encoded []byte) (*actorState, error) {
 	if actor := d.actors[string(encoded)]; actor != nil {
 		return actor, nil
 	}
@@ -521,7 +544,7 @@ func (d *dayReader) hidesFollower(f *Follower) (bool, error) {
 		return false, err
 	}
 	d.key = events.AppendID(d.key[:0], f.User)
-	actor, err := d.actorOf(d.key)
+	actor, err := d.lookUpActor(d.key)
 	return err == nil && actor.hidden, err
 }
 
@@ -530,9 +553,12 @@ func (d *dayReader) hidesFollower(f *Follower) (bool, error) {
 // lives and repeats the pin. The end of a re-pin need not name the pin that it repeated, and then
 // its notification is still there.
 func (d *dayReader) isVisible(kind Kind, e *entry, pin string) (bool, error) {
-	actor, err := d.actorOf(e.actor)
-	if err != nil || actor.hidden || kind != Repinned {
-		return err == nil && !actor.hidden, err
+	actor, err := d.lookUpActor(e.actor)
+	if err != nil || actor.hidden {
+		return false, err
+	}
+	if kind != Repinned {
+		return true, nil
 	}
 
 	_, repin, err := e.decodeDetail(kind)

@@ -147,7 +147,8 @@ func cutFactKey(actor string, rest []byte) (id factID, err error) {
 
 // cutEndedKey reads the part of the key of an ended row that follows the kind.
 func cutEndedKey(recipient string, kind Kind, rest []byte) (id factID, err error) {
-	id.recipient, id.kind = recipient, kind
+	id.recipient = recipient
+	id.kind = kind
 	if id.pin, rest, err = events.CutID(rest); err != nil {
 		return id, err
 	}
@@ -199,10 +200,14 @@ func splitEntry(kind Kind, rest, value []byte) (e entry, err error) {
 	if e.actor, e.detail, err = splitID(rest); err != nil {
 		return e, err
 	}
-	if e.seq, e.item, err = splitEntryValue(value, kind); err != nil || kind == Repinned {
+	if e.seq, e.item, err = splitEntryValue(value, kind); err != nil {
 		return e, err
 	}
-	e.item, _, err = splitID(e.detail)
+
+	// The value has the item of a re-pin. The item of a reaction is at the beginning of the detail.
+	if kind == Reacted {
+		e.item, _, err = splitID(e.detail)
+	}
 	return e, err
 }
 

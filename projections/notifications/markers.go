@@ -14,7 +14,7 @@ import (
 // groups.
 type userState struct {
 	reacted, repinned int64
-	// Seen and Read are the times up to which the user has seen and read notifications. 0 means
+	// seen and read are the times up to which the user has seen and read notifications. 0 means
 	// never.
 	seen, read events.Micros
 }
@@ -56,7 +56,8 @@ func (n *Notifications) writeState(user string, s *userState) {
 	n.setOrDelete(n.key, n.value)
 }
 
-// maxGroupMarkers is how many markers of single groups a user has: those that were moved last.
+// maxGroupMarkers is how many markers of single groups a user has: those that were moved last. All
+// of them are in one row, which each mark of a group writes again.
 const maxGroupMarkers = 200
 
 // groupMarker is up to when a user has read the notifications of one group.
@@ -107,7 +108,7 @@ func readGroupMarkers(r projections.Reader, buffer *[]byte, user string) ([]grou
 // moveMarker folds a notifications_seen or notifications_read. A marker is never after the event
 // that moves it, and never moves back, however late and often devices report.
 func (n *Notifications) moveMarker() error {
-	at := min(n.ev.Read, n.ev.Time)
+	at := min(n.ev.Read, n.ev.Time) // the clock of a device may be ahead
 	if n.ev.Group != "" {
 		return n.moveGroupMarker(at)
 	}
@@ -128,16 +129,21 @@ func (n *Notifications) moveMarker() error {
 	return nil
 }
 
+// moveGroupMarker moves the marker of the group of the event, and drops the marker that was moved
+// longest ago if there are too many.
 func (n *Notifications) moveGroupMarker(at events.Micros) error {
 	markers, err := readGroupMarkers(n.batch, &n.key, n.ev.User)
 	if err != nil {
 		return err
 	}
+
+	// The marker that was moved last is at the end, so the marker of the group moves there.
 	i := slices.IndexFunc(markers, func(m groupMarker) bool { return m.group == n.ev.Group })
+	hasMarker := i >= 0
 	switch {
-	case i >= 0 && at <= markers[i].time, at <= 0:
+	case at <= 0, hasMarker && at <= markers[i].time:
 		return nil
-	case i >= 0:
+	case hasMarker:
 		markers = slices.Delete(markers, i, i+1)
 	case len(markers) == maxGroupMarkers:
 		markers = markers[1:]

@@ -105,13 +105,18 @@ func factOf(ev *events.Event) (id factID, ok bool) {
 	if ev.RepinUser == "" || ev.RepinUser == ev.User {
 		return id, false
 	}
+
+	// An event about a reaction names in these fields the pin on which the user reacted.
 	id = factID{recipient: ev.RepinUser, pin: ev.RepinPin, actor: ev.User}
 	switch ev.Kind {
 	case events.Reacted, events.Unreacted:
-		id.kind, id.item, id.reaction = Reacted, ev.Item, ev.Reaction
+		id.kind = Reacted
+		id.item = ev.Item
+		id.reaction = ev.Reaction
 		return id, !events.IsPrivateReaction(ev.Reaction)
 	default: // pin_created and pin_deleted
-		id.kind, id.repin = Repinned, ev.Pin
+		id.kind = Repinned
+		id.repin = ev.Pin
 		return id, true
 	}
 }

@@ -2,6 +2,7 @@ package notifications
 
 import (
 	"errors"
+	"math"
 
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/projections"
@@ -41,9 +42,10 @@ type Notification struct {
 
 // entryIterator iterates over the notifications of a user and a kind, newest first.
 type entryIterator struct {
-	it     projections.Iterator
-	kind   Kind
-	prefix int
+	it   projections.Iterator
+	kind Kind
+	// prefixLen is the length of the part of the keys that all entries have in common.
+	prefixLen int
 	// left is how many notifications of the kind may still be read, and maxSeq the sequence after
 	// which they are left out.
 	left   int
@@ -55,11 +57,18 @@ type entryIterator struct {
 	err     error
 }
 
-func (q *Queries) newEntries(user string, kind Kind, maxSeq uint64) *entryIterator {
+// newEntryIterator returns an iterator at the newest notification of a user and a kind. It leaves
+// out the notifications of envelopes after maxSeq.
+func (q *Queries) newEntryIterator(user string, kind Kind, maxSeq uint64) *entryIterator {
 	q.scratch = kindPrefix(q.scratch[:0], tagEntry, user, kind)
 	r := &entryIterator{
-		it: q.state.Iter(q.scratch, projections.PrefixEnd(q.scratch)), kind: kind, prefix: len(q.scratch),
-		left: q.keep, maxSeq: maxSeq,
+		it:        q.state.Iter(q.scratch, projections.PrefixEnd(q.scratch)),
+		kind:      kind,
+		prefixLen: len(q.scratch),
+		// The store may have up to a quarter more. Which of these it still has depends on when it
+		// last dropped some, so an answer leaves them out.
+		left:   q.keep,
+		maxSeq: maxSeq,
 	}
 	r.next()
 	return r
@@ -69,7 +78,7 @@ func (q *Queries) newEntries(user string, kind Kind, maxSeq uint64) *entryIterat
 func (r *entryIterator) next() {
 	r.isValid = false
 	for r.err == nil && r.left > 0 && r.it.Next() {
-		r.current, r.err = splitEntry(r.kind, r.it.Key()[r.prefix:], r.it.Value())
+		r.current, r.err = splitEntry(r.kind, r.it.Key()[r.prefixLen:], r.it.Value())
 		if r.err == nil && r.current.seq <= r.maxSeq {
 			r.left--
 			r.isValid = true
@@ -89,7 +98,7 @@ func (r *entryIterator) close() error {
 // Newest returns the notifications of a user that the store has of a kind, newest first: at most
 // [Settings.Keep].
 func (q *Queries) Newest(user string, kind Kind) (list []Notification, err error) {
-	r := q.newEntries(user, kind, ^uint64(0))
+	r := q.newEntryIterator(user, kind, math.MaxUint64)
 	for ; r.isValid; r.next() {
 		n, err := r.current.notification(kind)
 		if err != nil {
@@ -136,7 +145,9 @@ func (q *Queries) Markers(user string) (m Markers, err error) {
 	if err != nil {
 		return m, err
 	}
-	m.Seen, m.Read = state.seen, state.read
+	m.Seen = state.seen
+	m.Read = state.read
+
 	groups, err := readGroupMarkers(q.state, &q.scratch, user)
 	if err != nil {
 		return m, err

@@ -138,6 +138,7 @@ func (n *Notifications) applyFact(id *factID) error {
 	if err != nil {
 		return err
 	}
+
 	after := before
 	item := ""
 	if id.kind == Repinned {
@@ -145,14 +146,17 @@ func (n *Notifications) applyFact(id *factID) error {
 	}
 	switch {
 	case ev.Kind == events.Unreacted || ev.Kind == events.PinDeleted: // always live: history has no endings
-		after.liveTime, after.liveItem = 0, ""
+		after.liveTime = 0
+		after.liveItem = ""
 		after.hasLiveEnd = true
 	case ev.Backfill:
 		if ev.Time > before.backfillTime {
-			after.backfillTime, after.backfillItem = ev.Time, item
+			after.backfillTime = ev.Time
+			after.backfillItem = item
 		}
 	case before.liveTime == 0:
-		after.liveTime, after.liveItem = ev.Time, item
+		after.liveTime = ev.Time
+		after.liveItem = item
 	}
 	if n.batch.BackfillsClosed() && after.hasLiveEnd && after.liveTime == 0 {
 		after = fact{} // the end was kept only for history that might still arrive, and none does
@@ -183,7 +187,8 @@ func (n *Notifications) writeFact(id *factID, before, after *fact) error {
 	n.setOrDelete(n.key, n.value)
 
 	// The ended row is there exactly while the fact has a row and does not hold. It has no value.
-	hadEnded, hasEnded := before.isKeptEnded(), after.isKeptEnded()
+	hadEnded := before.isKeptEnded()
+	hasEnded := after.isKeptEnded()
 	if hadEnded != hasEnded {
 		n.key = id.endedKey(n.key[:0])
 		if hasEnded {
@@ -193,12 +198,14 @@ func (n *Notifications) writeFact(id *factID, before, after *fact) error {
 		}
 	}
 
+	// The notification is in the list exactly while the fact holds. Its key has the time at which
+	// the relation began, so another time moves it.
 	beforeSince, beforeItem := before.since()
 	afterSince, afterItem := after.since()
 	bothHold := before.holds() && after.holds()
 	neitherHolds := !before.holds() && !after.holds()
 	if neitherHolds || bothHold && beforeSince == afterSince && beforeItem == afterItem {
-		return nil // the notification stays as it is
+		return nil
 	}
 
 	delta := int64(0)
