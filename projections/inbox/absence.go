@@ -228,7 +228,7 @@ func (c *absenceChecker) repinReasons(p *Pin) (reasons AbsenceReasons, err error
 // for all pins.
 func (c *absenceChecker) hidesItem(item string) (bool, error) {
 	if !c.hidesKnown {
-		n, err := hiddenItems.Len(c.state, c.feed.Reader)
+		n, err := hiddenItems.CountOf(c.state, c.feed.Reader)
 		if err != nil {
 			return false, err
 		}
@@ -237,7 +237,7 @@ func (c *absenceChecker) hidesItem(item string) (bool, error) {
 	if !c.hidesItems {
 		return false, nil
 	}
-	return hiddenItems.Has(c.state, &c.key, c.feed.Reader, item)
+	return hiddenItems.Hides(c.state, &c.key, c.feed.Reader, item)
 }
 
 // relationTo returns what the reader has decided about a user. The rows are at the home of the

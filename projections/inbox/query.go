@@ -323,10 +323,10 @@ func (q *Queries) Hiding(user, item string) (total int64, hides bool, err error)
 		}
 		return total, hides, nil
 	}
-	if total, err = hiddenItems.Len(q.state, user); err != nil || total == 0 {
+	if total, err = hiddenItems.CountOf(q.state, user); err != nil || total == 0 {
 		return 0, false, err
 	}
-	hides, err = hiddenItems.Has(q.state, &q.scratch, user, item)
+	hides, err = hiddenItems.Hides(q.state, &q.scratch, user, item)
 	return total, hides, err
 }
 

@@ -94,17 +94,27 @@ func readCreation(r *fields.Reader, pin string) *Creation {
 	switch r.Uvarint() {
 	case noRepin:
 	case repinOfPin:
-		c.Repin, c.RepinPin = true, r.Text()
+		c.Repin = true
+		c.RepinPin = r.Text()
 	case repinOfOwner:
-		c.Repin, c.RepinOwner, c.RepinPin = true, r.Text(), r.Text()
+		c.Repin = true
+		c.RepinOwner = r.Text()
+		c.RepinPin = r.Text()
 		r.Bad = r.Bad || c.RepinOwner == ""
 	default:
 		r.Bad = true
 	}
-	if b := r.Bytes(); len(b) > 0 {
-		c.Attributes = bytes.Clone(b)
-	}
+	c.Attributes = readAttributes(r)
 	return c
+}
+
+// readAttributes reads attributes. They are nil if they are empty, as in events without attributes.
+func readAttributes(r *fields.Reader) []byte {
+	attributes := r.Bytes()
+	if len(attributes) == 0 {
+		return nil
+	}
+	return bytes.Clone(attributes) // the row is valid for a short time only
 }
 
 // Decode decodes what [Row.Append] wrote, given the id of the pin. The result does not share the
@@ -122,11 +132,10 @@ func Decode(row []byte, pin string) (p Row, err error) {
 	}
 	if flags&flagEdit != 0 {
 		p.Edit = &Edit{At: events.Micros(r.Uvarint())}
-		if b := r.Bytes(); len(b) > 0 {
-			p.Edit.Attributes = bytes.Clone(b)
-		}
+		p.Edit.Attributes = readAttributes(&r)
 	}
 
+	// The facts have no count: they fill the rest of the row.
 	for len(r.Rest) > 0 && !r.Bad {
 		f := Fact{Kind: FactKind(r.Rest[0])}
 		r.Rest = r.Rest[1:]

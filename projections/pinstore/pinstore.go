@@ -68,6 +68,7 @@ func (c *Creation) Before(other *Creation, owner, pin string) bool {
 	if c.Time != other.Time {
 		return c.Time < other.Time
 	}
+	// Backfills of one time may arrive in any order, so their content decides.
 	return bytes.Compare(c.backfillEvent(owner, pin).Canonical(), other.backfillEvent(owner, pin).Canonical()) < 0
 }
 
@@ -181,10 +182,12 @@ func (r *Row) State() (s State) {
 	edit := r.Edit
 	for i := range r.Live {
 		f := &r.Live[i]
+		// The edit takes its place among the facts by its time.
 		if edit != nil && edit.At < f.At {
-			s.apply(edit)
+			s.applyEdit(edit)
 			edit = nil
 		}
+
 		switch {
 		case f.Kind == FactCreated && s.Creation == nil:
 			s = State{Creation: f.Creation, Board: f.Board}
@@ -195,13 +198,13 @@ func (r *Row) State() (s State) {
 		}
 	}
 	if edit != nil {
-		s.apply(edit)
+		s.applyEdit(edit)
 	}
 	return s
 }
 
-// apply edits the pin if it lives.
-func (s *State) apply(edit *Edit) {
+// applyEdit edits the pin if it lives.
+func (s *State) applyEdit(edit *Edit) {
 	if s.Creation != nil {
 		s.Edit = edit
 	}
@@ -230,13 +233,15 @@ func (r *Row) PossibleBoards() []string {
 	return boards
 }
 
-// MaxLiveFacts is how many live facts a row may have. The caller must close the history of a pin
-// that has more: one that was created or moved again and again, and never deleted.
+// MaxLiveFacts is how many live facts a row may have, so that no row grows without bound. The caller
+// must close the history of a pin that has more: one that was created or moved again and again, and
+// never deleted.
 const MaxLiveFacts = 64
 
 // Add adds a live fact, which must not be older than the others. It leaves out moves that cannot
 // matter.
 func (r *Row) Add(f Fact) {
+	// isMove reports whether the fact that is so many places before the end is a move.
 	isMove := func(back int) bool { return len(r.Live) >= back && r.Live[len(r.Live)-back].Kind == FactMoved }
 	if f.Kind == FactMoved && isMove(1) {
 		last := &r.Live[len(r.Live)-1]
@@ -261,6 +266,8 @@ func (r *Row) AddBoardDeletion(at events.Micros, board string) {
 	for i < len(r.Live) && r.Live[i].At < at {
 		i++
 	}
+	// The times of live facts are unique, so a fact of this time is the same deletion. It was added
+	// when it was folded, because the pin might have been on the board even without history.
 	if i == len(r.Live) || r.Live[i].At != at {
 		r.Live = slices.Insert(r.Live, i, Fact{Kind: FactBoardDeleted, At: at, Board: board})
 	}
@@ -274,16 +281,18 @@ func (r *Row) CloseHistory(s State, at events.Micros) {
 	if s.Creation == nil {
 		return
 	}
-	made := *s.Creation
-	if made.RepinOwner == "" {
-		made.RepinPin = "" // it only served to compare backfilled creations
+
+	creation := *s.Creation // a copy, because the caller may still use the state
+	if creation.RepinOwner == "" {
+		creation.RepinPin = "" // it only served to compare backfilled creations
 	}
 	if s.Edit != nil {
 		r.Edit = s.Edit
-		made.Attributes = nil // the edit has replaced them
-		at = s.Edit.At        // the edit must not come before the creation that it changes
+		creation.Attributes = nil // the edit has replaced them
+		at = s.Edit.At            // the edit must not come before the creation that it changes
 	}
-	r.Live = []Fact{{Kind: FactCreated, At: at, Board: made.Board, Creation: &made}}
+
+	r.Live = []Fact{{Kind: FactCreated, At: at, Board: creation.Board, Creation: &creation}}
 	if s.Board != s.Creation.Board {
 		r.Live = append(r.Live, Fact{Kind: FactMoved, At: at, Board: s.Board})
 	}

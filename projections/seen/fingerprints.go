@@ -276,7 +276,7 @@ func unionLarge(set []uint64, rows [][]byte) ([]uint64, error) {
 // merge appends the union of two sorted sets.
 func merge(dst, a, b []uint64) []uint64 {
 	for len(a) > 0 && len(b) > 0 {
-		switch x, y := a[0], b[0]; {
+		switch x, y := a[0], b[0]; { // a value that both have is appended once
 		case x < y:
 			dst, a = append(dst, x), a[1:]
 		case x > y:

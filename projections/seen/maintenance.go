@@ -40,7 +40,10 @@ type monthPlan struct {
 }
 
 // The versions of the rows of the maintenance, which are their first byte.
-const versionPlan, versionTick = 2, 1
+const (
+	versionPlan = 2
+	versionTick = 1
+)
 
 // appendRow appends the row of a plan: a version byte, then of each month the month (2 bytes) and
 // late (uvarint).
@@ -198,11 +201,13 @@ func (f *Seen) visit(tick, n, last int64) error {
 		return err
 	}
 
+	// The oldest months are first, so those that have expired are at the beginning.
 	current := f.monthOfTick(tick)
 	expired := 0
 	for expired < len(p) && f.isExpired(p[expired].month, current) {
 		expired++
 	}
+
 	// The visit of the first shard of a partition deletes expired months for all of its shards.
 	if expired > 0 && from%shardsPerPartition == 0 {
 		for _, m := range p[:expired] {
@@ -213,8 +218,9 @@ func (f *Seen) visit(tick, n, last int64) error {
 
 	for _, m := range p[expired:] {
 		if m.month >= current {
-			continue
+			continue // the month is not over
 		}
+
 		// If the visits one round ago of the first and the last of these shards left nothing to
 		// seal, then so did those between.
 		before := tick - events.NumShards
@@ -253,7 +259,8 @@ type row struct{ key, value []byte }
 // already has a filter of the month, later fingerprints stay beside it, because a filter is sized
 // for its plays and cannot grow.
 func (f *Seen) sealShards(m month, from, to uint32) error {
-	lower, upper := appendMonthPrefix(nil, m, tagPlays, from), appendMonthPrefix(nil, m, tagPlays, to)
+	lower := appendMonthPrefix(nil, m, tagPlays, from)
+	upper := appendMonthPrefix(nil, m, tagPlays, to)
 	for {
 		// Copy a chunk of rows before writing: sealing a row deletes it.
 		var rows []row
@@ -293,6 +300,9 @@ func (f *Seen) sealRow(r row) error {
 	if _, ok, err := f.batch.Get(f.key); err != nil || ok {
 		return err
 	}
+
+	// The filter and the deletion of the fingerprints are in one commit, so no view lacks the plays
+	// (I10).
 	var err error
 	if f.fingerprints, err = decodeFingerprints(f.fingerprints[:0], r.value); err != nil {
 		return err
@@ -312,6 +322,7 @@ func (f *Seen) recordWrite(m month, user string) error {
 		return err
 	}
 
+	// Late writes are noted, because the next visit must seal the month again.
 	late := int64(0)
 	if f.monthOfTick(f.maintenance.tick) > m {
 		late = f.maintenance.tick

@@ -25,9 +25,11 @@ func (c *calendar) monthOf(at events.Micros) month {
 	if at >= c.start && at < c.end {
 		return c.month
 	}
+
 	year, m, _ := max(at, 0).Time().Date()
 	c.month = month(min((year-1970)*12+int(m)-1, lastMonth))
-	c.start, c.end = startOf(c.month), startOf(c.month+1)
+	c.start = startOf(c.month)
+	c.end = startOf(c.month + 1)
 	return c.month
 }
 

@@ -75,7 +75,7 @@ func (q *Queries) filter(question Question, p *probe, unseen []uint32, item func
 	if window <= 0 {
 		window = q.settings.Window
 	}
-	window = min(window, q.settings.Retention)
+	window = min(window, q.settings.Retention) // older months are deleted at some time, so they must not count
 
 	var c calendar
 	current := c.monthOf(q.state.Cursor().LastTime)
@@ -91,6 +91,7 @@ func (q *Queries) filter(question Question, p *probe, unseen []uint32, item func
 		}
 	}
 
+	// Hidden items are looked up last, with a read for each candidate that is left.
 	p.findUnseen()
 	if !question.IgnoreHidden {
 		if err := q.dropHidden(p, question.User, item); err != nil {
@@ -103,13 +104,13 @@ func (q *Queries) filter(question Question, p *probe, unseen []uint32, item func
 // dropHidden removes the candidates that the user hides from those that were not found so far. A
 // user who hides nothing costs one point read.
 func (q *Queries) dropHidden(p *probe, user string, item func(i uint32) string) error {
-	n, err := hiddenItems.Len(q.state, user)
+	n, err := hiddenItems.CountOf(q.state, user)
 	if err != nil || n == 0 {
 		return err
 	}
 	p.unseen = slices.DeleteFunc(p.unseen, func(i uint32) bool {
-		hidden, hasErr := hiddenItems.Has(q.state, &p.key, user, item(i))
-		err = errors.Join(err, hasErr)
+		hidden, readErr := hiddenItems.Hides(q.state, &p.key, user, item(i))
+		err = errors.Join(err, readErr)
 		return hidden
 	})
 	return err
@@ -129,12 +130,14 @@ func (q *Queries) Hidden(ctx context.Context, user string, after []byte, n int) 
 }
 
 // HiddenCount returns how many items a user hides: the length of the list of [Queries.Hidden].
-func (q *Queries) HiddenCount(user string) (int64, error) { return hiddenItems.Len(q.state, user) }
+func (q *Queries) HiddenCount(user string) (int64, error) {
+	return hiddenItems.CountOf(q.state, user)
+}
 
 // HidesItem reports whether a user hides an item.
 func (q *Queries) HidesItem(user, item string) (bool, error) {
 	var key []byte
-	return hiddenItems.Has(q.state, &key, user, item)
+	return hiddenItems.Hides(q.state, &key, user, item)
 }
 
 // addMonth adds the plays of a month to the probe.
@@ -212,7 +215,8 @@ func getProbe(salt uint64, n int) *probe {
 	return p
 }
 
-// maxPooledProbeBytes is the most memory, in bytes, of a probe that is kept for later questions.
+// maxPooledProbeBytes is the most memory, in bytes, of a probe that is kept for later questions. A
+// single question about very many plays must not hold its memory for as long as the process runs.
 const maxPooledProbeBytes = 8 << 20
 
 func (p *probe) release() {

@@ -49,6 +49,8 @@ func (s Settings) Check() error {
 // positionsPerPlay returns how many bits a Bloom filter sets per play. With n bits, a month takes
 // one unseen candidate in 2^n for seen. The months of the window share what FalsePositives allows.
 func (s Settings) positionsPerPlay() int {
+	// Take the smallest n with Window / 2^n <= FalsePositives. Only multiplications by powers of two
+	// are used, which are exact, so all machines get the same n (I4).
 	n := minPositions
 	for float64(s.Window) > s.FalsePositives*float64(uint64(1)<<n) {
 		n++
@@ -59,7 +61,8 @@ func (s Settings) positionsPerPlay() int {
 // Seen is the projection. It has scratch memory, so a Seen folds into one store, from one
 // goroutine.
 type Seen struct {
-	settings  Settings
+	settings Settings
+	// positions is [Settings.positionsPerPlay].
 	positions int
 	// hidden folds the items that users hide.
 	hidden hiddenitems.Fold
@@ -189,9 +192,13 @@ func (f *Seen) addPlay(ev *events.Event, now events.Micros) error {
 			return nil
 		}
 	}
+
+	// The maintenance finds the month by the plan of the partition.
 	if err := f.recordWrite(m, ev.User); err != nil {
 		return err
 	}
+
+	// Merge the play into the row of the month without reading it.
 	var hash uint64
 	hash, f.key = itemHash(f.key, ev.Item)
 	f.value = appendFingerprint(f.value[:0], fingerprintOf(hash, userSalt(ev.User)))
@@ -225,6 +232,7 @@ func (f *Seen) clearUser(user string, deleted bool) error {
 	}
 	f.key = servedKey(f.key[:0], user)
 	f.batch.Delete(f.key)
+
 	// Once all backfills are closed, there is nothing to keep out. The row has a keyed hash,
 	// because it must not name an erased user.
 	f.key = closedUserKey(f.key[:0], user, f.batch.KeyedHash(user))
@@ -232,6 +240,7 @@ func (f *Seen) clearUser(user string, deleted bool) error {
 		f.batch.Delete(f.key)
 		return nil
 	}
+
 	// A user who was deleted before stays closed to all backfills.
 	if before, err := f.readClosing(); err != nil || before == closedByDeletion {
 		return err

@@ -72,6 +72,7 @@ const versionServes = 1
 func appendServes(dst []byte, serves []serve) []byte {
 	dst = append(dst, versionServes)
 	for len(serves) > 0 {
+		// A row has at most maxServed serves, so their number fits into a byte.
 		n := 1
 		for n < len(serves) && serves[n].stamp == serves[0].stamp {
 			n++
@@ -95,10 +96,12 @@ func decodeServes(dst []serve, row []byte) ([]serve, error) {
 		if len(rest) < 9 || rest[8] == 0 {
 			return dst, projections.RowError("serves", row)
 		}
-		stamp, n := binary.BigEndian.Uint64(rest), rest[8]
+		stamp := binary.BigEndian.Uint64(rest)
+		n := rest[8]
 		if len(dst) > first && dst[len(dst)-1].stamp <= stamp {
 			return dst, projections.RowError("serves", row)
 		}
+
 		rest = rest[9:]
 		for range n {
 			if len(rest) == 0 {
@@ -113,7 +116,8 @@ func decodeServes(dst []serve, row []byte) ([]serve, error) {
 			if n := len(dst); n > first && compareServes(dst[n-1], s) >= 0 {
 				return dst, projections.RowError("serves", row)
 			}
-			dst, rest = append(dst, s), after
+			dst = append(dst, s)
+			rest = after
 		}
 	}
 	if len(dst)-first > maxServed {
@@ -138,6 +142,7 @@ func mergeServes(dst []byte, rows [][]byte) ([]byte, error) {
 func (f *Seen) addServes(ev *events.Event) {
 	serves := make([]serve, len(ev.Items))
 	for i, item := range ev.Items {
+		// An event has at most events.MaxServedItems items, so an index fits into a byte.
 		serves[i] = serve{stampOf(ev), byte(i), events.AppendID(nil, item)}
 	}
 	f.value = appendServes(f.value[:0], newestServes(serves))

@@ -99,7 +99,7 @@ func (f *Fold) Apply(ev *events.Event, b *projections.Batch) error {
 
 	after := before
 	switch {
-	case ev.Kind == events.ItemShown:
+	case ev.Kind == events.ItemShown: // always live: history has no endings
 		after.LiveTime = 0
 		after.HasLiveEnd = true
 	case ev.Backfill:
@@ -117,7 +117,6 @@ func (f *Fold) Apply(ev *events.Event, b *projections.Batch) error {
 		return nil
 	}
 
-	f.key = projections.AppendKey(f.key[:0], f.tags.Fact, ev.User, ev.Item)
 	if after == (relation.Facts{}) {
 		b.Delete(f.key)
 	} else {
@@ -133,6 +132,8 @@ func (f *Fold) writeList(user, item string, before, after relation.Facts, b *pro
 	if before.Holds() == after.Holds() && before.Since() == after.Since() {
 		return nil
 	}
+
+	// The key of an entry has the time since which the item is hidden, so another time moves it.
 	delta := int64(0)
 	if before.Holds() {
 		delta--
@@ -148,7 +149,7 @@ func (f *Fold) writeList(user, item string, before, after relation.Facts, b *pro
 		return nil
 	}
 
-	count, err := f.tags.Len(b, user)
+	count, err := f.tags.CountOf(b, user)
 	if err != nil {
 		return err
 	}
@@ -188,8 +189,8 @@ func (t Tags) listKey(dst []byte, user string, since events.Micros, item string)
 	return events.AppendID(dst, item)
 }
 
-// Len returns how many items a user hides, with one point read.
-func (t Tags) Len(r projections.Reader, user string) (int64, error) {
+// CountOf returns how many items a user hides, with one point read.
+func (t Tags) CountOf(r projections.Reader, user string) (int64, error) {
 	row, ok, err := r.Get(projections.AppendKey(nil, t.Count, user))
 	if err != nil || !ok {
 		return 0, err
@@ -197,8 +198,8 @@ func (t Tags) Len(r projections.Reader, user string) (int64, error) {
 	return decodeCount(row)
 }
 
-// Has reports whether a user hides an item, with one point read. key is scratch memory.
-func (t Tags) Has(r projections.Reader, key *[]byte, user, item string) (bool, error) {
+// Hides reports whether a user hides an item, with one point read. key is scratch memory.
+func (t Tags) Hides(r projections.Reader, key *[]byte, user, item string) (bool, error) {
 	*key = projections.AppendKey((*key)[:0], t.Fact, user, item)
 	row, ok, err := r.Get(*key)
 	if err != nil || !ok {
@@ -233,12 +234,14 @@ func (t Tags) Page(ctx context.Context, r projections.Reader, user string, after
 	it := r.Iter(from, projections.PrefixEnd(prefix))
 	defer func() { err = errors.Join(err, it.Close()) }()
 	for it.Next() {
+		// There is one more item than the page has, so there is a next page.
 		if len(items) == n {
 			return items, next, nil
 		}
 		if len(items)%1024 == 1023 && ctx.Err() != nil {
 			return nil, nil, ctx.Err()
 		}
+
 		entry := it.Key()[len(prefix):]
 		item, err := cutListKey(entry)
 		if err != nil {
