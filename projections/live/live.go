@@ -105,6 +105,15 @@ type serving struct {
 	state store.State
 }
 
+// closeStore closes the store of a generation that was opened. It does nothing if the store is
+// closed already.
+func (s *serving) closeStore() error {
+	if s.store == nil {
+		return nil
+	}
+	return s.store.Close()
+}
+
 // stateReporter passes the states of the serving generation on to the listener. Stores report while
 // they hold their own locks, so nothing may call a store while it holds mu.
 type stateReporter struct {
@@ -191,8 +200,11 @@ func Open(o Options) (*Live, error) {
 	}
 	if !o.ReadOnly {
 		if s.err != nil && s.state == store.Outdated {
-			if s, err = l.replaceOutdated(s); err != nil {
-				return nil, err
+			outdated := s
+			if s, err = l.replaceOutdated(outdated); err != nil {
+				// No Live will close the outdated store, and it would stay in use until the process
+				// ends.
+				return nil, errors.Join(err, outdated.closeStore())
 			}
 		}
 		if s.err == nil {

@@ -119,10 +119,8 @@ func (l *Live) replaceOutdated(outdated *serving) (*serving, error) {
 		if s.err == nil {
 			return l.swapWithOutdated(outdated, s)
 		}
-		if s.store != nil {
-			if err := s.store.Close(); err != nil {
-				return nil, err
-			}
+		if err := s.closeStore(); err != nil {
+			return nil, err
 		}
 		if number == prepared {
 			// It would be found again by every start, also in place of one that is prepared later.
@@ -137,13 +135,14 @@ func (l *Live) replaceOutdated(outdated *serving) (*serving, error) {
 
 // swapWithOutdated names a generation live, and the outdated one the previous one.
 func (l *Live) swapWithOutdated(outdated, s *serving) (*serving, error) {
-	if outdated.store != nil {
-		if err := outdated.store.Close(); err != nil {
-			return nil, err
-		}
+	if err := outdated.closeStore(); err != nil {
+		return nil, errors.Join(err, s.store.Close())
 	}
+
 	after := *l.generations.Load()
-	after.Live, after.Previous, after.Partitions = s.number, outdated.number, s.store.Fingerprint().Partitions
+	after.Live = s.number
+	after.Previous = outdated.number
+	after.Partitions = s.store.Fingerprint().Partitions
 	if err := l.writeGenerations(after); err != nil {
 		return nil, errors.Join(err, s.store.Close())
 	}

@@ -123,6 +123,35 @@ func TestPreparedGenerationReplacesOutdatedOne(t *testing.T) {
 	}
 }
 
+// TestFailedOpenLeavesNoStoreInUse opens a Live whose generation is outdated while another store has
+// the previous generation open. Open must fail, and a later Open must find all files free.
+func TestFailedOpenLeavesNoStoreInUse(t *testing.T) {
+	envs := tally.History(17, 60)
+	fs := vfs.NewMem()
+	l := openLive(t, foldOptions(fs, oldFold))
+	conformance.Fold(t, l.Serving(), envs[:40])
+	closeLive(t, l)
+	prepareNewFold(t, fs, envs[:30], envs[30:50])
+	closeLive(t, openLive(t, foldOptions(fs, newFold)))
+
+	previous, err := store.Open(store.Options{FS: fs, Dir: "data", Generation: 1, Projection: oldFold()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := foldOptions(fs, oldFold)
+	o.Dir = "data"
+	if _, err := live.Open(o); !errors.Is(err, projections.ErrInUse) {
+		t.Fatalf("open while the previous generation is in use: %v", err)
+	}
+	if err := previous.Close(); err != nil {
+		t.Fatal(err)
+	}
+
+	l = openLive(t, foldOptions(fs, oldFold))
+	wantServing(t, l, oldFold, 1, 2, envs)
+	closeLive(t, l)
+}
+
 // TestPreparedGenerationOfNewProjection: a projection that the data directory does not have begins
 // with what was prepared.
 func TestPreparedGenerationOfNewProjection(t *testing.T) {
