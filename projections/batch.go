@@ -79,7 +79,7 @@ func (b *Batch) Delete(key []byte) {
 // which need not exist. The batch copies key and value.
 func (b *Batch) Merge(key, value []byte) {
 	if !b.opts.Merges {
-		b.fail(errNoMerger)
+		b.recordMisuse(errNoMerger)
 		return
 	}
 	if b.checkWritable(key) {
@@ -93,7 +93,7 @@ func (b *Batch) Merge(key, value []byte) {
 func (b *Batch) DeleteRange(lower, upper []byte) {
 	if bytes.Compare(lower, upper) >= 0 || len(lower) < PrefixLen || len(upper) < PrefixLen ||
 		!bytes.Equal(lower[:PrefixLen], upper[:PrefixLen]) && !bytes.Equal(upper, PrefixEnd(lower[:PrefixLen])) {
-		b.fail(fmt.Errorf("%w: %x to %x", errRange, lower, upper))
+		b.recordMisuse(fmt.Errorf("%w: %x to %x", errRange, lower, upper))
 		return
 	}
 	if b.checkWritable(lower) {
@@ -106,20 +106,21 @@ func (b *Batch) DeleteRange(lower, upper []byte) {
 func (b *Batch) checkWritable(key []byte) bool {
 	switch {
 	case b.scans.Open() > 0:
-		b.fail(errWriteInScan)
+		b.recordMisuse(errWriteInScan)
 	case len(key) < 3 || Tag(key[2]) <= LastRuntimeTag:
-		b.fail(fmt.Errorf("%w: %x", errReservedKey, key))
+		b.recordMisuse(fmt.Errorf("%w: %x", errReservedKey, key))
 	case b.rows.IsFull():
-		b.fail(errTooLarge)
+		b.recordMisuse(errTooLarge)
 	case !b.opts.Holding.MayWrite(key):
-		b.fail(fmt.Errorf("%w: %x", errNotHeld, key))
+		b.recordMisuse(fmt.Errorf("%w: %x", errNotHeld, key))
 	default:
 		return true
 	}
 	return false
 }
 
-func (b *Batch) fail(err error) {
+// recordMisuse keeps the first misuse. Later ones are often consequences of it.
+func (b *Batch) recordMisuse(err error) {
 	if b.err == nil {
 		b.err = err
 	}
@@ -149,7 +150,7 @@ func (b *Batch) EachPartition(do func(partition uint8) error) error {
 // continues correctly. No iterator may be open. The fold must return the error of Step.
 func (b *Batch) Step() error {
 	if b.scans.Open() > 0 {
-		b.fail(errOpenScan)
+		b.recordMisuse(errOpenScan)
 	}
 	if b.err != nil {
 		return b.err
@@ -157,6 +158,7 @@ func (b *Batch) Step() error {
 	if b.rows.Size() < b.opts.StepBytes {
 		return nil
 	}
+
 	b.step++
 	return b.host.CommitStep(b.seq, b.slot, b.step)
 }
@@ -172,8 +174,10 @@ func (b *Batch) LogTime() events.Micros { return b.logTime }
 // KeyedHash returns a hash of an id under a key that is derived from the id of the log. The hash
 // does not reveal the id, and two builds from one log agree on it.
 func (b *Batch) KeyedHash(id string) [16]byte {
+	// Deriving the key costs much more than hashing an id.
 	if b.keyedHashLog != b.log || b.keyedHash == (events.KeyedHash{}) {
-		b.keyedHashLog, b.keyedHash = b.log, events.NewKeyedHash(b.log)
+		b.keyedHashLog = b.log
+		b.keyedHash = events.NewKeyedHash(b.log)
 	}
 	return b.keyedHash.HashID(id)
 }

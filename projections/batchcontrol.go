@@ -75,7 +75,7 @@ func (c *BatchControl) BeginEvent(slot uint16, step uint32) {
 // open.
 func (c *BatchControl) EndEvent() error {
 	if c.scans.Open() > 0 {
-		c.fail(errOpenScan)
+		c.recordMisuse(errOpenScan)
 	}
 	return c.err
 }

@@ -93,7 +93,7 @@ func (m *mergedIterator) chooseRow() bool {
 			m.showsDirty = true
 			m.sameKey = order == 0
 			m.value, m.err = m.overlay.mergeOperands(r, m.valueBelowOperands(r))
-			m.value = bytes.Clone(m.value)
+			m.value = bytes.Clone(m.value) // the next merge overwrites the scratch memory
 			return m.Error() == nil
 		case order == 0: // the dirty row hides that of the database
 			m.scanValid = m.scan.Next()

@@ -64,7 +64,8 @@ func (o *Overlay) Merge(key, value []byte) {
 	}
 	o.markDirty(row)
 
-	r, m := &o.rows[row], &o.merges
+	r := &o.rows[row]
+	m := &o.merges
 	m.operands = append(m.operands, operand{uint32(len(m.data)), uint32(len(value)), r.lastOperand})
 	m.data = append(m.data, value...)
 	r.lastOperand = uint32(len(m.operands))
@@ -135,7 +136,7 @@ func (o *Overlay) commitOperands(r *record) error {
 		op := o.batch.MergeDeferred(int(r.keyLen), len(value))
 		copy(op.Key, o.keyOf(r))
 		copy(op.Value, value)
-		_ = op.Finish() // fails only on an indexed batch
+		_ = op.Finish() // fails only on an indexed batch, as below
 	} else {
 		op := o.batch.SetDeferred(int(r.keyLen), len(value))
 		copy(op.Key, o.keyOf(r))
@@ -143,6 +144,7 @@ func (o *Overlay) commitOperands(r *record) error {
 		_ = op.Finish()
 	}
 
+	// The merged value may be large, and the fold may never read it, so it is not kept in memory.
 	r.lastOperand = 0
 	r.state = rowBaseInDB
 	return nil

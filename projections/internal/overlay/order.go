@@ -81,7 +81,9 @@ func (o *Overlay) dirtyRowsWithin(lower, upper []byte) (found []dirtyRow) {
 			if o.db == nil && !o.rows[row].exists() {
 				continue // there is no row below that it hides
 			}
-			if key := o.keyOf(&o.rows[row]); bytes.Compare(key, lower) >= 0 && (upper == nil || bytes.Compare(key, upper) < 0) {
+			key := o.keyOf(&o.rows[row])
+			isBelowUpper := upper == nil || bytes.Compare(key, upper) < 0
+			if isBelowUpper && bytes.Compare(key, lower) >= 0 {
 				found = append(found, o.newDirtyRow(row))
 			}
 		}
@@ -90,15 +92,15 @@ func (o *Overlay) dirtyRowsWithin(lower, upper []byte) (found []dirtyRow) {
 
 	o.chainNewRows()
 	prefix := [PrefixLen]byte(lower)
-	r := o.orderByPrefix[prefix]
-	if r.lastUnsorted != 0 {
-		r.sortChain(o)
-		o.orderByPrefix[prefix] = r
+	order := o.orderByPrefix[prefix]
+	if order.lastUnsorted != 0 {
+		order.sortChain(o)
+		o.orderByPrefix[prefix] = order
 	}
 
 	// Each run has a part of the rows. If several have, sort the parts together.
 	parts := 0
-	for _, run := range r.runs {
+	for _, run := range order.runs {
 		from := o.countBefore(run, lower)
 		to := from + o.countBefore(run[from:], upper)
 		for _, row := range run[from:to] {

@@ -66,9 +66,8 @@ type Overlay struct {
 }
 
 // tableEntry refers to a row: its lower half is 1 + the index of the row, its upper half is the
-// upper half of the hash. 0 means free. A lookup skips rows whose half hash differs. It does not
-// have to read these rows, and each read of a row waits for memory if there are many rows. differs
-// is not looked at: with many rows, each look waits for memory.
+// upper half of the hash. 0 means free. A lookup skips rows whose half hash differs without reading
+// them, because each read of a row waits for memory if there are many rows.
 type tableEntry uint64
 
 func newTableEntry(row int, hash uint64) tableEntry { return tableEntry(hash>>32<<32 | uint64(row+1)) }
@@ -183,11 +182,11 @@ func (o *Overlay) Reuse(used *Overlay) {
 func (o *Overlay) findRow(key []byte, hash uint64) (row, slot int) {
 	mask := len(o.slots) - 1
 	for slot = int(hash) & mask; o.slots[slot] != 0; slot = (slot + 1) & mask {
-		e := o.slots[slot]
-		if uint64(e)>>32 != hash>>32 {
+		entry := o.slots[slot]
+		if uint64(entry)>>32 != hash>>32 {
 			continue
 		}
-		row = int(uint32(e)) - 1
+		row = int(uint32(entry)) - 1
 		if bytes.Equal(o.keyOf(&o.rows[row]), key) {
 			return row, slot
 		}
@@ -207,10 +206,12 @@ func (o *Overlay) valueOf(r *record) []byte {
 
 // addRow adds a row for a key that has none, at the slot that findRow returned.
 func (o *Overlay) addRow(key []byte, hash uint64, slot int) (row int) {
-	if 4*(len(o.rows)+1) > 3*len(o.slots) { // keep a quarter of the slots free
+	// Keep a quarter of the slots free. With fewer, lookups would pass over long runs of entries.
+	if 4*(len(o.rows)+1) > 3*len(o.slots) {
 		o.growTable()
 		_, slot = o.findRow(key, hash)
 	}
+
 	row = len(o.rows)
 	o.rows = append(o.rows, record{hash: hash, keyOffset: uint32(len(o.data)), keyLen: uint32(len(key))})
 	o.data = append(o.data, key...)
@@ -255,6 +256,8 @@ func (o *Overlay) prefetchKeys(rows []dirtyRow, at int) {
 	if at%group != 0 {
 		return
 	}
+
+	// Two loops, so that the reads of one do not depend on each other.
 	var offsets [group]uint32
 	next := rows[at:min(at+group, len(rows))]
 	for i, d := range next {
@@ -319,10 +322,10 @@ func (o *Overlay) Get(key []byte) ([]byte, bool, error) {
 		return nil, false, err
 	}
 	if ok && len(value) > maxCachedValue {
-		return value, true, nil
+		return value, true, nil // a large value would displace many small ones
 	}
 
-	// Keep the result in memory.
+	// Keep the result in memory, also if there is no row.
 	if row < 0 {
 		row = o.addRow(key, hash, slot)
 	}
@@ -380,7 +383,8 @@ func (o *Overlay) Set(key, value []byte) {
 		return
 	}
 
-	// Before the row is dirty, dirtyBytes does not have the size of its old value.
+	// markDirty adds the size of the old value to dirtyBytes if the row was clean. So afterwards the
+	// difference to the new value is added in both cases.
 	o.markDirty(row)
 	o.dirtyBytes += len(value) - r.countedValueBytes()
 	o.storeValue(r, value)
@@ -452,6 +456,9 @@ func (o *Overlay) Memory() int {
 // batch (I3).
 func (o *Overlay) Commit() error {
 	o.batch.Reset()
+
+	// The ranges come first, because the rows of the same batch were written after they were
+	// deleted.
 	for _, d := range o.deletedRanges {
 		_ = o.batch.DeleteRange(d.lower, d.upper, nil) // fails only on an indexed batch
 		o.unflushed.recordRangeDelete(d)
@@ -462,6 +469,8 @@ func (o *Overlay) Commit() error {
 	for i, d := range sorted {
 		o.prefetchKeys(sorted, i)
 		r := &o.rows[d.row]
+
+		// Lookups after the commit must search the memtables for this key.
 		o.unflushed.recordWrite(o.keyOf(r), r.hash)
 
 		switch {
@@ -491,6 +500,7 @@ func (o *Overlay) Commit() error {
 		return err
 	}
 
+	// All rows are clean now.
 	o.dirty = o.dirty[:0]
 	o.dirtyBytes = 0
 	o.chainedCount = 0
@@ -523,9 +533,10 @@ func (o *Overlay) ForgetDeleted() {
 	}
 	o.deleteCount = 0
 
-	// Copy the other rows, all of which are dirty, into spareData. The old data is the spare of the
-	// next time, so that nothing is allocated anew.
-	data, rows := o.spareData[:0], o.rows[:0]
+	// Copy the other rows, all of which are dirty. Records stay in their slice, because a record is
+	// read before the place is written to which it moves.
+	data := o.spareData[:0]
+	rows := o.rows[:0]
 	o.dirty = o.dirty[:0]
 	o.dirtyBytes = 0
 	for i := range o.rows {
@@ -533,7 +544,8 @@ func (o *Overlay) ForgetDeleted() {
 		if !r.exists() {
 			continue
 		}
-		key, value := o.keyOf(&r), o.valueOf(&r)
+		key := o.keyOf(&r)
+		value := o.valueOf(&r)
 		r.keyOffset = uint32(len(data))
 		data = append(data, key...)
 		r.valueOffset = uint32(len(data))
@@ -543,10 +555,9 @@ func (o *Overlay) ForgetDeleted() {
 		r.state &^= rowDirty
 		rows = append(rows, r)
 	}
-	o.spareData, o.data, o.rows = o.data, data, rows
-	clear(o.slots)
-	o.fillTable()
+	o.replaceRows(data, rows)
 
+	// The indexes of the rows have changed, so everything that has indexes is made anew.
 	o.chainedCount = 0
 	clear(o.orderByPrefix)
 	for i := range o.rows {
@@ -582,15 +593,17 @@ func (o *Overlay) forgetRows() {
 	// Rows that are dropped must be found in the database as it is now.
 	o.dbFinder.Close()
 
-	// Copy the rows that stay.
-	data, rows := o.spareData[:0], o.rows[:0]
+	// Copy the rows that stay, as in ForgetDeleted.
+	data := o.spareData[:0]
+	rows := o.rows[:0]
 	for i := range o.rows {
 		r := o.rows[i]
 		age := r.age(aging)
 		if age == 0 || age > oldest {
 			continue
 		}
-		key, value := o.keyOf(&r), o.data[r.valueOffset:r.valueOffset+r.valueLen]
+		key := o.keyOf(&r)
+		value := o.valueOf(&r)
 		r.keyOffset = uint32(len(data))
 		data = append(data, key...)
 		r.valueOffset = uint32(len(data))
@@ -599,7 +612,15 @@ func (o *Overlay) forgetRows() {
 		r.state = r.state&^rowUseBits | rowAge1*rowState(age)
 		rows = append(rows, r)
 	}
-	o.spareData, o.data, o.rows = o.data, data, rows
+	o.replaceRows(data, rows)
+}
+
+// replaceRows replaces all rows by some of them, which were copied into data. The memory of the old
+// data is the spare of the next time, so that nothing is allocated anew.
+func (o *Overlay) replaceRows(data []byte, rows []record) {
+	o.spareData = o.data
+	o.data = data
+	o.rows = rows
 	clear(o.slots)
 	o.fillTable()
 }

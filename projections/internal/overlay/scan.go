@@ -99,8 +99,10 @@ func (s *Scans) Scan(rows pebble.Reader, lower, upper []byte) *Scan {
 	if rows == nil {
 		return scan
 	}
+
 	if last := len(s.idle) - 1; last >= 0 {
-		scan.it, s.idle = s.idle[last], s.idle[:last]
+		scan.it = s.idle[last]
+		s.idle = s.idle[:last]
 		scan.it.SetBounds(lower, upper)
 		return scan
 	}

@@ -43,6 +43,7 @@ func (sn *Snapshot) DropIterator() {
 
 // Acquire adds a reader that holds the snapshot. It returns false if the snapshot is closed.
 func (sn *Snapshot) Acquire() bool {
+	// A plain increment could revive a snapshot that the last reader is closing at the same time.
 	for {
 		n := sn.refs.Load()
 		if n == 0 {
@@ -57,8 +58,8 @@ func (sn *Snapshot) Acquire() bool {
 // Release removes a reader. The caller of [Snapshots.Make] counts as one.
 func (sn *Snapshot) Release() {
 	if sn.refs.Add(-1) == 0 {
-		sn.DropIterator()
-		_ = sn.Close() // always nil
+		sn.DropIterator() // Pebble cannot be closed while an iterator is open
+		_ = sn.Close()    // always nil
 		sn.owner.addOpen(-1)
 	}
 }

@@ -21,9 +21,10 @@ type NewestKeys struct {
 const (
 	// MaxNewestKeys is how many sort keys of an outbox are cached. Most outboxes give a page fewer.
 	MaxNewestKeys = 8
-	// newestKeysOverhead is the size of a NewestKeys, and sortKeyOverhead that of a slice header,
-	// both without the bytes of the keys.
-	newestKeysOverhead, sortKeyOverhead = 72, 24
+	// newestKeysOverhead is the size of a NewestKeys in bytes, without those of the keys.
+	newestKeysOverhead = 72
+	// sortKeyOverhead is the size of a slice header in bytes.
+	sortKeyOverhead = 24
 )
 
 // CopyNewestKeys returns a copy of what was read of an outbox from its beginning: the first sort
