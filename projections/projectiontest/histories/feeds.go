@@ -44,43 +44,43 @@ var itemIDs = [...]string{"i", "9", "p1"}
 
 // setFeedFields sets the fields of events about pins and items. It returns false for kinds that it
 // does not know.
-func (w world) setFeedFields(d chooser, ev *events.Event) bool {
+func (g generator) setFeedFields(d chooser, ev *events.Event) bool {
 	switch ev.Kind {
 	case events.UserFollowed, events.BoardFollowed:
 		if d.choose(3, "whom") > 0 {
 			return false
 		}
 		// One user has many followers.
-		ev.User, ev.Peer = userIDs[1+d.choose(w.users-1, "follower")], userIDs[0]
+		ev.User, ev.Peer = userIDs[1+d.choose(g.users-1, "follower")], userIDs[0]
 		if ev.Kind == events.BoardFollowed {
 			ev.Board = boardIDs[0]
 		}
 	case events.UserMuted:
-		if w.users < 3 || d.choose(3, "whose mute") > 0 {
+		if g.users < 3 || d.choose(3, "whose mute") > 0 {
 			return false
 		}
 		// A follower of the user who has many mutes the one whose pins that user repeats.
-		ev.User, ev.Peer = userIDs[2+d.choose(w.users-2, "who mutes")], userIDs[1]
+		ev.User, ev.Peer = userIDs[2+d.choose(g.users-2, "who mutes")], userIDs[1]
 	case events.PinCreated:
-		ev.Board = w.randomBoard(d)
-		ev.User, ev.Pin = w.randomOwnedPin(d)
+		ev.Board = g.randomBoard(d)
+		ev.User, ev.Pin = g.randomOwnedPin(d)
 		ev.Item = ev.Pin
 		if d.choose(2, "shares its item") == 1 {
 			ev.Item = itemIDs[d.choose(len(itemIDs), "item")]
 		}
 		if d.choose(4, "re-pin") == 3 {
-			ev.RepinUser, ev.RepinPin = w.randomUser(d), w.randomPin(d) // may be a pin of the same user
+			ev.RepinUser, ev.RepinPin = g.randomUser(d), g.randomPin(d) // may be a pin of the same user
 		}
 		if d.choose(3, "attributes") == 2 {
 			ev.Attributes = []byte{byte(d.choose(256, "attribute")), 0}
 		}
 	case events.PinMoved:
-		ev.Board = w.randomBoard(d)
-		ev.User, ev.Pin = w.randomOwnedPin(d)
+		ev.Board = g.randomBoard(d)
+		ev.User, ev.Pin = g.randomOwnedPin(d)
 	case events.PinDeleted:
-		ev.User, ev.Pin = w.randomOwnedPin(d)
+		ev.User, ev.Pin = g.randomOwnedPin(d)
 	case events.PinEdited:
-		ev.User, ev.Pin = w.randomOwnedPin(d)
+		ev.User, ev.Pin = g.randomOwnedPin(d)
 		if d.choose(4, "attributes") > 0 {
 			ev.Attributes = []byte{byte(d.choose(256, "attribute"))}
 		}
@@ -91,17 +91,17 @@ func (w world) setFeedFields(d chooser, ev *events.Event) bool {
 		}
 		return false
 	case events.Reacted, events.Unreacted:
-		w.setReaction(d, ev)
+		g.setReaction(d, ev)
 		if d.choose(2, "whose reaction") == 0 {
 			ev.User, ev.Item = userIDs[0], itemIDs[0]
 			return true
 		}
-		ev.Item = w.randomItem(d)
+		ev.Item = g.randomItem(d)
 	case events.Played, events.ItemHidden, events.ItemShown:
-		ev.Item = w.randomItem(d)
+		ev.Item = g.randomItem(d)
 	case events.ItemScored:
 		ev.User = ""
-		ev.Item = w.randomItem(d)
+		ev.Item = g.randomItem(d)
 		// Scores below those of all items that are played, zero, among them, and above them.
 		ev.Score = [...]int64{-5, 0, 1_700_000_000 * 65536, 1_700_000_100 * 65536}[d.choose(4, "score")]
 	case events.FeedRead:
@@ -115,47 +115,47 @@ func (w world) setFeedFields(d chooser, ev *events.Event) bool {
 
 // randomOwnedPin draws a user and a pin of this user. It often draws the same pin, so that several
 // events are about it.
-func (w world) randomOwnedPin(d chooser) (owner, pin string) {
+func (g generator) randomOwnedPin(d chooser) (owner, pin string) {
 	if d.choose(4, "whose pin") == 0 {
 		return userIDs[0], pinIDs[0]
 	}
-	return w.randomUser(d), w.randomPin(d)
+	return g.randomUser(d), g.randomPin(d)
 }
 
 // randomPin draws the id of a pin, the first ids more often.
-func (world) randomPin(d chooser) string {
+func (generator) randomPin(d chooser) string {
 	n := len(pinIDs)
 	return pinIDs[min(d.choose(n, "pin"), d.choose(n, "pin"), d.choose(n, "pin"))]
 }
 
 // randomItem draws an item that many pins show, or one that the pins with the same id show.
-func (w world) randomItem(d chooser) string {
+func (g generator) randomItem(d chooser) string {
 	if d.choose(3, "item of a pin") == 2 {
-		return w.randomPin(d)
+		return g.randomPin(d)
 	}
 	return itemIDs[min(d.choose(len(itemIDs), "item"), d.choose(len(itemIDs), "item"))]
 }
 
 // addFollowUps sometimes adds steps after one that creates or moves a pin.
-func (w world) addFollowUps(d chooser, s *step) {
+func (g generator) addFollowUps(d chooser, s *step) {
 	if s.event.Kind == events.PinCreated && s.event.Backfill && d.choose(2, "at the time of others") == 1 {
 		s.event.Time = Start - 10
 	}
 	switch {
 	case s.event.Kind == events.PinCreated && d.choose(30, "burst") == 29:
-		w.addBurst(d, s)
-	case s.event.Kind == events.PinCreated && !s.event.Backfill && d.choose(20, "revival") == 19:
-		w.addSecondCreation(d, s)
-	case s.event.Kind == events.PinMoved && d.choose(8, "story") == 7:
-		w.addPinHistory(d, s)
+		g.addBurst(d, s)
+	case s.event.Kind == events.PinCreated && !s.event.Backfill && d.choose(20, "second creation") == 19:
+		g.addSecondCreation(d, s)
+	case s.event.Kind == events.PinMoved && d.choose(8, "pin history") == 7:
+		g.addPinHistory(d, s)
 	}
 }
 
 // addBurst adds the creation of 19 to 39 further pins in the same envelope, by one or two users.
 // All of them are live, or all of them are backfills of one import with the same time.
-func (w world) addBurst(d chooser, s *step) {
-	users := []string{s.event.User, w.randomUser(d)}
-	boards := [...]string{s.event.Board, s.event.Board, w.randomBoard(d)}
+func (g generator) addBurst(d chooser, s *step) {
+	users := []string{s.event.User, g.randomUser(d)}
+	boards := [...]string{s.event.Board, s.event.Board, g.randomBoard(d)}
 	first := d.choose(3, "first of the burst") * 10
 	for i := range 19 + d.choose(21, "size of the burst") {
 		more := step{event: s.event, sharesEnvelope: true, offset: 1}
@@ -176,51 +176,62 @@ func (w world) addBurst(d chooser, s *step) {
 
 // addSecondCreation creates the pin again. That changes nothing, until a backfill says that the pin
 // was created before on a board that was deleted between the two live creations.
-func (w world) addSecondCreation(d chooser, s *step) {
-	gone := boardIDs[0] // the board that is deleted in between
-	if s.event.Board == gone {
-		gone = boardIDs[1]
+func (g generator) addSecondCreation(d chooser, s *step) {
+	deletedBoard := boardIDs[0]
+	if s.event.Board == deletedBoard {
+		deletedBoard = boardIDs[1]
 	}
-	again := step{event: s.event, pause: 1}
-	again.event.Item = w.randomItem(d)
-	late := step{event: s.event, pause: 1}
-	late.event.Board = gone
-	w.makeBackfill(d, &late)
-	deleted := step{event: events.Event{Kind: events.BoardDeleted, User: s.event.User, Board: gone}, pause: 1}
-	if !w.without.Has(events.BoardDeleted) {
-		s.followUps = append(s.followUps, deleted, again, late)
+
+	secondCreation := step{event: s.event, pause: 1}
+	secondCreation.event.Item = g.randomItem(d)
+	lateCreation := step{event: s.event, pause: 1}
+	lateCreation.event.Board = deletedBoard
+	g.makeBackfill(d, &lateCreation)
+	deletion := step{event: events.Event{Kind: events.BoardDeleted, User: s.event.User, Board: deletedBoard}, pause: 1}
+	if !g.without.Has(events.BoardDeleted) {
+		s.followUps = append(s.followUps, deletion, secondCreation, lateCreation)
 	}
 }
 
 // addPinHistory adds several events about a pin that is moved, on few boards that are deleted and
 // created, with backfills between live events.
-func (w world) addPinHistory(d chooser, s *step) {
-	for i := range 4 + d.choose(8, "length of the story") {
-		more := step{sharesEnvelope: d.choose(4, "joins") == 3, pause: 1}
+func (g generator) addPinHistory(d chooser, s *step) {
+	for i := range 4 + d.choose(8, "length of the pin history") {
+		more := step{sharesEnvelope: d.choose(4, "shares the envelope") == 3, pause: 1}
 		ev := &more.event
-		ev.User, ev.Board = s.event.User, boardIDs[d.choose(len(boardIDs), "board")]
-		switch what := d.choose(14, "story"); {
+		ev.User = s.event.User
+		board := boardIDs[d.choose(len(boardIDs), "board")]
+		switch what := d.choose(14, "pin history"); {
 		case what < 6:
-			ev.Kind, ev.Pin, ev.Item = events.PinCreated, s.event.Pin, w.randomItem(d)
+			ev.Kind = events.PinCreated
+			ev.Pin = s.event.Pin
+			ev.Board = board
+			ev.Item = g.randomItem(d)
 			if d.choose(2, "re-pin") == 1 {
-				ev.RepinUser, ev.RepinPin = w.randomUser(d), w.randomPin(d)
+				ev.RepinUser, ev.RepinPin = g.randomUser(d), g.randomPin(d)
 			}
 			if what > 2 {
-				w.makeBackfill(d, &more)
+				g.makeBackfill(d, &more)
 			}
 		case what < 8:
-			ev.Kind, ev.Pin = events.PinMoved, s.event.Pin
+			ev.Kind = events.PinMoved
+			ev.Pin = s.event.Pin
+			ev.Board = board
 		case what < 10:
-			ev.Kind, ev.Board = events.BoardDeleted, w.randomNamedBoard(d)
+			ev.Kind = events.BoardDeleted
+			ev.Board = g.randomNamedBoard(d)
 		case what < 11:
-			ev.Kind, ev.Board = events.BoardCreated, w.randomNamedBoard(d)
+			ev.Kind = events.BoardCreated
+			ev.Board = g.randomNamedBoard(d)
 		case what < 13:
-			ev.Kind, ev.Pin, ev.Board = events.PinEdited, s.event.Pin, ""
+			ev.Kind = events.PinEdited
+			ev.Pin = s.event.Pin
 			ev.Attributes = []byte{byte(i)}
 		default:
-			ev.Kind, ev.Pin, ev.Board = events.PinDeleted, s.event.Pin, ""
+			ev.Kind = events.PinDeleted
+			ev.Pin = s.event.Pin
 		}
-		if !w.without.Has(ev.Kind) {
+		if !g.without.Has(ev.Kind) {
 			s.followUps = append(s.followUps, more)
 		}
 	}

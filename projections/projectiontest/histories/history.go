@@ -97,8 +97,8 @@ func History(t *rapid.T, opt Options) []events.Event {
 	if opt.Events == 0 {
 		opt.Events = 60
 	}
-	w := newWorld(rapidChooser{t}, opt)
-	steps := rapid.Custom(func(t *rapid.T) step { return w.randomStep(rapidChooser{t}) })
+	g := newGenerator(rapidChooser{t}, opt)
+	steps := rapid.Custom(func(t *rapid.T) step { return g.randomStep(rapidChooser{t}) })
 	// By itself, SliceOfN draws about six steps. A random least number gives histories of all
 	// lengths.
 	least := rapid.SampledFrom([]int{1, 1 + opt.Events/8, 1 + opt.Events/3, 1 + opt.Events/2}).Draw(t, "least")
@@ -122,10 +122,10 @@ func FixedNotifications(seed uint64, n int) []events.Event {
 
 func fixed(seed uint64, n int, opt Options) []events.Event {
 	d := seededChooser{rand.New(rand.NewPCG(seed, 0))}
-	w := newWorld(d, opt)
+	g := newGenerator(d, opt)
 	steps := make([]step, n)
 	for i := range steps {
-		steps[i] = w.randomStep(d)
+		steps[i] = g.randomStep(d)
 	}
 	return assemble(flatten(steps, n))
 }
@@ -139,6 +139,7 @@ func Envelopes(history []events.Event) []*events.Envelope {
 		for n < len(history) && history[n].Seq == history[0].Seq {
 			n++
 		}
+
 		env := &events.Envelope{Events: history[:n:n]}
 		last = lastTime(last, env.Events)
 		env.Cursor = events.Cursor{Seq: history[0].Seq, LastTime: last}

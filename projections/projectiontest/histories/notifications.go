@@ -31,28 +31,28 @@ var notificationWeights = []weight{
 
 // setNotificationFields sets the fields of events about pins, reactions and markers. It returns
 // false for kinds that it does not know.
-func (w world) setNotificationFields(d chooser, ev *events.Event) bool {
+func (g generator) setNotificationFields(d chooser, ev *events.Event) bool {
 	switch ev.Kind {
 	case events.PinCreated:
-		ev.Board = w.randomBoard(d)
-		ev.User, ev.Pin = w.randomOwnedPin(d)
+		ev.Board = g.randomBoard(d)
+		ev.User, ev.Pin = g.randomOwnedPin(d)
 		ev.Item = [...]string{ev.Pin, "i", "i"}[d.choose(3, "item")]
 		if d.choose(2, "re-pin") == 1 {
-			ev.RepinUser, ev.RepinPin = w.randomOwnedPin(d)
+			ev.RepinUser, ev.RepinPin = g.randomOwnedPin(d)
 		}
 	case events.PinDeleted:
-		ev.User, ev.Pin = w.randomOwnedPin(d)
+		ev.User, ev.Pin = g.randomOwnedPin(d)
 		if d.choose(3, "names the original") > 0 {
-			ev.RepinUser, ev.RepinPin = w.randomOwnedPin(d)
+			ev.RepinUser, ev.RepinPin = g.randomOwnedPin(d)
 		}
 	case events.PinMoved:
-		ev.Board = w.randomBoard(d)
-		ev.User, ev.Pin = w.randomOwnedPin(d)
+		ev.Board = g.randomBoard(d)
+		ev.User, ev.Pin = g.randomOwnedPin(d)
 	case events.Reacted, events.Unreacted:
 		ev.Item = [...]string{"i", "i", "p1", "8"}[d.choose(4, "item")]
 		ev.Reaction = [...]string{"", "", "wow", "_bookmark"}[d.choose(4, "kind of reaction")]
 		if d.choose(6, "names a pin") > 0 {
-			ev.RepinUser, ev.RepinPin = w.randomOwnedPin(d)
+			ev.RepinUser, ev.RepinPin = g.randomOwnedPin(d)
 		}
 	case events.NotificationsSeen, events.NotificationsRead:
 		const day = 24 * 3600 * 1_000_000
@@ -68,7 +68,7 @@ func (w world) setNotificationFields(d chooser, ev *events.Event) bool {
 }
 
 // spreadOverDays makes a day pass, now and then.
-func (w world) spreadOverDays(d chooser, s *step) {
+func (g generator) spreadOverDays(d chooser, s *step) {
 	if d.choose(12, "a day passes") == 11 {
 		s.pause = 20 * 3600 * 1_000_000
 	}

@@ -45,31 +45,31 @@ var playPauses = [...]events.Micros{
 
 // setPlayFields sets the fields of events about plays, serves and counts. It returns false for
 // kinds that it does not know.
-func (w world) setPlayFields(d chooser, ev *events.Event) bool {
+func (g generator) setPlayFields(d chooser, ev *events.Event) bool {
 	switch ev.Kind {
 	case events.Reacted, events.Unreacted:
-		ev.Item = w.randomPlayedItem(d)
+		ev.Item = g.randomPlayedItem(d)
 		if d.choose(2, "whose reaction") == 0 {
 			ev.User, ev.Item = userIDs[0], playedIDs[0]
 		}
-		w.setReaction(d, ev)
+		g.setReaction(d, ev)
 	case events.Played, events.ItemHidden, events.ItemShown:
-		ev.Item = w.randomPlayedItem(d)
+		ev.Item = g.randomPlayedItem(d)
 	case events.Served:
-		ev.Items = w.randomServedItems(d)
+		ev.Items = g.randomServedItems(d)
 	case events.ItemScored:
 		ev.User = ""
-		ev.Item = w.randomPlayedItem(d)
+		ev.Item = g.randomPlayedItem(d)
 		// Scores below those of all items that are played, zero, and among them with a half-life of
 		// a day and of a second.
 		ev.Score = [...]int64{-5, 0, 1_705_000_000 / 86400 * 65536, 1_705_000_000 * 65536}[d.choose(4, "score")]
 	case events.PinCreated:
-		w.setFeedFields(d, ev)
+		g.setFeedFields(d, ev)
 		if d.choose(4, "shows what is played") > 0 {
-			ev.Item = w.randomPlayedItem(d)
+			ev.Item = g.randomPlayedItem(d)
 		}
 	case events.PinMoved, events.PinDeleted:
-		return w.setFeedFields(d, ev)
+		return g.setFeedFields(d, ev)
 	default:
 		return false
 	}
@@ -78,15 +78,15 @@ func (w world) setPlayFields(d chooser, ev *events.Event) bool {
 
 // setReaction sets the kind of a reaction, mostly a like, and sometimes the pin on which the user
 // reacted.
-func (w world) setReaction(d chooser, ev *events.Event) {
+func (g generator) setReaction(d chooser, ev *events.Event) {
 	ev.Reaction = [...]string{"", "", "", "save", "_bookmark"}[d.choose(5, "reaction")]
 	if d.choose(3, "on a pin") == 2 {
-		ev.RepinUser, ev.RepinPin = w.randomUser(d), w.randomPin(d)
+		ev.RepinUser, ev.RepinPin = g.randomUser(d), g.randomPin(d)
 	}
 }
 
 // randomPlayedItem draws an item, the first ones more often.
-func (world) randomPlayedItem(d chooser) string {
+func (generator) randomPlayedItem(d chooser) string {
 	n := len(playedIDs)
 	return playedIDs[min(d.choose(n, "item"), d.choose(n, "item"))]
 }
@@ -94,10 +94,10 @@ func (world) randomPlayedItem(d chooser) string {
 // randomServedItems draws the items of one served event. Usually these are a few items, perhaps
 // with repeats. Sometimes there are so many that they push all or nearly all earlier items out of
 // the last hundred.
-func (w world) randomServedItems(d chooser) (items []string) {
+func (g generator) randomServedItems(d chooser) (items []string) {
 	if d.choose(5, "many are served") < 4 {
 		for range 1 + d.choose(4, "served") {
-			items = append(items, w.randomPlayedItem(d))
+			items = append(items, g.randomPlayedItem(d))
 		}
 		return items
 	}
@@ -109,9 +109,9 @@ func (w world) randomServedItems(d chooser) (items []string) {
 }
 
 // spreadOverMonths gives a step times over several months.
-func (w world) spreadOverMonths(d chooser, s *step) {
+func (g generator) spreadOverMonths(d chooser, s *step) {
 	s.pause = playPauses[d.choose(len(playPauses), "pause")]
-	s.isEndOfMonth = d.choose(8, "eve") == 7
+	s.isEndOfMonth = d.choose(8, "end of the month") == 7
 	if !s.event.Backfill || d.choose(4, "in a month") == 0 {
 		return
 	}

@@ -26,104 +26,120 @@ type step struct {
 	followUps []step
 }
 
-// world has the random choices that hold for one whole history.
-type world struct {
-	users         int
-	kinds         []events.Kind // each one as often as its weight says
-	backfillShare int           // of six events, how many are backfills, if their kind can be backfilled
+// generator draws the steps of one history. It has the random choices that hold for the whole
+// history.
+type generator struct {
+	// users is the number of users.
+	users int
+	// kinds has each kind as often as its weight says, so that one can be drawn by its index.
+	kinds []events.Kind
+	// backfillShare is how many of six events are backfills, if their kind can be backfilled.
+	backfillShare int
+
+	// The other fields are those of Options.
 	risingOffsets bool
 	feeds, plays  bool
 	notifications bool
 	without       events.KindSet
 }
 
-func newWorld(d chooser, opt Options) world {
-	w := world{users: opt.Users, risingOffsets: opt.RisingOffsets, without: opt.Without}
-	w.plays = opt.Plays
-	w.feeds = opt.Feeds && !opt.Plays
-	w.notifications = opt.Notifications && !opt.Feeds && !opt.Plays
-	if w.users == 0 {
-		w.users = 3 + d.choose(len(userIDs)-2, "users")
+func newGenerator(d chooser, opt Options) generator {
+	g := generator{users: opt.Users, risingOffsets: opt.RisingOffsets, without: opt.Without}
+
+	// At most one of the three is set.
+	g.plays = opt.Plays
+	g.feeds = opt.Feeds && !opt.Plays
+	g.notifications = opt.Notifications && !opt.Feeds && !opt.Plays
+
+	if g.users == 0 {
+		g.users = 3 + d.choose(len(userIDs)-2, "users")
 	}
-	w.backfillShare = 1 + d.choose(5, "past")
+	g.backfillShare = 1 + d.choose(5, "share of backfills")
 	kinds := graphWeights
 	switch {
-	case w.plays:
+	case g.plays:
 		kinds = playWeights
-	case w.feeds:
+	case g.feeds:
 		kinds = feedWeights
-	case w.notifications:
+	case g.notifications:
 		kinds = notificationWeights
 	}
+
 	for _, k := range kinds {
 		// Each history lacks some kinds, so that states which these kinds would end last long.
 		if opt.Without.Has(k.kind) || !k.inEveryHistory && d.choose(3, "without "+k.kind.String()) == 2 {
 			continue
 		}
 		for range k.weight {
-			w.kinds = append(w.kinds, k.kind)
+			g.kinds = append(g.kinds, k.kind)
 		}
 	}
-	return w
+	return g
 }
 
-func (w world) randomStep(d chooser) step {
-	s := step{event: w.randomEvent(d)}
-	s.sharesEnvelope = d.choose(4, "joins") == 3
-	s.skipsSlot = d.choose(12, "skips") == 11
+func (g generator) randomStep(d chooser) step {
+	s := step{event: g.randomEvent(d)}
+	s.sharesEnvelope = d.choose(4, "shares the envelope") == 3
+	s.skipsSlot = d.choose(12, "skips a slot") == 11
 	s.pause = [...]events.Micros{0, 0, 40, 1_000_000}[d.choose(4, "pause")]
-	if s.event.Kind.Backfillable() && d.choose(6, "backfill") >= 6-w.backfillShare {
-		w.makeBackfill(d, &s)
+
+	if s.event.Kind.Backfillable() && d.choose(6, "backfill") >= 6-g.backfillShare {
+		g.makeBackfill(d, &s)
 	}
-	if w.feeds {
-		w.addFollowUps(d, &s)
+	if g.feeds {
+		g.addFollowUps(d, &s)
 	}
-	if w.plays {
-		w.spreadOverMonths(d, &s)
+	if g.plays {
+		g.spreadOverMonths(d, &s)
 	}
-	if w.notifications {
-		w.spreadOverDays(d, &s)
+	if g.notifications {
+		g.spreadOverDays(d, &s)
 	}
 	return s
 }
 
 // randomEvent draws an event.
-func (w world) randomEvent(d chooser) events.Event {
-	ev := events.Event{Kind: w.kinds[d.choose(len(w.kinds), "kind")]}
-	ev.User = w.randomUser(d)
-	if w.feeds && w.setFeedFields(d, &ev) || w.plays && w.setPlayFields(d, &ev) || w.notifications && w.setNotificationFields(d, &ev) {
+func (g generator) randomEvent(d chooser) events.Event {
+	ev := events.Event{Kind: g.kinds[d.choose(len(g.kinds), "kind")]}
+	ev.User = g.randomUser(d)
+
+	// Some histories have their own way to draw the fields of some kinds.
+	isComplete := g.feeds && g.setFeedFields(d, &ev) || g.plays && g.setPlayFields(d, &ev) ||
+		g.notifications && g.setNotificationFields(d, &ev)
+	if isComplete {
 		return ev
 	}
+
 	switch ev.Kind {
 	case events.UserFollowed, events.UserUnfollowed, events.UserBlocked, events.UserUnblocked,
 		events.UserUnmuted:
-		ev.User, ev.Peer = w.randomPair(d)
+		ev.User, ev.Peer = g.randomPair(d)
 	case events.UserMuted:
-		ev.User, ev.Peer = w.randomPair(d)
+		ev.User, ev.Peer = g.randomPair(d)
 		// Most mutes do not end by themselves. The others end before all live events, at once,
 		// after some events, or after about half of the history.
 		untils := [...]events.Micros{0, 0, 0, Start - 15, Start + 1, Start + 45, Start + 500, Start + 1_000_030, Start + 3_000_000, 1 << 52}
 		ev.Until = untils[d.choose(len(untils), "until")]
 	case events.FollowSettingsSet:
-		ev.User, ev.Peer = w.randomPair(d)
+		ev.User, ev.Peer = g.randomPair(d)
 		ev.Settings = events.FollowSettings(d.choose(int(events.AllFollowSettings)+1, "settings"))
 	case events.BoardFollowed, events.BoardUnfollowed:
-		ev.User, ev.Peer = w.randomPair(d)
-		ev.Board = w.randomBoard(d)
+		ev.User, ev.Peer = g.randomPair(d)
+		ev.Board = g.randomBoard(d)
 	case events.BoardCreated:
-		ev.Board = w.randomNamedBoard(d)
+		ev.Board = g.randomNamedBoard(d)
 		ev.Title = [...]string{"", "Art", "Arts", "Beta"}[d.choose(4, "title")]
 	case events.BoardDeleted:
-		ev.Board = w.randomNamedBoard(d)
+		ev.Board = g.randomNamedBoard(d)
 	case events.PinCreated:
-		ev.Board = w.randomBoard(d)
+		ev.Board = g.randomBoard(d)
 		ev.Pin = [...]string{"p1", "p2"}[d.choose(2, "pin")]
 		ev.Item = [...]string{ev.Pin, "p1", "i"}[d.choose(3, "item")]
 		if d.choose(4, "re-pin") == 3 {
-			ev.RepinUser, ev.RepinPin = w.randomOtherUser(d, ev.User), "p1"
+			ev.RepinUser, ev.RepinPin = g.randomOtherUser(d, ev.User), "p1"
 		}
 	case events.PinMoved:
-		ev.Board = w.randomBoard(d)
+		ev.Board = g.randomBoard(d)
 		ev.Pin = [...]string{"p1", "p2"}[d.choose(2, "pin")]
 	case events.PinDeleted:
 		ev.Pin = [...]string{"p1", "p2"}[d.choose(2, "pin")]
@@ -137,24 +153,24 @@ func (w world) randomEvent(d chooser) events.Event {
 }
 
 // randomBoard draws a board, the first one more often.
-func (w world) randomBoard(d chooser) string {
+func (g generator) randomBoard(d chooser) string {
 	n := len(boardIDs)
 	return boardIDs[min(d.choose(n, "board"), d.choose(n, "board"))]
 }
 
 // randomNamedBoard draws a board that is not the default board, so it can be created and deleted.
-func (w world) randomNamedBoard(d chooser) string {
+func (g generator) randomNamedBoard(d chooser) string {
 	return boardIDs[min(d.choose(len(boardIDs)-1, "board"), d.choose(len(boardIDs)-1, "board"))]
 }
 
 // randomUser draws a user, the first ones more often.
-func (w world) randomUser(d chooser) string {
-	return userIDs[min(d.choose(w.users, "user"), d.choose(w.users, "user"))]
+func (g generator) randomUser(d chooser) string {
+	return userIDs[min(d.choose(g.users, "user"), d.choose(g.users, "user"))]
 }
 
 // randomOtherUser draws a user who is not the given one.
-func (w world) randomOtherUser(d chooser, user string) string {
-	if other := w.randomUser(d); other != user {
+func (g generator) randomOtherUser(d chooser, user string) string {
+	if other := g.randomUser(d); other != user {
 		return other
 	}
 	if user == userIDs[0] {
@@ -165,19 +181,19 @@ func (w world) randomOtherUser(d chooser, user string) string {
 
 // randomPair draws two different users. It often draws the same two, so that several events are
 // about them.
-func (w world) randomPair(d chooser) (user, peer string) {
+func (g generator) randomPair(d chooser) (user, peer string) {
 	switch d.choose(6, "two") {
 	case 0, 1:
 		return userIDs[0], userIDs[1]
 	case 2:
 		return userIDs[1], userIDs[0]
 	}
-	user = w.randomUser(d)
-	return user, w.randomOtherUser(d, user)
+	user = g.randomUser(d)
+	return user, g.randomOtherUser(d, user)
 }
 
 // makeBackfill makes the event of a step a backfill.
-func (w world) makeBackfill(d chooser, s *step) {
+func (g generator) makeBackfill(d chooser, s *step) {
 	s.event.Backfill = true
 	s.event.Source = sources[d.choose(len(sources), "source")]
 	// A few times before all live events, so that many are equal and arrive out of order; the first
@@ -185,8 +201,10 @@ func (w world) makeBackfill(d chooser, s *step) {
 	// which the log replaces by now).
 	times := [...]events.Micros{Start - 10, Start - 20, Start - 30, Start - 10, Start - 20, 1, -1, -40, 0}
 	s.event.Time = times[d.choose(len(times), "time")]
+
+	// Imports may send an event twice, out of order, or leave out offsets.
 	s.offset = 1
-	if !w.risingOffsets {
+	if !g.risingOffsets {
 		s.offset = [...]int{1, 1, 1, 1, 1, 2, 7, 0, -1, -2}[d.choose(10, "offset")]
 	}
 	encode(&s.event)
@@ -198,7 +216,8 @@ func encode(ev *events.Event) {
 	// The bytes come from decoding the message of the event. The time and the offset are not part
 	// of them, so any valid ones will do.
 	whole := *ev
-	whole.Time, whole.Offset = Start, 1
+	whole.Time = Start
+	whole.Offset = 1
 	if read, rejection := events.FromProto(whole.Proto()); rejection == nil {
 		ev.Encoded = read.Encoded
 	}
@@ -228,6 +247,7 @@ func assemble(steps []step) []events.Event {
 			live = live || !steps[n].event.Backfill
 			n++
 		}
+
 		// The time of an event is max(time of the envelope, last time + 1) + slot. The clock does
 		// not advance before envelopes without live events, because lastTime relies on that.
 		base := last + 1
@@ -237,6 +257,7 @@ func assemble(steps []step) []events.Event {
 				base = monthStart(base, 1) - 1
 			}
 		}
+
 		seq += 1 + uint64(min(steps[0].pause, 1)) // there may be other messages between the two envelopes
 		slot := uint16(0)
 		for i, s := range steps[:n] {
@@ -246,8 +267,10 @@ func assemble(steps []step) []events.Event {
 			if s.skipsSlot {
 				slot++
 			}
+
 			ev := s.event
-			ev.Seq, ev.Slot = seq, slot
+			ev.Seq = seq
+			ev.Slot = slot
 			last = base + events.Micros(slot)
 			if ev.Backfill && s.monthsAgo > 0 {
 				ev.Time = timeInMonth(last, s.monthsAgo, ev.Time)
@@ -269,6 +292,7 @@ func assignTime(ev *events.Event, now events.Micros, offset int, highest map[str
 	if ev.Time <= 0 {
 		ev.Time += now
 	}
+
 	key := ev.Source + " " + ev.Kind.String()
 	next := max(1, highest[key]+offset)
 	highest[key] = max(highest[key], next)
