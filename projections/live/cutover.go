@@ -208,6 +208,8 @@ func (l *Live) CloseNext(next *store.Store) error {
 		return err
 	}
 	l.next.Store(nil)
+
+	// A rollback that failed may be tried again, so the previous generation stays.
 	err := next.Close()
 	if next.Generation() != l.generations.Load().Previous {
 		err = errors.Join(err, l.opts.FS.RemoveAll(next.Dir()))
@@ -266,7 +268,8 @@ func (l *Live) CutOver(ctx context.Context, next *store.Store) (pause time.Durat
 		return 0, fmt.Errorf("cut over to generation %d of %s: %w", next.Generation(), l.name, err)
 	}
 
-	// Write the file of generations.
+	// Write the file of generations before queries see the next generation. After a crash in
+	// between, the next generation serves, and it shows at least what queries have seen.
 	before := *l.generations.Load()
 	after := before
 	after.Live = next.Generation()
@@ -357,9 +360,12 @@ func (l *Live) catchUp(ctx context.Context, old *serving, next *store.Store, nex
 // had when the fold began.
 func (l *Live) waitUntilReady(ctx context.Context, next *store.Store, nextFold *storeFold) error {
 	for {
+		// Take the channel together with the state, so that no change between the two is missed.
 		l.states.mu.Lock()
-		changed, last := l.states.changed, l.states.reports[next.Generation()]
+		changed := l.states.changed
+		last := l.states.reports[next.Generation()]
 		l.states.mu.Unlock()
+
 		if last.state == store.Ready {
 			return nil
 		}
@@ -397,6 +403,8 @@ func (l *Live) trySwap(ctx context.Context, old *serving, next *store.Store) (he
 		release := old.store.HoldFold()
 		defer release()
 	}
+
+	// The next generation folds on meanwhile.
 	began := time.Now()
 	holdCtx, cancel := context.WithTimeout(ctx, maxHold)
 	defer cancel()

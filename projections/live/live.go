@@ -426,6 +426,7 @@ func (l *Live) Serving() *store.Store { return l.serving.Load().store }
 // withServing calls f with the generation that serves. If f fails and another generation serves by
 // then, it calls f again with that one.
 func (l *Live) withServing(f func(*serving) error) error {
+	// A cut-over closes the old store, so a call on it may fail although the projection serves.
 	for {
 		s := l.serving.Load()
 		if err := f(s); err == nil || l.serving.Load() == s {
@@ -602,6 +603,7 @@ func (l *Live) Run(ctx context.Context, subscribe store.SubscribeFunc) error {
 		return err
 	}
 
+	// A cut-over must start no fold any more before Run waits for the folds.
 	<-ctx.Done()
 	l.mu.Lock()
 	l.currentRun = nil
@@ -697,16 +699,19 @@ func (l *Live) Close() error {
 		return nil
 	}
 	l.closed = true
-	l.cancelCloseCtx()
+	l.cancelCloseCtx() // a cut-over and retired generations must not wait any longer
 	l.mu.Unlock()
 
 	// Wait for a cut-over, which closeCtx interrupts.
 	l.cutOverMu.Lock()
 	defer l.cutOverMu.Unlock()
 
+	// The goroutine that closes a retired generation takes mu, so do not hold it while waiting.
 	l.mu.Lock()
-	next, retired := l.next.Swap(nil), l.retired
+	next := l.next.Swap(nil)
+	retired := l.retired
 	l.mu.Unlock()
+
 	var errs []error
 	if next != nil {
 		errs = append(errs, next.Close())

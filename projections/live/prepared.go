@@ -69,7 +69,9 @@ func (p *Preparation) IsComplete() (bool, error) {
 // Complete writes the file that says that the generation is complete. The caller must have closed
 // the store, which syncs its files.
 func (p *Preparation) Complete() error {
-	fs, o := p.Options.FS, p.StoreOptions()
+	fs := p.Options.FS
+	o := p.StoreOptions()
+
 	// The entries of the new directories must be durable before the file that says that the
 	// generation is complete.
 	name := p.Options.Projection.Name()
@@ -179,8 +181,11 @@ func (l *Live) Replacement() string {
 	if g.Previous == 0 {
 		return ""
 	}
+
+	// Open the previous generation without changing a file, only to compare its fingerprint.
 	o := l.storeOptions(g.Previous)
-	o.ReadOnly, o.Listener = true, store.Listener{}
+	o.ReadOnly = true
+	o.Listener = store.Listener{}
 	previous, err := store.Open(o)
 	if err != nil {
 		return ""
@@ -209,6 +214,7 @@ func (l *Live) installPrepared(g disk.Generations) (number uint32, found bool, e
 	if !l.isUsable(from) {
 		return 0, false, nil
 	}
+
 	// While there is no file of generations, the highest number is live, which would be the
 	// prepared one after the move. So the file must name the outdated one first.
 	if len(numbers) > 0 {

@@ -35,6 +35,7 @@ func (l *Live) openStoppedCopy(ctx context.Context, old *serving) (*store.Store,
 		return nil, err
 	}
 	defer l.mu.Unlock()
+
 	o, err := l.nextOptionsLocked()
 	if err != nil {
 		return nil, err

@@ -43,6 +43,7 @@ func (s *Store) Checkpoint(ctx context.Context, dir string) (events.Cursor, erro
 	if _, err := s.opts.FS.Stat(dir); !errors.Is(err, fs.ErrNotExist) {
 		return events.Cursor{}, errors.Join(fmt.Errorf("store: %s is there already", dir), err)
 	}
+
 	for range unheldCopyAttempts {
 		from, err := s.flushAll(ctx)
 		if err != nil {
@@ -249,6 +250,7 @@ func (s *Store) CheckFiles(
 		if !strings.HasSuffix(name, ".sst") {
 			continue
 		}
+
 		began := time.Now()
 		size, err := s.checkTable(ctx, s.opts.FS.PathJoin(dir, name))
 		c.Tables++

@@ -41,6 +41,7 @@ func (s *Store) checkFingerprint() error {
 	if bytes.Equal(row, s.fingerprint.Encode()) {
 		return nil
 	}
+
 	if s.opts.ReadOnly {
 		// Settings decide what is folded, but not how rows are read.
 		readable := s.fingerprint
@@ -68,7 +69,8 @@ func (s *Store) adoptPartitions(text string) error {
 		if err != nil {
 			return err
 		}
-		s.holding.Held, s.fingerprint.Partitions = held, projections.FormatHeld(held)
+		s.holding.Held = held
+		s.fingerprint.Partitions = projections.FormatHeld(held)
 		return nil
 	}
 	if s.opts.Partitions == nil && text != "" {

@@ -75,6 +75,9 @@ func (fl *flusher) startFlush(s *Store) error {
 	if err != nil {
 		return err
 	}
+
+	// If an earlier flush has not ended, its cursor is replaced: Pebble flushes in order, so it has
+	// ended when this one has.
 	s.fold.batch.Rows().FlushStarted()
 
 	fl.flushDone = done

@@ -50,6 +50,7 @@ func ResizeCopy(ctx context.Context, fs FS, dir string, p projections.Projection
 	r.dropped = from.Without(&to)
 	r.missing = to.Without(&from)
 
+	// Drop first, so that the walks over regions and months do not read the added rows, too.
 	if err := r.dropPartitions(); err != nil {
 		return err
 	}
@@ -62,6 +63,7 @@ func ResizeCopy(ctx context.Context, fs FS, dir string, p projections.Projection
 		return fmt.Errorf("%w: %d partitions are missing", errIncompatibleRows, n)
 	}
 
+	// The fingerprint names the partitions, so it is written last, when the copy has their rows.
 	t := r.newTables(FirstLevel)
 	return r.ingest(t, t.write(func(w *sstable.Writer) error {
 		return w.Set(fingerprintKey, projections.FingerprintOfPartitions(p, &to).Encode())
@@ -269,6 +271,8 @@ func (r *copyResizer) eachRowOfTag(tag projections.Tag, do func(key []byte) (nex
 
 	var next []byte
 	for ok := it.SeekGE(projections.AppendPrefix(nil, 0, tag)); ok && err == nil; {
+		// Each shard has rows of many tags. Seek from shard to shard, so that the other tags are not
+		// read.
 		key := it.Key()
 		if len(key) < projections.PrefixLen {
 			return projections.RowError("key", key)
@@ -482,8 +486,10 @@ func (r *copyResizer) eachRowOfPartitions(wanted *events.Partitions, do func(key
 // is between the two. It returns nil if the very next row may be wanted. key and partition are
 // those of the row.
 func (r *copyResizer) skipTarget(key []byte, partition int, wanted *events.Partitions) []byte {
-	shard, tag := binary.BigEndian.Uint16(key), projections.Tag(key[2])
-	regions, dated := r.regionTags(), r.datedTags()
+	shard := binary.BigEndian.Uint16(key)
+	tag := projections.Tag(key[2])
+	regions := r.regionTags()
+	dated := r.datedTags()
 	switch {
 	case slices.Contains(regions, tag):
 		return nil // neighbors have any home

@@ -63,7 +63,7 @@ func openPebble(s *Store) (*pebble.DB, error) {
 	// Tables of level 0 have 4 MiB. In each deeper level they have twice the size of those in the
 	// level above.
 	o.TargetFileSizes[0] = 4 << 20
-	o.MaxOpenFiles = 1000
+	o.MaxOpenFiles = 1000 // the default of Pebble
 
 	o.ReadOnly = s.opts.ReadOnly
 	o.ErrorIfNotExists = s.opts.ReadOnly
@@ -99,7 +99,7 @@ func (s *Store) openOrAbandon(o *pebble.Options) (*pebble.DB, error) {
 		err error
 	}
 	s.opening.hopeless = make(chan error, 1)
-	opened := make(chan result, 1)
+	opened := make(chan result, 1) // with room for a result that nobody waits for any more
 	go func() {
 		db, err := pebble.Open(s.dir, o)
 		opened <- result{db, err}

@@ -111,6 +111,7 @@ func (s *Store) collectRepair(heal func(at events.Cursor, rows projections.Reade
 // rows.
 func (f *fold) commitRepair(m *Repair) error {
 	s := f.store
+
 	// Write to Pebble directly. The overlay would skip a write that equals its cached copy of the
 	// row, but the row on disk may be the damaged one.
 	b := s.db.NewBatch()
@@ -127,13 +128,14 @@ func (f *fold) commitRepair(m *Repair) error {
 	if err := s.db.Apply(b, pebble.NoSync); err != nil {
 		return err
 	}
-	f.hasUnpublishedRows, f.envelopesSinceCheckpoint = true, 0
+	f.hasUnpublishedRows = true
+	f.envelopesSinceCheckpoint = 0
 
 	// Rows in memory may be outdated now: those of the overlay, of the projection, of queries, and
 	// of the store itself.
 	f.batch.Rows().DatabaseChanged()
-	if forgetful, ok := s.opts.Projection.(projections.CacheDropper); ok {
-		forgetful.DropCache()
+	if dropper, ok := s.opts.Projection.(projections.CacheDropper); ok {
+		dropper.DropCache()
 	}
 	if s.queryCache != nil {
 		s.queryCache.Repaired(s.version + 1)

@@ -91,13 +91,18 @@ func (s *Store) next(ctx context.Context, sub Subscription) ([]*events.Envelope,
 		if err != nil {
 			return nil, err
 		}
-		within, cancel := ctx, context.CancelFunc(func() {})
+
+		// A wait of 0 means that there is nothing to flush.
+		nextCtx := ctx
+		cancel := func() {}
 		if wait > 0 {
-			within, cancel = context.WithTimeout(ctx, wait)
+			nextCtx, cancel = context.WithTimeout(ctx, wait)
 		}
-		envs, err := sub.Next(within, s.opts.Bounds.ReadBytes)
+		envs, err := sub.Next(nextCtx, s.opts.Bounds.ReadBytes)
 		cancel()
-		if err == nil || ctx.Err() != nil || !errors.Is(err, context.DeadlineExceeded) {
+
+		isFlushDue := ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded)
+		if !isFlushDue {
 			return envs, err
 		}
 	}

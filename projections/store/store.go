@@ -201,6 +201,8 @@ func Open(opts Options) (*Store, error) {
 		return nil, err
 	}
 	s.dir = GenerationDir(opts, s.generation)
+
+	// Pebble would open tables without a manifest as an empty store.
 	if err := disk.CheckWhole(opts.FS, s.dir); err != nil {
 		return nil, fmt.Errorf("open the store of %s: %w", opts.Projection.Name(), err)
 	}
@@ -304,6 +306,8 @@ func (s *Store) CloseAfter(patience <-chan struct{}) error {
 	if !s.opts.ReadOnly && s.state.Failure() == nil {
 		err = s.flush.flushAndWait(s)
 	}
+
+	// No new view can be opened from here on.
 	if p := s.current.Swap(nil); p != nil {
 		p.Rows.Release()
 	}
@@ -321,7 +325,7 @@ func (s *Store) CloseAfter(patience <-chan struct{}) error {
 	s.folding.Lock()
 	defer s.folding.Unlock()
 	if s.broken.Load() {
-		return err
+		return err // Pebble may hold its locks forever, so nothing of it is released
 	}
 	s.fold.batch.Release()
 	s.dbUse.Lock()
@@ -329,7 +333,7 @@ func (s *Store) CloseAfter(patience <-chan struct{}) error {
 	closeErr := s.db.Close()
 	s.db = nil
 	if s.state.Failure() != nil {
-		return err
+		return err // the store could not write before either, and has said why
 	}
 	return errors.Join(err, closeErr)
 }
