@@ -97,3 +97,27 @@ func TestLongAnswers(t *testing.T) {
 		}
 	}
 }
+
+// A call that waits for one of its stores holds no place for a long page. So while all places are
+// taken, it learns that the store is behind.
+func TestLongListOfReactorsWaitsForItsStoresFirst(t *testing.T) {
+	w := newWorld(t, withCounters, asleep, func(o *worldOptions) { o.Limits.AtLeastWait = time.Millisecond })
+	at := w.publish(liked("ann", "a"))
+	if err := w.counters.Serving().Fold(w.envelopes(1)); err != nil {
+		t.Fatal(err)
+	}
+	pages := w.server.budgets.LongPages
+	for range pages.Limit {
+		if err := pages.Wait(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		defer pages.Done()
+	}
+
+	ctx, cancel := context.WithTimeout(t.Context(), patienceOfTests)
+	defer cancel()
+	_, err := w.counterClient.ListReactors(ctx, connect.NewRequest(&skeinv1.ListReactorsRequest{
+		ItemId: "a", ViewerId: "bob", PageSize: call.ShortPage + 1, AtLeast: at,
+	}))
+	wantError(t, err, connect.CodeUnavailable, "NOT_CAUGHT_UP", "")
+}

@@ -54,9 +54,6 @@ func (s *Service) ListReactors(
 	}
 	defer r.Close()
 
-	if err := info.MakeLong(ctx, start.Size); err != nil {
-		return nil, err
-	}
 	opened := []*views.StoreView{&r.StoreView}
 	var relations *views.Graph // nil means that all reactors are listed
 	if req.GetViewerId() != "" {
@@ -65,6 +62,11 @@ func (s *Service) ListReactors(
 		}
 		defer relations.Close()
 		opened = append(opened, &relations.StoreView)
+	}
+	// This comes after both stores were opened, because a call may not wait for a store while it
+	// holds a place for a long page.
+	if err := info.MakeLong(ctx, start.Size); err != nil {
+		return nil, err
 	}
 
 	// If blocks leave users out, the page continues the list until it is full. The number of reads
