@@ -290,13 +290,15 @@ func (p *Peers) spendHedgeCredit() bool {
 // be asked.
 func (p *Peers) recordResult(ctx context.Context, name string, err error) (askAnother bool) {
 	switch {
+	case errors.Is(err, errNoMemory):
+		// This process has refused the answer, which says nothing about the node.
+		return false
 	case isFinal(err):
 		p.Calls.OK.Add(1)
 		p.clearSuspicion(name)
 		return false
-	case ctx.Err() != nil: // the caller no longer waits
-		return false
-	case errors.Is(err, errNoMemory): // this process has refused the answer
+	case ctx.Err() != nil:
+		// The caller no longer waits. A node must not be suspected for that.
 		return false
 	}
 

@@ -515,6 +515,24 @@ func testOrderOfNodesPerPartition(t *testing.T) {
 	}
 }
 
+// An answer for which this process has no memory does not count as answered, and neither ends nor
+// begins a suspicion of the node.
+func TestRefusedMemorySaysNothingAboutTheNode(t *testing.T) {
+	p := newTestPeers(t, Node{Name: "a", Serves: events.AllPartitions()})
+	p.suspect("a")
+	for _, name := range []string{"a", "b"} {
+		if p.recordResult(t.Context(), name, &apierror.Failure{Code: connect.CodeResourceExhausted, Cause: errNoMemory}) {
+			t.Errorf("node %s: another node is asked, expected none", name)
+		}
+	}
+	if n := p.Calls.OK.Load(); n != 0 {
+		t.Errorf("got %d answered calls, expected 0", n)
+	}
+	if a, b := p.suspicionRank("a"), p.suspicionRank("b"); a != 1 || b != 0 {
+		t.Errorf("got suspicions %d of a and %d of b, expected 1 and 0", a, b)
+	}
+}
+
 // A node with as many streams as it may have calls under way still answers calls.
 func TestStreamsDoNotBlockCalls(t *testing.T) {
 	const procedure = "/stream"
