@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"slices"
 	"strings"
@@ -27,6 +28,7 @@ import (
 	"github.com/skein-feed/skein/gateway/internal/call"
 	"github.com/skein-feed/skein/gateway/internal/request"
 	healthv1 "github.com/skein-feed/skein/proto/grpc/health/v1"
+	"github.com/skein-feed/skein/proto/grpc/health/v1/healthv1connect"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 	connectv1 "github.com/skein-feed/skein/proto/skein/v1/skeinv1connect"
 )
@@ -265,6 +267,22 @@ func TestStreamEndsWithItsToken(t *testing.T) {
 	for watch.Receive() {
 	}
 	wantError(t, watch.Err(), connect.CodeUnauthenticated, "TOKEN_INVALID", "")
+}
+
+// Health needs no token, so a stream of health does not depend on the one that its caller sends.
+func TestStreamOfHealthOutlivesItsToken(t *testing.T) {
+	g := newGuarded(t)
+	for path, want := range map[string]bool{connectv1.EventServiceWatchProcedure: true, healthv1connect.HealthWatchProcedure: false} {
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, path, nil)
+		r.Header.Set("Authorization", "Bearer "+g.tokens["offline"])
+		c := g.server.newHTTPCall(httptest.NewRecorder(), r)
+		if c.authError != nil {
+			t.Fatal(c.authError)
+		}
+		if got := c.reauthenticate != nil; got != want {
+			t.Errorf("%s: authenticates its caller again: got %v, expected %v", path, got, want)
+		}
+	}
 }
 
 // For every method, by the loop and by net/http: a caller who is bound to a user may ask about that

@@ -148,7 +148,9 @@ func (s *Server) newHTTPCall(w http.ResponseWriter, r *http.Request) *httpCall {
 		deadline: answerDeadline{w, s.limits.IOTimeout},
 	}
 	c.conn = connectionOf(r.Context())
-	if s.authenticator != nil && c.authError == nil && s.streams[r.URL.Path] {
+	// An open method admits everybody, so its streams need not end when a token does.
+	mayLoseRights := s.authenticator != nil && c.authError == nil && !c.isOpen
+	if mayLoseRights && s.streams[r.URL.Path] {
 		c.reauthenticate = func() identity { return s.authenticate(authorization, cert) }
 	}
 	c.memory = admission.NewReservation(s.budgets.Bytes, c.budgetCaller(s, c.isOpen))
