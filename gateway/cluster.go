@@ -169,25 +169,25 @@ func homeOf(req proto.Message) string {
 	return boardOwner
 }
 
-// read mounts a method that reads rows of one home. See [unary].
-func read[Req, Res any, P request.Message[Req]](
+// mountRead mounts a method that reads rows of one home. See [mountUnary].
+func mountRead[Req, Res any, P request.Message[Req]](
 	s *Server, procedure string, check func(*request.Checker, P), do unaryHandler[Req, Res, P],
 ) {
-	unary(s, procedure, check, routeByHome(s, procedure, do))
+	mountUnary(s, procedure, check, routeByHome(s, procedure, do))
 }
 
-// readByHand mounts a method that reads rows of one home. See [unaryByHand].
-func readByHand[Req, Res any, P request.Message[Req]](
+// mountReadByHand mounts a method that reads rows of one home. See [mountUnaryByHand].
+func mountReadByHand[Req, Res any, P request.Message[Req]](
 	s *Server, procedure string, check func(P) []apierror.Violation, do unaryHandler[Req, Res, P],
 ) {
-	unaryByHand(s, procedure, check, routeByHome(s, procedure, do))
+	mountUnaryByHand(s, procedure, check, routeByHome(s, procedure, do))
 }
 
-// readStream mounts a method that reads rows of one home. See [stream].
-func readStream[Req, Res any, P request.Message[Req]](
+// mountReadStream mounts a method that reads rows of one home. See [mountStream].
+func mountReadStream[Req, Res any, P request.Message[Req]](
 	s *Server, procedure string, check func(*request.Checker, P), do streamHandler[Req, Res, P],
 ) *streamMethod[Req, Res, P] {
-	return stream(s, procedure, check, routeStreamByHome(s, procedure, do))
+	return mountStream(s, procedure, check, routeStreamByHome(s, procedure, do))
 }
 
 // unaryHandler and streamHandler are the signatures of the methods of services.

@@ -19,8 +19,8 @@ import (
 const healthPeriod = time.Second
 
 func (s *Server) mountHealth() {
-	unary(s, healthv1connect.HealthCheckProcedure, nil, s.healthCheck)
-	stream(s, healthv1connect.HealthWatchProcedure, nil, s.healthWatch)
+	mountUnary(s, healthv1connect.HealthCheckProcedure, nil, s.healthCheck)
+	mountStream(s, healthv1connect.HealthWatchProcedure, nil, s.healthWatch)
 }
 
 // healthCheck returns the health of the process (service "") or of a service by its full name.

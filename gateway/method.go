@@ -47,26 +47,26 @@ type method struct {
 // state that answered was behind the end of the log, as far as the process knew the log.
 const LagHeader = call.LagHeader
 
-// unary mounts a request-response method. A request is checked against the rules in its proto
+// mountUnary mounts a request-response method. A request is checked against the rules in its proto
 // first, and then by check, which looks at ids. A nil check means that the request has no ids. Each
 // call has the time limit CallTimeout.
-func unary[Req, Res any, P request.Message[Req]](
+func mountUnary[Req, Res any, P request.Message[Req]](
 	s *Server, procedure string,
 	check func(*request.Checker, P),
 	do func(context.Context, P, *call.Info) (*Res, error),
 ) {
-	unaryByHand(s, procedure, checkRulesAndIDs(s, check), func(ctx context.Context, req P, info *call.Info) (*Res, error) {
+	mountUnaryByHand(s, procedure, checkRulesAndIDs(s, check), func(ctx context.Context, req P, info *call.Info) (*Res, error) {
 		ctx, cancel := context.WithTimeout(ctx, s.limits.CallTimeout)
 		defer cancel()
 		return do(ctx, req, info)
 	})
 }
 
-// unaryByHand mounts a request-response method whose requests are checked by the hand-written check
+// mountUnaryByHand mounts a request-response method whose requests are checked by the hand-written check
 // alone, and whose calls have no time limit. It is for methods that are called too often for the
 // rules in their proto (docs/decisions/0005-edge-validation.md) and that end by themselves. A nil
 // check means that every request is valid.
-func unaryByHand[Req, Res any, P request.Message[Req]](
+func mountUnaryByHand[Req, Res any, P request.Message[Req]](
 	s *Server, procedure string,
 	check func(P) []apierror.Violation,
 	do func(context.Context, P, *call.Info) (*Res, error),
@@ -187,7 +187,7 @@ func (m *method) releaseCall(id identity) {
 }
 
 // streamMethod is a method that answers with a stream. Its requests are checked like those of
-// [unary].
+// [mountUnary].
 type streamMethod[Req, Res any, P request.Message[Req]] struct {
 	*method
 	procedure string
@@ -195,10 +195,10 @@ type streamMethod[Req, Res any, P request.Message[Req]] struct {
 	do        func(context.Context, P, call.Stream[Res]) error
 }
 
-// stream mounts a method that answers with a stream. Each such method has a budget of its own.
+// mountStream mounts a method that answers with a stream. Each such method has a budget of its own.
 // Streams of operators and of methods that need no authentication are not shed when calls wait long
 // for a processor.
-func stream[Req, Res any, P request.Message[Req]](
+func mountStream[Req, Res any, P request.Message[Req]](
 	s *Server, procedure string,
 	check func(*request.Checker, P),
 	do func(context.Context, P, call.Stream[Res]) error,

@@ -42,11 +42,11 @@ func (b *buffer) text() string {
 func TestPanic(t *testing.T) {
 	var logged buffer
 	w := newWorld(t, func(o *worldOptions) { o.Logger = slog.New(slog.NewTextHandler(&logged, nil)) })
-	unary(w.server, connectv1.GraphServiceListBlockedProcedure, nil,
+	mountUnary(w.server, connectv1.GraphServiceListBlockedProcedure, nil,
 		func(context.Context, *skeinv1.ListBlockedRequest, *call.Info) (*skeinv1.ListBlockedResponse, error) {
 			panic("a bug of user ann")
 		})
-	stream(w.server, connectv1.GraphServiceScanFollowersProcedure, nil,
+	mountStream(w.server, connectv1.GraphServiceScanFollowersProcedure, nil,
 		func(context.Context, *skeinv1.ScanFollowersRequest, call.Stream[skeinv1.ScanFollowersResponse]) error {
 			panic(errors.New("a bug of user bob"))
 		})
@@ -77,7 +77,7 @@ func TestPanic(t *testing.T) {
 // A method that asks to break the connection off does so.
 func TestAbort(t *testing.T) {
 	w := newWorld(t)
-	unary(w.server, connectv1.GraphServiceListBlockedProcedure, nil,
+	mountUnary(w.server, connectv1.GraphServiceListBlockedProcedure, nil,
 		func(context.Context, *skeinv1.ListBlockedRequest, *call.Info) (*skeinv1.ListBlockedResponse, error) {
 			panic(http.ErrAbortHandler)
 		})

@@ -16,11 +16,11 @@ import (
 // mount mounts the methods of all services. A new method needs a line here, a line in rights.go,
 // and a file in the package of its service. These functions mount a method:
 //
-//	unary       a method with one answer
-//	stream      a method that answers with a stream of messages
-//	read        unary, for a method that reads rows of one home: in a cluster, a node that has these rows answers (cluster.go)
-//	readStream  the same for a stream
-//	readParts   unary, for a request with parts that are about different homes: several nodes may answer parts of it (parts.go)
+//	mountUnary       a method with one answer
+//	mountStream      a method that answers with a stream of messages
+//	mountRead        mountUnary, for a method that reads rows of one home: in a cluster, a node that has these rows answers (cluster.go)
+//	mountReadStream  the same for a stream
+//	mountReadParts   mountUnary, for a request with parts that are about different homes: several nodes may answer parts of it (parts.go)
 //
 // Before the method runs, they check the request against the rules in its proto, and then with the
 // function Validate…, if there is one. The variants with the suffix ByHand call only Validate…,
@@ -48,31 +48,31 @@ func (s *Server) mount() error {
 
 func (s *Server) mountEvents() {
 	e, a := s.events, s.admin
-	unaryByHand(s, connectv1.EventServicePublishProcedure, eventservice.ValidatePublish, e.Publish)
-	watch := stream(s, connectv1.EventServiceWatchProcedure, eventservice.ValidateWatch, e.Watch)
-	forBrowsers(watch, func(req *skeinv1.WatchRequest, position string) { req.After = position })
-	unary(s, connectv1.AdminServiceGetStatusProcedure, nil, a.GetStatus)
-	unary(s, connectv1.AdminServiceAcceptLogHoleProcedure, adminservice.ValidateAcceptLogHole, a.AcceptLogHole)
-	unary(s, connectv1.AdminServiceDrainNodeProcedure, nil, a.DrainNode)
+	mountUnaryByHand(s, connectv1.EventServicePublishProcedure, eventservice.ValidatePublish, e.Publish)
+	watch := mountStream(s, connectv1.EventServiceWatchProcedure, eventservice.ValidateWatch, e.Watch)
+	mountForBrowsers(watch, func(req *skeinv1.WatchRequest, position string) { req.After = position })
+	mountUnary(s, connectv1.AdminServiceGetStatusProcedure, nil, a.GetStatus)
+	mountUnary(s, connectv1.AdminServiceAcceptLogHoleProcedure, adminservice.ValidateAcceptLogHole, a.AcceptLogHole)
+	mountUnary(s, connectv1.AdminServiceDrainNodeProcedure, nil, a.DrainNode)
 }
 
 func (s *Server) mountGraph() {
 	g := graphservice.New(s.views)
-	readPartsByHand(s, connectv1.GraphServiceCheckFollowsProcedure, graphservice.ValidateCheckFollows, byCheckFollows(), g.CheckFollows)
-	readByHand(s, connectv1.GraphServiceFilterFollowedProcedure, graphservice.ValidateFilterFollowed, g.FilterFollowed)
-	read(s, connectv1.GraphServiceBatchGetRelationshipsProcedure, graphservice.ValidateBatchGetRelationships, g.BatchGetRelationships)
-	readParts(s, connectv1.GraphServiceBatchGetFollowCountsProcedure, graphservice.ValidateBatchGetFollowCounts,
+	mountReadPartsByHand(s, connectv1.GraphServiceCheckFollowsProcedure, graphservice.ValidateCheckFollows, byCheckFollows(), g.CheckFollows)
+	mountReadByHand(s, connectv1.GraphServiceFilterFollowedProcedure, graphservice.ValidateFilterFollowed, g.FilterFollowed)
+	mountRead(s, connectv1.GraphServiceBatchGetRelationshipsProcedure, graphservice.ValidateBatchGetRelationships, g.BatchGetRelationships)
+	mountReadParts(s, connectv1.GraphServiceBatchGetFollowCountsProcedure, graphservice.ValidateBatchGetFollowCounts,
 		byBatchGetFollowCounts(), g.BatchGetFollowCounts)
-	read(s, connectv1.GraphServiceListFollowingProcedure, graphservice.ValidateListFollowing, g.ListFollowing)
-	read(s, connectv1.GraphServiceListFollowersProcedure, request.ValidateUser, g.ListFollowers)
-	read(s, connectv1.GraphServiceListBoardFollowersProcedure, graphservice.ValidateListBoardFollowers, g.ListBoardFollowers)
-	read(s, connectv1.GraphServiceListFollowedBoardsProcedure, request.ValidateUser, g.ListFollowedBoards)
-	read(s, connectv1.GraphServiceListExcludedBoardsProcedure, request.ValidateUser, g.ListExcludedBoards)
-	read(s, connectv1.GraphServiceListBoardsProcedure, request.ValidateUser, g.ListBoards)
-	read(s, connectv1.GraphServiceListBlockedProcedure, request.ValidateUser, g.ListBlocked)
-	read(s, connectv1.GraphServiceListMutedProcedure, request.ValidateUser, g.ListMuted)
-	read(s, connectv1.GraphServiceListMutualsProcedure, graphservice.ValidateListMutuals, g.ListMutuals)
-	readStream(s, connectv1.GraphServiceScanFollowersProcedure, graphservice.ValidateScanFollowers, g.ScanFollowers)
+	mountRead(s, connectv1.GraphServiceListFollowingProcedure, graphservice.ValidateListFollowing, g.ListFollowing)
+	mountRead(s, connectv1.GraphServiceListFollowersProcedure, request.ValidateUser, g.ListFollowers)
+	mountRead(s, connectv1.GraphServiceListBoardFollowersProcedure, graphservice.ValidateListBoardFollowers, g.ListBoardFollowers)
+	mountRead(s, connectv1.GraphServiceListFollowedBoardsProcedure, request.ValidateUser, g.ListFollowedBoards)
+	mountRead(s, connectv1.GraphServiceListExcludedBoardsProcedure, request.ValidateUser, g.ListExcludedBoards)
+	mountRead(s, connectv1.GraphServiceListBoardsProcedure, request.ValidateUser, g.ListBoards)
+	mountRead(s, connectv1.GraphServiceListBlockedProcedure, request.ValidateUser, g.ListBlocked)
+	mountRead(s, connectv1.GraphServiceListMutedProcedure, request.ValidateUser, g.ListMuted)
+	mountRead(s, connectv1.GraphServiceListMutualsProcedure, graphservice.ValidateListMutuals, g.ListMutuals)
+	mountReadStream(s, connectv1.GraphServiceScanFollowersProcedure, graphservice.ValidateScanFollowers, g.ScanFollowers)
 }
 
 func (s *Server) mountFeed() error {
@@ -84,17 +84,17 @@ func (s *Server) mountFeed() error {
 		return err
 	}
 	s.feed = f
-	read(s, connectv1.FeedServiceReadFeedProcedure, feedservice.ValidateReadFeed, f.ReadFeed)
-	read(s, connectv1.FeedServiceCountNewerProcedure, feedservice.ValidateCountNewer, f.CountNewer)
-	watch := readStream(s, connectv1.FeedServiceWatchFeedProcedure, feedservice.ValidateWatchFeed, f.WatchFeed)
+	mountRead(s, connectv1.FeedServiceReadFeedProcedure, feedservice.ValidateReadFeed, f.ReadFeed)
+	mountRead(s, connectv1.FeedServiceCountNewerProcedure, feedservice.ValidateCountNewer, f.CountNewer)
+	watch := mountReadStream(s, connectv1.FeedServiceWatchFeedProcedure, feedservice.ValidateWatchFeed, f.WatchFeed)
 	// A stream that resumes begins with the current count of new pins. AtLeast makes sure that this
 	// count is not older than the last one that the browser received.
-	forBrowsers(watch, func(req *skeinv1.WatchFeedRequest, position string) { req.AtLeast = position })
-	read(s, connectv1.FeedServiceListPinsProcedure, feedservice.ValidateListPins, f.ListPins)
-	readPartsByHand(s, connectv1.FeedServiceBatchGetPinsProcedure, feedservice.ValidateBatchGetPins, byBatchGetPins(), f.BatchGetPins)
-	read(s, connectv1.FeedServiceExplainPinProcedure, feedservice.ValidateExplainPin, f.ExplainPin)
+	mountForBrowsers(watch, func(req *skeinv1.WatchFeedRequest, position string) { req.AtLeast = position })
+	mountRead(s, connectv1.FeedServiceListPinsProcedure, feedservice.ValidateListPins, f.ListPins)
+	mountReadPartsByHand(s, connectv1.FeedServiceBatchGetPinsProcedure, feedservice.ValidateBatchGetPins, byBatchGetPins(), f.BatchGetPins)
+	mountRead(s, connectv1.FeedServiceExplainPinProcedure, feedservice.ValidateExplainPin, f.ExplainPin)
 	if s.views.Seen != nil && s.views.Counters != nil {
-		readByHand(s, connectv1.FeedServiceBatchGetViewerStateProcedure, feedservice.ValidateBatchGetViewerState, f.BatchGetViewerState)
+		mountReadByHand(s, connectv1.FeedServiceBatchGetViewerStateProcedure, feedservice.ValidateBatchGetViewerState, f.BatchGetViewerState)
 	}
 	return nil
 }
@@ -104,9 +104,9 @@ func (s *Server) mountSeen() {
 		return
 	}
 	n := seenservice.New(s.views, s.metrics)
-	readByHand(s, connectv1.SeenServiceFilterSeenProcedure, seenservice.ValidateFilterSeen, n.FilterSeen)
-	read(s, connectv1.SeenServiceListServedProcedure, request.ValidateUser, n.ListServed)
-	read(s, connectv1.SeenServiceListHiddenProcedure, request.ValidateUser, n.ListHidden)
+	mountReadByHand(s, connectv1.SeenServiceFilterSeenProcedure, seenservice.ValidateFilterSeen, n.FilterSeen)
+	mountRead(s, connectv1.SeenServiceListServedProcedure, request.ValidateUser, n.ListServed)
+	mountRead(s, connectv1.SeenServiceListHiddenProcedure, request.ValidateUser, n.ListHidden)
 }
 
 func (s *Server) mountCounters() {
@@ -114,12 +114,12 @@ func (s *Server) mountCounters() {
 		return
 	}
 	c := counterservice.New(s.views, s.metrics)
-	readPartsByHand(s, connectv1.CounterServiceBatchGetCountersProcedure, counterservice.ValidateBatchGetCounters,
+	mountReadPartsByHand(s, connectv1.CounterServiceBatchGetCountersProcedure, counterservice.ValidateBatchGetCounters,
 		byBatchGetCounters(), c.BatchGetCounters)
-	read(s, connectv1.CounterServiceListTrendingProcedure, counterservice.ValidateListTrending, c.ListTrending)
+	mountRead(s, connectv1.CounterServiceListTrendingProcedure, counterservice.ValidateListTrending, c.ListTrending)
 	// The reactions of a user are in all partitions, so ListReactions itself asks the nodes.
-	unary(s, connectv1.CounterServiceListReactionsProcedure, counterservice.ValidateListReactions, c.ListReactions)
-	read(s, connectv1.CounterServiceListReactorsProcedure, counterservice.ValidateListReactors, c.ListReactors)
+	mountUnary(s, connectv1.CounterServiceListReactionsProcedure, counterservice.ValidateListReactions, c.ListReactions)
+	mountRead(s, connectv1.CounterServiceListReactorsProcedure, counterservice.ValidateListReactors, c.ListReactors)
 }
 
 func (s *Server) mountNotifications() {
@@ -128,12 +128,12 @@ func (s *Server) mountNotifications() {
 	}
 	n := notificationservice.New(s.views)
 	s.notifications = n
-	read(s, connectv1.NotificationServiceReadNotificationsProcedure, request.ValidateUser, n.ReadNotifications)
-	read(s, connectv1.NotificationServiceCountNotificationsProcedure, request.ValidateUser, n.CountNotifications)
-	watch := readStream(s, connectv1.NotificationServiceWatchNotificationsProcedure, request.ValidateUser, n.WatchNotifications)
+	mountRead(s, connectv1.NotificationServiceReadNotificationsProcedure, request.ValidateUser, n.ReadNotifications)
+	mountRead(s, connectv1.NotificationServiceCountNotificationsProcedure, request.ValidateUser, n.CountNotifications)
+	watch := mountReadStream(s, connectv1.NotificationServiceWatchNotificationsProcedure, request.ValidateUser, n.WatchNotifications)
 	// As for WatchFeed: the stream begins with the current count, and AtLeast makes sure that the
 	// count is not older than the last one.
-	forBrowsers(watch, func(req *skeinv1.WatchNotificationsRequest, position string) { req.AtLeast = position })
+	mountForBrowsers(watch, func(req *skeinv1.WatchNotificationsRequest, position string) { req.AtLeast = position })
 }
 
 func (s *Server) mountOperations() {
@@ -141,14 +141,14 @@ func (s *Server) mountOperations() {
 		return
 	}
 	a := s.admin
-	unary(s, connectv1.AdminServiceStartRebuildProcedure, nil, a.StartRebuild)
-	unary(s, connectv1.AdminServiceVerifyProcedure, nil, a.Verify)
-	unary(s, connectv1.AdminServiceRepairProcedure, nil, a.Repair)
-	unary(s, connectv1.AdminServiceRollbackProcedure, nil, a.Rollback)
-	unary(s, connectv1.AdminServiceTakeSnapshotProcedure, nil, a.TakeSnapshot)
-	unary(s, connectv1.AdminServiceEraseUserProcedure, request.ValidateErasure, a.EraseUser)
-	unary(s, connectv1.AdminServiceGetOperationProcedure, nil, a.GetOperation)
-	unary(s, connectv1.AdminServiceListOperationsProcedure, nil, a.ListOperations)
-	unary(s, connectv1.AdminServiceCancelOperationProcedure, nil, a.CancelOperation)
-	stream(s, connectv1.AdminServiceWatchOperationProcedure, nil, a.WatchOperation)
+	mountUnary(s, connectv1.AdminServiceStartRebuildProcedure, nil, a.StartRebuild)
+	mountUnary(s, connectv1.AdminServiceVerifyProcedure, nil, a.Verify)
+	mountUnary(s, connectv1.AdminServiceRepairProcedure, nil, a.Repair)
+	mountUnary(s, connectv1.AdminServiceRollbackProcedure, nil, a.Rollback)
+	mountUnary(s, connectv1.AdminServiceTakeSnapshotProcedure, nil, a.TakeSnapshot)
+	mountUnary(s, connectv1.AdminServiceEraseUserProcedure, request.ValidateErasure, a.EraseUser)
+	mountUnary(s, connectv1.AdminServiceGetOperationProcedure, nil, a.GetOperation)
+	mountUnary(s, connectv1.AdminServiceListOperationsProcedure, nil, a.ListOperations)
+	mountUnary(s, connectv1.AdminServiceCancelOperationProcedure, nil, a.CancelOperation)
+	mountStream(s, connectv1.AdminServiceWatchOperationProcedure, nil, a.WatchOperation)
 }

@@ -13,18 +13,18 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// readParts mounts a method whose request has parts that are each about one home. See [unary].
-func readParts[Req, Res any, P request.Message[Req]](
+// mountReadParts mounts a method whose request has parts that are each about one home. See [mountUnary].
+func mountReadParts[Req, Res any, P request.Message[Req]](
 	s *Server, procedure string, check func(*request.Checker, P), splitter partSplitter[Req, Res, P], do unaryHandler[Req, Res, P],
 ) {
-	unary(s, procedure, check, routeByParts(s, procedure, splitter, do))
+	mountUnary(s, procedure, check, routeByParts(s, procedure, splitter, do))
 }
 
-// readPartsByHand is readParts with a hand-written check. See [unaryByHand].
-func readPartsByHand[Req, Res any, P request.Message[Req]](
+// mountReadPartsByHand is readParts with a hand-written check. See [mountUnaryByHand].
+func mountReadPartsByHand[Req, Res any, P request.Message[Req]](
 	s *Server, procedure string, check func(P) []apierror.Violation, splitter partSplitter[Req, Res, P], do unaryHandler[Req, Res, P],
 ) {
-	unaryByHand(s, procedure, check, routeByParts(s, procedure, splitter, do))
+	mountUnaryByHand(s, procedure, check, routeByParts(s, procedure, splitter, do))
 }
 
 // partSplitter says how to split the requests of a method into parts that are each about one home,

@@ -213,15 +213,15 @@ func newFailingServer(t *testing.T, w *world, options ...func(*worldOptions)) *S
 	s := w.replica(append(options, asleep, func(o *worldOptions) {
 		o.Limits.AtLeastWait, o.Limits.BodyBytes = time.Millisecond, 5000
 	})...).server
-	unary(s, connectv1.GraphServiceListBlockedProcedure, nil,
+	mountUnary(s, connectv1.GraphServiceListBlockedProcedure, nil,
 		func(context.Context, *skeinv1.ListBlockedRequest, *call.Info) (*skeinv1.ListBlockedResponse, error) {
 			panic("a bug")
 		})
-	unary(s, connectv1.GraphServiceListMutedProcedure, nil,
+	mountUnary(s, connectv1.GraphServiceListMutedProcedure, nil,
 		func(context.Context, *skeinv1.ListMutedRequest, *call.Info) (*skeinv1.ListMutedResponse, error) {
 			return &skeinv1.ListMutedResponse{NextPageToken: "\xff"}, nil
 		})
-	unary(s, connectv1.GraphServiceListExcludedBoardsProcedure, nil,
+	mountUnary(s, connectv1.GraphServiceListExcludedBoardsProcedure, nil,
 		func(ctx context.Context, _ *skeinv1.ListExcludedBoardsRequest, _ *call.Info) (*skeinv1.ListExcludedBoardsResponse, error) {
 			if until, ok := ctx.Deadline(); !ok || time.Until(until) > time.Second {
 				return &skeinv1.ListExcludedBoardsResponse{}, nil

@@ -48,7 +48,7 @@ func TestToyMethod(t *testing.T) {
 	s := g.server
 	s.rights = maps.Clone(rights)
 	s.rights[toyProcedure] = right{roles: access.Read, bound: own("user_id")}
-	unary(s, toyProcedure, request.ValidateUser, (&toyService{s.views}).countFollowing)
+	mountUnary(s, toyProcedure, request.ValidateUser, (&toyService{s.views}).countFollowing)
 
 	at := g.as(g.tokens["publisher"]).publish(follow("ann", "bob"), follow("eve", "ann"), follow("eve", "bob"))
 	ways := map[string][]connect.ClientOption{

@@ -62,10 +62,10 @@ func (s *Server) mountUnimplemented() {
 				Text: fmt.Sprintf("%s.%s needs %s", service.Name(), m.Name(), requirement),
 			}
 			if m.IsStreamingServer() {
-				stream(s, procedure, nil,
+				mountStream(s, procedure, nil,
 					func(context.Context, *emptypb.Empty, call.Stream[emptypb.Empty]) error { return err })
 			} else {
-				unary(s, procedure, nil,
+				mountUnary(s, procedure, nil,
 					func(context.Context, *emptypb.Empty, *call.Info) (*emptypb.Empty, error) { return nil, err })
 			}
 			s.unimplemented[strings.TrimPrefix(procedure, "/")] = true
