@@ -302,7 +302,7 @@ func TestBoundCallerReadsOnlyItsUser(t *testing.T) {
 				}
 				want := ""
 				switch {
-				case r.open || strings.HasPrefix(r.bound.text, "everything") || r.bound.text == noExcluders().text:
+				case r.open || strings.HasPrefix(r.bound.text, "everything") || r.bound.text == refuseExcluders().text:
 				case r.bound.text == "", user != "ann":
 					want = "OTHER_USER"
 				}

@@ -47,44 +47,44 @@ type binding struct {
 // exclusion looks like an unfollow. docs/access.md says what can still be inferred from public
 // lists.
 var rights = map[string]right{
-	connectv1.EventServicePublishProcedure: {roles: access.Publish, bound: ownEvents()},
+	connectv1.EventServicePublishProcedure: {roles: access.Publish, bound: requireUserInEvents()},
 	connectv1.EventServiceWatchProcedure:   {roles: access.Offline},
 
-	connectv1.GraphServiceCheckFollowsProcedure:          {roles: access.Read, bound: ownPairs()},
-	connectv1.GraphServiceFilterFollowedProcedure:        {roles: access.Read, bound: own("viewer_id")},
-	connectv1.GraphServiceBatchGetRelationshipsProcedure: {roles: access.Read, bound: ownRelationships()},
-	connectv1.GraphServiceBatchGetFollowCountsProcedure:  {roles: access.Read, bound: ownCounts()},
-	connectv1.GraphServiceListFollowingProcedure:         {roles: access.Read, bound: ownSettings()},
-	connectv1.GraphServiceListFollowersProcedure:         {roles: access.Read, bound: everything()},
-	connectv1.GraphServiceListBoardFollowersProcedure:    {roles: access.Read, bound: noExcluders()},
-	connectv1.GraphServiceListFollowedBoardsProcedure:    {roles: access.Read, bound: everything()},
-	connectv1.GraphServiceListExcludedBoardsProcedure:    {roles: access.Read, bound: own("user_id")},
-	connectv1.GraphServiceListBoardsProcedure:            {roles: access.Read, bound: everything()},
-	connectv1.GraphServiceListBlockedProcedure:           {roles: access.Read, bound: own("user_id")},
-	connectv1.GraphServiceListMutedProcedure:             {roles: access.Read, bound: own("user_id")},
-	connectv1.GraphServiceListMutualsProcedure:           {roles: access.Read, bound: own("viewer_id")},
+	connectv1.GraphServiceCheckFollowsProcedure:          {roles: access.Read, bound: requireUserInPairs()},
+	connectv1.GraphServiceFilterFollowedProcedure:        {roles: access.Read, bound: requireUserIn("viewer_id")},
+	connectv1.GraphServiceBatchGetRelationshipsProcedure: {roles: access.Read, bound: concealBlockers()},
+	connectv1.GraphServiceBatchGetFollowCountsProcedure:  {roles: access.Read, bound: concealPrivateCounts()},
+	connectv1.GraphServiceListFollowingProcedure:         {roles: access.Read, bound: concealSettingsOfOthers()},
+	connectv1.GraphServiceListFollowersProcedure:         {roles: access.Read, bound: admitAll()},
+	connectv1.GraphServiceListBoardFollowersProcedure:    {roles: access.Read, bound: refuseExcluders()},
+	connectv1.GraphServiceListFollowedBoardsProcedure:    {roles: access.Read, bound: admitAll()},
+	connectv1.GraphServiceListExcludedBoardsProcedure:    {roles: access.Read, bound: requireUserIn("user_id")},
+	connectv1.GraphServiceListBoardsProcedure:            {roles: access.Read, bound: admitAll()},
+	connectv1.GraphServiceListBlockedProcedure:           {roles: access.Read, bound: requireUserIn("user_id")},
+	connectv1.GraphServiceListMutedProcedure:             {roles: access.Read, bound: requireUserIn("user_id")},
+	connectv1.GraphServiceListMutualsProcedure:           {roles: access.Read, bound: requireUserIn("viewer_id")},
 	connectv1.GraphServiceScanFollowersProcedure:         {roles: access.Offline},
 
-	connectv1.FeedServiceReadFeedProcedure:            {roles: access.Read, bound: own("reader_id")},
-	connectv1.FeedServiceCountNewerProcedure:          {roles: access.Read, bound: own("reader_id")},
-	connectv1.FeedServiceWatchFeedProcedure:           {roles: access.Read, bound: own("reader_id")},
-	connectv1.FeedServiceListPinsProcedure:            {roles: access.Read, bound: everything()},
-	connectv1.FeedServiceBatchGetPinsProcedure:        {roles: access.Read, bound: everything()},
-	connectv1.FeedServiceBatchGetViewerStateProcedure: {roles: access.Read, bound: own("viewer_id")},
-	connectv1.FeedServiceExplainPinProcedure:          {roles: access.Read, bound: ownFeedReasons()},
+	connectv1.FeedServiceReadFeedProcedure:            {roles: access.Read, bound: requireUserIn("reader_id")},
+	connectv1.FeedServiceCountNewerProcedure:          {roles: access.Read, bound: requireUserIn("reader_id")},
+	connectv1.FeedServiceWatchFeedProcedure:           {roles: access.Read, bound: requireUserIn("reader_id")},
+	connectv1.FeedServiceListPinsProcedure:            {roles: access.Read, bound: admitAll()},
+	connectv1.FeedServiceBatchGetPinsProcedure:        {roles: access.Read, bound: admitAll()},
+	connectv1.FeedServiceBatchGetViewerStateProcedure: {roles: access.Read, bound: requireUserIn("viewer_id")},
+	connectv1.FeedServiceExplainPinProcedure:          {roles: access.Read, bound: concealBlockReasons()},
 
-	connectv1.SeenServiceFilterSeenProcedure: {roles: access.Read, bound: own("user_id")},
-	connectv1.SeenServiceListServedProcedure: {roles: access.Read, bound: own("user_id")},
-	connectv1.SeenServiceListHiddenProcedure: {roles: access.Read, bound: own("user_id")},
+	connectv1.SeenServiceFilterSeenProcedure: {roles: access.Read, bound: requireUserIn("user_id")},
+	connectv1.SeenServiceListServedProcedure: {roles: access.Read, bound: requireUserIn("user_id")},
+	connectv1.SeenServiceListHiddenProcedure: {roles: access.Read, bound: requireUserIn("user_id")},
 
-	connectv1.CounterServiceBatchGetCountersProcedure: {roles: access.Read, bound: ownPlays()},
-	connectv1.CounterServiceListTrendingProcedure:     {roles: access.Read, bound: everything()},
-	connectv1.CounterServiceListReactionsProcedure:    {roles: access.Read, bound: ownPrivateKinds()},
-	connectv1.CounterServiceListReactorsProcedure:     {roles: access.Read, bound: own("viewer_id")},
+	connectv1.CounterServiceBatchGetCountersProcedure: {roles: access.Read, bound: concealPlaysOfOthers()},
+	connectv1.CounterServiceListTrendingProcedure:     {roles: access.Read, bound: admitAll()},
+	connectv1.CounterServiceListReactionsProcedure:    {roles: access.Read, bound: refusePrivateReactionsOfOthers()},
+	connectv1.CounterServiceListReactorsProcedure:     {roles: access.Read, bound: requireUserIn("viewer_id")},
 
-	connectv1.NotificationServiceReadNotificationsProcedure:  {roles: access.Read, bound: own("user_id")},
-	connectv1.NotificationServiceCountNotificationsProcedure: {roles: access.Read, bound: own("user_id")},
-	connectv1.NotificationServiceWatchNotificationsProcedure: {roles: access.Read, bound: own("user_id")},
+	connectv1.NotificationServiceReadNotificationsProcedure:  {roles: access.Read, bound: requireUserIn("user_id")},
+	connectv1.NotificationServiceCountNotificationsProcedure: {roles: access.Read, bound: requireUserIn("user_id")},
+	connectv1.NotificationServiceWatchNotificationsProcedure: {roles: access.Read, bound: requireUserIn("user_id")},
 
 	// Imports and dashboards call GetStatus. Bound callers may not, because the answer contains the
 	// beginnings of refused events of all users.
@@ -107,16 +107,16 @@ var rights = map[string]right{
 	healthv1connect.HealthWatchProcedure: {open: true},
 }
 
-// everything admits every request.
-func everything() binding {
+// admitAll admits every request.
+func admitAll() binding {
 	return binding{text: "everything", refusedField: func(string, proto.Message) string { return "" }}
 }
 
-// ownCounts admits every request, but shows only to U how many users and boards U has blocked,
+// concealPrivateCounts admits every request, but shows only to U how many users and boards U has blocked,
 // muted and excluded. It shows to no bound caller how many users exclude a board, because the owner
 // of the board could then distinguish an exclusion from an unfollow.
-func ownCounts() binding {
-	b := everything()
+func concealPrivateCounts() binding {
+	b := admitAll()
 	b.text = "everything, but 0 for `excluder_count`, and for `excluded_board_count`, `blocked_count` and `muted_count` of others"
 	b.conceal = func(user string, _, res proto.Message) {
 		counts, _ := res.(*skeinv1.BatchGetFollowCountsResponse)
@@ -132,9 +132,9 @@ func ownCounts() binding {
 	return b
 }
 
-// ownSettings admits requests for the follows of every user, but only U sees the settings of U's
+// concealSettingsOfOthers admits requests for the follows of every user, but only U sees the settings of U's
 // follows. It refuses lists of only those follows of another user that have a setting.
-func ownSettings() binding {
+func concealSettingsOfOthers() binding {
 	return binding{
 		text: "everything, but of others without `settings`, and not with `only`",
 		refusedField: func(user string, req proto.Message) string {
@@ -157,10 +157,10 @@ func ownSettings() binding {
 	}
 }
 
-// ownPlays admits every request, but shows only to U how many items U has played. How often an item
+// concealPlaysOfOthers admits every request, but shows only to U how many items U has played. How often an item
 // was played is public.
-func ownPlays() binding {
-	b := everything()
+func concealPlaysOfOthers() binding {
+	b := admitAll()
 	b.text = "everything, but 0 for `play_count` of other users"
 	b.conceal = func(user string, req, res proto.Message) {
 		call, _ := req.(*skeinv1.BatchGetCountersRequest)
@@ -174,10 +174,10 @@ func ownPlays() binding {
 	return b
 }
 
-// ownPrivateKinds admits requests for the reactions of every user, but for those of a private kind
+// refusePrivateReactionsOfOthers admits requests for the reactions of every user, but for those of a private kind
 // only if they are U's. Reactions of other kinds are public: the lists of who reacted to an item
 // also contain them.
-func ownPrivateKinds() binding {
+func refusePrivateReactionsOfOthers() binding {
 	return binding{text: "everything, but of a private `kind` only if `user_id` is U", refusedField: func(user string, req proto.Message) string {
 		list, ok := req.(*skeinv1.ListReactionsRequest)
 		if !ok || events.IsPrivateReaction(list.GetKind()) && list.GetUserId() != user {
@@ -187,8 +187,8 @@ func ownPrivateKinds() binding {
 	}}
 }
 
-// own admits requests whose given field has the id of U.
-func own(field protoreflect.Name) binding {
+// requireUserIn admits requests whose given field has the id of U.
+func requireUserIn(field protoreflect.Name) binding {
 	return binding{text: "`" + string(field) + "` is U", refusedField: func(user string, req proto.Message) string {
 		m := req.ProtoReflect()
 		if f := m.Descriptor().Fields().ByName(field); f != nil && f.Kind() == protoreflect.StringKind && m.Get(f).String() == user {
@@ -198,11 +198,11 @@ func own(field protoreflect.Name) binding {
 	}}
 }
 
-// ownRelationships admits requests for the relationships of U, but conceals who blocks U. The rest
+// concealBlockers admits requests for the relationships of U, but conceals who blocks U. The rest
 // of the answer looks as if the two users had unfollowed each other, because a block ends the
 // follows between them.
-func ownRelationships() binding {
-	b := own("viewer_id")
+func concealBlockers() binding {
+	b := requireUserIn("viewer_id")
 	b.text += "; `blocked_by` is false"
 	b.conceal = func(_ string, _, res proto.Message) {
 		answer, _ := res.(*skeinv1.BatchGetRelationshipsResponse)
@@ -213,14 +213,14 @@ func ownRelationships() binding {
 	return b
 }
 
-// ownFeedReasons admits questions about the feed of U, but removes the reason BLOCKED, because it
+// concealBlockReasons admits questions about the feed of U, but removes the reason BLOCKED, because it
 // could tell U that the owner of the pin blocks U. The answer still has a reason, because
 // NOT_FOLLOWED always accompanies BLOCKED. BatchGetRelationships tells U whom U blocks.
 //
 // REPIN_OF_BLOCKED may be the only reason, so it is replaced and not removed. The same reason
 // replaces REPIN_OF_DELETED, so that U cannot distinguish the two.
-func ownFeedReasons() binding {
-	b := own("reader_id")
+func concealBlockReasons() binding {
+	b := requireUserIn("reader_id")
 	b.text += "; without the reason BLOCKED, and with REPIN_OF_UNAVAILABLE for REPIN_OF_BLOCKED and REPIN_OF_DELETED"
 	b.conceal = func(_ string, _, res proto.Message) {
 		answer, ok := res.(*skeinv1.ExplainPinResponse)
@@ -240,8 +240,8 @@ func ownFeedReasons() binding {
 	return b
 }
 
-// ownPairs admits requests that ask only about follows of U.
-func ownPairs() binding {
+// requireUserInPairs admits requests that ask only about follows of U.
+func requireUserInPairs() binding {
 	return binding{text: "`user_id` of every pair is U", refusedField: func(user string, req proto.Message) string {
 		check, _ := req.(*skeinv1.CheckFollowsRequest)
 		for i, pair := range check.GetPairs() {
@@ -253,8 +253,8 @@ func ownPairs() binding {
 	}}
 }
 
-// noExcluders admits every request except those for the users who exclude a board.
-func noExcluders() binding {
+// refuseExcluders admits every request except those for the users who exclude a board.
+func refuseExcluders() binding {
 	return binding{text: "`kind` is not EXCLUDERS", refusedField: func(_ string, req proto.Message) string {
 		list, ok := req.(*skeinv1.ListBoardFollowersRequest)
 		if !ok || list.GetKind() == skeinv1.BoardFollowerKind_BOARD_FOLLOWER_KIND_EXCLUDERS {
@@ -264,14 +264,14 @@ func noExcluders() binding {
 	}}
 }
 
-// ownEvents admits live events whose acting user is U. It refuses backfills, because their senders
+// requireUserInEvents admits live events whose acting user is U. It refuses backfills, because their senders
 // choose their time, and because after a backfill with a high offset the log ignores all backfills
 // of the same source with lower offsets.
 //
-// ownEvents admits malformed events, because the method itself then refuses them, with a list of
-// all errors. To save time, ownEvents validates only an event that it would refuse if the event
+// requireUserInEvents admits malformed events, because the method itself then refuses them, with a list of
+// all errors. To save time, requireUserInEvents validates only an event that it would refuse if the event
 // were well-formed.
-func ownEvents() binding {
+func requireUserInEvents() binding {
 	return binding{text: "the acting user of every event is U; no backfills", refusedField: func(user string, req proto.Message) string {
 		call, _ := req.(*skeinv1.PublishRequest)
 		for i, msg := range call.GetEvents() {

@@ -47,7 +47,7 @@ func TestToyMethod(t *testing.T) {
 	g := newGuarded(t)
 	s := g.server
 	s.rights = maps.Clone(rights)
-	s.rights[toyProcedure] = right{roles: access.Read, bound: own("user_id")}
+	s.rights[toyProcedure] = right{roles: access.Read, bound: requireUserIn("user_id")}
 	mountUnary(s, toyProcedure, request.ValidateUser, (&toyService{s.views}).countFollowing)
 
 	at := g.as(g.tokens["publisher"]).publish(follow("ann", "bob"), follow("eve", "ann"), follow("eve", "bob"))
