@@ -23,7 +23,7 @@ type toyService struct{ *views.Views }
 func (s *toyService) countFollowing(
 	ctx context.Context, req *skeinv1.ListFollowingRequest, x *call.Info,
 ) (*skeinv1.ListFollowingResponse, error) {
-	r, err := s.OpenAt(ctx, x, req.GetAtLeast())
+	r, err := s.OpenGraphAt(ctx, x, req.GetAtLeast())
 	if err != nil {
 		return nil, err
 	}

@@ -101,7 +101,7 @@ func (a *askRun) openGraph(ctx context.Context) (err error) {
 	if a.graph != nil {
 		return nil
 	}
-	if a.graph, err = a.service.Open(ctx, nil, a.demand); err != nil {
+	if a.graph, err = a.service.OpenGraph(ctx, nil, a.demand); err != nil {
 		return err
 	}
 	return a.checkStoreView(&a.graph.StoreView)
@@ -112,7 +112,7 @@ func (a *askRun) openInbox(ctx context.Context) (err error) {
 	if a.inbox != nil {
 		return nil
 	}
-	if a.inbox, err = a.service.OpenFeed(ctx, nil, a.demand); err != nil {
+	if a.inbox, err = a.service.OpenInbox(ctx, nil, a.demand); err != nil {
 		return err
 	}
 	return a.checkStoreView(&a.inbox.StoreView)

@@ -59,7 +59,7 @@ func (s *Service) BatchGetCounters(
 	opened := []*views.StoreView{&r.StoreView}
 	var relations *views.Graph // nil if no key needs it
 	if needsGraph(req.GetKeys()) {
-		if relations, err = s.Open(ctx, info, atLeast); err != nil {
+		if relations, err = s.OpenGraph(ctx, info, atLeast); err != nil {
 			return nil, err
 		}
 		defer relations.Close()

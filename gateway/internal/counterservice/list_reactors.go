@@ -57,7 +57,7 @@ func (s *Service) ListReactors(
 	opened := []*views.StoreView{&r.StoreView}
 	var relations *views.Graph // nil means that all reactors are listed
 	if req.GetViewerId() != "" {
-		if relations, err = s.Open(ctx, info, start.AtLeast, start.Token); err != nil {
+		if relations, err = s.OpenGraph(ctx, info, start.AtLeast, start.Token); err != nil {
 			return nil, err
 		}
 		defer relations.Close()
@@ -105,7 +105,7 @@ func (s *Service) ListReactors(
 		res.Entries[i] = &entries[i]
 	}
 	if next != nil {
-		res.NextPageToken = s.Keys.Sign(pagetoken.Token{List: list, Position: views.Newest(opened...), Cursor: next})
+		res.NextPageToken = s.Keys.Sign(pagetoken.Token{List: list, Position: views.NewestPosition(opened...), Cursor: next})
 	}
 	return res, nil
 }

@@ -62,7 +62,7 @@ func (s *Service) refuseFollowsOverLimit(ctx context.Context, evs []events.Check
 		return nil, nil
 	}
 
-	r, err := s.Open(ctx, nil)
+	r, err := s.OpenGraph(ctx, nil)
 	if err != nil {
 		return nil, err
 	}

@@ -26,7 +26,7 @@ func (s *Service) refuseHidesOverLimit(ctx context.Context, evs []events.Checked
 	if len(users) == 0 || s.Inbox == nil {
 		return nil, nil
 	}
-	r, err := s.OpenFeed(ctx, nil)
+	r, err := s.OpenInbox(ctx, nil)
 	if err != nil {
 		// ctx.Err is nil unless the call itself has ended, so the events are accepted.
 		return nil, ctx.Err()

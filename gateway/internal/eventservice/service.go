@@ -21,7 +21,7 @@ import (
 type Service struct {
 	*views.Views
 	Options
-	positionTexts  views.Positions
+	positionTexts  views.PositionTexts
 	followCapCache *followCapCache
 }
 

@@ -37,7 +37,7 @@ func (s *Service) BatchGetPins(
 	if err != nil {
 		return nil, err
 	}
-	r, err := s.OpenFeed(ctx, info, atLeast)
+	r, err := s.OpenInbox(ctx, info, atLeast)
 	if err != nil {
 		return nil, err
 	}

@@ -72,7 +72,7 @@ func (s *Service) readNewer(
 	if err != nil {
 		return err
 	}
-	r, err := s.OpenFeed(ctx, info, least, start.token)
+	r, err := s.OpenInbox(ctx, info, least, start.token)
 	if err != nil {
 		return err
 	}

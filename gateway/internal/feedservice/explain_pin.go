@@ -40,7 +40,7 @@ func (s *Service) ExplainPin(ctx context.Context, req *skeinv1.ExplainPinRequest
 	if err != nil {
 		return nil, err
 	}
-	r, err := s.OpenFeed(ctx, info, atLeast)
+	r, err := s.OpenInbox(ctx, info, atLeast)
 	if err != nil {
 		return nil, err
 	}

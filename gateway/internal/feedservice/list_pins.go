@@ -35,7 +35,7 @@ func (s *Service) ListPins(
 	if err != nil {
 		return nil, err
 	}
-	r, err := s.OpenFeed(ctx, info, start.AtLeast, start.Token)
+	r, err := s.OpenInbox(ctx, info, start.AtLeast, start.Token)
 	if err != nil {
 		return nil, err
 	}

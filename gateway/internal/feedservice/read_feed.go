@@ -87,7 +87,7 @@ func (s *Service) ReadFeed(
 	if err != nil {
 		return nil, err
 	}
-	r, err := s.OpenFeed(ctx, info, atLeast, start.token)
+	r, err := s.OpenInbox(ctx, info, atLeast, start.token)
 	if err != nil {
 		return nil, err
 	}
@@ -116,7 +116,7 @@ func (s *Service) ReadFeed(
 		// The answer promises only the oldest position, but the next page demands the newest one:
 		// it must not show what any of the stores, or another node that was asked, already had as
 		// deleted.
-		newest := views.Newest(opened...)
+		newest := views.NewestPosition(opened...)
 		cursor := appendCursors(filter.appendLead(nil, newest), start.lowerEnd, page.Next)
 		res.NextPageToken = s.Keys.Sign(pagetoken.Token{List: id, Position: newest, Cursor: cursor})
 	}
@@ -210,7 +210,7 @@ func (s *Service) startFeed(req *skeinv1.ReadFeedRequest, id, newestID pagetoken
 		start.lowerEnd, start.after, ok = splitCursors(cursor)
 	}
 	if !ok {
-		return start, demand.BadToken(pagetoken.ErrDamaged)
+		return start, demand.BadTokenError(pagetoken.ErrDamaged)
 	}
 	return start, nil
 }

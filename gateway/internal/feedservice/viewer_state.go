@@ -119,11 +119,11 @@ func (s *Service) openViewerStores(ctx context.Context, info *call.Info, atLeast
 
 // open opens the stores one after the other. If one fails, those before it stay open.
 func (v *viewerStores) open(ctx context.Context, s *Service, info *call.Info, atLeast views.Demand) (err error) {
-	if v.pins, err = s.OpenFeed(ctx, info, atLeast); err != nil {
+	if v.pins, err = s.OpenInbox(ctx, info, atLeast); err != nil {
 		return err
 	}
 	v.opened = append(v.opened, &v.pins.StoreView)
-	if v.relations, err = s.Open(ctx, info, atLeast); err != nil {
+	if v.relations, err = s.OpenGraph(ctx, info, atLeast); err != nil {
 		return err
 	}
 	v.opened = append(v.opened, &v.relations.StoreView)

@@ -38,7 +38,7 @@ func ValidateCheckFollows(req *skeinv1.CheckFollowsRequest) []apierror.Violation
 func (s *Service) CheckFollows(
 	ctx context.Context, req *skeinv1.CheckFollowsRequest, info *call.Info,
 ) (*skeinv1.CheckFollowsResponse, error) {
-	r, err := s.OpenAt(ctx, info, req.GetAtLeast())
+	r, err := s.OpenGraphAt(ctx, info, req.GetAtLeast())
 	if err != nil {
 		return nil, err
 	}

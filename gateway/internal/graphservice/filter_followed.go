@@ -42,7 +42,7 @@ func ValidateFilterFollowed(req *skeinv1.FilterFollowedRequest) []apierror.Viola
 func (s *Service) FilterFollowed(
 	ctx context.Context, req *skeinv1.FilterFollowedRequest, info *call.Info,
 ) (*skeinv1.FilterFollowedResponse, error) {
-	r, err := s.OpenAt(ctx, info, req.GetAtLeast())
+	r, err := s.OpenGraphAt(ctx, info, req.GetAtLeast())
 	if err != nil {
 		return nil, err
 	}

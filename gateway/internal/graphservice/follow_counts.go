@@ -19,7 +19,7 @@ func ValidateBatchGetFollowCounts(c *request.Checker, req *skeinv1.BatchGetFollo
 func (s *Service) BatchGetFollowCounts(
 	ctx context.Context, req *skeinv1.BatchGetFollowCountsRequest, info *call.Info,
 ) (*skeinv1.BatchGetFollowCountsResponse, error) {
-	r, err := s.OpenAt(ctx, info, req.GetAtLeast())
+	r, err := s.OpenGraphAt(ctx, info, req.GetAtLeast())
 	if err != nil {
 		return nil, err
 	}

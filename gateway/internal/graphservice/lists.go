@@ -34,7 +34,7 @@ func (s *Service) readPage(ctx context.Context, l graph.List, req views.ListRequ
 	if err != nil {
 		return p, err
 	}
-	r, err := s.Open(ctx, info, start.AtLeast, start.Token)
+	r, err := s.OpenGraph(ctx, info, start.AtLeast, start.Token)
 	if err != nil {
 		return p, err
 	}

@@ -22,7 +22,7 @@ func ValidateBatchGetRelationships(c *request.Checker, req *skeinv1.BatchGetRela
 func (s *Service) BatchGetRelationships(
 	ctx context.Context, req *skeinv1.BatchGetRelationshipsRequest, info *call.Info,
 ) (*skeinv1.BatchGetRelationshipsResponse, error) {
-	r, err := s.OpenAt(ctx, info, req.GetAtLeast())
+	r, err := s.OpenGraphAt(ctx, info, req.GetAtLeast())
 	if err != nil {
 		return nil, err
 	}

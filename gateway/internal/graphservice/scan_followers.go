@@ -75,7 +75,7 @@ func (s *Service) ScanFollowers(
 func (s *Service) scanPart(
 	ctx context.Context, info *call.Info, l graph.List, after graph.PageCursor, demands ...views.Demand,
 ) (*skeinv1.ScanFollowersResponse, graph.PageCursor, error) {
-	r, err := s.Open(ctx, info, demands...)
+	r, err := s.OpenGraph(ctx, info, demands...)
 	if err != nil {
 		return nil, nil, err
 	}

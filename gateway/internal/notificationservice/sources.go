@@ -39,10 +39,10 @@ func (o *stores) openViews(ctx context.Context, s *Service, x *call.Info, demand
 	if o.notifications, err = s.OpenNotifications(ctx, x, demands...); err != nil {
 		return err
 	}
-	if o.inbox, err = s.OpenFeed(ctx, x, demands...); err != nil {
+	if o.inbox, err = s.OpenInbox(ctx, x, demands...); err != nil {
 		return err
 	}
-	o.graph, err = s.Open(ctx, x, demands...)
+	o.graph, err = s.OpenGraph(ctx, x, demands...)
 	return err
 }
 

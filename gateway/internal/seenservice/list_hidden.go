@@ -34,7 +34,7 @@ func (s *Service) ListHidden(
 	}
 	items, next, err := r.Hidden(ctx, req.GetUserId(), start.Cursor, start.Size)
 	if errors.Is(err, seen.ErrHiddenCursor) {
-		return nil, start.Token.BadToken(pagetoken.ErrDamaged)
+		return nil, start.Token.BadTokenError(pagetoken.ErrDamaged)
 	}
 	if err != nil {
 		return nil, err

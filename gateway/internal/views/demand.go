@@ -32,7 +32,7 @@ func DemandOf(atLeast string) (Demand, error) {
 	}
 	pos, err := events.ParsePosition(atLeast)
 	if err != nil {
-		return d, d.Refused("is no position: send the position of an answer exactly as it came", err)
+		return d, d.InvalidError("is no position: send the position of an answer exactly as it came", err)
 	}
 	d.Position = pos
 	return d, nil
@@ -40,9 +40,9 @@ func DemandOf(atLeast string) (Demand, error) {
 
 func (d Demand) isEmpty() bool { return d.Position == events.Position{} }
 
-// Refused returns the error of a demand that cannot be met. text says what is wrong, in words that
+// InvalidError returns the error of a demand that cannot be met. text says what is wrong, in words that
 // follow the name of the field.
-func (d Demand) Refused(text string, cause error) error {
+func (d Demand) InvalidError(text string, cause error) error {
 	f := apierror.Invalid(apierror.Violation{Field: d.Field, Text: text, Reason: d.Reason})
 	f.Cause = cause
 	return f
@@ -98,11 +98,11 @@ func holeFailure(hole *eventlog.HoleError, seq uint64, log *eventlog.Log, cause 
 func (d Demand) PositionError(err error) error {
 	switch {
 	case errors.Is(err, events.ErrOtherLog):
-		return d.Refused("is of another log", err)
+		return d.InvalidError("is of another log", err)
 	case errors.Is(err, events.ErrOtherEpoch):
-		return d.Refused("is of another epoch of the log", err)
+		return d.InvalidError("is of another epoch of the log", err)
 	case errors.Is(err, events.ErrPositionAhead):
-		return d.Refused("is beyond the end of the log", err)
+		return d.InvalidError("is beyond the end of the log", err)
 	}
 	return err
 }

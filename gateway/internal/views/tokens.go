@@ -24,7 +24,7 @@ func (s *Views) Resume(token, field string, id pagetoken.ListID) (cursor []byte,
 	}
 	t, err := s.Keys.Verify(token, id)
 	if err != nil {
-		return nil, d, d.BadToken(err)
+		return nil, d, d.BadTokenError(err)
 	}
 	d.Position = t.Position
 	return t.Cursor, d, nil
@@ -58,13 +58,13 @@ func (s *Views) StartPage(req ListRequest, id pagetoken.ListID) (start PageStart
 	return start, err
 }
 
-// BadToken returns the error of an invalid token. It says which token the client should send.
-func (d Demand) BadToken(cause error) error {
+// BadTokenError returns the error of an invalid token. It says which token the client should send.
+func (d Demand) BadTokenError(cause error) error {
 	valid := "the next_page_token of the page before"
 	if d.Field == "newer_than" {
 		valid = "the newest_token of an earlier page"
 	}
-	return d.Refused(fmt.Sprintf("%s: send %s exactly as it came, with the same parameters, or nothing to begin again", cause, valid), cause)
+	return d.InvalidError(fmt.Sprintf("%s: send %s exactly as it came, with the same parameters, or nothing to begin again", cause, valid), cause)
 }
 
 // TokenError turns the error by which a projection refuses a cursor into one about the token of the
@@ -76,7 +76,7 @@ func (d Demand) TokenError(err error) error {
 	case errors.Is(err, counters.ErrExpired):
 		return d.sessionOverError("a list", counters.SessionLifetime, err)
 	case errors.Is(err, inbox.ErrPageCursor), errors.Is(err, counters.ErrPageCursor), errors.Is(err, notifications.ErrPageCursor):
-		return d.BadToken(pagetoken.ErrOtherList)
+		return d.BadTokenError(pagetoken.ErrOtherList)
 	}
 	return err
 }
@@ -86,6 +86,6 @@ func (d Demand) TokenError(err error) error {
 func (d Demand) sessionOverError(what string, lifetime events.Micros, err error) error {
 	d.Reason = skeinv1.Reason_REASON_EXPIRED_PAGE_TOKEN
 	hours := (time.Duration(lifetime) * time.Microsecond).Hours()
-	return d.Refused(fmt.Sprintf("is of a session that is over: %s by heat can be continued for %.4g h of log time; "+
+	return d.InvalidError(fmt.Sprintf("is of a session that is over: %s by heat can be continued for %.4g h of log time; "+
 		"begin again without it", what, hours), err)
 }

@@ -72,7 +72,7 @@ func wrongStoreError(store *Store, want string) error {
 // Store is a projection, with what is kept about it between calls.
 type Store struct {
 	*live.Live
-	positionTexts Positions
+	positionTexts PositionTexts
 	// CaughtUp is set once the store has reached the head of the log. It is never unset.
 	CaughtUp atomic.Bool
 }
@@ -122,9 +122,9 @@ func (o *StoreView) Newest() events.Position {
 	return o.remote.Newest()
 }
 
-// Newest returns the newest of the positions of some views. The next page must demand it, because
+// NewestPosition returns the newest of the positions of some views. The next page must demand it, because
 // it could otherwise show what this page already knew to be deleted.
-func Newest(opened ...*StoreView) (newest events.Position) {
+func NewestPosition(opened ...*StoreView) (newest events.Position) {
 	for _, o := range opened {
 		if at := o.Newest(); at.Seq >= newest.Seq {
 			newest = at
@@ -185,17 +185,17 @@ type Inbox struct {
 	Rebuilding bool
 }
 
-// OpenAt returns the graph at a position that contains at_least. info may be nil.
-func (s *Views) OpenAt(ctx context.Context, info *call.Info, atLeast string) (*Graph, error) {
+// OpenGraphAt returns the graph at a position that contains at_least. info may be nil.
+func (s *Views) OpenGraphAt(ctx context.Context, info *call.Info, atLeast string) (*Graph, error) {
 	d, err := DemandOf(atLeast)
 	if err != nil {
 		return nil, err
 	}
-	return s.Open(ctx, info, d)
+	return s.OpenGraph(ctx, info, d)
 }
 
-// Open returns the graph at a position that contains all demands. info may be nil.
-func (s *Views) Open(ctx context.Context, info *call.Info, demands ...Demand) (*Graph, error) {
+// OpenGraph returns the graph at a position that contains all demands. info may be nil.
+func (s *Views) OpenGraph(ctx context.Context, info *call.Info, demands ...Demand) (*Graph, error) {
 	o, err := s.openStore(ctx, s.Graph, info, demands)
 	if err != nil {
 		return nil, err
@@ -207,8 +207,8 @@ func (s *Views) Open(ctx context.Context, info *call.Info, demands ...Demand) (*
 	return g, nil
 }
 
-// OpenFeed returns the inbox at a position that contains all demands. info may be nil.
-func (s *Views) OpenFeed(ctx context.Context, info *call.Info, demands ...Demand) (*Inbox, error) {
+// OpenInbox returns the inbox at a position that contains all demands. info may be nil.
+func (s *Views) OpenInbox(ctx context.Context, info *call.Info, demands ...Demand) (*Inbox, error) {
 	// This is read before the view is taken. If the store has caught up by now, the view lacks no
 	// rows that had to be rebuilt.
 	rebuilding := s.Inbox.Rebuilding()
@@ -288,7 +288,7 @@ type Notifications struct {
 // OpenNotifications returns the notifications at a position that contains all demands. info may be
 // nil.
 func (s *Views) OpenNotifications(ctx context.Context, info *call.Info, demands ...Demand) (*Notifications, error) {
-	rebuilding := s.Notifications.Rebuilding() // before the view is taken, as in OpenFeed
+	rebuilding := s.Notifications.Rebuilding() // before the view is taken, as in OpenInbox
 	o, err := s.openStore(ctx, s.Notifications, info, demands)
 	if err != nil {
 		return nil, err
@@ -332,9 +332,9 @@ func (s *Views) openStore(
 	return o, nil
 }
 
-// Positions caches the text of the last position, which many answers in a row share. It may be used
+// PositionTexts caches the text of the last position, which many answers in a row share. It may be used
 // concurrently.
-type Positions struct{ last atomic.Pointer[positionText] }
+type PositionTexts struct{ last atomic.Pointer[positionText] }
 
 type positionText struct {
 	pos  events.Position
@@ -342,7 +342,7 @@ type positionText struct {
 }
 
 // Of returns the text of a position, as the API returns it.
-func (p *Positions) Of(pos events.Position) string {
+func (p *PositionTexts) Of(pos events.Position) string {
 	if last := p.last.Load(); last != nil && last.pos == pos {
 		return last.text
 	}
