@@ -307,7 +307,7 @@ func mountPeerMethod[Req, Res any, P request.Message[Req]](
 	m := &peerMethod[Req, Res, P]{s: s, name: procedure, holds: holds, do: do}
 	m.Handler = connect.NewUnaryHandler(procedure, func(ctx context.Context, req *connect.Request[Req]) (*connect.Response[Res], error) {
 		info := call.Info{Lag: -1, LongPages: s.budgets.LongPages}
-		defer info.Made()
+		defer info.ReleaseLongPage()
 		res, err := m.answer(ctx, P(req.Msg), &info)
 		if err != nil {
 			return nil, err
@@ -352,7 +352,7 @@ func (m *peerMethod[Req, Res, P]) answerPlain(
 	}
 
 	info := call.Info{Lag: -1, LongPages: m.s.budgets.LongPages}
-	defer info.Made()
+	defer info.ReleaseLongPage()
 	res, err := m.answer(ctx, req, &info)
 	if err != nil {
 		return nil, info.Lag, err

@@ -74,12 +74,12 @@ func TestLongAnswers(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		for name, err := range w.askLong(call.ShortPage, patienceOfTests) {
+		for name, err := range w.askLong(call.MaxShortPage, patienceOfTests) {
 			if err != nil {
 				t.Errorf("%s: a short page of %s: %v", way, name, err)
 			}
 		}
-		for name, err := range w.askLong(call.ShortPage+1, 50*time.Millisecond) {
+		for name, err := range w.askLong(call.MaxShortPage+1, 50*time.Millisecond) {
 			if err == nil {
 				t.Errorf("%s: a long page of %s was made without a place", way, name)
 			}
@@ -87,7 +87,7 @@ func TestLongAnswers(t *testing.T) {
 		for range pages.Limit {
 			pages.Done()
 		}
-		for name, err := range w.askLong(call.ShortPage+1, patienceOfTests) {
+		for name, err := range w.askLong(call.MaxShortPage+1, patienceOfTests) {
 			if err != nil {
 				t.Errorf("%s: a long page of %s: %v", way, name, err)
 			}
@@ -117,7 +117,7 @@ func TestLongListOfReactorsWaitsForItsStoresFirst(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), patienceOfTests)
 	defer cancel()
 	_, err := w.counterClient.ListReactors(ctx, connect.NewRequest(&skeinv1.ListReactorsRequest{
-		ItemId: "a", ViewerId: "bob", PageSize: call.ShortPage + 1, AtLeast: at,
+		ItemId: "a", ViewerId: "bob", PageSize: call.MaxShortPage + 1, AtLeast: at,
 	}))
 	wantError(t, err, connect.CodeUnavailable, "NOT_CAUGHT_UP", "")
 }

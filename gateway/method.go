@@ -76,7 +76,7 @@ func mountUnaryByHand[Req, Res any, P request.Message[Req]](
 	u.Handler = connect.NewUnaryHandler(procedure,
 		func(ctx context.Context, req *connect.Request[request.Received[Req, P]]) (*connect.Response[Res], error) {
 			info := call.Info{Lag: -1, LongPages: s.budgets.LongPages}
-			defer info.Made()
+			defer info.ReleaseLongPage()
 			if c := httpCallOf(ctx); s.cluster != nil && c != nil {
 				var release func()
 				ctx, release = s.cluster.ChargeAnswers(ctx, c.memory.Caller())

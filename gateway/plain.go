@@ -46,7 +46,7 @@ func (u *unaryMethod[Req, Res, P]) answerPlain(
 		req  request.Received[Req, P]
 		info call.Info
 	}{info: call.Info{Lag: -1, LongPages: u.s.budgets.LongPages}}
-	defer state.info.Made()
+	defer state.info.ReleaseLongPage()
 
 	if err := request.UnmarshalProto(body, state.req.Message()); err != nil {
 		state.req.Undecoded(err) // answer reports it

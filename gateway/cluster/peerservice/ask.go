@@ -46,7 +46,7 @@ func (s *Service) Ask(ctx context.Context, req *peerv1.AskRequest) (*peerv1.AskR
 	defer a.close()
 	res := &peerv1.AskResponse{Answers: make([]*peerv1.Answer, len(req.GetQuestions()))}
 	for i, q := range req.GetQuestions() {
-		if err := call.Poll(ctx, i); err != nil {
+		if err := call.CheckCanceled(ctx, i); err != nil {
 			return nil, err
 		}
 		if res.Answers[i], err = a.answer(ctx, q); err != nil {

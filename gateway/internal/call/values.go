@@ -18,9 +18,9 @@ type Times struct{ free []timestamppb.Timestamp }
 // NewTimes returns Times for n timestamps.
 func NewTimes(n int) *Times { return &Times{make([]timestamppb.Timestamp, n)} }
 
-// Of returns the next timestamp, with the given time. It may be called as often as NewTimes was
+// Next returns the next timestamp, with the given time. It may be called as often as NewTimes was
 // told.
-func (s *Times) Of(micros events.Micros) *timestamppb.Timestamp {
+func (s *Times) Next(micros events.Micros) *timestamppb.Timestamp {
 	t := &s.free[0]
 	s.free = s.free[1:]
 	t.Seconds = int64(micros) / 1e6

@@ -73,7 +73,7 @@ func (s *Service) BatchGetCounters(
 	counts := make([]skeinv1.Counters, len(req.GetKeys()))
 	res := &skeinv1.BatchGetCountersResponse{Counters: make([]*skeinv1.Counters, len(counts)), Position: views.OldestPosition(opened...)}
 	for i, key := range req.GetKeys() {
-		if err := call.Poll(ctx, i); err != nil {
+		if err := call.CheckCanceled(ctx, i); err != nil {
 			return nil, err
 		}
 		res.Counters[i] = &counts[i]

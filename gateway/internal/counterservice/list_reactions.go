@@ -41,7 +41,7 @@ func (s *Service) ListReactions(
 	}
 	defer r.Close()
 
-	if err := info.MakeLong(ctx, start.Size); err != nil {
+	if err := info.ReserveLongPage(ctx, start.Size); err != nil {
 		return nil, err
 	}
 	var items []counters.ReactedItem
@@ -58,7 +58,7 @@ func (s *Service) ListReactions(
 	times := call.NewTimes(len(items))
 	res := &skeinv1.ListReactionsResponse{Entries: make([]*skeinv1.ReactionEntry, len(items)), Position: r.Position}
 	for i, item := range items {
-		entries[i].ItemId, entries[i].ReactTime = item.Item, times.Of(item.Since)
+		entries[i].ItemId, entries[i].ReactTime = item.Item, times.Next(item.Since)
 		res.Entries[i] = &entries[i]
 	}
 	if next != nil {

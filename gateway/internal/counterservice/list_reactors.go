@@ -65,7 +65,7 @@ func (s *Service) ListReactors(
 	}
 	// This comes after both stores were opened, because a call may not wait for a store while it
 	// holds a place for a long page.
-	if err := info.MakeLong(ctx, start.Size); err != nil {
+	if err := info.ReserveLongPage(ctx, start.Size); err != nil {
 		return nil, err
 	}
 
@@ -101,7 +101,7 @@ func (s *Service) ListReactors(
 		Position: views.OldestPosition(opened...),
 	}
 	for i, reactor := range visible {
-		entries[i].UserId, entries[i].ReactTime = reactor.User, times.Of(reactor.Since)
+		entries[i].UserId, entries[i].ReactTime = reactor.User, times.Next(reactor.Since)
 		res.Entries[i] = &entries[i]
 	}
 	if next != nil {
@@ -119,7 +119,7 @@ func appendVisible(
 		return append(visible, reactors...), nil
 	}
 	for i, reactor := range reactors {
-		if err := call.Poll(ctx, i); err != nil {
+		if err := call.CheckCanceled(ctx, i); err != nil {
 			return nil, err
 		}
 		relation, err := relations.Visibility(viewer, reactor.User)

@@ -53,7 +53,7 @@ func (s *Service) ListTrending(
 	}
 	defer r.Close()
 
-	if err := info.MakeLong(ctx, start.Size); err != nil {
+	if err := info.ReserveLongPage(ctx, start.Size); err != nil {
 		return nil, err
 	}
 	var items []counters.TrendingItem

@@ -90,7 +90,7 @@ func (s *Service) refuseAllOverLimit(
 	ctx context.Context, r *views.Graph, followers []*followeeChanges, limit int64,
 ) (refused []events.Rejection, err error) {
 	for i, f := range followers {
-		if err := call.Poll(ctx, i); err != nil {
+		if err := call.CheckCanceled(ctx, i); err != nil {
 			return nil, err
 		}
 		if f.total, err = r.Followees(f.user); err != nil {

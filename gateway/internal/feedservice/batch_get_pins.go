@@ -44,14 +44,14 @@ func (s *Service) BatchGetPins(
 	defer r.Close()
 
 	pins := req.GetPins()
-	if err := info.MakeLong(ctx, len(pins)); err != nil {
+	if err := info.ReserveLongPage(ctx, len(pins)); err != nil {
 		return nil, err
 	}
 	states := make([]skeinv1.PinState, len(pins))
 	times := call.NewTimes(len(pins))
 	res := &skeinv1.BatchGetPinsResponse{Pins: make([]*skeinv1.PinState, len(pins)), Position: r.Position}
 	for i, name := range pins {
-		if err := call.Poll(ctx, i); err != nil {
+		if err := call.CheckCanceled(ctx, i); err != nil {
 			return nil, err
 		}
 		p, lives, err := r.Pin(name.GetOwnerId(), name.GetPinId())
@@ -74,7 +74,7 @@ func fillPinState(to *skeinv1.PinState, name *skeinv1.Pin, p *inbox.Pin, lives b
 	to.Living = true
 	to.BoardId = p.Board
 	to.ItemId = p.Item
-	to.CreateTime = times.Of(p.Created)
+	to.CreateTime = times.Next(p.Created)
 	to.Attributes = p.Attributes
 	to.EditTime = editTime(p)
 	to.RepinOf, to.RepinOfDeleted = repinOf(p)

@@ -41,7 +41,7 @@ func (s *Service) ListPins(
 	}
 	defer r.Close()
 
-	if err := info.MakeLong(ctx, start.Size); err != nil {
+	if err := info.ReserveLongPage(ctx, start.Size); err != nil {
 		return nil, err
 	}
 	pins, next, err := r.Pins(ctx, owner, board, inbox.PageCursor(start.Cursor), start.Size)

@@ -150,7 +150,7 @@ func (s *Service) readPage(
 	}
 
 	if !req.GetHideSeen() {
-		if err := info.MakeLong(ctx, size); err != nil {
+		if err := info.ReserveLongPage(ctx, size); err != nil {
 			return inbox.Page{}, nil, err
 		}
 		page, err := read()
@@ -164,7 +164,7 @@ func (s *Service) readPage(
 	}
 	// This comes after the seen store was opened, because a call may not wait for a store while it
 	// holds a place for a long page.
-	if err := info.MakeLong(ctx, size); err != nil {
+	if err := info.ReserveLongPage(ctx, size); err != nil {
 		return inbox.Page{}, nil, err
 	}
 	page, err := read()
@@ -248,7 +248,7 @@ func feedEntries(pins []inbox.Pin) []*skeinv1.FeedEntry {
 		e.ItemId = p.Item
 		e.OwnerId = p.Owner
 		e.BoardId = p.Board
-		e.CreateTime = times.Of(p.Created)
+		e.CreateTime = times.Next(p.Created)
 		e.Score = p.Score
 		e.Attributes = p.Attributes
 		e.EditTime = editTime(p)

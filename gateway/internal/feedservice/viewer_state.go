@@ -62,7 +62,7 @@ func (s *Service) BatchGetViewerState(
 
 	viewer := req.GetViewerId()
 	keys := req.GetKeys()
-	if err := info.MakeLong(ctx, len(keys)); err != nil {
+	if err := info.ReserveLongPage(ctx, len(keys)); err != nil {
 		return nil, err
 	}
 	states := make([]skeinv1.ViewerState, len(keys))
@@ -149,7 +149,7 @@ func (v *viewerStores) close() {
 func (v *viewerStores) fillItems(ctx context.Context, keys []*skeinv1.ViewerStateKey, states []skeinv1.ViewerState) (boards []string, err error) {
 	boards = make([]string, len(keys))
 	for i, key := range keys {
-		if err := call.Poll(ctx, i); err != nil {
+		if err := call.CheckCanceled(ctx, i); err != nil {
 			return nil, err
 		}
 		name := key.GetPin()
@@ -172,7 +172,7 @@ func (v *viewerStores) fillItems(ctx context.Context, keys []*skeinv1.ViewerStat
 // fillReactions sets the kinds with which the viewer reacted to each item.
 func (v *viewerStores) fillReactions(ctx context.Context, viewer string, states []skeinv1.ViewerState) error {
 	for i := range states {
-		if err := call.Poll(ctx, i); err != nil {
+		if err := call.CheckCanceled(ctx, i); err != nil {
 			return err
 		}
 		if states[i].ItemId == "" {
@@ -239,7 +239,7 @@ func (v *viewerStores) fillBoardFollows(
 	ctx context.Context, viewer string, keys []*skeinv1.ViewerStateKey, boards []string, states []skeinv1.ViewerState,
 ) error {
 	for i, key := range keys {
-		if err := call.Poll(ctx, i); err != nil {
+		if err := call.CheckCanceled(ctx, i); err != nil {
 			return err
 		}
 		if key.GetPin() == nil || states[i].ItemId == "" {

@@ -59,7 +59,7 @@ func checkFollows(ctx context.Context, r *views.Graph, req *skeinv1.CheckFollows
 		res.FollowTimes = make([]*skeinv1.FollowTime, len(pairs))
 	}
 	for i, p := range pairs {
-		if err := call.Poll(ctx, i); err != nil {
+		if err := call.CheckCanceled(ctx, i); err != nil {
 			return err
 		}
 		var f graph.Follow
@@ -76,7 +76,7 @@ func checkFollows(ctx context.Context, r *views.Graph, req *skeinv1.CheckFollows
 		if times != nil {
 			res.FollowTimes[i] = &followTimes[i]
 			if f.Kind != graph.None {
-				followTimes[i].Time = times.Of(f.Since)
+				followTimes[i].Time = times.Next(f.Since)
 			}
 		}
 	}

@@ -70,7 +70,7 @@ func filterFollowed(ctx context.Context, r *views.Graph, req *skeinv1.FilterFoll
 	}
 
 	for i := range max(len(users), len(boards)) {
-		if err := call.Poll(ctx, i); err != nil {
+		if err := call.CheckCanceled(ctx, i); err != nil {
 			return nil, err
 		}
 		var matches bool

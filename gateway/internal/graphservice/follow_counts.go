@@ -48,7 +48,7 @@ func (s *Service) BatchGetFollowCounts(
 	}
 
 	for i, b := range req.GetBoards() {
-		if err := call.Poll(ctx, i); err != nil {
+		if err := call.CheckCanceled(ctx, i); err != nil {
 			return nil, err
 		}
 		c, err := r.BoardCounts(b.GetOwnerId(), b.GetBoardId())

@@ -40,7 +40,7 @@ func (s *Service) readPage(ctx context.Context, l graph.List, req views.ListRequ
 	}
 	defer r.Close()
 
-	if err := info.MakeLong(ctx, start.Size); err != nil {
+	if err := info.ReserveLongPage(ctx, start.Size); err != nil {
 		return p, err
 	}
 	var next graph.PageCursor
@@ -73,7 +73,7 @@ func followEntries(entries []graph.Entry) []*skeinv1.FollowEntry {
 		list[i] = &follows[i]
 		list[i].UserId = e.User
 		list[i].Kind = FollowKinds[e.Kind]
-		list[i].FollowTime = times.Of(e.Since)
+		list[i].FollowTime = times.Next(e.Since)
 		list[i].Settings = FollowSettingsOf(e.Settings)
 	}
 	return list
@@ -84,7 +84,7 @@ func boardEntries(entries []graph.Entry) []*skeinv1.BoardEntry {
 	times := call.NewTimes(len(entries))
 	for i, e := range entries {
 		list[i] = &skeinv1.BoardEntry{
-			Board: &skeinv1.Board{OwnerId: e.User, BoardId: e.Board}, Time: times.Of(e.Since), Title: e.Title,
+			Board: &skeinv1.Board{OwnerId: e.User, BoardId: e.Board}, Time: times.Next(e.Since), Title: e.Title,
 		}
 	}
 	return list
@@ -118,7 +118,7 @@ func userEntries(entries []graph.Entry) []*skeinv1.UserEntry {
 	list := make([]*skeinv1.UserEntry, len(entries))
 	times := call.NewTimes(len(entries))
 	for i, e := range entries {
-		list[i] = &skeinv1.UserEntry{UserId: e.User, Time: times.Of(e.Since)}
+		list[i] = &skeinv1.UserEntry{UserId: e.User, Time: times.Next(e.Since)}
 		if e.Until != 0 {
 			list[i].Until = timestamppb.New(e.Until.Time())
 		}

@@ -34,7 +34,7 @@ func (s *Service) BatchGetRelationships(
 	}
 	times := call.NewTimes(len(users))
 	for i, user := range users {
-		if err := call.Poll(ctx, i); err != nil {
+		if err := call.CheckCanceled(ctx, i); err != nil {
 			return nil, err
 		}
 		rel, err := r.Relationship(req.GetViewerId(), user)
@@ -52,7 +52,7 @@ func (s *Service) BatchGetRelationships(
 			res.Relationships[i].MuteUntil = timestamppb.New(rel.MuteUntil.Time())
 		}
 		if rel.Following.Kind != graph.None {
-			res.Relationships[i].FollowTime = times.Of(rel.Following.Since)
+			res.Relationships[i].FollowTime = times.Next(rel.Following.Since)
 		}
 	}
 	return res, nil

@@ -47,7 +47,7 @@ func (s *Service) ReadNotifications(
 	if size == 0 {
 		size = defaultPageSize
 	}
-	if err := x.MakeLong(ctx, size); err != nil {
+	if err := x.ReserveLongPage(ctx, size); err != nil {
 		return nil, err
 	}
 	var page []notifications.Group
@@ -96,14 +96,14 @@ func groupMessage(user string, g *notifications.Group, markers *notifications.Ma
 	times := call.NewTimes(1 + len(g.Actors))
 	m := &skeinv1.NotificationGroup{
 		GroupId: g.ID(), Kind: kindMessages[g.Kind], ItemId: g.Item, ActorCount: call.Count(int64(g.ActorCount)),
-		NewestTime: times.Of(g.Newest), Unread: markers.IsUnread(g), Unseen: markers.IsUnseen(g),
+		NewestTime: times.Next(g.Newest), Unread: markers.IsUnread(g), Unseen: markers.IsUnseen(g),
 	}
 	if g.Kind != notifications.Followed {
 		m.Pin = &skeinv1.Pin{OwnerId: user, PinId: g.Pin}
 	}
 	for i := range g.Actors {
 		n := &g.Actors[i]
-		actor := &skeinv1.NotificationActor{UserId: n.Actor, Time: times.Of(n.Since)}
+		actor := &skeinv1.NotificationActor{UserId: n.Actor, Time: times.Next(n.Since)}
 		switch g.Kind {
 		case notifications.Reacted:
 			actor.Reaction = events.ReactionName(n.Reaction)

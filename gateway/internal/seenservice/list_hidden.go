@@ -29,7 +29,7 @@ func (s *Service) ListHidden(
 	}
 	defer r.Close()
 
-	if err := info.MakeLong(ctx, start.Size); err != nil {
+	if err := info.ReserveLongPage(ctx, start.Size); err != nil {
 		return nil, err
 	}
 	items, next, err := r.Hidden(ctx, req.GetUserId(), start.Cursor, start.Size)
@@ -49,7 +49,7 @@ func (s *Service) ListHidden(
 		Entries: make([]*skeinv1.HiddenEntry, len(items)), TotalSize: call.Count(total), Position: r.Position,
 	}
 	for i, item := range items {
-		res.Entries[i] = &skeinv1.HiddenEntry{ItemId: item.Item, HideTime: times.Of(item.Since)}
+		res.Entries[i] = &skeinv1.HiddenEntry{ItemId: item.Item, HideTime: times.Next(item.Since)}
 	}
 	if next != nil {
 		res.NextPageToken = s.Keys.Sign(pagetoken.Token{List: id, Position: r.At, Cursor: next})
