@@ -62,10 +62,10 @@ func mountUnary[Req, Res any, P request.Message[Req]](
 	})
 }
 
-// mountUnaryByHand mounts a request-response method whose requests are checked by the hand-written check
-// alone, and whose calls have no time limit. It is for methods that are called too often for the
-// rules in their proto (docs/decisions/0005-edge-validation.md) and that end by themselves. A nil
-// check means that every request is valid.
+// mountUnaryByHand mounts a request-response method whose requests are checked by the hand-written
+// check alone, and whose calls have no time limit. It is for methods that are called too often for
+// the rules in their proto (docs/decisions/0005-edge-validation.md) and that end by themselves. A
+// nil check means that every request is valid.
 func mountUnaryByHand[Req, Res any, P request.Message[Req]](
 	s *Server, procedure string,
 	check func(P) []apierror.Violation,

@@ -13,14 +13,15 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// mountReadParts mounts a method whose request has parts that are each about one home. See [mountUnary].
+// mountReadParts mounts a method whose request has parts that are each about one home. See
+// [mountUnary].
 func mountReadParts[Req, Res any, P request.Message[Req]](
 	s *Server, procedure string, check func(*request.Checker, P), splitter partSplitter[Req, Res, P], do unaryHandler[Req, Res, P],
 ) {
 	mountUnary(s, procedure, check, routeByParts(s, procedure, splitter, do))
 }
 
-// mountReadPartsByHand is readParts with a hand-written check. See [mountUnaryByHand].
+// mountReadPartsByHand is mountReadParts with a hand-written check. See [mountUnaryByHand].
 func mountReadPartsByHand[Req, Res any, P request.Message[Req]](
 	s *Server, procedure string, check func(P) []apierror.Violation, splitter partSplitter[Req, Res, P], do unaryHandler[Req, Res, P],
 ) {

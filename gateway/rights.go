@@ -112,9 +112,9 @@ func admitAll() binding {
 	return binding{text: "everything", refusedField: func(string, proto.Message) string { return "" }}
 }
 
-// concealPrivateCounts admits every request, but shows only to U how many users and boards U has blocked,
-// muted and excluded. It shows to no bound caller how many users exclude a board, because the owner
-// of the board could then distinguish an exclusion from an unfollow.
+// concealPrivateCounts admits every request, but shows only to U how many users and boards U has
+// blocked, muted and excluded. It shows to no bound caller how many users exclude a board, because
+// the owner of the board could then distinguish an exclusion from an unfollow.
 func concealPrivateCounts() binding {
 	b := admitAll()
 	b.text = "everything, but 0 for `excluder_count`, and for `excluded_board_count`, `blocked_count` and `muted_count` of others"
@@ -132,8 +132,9 @@ func concealPrivateCounts() binding {
 	return b
 }
 
-// concealSettingsOfOthers admits requests for the follows of every user, but only U sees the settings of U's
-// follows. It refuses lists of only those follows of another user that have a setting.
+// concealSettingsOfOthers admits requests for the follows of every user, but only U sees the
+// settings of U's follows. It refuses lists of only those follows of another user that have a
+// setting.
 func concealSettingsOfOthers() binding {
 	return binding{
 		text: "everything, but of others without `settings`, and not with `only`",
@@ -157,8 +158,8 @@ func concealSettingsOfOthers() binding {
 	}
 }
 
-// concealPlaysOfOthers admits every request, but shows only to U how many items U has played. How often an item
-// was played is public.
+// concealPlaysOfOthers admits every request, but shows only to U how many items U has played. How
+// often an item was played is public.
 func concealPlaysOfOthers() binding {
 	b := admitAll()
 	b.text = "everything, but 0 for `play_count` of other users"
@@ -174,9 +175,9 @@ func concealPlaysOfOthers() binding {
 	return b
 }
 
-// refusePrivateReactionsOfOthers admits requests for the reactions of every user, but for those of a private kind
-// only if they are U's. Reactions of other kinds are public: the lists of who reacted to an item
-// also contain them.
+// refusePrivateReactionsOfOthers admits requests for the reactions of every user, but for those of
+// a private kind only if they are U's. Reactions of other kinds are public: the lists of who
+// reacted to an item also contain them.
 func refusePrivateReactionsOfOthers() binding {
 	return binding{text: "everything, but of a private `kind` only if `user_id` is U", refusedField: func(user string, req proto.Message) string {
 		list, ok := req.(*skeinv1.ListReactionsRequest)
@@ -213,8 +214,8 @@ func concealBlockers() binding {
 	return b
 }
 
-// concealBlockReasons admits questions about the feed of U, but removes the reason BLOCKED, because it
-// could tell U that the owner of the pin blocks U. The answer still has a reason, because
+// concealBlockReasons admits questions about the feed of U, but removes the reason BLOCKED, because
+// it could tell U that the owner of the pin blocks U. The answer still has a reason, because
 // NOT_FOLLOWED always accompanies BLOCKED. BatchGetRelationships tells U whom U blocks.
 //
 // REPIN_OF_BLOCKED may be the only reason, so it is replaced and not removed. The same reason
@@ -264,13 +265,13 @@ func refuseExcluders() binding {
 	}}
 }
 
-// requireUserInEvents admits live events whose acting user is U. It refuses backfills, because their senders
-// choose their time, and because after a backfill with a high offset the log ignores all backfills
-// of the same source with lower offsets.
+// requireUserInEvents admits live events whose acting user is U. It refuses backfills, because
+// their senders choose their time, and because after a backfill with a high offset the log ignores
+// all backfills of the same source with lower offsets.
 //
-// requireUserInEvents admits malformed events, because the method itself then refuses them, with a list of
-// all errors. To save time, requireUserInEvents validates only an event that it would refuse if the event
-// were well-formed.
+// requireUserInEvents admits malformed events, because the method itself then refuses them, with a
+// list of all errors. To save time, requireUserInEvents validates only an event that it would
+// refuse if the event were well-formed.
 func requireUserInEvents() binding {
 	return binding{text: "the acting user of every event is U; no backfills", refusedField: func(user string, req proto.Message) string {
 		call, _ := req.(*skeinv1.PublishRequest)

@@ -27,8 +27,8 @@ type positionedMessage interface {
 	GetPosition() string
 }
 
-// mountForBrowsers makes a stream also available by GET as Server-Sent Events. resume changes a request
-// so that its stream continues after a position.
+// mountForBrowsers makes a stream also available by GET as Server-Sent Events. resume changes a
+// request so that its stream continues after a position.
 func mountForBrowsers[Req, Res any, P request.Message[Req]](m *streamMethod[Req, Res, P], resume func(req P, position string)) {
 	rpcHandler := m.s.methods[m.procedure]
 	m.s.methods[m.procedure] = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

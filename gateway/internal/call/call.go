@@ -32,8 +32,9 @@ type Stream[Res any] interface {
 	SetLag(lag int64)
 }
 
-// CheckCanceled returns the error of ctx if the caller no longer waits. A loop calls it with the number i of
-// its iteration. CheckCanceled checks ctx only in every 64th iteration, because the check has a cost.
+// CheckCanceled returns the error of ctx if the caller no longer waits. A loop calls it with the
+// number i of its iteration. CheckCanceled checks ctx only in every 64th iteration, because the
+// check has a cost.
 func CheckCanceled(ctx context.Context, i int) error {
 	if i%64 == 63 {
 		return ctx.Err()

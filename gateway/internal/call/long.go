@@ -5,9 +5,10 @@ import "context"
 // MaxShortPage is the largest size at which a page does not count as long.
 const MaxShortPage = defaultPageSize
 
-// ReserveLongPage waits for a place in LongPages if a page with so many entries is long. A method must
-// call it after it has opened its views, and must not wait for anything else until [Info.ReleaseLongPage]
-// gives the place back. Otherwise calls that wait for a position could occupy all places.
+// ReserveLongPage waits for a place in LongPages if a page with so many entries is long. A method
+// must call it after it has opened its views, and must not wait for anything else until
+// [Info.ReleaseLongPage] gives the place back. Otherwise calls that wait for a position could
+// occupy all places.
 func (i *Info) ReserveLongPage(ctx context.Context, entries int) error {
 	if entries <= MaxShortPage || i.LongPages == nil || i.holdsLongPage {
 		return nil
@@ -19,8 +20,8 @@ func (i *Info) ReserveLongPage(ctx context.Context, entries int) error {
 	return nil
 }
 
-// ReleaseLongPage gives back the place of a long page, if the call holds one. It is called when the answer was
-// counted as memory, or dropped.
+// ReleaseLongPage gives back the place of a long page, if the call holds one. It is called when the
+// answer was counted as memory, or dropped.
 func (i *Info) ReleaseLongPage() {
 	if i.holdsLongPage {
 		i.LongPages.Done()

@@ -40,8 +40,8 @@ func DemandOf(atLeast string) (Demand, error) {
 
 func (d Demand) isEmpty() bool { return d.Position == events.Position{} }
 
-// InvalidError returns the error of a demand that cannot be met. text says what is wrong, in words that
-// follow the name of the field.
+// InvalidError returns the error of a demand that cannot be met. text says what is wrong, in words
+// that follow the name of the field.
 func (d Demand) InvalidError(text string, cause error) error {
 	f := apierror.Invalid(apierror.Violation{Field: d.Field, Text: text, Reason: d.Reason})
 	f.Cause = cause

@@ -122,8 +122,8 @@ func (o *StoreView) Newest() events.Position {
 	return o.remote.Newest()
 }
 
-// NewestPosition returns the newest of the positions of some views. The next page must demand it, because
-// it could otherwise show what this page already knew to be deleted.
+// NewestPosition returns the newest of the positions of some views. The next page must demand it,
+// because it could otherwise show what this page already knew to be deleted.
 func NewestPosition(opened ...*StoreView) (newest events.Position) {
 	for _, o := range opened {
 		if at := o.Newest(); at.Seq >= newest.Seq {
@@ -332,8 +332,8 @@ func (s *Views) openStore(
 	return o, nil
 }
 
-// PositionTexts caches the text of the last position, which many answers in a row share. It may be used
-// concurrently.
+// PositionTexts caches the text of the last position, which many answers in a row share. It may be
+// used concurrently.
 type PositionTexts struct{ last atomic.Pointer[positionText] }
 
 type positionText struct {
