@@ -366,6 +366,6 @@ func checkRulesAndIDs[P proto.Message](s *Server, checkIDs func(*request.Checker
 		}
 		var c request.Checker
 		checkIDs(&c, req)
-		return c.Found
+		return c.Violations
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"errors"
 
 	"github.com/skein-feed/skein/events/eventlog"
-	"github.com/skein-feed/skein/gateway/internal/apierror"
 	"github.com/skein-feed/skein/gateway/internal/call"
 	"github.com/skein-feed/skein/gateway/internal/request"
 	"github.com/skein-feed/skein/gateway/operator"
@@ -35,8 +34,8 @@ func ValidateAcceptLogHole(c *request.Checker, req *skeinv1.AcceptLogHoleRequest
 	last := req.GetLastSequence()
 	switch {
 	case first == 0:
-		c.Found = append(c.Found, apierror.InvalidField("first_sequence", "must be the first sequence that is missing, at least 1"))
+		c.Refuse("first_sequence", "must be the first sequence that is missing, at least 1")
 	case last != 0 && last < first:
-		c.Found = append(c.Found, apierror.InvalidField("last_sequence", "is %d: must be 0, or at least first_sequence, which is %d", last, first))
+		c.Refuse("last_sequence", "is %d: must be 0, or at least first_sequence, which is %d", last, first)
 	}
 }

@@ -17,30 +17,30 @@ import (
 // frequent and the rules are slow.
 func ValidateBatchGetCounters(req *skeinv1.BatchGetCountersRequest) []apierror.Violation {
 	var c request.Checker
-	c.Length("keys", len(req.GetKeys()), 1)
-	c.AtLeast(req.GetAtLeast())
-	c.AtMostItems("reaction_kinds", len(req.GetReactionKinds()), counters.MaxKinds)
-	if len(c.Found) > 0 {
-		return c.Found
+	c.RequireLength("keys", len(req.GetKeys()), 1)
+	c.RequirePosition(req.GetAtLeast())
+	c.RequireAtMost("reaction_kinds", len(req.GetReactionKinds()), counters.MaxKinds)
+	if len(c.Violations) > 0 {
+		return c.Violations
 	}
 	for i, kind := range req.GetReactionKinds() {
 		if kind == "" || !events.IsReaction(kind) || events.IsPrivateReaction(kind) {
-			c.FoundAt("reaction_kinds", i, "", "must be 1 to 32 bytes of a-z, 0-9 and _, and not begin with _: private kinds are not counted")
+			c.RefuseAt("reaction_kinds", i, "", "must be 1 to 32 bytes of a-z, 0-9 and _, and not begin with _: private kinds are not counted")
 		}
 	}
 	for i, k := range req.GetKeys() {
 		switch t := k.GetTarget().(type) {
 		case *skeinv1.CounterKey_UserId:
-			c.IDAt("keys", i, ".user_id", t.UserId)
+			c.RequireIDAt("keys", i, ".user_id", t.UserId)
 		case *skeinv1.CounterKey_Board:
-			c.BoardAt("keys", i, ".board", t.Board)
+			c.RequireBoardAt("keys", i, ".board", t.Board)
 		case *skeinv1.CounterKey_ItemId:
-			c.IDAt("keys", i, ".item_id", t.ItemId)
+			c.RequireIDAt("keys", i, ".item_id", t.ItemId)
 		default:
-			c.FoundAt("keys", i, ".target", "must be given: user_id, board or item_id")
+			c.RefuseAt("keys", i, ".target", "must be given: user_id, board or item_id")
 		}
 	}
-	return c.Found
+	return c.Violations
 }
 
 // BatchGetCounters returns the counts of each key, in the order of the request.

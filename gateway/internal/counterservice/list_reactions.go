@@ -4,7 +4,6 @@ import (
 	"context"
 
 	"github.com/skein-feed/skein/events"
-	"github.com/skein-feed/skein/gateway/internal/apierror"
 	"github.com/skein-feed/skein/gateway/internal/call"
 	"github.com/skein-feed/skein/gateway/internal/request"
 	"github.com/skein-feed/skein/gateway/internal/views"
@@ -19,9 +18,9 @@ const reactionsList = 0xf9
 
 // ValidateListReactions checks the user and the kind.
 func ValidateListReactions(c *request.Checker, req *skeinv1.ListReactionsRequest) {
-	c.ID("user_id", req.GetUserId())
+	c.RequireID("user_id", req.GetUserId())
 	if !events.IsReaction(req.GetKind()) {
-		c.Found = append(c.Found, apierror.InvalidField("kind", "must be 1 to 32 bytes of a-z, 0-9 and _; empty means like"))
+		c.Refuse("kind", "must be 1 to 32 bytes of a-z, 0-9 and _; empty means like")
 	}
 }
 

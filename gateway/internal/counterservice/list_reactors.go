@@ -4,7 +4,6 @@ import (
 	"context"
 
 	"github.com/skein-feed/skein/events"
-	"github.com/skein-feed/skein/gateway/internal/apierror"
 	"github.com/skein-feed/skein/gateway/internal/call"
 	"github.com/skein-feed/skein/gateway/internal/request"
 	"github.com/skein-feed/skein/gateway/internal/views"
@@ -23,13 +22,13 @@ const reactorsList = 0xf8
 
 // ValidateListReactors checks the ids and the kind.
 func ValidateListReactors(c *request.Checker, req *skeinv1.ListReactorsRequest) {
-	c.ID("item_id", req.GetItemId())
+	c.RequireID("item_id", req.GetItemId())
 	if req.GetViewerId() != "" {
-		c.ID("viewer_id", req.GetViewerId())
+		c.RequireID("viewer_id", req.GetViewerId())
 	}
 	if !events.IsReaction(req.GetKind()) || events.IsPrivateReaction(req.GetKind()) {
-		c.Found = append(c.Found, apierror.InvalidField("kind",
-			"must be 1 to 32 bytes of a-z, 0-9 and _, and not begin with _: private kinds have no list of reactors; empty means like"))
+		c.Refuse("kind",
+			"must be 1 to 32 bytes of a-z, 0-9 and _, and not begin with _: private kinds have no list of reactors; empty means like")
 	}
 }
 

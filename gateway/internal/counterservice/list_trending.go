@@ -19,9 +19,9 @@ const TrendingList = 0xfb
 func ValidateListTrending(c *request.Checker, req *skeinv1.ListTrendingRequest) {
 	switch t := req.GetScope().(type) {
 	case *skeinv1.ListTrendingRequest_OwnerId:
-		c.ID("owner_id", t.OwnerId)
+		c.RequireID("owner_id", t.OwnerId)
 	case *skeinv1.ListTrendingRequest_Board:
-		c.Board("board", t.Board)
+		c.RequireBoard("board", t.Board)
 	}
 }
 

@@ -28,17 +28,17 @@ import (
 func ValidatePublish(req *skeinv1.PublishRequest) []apierror.Violation {
 	var c request.Checker
 	if n := len(req.GetEvents()); n > events.MaxEnvelopeEvents {
-		c.Found = append(c.Found, apierror.Violation{
+		c.Violations = append(c.Violations, apierror.Violation{
 			Field: "events", Reason: skeinv1.Reason_REASON_TOO_LARGE,
 			Text: fmt.Sprintf("has %d events: at most %d", n, events.MaxEnvelopeEvents),
 		})
 	} else {
-		c.Length("events", n, 1)
+		c.RequireLength("events", n, 1)
 	}
 	if wait := req.GetWait(); wait < 0 || wait > skeinv1.PublishWait_PUBLISH_WAIT_VISIBLE {
-		c.Found = append(c.Found, apierror.InvalidField("wait", "%s", request.EnumWantedOf(req, "wait")))
+		c.Refuse("wait", "%s", request.EnumWantedOf(req, "wait"))
 	}
-	return c.Found
+	return c.Violations
 }
 
 // Publish appends the events of a call to the log, or rejects them: all of them if one is invalid,

@@ -50,13 +50,12 @@ func validKinds() string {
 func ValidateWatch(c *request.Checker, req *skeinv1.WatchRequest) {
 	for i, name := range req.GetKinds() {
 		if _, ok := events.ParseKind(name); !ok {
-			c.Found = append(c.Found, apierror.InvalidField(fmt.Sprintf("kinds[%d]", i),
-				"must be %s, not %q", validKinds(), name))
+			c.Refuse(fmt.Sprintf("kinds[%d]", i), "must be %s, not %q", validKinds(), name)
 		}
 	}
-	c.IDs("user_ids", req.GetUserIds())
+	c.RequireIDs("user_ids", req.GetUserIds())
 	if after := req.GetAfter(); after != earliestPosition && strings.EqualFold(after, earliestPosition) {
-		c.Found = append(c.Found, apierror.InvalidField("after", "%q is no position: the position before all events is %q", after, earliestPosition))
+		c.Refuse("after", "%q is no position: the position before all events is %q", after, earliestPosition)
 	}
 }
 

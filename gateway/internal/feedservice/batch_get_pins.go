@@ -17,15 +17,15 @@ import (
 // and each page of a product makes this call for all the pins that it shows.
 func ValidateBatchGetPins(req *skeinv1.BatchGetPinsRequest) []apierror.Violation {
 	var c request.Checker
-	c.Length("pins", len(req.GetPins()), 1)
-	c.AtLeast(req.GetAtLeast())
-	if len(c.Found) > 0 {
-		return c.Found
+	c.RequireLength("pins", len(req.GetPins()), 1)
+	c.RequirePosition(req.GetAtLeast())
+	if len(c.Violations) > 0 {
+		return c.Violations
 	}
 	for i, p := range req.GetPins() {
-		c.PinAt("pins", i, "", p)
+		c.RequirePinAt("pins", i, "", p)
 	}
-	return c.Found
+	return c.Violations
 }
 
 // BatchGetPins returns each pin as it is, in the order of the request. It reads all of them at one

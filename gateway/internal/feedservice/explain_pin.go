@@ -23,8 +23,8 @@ func feedToExplain(req *skeinv1.ExplainPinRequest) *skeinv1.ReadFeedRequest {
 // ValidateExplainPin checks the pin, and checks the reader and the options as ReadFeed does.
 func ValidateExplainPin(c *request.Checker, req *skeinv1.ExplainPinRequest) {
 	ValidateReadFeed(c, feedToExplain(req))
-	c.ID("pin.owner_id", req.GetPin().GetOwnerId())
-	c.ID("pin.pin_id", req.GetPin().GetPinId())
+	c.RequireID("pin.owner_id", req.GetPin().GetOwnerId())
+	c.RequireID("pin.pin_id", req.GetPin().GetPinId())
 }
 
 // ExplainPin returns why a pin is in a feed or not. It opens the same views as ReadFeed does for a

@@ -13,10 +13,10 @@ import (
 // ValidateListPins checks the owner or board.
 func ValidateListPins(c *request.Checker, req *skeinv1.ListPinsRequest) {
 	if t, ok := req.GetTarget().(*skeinv1.ListPinsRequest_Board); ok {
-		c.Board("board", t.Board)
+		c.RequireBoard("board", t.Board)
 		return
 	}
-	c.ID("owner_id", req.GetOwnerId())
+	c.RequireID("owner_id", req.GetOwnerId())
 }
 
 // ListPins returns a page of the pins of an owner or board.

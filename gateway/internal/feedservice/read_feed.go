@@ -6,7 +6,6 @@ import (
 
 	"google.golang.org/protobuf/types/known/timestamppb"
 
-	"github.com/skein-feed/skein/gateway/internal/apierror"
 	"github.com/skein-feed/skein/gateway/internal/call"
 	"github.com/skein-feed/skein/gateway/internal/graphservice"
 	"github.com/skein-feed/skein/gateway/internal/request"
@@ -30,13 +29,13 @@ const (
 
 // ValidateReadFeed checks the reader, and refuses options that exclude each other.
 func ValidateReadFeed(c *request.Checker, req *skeinv1.ReadFeedRequest) {
-	c.ID("reader_id", req.GetReaderId())
+	c.RequireID("reader_id", req.GetReaderId())
 	if req.GetNewerThan() != "" && req.GetOrder() == skeinv1.FeedOrder_FEED_ORDER_TRENDING {
-		c.Found = append(c.Found, apierror.InvalidField("newer_than",
-			"must be empty in the order TRENDING: only feeds in the order NEWEST return a newest_token"))
+		c.Refuse("newer_than",
+			"must be empty in the order TRENDING: only feeds in the order NEWEST return a newest_token")
 	}
 	if req.GetIgnoreServed() && !req.GetHideSeen() {
-		c.Found = append(c.Found, apierror.InvalidField("ignore_served", "must be false without hide_seen, because nothing is hidden then"))
+		c.Refuse("ignore_served", "must be false without hide_seen, because nothing is hidden then")
 	}
 }
 

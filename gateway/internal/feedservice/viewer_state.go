@@ -19,26 +19,26 @@ import (
 // they are, and each page of a product makes this call for everything that it shows.
 func ValidateBatchGetViewerState(req *skeinv1.BatchGetViewerStateRequest) []apierror.Violation {
 	var c request.Checker
-	c.Length("keys", len(req.GetKeys()), 1)
-	c.AtLeast(req.GetAtLeast())
-	if len(c.Found) > 0 {
-		return c.Found
+	c.RequireLength("keys", len(req.GetKeys()), 1)
+	c.RequirePosition(req.GetAtLeast())
+	if len(c.Violations) > 0 {
+		return c.Violations
 	}
 	if req.GetWindowMonths() < 0 {
-		c.Found = append(c.Found, apierror.InvalidField("window_months", "is %d: must be 0 or more", req.GetWindowMonths()))
+		c.Refuse("window_months", "is %d: must be 0 or more", req.GetWindowMonths())
 	}
-	c.ID("viewer_id", req.GetViewerId())
+	c.RequireID("viewer_id", req.GetViewerId())
 	for i, k := range req.GetKeys() {
 		switch t := k.GetTarget().(type) {
 		case *skeinv1.ViewerStateKey_Pin:
-			c.PinAt("keys", i, ".pin", t.Pin)
+			c.RequirePinAt("keys", i, ".pin", t.Pin)
 		case *skeinv1.ViewerStateKey_ItemId:
-			c.IDAt("keys", i, ".item_id", t.ItemId)
+			c.RequireIDAt("keys", i, ".item_id", t.ItemId)
 		default:
-			c.FoundAt("keys", i, ".target", "must be given: pin or item_id")
+			c.RefuseAt("keys", i, ".target", "must be given: pin or item_id")
 		}
 	}
-	return c.Found
+	return c.Violations
 }
 
 // BatchGetViewerState returns how the viewer relates to each key (a pin or an item), in the order

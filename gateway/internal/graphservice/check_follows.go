@@ -15,23 +15,23 @@ import (
 // frequent and the rules are slow.
 func ValidateCheckFollows(req *skeinv1.CheckFollowsRequest) []apierror.Violation {
 	var c request.Checker
-	c.Length("pairs", len(req.GetPairs()), 1)
-	c.AtLeast(req.GetAtLeast())
-	if len(c.Found) > 0 {
-		return c.Found
+	c.RequireLength("pairs", len(req.GetPairs()), 1)
+	c.RequirePosition(req.GetAtLeast())
+	if len(c.Violations) > 0 {
+		return c.Violations
 	}
 	for i, p := range req.GetPairs() {
-		c.IDAt("pairs", i, ".user_id", p.GetUserId())
+		c.RequireIDAt("pairs", i, ".user_id", p.GetUserId())
 		switch t := p.GetTarget().(type) {
 		case *skeinv1.FollowPair_TargetUserId:
-			c.IDAt("pairs", i, ".target_user_id", t.TargetUserId)
+			c.RequireIDAt("pairs", i, ".target_user_id", t.TargetUserId)
 		case *skeinv1.FollowPair_Board:
-			c.BoardAt("pairs", i, ".board", t.Board)
+			c.RequireBoardAt("pairs", i, ".board", t.Board)
 		default:
-			c.FoundAt("pairs", i, ".target", "must be given: target_user_id or board")
+			c.RefuseAt("pairs", i, ".target", "must be given: target_user_id or board")
 		}
 	}
-	return c.Found
+	return c.Violations
 }
 
 // CheckFollows returns for each pair how the user follows the other user or the board.

@@ -17,24 +17,24 @@ func ValidateFilterFollowed(req *skeinv1.FilterFollowedRequest) []apierror.Viola
 	var c request.Checker
 	users := len(req.GetUserIds())
 	boards := len(req.GetBoards())
-	c.Length("user_ids", users, 0)
-	c.Length("boards", boards, 0)
-	c.AtLeast(req.GetAtLeast())
-	if len(c.Found) > 0 {
-		return c.Found
+	c.RequireLength("user_ids", users, 0)
+	c.RequireLength("boards", boards, 0)
+	c.RequirePosition(req.GetAtLeast())
+	if len(c.Violations) > 0 {
+		return c.Violations
 	}
 	switch d := req.GetDirection(); {
 	case (users == 0) == (boards == 0):
-		c.Found = append(c.Found, apierror.InvalidField("user_ids", "or boards must be given, and not both"))
+		c.Refuse("user_ids", "or boards must be given, and not both")
 	case d < 0 || d > skeinv1.FollowDirection_FOLLOW_DIRECTION_MUTUAL:
-		c.Found = append(c.Found, apierror.InvalidField("direction", "%s", request.EnumWantedOf(req, "direction")))
+		c.Refuse("direction", "%s", request.EnumWantedOf(req, "direction"))
 	case boards > 0 && d > skeinv1.FollowDirection_FOLLOW_DIRECTION_FOLLOWING:
-		c.Found = append(c.Found, apierror.InvalidField("direction", "must be FOLLOW_DIRECTION_FOLLOWING for boards: boards follow nobody"))
+		c.Refuse("direction", "must be FOLLOW_DIRECTION_FOLLOWING for boards: boards follow nobody")
 	}
-	c.ID("viewer_id", req.GetViewerId())
-	c.IDs("user_ids", req.GetUserIds())
-	c.Boards("boards", req.GetBoards())
-	return c.Found
+	c.RequireID("viewer_id", req.GetViewerId())
+	c.RequireIDs("user_ids", req.GetUserIds())
+	c.RequireBoards("boards", req.GetBoards())
+	return c.Violations
 }
 
 // FilterFollowed returns the indexes of the users or boards that the viewer follows. With another

@@ -10,8 +10,8 @@ import (
 
 // ValidateBatchGetFollowCounts checks the ids.
 func ValidateBatchGetFollowCounts(c *request.Checker, req *skeinv1.BatchGetFollowCountsRequest) {
-	c.IDs("user_ids", req.GetUserIds())
-	c.Boards("boards", req.GetBoards())
+	c.RequireIDs("user_ids", req.GetUserIds())
+	c.RequireBoards("boards", req.GetBoards())
 }
 
 // BatchGetFollowCounts returns the counts of the users, and those of the boards, in the order of

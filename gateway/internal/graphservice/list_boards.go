@@ -11,7 +11,7 @@ import (
 
 // ValidateListBoardFollowers checks the board.
 func ValidateListBoardFollowers(c *request.Checker, req *skeinv1.ListBoardFollowersRequest) {
-	c.Board("board", req.GetBoard())
+	c.RequireBoard("board", req.GetBoard())
 }
 
 // ListBoardFollowers returns a page of the users who follow or exclude a board.

@@ -4,7 +4,6 @@ import (
 	"context"
 
 	"github.com/skein-feed/skein/events"
-	"github.com/skein-feed/skein/gateway/internal/apierror"
 	"github.com/skein-feed/skein/gateway/internal/call"
 	"github.com/skein-feed/skein/gateway/internal/request"
 	"github.com/skein-feed/skein/projections/graph"
@@ -25,9 +24,9 @@ func listOfKind(kind skeinv1.FollowKind, both, explicit, implicit graph.ListKind
 
 // ValidateListFollowing checks the user, and refuses options that exclude each other.
 func ValidateListFollowing(c *request.Checker, req *skeinv1.ListFollowingRequest) {
-	c.ID("user_id", req.GetUserId())
+	c.RequireID("user_id", req.GetUserId())
 	if req.Kind != nil && req.GetOnly() != skeinv1.FollowSetting_FOLLOW_SETTING_UNSPECIFIED {
-		c.Found = append(c.Found, apierror.InvalidField("kind", "must be absent with only: follows of both kinds have settings"))
+		c.Refuse("kind", "must be absent with only: follows of both kinds have settings")
 	}
 }
 
@@ -67,8 +66,8 @@ func (s *Service) ListFollowers(
 
 // ValidateListMutuals checks both ids.
 func ValidateListMutuals(c *request.Checker, req *skeinv1.ListMutualsRequest) {
-	c.ID("viewer_id", req.GetViewerId())
-	c.ID("user_id", req.GetUserId())
+	c.RequireID("viewer_id", req.GetViewerId())
+	c.RequireID("user_id", req.GetUserId())
 }
 
 // ListMutuals returns a page of the users whom the viewer follows and who follow the user.

@@ -13,8 +13,8 @@ import (
 
 // ValidateBatchGetRelationships checks the ids.
 func ValidateBatchGetRelationships(c *request.Checker, req *skeinv1.BatchGetRelationshipsRequest) {
-	c.ID("viewer_id", req.GetViewerId())
-	c.IDs("user_ids", req.GetUserIds())
+	c.RequireID("viewer_id", req.GetViewerId())
+	c.RequireIDs("user_ids", req.GetUserIds())
 }
 
 // BatchGetRelationships returns how the viewer and each user are related: follows in both

@@ -15,10 +15,10 @@ import (
 // ValidateScanFollowers checks the user or board.
 func ValidateScanFollowers(c *request.Checker, req *skeinv1.ScanFollowersRequest) {
 	if t, ok := req.GetTarget().(*skeinv1.ScanFollowersRequest_Board); ok {
-		c.Board("board", t.Board)
+		c.RequireBoard("board", t.Board)
 		return
 	}
-	c.ID("user_id", req.GetUserId())
+	c.RequireID("user_id", req.GetUserId())
 }
 
 // scanPartSize is how many entries one message of a scan has.

@@ -53,109 +53,116 @@ func fieldPath(v *validate.Violation) string {
 // Checker collects the violations in the ids of a request. The rules of the protos bound only their
 // length. The checker also checks their characters ([events.ValidateID]), which the keys of the
 // stores rely on.
-type Checker struct{ Found []apierror.Violation }
+type Checker struct{ Violations []apierror.Violation }
 
 // isFull reports whether the checker has as many violations as one error can have, so that a check
 // of a long list may stop.
-func (c *Checker) isFull() bool { return len(c.Found) >= apierror.MaxViolations }
+func (c *Checker) isFull() bool { return len(c.Violations) >= apierror.MaxViolations }
 
-// ID requires a valid id.
-func (c *Checker) ID(field, id string) {
+// Refuse adds a violation of a field. The formatted text says what is wrong, in words that follow
+// the path of the field.
+func (c *Checker) Refuse(field, format string, args ...any) {
+	c.Violations = append(c.Violations, apierror.InvalidField(field, format, args...))
+}
+
+// RequireID requires a valid id.
+func (c *Checker) RequireID(field, id string) {
 	if err := events.ValidateID(id); err != nil {
 		c.addIDError(field, err)
 	}
 }
 
-// IDAt requires a valid id in the i-th item of a list. suffix is the path of the id in the item,
-// such as ".user_id". The full path is built only for an error, because frequent calls check
+// RequireIDAt requires a valid id in the i-th item of a list. suffix is the path of the id in the
+// item, such as ".user_id". The full path is built only for an error, because frequent calls check
 // thousands of valid ids.
-func (c *Checker) IDAt(list string, i int, suffix, id string) {
+func (c *Checker) RequireIDAt(list string, i int, suffix, id string) {
 	if err := events.ValidateID(id); err != nil {
 		c.addIDError(list+"["+strconv.Itoa(i)+"]"+suffix, err)
 	}
 }
 
-// IDs requires that all ids of a list are valid.
-func (c *Checker) IDs(list string, ids []string) {
+// RequireIDs requires that all ids of a list are valid.
+func (c *Checker) RequireIDs(list string, ids []string) {
 	for i, id := range ids {
 		if c.isFull() {
 			return
 		}
-		c.IDAt(list, i, "", id)
+		c.RequireIDAt(list, i, "", id)
 	}
 }
 
-// Board requires a board. Its board id may be empty, which means the default board of its owner.
-func (c *Checker) Board(field string, b *skeinv1.Board) {
+// RequireBoard requires a board. Its board id may be empty, which means the default board of its
+// owner.
+func (c *Checker) RequireBoard(field string, b *skeinv1.Board) {
 	if b == nil {
-		c.Found = append(c.Found, apierror.InvalidField(field, "must be given"))
+		c.Refuse(field, "must be given")
 		return
 	}
-	c.ID(field+".owner_id", b.GetOwnerId())
+	c.RequireID(field+".owner_id", b.GetOwnerId())
 	if b.GetBoardId() != "" {
-		c.ID(field+".board_id", b.GetBoardId())
+		c.RequireID(field+".board_id", b.GetBoardId())
 	}
 }
 
-// BoardAt requires a board in the i-th item of a list. suffix is as for IDAt.
-func (c *Checker) BoardAt(list string, i int, suffix string, b *skeinv1.Board) {
+// RequireBoardAt requires a board in the i-th item of a list. suffix is as for RequireIDAt.
+func (c *Checker) RequireBoardAt(list string, i int, suffix string, b *skeinv1.Board) {
 	if b != nil && events.ValidateID(b.GetOwnerId()) == nil &&
 		(b.GetBoardId() == "" || events.ValidateID(b.GetBoardId()) == nil) {
 		return
 	}
-	c.Board(list+"["+strconv.Itoa(i)+"]"+suffix, b)
+	c.RequireBoard(list+"["+strconv.Itoa(i)+"]"+suffix, b)
 }
 
-// Boards requires that all boards of a list are valid.
-func (c *Checker) Boards(list string, boards []*skeinv1.Board) {
+// RequireBoards requires that all boards of a list are valid.
+func (c *Checker) RequireBoards(list string, boards []*skeinv1.Board) {
 	for i, b := range boards {
 		if c.isFull() {
 			return
 		}
-		c.BoardAt(list, i, "", b)
+		c.RequireBoardAt(list, i, "", b)
 	}
 }
 
-// PinAt requires a pin in the i-th item of a list. suffix is as for IDAt.
-func (c *Checker) PinAt(list string, i int, suffix string, p *skeinv1.Pin) {
-	c.IDAt(list, i, suffix+".owner_id", p.GetOwnerId())
-	c.IDAt(list, i, suffix+".pin_id", p.GetPinId())
+// RequirePinAt requires a pin in the i-th item of a list. suffix is as for RequireIDAt.
+func (c *Checker) RequirePinAt(list string, i int, suffix string, p *skeinv1.Pin) {
+	c.RequireIDAt(list, i, suffix+".owner_id", p.GetOwnerId())
+	c.RequireIDAt(list, i, suffix+".pin_id", p.GetPinId())
 }
 
-// Length requires that a list with n items has at least so many items as least says, and at most
-// maxItems.
-func (c *Checker) Length(field string, n, least int) {
+// RequireLength requires that a list with n items has at least so many items as least says, and at
+// most maxItems.
+func (c *Checker) RequireLength(field string, n, least int) {
 	if n < least || n > maxItems {
-		c.Found = append(c.Found, apierror.InvalidField(field, "has %d items: must have %d to %d", n, least, maxItems))
+		c.Refuse(field, "has %d items: must have %d to %d", n, least, maxItems)
 	}
 }
 
-// AtMostItems requires that a list with n items has no more than maximum.
-func (c *Checker) AtMostItems(field string, n, maximum int) {
+// RequireAtMost requires that a list with n items has no more than maximum.
+func (c *Checker) RequireAtMost(field string, n, maximum int) {
 	if n > maximum {
-		c.Found = append(c.Found, apierror.InvalidField(field, "has %d items: must have at most %d", n, maximum))
+		c.Refuse(field, "has %d items: must have at most %d", n, maximum)
 	}
 }
 
 // maxPositionBytes is the limit of at_least that the protos declare.
 const maxPositionBytes = 256
 
-// AtLeast requires that at_least is not too long to be a position.
-func (c *Checker) AtLeast(text string) {
+// RequirePosition requires that at_least is not too long to be a position.
+func (c *Checker) RequirePosition(text string) {
 	if len(text) > maxPositionBytes {
-		c.Found = append(c.Found, apierror.InvalidField("at_least", "has %d bytes: must have at most %d", len(text), maxPositionBytes))
+		c.Refuse("at_least", "has %d bytes: must have at most %d", len(text), maxPositionBytes)
 	}
 }
 
-// FoundAt adds a violation of a field in the i-th item of a list. text says what is wrong, and
-// suffix is as for IDAt.
-func (c *Checker) FoundAt(list string, i int, suffix, text string) {
-	c.Found = append(c.Found, apierror.InvalidField(list+"["+strconv.Itoa(i)+"]"+suffix, "%s", text))
+// RefuseAt adds a violation of a field in the i-th item of a list. text says what is wrong, and
+// suffix is as for RequireIDAt.
+func (c *Checker) RefuseAt(list string, i int, suffix, text string) {
+	c.Refuse(list+"["+strconv.Itoa(i)+"]"+suffix, "%s", text)
 }
 
 // addIDError adds the violation of an invalid id.
 func (c *Checker) addIDError(field string, err error) {
-	c.Found = append(c.Found, apierror.InvalidField(field, "%s", idErrorText(err)))
+	c.Refuse(field, "%s", idErrorText(err))
 }
 
 // idErrorText returns the text of an error of [events.ValidateID], with the limits of an id.
@@ -169,8 +176,8 @@ func idErrorText(err error) string {
 	return err.Error() + ": at most " + strconv.Itoa(events.MaxIDBytes) + " bytes of it"
 }
 
-// OfUser is implemented by requests about one user.
-type OfUser interface{ GetUserId() string }
+// UserRequest is implemented by requests about one user.
+type UserRequest interface{ GetUserId() string }
 
 // maxErasedUsers is how many users a call of EraseUser erases at most.
 const maxErasedUsers = 10_000
@@ -178,15 +185,15 @@ const maxErasedUsers = 10_000
 // ValidateErasure requires a valid user_id or some valid user_ids, and not both.
 func ValidateErasure(c *Checker, req *skeinv1.EraseUserRequest) {
 	if len(req.GetUserIds()) == 0 {
-		c.ID("user_id", req.GetUserId())
+		c.RequireID("user_id", req.GetUserId())
 		return
 	}
 	if req.GetUserId() != "" {
-		c.Found = append(c.Found, apierror.InvalidField("user_id", "must not be given together with user_ids"))
+		c.Refuse("user_id", "must not be given together with user_ids")
 	}
-	c.AtMostItems("user_ids", len(req.GetUserIds()), maxErasedUsers)
-	c.IDs("user_ids", req.GetUserIds())
+	c.RequireAtMost("user_ids", len(req.GetUserIds()), maxErasedUsers)
+	c.RequireIDs("user_ids", req.GetUserIds())
 }
 
 // ValidateUser requires a valid user_id.
-func ValidateUser[P OfUser](c *Checker, req P) { c.ID("user_id", req.GetUserId()) }
+func ValidateUser[P UserRequest](c *Checker, req P) { c.RequireID("user_id", req.GetUserId()) }

@@ -204,12 +204,12 @@ func TestTooLongListIsRefusedBeforeDecoding(t *testing.T) {
 // soon as the error has all the violations that it may have.
 func TestChecksStopAtTheLargestError(t *testing.T) {
 	var c Checker
-	c.IDs("ids", make([]string, 10_000))
-	if len(c.Found) != apierror.MaxViolations {
-		t.Errorf("got %d violations, expected %d", len(c.Found), apierror.MaxViolations)
+	c.RequireIDs("ids", make([]string, 10_000))
+	if len(c.Violations) != apierror.MaxViolations {
+		t.Errorf("got %d violations, expected %d", len(c.Violations), apierror.MaxViolations)
 	}
 	others := fmt.Sprintf("(and at least %d more)", apierror.MaxViolations-1)
-	f := apierror.Invalid(c.Found...)
+	f := apierror.Invalid(c.Violations...)
 	if !strings.HasPrefix(f.Text, "ids[0]") || !strings.HasSuffix(f.Text, others) {
 		t.Errorf("got the text %q, expected the first id and the number of the others", f.Text)
 	}

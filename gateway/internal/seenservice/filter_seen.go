@@ -19,21 +19,21 @@ const MaxCandidates = 10_000
 // and large and the rules are slow.
 func ValidateFilterSeen(req *skeinv1.FilterSeenRequest) []apierror.Violation {
 	var c request.Checker
-	c.AtMostItems("item_ids", len(req.GetItemIds()), MaxCandidates)
-	c.AtMostItems("numeric_ids", len(req.GetNumericIds()), MaxCandidates)
-	c.AtLeast(req.GetAtLeast())
-	if len(c.Found) > 0 {
-		return c.Found
+	c.RequireAtMost("item_ids", len(req.GetItemIds()), MaxCandidates)
+	c.RequireAtMost("numeric_ids", len(req.GetNumericIds()), MaxCandidates)
+	c.RequirePosition(req.GetAtLeast())
+	if len(c.Violations) > 0 {
+		return c.Violations
 	}
 	if len(req.GetItemIds()) > 0 && len(req.GetNumericIds()) > 0 {
-		c.Found = append(c.Found, apierror.InvalidField("item_ids", "or numeric_ids must be given, not both"))
+		c.Refuse("item_ids", "or numeric_ids must be given, not both")
 	}
 	if req.GetWindowMonths() < 0 {
-		c.Found = append(c.Found, apierror.InvalidField("window_months", "is %d: must be 0 or more", req.GetWindowMonths()))
+		c.Refuse("window_months", "is %d: must be 0 or more", req.GetWindowMonths())
 	}
-	c.ID("user_id", req.GetUserId())
-	c.IDs("item_ids", req.GetItemIds())
-	return c.Found
+	c.RequireID("user_id", req.GetUserId())
+	c.RequireIDs("item_ids", req.GetItemIds())
+	return c.Violations
 }
 
 // FilterSeen returns the indexes of the candidates that the user has not seen.
