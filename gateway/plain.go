@@ -240,7 +240,7 @@ func (c *session) PassToNetHTTP(conn net.Conn) {
 // Close is part of [http1.Session].
 func (c *session) Close() {
 	if c.netHTTPConn != nil {
-		c.conns.Ended(c.netHTTPConn)
+		c.conns.RemoveFromNetHTTP(c.netHTTPConn)
 		return
 	}
 	c.conns.Leave(c.conn)

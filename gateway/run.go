@@ -36,8 +36,10 @@ func (s *Server) Run(ctx context.Context, l net.Listener) error {
 
 	var background sync.WaitGroup
 	defer background.Wait()
-	background.Go(func() { s.budgets.Processors.Run(s.serverCtx) })
+	background.Go(func() { s.budgets.Shedder.Run(s.serverCtx) })
 
+	// The channel has room for the result, so that the goroutine can end although Run has returned
+	// with an error and receives no more.
 	loopEnded := make(chan error, 1)
 	go func() { loopEnded <- loop.Serve() }() //nolint:contextcheck // calls may last longer than ctx, which only says when to stop
 	abort := func(err error) error {
@@ -50,6 +52,8 @@ func (s *Server) Run(ctx context.Context, l net.Listener) error {
 	case <-ctx.Done():
 	}
 
+	// From now on /readyz fails. The listener stays open, because a load balancer that has not seen
+	// that yet still sends calls here.
 	s.draining.Store(true)
 	select {
 	case <-time.After(s.limits.DrainDelay):
@@ -57,12 +61,14 @@ func (s *Server) Run(ctx context.Context, l net.Listener) error {
 		return abort(err)
 	}
 	select {
-	case <-s.conns.Drained(0, drainGrace):
+	case <-s.conns.Drained(drainGrace):
 	case err := <-loopEnded:
 		return abort(err)
 	}
 
+	// Streams end now. They would otherwise use up the time that the other calls get.
 	s.stop()
+
 	// ctx has ended already, so the remaining calls get a time limit of their own.
 	shutdownCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.limits.ShutdownTimeout)
 	defer cancel()
@@ -90,25 +96,29 @@ func (s *Server) httpServer(h http.Handler, conns *admission.Connections) *http.
 		// their connection.
 		DisableGeneralOptionsHandler: true,
 		Protocols:                    &protocols,
-		ReadHeaderTimeout:            min(s.limits.IOTimeout, 10*time.Second),
-		ReadTimeout:                  s.limits.IOTimeout,
+		// A head is short, so it must arrive sooner than a body.
+		ReadHeaderTimeout: min(s.limits.IOTimeout, maxHeadTime),
+		ReadTimeout:       s.limits.IOTimeout,
 		// The longest time that a call may take, and then the time in which the client must read
 		// the answer.
 		WriteTimeout:   max(s.limits.CallTimeout, publishTimeout+s.limits.VisibleWait) + s.limits.IOTimeout,
 		IdleTimeout:    s.limits.IdleTimeout,
 		MaxHeaderBytes: s.limits.HeaderBytes,
 		ErrorLog:       slog.NewLogLogger(s.logger.Handler(), slog.LevelWarn),
+		// A client that sends faster than the handlers read may fill the whole window, for each of
+		// its connections. The default of net/http is larger.
 		HTTP2: &http.HTTP2Config{
 			MaxReceiveBufferPerConnection: http2WindowBytes,
 			MaxReceiveBufferPerStream:     http2WindowBytes,
 		},
 		ConnState: func(conn net.Conn, state http.ConnState) {
 			if state == http.StateClosed || state == http.StateHijacked {
-				conns.Ended(conn)
+				conns.RemoveFromNetHTTP(conn)
 			}
 		},
 		ConnContext: func(ctx context.Context, conn net.Conn) context.Context {
 			ctx = http1.ConnContext(ctx, conn)
+			// The handler marks the connection as busy during a call, so that it is not evicted.
 			if known := conns.Find(conn); known != nil {
 				ctx = context.WithValue(ctx, connectionKey{}, known)
 			}
@@ -131,6 +141,8 @@ func (s *Server) stop() {
 const (
 	// drainGrace is how long Run waits for open connections to end before it closes the listener.
 	drainGrace = 500 * time.Millisecond
+	// maxHeadTime is the longest time in which the head of a request must arrive.
+	maxHeadTime = 10 * time.Second
 	// http2WindowBytes is the flow-control window of an HTTP/2 connection and of each of its
 	// streams: what a client may send before the server reads it.
 	http2WindowBytes = 256 << 10

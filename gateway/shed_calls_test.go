@@ -22,7 +22,7 @@ func TestShedCalls(t *testing.T) {
 			t.Fatalf("of %d calls %d were refused", calls, refused)
 		}
 		for range 10 {
-			g.server.budgets.Processors.Observe(time.Second)
+			g.server.budgets.Shedder.Observe(time.Second)
 		}
 		_, err := reader.graph.CheckFollows(t.Context(), connect.NewRequest(check))
 		if err == nil {

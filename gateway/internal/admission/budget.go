@@ -34,9 +34,9 @@ type Class struct {
 	Queue int64
 	// MaxWait is how long each of them waits; 0 means without a limit.
 	MaxWait time.Duration
-	// Processors, if it is not nil, also makes [Budget.Take] refuse a share of the calls while
+	// Shedder, if it is not nil, also makes [Budget.Take] refuse a share of the calls while
 	// calls wait long for a processor.
-	Processors *Processors
+	Shedder *LoadShedder
 }
 
 // Budget limits how much of one class is held at a time, by all callers together and by each
@@ -78,8 +78,8 @@ func (b *Budget) Take(caller string, n int64) *apierror.Failure {
 
 // takeOrRefuse is Take without the count of refusals.
 func (b *Budget) takeOrRefuse(caller string, n int64) *apierror.Failure {
-	if p := b.Processors; p != nil {
-		if f := p.admit(); f != nil {
+	if b.Shedder != nil {
+		if f := b.Shedder.admit(); f != nil {
 			return f
 		}
 	}

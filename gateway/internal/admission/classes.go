@@ -86,9 +86,9 @@ type Budgets struct {
 	// ([Reservation]).
 	Bytes *Budget
 
-	// Processors makes the budgets of reads, writes and streams refuse a share of the calls while
+	// Shedder makes the budgets of reads, writes and streams refuse a share of the calls while
 	// calls wait long for a processor.
-	Processors *Processors
+	Shedder *LoadShedder
 	// streamLimits are the configured limits of streams, by procedure.
 	streamLimits map[string]StreamLimit
 	all          []*Budget
@@ -109,9 +109,9 @@ func NewBudgets(l Limits) Budgets {
 	// The largest body fits into the share of one caller.
 	callerBytes := min(bytes, max(bytes/callerDivisor, HeldPerByte*int64(l.Body)))
 
-	b := Budgets{Streams: map[string]*Budget{}, Processors: NewProcessors(l.ShedAfter), streamLimits: l.Streams}
-	b.Reads = b.add(Class{Name: "reads", Limit: calls, Processors: b.Processors})
-	b.Writes = b.add(Class{Name: "writes", Limit: calls, Processors: b.Processors})
+	b := Budgets{Streams: map[string]*Budget{}, Shedder: NewLoadShedder(l.ShedAfter), streamLimits: l.Streams}
+	b.Reads = b.add(Class{Name: "reads", Limit: calls, Shedder: b.Shedder})
+	b.Writes = b.add(Class{Name: "writes", Limit: calls, Shedder: b.Shedder})
 	b.Operators = b.add(Class{Name: "calls of operators", Limit: operatorCalls})
 	b.Health = b.add(Class{Name: "health checks", Limit: healthCalls})
 	b.Callers = b.add(Class{Name: "calls and streams", Limit: Unlimited, CallerLimit: int64(l.CallerInFlight), Flag: "--caller-in-flight"})
@@ -154,7 +154,7 @@ func (b *Budgets) NewStream(procedure string, shed bool) *Budget {
 	}
 	class := Class{Name: "streams of " + strings.TrimPrefix(procedure, "/"), Limit: int64(limit.Streams), Flag: limit.Flag}
 	if shed {
-		class.Processors = b.Processors
+		class.Shedder = b.Shedder
 	}
 	b.Streams[procedure] = b.add(class)
 	return b.Streams[procedure]

@@ -19,12 +19,12 @@ type Connections struct {
 	open map[*Conn]struct{}
 	// byAddress counts the open connections of each address.
 	byAddress map[netip.Prefix]int
-	// handed has the connections that net/http serves, by the values under which net/http knows
+	// atNetHTTP has the connections that net/http serves, by the values under which net/http knows
 	// them.
-	handed map[net.Conn]*Conn
-	// none is closed when the last connection ends. It is nil unless [Connections.Drained] waits
-	// for that.
-	none chan struct{}
+	atNetHTTP map[net.Conn]*Conn
+	// noneOpen is closed when the last connection ends. It is nil unless [Connections.Drained]
+	// waits for that.
+	noneOpen chan struct{}
 
 	// Accepted counts all connections that were accepted, and HandedOver those of them that were
 	// passed to net/http.
@@ -69,8 +69,12 @@ func (c *Connections) Enter(conn net.Conn, limit int) *Conn {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.open == nil {
-		c.open, c.byAddress, c.handed = map[*Conn]struct{}{}, map[netip.Prefix]int{}, map[net.Conn]*Conn{}
+		c.open = map[*Conn]struct{}{}
+		c.byAddress = map[netip.Prefix]int{}
+		c.atNetHTTP = map[net.Conn]*Conn{}
 	}
+	// An address that has used up its half replaces a connection of its own, so that it takes none
+	// from others.
 	isAddressFull := c.byAddress[in.address] >= max(1, limit/2)
 	if isAddressFull || len(c.open) >= limit {
 		if !c.evict(in.address, isAddressFull) {
@@ -89,22 +93,30 @@ func (c *Connections) Enter(conn net.Conn, limit int) *Conn {
 // no call has begun for the longest time. It returns false if it finds none. If sameAddress is set,
 // it considers only connections of the address. c.mu must be held.
 func (c *Connections) evict(address netip.Prefix, sameAddress bool) bool {
+	// The order of a map is random, so the sample is random, too. A client cannot arrange that its
+	// connections are never found.
 	var victim *Conn
-	tries, found := 0, 0
-	for o := range c.open { // the order of a map is random, so the sample is random, too
-		if tries++; tries > evictTries || found == evictChoice {
+	tries := 0
+	found := 0
+	for o := range c.open {
+		tries++
+		if tries > evictTries || found == evictChoice {
 			break
 		}
 		if o.callsInWork.Load() > 0 || sameAddress && o.address != address {
 			continue
 		}
-		if found++; victim == nil || o.lastBegin.Load() < victim.lastBegin.Load() {
+		found++
+		if victim == nil || o.lastBegin.Load() < victim.lastBegin.Load() {
 			victim = o
 		}
 	}
 	if victim == nil {
 		return false
 	}
+
+	// The victim is removed here and not when its goroutine ends, so that the new connection can
+	// take its place at once.
 	c.remove(victim)
 
 	// Close the connection below TLS, because writing the close message of TLS could block.
@@ -130,17 +142,19 @@ func (c *Connections) remove(o *Conn) {
 		return
 	}
 	delete(c.open, o)
-	if c.byAddress[o.address]--; c.byAddress[o.address] == 0 {
+	c.byAddress[o.address]--
+	if c.byAddress[o.address] == 0 {
+		// Otherwise the map would grow with every address that was ever seen.
 		delete(c.byAddress, o.address)
 	}
-	c.notifyIfNone()
+	c.notifyIfNoneOpen()
 }
 
 // PassToNetHTTP records that net/http now serves a connection, which net/http knows as conn.
 func (c *Connections) PassToNetHTTP(o *Conn, conn net.Conn) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.handed[conn] = o
+	c.atNetHTTP[conn] = o
 	c.HandedOver.Add(1)
 }
 
@@ -149,15 +163,15 @@ func (c *Connections) PassToNetHTTP(o *Conn, conn net.Conn) {
 func (c *Connections) Find(conn net.Conn) *Conn {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.handed[conn]
+	return c.atNetHTTP[conn]
 }
 
-// Ended removes a connection that net/http has closed.
-func (c *Connections) Ended(conn net.Conn) {
+// RemoveFromNetHTTP removes a connection that net/http has closed.
+func (c *Connections) RemoveFromNetHTTP(conn net.Conn) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if o := c.handed[conn]; o != nil {
-		delete(c.handed, conn)
+	if o := c.atNetHTTP[conn]; o != nil {
+		delete(c.atNetHTTP, conn)
 		c.remove(o)
 	}
 }
@@ -169,31 +183,28 @@ func (c *Connections) Count() int {
 	return len(c.open)
 }
 
-// notifyIfNone wakes up Drained if no connection is left. c.mu must be held.
-func (c *Connections) notifyIfNone() {
-	if c.none != nil && len(c.open) == 0 {
-		close(c.none)
-		c.none = nil
+// notifyIfNoneOpen wakes up Drained if no connection is left. c.mu must be held.
+func (c *Connections) notifyIfNoneOpen() {
+	if c.noneOpen != nil && len(c.open) == 0 {
+		close(c.noneOpen)
+		c.noneOpen = nil
 	}
 }
 
-// Drained returns a channel. It waits for delay and then for at most grace until no connection is
-// open, and closes the channel. Only one caller may wait at a time.
-func (c *Connections) Drained(delay, grace time.Duration) <-chan struct{} {
+// Drained returns a channel that is closed once no connection is open, and after grace at the
+// latest. Only one caller may wait at a time.
+func (c *Connections) Drained(grace time.Duration) <-chan struct{} {
 	drained := make(chan struct{})
 	go func() {
 		defer close(drained)
-		if delay > 0 {
-			<-time.After(delay)
-		}
-		none := make(chan struct{})
+		noneOpen := make(chan struct{})
 		c.mu.Lock()
-		c.none = none
-		c.notifyIfNone()
+		c.noneOpen = noneOpen
+		c.notifyIfNoneOpen() // there may be no connection whose end would notify
 		c.mu.Unlock()
 
 		select {
-		case <-none:
+		case <-noneOpen:
 		case <-time.After(grace):
 		}
 	}()
@@ -222,6 +233,8 @@ func addressOf(conn net.Conn) netip.Prefix {
 	if !ok {
 		return netip.Prefix{}
 	}
+	// An IPv4 client of a listener for both protocols has a mapped address, and must not count as
+	// one of IPv6, all of whose clients would share a network.
 	addr := tcp.AddrPort().Addr().Unmap().WithZone("")
 	bits := 32
 	if addr.Is6() {

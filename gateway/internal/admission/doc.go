@@ -6,7 +6,7 @@
 //  2. [Budget] limits how much of one class is in use at a time, by all callers together and by each caller. A class is a kind of calls (reads,
 //     writes, calls of operators, health checks), the streams of one method, or the bytes of requests and answers. classes.go lists all classes.
 //     What exceeds a budget is refused at once; only expensive reads and long pages wait for their turn. In addition, while calls wait long for a
-//     processor, the budgets of reads, writes and streams refuse a share of what arrives ([Processors]), because then the processors are fully
+//     processor, the budgets of reads, writes and streams refuse a share of what arrives ([LoadShedder]), because then the processors are fully
 //     used before any limit is reached.
 //  3. [CallerRates] limits how many calls per second each caller may make.
 //

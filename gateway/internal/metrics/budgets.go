@@ -67,7 +67,7 @@ func (o Observed) admissionCollectors() []prometheus.Collector {
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "skein_shed_ratio",
 			Help: "The part of reads, writes and streams that is refused at present because calls wait long for a processor.",
-		}, o.Budgets.Processors.RefusedPart),
+		}, o.Budgets.Shedder.RefusedPart),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "skein_connections",
 			Help: "Connections that are open.",

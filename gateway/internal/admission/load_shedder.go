@@ -15,7 +15,7 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// Processors makes budgets refuse a share of the calls while goroutines wait long for a processor.
+// LoadShedder makes budgets refuse a share of the calls while goroutines wait long for a processor.
 // If all calls were accepted in that situation, most of them would be answered after their callers
 // have given up. So some calls are refused at once, with a delay for a retry, and the others are
 // answered in time.
@@ -23,7 +23,7 @@ import (
 // Ten times a second it reads from Go's scheduler how long goroutines that were ready to run have
 // waited until they ran. Calls that wait for the disk, for a position or for their client are not
 // ready to run, so they do not count.
-type Processors struct {
+type LoadShedder struct {
 	// limit is the longest wait at which nothing is refused. 0 or less means that nothing is ever
 	// refused.
 	limit time.Duration
@@ -59,13 +59,13 @@ const (
 	observedQuantile = 0.99
 )
 
-// NewProcessors returns Processors that refuse calls while waits are above the limit. They refuse
-// nothing until [Processors.Run] runs.
-func NewProcessors(limit time.Duration) *Processors { return &Processors{limit: limit} }
+// NewLoadShedder returns a LoadShedder that refuses calls while waits are above the limit. It
+// refuses nothing until [LoadShedder.Run] runs.
+func NewLoadShedder(limit time.Duration) *LoadShedder { return &LoadShedder{limit: limit} }
 
 // Run observes waits until ctx ends.
-func (p *Processors) Run(ctx context.Context) {
-	if p.limit <= 0 {
+func (s *LoadShedder) Run(ctx context.Context) {
+	if s.limit <= 0 {
 		return
 	}
 	var waits waitReader
@@ -75,7 +75,7 @@ func (p *Processors) Run(ctx context.Context) {
 	for {
 		select {
 		case <-tick.C:
-			p.Observe(waits.next())
+			s.Observe(waits.next())
 		case <-ctx.Done():
 			return
 		}
@@ -83,34 +83,34 @@ func (p *Processors) Run(ctx context.Context) {
 }
 
 // Observe adjusts the share of the calls that is refused to a wait.
-func (p *Processors) Observe(wait time.Duration) {
-	part := p.RefusedPart()
-	if wait > p.limit {
-		if p.waitsAbove++; p.waitsAbove > ignoredWaits {
+func (s *LoadShedder) Observe(wait time.Duration) {
+	part := s.RefusedPart()
+	if wait > s.limit {
+		if s.waitsAbove++; s.waitsAbove > ignoredWaits {
 			part = min(part+(1-part)*raiseStep, maxRefusedPart)
 		}
 	} else {
-		p.waitsAbove = 0
+		s.waitsAbove = 0
 		if part *= lowerStep; part < minRefusedPart {
 			part = 0
 		}
 	}
-	p.refusedPart.Store(math.Float64bits(part))
+	s.refusedPart.Store(math.Float64bits(part))
 }
 
 // RefusedPart returns the share of the calls that is refused, from 0 to 1.
-func (p *Processors) RefusedPart() float64 { return math.Float64frombits(p.refusedPart.Load()) }
+func (s *LoadShedder) RefusedPart() float64 { return math.Float64frombits(s.refusedPart.Load()) }
 
 // admit refuses a call at random, with the probability RefusedPart. It returns nil if the call is
 // admitted.
-func (p *Processors) admit() *apierror.Failure {
-	if p.refusedPart.Load() == 0 || rand.Float64() >= p.RefusedPart() {
+func (s *LoadShedder) admit() *apierror.Failure {
+	if s.refusedPart.Load() == 0 || rand.Float64() >= s.RefusedPart() {
 		return nil
 	}
 	return &apierror.Failure{
 		Code: connect.CodeResourceExhausted, Reason: skeinv1.Reason_REASON_OVERLOADED, Retry: apierror.RetrySoon,
 		Text: fmt.Sprintf("calls wait longer than %v (set by --shed-after) for a processor of the service, so a part of them is refused; "+
-			"nothing was done", p.limit),
+			"nothing was done", s.limit),
 	}
 }
 

@@ -11,8 +11,8 @@ import (
 // While waits stay above the limit, a growing share of the calls is refused, but never all of them.
 // When the waits are below the limit again, the share falls to nothing.
 func TestLongWaitsRefuseCalls(t *testing.T) {
-	p := NewProcessors(100 * time.Millisecond)
-	b := NewBudget(Class{Name: "reads", Limit: 1, Processors: p})
+	p := NewLoadShedder(100 * time.Millisecond)
+	b := NewBudget(Class{Name: "reads", Limit: 1, Shedder: p})
 	refused := func() (n int) {
 		for range 1000 {
 			if b.Take("", 1) != nil {
@@ -106,8 +106,8 @@ func TestRuntimeReportsWaits(t *testing.T) {
 // Waits below the limit lower the refused share to nothing, and the end of the context ends Run.
 func TestRunObservesUntilItsContextEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		NewProcessors(-1).Run(t.Context()) // returns at once
-		p := NewProcessors(time.Hour)
+		NewLoadShedder(-1).Run(t.Context()) // returns at once
+		p := NewLoadShedder(time.Hour)
 		p.refusedPart.Store(math.Float64bits(0.5))
 		go p.Run(t.Context())          // synctest waits for its end
 		<-time.After(20 * time.Second) // of synctest
