@@ -118,6 +118,7 @@ func (m *method) streamContext(ctx context.Context, id identity) (context.Contex
 		if err := m.recheckCaller(id); err != nil {
 			cancel(err)
 		}
+		// Once the stream has ended, nobody would stop the timer again.
 		if ctx.Err() == nil {
 			check.Reset(m.s.reauthPeriod)
 		}
@@ -136,6 +137,8 @@ func (m *method) recheckCaller(id identity) error {
 	if err := m.checkRole(current); err != nil {
 		return err
 	}
+	// The token file may now bind the same token to another user, whose data the stream would then
+	// have to show instead.
 	if current.caller.User != id.caller.User {
 		return otherUserError(current.caller.User, "the stream")
 	}
@@ -156,7 +159,8 @@ func streamEndError(ctx context.Context, err error) error {
 }
 
 // reauthPeriod is the interval at which the caller of a stream is authenticated again. The streams
-// of a revoked token end within it.
+// of a revoked token end within it. A shorter one would cost processor time for thousands of
+// streams, which verify their tokens each time.
 const reauthPeriod = 5 * time.Second
 
 // authorizationHeader returns the header Authorization. If a request has it twice, the joined

@@ -62,7 +62,8 @@ type boundedBody struct {
 
 // Read is part of [io.Reader].
 func (b *boundedBody) Read(p []byte) (int, error) {
-	// One byte more than allowed is enough to see that the body is too large.
+	// One byte more than allowed is enough to see that the body is too large. Without the limit, a
+	// large buffer could take in much more before it is noticed.
 	if int64(len(p)) > b.left+1 {
 		p = p[:b.left+1]
 	}
@@ -122,8 +123,9 @@ const (
 func (s *Server) decompressBody(r *http.Request, memory *admission.Reservation) *apierror.Failure {
 	if r.Method == http.MethodGet {
 		if q := r.URL.Query(); q.Get("compression") == gzipEncoding {
-			// Connect's handler decompresses the message in the query. The message is short, and
-			// cannot become larger than this.
+			// Connect's handler decompresses the message in the query, where its bytes cannot be
+			// counted as they come. So the largest possible size is counted, which is small,
+			// because the message is part of the head.
 			size := min(int64(s.limits.BodyBytes), maxDeflateRatio*int64(len(q.Get("message"))))
 			return memory.Hold(admission.HeldPerByte * size)
 		}
@@ -182,6 +184,8 @@ func (s *Server) decompress(compressed io.Reader, memory *admission.Reservation,
 	data := make([]byte, prefixSpace, initialDecompressBuffer)
 	err := z.Reset(source)
 	for err == nil {
+		// The buffer grows only when data has arrived for it, so a small body that claims to be
+		// large takes little memory.
 		if len(data) == cap(data) {
 			data = append(make([]byte, 0, 2*cap(data)), data...)
 		}
@@ -198,6 +202,8 @@ func (s *Server) decompress(compressed io.Reader, memory *admission.Reservation,
 
 	switch {
 	case source.err != nil:
+		// The connection has failed, or the body is refused: what gzip makes of that does not
+		// matter.
 		return nil, apierror.Of(source.err)
 	case errors.Is(err, io.EOF):
 		return data, nil // an empty body is an empty message, compressed or not

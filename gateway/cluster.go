@@ -87,9 +87,12 @@ func (s *Server) holds(home string) bool {
 	if home == "" {
 		return true
 	}
+
+	// All stores are asked, because they take over and give up a partition one after the other.
 	partition := peers.PartitionOf(home)
 	for _, store := range s.views.All {
-		if held := store.Holds(); !held.Has(partition) {
+		held := store.Holds()
+		if !held.Has(partition) {
 			return false
 		}
 	}
@@ -141,8 +144,9 @@ func (s *Server) countUnservedPartitions() int {
 func (s *Server) isAnswerable(unserved int) bool {
 	if unserved == 0 {
 		s.wasFullyServed.Store(true)
+		return true
 	}
-	return unserved == 0 || s.wasFullyServed.Load() && unserved < events.NumPartitions
+	return s.wasFullyServed.Load() && unserved < events.NumPartitions
 }
 
 // homeOf returns the user whose rows a request is about. It returns "" for a request that is about
@@ -171,23 +175,23 @@ func homeOf(req proto.Message) string {
 
 // mountRead mounts a method that reads rows of one home. See [mountUnary].
 func mountRead[Req, Res any, P request.Message[Req]](
-	s *Server, procedure string, check func(*request.Checker, P), do unaryHandler[Req, Res, P],
+	s *Server, procedure string, check func(*request.Checker, P), handle unaryHandler[Req, Res, P],
 ) {
-	mountUnary(s, procedure, check, routeByHome(s, procedure, do))
+	mountUnary(s, procedure, check, routeByHome(s, procedure, handle))
 }
 
 // mountReadByHand mounts a method that reads rows of one home. See [mountUnaryByHand].
 func mountReadByHand[Req, Res any, P request.Message[Req]](
-	s *Server, procedure string, check func(P) []apierror.Violation, do unaryHandler[Req, Res, P],
+	s *Server, procedure string, check func(P) []apierror.Violation, handle unaryHandler[Req, Res, P],
 ) {
-	mountUnaryByHand(s, procedure, check, routeByHome(s, procedure, do))
+	mountUnaryByHand(s, procedure, check, routeByHome(s, procedure, handle))
 }
 
 // mountReadStream mounts a method that reads rows of one home. See [mountStream].
 func mountReadStream[Req, Res any, P request.Message[Req]](
-	s *Server, procedure string, check func(*request.Checker, P), do streamHandler[Req, Res, P],
+	s *Server, procedure string, check func(*request.Checker, P), handle streamHandler[Req, Res, P],
 ) *streamMethod[Req, Res, P] {
-	return mountStream(s, procedure, check, routeStreamByHome(s, procedure, do))
+	return mountStream(s, procedure, check, routeStreamByHome(s, procedure, handle))
 }
 
 // unaryHandler and streamHandler are the signatures of the methods of services.
@@ -196,16 +200,16 @@ type (
 	streamHandler[Req, Res any, P request.Message[Req]] func(context.Context, P, call.Stream[Res]) error
 )
 
-// routeByHome returns a handler that calls do if this node can answer for the home of the request,
-// and otherwise forwards the request to a node that can. It also mounts do for other nodes. Outside
-// of a cluster it returns do.
+// routeByHome returns a handler that calls handle if this node can answer for the home of the
+// request, and otherwise forwards the request to a node that can. It also mounts handle for other
+// nodes. Outside of a cluster it returns handle.
 func routeByHome[Req, Res any, P request.Message[Req]](
-	s *Server, procedure string, do unaryHandler[Req, Res, P],
+	s *Server, procedure string, handle unaryHandler[Req, Res, P],
 ) unaryHandler[Req, Res, P] {
 	if s.cluster == nil {
-		return do
+		return handle
 	}
-	mountPeerMethod(s, procedure, func(req P) bool { return s.holds(homeOf(req)) }, do)
+	mountPeerMethod(s, procedure, func(req P) bool { return s.holds(homeOf(req)) }, handle)
 
 	return func(ctx context.Context, req P, info *call.Info) (*Res, error) {
 		home := homeOf(req)
@@ -213,7 +217,7 @@ func routeByHome[Req, Res any, P request.Message[Req]](
 			// If the node has given up the home meanwhile, the answer may lack rows and is dropped.
 			// A check after the answer is enough, because a home returns only by a build, which
 			// takes longer than a call.
-			res, err := do(ctx, req, info)
+			res, err := handle(ctx, req, info)
 			if s.holds(home) && !s.shouldAskOthers(err, home) {
 				return res, err
 			}
@@ -241,26 +245,28 @@ func (s *Server) shouldAskOthers(err error, homes ...string) bool {
 
 // routeStreamByHome is [routeByHome] for a method that answers with a stream.
 func routeStreamByHome[Req, Res any, P request.Message[Req]](
-	s *Server, procedure string, do streamHandler[Req, Res, P],
+	s *Server, procedure string, handle streamHandler[Req, Res, P],
 ) streamHandler[Req, Res, P] {
 	if s.cluster == nil {
-		return do
+		return handle
 	}
 
+	// What other nodes forward is answered here and never forwarded again, so that two nodes that
+	// know different homes of a partition cannot send a call in circles.
 	s.cluster.methods[procedure] = connect.NewServerStreamHandler(procedure,
 		func(ctx context.Context, req *connect.Request[Req], out *connect.ServerStream[Res]) error {
 			home := homeOf(P(req.Msg))
 			if !s.holds(home) {
 				return s.errorForPeer(procedure, peers.NotHereError())
 			}
-			err := do(ctx, P(req.Msg), &homeStream[Res]{&rpcStream[Res]{out: out}, s, home})
+			err := handle(ctx, P(req.Msg), &homeStream[Res]{&rpcStream[Res]{out: out}, s, home})
 			return s.errorForPeer(procedure, err)
 		})
 
 	return func(ctx context.Context, req P, out call.Stream[Res]) error {
 		home := homeOf(req)
 		if s.canAnswerFor(home) {
-			return do(ctx, req, &homeStream[Res]{out, s, home})
+			return handle(ctx, req, &homeStream[Res]{out, s, home})
 		}
 		partition := peers.PartitionOf(home)
 		return peers.ForwardStream(ctx, s.cluster.Peers, partition, procedure, (*Req)(req), out.SetLag, out.Send)
@@ -295,16 +301,16 @@ type peerMethod[Req, Res any, P request.Message[Req]] struct {
 	name string
 	// holds reports whether this node holds all that a request is about. It must be true before and
 	// after the request is answered.
-	holds func(P) bool
-	do    unaryHandler[Req, Res, P]
+	holds  func(P) bool
+	handle unaryHandler[Req, Res, P]
 	http.Handler
 }
 
 // mountPeerMethod mounts a request-response method for other nodes.
 func mountPeerMethod[Req, Res any, P request.Message[Req]](
-	s *Server, procedure string, holds func(P) bool, do unaryHandler[Req, Res, P],
+	s *Server, procedure string, holds func(P) bool, handle unaryHandler[Req, Res, P],
 ) {
-	m := &peerMethod[Req, Res, P]{s: s, name: procedure, holds: holds, do: do}
+	m := &peerMethod[Req, Res, P]{s: s, name: procedure, holds: holds, handle: handle}
 	m.Handler = connect.NewUnaryHandler(procedure, func(ctx context.Context, req *connect.Request[Req]) (*connect.Response[Res], error) {
 		info := call.Info{Lag: -1, LongPages: s.budgets.LongPages}
 		defer info.ReleaseLongPage()
@@ -327,8 +333,9 @@ func (m *peerMethod[Req, Res, P]) answer(ctx context.Context, req P, info *call.
 	if !m.holds(req) {
 		return nil, m.s.errorForPeer(m.name, peers.NotHereError())
 	}
-	res, err := m.do(ctx, req, info)
+	res, err := m.handle(ctx, req, info)
 	if err == nil && !m.holds(req) {
+		// The node has given up the rows meanwhile, so the answer may lack some of them.
 		err = peers.NotHereError()
 	}
 	return res, m.s.errorForPeer(m.name, err)
@@ -371,11 +378,13 @@ func (s *Server) RunPeers(ctx context.Context, l net.Listener) error {
 
 	conns := &admission.Connections{}
 	netHTTP := s.httpServer(s.peersHandler(), conns)
-	netHTTP.WriteTimeout = 0                    // streams between nodes may last for any time
-	netHTTP.IdleTimeout = 2 * peers.IdleTimeout // the caller closes idle connections first
+	netHTTP.WriteTimeout = 0 // streams between nodes may last for any time
+	// The caller closes idle connections first. Otherwise it could send a call on a connection that
+	// this node is closing, and would not know whether the call has arrived.
+	netHTTP.IdleTimeout = 2 * peers.IdleTimeout
 	e := &endpoint{s: s, methods: s.cluster.methods, authenticate: s.authenticateNode, conns: conns}
 	loop := e.loop(l, netHTTP)
-	loopEnded := make(chan error, 1)
+	loopEnded := make(chan error, 1)          // with room for the result, as in Run
 	go func() { loopEnded <- loop.Serve() }() //nolint:contextcheck // calls may last longer than ctx, which only says when to stop
 
 	// A listener that fails ends Serve with an error. Even then, the calls under way are answered.
@@ -439,9 +448,9 @@ func (s *Server) peersHandler() http.Handler {
 }
 
 // mountNodeMethod mounts a method that only nodes call, and that is about no home.
-func mountNodeMethod[Req, Res any, P request.Message[Req]](s *Server, procedure string, do func(context.Context, P) (*Res, error)) {
+func mountNodeMethod[Req, Res any, P request.Message[Req]](s *Server, procedure string, handle func(context.Context, P) (*Res, error)) {
 	mountPeerMethod(s, procedure, func(P) bool { return true },
-		func(ctx context.Context, req P, _ *call.Info) (*Res, error) { return do(ctx, req) })
+		func(ctx context.Context, req P, _ *call.Info) (*Res, error) { return handle(ctx, req) })
 }
 
 // FlushNode makes a node fold and flush the log up to a deletion, for an erasure (see
@@ -464,11 +473,13 @@ func (s *Server) CleanNode(ctx context.Context, n Node, epoch uint32) (done bool
 // rowsTimeout is how long RowsOf waits for the first or the next message with rows.
 const rowsTimeout = 30 * time.Second
 
-// RowsOf calls do with the rows of some partitions that another node sends (see [StoreAccess]). It
-// fails if the node sends nothing for rowsTimeout.
+// RowsOf calls handleRow with the rows of some partitions that another node sends (see
+// [StoreAccess]). It fails if the node sends nothing for rowsTimeout.
 func (s *Server) RowsOf(
-	ctx context.Context, n Node, projection, fold string, epoch uint32, partitions events.Partitions, do func(key, value []byte) error,
+	ctx context.Context, n Node, projection, fold string, epoch uint32, partitions events.Partitions, handleRow func(key, value []byte) error,
 ) error {
+	// The timer limits the time between two messages, and not that of the whole call, because there
+	// may be any number of rows.
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	timer := time.AfterFunc(rowsTimeout, func() { cancel(fmt.Errorf("no rows came for %v", rowsTimeout)) })
@@ -478,9 +489,9 @@ func (s *Server) RowsOf(
 	ignoreLag := func(int64) {}
 	_, err := peers.Stream(ctx, s.cluster.Peers, &n, rowsTimeout, peerv1connect.PeerServiceRowsProcedure, req, ignoreLag,
 		func(part *peerv1.RowsResponse) error {
-			timer.Stop() // the time that do takes does not count
+			timer.Stop() // the time that handleRow takes does not count
 			defer timer.Reset(rowsTimeout)
-			return peerservice.EachRow(part, do)
+			return peerservice.EachRow(part, handleRow)
 		})
 	return cmp.Or(context.Cause(ctx), err)
 }

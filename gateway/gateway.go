@@ -165,7 +165,7 @@ type Server struct {
 	authenticator *access.Authenticator        // may be nil
 	tls           *access.Certificates         // may be nil
 	cors          *cors.Cors                   // may be nil
-	// hosts are the Host headers that a server without a gate accepts.
+	// hosts are the Host headers that a server without an authenticator accepts.
 	hosts   access.Hosts
 	console http.Handler // may be nil
 	limits  Limits
@@ -275,14 +275,16 @@ func New(o Options) (*Server, error) {
 		storeViews.Peers = s.cluster.Peers
 	}
 
-	if s.rules, err = request.NewRules(); err != nil {
+	s.rules, err = request.NewRules()
+	if err != nil {
 		return nil, fmt.Errorf("gateway: the rules of the protos: %w", err)
 	}
 	// metrics.New reads storeViews.Peers, so it comes after newClusterServer.
-	if s.metrics, err = metrics.New(o.Registry, metrics.Observed{
+	s.metrics, err = metrics.New(o.Registry, metrics.Observed{
 		Views: storeViews, Growth: &s.growth, Budgets: &s.budgets, Connections: &s.conns,
 		Life: s.serverCtx, Version: o.Version,
-	}); err != nil {
+	})
+	if err != nil {
 		return nil, fmt.Errorf("gateway: metrics: %w", err)
 	}
 
@@ -297,8 +299,11 @@ func New(o Options) (*Server, error) {
 	if err := s.mount(); err != nil {
 		return nil, err
 	}
+
+	// mountPages mounts the console, so it comes last.
 	if o.Console {
-		if s.console, err = console.New(); err != nil {
+		s.console, err = console.New()
+		if err != nil {
 			return nil, err
 		}
 	}

@@ -56,6 +56,9 @@ func (s *Server) healthWatch(
 		if s.serverCtx.Err() != nil {
 			return apierror.ErrStopping
 		}
+
+		// Health depends on many parts of the process, which do not announce changes, so it is read
+		// again and again.
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
@@ -70,7 +73,8 @@ func (s *Server) healthWatch(
 // healthOf returns the health of the process (service "") or of a service by its full name. A
 // service without a projection, or whose projection has failed, is not serving.
 func (s *Server) healthOf(service string) healthv1.HealthCheckResponse_ServingStatus {
-	serving := !s.draining.Load() && s.serverCtx.Err() == nil && s.isReady() && s.cluster.isKnownToOthers() &&
+	isStopping := s.draining.Load() || s.serverCtx.Err() != nil
+	serving := !isStopping && s.isReady() && s.cluster.isKnownToOthers() &&
 		s.isAnswerable(s.countUnservedPartitions())
 	switch service {
 	case "":

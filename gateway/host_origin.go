@@ -36,8 +36,12 @@ func (s *Server) checkOrigin(r *http.Request) *apierror.Failure {
 	if len(origins) == 0 {
 		return s.checkFetchSite(r)
 	}
-	if len(origins) == 1 && (s.cors != nil && s.cors.OriginAllowed(r) || s.isConsoleOrigin(origins[0], r)) {
-		return nil
+	// A browser sends one Origin. Of two, it would be open which one counts.
+	if len(origins) == 1 {
+		isListed := s.cors != nil && s.cors.OriginAllowed(r)
+		if isListed || s.isConsoleOrigin(origins[0], r) {
+			return nil
+		}
 	}
 	return &apierror.Failure{
 		Code: connect.CodePermissionDenied, Reason: skeinv1.Reason_REASON_ORIGIN_NOT_ALLOWED,

@@ -86,6 +86,9 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer requests.Release(c.memory.Caller(), 1)
 	defer c.memory.Release()
 
+	// From here on, the order is: the length that the header says, the bytes that arrive, the bytes
+	// that they decompress to, and then the headers that only Connect's handler would refuse.
+	//
 	// A body whose announced length is too large is refused unread. A body without a length is
 	// counted while it is read.
 	if r.ContentLength > int64(s.limits.BodyBytes) {

@@ -53,12 +53,12 @@ const LagHeader = call.LagHeader
 func mountUnary[Req, Res any, P request.Message[Req]](
 	s *Server, procedure string,
 	check func(*request.Checker, P),
-	do func(context.Context, P, *call.Info) (*Res, error),
+	handle func(context.Context, P, *call.Info) (*Res, error),
 ) {
 	mountUnaryByHand(s, procedure, checkRulesAndIDs(s, check), func(ctx context.Context, req P, info *call.Info) (*Res, error) {
 		ctx, cancel := context.WithTimeout(ctx, s.limits.CallTimeout)
 		defer cancel()
-		return do(ctx, req, info)
+		return handle(ctx, req, info)
 	})
 }
 
@@ -69,14 +69,16 @@ func mountUnary[Req, Res any, P request.Message[Req]](
 func mountUnaryByHand[Req, Res any, P request.Message[Req]](
 	s *Server, procedure string,
 	check func(P) []apierror.Violation,
-	do func(context.Context, P, *call.Info) (*Res, error),
+	handle func(context.Context, P, *call.Info) (*Res, error),
 ) {
-	u := &unaryMethod[Req, Res, P]{method: s.newMethod(procedure), check: check, do: do}
+	u := &unaryMethod[Req, Res, P]{method: s.newMethod(procedure), check: check, handle: handle}
 	u.budget = s.budgetOf(u.right)
 	u.Handler = connect.NewUnaryHandler(procedure,
 		func(ctx context.Context, req *connect.Request[request.Received[Req, P]]) (*connect.Response[Res], error) {
 			info := call.Info{Lag: -1, LongPages: s.budgets.LongPages}
 			defer info.ReleaseLongPage()
+
+			// What other nodes answer is in memory here, so it counts for the caller of this call.
 			if c := httpCallOf(ctx); s.cluster != nil && c != nil {
 				var release func()
 				ctx, release = s.cluster.ChargeAnswers(ctx, c.memory.Caller())
@@ -110,6 +112,7 @@ func (u *unaryMethod[Req, Res, P]) answer(
 ) (res *Res, err error) {
 	start := time.Now()
 	ctx = u.beginSpan(ctx)
+	// A refused call must be counted, too, and recover works only in a deferred function.
 	defer func() { err = u.finishCall(ctx, start, err, recover()) }()
 
 	if err := u.checkRole(id); err != nil {
@@ -126,8 +129,10 @@ func (u *unaryMethod[Req, Res, P]) answer(
 		return nil, err
 	}
 
-	res, err = u.do(ctx, &req.Msg, info)
-	if conceal := u.right.bound.conceal; err == nil && conceal != nil && id.caller.User != "" {
+	res, err = u.handle(ctx, &req.Msg, info)
+	conceal := u.right.bound.conceal
+	isBound := id.caller.User != ""
+	if err == nil && conceal != nil && isBound {
 		message, _ := any(res).(proto.Message)
 		conceal(id.caller.User, req.Message(), message)
 	}
@@ -151,6 +156,7 @@ func (s *Server) budgetOf(r right) *admission.Budget {
 // or refuses the call. The caller of reserveCall must call releaseCall when the call has ended.
 // Calls that need no authentication do not count for a caller.
 func (m *method) reserveCall(id identity, now time.Time) error {
+	// The budget of the class has no limit per caller, so it needs no name.
 	if f := m.budget.Take("", 1); f != nil {
 		return f
 	}
@@ -192,7 +198,7 @@ type streamMethod[Req, Res any, P request.Message[Req]] struct {
 	*method
 	procedure string
 	check     func(P) []apierror.Violation
-	do        func(context.Context, P, call.Stream[Res]) error
+	handle    func(context.Context, P, call.Stream[Res]) error
 }
 
 // mountStream mounts a method that answers with a stream. Each such method has a budget of its own.
@@ -201,9 +207,9 @@ type streamMethod[Req, Res any, P request.Message[Req]] struct {
 func mountStream[Req, Res any, P request.Message[Req]](
 	s *Server, procedure string,
 	check func(*request.Checker, P),
-	do func(context.Context, P, call.Stream[Res]) error,
+	handle func(context.Context, P, call.Stream[Res]) error,
 ) *streamMethod[Req, Res, P] {
-	m := &streamMethod[Req, Res, P]{s.newMethod(procedure), procedure, checkRulesAndIDs(s, check), do}
+	m := &streamMethod[Req, Res, P]{s.newMethod(procedure), procedure, checkRulesAndIDs(s, check), handle}
 	m.budget = s.budgets.NewStream(procedure, !m.right.open && !m.right.roles.Any(access.Admin))
 	s.streams[procedure] = true
 	s.methods[procedure] = connect.NewServerStreamHandler(procedure,
@@ -217,6 +223,7 @@ func mountStream[Req, Res any, P request.Message[Req]](
 func (m *streamMethod[Req, Res, P]) answer(ctx context.Context, req *request.Received[Req, P], out call.Stream[Res]) (err error) {
 	start := time.Now()
 	ctx = m.beginSpan(ctx)
+	// finishCall must not get the context of the stream, which is assigned to ctx below.
 	spanCtx := ctx
 	defer func() { err = m.finishCall(spanCtx, start, err, recover()) }()
 
@@ -240,7 +247,9 @@ func (m *streamMethod[Req, Res, P]) answer(ctx context.Context, req *request.Rec
 	}
 	ctx, end := m.streamContext(ctx, id)
 	defer end()
-	if err = m.do(ctx, &req.Msg, out); err != nil && ctx.Err() != nil {
+	err = m.handle(ctx, &req.Msg, out)
+	if err != nil && ctx.Err() != nil {
+		// The method only knows that its context has ended.
 		return streamEndError(ctx, err)
 	}
 	return err
@@ -284,7 +293,9 @@ func formatLag(lag int64) []string {
 
 func (s *Server) newMethod(procedure string) *method {
 	name := strings.TrimPrefix(procedure, "/")
-	s.metrics.Internal.WithLabelValues(name) // the counter is exposed as 0 before the first error
+	// The counter is exposed as 0 before the first error: the rate function of Prometheus sees the
+	// first error only if there was a 0 before.
+	s.metrics.Internal.WithLabelValues(name)
 	return &method{s: s, name: name, right: s.rights[procedure], metrics: s.metrics.RPC(name)}
 }
 
@@ -329,7 +340,8 @@ func descriptorOf(procedure string) protoreflect.MethodDescriptor {
 func (m *method) finishCall(ctx context.Context, start time.Time, err error, panicked any) error {
 	if panicked != nil {
 		// net/http and package http1 use this panic to close the connection without a log line.
-		if perr, ok := panicked.(error); ok && errors.Is(perr, http.ErrAbortHandler) {
+		panicErr, isError := panicked.(error)
+		if isError && errors.Is(panicErr, http.ErrAbortHandler) {
 			panic(panicked)
 		}
 		err = fmt.Errorf("panic: %v\n%s", panicked, debug.Stack())
@@ -342,6 +354,8 @@ func (m *method) finishCall(ctx context.Context, start time.Time, err error, pan
 
 	f := apierror.Of(err)
 	defer m.endSpan(ctx, f)
+
+	// Making an id costs more than refusing a call, so only a call that is logged gets one.
 	if f.Code == connect.CodeInternal || m.s.logger.Enabled(ctx, slog.LevelDebug) {
 		ctx = ensureRequestID(ctx)
 	}

@@ -28,6 +28,7 @@ func (s *Server) mountPages(registry *prometheus.Registry) {
 	reflector := grpcreflect.NewStaticReflector(names...)
 
 	mux := http.NewServeMux()
+	// Clients of gRPC reflection still use both versions of its protocol.
 	for _, newHandler := range []func(*grpcreflect.Reflector, ...connect.HandlerOption) (string, http.Handler){
 		grpcreflect.NewHandlerV1, grpcreflect.NewHandlerV1Alpha,
 	} {
@@ -147,7 +148,8 @@ func (s *Server) serveReadyz(w http.ResponseWriter, _ *http.Request) {
 		answer.Status = "failed"
 	case heldError != nil:
 		// The process could answer, but another process may have newer state.
-		answer.Status, answer.Error = "held", heldError.Error()
+		answer.Status = "held"
+		answer.Error = heldError.Error()
 	case !s.isReady():
 		answer.Status = "catching_up"
 	case !s.cluster.isKnownToOthers():

@@ -16,16 +16,16 @@ import (
 // mountReadParts mounts a method whose request has parts that are each about one home. See
 // [mountUnary].
 func mountReadParts[Req, Res any, P request.Message[Req]](
-	s *Server, procedure string, check func(*request.Checker, P), splitter partSplitter[Req, Res, P], do unaryHandler[Req, Res, P],
+	s *Server, procedure string, check func(*request.Checker, P), splitter partSplitter[Req, Res, P], handle unaryHandler[Req, Res, P],
 ) {
-	mountUnary(s, procedure, check, routeByParts(s, procedure, splitter, do))
+	mountUnary(s, procedure, check, routeByParts(s, procedure, splitter, handle))
 }
 
 // mountReadPartsByHand is mountReadParts with a hand-written check. See [mountUnaryByHand].
 func mountReadPartsByHand[Req, Res any, P request.Message[Req]](
-	s *Server, procedure string, check func(P) []apierror.Violation, splitter partSplitter[Req, Res, P], do unaryHandler[Req, Res, P],
+	s *Server, procedure string, check func(P) []apierror.Violation, splitter partSplitter[Req, Res, P], handle unaryHandler[Req, Res, P],
 ) {
-	mountUnaryByHand(s, procedure, check, routeByParts(s, procedure, splitter, do))
+	mountUnaryByHand(s, procedure, check, routeByParts(s, procedure, splitter, handle))
 }
 
 // partSplitter says how to split the requests of a method into parts that are each about one home,
@@ -47,22 +47,23 @@ type partSplitter[Req, Res any, P request.Message[Req]] struct {
 }
 
 // routeByParts returns a handler by which each part of a request is answered by a node that holds
-// its home. If this node can answer for all homes, it calls do with the whole request. The position
-// of a merged answer is the lowest of the positions of the parts. Outside of a cluster routeByParts
-// returns do.
+// its home. If this node can answer for all homes, it calls handle with the whole request. The
+// position of a merged answer is the lowest of the positions of the parts. Outside of a cluster
+// routeByParts returns handle.
 func routeByParts[Req, Res any, P request.Message[Req]](
-	s *Server, procedure string, splitter partSplitter[Req, Res, P], do unaryHandler[Req, Res, P],
+	s *Server, procedure string, splitter partSplitter[Req, Res, P], handle unaryHandler[Req, Res, P],
 ) unaryHandler[Req, Res, P] {
 	if s.cluster == nil {
-		return do
+		return handle
 	}
-	mountPeerMethod(s, procedure, func(req P) bool { return s.holdsAll(splitter.homes(req)) }, do)
+	mountPeerMethod(s, procedure, func(req P) bool { return s.holdsAll(splitter.homes(req)) }, handle)
 
 	return func(ctx context.Context, req P, info *call.Info) (*Res, error) {
 		homes := splitter.homes(req)
-		if !slices.ContainsFunc(homes, func(home string) bool { return !s.canAnswerFor(home) }) {
+		isRemote := func(home string) bool { return !s.canAnswerFor(home) }
+		if !slices.ContainsFunc(homes, isRemote) {
 			// As in routeByHome, the answer counts only if this node still holds all homes.
-			res, err := do(ctx, req, info)
+			res, err := handle(ctx, req, info)
 			if s.holdsAll(homes) && !s.shouldAskOthers(err, homes...) {
 				return res, err
 			}
@@ -71,7 +72,7 @@ func routeByParts[Req, Res any, P request.Message[Req]](
 		d := &dividedCall[Req, Res, P]{
 			s: s, splitter: splitter, req: req, homes: homes, answer: splitter.newAnswer(req), lag: -1,
 		}
-		remote, err := d.answerLocalParts(ctx, do, info)
+		remote, err := d.answerLocalParts(ctx, handle, info)
 		if err == nil {
 			err = d.askOtherNodes(ctx, procedure, remote)
 		}
@@ -102,7 +103,7 @@ type dividedCall[Req, Res any, P request.Message[Req]] struct {
 // answerLocalParts answers the parts about homes that this node can answer for. It returns the
 // indexes of the remaining parts.
 func (d *dividedCall[Req, Res, P]) answerLocalParts(
-	ctx context.Context, do unaryHandler[Req, Res, P], info *call.Info,
+	ctx context.Context, handle unaryHandler[Req, Res, P], info *call.Info,
 ) (remaining []int, err error) {
 	var local []int
 	for i, home := range d.homes {
@@ -116,17 +117,17 @@ func (d *dividedCall[Req, Res, P]) answerLocalParts(
 		return remaining, nil
 	}
 
-	part, err := do(ctx, d.splitter.selectParts(d.req, local), info)
-	if err == nil && d.s.holdsAll(selectAt(d.homes, local)) {
+	part, err := handle(ctx, d.splitter.selectParts(d.req, local), info)
+	switch {
+	case err == nil && d.s.holdsAll(selectAt(d.homes, local)):
 		position, err := events.ParsePosition(*d.splitter.position(part))
 		if err == nil {
 			d.merge(local, part, position, info.Lag)
 		}
 		return remaining, err
-	}
-	// This node has given up some of the homes meanwhile, or its store has stopped or is too far
-	// behind: other nodes answer these parts, too.
-	if err == nil || d.s.shouldAskOthers(err, d.homes...) {
+	case err == nil || d.s.shouldAskOthers(err, d.homes...):
+		// This node has given up some of the homes meanwhile, or its store has stopped or is too
+		// far behind: other nodes answer these parts, too.
 		return append(remaining, local...), nil
 	}
 	return nil, err
@@ -160,6 +161,8 @@ func (d *dividedCall[Req, Res, P]) askOtherNodes(ctx context.Context, procedure 
 func (d *dividedCall[Req, Res, P]) merge(indexes []int, part *Res, position events.Position, lag int64) {
 	d.splitter.mergePart(d.answer, indexes, part)
 	d.lag = max(d.lag, lag)
+
+	// The answer promises the lowest position, because only that is contained in all of its parts.
 	if d.position == (events.Position{}) || position.Seq < d.position.Seq {
 		d.position = position
 		*d.splitter.position(d.answer) = *d.splitter.position(part)

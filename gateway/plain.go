@@ -31,8 +31,8 @@ type plainMethod interface {
 // unaryMethod is a request-response method.
 type unaryMethod[Req, Res any, P request.Message[Req]] struct {
 	*method
-	check func(P) []apierror.Violation
-	do    func(context.Context, P, *call.Info) (*Res, error)
+	check  func(P) []apierror.Violation
+	handle func(context.Context, P, *call.Info) (*Res, error)
 	// Handler is Connect's, for all protocols and encodings: it answers what came through net/http.
 	http.Handler
 }
@@ -41,7 +41,7 @@ type unaryMethod[Req, Res any, P request.Message[Req]] struct {
 func (u *unaryMethod[Req, Res, P]) answerPlain(
 	ctx context.Context, caller identity, body, dst []byte,
 ) (answer []byte, lag int64, err error) {
-	// One allocation for both: these calls are frequent.
+	// One struct for both saves an allocation, and these calls are frequent.
 	state := &struct {
 		req  request.Received[Req, P]
 		info call.Info
@@ -49,7 +49,9 @@ func (u *unaryMethod[Req, Res, P]) answerPlain(
 	defer state.info.ReleaseLongPage()
 
 	if err := request.UnmarshalProto(body, state.req.Message()); err != nil {
-		state.req.Undecoded(err) // answer reports it
+		// answer reports the error, but checks the role first: a caller without it is refused
+		// before the request is examined.
+		state.req.Undecoded(err)
 	}
 	res, err := u.answer(ctx, caller, &state.req, &state.info)
 	if err != nil {
@@ -91,8 +93,8 @@ func (s *Server) clientEndpoint() *endpoint {
 	e.authenticate = func(_ []byte, authorization string, certificate *x509.Certificate) identity {
 		return s.authenticate(authorization, certificate)
 	}
-	// Only a server without a gate checks the Host: a page that reaches the server by another host
-	// name has no token to send.
+	// Only a server without an authenticator checks the Host: a page that reaches the server by
+	// another host name has no token to send.
 	if s.authenticator == nil {
 		e.allowsHost = s.hosts.Allow
 	}
@@ -155,17 +157,21 @@ func (c *session) Admit(head *http1.Head, state *tls.ConnectionState) bool {
 	return c.reserve(admission.HeldPerByte*head.BodyBytes) == nil
 }
 
+// isAllowedHost reports whether the endpoint answers to the Host of a call. It remembers the last
+// Host that was allowed.
 func (c *session) isAllowedHost(host []byte) bool {
 	if c.allowsHost == nil {
 		return true
 	}
-	if string(host) != c.host {
-		c.host = ""
-		if name := string(host); c.allowsHost(name) {
-			c.host = name
-		}
+	if c.host != "" && string(host) == c.host { // the comparison does not allocate
+		return true
 	}
-	return c.host != ""
+	name := string(host)
+	if !c.allowsHost(name) {
+		return false
+	}
+	c.host = name
+	return true
 }
 
 // reserve takes bytes for the current call, unless they are few.
@@ -179,6 +185,7 @@ func (c *session) reserve(n int) *apierror.Failure {
 
 // budgetCaller names the caller for whom the budget of bytes counts.
 func (c *session) budgetCaller() string {
+	// The identity of a call in the loop has no connection, because the session counts its calls.
 	caller := c.caller
 	caller.conn = c.conn
 	return caller.budgetCaller(c.s, false)

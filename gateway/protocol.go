@@ -56,9 +56,11 @@ func checkTimeout(r *http.Request) *apierror.Failure {
 		if value == "" {
 			return nil
 		}
-		amount, err := strconv.ParseInt(value[:len(value)-1], 10, 64)
+		digits := value[:len(value)-1]
 		unit := rune(value[len(value)-1])
-		if err != nil || amount < 0 || amount > maxGRPCTimeout || !strings.ContainsRune("HMSmun", unit) {
+		amount, err := strconv.ParseInt(digits, 10, 64)
+		isValid := err == nil && amount >= 0 && amount <= maxGRPCTimeout && strings.ContainsRune("HMSmun", unit)
+		if !isValid {
 			return apierror.Invalid(apierror.InvalidField("Grpc-Timeout",
 				"must be 1 to 8 digits and a unit, which is H, M, S, m, u or n, as in 500m; it is %.80q", value))
 		}
@@ -68,7 +70,9 @@ func checkTimeout(r *http.Request) *apierror.Failure {
 	if value == "" {
 		return nil
 	}
-	if millis, err := strconv.ParseInt(value, 10, 64); err != nil || millis < 0 || len(value) > maxTimeoutBytes {
+	millis, err := strconv.ParseInt(value, 10, 64)
+	isValid := err == nil && millis >= 0 && len(value) <= maxTimeoutBytes
+	if !isValid {
 		return apierror.Invalid(apierror.InvalidField(timeoutHeader,
 			"must be a number of milliseconds of 1 to 10 digits, as in 500; it is %.80q", value))
 	}

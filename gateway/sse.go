@@ -41,7 +41,10 @@ func mountForBrowsers[Req, Res any, P request.Message[Req]](m *streamMethod[Req,
 		if err := decodeQuery(r.URL.RawQuery, &req); err != nil {
 			req.Err = err // answer reports it
 		}
-		if lastID := r.Header.Get("Last-Event-ID"); lastID != "" {
+		// A browser that reconnects repeats the first request and adds this header, which is newer
+		// than the position in the request.
+		lastID := r.Header.Get("Last-Event-ID")
+		if lastID != "" {
 			resume(&req.Msg, lastID)
 		}
 
@@ -114,6 +117,7 @@ func (p *sseStream[Res]) sendEvent(event []byte) error {
 	if _, err := p.w.Write(event); err != nil {
 		return err
 	}
+	// The next event may follow much later, so this one must not stay in a buffer until then.
 	return http.NewResponseController(p.w).Flush()
 }
 
@@ -124,6 +128,7 @@ func (p *sseStream[Res]) sendError(err error) {
 		_ = http1.WriteError(p.w, err) // an error means that the client has gone away
 		return
 	}
+	// EventSource shows a page no error of a connection, so the error is sent as an event.
 	recorder := &errorRecorder{header: http.Header{}}
 	if writeErr := http1.WriteError(recorder, err); writeErr == nil && errors.As(err, new(*connect.Error)) {
 		_ = p.sendEvent(fmt.Appendf(nil, "event: end\ndata: %s\n\n", recorder.body.Bytes()))
