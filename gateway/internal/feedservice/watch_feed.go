@@ -79,7 +79,7 @@ func (f *feedWatcher) count(ctx context.Context, isFirst bool) (count *skeinv1.W
 		}
 		// Later follows reach the watcher as events, so the followed owners are read only once,
 		// from the view of the first count.
-		return f.Follow(func(add func(owner string) error) error { return r.EachOwner(reader, add) })
+		return f.AddOwners(func(add func(owner string) error) error { return r.EachOwner(reader, add) })
 	})
 	return count, err
 }

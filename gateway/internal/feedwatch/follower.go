@@ -21,14 +21,14 @@ const (
 // follower reads the log for watchers. It runs from when the first of them enters until the last of
 // them leaves.
 type follower struct {
-	all    *Watchers
-	sub    *eventlog.Subscription
-	cancel context.CancelFunc
-	// watcherCount is the number of watchers of this follower. all.mu guards it.
+	watchers *Watchers
+	sub      *eventlog.Subscription
+	cancel   context.CancelFunc
+	// watcherCount is the number of watchers of this follower. watchers.mu guards it.
 	watcherCount int
 	// month is the month of the last envelope that was read.
 	month int
-	// now is the log time up to which watchers were woken. all.mu guards it.
+	// now is the log time up to which watchers were woken. watchers.mu guards it.
 	now events.Micros
 	// err says why the follower ended. It is set before failed is closed.
 	err error
@@ -40,18 +40,18 @@ type follower struct {
 func (f *follower) run(ctx context.Context) {
 	defer close(f.ended)
 	defer f.sub.Close()
-	err := f.follow(ctx)
+	err := f.followLog(ctx)
 
-	f.all.mu.Lock()
-	defer f.all.mu.Unlock()
-	if f.all.follower == f {
-		f.all.follower = nil // the next watcher starts another one
+	f.watchers.mu.Lock()
+	defer f.watchers.mu.Unlock()
+	if f.watchers.follower == f {
+		f.watchers.follower = nil // the next watcher starts another one
 	}
 	f.err = err
 	close(f.failed)
 }
 
-func (f *follower) follow(ctx context.Context) error {
+func (f *follower) followLog(ctx context.Context) error {
 	for {
 		envs, err := f.sub.Next(ctx, stepBytes)
 		if errors.Is(err, events.ErrHole) || err == nil && len(envs) == 0 {
@@ -62,7 +62,7 @@ func (f *follower) follow(ctx context.Context) error {
 		}
 
 		// A watcher that is woken must see the events in its next view.
-		for _, store := range f.all.stores {
+		for _, store := range f.watchers.stores {
 			if err := store.WaitFor(ctx, envs[len(envs)-1].Seq()); err != nil {
 				return err
 			}
@@ -77,7 +77,7 @@ func (f *follower) follow(ctx context.Context) error {
 		if bytes >= stepBytes/2 {
 			continue
 		}
-		if err := wait.For(ctx, f.all.Pause); err != nil {
+		if err := wait.For(ctx, f.watchers.Pause); err != nil {
 			return err
 		}
 	}
@@ -85,13 +85,13 @@ func (f *follower) follow(ctx context.Context) error {
 
 // dispatchEnvelopes wakes the watchers that the envelopes concern.
 func (f *follower) dispatchEnvelopes(envs []*events.Envelope) {
-	f.all.mu.Lock()
-	defer f.all.mu.Unlock()
+	f.watchers.mu.Lock()
+	defer f.watchers.mu.Unlock()
 
 	var c stepChanges
 	for _, env := range envs {
 		for i := range env.Events {
-			f.all.dispatch(f.all, &env.Events[i], &c)
+			f.watchers.dispatch(f.watchers, &env.Events[i], &c)
 		}
 	}
 	if month := monthOf(envs[len(envs)-1].Cursor); month != f.month {
@@ -101,18 +101,18 @@ func (f *follower) dispatchEnvelopes(envs []*events.Envelope) {
 
 	// A mute ends when the log time reaches its end, whatever the event is about.
 	f.now = envs[len(envs)-1].Cursor.LastTime
-	muteEnds := f.all.endsMute(f.now)
+	muteEnds := f.watchers.hasMuteEnded(f.now)
 
-	if !c.everything && !c.newMonth && !muteEnds && len(c.owners) == 0 {
+	if !c.concernsAll && !c.newMonth && !muteEnds && len(c.owners) == 0 {
 		return
 	}
-	for _, watchers := range f.all.byReader {
+	for _, watchers := range f.watchers.byReader {
 		for _, w := range watchers {
 			if w.muteEnd != 0 && w.muteEnd <= f.now {
 				w.muteEnd = 0
 				w.signal()
 			}
-			if c.everything || c.newMonth && w.hidesSeen || c.containsAny(w.owners) {
+			if c.concernsAll || c.newMonth && w.hidesSeen || c.containsAny(w.owners) {
 				w.signal()
 			}
 		}
@@ -149,7 +149,7 @@ func (a *Watchers) dispatchEvent(ev *events.Event, c *stepChanges) {
 			return // it changes no number
 		}
 		if ev.Kind == events.UserDeleted {
-			c.everything = true // anybody may follow a user who re-pinned the deleted one
+			c.concernsAll = true // anybody may follow a user who re-pinned the deleted one
 		}
 		for _, w := range a.byReader[ev.User] {
 			w.signal()
@@ -160,7 +160,7 @@ func (a *Watchers) dispatchEvent(ev *events.Event, c *stepChanges) {
 		// number does not depend on the order of the feed.
 	default:
 		// The end of an import, or a topic of a later version.
-		c.everything = true
+		c.concernsAll = true
 	}
 }
 
@@ -186,7 +186,7 @@ func (a *Watchers) dispatchNotification(ev *events.Event, c *stepChanges) {
 		wakeReader(ev.Peer)
 	case events.TopicContent:
 		if ev.Kind == events.UserDeleted {
-			c.everything = true // anybody may have notifications of the user
+			c.concernsAll = true // anybody may have notifications of the user
 		}
 		// The user's own pins decide about notifications, and a re-pin about those of the owner of
 		// the original. The end of a re-pin need not name the original, so those who have counted a
@@ -200,13 +200,13 @@ func (a *Watchers) dispatchNotification(ev *events.Event, c *stepChanges) {
 		// None of these changes notifications.
 	default:
 		// The end of an import, or a topic of a later version.
-		c.everything = true
+		c.concernsAll = true
 	}
 }
 
-// endsMute reports whether a mute of the reader of any watcher has ended at a log time. a.mu must
-// be held.
-func (a *Watchers) endsMute(now events.Micros) bool {
+// hasMuteEnded reports whether a mute of the reader of any watcher has ended at a log time. a.mu
+// must be held.
+func (a *Watchers) hasMuteEnded(now events.Micros) bool {
 	for _, watchers := range a.byReader {
 		for _, w := range watchers {
 			if w.muteEnd != 0 && w.muteEnd <= now {
@@ -229,9 +229,9 @@ func (a *Watchers) addFollowedOwner(reader, owner string) {
 // stepChanges are the changes of one step that may concern watchers of other users than the events
 // name.
 type stepChanges struct {
-	// everything says that all watchers must be woken, and newMonth that those must be woken that
+	// concernsAll says that all watchers must be woken, and newMonth that those must be woken that
 	// hide seen items.
-	everything, newMonth bool
+	concernsAll, newMonth bool
 	// owners has the hashes of the owners whose pins or boards have changed.
 	owners map[uint32]struct{}
 	// ownerBits has one bit per owner, at the low 16 bits of its hash. Most owners that watchers

@@ -11,7 +11,7 @@ import (
 // wokenWatchers returns which watchers the events wake. Each event has an envelope of its own.
 func wokenWatchers(evs ...events.Event) map[string]bool {
 	a := New(nil, nil, nil)
-	f := &follower{all: a}
+	f := &follower{watchers: a}
 	watchers := map[string]*Watcher{}
 	for name, c := range map[string]struct {
 		reader    string
@@ -20,9 +20,9 @@ func wokenWatchers(evs ...events.Event) map[string]bool {
 	}{
 		"ann": {"ann", false, []string{"bob", "cid"}}, "ann hiding": {"ann", true, []string{"bob", "cid"}}, "dan": {"dan", false, nil},
 	} {
-		w := &Watcher{all: a, reader: c.reader, hidesSeen: c.hidesSeen, unreadOnly: !c.hidesSeen, wake: make(chan struct{}, 1), follower: f}
+		w := &Watcher{watchers: a, reader: c.reader, hidesSeen: c.hidesSeen, unreadOnly: !c.hidesSeen, wake: make(chan struct{}, 1), follower: f}
 		a.byReader[c.reader] = append(a.byReader[c.reader], w)
-		_ = w.Follow(func(add func(string) error) error {
+		_ = w.AddOwners(func(add func(string) error) error {
 			for _, owner := range c.owners {
 				_ = add(owner)
 			}
@@ -98,8 +98,8 @@ func TestFollowedOwnersAreWatched(t *testing.T) {
 		{Kind: events.UserUnblocked, User: "eve", Peer: "dan"},
 	} {
 		a := New(nil, nil, nil)
-		f := &follower{all: a, month: monthOf(events.Cursor{})}
-		w := &Watcher{all: a, reader: "dan", wake: make(chan struct{}, 1), follower: f}
+		f := &follower{watchers: a, month: monthOf(events.Cursor{})}
+		w := &Watcher{watchers: a, reader: "dan", wake: make(chan struct{}, 1), follower: f}
 		a.byReader["dan"] = []*Watcher{w}
 		pin := events.Event{Kind: events.PinCreated, User: "eve"}
 		f.dispatchEnvelopes([]*events.Envelope{{Events: []events.Event{relation, relation, pin}}})

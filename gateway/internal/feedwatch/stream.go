@@ -54,7 +54,7 @@ func (s *Stream[C]) Run(ctx context.Context) error {
 		return err
 	}
 
-	countInterval, resendAfter := s.Watcher.all.CountInterval, s.Watcher.all.ResendAfter
+	countInterval, resendAfter := s.Watcher.watchers.CountInterval, s.Watcher.watchers.ResendAfter
 	timer := time.NewTimer(resendAfter)
 	defer timer.Stop()
 	mayHaveChanged := false // the watcher was woken after the last count
@@ -107,7 +107,7 @@ func (s *Stream[C]) hasChangedSince(before C) bool {
 // goroutine of the stream would keep a stack of that size as long as it waits for changes. The
 // goroutine begins after the wait, because thousands of streams may wait at once.
 func (s *Stream[C]) count(ctx context.Context, isFirst bool) error {
-	slots := s.Watcher.all.countSlots
+	slots := s.Watcher.watchers.countSlots
 	select {
 	case slots <- struct{}{}:
 		defer func() { <-slots }()

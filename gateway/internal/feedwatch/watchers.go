@@ -66,8 +66,8 @@ func newWatchers(
 
 // Watcher watches the feed of one reader. Its methods must not be called concurrently.
 type Watcher struct {
-	all    *Watchers
-	reader string
+	watchers *Watchers
+	reader   string
 	// hidesSeen says that the feed hides seen items, and unreadOnly that the watcher counts from
 	// the read marker on.
 	hidesSeen  bool
@@ -76,16 +76,16 @@ type Watcher struct {
 	wake     chan struct{}
 	follower *follower
 	// muteEnd is the first log time at which a mute of the reader ends by itself and adds pins to
-	// the feed; 0 means that none does. Guarded by all.mu.
+	// the feed; 0 means that none does. Guarded by watchers.mu.
 	muteEnd events.Micros
-	// owners has the hash of each owner whose pins may be in the feed, without duplicates. all.mu
-	// guards it.
+	// owners has the hash of each owner whose pins may be in the feed, without duplicates.
+	// watchers.mu guards it.
 	owners []uint32
 }
 
 // Enter returns a watcher of the feed of a reader. hidesSeen says that the feed hides seen items,
 // and unreadOnly that the number counts from the read marker on. The caller must then open its
-// first view, pass the owners of that view to [Watcher.Follow], and call [Watcher.Leave] in the
+// first view, pass the owners of that view to [Watcher.AddOwners], and call [Watcher.Leave] in the
 // end.
 func (a *Watchers) Enter(reader string, hidesSeen, unreadOnly bool) (*Watcher, error) {
 	a.mu.Lock()
@@ -98,7 +98,7 @@ func (a *Watchers) Enter(reader string, hidesSeen, unreadOnly bool) (*Watcher, e
 		a.follower = f
 	}
 	w := &Watcher{
-		all: a, reader: reader, hidesSeen: hidesSeen, unreadOnly: unreadOnly,
+		watchers: a, reader: reader, hidesSeen: hidesSeen, unreadOnly: unreadOnly,
 		wake: make(chan struct{}, 1), follower: a.follower,
 	}
 	w.follower.watcherCount++
@@ -121,7 +121,7 @@ func (a *Watchers) startFollower() (*follower, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := &follower{all: a, sub: sub, month: monthOf(cursor), failed: make(chan struct{}), ended: make(chan struct{})}
+	f := &follower{watchers: a, sub: sub, month: monthOf(cursor), failed: make(chan struct{}), ended: make(chan struct{})}
 	ctx, cancel := context.WithCancel(context.Background()) // Leave of the last watcher cancels it
 	f.cancel = cancel
 	go f.run(ctx)
@@ -131,7 +131,8 @@ func (a *Watchers) startFollower() (*follower, error) {
 // Leave ends the watcher. The last watcher of a follower stops the follower, and waits until it has
 // ended.
 func (w *Watcher) Leave() {
-	a, f := w.all, w.follower
+	a := w.watchers
+	f := w.follower
 	a.mu.Lock()
 	remaining := slices.DeleteFunc(a.byReader[w.reader], func(other *Watcher) bool { return other == w })
 	if len(remaining) > 0 {
@@ -153,16 +154,16 @@ func (w *Watcher) Leave() {
 	}
 }
 
-// Follow adds owners whose pins may be in the feed. owners calls its argument with each of them.
-func (w *Watcher) Follow(owners func(add func(owner string) error) error) error {
+// AddOwners adds owners whose pins may be in the feed. owners calls its argument with each of them.
+func (w *Watcher) AddOwners(owners func(add func(owner string) error) error) error {
 	var hashes []uint32
 	err := owners(func(owner string) error {
-		hashes = append(hashes, w.all.hash(owner))
+		hashes = append(hashes, w.watchers.hash(owner))
 		return nil
 	})
 
-	w.all.mu.Lock()
-	defer w.all.mu.Unlock()
+	w.watchers.mu.Lock()
+	defer w.watchers.mu.Unlock()
 	hashes = append(hashes, w.owners...)
 	slices.Sort(hashes)
 	// A copy without spare capacity, because there may be thousands of watchers.
@@ -173,8 +174,8 @@ func (w *Watcher) Follow(owners func(add func(owner string) error) error) error 
 // WakeAt has the watcher woken once the log time is at least at, which is 0 for never. A later call
 // replaces the time.
 func (w *Watcher) WakeAt(at events.Micros) {
-	w.all.mu.Lock()
-	defer w.all.mu.Unlock()
+	w.watchers.mu.Lock()
+	defer w.watchers.mu.Unlock()
 	w.muteEnd = at
 	// The log may have passed the time since the view was opened by which the caller knows it.
 	if at != 0 && at <= w.follower.now {
@@ -201,7 +202,7 @@ func (w *Watcher) signal() {
 	}
 }
 
-// addOwner adds the hash of an owner whose pins may be in the feed from now on. all.mu must be
+// addOwner adds the hash of an owner whose pins may be in the feed from now on. watchers.mu must be
 // held.
 func (w *Watcher) addOwner(owner uint32) {
 	if !slices.Contains(w.owners, owner) {

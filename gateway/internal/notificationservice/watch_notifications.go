@@ -52,7 +52,7 @@ func (s *Service) countForWatcher(
 
 	// The pins of those who re-pinned decide about the number, too, and their ends need not name
 	// the user.
-	err = watcher.Follow(func(add func(owner string) error) error {
+	err = watcher.AddOwners(func(add func(owner string) error) error {
 		count, err = o.countUnseen(ctx, user, func(actor string) { _ = add(actor) }) // add returns no error
 		return err
 	})
