@@ -57,7 +57,8 @@ func (s *Service) ListReactions(
 	times := call.NewTimes(len(items))
 	res := &skeinv1.ListReactionsResponse{Entries: make([]*skeinv1.ReactionEntry, len(items)), Position: r.Position}
 	for i, item := range items {
-		entries[i].ItemId, entries[i].ReactTime = item.Item, times.Next(item.Since)
+		entries[i].ItemId = item.Item
+		entries[i].ReactTime = times.Next(item.Since)
 		res.Entries[i] = &entries[i]
 	}
 	if next != nil {

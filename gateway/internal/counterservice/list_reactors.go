@@ -76,7 +76,7 @@ func (s *Service) ListReactors(
 	next := counters.PageCursor(start.Cursor)
 	for reads := 0; reads < maxReactorReads && len(visible) < start.Size; reads++ {
 		var part counters.ReactorPart
-		after := next
+		after := next // the query may run several times, and each run overwrites next
 		err = views.RunUntilResolved(ctx, func() (err error) {
 			part, next, err = r.Reactors(ctx, req.GetItemId(), kind, after, start.Size-len(visible))
 			return err
@@ -100,7 +100,8 @@ func (s *Service) ListReactors(
 		Position: views.OldestPosition(opened...),
 	}
 	for i, reactor := range visible {
-		entries[i].UserId, entries[i].ReactTime = reactor.User, times.Next(reactor.Since)
+		entries[i].UserId = reactor.User
+		entries[i].ReactTime = times.Next(reactor.Since)
 		res.Entries[i] = &entries[i]
 	}
 	if next != nil {

@@ -32,7 +32,8 @@ func scopeOf(req *skeinv1.ListTrendingRequest) (counters.Scope, pagetoken.ListID
 	case *skeinv1.ListTrendingRequest_OwnerId:
 		return counters.Scope{Owner: t.OwnerId}, pagetoken.NewListID(TrendingList, t.OwnerId)
 	case *skeinv1.ListTrendingRequest_Board:
-		owner, board := t.Board.GetOwnerId(), t.Board.GetBoardId()
+		owner := t.Board.GetOwnerId()
+		board := t.Board.GetBoardId()
 		return counters.Scope{Owner: owner, Board: &board}, pagetoken.NewListID(TrendingList, owner, board)
 	}
 	return counters.Scope{}, pagetoken.NewListID(TrendingList)

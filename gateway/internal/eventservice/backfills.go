@@ -93,6 +93,8 @@ func (c *backfillChecker) readHighest(ctx context.Context, key sourceAndKind) er
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
+		// If the store did not get there in time, the offset counts as 0. Publish works while a
+		// projection is behind, and at worst does not report a repeat.
 		if waitErr == nil {
 			if offset, _, err = highestOffset(store, key); err != nil {
 				return err

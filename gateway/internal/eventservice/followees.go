@@ -57,6 +57,7 @@ func (s *Service) refuseFollowsOverLimit(ctx context.Context, evs []events.Check
 	if limit < 0 {
 		return nil, nil
 	}
+	// Most followers are far below the cap, and then the graph is not read at all.
 	followers := s.followCapCache.reserve(groupByFollower(evs), time.Now())
 	if len(followers) == 0 {
 		return nil, nil
@@ -139,6 +140,7 @@ func groupByFollower(evs []events.CheckedEvent) []*followeeChanges {
 // refuseOverLimit judges the events in order, and returns the rejections of the follows that exceed
 // the cap. A rejected follow does not count for the events after it.
 func (f *followeeChanges) refuseOverLimit(r *views.Graph, limit int64) (refused []events.Rejection, err error) {
+	// A run before this one may have left entries that lacked answers of other nodes.
 	f.isFollowed = map[string]bool{}
 	for _, ev := range f.events {
 		isFollowed, isKnown := f.isFollowed[ev.Peer]

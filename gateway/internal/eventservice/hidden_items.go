@@ -77,8 +77,10 @@ func groupHiddenItems(evs []events.CheckedEvent) (hiding []*hiddenItemChanges) {
 // refuseOverLimit checks the events in order, and returns the rejections of those that exceed the
 // limit. A rejected event does not count for the events after it.
 func (u *hiddenItemChanges) refuseOverLimit(r *views.Inbox) (refused []events.Rejection, err error) {
-	added := int64(0)                  // how many more items are hidden after the events so far
-	isHiddenAfter := map[string]bool{} // whether an item that these events name is hidden after them
+	// added is how many more items are hidden after the events so far, and isHiddenAfter whether an
+	// item that they name is hidden then.
+	added := int64(0)
+	isHiddenAfter := map[string]bool{}
 	for _, ev := range u.events {
 		total, hidden, err := r.Hiding(u.user, ev.Item)
 		if err != nil {

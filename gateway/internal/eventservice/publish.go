@@ -63,6 +63,8 @@ func (s *Service) Publish(
 		res.Rejections = append(res.Rejections, rejectionProto(r.Index, r))
 	}
 
+	// From here on the events may be in the log, so each error must say whether they are: a client
+	// that does not know that would publish them twice.
 	appended, indexes, err := s.appendAccepted(ctx, req.GetEvents(), refused, res)
 	if err != nil || res.GetAcceptedCount() == 0 {
 		return res, err
@@ -107,6 +109,7 @@ func (s *Service) findRejections(ctx context.Context, evs []*skeinv1.Event) (ref
 		refused = slices.Concat(refused, follows, hides, backfills)
 		slices.SortFunc(refused, func(a, b events.Rejection) int { return cmp.Compare(a.Index, b.Index) })
 	}
+	// The metric counts what was wrong with events, also in calls that are refused as a whole.
 	for _, r := range refused {
 		s.Metrics.Rejections.WithLabelValues(apierror.ReasonName(r.Reason)).Inc()
 	}
@@ -142,6 +145,7 @@ func (s *Service) appendAccepted(
 		})
 	}
 	if errors.Is(err, events.ErrLogUnavailable) || errors.Is(err, events.ErrClosed) {
+		// Reads return the same errors, so the general text cannot say this.
 		f := apierror.Of(err)
 		f.Text += "; nothing was taken"
 		return appended, nil, f
@@ -199,6 +203,8 @@ func (s *Service) FillRepeats(appended eventlog.Result, indexes []int, res *skei
 func (s *Service) awaitVisible(ctx context.Context, pos events.Position) error {
 	ctx, cancel := views.BoundWait(ctx, s.VisibleWait)
 	defer cancel()
+	// The projections fold at the same time, so waiting for one after the other takes no longer
+	// than waiting for the slowest.
 	for _, store := range s.All {
 		err := store.WaitFor(ctx, pos.Seq)
 		if err == nil {

@@ -79,6 +79,7 @@ func (s *Service) Watch(
 	if err != nil {
 		return s.WatchError(ctx, err)
 	}
+	// A detached subscription does not hold the hub back for a slow client.
 	sub, err := s.Hub.SubscribeDetached(cursor, kinds)
 	if err != nil {
 		return s.WatchError(ctx, err)
@@ -136,7 +137,8 @@ func (s *Service) startOfWatch(ctx context.Context, after string) (start events.
 
 	seq := start.Seq
 	if start.Slots > 0 {
-		seq-- // the rest of the envelope has not been sent
+		// The rest of the envelope has not been sent, and the log is read in whole envelopes.
+		seq--
 	}
 	c, err = s.Hub.CursorAt(ctx, seq)
 	return start, c, err
@@ -230,6 +232,7 @@ func (w *watcher) sendEnvelope(env *events.Envelope) error {
 		if !w.wants(ev) || wasSentBefore {
 			continue
 		}
+		// A client that resumes after the last event need not read the envelope again.
 		w.position = afterEnvelope
 		if i < len(env.Events)-1 {
 			after.Slots = int(ev.Slot) + 1
@@ -242,6 +245,7 @@ func (w *watcher) sendEnvelope(env *events.Envelope) error {
 			return err
 		}
 	}
+	// The next checkpoint is after this envelope, even if the client wanted none of its events.
 	w.position = afterEnvelope
 	return nil
 }

@@ -13,8 +13,8 @@ import (
 // A count of new pins is the length of one page: the first page that ReadFeed returns for the same
 // options and newer_than. So a count and the page that a client reads after it never disagree.
 
-// maxCounted is the size of that page, so a count stops there. The answer then says that there are
-// more.
+// maxCounted is the size of that page, so a count stops there, because it costs as much as reading
+// the page. The answer then says that there are more.
 const maxCounted = 100
 
 // countRequest has what the requests of CountNewer and WatchFeed have in common.
@@ -68,11 +68,11 @@ func (s *Service) readNewer(
 	if err != nil {
 		return err
 	}
-	least, err := views.DemandOf(atLeast)
+	demand, err := views.DemandOf(atLeast)
 	if err != nil {
 		return err
 	}
-	r, err := s.OpenInbox(ctx, info, least, start.token)
+	r, err := s.OpenInbox(ctx, info, demand, start.token)
 	if err != nil {
 		return err
 	}

@@ -72,6 +72,7 @@ func (s *Service) ExplainPin(ctx context.Context, req *skeinv1.ExplainPinRequest
 		}, opened...)
 		return e, err
 	}
+	// hasSeen is called while explain runs, so only now is it known whether the seen store answers.
 	e, err := explain()
 	if filter != nil && filter.hasFailed {
 		// ReadFeed would hide nothing, either.

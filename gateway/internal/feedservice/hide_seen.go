@@ -53,6 +53,8 @@ func (s *Service) openSeenFilter(ctx context.Context, question seen.Question, at
 	if s.Seen == nil || s.Seen.Rebuilding() {
 		return f
 	}
+	// A page that shows again what was seen is worse than one that is a little late, so the page
+	// waits as long as it would for a demand.
 	waiting, cancel := views.BoundWait(ctx, s.Wait)
 	defer cancel()
 	if s.Seen.WaitFor(waiting, f.containedSeq) != nil {
@@ -89,6 +91,7 @@ func (f *seenFilter) hasSeen(items []string) ([]bool, error) {
 	}
 	f.service.metrics.Seen.Count(metrics.ByFeed, len(items), len(unseen), months)
 
+	// The store returns the unseen items, and the inbox asks for the seen ones.
 	hide := make([]bool, len(items))
 	for i := range hide {
 		hide[i] = true

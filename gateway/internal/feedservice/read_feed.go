@@ -242,7 +242,8 @@ func feedEntries(pins []inbox.Pin) []*skeinv1.FeedEntry {
 	entries := make([]skeinv1.FeedEntry, len(pins))
 	times := call.NewTimes(len(pins))
 	for i := range pins {
-		p, e := &pins[i], &entries[i]
+		p := &pins[i]
+		e := &entries[i]
 		e.PinId = p.ID
 		e.ItemId = p.Item
 		e.OwnerId = p.Owner

@@ -73,6 +73,8 @@ func (s *Service) BatchGetViewerState(
 		res.States[i] = &states[i]
 	}
 
+	// Each step may need answers of other nodes, and then runs again by itself. The items come
+	// first, because the other steps ask about them.
 	var boards []string
 	err = views.RunUntilResolved(ctx, func() (err error) {
 		boards, err = v.fillItems(ctx, keys, states)
@@ -221,6 +223,7 @@ func (v *viewerStores) fillSeen(req *skeinv1.BatchGetViewerStateRequest, states 
 	}
 	m.Seen.Count(metrics.ByViewerState, len(items), len(unseen), months)
 
+	// The store returns the unseen items, so all others were seen.
 	for _, i := range stateOfItem {
 		states[i].Seen = true
 		states[i].Served = wasServed[states[i].ItemId]

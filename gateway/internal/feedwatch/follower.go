@@ -54,8 +54,11 @@ func (f *follower) run(ctx context.Context) {
 func (f *follower) followLog(ctx context.Context) error {
 	for {
 		envs, err := f.sub.Next(ctx, stepBytes)
-		if errors.Is(err, events.ErrHole) || err == nil && len(envs) == 0 {
-			continue // the stores stop at the same hole
+		isPastHole := err == nil && len(envs) == 0
+		if errors.Is(err, events.ErrHole) || isPastHole {
+			// The stores stop at the same hole, so there is nothing to wake anybody for. Next
+			// pauses before it returns the error again.
+			continue
 		}
 		if err != nil {
 			return err
@@ -69,7 +72,8 @@ func (f *follower) followLog(ctx context.Context) error {
 		}
 		f.dispatchEnvelopes(envs)
 
-		// After a large step, more is waiting: the next step follows at once.
+		// After a large step, more is waiting: the next step follows at once. Otherwise the
+		// follower would fall behind a log that grows faster than one step per pause.
 		bytes := 0
 		for _, env := range envs {
 			bytes += env.Bytes
@@ -85,9 +89,13 @@ func (f *follower) followLog(ctx context.Context) error {
 
 // dispatchEnvelopes wakes the watchers that the envelopes concern.
 func (f *follower) dispatchEnvelopes(envs []*events.Envelope) {
+	// The lock is held for the whole step. A watcher that leaves or adds owners waits for that, but
+	// no fold does.
 	f.watchers.mu.Lock()
 	defer f.watchers.mu.Unlock()
 
+	// What an event changes for watchers of its own reader is signaled at once. What it changes for
+	// others is collected, so that all watchers are searched once per step and not once per event.
 	var c stepChanges
 	for _, env := range envs {
 		for i := range env.Events {
@@ -103,7 +111,8 @@ func (f *follower) dispatchEnvelopes(envs []*events.Envelope) {
 	f.now = envs[len(envs)-1].Cursor.LastTime
 	muteEnds := f.watchers.hasMuteEnded(f.now)
 
-	if !c.concernsAll && !c.newMonth && !muteEnds && len(c.owners) == 0 {
+	concernsOthers := c.concernsAll || c.newMonth || muteEnds || len(c.owners) > 0
+	if !concernsOthers {
 		return
 	}
 	for _, watchers := range f.watchers.byReader {
@@ -239,6 +248,7 @@ type stepChanges struct {
 	ownerBits [1024]uint64
 }
 
+// addOwner records that pins or boards of an owner have changed.
 func (c *stepChanges) addOwner(hash uint32) {
 	if c.owners == nil {
 		c.owners = map[uint32]struct{}{}

@@ -54,11 +54,14 @@ func (s *Stream[C]) Run(ctx context.Context) error {
 		return err
 	}
 
-	countInterval, resendAfter := s.Watcher.watchers.CountInterval, s.Watcher.watchers.ResendAfter
+	countInterval := s.Watcher.watchers.CountInterval
+	resendAfter := s.Watcher.watchers.ResendAfter
 	timer := time.NewTimer(resendAfter)
 	defer timer.Stop()
 	mayHaveChanged := false // the watcher was woken after the last count
 	for {
+		// A change is not counted before countInterval has passed. An author who pins a hundred
+		// items in a row then causes a few counts per follower, and not a hundred.
 		if mayHaveChanged {
 			timer.Reset(countInterval - time.Since(s.lastCount))
 		} else {
@@ -78,7 +81,8 @@ func (s *Stream[C]) Run(ctx context.Context) error {
 		// Nothing wakes the watcher when a store answers again or a rebuild ends, so an incomplete
 		// number is counted again before it is sent again.
 		isIncomplete := s.latest.GetCompleteness() != skeinv1.FeedCompleteness_FEED_COMPLETENESS_COMPLETE
-		if mayHaveChanged && time.Since(s.lastCount) >= countInterval || mustSend && isIncomplete {
+		isCountDue := mayHaveChanged && time.Since(s.lastCount) >= countInterval
+		if isCountDue || mustSend && isIncomplete {
 			mayHaveChanged = false
 			before := s.latest
 			if err := s.count(ctx, false); err != nil {
@@ -97,8 +101,10 @@ func (s *Stream[C]) Run(ctx context.Context) error {
 // hasChangedSince reports whether the latest count differs from an earlier one in anything that a
 // client shows.
 func (s *Stream[C]) hasChangedSince(before C) bool {
-	return s.latest.GetCount() != before.GetCount() || s.latest.GetMore() != before.GetMore() ||
-		s.latest.GetCompleteness() != before.GetCompleteness() || !proto.Equal(s.MarkerTime(s.latest), s.MarkerTime(before))
+	return s.latest.GetCount() != before.GetCount() ||
+		s.latest.GetMore() != before.GetMore() ||
+		s.latest.GetCompleteness() != before.GetCompleteness() ||
+		!proto.Equal(s.MarkerTime(s.latest), s.MarkerTime(before))
 }
 
 // count counts, and sets latest. It waits until few enough other streams count.
@@ -130,6 +136,7 @@ func (s *Stream[C]) count(ctx context.Context, isFirst bool) error {
 		s.lastCount = time.Now()
 	}()
 
+	// The result is awaited even if ctx ends, because CountNow sets s.latest.
 	r := <-done
 	if r.panicValue != nil {
 		// The server recovers from panics in the goroutine of the call, and only there.

@@ -110,13 +110,17 @@ func (a *Watchers) Enter(reader string, hidesSeen, unreadOnly bool) (*Watcher, e
 func (a *Watchers) startFollower() (*follower, error) {
 	cursor := a.stores[0].Cursor()
 	for _, store := range a.stores[1:] {
-		if c := store.Cursor(); c.Seq < cursor.Seq {
-			cursor = c
+		current := store.Cursor()
+		if current.Seq < cursor.Seq {
+			cursor = current
 		}
 	}
 	if cursor == (events.Cursor{}) {
-		cursor = a.log.Start()
+		cursor = a.log.Start() // a store that has folded nothing yet
 	}
+
+	// A detached subscription does not make the hub hold envelopes back, so watchers never delay a
+	// fold.
 	sub, err := a.hub.SubscribeDetached(cursor, events.AllKinds)
 	if err != nil {
 		return nil, err
@@ -143,7 +147,7 @@ func (w *Watcher) Leave() {
 	f.watcherCount--
 	isLast := f.watcherCount == 0
 	if isLast && a.follower == f {
-		a.follower = nil
+		a.follower = nil // a watcher that enters from now on must not use a follower that ends
 	}
 	a.mu.Unlock()
 
@@ -156,6 +160,7 @@ func (w *Watcher) Leave() {
 
 // AddOwners adds owners whose pins may be in the feed. owners calls its argument with each of them.
 func (w *Watcher) AddOwners(owners func(add func(owner string) error) error) error {
+	// The owners are read without the lock, because that reads a store.
 	var hashes []uint32
 	err := owners(func(owner string) error {
 		hashes = append(hashes, w.watchers.hash(owner))
@@ -164,6 +169,7 @@ func (w *Watcher) AddOwners(owners func(add func(owner string) error) error) err
 
 	w.watchers.mu.Lock()
 	defer w.watchers.mu.Unlock()
+	// Events may have added owners meanwhile, so the set is merged and not replaced.
 	hashes = append(hashes, w.owners...)
 	slices.Sort(hashes)
 	// A copy without spare capacity, because there may be thousands of watchers.

@@ -79,6 +79,7 @@ func followEntries(entries []graph.Entry) []*skeinv1.FollowEntry {
 	return list
 }
 
+// boardEntries returns entries of lists of boards as answers have them.
 func boardEntries(entries []graph.Entry) []*skeinv1.BoardEntry {
 	list := make([]*skeinv1.BoardEntry, len(entries))
 	times := call.NewTimes(len(entries))
@@ -114,6 +115,7 @@ func SettingOf(only skeinv1.FollowSetting) events.FollowSettings {
 	}
 }
 
+// userEntries returns entries of lists of blocked or muted users as answers have them.
 func userEntries(entries []graph.Entry) []*skeinv1.UserEntry {
 	list := make([]*skeinv1.UserEntry, len(entries))
 	times := call.NewTimes(len(entries))

@@ -57,7 +57,7 @@ func (s *Service) ScanFollowers(
 			return err
 		}
 		if isFirst {
-			out.SetLag(info.Lag)
+			out.SetLag(info.Lag) // a header, which can be sent only before the first message
 		}
 		if err := out.Send(res); err != nil {
 			return err
@@ -65,6 +65,8 @@ func (s *Service) ScanFollowers(
 		if isEnd(cursor) {
 			return nil
 		}
+		// Send notices only that the client has gone away, and not that the server stops or that
+		// the caller has lost its rights.
 		if err := context.Cause(ctx); err != nil {
 			return err
 		}

@@ -8,23 +8,24 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// maxCounted is how many groups are counted.
+// maxCounted is how many groups are counted, because each of them costs reads. The answer then says
+// that there are more.
 const maxCounted = 100
 
 // CountNotifications returns how many groups the user has not seen.
 func (s *Service) CountNotifications(
-	ctx context.Context, req *skeinv1.CountNotificationsRequest, x *call.Info,
+	ctx context.Context, req *skeinv1.CountNotificationsRequest, info *call.Info,
 ) (res *skeinv1.CountNotificationsResponse, err error) {
-	least, err := views.DemandOf(req.GetAtLeast())
+	atLeast, err := views.DemandOf(req.GetAtLeast())
 	if err != nil {
 		return nil, err
 	}
-	o, err := s.open(ctx, x, least)
+	o, err := s.openStores(ctx, info, atLeast)
 	if err != nil {
 		return nil, err
 	}
 	defer o.close()
-	n, err := o.countUnseen(ctx, req.GetUserId(), func(string) {})
+	n, err := o.countUnseen(ctx, req.GetUserId(), func(string) {}) // only a watcher needs to know these users
 	if err != nil {
 		return nil, err
 	}

@@ -25,29 +25,30 @@ const (
 
 // ReadNotifications returns a page of the groups of a user.
 func (s *Service) ReadNotifications(
-	ctx context.Context, req *skeinv1.ReadNotificationsRequest, x *call.Info,
+	ctx context.Context, req *skeinv1.ReadNotificationsRequest, info *call.Info,
 ) (*skeinv1.ReadNotificationsResponse, error) {
 	user := req.GetUserId()
 	list := pagetoken.NewListID(notificationsList, user)
-	cursor, since, err := s.Resume(req.GetPageToken(), "page_token", list)
+	cursor, tokenDemand, err := s.Resume(req.GetPageToken(), "page_token", list)
 	if err != nil {
 		return nil, err
 	}
-	least, err := views.DemandOf(req.GetAtLeast())
+	atLeast, err := views.DemandOf(req.GetAtLeast())
 	if err != nil {
 		return nil, err
 	}
-	o, err := s.open(ctx, x, least, since)
+	o, err := s.openStores(ctx, info, atLeast, tokenDemand)
 	if err != nil {
 		return nil, err
 	}
 	defer o.close()
 
+	// These pages are shorter than those of other lists, because each group costs several reads.
 	size := min(int(req.GetPageSize()), maxPageSize)
 	if size == 0 {
 		size = defaultPageSize
 	}
-	if err := x.ReserveLongPage(ctx, size); err != nil {
+	if err := info.ReserveLongPage(ctx, size); err != nil {
 		return nil, err
 	}
 	var page []notifications.Group
@@ -57,7 +58,7 @@ func (s *Service) ReadNotifications(
 		return err
 	}, o.opened...)
 	if err != nil {
-		return nil, since.TokenError(err)
+		return nil, tokenDemand.TokenError(err)
 	}
 	markers, err := o.notifications.Markers(user)
 	if err != nil {

@@ -22,10 +22,10 @@ type stores struct {
 	position string
 }
 
-// open opens the views at positions that contain all demands. The caller must close them.
-func (s *Service) open(ctx context.Context, x *call.Info, demands ...views.Demand) (*stores, error) {
+// openStores opens the views at positions that contain all demands. The caller must close them.
+func (s *Service) openStores(ctx context.Context, info *call.Info, demands ...views.Demand) (*stores, error) {
 	o := &stores{}
-	if err := o.openViews(ctx, s, x, demands); err != nil {
+	if err := o.openViews(ctx, s, info, demands); err != nil {
 		o.close()
 		return nil, err
 	}
@@ -35,14 +35,16 @@ func (s *Service) open(ctx context.Context, x *call.Info, demands ...views.Deman
 }
 
 // openViews opens the three views. If one cannot be opened, those before it stay open.
-func (o *stores) openViews(ctx context.Context, s *Service, x *call.Info, demands []views.Demand) (err error) {
-	if o.notifications, err = s.OpenNotifications(ctx, x, demands...); err != nil {
+func (o *stores) openViews(ctx context.Context, s *Service, info *call.Info, demands []views.Demand) (err error) {
+	o.notifications, err = s.OpenNotifications(ctx, info, demands...)
+	if err != nil {
 		return err
 	}
-	if o.inbox, err = s.OpenInbox(ctx, x, demands...); err != nil {
+	o.inbox, err = s.OpenInbox(ctx, info, demands...)
+	if err != nil {
 		return err
 	}
-	o.graph, err = s.OpenGraph(ctx, x, demands...)
+	o.graph, err = s.OpenGraph(ctx, info, demands...)
 	return err
 }
 

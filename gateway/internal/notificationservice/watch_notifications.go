@@ -40,11 +40,11 @@ func (s *Service) WatchNotifications(
 func (s *Service) countForWatcher(
 	ctx context.Context, watcher *feedwatch.Watcher, user, atLeast string,
 ) (count *skeinv1.WatchNotificationsResponse, err error) {
-	least, err := views.DemandOf(atLeast)
+	demand, err := views.DemandOf(atLeast)
 	if err != nil {
 		return nil, err
 	}
-	o, err := s.open(ctx, new(call.Info), least)
+	o, err := s.openStores(ctx, new(call.Info), demand)
 	if err != nil {
 		return nil, err
 	}

@@ -91,6 +91,7 @@ func (JSONCodec) MarshalAppend(dst []byte, v any) ([]byte, error) {
 // effect.
 func (JSONCodec) Unmarshal(data []byte, v any) error {
 	return decodeInto(data, v, func(data []byte, m proto.Message) error {
+		// Here the decoder would only report an unexpected end of input.
 		if len(bytes.TrimSpace(data)) == 0 {
 			return errors.New("an empty body is no JSON object")
 		}

@@ -56,8 +56,10 @@ func (r *mismatchReader) readMessage(d protoreflect.MessageDescriptor, path stri
 	for n := 1; r.More(); n++ {
 		key, err := r.Token()
 		name, ok := key.(string)
-		if err != nil || !ok || n > d.Fields().Len() {
-			return false // more names than fields means that one is there twice, which the decoder's error says
+		// More names than fields means that one is there twice, which the decoder's error says.
+		hasDuplicate := n > d.Fields().Len()
+		if err != nil || !ok || hasDuplicate {
+			return false
 		}
 		field := d.Fields().ByJSONName(name)
 		if field == nil {

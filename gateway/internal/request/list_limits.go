@@ -64,6 +64,7 @@ func messageShapeOf(m proto.Message) *messageShape {
 		shape, _ := cached.(*messageShape)
 		return shape
 	}
+	// Two calls may compute the same shape at the same time. They get the same result.
 	listCount := 0
 	shape := newMessageShape(d, "", 1, &listCount)
 	shape.listCount = listCount
@@ -88,11 +89,14 @@ func newMessageShape(d protoreflect.MessageDescriptor, prefix string, maxMessage
 			f.isPackable, f.packedBytes = packingOf(field)
 			shape.minLimit = min(shape.minLimit, f.limit)
 		}
-		if field.Message() != nil && field.Message().ParentFile().Package() != "google.protobuf" && !field.IsMap() {
+		// The messages of google.protobuf in requests have no lists.
+		isOwnMessage := field.Message() != nil && field.Message().ParentFile().Package() != "google.protobuf"
+		if isOwnMessage && !field.IsMap() {
 			f.message = newMessageShape(field.Message(), f.path+".", f.limit, listCount)
 			shape.minLimit = min(shape.minLimit, f.message.minLimit)
 		}
-		if f.countIndex >= 0 || f.message != nil && f.message.minLimit < math.MaxInt {
+		hasListsBelow := f.message != nil && f.message.minLimit < math.MaxInt
+		if f.countIndex >= 0 || hasListsBelow {
 			shape.byNumber[field.Number()] = f
 		}
 		shape.byName[field.JSONName()] = f
@@ -285,7 +289,7 @@ func (c *jsonCounter) countValue(shape *messageShape) *apierror.Failure {
 // consume skips white space, and then reads the character want if it comes next. It reports whether
 // it has. At the end of the text it returns true for every character, so that all loops end.
 func (c *jsonCounter) consume(want byte) bool {
-	for len(c.rest) > 0 && (c.rest[0] == ' ' || c.rest[0] == '\t' || c.rest[0] == '\n' || c.rest[0] == '\r') {
+	for len(c.rest) > 0 && isJSONSpace(c.rest[0]) {
 		c.rest = c.rest[1:]
 	}
 	if len(c.rest) == 0 {
@@ -297,6 +301,8 @@ func (c *jsonCounter) consume(want byte) bool {
 	c.rest = c.rest[1:]
 	return true
 }
+
+func isJSONSpace(b byte) bool { return b == ' ' || b == '\t' || b == '\n' || b == '\r' }
 
 // readString reads a JSON string.
 func (c *jsonCounter) readString() (s string, ok bool) {

@@ -15,7 +15,8 @@ import (
 func ruleText(msg proto.Message, v *protovalidate.Violation) string {
 	text := strings.TrimPrefix(v.Proto.GetMessage(), "value ")
 	field := v.FieldDescriptor
-	if path := v.Proto.GetField().GetElements(); field == nil && len(path) == 1 {
+	path := v.Proto.GetField().GetElements()
+	if field == nil && len(path) == 1 {
 		// protovalidate gives no descriptor for an item of a list or for a oneof.
 		field = msg.ProtoReflect().Descriptor().Fields().ByName(protoreflect.Name(path[0].GetFieldName()))
 	}

@@ -74,6 +74,7 @@ type pairAllocation struct {
 // decoder must decode it.
 func decodeCheckFollows(data []byte, m *skeinv1.CheckFollowsRequest) bool {
 	r := protoscan.NewCursor(data)
+	// The pairs are counted first, for one allocation. The general decoder refuses a longer list.
 	n := r.Count(tagText1)
 	if n > maxItems {
 		return false

@@ -64,7 +64,8 @@ func appendFollowList(dst []byte, m followList) ([]byte, bool) {
 	return appendText(dst, tagText4, m.GetPosition()), true
 }
 
-// appendSettings appends the settings of a follow.
+// appendSettings appends the settings of a follow. Their message is always shorter than 128 bytes,
+// so one byte is enough for its length.
 func appendSettings(dst []byte, tag byte, s *skeinv1.FollowSettings) []byte {
 	dst = append(dst, tag, byte(settingsBytes(s)-2))
 	dst = appendNumber(dst, tagVarint1, protowire.EncodeBool(s.GetHideRepins()))
@@ -108,6 +109,7 @@ func appendText(dst []byte, tag byte, s string) []byte {
 	return append(protowire.AppendVarint(append(dst, tag), uint64(len(s))), s...)
 }
 
+// textBytes returns the size of what appendText appends.
 func textBytes(s string) int {
 	if s == "" {
 		return 0
@@ -123,6 +125,7 @@ func appendNumber(dst []byte, tag byte, n uint64) []byte {
 	return protowire.AppendVarint(append(dst, tag), n)
 }
 
+// numberBytes returns the size of what appendNumber appends.
 func numberBytes(n uint64) int {
 	if n == 0 {
 		return 0
@@ -139,6 +142,7 @@ func appendTime(dst []byte, tag byte, t *timestamppb.Timestamp) []byte {
 	return appendNumber(dst, tagVarint2, uint64(t.GetNanos()))
 }
 
+// timeBytes returns the size of what appendTime appends, or 0 for nil.
 func timeBytes(t *timestamppb.Timestamp) int {
 	if t == nil {
 		return 0

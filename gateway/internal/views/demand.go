@@ -72,6 +72,8 @@ func (s *Views) Await(ctx context.Context, store *live.Live, d Demand) error {
 		err = store.WaitFor(ctx, d.Position.Seq)
 	}
 
+	// WaitFor returns the error of ctx, which does not tell the limit of the wait from the deadline
+	// of the caller.
 	if err != nil && errors.Is(context.Cause(ctx), apierror.ErrNotCaughtUp) {
 		return apierror.ErrNotCaughtUp
 	}
@@ -112,7 +114,8 @@ func (d Demand) PositionError(err error) error {
 func BoundWait(ctx context.Context, limit time.Duration) (context.Context, context.CancelFunc) {
 	if deadline, ok := ctx.Deadline(); ok {
 		left := time.Until(deadline)
-		limit = min(limit, left-min(left/10, 100*time.Millisecond))
+		timeForError := min(left/10, 100*time.Millisecond)
+		limit = min(limit, left-timeForError)
 	}
 	return context.WithTimeoutCause(ctx, limit, apierror.ErrNotCaughtUp)
 }

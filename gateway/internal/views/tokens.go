@@ -51,7 +51,8 @@ type PageStart struct {
 // StartPage reads the fields of a request for a page of the list.
 func (s *Views) StartPage(req ListRequest, id pagetoken.ListID) (start PageStart, err error) {
 	start.Size = call.PageSize(req.GetPageSize())
-	if start.Cursor, start.Token, err = s.Resume(req.GetPageToken(), "page_token", id); err != nil {
+	start.Cursor, start.Token, err = s.Resume(req.GetPageToken(), "page_token", id)
+	if err != nil {
 		return start, err
 	}
 	start.AtLeast, err = DemandOf(req.GetAtLeast())

@@ -156,6 +156,7 @@ func RunUntilResolved(ctx context.Context, query func() error, opened ...*StoreV
 				continue
 			}
 			isUnresolved = true
+			// All stores that lack answers fetch them before the next run, which saves runs.
 			if err := o.remote.Fetch(ctx); err != nil {
 				return err
 			}
@@ -306,6 +307,7 @@ func (s *Views) openStore(
 	if err != nil {
 		return o, err
 	}
+	// Nearly always the view contains all demands already, so it is opened before any wait.
 	for _, d := range demands {
 		if d.isEmpty() || s.contains(view, d.Position) {
 			continue
@@ -316,7 +318,8 @@ func (s *Views) openStore(
 		if err := s.Await(ctx, store.Live, d); err != nil {
 			return o, err
 		}
-		if view, err = store.View(); err != nil {
+		view, err = store.View()
+		if err != nil {
 			return o, err
 		}
 	}
@@ -343,9 +346,12 @@ type positionText struct {
 
 // Of returns the text of a position, as the API returns it.
 func (p *PositionTexts) Of(pos events.Position) string {
-	if last := p.last.Load(); last != nil && last.pos == pos {
+	last := p.last.Load()
+	if last != nil && last.pos == pos {
 		return last.text
 	}
+	// Two calls with different positions may overwrite each other's text, which only costs making
+	// it again.
 	current := &positionText{pos: pos, text: pos.String()}
 	p.last.Store(current)
 	return current.text
