@@ -106,7 +106,8 @@ func (m *answerMemory) nextMessage() {
 func (p *Peers) boundBody(ctx context.Context, node string, body io.ReadCloser) io.ReadCloser {
 	b := &boundedBody{ReadCloser: body, node: node, answerLeft: maxAnswerBytes}
 	b.left = &b.answerLeft
-	if b.memory, _ = ctx.Value(answerMemoryKey{}).(*answerMemory); b.memory == nil {
+	b.memory, _ = ctx.Value(answerMemoryKey{}).(*answerMemory)
+	if b.memory == nil {
 		b.memory = &answerMemory{holding: admission.NewReservation(p.bytes, memoryOfStreams)}
 		b.releasesAtClose = true
 	}
@@ -132,6 +133,7 @@ type boundedBody struct {
 
 // Read is part of [io.Reader].
 func (b *boundedBody) Read(p []byte) (int, error) {
+	// One byte more than allowed is enough to see that the answer is too large.
 	if int64(len(p)) > *b.left+1 {
 		p = p[:*b.left+1]
 	}

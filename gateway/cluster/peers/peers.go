@@ -258,7 +258,9 @@ func (p *Peers) suspectLocked(name string) {
 	s := p.suspected[name]
 	now := time.Now()
 	if now.Before(s.until) {
-		return // this call was already under way when the first one failed
+		// This call was already under way when the first one failed. If it counted, a single
+		// failure of a node with many calls would lead to the longest suspicion.
+		return
 	}
 	s.duration = min(max(2*s.duration, minSuspicion), maxSuspicion)
 	s.until = now.Add(s.duration)
@@ -320,6 +322,7 @@ const badAnswerEvery = time.Minute
 // logBadAnswer logs a bad answer of a node, unless one was logged a short time ago.
 func (p *Peers) logBadAnswer(name string, err error) {
 	now := time.Now()
+	// The line is written without the lock, which every call needs.
 	p.mu.Lock()
 	last, isKnown := p.lastBadAnswer[name]
 	isDue := !isKnown || now.Sub(last) >= badAnswerEvery
@@ -418,6 +421,7 @@ func callError(n *Node, err error) error {
 	if f, ok := errors.AsType[*apierror.Failure](err); ok {
 		return f
 	}
+	// The client of Connect gives these codes to failures of the connection and to the end of ctx.
 	switch connect.CodeOf(err) {
 	case connect.CodeCanceled, connect.CodeDeadlineExceeded, connect.CodeUnavailable:
 		return apierror.OfPeer(err)
@@ -451,7 +455,8 @@ func attemptTimeoutFor(ctx context.Context, hasOthers bool) time.Duration {
 	if !hasOthers {
 		return lastAttemptTimeout
 	}
-	if deadline, ok := ctx.Deadline(); ok {
+	deadline, ok := ctx.Deadline()
+	if ok {
 		return min(attemptTimeout, time.Until(deadline)/2)
 	}
 	return attemptTimeout
@@ -487,7 +492,10 @@ func forwardStreamOnce[Req, Res any](
 		}
 		tried = append(tried, nodes[0].Name)
 		hasSent, err = Stream(ctx, p, &nodes[0], attemptTimeoutFor(ctx, len(nodes) > 1), procedure, req, setLag, send)
-		if !p.recordResult(ctx, nodes[0].Name, err) || hasSent {
+		// After the first part, another node cannot continue the stream: its first part would
+		// repeat what the client already has.
+		askAnother := p.recordResult(ctx, nodes[0].Name, err)
+		if !askAnother || hasSent {
 			return hasSent, err
 		}
 	}
@@ -519,9 +527,10 @@ func Stream[Req, Res any](
 	if err != nil {
 		return false, streamError(ctx, n, err)
 	}
+	// The context ends first, because Close would otherwise read the stream to its end.
 	defer func() {
 		end(nil)
-		_ = parts.Close() // discard the rest of the stream
+		_ = parts.Close()
 	}()
 	for parts.Receive() {
 		if err := p.checkPosition(n.Name, req, parts.Msg()); err != nil {

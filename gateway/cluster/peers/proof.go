@@ -104,7 +104,10 @@ func (c *Credentials) VerifyCall(authorization, path string, now time.Time) (*Ca
 	if len(fields) != 6 || fields[0] != authScheme {
 		return nil, errNoProof
 	}
-	micros, nonce, caller, bodyHash := fields[1], fields[2], fields[3], fields[4]
+	micros := fields[1]
+	nonce := fields[2]
+	caller := fields[3]
+	bodyHash := fields[4]
 	callMicros, err := strconv.ParseInt(micros, 10, 64)
 	if err != nil {
 		return nil, errNoProof
@@ -114,6 +117,7 @@ func (c *Credentials) VerifyCall(authorization, path string, now time.Time) (*Ca
 		return nil, errNoProof
 	}
 
+	// During a change of keys, the caller may sign with another one of them.
 	for _, secret := range c.secrets {
 		if !hmac.Equal(mac, computeMAC(secret, "call", micros, nonce, caller, bodyHash, c.name, c.addr, path)) {
 			continue
@@ -144,7 +148,9 @@ func (p *CallProof) answerProof() string {
 
 // AppendHeader appends the header that proves the answer.
 func (p *CallProof) AppendHeader(head []byte) []byte {
-	return append(append(append(head, proofHeader+": "...), p.answerProof()...), "\r\n"...)
+	head = append(head, proofHeader+": "...)
+	head = append(head, p.answerProof()...)
+	return append(head, "\r\n"...)
 }
 
 // isProvenBy reports whether proof is the proof of the answer to this call.
@@ -173,7 +179,7 @@ func (c *Credentials) Protect(next http.Handler, maxBody int) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		p, err := c.VerifyCall(r.Header.Get("Authorization"), r.URL.Path, time.Now())
 		if err != nil {
-			if p != nil {
+			if p != nil { // the caller is a node, whose clock differs
 				w.Header().Set(timeHeader, p.timeHeaderValue(time.Now()))
 			}
 			http.Error(w, err.Error(), http.StatusUnauthorized)

@@ -116,11 +116,13 @@ func PinMessage(p *inbox.Pin) *peerv1.Pin {
 func (r *RemoteBatch) Outbox(owner string, board *string, from []byte, n int) (pins []inbox.Pin, next []byte, known bool) {
 	q := question{kind: outboxQuestion, subject: owner, cursor: string(from), size: n}
 	if board != nil {
-		q.object, q.hasBoard = *board, true
+		q.object = *board
+		q.hasBoard = true
 	}
 	a, known := r.lookUp(owner, q)
 	for _, p := range a.GetPins() {
 		pins = append(pins, *pinFromMessage(owner, p))
+		// The query asks about each pin of an outbox next, which would take another round.
 		pinQ := question{kind: pinQuestion, subject: owner, object: p.GetId()}
 		if _, ok := r.answers[pinQ]; !ok {
 			r.answers[pinQ] = []*peerv1.Answer{{Pins: []*peerv1.Pin{p}}}
@@ -184,7 +186,8 @@ func (r *RemoteBatch) Reactions(user, kind string, after counters.PageCursor, n 
 // Reactors is part of [counters.RemoteLookup].
 func (r *RemoteBatch) Reactors(item, kind string, after counters.PageCursor, n int) (part counters.ReactorPart, known bool) {
 	a, known := r.lookUp(item, question{kind: reactorsQuestion, subject: item, object: kind, cursor: string(after), size: n})
-	part.More, part.Total = a.GetYes(), a.GetNumber()
+	part.More = a.GetYes()
+	part.Total = a.GetNumber()
 	for _, e := range a.GetEntries() {
 		part.Reactors = append(part.Reactors, counters.Reactor{User: e.GetItem(), Since: events.Micros(e.GetValue())})
 	}

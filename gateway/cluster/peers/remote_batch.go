@@ -115,6 +115,8 @@ func (r *RemoteBatch) Fetch(ctx context.Context) error {
 		return func() { r.recordAnswers(asked, res.GetAnswers(), position) }, nil
 	}
 	err := r.peers.Scatter(ctx, procedure, partitions, ask)
+
+	// A query that needs another batch probably needs many answers.
 	r.batchLimit = min(r.batchLimit*batchLimitGrowth, maxBatchLimit)
 	return err
 }

@@ -61,6 +61,9 @@ func (p *Peers) Scatter(ctx context.Context, procedure string, partitions []uint
 	if err != nil {
 		return err
 	}
+
+	// All answers are kept here, in one goroutine, so that the functions of the callers need no
+	// lock.
 	for _, keep := range keeps {
 		keep()
 	}
@@ -98,7 +101,7 @@ func (s *scatter) collectAnswers(ctx context.Context, indexes []int, tried []str
 		return nil, err
 	}
 	if len(groups) == 1 {
-		return s.askGroup(ctx, groups[0], tried)
+		return s.askGroup(ctx, groups[0], tried) // the usual case needs no goroutine
 	}
 
 	keeps := make([][]func(), len(groups))
@@ -177,7 +180,8 @@ func (s *scatter) askGroup(ctx context.Context, g *nodeGroup, tried []string) ([
 	creditCtx, stopWaiting := context.WithCancel(hedgeCtx)
 	defer stopWaiting()
 
-	// The next three belong to the function of the timer until hedgeEnded is closed.
+	// The hedge runs in the goroutine of a timer, so that the many calls that are answered in time
+	// start none. The next three belong to that goroutine until hedgeEnded is closed.
 	var hasHedged bool
 	var hedgeKeeps []func()
 	var hedgeErr error
@@ -190,7 +194,8 @@ func (s *scatter) askGroup(ctx context.Context, g *nodeGroup, tried []string) ([
 		if !hasHedged {
 			return
 		}
-		if hedgeKeeps, hedgeErr = s.collectAnswers(hedgeCtx, g.indexes, tried, nil); isFinal(hedgeErr) {
+		hedgeKeeps, hedgeErr = s.collectAnswers(hedgeCtx, g.indexes, tried, nil)
+		if isFinal(hedgeErr) {
 			stopFirst()
 		}
 	})
@@ -202,16 +207,18 @@ func (s *scatter) askGroup(ctx context.Context, g *nodeGroup, tried []string) ([
 		s.recordLatency(g.node.Name, s.procedure, time.Since(start))
 	}
 	if !timer.Stop() {
-		<-hedgeEnded
+		<-hedgeEnded // the function of the timer has started, so its results must be awaited
 	}
 
 	switch {
 	case hasHedged && isFinal(hedgeErr) && !isFinal(err) && time.Since(start) < limit:
+		// The first call was stopped and has not failed by itself, so its error says nothing.
 		s.recordOvertaken(g.node.Name, s.procedure)
 		return hedgeKeeps, hedgeErr
 	case !s.recordResult(ctx, g.node.Name, err):
 		return []func(){keep}, err
 	case hasHedged:
+		// The hedge has already asked the remaining nodes.
 		return hedgeKeeps, hedgeErr
 	}
 	return s.collectAnswers(ctx, g.indexes, tried, err)

@@ -23,6 +23,7 @@ var errBodyOnce = errors.New("peers: the body of a call can be read only once")
 
 // Do sends a request.
 func (c *nodeClient) Do(req *http.Request) (*http.Response, error) {
+	// The proof covers the body, so the body is read once for its hash and sent after that.
 	hash := sha256.New()
 	if _, err := io.Copy(hash, req.Body); err != nil {
 		return nil, err
@@ -33,12 +34,14 @@ func (c *nodeClient) Do(req *http.Request) (*http.Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	if now, ok := proof.parseTime(res.Header.Get(timeHeader)); ok {
+	now, isRefusedForTime := proof.parseTime(res.Header.Get(timeHeader))
+	if isRefusedForTime {
 		// The node has refused the call because its clock differs from that of this process. The
 		// clock of the node decides, so the call is repeated with its time.
 		_ = res.Body.Close()
 		c.setClockOffset(c.node.Name, time.Until(now))
-		if res, proof, err = c.send(req, bodyHash); err != nil {
+		res, proof, err = c.send(req, bodyHash)
+		if err != nil {
 			return nil, err
 		}
 	}
@@ -56,7 +59,8 @@ func (c *nodeClient) send(req *http.Request, bodyHash string) (*http.Response, *
 		return nil, nil, errBodyOnce
 	}
 	var err error
-	if req.Body, err = req.GetBody(); err != nil {
+	req.Body, err = req.GetBody()
+	if err != nil {
 		return nil, nil, err
 	}
 	nodeTime := time.Now().Add(c.clockOffset(c.node.Name))

@@ -86,6 +86,7 @@ func (a *askRun) close() {
 // checkStoreView returns an error if a store that was opened lacks some of the needed partitions.
 // Otherwise it records the position of the store.
 func (a *askRun) checkStoreView(opened *views.StoreView) error {
+	// The node may give up partitions at any time, but not those of an open view.
 	held := opened.View.Partitions()
 	if missing := a.neededPartitions.Without(&held); missing.Len() > 0 {
 		return peers.NotHereError()
@@ -221,7 +222,8 @@ func (a *askRun) answerFromCounters(ctx context.Context, q *peerv1.Question) (*p
 		for _, r := range part.Reactors {
 			res.Entries = append(res.Entries, &peerv1.Entry{Item: r.User, Value: int64(r.Since)})
 		}
-		res.Yes, res.Number = part.More, part.Total
+		res.Yes = part.More
+		res.Number = part.Total
 		return res, err
 	case *peerv1.Question_Trending:
 		t := q.Trending

@@ -30,7 +30,7 @@ func (k StoreService) Rows(ctx context.Context, req *peerv1.RowsRequest, send fu
 			return nil
 		}
 		err := send(&peerv1.RowsResponse{Rows: part})
-		part = part[:0]
+		part = part[:0] // send has encoded the message, so the buffer is free again
 		return err
 	})
 	if err != nil {
@@ -48,18 +48,30 @@ var errTruncatedRows = errors.New("rows are cut")
 
 // EachRow calls do with each row of a part.
 func EachRow(part *peerv1.RowsResponse, do func(key, value []byte) error) error {
-	for rest := part.GetRows(); len(rest) > 0; {
-		var row [2][]byte // the key and the value
-		for i := range row {
-			size, n := binary.Uvarint(rest)
-			if n <= 0 || size > uint64(len(rest)-n) {
-				return errTruncatedRows
-			}
-			row[i], rest = rest[n:n+int(size)], rest[n+int(size):]
+	rest := part.GetRows()
+	for len(rest) > 0 {
+		key, afterKey, ok := cutSized(rest)
+		if !ok {
+			return errTruncatedRows
 		}
-		if err := do(row[0], row[1]); err != nil {
+		value, afterValue, ok := cutSized(afterKey)
+		if !ok {
+			return errTruncatedRows
+		}
+		if err := do(key, value); err != nil {
 			return err
 		}
+		rest = afterValue
 	}
 	return nil
+}
+
+// cutSized reads what appendSized has written. ok is false if b is truncated.
+func cutSized(b []byte) (sized, rest []byte, ok bool) {
+	size, n := binary.Uvarint(b)
+	if n <= 0 || size > uint64(len(b)-n) {
+		return nil, nil, false
+	}
+	end := n + int(size)
+	return b[n:end], b[end:], true
 }

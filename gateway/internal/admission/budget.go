@@ -107,6 +107,7 @@ func (b *Budget) takeOrRefuse(caller string, n int64) *apierror.Failure {
 
 // takeFromAll takes n from what all callers share, or returns why it refuses.
 func (b *Budget) takeFromAll(n int64) *apierror.Failure {
+	// Add first and check then: with a check before, two calls could both take the last place.
 	if b.used.Add(n) > b.Limit {
 		b.used.Add(-n)
 		return b.overloadedError()
@@ -123,8 +124,9 @@ func (b *Budget) Release(caller string, n int64) {
 
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.byCaller[caller] -= n; b.byCaller[caller] <= 0 {
-		delete(b.byCaller, caller)
+	b.byCaller[caller] -= n
+	if b.byCaller[caller] <= 0 {
+		delete(b.byCaller, caller) // the map has only callers that hold something
 	}
 }
 
@@ -132,6 +134,7 @@ func (b *Budget) Release(caller string, n int64) {
 // is full, and later if the patience of the class or ctx ends first. If it returns nil, the caller
 // must call [Budget.Done]. All users of one budget must use either Wait or Take.
 func (b *Budget) Wait(ctx context.Context) error {
+	// A free turn is taken without a place in the queue, and without a timer.
 	if !b.turns.TryAcquire(1) {
 		if err := b.waitForTurn(ctx); err != nil {
 			return err

@@ -86,12 +86,14 @@ func (s *LoadShedder) Run(ctx context.Context) {
 func (s *LoadShedder) Observe(wait time.Duration) {
 	part := s.RefusedPart()
 	if wait > s.limit {
-		if s.waitsAbove++; s.waitsAbove > ignoredWaits {
+		s.waitsAbove++
+		if s.waitsAbove > ignoredWaits {
 			part = min(part+(1-part)*raiseStep, maxRefusedPart)
 		}
 	} else {
 		s.waitsAbove = 0
-		if part *= lowerStep; part < minRefusedPart {
+		part *= lowerStep
+		if part < minRefusedPart {
 			part = 0
 		}
 	}
@@ -104,6 +106,7 @@ func (s *LoadShedder) RefusedPart() float64 { return math.Float64frombits(s.refu
 // admit refuses a call at random, with the probability RefusedPart. It returns nil if the call is
 // admitted.
 func (s *LoadShedder) admit() *apierror.Failure {
+	// The random number is drawn only under overload, because this is called for each call.
 	if s.refusedPart.Load() == 0 || rand.Float64() >= s.RefusedPart() {
 		return nil
 	}

@@ -13,7 +13,7 @@ import (
 
 const (
 	// headSpace is the number of bytes that are left in front of a message for the head of the
-	// answer.
+	// answer. The longest head of the loop itself has about 250 bytes.
 	headSpace = 320 + maxSessionHeaders
 	// maxSessionHeaders is the number of bytes that a session may append to the head.
 	maxSessionHeaders = 100
@@ -25,8 +25,9 @@ var (
 	nosniffValue = []string{"nosniff"}
 )
 
-// answer answers the request that was read. It returns false if the connection has ended.
-func (c *conn) answer() bool {
+// answerRequest answers the request that was read. It returns false if the connection has ended.
+func (c *conn) answerRequest() bool {
+	// The answer counts as memory until it was written.
 	defer c.session.Release()
 
 	ctx := c.ctx
@@ -41,6 +42,8 @@ func (c *conn) answer() bool {
 	body := c.buf[bodyStart : bodyStart+c.head.BodyBytes]
 	c.start = bodyStart + c.head.BodyBytes
 
+	// The message is encoded behind space for the head, whose length is known only afterwards. So
+	// both go out in one write, which is one packet for a small answer.
 	out := newAnswerBuffer(headSpace)
 	defer out.free()
 	message, lag, err := c.session.Answer(ctx, &c.head, body, out.bytes)
@@ -63,14 +66,15 @@ func (c *conn) sendMessage(out *answerBuffer, lag int64) bool {
 	}
 	if lag >= 0 {
 		head = append(head, call.LagHeader+": "...)
-		head = append(strconv.AppendInt(head, lag, 10), "\r\n"...)
+		head = strconv.AppendInt(head, lag, 10)
+		head = append(head, "\r\n"...)
 	}
 	head, isLast := c.appendCommonHeaders(head, len(out.message()))
 
 	// The head ends where the message begins.
 	headStart := headSpace - len(head)
 	copy(out.bytes[headStart:], head)
-	return c.write(out.bytes[headStart:], isLast)
+	return c.writeAnswer(out.bytes[headStart:], isLast)
 }
 
 // appendCommonHeaders appends what ends the head of each answer. isLast says that the answer closes
@@ -79,17 +83,21 @@ func (c *conn) appendCommonHeaders(head []byte, bodyBytes int) (_ []byte, isLast
 	now := time.Now()
 	c.renewDeadlines(now)
 	head = c.session.AppendHeaders(head)
-	head = append(append(head, "Date: "...), c.loop.formatDate(now)...)
-	head = strconv.AppendInt(append(head, "\r\nContent-Length: "...), int64(bodyBytes), 10)
+	head = append(head, "Date: "...)
+	head = append(head, c.loop.formatDate(now)...)
+	head = append(head, "\r\nContent-Length: "...)
+	head = strconv.AppendInt(head, int64(bodyBytes), 10)
+
 	// A client that must connect again reaches a process that does not stop.
-	if isLast = c.session.IsDraining(); isLast {
+	isLast = c.session.IsDraining()
+	if isLast {
 		head = append(head, "\r\nConnection: close"...)
 	}
 	return append(head, "\r\n\r\n"...), isLast
 }
 
-// write writes an answer. It returns false if the connection has ended.
-func (c *conn) write(answer []byte, isLast bool) bool {
+// writeAnswer writes an answer. It returns false if the connection has ended.
+func (c *conn) writeAnswer(answer []byte, isLast bool) bool {
 	_, err := c.netConn.Write(answer)
 	return err == nil && !isLast
 }
@@ -129,7 +137,7 @@ func (c *conn) sendError(err error) bool {
 	var isLast bool
 	out.bytes, isLast = c.appendCommonHeaders(out.bytes, len(body.message()))
 	out.bytes = append(out.bytes, body.message()...)
-	return c.write(out.bytes, isLast)
+	return c.writeAnswer(out.bytes, isLast)
 }
 
 // recordedError is an [http.ResponseWriter] that keeps what an error writer writes.

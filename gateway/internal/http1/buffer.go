@@ -27,12 +27,14 @@ var answerBuffers = sync.Pool{New: func() any { return &answerBuffer{bytes: make
 // newAnswerBuffer returns a buffer without a message. The caller must call free.
 func newAnswerBuffer(headSpace int) *answerBuffer {
 	b, _ := answerBuffers.Get().(*answerBuffer)
-	b.headSpace, b.bytes = headSpace, b.bytes[:headSpace]
+	b.headSpace = headSpace
+	b.bytes = b.bytes[:headSpace]
 	return b
 }
 
 // free makes the buffer available to other answers.
 func (b *answerBuffer) free() {
+	// A pool of large buffers would keep the memory of the largest answers for long.
 	if cap(b.bytes) <= maxPooledBuffer {
 		answerBuffers.Put(b)
 	}

@@ -95,10 +95,12 @@ func (c *conn) closeIfIdle() {
 
 // run serves the connection until it ends or leaves the loop.
 func (c *conn) run() {
-	defer c.loop.remove(c)
+	defer c.loop.removeConn(c)
 	defer c.cancel()
 	defer c.session.Release()
 	if c.serve() {
+		// The connection counts as one of the loop until net/http has accepted it, so that a
+		// shutdown waits for it all the time.
 		c.passToNetHTTP()
 		return
 	}
@@ -133,7 +135,7 @@ func (c *conn) serve() (pass bool) {
 			return !c.rejectHTTP2Preface()
 		}
 		c.hasAnswered = true
-		if !c.answer() {
+		if !c.answerRequest() {
 			return false
 		}
 	}
@@ -147,6 +149,7 @@ func (c *conn) handshake() bool {
 	if !ok {
 		return true
 	}
+	// The handshake also writes, and a client that reads nothing must not hold it up.
 	_ = tlsConn.SetWriteDeadline(c.readDeadline)
 	if tlsConn.HandshakeContext(c.ctx) != nil {
 		return false
@@ -192,7 +195,8 @@ func (c *conn) passToNetHTTP() {
 // awaitRequest waits for the first bytes of a request. It returns false if the connection has
 // ended. The buffer must be empty.
 func (c *conn) awaitRequest() bool {
-	c.start, c.end = 0, 0
+	c.start = 0
+	c.end = 0
 	if len(c.buf) > maxIdleBuffer {
 		c.buf = make([]byte, initialBuffer)
 	}
@@ -217,7 +221,8 @@ func (c *conn) awaitRequest() bool {
 // answer the request.
 func (c *conn) readRequest() bool {
 	began, ok := c.readHead()
-	if !ok || c.head.BodyBytes > c.loop.BodyBytes {
+	isTooLarge := c.head.BodyBytes > c.loop.BodyBytes
+	if !ok || isTooLarge {
 		return false
 	}
 	// A call that is refused must not send its body first.
@@ -271,10 +276,12 @@ func (c *conn) readMore(atLeast int) bool {
 	// Make room, by a larger buffer or by moving the bytes to the beginning of this one.
 	if len(c.buf) < atLeast {
 		grown := make([]byte, max(atLeast, 2*len(c.buf)))
-		copy(grown, c.buf[c.start:c.end])
-		c.buf, c.start, c.end = grown, 0, c.end-c.start
+		c.end = copy(grown, c.buf[c.start:c.end])
+		c.start = 0
+		c.buf = grown
 	} else if c.start > 0 && len(c.buf) < c.start+atLeast {
-		c.start, c.end = 0, copy(c.buf, c.buf[c.start:c.end])
+		c.end = copy(c.buf, c.buf[c.start:c.end])
+		c.start = 0
 	}
 
 	// An error that comes with bytes counts once those bytes are used.
@@ -290,7 +297,10 @@ func (c *conn) readMore(atLeast int) bool {
 // setReadDeadline sets the deadline for reading. It leaves a deadline that is earlier by no more
 // than the slack.
 func (c *conn) setReadDeadline(deadline time.Time, slack time.Duration) {
-	if d := deadline.Sub(c.readDeadline); d > slack || d < 0 {
+	// A deadline that is too late is always replaced: the time for a request may be shorter than
+	// the one for which an idle connection may wait.
+	later := deadline.Sub(c.readDeadline)
+	if later > slack || later < 0 {
 		c.readDeadline = deadline
 		_ = c.netConn.SetReadDeadline(deadline)
 	}

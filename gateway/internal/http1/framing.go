@@ -32,6 +32,7 @@ type framing struct {
 // countLines counts the lines of bytes that were read.
 func (f *framing) countLines(p []byte) {
 	for len(p) > 0 {
+		// A line may arrive in several reads, so its beginning is kept from one to the next.
 		line, rest, hasEnd := bytes.Cut(p, []byte{'\n'})
 		f.lineBytes += copy(f.lineStart[f.lineBytes:], line)
 		if !hasEnd {
@@ -45,7 +46,8 @@ func (f *framing) countLines(p []byte) {
 				f.encodingLines.Add(1)
 			}
 		}
-		f.lineBytes, p = 0, rest
+		f.lineBytes = 0
+		p = rest
 	}
 }
 

@@ -56,6 +56,7 @@ func (h *handoffListener) Addr() net.Addr { return h.addr }
 // pass gives a connection to net/http, and waits until net/http has registered it. It returns false
 // if net/http has stopped.
 func (h *handoffListener) pass(conn net.Conn) bool {
+	// The channel conns has no buffer: a connection in it would be lost if net/http stopped.
 	passed := passedConn{conn: conn, accepted: make(chan struct{})}
 	select {
 	case h.conns <- passed:

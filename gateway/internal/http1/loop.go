@@ -57,6 +57,8 @@ func (l *Loop) Serve() error {
 	l.netHTTP.Go(func() { _ = l.NetHTTP.Serve(l.handoff) }) // the error only says that it was shut down or closed
 	l.mu.Unlock()
 
+	// A failure of the listener may last, so pauses between attempts grow up to a second. Without
+	// them the loop would use a whole processor, and write as many lines.
 	var pause time.Duration
 	for {
 		netConn, err := l.listener.Accept()
@@ -68,7 +70,7 @@ func (l *Loop) Serve() error {
 		}
 		if err == nil {
 			pause = 0
-			l.start(netConn)
+			l.startConn(netConn)
 			continue
 		}
 
@@ -87,16 +89,16 @@ func (l *Loop) Serve() error {
 	}
 }
 
-// start serves a new connection in a goroutine of its own, or closes the connection if there may be
-// no further one.
-func (l *Loop) start(netConn net.Conn) {
+// startConn serves a new connection in a goroutine of its own, or closes the connection if there
+// may be no further one.
+func (l *Loop) startConn(netConn net.Conn) {
 	session := l.OpenSession(netConn)
 	if session == nil {
 		netConn.Close()
 		return
 	}
 	c := newConn(l, netConn, session)
-	if !l.add(c) {
+	if !l.addConn(c) {
 		netConn.Close()
 		session.Close()
 		return
@@ -104,10 +106,11 @@ func (l *Loop) start(netConn net.Conn) {
 	go c.run()
 }
 
-// add notes a connection of the loop. It returns false if the loop is closing.
-func (l *Loop) add(c *conn) bool {
+// addConn adds a connection to those of the loop. It returns false if the loop is closing.
+func (l *Loop) addConn(c *conn) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	// Under the lock, so that Shutdown and Close see either the connection or no new one.
 	if l.isClosing.Load() {
 		return false
 	}
@@ -115,8 +118,8 @@ func (l *Loop) add(c *conn) bool {
 	return true
 }
 
-// remove forgets a connection that has left the loop.
-func (l *Loop) remove(c *conn) {
+// removeConn removes a connection that has left the loop.
+func (l *Loop) removeConn(c *conn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.conns, c)
@@ -193,9 +196,11 @@ type dateText struct {
 // formatting costs more than parsing a head.
 func (l *Loop) formatDate(now time.Time) string {
 	second := now.Unix()
-	if d := l.date.Load(); d != nil && d.second == second {
-		return d.text
+	cached := l.date.Load()
+	if cached != nil && cached.second == second {
+		return cached.text
 	}
+	// Two connections may format the same second. The last one is kept.
 	d := &dateText{second, now.UTC().Format(http.TimeFormat)}
 	l.date.Store(d)
 	return d.text

@@ -40,6 +40,7 @@ func (g *Growth) DaysUntilFull(now time.Time, bytes, limit int64) *float64 {
 		g.samples = g.samples[1:]
 	}
 
+	// The forecast is made before the new sample is added, because that is too young to count.
 	slowest := math.Inf(1) // in bytes per hour
 	for _, s := range g.samples {
 		if age := now.Sub(s.time); age >= growthStep {
@@ -47,14 +48,16 @@ func (g *Growth) DaysUntilFull(now time.Time, bytes, limit int64) *float64 {
 		}
 	}
 
-	if n := len(g.samples); n == 0 || now.Sub(g.samples[n-1].start) >= growthStep {
+	n := len(g.samples)
+	if n == 0 || now.Sub(g.samples[n-1].start) >= growthStep {
 		g.samples = append(g.samples, sample{now, now, bytes})
 	} else if last := &g.samples[n-1]; bytes >= last.bytes {
 		last.time = now
 		last.bytes = bytes
 	}
 
-	if now.Sub(g.samples[0].start) < minGrowthHistory || slowest <= 0 || limit <= 0 {
+	isTooYoung := now.Sub(g.samples[0].start) < minGrowthHistory
+	if isTooYoung || slowest <= 0 || limit <= 0 {
 		return nil
 	}
 	days := float64(max(0, limit-bytes)) / slowest / 24

@@ -59,19 +59,21 @@ func (c *logCollector) Collect(out chan<- prometheus.Metric) {
 	defer cancel()
 	holes, _ := c.Views.Log.Holes(ctx) // if the log does not answer, these are the holes that are known
 	gauge(c.missing, envelopesIn(holes))
-	v, err := c.Views.Log.Health(ctx)
+	health, err := c.Views.Log.Health(ctx)
 	if err != nil {
+		// The other figures are not known, and old ones would look like current ones.
 		gauge(c.up, 0)
 		return
 	}
 	gauge(c.up, 1)
-	gauge(c.bytes, float64(v.Bytes))
-	gauge(c.last, float64(v.Last))
-	gauge(c.consumers, float64(v.Consumers))
-	if v.MaxBytes > 0 {
-		gauge(c.maxBytes, float64(v.MaxBytes))
+	gauge(c.bytes, float64(health.Bytes))
+	gauge(c.last, float64(health.Last))
+	gauge(c.consumers, float64(health.Consumers))
+	if health.MaxBytes > 0 {
+		gauge(c.maxBytes, float64(health.MaxBytes))
 	}
-	if days := c.Growth.DaysUntilFull(time.Now(), v.Bytes, v.MaxBytes); days != nil {
+	days := c.Growth.DaysUntilFull(time.Now(), health.Bytes, health.MaxBytes)
+	if days != nil {
 		gauge(c.fullIn, *days*(24*time.Hour).Seconds())
 	}
 }

@@ -89,11 +89,13 @@ func New(reg prometheus.Registerer, o Observed) (*Metrics, error) {
 		m.rpcs, m.Accepted, m.Rejections, m.refusals, m.Internal, inFlight,
 		budgetCollector{o.Budgets},
 		watching, info,
-		newStateCollector(o.Views), newLogCollector(o), newEngineCollector(o.Views), pagesCounter("inbox", &m.Feeds.Inbox),
-		pagesCounter("merged", &m.Feeds.Merged), counterOf(prometheus.CounterOpts{
+		newStateCollector(o.Views), newLogCollector(o), newEngineCollector(o.Views),
+		pagesCounter("inbox", &m.Feeds.Inbox), pagesCounter("merged", &m.Feeds.Merged),
+		counterOf(prometheus.CounterOpts{
 			Name: "skein_feed_outboxes_opened_total",
 			Help: "Outboxes of authors and boards that were opened to make pages of feeds.",
-		}, &m.Feeds.Outboxes), m.TrendingRows,
+		}, &m.Feeds.Outboxes),
+		m.TrendingRows,
 		questionsCounter("filter", &m.Seen.asked[ByFilter]), questionsCounter("feed", &m.Seen.asked[ByFeed]),
 		questionsCounter("viewer_state", &m.Seen.asked[ByViewerState]),
 		candidatesCounter("unseen", &m.Seen.unseen), candidatesCounter("seen", &m.Seen.seen),
