@@ -32,7 +32,7 @@ type StreamOptions struct {
 func (c *Client) Watch(ctx context.Context, req *skeinv1.WatchRequest, o StreamOptions) iter.Seq2[*skeinv1.WatchResponse, error] {
 	req = proto.CloneOf(req)
 	o.IdleTimeout = cmp.Or(o.IdleTimeout, 20*time.Second)
-	return resumed(ctx, o, false, func(
+	return resumeWhenBroken(ctx, o, false, func(
 		ctx context.Context, last *skeinv1.WatchResponse,
 	) (*connect.ServerStreamForClient[skeinv1.WatchResponse], error) {
 		if last != nil {
@@ -51,7 +51,7 @@ func (c *Client) WatchFeed(
 ) iter.Seq2[*skeinv1.WatchFeedResponse, error] {
 	req = proto.CloneOf(req)
 	o.IdleTimeout = cmp.Or(o.IdleTimeout, 90*time.Second)
-	return resumed(ctx, o, false, func(
+	return resumeWhenBroken(ctx, o, false, func(
 		ctx context.Context, last *skeinv1.WatchFeedResponse,
 	) (*connect.ServerStreamForClient[skeinv1.WatchFeedResponse], error) {
 		if last != nil {
@@ -69,7 +69,7 @@ func (c *Client) WatchNotifications(
 ) iter.Seq2[*skeinv1.WatchNotificationsResponse, error] {
 	req = proto.CloneOf(req)
 	o.IdleTimeout = cmp.Or(o.IdleTimeout, 90*time.Second)
-	return resumed(ctx, o, false, func(
+	return resumeWhenBroken(ctx, o, false, func(
 		ctx context.Context, last *skeinv1.WatchNotificationsResponse,
 	) (*connect.ServerStreamForClient[skeinv1.WatchNotificationsResponse], error) {
 		if last != nil {
@@ -85,7 +85,7 @@ func (c *Client) ScanFollowers(
 	ctx context.Context, req *skeinv1.ScanFollowersRequest, o StreamOptions,
 ) iter.Seq2[*skeinv1.ScanFollowersResponse, error] {
 	req = proto.CloneOf(req)
-	return resumed(ctx, o, true, func(
+	return resumeWhenBroken(ctx, o, true, func(
 		ctx context.Context, last *skeinv1.ScanFollowersResponse,
 	) (*connect.ServerStreamForClient[skeinv1.ScanFollowersResponse], error) {
 		if last != nil {
@@ -100,10 +100,10 @@ var (
 	errEnded = connect.NewError(connect.CodeUnavailable, errors.New("client: the stream ended"))
 )
 
-// resumed iterates over the messages of a stream. If the stream breaks, resumed opens it again,
-// with the last message. isFinite says that the stream may end without an error, and the iteration
-// then ends, too; otherwise such an end counts as a break.
-func resumed[Res any](
+// resumeWhenBroken iterates over the messages of a stream. If the stream breaks, resumeWhenBroken
+// opens it again, with the last message. isFinite says that the stream may end without an error,
+// and the iteration then ends, too; otherwise such an end counts as a break.
+func resumeWhenBroken[Res any](
 	ctx context.Context, o StreamOptions, isFinite bool,
 	open func(ctx context.Context, last *Res) (*connect.ServerStreamForClient[Res], error),
 ) iter.Seq2[*Res, error] {

@@ -52,7 +52,7 @@ func ParseKeyRing(text string) (KeyRing, error) {
 	var ring KeyRing
 	for i, entry := range strings.Split(text, ",") {
 		id, encoded, ok := strings.Cut(strings.TrimSpace(entry), ":")
-		if !ok || !validKeyID(id) {
+		if !ok || !isValidKeyID(id) {
 			return KeyRing{}, fmt.Errorf("%w: key %d: want id:base64, the id 1 to %d letters, digits, - or _",
 				ErrKeyRing, i, maxKeyIDBytes)
 		}
@@ -61,7 +61,7 @@ func ParseKeyRing(text string) (KeyRing, error) {
 			return KeyRing{}, fmt.Errorf("%w: key %d (%s): want at least %d bytes of base64",
 				ErrKeyRing, i, id, minSecretBytes)
 		}
-		if _, isDuplicate := ring.find(id); isDuplicate {
+		if _, isDuplicate := ring.findKey(id); isDuplicate {
 			return KeyRing{}, fmt.Errorf("%w: key %d: the id %s occurs twice", ErrKeyRing, i, id)
 		}
 		ring.keys = append(ring.keys, ringKey{id: id, secret: secret})
@@ -88,8 +88,8 @@ func (r KeyRing) DeriveSecrets(purpose string) [][]byte {
 	return secrets
 }
 
-// find returns the key with the given id.
-func (r KeyRing) find(id string) (ringKey, bool) {
+// findKey returns the key with the given id.
+func (r KeyRing) findKey(id string) (ringKey, bool) {
 	for _, k := range r.keys {
 		if k.id == id {
 			return k, true
@@ -106,7 +106,7 @@ func (k ringKey) appendMAC(dst, message []byte) []byte {
 	return append(dst, mac.Sum(sum[:0])[:macBytes]...)
 }
 
-func validKeyID(id string) bool {
+func isValidKeyID(id string) bool {
 	for _, c := range []byte(id) {
 		switch {
 		case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c >= '0' && c <= '9', c == '-', c == '_':

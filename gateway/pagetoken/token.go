@@ -92,7 +92,7 @@ func (r KeyRing) Verify(text string, list ListID) (Token, error) {
 	if keyIDBytes > len(rest) {
 		return t, ErrDamaged
 	}
-	key, ok := r.find(string(rest[:keyIDBytes]))
+	key, ok := r.findKey(string(rest[:keyIDBytes]))
 	if !ok {
 		return t, ErrKey
 	}
