@@ -26,7 +26,10 @@ func (s *Service) BatchGetFollowCounts(
 	defer r.Close()
 
 	res := &skeinv1.BatchGetFollowCountsResponse{Position: r.Position}
-	for _, user := range req.GetUserIds() {
+	for i, user := range req.GetUserIds() {
+		if err := call.CheckCanceled(ctx, i); err != nil {
+			return nil, err
+		}
 		c, err := r.UserCounts(user)
 		if err != nil {
 			return nil, err
