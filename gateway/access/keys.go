@@ -117,7 +117,9 @@ func usableKey(jwk *jose.JSONWebKey) (key, error) {
 	case ed25519.PublicKey:
 		k.algorithm = jose.EdDSA
 	}
-	if jwk.Use != "" && jwk.Use != "sig" || jwk.Algorithm != "" && jwk.Algorithm != string(k.algorithm) {
+	isForOtherUse := jwk.Use != "" && jwk.Use != "sig"
+	isForOtherAlgorithm := jwk.Algorithm != "" && jwk.Algorithm != string(k.algorithm)
+	if isForOtherUse || isForOtherAlgorithm {
 		return key{}, nil
 	}
 	return k, nil

@@ -61,7 +61,9 @@ func newReloader[T any](name string, log *slog.Logger, load func() (*T, error), 
 // present time.
 func (r *reloader[T]) current(now time.Time) *T {
 	// A caller that cannot get the lock does not wait for the one that checks.
-	if age := int64(now.Sub(r.created)); age >= r.nextCheck.Load() && r.checkMu.TryLock() {
+	age := int64(now.Sub(r.created))
+	isDue := age >= r.nextCheck.Load()
+	if isDue && r.checkMu.TryLock() {
 		r.nextCheck.Store(age + int64(checkInterval))
 		r.reloadIfChanged()
 		r.checkMu.Unlock()
@@ -74,7 +76,9 @@ func (r *reloader[T]) current(now time.Time) *T {
 func (r *reloader[T]) reloadIfChanged() {
 	// lastFiles is nil after a check found that a file was missing.
 	found, err := r.statFiles()
-	if err == nil && sameFiles(found, r.lastFiles) || err != nil && r.lastFiles == nil {
+	isUnchanged := err == nil && sameFiles(found, r.lastFiles)
+	isStillMissing := err != nil && r.lastFiles == nil
+	if isUnchanged || isStillMissing {
 		return
 	}
 	r.lastFiles = found

@@ -101,7 +101,8 @@ func (all *tokens) addLine(fields []string) error {
 		hasKey[field[:i]] = true
 		switch key, value := field[:i+1], field[i+1:]; key {
 		case "user=":
-			t.caller.User, err = value, events.ValidateID(value)
+			t.caller.User = value
+			err = events.ValidateID(value)
 		case "expires=":
 			t.expires, err = time.Parse(time.RFC3339, value)
 		case "cert:":

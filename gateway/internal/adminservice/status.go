@@ -40,6 +40,7 @@ func (s *Service) GetStatus(
 	if err != nil {
 		return nil, err
 	}
+	// The answer has the state of all projections, so each of them must contain what is demanded.
 	for _, store := range s.All {
 		for _, d := range []views.Demand{atLeast, token} {
 			if err := s.Await(ctx, store, d); err != nil {
@@ -53,6 +54,7 @@ func (s *Service) GetStatus(
 		OutboxesOpened: s.Metrics.Feeds.Outboxes.Load(),
 	}}
 	res.Log = s.logStatus(ctx)
+	// logStatus reports each error as one of the log, also the end of this call.
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -109,6 +111,7 @@ func (s *Service) logStatus(ctx context.Context) *skeinv1.LogStatus {
 	return st
 }
 
+// holeProtos returns holes of the log as answers have them.
 func holeProtos(ranges []eventlog.SeqRange) (holes []*skeinv1.LogHole) {
 	for _, r := range ranges {
 		holes = append(holes, &skeinv1.LogHole{FirstSequence: r.From, LastSequence: r.To})
@@ -128,6 +131,7 @@ var ProjectionStates = [...]skeinv1.ProjectionState{
 	store.Held:       skeinv1.ProjectionState_PROJECTION_STATE_HELD,
 }
 
+// projectionStatus returns the status of a projection as answers have it, without its position.
 func projectionStatus(st store.Status, now time.Time) *skeinv1.ProjectionStatus {
 	p := &skeinv1.ProjectionStatus{
 		Name: st.Name, Version: st.Version, Fingerprint: st.Fingerprint, Generation: st.Generation,
@@ -149,7 +153,8 @@ func projectionStatus(st store.Status, now time.Time) *skeinv1.ProjectionStatus 
 // cursor is the lowest number of the page before it.
 func (s *Service) fillRejected(res *skeinv1.GetStatusResponse, cursor []byte, n int) []byte {
 	for _, projection := range s.All {
-		_, total, err := projection.Rejects(1<<63, 0) // only the total
+		// No reject has so high a number, so this reads only the total.
+		_, total, err := projection.Rejects(1<<63, 0)
 		if err != nil {
 			continue
 		}
@@ -170,6 +175,8 @@ func (s *Service) fillRejected(res *skeinv1.GetStatusResponse, cursor []byte, n 
 			continue
 		}
 
+		// More events may have been rejected since the total was read. They belong to no page of
+		// this session.
 		res.RejectedEventCount = int64(total)
 		for _, r := range slices.Backward(rejects) {
 			if r.Number <= upper {
@@ -184,6 +191,7 @@ func (s *Service) fillRejected(res *skeinv1.GetStatusResponse, cursor []byte, n 
 	return nil
 }
 
+// rejectedEvent returns a rejected event as answers have it.
 func (s *Service) rejectedEvent(r events.Reject) *skeinv1.RejectedEvent {
 	return &skeinv1.RejectedEvent{
 		Position: s.Log.Position(r.Seq).String(), Sequence: r.Seq, Slot: int32(r.Slot),

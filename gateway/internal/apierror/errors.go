@@ -100,6 +100,7 @@ var errorMappings = []errorMapping{
 // Of returns an error as the client gets it. An error that is in no mapping becomes an internal
 // error, whose own text goes only to the log.
 func Of(err error) *Failure {
+	// A Failure counts before its cause, which may be in the table, too.
 	if f, ok := errors.AsType[*Failure](err); ok {
 		return f
 	}

@@ -54,8 +54,10 @@ func ReasonName(r skeinv1.Reason) string { return strings.TrimPrefix(r.String(),
 // ConnectError returns the failure as an error of Connect, with its details.
 func (f *Failure) ConnectError() *connect.Error {
 	err := connect.NewError(f.Code, f)
+	// A detail that cannot be encoded is left out: the error without it is better than none.
 	add := func(detail proto.Message) {
-		if d, derr := connect.NewErrorDetail(detail); derr == nil {
+		d, encodeErr := connect.NewErrorDetail(detail)
+		if encodeErr == nil {
 			err.AddDetail(d)
 		}
 	}
@@ -97,7 +99,8 @@ func Invalid(fields ...Violation) *Failure {
 	more := len(fields) - 1
 	text := first.Field + " " + first.Text
 	switch {
-	case len(fields) == MaxViolations: // the check may have stopped here
+	case len(fields) == MaxViolations:
+		// The check may have stopped here, because one error names no more fields.
 		text = fmt.Sprintf("%s (and at least %d more)", text, more)
 	case more > 0:
 		text = fmt.Sprintf("%s (and %d more)", text, more)

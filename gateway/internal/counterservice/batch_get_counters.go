@@ -57,6 +57,7 @@ func (s *Service) BatchGetCounters(
 	}
 	defer r.Close()
 	opened := []*views.StoreView{&r.StoreView}
+	// Counts of items need no view of the graph.
 	var relations *views.Graph // nil if no key needs it
 	if needsGraph(req.GetKeys()) {
 		if relations, err = s.OpenGraph(ctx, info, atLeast); err != nil {

@@ -20,6 +20,7 @@ func ValidateCheckFollows(req *skeinv1.CheckFollowsRequest) []apierror.Violation
 	if len(c.Violations) > 0 {
 		return c.Violations
 	}
+	// The limits of the lists were checked first, so the number of violations is bounded.
 	for i, p := range req.GetPairs() {
 		c.RequireIDAt("pairs", i, ".user_id", p.GetUserId())
 		switch t := p.GetTarget().(type) {
@@ -51,6 +52,7 @@ func (s *Service) CheckFollows(
 // overwrites all of them each time.
 func checkFollows(ctx context.Context, r *views.Graph, req *skeinv1.CheckFollowsRequest, res *skeinv1.CheckFollowsResponse) (err error) {
 	pairs := req.GetPairs()
+	// A second run over the same answer needs a new Times, which gives each timestamp only once.
 	var times *call.Times
 	var followTimes []skeinv1.FollowTime // one allocation for all pairs
 	if req.GetIncludeTimes() {

@@ -96,6 +96,8 @@ func filterFollowed(ctx context.Context, r *views.Graph, req *skeinv1.FilterFoll
 func matchesDirection(
 	r *views.Graph, direction skeinv1.FollowDirection, viewer, user string, following graph.Follow,
 ) (bool, error) {
+	// Whether the user follows the viewer is looked up last, and only if the answer depends on it,
+	// because that is a query of its own.
 	switch direction {
 	case skeinv1.FollowDirection_FOLLOW_DIRECTION_FOLLOWED_BY:
 	case skeinv1.FollowDirection_FOLLOW_DIRECTION_MUTUAL:

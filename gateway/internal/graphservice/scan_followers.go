@@ -83,10 +83,12 @@ func (s *Service) scanPart(
 	}
 	defer r.Close()
 
+	// A client may resume with the token of the last message, and then gets an empty part.
 	var entries []graph.Entry
 	next := endCursor()
 	if !isEnd(after) {
-		if entries, next, err = r.List(ctx, l, after, scanPartSize); err != nil {
+		entries, next, err = r.List(ctx, l, after, scanPartSize)
+		if err != nil {
 			return nil, nil, err
 		}
 		if next == nil {

@@ -31,6 +31,9 @@ func (r Rules) Check(msg proto.Message) []apierror.Violation {
 	if err == nil {
 		return nil
 	}
+
+	// Other errors are those of rules that cannot be evaluated. A request that cannot be checked is
+	// refused.
 	invalid, ok := errors.AsType[*protovalidate.ValidationError](err)
 	if !ok || len(invalid.Violations) == 0 {
 		return []apierror.Violation{apierror.InvalidField("", "%v", err)}
@@ -106,8 +109,9 @@ func (c *Checker) RequireBoard(field string, b *skeinv1.Board) {
 
 // RequireBoardAt requires a board in the i-th item of a list. suffix is as for RequireIDAt.
 func (c *Checker) RequireBoardAt(list string, i int, suffix string, b *skeinv1.Board) {
-	if b != nil && events.ValidateID(b.GetOwnerId()) == nil &&
-		(b.GetBoardId() == "" || events.ValidateID(b.GetBoardId()) == nil) {
+	// As in RequireIDAt, the path is built only for an error.
+	isBoardID := b.GetBoardId() == "" || events.ValidateID(b.GetBoardId()) == nil
+	if b != nil && isBoardID && events.ValidateID(b.GetOwnerId()) == nil {
 		return
 	}
 	c.RequireBoard(list+"["+strconv.Itoa(i)+"]"+suffix, b)

@@ -24,7 +24,7 @@ import (
 // syntax error, because the decoder's error describes that well enough.
 func decodeErrorText(data []byte, m proto.Message) *apierror.Failure {
 	r := mismatchReader{Decoder: json.NewDecoder(bytes.NewReader(data))}
-	r.UseNumber()
+	r.UseNumber() // a float64 would round large integers, and the error would quote another number
 	r.readMessage(m.ProtoReflect().Descriptor(), "")
 	return r.failure
 }

@@ -120,6 +120,7 @@ func (p *pairAllocation) decode(r protoscan.Cursor) bool {
 			p.user.TargetUserId = r.Text(tag)
 			p.pair.Target = &p.user
 		case tag == tagText3 && p.pair.Target == nil:
+			// The general decoder decides what two targets of one pair mean.
 			b := &skeinv1.Board{}
 			if !decodeBoard(r.Message(tag), b) {
 				return false

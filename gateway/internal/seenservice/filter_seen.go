@@ -12,7 +12,8 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// MaxCandidates is how many items one call of FilterSeen may ask about.
+// MaxCandidates is how many items one call of FilterSeen may ask about. It is larger than the
+// limits of other lists, because callers ask about everything that they might show.
 const MaxCandidates = 10_000
 
 // ValidateFilterSeen checks by hand what the rules of the proto say, because this call is frequent
