@@ -251,8 +251,8 @@ func routeStreamByHome[Req, Res any, P request.Message[Req]](
 		return handle
 	}
 
-	// What other nodes forward is answered here and never forwarded again, so that two nodes that
-	// know different homes of a partition cannot send a call in circles.
+	// What other nodes forward is answered here and never forwarded again, so that nodes that
+	// disagree on who holds a partition cannot send a call in circles.
 	s.cluster.methods[procedure] = connect.NewServerStreamHandler(procedure,
 		func(ctx context.Context, req *connect.Request[Req], out *connect.ServerStream[Res]) error {
 			home := homeOf(P(req.Msg))
@@ -384,7 +384,7 @@ func (s *Server) RunPeers(ctx context.Context, l net.Listener) error {
 	netHTTP.IdleTimeout = 2 * peers.IdleTimeout
 	e := &endpoint{s: s, methods: s.cluster.methods, authenticate: s.authenticateNode, conns: conns}
 	loop := e.loop(l, netHTTP)
-	loopEnded := make(chan error, 1)          // with room for the result, as in Run
+	loopEnded := make(chan error, 1)
 	go func() { loopEnded <- loop.Serve() }() //nolint:contextcheck // calls may last longer than ctx, which only says when to stop
 
 	// A listener that fails ends Serve with an error. Even then, the calls under way are answered.

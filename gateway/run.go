@@ -38,8 +38,6 @@ func (s *Server) Run(ctx context.Context, l net.Listener) error {
 	defer background.Wait()
 	background.Go(func() { s.budgets.Shedder.Run(s.serverCtx) })
 
-	// The channel has room for the result, so that the goroutine can end although Run has returned
-	// with an error and receives no more.
 	loopEnded := make(chan error, 1)
 	go func() { loopEnded <- loop.Serve() }() //nolint:contextcheck // calls may last longer than ctx, which only says when to stop
 	abort := func(err error) error {
