@@ -16,20 +16,51 @@ import (
 // the manifest from time to time, so that readers in this process know what another process has
 // sealed.
 func (a *Archiver) archiveWithLease(ctx context.Context) error {
-	followCtx, stopFollowing := context.WithCancel(ctx)
-	followed := make(chan error, 1)
-	go func() { followed <- a.reloadManifest(followCtx) }()
+	waitForLease := func(ctx context.Context, whileHeld func(context.Context) error) error {
+		return a.opts.Log.RunWithLease(ctx, leaseName, a.opts.LeaseTTL, whileHeld)
+	}
+	return reloadUntilHeld(ctx, a.reloadManifest, waitForLease, a.archiveAsHolder)
+}
 
-	err := a.opts.Log.RunWithLease(ctx, leaseName, a.opts.LeaseTTL, func(ctx context.Context) error {
-		stopFollowing()
-		if err := <-followed; err != nil {
-			return err
+// reloadUntilHeld runs reload until waitForLease has the lease, and then runs archive. If reload
+// fails, reloadUntilHeld stops waiting for the lease and returns the error: what keeps this process
+// from reading the manifest would also keep it from archiving.
+func reloadUntilHeld(
+	ctx context.Context, reload func(context.Context) error,
+	waitForLease func(ctx context.Context, whileHeld func(context.Context) error) error, archive func(context.Context) error,
+) error {
+	leaseCtx, stopWaiting := context.WithCancel(ctx)
+	defer stopWaiting()
+	reloadCtx, stopReloading := context.WithCancel(ctx)
+	defer stopReloading()
+
+	var reloadErr error
+	reloadEnded := make(chan struct{})
+	go func() {
+		defer close(reloadEnded)
+		reloadErr = reload(reloadCtx)
+		if reloadErr != nil {
+			stopWaiting()
 		}
-		followed <- nil // for the receive at the end of the function
-		return a.archiveAsHolder(ctx)
+	}()
+
+	err := waitForLease(leaseCtx, func(ctx context.Context) error {
+		// The holder changes the manifest and answers the calls of ArchiveNow, so reload must have
+		// ended before.
+		stopReloading()
+		<-reloadEnded
+		if reloadErr != nil {
+			return reloadErr
+		}
+		return archive(ctx)
 	})
-	stopFollowing()
-	return errors.Join(err, <-followed)
+
+	stopReloading()
+	<-reloadEnded
+	if reloadErr != nil {
+		return reloadErr
+	}
+	return err
 }
 
 // leaseName is the name of the lease that the archiving process holds.
