@@ -104,12 +104,12 @@ func (a *Auditor) retryWaiting(ctx context.Context) error {
 	left, err := a.checkAgain(ctx, found)
 	if err == nil && len(left) > 0 {
 		err = a.repairStores(ctx, left)
-		if err != nil {
-			// The auditor will call retryWaiting again.
-			a.mu.Lock()
-			a.waitingForDisk = append(a.waitingForDisk, found...)
-			a.mu.Unlock()
-		}
+	}
+	if err != nil {
+		// Keep the findings for the next call: nothing is known of them yet.
+		a.mu.Lock()
+		a.waitingForDisk = append(a.waitingForDisk, found...)
+		a.mu.Unlock()
 	}
 	a.notifyObserver()
 	return err

@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/replay"
 	"github.com/skein-feed/skein/replay/verify"
 )
@@ -132,4 +133,24 @@ func TestFindingsWaitForDisk(t *testing.T) {
 			t.Errorf("before it is due: got %d findings that wait, %v, expected 1", a.Status().Waiting, err)
 		}
 	})
+}
+
+// stoppedStore is a store that does not serve.
+type stoppedStore struct{ Store }
+
+// View is part of [Viewer].
+func (stoppedStore) View() (*projections.View, error) { return nil, projections.ErrStopped }
+
+// Findings that are due while the stores cannot be read wait for the next attempt.
+func TestFindingsWaitWhileStoresAreStopped(t *testing.T) {
+	a := NewAuditor(Config{Graph: stoppedStore{}, Inbox: stoppedStore{}, Counters: stoppedStore{}})
+	a.waitForDisk([]Finding{{Entity: Entity{User: "ann"}, Check: "counts"}}, replay.ErrDisk)
+	a.nextRetry = time.Time{}
+
+	if err := a.retryWaiting(t.Context()); !errors.Is(err, projections.ErrStopped) {
+		t.Errorf("got the error %v, expected %v", err, projections.ErrStopped)
+	}
+	if waiting := a.Status().Waiting; waiting != 1 {
+		t.Errorf("got %d findings that wait, expected 1", waiting)
+	}
 }
