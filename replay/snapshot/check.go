@@ -101,16 +101,25 @@ func checkClaimed(ctx context.Context, b bucket.Bucket, remove bool, pace replay
 	}
 
 	for _, l := range list {
-		if l.Err != nil {
-			c.Damaged = append(c.Damaged, manifestName(l.Snapshot, l.Projection))
-		}
 		isBroken := l.Err != nil || slices.ContainsFunc(l.Manifest.Files, func(f File) bool {
 			size, ok := sizes[f.object()]
 			return !ok || size != f.Size
 		})
-		if isBroken {
-			c.Broken = append(c.Broken, l.Snapshot+"/"+l.Projection)
+		if !isBroken {
+			continue
 		}
+
+		// Without a claim, another process may have removed the snapshot and its files since they
+		// were listed. Such a snapshot is gone, and not broken.
+		manifest := manifestName(l.Snapshot, l.Projection)
+		_, err := readManifest(ctx, b, manifest)
+		if errors.Is(err, ErrNone) {
+			continue
+		}
+		if l.Err != nil {
+			c.Damaged = append(c.Damaged, manifest)
+		}
+		c.Broken = append(c.Broken, l.Snapshot+"/"+l.Projection)
 	}
 	return c, nil
 }

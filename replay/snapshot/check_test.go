@@ -63,3 +63,23 @@ func TestNextSnapshotRepairsDamageThatCheckFound(t *testing.T) {
 		mustRestore(t, b, name, newGraph, envs)
 	}
 }
+
+// TestCheckIgnoresSnapshotRemovedMeanwhile removes a snapshot with its files after Check has listed
+// the snapshots. Check does not report it as broken.
+func TestCheckIgnoresSnapshotRemovedMeanwhile(t *testing.T) {
+	b := newMemoryBucket()
+	n := newTestProcess(t, b, newGraph())
+	n.fold(t, follows(100))
+	n.take(t, "one")
+
+	b.setOutcomes(func(_ int, op, name string) outcome {
+		if op == "list" && name == "snapshot-files/" {
+			clear(b.objects) // the caller holds the lock
+		}
+		return done
+	})
+	c, err := snapshot.Check(t.Context(), b, false, replay.Pace{}, nil)
+	if err != nil || len(c.Damaged)+len(c.Broken) > 0 {
+		t.Errorf("got %+v and %v, expected no damage", c, err)
+	}
+}
