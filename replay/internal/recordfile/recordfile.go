@@ -34,6 +34,9 @@ const maxRecordBytes = 16 << 10
 // ErrDamaged means that a file in the state directory of an import is damaged.
 var ErrDamaged = errors.New("a file of the import's state is damaged; --restart begins a new import")
 
+// errTooLong means that a record is longer than a file may have.
+var errTooLong = errors.New("recordfile: the record is too long")
+
 // Writer writes a file of records. The file appears under its name only when Close has written it
 // completely to disk.
 type Writer struct {
@@ -63,6 +66,10 @@ func Create(path string) (*Writer, error) {
 func (w *Writer) Add(record []byte) error {
 	if w.Count > 0 && bytes.Equal(record, w.last) {
 		return nil
+	}
+	// A Reader takes a longer record for damage, so refuse it before it is written.
+	if len(record) > maxRecordBytes {
+		return fmt.Errorf("%w: %d bytes, at most %d", errTooLong, len(record), maxRecordBytes)
 	}
 
 	shared := 0

@@ -113,3 +113,19 @@ func TestSorterReturnsEveryRecordOnce(t *testing.T) {
 		}
 	}
 }
+
+// TestTooLongRecordIsRefused demands that a record which a Reader would take for damage is not
+// written.
+func TestTooLongRecordIsRefused(t *testing.T) {
+	w, err := Create(filepath.Join(t.TempDir(), "records"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Discard()
+	if err := w.Add(make([]byte, maxRecordBytes)); err != nil {
+		t.Errorf("the longest record: %v", err)
+	}
+	if err := w.Add(bytes.Repeat([]byte{1}, maxRecordBytes+1)); !errors.Is(err, errTooLong) {
+		t.Errorf("a longer record: got the error %v, expected %v", err, errTooLong)
+	}
+}
