@@ -465,8 +465,8 @@ func (c *importFlags) printReport(std *command.Streams, r *importer.Report, took
 	if r.Unpublished {
 		verb = "would be imported"
 	}
-	std.Sayf("%d rows: %d events %s as %s, %d rows rejected, %d skipped as repeats, %d with a time in the future",
-		r.Records, r.Events, verb, r.Source, r.Rejected, r.Skipped, r.Clamped)
+	std.Sayf("%d rows: %d events %s as %s, %d rows rejected%s, %d skipped as repeats, %d with a time in the future",
+		r.Records, r.Events, verb, r.Source, r.Rejected, percentText(r.Rejected, r.Records), r.Skipped, r.Clamped)
 	if r.Ignored > 0 {
 		std.Sayf("%d more events changed nothing: the log had them, or later ones of the same source", r.Ignored)
 	}
@@ -487,6 +487,15 @@ func (c *importFlags) printReport(std *command.Streams, r *importer.Report, took
 	}
 	printPosition(std, r.Position)
 	return nil
+}
+
+// percentText returns the percentage of a part for people, as in " (0.57%)". It is empty if the part
+// is 0.
+func percentText(part, all uint64) string {
+	if part == 0 || all == 0 {
+		return ""
+	}
+	return fmt.Sprintf(" (%.3g%%)", 100*float64(part)/float64(all))
 }
 
 // compare compares the file with the answers of the service, and prints the differences. compare
