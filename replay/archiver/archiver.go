@@ -31,8 +31,8 @@ type Options struct {
 	// Cursors returns the positions from which the stores of this process would continue after a
 	// crash; nil means that there are no stores.
 	Cursors func() []events.Cursor
-	// LeaseTTL is after how long without a renewal another process may take the lease. Default 30
-	// s.
+	// LeaseTTL is how long a lease lasts after its last renewal. Then another process may take it.
+	// Default 30 s.
 	LeaseTTL time.Duration
 	// Pace limits the merging of small segments. Default a tenth of a core.
 	Pace replay.Pace
@@ -64,10 +64,12 @@ func (o *Options) setDefaults() {
 }
 
 const (
-	// lookInterval is how often the archiver trims envelopes that have become old enough. A process
-	// without the lease reloads the manifest as often.
-	lookInterval = time.Minute
-	// maxReadBytes is how many bytes of the log are read at a time.
+	// pollInterval is how often the archiver looks for envelopes that have become old enough to be
+	// trimmed, and for small segments to merge. A process without the lease reloads the manifest as
+	// often.
+	pollInterval = time.Minute
+	// maxReadBytes is how many bytes of the log are read at a time. It bounds the envelopes that
+	// are in memory besides those of the writer.
 	maxReadBytes = 8 << 20
 
 	// minRetryDelay is the pause after archiving was interrupted. It doubles each time, up to
@@ -80,7 +82,7 @@ const (
 type Archiver struct {
 	opts Options
 	// requests passes the calls of ArchiveNow to the goroutine of Run.
-	requests chan request
+	requests chan archiveRequest
 
 	// mu guards the fields below.
 	mu     sync.Mutex
@@ -91,9 +93,10 @@ type Archiver struct {
 	sealFailedAt uint64
 }
 
-// request asks for everything up to the sequence seq to be archived. done receives the outcome; its
-// buffer keeps the sender from blocking.
-type request struct {
+// archiveRequest is a call of ArchiveNow: everything up to the sequence seq must be archived. done
+// receives the outcome. It has a buffer of one, because a caller whose context has ended no longer
+// receives.
+type archiveRequest struct {
 	seq  uint64
 	done chan error
 }
@@ -110,8 +113,8 @@ type Status struct {
 	// Trimmed is the highest sequence that this process has trimmed; 0 means none.
 	Trimmed uint64
 	// Err is why archiving was last interrupted; nil once it continues. After a segment could not
-	// be sealed, it continues only when a segment is sealed: a new attempt first collects events
-	// for a while, which proves nothing.
+	// be sealed, Err stays until a segment is sealed: a new attempt begins by collecting events,
+	// which does not show that the bucket works again.
 	Err error
 }
 
@@ -122,7 +125,7 @@ var ErrNotRunning = errors.New("archiver: this process does not archive the log"
 // New returns an archiver. It does nothing until Run is called.
 func New(o Options) *Archiver {
 	o.setDefaults()
-	return &Archiver{opts: o, requests: make(chan request)}
+	return &Archiver{opts: o, requests: make(chan archiveRequest)}
 }
 
 // Status returns what the archiver does now.
@@ -152,9 +155,11 @@ func (a *Archiver) recordSealFailure() {
 // has not grown since then.
 func (a *Archiver) clearError() {
 	end := a.opts.Archive.End().Seq
+
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.sealFailed && end <= a.sealFailedAt {
+	hasGrown := end > a.sealFailedAt
+	if a.sealFailed && !hasGrown {
 		return
 	}
 	a.sealFailed = false
@@ -175,7 +180,7 @@ func (a *Archiver) ArchiveNow(ctx context.Context, seq uint64) error {
 		return ErrNotRunning
 	}
 
-	r := request{seq: seq, done: make(chan error, 1)}
+	r := archiveRequest{seq: seq, done: make(chan error, 1)}
 	select {
 	case a.requests <- r:
 	case <-ctx.Done():
@@ -194,11 +199,9 @@ func (a *Archiver) ArchiveNow(ctx context.Context, seq uint64) error {
 // if a bucket cannot be reached. It returns an error only if no retry can help: the log is not the
 // one that is archived, or the archive is damaged. Then nothing is trimmed any more.
 func (a *Archiver) Run(ctx context.Context) error {
-	defer a.updateStatus(func(s *Status) { s.Running = false })
 	for retryDelay := minRetryDelay; ; {
 		began := time.Now()
 		err := a.archiveWithLease(ctx)
-		a.updateStatus(func(s *Status) { s.Running = false })
 		if ctx.Err() != nil {
 			return nil
 		}
@@ -215,16 +218,17 @@ func (a *Archiver) Run(ctx context.Context) error {
 		if err != nil {
 			a.opts.Logger.Warn("archiving was interrupted", "error", err, "again_in", retryDelay)
 		}
-		if !a.waitRejecting(ctx, retryDelay) {
+		if !a.waitRejectingRequests(ctx, retryDelay) {
 			return nil
 		}
 		retryDelay = min(2*retryDelay, maxRetryDelay)
 	}
 }
 
-// waitRejecting waits for the duration d, and rejects calls of ArchiveNow in the meantime. It
-// returns false if ctx ends.
-func (a *Archiver) waitRejecting(ctx context.Context, d time.Duration) bool {
+// waitRejectingRequests waits for the duration d, and rejects calls of ArchiveNow in the meantime:
+// such a call may have seen Running set just before the archiving ended. It returns false if ctx
+// ends.
+func (a *Archiver) waitRejectingRequests(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	for {

@@ -20,7 +20,7 @@ const (
 // that were merged long enough ago. It logs errors and tries again later, because sealing does not
 // depend on merging.
 func (a *Archiver) mergeInBackground(ctx context.Context) {
-	timer := time.NewTimer(lookInterval)
+	timer := time.NewTimer(pollInterval)
 	defer timer.Stop()
 	for {
 		select {
@@ -29,8 +29,8 @@ func (a *Archiver) mergeInBackground(ctx context.Context) {
 			return
 		}
 
-		wait := lookInterval
-		if err := a.mergeAll(ctx); err != nil && ctx.Err() == nil {
+		wait := pollInterval
+		if err := a.mergeSegments(ctx); err != nil && ctx.Err() == nil {
 			wait = mergeRetryDelay
 			a.opts.Logger.Warn("small segments of the archive are not merged", "error", err, "again_in", wait)
 		}
@@ -38,8 +38,8 @@ func (a *Archiver) mergeInBackground(ctx context.Context) {
 	}
 }
 
-// mergeAll merges until there is nothing left to merge.
-func (a *Archiver) mergeAll(ctx context.Context) error {
+// mergeSegments merges until there is nothing left to merge.
+func (a *Archiver) mergeSegments(ctx context.Context) error {
 	for {
 		done, err := a.opts.Archive.Merge(ctx, a.opts.Pace.Rest)
 		err = errors.Join(err, a.opts.Archive.RemoveReplaced(ctx, keepMergedFor))

@@ -54,7 +54,7 @@ func TestSmallSegmentsAreMerged(t *testing.T) {
 		if n, kept := segments(), files(); kept < n+largest-8 {
 			t.Errorf("%d files are kept of %d: those that were merged are removed at once", kept, n)
 		}
-		letTimePass(keepMergedFor + 2*lookInterval)
+		letTimePass(keepMergedFor + 2*pollInterval)
 		const others = 6 // the manifest and the event ids of the horizon
 		if n, kept := segments(), files(); kept > n+others {
 			t.Errorf("%d files are kept of %d", kept, n)
@@ -75,7 +75,7 @@ func TestSmallSegmentsAreMerged(t *testing.T) {
 			t.Errorf("%+v, %d files up to sequence %d, were %d", st, segments(), w.archive.End().Seq, before)
 		}
 		f.hideObjects("")
-		letTimePass(mergeRetryDelay + 2*lookInterval)
+		letTimePass(mergeRetryDelay + 2*pollInterval)
 		if n := segments(); n > before+32 {
 			t.Errorf("%d files, were %d", n, before)
 		}

@@ -17,9 +17,9 @@ import (
 type RecoveredIDs struct {
 	// Damaged has one error for each damaged file, which names the file.
 	Damaged []error
-	// Whole reports whether all event ids in them that still count were found elsewhere, so that no
-	// event can be accepted twice.
-	Whole bool
+	// Complete reports whether all event ids in them that still count were found elsewhere, so that
+	// no event can be accepted twice.
+	Complete bool
 	// From and To limit the log time of the events whose ids are forgotten, if not all were found:
 	// after From, up to To. If such an event is published again within the horizon, it is accepted
 	// as another event.
@@ -50,7 +50,9 @@ func replaceDamagedRepeats(ctx context.Context, a *archive.Archive, log *eventlo
 		return nil, err
 	}
 
-	r := &RecoveredIDs{Damaged: known.Damaged, Whole: known.From >= known.To}
+	// The time from known.From to known.To is that of the damaged files, without the part that is
+	// older than the horizon. If nothing remains of it, none of their ids counts any more.
+	r := &RecoveredIDs{Damaged: known.Damaged, Complete: known.From >= known.To}
 	repeats := known.Repeats
 	if log != nil {
 		read, whole, err := log.SalvageRepeats(ctx, known.End)
@@ -58,9 +60,9 @@ func replaceDamagedRepeats(ctx context.Context, a *archive.Archive, log *eventlo
 			return nil, fmt.Errorf("read the event ids of the horizon before the end of the archive: %w", err)
 		}
 		repeats = append(repeats, read...)
-		r.Whole = r.Whole || whole
+		r.Complete = r.Complete || whole
 	}
-	if !r.Whole {
+	if !r.Complete {
 		r.From, r.To = known.From, known.To
 	}
 	return r, a.ReplaceRepeats(ctx, known.End, repeats)
@@ -73,13 +75,13 @@ func (r *RecoveredIDs) String() string {
 		fmt.Fprintf(&b, "Event ids: %v.\n", err)
 	}
 
-	if r.Whole {
+	if r.Complete {
 		b.WriteString("What still counts of them was found elsewhere: nothing is taken twice.\n")
 		return b.String()
 	}
-	at := func(t events.Micros) string { return t.Time().UTC().Format(time.RFC3339) }
+	formatTime := func(t events.Micros) string { return t.Time().UTC().Format(time.RFC3339) }
 	horizon := time.Duration(events.Horizon) * time.Microsecond
 	fmt.Fprintf(&b, "Not all were found elsewhere: an event of after %s up to %s that is published again with its event id within %v "+
-		"of log time is taken a second time.\n", at(r.From), at(r.To), horizon)
+		"of log time is taken a second time.\n", formatTime(r.From), formatTime(r.To), horizon)
 	return b.String()
 }

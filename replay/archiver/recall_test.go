@@ -75,7 +75,7 @@ func TestRestoreReplacesDamagedEventIDs(t *testing.T) {
 				}
 
 				r := mustRestore(t, o)
-				if r.Repeats == nil || r.Repeats.Whole != test.whole || len(r.Repeats.Damaged) == 0 || r.Head.Seq != 14 {
+				if r.Repeats == nil || r.Repeats.Complete != test.whole || len(r.Repeats.Damaged) == 0 || r.Head.Seq != 14 {
 					t.Fatalf("got %+v, expected a restored log up to 14, damaged files, and whether no event can be accepted twice: %v", r, test.whole)
 				}
 				if said := strings.Contains(r.String(), "is taken a second time"); said == test.whole {
@@ -119,11 +119,11 @@ func TestHealReplacesDamagedEventIDs(t *testing.T) {
 
 	before := w.archive.End()
 	w.damageEventIDFiles()
-	if x, err := CheckStream(t.Context(), o.Bucket, o.Stream); err != nil || x.Wrong != nil {
+	if x, err := CheckStream(t.Context(), o.Bucket, o.Stream); err != nil || x.Problem != nil {
 		t.Errorf("with damaged files of event ids, Examine returned %+v and %v, expected an undamaged log", x, err)
 	}
 	healed, err := RecoverIDs(t.Context(), o.Bucket, o.Stream)
-	if err != nil || healed == nil || !healed.Whole || !strings.Contains(healed.String(), "nothing is taken twice") {
+	if err != nil || healed == nil || !healed.Complete || !strings.Contains(healed.String(), "nothing is taken twice") {
 		t.Fatalf("got %+v and %v, expected complete event ids", healed, err)
 	}
 

@@ -34,16 +34,18 @@ func (r *Restored) replaceStream(ctx context.Context, a *archive.Archive, cfg ev
 	if log.ID() != a.End().Log {
 		err = fmt.Errorf("%w: the stream is of log %x", events.ErrOtherLog, log.ID())
 	} else {
-		err = log.DeleteStream(ctx, func(ctx context.Context, last uint64) error { return r.archiveRest(ctx, a, log, last) })
+		// A service that still runs may have published since the stream was read. DeleteStream
+		// makes publishers wait, so that what remains can be archived before the stream is gone.
+		err = log.DeleteStream(ctx, func(ctx context.Context, last uint64) error { return r.archiveSinceReading(ctx, a, log, last) })
 	}
 	return errors.Join(err, log.Close(context.WithoutCancel(ctx)))
 }
 
-// archiveRest archives the envelopes that a damaged stream has received since it was read, up to
-// its last sequence.
-func (r *Restored) archiveRest(ctx context.Context, a *archive.Archive, log *eventlog.Log, last uint64) error {
-	seen := a.End().Seq
-	if r.Salvaged == nil || last <= seen {
+// archiveSinceReading archives the envelopes that a damaged stream has received since it was read,
+// up to its last sequence.
+func (r *Restored) archiveSinceReading(ctx context.Context, a *archive.Archive, log *eventlog.Log, last uint64) error {
+	archivedUpTo := a.End().Seq
+	if r.Salvaged == nil || last <= archivedUpTo {
 		return nil
 	}
 	more, err := archiveRemaining(ctx, a, log)
@@ -57,7 +59,7 @@ func (r *Restored) archiveRest(ctx context.Context, a *archive.Archive, log *eve
 	all.Events += more.Events
 	all.Lost = nil
 	for _, lost := range r.Salvaged.Lost {
-		if lost.From <= seen { // sequences after that were read again
+		if lost.From <= archivedUpTo { // sequences after that were read again
 			all.Lost = append(all.Lost, lost)
 		}
 	}

@@ -15,8 +15,9 @@ func (r Restored) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "The log %x continues in epoch %d after %s.\n", r.Log, r.Epoch, describeCursor(r.Head))
 	fmt.Fprintf(&b, "The archive had it up to %s.\n", describeCursor(r.Archived))
-	switch s := r.Salvaged; {
-	case s != nil:
+	switch {
+	case r.Salvaged != nil:
+		s := r.Salvaged
 		fmt.Fprintf(&b, "The damaged stream gave %s with %s.\n", describeCount(s.Envelopes, "envelope"), describeCount(s.Events, "event"))
 		if len(s.Lost) > 0 {
 			fmt.Fprintf(&b, "Lost: %s at %s.\n", describeCount(countSequences(s.Lost), "envelope"), describeSequences(s.Lost))
@@ -31,37 +32,32 @@ func (r Restored) String() string {
 	if r.Repeats != nil {
 		b.WriteString(r.Repeats.String())
 	}
-	for _, f := range r.Stores {
-		b.WriteString(f.String())
+	for _, store := range r.Stores {
+		b.WriteString(store.String())
 	}
 	return b.String()
 }
 
 // String tells people what happens to the store.
-func (f StoreOutcome) String() string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "%s is at sequence %d", f.Name, f.Cursor.Seq)
+func (o StoreOutcome) String() string {
+	where := fmt.Sprintf("%s is at sequence %d", o.Name, o.Cursor.Seq)
+	hasLost := len(o.LostSequences) > 0
 	switch {
-	case f.Refused != nil:
-		fmt.Fprintf(&b, " and must be built again: %v", f.Refused)
-	case len(f.Holds) > 0:
-		b.WriteString(" and continues")
+	case o.RebuildReason != nil && hasLost:
+		return fmt.Sprintf("%s and must be built again: %v; it still has what the log lost at %s.\n",
+			where, o.RebuildReason, describeSequences(o.LostSequences))
+	case o.RebuildReason != nil:
+		return fmt.Sprintf("%s and must be built again: %v.\n", where, o.RebuildReason)
+	case hasLost:
+		return fmt.Sprintf("%s and continues; it still has what the log lost at %s, until it is repaired or built again.\n",
+			where, describeSequences(o.LostSequences))
 	default:
-		b.WriteString(" and continues.\n")
-		return b.String()
+		return where + " and continues.\n"
 	}
-	if len(f.Holds) > 0 {
-		fmt.Fprintf(&b, "; it still has what the log lost at %s", describeSequences(f.Holds))
-	}
-	if f.Refused == nil {
-		b.WriteString(", until it is repaired or built again")
-	}
-	b.WriteString(".\n")
-	return b.String()
 }
 
-// Ranges writes ranges of sequences for people, as in "3, 5-9".
-func Ranges(list []eventlog.SeqRange) string {
+// FormatRanges writes ranges of sequences for people, as in "3, 5-9".
+func FormatRanges(list []eventlog.SeqRange) string {
 	parts := make([]string, len(list))
 	for i, r := range list {
 		parts[i] = strconv.FormatUint(r.From, 10)
@@ -75,9 +71,9 @@ func Ranges(list []eventlog.SeqRange) string {
 // describeSequences writes ranges of sequences, after the word for them.
 func describeSequences(list []eventlog.SeqRange) string {
 	if countSequences(list) == 1 {
-		return "sequence " + Ranges(list)
+		return "sequence " + FormatRanges(list)
 	}
-	return "sequences " + Ranges(list)
+	return "sequences " + FormatRanges(list)
 }
 
 // countSequences returns how many sequences the ranges contain.

@@ -55,11 +55,12 @@ type Restored struct {
 type StoreOutcome struct {
 	Name   string
 	Cursor events.Cursor
-	// Refused says why the store cannot continue and must be rebuilt; nil means that it continues.
-	// [events.ErrOtherEpoch] means that it is at a position that the restored log does not have.
-	Refused error
-	// Holds are sequences that the store has folded and that the log has lost.
-	Holds []eventlog.SeqRange
+	// RebuildReason says why the store cannot continue and must be rebuilt; nil means that it
+	// continues. [events.ErrOtherEpoch] means that it is at a position that the restored log does
+	// not have.
+	RebuildReason error
+	// LostSequences are sequences that the store has folded and that the log has lost.
+	LostSequences []eventlog.SeqRange
 }
 
 // Errors of this package.
@@ -118,8 +119,8 @@ func Restore(ctx context.Context, o RestoreOptions) (r Restored, err error) {
 		}
 	}
 
-	// Archive what the old stream has before the archive begins a new epoch. After that, a stream
-	// of the previous epoch is of no use.
+	// Archive what the old stream has before the archive begins a new epoch: the archive takes
+	// nothing from a stream of an earlier epoch than its own.
 	if o.Replace {
 		err = r.replaceStream(ctx, a, o.Stream)
 	} else {
@@ -132,6 +133,8 @@ func Restore(ctx context.Context, o RestoreOptions) (r Restored, err error) {
 		return r, err
 	}
 
+	// The archive begins the epoch before the stream is made. A crash between the two only leaves
+	// out the number of an epoch, and never makes two streams of one epoch.
 	if err := a.BeginEpoch(ctx, a.Epoch()+1, a.End()); err != nil {
 		return r, err
 	}
@@ -180,14 +183,15 @@ func openDamaged(ctx context.Context, a *archive.Archive, cfg eventlog.Config) (
 		return nil, fmt.Errorf("%w: %w", errUnreadable, err)
 	}
 
-	switch end := a.End(); {
+	end := a.End()
+	switch {
 	case log.ID() != end.Log:
 		err = fmt.Errorf("%w: the stream is of log %x, the archive of %x", events.ErrOtherLog, log.ID(), end.Log)
 	case log.Epoch() < a.Epoch():
-		err = fmt.Errorf("%w: it is of epoch %d, and the archive in %d, after sequence %d", ErrSuperseded, log.Epoch(), a.Epoch(),
-			end.Seq)
+		err = fmt.Errorf("%w: the stream is of epoch %d, and the archive is in epoch %d after sequence %d",
+			ErrSuperseded, log.Epoch(), a.Epoch(), end.Seq)
 	case log.Epoch() > a.Epoch():
-		err = fmt.Errorf("%w: of epoch %d and %d", ErrArchiveBehind, a.Epoch(), log.Epoch())
+		err = fmt.Errorf("%w: the archive is of epoch %d, the stream of epoch %d", ErrArchiveBehind, a.Epoch(), log.Epoch())
 	default:
 		log.SetArchive(a)
 		return log, nil
@@ -245,6 +249,7 @@ func archiveRemaining(ctx context.Context, a *archive.Archive, log *eventlog.Log
 	report, err = log.Salvage(ctx, a.End(), known.Repeats, func(envs []*events.Envelope) error {
 		for _, env := range envs {
 			err := w.Add(env)
+			// A full writer is sealed, and the same envelope is added to a new one.
 			if errors.Is(err, archive.ErrFull) {
 				if _, err := w.Seal(ctx); err != nil {
 					return err
@@ -271,21 +276,20 @@ func archiveRemaining(ctx context.Context, a *archive.Archive, log *eventlog.Log
 // storeOutcome returns what happens to a store. It makes the same requests to the archive as a
 // reader that continues the store.
 func (r *Restored) storeOutcome(ctx context.Context, a *archive.Archive, name string, c events.Cursor) StoreOutcome {
-	f := StoreOutcome{Name: name, Cursor: c}
-	// Of what the store has folded, these sequences are lost in the log.
+	outcome := StoreOutcome{Name: name, Cursor: c}
 	if r.Salvaged != nil {
 		for _, lost := range r.Salvaged.Lost {
 			if lost.From <= c.Seq {
-				f.Holds = append(f.Holds, eventlog.SeqRange{From: lost.From, To: min(lost.To, c.Seq)})
+				outcome.LostSequences = append(outcome.LostSequences, eventlog.SeqRange{From: lost.From, To: min(lost.To, c.Seq)})
 			}
 		}
 	}
 
 	// Find out up to which sequence the log has the epoch of the store.
-	known := uint64(0)
+	lastOfEpoch := uint64(0)
 	for _, p := range a.Predecessors() {
 		if p.Epoch == c.Epoch {
-			known = p.Last
+			lastOfEpoch = p.Last
 		}
 	}
 
@@ -293,28 +297,31 @@ func (r *Restored) storeOutcome(ctx context.Context, a *archive.Archive, name st
 	case c.Log == events.LogID{}, c.Seq == 0:
 		// The store has folded nothing.
 	case c.Log != r.Log:
-		f.Refused = fmt.Errorf("%w: it is of log %x", events.ErrOtherLog, c.Log)
-	case c.Seq > known:
-		f.Refused = fmt.Errorf("%w: of epoch %d the log now has what is up to sequence %d", events.ErrOtherEpoch, c.Epoch, known)
+		outcome.RebuildReason = fmt.Errorf("%w: it is of log %x", events.ErrOtherLog, c.Log)
+	case c.Seq > lastOfEpoch:
+		outcome.RebuildReason = fmt.Errorf("%w: of epoch %d the log now has what is up to sequence %d", events.ErrOtherEpoch, c.Epoch, lastOfEpoch)
+		// A store of the epoch that was restored has folded what was published after the end of the
+		// restored log.
 		from := r.Head.Seq + 1
 		if c.Seq >= from && c.Epoch == r.Archived.Epoch {
-			f.Holds = appendMerged(f.Holds, eventlog.SeqRange{From: from, To: c.Seq})
+			outcome.LostSequences = appendRange(outcome.LostSequences, eventlog.SeqRange{From: from, To: c.Seq})
 		}
 	case c.Seq < r.Head.Seq:
-		past, err := a.Read(ctx, events.Cursor{Log: c.Log, Epoch: r.Epoch, Seq: c.Seq, LastTime: c.LastTime}, events.AllKinds)
+		// The reader checks that the archive has the cursor's time at this sequence.
+		reader, err := a.Read(ctx, events.Cursor{Log: c.Log, Epoch: r.Epoch, Seq: c.Seq, LastTime: c.LastTime}, events.AllKinds)
 		if err == nil {
-			past.Close()
+			reader.Close()
 		}
-		f.Refused = err
+		outcome.RebuildReason = err
 	case c.LastTime != r.Head.LastTime:
-		f.Refused = fmt.Errorf("%w: at sequence %d the archive has another time", events.ErrRewritten, c.Seq)
+		outcome.RebuildReason = fmt.Errorf("%w: at sequence %d the archive has another time", events.ErrRewritten, c.Seq)
 	}
-	return f
+	return outcome
 }
 
-// appendMerged appends a range to a sorted list of ranges. If the last range in the list touches or
+// appendRange appends a range to a sorted list of ranges. If the last range in the list touches or
 // overlaps it, the two become one.
-func appendMerged(list []eventlog.SeqRange, more eventlog.SeqRange) []eventlog.SeqRange {
+func appendRange(list []eventlog.SeqRange, more eventlog.SeqRange) []eventlog.SeqRange {
 	if n := len(list); n > 0 && list[n-1].To+1 >= more.From {
 		list[n-1].To = max(list[n-1].To, more.To)
 		return list

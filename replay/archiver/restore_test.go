@@ -215,9 +215,9 @@ func TestLostLogIsRestoredFromArchive(t *testing.T) {
 		}
 		for _, f := range r.Stores {
 			isBeyond := f.Name == "beyond"
-			isRefused := errors.Is(f.Refused, events.ErrOtherEpoch)
-			holdsLost := slices.Equal(f.Holds, []eventlog.SeqRange{{From: 14, To: 14}})
-			if isBeyond != isRefused || isBeyond != (f.Refused != nil) || isBeyond != holdsLost {
+			isRefused := errors.Is(f.RebuildReason, events.ErrOtherEpoch)
+			holdsLost := slices.Equal(f.LostSequences, []eventlog.SeqRange{{From: 14, To: 14}})
+			if isBeyond != isRefused || isBeyond != (f.RebuildReason != nil) || isBeyond != holdsLost {
 				t.Errorf("%s: got %+v, expected that only the store beyond the archive is refused", f.Name, f)
 			}
 		}
@@ -269,7 +269,7 @@ func TestLostLogIsRestoredFromArchive(t *testing.T) {
 		r = mustRestore(t, w.restoreOptions(map[string]events.Cursor{"old": at[13], "older": at[14], "second": second[15], "beyond": second[16]}))
 		want := map[string]bool{"old": true, "older": false, "second": true, "beyond": false}
 		for _, f := range r.Stores {
-			if (f.Refused == nil) != want[f.Name] {
+			if (f.RebuildReason == nil) != want[f.Name] {
 				t.Errorf("%s, the second time: got %+v, expected continues %v", f.Name, f, want[f.Name])
 			}
 		}
@@ -340,7 +340,7 @@ func TestRestoreSalvagesTheStream(t *testing.T) {
 			o.Damaged = w.moveLogAway()
 			r := mustRestore(t, o)
 			if s := r.Salvaged; s == nil || s.Envelopes != 14-archived || len(s.Lost) > 0 || r.Head.Seq != 14 ||
-				r.Stores[0].Refused != nil || len(r.Stores[0].Holds) > 0 {
+				r.Stores[0].RebuildReason != nil || len(r.Stores[0].LostSequences) > 0 {
 				t.Errorf("archived up to %d: got %+v, expected that all the rest is salvaged", archived, r)
 			}
 
@@ -395,22 +395,22 @@ func TestRestoreReportsWhatADamagedStreamLost(t *testing.T) {
 			}
 
 			x, err := CheckStream(t.Context(), o.Bucket, *o.Damaged)
-			if err != nil || x.Wrong == nil {
+			if err != nil || x.Problem == nil {
 				t.Errorf("examine: got %+v, %v, expected that something is wrong", x, err)
 			}
 			r := mustRestore(t, o)
-			t.Logf("%v\n%v", x.Wrong, r)
+			t.Logf("%v\n%v", x.Problem, r)
 
 			// The report says which sequences are lost.
 			lost := map[uint64]bool{}
 			for _, f := range r.Stores {
 				if f.Name == "graph" {
-					for _, h := range f.Holds {
+					for _, h := range f.LostSequences {
 						for seq := h.From; seq <= h.To; seq++ {
 							lost[seq] = true
 						}
 					}
-				} else if f.Refused != nil || len(f.Holds) > 0 {
+				} else if f.RebuildReason != nil || len(f.LostSequences) > 0 {
 					t.Errorf("%s: got %+v, expected that it continues", f.Name, f)
 				}
 			}
@@ -614,7 +614,7 @@ func TestRefusedRestoreChangesNothing(t *testing.T) {
 		t.Errorf("over a stream: %v", err)
 	}
 	x, err := CheckStream(t.Context(), empty.Bucket, eventlog.Config{Dir: w.logDir()})
-	if err != nil || x.Wrong != nil || x.Last != 3 {
+	if err != nil || x.Problem != nil || x.Last != 3 {
 		t.Errorf("examined: %+v, %v", x, err)
 	}
 	other := openLog(t, t.TempDir(), nil)
@@ -626,10 +626,10 @@ func TestRefusedRestoreChangesNothing(t *testing.T) {
 	if _, err := Restore(t.Context(), o); !errors.Is(err, events.ErrOtherLog) {
 		t.Errorf("from another stream: %v", err)
 	}
-	if x, err := CheckStream(t.Context(), o.Bucket, *o.Damaged); err != nil || !errors.Is(x.Wrong, events.ErrOtherLog) {
+	if x, err := CheckStream(t.Context(), o.Bucket, *o.Damaged); err != nil || !errors.Is(x.Problem, events.ErrOtherLog) {
 		t.Errorf("examined: %+v, %v", x, err)
 	}
-	if x, err := CheckStream(t.Context(), o.Bucket, eventlog.Config{Dir: filepath.Join(t.TempDir(), "none")}); err != nil || !errors.Is(x.Wrong, events.ErrNoLog) {
+	if x, err := CheckStream(t.Context(), o.Bucket, eventlog.Config{Dir: filepath.Join(t.TempDir(), "none")}); err != nil || !errors.Is(x.Problem, events.ErrNoLog) {
 		t.Errorf("examined: %+v, %v", x, err)
 	}
 	a, err := openArchive(t.Context(), o.Bucket)
@@ -666,8 +666,8 @@ func TestRestoreReportInWords(t *testing.T) {
 		},
 		Stores: []StoreOutcome{
 			{Name: "counters", Cursor: at(9)},
-			{Name: "graph", Cursor: at(40), Holds: []eventlog.SeqRange{{From: 12, To: 12}}},
-			{Name: "seen", Cursor: at(41), Refused: events.ErrOtherEpoch, Holds: []eventlog.SeqRange{{From: 41, To: 41}}},
+			{Name: "graph", Cursor: at(40), LostSequences: []eventlog.SeqRange{{From: 12, To: 12}}},
+			{Name: "seen", Cursor: at(41), RebuildReason: events.ErrOtherEpoch, LostSequences: []eventlog.SeqRange{{From: 41, To: 41}}},
 		},
 	}
 	const want = `The log 07000000000000000000000000000000 continues in epoch 2 after sequence 40 (2023-11-14T22:14:00Z).

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -69,7 +70,7 @@ const leaseName = "archive"
 // reloadManifest reloads the manifest from time to time, and rejects calls of ArchiveNow, until ctx
 // ends.
 func (a *Archiver) reloadManifest(ctx context.Context) error {
-	for a.waitRejecting(ctx, lookInterval) {
+	for a.waitRejectingRequests(ctx, pollInterval) {
 		err := a.opts.Archive.Reload(ctx)
 		if err != nil && isPermanent(err) {
 			return err
@@ -84,9 +85,11 @@ func (a *Archiver) reloadManifest(ctx context.Context) error {
 
 // archiveAsHolder archives while this process holds the lease.
 func (a *Archiver) archiveAsHolder(ctx context.Context) error {
+	// Another process may have had the lease and sealed segments since the last reload.
 	if err := a.opts.Archive.Reload(ctx); err != nil {
 		return err
 	}
+	// Remove the files of a segment that a crash has left without an entry in the manifest.
 	if err := a.opts.Archive.Sweep(ctx); err != nil {
 		return err
 	}
@@ -97,6 +100,8 @@ func (a *Archiver) archiveAsHolder(ctx context.Context) error {
 	}
 	defer s.sub.Close()
 
+	// Merging ends before this function returns, because another process may get the lease then,
+	// and only its holder may write the manifest.
 	ctx, cancel := context.WithCancel(ctx)
 	var merging sync.WaitGroup
 	merging.Go(func() { a.mergeInBackground(ctx) })
@@ -123,14 +128,16 @@ type session struct {
 	unsealedBytes int64
 	unsealedSince time.Time
 	// pendingRequests are the calls of ArchiveNow that have not been answered yet.
-	pendingRequests []request
-	lastTrim        time.Time
+	pendingRequests []archiveRequest
+	// lastTrim is when the session last tried to trim the stream because of the time, and not
+	// because a segment was sealed.
+	lastTrim time.Time
 }
 
 // newSession begins to read where the archive ends.
 func (a *Archiver) newSession(ctx context.Context) (*session, error) {
 	from := a.opts.Archive.End()
-	if from.Seq == 0 {
+	if from.Seq == 0 { // the archive is empty
 		from = a.opts.Log.Start()
 	}
 
@@ -153,14 +160,17 @@ func (a *Archiver) beginEpochIfDue(ctx context.Context) error {
 	end := a.opts.Archive.End()
 	start := a.opts.Log.EpochStart()
 	archived := a.opts.Archive.Epoch()
-	if archived == 0 || archived >= start.Epoch || end.Seq != start.Seq {
+	isArchiveEmpty := archived == 0
+	isArchivedUpToEpoch := end.Seq == start.Seq
+	if isArchiveEmpty || archived >= start.Epoch || !isArchivedUpToEpoch {
 		return nil
 	}
 	return a.opts.Archive.BeginEpoch(ctx, start.Epoch, end)
 }
 
-// run reads and seals until ctx ends or something fails.
+// run reads the log, seals segments and trims the stream until ctx ends or something fails.
 func (s *session) run(ctx context.Context) (err error) {
+	// Nobody else answers the calls of ArchiveNow that this session has accepted.
 	defer func() {
 		for _, r := range s.pendingRequests {
 			r.done <- errors.Join(ErrNotRunning, err)
@@ -171,9 +181,9 @@ func (s *session) run(ctx context.Context) (err error) {
 		if err := s.sealIfDue(ctx); err != nil {
 			return err
 		}
-		if time.Since(s.lastTrim) >= lookInterval {
+		if time.Since(s.lastTrim) >= pollInterval {
 			s.lastTrim = time.Now()
-			if err := s.trim(ctx); err != nil {
+			if err := s.trimStream(ctx); err != nil {
 				return err
 			}
 		}
@@ -188,25 +198,26 @@ func (s *session) run(ctx context.Context) (err error) {
 	}
 }
 
-// sealIfDue seals what the writer holds if it is old enough, or if a call of Now waits for it.
+// sealIfDue seals what the writer holds if it is old enough, or if the writer has everything that a
+// call of ArchiveNow asks for.
 func (s *session) sealIfDue(ctx context.Context) error {
-	isRequested := false
-	for _, r := range s.pendingRequests {
-		isRequested = isRequested || r.seq <= s.writer.End().Seq
-	}
-	if isRequested || s.unsealedBytes > 0 && time.Since(s.unsealedSince) >= s.opts.SegmentAge {
-		return s.seal(ctx)
+	readUpTo := s.writer.End().Seq
+	isRequested := slices.ContainsFunc(s.pendingRequests, func(r archiveRequest) bool { return r.seq <= readUpTo })
+	isOld := s.unsealedBytes > 0 && time.Since(s.unsealedSince) >= s.opts.SegmentAge
+	if isRequested || isOld {
+		return s.sealSegment(ctx)
 	}
 	return nil
 }
 
-// nextEnvelopes waits for envelopes and returns them. It returns none if something else is due
-// first.
+// nextEnvelopes waits for envelopes and returns them. It returns none when it is time to trim or to
+// seal, or when a call of ArchiveNow has come for which enough was read.
 func (s *session) nextEnvelopes(ctx context.Context) ([]*events.Envelope, error) {
-	wait := max(0, lookInterval-time.Since(s.lastTrim))
+	wait := max(0, pollInterval-time.Since(s.lastTrim))
 	if s.unsealedBytes > 0 {
 		wait = min(wait, s.opts.SegmentAge-time.Since(s.unsealedSince))
 	}
+	// The timeout is never zero, so that a busy archiver reads envelopes that are there already.
 	readCtx, cancel := context.WithTimeout(ctx, max(wait, time.Millisecond))
 	defer cancel()
 
@@ -220,6 +231,9 @@ func (s *session) nextEnvelopes(ctx context.Context) ([]*events.Envelope, error)
 		envs, err := s.sub.Next(readCtx, maxReadBytes)
 		results <- readResult{envs, err}
 	}()
+
+	// Always wait for the result, also after cancel: envelopes that Next has returned would be
+	// missing from the segment otherwise.
 	for {
 		select {
 		case r := <-s.requests:
@@ -238,34 +252,37 @@ func (s *session) nextEnvelopes(ctx context.Context) ([]*events.Envelope, error)
 	}
 }
 
-// addAndSeal passes envelopes to the writer, and seals whenever it holds enough.
+// addAndSeal passes envelopes to the writer, and seals whenever the writer holds enough.
 func (s *session) addAndSeal(ctx context.Context, envs []*events.Envelope) error {
 	for len(envs) > 0 {
+		env := envs[0]
+
 		// A segment never contains two epochs.
-		if before := s.writer.End(); envs[0].Cursor.Epoch > before.Epoch && before.Epoch != 0 {
-			if err := s.seal(ctx); err != nil {
+		previous := s.writer.End()
+		if previous.Epoch != 0 && env.Cursor.Epoch > previous.Epoch {
+			if err := s.sealSegment(ctx); err != nil {
 				return err
 			}
 		}
 
-		err := s.writer.Add(envs[0])
-		switch {
-		case errors.Is(err, archive.ErrFull):
-			if err := s.seal(ctx); err != nil {
+		err := s.writer.Add(env)
+		if errors.Is(err, archive.ErrFull) {
+			if err := s.sealSegment(ctx); err != nil {
 				return err
 			}
-			continue
-		case err != nil:
+			continue // add the same envelope to the next segment
+		}
+		if err != nil {
 			return err
 		}
 
 		if s.unsealedBytes == 0 {
 			s.unsealedSince = time.Now()
 		}
-		s.unsealedBytes += int64(envs[0].Bytes)
+		s.unsealedBytes += int64(env.Bytes)
 		envs = envs[1:]
 		if s.unsealedBytes >= s.opts.SegmentBytes {
-			if err := s.seal(ctx); err != nil {
+			if err := s.sealSegment(ctx); err != nil {
 				return err
 			}
 		}
@@ -274,9 +291,9 @@ func (s *session) addAndSeal(ctx context.Context, envs []*events.Envelope) error
 	return nil
 }
 
-// seal seals what the writer holds, trims, and answers the calls of ArchiveNow that have waited for
-// it.
-func (s *session) seal(ctx context.Context) error {
+// sealSegment seals what the writer holds as a segment, trims the stream, and answers the calls of
+// ArchiveNow that have waited for the segment.
+func (s *session) sealSegment(ctx context.Context) error {
 	if s.writer.Len() > 0 {
 		sealed, err := s.writer.Seal(ctx)
 		if err != nil {
@@ -295,6 +312,8 @@ func (s *session) seal(ctx context.Context) error {
 		}
 	}
 
+	// The segment may have been the last one of an epoch. A writer writes into the epoch in which
+	// it was made, so a new epoch needs a new writer.
 	before := s.opts.Archive.Epoch()
 	if err := s.beginEpochIfDue(ctx); err != nil {
 		return err
@@ -303,7 +322,7 @@ func (s *session) seal(ctx context.Context) error {
 		s.writer = s.opts.Archive.Writer()
 	}
 
-	err := s.trim(ctx)
+	err := s.trimStream(ctx)
 
 	end := s.opts.Archive.End().Seq
 	remaining := s.pendingRequests[:0]
@@ -318,10 +337,10 @@ func (s *session) seal(ctx context.Context) error {
 	return err
 }
 
-// trim trims the stream. It keeps one horizon before the end of the archive, one horizon before the
+// trimStream trims the stream. It keeps one horizon before the end of the archive, one horizon before the
 // cursor of every store of this process, and what is younger than the retention. Stores of other
 // processes that are further behind read the archive.
-func (s *session) trim(ctx context.Context) error {
+func (s *session) trimStream(ctx context.Context) error {
 	end := s.opts.Archive.End()
 	if s.opts.Retention < 0 || end.WarmSeq == 0 {
 		return nil
@@ -343,12 +362,12 @@ func (s *session) trim(ctx context.Context) error {
 		return err
 	}
 
-	old, err := s.opts.Log.SeqBefore(ctx, time.Now().Add(-s.opts.Retention))
+	lastOld, err := s.opts.Log.SeqBefore(ctx, time.Now().Add(-s.opts.Retention))
 	if err != nil {
 		return err
 	}
 
-	upTo = min(upTo, old)
+	upTo = min(upTo, lastOld)
 	if upTo < head.First {
 		return nil
 	}

@@ -115,8 +115,8 @@ func (*archiveRestoreCmd) restore(ctx context.Context, std *command.Streams, o a
 // findMismatch returns what is wrong with a stream: that it does not continue its archive, or that
 // it ends before the position of a store.
 func findMismatch(x archiver.StreamCheck, o *archiver.RestoreOptions) error {
-	if x.Wrong != nil {
-		return x.Wrong
+	if x.Problem != nil {
+		return x.Problem
 	}
 	for name, cursor := range o.Stores {
 		if cursor.Epoch == x.Epoch && cursor.Seq > x.Last {
@@ -133,11 +133,11 @@ func (c *archiveRestoreCmd) prepareStream(ctx context.Context, std *command.Stre
 	if err != nil {
 		return false, err
 	}
-	if errors.Is(x.Wrong, events.ErrNoLog) {
+	if errors.Is(x.Problem, events.ErrNoLog) {
 		return true, nil // there is no stream to replace
 	}
-	if errors.Is(x.Wrong, events.ErrOtherLog) || errors.Is(x.Wrong, archiver.ErrArchiveBehind) {
-		return false, fmt.Errorf("%s: %w", c.NATS, x.Wrong)
+	if errors.Is(x.Problem, events.ErrOtherLog) || errors.Is(x.Problem, archiver.ErrArchiveBehind) {
+		return false, fmt.Errorf("%s: %w", c.NATS, x.Problem)
 	}
 
 	mismatch := findMismatch(x, o)
@@ -172,8 +172,8 @@ func (c *archiveRestoreCmd) prepareDirectory(ctx context.Context, std *command.S
 		if err != nil {
 			return false, err
 		}
-		if errors.Is(x.Wrong, events.ErrOtherLog) || errors.Is(x.Wrong, archiver.ErrArchiveBehind) {
-			return false, fmt.Errorf("%s: %w", dir, x.Wrong)
+		if errors.Is(x.Problem, events.ErrOtherLog) || errors.Is(x.Problem, archiver.ErrArchiveBehind) {
+			return false, fmt.Errorf("%s: %w", dir, x.Problem)
 		}
 		mismatch := findMismatch(x, o)
 		if mismatch == nil && !c.Force {
@@ -223,7 +223,7 @@ func (c *archiveRestoreCmd) reportWhole(
 // canSalvage reports whether a damaged log may have envelopes that the archive lacks. A log that
 // was rewritten has envelopes of another past.
 func canSalvage(x archiver.StreamCheck) bool {
-	return x.Last > 0 && !errors.Is(x.Wrong, events.ErrRewritten)
+	return x.Last > 0 && !errors.Is(x.Problem, events.ErrRewritten)
 }
 
 // replaceEventIDFiles replaces damaged files of event ids in the archive, from a log that is not
@@ -335,11 +335,11 @@ func newEventIDReport(r *archiver.RecoveredIDs) *eventIDReport {
 	if r == nil {
 		return nil
 	}
-	j := &eventIDReport{Repeatable: !r.Whole}
+	j := &eventIDReport{Repeatable: !r.Complete}
 	for _, err := range r.Damaged {
 		j.Damaged = append(j.Damaged, err.Error())
 	}
-	if !r.Whole {
+	if !r.Complete {
 		j.From = r.From.Time().UTC().Format(time.RFC3339Nano)
 		j.To = r.To.Time().UTC().Format(time.RFC3339Nano)
 	}
@@ -383,9 +383,9 @@ func newRestoredLog(r archiver.Restored) RestoredLog {
 		j.Note = r.Unreadable.Error()
 	}
 	for _, f := range r.Stores {
-		s := restoredStore{Name: f.Name, Seq: f.Cursor.Seq, Rebuild: f.Refused != nil, Holds: newSeqRanges(f.Holds)}
-		if f.Refused != nil {
-			s.Because = f.Refused.Error()
+		s := restoredStore{Name: f.Name, Seq: f.Cursor.Seq, Rebuild: f.RebuildReason != nil, Holds: newSeqRanges(f.LostSequences)}
+		if f.RebuildReason != nil {
+			s.Because = f.RebuildReason.Error()
 		}
 		j.Stores = append(j.Stores, s)
 	}
