@@ -82,9 +82,10 @@ type Audit struct {
 	Waited time.Duration
 
 	limits Limits
-	stores []Viewer            // graph, inbox, counters
-	views  []*projections.View // of the stores, in the same order
-	opened time.Time           // when the views were opened
+	stores []Viewer // graph, inbox, counters
+	// views are open views of the stores, in the same order. openTime is when they were opened.
+	views    []*projections.View
+	openTime time.Time
 	// heldPartitions are the partitions that all views hold. Users in others are not audited, nor
 	// relations with them.
 	heldPartitions events.Partitions
@@ -96,8 +97,9 @@ type Audit struct {
 	// Findings.
 	currentEntity Entity
 	findings      []Finding
-	// unmirrored are the parts of long lists whose other sides have not been looked up yet. That is
-	// done last, because the audit may move to another position meanwhile.
+	// unmirrored are the parts of long lists whose other sides have not been looked up yet. They are
+	// looked up after all other checks of the entity, because the audit may move to another position
+	// meanwhile.
 	unmirrored []listRest
 }
 
@@ -116,19 +118,20 @@ func Open(ctx context.Context, graphs, inboxes, counts Viewer, limits Limits) (*
 
 // openViews opens views at the next common position.
 func (a *Audit) openViews(ctx context.Context) (err error) {
-	if a.views, err = CommonViews(ctx, a.stores...); err != nil {
+	a.views, err = CommonViews(ctx, a.stores...)
+	if err != nil {
 		return fmt.Errorf("audit: %w", err)
 	}
 
-	a.opened = time.Now()
+	a.openTime = time.Now()
 	a.heldPartitions = events.AllPartitions()
 	for _, v := range a.views {
 		held := v.Partitions()
 		a.heldPartitions.Intersect(&held)
 	}
 
-	// Overwrite the queries in place: functions that walk through a list keep pointers to them, and
-	// must continue with the new views.
+	// Overwrite the queries in place: a walk through a list keeps a pointer to them, and must
+	// continue with the new views.
 	*a.graph = *graph.NewQueries(a.views[0])
 	*a.inbox = *inbox.Query(a.views[1])
 	*a.counters = *counters.NewQueries(a.views[2])
@@ -139,16 +142,16 @@ func (a *Audit) openViews(ctx context.Context) (err error) {
 // a store is to be closed. The caller must not compare values from before the call with values from
 // after it.
 func (a *Audit) moveIfDue(ctx context.Context) error {
-	if time.Since(a.opened) < a.Hold && !a.isStoreClosing() {
+	if time.Since(a.openTime) < a.Hold && !a.isStoreClosing() {
 		return nil
 	}
 
-	began := time.Now()
+	startTime := time.Now()
 	err := a.Close()
 	if err == nil {
 		err = a.openViews(ctx)
 	}
-	a.Waited += time.Since(began)
+	a.Waited += time.Since(startTime)
 	return err
 }
 
@@ -236,7 +239,8 @@ func (a *Audit) sleepUnlessClosing(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 
-	var down [3]<-chan struct{} // without views these are nil, and a nil channel never wakes up
+	// Without views, the channels stay nil, and receiving from a nil channel never succeeds.
+	var down [3]<-chan struct{}
 	for i, v := range a.views {
 		down[i] = v.Down()
 	}
@@ -277,8 +281,8 @@ func (a *Audit) NextShard(from events.Shard) (events.Shard, error) {
 			return next, nil
 		}
 
-		// The rows belong to regions, whose homes are in another partition. No user of this
-		// partition is held, so skip it.
+		// The store holds no user of this partition. What it has there are region rows of users
+		// whose homes are in other partitions. Skip the partition.
 		const shardsPerPartition = events.NumShards / events.NumPartitions
 		from = (next/shardsPerPartition + 1) * shardsPerPartition
 	}

@@ -104,7 +104,7 @@ type Auditor struct {
 	// them.
 	repairs chan repairRequest
 	// written wakes up the auditing goroutine during the pause between two rounds when an entity is
-	// queued.
+	// queued. Its buffer of one keeps the wake-up, so that queueing never waits.
 	written chan struct{}
 	// firstTurn is the [Limits].FeedTurn of the first round. It is random, so that a process that
 	// is often restarted does not always check the same users.
@@ -115,9 +115,9 @@ type Auditor struct {
 	// mu guards the fields below, except repairStore.
 	mu     sync.Mutex
 	status Status
-	// queue has the written entities that wait for their check, oldest first. queued has the same
-	// entities, to queue each only once.
-	queue  []Entity
+	// queue has the written entities that wait for their check, oldest first.
+	queue []Entity
+	// queued has the entities of queue, to queue each only once.
 	queued map[Entity]struct{}
 	// unexplained are the entities whose unexplained findings were logged in this round. They are
 	// not logged again in this round.
@@ -130,8 +130,8 @@ type Auditor struct {
 	repairStore func(context.Context, verify.Store, verify.Options) (*verify.Report, error)
 }
 
-// repairRequest asks for the repair of some projections. Their joined errors are sent to done,
-// whose buffer keeps the sender from blocking.
+// repairRequest asks for the repair of some projections. Their joined errors are sent to done. It
+// has a buffer of one, because the requester no longer receives if its context has ended.
 type repairRequest struct {
 	projections []string
 	done        chan error
@@ -181,7 +181,7 @@ func (a *Auditor) Status() Status {
 	s.Queued = len(a.queue)
 	s.Waiting = len(a.waitingForDisk)
 
-	// The maps change while the caller reads its copy.
+	// The auditor changes the maps while the caller reads them, so the caller gets copies.
 	s.NoDisk = maps.Clone(s.NoDisk)
 	s.Findings = maps.Clone(s.Findings)
 	s.Differences = maps.Clone(s.Differences)
@@ -218,7 +218,7 @@ func (a *Auditor) Run(ctx context.Context) error {
 	} {
 		wg.Go(func() {
 			for ctx.Err() == nil {
-				err := work(ctx)
+				err := work(ctx) // returns only if it fails
 				if ctx.Err() != nil {
 					return
 				}
@@ -230,6 +230,9 @@ func (a *Auditor) Run(ctx context.Context) error {
 	wg.Wait()
 	return nil
 }
+
+// maxReadBytes is how many bytes of the log queueWrittenEntities reads at a time.
+const maxReadBytes = 1 << 20
 
 // queueWrittenEntities reads the log from the position of the graph on and queues the entities of
 // all events.
@@ -249,7 +252,7 @@ func (a *Auditor) queueWrittenEntities(ctx context.Context) error {
 	}
 	defer sub.Close()
 	for {
-		envs, err := sub.Next(ctx, 1<<20)
+		envs, err := sub.Next(ctx, maxReadBytes)
 		if err != nil {
 			return err
 		}
@@ -261,6 +264,7 @@ func (a *Auditor) queueWrittenEntities(ctx context.Context) error {
 func (a *Auditor) enqueue(envs []*events.Envelope) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+
 	add := func(e Entity) {
 		if _, ok := a.queued[e]; ok {
 			return
@@ -284,14 +288,17 @@ func (a *Auditor) enqueue(envs []*events.Envelope) {
 				continue
 			}
 
-			// The board is Peer's if the event has a Peer: a followed board.
+			if ev.User != "" {
+				add(Entity{User: ev.User})
+			}
+			if ev.Peer != "" {
+				add(Entity{User: ev.Peer})
+			}
+
+			// In an event with a Peer, such as the follow of a board, the board is Peer's.
 			owner := ev.User
 			if ev.Peer != "" {
 				owner = ev.Peer
-				add(Entity{User: ev.Peer})
-			}
-			if ev.User != "" {
-				add(Entity{User: ev.User})
 			}
 			if ev.Board != "" && owner != "" {
 				add(Entity{User: owner, Board: ev.Board, OfBoard: true})
@@ -310,8 +317,8 @@ func isOneStoreKind(k events.Kind) bool {
 func (a *Auditor) takeQueued(n int) []Entity {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	taken := slices.Clone(a.queue[:min(n, len(a.queue))])
 
+	taken := slices.Clone(a.queue[:min(n, len(a.queue))])
 	a.queue = slices.Delete(a.queue, 0, len(taken))
 	for _, e := range taken {
 		delete(a.queued, e)

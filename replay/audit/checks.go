@@ -22,18 +22,18 @@ const (
 // unknownLength stands for the length of a list that has more entries than the limit.
 const unknownLength = -1
 
-// compareCount adds a finding if a count is not the length of its list. what is the name of the
-// list, and of is the store that has the count. A list of unknownLength is not compared. stores are
-// those that may be wrong.
-func (a *Audit) compareCount(what, of string, count, length int64, stores ...string) {
+// compareCount adds a finding if a count is not the length of its list. list is the name of the
+// list, and counter is the store that has the count. A list of unknownLength is not compared.
+// suspects are the stores that may be wrong.
+func (a *Audit) compareCount(list, counter string, count, length int64, suspects ...string) {
 	if length != unknownLength && count != length {
-		a.addFinding("counts", stores, "%s: the count of %s is %d, the list is %d long", what, of, count, length)
+		a.addFinding("counts", suspects, "%s: the count of %s is %d, the list is %d long", list, counter, count, length)
 	}
 }
 
 // checkUser performs all checks of a user.
 func (a *Audit) checkUser(ctx context.Context, id string) error {
-	count, err := a.counters.UserCounts(id)
+	fromCounters, err := a.counters.UserCounts(id)
 	if err != nil {
 		return err
 	}
@@ -43,9 +43,9 @@ func (a *Audit) checkUser(ctx context.Context, id string) error {
 	}
 
 	for _, l := range []struct {
-		kind graph.ListKind
-		name string
-		own  int64
+		kind  graph.ListKind
+		name  string
+		count int64
 	}{
 		{graph.FollowingExplicit, "following", own.Following},
 		{graph.FollowingImplicit, "following implicitly", own.FollowingImplicit},
@@ -57,7 +57,6 @@ func (a *Audit) checkUser(ctx context.Context, id string) error {
 		{graph.Blocked, "blocked", own.Blocked},
 		{graph.Muted, "muted", own.Muted},
 	} {
-		// Read the list and compare its length with the count that the graph keeps.
 		length, heldUsers, err := a.readList(ctx, graph.List{Kind: l.kind, User: id}, l.name)
 		if err == nil && l.kind == graph.FollowersExplicit && length != unknownLength {
 			err = a.compareRegionRows(id, heldUsers)
@@ -65,10 +64,10 @@ func (a *Audit) checkUser(ctx context.Context, id string) error {
 		if err != nil {
 			return err
 		}
-		a.compareCount(l.name, "graph", l.own, length, "graph")
+		a.compareCount(l.name, "graph", l.count, length, "graph")
 	}
 
-	if err := a.checkPins(ctx, id, nil, count.Pins); err != nil {
+	if err := a.checkPins(ctx, id, nil, fromCounters.Pins); err != nil {
 		return err
 	}
 	if !a.limits.isTurnOf(id) {
@@ -77,15 +76,15 @@ func (a *Audit) checkUser(ctx context.Context, id string) error {
 	return a.checkFeed(ctx, id)
 }
 
-// checksum identifies a set of users: their number, and the sum of their hashes, which does not
-// depend on their order.
-type checksum struct {
+// userSetSum identifies a set of users by their number and the sum of their hashes. Neither depends
+// on the order, so sets that are read in different orders can be compared without keeping them.
+type userSetSum struct {
 	n   int64
 	sum uint64
 }
 
 // add adds the user with this key.
-func (c *checksum) add(key []byte) {
+func (c *userSetSum) add(key []byte) {
 	c.n++
 	c.sum += xxh3.Hash(key)
 }
@@ -94,11 +93,11 @@ func (c *checksum) add(key []byte) {
 // are written together with the other ends of the follows. Only held followers count. Region rows
 // are neighbors, so this takes one walk; the lists of the followers themselves are spread over all
 // homes.
-func (a *Audit) compareRegionRows(id string, followers checksum) (err error) {
+func (a *Audit) compareRegionRows(id string, followers userSetSum) (err error) {
 	prefix := graph.RegionPrefix(nil, id)
 	it := a.views[0].Iter(prefix, projections.PrefixEnd(prefix))
 	defer func() { err = errors.Join(err, it.Close()) }()
-	var fromRegions checksum
+	var fromRegions userSetSum
 	for it.Next() {
 		rest := it.Key()[len(prefix):]
 		if len(rest) > 0 && !a.heldPartitions.Has(rest[0]) {
@@ -117,7 +116,7 @@ func (a *Audit) compareRegionRows(id string, followers checksum) (err error) {
 	}
 	if fromRegions != followers {
 		a.addFinding("mirror", []string{"graph"},
-			"followers: %d in the list, %d from the other side, and not the same", followers.n, fromRegions.n)
+			"followers: the list has %d, the other side %d, and they are not the same users", followers.n, fromRegions.n)
 	}
 	return nil
 }
@@ -134,9 +133,9 @@ func (a *Audit) checkBoard(ctx context.Context, owner, id string) error {
 	}
 
 	for _, l := range []struct {
-		kind graph.ListKind
-		name string
-		own  int64
+		kind  graph.ListKind
+		name  string
+		count int64
 	}{
 		{graph.BoardFollowersExplicit, "board followers", own.Followers},
 		{graph.BoardExcluders, "excluders", own.Excluders},
@@ -146,23 +145,23 @@ func (a *Audit) checkBoard(ctx context.Context, owner, id string) error {
 		if err != nil {
 			return err
 		}
-		a.compareCount(l.name, "graph", l.own, length, "graph")
+		a.compareCount(l.name, "graph", l.count, length, "graph")
 	}
 	return a.checkPins(ctx, owner, &id, pins)
 }
 
 // listRest is the part of a list after its first page.
 type listRest struct {
-	l     graph.List
+	list  graph.List
 	name  string
 	after graph.PageCursor // the end of the pages whose other sides have been looked up
 }
 
-// readList reads a list and returns its length and the checksum of its users who are held, all at
-// one position. The length may be unknownLength. readList looks up the other sides of the entries
+// readList reads a list and returns its length and the sum of its users who are held, all at one
+// position. The length may be unknownLength. readList looks up the other sides of the entries
 // of the first page at once. It leaves those of later pages to checkLaterMirrors, which may move to
 // another position.
-func (a *Audit) readList(ctx context.Context, l graph.List, name string) (length int64, heldUsers checksum, err error) {
+func (a *Audit) readList(ctx context.Context, l graph.List, name string) (length int64, heldUsers userSetSum, err error) {
 	var after graph.PageCursor
 	var key []byte
 	for {
@@ -205,13 +204,14 @@ func (a *Audit) readList(ctx context.Context, l graph.List, name string) (length
 // the same position.
 func (a *Audit) checkLaterMirrors(ctx context.Context) error {
 	for _, r := range a.unmirrored {
-		for n := pageSize; r.after != nil && (a.limits.List == 0 || n < a.limits.List); n += pageSize {
+		isWithinLimit := func(n int) bool { return a.limits.List == 0 || n < a.limits.List }
+		for n := pageSize; r.after != nil && isWithinLimit(n); n += pageSize {
 			if err := a.moveIfDue(ctx); err != nil {
 				return err
 			}
-			page, next, err := a.graph.List(ctx, r.l, r.after, pageSize)
+			page, next, err := a.graph.List(ctx, r.list, r.after, pageSize)
 			if err == nil {
-				err = a.checkMirrorsOfPage(ctx, r.l, page, r.name)
+				err = a.checkMirrorsOfPage(ctx, r.list, page, r.name)
 			}
 			if err != nil {
 				return err
@@ -241,26 +241,27 @@ func (a *Audit) checkMirrorsOfPage(ctx context.Context, l graph.List, page []gra
 	return nil
 }
 
-// checkMirror looks up an entry of a list from its other side. If that is not held, it only asks
-// for a block or mute on this side.
+// checkMirror looks up an entry of a list from its other side, the user whom the entry names. If
+// the rows of that user are not held, it only checks blocks and mutes, on this side.
 func (a *Audit) checkMirror(l graph.List, e *graph.Entry, name string) error {
 	isHeldElsewhere := !a.holds(e.User)
-	// here is the entry that the list of the other user must have, and other is that list. A Kind
-	// of 0 means that there is none.
-	here := graph.Entry{User: l.User, Board: l.Board, Since: e.Since}
+	// other is the list that must contain mirrored. A Kind of 0 means that there is no such list.
+	mirrored := graph.Entry{User: l.User, Board: l.Board, Since: e.Since}
 	other := graph.List{User: e.User, Board: e.Board}
 	ok := true
 	var err error
 	switch l.Kind {
 	case graph.FollowingExplicit, graph.FollowingImplicit:
-		other.Kind = map[graph.ListKind]graph.ListKind{
-			graph.FollowingExplicit: graph.FollowersExplicit, graph.FollowingImplicit: graph.FollowersImplicit,
-		}[l.Kind]
+		other.Kind = graph.FollowersExplicit
+		if l.Kind == graph.FollowingImplicit {
+			other.Kind = graph.FollowersImplicit
+		}
+		// A lookup of the single follow must give what the list says.
 		var f graph.Follow
 		f, err = a.graph.UserFollow(l.User, e.User)
 		if err == nil && f != (graph.Follow{Kind: e.Kind, Since: e.Since}) {
 			a.addFinding("mirror", []string{"graph"},
-				"%s: %s since %d, asked for directly %v", name, e.User, e.Since, f)
+				"%s: %s since %d, but a lookup of the follow gives %v", name, e.User, e.Since, f)
 		}
 	case graph.FollowersExplicit:
 		other.Kind = graph.FollowingExplicit
@@ -288,19 +289,19 @@ func (a *Audit) checkMirror(l graph.List, e *graph.Entry, name string) error {
 	}
 
 	if err == nil && other.Kind != 0 && !isHeldElsewhere {
-		ok, err = a.graph.HasEntry(other, here)
+		ok, err = a.graph.HasEntry(other, mirrored)
 	}
 	if err == nil && !ok {
 		a.addFinding("mirror", []string{"graph"},
-			"%s: %s %s since %d, which is not so from the other side", name, e.User, e.Board, e.Since)
+			"%s: %s %s since %d, which the other side does not have", name, e.User, e.Board, e.Since)
 	}
 	return err
 }
 
 // checkPins compares the length of a list of pins with the counts that inbox and counters keep.
-// board is nil for all pins of the owner; their items are compared with counters, too. count is the
-// count that counters has.
-func (a *Audit) checkPins(ctx context.Context, owner string, board *string, count int64) error {
+// board is nil for all pins of the owner; their items are compared with counters, too. fromCounters
+// is the count that counters has.
+func (a *Audit) checkPins(ctx context.Context, owner string, board *string, fromCounters int64) error {
 	own, err := a.inbox.PinCount(owner, board)
 	if err != nil {
 		return err
@@ -308,7 +309,7 @@ func (a *Audit) checkPins(ctx context.Context, owner string, board *string, coun
 
 	var items *itemCounts
 	if board == nil {
-		items = &itemCounts{owner: owner, all: map[string]int64{}, byBoard: map[[2]string]int64{}}
+		items = &itemCounts{owner: owner, byItem: map[string]int64{}, byItemAndBoard: map[[2]string]int64{}}
 	}
 
 	var after inbox.PageCursor
@@ -319,15 +320,15 @@ func (a *Audit) checkPins(ctx context.Context, owner string, board *string, coun
 		}
 
 		n += int64(len(page))
-		for i := range page {
-			if items != nil {
+		if items != nil {
+			for i := range page {
 				items.add(page[i].Item, page[i].Board)
 			}
 		}
 
 		if next == nil {
 			a.compareCount("pins", "inbox", own, n, "inbox")
-			a.compareCount("pins", "counters", count, n, "inbox", "counters")
+			a.compareCount("pins", "counters", fromCounters, n, "inbox", "counters")
 			if items != nil {
 				return a.checkItems(ctx, items)
 			}

@@ -18,7 +18,7 @@ const (
 	// meetTimeout is how long CommonViews waits for the stores to reach a position. After that, it
 	// assumes that the log has no events up to it.
 	meetTimeout = 200 * time.Millisecond
-	// maxLead is how far ahead, in envelopes, the position at which the stores are to meet may be.
+	// maxLead is how many envelopes ahead the position at which the stores are to meet may be.
 	maxLead = 1 << 16
 )
 
@@ -30,8 +30,8 @@ const (
 // meetTimeout, CommonViews tries the present position again.
 func CommonViews(ctx context.Context, stores ...Viewer) ([]*projections.View, error) {
 	for lead := uint64(0); ; {
-		seq := uint64(0)
 		// Find the position of the store that is furthest.
+		seq := uint64(0)
 		for _, s := range stores {
 			v, err := s.View()
 			if err != nil {
@@ -68,21 +68,22 @@ func viewsAt(ctx context.Context, seq uint64, stores []Viewer) ([]*projections.V
 	defer cancel()
 	views := make([]*projections.View, len(stores))
 	errs := make([]error, len(stores))
-	done := make(chan int) // receives the index of each store that has answered
+	answered := make(chan int) // receives the index of each store that has answered
 	for i, s := range stores {
 		go func() {
 			views[i], errs[i] = s.ViewAt(ctx, seq)
 			if errs[i] != nil {
 				cancel() // the views of the others are of no use
 			}
-			done <- i
+			answered <- i
 		}()
 	}
 
 	// Keep the first error that is not only the consequence of cancel.
 	var err error
 	for range stores {
-		if i := <-done; errs[i] != nil && (err == nil || errors.Is(err, context.Canceled)) {
+		i := <-answered
+		if errs[i] != nil && (err == nil || errors.Is(err, context.Canceled)) {
 			err = errs[i]
 		}
 	}

@@ -34,10 +34,13 @@ func (p feedEntry) compare(o feedEntry) int {
 }
 
 // checkFeed compares the feed of a reader in inbox with its definition (I8): all pins that exist on
-// the boards that the reader follows by the graph, newest first, without the pins of muted users
-// without the re-pins of users whose re-pins the reader hides, and without the re-pins of pins of
-// deleted, muted and blocked users, and without the items that the reader hides. Pins of users who
-// are not held are left out on both sides.
+// the boards that the reader follows by the graph, newest first, without
+//   - the pins of muted and blocked users,
+//   - the re-pins by users whose re-pins the reader hides,
+//   - the re-pins of pins of deleted, muted and blocked users,
+//   - the items that the reader hides.
+//
+// Pins of users who are not held are left out on both sides.
 func (a *Audit) checkFeed(ctx context.Context, reader string) error {
 	want, err := a.definedFeed(ctx, reader)
 	if err != nil {
@@ -102,7 +105,7 @@ func (a *Audit) definedFeed(ctx context.Context, reader string) ([]feedEntry, er
 	hidesOrigin := func(p *inbox.Pin) (bool, error) {
 		switch p.RepinOwner {
 		case "":
-			return p.Repin, nil // of a re-pin: that owner was deleted
+			return p.Repin, nil // a re-pin without that owner: the owner was deleted
 		case p.Owner, reader:
 			return false, nil
 		}
@@ -117,9 +120,10 @@ func (a *Audit) definedFeed(ctx context.Context, reader string) ([]feedEntry, er
 	}
 
 	var all []feedEntry
-	var cut events.Micros // pins that are older cannot be among the newest ones
-	// add adds the pins of an owner, or those on one board if board is not nil.
-	add := func(owner string, board *string) error {
+	// Pins older than cut cannot be among the newest ones.
+	var cut events.Micros
+	// addPins adds the pins of an owner, or those on one board if board is not nil.
+	addPins := func(owner string, board *string) error {
 		if !a.holds(owner) {
 			return nil
 		}
@@ -129,11 +133,14 @@ func (a *Audit) definedFeed(ctx context.Context, reader string) ([]feedEntry, er
 		}
 
 		all, err = a.appendOutbox(ctx, all, owner, board, cut, func(p *inbox.Pin) (bool, error) {
-			if relation.Settings.Has(events.SettingHideRepins) && p.Repin || board == nil && excluded[[2]string{owner, p.Board}] {
+			isHiddenRepin := p.Repin && relation.Settings.Has(events.SettingHideRepins)
+			// A board that is followed by itself appears even if it is excluded from its owner's.
+			isExcluded := board == nil && excluded[[2]string{owner, p.Board}]
+			if isHiddenRepin || isExcluded {
 				return false, nil
 			}
-			// Whether an item is hidden is known to the inbox, which alone of the stores that are
-			// compared here has it.
+			// Of the stores that are compared, only the inbox knows which items are hidden, so this
+			// is not compared with another store.
 			if _, hides, err := a.inbox.Hiding(reader, p.Item); err != nil || hides {
 				return false, err
 			}
@@ -144,7 +151,8 @@ func (a *Audit) definedFeed(ctx context.Context, reader string) ([]feedEntry, er
 			return err
 		}
 
-		// Do not let the list grow without need. Sorting it now and then is enough.
+		// Keep the list short. Sorting it only when it has four times as many entries as needed
+		// keeps the cost per entry low.
 		if a.limits.Feed > 0 && len(all) >= 4*a.limits.Feed {
 			all = a.sortAndLimit(all)
 			if len(all) == a.limits.Feed {
@@ -155,13 +163,13 @@ func (a *Audit) definedFeed(ctx context.Context, reader string) ([]feedEntry, er
 	}
 
 	err = a.eachListEntry(ctx, graph.List{Kind: graph.FollowingExplicit, User: reader}, func(e graph.Entry) error {
-		return add(e.User, nil)
+		return addPins(e.User, nil)
 	})
 	if err != nil {
 		return nil, err
 	}
 	err = a.eachListEntry(ctx, graph.List{Kind: graph.FollowedBoards, User: reader}, func(e graph.Entry) error {
-		return add(e.User, &e.Board)
+		return addPins(e.User, &e.Board)
 	})
 	return a.sortAndLimit(all), err
 }

@@ -39,16 +39,17 @@ func (a *Auditor) repairStores(ctx context.Context, found []Finding) error {
 	}
 	slices.Sort(stores)
 
-	// The goroutine of the shadows performs the repair.
-	order := repairRequest{slices.Compact(stores), make(chan error, 1)}
+	// The goroutine of the shadows performs the repair, because two verifications at a time would
+	// take twice the memory and the disk.
+	request := repairRequest{slices.Compact(stores), make(chan error, 1)}
 	select {
-	case a.repairs <- order:
+	case a.repairs <- request:
 	case <-ctx.Done():
 		return ctx.Err()
 	}
 	var err error
 	select {
-	case err = <-order.done:
+	case err = <-request.done:
 	case <-ctx.Done():
 		return ctx.Err()
 	}
@@ -61,12 +62,12 @@ func (a *Auditor) repairStores(ctx context.Context, found []Finding) error {
 		return err
 	}
 
-	left, err := a.checkAgain(ctx, found)
+	remaining, err := a.checkAgain(ctx, found)
 	if err != nil {
 		return err
 	}
-	for _, f := range left {
-		a.cfg.Logger.Error("the stores are equal to the log and disagree still: a fold is wrong", "finding", f.String())
+	for _, f := range remaining {
+		a.cfg.Logger.Error("the stores equal the log and still disagree: a fold is wrong", "finding", f.String())
 		a.mu.Lock()
 		a.status.Unexplained++
 		a.unexplained[f.Entity] = struct{}{}
@@ -78,7 +79,7 @@ func (a *Auditor) repairStores(ctx context.Context, found []Finding) error {
 
 // waitForDisk keeps findings until their repair is tried again.
 func (a *Auditor) waitForDisk(found []Finding, why error) {
-	a.cfg.Logger.Warn("findings wait for disk", "findings", len(found), "first", found[0].String(), "again in", a.cfg.DiskRetry,
+	a.cfg.Logger.Warn("findings wait for disk", "findings", len(found), "first", found[0].String(), "again_in", a.cfg.DiskRetry,
 		"error", why)
 	a.mu.Lock()
 	a.waitingForDisk = append(a.waitingForDisk, found...)
@@ -94,16 +95,17 @@ func (a *Auditor) retryWaiting(ctx context.Context) error {
 	due := len(a.waitingForDisk) > 0 && !time.Now().Before(a.nextRetry)
 	var found []Finding
 	if due {
-		found, a.waitingForDisk = a.waitingForDisk, nil
+		found = a.waitingForDisk
+		a.waitingForDisk = nil // so that dropKnown does not drop these findings
 	}
 	a.mu.Unlock()
 	if !due {
 		return nil
 	}
 
-	left, err := a.checkAgain(ctx, found)
-	if err == nil && len(left) > 0 {
-		err = a.repairStores(ctx, left)
+	remaining, err := a.checkAgain(ctx, found)
+	if err == nil && len(remaining) > 0 {
+		err = a.repairStores(ctx, remaining)
 	}
 	if err != nil {
 		// Keep the findings for the next call: nothing is known of them yet.

@@ -39,12 +39,12 @@ func TestRepairsKeepTheShare(t *testing.T) {
 			t.Errorf("verification: got a share of %v, expected 0.05", share)
 		}
 
-		order := repairRequest{[]string{"graph"}, make(chan error, 1)}
-		a.repairs <- order
+		request := repairRequest{[]string{"graph"}, make(chan error, 1)}
+		a.repairs <- request
 		if share := <-shares; share != 0.1 {
 			t.Errorf("repair: got a share of %v, expected 0.1", share)
 		}
-		if err := <-order.done; err != nil {
+		if err := <-request.done; err != nil {
 			t.Error(err)
 		}
 
@@ -114,8 +114,8 @@ func TestFindingsWaitForDisk(t *testing.T) {
 		ann := Finding{Entity: Entity{User: "ann"}, Check: "counts"}
 		bob := Finding{Entity: Entity{User: "bob"}, Check: "feed"}
 		go func() {
-			order := <-a.repairs
-			order.done <- fmt.Errorf("%w: 5 are needed, 4 are free", replay.ErrDisk)
+			request := <-a.repairs
+			request.done <- fmt.Errorf("%w: 5 are needed, 4 are free", replay.ErrDisk)
 		}()
 
 		if err := a.repairStores(t.Context(), []Finding{ann}); err != nil {

@@ -2,24 +2,26 @@ package audit
 
 import "context"
 
-// maxItems is how many items of one owner are counted in memory. Further items are not compared.
+// maxItems is how many items of one owner are counted. Further items are not compared, so that an
+// owner with millions of pins does not take much memory.
 const maxItems = 100_000
 
 // itemCounts counts the pins of an owner by the item that they show. It is derived from the pins in
 // inbox.
 type itemCounts struct {
-	owner   string
-	all     map[string]int64    // by item
-	byBoard map[[2]string]int64 // by item and board
+	owner          string
+	byItem         map[string]int64
+	byItemAndBoard map[[2]string]int64
 }
 
 // add counts a pin, unless its item is beyond the limit.
 func (s *itemCounts) add(item, board string) {
-	if _, ok := s.all[item]; !ok && len(s.all) >= maxItems {
+	_, isCounted := s.byItem[item]
+	if !isCounted && len(s.byItem) >= maxItems {
 		return
 	}
-	s.all[item]++
-	s.byBoard[[2]string{item, board}]++
+	s.byItem[item]++
+	s.byItemAndBoard[[2]string{item, board}]++
 }
 
 // checkItems compares the pins per item that counters has with those in inbox.
@@ -44,12 +46,12 @@ func (a *Audit) checkItems(ctx context.Context, s *itemCounts) error {
 		return nil
 	}
 
-	for item, want := range s.all {
+	for item, want := range s.byItem {
 		if err := compare(item, nil, want); err != nil {
 			return err
 		}
 	}
-	for key, want := range s.byBoard {
+	for key, want := range s.byItemAndBoard {
 		if err := compare(key[0], &key[1], want); err != nil {
 			return err
 		}

@@ -9,9 +9,11 @@ import (
 )
 
 const (
-	// entitiesPerPosition is how many recently written entities are checked at one position.
+	// entitiesPerPosition is how many recently written entities are checked at one position. Finding
+	// a common position makes the stores wait for each other, so several entities share one.
 	entitiesPerPosition = 64
-	// minWork is the shortest work that is worth a rest.
+	// minWork is the shortest work after which the auditor rests. Shorter rests would mostly cost
+	// the wake-up.
 	minWork = 5 * time.Millisecond
 	// maxQueueTime is for how long recently written entities are checked at a time. Then the round
 	// continues for as long as that took, but at least for minShardsTime, so that a load that never
@@ -101,9 +103,9 @@ func (a *Auditor) auditShards(
 		return shard, err
 	}
 
-	began := time.Now()
+	startTime := time.Now()
 	audit.Rest = a.newRest(audit)
-	for next = shard; err == nil && time.Since(began) < maxTime; next++ {
+	for next = shard; err == nil && time.Since(startTime) < maxTime; next++ {
 		next, err = audit.NextShard(next)
 		if err != nil || next == events.NumShards {
 			break
@@ -123,7 +125,8 @@ func (a *Auditor) auditShards(
 
 // checkQueued checks recently written entities until none are left or maxQueueTime is over.
 func (a *Auditor) checkQueued(ctx context.Context) error {
-	for began := time.Now(); time.Since(began) < maxQueueTime; {
+	startTime := time.Now()
+	for time.Since(startTime) < maxQueueTime {
 		entities := a.takeQueued(entitiesPerPosition)
 		if len(entities) == 0 {
 			return nil

@@ -18,36 +18,36 @@ func (a *Auditor) verifyAll(ctx context.Context) error {
 	}
 	slices.Sort(names)
 
-	for at := 0; ; at = (at + 1) % len(names) {
-		order, verified, err := a.verifyUntilOrder(ctx, names[at])
+	for current := 0; ; {
+		request, verified, err := a.verifyUntilRequest(ctx, names[current])
 		if err != nil {
 			return err
 		}
-		if order == nil {
-			continue
+		// An interrupted verification is begun again.
+		if verified || request == nil {
+			current = (current + 1) % len(names)
 		}
-		if !verified {
-			// Make the loop come back to the interrupted projection.
-			at += len(names) - 1
+		if request == nil {
+			continue
 		}
 
 		// The auditing goroutine waits for the repair and does nothing, so the repair may use the
 		// share of both.
 		var failed error
-		for _, name := range order.projections {
+		for _, name := range request.projections {
 			failed = errors.Join(failed, a.verifyAndRepair(ctx, name, 2*a.pace.Share))
 		}
-		order.done <- failed
+		request.done <- failed
 	}
 }
 
-// verifyUntilOrder verifies a projection at the pace, and then rests. If a repair is requested in
-// the meantime, it stops early and returns the request as order. verified reports whether the
-// verification was complete by then, so that only the rest was interrupted.
-func (a *Auditor) verifyUntilOrder(ctx context.Context, name string) (order *repairRequest, verified bool, err error) {
+// verifyUntilRequest verifies a projection at the pace, and then rests. If a repair is requested in
+// the meantime, it stops early and returns the request. verified reports whether the verification
+// was complete by then, so that only the rest was interrupted.
+func (a *Auditor) verifyUntilRequest(ctx context.Context, name string) (request *repairRequest, verified bool, err error) {
 	workCtx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	resting := make(chan struct{}) // closed when the verification is complete
+	resting := make(chan struct{}) // closed when the verification is complete and the rest begins
 	ended := make(chan error, 1)
 	go func() {
 		err := a.verifyAndRepair(workCtx, name, a.pace.Share)
@@ -69,8 +69,8 @@ func (a *Auditor) verifyUntilOrder(ctx context.Context, name string) (order *rep
 	}()
 
 	select {
-	case o := <-a.repairs:
-		order = &o
+	case r := <-a.repairs:
+		request = &r
 		cancel()
 		<-ended //nolint:errcheck // it was interrupted
 	case err = <-ended:
@@ -81,7 +81,7 @@ func (a *Auditor) verifyUntilOrder(ctx context.Context, name string) (order *rep
 		verified = true
 	default:
 	}
-	return order, verified, err
+	return request, verified, err
 }
 
 // verifyAndRepair verifies a projection and repairs the rows that differ from the log, at a share
