@@ -172,7 +172,7 @@ func prepareDir(t *testing.T) (dir string) {
 	}
 
 	for range 2 {
-		if _, err := s.o.Keeper.TakeNow(t.Context(), nil); err != nil {
+		if _, err := s.o.Scheduler.TakeNow(t.Context(), nil); err != nil {
 			t.Fatal(err)
 		}
 		s.waitForRows(s.publish(memlog.NewWorld(8, 20).Envelopes(10), erasedNames))

@@ -40,10 +40,10 @@ type Options struct {
 	Stores    []*live.Live
 	Subscribe rebuild.SubscribeFunc
 	Rebuild   rebuild.Options
-	// Keeper takes a new snapshot into Bucket, from which all older ones are removed. If Keeper is
+	// Scheduler takes a new snapshot into Bucket, from which all older ones are removed. If it is
 	// nil, they are only removed. If Bucket is nil, there are no snapshots.
-	Keeper *snapshot.Scheduler
-	Bucket bucket.Bucket
+	Scheduler *snapshot.Scheduler
+	Bucket    bucket.Bucket
 	// Buckets are the buckets of the archive and of the snapshots. Files that a crash has left half
 	// written are removed from them.
 	Buckets []bucket.Bucket
@@ -60,8 +60,8 @@ type Options struct {
 type Report struct {
 	// Users is the number of users who were erased.
 	Users int
-	// Unknown has the numbers of the users whom no event of the log names, by their places in the
-	// list of the erasure, from 1.
+	// Unknown are the users whom no event of the log names. Each is given by its place in the list
+	// of the erasure, from 1.
 	Unknown []int
 	// Deleted is the position of the last user_deleted event. Events with the id of a user after
 	// the user's own deletion belong to a new user and were not changed.
@@ -83,7 +83,7 @@ type Report struct {
 	// Snapshots are the names of the snapshots that were removed.
 	Snapshots []string
 	// Left says what an operator must still do, one line for each task.
-	Left []string
+	OperatorTasks []string
 }
 
 // String reports the result to people. It does not name the users.
@@ -110,9 +110,9 @@ func (r Report) String() string {
 		fmt.Fprintf(&b, "%s\n", line)
 	}
 	if len(r.Snapshots) > 0 {
-		fmt.Fprintln(&b, removedLine(r.Snapshots))
+		fmt.Fprintln(&b, removedSnapshotsLine(r.Snapshots))
 	}
-	for _, line := range r.Left {
+	for _, line := range r.OperatorTasks {
 		fmt.Fprintf(&b, "left: %s\n", line)
 	}
 	return b.String()
@@ -125,11 +125,13 @@ var ErrUser = errors.New("erase: not the id of a user")
 // was misspelled. Nothing was changed.
 var ErrUnknownUser = errors.New("erase: no event of the log names this user: nothing was erased")
 
-// maxReadBytes is how many bytes of the log findKnown decodes at a time.
+// maxReadBytes is how many bytes of the log findKnownUsers decodes at a time. It bounds the memory
+// that looking for users takes.
 const maxReadBytes = 8 << 20
 
-// checkUsers returns the users of a list of ids, each once.
-func checkUsers(log events.LogID, ids []string) (users []*erasedUser, err error) {
+// newErasedUsers returns the users of a list of ids, each once. It returns [ErrUser] if an id is
+// invalid or if the list is empty.
+func newErasedUsers(log events.LogID, ids []string) (users []*erasedUser, err error) {
 	hash := events.NewKeyedHash(log)
 	seen := map[string]bool{}
 	for i, id := range ids {
@@ -147,11 +149,11 @@ func checkUsers(log events.LogID, ids []string) (users []*erasedUser, err error)
 	return users, nil
 }
 
-// findKnown returns the users whom an event of the log names, or whose pseudonym one names, which
-// an earlier erasure has left. It reads the log once, from the beginning until all are found. To
-// look for rows of the users would not be enough: a user may have none left and still be in the
+// findKnownUsers returns the users whom an event of the log names by the id, or by the pseudonym
+// that an earlier erasure has left. It reads the log once, from the beginning until all are found.
+// To look for rows of the users would not be enough: a user may have none left and still be in the
 // log.
-func (o *Options) findKnown(ctx context.Context, users []*erasedUser, p *replay.Progress) (known []*erasedUser, err error) {
+func (o *Options) findKnownUsers(ctx context.Context, users []*erasedUser, p *replay.Progress) (known []*erasedUser, err error) {
 	head, err := o.Log.Head(ctx)
 	if err != nil || head.Last == 0 {
 		return nil, err
@@ -168,7 +170,7 @@ func (o *Options) findKnown(ctx context.Context, users []*erasedUser, p *replay.
 		missing[u.id] = u
 		missing[u.pseudonym] = u
 	}
-	found := func(u *erasedUser) {
+	recordFound := func(u *erasedUser) {
 		delete(missing, u.id)
 		delete(missing, u.pseudonym)
 		known = append(known, u)
@@ -184,14 +186,17 @@ func (o *Options) findKnown(ctx context.Context, users []*erasedUser, p *replay.
 				ev := &env.Events[i]
 				for _, id := range [...]string{ev.User, ev.Peer, ev.RepinUser} {
 					if u := missing[id]; u != nil {
-						found(u)
+						recordFound(u)
 					}
 				}
 			}
 			for _, reject := range env.Rejects {
 				for _, u := range users {
-					if _, named := reject.RedactUser(u.id); named && missing[u.id] != nil {
-						found(u)
+					if missing[u.id] == nil {
+						continue // found already
+					}
+					if _, named := reject.RedactUser(u.id); named {
+						recordFound(u)
 					}
 				}
 			}
@@ -224,7 +229,7 @@ func (o *Options) findKnown(ctx context.Context, users []*erasedUser, p *replay.
 // returns [ErrNode] if one cannot. After the new epoch has begun, each node builds its stores anew
 // by itself, even if this process does not live to see it.
 func Erase(ctx context.Context, o Options, ids []string, p *replay.Progress) (r Report, err error) {
-	users, err := checkUsers(o.Log.ID(), ids)
+	users, err := newErasedUsers(o.Log.ID(), ids)
 	if err != nil {
 		return r, err
 	}
@@ -233,7 +238,7 @@ func Erase(ctx context.Context, o Options, ids []string, p *replay.Progress) (r 
 	}
 	began := time.Now()
 
-	known, err := o.findKnown(ctx, users, p)
+	known, err := o.findKnownUsers(ctx, users, p)
 	if err != nil {
 		return r, fmt.Errorf("look for the users in the log: %w", err)
 	}
@@ -248,18 +253,24 @@ func Erase(ctx context.Context, o Options, ids []string, p *replay.Progress) (r 
 	r.Users = len(known)
 
 	// Keep this process from building generations in the meantime: they may have read less of the
-	// log than the stores.
+	// log than the stores, and would miss the deletions.
 	release := func() {}
 	if o.Part != nil {
-		if release, err = o.Part.Hold(ctx); err != nil {
+		release, err = o.Part.LockBuilds(ctx)
+		if err != nil {
 			return r, err
 		}
 		release = sync.OnceFunc(release)
 		defer release()
-		o.Part.Epoch() // it takes the present epoch into the marker, if the stores have gone through all erasures before this one
+
+		// If the stores have gone through all earlier erasures, take the present epoch into their
+		// marker now. Then the rebuild below copies the partitions that this erasure does not touch.
+		// If not, the rebuild builds all partitions, so the results of CheckErasures do not matter.
+		_, _ = o.Part.CheckErasures()
 	}
 
-	// Ask first whether all nodes can take part, before the users are deleted.
+	// Ask whether all nodes can take part before the users are deleted. Sequence 0 asks for no
+	// flush.
 	if err := o.Nodes.flushAll(ctx, o.Log.Epoch(), 0); err != nil {
 		return r, err
 	}
@@ -278,11 +289,11 @@ func Erase(ctx context.Context, o Options, ids []string, p *replay.Progress) (r 
 		return r, fmt.Errorf("scrub the archive: %w", err)
 	}
 	if places := s.remaining.describe(len(ids) > 1); places != "" {
-		r.Left = append(r.Left, "the id stays where an event contains it as a part of another text: "+places)
+		r.OperatorTasks = append(r.OperatorTasks, "the id stays where an event contains it as a part of another text: "+places)
 	}
 
 	// An interrupted scrub or seal may have left segments that still contain an id but that the
-	// manifest does not name.
+	// manifest does not name. Remove their files.
 	if err := o.Archive.Sweep(ctx); err != nil {
 		return r, fmt.Errorf("sweep the archive: %w", err)
 	}
@@ -297,11 +308,13 @@ func Erase(ctx context.Context, o Options, ids []string, p *replay.Progress) (r 
 		return r, err
 	}
 	release()
-	if r.Nodes, err = o.Nodes.awaitRebuilt(ctx, r.Epoch); err != nil {
+	r.Nodes, err = o.Nodes.awaitRebuilt(ctx, r.Epoch)
+	if err != nil {
 		return r, err
 	}
 
-	// Remove what still contains the users outside of the stores.
+	// Remove what still contains the users outside of the stores. A new snapshot is taken of the
+	// stores first, so these steps come after the rebuild.
 	if err := o.replaceOwnSnapshots(ctx, &r, p); err != nil {
 		return r, err
 	}
@@ -325,7 +338,8 @@ func (o *Options) projections() (of []projections.Projection) {
 // deleteAndArchive deletes the users and archives the log up to the last deletion. It returns once
 // all stores of all nodes have flushed the deletions.
 func (o *Options) deleteAndArchive(ctx context.Context, users []*erasedUser, r *Report) (err error) {
-	if r.Deleted, err = o.deleteUsers(ctx, users); err != nil {
+	r.Deleted, err = o.deleteUsers(ctx, users)
+	if err != nil {
 		return fmt.Errorf("delete the users: %w", err)
 	}
 	if err := o.Archiver.ArchiveNow(ctx, r.Deleted.Seq); err != nil {
@@ -339,7 +353,8 @@ func (o *Options) deleteAndArchive(ctx context.Context, users []*erasedUser, r *
 	return o.Nodes.flushAll(ctx, o.Log.Epoch(), r.Deleted.Seq)
 }
 
-// deletionsPerCall is how many deletions are published at a time.
+// deletionsPerCall is how many deletions are published at a time. They share an envelope, so a
+// large list needs few round trips to the log.
 const deletionsPerCall = 100
 
 // deleteUsers publishes the deletions, sets their positions, and waits until every store of this
@@ -347,9 +362,9 @@ const deletionsPerCall = 100
 // deletion after a crash, it would read the deletion of a pseudonym from the scrubbed log, and keep
 // the user's rows.
 func (o *Options) deleteUsers(ctx context.Context, users []*erasedUser) (last events.Position, err error) {
-	for some := range slices.Chunk(users, deletionsPerCall) {
+	for chunk := range slices.Chunk(users, deletionsPerCall) {
 		var evs []*skeinv1.Event
-		for _, u := range some {
+		for _, u := range chunk {
 			evs = append(evs, &skeinv1.Event{
 				EventId: "erase-" + rand.Text(), Kind: &skeinv1.Event_UserDeleted{UserDeleted: &skeinv1.UserDeleted{UserId: u.id}},
 			})
@@ -359,7 +374,7 @@ func (o *Options) deleteUsers(ctx context.Context, users []*erasedUser) (last ev
 			return last, err
 		}
 		last = res.Position
-		for i, u := range some {
+		for i, u := range chunk {
 			u.seq = last.Seq
 			u.slot = uint16(res.Slot + i)
 		}
@@ -376,7 +391,7 @@ func (o *Options) beginEpoch(ctx context.Context, partitions map[string]events.P
 		err := o.Archiver.ArchiveNow(ctx, head)
 		return o.Archive.End(), err
 	})
-	r.Pause = time.Since(began)
+	r.Pause = time.Since(began) // publishers wait while NextEpoch runs
 	if err != nil {
 		return err
 	}
@@ -394,15 +409,16 @@ func (o *Options) beginEpoch(ctx context.Context, partitions map[string]events.P
 // reportReplicas reports how many NATS servers store the stream, and what erased messages these
 // servers still have.
 func (o *Options) reportReplicas(ctx context.Context, r *Report) (err error) {
-	if r.Replicas, r.Offline, err = o.Log.Replicas(ctx); err != nil {
+	r.Replicas, r.Offline, err = o.Log.Replicas(ctx)
+	if err != nil {
 		return err
 	}
 	if r.Replicas > 1 {
-		r.Left = append(r.Left, "each NATS server of the stream has erased messages in its Raft log, below STORE_DIR/jetstream/$SYS/_js_, "+
+		r.OperatorTasks = append(r.OperatorTasks, "each NATS server of the stream has erased messages in its Raft log, below STORE_DIR/jetstream/$SYS/_js_, "+
 			"until it compacts that log, which it tries every few minutes while it runs")
 	}
 	if len(r.Offline) > 0 {
-		r.Left = append(r.Left, fmt.Sprintf("NATS servers that do not run have all erased messages until they have caught up: start %s",
+		r.OperatorTasks = append(r.OperatorTasks, fmt.Sprintf("NATS servers that do not run have all erased messages until they have caught up: start %s",
 			strings.Join(r.Offline, ", ")))
 	}
 	return nil
@@ -434,7 +450,8 @@ func (o *Options) removeUnfinishedFiles(began time.Time) error {
 	return errors.Join(errs...)
 }
 
-// removeUnfinishedFilesOf does so in one bucket, if it is of a kind that has such files.
+// removeUnfinishedFilesOf removes the files that interrupted uploads have left in a bucket, if the
+// bucket is of a kind that has such files.
 func removeUnfinishedFilesOf(b bucket.Bucket, began time.Time) error {
 	if c, ok := b.(bucket.Cleaner); ok {
 		return c.Clean(began)

@@ -95,7 +95,7 @@ func startFailingService(t *testing.T, dir string, d *failureSchedule) *testServ
 		return s.subscribe(from, kinds)
 	}
 	s.o.Bucket = open("snapshots")
-	s.o.Keeper = snapshot.New(snapshot.Options{Bucket: s.o.Bucket, Scratch: filepath.Join(dir, "stores", "shadow-snapshots"), Stores: s.snapshotStores})
+	s.o.Scheduler = snapshot.New(snapshot.Options{Bucket: s.o.Bucket, Scratch: filepath.Join(dir, "stores", "shadow-snapshots"), Stores: s.snapshotStores})
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
 	run := func(f func(context.Context) error) {

@@ -14,8 +14,8 @@ import (
 const (
 	// nodePollInterval is the pause between two questions to nodes that are not done yet.
 	nodePollInterval = 500 * time.Millisecond
-	// nodeCallTimeout limits a call to a node. [Part.Flush], which answers it, waits for a shorter
-	// time.
+	// nodeCallTimeout limits a call to a node. It is longer than flushTimeout, so that [Part.Flush]
+	// can answer that it is not done yet, and the node does not count as unreachable.
 	nodeCallTimeout = 2 * flushTimeout
 )
 
@@ -29,9 +29,8 @@ type Node struct {
 	Alive bool
 }
 
-// Nodes are the other nodes of the cluster. err of Flush and Clean means that the node cannot be
-// reached; why is an objection of the node itself. The node answers with [Part.Flush] and
-// [Part.Clean].
+// Nodes are the other nodes of the cluster. Flush and Clean call [Part.Flush] and [Part.Clean] of a
+// node. err means that the node cannot be reached, and why is the error that the node answered.
 type Nodes struct {
 	// List returns the nodes that are alive and those that should hold partitions.
 	List  func() []Node
@@ -60,6 +59,7 @@ func (n *Nodes) flushAll(ctx context.Context, epoch uint32, seq uint64) error {
 			done, why, err := n.Flush(callCtx, node.Name, epoch, seq)
 			cancel()
 
+			// Nothing was scrubbed yet, so the erasure can still be refused.
 			switch {
 			case ctx.Err() != nil:
 				return ctx.Err()
@@ -84,7 +84,7 @@ func (n *Nodes) flushAll(ctx context.Context, epoch uint32, seq uint64) error {
 
 // unreachableError returns [ErrNode] for a node that cannot be reached.
 func unreachableError(name string, err error) error {
-	return fmt.Errorf("%w: %s cannot be reached: start it, or wait until its partitions were given to others (--replace-after), "+
+	return fmt.Errorf("%w: %s cannot be reached: start it, or wait until other nodes have its partitions (--replace-after); "+
 		"then erase again: %w", ErrNode, name, err)
 }
 
@@ -112,7 +112,7 @@ func (n *Nodes) awaitRebuilt(ctx context.Context, epoch uint32) (lines []string,
 			case ctx.Err() != nil:
 				return lines, ctx.Err()
 			case err == nil && why != "":
-				objections = append(objections, fmt.Errorf("node %s does not have its stores built anew yet, and tries again: %s", node.Name, why))
+				objections = append(objections, fmt.Errorf("node %s has not rebuilt its stores yet, and tries again: %s", node.Name, why))
 			case err == nil && done:
 				cleaned = append(cleaned, node.Name)
 				lines = append(lines, fmt.Sprintf("node %s: its stores were built anew", node.Name))

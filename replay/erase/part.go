@@ -25,7 +25,8 @@ import (
 // markerName is the name of the file with the marker in the data directory.
 const markerName = "erased.json"
 
-// flushTimeout limits how long one call of [Part.Flush] waits for the stores.
+// flushTimeout limits how long one call of [Part.Flush] waits for the stores. It is short, so that
+// the process that erases notices soon when the node fails.
 const flushTimeout = 5 * time.Second
 
 // ErrMissed means that a user was erased while this process did not take part. Its stores may have
@@ -47,7 +48,7 @@ type Part struct {
 	Log     *eventlog.Log
 	Archive *archive.Archive
 	Stores  []*live.Live
-	// Snapshots contains the snapshots of the stores. Their keeper calls [Part.Erased]. nil means
+	// Snapshots contains the snapshots of the stores. Their keeper calls [Part.ErasureState]. nil means
 	// that there are none.
 	Snapshots bucket.Bucket
 
@@ -56,14 +57,15 @@ type Part struct {
 	// buildSlot contains an element while somebody builds generations of the stores. It serves as a
 	// lock that can be awaited with a context.
 	buildSlot chan struct{}
-	// buildWanted contains an element when Look has found that the stores must be rebuilt.
+	// buildWanted contains an element when CheckErasures has found that the stores must be rebuilt.
+	// Its buffer of one keeps the wish until somebody receives it, and CheckErasures never waits.
 	buildWanted chan struct{}
 
 	// mu guards the fields below.
 	mu     sync.Mutex
 	marker marker
-	// lastError is why the last Build failed; nil if it succeeded.
-	lastError error
+	// lastBuildError is why the last Build failed; nil if it succeeded.
+	lastBuildError error
 }
 
 // marker says which erasures the stores in a data directory have gone through. It is stored in a
@@ -82,12 +84,12 @@ func (p *Part) Open(dir string) error {
 	if err := p.OpenAlone(dir); err != nil {
 		return err
 	}
-	_, err := p.Look()
+	_, err := p.CheckErasures()
 	return err
 }
 
-// OpenAlone does the same for the only process with stores, which performs all erasures itself and
-// so misses none.
+// OpenAlone reads the marker like Open, but does not check for missed erasures. It is for the only
+// process that has stores: it performs all erasures itself, and so misses none.
 func (p *Part) OpenAlone(dir string) error {
 	p.path = filepath.Join(dir, markerName)
 	p.buildSlot = make(chan struct{}, 1)
@@ -99,7 +101,8 @@ func (p *Part) OpenAlone(dir string) error {
 	}
 	p.marker = m
 
-	// Stores that are empty contain nothing of any epoch.
+	// Stores that are empty contain nothing of any epoch. Stores without a marker that are not
+	// empty may be older than erasures, so the marker stays at epoch 0.
 	isEmpty := !slices.ContainsFunc(p.Stores, func(s *live.Live) bool { return s.Cursor().Seq > 0 })
 	if !found && isEmpty {
 		return p.recordRebuilt(p.Log.Epoch())
@@ -138,11 +141,11 @@ func (m marker) hasMissed(log *eventlog.Log) bool {
 	return m.mustRebuild(log) && m.Flushed < log.LastErasure().Seq
 }
 
-// Stale reports whether the stores in a folder of the data directory dir must be removed, by
-// [Forget], before they are opened. That is so if a user was erased whose deletion they have not
+// HasMissedErasure reports whether the stores in a folder of the data directory dir must be removed, by
+// [RemoveStores], before they are opened. That is so if a user was erased whose deletion they have not
 // folded from the log as it was: if they continued with the scrubbed log, they would keep the
 // user's rows.
-func Stale(dir, folder string, log *eventlog.Log) (bool, error) {
+func HasMissedErasure(dir, folder string, log *eventlog.Log) (bool, error) {
 	m, found, err := readMarker(filepath.Join(dir, markerName))
 	if err != nil || !m.hasMissed(log) {
 		return false, err
@@ -154,16 +157,17 @@ func Stale(dir, folder string, log *eventlog.Log) (bool, error) {
 	return err == nil, err
 }
 
-// Forget removes the stores in a folder of the data directory dir, and the marker. No process may
+// RemoveStores removes the stores in a folder of the data directory dir, and the marker. No process may
 // have the stores open.
-func Forget(dir, folder string) error {
+func RemoveStores(dir, folder string) error {
 	return errors.Join(os.RemoveAll(filepath.Join(dir, folder)), os.RemoveAll(filepath.Join(dir, markerName)))
 }
 
-// Look reports whether files of the stores may contain what was scrubbed from the log, so that they
-// must be rebuilt by [Part.Build]. It returns [ErrMissed] if their rows are wrong, too. It must be
-// called from time to time.
-func (p *Part) Look() (due bool, err error) {
+// CheckErasures reports whether files of the stores may contain what was scrubbed from the log, so
+// that [Part.RebuildIfErased] must rebuild them. It returns [ErrMissed] if their rows are wrong,
+// too. If no erasure concerns the stores, it takes the present epoch into the marker. It must be
+// called from time to time, because nobody tells this process of erasures that it has missed.
+func (p *Part) CheckErasures() (due bool, err error) {
 	// Read the epoch before asking for erasures. In the opposite order, the epoch could be one that
 	// an erasure has begun in the meantime.
 	epoch := p.Log.Epoch()
@@ -192,25 +196,25 @@ func (p *Part) Look() (due bool, err error) {
 // Epoch returns the epoch of the marker: the stores contain nothing that was scrubbed from the
 // epochs before it.
 func (p *Part) Epoch() uint32 {
-	// The log may have begun a new epoch, which Look takes into the marker. Other results of Look
+	// The log may have begun a new epoch, which CheckErasures takes into the marker. Other results of CheckErasures
 	// do not matter here.
-	_, _ = p.Look()
+	_, _ = p.CheckErasures()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.marker.Epoch
 }
 
-// Gives returns an error if the stores may contain what was scrubbed from the log before an epoch.
-// A node whose stores do not contain it must not copy rows of this one then.
-func (p *Part) Gives(epoch uint32) error {
+// CheckMayCopy returns an error if the stores may contain what was scrubbed from the log before an
+// epoch. Then a node whose stores are free of it must not copy rows from this one.
+func (p *Part) CheckMayCopy(epoch uint32) error {
 	if at := p.Epoch(); at < epoch {
 		return fmt.Errorf("its stores may have what was scrubbed from the log before epoch %d: they are of epoch %d", epoch, at)
 	}
 	return nil
 }
 
-// Wanted receives an element when Look has found that the stores must be rebuilt.
-func (p *Part) Wanted() <-chan struct{} { return p.buildWanted }
+// RebuildWanted receives an element when CheckErasures has found that the stores must be rebuilt.
+func (p *Part) RebuildWanted() <-chan struct{} { return p.buildWanted }
 
 // checkMissedLocked returns [ErrMissed] if the stores hold wrong rows of a user who was erased.
 // p.mu is held.
@@ -225,7 +229,8 @@ func (p *Part) checkMissedLocked() error {
 	return nil
 }
 
-// setMarkerLocked writes the marker to the file, and then sets it. p.mu is held.
+// setMarkerLocked writes the marker to the file, and sets it only if that succeeds: other nodes
+// act on the marker, so it must survive a crash. p.mu is held.
 func (p *Part) setMarkerLocked(e snapshot.ErasureState) error {
 	m := marker{markerVersion, e}
 	err := writeMarker(p.path, m)
@@ -244,9 +249,9 @@ func writeMarker(path string, m marker) error {
 	return atomicfile.Write(path, append(data, '\n'))
 }
 
-// Hold waits until nobody builds generations of the stores, and keeps others from doing so until
-// release is called.
-func (p *Part) Hold(ctx context.Context) (release func(), err error) {
+// LockBuilds waits until nobody builds generations of the stores, and keeps others from doing so
+// until release is called.
+func (p *Part) LockBuilds(ctx context.Context) (release func(), err error) {
 	select {
 	case p.buildSlot <- struct{}{}:
 		return func() { <-p.buildSlot }, nil
@@ -271,8 +276,11 @@ func (p *Part) Flush(ctx context.Context, epoch uint32, seq uint64) (done bool, 
 	p.mu.Lock()
 	err = p.checkMissedLocked()
 	p.mu.Unlock()
-	if err != nil || seq == 0 {
-		return err == nil, err
+	if err != nil {
+		return false, err
+	}
+	if seq == 0 {
+		return true, nil
 	}
 
 	// The stores will be rebuilt from the archive, so it must be the one that contains the
@@ -287,7 +295,7 @@ func (p *Part) Flush(ctx context.Context, epoch uint32, seq uint64) (done bool, 
 	// A generation that is being built may have read less of the log, so wait for it.
 	flushCtx, cancel := context.WithTimeout(ctx, flushTimeout)
 	defer cancel()
-	release, err := p.Hold(flushCtx)
+	release, err := p.LockBuilds(flushCtx)
 	if err != nil {
 		return false, ctx.Err() // nil if only flushCtx has ended
 	}
@@ -326,7 +334,7 @@ func (p *Part) recordFlushed(seq uint64) error {
 func (p *Part) recordRebuilt(epoch uint32) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.lastError = nil
+	p.lastBuildError = nil
 	return p.setMarkerLocked(snapshot.ErasureState{Epoch: max(epoch, p.marker.Epoch), Flushed: p.marker.Flushed})
 }
 
@@ -339,22 +347,22 @@ func (p *Part) Clean(ctx context.Context, epoch uint32) (done bool, err error) {
 	}
 	p.mu.Lock()
 	done = p.marker.Epoch >= epoch
-	err = p.lastError
+	err = p.lastBuildError
 	p.mu.Unlock()
 	if done {
 		return true, nil
 	}
 
 	if err == nil {
-		_, err = p.Look()
+		_, err = p.CheckErasures()
 	}
 	return false, err
 }
 
-// Build rebuilds the stores if their files may contain what was scrubbed from the log. It also
+// RebuildIfErased rebuilds the stores if their files may contain what was scrubbed from the log. It also
 // deletes the previous generations of the stores and their scheduled snapshots. The caller has
-// called [Part.Hold]. The report has one line for each store.
-func (p *Part) Build(ctx context.Context, subscribe rebuild.SubscribeFunc, o rebuild.Options) (report []string, err error) {
+// called [Part.LockBuilds]. The report has one line for each store.
+func (p *Part) RebuildIfErased(ctx context.Context, subscribe rebuild.SubscribeFunc, o rebuild.Options) (report []string, err error) {
 	p.mu.Lock()
 	due := p.marker.mustRebuild(p.Log)
 	epoch := p.Log.Epoch()
@@ -363,11 +371,13 @@ func (p *Part) Build(ctx context.Context, subscribe rebuild.SubscribeFunc, o reb
 		return nil, nil
 	}
 
+	// Keep the error for Clean, which tells it to the process that erases. That the rebuild was
+	// interrupted says nothing about the stores.
 	defer func() {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		if ctx.Err() == nil {
-			p.lastError = err
+			p.lastBuildError = err
 		}
 	}()
 
@@ -382,16 +392,17 @@ func (p *Part) Build(ctx context.Context, subscribe rebuild.SubscribeFunc, o reb
 		return report, err
 	}
 
+	// Remove the snapshots before the rebuild is recorded: a crash in between repeats both.
 	if p.Snapshots != nil {
-		removed, staying, err := removeSnapshots(ctx, p.Snapshots, "", isFromBefore(epoch))
+		removed, staying, err := removeSnapshots(ctx, p.Snapshots, "", mayHaveErasedBefore(epoch))
 		if err != nil {
 			return report, err
 		}
 		if len(removed) > 0 {
-			report = append(report, removedLine(removed))
+			report = append(report, removedSnapshotsLine(removed))
 		}
 		if len(staying) > 0 {
-			report = append(report, "left: "+remainingLine(p.Snapshots, staying))
+			report = append(report, "left: "+remainingSnapshotsLine(p.Snapshots, staying))
 		}
 	}
 	return report, p.recordRebuilt(epoch)

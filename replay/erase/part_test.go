@@ -50,7 +50,7 @@ func (s *testService) setOtherNodes(peers map[string]*otherNode) {
 			return asAnswer(peers[name].Flush(ctx, epoch, seq))
 		},
 		Clean: func(ctx context.Context, name string, epoch uint32) (bool, string, error) {
-			given := peers[name].Gives(epoch)
+			given := peers[name].CheckMayCopy(epoch)
 			done, err := peers[name].Clean(ctx, epoch)
 
 			// Rows may be copied from a node only if its stores contain no erased data. Then it has
@@ -76,9 +76,9 @@ func asAnswer(done bool, err error) (bool, string, error) {
 // when an erasure demands it.
 func (s *testService) startNode(dir string) *otherNode {
 	s.t.Helper()
-	stale, err := Stale(dir, "stores", s.o.Log)
+	stale, err := HasMissedErasure(dir, "stores", s.o.Log)
 	if err == nil && stale {
-		err = Forget(dir, "stores")
+		err = RemoveStores(dir, "stores")
 	}
 	if err != nil {
 		s.t.Fatal(err)
@@ -111,16 +111,16 @@ func (s *testService) startNode(dir string) *otherNode {
 	wg.Go(func() {
 		for ctx.Err() == nil {
 			select {
-			case <-p.Wanted():
+			case <-p.RebuildWanted():
 			case <-ctx.Done():
 			}
 
-			release, err := p.Hold(ctx)
+			release, err := p.LockBuilds(ctx)
 			if err != nil {
 				return
 			}
 
-			_, err = p.Build(ctx, s.subscribe, rebuild.Options{})
+			_, err = p.RebuildIfErased(ctx, s.subscribe, rebuild.Options{})
 			if release(); err != nil && ctx.Err() == nil {
 				s.t.Error(err)
 			}
@@ -281,14 +281,14 @@ func TestNodeAwayDuringErasureRebuildsItsStores(t *testing.T) {
 	}
 
 	there.stop()
-	if _, err := running.Look(); !errors.Is(err, ErrMissed) {
-		t.Errorf("Look of a running node that was not asked returned %v, expected ErrMissed", err)
+	if _, err := running.CheckErasures(); !errors.Is(err, ErrMissed) {
+		t.Errorf("CheckErasures of a running node that was not asked returned %v, expected ErrMissed", err)
 	}
 	running.stop()
 	for name, p := range map[string]*otherNode{"away": away, "running": running, "there": there} {
-		stale, err := Stale(p.dir, "stores", s.o.Log)
+		stale, err := HasMissedErasure(p.dir, "stores", s.o.Log)
 		if err != nil || stale != (p != there) {
-			t.Errorf("Stale for node %s returned %v and %v, expected %v", name, stale, err, p != there)
+			t.Errorf("HasMissedErasure for node %s returned %v and %v, expected %v", name, stale, err, p != there)
 		}
 	}
 
@@ -309,8 +309,8 @@ func TestNodeAwayDuringErasureRebuildsItsStores(t *testing.T) {
 		if found := conformance.FilesWith(t, p.dir, user); len(found) > 0 {
 			t.Errorf("node %s: expected no file with the id, got %v", name, found)
 		}
-		if stale, err := Stale(p.dir, "stores", s.o.Log); stale || err != nil {
-			t.Errorf("node %s: after the rebuild, Stale returned %v and %v", name, stale, err)
+		if stale, err := HasMissedErasure(p.dir, "stores", s.o.Log); stale || err != nil {
+			t.Errorf("node %s: after the rebuild, HasMissedErasure returned %v and %v", name, stale, err)
 		}
 	}
 

@@ -31,19 +31,20 @@ func (u *erasedUser) isDeletedBefore(ev *events.Event) bool {
 // deletion of each user.
 type scrubber struct {
 	users []*erasedUser
-	// byID has the users by their ids, and pseudonyms the pseudonyms of all. An erasure that was
-	// interrupted has left these in events.
-	byID       map[string]*erasedUser
+	// byID has the users by their ids.
+	byID map[string]*erasedUser
+	// pseudonyms has the pseudonyms of all users. An erasure that was interrupted has left them in
+	// events.
 	pseudonyms map[string]bool
 	// lastSeq is the greatest sequence of a deletion.
 	lastSeq uint64
 	finder  *textFinder
 	// remaining collects the kinds of texts in which scrubbed events still contain an id.
-	remaining remainingTexts
-	// projections are those of which partitions has, by name, the partitions to which events about
-	// the users were delivered.
+	remaining   remainingTexts
 	projections []projections.Projection
-	partitions  map[string]events.Partitions
+	// partitions has, by the name of a projection, the partitions to which events about the users
+	// were delivered. The stores rebuild these.
+	partitions map[string]events.Partitions
 }
 
 // newScrubber returns a scrubber for users whose deletions are in the log.
@@ -89,7 +90,9 @@ func (s *scrubber) isNamedBy(ev *events.Event) bool {
 		if id == "" {
 			continue
 		}
-		if u := s.byID[id]; u != nil && !u.isDeletedBefore(ev) || s.pseudonyms[id] {
+		u := s.byID[id]
+		isErasedUser := u != nil && !u.isDeletedBefore(ev)
+		if isErasedUser || s.pseudonyms[id] {
 			return true
 		}
 	}
@@ -112,7 +115,8 @@ func (s *scrubber) withoutIDs(ev *events.Event) *events.Event {
 	if without.User != ev.User {
 		// Only the user's own rows contain the titles that the user wrote and the items that were
 		// served to the user.
-		without.Title, without.Items = "", nil
+		without.Title = ""
+		without.Items = nil
 		if len(ev.Attributes) > 0 {
 			// If two backfills of one pin have the same time, the attributes can decide which one
 			// counts. So they must not become empty.
@@ -135,9 +139,10 @@ func (s *scrubber) addPartitions(ev *events.Event) {
 		var to events.Partitions
 		projections.RouteRows(p, ev, &to)
 		if to == events.AllPartitions() {
-			// The event ends something everywhere, as a deletion. At other homes than that of the
-			// user it leaves only keyed hashes, and removes rows that other events have written
-			// there, which count by themselves (checkRowsWithIDs in the tests).
+			// Only an event that ends something everywhere, such as a deletion, is delivered to all
+			// partitions. Outside the user's own partition, such an event leaves keyed hashes and no
+			// id. It removes rows there, but the events that wrote these rows were delivered to the
+			// same partitions and are counted themselves (checkRowsWithIDs in the tests).
 			to = events.Partitions{}
 			to.AddHome(ev.User)
 		}
@@ -172,7 +177,7 @@ type remainingTexts struct {
 // addRemainingTexts adds the kinds of texts in which an event contains the id of a user.
 func (s *scrubber) addRemainingTexts(ev *events.Event) {
 	add := func(to *map[int]bool, text string) {
-		s.finder.each(text, func(i int) {
+		s.finder.eachID(text, func(i int) {
 			if u := s.users[i]; !u.isDeletedBefore(ev) {
 				if *to == nil {
 					*to = map[int]bool{}
@@ -213,21 +218,21 @@ func (t *remainingTexts) describe(isBatch bool) string {
 			continue
 		}
 		if isBatch {
-			place.name += " (" + numbersText(place.users) + ")"
+			place.name += " (" + describeUsers(place.users) + ")"
 		}
 		places = append(places, place.name)
 	}
 	return strings.Join(places, ", ")
 }
 
-// numbersText names users by their numbers in the list of the erasure.
-func numbersText(numbers map[int]bool) string {
-	const most = 10 // a report is for people
+// describeUsers names users by their numbers in the list of the erasure, as in "of user 2, 5".
+func describeUsers(numbers map[int]bool) string {
+	const maxListed = 10 // people read the report
 	sorted := slices.Sorted(maps.Keys(numbers))
 	more := ""
-	if len(sorted) > most {
-		more = fmt.Sprintf(" and %d more", len(sorted)-most)
-		sorted = sorted[:most]
+	if len(sorted) > maxListed {
+		more = fmt.Sprintf(" and %d more", len(sorted)-maxListed)
+		sorted = sorted[:maxListed]
 	}
 	list := strings.ReplaceAll(strings.Trim(fmt.Sprint(sorted), "[]"), " ", ", ")
 	return "of user " + list + more

@@ -355,7 +355,7 @@ func TestTextFinderFindsAllIDs(t *testing.T) {
 				want[i] = true
 			}
 		}
-		newTextFinder(ids).each(text, func(i int) { got[i] = true })
+		newTextFinder(ids).eachID(text, func(i int) { got[i] = true })
 		if diff := cmp.Diff(want, got); diff != "" {
 			rt.Errorf("ids in %q (-want +got)\n%s", text, diff)
 		}

@@ -16,18 +16,19 @@ import (
 
 // errRebuildPending means that no snapshot can be taken now. Because it wraps ErrBusy, the keeper
 // tries again.
-var errRebuildPending = fmt.Errorf("%w: a user was erased, and the stores are built anew before a snapshot of them is taken", snapshot.ErrBusy)
+var errRebuildPending = fmt.Errorf(
+	"%w: a user was erased, and the stores must be rebuilt before a snapshot of them is taken", snapshot.ErrBusy)
 
-// Erased returns what the manifest of a snapshot that is taken now must say. It fails while the
+// ErasureState returns what the manifest of a snapshot that is taken now must say. It fails while the
 // stores must be rebuilt. It also fails if the log does not answer, because a process without a
 // connection does not learn of erasures.
-func (p *Part) Erased(ctx context.Context) (*snapshot.ErasureState, error) {
+func (p *Part) ErasureState(ctx context.Context) (*snapshot.ErasureState, error) {
 	// Head updates the epoch of the log.
 	if _, err := p.Log.Head(ctx); err != nil {
 		return nil, err
 	}
 
-	due, err := p.Look()
+	due, err := p.CheckErasures()
 	if err == nil && due {
 		err = errRebuildPending
 	}
@@ -39,41 +40,43 @@ func (p *Part) Erased(ctx context.Context) (*snapshot.ErasureState, error) {
 	return new(p.marker.ErasureState), nil
 }
 
-// Restored updates the marker of the data directory dir when a store from a snapshot is about to
-// appear in a folder of it. of is what the manifest of the snapshot says. Afterwards, the marker
-// holds for this store as well as for those that were there.
-func Restored(dir, folder string, of *snapshot.ErasureState) error {
+// RecordRestoredStore updates the marker of the data directory dir when a store from a snapshot is
+// about to appear in a folder of the directory. restored is what the manifest of the snapshot says;
+// nil means that it says nothing. Afterwards, the marker holds for this store as well as for those
+// that were there.
+func RecordRestoredStore(dir, folder string, restored *snapshot.ErasureState) error {
 	path := filepath.Join(dir, markerName)
 	m, found, err := readMarker(path)
 	if err != nil {
 		return err
 	}
-	var none snapshot.ErasureState
 
 	switch {
-	case !found && of == nil:
+	case !found && restored == nil:
 		return nil // nothing is known of any store
-	case of == nil:
+	case restored == nil:
 		// Nothing is known of the restored store.
-		m.ErasureState = none
+		m.ErasureState = snapshot.ErasureState{}
 	case found:
-		// Of two stores, what holds for both is what holds for the older one.
-		m.Epoch, m.Flushed = min(m.Epoch, of.Epoch), min(m.Flushed, of.Flushed)
+		// What holds for all stores is what holds for the one that has gone through the fewest
+		// erasures.
+		m.Epoch = min(m.Epoch, restored.Epoch)
+		m.Flushed = min(m.Flushed, restored.Flushed)
 	default:
 		stores, err := filepath.Glob(filepath.Join(dir, folder, "*", "[0-9]*"))
 		if err != nil || len(stores) > 0 {
 			// Nothing is known of the stores that are there, so nothing must be claimed.
 			return err
 		}
-		m.ErasureState = *of
+		m.ErasureState = *restored
 	}
 	m.Version = markerVersion
 	return writeMarker(path, m)
 }
 
-// isFromBefore returns a function that reports whether a snapshot may contain what was scrubbed
-// from the epochs before this one, because the stores of which it was taken may contain it.
-func isFromBefore(epoch uint32) func(snapshot.ListedSnapshot) bool {
+// mayHaveErasedBefore returns a function that reports whether a snapshot may contain what was
+// scrubbed from the epochs before epoch, because the stores of which it was taken may contain it.
+func mayHaveErasedBefore(epoch uint32) func(snapshot.ListedSnapshot) bool {
 	return func(l snapshot.ListedSnapshot) bool {
 		return l.Manifest == nil || l.Manifest.Erased == nil || l.Manifest.Erased.Epoch < epoch
 	}
@@ -81,10 +84,10 @@ func isFromBefore(epoch uint32) func(snapshot.ListedSnapshot) bool {
 
 // removeSnapshots removes the scheduled snapshots that may contain the user, and files that an
 // interrupted snapshot has left. A snapshot that was taken by hand stays until an operator removes
-// it by its name. removeSnapshots returns the names of the removed snapshots, each with the prefix
-// of, and the names of those that stay although they may contain the user.
+// it by its name. removeSnapshots returns the names of the removed snapshots, each with prefix
+// before it, and the names of those that stay although they may contain the user.
 func removeSnapshots(
-	ctx context.Context, b bucket.Bucket, of string, mayHaveUser func(snapshot.ListedSnapshot) bool,
+	ctx context.Context, b bucket.Bucket, prefix string, mayHaveUser func(snapshot.ListedSnapshot) bool,
 ) (removed, staying []string, err error) {
 	done, err := snapshot.RemoveIf(ctx, b, func(l snapshot.ListedSnapshot) bool {
 		if !mayHaveUser(l) {
@@ -105,21 +108,21 @@ func removeSnapshots(
 
 	for _, s := range done.Snapshots {
 		name, _, _ := strings.Cut(s, "/")
-		removed = append(removed, of+name)
+		removed = append(removed, prefix+name)
 	}
 	slices.Sort(removed)
 	slices.Sort(staying) // a snapshot of several projections is in the list several times
 	return slices.Compact(removed), slices.Compact(staying), nil
 }
 
-// remainingLine says what an operator has to do about snapshots that stay.
-func remainingLine(b bucket.Bucket, names []string) string {
-	return fmt.Sprintf("snapshots that were taken by hand stay, and may have the user: %s; skein snapshot prune --target %s NAME removes one",
+// remainingSnapshotsLine says what an operator has to do about snapshots that stay.
+func remainingSnapshotsLine(b bucket.Bucket, names []string) string {
+	return fmt.Sprintf("snapshots that were taken by hand stay, and may contain the user: %s; skein snapshot prune --target %s NAME removes one",
 		strings.Join(names, ", "), b)
 }
 
-// removedLine lists the snapshots that were removed.
-func removedLine(names []string) string {
+// removedSnapshotsLine lists the snapshots that were removed.
+func removedSnapshotsLine(names []string) string {
 	return "snapshots removed: " + strings.Join(names, ", ")
 }
 
@@ -130,8 +133,8 @@ func (o *Options) replaceOwnSnapshots(ctx context.Context, r *Report, p *replay.
 		return nil
 	}
 	var newName string
-	if o.Keeper != nil {
-		taken, err := o.Keeper.TakeNow(ctx, p)
+	if o.Scheduler != nil {
+		taken, err := o.Scheduler.TakeNow(ctx, p)
 		if err != nil {
 			return fmt.Errorf("take a snapshot: %w", err)
 		}
@@ -143,7 +146,7 @@ func (o *Options) replaceOwnSnapshots(ctx context.Context, r *Report, p *replay.
 		return l.Snapshot != newName
 	})
 	if len(staying) > 0 {
-		r.Left = append(r.Left, remainingLine(o.Bucket, staying))
+		r.OperatorTasks = append(r.OperatorTasks, remainingSnapshotsLine(o.Bucket, staying))
 	}
 	return err
 }
@@ -154,7 +157,7 @@ func (o *Options) replaceOwnSnapshots(ctx context.Context, r *Report, p *replay.
 func (o *Options) removeSharedSnapshots(ctx context.Context, r *Report, began time.Time) error {
 	if o.Shared == nil {
 		if o.Nodes != nil {
-			r.Left = append(r.Left, "snapshots of nodes that are gone, if there are any: this node has no --snapshots")
+			r.OperatorTasks = append(r.OperatorTasks, "snapshots of nodes that are gone, if there are any: this node has no --snapshots")
 		}
 		return nil
 	}
@@ -163,24 +166,24 @@ func (o *Options) removeSharedSnapshots(ctx context.Context, r *Report, began ti
 		return err
 	}
 
-	clean := func(b bucket.Bucket, of string) error {
-		removed, staying, err := removeSnapshots(ctx, b, of, isFromBefore(r.Epoch))
+	removeFrom := func(b bucket.Bucket, prefix string) error {
+		removed, staying, err := removeSnapshots(ctx, b, prefix, mayHaveErasedBefore(r.Epoch))
 		r.Snapshots = append(r.Snapshots, removed...)
 		// replaceOwnSnapshots has reported those in the bucket of this process.
 		isOwn := o.Bucket != nil && b.String() == o.Bucket.String()
 		if len(staying) > 0 && !isOwn {
-			r.Left = append(r.Left, remainingLine(b, staying))
+			r.OperatorTasks = append(r.OperatorTasks, remainingSnapshotsLine(b, staying))
 		}
 		return errors.Join(err, removeUnfinishedFilesOf(b, began))
 	}
 
-	if err := clean(o.Shared, ""); err != nil {
+	if err := removeFrom(o.Shared, ""); err != nil {
 		return err
 	}
 	for _, name := range nodes {
 		b, err := snapshot.OfNode(o.Shared, name)
 		if err == nil {
-			err = clean(b, "nodes/"+name+"/")
+			err = removeFrom(b, "nodes/"+name+"/")
 		}
 		if err != nil {
 			return fmt.Errorf("node %s: %w", name, err)

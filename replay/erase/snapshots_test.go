@@ -27,8 +27,8 @@ func (s *testService) shareBucket(dir string) bucket.Bucket {
 		s.t.Fatal(err)
 	}
 	s.o.Shared, s.o.Bucket = shared, s.bucketOfNode(shared, "a")
-	s.o.Keeper = snapshot.New(snapshot.Options{
-		Bucket: s.o.Bucket, Scratch: filepath.Join(s.dir, "stores", "shadow-snapshots"), Stores: s.snapshotStores, Erased: s.o.Part.Erased,
+	s.o.Scheduler = snapshot.New(snapshot.Options{
+		Bucket: s.o.Bucket, Scratch: filepath.Join(s.dir, "stores", "shadow-snapshots"), Stores: s.snapshotStores, ErasureState: s.o.Part.ErasureState,
 	})
 	return shared
 }
@@ -47,7 +47,7 @@ func (p *otherNode) newKeeper(b bucket.Bucket) *snapshot.Scheduler {
 	p.Snapshots = b
 	of := testService{t: p.s.t, o: Options{Stores: p.Stores}}
 	return snapshot.New(snapshot.Options{
-		Bucket: b, Scratch: filepath.Join(p.dir, "stores", "shadow-snapshots"), Stores: of.snapshotStores, Erased: p.Erased,
+		Bucket: b, Scratch: filepath.Join(p.dir, "stores", "shadow-snapshots"), Stores: of.snapshotStores, ErasureState: p.ErasureState,
 	})
 }
 
@@ -68,7 +68,7 @@ func (s *testService) restoreStores(b bucket.Bucket, name string) (dir string) {
 	for _, p := range all.All(smallSettings()) {
 		if _, err := snapshot.Restore(s.t.Context(), snapshot.RestoreOptions{
 			Bucket: b, Snapshot: name, Projection: p, Dir: filepath.Join(dir, "stores"),
-			Place: func(m *snapshot.Manifest) error { return Restored(dir, "stores", m.Erased) },
+			BeforePlacing: func(m *snapshot.Manifest) error { return RecordRestoredStore(dir, "stores", m.Erased) },
 		}); err != nil {
 			s.t.Fatal(err)
 		}
@@ -108,7 +108,7 @@ func TestErasureRemovesSnapshotsOfAllNodes(t *testing.T) {
 	gone.waitForRows(last)
 
 	ofB := b.newKeeper(s.bucketOfNode(shared, "b"))
-	nameOfA, nameOfB := s.takeScheduled(s.o.Keeper), s.takeScheduled(ofB)
+	nameOfA, nameOfB := s.takeScheduled(s.o.Scheduler), s.takeScheduled(ofB)
 	nameOfGone := s.takeScheduled(gone.newKeeper(s.bucketOfNode(shared, "gone")))
 	nameOfWhole := s.takeScheduled(snapshot.New(snapshot.Options{
 		Bucket: shared, Scratch: filepath.Join(t.TempDir(), "scratch"), Stores: s.snapshotStores,
@@ -134,8 +134,8 @@ func TestErasureRemovesSnapshotsOfAllNodes(t *testing.T) {
 		t.Fatal(err)
 	}
 	// Node b has removed its own snapshot, and this node does not report it.
-	if want := []string{nameOfA, nameOfWhole, "nodes/gone/" + nameOfGone}; !slices.Equal(r.Snapshots, want) || len(r.Left) > 0 {
-		t.Errorf("got the removed snapshots %v, expected %v; remaining, expected none: %v", r.Snapshots, want, r.Left)
+	if want := []string{nameOfA, nameOfWhole, "nodes/gone/" + nameOfGone}; !slices.Equal(r.Snapshots, want) || len(r.OperatorTasks) > 0 {
+		t.Errorf("got the removed snapshots %v, expected %v; remaining, expected none: %v", r.Snapshots, want, r.OperatorTasks)
 	}
 	if found := conformance.FilesWith(t, target, user); len(found) > 0 {
 		t.Errorf("expected no file with the id, got %v", found)
@@ -156,13 +156,13 @@ func TestErasureRemovesSnapshotsOfAllNodes(t *testing.T) {
 		s.restoreStores(old, nameOfWhole):                   true,
 		s.restoreStores(s.bucketOfNode(shared, "b"), after): false,
 	} {
-		if stale, err := Stale(dir, "stores", s.o.Log); err != nil || stale != want {
-			t.Errorf("Stale returned %v and %v, expected %v", stale, err, want)
+		if stale, err := HasMissedErasure(dir, "stores", s.o.Log); err != nil || stale != want {
+			t.Errorf("HasMissedErasure returned %v and %v, expected %v", stale, err, want)
 		}
 
 		p := s.startNode(dir)
-		if due, err := p.Look(); due || err != nil {
-			t.Errorf("after the start, Look returned %v and %v, expected nothing to do", due, err)
+		if due, err := p.CheckErasures(); due || err != nil {
+			t.Errorf("after the start, CheckErasures returned %v and %v, expected nothing to do", due, err)
 		}
 
 		at := s.waitForRows(r.Head)
@@ -192,7 +192,7 @@ func TestSnapshotsTakenByHandStayAfterErasure(t *testing.T) {
 	gone.waitForRows(last)
 
 	ofGone := gone.newKeeper(s.bucketOfNode(shared, "gone"))
-	for _, k := range []*snapshot.Scheduler{s.o.Keeper, ofGone} {
+	for _, k := range []*snapshot.Scheduler{s.o.Scheduler, ofGone} {
 		s.takeScheduled(k)
 		if _, err := k.Take(t.Context(), "before-upgrade", nil, nil); err != nil {
 			t.Fatal(err)
@@ -208,8 +208,8 @@ func TestSnapshotsTakenByHandStayAfterErasure(t *testing.T) {
 	if got := snapshotNames(t, s.o.Bucket); len(got) != 2 || !slices.Contains(got, "before-upgrade") {
 		t.Errorf("expected before-upgrade and the snapshot that the erasure took, got %v", got)
 	}
-	want := []string{remainingLine(s.o.Bucket, []string{"before-upgrade"}), remainingLine(s.bucketOfNode(shared, "gone"), []string{"before-upgrade"})}
-	if diff := cmp.Diff(want, r.Left); diff != "" {
+	want := []string{remainingSnapshotsLine(s.o.Bucket, []string{"before-upgrade"}), remainingSnapshotsLine(s.bucketOfNode(shared, "gone"), []string{"before-upgrade"})}
+	if diff := cmp.Diff(want, r.OperatorTasks); diff != "" {
 		t.Error(diff)
 	}
 	if diff := cmp.Diff([]string{"before-upgrade"}, snapshotNames(t, s.bucketOfNode(shared, "gone"))); diff != "" {
@@ -247,7 +247,7 @@ func TestSnapshotOfOldStoresDoesNotOutliveErasure(t *testing.T) {
 			if err := os.CopyFS(kept, os.DirFS(target)); err != nil {
 				t.Fatal(err)
 			}
-			if release, err = b.Hold(ctx); err != nil { // until release, its stores stay old
+			if release, err = b.LockBuilds(ctx); err != nil { // until release, its stores stay old
 				t.Fatal(err)
 			}
 		}
@@ -256,7 +256,7 @@ func TestSnapshotOfOldStoresDoesNotOutliveErasure(t *testing.T) {
 	}
 	s.o.Nodes.Clean = func(ctx context.Context, name string, epoch uint32) (bool, string, error) {
 		if !built {
-			if _, err := b.Erased(ctx); !errors.Is(err, snapshot.ErrBusy) || !strings.Contains(err.Error(), "a user was erased") {
+			if _, err := b.ErasureState(ctx); !errors.Is(err, snapshot.ErrBusy) || !strings.Contains(err.Error(), "a user was erased") {
 				t.Errorf("while the stores of the node are old, Erased returned %v, expected ErrBusy with the reason", err)
 			}
 			built = true
@@ -272,7 +272,7 @@ func TestSnapshotOfOldStoresDoesNotOutliveErasure(t *testing.T) {
 	if got := snapshotNames(t, s.bucketOfNode(shared, "b")); len(got) > 0 {
 		t.Errorf("after the erasure, got the snapshots %v of the node, expected none", got)
 	}
-	if got, err := b.Erased(t.Context()); err != nil || got.Epoch != 2 {
+	if got, err := b.ErasureState(t.Context()); err != nil || got.Epoch != 2 {
 		t.Errorf("after the erasure, Erased returned %+v and %v, expected epoch 2", got, err)
 	}
 	b.stop()
@@ -282,8 +282,8 @@ func TestSnapshotOfOldStoresDoesNotOutliveErasure(t *testing.T) {
 		t.Fatal(err)
 	}
 	dir := s.restoreStores(s.bucketOfNode(old, "b"), taken.Name)
-	if stale, err := Stale(dir, "stores", s.o.Log); err != nil || stale {
-		t.Errorf("Stale returned %v and %v, expected false", stale, err)
+	if stale, err := HasMissedErasure(dir, "stores", s.o.Log); err != nil || stale {
+		t.Errorf("HasMissedErasure returned %v and %v, expected false", stale, err)
 	}
 
 	again := s.startNode(dir)
@@ -325,7 +325,7 @@ func TestMarkerHoldsForAllRestoredStores(t *testing.T) {
 				}
 			}
 			for _, e := range c.notes {
-				if err := Restored(dir, "stores", e); err != nil {
+				if err := RecordRestoredStore(dir, "stores", e); err != nil {
 					t.Fatal(err)
 				}
 			}

@@ -2,8 +2,9 @@ package erase
 
 import "strings"
 
-// windowBytes is the length of the piece of a text by which a textFinder looks up ids.
-const windowBytes = 8
+// maxWindow limits [textFinder].window. Longer pieces of a text take longer to hash and tell ids
+// apart hardly better.
+const maxWindow = 8
 
 // textFinder finds which of many ids a text contains, in a time that hardly depends on the number
 // of ids. Looking for one after the other would take most of the time of a scrub for a thousand
@@ -11,30 +12,31 @@ const windowBytes = 8
 type textFinder struct {
 	ids []string
 	// window is the length of the beginnings of ids by which they are looked up: that of the
-	// shortest id, at most windowBytes.
+	// shortest id, at most maxWindow.
 	window int
-	// filter has a bit for the hash of each beginning, so that nearly all places of a text need no
-	// lookup. byBeginning has the indexes of ids.
-	filter      [1 << 10]uint64
+	// filter is a set of bits, one for each hash of hashWindow. The bits of the beginnings are set,
+	// so that nearly all places of a text need no lookup.
+	filter [1 << 10]uint64
+	// byBeginning has the indexes of ids by their first window bytes.
 	byBeginning map[string][]int
 }
 
 func newTextFinder(ids []string) *textFinder {
-	f := &textFinder{ids: ids, window: windowBytes, byBeginning: map[string][]int{}}
+	f := &textFinder{ids: ids, window: maxWindow, byBeginning: map[string][]int{}}
 	for _, id := range ids {
 		f.window = min(f.window, len(id))
 	}
 	for i, id := range ids {
 		beginning := id[:f.window]
-		h := hashOfWindow(beginning)
+		h := hashWindow(beginning)
 		f.filter[h/64] |= 1 << (h % 64)
 		f.byBeginning[beginning] = append(f.byBeginning[beginning], i)
 	}
 	return f
 }
 
-// hashOfWindow returns a hash of 16 bits.
-func hashOfWindow(s string) uint16 {
+// hashWindow returns a hash of 16 bits. It is a variant of FNV, which is fast for short texts.
+func hashWindow(s string) uint16 {
 	h := uint32(0)
 	for i := range len(s) {
 		h = h*0x01000193 ^ uint32(s[i])
@@ -44,13 +46,18 @@ func hashOfWindow(s string) uint16 {
 
 // each calls do with the index of each id that the text contains. It may call do several times for
 // one id.
-func (f *textFinder) each(text string, do func(i int)) {
-	for at := 0; at+f.window <= len(text) && f.window > 0; at++ {
-		h := hashOfWindow(text[at : at+f.window])
-		if f.filter[h/64]>>(h%64)&1 == 0 {
+func (f *textFinder) eachID(text string, do func(i int)) {
+	if f.window == 0 {
+		return // an id is empty, and no user has that id
+	}
+	for at := 0; at+f.window <= len(text); at++ {
+		beginning := text[at : at+f.window]
+		h := hashWindow(beginning)
+		mayBeID := f.filter[h/64]>>(h%64)&1 == 1
+		if !mayBeID {
 			continue
 		}
-		for _, i := range f.byBeginning[text[at:at+f.window]] {
+		for _, i := range f.byBeginning[beginning] {
 			if strings.HasPrefix(text[at:], f.ids[i]) {
 				do(i)
 			}

@@ -33,7 +33,7 @@ func (c CheckReport) String() string {
 	text := fmt.Sprintf("read %d files, %d bytes: %d damaged objects, %d snapshots cannot be restored", c.Files, c.Bytes,
 		len(c.Damaged), len(c.Broken))
 	if c.Removed {
-		text += "; the damaged files were removed: the next snapshot writes anew what the stores still have of them"
+		text += "; the damaged files were removed; the next snapshot uploads again those that the stores still have"
 	}
 	return text
 }
@@ -83,7 +83,7 @@ func checkClaimed(ctx context.Context, b bucket.Bucket, remove bool, pace replay
 		switch {
 		case errors.Is(err, ErrDamaged):
 			c.Damaged = append(c.Damaged, o.Name)
-		case errors.Is(err, bucket.ErrNotFound): // pruned in the meantime
+		case errors.Is(err, bucket.ErrNotFound): // it was pruned in the meantime
 		case err != nil:
 			return c, err
 		default:

@@ -13,9 +13,11 @@ import (
 )
 
 const (
-	// claimLifetime is the age at which a claim that was not renewed expires.
+	// claimLifetime is the age at which a claim that was not renewed expires. If a process crashes,
+	// the others wait for so long.
 	claimLifetime = 3 * time.Minute
-	// claimRenewal is how often a claim is renewed.
+	// claimRenewal is how often a claim is renewed. Several renewals may fail before the claim
+	// expires.
 	claimRenewal = 30 * time.Second
 )
 
@@ -61,8 +63,8 @@ var errClaimLost = errors.New("snapshot: the claim could not be renewed in time"
 // withClaim calls f while it holds a claim. It returns [ErrBusy] if another process holds one. If
 // the claim cannot be renewed in time, the context of f ends before another process may take the
 // claim as expired.
-func withClaim(ctx context.Context, b bucket.Bucket, what string, f func(context.Context) error) (err error) {
-	c := &claim{bucket: b, object: claimPrefix + strings.ToLower(rand.Text()), purpose: what, ended: make(chan struct{})}
+func withClaim(ctx context.Context, b bucket.Bucket, purpose string, f func(context.Context) error) (err error) {
+	c := &claim{bucket: b, object: claimPrefix + strings.ToLower(rand.Text()), purpose: purpose, ended: make(chan struct{})}
 	if err := c.acquire(ctx); err != nil {
 		return err
 	}
@@ -73,7 +75,7 @@ func withClaim(ctx context.Context, b bucket.Bucket, what string, f func(context
 	defer func() {
 		cancel(nil)
 		<-c.ended
-		err = errors.Join(err, c.release(ctx))
+		err = errors.Join(err, c.deleteObject(ctx))
 	}()
 
 	err = f(claimCtx)
@@ -83,13 +85,13 @@ func withClaim(ctx context.Context, b bucket.Bucket, what string, f func(context
 	return err
 }
 
-// write writes the object, or renews it.
-func (c *claim) write(ctx context.Context) error {
+// writeObject writes the object of the claim, or renews it.
+func (c *claim) writeObject(ctx context.Context) error {
 	return c.bucket.Put(ctx, c.object, strings.NewReader(c.purpose), int64(len(c.purpose)))
 }
 
-// release deletes the object.
-func (c *claim) release(ctx context.Context) error {
+// deleteObject deletes the object of the claim.
+func (c *claim) deleteObject(ctx context.Context) error {
 	// Delete it even if ctx has ended: as long as the object is there, it keeps other processes
 	// from working.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), claimRenewal)
@@ -99,11 +101,11 @@ func (c *claim) release(ctx context.Context) error {
 
 // acquire writes the object, and deletes it again if another process holds a claim.
 func (c *claim) acquire(ctx context.Context) error {
-	if err := c.write(ctx); err != nil {
-		return errors.Join(err, c.release(ctx))
+	if err := c.writeObject(ctx); err != nil {
+		return errors.Join(err, c.deleteObject(ctx))
 	}
 	if err := c.checkNoOther(ctx); err != nil {
-		return errors.Join(err, c.release(ctx))
+		return errors.Join(err, c.deleteObject(ctx))
 	}
 	return nil
 }
@@ -132,7 +134,7 @@ func (c *claim) checkNoOther(ctx context.Context) error {
 			continue
 		}
 		if now.Sub(o.Time) < claimLifetime {
-			return fmt.Errorf("%w in %s since %s (%s is void %s after that)", ErrBusy, c.bucket,
+			return fmt.Errorf("%w in %s since %s (%s expires %s after that)", ErrBusy, c.bucket,
 				o.Time.UTC().Format(time.RFC3339), o.Name, claimLifetime)
 		}
 		if err := c.bucket.Delete(ctx, o.Name); err != nil {
@@ -148,7 +150,7 @@ func (c *claim) renew(ctx context.Context) {
 	defer close(c.ended)
 	ticker := time.NewTicker(claimRenewal)
 	defer ticker.Stop()
-	renewed := time.Now()
+	lastRenewal := time.Now()
 	for {
 		select {
 		case <-ticker.C:
@@ -156,17 +158,19 @@ func (c *claim) renew(ctx context.Context) {
 			return
 		}
 
-		began := time.Now()
+		// The bucket sets the time of the object later than this, so counting from here errs on the
+		// safe side.
+		startTime := time.Now()
 		writeCtx, cancel := context.WithTimeout(ctx, claimRenewal)
-		err := c.write(writeCtx)
+		err := c.writeObject(writeCtx)
 		cancel()
 
 		switch {
 		case ctx.Err() != nil:
 			return
-		case err == nil && began.Sub(renewed) < claimLifetime:
-			renewed = began
-		case err == nil || time.Since(renewed) > claimLifetime-2*claimRenewal:
+		case err == nil && startTime.Sub(lastRenewal) < claimLifetime:
+			lastRenewal = startTime
+		case err == nil || time.Since(lastRenewal) > claimLifetime-2*claimRenewal:
 			// If the write succeeded, this process was suspended so long that the claim had
 			// expired, and another process may have worked.
 			c.cancel(errors.Join(errClaimLost, err))

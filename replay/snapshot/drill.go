@@ -85,18 +85,18 @@ func Drill(ctx context.Context, o DrillOptions) (done DrillReport, err error) {
 	}
 	defer func() { err = errors.Join(err, store.Close()) }()
 
-	began := time.Now()
+	startTime := time.Now()
 	if err := o.Tail(ctx, store); err != nil {
 		return done, fmt.Errorf("fold the rest of the log: %w", err)
 	}
-	done.Tail = time.Since(began)
+	done.Tail = time.Since(startTime)
 	done.ToSeq = store.Cursor().Seq
 	return done, nil
 }
 
 // readAllRows reads all rows, so that the storage engine verifies the checksum of every block.
 func (d *DrillReport) readAllRows(ctx context.Context, o *DrillOptions) (err error) {
-	began := time.Now()
+	startTime := time.Now()
 	store, err := store.Open(store.Options{
 		FS: o.FS, Dir: o.Dir, Projection: o.Projection, Partitioned: true, ReadOnly: true,
 	})
@@ -117,6 +117,6 @@ func (d *DrillReport) readAllRows(ctx context.Context, o *DrillOptions) (err err
 			return errors.Join(ctx.Err(), it.Close())
 		}
 	}
-	d.Read = time.Since(began)
+	d.Read = time.Since(startTime)
 	return it.Close()
 }

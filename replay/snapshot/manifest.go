@@ -185,7 +185,7 @@ func decodeManifest(data []byte) (*Manifest, error) {
 		return nil, fmt.Errorf("%w: version %d of a manifest, this program knows %d", ErrFormat, e.Format, manifestFormat)
 	}
 	if sum := sha256.Sum256(e.Manifest); hex.EncodeToString(sum[:]) != e.SHA256 {
-		return nil, fmt.Errorf("%w: the manifest has another checksum than it says", ErrDamaged)
+		return nil, fmt.Errorf("%w: the checksum of the manifest is wrong", ErrDamaged)
 	}
 
 	var m Manifest
@@ -217,17 +217,20 @@ func (m *Manifest) check() error {
 		return fmt.Errorf("%w: the manifest names %d files, and a store has at most %d", ErrDamaged, len(m.Files), maxFiles)
 	}
 
-	seen := map[string]bool{} // file names
+	seenNames := map[string]bool{}
 	total := int64(0)
 	for _, f := range m.Files {
+		// Subtract instead of adding f.Size, which could overflow.
 		if f.Size > maxStoreBytes-total {
 			return fmt.Errorf("%w: the manifest names files of more than %d bytes", ErrDamaged, int64(maxStoreBytes))
 		}
 		total += max(f.Size, 0)
-		if !fileNamePattern.MatchString(f.Name) || !sumPattern.MatchString(f.SHA256) || f.Size < 0 || seen[f.Name] {
+
+		isValid := f.Size >= 0 && fileNamePattern.MatchString(f.Name) && sumPattern.MatchString(f.SHA256)
+		if !isValid || seenNames[f.Name] {
 			return fmt.Errorf("%w: the manifest names the file %q", ErrDamaged, f.Name)
 		}
-		seen[f.Name] = true
+		seenNames[f.Name] = true
 	}
 	return nil
 }
@@ -239,11 +242,12 @@ func manifestName(snapshot, projection string) string {
 
 // parseManifestName is the inverse of manifestName.
 func parseManifestName(object string) (snapshot, projection string, ok bool) {
-	rest, ok1 := strings.CutPrefix(object, manifestPrefix)
-	rest, ok2 := strings.CutSuffix(rest, manifestSuffix)
+	rest, hasPrefix := strings.CutPrefix(object, manifestPrefix)
+	rest, hasSuffix := strings.CutSuffix(rest, manifestSuffix)
 	snapshot, projection = path.Split(rest)
 	snapshot = strings.TrimSuffix(snapshot, "/")
-	return snapshot, projection, ok1 && ok2 && namePattern.MatchString(snapshot) && projection != ""
+	ok = hasPrefix && hasSuffix && namePattern.MatchString(snapshot) && projection != ""
+	return snapshot, projection, ok
 }
 
 // readManifest reads the manifest from an object. It must be the manifest of the snapshot and

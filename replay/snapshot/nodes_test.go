@@ -21,7 +21,7 @@ import (
 // keeperOf returns a keeper of the snapshots of a store.
 func keeperOf(s *store.Store, fs store.FS, b bucket.Bucket, erased func(context.Context) (*snapshot.ErasureState, error)) *snapshot.Scheduler {
 	return snapshot.New(snapshot.Options{
-		Bucket: b, FS: fs, Scratch: "snapshots", Stores: func() []snapshot.Store { return []snapshot.Store{s} }, Erased: erased,
+		Bucket: b, FS: fs, Scratch: "snapshots", Stores: func() []snapshot.Store { return []snapshot.Store{s} }, ErasureState: erased,
 	})
 }
 
@@ -70,12 +70,12 @@ func TestSnapshotOfSomePartitions(t *testing.T) {
 			}
 
 			failed := errors.New("it cannot be noted")
-			o.Place = func(*snapshot.Manifest) error { return failed }
+			o.BeforePlacing = func(*snapshot.Manifest) error { return failed }
 			if _, err := snapshot.Restore(t.Context(), o); !errors.Is(err, failed) {
 				t.Errorf("got %v, expected the error of Place", err)
 			}
 
-			o.Place = nil
+			o.BeforePlacing = nil
 			if _, err := snapshot.Restore(t.Context(), o); err != nil {
 				t.Fatal(err)
 			}

@@ -27,7 +27,7 @@ type PruneReport struct {
 func (p PruneReport) String() string {
 	text := fmt.Sprintf("removed %d snapshots and %d files, %d bytes", len(p.Snapshots), p.Files, p.Bytes)
 	if len(p.Unreadable) > 0 {
-		text += fmt.Sprintf("; no files, since these cannot be read and may name them: %v", p.Unreadable)
+		text += fmt.Sprintf("; no files were removed, because these manifests cannot be read and may name them: %v", p.Unreadable)
 	}
 	return text
 }
@@ -53,28 +53,28 @@ func Remove(ctx context.Context, b bucket.Bucket, names ...string) (done PruneRe
 			return err
 		}
 
-		var gone []string
+		var manifests []string
 		for _, name := range names {
-			before := len(gone)
+			before := len(manifests)
 			for _, o := range objects {
 				if snapshot, _, ok := parseManifestName(o.Name); ok && snapshot == name {
-					gone = append(gone, o.Name)
+					manifests = append(manifests, o.Name)
 				}
 			}
-			if len(gone) == before {
+			if len(manifests) == before {
 				return fmt.Errorf("%w: %q in %s", ErrNone, name, b)
 			}
 		}
-		done, err = removeWithFiles(ctx, b, gone)
+		done, err = removeWithFiles(ctx, b, manifests)
 		return err
 	})
 	return done, err
 }
 
-// RemoveIf removes the snapshots for which gone returns true, and the files that no other snapshot
-// names. It waits for snapshots that are being taken ([RetryWhileBusy]), and asks gone about them,
-// too.
-func RemoveIf(ctx context.Context, b bucket.Bucket, gone func(ListedSnapshot) bool) (done PruneReport, err error) {
+// RemoveIf removes the snapshots for which isUnwanted returns true, and the files that no other
+// snapshot names. It waits for snapshots that are being taken ([RetryWhileBusy]), and asks
+// isUnwanted about them, too.
+func RemoveIf(ctx context.Context, b bucket.Bucket, isUnwanted func(ListedSnapshot) bool) (done PruneReport, err error) {
 	err = RetryWhileBusy(ctx, func() error {
 		return withClaim(ctx, b, "remove", func(ctx context.Context) error {
 			list, err := List(ctx, b)
@@ -83,7 +83,7 @@ func RemoveIf(ctx context.Context, b bucket.Bucket, gone func(ListedSnapshot) bo
 			}
 			var manifests []string
 			for _, l := range list {
-				if gone(l) {
+				if isUnwanted(l) {
 					manifests = append(manifests, manifestName(l.Snapshot, l.Projection))
 				}
 			}
@@ -105,7 +105,7 @@ func pruneClaimed(ctx context.Context, b bucket.Bucket, keep int) (PruneReport, 
 
 // surplusManifests returns the manifests of the scheduled snapshots that are not among the latest
 // keep of their projection, oldest first.
-func surplusManifests(list []ListedSnapshot, keep int) (gone []string) {
+func surplusManifests(list []ListedSnapshot, keep int) (surplus []string) {
 	newer := map[string]int{} // the number of scheduled snapshots per projection, so far
 	for _, l := range slices.Backward(list) {
 		if l.Err != nil || !l.Manifest.Scheduled {
@@ -113,11 +113,11 @@ func surplusManifests(list []ListedSnapshot, keep int) (gone []string) {
 		}
 		newer[l.Projection]++
 		if keep > 0 && newer[l.Projection] > keep {
-			gone = append(gone, manifestName(l.Snapshot, l.Projection))
+			surplus = append(surplus, manifestName(l.Snapshot, l.Projection))
 		}
 	}
-	slices.Reverse(gone)
-	return gone
+	slices.Reverse(surplus)
+	return surplus
 }
 
 // removeWithFiles removes manifests, and then the files that no other manifest names. In the
@@ -140,7 +140,7 @@ func removeWithFiles(ctx context.Context, b bucket.Bucket, manifests []string) (
 		return done, err
 	}
 
-	// Find the files that the remaining manifests name.
+	// Keep the files that the remaining manifests name.
 	named := map[string]bool{}
 	for _, l := range list {
 		if l.Err != nil {

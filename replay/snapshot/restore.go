@@ -36,14 +36,14 @@ type RestoreOptions struct {
 	FS store.FS
 	// Dir is the directory that contains the stores of all projections.
 	Dir string
-	// Accept checks the position of the snapshot before anything is downloaded, as
+	// CheckCursor checks the position of the snapshot before anything is downloaded, as
 	// [events.Log.CheckCursor] does; nil accepts any position.
-	Accept func(context.Context, events.Cursor) error
-	// Place is called just before the store appears. If it returns an error, the store does not
-	// appear. It may be nil.
-	Place    func(*Manifest) error
-	Pace     replay.Pace
-	Progress *replay.Progress
+	CheckCursor func(context.Context, events.Cursor) error
+	// BeforePlacing is called just before the store appears. If it returns an error, the store does
+	// not appear. It may be nil.
+	BeforePlacing func(*Manifest) error
+	Pace          replay.Pace
+	Progress      *replay.Progress
 
 	// AnySettings accepts a store that was built with other settings. Such a store can only be
 	// read.
@@ -69,7 +69,8 @@ const (
 	firstGeneration = "000001"
 	// generationsFile says which generation is live.
 	generationsFile = "GENERATIONS"
-	// parallelDownloads is how many files are downloaded at a time.
+	// parallelDownloads is how many files are downloaded at a time. One download at a time would
+	// mostly wait for the bucket.
 	parallelDownloads = 4
 	// reservedPart says how much of the free disk a restore leaves unused: one part in this many.
 	reservedPart = 20
@@ -86,10 +87,10 @@ func Restore(ctx context.Context, o RestoreOptions) (_ RestoreReport, err error)
 		o.FS = vfs.Default
 	}
 	home := o.FS.PathJoin(o.Dir, o.Projection.Name())
-	if err := o.checkVacant(home); err != nil {
+	if err := o.checkNoStore(home); err != nil {
 		return RestoreReport{}, err
 	}
-	m, err := o.findUsable(ctx)
+	m, err := o.findUsableManifest(ctx)
 	if err != nil {
 		return RestoreReport{}, err
 	}
@@ -108,37 +109,38 @@ func Restore(ctx context.Context, o RestoreOptions) (_ RestoreReport, err error)
 	}
 	defer func() { err = errors.Join(err, o.FS.RemoveAll(scratch)) }()
 
-	done, err := o.downloadAll(ctx, m, scratch)
+	done, err := o.downloadStore(ctx, m, scratch)
 	if err != nil {
 		return RestoreReport{}, err
 	}
-	from := done.Dir
+	downloadDir := done.Dir
 	done.Dir = o.FS.PathJoin(home, firstGeneration)
 
 	// A service may have been started, and have made a store, during the download.
-	if err := o.checkVacant(home); err != nil {
+	if err := o.checkNoStore(home); err != nil {
 		return RestoreReport{}, err
 	}
-	if o.Place != nil {
-		if err := o.Place(m); err != nil {
+	// What BeforePlacing records must be on disk before the store can be seen.
+	if o.BeforePlacing != nil {
+		if err := o.BeforePlacing(m); err != nil {
 			return RestoreReport{}, err
 		}
 	}
-	if err := o.FS.Rename(from, done.Dir); err != nil {
+	if err := o.FS.Rename(downloadDir, done.Dir); err != nil {
 		return RestoreReport{}, err
 	}
 	return done, store.SyncDir(o.FS, home)
 }
 
-// checkVacant returns [ErrStore] if the directory of a projection has a generation.
-func (o *RestoreOptions) checkVacant(home string) error {
+// checkNoStore returns [ErrStore] if the directory of a projection has a generation.
+func (o *RestoreOptions) checkNoStore(home string) error {
 	names, err := o.FS.List(home)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	for _, name := range names {
 		if generationPattern.MatchString(name) || name == generationsFile {
-			return fmt.Errorf("%w: %s; remove the directory if the snapshot shall take its place", ErrStore,
+			return fmt.Errorf("%w: %s; to restore the snapshot in its place, remove the directory", ErrStore,
 				o.FS.PathJoin(home, name))
 		}
 	}
@@ -158,9 +160,9 @@ func (o *RestoreOptions) checkDisk(home string, m *Manifest) error {
 	return replay.CheckSpace(what, uint64(m.Bytes()), usage.AvailBytes-usage.AvailBytes/reservedPart)
 }
 
-// findUsable returns the manifest of the snapshot, if this program can open the store in it and
+// findUsableManifest returns the manifest of the snapshot, if this program can open the store in it and
 // continue it.
-func (o *RestoreOptions) findUsable(ctx context.Context) (*Manifest, error) {
+func (o *RestoreOptions) findUsableManifest(ctx context.Context) (*Manifest, error) {
 	m, err := findManifest(ctx, o.Bucket, o.Snapshot, o.Projection.Name())
 	if err != nil {
 		return nil, err
@@ -184,7 +186,8 @@ func (o *RestoreOptions) findUsable(ctx context.Context) (*Manifest, error) {
 	}
 	if c, ok := o.Projection.(projections.VersionReader); ok && c.CanRead(m.Fingerprint) {
 		// The program reads rows of that version. The store answers from them until it is rebuilt.
-		own.Version, own.Kinds = m.Fingerprint.Version, m.Fingerprint.Kinds
+		own.Version = m.Fingerprint.Version
+		own.Kinds = m.Fingerprint.Kinds
 		own.Settings = sharedSettings(own.Settings, m.Fingerprint.Settings)
 	}
 	if own.Version != m.Fingerprint.Version {
@@ -201,8 +204,8 @@ func (o *RestoreOptions) findUsable(ctx context.Context) (*Manifest, error) {
 	if err != nil {
 		return unusable(err)
 	}
-	if o.Accept != nil {
-		if err := o.Accept(ctx, cursor); err != nil {
+	if o.CheckCursor != nil {
+		if err := o.CheckCursor(ctx, cursor); err != nil {
 			return unusable(err)
 		}
 	}
@@ -222,20 +225,20 @@ func sharedSettings(own, earlier map[string]string) map[string]string {
 	return settings
 }
 
-// downloadAll downloads the files to a directory below scratch, and opens them as a store.
-func (o *RestoreOptions) downloadAll(ctx context.Context, m *Manifest, scratch string) (RestoreReport, error) {
+// downloadStore downloads the files to a directory below scratch, and opens them as a store.
+func (o *RestoreOptions) downloadStore(ctx context.Context, m *Manifest, scratch string) (RestoreReport, error) {
 	done := RestoreReport{Manifest: m, Dir: o.FS.PathJoin(scratch, m.Projection, firstGeneration)}
 	if err := o.FS.MkdirAll(done.Dir, 0o700); err != nil {
 		return done, err
 	}
 
 	o.Progress.StartPhase(replay.Writing, "bytes", uint64(m.Bytes()))
-	began := time.Now()
+	startTime := time.Now()
 	g, downloadCtx := errgroup.WithContext(ctx)
 	g.SetLimit(parallelDownloads)
 	for _, f := range m.Files {
 		g.Go(func() error {
-			if err := o.download(downloadCtx, done.Dir, f); err != nil {
+			if err := o.downloadFile(downloadCtx, done.Dir, f); err != nil {
 				return fmt.Errorf("snapshot %s of %s, file %s: %w", m.Snapshot, m.Projection, f.Name, err)
 			}
 			return nil
@@ -244,17 +247,18 @@ func (o *RestoreOptions) downloadAll(ctx context.Context, m *Manifest, scratch s
 	if err := g.Wait(); err != nil {
 		return done, err
 	}
+	// Each file was synced. Sync their names, too, before the store is moved to its place.
 	if err := store.SyncDir(o.FS, done.Dir); err != nil {
 		return done, err
 	}
-	done.Download = time.Since(began)
+	done.Download = time.Since(startTime)
 
-	began = time.Now()
+	startTime = time.Now()
 	store, err := o.openAndCompare(m, scratch)
 	if err != nil {
 		return done, err
 	}
-	done.Open = time.Since(began)
+	done.Open = time.Since(startTime)
 	return done, store.Close()
 }
 
@@ -268,19 +272,19 @@ func (o *RestoreOptions) openAndCompare(m *Manifest, scratch string) (*store.Sto
 		return nil, fmt.Errorf("snapshot %s of %s: %w", m.Snapshot, m.Projection, err)
 	}
 
-	at := cursorOf(store.Cursor())
-	differs := store.Fingerprint().Differences(m.Fingerprint)
-	if at != m.Cursor || differs != "" {
+	cursor := cursorOf(store.Cursor())
+	difference := store.Fingerprint().Differences(m.Fingerprint)
+	if cursor != m.Cursor || difference != "" {
 		err := fmt.Errorf("%w: snapshot %s of %s: the store is at %+v, the manifest says %+v; %s", ErrDamaged,
-			m.Snapshot, m.Projection, at, m.Cursor, differs)
+			m.Snapshot, m.Projection, cursor, m.Cursor, difference)
 		return nil, errors.Join(err, store.Close())
 	}
 	return store, nil
 }
 
-// download writes one file to disk and syncs it. It returns [ErrDamaged] if the size or the
+// downloadFile writes one file to disk and syncs it. It returns [ErrDamaged] if the size or the
 // checksum differ from those in the manifest.
-func (o *RestoreOptions) download(ctx context.Context, dir string, f File) (err error) {
+func (o *RestoreOptions) downloadFile(ctx context.Context, dir string, f File) (err error) {
 	r, err := o.Bucket.Get(ctx, f.object(), 0, -1)
 	if errors.Is(err, bucket.ErrNotFound) {
 		return fmt.Errorf("%w: the object %s is missing in %s", ErrDamaged, f.object(), o.Bucket)

@@ -122,7 +122,7 @@ func TestUnusableSnapshotIsNotRestored(t *testing.T) {
 	t.Run("another log", func(t *testing.T) {
 		o, fs := o, vfs.NewMem()
 		o.FS = fs
-		o.Accept = func(_ context.Context, c events.Cursor) error {
+		o.CheckCursor = func(_ context.Context, c events.Cursor) error {
 			if c.Log != logID || c.Seq != n.stores[0].Cursor().Seq {
 				t.Errorf("Accept was called with %+v, expected the cursor of the snapshot", c)
 			}

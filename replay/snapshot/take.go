@@ -75,10 +75,10 @@ type copiedFile struct {
 	size int64
 }
 
-// take takes a snapshot of the stores. It copies all of them first, so that their positions are
+// takeAll takes a snapshot of the stores. It copies all of them first, so that their positions are
 // close together. Then it uploads the files and at last the manifest of each store. It skips a
 // store that has folded nothing yet.
-func (t *snapshotTaker) take(ctx context.Context, stores []Store) (done []ProjectionReport, err error) {
+func (t *snapshotTaker) takeAll(ctx context.Context, stores []Store) (done []ProjectionReport, err error) {
 	if err := t.listBucket(ctx, stores); err != nil {
 		return nil, err
 	}
@@ -97,7 +97,7 @@ func (t *snapshotTaker) take(ctx context.Context, stores []Store) (done []Projec
 			return nil, fmt.Errorf("%s: %w", s.Name(), err)
 		}
 		if c.cursor.Seq == 0 {
-			continue
+			continue // the store has folded nothing yet
 		}
 		for _, f := range c.files {
 			total += uint64(f.size)
@@ -107,11 +107,12 @@ func (t *snapshotTaker) take(ctx context.Context, stores []Store) (done []Projec
 	t.progress.SetTotal(total)
 
 	for _, c := range copies {
-		taken, err := t.upload(ctx, c)
+		taken, err := t.uploadCopy(ctx, c)
 		if err != nil {
 			return done, fmt.Errorf("%s: %w", c.store.Name(), err)
 		}
 		done = append(done, taken)
+		// The links in the copy keep tables on disk that the store has replaced.
 		if err := t.fs.RemoveAll(c.dir); err != nil {
 			return done, err
 		}
@@ -151,10 +152,12 @@ func listFiles(ctx context.Context, b bucket.Bucket) (map[string]int64, error) {
 // copyStore makes a copy of a store and lists its files, sorted by name.
 func (t *snapshotTaker) copyStore(ctx context.Context, s Store) (c storeCopy, err error) {
 	c = storeCopy{store: s, dir: t.fs.PathJoin(t.scratch, s.Name())}
-	if c.cursor, err = s.Checkpoint(ctx, c.dir); err != nil {
+	c.cursor, err = s.Checkpoint(ctx, c.dir)
+	if err != nil {
 		return c, err
 	}
-	if c.format, err = store.FormatOf(t.fs, c.dir); err != nil {
+	c.format, err = store.FormatOf(t.fs, c.dir)
+	if err != nil {
 		return c, err
 	}
 
@@ -173,9 +176,9 @@ func (t *snapshotTaker) copyStore(ctx context.Context, s Store) (c storeCopy, er
 	return c, nil
 }
 
-// upload uploads the files of a copy that the bucket does not have, and checks that the bucket
+// uploadCopy uploads the files of a copy that the bucket does not have, and checks that the bucket
 // lists all of them. Then it writes the manifest.
-func (t *snapshotTaker) upload(ctx context.Context, c storeCopy) (ProjectionReport, error) {
+func (t *snapshotTaker) uploadCopy(ctx context.Context, c storeCopy) (ProjectionReport, error) {
 	m := &Manifest{
 		Snapshot:    t.name,
 		Projection:  c.store.Name(),
@@ -222,7 +225,8 @@ func (t *snapshotTaker) upload(ctx context.Context, c storeCopy) (ProjectionRepo
 // checkUploaded checks that the bucket lists every file of a manifest with its size. It lists the
 // bucket again, because the list from the start of the snapshot may be old by now.
 func (t *snapshotTaker) checkUploaded(ctx context.Context, m *Manifest) (err error) {
-	if t.filesInBucket, err = listFiles(ctx, t.bucket); err != nil {
+	t.filesInBucket, err = listFiles(ctx, t.bucket)
+	if err != nil {
 		return err
 	}
 	for _, f := range m.Files {
@@ -296,7 +300,7 @@ type throttledReader struct {
 	worked time.Duration // since the last rest
 }
 
-// minWork is the shortest work that is worth a rest.
+// minWork is the shortest work that is worth a rest: timers are too coarse for shorter rests.
 const minWork = 5 * time.Millisecond
 
 // Read implements io.Reader.

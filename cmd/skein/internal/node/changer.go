@@ -51,7 +51,7 @@ func (c *changer) Run(ctx context.Context) error {
 	reportComplete := sync.OnceFunc(func() { close(c.complete) })
 	for ctx.Err() == nil {
 		changed := c.node.cluster.Changed() // taken before the table is read, so that no later change is missed
-		erased, err := c.node.Part.Look()
+		erased, err := c.node.Part.CheckErasures()
 		s := c.readSituation()
 		s.erased = erased
 		c.setWanted(ctx, s.wanted)
@@ -126,7 +126,7 @@ func (c *changer) carryOut(ctx context.Context, s *situation, changed <-chan str
 	}
 	select {
 	case <-changed:
-	case <-c.node.Part.Wanted():
+	case <-c.node.Part.RebuildWanted():
 	case <-mayDrop:
 	case <-ctx.Done():
 	}
@@ -138,7 +138,7 @@ func (c *changer) carryOut(ctx context.Context, s *situation, changed <-chan str
 func (c *changer) changeStores(ctx context.Context, to events.Partitions) error {
 	// An erasure rebuilds the stores too. Both must not build generations of a store at the same
 	// time.
-	release, err := c.node.Part.Hold(ctx)
+	release, err := c.node.Part.LockBuilds(ctx)
 	if err != nil {
 		return err
 	}

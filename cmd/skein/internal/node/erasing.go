@@ -34,7 +34,7 @@ func (e storeExporter) Rows(
 		return fmt.Errorf("there is no projection %q", projection)
 	}
 	// Refuse if the rows may contain a user whom the stores of the asking node no longer have.
-	if err := e.Gives(epoch); err != nil {
+	if err := e.CheckMayCopy(epoch); err != nil {
 		return err
 	}
 	return e.stores[i].ExportPartitions(ctx, fold, of, do)

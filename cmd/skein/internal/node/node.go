@@ -228,7 +228,7 @@ func (n *Node) AwaitComplete(ctx context.Context) bool {
 // stores still have rows of that user then, so the process must stop, and the next start removes
 // them.
 func (n *Node) checkErasures() error {
-	_, err := n.Part.Look()
+	_, err := n.Part.CheckErasures()
 	if errors.Is(err, erase.ErrMissed) {
 		return err
 	}

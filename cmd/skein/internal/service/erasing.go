@@ -28,7 +28,7 @@ func (s *Service) removeStoresOfMissedErasure(config *node.Config) error {
 	if config == nil {
 		return nil
 	}
-	stale, err := erase.Stale(s.dir, StoresDir, s.log)
+	stale, err := erase.HasMissedErasure(s.dir, StoresDir, s.log)
 	if err != nil || !stale {
 		return err
 	}
@@ -50,7 +50,7 @@ func (s *Service) removeStoresOfMissedErasure(config *node.Config) error {
 		}
 	}
 	s.logger.Warn("a user was erased while this node was not running: its stores are removed and will be rebuilt", "dir", s.dir)
-	return erase.Forget(s.dir, StoresDir)
+	return erase.RemoveStores(s.dir, StoresDir)
 }
 
 // rebuildAfterErasure rebuilds the stores of this node after a user was erased from the log. It
@@ -83,17 +83,17 @@ func (s *Service) rebuildAfterErasure(ctx context.Context) error {
 // rebuildErasedStores is the operation of rebuildAfterErasure. The report has one line for each
 // store.
 func (s *Service) rebuildErasedStores(ctx context.Context, p *replay.Progress) (report string, err error) {
-	release, err := s.erasure.Hold(ctx)
+	release, err := s.erasure.LockBuilds(ctx)
 	if err != nil {
 		return "", err
 	}
-	lines, err := s.erasure.Build(ctx, s.subscribeKinds, s.rebuildOptions(ctx, 0, p))
+	lines, err := s.erasure.RebuildIfErased(ctx, s.subscribeKinds, s.rebuildOptions(ctx, 0, p))
 	release()
 	if err != nil {
 		return strings.Join(lines, "\n"), err
 	}
 
-	// Build has removed the scheduled snapshots, which still had the user. Take a new one, so that
+	// RebuildIfErased has removed the scheduled snapshots, which still had the user. Take a new one, so that
 	// the node is not left without any.
 	if len(lines) > 0 && s.snapshots != nil {
 		if _, err := s.snapshots.TakeNow(ctx, p); err != nil {

@@ -118,19 +118,19 @@ func (s *Service) openMaintenance(config *node.Config) (err error) {
 
 	if s.options.Snapshots != nil {
 		o := snapshot.Options{
-			Bucket:  s.options.Snapshots,
-			Stores:  s.servingStores,
-			Scratch: filepath.Join(s.dir, StoresDir, "shadow-snapshots"),
-			Every:   s.options.SnapshotEvery,
-			Keep:    s.options.SnapshotKeep,
-			Whole:   s.checkNoHole,
-			Logger:  s.logger,
+			Bucket:   s.options.Snapshots,
+			Stores:   s.servingStores,
+			Scratch:  filepath.Join(s.dir, StoresDir, "shadow-snapshots"),
+			Every:    s.options.SnapshotEvery,
+			Keep:     s.options.SnapshotKeep,
+			CheckLog: s.checkNoHole,
+			Logger:   s.logger,
 		}
 		if config != nil {
 			if o.Bucket, err = snapshot.OfNode(s.options.Snapshots, config.Name); err != nil {
 				return err
 			}
-			o.Erased = func(ctx context.Context) (*snapshot.ErasureState, error) { return s.erasure.Erased(ctx) }
+			o.ErasureState = func(ctx context.Context) (*snapshot.ErasureState, error) { return s.erasure.ErasureState(ctx) }
 		}
 		s.snapshotBucket = o.Bucket
 		s.snapshots = snapshot.New(o)

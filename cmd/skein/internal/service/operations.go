@@ -136,18 +136,18 @@ func (s *Service) prepareErasure(req operator.OperationRequest) (operation.Func,
 			Rebuild: rebuild.Options{
 				LogBytes: s.estimateLogBytes(ctx), LogSize: s.sizeOfKinds, Worker: s.workerCommand(), Logger: s.logger,
 			},
-			Keeper:  s.snapshots,
-			Bucket:  s.snapshotBucket,
-			Buckets: []bucket.Bucket{s.options.Archive, s.snapshotBucket},
-			Part:    s.erasure,
-			Nodes:   s.node.EraseNodes(),
-			Shared:  s.bucketOfAllSnapshots(),
+			Scheduler: s.snapshots,
+			Bucket:    s.snapshotBucket,
+			Buckets:   []bucket.Bucket{s.options.Archive, s.snapshotBucket},
+			Part:      s.erasure,
+			Nodes:     s.node.EraseNodes(),
+			Shared:    s.bucketOfAllSnapshots(),
 		}, req.Users, p)
 
 		// After a restoration, the damaged log stays in the data directory until an operator
 		// removes it, and still has the user.
 		if damaged, _ := filepath.Glob(filepath.Join(s.dir, LogDir+"-damaged-*")); len(damaged) > 0 {
-			report.Left = append(report.Left, fmt.Sprintf("what remains of a damaged log: remove %v", damaged))
+			report.OperatorTasks = append(report.OperatorTasks, fmt.Sprintf("what remains of a damaged log: remove %v", damaged))
 		}
 		if err == nil {
 			err = s.Operations.RemoveTexts() // reports and errors of earlier operations may name the user

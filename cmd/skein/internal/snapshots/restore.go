@@ -163,7 +163,7 @@ func (c *Restore) restoreProjection(
 		Progress:   &progress,
 	}
 	if log != nil {
-		o.Accept = log.CheckCursor // refuse a snapshot of another log
+		o.CheckCursor = log.CheckCursor // refuse a snapshot of another log
 	}
 	stopProgress := command.ShowProgress(std.Err, p.Name(), &progress)
 	defer stopProgress()
@@ -173,7 +173,9 @@ func (c *Restore) restoreProjection(
 
 	// Before the store appears in the data directory, record there which erasures it has gone
 	// through.
-	o.Place = func(m *snapshot.Manifest) error { return erase.Restored(c.Data, service.StoresDir, m.Erased) }
+	o.BeforePlacing = func(m *snapshot.Manifest) error {
+		return erase.RecordRestoredStore(c.Data, service.StoresDir, m.Erased)
+	}
 	done, err := c.restoreLatest(ctx, std, o)
 	if err != nil {
 		return err

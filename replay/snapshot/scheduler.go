@@ -28,19 +28,20 @@ type Options struct {
 	// FS is the file system of the stores; nil means the disk.
 	FS store.FS
 	// Scratch is a directory on that file system. Copies of the stores are in it while they are
-	// uploaded. The keeper creates and removes it.
+	// uploaded. The scheduler creates and removes it.
 	Scratch string
 	// Every is how often Run takes a snapshot; 0 means [DefaultEvery].
 	Every time.Duration
 	// Keep is how many scheduled snapshots of each projection are kept; 0 keeps all.
 	Keep int
-	// Whole returns an error if the log is known to have lost envelopes. No snapshot is taken then,
-	// because the stores may have folded envelopes that a later fold would not find. It may be nil.
-	Whole func(ctx context.Context) error
-	// Erased returns what the manifests say about erasures. It is called before the stores are
-	// copied; if it fails, no snapshot is taken. nil means that the process is not a node of a
+	// CheckLog returns an error if the log is known to have lost envelopes. No snapshot is taken
+	// then, because the stores may have folded envelopes that a later fold would not find. It may
+	// be nil.
+	CheckLog func(ctx context.Context) error
+	// ErasureState returns what the manifests say about erasures. It is called before the stores
+	// are copied; if it fails, no snapshot is taken. nil means that the process is not a node of a
 	// cluster.
-	Erased func(ctx context.Context) (*ErasureState, error)
+	ErasureState func(ctx context.Context) (*ErasureState, error)
 	// Pace limits how fast files are hashed and read.
 	Pace replay.Pace
 	// Logger receives messages for people; nil discards them.
@@ -52,7 +53,7 @@ type Options struct {
 type Scheduler struct {
 	opts Options
 	sums checksumCache
-	// takeMu is held while a snapshot is taken.
+	// takeMu is held while a snapshot is taken: two would use the same scratch directory.
 	takeMu sync.Mutex
 
 	// mu guards stats.
@@ -91,10 +92,10 @@ func New(o Options) *Scheduler {
 }
 
 // Stats returns the counts since New.
-func (k *Scheduler) Stats() Stats {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return k.stats
+func (s *Scheduler) Stats() Stats {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.stats
 }
 
 // Report describes a snapshot that was taken, of one or more stores.
@@ -130,9 +131,9 @@ func (r Report) String() string {
 // Take takes a snapshot of the stores of the projections in of; if of is empty, of all stores. An
 // empty name is replaced by one made of the present time. Take waits while another snapshot is
 // taken or removed, by this process or by another one that uses the same bucket.
-func (k *Scheduler) Take(ctx context.Context, name string, of []string, p *replay.Progress) (r Report, err error) {
+func (s *Scheduler) Take(ctx context.Context, name string, of []string, p *replay.Progress) (r Report, err error) {
 	err = RetryWhileBusy(ctx, func() (err error) {
-		r, err = k.take(ctx, name, of, p, false)
+		r, err = s.takeOnce(ctx, name, of, p, false)
 		return err
 	})
 	return r, err
@@ -140,73 +141,75 @@ func (k *Scheduler) Take(ctx context.Context, name string, of []string, p *repla
 
 // TakeNow takes a snapshot of all stores like Take, but as a scheduled snapshot, which pruning may
 // remove.
-func (k *Scheduler) TakeNow(ctx context.Context, p *replay.Progress) (r Report, err error) {
+func (s *Scheduler) TakeNow(ctx context.Context, p *replay.Progress) (r Report, err error) {
 	err = RetryWhileBusy(ctx, func() (err error) {
-		r, err = k.take(ctx, "", nil, p, true)
+		r, err = s.takeOnce(ctx, "", nil, p, true)
 		return err
 	})
 	return r, err
 }
 
-// take takes a snapshot, or returns [ErrBusy]. If it is scheduled, take also prunes.
-func (k *Scheduler) take(ctx context.Context, name string, of []string, p *replay.Progress, scheduled bool) (r Report, err error) {
-	if !k.takeMu.TryLock() {
+// takeOnce takes a snapshot, or returns [ErrBusy]. If it is scheduled, takeOnce also prunes.
+func (s *Scheduler) takeOnce(ctx context.Context, name string, of []string, p *replay.Progress, scheduled bool) (r Report, err error) {
+	if !s.takeMu.TryLock() {
 		return r, fmt.Errorf("%w in this process", ErrBusy)
 	}
-	defer k.takeMu.Unlock()
+	defer s.takeMu.Unlock()
 
-	began := time.Now()
+	startTime := time.Now()
 	r.Name = name
 	if name == "" {
-		r.Name = began.UTC().Format("20060102t150405.000z")
+		r.Name = startTime.UTC().Format("20060102t150405.000z")
 	}
 	defer func() {
-		r.Duration = time.Since(began)
-		k.recordOutcome(ctx, r, began, err)
+		r.Duration = time.Since(startTime)
+		s.recordOutcome(ctx, r, startTime, err)
 	}()
 
 	if !namePattern.MatchString(r.Name) {
 		return r, fmt.Errorf("%w: %q", ErrName, r.Name)
 	}
-	if whole := k.opts.Whole; whole != nil {
-		if err := whole(ctx); err != nil {
+	if s.opts.CheckLog != nil {
+		if err := s.opts.CheckLog(ctx); err != nil {
 			return r, err
 		}
 	}
-	stores, err := k.selectStores(of)
+	stores, err := s.selectStores(of)
 	if err != nil {
 		return r, err
 	}
 
-	err = withClaim(ctx, k.opts.Bucket, "snapshot "+r.Name, func(ctx context.Context) error {
+	err = withClaim(ctx, s.opts.Bucket, "snapshot "+r.Name, func(ctx context.Context) error {
 		t := &snapshotTaker{
-			bucket:    k.opts.Bucket,
-			fs:        k.opts.FS,
-			scratch:   k.opts.Scratch,
-			pace:      k.opts.Pace,
-			sums:      &k.sums,
+			bucket:    s.opts.Bucket,
+			fs:        s.opts.FS,
+			scratch:   s.opts.Scratch,
+			pace:      s.opts.Pace,
+			sums:      &s.sums,
 			progress:  p,
 			name:      r.Name,
-			now:       began.UTC(),
+			now:       startTime.UTC(),
 			scheduled: scheduled,
 		}
 		var err error
-		if k.opts.Erased != nil {
-			// Ask while we hold the claim. An erasure that begins later then waits for this
-			// snapshot before it removes those of old stores.
-			if t.erased, err = k.opts.Erased(ctx); err != nil {
+		if s.opts.ErasureState != nil {
+			// Ask while this process holds the claim. An erasure that begins later then waits for
+			// this snapshot before it removes those of old stores.
+			t.erased, err = s.opts.ErasureState(ctx)
+			if err != nil {
 				return err
 			}
 		}
 
-		if r.Taken, err = t.take(ctx, stores); err != nil || !scheduled {
+		r.Taken, err = t.takeAll(ctx, stores)
+		if err != nil || !scheduled {
 			return err
 		}
 
-		k.sums.age()
-		gone, err := pruneClaimed(ctx, k.opts.Bucket, k.opts.Keep)
-		if len(gone.Unreadable) > 0 {
-			k.opts.Logger.Warn("snapshots cannot be read; nothing is removed until they are", "snapshots", gone.Unreadable)
+		s.sums.dropUnused()
+		pruned, err := pruneClaimed(ctx, s.opts.Bucket, s.opts.Keep)
+		if len(pruned.Unreadable) > 0 {
+			s.opts.Logger.Warn("snapshots cannot be read; no files are removed until they are removed", "snapshots", pruned.Unreadable)
 		}
 		if err != nil {
 			return fmt.Errorf("prune: %w", err)
@@ -217,14 +220,14 @@ func (k *Scheduler) take(ctx context.Context, name string, of []string, p *repla
 }
 
 // selectStores returns the stores of the named projections, each once; no names mean all.
-func (k *Scheduler) selectStores(of []string) ([]Store, error) {
-	all := k.opts.Stores()
+func (s *Scheduler) selectStores(of []string) ([]Store, error) {
+	all := s.opts.Stores()
 	if len(of) == 0 {
 		return all, nil
 	}
 	var selected []Store
 	for _, name := range of {
-		i := slices.IndexFunc(all, func(s Store) bool { return s.Name() == name })
+		i := slices.IndexFunc(all, func(st Store) bool { return st.Name() == name })
 		if i < 0 {
 			return nil, fmt.Errorf("snapshot: there is no projection %q", name)
 		}
@@ -235,30 +238,30 @@ func (k *Scheduler) selectStores(of []string) ([]Store, error) {
 	return selected, nil
 }
 
-// recordOutcome updates the stats after a snapshot that began at the time began. A snapshot that
-// could not begin because of another one, or that was interrupted, does not count as failed.
-func (k *Scheduler) recordOutcome(ctx context.Context, r Report, began time.Time, err error) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
+// recordOutcome updates the stats after a snapshot that began at startTime. A snapshot that could
+// not begin because of another one, or that was interrupted, does not count as failed.
+func (s *Scheduler) recordOutcome(ctx context.Context, r Report, startTime time.Time, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	all, uploaded := r.Bytes()
-	k.stats.Uploaded += uint64(uploaded)
+	s.stats.Uploaded += uint64(uploaded)
 	switch {
 	case err == nil:
-		k.stats.Taken++
-		k.stats.Last = began
-		k.stats.Took = r.Duration
-		k.stats.Bytes = all
-		k.stats.Error = nil
+		s.stats.Taken++
+		s.stats.Last = startTime
+		s.stats.Took = r.Duration
+		s.stats.Bytes = all
+		s.stats.Error = nil
 	case ctx.Err() == nil && !errors.Is(err, ErrBusy):
-		k.stats.Failed++
-		k.stats.Error = err
+		s.stats.Failed++
+		s.stats.Error = err
 	}
 }
 
 // Run takes snapshots of all stores on the schedule until ctx ends and then returns nil. A snapshot
 // is due when the latest scheduled one in the bucket, by whichever process, is older than Every. If
 // a snapshot fails, Run logs the error and tries again after Every.
-func (k *Scheduler) Run(ctx context.Context) error {
+func (s *Scheduler) Run(ctx context.Context) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
@@ -267,51 +270,52 @@ func (k *Scheduler) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		}
-		timer.Reset(k.takeIfDue(ctx))
+		timer.Reset(s.takeIfDue(ctx))
 	}
 }
 
 // takeIfDue takes a snapshot if one is due. It returns the time until it must be called again.
-func (k *Scheduler) takeIfDue(ctx context.Context) time.Duration {
-	last, err := k.lastScheduled(ctx)
+func (s *Scheduler) takeIfDue(ctx context.Context) time.Duration {
+	last, err := s.lastScheduled(ctx)
 	if err != nil {
-		k.recordOutcome(ctx, Report{}, time.Time{}, err)
-		k.logFailure(ctx, err)
-		return k.opts.Every
+		s.recordOutcome(ctx, Report{}, time.Time{}, err)
+		s.logFailure(ctx, err)
+		return s.opts.Every
 	}
 
 	// If a clock was set back, the latest snapshot may be from the future. It must not postpone the
 	// next one.
-	wait := k.opts.Every - time.Since(last)
-	if wait > 0 && wait <= k.opts.Every {
-		return wait
+	untilDue := s.opts.Every - time.Since(last)
+	isFromFuture := untilDue > s.opts.Every
+	if untilDue > 0 && !isFromFuture {
+		return untilDue
 	}
 
-	began := time.Now()
-	r, err := k.take(ctx, "", nil, nil, true)
+	startTime := time.Now()
+	r, err := s.takeOnce(ctx, "", nil, nil, true)
 	if errors.Is(err, ErrBusy) {
 		return claimRetryDelay // another process may be taking the snapshot that is due
 	}
 	if err != nil {
-		k.logFailure(ctx, err)
-		return k.opts.Every
+		s.logFailure(ctx, err)
+		return s.opts.Every
 	}
 	_, uploaded := r.Bytes()
-	k.opts.Logger.Info("snapshot taken", "name", r.Name, "took", r.Duration, "uploaded", uploaded)
-	return max(k.opts.Every-time.Since(began), 0)
+	s.opts.Logger.Info("snapshot taken", "name", r.Name, "took", r.Duration, "uploaded", uploaded)
+	return max(s.opts.Every-time.Since(startTime), 0)
 }
 
 // logFailure logs that a scheduled snapshot failed, unless ctx has ended.
-func (k *Scheduler) logFailure(ctx context.Context, err error) {
+func (s *Scheduler) logFailure(ctx context.Context, err error) {
 	if ctx.Err() == nil {
-		k.opts.Logger.Error("no snapshot could be taken",
-			"target", k.opts.Bucket.String(), "again_in", k.opts.Every, "error", err)
+		s.opts.Logger.Error("no snapshot could be taken",
+			"target", s.opts.Bucket.String(), "again_in", s.opts.Every, "error", err)
 	}
 }
 
 // lastScheduled returns when the latest scheduled snapshot was taken; zero means never.
-func (k *Scheduler) lastScheduled(ctx context.Context) (time.Time, error) {
-	list, err := List(ctx, k.opts.Bucket)
+func (s *Scheduler) lastScheduled(ctx context.Context) (time.Time, error) {
+	list, err := List(ctx, s.opts.Bucket)
 	if err != nil {
 		return time.Time{}, fmt.Errorf("look for the last snapshot: %w", err)
 	}

@@ -6,7 +6,7 @@ import "sync"
 // each table once and never uses its number again.
 type checksumCache struct {
 	mu sync.Mutex
-	// current has the checksums that were used since the last call of age, and previous those that
+	// current has the checksums that were used since the last call of dropUnused, and previous those that
 	// were used in the period before that.
 	previous, current map[tableKey]string
 }
@@ -46,8 +46,8 @@ func (s *checksumCache) putLocked(key tableKey, sum string) {
 	s.current[key] = sum
 }
 
-// age drops the checksums that were not used since the call before the last one.
-func (s *checksumCache) age() {
+// dropUnused drops the checksums that were not used since the call before the last one.
+func (s *checksumCache) dropUnused() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.previous = s.current
