@@ -24,8 +24,8 @@ type Comparison struct {
 	// Listed are the first differences, up to [Options.Listed].
 	Listed []Difference
 
-	// keys are the keys of the first differences, up to maxKeys.
-	keys [][]byte
+	// differingKeys are the keys of the first differences, up to maxKeys.
+	differingKeys [][]byte
 	// maxRows is the number of rows after which the comparison ends; 0 compares all.
 	maxRows uint64
 }
@@ -40,7 +40,7 @@ const maxKeys = 1 << 18
 func Compare(ctx context.Context, live, shadow projections.Reader, o Options) (*Comparison, error) {
 	o.setDefaults()
 	c := &Comparison{Partitions: map[int]uint64{}}
-	o.Hold = math.MaxInt64
+	o.Hold = math.MaxInt64 // the caller has chosen the position
 	_, err := c.compareFrom(ctx, live, shadow, &o, nil)
 	return c, err
 }
@@ -58,6 +58,7 @@ func estimateCompareTime(ctx context.Context, live Store, o Options, rows int64)
 	}
 	defer func() { _ = v.Close() }()
 
+	// Measure without rests, and add them afterwards: a rest may be longer than the whole sample.
 	pace := o.Pace
 	o.Pace = replay.Pace{}
 	o.Progress = nil
@@ -68,7 +69,8 @@ func estimateCompareTime(ctx context.Context, live Store, o Options, rows int64)
 	}
 
 	took := time.Since(began)
-	return time.Duration(float64(took+pace.Pause(took)) / float64(c.Rows) * float64(rows))
+	perRow := float64(took+pace.Pause(took)) / float64(c.Rows)
+	return time.Duration(perRow * float64(rows))
 }
 
 // compareFrom compares the rows from a key on. It stops after [Options.Hold], or when the live
@@ -76,16 +78,17 @@ func estimateCompareTime(ctx context.Context, live Store, o Options, rows int64)
 func (c *Comparison) compareFrom(
 	ctx context.Context, live, shadow projections.Reader, o *Options, key []byte,
 ) (next []byte, err error) {
-	rows := newRowFilter(o)
-	began := time.Now()
-	found := newRowIterator(live, rows, key)
+	filter := newRowFilter(o)
+	found := newRowIterator(live, filter, key)
 	defer found.close()
-	want := newRowIterator(shadow, rows, key)
+	want := newRowIterator(shadow, filter, key)
 	defer want.close()
+
+	startTime := time.Now()
+	rests := restTimer{pace: o.Pace, storeClosing: o.storeClosing}
 	found.next()
 	want.next()
 	err = errors.Join(found.err, want.err)
-	rests := restTimer{pace: o.Pace, storeClosing: o.storeClosing}
 	for (found.valid || want.valid) && err == nil {
 		// The row with the smaller key comes first. If order is negative, only the live store has
 		// it.
@@ -118,9 +121,9 @@ func (c *Comparison) compareFrom(
 		}
 		err = errors.Join(found.err, want.err)
 
-		// Look at the clock now and then only.
+		// Reading the clock for every row would cost more than comparing it.
 		if c.Rows%rowsPerCheck == 0 && err == nil {
-			if time.Since(began) >= o.Hold || rests.isStoreClosing() {
+			if time.Since(startTime) >= o.Hold || rests.isStoreClosing() {
 				next = smallestKey(found, want)
 				break
 			}
@@ -169,30 +172,30 @@ func (c *Comparison) addDifference(o *Options, key, expected, found []byte, unre
 	if len(c.Listed) < o.Listed {
 		c.Listed = append(c.Listed, d)
 	}
-	if len(c.keys) < maxKeys {
-		c.keys = append(c.keys, d.Key)
+	if len(c.differingKeys) < maxKeys {
+		c.differingKeys = append(c.differingKeys, d.Key)
 	}
 }
 
 // rowIterator iterates over the wanted rows of one store. Unlike an iterator of the store, it
 // continues after a row that cannot be read.
 type rowIterator struct {
-	r    projections.Reader
-	it   projections.Iterator
-	rows *rowFilter
+	reader projections.Reader
+	it     projections.Iterator
+	filter *rowFilter
 	// valid is false after the last row, and before the first call of next.
 	valid bool
 	// unreadable is the error of the current row, if the row cannot be read.
 	unreadable *projections.UnreadableRowError
 	// sawUnreadable is set once there was such a row.
 	sawUnreadable bool
-	err           error
+	// err is the error that has ended the iteration.
+	err error
 }
 
-// newRowIterator returns an iterator before the first row whose key is not less than from. Errors
-// end the iteration and are in err.
-func newRowIterator(r projections.Reader, rows *rowFilter, from []byte) *rowIterator {
-	return &rowIterator{r: r, it: r.Iter(from, nil), rows: rows}
+// newRowIterator returns an iterator before the first row whose key is not less than from.
+func newRowIterator(r projections.Reader, filter *rowFilter, from []byte) *rowIterator {
+	return &rowIterator{reader: r, it: r.Iter(from, nil), filter: filter}
 }
 
 // key returns the key of the current row.
@@ -223,7 +226,7 @@ func (s *rowIterator) next() {
 	}
 	// An unreadable row ends an iterator of the store. Continue after it with a new one.
 	from := append(bytes.Clone(s.unreadable.Key), 0)
-	s.it = s.r.Iter(nil, nil)
+	s.it = s.reader.Iter(nil, nil)
 	s.unreadable = nil
 	s.skipUnwanted(s.it.SeekGE(from))
 }
@@ -231,8 +234,8 @@ func (s *rowIterator) next() {
 // skipUnwanted moves on to the next wanted row. ok reports whether the iterator of the store is at
 // a row.
 func (s *rowIterator) skipUnwanted(ok bool) {
-	for ok && !s.rows.wants(s.it.Key()) {
-		from := s.rows.nextWantedKey(s.it.Key())
+	for ok && !s.filter.wants(s.it.Key()) {
+		from := s.filter.nextWantedKey(s.it.Key())
 		if from == nil {
 			ok = false
 			break
@@ -255,7 +258,7 @@ func (s *rowIterator) skipUnwanted(ok bool) {
 	}
 
 	s.sawUnreadable = true
-	s.valid = s.rows.wants(s.unreadable.Key)
+	s.valid = s.filter.wants(s.unreadable.Key)
 	if !s.valid {
 		s.next()
 	}
@@ -301,7 +304,8 @@ func (f *rowFilter) wants(key []byte) bool {
 }
 
 // nextWantedKey returns, for a key that is not wanted, a later key before which no row is wanted;
-// nil means that none follows.
+// nil means that none follows. Without such jumps, the verification of one partition would read the
+// whole store.
 func (f *rowFilter) nextWantedKey(key []byte) []byte {
 	// Without knowledge of the order of keys, the next key may be wanted.
 	if f.partitions == nil || f.hasRegions || len(key) < 3 {

@@ -11,7 +11,6 @@
 //	        repair: the live fold is stopped, the shadow folds exactly to its position, rows that still differ are written
 //	          │
 //	          └──► compare again, since errors may have spread in the meantime
-//	          └──► compare again, since errors may have spread meanwhile
 //
 // The shadow of a store that holds some of the partitions is built for the same ones. If the store
 // is resized during a verification, the verification fails.

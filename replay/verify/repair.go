@@ -14,11 +14,13 @@ import (
 )
 
 const (
-	// maxRepairRows and maxRepairBytes limit the rows that are examined, and their bytes, while the
-	// live fold is stopped once.
+	// maxRepairRows and maxRepairBytes limit the rows that are examined, and their bytes, during one
+	// stop of the live fold. Writes of users are not visible until the stop ends.
 	maxRepairRows  = 2048
 	maxRepairBytes = 2 << 20
 	// maxHold limits the time for which the live fold waits for the shadow to reach its position.
+	// The shadow is at most maxLag envelopes behind then, so only a log that does not answer takes
+	// this long.
 	maxHold = 10 * time.Second
 )
 
@@ -30,15 +32,15 @@ const (
 // and each stop handles a limited number of rows.
 func repairRows(ctx context.Context, live Store, shadow *Shadow, keys [][]byte) (repaired uint64, err error) {
 	for len(keys) > 0 {
-		if err := approach(ctx, live, shadow, &shadow.opts); err != nil {
+		if err := catchUpShadow(ctx, live, shadow, &shadow.opts); err != nil {
 			return repaired, err
 		}
 
-		began := time.Now()
+		startTime := time.Now()
 		var examined, changed int
-		err := live.Repair(ctx, func(at events.Cursor, rows projections.Reader, m *store.Repair) (err error) {
+		err := live.Repair(ctx, func(at events.Cursor, liveRows projections.Reader, repair *store.Repair) (err error) {
 			// The live fold is stopped at the position at.
-			if m.Partitions() != *shadow.opts.livePartitions {
+			if repair.Partitions() != *shadow.opts.livePartitions {
 				return errResized
 			}
 			holdCtx, cancel := context.WithTimeout(ctx, maxHold)
@@ -52,8 +54,8 @@ func repairRows(ctx context.Context, live Store, shadow *Shadow, keys [][]byte) 
 				return err
 			}
 			defer func() { err = errors.Join(err, shadowView.Close()) }()
-			examined, err = repairSomeRows(rows, shadowView, m, keys)
-			changed = m.Len()
+			examined, err = repairSomeRows(liveRows, shadowView, repair, keys)
+			changed = repair.Len()
 			return err
 		})
 		if err != nil {
@@ -62,7 +64,7 @@ func repairRows(ctx context.Context, live Store, shadow *Shadow, keys [][]byte) 
 		repaired += uint64(changed)
 		keys = keys[examined:]
 
-		if err := shadow.opts.Pace.Rest(ctx, min(time.Since(began), maxWork)); err != nil {
+		if err := shadow.opts.Pace.Rest(ctx, min(time.Since(startTime), maxWork)); err != nil {
 			return repaired, err
 		}
 	}
@@ -72,7 +74,7 @@ func repairRows(ctx context.Context, live Store, shadow *Shadow, keys [][]byte) 
 // repairSomeRows compares the rows with the first of the keys and sets or deletes those that differ
 // in live. It stops at the limits of one repair, and returns the number of keys that it has
 // examined.
-func repairSomeRows(live, shadow projections.Reader, m *store.Repair, keys [][]byte) (examined int, err error) {
+func repairSomeRows(live, shadow projections.Reader, repair *store.Repair, keys [][]byte) (examined int, err error) {
 	size := 0
 	for _, key := range keys {
 		if examined == maxRepairRows || size > maxRepairBytes {
@@ -80,13 +82,14 @@ func repairSomeRows(live, shadow projections.Reader, m *store.Repair, keys [][]b
 		}
 		examined++
 		if !store.Repairable(key) {
-			continue
+			continue // only the store itself writes its position, fingerprint and format
 		}
 
 		expected, isExpected, err := shadow.Get(key)
 		if err != nil {
 			return 0, err
 		}
+		// A row that cannot be read is overwritten like one that differs.
 		found, isFound, err := live.Get(key)
 		isCorrupt := errors.Is(err, projections.ErrCorrupt)
 		if err != nil && !isCorrupt {
@@ -96,9 +99,9 @@ func repairSomeRows(live, shadow projections.Reader, m *store.Repair, keys [][]b
 		case !isCorrupt && isFound == isExpected && bytes.Equal(found, expected):
 			continue // the rows have become equal since the comparison
 		case isExpected:
-			m.Set(key, expected)
+			repair.Set(key, expected)
 		default:
-			m.Delete(key)
+			repair.Delete(key)
 		}
 		size += len(key) + len(expected)
 	}

@@ -92,7 +92,7 @@ func (o *Options) setDefaults() {
 	}
 }
 
-// shadowed returns the partitions of the shadow; nil means all.
+// shadowPartitions returns the partitions of the shadow; nil means all.
 func (o *Options) shadowPartitions() *events.Partitions {
 	if o.Partitions != nil {
 		return o.Partitions

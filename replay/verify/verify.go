@@ -34,10 +34,10 @@ type Report struct {
 	At uint64
 	// Rows is the number of rows in the last comparison.
 	Rows uint64
-	// Differences is the number of rows that differed in the first comparison, and Left in the last
-	// one. Equal reports whether Left is 0.
-	Differences, Left uint64
-	Equal             bool
+	// Differences is the number of rows that differed in the first comparison, and Remaining in the
+	// last one. Equal reports whether Remaining is 0.
+	Differences, Remaining uint64
+	Equal                  bool
 	// Partitions counts the differences of the first comparison by partition, or
 	// [projections.StoreWide].
 	Partitions map[int]uint64
@@ -51,8 +51,8 @@ type Report struct {
 	// Files is the result of reading the store's files. They are read separately, because the
 	// comparison may have found rows in the cache, which proves nothing about the files.
 	Files store.FileCheck
-	// Unread says why the files were not read; empty if they were.
-	Unread string
+	// FilesSkipped says why the files were not read; empty if they were.
+	FilesSkipped string
 }
 
 // Damaged reports whether tables on disk are damaged. A repair does not help then; a rebuild writes
@@ -81,15 +81,15 @@ func (r *Report) String() string {
 		fmt.Fprintf(&sb, "%s is equal to the log at %d: %d rows, of which %d differed; %d were repaired",
 			r.Projection, r.At, r.Rows, r.Differences, r.Repaired)
 	default:
-		fmt.Fprintf(&sb, "%s differs from the log at %d in %d of %d rows", r.Projection, r.At, r.Left, r.Rows)
+		fmt.Fprintf(&sb, "%s differs from the log at %d in %d of %d rows", r.Projection, r.At, r.Remaining, r.Rows)
 		if r.Rounds > 0 {
 			fmt.Fprintf(&sb, ", after %d were repaired in %d rounds", r.Repaired, r.Rounds)
 		}
 	}
 
 	switch {
-	case r.Unread != "":
-		fmt.Fprintf(&sb, "; its files on disk were not read: %s", r.Unread)
+	case r.FilesSkipped != "":
+		fmt.Fprintf(&sb, "; its files on disk were not read: %s", r.FilesSkipped)
 	case r.Damaged():
 		fmt.Fprintf(&sb, "; of %d tables on disk %d are damaged", r.Files.Tables, len(r.Files.Damaged))
 		for _, d := range r.Files.Damaged {
@@ -123,7 +123,8 @@ func Repair(ctx context.Context, live Store, o Options) (*Report, error) {
 	return verifyAndRepair(ctx, live, o, true)
 }
 
-// maxRounds limits the rounds of one call of Repair.
+// maxRounds limits the rounds of one call of Repair. If rows still differ after that, a fold or a
+// machine makes new wrong rows, and more rounds would not help.
 const maxRounds = 3
 
 // verifyAndRepair does what Verify does and, if repair is true, what Repair does.
@@ -131,7 +132,7 @@ func verifyAndRepair(ctx context.Context, live Store, o Options, repair bool) (r
 	o.setDefaults()
 	o.estimateCompareTime = func(ctx context.Context, rows int64) time.Duration { return estimateCompareTime(ctx, live, o, rows) }
 
-	began := time.Now()
+	startTime := time.Now()
 	if err := o.setLivePartitions(live); err != nil {
 		return nil, fmt.Errorf("verify %s: %w", live.Name(), err)
 	}
@@ -154,26 +155,29 @@ func verifyAndRepair(ctx context.Context, live Store, o Options, repair bool) (r
 		}
 		if r.Rounds == 0 {
 			// The report lists the differences of the first comparison.
-			r.Differences, r.Partitions, r.Listed = c.Differences, c.Partitions, c.Listed
+			r.Differences = c.Differences
+			r.Partitions = c.Partitions
+			r.Listed = c.Listed
 		}
 		r.Rows = c.Rows
-		r.Left = c.Differences
+		r.Remaining = c.Differences
 		r.Equal = c.Differences == 0
-		r.Took = time.Since(began)
+		r.Took = time.Since(startTime)
 		if r.Equal || !repair || r.Rounds == maxRounds {
 			return r, nil
 		}
 
-		repaired, err := repairRows(ctx, live, shadow, c.keys)
+		repaired, err := repairRows(ctx, live, shadow, c.differingKeys)
 		r.Repaired += repaired
 		if err != nil {
 			return r.unlessUnchanged(), fmt.Errorf("repair %s, after %d rows: %w", live.Name(), r.Repaired, err)
 		}
 
-		// If there were more differences than the comparison remembers, this round does not count:
-		// the next one continues its work.
+		// If there were more differences than the comparison remembers, the next round continues the
+		// work of this one, and the rounds are counted from the first one again. As each such round
+		// repairs rows, the loop ends.
 		r.Rounds++
-		if repaired > 0 && len(c.keys) == maxKeys {
+		if repaired > 0 && len(c.differingKeys) == maxKeys {
 			r.Rounds = 1
 		}
 		o.Logger.Warn("rows were repaired", "projection", live.Name(), "rows", repaired, "round", r.Rounds)
@@ -210,7 +214,7 @@ func (o *Options) setLivePartitions(live Store) error {
 // table has rows of all partitions.
 func checkFiles(ctx context.Context, live Store, o *Options, r *Report) error {
 	if o.Partitions != nil {
-		r.Unread = "only some partitions were compared"
+		r.FilesSkipped = "only some partitions were compared"
 		return nil
 	}
 
@@ -220,7 +224,7 @@ func checkFiles(ctx context.Context, live Store, o *Options, r *Report) error {
 	}
 	r.Files = files
 	if err != nil {
-		r.Unread = err.Error()
+		r.FilesSkipped = err.Error()
 	}
 	if r.Damaged() {
 		o.Logger.Error("files of a store are damaged: rebuild it", "projection", live.Name(), "damaged", files.Damaged)
@@ -233,7 +237,8 @@ func checkFiles(ctx context.Context, live Store, o *Options, r *Report) error {
 // compared, the next verification finds that.
 func compareAll(ctx context.Context, live Store, shadow *Shadow, o *Options, r *Report) (*Comparison, error) {
 	c := &Comparison{Partitions: map[int]uint64{}}
-	for key := []byte(nil); ; {
+	var key []byte // nil begins with the first row
+	for {
 		next, err := compareAtOnePosition(ctx, live, shadow, o, r, c, key)
 		if err != nil || next == nil {
 			return c, err
@@ -248,7 +253,7 @@ func compareAll(ctx context.Context, live Store, shadow *Shadow, o *Options, r *
 func compareAtOnePosition(
 	ctx context.Context, live Store, shadow *Shadow, o *Options, r *Report, c *Comparison, key []byte,
 ) (next []byte, err error) {
-	if err := approach(ctx, live, shadow, o); err != nil {
+	if err := catchUpShadow(ctx, live, shadow, o); err != nil {
 		return nil, err
 	}
 
@@ -263,6 +268,7 @@ func compareAtOnePosition(
 
 	r.At = v.Cursor().Seq
 	o.storeClosing = v.Down()
+	// Fold at full speed, because the view of the live store is open meanwhile.
 	if err := shadow.FoldTo(ctx, r.At, replay.Pace{}); err != nil {
 		return nil, err
 	}
@@ -281,10 +287,10 @@ func compareAtOnePosition(
 // live fold is stopped. It then folds these at full speed.
 const maxLag = 512
 
-// approach folds the shadow until it is at most maxLag behind the live store, which continues to
+// catchUpShadow folds the shadow until it is at most maxLag behind the live store, which continues to
 // fold. It works at the pace at first, and at twice the speed after each time that the live store
 // has moved on too far, so that it arrives in the end.
-func approach(ctx context.Context, live Store, shadow *Shadow, o *Options) error {
+func catchUpShadow(ctx context.Context, live Store, shadow *Shadow, o *Options) error {
 	pace := o.Pace
 	for {
 		v, err := live.View()
