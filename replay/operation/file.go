@@ -51,7 +51,7 @@ func (r *record) encode() ([]byte, error) {
 // decodeRecord decodes a file and checks that the record is usable. Errors describe the content of
 // the file and do not name the file.
 func decodeRecord(data []byte) (r record, err error) {
-	if err = json.Unmarshal(data, &r); err != nil {
+	if err := json.Unmarshal(data, &r); err != nil {
 		return r, err
 	}
 	if r.Version != recordVersion {
@@ -84,35 +84,35 @@ func decodeRecord(data []byte) (r record, err error) {
 // recordDir is the path of the directory that holds the files.
 type recordDir string
 
-func (f recordDir) path(id string) string { return filepath.Join(string(f), id+fileSuffix) }
+func (d recordDir) path(id string) string { return filepath.Join(string(d), id+fileSuffix) }
 
 // write replaces the file of an operation atomically. When write returns, the file is safely on
 // disk.
-func (f recordDir) write(r *record) error {
+func (d recordDir) write(r *record) error {
 	data, err := r.encode()
 	if err != nil {
 		return err
 	}
-	return atomicfile.Write(f.path(r.ID), data)
+	return atomicfile.Write(d.path(r.ID), data)
 }
 
-func (f recordDir) remove(id string) error { return os.Remove(f.path(id)) }
+func (d recordDir) remove(id string) error { return os.Remove(d.path(id)) }
 
 // readAll returns the records of all files, oldest first, and an error for each file that does not
 // contain a valid record. Such files are left in place, because a later version of the program may
 // have written them. readAll creates the directory if it is missing.
-func (f recordDir) readAll() (found []record, damaged []error, err error) {
-	if err := os.MkdirAll(string(f), 0o700); err != nil {
+func (d recordDir) readAll() (found []record, damaged []error, err error) {
+	if err := os.MkdirAll(string(d), 0o700); err != nil {
 		return nil, nil, err
 	}
 	// ReadDir sorts by name. Names are ids, so the oldest operation comes first.
-	entries, err := os.ReadDir(string(f))
+	entries, err := os.ReadDir(string(d))
 	if err != nil {
 		return nil, nil, err
 	}
 
 	for _, e := range entries {
-		path := filepath.Join(string(f), e.Name())
+		path := filepath.Join(string(d), e.Name())
 		if strings.HasSuffix(e.Name(), atomicfile.Suffix) {
 			// The process crashed while it wrote this file. The file that it was to replace is
 			// still valid.

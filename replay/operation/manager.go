@@ -89,7 +89,7 @@ func Open(o Options) (*Manager, error) {
 		return nil, fmt.Errorf("operation: %w", err)
 	}
 	for _, err := range damaged {
-		m.log.Error("an operation is not known any more", "error", err)
+		m.log.Error("the file of an operation cannot be read, so the operation is unknown", "error", err)
 	}
 
 	for _, r := range found {
@@ -157,7 +157,7 @@ func (m *Manager) Start(k Kind, projection string, args any, run Func) (Info, er
 	// The file is written before the caller learns the id, so that no operation that a caller knows
 	// of is lost.
 	if err := m.recordDir.write(&e.record); err != nil {
-		return Info{}, fmt.Errorf("operation: the %s cannot be noted: %w", k, err)
+		return Info{}, fmt.Errorf("operation: the file of the %s cannot be written: %w", k, err)
 	}
 
 	m.addEntry(e)
@@ -244,12 +244,12 @@ const removedText = "removed, because it may have named a user who was erased si
 // RemoveTexts continues with the others, and a later call tries that one again.
 func (m *Manager) RemoveTexts() error {
 	m.mu.Lock()
-
 	defer m.mu.Unlock()
+
 	var errs []error
 	for _, id := range m.ids {
 		e := m.entries[id]
-		if e.Kind == Erase || !e.State.Ended() || e.Report == "" && e.Error == "" {
+		if e.Kind == Erase || !e.State.Ended() {
 			continue
 		}
 
@@ -261,6 +261,7 @@ func (m *Manager) RemoveTexts() error {
 				*text = removedText
 			}
 		}
+		// There are no texts, or an earlier call has removed them.
 		if without.Report == e.Report && without.Error == e.Error {
 			continue
 		}
@@ -303,8 +304,8 @@ func (m *Manager) Cancel(id string) (Info, error) {
 
 	e.Cancelling = true
 	if e.cancel != nil {
-		// Save that the operation is being cancelled, so that a restart in the meantime does not
-		// continue it.
+		// Save that the operation is being cancelled before it is, so that a restart in the meantime
+		// does not continue it.
 		m.saveRecord(e)
 		e.cancel(ErrCancelled)
 		return e.info(), nil
@@ -326,11 +327,13 @@ func (m *Manager) Watch(ctx context.Context, id string, f func(Info) error) erro
 			m.mu.Unlock()
 			return ErrNotFound
 		}
+		// Take the channel together with the state, so that no change between them is missed.
 		current := e.info()
 		changed := e.changed
 		stopping := m.stopping
 		m.mu.Unlock()
 
+		// f may be slow, so it is called without the lock.
 		if err := f(current); err != nil || current.State.Ended() {
 			return err
 		}
@@ -385,7 +388,7 @@ func (e *entry) notifyWatchers() {
 // continues with the new state. After a restart, the old state would hold. m.mu is held.
 func (m *Manager) saveRecord(e *entry) {
 	if err := m.recordDir.write(&e.record); err != nil {
-		m.log.Error("the state of an operation cannot be noted", "operation", e.ID, "state", e.State, "error", err)
+		m.log.Error("the state of an operation cannot be saved", "operation", e.ID, "state", e.State, "error", err)
 	}
 }
 
@@ -399,9 +402,11 @@ func (m *Manager) finish(e *entry, st State, report, failure string) {
 	e.Ended = time.Now().UTC().Truncate(time.Microsecond)
 	e.Report = truncateText(report)
 	e.Error = truncateText(failure)
-	// These are not needed any more. The manager would keep what they refer to for as long as it
-	// remembers the operation.
-	e.Args, e.run, e.cancel = nil, nil, nil
+	// These are not needed any more. The manager would keep what they refer to in memory for as long
+	// as it remembers the operation.
+	e.Args = nil
+	e.run = nil
+	e.cancel = nil
 
 	m.saveRecord(e)
 	e.notifyWatchers()

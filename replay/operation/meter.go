@@ -14,7 +14,8 @@ const (
 	// rate covers the last third of the phase: an operation that takes hours may report its
 	// progress only every few minutes, and a short window would contain no report or one.
 	minRateWindow = 29 * samplePeriod
-	// maxSamples limits the number of samples per operation.
+	// maxSamples limits the number of samples per operation. When it is reached, every second
+	// sample is dropped, so a long phase is covered by fewer samples per minute.
 	maxSamples = 512
 )
 
@@ -100,9 +101,9 @@ func (m *progressMeter) remaining(now time.Time, done, total uint64) time.Durati
 	switch {
 	case m.afterPhase < 0:
 		return -1
-		// The rate of a phase that has just begun says little, so the estimate that was made before
-		// the phase counts for now.
 	case !m.expectedEnd.IsZero() && (rate <= 0 || done < total/16):
+		// The rate of a phase that has just begun says little. Until a sixteenth of the phase is
+		// done, the estimate that was made before the phase counts.
 		return max(0, m.expectedEnd.Sub(now))
 	case rate <= 0 || total == 0:
 		return -1

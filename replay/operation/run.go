@@ -81,12 +81,12 @@ func (m *Manager) resumeUnfinished() {
 		default:
 			resumed, err := resume(e.info())
 			if err != nil {
-				m.finish(e, Failed, "", interruptedText+"; it cannot go on: "+err.Error())
+				m.finish(e, Failed, "", interruptedText+"; it cannot be continued: "+err.Error())
 				continue
 			}
 
 			e.run = resumed
-			m.log.Info("operation goes on after a restart", "operation", e.ID, "what", e.info().name())
+			m.log.Info("operation continues after a restart", "operation", e.ID, "what", e.info().name())
 			m.enqueue(e)
 		}
 	}
@@ -134,8 +134,8 @@ func (m *Manager) sampleProgress(now time.Time) {
 // operation was cancelled before.
 func (m *Manager) runOperation(ctx context.Context, e *entry) {
 	ctx, cancel := context.WithCancelCause(ctx)
-
 	defer cancel(nil)
+
 	run, p := m.markRunning(e, cancel)
 	if run == nil {
 		return
@@ -184,10 +184,10 @@ func (m *Manager) markRunning(e *entry, cancel context.CancelCauseFunc) (Func, *
 // callAndRecover calls run and turns a panic into an error, so that the process continues to serve.
 func (m *Manager) callAndRecover(ctx context.Context, id string, run Func, p *replay.Progress) (report string, err error) {
 	defer func() {
-		panicked := recover()
-		if panicked != nil {
+		if panicked := recover(); panicked != nil {
 			m.log.Error("an operation panicked", "operation", id, "panic", panicked, "stack", string(debug.Stack()))
-			report, err = "", fmt.Errorf("panic: %v; the log of the service says more", panicked)
+			report = ""
+			err = fmt.Errorf("panic: %v; the log of the service says more", panicked)
 		}
 	}()
 	return run(ctx, p)

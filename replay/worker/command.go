@@ -24,9 +24,9 @@ type Command struct {
 	Settings all.Settings
 }
 
-// operation is what the serving process asks of a worker: to finish one build. It is sent as one
+// buildRequest is what the serving process asks of a worker: to finish one build. It is sent as one
 // JSON object.
-type operation struct {
+type buildRequest struct {
 	Settings all.Settings
 	// Share is the share of one core that the worker may use, as in [replay.Pace]; 0 does not
 	// limit.
@@ -56,9 +56,8 @@ func (c *Command) Finish(
 	cmd := exec.CommandContext(workerCtx, c.Path)
 	cmd.Args = c.Args
 	cmd.Stderr = os.Stderr // so that a panic of the worker appears in the log of the service
-
 	isolate(cmd)
-	operations, err := cmd.StdinPipe()
+	requests, err := cmd.StdinPipe()
 	if err != nil {
 		return 0, err
 	}
@@ -74,11 +73,12 @@ func (c *Command) Finish(
 	// none.
 	settings := c.Settings
 	settings.Cache = nil
-	sendErr := json.NewEncoder(operations).Encode(operation{settings, share, h})
+	sendErr := json.NewEncoder(requests).Encode(buildRequest{settings, share, h})
 
 	rows, err = receiveMessages(messages, report)
 
-	// The worker has ended after its last message. Otherwise it must end now.
+	// After its last message, a worker ends by itself. A worker that has sent none, or whose
+	// progress report failed, must be killed.
 	cancel()
 	waitErr := cmd.Wait()
 
@@ -88,6 +88,7 @@ func (c *Command) Finish(
 	case ctx.Err() != nil:
 		return 0, ctx.Err()
 	case errors.Is(err, errWorkerDied):
+		// Why it died is in the exit status, or in the error of sending the request.
 		return 0, fmt.Errorf("%w: %w", err, errors.Join(sendErr, waitErr))
 	}
 	return 0, err
@@ -100,9 +101,11 @@ var errWorkerDied = errors.New("the worker ended before the build was finished")
 // receiveMessages reads messages until the final one and passes on the progress. It returns the
 // number of rows of the finished store.
 func receiveMessages(messages io.Reader, report func(replay.PhaseProgress) error) (rows int64, err error) {
-	for in := json.NewDecoder(messages); ; {
+	decoder := json.NewDecoder(messages)
+	for {
 		var m workerMessage
-		switch err := in.Decode(&m); {
+		err := decoder.Decode(&m)
+		switch {
 		case err != nil:
 			return 0, errWorkerDied
 		case m.Error != "":

@@ -32,18 +32,19 @@ func Throttled(o build.Options, pace replay.Pace, report func(replay.PhaseProgre
 	}
 
 	o.AroundFold = func(ctx context.Context, fold func() error) error {
-		began := time.Now()
+		startTime := time.Now()
 		if err := fold(); err != nil {
 			return err
 		}
+		// Adding nothing asks report whether the build must stop.
 		if err := reportDone(&folded, 0); err != nil {
 			return err
 		}
-		return pace.Rest(ctx, time.Since(began))
+		return pace.Rest(ctx, time.Since(startTime))
 	}
 
 	o.Merging = func(ctx context.Context, all int64, merge func() (int64, error)) error {
-		began := time.Now()
+		startTime := time.Now()
 		rows, err := merge()
 		if err != nil {
 			return err
@@ -58,7 +59,7 @@ func Throttled(o build.Options, pace replay.Pace, report func(replay.PhaseProgre
 		if err := reportDone(&written, uint64(rows)); err != nil {
 			return err
 		}
-		return pace.Rest(ctx, time.Since(began))
+		return pace.Rest(ctx, time.Since(startTime))
 	}
 	return o
 }
