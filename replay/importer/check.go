@@ -21,14 +21,15 @@ func check(ctx context.Context, o Options, s *shape, start time.Time) (*Report, 
 	if s.comments > 0 {
 		o.Notice(fmt.Sprintf("skipping %d lines before the first row that begin with #", s.comments))
 	}
-	if err := noticeFirst(o, s, start); err != nil {
+	if err := noticeFirstRecord(o, s, start); err != nil {
 		return nil, err
 	}
 
 	report := &Report{Source: o.Source, StartedAt: start, Shape: s.String(), Unpublished: true}
 	var earliestTime, latestTime events.Micros
-	err := eachChecked(ctx, o, s, start, func(r *Record) error {
-		report.Records, report.Record = r.Number, r.Number
+	err := eachFileRecord(ctx, o, s, start, func(r *Record) error {
+		report.Records = r.Number
+		report.Record = r.Number
 		if r.Clamped {
 			report.Clamped++
 		}
@@ -47,7 +48,8 @@ func check(ctx context.Context, o Options, s *shape, start time.Time) (*Report, 
 
 		at := microsOf(r.Events[0].GetOccurredAt().AsTime())
 		if report.Events == 0 {
-			earliestTime, latestTime = at, at
+			earliestTime = at
+			latestTime = at
 		}
 		earliestTime = min(earliestTime, at)
 		latestTime = max(latestTime, at)
@@ -71,8 +73,8 @@ func check(ctx context.Context, o Options, s *shape, start time.Time) (*Report, 
 	return report, nil
 }
 
-// noticeFirst tells people what the first record means.
-func noticeFirst(o Options, s *shape, start time.Time) error {
+// noticeFirstRecord tells people what the first record means.
+func noticeFirstRecord(o Options, s *shape, start time.Time) error {
 	records, err := newFileRecords(o, s, o.Source, start)
 	if err != nil {
 		return err
@@ -90,8 +92,9 @@ func noticeFirst(o Options, s *shape, start time.Time) error {
 	return nil
 }
 
-// eachChecked calls do with each record of a file, even if it is bad.
-func eachChecked(ctx context.Context, o Options, s *shape, start time.Time, do func(*Record) error) error {
+// eachFileRecord calls do with each record of a file, even if it is bad. It reports the progress of
+// a check.
+func eachFileRecord(ctx context.Context, o Options, s *shape, start time.Time, do func(*Record) error) error {
 	records, err := newFileRecords(o, s, o.Source, start)
 	if err != nil {
 		return err
@@ -124,7 +127,7 @@ func writeRejects(ctx context.Context, o Options, s *shape, start time.Time) err
 	if err != nil {
 		return fmt.Errorf("cannot keep rejects (--rejects places them): %w", err)
 	}
-	err = eachChecked(ctx, o, s, start, func(r *Record) error {
+	err = eachFileRecord(ctx, o, s, start, func(r *Record) error {
 		if r.RejectedBy == nil {
 			return nil
 		}

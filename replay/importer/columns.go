@@ -99,10 +99,11 @@ type kindColumns struct {
 	names map[role][]string
 	// fields say where the event of a record has the columns.
 	fields map[role]events.Field
-	// sentence says for people what a record says, with the columns of inSentence.
+	// sentence is the format of a sentence that tells people what a record says. inSentence are the
+	// columns whose values it has.
 	sentence   string
 	inSentence []role
-	// subject are the columns that identify the fact of a record, if not the required ones do.
+	// subject are the columns that identify the fact of a record; nil means the required columns.
 	subject []role
 }
 
@@ -255,9 +256,9 @@ var kinds = map[Kind]kindColumns{
 	},
 }
 
-// kindOf returns the columns that files of a kind have in addition to the constants, and the values
+// columnsOfKind returns the columns that files of a kind have in addition to the constants, and the values
 // of the constants.
-func kindOf(kind Kind, constants map[string]string) (kindColumns, [numRoles]string, error) {
+func columnsOfKind(kind Kind, constants map[string]string) (kindColumns, [numRoles]string, error) {
 	var values [numRoles]string
 	k, ok := kinds[kind]
 	if !ok {
@@ -312,8 +313,8 @@ func noColumns() columns {
 	return c
 }
 
-// missing returns the names of those required roles that have no column.
-func (c *columns) missing(required []role) []string {
+// missingRoles returns the names of those required roles that have no column.
+func (c *columns) missingRoles(required []role) []string {
 	var missing []string
 	for _, r := range required {
 		if c[r] < 0 {
@@ -323,9 +324,9 @@ func (c *columns) missing(required []role) []string {
 	return missing
 }
 
-// byName finds the roles of the columns by their names. It returns an error if two columns could
+// columnsByName finds the roles of the columns by their names. It returns an error if two columns could
 // have the same role: a wrong guess would reverse the follows.
-func (k kindColumns) byName(header []string) (columns, error) {
+func (k kindColumns) columnsByName(header []string) (columns, error) {
 	c := noColumns()
 	for i, name := range header {
 		r := k.roleOf(normalizeName(name))
@@ -341,8 +342,8 @@ func (k kindColumns) byName(header []string) (columns, error) {
 	return c, nil
 }
 
-// byPosition returns the columns of a file without names, in the usual order.
-func (k kindColumns) byPosition(fields int) columns {
+// columnsByPosition returns the columns of a file without names, in the usual order.
+func (k kindColumns) columnsByPosition(fields int) columns {
 	c := noColumns()
 	for i, r := range k.positions[:min(fields, len(k.positions))] {
 		c[r] = i

@@ -27,7 +27,7 @@ var errNoRecords = errors.New("the file has no rows")
 
 // newInspection checks the options. It does not read the file yet.
 func newInspection(o Options, start events.Micros) (*inspection, error) {
-	k, constants, err := kindOf(o.Kind, o.Format.Constants)
+	k, constants, err := columnsOfKind(o.Kind, o.Format.Constants)
 	if err != nil {
 		return nil, err
 	}
@@ -94,11 +94,11 @@ func (in *inspection) measure(ctx context.Context, s shape) (*measurement, error
 	defer func() { _ = f.Close() }() // it was only read
 
 	// If there are constants, the file may have a single column. No delimiter shows then.
-	fewest := min(2, max(1, len(in.kind.required)))
+	minFields := min(2, max(1, len(in.kind.required)))
 	if in.mapping != nil {
-		fewest = max(fewest, in.mapping.minFields())
+		minFields = max(minFields, in.mapping.minFields())
 	}
-	return measure(ctx, f, s, fewest, in.start, func() {
+	return measure(ctx, f, s, minFields, in.start, func() {
 		in.Observe(Progress{PhaseProgress: f.progress(replay.Checking)})
 	})
 }
@@ -122,8 +122,9 @@ func (in *inspection) chooseMeasurement(all []*measurement) (*measurement, error
 	// other rows is allowed.
 	var possible, single []*measurement
 	for _, me := range all {
+		mostDiffer := 2*me.misfits >= max(me.records, 1)
 		switch {
-		case me.misfits > in.MaxRejects.allowed(me.records) || 2*me.misfits >= max(me.records, 1):
+		case mostDiffer || me.misfits > in.MaxRejects.allowed(me.records):
 		case me.width() == 1:
 			single = append(single, me)
 		default:
@@ -197,7 +198,7 @@ func (in *inspection) isNamed(me *measurement) bool {
 			}
 			continue
 		}
-		if c, err := in.kind.byName(names); err == nil && len(c.missing(in.kind.required)) == 0 {
+		if c, err := in.kind.columnsByName(names); err == nil && len(c.missingRoles(in.kind.required)) == 0 {
 			return true
 		}
 	}
@@ -226,7 +227,7 @@ func (in *inspection) decide(me *measurement, end byte) (*shape, error) {
 		absent:    in.Format.Null,
 		timeUnit:  in.Format.TimeUnit,
 	}
-	if err := in.decideQuotes(me); err != nil {
+	if err := in.checkQuotes(me); err != nil {
 		return nil, err
 	}
 	rows, err := in.decideComments(s, me)
@@ -275,22 +276,22 @@ func (in *inspection) decide(me *measurement, end byte) (*shape, error) {
 	if err := in.checkRemarks(s, me); err != nil {
 		return nil, err
 	}
-	if err := in.decideTimes(s, me); err != nil {
+	if err := in.checkTimes(s, me); err != nil {
 		return nil, err
 	}
 	return s, in.decideAbsent(s, me)
 }
 
-// decideQuotes returns an error if it is not certain what double quotes mean in the file.
-func (in *inspection) decideQuotes(me *measurement) error {
-	rarelyQuoted := me.delimiter == Tab || me.delimiter == Space
+// checkQuotes returns an error if it is not certain what double quotes mean in the file.
+func (in *inspection) checkQuotes(me *measurement) error {
+	isRarelyQuoted := me.delimiter == Tab || me.delimiter == Space
 	switch {
 	case me.quoteError != nil && in.Format.Quotes != nil:
 		return fmt.Errorf("%w, so it is not certain where later rows begin: repair the line", me.quoteError)
 	case me.quoteError != nil:
 		return fmt.Errorf("%w, so it is not certain where later rows begin: repair the line, or give --no-quotes if double quotes are "+
 			"characters like others in this file", me.quoteError)
-	case me.multiLine > 0 && rarelyQuoted && in.Format.Quotes == nil:
+	case me.multiLine > 0 && isRarelyQuoted && in.Format.Quotes == nil:
 		return fmt.Errorf("%d rows begin a field with a double quote that ends on a later line: give --quotes if fields are enclosed in double "+
 			"quotes, or --no-quotes if these are characters like others", me.multiLine)
 	}
@@ -339,8 +340,8 @@ func (in *inspection) decideComments(s *shape, me *measurement) ([][]string, err
 		s.headed = true
 		rows = rows[1:]
 	default:
-		c, err := in.kind.byName(names)
-		if len(rows) == 1 && err == nil && len(c.missing(in.kind.required)) == 0 && me.first != nil {
+		c, err := in.kind.columnsByName(names)
+		if len(rows) == 1 && err == nil && len(c.missingRoles(in.kind.required)) == 0 && me.first != nil {
 			s.comments = len(me.comments)
 			return nil, nil
 		}
@@ -370,7 +371,7 @@ func (in *inspection) checkRemarks(s *shape, me *measurement) error {
 			continue
 		}
 		names, _ := s.delimiter.split(nil, c.names(), s.quotes) // it was split before
-		if found, err := in.kind.byName(names); err == nil && len(found.missing(in.kind.required)) == 0 {
+		if found, err := in.kind.columnsByName(names); err == nil && len(found.missingRoles(in.kind.required)) == 0 {
 			continue
 		}
 		return fmt.Errorf("line %d (%q) begins with # and could be a row or a comment: remove it if it is a comment, or move it below "+
@@ -401,19 +402,10 @@ func (in *inspection) decideHeader(s *shape, me *measurement) error {
 // decideColumns finds the columns: by --columns, by the names in the file, or by position if no
 // other order is possible.
 func (in *inspection) decideColumns(s *shape, me *measurement) (err error) {
-	k := in.kind
 	if in.mapping != nil {
 		s.columns, err = in.mapping.resolve(s.header)
-	} else if s.columns, err = k.byName(s.header); err == nil {
-		missing := s.columns.missing(k.required)
-		switch {
-		case len(missing) == 0:
-		case len(missing) == len(k.required) && s.fields >= len(k.required) && s.fields <= len(k.positions) && in.fitsPositions(me):
-			s.columns = k.byPosition(s.fields)
-		default:
-			return fmt.Errorf("cannot tell which of the %d columns is the %s: give --columns (%s)\n%s",
-				s.fields, strings.Join(missing, " or the "), k.describeColumns(), k.describeNames())
-		}
+	} else {
+		s.columns, err = in.columnsWithoutMapping(s, me)
 	}
 	if err != nil {
 		return err
@@ -426,9 +418,33 @@ func (in *inspection) decideColumns(s *shape, me *measurement) (err error) {
 	return nil
 }
 
+// columnsWithoutMapping finds the columns by their names. If no required column has a name, it takes
+// the usual positions, provided that the file fits them.
+func (in *inspection) columnsWithoutMapping(s *shape, me *measurement) (columns, error) {
+	k := in.kind
+	found, err := k.columnsByName(s.header)
+	if err != nil {
+		return found, err
+	}
+	missing := found.missingRoles(k.required)
+	if len(missing) == 0 {
+		return found, nil
+	}
+
+	// A file that names some of the required columns is not read by position: the names say that
+	// its order is another one.
+	hasNoNames := len(missing) == len(k.required)
+	hasUsualWidth := s.fields >= len(k.required) && s.fields <= len(k.positions)
+	if hasNoNames && hasUsualWidth && in.fitsPositions(me) {
+		return k.columnsByPosition(s.fields), nil
+	}
+	return found, fmt.Errorf("cannot tell which of the %d columns is the %s: give --columns (%s)\n%s",
+		s.fields, strings.Join(missing, " or the "), k.describeColumns(), k.describeNames())
+}
+
 // fitsPositions reports whether the column at the usual position of the time contains times.
 func (in *inspection) fitsPositions(me *measurement) bool {
-	i := in.kind.byPosition(len(me.first))[when]
+	i := in.kind.columnsByPosition(len(me.first))[when]
 	if i < 0 {
 		return true
 	}
@@ -437,9 +453,9 @@ func (in *inspection) fitsPositions(me *measurement) bool {
 	return 2*times > fitting && fitting-times <= in.MaxRejects.allowed(me.records)
 }
 
-// decideTimes returns an error if the unit of the times is not certain, or if an unused column
-// seems to contain the times.
-func (in *inspection) decideTimes(s *shape, me *measurement) error {
+// checkTimes returns an error if the unit of the times is not certain, or if an unused column seems
+// to contain the times.
+func (in *inspection) checkTimes(s *shape, me *measurement) error {
 	if i := s.columns[when]; i >= 0 && s.timeUnit == UnitAuto {
 		found := make([]string, 0, len(timeUnits))
 		for u, e := range me.columns[i].units {
@@ -458,14 +474,14 @@ func (in *inspection) decideTimes(s *shape, me *measurement) error {
 	for i := range me.columns {
 		if me.columns[i].looksLikeTimes() && !slices.Contains(s.columns[:], i) {
 			return fmt.Errorf("%s has times, but it is not known as the time of the rows, and without a time every row gets that of the import: "+
-				"give --columns with time=%d, or without a time (%s)", s.columnName(i), i+1, in.example(s))
+				"give --columns with time=%d, or without a time (%s)", s.columnName(i), i+1, in.columnsFlag(s))
 		}
 	}
 	return nil
 }
 
-// example returns the flag --columns for the columns that were found.
-func (in *inspection) example(s *shape) string {
+// columnsFlag returns the flag --columns for the columns that were found.
+func (in *inspection) columnsFlag(s *shape) string {
 	var parts []string
 	for _, r := range slices.Concat(in.kind.required, in.kind.optional) {
 		if i := s.columns[r]; i >= 0 {
@@ -485,14 +501,14 @@ func (in *inspection) decideAbsent(s *shape, me *measurement) error {
 		if i < 0 {
 			continue
 		}
-		free := role(r) == title || role(r) == attributes
+		isFreeText := role(r) == title || role(r) == attributes
 		for _, e := range me.columns[i].absent {
 			switch {
 			case e.text == `\N`:
 				if !slices.Contains(s.absent, e.text) {
 					s.absent = append(s.absent, e.text)
 				}
-			case free && e.text != "NULL": // a title may be any word
+			case isFreeText && e.text != "NULL": // a title may be any word
 			default:
 				return fmt.Errorf("%s, the %s, is %q in %d rows, first in %s: give --null %s if that stands for an absent value, or --null= if it "+
 					"does not", s.columnName(i), role(r), e.text, e.count, describeRow(e), e.text)

@@ -34,10 +34,11 @@ func (k Kind) entries(r *record, at events.Micros) []comparison.Entry {
 	}
 	switch k {
 	case Follows:
-		a, b := r.fields[follower], r.fields[user]
+		from := r.fields[follower]
+		to := r.fields[user]
 		return []comparison.Entry{
-			entry(comparison.Following, a, b), entry(comparison.Followers, b, a),
-			entry(comparison.Following, b, ""), entry(comparison.Followers, a, ""),
+			entry(comparison.Following, from, to), entry(comparison.Followers, to, from),
+			entry(comparison.Following, to, ""), entry(comparison.Followers, from, ""),
 		}
 	case Boards:
 		return boardEntries(r, at)
@@ -56,10 +57,12 @@ func (k Kind) entries(r *record, at events.Micros) []comparison.Entry {
 	case Reactions:
 		return comparison.ReactionEntries(r.fields[user], r.fields[item], r.fields[reactionKind], at)
 	case Plays:
-		of, by := entry(comparison.PlaysOf, r.fields[item], r.fields[user]), entry(comparison.PlaysBy, r.fields[user], r.fields[item])
-		of.Text = string(binary.BigEndian.AppendUint64(nil, r.number)) // every record counts, also one that repeats another
-		by.Text = of.Text
-		return []comparison.Entry{of, by}
+		playOf := entry(comparison.PlaysOf, r.fields[item], r.fields[user])
+		playBy := entry(comparison.PlaysBy, r.fields[user], r.fields[item])
+		// Every record counts, also one that repeats another. The number makes the entries differ.
+		playOf.Text = string(binary.BigEndian.AppendUint64(nil, r.number))
+		playBy.Text = playOf.Text
+		return []comparison.Entry{playOf, playBy}
 	}
 	return nil
 }
@@ -67,11 +70,14 @@ func (k Kind) entries(r *record, at events.Micros) []comparison.Entry {
 // boardEntries returns the entries of a record about a board. The record says that the board
 // exists, that a user follows it, or both.
 func boardEntries(r *record, at events.Micros) []comparison.Entry {
-	by, of, name := r.fields[follower], r.fields[owner], r.fields[board]
+	by := r.fields[follower]
+	of := r.fields[owner]
+	name := r.fields[board]
 	entry := func(kind comparison.ListKind, owner, ofBoard, id, board, text string) comparison.Entry {
 		return comparison.Entry{List: comparison.List{Kind: kind, Owner: owner, Board: ofBoard}, ID: id, Board: board, At: at, Text: text}
 	}
-	users, entries := []string{of}, []comparison.Entry{entry(comparison.BoardFollowers, of, name, "", "", "")}
+	users := []string{of}
+	entries := []comparison.Entry{entry(comparison.BoardFollowers, of, name, "", "", "")}
 	if by != "" {
 		users = append(users, by)
 		entries = append(entries,
@@ -86,6 +92,9 @@ func boardEntries(r *record, at events.Micros) []comparison.Entry {
 		}
 		entries = append(entries, entry(comparison.Boards, of, "", of, name, text))
 	}
+
+	// Entries without an id make the comparer query these lists of both users, even if they are
+	// empty.
 	for _, u := range users {
 		for _, kind := range []comparison.ListKind{
 			comparison.ImplicitFollowing, comparison.ImplicitFollowers, comparison.FollowedBoards, comparison.Boards,
@@ -150,8 +159,10 @@ func eachRecord(ctx context.Context, o CompareOptions, do func(r *record, at eve
 		if r.err != nil || !o.Kind.isValid(&r) || (o.First && o.Kind.isRepeat(seen, &r)) {
 			continue
 		}
-		// The service does not list a mute that has ended.
-		if end, err := s.timeUnit.parseUntil(r.fields[until]); err != nil || end != 0 && end <= microsOf(o.StartedAt) {
+		// The service does not list a mute that has ended. Files of other kinds have no such column.
+		end, err := s.timeUnit.parseUntil(r.fields[until])
+		hasEnded := end != 0 && end <= microsOf(o.StartedAt)
+		if err != nil || hasEnded {
 			continue
 		}
 		if err := do(&r, at); err != nil {
@@ -162,38 +173,55 @@ func eachRecord(ctx context.Context, o CompareOptions, do func(r *record, at eve
 
 // isValid reports whether the ids of a record are valid, each and together.
 func (k Kind) isValid(r *record) bool {
-	id := func(r *record, as role) bool { return events.ValidateID(r.fields[as]) == nil }
-	a := r.fields[follower]
 	switch k {
-	case Follows:
-		return id(r, follower) && id(r, user) && a != r.fields[user]
-	case Plays, HiddenItems:
-		return id(r, user) && id(r, item)
-	case Reactions:
-		hasNoPin := r.fields[pinOwner] == "" && r.fields[pin] == ""
-		return id(r, user) && id(r, item) && events.IsReaction(r.fields[reactionKind]) && (hasNoPin || id(r, pinOwner) && id(r, pin))
-	case Unfollows, FollowSettings:
-		return id(r, follower) && id(r, user) && a != r.fields[user]
-	case BoardUnfollows:
-		return id(r, follower) && id(r, owner) && (r.fields[board] == "" || id(r, board)) && a != r.fields[owner]
+	case Follows, Unfollows, FollowSettings:
+		return r.hasDifferentIDs(follower, user)
 	case Blocks:
-		return id(r, user) && id(r, blocked) && r.fields[user] != r.fields[blocked]
+		return r.hasDifferentIDs(user, blocked)
 	case Mutes:
-		return id(r, user) && id(r, muted) && r.fields[user] != r.fields[muted]
+		return r.hasDifferentIDs(user, muted)
+	case BoardUnfollows:
+		return r.hasDifferentIDs(follower, owner) && (r.lacks(board) || r.hasID(board))
+	case Plays, HiddenItems:
+		return r.hasID(user) && r.hasID(item)
+	case Reactions:
+		hasNoPin := r.lacks(pinOwner) && r.lacks(pin)
+		hasPin := r.hasID(pinOwner) && r.hasID(pin)
+		return r.hasID(user) && r.hasID(item) && events.IsReaction(r.fields[reactionKind]) && (hasNoPin || hasPin)
 	case Pins:
 		return isValidPin(r)
 	}
-	named := id(r, board) || (r.fields[board] == "" && a != "" && r.fields[title] == "")
-	titled := len(r.fields[title]) <= events.MaxTitleBytes && utf8.ValidString(r.fields[title])
-	return id(r, owner) && named && titled && (a == "" || id(r, follower) && a != r.fields[owner])
+	return isValidBoard(r)
+}
+
+// hasID reports whether a field is a valid id.
+func (r *record) hasID(as role) bool { return events.ValidateID(r.fields[as]) == nil }
+
+// lacks reports whether a field is empty.
+func (r *record) lacks(as role) bool { return r.fields[as] == "" }
+
+// hasDifferentIDs reports whether two fields are valid ids and not the same one.
+func (r *record) hasDifferentIDs(a, b role) bool {
+	return r.hasID(a) && r.hasID(b) && r.fields[a] != r.fields[b]
+}
+
+// isValidBoard reports whether the fields of a record of boards are valid, each and together.
+func isValidBoard(r *record) bool {
+	// Only the follow of a board may name the default board, whose id is empty.
+	isDefault := r.lacks(board) && r.lacks(title) && !r.lacks(follower)
+	hasBoard := r.hasID(board) || isDefault
+	hasValidTitle := len(r.fields[title]) <= events.MaxTitleBytes && utf8.ValidString(r.fields[title])
+	return r.hasID(owner) && hasBoard && hasValidTitle && (r.lacks(follower) || r.hasDifferentIDs(follower, owner))
 }
 
 // isValidPin reports whether the fields of a record of pins are valid, each and together.
 func isValidPin(r *record) bool {
-	id := func(as role) bool { return events.ValidateID(r.fields[as]) == nil }
-	none := func(as role) bool { return r.fields[as] == "" }
 	attached, err := attributesOf(r)
-	return id(owner) && id(pin) && (none(board) || id(board)) && (none(item) || id(item)) &&
-		(none(repinOwner) && none(repinPin) || id(repinOwner) && id(repinPin)) &&
-		err == nil && len(attached) <= events.MaxAttributesBytes
+	hasValidAttributes := err == nil && len(attached) <= events.MaxAttributesBytes
+	isNoRepin := r.lacks(repinOwner) && r.lacks(repinPin)
+	isRepin := r.hasID(repinOwner) && r.hasID(repinPin)
+	return r.hasID(owner) && r.hasID(pin) &&
+		(r.lacks(board) || r.hasID(board)) &&
+		(r.lacks(item) || r.hasID(item)) &&
+		(isNoRepin || isRepin) && hasValidAttributes
 }

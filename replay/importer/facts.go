@@ -34,12 +34,14 @@ func (t *translator) translate(r *record) (evs []*skeinv1.Event, clamped bool, e
 	}
 	at := t.start
 	if t.shape.hasTime() {
-		if at, clamped, err = t.shape.timeUnit.parse(r.fields[when], t.start); err != nil {
+		at, clamped, err = t.shape.timeUnit.parse(r.fields[when], t.start)
+		if err != nil {
 			return nil, false, err
 		}
 	}
 
-	if evs, err = t.recordEvents(r); err != nil {
+	evs, err = t.recordEvents(r)
+	if err != nil {
 		return nil, false, err
 	}
 	occurred := timestamppb.New(at.Time())
@@ -146,13 +148,15 @@ func parseSettings(r *record) (settings events.FollowSettings, err error) {
 
 // attributesOf returns the attributes of a record. It does not check their length.
 func attributesOf(r *record) ([]byte, error) {
-	text, packed := r.fields[attributes], r.fields[attributesBase64]
+	text := r.fields[attributes]
+	packed := r.fields[attributesBase64]
 	if packed == "" {
 		return []byte(text), nil
 	}
 	if text != "" {
 		return nil, errors.New("attributes must be empty where attributes_base64 is given: a pin has one of them")
 	}
+	// Accept both alphabets of base64, with and without padding.
 	encoding := base64.StdEncoding
 	if strings.ContainsAny(packed, "-_") {
 		encoding = base64.URLEncoding

@@ -7,7 +7,7 @@ import (
 	"unicode/utf8"
 )
 
-// maxFormatBytes is how many bytes at the beginning of a file are needed to recognize its format.
+// formatBytes is how many bytes at the beginning of a file are needed to recognize its format.
 // The format tar needs most.
 const formatBytes = 512
 

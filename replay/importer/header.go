@@ -35,8 +35,8 @@ func (k kindColumns) isHeader(h Header, m *mapping, me *measurement, comment []s
 
 	// A first record that contains known names is a header.
 	first := me.first
-	c, err := k.byName(first)
-	if err != nil || (m == nil && len(c.missing(k.required)) < len(k.required)) || len(c.missing(k.required)) == 0 {
+	c, err := k.columnsByName(first)
+	if err != nil || (m == nil && len(c.missingRoles(k.required)) < len(k.required)) || len(c.missingRoles(k.required)) == 0 {
 		return true, nil //nolint:nilerr // also when names clash or one is unknown: then placing the columns asks for help
 	}
 
@@ -49,7 +49,7 @@ func (k kindColumns) isHeader(h Header, m *mapping, me *measurement, comment []s
 		if len(first) > len(k.positions) {
 			return false, nil // placing the columns asks for help
 		}
-		c = k.byPosition(len(first))
+		c = k.columnsByPosition(len(first))
 	}
 	if i := c[when]; m != nil && i >= 0 && i < len(first) {
 		others := &me.columns[i]
@@ -63,7 +63,7 @@ func (k kindColumns) isHeader(h Header, m *mapping, me *measurement, comment []s
 
 	// It is a row if a comment before it contains the names, or if all rows have the same id as it
 	// in some column.
-	if named, err := k.byName(comment); err == nil && len(comment) == len(first) && len(named.missing(k.required)) == 0 {
+	if named, err := k.columnsByName(comment); err == nil && len(comment) == len(first) && len(named.missingRoles(k.required)) == 0 {
 		return false, nil
 	}
 	aboveNumbers := false

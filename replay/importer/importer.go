@@ -116,7 +116,8 @@ const (
 	maxCallRecords = 100_000
 	// sampleSize is how many events and rejects a dry run shows.
 	sampleSize = 10
-	// queuedCalls is how many calls are prepared while another one is made.
+	// queuedCalls is how many calls are prepared while another one is made. The next call is then
+	// ready when the service has answered.
 	queuedCalls = 2
 	// defaultCallTimeout is long because the service itself answers with an error much sooner if
 	// the log does not answer.
@@ -184,7 +185,8 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 	start := StartOf(o.Now())
 	var old *state
 	if !o.Restart && !o.DryRun {
-		if old, err = loadState(o.State); err != nil {
+		old, err = loadState(o.State)
+		if err != nil {
 			return nil, err
 		}
 		if old != nil && old.Digest == digest {
@@ -226,13 +228,15 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 		return report, nil
 	}
 
+	// The file is read once more to publish it. If it has changed since the first reading, the checks
+	// say nothing about it.
 	if err := checkUnchanged(o.Path, before); err != nil {
 		return nil, err
 	}
 
-	of := Origin{Digest: digest, Shape: s.String(), StartedAt: start}
+	origin := Origin{Digest: digest, Shape: s.String(), StartedAt: start}
 	var records *fileRecords
-	report, err = RunRecords(ctx, o, of, func(source string, start time.Time) (Records, error) {
+	report, err = RunRecords(ctx, o, origin, func(source string, start time.Time) (Records, error) {
 		records, err = newFileRecords(o, s, source, start)
 		return records, err
 	})
@@ -289,7 +293,8 @@ func (r *importRun) openState() error {
 	r.lastSave = time.Now()
 
 	var err error
-	if r.rejects, err = openRejects(r.Rejects, r.state.RecordsDone); err != nil {
+	r.rejects, err = openRejects(r.Rejects, r.state.RecordsDone)
+	if err != nil {
 		return fmt.Errorf("cannot keep rejects (--rejects places them): %w", err)
 	}
 	return nil
@@ -331,7 +336,8 @@ func (r *importRun) readRecords(ctx context.Context, done uint64, calls chan<- *
 		size := encodedSize(record.Events)
 		isFull := len(next.events)+len(record.Events) > maxCallEvents ||
 			next.size+size > maxCallBytes || records >= maxCallRecords
-		if isFull || isFirstCall && len(next.events) > 0 {
+		isFirstCallComplete := isFirstCall && len(next.events) > 0
+		if isFull || isFirstCallComplete {
 			if err := send(); err != nil {
 				return err
 			}
@@ -385,6 +391,7 @@ func (r *importRun) publishCalls(ctx context.Context, calls <-chan *call) error 
 			}
 		}
 
+		// The rejects come before the state, which says that their records are done.
 		if err := r.rejects.write(c.rejects); err != nil {
 			return fmt.Errorf("cannot keep rejects: %w", err)
 		}
@@ -426,7 +433,8 @@ func (r *importRun) sendCall(ctx context.Context, c *call) error {
 	repeats := uint64(len(res.GetRepeatedIndexes()))
 	switch {
 	case retried || r.isContinued:
-		repeats = 0 // this import has sent them before, so they are no repeats
+		// This import may have sent the events before, so the log is right to know them.
+		repeats = 0
 	case repeats > 0 && !r.acknowledged && !r.hasOwnSource():
 		return fmt.Errorf("%w %q: the log has its rows up to %d or later, so it ignores those of this file; nothing was imported; "+
 			"import with another --source", ErrSourceUsed, r.state.Source, c.lastRecord)

@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	// maxColumns is the largest number of columns of a file.
+	// maxColumns is the largest number of columns of a file. It limits the memory of a measurement.
 	maxColumns = 1000
 	// maxComments is the largest number of lines before the first record that begin with #.
 	maxComments = 1000
@@ -166,12 +166,13 @@ func (c *columnValues) add(value string, record uint64, start events.Micros) {
 		return
 	}
 	// The number of digits before the point determines the unit.
-	unit := 0
-	switch whole, _, _ := strings.Cut(value, "."); {
+	whole, _, _ := strings.Cut(value, ".")
+	unit := 0 // an index of timeUnits: seconds
+	switch {
 	case len(whole) >= len(strconv.Itoa(maxMillis)):
-		unit = 2
+		unit = 2 // microseconds
 	case len(whole) >= len(strconv.Itoa(maxSeconds)):
-		unit = 1
+		unit = 1 // milliseconds
 	}
 	c.units[unit].add(value, record)
 }
@@ -207,9 +208,9 @@ func isCompactDate(s string) bool {
 		(len(s) == 8 || between(s[8:10], "00", "23") && between(s[10:12], "00", "59") && between(s[12:14], "00", "60"))
 }
 
-// measure reads a whole file with one delimiter. It returns nil if the first record has fewer
-// fields than fewest.
-func measure(ctx context.Context, f *file, s shape, fewest int, start events.Micros, observe func()) (*measurement, error) {
+// measure reads a whole file with one delimiter. It returns nil if the first record has fewer than
+// minFields fields.
+func measure(ctx context.Context, f *file, s shape, minFields int, start events.Micros, observe func()) (*measurement, error) {
 	me := &measurement{delimiter: s.delimiter, quotes: s.quotes}
 	lines := newLineReader(f, s.lineEnd)
 	if err := me.readComments(lines); err != nil {
@@ -230,7 +231,7 @@ func measure(ctx context.Context, f *file, s shape, fewest int, start events.Mic
 		me.multiLine = texts.multiLine
 		switch {
 		case errors.Is(err, io.EOF):
-			if width := me.width(); width > 0 && width < fewest {
+			if width := me.width(); width > 0 && width < minFields {
 				return nil, nil
 			}
 			return me, nil
@@ -260,7 +261,7 @@ func measure(ctx context.Context, f *file, s shape, fewest int, start events.Mic
 		me.records++
 		switch me.records {
 		case 1:
-			if len(fields) < fewest {
+			if len(fields) < minFields {
 				return nil, nil
 			}
 			if len(fields) > maxColumns {

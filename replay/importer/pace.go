@@ -45,7 +45,7 @@ func (r *importRun) waitForProjections(ctx context.Context, at replay.PhaseProgr
 		return nil
 	}
 
-	began := time.Now()
+	waitStart := time.Now()
 	isWaiting := false
 	for {
 		queryCtx, cancel := context.WithTimeout(ctx, r.CallTimeout)
@@ -53,8 +53,8 @@ func (r *importRun) waitForProjections(ctx context.Context, at replay.PhaseProgr
 		cancel()
 		r.lagState.lastQuery = time.Now()
 		if isWaiting {
-			r.lagState.waited += r.lagState.lastQuery.Sub(began)
-			began = r.lagState.lastQuery
+			r.lagState.waited += r.lagState.lastQuery.Sub(waitStart)
+			waitStart = r.lagState.lastQuery
 		}
 
 		switch {

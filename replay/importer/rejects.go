@@ -30,7 +30,8 @@ const rejectsHeader = "row\treason\tline\n"
 // appendTo appends the reject as a line of the file.
 func (r *Reject) appendTo(dst []byte) []byte {
 	dst = strconv.AppendUint(dst, r.Record, 10)
-	dst = append(append(dst, '\t'), events.EscapeControls(strings.Join(strings.Fields(r.Reason), " "))...)
+	dst = append(dst, '\t')
+	dst = append(dst, events.EscapeControls(strings.Join(strings.Fields(r.Reason), " "))...)
 	dst = append(dst, '\t')
 	// Escape control characters, because what others wrote must not reach a terminal as it is, and
 	// a record may span lines. Keep tabs, which may be the delimiter.
@@ -70,10 +71,12 @@ func openRejects(path string, done uint64) (*rejectsFile, error) {
 	lines.Buffer(nil, 16*maxKeptLine) // an escaped line has up to four times as many bytes
 	for lines.Scan() {
 		number, _, _ := strings.Cut(lines.Text(), "\t")
-		if n, err := strconv.ParseUint(number, 10, 64); err != nil || n > done {
-			break
+		n, err := strconv.ParseUint(number, 10, 64)
+		if err != nil || n > done {
+			break // a crash may have cut off the last line
 		}
-		kept = append(append(kept, lines.Bytes()...), '\n')
+		kept = append(kept, lines.Bytes()...)
+		kept = append(kept, '\n')
 	}
 	if len(kept) == len(rejectsHeader) {
 		return r, os.Remove(path)

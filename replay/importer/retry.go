@@ -20,9 +20,9 @@ func IsFinal(err error) bool {
 }
 
 // publishRetrying calls Publish, and repeats the same call for as long as Patience allows. It
-// returns a final error at once. waiting is called with each other error.
+// returns a final error at once. reportRetry is called with each other error.
 func (o *Options) publishRetrying(
-	ctx context.Context, req *skeinv1.PublishRequest, waiting func(error),
+	ctx context.Context, req *skeinv1.PublishRequest, reportRetry func(error),
 ) (*skeinv1.PublishResponse, error) {
 	deadline := time.Now().Add(o.Patience)
 	pause := retry.FirstPause
@@ -40,7 +40,7 @@ func (o *Options) publishRetrying(
 		case time.Now().Add(pause).After(deadline):
 			return nil, fmt.Errorf("gave up after trying for %v: %w", o.Patience, err)
 		}
-		waiting(err)
+		reportRetry(err)
 		// The pause is random, so that many importers do not come back at the same moment.
 		if wait.For(ctx, pause/2+rand.N(pause/2)) != nil {
 			return nil, context.Cause(ctx)

@@ -97,22 +97,22 @@ type Origin struct {
 // records must have this source, and this start if they have no time of their own. The import may
 // be interrupted at any time; the next run continues it.
 func RunRecords(
-	ctx context.Context, o Options, of Origin, open func(source string, start time.Time) (Records, error),
+	ctx context.Context, o Options, origin Origin, open func(source string, start time.Time) (Records, error),
 ) (*Report, error) {
 	o.SetDefaults()
-	if of.StartedAt.IsZero() {
-		of.StartedAt = StartOf(o.Now())
+	if origin.StartedAt.IsZero() {
+		origin.StartedAt = StartOf(o.Now())
 	}
 	r := &importRun{Options: o, state: &state{
 		Version:   stateVersion,
 		Kind:      o.Kind,
 		File:      cmp.Or(o.Name, filepath.Base(o.Path)),
-		Digest:    of.Digest,
-		Shape:     of.Shape,
+		Digest:    origin.Digest,
+		Shape:     origin.Shape,
 		First:     o.First,
 		LogID:     o.LogID,
 		Source:    o.Source,
-		StartedAt: of.StartedAt,
+		StartedAt: origin.StartedAt,
 	}}
 	if err := r.openState(); err != nil {
 		return nil, err
@@ -124,16 +124,17 @@ func RunRecords(
 		return nil, err
 	}
 
-	// One goroutine reads records and prepares calls while the other makes them.
+	// One goroutine reads records and prepares calls while the other makes them. done is read before,
+	// because the second goroutine changes the state.
 	calls := make(chan *call, queuedCalls)
 	done := r.state.RecordsDone
-	g, gctx := errgroup.WithContext(ctx)
-	g.Go(func() error {
+	goroutines, groupCtx := errgroup.WithContext(ctx)
+	goroutines.Go(func() error {
 		defer close(calls)
-		return r.readRecords(gctx, done, calls)
+		return r.readRecords(groupCtx, done, calls)
 	})
-	g.Go(func() error { return r.publishCalls(gctx, calls) })
-	err = g.Wait()
+	goroutines.Go(func() error { return r.publishCalls(groupCtx, calls) })
+	err = goroutines.Wait()
 	// Save also if the import was interrupted, because the next run continues from here.
 	err = errors.Join(err, r.saveState(err == nil), r.rejects.close())
 	if errors.Is(err, ErrSourceUsed) {

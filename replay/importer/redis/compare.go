@@ -79,8 +79,8 @@ func compare(ctx context.Context, o CompareOptions, from keyspace) (_ *Compariso
 	if err != nil {
 		return nil, err
 	}
-	sameLog := s != nil && s.LogID == o.LogID
-	if sameLog && o.AtLeast == "" {
+	isSameLog := s != nil && s.LogID == o.LogID
+	if isSameLog && o.AtLeast == "" {
 		o.AtLeast = s.Position
 	}
 	dir, remove, err := comparison.MakeDir(o.State)
@@ -108,7 +108,7 @@ func compare(ctx context.Context, o CompareOptions, from keyspace) (_ *Compariso
 	if err := expectRedis(ctx, c, o, from, now, found); err != nil {
 		return found, err
 	}
-	if sameLog {
+	if isSameLog {
 		if err := expectKnown(c, o.State, s); err != nil {
 			return found, err
 		}
@@ -151,13 +151,7 @@ func expectRedis(
 		},
 	}
 
-	for cursor, first := uint64(0), true; first || cursor != 0; first = false {
-		if cursor, err = rd.readStep(ctx, cursor); err != nil {
-			return err
-		}
-		o.Observe(found.progress(total))
-	}
-	return nil
+	return rd.readAll(ctx, func() { o.Observe(found.progress(total)) })
 }
 
 // expectAll adds entries to the comparer.

@@ -31,7 +31,7 @@ type fact struct {
 // would reject it.
 func (r *Rule) factOf(c *captured, score string, start events.Micros) (fact, error) {
 	f := fact{kind: r.kind, at: timeless}
-	for _, captures := range []captures{r.meaning.needs, r.meaning.mayAlsoBe} {
+	for _, captures := range []captures{r.meaning.required, r.meaning.optional} {
 		for as, field := range captures {
 			*f.field(field) = c[as]
 		}
@@ -41,12 +41,14 @@ func (r *Rule) factOf(c *captured, score string, start events.Micros) (fact, err
 		f.item = "" // a pin that names no item is its own item, so the two facts must be equal
 	}
 	if r.hasTimes() {
+		// The time is the score of a sorted set, unless the rule captures it elsewhere.
 		text := score
 		if r.structure != sortedSet || score == "" || c[roleTime] != "" {
 			text = c[roleTime]
 		}
 		var err error
-		if f.at, err = r.unit.parse(text, start); err != nil {
+		f.at, err = r.unit.parse(text, start)
+		if err != nil {
 			return f, err
 		}
 	}
@@ -174,9 +176,15 @@ func decodeFact(record []byte) (fact, error) {
 		return fact{}, errDamagedRecord
 	}
 	parts := strings.Split(string(ids[1:]), "\x00")
-	f.user, f.peer, f.board, f.pin, f.item = parts[0], parts[1], parts[2], parts[3], parts[4]
+	f.user = parts[0]
+	f.peer = parts[1]
+	f.board = parts[2]
+	f.pin = parts[3]
+	f.item = parts[4]
+	// The kind of a reaction stands in the place of the board.
 	if f.kind.Fields().Has(events.FieldReaction) {
-		f.board, f.reaction = "", f.board
+		f.reaction = f.board
+		f.board = ""
 	}
 	return f, nil
 }

@@ -71,11 +71,14 @@ type Report struct {
 }
 
 const (
+	// defaultPageSize is large enough that round trips take little of the time, and small enough that
+	// no command blocks the Redis for long.
 	defaultPageSize = 1000
 	// saveInterval is how often the state is saved while Redis is read. After a crash, what was
 	// read since the last save is read again.
 	saveInterval = 30 * time.Second
-	sampleSize   = 10
+	// sampleSize is how many events and rejects a dry run shows.
+	sampleSize = 10
 )
 
 // importRun is one run of an import.
@@ -182,7 +185,7 @@ func (r *importRun) openState() error {
 	}
 
 	start := importer.StartOf(r.Now())
-	began := func(s *state) string { return s.StartedAt.Format(time.DateTime) }
+	formatStart := func(s *state) string { return s.StartedAt.Format(time.DateTime) }
 	switch {
 	case old == nil:
 		old = &state{Version: stateVersion, LogID: r.LogID, Source: sourceOf(r.Name, r.LogID, r.Now())}
@@ -192,7 +195,7 @@ func (r *importRun) openState() error {
 			old.Run+1, old.KnownSize))
 		old.beginRun(r, start)
 	case old.Phase == phasePublishing:
-		r.Notice(fmt.Sprintf("going on with publishing what the run that began %s has found", began(old)))
+		r.Notice(fmt.Sprintf("going on with publishing what the run that began %s has found", formatStart(old)))
 		if old.Mapping != r.Mapping.digest {
 			r.Notice("the mapping changed since: run the import again to read by it")
 		}
@@ -201,7 +204,7 @@ func (r *importRun) openState() error {
 		old.Run--
 		old.beginRun(r, start)
 	default:
-		r.Notice(fmt.Sprintf("going on after %d keys with the run that began %s", old.Keys.Scanned, began(old)))
+		r.Notice(fmt.Sprintf("going on after %d keys with the run that began %s", old.Keys.Scanned, formatStart(old)))
 	}
 	r.state = old
 	// The start must be on disk before an event has it as its time, and the source before the log
@@ -264,7 +267,8 @@ func (r *importRun) readRedis(ctx context.Context) error {
 		return err
 	}
 
-	// A cursor is valid only until the server is restarted.
+	// A cursor is valid only until the server is restarted. The records that were read before stay:
+	// the sort removes those that are read twice.
 	s := r.state
 	switch {
 	case s.RunID != "" && s.RunID != id:
@@ -302,7 +306,7 @@ func (r *importRun) readRedis(ctx context.Context) error {
 
 	// The records are flushed before the cursor is saved: the state on disk must never have a
 	// cursor without all the records from before it.
-	saved := r.Now()
+	lastSave := r.Now()
 	save := func(cursor uint64) error {
 		if err := sorted.Flush(); err != nil {
 			return fmt.Errorf("cannot keep what was read (--state places it): %w", err)
@@ -310,11 +314,12 @@ func (r *importRun) readRedis(ctx context.Context) error {
 		s.Cursor = cursor
 		s.Files = sorted.Files
 		s.NextFile = sorted.Number
-		saved = r.Now()
+		lastSave = r.Now()
 		return r.save()
 	}
 
-	for cursor := s.Cursor; ; {
+	cursor := s.Cursor
+	for {
 		cursor, err = rd.readStep(ctx, cursor)
 		if err != nil {
 			return err
@@ -323,7 +328,9 @@ func (r *importRun) readRedis(ctx context.Context) error {
 		if cursor == 0 {
 			return save(0)
 		}
-		if r.Now().Sub(saved) >= saveInterval || sorted.HalfFull() {
+		// Save as well when the memory is half full, because a save writes a sorted file anyway. Then
+		// the sorter hardly ever has to write one by itself, between two saves.
+		if r.Now().Sub(lastSave) >= saveInterval || sorted.IsHalfFull() {
 			if err := save(cursor); err != nil {
 				return err
 			}
@@ -418,7 +425,8 @@ func (r *importRun) waitedForLimit() time.Duration {
 
 // completeReport fills in what the report takes from the state.
 func (r *importRun) completeReport() *Report {
-	p, s := &r.report, r.state
+	p := &r.report
+	s := r.state
 	p.KeyCounts = s.Keys
 	p.Found = s.Found
 	p.New = s.NewSize
@@ -478,11 +486,9 @@ func (r *importRun) dryRun(ctx context.Context) (*Report, error) {
 		},
 	}
 
-	for cursor, first := uint64(0), true; first || cursor != 0; first = false {
-		if cursor, err = rd.readStep(ctx, cursor); err != nil {
-			return p, err
-		}
-		r.Observe(p.progress(total))
+	err = rd.readAll(ctx, func() { r.Observe(p.progress(total)) })
+	if err != nil {
+		return p, err
 	}
 	p.ThrottleTime = r.waitedForLimit()
 	return p, nil

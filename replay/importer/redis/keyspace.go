@@ -48,7 +48,8 @@ type page struct {
 	err error
 }
 
-// keysPerRoundTrip is how many keys are read in one round trip.
+// keysPerRoundTrip is how many keys are read in one round trip. With pages of 1000 elements, their
+// replies stay far below maxReplyBytes.
 const keysPerRoundTrip = 50
 
 // server reads a Redis server, no faster than the limit. It repeats commands that the server does

@@ -92,32 +92,32 @@ func (s roleSet) has(as role) bool { return s&(1<<as) != 0 }
 type captures map[role]events.Field
 
 // meaning says what the patterns of a rule must and may capture.
-type meaning struct{ needs, mayAlsoBe captures }
+type meaning struct{ required, optional captures }
 
 // meanings are the kinds of facts in Redis, by the names that all importers have for records of a
 // kind ([events.ParseRecords]).
 var meanings = map[string]meaning{
-	"follows": {needs: captures{roleFollower: events.FieldUser, roleUser: events.FieldPeer}},
+	"follows": {required: captures{roleFollower: events.FieldUser, roleUser: events.FieldPeer}},
 	"board_follows": {
-		needs:     captures{roleFollower: events.FieldUser, roleOwner: events.FieldPeer},
-		mayAlsoBe: captures{roleBoard: events.FieldBoard},
+		required: captures{roleFollower: events.FieldUser, roleOwner: events.FieldPeer},
+		optional: captures{roleBoard: events.FieldBoard},
 	},
 	"boards": {
-		needs:     captures{roleOwner: events.FieldUser, roleBoard: events.FieldBoard},
-		mayAlsoBe: captures{roleTitle: events.FieldTitle},
+		required: captures{roleOwner: events.FieldUser, roleBoard: events.FieldBoard},
+		optional: captures{roleTitle: events.FieldTitle},
 	},
 	"pins": {
-		needs:     captures{roleOwner: events.FieldUser, rolePin: events.FieldPin},
-		mayAlsoBe: captures{roleBoard: events.FieldBoard, roleItem: events.FieldItem, roleAttributes: events.FieldAttributes},
+		required: captures{roleOwner: events.FieldUser, rolePin: events.FieldPin},
+		optional: captures{roleBoard: events.FieldBoard, roleItem: events.FieldItem, roleAttributes: events.FieldAttributes},
 	},
-	"blocks": {needs: captures{roleUser: events.FieldUser, roleBlocked: events.FieldPeer}},
-	"mutes":  {needs: captures{roleUser: events.FieldUser, roleMuted: events.FieldPeer}},
+	"blocks": {required: captures{roleUser: events.FieldUser, roleBlocked: events.FieldPeer}},
+	"mutes":  {required: captures{roleUser: events.FieldUser, roleMuted: events.FieldPeer}},
 	"reactions": {
-		needs:     captures{roleUser: events.FieldUser, roleItem: events.FieldItem},
-		mayAlsoBe: captures{roleKind: events.FieldReaction},
+		required: captures{roleUser: events.FieldUser, roleItem: events.FieldItem},
+		optional: captures{roleKind: events.FieldReaction},
 	},
-	"plays":  {needs: captures{roleUser: events.FieldUser, roleItem: events.FieldItem}},
-	"served": {needs: captures{roleUser: events.FieldUser, roleItem: events.FieldItems}},
+	"plays":  {required: captures{roleUser: events.FieldUser, roleItem: events.FieldItem}},
+	"served": {required: captures{roleUser: events.FieldUser, roleItem: events.FieldItems}},
 }
 
 // structure is a type of values in Redis, by its name in the answers to the TYPE command.
@@ -215,8 +215,9 @@ func (r *Rule) String() string {
 
 // compile checks the rule and parses its patterns.
 func (r *Rule) compile() error {
-	var ok bool
-	if r.meaning, ok = meanings[r.Means]; !ok {
+	var isKnown bool
+	r.meaning, isKnown = meanings[r.Means]
+	if !isKnown {
 		return fmt.Errorf("means must be one of follows, board_follows, boards, pins, blocks, mutes, reactions, plays, served, not %q", r.Means)
 	}
 	r.kind, _ = events.ParseRecords(r.Means)
@@ -299,7 +300,7 @@ func (r *Rule) checkRoles() error {
 			continue
 		}
 		for _, as := range p.roles {
-			allowed := r.meaning.needs.roles() | r.meaning.mayAlsoBe.roles() | rolesOf(roleTime, roleNothing)
+			allowed := r.meaning.required.roles() | r.meaning.optional.roles() | rolesOf(roleTime, roleNothing)
 			switch {
 			case !allowed.has(as):
 				return fmt.Errorf("%s has no {%s}: it has %s", r.Means, as, roleList(allowed))
@@ -315,7 +316,7 @@ func (r *Rule) checkRoles() error {
 			has |= rolesOf(as)
 		}
 	}
-	if missing := r.meaning.needs.roles() &^ has; missing != 0 {
+	if missing := r.meaning.required.roles() &^ has; missing != 0 {
 		return fmt.Errorf("%s needs {%s}: write it where the key, member, field, value or element has it",
 			r.Means, roleList(missing))
 	}
@@ -340,10 +341,10 @@ func (m *Mapping) findRule(key string, into *captured) *Rule {
 
 // findRuleFor changes the rule of a key to the first matching rule for the structure of the key. It
 // reports whether there is one.
-func (m *Mapping) findRuleFor(k *matchedKey, is structure) bool {
+func (m *Mapping) findRuleFor(k *matchedKey, actual structure) bool {
 	for _, r := range m.Rules[k.rule.number-1:] {
 		texts := captured{}
-		if r.structure == is && r.key.match(k.key, &texts) {
+		if r.structure == actual && r.key.match(k.key, &texts) {
 			k.rule = r
 			k.captured = texts
 			return true

@@ -143,21 +143,19 @@ func (x *factSelection) advanceKnown() error {
 
 // handleFact decides whether a found fact is new, and adds it to the new facts if it is.
 func (x *factSelection) handleFact(record []byte) error {
-	for x.nextKnown != nil {
-		switch c := bytes.Compare(x.nextKnown, record); {
-		case c < 0:
-			x.notFound++
-			x.rememberTimed(x.nextKnown)
-			if err := x.advanceKnown(); err != nil {
-				return err
-			}
-			continue
-		case c == 0:
-			x.facts++
-			x.rememberTimed(record)
-			return x.advanceKnown()
+	// Pass the known facts that come before the record: they were not found.
+	for x.nextKnown != nil && bytes.Compare(x.nextKnown, record) < 0 {
+		x.notFound++
+		x.rememberTimed(x.nextKnown)
+		if err := x.advanceKnown(); err != nil {
+			return err
 		}
-		break
+	}
+	isKnown := x.nextKnown != nil && bytes.Equal(x.nextKnown, record)
+	if isKnown {
+		x.facts++
+		x.rememberTimed(record)
+		return x.advanceKnown()
 	}
 
 	if x.repeatsTimed(record) {
@@ -210,7 +208,8 @@ func (r *reject) String() string {
 // add appends a reject.
 func (f *rejectsFile) add(r *reject) (err error) {
 	if f.file == nil {
-		if f.file, err = atomicfile.Create(f.path); err != nil {
+		f.file, err = atomicfile.Create(f.path)
+		if err != nil {
 			return fmt.Errorf("cannot keep rejects: %w", err)
 		}
 		if _, err := io.WriteString(f.file, rejectsHeader); err != nil {

@@ -94,6 +94,22 @@ type matchedKey struct {
 	captured captured
 }
 
+// readAll reads all keys from the beginning of the scan. It calls observe after each step.
+func (r *keyReader) readAll(ctx context.Context, observe func()) error {
+	cursor := uint64(0)
+	for {
+		var err error
+		cursor, err = r.readStep(ctx, cursor)
+		if err != nil {
+			return err
+		}
+		observe()
+		if cursor == 0 {
+			return nil
+		}
+	}
+}
+
 // readStep reads all elements of the keys that one step of the scan returns. It returns the next
 // cursor, which is 0 after the last step.
 func (r *keyReader) readStep(ctx context.Context, cursor uint64) (next uint64, err error) {
@@ -122,7 +138,7 @@ func (r *keyReader) readStep(ctx context.Context, cursor uint64) (next uint64, e
 	}
 
 	// Of these, find the keys that have the structure of a rule.
-	good := found[:0]
+	readable := found[:0] // in place: the loop never writes what it has yet to read
 	for i, k := range found {
 		if types[i] == "none" {
 			r.counts.Vanished++
@@ -131,29 +147,29 @@ func (r *keyReader) readStep(ctx context.Context, cursor uint64) (next uint64, e
 		fits := r.mapping.findRuleFor(&k, structure(types[i]))
 		r.counts.Rules[k.rule.number-1].Keys++
 		if fits {
-			good = append(good, k)
+			readable = append(readable, k)
 		} else if err := r.rejectKey(&k, types[i]); err != nil {
 			return 0, err
 		}
 	}
 
-	for len(good) > 0 {
-		n := min(len(good), keysPerRoundTrip)
-		if err := r.readKeys(ctx, good[:n]); err != nil {
+	for len(readable) > 0 {
+		n := min(len(readable), keysPerRoundTrip)
+		if err := r.readKeys(ctx, readable[:n]); err != nil {
 			return 0, err
 		}
-		good = good[n:]
+		readable = readable[n:]
 	}
 	return next, nil
 }
 
-// rejectKey rejects a whole key because its structure is not the one that the rule reads. is
+// rejectKey rejects a whole key because its structure is not the one that the rule reads. actual
 // describes its structure.
-func (r *keyReader) rejectKey(k *matchedKey, is string) error {
+func (r *keyReader) rejectKey(k *matchedKey, actual string) error {
 	r.counts.Rules[k.rule.number-1].Rejected++
 	return r.reject(&reject{
 		rule: k.rule.number, key: k.key,
-		reason: fmt.Sprintf("the key is a %s: the rule reads a %s", is, k.rule.structure),
+		reason: fmt.Sprintf("the key is a %s: the rule reads a %s", actual, k.rule.structure),
 	})
 }
 
@@ -170,7 +186,8 @@ func (r *keyReader) readKeys(ctx context.Context, keys []matchedKey) error {
 	}
 
 	for i := range keys {
-		k, p := &keys[i], first[i]
+		k := &keys[i]
+		p := first[i]
 		for {
 			if p.err != nil {
 				if err := r.rejectKey(k, "something else by now"); err != nil {
@@ -239,16 +256,16 @@ func (r *keyReader) translateElements(k *matchedKey, elements []string) error {
 // factOfElement returns the fact of an element. texts are those that were captured from the key.
 // first and second are a member and its score, or a field and its value; otherwise first is the
 // member or element, and second is empty.
-func (r *Rule) factOfElement(said captured, first, second string, start events.Micros) (fact, error) {
-	if r.first != nil && !r.first.match(first, &said) {
+func (r *Rule) factOfElement(texts captured, first, second string, start events.Micros) (fact, error) {
+	if r.first != nil && !r.first.match(first, &texts) {
 		return fact{}, fmt.Errorf("it does not match %s", r.first.text)
 	}
-	if r.second != nil && !r.second.match(second, &said) {
+	if r.second != nil && !r.second.match(second, &texts) {
 		return fact{}, fmt.Errorf("its value %q does not match %s", second[:min(len(second), 100)], r.second.text)
 	}
 	score := ""
 	if r.structure == sortedSet {
 		score = second
 	}
-	return r.factOf(&said, score, start)
+	return r.factOf(&texts, score, start)
 }

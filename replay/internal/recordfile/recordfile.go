@@ -282,8 +282,8 @@ func Merge(paths []string) (_ *Merged, err error) {
 func (m *Merged) Next() ([]byte, error) {
 	for len(m.heap) > 0 {
 		top := &m.heap[0]
-		repeat := m.hasLast && bytes.Equal(top.record, m.last)
-		if !repeat {
+		isRepeat := m.hasLast && bytes.Equal(top.record, m.last)
+		if !isRepeat {
 			// The record is valid only until its source moves on.
 			m.last = append(m.last[:0], top.record...)
 			m.hasLast = true
@@ -301,7 +301,7 @@ func (m *Merged) Next() ([]byte, error) {
 			return nil, err
 		}
 
-		if !repeat {
+		if !isRepeat {
 			return m.last, nil
 		}
 	}
@@ -323,7 +323,7 @@ const (
 	maxBytesInMemory   = 64 << 20
 	maxRecordsInMemory = 1 << 20
 	// maxFiles is the number of files at which a Sorter merges them into one. It limits how many
-	// are open at a time.
+	// files are open at a time.
 	maxFiles = 64
 )
 
@@ -339,8 +339,8 @@ type Sorter struct {
 	// MaxRecords is how many records are sorted in memory at a time; 0 means the default.
 	MaxRecords int
 
-	// arena has the bytes of the collected records, one after the other. ends are the offsets in it
-	// at which they end.
+	// arena has the bytes of the collected records, one after the other, because a slice for each
+	// record would take much more memory. ends are the offsets in arena at which they end.
 	arena []byte
 	ends  []int
 }
@@ -360,8 +360,8 @@ func (s *Sorter) isFull() bool {
 	return len(s.arena) >= maxBytesInMemory || len(s.ends) >= s.maxRecords()
 }
 
-// HalfFull reports whether more than half of the records that fit into memory have been collected.
-func (s *Sorter) HalfFull() bool { return len(s.ends) > s.maxRecords()/2 }
+// IsHalfFull reports whether more than half of the records that fit into memory have been collected.
+func (s *Sorter) IsHalfFull() bool { return len(s.ends) > s.maxRecords()/2 }
 
 // maxRecords returns the number of records that fit into memory.
 func (s *Sorter) maxRecords() int {
