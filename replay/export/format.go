@@ -53,7 +53,7 @@ func (c *Counts) add(kind string) {
 	c.Kinds[kind]++
 }
 
-// pair is an entry of the metadata of a Parquet file.
+// metadataEntry is an entry of the metadata of a Parquet file.
 type metadataEntry struct{ key, value string }
 
 // rowWriter writes rows of one type.
@@ -71,7 +71,7 @@ func newRowWriter[T any](
 ) (rowWriter[T], error) {
 	switch f {
 	case NDJSON:
-		return &ndjsonWriter[T]{w: w, line: appendJSON}, nil
+		return &ndjsonWriter[T]{w: w, appendJSON: appendJSON}, nil
 	case Parquet:
 		options := []parquet.WriterOption{
 			parquet.CreatedBy("skein", strconv.Itoa(SchemaVersion), ""),
@@ -88,13 +88,13 @@ func newRowWriter[T any](
 
 // ndjsonWriter writes one line per row.
 type ndjsonWriter[T any] struct {
-	w    io.Writer
-	line func([]byte, *T) ([]byte, error)
-	buf  []byte
+	w          io.Writer
+	appendJSON func([]byte, *T) ([]byte, error)
+	buf        []byte
 }
 
 func (l *ndjsonWriter[T]) put(row *T, _ int) (err error) {
-	l.buf, err = l.line(l.buf[:0], row)
+	l.buf, err = l.appendJSON(l.buf[:0], row)
 	if err != nil {
 		return err
 	}
@@ -104,6 +104,9 @@ func (l *ndjsonWriter[T]) put(row *T, _ int) (err error) {
 }
 
 func (l *ndjsonWriter[T]) close() error { return nil }
+
+// batchRows is how many rows a parquetWriter passes to the library at a time.
+const batchRows = 256
 
 // parquetWriter writes rows into row groups. It passes rows to the library in batches, which is
 // faster than one by one.
@@ -119,24 +122,25 @@ func (g *parquetWriter[T]) put(row *T, bytes int) error {
 	g.rows++
 	g.bytes += bytes
 
-	full := g.rows >= maxGroupRows || g.bytes >= maxGroupBytes
-	if full || len(g.batch) == 256 {
+	isGroupFull := g.rows >= maxGroupRows || g.bytes >= maxGroupBytes
+	if isGroupFull || len(g.batch) == batchRows {
 		if err := g.writeBatch(); err != nil {
 			return err
 		}
 	}
 
-	if !full {
+	if !isGroupFull {
 		return nil
 	}
-	g.rows, g.bytes = 0, 0
+	g.rows = 0
+	g.bytes = 0
 	return g.w.Flush()
 }
 
 // writeBatch passes the batch to the library, which keeps it in the current row group.
 func (g *parquetWriter[T]) writeBatch() error {
 	_, err := g.w.Write(g.batch)
-	clear(g.batch)
+	clear(g.batch) // so that the rows can be freed
 	g.batch = g.batch[:0]
 	return err
 }

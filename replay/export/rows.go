@@ -109,7 +109,8 @@ func Rows(ctx context.Context, w io.Writer, v *projections.View, o RowsOptions) 
 		}
 		size := 64 + 2*(len(key)+len(it.Value()))
 		if o.Format == Parquet {
-			row.Key, row.Value = fieldTexts(d.Key()), fieldTexts(d.Value())
+			row.Key = fieldTexts(d.Key())
+			row.Value = fieldTexts(d.Value())
 		}
 		if err := out.put(&row, size); err != nil {
 			return n, err
@@ -213,7 +214,8 @@ func appendRow(b []byte, row *Row) ([]byte, error) {
 
 	for i, fields := range [][]projections.Field{row.description.Key(), row.description.Value()} {
 		for j, f := range fields {
-			if j > 0 || i > 0 && len(row.description.Key()) > 0 {
+			isFirst := j == 0 && (i == 0 || len(row.description.Key()) == 0)
+			if !isFirst {
 				b = append(b, ',')
 			}
 			b = append(appendText(b, f.Name), ':')

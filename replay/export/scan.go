@@ -65,19 +65,19 @@ const (
 
 // startProgress chooses the unit for an export between two sequences and starts the phase.
 func (r *Range) startProgress(after, until uint64) *readProgress {
-	g := &readProgress{progress: r.Progress, after: after}
+	p := &readProgress{progress: r.Progress, after: after, unit: Envelopes}
 	total := until - min(after, until)
 	isWholeLog := after == 0 && r.Until == "" && (r.Kinds == 0 || r.Kinds == events.AllKinds)
 	switch {
 	case isWholeLog && r.LogBytes > 0:
-		g.unit, total = Bytes, r.LogBytes
+		p.unit = Bytes
+		total = r.LogBytes
 	case isWholeLog && r.LogEvents > 0:
-		g.unit, total = LogEvents, r.LogEvents
-	default:
-		g.unit = Envelopes
+		p.unit = LogEvents
+		total = r.LogEvents
 	}
-	g.progress.StartPhase(replay.Reading, g.unit, total)
-	return g
+	p.progress.StartPhase(replay.Reading, p.unit, total)
+	return p
 }
 
 // The units of the progress of an export of events. The remaining time can be estimated from Bytes
@@ -90,23 +90,23 @@ const (
 
 // countEvent adds an event at a position to the progress. A nil event stands for a message of the
 // feed that only has a position.
-func (g *readProgress) countEvent(ev *skeinv1.Event, at events.EventPosition) {
+func (p *readProgress) countEvent(ev *skeinv1.Event, at events.EventPosition) {
 	switch {
-	case g.unit == Envelopes:
-		g.done = at.Seq - min(at.Seq, g.after)
+	case p.unit == Envelopes:
+		p.done = at.Seq - min(at.Seq, p.after)
 	case ev == nil:
 		return
-	case g.unit == LogEvents:
-		g.done++
+	case p.unit == LogEvents:
+		p.done++
 	default:
-		g.done += uint64(proto.Size(ev)) + eventOverhead
+		p.done += uint64(proto.Size(ev)) + eventOverhead
 		// The position of the last event in an envelope has no slots. Count the rest of the message
 		// with that event.
 		if at.Slots == 0 {
-			g.done += messageOverhead
+			p.done += messageOverhead
 		}
 	}
-	g.progress.SetDone(g.done)
+	p.progress.SetDone(p.done)
 }
 
 // isInRange reports whether the event in this slot of the envelope at seq is in the range between
@@ -171,7 +171,8 @@ func FromLog(log *eventlog.Log, hub *eventlog.Hub, r Range) ScanFunc {
 // resolve returns the two ends of the range as positions in the present epoch of the log.
 func (r *Range) resolve(ctx context.Context, log *eventlog.Log, hub *eventlog.Hub) (after, until events.EventPosition, err error) {
 	parse := func(flag, text string) (p events.EventPosition, err error) {
-		if p, err = events.ParseEventPosition(text); err == nil {
+		p, err = events.ParseEventPosition(text)
+		if err == nil {
 			err = log.CheckPosition(ctx, p.Position)
 		}
 		if err != nil {
@@ -246,7 +247,7 @@ const (
 	// maxOutage is how long a service may be out of reach, for example during a restart, before the
 	// export fails.
 	maxOutage = 2 * time.Minute
-	// retryDelay is the pause between two attempts to reach it.
+	// retryDelay is the pause between two attempts to reach the service.
 	retryDelay = time.Second
 )
 
@@ -324,11 +325,13 @@ func (w *feedReader) readAll(ctx context.Context) error {
 	w.lastContact = time.Now()
 	for {
 		done, err := w.readFeed(ctx, &at)
-		var refused *connect.Error
+		// A service that stops ends the feed without an error, or cannot be reached while it
+		// restarts. Any other error would come again.
+		mayBeRestarting := err == nil || connect.CodeOf(err) == connect.CodeUnavailable
 		switch {
 		case done || ctx.Err() != nil:
 			return errors.Join(err, ctx.Err())
-		case err != nil && (!errors.As(err, &refused) || refused.Code() != connect.CodeUnavailable):
+		case !mayBeRestarting:
 			return err
 		case time.Since(w.lastContact) > maxOutage:
 			return errors.Join(err, fmt.Errorf("export: the service was away for %v", maxOutage))
@@ -372,7 +375,10 @@ func (w *feedReader) readFeed(ctx context.Context, at *events.EventPosition) (do
 		}
 		*at = position
 		w.progress.countEvent(m.GetEvent(), position)
-		if position.Seq == w.until.Seq && (position.Slots == 0 || w.until.Slots > 0 && position.Slots >= w.until.Slots) {
+		// A position without slots is at the end of its envelope.
+		isEndOfEnvelope := position.Slots == 0
+		isPastLastSlot := w.until.Slots > 0 && position.Slots >= w.until.Slots
+		if position.Seq == w.until.Seq && (isEndOfEnvelope || isPastLastSlot) {
 			return true, nil
 		}
 	}

@@ -179,8 +179,10 @@ func decodeEntry(record []byte) (Entry, error) {
 	if !hasSecond || len(rest) < 8 {
 		return e, errDamagedRecord
 	}
-	e.ID, e.Board = string(id), string(second)
-	e.At, e.Text = events.Micros(binary.BigEndian.Uint64(rest)), string(rest[8:])
+	e.ID = string(id)
+	e.Board = string(second)
+	e.At = events.Micros(binary.BigEndian.Uint64(rest))
+	e.Text = string(rest[8:])
 	return e, nil
 }
 

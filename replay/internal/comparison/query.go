@@ -56,7 +56,7 @@ func (c *Comparer) queryList(ctx context.Context, list List) error {
 		for i := range p.entries {
 			e := &p.entries[i]
 			e.List = list
-			if last != nil && newestFirst(last, e) >= 0 {
+			if last != nil && compareNewestFirst(last, e) >= 0 {
 				c.Differ(&c.result.Unordered, "%s: %s, since %s, comes after %s, since %s",
 					list, e.name(), formatTime(e.At), last.name(), formatTime(last.At))
 			}
@@ -82,9 +82,9 @@ func (c *Comparer) queryList(ctx context.Context, list List) error {
 	}
 }
 
-// newestFirst compares two entries in the order of every list of the service: newest first, and by
+// compareNewestFirst compares two entries in the order of every list of the service: newest first, and by
 // id if they have the same time.
-func newestFirst(a, b *Entry) int {
+func compareNewestFirst(a, b *Entry) int {
 	return cmp.Or(cmp.Compare(b.At, a.At), events.CompareIDs(a.ID, b.ID), events.CompareIDs(a.Board, b.Board))
 }
 

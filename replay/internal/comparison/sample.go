@@ -153,6 +153,7 @@ func (s *pairSample) setIfFollow(g *group) {
 	}
 
 	if i, ok := s.indexes[p.key()]; ok {
-		s.pairs[i].follows, s.pairs[i].since = true, p.since
+		s.pairs[i].follows = true
+		s.pairs[i].since = p.since
 	}
 }

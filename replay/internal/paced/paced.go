@@ -88,27 +88,31 @@ func New(o Options) (b *Build, err error) {
 	b = &Build{opts: o, nextSampleAt: firstSampleAt}
 	o.Options = worker.Throttled(o.Options, o.Pace, b.setProgress)
 	if o.Key != "" {
-		if b.Builder, err = build.Resume(o.Options, o.Key); err != nil {
+		b.Builder, err = build.Resume(o.Options, o.Key)
+		if err != nil {
 			return nil, err
 		}
 		b.isResumed = b.Builder != nil
 	}
 	if b.Builder == nil {
-		if b.Builder, err = build.New(o.Options); err != nil {
+		b.Builder, err = build.New(o.Options)
+		if err != nil {
 			return nil, err
 		}
 	}
 
-	unit, total := "envelopes", o.Head
+	// Events measure the work best. Envelopes, which are always known, measure it worst.
+	unit := "envelopes"
+	b.total = o.Head
 	switch {
 	case o.Log.Events > 0:
-		unit, total = "events", o.Log.Events
+		unit = "events"
+		b.total = o.Log.Events
 	case o.Log.Bytes > 0:
-		unit, total = "bytes", o.Log.Bytes
+		unit = "bytes"
+		b.total = o.Log.Bytes
 	}
-	b.total = total
-
-	o.Progress.StartPhase(replay.Reading, unit, total)
+	o.Progress.StartPhase(replay.Reading, unit, b.total)
 	o.Progress.SetAfterPhase(replay.Unknown)
 	return b, nil
 }
@@ -167,11 +171,11 @@ func (b *Build) After() time.Duration { return b.timeAfterBuild }
 // the part of the log that was read, from 0 to 1.
 func (b *Build) takeSample(ctx context.Context, readPart float64) error {
 	s := b.Sample(b.ScatteredEvents()/eventsPerSample + 1)
-	began := time.Now()
+	foldStart := time.Now()
 	if err := s.Fold(); err != nil {
 		return err
 	}
-	folded := time.Now()
+	mergeStart := time.Now()
 	if err := s.Merge(ctx); err != nil {
 		return err
 	}
@@ -185,8 +189,8 @@ func (b *Build) takeSample(ctx context.Context, readPart float64) error {
 		return time.Duration(scale * float64(worked+b.opts.Pace.Pause(worked)))
 	}
 	workers := time.Duration(b.Workers())
-	b.mergeTime = scaledWithRests(time.Since(folded)) / workers
-	foldTime := scaledWithRests(folded.Sub(began)) / workers
+	b.mergeTime = scaledWithRests(time.Since(mergeStart)) / workers
+	foldTime := scaledWithRests(mergeStart.Sub(foldStart)) / workers
 	b.timeAfterBuild = b.opts.After(ctx, int64(scale*float64(s.Rows())))
 	b.opts.Progress.SetAfterPhase(foldTime + b.mergeTime + b.timeAfterBuild)
 	return ctx.Err()
@@ -200,6 +204,7 @@ func (b *Build) Finish(ctx context.Context) error {
 			return err
 		}
 	}
+	// From here on, an interrupted build can continue without reading the log again.
 	if b.opts.Key != "" && !b.isResumed {
 		if err := b.Save(b.opts.Key); err != nil {
 			return err
