@@ -131,7 +131,7 @@ func (e *killedErasure) eraseAndKillAt(ctx context.Context, pattern string) (kil
 		return err
 	}
 
-	for !killed && !command.OperationEnded(op) {
+	for !killed && !command.OperationHasEnded(op) {
 		for name, modTime := range modTimes(t, pattern) {
 			killed = killed || !modTime.Equal(before[name])
 		}
@@ -139,7 +139,7 @@ func (e *killedErasure) eraseAndKillAt(ctx context.Context, pattern string) (kil
 			t.Fatal(err)
 		}
 	}
-	killed = killed && !command.OperationEnded(op)
+	killed = killed && !command.OperationHasEnded(op)
 	e.s.kill()
 
 	// If the service was taking a snapshot, its claim to the snapshots expires after some minutes.

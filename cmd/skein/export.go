@@ -104,13 +104,13 @@ func showExportProgress(w io.Writer, what string, progress *replay.Progress) (st
 		done, total := int64(now.Done), int64(now.Total)
 		switch now.Unit {
 		case export.Bytes:
-			p.Show(done, total, fmt.Sprintf("%s of about %s", events.FormatSize(now.Done), events.FormatSize(now.Total)))
+			p.ShowWithEstimate(done, total, fmt.Sprintf("%s of about %s", events.FormatSize(now.Done), events.FormatSize(now.Total)))
 		case export.Envelopes:
 			// An envelope may have one event or thousands, so the rate of envelopes says little
 			// about the time left.
-			p.Draw(done, total, fmt.Sprintf("%d of %d %s", done, total, now.Unit))
-		default:
 			p.Show(done, total, fmt.Sprintf("%d of %d %s", done, total, now.Unit))
+		default:
+			p.ShowWithEstimate(done, total, fmt.Sprintf("%d of %d %s", done, total, now.Unit))
 		}
 	})
 }

@@ -6,7 +6,8 @@ const (
 	// forecastWindow is the period over which the rate is measured. Earlier progress, such as rows
 	// that an earlier run has done, says nothing about the time left.
 	forecastWindow = 30 * time.Second
-	// minForecastTime is how long progress must have been watched before the first forecast.
+	// minForecastTime is how long progress must have been watched before the first forecast, which
+	// would vary too much otherwise.
 	minForecastTime = 2 * time.Second
 	// sampleInterval is the least time between two samples.
 	sampleInterval = time.Second
@@ -42,6 +43,7 @@ func (f *forecast) timeLeft(now time.Time, done, total int64) (time.Duration, bo
 	if elapsed < minForecastTime || done == oldest.done {
 		return 0, false
 	}
-	rest := float64(max(0, total-done)) / float64(done-oldest.done)
-	return time.Duration(rest * float64(elapsed)), true
+	// The rest takes as many times the elapsed time as it is times what was done in that time.
+	ratio := float64(max(0, total-done)) / float64(done-oldest.done)
+	return time.Duration(ratio * float64(elapsed)), true
 }

@@ -25,6 +25,9 @@ type WaitFlags struct {
 // watches it fails.
 const ReconnectFor = 2 * time.Minute
 
+// reconnectInterval is the pause between two attempts to reach the service again.
+const reconnectInterval = time.Second
+
 // Follow shows the progress of an operation until it ends, and prints its outcome. It returns an
 // error unless the operation has succeeded. If ctx ends, the operation continues.
 func (w *WaitFlags) Follow(ctx context.Context, f *ClientFlags, std *Streams, op *skeinv1.Operation) error {
@@ -37,7 +40,7 @@ func (w *WaitFlags) Follow(ctx context.Context, f *ClientFlags, std *Streams, op
 		return err
 	}
 
-	if !OperationEnded(op) {
+	if !OperationHasEnded(op) {
 		std.Sayf("%s", OperationName(op))
 		p := NewProgress(std.Err, OperationKindText(op)+" "+op.GetProjection())
 		last, err := followToEnd(ctx, f.Client(), p, op)
@@ -78,45 +81,49 @@ func (w *WaitFlags) printOutcome(std *Streams, op *skeinv1.Operation) error {
 // continues its operations.
 func followToEnd(ctx context.Context, c *Client, p *Progress, op *skeinv1.Operation) (*skeinv1.Operation, error) {
 	lastContact := time.Now()
-	saidRetry := false
+	hasSaidRetrying := false // an outage is reported once
 	for {
 		stream, err := c.Admin().WatchOperation(ctx, connect.NewRequest(&skeinv1.WatchOperationRequest{
 			OperationId: op.GetOperationId(),
 		}))
 		for err == nil && stream.Receive() {
 			lastContact = time.Now()
-			saidRetry = false
+			hasSaidRetrying = false
 			op = stream.Msg().GetOperation()
-			if OperationEnded(op) {
+			if OperationHasEnded(op) {
 				return op, stream.Close()
 			}
-			p.Draw(int64(op.GetDone()), int64(op.GetTotal()), OperationProgress(op))
+			p.Show(int64(op.GetDone()), int64(op.GetTotal()), OperationProgressText(op))
 		}
 
-		// The stream has broken. If the service may be restarting, try again.
+		// The stream has ended before the operation.
 		if err == nil {
 			err = errors.Join(stream.Err(), stream.Close())
 		}
 		if ctx.Err() != nil {
 			return nil, ctx.Err()
 		}
-		if err != nil && (connect.CodeOf(err) != connect.CodeUnavailable || time.Since(lastContact) > ReconnectFor) {
+
+		// A service that stops ends the stream without an error, or cannot be reached while it
+		// restarts. Any other error would come again.
+		mayBeRestarting := err == nil || connect.CodeOf(err) == connect.CodeUnavailable
+		if !mayBeRestarting || err != nil && time.Since(lastContact) > ReconnectFor {
 			return nil, err
 		}
-		if err != nil && !saidRetry {
-			saidRetry = true
+		if err != nil && !hasSaidRetrying {
+			hasSaidRetrying = true
 			p.Say("retrying: %v", err)
 		}
-		if wait.For(ctx, time.Second) != nil {
+		if wait.For(ctx, reconnectInterval) != nil {
 			return nil, ctx.Err()
 		}
 	}
 }
 
-// OperationEnded reports whether an operation has ended.
-func OperationEnded(op *skeinv1.Operation) bool {
-	st := op.GetState()
-	return st != skeinv1.OperationState_OPERATION_STATE_PENDING && st != skeinv1.OperationState_OPERATION_STATE_RUNNING
+// OperationHasEnded reports whether an operation has ended.
+func OperationHasEnded(op *skeinv1.Operation) bool {
+	state := op.GetState()
+	return state != skeinv1.OperationState_OPERATION_STATE_PENDING && state != skeinv1.OperationState_OPERATION_STATE_RUNNING
 }
 
 // OperationKindText returns the kind of an operation for people.
@@ -138,12 +145,12 @@ func OperationName(op *skeinv1.Operation) string {
 	return name + " (operation " + op.GetOperationId() + ")"
 }
 
-// OperationProgress returns the state of an operation, its progress, and the service's estimate of
+// OperationProgressText returns the state of an operation, its progress, and the service's estimate of
 // the time left, for people.
-func OperationProgress(op *skeinv1.Operation) string {
+func OperationProgressText(op *skeinv1.Operation) string {
 	text := OperationStateText(op)
-	if done := OperationDone(op); done != "" {
-		text += fmt.Sprintf(", %s, %.0f %s/s", done, op.GetRate(), op.GetUnit())
+	if phase := OperationPhaseText(op); phase != "" {
+		text += fmt.Sprintf(", %s, %.0f %s/s", phase, op.GetRate(), op.GetUnit())
 	}
 	if op.RemainingSeconds != nil {
 		left := time.Duration(op.GetRemainingSeconds() * float64(time.Second)).Round(time.Second)
@@ -152,12 +159,13 @@ func OperationProgress(op *skeinv1.Operation) string {
 	return text
 }
 
-// OperationDone returns the current phase of an operation and how much of the phase is done, for
-// people.
-func OperationDone(op *skeinv1.Operation) string {
+// OperationPhaseText returns the current phase of an operation and how much of the phase is done,
+// for people, as in "folding 5 of 9 events".
+func OperationPhaseText(op *skeinv1.Operation) string {
 	if op.GetUnit() == "" {
 		return ""
 	}
+	// The total of a phase may be unknown.
 	done := fmt.Sprintf("%d %s", op.GetDone(), op.GetUnit())
 	if op.GetTotal() > 0 {
 		done = fmt.Sprintf("%d of %d %s", op.GetDone(), op.GetTotal(), op.GetUnit())

@@ -78,8 +78,8 @@ func TimeText(t *timestamppb.Timestamp) string {
 	return t.AsTime().Format("2006-01-02T15:04:05.999999Z")
 }
 
-// KindText returns a kind of follow for people.
-func KindText(k skeinv1.FollowKind) string {
+// FollowKindText returns a kind of follow for people.
+func FollowKindText(k skeinv1.FollowKind) string {
 	return strings.ToLower(strings.TrimPrefix(k.String(), "FOLLOW_KIND_"))
 }
 

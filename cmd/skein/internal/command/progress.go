@@ -14,7 +14,8 @@ import (
 	"github.com/skein-feed/skein/replay"
 )
 
-// lineInterval is the least time between two lines of progress if the output is not a terminal.
+// lineInterval is the least time between two lines of progress if the output is not a terminal, so
+// that the log of a long task stays short.
 const lineInterval = 5 * time.Second
 
 // Progress shows the progress of a long task: on a terminal as a bar, otherwise as a line from time
@@ -33,11 +34,11 @@ type Progress struct {
 }
 
 // NewProgress returns the progress of a task with this name, of which nothing is shown yet.
-func NewProgress(w io.Writer, what string) *Progress {
-	p := &Progress{w: w, name: what, lastLine: time.Now()}
+func NewProgress(w io.Writer, name string) *Progress {
+	p := &Progress{w: w, name: name, lastLine: time.Now()}
 	if f, ok := w.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
 		p.bar = progressbar.NewOptions64(1,
-			progressbar.OptionSetWriter(w), progressbar.OptionSetDescription(what), progressbar.OptionFullWidth(),
+			progressbar.OptionSetWriter(w), progressbar.OptionSetDescription(name), progressbar.OptionFullWidth(),
 			progressbar.OptionThrottle(100*time.Millisecond), progressbar.OptionSetPredictTime(false),
 			progressbar.OptionClearOnFinish(),
 		)
@@ -59,8 +60,8 @@ func (p *Progress) Note(text string) {
 	p.printLine("%s", text)
 }
 
-// Show shows the progress with an estimate of the time left.
-func (p *Progress) Show(done, total int64, text string) {
+// ShowWithEstimate shows the progress with an estimate of the time left.
+func (p *Progress) ShowWithEstimate(done, total int64, text string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if left, ok := p.forecast.timeLeft(time.Now(), done, total); ok {
@@ -69,17 +70,18 @@ func (p *Progress) Show(done, total int64, text string) {
 	if p.bar == nil {
 		text = fmt.Sprintf("%s, %.0f %%", text, 100*float64(min(done, total))/float64(max(total, 1)))
 	}
-	p.drawLocked(done, total, text)
+	p.showLocked(done, total, text)
 }
 
-// Draw shows the progress, without an estimate of the time left.
-func (p *Progress) Draw(done, total int64, text string) {
+// Show shows the progress, without an estimate of the time left.
+func (p *Progress) Show(done, total int64, text string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.drawLocked(done, total, text)
+	p.showLocked(done, total, text)
 }
 
-func (p *Progress) drawLocked(done, total int64, text string) {
+// showLocked draws the bar, or prints a line if the last one is old enough. p.mu is held.
+func (p *Progress) showLocked(done, total int64, text string) {
 	text = p.name + ": " + text
 	switch {
 	case p.bar != nil:
@@ -92,10 +94,10 @@ func (p *Progress) drawLocked(done, total int64, text string) {
 	}
 }
 
-// Retrying records the outcome of an attempt, and reports whether the task is being retried. It
-// prints the error of the first attempt that fails, but not those of the attempts that follow until
-// one succeeds.
-func (p *Progress) Retrying(err error) bool {
+// RecordAttempt records the outcome of an attempt, and reports whether the task is being retried.
+// It prints the error of the first attempt that fails, but not those of the attempts that follow
+// until one succeeds.
+func (p *Progress) RecordAttempt(err error) (isRetrying bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if err != nil && !p.isRetrying {
@@ -105,7 +107,7 @@ func (p *Progress) Retrying(err error) bool {
 	return p.isRetrying
 }
 
-// printLine removes the bar, which the next call of Show or Draw draws again, and prints a line.
+// printLine removes the bar, which the next call of a Show method draws again, and prints a line.
 func (p *Progress) printLine(format string, args ...any) {
 	if p.bar != nil {
 		_ = p.bar.Clear()
@@ -113,7 +115,7 @@ func (p *Progress) printLine(format string, args ...any) {
 	fmt.Fprintf(p.w, format+"\n", args...)
 }
 
-// Clear removes the bar until the next call of Show or Draw, so that other output can be printed.
+// Clear removes the bar until the next call of a Show method, so that other output can be printed.
 func (p *Progress) Clear() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -134,28 +136,34 @@ func (p *Progress) End() {
 
 // ShowProgress shows the progress of a task that counts bytes, until stop is called. stop may be
 // called again.
-func ShowProgress(w io.Writer, what string, at *replay.Progress) (stop func()) {
-	return ShowEvery(w, what, func(p *Progress) {
-		if now := at.Now(); now.Total > 0 {
-			p.Show(int64(now.Done), int64(now.Total), fmt.Sprintf("%s of %s %s", events.FormatSize(now.Done), events.FormatSize(now.Total), now.Unit))
+func ShowProgress(w io.Writer, name string, progress *replay.Progress) (stop func()) {
+	return ShowEvery(w, name, func(p *Progress) {
+		now := progress.Now()
+		if now.Total == 0 {
+			return // the total is not known yet
 		}
+		text := fmt.Sprintf("%s of %s %s", events.FormatSize(now.Done), events.FormatSize(now.Total), now.Unit)
+		p.ShowWithEstimate(int64(now.Done), int64(now.Total), text)
 	})
 }
 
 // ShowPhases shows the progress of a task with phases, each of which counts in its own unit, until
 // stop is called. stop may be called again.
-func ShowPhases(w io.Writer, what string, at *replay.Progress) (stop func()) {
-	return ShowEvery(w, what, func(p *Progress) {
-		if now := at.Now(); now.Total > 0 {
-			p.Show(int64(now.Done), int64(now.Total), fmt.Sprintf("%s %d of %d %s", now.Phase, now.Done, now.Total, now.Unit))
+func ShowPhases(w io.Writer, name string, progress *replay.Progress) (stop func()) {
+	return ShowEvery(w, name, func(p *Progress) {
+		now := progress.Now()
+		if now.Total == 0 {
+			return // the total is not known yet
 		}
+		text := fmt.Sprintf("%s %d of %d %s", now.Phase, now.Done, now.Total, now.Unit)
+		p.ShowWithEstimate(int64(now.Done), int64(now.Total), text)
 	})
 }
 
 // ShowEvery calls show periodically until stop is called. stop returns when show is not called any
 // more; it may be called again.
-func ShowEvery(w io.Writer, what string, show func(p *Progress)) (stop func()) {
-	p := NewProgress(w, what)
+func ShowEvery(w io.Writer, name string, show func(p *Progress)) (stop func()) {
+	p := NewProgress(w, name)
 	quit := make(chan struct{})
 	ended := make(chan struct{})
 	go func() {

@@ -15,13 +15,13 @@ func HoleText(h *skeinv1.LogHole) string {
 	return fmt.Sprintf("envelopes %d to %d", h.GetFirstSequence(), h.GetLastSequence())
 }
 
-// Stuck reports whether a projection has failed, or stopped at a hole in the log, so that an
+// IsStuck reports whether a projection has failed, or stopped at a hole in the log, so that an
 // operator must act.
-func Stuck(p *skeinv1.ProjectionStatus) bool {
+func IsStuck(p *skeinv1.ProjectionStatus) bool {
 	return p.GetState() == skeinv1.ProjectionState_PROJECTION_STATE_FAILED || p.GetState() == skeinv1.ProjectionState_PROJECTION_STATE_HELD
 }
 
-// StateText returns the state of a projection for people.
-func StateText(s skeinv1.ProjectionState) string {
+// ProjectionStateText returns the state of a projection for people.
+func ProjectionStateText(s skeinv1.ProjectionState) string {
 	return strings.ToLower(strings.TrimPrefix(s.String(), "PROJECTION_STATE_"))
 }

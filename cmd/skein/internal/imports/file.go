@@ -480,7 +480,7 @@ func (c *importFlags) printReport(std *command.Streams, r *importer.Report, took
 	}
 
 	if !r.Unpublished {
-		std.Sayf("%d events sent in %v: %.0f a second", r.Sent, took.Round(time.Millisecond), float64(r.Sent)/took.Seconds())
+		std.Sayf("%d events sent in %v: %.0f per second", r.Sent, took.Round(time.Millisecond), float64(r.Sent)/took.Seconds())
 	}
 	if r.Waited > 0 {
 		std.Sayf("for %v of that time the import waited for the slowest projection (--max-lag %v)", r.Waited.Round(time.Millisecond), c.MaxLag)
@@ -548,7 +548,7 @@ func printDifference(std *command.Streams, bar *command.Progress) func(text stri
 // showCompareProgress returns a function that shows how much of a comparison is done.
 func showCompareProgress(bar *command.Progress) func(done, total int) {
 	return func(done, total int) {
-		bar.Show(int64(done), int64(total), fmt.Sprintf("%d of %d lists, counts and checks", done, total))
+		bar.ShowWithEstimate(int64(done), int64(total), fmt.Sprintf("%d of %d lists, counts and checks", done, total))
 	}
 }
 
@@ -570,12 +570,12 @@ func showImportProgress(bar *command.Progress) func(importer.Progress) {
 	knowsEarlierEvents := false
 
 	return func(at importer.Progress) {
-		isRetrying := bar.Retrying(at.Retrying)
+		isRetrying := bar.RecordAttempt(at.Retrying)
 		if isRetrying {
 			return // Retrying has printed the error of the call
 		}
 		show := func(format string, args ...any) {
-			bar.Show(int64(at.Done), int64(at.Total), fmt.Sprintf(format, args...))
+			bar.ShowWithEstimate(int64(at.Done), int64(at.Total), fmt.Sprintf(format, args...))
 		}
 
 		switch {

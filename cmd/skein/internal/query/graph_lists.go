@@ -19,7 +19,7 @@ var (
 )
 
 func followRow(e *skeinv1.FollowEntry) []string {
-	return []string{e.GetUserId(), command.KindText(e.GetKind()), command.TimeText(e.GetFollowTime())}
+	return []string{e.GetUserId(), command.FollowKindText(e.GetKind()), command.TimeText(e.GetFollowTime())}
 }
 
 // followRowWithSettings is followRow with the settings of the follow, which only the one who

@@ -38,7 +38,7 @@ func (c *checkCmd) Run(ctx context.Context, q *Cmd, std *command.Streams) error 
 		t := command.NewTable(std.Out, "FOLLOWER", "OF", "KIND", "SINCE")
 		targets := slices.Concat(c.Users, c.Board)
 		for i, kind := range res.GetKinds() {
-			t.Row(c.Follower, targets[i], command.KindText(kind), command.TimeText(res.GetFollowTimes()[i].GetTime()))
+			t.Row(c.Follower, targets[i], command.FollowKindText(kind), command.TimeText(res.GetFollowTimes()[i].GetTime()))
 		}
 		return t.Flush()
 	})
@@ -88,7 +88,7 @@ func (c *relationshipsCmd) Run(ctx context.Context, q *Cmd, std *command.Streams
 		t := command.NewTable(std.Out, "USER", "FOLLOWING", "FOLLOWED-BY", "BLOCKING", "BLOCKED-BY", "MUTING", "SINCE")
 		for _, r := range res.GetRelationships() {
 			t.Row(appendSettings([]string{
-				r.GetUserId(), command.KindText(r.GetFollowing()), command.KindText(r.GetFollowedBy()), command.YesNo(r.GetBlocking()),
+				r.GetUserId(), command.FollowKindText(r.GetFollowing()), command.FollowKindText(r.GetFollowedBy()), command.YesNo(r.GetBlocking()),
 				command.YesNo(r.GetBlockedBy()), command.YesNo(r.GetMuting()), command.TimeText(r.GetFollowTime()),
 			}, r.GetSettings())...)
 		}

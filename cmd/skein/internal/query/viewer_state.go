@@ -42,8 +42,8 @@ func (c *viewerStateCmd) Run(ctx context.Context, q *Cmd, std *command.Streams) 
 			// Only a pin has an owner and a board that the viewer can follow.
 			following, followingBoard := "-", "-"
 			if i < len(c.Pin) {
-				following = command.KindText(s.GetFollowing())
-				followingBoard = command.KindText(s.GetFollowingBoard())
+				following = command.FollowKindText(s.GetFollowing())
+				followingBoard = command.FollowKindText(s.GetFollowingBoard())
 			}
 			t.Row(appendSettings([]string{
 				targets[i], cmp.Or(s.GetItemId(), "-"), cmp.Or(strings.Join(s.GetReactions(), ","), "-"),

@@ -19,7 +19,7 @@ type operationFlags struct {
 
 // shareFlag is the flag that limits the CPU time of an operation.
 type shareFlag struct {
-	CPUShare float64 `name:"share" help:"Share of one CPU core that the operation may use, at most 1. 0 means the default of the service." placeholder:"NUMBER"`
+	CPUShare float64 `name:"share" help:"Share of one CPU core that the operation may use, between 0 and 1. 0 uses the default of the service." placeholder:"NUMBER"`
 }
 
 // startOperation calls method, which starts an operation, and shows the operation as the flags say.
@@ -139,7 +139,7 @@ func (c *cancelCmd) Run(ctx context.Context, std *command.Streams) error {
 	if c.JSON {
 		return command.PrintJSON(std.Out, op)
 	}
-	if command.OperationEnded(op) {
+	if command.OperationHasEnded(op) {
 		std.Sayf("%s: %s", command.OperationName(op), command.OperationStateText(op))
 		return nil
 	}
@@ -175,7 +175,7 @@ func (c *operationsCmd) Run(ctx context.Context, std *command.Streams) error {
 	for _, op := range operations {
 		firstLine, _, _ := strings.Cut(op.GetError(), "\n")
 		t.Row(op.GetOperationId(), command.OperationKindText(op), op.GetProjection(), command.OperationStateText(op),
-			command.TimeText(op.GetCreateTime()), command.TimeText(op.GetEndTime()), command.OperationDone(op), firstLine)
+			command.TimeText(op.GetCreateTime()), command.TimeText(op.GetEndTime()), command.OperationPhaseText(op), firstLine)
 	}
 	return t.Flush()
 }

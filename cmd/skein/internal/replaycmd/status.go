@@ -34,7 +34,7 @@ type statusCmd struct {
 }
 
 // Run prints the state of the projections. For scripts, it returns an error if one of them is
-// stuck, see [command.Stuck].
+// stuck, see [command.IsStuck].
 func (c *statusCmd) Run(ctx context.Context, std *command.Streams) error {
 	res, err := command.Call(ctx, &c.ClientFlags, c.Client().Admin().GetStatus, &skeinv1.GetStatusRequest{PageSize: 1})
 	if err != nil {
@@ -55,7 +55,7 @@ func (c *statusCmd) Run(ctx context.Context, std *command.Streams) error {
 			continue
 		}
 		fmt.Fprintf(std.Out, "%s version %d, generation %d: %s\n",
-			p.GetName(), p.GetVersion(), p.GetGeneration(), command.StateText(p.GetState()))
+			p.GetName(), p.GetVersion(), p.GetGeneration(), command.ProjectionStateText(p.GetState()))
 		fmt.Fprintf(std.Out, "  position     %s\n", p.GetPosition())
 		fmt.Fprintf(std.Out, "  behind       %s, %s\n",
 			command.Plural(p.GetLagEnvelopes(), "envelope", "envelopes"), command.SecondsText(p.GetLagSeconds()))
@@ -65,7 +65,7 @@ func (c *statusCmd) Run(ctx context.Context, std *command.Streams) error {
 			fmt.Fprintf(std.Out, "  error        %s\n", p.GetError())
 		}
 	}
-	if slices.ContainsFunc(selected, command.Stuck) {
+	if slices.ContainsFunc(selected, command.IsStuck) {
 		return command.ErrSilent
 	}
 	return nil

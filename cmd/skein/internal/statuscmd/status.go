@@ -61,7 +61,7 @@ func (c *Cmd) print(std *command.Streams, res *skeinv1.GetStatusResponse) error 
 	}
 
 	for _, op := range res.GetOperations() {
-		fmt.Fprintf(std.Out, "%s: %s\n", command.OperationName(op), command.OperationProgress(op))
+		fmt.Fprintf(std.Out, "%s: %s\n", command.OperationName(op), command.OperationProgressText(op))
 	}
 	if f := res.GetFeeds(); f.GetInboxPages()+f.GetMergedPages() > 0 {
 		fmt.Fprintf(std.Out, "\nfeed pages: %d from inboxes alone, %d merged with %d outboxes\n",
@@ -85,7 +85,7 @@ func (c *Cmd) print(std *command.Streams, res *skeinv1.GetStatusResponse) error 
 // healthError returns [command.ErrSilent] if the log does not answer, or a projection has failed or
 // is held. The printed answer says what is wrong.
 func healthError(res *skeinv1.GetStatusResponse) error {
-	if res.GetLog().GetError() != "" || slices.ContainsFunc(res.GetProjections(), command.Stuck) {
+	if res.GetLog().GetError() != "" || slices.ContainsFunc(res.GetProjections(), command.IsStuck) {
 		return command.ErrSilent
 	}
 	return nil
@@ -176,7 +176,7 @@ func printProjections(std *command.Streams, res *skeinv1.GetStatusResponse) erro
 	for _, p := range res.GetProjections() {
 		t.Row(
 			p.GetName(),
-			command.StateText(p.GetState()),
+			command.ProjectionStateText(p.GetState()),
 			strconv.FormatUint(p.GetLagEnvelopes(), 10),
 			command.SecondsText(p.GetLagSeconds()),
 			events.FormatSize(p.GetDiskBytes()),
@@ -191,7 +191,7 @@ func printProjections(std *command.Streams, res *skeinv1.GetStatusResponse) erro
 	}
 	for _, p := range res.GetProjections() {
 		if p.GetError() != "" {
-			fmt.Fprintf(std.Out, "%s is %s: %s\n", p.GetName(), command.StateText(p.GetState()), p.GetError())
+			fmt.Fprintf(std.Out, "%s is %s: %s\n", p.GetName(), command.ProjectionStateText(p.GetState()), p.GetError())
 		}
 	}
 	return nil
