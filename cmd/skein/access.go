@@ -66,10 +66,12 @@ func (f *accessFlags) checkAccess() error {
 
 // openAccess reads the files of the flags.
 func (f *accessFlags) openAccess(logger *slog.Logger) (o service.Access, err error) {
-	o.Origins, o.Hosts = f.CORSOrigin, f.AllowedHosts
+	o.Origins = f.CORSOrigin
+	o.Hosts = f.AllowedHosts
 	if f.hasTLS() {
 		files := access.Files{Cert: f.TLSCert, Key: f.TLSKey, ClientCA: f.TLSClientCA}
-		if o.Certificates, err = access.OpenCertificates(files, logger); err != nil {
+		o.Certificates, err = access.OpenCertificates(files, logger)
+		if err != nil {
 			return o, fmt.Errorf("--tls-cert, --tls-key, --tls-client-ca: %w", err)
 		}
 	}

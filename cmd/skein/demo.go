@@ -58,7 +58,8 @@ func (c *demoCmd) serve(
 	logFlags := flags.LogFlags{LogFormat: "text", LogLevel: c.LogLevel}
 	o.Log.Dir = filepath.Join(o.Dir, service.LogDir)
 	o.Memory = service.Memory{Cache: 64 << 20, Queries: 1 << 20}
-	o.Logger, o.Version = logFlags.Logger(std.Err), version().Version
+	o.Logger = logFlags.Logger(std.Err)
+	o.Version = version().Version
 	o.Maintenance = service.MaintenanceOptions{Archive: archive, AuditShare: 0.05, AutoRebuild: true}
 	a, err := service.Open(ctx, o)
 	if err != nil {
@@ -99,7 +100,7 @@ func (c *demoCmd) show(ctx context.Context, std *command.Streams, url, dir strin
 		"Every line that begins with $ below is a call that was just made; try them, and others.\n",
 		len(people), len(demoBoards), len(demoPins), len(w.events))
 	t := &tour{url: url, http: api.HTTP, out: std.Out}
-	if err := t.walk(ctx); err != nil {
+	if err := t.makeAllCalls(ctx); err != nil {
 		return fmt.Errorf("the tour: %w", err)
 	}
 	if err := c.showAddedNotifications(ctx, std); err != nil {

@@ -112,7 +112,8 @@ func runCommand(ctx context.Context, std *command.Streams, out io.Writer, args .
 	}
 	cmd := exec.CommandContext(ctx, path)
 	cmd.Args = append([]string{os.Args[0]}, args...)
-	cmd.Stdout, cmd.Stderr = out, out
+	cmd.Stdout = out
+	cmd.Stderr = out
 	// The variables that set flags are meant for a service of the user, and not for those of the
 	// demo.
 	cmd.Env = slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "SKEIN_") })
@@ -153,22 +154,22 @@ func newYear() *world {
 	for day := days; day > 0; day-- {
 		for n := range pinsPerDay {
 			pin := &skeinv1.Pin{OwnerId: popular(), PinId: fmt.Sprintf("pin-%d", len(pins)+1)}
-			w.add(w.days(day).Add(time.Duration(n)*time.Minute), pinCreated(pin.GetOwnerId(), "", pin.GetPinId()))
+			w.addEvent(w.daysAgo(day).Add(time.Duration(n)*time.Minute), pinCreated(pin.GetOwnerId(), "", pin.GetPinId()))
 			pins = append(pins, pin)
 		}
-		later := func() time.Time { return w.days(day).Add(time.Duration(10+w.rng.IntN(23*60)) * time.Minute) }
+		later := func() time.Time { return w.daysAgo(day).Add(time.Duration(10+w.rng.IntN(23*60)) * time.Minute) }
 		found := pins[max(0, len(pins)-pinsThatAreFound):]
 		for n := range reactionsPerDay + repinsPerDay {
 			pin := found[w.rng.IntN(len(found))]
 			if n < reactionsPerDay {
-				w.add(later(), reactedTo(user(), pin.GetOwnerId(), pin.GetPinId(), ""))
+				w.addEvent(later(), reactedTo(user(), pin.GetOwnerId(), pin.GetPinId(), ""))
 			} else {
-				w.add(later(), repinCreated(user(), pin.GetOwnerId(), pin.GetPinId()))
+				w.addEvent(later(), repinCreated(user(), pin.GetOwnerId(), pin.GetPinId()))
 			}
 		}
 		for range followsPerDay {
 			if follower, followed := user(), popular(); follower != followed {
-				w.add(later(), userFollowed(follower, followed))
+				w.addEvent(later(), userFollowed(follower, followed))
 			}
 		}
 	}

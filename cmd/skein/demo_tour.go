@@ -16,7 +16,8 @@ type tour struct {
 	url  string
 	http *http.Client
 	out  io.Writer
-	n    int
+	// calls is the number of calls so far.
+	calls int
 }
 
 // stop is one call of the tour.
@@ -213,13 +214,13 @@ var stops = []stop{
 	},
 }
 
-// walk makes all calls.
-func (t *tour) walk(ctx context.Context) error {
+// makeAllCalls makes the calls of the tour, one after the other.
+func (t *tour) makeAllCalls(ctx context.Context) error {
 	position := ""
 	for _, s := range stops {
 		s.body = strings.ReplaceAll(s.body, "POSITION", position)
 		s.body = strings.ReplaceAll(s.body, "TOMORROW", time.Now().Add(24*time.Hour).UTC().Format(time.RFC3339))
-		answer, err := t.make(ctx, s)
+		answer, err := t.makeCall(ctx, s)
 		if err != nil {
 			return fmt.Errorf("%s: %w", s.method, err)
 		}
@@ -233,11 +234,11 @@ func (t *tour) walk(ctx context.Context) error {
 	return nil
 }
 
-// make makes one call and prints it.
-func (t *tour) make(ctx context.Context, s stop) ([]byte, error) {
-	t.n++
+// makeCall makes one call and prints it.
+func (t *tour) makeCall(ctx context.Context, s stop) ([]byte, error) {
+	t.calls++
 	target := t.url + "/skein.v1." + s.method
-	fmt.Fprintf(t.out, "\n%d. %s\n$ curl -s %s -H 'Content-Type: application/json' -d '%s'\n", t.n, s.says, target, s.body)
+	fmt.Fprintf(t.out, "\n%d. %s\n$ curl -s %s -H 'Content-Type: application/json' -d '%s'\n", t.calls, s.says, target, s.body)
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, target, strings.NewReader(s.body))
 	if err != nil {
 		return nil, err
@@ -256,8 +257,9 @@ func (t *tour) make(ctx context.Context, s stop) ([]byte, error) {
 	if err := json.Compact(&compact, data); err != nil {
 		return nil, fmt.Errorf("%s: %q: %w", res.Status, data, err)
 	}
-	t.print(compact.Bytes())
-	if refused := res.StatusCode != http.StatusOK; refused != s.refused || !bytes.Contains(compact.Bytes(), []byte(s.want)) {
+	t.printAnswer(compact.Bytes())
+	wasRefused := res.StatusCode != http.StatusOK
+	if wasRefused != s.refused || !bytes.Contains(compact.Bytes(), []byte(s.want)) {
 		return nil, fmt.Errorf("%s, and no %s in the answer", res.Status, s.want)
 	}
 	if s.lacks != "" && bytes.Contains(compact.Bytes(), []byte(s.lacks)) {
@@ -266,12 +268,13 @@ func (t *tour) make(ctx context.Context, s stop) ([]byte, error) {
 	return compact.Bytes(), nil
 }
 
-// oneLine is the longest answer, in bytes, that is printed in one line.
-const oneLine = 160
+// maxLineBytes is the longest answer, in bytes, that is printed in one line.
+const maxLineBytes = 160
 
-func (t *tour) print(answer []byte) {
+// printAnswer prints an answer, over several lines if it is long.
+func (t *tour) printAnswer(answer []byte) {
 	var pretty bytes.Buffer
-	if len(answer) <= oneLine || json.Indent(&pretty, answer, "", "  ") != nil {
+	if len(answer) <= maxLineBytes || json.Indent(&pretty, answer, "", "  ") != nil {
 		pretty.Reset()
 		pretty.Write(answer)
 	}

@@ -105,39 +105,40 @@ func newEmptyWorld() *world {
 	return &world{rng: rand.New(rand.NewPCG(7, 411)), now: time.Now().UTC().Truncate(time.Minute)}
 }
 
+// newWorld returns the history of the demo.
 func newWorld() *world {
 	w := newEmptyWorld()
 	for _, b := range demoBoards {
-		w.add(w.ago(700, 730), boardCreated(b.owner, b.board, b.title))
+		w.addEvent(w.randomTimeAgo(700, 730), boardCreated(b.owner, b.board, b.title))
 	}
-	// Users at the begin of the list are more popular.
+	// Users at the beginning of the list are more popular.
 	for i, follower := range people {
 		for j, user := range people {
 			popularity := 0.9 / (1 + 0.25*float64(j))
 			if i != j && follower != "ada" && w.rng.Float64() < popularity {
-				w.add(w.ago(10, 690), userFollowed(follower, user))
+				w.addEvent(w.randomTimeAgo(10, 690), userFollowed(follower, user))
 			}
 		}
 		for _, b := range demoBoards {
 			if b.owner != follower && follower != "ada" && w.rng.Float64() < 0.08 {
-				w.add(w.ago(10, 690), boardFollowed(follower, b.owner, b.board))
+				w.addEvent(w.randomTimeAgo(10, 690), boardFollowed(follower, b.owner, b.board))
 			}
 		}
 	}
-	w.ada()
+	w.addTourHistory()
 	for i, p := range demoPins {
-		w.add(w.now.Add(-time.Duration(len(demoPins)-i)*5*time.Hour), pinCreated(p.owner, p.board, p.pin))
+		w.addEvent(w.now.Add(-time.Duration(len(demoPins)-i)*5*time.Hour), pinCreated(p.owner, p.board, p.pin))
 	}
 	for i, r := range demoRepins {
-		w.add(w.now.Add(-time.Duration(len(demoRepins)-i)*7*time.Hour), repinCreated(r.owner, r.ofOwner, r.ofPin))
+		w.addEvent(w.now.Add(-time.Duration(len(demoRepins)-i)*7*time.Hour), repinCreated(r.owner, r.ofOwner, r.ofPin))
 	}
 	for _, p := range demoPlays {
 		for i := range p.plays {
-			w.add(w.now.Add(-time.Duration(i+1)*time.Hour), played(people[i], p.item))
+			w.addEvent(w.now.Add(-time.Duration(i+1)*time.Hour), played(people[i], p.item))
 		}
 	}
 	for i, r := range demoReactions {
-		w.add(w.now.Add(-time.Duration(len(demoReactions)-i)*20*time.Minute), reactedTo(r.user, r.owner, r.pin, r.kind))
+		w.addEvent(w.now.Add(-time.Duration(len(demoReactions)-i)*20*time.Minute), reactedTo(r.user, r.owner, r.pin, r.kind))
 	}
 	w.numberEvents()
 	return w
@@ -149,35 +150,38 @@ func (w *world) numberEvents() {
 		return a.GetOccurredAt().AsTime().Compare(b.GetOccurredAt().AsTime())
 	})
 	for i, ev := range w.events {
-		ev.Source, ev.Offset = demoSource, uint64(i+1)
+		ev.Source = demoSource
+		ev.Offset = uint64(i + 1)
 	}
 }
 
-// ada adds the part of the history that the tour shows.
-func (w *world) ada() {
+// addTourHistory adds the part of the history that the tour shows.
+func (w *world) addTourHistory() {
 	for i, user := range []string{"greta", "kaia", "noor", "bjorn", "chen", "sven"} {
-		w.add(w.days(600-90*i), userFollowed("ada", user))
+		w.addEvent(w.daysAgo(600-90*i), userFollowed("ada", user))
 	}
-	w.add(w.days(100), userFollowed("sven", "ada"))
-	w.add(w.days(80), boardFollowed("ada", "mina", "synths"))
-	w.add(w.days(60), boardUnfollowed("ada", "greta", "garden"))
-	w.add(w.days(50), &skeinv1.Event{Kind: &skeinv1.Event_UserMuted{
+	w.addEvent(w.daysAgo(100), userFollowed("sven", "ada"))
+	w.addEvent(w.daysAgo(80), boardFollowed("ada", "mina", "synths"))
+	w.addEvent(w.daysAgo(60), boardUnfollowed("ada", "greta", "garden"))
+	w.addEvent(w.daysAgo(50), &skeinv1.Event{Kind: &skeinv1.Event_UserMuted{
 		UserMuted: &skeinv1.UserMuted{UserId: "ada", TargetUserId: "chen"},
 	}})
-	w.add(w.days(40), &skeinv1.Event{Kind: &skeinv1.Event_UserBlocked{
+	w.addEvent(w.daysAgo(40), &skeinv1.Event{Kind: &skeinv1.Event_UserBlocked{
 		UserBlocked: &skeinv1.UserBlocked{UserId: "ada", TargetUserId: "ivan"},
 	}})
 }
 
-func (w *world) add(at time.Time, ev *skeinv1.Event) {
+// addEvent adds an event that happened at a time.
+func (w *world) addEvent(at time.Time, ev *skeinv1.Event) {
 	ev.OccurredAt = timestamppb.New(at)
 	w.events = append(w.events, ev)
 }
 
-func (w *world) days(ago int) time.Time { return w.now.AddDate(0, 0, -ago) }
+func (w *world) daysAgo(days int) time.Time { return w.now.AddDate(0, 0, -days) }
 
-func (w *world) ago(from, to int) time.Time {
-	return w.days(from + w.rng.IntN(to-from)).Add(-time.Duration(w.rng.IntN(24*60)) * time.Minute)
+// randomTimeAgo returns a random time from some number of days ago to another.
+func (w *world) randomTimeAgo(from, to int) time.Time {
+	return w.daysAgo(from + w.rng.IntN(to-from)).Add(-time.Duration(w.rng.IntN(24*60)) * time.Minute)
 }
 
 // publish publishes the history and waits until it is visible.

@@ -84,7 +84,8 @@ func (f *exportFlags) writeFile(write writeFunc) (counts export.Counts, err erro
 	}
 	defer func() { err = errors.Join(err, out.Close()) }()
 
-	if counts, err = write(out, export.Format(f.Format)); err != nil {
+	counts, err = write(out, export.Format(f.Format))
+	if err != nil {
 		return counts, err
 	}
 	if err := out.Commit(); err != nil {
@@ -101,7 +102,8 @@ func showExportProgress(w io.Writer, what string, progress *replay.Progress) (st
 		if now.Total == 0 {
 			return // the total is not known yet
 		}
-		done, total := int64(now.Done), int64(now.Total)
+		done := int64(now.Done)
+		total := int64(now.Total)
 		switch now.Unit {
 		case export.Bytes:
 			p.ShowWithEstimate(done, total, fmt.Sprintf("%s of about %s", events.FormatSize(now.Done), events.FormatSize(now.Total)))

@@ -50,14 +50,17 @@ func (f *maintenanceFlags) maintenanceOptions(ctx context.Context, dir string, e
 		ArchiveEvery: f.ArchiveEvery, Retention: f.LogRetention, AuditShare: f.AuditShare, AutoRebuild: f.AutoRebuild,
 		SnapshotEvery: f.SnapshotEvery, SnapshotKeep: f.SnapshotKeep,
 	}
-	if o.Worker, err = newBuildWorker(); err != nil {
+	o.Worker, err = newBuildWorker()
+	if err != nil {
 		return o, err
 	}
-	if o.Archive, err = f.Open(ctx, dir, external); err != nil {
+	o.Archive, err = f.Open(ctx, dir, external)
+	if err != nil {
 		return o, err
 	}
 	if f.Snapshots != "" {
-		if o.Snapshots, err = bucket.Open(ctx, f.Snapshots); err != nil {
+		o.Snapshots, err = bucket.Open(ctx, f.Snapshots)
+		if err != nil {
 			return o, fmt.Errorf("--snapshots: %w", err)
 		}
 	}

@@ -176,13 +176,17 @@ func availableMemory(machine int64, root string) int64 {
 		if len(fields) != 3 {
 			continue
 		}
-		hierarchy, controllers, group := fields[0], fields[1], fields[2]
-		dir, file := "sys/fs/cgroup", "memory.max"
+		hierarchy := fields[0]
+		controllers := fields[1]
+		group := fields[2]
+		dir := "sys/fs/cgroup"
+		file := "memory.max"
 		if hierarchy != "0" || controllers != "" {
 			if !slices.Contains(strings.Split(controllers, ","), "memory") {
 				continue
 			}
-			dir, file = "sys/fs/cgroup/memory", "memory.limit_in_bytes"
+			dir = "sys/fs/cgroup/memory"
+			file = "memory.limit_in_bytes"
 		}
 
 		// The limits of all groups above apply, too. In a container the root of the mounted file

@@ -124,7 +124,8 @@ func (c *serveCmd) Run(ctx context.Context, std *command.Streams) (err error) {
 	if err != nil {
 		return err
 	}
-	if o.Console, err = c.servesConsole(ctx); err != nil {
+	o.Console, err = c.servesConsole(ctx)
+	if err != nil {
 		return command.Usagef("--listen: %w", err)
 	}
 	c.warnAboutFlags(logger)
@@ -143,13 +144,15 @@ func (c *serveCmd) Run(ctx context.Context, std *command.Streams) (err error) {
 		}
 		defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	}
-	if o.Maintenance, err = c.maintenanceOptions(ctx, o.Dir, c.NATS != ""); err != nil {
+	o.Maintenance, err = c.maintenanceOptions(ctx, o.Dir, c.NATS != "")
+	if err != nil {
 		return err
 	}
 	if err := checkWritable(&o.Maintenance); err != nil {
 		return err
 	}
-	if o.Node, err = c.nodeConfig(ctx, c); err != nil {
+	o.Node, err = c.nodeConfig(ctx, c)
+	if err != nil {
 		return err
 	}
 
@@ -171,7 +174,8 @@ func (c *serveCmd) Run(ctx context.Context, std *command.Streams) (err error) {
 	}
 	defer endTraces(context.WithoutCancel(ctx))
 	o.Tracer = tracer
-	if o.Pprof, err = listenPprof(ctx, c.Pprof); err != nil {
+	o.Pprof, err = listenPprof(ctx, c.Pprof)
+	if err != nil {
 		return errors.Join(err, l.Close())
 	}
 
@@ -223,7 +227,8 @@ func (c *serveCmd) printRebuildPlan(ctx context.Context, o service.Options, std 
 		}
 	}
 
-	if o.Maintenance, err = c.maintenanceOptions(ctx, o.Dir, c.NATS != ""); err != nil {
+	o.Maintenance, err = c.maintenanceOptions(ctx, o.Dir, c.NATS != "")
+	if err != nil {
 		return err
 	}
 	rebuilds, err := service.Check(ctx, o, std.Out)
@@ -283,13 +288,16 @@ func (c *serveCmd) serviceOptions(logger *slog.Logger) (service.Options, error) 
 	o.Log.MaxBytes = int64(c.LogMaxBytes)
 	o.Log.Logger = logger
 	o.Log.ListenOnSocket = o.Log.Dir != "" // skein replay prepare of another version reads the log through this socket
-	if o.Settings, err = c.Settings(); err != nil {
+	o.Settings, err = c.Settings()
+	if err != nil {
 		return o, err
 	}
-	if o.Access, err = c.openAccess(logger); err != nil {
+	o.Access, err = c.openAccess(logger)
+	if err != nil {
 		return o, err
 	}
-	if o.Access.NodeCertificates, err = c.nodeCertificates(logger); err != nil {
+	o.Access.NodeCertificates, err = c.nodeCertificates(logger)
+	if err != nil {
 		return o, err
 	}
 	if c.PageTokenKeys != "" {
@@ -297,7 +305,8 @@ func (c *serveCmd) serviceOptions(logger *slog.Logger) (service.Options, error) 
 		if err != nil {
 			return o, fmt.Errorf("--page-token-keys: %w", err)
 		}
-		if o.Keys, err = pagetoken.ParseKeyRing(strings.TrimSpace(string(text))); err != nil {
+		o.Keys, err = pagetoken.ParseKeyRing(strings.TrimSpace(string(text)))
+		if err != nil {
 			return o, fmt.Errorf("--page-token-keys %s: %w", c.PageTokenKeys, err)
 		}
 	}

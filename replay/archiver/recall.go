@@ -63,7 +63,8 @@ func replaceDamagedRepeats(ctx context.Context, a *archive.Archive, log *eventlo
 		r.Complete = r.Complete || whole
 	}
 	if !r.Complete {
-		r.From, r.To = known.From, known.To
+		r.From = known.From
+		r.To = known.To
 	}
 	return r, a.ReplaceRepeats(ctx, known.End, repeats)
 }

@@ -313,7 +313,9 @@ func (a *Audit) entities(shard events.Shard) (map[Entity]struct{}, error) {
 		found[Entity{User: owner, Board: id, OfBoard: true}] = struct{}{}
 		return nil
 	}
-	graphView, inboxView, countersView := a.views[0], a.views[1], a.views[2]
+	graphView := a.views[0]
+	inboxView := a.views[1]
+	countersView := a.views[2]
 	return found, errors.Join(
 		graph.EachUser(graphView, shard, addUser),
 		inbox.EachUser(inboxView, shard, addUser),

@@ -89,8 +89,9 @@ func Events(ctx context.Context, w io.Writer, scan ScanFunc, o EventsOptions) (n
 	}
 
 	err = scan(ctx, func(ev *Event) error {
-		isSelected := (o.Kinds == 0 || o.Kinds.Has(ev.Kind)) && (o.User == "" || Concerns(&ev.Event, o.User))
-		if !isSelected {
+		isKind := o.Kinds == 0 || o.Kinds.Has(ev.Kind)
+		isOfUser := o.User == "" || Concerns(&ev.Event, o.User)
+		if !isKind || !isOfUser {
 			return nil
 		}
 

@@ -113,8 +113,15 @@ func (p *readProgress) countEvent(ev *skeinv1.Event, at events.EventPosition) {
 // two positions. If a position has slots, it is within an envelope: that many slots of the envelope
 // come before it.
 func isInRange(after, until events.EventPosition, seq uint64, slot int) bool {
-	isAfter := seq > after.Seq || seq == after.Seq && after.Slots > 0 && slot >= after.Slots
-	isBefore := seq < until.Seq || seq == until.Seq && (until.Slots == 0 || slot < until.Slots)
+	// A position without slots is at the end of its envelope.
+	isAfter := seq > after.Seq
+	if seq == after.Seq {
+		isAfter = after.Slots > 0 && slot >= after.Slots
+	}
+	isBefore := seq < until.Seq
+	if seq == until.Seq {
+		isBefore = until.Slots == 0 || slot < until.Slots
+	}
 	return isAfter && isBefore
 }
 
@@ -199,7 +206,8 @@ func (r *Range) resolve(ctx context.Context, log *eventlog.Log, hub *eventlog.Hu
 
 	until.Position = log.Position(head.Last)
 	if r.Until != "" {
-		if until, err = parse("until", r.Until); err != nil {
+		until, err = parse("until", r.Until)
+		if err != nil {
 			return after, until, err
 		}
 		if until.Seq > head.Last {
@@ -293,7 +301,8 @@ func (w *feedReader) resolveRange(ctx context.Context) (err error) {
 	if strings.EqualFold(w.After, Earliest) {
 		w.After = strings.ToUpper(Earliest)
 	}
-	if w.after, err = feedStart("--after", w.After); err != nil {
+	w.after, err = feedStart("--after", w.After)
+	if err != nil {
 		return err
 	}
 	head, err := feedStart("the end of the log", "")
@@ -302,7 +311,8 @@ func (w *feedReader) resolveRange(ctx context.Context) (err error) {
 	}
 	w.until = head
 	if w.Until != "" {
-		if w.until, err = feedStart("--until", w.Until); err != nil {
+		w.until, err = feedStart("--until", w.Until)
+		if err != nil {
 			return err
 		}
 		if w.until.Seq > head.Seq {

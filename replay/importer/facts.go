@@ -109,13 +109,16 @@ func (t *translator) recordEvents(r *record) (evs []*skeinv1.Event, err error) {
 			*ev.TextField(field) = f[as]
 		}
 		ev.Reaction = events.ReactionOf(ev.Reaction)
-		if ev.Attributes, err = attributesOf(r); err != nil {
+		ev.Attributes, err = attributesOf(r)
+		if err != nil {
 			return nil, err
 		}
-		if ev.Settings, err = parseSettings(r); err != nil {
+		ev.Settings, err = parseSettings(r)
+		if err != nil {
 			return nil, err
 		}
-		if ev.Until, err = t.shape.timeUnit.parseUntil(f[until]); err != nil {
+		ev.Until, err = t.shape.timeUnit.parseUntil(f[until])
+		if err != nil {
 			return nil, err
 		}
 		evs = append(evs, ev.Proto())

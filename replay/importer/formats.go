@@ -83,7 +83,9 @@ func checkFormat(begin []byte) error {
 func isText(begin []byte) bool {
 	for len(begin) > 0 {
 		r, size := utf8.DecodeRune(begin)
-		if r == utf8.RuneError && size == 1 && utf8.FullRune(begin) || r < ' ' && !strings.ContainsRune("\t\n\v\f\r", r) {
+		isInvalid := r == utf8.RuneError && size == 1 && utf8.FullRune(begin)
+		isControl := r < ' ' && !strings.ContainsRune("\t\n\v\f\r", r)
+		if isInvalid || isControl {
 			return false
 		}
 		begin = begin[size:]

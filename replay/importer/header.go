@@ -36,13 +36,16 @@ func (k kindColumns) isHeader(h Header, m *mapping, me *measurement, comment []s
 	// A first record that contains known names is a header.
 	first := me.first
 	c, err := k.columnsByName(first)
-	if err != nil || (m == nil && len(c.missingRoles(k.required)) < len(k.required)) || len(c.missingRoles(k.required)) == 0 {
+	missing := len(c.missingRoles(k.required))
+	namesSome := m == nil && missing < len(k.required)
+	if err != nil || namesSome || missing == 0 {
 		return true, nil //nolint:nilerr // also when names clash or one is unknown: then placing the columns asks for help
 	}
 
 	// It is also a header if a column has a time in every other record, but not in this one.
 	if m != nil {
-		if c, err = m.resolve(first); err != nil {
+		c, err = m.resolve(first)
+		if err != nil {
 			return false, nil //nolint:nilerr // placing the columns returns the error
 		}
 	} else {
@@ -73,7 +76,10 @@ func (k kindColumns) isHeader(h Header, m *mapping, me *measurement, comment []s
 			if me.differing > 0 && others.equalToFirst == others.values {
 				return false, nil
 			}
-			aboveNumbers = aboveNumbers || others.values > 0 && others.numbers == others.values && !isNumber(first[i])
+			areNumbers := others.values > 0 && others.numbers == others.values
+			if areNumbers && !isNumber(first[i]) {
+				aboveNumbers = true
+			}
 		}
 	}
 	if !couldBeHeader(first, me.second) && !aboveNumbers {

@@ -96,7 +96,9 @@ func isZstd(begin []byte) bool {
 	if len(begin) < 4 {
 		return false
 	}
-	return bytes.HasPrefix(begin, []byte{0x28, 0xb5, 0x2f, 0xfd}) || begin[0]&0xf0 == 0x50 && bytes.Equal(begin[1:4], []byte{0x2a, 0x4d, 0x18})
+	isFrame := bytes.HasPrefix(begin, []byte{0x28, 0xb5, 0x2f, 0xfd})
+	isSkippable := begin[0]&0xf0 == 0x50 && bytes.Equal(begin[1:4], []byte{0x2a, 0x4d, 0x18})
+	return isFrame || isSkippable
 }
 
 // Close closes the file.

@@ -224,7 +224,9 @@ func (m *Manager) List(k Kind, before string, n int) (found []Info, more bool) {
 	defer m.mu.Unlock()
 	for _, id := range slices.Backward(m.ids) {
 		e := m.entries[id]
-		if before != "" && id >= before || k != "" && e.Kind != k {
+		isOnEarlierPage := before != "" && id >= before
+		isOtherKind := k != "" && e.Kind != k
+		if isOnEarlierPage || isOtherKind {
 			continue
 		}
 		if len(found) == n {

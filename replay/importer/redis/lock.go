@@ -19,8 +19,10 @@ func lockState(dir string) (unlock func(), err error) {
 	}
 	// The storage engine has file locks for all operating systems.
 	held, err := vfs.Default.Lock(filepath.Join(dir, "lock"))
-	busy := errors.Is(err, syscall.EAGAIN) || errors.Is(err, syscall.EACCES)
-	if busy || err != nil && strings.Contains(err.Error(), "held by current process") {
+	isHeldByOther := errors.Is(err, syscall.EAGAIN) || errors.Is(err, syscall.EACCES)
+	// For a lock that this process itself holds, the engine has an error without a type.
+	isHeldHere := err != nil && strings.Contains(err.Error(), "held by current process")
+	if isHeldByOther || isHeldHere {
 		return nil, fmt.Errorf("%w: %s", ErrBusy, dir)
 	}
 	if err != nil {

@@ -119,7 +119,8 @@ func parsePattern(text string) (*pattern, error) {
 		}
 	}
 	re.WriteString(`\z`)
-	if p.re, err = regexp.Compile(re.String()); err != nil {
+	p.re, err = regexp.Compile(re.String())
+	if err != nil {
 		return nil, fmt.Errorf("is no pattern: %w", err)
 	}
 	return p, nil

@@ -23,10 +23,12 @@ func (c *Comparer) compareSides() error {
 	defer func() { _ = answered.Close() }() // it was only read
 
 	w := &sideBySide{Comparer: c, listedEntries: map[List]int{}}
-	if w.expectedGroups, err = newGroupReader(expected); err != nil {
+	w.expectedGroups, err = newGroupReader(expected)
+	if err != nil {
 		return err
 	}
-	if w.answeredGroups, err = newGroupReader(answered); err != nil {
+	w.answeredGroups, err = newGroupReader(answered)
+	if err != nil {
 		return err
 	}
 	return w.compareAll()

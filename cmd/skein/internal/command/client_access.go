@@ -19,7 +19,8 @@ const tokenVariable = "SKEIN_TOKEN"
 // AfterApply reads the files of the flags. The parser calls it, so that errors in the files are
 // reported before the command begins.
 func (f *ClientFlags) AfterApply() (err error) {
-	if f.token, err = f.readToken(f.url()); err != nil {
+	f.token, err = f.readToken(f.url())
+	if err != nil {
 		return err
 	}
 	f.tls, err = f.ReadTLS()

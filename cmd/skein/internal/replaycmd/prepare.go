@@ -158,7 +158,8 @@ func (c *prepareCmd) findTargets(
 // data directory.
 func (c *prepareCmd) openLog(ctx context.Context) (*eventlog.Log, error) {
 	config := c.Config("")
-	config.Existing, config.Logger = true, slog.New(slog.DiscardHandler)
+	config.Existing = true
+	config.Logger = slog.New(slog.DiscardHandler)
 	if c.NATS == "" {
 		config.Socket = filepath.Join(c.Data, service.LogDir, embedded.SocketFile)
 		if _, err := os.Stat(config.Socket); err != nil {

@@ -76,7 +76,8 @@ func (s *Service) openArchive(ctx context.Context) (err error) {
 	if s.options.Archive == nil {
 		return nil
 	}
-	if s.archive, err = archive.Open(ctx, s.options.Archive, s.log.ID()); err != nil {
+	s.archive, err = archive.Open(ctx, s.options.Archive, s.log.ID())
+	if err != nil {
 		return err
 	}
 	s.log.SetArchive(s.archive)
@@ -127,7 +128,8 @@ func (s *Service) openMaintenance(config *node.Config) (err error) {
 			Logger:   s.logger,
 		}
 		if config != nil {
-			if o.Bucket, err = snapshot.OfNode(s.options.Snapshots, config.Name); err != nil {
+			o.Bucket, err = snapshot.OfNode(s.options.Snapshots, config.Name)
+			if err != nil {
 				return err
 			}
 			o.ErasureState = func(ctx context.Context) (*snapshot.ErasureState, error) { return s.erasure.ErasureState(ctx) }

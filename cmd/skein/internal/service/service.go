@@ -141,7 +141,8 @@ func Open(ctx context.Context, o Options) (_ *Service, err error) {
 		}
 	}()
 
-	if s.lock, err = lockDir(o.Dir); err != nil {
+	s.lock, err = lockDir(o.Dir)
+	if err != nil {
 		return nil, err
 	}
 	if o.Abandon != nil {
@@ -153,10 +154,12 @@ func Open(ctx context.Context, o Options) (_ *Service, err error) {
 	// If there is an archive of the log, a missing stream means that the log was lost. Existing
 	// makes the log fail to open in this case, so that it does not begin anew with sequences that
 	// the archive already has.
-	if o.Log.Existing, err = hasArchivedLog(ctx, o.Maintenance.Archive); err != nil {
+	o.Log.Existing, err = hasArchivedLog(ctx, o.Maintenance.Archive)
+	if err != nil {
 		return nil, err
 	}
-	if s.log, err = eventlog.Open(ctx, o.Log); err != nil {
+	s.log, err = eventlog.Open(ctx, o.Log)
+	if err != nil {
 		return nil, explainLostLog(err, o.Maintenance.Archive)
 	}
 	if err = s.openArchive(ctx); err != nil {
@@ -288,7 +291,8 @@ func (s *Service) openGateway(o *Options, registry *prometheus.Registry) (err er
 		Tracer:           o.Tracer,
 	}
 	s.setNodeOptions(&gatewayOptions)
-	if s.server, err = gateway.New(gatewayOptions); err != nil {
+	s.server, err = gateway.New(gatewayOptions)
+	if err != nil {
 		return err
 	}
 	if s.node != nil {

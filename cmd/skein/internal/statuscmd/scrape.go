@@ -41,7 +41,8 @@ func Scrape(ctx context.Context, c *command.Client) (*MetricsReading, error) {
 
 	parser := expfmt.NewTextParser(model.UTF8Validation)
 	f := &MetricsReading{Time: time.Now()}
-	if f.Families, err = parser.TextToMetricFamilies(res.Body); err != nil {
+	f.Families, err = parser.TextToMetricFamilies(res.Body)
+	if err != nil {
 		return nil, fmt.Errorf("%s/metrics: %w", c.URL, err)
 	}
 	return f, nil
