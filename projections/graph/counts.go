@@ -18,6 +18,60 @@ type UserCounts struct {
 	Favorites, Notifying int64
 }
 
+// userCountsRow is the row of tagUserCounts: the counts of a user, and what decides whether the
+// list of follows is stored.
+type userCountsRow struct {
+	UserCounts
+	// timedMutes is the number of mutes that end by themselves, those that have ended included.
+	// [UserCounts.Muted] as it is stored has none of them.
+	timedMutes int64
+	// otherEdges is the number of edges that are no follows. With Following and FollowingImplicit,
+	// it gives the number of all edges.
+	otherEdges int64
+	// followingStored is 1 if the rows of tagFollowingExplicit are stored, else 0.
+	followingStored int64
+}
+
+// The indexes of the counts in a user's row and in a userDelta. userCountsRow.followingStored comes
+// last in the row and is no part of a userDelta.
+const (
+	followingIndex = iota
+	followingImplicitIndex
+	followersIndex
+	followersImplicitIndex
+	boardsIndex
+	followedBoardsIndex
+	excludedBoardsIndex
+	blockedIndex
+	mutedIndex
+	otherEdgesIndex
+	timedMutesIndex
+	favoritesIndex
+	notifyingIndex
+	userDeltaFields
+)
+
+// fields returns the counts in the order of their indexes.
+func (u *userCountsRow) fields() []*int64 {
+	c := &u.UserCounts
+	return []*int64{
+		&c.Following, &c.FollowingImplicit, &c.Followers, &c.FollowersImplicit, &c.Boards,
+		&c.FollowedBoards, &c.ExcludedBoards, &c.Blocked, &c.Muted, &u.otherEdges,
+		&u.timedMutes, &c.Favorites, &c.Notifying, &u.followingStored,
+	}
+}
+
+// edgeCount returns the number of the user's edges.
+func (u *userCountsRow) edgeCount() int64 { return u.Following + u.FollowingImplicit + u.otherEdges }
+
+func readUserCounts(r projections.Reader, key []byte) (u userCountsRow, err error) {
+	err = readCounts(r, key, u.fields())
+	if err == nil && u.followingStored > 1 {
+		err = rowError("counts", key)
+	}
+	return u, err
+}
+
 // BoardCounts are the lengths of a board's lists (I7).
 type BoardCounts struct {
 	// Followers follow the board itself; Excluders exclude it.

@@ -3,7 +3,6 @@ package graph
 import (
 	"bytes"
 	"errors"
-	"fmt"
 	"slices"
 
 	"github.com/skein-feed/skein/projections"
@@ -29,60 +28,6 @@ const DefaultShortList = 256
 func (g *Graph) WithShortList(edges int) *Graph {
 	g.fold.maxShortList = int64(edges)
 	return g
-}
-
-// userCountsRow is the row of tagUserCounts: the counts of a user, and what decides whether the
-// list of follows is stored.
-type userCountsRow struct {
-	UserCounts
-	// timedMutes is the number of mutes that end by themselves, those that have ended included.
-	// [UserCounts.Muted] as it is stored has none of them.
-	timedMutes int64
-	// otherEdges is the number of edges that are no follows. With Following and FollowingImplicit,
-	// it gives the number of all edges.
-	otherEdges int64
-	// followingStored is 1 if the rows of tagFollowingExplicit are stored, else 0.
-	followingStored int64
-}
-
-// The indexes of the counts in a user's row and in a userDelta. userCountsRow.followingStored comes
-// last in the row and is no part of a userDelta.
-const (
-	followingIndex = iota
-	followingImplicitIndex
-	followersIndex
-	followersImplicitIndex
-	boardsIndex
-	followedBoardsIndex
-	excludedBoardsIndex
-	blockedIndex
-	mutedIndex
-	otherEdgesIndex
-	timedMutesIndex
-	favoritesIndex
-	notifyingIndex
-	userDeltaFields
-)
-
-// fields returns the counts in the order of their indexes.
-func (u *userCountsRow) fields() []*int64 {
-	c := &u.UserCounts
-	return []*int64{
-		&c.Following, &c.FollowingImplicit, &c.Followers, &c.FollowersImplicit, &c.Boards,
-		&c.FollowedBoards, &c.ExcludedBoards, &c.Blocked, &c.Muted, &u.otherEdges,
-		&u.timedMutes, &c.Favorites, &c.Notifying, &u.followingStored,
-	}
-}
-
-// edgeCount returns the number of the user's edges.
-func (u *userCountsRow) edgeCount() int64 { return u.Following + u.FollowingImplicit + u.otherEdges }
-
-func readUserCounts(r projections.Reader, key []byte) (u userCountsRow, err error) {
-	err = readCounts(r, key, u.fields())
-	if err == nil && u.followingStored > 1 {
-		err = rowError("counts", key)
-	}
-	return u, err
 }
 
 // updateFollowerCounts adds d to the counts of the follower, and updates the stored list of
@@ -206,58 +151,3 @@ func sortFollowing(r projections.Reader, user string) *sortedRows {
 	slices.SortFunc(s.rows, bytes.Compare)
 	return &s
 }
-
-// sortedRows is an iterator over rows of a list that were sorted in memory.
-type sortedRows struct {
-	// rows are the keys, each followed by its value of valueSize bytes. No key is the beginning of
-	// another, so they are sorted by key.
-	rows      [][]byte
-	valueSize int
-	// next is the index of the row after the current one.
-	next int
-	err  error
-}
-
-// Next is part of [projections.Iterator].
-func (s *sortedRows) Next() bool {
-	if s.err != nil || s.next >= len(s.rows) {
-		return false
-	}
-	s.next++
-	return true
-}
-
-// Error is part of [projections.Iterator].
-func (s *sortedRows) Error() error {
-	if s.err != nil {
-		return fmt.Errorf("read whom a user follows: %w", s.err)
-	}
-	return nil
-}
-
-// SeekGE is part of [projections.Iterator].
-func (s *sortedRows) SeekGE(key []byte) bool {
-	s.next, _ = slices.BinarySearchFunc(s.rows, key, func(row, key []byte) int {
-		return bytes.Compare(row[:len(row)-s.valueSize], key)
-	})
-	return s.Next()
-}
-
-// Key is part of [projections.Iterator].
-func (s *sortedRows) Key() []byte {
-	row := s.rows[s.next-1]
-	return row[:len(row)-s.valueSize]
-}
-
-// Value is part of [projections.Iterator].
-func (s *sortedRows) Value() []byte {
-	row := s.rows[s.next-1]
-	value := row[len(row)-s.valueSize:]
-	if s.valueSize == 1 && value[0] == 0 {
-		return nil // as settingsValue writes a follow without settings
-	}
-	return value
-}
-
-// Close is part of [projections.Iterator].
-func (s *sortedRows) Close() error { return s.Error() }
