@@ -146,6 +146,10 @@ func (m *muteFacts) until() events.Micros {
 	return m.backfillUntil
 }
 
+// hasTimedEnd reports whether the latest fact is a mute with an end, even if the mute has ended
+// since.
+func (m *muteFacts) hasTimedEnd() bool { return m.isSet() && m.until() != 0 }
+
 // holdsAt reports whether the mute holds at a log time.
 func (m *muteFacts) holdsAt(now events.Micros) bool {
 	return m.isSet() && (m.until() == 0 || now < m.until())

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
-	"slices"
 
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/projections"
@@ -383,21 +382,4 @@ func (q *Queries) Total(l List) (int64, error) {
 		return c.Notifying, err
 	}
 	return 0, err
-}
-
-// timedMutes returns the mutes of a user that end by themselves and still hold, as rows of the list
-// Muted: the keys that they would have in tagMuted, and the ends as values.
-func (q *Queries) timedMutes(user string) projections.Iterator {
-	listPrefix := projections.AppendKey(nil, tagMuted, user)
-	s := &sortedRows{valueSize: timeSize}
-	s.err = q.eachTimedMute(user, func(rest, since []byte) error {
-		if len(since) != timeSize {
-			return rowError("timed mute", since)
-		}
-		until, muted := rest[:timeSize], rest[timeSize:]
-		s.rows = append(s.rows, slices.Concat(listPrefix, since, muted, until))
-		return nil
-	})
-	slices.SortFunc(s.rows, bytes.Compare)
-	return s
 }

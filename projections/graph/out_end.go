@@ -131,29 +131,6 @@ func (t *eventFold) writeOutLists(e *edgeEnd, explicitBefore, explicitAfter stat
 	return t.updateFollowerCounts(e, d, explicitBefore, explicitAfter)
 }
 
-// hasTimedEnd reports whether the latest fact is a mute with an end, even if the mute has ended
-// since.
-func (m *muteFacts) hasTimedEnd() bool { return m.isSet() && m.until() != 0 }
-
-// updateTimedMuteRow updates the row of a mute with an end in tagTimedMutes. Reads leave the row
-// out once the mute has ended.
-func (t *eventFold) updateTimedMuteRow(e *edgeEnd) {
-	before, after := &e.before.mute, &e.after.mute
-	if *before == *after {
-		return
-	}
-
-	if before.hasTimedEnd() {
-		t.key = appendListKey(t.key[:0], tagTimedMutes, e.follower, before.until(), e.followee)
-		t.batch.Delete(t.key)
-	}
-	if after.hasTimedEnd() {
-		t.key = appendListKey(t.key[:0], tagTimedMutes, e.follower, after.until(), e.followee)
-		t.value = appendNewestFirst(t.value[:0], after.since())
-		t.batch.Set(t.key, t.value)
-	}
-}
-
 // updateBlockRow updates the row of a block in its list, and returns the change of the length of
 // the list.
 func (t *eventFold) updateBlockRow(e *edgeEnd, tag projections.Tag, before, after *toggle) int64 {

@@ -331,39 +331,6 @@ func (q *Queries) UserCounts(user string) (UserCounts, error) {
 	return u.UserCounts, err
 }
 
-// FirstMuteEnd returns the earliest time at which one of the mutes of a user that still hold ends
-// by itself, or 0 if none does. It reads a row for each of them.
-func (q *Queries) FirstMuteEnd(user string) (first events.Micros, err error) {
-	err = q.eachTimedMute(user, func(rest, _ []byte) error {
-		first, _, err = cutSince(rest) // the rows come in falling order
-		return err
-	})
-	return first, err
-}
-
-// eachTimedMute calls do with each mute of a user that ends by itself and still holds, the latest
-// end first. do gets the part of the key that follows the user, and the value.
-func (q *Queries) eachTimedMute(user string, do func(rest, value []byte) error) (err error) {
-	prefix := projections.AppendKey(nil, tagTimedMutes, user)
-	it := q.reader.Iter(prefix, projections.PrefixEnd(prefix))
-	defer func() { err = errors.Join(err, it.Close()) }()
-
-	for it.Next() {
-		rest := it.Key()[len(prefix):]
-		until, _, err := cutSince(rest)
-		if err != nil {
-			return err
-		}
-		if until <= q.now {
-			return nil
-		}
-		if err := do(rest, it.Value()); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // Followees returns how many users a user follows, explicitly or implicitly.
 func (q *Queries) Followees(user string) (int64, error) {
 	if q.isRemote(user) {
