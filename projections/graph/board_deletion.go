@@ -5,20 +5,21 @@ import (
 	"github.com/skein-feed/skein/projections"
 )
 
-// A board that was ever deleted has a row in every store, because both ends of an edge must decide
-// alike which events about the board are void.
+// appendBoardDeletionKey appends the key of the row in tagBoardDeletion. A board that was ever
+// deleted has this row in every store, because both ends of an edge must decide alike which events
+// about the board are void. The key begins with the hash of the owner, so that the deletion of the
+// owner finds the rows of all of the owner's boards.
+func (f *eventFold) appendBoardDeletionKey(dst []byte, owner, board string) []byte {
+	dst = appendStoreWideKey(dst, tagBoardDeletion, f.batch.KeyedHash(owner))
 
-// appendBoardDeletionKey appends the key of that row. It begins with the hash of the owner, so that
-// the deletion of the owner finds the rows of all boards.
-func (t *eventFold) appendBoardDeletionKey(dst []byte, owner, id string) []byte {
-	dst = appendStoreWideKey(dst, tagBoardDeletion, t.batch.KeyedHash(owner))
-
-	t.value = events.AppendID(events.AppendID(t.value[:0], owner), id)
-	hash := t.batch.KeyedHash(string(t.value))
+	// The second hash is that of the owner and the board.
+	f.value = events.AppendID(events.AppendID(f.value[:0], owner), board)
+	hash := f.batch.KeyedHash(string(f.value))
 	return append(dst, hash[:]...)
 }
 
-// boardDeletion says whether a board was ever deleted. It is the value of the row, in one byte.
+// boardDeletion says whether a board was ever deleted. It is the value of the row in
+// tagBoardDeletion, in one byte.
 type boardDeletion byte
 
 const (
@@ -30,9 +31,10 @@ const (
 	boardRecreated
 )
 
-func (t *eventFold) readBoardDeletion(owner, id string) (boardDeletion, error) {
-	t.key = t.appendBoardDeletionKey(t.key[:0], owner, id)
-	row, ok, err := t.batch.Get(t.key)
+// readBoardDeletion returns whether a board was ever deleted.
+func (f *eventFold) readBoardDeletion(owner, board string) (boardDeletion, error) {
+	f.key = f.appendBoardDeletionKey(f.key[:0], owner, board)
+	row, ok, err := f.batch.Get(f.key)
 	if err != nil || !ok {
 		return boardNeverDeleted, err
 	}
@@ -41,90 +43,85 @@ func (t *eventFold) readBoardDeletion(owner, id string) (boardDeletion, error) {
 
 func decodeBoardDeletion(row []byte) (boardDeletion, error) {
 	if len(row) != 1 {
-		return 0, rowError("board life", row)
+		return 0, projections.RowError("board deletion", row)
 	}
-	d := boardDeletion(row[0])
-	if d != boardDeleted && d != boardRecreated {
-		return 0, rowError("board life", row)
+	deletion := boardDeletion(row[0])
+	if deletion != boardDeleted && deletion != boardRecreated {
+		return 0, projections.RowError("board deletion", row)
 	}
-	return d, nil
+	return deletion, nil
 }
 
-func (t *eventFold) writeBoardDeletion(owner, id string, d boardDeletion) {
-	t.key = t.appendBoardDeletionKey(t.key[:0], owner, id)
-	t.batch.Set(t.key, []byte{byte(d)})
+// writeBoardDeletion writes the row that says that a board was deleted.
+func (f *eventFold) writeBoardDeletion(owner, board string, deletion boardDeletion) {
+	f.key = f.appendBoardDeletionKey(f.key[:0], owner, board)
+	f.batch.Set(f.key, []byte{byte(deletion)})
 }
 
 // isBoardEventVoid reports whether the event is void because its board was deleted. A live event is
 // void from the deletion until the next creation. A backfilled event is void if the board was ever
 // deleted, because history comes before every deletion.
-func (t *eventFold) isBoardEventVoid(owner, id string) (bool, error) {
-	if id == "" {
+func (f *eventFold) isBoardEventVoid(owner, board string) (bool, error) {
+	if board == "" {
 		return false, nil // the default board cannot be deleted
 	}
-	d, err := t.readBoardDeletion(owner, id)
-	return d == boardDeleted || d == boardRecreated && t.ev.Backfill, err
+	deletion, err := f.readBoardDeletion(owner, board)
+	return deletion == boardDeleted || deletion == boardRecreated && f.ev.Backfill, err
 }
 
-// deleteBoard folds a board_deleted: it ends the board and, in steps, all relations to it. The row
-// that says that the board is deleted is written last. A fold that was interrupted folds the event
-// again, and finds the rest of its work in the rows that are left.
-func (t *eventFold) deleteBoard() error {
-	owner, id := t.ev.User, t.ev.Board
+// deleteBoard folds a board_deleted: it deletes the board and, in steps, all board edges to it. If
+// the fold is interrupted between steps, it folds the event again, and finds the rest of its work
+// in the rows that are left.
+func (f *eventFold) deleteBoard() error {
+	owner, board := f.ev.User, f.ev.Board
 
-	// deleteEdge returns a function that ends the board edge to which a row leads. cutFollower
-	// reads the follower from the key of the row.
-	deleteEdge := func(end endKind, cutFollower func([]byte) (string, error)) func([]byte) error {
-		return func(rest []byte) error {
-			follower, err := cutFollower(rest)
+	// The in-ends and the board itself are at the home of the owner.
+	holdsBoard := !f.outEndsOnly && f.holdsHome(owner)
+	if holdsBoard {
+		for _, tag := range []projections.Tag{tagBoardFollowers, tagBoardExcluders, tagUnlistedInBoardEdges} {
+			prefix := projections.AppendKey(nil, tag, owner, board)
+			err := f.eraseRowsOfUsers(prefix, followerDecoder(tag), func(follower string) error {
+				return f.applyOneEnd(inEnd, follower, owner, (*eventFold).deleteBoardEdge)
+			})
 			if err != nil {
 				return err
 			}
-			return t.applyOneEnd(end, follower, owner, (*eventFold).deleteBoardEdge)
 		}
 	}
 
-	// In-ends and the board itself are at the home of the owner.
-	holdsBoard := !t.outEndsOnly && t.holdsHome(owner)
-	if holdsBoard {
-		for _, tag := range []projections.Tag{tagBoardFollowers, tagBoardExcluders, tagUnlistedInBoardEdges} {
-			prefix := projections.AppendKey(nil, tag, owner, id)
-			if err := t.eraseRows(prefix, deleteEdge(inEnd, userCutter(tag))); err != nil {
-				return err
-			}
-		}
-	}
-
-	// Out-ends are found by the region of the board, whichever partitions this store holds.
-	prefix := projections.AppendKey(nil, tagBoardRegion, owner, id)
-	if err := t.eraseRows(prefix, deleteEdge(outEnd, decodeRegionUser)); err != nil {
-		return err
-	}
-
-	if holdsBoard {
-		b, err := readBoard(t.batch, t.key[:0], owner, id)
-		if err != nil {
-			return err
-		}
-		if err := t.writeBoard(owner, id, b, board{}); err != nil {
-			return err
-		}
-	}
-	t.writeBoardDeletion(owner, id, boardDeleted)
-	return nil
-}
-
-// deleteBoardEdge ends the relation of a follower to a board that is being deleted. It removes the
-// facts, too, because all of them are older than the deletion.
-func (t *eventFold) deleteBoardEdge(e *edgeEnd) error {
-	before, err := readBoardEdge(t.batch, t.key[:0], e.end, e.follower, e.followee, t.ev.Board)
+	// The region of the board leads to the out-ends, whichever partitions this store holds.
+	prefix := projections.AppendKey(nil, tagBoardRegion, owner, board)
+	err := f.eraseRowsOfUsers(prefix, decodeRegionUser, func(follower string) error {
+		return f.applyOneEnd(outEnd, follower, owner, (*eventFold).deleteBoardEdge)
+	})
 	if err != nil {
 		return err
 	}
-	e.boardChanges = append(e.boardChanges, boardEdgeChange{
-		board:          t.ev.Board,
+
+	if holdsBoard {
+		row, err := readBoard(f.batch, f.key[:0], owner, board)
+		if err != nil {
+			return err
+		}
+		if err := f.writeBoard(owner, board, row, boardRow{}); err != nil {
+			return err
+		}
+	}
+	f.writeBoardDeletion(owner, board, boardDeleted)
+	return nil
+}
+
+// deleteBoardEdge deletes the board edge of a follower to a board that is being deleted. No fact
+// stays, because all of them are older than the deletion.
+func (f *eventFold) deleteBoardEdge(change *edgeChange) error {
+	before, err := readBoardEdge(f.batch, f.key[:0], change.end, change.follower, change.followee, f.ev.Board)
+	if err != nil {
+		return err
+	}
+	change.boardChanges = append(change.boardChanges, boardEdgeChange{
+		board:          f.ev.Board,
 		before:         before,
-		relationBefore: before.relation(&e.before),
+		relationBefore: before.relation(&change.before),
 	})
-	return t.writeEnd(e)
+	return f.writeEnd(change)
 }

@@ -5,13 +5,13 @@ import (
 	"github.com/skein-feed/skein/projections"
 )
 
-// readBoard returns the row of a board, or the zero board if there is none. scratch is a buffer for
-// the key.
-func readBoard(r projections.Reader, scratch []byte, owner, id string) (b board, err error) {
-	if id == "" {
+// readBoard returns the row of a board, or the zero boardRow if there is none. scratch is a buffer
+// for the key.
+func readBoard(r projections.Reader, scratch []byte, owner, board string) (b boardRow, err error) {
+	if board == "" {
 		return b, nil
 	}
-	row, ok, err := r.Get(projections.AppendKey(scratch, tagBoard, owner, id))
+	row, ok, err := r.Get(projections.AppendKey(scratch, tagBoard, owner, board))
 	if err != nil || !ok {
 		return b, err
 	}
@@ -19,179 +19,185 @@ func readBoard(r projections.Reader, scratch []byte, owner, id string) (b board,
 	return b, err
 }
 
-// mentionBoard creates a board if this event is its first mention. Events may mention a board
-// before its creation arrives, or without one. The caller has checked that the event is not void.
-func (t *eventFold) mentionBoard(owner, id string) error {
-	if id == "" {
-		return nil
+// createMentionedBoard creates a board if this event is its first mention. Events may mention a
+// board before its creation arrives, or without one. The caller must check before that the event is
+// not void.
+func (f *eventFold) createMentionedBoard(owner, board string) error {
+	if board == "" {
+		return nil // the default board has no row
 	}
-	b, err := readBoard(t.batch, t.key[:0], owner, id)
+	row, err := readBoard(f.batch, f.key[:0], owner, board)
 	if err != nil {
 		return err
 	}
-	return t.setBoardCreated(owner, id, &b)
+	return f.recordMention(owner, board, &row)
 }
 
-// mentionBoardOfPin counts an event that puts a pin on a board as a mention of the board. It
-// reports whether the board exists afterwards; if not, the event is void.
-func (t *eventFold) mentionBoardOfPin() (exists bool, err error) {
-	void, err := t.isBoardEventVoid(t.ev.User, t.ev.Board)
+// createBoardOfPin creates the board on which the event puts a pin, if this is the first mention of
+// the board. It reports whether the board exists afterwards. If not, the event is void.
+func (f *eventFold) createBoardOfPin() (exists bool, err error) {
+	void, err := f.isBoardEventVoid(f.ev.User, f.ev.Board)
 	if err != nil || void {
 		return !void, err
 	}
 
-	if t.outEndsOnly || !t.holdsHome(t.ev.User) {
+	if f.outEndsOnly || !f.holdsHome(f.ev.User) {
 		return true, nil // this store has no row of the board
 	}
-	return true, t.mentionBoard(t.ev.User, t.ev.Board)
+	return true, f.createMentionedBoard(f.ev.User, f.ev.Board)
 }
 
-// setBoardCreated sets the creation time of a board if the event begins the present life of the
-// board: the first live mention does, and any earlier backfilled one.
-func (t *eventFold) setBoardCreated(owner, id string, b *board) error {
-	before := *b
+// recordMention sets the creation time in the row of a board, if the board exists since this event,
+// and writes the row. A live mention counts only if the board did not exist. A backfilled mention
+// counts if it is the earliest one.
+func (f *eventFold) recordMention(owner, board string, row *boardRow) error {
+	before := *row
 	switch {
-	case !t.ev.Backfill && !b.exists():
-		b.createdLive = t.order
-	case t.ev.Backfill && (b.createdBackfill == 0 || t.order < b.createdBackfill):
-		b.createdBackfill = t.order
+	case !f.ev.Backfill && !row.exists():
+		row.createdLive = f.order
+	case f.ev.Backfill && (row.createdBackfill == 0 || f.order < row.createdBackfill):
+		row.createdBackfill = f.order
 	default:
 		return nil
 	}
-	return t.writeBoard(owner, id, before, *b)
+	return f.writeBoard(owner, board, before, *row)
 }
 
-// writeBoard writes the row of a board, its entry in the list of its owner, and the length of that
-// list.
-func (t *eventFold) writeBoard(owner, id string, before, after board) error {
+// writeBoard changes the row of a board from before to after, with the board's row in the list of
+// the owner's boards and the length of that list. An empty after deletes the board.
+func (f *eventFold) writeBoard(owner, board string, before, after boardRow) error {
 	existedBefore := before.exists()
 	existsAfter := after.exists()
 	if existedBefore != existsAfter || (existsAfter && before.created() != after.created()) {
 		if existedBefore {
-			t.key = appendListKey(t.key[:0], tagBoardList, owner, before.created(), id)
-			t.batch.Delete(t.key)
+			f.key = appendListKey(f.key[:0], tagBoards, owner, before.created(), board)
+			f.batch.Delete(f.key)
 		}
 		if existsAfter {
-			t.key = appendListKey(t.key[:0], tagBoardList, owner, after.created(), id)
-			t.batch.Set(t.key, nil)
+			f.key = appendListKey(f.key[:0], tagBoards, owner, after.created(), board)
+			f.batch.Set(f.key, nil)
 		}
-		d := userDelta{boardsIndex: lengthChange(existedBefore, existsAfter)}
-		if err := t.updateUserCounts(owner, d); err != nil {
+		delta := userDelta{boardsIndex: lengthChange(existedBefore, existsAfter)}
+		if err := f.updateUserCounts(owner, delta); err != nil {
 			return err
 		}
 	}
 
-	t.key = projections.AppendKey(t.key[:0], tagBoard, owner, id)
-	if after == (board{}) {
-		t.batch.Delete(t.key)
+	f.key = projections.AppendKey(f.key[:0], tagBoard, owner, board)
+	if after == (boardRow{}) {
+		f.batch.Delete(f.key)
 		return nil
 	}
-	t.value = after.appendRow(t.value[:0])
-	t.batch.Set(t.key, t.value)
+	f.value = after.appendRow(f.value[:0])
+	f.batch.Set(f.key, f.value)
 	return nil
 }
 
 // createBoard folds a board_created: it creates a board, or creates it again after its deletion,
 // and gives it a title if this is the latest creation.
-func (t *eventFold) createBoard() error {
-	owner, id := t.ev.User, t.ev.Board
+func (f *eventFold) createBoard() error {
+	owner, board := f.ev.User, f.ev.Board
 
-	// Every store updates the row of a deleted board; the rest is for the store that holds the
-	// owner.
-	d, err := t.readBoardDeletion(owner, id)
+	// Every store has the row that says that a board was deleted, and updates it here.
+	deletion, err := f.readBoardDeletion(owner, board)
 	if err != nil {
 		return err
 	}
-	if d != boardNeverDeleted && t.ev.Backfill {
+	if deletion != boardNeverDeleted && f.ev.Backfill {
 		return nil // void: all history comes before the deletion
 	}
-	if d == boardDeleted {
-		t.writeBoardDeletion(owner, id, boardRecreated)
+	if deletion == boardDeleted {
+		f.writeBoardDeletion(owner, board, boardRecreated)
 	}
-	if t.outEndsOnly || !t.holdsHome(owner) {
+
+	// Only a store that holds the home of the owner has the board.
+	if f.outEndsOnly || !f.holdsHome(owner) {
 		return nil
 	}
 
-	b, err := readBoard(t.batch, t.key[:0], owner, id)
+	row, err := readBoard(f.batch, f.key[:0], owner, board)
 	if err != nil {
 		return err
 	}
-	if err := t.setBoardCreated(owner, id, &b); err != nil {
+	if err := f.recordMention(owner, board, &row); err != nil {
 		return err
 	}
 
-	// Backfills may have equal times and arrive in any order. Their encodings decide then, so that
-	// every order of arrival ends with the same title (I5).
-	encoded := string(t.ev.Encoded)
-	if t.order < b.titleOrder || (t.order == b.titleOrder && encoded <= b.titleEventBytes) {
+	// Of two backfills of the same time, the one with the greater encoding gives the title, so that
+	// the title does not depend on which of them arrives first (I5).
+	encoded := string(f.ev.Encoded)
+	if f.order < row.titleOrder || (f.order == row.titleOrder && encoded <= row.titleEventBytes) {
 		return nil
 	}
-	before := b
-	b.titleOrder = t.order
-	b.title = t.ev.Title
-	b.titleEventBytes = ""
-	if t.ev.Backfill {
-		b.titleEventBytes = encoded
+	before := row
+	row.titleOrder = f.order
+	row.title = f.ev.Title
+	row.titleEventBytes = ""
+	if f.ev.Backfill {
+		row.titleEventBytes = encoded
 	}
-	return t.writeBoard(owner, id, before, b)
+	return f.writeBoard(owner, board, before, row)
 }
 
-// changeBoardFollow folds a follow or unfollow of one board. An unfollow of a board whose owner the
-// user follows is an exclusion.
-func (t *eventFold) changeBoardFollow() error {
-	void, err := t.isBoardEventVoid(t.ev.Peer, t.ev.Board)
+// followOrUnfollowBoard folds a follow or unfollow of one board. By an unfollow, a user who follows
+// the owner excludes the board.
+func (f *eventFold) followOrUnfollowBoard() error {
+	void, err := f.isBoardEventVoid(f.ev.Peer, f.ev.Board)
 	if err != nil || void {
 		return err
 	}
-	return t.applyBothEnds(t.ev.User, t.ev.Peer, (*eventFold).changeBoardFollowAtEnd)
+	return f.applyBothEnds(f.ev.User, f.ev.Peer, (*eventFold).followOrUnfollowBoardAtEnd)
 }
 
-// changeBoardFollowAtEnd changes one board edge at one end.
-func (t *eventFold) changeBoardFollowAtEnd(e *edgeEnd) error {
-	board := t.ev.Board
-	isFollow := t.ev.Kind == events.BoardFollowed
-	owner := &e.before
-	if isFollow && !t.ev.Backfill && owner.isBlockedLive() {
-		return nil // live follows are ignored while a live block stands, and do not even mention the board
+// followOrUnfollowBoardAtEnd records the follow or unfollow of the board at one end.
+func (f *eventFold) followOrUnfollowBoardAtEnd(change *edgeChange) error {
+	board := f.ev.Board
+	isFollow := f.ev.Kind == events.BoardFollowed
+	ownerEdge := &change.before
+	if isFollow && !f.ev.Backfill && ownerEdge.isBlockedLive() {
+		return nil // live follows are void while a live block stands, and are no mentions of the board
 	}
 
 	// The row of the board is at the home of its owner, as the in-end is.
-	if e.end == inEnd {
-		if err := t.mentionBoard(e.followee, board); err != nil {
+	if change.end == inEnd {
+		if err := f.createMentionedBoard(change.followee, board); err != nil {
 			return err
 		}
 	}
 
-	before, err := readBoardEdge(t.batch, t.key[:0], e.end, e.follower, e.followee, board)
+	before, err := readBoardEdge(f.batch, f.key[:0], change.end, change.follower, change.followee, board)
 	if err != nil {
 		return err
 	}
 
-	// A live fact counts only if it is no repeat: if a fact that ends what it began has come since
-	// the last one.
+	// A live fact is recorded only if it does not repeat the one that is recorded. That is the case
+	// if a fact that ends the recorded one is later: an unfollow of the board or its owner ends a
+	// follow of the board; a follow of the board or its owner, or an unfollow of the owner, ends an
+	// exclusion.
 	after := before
 	switch {
-	case isFollow && t.ev.Backfill:
-		after.followBackfill = max(after.followBackfill, t.order)
-	case t.ev.Backfill:
-		after.unfollowBackfill = max(after.unfollowBackfill, t.order)
-	case isFollow && after.followLive <= max(after.unfollowLive, owner.latestPossibleLiveEnd()):
-		after.followLive = t.order
+	case isFollow && f.ev.Backfill:
+		after.followBackfill = max(after.followBackfill, f.order)
+	case f.ev.Backfill:
+		after.unfollowBackfill = max(after.unfollowBackfill, f.order)
+	case isFollow &&
+		after.followLive <= max(after.unfollowLive, ownerEdge.latestPossibleFollowEnd()):
+		after.followLive = f.order
 	case !isFollow && after.unfollowLive <=
-		max(after.followLive, owner.followLive, owner.latestPossibleLiveEnd()):
-		after.unfollowLive = t.order
+		max(after.followLive, ownerEdge.followLive, ownerEdge.latestPossibleFollowEnd()):
+		after.unfollowLive = f.order
 	}
 	if after == before {
 		return nil
 	}
 
-	e.after.hasBoards = true
-	e.boardChanges = append(e.boardChanges, boardEdgeChange{
+	change.after.mayHaveBoardEdges = true
+	change.boardChanges = append(change.boardChanges, boardEdgeChange{
 		board:          board,
 		before:         before,
 		after:          after,
-		relationBefore: before.relation(owner),
-		relationAfter:  after.relation(&e.after),
+		relationBefore: before.relation(ownerEdge),
+		relationAfter:  after.relation(&change.after),
 	})
-	return t.writeEnd(e)
+	return f.writeEnd(change)
 }

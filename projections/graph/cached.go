@@ -8,8 +8,8 @@ import (
 	"github.com/skein-feed/skein/projections/querycache"
 )
 
-// NewCachedQueries returns the queries over a view. They answer from memory where the store has
-// cached the edges that they need, and give the same answers as those of [NewQueries].
+// NewCachedQueries returns the queries over a view. They answer from memory if the query cache of
+// the store has the edges that they need, and give the same answers as those of [NewQueries].
 func NewCachedQueries(v *projections.View) *Queries {
 	q := NewQueries(v)
 	if cache := relationsCacheOf(v.QueryCache()); cache != nil {
@@ -19,38 +19,39 @@ func NewCachedQueries(v *projections.View) *Queries {
 	return q
 }
 
-// RelationsHolder is implemented by the query cache of a store that embeds the graph, if that cache
-// has more than relations.
+// RelationsHolder is the query cache of a store whose projection embeds a [Graph] and caches other
+// things, too.
 type RelationsHolder interface {
 	projections.QueryCache
 	// Relations returns the cache that [Graph.NewQueryCache] made.
 	Relations() projections.QueryCache
 }
 
-// relationsCacheOf returns the cache of relations in the query cache of a store. nil means that
-// there is none.
+// relationsCacheOf returns the cache of relations in the query cache of a store, or nil if there is
+// none.
 func relationsCacheOf(c projections.QueryCache) *cacheSet {
-	if keeper, ok := c.(RelationsHolder); ok {
-		c = keeper.Relations()
+	if holder, ok := c.(RelationsHolder); ok {
+		c = holder.Relations()
 	}
 	set, _ := c.(*cacheSet)
 	return set
 }
 
-// cacheSet has one entry for each cached user.
+// cacheSet is the cache of one store. It has one entry for each cached user.
 type cacheSet = querycache.Set[cacheEntry]
 
 const (
-	// maxCachedEdges is the largest number of edges of a user who is cached.
+	// maxCachedEdges is the largest number of edges of a user who is cached. It bounds the time to
+	// make an entry, and the space that one user takes.
 	maxCachedEdges = 1 << 14
-	// rowsPerMiss is how many rows an entry may read when it is made, for each question that it
-	// would have answered. With fewer questions than that, reading single rows costs less.
+	// rowsPerMiss is the number of neighboring rows that are read in about the time of one point
+	// read. An entry is worth making once this many times the unanswered questions is the number of
+	// rows that it reads.
 	rowsPerMiss = 16
 )
 
-// cachedEdges returns the cached edges of a user, if there are some or if it is worth reading them.
-// nil means that the caller must read the rows. questions is the number of edges that the caller
-// asks about.
+// cachedEdges returns the cache entry of a user, and makes one if that is worth it. nil means that
+// the caller must read the rows. questions is the number of edges that the caller asks about.
 func (q *Queries) cachedEdges(user string, questions int) *cacheEntry {
 	cache := q.cache
 	if cache == nil {
@@ -62,60 +63,66 @@ func (q *Queries) cachedEdges(user string, questions int) *cacheEntry {
 	}
 
 	isOfUser := func(e *cacheEntry) bool { return e.belongsTo(&id) }
-	e, answers := cache.Find(id.hash, q.version, isOfUser)
-	hit := answers && !e.tooLarge
+	// Find may return an entry that does not answer, because the user's edges have changed since.
+	entry, answers := cache.Find(id.hash, q.version, isOfUser)
+	hit := answers && !entry.tooLarge
 	cache.Count(id.hash, questions, hit)
 	if hit {
-		return e
+		return entry
 	}
-	// An entry that answers and is too large says that the user cannot be cached.
-	if answers || !q.isWorthCaching(&id, user, e, questions) {
+
+	// If the entry answers and is no hit, the user has too many edges, and cannot be cached.
+	if answers || !q.isWorthCaching(&id, user, entry, questions) {
 		return nil
 	}
 
-	e = cache.Make(id.hash, q.version, isOfUser, func(e *cacheEntry) int64 {
+	entry = cache.Make(id.hash, q.version, isOfUser, func(e *cacheEntry) int64 {
 		return q.fillCacheEntry(e, &id, user)
 	})
-	if e == nil || e.tooLarge {
+	if entry == nil || entry.tooLarge {
 		return nil
 	}
-	return e
+	return entry
 }
 
-// cachedEdge returns one edge of a follower from the cache. ok is false if the caller must read the
-// row.
-func (q *Queries) cachedEdge(follower, followee string) (v cacheValue, ok bool) {
-	e := q.cachedEdges(follower, 1)
-	if e == nil {
+// cachedEdge returns the relations of one edge from the cache. ok is false if the caller must read
+// the row.
+func (q *Queries) cachedEdge(follower, followee string) (value cacheValue, ok bool) {
+	entry := q.cachedEdges(follower, 1)
+	if entry == nil {
 		return 0, false
 	}
 	id, ok := cacheIDOf(followee, q.cache.Seed)
 	if !ok {
 		return 0, false
 	}
-	return e.find(&id), true
+	return entry.find(&id), true
 }
 
-// isWorthCaching reports whether to make an entry for a user who has none, or whose last entry no
-// longer answers. It is not worth it before the second call, so a walk over many users caches
-// nothing. After that, it is worth it once reading single rows has cost about as much as reading
-// all edges, so caching a large user whose edges change all the time costs not much more than no
-// cache.
-func (q *Queries) isWorthCaching(id *cacheID, user string, last *cacheEntry, questions int) bool {
-	if last != nil {
-		return int(last.unanswered.Add(uint32(questions)))*rowsPerMiss >= last.edgeEstimate()
+// isWorthCaching reports whether to make an entry for a user who has none, or whose outdated entry
+// no longer answers. The answer is yes once the point reads for unanswered questions have cost
+// about as much as reading all edges. So the cost with the cache is at most about twice that
+// without it, even for a user with many edges that change all the time. A user without an entry is
+// never worth it at the first call, so that a walk over many users caches none of them.
+func (q *Queries) isWorthCaching(id *cacheID, user string, outdated *cacheEntry, questions int) bool {
+	if outdated != nil {
+		unanswered := outdated.unanswered.Add(uint32(questions))
+		return int(unanswered)*rowsPerMiss >= outdated.edgeEstimate()
 	}
 
-	before := q.cache.CountUnanswered(id.hash, questions)
-	if before == 0 {
+	unansweredBefore := q.cache.CountUnanswered(id.hash, questions)
+	if unansweredBefore == 0 {
 		return false
 	}
-	c, err := q.UserCounts(user)
+	counts, err := q.UserCounts(user)
 	if err != nil {
-		return false
+		return false // the caller reads the row, and gets the error if it persists
 	}
-	missed := before + questions
-	return missed >= querycache.MaxUnanswered || int64(missed*rowsPerMiss) >= c.Following+c.FollowingImplicit
+	unanswered := unansweredBefore + questions
+	// CountUnanswered counts to MaxUnanswered only, so from there on no question could be waited
+	// for.
+	return unanswered >= querycache.MaxUnanswered ||
+		int64(unanswered*rowsPerMiss) >= counts.Following+counts.FollowingImplicit
 }
 
 // fillCacheEntry reads the edges of a user into an empty entry, and returns the entry's size in
@@ -133,8 +140,8 @@ func (q *Queries) fillCacheEntry(e *cacheEntry, id *cacheID, user string) int64 
 	return e.sizeBytes()
 }
 
-// readCacheEdges reads the edges of a user. It leaves out edges by which nothing holds, and fails
-// with errNotCached if the edges do not fit into an entry.
+// readCacheEdges reads the edges of a user, and leaves out those without any relation. It returns
+// errNotCached if the edges do not fit into an entry.
 func (q *Queries) readCacheEdges(user string) (edges []cacheEdge, err error) {
 	prefix := projections.AppendKey(nil, tagOutEdge, user)
 	it := q.reader.Iter(prefix, projections.PrefixEnd(prefix))
@@ -166,4 +173,5 @@ func (q *Queries) readCacheEdges(user string) (edges []cacheEdge, err error) {
 	return edges, nil
 }
 
+// errNotCached says that a user has too many edges, or one that does not fit into a cacheValue.
 var errNotCached = errors.New("graph: the edges of a user do not fit into an entry")

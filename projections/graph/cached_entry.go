@@ -8,34 +8,34 @@ import (
 	"github.com/skein-feed/skein/projections/querycache"
 )
 
-// cacheValue says what holds by an edge: a set of bits, and above them the time since when the
-// follow holds. 0 means that nothing holds.
+// cacheValue has the relations of user A to user B, derived from the edge and packed into a word: a
+// set of bits, and above them the time since when the follow holds. 0 means that no relation holds.
 type cacheValue uint64
 
 const (
-	cachedExplicit cacheValue = 1 << iota
-	cachedImplicit
-	cachedBoards
-	cachedBlocking
-	cachedBlockedBy
-	cachedMuting
+	cachedExplicit  cacheValue = 1 << iota // A follows B explicitly
+	cachedImplicit                         // A follows B implicitly
+	cachedBoards                           // edge.mayHaveBoardEdges
+	cachedBlocking                         // A blocks B
+	cachedBlockedBy                        // B blocks A
+	cachedMuting                           // A mutes B for an unlimited time
 	cachedHidingRepins
-	// cachedTimedMute says that there is a mute that ends by itself. Whether it holds depends on
-	// the position of the view, so the row must be read.
+	// cachedTimedMute says that A mutes B until a time. Whether this mute holds depends on the
+	// position of the view, so the caller must read the row.
 	cachedTimedMute
-	// cachedMoreSettings says that the follow has other settings than hide_repins, which only the
-	// row has.
+	// cachedMoreSettings says that the follow has other settings than hide_repins. They do not fit
+	// here, so the caller must read the row.
 	cachedMoreSettings
 )
 
 const (
-	// cacheSinceShift is the number of bits below the time.
+	// cacheSinceShift is the number of bits below the time: one for each constant above.
 	cacheSinceShift = 9
-	// maxCacheSince is the latest time for which there is room, in the year 3100.
+	// maxCacheSince is the latest time that fits into the bits above, in the year 3100.
 	maxCacheSince events.Micros = 1<<(64-cacheSinceShift) - 1
 )
 
-// cacheValueOf packs what holds by an edge. ok is false if there is no room for the time.
+// cacheValueOf packs the relations of an edge. ok is false if the time does not fit.
 func cacheValueOf(e *edge) (v cacheValue, ok bool) {
 	follow := e.currentFollow()
 	switch follow.Kind {
@@ -49,12 +49,12 @@ func cacheValueOf(e *edge) (v cacheValue, ok bool) {
 		isSet bool
 		bit   cacheValue
 	}{
-		{e.hasBoards, cachedBoards},
+		{e.mayHaveBoardEdges, cachedBoards},
 		{e.block.holds(), cachedBlocking},
 		{e.blockedBy.holds(), cachedBlockedBy},
-		{e.mute.endlessState().holds, cachedMuting},
+		{e.mute.endlessMute().holds, cachedMuting},
 		{e.followSettings().Has(events.SettingHideRepins), cachedHidingRepins},
-		{e.mute.isSet() && e.mute.until() != 0, cachedTimedMute},
+		{e.mute.hasTimedEnd(), cachedTimedMute},
 		{e.followSettings()&^events.SettingHideRepins != 0, cachedMoreSettings},
 	} {
 		if flag.isSet {
@@ -68,6 +68,7 @@ func cacheValueOf(e *edge) (v cacheValue, ok bool) {
 
 func (v cacheValue) has(bit cacheValue) bool { return v&bit != 0 }
 
+// follow returns how A follows B.
 func (v cacheValue) follow() Follow {
 	switch {
 	case v.has(cachedExplicit):
@@ -78,38 +79,46 @@ func (v cacheValue) follow() Follow {
 	return Follow{}
 }
 
-// cacheEntry has all edges of one user as the views of one version show them. It has no edges by
-// which nothing holds. Only unanswered changes after the entry was made. Together with what the
-// cache adds, the struct fills one cache line of 64 bytes.
+// cacheEntry has the relations of one user to all others, as the views of one version show them. It
+// leaves out edges without any relation. An entry is immutable, except for unanswered, so that many
+// goroutines can read it. Together with what querycache adds, the struct fills one cache line of
+// the CPU, 64 bytes, so that a lookup loads only this line and that of the slot.
 //
-// The edges are in two hash tables with open addressing: one by number, for ids that are decimal
-// numbers, and one by text, for all others. A slot whose value is 0 is free.
+// The other users are in two hash tables with open addressing: numberSlots for ids that are decimal
+// numbers, which take half the space, and textSlots for all others. A slot whose value is 0 is
+// free.
 type cacheEntry struct {
 	// userNumber is the user's id, if that is a number.
 	userNumber uint64
-	// numberSlots are the edges to users whose ids are numbers. At least one slot is free, unless
-	// there are none.
+	// numberSlots is the hash table of the users whose ids are numbers. It is empty or has at least
+	// one free slot, at which a search for an absent id ends.
 	numberSlots []cacheNumberSlot
-	// texts has the edges to other users, and the user's own id if that is no number. It is nil if
-	// all ids are numbers.
+	// texts has what belongs to ids that are no numbers. It is nil if there are no such ids.
 	texts *cacheTexts
-	// unanswered counts the questions since the entry no longer answers, because the user's edges
-	// have changed.
+	// unanswered counts the questions that the entry could not answer any more, because the user's
+	// edges have changed.
 	unanswered atomic.Uint32
-	// tooLarge says that the user has more edges than fit, and that the entry has none of them.
+	// tooLarge says that the user has more edges than an entry may have, so this entry has none.
 	tooLarge bool
 }
 
+// cacheNumberSlot is a slot for a user whose id is a number.
 type cacheNumberSlot struct {
 	number uint64
 	value  cacheValue
 }
 
+// cacheTexts is the part of an entry about ids that are no numbers.
 type cacheTexts struct {
+	// userText is the user's own id, or empty if that is a number.
 	userText string
-	slots    []cacheTextSlot
+	// textSlots is the hash table of the users whose ids are no numbers. It is empty or has at
+	// least one free slot.
+	textSlots []cacheTextSlot
 }
 
+// cacheTextSlot is a slot for a user whose id is no number. The hash is compared first, which is
+// cheaper than to compare ids.
 type cacheTextSlot struct {
 	hash  uint64
 	id    string
@@ -124,9 +133,9 @@ func (e *cacheEntry) belongsTo(id *cacheID) bool {
 	return e.texts.userText == id.text && e.userNumber == id.number
 }
 
-// find returns the value of the edge to a user, or 0 if there is no edge. It takes the first slot
-// from the high bits of the hash, by a multiplication instead of a division, and then tries one
-// slot after the other.
+// find returns the value for another user, or 0 if the entry has none. It begins at the slot that
+// the high bits of the hash choose, by a multiplication instead of a division, and tries one slot
+// after the other.
 func (e *cacheEntry) find(id *cacheID) cacheValue {
 	if id.text != "" {
 		return e.findText(id)
@@ -149,13 +158,13 @@ func (e *cacheEntry) find(id *cacheID) cacheValue {
 
 // findText is find for an id that is no number.
 func (e *cacheEntry) findText(id *cacheID) cacheValue {
-	if e.texts == nil || len(e.texts.slots) == 0 {
+	if e.texts == nil || len(e.texts.textSlots) == 0 {
 		return 0
 	}
 
-	n := uint64(len(e.texts.slots))
+	n := uint64(len(e.texts.textSlots))
 	for i, _ := bits.Mul64(id.hash, n); ; {
-		slot := &e.texts.slots[i]
+		slot := &e.texts.textSlots[i]
 		if slot.value == 0 || slot.hash == id.hash && slot.id == id.text {
 			return slot.value
 		}
@@ -165,15 +174,16 @@ func (e *cacheEntry) findText(id *cacheID) cacheValue {
 	}
 }
 
-// cacheEdge is an edge that is being added to an entry.
+// cacheEdge is the edge to another user, with its value, as fill adds it to an entry.
 type cacheEdge struct {
 	id    cacheID
 	value cacheValue
 }
 
-// fill adds the edges of a user to an empty entry. No id may occur twice.
-func (e *cacheEntry) fill(id *cacheID, edges []cacheEdge) {
-	e.userNumber = id.number
+// fill sets an empty entry to the edges of the user with the id. No edge may occur twice, and no
+// value may be 0.
+func (e *cacheEntry) fill(user *cacheID, edges []cacheEdge) {
+	e.userNumber = user.number
 
 	texts := 0
 	for i := range edges {
@@ -181,16 +191,16 @@ func (e *cacheEntry) fill(id *cacheID, edges []cacheEdge) {
 			texts++
 		}
 	}
-	if texts > 0 || id.text != "" {
-		e.texts = &cacheTexts{userText: id.text}
+	if texts > 0 || user.text != "" {
+		e.texts = &cacheTexts{userText: user.text}
 	}
 
-	// Three of five slots are used, so that a lookup soon meets a free one.
+	// Three of five slots are used, so that a search soon meets a free one.
 	if numbers := len(edges) - texts; numbers > 0 {
 		e.numberSlots = make([]cacheNumberSlot, numbers*5/3+1)
 	}
 	if texts > 0 {
-		e.texts.slots = make([]cacheTextSlot, texts*5/3+1)
+		e.texts.textSlots = make([]cacheTextSlot, texts*5/3+1)
 	}
 
 	for i := range edges {
@@ -214,45 +224,50 @@ func (e *cacheEntry) addNumberEdge(edge *cacheEdge) {
 }
 
 func (e *cacheEntry) addTextEdge(edge *cacheEdge) {
-	n := uint64(len(e.texts.slots))
+	n := uint64(len(e.texts.textSlots))
 	i, _ := bits.Mul64(edge.id.hash, n)
-	for e.texts.slots[i].value != 0 {
+	for e.texts.textSlots[i].value != 0 {
 		if i++; i == n {
 			i = 0
 		}
 	}
-	e.texts.slots[i] = cacheTextSlot{edge.id.hash, edge.id.text, edge.value}
+	e.texts.textSlots[i] = cacheTextSlot{edge.id.hash, edge.id.text, edge.value}
 }
 
-// The sizes in bytes of the parts of an entry.
+// The sizes in bytes of the types above.
 const (
-	entryBytes    = 48
-	textsBytes    = 40
-	slotBytes     = 16
-	textSlotBytes = 32
+	entryBytes      = 48
+	textsBytes      = 40
+	numberSlotBytes = 16
+	textSlotBytes   = 32
 )
 
 // sizeBytes returns about how much memory the entry takes, without querycache.EntryBytes, which the
-// cache adds. One eighth is added for what the allocator rounds up.
+// cache adds itself.
 func (e *cacheEntry) sizeBytes() int64 {
-	n := querycache.EntryBytes + entryBytes + slotBytes*len(e.numberSlots)
+	n := querycache.EntryBytes + entryBytes + numberSlotBytes*len(e.numberSlots)
 	if texts := e.texts; texts != nil {
-		n += textsBytes + len(texts.userText) + textSlotBytes*len(texts.slots)
-		for i := range texts.slots {
-			n += len(texts.slots[i].id)
+		n += textsBytes + len(texts.userText) + textSlotBytes*len(texts.textSlots)
+		for i := range texts.textSlots {
+			n += len(texts.textSlots[i].id)
 		}
 	}
+
+	// The allocator rounds sizes up, by about one eighth. That concerns EntryBytes, too, because
+	// the entry is allocated together with what the cache adds.
 	return int64(n + n/8 - querycache.EntryBytes)
 }
 
-// edgeEstimate returns about how many rows are read to make the entry again.
+// edgeEstimate returns about how many edges are read to make the entry again.
 func (e *cacheEntry) edgeEstimate() int {
 	if e.tooLarge {
-		return 4 * maxCachedEdges // the user hardly has fewer edges the next time
+		// The user will hardly have fewer edges the next time. The factor of four makes attempts
+		// that would probably fail rare.
+		return 4 * maxCachedEdges
 	}
 	slots := len(e.numberSlots)
 	if e.texts != nil {
-		slots += len(e.texts.slots)
+		slots += len(e.texts.textSlots)
 	}
-	return slots * 3 / 5
+	return slots * 3 / 5 // the share of used slots (see fill)
 }

@@ -102,9 +102,9 @@ func TestCacheValueKeepsWhatHolds(t *testing.T) {
 				*s = factOrder(rapid.Uint64Range(1, 1<<60).Draw(t, "factOrder"))
 			}
 		}
-		e.hasBoards = rapid.Bool().Draw(t, "boards")
+		e.mayHaveBoardEdges = rapid.Bool().Draw(t, "boards")
 		e.settings.settings = events.FollowSettings(rapid.ByteMax(byte(events.AllFollowSettings)).Draw(t, "settings"))
-		if e.mute.isSet() && rapid.Bool().Draw(t, "ends") {
+		if e.mute.latestIsMute() && rapid.Bool().Draw(t, "ends") {
 			e.mute.liveUntil = 7
 			e.mute.backfillUntil = 7
 		}
@@ -113,8 +113,8 @@ func TestCacheValueKeepsWhatHolds(t *testing.T) {
 		if wantOK := want.Since <= maxCacheSince; ok != wantOK || ok && v.follow() != want {
 			t.Fatalf("%+v: got the follow %+v, %v, want %+v, %v", e, v.follow(), ok, want, wantOK)
 		}
-		if v.has(cachedBoards) != e.hasBoards || v.has(cachedBlocking) != e.block.holds() ||
-			v.has(cachedBlockedBy) != e.blockedBy.holds() || v.has(cachedMuting) != e.mute.endlessState().holds ||
+		if v.has(cachedBoards) != e.mayHaveBoardEdges || v.has(cachedBlocking) != e.block.holds() ||
+			v.has(cachedBlockedBy) != e.blockedBy.holds() || v.has(cachedMuting) != e.mute.endlessMute().holds ||
 			v.has(cachedTimedMute) != e.mute.hasTimedEnd() ||
 			v.has(cachedHidingRepins) != e.followSettings().Has(events.SettingHideRepins) ||
 			v.has(cachedMoreSettings) != (e.followSettings()&^events.SettingHideRepins != 0) {

@@ -6,34 +6,35 @@ import (
 	"github.com/skein-feed/skein/projections"
 )
 
-// UserCounts are the lengths of a user's lists (I7).
+// UserCounts has the lengths of a user's lists (I7).
 type UserCounts struct {
+	// Following and Followers count explicit follows only.
 	Following, FollowingImplicit int64
 	Followers, FollowersImplicit int64
 	Boards                       int64
 	FollowedBoards               int64
 	ExcludedBoards               int64
 	Blocked, Muted               int64
-	// Favorites and Notifying are the follows with these settings.
+	// Favorites and Notifying count the follows with these settings, explicit and implicit ones.
 	Favorites, Notifying int64
 }
 
-// userCountsRow is the row of tagUserCounts: the counts of a user, and what decides whether the
-// list of follows is stored.
+// userCountsRow is the value of a row of tagUserCounts: the counts of a user, and numbers that the
+// fold needs.
 type userCountsRow struct {
 	UserCounts
-	// timedMutes is the number of mutes that end by themselves, those that have ended included.
-	// [UserCounts.Muted] as it is stored has none of them.
+	// timedMutes is the number of mutes with an end, including those that have ended. The stored
+	// [UserCounts.Muted] does not count them; [Queries.UserCounts] adds those that still hold.
 	timedMutes int64
-	// otherEdges is the number of edges that are no follows. With Following and FollowingImplicit,
-	// it gives the number of all edges.
-	otherEdges int64
+	// unlistedEdges is the number of edges without a follow. Together with Following and
+	// FollowingImplicit, that is the number of all edges of the user.
+	unlistedEdges int64
 	// followingStored is 1 if the rows of tagFollowingExplicit are stored, else 0.
 	followingStored int64
 }
 
 // The indexes of the counts in a user's row and in a userDelta. userCountsRow.followingStored comes
-// last in the row and is no part of a userDelta.
+// last in the row. It is not in a userDelta, because it is set and not added to.
 const (
 	followingIndex = iota
 	followingImplicitIndex
@@ -44,7 +45,7 @@ const (
 	excludedBoardsIndex
 	blockedIndex
 	mutedIndex
-	otherEdgesIndex
+	unlistedEdgesIndex
 	timedMutesIndex
 	favoritesIndex
 	notifyingIndex
@@ -56,81 +57,86 @@ func (u *userCountsRow) fields() []*int64 {
 	c := &u.UserCounts
 	return []*int64{
 		&c.Following, &c.FollowingImplicit, &c.Followers, &c.FollowersImplicit, &c.Boards,
-		&c.FollowedBoards, &c.ExcludedBoards, &c.Blocked, &c.Muted, &u.otherEdges,
+		&c.FollowedBoards, &c.ExcludedBoards, &c.Blocked, &c.Muted, &u.unlistedEdges,
 		&u.timedMutes, &c.Favorites, &c.Notifying, &u.followingStored,
 	}
 }
 
 // edgeCount returns the number of the user's edges.
-func (u *userCountsRow) edgeCount() int64 { return u.Following + u.FollowingImplicit + u.otherEdges }
+func (u *userCountsRow) edgeCount() int64 { return u.Following + u.FollowingImplicit + u.unlistedEdges }
 
+// readUserCounts returns the row of tagUserCounts with the key, or zeros if there is none.
 func readUserCounts(r projections.Reader, key []byte) (u userCountsRow, err error) {
 	err = readCounts(r, key, u.fields())
 	if err == nil && u.followingStored > 1 {
-		err = rowError("counts", key)
+		err = projections.RowError("counts", key)
 	}
 	return u, err
 }
 
-// BoardCounts are the lengths of a board's lists (I7).
+// BoardCounts has the lengths of a board's lists (I7).
 type BoardCounts struct {
-	// Followers follow the board itself; Excluders exclude it.
+	// Followers counts the users who follow the board itself, and Excluders those who exclude it.
 	Followers, Excluders int64
-	// Appears is the number of users for whom the board appears. It is computed when it is read, so
-	// that a follow of the owner writes nothing to the boards: it is the number of the owner's
-	// explicit followers, less Excluders, plus followersOnly.
+	// Appears is the number of users for whom the board appears: the explicit followers of the
+	// owner, less Excluders, plus boardOnlyFollowers. It is not stored but computed by
+	// [Queries.BoardCounts], so that a follow of the owner does not change a row for each board.
 	Appears int64
-	// followersOnly is the number of Followers who do not follow the owner explicitly.
-	followersOnly int64
+	// boardOnlyFollowers is the number of Followers who do not follow the owner explicitly.
+	boardOnlyFollowers int64
 }
 
 // The indexes of the counts in a board's row and in a boardDelta.
 const (
 	boardFollowersIndex = iota
 	boardExcludersIndex
-	boardFollowersOnlyIndex
-	boardCountFields
+	boardOnlyFollowersIndex
+	boardDeltaFields
 )
 
 // fields returns the stored counts in the order of their indexes.
 func (c *BoardCounts) fields() []*int64 {
-	return []*int64{&c.Followers, &c.Excluders, &c.followersOnly}
+	return []*int64{&c.Followers, &c.Excluders, &c.boardOnlyFollowers}
 }
 
-// appendCounts encodes counts as varints without the zeros at the end. If all are zero, the value
-// is empty and the row is deleted.
+// appendCounts appends counts as varints, without the zeros at the end. If all are zero, it appends
+// nothing, and the caller deletes the row.
 func appendCounts(dst []byte, fields []*int64) []byte {
 	n := len(fields)
 	for n > 0 && *fields[n-1] == 0 {
 		n--
 	}
-	for _, f := range fields[:n] {
-		dst = binary.AppendUvarint(dst, uint64(*f))
+	for _, field := range fields[:n] {
+		dst = binary.AppendUvarint(dst, uint64(*field))
 	}
 	return dst
 }
 
+// decodeCounts sets the fields to the counts of a row.
 func decodeCounts(row []byte, fields []*int64) error {
 	rest := row
-	for _, f := range fields {
-		*f = 0
+	for _, field := range fields {
+		*field = 0
 		if len(rest) == 0 {
-			continue
+			continue // appendCounts left out the zeros at the end
 		}
 
-		v, n := binary.Uvarint(rest)
-		if n <= 0 || v > 1<<62 {
-			return rowError("counts", row)
+		// The limit leaves room for additions: no sum of two counts overflows.
+		count, size := binary.Uvarint(rest)
+		if size <= 0 || count > 1<<62 {
+			return projections.RowError("counts", row)
 		}
-		*f = int64(v)
-		rest = rest[n:]
+		*field = int64(count)
+		rest = rest[size:]
 	}
 	if len(rest) != 0 {
-		return rowError("counts", row)
+		return projections.RowError("counts", row)
 	}
 	return nil
 }
 
+// readCounts sets the fields to the counts of the row with the key. Without a row, it leaves them
+// as they are.
 func readCounts(r projections.Reader, key []byte, fields []*int64) error {
 	row, ok, err := r.Get(key)
 	if err != nil || !ok {
@@ -139,9 +145,9 @@ func readCounts(r projections.Reader, key []byte, fields []*int64) error {
 	return decodeCounts(row, fields)
 }
 
-// updateCounts adds the deltas to the counts of one row. fields point to a zero value into which
-// the row is read. If all deltas are zero, the row is not read.
-func (t *eventFold) updateCounts(key []byte, fields []*int64, deltas []int64) error {
+// updateCounts adds the deltas to the counts of the row with the key. The fields must be zero: the
+// row is read into them. If all deltas are zero, updateCounts neither reads nor writes the row.
+func (f *eventFold) updateCounts(key []byte, fields []*int64, deltas []int64) error {
 	changed := false
 	for _, d := range deltas {
 		changed = changed || d != 0
@@ -150,14 +156,14 @@ func (t *eventFold) updateCounts(key []byte, fields []*int64, deltas []int64) er
 		return nil
 	}
 
-	if err := readCounts(t.batch, key, fields); err != nil {
+	if err := readCounts(f.batch, key, fields); err != nil {
 		return err
 	}
 	if err := addCounts(fields, deltas, key); err != nil {
 		return err
 	}
-	t.value = appendCounts(t.value[:0], fields)
-	t.setOrDeleteRow(key, t.value)
+	f.value = appendCounts(f.value[:0], fields)
+	f.setOrDeleteRow(key, f.value)
 	return nil
 }
 
@@ -166,27 +172,29 @@ func addCounts(fields []*int64, deltas []int64, key []byte) error {
 	for i, d := range deltas {
 		*fields[i] += d
 		if *fields[i] < 0 {
-			return rowError("count below zero", key)
+			return projections.RowError("count below zero", key)
 		}
 	}
 	return nil
 }
 
-// userDelta and boardDelta say by how much an event changes each count of a user or board, by
-// index.
+// userDelta and boardDelta have the amounts by which an event changes the counts of a user or
+// board. Their indexes are the constants above.
 type (
 	userDelta  [userDeltaFields]int64
-	boardDelta [boardCountFields]int64
+	boardDelta [boardDeltaFields]int64
 )
 
-func (t *eventFold) updateUserCounts(user string, d userDelta) error {
-	var u userCountsRow
-	t.key = projections.AppendKey(t.key[:0], tagUserCounts, user)
-	return t.updateCounts(t.key, u.fields(), d[:])
+// updateUserCounts adds the delta to the counts of a user.
+func (f *eventFold) updateUserCounts(user string, delta userDelta) error {
+	var counts userCountsRow
+	f.key = projections.AppendKey(f.key[:0], tagUserCounts, user)
+	return f.updateCounts(f.key, counts.fields(), delta[:])
 }
 
-func (t *eventFold) updateBoardCounts(owner, board string, d boardDelta) error {
-	var c BoardCounts
-	t.key = projections.AppendKey(t.key[:0], tagBoardCounts, owner, board)
-	return t.updateCounts(t.key, c.fields(), d[:])
+// updateBoardCounts adds the delta to the counts of a board.
+func (f *eventFold) updateBoardCounts(owner, board string, delta boardDelta) error {
+	var counts BoardCounts
+	f.key = projections.AppendKey(f.key[:0], tagBoardCounts, owner, board)
+	return f.updateCounts(f.key, counts.fields(), delta[:])
 }

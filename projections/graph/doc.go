@@ -1,16 +1,30 @@
-// Package graph is the projection that knows who follows whom. It folds users, boards, exclusions,
-// blocks, mutes and settings of follows, and answers with the times since when they hold, with
-// lists that begin with the newest entry, and with counts.
+// Package graph is the projection that knows who follows whom. It folds events about follows,
+// boards, blocks, mutes and settings of follows. It answers whether a relation holds and since
+// when, with lists that begin with the newest entry, and with counts.
 //
 // # Words
 //
-// An edge holds all facts of one user about another: follows, blocks, mutes. The first user is
-// called the follower and the second the followee, or A and B in drawings, even where the edge
-// holds a block and no follow. A board edge holds the facts of the follower about one board of the
-// followee. A fact is what one event said, with its place in the order of facts; what holds now,
-// such as "A follows B since noon", is derived from the facts. A follow is explicit if A follows B,
-// and implicit if A follows only boards of B. An exclusion is a board that A unfollowed while
-// following its owner.
+//   - A fact is what one event states, such as "A followed B at noon". Facts are live or backfilled
+//     (imported history).
+//   - The order of a fact is its place among all facts: backfilled facts come first, in the order
+//     of their times, then live facts, in the order of the log. A later fact overrides an earlier
+//     one.
+//   - A fact or event is void if it changes nothing, because a block, a deletion or a tombstone
+//     says so. A repeat is a live fact that states what already holds; it does not change since
+//     when that holds.
+//   - An edge has all facts of one user about another. The first user is called the follower and
+//     the second the followee, or A and B in drawings, even if the edge has a block and no follow.
+//   - A board edge has all facts of the follower about one board of the followee. The followee is
+//     then also called the owner.
+//   - A relation is what holds now, such as "A has followed B since noon". It is derived from
+//     facts.
+//   - A follow is explicit if A follows B, and implicit if A follows only boards of B. An exclusion
+//     is the relation to a board that A unfollowed while following its owner.
+//   - The home of a user is the partition that has the rows of the user. A store holds some
+//     partitions, or all of them.
+//   - A list of rows has a row for each entry, sorted by time. A list that a query returns is one
+//     list of rows, or a merge of two.
+//   - A mention of a board is an event that names the board. The first mention creates it.
 //
 // # Two ends
 //
@@ -23,39 +37,43 @@
 //	counts of A                          counts of B and of its boards
 //
 // An edge is stored twice: at the home of A (the out-end) and at the home of B (the in-end). Both
-// ends have all facts: the follows and unfollows, the blocks in both directions, and the same for
-// each board of B. Each end therefore derives what holds on its own, with the same functions, and
-// no fold reads rows of another home (I13). An event is delivered to both homes, and a store that
-// holds one of them updates that end. A block changes the edges in both directions, which is up to
-// four ends. Mutes and settings of follows are stored at the out-end only, because they change
-// nothing for B.
+// ends have all facts about follows and blocks, in both directions for blocks, and about boards. So
+// each end derives the relations on its own, with the same functions, and no fold reads rows of
+// another home (I13). An event is delivered to both homes, and a store that holds one of them
+// updates that end. A block changes the edges in both directions, which is up to four ends. Mutes
+// and settings of follows are stored at the out-end only, because they change nothing for B.
 //
-// When a user is deleted, the fold must find all edges from the other end. For each out-end there
-// is a row under the region of B (B part(A) A). A region is a group of rows that are sorted by one
-// user and belong to the homes of others, so one walk over the region of B finds every out-end that
-// points to B, whatever partitions the store holds. In-ends need no such rows: they are in the
-// first shard of the partition of B, and their keys begin with A, so one seek in each partition
-// finds those of A. The lists of B lead to the in-ends at the home of B, and in-ends that no list
-// of B shows have a row of their own that leads to them. The same holds for board edges.
+// When user B is deleted, the fold must find all edges from and to B:
 //
-// Which events are void must be decided alike at every home. Every store therefore has the
-// tombstones of deleted users, and a row for each board that was ever deleted, which says whether
-// the board was created again. Both are stored under keyed hashes.
+//   - Out-ends of edges to B are at the homes of others. For each there is a row in the region of
+//     B. A region is a group of rows that are in the shard of one user but belong to the homes of
+//     others, so one walk over the region of B finds them, whatever partitions the store holds.
+//   - In-ends of edges from B are at the homes of others, too. They are in the first shard of a
+//     partition, and their keys begin with B, so one seek in each partition finds them.
+//   - In-ends of edges to B are found by the lists of B's followers. An edge that is in none of
+//     them, such as one with only a block, is unlisted, and has a row of its own for this purpose.
+//   - Out-ends of edges from B begin with B.
 //
-// # The loop
+// The same holds for board edges when a board is deleted.
 //
-//	event ──► facts of an edge ──► what holds ──► rows and counts
-//	          (facts.go)           (derived)      (edge_end.go: the difference before/after)
+// Which events are void must be decided alike at every home. So every store has the tombstones of
+// deleted users, and a row for each board that was ever deleted, which says whether the board was
+// created again. Both are stored under keyed hashes, which do not reveal ids.
 //
-// An edge (A, B) keeps the latest fact of each kind that A has stated about B. Live and backfilled
-// facts are kept apart, because all history comes before all live facts, in whatever order it
-// arrives. A board edge (A, B, b) does the same for one board. What holds is a pure function of
+// # The fold of an event
+//
+//	event ──► facts of an edge ──► relations ──► rows and counts
+//	          (facts.go)           (facts.go)    (edge_end.go: the difference before/after)
+//
+// An edge (A, B) has the latest fact of each kind that A has stated about B. Live and backfilled
+// facts are stored apart, because all history comes before all live facts, in whatever order it
+// arrives. A board edge (A, B, b) does the same for one board. The relations are pure functions of
 // these facts: [edge.explicitSince] and [boardEdge.relation].
 //
-// An event changes facts only. [eventFold.writeEnd] then compares what held before with what holds
-// now, at one end, and changes list rows and counts by the difference. This is the only place that
-// does so, so a list and its count always agree (I7), and history that arrives late needs no code
-// of its own. That the lists of the two ends agree with each other is checked by the model
+// An event changes facts only. [eventFold.writeEnd] then compares the relations before the event
+// with those after it, at one end, and changes list rows and counts by the difference. No other
+// function does so, so a list and its count always agree (I7), and history that arrives late needs
+// no code of its own. That the lists of the two ends agree with each other is checked by the model
 // (TestQueriesAgreeWithModel), and in production by the auditor.
 //
 // # What an event costs
@@ -80,28 +98,52 @@
 // # Files
 //
 //	keys.go            all rows in one table, and their keys
-//	facts.go           the values of edges and boards, and what is derived from them
-//	edge_end.go        from facts to rows, at either end
+//	facts.go           facts of edges, board edges and boards, and the relations derived from them
+//	row_encoding.go    how these facts are stored as the values of rows
+//	graph.go           the projection: which function folds which event
+//	users.go           the events about two users: follow, block, mute, settings
+//	boards.go          the events that create and follow boards
+//	board_deletion.go  the deletion of a board
+//	erase.go           the deletion of a user
+//	edge_end.go        from changed facts to rows, at either end of an edge
 //	out_end.go         rows that only the out-end has
 //	in_end.go          rows that only the in-end has
-//	graph.go           the projection; users.go, boards.go, erase.go: one group of events each
-//	following_list.go  the list of a user's follows, which is stored only while it is long
 //	counts.go          counts of users and boards
-//	read.go            point queries; list.go: lists
-//	out_graph.go       a graph of out-ends only, for a projection that needs follows in its own store; embed.go: its use
-//	cached*.go         decoded edges in memory
+//	following_list.go  the list of a user's follows, which is stored only while it is long
+//	timed_mutes.go     the list of mutes that have an end
+//	sorted_rows.go     rows of a list that are not stored but sorted in memory
+//	read.go            queries about two users, a user and a board, and counts
+//	list.go            queries for pages of lists
+//	cached*.go         decoded edges in memory, for queries
+//	out_graph.go       a graph of out-ends only
+//	embed.go           use of a graph by a projection that needs follows in its own store
+//	route.go           which partitions an event concerns
+//	audit.go           walks and lookups for the auditor, which compares rows with each other
+//	inspect.go         descriptions of rows for people
 //
-// To add an index: add a tag and its key to keys.go; write its rows in [eventFold.writeOutEnd] or
-// [eventFold.writeInEnd] (for board edges in [eventFold.writeOutBoardEdge] or
-// [eventFold.writeInBoardEdge]), beside the rows that change with them; and open it as a list in
-// [Queries.listIterators].
+// # Adding an index
+//
+// An index is a new list of rows, such as the mutes of a user sorted in another way.
+//
+//   - keys.go: add a tag at the end, and its row in the table. List the tag in [Graph.IteratedTags]
+//     if its rows are never read by Get.
+//   - out_end.go or in_end.go: write the rows in [eventFold.writeOutLists] or
+//     [eventFold.writeInEnd], next to the lists that change with it, and for board edges in
+//     [eventFold.writeOutBoardEdge] or [eventFold.writeInBoardEdge]. Then deletions need no code of
+//     their own, because they remove facts, and the rows follow. If the index has a count, add that
+//     to counts.go.
+//   - list.go: add a [ListKind], and open the rows in [Queries.listIterators].
+//   - inspect.go: describe the rows in rowForms.
+//   - graph.go: increase [Graph.Version], so that stores are rebuilt with the index.
+//   - ../projectiontest/model: add the list to the model, and compare it in expectModelAnswers
+//     (model_test.go).
 //
 // # Where the semantics leave a choice
 //
 // Where docs/semantics.md leaves a choice, the model and the fold choose the same. The default
-// board of a user always exists and is not listed. A board's time is that of the fact that began
-// its present life, and its title is that of the latest creation since then. A deletion counts also
-// for a board that was never mentioned, and removes all facts about the board. Blocks and mutes
-// have since-times by the rule for follows. A user who follows a board and its owner is reported as
-// following the board.
+// board of a user always exists and is not listed. A board exists since its first mention, or since
+// it was created again after its latest deletion; its title is that of the latest creation since
+// then. A deletion counts also for a board that was never mentioned, and removes all facts about
+// the board. Since when a block or a mute holds is decided by the rule for follows. A user who
+// follows a board and its owner is reported as following the board.
 package graph

@@ -7,52 +7,48 @@ import (
 	"github.com/skein-feed/skein/projections"
 )
 
-// An edge is the facts of one user, the follower, about another user, the followee: follows,
-// blocks, mutes. A board edge is the facts of the follower about one board of the followee. Each
-// edge is stored at two ends: the out-end at the home of the follower, and the in-end at the home
-// of the followee. The home of a user is the user's partition, which this store may not hold. The
-// package doc explains these words.
-
-// eventFold folds events into the rows of a store, one event after the other. It has the current
-// event and the batch for its rows, settings, and buffers.
+// eventFold folds events into rows, one event after the other. [Graph] keeps one and reuses it for
+// every event, so that a fold need not allocate.
 type eventFold struct {
+	// batch is that of the current event: it reads rows and collects what is written.
 	batch *projections.Batch
+	// ev is the current event, and order the order of the fact that it states.
 	ev    *events.Event
-	// order says which of two facts is later: the one with the greater order.
 	order factOrder
 	// eventCopy is what ev points to. If ev pointed to the argument of Apply, each call would
 	// allocate the argument.
 	eventCopy events.Event
 
-	// key, value and edgeBuffer are buffers. The batch copies keys and values, so key and value may
-	// be reused after every call of the batch. Only one end of an edge is changed at a time, so one
-	// edgeBuffer is enough.
+	// key and value are buffers. The batch copies keys and values, so they may be reused after
+	// every call of the batch.
 	key, value []byte
-	edgeBuffer edgeEnd
+	// changeBuffer is the change that applyOneEnd passes on. Only one end of an edge is changed at
+	// a time, so one buffer is enough.
+	changeBuffer edgeChange
 
 	// outEndsOnly is set for [NewOutEnds]: only out-ends are stored, without lists and counts.
 	outEndsOnly bool
-	// maxShortList is a number of edges. The list of a user's follows is stored only if the user
-	// has more edges (following_list.go).
+	// maxShortList is the number of edges up to which a user's list of follows is not stored
+	// (following_list.go).
 	maxShortList int64
 	// observe is the function given to [Graph.Observe], or nil.
 	observe func(FollowChange) error
 }
 
-// holdsHome reports whether this store holds the partition of a user, and so the rows at the user's
-// home.
-func (t *eventFold) holdsHome(user string) bool { return t.batch.Holds(user) }
+// holdsHome reports whether this store holds the home of a user. A store of a cluster node holds
+// only some partitions.
+func (f *eventFold) holdsHome(user string) bool { return f.batch.Holds(user) }
 
 // setOrDeleteRow writes the row of an edge or board, or deletes the row if the value is empty,
 // which means that there are no facts. A row without facts must not stay: stores with the same
 // facts must have the same bytes, and nothing may name a deleted user (docs/invariants.md, I13 and
 // I12).
-func (t *eventFold) setOrDeleteRow(key, value []byte) {
+func (f *eventFold) setOrDeleteRow(key, value []byte) {
 	if len(value) == 0 {
-		t.batch.Delete(key)
+		f.batch.Delete(key)
 		return
 	}
-	t.batch.Set(key, value)
+	f.batch.Set(key, value)
 }
 
 // endKind is one of the two ends of an edge.
@@ -65,70 +61,73 @@ const (
 	inEnd
 )
 
-// edgeEnd is the change of an edge, at one of its ends, by one event. The event changes facts in
-// after. Then [eventFold.writeEnd] derives what follows from the facts, and writes the difference
-// between before and after as rows and counts. Both ends have all facts of the two users about
-// follows, blocks and boards, so neither end reads the rows of the other (I13).
-type edgeEnd struct {
+// edgeChange is the change that one event makes to an edge at one of its ends. The event changes
+// facts in after. Then [eventFold.writeEnd] derives the relations from the facts, and changes rows
+// and counts by the difference between before and after.
+type edgeChange struct {
 	end                endKind
 	follower, followee string
 	before, after      edge
-	// boardChanges has the board edge that the event is about, if it is about one, or all board
-	// edges of the follower to boards of the followee. hasAllBoards says that it has all. If
-	// hasAllBoards is not set, boardChanges has at most one element.
-	boardChanges []boardEdgeChange
-	hasAllBoards bool
+	// boardChanges has the changes of board edges between the two users. Without
+	// hasAllBoardChanges, it has at most one element: that of the board that the event is about.
+	// With it, boardChanges has an element for each board edge, even if that has not changed.
+	boardChanges       []boardEdgeChange
+	hasAllBoardChanges bool
 }
 
-// boardEdgeChange is a board edge before and after the event. A relation, such as a board follow,
-// is derived from the facts of the board edge and those of the edge.
+// boardEdgeChange is the change of a board edge. The relation may change though the facts of the
+// board edge do not, because it also depends on the facts of the edge to the owner.
 type boardEdgeChange struct {
 	board                         string
 	before, after                 boardEdge
-	relationBefore, relationAfter relation
+	relationBefore, relationAfter boardRelation
 }
 
-// applyBothEnds calls change for each end of the edge that this store holds. change must write the
-// end. The out-end comes last, because writing it calls the observer, which may read the in-end if
-// this store holds that.
-func (t *eventFold) applyBothEnds(follower, followee string, change func(*eventFold, *edgeEnd) error) error {
-	if !t.outEndsOnly {
-		if err := t.applyOneEnd(inEnd, follower, followee, change); err != nil {
+// applyBothEnds calls [eventFold.applyOneEnd] for both ends of the edge, or only for the out-end if
+// the graph has no in-ends.
+func (f *eventFold) applyBothEnds(
+	follower, followee string, applyChange func(*eventFold, *edgeChange) error,
+) error {
+	// The out-end comes last, because writing it calls the observer, and the observer may read the
+	// in-end if this store holds it.
+	if !f.outEndsOnly {
+		if err := f.applyOneEnd(inEnd, follower, followee, applyChange); err != nil {
 			return err
 		}
 	}
-	return t.applyOneEnd(outEnd, follower, followee, change)
+	return f.applyOneEnd(outEnd, follower, followee, applyChange)
 }
 
-// applyOneEnd reads one end of the edge and calls change with it, if this store holds that end.
-// change must write the end. Callers pass a method expression for change, which allocates no
-// closure.
-func (t *eventFold) applyOneEnd(
-	end endKind, follower, followee string, change func(*eventFold, *edgeEnd) error,
+// applyOneEnd reads the edge at one end, and calls applyChange with it, if this store holds that
+// end. applyChange changes the facts and calls [eventFold.writeEnd]. It is a method expression such
+// as (*eventFold).followUser, because a closure or a method value would be allocated for each
+// event.
+func (f *eventFold) applyOneEnd(
+	end endKind, follower, followee string, applyChange func(*eventFold, *edgeChange) error,
 ) error {
 	home := follower
 	if end == inEnd {
 		home = followee
 	}
-	if !t.holdsHome(home) {
+	if !f.holdsHome(home) {
 		return nil
 	}
 
-	facts, err := readEdge(t.batch, t.key[:0], end, follower, followee)
+	facts, err := readEdge(f.batch, f.key[:0], end, follower, followee)
 	if err != nil {
 		return err
 	}
 
-	e := &t.edgeBuffer
-	*e = edgeEnd{
+	change := &f.changeBuffer
+	*change = edgeChange{
 		end:          end,
 		follower:     follower,
 		followee:     followee,
 		before:       facts,
 		after:        facts,
-		boardChanges: e.boardChanges[:0],
+		boardChanges: change.boardChanges[:0],
 	}
-	return change(t, e)
+	return applyChange(f, change)
 }
 
 // readEdge returns an edge as it is stored at one end. It returns the zero edge if nothing is
@@ -159,11 +158,11 @@ func readBoardEdge(
 }
 
 // eachBoardEdge calls do with every board edge of the follower to a board of the followee, as it is
-// stored at the end e. It does not see e.boardChanges. The function do must not write rows, because
-// an iterator is open.
-func (t *eventFold) eachBoardEdge(e *edgeEnd, do func(board string, facts boardEdge)) error {
-	prefix := e.end.appendBoardEdgePrefix(nil, e.follower, e.followee)
-	it := t.batch.Iter(prefix, projections.PrefixEnd(prefix))
+// stored at this end, before change.boardChanges are written. The function do must not write rows,
+// because an iterator is open.
+func (f *eventFold) eachBoardEdge(change *edgeChange, do func(board string, facts boardEdge)) error {
+	prefix := change.end.appendBoardEdgePrefix(nil, change.follower, change.followee)
+	it := f.batch.Iter(prefix, projections.PrefixEnd(prefix))
 	for it.Next() {
 		board, err := decodeID(it.Key()[len(prefix):])
 		var facts boardEdge
@@ -179,128 +178,128 @@ func (t *eventFold) eachBoardEdge(e *edgeEnd, do func(board string, facts boardE
 }
 
 // loadBoardChanges reads all board edges of the follower to boards of the followee into
-// e.boardChanges. This is needed when the facts of the edge change, because every board relation
-// depends on them, too: an unfollow of the followee, for example, ends all board follows.
-func (t *eventFold) loadBoardChanges(e *edgeEnd) error {
-	e.boardChanges = e.boardChanges[:0]
-	e.hasAllBoards = true
-	if !e.before.hasBoards {
+// change.boardChanges. This is needed when the facts of the edge have changed, because every board
+// relation depends on them, too. For example, an unfollow of the followee ends all board follows.
+func (f *eventFold) loadBoardChanges(change *edgeChange) error {
+	change.boardChanges = change.boardChanges[:0]
+	change.hasAllBoardChanges = true
+	if !change.before.mayHaveBoardEdges {
 		return nil
 	}
 
-	return t.eachBoardEdge(e, func(board string, facts boardEdge) {
-		e.boardChanges = append(e.boardChanges, boardEdgeChange{
+	return f.eachBoardEdge(change, func(board string, facts boardEdge) {
+		change.boardChanges = append(change.boardChanges, boardEdgeChange{
 			board:          board,
 			before:         facts,
 			after:          facts,
-			relationBefore: facts.relation(&e.before),
-			relationAfter:  facts.relation(&e.after),
+			relationBefore: facts.relation(&change.before),
+			relationAfter:  facts.relation(&change.after),
 		})
 	})
 }
 
-// writeWithBoards writes an end whose edge has changed facts on which board relations depend. Its
-// cost grows with the number of board edges.
-func (t *eventFold) writeWithBoards(e *edgeEnd) error {
-	if err := t.loadBoardChanges(e); err != nil {
+// writeEndWithBoards writes an end after an event has changed facts in change.after on which board
+// relations depend. Its cost grows with the number of board edges.
+func (f *eventFold) writeEndWithBoards(change *edgeChange) error {
+	if err := f.loadBoardChanges(change); err != nil {
 		return err
 	}
-	return t.writeEnd(e)
+	return f.writeEnd(change)
 }
 
 // eraseEnd deletes an end with its board edges, removes their entries from lists, and subtracts
 // them from counts. Its cost grows with the number of board edges.
-func (t *eventFold) eraseEnd(e *edgeEnd) error {
-	if err := t.loadBoardChanges(e); err != nil {
+func (f *eventFold) eraseEnd(change *edgeChange) error {
+	if err := f.loadBoardChanges(change); err != nil {
 		return err
 	}
-	e.after = edge{}
-	e.clearBoardFacts()
-	return t.writeEnd(e)
+	change.after = edge{}
+	change.clearBoardFacts()
+	return f.writeEnd(change)
 }
 
-// clearBoardFacts sets e.boardChanges so that writeEnd deletes the board edges in it.
-func (e *edgeEnd) clearBoardFacts() {
-	for i := range e.boardChanges {
-		e.boardChanges[i].after = boardEdge{}
-		e.boardChanges[i].relationAfter = relation{}
+// clearBoardFacts sets change.boardChanges so that writeEnd deletes the board edges in it.
+func (change *edgeChange) clearBoardFacts() {
+	for i := range change.boardChanges {
+		change.boardChanges[i].after = boardEdge{}
+		change.boardChanges[i].relationAfter = boardRelation{}
 	}
 }
 
-// writeEnd writes an end after an event has changed facts in e.after. It first updates what is
-// derived from the facts: settings, the implicit follow, and whether facts are still needed. Then
-// it writes the edge and its board edges, and changes lists and counts by the difference between
-// before and after. It is the only function that writes the relations of an end, so lists and
-// counts always agree (I7).
-func (t *eventFold) writeEnd(e *edgeEnd) error {
-	// The event may be an unfollow or a block, which ends the settings of the follow, or history
-	// that arrives after the settings.
-	e.after.dropEndedSettings()
+// writeEnd writes an end after an event has changed facts in change.after. It first updates what
+// depends on the facts: it drops settings that have ended, sets the implicit follow, and drops
+// facts that are no longer needed. Then it writes the edge and its board edges, and changes lists
+// and counts by the difference between before and after. No other function changes the lists and
+// counts of relations, so a list and its count always agree (I7).
+func (f *eventFold) writeEnd(change *edgeChange) error {
+	// Settings end with an unfollow or a block: this event may be one. It may also be a backfill of
+	// settings that arrives after a backfill that ended them.
+	change.after.dropEndedSettings()
 
-	explicitBefore := e.before.explicitState()
-	explicitAfter := e.after.explicitState()
+	explicitBefore := change.before.explicitFollow()
+	explicitAfter := change.after.explicitFollow()
 
-	if err := t.updateImplicit(e, explicitAfter.holds); err != nil {
+	if err := f.updateImplicitSince(change, explicitAfter.holds); err != nil {
 		return err
 	}
 
-	// Facts without effect are only needed to order backfills. The closing of all backfills is an
-	// event of the log, so all stores drop such facts at the same events.
-	if t.batch.BackfillsClosed() && !e.after.hasEffect() {
-		if err := t.dropFactsWithoutEffect(e); err != nil {
+	// Facts without effect only serve to decide about backfills that arrive later. The closing of
+	// all backfills is an event of the log, so all stores drop such facts at the same events.
+	if f.batch.BackfillsClosed() && !change.after.hasEffect() {
+		if err := f.dropFactsWithoutEffect(change); err != nil {
 			return err
 		}
 	}
 
-	for i := range e.boardChanges {
-		err := t.writeBoardEdge(e, &e.boardChanges[i], explicitBefore.holds, explicitAfter.holds)
+	for i := range change.boardChanges {
+		err := f.writeBoardEdge(change, &change.boardChanges[i], explicitBefore.holds, explicitAfter.holds)
 		if err != nil {
 			return err
 		}
 	}
 
-	if e.end == inEnd {
-		return t.writeInEnd(e, explicitBefore, explicitAfter)
+	if change.end == inEnd {
+		return f.writeInEnd(change, explicitBefore, explicitAfter)
 	}
-	return t.writeOutEnd(e, explicitBefore, explicitAfter)
+	return f.writeOutEnd(change, explicitBefore, explicitAfter)
 }
 
-// updateImplicit sets after.implicitSince, which says since when the follower follows any board of
-// the followee. It is 0 if there is no board follow, or if the follower follows the followee
-// explicitly. Usually e.boardChanges suffices. Only if the earliest board follow changes must all
-// board edges be read, to find the next one.
-func (t *eventFold) updateImplicit(e *edgeEnd, explicit bool) error {
-	after := &e.after
-	if !after.hasBoards || explicit {
+// updateImplicitSince sets after.implicitSince to the time of the earliest board follow that holds,
+// or to 0 if there is none or if the follower follows the followee explicitly.
+func (f *eventFold) updateImplicitSince(change *edgeChange, followsExplicitly bool) error {
+	after := &change.after
+	if !after.mayHaveBoardEdges || followsExplicitly {
 		after.implicitSince = 0
 		return nil
 	}
 
-	if e.hasAllBoards {
+	if change.hasAllBoardChanges {
 		after.implicitSince = 0
 	}
-	for i := range e.boardChanges {
-		c := &e.boardChanges[i]
-		wasFollow := c.relationBefore.kind == relationFollow
-		// An order is a time plus one, because an order of 0 means that there is none.
-		wasEarliest := wasFollow && factOrder(c.relationBefore.since)+1 == after.implicitSince
-		if !e.hasAllBoards && wasEarliest && c.relationBefore != c.relationAfter {
-			// Without hasAllBoards, c is the only element of boardChanges.
-			return t.recomputeImplicit(e, c)
+	for i := range change.boardChanges {
+		boardChange := &change.boardChanges[i]
+		wasFollow := boardChange.relationBefore.kind == relationFollow
+		wasEarliest := wasFollow && backfillOrderAt(boardChange.relationBefore.since) == after.implicitSince
+		if !change.hasAllBoardChanges && wasEarliest && boardChange.relationBefore != boardChange.relationAfter {
+			// The earliest board follow changes, and the next one is not known. Without
+			// hasAllBoardChanges, boardChange is the only element of boardChanges, so no other one
+			// is left out.
+			return f.recomputeImplicitSince(change, boardChange)
 		}
-		after.lowerImplicit(c.relationAfter)
+		after.lowerImplicitSince(boardChange.relationAfter)
 	}
 	return nil
 }
 
-// recomputeImplicit sets after.implicitSince by reading all board edges. The changed board edge is
-// not written yet, so recomputeImplicit ignores its row and uses changed.relationAfter instead.
-func (t *eventFold) recomputeImplicit(e *edgeEnd, changed *boardEdgeChange) error {
-	e.after.implicitSince = 0
-	e.after.lowerImplicit(changed.relationAfter)
-	return t.eachBoardEdge(e, func(board string, facts boardEdge) {
+// recomputeImplicitSince sets after.implicitSince by reading all board edges. The changed board
+// edge is not written yet, so recomputeImplicitSince ignores its row and uses
+// changed.relationAfter.
+func (f *eventFold) recomputeImplicitSince(change *edgeChange, changed *boardEdgeChange) error {
+	change.after.implicitSince = 0
+	change.after.lowerImplicitSince(changed.relationAfter)
+	return f.eachBoardEdge(change, func(board string, facts boardEdge) {
 		if board != changed.board {
-			e.after.lowerImplicit(facts.relation(&e.after))
+			change.after.lowerImplicitSince(facts.relation(&change.after))
 		}
 	})
 }
@@ -308,15 +307,15 @@ func (t *eventFold) recomputeImplicit(e *edgeEnd, changed *boardEdgeChange) erro
 // dropFactsWithoutEffect drops the facts of an end without a follow, block, mute or settings. Such
 // facts are kept only to decide about backfills that arrive later, and no backfill can arrive any
 // more.
-func (t *eventFold) dropFactsWithoutEffect(e *edgeEnd) error {
-	// The board edges are dropped, too. Read those that e.boardChanges lacks.
-	if e.after.hasBoards && !e.hasAllBoards {
-		changed := e.boardChanges // at most one
-		err := t.eachBoardEdge(e, func(board string, facts boardEdge) {
+func (f *eventFold) dropFactsWithoutEffect(change *edgeChange) error {
+	// The board edges are dropped, too. Add those that change.boardChanges lacks.
+	if change.after.mayHaveBoardEdges && !change.hasAllBoardChanges {
+		changed := change.boardChanges // at most one
+		err := f.eachBoardEdge(change, func(board string, facts boardEdge) {
 			if len(changed) == 0 || board != changed[0].board {
-				// Without a follow of the followee or of a board there is no board relation, so
-				// relationBefore stays zero.
-				e.boardChanges = append(e.boardChanges, boardEdgeChange{board: board, before: facts})
+				// Without hasAllBoardChanges, the relations of other boards do not change. They
+				// have none, because nothing holds by the edge, so relationBefore stays zero.
+				change.boardChanges = append(change.boardChanges, boardEdgeChange{board: board, before: facts})
 			}
 		})
 		if err != nil {
@@ -324,44 +323,46 @@ func (t *eventFold) dropFactsWithoutEffect(e *edgeEnd) error {
 		}
 	}
 
-	e.after = edge{}
-	e.clearBoardFacts()
+	change.after = edge{}
+	change.clearBoardFacts()
 	return nil
 }
 
-// writeBoardEdge writes the row of a board edge, and then the rows that only one end has.
+// writeBoardEdge writes the row of a board edge, and then the rows that only this end has.
 // explicitBefore and explicitAfter say whether the follower follows the followee explicitly. Only
 // the in-end needs them, for the counts of the board.
-func (t *eventFold) writeBoardEdge(e *edgeEnd, c *boardEdgeChange, explicitBefore, explicitAfter bool) error {
-	if c.before != c.after {
-		t.key = e.end.appendBoardEdgePrefix(t.key[:0], e.follower, e.followee)
-		t.key = events.AppendID(t.key, c.board)
-		t.value = t.value[:0]
-		if c.after != (boardEdge{}) {
-			t.value = c.after.appendRow(t.value)
+func (f *eventFold) writeBoardEdge(
+	change *edgeChange, boardChange *boardEdgeChange, explicitBefore, explicitAfter bool,
+) error {
+	if boardChange.before != boardChange.after {
+		f.key = change.end.appendBoardEdgePrefix(f.key[:0], change.follower, change.followee)
+		f.key = events.AppendID(f.key, boardChange.board)
+		f.value = f.value[:0]
+		if boardChange.after != (boardEdge{}) {
+			f.value = boardChange.after.appendRow(f.value)
 		}
-		t.setOrDeleteRow(t.key, t.value)
+		f.setOrDeleteRow(f.key, f.value)
 	}
 
-	if e.end == inEnd {
-		return t.writeInBoardEdge(e, c, explicitBefore, explicitAfter)
+	if change.end == inEnd {
+		return f.writeInBoardEdge(change, boardChange, explicitBefore, explicitAfter)
 	}
-	t.writeOutBoardEdge(e, c)
+	f.writeOutBoardEdge(change, boardChange)
 	return nil
 }
 
-// writeEdge writes the row of the edge, and no other, if the edge has changed.
-func (t *eventFold) writeEdge(e *edgeEnd) {
-	if e.before == e.after {
+// writeEdgeRow writes the row of the edge, if the edge has changed.
+func (f *eventFold) writeEdgeRow(change *edgeChange) {
+	if change.before == change.after {
 		return
 	}
 
-	t.key = e.end.appendEdgeKey(t.key[:0], e.follower, e.followee)
-	t.value = t.value[:0]
-	if e.after != (edge{}) {
-		t.value = e.after.appendRow(t.value)
+	f.key = change.end.appendEdgeKey(f.key[:0], change.follower, change.followee)
+	f.value = f.value[:0]
+	if change.after != (edge{}) {
+		f.value = change.after.appendRow(f.value)
 	}
-	t.setOrDeleteRow(t.key, t.value)
+	f.setOrDeleteRow(f.key, f.value)
 }
 
 // lengthChange returns the change of a list's length, +1, 0 or -1, given whether the list had an
@@ -378,28 +379,28 @@ func lengthChange(before, after bool) int64 {
 
 // updateListRow writes, replaces or deletes the row of member in a list of listOwner. The time is
 // part of the key, so a change of the time deletes one row and writes another. The value of the row
-// has the settings of a follow.
-func (t *eventFold) updateListRow(tag projections.Tag, listOwner, member string, before, after state) {
+// is the settings of the follow.
+func (f *eventFold) updateListRow(tag projections.Tag, listOwner, member string, before, after userRelation) {
 	if before == after {
 		return
 	}
 	if before.holds && (!after.holds || before.since != after.since) {
-		t.key = appendListKey(t.key[:0], tag, listOwner, before.since, member)
-		t.batch.Delete(t.key)
+		f.key = appendListKey(f.key[:0], tag, listOwner, before.since, member)
+		f.batch.Delete(f.key)
 	}
 	if after.holds {
-		t.key = appendListKey(t.key[:0], tag, listOwner, after.since, member)
-		t.batch.Set(t.key, settingsValue(after.settings))
+		f.key = appendListKey(f.key[:0], tag, listOwner, after.since, member)
+		f.batch.Set(f.key, settingsValue(after.settings))
 	}
 }
 
-// settingsValue returns the value of a list row: one byte with the settings, or nil if there are
-// none, as in most rows.
-func settingsValue(s events.FollowSettings) []byte {
-	if s == 0 {
+// settingsValue returns the value of a list row: one byte with the settings, or nil if none is on,
+// as in most rows.
+func settingsValue(settings events.FollowSettings) []byte {
+	if settings == 0 {
 		return nil
 	}
-	return []byte{byte(s)}
+	return []byte{byte(settings)}
 }
 
 // decodeSettingsValue decodes a value that settingsValue returned.
@@ -407,26 +408,28 @@ func decodeSettingsValue(value []byte) (events.FollowSettings, error) {
 	if len(value) == 0 {
 		return 0, nil
 	}
-	s := events.FollowSettings(value[0])
-	if len(value) > 1 || s == 0 || s > events.AllFollowSettings {
-		return 0, rowError("settings", value)
+	settings := events.FollowSettings(value[0])
+	if len(value) > 1 || settings == 0 || settings > events.AllFollowSettings {
+		return 0, projections.RowError("settings", value)
 	}
-	return s, nil
+	return settings, nil
 }
 
 // updateBoardListRow writes, replaces or deletes the list row of a board relation. appendKey
-// appends the key of the row for a relation. The kind of the relation decides about the list, so a
-// change of the kind moves the row to another list.
-func (t *eventFold) updateBoardListRow(c *boardEdgeChange, appendKey func(dst []byte, r relation) []byte) {
-	if c.relationBefore == c.relationAfter {
+// appends the key of the row for a relation. Board follows and exclusions are in different lists,
+// so a change from one to the other moves the row.
+func (f *eventFold) updateBoardListRow(
+	boardChange *boardEdgeChange, appendKey func(dst []byte, relation boardRelation) []byte,
+) {
+	if boardChange.relationBefore == boardChange.relationAfter {
 		return
 	}
-	if c.relationBefore.kind != relationNone {
-		t.key = appendKey(t.key[:0], c.relationBefore)
-		t.batch.Delete(t.key)
+	if boardChange.relationBefore.kind != relationNone {
+		f.key = appendKey(f.key[:0], boardChange.relationBefore)
+		f.batch.Delete(f.key)
 	}
-	if c.relationAfter.kind != relationNone {
-		t.key = appendKey(t.key[:0], c.relationAfter)
-		t.batch.Set(t.key, nil)
+	if boardChange.relationAfter.kind != relationNone {
+		f.key = appendKey(f.key[:0], boardChange.relationAfter)
+		f.batch.Set(f.key, nil)
 	}
 }

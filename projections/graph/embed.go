@@ -10,15 +10,17 @@ import (
 // [Graph.Kinds] to it, and learns from [Graph.Observe] what changed. The rows have the same
 // contents and tags as in the graph's own store, and the queries work the same.
 
-// FollowChange is what an event changed between two users.
+// FollowChange is the change of the follows of one user by another that an event made.
 type FollowChange struct {
+	// Follower is the user who follows or followed. Owner is the other user, whose pins and boards
+	// are concerned.
 	Follower, Owner string
 	// FollowedBefore and FollowsAfter say whether Follower followed Owner explicitly before the
 	// event and after it.
 	FollowedBefore, FollowsAfter bool
-	// Boards are the boards of Owner that Follower began or ceased to follow.
+	// Boards has the boards of Owner that Follower began or ceased to follow.
 	Boards []BoardFollowChange
-	// NoFacts says that the store has no facts about the two users any more.
+	// NoFacts says that the store has no facts of Follower about Owner any more.
 	NoFacts bool
 }
 
@@ -34,40 +36,41 @@ type BoardFollowChange struct {
 // changes.
 func (g *Graph) Observe(f func(FollowChange) error) { g.fold.observe = f }
 
-// notifyObserver calls the observer if a follow began or ended, or if the edge is gone.
-func (t *eventFold) notifyObserver(e *edgeEnd, explicitBefore, explicitAfter bool) error {
-	if t.observe == nil {
+// notifyObserver calls the observer if a follow of the user or of a board began or ended, or if the
+// edge was deleted.
+func (f *eventFold) notifyObserver(change *edgeChange, explicitBefore, explicitAfter bool) error {
+	if f.observe == nil {
 		return nil
 	}
 
-	c := FollowChange{
-		Follower:       e.follower,
-		Owner:          e.followee,
+	observed := FollowChange{
+		Follower:       change.follower,
+		Owner:          change.followee,
 		FollowedBefore: explicitBefore,
 		FollowsAfter:   explicitAfter,
-		NoFacts:        e.after == edge{},
+		NoFacts:        change.after == edge{},
 	}
-	for _, change := range e.boardChanges {
-		b := BoardFollowChange{
-			Board:          change.board,
-			FollowedBefore: change.relationBefore.kind == relationFollow,
-			FollowsAfter:   change.relationAfter.kind == relationFollow,
+	for _, boardChange := range change.boardChanges {
+		board := BoardFollowChange{
+			Board:          boardChange.board,
+			FollowedBefore: boardChange.relationBefore.kind == relationFollow,
+			FollowsAfter:   boardChange.relationAfter.kind == relationFollow,
 		}
-		if b.FollowedBefore != b.FollowsAfter {
-			c.Boards = append(c.Boards, b)
+		if board.FollowedBefore != board.FollowsAfter {
+			observed.Boards = append(observed.Boards, board)
 		}
 	}
 
-	if c.FollowedBefore == c.FollowsAfter && len(c.Boards) == 0 && !c.NoFacts {
+	if observed.FollowedBefore == observed.FollowsAfter && len(observed.Boards) == 0 && !observed.NoFacts {
 		return nil
 	}
-	return t.observe(c)
+	return f.observe(observed)
 }
 
 // ApplyPin folds an event that puts a pin on a board, and reports whether the board exists then. If
-// it does not exist, the board is deleted, and a live event about it is void.
+// not, the event is void, because the board was deleted.
 func (g *Graph) ApplyPin(ev events.Event, b *projections.Batch) (exists bool, err error) {
-	return g.startEvent(ev, b).mentionBoardOfPin()
+	return g.startEvent(ev, b).createBoardOfPin()
 }
 
 // IsErased reports whether a user was deleted. No backfill may bring back anything about such a
@@ -83,30 +86,30 @@ func FollowersPrefix(dst []byte, user string) []byte {
 
 // Visibility says which pins of a user a reader sees, as far as the edge between the two decides.
 type Visibility struct {
-	// Explicit: the reader follows the user, and so sees all boards, except those that Boards is
-	// about.
+	// Explicit says that the reader follows the user explicitly, and so sees the pins on all boards
+	// of the user, unless Boards is set.
 	Explicit bool
-	// Muted: the reader sees no pin of the user.
+	// Muted says that the reader mutes the user, and so sees no pin of the user.
 	Muted bool
-	// RepinsHidden: the reader follows the user or boards of the user, and sees none of the user's
-	// re-pins.
+	// RepinsHidden says that the reader follows the user or boards of the user, and sees none of
+	// the user's re-pins.
 	RepinsHidden bool
-	// Blocked: one of the two blocks the other, so that no follow holds.
+	// Blocked says that one of the two blocks the other, so that no follow holds.
 	Blocked bool
-	// Boards: the reader has relations to single boards of the user. [Queries.SeesBoard] decides
-	// about each of them.
+	// Boards says that the reader may follow or exclude single boards of the user, so the caller
+	// must ask [Queries.SeesBoard] about each board.
 	Boards bool
 }
 
 // Visibility returns which pins of a user a reader sees, with at most one point read.
 func (q *Queries) Visibility(reader, user string) (Visibility, error) {
-	if v, ok := q.cachedEdge(reader, user); ok && !v.has(cachedTimedMute) {
+	if cached, ok := q.cachedEdge(reader, user); ok && !cached.has(cachedTimedMute) {
 		return Visibility{
-			Explicit:     v.has(cachedExplicit),
-			Muted:        v.has(cachedMuting),
-			RepinsHidden: v.has(cachedHidingRepins),
-			Blocked:      v.has(cachedBlocking) || v.has(cachedBlockedBy),
-			Boards:       v.has(cachedBoards),
+			Explicit:     cached.has(cachedExplicit),
+			Muted:        cached.has(cachedMuting),
+			RepinsHidden: cached.has(cachedHidingRepins),
+			Blocked:      cached.has(cachedBlocking) || cached.has(cachedBlockedBy),
+			Boards:       cached.has(cachedBoards),
 		}, nil
 	}
 
@@ -117,6 +120,6 @@ func (q *Queries) Visibility(reader, user string) (Visibility, error) {
 		Muted:        e.mute.holdsAt(q.now),
 		RepinsHidden: e.followSettings().Has(events.SettingHideRepins),
 		Blocked:      e.isBlocked(),
-		Boards:       e.hasBoards,
+		Boards:       e.mayHaveBoardEdges,
 	}, err
 }

@@ -8,19 +8,20 @@ import (
 	"github.com/skein-feed/skein/projections"
 )
 
-// eraseChunk is the number of rows that are read ahead before they are erased. Between chunks a
-// large event may be interrupted.
+// eraseChunk is the number of keys that eraseRows reads before it erases their rows. It bounds the
+// memory for keys, and the work between two calls of [projections.Batch.Step].
 const eraseChunk = 256
 
-// eraseRows calls eraseRow for each row below the prefix, until none is left. eraseRow gets the
-// part of the key that follows the prefix and must delete the row. Between chunks the event may be
-// interrupted (see [projections.Batch.Step]). Run again, eraseRows finds the rows that are left.
-func (t *eventFold) eraseRows(prefix []byte, eraseRow func(rest []byte) error) error {
+// eraseRows calls eraseRow for each row whose key has the prefix, until no such row is left.
+// eraseRow gets the part of the key that follows the prefix, and must delete the row. Between
+// chunks, the store may commit what was written (see [projections.Batch.Step]). If the fold then
+// stops, the event is folded again, and eraseRows finds the rows that are left.
+func (f *eventFold) eraseRows(prefix []byte, eraseRow func(rest []byte) error) error {
 	upper := projections.PrefixEnd(prefix)
 	for {
 		// Nothing may be written while an iterator is open, so the keys are read first.
 		var keys [][]byte
-		it := t.batch.Iter(prefix, upper)
+		it := f.batch.Iter(prefix, upper)
 		for len(keys) < eraseChunk && it.Next() {
 			keys = append(keys, bytes.Clone(it.Key()))
 		}
@@ -32,114 +33,119 @@ func (t *eventFold) eraseRows(prefix []byte, eraseRow func(rest []byte) error) e
 			if err := eraseRow(key[len(prefix):]); err != nil {
 				return err
 			}
-			// A row that stays would be met again for ever. It can only stay if it leads to an edge
-			// that does not exist.
-			_, stays, err := t.batch.Get(key)
+			// A row that eraseRow does not delete would be found again in every chunk, for ever.
+			// This can only happen if the store is corrupt: the row leads to an edge that does not
+			// exist.
+			_, stays, err := f.batch.Get(key)
 			if err != nil || stays {
-				return errors.Join(err, rowError("row that leads nowhere", key))
+				return errors.Join(err, projections.RowError("row that leads nowhere", key))
 			}
 		}
 
 		if len(keys) < eraseChunk {
 			return nil
 		}
-		if err := t.batch.Step(); err != nil {
+		if err := f.batch.Step(); err != nil {
 			return err
 		}
 	}
 }
 
-// userCutter returns the function that reads the follower from the keys of a tag whose rows lead to
-// in-ends.
-func userCutter(tag projections.Tag) func(rest []byte) (string, error) {
+// eraseRowsOfUsers is [eventFold.eraseRows] for rows that lead to edges: decodeUser decodes the
+// other user of the edge from the part of the key that follows the prefix, and eraseEdge must
+// delete the edge at the end to which the rows lead, and thereby the row.
+func (f *eventFold) eraseRowsOfUsers(
+	prefix []byte, decodeUser func(rest []byte) (string, error), eraseEdge func(user string) error,
+) error {
+	return f.eraseRows(prefix, func(rest []byte) error {
+		user, err := decodeUser(rest)
+		if err != nil {
+			return err
+		}
+		return eraseEdge(user)
+	})
+}
+
+// followerDecoder returns the function that decodes the follower from the part of a key that
+// follows the owner or board of the list. The tag is one of those whose rows lead to in-ends.
+func followerDecoder(tag projections.Tag) func(rest []byte) (string, error) {
 	if tag == tagUnlistedInEdges || tag == tagUnlistedInBoardEdges {
 		return decodeID
 	}
 	return decodeListUser
 }
 
-// eraseUser folds a user_deleted. In steps, it removes every row with the user's id: the ends of
-// the user's edges at the homes of other users, as far as this store holds them, and the rows at
-// the user's own home. A tombstone stays, so that later backfills about the user are void. It is
-// not needed once all backfills are closed.
-func (t *eventFold) eraseUser() error {
-	user := t.ev.User
+// eraseUser folds a user_deleted. In steps, it deletes every row in this store that has the user's
+// id: the ends of the user's edges at the homes of other users, and the rows at the user's own
+// home. It writes a tombstone, so that later backfills about the user are void, unless all
+// backfills are closed.
+func (f *eventFold) eraseUser() error {
+	user := f.ev.User
 
-	if !t.outEndsOnly {
-		if err := t.eraseInEnds(user); err != nil {
+	if !f.outEndsOnly {
+		if err := f.eraseInEnds(user); err != nil {
 			return err
 		}
 	}
 
-	// Out-ends of other users that point to the user are found by the user's region.
-	err := t.eraseRows(projections.AppendKey(nil, tagRegion, user), func(rest []byte) error {
-		follower, err := decodeRegionUser(rest)
-		if err != nil {
-			return err
-		}
-		return t.applyOneEnd(outEnd, follower, user, (*eventFold).eraseEnd)
+	// The user's region leads to the out-ends of edges from others to the user.
+	region := projections.AppendKey(nil, tagRegion, user)
+	err := f.eraseRowsOfUsers(region, decodeRegionUser, func(follower string) error {
+		return f.applyOneEnd(outEnd, follower, user, (*eventFold).eraseEnd)
 	})
 	if err != nil {
 		return err
 	}
 
-	if t.holdsHome(user) {
-		err := t.eraseRows(projections.AppendKey(nil, tagOutEdge, user), func(rest []byte) error {
-			followee, err := decodeID(rest)
-			if err != nil {
-				return err
-			}
-			return t.applyOneEnd(outEnd, user, followee, (*eventFold).eraseEnd)
+	if f.holdsHome(user) {
+		outEnds := projections.AppendKey(nil, tagOutEdge, user)
+		err := f.eraseRowsOfUsers(outEnds, decodeID, func(followee string) error {
+			return f.applyOneEnd(outEnd, user, followee, (*eventFold).eraseEnd)
 		})
 		if err != nil {
 			return err
 		}
-		if err := t.eraseBoards(user); err != nil {
+		if err := f.eraseBoards(user); err != nil {
 			return err
 		}
 	}
 
-	// Every store has the rows of the user's deleted boards, and gets the tombstone.
-	deletions := appendStoreWideKey(nil, tagBoardDeletion, t.batch.KeyedHash(user))
-	err = t.eraseRows(deletions, func(rest []byte) error {
-		t.key = append(append(t.key[:0], deletions...), rest...)
-		t.batch.Delete(t.key)
+	// Every store has the rows that say which boards of the user were deleted, and every store gets
+	// the tombstone.
+	deletions := appendStoreWideKey(nil, tagBoardDeletion, f.batch.KeyedHash(user))
+	err = f.eraseRows(deletions, func(rest []byte) error {
+		f.key = append(append(f.key[:0], deletions...), rest...)
+		f.batch.Delete(f.key)
 		return nil
 	})
-	if err != nil || t.batch.BackfillsClosed() {
+	if err != nil || f.batch.BackfillsClosed() {
 		return err
 	}
-	t.key = appendStoreWideKey(t.key[:0], tagTombstone, t.batch.KeyedHash(user))
-	t.batch.Set(t.key, nil)
+	f.key = appendStoreWideKey(f.key[:0], tagTombstone, f.batch.KeyedHash(user))
+	f.batch.Set(f.key, nil)
 	return nil
 }
 
-// eraseInEnds removes the in-ends of the user's edges, in both directions.
-func (t *eventFold) eraseInEnds(user string) error {
-	// In-ends of edges from the user to others: a seek in each partition.
-	err := t.batch.EachPartition(func(partition uint8) error {
-		prefix := events.AppendID(projections.AppendPartition(nil, partition, tagInEdge), user)
-		return t.eraseRows(prefix, func(rest []byte) error {
-			followee, err := decodeID(rest)
-			if err != nil {
-				return err
-			}
-			return t.applyOneEnd(inEnd, user, followee, (*eventFold).eraseEnd)
+// eraseInEnds deletes the in-ends of the user's edges, in both directions.
+func (f *eventFold) eraseInEnds(user string) error {
+	// The in-ends of edges from the user to others are at the homes of the others. In each
+	// partition, one seek finds them, because their keys begin with the user.
+	err := f.batch.EachPartition(func(partition uint8) error {
+		inEnds := events.AppendID(projections.AppendPartition(nil, partition, tagInEdge), user)
+		return f.eraseRowsOfUsers(inEnds, decodeID, func(followee string) error {
+			return f.applyOneEnd(inEnd, user, followee, (*eventFold).eraseEnd)
 		})
 	})
-	if err != nil || !t.holdsHome(user) {
+	if err != nil || !f.holdsHome(user) {
 		return err
 	}
 
-	// In-ends of edges from others to the user: the lists that show them, and the rows that lead to
-	// those that no list shows.
+	// The lists of followers lead to the in-ends of edges from others to the user, except for
+	// unlisted edges, which have rows of their own.
 	for _, tag := range []projections.Tag{tagFollowersExplicit, tagFollowersImplicit, tagUnlistedInEdges} {
-		err := t.eraseRows(projections.AppendKey(nil, tag, user), func(rest []byte) error {
-			follower, err := userCutter(tag)(rest)
-			if err != nil {
-				return err
-			}
-			return t.applyOneEnd(inEnd, follower, user, (*eventFold).eraseEnd)
+		prefix := projections.AppendKey(nil, tag, user)
+		err := f.eraseRowsOfUsers(prefix, followerDecoder(tag), func(follower string) error {
+			return f.applyOneEnd(inEnd, follower, user, (*eventFold).eraseEnd)
 		})
 		if err != nil {
 			return err
@@ -148,20 +154,20 @@ func (t *eventFold) eraseInEnds(user string) error {
 	return nil
 }
 
-// eraseBoards removes the rows of the user's own boards. A graph of out-ends has none.
-func (t *eventFold) eraseBoards(user string) error {
-	if t.outEndsOnly {
+// eraseBoards deletes the rows of the user's own boards. A graph of out-ends has none.
+func (f *eventFold) eraseBoards(user string) error {
+	if f.outEndsOnly {
 		return nil
 	}
-	return t.eraseRows(projections.AppendKey(nil, tagBoard, user), func(rest []byte) error {
-		id, err := decodeID(rest)
+	return f.eraseRows(projections.AppendKey(nil, tagBoard, user), func(rest []byte) error {
+		board, err := decodeID(rest)
 		if err != nil {
 			return err
 		}
-		b, err := readBoard(t.batch, t.key[:0], user, id)
+		row, err := readBoard(f.batch, f.key[:0], user, board)
 		if err != nil {
 			return err
 		}
-		return t.writeBoard(user, id, b, board{})
+		return f.writeBoard(user, board, row, boardRow{})
 	})
 }

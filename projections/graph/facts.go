@@ -1,189 +1,197 @@
 package graph
 
-import "github.com/skein-feed/skein/events"
+import (
+	"cmp"
 
-// factOrder is the place of a fact in the order of the facts about an edge (I5). 0 means that there
-// is no such fact. Backfills come first, by their time, then live facts, by theirs. The order of a
-// live fact is unique. Two backfills may have the same order; a removal then counts as the later
+	"github.com/skein-feed/skein/events"
+)
+
+// factOrder is the place of a fact in the order of all facts (docs/semantics.md). The greater of
+// two factOrders is that of the later fact, and 0 means that there is no such fact. Backfilled
+// facts come first, ordered by their time, then live facts, ordered by theirs. The order of a live
+// fact is unique. Two backfilled facts may have the same order; a removal then counts as the later
 // one.
 type factOrder uint64
 
 // liveBit is set in the order of a live fact, so that every live fact is above every backfill.
 const liveBit factOrder = 1 << 63
 
-// factOrderOf returns the order of an event. One is added to the time, because an order of 0 means
-// no fact and a time may be 0.
+// factOrderOf returns the order of the fact that an event states.
 func factOrderOf(ev *events.Event) factOrder {
-	order := factOrder(ev.Time) + 1
+	order := backfillOrderAt(ev.Time)
 	if !ev.Backfill {
 		order |= liveBit
 	}
 	return order
 }
 
+// backfillOrderAt returns the order of a backfilled fact of a time. One is added to the time,
+// because an order of 0 means that there is no fact, and a time may be 0.
+func backfillOrderAt(at events.Micros) factOrder { return factOrder(at) + 1 }
+
 // time returns the time of the fact, or -1 for the order 0.
 func (o factOrder) time() events.Micros { return events.Micros(o&^liveBit) - 1 }
 
-// orElse returns o, or other if o is 0.
-func (o factOrder) orElse(other factOrder) factOrder {
-	if o != 0 {
-		return o
-	}
-	return other
-}
-
-// toggle holds the facts about something that a user begins and ends: a block or a mute. Live and
-// backfilled facts are kept apart, because a backfilled beginning may arrive after live facts and
+// toggle holds the facts about a block or a mute: when it began and when it ended. Live and
+// backfilled facts are stored apart, because a backfilled beginning may arrive after live facts and
 // still comes before them in the order.
 type toggle struct {
-	// liveBegin is the first live fact that began what holds. It is 0 after a live end.
+	// liveBegin is the live fact that began the block or mute, and not one that repeated it. It is
+	// 0 after a live end.
 	liveBegin factOrder
-	// liveEnd is the first live end after the latest live beginning, or the first of all. Once all
-	// backfills are closed, an end without a beginning is not recorded.
+	// liveEnd is the first live end after the latest live beginning. Without any live beginning, it
+	// is the first live end of all. Once all backfills are closed, an end without a beginning is
+	// not recorded.
 	liveEnd factOrder
 	// backfillBegin is the latest backfilled beginning. There are no backfilled ends.
 	backfillBegin factOrder
 }
 
-// begin records a beginning, live or backfilled.
-func (s *toggle) begin(order factOrder) {
+// recordBegin records a beginning, live or backfilled.
+func (t *toggle) recordBegin(order factOrder) {
 	switch {
 	case order < liveBit:
-		s.backfillBegin = max(s.backfillBegin, order)
-	case s.liveBegin == 0: // a live beginning that repeats what holds is not newer
-		s.liveBegin = order
+		t.backfillBegin = max(t.backfillBegin, order)
+	case t.liveBegin == 0: // otherwise it repeats what holds, and the first time stays
+		t.liveBegin = order
 	}
 }
 
-// end records a live end. An end without a beginning is recorded too, for a backfilled beginning
-// that may still arrive.
-func (s *toggle) end(order factOrder, backfillsClosed bool) {
-	endsSomething := s.holds()
-	isRepeat := s.liveBegin == 0 && s.liveEnd != 0
-	if isRepeat || !endsSomething && backfillsClosed {
+// recordEnd records a live end; backfilled ends do not exist. While a backfilled beginning may
+// still arrive, an end without a beginning is recorded too, because it ends that beginning.
+func (t *toggle) recordEnd(order factOrder, backfillsClosed bool) {
+	isRepeat := t.liveBegin == 0 && t.liveEnd != 0
+	if isRepeat || !t.holds() && backfillsClosed {
 		return
 	}
-	s.liveBegin = 0
-	s.liveEnd = order
+	t.liveBegin = 0
+	t.liveEnd = order
 }
 
 // holds reports whether the latest fact is a beginning.
-func (s *toggle) holds() bool {
-	return s.liveBegin != 0 || (s.liveEnd == 0 && s.backfillBegin != 0)
+func (t *toggle) holds() bool {
+	return t.liveBegin != 0 || (t.liveEnd == 0 && t.backfillBegin != 0)
 }
 
-// since returns the time of the beginning, if the toggle holds. A backfilled beginning that no live
-// fact ended decides.
-func (s *toggle) since() events.Micros {
-	if s.liveEnd == 0 && s.backfillBegin != 0 {
-		return s.backfillBegin.time()
+// since returns the time of the beginning, if the toggle holds.
+func (t *toggle) since() events.Micros {
+	// No live fact has ended the backfilled beginning, so a live beginning only repeats it.
+	if t.liveEnd == 0 && t.backfillBegin != 0 {
+		return t.backfillBegin.time()
 	}
-	return s.liveBegin.time()
+	return t.liveBegin.time()
 }
 
-func (s *toggle) state() state {
-	if !s.holds() {
-		return state{}
+// relation returns the block or mute as a relation.
+func (t *toggle) relation() userRelation {
+	if !t.holds() {
+		return userRelation{}
 	}
-	return state{holds: true, since: s.since()}
+	return userRelation{holds: true, since: t.since()}
 }
 
-// state says whether a follow, block or mute holds, and since when. The zero state does not hold.
-type state struct {
+// userRelation is a relation between two users, such as a follow, a block or a mute. The zero
+// userRelation does not hold.
+type userRelation struct {
 	holds bool
+	// since is the time of the relation's row in its list. In the lists of favorites and of
+	// notifying follows, that is the time at which the settings were set.
 	since events.Micros
 	// settings are those of a follow.
 	settings events.FollowSettings
 }
 
-// muteFacts holds the facts about a mute. The latest mute says until when the user is muted. A live
-// mute that comes after the one before it has ended begins a new mute, like the first one after an
-// unmute.
+// muteFacts holds the facts about a mute. A mute ends with an unmute, or by itself at the time that
+// the latest mute event names. A live mute event that comes after such an end begins a new mute.
 type muteFacts struct {
-	facts toggle
-	// liveUntil is the end of the latest live mute, and backfillUntil that of facts.backfillBegin.
-	// 0 means that there is no end, or no such mute.
+	toggle toggle
+	// liveUntil is when the mute of the latest live mute event ends by itself, and backfillUntil
+	// the same for the event of toggle.backfillBegin. 0 means that there is no end, or no such
+	// event.
 	liveUntil, backfillUntil events.Micros
 }
 
-// begin records a mute, live or backfilled, that ends at a time. An until of 0 means that it has no
-// end.
-func (m *muteFacts) begin(order factOrder, until events.Micros) {
+// recordMute records a mute, live or backfilled, that ends by itself at the time until. An until of
+// 0 means that it has no end.
+func (m *muteFacts) recordMute(order factOrder, until events.Micros) {
 	if order < liveBit {
-		// Of two backfills of the same time the one that ends later counts as the later.
-		later := order == m.facts.backfillBegin && m.backfillUntil != 0 && (until == 0 || until > m.backfillUntil)
-		if order > m.facts.backfillBegin || later {
-			m.facts.backfillBegin = order
+		// Of two backfills of the same time, the one that ends later counts as the later fact.
+		sameTimeLaterEnd := order == m.toggle.backfillBegin &&
+			m.backfillUntil != 0 && (until == 0 || until > m.backfillUntil)
+		if order > m.toggle.backfillBegin || sameTimeLaterEnd {
+			m.toggle.backfillBegin = order
 			m.backfillUntil = until
 		}
 		return
 	}
 
-	if m.facts.liveBegin != 0 && m.liveUntil != 0 && m.liveUntil <= order.time() {
-		m.facts.liveBegin = 0
-		m.facts.liveEnd = (factOrder(m.liveUntil) + 1) | liveBit
+	// If the live mute before this one has ended by itself, record that end. Otherwise this mute
+	// would count as a repeat, and hold since the time of the mute before it.
+	if m.toggle.liveBegin != 0 && m.liveUntil != 0 && m.liveUntil <= order.time() {
+		m.toggle.liveBegin = 0
+		m.toggle.liveEnd = backfillOrderAt(m.liveUntil) | liveBit
 	}
-	m.facts.begin(order)
+	m.toggle.recordBegin(order)
 	m.liveUntil = until
 }
 
-// end records an unmute.
-func (m *muteFacts) end(order factOrder, backfillsClosed bool) {
-	m.facts.end(order, backfillsClosed)
-	if m.facts.liveBegin == 0 {
+// recordUnmute records an unmute, which is always live.
+func (m *muteFacts) recordUnmute(order factOrder, backfillsClosed bool) {
+	m.toggle.recordEnd(order, backfillsClosed)
+	if m.toggle.liveBegin == 0 {
 		m.liveUntil = 0
 	}
 }
 
-// isSet reports whether the latest fact is a mute. The mute may have ended since then.
-func (m *muteFacts) isSet() bool { return m.facts.holds() }
+// latestIsMute reports whether the latest fact is a mute. The mute may have ended by itself since.
+func (m *muteFacts) latestIsMute() bool { return m.toggle.holds() }
 
-// until returns when the mute ends, if it is set. 0 means that it has no end.
+// until returns when the mute ends by itself, if the latest fact is a mute. 0 means that it has no
+// end.
 func (m *muteFacts) until() events.Micros {
-	if m.facts.liveBegin != 0 {
+	if m.toggle.liveBegin != 0 {
 		return m.liveUntil
 	}
 	return m.backfillUntil
 }
 
-// hasTimedEnd reports whether the latest fact is a mute with an end, even if the mute has ended
-// since.
-func (m *muteFacts) hasTimedEnd() bool { return m.isSet() && m.until() != 0 }
+// hasTimedEnd reports whether the latest fact is a mute that ends by itself. It may have ended.
+func (m *muteFacts) hasTimedEnd() bool { return m.latestIsMute() && m.until() != 0 }
 
 // holdsAt reports whether the mute holds at a log time.
 func (m *muteFacts) holdsAt(now events.Micros) bool {
-	return m.isSet() && (m.until() == 0 || now < m.until())
+	return m.latestIsMute() && (m.until() == 0 || now < m.until())
 }
 
-// since returns the time of the beginning, if the mute is set.
+// since returns the time of the beginning, if the latest fact is a mute.
 func (m *muteFacts) since() events.Micros {
-	// A backfilled mute that had ended before the first live one does not say since when the live
-	// one holds.
-	live := m.facts.liveBegin
+	// A backfilled mute that ended by itself before the live one began is another mute.
+	live := m.toggle.liveBegin
 	if live != 0 && m.backfillUntil != 0 && m.backfillUntil <= live.time() {
 		return live.time()
 	}
-	return m.facts.since()
+	return m.toggle.since()
 }
 
-// endlessState returns the mute as a state if it has no end.
-func (m *muteFacts) endlessState() state {
-	if !m.isSet() || m.until() != 0 {
-		return state{}
+// endlessMute returns the mute as a relation if it has no end. Mutes with an end are in another
+// list (timed_mutes.go), because whether they hold depends on the time at which they are read.
+func (m *muteFacts) endlessMute() userRelation {
+	if !m.latestIsMute() || m.until() != 0 {
+		return userRelation{}
 	}
-	return state{holds: true, since: m.since()}
+	return userRelation{holds: true, since: m.since()}
 }
 
-// settingsFact is the latest fact about the settings of a follow. A fact is dropped as soon as an
-// unfollow or a block is later, because no later event can make it count again.
+// settingsFact is the latest fact about the settings of a follow. It is dropped as soon as an
+// unfollow or a block is later, because no event can make it count again.
 type settingsFact struct {
 	// order is 0 if there is no fact.
 	order    factOrder
 	settings events.FollowSettings
 }
 
-// isBefore reports whether other counts as the later of two facts. Of two backfills of the same
-// time that is the one with more settings, taken as a number.
+// isBefore reports whether other counts as the later of the two facts. Of two backfills of the same
+// time, that is the one whose settings are the greater number, whatever order they arrive in.
 func (s settingsFact) isBefore(other settingsFact) bool {
 	if s.order != other.order {
 		return s.order < other.order
@@ -191,28 +199,30 @@ func (s settingsFact) isBefore(other settingsFact) bool {
 	return s.settings < other.settings
 }
 
-// edge holds the facts of user A about user B. In the terms of docs/semantics.md, F is followLive,
-// or else followBackfill; U is the later of unfollowLive and unfollowBackfill.
+// edge holds the facts of user A about user B.
 type edge struct {
-	// followLive is the first live follow that was no repeat when it came (see
-	// latestPossibleLiveEnd). It is 0 while unfollowLive is later. It may be older than an unblock.
+	// followLive is the latest live follow that did not repeat an earlier one when it arrived (see
+	// latestPossibleFollowEnd). A live unfollow or block sets it to 0. An unblock does not, so it
+	// may be older than the end of a block.
 	followLive factOrder
 	// unfollowLive is the latest live unfollow, or block in either direction.
 	unfollowLive factOrder
-	// followBackfill and unfollowBackfill are the latest of their kind. A block counts as an
-	// unfollow.
+	// followBackfill and unfollowBackfill are the latest backfilled follow and the latest
+	// backfilled unfollow, or block in either direction.
 	followBackfill, unfollowBackfill factOrder
-	// block, mute and settings are facts of A about B, and blockedBy is the block of A by B. The
-	// in-end has neither mute nor settings.
+	// block, mute and settings are facts of A about B, and blockedBy has the facts about the block
+	// of A by B. The in-end has neither mute nor settings.
 	block, blockedBy toggle
 	mute             muteFacts
 	settings         settingsFact
-	// implicitSince is the earliest of the board follows that hold, as a fact order without
-	// liveBit, while A does not follow B explicitly. 0 means that A does not follow B implicitly.
+	// implicitSince is derived from the board edges: it is the time of the earliest board follow
+	// that holds, as [backfillOrderAt] returns it. It is 0 if no board follow holds, or if A
+	// follows B explicitly. It is stored, because a query of the edge does not read the board
+	// edges.
 	implicitSince factOrder
-	// hasBoards is set once the two users have had a board edge, and stays. Until then a change of
-	// the edge need not look for board edges.
-	hasBoards bool
+	// mayHaveBoardEdges is set with the first board edge of the two users, and stays set. While it
+	// is not set, neither a change of the edge nor a query looks for board edges.
+	mayHaveBoardEdges bool
 }
 
 // isBlocked reports whether a block in either direction holds, so that no follow does.
@@ -223,16 +233,16 @@ func (e *edge) isBlocked() bool { return e.blockedBy.holds() || e.block.holds() 
 // whether it arrived before or after the block.
 func (e *edge) isBlockedLive() bool { return e.blockedBy.liveBegin != 0 || e.block.liveBegin != 0 }
 
-// latestFollow is F of docs/semantics.md.
-func (e *edge) latestFollow() factOrder { return e.followLive.orElse(e.followBackfill) }
+// latestFollow returns the latest follow, which is F in docs/semantics.md.
+func (e *edge) latestFollow() factOrder { return cmp.Or(e.followLive, e.followBackfill) }
 
-// latestUnfollow is U of docs/semantics.md: the latest fact that ended a follow.
-func (e *edge) latestUnfollow() factOrder { return max(e.latestLiveEnd(), e.unfollowBackfill) }
+// latestUnfollow returns the latest fact that ended a follow, which is U in docs/semantics.md.
+func (e *edge) latestUnfollow() factOrder { return max(e.latestLiveFollowEnd(), e.unfollowBackfill) }
 
-// latestLiveEnd returns the latest live fact that ended a follow: an unfollow, a block, or the end
-// of a backfilled block. The end of a live block is no such fact: the block itself had ended all
-// follows, and live follows were ignored while it stood.
-func (e *edge) latestLiveEnd() factOrder {
+// latestLiveFollowEnd returns the latest live fact that ended a follow: an unfollow, a block, or
+// the end of a backfilled block. The end of a live block is no such fact, because the block itself
+// had ended all follows, and live follows were ignored while it stood.
+func (e *edge) latestLiveFollowEnd() factOrder {
 	latest := e.unfollowLive
 	for _, block := range []*toggle{&e.block, &e.blockedBy} {
 		if block.backfillBegin != 0 {
@@ -242,53 +252,53 @@ func (e *edge) latestLiveEnd() factOrder {
 	return latest
 }
 
-// latestPossibleLiveEnd returns the latest live fact that ended a follow, or that may turn out to
-// have ended one. A live follow after this fact is no repeat. It is later than latestLiveEnd after
-// an unblock that ended nothing, because the backfilled block that it ended may still arrive.
-func (e *edge) latestPossibleLiveEnd() factOrder {
+// latestPossibleFollowEnd returns the latest live fact that ended a follow, or that may turn out to
+// have ended one. A live follow after this fact is not a repeat. An unblock that ended nothing is
+// such a fact, though latestLiveFollowEnd ignores it: the backfilled block that it ended may still
+// arrive.
+func (e *edge) latestPossibleFollowEnd() factOrder {
 	return max(e.unfollowLive, e.block.liveEnd, e.blockedBy.liveEnd)
 }
 
 // explicitSince reports whether A follows B explicitly, and since when.
 func (e *edge) explicitSince() (since events.Micros, ok bool) {
 	follow := e.latestFollow()
-	// A follow and an unfollow may only be equal if both are backfilled. The removal is then the
-	// later one.
+	// The two can be equal only if both are backfilled. The unfollow is then the later one.
 	if follow <= e.latestUnfollow() || e.isBlocked() {
 		return 0, false
 	}
 
-	// Where no live fact has ended the follow, it holds since the backfilled follow, even if there
-	// is a live one, too.
-	if e.latestLiveEnd() == 0 && e.followBackfill > e.unfollowBackfill {
+	// If no live fact has ended the backfilled follow, a live follow only repeats it.
+	if e.latestLiveFollowEnd() == 0 && e.followBackfill > e.unfollowBackfill {
 		return e.followBackfill.time(), true
 	}
 	return follow.time(), true
 }
 
-// explicitState is [edge.explicitSince] as a state.
-func (e *edge) explicitState() state {
+// explicitFollow returns the explicit follow as a relation.
+func (e *edge) explicitFollow() userRelation {
 	since, holds := e.explicitSince()
 	if !holds {
-		return state{}
+		return userRelation{}
 	}
-	return state{true, since, e.settings.settings}
+	return userRelation{true, since, e.settings.settings}
 }
 
-func (e *edge) implicitState() state {
+// implicitFollow returns the implicit follow as a relation.
+func (e *edge) implicitFollow() userRelation {
 	if e.implicitSince == 0 {
-		return state{}
+		return userRelation{}
 	}
-	return state{true, e.implicitSince.time(), e.settings.settings}
+	return userRelation{true, e.implicitSince.time(), e.settings.settings}
 }
 
-// lowerImplicit sets implicitSince to the time of a board follow, if that is earlier. It ignores
-// other relations.
-func (e *edge) lowerImplicit(r relation) {
+// lowerImplicitSince sets implicitSince to the time of a board follow, if that is earlier. It
+// ignores exclusions.
+func (e *edge) lowerImplicitSince(r boardRelation) {
 	if r.kind != relationFollow {
 		return
 	}
-	since := factOrder(r.since) + 1
+	since := backfillOrderAt(r.since)
 	if e.implicitSince == 0 || since < e.implicitSince {
 		e.implicitSince = since
 	}
@@ -301,19 +311,20 @@ func (e *edge) isFollow() bool {
 	return explicit || e.implicitSince != 0
 }
 
-// isUnlisted reports whether the edge has facts but is in no list of follows. An in-end then needs
-// a row of its own that leads to it.
+// isUnlisted reports whether the edge has facts but no follow, so that no list of follows shows it.
+// At the in-end, an unlisted edge has a row in tagUnlistedInEdges, by which a deletion finds it. At
+// the out-end, the row in the region leads to it, and unlisted edges are only counted.
 func (e *edge) isUnlisted() bool { return *e != edge{} && !e.isFollow() }
 
 // hasEffect reports whether anything holds by the edge, or will hold without another fact about it:
 // a follow, a block, a mute, or settings of a follow that may begin later.
 func (e *edge) hasEffect() bool {
-	return e.isFollow() || e.isBlocked() || e.mute.isSet() || e.settings.settings != 0
+	return e.isFollow() || e.isBlocked() || e.mute.latestIsMute() || e.settings.settings != 0
 }
 
 // dropEndedSettings drops the settings if an unfollow or a block is later.
 func (e *edge) dropEndedSettings() {
-	// They may only be equal if both are backfilled. The removal is then the later one.
+	// The two can be equal only if both are backfilled. The unfollow is then the later one.
 	if e.settings.order <= e.latestUnfollow() {
 		e.settings = settingsFact{}
 	}
@@ -327,12 +338,13 @@ func (e *edge) followSettings() events.FollowSettings {
 	return e.settings.settings
 }
 
-// settingState returns whether the follow has a setting, and when the settings were set.
-func (e *edge) settingState(setting events.FollowSettings) state {
+// followWithSetting returns the follow as a relation that holds if the follow has the setting. Its
+// time is that at which the settings were set.
+func (e *edge) followWithSetting(setting events.FollowSettings) userRelation {
 	if !e.followSettings().Has(setting) {
-		return state{}
+		return userRelation{}
 	}
-	return state{holds: true, since: e.settings.order.time()}
+	return userRelation{holds: true, since: e.settings.order.time()}
 }
 
 // currentFollow reports how A follows B, and since when.
@@ -346,81 +358,84 @@ func (e *edge) currentFollow() Follow {
 	return Follow{}
 }
 
-// boardEdge holds the facts of a user about one board of another. In the terms of
-// docs/semantics.md, f is followLive, or else followBackfill, and u is unfollowLive, or else
-// unfollowBackfill.
+// boardEdge holds the facts of a user about one board of another.
 type boardEdge struct {
-	// followLive is the first live follow that was no repeat when it came (see
-	// edge.latestPossibleLiveEnd). It may be older than the fact that has ended it since.
-	followLive factOrder
-	// unfollowLive is the same for the exclusion.
-	unfollowLive factOrder
-	// followBackfill and unfollowBackfill are the latest of their kind.
+	// followLive and unfollowLive are the latest live follow and unfollow of the board that did not
+	// repeat an earlier one when they arrived (see [eventFold.followOrUnfollowBoardAtEnd]). They
+	// stay when a later fact ends them, so the later of the two counts.
+	followLive, unfollowLive factOrder
+	// followBackfill and unfollowBackfill are the latest backfilled follow and unfollow.
 	followBackfill, unfollowBackfill factOrder
 }
 
-type relationKind byte
+// boardRelationKind is a kind of relation between a user and a board.
+type boardRelationKind byte
 
 const (
-	relationNone    relationKind = 0
-	relationFollow  relationKind = 1
-	relationExclude relationKind = 2
+	relationNone    boardRelationKind = 0
+	relationFollow  boardRelationKind = 1
+	relationExclude boardRelationKind = 2
 )
 
-// relation is what holds between a user and a board, apart from the follow of the board's owner.
-type relation struct {
-	kind  relationKind
+// boardRelation is a relation between a user and a board: a board follow, an exclusion, or none.
+// The user's follow of the owner is not part of it.
+type boardRelation struct {
+	kind  boardRelationKind
 	since events.Micros
 }
 
-// relation derives what holds between a user and a board, from the facts about the board and the
-// edge to its owner. The deletion of a board removes its facts, so all facts here are newer than
-// the latest deletion.
-func (b *boardEdge) relation(owner *edge) relation {
+// relation derives the relation between a user and a board from the facts about the board and from
+// the edge to its owner. The deletion of a board removes all facts about it, so no fact here is
+// older than the latest deletion.
+func (b *boardEdge) relation(owner *edge) boardRelation {
 	if owner.isBlocked() {
-		return relation{}
+		return boardRelation{}
 	}
 
-	// The names are those of docs/semantics.md: small for the board, large for its owner.
-	f := b.followLive.orElse(b.followBackfill)
-	u := b.unfollowLive.orElse(b.unfollowBackfill)
-	U := owner.latestUnfollow()
+	follow := cmp.Or(b.followLive, b.followBackfill)       // f in docs/semantics.md
+	unfollow := cmp.Or(b.unfollowLive, b.unfollowBackfill) // u in docs/semantics.md
+	ownerUnfollow := owner.latestUnfollow()                // U in docs/semantics.md
 
-	if f > u && f > U {
-		// Where no live fact has ended the follow, it holds since the backfilled one.
-		noLiveEnd := b.unfollowLive == 0 && owner.latestLiveEnd() == 0
-		if noLiveEnd && b.followBackfill > b.unfollowBackfill && b.followBackfill > owner.unfollowBackfill {
-			return relation{relationFollow, b.followBackfill.time()}
+	if follow > unfollow && follow > ownerUnfollow {
+		// If no live fact has ended the backfilled follow, a live follow only repeats it.
+		hasLiveEnd := b.unfollowLive != 0 || owner.latestLiveFollowEnd() != 0
+		backfillEnd := max(b.unfollowBackfill, owner.unfollowBackfill)
+		if !hasLiveEnd && b.followBackfill > backfillEnd {
+			return boardRelation{relationFollow, b.followBackfill.time()}
 		}
-		return relation{relationFollow, f.time()}
+		return boardRelation{relationFollow, follow.time()}
 	}
 
-	// A board follow and unfollow may only be equal if both are backfilled. The removal is then the
-	// later one.
-	if u == 0 || u < f || u <= U || u < owner.latestFollow() {
-		return relation{}
+	// Follow and unfollow of the board can be equal only if both are backfilled. The unfollow is
+	// then the later one.
+	if unfollow == 0 || unfollow < follow || unfollow <= ownerUnfollow || unfollow < owner.latestFollow() {
+		return boardRelation{}
 	}
 	if _, ok := owner.explicitSince(); !ok {
-		return relation{} // only a follower of the owner can exclude a board
+		return boardRelation{} // only a follower of the owner can exclude a board
 	}
-	return relation{relationExclude, u.time()}
+	return boardRelation{relationExclude, unfollow.time()}
 }
 
-// board is the row of a board that exists. The default board has no row: it always exists.
-type board struct {
-	// createdLive is the live fact that began the present life of the board. It is 0 if a backfill
-	// had begun it before.
+// boardRow is the row of a board that exists. The default board always exists, and has no row.
+type boardRow struct {
+	// createdLive is the live fact since which the board exists. It is 0 if the board existed
+	// already by a backfilled mention when the first live one arrived.
 	createdLive factOrder
 	// createdBackfill is the earliest backfilled mention. A board that was ever deleted has none.
 	createdBackfill factOrder
-	// titleOrder is the latest board_created, and title is what it says.
+	// titleOrder is the order of the latest board_created, and title is the title that it gives.
 	titleOrder factOrder
 	title      string
-	// titleEventBytes is that event as it is encoded, if it is a backfill. It decides between
-	// backfills of equal times.
+	// titleEventBytes is the encoded event that gives the title, if that is a backfill. Of two
+	// backfills of the same time, the one with the greater bytes counts as the later.
 	titleEventBytes string
 }
 
-func (b *board) exists() bool { return b.createdLive != 0 || b.createdBackfill != 0 }
+// exists reports whether the board exists. The zero boardRow does not.
+func (b *boardRow) exists() bool { return b.createdLive != 0 || b.createdBackfill != 0 }
 
-func (b *board) created() events.Micros { return b.createdBackfill.orElse(b.createdLive).time() }
+// created returns the time since when the board exists.
+func (b *boardRow) created() events.Micros {
+	return cmp.Or(b.createdBackfill, b.createdLive).time()
+}

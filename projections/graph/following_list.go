@@ -8,88 +8,92 @@ import (
 	"github.com/skein-feed/skein/projections"
 )
 
-// The list of the users whom a user follows explicitly, newest first, is stored
-// (tagFollowingExplicit) only for users with many edges. Most users follow few others, and their
-// edges hold the same information, sorted by id. For them the edges are read and sorted by time
-// when the list is asked for. This saves a third of the rows of a follow, on disk and in every
-// fold.
+// The list of the users whom a user follows explicitly, newest first, is stored in rows
+// (tagFollowingExplicit) only for users with many edges. The edges of a user hold the same
+// information, sorted by id. Most users follow few others, and for them a query reads all edges and
+// sorts them by time. This saves a third of the rows of a follow, on disk and in every fold.
 //
-// Invariant: the rows of tagFollowingExplicit of a user are all explicit follows if
-// userCountsRow.followingStored is 1, and there are none if it is 0. It is 0 only while the user
-// has at most [DefaultShortList] edges.
+// Invariant: if userCountsRow.followingStored is 1, the user's rows of tagFollowingExplicit are
+// exactly the explicit follows. If it is 0, there are no such rows, and the user has at most
+// eventFold.maxShortList edges.
 
-// DefaultShortList is a number of edges. By default, the list of a user's follows is stored only if
-// the user has more edges.
+// DefaultShortList is the number of edges up to which a user's list of follows is not stored by
+// default.
 const DefaultShortList = 256
 
-// WithShortList replaces [DefaultShortList] in g by another number of edges, and returns g; 0
-// stores every list. The number decides which rows exist, so it is part of the fingerprint, and
-// must not change after the first event.
+// WithShortList replaces [DefaultShortList] in g by another number of edges, and returns g. With 0,
+// every list is stored. The number decides which rows exist, so it is part of the fingerprint of a
+// store ([Graph.Settings]), and must not change after the first event.
 func (g *Graph) WithShortList(edges int) *Graph {
 	g.fold.maxShortList = int64(edges)
 	return g
 }
 
-// updateFollowerCounts adds d to the counts of the follower, and updates the stored list of
-// follows. If the number of edges crosses the threshold, the whole list is written or deleted. The
-// edge must be written already, because the list is written from the edges.
-func (t *eventFold) updateFollowerCounts(e *edgeEnd, d userDelta, explicitBefore, explicitAfter state) error {
-	if d == (userDelta{}) && explicitBefore == explicitAfter {
+// updateFollowerCounts adds delta to the counts of the follower, and updates the list of follows,
+// if it is stored. If the number of edges crosses the threshold, it writes or deletes the whole
+// list. The row of the edge must be written already, because the list is written from the edges.
+func (f *eventFold) updateFollowerCounts(
+	change *edgeChange, delta userDelta, explicitBefore, explicitAfter userRelation,
+) error {
+	if delta == (userDelta{}) && explicitBefore == explicitAfter {
 		return nil
 	}
 
-	t.key = projections.AppendKey(t.key[:0], tagUserCounts, e.follower)
-	u, err := readUserCounts(t.batch, t.key)
+	f.key = projections.AppendKey(f.key[:0], tagUserCounts, change.follower)
+	counts, err := readUserCounts(f.batch, f.key)
 	if err != nil {
 		return err
 	}
-	fields := u.fields()
-	if err := addCounts(fields, d[:], t.key); err != nil {
+	fields := counts.fields()
+	if err := addCounts(fields, delta[:], f.key); err != nil {
 		return err
 	}
 
 	// A stored list is deleted only below half of the threshold. Otherwise a user on the threshold
 	// who follows and unfollows would have the list written and deleted each time.
-	maxShort := t.maxShortList
-	if u.followingStored == 1 {
-		maxShort /= 2
+	threshold := f.maxShortList
+	if counts.followingStored == 1 {
+		threshold /= 2
 	}
-	store := u.edgeCount() > maxShort
+	store := counts.edgeCount() > threshold
 	switch {
-	case store && u.followingStored == 0:
-		u.followingStored = 1
-		err = t.writeFollowingList(e.follower)
+	case store && counts.followingStored == 0:
+		counts.followingStored = 1
+		err = f.writeFollowingList(change.follower)
 	case store && explicitBefore != explicitAfter:
-		t.updateListRow(tagFollowingExplicit, e.follower, e.followee, explicitBefore, explicitAfter)
-	case !store && u.followingStored == 1:
-		u.followingStored = 0
-		err = t.deleteFollowingList(e.follower)
+		f.updateListRow(tagFollowingExplicit, change.follower, change.followee, explicitBefore, explicitAfter)
+	case !store && counts.followingStored == 1:
+		counts.followingStored = 0
+		err = f.deleteFollowingList(change.follower)
 	}
 	if err != nil {
 		return err
 	}
 
-	t.key = projections.AppendKey(t.key[:0], tagUserCounts, e.follower)
-	t.value = appendCounts(t.value[:0], fields)
-	t.setOrDeleteRow(t.key, t.value)
+	// f.key is no longer the key of the counts if a row of the list was written.
+	f.key = projections.AppendKey(f.key[:0], tagUserCounts, change.follower)
+	f.value = appendCounts(f.value[:0], fields)
+	f.setOrDeleteRow(f.key, f.value)
 	return nil
 }
 
-// writeFollowingList writes the list of a user from the edges, of which there are few at this time.
-func (t *eventFold) writeFollowingList(user string) error {
-	list := sortFollowing(t.batch, user)
+// writeFollowingList writes the whole list of a user, from the edges. The list is short at this
+// time.
+func (f *eventFold) writeFollowingList(user string) error {
+	// sortFollowing has closed its iterator, so rows may be written.
+	list := sortFollowing(f.batch, user)
 	for list.Next() {
-		t.batch.Set(list.Key(), list.Value())
+		f.batch.Set(list.Key(), list.Value())
 	}
 	return list.Close()
 }
 
-// deleteFollowingList deletes the list of a user, which is short at this time.
-func (t *eventFold) deleteFollowingList(user string) error {
+// deleteFollowingList deletes the whole list of a user. The list is short at this time.
+func (f *eventFold) deleteFollowingList(user string) error {
 	// Nothing may be written while an iterator is open.
 	prefix := projections.AppendKey(nil, tagFollowingExplicit, user)
 	var keys [][]byte
-	it := t.batch.Iter(prefix, projections.PrefixEnd(prefix))
+	it := f.batch.Iter(prefix, projections.PrefixEnd(prefix))
 	for it.Next() {
 		keys = append(keys, bytes.Clone(it.Key()))
 	}
@@ -98,29 +102,29 @@ func (t *eventFold) deleteFollowingList(user string) error {
 	}
 
 	for _, key := range keys {
-		t.batch.Delete(key)
+		f.batch.Delete(key)
 	}
 	return nil
 }
 
-// followingRows returns the rows of the list of users whom a user follows explicitly, newest first:
-// the stored rows, or the keys that they would have.
+// followingRows returns an iterator over the list of users whom a user follows explicitly, newest
+// first: over the stored rows, or over rows that are made from the edges and look the same.
 func (q *Queries) followingRows(user string) projections.Iterator {
-	u, err := readUserCounts(q.reader, projections.AppendKey(q.keyBuffer(), tagUserCounts, user))
+	counts, err := readUserCounts(q.reader, projections.AppendKey(q.keyBuffer(), tagUserCounts, user))
 	if err != nil {
 		return &sortedRows{err: err}
 	}
-	if u.followingStored == 1 {
+	if counts.followingStored == 1 {
 		prefix := projections.AppendKey(nil, tagFollowingExplicit, user)
 		return q.reader.Iter(prefix, projections.PrefixEnd(prefix))
 	}
 	return sortFollowing(q.reader, user)
 }
 
-// sortFollowing returns the keys that the rows of tagFollowingExplicit of a user would have, in
-// order. It reads all edges of the user.
+// sortFollowing reads all edges of a user, and returns the rows of tagFollowingExplicit that the
+// user has if the list is stored.
 func sortFollowing(r projections.Reader, user string) *sortedRows {
-	s := sortedRows{valueSize: 1}
+	sorted := sortedRows{valueSize: 1} // the settings of the follow
 
 	// All keys are written to one buffer. Slices of it are taken only when it no longer grows.
 	var buf []byte
@@ -130,24 +134,24 @@ func sortFollowing(r projections.Reader, user string) *sortedRows {
 	it := r.Iter(edgePrefix, projections.PrefixEnd(edgePrefix))
 	for it.Next() {
 		var e edge
-		if s.err = e.decodeRow(it.Value()); s.err != nil {
+		if sorted.err = e.decodeRow(it.Value()); sorted.err != nil {
 			break
 		}
-		if follow := e.explicitState(); follow.holds {
+		if follow := e.explicitFollow(); follow.holds {
 			followee := it.Key()[len(edgePrefix):]
-			buf = appendNewestFirst(append(buf, listPrefix...), follow.since)
+			buf = appendDescendingTime(append(buf, listPrefix...), follow.since)
 			buf = append(append(buf, followee...), byte(follow.settings))
 			ends = append(ends, len(buf))
 		}
 	}
-	s.err = errors.Join(s.err, it.Close())
+	sorted.err = errors.Join(sorted.err, it.Close())
 
-	s.rows = make([][]byte, len(ends))
+	sorted.rows = make([][]byte, len(ends))
 	start := 0
 	for i, end := range ends {
-		s.rows[i] = buf[start:end:end]
+		sorted.rows[i] = buf[start:end:end]
 		start = end
 	}
-	slices.SortFunc(s.rows, bytes.Compare)
-	return &s
+	slices.SortFunc(sorted.rows, bytes.Compare)
+	return &sorted
 }

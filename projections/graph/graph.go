@@ -76,10 +76,12 @@ func (*Graph) Kinds() []events.Kind {
 // Apply folds one event. It ignores a backfill about a deleted user, and returns an error for a
 // kind that Kinds does not return.
 func (g *Graph) Apply(ev events.Event, b *projections.Batch) error {
-	t := g.startEvent(ev, b)
+	f := g.startEvent(ev, b)
 
+	// A deleted user may use the service again, but history from before the deletion must not come
+	// back.
 	if ev.Backfill {
-		deleted, err := t.isAnyUserDeleted(ev.User, ev.Peer)
+		deleted, err := f.isAnyUserDeleted(ev.User, ev.Peer)
 		if err != nil || deleted {
 			return err
 		}
@@ -87,36 +89,35 @@ func (g *Graph) Apply(ev events.Event, b *projections.Batch) error {
 
 	switch ev.Kind {
 	case events.UserFollowed:
-		return t.applyBothEnds(ev.User, ev.Peer, (*eventFold).followUser)
+		return f.applyBothEnds(ev.User, ev.Peer, (*eventFold).followUser)
 	case events.UserUnfollowed:
-		return t.applyBothEnds(ev.User, ev.Peer, (*eventFold).unfollowUser)
+		return f.applyBothEnds(ev.User, ev.Peer, (*eventFold).unfollowUser)
 	case events.BoardFollowed, events.BoardUnfollowed:
-		return t.changeBoardFollow()
+		return f.followOrUnfollowBoard()
 	case events.BoardCreated:
-		return t.createBoard()
+		return f.createBoard()
 	case events.BoardDeleted:
-		return t.deleteBoard()
+		return f.deleteBoard()
 	case events.PinCreated, events.PinMoved:
-		_, err := t.mentionBoardOfPin() // whether the board exists matters only to [Graph.ApplyPin]
+		_, err := f.createBoardOfPin() // only [Graph.ApplyPin] needs to know whether the board exists
 		return err
 	case events.UserBlocked, events.UserUnblocked:
 		// Each of the two users stops following the other, so the edges in both directions change.
-		// changeBlock finds out from the event which of the two users is the blocker.
-		if err := t.applyBothEnds(ev.User, ev.Peer, (*eventFold).changeBlock); err != nil {
+		if err := f.applyBothEnds(ev.User, ev.Peer, (*eventFold).beginOrEndBlock); err != nil {
 			return err
 		}
-		return t.applyBothEnds(ev.Peer, ev.User, (*eventFold).changeBlock)
+		return f.applyBothEnds(ev.Peer, ev.User, (*eventFold).beginOrEndBlock)
 	case events.UserMuted, events.UserUnmuted:
-		return t.applyOneEnd(outEnd, ev.User, ev.Peer, (*eventFold).changeMute)
+		return f.applyOneEnd(outEnd, ev.User, ev.Peer, (*eventFold).muteOrUnmute)
 	case events.FollowSettingsSet:
-		return t.applyOneEnd(outEnd, ev.User, ev.Peer, (*eventFold).changeSettings)
+		return f.applyOneEnd(outEnd, ev.User, ev.Peer, (*eventFold).setFollowSettings)
 	case events.UserDeleted:
-		return t.eraseUser()
+		return f.eraseUser()
 	}
 	return fmt.Errorf("graph: unexpected event of kind %s", ev.Kind)
 }
 
-// startEvent makes g.fold fold another event.
+// startEvent makes g.fold ready to fold another event into a batch, and returns it.
 func (g *Graph) startEvent(ev events.Event, b *projections.Batch) *eventFold {
 	t := &g.fold
 	t.batch = b
@@ -129,14 +130,14 @@ func (g *Graph) startEvent(ev events.Event, b *projections.Batch) *eventFold {
 // isAnyUserDeleted reports whether any of the users was deleted. It ignores the empty id, which an
 // event without a peer has. A deleted user has a tombstone in every store: a row with a keyed hash,
 // which does not reveal the id.
-func (t *eventFold) isAnyUserDeleted(users ...string) (bool, error) {
+func (f *eventFold) isAnyUserDeleted(users ...string) (bool, error) {
 	for _, user := range users {
 		if user == "" {
 			continue
 		}
 
-		t.key = appendStoreWideKey(t.key[:0], tagTombstone, t.batch.KeyedHash(user))
-		_, deleted, err := t.batch.Get(t.key)
+		f.key = appendStoreWideKey(f.key[:0], tagTombstone, f.batch.KeyedHash(user))
+		_, deleted, err := f.batch.Get(f.key)
 		if err != nil || deleted {
 			return deleted, err
 		}

@@ -2,61 +2,65 @@ package graph
 
 import "github.com/skein-feed/skein/projections"
 
-// writeInBoardEdge updates the lists of the board and their lengths, and the row in
-// tagUnlistedInBoardEdges if no list shows the follower. explicitBefore and explicitAfter say
-// whether the follower follows the owner of the board explicitly.
-func (t *eventFold) writeInBoardEdge(
-	e *edgeEnd, c *boardEdgeChange, explicitBefore, explicitAfter bool,
+// writeInBoardEdge updates the lists of a board and their lengths, and the row in
+// tagUnlistedInBoardEdges, which exists while the board edge is in neither list. explicitBefore and
+// explicitAfter say whether the follower follows the owner of the board explicitly.
+func (f *eventFold) writeInBoardEdge(
+	change *edgeChange, boardChange *boardEdgeChange, explicitBefore, explicitAfter bool,
 ) error {
-	isUnlisted := func(facts *boardEdge, r relation) bool {
-		return *facts != (boardEdge{}) && r.kind == relationNone
+	isUnlisted := func(facts *boardEdge, relation boardRelation) bool {
+		return *facts != (boardEdge{}) && relation.kind == relationNone
 	}
-	t.key = projections.AppendKey(t.key[:0], tagUnlistedInBoardEdges, e.followee, c.board, e.follower)
-	t.updateUnlistedRow(isUnlisted(&c.before, c.relationBefore), isUnlisted(&c.after, c.relationAfter))
+	unlistedBefore := isUnlisted(&boardChange.before, boardChange.relationBefore)
+	unlistedAfter := isUnlisted(&boardChange.after, boardChange.relationAfter)
+	f.key = projections.AppendKey(f.key[:0], tagUnlistedInBoardEdges,
+		change.followee, boardChange.board, change.follower)
+	f.updateUnlistedRow(unlistedBefore, unlistedAfter)
 
-	t.updateBoardListRow(c, func(dst []byte, r relation) []byte {
+	f.updateBoardListRow(boardChange, func(dst []byte, relation boardRelation) []byte {
 		tag := tagBoardFollowers
-		if r.kind == relationExclude {
+		if relation.kind == relationExclude {
 			tag = tagBoardExcluders
 		}
-		return appendListKeyOfBoard(dst, tag, e.followee, c.board, r.since, e.follower)
+		return appendListOfBoardKey(dst, tag, change.followee, boardChange.board, relation.since, change.follower)
 	})
 
-	followedBefore := c.relationBefore.kind == relationFollow
-	followsAfter := c.relationAfter.kind == relationFollow
-	excludedBefore := c.relationBefore.kind == relationExclude
-	excludesAfter := c.relationAfter.kind == relationExclude
-	return t.updateBoardCounts(e.followee, c.board, boardDelta{
+	followedBefore := boardChange.relationBefore.kind == relationFollow
+	followsAfter := boardChange.relationAfter.kind == relationFollow
+	excludedBefore := boardChange.relationBefore.kind == relationExclude
+	excludesAfter := boardChange.relationAfter.kind == relationExclude
+	return f.updateBoardCounts(change.followee, boardChange.board, boardDelta{
 		boardFollowersIndex:     lengthChange(followedBefore, followsAfter),
 		boardExcludersIndex:     lengthChange(excludedBefore, excludesAfter),
-		boardFollowersOnlyIndex: lengthChange(followedBefore && !explicitBefore, followsAfter && !explicitAfter),
+		boardOnlyFollowersIndex: lengthChange(followedBefore && !explicitBefore, followsAfter && !explicitAfter),
 	})
 }
 
-// writeInEnd writes the in-end: the edge, the lists of the followee's followers, and their lengths.
-func (t *eventFold) writeInEnd(e *edgeEnd, explicitBefore, explicitAfter state) error {
-	t.updateListRow(tagFollowersExplicit, e.followee, e.follower, explicitBefore, explicitAfter)
-	t.updateListRow(tagFollowersImplicit, e.followee, e.follower,
-		e.before.implicitState(), e.after.implicitState())
+// writeInEnd writes the rows that only the in-end has, and the edge: it updates the lists of the
+// followee's followers, their lengths, and the row in tagUnlistedInEdges.
+func (f *eventFold) writeInEnd(change *edgeChange, explicitBefore, explicitAfter userRelation) error {
+	f.updateListRow(tagFollowersExplicit, change.followee, change.follower, explicitBefore, explicitAfter)
+	f.updateListRow(tagFollowersImplicit, change.followee, change.follower,
+		change.before.implicitFollow(), change.after.implicitFollow())
 
-	t.key = projections.AppendKey(t.key[:0], tagUnlistedInEdges, e.followee, e.follower)
-	t.updateUnlistedRow(e.before.isUnlisted(), e.after.isUnlisted())
+	f.key = projections.AppendKey(f.key[:0], tagUnlistedInEdges, change.followee, change.follower)
+	f.updateUnlistedRow(change.before.isUnlisted(), change.after.isUnlisted())
 
-	t.writeEdge(e)
+	f.writeEdgeRow(change)
 
-	return t.updateUserCounts(e.followee, userDelta{
+	return f.updateUserCounts(change.followee, userDelta{
 		followersIndex:         lengthChange(explicitBefore.holds, explicitAfter.holds),
-		followersImplicitIndex: lengthChange(e.before.implicitSince != 0, e.after.implicitSince != 0),
+		followersImplicitIndex: lengthChange(change.before.implicitSince != 0, change.after.implicitSince != 0),
 	})
 }
 
-// updateUnlistedRow writes or deletes the row with the key t.key in tagUnlistedInEdges or
-// tagUnlistedInBoardEdges.
-func (t *eventFold) updateUnlistedRow(neededBefore, neededAfter bool) {
+// updateUnlistedRow writes or deletes the row with the key f.key in tagUnlistedInEdges or
+// tagUnlistedInBoardEdges, by which deletions find an in-end that is in no list.
+func (f *eventFold) updateUnlistedRow(unlistedBefore, unlistedAfter bool) {
 	switch {
-	case neededAfter && !neededBefore:
-		t.batch.Set(t.key, nil)
-	case neededBefore && !neededAfter:
-		t.batch.Delete(t.key)
+	case unlistedAfter && !unlistedBefore:
+		f.batch.Set(f.key, nil)
+	case unlistedBefore && !unlistedAfter:
+		f.batch.Delete(f.key)
 	}
 }

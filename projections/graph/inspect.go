@@ -7,7 +7,7 @@ import (
 	"github.com/skein-feed/skein/projections"
 )
 
-// RowKinds returns the names of the kinds of rows that [DescribeRow] describes.
+// RowKinds returns the names of the kinds of rows that [DescribeRow] can describe.
 func RowKinds() []string { return projections.RowKinds(rowForms) }
 
 // DescribeRow describes a row of the graph for people. It returns [projections.ErrCorrupt] for a
@@ -17,7 +17,9 @@ func DescribeRow(key, value []byte) (*projections.Description, error) {
 	return projections.DescribeForm(rowForms, key, value)
 }
 
-// rowForms describe the keys and values of keys.go.
+// rowForms has the form of each row of the table in keys.go. Parts are the parts of the key in the
+// notation of that table. The names of rows and fields are output of commands, which scripts may
+// read, so they do not change when the code uses another name.
 var rowForms = map[projections.Tag]projections.RowForm{
 	tagOutEdge:              {Name: "edge", Parts: "A B", Value: describeEdge},
 	tagOutBoardEdge:         {Name: "board-edge", Parts: "A B b", Value: describeBoardEdge},
@@ -34,7 +36,7 @@ var rowForms = map[projections.Tag]projections.RowForm{
 	tagUnlistedInEdges:      {Name: "reverse", Parts: "B A"},
 	tagBoard:                {Name: "board", Parts: "B b", Value: describeBoard},
 	tagBoardCounts:          {Name: "board-counts", Parts: "B b", Value: describeBoardCounts},
-	tagBoardList:            {Name: "own-board", Parts: "B ^created b"},
+	tagBoards:               {Name: "own-board", Parts: "B ^created b"},
 	tagBoardFollowers:       {Name: "board-follower", Parts: "B b ^since A"},
 	tagBoardExcluders:       {Name: "board-excluder", Parts: "B b ^since A"},
 	tagTombstone:            {Name: "tombstone", Parts: "hash", Store: true},
@@ -48,9 +50,10 @@ var rowForms = map[projections.Tag]projections.RowForm{
 	tagNotifying:            {Name: "notifying", Parts: "A ^since B"},
 }
 
-// specialParts read the parts of keys that are neither ids nor times.
+// specialParts has functions that describe the parts of keys that are neither ids nor times.
 var specialParts = map[string]func(*projections.Description) error{"hash-of-board": describeBoardHash}
 
+// describeBoardHash adds the hash of a board, which is the last part of the key.
 func describeBoardHash(d *projections.Description) error {
 	hash, err := d.Cut(16)
 	if err == nil {
@@ -60,22 +63,22 @@ func describeBoardHash(d *projections.Description) error {
 }
 
 func describeBoardDeletion(d *projections.Description, row []byte) error {
-	l, err := decodeBoardDeletion(row)
-	d.Flag("lives-again", l == boardRecreated)
+	deletion, err := decodeBoardDeletion(row)
+	d.Flag("lives-again", deletion == boardRecreated)
 	return err
 }
 
 func describeRegion(d *projections.Description, row []byte) error {
-	r, err := DecodeRegionRow(nil, row)
-	d.Flag("follows-not", !r.Follows)
-	d.Flag("boards", r.BoardsOnly)
+	regionRow, err := DecodeRegionRow(nil, row)
+	d.Flag("follows-not", !regionRow.Follows)
+	d.Flag("boards", regionRow.BoardsOnly)
 	return err
 }
 
 // describeFactTime adds the time of a fact to a description, if there is such a fact.
-func describeFactTime(d *projections.Description, name string, s factOrder) {
-	if s != 0 {
-		d.Time(name, s.time())
+func describeFactTime(d *projections.Description, name string, order factOrder) {
+	if order != 0 {
+		d.Time(name, order.time())
 	}
 }
 
@@ -90,7 +93,7 @@ func describeEdge(d *projections.Description, row []byte) error {
 	describeFactTime(d, "unfollow-backfill", e.unfollowBackfill)
 	describeFactTime(d, "implicit-since", e.implicitSince)
 	describeToggle(d, "block", &e.block)
-	describeToggle(d, "mute", &e.mute.facts)
+	describeToggle(d, "mute", &e.mute.toggle)
 	if e.mute.liveUntil != 0 {
 		d.Time("mute-live-until", e.mute.liveUntil)
 	}
@@ -102,11 +105,11 @@ func describeEdge(d *projections.Description, row []byte) error {
 		describeFactTime(d, "settings", e.settings.order)
 		describeSettings(d, e.settings.settings)
 	}
-	d.Flag("boards", e.hasBoards)
+	d.Flag("boards", e.mayHaveBoardEdges)
 	return nil
 }
 
-// describeSettings adds the settings of a follow that are on.
+// describeSettings adds the settings of a follow that are on, each as a flag.
 func describeSettings(d *projections.Description, s events.FollowSettings) {
 	d.Flag("hide-repins", s.Has(events.SettingHideRepins))
 	d.Flag("notify", s.Has(events.SettingNotify))
@@ -119,19 +122,22 @@ func describeSettingsValue(d *projections.Description, row []byte) error {
 	return err
 }
 
+// describeMutedSince adds the beginning of a mute with an end. It is the value of the row, because
+// the end is in the key.
 func describeMutedSince(d *projections.Description, row []byte) error {
-	since, rest, err := cutSince(row)
+	since, rest, err := cutDescendingTime(row)
 	if err != nil || len(rest) != 0 {
-		return rowError("timed mute", row)
+		return projections.RowError("timed mute", row)
 	}
 	d.Time("since", since)
 	return nil
 }
 
-func describeToggle(d *projections.Description, name string, s *toggle) {
-	describeFactTime(d, name+"-live", s.liveBegin)
-	describeFactTime(d, "un"+name+"-live", s.liveEnd)
-	describeFactTime(d, name+"-backfill", s.backfillBegin)
+// describeToggle adds the times of the facts of a toggle, which is called name.
+func describeToggle(d *projections.Description, name string, facts *toggle) {
+	describeFactTime(d, name+"-live", facts.liveBegin)
+	describeFactTime(d, "un"+name+"-live", facts.liveEnd)
+	describeFactTime(d, name+"-backfill", facts.backfillBegin)
 }
 
 func describeBoardEdge(d *projections.Description, row []byte) error {
@@ -147,7 +153,7 @@ func describeBoardEdge(d *projections.Description, row []byte) error {
 }
 
 func describeBoard(d *projections.Description, row []byte) error {
-	var b board
+	var b boardRow
 	if err := b.decodeRow(row); err != nil {
 		return err
 	}
@@ -162,8 +168,10 @@ func describeBoard(d *projections.Description, row []byte) error {
 
 func describeUserCounts(d *projections.Description, row []byte) error {
 	var u userCountsRow
-	return describeCounts(d, row, u.fields(), "following", "following-implicit", "followers", "followers-implicit", "boards",
-		"followed-boards", "excluded-boards", "blocked", "muted", "other-edges", "timed-mutes", "favorites", "notifying", "kept")
+	return describeCounts(d, row, u.fields(),
+		"following", "following-implicit", "followers", "followers-implicit", "boards",
+		"followed-boards", "excluded-boards", "blocked", "muted", "other-edges",
+		"timed-mutes", "favorites", "notifying", "kept")
 }
 
 func describeBoardCounts(d *projections.Description, row []byte) error {
@@ -171,13 +179,15 @@ func describeBoardCounts(d *projections.Description, row []byte) error {
 	return describeCounts(d, row, c.fields(), "followers", "excluders", "followers-only")
 }
 
+// describeCounts adds the counts of a row that are not 0. The names are those of the fields, by
+// index.
 func describeCounts(d *projections.Description, row []byte, fields []*int64, names ...string) error {
 	if err := decodeCounts(row, fields); err != nil {
 		return err
 	}
-	for i, f := range fields {
-		if *f != 0 {
-			d.Int(names[i], *f)
+	for i, field := range fields {
+		if *field != 0 {
+			d.Int(names[i], *field)
 		}
 	}
 	return nil

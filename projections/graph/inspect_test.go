@@ -26,8 +26,8 @@ func TestDescribeRowNamesEveryFieldThatIsSet(t *testing.T) {
 		{
 			projections.AppendKey(nil, tagOutEdge, "ann", "17"),
 			(&edge{
-				followLive: live, unfollowBackfill: history, block: toggle{liveEnd: live}, mute: muteFacts{facts: toggle{backfillBegin: history}, backfillUntil: at},
-				blockedBy: toggle{liveBegin: live}, settings: settingsFact{live, events.SettingHideRepins | events.SettingFavorite}, hasBoards: true,
+				followLive: live, unfollowBackfill: history, block: toggle{liveEnd: live}, mute: muteFacts{toggle: toggle{backfillBegin: history}, backfillUntil: at},
+				blockedBy: toggle{liveBegin: live}, settings: settingsFact{live, events.SettingHideRepins | events.SettingFavorite}, mayHaveBoardEdges: true,
 			}).appendRow(nil), "ann",
 			"edge A=ann B=17 follow-live=AT unfollow-backfill=AT unblock-live=AT mute-backfill=AT mute-backfill-until=AT " +
 				"blocked-by-live=AT settings=AT hide-repins favorite boards",
@@ -54,11 +54,11 @@ func TestDescribeRowNamesEveryFieldThatIsSet(t *testing.T) {
 		{appendListKey(nil, tagFollowingExplicit, "ann", at, "bob"), nil, "ann", "following A=ann since=AT B=bob"},
 		{appendListKey(nil, tagFollowingImplicit, "ann", at, "bob"), nil, "ann", "following-implicitly A=ann since=AT B=bob"},
 		{appendListKey(nil, tagFollowingExplicit, "ann", at, "bob"), []byte{2}, "ann", "following A=ann since=AT B=bob notify"},
-		{appendListKey(nil, tagTimedMutes, "ann", at, "bob"), appendNewestFirst(nil, at), "ann", "muted-until A=ann until=AT B=bob since=AT"},
+		{appendListKey(nil, tagTimedMutes, "ann", at, "bob"), appendDescendingTime(nil, at), "ann", "muted-until A=ann until=AT B=bob since=AT"},
 		{appendListKey(nil, tagFavorites, "ann", at, "bob"), nil, "ann", "favorite A=ann since=AT B=bob"},
 		{appendListKey(nil, tagNotifying, "ann", at, "bob"), nil, "ann", "notifying A=ann since=AT B=bob"},
-		{appendBoardListKey(nil, tagFollowedBoards, "ann", at, "bob", "b"), nil, "ann", "followed-board A=ann since=AT B=bob b=b"},
-		{appendBoardListKey(nil, tagExcludedBoards, "ann", at, "bob", "b"), nil, "ann", "excluded-board A=ann since=AT B=bob b=b"},
+		{appendBoardEntryKey(nil, tagFollowedBoards, "ann", at, "bob", "b"), nil, "ann", "followed-board A=ann since=AT B=bob b=b"},
+		{appendBoardEntryKey(nil, tagExcludedBoards, "ann", at, "bob", "b"), nil, "ann", "excluded-board A=ann since=AT B=bob b=b"},
 		{appendListKey(nil, tagBlocked, "ann", at, "bob"), nil, "ann", "blocked A=ann since=AT B=bob"},
 		{appendListKey(nil, tagMuted, "ann", at, "bob"), nil, "ann", "muted A=ann since=AT B=bob"},
 		{
@@ -69,16 +69,16 @@ func TestDescribeRowNamesEveryFieldThatIsSet(t *testing.T) {
 		{appendListKey(nil, tagFollowersImplicit, "bob", at, "ann"), nil, "bob", "implicit-follower B=bob since=AT A=ann"},
 		{projections.AppendKey(nil, tagUnlistedInEdges, "bob", "ann"), nil, "bob", "reverse B=bob A=ann"},
 		{
-			projections.AppendKey(nil, tagBoard, "bob", "b"), (&board{createdLive: live, titleOrder: live, title: "Bread & more"}).appendRow(nil), "bob",
+			projections.AppendKey(nil, tagBoard, "bob", "b"), (&boardRow{createdLive: live, titleOrder: live, title: "Bread & more"}).appendRow(nil), "bob",
 			`board B=bob b=b created-live=AT titled=AT title="Bread & more"`,
 		},
 		{
 			projections.AppendKey(nil, tagBoardCounts, "bob", "b"), appendCounts(nil, (&BoardCounts{Excluders: 2}).fields()), "bob",
 			"board-counts B=bob b=b excluders=2",
 		},
-		{appendListKey(nil, tagBoardList, "bob", at, "b"), nil, "bob", "own-board B=bob created=AT b=b"},
-		{appendListKeyOfBoard(nil, tagBoardFollowers, "bob", "b", at, "ann"), nil, "bob", "board-follower B=bob b=b since=AT A=ann"},
-		{appendListKeyOfBoard(nil, tagBoardExcluders, "bob", "b", at, "ann"), nil, "bob", "board-excluder B=bob b=b since=AT A=ann"},
+		{appendListKey(nil, tagBoards, "bob", at, "b"), nil, "bob", "own-board B=bob created=AT b=b"},
+		{appendListOfBoardKey(nil, tagBoardFollowers, "bob", "b", at, "ann"), nil, "bob", "board-follower B=bob b=b since=AT A=ann"},
+		{appendListOfBoardKey(nil, tagBoardExcluders, "bob", "b", at, "ann"), nil, "bob", "board-excluder B=bob b=b since=AT A=ann"},
 		{appendStoreWideKey(nil, tagTombstone, [16]byte{0xab, 15: 1}), nil, "", "tombstone hash=ab000000000000000000000000000001"},
 	} {
 		kind, _, _ := strings.Cut(tt.want, " ")
@@ -128,7 +128,7 @@ func TestDescribeRowRefusesRowInForeignShard(t *testing.T) {
 		case tagUserCounts:
 			value = []byte{1}
 		case tagInEdge:
-			value = (&edge{mute: muteFacts{facts: toggle{liveBegin: liveBit | 1}}}).appendRow(nil)
+			value = (&edge{mute: muteFacts{toggle: toggle{liveBegin: liveBit | 1}}}).appendRow(nil)
 		}
 		if _, err := projections.Text(DescribeRow(key, value)); err != nil {
 			t.Errorf("%x: %v", key, err)

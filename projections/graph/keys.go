@@ -17,15 +17,17 @@ import (
 //	first   the first shard of the partition of B
 //	all     the shard for rows that every store has
 //
-// The home of a row is the user under whom the row stands: its partition is exported, imported and
-// rebuilt with the rows of that user. For most rows it is the user of the shard. The rows of a
-// region (0x12, 0x24) are the exception: their home is A, and they are in the shard of B, so that
-// one scan of the region finds the rows of all homes. Rows in the shard for every store have no
-// home.
+// Every row belongs to the home of a user, and is exported, imported and rebuilt with the partition
+// of this user. For most rows, that is the user of the shard. The rows of a region (0x12, 0x24) are
+// the exception: they belong to the home of A, and are in the shard of B, so that one scan of the
+// region finds the rows of all homes. The rows in the shard "all" belong to no home.
 //
-// Users and boards are in the encoding of [events.AppendID]. part(A) is the partition of A in one
-// byte. ^t is the complement of a time t in 8 bytes, so that later times sort first. Rows with the
-// same time are ordered by id.
+// In-ends (0x25, 0x26) are in the first shard of their partition, and their keys begin with A, so
+// that the deletion of A finds them by one seek in each partition.
+//
+// Users and boards are encoded by [events.AppendID]. part(A) is the partition of A in one byte. ^t
+// is the complement of a time t in 8 bytes, so that later times sort first. Rows of the same time
+// are ordered by id.
 //
 //	tag   shard  key            value         meaning
 //	0x10  A's    A B            edge          out-end: the facts of A about B, and whether B blocks A
@@ -74,7 +76,7 @@ const (
 	tagUnlistedInEdges
 	tagBoard
 	tagBoardCounts
-	tagBoardList
+	tagBoards
 	tagBoardFollowers
 	tagBoardExcluders
 	tagTombstone
@@ -92,9 +94,10 @@ const (
 // part of [projections.IteratedOnly].
 func (*Graph) IteratedTags() []projections.Tag {
 	return []projections.Tag{
-		tagRegion, tagFollowingExplicit, tagFollowingImplicit, tagFollowedBoards, tagExcludedBoards, tagBlocked, tagMuted,
-		tagFollowersExplicit, tagFollowersImplicit, tagUnlistedInEdges, tagBoardList, tagBoardFollowers, tagBoardExcluders, tagBoardRegion,
-		tagUnlistedInBoardEdges, tagTimedMutes, tagFavorites, tagNotifying,
+		tagRegion, tagFollowingExplicit, tagFollowingImplicit, tagFollowedBoards, tagExcludedBoards,
+		tagBlocked, tagMuted, tagFollowersExplicit, tagFollowersImplicit, tagUnlistedInEdges, tagBoards,
+		tagBoardFollowers, tagBoardExcluders, tagBoardRegion, tagUnlistedInBoardEdges, tagTimedMutes,
+		tagFavorites, tagNotifying,
 	}
 }
 
@@ -107,9 +110,10 @@ func (*Graph) RegionHome(key []byte) (partition uint8, ok bool) { return RegionH
 // RegionHome returns the partition of the home of a row that belongs to a region. ok is false for
 // the key of any other row.
 func RegionHome(key []byte) (partition uint8, ok bool) {
-	// The partition follows the user of the region, or the user and the board.
+	// Before the partition, the key has the owner of the region, and in the region of a board also
+	// the board.
 	var ids int
-	switch projections.Tag(key[prefixSize-1]) {
+	switch projections.Tag(key[projections.PrefixLen-1]) {
 	case tagRegion:
 		ids = 1
 	case tagBoardRegion:
@@ -118,7 +122,7 @@ func RegionHome(key []byte) (partition uint8, ok bool) {
 		return 0, false
 	}
 
-	rest := key[prefixSize:]
+	rest := key[projections.PrefixLen:]
 	for range ids {
 		var err error
 		if _, rest, err = events.CutID(rest); err != nil {
@@ -131,28 +135,28 @@ func RegionHome(key []byte) (partition uint8, ok bool) {
 	return rest[0], true
 }
 
-// prefixSize is the size of the shard and the tag at the beginning of a key.
-const prefixSize = 3
-
 // userPartition returns the partition of a user.
 func userPartition(user string) uint8 { return events.ShardOf(user).Partition() }
 
 // appendEdgeKey appends the key of an edge at this end.
 func (e endKind) appendEdgeKey(dst []byte, follower, followee string) []byte {
-	return e.appendUsers(dst, tagOutEdge, tagInEdge, follower, followee)
+	return e.appendTagAndUsers(dst, tagOutEdge, tagInEdge, follower, followee)
 }
 
 // appendBoardEdgePrefix appends the prefix of the keys of the follower's board edges to boards of
-// the followee, at this end. The id of a board completes a key.
+// the followee, at this end. The id of a board completes the key of its board edge.
 func (e endKind) appendBoardEdgePrefix(dst []byte, follower, followee string) []byte {
-	return e.appendUsers(dst, tagOutBoardEdge, tagInBoardEdge, follower, followee)
+	return e.appendTagAndUsers(dst, tagOutBoardEdge, tagInBoardEdge, follower, followee)
 }
 
-// appendUsers appends the shard and the tag for this end, and the two users.
-func (e endKind) appendUsers(dst []byte, outTag, inTag projections.Tag, follower, followee string) []byte {
+// appendTagAndUsers appends the shard for this end, one of the two tags, and the two users.
+func (e endKind) appendTagAndUsers(
+	dst []byte, outTag, inTag projections.Tag, follower, followee string,
+) []byte {
 	if e == outEnd {
 		return projections.AppendKey(dst, outTag, follower, followee)
 	}
+
 	dst = projections.AppendPartition(dst, userPartition(followee), inTag)
 	dst = events.AppendID(dst, follower)
 	return events.AppendID(dst, followee)
@@ -178,27 +182,34 @@ func appendRegionHome(dst []byte, user string) []byte {
 // timeSize is the number of bytes of a time in a key.
 const timeSize = 8
 
-// appendNewestFirst appends a time so that later times sort first.
-func appendNewestFirst(dst []byte, since events.Micros) []byte {
-	return binary.BigEndian.AppendUint64(dst, ^uint64(since))
+// appendDescendingTime appends the complement of a time, so that later times sort first.
+func appendDescendingTime(dst []byte, at events.Micros) []byte {
+	return binary.BigEndian.AppendUint64(dst, ^uint64(at))
 }
 
-// appendListKey appends the key of the row of member in a list of listOwner.
-func appendListKey(dst []byte, tag projections.Tag, listOwner string, since events.Micros, member string) []byte {
-	dst = appendNewestFirst(projections.AppendKey(dst, tag, listOwner), since)
+// appendListKey appends the key of a row in a list that belongs to a user, listOwner. member is the
+// user whom the row shows. In tagBoards it is a board of listOwner.
+func appendListKey(
+	dst []byte, tag projections.Tag, listOwner string, since events.Micros, member string,
+) []byte {
+	dst = appendDescendingTime(projections.AppendKey(dst, tag, listOwner), since)
 	return events.AppendID(dst, member)
 }
 
-// appendBoardListKey appends the key of the row of a board in a list of listOwner. boardOwner is
-// the owner of the board.
-func appendBoardListKey(dst []byte, tag projections.Tag, listOwner string, since events.Micros, boardOwner, board string) []byte {
+// appendBoardEntryKey appends the key of a row in a list that belongs to a user, listOwner, and
+// that shows boards of other users. boardOwner is the owner of the board that the row shows.
+func appendBoardEntryKey(
+	dst []byte, tag projections.Tag, listOwner string, since events.Micros, boardOwner, board string,
+) []byte {
 	return events.AppendID(appendListKey(dst, tag, listOwner, since, boardOwner), board)
 }
 
-// appendListKeyOfBoard appends the key of the row of member in a list that belongs to a board.
-// boardOwner is the owner of the board.
-func appendListKeyOfBoard(dst []byte, tag projections.Tag, boardOwner, board string, since events.Micros, member string) []byte {
-	dst = appendNewestFirst(projections.AppendKey(dst, tag, boardOwner, board), since)
+// appendListOfBoardKey appends the key of a row in a list that belongs to a board of boardOwner.
+// member is the user whom the row shows.
+func appendListOfBoardKey(
+	dst []byte, tag projections.Tag, boardOwner, board string, since events.Micros, member string,
+) []byte {
+	dst = appendDescendingTime(projections.AppendKey(dst, tag, boardOwner, board), since)
 	return events.AppendID(dst, member)
 }
 
@@ -208,19 +219,20 @@ func appendStoreWideKey(dst []byte, tag projections.Tag, hash [16]byte) []byte {
 	return append(projections.AppendPrefix(dst, projections.StoreShard, tag), hash[:]...)
 }
 
-// The functions below decode the part of a key that follows a prefix which the caller knows.
+// The functions below decode rest, the part of a key that follows a prefix which the caller knows.
 
-// cutSince decodes the time at the start of rest, and returns the bytes after it.
-func cutSince(rest []byte) (events.Micros, []byte, error) {
+// cutDescendingTime decodes the time that appendDescendingTime wrote at the start of rest, and
+// returns the bytes after it.
+func cutDescendingTime(rest []byte) (events.Micros, []byte, error) {
 	if len(rest) < timeSize {
-		return 0, nil, rowError("list key", rest)
+		return 0, nil, projections.RowError("list key", rest)
 	}
 	return events.Micros(^binary.BigEndian.Uint64(rest)), rest[timeSize:], nil
 }
 
 // decodeListUser decodes the user of a list row: rest is the time and the user.
 func decodeListUser(rest []byte) (string, error) {
-	_, rest, err := cutSince(rest)
+	_, rest, err := cutDescendingTime(rest)
 	if err != nil {
 		return "", err
 	}
@@ -237,7 +249,7 @@ func decodeID(rest []byte) (string, error) {
 // the user.
 func decodeRegionUser(rest []byte) (string, error) {
 	if len(rest) == 0 {
-		return "", rowError("region key", rest)
+		return "", projections.RowError("region key", rest)
 	}
 	return decodeID(rest[1:])
 }

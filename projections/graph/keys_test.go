@@ -24,10 +24,10 @@ func TestKeyEncodingIsPinned(t *testing.T) {
 		{"region", appendRegionKey(nil, owner, "7"), "12" + "01000000000000002a" + "SEVEN" + "010000000000000007"},
 		{"board region", appendBoardRegionKey(nil, owner, "x", "7"), "24" + "01000000000000002a" + "037800" + "SEVEN" + "010000000000000007"},
 		{"following", appendListKey(nil, tagFollowingExplicit, owner, 258, "7"), "13" + "01000000000000002a" + "fffffffffffffefd" + "010000000000000007"},
-		{"followed board", appendBoardListKey(nil, tagFollowedBoards, owner, 258, "7", "x"), "15" + "01000000000000002a" + "fffffffffffffefd" + "010000000000000007" + "037800"},
+		{"followed board", appendBoardEntryKey(nil, tagFollowedBoards, owner, 258, "7", "x"), "15" + "01000000000000002a" + "fffffffffffffefd" + "010000000000000007" + "037800"},
 		{"counts", projections.AppendKey(nil, tagUserCounts, owner), "19" + "01000000000000002a"},
 		{"board", projections.AppendKey(nil, tagBoard, owner, "x"), "1d" + "01000000000000002a" + "037800"},
-		{"board follower", appendListKeyOfBoard(nil, tagBoardFollowers, owner, "x", 258, "7"), "20" + "01000000000000002a" + "037800" + "fffffffffffffefd" + "010000000000000007"},
+		{"board follower", appendListOfBoardKey(nil, tagBoardFollowers, owner, "x", 258, "7"), "20" + "01000000000000002a" + "037800" + "fffffffffffffefd" + "010000000000000007"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			const shard = "0242"

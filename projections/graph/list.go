@@ -3,19 +3,18 @@ package graph
 import (
 	"bytes"
 	"context"
-	"encoding/binary"
 
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/projections"
 )
 
-// ListKind names a kind of list.
+// ListKind is a kind of list.
 type ListKind uint8
 
 // The kinds of lists. Their values are part of page tokens and never change.
 const (
-	// Following and Followers have explicit and implicit follows. The kinds with longer names have
-	// one of them.
+	// Following and Followers have explicit and implicit follows. The kinds with "Explicit" or
+	// "Implicit" in their names have only these.
 	Following         ListKind = 1
 	FollowingExplicit ListKind = 2
 	FollowingImplicit ListKind = 3
@@ -32,21 +31,22 @@ const (
 	Boards                 ListKind = 12
 	Blocked                ListKind = 13
 	Muted                  ListKind = 14
-	// Mutuals has the followers of List.Peer whom List.User follows, in the order of User's
-	// follows.
+	// Mutuals has the users whom List.User follows and who follow List.Peer, in the order of
+	// Following.
 	Mutuals ListKind = 15
-	// Favorites and Notifying have the follows with these settings, explicit and implicit ones. The
-	// settings that were set last come first.
+	// Favorites and Notifying have the follows with these settings, explicit and implicit ones.
+	// They are ordered by the time at which the settings were set, newest first.
 	Favorites ListKind = 16
 	Notifying ListKind = 17
 )
 
-// List names one list.
+// List identifies a list.
 type List struct {
 	Kind ListKind
-	// User is the user whose list it is. For a list of a board, it is the owner of the board.
+	// User is the user to whom the list belongs. If the list belongs to a board, User is the owner
+	// of the board.
 	User string
-	// Board is the board, for a list of a board.
+	// Board is the board to which the list belongs, if it belongs to one.
 	Board string
 	// Peer is the other user, for Mutuals.
 	Peer string
@@ -54,12 +54,14 @@ type List struct {
 
 // Entry is one entry of a list.
 type Entry struct {
-	// User is the other user of a relation. In a list of boards, it is the owner of the board.
+	// User is the user whom the entry shows. In a list of boards, it is the owner of the board.
 	User string
-	// Board and Title are set in lists of boards. Title is set in the list Boards only.
+	// Board is the board that the entry shows, in a list of boards. Title is its title, in the list
+	// Boards only.
 	Board, Title string
-	// Kind is set in lists of follows.
-	Kind  FollowKind
+	// Kind says how the one user follows the other, or a board, in lists of follows.
+	Kind FollowKind
+	// Since is the time since when the relation holds. In the list Boards, the board exists since.
 	Since events.Micros
 	// Settings are the settings of the follow, in lists of follows of List.User.
 	Settings events.FollowSettings
@@ -67,30 +69,36 @@ type Entry struct {
 	Until events.Micros
 }
 
-// PageCursor says where a list continues after a page: it is the time and the ids of the last
-// entry, as they are in the entry's key. Writes do not invalidate a page cursor.
+// PageCursor says where a list continues after a page. It is the sort key of the last entry of the
+// page: the part of the key of its row with the time and the ids. Events that add or remove entries
+// do not invalidate it.
 type PageCursor []byte
 
-// CursorBefore returns a page cursor after which a list continues with the newest entry whose time
-// is not after at. It has no id, so it precedes all entries of this time.
+// CursorBefore returns a page cursor after which a list continues with the newest entry that is not
+// newer than at. The cursor is a time without ids, which sorts before all entries of this time.
 func CursorBefore(at events.Micros) PageCursor {
-	return binary.BigEndian.AppendUint64(nil, ^uint64(at))
+	return appendDescendingTime(nil, at)
 }
 
-// listIterator walks over the rows of one stored list, beginning after a page cursor.
+// listIterator walks over the rows of one list of rows, beginning after a page cursor.
 type listIterator struct {
-	rows   projections.Iterator
+	rows projections.Iterator
+	// prefix is the prefix of the keys of the rows. The sort key follows it.
 	prefix []byte
-	// kind is the kind of the entries.
+	// kind is the FollowKind of all entries.
 	kind FollowKind
-	// valid is set while it is at a row.
+	// valid says that the iterator is at a row, and not at its end.
 	valid bool
 }
 
+// openList returns an iterator over the stored rows whose keys have the prefix. The caller must
+// close its rows.
 func (q *Queries) openList(prefix []byte, kind FollowKind, after PageCursor) *listIterator {
 	return newListIterator(q.reader.Iter(prefix, projections.PrefixEnd(prefix)), prefix, kind, after)
 }
 
+// newListIterator returns an iterator over rows whose keys have the prefix, at the first row after
+// the page cursor.
 func newListIterator(
 	rows projections.Iterator, prefix []byte, kind FollowKind, after PageCursor,
 ) *listIterator {
@@ -100,19 +108,21 @@ func newListIterator(
 		return l
 	}
 
-	// Seek to the first key after that of the page cursor, which is the cursor's key and a zero
-	// byte: no key is a prefix of another.
+	// Seek to the first key that is greater than that of the page cursor: the same key with a zero
+	// byte appended. The entry of the cursor itself may have been removed.
 	key := append(append(append([]byte(nil), prefix...), after...), 0)
 	l.valid = l.rows.SeekGE(key)
 	return l
 }
 
-// sortKey returns the part of the key that orders the entries: the time and the ids.
+// sortKey returns the part of the current key by which entries are sorted: the time and the ids.
 func (l *listIterator) sortKey() []byte { return l.rows.Key()[len(l.prefix):] }
 
+// next moves the iterator to the next row.
 func (l *listIterator) next() { l.valid = l.rows.Next() }
 
-// listIterators returns iterators over the stored lists whose merge is the list.
+// listIterators returns iterators over the lists of rows whose merge, without the entries that
+// [Queries.listFilter] leaves out, is the list.
 func (q *Queries) listIterators(l List, after PageCursor) []*listIterator {
 	ofUser := func(tag projections.Tag, kind FollowKind) *listIterator {
 		return q.openList(projections.AppendKey(nil, tag, l.User), kind, after)
@@ -120,7 +130,7 @@ func (q *Queries) listIterators(l List, after PageCursor) []*listIterator {
 	ofBoard := func(tag projections.Tag, kind FollowKind) *listIterator {
 		return q.openList(projections.AppendKey(nil, tag, l.User, l.Board), kind, after)
 	}
-	// The list of explicit follows may have to be sorted first.
+	// The list of explicit follows may have to be made from the edges (following_list.go).
 	explicitFollows := func() *listIterator {
 		prefix := projections.AppendKey(nil, tagFollowingExplicit, l.User)
 		return newListIterator(q.followingRows(l.User), prefix, Explicit, after)
@@ -150,12 +160,12 @@ func (q *Queries) listIterators(l List, after PageCursor) []*listIterator {
 	case ExcludedBoards:
 		return []*listIterator{ofUser(tagExcludedBoards, Excluded)}
 	case Boards:
-		return []*listIterator{ofUser(tagBoardList, None)}
+		return []*listIterator{ofUser(tagBoards, None)}
 	case Blocked:
 		return []*listIterator{ofUser(tagBlocked, None)}
 	case Muted:
 		prefix := projections.AppendKey(nil, tagMuted, l.User)
-		return []*listIterator{ofUser(tagMuted, None), newListIterator(q.timedMutes(l.User), prefix, None, after)}
+		return []*listIterator{ofUser(tagMuted, None), newListIterator(q.timedMuteRows(l.User), prefix, None, after)}
 	case Favorites:
 		return []*listIterator{ofUser(tagFavorites, None)}
 	case Notifying:
@@ -166,13 +176,14 @@ func (q *Queries) listIterators(l List, after PageCursor) []*listIterator {
 
 // List returns at most n entries after a page cursor, or from the newest entry if after is nil.
 // next is the page cursor of the last entry returned if there are more entries, else nil. List
-// reads the rows of the page and those that the filter of the list leaves out on it. If the list of
-// explicit follows is not stored, List reads all of the user's edges (following_list.go).
+// reads the rows of the entries, and of those that the filter of the list leaves out between them.
+// If the list of explicit follows is not stored, List reads all edges of the user
+// (following_list.go).
 func (q *Queries) List(
 	ctx context.Context, l List, after PageCursor, n int,
 ) (page []Entry, next PageCursor, err error) {
-	belongs, err := q.listFilter(l)
-	if err != nil || belongs == nil {
+	filter, err := q.listFilter(l)
+	if err != nil || filter == nil {
 		return nil, nil, err
 	}
 
@@ -186,9 +197,12 @@ func (q *Queries) List(
 	}()
 
 	var last PageCursor
-	var e Entry // declared here, because the call of belongs makes it escape: one allocation instead of one for each row
+	// The entry is declared outside of the loop, because the call of filter makes it escape: that
+	// is one allocation instead of one for each row.
+	var e Entry
 	for step := 0; ; step++ {
-		// The filter may leave out many rows, so a page can take long.
+		// The filter may leave out many rows, so a page can take long. Look at the context
+		// sometimes.
 		if step%1024 == 1023 && ctx.Err() != nil {
 			return nil, nil, ctx.Err()
 		}
@@ -202,14 +216,16 @@ func (q *Queries) List(
 			return nil, nil, err
 		}
 
-		ok, err := belongs(&e)
+		belongs, err := filter(&e)
 		if err != nil {
 			return nil, nil, err
 		}
+		// The filter has asked for as many answers of other homes as can be fetched at once. The
+		// caller fetches them and runs the query again.
 		if q.remote != nil && q.remote.Full() {
 			return nil, nil, projections.ErrUnresolved
 		}
-		if ok {
+		if belongs {
 			if len(page) == n {
 				return page, last, nil // this entry is the first of the next page
 			}
@@ -220,7 +236,7 @@ func (q *Queries) List(
 	}
 }
 
-// newestIterator returns the iterator whose next entry comes first, or nil if all are at their
+// newestIterator returns the iterator whose current row sorts first, or nil if all are at their
 // ends.
 func newestIterator(iterators []*listIterator) *listIterator {
 	var newest *listIterator
@@ -232,12 +248,14 @@ func newestIterator(iterators []*listIterator) *listIterator {
 	return newest
 }
 
-// decodeEntry reads an entry from its sort key and the value of its row.
+// decodeEntry decodes an entry from the sort key and the value of its row. Rows of the list Muted
+// have the end of the mute as their value, if there is one. In all other lists, the value is that
+// of [settingsValue], or empty.
 func (l List) decodeEntry(kind FollowKind, sortKey, value []byte) (e Entry, err error) {
 	e.Kind = kind
 	switch {
 	case l.Kind == Muted && len(value) != 0:
-		e.Until, _, err = cutSince(value)
+		e.Until, _, err = cutDescendingTime(value)
 	case l.Kind != Muted:
 		e.Settings, err = decodeSettingsValue(value)
 	}
@@ -246,7 +264,7 @@ func (l List) decodeEntry(kind FollowKind, sortKey, value []byte) (e Entry, err 
 	}
 
 	var rest []byte
-	if e.Since, rest, err = cutSince(sortKey); err != nil {
+	if e.Since, rest, err = cutDescendingTime(sortKey); err != nil {
 		return e, err
 	}
 
@@ -264,16 +282,22 @@ func (l List) decodeEntry(kind FollowKind, sortKey, value []byte) (e Entry, err 
 	return e, err
 }
 
-// listFilter returns a function that decides whether a row belongs to the list, and completes its
-// entry. A nil function means that the list is empty.
-func (q *Queries) listFilter(l List) (func(*Entry) (bool, error), error) {
+// entryFilter reports whether the entry of a row belongs to a list, and sets fields of the entry
+// that the row does not have.
+type entryFilter func(*Entry) (belongs bool, err error)
+
+// acceptEntry is the filter of a list that has all of its rows.
+func acceptEntry(*Entry) (bool, error) { return true, nil }
+
+// listFilter returns the filter of the list. A nil filter means that the list is empty.
+func (q *Queries) listFilter(l List) (entryFilter, error) {
 	switch l.Kind {
 	case BoardFollowers:
 		return q.boardFollowersFilter(l.User, l.Board)
 	case Boards:
 		return func(e *Entry) (bool, error) {
-			b, err := readBoard(q.reader, q.keyBuffer(), e.User, e.Board)
-			e.Title = b.title
+			row, err := readBoard(q.reader, q.keyBuffer(), e.User, e.Board)
+			e.Title = row.title
 			return true, err
 		}, nil
 	case Favorites, Notifying:
@@ -285,30 +309,31 @@ func (q *Queries) listFilter(l List) (func(*Entry) (bool, error), error) {
 		}, nil
 	case Mutuals:
 		return func(e *Entry) (bool, error) {
-			f, err := q.FollowedBy(l.Peer, e.User)
-			return f.Kind != None, err
+			follow, err := q.FollowedBy(l.Peer, e.User)
+			return follow.Kind != None, err
 		}, nil
 	}
-	return func(*Entry) (bool, error) { return true, nil }, nil
+	return acceptEntry, nil
 }
 
-// boardFollowersFilter returns the filter for the merge of a board's own followers and its owner's
-// explicit followers. It leaves out users who exclude the board. A user in both lists is kept once,
-// at the later of the two times.
-func (q *Queries) boardFollowersFilter(owner, id string) (func(*Entry) (bool, error), error) {
-	b, err := readBoard(q.reader, q.keyBuffer(), owner, id)
-	if err != nil || (id != "" && !b.exists()) {
+// boardFollowersFilter returns the filter of the list BoardFollowers, which is a merge of the
+// board's own followers and its owner's explicit followers. The filter leaves out users who exclude
+// the board. A user in both lists belongs to the list once, at the later of the two times.
+func (q *Queries) boardFollowersFilter(owner, board string) (entryFilter, error) {
+	row, err := readBoard(q.reader, q.keyBuffer(), owner, board)
+	if err != nil || (board != "" && !row.exists()) {
 		return nil, err
 	}
 
-	// Most boards have no followers or excluders of their own. Then no edge needs to be read.
-	var c BoardCounts
-	key := projections.AppendKey(q.keyBuffer(), tagBoardCounts, owner, id)
-	if err := readCounts(q.reader, key, c.fields()); err != nil {
+	// Most boards have no followers of their own and no excluders. Then the list is that of the
+	// owner's followers, and no edge needs to be read.
+	var counts BoardCounts
+	key := projections.AppendKey(q.keyBuffer(), tagBoardCounts, owner, board)
+	if err := readCounts(q.reader, key, counts.fields()); err != nil {
 		return nil, err
 	}
-	if c.Followers == 0 && c.Excluders == 0 {
-		return func(*Entry) (bool, error) { return true, nil }, nil
+	if counts.Followers == 0 && counts.Excluders == 0 {
+		return acceptEntry, nil
 	}
 
 	return func(e *Entry) (bool, error) {
@@ -317,69 +342,69 @@ func (q *Queries) boardFollowersFilter(owner, id string) (func(*Entry) (bool, er
 			return false, err
 		}
 
-		// The entry is from the board's own list. If the owner's list has the user at a later time,
-		// that entry is kept.
+		// The entry is from the board's own list. It belongs to the merged list, unless the owner's
+		// list has the user at a later time.
 		if e.Kind == OnBoard {
 			since, explicit := edge.explicitSince()
 			return !explicit || since <= e.Since, nil
 		}
 
-		// The entry is from the owner's list. If the board's own list has the user at the same time
-		// or later, that entry is kept.
-		r, err := q.boardRelation(&edge, inEnd, e.User, owner, id)
+		// The entry is from the owner's list. It belongs to the merged list, unless the user
+		// excludes the board, or the board's own list has the user at the same time or later.
+		relation, err := q.readBoardRelation(&edge, inEnd, e.User, owner, board)
 		switch {
-		case err != nil || r.kind == relationExclude:
+		case err != nil || relation.kind == relationExclude:
 			return false, err
-		case r.kind == relationFollow:
+		case relation.kind == relationFollow:
 			e.Kind = OnBoard
-			return r.since < e.Since, nil
+			return relation.since < e.Since, nil
 		}
 		return true, nil
 	}, nil
 }
 
-// Total returns the length of the list, or 0 for Mutuals, which are not counted.
+// Total returns the length of the list. It returns 0 for Mutuals, which are not counted.
 func (q *Queries) Total(l List) (int64, error) {
 	switch l.Kind {
 	case BoardFollowers, BoardFollowersExplicit, BoardExcluders:
-		c, err := q.BoardCounts(l.User, l.Board)
+		counts, err := q.BoardCounts(l.User, l.Board)
 		switch l.Kind {
 		case BoardFollowers:
-			return c.Appears, err
+			return counts.Appears, err
 		case BoardFollowersExplicit:
-			return c.Followers, err
+			return counts.Followers, err
 		}
-		return c.Excluders, err
+		return counts.Excluders, err
 	}
 
-	c, err := q.UserCounts(l.User)
+	counts, err := q.UserCounts(l.User)
 	switch l.Kind {
 	case Following:
-		return c.Following + c.FollowingImplicit, err
+		return counts.Following + counts.FollowingImplicit, err
 	case FollowingExplicit:
-		return c.Following, err
+		return counts.Following, err
 	case FollowingImplicit:
-		return c.FollowingImplicit, err
+		return counts.FollowingImplicit, err
 	case Followers:
-		return c.Followers + c.FollowersImplicit, err
+		return counts.Followers + counts.FollowersImplicit, err
 	case FollowersExplicit:
-		return c.Followers, err
+		return counts.Followers, err
 	case FollowersImplicit:
-		return c.FollowersImplicit, err
+		return counts.FollowersImplicit, err
 	case FollowedBoards:
-		return c.FollowedBoards, err
+		return counts.FollowedBoards, err
 	case ExcludedBoards:
-		return c.ExcludedBoards, err
+		return counts.ExcludedBoards, err
 	case Boards:
-		return c.Boards, err
+		return counts.Boards, err
 	case Blocked:
-		return c.Blocked, err
+		return counts.Blocked, err
 	case Muted:
-		return c.Muted, err
+		return counts.Muted, err
 	case Favorites:
-		return c.Favorites, err
+		return counts.Favorites, err
 	case Notifying:
-		return c.Notifying, err
+		return counts.Notifying, err
 	}
 	return 0, err
 }

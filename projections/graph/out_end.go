@@ -1,22 +1,21 @@
 package graph
 
-import (
-	"github.com/skein-feed/skein/events"
-	"github.com/skein-feed/skein/projections"
-)
+import "github.com/skein-feed/skein/events"
 
-// The flags in the rows of regions. They spare a fold that walks over a region the read of the
-// edge. Most rows have no flag, and then no value.
+// The flags in the rows of regions say how the follower follows, so that a fold that walks over a
+// region need not read the edges. Most rows are those of followers, so no flag stands for a follow,
+// and such a row has no value.
 const (
-	// regionNotFollowed: the follower does not follow the user explicitly. In the region of a
-	// board: does not follow the board.
+	// regionNotFollowed says that the follower does not follow the owner of the region explicitly.
+	// In the region of a board, it says that the follower does not follow the board.
 	regionNotFollowed = 1 << 0
-	// regionBoardsOnly: the follower follows boards of the user, and not the user.
+	// regionBoardsOnly says that the follower follows the owner implicitly.
 	regionBoardsOnly = 1 << 1
 	// regionFlagBits is the number of flags.
 	regionFlagBits = 2
 )
 
+// regionFlags returns the flags of the edge's row in the region of the followee.
 func (e *edge) regionFlags() (flags byte) {
 	if _, explicit := e.explicitSince(); !explicit {
 		flags |= regionNotFollowed
@@ -27,115 +26,118 @@ func (e *edge) regionFlags() (flags byte) {
 	return flags
 }
 
-// updateRegionRow writes or deletes the row with the key t.key in a region, if it changes. The row
-// exists while the edge or board edge that it leads to does.
-func (t *eventFold) updateRegionRow(existedBefore, existsAfter bool, flagsBefore, flagsAfter byte) {
+// updateRegionRow writes or deletes the row with the key f.key in a region, if it changes. The row
+// exists as long as the edge or board edge to which it leads.
+func (f *eventFold) updateRegionRow(existedBefore, existsAfter bool, flagsBefore, flagsAfter byte) {
 	switch {
 	case !existsAfter && existedBefore:
-		t.batch.Delete(t.key)
+		f.batch.Delete(f.key)
 	case existsAfter && (!existedBefore || flagsBefore != flagsAfter):
-		t.value = t.value[:0]
+		f.value = f.value[:0]
 		if flagsAfter != 0 {
-			t.value = append(t.value, flagsAfter)
+			f.value = append(f.value, flagsAfter)
 		}
-		t.batch.Set(t.key, t.value)
+		f.batch.Set(f.key, f.value)
 	}
 }
 
 // writeOutBoardEdge updates the region of the board and the lists of the follower.
-func (t *eventFold) writeOutBoardEdge(e *edgeEnd, c *boardEdgeChange) {
-	flags := func(r relation) byte {
-		if r.kind == relationFollow {
+func (f *eventFold) writeOutBoardEdge(change *edgeChange, boardChange *boardEdgeChange) {
+	flags := func(relation boardRelation) byte {
+		if relation.kind == relationFollow {
 			return 0
 		}
 		return regionNotFollowed
 	}
-	t.key = appendBoardRegionKey(t.key[:0], e.followee, c.board, e.follower)
-	t.updateRegionRow(c.before != boardEdge{}, c.after != boardEdge{},
-		flags(c.relationBefore), flags(c.relationAfter))
+	f.key = appendBoardRegionKey(f.key[:0], change.followee, boardChange.board, change.follower)
+	f.updateRegionRow(boardChange.before != boardEdge{}, boardChange.after != boardEdge{},
+		flags(boardChange.relationBefore), flags(boardChange.relationAfter))
 
-	if t.outEndsOnly {
+	if f.outEndsOnly {
 		return
 	}
-	t.updateBoardListRow(c, func(dst []byte, r relation) []byte {
+	f.updateBoardListRow(boardChange, func(dst []byte, relation boardRelation) []byte {
 		tag := tagFollowedBoards
-		if r.kind == relationExclude {
+		if relation.kind == relationExclude {
 			tag = tagExcludedBoards
 		}
-		return appendBoardListKey(dst, tag, e.follower, r.since, e.followee, c.board)
+		return appendBoardEntryKey(dst, tag, change.follower, relation.since, change.followee, boardChange.board)
 	})
 }
 
-// writeOutEnd writes the out-end: the edge, its row in the region of the followee, the lists of the
-// follower, and their lengths.
-func (t *eventFold) writeOutEnd(e *edgeEnd, explicitBefore, explicitAfter state) error {
-	t.key = appendRegionKey(t.key[:0], e.followee, e.follower)
-	t.updateRegionRow(e.before != edge{}, e.after != edge{}, e.before.regionFlags(), e.after.regionFlags())
+// writeOutEnd writes the rows that only the out-end has, and the edge: it updates the row in the
+// region of the followee, the lists of the follower, and their lengths. Then it calls the observer.
+func (f *eventFold) writeOutEnd(change *edgeChange, explicitBefore, explicitAfter userRelation) error {
+	f.key = appendRegionKey(f.key[:0], change.followee, change.follower)
+	f.updateRegionRow(change.before != edge{}, change.after != edge{},
+		change.before.regionFlags(), change.after.regionFlags())
 
-	if e.before != e.after {
-		t.invalidateCache(e.follower)
+	if change.before != change.after {
+		f.invalidateCache(change.follower)
 	}
-	t.writeEdge(e)
-	t.updateListRow(tagFavorites, e.follower, e.followee,
-		e.before.settingState(events.SettingFavorite), e.after.settingState(events.SettingFavorite))
-	t.updateListRow(tagNotifying, e.follower, e.followee,
-		e.before.settingState(events.SettingNotify), e.after.settingState(events.SettingNotify))
-	t.updateTimedMuteRow(e)
+	f.writeEdgeRow(change)
 
-	if !t.outEndsOnly {
-		if err := t.writeOutLists(e, explicitBefore, explicitAfter); err != nil {
+	// A graph of out-ends has these three lists, too, and no others.
+	f.updateListRow(tagFavorites, change.follower, change.followee,
+		change.before.followWithSetting(events.SettingFavorite), change.after.followWithSetting(events.SettingFavorite))
+	f.updateListRow(tagNotifying, change.follower, change.followee,
+		change.before.followWithSetting(events.SettingNotify), change.after.followWithSetting(events.SettingNotify))
+	f.updateTimedMuteRow(change)
+
+	if !f.outEndsOnly {
+		if err := f.writeOutLists(change, explicitBefore, explicitAfter); err != nil {
 			return err
 		}
 	}
-	return t.notifyObserver(e, explicitBefore.holds, explicitAfter.holds)
+	return f.notifyObserver(change, explicitBefore.holds, explicitAfter.holds)
 }
 
-// invalidateCache tells the query cache that the edges of the user change with the next view.
-func (t *eventFold) invalidateCache(user string) {
-	cache := relationsCacheOf(t.batch.QueryCache())
+// invalidateCache tells the query cache that the edges of the user are different in the views that
+// include this batch, so that cached answers from before it do not count for them.
+func (f *eventFold) invalidateCache(user string) {
+	cache := relationsCacheOf(f.batch.QueryCache())
 	if cache == nil {
 		return
 	}
 	if id, ok := cacheIDOf(user, cache.Seed); ok {
-		cache.MarkChanged(id.hash, t.batch.Version())
+		cache.MarkChanged(id.hash, f.batch.Version())
 	}
 }
 
 // writeOutLists updates the lists of the follower and their lengths. The edge must be written
 // already, because a list of follows that becomes long is written from the edges.
-func (t *eventFold) writeOutLists(e *edgeEnd, explicitBefore, explicitAfter state) error {
-	t.updateListRow(tagFollowingImplicit, e.follower, e.followee,
-		e.before.implicitState(), e.after.implicitState())
+func (f *eventFold) writeOutLists(change *edgeChange, explicitBefore, explicitAfter userRelation) error {
+	f.updateListRow(tagFollowingImplicit, change.follower, change.followee,
+		change.before.implicitFollow(), change.after.implicitFollow())
 
-	d := userDelta{
+	blockedBefore := change.before.block.relation()
+	blockedAfter := change.after.block.relation()
+	f.updateListRow(tagBlocked, change.follower, change.followee, blockedBefore, blockedAfter)
+
+	mutedBefore := change.before.mute.endlessMute()
+	mutedAfter := change.after.mute.endlessMute()
+	f.updateListRow(tagMuted, change.follower, change.followee, mutedBefore, mutedAfter)
+
+	settingsBefore := change.before.followSettings()
+	settingsAfter := change.after.followSettings()
+	delta := userDelta{
 		followingIndex:         lengthChange(explicitBefore.holds, explicitAfter.holds),
-		followingImplicitIndex: lengthChange(e.before.implicitSince != 0, e.after.implicitSince != 0),
-		blockedIndex:           t.updateBlockRow(e, tagBlocked, &e.before.block, &e.after.block),
-		otherEdgesIndex:        lengthChange(e.before.isUnlisted(), e.after.isUnlisted()),
+		followingImplicitIndex: lengthChange(change.before.implicitSince != 0, change.after.implicitSince != 0),
+		blockedIndex:           lengthChange(blockedBefore.holds, blockedAfter.holds),
+		mutedIndex:             lengthChange(mutedBefore.holds, mutedAfter.holds),
+		timedMutesIndex:        lengthChange(change.before.mute.hasTimedEnd(), change.after.mute.hasTimedEnd()),
+		unlistedEdgesIndex:     lengthChange(change.before.isUnlisted(), change.after.isUnlisted()),
+		favoritesIndex: lengthChange(
+			settingsBefore.Has(events.SettingFavorite), settingsAfter.Has(events.SettingFavorite)),
+		notifyingIndex: lengthChange(
+			settingsBefore.Has(events.SettingNotify), settingsAfter.Has(events.SettingNotify)),
 	}
-	mutedBefore, mutedAfter := e.before.mute.endlessState(), e.after.mute.endlessState()
-	t.updateListRow(tagMuted, e.follower, e.followee, mutedBefore, mutedAfter)
-	d[mutedIndex] = lengthChange(mutedBefore.holds, mutedAfter.holds)
-	d[timedMutesIndex] = lengthChange(e.before.mute.hasTimedEnd(), e.after.mute.hasTimedEnd())
-	d[favoritesIndex] = lengthChange(
-		e.before.followSettings().Has(events.SettingFavorite), e.after.followSettings().Has(events.SettingFavorite))
-	d[notifyingIndex] = lengthChange(
-		e.before.followSettings().Has(events.SettingNotify), e.after.followSettings().Has(events.SettingNotify))
-	for i := range e.boardChanges {
-		c := &e.boardChanges[i]
-		d[followedBoardsIndex] += lengthChange(
-			c.relationBefore.kind == relationFollow, c.relationAfter.kind == relationFollow)
-		d[excludedBoardsIndex] += lengthChange(
-			c.relationBefore.kind == relationExclude, c.relationAfter.kind == relationExclude)
+	for i := range change.boardChanges {
+		boardChange := &change.boardChanges[i]
+		delta[followedBoardsIndex] += lengthChange(
+			boardChange.relationBefore.kind == relationFollow, boardChange.relationAfter.kind == relationFollow)
+		delta[excludedBoardsIndex] += lengthChange(
+			boardChange.relationBefore.kind == relationExclude, boardChange.relationAfter.kind == relationExclude)
 	}
-	return t.updateFollowerCounts(e, d, explicitBefore, explicitAfter)
-}
-
-// updateBlockRow updates the row of a block in its list, and returns the change of the length of
-// the list.
-func (t *eventFold) updateBlockRow(e *edgeEnd, tag projections.Tag, before, after *toggle) int64 {
-	stateBefore := before.state()
-	stateAfter := after.state()
-	t.updateListRow(tag, e.follower, e.followee, stateBefore, stateAfter)
-	return lengthChange(stateBefore.holds, stateAfter.holds)
+	return f.updateFollowerCounts(change, delta, explicitBefore, explicitAfter)
 }

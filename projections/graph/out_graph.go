@@ -8,33 +8,35 @@ import (
 	"github.com/skein-feed/skein/projections/querycache"
 )
 
-// NewOutEnds returns a graph that folds only out-ends, at the homes of followers. It is for a
-// projection that asks what a reader sees and which readers a post concerns. It has the rows 0x10,
-// 0x11, 0x12, 0x22, 0x23, 0x24, 0x28, 0x29 and 0x2a of the table in keys.go, and no other lists,
-// counts or boards. It answers [Queries.Visibility], [Queries.SeesBoard], [Queries.UserFollow],
-// [Queries.EachFollowee], [Queries.EachFollowedBoard], [Queries.EachFolloweeWith] and
-// [Queries.FirstMuteEnd]. A fold walks over its regions to find all readers whom a post concerns.
+// NewOutEnds returns a graph that folds only out-ends. It is for a projection of feeds that embeds
+// it (embed.go), and that asks what a reader sees, and which readers see a user's pins.
+//
+// It has the rows 0x10, 0x11, 0x12, 0x22, 0x23, 0x24, 0x28, 0x29 and 0x2a of the table in keys.go,
+// and no other lists, counts or boards. It answers [Queries.Visibility], [Queries.SeesBoard],
+// [Queries.UserFollow], [Queries.EachFollowee], [Queries.EachFollowedBoard],
+// [Queries.EachFolloweeWith] and [Queries.FirstMuteEnd]. To find all readers who may see the pins
+// of a user or board, walk over the rows of its region ([RegionPrefix], [BoardRegionPrefix]).
 func NewOutEnds(cache *querycache.Cache) *Graph {
 	return &Graph{cache: cache, fold: eventFold{outEndsOnly: true}}
 }
 
-// RegionRow is one row of the region of a user or board: a user whose home the store holds and who
-// has an edge to the owner of the region, or a board edge to the board.
+// RegionRow is a row in the region of a user or board. It stands for a follower who has an edge to
+// the owner of the region, or a board edge to the board.
 type RegionRow struct {
-	// Key is the id of the user in its key encoding. It shares the memory of the row.
+	// Key is the id of the follower, encoded by [events.AppendID]. It shares the memory of the row.
 	Key []byte
-	// Follows says that the user follows the owner explicitly. In the region of a board: follows
-	// the board.
+	// Follows says that the follower follows the owner explicitly. In the region of a board, it
+	// says that the follower follows the board.
 	Follows bool
-	// BoardsOnly says that the user follows single boards of the owner, and not the owner. It is
-	// not set in the region of a board.
+	// BoardsOnly says that the follower follows the owner implicitly. It is not set in the region
+	// of a board.
 	BoardsOnly bool
 }
 
-// RegionPrefix appends the prefix of the region of a user. The region has a row for every user
-// whose home the store holds and who has an edge to the owner, sorted by partition and id.
-// Appending a partition to the prefix gives the prefix of the rows of that partition.
-// [DecodeRegionRow] reads the rows.
+// RegionPrefix appends the prefix of the keys of a user's region. The region has a row for every
+// follower whose home the store holds and who has an edge to the owner. The rows are sorted by the
+// partition of the follower, and then by id. So the prefix with a partition appended is the prefix
+// of the rows of that partition. [DecodeRegionRow] decodes the rows.
 func RegionPrefix(dst []byte, owner string) []byte {
 	return projections.AppendKey(dst, tagRegion, owner)
 }
@@ -44,8 +46,8 @@ func BoardRegionPrefix(dst []byte, owner, board string) []byte {
 	return projections.AppendKey(dst, tagBoardRegion, owner, board)
 }
 
-// DecodeRegionRow reads a row of a region. rest is the part of the key that follows [RegionPrefix]
-// or [BoardRegionPrefix].
+// DecodeRegionRow decodes a row of a region. rest is the part of the key that follows
+// [RegionPrefix] or [BoardRegionPrefix].
 func DecodeRegionRow(rest, value []byte) (r RegionRow, err error) {
 	if len(rest) > 0 {
 		r.Key = rest[1:]
@@ -56,28 +58,29 @@ func DecodeRegionRow(rest, value []byte) (r RegionRow, err error) {
 	case len(value) == 0:
 		return r, nil
 	case len(value) > 1 || value[0] == 0 || value[0] >= 1<<regionFlagBits:
-		return r, rowError("region", value)
+		return r, projections.RowError("region", value)
 	}
 	r.Follows = value[0]&regionNotFollowed == 0
 	r.BoardsOnly = value[0]&regionBoardsOnly != 0
 	return r, nil
 }
 
-// SeesBoard reports whether a reader with [Visibility.Boards] sees the pins on a board, with at
-// most two point reads. It checks neither whether the board exists nor whether the reader mutes the
-// owner.
+// SeesBoard reports whether a board appears for a reader: the reader follows the board, or follows
+// its owner and does not exclude the board. It is for readers with [Visibility.Boards], and takes
+// at most two point reads. It checks neither whether the board exists nor whether the reader mutes
+// the owner.
 func (q *Queries) SeesBoard(reader, owner, board string) (bool, error) {
 	e, err := readEdge(q.reader, q.keyBuffer(), outEnd, reader, owner)
 	if err != nil {
 		return false, err
 	}
-	r, err := q.boardRelation(&e, outEnd, reader, owner, board)
+	relation, err := q.readBoardRelation(&e, outEnd, reader, owner, board)
 	_, explicit := e.explicitSince()
-	return r.kind == relationFollow || explicit && r.kind == relationNone, err
+	return relation.kind == relationFollow || explicit && relation.kind == relationNone, err
 }
 
-// EachFollowee calls do with the users whom a reader follows explicitly, by id, until do returns an
-// error.
+// EachFollowee calls do with the users whom a reader follows explicitly, in the order of their ids,
+// until do returns an error. It reads all edges of the reader.
 func (q *Queries) EachFollowee(reader string, do func(user string) error) error {
 	return q.eachEdge(reader, func(user string, e *edge) error {
 		if _, explicit := e.explicitSince(); !explicit {
@@ -87,9 +90,9 @@ func (q *Queries) EachFollowee(reader string, do func(user string) error) error 
 	})
 }
 
-// EachFolloweeWith calls do with the users whose follow by a reader has a setting, which is notify
-// or favorite, until do returns an error. The user for whom the reader set the settings last comes
-// first; users of equal time are ordered by id.
+// EachFolloweeWith calls do with the users whose follow by a reader has a setting, until do returns
+// an error. The setting is [events.SettingNotify] or [events.SettingFavorite]. The user for whom
+// the reader set the settings last comes first; users of equal time are ordered by id.
 func (q *Queries) EachFolloweeWith(
 	reader string, setting events.FollowSettings, do func(user string) error,
 ) (err error) {
@@ -121,19 +124,20 @@ func settingTag(setting events.FollowSettings) projections.Tag {
 // an error.
 func (q *Queries) EachFollowedBoardOf(reader, owner string, do func(board string) error) error {
 	prefix := projections.AppendKey(nil, tagOutBoardEdge, reader, owner)
-	return q.eachFollowedBoardBelow(reader, prefix, func(_, board string) error { return do(board) })
+	return q.eachFollowedBoardWithPrefix(reader, prefix, func(_, board string) error { return do(board) })
 }
 
-// EachFollowedBoard calls do with the boards that a reader follows, by owner and id, until do
-// returns an error. It reads each board edge of the reader, and the edge to each of their owners.
+// EachFollowedBoard calls do with the boards that a reader follows, ordered by owner and board,
+// until do returns an error. It reads all board edges of the reader, and the edge to each of the
+// owners.
 func (q *Queries) EachFollowedBoard(reader string, do func(owner, board string) error) error {
 	prefix := projections.AppendKey(nil, tagOutBoardEdge, reader)
-	return q.eachFollowedBoardBelow(reader, prefix, do)
+	return q.eachFollowedBoardWithPrefix(reader, prefix, do)
 }
 
-// eachFollowedBoardBelow calls do with the boards that a reader follows and whose board edges have
+// eachFollowedBoardWithPrefix is [Queries.EachFollowedBoard] for the board edges whose keys have
 // the prefix.
-func (q *Queries) eachFollowedBoardBelow(
+func (q *Queries) eachFollowedBoardWithPrefix(
 	reader string, prefix []byte, do func(owner, board string) error,
 ) (err error) {
 	readerPrefixLen := len(projections.AppendKey(nil, tagOutBoardEdge, reader))
@@ -175,8 +179,8 @@ func (q *Queries) eachFollowedBoardBelow(
 	return nil
 }
 
-// eachEdge calls do with the edges of a follower, by the id of the followee, until do returns an
-// error.
+// eachEdge calls do with the edges of a follower, in the order of the followees' ids, until do
+// returns an error.
 func (q *Queries) eachEdge(follower string, do func(followee string, e *edge) error) (err error) {
 	prefix := projections.AppendKey(nil, tagOutEdge, follower)
 	it := q.reader.Iter(prefix, projections.PrefixEnd(prefix))

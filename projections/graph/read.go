@@ -14,15 +14,17 @@ type FollowKind uint8
 
 // The kinds of following.
 const (
-	// None: the user does not follow.
+	// None means that the user does not follow.
 	None FollowKind = iota
-	// Explicit: follows the other user, and so all boards of that user, present and future.
+	// Explicit means that the user follows the other user, and so all boards of that user, present
+	// and future. If a board is asked about, the other user is its owner.
 	Explicit
-	// Implicit: follows at least one board of the other user, but not that user.
+	// Implicit means that the user follows at least one board of the other user, but not that user.
 	Implicit
-	// OnBoard: follows this very board.
+	// OnBoard means that the user follows the board that is asked about.
 	OnBoard
-	// Excluded: follows the owner of this board, but has excluded the board.
+	// Excluded means that the user follows the owner of the board that is asked about, but excludes
+	// the board.
 	Excluded
 )
 
@@ -32,8 +34,8 @@ type Follow struct {
 	Since events.Micros
 }
 
-// Relationship is everything that holds between a viewer and a user. The names are from the
-// viewer's side.
+// Relationship has all relations between a viewer and a user, as seen by the viewer: Following says
+// how the viewer follows the user, FollowedBy how the user follows the viewer, and so on.
 type Relationship struct {
 	Following, FollowedBy       Follow
 	Blocking, BlockedBy, Muting bool
@@ -43,38 +45,39 @@ type Relationship struct {
 	Settings events.FollowSettings
 }
 
-// Queries answers from the rows of one store at one position. It is cheap to make and not safe for
-// concurrent use.
+// Queries answers queries from the rows of one store at one position. It is cheap to make and not
+// safe for concurrent use.
 type Queries struct {
 	reader projections.Reader
-	// now is the log time of the position of reader. It is 0 if reader is a batch.
+	// now is the log time of the position of reader, by which mutes end. It is 0 if reader is a
+	// batch, so that no mute has ended.
 	now events.Micros
-	// scratch is the buffer of keyBuffer.
+	// scratch is the buffer that keyBuffer returns.
 	scratch []byte
-	// cache has decoded edges of users, and version is the version of the view that reader is. A
-	// nil cache is not used.
+	// cache has decoded edges of users, or is nil if reader has no cache. version is then the
+	// version of reader, which is a view.
 	cache   *cacheSet
 	version uint64
 	// remote answers for homes whose rows reader does not have. nil means that reader has all rows.
 	remote RemoteLookup
 }
 
-// RemoteLookup answers for homes whose rows are not in the state that is queried. known is false
-// for an answer that must be fetched first; the query then continues with the zero value, and its
-// result does not count (see [projections.RemoteLookup]).
+// RemoteLookup answers for homes that the queried store does not hold. known is false for an answer
+// that must be fetched first. The query then continues with the zero value, and the caller ignores
+// its result (see [projections.RemoteLookup]).
 type RemoteLookup interface {
 	projections.RemoteLookup
-	// Board reports whether a board exists.
-	Board(owner, id string) (exists, known bool)
+	// Board is [Queries.BoardExists].
+	Board(owner, board string) (exists, known bool)
 	// FollowedBy is [Queries.FollowedBy].
 	FollowedBy(user, follower string) (f Follow, known bool)
 	// Followees is [Queries.Followees].
 	Followees(user string) (n int64, known bool)
 }
 
-// NewQueries returns the queries over a reader of a graph store. Whether a mute that ends by itself
-// still holds, they decide by the log time of a reader that has a position, as a view has. For a
-// batch, all of these mutes hold.
+// NewQueries returns the queries over a reader of a graph store. If the reader is a view, a mute
+// holds until its end is reached by the log time of the view's position. If the reader is a batch,
+// which has no position, every mute that has an end still holds.
 func NewQueries(r projections.Reader) *Queries {
 	q := &Queries{reader: r}
 	if positioned, ok := r.(interface{ Cursor() events.Cursor }); ok {
@@ -83,30 +86,31 @@ func NewQueries(r projections.Reader) *Queries {
 	return q
 }
 
-// WithRemote makes the queries ask e about homes whose rows the reader does not have. It returns q.
-func (q *Queries) WithRemote(e RemoteLookup) *Queries {
-	q.remote = e
+// WithRemote makes the queries ask remote about homes whose rows the reader does not have. It
+// returns q.
+func (q *Queries) WithRemote(remote RemoteLookup) *Queries {
+	q.remote = remote
 	return q
 }
 
-// isRemote reports whether the rows of a user must be asked from q.remote.
+// isRemote reports whether the home of a user is one about which q.remote must be asked.
 func (q *Queries) isRemote(user string) bool { return q.remote != nil && !q.remote.Holds(user) }
 
 // BoardExists reports whether a board exists. The default board always does.
-func (q *Queries) BoardExists(owner, id string) (bool, error) {
-	if id == "" {
+func (q *Queries) BoardExists(owner, board string) (bool, error) {
+	if board == "" {
 		return true, nil
 	}
 	if q.isRemote(owner) {
-		exists, _ := q.remote.Board(owner, id)
+		exists, _ := q.remote.Board(owner, board)
 		return exists, nil
 	}
-	b, err := readBoard(q.reader, q.keyBuffer(), owner, id)
-	return b.exists(), err
+	row, err := readBoard(q.reader, q.keyBuffer(), owner, board)
+	return row.exists(), err
 }
 
 // keyBuffer returns an empty buffer for the key of the next read. Every call returns the same
-// memory.
+// memory, so a key must not be used after the next call.
 func (q *Queries) keyBuffer() []byte {
 	if q.scratch == nil {
 		q.scratch = make([]byte, 0, 128) // longer than most keys
@@ -117,43 +121,44 @@ func (q *Queries) keyBuffer() []byte {
 // UserFollow reports how follower follows user, with at most one point read.
 func (q *Queries) UserFollow(follower, user string) (Follow, error) {
 	if q.isRemote(follower) {
-		// The home of user knows it, too, and asks elsewhere if that is also not here.
+		// The in-end has the same answer, and may be here. If it is not here either, FollowedBy
+		// asks q.remote.
 		return q.FollowedBy(user, follower)
 	}
-	if v, ok := q.cachedEdge(follower, user); ok {
-		return v.follow(), nil
+	if cached, ok := q.cachedEdge(follower, user); ok {
+		return cached.follow(), nil
 	}
 	return q.readFollow(follower, user)
 }
 
-// readFollow is [Queries.UserFollow] from the rows, without the cache.
+// readFollow is [Queries.UserFollow], answered from the out-end without the cache.
 func (q *Queries) readFollow(follower, user string) (Follow, error) {
 	e, err := readEdge(q.reader, q.keyBuffer(), outEnd, follower, user)
 	return e.currentFollow(), err
 }
 
-// FollowedBy is [Queries.UserFollow], answered from the rows of user.
+// FollowedBy is [Queries.UserFollow], answered from the in-end, at the home of user.
 func (q *Queries) FollowedBy(user, follower string) (Follow, error) {
 	if q.isRemote(user) {
-		f, _ := q.remote.FollowedBy(user, follower)
-		return f, nil
+		follow, _ := q.remote.FollowedBy(user, follower)
+		return follow, nil
 	}
 	e, err := readEdge(q.reader, q.keyBuffer(), inEnd, follower, user)
 	return e.currentFollow(), err
 }
 
-// minUsersForWalk is the number of users from which on one walk over the follower's edges is
-// cheaper than point reads.
+// minUsersForWalk is the number of users from which on one walk over the follower's edges costs
+// less than a point read for each user.
 const minUsersForWalk = 4
 
 // UserFollows reports how follower follows each of the users. It writes the answers to follows,
 // which must be as long as users. It answers from the cache if that has the edges of the follower.
-// Otherwise it walks over these edges once, because edges that are neighbors in the store share the
-// work of finding their block.
+// Otherwise it walks over these edges once, unless the users are few. A walk costs less than point
+// reads, because edges that are neighbors in the store share the work of finding their block.
 func (q *Queries) UserFollows(follower string, users []string, follows []Follow) (err error) {
 	if entry := q.cachedEdges(follower, len(users)); entry != nil {
 		for i, user := range users {
-			follows[i] = Follow{} // the answer for a string that is no id
+			follows[i] = Follow{} // the answer for the empty string, which is no id
 			if id, ok := cacheIDOf(user, q.cache.Seed); ok {
 				follows[i] = entry.find(&id).follow()
 			}
@@ -213,12 +218,12 @@ func (q *Queries) walkFollows(follower string, users []string, follows []Follow)
 	return nil
 }
 
-// BoardFollow reports how follower follows a board. It takes at most three point reads, and one if
-// the follower has neither the owner nor a board of the owner. For a follower of both the board and
-// its owner the answer is OnBoard, since the later of the two.
-func (q *Queries) BoardFollow(follower, owner, id string) (Follow, error) {
-	if v, ok := q.cachedEdge(follower, owner); ok && !v.has(cachedBoards) {
-		return q.boardFollowByOwner(v.follow(), owner, id)
+// BoardFollow reports how follower follows a board. For a follower of both the board and its owner,
+// the answer is OnBoard, since the later of the two times. It takes at most three point reads, and
+// only one if the follower neither follows the owner nor has board edges to boards of the owner.
+func (q *Queries) BoardFollow(follower, owner, board string) (Follow, error) {
+	if cached, ok := q.cachedEdge(follower, owner); ok && !cached.has(cachedBoards) {
+		return q.boardFollowByOwner(cached.follow(), owner, board)
 	}
 
 	e, err := readEdge(q.reader, q.keyBuffer(), outEnd, follower, owner)
@@ -226,64 +231,68 @@ func (q *Queries) BoardFollow(follower, owner, id string) (Follow, error) {
 		return Follow{}, err
 	}
 	since, explicit := e.explicitSince()
-	if !explicit && !e.hasBoards {
+	if !explicit && !e.mayHaveBoardEdges {
 		return Follow{}, nil
 	}
 
-	exists, err := q.BoardExists(owner, id)
+	exists, err := q.BoardExists(owner, board)
 	if err != nil || !exists {
 		return Follow{}, err
 	}
 
-	r, err := q.boardRelation(&e, outEnd, follower, owner, id)
+	relation, err := q.readBoardRelation(&e, outEnd, follower, owner, board)
 	if err != nil {
 		return Follow{}, err
 	}
 	switch {
-	case r.kind == relationExclude:
-		return Follow{Excluded, r.since}, nil
-	case r.kind == relationFollow && explicit:
-		return Follow{OnBoard, max(r.since, since)}, nil
-	case r.kind == relationFollow:
-		return Follow{OnBoard, r.since}, nil
+	case relation.kind == relationExclude:
+		return Follow{Excluded, relation.since}, nil
+	case relation.kind == relationFollow && explicit:
+		return Follow{OnBoard, max(relation.since, since)}, nil
+	case relation.kind == relationFollow:
+		return Follow{OnBoard, relation.since}, nil
 	case explicit:
 		return Follow{Explicit, since}, nil
 	}
 	return Follow{}, nil
 }
 
-// boardFollowByOwner returns how a user follows a board who follows the owner as ownerFollow says,
-// and has no relation to any board of the owner.
-func (q *Queries) boardFollowByOwner(ownerFollow Follow, owner, id string) (Follow, error) {
+// boardFollowByOwner returns how a user follows a board, if the user has no board edges to boards
+// of the owner. The answer is then ownerFollow, how the user follows the owner, if the board
+// exists.
+func (q *Queries) boardFollowByOwner(ownerFollow Follow, owner, board string) (Follow, error) {
 	if ownerFollow.Kind == None {
 		return ownerFollow, nil
 	}
-	exists, err := q.BoardExists(owner, id)
+	exists, err := q.BoardExists(owner, board)
 	if err != nil || !exists {
 		return Follow{}, err
 	}
 	return ownerFollow, nil
 }
 
-// boardRelation returns the relation of the follower to a board. e is the edge from the follower to
-// the owner, at the end from which the board edge is read.
-func (q *Queries) boardRelation(e *edge, end endKind, follower, owner, id string) (relation, error) {
-	if !e.hasBoards {
-		return relation{}, nil
+// readBoardRelation returns the relation of the follower to a board. ownerEdge is the edge from the
+// follower to the owner. The board edge is read at the same end.
+func (q *Queries) readBoardRelation(
+	ownerEdge *edge, end endKind, follower, owner, board string,
+) (boardRelation, error) {
+	if !ownerEdge.mayHaveBoardEdges {
+		return boardRelation{}, nil
 	}
-	facts, err := readBoardEdge(q.reader, q.keyBuffer(), end, follower, owner, id)
-	return facts.relation(e), err
+	facts, err := readBoardEdge(q.reader, q.keyBuffer(), end, follower, owner, board)
+	return facts.relation(ownerEdge), err
 }
 
-// Relationship returns everything that holds between viewer and user, with at most two point reads,
-// both of rows at the home of the viewer.
+// Relationship returns all relations between viewer and user, with at most two point reads, both of
+// rows at the home of the viewer.
 func (q *Queries) Relationship(viewer, user string) (r Relationship, err error) {
-	if v, ok := q.cachedEdge(viewer, user); ok && !v.has(cachedTimedMute) && !v.has(cachedMoreSettings) {
-		r.Following = v.follow()
-		r.Blocking = v.has(cachedBlocking)
-		r.BlockedBy = v.has(cachedBlockedBy)
-		r.Muting = v.has(cachedMuting)
-		if v.has(cachedHidingRepins) {
+	cached, ok := q.cachedEdge(viewer, user)
+	if ok && !cached.has(cachedTimedMute) && !cached.has(cachedMoreSettings) {
+		r.Following = cached.follow()
+		r.Blocking = cached.has(cachedBlocking)
+		r.BlockedBy = cached.has(cachedBlockedBy)
+		r.Muting = cached.has(cachedMuting)
+		if cached.has(cachedHidingRepins) {
 			r.Settings = events.SettingHideRepins
 		}
 	} else {
@@ -307,8 +316,8 @@ func (q *Queries) Relationship(viewer, user string) (r Relationship, err error) 
 // FollowSettings returns the settings of a follower's follow of a user, with at most one point
 // read.
 func (q *Queries) FollowSettings(follower, user string) (events.FollowSettings, error) {
-	if v, ok := q.cachedEdge(follower, user); ok && !v.has(cachedMoreSettings) {
-		if v.has(cachedHidingRepins) {
+	if cached, ok := q.cachedEdge(follower, user); ok && !cached.has(cachedMoreSettings) {
+		if cached.has(cachedHidingRepins) {
 			return events.SettingHideRepins, nil
 		}
 		return 0, nil
@@ -317,18 +326,20 @@ func (q *Queries) FollowSettings(follower, user string) (events.FollowSettings, 
 	return e.followSettings(), err
 }
 
-// UserCounts returns the lengths of a user's lists, with one point read. If the user has mutes that
-// end by themselves, it also reads a row for each of them that still holds.
+// UserCounts returns the lengths of a user's lists, with one point read. If the user has mutes with
+// an end, it also reads a row for each of them that still holds.
 func (q *Queries) UserCounts(user string) (UserCounts, error) {
-	u, err := readUserCounts(q.reader, projections.AppendKey(q.keyBuffer(), tagUserCounts, user))
-	if err != nil || u.timedMutes == 0 {
-		return u.UserCounts, err
+	counts, err := readUserCounts(q.reader, projections.AppendKey(q.keyBuffer(), tagUserCounts, user))
+	if err != nil || counts.timedMutes == 0 {
+		return counts.UserCounts, err
 	}
+
+	// Whether a mute with an end still holds depends on q.now, so these mutes are counted here.
 	err = q.eachTimedMute(user, func([]byte, []byte) error {
-		u.Muted++
+		counts.Muted++
 		return nil
 	})
-	return u.UserCounts, err
+	return counts.UserCounts, err
 }
 
 // Followees returns how many users a user follows, explicitly or implicitly.
@@ -337,32 +348,32 @@ func (q *Queries) Followees(user string) (int64, error) {
 		n, _ := q.remote.Followees(user)
 		return n, nil
 	}
-	c, err := q.UserCounts(user)
-	return c.Following + c.FollowingImplicit, err
+	counts, err := q.UserCounts(user)
+	return counts.Following + counts.FollowingImplicit, err
 }
 
 // BoardCounts returns the lengths of a board's lists, with at most three point reads. They are 0 if
 // the board does not exist.
-func (q *Queries) BoardCounts(owner, id string) (c BoardCounts, err error) {
-	b, err := readBoard(q.reader, q.keyBuffer(), owner, id)
-	if err != nil || (id != "" && !b.exists()) {
-		return c, err
+func (q *Queries) BoardCounts(owner, board string) (counts BoardCounts, err error) {
+	row, err := readBoard(q.reader, q.keyBuffer(), owner, board)
+	if err != nil || (board != "" && !row.exists()) {
+		return counts, err
 	}
 
-	key := projections.AppendKey(q.keyBuffer(), tagBoardCounts, owner, id)
-	if err := readCounts(q.reader, key, c.fields()); err != nil {
-		return c, err
+	key := projections.AppendKey(q.keyBuffer(), tagBoardCounts, owner, board)
+	if err := readCounts(q.reader, key, counts.fields()); err != nil {
+		return counts, err
 	}
-	u, err := q.UserCounts(owner)
-	c.Appears = u.Followers - c.Excluders + c.followersOnly
-	return c, err
+	ownerCounts, err := q.UserCounts(owner)
+	counts.Appears = ownerCounts.Followers - counts.Excluders + counts.boardOnlyFollowers
+	return counts, err
 }
 
-// DeletedUsers returns which of the users were deleted, so that later backfills about them are
-// void. Once all backfills are closed, it no longer knows all deleted users. The map is nil if the
-// store knows of none.
+// DeletedUsers returns which of the users have a tombstone, so that backfills about them are void.
+// Users who were deleted after all backfills were closed have none. The map is nil if the store has
+// no tombstone at all.
 func DeletedUsers(v *projections.View, users []string) (deleted map[string]bool, err error) {
-	// Most stores have no tombstone at all, which one seek tells.
+	// Most stores have no tombstone at all, which one seek shows.
 	prefix := projections.AppendPrefix(nil, projections.StoreShard, tagTombstone)
 	it := v.Iter(prefix, projections.PrefixEnd(prefix))
 	found := it.Next()

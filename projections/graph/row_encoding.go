@@ -8,44 +8,53 @@ import (
 	"github.com/skein-feed/skein/projections"
 )
 
-// rowError is [projections.RowError].
-func rowError(what string, row []byte) error { return projections.RowError(what, row) }
-
-// A row of facts is a varint of flags, with a bit for each order that is present, and then these
-// orders as varints. Further flags come above those bits. liveBit is not written where the field
-// implies it, because it would make every varint ten bytes long.
+// The values of the rows of edges, board edges and boards begin alike: a varint of flags, in which
+// bit i says that the i-th order of orderFields is present, and then these orders as varints.
+// Further flags are above the bits for the orders. An order is written without liveBit, which would
+// make every varint ten bytes long. Most fields have only live or only backfilled facts, so liveBit
+// need not be stored; where a field may have both, a flag says which.
+//
+// Equal facts are always encoded as equal bytes, because stores are compared byte by byte (I13). So
+// the decoders refuse bytes that the encoders do not write.
 
 const (
-	edgeFlagHasBoards = 1 << 14
-	// edgeFlagSettings says that the settings follow the orders: a byte with the settings and
-	// settingsAreLive, and their order.
-	edgeFlagSettings = 1 << 15
-	// edgeFlagMuteUntil says that the ends of the live and of the backfilled mute come last.
-	edgeFlagMuteUntil = 1 << 16
-	edgeFlagBits      = 17
+	// The flags of an edge are above the bits for its 14 orders.
 
-	// settingsAreLive is the liveBit of the settings, which may be live or backfilled. It is above
-	// all settings.
+	edgeFlagMayHaveBoardEdges = 1 << 14
+	// edgeFlagSettings says that the settings of the follow come after the orders: a byte with the
+	// settings and settingsAreLive, and their order as a varint.
+	edgeFlagSettings = 1 << 15
+	// edgeFlagMuteUntil says that muteFacts.liveUntil and backfillUntil come last, as varints.
+	edgeFlagMuteUntil = 1 << 16
+	// edgeFlagBits is the number of bits that the flags of an edge have.
+	edgeFlagBits = 17
+
+	// settingsAreLive is set in the byte of the settings if they come from a live event. It is the
+	// bit above all settings.
 	settingsAreLive = byte(events.AllFollowSettings) + 1
 )
 
-// orderFields returns the fields in the order in which their bits and values are written.
+// orderFields returns the orders of the edge in the sequence in which they are written.
 func (e *edge) orderFields() [14]*factOrder {
 	return [...]*factOrder{
 		&e.followLive, &e.unfollowLive, &e.followBackfill, &e.unfollowBackfill, &e.implicitSince,
 		&e.block.liveBegin, &e.block.liveEnd, &e.block.backfillBegin,
-		&e.mute.facts.liveBegin, &e.mute.facts.liveEnd, &e.mute.facts.backfillBegin,
+		&e.mute.toggle.liveBegin, &e.mute.toggle.liveEnd, &e.mute.toggle.backfillBegin,
 		&e.blockedBy.liveBegin, &e.blockedBy.liveEnd, &e.blockedBy.backfillBegin,
 	}
 }
 
-// edgeLiveFields has a bit for each field of [edge.orderFields] that holds only live facts.
-const edgeLiveFields = 1<<0 | 1<<1 | 1<<5 | 1<<6 | 1<<8 | 1<<9 | 1<<11 | 1<<12
+// edgeLiveFields has bit i if the i-th order of [edge.orderFields] is always that of a live fact.
+const edgeLiveFields = 1<<0 | 1<<1 | // followLive, unfollowLive
+	1<<5 | 1<<6 | // block.liveBegin, block.liveEnd
+	1<<8 | 1<<9 | // mute.toggle.liveBegin, mute.toggle.liveEnd
+	1<<11 | 1<<12 // blockedBy.liveBegin, blockedBy.liveEnd
 
+// appendRow appends the edge as the value of its row.
 func (e *edge) appendRow(dst []byte) []byte {
 	var flags uint64
-	if e.hasBoards {
-		flags |= edgeFlagHasBoards
+	if e.mayHaveBoardEdges {
+		flags |= edgeFlagMayHaveBoardEdges
 	}
 	hasSettings := e.settings.order != 0
 	if hasSettings {
@@ -60,11 +69,11 @@ func (e *edge) appendRow(dst []byte) []byte {
 	dst = appendOrders(dst, flags, fields[:])
 
 	if hasSettings {
-		head := byte(e.settings.settings)
+		settings := byte(e.settings.settings)
 		if e.settings.order >= liveBit {
-			head |= settingsAreLive
+			settings |= settingsAreLive
 		}
-		dst = append(dst, head)
+		dst = append(dst, settings)
 		dst = binary.AppendUvarint(dst, uint64(e.settings.order&^liveBit))
 	}
 	if hasMuteUntil {
@@ -74,101 +83,109 @@ func (e *edge) appendRow(dst []byte) []byte {
 	return dst
 }
 
+// decodeRow sets the edge to the value of its row.
 func (e *edge) decodeRow(row []byte) error {
 	fields := e.orderFields()
 	flags, rest, ok := cutOrders(row, edgeFlagBits, edgeLiveFields, fields[:])
 
 	e.settings = settingsFact{}
 	if ok && flags&edgeFlagSettings != 0 {
-		rest, ok = e.settings.cut(rest)
+		e.settings, rest, ok = cutSettingsFact(rest)
 	}
 
 	e.mute.liveUntil, e.mute.backfillUntil = 0, 0
 	if ok && flags&edgeFlagMuteUntil != 0 {
-		if rest, ok = cutUntil(rest, &e.mute.liveUntil); ok {
-			rest, ok = cutUntil(rest, &e.mute.backfillUntil)
+		if rest, ok = cutMuteUntil(rest, &e.mute.liveUntil); ok {
+			rest, ok = cutMuteUntil(rest, &e.mute.backfillUntil)
 		}
-		// Equal facts must be equal bytes (I13), so the flag is not set without a time.
+		// appendRow does not set the flag if both times are 0.
 		ok = ok && (e.mute.liveUntil != 0 || e.mute.backfillUntil != 0)
 	}
 
 	if !ok || len(rest) != 0 {
-		return rowError("edge", row)
+		return projections.RowError("edge", row)
 	}
-	e.hasBoards = flags&edgeFlagHasBoards != 0
+	e.mayHaveBoardEdges = flags&edgeFlagMayHaveBoardEdges != 0
 	return nil
 }
 
-// cut reads the settings from the beginning of the remaining bytes of a row. ok is false for bytes
-// that appendRow cannot have written.
-func (s *settingsFact) cut(row []byte) (rest []byte, ok bool) {
+// cutSettingsFact decodes the settings at the start of the remaining bytes of a row, and returns
+// the bytes after them. ok is false for bytes that appendRow cannot have written.
+func cutSettingsFact(row []byte) (fact settingsFact, rest []byte, ok bool) {
 	if len(row) == 0 || row[0] >= 2*settingsAreLive {
-		return nil, false
+		return settingsFact{}, nil, false
 	}
-	order, n := binary.Uvarint(row[1:])
-	if n <= 0 || order == 0 || order >= uint64(liveBit) {
-		return nil, false
+	order, size := binary.Uvarint(row[1:])
+	if size <= 0 || order == 0 || order >= uint64(liveBit) {
+		return settingsFact{}, nil, false
 	}
 
-	s.settings = events.FollowSettings(row[0] &^ settingsAreLive)
-	s.order = factOrder(order)
+	fact.settings = events.FollowSettings(row[0] &^ settingsAreLive)
+	fact.order = factOrder(order)
 	if row[0]&settingsAreLive != 0 {
-		s.order |= liveBit
+		fact.order |= liveBit
 	}
-	return row[1+n:], true
+	return fact, row[1+size:], true
 }
 
-// cutUntil reads the end of a mute from the beginning of the remaining bytes of a row.
-func cutUntil(row []byte, until *events.Micros) (rest []byte, ok bool) {
-	v, n := binary.Uvarint(row)
-	if n <= 0 || v > math.MaxInt64 {
+// cutMuteUntil decodes the end of a mute at the start of the remaining bytes of a row, and returns
+// the bytes after it.
+func cutMuteUntil(row []byte, until *events.Micros) (rest []byte, ok bool) {
+	v, size := binary.Uvarint(row)
+	if size <= 0 || v > math.MaxInt64 {
 		return nil, false
 	}
 	*until = events.Micros(v)
-	return row[n:], true
+	return row[size:], true
 }
 
 const (
+	// boardEdgeFlagBits is the number of bits that the flags of a board edge have: those of its
+	// four orders.
 	boardEdgeFlagBits = 4
-	// boardEdgeLiveFields is like [edgeLiveFields], for a board edge.
-	boardEdgeLiveFields = 1<<0 | 1<<1
+	// boardEdgeLiveFields is [edgeLiveFields] for a board edge.
+	boardEdgeLiveFields = 1<<0 | 1<<1 // followLive, unfollowLive
 )
 
-// orderFields returns the fields in the order in which their bits and values are written.
+// orderFields returns the orders of the board edge in the sequence in which they are written.
 func (b *boardEdge) orderFields() [4]*factOrder {
 	return [...]*factOrder{&b.followLive, &b.unfollowLive, &b.followBackfill, &b.unfollowBackfill}
 }
 
+// appendRow appends the board edge as the value of its row.
 func (b *boardEdge) appendRow(dst []byte) []byte {
 	fields := b.orderFields()
 	return appendOrders(dst, 0, fields[:])
 }
 
+// decodeRow sets the board edge to the value of its row.
 func (b *boardEdge) decodeRow(row []byte) error {
 	fields := b.orderFields()
 	_, rest, ok := cutOrders(row, boardEdgeFlagBits, boardEdgeLiveFields, fields[:])
 	if !ok || len(rest) != 0 {
-		return rowError("board edge", row)
+		return projections.RowError("board edge", row)
 	}
 	return nil
 }
 
 const (
-	// boardFlagTitleLive is the liveBit of titleOrder, which may be live or backfilled.
+	// boardFlagTitleLive says that titleOrder is that of a live event. It is above the bits for the
+	// three orders of a board.
 	boardFlagTitleLive = 1 << 3
-	boardFlagBits      = 4
-	// boardLiveFields is like [edgeLiveFields], for a board.
-	boardLiveFields = 1 << 0
+	// boardFlagBits is the number of bits that the flags of a board have.
+	boardFlagBits = 4
+	// boardLiveFields is [edgeLiveFields] for a board.
+	boardLiveFields = 1 << 0 // createdLive
 )
 
-// orderFields returns the fields in the order in which their bits and values are written.
-func (b *board) orderFields() [3]*factOrder {
+// orderFields returns the orders of the board in the sequence in which they are written.
+func (b *boardRow) orderFields() [3]*factOrder {
 	return [...]*factOrder{&b.createdLive, &b.createdBackfill, &b.titleOrder}
 }
 
-// appendRow appends the orders, and then, if the board has a title, the length of the title, the
-// title, and the bytes of the event.
-func (b *board) appendRow(dst []byte) []byte {
+// appendRow appends the board as the value of its row: the orders, and then, if the board has a
+// title, the length of the title, the title, and titleEventBytes.
+func (b *boardRow) appendRow(dst []byte) []byte {
 	var flags uint64
 	if b.titleOrder&liveBit != 0 {
 		flags |= boardFlagTitleLive
@@ -184,39 +201,40 @@ func (b *board) appendRow(dst []byte) []byte {
 	return dst
 }
 
-func (b *board) decodeRow(row []byte) error {
+// decodeRow sets the board to the value of its row.
+func (b *boardRow) decodeRow(row []byte) error {
 	fields := b.orderFields()
 	flags, rest, ok := cutOrders(row, boardFlagBits, boardLiveFields, fields[:])
 	if !ok {
-		return rowError("board", row)
+		return projections.RowError("board", row)
 	}
 
 	if flags&boardFlagTitleLive != 0 {
 		if b.titleOrder == 0 {
-			return rowError("board", row)
+			return projections.RowError("board", row)
 		}
 		b.titleOrder |= liveBit
 	}
 
 	if b.titleOrder == 0 {
 		if len(rest) != 0 {
-			return rowError("board", row)
+			return projections.RowError("board", row)
 		}
 		return nil
 	}
 
-	length, n := binary.Uvarint(rest)
-	if n <= 0 || length > uint64(len(rest)-n) {
-		return rowError("board", row)
+	length, size := binary.Uvarint(rest)
+	if size <= 0 || length > uint64(len(rest)-size) {
+		return projections.RowError("board", row)
 	}
-	rest = rest[n:]
+	rest = rest[size:]
 	b.title = string(rest[:length])
 	b.titleEventBytes = string(rest[length:])
 	return nil
 }
 
-// appendOrders appends the flags, with a bit added for each order that is not 0, and these orders
-// without liveBit.
+// appendOrders appends the flags, to which it adds bit i if the i-th order is not 0, and then the
+// orders that are not 0, without liveBit.
 func appendOrders(dst []byte, flags uint64, fields []*factOrder) []byte {
 	for i, order := range fields {
 		if *order != 0 {
@@ -233,17 +251,18 @@ func appendOrders(dst []byte, flags uint64, fields []*factOrder) []byte {
 	return dst
 }
 
-// cutOrders reads what appendOrders wrote into the fields, and returns the flags and the remaining
-// bytes. flagBits is the number of bits that the flags may have. liveFields has a bit for each
-// field in which liveBit is implied. ok is false for bytes that appendOrders cannot have written.
+// cutOrders decodes what appendOrders wrote. It sets the fields, and returns the flags and the
+// remaining bytes. flagBits is the number of bits that the flags may have. In the fields whose bits
+// are set in liveFields, cutOrders sets liveBit. ok is false for bytes that appendOrders cannot
+// have written.
 func cutOrders(
 	row []byte, flagBits int, liveFields uint64, fields []*factOrder,
 ) (flags uint64, rest []byte, ok bool) {
-	flags, n := binary.Uvarint(row)
-	if n <= 0 || flags >= 1<<flagBits {
+	flags, size := binary.Uvarint(row)
+	if size <= 0 || flags >= 1<<flagBits {
 		return 0, nil, false
 	}
-	row = row[n:]
+	row = row[size:]
 
 	for i, order := range fields {
 		if flags>>i&1 == 0 {
@@ -251,11 +270,11 @@ func cutOrders(
 			continue
 		}
 
-		v, n := binary.Uvarint(row)
-		if n <= 0 || v == 0 || v >= uint64(liveBit) {
+		v, size := binary.Uvarint(row)
+		if size <= 0 || v == 0 || v >= uint64(liveBit) {
 			return 0, nil, false
 		}
-		row = row[n:]
+		row = row[size:]
 
 		*order = factOrder(v)
 		if liveFields>>i&1 == 1 {

@@ -20,25 +20,25 @@ func TestRowEncodingIsPinned(t *testing.T) {
 	}{
 		{"live follow", (&edge{followLive: at | liveBit}).appendRow(nil), "018180f9c0c1c48203"},
 		{"backfilled follow", (&edge{followBackfill: at}).appendRow(nil), "048180f9c0c1c48203"},
-		{"implicit", (&edge{implicitSince: at, hasBoards: true}).appendRow(nil), "908001" + "8180f9c0c1c48203"},
+		{"implicit", (&edge{implicitSince: at, mayHaveBoardEdges: true}).appendRow(nil), "908001" + "8180f9c0c1c48203"},
 		{"blocked by", (&edge{unfollowLive: at | liveBit, blockedBy: toggle{liveBegin: at | liveBit}}).appendRow(nil), "8210" + "8180f9c0c1c48203" + "8180f9c0c1c48203"},
 		{"block and mute", (&edge{
 			block: toggle{liveBegin: at | liveBit, liveEnd: 2 | liveBit, backfillBegin: 3},
-			mute:  muteFacts{facts: toggle{liveBegin: 4 | liveBit, liveEnd: 5 | liveBit, backfillBegin: 6}},
+			mute:  muteFacts{toggle: toggle{liveBegin: 4 | liveBit, liveEnd: 5 | liveBit, backfillBegin: 6}},
 		}).appendRow(nil), "e00f" + "8180f9c0c1c48203" + "0203040506"},
 		{"live settings", (&edge{
 			followLive: 8 | liveBit, settings: settingsFact{order: 300 | liveBit, settings: events.AllFollowSettings},
 		}).appendRow(nil), "818002" + "08" + "0fac02"},
 		{"backfilled settings, all off", (&edge{followLive: 8 | liveBit, settings: settingsFact{order: 9}}).appendRow(nil), "818002" + "08" + "0009"},
 		{"mutes with an end", (&edge{
-			mute: muteFacts{facts: toggle{liveBegin: 4 | liveBit, backfillBegin: 6}, liveUntil: 300, backfillUntil: 7},
+			mute: muteFacts{toggle: toggle{liveBegin: 4 | liveBit, backfillBegin: 6}, liveUntil: 300, backfillUntil: 7},
 		}).appendRow(nil), "808a04" + "0406" + "ac0207"},
 		{"board edge", (&boardEdge{followLive: 1 | liveBit, unfollowLive: 2 | liveBit, followBackfill: 3, unfollowBackfill: 4}).appendRow(nil), "0f01020304"},
-		{"board", (&board{createdLive: 7 | liveBit}).appendRow(nil), "0107"},
-		{"titled board", (&board{createdLive: 7 | liveBit, titleOrder: 7 | liveBit, title: "Cats"}).appendRow(nil), "0d0707" + "0443617473"},
-		{"board titled by a backfill", (&board{createdBackfill: 7, titleOrder: 7, title: "a", titleEventBytes: "\x12\x01a"}).appendRow(nil), "060707" + "0161" + "120161"},
+		{"board", (&boardRow{createdLive: 7 | liveBit}).appendRow(nil), "0107"},
+		{"titled board", (&boardRow{createdLive: 7 | liveBit, titleOrder: 7 | liveBit, title: "Cats"}).appendRow(nil), "0d0707" + "0443617473"},
+		{"board titled by a backfill", (&boardRow{createdBackfill: 7, titleOrder: 7, title: "a", titleEventBytes: "\x12\x01a"}).appendRow(nil), "060707" + "0161" + "120161"},
 		{"counts", appendCounts(nil, (&userCountsRow{UserCounts: UserCounts{Following: 1, Boards: 300}}).fields()), "01000000ac02"},
-		{"counts of many", appendCounts(nil, (&userCountsRow{UserCounts: UserCounts{Following: 1}, otherEdges: 300, followingStored: 1}).fields()), "010000000000000000ac0200000001"},
+		{"counts of many", appendCounts(nil, (&userCountsRow{UserCounts: UserCounts{Following: 1}, unlistedEdges: 300, followingStored: 1}).fields()), "010000000000000000ac0200000001"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if got := hex.EncodeToString(c.row); got != c.want {
@@ -62,7 +62,7 @@ func TestRowsDecodeToWhatWasEncoded(t *testing.T) {
 		for i, s := range e.orderFields() {
 			*s = drawOrder(t, edgeLiveFields>>i&1 == 1, "factOrder")
 		}
-		e.hasBoards = rapid.Bool().Draw(t, "boards")
+		e.mayHaveBoardEdges = rapid.Bool().Draw(t, "boards")
 		if e.settings.order = drawOrder(t, rapid.Bool().Draw(t, "live"), "settings order"); e.settings.order != 0 {
 			e.settings.settings = events.FollowSettings(rapid.ByteMax(byte(events.AllFollowSettings)).Draw(t, "settings"))
 		}
@@ -71,7 +71,7 @@ func TestRowsDecodeToWhatWasEncoded(t *testing.T) {
 		if err := decodedEdge.decodeRow(e.appendRow(nil)); err != nil || decodedEdge != e {
 			t.Fatalf("edge decodes to %+v, want %+v: %v", decodedEdge, e, err)
 		}
-		b := board{
+		b := boardRow{
 			createdLive: drawOrder(t, true, "created"), createdBackfill: drawOrder(t, false, "backfill"),
 			titleOrder: drawOrder(t, rapid.Bool().Draw(t, "live"), "titled"),
 		}
@@ -79,7 +79,7 @@ func TestRowsDecodeToWhatWasEncoded(t *testing.T) {
 			b.title = rapid.String().Draw(t, "title")
 			b.titleEventBytes = rapid.String().Draw(t, "encoded")
 		}
-		var decodedBoard board
+		var decodedBoard boardRow
 		if err := decodedBoard.decodeRow(b.appendRow(nil)); err != nil || decodedBoard != b {
 			t.Fatalf("board decodes to %+v, want %+v: %v", decodedBoard, b, err)
 		}
@@ -90,7 +90,7 @@ func TestRowsDecodeToWhatWasEncoded(t *testing.T) {
 // encodes and decodes to the same.
 func FuzzRows(f *testing.F) {
 	f.Add([]byte{1, 0x81, 0x80})
-	f.Add((&board{titleOrder: 7, title: "x"}).appendRow(nil))
+	f.Add((&boardRow{titleOrder: 7, title: "x"}).appendRow(nil))
 	f.Fuzz(func(t *testing.T, row []byte) {
 		var e edge
 		if e.decodeRow(row) == nil {
@@ -99,9 +99,9 @@ func FuzzRows(f *testing.F) {
 				t.Fatalf("edge %x: %+v became %+v: %v", row, e, again, err)
 			}
 		}
-		var b board
+		var b boardRow
 		if b.decodeRow(row) == nil {
-			var again board
+			var again boardRow
 			if err := again.decodeRow(b.appendRow(nil)); err != nil || again != b {
 				t.Fatalf("board %x: %+v became %+v: %v", row, b, again, err)
 			}

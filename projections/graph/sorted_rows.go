@@ -6,15 +6,18 @@ import (
 	"slices"
 )
 
-// sortedRows is an iterator over rows of a list that were sorted in memory.
+// sortedRows is a [projections.Iterator] over rows of a list that are not stored in this form: they
+// were made from other rows, and sorted in memory.
 type sortedRows struct {
-	// rows are the keys, each followed by its value of valueSize bytes. No key is the beginning of
-	// another, so they are sorted by key.
+	// rows has the rows in the order of their keys. Each is the key followed by the value, whose
+	// size is valueSize. Sorting them whole sorts them by key, because no key is a prefix of
+	// another.
 	rows      [][]byte
 	valueSize int
 	// next is the index of the row after the current one.
 	next int
-	err  error
+	// err is the error of reading the other rows. With it, the iterator has no row.
+	err error
 }
 
 // Next is part of [projections.Iterator].
@@ -29,7 +32,7 @@ func (s *sortedRows) Next() bool {
 // Error is part of [projections.Iterator].
 func (s *sortedRows) Error() error {
 	if s.err != nil {
-		return fmt.Errorf("read whom a user follows: %w", s.err)
+		return fmt.Errorf("make the rows of a list: %w", s.err)
 	}
 	return nil
 }
@@ -53,7 +56,7 @@ func (s *sortedRows) Value() []byte {
 	row := s.rows[s.next-1]
 	value := row[len(row)-s.valueSize:]
 	if s.valueSize == 1 && value[0] == 0 {
-		return nil // as settingsValue writes a follow without settings
+		return nil // no setting is on: settingsValue returns nil, too
 	}
 	return value
 }

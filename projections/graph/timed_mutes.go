@@ -9,37 +9,42 @@ import (
 	"github.com/skein-feed/skein/projections"
 )
 
-// updateTimedMuteRow updates the row of a mute with an end in tagTimedMutes. Reads leave the row
-// out once the mute has ended.
-func (t *eventFold) updateTimedMuteRow(e *edgeEnd) {
-	before, after := &e.before.mute, &e.after.mute
+// A mute with an end holds or not depending on the log time at which it is read, and no event says
+// that it has ended. So these mutes have a list of their own, tagTimedMutes, which is sorted by
+// their ends. A query reads the list up to the first mute that has ended.
+
+// updateTimedMuteRow updates the row of the follower's mute of the followee in tagTimedMutes. The
+// row stays when the mute ends by itself.
+func (f *eventFold) updateTimedMuteRow(change *edgeChange) {
+	before, after := &change.before.mute, &change.after.mute
 	if *before == *after {
 		return
 	}
 
 	if before.hasTimedEnd() {
-		t.key = appendListKey(t.key[:0], tagTimedMutes, e.follower, before.until(), e.followee)
-		t.batch.Delete(t.key)
+		f.key = appendListKey(f.key[:0], tagTimedMutes, change.follower, before.until(), change.followee)
+		f.batch.Delete(f.key)
 	}
 	if after.hasTimedEnd() {
-		t.key = appendListKey(t.key[:0], tagTimedMutes, e.follower, after.until(), e.followee)
-		t.value = appendNewestFirst(t.value[:0], after.since())
-		t.batch.Set(t.key, t.value)
+		f.key = appendListKey(f.key[:0], tagTimedMutes, change.follower, after.until(), change.followee)
+		f.value = appendDescendingTime(f.value[:0], after.since())
+		f.batch.Set(f.key, f.value)
 	}
 }
 
-// FirstMuteEnd returns the earliest time at which one of the mutes of a user that still hold ends
-// by itself, or 0 if none does. It reads a row for each of them.
+// FirstMuteEnd returns the earliest end of a user's mutes that still hold, or 0 if none of them has
+// an end. It reads a row for each of them.
 func (q *Queries) FirstMuteEnd(user string) (first events.Micros, err error) {
 	err = q.eachTimedMute(user, func(rest, _ []byte) error {
-		first, _, err = cutSince(rest) // the rows come in falling order
+		first, _, err = cutDescendingTime(rest) // the latest end comes first, so the last row decides
 		return err
 	})
 	return first, err
 }
 
-// eachTimedMute calls do with each mute of a user that ends by itself and still holds, the latest
-// end first. do gets the part of the key that follows the user, and the value.
+// eachTimedMute calls do with each mute of a user that has an end and still holds, the latest end
+// first, until do returns an error. do gets the part of the key that follows the user, and the
+// value.
 func (q *Queries) eachTimedMute(user string, do func(rest, value []byte) error) (err error) {
 	prefix := projections.AppendKey(nil, tagTimedMutes, user)
 	it := q.reader.Iter(prefix, projections.PrefixEnd(prefix))
@@ -47,12 +52,12 @@ func (q *Queries) eachTimedMute(user string, do func(rest, value []byte) error) 
 
 	for it.Next() {
 		rest := it.Key()[len(prefix):]
-		until, _, err := cutSince(rest)
+		until, _, err := cutDescendingTime(rest)
 		if err != nil {
 			return err
 		}
 		if until <= q.now {
-			return nil
+			return nil // this mute has ended, and all that follow ended before it
 		}
 		if err := do(rest, it.Value()); err != nil {
 			return err
@@ -61,19 +66,20 @@ func (q *Queries) eachTimedMute(user string, do func(rest, value []byte) error) 
 	return nil
 }
 
-// timedMutes returns the mutes of a user that end by themselves and still hold, as rows of the list
-// Muted: the keys that they would have in tagMuted, and the ends as values.
-func (q *Queries) timedMutes(user string) projections.Iterator {
+// timedMuteRows returns an iterator over the mutes of a user that have an end and still hold,
+// sorted by their beginning, as the list Muted needs them. The keys are those that the mutes would
+// have in tagMuted, and the values are their ends.
+func (q *Queries) timedMuteRows(user string) projections.Iterator {
 	listPrefix := projections.AppendKey(nil, tagMuted, user)
-	s := &sortedRows{valueSize: timeSize}
-	s.err = q.eachTimedMute(user, func(rest, since []byte) error {
+	sorted := &sortedRows{valueSize: timeSize}
+	sorted.err = q.eachTimedMute(user, func(rest, since []byte) error {
 		if len(since) != timeSize {
-			return rowError("timed mute", since)
+			return projections.RowError("timed mute", since)
 		}
 		until, muted := rest[:timeSize], rest[timeSize:]
-		s.rows = append(s.rows, slices.Concat(listPrefix, since, muted, until))
+		sorted.rows = append(sorted.rows, slices.Concat(listPrefix, since, muted, until))
 		return nil
 	})
-	slices.SortFunc(s.rows, bytes.Compare)
-	return s
+	slices.SortFunc(sorted.rows, bytes.Compare)
+	return sorted
 }

@@ -2,95 +2,98 @@ package graph
 
 import "github.com/skein-feed/skein/events"
 
-// The methods below fold events about two users, at one end of an edge between them.
+// The methods below fold events about two users, at one end of an edge between them. They are
+// called by [eventFold.applyOneEnd].
 
-// followUser records that the follower follows the followee, with all boards, present and future.
-func (t *eventFold) followUser(e *edgeEnd) error {
-	facts := &e.after
+// followUser records that the follower follows the followee.
+func (f *eventFold) followUser(change *edgeChange) error {
+	facts := &change.after
 	switch {
-	case t.ev.Backfill:
-		if t.order <= facts.followBackfill {
-			return nil
+	case f.ev.Backfill:
+		if f.order <= facts.followBackfill {
+			return nil // only the latest backfilled follow counts
 		}
-		facts.followBackfill = t.order
+		facts.followBackfill = f.order
 	case facts.isBlockedLive():
-		return nil // live follows are ignored while a live block stands
-	case facts.followLive > facts.latestPossibleLiveEnd():
-		return nil // a repeat is not newer
+		return nil // live follows are void while a live block stands
+	case facts.followLive > facts.latestPossibleFollowEnd():
+		return nil // a repeat: the first time stays
 	default:
-		facts.followLive = t.order
+		facts.followLive = f.order
 	}
-	return t.writeWithBoards(e)
+	return f.writeEndWithBoards(change)
 }
 
-// unfollowUser records that the follower follows neither the followee nor any of the followee's
+// unfollowUser records that the follower stops following the followee and all of the followee's
 // boards.
-func (t *eventFold) unfollowUser(e *edgeEnd) error {
-	t.recordUnfollow(&e.after)
-	return t.writeWithBoards(e)
+func (f *eventFold) unfollowUser(change *edgeChange) error {
+	f.recordUnfollow(&change.after)
+	return f.writeEndWithBoards(change)
 }
 
-// recordUnfollow records an unfollow, or a block, which counts as one.
-func (t *eventFold) recordUnfollow(facts *edge) {
-	if t.ev.Backfill {
-		facts.unfollowBackfill = max(facts.unfollowBackfill, t.order)
+// recordUnfollow adds an unfollow, or a block, which counts as an unfollow, to the facts of an
+// edge.
+func (f *eventFold) recordUnfollow(facts *edge) {
+	if f.ev.Backfill {
+		facts.unfollowBackfill = max(facts.unfollowBackfill, f.order)
 		return
 	}
-	facts.unfollowLive = t.order
+	facts.unfollowLive = f.order
 	facts.followLive = 0
 }
 
-// changeBlock records that one user blocks the other, or ends the block. It is called for the edges
-// in both directions.
-func (t *eventFold) changeBlock(e *edgeEnd) error {
-	block := &e.after.block
-	if e.follower != t.ev.User {
-		block = &e.after.blockedBy
+// beginOrEndBlock records that one user blocks the other, or ends the block. It is called for the
+// edges in both directions, so the blocker is either the follower or the followee.
+func (f *eventFold) beginOrEndBlock(change *edgeChange) error {
+	block := &change.after.block
+	if change.follower != f.ev.User {
+		block = &change.after.blockedBy
 	}
 
 	switch {
-	case t.ev.Kind == events.UserUnblocked:
-		// An unblock counts as an unfollow only if it ends a backfilled block, which may still
-		// arrive. So no unfollow is recorded here: edge.latestLiveEnd finds the unblock in liveEnd
-		// once there is a backfilled block.
-		block.end(t.order, t.batch.BackfillsClosed())
-	case !t.ev.Backfill && block.liveBegin != 0:
-		return nil // a repeat: no live follow has counted since
+	case f.ev.Kind == events.UserUnblocked:
+		// An unblock counts as an unfollow only if it ends a backfilled block. That block may still
+		// arrive, so no unfollow is recorded here. Instead, edge.latestLiveFollowEnd counts
+		// block.liveEnd as an unfollow once there is a backfilled block.
+		block.recordEnd(f.order, f.batch.BackfillsClosed())
+	case !f.ev.Backfill && block.liveBegin != 0:
+		return nil // a repeat: live follows were void since the block, so there is nothing to end
 	default:
-		block.begin(t.order)
-		t.recordUnfollow(&e.after)
+		block.recordBegin(f.order)
+		f.recordUnfollow(&change.after)
 	}
 
-	if e.after == e.before {
+	if change.after == change.before {
 		return nil
 	}
-	return t.writeWithBoards(e)
+	return f.writeEndWithBoards(change)
 }
 
-// changeMute records that the follower mutes the followee, or ends the mute.
-func (t *eventFold) changeMute(e *edgeEnd) error {
-	if t.ev.Kind == events.UserMuted {
-		e.after.mute.begin(t.order, t.ev.Until)
+// muteOrUnmute records that the follower mutes the followee, or ends the mute. Board relations do
+// not depend on mutes, so the board edges need not be read.
+func (f *eventFold) muteOrUnmute(change *edgeChange) error {
+	if f.ev.Kind == events.UserMuted {
+		change.after.mute.recordMute(f.order, f.ev.Until)
 	} else {
-		e.after.mute.end(t.order, t.batch.BackfillsClosed())
+		change.after.mute.recordUnmute(f.order, f.batch.BackfillsClosed())
 	}
 
-	if e.after == e.before {
+	if change.after == change.before {
 		return nil
 	}
-	return t.writeEnd(e)
+	return f.writeEnd(change)
 }
 
-// changeSettings records the settings of a follow. The follow may begin later: history arrives in
-// any order.
-func (t *eventFold) changeSettings(e *edgeEnd) error {
-	set := settingsFact{order: t.order, settings: t.ev.Settings}
-	if !e.after.settings.isBefore(set) {
+// setFollowSettings records the settings of a follow. They are recorded even without a follow,
+// because the follow may begin later.
+func (f *eventFold) setFollowSettings(change *edgeChange) error {
+	fact := settingsFact{order: f.order, settings: f.ev.Settings}
+	if !change.after.settings.isBefore(fact) {
 		return nil
 	}
-	if !t.ev.Backfill && e.after.isBlockedLive() {
-		return nil // the end of the block would end the settings, too
+	if !f.ev.Backfill && change.after.isBlockedLive() {
+		return nil // live settings are void while a live block stands
 	}
-	e.after.settings = set
-	return t.writeEnd(e)
+	change.after.settings = fact
+	return f.writeEnd(change)
 }
