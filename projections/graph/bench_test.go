@@ -11,9 +11,9 @@ import (
 	"github.com/skein-feed/skein/projections/store"
 )
 
-// makeFollows returns envelopes of 100 live follows: n follows among n/10 users, followees by a
-// power law.
-func makeFollows(n int) []*events.Envelope {
+// makeFollowEnvelopes returns n live follows in envelopes of 100. The followers are n/10 users, all
+// equally often; the followees are the same users, distributed by a power law.
+func makeFollowEnvelopes(n int) []*events.Envelope {
 	r := rand.New(rand.NewPCG(1, 2))
 	users := n / 10
 	popular := rand.NewZipf(r, 1.1, 10, uint64(users-1))
@@ -36,7 +36,7 @@ func makeFollows(n int) []*events.Envelope {
 // BenchmarkFold folds follows into a store on disk, 64 envelopes of 100 at a time. One operation is
 // one follow.
 func BenchmarkFold(b *testing.B) {
-	envs := makeFollows(max(b.N, 10_000))
+	envs := makeFollowEnvelopes(max(b.N, 10_000))
 	cache := store.NewCache(512 << 20)
 	defer cache.Unref()
 	s, err := store.Open(store.Options{Dir: b.TempDir(), Projection: graph.New(), Cache: cache})

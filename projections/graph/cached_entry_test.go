@@ -16,12 +16,12 @@ import (
 // TestParseNumberAcceptsCanonicalNumbersOnly demands that an id is a number exactly if it is the
 // text that the number is formatted as.
 func TestParseNumberAcceptsCanonicalNumbersOnly(t *testing.T) {
-	check := func(t interface{ Fatalf(string, ...any) }, id string) {
+	expectCanonical := func(t interface{ Fatalf(string, ...any) }, id string) {
 		n, ok := parseNumber(id)
 		want, err := strconv.ParseUint(id, 10, 64)
-		written := err == nil && len(id) <= maxCacheDigits && strconv.FormatUint(want, 10) == id
-		if ok != written || ok && n != want {
-			t.Fatalf("%q: %d, %v", id, n, ok)
+		wantOK := err == nil && len(id) <= maxCacheDigits && strconv.FormatUint(want, 10) == id
+		if ok != wantOK || ok && n != want {
+			t.Fatalf("%q: got %d, %v, want %d, %v", id, n, ok, want, wantOK)
 		}
 	}
 	for _, id := range []string{
@@ -29,14 +29,14 @@ func TestParseNumberAcceptsCanonicalNumbersOnly(t *testing.T) {
 		"18446744073709551615", "18446744073709551616", "1234567/", "1234567:", "/2345678", ":2345678", "1234\x005678",
 		"-1234567", "+1234567", "1234567\xb0", "\xb11234567", "1 345678", "12345678901234é", "1234567890123456x",
 	} {
-		check(t, id)
+		expectCanonical(t, id)
 	}
 	rapid.Check(t, func(t *rapid.T) {
 		id := strconv.FormatUint(rapid.Uint64().Draw(t, "number"), 10)
-		check(t, id)
+		expectCanonical(t, id)
 		b := []byte(id)
-		b[rapid.IntRange(0, len(b)-1).Draw(t, "where")] = rapid.Byte().Draw(t, "byte")
-		check(t, string(b))
+		b[rapid.IntRange(0, len(b)-1).Draw(t, "position")] = rapid.Byte().Draw(t, "byte")
+		expectCanonical(t, string(b))
 	})
 }
 
@@ -45,7 +45,8 @@ func TestParseNumberAcceptsCanonicalNumbersOnly(t *testing.T) {
 func TestCacheEntryFillsOneCacheLine(t *testing.T) {
 	size := reflect.TypeFor[cacheEntry]().Size()
 	if size != entryBytes || size+querycache.EntryBytes != 64 {
-		t.Errorf("an entry has %d bytes, expected %d, and 64 with the %d of the cache", size, entryBytes, querycache.EntryBytes)
+		t.Errorf("an entry has %d bytes, expected %d, and 64 with the %d of the cache",
+			size, entryBytes, querycache.EntryBytes)
 	}
 }
 
@@ -54,16 +55,16 @@ func TestCacheEntryFillsOneCacheLine(t *testing.T) {
 func TestCacheEntryFindsItsEdgesOnly(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 3))
 	for n := range 60 {
-		for _, same := range []bool{false, true} {
-			idOf := func(id string) cacheID {
-				h, ok := cacheIDOf(id, 42)
+		for _, equalHashes := range []bool{false, true} {
+			mustMakeID := func(id string) cacheID {
+				made, ok := cacheIDOf(id, 42)
 				if !ok {
-					t.Fatal(id)
+					t.Fatalf("cacheIDOf(%q) is not ok, want an id", id)
 				}
-				if same {
-					h.hash = 1<<64 - 1
+				if equalHashes {
+					made.hash = 1<<64 - 1
 				}
-				return h
+				return made
 			}
 			want := map[string]cacheValue{}
 			edges := []cacheEdge(nil)
@@ -74,17 +75,18 @@ func TestCacheEntryFindsItsEdgesOnly(t *testing.T) {
 				}
 				if _, ok := want[id]; !ok {
 					want[id] = cacheValue(i+1)<<cacheSinceShift | cachedExplicit
-					edges = append(edges, cacheEdge{idOf(id), want[id]})
+					edges = append(edges, cacheEdge{mustMakeID(id), want[id]})
 				}
 			}
-			me := idOf("me")
-			e := cacheEntry{}
-			e.fill(&me, edges)
+
+			user := mustMakeID("me")
+			entry := cacheEntry{}
+			entry.fill(&user, edges)
 			for i := range 1000 {
 				for _, id := range []string{strconv.Itoa(i), fmt.Sprint("u", i)} {
-					h := idOf(id)
-					if got := e.find(&h); got != want[id] {
-						t.Fatalf("%s: %x, want %x", id, got, want[id])
+					other := mustMakeID(id)
+					if got := entry.find(&other); got != want[id] {
+						t.Fatalf("value of %s: got %x, want %x", id, got, want[id])
 					}
 				}
 			}
@@ -118,7 +120,7 @@ func TestCacheValueKeepsWhatHolds(t *testing.T) {
 			v.has(cachedTimedMute) != e.mute.hasTimedEnd() ||
 			v.has(cachedHidingRepins) != e.followSettings().Has(events.SettingHideRepins) ||
 			v.has(cachedMoreSettings) != (e.followSettings()&^events.SettingHideRepins != 0) {
-			t.Fatalf("the flags %b of the value do not fit the edge %+v", v, e)
+			t.Fatalf("got the flags %b, want those of the edge %+v", v, e)
 		}
 	})
 }

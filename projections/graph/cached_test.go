@@ -19,7 +19,8 @@ import (
 	"github.com/skein-feed/skein/projections/store"
 )
 
-func openCached(t testing.TB, fs vfs.FS, dir string, cache *querycache.Cache) *store.Store {
+// mustOpenCachedStore opens a store whose queries use the cache.
+func mustOpenCachedStore(t testing.TB, fs vfs.FS, dir string, cache *querycache.Cache) *store.Store {
 	t.Helper()
 	s, err := store.Open(store.Options{FS: fs, Dir: dir, Projection: graph.NewWith(cache)})
 	if err != nil {
@@ -33,6 +34,7 @@ func openCached(t testing.TB, fs vfs.FS, dir string, cache *querycache.Cache) *s
 	return s
 }
 
+// mustView opens a view of a store, which is closed when the test ends.
 func mustView(t testing.TB, s *store.Store) *projections.View {
 	t.Helper()
 	v, err := s.View()
@@ -60,41 +62,50 @@ func compareCachedAnswers(v *projections.View, a string, others []string, board 
 	for i, b := range others {
 		f, err := cached.UserFollow(a, b)
 		if err != nil || f != want[i] || got[i] != want[i] {
-			return fmt.Errorf("at %d: %s follows %s: %v, among others %v, want %v, %w", v.Cursor().Seq, a, b, f, got[i], want[i], err)
+			return fmt.Errorf("at %d: %s follows %s: got %v, and among others %v, want %v, %w",
+				v.Cursor().Seq, a, b, f, got[i], want[i], err)
 		}
+
 		r, err := cached.Relationship(a, b)
-		r2, err2 := rows.Relationship(a, b)
-		if r != r2 || err != nil || err2 != nil {
-			return fmt.Errorf("at %d: %s and %s: %+v, want %+v, %w %w", v.Cursor().Seq, a, b, r, r2, err, err2)
+		wantRelationship, err2 := rows.Relationship(a, b)
+		if r != wantRelationship || err != nil || err2 != nil {
+			return fmt.Errorf("at %d: %s and %s: got %+v, want %+v, %w %w",
+				v.Cursor().Seq, a, b, r, wantRelationship, err, err2)
 		}
+
 		visible, err := cached.Visibility(a, b)
-		visible2, err2 := rows.Visibility(a, b)
-		if visible != visible2 || err != nil || err2 != nil {
-			return fmt.Errorf("at %d: %s sees %s: %+v, want %+v, %w %w", v.Cursor().Seq, a, b, visible, visible2, err, err2)
+		wantVisible, err2 := rows.Visibility(a, b)
+		if visible != wantVisible || err != nil || err2 != nil {
+			return fmt.Errorf("at %d: %s sees %s: got %+v, want %+v, %w %w",
+				v.Cursor().Seq, a, b, visible, wantVisible, err, err2)
 		}
+
 		settings, err := cached.FollowSettings(a, b)
-		if settings != r2.Settings || err != nil {
-			return fmt.Errorf("at %d: settings of %s for %s: %v, want %v, %w", v.Cursor().Seq, a, b, settings, r2.Settings, err)
+		if settings != wantRelationship.Settings || err != nil {
+			return fmt.Errorf("at %d: settings of %s for %s: got %v, want %v, %w",
+				v.Cursor().Seq, a, b, settings, wantRelationship.Settings, err)
 		}
+
 		f, err = cached.BoardFollow(a, b, board)
-		f2, err2 := rows.BoardFollow(a, b, board)
-		if f != f2 || err != nil || err2 != nil {
-			return fmt.Errorf("at %d: %s follows %q of %s: %v, want %v, %w %w", v.Cursor().Seq, a, board, b, f, f2, err, err2)
+		wantFollow, err2 := rows.BoardFollow(a, b, board)
+		if f != wantFollow || err != nil || err2 != nil {
+			return fmt.Errorf("at %d: %s follows %q of %s: got %v, want %v, %w %w",
+				v.Cursor().Seq, a, board, b, f, wantFollow, err, err2)
 		}
 	}
 	return nil
 }
 
-// cacheWorld makes random events of users with ids of every form: follows, blocks, mutes, board
+// randomEvents makes random events of users with ids of every form: follows, blocks, mutes, board
 // follows and deletions.
-type cacheWorld struct {
+type randomEvents struct {
 	eventHistory
 	r     *rand.Rand
 	users []string
 }
 
-func newCacheWorld(seed uint64, users int) *cacheWorld {
-	w := &cacheWorld{r: rand.New(rand.NewPCG(seed, 1))}
+func newRandomEvents(seed uint64, users int) *randomEvents {
+	w := &randomEvents{r: rand.New(rand.NewPCG(seed, 1))}
 	for i := range users {
 		w.users = append(w.users, [...]string{
 			fmt.Sprint(i), fmt.Sprint(1_000_000_000_000 + i), fmt.Sprint("00", i), fmt.Sprint("u", i),
@@ -105,16 +116,17 @@ func newCacheWorld(seed uint64, users int) *cacheWorld {
 }
 
 // pickUser returns a random user, the first ones more often.
-func (w *cacheWorld) pickUser() string {
+func (w *randomEvents) pickUser() string {
 	return w.users[min(w.r.IntN(len(w.users)), w.r.IntN(len(w.users)))]
 }
 
-// next adds n events and returns their envelopes.
-func (w *cacheWorld) next(n int) []*events.Envelope {
-	from := len(w.list)
+// nextEnvelopes makes n more events and returns their envelopes.
+func (w *randomEvents) nextEnvelopes(n int) []*events.Envelope {
+	from := len(w.events)
 	kinds := [...]events.Kind{
 		events.UserFollowed, events.UserFollowed, events.UserFollowed, events.UserUnfollowed, events.UserBlocked,
-		events.UserUnblocked, events.UserMuted, events.UserUnmuted, events.BoardFollowed, events.BoardUnfollowed, events.FollowSettingsSet,
+		events.UserUnblocked, events.UserMuted, events.UserUnmuted, events.BoardFollowed, events.BoardUnfollowed,
+		events.FollowSettingsSet,
 	}
 	for range n {
 		ev := events.Event{Kind: kinds[w.r.IntN(len(kinds))], User: w.pickUser(), Peer: w.pickUser()}
@@ -127,11 +139,11 @@ func (w *cacheWorld) next(n int) []*events.Envelope {
 			ev.Settings = events.FollowSettings(w.r.IntN(int(events.AllFollowSettings) + 1))
 		case ev.Kind == events.UserMuted && w.r.IntN(2) == 0:
 			// Some of these have ended, and others end while the test runs.
-			ev.Until = w.list[len(w.list)-1].Time + events.Micros(w.r.IntN(400)-100)
+			ev.Until = w.events[len(w.events)-1].Time + events.Micros(w.r.IntN(400)-100)
 		}
 		w.add(ev)
 	}
-	return histories.Envelopes(w.list)[from:]
+	return histories.Envelopes(w.events)[from:]
 }
 
 // TestCachedAnswersAreThoseOfRowsWhileFolding has readers with views of different ages while the
@@ -140,14 +152,14 @@ func (w *cacheWorld) next(n int) []*events.Envelope {
 func TestCachedAnswersAreThoseOfRowsWhileFolding(t *testing.T) {
 	const size = 24 << 10
 	cache := querycache.New(size)
-	s := openCached(t, vfs.NewMem(), "data", cache)
-	w := newCacheWorld(1, 150)
+	s := mustOpenCachedStore(t, vfs.NewMem(), "data", cache)
+	w := newRandomEvents(1, 150)
 	mustFoldAll := func(envs []*events.Envelope) {
 		if err := s.Fold(envs); err != nil {
 			t.Error(err)
 		}
 	}
-	mustFoldAll(w.next(3000))
+	mustFoldAll(w.nextEnvelopes(3000))
 	ctx, stop := context.WithCancel(t.Context())
 	var readers sync.WaitGroup
 	for reader := range uint64(4) {
@@ -189,7 +201,7 @@ func TestCachedAnswersAreThoseOfRowsWhileFolding(t *testing.T) {
 		})
 	}
 	for range 150 {
-		mustFoldAll(w.next(1 + w.r.IntN(10)))
+		mustFoldAll(w.nextEnvelopes(1 + w.r.IntN(10)))
 	}
 	stop()
 	readers.Wait()
@@ -206,7 +218,7 @@ func TestCachedAnswersAreThoseOfRowsInHistories(t *testing.T) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			history := histories.Fixed(seed+40, 400)
 			cache := querycache.New(64 << 10)
-			s := openCached(t, vfs.NewMem(), "data", cache)
+			s := mustOpenCachedStore(t, vfs.NewMem(), "data", cache)
 			users := []string{"ann", "7", "6ba7b810-9dad-11d1-80b4-00c04fd430c8", "10", "007", "bob", "nobody", ""}
 			var older []*projections.View
 			for _, env := range histories.Envelopes(history) {
@@ -231,7 +243,9 @@ func TestCachedAnswersAreThoseOfRowsInHistories(t *testing.T) {
 
 // askUntilCached asks three times how a follows b, so that the answer gets into the cache. It
 // reports whether the last answer was cached.
-func askUntilCached(t testing.TB, cache *querycache.Cache, v *projections.View, a, b string) (f graph.Follow, cached bool) {
+func askUntilCached(
+	t testing.TB, cache *querycache.Cache, v *projections.View, a, b string,
+) (f graph.Follow, cached bool) {
 	t.Helper()
 	for range 3 {
 		before := cache.Stats().Hits
@@ -250,17 +264,17 @@ func TestCacheEntryAnswersOtherViewsButNotAcrossChange(t *testing.T) {
 	for _, first := range []string{"old", "new"} {
 		t.Run(first+" view first", func(t *testing.T) {
 			cache := querycache.New(1 << 20)
-			s := openCached(t, vfs.NewMem(), "data", cache)
-			var st eventHistory
+			s := mustOpenCachedStore(t, vfs.NewMem(), "data", cache)
+			var history eventHistory
 			for i := range 20 {
-				st.add(events.Event{Kind: events.UserFollowed, User: fmt.Sprint(i), Peer: "bob"})
+				history.add(events.Event{Kind: events.UserFollowed, User: fmt.Sprint(i), Peer: "bob"})
 			}
-			if err := s.Fold(histories.Envelopes(st.list)); err != nil {
+			if err := s.Fold(histories.Envelopes(history.events)); err != nil {
 				t.Fatal(err)
 			}
 			before := mustView(t, s)
-			st.add(events.Event{Kind: events.UserUnfollowed, User: "3", Peer: "bob"})
-			if err := s.Fold(histories.Envelopes(st.list)[20:]); err != nil {
+			history.add(events.Event{Kind: events.UserUnfollowed, User: "3", Peer: "bob"})
+			if err := s.Fold(histories.Envelopes(history.events)[20:]); err != nil {
 				t.Fatal(err)
 			}
 			after := mustView(t, s)
@@ -268,12 +282,13 @@ func TestCacheEntryAnswersOtherViewsButNotAcrossChange(t *testing.T) {
 			others := 0
 			for i := range 20 {
 				_, _ = askUntilCached(t, cache, entryOf, fmt.Sprint(i), "bob")
-				was, wasCached := askUntilCached(t, cache, before, fmt.Sprint(i), "bob")
-				is, isCached := askUntilCached(t, cache, after, fmt.Sprint(i), "bob")
-				if was.Kind != graph.Explicit || (is.Kind == graph.Explicit) != (i != 3) {
-					t.Errorf("%d followed bob: %v, and now: %v, expected all to follow bob, and only 3 no longer", i, was, is)
+				followBefore, cachedBefore := askUntilCached(t, cache, before, fmt.Sprint(i), "bob")
+				followAfter, cachedAfter := askUntilCached(t, cache, after, fmt.Sprint(i), "bob")
+				if followBefore.Kind != graph.Explicit || (followAfter.Kind == graph.Explicit) != (i != 3) {
+					t.Errorf("%d follows bob: got %v before and %v after, expected all before, and all but 3 after",
+						i, followBefore, followAfter)
 				}
-				if i != 3 && wasCached && isCached {
+				if i != 3 && cachedBefore && cachedAfter {
 					others++
 				}
 			}
@@ -289,11 +304,11 @@ func TestCacheEntryAnswersOtherViewsButNotAcrossChange(t *testing.T) {
 // Entries that were made before the repair must not answer after it.
 func TestRepairInvalidatesCacheEntries(t *testing.T) {
 	cache := querycache.New(1 << 20)
-	s := openCached(t, vfs.NewMem(), "data", cache)
-	var st eventHistory
-	st.add(events.Event{Kind: events.UserFollowed, User: "ann", Peer: "bob"})
-	st.add(events.Event{Kind: events.UserFollowed, User: "ann", Peer: "cid"})
-	if err := s.Fold(histories.Envelopes(st.list)); err != nil {
+	s := mustOpenCachedStore(t, vfs.NewMem(), "data", cache)
+	var history eventHistory
+	history.add(events.Event{Kind: events.UserFollowed, User: "ann", Peer: "bob"})
+	history.add(events.Event{Kind: events.UserFollowed, User: "ann", Peer: "cid"})
+	if err := s.Fold(histories.Envelopes(history.events)); err != nil {
 		t.Fatal(err)
 	}
 	before := mustView(t, s)
@@ -335,20 +350,24 @@ func TestStoresShareLimitButNoCacheEntries(t *testing.T) {
 	cache := querycache.New(1 << 20)
 	fs := vfs.NewMem()
 	openWithFollow := func(dir, peer string) *store.Store {
-		s := openCached(t, fs, dir, cache)
-		var st eventHistory
-		st.add(events.Event{Kind: events.UserFollowed, User: "ann", Peer: peer})
-		if err := s.Fold(histories.Envelopes(st.list)); err != nil {
+		s := mustOpenCachedStore(t, fs, dir, cache)
+		var history eventHistory
+		history.add(events.Event{Kind: events.UserFollowed, User: "ann", Peer: peer})
+		if err := s.Fold(histories.Envelopes(history.events)); err != nil {
 			t.Fatal(err)
 		}
 		return s
 	}
-	check := func(s *store.Store, peer string) {
+	// expectFollowOf demands that ann follows only the peer in the store, and that answers are
+	// cached.
+	expectFollowOf := func(s *store.Store, peer string) {
 		t.Helper()
 		v := mustView(t, s)
 		for _, b := range []string{"bob", "cid"} {
-			if f, cached := askUntilCached(t, cache, v, "ann", b); !cached || (f.Kind == graph.Explicit) != (b == peer) {
-				t.Errorf("ann follows %s: got %v, cached %t, expected only the follow of %s, from the cache", b, f, cached, peer)
+			f, cached := askUntilCached(t, cache, v, "ann", b)
+			if !cached || (f.Kind == graph.Explicit) != (b == peer) {
+				t.Errorf("ann follows %s: got %v, cached %t, expected only the follow of %s, from the cache",
+					b, f, cached, peer)
 			}
 		}
 		if err := v.Close(); err != nil {
@@ -357,9 +376,9 @@ func TestStoresShareLimitButNoCacheEntries(t *testing.T) {
 	}
 	one := openWithFollow("one", "bob")
 	two := openWithFollow("two", "cid")
-	check(one, "bob")
-	check(two, "cid")
-	check(one, "bob")
+	expectFollowOf(one, "bob")
+	expectFollowOf(two, "cid")
+	expectFollowOf(one, "bob")
 
 	// A view that is open while its store closes still answers.
 	late := mustView(t, one)
@@ -374,7 +393,7 @@ func TestStoresShareLimitButNoCacheEntries(t *testing.T) {
 	if err := errors.Join(late.Close(), <-closing); err != nil {
 		t.Error(err)
 	}
-	check(two, "cid")
+	expectFollowOf(two, "cid")
 	if err := two.Close(); err != nil {
 		t.Error(err)
 	}
@@ -383,12 +402,12 @@ func TestStoresShareLimitButNoCacheEntries(t *testing.T) {
 	}
 
 	// A store that is opened again has entries of its own, also if it is opened only for reading.
-	check(openCached(t, fs, "one", cache), "bob")
+	expectFollowOf(mustOpenCachedStore(t, fs, "one", cache), "bob")
 	only, err := store.Open(store.Options{FS: fs, Dir: "two", Projection: graph.NewWith(cache), ReadOnly: true})
 	if err != nil {
 		t.Fatal(err)
 	}
-	check(only, "cid")
+	expectFollowOf(only, "cid")
 	if err := only.Close(); err != nil {
 		t.Error(err)
 	}
@@ -399,13 +418,13 @@ func TestStoresShareLimitButNoCacheEntries(t *testing.T) {
 // cached before many questions were asked.
 func TestUserIsCachedOnlyAfterEnoughQuestions(t *testing.T) {
 	cache := querycache.New(8 << 20)
-	s := openCached(t, vfs.NewMem(), "data", cache)
-	var st eventHistory
+	s := mustOpenCachedStore(t, vfs.NewMem(), "data", cache)
+	var history eventHistory
 	for i := range 1000 {
-		st.add(events.Event{Kind: events.UserFollowed, User: fmt.Sprint(i), Peer: "bob"})
-		st.add(events.Event{Kind: events.UserFollowed, User: "eager", Peer: fmt.Sprint(i)})
+		history.add(events.Event{Kind: events.UserFollowed, User: fmt.Sprint(i), Peer: "bob"})
+		history.add(events.Event{Kind: events.UserFollowed, User: "eager", Peer: fmt.Sprint(i)})
 	}
-	if err := s.Fold(histories.Envelopes(st.list)); err != nil {
+	if err := s.Fold(histories.Envelopes(history.events)); err != nil {
 		t.Fatal(err)
 	}
 	q := graph.NewCachedQueries(mustView(t, s))
@@ -436,15 +455,15 @@ func TestUserIsCachedOnlyAfterEnoughQuestions(t *testing.T) {
 // questions are answered.
 func TestTooSmallCacheKeepsNothing(t *testing.T) {
 	cache := querycache.New(100)
-	s := openCached(t, vfs.NewMem(), "data", cache)
-	if err := s.Fold(newCacheWorld(5, 10).next(100)); err != nil {
+	s := mustOpenCachedStore(t, vfs.NewMem(), "data", cache)
+	if err := s.Fold(newRandomEvents(5, 10).nextEnvelopes(100)); err != nil {
 		t.Fatal(err)
 	}
 	v := mustView(t, s)
 	if cache != nil || v.QueryCache() != nil || !reflect.DeepEqual(cache.Stats(), querycache.Stats{}) {
 		t.Error("a cache of 100 bytes keeps something, want nothing")
 	}
-	if err := compareCachedAnswers(v, "0", newCacheWorld(5, 10).users, "art"); err != nil {
+	if err := compareCachedAnswers(v, "0", newRandomEvents(5, 10).users, "art"); err != nil {
 		t.Error(err)
 	}
 }

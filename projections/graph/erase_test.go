@@ -17,17 +17,18 @@ import (
 )
 
 // eventHistory collects live events, of one envelope each, a second apart.
-type eventHistory struct{ list []events.Event }
+type eventHistory struct{ events []events.Event }
 
-func (s *eventHistory) add(ev events.Event) {
-	n := len(s.list) + 1
+// add adds an event, and sets its position and time.
+func (h *eventHistory) add(ev events.Event) {
+	n := len(h.events) + 1
 	ev.Seq = uint64(n)
 	ev.Time = histories.Start + events.Micros(n)*1_000_000
-	s.list = append(s.list, ev)
+	h.events = append(h.events, ev)
 }
 
-// mustFold folds events into a store in memory.
-func mustFold(t *testing.T, bounds store.Bounds, list []events.Event) *store.Store {
+// mustFoldIntoStore folds events into a new store in memory.
+func mustFoldIntoStore(t *testing.T, bounds store.Bounds, history []events.Event) *store.Store {
 	t.Helper()
 	s, err := store.Open(store.Options{
 		FS: vfs.NewMem(), Dir: "data", Projection: graph.New(), Bounds: bounds,
@@ -40,69 +41,71 @@ func mustFold(t *testing.T, bounds store.Bounds, list []events.Event) *store.Sto
 			t.Error(err)
 		}
 	})
-	if err := s.Fold(histories.Envelopes(list)); err != nil {
+	if err := s.Fold(histories.Envelopes(history)); err != nil {
 		t.Fatal(err)
 	}
 	return s
 }
 
-// readRows returns every row of the projection, with keys and values in hexadecimal.
-func readRows(t *testing.T, s *store.Store) map[string]string {
+// mustReadRows returns every row of the projection: a map from keys to values, both in hexadecimal.
+func mustReadRows(t *testing.T, s *store.Store) map[string]string {
 	t.Helper()
 	v, err := s.View()
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer v.Close()
-	all := map[string]string{}
+
+	rows := map[string]string{}
 	it := v.Iter([]byte{0}, nil)
 	for it.Next() {
 		if projections.IsRuntimeKey(it.Key()) {
 			continue
 		}
-		all[fmt.Sprintf("%x", it.Key())] = fmt.Sprintf("%x", it.Value())
+		rows[fmt.Sprintf("%x", it.Key())] = fmt.Sprintf("%x", it.Value())
 	}
 	if err := it.Close(); err != nil {
 		t.Fatal(err)
 	}
-	return all
+	return rows
 }
 
 // makeStarWithFans returns the events of a user, star, with n fans: some follow explicitly, some by
 // board, some exclude a board, some have unfollowed, and some are blocked and mute the star.
 func makeStarWithFans(n int) *eventHistory {
-	s := &eventHistory{}
+	history := &eventHistory{}
 	for i := range n {
 		fan := fmt.Sprintf("fan%d", i)
-		s.add(events.Event{Kind: events.UserFollowed, User: fan, Peer: "star"})
+		history.add(events.Event{Kind: events.UserFollowed, User: fan, Peer: "star"})
 		switch i % 6 {
 		case 0:
-			s.add(events.Event{Kind: events.BoardUnfollowed, User: fan, Peer: "star", Board: "art"})
+			history.add(events.Event{Kind: events.BoardUnfollowed, User: fan, Peer: "star", Board: "art"})
 		case 1:
-			s.add(events.Event{Kind: events.UserUnfollowed, User: fan, Peer: "star"})
-			s.add(events.Event{Kind: events.BoardFollowed, User: fan, Peer: "star", Board: "art"})
+			history.add(events.Event{Kind: events.UserUnfollowed, User: fan, Peer: "star"})
+			history.add(events.Event{Kind: events.BoardFollowed, User: fan, Peer: "star", Board: "art"})
 		case 2:
-			s.add(events.Event{Kind: events.UserUnfollowed, User: fan, Peer: "star"})
+			history.add(events.Event{Kind: events.UserUnfollowed, User: fan, Peer: "star"})
 		case 3:
-			s.add(events.Event{Kind: events.UserBlocked, User: "star", Peer: fan})
-			s.add(events.Event{Kind: events.UserMuted, User: fan, Peer: "star"})
+			history.add(events.Event{Kind: events.UserBlocked, User: "star", Peer: fan})
+			history.add(events.Event{Kind: events.UserMuted, User: fan, Peer: "star"})
 		case 4:
-			s.add(events.Event{Kind: events.BoardFollowed, User: fan, Peer: "star", Board: ""})
-			s.add(events.Event{Kind: events.UserFollowed, User: "star", Peer: fan})
+			history.add(events.Event{Kind: events.BoardFollowed, User: fan, Peer: "star", Board: ""})
+			history.add(events.Event{Kind: events.UserFollowed, User: "star", Peer: fan})
 		}
 	}
-	return s
+	return history
 }
 
 // TestErasedUserLeavesNoRow demands that, after the deletion of a user, no row has the user's id
 // (I12), and that the remaining rows are those of a log in which the others only ever dealt with
 // each other.
 func TestErasedUserLeavesNoRow(t *testing.T) {
-	s := makeStarWithFans(600)
-	s.add(events.Event{Kind: events.UserFollowed, User: "fan0", Peer: "fan1"})
-	s.add(events.Event{Kind: events.UserDeleted, User: "star"})
+	history := makeStarWithFans(600)
+	history.add(events.Event{Kind: events.UserFollowed, User: "fan0", Peer: "fan1"})
+	history.add(events.Event{Kind: events.UserDeleted, User: "star"})
+	got := mustReadRows(t, mustFoldIntoStore(t, store.Bounds{}, history.events))
+
 	id := fmt.Sprintf("%x", events.AppendID(nil, "star"))
-	got := readRows(t, mustFold(t, store.Bounds{}, s.list))
 	tombstones := 0
 	for key := range got {
 		if strings.Contains(key, id) {
@@ -114,9 +117,12 @@ func TestErasedUserLeavesNoRow(t *testing.T) {
 		}
 	}
 	if tombstones != 1 {
-		t.Errorf("%d tombstones, want 1", tombstones)
+		t.Errorf("got %d tombstones, want 1", tombstones)
 	}
-	want := readRows(t, mustFold(t, store.Bounds{}, s.list[len(s.list)-2:len(s.list)-1]))
+
+	// The last event but one is the only one that is not about the deleted user.
+	last := len(history.events) - 1
+	want := mustReadRows(t, mustFoldIntoStore(t, store.Bounds{}, history.events[last-1:last]))
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("rows (-want +got):\n%s", diff)
 	}
@@ -130,12 +136,12 @@ func TestDeletionInStepsLeavesTheSameRows(t *testing.T) {
 		{Kind: events.BoardDeleted, User: "star", Board: "art"},
 	} {
 		t.Run(end.Kind.String(), func(t *testing.T) {
-			s := makeStarWithFans(3000)
-			s.add(end)
-			s.add(events.Event{Kind: events.UserFollowed, User: "fan0", Peer: "star"})
+			history := makeStarWithFans(3000)
+			history.add(end)
+			history.add(events.Event{Kind: events.UserFollowed, User: "fan0", Peer: "star"})
 
-			atOnce := readRows(t, mustFold(t, store.Bounds{BatchBytes: 1 << 30}, s.list))
-			inSteps := readRows(t, mustFold(t, store.Bounds{BatchBytes: 4 << 10}, s.list))
+			atOnce := mustReadRows(t, mustFoldIntoStore(t, store.Bounds{BatchBytes: 1 << 30}, history.events))
+			inSteps := mustReadRows(t, mustFoldIntoStore(t, store.Bounds{BatchBytes: 4 << 10}, history.events))
 			if diff := cmp.Diff(atOnce, inSteps); diff != "" {
 				t.Errorf("rows (-at once +in steps):\n%s", diff)
 			}
@@ -146,26 +152,30 @@ func TestDeletionInStepsLeavesTheSameRows(t *testing.T) {
 // TestEdgesWithoutEffectAreDroppedAfterImports demands that, once all backfills are closed, an edge
 // by which nothing holds is dropped when an event changes it.
 func TestEdgesWithoutEffectAreDroppedAfterImports(t *testing.T) {
-	s := &eventHistory{}
-	s.add(events.Event{Kind: events.UserFollowed, User: "ann", Peer: "bob"})
-	s.add(events.Event{Kind: events.BoardUnfollowed, User: "ann", Peer: "bob", Board: "art"})
-	s.add(events.Event{Kind: events.UserUnfollowed, User: "ann", Peer: "bob"})
-	s.add(events.Event{Kind: events.UserFollowed, User: "ann", Peer: "cid"})
-	edges := func() (n int) {
-		for key := range readRows(t, mustFold(t, store.Bounds{}, s.list)) {
+	history := &eventHistory{}
+	history.add(events.Event{Kind: events.UserFollowed, User: "ann", Peer: "bob"})
+	history.add(events.Event{Kind: events.BoardUnfollowed, User: "ann", Peer: "bob", Board: "art"})
+	history.add(events.Event{Kind: events.UserUnfollowed, User: "ann", Peer: "bob"})
+	history.add(events.Event{Kind: events.UserFollowed, User: "ann", Peer: "cid"})
+	countEdgeRows := func() (rows int) {
+		for key := range mustReadRows(t, mustFoldIntoStore(t, store.Bounds{}, history.events)) {
 			if slices.Contains([]string{"10", "11", "12", "1c", "24", "25", "26", "27"}, key[4:6]) {
-				n++
+				rows++
 			}
 		}
-		return n
+		return rows
 	}
-	if n := edges(); n != 11 { // at each end two edges and a board edge; three rows of regions, and two that lead to in-ends
-		t.Fatalf("%d rows of edges before the imports are closed, want 11", n)
+
+	// There are two edges and a board edge at each end, three rows of regions, and two rows of
+	// unlisted in-ends.
+	if rows := countEdgeRows(); rows != 11 {
+		t.Fatalf("got %d rows of edges before the imports are closed, want 11", rows)
 	}
-	s.add(events.Event{Kind: events.BackfillClosed})
-	s.add(events.Event{Kind: events.UserUnfollowed, User: "ann", Peer: "bob"})
-	s.add(events.Event{Kind: events.UserUnfollowed, User: "ann", Peer: "cid"})
-	if n := edges(); n != 0 {
-		t.Errorf("%d rows of edges after the imports are closed, want 0", n)
+
+	history.add(events.Event{Kind: events.BackfillClosed})
+	history.add(events.Event{Kind: events.UserUnfollowed, User: "ann", Peer: "bob"})
+	history.add(events.Event{Kind: events.UserUnfollowed, User: "ann", Peer: "cid"})
+	if rows := countEdgeRows(); rows != 0 {
+		t.Errorf("got %d rows of edges after the imports are closed, want 0", rows)
 	}
 }

@@ -3,8 +3,11 @@ package graph_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/projections/graph"
@@ -16,97 +19,114 @@ import (
 // the first edge beyond the threshold until half of the threshold is left, and that it reads the
 // same throughout.
 func TestFollowingListIsStoredOnlyWhileLong(t *testing.T) {
-	s := &eventHistory{}
-	addFollowEvent := func(peer int, kind events.Kind) {
-		s.add(events.Event{Kind: kind, User: "ann", Peer: fmt.Sprintf("peer%04d", peer)})
+	history := &eventHistory{}
+	addFollowEvent := func(kind events.Kind, peer int) {
+		history.add(events.Event{Kind: kind, User: "ann", Peer: fmt.Sprintf("peer%04d", peer)})
 	}
-	for i := range graph.DefaultShortList {
-		addFollowEvent(i, events.UserFollowed)
-	}
-	st := mustFold(t, store.Bounds{}, nil)
-	done := 0
-	// check folds the events that were added since its last call. The list must then have the users
-	// from-to, the newest first, and as many stored rows as wantRows.
-	check := func(when string, from, to, wantRows int) {
+	s := mustFoldIntoStore(t, store.Bounds{}, nil)
+	folded := 0
+
+	// foldAndExpect folds the events that were added since its last call. Then ann must follow the
+	// peers from first up to, but without, end, in falling order, and the list must have as many
+	// stored rows as wantRows.
+	foldAndExpect := func(situation string, first, end, wantRows int) {
 		t.Helper()
-		if err := st.Fold(histories.Envelopes(s.list)[done:]); err != nil {
-			t.Fatalf("%s: %v", when, err)
+		if err := s.Fold(histories.Envelopes(history.events)[folded:]); err != nil {
+			t.Fatalf("%s: %v", situation, err)
 		}
-		done = len(s.list)
+		folded = len(history.events)
+
 		rows := 0
-		for key := range readRows(t, st) {
+		for key := range mustReadRows(t, s) {
 			if key[4:6] == "13" && strings.Contains(key, fmt.Sprintf("%x", "ann\x00")) {
 				rows++
 			}
 		}
 		if rows != wantRows {
-			t.Errorf("%s: the list of %d users has %d stored rows, want %d", when, to-from, rows, wantRows)
+			t.Errorf("%s: the list of %d users has %d stored rows, want %d", situation, end-first, rows, wantRows)
 		}
-		v, err := st.View()
+
+		v, err := s.View()
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer v.Close()
-		c := &counting{Reader: v}
+		reader := &countingReader{Reader: v}
+		list := graph.List{Kind: graph.FollowingExplicit, User: "ann"}
 		var got []string
 		var after graph.PageCursor
 		for {
-			page, next, err := graph.NewQueries(c).List(context.Background(), graph.List{Kind: graph.FollowingExplicit, User: "ann"}, after, 100)
+			page, next, err := graph.NewQueries(reader).List(context.Background(), list, after, 100)
 			if err != nil {
-				t.Fatalf("%s: %v", when, err)
+				t.Fatalf("%s: %v", situation, err)
 			}
-			for _, e := range page {
-				got = append(got, e.User)
+			for _, entry := range page {
+				got = append(got, entry.User)
 			}
-			if c.gets > 1 || c.rows > graph.DefaultShortList+1 {
-				t.Errorf("%s: a page took %d rows and %d point reads, want at most %d and 1", when, c.rows, c.gets, graph.DefaultShortList+1)
+			if reader.pointReads > 1 || reader.rows > graph.DefaultShortList+1 {
+				t.Errorf("%s: a page took %d rows and %d point reads, want at most %d and 1",
+					situation, reader.rows, reader.pointReads, graph.DefaultShortList+1)
 			}
-			c.gets = 0
-			c.rows = 0
+			reader.pointReads = 0
+			reader.rows = 0
 			if next == nil {
 				break
 			}
 			after = next
 		}
-		first := fmt.Sprintf("peer%04d", to-1)
-		last := fmt.Sprintf("peer%04d", from)
-		if len(got) != to-from || len(got) > 0 && (got[0] != first || got[len(got)-1] != last) {
-			t.Errorf("%s: the list has %d users, want %d from %s down to %s: %v", when, len(got), to-from, first, last, got)
+
+		var want []string
+		for peer := end - 1; peer >= first; peer-- {
+			want = append(want, fmt.Sprintf("peer%04d", peer))
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%s: the list (-want +got):\n%s", situation, cmp.Diff(want, got))
 		}
 	}
-	check("at the threshold", 0, graph.DefaultShortList, 0)
-	addFollowEvent(graph.DefaultShortList, events.UserFollowed)
-	check("above it", 0, graph.DefaultShortList+1, graph.DefaultShortList+1)
-	addFollowEvent(0, events.UserUnfollowed)
-	check("unfollowed: the edge stays, for late history", 1, graph.DefaultShortList+1, graph.DefaultShortList)
-	for i := 1; i <= graph.DefaultShortList/2; i++ {
-		s.add(events.Event{Kind: events.UserDeleted, User: fmt.Sprintf("peer%04d", i)})
+
+	for i := range graph.DefaultShortList {
+		addFollowEvent(events.UserFollowed, i)
 	}
-	check("with more than half", graph.DefaultShortList/2+1, graph.DefaultShortList+1, graph.DefaultShortList/2)
-	s.add(events.Event{Kind: events.UserDeleted, User: "peer0000"})
-	check("with half", graph.DefaultShortList/2+1, graph.DefaultShortList+1, 0)
-	addFollowEvent(graph.DefaultShortList+1, events.UserFollowed)
-	check("and one more", graph.DefaultShortList/2+1, graph.DefaultShortList+2, 0)
-	s.add(events.Event{Kind: events.UserDeleted, User: "ann"})
-	check("deleted", 0, 0, 0)
+	foldAndExpect("at the threshold", 0, graph.DefaultShortList, 0)
+
+	addFollowEvent(events.UserFollowed, graph.DefaultShortList)
+	foldAndExpect("above the threshold", 0, graph.DefaultShortList+1, graph.DefaultShortList+1)
+
+	// The edge stays after the unfollow, because late history may arrive.
+	addFollowEvent(events.UserUnfollowed, 0)
+	foldAndExpect("after an unfollow", 1, graph.DefaultShortList+1, graph.DefaultShortList)
+
+	for i := 1; i <= graph.DefaultShortList/2; i++ {
+		history.add(events.Event{Kind: events.UserDeleted, User: fmt.Sprintf("peer%04d", i)})
+	}
+	foldAndExpect("with more than half of the threshold",
+		graph.DefaultShortList/2+1, graph.DefaultShortList+1, graph.DefaultShortList/2)
+
+	history.add(events.Event{Kind: events.UserDeleted, User: "peer0000"})
+	foldAndExpect("with half of the threshold", graph.DefaultShortList/2+1, graph.DefaultShortList+1, 0)
+
+	addFollowEvent(events.UserFollowed, graph.DefaultShortList+1)
+	foldAndExpect("with one more", graph.DefaultShortList/2+1, graph.DefaultShortList+2, 0)
+
+	history.add(events.Event{Kind: events.UserDeleted, User: "ann"})
+	foldAndExpect("after the deletion of ann", 0, 0, 0)
 }
 
 // TestPageOfFewFollowsDoesNotReadManyMutes demands that a user who follows few others but has muted
 // many has a stored list, so that a page does not read the mutes.
 func TestPageOfFewFollowsDoesNotReadManyMutes(t *testing.T) {
-	s := &eventHistory{}
+	history := &eventHistory{}
 	for i := range 3 * graph.DefaultShortList {
-		s.add(events.Event{Kind: events.UserMuted, User: "ann", Peer: fmt.Sprintf("peer%d", i)})
+		history.add(events.Event{Kind: events.UserMuted, User: "ann", Peer: fmt.Sprintf("peer%d", i)})
 	}
-	s.add(events.Event{Kind: events.UserFollowed, User: "ann", Peer: "bob"})
-	v, err := mustFold(t, store.Bounds{}, s.list).View()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer v.Close()
-	c := &counting{Reader: v}
-	page, next, err := graph.NewQueries(c).List(context.Background(), graph.List{Kind: graph.FollowingExplicit, User: "ann"}, nil, 10)
-	if err != nil || next != nil || len(page) != 1 || c.rows > 2 {
-		t.Errorf("got %v with %d rows read, next %x: %v, want one follow, at most 2 rows and no next page", page, c.rows, next, err)
+	history.add(events.Event{Kind: events.UserFollowed, User: "ann", Peer: "bob"})
+	v := mustView(t, mustFoldIntoStore(t, store.Bounds{}, history.events))
+
+	reader := &countingReader{Reader: v}
+	list := graph.List{Kind: graph.FollowingExplicit, User: "ann"}
+	page, next, err := graph.NewQueries(reader).List(context.Background(), list, nil, 10)
+	if err != nil || next != nil || len(page) != 1 || reader.rows > 2 {
+		t.Errorf("got %v with %d rows read, next %x: %v, want one follow, at most 2 rows and no next page",
+			page, reader.rows, next, err)
 	}
 }

@@ -23,10 +23,15 @@ type fataler interface {
 	Fatalf(format string, args ...any)
 }
 
-func openMem(t fataler, short int, parts *events.Partitions) *store.Store {
+// mustOpenStore opens a store in memory. It stores lists of follows that are longer than shortList,
+// and holds the partitions; nil means all.
+func mustOpenStore(t fataler, shortList int, partitions *events.Partitions) *store.Store {
 	t.Helper()
 	s, err := store.Open(store.Options{
-		FS: vfs.NewMem(), Dir: "data", Projection: graph.New().WithShortList(short), Partitions: parts,
+		FS:         vfs.NewMem(),
+		Dir:        "data",
+		Projection: graph.New().WithShortList(shortList),
+		Partitions: partitions,
 	})
 	if err != nil {
 		t.Fatalf("open: %v", err)
@@ -37,18 +42,22 @@ func openMem(t fataler, short int, parts *events.Partitions) *store.Store {
 // TestQueriesAgreeWithModel demands that, at every position of every history, every query has the
 // model's answer, and every count is the length of its list (I7), whether the lists of follows are
 // stored or sorted.
-func TestQueriesAgreeWithModel(t *testing.T) { rapid.Check(t, compareWithModel(histories.Options{})) }
+func TestQueriesAgreeWithModel(t *testing.T) {
+	rapid.Check(t, foldAndExpectModelAnswers(histories.Options{}))
+}
 
 // TestQueriesAgreeWithModelInHistoriesOfFeeds demands the same in histories in which most boards
 // begin with a pin, and envelopes may be very large.
 func TestQueriesAgreeWithModelInHistoriesOfFeeds(t *testing.T) {
-	rapid.Check(t, compareWithModel(histories.Options{Feeds: true}))
+	rapid.Check(t, foldAndExpectModelAnswers(histories.Options{Feeds: true}))
 }
 
-func compareWithModel(opt histories.Options) func(*rapid.T) {
+// foldAndExpectModelAnswers returns a property: at every position of a history, the store has the
+// answers of the model.
+func foldAndExpectModelAnswers(opt histories.Options) func(*rapid.T) {
 	return func(t *rapid.T) {
 		history := histories.History(t, opt)
-		s := openMem(t, rapid.SampledFrom([]int{0, 1, 2, graph.DefaultShortList}).Draw(t, "short"), nil)
+		s := mustOpenStore(t, rapid.SampledFrom([]int{0, 1, 2, graph.DefaultShortList}).Draw(t, "short"), nil)
 		defer s.Close()
 		folded := 0
 		for _, env := range histories.Envelopes(history) {
@@ -74,7 +83,7 @@ func TestQueriesAgreeWithModelInLongHistories(t *testing.T) {
 			if seed >= 4 {
 				history = histories.FixedFeeds(seed, n)
 			}
-			s := openMem(t, int(seed%4), nil)
+			s := mustOpenStore(t, int(seed%4), nil)
 			folded := 0
 			for i, env := range histories.Envelopes(history) {
 				if err := s.Fold([]*events.Envelope{env}); err != nil {
@@ -98,18 +107,20 @@ func TestQueriesAgreeWithModelInLongHistories(t *testing.T) {
 func TestStoreOfSomePartitionsAnswersAsModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		history := histories.History(t, histories.Options{})
-		var parts events.Partitions
+		var partitions events.Partitions
 		for _, user := range model.New(history).Users() {
 			if rapid.Bool().Draw(t, "held") {
-				parts.AddHome(user)
+				partitions.AddHome(user)
 			}
 		}
-		s := openMem(t, rapid.SampledFrom([]int{0, graph.DefaultShortList}).Draw(t, "short"), &parts)
+		s := mustOpenStore(t, rapid.SampledFrom([]int{0, graph.DefaultShortList}).Draw(t, "short"), &partitions)
 		defer s.Close()
 		if err := s.Fold(histories.Envelopes(history)); err != nil {
 			t.Fatalf("fold: %v", err)
 		}
-		expectModelAnswers(t, s, model.New(history), func(user string) bool { return parts.Has(events.ShardOf(user).Partition()) })
+		expectModelAnswers(t, s, model.New(history), func(user string) bool {
+			return partitions.Has(events.ShardOf(user).Partition())
+		})
 	})
 }
 
@@ -126,10 +137,14 @@ func TestEndOfBackfilledBlockRestoresNothing(t *testing.T) {
 		{Kind: events.BoardFollowed, User: "bob", Peer: "ann", Board: "art"},
 		{Kind: events.UserUnblocked, User: "ann", Peer: "bob"},
 	}
-	follow := events.Event{Kind: events.UserFollowed, User: "bob", Peer: "ann", Backfill: true, Source: "old", Offset: 1, Time: 7}
+	follow := events.Event{
+		Kind: events.UserFollowed, User: "bob", Peer: "ann", Backfill: true, Source: "old", Offset: 1, Time: 7,
+	}
 	everyone := []string{"ann", "bob"}
 	for _, blocker := range everyone {
-		block := events.Event{Kind: events.UserBlocked, User: blocker, Backfill: true, Source: "old", Offset: 1, Time: 5}
+		block := events.Event{
+			Kind: events.UserBlocked, User: blocker, Backfill: true, Source: "old", Offset: 1, Time: 5,
+		}
 		block.Peer = everyone[1-slices.Index(everyone, blocker)]
 		for blockAt := range len(live) + 1 {
 			for followAt := range len(live) + 2 {
@@ -172,20 +187,22 @@ func TestEndOfBlockAfterImportsRestoresNothing(t *testing.T) {
 	compareAtEveryPosition(t, history, []string{"ann", "bob"})
 }
 
-// compareAtEveryPosition folds a history into a store of the partitions of some users, and compares
-// it with the model.
+// compareAtEveryPosition folds a history into a store of the homes of some users. At every
+// position, the store must have the model's answers about these users.
 func compareAtEveryPosition(t *testing.T, history []events.Event, users []string) {
 	t.Helper()
-	var parts events.Partitions
+	var partitions events.Partitions
 	for _, user := range users {
-		parts.AddHome(user)
+		partitions.AddHome(user)
 	}
-	s := openMem(t, graph.DefaultShortList, &parts)
+	s := mustOpenStore(t, graph.DefaultShortList, &partitions)
 	for i, env := range histories.Envelopes(history) {
 		if err := s.Fold([]*events.Envelope{env}); err != nil {
 			t.Fatalf("fold %d: %v", env.Seq(), err)
 		}
-		expectModelAnswers(t, s, model.New(history[:i+1]), func(user string) bool { return slices.Contains(users, user) })
+		expectModelAnswers(t, s, model.New(history[:i+1]), func(user string) bool {
+			return slices.Contains(users, user)
+		})
 	}
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
@@ -196,7 +213,7 @@ func holdsEveryUser(string) bool { return true }
 
 // expectModelAnswers demands the answers of the model to every question about the users that the
 // store holds.
-func expectModelAnswers(t fataler, s *store.Store, want *model.Graph, held func(string) bool) {
+func expectModelAnswers(t fataler, s *store.Store, want *model.Graph, holds func(user string) bool) {
 	t.Helper()
 	v, err := s.View()
 	if err != nil {
@@ -204,7 +221,8 @@ func expectModelAnswers(t fataler, s *store.Store, want *model.Graph, held func(
 	}
 	defer v.Close()
 	q := graph.NewQueries(v)
-	want.At(v.Cursor().LastTime)
+	want.At(v.Cursor().LastTime) // the time by which mutes end
+
 	expectNoError := func(err error) {
 		t.Helper()
 		if err != nil {
@@ -217,8 +235,7 @@ func expectModelAnswers(t fataler, s *store.Store, want *model.Graph, held func(
 			t.Fatalf("at %d: %s:\n got %+v\nwant %+v", v.Cursor().Seq, fmt.Sprintf(format, args...), got, want)
 		}
 	}
-	users := append(want.Users(), "stranger")
-	boards := want.BoardsMentioned()
+	// expectList demands the pages of a list, and its length.
 	expectList := func(l graph.List, want []model.Entry) {
 		t.Helper()
 		var got []graph.Entry
@@ -231,7 +248,8 @@ func expectModelAnswers(t fataler, s *store.Store, want *model.Graph, held func(
 				break
 			}
 			if len(page) != 2 {
-				t.Fatalf("at %d: a page of %d entries of %+v has another behind it", v.Cursor().Seq, len(page), l)
+				t.Fatalf("at %d: list %+v: got a page of %d entries before the last page, want 2",
+					v.Cursor().Seq, l, len(page))
 			}
 			after = next
 		}
@@ -242,8 +260,11 @@ func expectModelAnswers(t fataler, s *store.Store, want *model.Graph, held func(
 			expectSame(total, int64(len(want)), "total of %+v", l)
 		}
 	}
+
+	users := append(want.Users(), "stranger")
+	boards := want.BoardsMentioned()
 	for _, a := range users {
-		if !held(a) {
+		if !holds(a) {
 			continue
 		}
 		follows := make([]graph.Follow, len(users))
@@ -262,12 +283,12 @@ func expectModelAnswers(t fataler, s *store.Store, want *model.Graph, held func(
 			settings, err := q.FollowSettings(a, b)
 			expectNoError(err)
 			expectSame(settings, r.Settings, "settings of the follow of %s by %s", b, a)
-			if held(b) {
+			if holds(b) {
 				expectList(graph.List{Kind: graph.Mutuals, User: a, Peer: b}, want.Mutuals(a, b))
 			}
 		}
 		for _, b := range boards {
-			if a == b.Owner || !held(b.Owner) {
+			if a == b.Owner || !holds(b.Owner) {
 				continue
 			}
 			f, err := q.BoardFollow(a, b.Owner, b.Board)
@@ -299,12 +320,14 @@ func expectModelAnswers(t fataler, s *store.Store, want *model.Graph, held func(
 		expectSame(end, firstMuteEnd, "the first end of a mute of %s", a)
 	}
 	for _, b := range boards {
-		if !held(b.Owner) {
+		if !holds(b.Owner) {
 			continue
 		}
 		l := graph.List{User: b.Owner, Board: b.Board}
 		for kind, which := range map[graph.ListKind]model.BoardList{
-			graph.BoardFollowers: model.All, graph.BoardFollowersExplicit: model.OnBoard, graph.BoardExcluders: model.Excluders,
+			graph.BoardFollowers:         model.All,
+			graph.BoardFollowersExplicit: model.OnBoard,
+			graph.BoardExcluders:         model.Excluders,
 		} {
 			l.Kind = kind
 			expectList(l, want.BoardFollowers(b.Owner, b.Board, which))
@@ -312,7 +335,7 @@ func expectModelAnswers(t fataler, s *store.Store, want *model.Graph, held func(
 	}
 }
 
-// toFollow returns the follow of the model as the graph returns it.
+// toFollow, toRelationship and toEntries convert answers of the model to answers of the graph.
 func toFollow(f model.Follow) graph.Follow {
 	return graph.Follow{Kind: graph.FollowKind(f.Kind), Since: f.Since}
 }
@@ -328,11 +351,19 @@ func toRelationship(r model.Relationship) graph.Relationship {
 func toEntries(want []model.Entry) []graph.Entry {
 	var list []graph.Entry
 	for _, e := range want {
-		g := graph.Entry{User: e.User, Board: e.Board, Title: e.Title, Kind: graph.FollowKind(e.Kind), Since: e.Since, Settings: e.Settings, Until: e.Until}
-		if e.Owner != "" {
-			g.User = e.Owner
+		entry := graph.Entry{
+			User:     e.User,
+			Board:    e.Board,
+			Title:    e.Title,
+			Kind:     graph.FollowKind(e.Kind),
+			Since:    e.Since,
+			Settings: e.Settings,
+			Until:    e.Until,
 		}
-		list = append(list, g)
+		if e.Owner != "" {
+			entry.User = e.Owner
+		}
+		list = append(list, entry)
 	}
 	return list
 }

@@ -20,12 +20,13 @@ const (
 	benchBoard   = "videos"
 )
 
-func benchID(user int) string { return fmt.Sprint(1_000_000_000_000 + user) }
+// benchUserID returns the id of the user with a number, as large systems have them.
+func benchUserID(user int) string { return fmt.Sprint(1_000_000_000_000 + user) }
 
-// benchView folds 10⁵ follows of 10⁴ users into a store on disk, each tenth of one of a user's
-// boards, and returns a mustView of it, and the pairs. The first hundred users have some two
-// hundred followers each.
-func benchView(b *testing.B, p projections.Projection) (*projections.View, [][2]string) {
+// openBenchView folds 10⁵ follows of 10⁴ users into a store on disk. Each tenth follow is of a
+// board of the followee. The first hundred users have some two hundred followers each. It returns a
+// view of the store, and the follower and followee of each follow.
+func openBenchView(b *testing.B, p projections.Projection) (*projections.View, [][2]string) {
 	b.Helper()
 	store, err := store.Open(store.Options{
 		Dir: b.TempDir(), Projection: p, Cache: store.NewCache(256 << 20),
@@ -50,13 +51,13 @@ func benchView(b *testing.B, p projections.Projection) (*projections.View, [][2]
 		if a == u {
 			u = (u + 1) % benchUsers
 		}
-		pairs[i] = [2]string{benchID(a), benchID(u)}
+		pairs[i] = [2]string{benchUserID(a), benchUserID(u)}
 		ev := &skeinv1.Event{Kind: &skeinv1.Event_UserFollowed{
-			UserFollowed: &skeinv1.UserFollowed{UserId: benchID(a), TargetUserId: benchID(u)},
+			UserFollowed: &skeinv1.UserFollowed{UserId: benchUserID(a), TargetUserId: benchUserID(u)},
 		}}
 		if i%10 == 0 {
 			ev.Kind = &skeinv1.Event_BoardFollowed{BoardFollowed: &skeinv1.BoardFollowed{
-				UserId: benchID(a), Board: &skeinv1.Board{OwnerId: benchID(u), BoardId: benchBoard},
+				UserId: benchUserID(a), Board: &skeinv1.Board{OwnerId: benchUserID(u), BoardId: benchBoard},
 			}}
 		}
 		if evs = append(evs, ev); len(evs) < events.MaxEnvelopeEvents {
@@ -90,9 +91,9 @@ func benchView(b *testing.B, p projections.Projection) (*projections.View, [][2]
 	return view, pairs
 }
 
-// BenchmarkQueries asks one question at a time, warm, of 10⁵ follows.
+// BenchmarkQueries asks one question at a time about 10⁵ follows that are in the block cache.
 func BenchmarkQueries(b *testing.B) {
-	view, pairs := benchView(b, graph.New())
+	view, pairs := openBenchView(b, graph.New())
 	q := graph.NewQueries(view)
 	for _, c := range []struct {
 		name string
@@ -135,31 +136,31 @@ func BenchmarkQueries(b *testing.B) {
 	}
 }
 
-// BenchmarkCached asks, of 10⁵ follows, what is answered from memory.
+// BenchmarkCached asks questions about 10⁵ follows that are answered from memory.
 func BenchmarkCached(b *testing.B) {
-	view, pairs := benchView(b, graph.NewWith(querycache.New(querycache.DefaultBytes)))
+	view, pairs := openBenchView(b, graph.NewWith(querycache.New(querycache.DefaultBytes)))
 	q := graph.NewCachedQueries(view)
 	users := make([]string, 25)
 	follows := make([]graph.Follow, 25)
-	filter := func(i int) error {
+	askAboutUsers := func(i int) error {
 		for j := range users {
 			users[j] = pairs[(i*31+j*7)%len(pairs)][1]
 		}
 		return q.UserFollows(pairs[i%len(pairs)][0], users, follows)
 	}
-	check := func(i int) error {
+	askAboutUser := func(i int) error {
 		p := pairs[i%len(pairs)]
 		_, err := q.UserFollow(p[0], p[1])
 		return err
 	}
-	for range 3 { // until all are admitted
+	for range 3 { // until the edges of every user are cached
 		for i := range pairs {
-			if err := check(i); err != nil {
+			if err := askAboutUser(i); err != nil {
 				b.Fatal(err)
 			}
 		}
 	}
-	for name, ask := range map[string]func(i int) error{"User": check, "Users": filter} {
+	for name, ask := range map[string]func(i int) error{"User": askAboutUser, "Users": askAboutUsers} {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()
 			for i := 0; b.Loop(); i++ {
@@ -173,7 +174,7 @@ func BenchmarkCached(b *testing.B) {
 
 // BenchmarkUsers asks about 25 users at once, two of which the follower follows.
 func BenchmarkUsers(b *testing.B) {
-	view, pairs := benchView(b, graph.New())
+	view, pairs := openBenchView(b, graph.New())
 	q := graph.NewQueries(view)
 	follows := make([]graph.Follow, 25)
 	users := make([]string, len(follows))
@@ -188,10 +189,10 @@ func BenchmarkUsers(b *testing.B) {
 	}
 }
 
-// BenchmarkList reads first pages of 50, warm. The list of a board is a merge, and a user follows
-// ten others only.
+// BenchmarkList reads first pages of 50 whose rows are in the block cache. The list of a board is a
+// merge, and a user follows ten others only.
 func BenchmarkList(b *testing.B) {
-	view, _ := benchView(b, graph.New())
+	view, _ := openBenchView(b, graph.New())
 	q := graph.NewQueries(view)
 	for name, kind := range map[string]graph.ListKind{
 		"Followers": graph.Followers, "Following": graph.Following, "BoardFollowers": graph.BoardFollowers,
@@ -200,7 +201,8 @@ func BenchmarkList(b *testing.B) {
 			b.ReportAllocs()
 			entries := 0
 			for i := 0; b.Loop(); i++ {
-				page, _, err := q.List(b.Context(), graph.List{Kind: kind, User: benchID(i % 100), Board: benchBoard}, nil, 50)
+				list := graph.List{Kind: kind, User: benchUserID(i % 100), Board: benchBoard}
+				page, _, err := q.List(b.Context(), list, nil, 50)
 				if err != nil {
 					b.Fatal(err)
 				}

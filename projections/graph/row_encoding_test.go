@@ -20,8 +20,16 @@ func TestRowEncodingIsPinned(t *testing.T) {
 	}{
 		{"live follow", (&edge{followLive: at | liveBit}).appendRow(nil), "018180f9c0c1c48203"},
 		{"backfilled follow", (&edge{followBackfill: at}).appendRow(nil), "048180f9c0c1c48203"},
-		{"implicit", (&edge{implicitSince: at, mayHaveBoardEdges: true}).appendRow(nil), "908001" + "8180f9c0c1c48203"},
-		{"blocked by", (&edge{unfollowLive: at | liveBit, blockedBy: toggle{liveBegin: at | liveBit}}).appendRow(nil), "8210" + "8180f9c0c1c48203" + "8180f9c0c1c48203"},
+		{
+			"implicit",
+			(&edge{implicitSince: at, mayHaveBoardEdges: true}).appendRow(nil),
+			"908001" + "8180f9c0c1c48203",
+		},
+		{
+			"blocked by",
+			(&edge{unfollowLive: at | liveBit, blockedBy: toggle{liveBegin: at | liveBit}}).appendRow(nil),
+			"8210" + "8180f9c0c1c48203" + "8180f9c0c1c48203",
+		},
 		{"block and mute", (&edge{
 			block: toggle{liveBegin: at | liveBit, liveEnd: 2 | liveBit, backfillBegin: 3},
 			mute:  muteFacts{toggle: toggle{liveBegin: 4 | liveBit, liveEnd: 5 | liveBit, backfillBegin: 6}},
@@ -29,16 +37,44 @@ func TestRowEncodingIsPinned(t *testing.T) {
 		{"live settings", (&edge{
 			followLive: 8 | liveBit, settings: settingsFact{order: 300 | liveBit, settings: events.AllFollowSettings},
 		}).appendRow(nil), "818002" + "08" + "0fac02"},
-		{"backfilled settings, all off", (&edge{followLive: 8 | liveBit, settings: settingsFact{order: 9}}).appendRow(nil), "818002" + "08" + "0009"},
+		{
+			"backfilled settings, all off",
+			(&edge{followLive: 8 | liveBit, settings: settingsFact{order: 9}}).appendRow(nil),
+			"818002" + "08" + "0009",
+		},
 		{"mutes with an end", (&edge{
 			mute: muteFacts{toggle: toggle{liveBegin: 4 | liveBit, backfillBegin: 6}, liveUntil: 300, backfillUntil: 7},
 		}).appendRow(nil), "808a04" + "0406" + "ac0207"},
-		{"board edge", (&boardEdge{followLive: 1 | liveBit, unfollowLive: 2 | liveBit, followBackfill: 3, unfollowBackfill: 4}).appendRow(nil), "0f01020304"},
+		{
+			"board edge",
+			(&boardEdge{
+				followLive: 1 | liveBit, unfollowLive: 2 | liveBit, followBackfill: 3, unfollowBackfill: 4,
+			}).appendRow(nil),
+			"0f01020304",
+		},
 		{"board", (&boardRow{createdLive: 7 | liveBit}).appendRow(nil), "0107"},
-		{"titled board", (&boardRow{createdLive: 7 | liveBit, titleOrder: 7 | liveBit, title: "Cats"}).appendRow(nil), "0d0707" + "0443617473"},
-		{"board titled by a backfill", (&boardRow{createdBackfill: 7, titleOrder: 7, title: "a", titleEventBytes: "\x12\x01a"}).appendRow(nil), "060707" + "0161" + "120161"},
-		{"counts", appendCounts(nil, (&userCountsRow{UserCounts: UserCounts{Following: 1, Boards: 300}}).fields()), "01000000ac02"},
-		{"counts of many", appendCounts(nil, (&userCountsRow{UserCounts: UserCounts{Following: 1}, unlistedEdges: 300, followingStored: 1}).fields()), "010000000000000000ac0200000001"},
+		{
+			"titled board",
+			(&boardRow{createdLive: 7 | liveBit, titleOrder: 7 | liveBit, title: "Cats"}).appendRow(nil),
+			"0d0707" + "0443617473",
+		},
+		{
+			"board titled by a backfill",
+			(&boardRow{createdBackfill: 7, titleOrder: 7, title: "a", titleEventBytes: "\x12\x01a"}).appendRow(nil),
+			"060707" + "0161" + "120161",
+		},
+		{
+			"counts",
+			appendCounts(nil, (&userCountsRow{UserCounts: UserCounts{Following: 1, Boards: 300}}).fields()),
+			"01000000ac02",
+		},
+		{
+			"counts of many",
+			appendCounts(nil, (&userCountsRow{
+				UserCounts: UserCounts{Following: 1}, unlistedEdges: 300, followingStored: 1,
+			}).fields()),
+			"010000000000000000ac0200000001",
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if got := hex.EncodeToString(c.row); got != c.want {
@@ -48,29 +84,34 @@ func TestRowEncodingIsPinned(t *testing.T) {
 	}
 }
 
+// drawOrder draws the order of a live or a backfilled fact, or 0.
 func drawOrder(t *rapid.T, live bool, name string) factOrder {
-	s := factOrder(rapid.Uint64Range(0, 1<<51).Draw(t, name))
-	if s != 0 && live {
-		s |= liveBit
+	order := factOrder(rapid.Uint64Range(0, 1<<51).Draw(t, name))
+	if order != 0 && live {
+		order |= liveBit
 	}
-	return s
+	return order
 }
 
+// TestRowsDecodeToWhatWasEncoded demands that every edge and every board has an encoding that
+// decodes to the same facts.
 func TestRowsDecodeToWhatWasEncoded(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var e, decodedEdge edge
-		for i, s := range e.orderFields() {
-			*s = drawOrder(t, edgeLiveFields>>i&1 == 1, "factOrder")
+		for i, order := range e.orderFields() {
+			*order = drawOrder(t, edgeLiveFields>>i&1 == 1, "factOrder")
 		}
 		e.mayHaveBoardEdges = rapid.Bool().Draw(t, "boards")
 		if e.settings.order = drawOrder(t, rapid.Bool().Draw(t, "live"), "settings order"); e.settings.order != 0 {
-			e.settings.settings = events.FollowSettings(rapid.ByteMax(byte(events.AllFollowSettings)).Draw(t, "settings"))
+			settings := rapid.ByteMax(byte(events.AllFollowSettings)).Draw(t, "settings")
+			e.settings.settings = events.FollowSettings(settings)
 		}
 		e.mute.liveUntil = events.Micros(rapid.Int64Range(0, 1<<51).Draw(t, "live until"))
 		e.mute.backfillUntil = events.Micros(rapid.Int64Range(0, 1<<51).Draw(t, "backfill until"))
 		if err := decodedEdge.decodeRow(e.appendRow(nil)); err != nil || decodedEdge != e {
 			t.Fatalf("edge decodes to %+v, want %+v: %v", decodedEdge, e, err)
 		}
+
 		b := boardRow{
 			createdLive: drawOrder(t, true, "created"), createdBackfill: drawOrder(t, false, "backfill"),
 			titleOrder: drawOrder(t, rapid.Bool().Draw(t, "live"), "titled"),
@@ -96,18 +137,18 @@ func FuzzRows(f *testing.F) {
 		if e.decodeRow(row) == nil {
 			var again edge
 			if err := again.decodeRow(e.appendRow(nil)); err != nil || again != e {
-				t.Fatalf("edge %x: %+v became %+v: %v", row, e, again, err)
+				t.Fatalf("edge %x decodes to %+v, whose encoding decodes to %+v: %v", row, e, again, err)
 			}
 		}
 		var b boardRow
 		if b.decodeRow(row) == nil {
 			var again boardRow
 			if err := again.decodeRow(b.appendRow(nil)); err != nil || again != b {
-				t.Fatalf("board %x: %+v became %+v: %v", row, b, again, err)
+				t.Fatalf("board %x decodes to %+v, whose encoding decodes to %+v: %v", row, b, again, err)
 			}
 		}
-		var be boardEdge
-		_ = be.decodeRow(row)
+		var facts boardEdge
+		_ = facts.decodeRow(row)
 		_ = decodeCounts(row, new(userCountsRow).fields())
 	})
 }
