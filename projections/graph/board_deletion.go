@@ -23,15 +23,16 @@ func (f *eventFold) appendBoardDeletionKey(dst []byte, owner, board string) []by
 type boardDeletion byte
 
 const (
-	// boardNeverDeleted is the state of a board without a row.
+	// boardNeverDeleted is the state of a board without such a row. It is never stored.
 	boardNeverDeleted boardDeletion = iota
+	// boardDeleted is the state of a board that was deleted and not created again.
 	boardDeleted
 	// boardRecreated is the state of a board that was created again after its deletion. The row
 	// stays, because backfills are still void: all history comes before the deletion.
 	boardRecreated
 )
 
-// readBoardDeletion returns whether a board was ever deleted.
+// readBoardDeletion reads whether a board was ever deleted.
 func (f *eventFold) readBoardDeletion(owner, board string) (boardDeletion, error) {
 	f.key = f.appendBoardDeletionKey(f.key[:0], owner, board)
 	row, ok, err := f.batch.Get(f.key)
@@ -41,6 +42,7 @@ func (f *eventFold) readBoardDeletion(owner, board string) (boardDeletion, error
 	return decodeBoardDeletion(row)
 }
 
+// decodeBoardDeletion decodes the value of a row in tagBoardDeletion.
 func decodeBoardDeletion(row []byte) (boardDeletion, error) {
 	if len(row) != 1 {
 		return 0, projections.RowError("board deletion", row)
@@ -80,7 +82,7 @@ func (f *eventFold) deleteBoard() error {
 	if holdsBoard {
 		for _, tag := range []projections.Tag{tagBoardFollowers, tagBoardExcluders, tagUnlistedInBoardEdges} {
 			prefix := projections.AppendKey(nil, tag, owner, board)
-			err := f.eraseRowsOfUsers(prefix, followerDecoder(tag), func(follower string) error {
+			err := f.eraseEdgesByRows(prefix, followerDecoder(tag), func(follower string) error {
 				return f.applyOneEnd(inEnd, follower, owner, (*eventFold).deleteBoardEdge)
 			})
 			if err != nil {
@@ -91,7 +93,7 @@ func (f *eventFold) deleteBoard() error {
 
 	// The region of the board leads to the out-ends, whichever partitions this store holds.
 	prefix := projections.AppendKey(nil, tagBoardRegion, owner, board)
-	err := f.eraseRowsOfUsers(prefix, decodeRegionUser, func(follower string) error {
+	err := f.eraseEdgesByRows(prefix, decodeRegionUser, func(follower string) error {
 		return f.applyOneEnd(outEnd, follower, owner, (*eventFold).deleteBoardEdge)
 	})
 	if err != nil {
@@ -107,6 +109,8 @@ func (f *eventFold) deleteBoard() error {
 			return err
 		}
 	}
+
+	// This row comes last, so that it says what is true: no board edge is left.
 	f.writeBoardDeletion(owner, board, boardDeleted)
 	return nil
 }

@@ -139,8 +139,8 @@ func (f *eventFold) createBoard() error {
 	return f.writeBoard(owner, board, before, row)
 }
 
-// followOrUnfollowBoard folds a follow or unfollow of one board. By an unfollow, a user who follows
-// the owner excludes the board.
+// followOrUnfollowBoard folds a follow or unfollow of one board. If the user follows the owner, the
+// unfollow is an exclusion.
 func (f *eventFold) followOrUnfollowBoard() error {
 	void, err := f.isBoardEventVoid(f.ev.Peer, f.ev.Board)
 	if err != nil || void {
@@ -170,10 +170,9 @@ func (f *eventFold) followOrUnfollowBoardAtEnd(change *edgeChange) error {
 		return err
 	}
 
-	// A live fact is recorded only if it does not repeat the one that is recorded. That is the case
-	// if a fact that ends the recorded one is later: an unfollow of the board or its owner ends a
-	// follow of the board; a follow of the board or its owner, or an unfollow of the owner, ends an
-	// exclusion.
+	// A live follow or unfollow of the board is recorded only if it is not a repeat: something must
+	// have ended the one that is recorded. An unfollow of the board or of its owner ends a follow
+	// of the board. A follow of either, or an unfollow of the owner, ends an exclusion.
 	after := before
 	switch {
 	case isFollow && f.ev.Backfill:

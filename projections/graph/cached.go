@@ -65,13 +65,13 @@ func (q *Queries) cachedEdges(user string, questions int) *cacheEntry {
 	isOfUser := func(e *cacheEntry) bool { return e.belongsTo(&id) }
 	// Find may return an entry that does not answer, because the user's edges have changed since.
 	entry, answers := cache.Find(id.hash, q.version, isOfUser)
-	hit := answers && !entry.tooLarge
+	hit := answers && !entry.notCacheable
 	cache.Count(id.hash, questions, hit)
 	if hit {
 		return entry
 	}
 
-	// If the entry answers and is no hit, the user has too many edges, and cannot be cached.
+	// If the entry answers and is no hit, it says that the user is not cacheable.
 	if answers || !q.isWorthCaching(&id, user, entry, questions) {
 		return nil
 	}
@@ -79,7 +79,7 @@ func (q *Queries) cachedEdges(user string, questions int) *cacheEntry {
 	entry = cache.Make(id.hash, q.version, isOfUser, func(e *cacheEntry) int64 {
 		return q.fillCacheEntry(e, &id, user)
 	})
-	if entry == nil || entry.tooLarge {
+	if entry == nil || entry.notCacheable {
 		return nil
 	}
 	return entry
@@ -119,21 +119,21 @@ func (q *Queries) isWorthCaching(id *cacheID, user string, outdated *cacheEntry,
 		return false // the caller reads the row, and gets the error if it persists
 	}
 	unanswered := unansweredBefore + questions
-	// CountUnanswered counts to MaxUnanswered only, so from there on no question could be waited
-	// for.
+	// CountUnanswered counts only up to MaxUnanswered. With this number, a user is worth it however
+	// many edges there are, because no greater number can be waited for.
 	return unanswered >= querycache.MaxUnanswered ||
 		int64(unanswered*rowsPerMiss) >= counts.Following+counts.FollowingImplicit
 }
 
 // fillCacheEntry reads the edges of a user into an empty entry, and returns the entry's size in
-// bytes. If the edges are too many, or one of them cannot be read, the entry has none of them and
-// is marked as too large. The caller that asks about the unreadable edge then reads its row and
-// gets the error.
+// bytes. If the edges do not fit into an entry, or one of them cannot be read, the entry has none
+// of them and is marked as not cacheable. The caller that asks about the unreadable edge then reads
+// its row and gets the error.
 func (q *Queries) fillCacheEntry(e *cacheEntry, id *cacheID, user string) int64 {
 	edges, err := q.readCacheEdges(user)
 	if err != nil {
 		e.fill(id, nil)
-		e.tooLarge = true
+		e.notCacheable = true
 	} else {
 		e.fill(id, edges)
 	}
@@ -141,7 +141,7 @@ func (q *Queries) fillCacheEntry(e *cacheEntry, id *cacheID, user string) int64 
 }
 
 // readCacheEdges reads the edges of a user, and leaves out those without any relation. It returns
-// errNotCached if the edges do not fit into an entry.
+// errNotCacheable if the edges do not fit into an entry.
 func (q *Queries) readCacheEdges(user string) (edges []cacheEdge, err error) {
 	prefix := projections.AppendKey(nil, tagOutEdge, user)
 	it := q.reader.Iter(prefix, projections.PrefixEnd(prefix))
@@ -149,7 +149,7 @@ func (q *Queries) readCacheEdges(user string) (edges []cacheEdge, err error) {
 
 	for rows := 0; it.Next(); rows++ {
 		if rows == maxCachedEdges {
-			return nil, errNotCached
+			return nil, errNotCacheable
 		}
 
 		followee, _, err := events.CutID(it.Key()[len(prefix):])
@@ -164,7 +164,7 @@ func (q *Queries) readCacheEdges(user string) (edges []cacheEdge, err error) {
 		id, validID := cacheIDOf(followee, q.cache.Seed)
 		value, fits := cacheValueOf(&e)
 		if !validID || !fits {
-			return nil, errNotCached
+			return nil, errNotCacheable
 		}
 		if value != 0 {
 			edges = append(edges, cacheEdge{id, value})
@@ -173,5 +173,5 @@ func (q *Queries) readCacheEdges(user string) (edges []cacheEdge, err error) {
 	return edges, nil
 }
 
-// errNotCached says that a user has too many edges, or one that does not fit into a cacheValue.
-var errNotCached = errors.New("graph: the edges of a user do not fit into an entry")
+// errNotCacheable says that a user has too many edges, or one that does not fit into a cacheValue.
+var errNotCacheable = errors.New("graph: the edges of a user do not fit into an entry")

@@ -98,8 +98,9 @@ type cacheEntry struct {
 	// unanswered counts the questions that the entry could not answer any more, because the user's
 	// edges have changed.
 	unanswered atomic.Uint32
-	// tooLarge says that the user has more edges than an entry may have, so this entry has none.
-	tooLarge bool
+	// notCacheable says that the entry has no edges, because those of the user do not fit into an
+	// entry, or one of them cannot be read.
+	notCacheable bool
 }
 
 // cacheNumberSlot is a slot for a user whose id is a number.
@@ -260,8 +261,8 @@ func (e *cacheEntry) sizeBytes() int64 {
 
 // edgeEstimate returns about how many edges are read to make the entry again.
 func (e *cacheEntry) edgeEstimate() int {
-	if e.tooLarge {
-		// The user will hardly have fewer edges the next time. The factor of four makes attempts
+	if e.notCacheable {
+		// The edges will hardly fit the next time. The factor of four makes attempts
 		// that would probably fail rare.
 		return 4 * maxCachedEdges
 	}

@@ -51,10 +51,11 @@ func (f *eventFold) eraseRows(prefix []byte, eraseRow func(rest []byte) error) e
 	}
 }
 
-// eraseRowsOfUsers is [eventFold.eraseRows] for rows that lead to edges: decodeUser decodes the
-// other user of the edge from the part of the key that follows the prefix, and eraseEdge must
-// delete the edge at the end to which the rows lead, and thereby the row.
-func (f *eventFold) eraseRowsOfUsers(
+// eraseEdgesByRows calls eraseEdge for each row whose key has the prefix. Each of these rows leads
+// to an edge. decodeUser decodes the user at the other end of the edge from the part of the key
+// that follows the prefix. eraseEdge must delete the edge, and with it the row (see
+// [eventFold.eraseRows]).
+func (f *eventFold) eraseEdgesByRows(
 	prefix []byte, decodeUser func(rest []byte) (string, error), eraseEdge func(user string) error,
 ) error {
 	return f.eraseRows(prefix, func(rest []byte) error {
@@ -90,7 +91,7 @@ func (f *eventFold) eraseUser() error {
 
 	// The user's region leads to the out-ends of edges from others to the user.
 	region := projections.AppendKey(nil, tagRegion, user)
-	err := f.eraseRowsOfUsers(region, decodeRegionUser, func(follower string) error {
+	err := f.eraseEdgesByRows(region, decodeRegionUser, func(follower string) error {
 		return f.applyOneEnd(outEnd, follower, user, (*eventFold).eraseEnd)
 	})
 	if err != nil {
@@ -99,7 +100,7 @@ func (f *eventFold) eraseUser() error {
 
 	if f.holdsHome(user) {
 		outEnds := projections.AppendKey(nil, tagOutEdge, user)
-		err := f.eraseRowsOfUsers(outEnds, decodeID, func(followee string) error {
+		err := f.eraseEdgesByRows(outEnds, decodeID, func(followee string) error {
 			return f.applyOneEnd(outEnd, user, followee, (*eventFold).eraseEnd)
 		})
 		if err != nil {
@@ -132,7 +133,7 @@ func (f *eventFold) eraseInEnds(user string) error {
 	// partition, one seek finds them, because their keys begin with the user.
 	err := f.batch.EachPartition(func(partition uint8) error {
 		inEnds := events.AppendID(projections.AppendPartition(nil, partition, tagInEdge), user)
-		return f.eraseRowsOfUsers(inEnds, decodeID, func(followee string) error {
+		return f.eraseEdgesByRows(inEnds, decodeID, func(followee string) error {
 			return f.applyOneEnd(inEnd, user, followee, (*eventFold).eraseEnd)
 		})
 	})
@@ -144,7 +145,7 @@ func (f *eventFold) eraseInEnds(user string) error {
 	// unlisted edges, which have rows of their own.
 	for _, tag := range []projections.Tag{tagFollowersExplicit, tagFollowersImplicit, tagUnlistedInEdges} {
 		prefix := projections.AppendKey(nil, tag, user)
-		err := f.eraseRowsOfUsers(prefix, followerDecoder(tag), func(follower string) error {
+		err := f.eraseEdgesByRows(prefix, followerDecoder(tag), func(follower string) error {
 			return f.applyOneEnd(inEnd, follower, user, (*eventFold).eraseEnd)
 		})
 		if err != nil {

@@ -49,7 +49,7 @@ import (
 //	0x20  B's    B b ^since A   -             users who follow b, and not only B
 //	0x21  B's    B b ^since A   -             users who exclude b
 //	0x22  all    hash(B)        -             tombstone: B was deleted, and backfills about B are ignored
-//	0x23  all    hash(B) hash   deletion      a board of B was deleted; whether it was created again. The second hash is that of the board
+//	0x23  all    hash(B) hash   deletion      a board of B was deleted; whether it was created again. The second hash is that of B and b
 //	0x24  B's    B b part(A) A  flags         region of b: each A with a row 0x11, and whether A follows b
 //	0x25  first  A B            edge          in-end: as 0x10, without mutes and settings
 //	0x26  first  A B b          board edge    in-end: as 0x11
@@ -61,33 +61,33 @@ import (
 // The deletion of B finds the in-ends of B by 0x1a, 0x1b and 0x1c, and that of b by 0x20, 0x21 and
 // 0x27. Hashes are keyed and have 16 bytes, so that they do not reveal ids.
 const (
-	tagOutEdge projections.Tag = projections.FirstGraphTag + iota
-	tagOutBoardEdge
-	tagRegion
-	tagFollowingExplicit
-	tagFollowingImplicit
-	tagFollowedBoards
-	tagExcludedBoards
-	tagBlocked
-	tagMuted
-	tagUserCounts
-	tagFollowersExplicit
-	tagFollowersImplicit
-	tagUnlistedInEdges
-	tagBoard
-	tagBoardCounts
-	tagBoards
-	tagBoardFollowers
-	tagBoardExcluders
-	tagTombstone
-	tagBoardDeletion
-	tagBoardRegion
-	tagInEdge
-	tagInBoardEdge
-	tagUnlistedInBoardEdges
-	tagTimedMutes
-	tagFavorites
-	tagNotifying
+	tagOutEdge              projections.Tag = projections.FirstGraphTag + iota // 0x10
+	tagOutBoardEdge                                                            // 0x11
+	tagRegion                                                                  // 0x12
+	tagFollowingExplicit                                                       // 0x13
+	tagFollowingImplicit                                                       // 0x14
+	tagFollowedBoards                                                          // 0x15
+	tagExcludedBoards                                                          // 0x16
+	tagBlocked                                                                 // 0x17
+	tagMuted                                                                   // 0x18
+	tagUserCounts                                                              // 0x19
+	tagFollowersExplicit                                                       // 0x1a
+	tagFollowersImplicit                                                       // 0x1b
+	tagUnlistedInEdges                                                         // 0x1c
+	tagBoard                                                                   // 0x1d
+	tagBoardCounts                                                             // 0x1e
+	tagBoards                                                                  // 0x1f
+	tagBoardFollowers                                                          // 0x20
+	tagBoardExcluders                                                          // 0x21
+	tagTombstone                                                               // 0x22
+	tagBoardDeletion                                                           // 0x23
+	tagBoardRegion                                                             // 0x24
+	tagInEdge                                                                  // 0x25
+	tagInBoardEdge                                                             // 0x26
+	tagUnlistedInBoardEdges                                                    // 0x27
+	tagTimedMutes                                                              // 0x28
+	tagFavorites                                                               // 0x29
+	tagNotifying                                                               // 0x2a
 )
 
 // IteratedTags returns the tags of rows that are read only by iterators, and never by Get. It is

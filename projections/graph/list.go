@@ -180,26 +180,26 @@ func (q *Queries) listIterators(l List, after PageCursor) []*listIterator {
 // If the list of explicit follows is not stored, List reads all edges of the user
 // (following_list.go).
 func (q *Queries) List(
-	ctx context.Context, l List, after PageCursor, n int,
+	ctx context.Context, list List, after PageCursor, n int,
 ) (page []Entry, next PageCursor, err error) {
-	filter, err := q.listFilter(l)
+	filter, err := q.listFilter(list)
 	if err != nil || filter == nil {
 		return nil, nil, err
 	}
 
-	iterators := q.listIterators(l, after)
+	iterators := q.listIterators(list, after)
 	defer func() {
 		for _, it := range iterators {
-			if cerr := it.rows.Close(); err == nil {
-				err = cerr
+			if closeErr := it.rows.Close(); err == nil {
+				err = closeErr
 			}
 		}
 	}()
 
-	var last PageCursor
+	var last PageCursor // that of the last entry of page
 	// The entry is declared outside of the loop, because the call of filter makes it escape: that
 	// is one allocation instead of one for each row.
-	var e Entry
+	var entry Entry
 	for step := 0; ; step++ {
 		// The filter may leave out many rows, so a page can take long. Look at the context
 		// sometimes.
@@ -212,11 +212,11 @@ func (q *Queries) List(
 			return page, nil, nil
 		}
 		sortKey := it.sortKey()
-		if e, err = l.decodeEntry(it.kind, sortKey, it.rows.Value()); err != nil {
+		if entry, err = list.decodeEntry(it.kind, sortKey, it.rows.Value()); err != nil {
 			return nil, nil, err
 		}
 
-		belongs, err := filter(&e)
+		belongs, err := filter(&entry)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -229,7 +229,7 @@ func (q *Queries) List(
 			if len(page) == n {
 				return page, last, nil // this entry is the first of the next page
 			}
-			page = append(page, e)
+			page = append(page, entry)
 			last = append(last[:0], sortKey...)
 		}
 		it.next()
