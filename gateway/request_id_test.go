@@ -27,8 +27,8 @@ func TestRequestIDs(t *testing.T) {
 	if !ok {
 		t.Fatal("CheckFollows is another method")
 	}
-	answers := m.do
-	m.do = func(ctx context.Context, req *skeinv1.CheckFollowsRequest, x *call.Info) (*skeinv1.CheckFollowsResponse, error) {
+	answers := m.handle
+	m.handle = func(ctx context.Context, req *skeinv1.CheckFollowsRequest, x *call.Info) (*skeinv1.CheckFollowsResponse, error) {
 		if req.GetPairs()[0].GetUserId() == "broken" {
 			return nil, errors.New("a row that cannot be")
 		}
